@@ -14,18 +14,18 @@ use rustls::{
 
 use crate::{error::Error, names::host_name, pem, verifier::Allowed};
 
-/// Where certificates are: files in the PEM format.
+/// Paths of certificates and keys: files in the PEM format.
 #[derive(Clone, Debug)]
 pub struct CertificateFiles {
-    /// This host's own certificate, and after it those between it and the authority, if any.
+    /// This host's own certificate, followed by any intermediate certificates.
     pub certificate: PathBuf,
     /// The private key of that certificate, not encrypted.
     pub key: PathBuf,
-    /// The authorities of which one has to have issued the other end's certificate.
+    /// Certificates of the authorities, one of which must have issued the other end's certificate.
     pub authorities: PathBuf,
 }
 
-/// This host's certificate, and whose certificates it accepts. Clones share them.
+/// This host's certificate, and the authorities and names that it accepts. Clones share them.
 ///
 /// A client also requires that the server's certificate is for the host that it connects to.
 /// Certificates with an extended key usage have to allow theirs: `clientAuth` for the client,
@@ -44,12 +44,12 @@ impl fmt::Debug for Certificates {
 }
 
 impl Certificates {
-    /// Reads them. A server that uses them admits clients whose certificate is for one of the
+    /// Reads the files. A server that uses them admits clients whose certificate is for one of the
     /// `allowed` names (DNS names or IP addresses), or, if there are none, clients with any
     /// certificate of the authorities. Blocks while files are read.
     ///
-    /// Errors: a file is missing or does not contain what it should; the key is not the certificate's;
-    /// a name is none.
+    /// Errors: a file is missing or does not contain what it should; the key does not belong to the
+    /// certificate; a name is invalid.
     pub fn read(files: &CertificateFiles, allowed: &[String]) -> Result<Self, Error> {
         let own = pem::own_certificate(&files.certificate, &files.key)?;
         let authorities = Arc::new(pem::authorities(&files.authorities)?);
@@ -62,19 +62,19 @@ impl Certificates {
         })
     }
 
-    /// What TLS needs of them at the end that calls, for other protocols than rdmc's own.
+    /// Returns the TLS configuration of the end that connects, for protocols other than rdmc's own.
     #[must_use]
     pub fn connecting(&self) -> Arc<ClientConfig> {
         Arc::clone(&self.connecting)
     }
 
-    /// The authorities of which one has to have issued others' certificates.
+    /// Returns the authorities, one of which must have issued other hosts' certificates.
     #[must_use]
     pub fn authorities(&self) -> Arc<RootCertStore> {
         Arc::clone(&self.authorities)
     }
 
-    /// What TLS needs of them at the end that listens.
+    /// Returns the TLS configuration of the end that listens.
     #[must_use]
     pub fn listening(&self) -> Arc<ServerConfig> {
         Arc::clone(&self.listening)
@@ -91,7 +91,7 @@ fn connecting(
         .with_root_certificates(Arc::clone(authorities))
         .with_client_cert_resolver(Arc::new(SingleCertAndKey::from(Arc::clone(own))));
     config.resumption = Resumption::disabled();
-    // The name of the host would be sent in clear.
+    // Server name indication would send the host's name in clear.
     config.enable_sni = false;
     Ok(Arc::new(config))
 }
@@ -104,7 +104,7 @@ fn listening(
     let provider = Arc::new(ring::default_provider());
     let issued =
         WebPkiClientVerifier::builder_with_provider(Arc::clone(authorities), Arc::clone(&provider))
-            // The authorities are not disclosed to unauthenticated peers.
+            // The names of the authorities are not disclosed to unauthenticated peers.
             .clear_root_hint_subjects()
             .build()
             .map_err(|error| TlsError::General(error.to_string()))?;

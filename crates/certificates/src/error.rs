@@ -1,4 +1,4 @@
-//! What is wrong with files of certificates.
+//! Errors in files of certificates.
 
 use std::{io, path::PathBuf};
 
@@ -14,12 +14,12 @@ pub enum Error {
         /// The system's error.
         error: io::Error,
     },
-    /// A file has not in it what it should.
+    /// A file does not contain what it should.
     #[error("{}: {cause}", path.display())]
     Unusable {
         /// The file.
         path: PathBuf,
-        /// What is wrong with it, and what helps.
+        /// What is wrong with it, and the remedy.
         cause: String,
     },
     /// A text is neither a DNS name nor an IP address.

@@ -1,10 +1,10 @@
 //! Certificates and keys in PEM files, and TLS 1.3 configurations made of them.
 //!
 //! [`Certificates::read`] reads the files and checks them; [`Certificates::connecting`] and
-//! [`Certificates::listening`] are what a TLS connection needs at each end. The library and the agents
-//! beside switches use the same code, and neither owns it.
+//! [`Certificates::listening`] return the configurations of the two ends of a TLS connection. Both
+//! the library and the agents beside switches use this crate.
 //!
-//! Blocks only while files are read. Starts nothing.
+//! Blocks only while files are read. Starts no threads.
 
 #![forbid(unsafe_code)]
 

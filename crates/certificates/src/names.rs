@@ -1,4 +1,4 @@
-//! Hosts that certificates are for.
+//! Names of hosts in certificates.
 
 use rustls::{
     client::verify_server_name,
@@ -8,13 +8,13 @@ use rustls::{
 
 use crate::error::Error;
 
-/// A DNS name or an IP address that a certificate may be for. Errors: it is neither.
+/// Parses a DNS name or an IP address that a certificate may be for. Errors: it is neither.
 pub fn host_name(name: &str) -> Result<ServerName<'static>, Error> {
     ServerName::try_from(name.to_owned()).map_err(|_| Error::NotAHost(name.to_owned()))
 }
 
-/// Whether a certificate is for a host of this name (a DNS name or an IP address). Who issued it has
-/// been checked when the connection was made.
+/// Returns whether a certificate is for a host of this name (a DNS name or an IP address). The
+/// issuer has been checked when the connection was made.
 #[must_use]
 pub fn is_certificate_for(certificate: &CertificateDer<'_>, name: &ServerName<'_>) -> bool {
     let certificate = ParsedCertificate::try_from(certificate);

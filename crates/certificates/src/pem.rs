@@ -1,4 +1,4 @@
-//! What is read from PEM files.
+//! Reading of PEM files.
 
 use std::{fs::File, io::Read, path::Path, sync::Arc};
 
@@ -12,11 +12,12 @@ use zeroize::Zeroizing;
 
 use crate::error::Error;
 
-/// The longest file of certificates or of a key that is read; systems' own lists of authorities have
-/// some 200 KB.
+/// The longest file of certificates or of a key that is read; the systems' own lists of authorities
+/// have about 200 KB.
 const FILE_BYTES_MAX: u64 = 16 << 20;
 
-/// This host's certificate with its key. Errors: a file cannot be used, or they do not belong together.
+/// Reads this host's certificate with its key. Errors: a file cannot be used, or they do not belong
+/// together.
 pub(crate) fn own_certificate(certificate: &Path, key: &Path) -> Result<Arc<CertifiedKey>, Error> {
     let chain = certificates(certificate)?;
     let text = read(key)?;
@@ -38,7 +39,7 @@ pub(crate) fn own_certificate(certificate: &Path, key: &Path) -> Result<Arc<Cert
     })
 }
 
-/// All certificates in a file, as authorities. Errors: there is none, or one cannot be used.
+/// Reads all certificates in a file, as authorities. Errors: there is none, or one cannot be used.
 pub(crate) fn authorities(path: &Path) -> Result<RootCertStore, Error> {
     let mut store = RootCertStore::empty();
     for certificate in certificates(path)? {
@@ -47,7 +48,7 @@ pub(crate) fn authorities(path: &Path) -> Result<RootCertStore, Error> {
     Ok(store)
 }
 
-/// All certificates in a file. Errors: there is none.
+/// Reads all certificates in a file. Errors: there is none.
 fn certificates(path: &Path) -> Result<Vec<CertificateDer<'static>>, Error> {
     let text = read(path)?;
     let all: Result<Vec<_>, _> = CertificateDer::pem_slice_iter(&text).collect();
@@ -61,7 +62,7 @@ fn certificates(path: &Path) -> Result<Vec<CertificateDer<'static>>, Error> {
 
 fn read(path: &Path) -> Result<Zeroizing<Vec<u8>>, Error> {
     let mut contents = Zeroizing::new(Vec::new());
-    // One more byte, to distinguish a whole file from the beginning of a longer one.
+    // One more byte than allowed, to detect a longer file.
     File::open(path)
         .and_then(|file| file.take(FILE_BYTES_MAX + 1).read_to_end(&mut contents))
         .map_err(|error| Error::Unreadable { path: path.to_owned(), error })?;
@@ -72,7 +73,7 @@ fn read(path: &Path) -> Result<Zeroizing<Vec<u8>>, Error> {
     Ok(contents)
 }
 
-/// TLS cannot use what is in a file.
+/// Returns the error for a file whose contents TLS cannot use.
 pub(crate) fn unusable(path: &Path, error: TlsError) -> Error {
     wrong(path, format!("cannot be used: {error}"))
 }

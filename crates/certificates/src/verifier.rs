@@ -1,4 +1,4 @@
-//! Clients with a certificate of an authority, admitted by name.
+//! Verification of clients: a certificate of an authority, and an admitted name.
 
 use std::sync::Arc;
 
@@ -12,15 +12,15 @@ use rustls::{
 
 use crate::names::is_certificate_for;
 
-/// Accepts certificates of the authorities, for these names or any if there are none.
+/// Accepts certificates of the authorities for these names, or for any name if there are none.
 #[derive(Debug)]
 pub(crate) struct Allowed {
     pub(crate) issued: Arc<dyn ClientCertVerifier>,
     pub(crate) names: Vec<ServerName<'static>>,
 }
 
-/// A client with a certificate of an authority, for none of the names that are admitted. The verifier's error,
-/// within [`CertificateError::Other`].
+/// A client has a certificate of an authority, but for none of the admitted names. The verifier
+/// returns it within [`CertificateError::Other`].
 #[derive(Debug, thiserror::Error)]
 #[error("its certificate is for none of the names that are allowed here: {0}")]
 pub struct NotAllowed(String);

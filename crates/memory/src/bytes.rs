@@ -1,4 +1,4 @@
-//! The bytes of a region: where they are, their owner, and which leases of them are out.
+//! Shared state of a region: the address of its bytes, their owner, and the leases taken.
 
 use std::{
     any::Any,
@@ -7,41 +7,41 @@ use std::{
 
 use crate::{ledger::Ledger, storage::Storage};
 
-/// The bytes of a region and of all its clones and parts, with the leases of them that are out.
+/// The bytes of a region and of all its clones and parts, and the leases taken of them.
 pub(crate) struct Bytes {
     start: *mut u8,
     bytes: usize,
     access: Access,
     leases: Mutex<Ledger>,
-    /// Goes before the memory: fields are dropped in this order.
+    /// Declared before `owner`: fields are dropped in this order, attachments before the memory.
     attachments: Mutex<Vec<Attachment>>,
     owner: Owner,
 }
 
-/// Something that a transport keeps with a region as long as its memory exists, such as its
-/// registration with a network.
+/// An object that a transport keeps with a region as long as its memory exists, such as the
+/// memory's registration with a network.
 pub type Attachment = Box<dyn Any + Send + Sync>;
 
-/// The whole memory that a lease is a part of, as a transport that registers memory sees it.
+/// The whole memory that a lease is a part of, for transports that register memory.
 pub struct Memory<'a>(&'a Bytes);
 
 impl Memory<'_> {
-    /// First byte of the region.
+    /// Returns the address of the first byte of the region.
     pub fn start(&self) -> *mut u8 {
         self.0.start
     }
 
-    /// Length of the region.
+    /// Returns the length of the region in bytes.
     pub fn bytes(&self) -> usize {
         self.0.bytes
     }
 
-    /// Whether it may be written.
+    /// Returns whether the memory may be written.
     pub fn is_writable(&self) -> bool {
         self.0.access == Access::ReadWrite
     }
 
-    /// What transports have attached; dropped just before the memory is let go.
+    /// Returns what transports have attached; dropped just before the memory is freed.
     pub fn attachments(&self) -> MutexGuard<'_, Vec<Attachment>> {
         self.0.attachments.lock().unwrap_or_else(|poisoned| poisoned.into_inner())
     }
@@ -54,16 +54,16 @@ pub(crate) enum Access {
 }
 
 pub(crate) enum Owner {
-    /// A boxed slice turned into a raw pointer; freed, or given back, as a whole.
+    /// A boxed slice turned into a raw pointer; freed, or returned as a vector, as a whole.
     Heap,
-    /// No memory at all: the bytes lie elsewhere.
+    /// No memory: the bytes are in a file or similar.
     Stored(Arc<dyn Storage>),
     Shared(#[allow(dead_code, reason = "keeps the memory alive")] Arc<dyn Any + Send + Sync>),
     Foreign(#[allow(dead_code, reason = "keeps the memory alive")] Box<dyn Any + Send + Sync>),
 }
 
-// SAFETY: the memory is reached only through leases, which `Ledger` hands out under a mutex and
-// which exclude a writer from everybody else; the owner is Send and is only dropped.
+// SAFETY: the memory is accessed only through leases, which `Ledger` grants under a mutex and of
+// which a writer excludes all others; the owner is Send and is only dropped.
 unsafe impl Send for Bytes {}
 // SAFETY: as above.
 unsafe impl Sync for Bytes {}
@@ -90,8 +90,8 @@ impl Bytes {
         self.access == Access::ReadWrite
     }
 
-    /// Gives back the vector that the memory was made of, without its attachments; or itself, if it
-    /// was made of something else or if others have it.
+    /// Returns the vector that the memory was made of, without its attachments; or `self` if it was
+    /// made of something else or is still shared.
     pub(crate) fn try_into_vec(self: Arc<Self>) -> Result<Vec<u8>, Arc<Self>> {
         if !matches!(self.owner, Owner::Heap) {
             return Err(self);
@@ -105,7 +105,7 @@ impl Bytes {
         Ok(unsafe { Vec::from_raw_parts(whole.start, whole.bytes, whole.bytes) })
     }
 
-    /// Where the bytes lie, if not in memory.
+    /// Returns the storage that holds the bytes, if they are not in memory.
     pub(crate) fn storage(&self) -> Option<&dyn Storage> {
         match &self.owner {
             Owner::Stored(storage) => Some(&**storage),
@@ -114,7 +114,7 @@ impl Bytes {
     }
 
     pub(crate) fn leases(&self) -> MutexGuard<'_, Ledger> {
-        // A panic while the list was locked cannot leave it half changed: see `Ledger`.
+        // A panic while the mutex was held cannot leave the ledger half changed: see `Ledger`.
         self.leases.lock().unwrap_or_else(|poisoned| poisoned.into_inner())
     }
 }

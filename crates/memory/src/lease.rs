@@ -1,4 +1,4 @@
-//! Leases of memory: the right to touch some bytes of a region until the lease is dropped.
+//! Leases of memory: the right to access a range of a region until the lease is dropped.
 
 use std::{
     fmt,
@@ -12,22 +12,22 @@ use crate::{
     ledger::{LeaseError, give_back},
 };
 
-/// The right to read a range of a region until it is dropped; derefs to the bytes.
+/// The right to read a range of a region until the lease is dropped; derefs to the bytes.
 pub struct ReadLease {
     region: Arc<Bytes>,
     range: Range<usize>,
 }
 
-/// The right to read and write a range of a region, alone, until it is dropped; derefs to the
-/// bytes.
+/// The exclusive right to read and write a range of a region until the lease is dropped; derefs to
+/// the bytes.
 pub struct WriteLease {
     region: Arc<Bytes>,
     range: Range<usize>,
 }
 
-/// The right to have a range read by the network, once what is being written there has arrived;
-/// until it is dropped. Unlike a [`ReadLease`] it may be taken while a [`WriteLease`] of the range
-/// is out, and it does not give the bytes to anybody in this process.
+/// The right to have the network read a range once the data being written there has arrived. Unlike
+/// a [`ReadLease`] it may be taken while there is a [`WriteLease`] of the range, and it gives no
+/// reference to the bytes.
 pub struct FutureRead {
     region: Arc<Bytes>,
     range: Range<usize>,
@@ -38,24 +38,25 @@ impl FutureRead {
         Self { region, range }
     }
 
-    /// The whole region.
+    /// Returns the whole region.
     pub fn memory(&self) -> Memory<'_> {
         self.region.memory()
     }
 
-    /// First byte, for handing to a system call or a NIC; valid while this lives. Only to be read
-    /// once the write lease of the range, if one is out, has been dropped.
+    /// Returns a pointer to the first byte, for a system call or a NIC; valid while the lease
+    /// exists. Must not be read before a write lease of the range, if there is one, has been
+    /// dropped.
     pub fn as_ptr(&self) -> *const u8 {
         // SAFETY: the range was checked to lie in the region.
         unsafe { self.region.start().add(self.range.start) }
     }
 
-    /// Length in bytes.
+    /// Returns the length in bytes.
     pub fn bytes(&self) -> usize {
         self.range.len()
     }
 
-    /// Reads now.
+    /// Takes a read lease of the same range.
     ///
     /// Errors: there is a write lease of a part.
     pub fn read_now(&self) -> Result<ReadLease, LeaseError> {
@@ -70,18 +71,19 @@ impl ReadLease {
         Self { region, range }
     }
 
-    /// The whole region.
+    /// Returns the whole region.
     pub fn memory(&self) -> Memory<'_> {
         self.region.memory()
     }
 
-    /// First byte, for handing to a system call or a NIC; valid while the lease lives.
+    /// Returns a pointer to the first byte, for a system call or a NIC; valid while the lease
+    /// exists.
     pub fn as_ptr(&self) -> *const u8 {
         // SAFETY: the range was checked to lie in the region.
         unsafe { self.region.start().add(self.range.start) }
     }
 
-    /// Length in bytes, without touching them.
+    /// Returns the length in bytes, without accessing them.
     pub fn bytes(&self) -> usize {
         self.range.len()
     }
@@ -92,18 +94,19 @@ impl WriteLease {
         Self { region, range }
     }
 
-    /// The whole region.
+    /// Returns the whole region.
     pub fn memory(&self) -> Memory<'_> {
         self.region.memory()
     }
 
-    /// First byte, for handing to a system call or a NIC; valid while the lease lives.
+    /// Returns a pointer to the first byte, for a system call or a NIC; valid while the lease
+    /// exists.
     pub fn as_mut_ptr(&mut self) -> *mut u8 {
         // SAFETY: the range was checked to lie in the region.
         unsafe { self.region.start().add(self.range.start) }
     }
 
-    /// Length in bytes, without touching them.
+    /// Returns the length in bytes, without accessing them.
     pub fn bytes(&self) -> usize {
         self.range.len()
     }
@@ -113,8 +116,8 @@ impl Deref for ReadLease {
     type Target = [u8];
 
     fn deref(&self) -> &[u8] {
-        // SAFETY: in range; initialised (regions are made of initialised memory); while this
-        // lease is out no write lease of any part is given.
+        // SAFETY: in range; initialised (regions are made of initialised memory); no write lease of
+        // any part is granted while this lease exists.
         unsafe { slice::from_raw_parts(self.as_ptr(), self.range.len()) }
     }
 }

@@ -1,8 +1,8 @@
-//! Which leases of a region are out, and whether another may be given.
+//! The leases taken of a region, and the check whether another may be granted.
 
 use std::ops::Range;
 
-/// The leases of one region that are out. Few at a time (windows are small), so a list will do.
+/// The leases taken of one region. A list suffices: windows are small, so there are few.
 ///
 /// Each operation pushes, removes or refuses as a whole: there is no half-changed state.
 #[derive(Default)]
@@ -15,32 +15,32 @@ pub(crate) struct Ledger {
 #[derive(Clone, PartialEq, Eq, Debug, thiserror::Error)]
 #[non_exhaustive]
 pub enum LeaseError {
-    /// The range does not lie in the region.
+    /// The range is not inside the region.
     #[error("bytes {}..{} do not lie in a region of {bytes} bytes", range.start, range.end)]
     OutOfRange {
-        /// What was asked for.
+        /// The range that was requested.
         range: Range<usize>,
         /// Length of the region.
         bytes: usize,
     },
-    /// A write lease of read-only memory.
+    /// A write lease of read-only memory was requested.
     #[error("the region is read-only")]
     ReadOnly,
-    /// A lease of memory of a region whose bytes are in a file.
+    /// A lease of memory was requested of a region whose bytes are in a file.
     #[error("the region's bytes are in a file; copy them by its own leases")]
     Stored,
-    /// A lease of a file of a region that is memory.
+    /// A lease of a file was requested of a region that is memory.
     #[error("the region is memory")]
     NotStored,
-    /// There is a lease that excludes this one.
+    /// Another lease excludes this one.
     #[error("bytes {}..{} are in use", range.start, range.end)]
     InUse {
-        /// What was asked for.
+        /// The range that was requested.
         range: Range<usize>,
     },
 }
 
-/// Whether two ranges share a byte; an empty range shares none.
+/// Returns whether two ranges share a byte; an empty range shares none.
 fn overlaps(a: &Range<usize>, b: &Range<usize>) -> bool {
     a.start.max(b.start) < a.end.min(b.end)
 }
@@ -59,7 +59,8 @@ impl Ledger {
         Ok(())
     }
 
-    /// A reader for later: present writers do not exclude it, and it excludes new ones.
+    /// Adds a reader that will read later: existing writers do not exclude it, and it excludes new
+    /// ones.
     pub(crate) fn take_future_read(
         &mut self,
         range: Range<usize>,

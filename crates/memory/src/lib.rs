@@ -1,9 +1,9 @@
 //! Memory that blocks are sent from and received into.
 //!
-//! A [`Region`] is memory, or a part of a file; its bytes are reached by leases of ranges, which are
-//! checked when they are taken ([`ReadLease`], [`WriteLease`], [`FutureRead`] of memory,
-//! [`StoredRead`] and [`StoredWrite`] of files). [`PeerMemory`] is what peers write by themselves. All
-//! `unsafe` code that transports share is here.
+//! A [`Region`] is memory, or a part of a file; its bytes are accessed through leases of ranges,
+//! which are checked when they are taken ([`ReadLease`], [`WriteLease`], [`FutureRead`] of memory,
+//! [`StoredRead`] and [`StoredWrite`] of files). [`PeerMemory`] is memory that peers write by
+//! one-sided writes. All `unsafe` code that transports share is in this crate.
 
 mod bytes;
 mod lease;

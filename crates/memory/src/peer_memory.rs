@@ -14,8 +14,8 @@ use crate::{ledger::LeaseError, zeros::zeros};
 
 /// Memory for one-sided writes of peers.
 ///
-/// A network may write it without asking anybody, so nothing gives a reference to its bytes: they
-/// are copied out, and the copy is checked. Clones share the memory. Any thread may copy.
+/// The network may write it at any time, so no references to its bytes are given: they are copied
+/// out, and the copy is checked. Clones share the memory. Any thread may copy.
 ///
 /// ```compile_fail
 /// let memory = memory::PeerMemory::zeroed(8);
@@ -24,7 +24,7 @@ use crate::{ledger::LeaseError, zeros::zeros};
 #[derive(Clone)]
 pub struct PeerMemory(Arc<Bytes>);
 
-/// Single bytes, whole words, and single bytes.
+/// The bytes before the first aligned word, the aligned words, and the bytes after them.
 type Cells<'a> = (&'a [AtomicU8], &'a [AtomicU64], &'a [AtomicU8]);
 
 struct Bytes {
@@ -32,42 +32,43 @@ struct Bytes {
     bytes: usize,
 }
 
-// SAFETY: the bytes are reached by atomic copies alone, and by the network; the owner only frees
+// SAFETY: the bytes are accessed only by atomic copies and by the network; the owner only frees
 // them.
 unsafe impl Send for Bytes {}
 // SAFETY: as above.
 unsafe impl Sync for Bytes {}
 
 impl PeerMemory {
-    /// Fresh memory, all zeros.
+    /// Allocates memory, all zeros.
     pub fn zeroed(bytes: usize) -> Self {
         Self::from_vec(zeros(bytes))
     }
 
-    /// Takes over a vector; [`PeerMemory::try_into_vec`] gives it back.
+    /// Takes ownership of a vector; [`PeerMemory::try_into_vec`] returns it.
     pub fn from_vec(vector: Vec<u8>) -> Self {
         let bytes = vector.len();
         let start = Box::into_raw(vector.into_boxed_slice()).cast::<u8>();
         Self(Arc::new(Bytes { start, bytes }))
     }
 
-    /// Length in bytes.
+    /// Returns the length in bytes.
     pub fn len(&self) -> usize {
         self.0.bytes
     }
 
-    /// Whether there is not a single byte.
+    /// Returns whether the length is zero.
     pub fn is_empty(&self) -> bool {
         self.0.bytes == 0
     }
 
-    /// First byte, for registration with a network; valid while there is a clone of this.
+    /// Returns a pointer to the first byte, for registration with a network; valid while a clone of
+    /// this exists.
     pub fn start(&self) -> *mut u8 {
         self.0.start
     }
 
-    /// Copies the bytes from `at` on to `into`. While a peer writes them the copy may be of neither
-    /// before nor after.
+    /// Copies the bytes from `at` on to `into`. If a peer writes them at the same time, the copy
+    /// may mix old and new bytes.
     ///
     /// Errors: out of range.
     pub fn copy_out(&self, at: usize, into: &mut [u8]) -> Result<(), LeaseError> {
@@ -83,7 +84,7 @@ impl PeerMemory {
         Ok(())
     }
 
-    /// Copies `bytes` to the place that begins at `at`.
+    /// Copies `bytes` into the memory from `at` on.
     ///
     /// Errors: out of range.
     pub fn copy_in(&self, at: usize, bytes: &[u8]) -> Result<(), LeaseError> {
@@ -101,26 +102,26 @@ impl PeerMemory {
         Ok(())
     }
 
-    /// Gives back the vector, or the memory itself if a clone of it exists: a network still has it.
+    /// Returns the vector, or `self` if a clone exists, as while a network uses the memory.
     pub fn try_into_vec(self) -> Result<Vec<u8>, Self> {
         let memory = Arc::try_unwrap(self.0).map_err(Self)?;
         let memory = std::mem::ManuallyDrop::new(memory);
-        // SAFETY: made by `from_vec` of a boxed slice of this start and length; ours alone now, and
-        // not dropped.
+        // SAFETY: made by `from_vec` of a boxed slice of this start and length; this is the only
+        // owner, and it is not dropped.
         Ok(unsafe { Vec::from_raw_parts(memory.start, memory.bytes, memory.bytes) })
     }
 
-    /// A range.
+    /// Returns the bytes of a range as atomics.
     fn cells(&self, at: usize, bytes: usize) -> Result<Cells<'_>, LeaseError> {
         let range = Range { start: at, end: at.saturating_add(bytes) };
         if range.end > self.len() {
             return Err(LeaseError::OutOfRange { range, bytes: self.len() });
         }
         // SAFETY: in range, initialised, and freed only with `self`. Atomics may be shared, and
-        // nobody in this process reaches the bytes otherwise.
+        // this process accesses the bytes in no other way.
         let cells =
             unsafe { slice::from_raw_parts(self.0.start.add(at).cast::<AtomicU8>(), bytes) };
-        // SAFETY: any eight bytes are a word.
+        // SAFETY: any eight bytes are a valid `u64`.
         Ok(unsafe { cells.align_to::<AtomicU64>() })
     }
 }

@@ -1,13 +1,13 @@
-//! Regions prepared before the first transfer, used again and again.
+//! Regions that are allocated before the first transfer and reused.
 
 use std::sync::{Arc, Mutex};
 
 use crate::{region::Region, zeros::zeros};
 
-/// A bounded stock of equal regions, made (and touched) when the pool is made, so that no memory
-/// is allocated while a transfer runs (DSN 2018 section 4.6, "Memory management").
+/// A fixed number of regions of equal length, allocated and touched when the pool is made, so that
+/// no memory is allocated during a transfer (DSN 2018 section 4.6, "Memory management").
 ///
-/// Clones share the stock. Any thread may take and put back; nothing blocks.
+/// Clones share the regions. Any thread may take and put; nothing blocks.
 #[derive(Clone, Debug)]
 pub struct RegionPool {
     stock: Arc<Mutex<Vec<Region>>>,
@@ -15,11 +15,11 @@ pub struct RegionPool {
 }
 
 impl RegionPool {
-    /// Makes `count` regions of `region_bytes` bytes each.
+    /// Allocates `count` regions of `region_bytes` bytes each.
     pub fn new(count: usize, region_bytes: usize) -> Self {
         let touched = |_| {
             let mut memory = zeros(region_bytes);
-            // Written, not only allocated: the system gives pages when they are first touched.
+            // Written, not only allocated: the system populates pages when they are first touched.
             memory.fill(0xA5);
             Region::from_vec(memory)
         };
@@ -27,7 +27,7 @@ impl RegionPool {
         Self { stock: Arc::new(Mutex::new(stock)), region_bytes }
     }
 
-    /// Length of each region in bytes.
+    /// Returns the length of each region in bytes.
     pub fn region_bytes(&self) -> usize {
         self.region_bytes
     }
@@ -37,13 +37,13 @@ impl RegionPool {
         self.stock().pop()
     }
 
-    /// Puts a region back. The caller has no lease of it any more.
+    /// Puts a region back. The caller must have dropped all leases of it.
     pub fn put(&self, region: Region) {
         debug_assert_eq!(region.len(), self.region_bytes);
         self.stock().push(region);
     }
 
-    /// How many are left.
+    /// Returns how many regions are available.
     pub fn available(&self) -> usize {
         self.stock().len()
     }

@@ -13,21 +13,20 @@ use crate::{
     zeros::{try_zeros, zeros},
 };
 
-/// A piece of memory that the application, the library and the network share by turns; or a part of
-/// a file that stands in its place.
+/// Memory that the application, the library and the network use in turn; or a part of a file.
 ///
 /// A `Region` is a cheap handle (clones share the memory). The memory is read and written only
 /// through leases of byte ranges ([`ReadLease`], [`WriteLease`]), which are checked when they
 /// are taken: a writer excludes all others, readers share. A lease takes some 50 ns, against the
 /// microseconds that a block takes.
 ///
-/// What is in a file ([`Region::from_file`], [`Region::is_stored`]) can be changed by others at any
-/// time, so it has leases of its own ([`StoredRead`], [`StoredWrite`]), which copy and
-/// give no references.
+/// The bytes of a file ([`Region::from_file`], [`Region::is_stored`]) can be changed by other
+/// processes at any time, so such a region has leases of its own ([`StoredRead`], [`StoredWrite`]),
+/// which copy and give no references.
 #[derive(Clone)]
 pub struct Region {
     inner: Arc<Bytes>,
-    /// The part that this region is, of the memory that it was made of.
+    /// The range of `inner` that this region covers.
     part: Range<usize>,
 }
 
@@ -41,21 +40,21 @@ pub enum RegionError {
     /// The object does not fit into this machine's address space.
     #[error("{0} bytes do not fit into this machine's address space")]
     TooLarge(u64),
-    /// The system does not give so much memory.
+    /// The system cannot allocate so much memory.
     #[error("{0} bytes of memory cannot be allocated")]
     OutOfMemory(u64),
 }
 
 impl Region {
-    /// Takes over a vector; [`Region::try_into_vec`] gives it back.
+    /// Takes ownership of a vector; [`Region::try_into_vec`] returns it.
     pub fn from_vec(vector: Vec<u8>) -> Self {
         let bytes = vector.len();
         let start = Box::into_raw(vector.into_boxed_slice()).cast::<u8>();
         Self::new(start, bytes, Access::ReadWrite, Owner::Heap)
     }
 
-    /// Fresh memory, all zeros, given by the system page by page as it is first touched: by huge
-    /// pages where it has them to give, which makes copies between processes a fifth faster.
+    /// Allocates memory, all zeros, whose pages the system populates when they are first touched:
+    /// huge pages where it has them, which makes copies between processes a fifth faster.
     ///
     /// Errors: [`RegionError::OutOfMemory`], [`RegionError::TooLarge`].
     pub fn allocate(bytes: u64) -> Result<Self, RegionError> {
@@ -63,13 +62,14 @@ impl Region {
         try_zeros(length).map(Self::from_vec).ok_or(RegionError::OutOfMemory(bytes))
     }
 
-    /// As [`Region::allocate`], but ends the process where there is not so much memory: for lengths
-    /// that no peer can choose.
+    /// As [`Region::allocate`], but aborts the process if there is not enough memory: only for
+    /// lengths that no peer can choose.
     pub fn zeroed(bytes: usize) -> Self {
         Self::from_vec(zeros(bytes))
     }
 
-    /// Read-only memory that `owner` keeps alive and unchanged: `Arc<[u8]>`, `&'static [u8]`, ...
+    /// Makes a region of read-only memory that `owner` keeps alive and unchanged: `Arc<[u8]>`,
+    /// `&'static [u8]`, ...
     pub fn from_shared<O>(owner: O) -> Self
     where
         O: AsRef<[u8]> + Send + Sync + 'static,
@@ -82,12 +82,12 @@ impl Region {
         Self::new(start, bytes, Access::Read, Owner::Shared(owner))
     }
 
-    /// Memory of another language or library.
+    /// Makes a region of memory that another language or library owns.
     ///
     /// # Safety
-    /// `start` is valid for reads (and for writes, if `writable`) of `bytes` bytes until `owner`
-    /// is dropped, and it is not written elsewhere (or, if `writable`, read) in that time. It is not
-    /// inside of the box `owner`, which would claim it for itself.
+    /// `start` is valid for reads (and for writes, if `writable`) of `bytes` bytes until `owner` is
+    /// dropped, and it is not written elsewhere (or, if `writable`, read) in that time. It does not
+    /// point into the box `owner`, which has to be the only pointer to its own contents.
     pub unsafe fn from_raw(
         start: *mut u8,
         bytes: usize,
@@ -98,7 +98,7 @@ impl Region {
         Self::new(start, bytes, access, Owner::Foreign(owner))
     }
 
-    /// Bytes that lie elsewhere: `bytes` of them, from the start of `storage`.
+    /// Makes a region of the first `bytes` bytes of `storage`.
     ///
     /// Errors: more than this machine can address.
     pub fn from_storage(
@@ -111,18 +111,18 @@ impl Region {
         Ok(Self::new(std::ptr::dangling_mut(), length, access, Owner::Stored(storage)))
     }
 
-    /// The first `bytes` bytes of a file that is open for reading; for a root.
+    /// Makes a region of the first `bytes` bytes of a file that is open for reading; for a root.
     ///
-    /// The file may change meanwhile: what is sent is what is there when a block is read. One that
-    /// has become shorter is an error of the read, and fails the group.
+    /// The file may change meanwhile: each block is sent as it is when it is read. If the file has
+    /// become shorter, the read returns an error, which fails the group.
     ///
     /// Errors: it is open with `O_DIRECT`, or the process has no descriptors left.
     pub fn from_file(file: &File, bytes: u64) -> Result<Self, RegionError> {
         Self::of_part(file, bytes, false)
     }
 
-    /// The first `bytes` bytes of a file that is open for reading and writing, and already has that
-    /// length; for a receiver.
+    /// Makes a region of the first `bytes` bytes of a file that is open for reading and writing,
+    /// and already has that length; for a receiver.
     ///
     /// Errors: as [`Region::from_file`]; or it is open with `O_APPEND`.
     pub fn from_file_writable(file: &File, bytes: u64) -> Result<Self, RegionError> {
@@ -145,18 +145,18 @@ impl Region {
         Self { inner: Arc::new(inner), part: 0..bytes }
     }
 
-    /// Length in bytes.
+    /// Returns the length in bytes.
     pub fn len(&self) -> usize {
         self.part.len()
     }
 
-    /// Whether there is not a single byte.
+    /// Returns whether the length is zero.
     pub fn is_empty(&self) -> bool {
         self.part.is_empty()
     }
 
-    /// Whether its bytes lie in a file or the like, and not in memory: then it has no leases of
-    /// memory.
+    /// Returns whether the bytes are in a file or similar, not in memory: the region then has no
+    /// leases of memory.
     pub fn is_stored(&self) -> bool {
         self.storage().is_some()
     }
@@ -165,19 +165,19 @@ impl Region {
         self.inner.storage()
     }
 
-    /// Whether blocks may be received into it.
+    /// Returns whether blocks may be received into the region.
     pub fn is_writable(&self) -> bool {
         self.inner.is_writable()
     }
 
-    /// A part of the same memory as a region of its own. Leases of both exclude each other.
+    /// Returns a part of the same memory as a region of its own. Leases of both exclude each other.
     ///
     /// Errors: out of range.
     pub fn slice(&self, range: Range<usize>) -> Result<Self, LeaseError> {
         Ok(Self { inner: Arc::clone(&self.inner), part: self.locate(range)? })
     }
 
-    /// Where a range of this region lies in the memory that it is a part of.
+    /// Translates a range of this region to a range of the memory that it is a part of.
     fn locate(&self, range: Range<usize>) -> Result<Range<usize>, LeaseError> {
         let bytes = self.part.len();
         if range.start > range.end || range.end > bytes {
@@ -196,7 +196,7 @@ impl Region {
         Ok(ReadLease::new(Arc::clone(&self.inner), range))
     }
 
-    /// Leases a range for being read by the network after the writer that has it now, if any.
+    /// Leases a range that the network will read after the present writer, if any.
     ///
     /// Errors: out of range, or the bytes are in a file.
     pub fn future_read(&self, range: Range<usize>) -> Result<FutureRead, LeaseError> {
@@ -219,7 +219,7 @@ impl Region {
         Ok(WriteLease::new(Arc::clone(&self.inner), range))
     }
 
-    /// What errors call what the bytes lie in; `None` of memory.
+    /// Returns the name of the file or similar for errors; `None` for memory.
     pub fn stored_name(&self) -> Option<String> {
         self.storage().map(Storage::name)
     }
@@ -240,10 +240,10 @@ impl Region {
         Ok(StoredWrite::new(region, range))
     }
 
-    /// Gives back the vector of [`Region::from_vec`] (or the zeros of [`Region::allocate`]).
+    /// Returns the vector of [`Region::from_vec`] (or the zeros of [`Region::allocate`]).
     ///
-    /// Gives back the region itself if it was not made of a vector or is a part of one, or if a
-    /// clone, part or lease of it still exists.
+    /// Errors: returns the region itself if it was not made of a vector or is a part of one, or if
+    /// a clone, part or lease of it still exists.
     pub fn try_into_vec(self) -> Result<Vec<u8>, Self> {
         if self.part != (0..self.inner.bytes()) {
             return Err(self);
@@ -256,7 +256,7 @@ impl Region {
         if self.is_stored() { Err(LeaseError::Stored) } else { Ok(()) }
     }
 
-    /// What [`StoredRead`] and [`StoredWrite`] are made of.
+    /// Takes a lease and returns what [`StoredRead`] and [`StoredWrite`] are made of.
     fn lease_stored(
         &self,
         range: Range<usize>,
@@ -322,7 +322,7 @@ mod tests {
         assert!(!asked(&Region::from_vec(vec![0; 64 << 20])));
     }
 
-    /// Whether the mapping at this address has a flag (proc(5), "VmFlags").
+    /// Returns whether the mapping at this address has a flag (proc(5), "VmFlags").
     fn has_flag(address: usize, flag: &str) -> bool {
         let smaps = std::fs::read_to_string("/proc/self/smaps").unwrap();
         let mut is_inside = false;

@@ -1,17 +1,18 @@
-//! What holds bytes that are not in memory: a file, read and written by copies only, never mapped.
+//! Storage of bytes that are not in memory: a file, accessed only by copying, never mapped.
 //!
-//! Other processes may change or shorten a file at any time. A mapping of it would change under a
-//! reference, and kill the process that touches what is gone; a copy is a copy, or an error.
+//! Other processes may change or truncate a file at any time. With a mapping, bytes would change
+//! behind a reference, and access beyond the end would kill the process; a failed copy returns an
+//! error.
 
 use std::{fs::File, io, os::unix::fs::FileExt, path::PathBuf};
 
-/// What holds the bytes of a region that is not memory: a file, or what stands for one in tests.
+/// Holds the bytes of a region that is not memory: a file, or a substitute in tests.
 ///
-/// Both calls block for as long as the device takes, and may be made from any thread.
+/// Reads and writes block for as long as the device takes, and may be called from any thread.
 pub trait Storage: Send + Sync {
     /// Fills `into` with the bytes from `offset` on.
     ///
-    /// Errors: the device's; there are fewer bytes.
+    /// Errors: the device's; the object has fewer bytes.
     fn read_at(&self, into: &mut [u8], offset: u64) -> io::Result<()>;
 
     /// Writes all of `bytes` from `offset` on.
@@ -19,7 +20,7 @@ pub trait Storage: Send + Sync {
     /// Errors: the device's; the object has become shorter.
     fn write_at(&self, bytes: &[u8], offset: u64) -> io::Result<()>;
 
-    /// What errors call it. Does not wait for the device.
+    /// Returns the name to be used in errors. Does not wait for the device.
     fn name(&self) -> String;
 }
 
@@ -30,8 +31,8 @@ pub(crate) struct Part {
 }
 
 impl Part {
-    /// A write behind the end of a file that has shrunk would make it longer again, with a hole
-    /// where bytes have been.
+    /// Checks that the file has not shrunk: a write behind its end would extend it again, with a
+    /// hole.
     fn check_length(&self) -> io::Result<()> {
         if self.file.metadata()?.len() < self.bytes {
             return Err(io::Error::other("the file has shrunk"));
@@ -51,11 +52,11 @@ impl Storage for Part {
     fn write_at(&self, bytes: &[u8], offset: u64) -> io::Result<()> {
         self.check_length()?;
         self.file.write_all_at(bytes, offset)?;
-        // It may have shrunk since; within its last block that cannot be detected.
+        // The file may have shrunk since the check; within its last block that cannot be detected.
         self.check_length()
     }
 
-    /// By the kernel's notes on the open file.
+    /// The path that the kernel records for the open file.
     fn name(&self) -> String {
         use std::os::fd::AsRawFd;
         let link = PathBuf::from(format!("/proc/self/fd/{}", self.file.as_raw_fd()));

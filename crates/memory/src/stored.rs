@@ -1,16 +1,16 @@
-//! Leases of regions whose bytes lie in a file: they copy, and give no references.
+//! Leases of regions whose bytes are in a file: they copy, and give no references.
 
 use std::{fmt, io, ops::Range, sync::Arc};
 
 use crate::{bytes::Bytes, ledger::give_back, storage::Storage};
 
-/// The right to read a range of a stored region until it is dropped.
+/// The right to read a range of a stored region until the lease is dropped.
 pub struct StoredRead {
     region: Arc<Bytes>,
     range: Range<usize>,
 }
 
-/// The right to write a range of a stored region, alone, until it is dropped.
+/// The exclusive right to write a range of a stored region until the lease is dropped.
 pub struct StoredWrite {
     region: Arc<Bytes>,
     range: Range<usize>,
@@ -21,9 +21,10 @@ impl StoredRead {
         Self { region, range }
     }
 
-    /// Reads all of the range into `into`, which has its length. Blocks as long as the device takes.
+    /// Reads the whole range into `into`, which must have its length. Blocks as long as the device
+    /// takes.
     ///
-    /// Errors: [`Storage::read_at`]; another length.
+    /// Errors: those of [`Storage::read_at`]; `into` has another length.
     pub fn copy_to(&self, into: &mut [u8]) -> io::Result<()> {
         check_length(into.len(), self.range.len())?;
         storage(&self.region)?.read_at(into, self.range.start as u64)
@@ -38,7 +39,7 @@ impl StoredWrite {
     /// Writes `bytes` to the start of the range, which is at least as long. Blocks as long as the
     /// device takes.
     ///
-    /// Errors: [`Storage::write_at`]; too many bytes.
+    /// Errors: those of [`Storage::write_at`]; `bytes` is longer than the range.
     pub fn copy_from(&self, bytes: &[u8]) -> io::Result<()> {
         check_length(bytes.len().max(self.range.len()), self.range.len())?;
         storage(&self.region)?.write_at(bytes, self.range.start as u64)
@@ -116,7 +117,7 @@ mod tests {
         assert_eq!(file.metadata().unwrap().len(), 6_005);
     }
 
-    /// Nothing gives a reference to bytes that another process can change.
+    /// There is no way to a reference to bytes that another process can change.
     #[test]
     #[cfg_attr(miri, ignore = "Miri does not open files here")]
     fn a_file_gives_no_lease_of_memory_and_memory_none_of_a_file() {

@@ -1,21 +1,22 @@
-//! Fresh memory.
+//! Allocation of zeroed memory.
 
 use std::alloc::{Layout, alloc_zeroed};
 
 use rustix::mm::{Advice, madvise};
 
-/// Of x86-64, and of arm64 with pages of 4 KiB; where they are larger, the advice has no effect.
+/// The size on x86-64, and on arm64 with pages of 4 KiB; where it is larger, the advice has no
+/// effect.
 const HUGE_PAGE_BYTES: usize = 2 << 20;
 
-/// Zeros in pages that are not populated yet, huge ones if the system has them: fewer page faults,
-/// and fewer pages to pin when the memory is registered.
+/// Allocates zeros in pages that are not populated yet, huge ones if the system has them: fewer
+/// page faults, and fewer pages to pin when the memory is registered.
 pub(crate) fn zeros(bytes: usize) -> Vec<u8> {
     let mut vector = vec![0; bytes];
     ask_for_huge_pages(&mut vector);
     vector
 }
 
-/// The same, or `None` where the system does not give so much.
+/// As [`zeros`], but returns `None` if the system cannot allocate so much.
 pub(crate) fn try_zeros(bytes: usize) -> Option<Vec<u8>> {
     if bytes == 0 {
         return Some(Vec::new());
@@ -26,8 +27,8 @@ pub(crate) fn try_zeros(bytes: usize) -> Option<Vec<u8>> {
     if start.is_null() {
         return None;
     }
-    // SAFETY: the global allocator has given `bytes` bytes, with the alignment of a byte, that are
-    // all initialized.
+    // SAFETY: the global allocator has returned `bytes` bytes, with the alignment of a byte, that
+    // are all initialized.
     let mut vector = unsafe { Vec::from_raw_parts(start, bytes, bytes) };
     ask_for_huge_pages(&mut vector);
     Some(vector)
@@ -40,8 +41,9 @@ fn ask_for_huge_pages(vector: &mut [u8]) {
     let whole_bytes = bytes.saturating_sub(skip) / page_bytes * page_bytes;
     if whole_bytes >= HUGE_PAGE_BYTES {
         let start = vector[skip..].as_mut_ptr().cast();
-        // SAFETY: these pages lie inside the vector, and advice changes neither their contents nor
-        // who may use them. A system without huge pages refuses, which changes nothing either.
+        // SAFETY: these pages are inside the vector, and advice changes neither their contents nor
+        // their protection. A system without huge pages returns an error, which changes nothing
+        // either.
         let _ = unsafe { madvise(start, whole_bytes, Advice::LinuxHugepage) };
     }
 }

@@ -1,16 +1,16 @@
-//! What a [`crate::Relay`] asks its owner to do.
+//! Actions that a [`crate::Relay`] requests of its owner.
 
-/// Names a posted receive; unique within its relay.
+/// Identifies a posted receive; unique within its relay.
 #[derive(Clone, Copy, PartialEq, Eq, Hash, PartialOrd, Ord, Debug)]
 pub struct ReceiveId(pub u64);
 
-/// Names a posted send; unique within its relay.
+/// Identifies a posted send; unique within its relay.
 #[derive(Clone, Copy, PartialEq, Eq, Hash, PartialOrd, Ord, Debug)]
 pub struct SendId(pub u64);
 
-/// Something to do, in the order in which [`crate::Relay::poll_action`] returns it.
+/// An action, to be carried out in the order in which [`crate::Relay::poll_action`] returns it.
 ///
-/// `offset` and `bytes` are the part of the message's memory that is meant.
+/// `offset` and `bytes` select a part of the message's memory.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub enum Action {
     /// Post a receive for a first block into spare memory of one block's length, since its
@@ -18,14 +18,14 @@ pub enum Action {
     PostFirst {
         /// The neighbour that sends it.
         source: u32,
-        /// To be named in [`crate::Relay::received`].
+        /// The identifier for [`crate::Relay::received`].
         id: ReceiveId,
     },
     /// Post a receive straight into the message's memory; then grant `source` one credit.
     PostReceive {
         /// The neighbour that sends it.
         source: u32,
-        /// To be named in [`crate::Relay::received`].
+        /// The identifier for [`crate::Relay::received`].
         id: ReceiveId,
         /// Message number.
         message: u64,
@@ -38,7 +38,7 @@ pub enum Action {
     PostSend {
         /// The neighbour that receives it.
         target: u32,
-        /// To be named in [`crate::Relay::sent`].
+        /// The identifier for [`crate::Relay::sent`].
         id: SendId,
         /// Message number.
         message: u64,
@@ -54,18 +54,18 @@ pub enum Action {
     PostOffloadedReceive {
         /// The neighbour that sends it.
         source: u32,
-        /// To be named in [`crate::Relay::received`].
+        /// The identifier for [`crate::Relay::received`].
         id: ReceiveId,
         /// Message number.
         message: u64,
-        /// No other open receive from this source has it.
+        /// The immediate; no other open receive from this source has it.
         immediate: u32,
         /// First byte.
         offset: u64,
         /// Length; 0 for the one block of an empty message.
         bytes: u64,
     },
-    /// Offload: grant `source` so many credits, in one word.
+    /// Offload: grant `source` this many credits, in one word.
     Grant {
         /// The neighbour.
         source: u32,
@@ -76,19 +76,19 @@ pub enum Action {
     PostOffloadedSend {
         /// The neighbour that receives it.
         target: u32,
-        /// To be named in [`crate::Relay::sent`].
+        /// The identifier for [`crate::Relay::sent`].
         id: SendId,
         /// Message number.
         message: u64,
-        /// What the target has posted the receive with.
+        /// The immediate that the target has posted the receive with.
         immediate: u32,
         /// First byte.
         offset: u64,
         /// Length; 0 for the one block of an empty message.
         bytes: u64,
-        /// The source and the receive that brings the block; `None` if it is here.
+        /// The source and the receive that brings the block; `None` if the block has arrived.
         after_receive: Option<(u32, ReceiveId)>,
-        /// The target and the send that must be done before this may start; `None` if it is.
+        /// The target and the send that must be done before this may start; `None` if it is done.
         after_send: Option<(u32, SendId)>,
     },
     /// Announce the next message and its length to `target`.

@@ -4,7 +4,7 @@ use crate::RelayError;
 
 /// A message of `bytes` bytes in blocks of `block_bytes`, the last of which may be shorter.
 ///
-/// An empty message is one empty block, so that it travels like any other.
+/// An empty message is one empty block, so that it is sent like any other.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub struct Blocks {
     bytes: u64,
@@ -12,7 +12,7 @@ pub struct Blocks {
     count: u32,
 }
 
-/// Where a block lies in its message.
+/// The position of a block in its message.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub struct BlockRange {
     /// First byte.
@@ -32,7 +32,8 @@ impl Blocks {
         Ok(Self { bytes, block_bytes, count })
     }
 
-    /// Whether offload can tell the blocks of so many messages in flight apart.
+    /// Checks that immediates can distinguish the blocks of this many messages in flight, for
+    /// offload.
     ///
     /// Errors: [`RelayError::TooManyOffloaded`].
     pub fn check_offload(&self, messages_in_flight: u32) -> Result<(), RelayError> {
@@ -43,24 +44,24 @@ impl Blocks {
         Ok(())
     }
 
-    /// How many blocks, at least 1.
+    /// Returns the number of blocks, at least 1.
     pub fn count(&self) -> u32 {
         self.count
     }
 
-    /// Length of the message in bytes.
+    /// Returns the length of the message in bytes.
     pub fn bytes(&self) -> u64 {
         self.bytes
     }
 
-    /// Where a block lies; empty at the end for a number that is out of range.
+    /// Returns the position of a block; empty and at the end for a number that is out of range.
     pub fn range(&self, block: u32) -> BlockRange {
         let offset = (u64::from(block) * self.block_bytes).min(self.bytes);
         BlockRange { offset, bytes: self.block_bytes.min(self.bytes - offset) }
     }
 }
 
-/// So many low bits of a message's number tell those in flight apart.
+/// Returns how many low bits of a message's number distinguish the messages in flight.
 pub(crate) fn message_bits(messages_in_flight: u32) -> u32 {
     messages_in_flight.next_power_of_two().trailing_zeros()
 }

@@ -1,9 +1,9 @@
-//! Why a relay refuses something.
+//! Errors of a relay.
 
 /// Why an event was refused.
 ///
-/// [`RelayError::Peer`] means that the group cannot go on; the others are mistakes of the caller
-/// and change nothing.
+/// After [`RelayError::Peer`] the group cannot continue; the others are errors of the caller and
+/// change nothing.
 #[derive(Clone, PartialEq, Eq, Debug, thiserror::Error)]
 #[non_exhaustive]
 pub enum RelayError {
@@ -29,13 +29,13 @@ pub enum RelayError {
         /// Length of a block.
         block_bytes: u64,
     },
-    /// The message would have more blocks than offload can tell apart.
+    /// The message would have more blocks than offload can distinguish.
     #[error(
         "{blocks} blocks are more than the {blocks_max} that offload can tell apart with this many \
          messages in flight; use larger blocks or fewer messages in flight"
     )]
     TooManyOffloaded {
-        /// Of the message.
+        /// How many blocks the message would have.
         blocks: u32,
         /// The limit.
         blocks_max: u64,
@@ -43,12 +43,12 @@ pub enum RelayError {
     /// A message or operation with this number is not known, or not in the state for this event.
     #[error("{what} {number} is not known or not waiting for this")]
     Unknown {
-        /// What was named.
+        /// The kind of what was named.
         what: &'static str,
         /// Its number.
         number: u64,
     },
-    /// A peer did what the protocol forbids.
+    /// A peer has violated the protocol.
     #[error("member {member} {what}")]
     Peer {
         /// Its rank.

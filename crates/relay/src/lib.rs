@@ -2,9 +2,9 @@
 //!
 //! [`Relay`] follows a [`schedule::Schedule`] asynchronously (DSN 2018 section 4.2, "Data
 //! Transfer"): each member posts receives and sends in the order of the schedule's steps, but a
-//! send waits only for its own block and for its target's credit, and a receive only for room in
-//! the window. There is no clock, no socket, no thread and no memory of blocks here; the owner
-//! of those calls the event methods and carries out what [`Relay::poll_action`] returns, in order.
+//! send waits only for its own block and for its target's credit, and a receive only for space in
+//! the window. This crate has no clock, sockets, threads or memory of blocks; the owner of those
+//! calls the event methods and carries out what [`Relay::poll_action`] returns, in order.
 //!
 //! # How a message travels
 //! 1. The root's [`Relay::send`] gives the message a number. It is *activated* once fewer than
@@ -12,11 +12,12 @@
 //! 2. Activation announces the message's length to the members whose announcer this one is
 //!    ([`schedule::Schedule::announcer`]); they activate it in turn, and ask their application for
 //!    memory ([`Action::Incoming`]).
-//! 3. Meanwhile a receive stands ready for the first block, whose source is known before the
-//!    length is ([`schedule::Schedule::first_source`]); it goes to spare memory and is copied once
-//!    ([`Action::PlaceFirst`]). Where the application's memory is known in time, nothing is copied.
-//! 4. Every other block goes straight into its place. Each posted receive grants its source one
-//!    credit, so no block is ever sent to a member that has no memory posted for it.
+//! 3. Meanwhile a receive is posted for the first block, whose source is known before the
+//!    length is ([`schedule::Schedule::first_source`]); the block is received into spare memory
+//!    and copied once ([`Action::PlaceFirst`]). If the application's memory is known in time,
+//!    nothing is copied.
+//! 4. Every other block is received directly at its position. Each posted receive grants its
+//!    source one credit, so no block is sent to a member that has no memory posted for it.
 //!
 //! # Offload
 //! With [`Settings::offload`] a member posts all operations of a message at once and lets the
@@ -29,11 +30,11 @@
 //! possible. So a send waits for two things: the receive of its block, and the send that comes
 //! [`Window::sends`] before it in the schedule.
 //!
-//! # Why it cannot get stuck
+//! # Why it cannot deadlock
 //! Order all transfers by (message, step). The smallest one not done has a source that holds the
-//! block (it came at a smaller step) and a target for which all smaller receives are done, so its
-//! receive is within every window of at least one; nothing else is ever waited for. With offload,
-//! sends are posted in just this order, and those that one waits for are smaller.
+//! block (it arrived at a smaller step) and a target for which all smaller receives are done, so
+//! its receive is within every window of at least one; it waits for nothing else. With offload,
+//! sends are posted in just this order, and the operations that a send waits for are smaller.
 //!
 //! # Cost
 //! One bit a block and message at a receiver; otherwise memory of the order of the windows. An

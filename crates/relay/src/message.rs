@@ -1,4 +1,4 @@
-//! One message at one member: which blocks are here, and which transfers come next.
+//! One message at one member: which blocks have arrived, and which transfers come next.
 
 use schedule::{Schedule, Transfer};
 
@@ -9,12 +9,12 @@ use crate::Blocks;
 pub(crate) struct Message {
     pub(crate) blocks: Blocks,
     pub(crate) memory: Memory,
-    /// The step from which receives are not posted yet.
+    /// The first step whose receive is not posted yet.
     receive_step: u64,
-    /// The step from which sends are not queued yet; `None` when all are.
+    /// The first step whose send is not queued yet; `None` when all are.
     send_step: Option<u64>,
-    /// Blocks for which no receive has been posted. At zero the next message's turn has come,
-    /// since blocks match receives by their order on each connection.
+    /// Blocks for which no receive has been posted. At zero, receives of the next message may be
+    /// posted: blocks match receives by their order on each connection.
     pub(crate) receives_untaken: u32,
     pub(crate) receives_missing: u32,
     pub(crate) sends_open: u32,
@@ -24,9 +24,9 @@ pub(crate) struct Message {
 /// Whether the message has its memory, and which blocks it holds.
 #[derive(Debug)]
 pub(crate) enum Memory {
-    /// The application has not answered yet.
+    /// The application has not provided memory yet.
     Awaited,
-    /// At the root: everything is there.
+    /// At the root: all blocks are there.
     Full,
     /// At a receiver: one bit a block.
     Partial(Vec<u64>),
@@ -59,7 +59,7 @@ impl Message {
         }
     }
 
-    /// The application has given memory. False if that was not awaited.
+    /// Records that the application has provided memory. Returns false if none was awaited.
     pub(crate) fn accept(&mut self) -> bool {
         if !matches!(self.memory, Memory::Awaited) {
             return false;
@@ -80,7 +80,7 @@ impl Message {
         }
     }
 
-    /// Marks a block as here.
+    /// Marks a block as arrived.
     pub(crate) fn hold(&mut self, block: u32) {
         if let Memory::Partial(bits) = &mut self.memory {
             bits[block as usize / 64] |= 1 << (block % 64);
@@ -88,7 +88,7 @@ impl Message {
         self.receives_missing -= 1;
     }
 
-    /// The next receive of the schedule that has not been taken.
+    /// Returns the next receive of the schedule that was not taken.
     pub(crate) fn next_receive(&self, schedule: &Schedule, rank: u32) -> Option<Transfer> {
         schedule.next_receive(rank, self.receive_step, self.blocks.count())
     }
@@ -99,7 +99,7 @@ impl Message {
         self.receives_untaken -= 1;
     }
 
-    /// Whether not even the first receive has been taken.
+    /// Returns whether no receive was taken.
     pub(crate) fn is_untouched(&self) -> bool {
         self.receives_untaken == self.blocks.count()
     }
@@ -112,7 +112,7 @@ impl Message {
         next
     }
 
-    /// Whether every send has been taken, as far as [`Message::take_send`] has found out.
+    /// Returns whether every send was taken, as far as [`Message::take_send`] has determined.
     pub(crate) fn sends_taken(&self) -> bool {
         self.send_step.is_none()
     }

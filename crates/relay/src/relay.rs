@@ -11,14 +11,14 @@ pub use waits::{Obstacle, Wait};
 
 use crate::{Action, ReceiveId, RelayError, SendId, Settings, message::Message};
 
-/// How many sends are looked at beyond the first that waits: a delayed target delays no
-/// other until this many are queued behind it. The windows of the targets bind long before.
+/// How many sends are considered beyond the first that waits: a delayed target delays no other
+/// until this many are queued behind it. The windows of the targets limit this long before.
 const SENDS_QUEUED_MAX: usize = 32;
 
-/// More credits than any window grants; a peer that sends them is broken.
+/// More credits than any window grants: a peer that grants more violates the protocol.
 const CREDITS_MAX: u32 = 1 << 16;
 
-/// Their numbers take half an immediate at the most.
+/// Numbers of messages then take at most half of an immediate.
 const OFFLOADED_MESSAGES_MAX: u32 = 1 << 16;
 
 /// One group at one member: see the crate's documentation.
@@ -31,13 +31,13 @@ pub struct Relay {
     queued: VecDeque<u64>,
     /// Activated messages that are not complete, in order.
     messages: VecDeque<Message>,
-    /// Number of `messages[0]`: how many are complete.
+    /// Number of `messages[0]`, which is the number of complete messages.
     completed: u64,
     receives: BTreeMap<ReceiveId, Receive>,
     receives_posted: u32,
     sends: BTreeMap<SendId, Send>,
     sends_waiting: VecDeque<Send>,
-    /// Offload: the receives that bring blocks which are not here, by message and block.
+    /// Offload: the receives that bring blocks which have not arrived, by message and block.
     bringing: BTreeMap<(u64, u32), ReceiveId>,
     /// Offload: the last sends that were posted, as many as may run at once.
     sends_recent: VecDeque<(u32, SendId)>,
@@ -48,13 +48,13 @@ pub struct Relay {
 #[derive(Debug)]
 struct Neighbour {
     rank: u32,
-    /// Receives that it has posted for us and that we have not used.
+    /// Receives that the neighbour has posted for this member, and that are not used.
     credits: u32,
-    /// Whether this member announces messages to it.
+    /// Whether this member announces messages to the neighbour.
     announced_by_us: bool,
 }
 
-/// A receive that is posted, or has brought a block that cannot be placed yet.
+/// A receive that is posted, or whose block cannot be placed yet.
 #[derive(Debug)]
 struct Receive {
     source: u32,
@@ -63,7 +63,7 @@ struct Receive {
     transfer: Option<Transfer>,
     in_spare_memory: bool,
     arrived: Option<Arrival>,
-    /// Its block is being copied out of spare memory.
+    /// Whether the block is being copied out of spare memory.
     is_being_placed: bool,
 }
 
@@ -80,7 +80,7 @@ struct Send {
 }
 
 impl Relay {
-    /// Starts with no message, and asks at once for the receive of a first block.
+    /// Makes a relay without messages, which requests the receive of a first block at once.
     ///
     /// Errors: [`RelayError::Setting`].
     pub fn new(settings: Settings) -> Result<Self, RelayError> {
@@ -115,22 +115,22 @@ impl Relay {
         Ok(relay)
     }
 
-    /// The next thing to do, if any.
+    /// Returns the next action, if any.
     pub fn poll_action(&mut self) -> Option<Action> {
         self.actions.pop_front()
     }
 
-    /// How many messages are complete at this member. The next to complete has this number.
+    /// Returns how many messages are complete at this member; the next to complete has this number.
     pub fn completed(&self) -> u64 {
         self.completed
     }
 
-    /// How many messages were sent or announced here, complete or not.
+    /// Returns how many messages were sent or announced at this member, complete or not.
     pub fn known(&self) -> u64 {
         self.completed + (self.messages.len() + self.queued.len()) as u64
     }
 
-    /// Queues a message at the root, whose memory is all there, and returns its number.
+    /// Queues a message at the root, which has all its blocks, and returns its number.
     ///
     /// Errors: [`RelayError::NotRoot`], [`RelayError::TooManyBlocks`]; nothing is queued then.
     pub fn send(&mut self, bytes: u64) -> Result<u64, RelayError> {
@@ -145,10 +145,10 @@ impl Relay {
         Ok(number)
     }
 
-    /// `source` has announced the next message and its length.
+    /// Handles the announcement by `source` of the next message and its length.
     ///
-    /// Errors: [`RelayError::Peer`] if it is not the one to do so, if the length is impossible, or
-    /// if it announces more messages than it may.
+    /// Errors: [`RelayError::Peer`] if `source` is not this member's announcer, if the length is
+    /// impossible, or if more messages are announced than may be in flight.
     pub fn announced(&mut self, source: u32, bytes: u64) -> Result<(), RelayError> {
         if self.announcer != Some(source) {
             return Err(peer(source, "announced a message that is not its to announce"));
@@ -166,9 +166,10 @@ impl Relay {
         self.advance()
     }
 
-    /// `target` has posted so many more receives for us.
+    /// Handles `count` credits: `target` has posted this many more receives for this member.
     ///
-    /// Errors: [`RelayError::Peer`] if it is no neighbour, or grants without end.
+    /// Errors: [`RelayError::Peer`] if it is no neighbour, or grants more credits than any window
+    /// has.
     pub fn granted(&mut self, target: u32, count: u32) -> Result<(), RelayError> {
         let neighbour = self
             .neighbour(target)
@@ -180,7 +181,7 @@ impl Relay {
         self.advance()
     }
 
-    /// Length of a message for which the application has not given memory.
+    /// Returns the length of a message for which the application has not provided memory.
     ///
     /// Errors: [`RelayError::Unknown`] if none was asked for, or it was given already.
     pub fn awaits_memory(&self, message: u64) -> Result<u64, RelayError> {
@@ -192,7 +193,7 @@ impl Relay {
             .ok_or(RelayError::Unknown { what: "message", number: message })
     }
 
-    /// The application has given memory for this message.
+    /// Records that the application has provided memory for this message.
     ///
     /// Errors: [`RelayError::Unknown`] if none was asked for, or it was given already.
     pub fn accepted(&mut self, message: u64) -> Result<(), RelayError> {
@@ -211,10 +212,10 @@ impl Relay {
         self.advance()
     }
 
-    /// A posted receive holds a block.
+    /// Handles a block that has filled a posted receive.
     ///
-    /// Errors: [`RelayError::Peer`] if it is not the block of the schedule, or not of its
-    /// length; [`RelayError::Unknown`].
+    /// Errors: [`RelayError::Peer`] if it is not the block of the schedule, or has another length;
+    /// [`RelayError::Unknown`].
     pub fn received(
         &mut self,
         id: ReceiveId,
@@ -232,7 +233,7 @@ impl Relay {
         self.advance()
     }
 
-    /// A posted send is done.
+    /// Records that a posted send is done.
     ///
     /// Errors: [`RelayError::Unknown`].
     pub fn sent(&mut self, id: SendId) -> Result<(), RelayError> {
@@ -244,7 +245,7 @@ impl Relay {
         self.advance()
     }
 
-    /// Does whatever has become possible, until nothing more is.
+    /// Takes all actions that have become possible, until there are no more.
     fn advance(&mut self) -> Result<(), RelayError> {
         loop {
             self.activate()?;
@@ -284,7 +285,7 @@ impl Relay {
         Ok(())
     }
 
-    /// A receive that was posted before its message was known now belongs to it.
+    /// Assigns the receive that was posted before its message was known to that message.
     fn adopt_first_block(&mut self, number: u64) -> Result<(), RelayError> {
         let standing = self.receives.iter().find(|(_, receive)| receive.transfer.is_none());
         let Some(id) = standing.map(|(&id, _)| id) else { return Ok(()) };
@@ -298,7 +299,7 @@ impl Relay {
         self.place(id)
     }
 
-    /// Puts a block that has arrived to use, if its message is known and has memory.
+    /// Processes a block that has arrived, if its message is known and has memory.
     fn place(&mut self, id: ReceiveId) -> Result<(), RelayError> {
         let Some(receive) = self.receives.get(&id) else { return Ok(()) };
         let (Some(arrival), Some(transfer)) = (receive.arrived, receive.transfer) else {
@@ -329,7 +330,7 @@ impl Relay {
         Ok(())
     }
 
-    /// The block of [`Action::PlaceFirst`] is in its place.
+    /// Records that the block of [`Action::PlaceFirst`] was copied to its position.
     ///
     /// Errors: [`RelayError::Unknown`].
     pub fn placed(&mut self, id: ReceiveId) -> Result<(), RelayError> {
@@ -341,7 +342,7 @@ impl Relay {
         self.advance()
     }
 
-    /// A block is where it belongs, and its receive is done.
+    /// Records that a block is at its position, and its receive done.
     fn hold(&mut self, id: ReceiveId, number: u64, block: u32) {
         self.receives.remove(&id);
         self.bringing.remove(&(number, block));
@@ -352,7 +353,7 @@ impl Relay {
         self.actions.push_back(Action::BlockReady { message: number, block, offset, bytes });
     }
 
-    /// Posts receives in the order of messages and steps, as far as the window goes.
+    /// Posts receives in the order of messages and steps, as far as the window allows.
     fn post_receives(&mut self) -> Result<(), RelayError> {
         if self.announcer.is_none() {
             return Ok(());
@@ -442,7 +443,7 @@ impl Relay {
         }
     }
 
-    /// Posts waiting sends that have their block and their credit, as far as the window goes.
+    /// Posts waiting sends that have their block and their credit, as far as the window allows.
     ///
     /// Sends to one target keep their order, by which they match its receives. A send overtakes an
     /// earlier one that waits only if nothing else is being sent: posting it behind another would
@@ -481,7 +482,7 @@ impl Relay {
         self.sends.insert(id, send);
     }
 
-    /// Reports what is received and complete, in order. True if a message has left.
+    /// Reports received and complete messages, in order. Returns whether a message was removed.
     fn retire(&mut self) -> bool {
         for (message, number) in self.messages.iter_mut().zip(self.completed..) {
             if message.receives_missing > 0 {

@@ -2,12 +2,12 @@
 
 use schedule::Schedule;
 
-/// What all members of a group must agree on, and what each may choose.
+/// Settings: some must be the same at all members of a group, others each may choose.
 #[derive(Clone, Debug)]
 pub struct Settings {
     /// The transfers of every message. The same at all members.
     pub schedule: Schedule,
-    /// This member.
+    /// This member's rank.
     pub rank: u32,
     /// Length of every block but the last of a message; at least 1. The same at all members.
     pub block_bytes: u64,
@@ -19,7 +19,7 @@ pub struct Settings {
     pub messages_in_flight: u32,
     /// Lets the network start the sends: how many operations may be posted in each direction, at
     /// least 1; should be enough for a message. `window.sends` is then how many sends the network
-    /// runs at once, and `window.receives` means nothing. Set at all members or at none.
+    /// runs at once, and `window.receives` is ignored. Set at all members or at none.
     pub offload: Option<u32>,
 }
 
@@ -36,9 +36,9 @@ pub struct Window {
 }
 
 impl Window {
-    /// Half a megabyte in each direction, in at least 8 blocks and at least 4 for each of a member's
-    /// `ceil(log2 members)` partners, and at most 64: what matters is how much time a member has until
-    /// it runs out of work (docs/decisions/windows.md).
+    /// Returns half a megabyte in each direction, in at least 8 blocks and at least 4 for each of a
+    /// member's `ceil(log2 members)` partners, and at most 64: what matters is how much time a
+    /// member has until it has nothing to send (docs/decisions/windows.md).
     pub fn for_group(block_bytes: u64, members: u32) -> Self {
         let partners = u64::from(members.max(2)).next_power_of_two().ilog2();
         let least = u64::from(4 * partners).clamp(8, 64);

@@ -1,8 +1,8 @@
-//! Whole groups of relays in one place, with every event in a random order.
+//! Simulations of whole groups of relays, with all events in a random order.
 //!
-//! The world below is a network without time: whatever may happen next, happens in an order drawn
-//! from a seed. It checks as it goes that sends meet posted receives, that windows hold, that
-//! memory is written once, and at the end that everybody has everything.
+//! `World` is a network without time: the next of the possible events is drawn from a seed. It
+//! checks that sends meet posted receives, that windows are kept, that memory is written once, and
+//! at the end that all members have all messages.
 
 use std::collections::{BTreeMap, VecDeque};
 
@@ -12,16 +12,17 @@ use rand_chacha::ChaCha8Rng;
 use relay::{Action, ReceiveId, Relay, RelayError, SendId, Settings, Wait, Window};
 use schedule::{Algorithm, Schedule};
 
-/// Something that may happen next.
+/// A possible next event.
 #[derive(Debug)]
 enum Pending {
-    /// A block on its way: completes at the source, at the target, or both.
+    /// A block in transit: completes at the source, at the target, or both.
     Transfer { source: u32, send: Option<SendId>, target: u32, receive: Option<Block> },
-    /// Offload: a member looks at a block that its network has taken in and passed on long ago.
+    /// Offload: a member polls the completion of a block that its network has received and relayed
+    /// before.
     Look { member: u32, id: ReceiveId, bytes: u64, immediate: u32 },
-    /// A member is to copy a first block to its place.
+    /// A member copies a first block to its position.
     Place { member: u32, action: Action },
-    /// The application of a member answers.
+    /// The application of a member provides memory.
     Accept { member: u32, message: u64 },
 }
 
@@ -39,7 +40,7 @@ enum Word {
     Grant(u32),
 }
 
-/// An offloaded send that waits for so many other operations of its member.
+/// An offloaded send that waits for this many other operations of its member.
 #[derive(Debug)]
 struct Triggered {
     source: u32,
@@ -50,7 +51,7 @@ struct Triggered {
     part: (u64, u64, u64),
 }
 
-/// Where a posted receive puts its block.
+/// The destination of a posted receive's block.
 #[derive(Clone, Copy, Debug)]
 enum Place {
     Spare,
@@ -134,7 +135,7 @@ impl World {
         self.carry_out(root);
     }
 
-    /// Lets things happen until nothing more can.
+    /// Runs events until there are none left.
     fn run(&mut self) {
         loop {
             let links: Vec<_> =
@@ -213,7 +214,7 @@ impl World {
         let (id, bytes, immediate) = (block.id, block.contents.len() as u64, block.immediate);
         let look = Pending::Look { member: target, id, bytes, immediate };
         self.pending.push(look);
-        // With offload the network goes on at once, and its member looks some time later.
+        // With offload the network continues at once, and its member polls some time later.
         if !self.note_done(target, id.0) {
             self.happen(self.pending.len() - 1);
         }
@@ -306,7 +307,7 @@ impl World {
         assert!(member.sends_open <= self.window.sends, "send window of member {rank}");
     }
 
-    /// Starts a send that waits for nothing any more.
+    /// Starts a send that waits for nothing else.
     fn start_triggered(&mut self, member: u32, id: SendId) {
         if self.triggered.get(&(member, id)).is_none_or(|triggered| triggered.missing > 0) {
             return;
@@ -314,11 +315,11 @@ impl World {
         let Some(triggered) = self.triggered.remove(&(member, id)) else { return };
         let Triggered { source, target, send, immediate, part, .. } = triggered;
         let receive = self.offloaded.remove(&(source, target, immediate));
-        let receive = receive.expect("a block that nobody waits for");
+        let receive = receive.expect("a block without a receive");
         self.start_send(source, target, (send, receive), immediate, part);
     }
 
-    /// An operation is done, of which its member does not know yet. False if it is not offloaded.
+    /// Marks an operation as done before its member polls it. Returns false if it is not offloaded.
     fn note_done(&mut self, member: u32, operation: u64) -> bool {
         let Some(waiting) = self.undone.remove(&(member, operation)) else { return false };
         for send in waiting {
@@ -453,7 +454,7 @@ fn larger_groups_with_many_messages() {
     }
 }
 
-/// Everything is posted at once, or as far as two or three operations go.
+/// All operations are posted at once, or as many as a limit of two or three allows.
 #[test]
 fn offload_delivers_for_every_small_group_and_message() {
     for algorithm in Algorithm::ALL {
@@ -508,7 +509,7 @@ fn memory_that_is_known_in_time_saves_the_copy() {
     assert!(done.iter().any(|action| matches!(action, Action::PlaceFirst { message: 0, .. })));
     relay.placed(first).unwrap();
     done.extend(actions(&mut relay));
-    // Two blocks make room for the last of message 0 and the only one of message 1.
+    // Two blocks free the slots for the last of message 0 and the only one of message 1.
     for action in done {
         if let Action::PostReceive { id, offset, bytes, .. } = action {
             relay.received(id, bytes, (offset / 10) as u32).unwrap();

@@ -9,7 +9,7 @@ use core::{fmt, str::FromStr};
 pub enum Algorithm {
     /// The root sends the whole message to one member after another: `k(n-1)` steps (DSN section 4.3).
     Sequential,
-    /// A bucket brigade in rank order: `k+n-2` steps (DSN section 4.3).
+    /// Each member relays to the next one in rank order: `k+n-2` steps (DSN section 4.3).
     Chain,
     /// Whole messages along a binomial tree: `k*ceil(log2 n)` steps (DSN section 4.3 and figure 3, left).
     BinomialTree,
@@ -39,7 +39,7 @@ impl Algorithm {
         Self::InSwitch,
     ];
 
-    /// Those for which links between members are enough: all but [`Self::InSwitch`].
+    /// The algorithms that need no more than links between members: all but [`Self::InSwitch`].
     pub const RELAYING: [Self; 7] = [
         Self::Sequential,
         Self::Chain,
@@ -50,7 +50,8 @@ impl Algorithm {
         Self::NestedPipelines,
     ];
 
-    /// The number that stands for this algorithm between members: 1 to 8, never 0, never reused.
+    /// Returns the number that identifies this algorithm between members: 1 to 8, never 0, never
+    /// reused.
     #[must_use]
     pub const fn code(self) -> u8 {
         match self {
@@ -65,13 +66,13 @@ impl Algorithm {
         }
     }
 
-    /// The algorithm with this [`code`](Self::code), or `None` when there is none.
+    /// Returns the algorithm with this [`code`](Self::code), or `None` if there is none.
     #[must_use]
     pub fn from_code(code: u8) -> Option<Self> {
         Self::ALL.into_iter().find(|algorithm| algorithm.code() == code)
     }
 
-    /// The name in kebab case, as it is displayed and parsed.
+    /// Returns the name in kebab case, as it is displayed and parsed.
     #[must_use]
     pub const fn name(self) -> &'static str {
         match self {
@@ -86,8 +87,8 @@ impl Algorithm {
         }
     }
 
-    /// Whether the schedule depends on which member is in which rack, so that
-    /// [`Schedule::with_racks`](crate::Schedule::with_racks) is the way to build it.
+    /// Returns whether the schedule depends on which member is in which rack, so that it has to be
+    /// built by [`Schedule::with_racks`](crate::Schedule::with_racks).
     #[must_use]
     pub const fn needs_racks(self) -> bool {
         matches!(self, Self::ChainOfRacks | Self::NestedPipelines)
@@ -108,7 +109,7 @@ impl FromStr for Algorithm {
     }
 }
 
-/// A name that is no algorithm's; displayed as the list of the names that are.
+/// The error for an unknown name; displayed as the list of the known ones.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct UnknownAlgorithm;
 

@@ -1,4 +1,4 @@
-//! A bucket brigade: member v passes block b on to member v+1 at step b+v (DSN section 4.3).
+//! A chain: member v passes block b on to member v+1 at step b+v (DSN section 4.3).
 
 use crate::flow::{Flow, Hop};
 
@@ -14,7 +14,7 @@ impl Chain {
     }
 }
 
-/// What goes over the link from `source` to the next member at `step`.
+/// The transfer from `source` to the next member at `step`.
 fn block_on_link(source: u32, step: u64, blocks: u32) -> Option<u32> {
     let block = step.checked_sub(u64::from(source))?;
     (block < u64::from(blocks)).then_some(block as u32)

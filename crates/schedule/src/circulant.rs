@@ -15,7 +15,7 @@
 
 use crate::flow::{Flow, Hop, ceil_log2, scan};
 
-/// Room for Skip[0 ..= q] with q <= 20.
+/// Space for Skip[0 ..= q] with q <= 20.
 const SKIPS: usize = 21;
 
 #[derive(Debug, Clone)]
@@ -27,7 +27,7 @@ pub(crate) struct Circulant {
     skips: [u32; SKIPS],
 }
 
-/// A member's receive table while it is being found.
+/// A member's receive table during its computation.
 struct Search<'a> {
     skips: &'a [u32; SKIPS],
     rounds: usize,

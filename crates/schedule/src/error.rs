@@ -1,4 +1,4 @@
-//! Why a schedule cannot be built.
+//! Errors of building a schedule.
 
 use core::fmt;
 
@@ -10,19 +10,19 @@ use crate::{algorithm::Algorithm, limits::MAX_MEMBERS};
 pub enum ScheduleError {
     /// A group has 1 to [`MAX_MEMBERS`] members.
     Members {
-        /// How many were asked for.
+        /// The number that was given.
         members: usize,
     },
     /// The root is not a rank of the group.
     Root {
-        /// The rank asked for.
+        /// The rank that was given.
         root: u32,
-        /// How many members there are: ranks go from 0 to one less.
+        /// The number of members: ranks are 0 to one less.
         members: u32,
     },
-    /// The algorithm needs to know which member is in which rack.
+    /// The algorithm requires the rack of each member.
     RacksNeeded {
-        /// The algorithm asked for.
+        /// The algorithm that was given.
         algorithm: Algorithm,
     },
 }

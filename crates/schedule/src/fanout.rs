@@ -1,5 +1,5 @@
-//! The root sends each block to member 1, 2 and so on before it sends the next block: what switches that copy packets
-//! make one transmission of.
+//! The root sends each block to member 1, 2 and so on before it sends the next block; switches that
+//! copy packets combine the sends of a block into one transmission.
 
 use crate::flow::{Flow, Hop};
 
@@ -9,7 +9,7 @@ pub(crate) struct Fanout {
 }
 
 impl Fanout {
-    /// How many members receive.
+    /// The number of members that receive.
     fn receivers(&self) -> u64 {
         u64::from(self.members - 1)
     }

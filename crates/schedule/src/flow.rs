@@ -1,4 +1,4 @@
-//! What every algorithm answers, in virtual ranks where the root is 0.
+//! The interface of every algorithm, in virtual ranks where the root is 0.
 
 /// One transfer seen from one of its ends.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -41,7 +41,8 @@ pub(crate) trait Flow {
     fn neighbour(&self, member: u32, index: u32) -> Option<u32>;
 }
 
-/// The first answer of `query` at the steps from `from` on, trying at most `window` of them.
+/// Returns the first transfer that `query` finds from step `from` on, trying at most `window`
+/// steps.
 pub(crate) fn scan(
     from: u64,
     end: u64,

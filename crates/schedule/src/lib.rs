@@ -18,9 +18,9 @@
 //!
 //! # The model
 //!
-//! Time goes in steps. During one step a member may send one block and receive one block (full-duplex, one port).
-//! A block received at one step can be sent at any later one. Steps are an order, not a clock: members that run
-//! late do not change what is sent to whom.
+//! Time is divided into steps. During one step a member may send one block and receive one block
+//! (full-duplex, one port). A block received at one step can be sent at any later one. Steps are an
+//! order, not a clock: members that are late do not change what is sent to whom.
 //!
 //! # Cost
 //!

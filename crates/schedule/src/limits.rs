@@ -1,4 +1,4 @@
-//! What bounds every schedule.
+//! Limits of every schedule.
 
 use crate::flow::ceil_log2;
 

@@ -1,4 +1,4 @@
-//! The public face: real ranks outside, virtual ranks inside.
+//! The public interface: real ranks outside, virtual ranks inside.
 
 use crate::{
     algorithm::Algorithm,
@@ -14,16 +14,16 @@ use crate::{
     tree::Tree,
 };
 
-/// One block going from one member to another at one step.
+/// One block sent from one member to another at one step.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
 pub struct Transfer {
-    /// When, counted in block times from 0.
+    /// The step, counted in block times from 0.
     pub step: u64,
     /// The rank that sends.
     pub source: u32,
     /// The rank that receives.
     pub target: u32,
-    /// Which block of the message, counted from 0.
+    /// The number of the block in the message, counted from 0.
     pub block: u32,
 }
 
@@ -42,7 +42,7 @@ pub struct Schedule {
 
 #[derive(Debug, Clone)]
 enum Kind {
-    /// One member: nothing ever happens.
+    /// One member: there are no transfers.
     Alone,
     Sequential(Sequential),
     Chain(Chain),
@@ -54,7 +54,8 @@ enum Kind {
 }
 
 impl Schedule {
-    /// A schedule for `members` members, of which rank `root` has the message. Constant time, no allocation.
+    /// Makes a schedule for `members` members, of which rank `root` has the message. Constant time,
+    /// no allocation.
     ///
     /// # Errors
     /// When `members` is not in 1 ..= [`MAX_MEMBERS`], when `root` is not a rank, and for the algorithms that
@@ -76,9 +77,9 @@ impl Schedule {
         Ok(Self { algorithm, members, root, kind })
     }
 
-    /// A schedule for one member per entry of `racks`, which names the rack of each rank; any numbers will do,
-    /// and the members of a rack need not be neighbours in rank order. Algorithms that do not need racks ignore
-    /// them.
+    /// Makes a schedule for one member per entry of `racks`, which is the rack number of each rank;
+    /// any numbers are valid, and the members of a rack need not be adjacent in rank order.
+    /// Algorithms that do not need racks ignore them.
     ///
     /// The root leads its rack and the lowest rank leads every other; the leaders' layer takes the root's rack
     /// first and the others in the order of their lowest ranks. O(n log n) time and 12 bytes per member.
@@ -100,19 +101,19 @@ impl Schedule {
         Ok(Self { algorithm, members, root, kind })
     }
 
-    /// The algorithm that the schedule was built with.
+    /// Returns the algorithm that the schedule was built with.
     #[must_use]
     pub fn algorithm(&self) -> Algorithm {
         self.algorithm
     }
 
-    /// How many members there are; ranks go from 0 to one less.
+    /// Returns the number of members; ranks are 0 to one less.
     #[must_use]
     pub fn members(&self) -> u32 {
         self.members
     }
 
-    /// The rank that has the message at the start.
+    /// Returns the rank that has the message at the start.
     #[must_use]
     pub fn root(&self) -> u32 {
         self.root
@@ -137,14 +138,15 @@ impl Schedule {
         }
     }
 
-    /// What `rank` sends at `step`; it never sends more than one block at a step.
+    /// Returns what `rank` sends at `step`; it never sends more than one block at a step.
     #[must_use]
     pub fn send_at(&self, rank: u32, step: u64, blocks: u32) -> Option<Transfer> {
         let flow = self.flow_of_step(rank, step, blocks)?;
         flow.send(self.to_virtual(rank), step, blocks).map(|hop| self.sent(rank, hop))
     }
 
-    /// What `rank` receives at `step`; it never receives more than one block at a step, and the root none.
+    /// Returns what `rank` receives at `step`; it never receives more than one block at a step, and
+    /// the root none.
     ///
     /// Equals the [`send_at`](Self::send_at) of the transfer's source at the same step.
     #[must_use]
@@ -153,7 +155,7 @@ impl Schedule {
         flow.receive(self.to_virtual(rank), step, blocks).map(|hop| self.received(rank, hop))
     }
 
-    /// What `rank` sends first at `from_step` or later; `None` when it sends nothing more.
+    /// Returns what `rank` sends first at `from_step` or later; `None` when it sends nothing more.
     ///
     /// Jumps over idle stretches; O(log n) for the binomial pipeline and the rack algorithms, O(log² n) for the
     /// circulant schedule, constant for the others.
@@ -163,8 +165,8 @@ impl Schedule {
         flow.next_send(self.to_virtual(rank), from_step, blocks).map(|hop| self.sent(rank, hop))
     }
 
-    /// What `rank` receives first at `from_step` or later; `None` when it receives nothing more.
-    /// Costs as much as [`next_send`](Self::next_send).
+    /// Returns what `rank` receives first at `from_step` or later; `None` when it receives nothing
+    /// more. Costs as much as [`next_send`](Self::next_send).
     #[must_use]
     pub fn next_receive(&self, rank: u32, from_step: u64, blocks: u32) -> Option<Transfer> {
         let flow = self.flow_of_step(rank, from_step, blocks)?;
@@ -172,8 +174,9 @@ impl Schedule {
             .map(|hop| self.received(rank, hop))
     }
 
-    /// The step at which `rank` receives `block`; `None` for the root, which has every block, and for a block
-    /// that the message does not have. Constant time, O(log n) for the circulant schedule.
+    /// Returns the step at which `rank` receives `block`; `None` for the root, which has every
+    /// block, and for a block that the message does not have. Constant time, O(log n) for the
+    /// circulant schedule.
     #[must_use]
     pub fn received_at(&self, rank: u32, block: u32, blocks: u32) -> Option<u64> {
         if rank == self.root || block >= blocks {
@@ -182,8 +185,9 @@ impl Schedule {
         Some(self.flow_of(rank)?.received_at(self.to_virtual(rank), block, blocks))
     }
 
-    /// Everybody with whom `rank` may ever exchange a block or an announcement, for any number of blocks: each
-    /// once, never itself, in no particular order. Empty for a rank that is not in the group.
+    /// Returns all members with which `rank` may ever exchange a block or an announcement, for any
+    /// number of blocks: each once, never itself, in no particular order. Empty for a rank that is
+    /// not in the group.
     ///
     /// Being neighbours is mutual. For `n` members there are at most: `n-1` in a sequential or in-switch schedule, 2 in a
     /// chain, `ceil(log2 n)` in a binomial tree, `2*floor(log2 n)+1` in a binomial pipeline (`log2 n` when n is a
@@ -197,7 +201,7 @@ impl Schedule {
         })
     }
 
-    /// The member from whom `rank` learns that a message exists and how long it is; `None` for the root.
+    /// Returns the member that announces a message and its length to `rank`; `None` for the root.
     ///
     /// Announcers form a tree that is rooted at the root and whose edges join neighbours. An announcer is the
     /// source of the member's first block, which does not depend on the number of blocks. Only in the circulant
@@ -211,25 +215,27 @@ impl Schedule {
         Some(self.to_rank(self.flow_of(rank)?.announcer(self.to_virtual(rank))))
     }
 
-    /// The source of the first block that `rank` receives, where that does not depend on the number of blocks,
-    /// so that a receiver can be ready before the message's length is announced; `None` for the root and in the
-    /// circulant schedule.
+    /// Returns the source of the first block that `rank` receives, if it does not depend on the
+    /// number of blocks, so that a receive can be posted before the message's length is announced;
+    /// `None` for the root and in the circulant schedule.
     #[must_use]
     pub fn first_source(&self, rank: u32) -> Option<u32> {
         if self.size_first() { None } else { self.announcer(rank) }
     }
 
-    /// Whether a receiver needs the number of blocks before its first block can come: true for the circulant
-    /// schedule only. Then the length has to travel ahead of the blocks, from announcer to announcer.
+    /// Returns whether a receiver needs the number of blocks before its first block can arrive:
+    /// true for the circulant schedule only. The length then has to be announced ahead of the
+    /// blocks.
     #[must_use]
     pub fn size_first(&self) -> bool {
         self.algorithm == Algorithm::Circulant
     }
 
-    /// How many steps ago `rank` received the block that it sends at `step`, at least 1 (DSN section 4.5, point
-    /// 3); `None` for the root, which has always had it, and where nothing is sent.
+    /// Returns how many steps ago `rank` received the block that it sends at `step`, at least 1
+    /// (DSN section 4.5, point 3); `None` for the root, which has always had it, and where nothing
+    /// is sent.
     ///
-    /// Slack is how late a member may run without delaying anybody.
+    /// Slack is how late a member may be without delaying others.
     #[must_use]
     pub fn slack(&self, rank: u32, step: u64, blocks: u32) -> Option<u64> {
         let transfer = self.send_at(rank, step, blocks)?;
@@ -273,7 +279,8 @@ impl Schedule {
         self.flow_of(rank).filter(|flow| blocks > 0 && step < flow.steps(blocks))
     }
 
-    /// What the flow calls `rank`: counted from the root, except that hybrids work in real ranks.
+    /// Returns the virtual rank of `rank`: counted from the root, except that hybrids use real
+    /// ranks.
     fn to_virtual(&self, rank: u32) -> u32 {
         match self.kind {
             Kind::Hybrid(_) => rank,
@@ -299,7 +306,7 @@ impl Schedule {
     }
 }
 
-/// The number of members, if it and the root are in range.
+/// Returns the number of members, if it and the root are in range.
 fn check(members: usize, root: u32) -> Result<u32, ScheduleError> {
     if members == 0 || members > MAX_MEMBERS as usize {
         return Err(ScheduleError::Members { members });

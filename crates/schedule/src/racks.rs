@@ -113,7 +113,7 @@ struct Part<'a> {
 }
 
 impl Part<'_> {
-    /// The layer's step that happens at `step`, if one does.
+    /// Returns the layer's step that happens at `step`, if there is one.
     fn local_step(&self, step: u64, blocks: u32) -> Option<u64> {
         let since = step.checked_sub(self.first)?;
         let local = since / self.stride;
@@ -157,7 +157,7 @@ impl Hybrid {
         self.stride * u64::from(lag(self.leaders.as_ref(), rack)) + self.stride - 1
     }
 
-    /// Asks the member's part in the leaders' layer, if it leads a rack.
+    /// Queries the member's part in the leaders' layer, if it leads a rack.
     fn among_leaders<T>(&self, member: u32, ask: impl FnOnce(&Part<'_>) -> Option<T>) -> Option<T> {
         let (rack, local) = self.table.places[member as usize];
         let flow = self.leaders.as_ref()?.flow();
@@ -167,7 +167,7 @@ impl Hybrid {
         ask(&Part { flow, member: rack, first: 0, stride: self.stride })
     }
 
-    /// Asks the member's part in its rack's layer, if it is not alone there.
+    /// Queries the member's part in its rack's layer, if it is not alone there.
     fn in_rack<T>(&self, member: u32, ask: impl FnOnce(&Part<'_>) -> Option<T>) -> Option<T> {
         let (rack, local) = self.table.places[member as usize];
         let size = self.table.size(rack);
@@ -189,7 +189,7 @@ impl Hybrid {
         Hop { step, peer: self.table.rank(rack, hop.peer), block: hop.block }
     }
 
-    /// What `ask` finds in either layer at exactly `step`.
+    /// Returns what `ask` finds in either layer at exactly `step`.
     fn at(
         &self,
         member: u32,
@@ -204,7 +204,7 @@ impl Hybrid {
             .or_else(|| self.in_rack(member, ask).map(|hop| self.rack_hop(member, step, hop)))
     }
 
-    /// The earlier of what `ask` finds in the two layers at `from` or later.
+    /// Returns the earlier of what `ask` finds in the two layers at `from` or later.
     fn next(
         &self,
         member: u32,

@@ -1,4 +1,4 @@
-//! What can and cannot be asked for.
+//! Valid and invalid arguments.
 
 use schedule::{Algorithm, MAX_MEMBERS, Schedule, ScheduleError, lower_bound_steps};
 
@@ -41,7 +41,8 @@ fn the_lower_bound_at_its_edges() {
     assert_eq!(lower_bound_steps(u32::MAX, 1), 32);
 }
 
-/// The longest plan there is has no overflow: 2^32-1 blocks one after another to each of 2^20-1 members.
+/// The longest possible schedule does not overflow: 2^32-1 blocks one after another to each of
+/// 2^20-1 members.
 #[test]
 fn the_longest_plan_ends_where_it_should() {
     let plan = Schedule::new(Algorithm::Sequential, MAX_MEMBERS, 0).unwrap();

@@ -1,5 +1,5 @@
-//! The binomial pipeline against a simulation of its specification in words (Ganesan and Seshadri, as quoted in
-//! DSN section 4.4), which knows nothing of the closed form.
+//! The binomial pipeline against a simulation of its specification in words (Ganesan and Seshadri,
+//! as quoted in DSN section 4.4), which is independent of the closed form.
 
 use schedule::{Algorithm, Schedule, Transfer};
 

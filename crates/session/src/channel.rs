@@ -22,13 +22,14 @@ use crate::{
     tls,
 };
 
-/// The longest message in bytes: an announced length beyond it is refused before it is allocated.
+/// The longest message in bytes: a longer announced length is refused before memory is allocated.
 pub const MESSAGE_BYTES_MAX: usize = 32 << 20;
 
-/// How much of a message is encrypted at a time.
+/// How many bytes of a message are encrypted at a time.
 const PART_BYTES: usize = 16 << 10;
 
-/// Causes that a connection ends with when a listener has closed it for a newer one.
+/// Parts of the causes that a connection may end with when a listener has closed it for a newer
+/// one.
 const CROWDED: [&str; 3] =
     [refusal::HUNG_UP, "instead of sending its greeting", "connection was lost"];
 const RETRY_PAUSE: Duration = Duration::from_millis(50);
@@ -42,18 +43,18 @@ const TRIES_MAX: u32 = 5;
 /// message is a length and a value in the postcard format.
 #[derive(Debug)]
 pub struct Channel {
-    /// Shared by the handles.
+    /// Shared by both handles.
     stream: Arc<TcpStream>,
     peer: SocketAddr,
-    /// Shared by the handles; locked for computing only, never while waiting.
+    /// Shared by both handles; locked for computation only, never while waiting.
     tls: Arc<Mutex<Connection>>,
-    /// The TLS record being read. Records are read one by one, so that nothing that follows the last
+    /// The TLS record being read. Records are read one by one, so that no byte behind the last
     /// message is taken from the stream.
     record: Vec<u8>,
     connected_here: bool,
 }
 
-/// Secrets for what follows on a connection, which its two ends share.
+/// Keys that the two ends share, for the data that follows on a connection.
 pub struct SessionKeys {
     /// Protects what this end sends.
     pub sending: Zeroizing<[u8; 32]>,
@@ -64,7 +65,8 @@ pub struct SessionKeys {
 impl Channel {
     /// Connects to a listener and authenticates.
     ///
-    /// Errors: unreachable, no rdmc, another version, another secret, deadline.
+    /// Errors: the address cannot be reached, the peer does not use rdmc's protocol, has another
+    /// version or another secret, or the deadline has passed.
     pub fn connect(
         address: SocketAddr,
         secret: &Secret,
@@ -73,13 +75,12 @@ impl Channel {
         Self::dial(address, || tls::connector(secret, address.ip()), deadline)
     }
 
-    /// Connects to a listener of `host`, which was found at this address, and authenticates. With
-    /// certificates the other end's has to be for that host: the name or IP address that a person
-    /// has given. The listener may refuse this end's certificate only later: then the error of the
-    /// first receive has the reason.
+    /// Connects to a listener of `host`, which was resolved to this address, and authenticates.
+    /// With certificates, the listener's must be for `host`: the name or IP address that the user
+    /// has given. The listener may refuse this end's certificate after this call has returned: the
+    /// error of the first receive then has the reason.
     ///
-    /// Errors: unreachable, no rdmc, another version, not the credentials that it should have,
-    /// deadline.
+    /// Errors: as [`Channel::connect`], with other credentials in place of another secret.
     pub fn connect_to(
         host: &str,
         address: SocketAddr,
@@ -105,14 +106,14 @@ impl Channel {
         Self::new(stream, address, tls).authenticate(Vec::new(), deadline)
     }
 
-    /// As [`Channel::connect`], but tries again while nothing listens there, and a few times if a
-    /// crowded listener closes the connection.
+    /// As [`Channel::connect`], but retries while nothing listens at the address, and a few times
+    /// if a listener at its limit closes the connection.
     pub fn connect_patiently(
         address: SocketAddr,
         secret: &Secret,
         deadline: Deadline,
     ) -> Result<Self, Error> {
-        let mut hung_up_on = 0;
+        let mut times_closed = 0;
         loop {
             let error = match Self::connect(address, secret, deadline) {
                 Err(error) => error,
@@ -121,8 +122,8 @@ impl Channel {
             let Error::Peer { cause, .. } = &error else { return Err(error) };
             let is_absent = cause.starts_with("cannot connect");
             let is_crowded = CROWDED.iter().any(|words| cause.contains(words));
-            hung_up_on += u32::from(is_crowded);
-            let hopeless = !(is_absent || is_crowded) || hung_up_on >= TRIES_MAX;
+            times_closed += u32::from(is_crowded);
+            let hopeless = !(is_absent || is_crowded) || times_closed >= TRIES_MAX;
             if hopeless || deadline.left() <= RETRY_PAUSE {
                 return Err(error);
             }
@@ -130,8 +131,8 @@ impl Channel {
         }
     }
 
-    /// Authenticates a connection that a listener has accepted. Until that is done, the peer can
-    /// make this process hold some 100 KiB, until the deadline.
+    /// Authenticates a connection that a listener has accepted. Until it is authenticated, the peer
+    /// can make this process hold some 100 KiB, until the deadline.
     ///
     /// Errors: as [`Channel::connect`].
     pub fn accept(stream: TcpStream, secret: &Secret, deadline: Deadline) -> Result<Self, Error> {
@@ -159,7 +160,8 @@ impl Channel {
         Self::accept_greeted(stream, tls, deadline)
     }
 
-    /// As [`Channel::accept`], where the peer has been greeted while its connection was pending.
+    /// As [`Channel::accept`], for a connection on which the greeting was sent while it was
+    /// pending.
     pub(crate) fn accept_greeted(
         stream: TcpStream,
         tls: impl FnOnce() -> Result<Connection, rustls::Error>,
@@ -168,10 +170,10 @@ impl Channel {
         let address = stream
             .peer_addr()
             .map_err(|error| Error::System { what: "accepting a connection".into(), error })?;
-        // No key is made for a peer that sends no hello.
+        // No key is derived for a peer that sends no hello.
         let (line, mut hello) = (Line { stream: &stream, peer: address }, Vec::new());
         line.read_greeting(deadline)?;
-        line.read_record(&mut hello, deadline, "handshake").map_err(hung_up)?;
+        line.read_record(&mut hello, deadline, "handshake").map_err(ended_in_handshake)?;
         let tls = tls().map_err(refused_by(address))?;
         Self::new(stream, address, tls).authenticate(hello, deadline)
     }
@@ -185,33 +187,35 @@ impl Channel {
     /// Completes the handshake, given what the peer has sent so far.
     fn authenticate(mut self, sent: Vec<u8>, deadline: Deadline) -> Result<Self, Error> {
         if !sent.is_empty() {
-            self.take(&sent, deadline, "handshake").map_err(hung_up)?;
+            self.take(&sent, deadline, "handshake").map_err(ended_in_handshake)?;
         }
         loop {
-            self.flush(deadline).map_err(hung_up)?;
+            self.flush(deadline).map_err(ended_in_handshake)?;
             if !self.tls().is_handshaking() {
                 return Ok(self);
             }
-            self.take_record(deadline, "handshake").map_err(hung_up)?;
+            self.take_record(deadline, "handshake").map_err(ended_in_handshake)?;
         }
     }
 
-    /// Where the peer is.
+    /// Returns the peer's address.
     pub fn peer(&self) -> SocketAddr {
         self.peer
     }
 
-    /// This end's address.
+    /// Returns this end's address.
     pub fn local_address(&self) -> io::Result<SocketAddr> {
         self.stream.local_addr()
     }
 
-    /// Sends one message. Errors: connection lost, deadline, too long.
+    /// Sends one message. Errors: the connection is lost, the deadline has passed, or the message
+    /// is too long.
     pub fn send<M: Serialize>(&mut self, message: &M, deadline: Deadline) -> Result<(), Error> {
         self.send_by(message, &|| deadline)
     }
 
-    /// The same for a long message or a slow peer: `patience` is for each 16 KiB of it.
+    /// As [`Channel::send`], for a long message or a slow peer: `patience` applies to each 16 KiB
+    /// of it.
     pub fn send_steadily<M: Serialize>(
         &mut self,
         message: &M,
@@ -245,12 +249,14 @@ impl Channel {
         Ok(())
     }
 
-    /// Receives one message. Errors: connection lost, deadline, not a message of this type.
+    /// Receives one message. Errors: the connection is lost, the deadline has passed, or it is no
+    /// message of this type.
     pub fn receive<M: DeserializeOwned>(&mut self, deadline: Deadline) -> Result<M, Error> {
         self.receive_by(&|| deadline)
     }
 
-    /// The same for a long message or a slow peer: `patience` is for each part of it, of 16 KiB at most.
+    /// As [`Channel::receive`], for a long message or a slow peer: `patience` applies to each part
+    /// of it, of 16 KiB at most.
     pub fn receive_steadily<M: DeserializeOwned>(
         &mut self,
         patience: Duration,
@@ -268,7 +274,7 @@ impl Channel {
         if length > MESSAGE_BYTES_MAX {
             return Err(peer_error(self.peer, format!("announces a message of {length} bytes")));
         }
-        // Grows with what really arrives, not with what is announced.
+        // Grows with the bytes received, not with the announced length.
         let mut body = Vec::new();
         while body.len() < length {
             let start = body.len();
@@ -300,10 +306,10 @@ impl Channel {
         Ok(())
     }
 
-    /// The connection itself, still blocking, with nothing unread by this side, and keys for what
-    /// follows on it: its ends must protect that themselves.
+    /// Returns the connection itself, still blocking, with no received bytes left unread, and keys
+    /// for the data that follows on it, which both ends have to protect by themselves.
     ///
-    /// Errors: the peer has sent more than was asked of it.
+    /// Errors: the peer has sent more than it should by now.
     pub fn into_stream(self) -> Result<(TcpStream, SessionKeys), Error> {
         let to_listener = self.export(b"from the connector to the listener")?;
         let to_connector = self.export(b"from the listener to the connector")?;
@@ -322,7 +328,7 @@ impl Channel {
         Ok((stream, SessionKeys { sending, receiving }))
     }
 
-    /// A key that follows from this connection's handshake (RFC 8446, section 7.5).
+    /// Derives a key from this connection's handshake (RFC 8446, section 7.5).
     fn export(&self, context: &[u8]) -> Result<Zeroizing<[u8; 32]>, Error> {
         let mut key = Zeroizing::new([0; 32]);
         self.tls()
@@ -331,8 +337,8 @@ impl Channel {
         Ok(key)
     }
 
-    /// A second handle of the same connection and descriptor, for another thread: one may send while
-    /// the other receives.
+    /// Returns a second handle of the same connection and descriptor, for another thread: one may
+    /// send while the other receives.
     pub fn second(&self) -> Self {
         Self {
             stream: Arc::clone(&self.stream),
@@ -343,7 +349,7 @@ impl Channel {
         }
     }
 
-    /// Ends the connection for both handles; a pending receive returns with an error.
+    /// Shuts the connection down for both handles; a pending receive returns with an error.
     pub fn shutdown(&self) {
         let _ = self.stream.shutdown(std::net::Shutdown::Both);
     }
@@ -352,13 +358,13 @@ impl Channel {
         self.tls.lock().unwrap_or_else(|poisoned| poisoned.into_inner())
     }
 
-    /// Writes what TLS has to send.
+    /// Writes the bytes that TLS has to send.
     fn flush(&mut self, deadline: Deadline) -> Result<(), Error> {
         let mut bytes = Vec::new();
         {
             let mut tls = self.tls();
             while tls.wants_write() {
-                // A vector takes everything.
+                // Writing to a vector cannot fail.
                 let _ = tls.write_tls(&mut bytes);
             }
         }
@@ -369,7 +375,8 @@ impl Channel {
         Line { stream: &self.stream, peer: self.peer }
     }
 
-    /// Waits for the next TLS record of the peer, which is to have its `what`, and decrypts it.
+    /// Waits for the next TLS record of the peer and decrypts it; `what` names its expected
+    /// contents in errors.
     fn take_record(&mut self, deadline: Deadline, what: &str) -> Result<(), Error> {
         let mut record = std::mem::take(&mut self.record);
         self.line().read_record(&mut record, deadline, what)?;
@@ -380,7 +387,7 @@ impl Channel {
 
     fn take(&mut self, record: &[u8], deadline: Deadline, what: &str) -> Result<(), Error> {
         self.process(record).map_err(|error| {
-            // The alert that TLS has for the peer.
+            // Sends the alert for the peer, if TLS has one.
             let _ = self.flush(deadline);
             peer_error(self.peer, refusal::explain(&error, what))
         })
@@ -389,7 +396,7 @@ impl Channel {
     fn process(&self, mut record: &[u8]) -> Result<(), rustls::Error> {
         let mut tls = self.tls();
         while !record.is_empty() {
-            // Takes nothing while there is something that was not read from it; there is not.
+            // `read_tls` takes nothing while decrypted bytes are unread; here there are none.
             let taken = tls.read_tls(&mut record).unwrap_or(0);
             tls.process_new_packets()?;
             if taken == 0 {
@@ -400,8 +407,8 @@ impl Channel {
     }
 }
 
-/// What the end of a connection means in its handshake.
-fn hung_up(error: Error) -> Error {
+/// Replaces the cause of a connection that ended during its handshake by the probable reason.
+fn ended_in_handshake(error: Error) -> Error {
     match error {
         Error::Peer { address, cause }
             if cause.contains("closed the connection") || cause.contains("connection was lost") =>
@@ -412,7 +419,7 @@ fn hung_up(error: Error) -> Error {
     }
 }
 
-/// Of TLS, which refuses its settings or to export keys; it should not.
+/// Converts an error of TLS settings or of exporting keys; neither is expected.
 fn refused_by(address: SocketAddr) -> impl Fn(rustls::Error) -> Error {
     move |error| peer_error(address, format!("cannot authenticate: {error}"))
 }
@@ -468,7 +475,7 @@ mod tests {
     fn both_ends_have_the_same_keys_for_what_follows() {
         let deadline = Deadline::after(Duration::from_secs(20));
         let (mut one, mut other) = pair();
-        // What follows the last message stays in the stream.
+        // The bytes behind the last message stay in the stream.
         other.send(&"last", deadline).unwrap();
         let (mut raw, keys) = other.into_stream().unwrap();
         raw.write_all(b"raw").unwrap();

@@ -1,4 +1,4 @@
-//! How a root and a receiver that listens authenticate each other: by a secret that both have, or by
+//! How a root and a receiver that listens authenticate each other: by a shared secret, or by
 //! certificates of an authority that both trust.
 
 use std::net::IpAddr;
@@ -10,12 +10,12 @@ use rustls::{
 
 use crate::{secret::Secret, tls};
 
-/// What one end of a [`crate::Channel`] proves, and asks the other to prove.
+/// What one end of a [`crate::Channel`] proves, and requires the other to prove.
 #[derive(Clone, Debug)]
 pub enum Credentials {
-    /// Both have it.
+    /// A secret that both ends have.
     Secret(Secret),
-    /// Each shows a certificate that the other accepts.
+    /// Each end presents a certificate that the other accepts.
     Certificates(Certificates),
 }
 
@@ -26,7 +26,7 @@ impl From<Secret> for Credentials {
 }
 
 impl Credentials {
-    /// This end of a connection to `host`, which was found at `address`.
+    /// Makes this end's TLS connection to `host`, which was resolved to `address`.
     pub(crate) fn connector(&self, host: &str, address: IpAddr) -> Result<Connection, TlsError> {
         match self {
             Self::Secret(secret) => tls::connector(secret, address),
@@ -38,7 +38,7 @@ impl Credentials {
         }
     }
 
-    /// This end of a connection that was accepted here.
+    /// Makes this end's TLS connection for an accepted connection.
     pub(crate) fn listener(&self) -> Result<Connection, TlsError> {
         match self {
             Self::Secret(secret) => tls::listener(secret),

@@ -1,35 +1,37 @@
-//! Moments by which waits end: every wait has one.
+//! Deadlines: every wait has one.
 
 use std::time::{Duration, Instant};
 
 use crate::error::Error;
 
-/// A moment by which something must have happened, and what for.
+/// The time by which something must have happened, and the timeout that it was computed from.
 #[derive(Clone, Copy, Debug)]
 pub struct Deadline {
-    /// `None` is beyond the clock's range: it never comes.
+    /// `None` if it is beyond the clock's range: the deadline never passes.
     at: Option<Instant>,
     timeout: Duration,
 }
 
 impl Deadline {
-    /// This long from now; any duration will do. [`Duration::MAX`] is never.
+    /// Returns the deadline this long from now. Any duration is valid; [`Duration::MAX`] never
+    /// passes.
     pub fn after(timeout: Duration) -> Self {
         Self { at: Instant::now().checked_add(timeout), timeout }
     }
 
-    /// What is left; zero once it has passed, [`Duration::MAX`] if it never comes.
+    /// Returns the time left: zero once the deadline has passed, [`Duration::MAX`] if it never
+    /// does.
     pub fn left(&self) -> Duration {
         self.at.map_or(Duration::MAX, |at| at.saturating_duration_since(Instant::now()))
     }
 
-    /// The error of having missed it while doing `what`.
+    /// Returns the error of having missed the deadline while doing `what`.
     pub fn missed(&self, what: impl Into<String>) -> Error {
         Error::Timeout { what: what.into(), timeout_ms: millis(self.timeout) }
     }
 }
 
-/// A duration as it travels and is shown: the largest number stands for all that are longer.
+/// Converts a duration to milliseconds for messages and texts; longer ones become [`u64::MAX`].
 pub fn millis(duration: Duration) -> u64 {
     u64::try_from(duration.as_millis()).unwrap_or(u64::MAX)
 }

@@ -1,4 +1,4 @@
-//! What can go wrong between two processes.
+//! Errors of connections between two processes.
 
 use std::{io, net::SocketAddr};
 
@@ -6,26 +6,26 @@ use std::{io, net::SocketAddr};
 #[derive(Debug, thiserror::Error)]
 #[non_exhaustive]
 pub enum Error {
-    /// A peer was refused, refused this end, or is lost; it is named by its address.
+    /// A peer was refused, refused this end, or was lost; its address names it.
     #[error("{address}: {cause}")]
     Peer {
         /// Where the peer is.
         address: SocketAddr,
-        /// What happened, and what to do.
+        /// What happened, and the remedy.
         cause: String,
     },
-    /// Something did not happen in time.
+    /// A deadline was missed.
     #[error("{what} took longer than {timeout_ms} ms")]
     Timeout {
-        /// What was waited for.
+        /// What was being done.
         what: String,
-        /// How long.
+        /// The timeout.
         timeout_ms: u64,
     },
-    /// The system refused.
+    /// The system returned an error.
     #[error("{what}: {error}")]
     System {
-        /// What was asked of it.
+        /// What was being done.
         what: String,
         /// Its error.
         error: io::Error,

@@ -1,4 +1,4 @@
-//! What fuzzers feed (`./dev fuzz`): what unauthenticated peers send, and messages of a rendezvous.
+//! Fuzz targets (`./dev fuzz`): input of unauthenticated peers, and messages of a rendezvous.
 
 use std::{
     io::Write,
@@ -11,8 +11,8 @@ use socket2::SockRef;
 
 use crate::{Channel, Deadline, Secret, rendezvous};
 
-/// Decodes a message of which the first byte says the kind; other kinds are other crates'. True if it
-/// is one.
+/// Decodes a message whose first byte selects its kind; other kinds belong to other crates. Returns
+/// whether it is valid.
 pub fn messages(bytes: &[u8]) -> bool {
     let Some((&kind, body)) = bytes.split_first() else { return false };
     match kind {
@@ -22,7 +22,7 @@ pub fn messages(bytes: &[u8]) -> bool {
     }
 }
 
-/// Whether this decodes. It has to mean the same once it is encoded again.
+/// Returns whether this decodes; if so, checks that the value is unchanged by encoding it again.
 fn is_message<M: Serialize + DeserializeOwned>(bytes: &[u8]) -> bool {
     let Ok(message) = postcard::from_bytes::<M>(bytes) else { return false };
     let encoded = postcard::to_stdvec(&message).expect("it was decoded");
@@ -31,18 +31,20 @@ fn is_message<M: Serialize + DeserializeOwned>(bytes: &[u8]) -> bool {
     true
 }
 
-/// A listener to which an unauthenticated peer sends these bytes and then no more: it must refuse, long
-/// before the deadline. True if the peer got as far as a whole greeting.
+/// Runs a listener to which an unauthenticated peer sends these bytes and nothing more: the
+/// listener must refuse it long before the deadline. Returns whether the peer has sent a whole
+/// greeting.
 pub fn handshake(bytes: &[u8]) -> bool {
     const DEADLINE: Duration = Duration::from_secs(20);
     let listener = TcpListener::bind("127.0.0.1:0").expect("a port");
     let address = listener.local_addr().expect("it is bound");
     let mut peer = TcpStream::connect(address).expect("the listener's queue is empty");
     let (accepted, _) = listener.accept().expect("the peer has connected");
-    // Kept open until the peer has sent a reset: ports in TIME_WAIT would soon be used up.
+    // Keeps the socket open until the peer has sent a reset: ports in TIME_WAIT would soon be
+    // exhausted.
     let _open = accepted.try_clone();
     let _ = SockRef::from(&peer).set_linger(Some(Duration::ZERO));
-    // Longer inputs than the system buffers would wait for a reader.
+    // Inputs longer than the system's buffers would block, since nothing reads them.
     let _ = peer.set_nonblocking(true);
     let _ = peer.write(bytes);
     let _ = peer.shutdown(Shutdown::Write);
@@ -77,7 +79,7 @@ mod tests {
         testing::replay("rdmc_messages", &seeds, super::messages);
     }
 
-    /// What a peer with another secret sends first: a greeting, and a hello of TLS.
+    /// Returns what a peer with another secret sends first: a greeting, and a TLS hello.
     fn another_secret() -> Vec<u8> {
         let listener = TcpListener::bind("127.0.0.1:0").unwrap();
         let address = listener.local_addr().unwrap();

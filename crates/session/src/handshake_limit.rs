@@ -8,19 +8,19 @@ use std::{
     time::Duration,
 };
 
-/// Connections that have sent their hello, and have not authenticated, at once.
+/// The most connections at once that have sent their hello and have not authenticated.
 const HANDSHAKES_MAX: usize = 128;
-/// The pause between two handshakes while there are so many: a flood of them gets no more of the
-/// processor than this leaves, and each still has an eighth of a second to authenticate.
+/// The pause before each handshake while the limit is reached: it bounds the processor time that a
+/// flood can use, and leaves each connection an eighth of a second to authenticate.
 const CROWDED_PAUSE: Duration = Duration::from_millis(1);
 
-/// The stack of a thread that serves one connection: enough for a handshake, and so little that the C library keeps
-/// the stacks of those that end for those that come.
+/// The stack of a thread that serves one connection: enough for a handshake, and small enough that
+/// the C library reuses the stacks of ended threads.
 pub(crate) const STACK_BYTES: usize = 256 << 10;
 
-/// Limits how many connections are in their handshake. When there are too many, the oldest is closed: a
-/// flood of unauthenticated peers cannot keep members out, and holds no more than so many threads,
-/// descriptors and buffers. Members whose connection is closed so try again.
+/// Limits how many connections are in their handshake. Above the limit, the oldest is closed: a
+/// flood of unauthenticated peers cannot keep members out, and uses no more than this number of
+/// threads, descriptors and buffers. A member whose connection is closed in this way retries.
 ///
 /// Each connection is served by a thread of its own, which the owner of the limit starts.
 #[derive(Debug, Default)]
@@ -49,8 +49,8 @@ enum State {
     Evicted,
 }
 
-/// One connection that a listener counts as its own: closing the listener shuts it down and waits for
-/// it, until this is dropped.
+/// One connection that a listener tracks: until this is dropped, closing the listener shuts the
+/// connection down and waits for it.
 #[derive(Debug)]
 pub struct Handshake {
     limit: Arc<HandshakeLimit>,
@@ -58,9 +58,10 @@ pub struct Handshake {
 }
 
 impl HandshakeLimit {
-    /// Counts a connection. Blocks for a millisecond when there are many.
+    /// Tracks a connection. Blocks for a millisecond while the limit is reached.
     ///
-    /// Errors: the limit is closed, or no descriptor can be had; close the connection then.
+    /// Errors: the limit is closed, or there is no descriptor left; the caller has to close the
+    /// connection.
     pub(crate) fn start(self: &Arc<Self>, stream: &TcpStream) -> io::Result<Handshake> {
         let handle = stream.try_clone()?;
         let mut open = self.open();
@@ -84,8 +85,8 @@ impl HandshakeLimit {
         Ok(Handshake { limit: Arc::clone(self), number })
     }
 
-    /// Counts no more connections, shuts down all that are counted, and waits until their guards are
-    /// dropped, at most `patience`. Whether they are.
+    /// Tracks no more connections, shuts down all that are tracked, and waits at most `patience`
+    /// until their guards are dropped. Returns whether they are.
     pub(crate) fn close(&self, patience: Duration) -> bool {
         let mut open = self.open();
         open.closed = true;
@@ -106,14 +107,14 @@ impl HandshakeLimit {
 }
 
 impl Open {
-    /// Those that have not authenticated, the oldest first.
+    /// Returns the connections that have not authenticated, the oldest first.
     fn in_handshake(&mut self) -> impl Iterator<Item = &mut Connection> {
         self.connections.values_mut().filter(|connection| connection.state == State::InHandshake)
     }
 }
 
 impl Handshake {
-    /// The peer has authenticated: the connection does not count against the limit from now on.
+    /// Records that the peer has authenticated: the connection no longer counts against the limit.
     pub(crate) fn authenticated(&self) {
         if let Some(connection) = self.limit.open().connections.get_mut(&self.number) {
             connection.state = State::Authenticated;

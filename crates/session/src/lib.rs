@@ -3,10 +3,10 @@
 //! - [`Channel`]: an encrypted connection between two processes that have the same [`Secret`], or
 //!   certificates ([`Credentials`]), for small typed messages with deadlines.
 //! - [`Listener`]: accepts such connections, with limits on those that have not authenticated.
-//! - [`rendezvous`]: members meet at one address and get the list of all.
+//! - [`rendezvous`]: members connect to one address and get the list of all addresses.
 //!
-//! Everything blocks, always with a deadline. A [`Listener`] has threads of its own; all else runs on
-//! the caller's. Groups are not a matter of this crate.
+//! All calls block, with a deadline. A [`Listener`] has threads of its own; everything else runs on
+//! the caller's thread. This crate does not depend on groups.
 
 #![forbid(unsafe_code)]
 

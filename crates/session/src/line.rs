@@ -1,4 +1,4 @@
-//! What a connection carries in clear: greetings, and TLS records as bytes.
+//! The unencrypted layer of a connection: greetings, and TLS records as bytes.
 
 use std::{
     io::{self, Read, Write},
@@ -11,35 +11,36 @@ use crate::{deadline::Deadline, error::Error, version::PROTOCOL_VERSION};
 const MAGIC: [u8; 4] = *b"RDMC";
 const GREETING_BYTES: usize = 4 + 2;
 
-/// Of a TLS record (RFC 8446, section 5): type, version, length.
+/// The head of a TLS record (RFC 8446, section 5): type, version, length.
 const RECORD_HEAD_BYTES: usize = 5;
-/// The type of one that is part of a handshake.
+/// The type of a record that is part of a handshake.
 const HANDSHAKE: u8 = 22;
-/// More than a greeting and a hello take.
+/// An upper bound on a greeting and a hello together.
 const HELLO_BYTES_MAX: usize = 4 << 10;
-/// The longest body of one, with what encryption adds.
+/// The longest body of a record, including what encryption adds.
 const RECORD_BYTES_MAX: usize = (1 << 14) + 256;
 
-/// The bytes of a connection, with deadlines.
+/// Reads and writes the bytes of a connection, with deadlines.
 pub(crate) struct Line<'a> {
     pub(crate) stream: &'a TcpStream,
     pub(crate) peer: SocketAddr,
 }
 
 impl Line<'_> {
-    /// Exchanges greetings: another protocol or version is an error of its own, apart from another secret.
+    /// Exchanges greetings, so that another protocol or version has its own error, apart from that
+    /// of another secret.
     pub(crate) fn greet(&self, deadline: Deadline) -> Result<(), Error> {
         self.write_greeting(deadline)?;
         self.read_greeting(deadline)
     }
 
-    /// One half of [`Line::greet`].
+    /// Does the first half of [`Line::greet`].
     pub(crate) fn write_greeting(&self, deadline: Deadline) -> Result<(), Error> {
         let _ = self.stream.set_nodelay(true);
         self.write(&greeting(), deadline)
     }
 
-    /// The other half of [`Line::greet`].
+    /// Does the second half of [`Line::greet`].
     pub(crate) fn read_greeting(&self, deadline: Deadline) -> Result<(), Error> {
         let mut greeted = [0; GREETING_BYTES];
         self.read(&mut greeted, deadline, "greeting")?;
@@ -57,7 +58,7 @@ impl Line<'_> {
         Ok(())
     }
 
-    /// Waits for the next TLS record of the peer, which is to have its `what`.
+    /// Waits for the peer's next TLS record; `what` names its expected contents in errors.
     pub(crate) fn read_record(
         &self,
         record: &mut Vec<u8>,
@@ -123,23 +124,23 @@ fn greeting() -> [u8; GREETING_BYTES] {
     greeting
 }
 
-/// Greets by a connection that does not block. Whether all of it was taken.
+/// Writes the greeting to a connection that does not block. Returns whether all of it was written.
 pub(crate) fn greet_at_once(stream: &mut impl Write) -> bool {
     stream.write(&greeting()).is_ok_and(|bytes| bytes == GREETING_BYTES)
 }
 
-/// What a peer has sent before its handshake starts.
+/// Classifies what a peer has sent before its handshake.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub(crate) enum Sent {
-    /// A part of what is expected.
+    /// A valid prefix of what is expected.
     Part,
-    /// What is to be answered: a greeting and a whole hello, or the greeting of another version.
+    /// Enough to be answered: a greeting and a whole hello, or the greeting of another version.
     Hello,
-    /// Something else, or the end of the connection.
+    /// Anything else, or the end of the connection.
     Invalid,
 }
 
-/// Classifies what has come, without consuming it (`peek`).
+/// Classifies the bytes received so far, without consuming them (`peek`).
 pub(crate) fn sent_so_far(peek: impl Fn(&mut [u8]) -> io::Result<usize>) -> Sent {
     let mut bytes = [0; HELLO_BYTES_MAX];
     let sent = match peek(&mut bytes) {
@@ -159,7 +160,7 @@ pub(crate) fn sent_so_far(peek: impl Fn(&mut [u8]) -> io::Result<usize>) -> Sent
     match *record {
         [HANDSHAKE, _, _, high, low, ref body @ ..] => {
             let whole = usize::from(u16::from_be_bytes([high, low]));
-            // What is longer than any hello is read on a thread of its own.
+            // Anything longer than a hello is read on the connection's own thread.
             let expected = whole.min(HELLO_BYTES_MAX - GREETING_BYTES - RECORD_HEAD_BYTES);
             if body.len() >= expected { Sent::Hello } else { Sent::Part }
         }

@@ -1,4 +1,4 @@
-//! A listener for authenticated connections, which unauthenticated peers cannot keep busy.
+//! A listener for authenticated connections that bounds what unauthenticated peers cost.
 
 use std::{
     fmt::Display,
@@ -26,19 +26,19 @@ use crate::{
 
 /// How long a connection may take to authenticate.
 const AUTHENTICATION_TIMEOUT: Duration = Duration::from_secs(10);
-/// The pause when the system is out of descriptors or threads.
+/// The pause after the system had no descriptor or thread left.
 const PAUSE: Duration = Duration::from_millis(50);
 
 /// Accepts connections until it is closed or dropped, each authenticated on a thread of its own.
 ///
-/// Unauthenticated peers cost at most 128 connections that have not sent a hello, 10 seconds each, and
-/// as many handshakes on threads, 10 more seconds each; and no memory that grows with what they send.
-/// Dropping it closes those, and waits for one thread, 10 seconds at most; channels that it has given
-/// away are not touched.
+/// Unauthenticated peers cost at most 128 connections that have not sent a hello, 10 seconds each,
+/// and as many handshakes on threads, 10 more seconds each; the memory that they use does not grow
+/// with what they send. Dropping the listener closes those connections and waits for one thread, 10
+/// seconds at most; channels that it has passed on stay open.
 #[derive(Debug)]
 pub struct Listener {
     address: SocketAddr,
-    /// Until it is closed: others may have the same socket.
+    /// `None` once closed. There may be other handles of the same socket.
     socket: Option<TcpListener>,
     shared: Arc<Shared>,
     stop: Waker,
@@ -53,10 +53,11 @@ struct Shared {
 }
 
 impl Listener {
-    /// Starts to accept. `admit` gets each authenticated connection, or why a peer that sent a hello
-    /// was refused, on that connection's thread (of 256 KiB of stack), and may block.
+    /// Starts to accept. `admit` gets each authenticated connection, or the reason why a peer that
+    /// sent a hello was refused, on that connection's thread (with 256 KiB of stack), and may
+    /// block.
     ///
-    /// Errors: no thread or descriptor can be had.
+    /// Errors: no thread or descriptor is left.
     pub fn open(
         socket: TcpListener,
         credentials: impl Into<Credentials>,
@@ -70,12 +71,12 @@ impl Listener {
         })
     }
 
-    /// Starts to accept, for a listener that is done with each connection when `answer` returns. `answer`
-    /// gets each authenticated connection on its own thread (of 256 KiB of stack), and may block. As
-    /// long as it keeps the [`Handshake`], [`Listener::close`] shuts the connection down and waits for
-    /// it. Errors are logged.
+    /// Starts to accept, for a listener that is done with each connection when `answer` returns.
+    /// `answer` gets each authenticated connection on its own thread (with 256 KiB of stack), and
+    /// may block. As long as it keeps the [`Handshake`], [`Listener::close`] shuts the connection
+    /// down and waits for it. Errors are logged.
     ///
-    /// Errors: no thread or descriptor can be had.
+    /// Errors: no thread or descriptor is left.
     pub fn answering<E: Display>(
         socket: TcpListener,
         credentials: impl Into<Credentials>,
@@ -107,19 +108,20 @@ impl Listener {
         Ok(Self { address, socket: Some(socket), shared, stop, threads })
     }
 
-    /// Where it listens.
+    /// Returns the address that it listens on.
     pub fn address(&self) -> SocketAddr {
         self.address
     }
 
-    /// Stops accepting, shuts down connections in their handshake, and those of which a [`Handshake`]
-    /// is kept, and waits for them. Returns what has not ended by the deadline; the second call, nothing.
+    /// Stops accepting, shuts down connections that are in their handshake or whose [`Handshake`]
+    /// is kept, and waits for them. Returns descriptions of those that have not ended by the
+    /// deadline; a second call returns none.
     pub fn close(&mut self, deadline: Deadline) -> Vec<String> {
         if self.shared.closed.load(Ordering::Acquire) {
             return Vec::new();
         }
         let mut late = self.stop(deadline);
-        // Their reads and writes return at once; the bound is for a machine that is overloaded.
+        // Their reads and writes fail at once; the bound is for an overloaded machine.
         let patience = deadline.left().min(AUTHENTICATION_TIMEOUT);
         if !self.shared.handshakes.close(patience) {
             late.push(format!("a handshake with a peer that connected to {}", self.address));
@@ -129,7 +131,7 @@ impl Listener {
 
     fn stop(&mut self, deadline: Deadline) -> Vec<String> {
         self.shared.closed.store(true, Ordering::Release);
-        // The thread looks at it whenever it has been woken, and before it waits.
+        // The thread checks `closed` after each wake-up and before each wait.
         let _ = self.stop.wake();
         let late = self.threads.join(deadline);
         self.socket = None;
@@ -153,7 +155,7 @@ where
         if shared.closed.load(Ordering::Acquire) {
             return;
         }
-        // Out of descriptors or threads. The connection is closed; the peer may try again.
+        // No descriptor or thread is left: the connection is closed, and the peer may retry.
         let started = accepted.and_then(|stream| authenticate(stream, shared, serve));
         if started.is_err() {
             thread::sleep(PAUSE);
@@ -209,8 +211,8 @@ mod tests {
         answered.recv_timeout(PATIENCE).unwrap();
         let started = Instant::now();
         assert!(listener.close(Deadline::after(PATIENCE)).is_empty());
-        assert!(started.elapsed() < PATIENCE, "it waited for what it had to end");
-        assert!(TcpStream::connect(address).is_err(), "nobody listens any more");
+        assert!(started.elapsed() < PATIENCE, "it waited for the receive instead of ending it");
+        assert!(TcpStream::connect(address).is_err(), "the socket is still listening");
         assert!(listener.close(Deadline::after(PATIENCE)).is_empty());
     }
 

@@ -1,5 +1,5 @@
-//! Connections that have been accepted, and whose peers have not sent a whole hello: those that never do
-//! cost neither a thread nor a key.
+//! Pending connections: accepted, but without a whole hello from the peer. They need neither a
+//! thread nor a key.
 
 use std::{
     collections::BTreeMap,
@@ -13,17 +13,17 @@ use mio::{Events, Interest, Poll, Token, Waker, net};
 
 use crate::line;
 
-/// Connections that are pending at once. When one more comes, the oldest is closed.
+/// The most connections that are pending at once; for one more, the oldest is closed.
 const PENDING_MAX: usize = 128;
-/// How long each may take to send its hello.
+/// The time in which each has to send its hello.
 const HELLO_TIMEOUT: Duration = Duration::from_secs(10);
-/// The pause after a connection was closed for another: a flood gets no more of the processor than this
-/// leaves.
+/// The pause after closing one connection for another: it bounds the processor time that a flood
+/// can use.
 const CROWDED_PAUSE: Duration = Duration::from_millis(1);
-/// Connections that are accepted, and events that are looked at, in one go.
+/// Connections accepted, and events fetched, at a time.
 const BATCH: usize = 16;
 const EVENTS: usize = 64;
-/// Connections have other tokens: they are counted from zero.
+/// Tokens of connections are numbers counted from zero.
 const LISTENER: Token = Token(usize::MAX);
 const STOP: Token = Token(usize::MAX - 1);
 
@@ -34,9 +34,9 @@ pub(crate) struct PendingConnections {
     listener: net::TcpListener,
     pending: BTreeMap<usize, Pending>,
     accepted: usize,
-    /// The listener has reported connections, which it does once however many there are.
+    /// The listener has reported connections, which it does only once, however many there are.
     can_accept: bool,
-    /// Those whose peers have sent a hello.
+    /// Connections whose peers have sent a hello.
     ready: Vec<TcpStream>,
 }
 
@@ -46,7 +46,7 @@ struct Pending {
 }
 
 impl PendingConnections {
-    /// Errors: the system is out of descriptors.
+    /// Takes over a listening socket. Errors: no descriptor is left.
     pub(crate) fn of(listener: TcpListener) -> io::Result<Self> {
         listener.set_nonblocking(true)?;
         let (poll, mut listener) = (Poll::new()?, net::TcpListener::from_std(listener));
@@ -62,15 +62,17 @@ impl PendingConnections {
         })
     }
 
-    /// Makes [`PendingConnections::next`] return, from another thread. Errors: no descriptors.
+    /// Returns a waker that makes [`PendingConnections::next`] return, from another thread. Errors:
+    /// no descriptor is left.
     pub(crate) fn waker(&self) -> io::Result<Waker> {
         Waker::new(self.poll.registry(), STOP)
     }
 
-    /// Blocks until a peer has sent its hello, and gives its connection away: it has been greeted, the
-    /// hello is still to be read, and reads and writes block.
+    /// Blocks until a peer has sent its hello, and returns its connection: the greeting was sent,
+    /// the hello is unread, and reads and writes block.
     ///
-    /// Errors: no descriptors, which passes; or [`PendingConnections::waker`] was woken.
+    /// Errors: no descriptor is left, which may be temporary; or [`PendingConnections::waker`] was
+    /// used.
     pub(crate) fn next(&mut self) -> io::Result<TcpStream> {
         loop {
             if let Some(stream) = self.ready.pop() {
@@ -96,7 +98,7 @@ impl PendingConnections {
         }
     }
 
-    /// Accepts a batch, so that those that are pending already are looked at in between.
+    /// Accepts a batch at most, so that connections that are pending already are served in between.
     fn accept(&mut self) -> io::Result<()> {
         for _ in 0..BATCH {
             match self.listener.accept() {
@@ -105,7 +107,7 @@ impl PendingConnections {
                     self.can_accept = false;
                     return Ok(());
                 }
-                // The peer has closed it again.
+                // The peer has closed the connection already.
                 Err(error) if error.kind() == io::ErrorKind::ConnectionAborted => {}
                 Err(error) => return Err(error),
             }
@@ -121,7 +123,8 @@ impl PendingConnections {
         let _ = stream.set_nodelay(true);
         let number = self.accepted;
         self.accepted += 1;
-        // The send buffer of a new connection takes a greeting; without one it could not go on.
+        // The send buffer of a new connection has space for a greeting; if the write fails, the
+        // connection is dropped.
         let greeted = line::greet_at_once(&mut stream);
         let interest = Interest::READABLE;
         let registered = self.poll.registry().register(&mut stream, Token(number), interest);
@@ -130,7 +133,7 @@ impl PendingConnections {
         }
     }
 
-    /// Looks at what a peer has sent, without taking it.
+    /// Examines the bytes that a peer has sent, without consuming them.
     fn look_at(&mut self, number: usize) {
         let Some(connection) = self.pending.get(&number) else { return };
         let sent = line::sent_so_far(|into| connection.stream.peek(into));
@@ -147,7 +150,7 @@ impl PendingConnections {
         }
     }
 
-    /// Until something has to be done anyway.
+    /// Returns the time until the oldest connection is overdue, or zero if more can be accepted.
     fn time_left(&self) -> Option<Duration> {
         if self.can_accept {
             return Some(Duration::ZERO);

@@ -1,36 +1,37 @@
-//! Why a handshake failed, with the remedy.
+//! Explains why a handshake failed, with the remedy.
 
 use certificates::NotAllowed;
 use rustls::{AlertDescription as Alert, CertificateError, Error, OtherError, PeerIncompatible};
 
-/// How the words begin when the peer has ended the handshake.
+/// The start of the cause when the peer has ended the handshake.
 pub(crate) const HUNG_UP: &str = "hung up during authentication";
 
 const MIXED: &str = "one end has a secret and the other certificates; give both the same kind";
 
-/// What the verifier calls a certificate that may issue others, and is shown as a host's own.
+/// The verifier's error for an authority's certificate presented as a host's own.
 const OF_AUTHORITY: &str = "CaUsedAsEndEntity";
 
-/// The predicate of a sentence about the peer, which should have sent its `what`.
+/// Returns the predicate of a sentence whose subject is the peer; `what` is what it should have
+/// sent.
 pub(crate) fn explain(error: &Error, what: &str) -> String {
     match error {
         Error::InvalidCertificate(error) => not_accepted(error),
-        Error::NoCertificatesPresented => "does not prove who it is: it has no certificate".into(),
+        Error::NoCertificatesPresented => "does not authenticate: it has no certificate".into(),
         Error::PeerIncompatible(PeerIncompatible::IncorrectCertificateTypeExtension) => {
-            format!("proves itself in another way: {MIXED}")
+            format!("authenticates in another way: {MIXED}")
         }
         Error::AlertReceived(alert) => format!("{HUNG_UP}: {}", refused(*alert)),
         other => format!("sent what is not its {what}: {other}"),
     }
 }
 
-/// What is wrong with what the peer has shown.
+/// Explains what is wrong with the peer's certificate or key.
 fn not_accepted(error: &CertificateError) -> String {
     match error {
         CertificateError::ApplicationVerificationFailure => {
-            "does not know this session's secret".into()
+            "does not have this session's secret".into()
         }
-        // Of an authority of the same name, with another key.
+        // An authority of the same name, with another key.
         CertificateError::UnknownIssuer | CertificateError::BadSignature => {
             "its certificate was issued by no authority that is \
              trusted here; give this host the other's authority, or the other a certificate of \
@@ -62,12 +63,12 @@ fn not_accepted(error: &CertificateError) -> String {
     }
 }
 
-/// What the peer finds wrong with this end.
+/// Explains the alert by which the peer has refused this end.
 fn refused(alert: Alert) -> String {
     let why = match alert {
         Alert::AccessDenied => return "another secret?".into(),
         Alert::HandshakeFailure => return MIXED.into(),
-        Alert::CertificateRequired => return "it asks for a certificate".into(),
+        Alert::CertificateRequired => return "it requires a certificate".into(),
         Alert::UnknownCA | Alert::DecryptError => {
             "it trusts other authorities than the one that has issued it"
         }

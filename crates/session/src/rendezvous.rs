@@ -1,7 +1,7 @@
-//! Members meet at one address and exchange theirs.
+//! Members connect to one address and exchange their own.
 //!
-//! One process (usually the root's) calls [`host`] with a listener; every other calls [`join`]
-//! with that address. Each sends the address on which its context listens; all get the same list.
+//! One process (usually the root's) calls [`host`] with a listener; all others call [`join`] with
+//! its address. Each sends the address on which its context listens; all receive the same list.
 
 use std::{
     net::{SocketAddr, TcpListener},
@@ -16,15 +16,15 @@ use crate::{
     listener::Listener, secret::Secret,
 };
 
-/// How long a member that joins may take to send its address, and how long closing the other
-/// connections may take in the end.
+/// The time that a joining member has to send its address, and the bound on closing the other
+/// connections at the end.
 const PATIENCE: Duration = Duration::from_secs(5);
 
 #[derive(Debug, Serialize, Deserialize)]
 pub(crate) struct Join {
-    /// `None`: any rank that is left.
+    /// `None` for any rank that is free.
     rank: Option<u32>,
-    /// An unspecified address stands for the one that this connection comes from.
+    /// An unspecified IP stands for the one that this connection comes from.
     address: SocketAddr,
 }
 
@@ -37,7 +37,8 @@ pub(crate) enum Answer {
 /// Waits until `members - 1` others have joined, and returns all addresses by rank. The
 /// caller has rank 0 and listens on `own`. Connections that do not authenticate are ignored.
 ///
-/// Errors: deadline (names how many are missing), the system refuses.
+/// Errors: the deadline has passed (with the number of missing members), or the system returned an
+/// error.
 pub fn host(
     listener: &TcpListener,
     secret: &Secret,
@@ -72,10 +73,11 @@ pub fn host(
     Ok(addresses)
 }
 
-/// Who has joined, by rank, with the address that it listens on; rank 0 is the host's.
+/// The members that have joined, by rank, with the address that each listens on; rank 0 is the
+/// host.
 type Joined = Vec<Option<(Channel, SocketAddr)>>;
 
-/// Members that have joined so far.
+/// The members that have joined so far, and a notification of changes.
 struct Meeting {
     joined: Mutex<Joined>,
     changed: Condvar,
@@ -86,7 +88,7 @@ impl Meeting {
         self.joined.lock().unwrap_or_else(|poisoned| poisoned.into_inner())
     }
 
-    /// Waits for all, at most until the deadline. Returns how many are missing.
+    /// Waits until all have joined, or until the deadline. Returns how many are missing.
     fn wait(&self, deadline: Deadline) -> usize {
         let joined = self
             .changed
@@ -106,7 +108,7 @@ impl Meeting {
         if address.ip().is_unspecified() {
             address.set_ip(channel.peer().ip());
         }
-        // The connection of a member with a place stays open when the rendezvous is over.
+        // The connection of a member that gets a rank has to survive the rendezvous's listener.
         drop(handshake);
         let mut joined = self.joined();
         let free = |place: &Option<_>| place.is_none();
@@ -136,11 +138,12 @@ fn missing(joined: &Joined) -> usize {
     joined.iter().skip(1).filter(|member| member.is_none()).count()
 }
 
-/// Joins at a rendezvous: sends where this context listens, and returns this member's rank and
-/// everybody's address. An unspecified IP in `own` (`0.0.0.0` or `::`) means the one by which
-/// this process reaches the rendezvous.
+/// Joins at a rendezvous: sends the address on which this context listens, and returns this
+/// member's rank and the addresses of all members. An unspecified IP in `own` (`0.0.0.0` or `::`)
+/// stands for the one from which this process reaches the rendezvous.
 ///
-/// Errors: unreachable, another secret, rank taken, deadline.
+/// Errors: the rendezvous cannot be reached or has another secret, the rank is taken, or the
+/// deadline has passed.
 pub fn join(
     rendezvous: SocketAddr,
     secret: &Secret,

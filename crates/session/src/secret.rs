@@ -4,13 +4,13 @@ use std::fmt;
 
 use zeroize::Zeroizing;
 
-/// 32 random bytes that all members share. Wiped from memory when dropped; never shown
-/// by `Debug`. Hand it over on a protected channel, not in arguments or environment variables.
+/// 32 random bytes that all members share. Zeroed in memory when dropped; `Debug` does not print
+/// them. Transfer it over a protected channel, not in arguments or environment variables.
 #[derive(Clone)]
 pub struct Secret(Zeroizing<[u8; 32]>);
 
 impl Secret {
-    /// A fresh secret of the system's random source. Errors: the system has none.
+    /// Makes a secret from the system's random source. Errors: the system has none.
     pub fn random() -> Result<Self, std::io::Error> {
         let mut bytes = Zeroizing::new([0; 32]);
         getrandom::fill(&mut *bytes)
@@ -18,29 +18,29 @@ impl Secret {
         Ok(Self(bytes))
     }
 
-    /// The secret with these bytes.
+    /// Makes a secret of these bytes.
     pub fn from_bytes(bytes: [u8; 32]) -> Self {
         Self(Zeroizing::new(bytes))
     }
 
-    /// Reads 64 hexadecimal digits, as [`Secret::to_hex`] writes them. Errors: anything else.
+    /// Parses 64 hexadecimal digits, as written by [`Secret::to_hex`]. Errors: anything else.
     pub fn from_hex(text: &str) -> Result<Self, &'static str> {
         let hash = blake3::Hash::from_hex(text.trim())
             .map_err(|_| "a secret is 64 hexadecimal digits; make one with `rdmc secret`")?;
         Ok(Self::from_bytes(*hash.as_bytes()))
     }
 
-    /// 64 hexadecimal digits.
+    /// Formats the secret as 64 hexadecimal digits.
     pub fn to_hex(&self) -> Zeroizing<String> {
         Zeroizing::new(blake3::Hash::from_bytes(*self.0).to_hex().to_string())
     }
 
-    /// Its 32 bytes.
+    /// Returns the 32 bytes.
     pub fn to_bytes(&self) -> Zeroizing<[u8; 32]> {
         self.0.clone()
     }
 
-    /// The seed of the key pair by which members identify each other.
+    /// Derives the seed of the key pair by which members authenticate each other.
     pub(crate) fn identity_seed(&self) -> Zeroizing<[u8; 32]> {
         Zeroizing::new(blake3::derive_key("rdmc 2026-11-21 identity of a session", &*self.0))
     }
@@ -57,7 +57,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn hex_comes_back_and_debug_tells_nothing() {
+    fn hex_round_trips_and_debug_does_not_print_it() {
         let secret = Secret::random().unwrap();
         let again = Secret::from_hex(&format!(" {}\n", &*secret.to_hex())).unwrap();
         assert_eq!(secret.0, again.0);

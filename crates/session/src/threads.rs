@@ -1,4 +1,4 @@
-//! Threads that are joined by a deadline, or named.
+//! Threads that are joined by a deadline, and named if they do not end by then.
 
 use std::{
     io,
@@ -10,23 +10,23 @@ use crossbeam_channel::{Receiver, RecvTimeoutError, bounded};
 
 use crate::deadline::Deadline;
 
-/// Threads of one owner, which joins them when it closes.
+/// The threads of one owner, which joins them when it closes.
 #[derive(Debug, Default)]
 pub struct Threads(Mutex<Vec<Running>>);
 
 #[derive(Debug)]
 struct Running {
-    /// What has not ended as long as it runs, in words.
+    /// Description for the case that it does not end in time.
     what: String,
     handle: JoinHandle<()>,
-    /// Disconnected once the thread's body is over: nothing is ever sent.
+    /// Disconnected once the thread's body has returned: nothing is ever sent.
     over: Receiver<()>,
 }
 
 impl Threads {
-    /// Starts a thread of this name; `what` stands for it in what [`Threads::join`] returns.
+    /// Starts a thread of this name; `what` describes it in the result of [`Threads::join`].
     ///
-    /// Errors: the system has no thread to give.
+    /// Errors: the system cannot start a thread.
     pub fn spawn(
         &self,
         name: &str,
@@ -45,8 +45,8 @@ impl Threads {
         Ok(())
     }
 
-    /// Waits until all have ended, but for the calling thread. Returns what has not by the deadline: those
-    /// threads are detached, and end when what they wait for happens.
+    /// Waits until all threads but the calling one have ended. Returns the descriptions of those
+    /// that have not by the deadline: they are detached, and end when what they wait for happens.
     pub fn join(&self, deadline: Deadline) -> Vec<String> {
         let own = thread::current().id();
         let threads = std::mem::take(&mut *self.lock());
@@ -64,7 +64,7 @@ impl Running {
         if self.over.recv_timeout(deadline.left()) == Err(RecvTimeoutError::Timeout) {
             return Some(self.what);
         }
-        // Its body is over: nothing of it can wait any more.
+        // The body has returned, so this does not wait.
         let _ = self.handle.join();
         None
     }

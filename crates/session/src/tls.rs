@@ -1,9 +1,9 @@
 //! TLS 1.3 between members that have the same secret (docs/decisions/links.md).
 //!
-//! Both ends have the one key pair that follows from the secret, show its public half as a raw
-//! public key (RFC 7250), and accept that key and no other. So a completed handshake proves
-//! possession of the secret; nothing of the secret crosses the wire; and what is sent later stays
-//! confidential if the secret leaks afterwards (forward secrecy).
+//! Both ends derive the same key pair from the secret, present its public half as a raw public key
+//! (RFC 7250), and accept that key and no other. So a completed handshake proves possession of the
+//! secret; nothing of the secret is sent; and what was sent stays confidential if the secret leaks
+//! later (forward secrecy).
 
 use std::{net::IpAddr, sync::Arc};
 
@@ -31,11 +31,11 @@ use zeroize::Zeroizing;
 
 use crate::secret::Secret;
 
-/// What stands before an Ed25519 seed in PKCS #8 (RFC 8410, section 7).
+/// The bytes before an Ed25519 seed in PKCS #8 (RFC 8410, section 7).
 const PKCS8_PREFIX: [u8; 16] =
     [0x30, 0x2e, 0x02, 0x01, 0, 0x30, 0x05, 0x06, 0x03, 0x2b, 0x65, 0x70, 0x04, 0x22, 0x04, 0x20];
 
-/// This end of a connection that was made here to a listener at `peer`.
+/// Makes the TLS client that connects to a listener at `peer`.
 pub(crate) fn connector(secret: &Secret, peer: IpAddr) -> Result<Connection, Error> {
     let (provider, twin) = (Arc::new(ring::default_provider()), Twin::of(secret)?);
     let key = Arc::new(AlwaysResolvesClientRawPublicKeys::new(Arc::clone(&twin.own)));
@@ -50,7 +50,7 @@ pub(crate) fn connector(secret: &Secret, peer: IpAddr) -> Result<Connection, Err
     ClientConnection::new(Arc::new(config), name).map(Connection::Client)
 }
 
-/// This end of a connection that a listener here has accepted.
+/// Makes the TLS server for an accepted connection.
 pub(crate) fn listener(secret: &Secret) -> Result<Connection, Error> {
     let (provider, twin) = (Arc::new(ring::default_provider()), Twin::of(secret)?);
     let key = Arc::new(AlwaysResolvesServerRawPublicKeys::new(Arc::clone(&twin.own)));
@@ -64,7 +64,7 @@ pub(crate) fn listener(secret: &Secret) -> Result<Connection, Error> {
     ServerConnection::new(Arc::new(config)).map(Connection::Server)
 }
 
-/// Accepts peers with the same key.
+/// The verifier and the key of both ends: accepts only a peer with the same key.
 #[derive(Debug)]
 struct Twin {
     own: Arc<CertifiedKey>,
@@ -92,7 +92,7 @@ impl Twin {
     }
 }
 
-/// What the verifiers of both sides have in common: raw public keys, in TLS 1.3 only.
+/// Methods that the verifiers of both ends share: raw public keys, in TLS 1.3 only.
 macro_rules! verify_signatures {
     () => {
         fn verify_tls12_signature(

@@ -1,4 +1,4 @@
-//! Roots and receivers that know each other by certificates.
+//! Roots and receivers that authenticate each other by certificates.
 
 use std::{
     fs,
@@ -49,33 +49,33 @@ fn with(files: &CertificateFiles, allowed: &[&str]) -> Credentials {
     Credentials::Certificates(Certificates::read(files, &allowed).unwrap())
 }
 
-/// A listener hears 7 from a root that calls it `host`, if they accept each other. The root waits
-/// for the listener's word, as it does in a push.
+/// Connects a root to a listener that it names `host`. The listener receives 7 from the root if
+/// they accept each other. The root waits for the listener's message first, as in a push.
 fn meet(
     host: &str,
     listener: &Credentials,
     root: &Credentials,
 ) -> (Result<u32, Error>, Result<u32, Error>) {
-    let door = TcpListener::bind((Ipv4Addr::LOCALHOST, 0)).unwrap();
-    let address = door.local_addr().unwrap();
+    let socket = TcpListener::bind((Ipv4Addr::LOCALHOST, 0)).unwrap();
+    let address = socket.local_addr().unwrap();
     thread::scope(|scope| {
         let listening = scope.spawn(move || {
-            let stream = door.accept().unwrap().0;
+            let stream = socket.accept().unwrap().0;
             let mut channel = Channel::accept_from(stream, listener, deadline())?;
             channel.send(&6_u32, deadline())?;
             channel.receive(deadline())
         });
-        let calling = || {
+        let connecting = || {
             let mut channel = Channel::connect_to(host, address, root, deadline())?;
-            let heard = channel.receive(deadline())?;
-            channel.send(&7_u32, deadline()).map(|()| heard)
+            let received = channel.receive(deadline())?;
+            channel.send(&7_u32, deadline()).map(|()| received)
         };
-        let called = calling();
-        (listening.join().unwrap(), called)
+        let at_the_root = connecting();
+        (listening.join().unwrap(), at_the_root)
     })
 }
 
-/// Both ends say what is wrong, in these words.
+/// Checks that the errors of both ends contain these words.
 #[track_caller]
 fn assert_refused(
     host: &str,
@@ -83,8 +83,10 @@ fn assert_refused(
     root: &Credentials,
     [at_listener, at_root]: [&str; 2],
 ) {
-    let (heard, called) = meet(host, listener, root);
-    for (error, words) in [(heard.unwrap_err(), at_listener), (called.unwrap_err(), at_root)] {
+    let (received, at_the_root) = meet(host, listener, root);
+    for (error, words) in
+        [(received.unwrap_err(), at_listener), (at_the_root.unwrap_err(), at_root)]
+    {
         assert!(error.to_string().contains(words), "no \"{words}\" in: {error}");
     }
 }
@@ -95,8 +97,8 @@ fn those_with_certificates_of_the_same_authority_meet() {
     let listener = with(&authority.issue("node1,127.0.0.1"), &[]);
     let root = with(&authority.issue("root"), &[]);
     for host in ["node1", "127.0.0.1"] {
-        let (heard, called) = meet(host, &listener, &root);
-        assert_eq!((heard.unwrap(), called.unwrap()), (7, 6));
+        let (received, at_the_root) = meet(host, &listener, &root);
+        assert_eq!((received.unwrap(), at_the_root.unwrap()), (7, 6));
     }
 }
 
@@ -108,9 +110,9 @@ fn roots_and_receivers_may_have_authorities_of_their_own() {
     };
     let listener = trusting(receivers.issue("node1"), &roots);
     let root = trusting(roots.issue("root"), &receivers);
-    let (heard, called) = meet("node1", &listener, &root);
-    assert_eq!((heard.unwrap(), called.unwrap()), (7, 6));
-    // A receiver is no root.
+    let (received, at_the_root) = meet("node1", &listener, &root);
+    assert_eq!((received.unwrap(), at_the_root.unwrap()), (7, 6));
+    // A receiver's certificate is not accepted as a root's.
     let other = trusting(receivers.issue("node2"), &receivers);
     let words = ["no authority that is trusted here", "trusts other authorities"];
     assert_refused("node1", &listener, &other, words);
@@ -118,7 +120,7 @@ fn roots_and_receivers_may_have_authorities_of_their_own() {
 
 #[test]
 fn another_authority_is_refused_by_whoever_sees_it_first() {
-    // One that was made anew may have the same name.
+    // Another authority may have the same name.
     for name in ["two", "one"] {
         let (one, other) = (Authority::new("one"), Authority::new(name));
         let (listener, root) = (with(&one.issue("node1"), &[]), with(&other.issue("root"), &[]));
@@ -168,7 +170,7 @@ fn certificates_are_for_what_they_say() {
     assert!(meet("node1", &listener, &root).1.is_ok());
     let words = ["roots need clientAuth", "something else (extended key usage)"];
     assert_refused("node1", &listener, &listener, words);
-    // One that may issue others is no host's own.
+    // An authority's certificate is refused as a host's own.
     let is_ca = IsCa::Ca(BasicConstraints::Unconstrained);
     let root = with(&authority.issue_with("root", |params| params.is_ca = is_ca), &[]);
     assert_refused("node1", &listener, &root, ["CA:FALSE", "that host reports why"]);
@@ -208,8 +210,8 @@ fn who_shows_no_certificate_is_refused() {
     let authority = Authority::new("one");
     let files = authority.issue("node1");
     let listener = with(&files, &[]);
-    let door = TcpListener::bind((Ipv4Addr::LOCALHOST, 0)).unwrap();
-    let address = door.local_addr().unwrap();
+    let socket = TcpListener::bind((Ipv4Addr::LOCALHOST, 0)).unwrap();
+    let address = socket.local_addr().unwrap();
     let mut roots = RootCertStore::empty();
     let pem = fs::read(&files.authorities).unwrap();
     roots.add(pki_types::pem::PemObject::from_pem_slice(&pem).unwrap()).unwrap();
@@ -219,7 +221,7 @@ fn who_shows_no_certificate_is_refused() {
         .with_root_certificates(roots)
         .with_no_client_auth();
     let refused = thread::scope(|scope| {
-        let accept = || Channel::accept_from(door.accept().unwrap().0, &listener, deadline());
+        let accept = || Channel::accept_from(socket.accept().unwrap().0, &listener, deadline());
         let accepting = scope.spawn(move || accept().unwrap_err());
         let mut stream = std::net::TcpStream::connect(address).unwrap();
         stream.set_read_timeout(Some(PATIENCE)).unwrap();

@@ -1,4 +1,4 @@
-//! Unauthenticated peers of a listener cost little and keep nobody out.
+//! Unauthenticated peers cost a listener little, and authorized ones are still admitted.
 
 use std::{
     io::{ErrorKind, Read},
@@ -27,7 +27,7 @@ fn open() -> (Listener, SocketAddr, Receiver<Result<Channel, Error>>) {
     (listening, address, inbox)
 }
 
-fn stranger(address: SocketAddr) -> TcpStream {
+fn unauthenticated(address: SocketAddr) -> TcpStream {
     let stream = TcpStream::connect(address).unwrap();
     stream.set_read_timeout(Some(PATIENCE)).unwrap();
     stream
@@ -35,19 +35,19 @@ fn stranger(address: SocketAddr) -> TcpStream {
 
 /// Reads what the listener sends until it closes the connection.
 #[track_caller]
-fn assert_hung_up(mut stranger: &TcpStream) {
-    let mut said = Vec::new();
-    match stranger.read_to_end(&mut said) {
+fn assert_closed(mut unauthenticated: &TcpStream) {
+    let mut received = Vec::new();
+    match unauthenticated.read_to_end(&mut received) {
         Ok(_) => {}
         Err(error) => assert_eq!(error.kind(), ErrorKind::ConnectionReset, "{error}"),
     }
-    assert!(said.len() < 1000, "{} bytes for a stranger", said.len());
+    assert!(received.len() < 1000, "{} bytes for an unauthenticated peer", received.len());
 }
 
 #[test]
-fn a_silent_crowd_keeps_nobody_out() {
-    let (_door, address, inbox) = open();
-    let crowd: Vec<TcpStream> = (0..CROWD).map(|_| stranger(address)).collect();
+fn silent_peers_do_not_keep_members_out() {
+    let (_listener, address, inbox) = open();
+    let crowd: Vec<TcpStream> = (0..CROWD).map(|_| unauthenticated(address)).collect();
     let member = Channel::connect(address, &secret(), Deadline::after(PATIENCE)).unwrap();
     let admitted = loop {
         if let Ok(channel) = inbox.recv_timeout(PATIENCE).unwrap() {
@@ -56,27 +56,27 @@ fn a_silent_crowd_keeps_nobody_out() {
     };
     assert_eq!(admitted.peer(), member.local_address().unwrap());
     let threads = std::fs::read_dir("/proc/self/task").unwrap().count();
-    assert!(threads < CROWD / 2, "{threads} threads, for strangers who said nothing");
-    crowd[..CROWD - 128].iter().for_each(assert_hung_up);
-    // The others still have time: they are not all cut off because somebody came.
+    assert!(threads < CROWD / 2, "{threads} threads for peers that sent nothing");
+    crowd[..CROWD - 128].iter().for_each(assert_closed);
+    // The others are within their time limit: a new connection does not close all of them.
     let last = crowd.last().unwrap();
     last.set_nonblocking(true).unwrap();
     let mut greeting = [0; 1000];
     while let Ok(count) = (&*last).read(&mut greeting) {
-        assert_ne!(count, 0, "the youngest was hung up on");
+        assert_ne!(count, 0, "the newest connection was closed");
     }
 }
 
 #[test]
-fn a_listener_that_closes_hangs_up_on_strangers_and_on_nobody_else() {
+fn closing_a_listener_closes_pending_connections_and_keeps_admitted_ones() {
     let (listening, address, inbox) = open();
-    let silent = stranger(address);
+    let silent = unauthenticated(address);
     // Its greeting shows that the listener has accepted it.
     assert_eq!((&silent).read(&mut [0]).unwrap(), 1);
     let mut member = Channel::connect(address, &secret(), Deadline::after(PATIENCE)).unwrap();
     let mut admitted = inbox.recv_timeout(PATIENCE).unwrap().unwrap();
     drop(listening);
-    assert_hung_up(&silent);
+    assert_closed(&silent);
     member.send(&7_u32, Deadline::after(PATIENCE)).unwrap();
     assert_eq!(admitted.receive::<u32>(Deadline::after(PATIENCE)).unwrap(), 7);
     assert!(TcpStream::connect(address).is_err());

@@ -1,4 +1,4 @@
-//! How members find each other, and what they refuse.
+//! Rendezvous of members, and the peers that they refuse.
 
 use std::{
     io::{Read, Write},
@@ -26,7 +26,7 @@ fn secret(byte: u8) -> Secret {
     Secret::from_bytes([byte; 32])
 }
 
-/// A listening channel and a connecting one, as far as they come.
+/// Returns the results of a listener and a connector with these secrets.
 fn channels(accepting: u8, connecting: u8) -> (Result<Channel, Error>, Result<Channel, Error>) {
     let (listener, address) = listener();
     thread::scope(|scope| {
@@ -39,7 +39,7 @@ fn channels(accepting: u8, connecting: u8) -> (Result<Channel, Error>, Result<Ch
     })
 }
 
-/// What a listening channel says to a peer that sends these bytes.
+/// Returns the listener's error for a peer that sends these bytes.
 fn answer_to(bytes: &[u8]) -> String {
     let (listener, address) = listener();
     thread::scope(|scope| {
@@ -61,7 +61,7 @@ fn members_meet_and_all_get_the_same_list() {
     for ranks in [[Some(3), Some(1), Some(2)], [None; 3]] {
         let (listener, meeting) = listener();
         let own = SocketAddr::from((Ipv4Addr::LOCALHOST, 1_000));
-        // An unspecified address means the one by which the rendezvous is reached.
+        // An unspecified IP stands for the one from which the rendezvous is reached.
         let theirs = SocketAddr::from((Ipv4Addr::UNSPECIFIED, 1_001));
         let (hosted, joined) = thread::scope(|scope| {
             let hosting =

@@ -10,7 +10,7 @@ use crate::{
     rig::Rig,
 };
 
-/// Bytes before and after posted memory, which may not be written.
+/// Bytes before and after posted memory, which must not be written.
 const MARGIN_BYTES: usize = 64;
 
 #[track_caller]
@@ -76,7 +76,7 @@ pub fn tokens_and_immediates_come_back<H: Harness>(harness: &mut H) {
     }
 }
 
-/// A block of any length arrives with exactly its length, and exactly in its place.
+/// A block of any length arrives with exactly its length, at exactly its address.
 pub fn every_length_arrives_exactly<H: Harness>(harness: &mut H) {
     const KIB: usize = 1 << 10;
     let mut rig = Rig::new(harness, 2);
@@ -115,7 +115,7 @@ pub fn a_short_block_leaves_the_rest_of_the_memory_alone<H: Harness>(harness: &m
     }
 }
 
-/// A stream of small blocks, each sent when the peer has posted the receive for it.
+/// A sequence of small blocks, each sent once the peer has posted the receive for it.
 pub fn many_small_blocks_through_a_window_of_two<H: Harness>(harness: &mut H) {
     const COUNT: usize = 2_000;
     const BLOCK_BYTES: usize = 24;
@@ -145,8 +145,8 @@ pub fn many_small_blocks_through_a_window_of_two<H: Harness>(harness: &mut H) {
     assert_eq!(received.len(), COUNT);
 }
 
-/// Blocks that a transport may spread over several streams end where they belong; what completes
-/// first is its own affair.
+/// Blocks that a transport may spread over several streams arrive in their own receives; the order
+/// of completions is not specified.
 pub fn large_blocks_posted_all_at_once<H: Harness>(harness: &mut H) {
     const COUNT: usize = 24;
     let bytes_of = |block: usize| [700_001, 3, 90_000, 0][block % 4];
@@ -168,7 +168,7 @@ pub fn large_blocks_posted_all_at_once<H: Harness>(harness: &mut H) {
     }
 }
 
-/// Readers share: a relay sends the same block to several peers at the same time.
+/// Read leases are shared: a relay sends the same block to several peers at the same time.
 pub fn one_block_to_several_peers_at_once<H: Harness>(harness: &mut H) {
     const BYTES: usize = 300_000;
     let mut rig = Rig::new(harness, 4);
@@ -225,8 +225,9 @@ pub fn everybody_sends_to_everybody<H: Harness>(harness: &mut H) {
     }
 }
 
-/// Handing back: a posted receive excludes all other leases until it completes. (Of a send only the last
-/// moment is known: a transport may copy a small block and need the memory no more.)
+/// Handing back: a posted receive excludes all other leases until it completes. (For a send only
+/// the completion can be checked: a transport may copy a small block and need its memory no
+/// longer.)
 pub fn memory_is_held_until_it_is_handed_back<H: Harness>(harness: &mut H) {
     let mut rig = Rig::new(harness, 2);
     let into = poisoned(100);
@@ -240,9 +241,10 @@ pub fn memory_is_held_until_it_is_handed_back<H: Harness>(harness: &mut H) {
     assert_pattern(&into, 10..90, 2);
 }
 
-/// More than [`Transport::block_bytes_max`] is refused, by name, and affects nothing else.
+/// A block longer than [`Transport::block_bytes_max`] is refused by that error, without other
+/// effects.
 pub fn a_block_over_the_limit_is_refused<H: Harness>(harness: &mut H) {
-    /// A limit above this cannot be reached by memory that a test can have.
+    /// A higher limit cannot be tested: no test can allocate the memory.
     const TESTABLE_BYTES_MAX: u64 = 1 << 36;
     let mut rig = Rig::new(harness, 2);
     let bytes_max = rig.transport(0).block_bytes_max();
@@ -250,7 +252,7 @@ pub fn a_block_over_the_limit_is_refused<H: Harness>(harness: &mut H) {
     if bytes > TESTABLE_BYTES_MAX || usize::try_from(bytes).is_err() {
         return;
     }
-    // Address space alone: it is never accessed.
+    // Only address space: the memory is never accessed.
     let region = Region::zeroed(bytes as usize);
     let whole = 0..region.len();
     let expected = PostError::TooLarge { bytes, bytes_max };
@@ -262,7 +264,7 @@ pub fn a_block_over_the_limit_is_refused<H: Harness>(harness: &mut H) {
     rig.pump("a block of a lawful size", |rig| rig.succeeded(1, received));
 }
 
-/// Blocks are sent out of memory that may only be read.
+/// Blocks can be sent from read-only memory.
 pub fn blocks_of_read_only_memory_arrive<H: Harness>(harness: &mut H) {
     const BYTES: usize = 100_003;
     let mut rig = Rig::new(harness, 2);

@@ -32,7 +32,7 @@ pub fn control_words_arrive_whole_and_in_order<H: Harness>(harness: &mut H) {
     }
 }
 
-/// A word that is empty or too long is refused where it is written, and never sent.
+/// An empty or too long word is refused by the call that writes it, and never sent.
 pub fn control_words_of_a_wrong_length_are_refused<H: Harness>(harness: &mut H) {
     let mut rig = Rig::new(harness, 2);
     for bytes in [0, CONTROL_BYTES_MAX + 1, 70_000] {
@@ -47,7 +47,7 @@ pub fn control_words_of_a_wrong_length_are_refused<H: Harness>(harness: &mut H) 
     assert_eq!(rig.words(1, 0), [[2; CONTROL_BYTES_MAX]]);
 }
 
-/// A word does not queue behind all the blocks that wait to be sent.
+/// A word does not wait for all blocks that are queued for sending.
 pub fn control_words_overtake_waiting_blocks<H: Harness>(harness: &mut H) {
     const COUNT: usize = 12;
     const BYTES: usize = 4 << 20;
@@ -61,8 +61,8 @@ pub fn control_words_overtake_waiting_blocks<H: Harness>(harness: &mut H) {
         rig.send_shared(0, 1, &source, 0);
     }
     rig.write(0, 1, b"first");
-    // While the receiver does not look, the sender gets as far as buffers between them allow; but
-    // not to the end, unless the network is very fast and this test very slow.
+    // While the receiver does not poll, the sender can send as much as buffers hold; not
+    // everything, unless the network is very fast and this test very slow.
     for _ in 0..50 {
         rig.poll(0, Duration::ZERO);
     }
@@ -79,7 +79,7 @@ pub fn control_words_overtake_waiting_blocks<H: Harness>(harness: &mut H) {
     assert_pattern(&into, (COUNT - 1) * BYTES..COUNT * BYTES, 1);
 }
 
-/// Words need no posted receive, and none is lost while the peer does not read.
+/// Words need no posted receive, and none is lost while the peer does not poll.
 pub fn control_words_wait_for_a_slow_reader<H: Harness>(harness: &mut H) {
     const COUNT: usize = 1_000;
     let mut rig = Rig::new(harness, 2);

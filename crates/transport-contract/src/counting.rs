@@ -1,11 +1,11 @@
-//! What a program has allocated and not given back, for tests that look for leaks.
+//! An allocator that counts allocations, for tests that detect leaks.
 
 use std::{
     alloc::{GlobalAlloc, Layout, System},
     sync::atomic::{AtomicUsize, Ordering::Relaxed},
 };
 
-/// The system's allocator, which counts. A test program makes it its own:
+/// The system's allocator with counters. A test program sets it as its global allocator:
 ///
 /// ```
 /// use transport_contract::CountingAllocator;
@@ -14,8 +14,8 @@ use std::{
 /// static MEMORY: CountingAllocator = CountingAllocator::new();
 /// ```
 ///
-/// It counts what is allocated in Rust, by all threads; neither thread stacks, nor mapped files, nor
-/// what libraries in other languages allocate.
+/// It counts what Rust code allocates, in all threads; not thread stacks, mapped files, or
+/// allocations of libraries in other languages.
 #[derive(Debug)]
 pub struct CountingAllocator {
     bytes: AtomicUsize,
@@ -23,23 +23,23 @@ pub struct CountingAllocator {
 }
 
 impl CountingAllocator {
-    /// Nothing is allocated yet.
+    /// Makes an allocator with both counters at zero.
     #[expect(clippy::new_without_default, reason = "a static needs a const function")]
     pub const fn new() -> Self {
         Self { bytes: AtomicUsize::new(0), allocations: AtomicUsize::new(0) }
     }
 
-    /// Bytes that are allocated now.
+    /// Returns how many bytes are allocated now.
     pub fn bytes(&self) -> usize {
         self.bytes.load(Relaxed)
     }
 
-    /// Allocations that have not been given back.
+    /// Returns how many allocations were not freed.
     pub fn allocations(&self) -> usize {
         self.allocations.load(Relaxed)
     }
 
-    /// Notes an allocation, unless it failed.
+    /// Counts an allocation, unless it failed.
     fn note(&self, place: *mut u8, layout: Layout) -> *mut u8 {
         if !place.is_null() {
             self.bytes.fetch_add(layout.size(), Relaxed);
@@ -49,28 +49,28 @@ impl CountingAllocator {
     }
 }
 
-// SAFETY: `System` does all of it, with the very arguments that come; the counters are no part of
+// SAFETY: all calls are passed on to `System` with unchanged arguments; the counters do not affect
 // any allocation.
 unsafe impl GlobalAlloc for CountingAllocator {
     unsafe fn alloc(&self, layout: Layout) -> *mut u8 {
-        // SAFETY: the caller keeps the contract of this same function.
+        // SAFETY: the caller fulfils the contract of this same function.
         self.note(unsafe { System.alloc(layout) }, layout)
     }
 
     unsafe fn alloc_zeroed(&self, layout: Layout) -> *mut u8 {
-        // SAFETY: the caller keeps the contract of this same function.
+        // SAFETY: the caller fulfils the contract of this same function.
         self.note(unsafe { System.alloc_zeroed(layout) }, layout)
     }
 
     unsafe fn dealloc(&self, place: *mut u8, layout: Layout) {
         self.bytes.fetch_sub(layout.size(), Relaxed);
         self.allocations.fetch_sub(1, Relaxed);
-        // SAFETY: the caller keeps the contract of this same function, and `place` is System's.
+        // SAFETY: the caller fulfils the contract of this same function, and `place` is System's.
         unsafe { System.dealloc(place, layout) }
     }
 
     unsafe fn realloc(&self, place: *mut u8, layout: Layout, bytes: usize) -> *mut u8 {
-        // SAFETY: the caller keeps the contract of this same function, and `place` is System's.
+        // SAFETY: the caller fulfils the contract of this same function, and `place` is System's.
         let moved = unsafe { System.realloc(place, layout, bytes) };
         if !moved.is_null() {
             self.bytes.fetch_add(bytes, Relaxed);
@@ -89,7 +89,7 @@ mod tests {
         let memory = CountingAllocator::new();
         let layout = Layout::from_size_align(100, 8).unwrap();
         let larger = Layout::from_size_align(250, 8).unwrap();
-        // SAFETY: the layouts are those of what is given back, and nothing is used afterwards.
+        // SAFETY: the layouts are those of the allocations, and nothing is used afterwards.
         unsafe {
             let (one, other) = (memory.alloc(layout), memory.alloc_zeroed(layout));
             assert_eq!((memory.bytes(), memory.allocations()), (200, 2));

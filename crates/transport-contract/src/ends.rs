@@ -10,7 +10,7 @@ use crate::{
     rig::Rig,
 };
 
-/// Long enough that what must not come would have come.
+/// Long enough for a completion that must not happen to be reported.
 const SETTLE: Duration = Duration::from_millis(30);
 
 #[track_caller]
@@ -37,7 +37,7 @@ pub(crate) fn assert_cancelled<H: Harness>(
     assert_eq!(rig.outcome(member, token), Some(&expected));
 }
 
-/// Sends one block and waits for it: the endpoint works.
+/// Sends one block and waits for it, to check that the endpoint works.
 pub(crate) fn exchange<H: Harness>(rig: &mut Rig<'_, H>, from: usize, to: usize, seed: u64) {
     let (source, into) = (patterned(seed, 1_000), poisoned(1_000));
     let received = rig.receive(to, from, &into, 0..1_000);
@@ -83,7 +83,7 @@ pub fn control_words_before_a_close_arrive<H: Harness>(harness: &mut H) {
     assert_closed_by_peer(&rig, 1, 0);
 }
 
-/// Closing what is closing or gone does nothing.
+/// Closing an endpoint that is closing or has ended does nothing.
 pub fn closing_twice_is_harmless<H: Harness>(harness: &mut H) {
     let mut rig = Rig::new(harness, 2);
     rig.close(0, 1);
@@ -112,7 +112,7 @@ pub fn both_sides_may_close_at_once<H: Harness>(harness: &mut H) {
     assert_cancelled(&rig, 1, 0, others);
 }
 
-/// Blocks under way are carried out or cancelled, each once, on both sides and in both directions.
+/// Blocks in transit are completed or cancelled, each once, on both sides and in both directions.
 pub fn a_close_in_the_middle_of_blocks<H: Harness>(harness: &mut H) {
     const COUNT: usize = 6;
     const BYTES: usize = 2 << 20;
@@ -154,7 +154,7 @@ pub fn a_close_in_the_middle_of_blocks<H: Harness>(harness: &mut H) {
     }
 }
 
-/// Draining is bounded: a peer that never reads cannot hold up a close.
+/// Draining is bounded: a peer that never reads cannot delay a close for longer.
 pub fn a_close_ends_although_the_peer_does_not_read<H: Harness>(harness: &mut H) {
     const COUNT: usize = 8;
     const BYTES: usize = 4 << 20;
@@ -177,7 +177,7 @@ pub fn a_close_ends_although_the_peer_does_not_read<H: Harness>(harness: &mut H)
     assert!(matches!(rig.end(1, 0), Some(Completion::Broken { .. })), "{:?}", rig.end(1, 0));
 }
 
-/// Closing, closed, broken and unknown endpoints refuse posts, and give the memory back.
+/// Closing, closed, broken and unknown endpoints refuse posts, and return the memory.
 pub fn posts_on_a_gone_endpoint_are_refused<H: Harness>(harness: &mut H) {
     let mut rig = Rig::new(harness, 2);
     let memory = poisoned(10);

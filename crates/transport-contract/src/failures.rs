@@ -1,4 +1,4 @@
-//! Clauses about members that die, fall silent or break the rules.
+//! Clauses about members that die, stop answering or break the protocol.
 
 use std::time::Duration;
 
@@ -19,8 +19,8 @@ fn cause<'r, H: Harness>(rig: &'r Rig<'_, H>, member: usize, peer: usize) -> &'r
     }
 }
 
-/// Survivors get their posts to the dead member cancelled, then one end each; what they have with
-/// one another goes on.
+/// At survivors, posts to the dead member are cancelled, and its endpoint ends once; transfers
+/// between survivors continue.
 pub fn a_dead_member_breaks_its_endpoints_only<H: Harness>(harness: &mut H) {
     let mut rig = Rig::new(harness, 4);
     exchange(&mut rig, 0, 2, 1);
@@ -50,7 +50,7 @@ pub fn a_dead_member_breaks_its_endpoints_only<H: Harness>(harness: &mut H) {
     rig.pump_for(Duration::from_millis(30));
 }
 
-/// Death while blocks are under way in both directions: all is handed back.
+/// A member dies while blocks are in transit in both directions: all memory is handed back.
 pub fn a_death_in_the_middle_of_blocks<H: Harness>(harness: &mut H) {
     const COUNT: usize = 6;
     const BYTES: usize = 2 << 20;
@@ -81,7 +81,7 @@ pub fn a_death_in_the_middle_of_blocks<H: Harness>(harness: &mut H) {
     }
 }
 
-/// A transport that is dropped leaves nothing behind that could access memory.
+/// After a transport was dropped, nothing accesses its memory.
 pub fn a_dropped_transport_hands_back_its_memory<H: Harness>(harness: &mut H) {
     const BYTES: usize = 3 << 20;
     let mut rig = Rig::new(harness, 2);
@@ -95,13 +95,14 @@ pub fn a_dropped_transport_hands_back_its_memory<H: Harness>(harness: &mut H) {
     rig.kill(1);
     assert!(source.write(0..BYTES).is_ok(), "a send of a dropped transport keeps its lease");
     assert!(into.write(0..BYTES).is_ok(), "a receive of a dropped transport keeps its lease");
-    // The survivor, which has not noticed yet, sends to memory that is not the killed one's any more.
+    // The survivor, which has not detected the death yet, sends to memory that is no longer the
+    // dead member's.
     into.write(0..BYTES).expect("just seen").fill(crate::patterns::POISON);
     rig.pump("the survivor's end", |rig| rig.end(0, 1).is_some());
     assert_poison(&into, 0..BYTES);
 }
 
-/// Credit: a block without a posted receive breaks the endpoint, on both sides, and nothing else.
+/// Credit: a block without a posted receive breaks the endpoint on both sides, and no other.
 pub fn a_block_that_nobody_asked_for_breaks_the_endpoint<H: Harness>(harness: &mut H) {
     for bytes in [0, 1, 1_000, 1 << 20] {
         let mut rig = Rig::new(harness, 3);
@@ -117,8 +118,8 @@ pub fn a_block_that_nobody_asked_for_breaks_the_endpoint<H: Harness>(harness: &m
     }
 }
 
-/// Credit: a block longer than the posted memory breaks the endpoint, on both sides, and not a
-/// byte is written outside of the posted memory.
+/// Credit: a block longer than the posted memory breaks the endpoint on both sides, and no byte
+/// outside of the posted memory is written.
 pub fn a_block_longer_than_the_memory_breaks_the_endpoint<H: Harness>(harness: &mut H) {
     for (posted_bytes, bytes) in [(0, 1), (100, 101), (100, 1 << 20), (1 << 20, (1 << 20) + 1)] {
         let mut rig = Rig::new(harness, 3);
@@ -141,7 +142,7 @@ pub fn a_block_longer_than_the_memory_breaks_the_endpoint<H: Harness>(harness: &
 
 /// A member that stops answering while its connections stay is reported in time.
 pub fn a_silent_member_is_reported<H: Harness>(harness: &mut H) {
-    /// A busy machine may be late, but not for ever.
+    /// The additional time allowed for a busy machine.
     const ALLOWANCE: Duration = Duration::from_secs(5);
     let mut rig = Rig::new(harness, 3);
     exchange(&mut rig, 1, 0, 1);

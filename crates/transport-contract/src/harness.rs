@@ -1,29 +1,29 @@
-//! What the suite is given to test a transport with.
+//! The interface between the suite and the transport under test.
 
 use std::time::Duration;
 
 use transport::{EndpointId, Transport};
 
-/// What a transport gives the suite to be tested with.
+/// Makes networks of the transport under test.
 pub trait Harness {
     /// The transport under test.
     type Transport: Transport;
 
-    /// A fresh network of `members` transports, every pair connected once. `endpoints[i][j]` is
+    /// Makes a new network of `members` transports, every pair connected once. `endpoints[i][j]` is
     /// member i's endpoint to member j (`None` for i = j).
     fn network(&mut self, members: usize) -> Network<Self::Transport>;
 
-    /// Kills member `index` the way a crashed process dies: connections are lost without a close.
+    /// Ends member `index` as a crash of its process would: connections are lost without a close.
     /// Leaves `None` in its place. By default, drops the transport.
     fn kill(&mut self, network: &mut Network<Self::Transport>, index: usize) {
         network.members[index] = None;
     }
 
-    /// Makes member `index` stop answering while its connections stay, and returns within which time
-    /// its peers must report [`transport::Cause::Silent`]. The suite does not poll it from then on;
-    /// where that is enough, there is nothing left to do here but to return the time.
+    /// Makes member `index` stop answering while its connections stay open, and returns the time
+    /// within which its peers must report [`transport::Cause::Silent`]. The suite does not poll it
+    /// from then on; if that is enough, an implementation only has to return the time.
     ///
-    /// `None` (the default) skips the clause, for networks that cannot do this to a member.
+    /// `None` (the default) skips the clause, for networks where this is not possible.
     fn silence(
         &mut self,
         _network: &mut Network<Self::Transport>,
@@ -32,18 +32,20 @@ pub trait Harness {
         None
     }
 
-    /// Whether [`Transport::now`] passes by itself. Where it does not (virtual time), a wait takes
-    /// no time, and no other thread can end it: clauses about that are skipped.
+    /// Returns whether [`Transport::now`] advances by itself. If it does not (virtual time), a wait
+    /// takes no time, and no other thread can end it: clauses about that are skipped.
     fn has_real_time(&self) -> bool {
         true
     }
 
-    /// What to print below the trace of a clause that fails: a seed, the network's own trace.
+    /// Returns what to print below the trace of a failed clause, such as a seed and the network's
+    /// own trace.
     fn describe(&self) -> String {
         String::new()
     }
 
-    /// Why this clause cannot be kept here, for no fault of the transport's: it is skipped, loudly.
+    /// Returns the reason if this clause cannot be tested in this environment: it is skipped, with
+    /// a message.
     fn excuse(&self, clause: &str) -> Option<&'static str> {
         let _ = clause;
         None

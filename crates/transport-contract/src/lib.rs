@@ -1,14 +1,14 @@
-//! The one contract test suite that every transport passes.
+//! The contract test suite that every transport has to pass.
 //!
-//! A transport's `tests/contract.rs` implements [`Harness`] and then has
-//! `transport_contract::contract_tests!(MyHarness::new());`, which makes one `#[test]` of each clause of the
-//! contract at [`transport::Transport`]. To test several shapes of one transport, put one invocation into
-//! each of several modules.
+//! A transport's `tests/contract.rs` implements [`Harness`] and then invokes
+//! `transport_contract::contract_tests!(MyHarness::new());`, which makes one `#[test]` of each
+//! clause of the contract at [`transport::Transport`]. To test several configurations of one
+//! transport, use one invocation in each of several modules.
 //!
 //! The path of a clause through the files: a function of `blocks`, `control`, `ends`, `failures`,
-//! `offload`, `waiting` or `writes` posts through a rig (`rig`), which polls all members by turns and
-//! checks each completion against what holds always: every post completes once and with its own token, memory
-//! is free by then, and nothing follows the end of an endpoint.
+//! `offload`, `waiting` or `writes` posts through a rig (`rig`), which polls all members in turn
+//! and checks the invariants on each completion: every post completes once and with its own token,
+//! its memory is free by then, and nothing follows the end of an endpoint.
 
 mod blocks;
 mod control;
@@ -76,7 +76,7 @@ pub mod clauses {
 }
 
 /// Makes one `#[test]` of each clause of the contract. The argument is an expression that makes a
-/// fresh [`Harness`]; each test evaluates it for itself.
+/// new [`Harness`]; each test evaluates it separately.
 #[macro_export]
 macro_rules! contract_tests {
     ($harness:expr) => {

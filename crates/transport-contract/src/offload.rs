@@ -1,5 +1,5 @@
-//! Clauses about sends that the network starts by itself. Skipped, with a word about it, where it
-//! cannot.
+//! Clauses about sends that the network starts by itself. Skipped, with a message, on networks that
+//! cannot do this.
 
 use transport::{Completion, EndpointId, PostError, Region, Token, Transport};
 
@@ -12,8 +12,8 @@ use crate::{
 
 const BYTES: usize = 70_000;
 
-/// Members that have exchanged a block with each neighbour, so that nothing has to be set up any
-/// more; `None` if this network cannot offload.
+/// Members that have exchanged a block with each neighbour, so that all connections are set up;
+/// `None` if this network cannot offload.
 fn offloading_rig<H: Harness>(harness: &mut H, members: usize) -> Option<Rig<'_, H>> {
     let mut rig = Rig::new(harness, members);
     if rig.transport(0).triggered().is_none() {
@@ -27,8 +27,8 @@ fn offloading_rig<H: Harness>(harness: &mut H, members: usize) -> Option<Rig<'_,
     Some(rig)
 }
 
-/// A relay in the middle of three that posts its operations and then does nothing at all: the
-/// block passes through it. Its completions wait until it looks.
+/// The middle one of three members posts its operations and does not poll: the block is relayed all
+/// the same. Its completions are reported when it polls.
 pub fn offloaded_sends_start_with_nobody_polling<H: Harness>(harness: &mut H) {
     const COUNT: usize = 8;
     let Some(mut rig) = offloading_rig(harness, 3) else { return };
@@ -72,8 +72,8 @@ pub fn offloaded_sends_start_with_nobody_polling<H: Harness>(harness: &mut H) {
     assert!(middle.write(0..COUNT * BYTES).is_ok(), "all is reported, but a lease is out");
 }
 
-/// Blocks that are sent in another order than their receives were posted in, and sends that were
-/// posted in another order than they start in, end where their immediates direct them.
+/// Blocks are assigned by their immediates even if they are sent in another order than their
+/// receives were posted in, or if sends start in another order than they were posted in.
 pub fn offloaded_blocks_match_by_their_immediates<H: Harness>(harness: &mut H) {
     const COUNT: usize = 6;
     let Some(mut rig) = offloading_rig(harness, 3) else { return };
@@ -88,7 +88,7 @@ pub fn offloaded_blocks_match_by_their_immediates<H: Harness>(harness: &mut H) {
         rig.offloaded_send(1, 2, &middle, 0..middle.len(), immediate_of(block), &after);
         hops.push((middle, last, received, end));
     }
-    // Ordinary blocks on the same endpoints are apart from these.
+    // Ordinary blocks on the same endpoints are independent of these.
     exchange(&mut rig, 0, 1, 2);
     for block in (0..COUNT).rev() {
         let source = patterned(block as u64, bytes_of(block));
@@ -106,7 +106,7 @@ pub fn offloaded_blocks_match_by_their_immediates<H: Harness>(harness: &mut H) {
     }
 }
 
-/// A block that is relayed to several members, and not before it is there.
+/// A block that is relayed to several members, and not before it was received.
 pub fn several_offloaded_sends_follow_one_receive<H: Harness>(harness: &mut H) {
     let Some(mut rig) = offloading_rig(harness, 5) else { return };
     let middle = poisoned(BYTES);
@@ -130,7 +130,7 @@ pub fn several_offloaded_sends_follow_one_receive<H: Harness>(harness: &mut H) {
     ends.iter().for_each(|(_, _, _, into)| assert_pattern(into, 0..BYTES, 4));
 }
 
-/// Sends that are to follow each other do, although the later ones have their blocks first.
+/// Sends that are to follow each other do so, although the later ones have their blocks first.
 pub fn offloaded_sends_follow_each_other<H: Harness>(harness: &mut H) {
     const COUNT: usize = 6;
     let Some(mut rig) = offloading_rig(harness, 3) else { return };
@@ -162,27 +162,27 @@ pub fn offloaded_sends_follow_each_other<H: Harness>(harness: &mut H) {
     assert_pattern(&last, 0..COUNT * BYTES, 6);
 }
 
-/// What is released by a block that is there already starts at once.
+/// A send that waits for a block that was received already starts at once.
 pub fn an_offloaded_send_after_a_receive_that_is_done<H: Harness>(harness: &mut H) {
     let Some(mut rig) = offloading_rig(harness, 3) else { return };
     let (source, middle, last) = (patterned(8, BYTES), poisoned(BYTES), poisoned(BYTES));
     let end = rig.offloaded_receive(2, 1, &last, 0..BYTES, 1);
     let received = rig.offloaded_receive(1, 0, &middle, 0..BYTES, 1);
     let sent = rig.offloaded_send(0, 1, &source, 0..BYTES, 1, &[]);
-    // It is known until the relay's next poll.
+    // The receive can be named until the relay's next poll.
     rig.pump("the block at the relay", |rig| rig.succeeded(1, received));
     let after = [(rig.endpoint(1, 0), received)];
     rig.offloaded_send(1, 2, &middle, 0..BYTES, 1, &after);
     rig.pump("the block behind it", |rig| rig.succeeded(2, end) && rig.succeeded(0, sent));
     assert_pattern(&last, 0..BYTES, 8);
-    // Long after the receive was reported it is not known any more.
+    // Long after the receive was reported it cannot be named any more.
     rig.pump_for(std::time::Duration::from_millis(20));
     let answer = rig.try_offloaded_send(1, 2, &middle, 0..BYTES, 2, &after);
     assert!(matches!(answer, Err(PostError::System(_))), "{answer:?}");
 }
 
-/// A receive whose connection ends brings nothing, so nothing is sent of it, nor what was to follow
-/// that; elsewhere all goes on.
+/// A receive whose connection ends is cancelled, and so are the sends that wait for it, directly or
+/// indirectly; other endpoints are not affected.
 pub fn a_cancelled_receive_cancels_its_offloaded_sends<H: Harness>(harness: &mut H) {
     let Some(mut rig) = offloading_rig(harness, 3) else { return };
     let (middle, last) = (poisoned(BYTES), poisoned(BYTES));
@@ -213,15 +213,15 @@ pub fn a_cancelled_receive_cancels_its_offloaded_sends<H: Harness>(harness: &mut
     assert_poison_later(&mut rig, &last);
 }
 
-/// The memory of a receive that is still open, once its member has closed the connection.
+/// Returns the memory of a receive that is still open, once its member has closed the connection.
 fn assert_poison_later<H: Harness>(rig: &mut Rig<'_, H>, last: &Region) {
     rig.close(2, 1);
     rig.pump("the close", |rig| rig.end(2, 1).is_some());
     assert_poison(last, 0..last.len());
 }
 
-/// A close hands back offloaded receives and sends, those that wait included; what leads to other
-/// members is not touched.
+/// A close hands back offloaded receives and sends, including waiting ones; endpoints to other
+/// members are not affected.
 pub fn a_close_cancels_what_is_offloaded<H: Harness>(harness: &mut H) {
     let Some(mut rig) = offloading_rig(harness, 3) else { return };
     let (source, middle) = (patterned(2, BYTES), poisoned(2 * BYTES));
@@ -256,8 +256,8 @@ pub fn a_dropped_transport_hands_back_offloaded_memory<H: Harness>(harness: &mut
     assert!(middle.write(0..BYTES).is_ok(), "dropped, but a lease is out");
 }
 
-/// An immediate names one open receive of an endpoint; a receive that was not posted releases
-/// nothing.
+/// An immediate identifies one open receive of an endpoint; a receive that was not posted starts no
+/// send.
 pub fn offloaded_posts_that_make_no_sense_are_refused<H: Harness>(harness: &mut H) {
     let Some(mut rig) = offloading_rig(harness, 2) else { return };
     let memory = poisoned(2 * BYTES);

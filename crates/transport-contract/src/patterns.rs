@@ -1,30 +1,30 @@
-//! What memory is filled with, and what must be in it afterwards.
+//! Patterns that memory is filled with, and checks of them.
 
 use std::ops::Range;
 
 use transport::{PeerMemory, Region};
 
-/// What memory is filled with before anything is received into it.
+/// The byte that memory is filled with before anything is received into it.
 pub(crate) const POISON: u8 = 0xA7;
 
-/// Bytes that differ between blocks, and between places in blocks.
+/// Bytes that differ between blocks, and between positions in blocks.
 pub(crate) fn pattern(seed: u64, bytes: usize) -> Vec<u8> {
     let mut state = seed.wrapping_mul(0x9E37_79B9_7F4A_7C15) | 1;
     (0..bytes)
         .map(|_| {
-            // The step of a linear congruential generator; its high bits are good enough.
+            // One step of a linear congruential generator, whose high bits are random enough.
             state = state.wrapping_mul(6_364_136_223_846_793_005).wrapping_add(1);
             (state >> 56) as u8
         })
         .collect()
 }
 
-/// Memory that holds the pattern of `seed`.
+/// Returns memory with the pattern of `seed`.
 pub(crate) fn patterned(seed: u64, bytes: usize) -> Region {
     Region::from_vec(pattern(seed, bytes))
 }
 
-/// Memory that holds poison.
+/// Returns memory filled with poison.
 pub(crate) fn poisoned(bytes: usize) -> Region {
     Region::from_vec(vec![POISON; bytes])
 }
@@ -33,7 +33,7 @@ pub(crate) fn poisoned_for_peers(bytes: usize) -> PeerMemory {
     PeerMemory::from_vec(vec![POISON; bytes])
 }
 
-/// What the suite looks into after a transfer.
+/// Memory that the suite checks after a transfer.
 pub(crate) trait Contents {
     fn contents(&self, range: Range<usize>) -> Vec<u8>;
 }

@@ -1,4 +1,4 @@
-//! What clauses run on: posts, turns of polling, and what must hold always.
+//! The rig: members under test, their posts, and the invariants on completions.
 
 use std::{
     collections::{HashMap, HashSet, VecDeque},
@@ -14,16 +14,16 @@ use transport::{
 
 use crate::harness::{Harness, Network};
 
-/// No clause waits longer than this, by the clock of a transport, for anything.
+/// The longest wait of a clause, by the clock of the transport.
 const PATIENCE: Duration = Duration::from_secs(20);
 
-/// How long a member waits in `poll` when no member had anything to report.
+/// How long a member waits in `poll` when no member has reported anything.
 const TURN: Duration = Duration::from_millis(1);
 
-/// So many of the last posts and completions are printed when a clause fails.
+/// How many of the last posts and completions are printed when a clause fails.
 const TRACE_LINES_MAX: usize = 100;
 
-/// What a post was for.
+/// The kind of a post.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 enum Kind {
     Send,
@@ -36,23 +36,23 @@ struct Post {
     kind: Kind,
     region: Region,
     range: Range<usize>,
-    /// There is no other lease of the range, so it must be free when the post completes.
+    /// No other lease of the range exists, so the range must be free when the post completes.
     alone: bool,
 }
 
-/// Members under test. All methods name an endpoint by its member and the member at the other end.
+/// Members under test. Methods identify an endpoint by its member and the member at the other end.
 pub(crate) struct Rig<'h, H: Harness> {
     harness: &'h mut H,
     network: Network<H::Transport>,
-    /// Members that the rig does not poll for now.
+    /// Members that the rig does not poll at present.
     unpolled: HashSet<usize>,
     posts: HashMap<(usize, Token), Post>,
-    /// All that has completed, in order, with the member that reported it.
+    /// All completions, in order, with the member that reported them.
     pub(crate) seen: Vec<(usize, Completion)>,
     ended: HashMap<(usize, EndpointId), Completion>,
     done: HashMap<(usize, Token), Completion>,
     trace: VecDeque<String>,
-    /// Given to the next post; may be set.
+    /// The token of the next post; may be set.
     pub(crate) next_token: u64,
     next_waiting: usize,
 }
@@ -88,7 +88,7 @@ impl<'h, H: Harness> Rig<'h, H> {
         self.network.members[member].as_mut().expect("the member is alive")
     }
 
-    /// Of a transport that has them.
+    /// Returns the one-sided writes of a transport that has them.
     pub(crate) fn writes(&mut self, member: usize) -> &mut dyn OneSidedWrites {
         self.transport(member).one_sided().expect("the transport has one-sided writes")
     }
@@ -156,7 +156,7 @@ impl<'h, H: Harness> Rig<'h, H> {
         self.start_send(member, peer, region, range, immediate, true)
     }
 
-    /// Posts a send of a range that others send at the same time.
+    /// Posts a send of a range that other posts send at the same time.
     pub(crate) fn send_shared(
         &mut self,
         member: usize,
@@ -184,7 +184,7 @@ impl<'h, H: Harness> Rig<'h, H> {
         self.posted(member, token, answer, endpoint, Kind::Send, region, range, alone)
     }
 
-    /// Posts an offloaded receive. The range may be what offloaded sends wait for.
+    /// Posts an offloaded receive. Offloaded sends may wait for the range.
     pub(crate) fn offloaded_receive(
         &mut self,
         member: usize,
@@ -213,7 +213,7 @@ impl<'h, H: Harness> Rig<'h, H> {
         self.posted(member, token, answer, endpoint, Kind::Receive, region, range, false)
     }
 
-    /// Posts an offloaded send of a range that may still be received.
+    /// Posts an offloaded send of a range whose receive may not have completed.
     pub(crate) fn offloaded_send(
         &mut self,
         member: usize,
@@ -262,7 +262,7 @@ impl<'h, H: Harness> Rig<'h, H> {
         answer
     }
 
-    /// Writes a whole region, which others may write at the same time, to a key and offset.
+    /// Writes a whole region, which other posts may write at the same time, to a key and offset.
     pub(crate) fn write_to(
         &mut self,
         (member, peer): (usize, usize),
@@ -336,7 +336,7 @@ impl<'h, H: Harness> Rig<'h, H> {
         self.transport(member).close(endpoint);
     }
 
-    /// Kills a member; its posts are forgotten.
+    /// Kills a member; its posts are removed.
     pub(crate) fn kill(&mut self, member: usize) {
         self.note(format_args!("member {member} is killed"));
         self.harness.kill(&mut self.network, member);
@@ -344,7 +344,7 @@ impl<'h, H: Harness> Rig<'h, H> {
         self.posts.retain(|&(owner, _), _| owner != member);
     }
 
-    /// See [`Harness::silence`].
+    /// Calls [`Harness::silence`].
     pub(crate) fn silence(&mut self, member: usize) -> Option<Duration> {
         let within = self.harness.silence(&mut self.network, member)?;
         self.note(format_args!("member {member} falls silent"));
@@ -352,7 +352,7 @@ impl<'h, H: Harness> Rig<'h, H> {
         Some(within)
     }
 
-    /// Stops, or starts again, polling a member.
+    /// Stops or resumes polling a member.
     pub(crate) fn set_polled(&mut self, member: usize, polled: bool) {
         self.note(format_args!("member {member} polls: {polled}"));
         if polled {
@@ -362,7 +362,7 @@ impl<'h, H: Harness> Rig<'h, H> {
         }
     }
 
-    /// Polls one member, and takes in what it reports. Returns how much that was.
+    /// Polls one member, and processes its completions. Returns how many there were.
     pub(crate) fn poll(&mut self, member: usize, wait: Duration) -> usize {
         let mut completions = Vec::new();
         self.transport(member).poll(&mut completions, wait);
@@ -373,7 +373,7 @@ impl<'h, H: Harness> Rig<'h, H> {
         count
     }
 
-    /// What must hold of every completion, whatever the clause.
+    /// Checks the invariants on a completion, whatever the clause.
     fn take_in(&mut self, member: usize, completion: Completion) {
         match &completion {
             Completion::Control { word, .. } => {
@@ -415,7 +415,8 @@ impl<'h, H: Harness> Rig<'h, H> {
         self.seen.push((member, completion));
     }
 
-    /// A post has completed: the right one, for the first time, and its memory is free.
+    /// Checks that the completed post exists, completes for the first time, and that its memory is
+    /// free.
     fn take_back(
         &mut self,
         member: usize,
@@ -443,24 +444,24 @@ impl<'h, H: Harness> Rig<'h, H> {
         self.done.insert((member, token), completion.clone());
     }
 
-    /// How a post completed, if it has.
+    /// Returns how a post completed, if it has.
     pub(crate) fn outcome(&self, member: usize, token: Token) -> Option<&Completion> {
         self.done.get(&(member, token))
     }
 
-    /// Whether a post was carried out. Panics if it was cancelled.
+    /// Returns whether a post was completed. Panics if it was cancelled.
     pub(crate) fn succeeded(&self, member: usize, token: Token) -> bool {
         let outcome = self.outcome(member, token);
         assert!(!matches!(outcome, Some(Completion::Cancelled { .. })), "{outcome:?}");
         outcome.is_some()
     }
 
-    /// The last word of an endpoint, if it has come.
+    /// Returns the last completion of an endpoint, if it has ended.
     pub(crate) fn end(&self, member: usize, peer: usize) -> Option<&Completion> {
         self.ended.get(&(member, self.endpoint(member, peer)))
     }
 
-    /// The control words that have come, in order.
+    /// Returns the control words received, in order.
     pub(crate) fn words(&self, member: usize, peer: usize) -> Vec<&[u8]> {
         let from = self.endpoint(member, peer);
         let of = |(owner, completion): &'_ (usize, Completion)| {
@@ -477,7 +478,7 @@ impl<'h, H: Harness> Rig<'h, H> {
             .collect()
     }
 
-    /// The immediates of the writes that have come, in order.
+    /// Returns the immediates of the writes received, in order.
     pub(crate) fn written(&self, member: usize, peer: usize) -> Vec<u32> {
         let from = self.endpoint(member, peer);
         let immediate_of = |(owner, completion): &(usize, Completion)| match completion {
@@ -495,7 +496,7 @@ impl<'h, H: Harness> Rig<'h, H> {
         (0..self.network.members.len()).filter(alive).filter(polled).collect()
     }
 
-    /// One turn: all members are polled, and if none has anything to report, one waits a little.
+    /// Polls all members once; if none has anything to report, one waits for a short time.
     fn turn(&mut self) {
         let members = self.polled_members();
         let reported: usize = members.iter().map(|&member| self.poll(member, Duration::ZERO)).sum();
@@ -505,13 +506,13 @@ impl<'h, H: Harness> Rig<'h, H> {
         }
     }
 
-    /// The clock that deadlines go by.
+    /// Returns the time by the clock that deadlines use.
     pub(crate) fn now(&self) -> Duration {
         let first = self.polled_members()[0];
         self.network.members[first].as_ref().expect("it is alive").now()
     }
 
-    /// Polls all members by turns until `enough`. `what` names what is waited for.
+    /// Polls all members in turn until `enough` returns true. `what` names what is waited for.
     pub(crate) fn pump(&mut self, what: &str, enough: impl Fn(&Self) -> bool) {
         let deadline = self.now() + PATIENCE;
         while !enough(self) {
@@ -520,7 +521,7 @@ impl<'h, H: Harness> Rig<'h, H> {
         }
     }
 
-    /// Polls all members by turns for a while, to see that nothing more comes.
+    /// Polls all members in turn for a while, to check that nothing more is reported.
     pub(crate) fn pump_for(&mut self, while_: Duration) {
         let until = self.now() + while_;
         while self.now() < until {
@@ -530,7 +531,7 @@ impl<'h, H: Harness> Rig<'h, H> {
 }
 
 impl<H: Harness> Drop for Rig<'_, H> {
-    /// A clause that fails shows how it came to that.
+    /// A failed clause prints its last posts and completions.
     fn drop(&mut self) {
         if std::thread::panicking() {
             eprintln!("the last {} posts and completions:", self.trace.len());

@@ -1,4 +1,4 @@
-//! Clauses about what delays a member, and how a wait ends.
+//! Clauses about delays of a member, and the end of waits.
 
 use std::{
     sync::Arc,
@@ -15,14 +15,14 @@ use crate::{
     rig::Rig,
 };
 
-/// What a call that does not wait takes at the most, on a machine that is busy with other tests.
+/// The longest time for a call that does not wait, on a machine that is busy with other tests.
 const AT_ONCE: Duration = Duration::from_secs(3);
 
-/// Far longer than [`AT_ONCE`]: no wait should take so long.
+/// Far longer than [`AT_ONCE`]: no wait should take this long.
 const LONG: Duration = Duration::from_secs(15);
 
-/// Back-pressure stays where it is: traffic to a member that does not poll waits, all other
-/// traffic of the same sender goes on; and once the member polls, it gets everything.
+/// Back-pressure is limited to one endpoint: traffic to a member that does not poll waits, and all
+/// other traffic of the same sender continues; once the member polls, it receives everything.
 pub fn a_member_that_does_not_poll_delays_nobody<H: Harness>(harness: &mut H) {
     const COUNT: usize = 8;
     const BYTES: usize = 4 << 20;
@@ -59,7 +59,7 @@ pub fn a_poll_without_wait_returns<H: Harness>(harness: &mut H) {
     assert!(start.elapsed() < AT_ONCE, "100 polls took {:?}", start.elapsed());
 }
 
-/// A wait in vain ends about when it should.
+/// A wait without any event ends close to its timeout.
 pub fn a_wait_ends_by_itself<H: Harness>(harness: &mut H) {
     let mut rig = Rig::new(harness, 2);
     let start = rig.now();
@@ -69,7 +69,7 @@ pub fn a_wait_ends_by_itself<H: Harness>(harness: &mut H) {
     assert!(rig.now() - start < AT_ONCE, "60 ms took {:?}", rig.now() - start);
 }
 
-/// What the caller has not yet taken out of its list stays there.
+/// Completions that the caller has not yet removed from its list stay there.
 pub fn completions_are_appended<H: Harness>(harness: &mut H) {
     let mut rig = Rig::new(harness, 2);
     rig.write(1, 0, b"word");
@@ -100,7 +100,7 @@ pub fn the_waker_ends_a_wait<H: Harness>(harness: &mut H) {
             waker();
         }
     });
-    // A poll may return early with nothing, so only the last of a few has to be ended.
+    // A poll may return early with nothing, so only the last of a few has to be ended by the waker.
     while start.elapsed() < Duration::from_millis(100) {
         rig.poll(0, LONG);
     }
@@ -108,8 +108,8 @@ pub fn the_waker_ends_a_wait<H: Harness>(harness: &mut H) {
     assert!(other.join().is_ok());
 }
 
-/// A waker that was used between two polls is not forgotten: otherwise a caller that checks for work
-/// and then waits could miss what came in between.
+/// A use of the waker between two polls takes effect on the next: otherwise a caller that checks
+/// for work and then waits could miss an event in between.
 pub fn a_wake_before_the_wait_counts<H: Harness>(harness: &mut H) {
     let mut rig = Rig::new(harness, 2);
     let waker = rig.transport(0).waker();
@@ -120,7 +120,7 @@ pub fn a_wake_before_the_wait_counts<H: Harness>(harness: &mut H) {
         rig.poll(0, LONG);
         assert!(rig.now() - start < AT_ONCE, "woken after {:?}", rig.now() - start);
     }
-    // And it works for a transport that is gone, too: wakers outlive it in other threads.
+    // A waker can be used after its transport was dropped, as other threads may do.
     drop(rig);
     waker();
 }

@@ -1,4 +1,4 @@
-//! Clauses about one-sided writes. Where a transport has none, each prints so and passes.
+//! Clauses about one-sided writes. Where a transport has none, each prints a message and passes.
 
 use transport::{Cause, Completion, PostError, Transport};
 
@@ -8,7 +8,7 @@ use crate::{
     rig::Rig,
 };
 
-/// A rig of members that can write; `None`, with a line printed, where they cannot.
+/// Makes a rig of members that can write; `None`, with a message, if the transport cannot.
 fn rig<H: Harness>(harness: &mut H, members: usize) -> Option<Rig<'_, H>> {
     let mut rig = Rig::new(harness, members);
     if rig.transport(0).one_sided().is_none() {
@@ -18,8 +18,8 @@ fn rig<H: Harness>(harness: &mut H, members: usize) -> Option<Rig<'_, H>> {
     Some(rig)
 }
 
-/// Bytes and immediates arrive, in posting order, at the offsets that were given; bytes between
-/// them stay as they were.
+/// Bytes and immediates arrive in posting order, at the offsets of the writes; bytes between them
+/// do not change.
 pub fn writes_arrive_in_order_where_they_belong<H: Harness>(harness: &mut H) {
     const COUNT: usize = 200;
     const SLOT: usize = 128;
@@ -57,7 +57,7 @@ pub fn a_large_write_arrives_whole<H: Harness>(harness: &mut H) {
     assert_poison(&exposed, BYTES + 1..BYTES + 2);
 }
 
-/// Several keys on several endpoints are apart, and a key is not given twice.
+/// Several keys on several endpoints are independent, and a key cannot be used twice.
 pub fn keys_name_memory_of_one_endpoint<H: Harness>(harness: &mut H) {
     let Some(mut rig) = rig(harness, 3) else { return };
     let regions: Vec<_> = (0..4).map(|_| poisoned_for_peers(100)).collect();
@@ -75,7 +75,7 @@ pub fn keys_name_memory_of_one_endpoint<H: Harness>(harness: &mut H) {
     assert_poison(&regions[3], 0..100);
 }
 
-/// Memory is written again and again, as the owner looks at it between the writes.
+/// Memory is written repeatedly, and its owner reads it between the writes.
 pub fn exposed_memory_is_used_by_turns<H: Harness>(harness: &mut H) {
     let Some(mut rig) = rig(harness, 2) else { return };
     let exposed = poisoned_for_peers(1_000);
@@ -87,7 +87,7 @@ pub fn exposed_memory_is_used_by_turns<H: Harness>(harness: &mut H) {
     }
 }
 
-/// Writes, blocks and words in both directions do not get into each other's way.
+/// Writes, blocks and words in both directions do not disturb each other.
 pub fn writes_blocks_and_words_interleave<H: Harness>(harness: &mut H) {
     const COUNT: usize = 60;
     const BYTES: usize = 5_000;
@@ -130,7 +130,8 @@ pub fn writes_blocks_and_words_interleave<H: Harness>(harness: &mut H) {
 }
 
 /// A write that does not fit, or to a key that was not exposed, breaks the connection, writes
-/// nothing, and disturbs no other. Which of the two ends reports why depends on the network.
+/// nothing, and does not affect others. Which of the two ends reports the cause depends on the
+/// network.
 pub fn a_write_outside_breaks_the_endpoint<H: Harness>(harness: &mut H) {
     for (key, offset, bytes) in
         [(7, 1, 100), (7, 101, 0), (7, u64::MAX, 1), (7, 50, 3 << 20), (8, 0, 10)]
@@ -153,7 +154,7 @@ pub fn a_write_outside_breaks_the_endpoint<H: Harness>(harness: &mut H) {
     }
 }
 
-/// Once an endpoint has ended, the memory that was exposed on it is the owner's alone.
+/// Once an endpoint has ended, the memory that was exposed on it belongs to its owner alone.
 pub fn exposed_memory_is_let_go_at_the_end<H: Harness>(harness: &mut H) {
     for dies in [false, true] {
         let Some(mut rig) = rig(harness, 2) else { return };
@@ -171,7 +172,7 @@ pub fn exposed_memory_is_let_go_at_the_end<H: Harness>(harness: &mut H) {
     }
 }
 
-/// A close hands back every write, carried out or cancelled; what arrived, arrived in order.
+/// A close hands back every write, completed or cancelled; those that arrived did so in order.
 pub fn a_close_hands_back_writes<H: Harness>(harness: &mut H) {
     const COUNT: usize = 40;
     const BYTES: usize = 300_000;
@@ -193,7 +194,7 @@ pub fn a_close_hands_back_writes<H: Harness>(harness: &mut H) {
     assert!(written.iter().copied().eq(0..written.len() as u32), "{written:?}");
 }
 
-/// A member that does not poll gets its writes later; none is lost.
+/// A member that does not poll receives its writes later; none is lost.
 pub fn writes_wait_for_a_slow_reader<H: Harness>(harness: &mut H) {
     const COUNT: usize = 64;
     let Some(mut rig) = rig(harness, 2) else { return };

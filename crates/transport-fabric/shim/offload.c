@@ -11,7 +11,7 @@
 #include <rdma/fi_tagged.h>
 #include <rdma/fi_trigger.h>
 
-/* libfabric requires all of it to stay where it is until the work is done. */
+/* libfabric requires that none of it moves until the work is done. */
 struct work {
     struct fi_deferred_work deferred;
     union {

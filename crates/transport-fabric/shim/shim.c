@@ -17,7 +17,7 @@
 #include <rdma/fi_rma.h>
 #include <rdma/fi_tagged.h>
 
-/* Asked for whatever the headers are: what was there in 1.17 is all that is used. */
+/* The requested version, whatever that of the headers: nothing newer than 1.17 is used. */
 #define API FI_VERSION(1, 17)
 
 /* The few functions that are not inline. Set once, under the caller's lock, and never changed. */
@@ -32,8 +32,8 @@ static struct {
     uint32_t (*version)(void);
 } lib;
 
-/* Libraries that libfabric brings along (libinfinipath) take over signals when they are loaded, and
- * end the process on SIGINT: what was there before is put back. */
+/* A library that libfabric loads (libinfinipath) installs signal handlers, which end the process on
+ * SIGINT: the previous handlers are restored. */
 static void *open_quietly(const char *name) {
     struct sigaction before[SIGSYS + 1];
     bool known[SIGSYS + 1] = {false};
@@ -90,7 +90,7 @@ int rdmc_getinfo(const char *provider, int message_endpoints, const char *source
     hints->domain_attr->resource_mgmt = FI_RM_ENABLED;
     if (provider)
         hints->fabric_attr->prov_name = strdup(provider);
-    /* Providers offer what is not asked for or do not, as they like: first ask for all. */
+    /* Some providers offer capabilities only on request, so all are requested first. */
     const uint64_t caps = hints->caps, flags = source ? FI_SOURCE : 0;
     hints->caps |= FI_TAGGED | FI_TRIGGER;
     int result = provider ? lib.getinfo(API, source, NULL, flags, hints, &found) : -FI_ENODATA;
@@ -322,7 +322,7 @@ long rdmc_cq_read(void *cq, struct rdmc_completion *out, size_t count) {
 }
 
 int rdmc_eq_read(void *eq, struct rdmc_event *out) {
-    /* With space for the parameter behind the entry; providers cut it to what fits. */
+    /* With space for the parameter behind the entry; providers truncate it to what fits. */
     union {
         struct fi_eq_cm_entry entry;
         uint8_t bytes[sizeof(struct fi_eq_cm_entry) + 256];

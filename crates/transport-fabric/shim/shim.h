@@ -1,9 +1,9 @@
-/* A flat interface to what rdmc uses of libfabric.
+/* A flat interface to the parts of libfabric that rdmc uses.
  *
  * libfabric's functions are mostly inline calls through tables in its objects, which only a C
- * compiler with the installed headers gets right. Here each becomes a function over opaque
+ * compiler with the installed headers can compile. Here each becomes a function over opaque
  * pointers. Functions that can fail return 0 (or a count) or a negative errno of libfabric.
- * Nothing here keeps state but the opened library.
+ * The only state is the opened library.
  */
 #ifndef RDMC_FABRIC_SHIM_H
 #define RDMC_FABRIC_SHIM_H
@@ -11,7 +11,7 @@
 #include <stddef.h>
 #include <stdint.h>
 
-/* What src/sys.rs knows of one way to use one device. Strings live as long as the info. */
+/* What src/native/sys reads of one way to use one device. Strings are valid as long as the info. */
 struct rdmc_info {
     const char *provider;
     const char *domain;
@@ -97,7 +97,7 @@ long rdmc_tagged_receive(void *endpoint, void *start, size_t bytes, void *descri
                          uint64_t peer, uint64_t tag, uint64_t context);
 long rdmc_tagged_send(void *endpoint, const void *start, size_t bytes, void *description,
                       uint64_t data, uint64_t peer, uint64_t tag, uint64_t context);
-/* With `data` the peer's queue tells of the write; without, nobody does. */
+/* The peer's queue reports the write only with `data`. */
 long rdmc_write(void *endpoint, const void *start, size_t bytes, void *description,
                 const uint64_t *data, uint64_t address, uint64_t key, uint64_t context);
 
@@ -111,9 +111,9 @@ int rdmc_counter_add(void *counter, uint64_t value);
 /* Memory for one piece of work, or NULL; freed when the work is done or its counter is closed. */
 void *rdmc_work_new(void);
 void rdmc_work_free(void *work);
-/* What completions with an error call it. */
+/* The context of its completions with an error. */
 uint64_t rdmc_work_context(void *work);
-/* When the counter has reached the threshold: receives or sends, then counts one more. */
+/* When the counter has reached the threshold: receives or sends, then adds one to the counter. */
 int rdmc_work_tagged(void *domain, void *work, int receive, void *endpoint, void *start,
                      size_t bytes, void *description, uint64_t peer, uint64_t tag, void *counter,
                      uint64_t threshold);

@@ -1,5 +1,5 @@
-//! In place of `native` where libfabric's headers were missing at build time: starting a transport
-//! says why there is none. There are no values of these types, so that nothing else is ever called.
+//! Replaces `native` where libfabric's headers were missing at build time: starting a transport
+//! returns the reason. These types have no values, so nothing else can be called.
 
 use std::{convert::Infallible, time::Duration};
 
@@ -37,26 +37,26 @@ impl FabricTransport {
         Err(FabricError::NotBuilt)
     }
 
-    /// What makes offers for new links.
+    /// Returns the maker of offers for new links.
     pub fn offers(&self) -> Offers {
         match self.0 {}
     }
 
-    /// The names of the devices in use.
+    /// Returns the names of the devices in use.
     pub fn devices(&self) -> impl Iterator<Item = &str> {
         std::iter::empty()
     }
 }
 
 impl Offers {
-    /// For one new link.
+    /// Makes the offer for one new link.
     pub fn make(&self) -> Result<Offer, FabricError> {
         match self.0 {}
     }
 }
 
 impl Offer {
-    /// What the peer gets to see.
+    /// Returns the bytes to be sent to the peer.
     pub fn bytes(&self) -> &[u8] {
         match self.0 {}
     }

@@ -1,4 +1,4 @@
-//! What fabrics this host has.
+//! The fabrics of this host.
 
 /// What libfabric offers on this host.
 #[derive(Clone, PartialEq, Eq, Debug)]
@@ -20,22 +20,22 @@ pub struct Device {
     pub is_message_endpoint: bool,
     /// The longest block.
     pub max_message_bytes: u64,
-    /// The link's rate, where it is known.
+    /// The link's rate, if it is known.
     pub link_bits_per_second: Option<u64>,
-    /// Whether the link is up, where it is known.
+    /// Whether the link is up, if it is known.
     pub link_is_up: Option<bool>,
     /// Whether memory has to be registered, which counts against the limit on locked memory.
     pub needs_registration: bool,
-    /// Whether it can start sends by itself.
+    /// Whether the device can start sends by itself.
     pub can_offload: bool,
 }
 
-/// Providers that mean hardware which beats TCP sockets, best first.
+/// Providers of hardware that is faster than TCP sockets, best first.
 const HARDWARE: [&str; 3] = ["verbs", "cxi", "efa"];
 
 impl Discovery {
-    /// Providers that are worth more than TCP on this host, best first: those of RDMA hardware with
-    /// a link that is not down.
+    /// Returns the providers that are preferable to TCP on this host, best first: those of RDMA
+    /// hardware with a link that is not down.
     pub fn automatic(&self) -> impl Iterator<Item = String> {
         let has = |provider: &&str| {
             let usable = |device: &Device| device.link_is_up != Some(false);

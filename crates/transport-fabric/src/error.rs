@@ -2,7 +2,7 @@
 
 use std::fmt::Display;
 
-/// Why a fabric cannot be started or asked, and what helps.
+/// Why a fabric cannot be started or examined, and the remedy.
 #[derive(Clone, PartialEq, Eq, Debug, thiserror::Error)]
 #[non_exhaustive]
 pub enum FabricError {
@@ -18,7 +18,7 @@ pub enum FabricError {
          libfabric), or use the fabric tcp"
     )]
     NoLibrary(String),
-    /// The provider, or the device, is not there.
+    /// The provider or the device does not exist on this host.
     #[error("{0}")]
     NoDevice(String),
     /// A call of libfabric failed.
@@ -26,7 +26,7 @@ pub enum FabricError {
     Call {
         /// What was tried.
         what: String,
-        /// In libfabric's words.
+        /// The reason, as text of libfabric.
         why: String,
     },
     /// The peer's offer is invalid.
@@ -35,7 +35,7 @@ pub enum FabricError {
 }
 
 impl FabricError {
-    /// A call that failed.
+    /// Makes the error of a failed call.
     #[cfg_attr(not(libfabric), allow(dead_code, reason = "nothing is called then"))]
     pub(crate) fn call(what: impl Into<String>, why: impl Display) -> Self {
         Self::Call { what: what.into(), why: why.to_string() }

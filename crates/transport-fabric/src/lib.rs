@@ -8,9 +8,10 @@
 //! still works.
 //!
 //! # How a link works
-//! Both ends exchange [`Offer`]s over the authenticated connection that bootstrap has made, and keep
-//! that connection: the *lifeline*, a TCP endpoint that reports within seconds when a peer is dead or
-//! silent, which queue pairs that retry for ever do not, and over which a close is agreed.
+//! Both ends exchange [`Offer`]s over the authenticated connection that bootstrap has made, and
+//! keep that connection as the *lifeline*: a TCP endpoint that reports within seconds when a peer
+//! is dead or silent, which queue pairs that retry for ever do not, and over which a close is
+//! agreed.
 //!
 //! - Blocks are two-sided sends with 32 bits of immediate data, spread over the *rails* (one
 //!   endpoint for each device of this host) in a fixed order.
@@ -21,7 +22,7 @@
 //!   (DSN 2018, section 4.2).
 //! - One completion queue for each device serves all links of a transport.
 //! - Memory is registered when it is first used, in pieces, and stays registered for as long as its
-//!   [`Memory`](transport::Memory) lives. Where the kernel does not pin it, its blocks pass through a
+//!   [`Memory`](transport::Memory) exists. If the kernel cannot pin it, its blocks pass through a
 //!   copy of the piece ([`Copies`]).
 //! - Offloaded blocks are deferred work of the provider, with a counter for each operation, on the
 //!   first rail; `sockets` and `cxi` have that.
@@ -33,13 +34,14 @@
 //! thread that calls it. [`Offers`] may be used from any thread.
 //!
 //! # Trust
-//! A link number and a cookie of 128 random bits assign a connection to its link; others are refused. What peers write lands in slots and in memory that was exposed to them, and is checked
-//! before it is used. RDMA itself has neither encryption nor authentication: any host that can send
-//! packets with a queue pair's number on the network can disturb it.
+//! A link number and a cookie of 128 random bits assign a connection to its link; others are
+//! refused. What peers write is stored in slots and in memory that was exposed to them, and is
+//! checked before it is used. RDMA itself has neither encryption nor authentication: any host that
+//! can send packets with a queue pair's number on the network can disturb it.
 
 mod discovery;
 mod error;
-// The one place where it matters whether libfabric's headers were there at build time.
+// The only place that depends on whether libfabric's headers were found at build time.
 #[cfg_attr(not(libfabric), path = "absent.rs")]
 mod native;
 mod role;

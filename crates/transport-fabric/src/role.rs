@@ -1,10 +1,10 @@
-//! Which end of a link does what.
+//! The roles of a link's two ends.
 
 /// Which end of a link connects.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum Role {
-    /// This one.
+    /// This end connects.
     Connect,
-    /// The other one.
+    /// The other end connects.
     Accept,
 }

@@ -1,9 +1,9 @@
-//! The contract of [`transport::Transport`], over every provider that this host has and that joins
-//! ends within one process.
+//! The contract of [`transport::Transport`], over every provider of this host that connects ends
+//! within one process.
 //!
-//! Without libfabric there is nothing to test. RDMC_TEST_VERBS=10.0.0.1,10.0.0.2 names addresses of
-//! RDMA devices of this host, which the members of the verbs tests take by turns;
-//! RDMC_TEST_RAILS=rxe1,rxe2/rxe3,rxe4 the devices themselves, for members with several.
+//! Without libfabric all tests are skipped. RDMC_TEST_VERBS=10.0.0.1,10.0.0.2 names addresses of
+//! RDMA devices of this host, which the members of the verbs tests use in turn;
+//! RDMC_TEST_RAILS=rxe1,rxe2/rxe3,rxe4 names the devices themselves, for members with several.
 
 use std::time::Duration;
 
@@ -22,13 +22,13 @@ impl Fabric {
         Self { places: vec![Place::here(provider)] }
     }
 
-    /// One whose blocks pass through copies.
+    /// Members whose blocks pass through copies.
     fn copying(mut self) -> Self {
         self.places.iter_mut().for_each(|place| place.always_copies = true);
         self
     }
 
-    /// Members with two and with three rails by turns; one device is as good for that as several.
+    /// Members with two and with three rails in turn, all of one device, which suffices here.
     fn with_rails(mut self, device: &str) -> Self {
         let with =
             |rails| Place { devices: vec![device.to_owned(); rails], ..self.places[0].clone() };
@@ -36,12 +36,12 @@ impl Fabric {
         self
     }
 
-    /// Of the devices that the environment names by their addresses, if it does.
+    /// Members at the devices whose addresses the environment names, if it names any.
     fn verbs() -> Option<Self> {
         Some(Self { places: Place::of_verbs()? })
     }
 
-    /// The same, of devices by their names, several for each member.
+    /// Members at the devices that the environment names, several for each member.
     fn verbs_rails() -> Option<Self> {
         let with = |devices: &str| Place {
             devices: devices.split(',').map(str::to_owned).collect(),
@@ -61,7 +61,7 @@ impl Harness for Fabric {
         Network::connected(transports, |(_, one), (_, other)| links(one, other))
     }
 
-    /// Not to be polled is enough: nobody answers, and the connections stay.
+    /// Not polling is enough: nothing is answered, and the connections stay open.
     fn silence(&mut self, _: &mut Network<FabricTransport>, _: usize) -> Option<Duration> {
         Some(Duration::from_millis(self.places[0].silence_timeout_ms + 1_000))
     }

@@ -1,5 +1,5 @@
-//! A peer that breaks the rules before or beside the fabric's own connection breaks its own link,
-//! with a cause that names the violation, and no other.
+//! A peer that breaks the protocol before or beside the fabric's own connection breaks its own
+//! link, with a cause that names the violation, and no other.
 
 use std::time::{Duration, Instant};
 
@@ -11,7 +11,7 @@ use crate::common::{Place, connect, start, stream_pair};
 
 const PATIENCE: Duration = Duration::from_secs(20);
 
-/// Polls until this endpoint has ended; returns why, and how many posts were handed back.
+/// Polls until this endpoint has ended; returns the cause, and how many posts were handed back.
 #[track_caller]
 fn end_of(transport: &mut FabricTransport, endpoint: EndpointId) -> (Cause, usize) {
     let deadline = Instant::now() + PATIENCE;
@@ -31,7 +31,7 @@ fn end_of(transport: &mut FabricTransport, endpoint: EndpointId) -> (Cause, usiz
     panic!("the endpoint did not end");
 }
 
-/// Polls both until the first of them has something to report.
+/// Polls both until the first of them reports something.
 #[track_caller]
 fn poll_both(receiver: &mut FabricTransport, sender: &mut FabricTransport) -> Vec<Completion> {
     let (deadline, mut completions) = (Instant::now() + PATIENCE, Vec::new());
@@ -43,7 +43,8 @@ fn poll_both(receiver: &mut FabricTransport, sender: &mut FabricTransport) -> Ve
     completions
 }
 
-/// A transport with a link whose peer has sent these words on its lifeline, and never connects.
+/// Makes a transport with a link whose peer has sent these messages on its lifeline, and never
+/// connects.
 fn after(words: &[&[u8]]) -> (FabricTransport, EndpointId, TcpTransport) {
     let mut settings = FabricSettings::new("tcp");
     settings.near = Some([127, 0, 0, 1].into());
@@ -74,7 +75,7 @@ fn assert_protocol(words: &[&[u8]], says: &str) {
     assert!(region.try_into_vec().is_ok(), "a lease is still out");
 }
 
-/// A word as the lifeline has it: its code, then numbers.
+/// Encodes a message of the lifeline: its code, then numbers.
 fn word(code: u8, numbers: &[u64]) -> Vec<u8> {
     let numbers = numbers.iter().flat_map(|number| number.to_le_bytes());
     std::iter::once(code).chain(numbers).collect()
@@ -99,7 +100,8 @@ fn memory_that_was_not_exposed() {
     assert_protocol(&[&word(5, &[3])], "memory 3, which was not exposed");
 }
 
-/// Everything is said and nothing follows: the wait has an end, which names the remedy.
+/// If a peer has sent everything and never connects, the wait ends with an error that names the
+/// remedy.
 #[test]
 fn a_peer_that_never_connects() {
     let (mut transport, endpoint, mut peer) = after(&[&word(1, &[0, 0])]);
@@ -117,8 +119,8 @@ fn a_peer_that_never_connects() {
     heart.join().unwrap();
 }
 
-/// Though the peer of a link that is half made may still ask for connections, for which only an
-/// ordered end waits.
+/// A drop does not wait for the peer of a half-made link, which may still request connections; only
+/// an ordered end does.
 #[test]
 fn dropping_a_transport_hands_back_memory_and_does_not_wait() {
     let drops = (0..5).map(|_| {
@@ -139,7 +141,7 @@ fn dropping_a_transport_hands_back_memory_and_does_not_wait() {
     assert!(quickest < begin.elapsed() / 2, "{quickest:?}");
 }
 
-/// The lifeline's peer is not silent yet, but nothing moves over the fabric.
+/// The lifeline's peer is not silent yet, but nothing is transferred over the fabric.
 #[test]
 fn a_fabric_that_carries_nothing() {
     let mut settings = FabricSettings::new("tcp");
@@ -149,7 +151,7 @@ fn a_fabric_that_carries_nothing() {
     let start = || FabricTransport::start(settings.clone(), tcp.clone()).unwrap();
     let (mut sender, mut receiver) = (start(), start());
     let (to_receiver, to_sender) = connect(&mut sender, &mut receiver);
-    // More than sockets hold, so that it is not done before it is read.
+    // More than sockets buffer, so that it cannot be sent before it is read.
     let bytes = 48 << 20;
     let (from, into) = (Region::zeroed(bytes), Region::zeroed(bytes));
     receiver.post_receive(to_sender, into.write(0..bytes).unwrap(), Token(1)).unwrap();
@@ -162,7 +164,7 @@ fn a_fabric_that_carries_nothing() {
     assert_eq!(cancelled, 1);
 }
 
-/// Of a peer that has the address where connections are accepted, but not the cookie of a link.
+/// A peer has the address where connections are accepted, but not the cookie of a link.
 #[test]
 fn a_connection_with_a_wrong_cookie_is_turned_away() {
     let mut host = start(&Place::here("tcp"));
@@ -170,7 +172,7 @@ fn a_connection_with_a_wrong_cookie_is_turned_away() {
     let (near, far) = stream_pair();
     let ours = host.offers().make().unwrap();
     let mut seen = ours.bytes().to_vec();
-    // The version, the provider's name and its length come before the cookie.
+    // The version, and the provider's name with its length, precede the cookie.
     seen[1 + 1 + "tcp".len()] ^= 1;
     let guess = intruder.offers().make().unwrap();
     let shown = guess.bytes().to_vec();
@@ -182,7 +184,7 @@ fn a_connection_with_a_wrong_cookie_is_turned_away() {
         let (cause, _) = end_of(&mut intruder, endpoint);
         assert!(matches!(cause, Cause::Lost(_)), "{cause:?}");
     });
-    // The host gets the end of the lifeline, and goes on with others.
+    // The host reports the end of the lifeline, and its other links still work.
     let (cause, _) = end_of(&mut host, honest);
     assert!(matches!(cause, Cause::Lost(_) | Cause::ClosedByPeer), "{cause:?}");
     turning.join().unwrap();

@@ -1,5 +1,5 @@
-//! The contract of [`transport::Transport`] with every member in a process of its own: for `shm`,
-//! which joins nothing else, and for members that die and fall silent as hosts do.
+//! The contract of [`transport::Transport`] with each member in its own process: for `shm`, which
+//! connects nothing else, and for members that are killed or stopped as hosts are.
 //!
 //! Environment: as for the tests of one process (`contract.rs`).
 
@@ -12,7 +12,7 @@ use transport_fabric::{FabricLink, Role};
 use crate::common::{self, Place};
 use crate::remote::{self, Remote};
 
-/// Members that are processes, each pair connected; they take the places by turns.
+/// Members that are processes, each pair connected; they use the devices in turn.
 struct Processes {
     places: Vec<Place>,
 }
@@ -55,8 +55,8 @@ impl Harness for Processes {
         Network { members: remotes.into_iter().map(Some).collect(), endpoints }
     }
 
-    /// In the middle of whatever it does. But over libfabric 1.17's shm, one that dies while it has a
-    /// spinlock in a peer's memory takes the peer with it: there it dies while it does nothing.
+    /// Kills a member during any operation. But over libfabric 1.17's shm, a process killed while
+    /// it holds a spinlock in a peer's memory blocks the peer: there it is killed while idle.
     fn kill(&mut self, network: &mut Network<Remote>, index: usize) {
         if let Some(mut remote) = network.members[index].take() {
             if self.places[0].provider != "shm" {
@@ -73,7 +73,7 @@ impl Harness for Processes {
     }
 }
 
-/// libfabric 1.17's shm lets such ends use each other's mapping, also when one of them is gone.
+/// libfabric 1.17's shm lets such ends use each other's mapping, even after one of them has ended.
 #[test]
 fn shm_within_one_process_is_refused() {
     if Processes::shm().is_none() {
@@ -87,7 +87,7 @@ fn shm_within_one_process_is_refused() {
     assert!(error.contains("shm joins processes") && error.contains("tcp"), "{error}");
 }
 
-/// Not a test: what the process of a member does.
+/// Not a test: the main function of a member's process.
 #[test]
 fn member() {
     if std::env::var_os(remote::process::MEMBER).is_some() {
@@ -95,7 +95,7 @@ fn member() {
     }
 }
 
-/// Runs a clause where the harness is there.
+/// Runs a clause if the harness is available.
 macro_rules! tests_of {
     ($($name:ident)*) => {$(
         mod $name {

@@ -1,33 +1,34 @@
-//! What a simulated network is like.
+//! Settings of a simulated network.
 
-/// Properties of a network; what differs by link or member can be set later at [`crate::SimNet`].
+/// Properties of a network; those of single links or members can be changed later at
+/// [`crate::SimNet`].
 #[derive(Clone, PartialEq, Debug)]
 pub struct SimConfig {
     /// Rate of each member's transmit port and of its receive port. At least 1.
     pub port_rate_bytes_per_s: u64,
-    /// What each link is like, unless it is connected with properties of its own.
+    /// Properties of each link, unless it is connected with its own.
     pub link: LinkConfig,
-    /// What each block costs its two ports besides its bytes.
+    /// Time for which each block occupies its two ports in addition to its bytes.
     pub block_overhead_ns: u64,
-    /// Random time for which a block keeps its two ports longer than it should: slow hosts, lost
+    /// Random additional time for which a block occupies its two ports, as with slow hosts or lost
     /// packets.
     pub block_jitter: Jitter,
-    /// Random delay on the way, uniform between 0 and this. It occupies no port, and lets blocks of
-    /// one endpoint arrive in another order than they were sent in.
+    /// Random delay of a block in transit, uniform between 0 and this. It occupies no port, and
+    /// lets blocks of one endpoint arrive out of order.
     pub delivery_jitter_ns_max: u64,
     /// Random delay of a control word, uniform between 0 and this; words of one endpoint stay in
     /// order.
     pub control_jitter_ns_max: u64,
-    /// After this time a killed member's peers report that their connections are lost.
+    /// Time after which a killed member's peers report that their connections are lost.
     pub loss_detection_ns: u64,
-    /// A member that is stalled for this long is reported as silent by its peers. `None`: never.
+    /// Time after which the peers of a stalled member report it as silent. `None`: never.
     pub silence_timeout_ms: Option<u64>,
-    /// So long a close waits for its peer at the most.
+    /// The longest time for which a close waits for its peer.
     pub drain_timeout_ms: u64,
     /// The most bytes that one post can carry.
     pub block_bytes_max: u64,
-    /// Whether bytes are copied from sender to receiver. Without that only time is modelled, and
-    /// the receivers' memory is never touched.
+    /// Whether bytes are copied from sender to receiver. Otherwise only time is modelled, and the
+    /// receivers' memory is not accessed.
     pub carry_bytes: bool,
     /// How many of the last events are kept for [`crate::SimNet::trace`].
     pub trace_events: usize,
@@ -38,7 +39,8 @@ pub struct SimConfig {
 pub struct LinkConfig {
     /// A rate below that of the ports makes the link slow. At least 1.
     pub rate_bytes_per_s: u64,
-    /// From the end of a block at the ports to its arrival; of a control word, from being written.
+    /// From the end of a block's transfer through the ports to its arrival; for a control word,
+    /// from the call that writes it.
     pub latency_ns: u64,
 }
 
@@ -47,20 +49,20 @@ pub struct LinkConfig {
 pub enum Jitter {
     /// None at all.
     None,
-    /// Uniform between 0 and so many nanoseconds.
+    /// Uniform between 0 and this many nanoseconds.
     Ns(u64),
-    /// Uniform between 0 and so many times what the block takes anyway.
+    /// Uniform between 0 and this many times the block's transfer time.
     BlockTimes(f64),
 }
 
 impl LinkConfig {
-    /// No slower than the ports, and without latency.
+    /// As fast as the ports, and without latency.
     pub const IDEAL: Self = Self { rate_bytes_per_s: u64::MAX, latency_ns: 0 };
 }
 
 impl SimConfig {
-    /// Ports of one byte per nanosecond, no latency, no overhead, no randomness: a block of b
-    /// bytes takes b ns. Bytes are carried; lost members are noticed at once, stalled ones never.
+    /// Ports of one byte per nanosecond, no latency, no overhead, no randomness: a block of b bytes
+    /// takes b ns. Bytes are copied; lost members are detected at once, stalled ones never.
     pub const IDEAL: Self = Self {
         port_rate_bytes_per_s: 1_000_000_000,
         link: LinkConfig::IDEAL,
@@ -78,8 +80,8 @@ impl SimConfig {
 }
 
 impl Default for SimConfig {
-    /// A data centre of 100 Gb/s: 5 us from member to member, a lost member is noticed after 10 ms,
-    /// a silent one after 5 s. No randomness.
+    /// A data centre of 100 Gb/s: 5 us between members, a lost member is detected after 10 ms, a
+    /// silent one after 5 s. No randomness.
     fn default() -> Self {
         Self {
             port_rate_bytes_per_s: 12_500_000_000,

@@ -1,4 +1,4 @@
-//! A connection of two members, as far as it is known to its two sides.
+//! A connection between two members, and the state of each side.
 
 use std::collections::{BTreeMap, HashMap, VecDeque};
 
@@ -18,12 +18,12 @@ pub(crate) struct Connection {
     sides: [Side; 2],
 }
 
-/// Nothing passes a connection for some time, and neither end is notified.
+/// Nothing is delivered over a connection for some time, and neither end is notified.
 #[derive(Default)]
 pub(crate) struct Cut {
     pub(crate) since_ns: u64,
     pub(crate) until_ns: u64,
-    /// What would have arrived meanwhile.
+    /// Events held back until the cut is over.
     pub(crate) held: Vec<Event>,
 }
 
@@ -45,23 +45,23 @@ pub(crate) struct Side {
     pub(crate) receives: VecDeque<Target>,
     /// Offloaded receives that are posted and not matched, by their immediate.
     pub(crate) offloaded: BTreeMap<u32, Target>,
-    /// Posts that can only be cancelled, when the end arrives at this side.
+    /// Posts that can only be cancelled, once the end reaches this side.
     pub(crate) orphans: Vec<Orphan>,
     /// Slots of transfers from this side that have not arrived, in posting order.
     pub(crate) outgoing: VecDeque<usize>,
     /// Posted one-sided writes that have not left, in posting order.
     pub(crate) writes: VecDeque<PostedWrite>,
-    /// What the peer may write, by key.
+    /// Memory that the peer may write, by key.
     pub(crate) exposed: HashMap<u32, PeerMemory>,
-    /// This side has sent a block without credit: what it sends from then on is not looked at.
+    /// This side has sent a block without credit: whatever it sends from then on is ignored.
     pub(crate) broke_protocol: bool,
-    /// When what this side has written last, or sent last, arrives at the peer.
+    /// When the last word or block that this side has sent arrives at the peer.
     pub(crate) last_word_arrival_ns: u64,
     pub(crate) last_block_arrival_ns: u64,
     /// When its last write leaves, and when it arrives.
     pub(crate) last_write_left_ns: u64,
     pub(crate) last_write_arrival_ns: u64,
-    /// What came before this side was opened.
+    /// Events that arrived before this side was opened.
     pub(crate) early_words: Vec<Vec<u8>>,
     pub(crate) early_end: Option<Cause>,
 }
@@ -70,7 +70,7 @@ impl Connection {
     pub(crate) fn new(members: [usize; 2], link: LinkConfig) -> Self {
         let sides = members.map(|member| Side {
             member,
-            // Replaced when it is opened.
+            // Replaced when the side is opened.
             endpoint: EndpointId(u64::MAX),
             phase: Phase::Unopened,
             receives: VecDeque::new(),

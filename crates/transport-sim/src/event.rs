@@ -1,4 +1,4 @@
-//! What will happen, in the order of time.
+//! Planned events, in the order of time.
 
 use std::{cmp::Reverse, collections::BinaryHeap};
 
@@ -13,7 +13,7 @@ use crate::{
 /// Something that happens at one instant.
 #[derive(Debug)]
 pub(crate) enum Event {
-    /// A block has passed its two ports.
+    /// A block has finished its transfer through its two ports.
     Passed(TransferId),
     /// A block has arrived at its target.
     Arrived(TransferId),
@@ -27,9 +27,9 @@ pub(crate) enum Event {
     Bye(SideId),
     /// This side ends, if it has not; a closing one as closed.
     Break(SideId, Cause),
-    /// As [`Event::Break`], by this side's own timeout: nothing has to arrive for it.
+    /// As [`Event::Break`], by this side's own timeout: it takes effect although nothing arrives.
     GiveUp(SideId, Cause),
-    /// Something that the test has planned.
+    /// A fault that the test has planned.
     Fault(Fault),
     /// A stall may be over.
     Resume(usize),
@@ -39,11 +39,11 @@ pub(crate) enum Event {
     Heal(SideId),
     /// The silence timeout of both ends of a connection, if this is still the same cut.
     CutSilence { side: SideId, since_ns: u64 },
-    /// Free ports are given out.
+    /// Free ports are assigned.
     Arbitrate,
 }
 
-/// All events to come. Those of one instant happen in the order in which they were planned, except
+/// All planned events. Those of one instant happen in the order in which they were planned, except
 /// that [`Event::Arbitrate`] comes last.
 #[derive(Default)]
 pub(crate) struct Agenda {
@@ -85,7 +85,7 @@ impl Ord for Entry {
 }
 
 impl Agenda {
-    /// The end of time is never: what is planned for it is dropped.
+    /// Events planned for the end of time are dropped.
     pub(crate) fn plan(&mut self, at_ns: u64, event: Event) {
         if at_ns == u64::MAX {
             return;

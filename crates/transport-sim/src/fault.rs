@@ -1,14 +1,14 @@
-//! What a test does to members and links.
+//! Faults of members and links that a test injects.
 
 use std::time::Duration;
 
-/// Something that goes wrong, now ([`crate::SimNet::inject`]) or later
-/// ([`crate::SimNet::inject_at`]).
+/// A fault, injected now ([`crate::SimNet::inject`]) or later ([`crate::SimNet::inject_at`]).
 #[derive(Clone, PartialEq, Eq, Debug)]
 #[non_exhaustive]
 pub enum Fault {
     /// The member dies. Its memory is handed back without completions; its peers report
-    /// [`transport::Cause::Lost`] after [`crate::SimConfig::loss_detection_ns`]. Again: nothing.
+    /// [`transport::Cause::Lost`] after [`crate::SimConfig::loss_detection_ns`]. Killing it again
+    /// has no effect.
     Kill(usize),
     /// All connections between two members are lost; both report it at once.
     Reset(usize, usize),
@@ -17,27 +17,27 @@ pub enum Fault {
     /// [`crate::SimConfig::silence_timeout_ms`], its peers report [`transport::Cause::Silent`].
     /// [`Duration::MAX`] is for ever: a member that fails without a reset.
     Stall {
-        /// Who.
+        /// The member.
         member: usize,
         /// For how long from now on; of overlapping stalls the one that ends last counts.
         lasting: Duration,
     },
-    /// Nothing passes between two members, and neither is notified: a partition is several of these.
-    /// What was on its way arrives when the time is over. If that is longer than
-    /// [`crate::SimConfig::silence_timeout_ms`], both report [`transport::Cause::Silent`].
+    /// Nothing is delivered between two members, and neither is notified: a partition consists of
+    /// several of these. Whatever was in transit arrives when the cut is over. If that takes longer
+    /// than [`crate::SimConfig::silence_timeout_ms`], both report [`transport::Cause::Silent`].
     Cut {
-        /// One of them.
+        /// One member.
         one: usize,
-        /// The other.
+        /// The other member.
         other: usize,
         /// For how long from now on; of overlapping cuts the one that ends last counts.
         lasting: Duration,
     },
-    /// Both of a member's ports have another rate, from the next block on.
+    /// The rate of both of a member's ports changes, from the next block on.
     PortRate {
-        /// Who.
+        /// The member.
         member: usize,
-        /// At least 1.
+        /// The new rate; at least 1.
         bytes_per_s: u64,
     },
 }

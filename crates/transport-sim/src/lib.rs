@@ -13,30 +13,29 @@
 //! arrives a latency later. Control words take a latency and never occupy ports. One-sided writes
 //! leave one after another at the rate of the transmit port, and do not occupy it either.
 //!
-//! **Who is served when ports are free.** A source prefers the send that was posted first, among
-//! those whose target's port is free. A target prefers the receive that was posted first, among
-//! those whose block has been posted by a source whose port is free. A transfer starts when both
-//! ends prefer it; if preferences go round in a circle, the transfer in it whose send was posted
-//! first starts. So a port is never idle while a transfer could use it and its other end, and
-//! nothing waits behind a transfer whose other end is busy. Ports are given out last of all that
-//! happens at one instant: blocks that end together, and what the members post because of that,
-//! are all seen before. With no latency, no jitter and equal rates, a schedule whose steps are
-//! synchronous therefore takes exactly its number of steps, whatever was posted ahead.
+//! **Arbitration.** A source prefers the send that was posted first, among those whose target's
+//! port is free. A target prefers the receive that was posted first, among those whose block has
+//! been posted by a source whose port is free. A transfer starts when both ends prefer it; if
+//! preferences form a circle, the transfer in it whose send was posted first starts. So a port is
+//! never idle while a transfer could use it and its other end, and no transfer waits behind one
+//! whose other end is busy. Ports are assigned after all other events of an instant, so that blocks
+//! that end together, and the posts that members make because of that, are all taken into account.
+//! With no latency, no jitter and equal rates, a schedule whose steps are synchronous therefore
+//! takes exactly its number of steps, whatever was posted ahead.
 //!
-//! **What is simplified.** Latency shifts a block as a whole; the receive port is occupied at the
-//! same time as the transmit port. A slow link keeps both its ports for its own, longer time. The
-//! network card is separate from the program: it goes on while a member does not poll, and starts
-//! offloaded sends by itself as soon as their receives hold their blocks. Blocks
-//! without credit break the endpoint when they are posted, a latency earlier than at a real
-//! receiver.
+//! **Simplifications.** Latency delays a block as a whole; the receive port is occupied at the same
+//! time as the transmit port. A slow link occupies both its ports for its own, longer time. The
+//! network card is independent of the program: it continues while a member does not poll, and
+//! starts offloaded sends by itself as soon as their receives hold their blocks. Blocks without
+//! credit break the endpoint when they are posted, a latency earlier than at a real receiver.
 //!
 //! # Driving
-//! A test calls [`SimNet::step`], which returns whose transport has something to report, and polls
-//! that one without a wait; or polls all by turns with a wait, as with any other transport:
-//! [`SimTransport`]'s `poll` computes events until its wait is over.
+//! A test calls [`SimNet::step`], which returns the member whose transport has something to report,
+//! and polls that one without a wait; or polls all in turn with a wait, as with any other
+//! transport: [`SimTransport`]'s `poll` computes events until its wait is over.
 //!
 //! # Cost
-//! Two or three events per block and one per control word, each O(log events), plus a look at the
+//! Two or three events per block and one per control word, each O(log events), plus a scan of the
 //! transfers that wait at two ports. Memory: the posts and about 150 bytes per connection end.
 
 #![forbid(unsafe_code)]

@@ -1,4 +1,4 @@
-//! One member's view of a simulated network.
+//! One member's access to a simulated network.
 
 use std::{
     cell::{RefCell, RefMut},
@@ -23,11 +23,11 @@ use crate::{
     write::PostedWrite,
 };
 
-/// No single poll lets more virtual time pass, however long it may wait: an hour.
+/// The most virtual time that a single poll may compute, however long it may wait: an hour.
 const WAIT_NS_MAX: u64 = 3_600_000_000_000;
 
-/// One end of a connection that [`crate::SimNet::connect`] has made. One that is dropped unopened
-/// leaves its peer waiting; see [`crate::SimNet::discard`].
+/// One end of a connection that [`crate::SimNet::connect`] has made. If it is dropped unopened, its
+/// peer waits for ever; see [`crate::SimNet::discard`].
 #[derive(Debug)]
 pub struct SimLink {
     /// Address of the network, which identifies it.
@@ -48,12 +48,12 @@ impl SimTransport {
         Self { state, index, woken: Arc::clone(woken) }
     }
 
-    /// The member's number in its network.
+    /// Returns the member's number in its network.
     pub fn index(&self) -> usize {
         self.index
     }
 
-    /// The network and the side of an endpoint, if posts to it are still accepted.
+    /// Returns the network and the side of an endpoint, if posts to it are still accepted.
     fn open_side(&self, endpoint: EndpointId) -> Result<(RefMut<'_, State>, SideId), PostError> {
         let mut state = self.state.borrow_mut();
         let side = usize::try_from(endpoint.0)
@@ -69,12 +69,12 @@ impl SimTransport {
 impl Transport for SimTransport {
     type Link = SimLink;
 
-    /// Virtual time: the same for all members of a network.
+    /// Returns the virtual time, which is the same for all members of a network.
     fn now(&self) -> Duration {
         Duration::from_nanos(self.state.borrow().now_ns)
     }
 
-    /// [`crate::SimConfig::block_bytes_max`].
+    /// Returns [`crate::SimConfig::block_bytes_max`].
     fn block_bytes_max(&self) -> u64 {
         self.state.borrow().config.block_bytes_max
     }
@@ -141,9 +141,9 @@ impl Transport for SimTransport {
         }
     }
 
-    /// Takes what has completed. If there is nothing, lets events happen, whomever they concern,
-    /// until there is, or the waker is used, or `wait` (at most an hour) of virtual time has
-    /// passed. Takes no real time but to compute. Without a wait nothing happens at all.
+    /// Appends what has completed. If there is nothing, computes events of any member until there
+    /// is, or the waker is used, or `wait` (at most an hour) of virtual time has passed. Takes no
+    /// real time except for the computation. Without a wait, no event is computed.
     fn poll(&mut self, completions: &mut Vec<Completion>, wait: Duration) {
         let mut state = self.state.borrow_mut();
         let wait_ns = nanoseconds(wait).min(WAIT_NS_MAX);
@@ -162,7 +162,8 @@ impl Transport for SimTransport {
         }
     }
 
-    /// Ends a poll even while it computes; without one, the next.
+    /// Returns a waker that ends a poll even during its computation; used between two polls, it
+    /// ends the next.
     fn waker(&self) -> Waker {
         let woken = Arc::clone(&self.woken);
         Arc::new(move || woken.store(true, Ordering::Release))
@@ -225,7 +226,7 @@ impl TriggeredSends for SimTransport {
 
 impl Drop for SimTransport {
     fn drop(&mut self) {
-        // Not while the network itself is panicking: a second panic would hide the first.
+        // Not while the network itself panics: a second panic would hide the first.
         if let Ok(mut state) = self.state.try_borrow_mut()
             && state.members[self.index].alive
         {

@@ -1,4 +1,4 @@
-//! By what events name sides of connections and transfers.
+//! Identifiers of sides of connections and of transfers in events.
 
 /// One side of a connection.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
@@ -17,7 +17,7 @@ impl SideId {
         self.connection as usize
     }
 
-    /// Which of the two it is.
+    /// Returns which of the two sides it is.
     pub(crate) fn index(self) -> usize {
         usize::from(self.side)
     }
@@ -27,8 +27,8 @@ impl SideId {
     }
 }
 
-/// A transfer, as events name it: its slot, a number that distinguishes it from others that had the slot
-/// before, and which attempt it is.
+/// Identifies a transfer in events: its slot, a number that distinguishes it from earlier users of
+/// the slot, and which attempt it is.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub(crate) struct TransferId {
     pub(crate) slot: usize,

@@ -1,4 +1,4 @@
-//! The network as a test uses it: making members, driving time, injecting faults.
+//! The network as tests use it: adding members, driving time, injecting faults.
 
 use std::{cell::RefCell, rc::Rc, time::Duration};
 
@@ -9,8 +9,7 @@ use crate::{
     state::{MemberTotals, SimTotals, State},
 };
 
-/// A simulated network. A cheap handle: clones are the same network. See the crate's documentation
-/// for the model.
+/// A simulated network. Clones share the same network. See the crate's documentation for the model.
 ///
 /// Belongs to one thread, as all its transports do. Members are numbered from 0 in the order of
 /// [`SimNet::member`]; methods that take a member panic if there is none of that number.
@@ -18,7 +17,7 @@ use crate::{
 pub struct SimNet(pub(crate) Rc<RefCell<State>>);
 
 impl SimNet {
-    /// A network without members. All that is random in it comes from `seed`.
+    /// Makes a network without members. All randomness follows from `seed`.
     pub fn new(config: SimConfig, seed: u64) -> Self {
         Self(Rc::new(RefCell::new(State::new(config, seed))))
     }
@@ -51,27 +50,28 @@ impl SimNet {
         (end(one, near), end(other, far))
     }
 
-    /// Gives up an end that was not opened: its peer reports a lost connection.
+    /// Discards an end that was not opened: its peer reports a lost connection.
     pub fn discard(&self, link: SimLink) {
         self.0.borrow_mut().vanish(link.side, 0);
     }
 
-    /// Virtual time since the network was made.
+    /// Returns the virtual time since the network was made.
     pub fn now(&self) -> Duration {
         Duration::from_nanos(self.0.borrow().now_ns)
     }
 
-    /// Lets events happen until a member has something to report, and returns which. Poll that
-    /// member without a wait before the next step: a member that still has something from before
-    /// is not named again until something new comes.
+    /// Computes events until a member has something to report, and returns that member. Poll it
+    /// without a wait before the next step: a member whose earlier reports were not fetched is not
+    /// returned again until there are new ones.
     ///
-    /// `None`: nothing will happen any more, unless something is posted.
+    /// `None`: no more events will happen, unless something is posted.
     pub fn step(&self) -> Option<usize> {
         self.step_until(None)
     }
 
-    /// As [`SimNet::step`], but lets no event happen that is later than `at`; if there is none
-    /// until then, it is `at` afterwards (or now, if that is later), and the result is `None`.
+    /// As [`SimNet::step`], but computes no event that is later than `at`; if no member has
+    /// anything to report by then, the time is `at` afterwards (or now, if that is later), and the
+    /// result is `None`.
     pub fn run_until(&self, at: Duration) -> Option<usize> {
         self.step_until(Some(nanoseconds(at)))
     }
@@ -89,8 +89,8 @@ impl SimNet {
         }
     }
 
-    /// When something happens next: now, if a member has something to report that
-    /// [`SimNet::step`] would name.
+    /// Returns the time of the next event: now, if a member has something to report that
+    /// [`SimNet::step`] would return.
     pub fn next_event_time(&self) -> Option<Duration> {
         let state = self.0.borrow();
         if state.is_anybody_reporting() {
@@ -104,29 +104,29 @@ impl SimNet {
         self.0.borrow_mut().inject(fault);
     }
 
-    /// Injects a fault at a virtual time; now, if that is past.
+    /// Injects a fault at a virtual time, or now if that has passed.
     pub fn inject_at(&self, at: Duration, fault: Fault) {
         let mut state = self.0.borrow_mut();
         let at_ns = nanoseconds(at).max(state.now_ns);
         state.agenda.plan(at_ns, crate::event::Event::Fault(fault));
     }
 
-    /// [`Fault::Kill`], now.
+    /// Injects [`Fault::Kill`] now.
     pub fn kill(&self, member: usize) {
         self.inject(Fault::Kill(member));
     }
 
-    /// [`Fault::PortRate`], now.
+    /// Injects [`Fault::PortRate`] now.
     pub fn set_port_rate(&self, member: usize, bytes_per_s: u64) {
         self.inject(Fault::PortRate { member, bytes_per_s });
     }
 
-    /// What all members together have done.
+    /// Returns the totals of all members.
     pub fn totals(&self) -> SimTotals {
         self.0.borrow().totals
     }
 
-    /// What one member has done.
+    /// Returns the totals of one member.
     pub fn member_totals(&self, member: usize) -> MemberTotals {
         self.0.borrow().members[member].totals
     }
@@ -139,13 +139,14 @@ impl SimNet {
         state.trace.remark(now_ns, text);
     }
 
-    /// The seed and the last events ([`SimConfig::trace_events`]), for a test that fails to print.
+    /// Returns the seed and the last events ([`SimConfig::trace_events`]), to be printed by a
+    /// failing test.
     pub fn trace(&self) -> String {
         self.0.borrow().trace.to_string()
     }
 
-    /// A digest of all that has happened: equal runs have equal digests. Not the same from one
-    /// version of this library to the next.
+    /// Returns a digest of all events: equal runs have equal digests. It may differ between
+    /// versions of this library.
     pub fn digest(&self) -> u64 {
         self.0.borrow().trace.digest()
     }

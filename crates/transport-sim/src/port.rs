@@ -8,7 +8,7 @@ pub(crate) struct Port {
     pub(crate) busy: bool,
     /// Slots of transfers that wait for it, in the order in which they were posted at this end.
     pub(crate) waiting: VecDeque<usize>,
-    /// It is in the list of ports at which something may start.
+    /// Whether the port is in the list of ports at which a transfer may start.
     pub(crate) freed: bool,
 }
 

@@ -1,4 +1,4 @@
-//! What is posted: memory, and the token that it was posted with.
+//! Posts: memory, and the token that it was posted with.
 
 use transport::{ReadLease, Token, WriteLease};
 
@@ -12,7 +12,7 @@ pub(crate) struct Source {
 pub(crate) struct Target {
     pub(crate) into: WriteLease,
     pub(crate) token: Token,
-    /// Tells which post came first.
+    /// Increases with each post.
     pub(crate) number: u64,
 }
 

@@ -1,5 +1,5 @@
-//! The whole network: members, time, and what happens next. What each event does stands in the
-//! files of `state`.
+//! The whole network: members, time, and the next event. The handling of each event is in the files
+//! of `state`.
 
 mod ends;
 mod faults;
@@ -31,7 +31,7 @@ use crate::{
     trigger::Triggers,
 };
 
-/// What a whole network has done so far.
+/// Totals of a network so far.
 #[derive(Clone, Copy, Default, PartialEq, Eq, Debug)]
 pub struct SimTotals {
     /// Blocks that have arrived.
@@ -46,16 +46,16 @@ pub struct SimTotals {
     pub events: u64,
 }
 
-/// What one member has done so far.
+/// Totals of one member so far.
 #[derive(Clone, Copy, Default, PartialEq, Eq, Debug)]
 pub struct MemberTotals {
-    /// Bytes of blocks that have arrived from it elsewhere.
+    /// Bytes of its blocks that have arrived at others.
     pub bytes_sent: u64,
     /// Bytes of blocks that have arrived at it.
     pub bytes_received: u64,
-    /// For how long its transmit port was given away, including what is still under way.
+    /// How long its transmit port was assigned to transfers, including those that are not finished.
     pub transmit_busy_ns: u64,
-    /// For how long its receive port was given away, including what is still under way.
+    /// How long its receive port was assigned to transfers, including those that are not finished.
     pub receive_busy_ns: u64,
 }
 
@@ -67,13 +67,13 @@ pub(crate) struct State {
     pub(crate) connections: Vec<Connection>,
     pub(crate) transfers: Vec<Option<Transfer>>,
     pub(crate) free_slots: Vec<usize>,
-    /// Ports at which something may start at the end of this instant.
+    /// Ports at which a transfer may start at the end of this instant.
     pub(crate) freed: Vec<(usize, Way)>,
     pub(crate) trace: Trace,
     pub(crate) totals: SimTotals,
     random: ChaCha8Rng,
     posts: u64,
-    /// Members with something to report that [`crate::SimNet::step`] has not named yet.
+    /// Members with something to report that [`crate::SimNet::step`] has not returned yet.
     reporting: VecDeque<usize>,
 }
 
@@ -83,14 +83,14 @@ pub(crate) struct Member {
     pub(crate) transmit: Port,
     pub(crate) receive: Port,
     pub(crate) completions: Vec<Completion>,
-    /// By number of the endpoint.
+    /// Sides by the number of their endpoint.
     pub(crate) endpoints: Vec<SideId>,
     /// All its sides, opened or not.
     pub(crate) sides: Vec<SideId>,
     pub(crate) woken: Arc<AtomicBool>,
     pub(crate) stalled_since_ns: u64,
     pub(crate) stalled_until_ns: u64,
-    /// What has come while it was stalled.
+    /// Events that arrived while the member was stalled.
     pub(crate) held: Vec<Event>,
     pub(crate) triggers: Triggers,
     pub(crate) totals: MemberTotals,
@@ -154,12 +154,12 @@ impl State {
         endpoint
     }
 
-    /// Uniform between 0 and `max_ns`. Draws nothing where there is nothing to choose.
+    /// Draws a time uniformly between 0 and `max_ns`. Draws no random number if that is 0.
     pub(crate) fn random_up_to(&mut self, max_ns: u64) -> u64 {
         if max_ns == 0 {
             return 0;
         }
-        // The high half of the product: off from uniform by 2^-64 times the range, no more.
+        // The high half of the product: its bias is at most 2^-64 times the range.
         let product = u128::from(self.random.next_u64()) * (u128::from(max_ns) + 1);
         (product >> 64) as u64
     }
@@ -184,7 +184,8 @@ impl State {
         }
     }
 
-    /// The next member that has something to report and has not been named since it had nothing.
+    /// Returns the next member that has something to report and was not returned since it last had
+    /// nothing.
     pub(crate) fn next_reporting(&mut self) -> Option<usize> {
         while let Some(member) = self.reporting.pop_front() {
             self.members[member].reporting = false;
@@ -199,7 +200,7 @@ impl State {
         self.reporting.iter().any(|&member| !self.members[member].completions.is_empty())
     }
 
-    /// Lets the next event happen, if it is not later than `until_ns`. Returns whether it was.
+    /// Computes the next event, if it is not later than `until_ns`. Returns whether there was one.
     pub(crate) fn advance(&mut self, until_ns: u64) -> bool {
         if self.agenda.next_at_ns().is_none_or(|at_ns| at_ns > until_ns) {
             return false;
@@ -226,7 +227,7 @@ impl State {
         }
     }
 
-    /// What has got through any cut happens, unless the member is stalled.
+    /// Handles an event that no cut holds back, unless the member is stalled.
     pub(crate) fn reach(&mut self, event: Event) {
         match event {
             Event::Word(side, _)
@@ -258,7 +259,7 @@ impl State {
         }
     }
 
-    /// Whether a member is stalled, or has not yet taken in what came meanwhile.
+    /// Returns whether a member is stalled, or has not yet handled the events of its last stall.
     pub(crate) fn is_held_up(&self, member: usize) -> bool {
         let member = &self.members[member];
         self.now_ns < member.stalled_until_ns || !member.held.is_empty()

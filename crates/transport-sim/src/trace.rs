@@ -1,4 +1,4 @@
-//! What has happened, for people to read and for tests to compare.
+//! Events that have happened, as text and as a digest that tests compare.
 
 use std::{
     collections::{VecDeque, hash_map::DefaultHasher},
@@ -10,10 +10,10 @@ use transport::Completion;
 
 use crate::fault::Fault;
 
-/// Something worth remembering.
+/// An event of the trace.
 #[derive(Debug)]
 pub(crate) enum What {
-    /// A block begins to pass its ports.
+    /// A block starts its transfer through its ports.
     Start { from: usize, to: usize, bytes: u64 },
     /// A block has arrived.
     Arrive { from: usize, to: usize, bytes: u64 },
@@ -25,7 +25,7 @@ pub(crate) enum What {
     End { member: usize, peer: usize, end: Completion },
     /// A fault that the test has injected.
     Fault(Fault),
-    /// A line of the test's own.
+    /// A line that the test has added.
     Remark(String),
 }
 
@@ -70,7 +70,7 @@ impl Trace {
             What::Arrive { from, to, bytes } => (1, from, to, bytes).hash(&mut self.digest),
             What::Word { from, to, bytes } => (2, from, to, bytes).hash(&mut self.digest),
             What::Write { from, to, bytes } => (3, from, to, bytes).hash(&mut self.digest),
-            // Rare, so their text will do.
+            // Rare events, so hashing their text is fast enough.
             rare => rare.to_string().hash(&mut self.digest),
         }
         if self.kept_max > 0 {
@@ -78,7 +78,7 @@ impl Trace {
         }
     }
 
-    /// Keeps a remark, if anything is kept. It does not count in the digest.
+    /// Keeps a remark, if a trace is kept. It is not part of the digest.
     pub(crate) fn remark(&mut self, at_ns: u64, text: impl FnOnce() -> String) {
         if self.kept_max > 0 {
             self.keep(at_ns, What::Remark(text()));
@@ -92,7 +92,7 @@ impl Trace {
         self.last.push_back((at_ns, what));
     }
 
-    /// The same for two runs of one version of this library only if they were the same.
+    /// Returns the digest: equal, within one version of this library, only for equal runs.
     pub(crate) fn digest(&self) -> u64 {
         self.digest.finish()
     }

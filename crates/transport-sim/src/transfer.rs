@@ -1,4 +1,4 @@
-//! A block on its way: a send and the receive that it fills.
+//! A block in transit: a send and the receive that it fills.
 
 use crate::{
     names::SideId,
@@ -7,11 +7,11 @@ use crate::{
 
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub(crate) enum Stage {
-    /// Until both ports are free for it.
+    /// Waits until both ports are free.
     Waiting,
     /// Occupies both ports.
     Passing,
-    /// Behind the ports; the send has completed.
+    /// Has left the ports; the send has completed.
     Flying,
 }
 
@@ -20,12 +20,12 @@ pub(crate) struct Transfer {
     pub(crate) side: SideId,
     pub(crate) from_member: usize,
     pub(crate) to_member: usize,
-    /// Gone once the send has completed.
+    /// `None` once the send has completed.
     pub(crate) source: Option<Source>,
     pub(crate) target: Target,
     pub(crate) bytes: u64,
     pub(crate) immediate: u32,
-    /// Tells which send was posted first.
+    /// Increases with each posted send.
     pub(crate) number: u64,
     /// How often a cut has interrupted it.
     pub(crate) attempt: u32,

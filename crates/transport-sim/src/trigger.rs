@@ -1,4 +1,4 @@
-//! A member's offloaded operations, and which of them wait for which.
+//! A member's offloaded operations, and their dependencies.
 
 use std::collections::{BTreeMap, HashMap};
 
@@ -6,7 +6,7 @@ use transport::{EndpointId, FutureRead, Token};
 
 use crate::names::SideId;
 
-/// An offloaded operation, as the member that posted it names it.
+/// Identifies an offloaded operation for the member that posted it.
 pub(crate) type Name = (EndpointId, Token);
 
 /// A send that waits for other operations.
@@ -19,7 +19,7 @@ pub(crate) struct Waiting {
     pub(crate) missing: usize,
 }
 
-/// How far an offloaded operation is.
+/// The state of an offloaded operation.
 pub(crate) enum Trigger {
     /// Not done; these sends wait for it, in posting order.
     Armed(Vec<u64>),
@@ -33,14 +33,15 @@ pub(crate) struct Triggers {
     pub(crate) known: HashMap<Name, Trigger>,
     /// Sends that wait, by their post number.
     pub(crate) waiting: BTreeMap<u64, Waiting>,
-    /// Not armed any more, and not reported yet.
+    /// Done or cancelled, and not reported yet.
     settled: Vec<Name>,
     /// Reported by the last poll.
     reported: Vec<Name>,
 }
 
 impl Triggers {
-    /// What the last poll reported has been seen; what has settled since is about to be reported.
+    /// Removes the operations that the last poll has reported; those settled since are reported
+    /// next.
     pub(crate) fn note_poll(&mut self) {
         for name in std::mem::replace(&mut self.reported, std::mem::take(&mut self.settled)) {
             // The name may be in use again.
@@ -54,7 +55,7 @@ impl Triggers {
         self.known.insert(name, Trigger::Armed(Vec::new()));
     }
 
-    /// Returns the operations that have waited for it.
+    /// Marks an operation as done; returns the operations that were waiting for it.
     pub(crate) fn settle(&mut self, name: Name, outcome: Trigger) -> Vec<u64> {
         let Some(trigger @ Trigger::Armed(_)) = self.known.get_mut(&name) else {
             return Vec::new();
@@ -66,7 +67,7 @@ impl Triggers {
         }
     }
 
-    /// Takes out the waiting sends of one side, which ends.
+    /// Removes the waiting sends of one side, which ends.
     pub(crate) fn disarm(&mut self, side: SideId) -> Vec<Token> {
         self.waiting
             .extract_if(.., |_, send| send.side == side)

@@ -28,7 +28,7 @@ pub(crate) struct Arrival {
 }
 
 impl Arrival {
-    /// Puts the bytes into exposed memory. Errors: what is wrong with them.
+    /// Copies the bytes into exposed memory. Errors: why they cannot be written there.
     pub(crate) fn place(&self, memory: Option<&PeerMemory>) -> Result<(), String> {
         let Self { contents, key, offset, .. } = self;
         let memory = memory.ok_or_else(|| format!("a write to key {key}, which is not exposed"))?;

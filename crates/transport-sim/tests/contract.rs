@@ -1,4 +1,4 @@
-//! The contract of [`transport::Transport`], over an ideal and over an unruly network.
+//! The contract of [`transport::Transport`], over an ideal network and one with delays and jitter.
 
 use std::time::Duration;
 
@@ -52,7 +52,7 @@ mod data_centre {
     transport_contract::contract_tests!(super::Simulated::new(super::SimConfig::default(), 1));
 }
 
-/// Slow and far away, with everything random that can be.
+/// A slow network with high latency, and every source of randomness.
 fn unruly() -> SimConfig {
     SimConfig {
         port_rate_bytes_per_s: 200_000_000,

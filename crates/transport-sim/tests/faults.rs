@@ -1,4 +1,4 @@
-//! What members see of deaths, resets and stalls, and when.
+//! What members report after deaths, resets and stalls, and when.
 
 use std::time::Duration;
 
@@ -14,7 +14,7 @@ fn cause(world: &World, member: usize, peer: usize) -> (u64, &Cause) {
     }
 }
 
-/// When words arrived, and how they begin.
+/// When words arrived, and their first byte.
 fn words(world: &World) -> Vec<(u64, u8)> {
     let word = |(at_ns, _, seen): &(u64, _, Completion)| match seen {
         Completion::Control { word, .. } => Some((*at_ns, word[0])),
@@ -40,7 +40,7 @@ fn a_death_is_noticed_after_the_time_that_it_takes() {
         assert_eq!(at_ns, 550);
         assert!(matches!(cause, Cause::Lost(_)));
     }
-    // The port of 0 was not the dead one's, and that of 2 was free all the time.
+    // The port of member 0 was not the dead one's, and that of member 2 was free all the time.
     assert_eq!(world.arrivals(0), [(1_000, 3)]);
     assert!(world.arrivals(1).is_empty());
     let gone = world.endpoint(1, 0);
@@ -74,7 +74,8 @@ fn a_stalled_member_goes_on_where_it_was() {
     world.block(0, 1, 2);
     world.block(2, 0, 3);
     (0..5).for_each(|number| world.write(0, 1, &[number]));
-    // From within the first block to long after it; then a longer one before that is over.
+    // Stalls that start within the first block, and end long after it; then a longer one that
+    // overlaps.
     world.net.inject_at(ns(5), Fault::Stall { member: 1, lasting: ns(4_995) });
     world.net.inject_at(ns(4_000), Fault::Stall { member: 1, lasting: ns(2_000) });
     world.run();
@@ -93,7 +94,7 @@ fn a_long_stall_is_silence() {
     world.run();
     for peer in [0, 2] {
         assert_eq!(cause(&world, peer, 1), (2_000_000, &Cause::Silent(2)));
-        // When it wakes up, it finds that it was given up.
+        // After the stall, the member reports that its peers have broken the connection.
         let (at_ns, cause) = cause(&world, 1, peer);
         assert_eq!(at_ns, 9_000_000);
         assert!(matches!(cause, Cause::Lost(_)));
@@ -101,7 +102,7 @@ fn a_long_stall_is_silence() {
     assert!(world.end(0, 2).is_none());
 }
 
-/// The block that was passing starts again; other members have the ports meanwhile.
+/// The block in transfer starts again; other members use the ports meanwhile.
 #[test]
 fn what_a_cut_holds_up_arrives_when_it_heals() {
     let config = SimConfig { silence_timeout_ms: Some(1), ..SimConfig::IDEAL };
@@ -117,7 +118,7 @@ fn what_a_cut_holds_up_arrives_when_it_heals() {
     assert!(world.end(0, 1).is_none());
 }
 
-/// A word that has come to a stalled member is not behind those that a later cut holds up.
+/// A word that was delivered to a stalled member does not wait for a later cut.
 #[test]
 fn words_stay_in_order_where_a_cut_begins_during_a_stall() {
     let mut config = SimConfig { silence_timeout_ms: Some(1), ..SimConfig::IDEAL };
@@ -160,7 +161,7 @@ fn for_ever_is_never_over() {
     assert!(world.net.now() < Duration::from_secs(1), "{:?}", world.net.now());
 }
 
-/// A link may be opened late: nothing that came before is lost, not even the end.
+/// If a link is opened late, no earlier event is lost, including the end.
 #[test]
 fn what_came_before_the_opening_is_told_then() {
     let net = transport_sim::SimNet::new(SimConfig::IDEAL, 0);

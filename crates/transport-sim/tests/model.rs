@@ -1,4 +1,4 @@
-//! Exact times of the port model, and that a seed decides everything.
+//! Exact times of the port model, and reproducibility by the seed.
 
 use std::time::Duration;
 
@@ -52,7 +52,7 @@ fn the_lowest_rate_counts_and_latency_comes_on_top() {
     world.block(0, 1, 1);
     world.block(0, 2, 2);
     world.run();
-    // The send is over when the block has left; it arrives a latency later.
+    // The send is done when the block has left; it arrives a latency later.
     assert_eq!(world.arrivals(1), [(1_003, 1)]);
     assert_eq!(world.arrivals(2), [(1_003 + 4_003 + 70, 2)]);
     let sent = world.seen.iter().filter(|(_, _, seen)| matches!(seen, Completion::Sent { .. }));
@@ -76,7 +76,7 @@ fn words_take_a_latency_and_no_port() {
     assert_eq!(world.arrivals(1), [(1_010, 1)]);
 }
 
-/// The receive posted first is filled first, though its send was posted last.
+/// The receive that was posted first is filled first, although its send was posted last.
 #[test]
 fn a_target_prefers_its_oldest_receive() {
     let mut world = World::new(SimConfig::IDEAL, 0, 3);
@@ -88,7 +88,7 @@ fn a_target_prefers_its_oldest_receive() {
     assert_eq!(world.arrivals(0), [(1_000, 1), (2_000, 2)]);
 }
 
-/// 0 is busy with 1, so its block for 1 waits; the one for 2 does not wait behind it.
+/// Member 0 is busy with 1, so its block for 1 waits; the one for 2 does not wait behind it.
 #[test]
 fn nothing_waits_behind_a_busy_target() {
     let mut world = World::new(SimConfig::IDEAL, 0, 4);
@@ -100,7 +100,7 @@ fn nothing_waits_behind_a_busy_target() {
     assert_eq!(world.arrivals(2), [(1_000, 3)]);
 }
 
-/// 1 and 2 send to 3 and 4, and each end prefers the other partner than that prefers it.
+/// Members 1 and 2 send to 3 and 4, and preferences form a circle.
 #[test]
 fn preferences_in_a_circle_are_settled() {
     let mut world = World::new(SimConfig::IDEAL, 0, 5);

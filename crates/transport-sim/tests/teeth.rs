@@ -1,4 +1,4 @@
-//! The contract suite notices when a transport breaks the contract: each flaw fails its clause.
+//! The contract suite detects violations: each injected flaw fails its clause.
 
 use std::{
     panic::{AssertUnwindSafe, catch_unwind},
@@ -37,9 +37,9 @@ enum Flaw {
 struct Flawed {
     inner: SimTransport,
     flaw: Flaw,
-    /// A word that will be written after the next one.
+    /// A word that is held back until after the next one.
     late_word: Option<Vec<u8>>,
-    /// Offloaded sends that wait for a poll to report their receive.
+    /// Offloaded sends that are started only after a poll has reported their receive.
     unpolled_sends: Vec<OffloadedSend>,
     kept: Vec<PeerMemory>,
 }
@@ -53,7 +53,7 @@ struct OffloadedSend {
 }
 
 impl Flawed {
-    /// What this transport makes of something that the good one reports.
+    /// Applies the flaw to what the correct transport reports.
     fn distort(&self, mut completion: Completion) -> Vec<Completion> {
         match (&mut completion, self.flaw) {
             (Completion::Sent { .. }, Flaw::CompletesTwice)
@@ -115,7 +115,7 @@ impl Transport for Flawed {
         self.inner.poll(&mut good, wait);
         for send in std::mem::take(&mut self.unpolled_sends) {
             let OffloadedSend { endpoint, from, immediate, token, after } = send;
-            // Late, but otherwise right.
+            // Late, but otherwise correct.
             self.inner.post_offloaded_send(endpoint, from, immediate, token, &after).unwrap();
         }
         if self.flaw == Flaw::ClearsTheList {
@@ -235,6 +235,6 @@ fn every_flaw_fails_its_clause() {
     for (flaw, clause) in cases {
         clause(&mut FlawedNetwork(Flaw::None));
         let outcome = catch_unwind(AssertUnwindSafe(|| clause(&mut FlawedNetwork(flaw))));
-        assert!(outcome.is_err(), "the suite did not notice that a transport {flaw:?}");
+        assert!(outcome.is_err(), "the suite did not detect that a transport {flaw:?}");
     }
 }

@@ -62,7 +62,7 @@ fn report(total_bytes: usize, block_bytes: usize, protection: &str) -> Outcome<(
     Ok(())
 }
 
-/// What this process has used so far, in hundredths (proc(5)).
+/// Returns the processor time that this process has used so far, in seconds (proc(5)).
 fn processor_seconds() -> Outcome<f64> {
     let stat = std::fs::read_to_string("/proc/self/stat")?;
     let fields: Vec<&str> = stat.rsplit(')').next().unwrap_or_default().split(' ').collect();
@@ -71,7 +71,7 @@ fn processor_seconds() -> Outcome<f64> {
     Ok(ticks as f64 / 100.0)
 }
 
-/// What one side adds to each of its streams.
+/// Makes a link of the streams of one side, with this protection.
 fn link(
     streams: Vec<TcpStream>,
     protection: &str,
@@ -110,9 +110,9 @@ fn pair() -> Outcome<(TcpStream, TcpStream)> {
     Ok((connected, listener.accept()?.0))
 }
 
-/// A plain copy loop: what the kernel and the memory give to anybody. With a window, the target
-/// grants a credit for each block, and the source waits for it, as in a replication: the fair
-/// comparison.
+/// A plain copy loop: the upper bound that the kernel and the memory allow. With a window, the
+/// target grants a credit for each block and the source waits for it, as in a replication, which
+/// makes the comparison fair.
 fn plain(total_bytes: usize, block_bytes: usize, window: Option<usize>) -> Outcome<f64> {
     let (mut source, mut target) = pair()?;
     source.set_nodelay(true)?;
@@ -127,7 +127,7 @@ fn plain(total_bytes: usize, block_bytes: usize, window: Option<usize>) -> Outco
             }
             source.write_all(&block[index % SLOTS * block_bytes..][..block_bytes])?;
         }
-        // The last credits, which nobody needs: unread, they would reset the connection.
+        // Reads the last credits: left unread, they would reset the connection.
         source.read_exact(&mut vec![0; 8 * window.unwrap_or(0)])?;
         Ok(())
     });
@@ -180,11 +180,11 @@ fn pushed(
     Ok((seconds, source, target))
 }
 
-/// Blocks that the memory holds: some more than are under way, so that it does not all stay in the
+/// Blocks that the memory holds: more than are in flight, so that they do not all stay in the
 /// cache.
 const SLOTS: usize = 16;
 
-/// One send per credit.
+/// Posts one send per credit.
 fn send_all(link: TcpLink, blocks: usize, block_bytes: usize) -> Outcome<TcpCounters> {
     let mut transport = transport()?;
     let endpoint = transport.open(link)?;
@@ -232,7 +232,8 @@ fn receive_all(
         for completion in completions.drain(..) {
             match completion {
                 Completion::Received { .. } => received += 1,
-                // The source closes when it has sent all; the last block may come with that.
+                // The source closes when it has sent everything; the last block may be reported
+                // together with that.
                 Completion::Broken { .. } if received == blocks => {
                     return Ok(transport.counters());
                 }
@@ -245,7 +246,7 @@ fn receive_all(
     Ok(counters)
 }
 
-/// The part of the region that block `index` uses.
+/// Returns the range of the region that block `index` uses.
 fn range(index: usize, block_bytes: usize) -> std::ops::Range<usize> {
     let start = index % SLOTS * block_bytes;
     start..start + block_bytes

@@ -1,38 +1,39 @@
-//! What can be tuned.
+//! Settings of the transport.
 
 use std::{io, net::TcpStream, time::Duration};
 
 /// The longest segment that may be sent or is accepted, whatever is configured: 16 MiB.
 pub const SEGMENT_BYTES_MAX: usize = 16 << 20;
 
-/// Longer times mean this one: a year, which any clock can add.
+/// The longest timeout, one year: any clock can add it. Longer values are reduced to it.
 const TIMEOUT_MS_MAX: u64 = 365 * 24 * 3600 * 1000;
 
-/// How a [`crate::TcpTransport`] behaves. The defaults are meant to be left alone.
+/// Settings of a [`crate::TcpTransport`]. The defaults are suitable for nearly all uses.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub struct TcpConfig {
     /// An endpoint that has received nothing for this long breaks with
-    /// [`transport::Cause::Silent`]. Heartbeats go out every quarter of it. The peer must use a
-    /// value that is at most twice as large, or else its heartbeats come too late. At least 4.
+    /// [`transport::Cause::Silent`]. Heartbeats are sent every quarter of it. The peer must use a
+    /// value that is at most twice as large, or its heartbeats arrive too late. At least 4.
     pub silence_timeout_ms: u64,
-    /// How long [`transport::Transport::close`] may go on writing and waiting for the peer.
+    /// The longest time for which an endpoint writes and waits for the peer after
+    /// [`transport::Transport::close`].
     pub drain_timeout_ms: u64,
-    /// Blocks are cut into segments of this length, and control words overtake between segments.
-    /// Smaller: credits wait less. Larger: fewer system calls at the receiver, which makes one per
-    /// segment; beyond the default of 64 KiB that gains nothing that can be measured. 1 to
-    /// [`SEGMENT_BYTES_MAX`]. The two sides need not agree.
+    /// Blocks are cut into segments of this length, and control words overtake blocks between
+    /// segments. With shorter segments credits wait less; with longer ones the receiver makes fewer
+    /// system calls (one per segment), but beyond the default of 64 KiB no gain can be measured. 1
+    /// to [`SEGMENT_BYTES_MAX`]. The two sides may use different values.
     pub segment_bytes: usize,
-    /// Bytes that the socket takes beyond those that TCP can send at once (`TCP_NOTSENT_LOWAT`);
-    /// `None` leaves it to the system, which lets credits wait behind megabytes. The default,
-    /// 128 KiB, is 1 ms at 1 Gbit/s and 40 us at 25 Gbit/s; on faster links a larger value
-    /// bridges the time that a thread takes to wake up.
+    /// Bytes that the socket accepts beyond those that TCP can send at once (`TCP_NOTSENT_LOWAT`);
+    /// with `None`, the system's default, credits wait behind megabytes. The default, 128 KiB, is 1
+    /// ms at 1 Gbit/s and 40 us at 25 Gbit/s; on faster links a larger value covers the time in
+    /// which a thread wakes up.
     pub notsent_lowat_bytes: Option<u32>,
     /// Congestion control by name (`TCP_CONGESTION`); `None` for the system's default.
     pub congestion: Option<String>,
-    /// `SO_SNDBUF`; `None` (advised) lets the system tune it.
+    /// `SO_SNDBUF`; with `None` (recommended) the system tunes it.
     pub send_buffer_bytes: Option<usize>,
-    /// `SO_RCVBUF`; `None` (advised) lets the system tune it. A connected socket's window scale
-    /// is already agreed, so a buffer that should exceed it must be set before connecting.
+    /// `SO_RCVBUF`; with `None` (recommended) the system tunes it. The window scale of a connected
+    /// socket is fixed, so a buffer that should exceed it must be set before connecting.
     pub receive_buffer_bytes: Option<usize>,
 }
 
@@ -51,7 +52,7 @@ impl Default for TcpConfig {
 }
 
 impl TcpConfig {
-    /// Whether all values can be used. Errors name the value.
+    /// Checks that all values are in range. Errors name the value.
     pub(crate) fn check(&self) -> io::Result<()> {
         let refuse = |text: &str| Err(io::Error::new(io::ErrorKind::InvalidInput, text));
         if self.silence_timeout_ms < 4 {
@@ -63,13 +64,13 @@ impl TcpConfig {
         Ok(())
     }
 
-    /// Gives a connected stream the options of this configuration. Errors name the option.
+    /// Sets the options of this configuration on a connected stream. Errors name the option.
     pub(crate) fn prepare(&self, stream: &TcpStream) -> io::Result<()> {
         let socket = socket2::SockRef::from(stream);
         named("O_NONBLOCK", stream.set_nonblocking(true))?;
         named("TCP_NODELAY", stream.set_nodelay(true))?;
-        // Heartbeats find a dead peer. This option is for what they cannot reach: a socket that
-        // was closed with bytes left to send. Twice the time, so that an open endpoint always
+        // Heartbeats detect a dead peer while the socket is open. This option covers a socket that
+        // was closed with unsent bytes. It is twice the time, so that an open endpoint always
         // reports `Silent` and not the system's own timeout.
         let user_timeout = Duration::from_millis(
             self.silence_timeout_ms.saturating_mul(2).min(u64::from(u32::MAX >> 1)),

@@ -1,6 +1,7 @@
-//! What the transport has done so far, for benchmarks and for looking at a slow transfer.
+//! Counters of a transport, for benchmarks and for diagnosing slow transfers.
 
-/// Running totals of one [`crate::TcpTransport`] since it was made; plain additions, always on.
+/// Running totals of one [`crate::TcpTransport`] since it was made; plain additions, always
+/// enabled.
 #[derive(Clone, Copy, PartialEq, Eq, Default, Debug)]
 #[non_exhaustive]
 pub struct TcpCounters {
@@ -16,9 +17,9 @@ pub struct TcpCounters {
     pub bytes_out: u64,
     /// Calls of `poll`.
     pub polls: u64,
-    /// System calls that asked for (or waited for) readiness; a `poll` makes none, one or more.
+    /// System calls that polled for readiness, with or without waiting; a `poll` makes any number.
     pub waits: u64,
-    /// Waits that the waker ended.
+    /// Waits that were ended by the waker.
     pub wakeups: u64,
     /// Heartbeats written.
     pub heartbeats: u64,

@@ -22,15 +22,15 @@ use crate::{
     stream::{Round, Stream},
 };
 
-/// Events that one wait can report. More than that is reported by the next.
+/// Events that one wait can report; the next wait reports the rest.
 const EVENTS_MAX: usize = 256;
 
-/// How many polls in a row may report completions of the ready list alone, without asking the
-/// event queue whether others have become ready.
+/// How many consecutive polls may report completions of the ready list alone, without polling the
+/// event queue for other endpoints.
 const POLLS_WITHOUT_WAIT_MAX: u32 = 4;
 
-/// Ticks in each heartbeat interval. A tick visits all endpoints, so that many idle ones whose times
-/// lie apart must not each have their own.
+/// Ticks in each heartbeat interval. A tick visits all endpoints, so that many idle ones with
+/// different deadlines share one wake-up.
 const TICKS_PER_INTERVAL: u32 = 8;
 
 const WAKER: mio::Token = mio::Token(usize::MAX);
@@ -38,9 +38,9 @@ const WAKER: mio::Token = mio::Token(usize::MAX);
 /// [`Transport`] over TCP: one event queue and no thread. All work is done in `poll`, by the thread
 /// that calls it; the posting methods only queue.
 ///
-/// Endpoints are served in turns of at most half a megabyte in each direction, so none starves
-/// another. Dropping the transport closes all sockets at once, without an ordered close: peers see
-/// [`transport::Cause::Lost`].
+/// Endpoints are served in turn, at most half a megabyte in each direction, so that none starves
+/// another. Dropping the transport closes all sockets at once, without an ordered close: peers
+/// report [`transport::Cause::Lost`].
 pub struct TcpTransport {
     config: TcpConfig,
     queue: mio::Poll,
@@ -49,21 +49,21 @@ pub struct TcpTransport {
     origin: Instant,
     opened: u64,
     endpoints: HashMap<EndpointId, Endpoint>,
-    /// Endpoints that can move bytes now; each at most once.
+    /// Endpoints that can move bytes now, each at most once.
     ready: VecDeque<EndpointId>,
-    /// Not yet reported.
+    /// Completions that were not reported yet.
     completed: Vec<Completion>,
-    /// No endpoint has anything to do by the clock before this.
+    /// The next time at which an endpoint has to be ticked; `None` if there is none.
     next_tick: Option<Instant>,
     polls_without_wait: u32,
-    /// The waker has ended a wait, and [`TcpTransport::take_woken`] was not called since.
+    /// The waker has ended a wait since the last [`TcpTransport::take_woken`].
     woken: bool,
     counters: TcpCounters,
 }
 
 impl TcpTransport {
-    /// Makes the event queue and nothing else. Errors: a value of `config` is out of range, or the
-    /// process has no file descriptors left.
+    /// Makes a transport with an event queue and no endpoints. Errors: a value of `config` is out
+    /// of range, or the process has no file descriptors left.
     pub fn new(config: TcpConfig) -> io::Result<Self> {
         config.check()?;
         let queue = mio::Poll::new()?;
@@ -85,18 +85,19 @@ impl TcpTransport {
         })
     }
 
-    /// The totals so far.
+    /// Returns the totals so far.
     pub fn counters(&self) -> TcpCounters {
         self.counters
     }
 
-    /// For a wait for this transport among others: readable when there is something that
-    /// [`Transport::poll`] would report, when it could move bytes, or when the waker was used.
+    /// Returns a descriptor for waiting for this transport among others: readable when
+    /// [`Transport::poll`] would report something or could move bytes, or when the waker was used.
     pub fn event_queue(&self) -> BorrowedFd<'_> {
         self.queue.registry().as_fd()
     }
 
-    /// When [`Transport::poll`] has to be called at the latest; at once if it can move bytes now.
+    /// Returns when [`Transport::poll`] has to be called at the latest: at once if it can move
+    /// bytes.
     pub fn next_tick(&self) -> Option<Instant> {
         if self.ready.is_empty() && self.completed.is_empty() {
             self.next_tick
@@ -105,13 +106,13 @@ impl TcpTransport {
         }
     }
 
-    /// Whether a poll has consumed a use of the waker since the last call. For a transport that waits
-    /// for this one among others, and polls it without a wait.
+    /// Returns whether a poll has consumed a use of the waker since the last call; for a transport
+    /// that waits for this one among others, and polls it without waiting.
     pub fn take_woken(&mut self) -> bool {
         std::mem::take(&mut self.woken)
     }
 
-    /// The endpoint, if posts to it are still accepted.
+    /// Returns the endpoint if it still accepts posts.
     fn open_endpoint(&mut self, id: EndpointId) -> Result<&mut Endpoint, PostError> {
         self.endpoints
             .get_mut(&id)
@@ -119,7 +120,7 @@ impl TcpTransport {
             .ok_or(PostError::EndpointGone(id))
     }
 
-    /// Puts the endpoint into the ready list if there is something that it can do.
+    /// Puts the endpoint into the ready list if it can move bytes or has ended.
     fn enqueue(&mut self, id: EndpointId) {
         if let Some(endpoint) = self.endpoints.get_mut(&id)
             && !endpoint.queued
@@ -134,7 +135,7 @@ impl TcpTransport {
         self.next_tick = Some(self.next_tick.map_or(when, |next| next.min(when)));
     }
 
-    /// Serves every endpoint that is ready now once.
+    /// Serves each endpoint that is ready now once.
     fn serve_ready(&mut self, now: Instant) {
         for _ in 0..self.ready.len() {
             let Some(id) = self.ready.pop_front() else { return };
@@ -162,8 +163,8 @@ impl TcpTransport {
         self.polls_without_wait = 0;
         if let Err(error) = self.queue.poll(&mut self.events, timeout) {
             if error.kind() != io::ErrorKind::Interrupted {
-                // The queue is ours and open, so this does not happen. If it does, no event would
-                // ever come again: end everything rather than wait for ever.
+                // The queue is open, so this should not happen. If it does, no event would ever be
+                // reported again, so all endpoints are ended.
                 self.break_all(&format!("the event queue failed: {error}"));
             }
             return false;
@@ -189,9 +190,10 @@ impl TcpTransport {
         woken
     }
 
-    /// Ticks every endpoint, if it is time.
+    /// Ticks every endpoint, if a tick is due.
     fn tick(&mut self, now: Instant) {
-        // With a full batch of events there may be more: a peer could seem silent that is not.
+        // With a full batch of events more may be queued, and a peer could be reported as silent by
+        // mistake.
         let batch_full = self.events.iter().count() >= EVENTS_MAX;
         if batch_full || self.next_tick.is_none_or(|next| now < next) {
             return;
@@ -219,12 +221,12 @@ impl TcpTransport {
         }
     }
 
-    /// Cancels what is posted, drops the sockets, and reports the end last.
+    /// Cancels the posts, closes the sockets, and reports the end last.
     fn end(&mut self, id: EndpointId, end: End) {
         let Some(mut endpoint) = self.endpoints.remove(&id) else { return };
         endpoint.abandon(&mut self.completed);
         for stream in &mut endpoint.streams {
-            // Closing the descriptor would do, unless there is a duplicate of it.
+            // Closing the descriptor deregisters it only if it has no duplicate.
             let _ = self.queue.registry().deregister(&mut stream.socket);
         }
         self.completed.push(match end {
@@ -239,7 +241,7 @@ impl TcpTransport {
         });
     }
 
-    /// How long the next wait may be; `None` for ever.
+    /// Returns how long the next wait may be; `None` without limit.
     fn timeout(&self, now: Instant, until: Option<Instant>) -> Option<Duration> {
         if !self.ready.is_empty() || !self.completed.is_empty() {
             return Some(Duration::ZERO);
@@ -255,19 +257,19 @@ impl TcpTransport {
 impl Transport for TcpTransport {
     type Link = TcpLink;
 
-    /// Time since this transport was made.
+    /// Returns the time since this transport was made.
     fn now(&self) -> Duration {
         self.origin.elapsed()
     }
 
-    /// 4 GiB - 1. The frames would carry more, segment by segment; the limit is that of RDMA
-    /// verbs, so that what works here works there.
+    /// Returns 4 GiB - 1. Frames could carry more, segment by segment; the limit is that of RDMA
+    /// verbs, so that both networks accept the same blocks.
     fn block_bytes_max(&self) -> u64 {
         u64::from(u32::MAX)
     }
 
-    /// Makes an endpoint. Errors: the system refuses a socket option (named), or has no memory to
-    /// watch one more socket.
+    /// Makes an endpoint. Errors: the system refuses a socket option (which is named), or cannot
+    /// poll one more socket.
     fn open(&mut self, link: TcpLink) -> Result<EndpointId, PostError> {
         let system = |error: io::Error| PostError::System(error.to_string());
         for (stream, _) in &link.streams {
@@ -343,13 +345,12 @@ impl Transport for TcpTransport {
         self.tick_by(deadline);
     }
 
-    /// Waits in steps of a millisecond, rounded up: the event queue has no finer ones.
+    /// Waits in steps of a millisecond, rounded up: the event queue has no finer resolution.
     fn poll(&mut self, completions: &mut Vec<Completion>, wait: Duration) {
         self.counters.polls += 1;
         let mut now = Instant::now();
         let until = now.checked_add(wait);
-        // What was just posted goes out first; if that is enough to report, the caller need not
-        // wait for the event queue to be asked.
+        // Posts are written first; if that completes something, the event queue need not be polled.
         self.serve_ready(now);
         if !self.completed.is_empty() && self.polls_without_wait < POLLS_WITHOUT_WAIT_MAX {
             self.polls_without_wait += 1;
@@ -371,7 +372,7 @@ impl Transport for TcpTransport {
 
     fn waker(&self) -> Waker {
         let waker = Arc::clone(&self.waker);
-        // It can only fail when the event queue is gone, and then no wait is left to end.
+        // This fails only when the event queue is closed, and then there is no wait to end.
         Arc::new(move || drop(waker.wake()))
     }
 }
@@ -402,7 +403,7 @@ impl OneSidedWrites for TcpTransport {
     }
 }
 
-/// The event queue's name of a stream.
+/// Returns the token of a stream in the event queue.
 fn join(id: EndpointId, stream: usize) -> mio::Token {
     mio::Token(id.0 as usize * STREAMS_MAX + stream)
 }

@@ -1,4 +1,4 @@
-//! One endpoint: the streams to one peer, how blocks are spread over them, and how it ends.
+//! One endpoint: its streams to one peer, the distribution of blocks over them, and its end.
 
 use std::time::{Duration, Instant};
 
@@ -13,10 +13,10 @@ use crate::{
     stream::{Round, Stream},
 };
 
-/// How much one endpoint may write, and how much it may read, before the next one has its turn.
+/// How much one endpoint may write, and how much it may read, before the next one is served.
 const ROUND_BYTES: usize = 512 << 10;
 
-/// Control words to a peer that does not read wait up to this; more are refused.
+/// The most bytes of control words that wait for a peer that does not read; more are refused.
 const CONTROL_BACKLOG_BYTES_MAX: usize = 4 << 20;
 
 /// How an endpoint ended.
@@ -27,7 +27,7 @@ pub(crate) enum End {
 
 enum Phase {
     Open,
-    /// After `close`; ends at the latest at this time.
+    /// After `close`; the endpoint ends at this time at the latest.
     Closing(Instant),
 }
 
@@ -38,7 +38,7 @@ pub(crate) struct Endpoint {
     receives_posted: u64,
     sends_posted: u64,
     phase: Phase,
-    /// Whether it stands in the transport's ready list.
+    /// Whether the endpoint is in the transport's ready list.
     pub(crate) queued: bool,
 }
 
@@ -63,7 +63,7 @@ impl Endpoint {
         self.stream_of(number).outgoing.post(from, immediate, token, To::Receive(number as u32));
     }
 
-    /// Writes all travel on the first stream, which keeps them in order.
+    /// Exposes memory on the first stream, which carries all writes and so keeps them in order.
     pub(crate) fn expose(&mut self, key: u32, memory: PeerMemory) -> Result<(), PostError> {
         self.streams[0].incoming.expose(key, memory)
     }
@@ -85,7 +85,8 @@ impl Endpoint {
         &mut self.streams[index as usize]
     }
 
-    /// Control words all travel on the first stream, which keeps them in order.
+    /// Queues a control word on the first stream, which carries all of them and so keeps them in
+    /// order.
     pub(crate) fn write_control(&mut self, word: &[u8]) -> Result<(), PostError> {
         let outgoing = &mut self.streams[0].outgoing;
         let backlog_bytes = outgoing.control_backlog_bytes();
@@ -98,7 +99,7 @@ impl Endpoint {
         Ok(())
     }
 
-    /// Begins the ordered close. `deadline` is when it ends at the latest.
+    /// Begins the ordered close, which ends at `deadline` at the latest.
     pub(crate) fn close(&mut self, deadline: Instant, completed: &mut Vec<Completion>) {
         self.phase = Phase::Closing(deadline);
         for stream in &mut self.streams {
@@ -107,7 +108,7 @@ impl Endpoint {
         }
     }
 
-    /// Cancels all that is posted; the endpoint is about to be dropped.
+    /// Cancels all posts; the endpoint is dropped next.
     pub(crate) fn abandon(&mut self, completed: &mut Vec<Completion>) {
         for stream in &mut self.streams {
             stream.incoming.discard(self.id, completed);
@@ -115,12 +116,13 @@ impl Endpoint {
         }
     }
 
-    /// Whether another round of service would move something, as far as known.
+    /// Returns whether another round of service would move bytes, as far as is known.
     pub(crate) fn is_ready(&self) -> bool {
         self.streams.iter().any(|stream| stream.can_read() || stream.can_write())
     }
 
-    /// One round: moves a bounded number of bytes. Returns how the endpoint ended, if it did.
+    /// Serves the endpoint for one round, which moves a bounded number of bytes. Returns how the
+    /// endpoint ended, if it did.
     pub(crate) fn serve(&mut self, round: &mut Round<'_>) -> Option<End> {
         let budget_bytes = ROUND_BYTES / self.streams.len();
         for index in 0..self.streams.len() {
@@ -131,7 +133,8 @@ impl Endpoint {
             if self.is_open() {
                 return Some(End::Broken(self.truest(cause)));
             }
-            // The peer is gone or closing as well: this stream is done either way.
+            // The peer has closed or broken the connection: either way this stream moves no more
+            // bytes.
             let stream = &mut self.streams[index];
             stream.lost = true;
             stream.outgoing.abandon(self.id, round.completed);
@@ -142,7 +145,7 @@ impl Endpoint {
                 over.then_some(End::Broken(Cause::ClosedByPeer))
             }
             Phase::Closing(_) => {
-                // Not `all`: each stream has to be asked, to shut it in time.
+                // Not `all`: each stream has to be visited, to shut it down in time.
                 let unfinished = self
                     .streams
                     .iter_mut()
@@ -152,8 +155,8 @@ impl Endpoint {
         }
     }
 
-    /// A peer that has sent a bye on one stream, and then could not end the others in its drain time,
-    /// has closed the connection.
+    /// Returns the real cause: a peer that has sent a bye on one stream, and then could not close
+    /// the others within its drain time, has closed the connection.
     fn truest(&self, cause: Cause) -> Cause {
         let bye = self.streams.iter().any(|stream| stream.incoming.received_bye());
         match cause {
@@ -162,9 +165,9 @@ impl Endpoint {
         }
     }
 
-    /// Breaks or ends the endpoint, or writes heartbeats, as the clock requires. Otherwise returns
-    /// when to call it again. All that has arrived by `now` must have been read, or be marked as
-    /// readable.
+    /// Breaks or ends the endpoint, or writes heartbeats, as is due by the clock. Otherwise returns
+    /// when to call it again. All that has arrived by `now` must have been read, or its stream be
+    /// marked as readable.
     pub(crate) fn tick(
         &mut self,
         now: Instant,

@@ -1,4 +1,4 @@
-//! What fuzzers feed (`./dev fuzz`): all that a peer may send on a connection.
+//! Fuzz targets (`./dev fuzz`): everything that a peer may send on a connection.
 
 use std::{
     io::{self, Write},
@@ -14,29 +14,29 @@ use crate::{
     record::{RECORD_HEAD_BYTES, Sealer},
 };
 
-/// What the peer finds posted, in bytes.
+/// The receives that are posted, in bytes.
 const POSTED_BYTES: [usize; 3] = [100, 0, 70_000];
 const EXPOSED_BYTES: usize = 4096;
-/// The memory's name.
+/// The key of the exposed memory.
 const KEY: u32 = 1;
 const PATIENCE: Duration = Duration::from_secs(20);
 
-/// First byte: what is posted and how the stream is protected.
+/// Bits of the first byte: what is posted, and how the stream is protected.
 const EXPOSED: u8 = 1;
 const POSTED: u8 = 2;
 const PROTECTED: u8 = 4;
 const ENCRYPTED: u8 = 8;
-/// The peer makes no records: it is an attacker on the path.
+/// The input is not put into records: it comes from an attacker on the path.
 const RAW: u8 = 16;
 
-/// A peer sends all bytes but the first, which selects to what, and closes the connection. True if it got as far as
-/// a completion of anything.
+/// Sends all bytes but the first, which selects the state of the receiver, and closes the
+/// connection. Returns whether anything has completed.
 ///
-/// The endpoint ends once, hands back each post once, and nothing is left leased.
+/// Checks that the endpoint ends once and completes each post once, and that no lease is left.
 pub fn frames(bytes: &[u8]) -> bool {
     let Some((&kind, bytes)) = bytes.split_first() else { return false };
     let (ours, mut peer) = connect().expect("the loopback");
-    // Ports that wait for late packets would soon be used up.
+    // Ports in TIME_WAIT would soon be exhausted.
     let _ = SockRef::from(&peer).set_linger(Some(Duration::ZERO));
     let mut transport = TcpTransport::new(TcpConfig::default()).expect("an event queue");
     let link = if kind & PROTECTED == 0 {
@@ -64,7 +64,7 @@ pub fn frames(bytes: &[u8]) -> bool {
     check(endpoint, &completions, posted)
 }
 
-/// Frames in records, as a peer that has the keys sends them.
+/// Puts frames into records, as a peer with the keys does.
 fn records(bytes: &[u8], encrypted: bool) -> Vec<u8> {
     let mut sealer = Sealer::new([2; 32].into(), encrypted);
     let sealed = bytes.chunks(1024).map(|frames| {
@@ -82,7 +82,7 @@ fn connect() -> io::Result<(TcpStream, TcpStream)> {
     Ok((listener.accept()?.0, peer))
 }
 
-/// Takes in what the peer sends, up to the end of the endpoint.
+/// Feeds the bytes to the transport, and polls it until the endpoint has ended.
 fn listen(transport: &mut TcpTransport, peer: &mut TcpStream, bytes: &[u8]) -> Vec<Completion> {
     let deadline = Instant::now() + PATIENCE;
     let (mut rest, mut completions) = (bytes, Vec::new());
@@ -91,7 +91,7 @@ fn listen(transport: &mut TcpTransport, peer: &mut TcpStream, bytes: &[u8]) -> V
         match peer.write(rest) {
             Ok(_) if rest.is_empty() => drop(peer.shutdown(std::net::Shutdown::Write)),
             Ok(written) => rest = &rest[written..],
-            // Full, or refused already.
+            // The socket is full, or closed already.
             Err(_) => {}
         }
         transport.poll(&mut completions, Duration::from_millis(1));

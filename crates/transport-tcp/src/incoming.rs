@@ -1,4 +1,4 @@
-//! The receiving half of a stream: frames in, posted memory filled, completions out.
+//! The receiving half of a stream: parses frames, fills posted memory, reports completions.
 
 use std::{
     collections::{HashMap, VecDeque},
@@ -17,20 +17,20 @@ use crate::{
     wire::{CONTROL_FRAME_BYTES_MAX, HEADER_BYTES, Header, PLACE_BYTES, Place, WireError},
 };
 
-/// Buffer for frames that are not data: many small control words are read by one system call.
+/// The length of the buffer for frames other than data: one system call reads many control words.
 const LOOKAHEAD_BYTES: usize = 512;
 
-/// The same where the peer may write: writes pass through it, many small ones or a large part of a
-/// long one by each system call.
+/// Its length if the peer may write to exposed memory: payload of writes passes through it, many
+/// short writes or a large part of a long one per system call.
 const LOOKAHEAD_OF_WRITES_BYTES: usize = 64 << 10;
 
-/// Buffer for payload of endpoints that are closing.
+/// The length of the buffer for payload that an endpoint drops while it is closing.
 const DISCARD_BYTES: usize = 16 << 10;
 
-/// What is asked for at once even when the budget of the round is nearly used up.
+/// The least number of bytes to read at once, even when the budget of the round is nearly used up.
 const READ_BYTES_MIN: usize = 64 << 10;
 
-/// Memory offered for one block.
+/// A posted receive.
 struct PostedReceive {
     lease: WriteLease,
     token: Token,
@@ -41,45 +41,45 @@ struct PostedReceive {
     immediate: Option<u32>,
 }
 
-/// The payload that is being read.
+/// The segment whose payload is being read.
 struct Segment {
     rest_bytes: usize,
     into: Into,
 }
 
-/// Where the payload goes.
+/// The destination of payload.
 enum Into {
-    /// The first posted receive. The block ends with the `last` segment.
+    /// The first posted receive. The block ends with the segment that is `last`.
     Receive { last: bool },
-    /// Exposed memory. The write ends here if there is an immediate to report.
+    /// Exposed memory. If there is an immediate to report, the write ends with this segment.
     Exposed {
         memory: PeerMemory,
-        /// Where the rest of the payload goes.
+        /// The destination of the rest of the payload.
         at: usize,
         ends: Option<u32>,
     },
-    /// Dropped: the endpoint is closing.
+    /// The payload is dropped: the endpoint is closing.
     Discard,
 }
 
-/// The receiving half of one stream. Payload is read by the kernel straight into posted memory;
+/// The receiving half of one stream. The kernel copies payload directly into posted memory, and
 /// headers and control words into a small buffer, the lookahead.
 ///
-/// The rule that keeps the payload of blocks out of the lookahead: no more is read into it than
-/// frames other than data are known to fill, unless no memory is posted, when no data may come (a
-/// peer that sends some breaks the protocol). Where memory is exposed the lookahead is
-/// longer, and always used whole: small writes are many, and what payload it holds is copied. The
-/// payload of writes always is, since nothing gives a reference to exposed memory.
+/// To keep the payload of blocks out of the lookahead, no more is read into it than is certain to
+/// be filled by frames other than data. The exception is when no memory is posted: then no data may
+/// arrive (a peer that sends some breaks the protocol). With exposed memory the lookahead is
+/// longer, and its whole length is always used: small writes are frequent, and payload in it is
+/// copied. Payload of writes is always copied, since there are no references to exposed memory.
 ///
-/// With `records` the records are read, and the lookahead stays empty: payload is copied to its
-/// place once its record is authenticated.
+/// With `records`, records are read instead, and the lookahead stays empty: payload is copied to
+/// its destination once its record is authenticated.
 pub(crate) struct Incoming {
     receives: VecDeque<PostedReceive>,
     segment: Option<Segment>,
     exposed: HashMap<u32, PeerMemory>,
     records: Option<Opener>,
     lookahead: Box<[u8]>,
-    /// Bytes of `lookahead` that are read and not yet parsed: always less than one frame between
+    /// Bytes of `lookahead` that were read and not yet parsed: always less than one frame between
     /// calls.
     ahead_bytes: usize,
     /// The endpoint is closing: blocks are read and dropped.
@@ -125,12 +125,12 @@ impl Incoming {
         Ok(())
     }
 
-    /// Whether the peer has sent its last frame.
+    /// Returns whether the peer has sent its last frame.
     pub(crate) fn received_bye(&self) -> bool {
         self.received_bye
     }
 
-    /// Hands back all memory; blocks that still arrive are dropped from now on.
+    /// Cancels all receives; blocks that still arrive are dropped from now on.
     pub(crate) fn discard(&mut self, endpoint: EndpointId, completed: &mut Vec<Completion>) {
         self.discarding = true;
         self.exposed.clear();
@@ -143,7 +143,7 @@ impl Incoming {
         }
     }
 
-    /// One system call. `budget_bytes` is how much may be read in this round, more or less.
+    /// Makes one system call. `budget_bytes` is roughly how much may be read in this round.
     ///
     /// Call [`Incoming::parse`] afterwards, before anything else.
     pub(crate) fn read(&mut self, socket: &TcpStream, budget_bytes: usize) -> Result<Moved, Errno> {
@@ -171,7 +171,7 @@ impl Incoming {
             }
         };
         let part_bytes = payload.len();
-        // The header behind the payload comes with it: one system call per segment, not two.
+        // The next header is read together with the payload: one system call per segment, not two.
         let ahead_wanted = if part_bytes == rest_bytes { ahead_free } else { 0 };
         let ahead = &mut self.lookahead[self.ahead_bytes..][..ahead_wanted];
         let bytes = readv(socket, &mut [IoSliceMut::new(payload), IoSliceMut::new(ahead)])?;
@@ -180,8 +180,8 @@ impl Incoming {
         Ok(Moved { bytes, wanted: part_bytes + ahead_wanted })
     }
 
-    /// How many bytes may be read into the lookahead behind the current segment, if any, and
-    /// cannot be payload that has a place to go. At least one.
+    /// Returns how many bytes may be read into the lookahead behind the current segment, if any,
+    /// without reading payload that has a destination. At least one.
     fn ahead_free(&self) -> usize {
         let capacity = self.lookahead.len() - self.ahead_bytes;
         let (in_block, block_goes_on) = match &self.segment {
@@ -195,7 +195,7 @@ impl Incoming {
         let Some(header) = self.lookahead[..self.ahead_bytes].first_chunk() else {
             return HEADER_BYTES - self.ahead_bytes;
         };
-        // A whole header that `parse` has left there is that of a control word in pieces.
+        // A whole header that `parse` has left there belongs to a control word that is incomplete.
         let body_bytes = match Header::decode(header) {
             Ok(Header::Control { bytes }) => bytes,
             _ => CONTROL_BYTES_MAX,
@@ -213,7 +213,8 @@ impl Incoming {
         }
     }
 
-    /// Parses what was read. Errors: the peer broke the protocol, a record is corrupt, or memory failed.
+    /// Parses what was read. Errors: the peer broke the protocol, a record is corrupt, or memory
+    /// failed.
     pub(crate) fn parse(
         &mut self,
         endpoint: EndpointId,
@@ -254,7 +255,7 @@ impl Incoming {
         Ok(())
     }
 
-    /// Returns how many bytes were parsed; the rest is the beginning of a frame.
+    /// Parses whole frames and returns their length; the rest is the beginning of a frame.
     fn parse_frames(
         &mut self,
         frames: &[u8],
@@ -350,8 +351,8 @@ impl Incoming {
         Ok(())
     }
 
-    /// Takes the payload at the start of `ahead`, and returns how many bytes that was.
-    /// Ends the segment, and its block or write, if all of it is there.
+    /// Consumes the payload at the start of `ahead`, and returns its length. Ends the segment, and
+    /// its block or write, if it is complete.
     fn end_segment(
         &mut self,
         ahead: &[u8],
@@ -363,7 +364,7 @@ impl Incoming {
             return Ok(taken_bytes);
         };
         match segment.into {
-            // There is a receive: `begin_segment` has seen it.
+            // The receive exists: `begin_segment` has checked it.
             Into::Receive { last: true } => {
                 if let Some(receive) = self.receives.pop_front() {
                     let PostedReceive { lease, token, filled_bytes, immediate, .. } = receive;

@@ -1,10 +1,10 @@
 //! The embedded default transport: blocks over TCP sockets, without any native library.
 //!
-//! [`TcpTransport`] keeps the contract of [`transport::Transport`] with nothing but sockets and one
-//! event queue. It starts no thread: bytes move while the caller is in `poll`. Without protection,
-//! payload goes from the leased memory to the kernel and from the kernel to the leased memory. With
-//! it ([`StreamKeys`]) it is copied into a record, which is checked as a whole before anything of it
-//! is used (`record`).
+//! [`TcpTransport`] implements the contract of [`transport::Transport`] with sockets and one event
+//! queue. It starts no thread: bytes move while the caller is in `poll`. Without protection,
+//! payload is copied directly between leased memory and the kernel. With protection
+//! ([`StreamKeys`]) it is copied into a record, which is verified as a whole before any of it is
+//! used (`record`).
 //!
 //! The path of a block through the files: [`transport::Transport::post_send`] (`driver`) -> a
 //! stream of the endpoint (`endpoint`) -> cut into segments and written (`outgoing`, `wire`) -> read

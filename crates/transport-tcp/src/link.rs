@@ -1,4 +1,4 @@
-//! What an endpoint is made of.
+//! Streams and keys that an endpoint is made of.
 
 use std::{fmt, net::TcpStream};
 
@@ -18,8 +18,9 @@ pub struct TcpLink {
     pub(crate) streams: Vec<(TcpStream, Option<StreamKeys>)>,
 }
 
-/// What protects one stream: without these keys, changing, repeating or leaving out what is sent on
-/// it is detected (the endpoint breaks with [`transport::Cause::Corrupt`]). Wiped from memory when dropped.
+/// The keys of one stream: without them, changing, repeating or removing bytes on the stream is
+/// detected (the endpoint breaks with [`transport::Cause::Corrupt`]). Zeroed in memory when
+/// dropped.
 pub struct StreamKeys {
     sending: Zeroizing<[u8; 32]>,
     receiving: Zeroizing<[u8; 32]>,
@@ -27,9 +28,9 @@ pub struct StreamKeys {
 }
 
 impl StreamKeys {
-    /// Keys of which each protects one direction of one stream, and is never used again; the peer
-    /// has them the other way round, with the same `encrypted`: whether what is sent is confidential,
-    /// too.
+    /// Makes keys of one stream, one for each direction; neither may ever be used for another. The
+    /// peer has them in the opposite order, with the same `encrypted`, which selects whether
+    /// payload is also confidential.
     pub fn new(sending: [u8; 32], receiving: [u8; 32], encrypted: bool) -> Self {
         let (sending, receiving) = (Zeroizing::new(sending), Zeroizing::new(receiving));
         Self { sending, receiving, encrypted }
@@ -47,20 +48,20 @@ impl fmt::Debug for StreamKeys {
     }
 }
 
-/// Why streams do not make a link.
+/// Why streams cannot form a link.
 #[derive(Clone, PartialEq, Eq, Debug, thiserror::Error)]
 #[non_exhaustive]
 pub enum LinkError {
-    /// None at all, or too many.
+    /// The number of streams is not 1 to 8.
     #[error("a link has 1 to 8 streams, not {0}")]
     StreamCount(usize),
 }
 
 impl TcpLink {
-    /// A link of 1 to [`STREAMS_MAX`] streams. One is enough unless a single TCP stream cannot
-    /// fill the path (many lossy or policed long paths, some virtual networks).
+    /// Makes a link of 1 to [`STREAMS_MAX`] streams. One is enough unless a single TCP stream
+    /// cannot fill the path (as with loss or policing on long paths, or some virtual networks).
     ///
-    /// Nothing protects it: an attacker on the path can change what is sent.
+    /// The streams are not protected: an attacker on the path can change what is sent.
     pub fn new(streams: Vec<TcpStream>) -> Result<Self, LinkError> {
         Self::with_keys(streams.into_iter().map(|stream| (stream, None)).collect())
     }

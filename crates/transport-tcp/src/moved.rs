@@ -1,10 +1,10 @@
-//! What system calls report.
+//! Results of system calls that move bytes.
 
-/// What one system call did.
+/// The result of one system call.
 pub(crate) struct Moved {
     /// Bytes that were moved.
     pub(crate) bytes: usize,
-    /// Bytes that were asked for. Fewer moved means that the socket is empty (or full), or that
-    /// memory failed, which the next call reports.
+    /// Bytes that were requested. If fewer were moved, the socket is empty (or full), or memory
+    /// failed, which the next call reports.
     pub(crate) wanted: usize,
 }

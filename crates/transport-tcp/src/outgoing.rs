@@ -15,14 +15,14 @@ use crate::{
     wire::{HEADER_BYTES, Header, PLACE_BYTES, Place},
 };
 
-/// How many new segments one system call may begin; more only helps blocks and writes of a few
-/// KiB.
+/// The most new segments that one system call may begin; more would only help blocks and writes of
+/// a few KiB.
 const SEGMENTS_PER_CALL: usize = 32;
 
 /// A segment is not cut shorter than this to fill a record.
 const PIECE_BYTES_MIN: usize = 4 << 10;
 
-/// What is offered at once even when the budget of the round is nearly used up.
+/// The least number of bytes to write at once, even when the budget of the round is nearly used up.
 const WRITE_BYTES_MIN: usize = 64 << 10;
 
 /// A block to send, or a one-sided write.
@@ -34,7 +34,7 @@ struct PostedSend {
     sent_bytes: usize,
 }
 
-/// Where the payload goes.
+/// The destination of payload at the peer.
 #[derive(Clone, Copy)]
 pub(crate) enum To {
     /// The peer's receive of this number on its endpoint, modulo 2^32.
@@ -43,10 +43,10 @@ pub(crate) enum To {
     Exposed { key: u32, offset: u64 },
 }
 
-/// What goes before the payload of a segment.
+/// The bytes before the payload of a segment.
 struct Head {
     encoded: [u8; HEADER_BYTES + PLACE_BYTES],
-    /// Without a place, the header alone.
+    /// The header alone, if there is no place.
     bytes: usize,
 }
 
@@ -69,7 +69,7 @@ impl Head {
 }
 
 impl PostedSend {
-    /// The segment that begins at byte `from`.
+    /// Returns the head and the range of the segment that begins at byte `from`.
     fn segment(&self, from: usize, segment_bytes: usize) -> (Head, Range<usize>) {
         let end = self.lease.bytes().min(from + segment_bytes);
         let (bytes, immediate) = (end - from, self.immediate);
@@ -80,7 +80,7 @@ impl PostedSend {
             }
             To::Exposed { key, offset } => {
                 let rest_bytes = (self.lease.bytes() - from) as u64;
-                // The peer refuses what lies outside, from the first segment on.
+                // A write beyond the exposed memory is refused by the peer at its first segment.
                 let place = Place { offset: offset.saturating_add(from as u64), rest_bytes };
                 Head::new(Header::Write { bytes, immediate, key }, Some(place))
             }
@@ -91,28 +91,28 @@ impl PostedSend {
 
 /// The sending half of one stream.
 ///
-/// What goes out, in this order: the staged bytes, the rest of the begun segment (whose header is
-/// the end of the staged bytes), the waiting control frames, then a header and a segment at a time.
-/// So control words overtake all blocks but the one segment that is on its way.
+/// The order of output: the staged bytes, the rest of the segment that was begun (whose header is
+/// the end of the staged bytes), the waiting control frames, then one header and segment after
+/// another. So control words overtake all blocks except for the segment being written.
 ///
-/// With `records` what is staged is one whole record, a copy of all that is in it, and no segment
+/// With `records`, the staged bytes are one whole record with copies of its frames, and no segment
 /// is ever left begun.
 pub(crate) struct Outgoing {
     sends: VecDeque<PostedSend>,
     segment_bytes: usize,
     records: Option<Sealer>,
-    /// Bytes that are being written, of which `staged_done` have been.
+    /// Bytes being written; the first `staged_done` of them were written.
     staged: Vec<u8>,
     staged_done: usize,
-    /// Bytes left of the begun segment of the first send.
+    /// Bytes left of the segment of the first send that was begun.
     segment_rest: Option<usize>,
     /// Whole frames that wait for the next segment boundary.
     control: Vec<u8>,
-    /// The endpoint is closing: the first send ends with its begun segment.
+    /// The endpoint is closing: the first send ends with the segment that was begun.
     cut: bool,
 }
 
-/// The new segments that one system call is offered: head, index in `sends`, bytes of the block.
+/// The new segments that one system call may write: head, index in `sends`, bytes of the block.
 type Plan = ([(Head, usize, Range<usize>); SEGMENTS_PER_CALL], usize);
 
 impl Outgoing {
@@ -142,12 +142,12 @@ impl Outgoing {
         self.control.extend_from_slice(&Header::Heartbeat.encode());
     }
 
-    /// Bytes of control frames that wait.
+    /// Returns how many bytes of control frames wait.
     pub(crate) fn control_backlog_bytes(&self) -> usize {
         self.control.len()
     }
 
-    /// Whether there is anything to write.
+    /// Returns whether there is anything to write.
     pub(crate) fn is_pending(&self) -> bool {
         self.staged_done < self.staged.len()
             || self.segment_rest.is_some()
@@ -155,7 +155,8 @@ impl Outgoing {
             || !self.sends.is_empty()
     }
 
-    /// Cancels what has not begun and appends a bye to the rest. Nothing may be posted afterwards.
+    /// Cancels sends that have not begun, and appends a bye to the rest. Nothing may be posted
+    /// afterwards.
     pub(crate) fn finish(&mut self, endpoint: EndpointId, completed: &mut Vec<Completion>) {
         let begun = usize::from(self.segment_rest.is_some());
         for send in self.sends.drain(begun..) {
@@ -165,7 +166,7 @@ impl Outgoing {
         self.control.extend_from_slice(&Header::Bye.encode());
     }
 
-    /// Cancels everything at once; nothing more is written.
+    /// Cancels all sends at once; nothing more is written.
     pub(crate) fn abandon(&mut self, endpoint: EndpointId, completed: &mut Vec<Completion>) {
         for send in self.sends.drain(..) {
             cancel(send, endpoint, completed);
@@ -176,7 +177,7 @@ impl Outgoing {
         self.control.clear();
     }
 
-    /// One system call. `budget_bytes` is how much may be written in this round, more or less.
+    /// Makes one system call. `budget_bytes` is roughly how much may be written in this round.
     pub(crate) fn write(
         &mut self,
         socket: &TcpStream,
@@ -194,7 +195,7 @@ impl Outgoing {
         slices[0] = IoSlice::new(&self.staged[self.staged_done..]);
         slices[1] = IoSlice::new(rest);
         let mut used = 2;
-        // Only behind a segment that is offered whole.
+        // New segments may follow only if the rest of the begun one is passed to the kernel whole.
         if rest.len() == self.segment_rest.unwrap_or(0) {
             slices[2] = IoSlice::new(&self.control);
             used = 3;
@@ -211,7 +212,7 @@ impl Outgoing {
         Ok(Moved { bytes, wanted })
     }
 
-    /// Writes what is left of a record, or else a new one, in one system call.
+    /// Writes the rest of a record, or else a new one, by one system call.
     fn write_record(
         &mut self,
         socket: &TcpStream,
@@ -228,8 +229,8 @@ impl Outgoing {
         Ok(Moved { bytes, wanted })
     }
 
-    /// Makes a record of the control frames that wait and of as much of the blocks as it holds. A
-    /// block has been sent when the last of it is copied here.
+    /// Makes a record of the control frames that wait and of as much of the blocks as fits. A block
+    /// counts as sent once its last byte was copied here.
     fn stage_record(
         &mut self,
         endpoint: EndpointId,
@@ -266,8 +267,9 @@ impl Outgoing {
         }
     }
 
-    /// Reports to the peer that this stream breaks because what came on it was corrupt, so that the peer
-    /// does not report a lost connection. Skipped if the socket's buffer is full.
+    /// Reports to the peer that this stream breaks because data received on it was corrupt, so that
+    /// the peer reports that cause and not a lost connection. Skipped if the socket's buffer is
+    /// full.
     pub(crate) fn send_corrupt(&mut self, socket: &TcpStream) {
         let Some(records) = &mut self.records else { return };
         let mut record = vec![0; RECORD_HEAD_BYTES];
@@ -278,7 +280,8 @@ impl Outgoing {
         }
     }
 
-    /// The payload left of the begun segment, at most `left_bytes` of it, which are subtracted.
+    /// Returns the payload left of the begun segment, at most `left_bytes`, which is reduced by its
+    /// length.
     fn rest_of_segment(&self, left_bytes: &mut usize) -> &[u8] {
         match (self.segment_rest, self.sends.front()) {
             (Some(rest_bytes), Some(send)) => {
@@ -291,7 +294,7 @@ impl Outgoing {
     }
 
     /// Chooses the segments that follow the begun one, as many as `left_bytes` allow. Only the last
-    /// of them may be offered in part.
+    /// of them may be partial.
     fn plan(&self, mut left_bytes: usize) -> Plan {
         let mut planned = std::array::from_fn(|_| (Head::EMPTY, 0, 0..0));
         let mut count = 0;
@@ -302,7 +305,7 @@ impl Outgoing {
         let begun = self.segment_rest.is_some();
         while !self.cut && count < SEGMENTS_PER_CALL && left_bytes > 0 {
             let Some(send) = self.sends.get(index) else { break };
-            // A block of 0 bytes also has a segment; it is begun at most once.
+            // A block of 0 bytes also has one segment, which is begun at most once.
             if from == send.lease.bytes() && (from > 0 || (begun && index == 0)) {
                 (index, from) = (index + 1, 0);
                 continue;
@@ -320,14 +323,14 @@ impl Outgoing {
         (planned, count)
     }
 
-    /// Accounts for `bytes` that the kernel has taken, in the order in which they were offered.
+    /// Accounts for `bytes` that the kernel has accepted, in the order in which they were passed.
     fn advance(&mut self, mut bytes: usize, endpoint: EndpointId, completed: &mut Vec<Completion>) {
         loop {
             self.advance_begun(&mut bytes, endpoint, completed);
             if bytes == 0 {
                 return;
             }
-            // All that had begun is gone, so what the kernel has taken now begins.
+            // Everything that was begun is written; the other accepted bytes are of new segments.
             self.staged.clear();
             self.staged_done = 0;
             if !self.control.is_empty() {
@@ -337,7 +340,7 @@ impl Outgoing {
                 self.staged.extend_from_slice(head.as_slice());
                 self.segment_rest = Some(range.len());
             } else {
-                debug_assert!(false, "the kernel took more than it was offered");
+                debug_assert!(false, "the kernel accepted more than was passed to it");
                 return;
             }
         }
@@ -379,14 +382,14 @@ impl Outgoing {
     }
 }
 
-/// One system call. Not `writev`: a peer that is gone must not raise SIGPIPE in a host process that
-/// has not ignored it.
+/// Makes one system call. Not `writev`: a closed connection must not raise SIGPIPE in a host
+/// process that does not ignore it.
 fn send(socket: &TcpStream, slices: &[IoSlice<'_>]) -> Result<usize, Errno> {
     sendmsg(socket, slices, &mut SendAncillaryBuffer::default(), SendFlags::NOSIGNAL)
 }
 
-/// How many bytes of frames without payload, one behind another, are whole frames of at most
-/// `bytes_max` bytes together.
+/// Returns the length of the longest sequence of whole frames without payload, of at most
+/// `bytes_max` bytes, at the start of `frames`.
 fn whole_frames(frames: &[u8], bytes_max: usize) -> usize {
     let mut at = 0;
     while let Some((header, _)) = frames[at..].split_first_chunk::<HEADER_BYTES>() {

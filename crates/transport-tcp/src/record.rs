@@ -1,8 +1,8 @@
-//! Records: how the frames of a protected stream are authenticated, and encrypted where that was
-//! asked for (docs/decisions/links.md).
+//! Records: authentication of the frames of a protected stream, and encryption if it was agreed
+//! (docs/decisions/links.md).
 //!
-//! A protected stream is a sequence of records, in each direction with a key of its own; a record
-//! holds whole frames.
+//! A protected stream is a sequence of records, with a separate key for each direction; a record
+//! contains whole frames.
 //!
 //! | bytes | meaning |
 //! |---|---|
@@ -13,9 +13,9 @@
 //!
 //! Both sides count records from 0; the number is not sent. Keyed BLAKE3 of number and length gives
 //! 48 bytes: the first tag, and the record's own key. With that key the second tag is keyed BLAKE3
-//! of the body, or AES-128-GCM's. So a record that is changed, repeated, left out or in another
-//! place is detected before any of it is used, and its length before it is waited for. A key is
-//! used for one record only, so nonces cannot repeat.
+//! of the body, or that of AES-128-GCM. So a record that is changed, repeated, removed or reordered
+//! is detected before any of it is used, and a changed length before the body is awaited. Each
+//! record has its own key, so nonces cannot repeat.
 
 use std::hint::black_box;
 
@@ -26,31 +26,32 @@ use zeroize::Zeroizing;
 
 use crate::moved::Moved;
 
-/// The longest body: a segment of 64 KiB, and some control words beside it.
+/// The longest body: a segment of 64 KiB and some control words.
 pub(crate) const RECORD_BYTES_MAX: usize = (64 << 10) + 1024;
-/// Before the body.
+/// The bytes before the body.
 pub(crate) const RECORD_HEAD_BYTES: usize = 4 + TAG_BYTES;
 const TAG_BYTES: usize = 16;
 
-/// Enough for a peer that sends nothing but control words.
+/// The length of the read buffer while the peer sends only control words.
 const BUFFER_BYTES_MIN: usize = 1 << 10;
-/// Two of the longest records, so that the end of one and the start of the next come together.
+/// The length of two of the longest records, so that one read can return the end of one and the
+/// start of the next.
 const BUFFER_BYTES: usize = 2 * (RECORD_HEAD_BYTES + RECORD_BYTES_MAX + TAG_BYTES);
 
-/// One direction of one stream: makes the keys of its records, one after another.
+/// One direction of one stream: derives the keys of its records in order.
 struct Numbered {
     key: Zeroizing<[u8; 32]>,
     encrypted: bool,
     number: u64,
 }
 
-/// What is needed for one record.
+/// The first tag and the key of one record.
 struct RecordKey {
     head_tag: [u8; TAG_BYTES],
     key: Zeroizing<[u8; 32]>,
 }
 
-/// A record fails its check.
+/// A record failed its integrity check.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, thiserror::Error)]
 pub(crate) enum BadTag {
     #[error("the head of record {0} has a wrong tag")]
@@ -79,13 +80,13 @@ impl Numbered {
 }
 
 impl RecordKey {
-    /// Tags a body, and encrypts it if so agreed.
+    /// Computes the tag of a body, and encrypts it if that was agreed.
     fn seal(&self, body: &mut [u8], encrypted: bool) -> Result<[u8; TAG_BYTES], Errno> {
         if !encrypted {
             return Ok(self.tag(body));
         }
         let (cipher, nonce) = self.cipher()?;
-        // Only a body of many gigabytes is refused.
+        // This fails only for a body of many gigabytes.
         let tag = cipher
             .seal_in_place_separate_tag(nonce, Aad::empty(), body)
             .map_err(|_| Errno::INVAL)?;
@@ -94,7 +95,7 @@ impl RecordKey {
         Ok(bytes)
     }
 
-    /// Whether a body and its tag belong together; decrypts it if so agreed.
+    /// Returns whether the tag is that of the body; decrypts the body if encryption was agreed.
     fn open(&self, body: &mut [u8], tag: [u8; TAG_BYTES], encrypted: bool) -> bool {
         if !encrypted {
             return equal(&self.tag(body), &tag);
@@ -110,9 +111,9 @@ impl RecordKey {
     }
 
     fn cipher(&self) -> Result<(LessSafeKey, Nonce), Errno> {
-        // Only a key of another length is refused.
+        // This fails only for a key of another length.
         let key = UnboundKey::new(&AES_128_GCM, &self.key[..16]).map_err(|_| Errno::INVAL)?;
-        // Any nonce does for a key that is used once.
+        // Any nonce is safe with a key that is used once.
         Ok((LessSafeKey::new(key), Nonce::assume_unique_for_key([0; 12])))
     }
 }
@@ -146,14 +147,14 @@ impl Sealer {
     }
 }
 
-/// Reads records, and returns the frames in them once they are checked.
+/// Reads records, and returns their frames after verification.
 pub(crate) struct Opener {
     records: Numbered,
     buffer: Vec<u8>,
-    /// Bytes of `buffer` that are read and not yet returned.
+    /// Start of the bytes of `buffer` that were read and not yet returned.
     start: usize,
     end: usize,
-    /// Of a record whose head is checked, and how long its body is.
+    /// The key and the body's length of a record whose head was verified.
     opened: Option<(RecordKey, usize)>,
 }
 
@@ -163,7 +164,7 @@ impl Opener {
         Self { records, buffer, start: 0, end: 0, opened: None }
     }
 
-    /// One system call. Call [`Opener::next`] afterwards, until it has no more.
+    /// Makes one system call. Call [`Opener::next`] afterwards, until it returns no more.
     pub(crate) fn read(&mut self, socket: &TcpStream) -> Result<Moved, Errno> {
         let free = &mut self.buffer[self.end..];
         let wanted = free.len();
@@ -172,7 +173,7 @@ impl Opener {
         Ok(Moved { bytes, wanted })
     }
 
-    /// The frames of the next record that is there as a whole.
+    /// Returns the frames of the next record that was received as a whole.
     pub(crate) fn next(&mut self) -> Result<Option<&[u8]>, BadTag> {
         let number = self.records.number;
         let ahead = &self.buffer[self.start..self.end];
@@ -209,7 +210,7 @@ impl Opener {
         Ok(Some(body))
     }
 
-    /// Makes space for the rest of a record of this length, and at least one byte.
+    /// Makes space for the rest of a record of this length, and for at least one byte.
     fn make_space(&mut self, whole_bytes: usize) {
         if self.start == self.end {
             (self.start, self.end) = (0, 0);

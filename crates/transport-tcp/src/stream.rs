@@ -8,11 +8,11 @@ use transport::{Cause, Completion, EndpointId};
 
 use crate::{counters::TcpCounters, incoming::Incoming, link::StreamKeys, outgoing::Outgoing};
 
-/// What a system call costs against the budget of a round at least, so that a peer cannot cause many
-/// of them with few bytes.
+/// The least that one system call costs against the budget of a round, so that a peer cannot cause
+/// many of them with few bytes.
 const CALL_BYTES: usize = 4 << 10;
 
-/// What a stream works with in one round of service.
+/// Shared state for one round of service.
 pub(crate) struct Round<'a> {
     pub(crate) endpoint: EndpointId,
     pub(crate) now: Instant,
@@ -24,17 +24,19 @@ pub(crate) struct Stream {
     pub(crate) socket: TcpStream,
     pub(crate) incoming: Incoming,
     pub(crate) outgoing: Outgoing,
-    /// Readiness as far as known: set by events, cleared when a call moves less than it was asked
-    /// to. Events are edge-triggered: it is cleared only once the socket is empty (or full).
+    /// Readiness as far as is known: set by events, cleared when a call moves fewer bytes than
+    /// requested. Events are edge-triggered, so it is cleared only once the socket is empty (or
+    /// full).
     readable: bool,
     writable: bool,
-    /// The peer's end was seen by the event queue; no further edge will come for it.
+    /// The event queue has reported that the peer closed its direction; no further edge will
+    /// follow.
     read_closed: bool,
-    /// Why writing failed. Reported only when reading has come to its end: what the peer sent
-    /// before it ended is a better cause than a broken pipe.
+    /// Why writing failed. Reported only once everything was read: what the peer has sent before
+    /// is a better cause than a broken pipe.
     write_failed: Option<String>,
     write_shut: bool,
-    /// Closing only: this stream moves no more bytes.
+    /// In a close only: this stream moves no more bytes.
     pub(crate) lost: bool,
     pub(crate) last_received: Instant,
     pub(crate) last_written: Instant,
@@ -52,7 +54,7 @@ impl Stream {
             socket,
             incoming: Incoming::new(opener),
             outgoing: Outgoing::new(segment_bytes, sealer),
-            // Until the first event: nothing has come, and the send buffer is empty.
+            // Before the first event: nothing was received, and the send buffer is empty.
             readable: false,
             writable: true,
             read_closed: false,
@@ -71,18 +73,19 @@ impl Stream {
         self.writable |= event.is_writable();
     }
 
-    /// Whether bytes wait to be read, as far as known.
+    /// Returns whether there are bytes to read, as far as is known.
     pub(crate) fn can_read(&self) -> bool {
         self.readable && !self.incoming.received_bye() && !self.lost
     }
 
-    /// Whether there are bytes to write and the socket takes some, as far as known.
+    /// Returns whether there are bytes to write and the socket accepts some, as far as is known.
     pub(crate) fn can_write(&self) -> bool {
         self.writable && self.write_failed.is_none() && !self.lost && self.outgoing.is_pending()
     }
 
-    /// Tries again what seems to be stuck. A call that moved only a part of what it was asked to
-    /// has filled or emptied the socket, or else memory has failed: then no edge ever comes.
+    /// Marks the stream as ready again if it seems blocked. If a call moved only a part of the
+    /// requested bytes although the socket was neither filled nor emptied, memory has failed, and
+    /// no edge follows.
     pub(crate) fn retry(&mut self) {
         self.writable = true;
         self.readable = true;
@@ -105,7 +108,7 @@ impl Stream {
                     left = left.saturating_sub(moved.bytes.max(CALL_BYTES));
                 }
                 Err(Errno::INTR) => {}
-                // `ENOBUFS` is temporary: tried again at the next event or tick.
+                // `ENOBUFS` is temporary: retried at the next event or tick.
                 Err(Errno::AGAIN | Errno::NOBUFS) => {
                     self.writable = false;
                     round.counters.fruitless_calls += 1;
@@ -113,7 +116,7 @@ impl Stream {
                 Err(error @ Errno::FAULT) => return Err(memory("read", error)),
                 Err(error) => {
                     self.write_failed = Some(words(error));
-                    // Now read to the end, whatever the event queue says.
+                    // What the peer has sent is now read to its end, without waiting for an event.
                     self.readable = true;
                     self.read_closed = true;
                 }
@@ -122,7 +125,7 @@ impl Stream {
         Ok(())
     }
 
-    /// Reads until the socket is empty, a bye has come, or the budget is used up.
+    /// Reads until the socket is empty, a bye was received, or the budget is used up.
     pub(crate) fn read(&mut self, round: &mut Round<'_>, budget_bytes: usize) -> Result<(), Cause> {
         let mut left = budget_bytes;
         while left > 0 && self.can_read() {
@@ -160,8 +163,8 @@ impl Stream {
         Ok(())
     }
 
-    /// Closing: whether all is written and the peer's bye has come. Shuts the sending
-    /// direction as soon as it is empty.
+    /// In a close: returns whether everything was written and the peer's bye received. Shuts down
+    /// the sending direction as soon as nothing is left to write.
     pub(crate) fn is_finished(&mut self) -> bool {
         if self.lost {
             return true;

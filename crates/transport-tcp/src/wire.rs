@@ -1,4 +1,4 @@
-//! The frames between two peers. Every byte that comes in is hostile until it is decoded here.
+//! The frames between two peers. All input is untrusted until it is decoded here.
 //!
 //! A stream is a sequence of frames; a frame is a header of 16 bytes, then its body.
 //!
@@ -6,19 +6,19 @@
 //! |---|---|
 //! | 0 | kind: 1 data, 2 control, 3 heartbeat, 4 bye, 5 write, 6 corrupt |
 //! | 1 | flags: bit 0 = last segment of its block (data only); others 0 |
-//! | 2..4 | `RD`, so that a stream out of step is detected at once |
+//! | 2..4 | `RD`, so that a loss of framing is detected at once |
 //! | 4..8 | length of the body in bytes |
 //! | 8..12 | data: the immediate of the block, the same in each segment; write: its immediate; otherwise 0 |
 //! | 12..16 | data: number of the block on its endpoint, modulo 2^32; write: the key; otherwise 0 |
 //!
-//! A block is one or more data frames in a row (control frames and heartbeats may stand between),
-//! of which only the last has the flag. Only a block of 0 bytes has an empty data frame. Heartbeat,
-//! bye and corrupt have no body. Nothing follows either. A corrupt reports that its sender has received
-//! a record that fails its check, and closes the connection.
+//! A block is one or more consecutive data frames (control frames and heartbeats may stand
+//! between), of which only the last has the flag. Only a block of 0 bytes has an empty data frame.
+//! Heartbeat, bye and corrupt have no body. No frame follows a bye or a corrupt. A corrupt reports
+//! that its sender has received a record that failed its check, and closes the connection.
 //!
-//! A one-sided write is one or more write frames. Between header and body stands the place, two
-//! numbers of 8 bytes: the offset of this body in the exposed memory, and how many bytes of the
-//! write are left from there on. The last frame of a write is the one whose body is all that is left.
+//! A one-sided write is one or more write frames. Between header and body is the place, two numbers
+//! of 8 bytes: the offset of this body in the exposed memory, and how many bytes of the write are
+//! left from there on. The last frame of a write is the one whose body is all that is left.
 
 use transport::CONTROL_BYTES_MAX;
 
@@ -36,7 +36,7 @@ pub(crate) const CONTROL_FRAME_BYTES_MAX: usize = HEADER_BYTES + CONTROL_BYTES_M
 const MARK: [u8; 2] = *b"RD";
 const FLAG_LAST: u8 = 1;
 
-/// A header, understood and in range.
+/// A header whose values were checked.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub(crate) enum Header {
     /// A segment of a block; `bytes` of payload follow.
@@ -49,7 +49,7 @@ pub(crate) enum Header {
     Heartbeat,
     /// The peer sends nothing more on this stream.
     Bye,
-    /// The peer has received a record that fails its check.
+    /// The peer has received a record that failed its check.
     Corrupt,
 }
 
@@ -109,8 +109,8 @@ impl Header {
         match kind {
             1 => {
                 let last = flags & FLAG_LAST != 0;
-                // An empty segment that is not the last would be a way to send for ever without
-                // getting anywhere.
+                // Empty segments that are not the last would let a peer send for ever without
+                // progress.
                 if length > SEGMENT_BYTES_MAX || (length == 0 && !last) {
                     return Err(WireError::SegmentLength(bytes));
                 }
@@ -130,10 +130,10 @@ impl Header {
     }
 }
 
-/// Where the body of a write frame goes.
+/// The destination of the body of a write frame.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub(crate) struct Place {
-    /// From the start of the exposed memory.
+    /// Offset from the start of the exposed memory.
     pub(crate) offset: u64,
     /// Bytes of the write from here on, this body included.
     pub(crate) rest_bytes: u64,
@@ -147,7 +147,7 @@ impl Place {
         place
     }
 
-    /// `body_bytes` is the length of the body that follows.
+    /// Decodes the place of a body of `body_bytes` bytes.
     pub(crate) fn decode(place: &[u8; PLACE_BYTES], body_bytes: usize) -> Result<Self, WireError> {
         let number = |at: usize| {
             let mut bytes = [0; 8];
@@ -155,7 +155,7 @@ impl Place {
             u64::from_le_bytes(bytes)
         };
         let place = Self { offset: number(0), rest_bytes: number(8) };
-        // An empty body that is not the last would be a way to send for ever.
+        // Empty bodies that are not the last would let a peer send for ever without progress.
         if place.rest_bytes < body_bytes as u64 || (body_bytes == 0 && place.rest_bytes > 0) {
             return Err(WireError::SegmentLength(body_bytes as u32));
         }

@@ -1,4 +1,4 @@
-//! The contract of [`transport::Transport`], over loopback in every shape that the transport has.
+//! The contract of [`transport::Transport`] over loopback, with every kind of link.
 
 use std::time::Duration;
 
@@ -25,9 +25,9 @@ impl Harness for Loopback {
         })
     }
 
-    /// Not to be polled is enough: its sockets stay, and nothing comes out of them.
+    /// Not polling is enough: its sockets stay open, and nothing is sent on them.
     fn silence(&mut self, _: &mut Network<TcpTransport>, _: usize) -> Option<Duration> {
-        // A second more for a machine that is busy with other tests.
+        // One second more for a machine that is busy with other tests.
         Some(Duration::from_millis(self.config.silence_timeout_ms + 1_000))
     }
 }
@@ -56,7 +56,7 @@ mod three_streams {
     transport_contract::contract_tests!(super::Loopback::new("127.0.0.1", 3, Default::default()));
 }
 
-/// Frames end in the middle of nearly every system call.
+/// With these lengths nearly every system call ends inside a frame.
 mod small_segments_and_buffers {
     fn config() -> super::TcpConfig {
         super::TcpConfig {
@@ -71,7 +71,7 @@ mod small_segments_and_buffers {
 }
 
 mod ipv6 {
-    /// IPv6, or IPv4 again, and a line that says so.
+    /// Returns the IPv6 loopback address, or IPv4 with a message if there is none.
     fn address() -> &'static str {
         if let Err(error) = super::common::stream_pair("::1") {
             eprintln!("SKIPPED: IPv4 instead, this machine has no IPv6 loopback: {error}");

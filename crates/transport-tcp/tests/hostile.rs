@@ -13,8 +13,8 @@ use crate::common::*;
 
 const POSTED_BYTES: usize = 100;
 
-/// Writes `bytes` to a transport that has posted `receives` receives of 100 bytes; returns all
-/// that completed, up to the end.
+/// Writes `bytes` to a transport with `receives` posted receives of 100 bytes; returns all
+/// completions up to the end of the endpoint.
 fn after(bytes: &[u8], receives: u64) -> Vec<Completion> {
     let (mut transport, endpoint, mut raw) = facing_raw(&patient());
     let regions: Vec<Region> = (0..receives).map(|_| Region::zeroed(POSTED_BYTES)).collect();
@@ -35,7 +35,7 @@ fn assert_protocol(bytes: &[u8], receives: u64, words: &str) {
     let Some(Completion::Broken { cause: Cause::Protocol(text), .. }) = completions.last() else {
         panic!("{completions:?}");
     };
-    assert!(text.contains(words), "{text:?} does not say {words:?}");
+    assert!(text.contains(words), "{text:?} does not contain {words:?}");
     let cancelled =
         completions.iter().filter(|done| matches!(done, Completion::Cancelled { .. })).count();
     let received =
@@ -73,7 +73,7 @@ fn a_block_that_nobody_asked_for() {
     let mut bytes = frame(DATA, LAST, 3, 0, 0);
     bytes.extend(b"abc");
     assert_protocol(&bytes, 0, "no memory was posted");
-    // The second of two, right behind the first.
+    // The second of two blocks, directly behind the first.
     bytes.extend(frame(DATA, LAST, 3, 0, 1));
     assert_protocol(&bytes, 1, "no memory was posted");
 }
@@ -81,7 +81,7 @@ fn a_block_that_nobody_asked_for() {
 #[test]
 fn a_block_longer_than_posted() {
     assert_protocol(&frame(DATA, LAST, 101, 0, 0), 1, "longer than the 100 bytes posted");
-    // In two segments, of which each would fit.
+    // In two segments, each of which would fit.
     let mut bytes = frame(DATA, 0, 60, 0, 0);
     bytes.extend([1; 60]);
     bytes.extend(frame(DATA, LAST, 41, 0, 0));
@@ -97,7 +97,7 @@ fn blocks_out_of_step() {
     assert_protocol(&bytes, 1, "the immediate changed");
 }
 
-/// A one-sided write of `bytes` bytes, which leaves `rest` to be written from `offset` on.
+/// Makes a one-sided write of `bytes` bytes at `offset`, which leaves `rest` bytes to be written.
 fn write(key: u32, bytes: u32, offset: u64, rest: u64) -> Vec<u8> {
     let mut whole = frame(WRITE, 0, bytes, 9, key);
     whole.extend(offset.to_le_bytes());
@@ -106,7 +106,8 @@ fn write(key: u32, bytes: u32, offset: u64, rest: u64) -> Vec<u8> {
     whole
 }
 
-/// What becomes of writes to 100 exposed bytes under key 1.
+/// Checks that a write to a transport that exposes 100 bytes under key 1 breaks the endpoint with
+/// these words, and changes no byte.
 #[track_caller]
 fn assert_write_refused(bytes: &[u8], words: &str) {
     let (mut transport, endpoint, mut raw) = facing_raw(&patient());
@@ -117,7 +118,7 @@ fn assert_write_refused(bytes: &[u8], words: &str) {
     let Some(Completion::Broken { cause: Cause::Protocol(text), .. }) = completions.last() else {
         panic!("{completions:?}");
     };
-    assert!(text.contains(words), "{text:?} does not say {words:?}");
+    assert!(text.contains(words), "{text:?} does not contain {words:?}");
     let mut contents = [1; POSTED_BYTES];
     memory.copy_out(0, &mut contents).unwrap();
     assert_eq!(contents, [0; POSTED_BYTES], "it was written");
@@ -168,7 +169,7 @@ fn a_bye_inside_a_block() {
     );
 }
 
-/// Slow is not wrong: a peer that writes a byte at a time is understood as well as any other.
+/// A peer that writes one byte at a time is not an error.
 #[test]
 fn a_byte_at_a_time() {
     let (mut transport, endpoint, mut raw) = facing_raw(&patient());
@@ -209,7 +210,7 @@ fn a_byte_at_a_time() {
     );
 }
 
-/// After our close, blocks for memory that we have taken back are not the peer's fault.
+/// After this end's close, blocks for receives that it has cancelled are no protocol error.
 #[test]
 fn blocks_that_come_while_closing_are_dropped() {
     let (mut transport, endpoint, mut raw) = facing_raw(&patient());
@@ -241,7 +242,7 @@ fn blocks_that_come_while_closing_are_dropped() {
     );
 }
 
-/// Garbage on one endpoint is no business of another one.
+/// Garbage on one endpoint does not affect another.
 #[test]
 fn a_hostile_peer_breaks_only_its_own_endpoint() {
     let (mut transport, bad, mut raw) = facing_raw(&patient());
@@ -258,7 +259,7 @@ fn a_hostile_peer_breaks_only_its_own_endpoint() {
     assert_eq!(completions, [Completion::Control { endpoint: good, word: b"still here".into() }]);
 }
 
-/// What the peer can send next, right or wrong.
+/// Frames that the peer can send next, valid or invalid.
 fn any_frame() -> impl Strategy<Value = Vec<u8>> {
     let framed = (0_u8..6, 0_u8..3, 0_u32..140, 0_u32..2, 0_u32..4, any::<bool>()).prop_map(
         |(kind, flags, length, immediate, block, whole)| {
@@ -273,7 +274,8 @@ fn any_frame() -> impl Strategy<Value = Vec<u8>> {
 proptest! {
     #![proptest_config(ProptestConfig { cases: 200, ..Default::default() })]
 
-    /// Whatever comes: no panic, every post handed back once, one end, nothing after it.
+    /// Whatever the input: no panic, each post completes once, the endpoint ends once, and nothing
+    /// follows.
     #[test]
     fn any_bytes_end_in_order(frames in proptest::collection::vec(any_frame(), 0..8), cut in 1_usize..64) {
         let (mut transport, endpoint, mut raw) = facing_raw(&patient());
@@ -285,7 +287,7 @@ proptest! {
         }
         let mut completions = Vec::new();
         for piece in frames.concat().chunks(cut) {
-            // The transport may have had enough of it already.
+            // The transport may have closed the connection already.
             let _ = raw.write_all(piece);
             transport.poll(&mut completions, Duration::ZERO);
         }

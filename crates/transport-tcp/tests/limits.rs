@@ -1,4 +1,4 @@
-//! Time, memory and fairness: what happens when a peer, a file or a neighbour misbehaves quietly.
+//! Limits on time and memory, and fairness, with silent peers, failing files and busy endpoints.
 
 use std::{
     io::{Read, Write},
@@ -13,7 +13,7 @@ use transport_tcp::TcpConfig;
 use crate::common;
 use crate::common::*;
 
-/// For tests of time themselves.
+/// A configuration for tests of timeouts.
 const SHORT_MS: u64 = 400;
 
 fn soon_silent() -> TcpConfig {
@@ -30,7 +30,7 @@ fn a_silent_peer_is_found_in_time() {
         let region = Region::zeroed(8);
         post_receive(&mut transport, endpoint, &region, 1);
         let mut completions = Vec::new();
-        // One long wait: the transport itself must know when to look at the clock.
+        // One long wait: the transport itself has to end it for its timers.
         while !ended(&completions) {
             transport.poll(&mut completions, PATIENCE);
         }
@@ -57,11 +57,11 @@ fn heartbeats_keep_an_idle_link_alive() {
     }
     assert_eq!(completions, []);
     let heartbeats = left.counters().heartbeats;
-    // 12 per stream; a busy machine may skip some.
+    // 12 per stream are due; a busy machine may skip some.
     assert!((9..=36).contains(&heartbeats), "{heartbeats}");
 }
 
-/// Many idle endpoints whose times lie apart share their looks at the clock.
+/// Many idle endpoints with different deadlines share wake-ups.
 #[test]
 fn idle_endpoints_are_looked_at_together() {
     const ENDPOINTS: u32 = 60;
@@ -84,7 +84,8 @@ fn idle_endpoints_are_looked_at_together() {
     assert!(counters.waits < counters.heartbeats / 3, "{counters:?}");
 }
 
-/// This end's own pause is not the peer's silence: what it sent meanwhile is in the socket.
+/// A pause of this end does not count as the peer's silence: the socket holds what it sent
+/// meanwhile.
 #[test]
 fn a_pause_of_our_own_is_not_the_peers_silence() {
     let (mut transport, endpoint, mut raw) = facing_raw(&soon_silent());
@@ -123,8 +124,8 @@ fn a_close_is_bounded_by_the_drain_time() {
     assert!(region.try_into_vec().is_ok());
 }
 
-/// On close the begun segment ends, the rest of the block does not come, and the words written
-/// before it do.
+/// A close writes the rest of the begun segment, not the rest of the block, and then the words that
+/// were written before.
 #[test]
 fn a_close_in_the_middle_of_a_block_leaves_whole_frames() {
     let config = TcpConfig { segment_bytes: 100_000, ..patient() };
@@ -159,7 +160,7 @@ fn a_close_in_the_middle_of_a_block_leaves_whole_frames() {
     assert_eq!(words, [b"word"]);
 }
 
-/// What was sent before a close arrives before the end, on however many streams.
+/// Everything sent before a close arrives before the end, with any number of streams.
 #[test]
 fn blocks_that_are_sent_arrive_although_their_sender_closes() {
     let ((mut left, from), (mut right, to)) = facing_each_other(&patient(), 3);
@@ -188,7 +189,7 @@ fn blocks_that_are_sent_arrive_although_their_sender_closes() {
     assert!(regions.into_iter().all(|region| region.try_into_vec().unwrap() == [9; 100_000]));
 }
 
-/// One endpoint whose peer never stops sending, and one that wants an answer now and then.
+/// One endpoint's peer never stops sending; another one exchanges a word now and then.
 #[test]
 fn an_endless_sender_starves_nobody() {
     static STOP: AtomicBool = AtomicBool::new(false);
@@ -221,7 +222,7 @@ fn an_endless_sender_starves_nobody() {
     });
     let (mut flooded, mut completions, mut longest) = (0_u64, Vec::new(), Duration::ZERO);
     let (started, mut number) = (Instant::now(), 0_u64);
-    // On a busy machine the flood may be slow to come: without one nothing would be tested.
+    // On a busy machine the flood may start late, and without it the test would test nothing.
     while number < 50 || flooded < 10_000 {
         assert!(started.elapsed() < PATIENCE, "{flooded} words of a flood");
         number += 1;
@@ -286,13 +287,14 @@ fn a_transport_can_move_to_another_thread() {
     is_send(&transport(&TcpConfig::default()));
 }
 
-/// An idle transport sleeps: it neither polls in circles nor wakes without need.
+/// An idle transport sleeps: it neither spins nor wakes without need.
 #[test]
 fn an_idle_transport_sleeps() {
     let (mut transport, endpoint, mut raw) = facing_raw(&TcpConfig::default());
     let region = Region::zeroed(1 << 20);
     post_receive(&mut transport, endpoint, &region, 1);
-    // Half a segment, and a send that its peer does not take: nothing to do until more comes.
+    // Half a segment, and a send that the peer does not read: nothing can be done until more
+    // arrives.
     raw.write_all(&frame(DATA, LAST, 1000, 0, 0)).unwrap();
     raw.write_all(&[1; 500]).unwrap();
     let source = Region::from_vec(vec![1; 16 << 20]);

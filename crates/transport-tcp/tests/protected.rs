@@ -1,5 +1,4 @@
-//! Whatever is done to a protected stream on its way: what was not touched arrives, and nothing
-//! after it does.
+//! Tampering with a protected stream: what precedes the change arrives, and nothing after it does.
 
 use std::{
     io::{Read, Write},
@@ -14,11 +13,11 @@ use transport_tcp::{TcpConfig, TcpTransport};
 
 use crate::common::*;
 
-/// Of the head of a record, as the wire format says; also of the tag behind its body.
+/// The lengths of a record's head and of the tag behind its body, as in the wire format.
 const HEAD_BYTES: usize = 20;
 const TAG_BYTES: usize = 16;
 
-/// A transport that faces a raw socket over a protected stream.
+/// Connects a transport to a raw socket by a protected stream.
 fn protected_facing_raw(
     config: &TcpConfig,
     protection: Protection,
@@ -32,13 +31,13 @@ fn protected_facing_raw(
     (transport, endpoint, raw)
 }
 
-/// All that one end sends: a word, blocks of these lengths, a word, and a bye.
+/// Records all that one end sends: a word, blocks of these lengths, a word, and a bye.
 fn recorded(protection: Protection, lengths: &[usize]) -> Vec<u8> {
     let (mut transport, endpoint, mut raw) = protected_facing_raw(&patient(), protection, true);
     let reader = thread::spawn(move || {
         let mut bytes = Vec::new();
         raw.read_to_end(&mut bytes).unwrap();
-        // Closing the socket ends the other's wait for a bye.
+        // Closing the socket ends the other end's wait for a bye.
         bytes
     });
     transport.write_control(endpoint, b"first").unwrap();
@@ -58,7 +57,7 @@ fn contents(block: usize, at: usize) -> u8 {
     (at % 251 + block) as u8
 }
 
-/// What the other end makes of these bytes, once each block is found to be what was sent.
+/// Feeds bytes to the other end, checks the blocks that it receives, and returns its completions.
 fn played(protection: Protection, bytes: &[u8], lengths: &[usize]) -> Vec<Completion> {
     let (mut transport, endpoint, mut raw) = protected_facing_raw(&patient(), protection, false);
     let regions: Vec<Region> = lengths.iter().map(|&bytes| Region::zeroed(bytes)).collect();
@@ -67,7 +66,7 @@ fn played(protection: Protection, bytes: &[u8], lengths: &[usize]) -> Vec<Comple
     }
     let mut completions = Vec::new();
     for part in bytes.chunks(30_000) {
-        // The transport may have had enough of it already.
+        // The transport may have closed the connection already.
         let _ = raw.write_all(part);
         transport.poll(&mut completions, Duration::ZERO);
     }
@@ -85,7 +84,7 @@ fn played(protection: Protection, bytes: &[u8], lengths: &[usize]) -> Vec<Comple
     completions
 }
 
-/// The records of a recording, by their lengths.
+/// Splits a recording into records.
 fn records(bytes: &[u8]) -> Vec<Range<usize>> {
     let mut all = Vec::new();
     let mut at = 0;
@@ -98,7 +97,7 @@ fn records(bytes: &[u8]) -> Vec<Range<usize>> {
     all
 }
 
-/// Which completions say that something has come, in order.
+/// Returns the completions of blocks and words, in order.
 fn arrived(completions: &[Completion]) -> Vec<&Completion> {
     let came = |done: &&Completion| {
         matches!(done, Completion::Received { .. } | Completion::Control { .. })
@@ -106,7 +105,8 @@ fn arrived(completions: &[Completion]) -> Vec<&Completion> {
     completions.iter().filter(came).collect()
 }
 
-/// Nothing but what comes before the corruption arrives, and the cause of the end is `Corrupt`.
+/// Checks that only what precedes the corruption arrives, and that the endpoint ends with
+/// `Corrupt`.
 #[track_caller]
 fn assert_corrupt(whole: &[Completion], completions: &[Completion], what: &str) {
     let (all, came) = (arrived(whole), arrived(completions));
@@ -140,7 +140,7 @@ fn only_encryption_hides_what_is_sent() {
     assert_eq!(shows(Protection::Encrypted), (false, false));
 }
 
-/// Every bit of a short conversation.
+/// Flips every bit of a short recording.
 #[test]
 fn any_bit_that_flips_is_noticed() {
     for protection in PROTECTED {
@@ -221,7 +221,7 @@ fn other_keys_modes_and_directions_are_refused() {
     {
         others.into_iter().for_each(|bytes| refused(protection, bytes));
     }
-    // Its own bytes, sent back to it.
+    // The end's own bytes are sent back to it.
     for (protection, bytes) in [authenticated, encrypted] {
         let (mut transport, endpoint, mut raw) = protected_facing_raw(&patient(), protection, true);
         raw.write_all(&bytes).unwrap();
@@ -234,7 +234,7 @@ fn other_keys_modes_and_directions_are_refused() {
     }
 }
 
-/// What a position in a record is.
+/// Returns which part of a record a position is in.
 fn position(record: &Range<usize>, part: usize, at: usize) -> usize {
     let body = record.start + HEAD_BYTES..record.end - TAG_BYTES;
     let within = |range: Range<usize>| range.start + at % range.len();
@@ -250,7 +250,7 @@ fn position(record: &Range<usize>, part: usize, at: usize) -> usize {
 proptest! {
     #![proptest_config(ProptestConfig { cases: 100, ..Default::default() })]
 
-    /// Any bits of any part of any record of a long conversation.
+    /// Flips random bits in each part of the records of a long recording.
     #[test]
     fn corruption_anywhere_is_detected(
         encrypted: bool,
@@ -269,7 +269,8 @@ proptest! {
         assert_corrupt(&whole, &played(protection, &bad, &lengths), "flipped");
     }
 
-    /// Whatever an unauthenticated peer sends: no panic, every post handed back, one end.
+    /// Whatever an unauthenticated peer sends: no panic, each post completes once, and the endpoint
+    /// ends once.
     #[test]
     fn any_bytes_are_refused(encrypted: bool, bytes in proptest::collection::vec(any::<u8>(), 20..200)) {
         let protection = PROTECTED[usize::from(encrypted)];

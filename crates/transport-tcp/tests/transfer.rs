@@ -1,4 +1,4 @@
-//! Blocks and words in both directions at once, cut in every awkward way, arrive as they were sent.
+//! Blocks and words in both directions at once, cut in many ways, arrive as they were sent.
 
 use std::collections::VecDeque;
 use std::time::{Duration, Instant};
@@ -10,7 +10,7 @@ use crate::common::*;
 
 const WINDOW: usize = 3;
 
-/// A sequence of numbers that looks random and depends on the seed alone.
+/// Pseudo-random numbers that depend only on the seed.
 struct Numbers(u64);
 
 impl Numbers {
@@ -21,7 +21,7 @@ impl Numbers {
     }
 }
 
-/// One side of the conversation: what it sends, what it has received, what it still expects.
+/// One side of the transfer: what it sends, what it has received, what it still expects.
 struct Side {
     transport: TcpTransport,
     endpoint: EndpointId,
@@ -49,7 +49,7 @@ impl Side {
         let mut numbers = Numbers(seed);
         let outgoing = (0..blocks)
             .map(|index| {
-                // Lengths near nothing, near everything and between.
+                // Lengths near zero, near the maximum and between.
                 let bytes = match index % 5 {
                     0 => numbers.next(3),
                     1 => longest - numbers.next(3),
@@ -74,7 +74,7 @@ impl Side {
         }
     }
 
-    /// Word number `index`, of a length that follows from it.
+    /// Returns word number `index`; its length depends on the number.
     fn word(index: usize) -> Vec<u8> {
         let mut word = vec![b'w'; 8 + index % 57];
         word[..8].copy_from_slice(&(index as u64).to_le_bytes());
@@ -87,7 +87,7 @@ impl Side {
             post_receive(&mut self.transport, self.endpoint, &region, self.next_post as u64);
             self.posted.push_back((self.next_post as u64, region));
             self.next_post += 1;
-            // The word is the credit.
+            // The word grants the credit.
             self.transport.write_control(self.endpoint, &Self::word(self.next_word)).unwrap();
             self.next_word += 1;
         }
@@ -189,8 +189,8 @@ fn blocks_in_segments_of_1_byte() {
 fn blocks_through_tiny_socket_buffers() {
     for (segment_bytes, streams) in [(7, 1), (1000, 3), (64 << 10, 1)] {
         let config = TcpConfig {
-            // The system's minimum. Not the receive buffer: one below the loopback's MTU makes TCP
-            // wait for its timers.
+            // The system's minimum. The receive buffer keeps its length: with one below the
+            // loopback's MTU, TCP waits for its timers.
             send_buffer_bytes: Some(1),
             ..segments(segment_bytes)
         };

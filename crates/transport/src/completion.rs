@@ -1,4 +1,4 @@
-//! What comes out of the completion queue, and why an endpoint or a post failed.
+//! Entries of the completion queue, and why an endpoint or a post failed.
 
 use crate::endpoint::{EndpointId, Token};
 
@@ -6,49 +6,50 @@ use crate::endpoint::{EndpointId, Token};
 #[derive(Clone, PartialEq, Eq, Debug)]
 #[non_exhaustive]
 pub enum Completion {
-    /// A posted send is done: the transport no longer needs the memory. The peer may not have received
-    /// the block yet.
+    /// A posted send is done: the transport no longer uses the memory. The peer may not have
+    /// received the block yet.
     Sent {
-        /// Where it was posted.
+        /// The endpoint that it was posted on.
         endpoint: EndpointId,
         /// The token that it was posted with.
         token: Token,
     },
-    /// A posted receive holds a block.
+    /// A posted receive has been filled with a block.
     Received {
-        /// Where it was posted.
+        /// The endpoint that it was posted on.
         endpoint: EndpointId,
         /// The token that it was posted with.
         token: Token,
         /// Length of the block, at most that of the posted memory.
         bytes: u64,
-        /// The 32 bits that the sender gave.
+        /// The 32 bits that the sender attached.
         immediate: u32,
     },
-    /// The peer has written into memory that was exposed to it; the bytes are there.
+    /// The peer has written into memory that was exposed to it; all bytes of the write have
+    /// arrived.
     Written {
-        /// The endpoint that they came over.
+        /// The endpoint whose peer has written.
         endpoint: EndpointId,
-        /// The 32 bits that the peer gave.
+        /// The 32 bits that the peer attached.
         immediate: u32,
     },
     /// The peer has written a control word.
     Control {
-        /// The endpoint that it came from.
+        /// The endpoint whose peer has written it.
         endpoint: EndpointId,
         /// The word; 1 to [`crate::CONTROL_BYTES_MAX`] bytes.
         word: Vec<u8>,
     },
-    /// A posted operation was not carried out, or only in part, because its endpoint ended.
+    /// A posted operation was not completed, or only in part, because its endpoint ended.
     Cancelled {
-        /// Where it was posted.
+        /// The endpoint that it was posted on.
         endpoint: EndpointId,
         /// The token that it was posted with.
         token: Token,
     },
-    /// Blocks move over this endpoint no more, though the peer is alive and control words still come
-    /// and go: what is posted stays open until the endpoint is closed, which is all that is left to
-    /// do. At most once for an endpoint.
+    /// No more blocks can be transferred over this endpoint, although the peer is alive and control
+    /// words are still exchanged. Posted operations stay open until the endpoint is closed, which
+    /// is all that the caller can do with it. Reported at most once for an endpoint.
     Halted {
         /// The endpoint.
         endpoint: EndpointId,
@@ -57,20 +58,20 @@ pub enum Completion {
     },
     /// The endpoint ended without [`crate::Transport::close`].
     Broken {
-        /// The endpoint that is gone.
+        /// The endpoint that has ended.
         endpoint: EndpointId,
-        /// Why.
+        /// The reason.
         cause: Cause,
     },
     /// The endpoint ended as [`crate::Transport::close`] asked.
     Closed {
-        /// The endpoint that is gone.
+        /// The endpoint that has ended.
         endpoint: EndpointId,
     },
 }
 
 impl Completion {
-    /// The endpoint that it is about.
+    /// Returns the endpoint that this entry concerns.
     pub fn endpoint(&self) -> EndpointId {
         match self {
             Self::Sent { endpoint, .. }
@@ -98,11 +99,11 @@ pub enum Cause {
     /// Nothing was received from the peer for this long.
     #[error("the peer was silent for {0} ms")]
     Silent(u64),
-    /// The peer sent what it must not send.
+    /// The peer violated the protocol.
     #[error("the peer broke the protocol: {0}")]
     Protocol(String),
-    /// What was received, here or at the peer, fails its integrity check: a bit flipped in transit,
-    /// or an attacker on the path. Nothing of it was used.
+    /// Data received here or at the peer failed its integrity check: a bit flipped in transit, or
+    /// an attacker on the path changed it. None of it was used.
     #[error("data was corrupted in transit ({0})")]
     Corrupt(String),
     /// Local memory could not be read or written: a file that shrank, a disk that failed.
@@ -125,12 +126,12 @@ pub enum PostError {
     /// More bytes than the transport can carry in one post.
     #[error("{bytes} bytes in one post, at most {bytes_max} can be carried")]
     TooLarge {
-        /// What was asked for.
+        /// The length that was requested.
         bytes: u64,
         /// The limit.
         bytes_max: u64,
     },
-    /// This network cannot do that.
+    /// The network does not have this operation.
     #[error("this network has no {0}")]
     Unsupported(&'static str),
     /// The system refused; its error.
@@ -139,7 +140,7 @@ pub enum PostError {
 }
 
 impl PostError {
-    /// Errors: [`PostError::TooLarge`], if it is.
+    /// Checks a length against the limit. Errors: [`PostError::TooLarge`].
     pub fn check_length(bytes: usize, bytes_max: u64) -> Result<(), Self> {
         let bytes = bytes as u64;
         if bytes > bytes_max { Err(Self::TooLarge { bytes, bytes_max }) } else { Ok(()) }

@@ -1,9 +1,9 @@
-//! Transports that pass calls on to another one.
+//! Transports that delegate calls to another one.
 
-/// Methods of an `impl Transport` block that call the same method of another transport: of the one in
-/// a field of `self`, as in `transport::forward!(inner; now, close, waker);`, or of the one to which a
-/// macro of the caller's leads, as in `transport::forward!(either!; now, close, waker);`, which calls
-/// `either!(self, transport => transport.now())`.
+/// Implements methods of an `impl Transport` block by the same methods of another transport: of the
+/// one in a field of `self`, as in `transport::forward!(inner; now, close, waker);`, or of one that
+/// the caller's own macro selects, as in `transport::forward!(either!; now, close, waker);`, which
+/// calls `either!(self, transport => transport.now())`.
 #[macro_export]
 macro_rules! forward {
     ($field:ident; $($method:ident),+ $(,)?) => {

@@ -1,4 +1,4 @@
-//! What rdmc's engine needs of a network.
+//! The interface between rdmc's engine and a network.
 //!
 //! A [`Transport`] is one member's view of a network: it owns every endpoint of a context and one
 //! completion queue (DSN 2018 section 4.2, "a single completion queue and thread"). It moves

@@ -1,4 +1,4 @@
-//! Writes into memory of a peer that takes no part in them.
+//! One-sided writes into a peer's memory.
 
 use memory::{PeerMemory, ReadLease};
 
@@ -7,8 +7,8 @@ use crate::{
     endpoint::{EndpointId, Token},
 };
 
-/// What networks with one-sided writes have besides a [`crate::Transport`]; such a transport returns
-/// it from [`crate::Transport::one_sided`].
+/// One-sided writes, on networks that have them; such a transport returns this from
+/// [`crate::Transport::one_sided`].
 ///
 /// # Contract
 /// Writes of one endpoint are placed and reported in posting order. They are not ordered against
@@ -16,7 +16,7 @@ use crate::{
 /// ([`crate::Cause::Protocol`]) and writes nothing.
 pub trait OneSidedWrites {
     /// Lets the peer of `endpoint` write into `memory` under the name `key`, until the endpoint
-    /// ends; then the memory is let go. It belongs to both sides by turns as they agree. The peer
+    /// ends and the transport drops the memory. Both sides use it in turn, as they agree. The peer
     /// may write it at any time: copy its bytes out once, then check the copy.
     ///
     /// Errors: the endpoint is gone, or the key is in use.
@@ -29,8 +29,8 @@ pub trait OneSidedWrites {
 
     /// Writes into memory that the peer has exposed under `key`, at `offset` bytes from its start:
     /// [`crate::Completion::Sent`] here, [`crate::Completion::Written`] with `immediate` there. The
-    /// caller knows
-    /// from the peer (a control word, say) that it has exposed that memory.
+    /// peer must have reported first, by a control word for example, that it has exposed that
+    /// memory.
     fn post_write(
         &mut self,
         endpoint: EndpointId,

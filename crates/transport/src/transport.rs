@@ -45,16 +45,17 @@ pub trait Transport {
     /// What [`Transport::open`] makes an endpoint of: connected, authenticated, not yet used.
     type Link: Send + 'static;
 
-    /// Time since an origin of this transport's own: a monotonic clock, or virtual time.
+    /// Returns the time since an origin of the transport's choice, by a monotonic clock or in
+    /// virtual time.
     fn now(&self) -> Duration;
 
-    /// The most bytes that one post can carry.
+    /// Returns the most bytes that one post can carry.
     fn block_bytes_max(&self) -> u64;
 
     /// Makes an endpoint of a connected link. Does not block.
     fn open(&mut self, link: Self::Link) -> Result<EndpointId, PostError>;
 
-    /// Offers memory for the next block that the peer sends. The block may be shorter than the
+    /// Posts memory for the next block that the peer sends. The block may be shorter than the
     /// memory; [`Completion::Received`] has its length.
     fn post_receive(
         &mut self,
@@ -73,20 +74,20 @@ pub trait Transport {
     ) -> Result<(), PostError>;
 
     /// Writes a small word (at most [`crate::CONTROL_BYTES_MAX`] bytes) to the peer, where it
-    /// appears as [`Completion::Control`]: the one-sided write by which a receiver reports that it is ready
-    /// (DSN 2018 section 4.2, `ready_for_block`). The bytes are copied; there is no local completion.
-    /// An empty word is refused.
+    /// appears as [`Completion::Control`]: the one-sided write by which a receiver reports that it
+    /// is ready (DSN 2018 section 4.2, `ready_for_block`). The bytes are copied; there is no local
+    /// completion. An empty word is refused.
     ///
-    /// Errors: as for a send; also [`PostError::System`] when too many words wait for the peer. The word is
-    /// lost then, and the endpoint stays: it is for the caller to give the peer up.
+    /// Errors: as for a send; also [`PostError::System`] when too many words wait for the peer.
+    /// That word is lost, and the endpoint stays open: the caller decides whether to close it.
     fn write_control(&mut self, endpoint: EndpointId, word: &[u8]) -> Result<(), PostError>;
 
-    /// One-sided writes, if this network has them: always or never.
+    /// Returns the one-sided writes of this network, if it has them: always or never.
     fn one_sided(&mut self) -> Option<&mut dyn OneSidedWrites> {
         None
     }
 
-    /// Sends that the network starts by itself, if it has them: always or never.
+    /// Returns the sends that the network starts by itself, if it has them: always or never.
     fn triggered(&mut self) -> Option<&mut dyn TriggeredSends> {
         None
     }
@@ -101,11 +102,11 @@ pub trait Transport {
     /// (zero: not at all), or until the waker is used. May return early with nothing.
     fn poll(&mut self, completions: &mut Vec<Completion>, wait: Duration);
 
-    /// The handle by which other threads end a wait in [`Transport::poll`]; used between two
-    /// polls, it ends the next wait.
+    /// Returns the handle by which other threads end a wait in [`Transport::poll`]; used between
+    /// two polls, it ends the next wait.
     fn waker(&self) -> Waker;
 
-    /// Ends all endpoints and hands back all memory, in order where dropping the transport would not
-    /// wait; for less than a second. To be dropped then: nothing may be called any more.
+    /// Ends all endpoints and hands back all memory in an ordered way that may wait, for less than
+    /// a second, where dropping the transport would not. No other method may be called afterwards.
     fn finish(&mut self) {}
 }

@@ -1,4 +1,5 @@
-//! Queue pairs of RDMA devices, where the interface has one: the device moves the packets.
+//! Queue pairs of RDMA devices, if the interface has one: the device sends and receives the
+//! packets.
 
 use std::{
     net::IpAddr,
@@ -18,23 +19,24 @@ use crate::{
 
 /// The retransmission timeout, 134 ms (`ibv_modify_qp`).
 const TIMEOUT: u8 = 15;
-/// The maximum, which some devices take for infinite, so that there is [`QueuePair::patience`].
+/// The maximum, which some devices treat as infinite, so [`QueuePair::patience`] bounds the time.
 const RETRIES: u8 = 7;
 /// Infinite: credits ensure that receivers are ready.
 const NOT_READY_RETRIES: u8 = 7;
-/// 0.64 ms until the root tries again.
+/// The time until the root retries, 0.64 ms.
 const NOT_READY_TIMER: u8 = 12;
 
-/// A queue pair that has a number and no peer.
+/// A queue pair with a number and without a peer.
 pub(crate) struct Unconnected {
     queue_pair: BufferedQueuePair,
     pub(crate) mac: Mac,
 }
 
 impl Unconnected {
-    /// Of the device that has the interface's address and is up, if there is one.
+    /// Opens a queue pair of the device that has the interface's address and is up, if there is
+    /// one.
     ///
-    /// Errors: in words; the device, or the library.
+    /// Errors: those of the device or the library, as text.
     pub(crate) fn open(interface: &Interface) -> Result<Option<Self>, String> {
         let index = interface.index.unwrap_or_default();
         let device =
@@ -58,14 +60,14 @@ impl Unconnected {
         self.queue_pair.device().mtu_bytes()
     }
 
-    /// Errors: in words; the virtual peer's Ethernet address cannot be found, for example.
+    /// Errors: as text; the virtual peer's Ethernet address cannot be resolved, for example.
     pub(crate) fn connect_root(self, root: &Root) -> Result<QueuePair, String> {
         let peer = (root.virtual_address, root.id);
         self.connect(peer, root.mtu_bytes, (root.psn_first, 0), root.patience)
     }
 
     pub(crate) fn connect_member(self, member: &Member) -> Result<QueuePair, String> {
-        // It sends nothing but answers, for which it never waits.
+        // A receiver sends only answers, for which it never waits.
         let peer = (member.root, member.qpn);
         self.connect(peer, member.mtu_bytes, (0, member.psn_first), Duration::MAX)
     }
@@ -93,14 +95,14 @@ impl Unconnected {
     }
 }
 
-/// One that has a peer.
+/// A connected queue pair.
 pub(crate) struct QueuePair {
     queue_pair: BufferedQueuePair,
-    /// That have not ended.
+    /// The number of sends that have not completed.
     sends: usize,
-    /// When the first of the sends was posted, or the one before it ended.
+    /// When the oldest open send was posted, or the send before it completed.
     waits_since: Option<Instant>,
-    /// How long nothing may end.
+    /// The longest time in which no send completes.
     patience: Duration,
 }
 
@@ -145,7 +147,7 @@ impl QueuePair {
         }
     }
 
-    /// When patience is over.
+    /// Returns the time until patience runs out.
     pub(crate) fn wakes_in(&self) -> Option<Duration> {
         Some(self.patience.saturating_sub(self.waits_since?.elapsed()))
     }

@@ -1,4 +1,4 @@
-//! The transport itself: TCP, the groups whose blocks go through switches, and how it waits for both.
+//! The transport itself: TCP, the groups whose blocks switches copy, and waiting for both.
 
 use std::{
     collections::HashMap,
@@ -11,28 +11,28 @@ use transport_tcp::TcpTransport;
 
 use crate::{GroupEnd, SwitchLink, group::Group};
 
-/// The most bytes of a block of a group that switches copy: the longest message of RDMA's reliable
-/// connections, which is shorter than TCP's.
+/// The longest block of a group that switches copy, in bytes: the longest message of RDMA's
+/// reliable connections, which is shorter than TCP's.
 const BLOCK_BYTES_MAX: u64 = 1 << 31;
 
 /// [`Transport`] over TCP, with groups whose blocks switches copy. Endpoints, wakers and one-sided
-/// writes are those of the [`TcpTransport`] that it is made of. See the crate's documentation.
+/// writes are those of the [`TcpTransport`] that it wraps. See the crate's documentation.
 pub struct SwitchTransport {
     tcp: TcpTransport,
     groups: HashMap<u64, Group>,
     groups_made: u64,
-    /// Which group an endpoint belongs to.
+    /// The group that an endpoint belongs to.
     by_endpoint: HashMap<EndpointId, u64>,
-    /// Not yet reported.
+    /// Completions that were not reported yet.
     completed: Vec<Completion>,
     /// Empty between polls.
     from_tcp: Vec<Completion>,
 }
 
 impl SwitchTransport {
-    /// Takes over a transport, with its endpoints and what is posted on them.
+    /// Wraps a transport, with its endpoints and posts.
     pub fn over(mut tcp: TcpTransport) -> Self {
-        // A wait that has ended before is no reason to end one of this transport's.
+        // A use of the waker that has ended an earlier wait must not end one of this transport.
         tcp.take_woken();
         Self {
             tcp,
@@ -44,18 +44,18 @@ impl SwitchTransport {
         }
     }
 
-    /// Whether there are no groups, and nothing of any is left to report.
+    /// Returns whether there are no groups, and no completions of any left to report.
     pub fn is_idle(&self) -> bool {
         self.groups.is_empty() && self.completed.is_empty()
     }
 
-    /// The transport that it was made of, with its endpoints and what is posted on them. For one that
-    /// is idle: posts of groups are lost.
+    /// Returns the wrapped transport, with its endpoints and posts. To be called only when idle:
+    /// posts of groups are lost.
     pub fn into_tcp(self) -> TcpTransport {
         self.tcp
     }
 
-    /// The group of this end, which is made if this is its first link.
+    /// Adds an endpoint to the group of this end, which is created for its first link.
     fn join(&mut self, end: &GroupEnd, endpoint: EndpointId) -> Result<(), PostError> {
         let known = self.groups.iter().find(|(_, group)| group.is_of(end));
         let number = match known {
@@ -75,7 +75,7 @@ impl SwitchTransport {
         Ok(())
     }
 
-    /// Everything that can be done without waiting. True if the waker was used.
+    /// Does everything that can be done without waiting. Returns whether the waker was used.
     fn progress(&mut self) -> bool {
         self.tcp.poll(&mut self.from_tcp, Duration::ZERO);
         for completion in std::mem::take(&mut self.from_tcp) {
@@ -94,7 +94,7 @@ impl SwitchTransport {
         self.tcp.take_woken()
     }
 
-    /// Hands back what is posted on an endpoint of a group.
+    /// Cancels the posts of an endpoint of a group.
     fn cancel(&mut self, endpoint: EndpointId) {
         if let Some(number) = self.by_endpoint.get(&endpoint)
             && let Some(group) = self.groups.get_mut(number)
@@ -103,7 +103,7 @@ impl SwitchTransport {
         }
     }
 
-    /// The endpoint is gone, and its group with the last of them.
+    /// Removes an endpoint that has ended, and its group with the last of them.
     fn leave(&mut self, endpoint: EndpointId) {
         let Some(number) = self.by_endpoint.remove(&endpoint) else { return };
         let Some(group) = self.groups.get_mut(&number) else { return };
@@ -113,7 +113,7 @@ impl SwitchTransport {
         }
     }
 
-    /// Sleeps until there may be something to do, at most until the given time.
+    /// Waits until there may be something to do, at most until the given time.
     fn sleep(&self, until: Option<Instant>, now: Instant) {
         let left = |at: Instant| at.saturating_duration_since(now);
         let groups = self.groups.values().filter_map(|group| group.wakes_in(now));
@@ -123,7 +123,7 @@ impl SwitchTransport {
         let groups = self.groups.values().filter_map(Group::as_fd);
         let mut fds = vec![PollFd::new(&tcp, PollFlags::IN)];
         fds.extend(groups.map(|fd| PollFd::from_borrowed_fd(fd, PollFlags::IN)));
-        // An interrupted or failed wait is a short one.
+        // An interrupted or failed wait ends early, which is harmless.
         let _ = poll(&mut fds, timeout.as_ref());
     }
 }

@@ -15,27 +15,27 @@ pub enum OpenError {
     /// The address is on no interface.
     #[error("no network interface has the address {0}")]
     NoInterface(IpAddr),
-    /// There is no switch on the way.
+    /// There is no switch on the path.
     #[error("{0} is on the loopback interface, where no switch is")]
     Loopback(IpAddr),
-    /// The peer is reached by another interface, or not at all.
+    /// The peer is reached through another interface, or not at all.
     #[error("{peer} is not reached from {local} by {interface}: {why}")]
     Unreached {
         /// This host's address.
         local: IpAddr,
-        /// The interface that has it.
+        /// The interface that has this address.
         interface: String,
         /// The other end.
         peer: IpAddr,
-        /// By its routes.
+        /// The reason, from the host's routes.
         why: String,
     },
-    /// Packets would have to be too short.
+    /// The interface's MTU is too small.
     #[error("interface {interface} carries packets of {mtu_bytes} bytes; 324 are needed")]
     Mtu {
-        /// Its name.
+        /// The interface's name.
         interface: String,
-        /// What it carries.
+        /// Its MTU in bytes.
         mtu_bytes: u32,
     },
 }

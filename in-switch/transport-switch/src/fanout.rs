@@ -1,4 +1,5 @@
-//! The root's sends of one group: the same block to all receivers, which becomes one message.
+//! The root's sends of one group: sends of the same block to all receivers are combined into one
+//! message.
 
 use std::collections::{BTreeMap, VecDeque};
 
@@ -11,18 +12,18 @@ pub(crate) struct Send {
     pub(crate) token: Token,
 }
 
-/// Sends that wait for the same block to be posted to the others, and messages under way.
+/// Sends that wait until the same block was posted for all others, and messages in flight.
 pub(crate) struct Fanout {
     /// How many endpoints the group has, once all are open.
     endpoints: usize,
     waiting: BTreeMap<EndpointId, VecDeque<Send>>,
-    /// The sends that each message is made of, by its number.
+    /// The sends that each message in flight consists of, by its number.
     under_way: BTreeMap<u64, Vec<(EndpointId, Send)>>,
     next_id: u64,
 }
 
 impl Fanout {
-    /// Of a group with so many endpoints, at least one.
+    /// Makes the state of a group with this many endpoints, at least one.
     pub(crate) fn new(endpoints: usize) -> Self {
         Self { endpoints, waiting: BTreeMap::new(), under_way: BTreeMap::new(), next_id: 0 }
     }
@@ -31,10 +32,11 @@ impl Fanout {
         self.waiting.insert(endpoint, VecDeque::new());
     }
 
-    /// Takes a send; if it was the last that this block had to wait for, returns the number of the
-    /// message that is under way from now on, until [`Fanout::sent`].
+    /// Adds a send; if the block is now posted for all endpoints, returns the number of its
+    /// message, which is in flight from now on, until [`Fanout::sent`].
     ///
-    /// Errors: endpoints were given different blocks. They are under way as well, for good.
+    /// Errors: endpoints were given different blocks. Their sends count as in flight, too, until
+    /// cancelled.
     pub(crate) fn post(&mut self, endpoint: EndpointId, send: Send) -> Result<Option<u64>, String> {
         self.waiting.entry(endpoint).or_default().push_back(send);
         let is_complete = self.waiting.len() == self.endpoints
@@ -57,12 +59,12 @@ impl Fanout {
         }
     }
 
-    /// One of the sends of a message that is under way: they are alike.
+    /// Returns one of the sends of a message in flight: all have the same block.
     pub(crate) fn message(&self, id: u64) -> Option<&Send> {
         self.under_way.get(&id)?.first().map(|(_, send)| send)
     }
 
-    /// All have it.
+    /// Completes the sends of a message that all receivers have received.
     pub(crate) fn sent(&mut self, id: u64, completed: &mut Vec<Completion>) {
         for (endpoint, Send { from, token, .. }) in self.under_way.remove(&id).into_iter().flatten()
         {
@@ -71,7 +73,7 @@ impl Fanout {
         }
     }
 
-    /// An endpoint ends: its posts, waiting or under way, are handed back.
+    /// Cancels the sends of an endpoint that ends, waiting or in flight.
     pub(crate) fn cancel(&mut self, endpoint: EndpointId, completed: &mut Vec<Completion>) {
         let mut hand_back = |send: Send| {
             let Send { from, token, .. } = send;
@@ -120,7 +122,7 @@ mod tests {
     #[test]
     fn one_message_goes_out_when_all_were_posted() {
         let mut posts = Posts::new();
-        // One endpoint runs ahead of the others.
+        // One endpoint is ahead of the others.
         for (endpoint, block) in [(0, 0), (0, 1), (1, 0), (1, 1)] {
             assert!(posts.post(endpoint, block).unwrap().is_none());
         }

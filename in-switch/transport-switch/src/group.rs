@@ -1,4 +1,4 @@
-//! One group at one member: its queue pair, and what is posted on its endpoints.
+//! One group at one member: its queue pair, and the posts on its endpoints.
 
 use std::{
     collections::{BTreeSet, VecDeque},
@@ -15,12 +15,12 @@ use crate::{
     link::Role,
 };
 
-/// How often switches are asked whether they report a failure.
+/// How often switches are checked for reported failures.
 const WATCH_INTERVAL: Duration = Duration::from_millis(200);
 
 pub(crate) struct Group {
     end: GroupEnd,
-    /// `None` once blocks no longer move.
+    /// `None` once no more blocks can be transferred.
     queue_pair: Option<QueuePair>,
     side: Side,
     pub(crate) endpoints: BTreeSet<EndpointId>,
@@ -32,7 +32,7 @@ enum Side {
 }
 
 impl Group {
-    /// Of the first link that is opened; `None` if it is not.
+    /// Makes the group for the first of its links that is opened; `None` for another one.
     pub(crate) fn new(end: &GroupEnd, now: Instant) -> Option<Self> {
         let parts = end.take()?;
         let side = match parts.role {
@@ -69,7 +69,7 @@ impl Group {
         };
         let posted = fanout.post(endpoint, Send { from, immediate, token });
         let outcome = posted.map_err(Cause::Protocol).and_then(|id| {
-            // Without a queue pair it stays under way until its endpoints are closed.
+            // Without a queue pair the send stays in flight until its endpoints are closed.
             if let (Some(id), Some(queue_pair)) = (id, &mut self.queue_pair)
                 && let Some(Send { from, immediate, .. }) = fanout.message(id)
             {
@@ -101,7 +101,7 @@ impl Group {
         Ok(())
     }
 
-    /// Moves packets, and checks the switches.
+    /// Sends and receives packets, and checks the switches.
     pub(crate) fn progress(&mut self, now: Instant, completed: &mut Vec<Completion>) {
         let Some(queue_pair) = &mut self.queue_pair else { return };
         let endpoint = self.endpoints.first().copied();
@@ -122,7 +122,7 @@ impl Group {
                 }
                 written = std::mem::replace(&mut written, Ok(())).and(taken);
             }
-            // Does not happen: the root's queue pair only sends, the others only receive.
+            // Impossible: the root's queue pair only sends, and the others only receive.
             _ => {}
         });
         let moved = moved.and_then(|()| self.look(now)).map_err(Cause::Lost);
@@ -131,7 +131,7 @@ impl Group {
         }
     }
 
-    /// Errors: switches report a failure.
+    /// Checks the switches if that is due. Errors: switches report a failure.
     fn look(&mut self, now: Instant) -> Result<(), String> {
         let Side::Root { watch, next_look, .. } = &mut self.side else { return Ok(()) };
         if now < *next_look {
@@ -141,7 +141,7 @@ impl Group {
         watch.trouble().map_or(Ok(()), Err)
     }
 
-    /// Blocks move no more; the engine notifies the others by control words.
+    /// Stops transferring blocks; the engine notifies the other members by control words.
     fn halt(&mut self, cause: Cause, completed: &mut Vec<Completion>) {
         if self.queue_pair.take().is_none() {
             return;
@@ -152,7 +152,7 @@ impl Group {
         }
     }
 
-    /// An endpoint ends, and with it the group: what is posted on it is handed back.
+    /// Cancels the posts of an endpoint that ends, and with it the group.
     pub(crate) fn cancel(&mut self, endpoint: EndpointId, completed: &mut Vec<Completion>) {
         self.queue_pair = None;
         match &mut self.side {
@@ -166,7 +166,7 @@ impl Group {
         }
     }
 
-    /// How long until it has something to do though no packet comes.
+    /// Returns the time until there is something to do without a packet.
     pub(crate) fn wakes_in(&self, now: Instant) -> Option<Duration> {
         let packets = self.queue_pair.as_ref()?.wakes_in();
         let look = match &self.side {
@@ -176,13 +176,13 @@ impl Group {
         packets.into_iter().chain(look).min()
     }
 
-    /// Readable when a packet comes that is to be looked at.
+    /// Returns a descriptor that is readable when a packet has arrived.
     pub(crate) fn as_fd(&self) -> Option<BorrowedFd<'_>> {
         self.queue_pair.as_ref().and_then(QueuePair::as_fd)
     }
 }
 
-/// Puts a block where it belongs. Errors: it is longer than that.
+/// Copies a block into posted memory. Errors: the block is longer than the memory.
 fn place(mut into: WriteLease, block: &[u8]) -> Result<(), Cause> {
     let longer = || Cause::Protocol("a block longer than the memory posted for it".into());
     into.get_mut(..block.len()).ok_or_else(longer)?.copy_from_slice(block);

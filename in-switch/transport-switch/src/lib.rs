@@ -1,22 +1,23 @@
 //! [`Transport`](transport::Transport) for groups whose blocks switches copy (docs/decisions/in-switch.md).
 //!
-//! A group has one queue pair at its root and one at each receiver. The root's talks to a virtual
-//! peer; switches between them copy its packets to all receivers, and merge their answers. Control
-//! words, signs of life and closing go by TCP, endpoint by endpoint, as everything does that belongs
-//! to other groups.
+//! A group has one queue pair at its root and one at each receiver. The root's is connected to a
+//! virtual peer; switches on the path copy its packets to all receivers, and merge their answers.
+//! Control words, heartbeats and closing use TCP, endpoint by endpoint, as does everything that
+//! belongs to other groups.
 //!
 //! The path of a block through the files: the root posts it on each of the group's endpoints
-//! (`driver`), which become one message (`fanout`) on the queue pair (`queue_pair`) of a `device` or in
-//! `userspace`; there it comes into memory that was posted (`group`). [`Switches`] is what puts groups
-//! into switches.
+//! (`driver`); these posts become one message (`fanout`) on the queue pair (`queue_pair`) of a
+//! `device` or in `userspace`; at a receiver it is copied into posted memory (`group`).
+//! [`Switches`] adds groups to switches.
 //!
 //! # Threads
-//! None of its own: all work is done in `poll`, by the thread that calls it.
+//! The transport has no threads: all work is done in `poll`, by the thread that calls it.
 //!
 //! # Trust
-//! RoCEv2 has neither encryption nor authentication: any host that can send packets with a queue pair's
-//! number on the network can disturb a group, or put bytes into its blocks. Numbers of queue pairs and
-//! of first packets are drawn at random, so that an attacker has to see the packets.
+//! RoCEv2 has neither encryption nor authentication: any host that can send packets with a queue
+//! pair's number on the network can disturb a group, or insert bytes into its blocks. Numbers of
+//! queue pairs and of first packets are random, so that only an attacker that captures packets can
+//! find them.
 
 #![forbid(unsafe_code)]
 
@@ -41,5 +42,5 @@ pub use peer::{MTUS_BYTES, Member, Root};
 pub use queue_pair::{QueuePair, Unconnected};
 pub use switches::{Registration, Watch};
 
-/// Receivers of a group: what a switch can copy to.
+/// The most receivers of a group that a switch can copy to.
 pub const RECEIVERS_MAX: usize = mcrdma::MEMBERS_MAX;

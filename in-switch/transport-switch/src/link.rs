@@ -1,4 +1,4 @@
-//! What endpoints are made of.
+//! Links that endpoints are made of.
 
 use std::sync::{Arc, Mutex, PoisonError};
 
@@ -13,20 +13,21 @@ pub struct SwitchLink {
 }
 
 impl SwitchLink {
-    /// A link over which everything goes by TCP.
+    /// Makes a link that uses TCP for everything.
     #[must_use]
     pub const fn plain(lifeline: TcpLink) -> Self {
         Self { lifeline, end: None }
     }
 
-    /// A link to a member of a group: at the root to each receiver, at a receiver to the root.
+    /// Makes a link to a member of a group: at the root to each receiver, at a receiver to the
+    /// root.
     #[must_use]
     pub const fn of_group(lifeline: TcpLink, end: GroupEnd) -> Self {
         Self { lifeline, end: Some(end) }
     }
 }
 
-/// One member's end of a group: a clone for each of its links.
+/// One member's end of a group; each of its links has a clone.
 #[derive(Clone)]
 pub struct GroupEnd(Arc<Shared>);
 
@@ -34,15 +35,15 @@ struct Shared {
     parts: Mutex<Option<Parts>>,
 }
 
-/// What the first link of a group that is opened takes with it.
+/// What the first opened link of a group takes.
 pub(crate) struct Parts {
     pub(crate) queue_pair: QueuePair,
     pub(crate) role: Role,
 }
 
-/// Which end.
+/// The role of an end.
 pub(crate) enum Role {
-    /// Of so many links.
+    /// The root, with this many links.
     Root {
         links: usize,
         watch: Watch,
@@ -51,13 +52,13 @@ pub(crate) enum Role {
 }
 
 impl GroupEnd {
-    /// The root's, of a group with so many links, which is in the switches.
+    /// Makes the root's end of a group with this many links, which was added to the switches.
     #[must_use]
     pub fn root(queue_pair: QueuePair, links: usize, watch: Watch) -> Self {
         Self::new(queue_pair, Role::Root { links, watch })
     }
 
-    /// A receiver's.
+    /// Makes a receiver's end.
     #[must_use]
     pub fn receiver(queue_pair: QueuePair) -> Self {
         Self::new(queue_pair, Role::Receiver)
@@ -68,7 +69,7 @@ impl GroupEnd {
         Self(Arc::new(Shared { parts }))
     }
 
-    /// The first time.
+    /// Takes the parts; `None` if they were taken already.
     pub(crate) fn take(&self) -> Option<Parts> {
         self.0.parts.lock().unwrap_or_else(PoisonError::into_inner).take()
     }

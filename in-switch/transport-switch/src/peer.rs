@@ -1,19 +1,19 @@
-//! What queue pairs are connected to.
+//! Peers that queue pairs are connected to.
 
 use std::{net::IpAddr, time::Duration};
 
 /// RoCE's path MTUs, in bytes, largest first.
 pub const MTUS_BYTES: [u32; 5] = [4096, 2048, 1024, 512, 256];
-/// What a root's queue pair talks to, and how.
+/// The peer of a root's queue pair, and the parameters of the connection.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub struct Root {
-    /// Of the virtual peer.
+    /// The virtual peer's address.
     pub virtual_address: IpAddr,
     /// The group's identifier, which is the virtual peer's queue pair number.
     pub id: u32,
     /// Number of the first packet.
     pub psn_first: u32,
-    /// Of [`MTUS_BYTES`], at most that of all members.
+    /// One of [`MTUS_BYTES`], at most the smallest of all members.
     pub mtu_bytes: u32,
     /// The smallest receive buffer of all receivers ([`crate::Unconnected::buffer_bytes`]).
     pub buffer_bytes: usize,
@@ -21,15 +21,15 @@ pub struct Root {
     pub patience: Duration,
 }
 
-/// What a receiver's queue pair talks to.
+/// The peer of a receiver's queue pair.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub struct Member {
     /// The root's address.
     pub root: IpAddr,
-    /// Its queue pair.
+    /// The number of the root's queue pair.
     pub qpn: u32,
     /// Number of the first packet.
     pub psn_first: u32,
-    /// Of [`MTUS_BYTES`].
+    /// One of [`MTUS_BYTES`].
     pub mtu_bytes: u32,
 }

@@ -7,10 +7,10 @@ use transport::{Cause, ReadLease};
 
 use crate::{Member, OpenError, Root, completion::Ended, device, userspace, way};
 
-/// A queue pair that has a number and no peer.
+/// A queue pair with a number and without a peer.
 pub struct Unconnected {
     kind: Kind<device::Unconnected, userspace::Unconnected>,
-    /// The router on the way to the first of the peers.
+    /// The router on the path to the first of the peers.
     next_hop: Option<IpAddr>,
 }
 
@@ -20,8 +20,9 @@ enum Kind<D, U> {
 }
 
 impl Unconnected {
-    /// Opens the RDMA device that has the address `local`; without one, or if it cannot be used, the
-    /// interface that has it, which takes CAP_NET_RAW. It has to be the one by which `peers` are reached.
+    /// Opens a queue pair of the RDMA device that has the address `local`; without one, or if it
+    /// cannot be used, one in userspace on the interface that has it, which requires CAP_NET_RAW.
+    /// `peers` must be reached through that interface.
     pub fn open(local: IpAddr, peers: &[IpAddr]) -> Result<Self, OpenError> {
         let (interface, next_hop) = way::to_peers(local, peers)?;
         let name = &interface.name;
@@ -38,7 +39,7 @@ impl Unconnected {
         Ok(Self { kind: Kind::Userspace(open), next_hop })
     }
 
-    /// The RDMA device that has it, by its name; `None` in userspace.
+    /// Returns the name of the RDMA device; `None` in userspace.
     #[must_use]
     pub fn device(&self) -> Option<&str> {
         match &self.kind {
@@ -47,7 +48,7 @@ impl Unconnected {
         }
     }
 
-    /// Its number.
+    /// Returns the number of the queue pair.
     #[must_use]
     pub fn number(&self) -> u32 {
         match &self.kind {
@@ -56,7 +57,7 @@ impl Unconnected {
         }
     }
 
-    /// The interface's Ethernet address.
+    /// Returns the interface's Ethernet address.
     #[must_use]
     pub const fn mac(&self) -> Mac {
         match &self.kind {
@@ -65,7 +66,7 @@ impl Unconnected {
         }
     }
 
-    /// The largest of [`crate::MTUS_BYTES`] that the interface carries.
+    /// Returns the largest of [`crate::MTUS_BYTES`] that fits the interface's MTU.
     #[must_use]
     pub fn mtu_bytes(&self) -> u32 {
         match &self.kind {
@@ -74,8 +75,8 @@ impl Unconnected {
         }
     }
 
-    /// The receive buffer for packets that were not read yet, with what the kernel counts besides.
-    /// Devices need none.
+    /// Returns the size of the receive buffer for packets that were not read yet, including the
+    /// kernel's overhead. Devices need none.
     #[must_use]
     pub const fn buffer_bytes(&self) -> usize {
         match &self.kind {
@@ -84,7 +85,7 @@ impl Unconnected {
         }
     }
 
-    /// The root's end, which sends. Errors: in words.
+    /// Connects the root's end, which sends. Errors: as text.
     pub fn connect_root(self, root: &Root) -> Result<QueuePair, String> {
         Ok(QueuePair(match self.kind {
             Kind::Device(open) => Kind::Device(open.connect_root(root)?),
@@ -92,7 +93,7 @@ impl Unconnected {
         }))
     }
 
-    /// A receiver's end. Errors: in words.
+    /// Connects a receiver's end. Errors: as text.
     pub fn connect_member(self, member: &Member) -> Result<QueuePair, String> {
         Ok(QueuePair(match self.kind {
             Kind::Device(open) => Kind::Device(open.connect_member(member)?),
@@ -113,7 +114,7 @@ impl QueuePair {
         }
     }
 
-    /// Takes a block of at most this length. Errors: the queue pair is gone.
+    /// Posts a receive for a block of at most this length. Errors: the queue pair has ended.
     pub(crate) fn receive(&mut self, bytes: usize) -> Result<(), String> {
         match &mut self.0 {
             Kind::Device(pair) => pair.receive(bytes),
@@ -121,7 +122,8 @@ impl QueuePair {
         }
     }
 
-    /// Moves packets, without waiting. Errors: the connection has ended, or the interface.
+    /// Sends and receives packets, without waiting. Errors: the connection has ended, or the
+    /// interface failed.
     pub(crate) fn progress(&mut self, ended: impl FnMut(Ended<'_>)) -> Result<(), String> {
         match &mut self.0 {
             Kind::Device(pair) => pair.progress(ended),
@@ -129,7 +131,7 @@ impl QueuePair {
         }
     }
 
-    /// How long until there is something to do though no packet comes.
+    /// Returns the time until there is something to do without a packet.
     pub(crate) fn wakes_in(&self) -> Option<Duration> {
         match &self.0 {
             Kind::Device(pair) => pair.wakes_in(),
@@ -137,7 +139,8 @@ impl QueuePair {
         }
     }
 
-    /// Readable when there is something to do; `None`: it wakes by itself until then.
+    /// Returns a descriptor that is readable when there is something to do; `None` if only time has
+    /// to pass.
     pub(crate) fn as_fd(&self) -> Option<BorrowedFd<'_>> {
         match &self.0 {
             Kind::Device(pair) => Some(pair.as_fd()),

@@ -1,23 +1,24 @@
-//! A group in the switches, watched on one thread and taken out on another.
+//! A group in the switches, checked on one thread and removed on another.
 
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
 use mcrdma::Inserted;
 
-/// Keeps a group in the switches; dropping this takes it out, on the thread that does so.
+/// Keeps a group in the switches; dropping this removes it, on the thread that drops it.
 pub struct Registration(Arc<Mutex<Option<Box<dyn Inserted>>>>);
 
-/// Reads the state of a group while its [`Registration`] exists, and never takes the group out itself.
+/// Reads the state of a group while its [`Registration`] exists, and never removes the group
+/// itself.
 pub struct Watch(Arc<Mutex<Option<Box<dyn Inserted>>>>);
 
 impl Registration {
-    /// Of a group that is in the switches now.
+    /// Takes over a group that was added to the switches.
     #[must_use]
     pub fn new(inserted: Box<dyn Inserted>) -> Self {
         Self(Arc::new(Mutex::new(Some(inserted))))
     }
 
-    /// Reports failures of the group.
+    /// Returns a handle that reports failures of the group.
     #[must_use]
     pub fn watch(&self) -> Watch {
         Watch(Arc::clone(&self.0))
@@ -26,14 +27,14 @@ impl Registration {
 
 impl Drop for Registration {
     fn drop(&mut self) {
-        // Outside of the lock: a watch does not wait while switches remove the group.
+        // Outside of the lock: a watch must not wait while switches remove the group.
         let inserted = lock(&self.0).take();
         drop(inserted);
     }
 }
 
 impl Watch {
-    /// Why the group no longer works, if switches have reported it.
+    /// Returns why the group no longer works, if switches have reported a failure.
     #[must_use]
     pub fn trouble(&self) -> Option<String> {
         lock(&self.0).as_ref().and_then(|inserted| inserted.trouble())

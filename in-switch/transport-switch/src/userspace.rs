@@ -1,4 +1,5 @@
-//! Queue pairs in userspace, on a packet socket of the interface by which the others are reached.
+//! Queue pairs in userspace, on a packet socket of the interface through which the peers are
+//! reached.
 
 use std::{
     io::ErrorKind,
@@ -20,24 +21,26 @@ use crate::{
     completion::{Ended, NEVER_READY, NO_ANSWER},
 };
 
-/// Headers and trailer of a packet of a SEND: IPv6, UDP, BTH, immediate, ICRC. IPv4 has less.
+/// Headers and trailer of a packet of a SEND: IPv6, UDP, BTH, immediate, ICRC. With IPv4 they are
+/// shorter.
 const HEADERS_BYTES: u32 = 40 + 8 + 12 + 4 + 4;
-/// The window: more costs switches memory, less leaves hosts idle while they wait for each other.
+/// The window: a longer one needs more memory in switches, a shorter one leaves hosts idle.
 const WINDOW_BYTES: u32 = 256 << 10;
-/// Of these packets.
+/// The bounds of the window in packets.
 const WINDOW_PACKETS: std::ops::RangeInclusive<u32> = 16..=256;
 /// The receive buffer for packets that were not read yet, if this process may have so much.
 const BUFFER_BYTES: usize = 4 << 20;
-/// What the kernel counts for a packet besides its bytes, about, which it rounds up to twice as much.
+/// The kernel's approximate overhead for a packet, which it rounds up to twice as much.
 const OVERHEAD_BYTES: usize = 1024;
 /// The retransmission timeout of the first packet without an answer.
 const TIMEOUT: Duration = Duration::from_millis(67);
-/// How often in a row a receiver may answer that it is not ready: 64 ms. Credits ensure that it is.
+/// How many times in a row a receiver may answer that it is not ready: 64 ms. Credits ensure that
+/// it is.
 const NOT_READY_RETRIES: u32 = 100;
 /// Buffers of receives that are kept for reuse.
 const SPARE_MAX: usize = 64;
 
-/// A queue pair that has a number and no peer.
+/// A queue pair with a number and without a peer.
 pub(crate) struct Unconnected {
     endpoint: Endpoint,
     number: u32,
@@ -76,7 +79,7 @@ impl Unconnected {
 
     pub(crate) fn connect_member(self, member: &Member, next_hop: Option<IpAddr>) -> QueuePair {
         let peer = Peer { address: member.root, qpn: member.qpn, next_hop };
-        // It sends nothing but answers.
+        // A receiver sends only answers.
         self.connect(peer, config(member.mtu_bytes, 0), (0, member.psn_first))
     }
 
@@ -111,7 +114,7 @@ fn refused(error: EndpointError) -> OpenError {
     }
 }
 
-/// One that has a peer.
+/// A connected queue pair.
 pub(crate) struct QueuePair {
     endpoint: Endpoint,
     number: u32,

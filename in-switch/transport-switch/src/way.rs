@@ -1,4 +1,4 @@
-//! By which interface the others are reached.
+//! The interface through which the peers are reached.
 
 use std::{collections::BTreeSet, net::IpAddr};
 
@@ -7,9 +7,10 @@ use routes::{Kernel, Station};
 
 use crate::OpenError;
 
-/// The interface that has the address `local`, and the router on the way to the first of the peers.
+/// Returns the interface that has the address `local`, and the router on the path to the first of
+/// the peers.
 ///
-/// Errors: there is none, or a peer is reached by another one.
+/// Errors: there is none, or a peer is reached through another one.
 pub(crate) fn to_peers(
     local: IpAddr,
     peers: &[IpAddr],
@@ -25,9 +26,9 @@ pub(crate) fn to_peers(
     Ok((interface, next_hops.first().copied().flatten()))
 }
 
-/// The routers on the ways to peers, where there are any.
+/// Returns the routers on the paths to peers, if there are any.
 ///
-/// Errors: one of them is not reached by this interface.
+/// Errors: a peer is not reached through this interface.
 fn next_hops(interface: &Interface, peers: &[IpAddr]) -> Result<Vec<Option<IpAddr>>, OpenError> {
     if peers.iter().all(|&peer| is_on_link(interface, peer)) {
         return Ok(vec![None; peers.len()]);

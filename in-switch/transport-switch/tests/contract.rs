@@ -1,6 +1,6 @@
-//! The contract of [`transport::Transport`] for links over which everything goes by TCP, beside a group
-//! and without one. What goes through switches has one direction, so that the suite does not fit it:
-//! `crates/rdmc/tests`.
+//! The contract of [`transport::Transport`] for links that use TCP for everything, beside a group
+//! and without one. The suite cannot test blocks through switches, which have one direction;
+//! `crates/rdmc/tests` does.
 
 use std::{net::TcpStream, time::Duration};
 
@@ -13,11 +13,11 @@ use crate::common::{enter_network, group_end, lifeline};
 
 const SILENCE_MS: u64 = 3_000;
 
-/// Longer than any clause takes: what is at the other end of a group's lifeline sends no heartbeats.
+/// Longer than any clause takes: the test's end of a group's lifeline sends no heartbeats.
 const SILENCE_MS_WITH_GROUP: u64 = 120_000;
 
 struct Loopback {
-    /// Each member has a group that switches copy; the other ends of their lifelines.
+    /// If each member has a group that switches copy: the other ends of their lifelines.
     groups: Option<Vec<TcpStream>>,
 }
 
@@ -48,7 +48,7 @@ impl Harness for Loopback {
     }
 
     fn silence(&mut self, _: &mut Network<SwitchTransport>, _: usize) -> Option<Duration> {
-        // A second more for a machine that is busy with other tests.
+        // One second more for a machine that is busy with other tests.
         self.groups.is_none().then_some(Duration::from_millis(SILENCE_MS + 1_000))
     }
 }

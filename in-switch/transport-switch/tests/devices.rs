@@ -1,5 +1,4 @@
-//! A group's ends on RDMA devices in software that nobody has changed, with the switch in the kernel
-//! between them.
+//! A group's ends on unmodified software RDMA devices, with the switch in the kernel between them.
 //!
 //! Runs in the virtual machine of `./dev test-rdma`.
 
@@ -20,17 +19,17 @@ use transport_switch::{
 use transport_tcp::{TcpConfig, TcpLink, TcpTransport};
 
 const ID: u32 = 0x80_0789;
-/// The numbers wrap soon.
+/// Close to the maximum, so that packet numbers wrap soon.
 const PSN_FIRST: u32 = 0xff_fff0;
 const PATIENCE: Duration = Duration::from_secs(30);
-/// For which packets of the root may have no answer.
+/// How long packets of the root may have no answer.
 const SILENCE: Duration = Duration::from_millis(1_500);
 const RECEIVERS: usize = 3;
-/// More than a device takes at once.
+/// More than a device accepts at once.
 const BLOCKS: usize = 300;
 const BLOCK_BYTES: usize = 10_000;
 
-/// One thread plays all members, each with a transport and a device of its own.
+/// One thread runs all members, each with a transport and a device of its own.
 struct Stage {
     root: SwitchTransport,
     to_receivers: Vec<EndpointId>,
@@ -62,7 +61,7 @@ fn open(place: &Place, peers: &[IpAddr]) -> Unconnected {
     open
 }
 
-/// What the switch has to know.
+/// Describes the group for the switch.
 fn group(root: (IpAddr, u32), members: &[(&Place, u32)]) -> plan::Group {
     let member = |&(place, qpn): &(&Place, u32)| plan::Member {
         address: place.address,
@@ -156,7 +155,7 @@ impl Stage {
         Some(stage)
     }
 
-    /// The same block to everybody.
+    /// Posts the same block to all receivers.
     fn send(&mut self, region: &Region, block: usize, bytes: usize) {
         let start = block * BLOCK_BYTES;
         for (index, &endpoint) in self.to_receivers.iter().enumerate() {
@@ -166,12 +165,12 @@ impl Stage {
         }
     }
 
-    /// What has come to the root within so long, or as soon as it is `enough`.
+    /// Returns what the root has completed by the timeout, or as soon as there are `enough`.
     fn poll_root(&mut self, enough: usize, patience: Duration) -> Vec<Completion> {
         let (mut found, deadline) = (Vec::new(), Instant::now() + patience);
         while found.len() < enough && Instant::now() < deadline {
             self.root.poll(&mut found, Duration::from_millis(5));
-            // Devices answer by themselves, lifelines do not.
+            // Devices answer by themselves, lifelines only when polled.
             for (transport, _) in &mut self.receivers {
                 transport.poll(&mut Vec::new(), Duration::ZERO);
             }
@@ -180,7 +179,7 @@ impl Stage {
     }
 }
 
-/// Of all kinds of lengths.
+/// Returns lengths of all kinds.
 fn length(block: usize) -> usize {
     match block {
         0 => 0,
@@ -254,7 +253,7 @@ fn a_group_that_the_switch_has_forgotten_is_halted_and_hands_everything_back() {
     };
     assert!(why.contains("forgotten the group"), "{why}");
     assert!(begin.elapsed() >= SILENCE);
-    // What is under way stays so until the endpoints are closed.
+    // Sends in flight stay open until the endpoints are closed.
     let endpoints = stage.to_receivers.clone();
     endpoints.iter().for_each(|&endpoint| stage.root.close(endpoint));
     let mut completions = Vec::new();

@@ -1,5 +1,5 @@
-//! A receiver's end of a group, in a network namespace: how it waits, and what it hands back. Needs
-//! root.
+//! A receiver's end of a group, in a network namespace: how it waits, and which posts it cancels.
+//! Needs root.
 
 use std::{
     net::{IpAddr, TcpStream},
@@ -17,7 +17,7 @@ use transport_tcp::{TcpConfig, TcpTransport};
 
 use crate::common::{OWN, ROOT, enter_network, group_end, lifeline};
 
-/// A transport with a receiver's end, the waker of the TCP transport that it was made of, and the
+/// Returns a transport with a receiver's end, the waker of the TCP transport that it wraps, and the
 /// peer's end of its lifeline.
 fn receiver() -> (SwitchTransport, EndpointId, Waker, TcpStream) {
     let tcp = TcpTransport::new(TcpConfig::default()).unwrap();
@@ -56,12 +56,13 @@ fn a_wait_sleeps_and_can_be_woken() {
         });
         transport.poll(&mut completions, long);
     });
-    // Between two polls it ends the next.
+    // Used between two polls, the waker ends the next.
     waker();
     transport.poll(&mut completions, long);
     assert!(begin.elapsed() < long);
     assert_eq!(completions, []);
-    // It wakes what is left without groups, too; what is posted on the group's endpoint has ended.
+    // The waker also works for what is left without groups; posts on the group's endpoint are
+    // cancelled.
     assert!(!transport.is_idle());
     transport.close(endpoint);
     transport.poll(&mut completions, Duration::ZERO);
@@ -135,7 +136,7 @@ fn interfaces_that_will_not_do_are_named() {
     lab::quiet("h0", 300).unwrap();
     let short = open(OWN, ROOT).to_string();
     assert!(short.contains("h0 carries packets of 300 bytes"), "{short}");
-    // Of this thread alone.
+    // Only of this thread.
     let mut sets = capabilities(None).unwrap();
     sets.effective.remove(CapabilitySet::NET_RAW);
     set_capabilities(None, sets).unwrap();

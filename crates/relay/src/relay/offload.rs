@@ -1,4 +1,4 @@
-//! The same message with the network doing the work: all operations are posted ahead.
+//! Offload: all operations of a message are posted ahead, and the network runs them.
 
 use std::collections::BTreeMap;
 
@@ -19,9 +19,10 @@ impl Relay {
         Ok(blocks)
     }
 
-    /// What a block is sent with. With offload, where blocks of several messages may be under way
-    /// in any order, it also tells these messages apart: the receives that a member has open belong
-    /// to at most [`crate::Settings::messages_in_flight`] messages with numbers in a row.
+    /// Returns the immediate that a block is sent with. With offload, where blocks of several
+    /// messages may be in flight in any order, it also distinguishes these messages: the receives
+    /// that a member has open belong to at most [`crate::Settings::messages_in_flight`] consecutive
+    /// messages.
     pub(super) fn immediate(&self, message: u64, block: u32) -> u32 {
         if self.settings.offload.is_none() {
             return block;
@@ -32,14 +33,14 @@ impl Relay {
         (block << bits) | low
     }
 
-    /// Posts whatever has become possible, with at most `limit` open operations each way.
+    /// Posts all operations that have become possible, with at most `limit` open in each direction.
     pub(super) fn post_offloaded(&mut self, limit: u32) {
         self.post_offloaded_receives(limit);
         while self.sends.len() < limit as usize && self.post_next_offloaded_send() {}
     }
 
-    /// Posts receives in the order of messages and steps, as far as memory and the limit go; then
-    /// grants their sources all credits at once.
+    /// Posts receives in the order of messages and steps, as far as memory and the limit allow;
+    /// then grants their sources all credits at once.
     fn post_offloaded_receives(&mut self, limit: u32) {
         let mut granted = BTreeMap::<u32, u32>::new();
         while self.receives_posted < limit {
@@ -67,7 +68,7 @@ impl Relay {
         self.actions.extend(grants);
     }
 
-    /// The next receive of a message that has its memory.
+    /// Takes the next receive of a message that has its memory.
     fn take_offloaded(&mut self, index: usize) -> Option<(usize, Transfer)> {
         let message = self.messages.get_mut(index).filter(|message| message.has_memory())?;
         let transfer = message.next_receive(&self.settings.schedule, self.settings.rank)?;
@@ -75,9 +76,9 @@ impl Relay {
         Some((index, transfer))
     }
 
-    /// Posts the next send, in the order of messages and steps, if it has a credit, and if its block
-    /// is here or has its receive posted. Waits for a target that has not granted yet, since what
-    /// overtakes would be ahead of it by a whole message.
+    /// Posts the next send, in the order of messages and steps, if it has a credit, and if its
+    /// block has arrived or its receive is posted. Waits for a target that has not granted credits
+    /// yet, since a send that overtakes would be ahead by a whole message.
     fn post_next_offloaded_send(&mut self) -> bool {
         if self.sends_waiting.is_empty() {
             self.queue_next_send();
@@ -124,7 +125,7 @@ impl Relay {
         self.sends.insert(id, send);
     }
 
-    /// The send that has to be done before the next may start, if it is not.
+    /// Returns the send that has to be done before the next may start, if it is not.
     fn predecessor(&mut self) -> Option<(u32, SendId)> {
         if self.sends_recent.len() < self.settings.window.sends as usize {
             return None;

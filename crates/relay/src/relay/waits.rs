@@ -1,4 +1,4 @@
-//! What a relay is doing and what it waits for; for error messages and traces.
+//! A relay's open operations and what it waits for; for error messages and traces.
 
 use schedule::Transfer;
 
@@ -42,19 +42,20 @@ pub enum Wait {
     },
 }
 
-/// What keeps a member from going on.
+/// Why a member makes no progress.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum Obstacle {
-    /// Sending to this neighbour: a block is on its way, or no receive is posted for it there.
+    /// Sending to this neighbour: a block is in transit, or the neighbour has posted no receive for
+    /// it.
     SendBlocked(u32),
     /// Receiving from this neighbour, which has not sent a block.
     ReceiveBlocked(u32),
-    /// Nothing of a neighbour: this member itself, or its application.
+    /// No neighbour: this member itself, or its application.
     Local,
 }
 
 impl Wait {
-    /// The step of the schedule, where it is known.
+    /// Returns the step of the schedule, if it is known.
     pub fn step(&self) -> Option<u64> {
         match self {
             Self::Block { transfer, .. } => transfer.map(|transfer| transfer.step),
@@ -65,7 +66,7 @@ impl Wait {
 }
 
 impl Relay {
-    /// What this member waits for right now, nearest first.
+    /// Returns what this member waits for now, nearest first.
     pub fn waits(&self) -> impl Iterator<Item = Wait> + '_ {
         let memory = self.messages.iter().zip(self.completed..).filter_map(|(message, number)| {
             (!message.has_memory()).then_some(Wait::Memory { message: number })
@@ -88,8 +89,8 @@ impl Relay {
         memory.chain(credits).chain(blocks).chain(sends)
     }
 
-    /// Why this member sends nothing: what the first send of the schedule that is not done waits
-    /// for. `None` while something is being sent, and while there is nothing to send.
+    /// Returns why this member sends nothing: what the first send of the schedule that is not done
+    /// waits for. `None` while something is being sent, and while there is nothing to send.
     pub fn sends_wait_for(&self) -> Option<Wait> {
         let send = self.sends_waiting.front().filter(|_| self.sends.is_empty())?;
         if self.holds(send) {
@@ -113,7 +114,7 @@ impl Relay {
         Some(Wait::Block { source, message, transfer: Some(transfer) })
     }
 
-    /// What this member waits for first; `None` while it has nothing to relay.
+    /// Returns what this member waits for first; `None` while it has nothing to relay.
     pub fn obstacle(&self) -> Option<Obstacle> {
         if self.known() == self.completed() {
             return None;
@@ -128,12 +129,12 @@ impl Relay {
         Some(missing.map_or(Obstacle::Local, |receive| Obstacle::ReceiveBlocked(receive.source)))
     }
 
-    /// The message of a receive that has not been used, and its transfer once it is known.
+    /// Returns the message of a receive that was not used, and its transfer once it is known.
     pub fn receive(&self, id: ReceiveId) -> Option<(u64, Option<Transfer>)> {
         self.receives.get(&id).map(|receive| (receive.message, receive.transfer))
     }
 
-    /// The message and the transfer of a send that is not done.
+    /// Returns the message and the transfer of a send that is not done.
     pub fn open_send(&self, id: SendId) -> Option<(u64, Transfer)> {
         self.sends.get(&id).map(|send| (send.message, send.transfer))
     }

@@ -1,4 +1,4 @@
-//! Schedules to look at. Nothing here knows what is right.
+//! Schedules to be checked, independent of what is checked.
 
 use schedule::{Algorithm, Schedule};
 
@@ -15,7 +15,7 @@ pub fn layouts(members: u32) -> Vec<Vec<u32>> {
         by(&|rank| rank / 4),
         by(&|rank| rank % 3),
         by(&|rank| u32::MAX - rank / 5),
-        // Racks of 1, 2, 4, 8, ... members, and one large rack amid small ones.
+        // Racks of 1, 2, 4, 8, ... members, and one large rack among small ones.
         by(&|rank| (rank + 1).ilog2()),
         by(&|rank| if rank % 2 == 0 { 0 } else { rank % 14 }),
     ];
@@ -23,7 +23,7 @@ pub fn layouts(members: u32) -> Vec<Vec<u32>> {
     layouts
 }
 
-/// A few roots that tell apart the first, the last and a middle rank.
+/// A few roots: the first, the last and a middle rank.
 pub fn roots(members: u32) -> Vec<u32> {
     let mut roots = vec![0, members / 3, members - 1];
     roots.dedup();
@@ -33,7 +33,7 @@ pub fn roots(members: u32) -> Vec<u32> {
 /// Schedules for `members` members: one root per layout for the rack algorithms; for the others a few roots in
 /// small groups and a single one in larger ones, since it only shifts the ranks.
 pub fn schedules(algorithm: Algorithm, members: u32) -> Vec<Schedule> {
-    // The root's place changes from layout to layout and from size to size.
+    // The root's position changes from layout to layout and from size to size.
     let roots = roots(members).into_iter().cycle().skip(members as usize);
     let layouts = match algorithm {
         _ if algorithm.needs_racks() => layouts(members),

@@ -103,7 +103,7 @@ fn next_agrees_with_a_scan() {
     }
 }
 
-/// Connections cost memory, so no neighbour is declared that a long message would never meet.
+/// Connections cost memory, so all declared neighbours are used by long messages.
 #[test]
 fn every_neighbour_is_met_by_a_long_message() {
     for algorithm in Algorithm::ALL {

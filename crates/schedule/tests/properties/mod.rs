@@ -1,5 +1,5 @@
-//! The properties of every schedule: the generators (`cases`) know nothing of what is right, and the checks
-//! (`oracle`) nothing of how the schedules were chosen.
+//! The properties of every schedule: the generators (`cases`) and the checks (`oracle`) are
+//! independent of each other.
 
 mod cases;
 mod exhaustive;

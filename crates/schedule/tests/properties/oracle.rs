@@ -1,10 +1,10 @@
-//! What must hold of any schedule, checked by brute force against the public API.
+//! Properties of any schedule, checked by brute force against the public API.
 
 use std::collections::HashSet;
 
 use schedule::{Algorithm, Schedule, Transfer, lower_bound_steps};
 
-/// Where a failure happened.
+/// Describes where a failure happened.
 pub fn case(plan: &Schedule, blocks: u32) -> String {
     format!(
         "{}, {} members, root {}, {blocks} blocks: {plan:?}",
@@ -14,7 +14,7 @@ pub fn case(plan: &Schedule, blocks: u32) -> String {
     )
 }
 
-/// All transfers in step order, having checked that both ends of each agree about it.
+/// Returns all transfers in step order, after checking that both ends of each agree.
 pub fn transfers(plan: &Schedule, blocks: u32) -> Vec<Transfer> {
     let mut sent = Vec::new();
     let mut received = 0;
@@ -39,8 +39,9 @@ pub fn transfers(plan: &Schedule, blocks: u32) -> Vec<Transfer> {
     sent
 }
 
-/// Replays the transfers in a synchronous one-port network: every member gets each block exactly once, the root
-/// none, and nobody sends what it did not hold before the step. Returns the step of each member's last receipt.
+/// Replays the transfers in a synchronous one-port network: every member gets each block exactly
+/// once, the root none, and no member sends a block that it did not hold before the step. Returns
+/// the step of each member's last receipt.
 pub fn deliver(plan: &Schedule, blocks: u32, transfers: &[Transfer]) -> Vec<Option<u64>> {
     let (members, k) = (plan.members() as usize, blocks as usize);
     let mut got_at: Vec<Option<u64>> = vec![None; members * k];
@@ -92,7 +93,7 @@ pub fn steps(plan: &Schedule, blocks: u32, transfers: &[Transfer]) {
     assert!(steps >= lower_bound_steps(plan.members(), blocks), "{}", case(plan, blocks));
 }
 
-/// Transfers and announcements happen between declared neighbours, who are distinct and mutual.
+/// Transfers and announcements happen between declared neighbours, which are distinct and mutual.
 pub fn neighbours(plan: &Schedule) -> Vec<HashSet<u32>> {
     let sets: Vec<HashSet<u32>> = (0..plan.members())
         .map(|rank| {

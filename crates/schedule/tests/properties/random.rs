@@ -4,7 +4,7 @@ use super::{cases, oracle};
 use proptest::prelude::*;
 use schedule::{Algorithm, MAX_MEMBERS, Schedule, Transfer};
 
-/// Small, middling and huge numbers alike, and the surroundings of powers of two.
+/// Small, medium and large numbers, and numbers near powers of two.
 fn spread(max: u32) -> impl Strategy<Value = u32> {
     let near_power = (0..=max.ilog2(), -1..=1_i64)
         .prop_map(move |(bits, off)| ((1_i64 << bits) + off).clamp(1, i64::from(max)) as u32);
@@ -28,7 +28,7 @@ fn flat() -> impl Strategy<Value = Schedule> {
     )
 }
 
-/// A schedule with a few thousand members in racks of any sizes, mixed up.
+/// A schedule with a few thousand members in racks of random sizes, in random order.
 fn racked() -> impl Strategy<Value = Schedule> {
     let algorithm = prop::sample::select(with_racks(true));
     let racks = (1_u32..200).prop_flat_map(|racks| prop::collection::vec(0..racks, 1..3000));
@@ -59,7 +59,7 @@ fn check_transfer(plan: &Schedule, transfer: Transfer, blocks: u32) {
     assert!(source != target && target != plan.root(), "{}", case());
     assert_eq!(plan.send_at(source, step, blocks), Some(transfer), "{}", case());
     assert_eq!(plan.receive_at(target, step, blocks), Some(transfer), "{}", case());
-    // One step per block: hence nobody receives a block twice.
+    // There is one step per block, so no member receives a block twice.
     assert_eq!(plan.received_at(target, block, blocks), Some(step), "{}", case());
     if source != plan.root() {
         check_holding(plan, source, block, blocks, step);
@@ -74,7 +74,7 @@ fn check_holding(plan: &Schedule, rank: u32, block: u32, blocks: u32, step: u64)
     assert_eq!(receipt.map(|receipt| receipt.block), Some(block), "{}", oracle::case(plan, blocks));
 }
 
-/// Ranks that differ in kind: around the root, first, last, and some.
+/// Ranks of different kinds: around the root, first, last, and others.
 fn ranks_of(plan: &Schedule, seed: u64) -> Vec<u32> {
     let n = u64::from(plan.members());
     let root = u64::from(plan.root());

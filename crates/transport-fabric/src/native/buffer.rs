@@ -1,13 +1,13 @@
-//! Memory of the transport's own that the network reads and writes.
+//! Memory of the transport itself that the network reads and writes.
 
 use std::{ops::Range, sync::Arc};
 
 use crate::native::sys::{self, Access, Errno, Object, Registration, Span};
 
-/// Zeroed bytes at a fixed place, registered for this host and, if asked, for a peer's writes.
-/// There are no references to the bytes; they are copied in and out.
+/// Zeroed bytes at a fixed address, registered for this host and, if requested, for a peer's
+/// writes. No references to the bytes are given; they are copied in and out.
 pub struct Buffer {
-    // Registrations go before the memory.
+    // Declared before the memory: dropped before it.
     local: Option<Registration>,
     remote: Option<Registration>,
     memory: Box<[u8]>,
@@ -36,7 +36,7 @@ impl Buffer {
         Ok(Self { local, remote, memory, start })
     }
 
-    /// A part of it, for a post.
+    /// Returns a part of it, for a post.
     pub fn span(&self, range: Range<usize>) -> Span<'_> {
         assert!(range.start <= range.end && range.end <= self.memory.len(), "inside the buffer");
         Span {
@@ -46,7 +46,7 @@ impl Buffer {
         }
     }
 
-    /// By which a peer may write it, and where it starts for the peer.
+    /// Returns the key by which a peer may write it, and its start address for the peer.
     pub fn for_peer(&self, virtual_addresses: bool) -> (u64, u64) {
         let key = self.remote.as_ref().map_or(0, |registration| registration.key);
         (key, if virtual_addresses { self.start as u64 } else { 0 })
@@ -55,16 +55,16 @@ impl Buffer {
     pub fn copy_out<const N: usize>(&self, at: usize) -> [u8; N] {
         assert!(at + N <= self.memory.len(), "inside the buffer");
         let mut bytes = [0; N];
-        // SAFETY: in range as just checked. The network may be writing the same bytes only if the
-        // peer breaks the protocol; then the copy, which is checked by its reader, is garbage.
+        // SAFETY: in range as just checked. The network writes the same bytes only if the peer
+        // breaks the protocol; the copy, which its reader checks, is then invalid.
         unsafe { std::ptr::copy_nonoverlapping(self.start.add(at), bytes.as_mut_ptr(), N) };
         bytes
     }
 
     pub fn copy_in(&mut self, at: usize, bytes: &[u8]) {
         assert!(at + bytes.len() <= self.memory.len(), "inside the buffer");
-        // SAFETY: in range as just checked; the network reads this place no more, or does not care,
-        // as the callers see to (`ring`).
+        // SAFETY: in range as just checked; the callers ensure that the network no longer reads
+        // this place, or that its contents do not matter (`ring`).
         unsafe {
             std::ptr::copy_nonoverlapping(bytes.as_ptr(), self.start.add(at), bytes.len());
         }

@@ -1,4 +1,4 @@
-//! Connections that come in before their link is opened, and what happens to others.
+//! Connections that arrive before their link is opened, and rejection of those that belong to none.
 
 use std::{
     collections::{HashMap, VecDeque},
@@ -18,45 +18,46 @@ use crate::{
     role::Role,
 };
 
-/// Requests that may wait for their links at the same time.
+/// The most requests that may wait for their links at the same time.
 const WAITING_MAX: usize = 4096;
 
-/// The connections of a transport's message endpoints: those to be made, and whose they are.
+/// The connections of a transport's message endpoints: those to be made, and the links that they
+/// belong to.
 ///
-/// Methods that change links return which, so that the transport moves those on.
+/// Methods that change links return their identifiers, so that the transport serves those links.
 pub struct Connecting {
     requests: Requests,
     openings: VecDeque<Opening>,
     /// Links by the addresses of their endpoints.
     by_endpoint: HashMap<usize, EndpointId>,
-    /// When a link ended last whose peer may still ask for connections.
+    /// When the last link ended whose peer may still request connections.
     last_half_made: Option<Instant>,
 }
 
 /// A transport's links.
 pub type Links = HashMap<EndpointId, Link>;
 
-/// Requests whose link is known but not opened yet.
+/// Requests of known links that are not open yet.
 struct Requests {
     waiting: HashMap<Cookie, Vec<Waiting>>,
     count: usize,
     patience: Duration,
 }
 
-/// Endpoints that are to be opened.
+/// Endpoints that have to be opened.
 enum Opening {
-    /// All of a link, from the end that connects.
+    /// All endpoints of a link, at the end that connects.
     Connect(EndpointId),
-    /// The one of this path, which the peer asks for.
+    /// The endpoint of this path, at the peer's request.
     Accept(EndpointId, usize, Info),
 }
 
-/// For how long one kind of slow work may go on before something else has its turn.
+/// How long one kind of slow work may take before other work is done.
 pub const SLICE: Duration = Duration::from_millis(20);
 
-/// For how long the requests of links that ended half made are waited for before the listening
-/// endpoints are closed. libfabric's tcp provider keeps a connection's socket for ever if its
-/// listening endpoint goes between accepting it and reading its request.
+/// How long requests of links that ended while connecting are awaited before the listening
+/// endpoints are closed. libfabric's tcp provider never closes a connection's socket if its
+/// listening endpoint is closed between accepting it and reading its request.
 const LAST_CALL: Duration = Duration::from_millis(200);
 
 struct Waiting {
@@ -70,7 +71,7 @@ impl Requests {
         Self { waiting: HashMap::new(), count: 0, patience }
     }
 
-    /// Gives the request back if there are too many already.
+    /// Keeps a request for later; returns it if there are too many already.
     fn keep(
         &mut self,
         cookie: Cookie,
@@ -86,14 +87,14 @@ impl Requests {
         Ok(())
     }
 
-    /// The requests for a link that is being opened.
+    /// Takes the requests for a link that is being opened.
     fn take(&mut self, cookie: &Cookie) -> Vec<(usize, Info)> {
         let waiting = self.waiting.remove(cookie).unwrap_or_default();
         self.count -= waiting.len();
         waiting.into_iter().map(|waiting| (waiting.path, waiting.request)).collect()
     }
 
-    /// Turns those away that have waited for too long.
+    /// Rejects requests that have waited for too long.
     fn expire(&mut self, now: Instant, devices: &[Device]) {
         if self.count == 0 {
             return;
@@ -119,7 +120,7 @@ fn turn_away(device: &Device, request: &Info) {
     }
 }
 
-/// All connection requests by now.
+/// Rejects all connection requests received so far.
 fn turn_requests_away(device: &Device) {
     let Some(events) = &device.events else { return };
     while let Ok(Some(event)) = sys::next_event(events) {
@@ -140,12 +141,12 @@ impl Connecting {
         }
     }
 
-    /// Whether there are endpoints to be opened.
+    /// Returns whether there are endpoints to be opened.
     pub fn is_busy(&self) -> bool {
         !self.openings.is_empty()
     }
 
-    /// Connects a new link: from here, or as far as the peer has asked for it.
+    /// Connects a new link, from this end or as far as the peer has requested it.
     pub fn add(&mut self, link: &Link) {
         if link.role == Role::Connect {
             self.openings.push_back(Opening::Connect(link.id));
@@ -155,7 +156,7 @@ impl Connecting {
         self.openings.extend(requests.map(|(path, info)| Opening::Accept(link.id, path, info)));
     }
 
-    /// A link ends.
+    /// Removes a link that ends.
     pub fn remove(&mut self, link: &Link) {
         if link.misses_requests() {
             self.last_half_made = Some(Instant::now());
@@ -170,21 +171,21 @@ impl Connecting {
         self.requests.expire(now, devices);
     }
 
-    /// Rejects all requests that were not answered by now, also those that have not been
-    /// read: a request without an answer keeps its socket for ever.
+    /// Rejects all requests received so far, also those that were not read: a request without an
+    /// answer keeps its socket open for ever.
     pub fn turn_all_away(&mut self, devices: &[Device]) {
         for opening in std::mem::take(&mut self.openings) {
             if let Opening::Accept(_, path, info) = opening {
                 turn_away(&devices[device_of(path)], &info);
             }
         }
-        // No peer waits for longer than this.
+        // No request is kept for longer than this.
         self.requests.expire(Instant::now() + self.requests.patience, devices);
         devices.iter().for_each(turn_requests_away);
     }
 
-    /// Turns away what still comes in for links that have ended half made.
-    /// Waits for that for 200 ms at most.
+    /// Rejects requests that still arrive for links that have ended while connecting. Waits for
+    /// them for 200 ms at most.
     pub fn last_call(&self, devices: &[Device]) {
         let Some(ended) = self.last_half_made else { return };
         while ended.elapsed() < LAST_CALL {
@@ -193,9 +194,9 @@ impl Connecting {
         }
     }
 
-    /// Everything that has happened to connections. Returns the links that it has changed.
+    /// Handles all connection events. Returns the links that have changed.
     ///
-    /// Errors: an event queue failed, with all its links; in words.
+    /// Errors: an event queue failed, which affects all its links; as text.
     pub fn take_events(
         &mut self,
         links: &mut Links,
@@ -241,7 +242,8 @@ impl Connecting {
         Some(id)
     }
 
-    /// A connection request: of a peer whose link is open, or will be, or of an unknown peer.
+    /// Handles a connection request: of a peer whose link is open, or will be, or of an unknown
+    /// peer.
     fn request(
         &mut self,
         links: &mut Links,
@@ -254,7 +256,7 @@ impl Connecting {
         let path = parameter.get(16).map_or(usize::MAX, |&path| usize::from(path));
         let cookie = cookie_of(parameter);
         if path.saturating_sub(1) != index || !is_known {
-            tracing::debug!(path, "turned a connection away that belongs to no link");
+            tracing::debug!(path, "rejected a connection that belongs to no link");
             return turn_away(device, &info);
         }
         let of_it = |link: &&Link| link.role == Role::Accept && link.cookie() == cookie;
@@ -267,8 +269,8 @@ impl Connecting {
         self.openings.push_back(Opening::Accept(link.id, path, info));
     }
 
-    /// Opens the endpoints of new links; returns which. With some adapters each takes many
-    /// milliseconds, and a member may have thousands: the lifelines are looked at in between.
+    /// Opens the endpoints of new links; returns the identifiers. With some adapters each takes
+    /// many milliseconds, and a member may have thousands, so the lifelines are polled in between.
     pub fn open_endpoints(&mut self, links: &mut Links, devices: &[Device]) -> Vec<EndpointId> {
         let mut changed = Vec::new();
         let start = Instant::now();
@@ -289,7 +291,7 @@ impl Connecting {
     ) -> Option<EndpointId> {
         let (Opening::Connect(id) | Opening::Accept(id, ..)) = opening;
         let Some(link) = links.get_mut(&id).filter(|link| link.broken.is_none()) else {
-            // It has ended in the meantime.
+            // The link has ended in the meantime.
             if let Opening::Accept(_, path, info) = opening {
                 turn_away(&devices[device_of(path)], &info);
             }
@@ -311,7 +313,7 @@ impl Connecting {
     }
 }
 
-/// Of a peer's request; one that no link has if there is none.
+/// Returns the cookie in a peer's request, or one that no link has.
 fn cookie_of(parameter: &[u8]) -> Cookie {
     parameter.first_chunk::<16>().copied().unwrap_or_default()
 }

@@ -1,4 +1,4 @@
-//! One device of a provider: its queues, and how endpoints are made on it.
+//! One device of a provider: its queues, and how its endpoints are opened.
 
 use std::{
     fmt,
@@ -17,25 +17,25 @@ use crate::{
     settings::{Copies, FabricSettings},
 };
 
-/// Entries of a completion queue; providers that have fewer are asked for less.
+/// Lengths of a completion queue to be tried, for providers that support fewer entries.
 const COMPLETIONS: [usize; 3] = [16_384, 4_096, 1_024];
 
 /// A datagram endpoint and its address vector.
 pub type Datagrams = (Arc<Object>, Arc<Object>);
 
-/// A device that is open. Fields are dropped in this order.
+/// An open device. Fields are dropped in this order.
 pub struct Device {
-    /// Where connections come in; message endpoints only.
+    /// The listening endpoint; message endpoints only.
     pub passive: Option<Arc<Object>>,
     pub completions: Arc<Object>,
-    /// Says that there are completions; not every provider has one.
+    /// Readable when there are completions; not every provider has one.
     pub completions_fd: Option<RawFd>,
     /// Connection events; message endpoints only.
     pub events: Option<Arc<Object>>,
     pub events_fd: Option<RawFd>,
     pub registrar: Registrar,
-    /// Held while a datagram endpoint is made, and while completions are read: libfabric's shm makes
-    /// progress on endpoints that are bound to the queue and not enabled yet, and crashes.
+    /// Held while a datagram endpoint is opened, and while completions are read: libfabric's shm
+    /// makes progress on endpoints that are bound to the queue and not enabled yet, and crashes.
     making: Arc<Mutex<()>>,
     pub domain: Arc<Object>,
     pub fabric: Arc<Object>,
@@ -43,7 +43,7 @@ pub struct Device {
 }
 
 impl Device {
-    /// Opens all that endpoints need.
+    /// Opens everything that endpoints need.
     pub fn open(info: Info, copies: Copies) -> Result<Self, FabricError> {
         let name = info.domain.clone();
         let called = |what: &'static str| {
@@ -76,7 +76,7 @@ impl Device {
         Ok(device)
     }
 
-    /// Where others connect to; message endpoints only.
+    /// Returns the address that others connect to; message endpoints only.
     pub fn address(&self) -> Result<Option<Vec<u8>>, FabricError> {
         let name = |passive: &Arc<Object>| {
             sys::name_of(passive).map_err(|e| FabricError::call("asking for an address", e.text()))
@@ -84,18 +84,18 @@ impl Device {
         self.passive.as_ref().map(name).transpose()
     }
 
-    /// A message endpoint to answer a connection request.
+    /// Opens a message endpoint that answers a connection request.
     pub fn open_answer(&self, request: &Info) -> Result<Arc<Object>, sys::Errno> {
         let events = self.events.as_ref();
         sys::open_endpoint(&self.domain, request, &self.completions, events, None)
     }
 
-    /// A message endpoint that will connect to this address.
+    /// Opens a message endpoint that will connect to this address.
     pub fn open_toward(&self, address: &[u8]) -> Result<Arc<Object>, sys::Errno> {
         self.open_answer(&self.info.toward(address))
     }
 
-    /// What makes its datagram endpoints, unless it has message endpoints.
+    /// Returns the maker of datagram endpoints, unless the device has message endpoints.
     pub fn datagrams(&self) -> Option<DatagramMaker> {
         (!self.info.is_message_endpoint).then(|| DatagramMaker {
             info: self.info.duplicate(),
@@ -112,12 +112,12 @@ impl Device {
         sys::read_completions(&self.completions, into)
     }
 
-    /// The longest block.
+    /// Returns the length of the longest block in bytes.
     pub fn block_bytes_max(&self) -> u64 {
         self.info.max_message_bytes.min(u64::from(u32::MAX))
     }
 
-    /// The queues that a sleeper has to look at, or `None` if this device cannot end a wait.
+    /// Returns the queues that a wait has to include, or `None` if this device cannot end a wait.
     pub fn waitable(&self) -> Option<Vec<(&Object, RawFd)>> {
         let mut queues = vec![(&*self.completions, self.completions_fd?)];
         if let Some(events) = &self.events {
@@ -127,7 +127,7 @@ impl Device {
     }
 }
 
-/// Makes datagram endpoints on a device, from any thread.
+/// Opens datagram endpoints of a device, from any thread.
 pub struct DatagramMaker {
     info: Info,
     domain: Arc<Object>,
@@ -136,7 +136,7 @@ pub struct DatagramMaker {
 }
 
 impl DatagramMaker {
-    /// An endpoint with an address vector of its own, and its address.
+    /// Opens an endpoint with an address vector of its own; returns its address, too.
     pub fn make(&self) -> Result<(Vec<u8>, Datagrams), FabricError> {
         let failed = |error: sys::Errno| {
             FabricError::call(format!("opening an endpoint of {}", self.info.domain), error.text())
@@ -157,7 +157,8 @@ impl fmt::Debug for DatagramMaker {
     }
 }
 
-/// As many entries as the device has, with a descriptor to wait on if it has one.
+/// Opens a completion queue as long as the device supports, with a descriptor to wait on if it has
+/// one.
 fn open_completions(domain: &Arc<Object>) -> Result<Arc<Object>, sys::Errno> {
     let tries = [true, false].into_iter().flat_map(|wait| COMPLETIONS.map(|n| (n, wait)));
     let mut outcome = Err(sys::Errno::AGAIN);
@@ -170,7 +171,7 @@ fn open_completions(domain: &Arc<Object>) -> Result<Arc<Object>, sys::Errno> {
     outcome
 }
 
-/// The devices that the settings mean, one for each rail.
+/// Chooses the devices for the settings, one for each rail.
 pub fn choose(settings: &FabricSettings) -> Result<Vec<Info>, FabricError> {
     let provider = settings.provider.as_str();
     let message_endpoints = MESSAGE_PROVIDERS.contains(&provider);
@@ -192,7 +193,7 @@ pub fn choose(settings: &FabricSettings) -> Result<Vec<Info>, FabricError> {
         }
         let first = found.into_iter().next().ok_or_else(|| {
             FabricError::NoDevice(format!(
-                "no device has the provider {provider} here; `fi_info -p {provider}` says more"
+                "no device has the provider {provider} here; `fi_info -p {provider}` lists those that exist"
             ))
         })?;
         return Ok(vec![first]);

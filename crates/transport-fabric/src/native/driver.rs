@@ -1,4 +1,4 @@
-//! The transport itself: devices, links, and how they are moved on.
+//! The transport itself: its devices and links, and how it makes progress.
 
 use std::{
     collections::{BTreeSet, HashMap},
@@ -28,20 +28,20 @@ use crate::{
     settings::FabricSettings,
 };
 
-/// Lifelines and connection events are looked at this often while the fabric itself is polled.
+/// How often lifelines and connection events are polled while the fabric itself is polled.
 const LOOK_INTERVAL: Duration = Duration::from_millis(1);
-/// How often links are checked for missing answers of the network.
+/// How often links are checked for missing acknowledgements of the network.
 const ANSWERS_INTERVAL: Duration = Duration::from_secs(1);
 
-/// [`Transport`] over libfabric. No thread of its own (a provider may have some): all work is done
-/// in `poll`, by the thread that calls it.
+/// [`Transport`] over libfabric. It has no thread of its own (a provider may have some): all work
+/// is done in `poll`, by the thread that calls it.
 ///
-/// Dropping it closes all endpoints at once, without waiting; peers see [`Cause::Lost`].
+/// Dropping it closes all endpoints at once, without waiting; peers report [`Cause::Lost`].
 pub struct FabricTransport {
-    // Links go before the devices that they are open on.
+    // Declared before the devices: links are dropped before the devices that they use.
     links: Links,
     connecting: Connecting,
-    /// Links that have something to do have to wait for the next look.
+    /// Links that have work to do have to wait for the next poll.
     is_behind: bool,
     offload: Offload,
     devices: Vec<Device>,
@@ -49,11 +49,11 @@ pub struct FabricTransport {
     settings: FabricSettings,
     drain_timeout: Duration,
     lifelines: Lifelines,
-    /// Links by the number that peers call them.
+    /// Links by the number by which peers identify them.
     by_number: HashMap<u32, EndpointId>,
-    /// Links that may have something to do.
+    /// Links that may have work to do.
     busy: BTreeSet<EndpointId>,
-    /// Links that wait for a time: see [`Link::deadline`].
+    /// Links that wait for a deadline: see [`Link::deadline`].
     timed: BTreeSet<EndpointId>,
     completed: Vec<Completion>,
     origin: Instant,
@@ -66,7 +66,7 @@ pub struct FabricTransport {
 impl FabricTransport {
     /// Opens the devices, and listens on those with message endpoints.
     ///
-    /// Errors: see [`FabricError`]; each with its remedy.
+    /// Errors: see [`FabricError`]; each names its remedy.
     pub fn start(settings: FabricSettings, tcp: TcpConfig) -> Result<Self, FabricError> {
         sys::load().map_err(FabricError::NoLibrary)?;
         let infos = device::choose(&settings)?;
@@ -111,12 +111,12 @@ impl FabricTransport {
         })
     }
 
-    /// What makes offers for new links, on any thread.
+    /// Returns the maker of offers for new links, for any thread.
     pub fn offers(&self) -> Offers {
         Offers::new(Arc::clone(&self.book))
     }
 
-    /// The names of the devices in use, one for each rail.
+    /// Returns the names of the devices in use, one for each rail.
     pub fn devices(&self) -> impl Iterator<Item = &str> {
         self.devices.iter().map(|device| device.info.domain.as_str())
     }
@@ -127,7 +127,7 @@ impl FabricTransport {
         link.ok_or(PostError::EndpointGone(id))
     }
 
-    /// Posts what was just asked for at once, so that a control word that follows can announce it.
+    /// Posts at once what was just queued, so that a control word that follows can announce it.
     fn advance_one(&mut self, id: EndpointId) {
         let mut round = Round {
             devices: &self.devices,
@@ -147,7 +147,7 @@ impl FabricTransport {
         self.open_link(endpoint).map(drop)
     }
 
-    /// Gives the provider what was just posted: the next poll may be late.
+    /// Passes operations that were just posted to the provider, since the next poll may be late.
     fn start_offloaded(&mut self, endpoint: EndpointId) {
         if let Some(link) = self.links.get_mut(&endpoint) {
             self.offload.start(link, &self.devices[0]);
@@ -158,7 +158,7 @@ impl FabricTransport {
         PostError::check_length(bytes, self.block_bytes_max())
     }
 
-    /// Everything that can be done without waiting.
+    /// Does everything that can be done without waiting.
     fn progress(&mut self) {
         let now = Instant::now();
         if self.looked.is_none_or(|looked| now >= looked + LOOK_INTERVAL) {
@@ -175,8 +175,8 @@ impl FabricTransport {
         }
     }
 
-    /// Breaks links over which nothing that was posted completes, although the peer is alive: some
-    /// adapters retransmit for ever.
+    /// Breaks links over which no post completes although the peer is alive: some adapters
+    /// retransmit for ever.
     fn check_answers(&mut self, now: Instant) {
         if now < self.answers_checked + ANSWERS_INTERVAL {
             return;
@@ -189,7 +189,7 @@ impl FabricTransport {
         }
     }
 
-    /// Sleeps until something happens or the time has come. True if the waker was used.
+    /// Sleeps until an event or the given time. Returns whether the waker was used.
     fn sleep(&mut self, until: Option<Instant>, now: Instant) -> bool {
         let deadlines = self.timed.iter().filter_map(|id| self.links.get(id)?.deadline());
         let soonest = deadlines.chain(until).chain(self.lifelines.tcp.next_tick()).min();
@@ -208,7 +208,7 @@ impl FabricTransport {
         woken.by_waker
     }
 
-    /// Polls lifelines and connection events, and links whose deadline has come.
+    /// Polls lifelines, connection events, and links whose deadline has passed.
     fn look(&mut self, now: Instant) {
         self.looked = Some(now);
         for (id, event) in self.lifelines.poll() {
@@ -248,7 +248,7 @@ impl FabricTransport {
                 for completion in &raw[..count] {
                     self.route(completion);
                 }
-                // An entry with an error comes alone, and others may follow.
+                // An entry with an error is returned alone, and others may follow.
                 if count == 0 {
                     break;
                 }
@@ -274,7 +274,8 @@ impl FabricTransport {
             completed: &mut self.completed,
             lifeline: &mut self.lifelines.words,
         };
-        // The link is in the data of a peer's write, and in the context of this end's post.
+        // The link's number is in the data of a peer's write, and in the context of this end's
+        // post.
         let written = raw.kind == sys::WRITTEN && raw.error == 0 && !datagrams;
         if written && !consumes {
             let slot = raw.data & 0xff;
@@ -291,13 +292,14 @@ impl FabricTransport {
         }
     }
 
-    /// Closing endpoints takes its time as well: what is over the slice is done the next time.
+    /// Serves links that have work to do. Closing endpoints takes time, too: what exceeds the slice
+    /// is left for the next call.
     fn advance(&mut self, now: Instant) {
         let mut busy = std::mem::take(&mut self.busy).into_iter();
         while let Some(id) = busy.next() {
             let Some(link) = self.links.get_mut(&id) else { continue };
             link.rise();
-            // Before the words of the link announce receives.
+            // Must precede the words of the link, which announce receives.
             let has_started = self.offload.start(link, &self.devices[0]);
             let mut round = Round {
                 devices: &self.devices,
@@ -324,7 +326,7 @@ impl FabricTransport {
         }
     }
 
-    /// Writes the words of links to their lifelines.
+    /// Writes the queued words of links to their lifelines.
     fn write_words(&mut self) {
         for (id, error) in self.lifelines.write_words() {
             if let Some(link) = self.links.get_mut(&id) {
@@ -332,7 +334,7 @@ impl FabricTransport {
                 self.busy.insert(id);
             }
         }
-        // Now, not at the next look.
+        // Polls the lifelines now, not at the next interval.
         self.looked = None;
     }
 
@@ -358,7 +360,7 @@ impl FabricTransport {
         });
     }
 
-    /// Endpoints are closed while nothing can start on them any more, then memory is handed back.
+    /// Closes the endpoints after no operation can start on them any more, then hands memory back.
     fn end_links(&mut self) {
         self.offload.disarm_all();
         self.connecting.turn_all_away(&self.devices);
@@ -374,7 +376,7 @@ impl FabricTransport {
 }
 
 impl Drop for FabricTransport {
-    /// Does not wait; [`Transport::finish`] does.
+    /// Does not wait, unlike [`Transport::finish`].
     fn drop(&mut self) {
         self.end_links();
     }
@@ -391,7 +393,7 @@ impl Transport for FabricTransport {
         self.devices.iter().map(Device::block_bytes_max).min().unwrap_or(0)
     }
 
-    /// Starts to connect, and does not wait for it: what is posted meanwhile waits.
+    /// Starts to connect without waiting for it: posts made meanwhile are queued.
     fn open(&mut self, link: FabricLink) -> Result<EndpointId, PostError> {
         let id = EndpointId(self.opened);
         self.opened += 1;
@@ -493,8 +495,8 @@ impl Transport for FabricTransport {
         self.sleeper.waker()
     }
 
-    /// Waits for requests that may still come in for links that have ended half made, 200 ms at most,
-    /// and turns them away; each might otherwise keep a socket of this process.
+    /// Waits 200 ms at most for requests that may still arrive for links that have ended while
+    /// connecting, and rejects them; each could otherwise keep a socket of this process open.
     fn finish(&mut self) {
         self.end_links();
         self.connecting.last_call(&self.devices);

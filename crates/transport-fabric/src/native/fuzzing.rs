@@ -1,4 +1,4 @@
-//! What fuzzers feed (`./dev fuzz`): what the other end of a link shows and writes.
+//! Fuzz targets (`./dev fuzz`): what the other end of a link sends and writes.
 
 use crate::native::{
     lifeline::Lifeline,
@@ -6,8 +6,8 @@ use crate::native::{
     ring::{Note, Receives, Ring, SLOT_BYTES},
 };
 
-/// Decodes an offer, a word on the lifeline, or the slots of a ring, as the first byte says. True if
-/// it is one.
+/// Decodes an offer, a word on the lifeline, or the slots of a ring, as selected by the first byte.
+/// Returns whether it is valid.
 pub fn messages(bytes: &[u8]) -> bool {
     let Some((&kind, body)) = bytes.split_first() else { return false };
     match kind {
@@ -18,8 +18,8 @@ pub fn messages(bytes: &[u8]) -> bool {
     }
 }
 
-/// A peer writes these slots, while this end has words of its own to write. The first slot that
-/// breaks the rules ends the link.
+/// Lets a peer write these slots, while this end has words of its own to write. The first invalid
+/// slot ends the link.
 fn slots(bytes: &[u8]) -> bool {
     let mut ring = Ring::default();
     let (slots, _) = bytes.as_chunks::<SLOT_BYTES>();

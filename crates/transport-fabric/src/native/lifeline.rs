@@ -1,23 +1,24 @@
 //! Messages between the two ends of a link over its lifeline, the TCP connection that bootstrap has
-//! made: where memory is, and the end.
+//! made: addresses of memory, and the close.
 
-/// One word.
+/// One message.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum Lifeline {
-    /// The first: where control slots are. Keys and addresses as the provider means them.
+    /// The first message: the address of the control slots. Keys and addresses are those of the
+    /// provider.
     Hello { key: u64, address: u64 },
     /// Memory that the peer may write.
     Exposed { name: u32, key: u64, address: u64, bytes: u64 },
-    /// A write waits for where this memory is: it was exposed, or else the link breaks.
+    /// A write waits for the address of this memory: it was exposed, or else the link breaks.
     WhereIs { name: u32 },
     /// The number of all control words that were sent; no more follow.
     Bye { words: u64 },
-    /// Acknowledges [`Lifeline::Bye`]: all of those words have come.
+    /// Acknowledges [`Lifeline::Bye`]: all those words were received.
     ByeAck,
 }
 
 impl Lifeline {
-    /// At most 33 bytes.
+    /// Encodes the message, in at most 33 bytes.
     pub fn encode(&self) -> Vec<u8> {
         let (code, numbers): (u8, Vec<u64>) = match *self {
             Self::Hello { key, address } => (1, vec![key, address]),
@@ -33,7 +34,7 @@ impl Lifeline {
         bytes
     }
 
-    /// `None` for anything that [`Lifeline::encode`] does not make.
+    /// Decodes a message; `None` for anything that [`Lifeline::encode`] does not make.
     pub fn decode(bytes: &[u8]) -> Option<Self> {
         let (&code, rest) = bytes.split_first()?;
         let (chunks, remainder) = rest.as_chunks::<8>();

@@ -1,4 +1,4 @@
-//! The lifelines of all links: TCP endpoints, their links, and words to be written to them.
+//! The lifelines of all links: TCP endpoints, their links, and messages to be written to them.
 
 use std::{collections::HashMap, io, time::Duration};
 
@@ -7,29 +7,29 @@ use transport_tcp::{TcpConfig, TcpLink, TcpTransport};
 
 use crate::native::lifeline::Lifeline;
 
-/// TCP endpoints of which each belongs to a link.
+/// The lifelines of a transport; each belongs to a link.
 pub struct Lifelines {
     pub tcp: TcpTransport,
     links: HashMap<EndpointId, EndpointId>,
-    /// Words to be written, with their lifelines, in order.
+    /// Messages to be written, with their lifelines, in order.
     pub words: Vec<(EndpointId, Lifeline)>,
 }
 
-/// What has come over a lifeline.
+/// An event of a lifeline.
 pub enum LifelineEvent {
-    /// A word; `None` if it is invalid.
+    /// A message; `None` if it is invalid.
     Word(Option<Lifeline>),
-    /// The lifeline has ended, and so has its link.
+    /// The lifeline has ended, which ends its link.
     Ended(Cause),
 }
 
 impl Lifelines {
-    /// Errors: as of [`TcpTransport::new`].
+    /// Errors: those of [`TcpTransport::new`].
     pub fn new(config: TcpConfig) -> io::Result<Self> {
         Ok(Self { tcp: TcpTransport::new(config)?, links: HashMap::new(), words: Vec::new() })
     }
 
-    /// Takes a connection into use. It belongs to a link from [`Lifelines::assign`] on.
+    /// Opens an endpoint for a connection. It belongs to a link from [`Lifelines::assign`] on.
     pub fn open(&mut self, lifeline: TcpLink) -> Result<EndpointId, PostError> {
         self.tcp.open(lifeline)
     }
@@ -38,14 +38,14 @@ impl Lifelines {
         self.links.insert(lifeline, link);
     }
 
-    /// Closes it, if it has not ended by itself.
+    /// Closes a lifeline, if it has not ended by itself.
     pub fn remove(&mut self, lifeline: EndpointId) {
         if self.links.remove(&lifeline).is_some() {
             self.tcp.close(lifeline);
         }
     }
 
-    /// What has come, with the link that it is for.
+    /// Polls all lifelines; returns their events, with the links that they belong to.
     pub fn poll(&mut self) -> Vec<(EndpointId, LifelineEvent)> {
         let mut completions = Vec::new();
         self.tcp.poll(&mut completions, Duration::ZERO);
@@ -61,7 +61,7 @@ impl Lifelines {
             Completion::Broken { endpoint, cause } => {
                 let link = self.links.remove(&endpoint)?;
                 let cause = match cause {
-                    Cause::ClosedByPeer => Cause::Lost("the peer gave the connection up".into()),
+                    Cause::ClosedByPeer => Cause::Lost("the peer ended the connection".into()),
                     cause => cause,
                 };
                 Some((link, LifelineEvent::Ended(cause)))
@@ -70,13 +70,13 @@ impl Lifelines {
         }
     }
 
-    /// Writes the words that wait. Returns the links that have to break, since a word that is lost
-    /// would leave their peers waiting, and why.
+    /// Writes the queued messages. Returns the links that have to break, with the reason, since
+    /// their peers would wait for ever for a lost message.
     pub fn write_words(&mut self) -> Vec<(EndpointId, PostError)> {
         let mut lost = Vec::new();
         for (lifeline, word) in std::mem::take(&mut self.words) {
             match self.tcp.write_control(lifeline, &word.encode()) {
-                // The end of a lifeline that is gone is reported by itself.
+                // The end of a lifeline is reported separately.
                 Ok(()) | Err(PostError::EndpointGone(_)) => {}
                 Err(error) => lost.extend(self.links.get(&lifeline).map(|&link| (link, error))),
             }

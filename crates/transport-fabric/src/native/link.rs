@@ -1,4 +1,4 @@
-//! One link: its endpoints, what waits to be posted on them, and what is posted.
+//! One link: its endpoints, its queued posts, and those that the provider has.
 
 mod ops;
 mod paths;
@@ -37,19 +37,19 @@ use crate::{
     role::Role,
 };
 
-/// What libfabric's verbs provider calls a block that is longer than the memory
+/// The verbs provider's error for a block that is longer than the posted memory
 /// (`IBV_WC_LOC_LEN_ERR`).
 const VERBS_LENGTH_ERROR: i32 = 1;
 
-/// How far a link is.
+/// The state of a link.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum Phase {
-    /// Not all endpoints are connected, or the peer's hello has not come.
+    /// Not all endpoints are connected, or the peer's hello was not received.
     Connecting {
         until: Instant,
     },
     Up,
-    /// Closing; over when the peer has acknowledged the bye.
+    /// Closing, until the peer has acknowledged the bye.
     Closing {
         until: Instant,
         bye_sent: bool,
@@ -65,40 +65,40 @@ pub enum End {
 }
 
 pub struct Link {
-    // Endpoints are closed before what they use goes: fields are dropped in this order.
+    // Fields are dropped in this order: endpoints are closed before what they use is dropped.
     paths: Paths,
     writes: WriteQueue,
     words: Words,
     pub id: EndpointId,
     pub lifeline: EndpointId,
     phase: Phase,
-    /// All paths are connected, and the peer's hello has come.
+    /// All paths are connected, and the peer's hello was received.
     is_up: bool,
     pub role: Role,
-    /// Keeps the cookie alive, and the endpoints that were made with the offer.
+    /// Keeps the cookie valid, and the endpoints that were made with the offer.
     offer: Offer,
     theirs: Terms,
     ops: Ops,
     sends: SendQueue,
     receives: ReceiveQueue,
-    /// How many control words the peer has sent in all, once its bye has come.
+    /// How many control words the peer has sent in all, once its bye was received.
     peer_bye: Option<u64>,
-    /// The provider's queues are full, and it does not report when they no longer are.
+    /// The provider's queues are full, and it does not report when they have space.
     retry: bool,
-    /// What broke it, to be reported by the driver.
+    /// Why it broke, to be reported by the driver.
     pub broken: Option<Cause>,
 }
 
-/// What a link works with.
+/// Shared state for serving a link.
 pub struct Round<'a> {
     pub devices: &'a [Device],
     pub completed: &'a mut Vec<Completion>,
-    /// Words for the lifeline, in order.
+    /// Messages for the lifeline, in order.
     pub lifeline: &'a mut Vec<(EndpointId, Lifeline)>,
 }
 
 impl Link {
-    /// A link that is not connected. Errors: memory for control slots cannot be registered.
+    /// Makes a link that is not connected. Errors: memory for control slots cannot be registered.
     pub fn new(
         id: EndpointId,
         lifeline: EndpointId,
@@ -109,7 +109,8 @@ impl Link {
         let Ends { role, ours, theirs } = ends;
         let rails = devices.len().min(theirs.addresses.len());
         let number = ours.terms.number;
-        // Keys that the provider does not choose: the ring's, and the names of exposed memory.
+        // Keys, where the provider does not choose them: for the ring, and for names of exposed
+        // memory.
         let has_keys = devices[0].info.is_message_endpoint;
         let ring_key = has_keys.then(|| wanted_key(number, RING_NAME));
         Ok(Self {
@@ -132,7 +133,7 @@ impl Link {
         })
     }
 
-    /// By which the peer names this link.
+    /// Returns the number by which the peer identifies this link.
     pub fn number(&self) -> u32 {
         self.offer.terms.number
     }
@@ -145,7 +146,7 @@ impl Link {
         self.broken.is_none() && !matches!(self.phase, Phase::Closing { .. })
     }
 
-    /// Opens and connects all paths, from the end that connects. Errors: what failed.
+    /// Opens and connects all paths, at the end that connects. Errors: what failed.
     pub fn connect(&mut self, devices: &[Device]) -> Result<Vec<usize>, String> {
         let mut endpoints = Vec::new();
         for path in 0..self.paths.count() {
@@ -162,8 +163,8 @@ impl Link {
         Ok(endpoints)
     }
 
-    /// Takes the datagram endpoints that were made with the offer into use: nothing is to be
-    /// connected. Errors: the peer's address is no address.
+    /// Takes over the datagram endpoints that were made with the offer, which need no connection.
+    /// Errors: the peer's address is invalid.
     pub fn join_datagrams(&mut self, devices: &[Device]) -> Result<(), String> {
         let endpoints = std::mem::take(&mut self.offer.endpoints);
         let rails = self.paths.rails();
@@ -178,7 +179,7 @@ impl Link {
         Ok(())
     }
 
-    /// Accepts one of the peer's connection requests. Errors: a path that was asked for already or
+    /// Accepts one of the peer's connection requests. Errors: the path was requested already or
     /// does not exist, or what failed.
     pub fn accept(
         &mut self,
@@ -197,7 +198,7 @@ impl Link {
         Ok(endpoint.address())
     }
 
-    /// Takes an endpoint into use. Places for control words are there before the peer can write.
+    /// Adds an endpoint. Posts receives for control words before the peer can write.
     fn adopt(
         &mut self,
         path: usize,
@@ -217,17 +218,17 @@ impl Link {
         Ok(())
     }
 
-    /// The peer has not asked for all connections yet, and may still do so.
+    /// Returns whether the peer has not requested all connections yet, and may still do so.
     pub fn misses_requests(&self) -> bool {
         self.role == Role::Accept && !self.paths.are_made()
     }
 
-    /// A connection stands; all of them, perhaps.
+    /// Records that an endpoint is connected; it may be the last one.
     pub fn connected(&mut self, endpoint: usize) {
         self.paths.connected(endpoint);
     }
 
-    /// Up, if everything for it has happened.
+    /// Marks the link as up once all conditions are met.
     pub fn rise(&mut self) {
         self.is_up |= self.paths.are_connected() && self.words.knows_peer();
         if self.is_up && matches!(self.phase, Phase::Connecting { .. }) {
@@ -235,12 +236,12 @@ impl Link {
         }
     }
 
-    /// The first rail and its peer, for offloaded blocks, once the link is up.
+    /// Returns the first rail and its peer, for offloaded blocks, once the link is up.
     pub fn offload_path(&self) -> Option<(Arc<Object>, u64)> {
         self.paths.first_rail().filter(|_| self.is_up && self.broken.is_none())
     }
 
-    /// The endpoints' addresses, by which events name them.
+    /// Returns the endpoints' addresses, by which events identify them.
     pub fn endpoints(&self) -> impl Iterator<Item = usize> + '_ {
         self.paths.addresses()
     }
@@ -264,7 +265,7 @@ impl Link {
         self.writes.push(Write { from, name, offset, immediate, token });
     }
 
-    /// Lets the peer write into memory. Errors: in words.
+    /// Lets the peer write into memory. Errors: as text.
     pub fn expose(
         &mut self,
         name: u32,
@@ -275,12 +276,12 @@ impl Link {
         self.writes.expose(name, memory, key, &devices[0])
     }
 
-    /// False if the peer has not read for megabytes.
+    /// Queues a control word. Returns false if megabytes of words wait for the peer.
     pub fn write_word(&mut self, word: &[u8]) -> bool {
         self.words.push(word)
     }
 
-    /// Posts what can be posted, and ends if it is time.
+    /// Posts what can be posted, and returns the end of the link once it is due.
     pub fn advance(&mut self, round: &mut Round<'_>, now: Instant) -> Option<End> {
         self.rise();
         self.retry = false;
@@ -358,12 +359,13 @@ impl Link {
         }
     }
 
-    /// Something waits until the provider's queues take it, which the provider does not report.
+    /// Returns whether posts wait for space in the provider's queues, which the provider does not
+    /// report.
     pub fn has_to_retry(&self) -> bool {
         self.retry
     }
 
-    /// Breaks the link if nothing that this end has sent completes for so long, and for what the
+    /// Breaks the link if none of its posts has completed for `timeout` plus the time that the
     /// longest block takes over a slow network. To be called periodically.
     pub fn misses_answers(&mut self, now: Instant, timeout: Duration) -> bool {
         let is_over = self.ops.misses_answers(now, timeout);
@@ -377,7 +379,7 @@ impl Link {
         is_over
     }
 
-    /// Something that the provider had is done, or failed.
+    /// Handles the completion of a post, with or without an error.
     pub fn complete(&mut self, raw: &RawCompletion, round: &mut Round<'_>) {
         let Some(op) = self.ops.take(raw.context) else { return };
         let endpoint = self.id;
@@ -404,7 +406,7 @@ impl Link {
             Op::Receive(mut lease, token, pinned) => {
                 if let Some(pinned) = pinned.filter(|_| !failed) {
                     let (start, posted_bytes) = (lease.as_mut_ptr(), lease.bytes());
-                    // SAFETY: the lease is for writing, and the provider is done.
+                    // SAFETY: the lease is for writing, and the provider has completed the receive.
                     unsafe { pinned.after_writing(start, posted_bytes.min(raw.bytes as usize)) }
                 }
                 self.receives.completed();
@@ -439,12 +441,12 @@ impl Link {
         });
     }
 
-    /// The first words: where our control slots are.
+    /// Returns the first message: the address of this end's control slots.
     pub fn hello(&self, devices: &[Device]) -> Lifeline {
         self.words.hello(&devices[0])
     }
 
-    /// The peer has written this slot.
+    /// Handles a slot that the peer has written.
     pub fn read_slot(&mut self, slot: u64, round: &mut Round<'_>) {
         match self.words.read(slot) {
             Ok(read) => self.take_note(read, round),
@@ -470,7 +472,7 @@ impl Link {
         }
     }
 
-    /// A word has come over the lifeline. Words that come twice, or are invalid, break the link.
+    /// Handles a message on the lifeline. Repeated or invalid messages break the link.
     pub fn receive_word(&mut self, word: Option<Lifeline>) {
         let is_valid = match word {
             Some(Lifeline::Hello { key, address }) => self.words.learn(key, address),
@@ -505,7 +507,7 @@ impl Link {
         if let Some(cause) = self.broken.take() {
             return Some(End::Broken(cause));
         }
-        // The peer's last word is here: it need not wait any more.
+        // The peer's last word was received, so the peer may stop waiting.
         let is_complete = self.peer_bye.is_some_and(|last| self.words.ring.consumed() >= last);
         match &mut self.phase {
             Phase::Closing { until, bye_sent, bye_acked } => {
@@ -534,7 +536,7 @@ impl Link {
         }
     }
 
-    /// When [`Link::advance`] has to be called at the latest.
+    /// Returns when [`Link::advance`] has to be called at the latest.
     pub fn deadline(&self) -> Option<Instant> {
         match self.phase {
             Phase::Connecting { until } | Phase::Closing { until, .. } => Some(until),
@@ -542,16 +544,16 @@ impl Link {
         }
     }
 
-    /// Breaks the link, unless it is closing or broken: the first cause stays.
+    /// Breaks the link, unless it is closing or broken: the first cause is kept.
     pub fn break_by(&mut self, cause: Cause) {
         match &mut self.phase {
-            // What fails now would have been cut off anyway.
+            // A failure during the close only shortens it.
             Phase::Closing { bye_acked, .. } => *bye_acked = true,
             _ => drop(self.broken.get_or_insert(cause)),
         }
     }
 
-    /// Starts an ordered close: what the provider does not have yet is cancelled.
+    /// Starts an ordered close: posts that the provider does not have yet are cancelled.
     pub fn close(&mut self, until: Instant, completed: &mut Vec<Completion>) {
         self.phase = Phase::Closing { until, bye_sent: false, bye_acked: false };
         self.cancel_waiting(completed);
@@ -559,16 +561,17 @@ impl Link {
 
     fn cancel_waiting(&mut self, completed: &mut Vec<Completion>) {
         let endpoint = self.id;
-        // Leases are dropped before their completions can be seen.
+        // Leases are dropped before their completions are reported.
         let cancelled = self.sends.cancel().chain(self.receives.cancel());
         let cancelled = cancelled.chain(self.writes.cancel());
         completed.extend(cancelled.map(|token| Completion::Cancelled { endpoint, token }));
     }
 
-    /// Closes all endpoints; nothing accesses memory after that, and all of it is handed back.
+    /// Closes all endpoints, so that nothing accesses memory any more, and hands all memory back.
     pub fn tear_down(mut self, devices: &[Device], completed: &mut Vec<Completion>) {
-        // The provider sockets closes the connection's descriptor when it is shut down, and once
-        // more with the endpoint, when the number may have been reused. Closing alone ends the connection too.
+        // The provider sockets closes the connection's descriptor at shutdown, and once more with
+        // the endpoint, when the number may have been reused. Closing alone ends the connection,
+        // too.
         let closes_twice = devices[0].info.provider == "sockets";
         self.paths.close(!closes_twice);
         self.cancel_waiting(completed);
@@ -578,10 +581,10 @@ impl Link {
     }
 }
 
-/// The ring's name: beyond those of exposed memory, which are 32 bits.
+/// The ring's name, outside the 32 bits of names of exposed memory.
 const RING_NAME: u64 = 1 << 32;
 
-/// A key for memory of this link, where the provider does not choose.
+/// Returns a key for memory of this link, for providers that do not choose keys.
 fn wanted_key(number: u32, name: u64) -> u64 {
     u64::from(number) << 33 | name
 }

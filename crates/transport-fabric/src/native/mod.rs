@@ -1,4 +1,4 @@
-//! The transport, where libfabric's headers were there at build time.
+//! The transport, if libfabric's headers were found at build time.
 
 mod buffer;
 mod connecting;

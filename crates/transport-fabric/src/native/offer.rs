@@ -1,4 +1,4 @@
-//! What the two ends of a new link exchange over the connection that bootstrap has made.
+//! Offers: what the two ends of a new link exchange over the connection that bootstrap has made.
 
 use std::{
     collections::HashSet,
@@ -20,34 +20,34 @@ use crate::{
 
 /// The longest offer in bytes.
 const OFFER_BYTES_MAX: usize = 4096;
-/// The longest address in bytes. Addresses are padded to this with zeros, since providers read as
-/// much of an address as its own format says.
+/// The longest address in bytes. Addresses are padded with zeros to this length, since providers
+/// read as many bytes as an address's own format requires.
 pub(crate) const ADDRESS_BYTES_MAX: usize = 512;
 /// More rails than any host has.
 const RAILS_MAX: usize = 16;
 const VERSION: u8 = 1;
-/// Link numbers have this many bits, since they share 32 bits of immediate data with a slot.
+/// Link numbers have this many bits: they share 32 bits of immediate data with a slot number.
 pub(crate) const LINK_NUMBER_BITS: u32 = 24;
 
-/// A secret by which a connection finds its link.
+/// A secret that assigns a connection to its link.
 pub(crate) type Cookie = [u8; 16];
 
-/// What one end sends to the other.
+/// The contents of an offer.
 #[derive(Clone, PartialEq, Eq, Debug, Serialize, Deserialize)]
 pub(crate) struct Terms {
     version: u8,
     provider: String,
     pub(crate) cookie: Cookie,
-    /// By which the peer names this link in immediate data and tags.
+    /// The number by which the peer identifies this link, in immediate data and tags.
     pub(crate) number: u32,
-    /// The process that the end is in.
+    /// The process of this end.
     process: u32,
-    /// Of each rail, in the provider's format.
+    /// The address of each rail, in the provider's format.
     pub(crate) addresses: Vec<Vec<u8>>,
 }
 
 impl Terms {
-    /// Reads what a peer shows to this process, whose fabric has this provider. Errors: no offer,
+    /// Decodes a peer's offer, for a process whose fabric has this provider. Errors: not an offer,
     /// or one for another provider.
     pub(crate) fn read(bytes: &[u8], provider: &str, process: u32) -> Result<Self, FabricError> {
         let refuse = |why: String| Err(FabricError::Offer(why));
@@ -68,7 +68,7 @@ impl Terms {
             ));
         }
         if provider == "shm" && terms.process == process {
-            // libfabric lets such ends use each other's mapping, also when one of them is gone.
+            // libfabric lets such ends use each other's mapping, even after one of them has ended.
             return refuse(
                 "shm joins processes, and both ends are in this one; use the fabric tcp".into(),
             );
@@ -88,15 +88,15 @@ impl Terms {
     }
 }
 
-/// This end's part of a new link: show [`Offer::bytes`] to the peer, and make a [`FabricLink`] of
-/// this and what the peer shows. An offer that is dropped takes its cookie with it.
+/// This end's part of a new link: send [`Offer::bytes`] to the peer, and make a [`FabricLink`] of
+/// this offer and the peer's. A dropped offer's cookie becomes invalid.
 #[derive(Debug)]
 pub struct Offer {
     pub(crate) terms: Terms,
     bytes: Vec<u8>,
     book: Arc<Book>,
-    /// With datagrams: an endpoint of each rail with its address vector, made for this link alone
-    /// so that closing it ends all that the link has posted.
+    /// With datagrams: an endpoint of each rail with its address vector, made for this link alone,
+    /// so that closing it ends all posts of the link.
     pub(crate) endpoints: Vec<Datagrams>,
 }
 
@@ -104,11 +104,11 @@ pub struct Offer {
 #[derive(Clone, Debug)]
 pub struct Offers(Arc<Book>);
 
-/// What all offers of a transport have in common, and the cookies of those that live.
+/// What all offers of a transport share, and the cookies of the offers that exist.
 #[derive(Debug)]
 pub(crate) struct Book {
     provider: String,
-    /// Where connections come in. With datagrams each link has addresses of its own.
+    /// The addresses of the listening endpoints. With datagrams each link has addresses of its own.
     addresses: Vec<Vec<u8>>,
     datagrams: Vec<DatagramMaker>,
     cookies: Mutex<HashSet<Cookie>>,
@@ -130,7 +130,7 @@ impl Book {
         })
     }
 
-    /// Whether this cookie was given to a peer that has not used it yet.
+    /// Returns whether this cookie was given to a peer that has not used it yet.
     pub(crate) fn knows(&self, cookie: &Cookie) -> bool {
         self.cookies().contains(cookie)
     }
@@ -145,7 +145,7 @@ impl Offers {
         Self(book)
     }
 
-    /// For one new link. Errors: the system has no random numbers.
+    /// Makes the offer for one new link. Errors: the system has no random numbers.
     pub fn make(&self) -> Result<Offer, FabricError> {
         let mut cookie = Cookie::default();
         getrandom::fill(&mut cookie)
@@ -175,7 +175,7 @@ impl Offers {
 }
 
 impl Offer {
-    /// What the peer gets to see; at most 4 KiB, and secret to both.
+    /// Returns the bytes for the peer; at most 4 KiB. Both ends must keep them secret.
     pub fn bytes(&self) -> &[u8] {
         &self.bytes
     }
@@ -187,7 +187,8 @@ impl Drop for Offer {
     }
 }
 
-/// The offers of both ends, and the TCP connection that reports to each when the other is lost. Made into an endpoint by [`transport::Transport::open`].
+/// The offers of both ends, and the TCP connection that reports to each end when the other is lost.
+/// Made into an endpoint by [`transport::Transport::open`].
 pub struct FabricLink {
     pub(crate) lifeline: TcpLink,
     pub(crate) ends: Ends,
@@ -201,10 +202,10 @@ pub(crate) struct Ends {
 }
 
 impl FabricLink {
-    /// Joins the offers of both ends. `lifeline` is connected and authenticated, and used for
-    /// nothing else.
+    /// Combines the offers of both ends. `lifeline` must be connected and authenticated, and is
+    /// used for nothing else.
     ///
-    /// Errors: the peer's bytes are no offer, or one for another provider.
+    /// Errors: the peer's bytes are not an offer, or one for another provider.
     pub fn new(
         lifeline: TcpLink,
         role: Role,

@@ -1,13 +1,14 @@
 //! Operations that the provider starts by itself: deferred work of libfabric.
 //!
-//! Every operation has a counter. At a receive it counts the block. At a send it is the send's own
-//! trigger: it counts one for being armed, one for each operation that the send waits for (added by
-//! the provider when that one's counter is complete), and, last, the send itself. What is done adds
-//! one to a counter that all share, so a poll reads a single number.
+//! Every operation has a counter. For a receive, it counts the block. For a send, it is the send's
+//! own trigger: it counts one when the send is armed, one for each operation that the send waits
+//! for (added by the provider when that operation's counter is complete), and finally the send
+//! itself. Each operation that is done also adds one to a shared counter, so a poll reads a single
+//! number.
 //!
-//! Deferred work is reported by counters alone, which neither have the length of a block nor end a
-//! wait: a receive reports the length it was posted with, and a wait polls every millisecond.
-//! Endpoints and counters of one domain only can depend on each other: blocks go over the first
+//! Deferred work is reported by counters alone, which neither contain the length of a block nor end
+//! a wait: a receive reports the length it was posted with, and a wait polls every millisecond.
+//! Only endpoints and counters of one domain can depend on each other, so blocks use the first
 //! rail.
 
 use std::{
@@ -24,27 +25,27 @@ use crate::native::{
     sys::{Counter, Errno, Object},
 };
 
-/// An operation, as its caller names it.
+/// Identifies an operation for its caller.
 type Name = (EndpointId, Token);
 
 /// All offloaded operations of a transport.
 #[derive(Default)]
 pub struct Offload {
-    /// How many operations are done; opened when it is first needed.
+    /// The number of operations done; opened when it is first needed.
     done: Option<Arc<Counter>>,
-    /// How many of those have been seen.
+    /// How many of those were processed.
     seen: u64,
     /// In posting order.
     ops: BTreeMap<u64, Op>,
     next_number: u64,
     known: HashMap<Name, State>,
-    /// What `known` need not keep for ever: not reported yet, and reported.
+    /// Entries of `known` to be removed: those not reported yet, and those reported.
     settled: Vec<Name>,
     reported: Vec<Name>,
     immediates: HashSet<(EndpointId, u32)>,
-    /// Operations that are not the provider's yet.
+    /// Operations that were not passed to the provider yet.
     waiting: BTreeSet<(EndpointId, u64)>,
-    /// Operations by what completions with an error call them.
+    /// Operations by the context of their completions with an error.
     by_context: HashMap<u64, u64>,
 }
 
@@ -60,15 +61,15 @@ struct Op {
     immediate: u32,
     held: Held,
     counter: Arc<Counter>,
-    /// The transfer starts when the counter has reached this.
+    /// The transfer starts when the counter reaches this value.
     threshold: u64,
-    /// Sends that wait for it.
+    /// Sends that wait for this operation.
     followers: Vec<u64>,
-    /// A send that starts when its turn comes.
+    /// The send starts when all that it waits for is done.
     is_armed: bool,
-    /// What completions with an error call it, once it is the provider's.
+    /// The context of completions with an error, once the provider has the operation.
     context: Option<u64>,
-    /// Kept for as long as the provider may need it.
+    /// Kept for as long as the provider may use it.
     pinned: Option<Arc<Pinned>>,
 }
 
@@ -77,7 +78,7 @@ enum Held {
     Send(FutureRead),
 }
 
-/// How an operation ends.
+/// The outcome of an operation.
 #[derive(Clone, Copy, PartialEq, Eq)]
 enum Outcome {
     Done,
@@ -99,7 +100,7 @@ fn failed(error: Errno) -> PostError {
 }
 
 impl Offload {
-    /// Whether anything is open: then sleepers have to look now and then.
+    /// Returns whether any operation is open: waits then have to poll counters.
     pub fn is_busy(&self) -> bool {
         !self.ops.is_empty()
     }
@@ -157,9 +158,9 @@ impl Offload {
         counter.increment().map_err(failed)?;
         for number in &open {
             let before = &self.ops[number];
-            // Behind another send of its endpoint it follows as soon as that has started. (The
-            // provider sockets must not even start it when that one is done: it holds a lock of the
-            // endpoint's then.)
+            // A send behind another one of its endpoint starts as soon as that one has started.
+            // (The provider sockets must not start it when that one is done, since it then holds a
+            // lock of the endpoint.)
             let is_queued_behind = before.is_send() && before.name.0 == name.0;
             let level = before.threshold + u64::from(!is_queued_behind);
             before.counter.then_add(level, &counter).map_err(failed)?;
@@ -172,7 +173,7 @@ impl Offload {
         self.add(name, immediate, Held::Send(from), counter, threshold)
     }
 
-    /// A counter whose end will be noticed.
+    /// Opens a counter whose completion is added to the shared counter.
     fn open_counter(&mut self, device: &Device) -> Result<Arc<Counter>, PostError> {
         if self.done.is_none() {
             self.done = Some(Counter::open(&device.domain).map_err(failed)?);
@@ -211,8 +212,9 @@ impl Offload {
         Ok(())
     }
 
-    /// Gives the provider what waits for this link, if the link is up; what fails breaks it. False:
-    /// the provider's queue is full, and it does not report when it no longer is.
+    /// Passes the operations that wait for this link to the provider, if the link is up; an error
+    /// breaks the link. Returns false if the provider's queue is full, which does not report when
+    /// it has space.
     pub fn start(&mut self, link: &mut Link, device: &Device) -> bool {
         let Some((endpoint, peer)) = link.offload_path() else { return true };
         let id = link.id;
@@ -232,10 +234,10 @@ impl Offload {
         true
     }
 
-    /// Reports what is done.
+    /// Reports the operations that are done.
     pub fn advance(&mut self, completed: &mut Vec<Completion>) {
         let Some(done) = self.done.as_ref().map(|done| done.value()) else { return };
-        // A receive may have been seen to be done just before it was counted.
+        // A receive may have been processed just before it was counted.
         let mut missing = done.saturating_sub(self.seen);
         if missing == 0 {
             return;
@@ -253,28 +255,28 @@ impl Offload {
         over.into_iter().for_each(|number| self.finish(number, Outcome::Done, completed));
     }
 
-    /// The link of a failed operation that the provider calls by this context, and whether it is a
-    /// receive.
+    /// Returns the link of the failed operation with this context, and whether it is a receive.
     pub fn failed(&self, context: u64) -> Option<(EndpointId, bool)> {
         let op = self.ops.get(self.by_context.get(&context)?)?;
         Some((op.name.0, !op.is_send()))
     }
 
-    /// Before an endpoint is closed: its sends that have not started never will.
+    /// Must precede the closing of an endpoint: stops its sends that have not started.
     pub fn disarm(&mut self, endpoint: EndpointId) {
         for op in self.ops.values_mut().filter(|op| op.name.0 == endpoint) {
             op.disarm();
         }
     }
 
-    /// Before all endpoints are closed.
+    /// Must precede the closing of all endpoints.
     pub fn disarm_all(&mut self) {
         for op in self.ops.values_mut() {
             op.disarm();
         }
     }
 
-    /// After an endpoint was closed: nothing accesses the memory of its operations any more.
+    /// Must follow the closing of an endpoint: nothing accesses the memory of its operations any
+    /// more.
     pub fn end(&mut self, endpoint: EndpointId, completed: &mut Vec<Completion>) {
         let of_it = |(_, op): &(&u64, &Op)| op.name.0 == endpoint;
         let numbers: Vec<u64> = self.ops.iter().filter(of_it).map(|(&number, _)| number).collect();
@@ -285,7 +287,7 @@ impl Offload {
         }
     }
 
-    /// A poll begins: what the one before has reported is forgotten.
+    /// Marks the start of a poll: operations reported by the previous one are removed.
     pub fn note_poll(&mut self) {
         for name in self.reported.drain(..) {
             // The name may be in use again.
@@ -295,12 +297,12 @@ impl Offload {
         }
     }
 
-    /// A poll has reported all that has settled.
+    /// Marks the end of a poll, which has reported all settled operations.
     pub fn note_report(&mut self) {
         self.reported.append(&mut self.settled);
     }
 
-    /// Hands an operation back, and when it is cancelled all that wait for it.
+    /// Ends an operation, and if it is cancelled, also all that wait for it.
     fn finish(&mut self, number: u64, outcome: Outcome, completed: &mut Vec<Completion>) {
         let mut ending = vec![(number, outcome)];
         while let Some((number, outcome)) = ending.pop() {
@@ -342,7 +344,8 @@ impl Offload {
 }
 
 impl Op {
-    /// Gives it to the provider; `None` if its queue is full. Errors: what breaks the link.
+    /// Passes the operation to the provider; `None` if its queue is full. Errors: the cause that
+    /// breaks the link.
     fn start(
         &mut self,
         endpoint: &Object,
@@ -365,10 +368,10 @@ impl Op {
         let receive = matches!(self.held, Held::Receive(_));
         let peer = if receive { ANYBODY } else { peer };
         let way = (peer, u64::from(self.immediate) << 8 | OFFLOAD_TAG);
-        // SAFETY: the lease is held until the counter says that it is done, or the endpoint was
-        // closed (`Offload::end`). A send reaches its threshold when the receive into its memory is
-        // done, or nobody wrote there when it was posted; and it is disarmed before its endpoint is
-        // closed.
+        // SAFETY: the lease is held until the counter reports that the operation is done, or the
+        // endpoint was closed (`Offload::end`). A send reaches its threshold when the receive into
+        // its memory is done, or there was no writer when it was posted; and it is disarmed before
+        // its endpoint is closed.
         let queued =
             unsafe { self.counter.then_transfer(self.threshold, receive, endpoint, way, span) };
         match queued {
@@ -381,7 +384,8 @@ impl Op {
         }
     }
 
-    /// Stops a send that has not started from ever doing so. False if it has, or is none.
+    /// Prevents a send that has not started from starting. Returns false if it has, or is a
+    /// receive.
     fn disarm(&mut self) -> bool {
         if !self.is_armed {
             return self.is_send();
@@ -389,7 +393,7 @@ impl Op {
         if self.counter.decrement().is_err() {
             return false;
         }
-        // What is added to it from now on cannot reach the threshold any more.
+        // With what is added to it from now on, the counter cannot reach the threshold any more.
         self.is_armed = self.context.is_some() && self.counter.value() + 1 >= self.threshold;
         if self.is_armed {
             let _ = self.counter.increment();

@@ -1,4 +1,4 @@
-//! The providers that are asked for what they have.
+//! The providers that rdmc uses.
 
 use crate::{
     discovery::{Device, Discovery},
@@ -6,13 +6,13 @@ use crate::{
     native::sys,
 };
 
-/// Providers that rdmc uses with message endpoints; of others it uses reliable datagrams.
+/// Providers that rdmc uses with message endpoints; with all others it uses reliable datagrams.
 pub const MESSAGE_PROVIDERS: [&str; 3] = ["verbs", "tcp", "sockets"];
 const DATAGRAM_PROVIDERS: [&str; 3] = ["shm", "efa", "cxi"];
 
-/// Asks libfabric what there is. Opens nothing and takes some milliseconds.
+/// Lists the devices that libfabric offers. Opens nothing and takes some milliseconds.
 ///
-/// Errors: not built with it, not installed.
+/// Errors: built without libfabric, or it is not installed.
 pub fn discover() -> Result<Discovery, FabricError> {
     sys::load().map_err(FabricError::NoLibrary)?;
     let mut devices: Vec<Device> = Vec::new();
@@ -20,7 +20,7 @@ pub fn discover() -> Result<Discovery, FabricError> {
     for (provider, message_endpoints) in
         message.into_iter().chain(DATAGRAM_PROVIDERS.map(|provider| (provider, false)))
     {
-        // A provider that cannot even be asked offers nothing.
+        // A provider whose devices cannot be listed has none.
         let infos = sys::infos(Some(provider), message_endpoints, None).unwrap_or_default();
         for info in infos.iter().filter(|info| info.provider == provider) {
             let device = Device {

@@ -1,10 +1,10 @@
-//! Memory that a provider requires to be registered before it is used: registered on demand, kept with its
-//! region, and let go with it.
+//! Memory that a provider requires to be registered before use: registered on demand, kept with its
+//! region, and released with it.
 //!
-//! Registering pins pages, which takes longer than sending a block, so it is done for large pieces
-//! and kept. It never touches the memory, except where the kernel cannot pin it: Linux 6.1 a mapping
-//! of a file that is open for reading, Linux from 6.5 on one that is open for writing. Then blocks
-//! go by way of a copy of the piece.
+//! Registration pins pages, which takes longer than sending a block, so large pieces are registered
+//! and kept. It never accesses the memory, except where the kernel cannot pin it: Linux 6.1 a
+//! mapping of a file that is open for reading, Linux from 6.5 on one that is open for writing.
+//! Blocks then pass through a copy of the piece.
 
 use std::{ffi::c_void, ops::Range, ptr, slice, sync::Arc};
 
@@ -21,10 +21,10 @@ use crate::{
     settings::Copies,
 };
 
-/// Regions are registered in pieces of this length, or of a block if that is more: a mapped file
-/// may be larger than what can be pinned at once.
+/// Regions are registered in pieces of this length, or of a block's if that is longer: a mapped
+/// file may be larger than what can be pinned at once.
 const PIECE_BYTES: usize = 256 << 20;
-/// Pieces of one region that stay registered though nothing uses them.
+/// Pieces of one region that stay registered although nothing uses them.
 const IDLE_PIECES_MAX: usize = 4;
 
 const NO_MEMORY: Errno = Errno(12);
@@ -43,12 +43,12 @@ struct Piece {
 
 /// Memory that is registered with a device.
 pub struct Pinned {
-    // Goes before the memory that it is about.
+    // Declared before the copy that it covers: dropped before it.
     pub registration: Registration,
     copy: Option<PieceCopy>,
 }
 
-/// What a device gets for `bytes` bytes from `start` in a region, which this covers.
+/// Returns the span for `bytes` bytes from `start`, which `pinned` covers.
 pub fn span(start: *mut u8, bytes: usize, pinned: Option<&Pinned>) -> Span<'_> {
     let start = match pinned.and_then(|pinned| pinned.copy.as_ref()) {
         Some(copy) => copy.start.wrapping_add(start as usize - copy.of),
@@ -58,28 +58,28 @@ pub fn span(start: *mut u8, bytes: usize, pinned: Option<&Pinned>) -> Span<'_> {
 }
 
 impl Pinned {
-    /// Whether blocks of the piece have to be brought into the copy and out of it.
+    /// Returns whether blocks of the piece have to be copied into and out of the copy.
     pub fn is_by_way(&self) -> bool {
         self.copy.as_ref().is_some_and(|copy| !copy.is_filled)
     }
 
-    /// Before the device reads these bytes.
+    /// Prepares for the device to read these bytes.
     ///
     /// # Safety
-    /// They lie in the piece, and are not written meanwhile.
+    /// They are inside the piece, and are not written meanwhile.
     unsafe fn before_reading(&self, start: *const u8, bytes: usize) {
         if self.is_by_way() {
             let to = span(start.cast_mut(), bytes, Some(self)).start;
             // SAFETY: the copy is as long as its piece. Other sends of these bytes write the same
-            // there, and no receive does meanwhile, since there is a lease for reading.
+            // values there, and no receive does meanwhile, since there is a read lease.
             unsafe { ptr::copy_nonoverlapping(start, to, bytes) }
         }
     }
 
-    /// After the device has written these bytes.
+    /// Finishes a write of the device to these bytes.
     ///
     /// # Safety
-    /// They lie in the piece, and are not accessed otherwise meanwhile.
+    /// They are inside the piece, and are not accessed otherwise meanwhile.
     pub unsafe fn after_writing(&self, start: *mut u8, bytes: usize) {
         if self.is_by_way() {
             let from = span(start, bytes, Some(self)).start;
@@ -93,19 +93,19 @@ impl Pinned {
 struct PieceCopy {
     start: *mut u8,
     bytes: usize,
-    /// Where the piece itself starts.
+    /// The start of the piece itself.
     of: usize,
-    /// It has the piece's bytes, which never change. Else blocks pass through it.
+    /// The copy holds the piece's bytes, which never change. Otherwise blocks pass through it.
     is_filled: bool,
 }
 
-// SAFETY: a mapping of its own, which only the device and the thread of its transport touch.
+// SAFETY: a separate mapping that only the device and the thread of its transport access.
 unsafe impl Send for PieceCopy {}
 // SAFETY: as above.
 unsafe impl Sync for PieceCopy {}
 
 impl PieceCopy {
-    /// Room for the blocks of a piece.
+    /// Allocates space for the blocks of a piece.
     fn empty(of: *const u8, bytes: usize) -> Result<Self, Errno> {
         let access = ProtFlags::READ | ProtFlags::WRITE;
         // SAFETY: a new mapping at a place that the kernel chooses.
@@ -123,7 +123,8 @@ impl PieceCopy {
         Ok(Self { start, bytes, of: of as usize, is_filled })
     }
 
-    /// The piece as it is. The kernel copies, so that a file that has shrunk is an error instead of a signal.
+    /// Copies the piece. The kernel reads the bytes, so that a file that has shrunk causes an error
+    /// instead of a signal.
     ///
     /// # Safety
     /// The bytes are mapped.
@@ -132,7 +133,7 @@ impl PieceCopy {
         let file = memfd_create("rdmc piece", MemfdFlags::CLOEXEC).map_err(errno)?;
         let mut done = 0;
         while done < bytes {
-            // SAFETY: mapped as the caller promises, and only the kernel looks at them.
+            // SAFETY: mapped, as the caller ensures, and only the kernel reads the bytes.
             let rest = unsafe { slice::from_raw_parts(of.add(done), bytes - done) };
             done += write(&file, rest).map_err(errno)?;
         }
@@ -145,7 +146,7 @@ impl PieceCopy {
 
 impl Drop for PieceCopy {
     fn drop(&mut self) {
-        // SAFETY: our own mapping, whose registration is gone.
+        // SAFETY: this object's own mapping, whose registration was dropped.
         let _ = unsafe { munmap(self.start.cast::<c_void>(), self.bytes) };
     }
 }
@@ -162,10 +163,10 @@ impl Registrar {
         Self { domain, is_needed: is_needed || copies == Copies::Always, copies }
     }
 
-    /// The registration that covers `bytes` bytes from `start`, which lie in `memory`; none where
-    /// the provider does not ask for one.
+    /// Returns the registration that covers `bytes` bytes from `start`, which are inside `memory`;
+    /// none if the provider does not require it.
     ///
-    /// Errors: in words, with what helps.
+    /// Errors: as text, with the remedy.
     pub fn cover(
         &self,
         memory: &Memory<'_>,
@@ -194,9 +195,9 @@ impl Registrar {
         }
         let range = piece_around(&wanted, memory.bytes());
         let start = memory.start().wrapping_add(range.start);
-        // SAFETY: the range lies in the region, which drops its attachments, and with them the
-        // registration, before its memory goes. Other holders of the registration hold a lease of
-        // the region as well.
+        // SAFETY: the range is inside the region, which drops its attachments, and with them the
+        // registration, before its memory. Other holders of the registration hold a lease of the
+        // region as well.
         let pinned = unsafe { self.pin(start, range.len(), memory.is_writable()) }
             .map(Arc::new)
             .map_err(|error| explain(error, range.len()))?;
@@ -204,7 +205,7 @@ impl Registrar {
         Ok(Some(pinned))
     }
 
-    /// [`Registrar::cover`] for bytes that the device may read from now on.
+    /// As [`Registrar::cover`], for bytes that the device may read from now on.
     pub fn cover_to_read(&self, from: &ReadLease) -> Result<Option<Arc<Pinned>>, String> {
         let pinned = self.cover(&from.memory(), from.as_ptr(), from.bytes())?;
         if let Some(pinned) = &pinned {
@@ -214,19 +215,19 @@ impl Registrar {
         Ok(pinned)
     }
 
-    /// Registers memory, or else a copy of it.
+    /// Registers memory, or a copy of it if that fails.
     ///
     /// # Safety
-    /// The memory stays valid until what is returned is dropped.
+    /// The memory stays valid until the result is dropped.
     unsafe fn pin(&self, start: *const u8, bytes: usize, writable: bool) -> Result<Pinned, Errno> {
         if self.copies == Copies::WhereNeeded {
-            // SAFETY: the caller's promise.
+            // SAFETY: ensured by the caller.
             match unsafe { sys::register(&self.domain, start, bytes, Access::Local { writable }) } {
                 Ok(registration) => return Ok(Pinned { registration, copy: None }),
                 Err(BAD_ADDRESS | NOT_SUPPORTED) => {}
                 Err(error) => return Err(error),
             }
-            tracing::debug!(bytes, writable, "by way of a copy: the kernel cannot pin this memory");
+            tracing::debug!(bytes, writable, "using a copy: the kernel cannot pin this memory");
         }
         let copy = if writable {
             PieceCopy::empty(start, bytes)
@@ -241,14 +242,14 @@ impl Registrar {
     }
 }
 
-/// Whole pieces of a region of `bytes` bytes that contain this range.
+/// Returns the whole pieces of a region of `bytes` bytes that contain this range.
 fn piece_around(wanted: &Range<usize>, bytes: usize) -> Range<usize> {
     let start = wanted.start / PIECE_BYTES * PIECE_BYTES;
     let end = wanted.end.div_ceil(PIECE_BYTES).saturating_mul(PIECE_BYTES);
     start..end.min(bytes)
 }
 
-/// Why memory was not registered, and what helps.
+/// Explains why memory was not registered, with the remedy.
 pub fn explain(error: Errno, bytes: usize) -> String {
     let help = match error {
         NO_MEMORY | NOT_PERMITTED => format!(

@@ -1,9 +1,10 @@
 //! Control words over a fabric: a ring of slots at each end, into which the other end writes.
 //!
-//! The one-sided writes by which receivers report that they are ready (DSN 2018 section 4.2). Words
-//! fill the slots by turns. Every word has how many the writer has consumed in the other direction,
-//! so a slot is never overwritten before it is free, and which receives it has posted, so that no
-//! block meets a receiver that is not ready, or memory that is too short for it. What is here only counts; `link` moves the bytes.
+//! These are the one-sided writes by which receivers report that they are ready (DSN 2018 section
+//! 4.2). Words use the slots in turn. Every word contains how many words its writer has consumed in
+//! the other direction, so a slot is never overwritten before it is free; and the receives that its
+//! writer has posted, so that no block arrives before its receive is posted or exceeds the posted
+//! memory. This file only counts; `link` moves the bytes.
 
 use std::collections::VecDeque;
 
@@ -11,32 +12,32 @@ use transport::CONTROL_BYTES_MAX;
 
 /// Slots of a ring.
 pub const SLOTS: u64 = 64;
-/// Slots that only [`Note::Consumed`] may take, so that freeing slots never waits for a free slot.
+/// Slots reserved for [`Note::Consumed`], so that freeing slots never waits for a free slot.
 const RESERVED_SLOTS: u64 = 4;
-/// After so many words without one in the other direction, the reader acknowledges them.
+/// After this many words without one in the other direction, the reader acknowledges them.
 const CONSUMED_UNTOLD_MAX: u64 = SLOTS / 4;
 pub const SLOT_BYTES: usize = HEADER_BYTES + CONTROL_BYTES_MAX;
 const HEADER_BYTES: usize = 8 + 8 + 8 + 4 * LENGTHS_MAX + 3;
 /// Receives that one slot announces.
 pub const LENGTHS_MAX: usize = 8;
-/// Bytes of words that may wait for a peer that does not read.
+/// The most bytes of words that may wait for a peer that does not read.
 const QUEUED_BYTES_MAX: usize = 4 << 20;
 
-/// What a slot carries, besides its counts.
+/// The contents of a slot, besides its counts.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub enum Note {
     /// A control word of the layer above.
     Word(Vec<u8>),
-    /// Nothing but the counts.
+    /// Only the counts.
     Consumed,
-    /// The writer has a block of this length for its peer's receive of this index, and does not know
-    /// that it fits.
+    /// The writer has a block of this length for its peer's receive of this index, whose length was
+    /// not announced.
     Wants { index: u64, bytes: u64 },
-    /// A one-sided write is in place, with this immediate.
+    /// A one-sided write with this immediate was placed.
     Written(u32),
 }
 
-/// A slot as it was read.
+/// A decoded slot.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub struct Slot {
     sequence: u64,
@@ -90,7 +91,7 @@ impl Slot {
         bytes
     }
 
-    /// `None` for anything that [`Slot::encode`] does not make.
+    /// Decodes a slot; `None` for anything that [`Slot::encode`] does not make.
     fn decode(bytes: &[u8; SLOT_BYTES]) -> Option<Self> {
         let number = |at: usize| {
             bytes[at..].first_chunk().map(|chunk| u64::from_le_bytes(*chunk)).unwrap_or_default()
@@ -116,25 +117,25 @@ impl Slot {
     }
 }
 
-/// The words to a peer, and those from it, by count.
+/// The words to a peer and from it, and their counts.
 #[derive(Debug, Default)]
 pub struct Ring {
     waiting: VecDeque<Note>,
     waiting_bytes: usize,
     /// Words written to the peer's slots.
     sent: u64,
-    /// How many of them the peer has consumed.
+    /// How many of them the peer has acknowledged as consumed.
     acknowledged: u64,
-    /// Words read from our own slots.
+    /// Words read from this end's slots.
     consumed: u64,
     /// How many of them were acknowledged to the peer.
     told: u64,
-    /// Of the others, how many were more than [`Note::Consumed`].
+    /// How many of the others were more than [`Note::Consumed`].
     untold: u64,
 }
 
 impl Ring {
-    /// Queues a note. False, and not queued, if the peer has not read for megabytes.
+    /// Queues a note. Returns false, without queuing it, if megabytes of words wait for the peer.
     pub fn push(&mut self, note: Note) -> bool {
         if self.waiting_bytes >= QUEUED_BYTES_MAX {
             return false;
@@ -144,7 +145,8 @@ impl Ring {
         true
     }
 
-    /// The next slot to be written and what goes there, if one is free; [`Ring::wrote`] follows.
+    /// Returns the next slot to be written and its contents, if one is free; to be followed by
+    /// [`Ring::wrote`].
     pub fn next(&self, receives: Receives) -> Option<(u64, [u8; SLOT_BYTES])> {
         let used = self.sent - self.acknowledged;
         let note = match self.waiting.front() {
@@ -157,7 +159,7 @@ impl Ring {
         Some((self.sent % SLOTS, slot.encode()))
     }
 
-    /// What [`Ring::next`] gave is on its way.
+    /// Records that the result of [`Ring::next`] is being written.
     pub fn wrote(&mut self) {
         let used = self.sent - self.acknowledged;
         if used < SLOTS - RESERVED_SLOTS && self.waiting.pop_front().is_some() {
@@ -168,7 +170,7 @@ impl Ring {
         self.untold = 0;
     }
 
-    /// The peer has written a slot. Errors: it did not follow the rules; how.
+    /// Handles a slot that the peer has written. Errors: how the peer broke the protocol.
     pub fn read(&mut self, slot: u64, bytes: &[u8; SLOT_BYTES]) -> Result<Slot, &'static str> {
         if slot != self.next_slot() {
             return Err("wrote control slots out of turn");
@@ -186,22 +188,22 @@ impl Ring {
         Ok(read)
     }
 
-    /// The slot that the peer writes next.
+    /// Returns the slot that the peer writes next.
     pub fn next_slot(&self) -> u64 {
         self.consumed % SLOTS
     }
 
-    /// Nothing waits to be written.
+    /// Returns whether no word waits to be written.
     pub fn is_idle(&self) -> bool {
         self.waiting.is_empty()
     }
 
-    /// Words written so far.
+    /// Returns the number of words written so far.
     pub fn sent(&self) -> u64 {
         self.sent
     }
 
-    /// Words read so far.
+    /// Returns the number of words read so far.
     pub fn consumed(&self) -> u64 {
         self.consumed
     }
@@ -215,7 +217,7 @@ mod tests {
         Receives { first: 7, lengths: vec![1, u32::MAX] }
     }
 
-    /// Moves what can move from one to the other.
+    /// Moves all words that can be moved from one to the other.
     fn deliver(from: &mut Ring, to: &mut Ring) -> Vec<Note> {
         let mut notes = Vec::new();
         while let Some((slot, bytes)) = from.next(some_receives()) {

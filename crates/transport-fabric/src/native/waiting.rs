@@ -1,4 +1,4 @@
-//! How a transport sleeps.
+//! How a transport waits.
 
 use std::{os::fd::OwnedFd, sync::Arc, time::Duration};
 
@@ -11,14 +11,15 @@ use transport_tcp::TcpTransport;
 
 use crate::native::{device::Device, sys};
 
-/// Where a device cannot wake a sleeper: so many polls at once, then naps between them.
+/// For devices that cannot end a wait: the number of polls without a pause, before pauses between
+/// polls.
 const EAGER_POLLS: u32 = 200;
 const NAP: Duration = Duration::from_micros(100);
 
-/// Sleeps until a device, a lifeline or the waker has something.
+/// Waits until a device, a lifeline or the waker has an event.
 pub struct Sleeper {
     waker: Arc<OwnedFd>,
-    /// Polls since something has completed.
+    /// Polls since the last completion.
     idle_polls: u32,
 }
 
@@ -31,19 +32,19 @@ impl Sleeper {
 
     pub fn waker(&self) -> Waker {
         let waker = Arc::clone(&self.waker);
-        // A full counter wakes as well.
+        // A saturated counter also wakes.
         Arc::new(move || {
             let _ = rustix::io::write(&*waker, &1_u64.to_ne_bytes());
         })
     }
 
-    /// Something has completed.
+    /// Records that something has completed.
     pub fn note_completion(&mut self) {
         self.idle_polls = 0;
     }
 
-    /// Sleeps until something happens, or the time is over (`None`: however long). Returns whether
-    /// the waker was used, and whether the devices were asked to wake it.
+    /// Waits for an event, or until the timeout (`None`: without limit). Returns whether the waker
+    /// was used, and whether the devices could end the wait.
     pub fn sleep(
         &mut self,
         devices: &[Device],
@@ -80,7 +81,7 @@ impl Sleeper {
             fds.push(PollFd::from_borrowed_fd(sys::borrow_fd(queue, fd), PollFlags::IN));
         }
         let timeout = timeout.and_then(|timeout| Timespec::try_from(timeout).ok());
-        // An interrupted or failed wait is a short one.
+        // An interrupted or failed wait ends early, which is harmless.
         let _ = poll(&mut fds, timeout.as_ref());
         let woken = fds[0].revents().contains(PollFlags::IN);
         if woken {
@@ -90,9 +91,9 @@ impl Sleeper {
     }
 }
 
-/// What ended a sleep.
+/// Why a wait has ended.
 pub struct Woken {
     pub by_waker: bool,
-    /// All devices could have ended it: there may be events on lifelines and of connections.
+    /// Whether all devices could have ended it: lifelines and connections may then have events.
     pub has_slept: bool,
 }

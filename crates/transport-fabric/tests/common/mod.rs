@@ -13,15 +13,16 @@ pub struct Place {
     pub provider: String,
     pub devices: Vec<String>,
     pub near: IpAddr,
-    /// A few tests wait for it, others must not meet it on a busy machine; in a virtual one, to
+    /// A few tests wait for this timeout, and others must not reach it on a busy machine; in a
+    /// virtual machine, connecting takes a second.
     /// connect takes a second.
     pub silence_timeout_ms: u64,
-    /// Blocks pass through copies, whatever memory they are in.
+    /// Returns settings with which all blocks pass through copies.
     pub always_copies: bool,
 }
 
 impl Place {
-    /// The provider's device at the loopback address, or whichever it has.
+    /// Returns the provider's device at the loopback address, or any other that it has.
     pub fn here(provider: &str) -> Self {
         Self {
             provider: provider.into(),
@@ -32,7 +33,7 @@ impl Place {
         }
     }
 
-    /// At the devices of the addresses that the environment names, if it names some.
+    /// Returns the devices at the addresses that the environment names, if it names any.
     pub fn of_verbs() -> Option<Vec<Self>> {
         let near = |address: &str| Self {
             near: address.parse().expect("RDMC_TEST_VERBS is a list of addresses"),
@@ -42,7 +43,8 @@ impl Place {
     }
 }
 
-/// Places with RDMA devices that an environment variable names; none, said loudly, if it is not set.
+/// Returns the RDMA devices that an environment variable names; none, with a message, if it is not
+/// set.
 pub fn places(
     variable: &str,
     shape: &str,
@@ -70,14 +72,14 @@ pub fn start(place: &Place) -> FabricTransport {
     FabricTransport::start(settings, tcp).unwrap_or_else(|error| panic!("{place:?}: {error}"))
 }
 
-/// A connection over loopback, as bootstrap would make it.
+/// Returns a connection over loopback, as bootstrap would make it.
 pub fn stream_pair() -> (TcpStream, TcpStream) {
     let listener = TcpListener::bind("127.0.0.1:0").unwrap();
     let one = TcpStream::connect(listener.local_addr().unwrap()).unwrap();
     (one, listener.accept().unwrap().0)
 }
 
-/// The two links of a connection between two transports.
+/// Returns the two links of a connection between two transports.
 pub fn links(one: &FabricTransport, other: &FabricTransport) -> (FabricLink, FabricLink) {
     let (near, far) = stream_pair();
     let (near_offer, far_offer) = (one.offers().make().unwrap(), other.offers().make().unwrap());

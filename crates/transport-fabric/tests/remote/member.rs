@@ -1,4 +1,4 @@
-//! A member that is a process: a transport that does what a test says.
+//! A member's process: a transport that carries out requests of a test.
 
 use std::{
     collections::HashMap,
@@ -21,14 +21,14 @@ use transport_fabric::{FabricLink, FabricTransport, Offer, Role};
 use super::protocol::{self, Event, Reply, Request};
 use crate::common::start;
 
-/// Bytes around the memory of a receive that nobody may write; and what they, and the memory, are
-/// filled with.
+/// Bytes around the memory of a receive that must not be written, and the value that they and the
+/// memory are filled with.
 const MARGIN_BYTES: usize = 64;
 const FILL: u8 = 0;
 
-/// Works for the test at the other end of standard input, and ends with it.
+/// Carries out the requests of the test at the other end of standard input, and ends with it.
 pub fn run() {
-    // Also when the test dies while this process is stopped, or stuck.
+    // This also covers a test that ends while this process is stopped or blocked.
     set_parent_process_death_signal(Some(Signal::KILL)).expect("Linux can");
     let stdin = io::stdin().as_fd().try_clone_to_owned().expect("descriptors are left");
     let mut stream = UnixStream::from(stdin);
@@ -61,7 +61,7 @@ pub fn run() {
     }
 }
 
-/// Takes requests in as they come, so that a wake gets past a poll that waits.
+/// Reads requests as they arrive, so that a wake request reaches a poll that waits.
 fn listen(
     mut stream: UnixStream,
     requests: &Sender<(Request, Vec<u8>)>,
@@ -70,7 +70,7 @@ fn listen(
     while let Ok((request, bytes)) = protocol::read(&mut stream) {
         match (request, lock(waker).as_ref()) {
             (Request::Wake, Some(waker)) => waker(),
-            // Refused only when nobody works for the test any more.
+            // Fails only if the receiver has ended with the test.
             (request, _) => drop(requests.send((request, bytes))),
         }
     }
@@ -86,7 +86,7 @@ struct Member {
     /// Memory of posts, until they complete.
     posts: HashMap<Token, Region>,
     exposed: HashMap<EndpointId, Vec<(u32, PeerMemory)>>,
-    /// What goes with the answer.
+    /// Bytes that are sent with the answer.
     payload: Vec<u8>,
 }
 
@@ -123,7 +123,7 @@ impl Member {
             }
             Request::Accept => {
                 let (ours, listener) = self.listening.take().expect("it was told to listen");
-                let (stream, _) = listener.accept().expect("somebody has connected");
+                let (stream, _) = listener.accept().expect("a peer has connected");
                 self.open(stream, Role::Accept, ours, &bytes)
             }
             Request::Receive { endpoint, bytes, token } => {
@@ -200,7 +200,7 @@ impl Member {
         Reply::Posted(posted.map_err(Into::into))
     }
 
-    /// Looks whether memory is as it has to be, and tells of it.
+    /// Checks the memory of a completed post, and reports its contents.
     fn events(&mut self, completions: Vec<Completion>) -> Vec<Event> {
         let mut events = self.written_memory(&completions);
         for completion in completions {
@@ -215,7 +215,7 @@ impl Member {
                 Completion::Broken { endpoint, .. } | Completion::Closed { endpoint } => {
                     for (key, memory) in self.exposed.remove(endpoint).unwrap_or_default() {
                         let alone = memory.try_into_vec().is_ok();
-                        assert!(alone, "{completion:?}, but memory {key} was not let go");
+                        assert!(alone, "{completion:?}, but memory {key} was not handed back");
                     }
                 }
                 _ => {}
@@ -244,12 +244,12 @@ impl Member {
     }
 }
 
-/// Checks that the transport has given memory back.
+/// Checks that the transport has handed memory back.
 fn free(region: &Region) {
     assert!(region.is_empty() || region.write(0..region.len()).is_ok(), "a lease is out");
 }
 
-/// The block in the memory of a receive, once nothing but it was written.
+/// Returns the block in the memory of a receive, after checking that nothing else was written.
 fn received(region: Region, bytes: usize) -> Vec<u8> {
     let mut memory = region.try_into_vec().expect("the transport has given it back");
     let (before, rest) = memory.split_at(MARGIN_BYTES);

@@ -1,7 +1,7 @@
-//! A transport in a process of its own, which can be killed and stopped as hosts are.
+//! A transport in its own process, which can be killed and stopped as hosts are.
 //!
-//! Leases stay here: bytes of sends are copied when they are posted, those of receives when they
-//! are reported.
+//! Leases stay in the test's process: bytes of sends are copied when they are posted, those of
+//! receives when they are reported.
 
 pub mod member;
 pub mod process;
@@ -24,9 +24,9 @@ use crate::common::Place;
 use process::Process;
 use protocol::{Event, Reply, Request};
 
-/// A member. Dropping it ends the transport in order.
+/// A member. Dropping it ends the transport in an ordered way.
 pub struct Remote {
-    /// None once it was killed.
+    /// `None` once it was killed.
     process: Option<Process>,
     is_stopped: bool,
     origin: Instant,
@@ -54,7 +54,7 @@ impl Remote {
         }
     }
 
-    /// Waits until the transport is there.
+    /// Waits until the transport has started.
     pub fn await_start(&mut self) {
         let Reply::Started { block_bytes_max, can_write } =
             self.process().receive(Duration::ZERO).0
@@ -83,17 +83,17 @@ impl Remote {
         (EndpointId(near), EndpointId(far))
     }
 
-    /// Lets the transport work for a second, with nobody waiting for it.
+    /// Lets the transport work for a second, without waiting for its reports.
     pub fn leave_alone(&mut self) {
         self.process().tell(&Request::Poll { wait: Duration::from_secs(1) }, &[]);
     }
 
-    /// Kills the process: from now on it does nothing any more.
+    /// Kills the process.
     pub fn kill(&mut self) {
         self.process = None;
     }
 
-    /// Stops the process, for good.
+    /// Stops the process permanently.
     pub fn stop(&mut self) {
         self.process().stop();
         self.is_stopped = true;
@@ -112,7 +112,8 @@ impl Remote {
         }
     }
 
-    /// Does to memory here what was done to that of the process; leases go before they are told of.
+    /// Applies changes of the process's memory to the memory here; leases are dropped before
+    /// completions are reported.
     fn take_in(&mut self, event: Event, bytes: &mut &[u8]) -> Option<Completion> {
         let mut take = |count: u64| bytes.split_off(..count as usize).expect("they come with it");
         let (id, name) = (EndpointId, Token);

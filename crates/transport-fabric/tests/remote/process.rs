@@ -1,6 +1,6 @@
-//! Processes of members: this test program itself, started again to run the one test `member`.
+//! Processes of members: this test program itself, started again to run only the test `member`.
 //!
-//! To load libfabric takes a process long, so one whose transport has ended is used again.
+//! Loading libfabric takes a process a long time, so one whose transport has ended is reused.
 
 use std::{
     fs, io,
@@ -18,10 +18,10 @@ use rustix::process::{Pid, Signal, kill_process};
 
 use super::protocol::{self, Reply, Request};
 
-/// Set where this program is a member.
+/// The environment variable that is set in a member's process.
 pub const MEMBER: &str = "RDMC_TEST_IS_MEMBER";
 
-/// No answer takes longer, besides what it was asked to wait.
+/// The longest time for an answer, besides the requested wait.
 const PATIENCE: Duration = Duration::from_secs(30);
 
 static IDLE: Mutex<Vec<Process>> = Mutex::new(Vec::new());
@@ -37,7 +37,7 @@ static STARTER: LazyLock<Sender<Sender<Process>>> = LazyLock::new(|| {
 pub struct Process {
     child: Child,
     stream: UnixStream,
-    /// For requests, since wakes come from any thread.
+    /// The socket for requests; locked, since any thread may send a wake request.
     pub outbox: Arc<Outbox>,
 }
 
@@ -52,7 +52,7 @@ impl Outbox {
 }
 
 impl Process {
-    /// One without a transport.
+    /// Returns a process without a transport.
     pub fn start() -> Self {
         let idle = IDLE.lock().unwrap_or_else(PoisonError::into_inner).pop();
         idle.unwrap_or_else(|| {
@@ -64,7 +64,7 @@ impl Process {
 
     fn spawn() -> Self {
         let (stream, theirs) = UnixStream::pair().expect("descriptors are left");
-        let program = std::env::current_exe().expect("this program knows itself");
+        let program = std::env::current_exe().expect("the program's path is known");
         let child = Command::new(program)
             .args(["processes::member", "--exact", "--nocapture", "--test-threads=1"])
             .env(MEMBER, "1")
@@ -77,12 +77,12 @@ impl Process {
         Self { child, stream, outbox: Arc::new(Outbox(Mutex::new(outbox))) }
     }
 
-    /// Sends a request. That it does not arrive is seen when there is no answer.
+    /// Sends a request. If it does not arrive, the missing answer reports that.
     pub fn tell(&self, request: &Request, bytes: &[u8]) {
         let _ = self.outbox.send(request, bytes);
     }
 
-    /// The answer to a request that takes `wait` if all is well.
+    /// Returns the answer to a request, which takes `wait` if there is no error.
     pub fn receive(&mut self, wait: Duration) -> (Reply, Vec<u8>) {
         self.stream.set_read_timeout(Some(wait + PATIENCE)).expect("a lawful time");
         protocol::read(&mut self.stream).unwrap_or_else(|error| {
@@ -90,19 +90,19 @@ impl Process {
         })
     }
 
-    /// Stops it: it does nothing, and stays.
+    /// Stops the process: it does nothing, and its connections stay open.
     pub fn stop(&self) {
         kill_process(Pid::from_child(&self.child), Signal::STOP).expect("a child can be stopped");
     }
 
-    /// Keeps it, whose transport has ended in order, for somebody else.
+    /// Keeps the process, whose transport has ended in an ordered way, for reuse.
     pub fn put_back(self) {
         let left = self.shared_memory();
         assert!(left.is_empty(), "a transport has ended in order, and left {left:?}");
         IDLE.lock().unwrap_or_else(PoisonError::into_inner).push(self);
     }
 
-    /// What libfabric's shm has in the file system for it.
+    /// Returns the files of libfabric's shm for this process.
     fn shared_memory(&self) -> Vec<std::path::PathBuf> {
         let entries = fs::read_dir("/dev/shm").into_iter().flatten().flatten();
         let of_it = format!("{}:", self.child.id());
@@ -114,7 +114,7 @@ impl Process {
 impl Drop for Process {
     fn drop(&mut self) {
         let _ = self.child.kill().and_then(|()| self.child.wait());
-        // A process that is killed cannot remove it.
+        // A killed process cannot remove them.
         self.shared_memory().iter().for_each(|path| drop(fs::remove_file(path)));
     }
 }

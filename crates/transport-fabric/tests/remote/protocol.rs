@@ -10,7 +10,7 @@ use transport::{Cause, Completion, EndpointId, PostError, Token};
 
 use crate::common::Place;
 
-/// To a member. Those that carry bytes have them in the frame, behind the request.
+/// A request to a member. Bytes follow it in the frame, if it has any.
 #[derive(Debug, Serialize, Deserialize)]
 pub enum Request {
     Start(Place),
@@ -22,7 +22,7 @@ pub enum Request {
     Dial {
         port: u16,
     },
-    /// Accept the connection that was waited for; the peer's offer.
+    /// Accept the awaited connection; the peer's offer.
     Accept,
     Receive {
         endpoint: u64,
@@ -59,11 +59,11 @@ pub enum Request {
     Poll {
         wait: Duration,
     },
-    /// The one request without an answer: it counts while another is worked on.
+    /// The only request without an answer: it takes effect during another request.
     Wake,
 }
 
-/// From a member.
+/// An answer of a member.
 #[derive(Debug, Serialize, Deserialize)]
 pub enum Reply {
     Ended,
@@ -85,7 +85,7 @@ pub enum Reply {
     Polled(Vec<Event>),
 }
 
-/// [`Completion`], and what became of memory.
+/// A [`Completion`], and the changes of memory.
 #[derive(Debug, Serialize, Deserialize)]
 pub enum Event {
     Sent {
@@ -103,7 +103,7 @@ pub enum Event {
         endpoint: u64,
         word: Vec<u8>,
     },
-    /// Memory that was exposed and has been written to; has bytes. Before the report of it.
+    /// Memory that was exposed and was written to; has bytes. Precedes the report of the write.
     Memory {
         endpoint: u64,
         key: u32,
@@ -153,7 +153,7 @@ pub fn write(stream: &mut impl Write, head: &impl Serialize, bytes: &[u8]) -> io
     stream.write_all(bytes)
 }
 
-/// The next head and its bytes. Errors: the other process has ended, or is late.
+/// Receives the next head and its bytes. Errors: the other process has ended, or is late.
 pub fn read<T: DeserializeOwned>(stream: &mut impl Read) -> io::Result<(T, Vec<u8>)> {
     let mut part = |bytes: u64| {
         let mut part = vec![0; bytes as usize];

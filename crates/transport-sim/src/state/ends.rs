@@ -1,4 +1,4 @@
-//! How a connection ends: closing, breaking, and the last words.
+//! How a connection ends: closing and breaking, and what is reported.
 
 use transport::{Cause, Completion};
 
@@ -8,7 +8,7 @@ use crate::{
 };
 
 impl State {
-    /// Starts an ordered close. What has begun to pass the ports is carried out.
+    /// Starts an ordered close. Transfers that occupy ports are completed.
     pub(crate) fn close(&mut self, id: SideId) {
         let side = self.side(id);
         if side.phase != Phase::Open {
@@ -35,7 +35,7 @@ impl State {
         self.agenda.plan(at_ns, Event::GiveUp(id, Cause::Lost("drain timeout".into())));
     }
 
-    /// Sends the end of this side, after all that it has sent before.
+    /// Sends the end of this side, behind everything that it has sent before.
     pub(crate) fn send_bye(&mut self, id: SideId) {
         let side = self.side(id);
         let last_ns = side.last_block_arrival_ns.max(side.last_write_arrival_ns);
@@ -79,7 +79,7 @@ impl State {
         self.agenda.plan(at_ns, Event::Break(id.peer(), last_words));
     }
 
-    /// Ends a side without telling anybody but, after `detection_ns`, the peer.
+    /// Ends a side, and notifies only the peer, after `detection_ns`.
     pub(crate) fn vanish(&mut self, id: SideId, detection_ns: u64) {
         let side = self.side(id);
         if side.phase == Phase::Gone {
@@ -98,7 +98,7 @@ impl State {
         self.agenda.plan(at_ns, Event::Break(id.peer(), cause));
     }
 
-    /// Gives up what touches this side's memory. What has left it for good still arrives.
+    /// Cancels what uses this side's memory. What has left it already still arrives.
     fn abandon_transfers(&mut self, id: SideId) {
         let outgoing = self.side(id).outgoing.clone();
         for slot in outgoing {
@@ -110,7 +110,7 @@ impl State {
         incoming.into_iter().for_each(|slot| self.abort_transfer(slot));
     }
 
-    /// Hands back all that is posted and not matched any more.
+    /// Cancels all posts that are not matched any more.
     fn cancel_posts(&mut self, id: SideId) {
         let side = self.side(id);
         let (member, endpoint) = (side.member, side.endpoint);

@@ -1,4 +1,4 @@
-//! How members die and stall, and connections break and are cut.
+//! Faults: how members die and stall, and connections break and are cut.
 
 use std::time::Duration;
 
@@ -77,7 +77,7 @@ impl State {
         }
     }
 
-    /// What a cut has held arrives, unless there is another cut.
+    /// Delivers what a cut has held back, unless there is another cut.
     pub(crate) fn heal(&mut self, side: SideId) {
         if self.now_ns < self.connection(side).cut.until_ns {
             return;
@@ -90,7 +90,7 @@ impl State {
         }
     }
 
-    /// Both ends of a connection that is still in the same cut give each other up.
+    /// Breaks both ends of a connection that is still in the same cut.
     pub(crate) fn lose_patience_of_cut(&mut self, side: SideId, since_ns: u64) {
         let now_ns = self.now_ns;
         let cut = &self.connection(side).cut;
@@ -122,21 +122,21 @@ impl State {
         }
     }
 
-    /// A stalled member goes on, unless it was stalled again.
+    /// Resumes a stalled member, unless it was stalled again.
     pub(crate) fn resume(&mut self, member: usize) {
         let state = &mut self.members[member];
         if self.now_ns < state.stalled_until_ns {
             return;
         }
         let held = std::mem::take(&mut state.held);
-        // No cut that came later holds them up: what was sent after them waits there.
+        // No later cut delays these events: what was sent after the cut is held back there.
         held.into_iter().for_each(|event| self.reach(event));
         self.note_freed(member, Way::Transmit);
         self.note_freed(member, Way::Receive);
-        // Its peers' ports were free all the time: only this member's ports were not.
+        // The peers' ports stayed free: only this member's ports were blocked.
     }
 
-    /// The peers of a member that is still in the same stall give it up.
+    /// Breaks the connections of the peers to a member that is still in the same stall.
     pub(crate) fn report_silence(&mut self, member: usize, stalled_since_ns: u64) {
         let state = &self.members[member];
         let is_over = self.now_ns >= state.stalled_until_ns;

@@ -1,4 +1,4 @@
-//! Which transfer may use which port now: the pairing rule of the crate's documentation.
+//! Assignment of free ports to transfers: the arbitration rule of the crate's documentation.
 
 use super::State;
 use crate::{
@@ -24,7 +24,7 @@ impl State {
         !port.busy && !self.is_held_up(member)
     }
 
-    /// At the end of this instant a transfer may start at this port.
+    /// Marks a port at which a transfer may start at the end of this instant.
     pub(crate) fn note_freed(&mut self, member: usize, way: Way) {
         let port = self.port(member, way);
         if port.waiting.is_empty() || std::mem::replace(&mut port.freed, true) {
@@ -36,13 +36,13 @@ impl State {
         self.freed.push((member, way));
     }
 
-    /// A new transfer queues up.
+    /// Adds a new transfer to the queues of its ports.
     pub(crate) fn wait_at_ports(&mut self, slot: usize) {
         let transfer = self.transfer(slot);
         let (from, to) = (transfer.from_member, transfer.to_member);
         let receive_number = transfer.target.number;
-        // Sends queue in the order in which they are posted; their receives may have been posted
-        // in another order.
+        // Sends are queued in the order in which they are posted; their receives may have been
+        // posted in another order.
         let receives = &self.members[to].receive.waiting;
         let place =
             receives.partition_point(|&other| self.transfer(other).target.number < receive_number);
@@ -54,7 +54,7 @@ impl State {
         self.note_freed(from, Way::Transmit);
     }
 
-    /// A transfer that waits does so no longer.
+    /// Removes a waiting transfer from the queues.
     pub(crate) fn leave_queues(&mut self, slot: usize, from: usize, to: usize) {
         for (member, way) in [(from, Way::Transmit), (to, Way::Receive)] {
             let waiting = &mut self.port(member, way).waiting;
@@ -64,7 +64,7 @@ impl State {
         }
     }
 
-    /// A transfer that has passed, or was aborted, frees its ports.
+    /// Frees the ports of a transfer that has finished or was aborted.
     pub(crate) fn leave_ports(&mut self, from: usize, to: usize) {
         for (member, way) in [(from, Way::Transmit), (to, Way::Receive)] {
             self.port(member, way).busy = false;
@@ -72,7 +72,7 @@ impl State {
         }
     }
 
-    /// What this port would start now: its first transfer whose other end is free, too.
+    /// Returns the transfer that this port prefers: its first one whose other end is free, too.
     fn preferred(&self, member: usize, way: Way) -> Option<usize> {
         if !self.is_free(member, way) {
             return None;
@@ -92,9 +92,9 @@ impl State {
         }
     }
 
-    /// Starts all that can start. Only ports that have been freed, or that have a new transfer
-    /// waiting, can change anything: everywhere else one end of each waiting transfer was busy
-    /// after the last time, and still is.
+    /// Starts all transfers that can start. Only ports that were freed, or that have a new waiting
+    /// transfer, need to be checked: at all others one end of each waiting transfer was busy after
+    /// the last time, and still is.
     pub(crate) fn arbitrate(&mut self) {
         let freed = std::mem::take(&mut self.freed);
         for &(member, way) in &freed {
@@ -104,13 +104,13 @@ impl State {
                 self.occupy_ports(agreed);
             }
         }
-        // Nothing was freed meanwhile: transfers only start here. Keep the allocation.
+        // No port was freed meanwhile: transfers only start here. This keeps the allocation.
         self.freed = freed;
         self.freed.clear();
     }
 
-    /// Follows preferences, from `slot`, which is the `way` port's, to a transfer that both its
-    /// ends prefer, or round a circle, of which the first posted is taken.
+    /// Follows preferences from `slot`, which the `way` port prefers, to a transfer that both its
+    /// ends prefer, or around a circle, of which the transfer that was posted first is chosen.
     fn agree(&self, slot: usize, way: Way) -> usize {
         let mut path = vec![slot];
         let mut asking = way;
@@ -122,7 +122,7 @@ impl State {
                 Way::Receive => self.preferred(transfer.from_member, Way::Transmit),
             };
             match answer {
-                // An end that could start nothing would not have been preferred by the other.
+                // An end without a startable transfer would not have been preferred by the other.
                 None => return current,
                 Some(next) if next == current => return current,
                 Some(next) => {

@@ -17,7 +17,7 @@ impl State {
         &mut self.connections[of.connection()]
     }
 
-    /// Whether a connection is cut, or has not yet let through what came meanwhile.
+    /// Returns whether a connection is cut, or still delivers what the last cut has held back.
     pub(crate) fn is_cut(&self, of: SideId) -> bool {
         let cut = &self.connections[of.connection()].cut;
         self.now_ns < cut.until_ns || !cut.held.is_empty()
@@ -78,7 +78,7 @@ impl State {
         self.side(id).outgoing.push_back(slot);
     }
 
-    /// Breaks the peer's side, after a latency: this side has broken the contract.
+    /// Breaks the peer's side, after a latency: this side has violated the contract.
     pub(crate) fn report_violation(&mut self, id: SideId, fault: String) {
         if !std::mem::replace(&mut self.side(id).broke_protocol, true) {
             let at_ns = self.in_order_arrival(id, 0);
@@ -92,7 +92,7 @@ impl State {
         self.agenda.plan(at_ns, Event::Word(id.peer(), word.to_vec()));
     }
 
-    /// When something that this side sends now arrives, if it may overtake nothing sent before.
+    /// Returns when something that this side sends now arrives, behind everything sent before.
     pub(crate) fn in_order_arrival(&mut self, id: SideId, extra_ns: u64) -> u64 {
         let latency_ns = self.connection(id).link.latency_ns;
         let member = self.side(id).member;

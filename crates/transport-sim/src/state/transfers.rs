@@ -1,4 +1,4 @@
-//! How blocks pass ports and arrive.
+//! Transfers of blocks through ports, and their arrival.
 
 use transport::Completion;
 
@@ -14,7 +14,7 @@ use crate::{
 };
 
 impl State {
-    /// Lets a transfer wait at its two ports; returns its slot.
+    /// Queues a transfer at its two ports; returns its slot.
     pub(crate) fn add_transfer(&mut self, transfer: Transfer) -> usize {
         let slot = self.free_slots.pop().unwrap_or_else(|| {
             self.transfers.push(None);
@@ -25,7 +25,7 @@ impl State {
         slot
     }
 
-    /// The transfer in a slot that something waits or passes for.
+    /// Returns the transfer in a slot that is in use.
     pub(crate) fn transfer(&self, slot: usize) -> &Transfer {
         self.transfers[slot].as_ref().expect("slots in queues are taken")
     }
@@ -42,7 +42,7 @@ impl State {
         Some(transfer)
     }
 
-    /// What a block of this transfer takes at the ports, starting now.
+    /// Returns how long a block of this transfer occupies the ports if it starts now.
     fn passing_ns(&mut self, slot: usize) -> u64 {
         let transfer = self.transfer(slot);
         let (bytes, side) = (transfer.bytes, transfer.side);
@@ -61,7 +61,7 @@ impl State {
         block_ns.saturating_add(extra_ns)
     }
 
-    /// Both ports are the transfer's from now on.
+    /// Assigns both ports to the transfer.
     pub(crate) fn start_transfer(&mut self, slot: usize) {
         let passing_ns = self.passing_ns(slot);
         let transfer = self.transfers[slot].as_mut().expect("slots in queues are taken");
@@ -74,7 +74,7 @@ impl State {
         self.agenda.plan(self.now_ns.saturating_add(passing_ns), Event::Passed(id));
     }
 
-    /// The ports are free, the bytes are over; the block arrives a latency later.
+    /// Frees the ports after the last byte; the block arrives a latency later.
     pub(crate) fn transfer_passed(&mut self, id: TransferId) {
         let Some(transfer) = self.lookup(id) else { return };
         let (from, to, side) = (transfer.from_member, transfer.to_member, transfer.side);
@@ -111,7 +111,7 @@ impl State {
         }
     }
 
-    /// The receive has completed.
+    /// Completes the receive.
     pub(crate) fn transfer_arrived(&mut self, id: TransferId) {
         let Some(to) = self.lookup(id).map(|transfer| transfer.to_member) else { return };
         let side = self.transfer(id.slot).side;
@@ -136,7 +136,7 @@ impl State {
         self.complete(to, Completion::Received { endpoint, token, bytes, immediate });
     }
 
-    /// Takes a transfer off its ports and gives each side its half back, to be cancelled.
+    /// Removes a transfer from its ports, and returns its halves to the sides, to be cancelled.
     pub(crate) fn abort_transfer(&mut self, slot: usize) {
         let Some(transfer) = self.transfers[slot].as_ref() else { return };
         let (from, to) = (transfer.from_member, transfer.to_member);
@@ -153,8 +153,8 @@ impl State {
         }
     }
 
-    /// What this side was sending has to be sent again from its beginning; other transfers may use
-    /// the ports meanwhile.
+    /// Restarts this side's transfer from its beginning after a cut; other transfers may use the
+    /// ports meanwhile.
     pub(crate) fn restart_transfers(&mut self, side: SideId) {
         for slot in self.side(side).outgoing.clone() {
             let Some(transfer) = self.transfers[slot].as_mut() else { continue };

@@ -1,4 +1,4 @@
-//! Sends that the simulated network card starts by itself, when other operations are done.
+//! Sends that the simulated network card starts by itself once other operations are done.
 
 use transport::{Completion, FutureRead, PostError, Token, WriteLease};
 
@@ -55,7 +55,7 @@ impl State {
             }
         }
         if missing == 0 && !cancelled {
-            // A refusal must leave nothing behind.
+            // Checked first: a refused post must not change anything.
             from.read_now().map_err(|error| PostError::System(error.to_string()))?;
         }
         triggers.arm((endpoint, token));
@@ -76,8 +76,8 @@ impl State {
         Ok(())
     }
 
-    /// An operation is done: sends that wait for nothing else start, whether the member polls or
-    /// not.
+    /// Marks an operation as done: sends that wait for nothing else start, whether the member polls
+    /// or not.
     pub(crate) fn fire(&mut self, member: usize, name: Name) {
         let triggers = &mut self.members[member].triggers;
         let mut ready = Vec::new();
@@ -91,7 +91,7 @@ impl State {
         ready.into_iter().for_each(|send| self.start_offloaded(send));
     }
 
-    /// Reports a post as cancelled, and whatever waits for it.
+    /// Reports a post as cancelled, and all posts that wait for it.
     pub(crate) fn cancel(&mut self, member: usize, name: Name) {
         let mut cancelled = vec![name];
         while let Some(name) = cancelled.pop() {
@@ -113,7 +113,7 @@ impl State {
         let lease = from.read_now();
         drop(from);
         let Ok(lease) = lease else {
-            // What has arrived is being overwritten: it is not the block any more.
+            // The received block is being overwritten, so it cannot be relayed.
             return self.cancel(member, (endpoint, token));
         };
         let bytes = lease.bytes();

@@ -1,5 +1,5 @@
-//! One-sided writes. They leave a side one after another at the rate of its port, beside the
-//! blocks: small as they are, they neither wait for ports nor keep them busy.
+//! One-sided writes. They leave a side one after another at the rate of its port, independently of
+//! blocks: since they are small, they neither wait for ports nor occupy them.
 
 use transport::{Cause, Completion, PeerMemory, PostError};
 
@@ -41,10 +41,9 @@ impl State {
         self.agenda.plan(at_ns, Event::WriteLeft(id));
     }
 
-    /// The send has completed; the bytes arrive a latency later, not before those that left
-    /// earlier.
+    /// Completes the send; the bytes arrive a latency later, not before those that left earlier.
     pub(crate) fn write_left(&mut self, id: SideId) {
-        // It may have been cancelled.
+        // The write may have been cancelled.
         let Some(write) = self.side(id).writes.pop_front() else { return };
         let PostedWrite { from, token, key, offset, immediate } = write;
         let arrival = Arrival { contents: from.to_vec(), key, offset, immediate };

@@ -1,4 +1,4 @@
-//! Members that are all connected, and what completed when.
+//! Members that are all connected, and a record of what completed when.
 
 use std::time::Duration;
 
@@ -12,7 +12,7 @@ pub struct World {
     pub net: SimNet,
     pub members: Vec<SimTransport>,
     pub endpoints: Vec<Vec<Option<EndpointId>>>,
-    /// When, who, what.
+    /// Time, member, completion.
     pub seen: Vec<(u64, usize, Completion)>,
     memory: Region,
     posted: usize,
@@ -74,7 +74,7 @@ impl World {
         self.members[member].write_control(endpoint, word).unwrap();
     }
 
-    /// Lets everything happen that will.
+    /// Computes events until there are none left.
     pub fn run(&mut self) {
         while let Some(member) = self.net.step() {
             let mut completions = Vec::new();
@@ -84,7 +84,7 @@ impl World {
         }
     }
 
-    /// When each block arrived at a member, as (time in ns, token).
+    /// Returns when each block arrived at a member, as (time in ns, token).
     pub fn arrivals(&self, member: usize) -> Vec<(u64, u64)> {
         self.seen
             .iter()
@@ -96,7 +96,7 @@ impl World {
             .collect()
     }
 
-    /// When and how a member's endpoint to a peer ended.
+    /// Returns when and how a member's endpoint to a peer ended.
     pub fn end(&self, member: usize, peer: usize) -> Option<(u64, &Completion)> {
         let of = self.endpoint(member, peer);
         self.seen.iter().find_map(|(at_ns, who, seen)| match seen {

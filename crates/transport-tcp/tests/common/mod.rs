@@ -1,4 +1,4 @@
-//! What the tests share: connected streams, quick configurations, and bounded waiting.
+//! Helpers of several tests: connected streams, configurations, and bounded waiting.
 
 use std::{
     io,
@@ -12,14 +12,14 @@ use transport_tcp::{StreamKeys, TcpConfig, TcpLink, TcpTransport};
 /// No test waits longer than this for anything.
 pub const PATIENCE: Duration = Duration::from_secs(20);
 
-/// One connected pair of streams over the loopback of `address` (`127.0.0.1` or `::1`).
+/// Returns a connected pair of streams over the loopback address (`127.0.0.1` or `::1`).
 pub fn stream_pair(address: &str) -> io::Result<(TcpStream, TcpStream)> {
     let listener = TcpListener::bind((address, 0))?;
     let connected = TcpStream::connect(listener.local_addr()?)?;
     Ok((connected, listener.accept()?.0))
 }
 
-/// Both ends of a link of `streams` streams.
+/// Returns both ends of a link of `streams` streams.
 pub fn link_pair(address: &str, streams: usize) -> io::Result<(TcpLink, TcpLink)> {
     protected_pair(address, streams, Protection::None)
 }
@@ -32,10 +32,10 @@ pub enum Protection {
     Encrypted,
 }
 
-/// Those that there are.
+/// All kinds of protection.
 pub const PROTECTED: [Protection; 2] = [Protection::Authenticated, Protection::Encrypted];
 
-/// A link of streams, each with keys of its own; `first` is one end's, and not the other's.
+/// Makes one end of a link, with keys for each stream; `first` is true for one end only.
 pub fn link(streams: Vec<TcpStream>, protection: Protection, first: bool) -> TcpLink {
     if protection == Protection::None {
         return TcpLink::new(streams).unwrap();
@@ -48,7 +48,7 @@ pub fn link(streams: Vec<TcpStream>, protection: Protection, first: bool) -> Tcp
     TcpLink::protected(streams.into_iter().zip((0..).map(keys)).collect()).unwrap()
 }
 
-/// As [`link_pair`], protected.
+/// As [`link_pair`], with protection.
 pub fn protected_pair(
     address: &str,
     streams: usize,
@@ -59,8 +59,8 @@ pub fn protected_pair(
     Ok((link(left, protection, true), link(right, protection, false)))
 }
 
-/// Times for tests that are about something else: failing memory is found in half a second, and a
-/// machine that is busy with other tests does not seem silent.
+/// Timeouts for tests of other things: failing memory is detected in half a second, and a machine
+/// that is busy with other tests does not seem silent.
 pub fn patient() -> TcpConfig {
     TcpConfig { silence_timeout_ms: 6_000, drain_timeout_ms: 10_000, ..Default::default() }
 }
@@ -69,7 +69,8 @@ pub fn transport(config: &TcpConfig) -> TcpTransport {
     TcpTransport::new(config.clone()).unwrap()
 }
 
-/// A transport whose only endpoint is connected to a raw socket, for playing a hostile peer.
+/// Returns a transport whose only endpoint is connected to a raw socket, which plays a hostile
+/// peer.
 pub fn facing_raw(config: &TcpConfig) -> (TcpTransport, EndpointId, TcpStream) {
     let (ours, raw) = stream_pair("127.0.0.1").unwrap();
     raw.set_nodelay(true).unwrap();
@@ -80,7 +81,7 @@ pub fn facing_raw(config: &TcpConfig) -> (TcpTransport, EndpointId, TcpStream) {
     (transport, endpoint, raw)
 }
 
-/// Two transports connected by one link.
+/// Returns two transports connected by one link.
 pub fn facing_each_other(
     config: &TcpConfig,
     streams: usize,
@@ -94,7 +95,7 @@ pub fn facing_each_other(
     (side(left), side(right))
 }
 
-/// Polls until `enough`, and returns all that completed.
+/// Polls until `enough` returns true, and returns all completions.
 pub fn poll_until(
     transport: &mut TcpTransport,
     mut enough: impl FnMut(&[Completion]) -> bool,
@@ -108,7 +109,7 @@ pub fn poll_until(
     completions
 }
 
-/// Whether the endpoint's last word is there.
+/// Returns whether the endpoint has ended.
 pub fn ended(completions: &[Completion]) -> bool {
     completions
         .iter()
@@ -127,7 +128,7 @@ pub fn post_send(transport: &mut TcpTransport, to: EndpointId, region: &Region, 
     transport.post_send(to, lease, 0, Token(token)).unwrap();
 }
 
-/// Frames as the documentation of the wire format says, made by hand.
+/// Makes a frame by hand, as the documentation of the wire format defines it.
 pub fn frame(kind: u8, flags: u8, length: u32, immediate: u32, block: u32) -> Vec<u8> {
     let mut frame = vec![kind, flags, b'R', b'D'];
     frame.extend(length.to_le_bytes());

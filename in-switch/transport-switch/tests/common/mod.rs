@@ -1,4 +1,4 @@
-//! A host of its own with one interface, and a receiver's end of a group there.
+//! A network namespace with one interface, and a receiver's end of a group there.
 
 use std::net::{TcpListener, TcpStream};
 
@@ -8,7 +8,7 @@ use transport_tcp::TcpLink;
 pub const OWN: [u8; 4] = [10, 9, 0, 1];
 pub const ROOT: [u8; 4] = [10, 9, 0, 2];
 
-/// Puts this thread into a network namespace with an interface. False, with a line that says so, where
+/// Moves this thread into a network namespace with an interface. Returns false, with a message, if
 /// this is not possible.
 pub fn enter_network() -> bool {
     if !rustix::process::geteuid().is_root() {
@@ -24,7 +24,7 @@ pub fn enter_network() -> bool {
     true
 }
 
-/// A receiver's end on the interface of [`enter_network`].
+/// Returns a receiver's end on the interface of [`enter_network`].
 pub fn group_end() -> GroupEnd {
     let open = Unconnected::open(OWN.into(), &[ROOT.into()]).unwrap();
     assert_eq!(open.mtu_bytes(), 1024);
@@ -32,7 +32,7 @@ pub fn group_end() -> GroupEnd {
     GroupEnd::receiver(open.connect_member(&member).unwrap())
 }
 
-/// A link, and the stream at its other end.
+/// Returns a link, and the stream at its other end.
 pub fn lifeline() -> (TcpLink, TcpStream) {
     let listener = TcpListener::bind("127.0.0.1:0").unwrap();
     let own = TcpStream::connect(listener.local_addr().unwrap()).unwrap();

@@ -1,16 +1,16 @@
-//! The endpoints of a link: which there are, and how posts on them name the peer.
+//! The endpoints of a link, and how posts on them address the peer.
 
 use std::sync::Arc;
 
 use crate::native::sys::{self, Object, Way};
 
-/// Any peer that has the endpoint's address and the link's number.
+/// Matches any peer that has the endpoint's address and the link's number.
 pub const ANYBODY: u64 = u64::MAX;
 
 /// One endpoint of libfabric's.
 struct Path {
     endpoint: Arc<Object>,
-    /// At a datagram endpoint, what its address vector calls the peer.
+    /// At a datagram endpoint, the peer's index in its address vector.
     peer: Option<u64>,
     is_connected: bool,
 }
@@ -23,7 +23,7 @@ pub struct Paths {
     theirs: u32,
 }
 
-/// The device of a path: the control path shares the first rail's.
+/// Returns the device of a path: the control path shares the first rail's.
 pub fn device_of(path: usize) -> usize {
     path.saturating_sub(1)
 }
@@ -41,12 +41,12 @@ impl Paths {
         self.paths.len() - 1
     }
 
-    /// Takes an endpoint into use. One of datagrams has a peer, and is connected from the start.
+    /// Adds an endpoint. A datagram endpoint has a peer, and is connected from the start.
     pub fn adopt(&mut self, path: usize, endpoint: Arc<Object>, peer: Option<u64>) {
         self.paths[path] = Some(Path { endpoint, peer, is_connected: peer.is_some() });
     }
 
-    /// Whether there is such a path, and it was not made yet.
+    /// Returns whether there is such a path and its endpoint was not made yet.
     pub fn is_to_be_made(&self, path: usize) -> bool {
         matches!(self.paths.get(path), Some(None))
     }
@@ -55,7 +55,7 @@ impl Paths {
         self.paths.iter().all(Option::is_some)
     }
 
-    /// A connection stands.
+    /// Records that an endpoint is connected.
     pub fn connected(&mut self, endpoint: usize) {
         let mut paths = self.paths.iter_mut().flatten();
         if let Some(path) = paths.find(|path| path.endpoint.address() == endpoint) {
@@ -67,7 +67,7 @@ impl Paths {
         self.paths.iter().all(|path| path.as_ref().is_some_and(|path| path.is_connected))
     }
 
-    /// How a post with this tag names its peer.
+    /// Returns how a post with this tag addresses its peer.
     pub fn way(&self, path: usize, tag: u64, receiving: bool) -> Way {
         match self.paths[path].as_ref().and_then(|path| path.peer) {
             None => Way::Connected,
@@ -82,18 +82,18 @@ impl Paths {
         self.paths[path].as_ref().map(|path| Arc::clone(&path.endpoint))
     }
 
-    /// The first rail and its peer.
+    /// Returns the first rail and its peer.
     pub fn first_rail(&self) -> Option<(Arc<Object>, u64)> {
         let path = self.paths[1].as_ref()?;
         Some((Arc::clone(&path.endpoint), path.peer.unwrap_or(ANYBODY)))
     }
 
-    /// The endpoints' addresses, by which events name them.
+    /// Returns the endpoints' addresses, by which events identify them.
     pub fn addresses(&self) -> impl Iterator<Item = usize> + '_ {
         self.paths.iter().flatten().map(|path| path.endpoint.address())
     }
 
-    /// Closes all endpoints, connected ones after shutting them down if `shuts_down`.
+    /// Closes all endpoints; with `shuts_down`, connected ones are shut down first.
     pub fn close(&mut self, shuts_down: bool) {
         for path in self.paths.iter().flatten().filter(|path| path.peer.is_none() && shuts_down) {
             sys::shut_down(&path.endpoint);

@@ -1,4 +1,4 @@
-//! What is needed to post, and why posting stops.
+//! Context for posting, and the reasons why posting stops.
 
 use crate::native::{
     device::Device,
@@ -7,13 +7,13 @@ use crate::native::{
     sys::Errno,
 };
 
-/// What tags of datagrams contain, beside the link's number.
+/// The part of a datagram's tag besides the link's number.
 pub const DATA_TAG: u64 = 1;
 pub const CONTROL_TAG: u64 = 2;
-/// Below the immediate of an offloaded block.
+/// The same for an offloaded block, whose tag also has its immediate.
 pub const OFFLOAD_TAG: u64 = 3;
 
-/// What blocks and writes are posted with.
+/// Context for posting blocks and writes.
 pub struct Posting<'a> {
     pub paths: &'a Paths,
     pub ops: &'a mut Ops,
@@ -24,10 +24,10 @@ pub struct Posting<'a> {
 
 /// Why nothing more could be posted.
 pub enum Trouble {
-    /// The provider has refused: for now, or for good.
+    /// The provider has refused the post, temporarily or permanently.
     Refused(Errno),
-    /// Memory cannot be registered; in words.
+    /// Memory cannot be registered; the reason.
     Memory(String),
-    /// What was asked for breaks the rules; in words.
+    /// The post violates the protocol; how.
     Protocol(String),
 }

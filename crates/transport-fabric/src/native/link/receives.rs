@@ -1,4 +1,4 @@
-//! Receives: those that wait to be posted, those that are, and which were announced to the peer.
+//! Receives: those queued, those posted, and those announced to the peer.
 
 use std::collections::VecDeque;
 
@@ -15,21 +15,21 @@ use crate::native::{
     sys,
 };
 
-/// Receives of one rail that the provider has at a time.
+/// The most receives of one rail that the provider has at a time.
 const RECEIVES_POSTED_MAX: usize = 64;
 
 /// The receives of one link.
 #[derive(Default)]
 pub struct ReceiveQueue {
     waiting: VecDeque<(WriteLease, Token)>,
-    /// That the provider has.
+    /// How many the provider has.
     open: usize,
-    /// So many were posted in all.
+    /// How many were posted in all.
     posted: u64,
-    /// Lengths of receives that are posted or wait to be: the last of them, from this index on.
+    /// Lengths of the last receives that were posted or are queued, from this index on.
     lengths: VecDeque<u32>,
     lengths_first: u64,
-    /// The peer waits for a receive of this index.
+    /// The peer waits for the announcement of the receive of this index.
     peer_wants: Option<u64>,
 }
 
@@ -40,7 +40,7 @@ impl ReceiveQueue {
         self.waiting.push_back((into, token));
     }
 
-    /// Posts as many as the provider takes.
+    /// Posts as many as the provider accepts.
     pub fn post(&mut self, with: &mut Posting<'_>) -> Result<(), Trouble> {
         let rails = with.paths.rails();
         let most = RECEIVES_POSTED_MAX.min(with.devices[0].info.receives_max) * rails;
@@ -77,7 +77,7 @@ impl ReceiveQueue {
         Ok(())
     }
 
-    /// One is done, or failed.
+    /// Records that a receive has completed or failed.
     pub fn completed(&mut self) {
         self.open -= 1;
         // Rails may be ahead of one another, by as much as they have posted.
@@ -88,7 +88,8 @@ impl ReceiveQueue {
         }
     }
 
-    /// The receives to announce to the peer: from the one that it has asked for, or the last.
+    /// Returns the receives to announce to the peer: from the one that it has requested, or the
+    /// last.
     pub fn to_tell(&self) -> Receives {
         let last = self.posted.saturating_sub(LENGTHS_MAX as u64);
         let wanted = self.peer_wants.filter(|&wanted| wanted < self.posted);
@@ -98,21 +99,21 @@ impl ReceiveQueue {
         Receives { first, lengths: self.lengths.iter().skip(skip).take(count).copied().collect() }
     }
 
-    /// What was to be announced has been sent.
+    /// Records that the announcement was sent.
     pub fn told(&mut self) {
         if self.peer_wants.is_some_and(|wanted| wanted < self.posted) {
             self.peer_wants = None;
         }
     }
 
-    /// The peer has a block whose receive was not announced to it. Returns whether it can be now;
-    /// otherwise it is as soon as the receive is posted.
+    /// Handles the peer's request for the announcement of a receive. Returns whether it can be
+    /// announced now; otherwise it is announced as soon as it is posted.
     ///
-    /// Errors: no receive was asked for, or a shorter one; in words.
+    /// Errors: the peer holds a block without a credit, or a block that is too long; as text.
     pub fn wanted(&mut self, index: u64, bytes: u64) -> Result<bool, String> {
         let known = index.checked_sub(self.lengths_first).and_then(|at| usize::try_from(at).ok());
         match known.and_then(|at| self.lengths.get(at)) {
-            None => Err("sent a block that nobody asked for".into()),
+            None => Err("sent a block without a credit for it".into()),
             Some(&length) if bytes > u64::from(length) => Err(format!(
                 "sent a block of {bytes} bytes, longer than the memory of {length} for it"
             )),
@@ -123,7 +124,7 @@ impl ReceiveQueue {
         }
     }
 
-    /// Drops what the provider does not have.
+    /// Removes the receives that the provider does not have.
     pub fn cancel(&mut self) -> impl Iterator<Item = Token> + '_ {
         self.waiting.drain(..).map(|(_, token)| token)
     }

@@ -1,4 +1,4 @@
-//! Sends: those that wait for the peer's receives, and those that are posted.
+//! Sends: those that wait for the peer's receives, and those posted.
 
 use std::collections::{BTreeMap, VecDeque};
 
@@ -15,10 +15,10 @@ use crate::native::{
     sys,
 };
 
-/// Sends of one rail that the provider has at a time: the next is there when one ends, and those
-/// that wait can be overtaken by control words and taken back by a close.
+/// The most sends of one rail that the provider has at a time: the next is ready when one
+/// completes, while control words can overtake the queued ones and a close can cancel them.
 const SENDS_POSTED_MAX: usize = 4;
-/// Receives of the peer's that one link remembers.
+/// The most receives of the peer that one link stores.
 const PEER_LENGTHS_MAX: usize = 4096;
 
 struct Send {
@@ -31,9 +31,9 @@ struct Send {
 #[derive(Default)]
 pub struct SendQueue {
     waiting: VecDeque<Send>,
-    /// That the provider has.
+    /// How many the provider has.
     open: usize,
-    /// So many were posted in all.
+    /// How many were posted in all.
     started: u64,
     /// Lengths of the receives that the peer has announced, by index.
     peer_lengths: BTreeMap<u64, u32>,
@@ -45,7 +45,7 @@ impl SendQueue {
         self.waiting.push_back(Send { from, immediate, token });
     }
 
-    /// The peer announces receives.
+    /// Stores the receives that the peer has announced.
     pub fn learn(&mut self, receives: Receives) {
         for (index, length) in (receives.first..).zip(receives.lengths) {
             if index >= self.started && self.peer_lengths.len() < PEER_LENGTHS_MAX {
@@ -54,7 +54,7 @@ impl SendQueue {
         }
     }
 
-    /// Posts as many as the provider takes and the peer has receives for.
+    /// Posts as many as the provider accepts and the peer has receives for.
     pub fn post(&mut self, with: &mut Posting<'_>) -> Result<(), Trouble> {
         let rails = with.paths.rails();
         while self.open < SENDS_POSTED_MAX * rails {
@@ -64,8 +64,9 @@ impl SendQueue {
             let index = self.started;
             let posted_bytes = self.peer_lengths.get(&index).copied().map(u64::from);
             if posted_bytes.is_none_or(|posted_bytes| posted_bytes < bytes) {
-                // The layer above has the receive by a control word, whose slot announced it here as
-                // well. Otherwise the peer is asked, and announces it or ends the link.
+                // The engine has a credit for the receive, by a control word whose slot also
+                // announced the receive here. If it did not, the peer is asked to announce it, or
+                // to end the link.
                 if self.asked_for != Some(index) {
                     self.asked_for = Some(index);
                     with.ring.push(Note::Wants { index, bytes });
@@ -105,12 +106,12 @@ impl SendQueue {
         Ok(())
     }
 
-    /// One is done, or failed.
+    /// Records that a send has completed or failed.
     pub fn completed(&mut self) {
         self.open -= 1;
     }
 
-    /// Drops what the provider does not have.
+    /// Removes the sends that the provider does not have.
     pub fn cancel(&mut self) -> impl Iterator<Item = Token> + '_ {
         self.waiting.drain(..).map(|send| send.token)
     }

@@ -18,13 +18,13 @@ use crate::native::{
 
 /// The control words of one link.
 pub struct Words {
-    /// What the peer writes.
+    /// The slots that the peer writes.
     slots: Buffer,
     staging: Buffer,
     pub ring: Ring,
-    /// By which the peer names its end of the link.
+    /// The number by which the peer identifies its end of the link.
     their_number: u32,
-    /// Where the peer's slots are, once its hello has come.
+    /// The address of the peer's slots, once its hello was received.
     peer_slots: Option<(u64, u64)>,
 }
 
@@ -34,8 +34,8 @@ fn slot_range(slot: u64) -> Range<usize> {
 }
 
 impl Words {
-    /// With a key for the peer where the provider does not choose. Errors: memory for slots cannot
-    /// be registered.
+    /// Registers the slots, with `key` for the peer if the provider does not choose one. Errors:
+    /// memory for slots cannot be registered.
     pub fn new(device: &Device, key: Option<u64>, their_number: u32) -> Result<Self, Errno> {
         let bytes = SLOTS as usize * SLOT_BYTES;
         let buffer = |peer_key| {
@@ -50,13 +50,14 @@ impl Words {
         })
     }
 
-    /// The first words: where our control slots are.
+    /// Returns the first message: the address of this end's control slots.
     pub fn hello(&self, device: &Device) -> Lifeline {
         let (key, address) = self.slots.for_peer(device.info.virtual_addresses);
         Lifeline::Hello { key, address }
     }
 
-    /// The peer's hello: where its slots are. False if it is the second, or they cannot be there.
+    /// Stores the address of the peer's slots. Returns false for a second hello, or an impossible
+    /// address.
     pub fn learn(&mut self, key: u64, address: u64) -> bool {
         if self.knows_peer() || address.checked_add(SLOTS * SLOT_BYTES as u64).is_none() {
             return false;
@@ -65,12 +66,12 @@ impl Words {
         true
     }
 
-    /// Whether the peer's hello has come.
+    /// Returns whether the peer's hello was received.
     pub fn knows_peer(&self) -> bool {
         self.peer_slots.is_some()
     }
 
-    /// Where a control word may come in.
+    /// Posts a receive for a control word.
     pub fn post_place(&self, slot: u64, paths: &Paths, ops: &mut Ops) -> Result<(), Errno> {
         let Some(endpoint) = paths.endpoint(0) else { return Ok(()) };
         let way = paths.way(0, CONTROL_TAG, true);
@@ -79,8 +80,8 @@ impl Words {
             Way::Connected => Span::EMPTY,
             Way::Tagged { .. } => self.slots.span(slot_range(slot)),
         };
-        // SAFETY: our own buffer, which outlives the endpoint; a slot is read only between its
-        // completion and the next post.
+        // SAFETY: this object's buffer, which outlives the endpoint; a slot is read only between
+        // its completion and the next post.
         let posted = unsafe { sys::post_receive(&endpoint, way, span, context) };
         if posted.is_err() {
             ops.take(context);
@@ -88,12 +89,12 @@ impl Words {
         posted
     }
 
-    /// False if the peer has not read for megabytes.
+    /// Queues a word. Returns false if megabytes of words wait for the peer.
     pub fn push(&mut self, word: &[u8]) -> bool {
         self.ring.push(Note::Word(word.to_vec()))
     }
 
-    /// Writes as many slots as the peer has free; each also announces receives.
+    /// Writes as many words as the peer has free slots; each also announces receives.
     pub fn post(
         &mut self,
         receives: &mut ReceiveQueue,
@@ -110,8 +111,8 @@ impl Words {
             let address = peer_address + range.start as u64;
             let context = ops.add(Op::Word);
             let span = self.staging.span(range);
-            // SAFETY: our own buffer, which outlives the endpoint, and whose slot nobody changes
-            // before the peer has read it.
+            // SAFETY: this object's buffer, which outlives the endpoint, and whose slot does not
+            // change before the peer has read it.
             let posted = unsafe {
                 match way {
                     Way::Connected => {
@@ -130,7 +131,7 @@ impl Words {
         Ok(())
     }
 
-    /// What the peer has written to this slot. Errors: the rules that it breaks, in words.
+    /// Reads the slot that the peer has written. Errors: how the peer broke the protocol.
     pub fn read(&mut self, slot: u64) -> Result<Slot, String> {
         let bytes = self.slots.copy_out::<SLOT_BYTES>(slot_range(slot % SLOTS).start);
         self.ring.read(slot, &bytes).map_err(Into::into)

@@ -1,4 +1,4 @@
-//! One-sided writes: memory that is exposed here and there, and writes that wait to be posted.
+//! One-sided writes: memory exposed by either end, and writes that wait to be posted.
 
 use std::collections::{HashMap, VecDeque};
 
@@ -19,17 +19,17 @@ use crate::native::{
 /// Memory regions that one link may expose.
 const EXPOSED_MAX: usize = 64;
 
-/// A write that waits.
+/// A queued write.
 pub struct Write {
     pub from: ReadLease,
-    /// Which of the peer's pieces of memory it goes to.
+    /// The name of the peer's memory that it writes to.
     pub name: u32,
     pub offset: u64,
     pub immediate: u32,
     pub token: Token,
 }
 
-/// Memory of the peer's that we may write.
+/// Memory of the peer that this end may write.
 struct Exposed {
     key: u64,
     address: u64,
@@ -42,7 +42,7 @@ pub struct WriteQueue {
     exposed_here: HashMap<u32, (Registration, PeerMemory)>,
     exposed_there: HashMap<u32, Exposed>,
     waiting: VecDeque<Write>,
-    /// Memory of the peer's that we have asked for.
+    /// Name of the peer's memory whose address was requested.
     asked_where: Option<u32>,
 }
 
@@ -51,8 +51,8 @@ impl WriteQueue {
         self.waiting.push_back(write);
     }
 
-    /// Lets the peer write into memory, under a key of its own where the provider chooses none.
-    /// Errors: in words.
+    /// Lets the peer write into memory, under this end's own key if the provider does not choose
+    /// one. Errors: as text.
     pub fn expose(
         &mut self,
         name: u32,
@@ -79,7 +79,7 @@ impl WriteQueue {
         self.exposed_here.contains_key(&name)
     }
 
-    /// The peer has exposed memory. False if that cannot be.
+    /// Stores the address of memory that the peer has exposed. Returns false if it is impossible.
     pub fn learn(&mut self, name: u32, key: u64, address: u64, bytes: u64) -> bool {
         if self.exposed_there.len() >= EXPOSED_MAX || address.checked_add(bytes).is_none() {
             return false;
@@ -88,12 +88,12 @@ impl WriteQueue {
         true
     }
 
-    /// Posts as many as the provider takes. Returns the name of memory to ask the peer for.
+    /// Posts as many as the provider accepts. Returns the name of memory whose address to request.
     pub fn post(&mut self, with: &mut Posting<'_>) -> Result<Option<u32>, Trouble> {
         while let Some(Write { from, name, offset, immediate, token }) = self.waiting.pop_front() {
             let again = |from| Write { from, name, offset, immediate, token };
             let Some(exposed) = self.exposed_there.get(&name) else {
-                // Its announcement, on the lifeline, may still be on its way.
+                // The announcement, on the lifeline, may not have arrived yet.
                 self.waiting.push_front(again(from));
                 let is_new = self.asked_where.replace(name) != Some(name);
                 return Ok(is_new.then_some(name));
@@ -125,13 +125,13 @@ impl WriteQueue {
                 }
                 return Err(Trouble::Refused(error));
             }
-            // On the same endpoint behind the write itself: writes arrive in order.
+            // Posted on the same endpoint behind the write itself: writes arrive in order.
             with.ring.push(Note::Written(immediate));
         }
         Ok(None)
     }
 
-    /// Drops what the provider does not have.
+    /// Removes the writes that the provider does not have.
     pub fn cancel(&mut self) -> impl Iterator<Item = Token> + '_ {
         self.waiting.drain(..).map(|write| write.token)
     }

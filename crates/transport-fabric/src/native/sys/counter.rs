@@ -1,4 +1,4 @@
-//! Counters, and the work that a provider does by itself when one reaches a threshold.
+//! Counters, and work that a provider starts when one reaches a threshold.
 
 use super::*;
 
@@ -33,12 +33,12 @@ unsafe extern "C" {
 
 const NO_MEMORY: Errno = Errno(12);
 
-/// A number that the provider counts up, with the work that waits for it.
+/// A number that the provider increments, with the work that waits for it.
 pub struct Counter {
-    /// Closed first.
+    /// Closed before the work is dropped.
     object: Option<Arc<Object>>,
     raw: Handle,
-    /// Until the counter is closed the provider may look at it.
+    /// The provider may access the work until the counter is closed.
     works: Mutex<Vec<Work>>,
     domain: Arc<Object>,
 }
@@ -48,10 +48,10 @@ unsafe impl Send for Counter {}
 // SAFETY: as above.
 unsafe impl Sync for Counter {}
 
-/// The provider's notes of one piece of work.
+/// The provider's data of one piece of work.
 struct Work {
     raw: Handle,
-    /// Is there for as long as this may count it up.
+    /// Kept for as long as the work may increment it.
     target: Option<Arc<Counter>>,
 }
 
@@ -60,7 +60,7 @@ unsafe impl Send for Work {}
 
 impl Work {
     fn new(target: Option<&Arc<Counter>>) -> Result<Self, Errno> {
-        // SAFETY: an allocation.
+        // SAFETY: an allocation without conditions.
         let raw = unsafe { rdmc_work_new() };
         if raw.is_null() { Err(NO_MEMORY) } else { Ok(Self { raw, target: target.cloned() }) }
     }
@@ -68,14 +68,14 @@ impl Work {
 
 impl Drop for Work {
     fn drop(&mut self) {
-        // SAFETY: ours, freed once, after the counter that it waited for was closed or if it was
-        // not queued (`Counter`).
+        // SAFETY: owned by this object and freed once, after the counter that it waited for was
+        // closed, or if it was not queued (`Counter`).
         unsafe { rdmc_work_free(self.raw) }
     }
 }
 
 impl Counter {
-    /// One that is zero.
+    /// Opens a counter that is zero.
     pub fn open(domain: &Arc<Object>) -> Result<Arc<Self>, Errno> {
         let mut raw = ptr::null_mut();
         // SAFETY: an open domain; the shim stores a counter if it succeeds.
@@ -89,19 +89,19 @@ impl Counter {
         unsafe { rdmc_counter_read(self.raw) }
     }
 
-    /// Counts up by one.
+    /// Adds one.
     pub fn increment(&self) -> Result<(), Errno> {
         // SAFETY: an open counter.
         check(unsafe { rdmc_counter_add(self.raw, 1) })
     }
 
-    /// Counts down by one; it must not be zero.
+    /// Subtracts one; the counter must not be zero.
     pub fn decrement(&self) -> Result<(), Errno> {
         // SAFETY: an open counter. Counters are 64 bits (32 in the provider sockets) that wrap.
         check(unsafe { rdmc_counter_add(self.raw, u64::MAX) })
     }
 
-    /// Has one added to `target` when this counter reaches the threshold, or now if it has.
+    /// Adds one to `target` when this counter reaches the threshold, or now if it has.
     pub fn then_add(&self, threshold: u64, target: &Arc<Self>) -> Result<(), Errno> {
         let work = Work::new(Some(target))?;
         // SAFETY: open counters of one domain; the work lives until this one is closed, and keeps
@@ -113,14 +113,15 @@ impl Counter {
         Ok(())
     }
 
-    /// Has a receive or a send posted when this counter reaches the threshold, or now if it has;
-    /// when that is done, one is added to this counter. Completions come only if it fails, with the
-    /// context that is answered.
+    /// Posts a receive or a send when this counter reaches the threshold, or now if it has; when
+    /// the transfer is done, adds one to this counter. There is a completion only if the transfer
+    /// fails, with the context that is returned.
     ///
     /// # Safety
-    /// The memory stays valid, at a receive nobody else's and at a send unchanged from the
-    /// threshold on, until one is added; or the counter never reaches the threshold; or the endpoint
-    /// is closed. The counter does not reach the threshold after the endpoint was closed.
+    /// Until the one is added, the memory stays valid; for a receive it is not accessed otherwise,
+    /// and for a send it does not change from the threshold on. This ends when the endpoint is
+    /// closed, and need not hold if the counter never reaches the threshold. The counter does not
+    /// reach the threshold after the endpoint was closed.
     pub unsafe fn then_transfer(
         &self,
         threshold: u64,
@@ -130,8 +131,8 @@ impl Counter {
         span: Span<'_>,
     ) -> Result<u64, Errno> {
         let work = Work::new(None)?;
-        // SAFETY: an open endpoint and counter of one domain, work that lives until the counter is
-        // closed, and memory as the caller promises.
+        // SAFETY: an open endpoint and counter of one domain, work that exists until the counter is
+        // closed, and memory as the caller ensures.
         check(unsafe {
             rdmc_work_tagged(
                 self.domain.raw,
@@ -147,13 +148,13 @@ impl Counter {
                 threshold,
             )
         })?;
-        // SAFETY: live work.
+        // SAFETY: work that exists.
         let context = unsafe { rdmc_work_context(work.raw) };
         self.keep(work);
         Ok(context)
     }
 
-    /// Closes it, and returns the work, which is not accessed any more.
+    /// Closes the counter, and returns the work, which is not accessed any more.
     fn close(&mut self) -> Vec<Work> {
         self.object = None;
         std::mem::take(self.works.get_mut().unwrap_or_else(PoisonError::into_inner))
@@ -165,7 +166,7 @@ impl Counter {
 }
 
 impl Drop for Counter {
-    /// Work of long chains goes one by one, not by a drop within a drop.
+    /// Drops chained work in a loop: nested drops of long chains would overflow the stack.
     fn drop(&mut self) {
         let mut works = self.close();
         while let Some(mut work) = works.pop() {

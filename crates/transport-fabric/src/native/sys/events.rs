@@ -1,4 +1,4 @@
-//! Entries of queues.
+//! Entries of completion queues and event queues.
 
 use super::*;
 
@@ -9,26 +9,26 @@ pub fn read_completions(queue: &Object, into: &mut [RawCompletion]) -> Result<us
     if count < 0 { Err(Errno(-count as i32)) } else { Ok(count as usize) }
 }
 
-/// What has happened to a connection.
+/// An event of a connection.
 pub enum Event {
     /// A connection request.
     Request { info: Info, parameter: Vec<u8> },
-    /// The connection of the endpoint with this address stands.
+    /// The endpoint with this address is connected.
     Connected { endpoint: usize },
     /// The other end has closed it.
     ShutDown { endpoint: usize },
-    /// It could not be made, or broke.
+    /// The connection could not be made, or broke.
     Failed { endpoint: usize, error: Errno },
 }
 
-/// The next event of a queue. Errors: the queue itself failed.
+/// Returns the next event of a queue. Errors: the queue itself failed.
 pub fn next_event(queue: &Object) -> Result<Option<Event>, Errno> {
     const REQUEST: i32 = 1;
     const CONNECTED: i32 = 2;
     const SHUT_DOWN: i32 = 3;
     const FAILED: i32 = 4;
     let mut raw = std::mem::MaybeUninit::<RawEvent>::uninit();
-    // SAFETY: an open queue; the shim fills all of `raw` before it does anything else.
+    // SAFETY: an open queue; the shim fills all of `raw` before anything else.
     let (count, raw) = unsafe {
         let count = rdmc_eq_read(queue.raw, raw.as_mut_ptr());
         (count, raw.assume_init())
@@ -40,7 +40,7 @@ pub fn next_event(queue: &Object) -> Result<Option<Event>, Errno> {
     let endpoint = raw.endpoint as usize;
     Ok(match raw.kind {
         REQUEST if !raw.info.is_null() => {
-            // SAFETY: a request's description is the reader's to free.
+            // SAFETY: a request's description belongs to the reader.
             let info = unsafe { Info::adopt(raw.info) };
             let bytes = (raw.parameter_bytes as usize).min(raw.parameter.len());
             Some(Event::Request { info, parameter: raw.parameter[..bytes].to_vec() })

@@ -1,8 +1,8 @@
-//! What devices there are, in libfabric's descriptions.
+//! Devices, in libfabric's descriptions.
 
 use super::*;
 
-/// One way to use one device: libfabric's own description, and what rdmc reads of it.
+/// One way to use one device: libfabric's own description, and the values that rdmc reads from it.
 pub struct Info {
     pub(super) raw: Handle,
     pub provider: String,
@@ -19,20 +19,20 @@ pub struct Info {
     pub link_is_up: Option<bool>,
 }
 
-// SAFETY: the description is plain memory of libfabric's that only its owner reaches; it is read by
-// calls that take it as constant.
+// SAFETY: the description is plain memory of libfabric that only its owner accesses; the calls that
+// read it take it as constant.
 unsafe impl Send for Info {}
 // SAFETY: as above.
 unsafe impl Sync for Info {}
 
 impl Info {
-    /// Takes over a description that libfabric made.
+    /// Takes ownership of a description that libfabric made.
     ///
     /// # Safety
     /// `raw` is a valid `fi_info` that is not freed elsewhere.
     pub(super) unsafe fn adopt(raw: Handle) -> Self {
         let mut read = std::mem::MaybeUninit::<RawInfo>::uninit();
-        // SAFETY: valid by the caller's promise; the shim fills all of `read`.
+        // SAFETY: valid, as the caller ensures; the shim fills all of `read`.
         let read = unsafe {
             rdmc_info_read(raw, read.as_mut_ptr());
             read.assume_init()
@@ -41,7 +41,7 @@ impl Info {
             if start.is_null() {
                 return String::new();
             }
-            // SAFETY: a terminated string inside the description, which lives.
+            // SAFETY: a terminated string inside the description, which exists.
             unsafe { CStr::from_ptr(start) }.to_string_lossy().into_owned()
         };
         Self {
@@ -62,29 +62,29 @@ impl Info {
 }
 
 impl Info {
-    /// Another description of the same.
+    /// Copies the description.
     pub fn duplicate(&self) -> Self {
         // SAFETY: a valid description, copied into memory of its own.
         unsafe { Self::adopt(rdmc_info_copy(self.raw)) }
     }
 
-    /// For an endpoint that will connect to this address: verbs chooses the device's port by it when
-    /// the endpoint is made.
+    /// Copies the description for an endpoint that will connect to this address: verbs chooses the
+    /// device's port by it when the endpoint is opened.
     pub fn toward(&self, address: &[u8]) -> Self {
-        // SAFETY: a valid description, copied; of the address at most its length is read.
+        // SAFETY: a valid description, which is copied; of the address at most its length is read.
         unsafe { Self::adopt(rdmc_info_toward(self.raw, address.as_ptr(), address.len())) }
     }
 }
 
 impl Drop for Info {
     fn drop(&mut self) {
-        // SAFETY: ours, and freed once.
+        // SAFETY: owned by this object, and freed once.
         unsafe { rdmc_info_free(self.raw) }
     }
 }
 
-/// What libfabric offers: for a provider or all, with message endpoints or reliable datagrams, at
-/// this source address (a name or number) or all. Empty if there is nothing.
+/// Lists what libfabric offers: for a provider or all, with message endpoints or reliable
+/// datagrams, at this source address (a name or number) or all. Empty if there is nothing.
 pub fn infos(
     provider: Option<&str>,
     message_endpoints: bool,

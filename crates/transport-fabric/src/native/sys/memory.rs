@@ -3,18 +3,19 @@
 use super::*;
 use std::sync::atomic::{AtomicU64, Ordering};
 
-/// Keys that are not sent to peers, where the provider does not choose: above all others, each used once.
+/// Keys that are not sent to peers, for providers that do not choose keys: above all others, each
+/// used once.
 static LOCAL_KEYS: AtomicU64 = AtomicU64::new(1 << 63);
 
-/// Memory that the network may reach.
+/// Memory that the network may access.
 pub struct Registration {
     object: Arc<Object>,
     description: Handle,
-    /// By which peers name it.
+    /// The key by which peers name it.
     pub key: u64,
 }
 
-// SAFETY: the description is a token of the provider's that is only handed back to it.
+// SAFETY: the description is a token of the provider that is only passed back to it.
 unsafe impl Send for Registration {}
 // SAFETY: as above.
 unsafe impl Sync for Registration {}
@@ -24,11 +25,11 @@ unsafe impl Sync for Registration {}
 pub enum Access {
     /// This host's own sends and writes, and receives if `writable`.
     Local { writable: bool },
-    /// Writes of peers, under this key unless the provider chooses.
+    /// Writes of peers, under this key unless the provider chooses one.
     Peers { key: u64 },
 }
 
-/// Registers memory without touching it.
+/// Registers memory without accessing it.
 ///
 /// # Safety
 /// The memory stays valid until the registration is dropped.
@@ -43,7 +44,7 @@ pub unsafe fn register(
         Access::Peers { key } => (true, true, key),
     };
     let (mut raw, mut description, mut key) = (ptr::null_mut(), ptr::null_mut(), 0);
-    // SAFETY: an open domain, and memory that is valid by the caller's promise.
+    // SAFETY: an open domain, and memory that is valid, as the caller ensures.
     check(unsafe {
         rdmc_register(
             domain.raw,
@@ -60,17 +61,17 @@ pub unsafe fn register(
     Ok(Registration { object: Object::new(raw, &[domain]), description, key })
 }
 
-/// A piece of memory for a post.
+/// A part of memory for a post.
 #[derive(Clone, Copy)]
 pub struct Span<'a> {
     pub start: *mut u8,
     pub bytes: usize,
-    /// Where the provider asks for one.
+    /// Set if the provider requires it.
     pub registration: Option<&'a Registration>,
 }
 
 impl Span<'_> {
-    /// No memory at all.
+    /// No memory.
     pub const EMPTY: Self = Self { start: ptr::null_mut(), bytes: 0, registration: None };
 
     pub(super) fn description(&self) -> Handle {
@@ -81,12 +82,12 @@ impl Span<'_> {
     }
 }
 
-/// Where a post goes.
+/// The destination or source of a post.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum Way {
-    /// To the one peer of a message endpoint.
+    /// The one peer of a message endpoint.
     Connected,
-    /// To or from this peer of an address vector, with a tag.
+    /// This peer of an address vector, with a tag.
     Tagged { peer: u64, tag: u64 },
 }
 
@@ -102,7 +103,7 @@ pub unsafe fn post_receive(
     context: u64,
 ) -> Result<(), Errno> {
     let (start, bytes, description) = (span.start, span.bytes, span.description());
-    // SAFETY: an open endpoint, and memory as the caller promises.
+    // SAFETY: an open endpoint, and memory as the caller ensures.
     posted(unsafe {
         match way {
             Way::Connected => rdmc_receive(endpoint.raw, start, bytes, description, context),
@@ -126,7 +127,7 @@ pub unsafe fn post_send(
 ) -> Result<(), Errno> {
     let (start, bytes, description) = (span.start.cast_const(), span.bytes, span.description());
     let data = data.into();
-    // SAFETY: an open endpoint, and memory as the caller promises.
+    // SAFETY: an open endpoint, and memory as the caller ensures.
     posted(unsafe {
         match way {
             Way::Connected => rdmc_send(endpoint.raw, start, bytes, description, data, context),
@@ -137,8 +138,8 @@ pub unsafe fn post_send(
     })
 }
 
-/// Posts a one-sided write into memory of the peer's, at `address` as the peer has sent it; the peer's
-/// queue reports it only if there is `data`.
+/// Posts a one-sided write into memory of the peer, at `address` as the peer has sent it; the
+/// peer's queue reports it only if there is `data`.
 ///
 /// # Safety
 /// As for [`post_send`].
@@ -153,7 +154,7 @@ pub unsafe fn post_write(
     let (start, bytes, description) = (span.start.cast_const(), span.bytes, span.description());
     let data = data.map(u64::from);
     let data = data.as_ref().map_or(ptr::null(), ptr::from_ref);
-    // SAFETY: an open, connected message endpoint, memory as the caller promises, and `data`, which
+    // SAFETY: an open, connected message endpoint, memory as the caller ensures, and `data`, which
     // is read during the call.
     posted(unsafe {
         rdmc_write(endpoint.raw, start, bytes, description, data, address, key, context)

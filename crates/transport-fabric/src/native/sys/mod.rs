@@ -1,7 +1,7 @@
 //! The shim's functions, and owners of libfabric's objects that close them in order.
 //!
-//! An owner holds what its object was made of, so whatever is dropped first, libfabric sees
-//! endpoints closed before queues, queues before domains, and domains before fabrics; also when
+//! An owner holds the owners of the objects that its own was made of. So, in any order of drops,
+//! endpoints are closed before queues, queues before domains, and domains before fabrics; also when
 //! opening failed half-way.
 
 use std::{
@@ -165,20 +165,20 @@ unsafe extern "C" {
     fn rdmc_eq_read(eq: Handle, out: *mut RawEvent) -> c_int;
 }
 
-/// A negative errno of libfabric, made positive.
+/// An error number of libfabric, made positive.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub struct Errno(pub i32);
 
 impl Errno {
-    /// Try again later: a queue is full.
+    /// A queue is full; retry later.
     pub const AGAIN: Self = Self(11);
-    /// The memory that was posted is too short.
+    /// The posted memory is too short.
     pub const TRUNCATED: Self = Self(265);
 
-    /// In libfabric's words.
+    /// Returns libfabric's text for the error.
     pub fn text(self) -> String {
-        // SAFETY: the library is loaded (nothing makes an `Errno` before), and it answers any
-        // number with a static string.
+        // SAFETY: the library is loaded (no `Errno` exists before), and it returns a static string
+        // for any number.
         let text = unsafe { CStr::from_ptr(rdmc_strerror(self.0)) };
         text.to_string_lossy().into_owned()
     }
@@ -192,12 +192,12 @@ fn posted(result: c_long) -> Result<(), Errno> {
     if result < 0 { Err(Errno(-result as i32)) } else { Ok(()) }
 }
 
-/// Opens the library, once for the process. Errors: it is not there; in the system's words.
+/// Opens the library, once for the process. Errors: it is not installed; the system's text.
 pub fn load() -> Result<(), String> {
     static LOADING: Mutex<()> = Mutex::new(());
     let _one_at_a_time = LOADING.lock().unwrap_or_else(PoisonError::into_inner);
     let mut why = [0_u8; 512];
-    // SAFETY: the shim writes a terminated string of at most this length, and loads only once
+    // SAFETY: the shim writes a terminated string of at most this length, and loads only once,
     // since the lock is held.
     if unsafe { rdmc_load(why.as_mut_ptr().cast(), why.len()) } == 0 {
         return Ok(());
@@ -206,7 +206,7 @@ pub fn load() -> Result<(), String> {
     Err(text.to_string_lossy().into_owned())
 }
 
-/// Major and minor version of the loaded library.
+/// Returns the major and minor version of the loaded library.
 pub fn version() -> (u32, u32) {
     // SAFETY: the library is loaded; the function has no argument.
     let version = unsafe { rdmc_version() };

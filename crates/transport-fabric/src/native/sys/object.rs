@@ -1,16 +1,16 @@
-//! Owners of libfabric's objects, and how each is made.
+//! Owners of libfabric's objects, and the functions that open them.
 
 use super::*;
 
-/// An object of libfabric, closed when dropped, after which what it was made of may go.
+/// An object of libfabric, closed when dropped, and before the objects that it was made of.
 pub struct Object {
     pub(super) raw: Handle,
     /// Dropped after the object itself is closed.
     _made_of: Vec<Arc<Object>>,
 }
 
-// SAFETY: domains are opened with FI_THREAD_SAFE, so any thread may call; nobody reaches the
-// object but through this crate's calls.
+// SAFETY: domains are opened with FI_THREAD_SAFE, so any thread may call; the object is accessed
+// only through this crate's calls.
 unsafe impl Send for Object {}
 // SAFETY: as above.
 unsafe impl Sync for Object {}
@@ -20,7 +20,7 @@ impl Object {
         Arc::new(Self { raw, _made_of: made_of.iter().map(|&object| Arc::clone(object)).collect() })
     }
 
-    /// What events call it.
+    /// Returns the address by which events identify it.
     pub fn address(&self) -> usize {
         self.raw as usize
     }
@@ -34,7 +34,7 @@ impl fmt::Debug for Object {
 
 impl Drop for Object {
     fn drop(&mut self) {
-        // SAFETY: open, and closed once; whatever was made of it held an `Arc` of it and is closed.
+        // SAFETY: open, and closed once; everything made of it held an `Arc` of it and is closed.
         let result = unsafe { rdmc_close(self.raw) };
         if let Err(error) = check(result) {
             tracing::warn!(error = error.text(), "an object of libfabric was not closed");
@@ -42,12 +42,12 @@ impl Drop for Object {
     }
 }
 
-/// Calls an opening function of the shim, and owns what it made.
+/// Calls an opening function of the shim, and takes ownership of the object.
 macro_rules! open {
     ($call:ident($($argument:expr),*), made of $($part:expr),*) => {{
         let mut raw: Handle = ptr::null_mut();
-        // SAFETY: all arguments are open objects or live descriptions, as their types say, and the
-        // shim stores an object in `raw` only if it succeeds.
+        // SAFETY: all arguments are open objects or existing descriptions, as their types ensure,
+        // and the shim stores an object in `raw` only if it succeeds.
         check(unsafe { $call($($argument,)* &mut raw) })?;
         Object::new(raw, &[$($part),*])
     }};
@@ -85,7 +85,7 @@ pub fn open_passive(
     Ok(open!(rdmc_passive_open(fabric.raw, info.raw, events.raw), made of fabric, events))
 }
 
-/// An endpoint that is enabled, with connection events (message endpoints) or an address vector
+/// Opens and enables an endpoint, with connection events (message endpoints) or an address vector
 /// (reliable datagrams).
 pub fn open_endpoint(
     domain: &Arc<Object>,
@@ -103,7 +103,7 @@ pub fn open_endpoint(
     Ok(endpoint)
 }
 
-/// The file descriptor that is readable when a queue has something, if it has one.
+/// Returns the file descriptor that is readable when a queue has an entry, if there is one.
 pub fn wait_fd(queue: &Object) -> Option<RawFd> {
     let mut fd: c_int = -1;
     // SAFETY: an open queue; the shim stores a descriptor that the queue keeps.
@@ -111,13 +111,13 @@ pub fn wait_fd(queue: &Object) -> Option<RawFd> {
     (fd >= 0).then_some(fd)
 }
 
-/// The descriptor of [`wait_fd`], borrowed from the queue that keeps it.
+/// Returns the descriptor of [`wait_fd`], borrowed from the queue that owns it.
 pub fn borrow_fd(_queue: &Object, fd: RawFd) -> BorrowedFd<'_> {
-    // SAFETY: the queue keeps the descriptor open until it is closed, which the borrow outlives not.
+    // SAFETY: the queue keeps the descriptor open until it is closed, and outlives the borrow.
     unsafe { BorrowedFd::borrow_raw(fd) }
 }
 
-/// Whether it is safe to sleep on these queues' descriptors: nothing is there to be read.
+/// Returns whether waiting on these queues' descriptors is safe: there is nothing to be read.
 pub fn may_wait(fabric: &Object, queues: &[&Object]) -> bool {
     let mut raw: Vec<Handle> = queues.iter().map(|queue| queue.raw).collect();
     // SAFETY: open queues of this fabric.
@@ -127,12 +127,12 @@ pub fn may_wait(fabric: &Object, queues: &[&Object]) -> bool {
 pub fn insert_address(vector: &Object, address: &[u8]) -> Result<u64, Errno> {
     let mut peer = 0;
     // SAFETY: an open address vector. The provider reads as many bytes as its format has, or up to
-    // a terminating zero: callers give an address padded by zeros (`offer`).
+    // a terminating zero: callers pass addresses padded with zeros (`offer`).
     check(unsafe { rdmc_av_insert(vector.raw, address.as_ptr(), &mut peer) })?;
     Ok(peer)
 }
 
-/// Where an object can be reached, in the provider's format.
+/// Returns the address of an endpoint, in the provider's format.
 pub fn name_of(object: &Object) -> Result<Vec<u8>, Errno> {
     let mut address = vec![0_u8; 512];
     let mut bytes = address.len();
@@ -161,7 +161,7 @@ pub fn reject(passive: &Object, request: &Info) {
     let _ = unsafe { rdmc_reject(passive.raw, request.raw) };
 }
 
-/// Ends the connection; what is posted is flushed.
+/// Ends the connection; posts are flushed.
 pub fn shut_down(endpoint: &Object) {
     // SAFETY: an open endpoint.
     let _ = unsafe { rdmc_shutdown(endpoint.raw) };
