@@ -310,7 +310,7 @@ mod tests {
     }
 
     #[test]
-    #[cfg_attr(miri, ignore = "Miri knows no files in memory")]
+    #[cfg_attr(miri, ignore = "reads /proc/self/smaps, which Miri does not have")]
     fn long_fresh_memory_asks_for_huge_pages() {
         if !std::path::Path::new("/sys/kernel/mm/transparent_hugepage").exists() {
             eprintln!("SKIPPED: this kernel has no huge pages to ask for");

@@ -42,7 +42,7 @@ impl fmt::Display for ScheduleError {
             }
             Self::RacksNeeded { algorithm } => write!(
                 f,
-                "{algorithm} needs to know which member is in which rack: give the racks, or choose {}",
+                "{algorithm} requires the rack of each member: give the racks, or choose {}",
                 Algorithm::BinomialPipeline
             ),
         }

@@ -80,7 +80,7 @@ mod tests {
     fn a_thread_that_does_not_end_is_named_and_left() {
         let threads = Threads::default();
         let (go_on, stuck) = mpsc::channel::<()>();
-        let body = move || assert!(stuck.recv().is_err(), "let go when the test is over");
+        let body = move || assert!(stuck.recv().is_err(), "released at the end of the test");
         threads.spawn("stuck", "a stuck thread".into(), body).unwrap();
         threads.spawn("quick", "a quick thread".into(), || {}).unwrap();
         threads.spawn("broken", "a thread that panics".into(), || panic!("on purpose")).unwrap();

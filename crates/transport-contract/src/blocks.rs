@@ -261,7 +261,7 @@ pub fn a_block_over_the_limit_is_refused<H: Harness>(harness: &mut H) {
     let into = poisoned(10);
     let received = rig.receive(1, 0, &into, 0..10);
     rig.send(0, 1, &patterned(1, 10), 0..10, 0);
-    rig.pump("a block of a lawful size", |rig| rig.succeeded(1, received));
+    rig.pump("a block of a valid size", |rig| rig.succeeded(1, received));
 }
 
 /// Blocks can be sent from read-only memory.

@@ -40,7 +40,7 @@ pub(crate) trait Contents {
 
 impl Contents for Region {
     fn contents(&self, range: Range<usize>) -> Vec<u8> {
-        self.read(range).expect("nobody writes").to_vec()
+        self.read(range).expect("there is no writer").to_vec()
     }
 }
 

@@ -51,7 +51,7 @@ pub fn frames(bytes: &[u8]) -> bool {
         .map(|&bytes| Region::zeroed(bytes))
         .collect();
     for (region, token) in posted.iter().zip(0..) {
-        let lease = region.write(0..region.len()).expect("nobody else has it");
+        let lease = region.write(0..region.len()).expect("no other lease exists");
         transport.post_receive(endpoint, lease, Token(token)).expect("the endpoint is open");
     }
     if kind & EXPOSED != 0 {
@@ -69,7 +69,7 @@ fn records(bytes: &[u8], encrypted: bool) -> Vec<u8> {
     let mut sealer = Sealer::new([2; 32].into(), encrypted);
     let sealed = bytes.chunks(1024).map(|frames| {
         let mut record = [&[0; RECORD_HEAD_BYTES], frames].concat();
-        sealer.seal(&mut record).expect("its length is lawful");
+        sealer.seal(&mut record).expect("its length is valid");
         record
     });
     sealed.collect::<Vec<_>>().concat()

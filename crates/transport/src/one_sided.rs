@@ -19,7 +19,7 @@ pub trait OneSidedWrites {
     /// ends and the transport drops the memory. Both sides use it in turn, as they agree. The peer
     /// may write it at any time: copy its bytes out once, then check the copy.
     ///
-    /// Errors: the endpoint is gone, or the key is in use.
+    /// Errors: the endpoint has ended, or the key is in use.
     fn expose(
         &mut self,
         endpoint: EndpointId,

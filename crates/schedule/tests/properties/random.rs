@@ -68,7 +68,7 @@ fn check_transfer(plan: &Schedule, transfer: Transfer, blocks: u32) {
 
 /// `rank` receives `block` before `step`.
 fn check_holding(plan: &Schedule, rank: u32, block: u32, blocks: u32, step: u64) {
-    let at = plan.received_at(rank, block, blocks).expect("everybody receives each block");
+    let at = plan.received_at(rank, block, blocks).expect("every member receives each block");
     assert!(at < step, "rank {rank}, block {block} at {at}: {}", oracle::case(plan, blocks));
     let receipt = plan.receive_at(rank, at, blocks);
     assert_eq!(receipt.map(|receipt| receipt.block), Some(block), "{}", oracle::case(plan, blocks));
@@ -173,7 +173,7 @@ proptest! {
         for rank in ranks_of(&plan, seed) {
             let is_star = matches!(plan.algorithm(), Algorithm::Sequential | Algorithm::InSwitch);
             if is_star && rank == plan.root() {
-                continue; // everybody
+                continue; // its neighbours are all members
             }
             let neighbours: Vec<u32> = plan.neighbours(rank).collect();
             let distinct: std::collections::HashSet<u32> = neighbours.iter().copied().collect();

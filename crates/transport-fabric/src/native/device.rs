@@ -193,7 +193,7 @@ pub fn choose(settings: &FabricSettings) -> Result<Vec<Info>, FabricError> {
         }
         let first = found.into_iter().next().ok_or_else(|| {
             FabricError::NoDevice(format!(
-                "no device has the provider {provider} here; `fi_info -p {provider}` lists those that exist"
+                "no device has the provider {provider} here; `fi_info -p {provider}` shows more"
             ))
         })?;
         return Ok(vec![first]);

@@ -15,9 +15,8 @@ pub struct Place {
     pub near: IpAddr,
     /// A few tests wait for this timeout, and others must not reach it on a busy machine; in a
     /// virtual machine, connecting takes a second.
-    /// connect takes a second.
     pub silence_timeout_ms: u64,
-    /// Returns settings with which all blocks pass through copies.
+    /// Whether all blocks pass through copies.
     pub always_copies: bool,
 }
 
@@ -33,7 +32,7 @@ impl Place {
         }
     }
 
-    /// Returns the devices at the addresses that the environment names, if it names any.
+    /// Returns places at the devices whose addresses the environment names, if it names any.
     pub fn of_verbs() -> Option<Vec<Self>> {
         let near = |address: &str| Self {
             near: address.parse().expect("RDMC_TEST_VERBS is a list of addresses"),

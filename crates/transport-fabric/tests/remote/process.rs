@@ -73,7 +73,7 @@ impl Process {
             .spawn()
             .expect("this program can be started");
         let outbox = stream.try_clone().expect("descriptors are left");
-        outbox.set_write_timeout(Some(PATIENCE)).expect("a lawful time");
+        outbox.set_write_timeout(Some(PATIENCE)).expect("a valid time");
         Self { child, stream, outbox: Arc::new(Outbox(Mutex::new(outbox))) }
     }
 
@@ -84,7 +84,7 @@ impl Process {
 
     /// Returns the answer to a request, which takes `wait` if there is no error.
     pub fn receive(&mut self, wait: Duration) -> (Reply, Vec<u8>) {
-        self.stream.set_read_timeout(Some(wait + PATIENCE)).expect("a lawful time");
+        self.stream.set_read_timeout(Some(wait + PATIENCE)).expect("a valid time");
         protocol::read(&mut self.stream).unwrap_or_else(|error| {
             panic!("process {}: {error}, {:?}", self.child.id(), self.child.try_wait())
         })
