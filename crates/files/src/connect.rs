@@ -29,7 +29,7 @@ pub(crate) fn connect(
     let mut outcome = Err(Error::Setting {
         name: "address",
         value: format!("{address:?}"),
-        allowed: "a name that has one".into(),
+        allowed: "a host name that resolves to an address".into(),
     });
     for address in addresses {
         outcome = Channel::connect_to(host, address, credentials, deadline).map_err(Error::from);

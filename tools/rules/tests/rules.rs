@@ -426,6 +426,18 @@ fn files_that_are_named_exist() {
             }
         }
     }
+    // Documents shorten paths of source files to `x.rs` or `folder/x.rs`.
+    let known: Vec<String> =
+        sources().iter().map(|(path, _)| format!("/{}", path.display())).collect();
+    for (path, text) in documents() {
+        for name in text.split('`').filter(|name| name.ends_with(".rs")) {
+            let is_name = name.chars().all(|c| c.is_ascii_alphanumeric() || "/._-".contains(c));
+            let tail = format!("/{name}");
+            if is_name && !known.iter().any(|known| known.ends_with(&tail)) {
+                broken.push(format!("{}: {name}", path.display()));
+            }
+        }
+    }
     broken.dedup();
     assert_none(&broken, "files that are named and do not exist");
 }
