@@ -106,7 +106,7 @@ pub struct Offer {
     pub manifest: Manifest,
     /// A path at the receiver, which may confine it to a directory.
     pub destination: String,
-    /// [`crate::hash::probe`] of the source: an existing file is read only if its probe is equal.
+    /// `hash::probe` of the source: an existing file is read only if its probe is equal.
     pub probe: [u8; 32],
     /// The source has holes; zero pages of copies become holes as well.
     pub has_holes: bool,
