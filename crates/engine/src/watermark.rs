@@ -195,7 +195,7 @@ mod tests {
         assert_eq!(root.everywhere(8), 3, "counts grow, and only children's matter");
         assert_eq!(count(&mut root, 8), []);
         root.on_lost(1);
-        assert_eq!(next_words(&mut root), [], "to nobody");
+        assert_eq!(next_words(&mut root), [], "no child is connected");
         assert_eq!(root.everywhere(8), 3);
         assert!(!root.is_counting());
     }

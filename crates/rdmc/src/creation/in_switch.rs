@@ -243,7 +243,7 @@ fn put_into_switches(
 }
 
 /// Describes the group to switches. The virtual peer has the address of the first receiver: no
-/// address has to be set aside, and the switches' ARP replies for it are true.
+/// address has to be reserved, and the switches' ARP replies for it are true.
 fn as_switches_know(
     local: IpAddr,
     open: &Unconnected,

@@ -29,7 +29,7 @@ pub struct PushOutcome {
     pub rounds: u64,
     /// How often hosts reconnected.
     pub retries: u64,
-    /// How many hosts have joined, and how many were set aside.
+    /// How many hosts have joined, and how many were deferred.
     pub joined: u64,
     /// See `joined`.
     pub set_aside: u64,

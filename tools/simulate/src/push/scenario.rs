@@ -25,7 +25,7 @@ pub struct PushScenario {
     pub algorithm: Option<String>,
     /// How often each host may be lost and reconnect.
     pub retries: u32,
-    /// The minimum rate below which a host is set aside, in percent of the network's rate; 0: none.
+    /// The minimum rate below which a host is deferred, in percent of the network's rate; 0: none.
     #[serde(default)]
     pub rate_min_percent: u64,
     /// The network between the machines.
