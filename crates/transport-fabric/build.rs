@@ -19,6 +19,7 @@ fn main() {
                 "cargo::warning=libfabric 1.17 or later was not found (Debian: libfabric-dev, \
                  pkg-config): this build runs over TCP alone"
             );
+            watch_for_packages();
             return;
         }
     };
@@ -30,4 +31,15 @@ fn main() {
         .extra_warnings(true)
         .compile("rdmc_fabric_shim");
     println!("cargo::rustc-cfg=libfabric");
+}
+
+/// Makes cargo run this again once a package was installed: directories change then.
+fn watch_for_packages() {
+    let arch = std::env::var("CARGO_CFG_TARGET_ARCH").unwrap_or_default();
+    let of_target = format!("/usr/lib/{arch}-linux-gnu/pkgconfig");
+    let places = ["/usr/bin", "/usr/lib/pkgconfig", "/usr/lib64/pkgconfig", &of_target];
+    for place in places.iter().filter(|place| std::path::Path::new(place).is_dir()) {
+        println!("cargo::rerun-if-changed={place}");
+    }
+    println!("cargo::rerun-if-env-changed=PKG_CONFIG_PATH");
 }

@@ -1,7 +1,11 @@
 //! Compiles the program for the kernel if there is a clang that can. Otherwise the build has the switch in
 //! userspace alone.
 
-use std::{env, path::PathBuf, process::Command};
+use std::{
+    env,
+    path::{Path, PathBuf},
+    process::Command,
+};
 
 fn main() {
     println!("cargo::rustc-check-cfg=cfg(ebpf)");
@@ -31,6 +35,12 @@ fn main() {
 }
 
 fn missing(why: &str) {
+    // Directories change when a package is installed: cargo then runs this again.
+    let machine = env::var("CARGO_CFG_TARGET_ARCH").unwrap_or_default();
+    let of_target = format!("/usr/lib/{machine}-linux-gnu/pkgconfig");
+    for place in ["/usr/bin", &of_target].iter().filter(|place| Path::new(place).is_dir()) {
+        println!("cargo::rerun-if-changed={place}");
+    }
     println!(
         "cargo::warning={why}: this build has no switch in the kernel, only the one in userspace \
          (Debian: clang, libbpf-dev)"

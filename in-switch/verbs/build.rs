@@ -15,6 +15,7 @@ fn main() {
             "cargo::warning=libibverbs was not found (Debian: libibverbs-dev, pkg-config): this build \
              cannot use RDMA devices for groups in switches"
         );
+        watch_for_packages();
         return;
     };
     cc::Build::new()
@@ -24,4 +25,15 @@ fn main() {
         .extra_warnings(true)
         .compile("rdmc_verbs_shim");
     println!("cargo::rustc-cfg=libibverbs");
+}
+
+/// Makes cargo run this again once a package was installed: directories change then.
+fn watch_for_packages() {
+    let arch = std::env::var("CARGO_CFG_TARGET_ARCH").unwrap_or_default();
+    let of_target = format!("/usr/lib/{arch}-linux-gnu/pkgconfig");
+    let places = ["/usr/bin", "/usr/lib/pkgconfig", "/usr/lib64/pkgconfig", &of_target];
+    for place in places.iter().filter(|place| std::path::Path::new(place).is_dir()) {
+        println!("cargo::rerun-if-changed={place}");
+    }
+    println!("cargo::rerun-if-env-changed=PKG_CONFIG_PATH");
 }

@@ -11,7 +11,7 @@ use std::{
     time::Duration,
 };
 
-use transport::{Completion, EndpointId, Region, Transport, Waker};
+use transport::{Completion, EndpointId, PostError, Region, Transport, Waker};
 
 use crate::{
     counters::Counters,
@@ -69,6 +69,11 @@ impl<T: Transport> Engine<T> {
             next_check: None,
             counters: Counters::default(),
         }
+    }
+
+    /// Prepares memory for posts: see [`Transport::register`].
+    pub fn register(&mut self, region: &Region) -> Result<(), PostError> {
+        self.transport.register(region)
     }
 
     /// Starts a group with connected links to each of its neighbours

@@ -5,7 +5,7 @@ use std::{any::Any, fmt, fs::File, io, ops::Range, sync::Arc};
 use rustix::fs::OFlags;
 
 use crate::{
-    bytes::{Access, Bytes, Owner},
+    bytes::{Access, Bytes, Memory, Owner},
     lease::{FutureRead, ReadLease, WriteLease},
     ledger::LeaseError,
     storage::{Part, Storage},
@@ -143,6 +143,12 @@ impl Region {
     fn new(start: *mut u8, bytes: usize, access: Access, owner: Owner) -> Self {
         let inner = Bytes::new(start, bytes, access, owner);
         Self { inner: Arc::new(inner), part: 0..bytes }
+    }
+
+    /// Returns the memory that this region is a part of, and the range of the part in bytes; for
+    /// transports.
+    pub fn memory(&self) -> (Memory<'_>, Range<usize>) {
+        (self.inner.memory(), self.part.clone())
     }
 
     /// Returns the length in bytes.

@@ -35,6 +35,10 @@ pub(crate) enum Command {
         group: u64,
         reason: String,
     },
+    Register {
+        region: Region,
+        reply: Sender<Result<(), Error>>,
+    },
     Counters {
         reply: Sender<Counters>,
     },

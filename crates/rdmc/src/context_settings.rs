@@ -7,8 +7,9 @@ use std::{net::SocketAddr, time::Duration};
 use session::Secret;
 #[cfg(feature = "switch")]
 use transport_switch::Switches;
+use transport_tcp::{OutOfRange, TcpSettings};
 
-use crate::{CompletionMode, Error, Fabric, Protection, TcpSettings};
+use crate::{CompletionMode, Error, Fabric, Protection};
 
 /// What makes progress on transfers.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
@@ -135,7 +136,9 @@ impl ContextSettings {
         if !(1..=8).contains(&self.streams) {
             return Err(Error::setting("streams", self.streams, "1 to 8"));
         }
-        self.tcp.check()?;
+        if let Err(OutOfRange { name, value, allowed }) = self.tcp.check() {
+            return Err(Error::setting(name, value, allowed));
+        }
         if self.fabric == Fabric::Tcp {
             return Ok(());
         }

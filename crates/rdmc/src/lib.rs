@@ -113,7 +113,6 @@ mod protection;
 mod receiving;
 mod send_handle;
 mod shared;
-mod tcp_settings;
 mod worker;
 
 pub use application::{Application, Incoming};
@@ -134,10 +133,10 @@ pub use relay::{RelayError, Window};
 pub use schedule::{Algorithm, Schedule, ScheduleError, Transfer, UnknownAlgorithm};
 pub use send_handle::SendHandle;
 pub use session::Secret;
-pub use tcp_settings::TcpSettings;
 pub use transport::{
     FutureRead, LeaseError, ReadLease, Region, RegionError, RegionPool, Storage, StoredRead,
     StoredWrite, WriteLease,
 };
 #[cfg(feature = "switch")]
 pub use transport_switch::{InsertError, Inserted, Switches};
+pub use transport_tcp::TcpSettings;

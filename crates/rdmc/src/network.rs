@@ -14,7 +14,7 @@ use transport_fabric::{FabricLink, FabricSettings, FabricTransport, Role};
 pub(crate) use transport_switch::GroupEnd;
 #[cfg(feature = "switch")]
 use transport_switch::{SwitchLink, SwitchTransport};
-use transport_tcp::{LinkError, StreamKeys, TcpConfig, TcpLink, TcpTransport};
+use transport_tcp::{LinkError, StreamKeys, TcpLink, TcpSettings, TcpTransport};
 
 use crate::{Error, Fabric, Protection};
 
@@ -73,14 +73,14 @@ pub(crate) struct Wire {
 
 /// How long an ordered close waits for a live peer. The loss of a peer ends the wait.
 #[cfg(feature = "fabric")]
-const LIBFABRIC_DRAIN_TIMEOUT_MS: u64 = 10_000;
+const LIBFABRIC_DRAIN_TIMEOUT: Duration = Duration::from_secs(10);
 
 impl Network {
     /// Starts the transport of a fabric; if it has several devices, on the one with the address
     /// `near`.
     ///
     /// Errors: this host does not have the fabric, or a system call fails.
-    pub(crate) fn start(fabric: &Fabric, near: IpAddr, tcp: &TcpConfig) -> Result<Self, Error> {
+    pub(crate) fn start(fabric: &Fabric, near: IpAddr, tcp: &TcpSettings) -> Result<Self, Error> {
         match fabric {
             Fabric::Tcp => {
                 let transport = TcpTransport::new(tcp.clone()).map_err(|error| Error::System {
@@ -100,16 +100,15 @@ impl Network {
         provider: &str,
         devices: &[String],
         near: IpAddr,
-        tcp: &TcpConfig,
+        tcp: &TcpSettings,
     ) -> Result<Self, Error> {
         let mut settings = FabricSettings::new(provider);
         settings.devices = devices.to_vec();
         settings.near = Some(near);
-        let silence_timeout = Duration::from_millis(tcp.silence_timeout_ms);
-        settings.answer_timeout = settings.answer_timeout.max(silence_timeout);
+        settings.answer_timeout = settings.answer_timeout.max(tcp.silence_timeout);
         // Queue pairs may wait for seconds before they retransmit.
-        let drain_timeout_ms = tcp.drain_timeout_ms.max(LIBFABRIC_DRAIN_TIMEOUT_MS);
-        match FabricTransport::start(settings, TcpConfig { drain_timeout_ms, ..tcp.clone() }) {
+        let drain_timeout = tcp.drain_timeout.max(LIBFABRIC_DRAIN_TIMEOUT);
+        match FabricTransport::start(settings, tcp.clone().drain_timeout(drain_timeout)) {
             Ok(transport) => Ok(Self::Libfabric(Box::new(transport))),
             Err(error) => {
                 Err(Error::Fabric { fabric: provider.to_owned(), cause: error.to_string() })
@@ -118,7 +117,7 @@ impl Network {
     }
 
     #[cfg(not(feature = "fabric"))]
-    fn libfabric(provider: &str, _: &[String], _: IpAddr, _: &TcpConfig) -> Result<Self, Error> {
+    fn libfabric(provider: &str, _: &[String], _: IpAddr, _: &TcpSettings) -> Result<Self, Error> {
         let cause = "this rdmc was built without libfabric; build it with the feature `fabric`, \
                      or use the fabric tcp"
             .to_owned();
@@ -248,7 +247,7 @@ impl Transport for Network {
 
     transport::forward!(
         either!;
-        now, block_bytes_max, post_receive, post_send, write_control, one_sided, triggered, close,
+        now, block_bytes_max, register, post_receive, post_send, write_control, one_sided, triggered, close,
         waker, finish
     );
 
@@ -287,7 +286,7 @@ mod tests {
     use super::*;
 
     fn start() -> Network {
-        Network::start(&Fabric::Tcp, IpAddr::from([127, 0, 0, 1]), &TcpConfig::default()).unwrap()
+        Network::start(&Fabric::Tcp, IpAddr::from([127, 0, 0, 1]), &TcpSettings::default()).unwrap()
     }
 
     fn links() -> [TcpLink; 2] {

@@ -12,7 +12,7 @@ use std::{
 use crossbeam_channel::Receiver;
 use engine::{Engine, Event, GroupSettings};
 use session::Deadline;
-use transport::Transport;
+use transport::{Region, Transport};
 
 use crate::{
     CompletionMode, Error, Failure, FailureKind,
@@ -186,6 +186,10 @@ impl Worker {
             }
             Command::Close { group } => self.engine.close(group),
             Command::Abort { group, reason } => self.engine.abort(group, &reason),
+            Command::Register { region, reply } => {
+                let _ = reply.send(self.register(&region));
+                Ok(())
+            }
             Command::Counters { reply } => {
                 let _ = reply.send(self.engine.counters());
                 Ok(())
@@ -206,6 +210,11 @@ impl Worker {
         if let Err(error) = outcome {
             tracing::debug!(%error, "a command came too late");
         }
+    }
+
+    fn register(&mut self, region: &Region) -> Result<(), Error> {
+        let registered = self.engine.register(region);
+        registered.map_err(|error| Error::Transport(error.to_string()))
     }
 
     fn create(

@@ -139,13 +139,14 @@ fn a_callback_is_refused_what_would_wait_for_it() {
         handles.set((Arc::clone(&context), Arc::clone(&group))).ok().unwrap();
         group.try_send(Region::zeroed(10)).unwrap();
         group.wait_complete(1, PATIENCE).unwrap();
-        let [close, wait, progress, counters] =
+        let [close, wait, progress, counters, register] =
             outcomes.recv_timeout(PATIENCE).expect("a call of `complete`");
         for outcome in [close, wait] {
             assert!(matches!(outcome, Err(Error::InsideCallback(..))), "{outcome:?}");
         }
         assert!(matches!(progress, Err(Error::InsideCallback(..) | Error::HasProgressThread)));
         counters.unwrap();
+        register.unwrap();
         group.close(PATIENCE).unwrap();
         // The application, which holds clones, has been dropped.
         drop(handles);
@@ -157,7 +158,7 @@ fn a_callback_is_refused_what_would_wait_for_it() {
 /// Makes blocking calls in its callback.
 struct Asks {
     handles: Arc<OnceLock<(Arc<Context>, Arc<Group>)>>,
-    asked: Sender<[Result<(), Error>; 4]>,
+    asked: Sender<[Result<(), Error>; 5]>,
 }
 
 impl Application for Asks {
@@ -172,6 +173,7 @@ impl Application for Asks {
             group.wait_complete(2, Duration::MAX),
             context.progress(Duration::MAX).map(drop),
             context.counters().map(drop),
+            context.register(&Region::zeroed(10)),
         ]);
     }
 }
@@ -273,8 +275,13 @@ fn a_panic_where_transfers_are_moved_on_fails_all_groups_with_the_cause() {
         let context = &world.contexts[0];
         let created =
             context.create_group_with(among(chain(2, 3)(0), &world.addresses), Recorder(recorder));
-        for outcome in [created.map(drop), context.counters().map(drop), context.waited().map(drop)]
-        {
+        let outcomes = [
+            created.map(drop),
+            context.counters().map(drop),
+            context.waited().map(drop),
+            context.register(&Region::zeroed(10)),
+        ];
+        for outcome in outcomes {
             let error = outcome.unwrap_err();
             assert!(matches!(error, Error::ContextFailed(_)), "{error}");
             assert!(error.to_string().contains(cause), "{error}");
@@ -293,6 +300,7 @@ fn a_stuck_progress_thread_holds_up_nobody_beyond_the_deadline() {
     thread::scope(|scope| {
         scope.spawn(|| assert_timeout(context.counters(), "is busy"));
         scope.spawn(|| assert_timeout(context.waited(), "is busy"));
+        scope.spawn(|| assert_timeout(context.register(&Region::zeroed(10)), "is busy"));
         scope.spawn(|| {
             let (recorder, _) = channel();
             let settings = chain(1, 1)(0);

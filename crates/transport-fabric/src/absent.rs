@@ -6,7 +6,7 @@ use std::{convert::Infallible, time::Duration};
 use transport::{
     Completion, EndpointId, PostError, ReadLease, Token, Transport, Waker, WriteLease,
 };
-use transport_tcp::{TcpConfig, TcpLink};
+use transport_tcp::{TcpLink, TcpSettings};
 
 use crate::{discovery::Discovery, error::FabricError, role::Role, settings::FabricSettings};
 
@@ -33,7 +33,7 @@ pub struct FabricLink(Infallible);
 
 impl FabricTransport {
     /// Errors: always [`FabricError::NotBuilt`].
-    pub fn start(_: FabricSettings, _: TcpConfig) -> Result<Self, FabricError> {
+    pub fn start(_: FabricSettings, _: TcpSettings) -> Result<Self, FabricError> {
         Err(FabricError::NotBuilt)
     }
 

@@ -5,7 +5,7 @@ use std::time::{Duration, Instant};
 
 use transport::{Cause, Completion, EndpointId, Region, Token, Transport};
 use transport_fabric::{FabricLink, FabricSettings, FabricTransport, Role};
-use transport_tcp::{TcpConfig, TcpTransport};
+use transport_tcp::{TcpSettings, TcpTransport};
 
 use crate::common::{Place, connect, start, stream_pair};
 
@@ -49,13 +49,13 @@ fn after(words: &[&[u8]]) -> (FabricTransport, EndpointId, TcpTransport) {
     let mut settings = FabricSettings::new("tcp");
     settings.near = Some([127, 0, 0, 1].into());
     settings.connect_timeout = Duration::from_secs(1);
-    let mut transport = FabricTransport::start(settings, TcpConfig::default()).unwrap();
+    let mut transport = FabricTransport::start(settings, TcpSettings::default()).unwrap();
     let (near, far) = stream_pair();
     let ours = transport.offers().make().unwrap();
     let theirs = transport.offers().make().unwrap();
     let link = FabricLink::new(near.into(), Role::Accept, ours, theirs.bytes()).unwrap();
     let endpoint = transport.open(link).unwrap();
-    let mut peer = TcpTransport::new(TcpConfig::default()).unwrap();
+    let mut peer = TcpTransport::new(TcpSettings::default()).unwrap();
     let lifeline = peer.open(far.into()).unwrap();
     for word in words {
         peer.write_control(lifeline, word).unwrap();
@@ -147,7 +147,7 @@ fn a_fabric_that_carries_nothing() {
     let mut settings = FabricSettings::new("tcp");
     settings.near = Some([127, 0, 0, 1].into());
     settings.answer_timeout = Duration::from_secs(1);
-    let tcp = TcpConfig { silence_timeout_ms: 60_000, ..TcpConfig::default() };
+    let tcp = TcpSettings::default().silence_timeout(Duration::from_secs(60));
     let start = || FabricTransport::start(settings.clone(), tcp.clone()).unwrap();
     let (mut sender, mut receiver) = (start(), start());
     let (to_receiver, to_sender) = connect(&mut sender, &mut receiver);

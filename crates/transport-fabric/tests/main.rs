@@ -5,4 +5,5 @@ mod common;
 mod contract;
 mod hostile;
 mod processes;
+mod registration;
 mod remote;

@@ -15,7 +15,7 @@ use std::{
 };
 
 use transport::{Completion, Region, Token, Transport};
-use transport_tcp::{StreamKeys, TcpConfig, TcpCounters, TcpLink, TcpTransport};
+use transport_tcp::{StreamKeys, TcpCounters, TcpLink, TcpSettings, TcpTransport};
 
 type Outcome<T> = Result<T, Box<dyn Error + Send + Sync>>;
 
@@ -145,16 +145,15 @@ fn plain(total_bytes: usize, block_bytes: usize, window: Option<usize>) -> Outco
 
 fn transport() -> Outcome<TcpTransport> {
     let lowat_kib = setting("LOWAT_KIB", usize::MAX)?;
-    let defaults = TcpConfig::default();
-    Ok(TcpTransport::new(TcpConfig {
-        segment_bytes: setting("SEGMENT_KIB", defaults.segment_bytes >> 10)? << 10,
-        notsent_lowat_bytes: match lowat_kib {
-            usize::MAX => defaults.notsent_lowat_bytes,
-            0 => None,
-            kib => Some((kib << 10) as u32),
-        },
-        ..defaults
-    })?)
+    let defaults = TcpSettings::default();
+    let segment_kib = setting("SEGMENT_KIB", defaults.segment_bytes >> 10)?;
+    let lowat_bytes = match lowat_kib {
+        usize::MAX => defaults.notsent_lowat_bytes,
+        0 => None,
+        kib => Some((kib << 10) as u32),
+    };
+    let settings = defaults.segment_bytes(segment_kib << 10).notsent_lowat_bytes(lowat_bytes);
+    Ok(TcpTransport::new(settings)?)
 }
 
 fn pushed(

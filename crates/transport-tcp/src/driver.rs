@@ -15,10 +15,10 @@ use transport::{
 };
 
 use crate::{
-    config::TcpConfig,
     counters::TcpCounters,
     endpoint::{End, Endpoint},
     link::{STREAMS_MAX, TcpLink},
+    settings::TcpSettings,
     stream::{Round, Stream},
 };
 
@@ -42,7 +42,7 @@ const WAKER: mio::Token = mio::Token(usize::MAX);
 /// another. Dropping the transport closes all sockets at once, without an ordered close: peers
 /// report [`transport::Cause::Lost`].
 pub struct TcpTransport {
-    config: TcpConfig,
+    settings: TcpSettings,
     queue: mio::Poll,
     events: mio::Events,
     waker: Arc<mio::Waker>,
@@ -62,14 +62,14 @@ pub struct TcpTransport {
 }
 
 impl TcpTransport {
-    /// Makes a transport with an event queue and no endpoints. Errors: a value of `config` is out
+    /// Makes a transport with an event queue and no endpoints. Errors: a setting is out
     /// of range, or the process has no file descriptors left.
-    pub fn new(config: TcpConfig) -> io::Result<Self> {
-        config.check()?;
+    pub fn new(settings: TcpSettings) -> io::Result<Self> {
+        settings.check().map_err(|error| io::Error::new(io::ErrorKind::InvalidInput, error))?;
         let queue = mio::Poll::new()?;
         let waker = Arc::new(mio::Waker::new(queue.registry(), WAKER)?);
         Ok(Self {
-            config,
+            settings,
             queue,
             events: mio::Events::with_capacity(EVENTS_MAX),
             waker,
@@ -202,7 +202,7 @@ impl TcpTransport {
         let ids: Vec<EndpointId> = self.endpoints.keys().copied().collect();
         for id in ids {
             let Some(endpoint) = self.endpoints.get_mut(&id) else { continue };
-            match endpoint.tick(now, &self.config, &mut self.counters) {
+            match endpoint.tick(now, &self.settings, &mut self.counters) {
                 Ok(when) => {
                     self.enqueue(id);
                     self.tick_by(when);
@@ -210,7 +210,7 @@ impl TcpTransport {
                 Err(end) => self.end(id, end),
             }
         }
-        let soonest = now + self.config.heartbeat_interval() / TICKS_PER_INTERVAL;
+        let soonest = now + self.settings.heartbeat_interval() / TICKS_PER_INTERVAL;
         self.next_tick = self.next_tick.map(|next| next.max(soonest));
     }
 
@@ -273,7 +273,7 @@ impl Transport for TcpTransport {
     fn open(&mut self, link: TcpLink) -> Result<EndpointId, PostError> {
         let system = |error: io::Error| PostError::System(error.to_string());
         for (stream, _) in &link.streams {
-            self.config.prepare(stream).map_err(system)?;
+            self.settings.prepare(stream).map_err(system)?;
         }
         let id = EndpointId(self.opened);
         self.opened += 1;
@@ -288,10 +288,10 @@ impl Transport for TcpTransport {
                 .registry()
                 .register(&mut socket, join(id, index), interests)
                 .map_err(system)?;
-            streams.push(Stream::new(socket, self.config.segment_bytes, keys, now));
+            streams.push(Stream::new(socket, self.settings.segment_bytes, keys, now));
         }
         self.endpoints.insert(id, Endpoint::new(id, streams));
-        self.tick_by(now + self.config.heartbeat_interval());
+        self.tick_by(now + self.settings.heartbeat_interval());
         Ok(id)
     }
 
@@ -335,7 +335,7 @@ impl Transport for TcpTransport {
     }
 
     fn close(&mut self, endpoint: EndpointId) {
-        let deadline = Instant::now() + self.config.drain_timeout();
+        let deadline = Instant::now() + self.settings.drain_for();
         let Ok(open) = self.open_endpoint(endpoint) else { return };
         tracing::debug!(endpoint = endpoint.0, "closing");
         let mut cancelled = Vec::new();

@@ -7,9 +7,9 @@ use transport::{
 };
 
 use crate::{
-    config::TcpConfig,
     counters::TcpCounters,
     outgoing::To,
+    settings::TcpSettings,
     stream::{Round, Stream},
 };
 
@@ -171,13 +171,13 @@ impl Endpoint {
     pub(crate) fn tick(
         &mut self,
         now: Instant,
-        config: &TcpConfig,
+        settings: &TcpSettings,
         counters: &mut TcpCounters,
     ) -> Result<Instant, End> {
         if let Phase::Closing(deadline) = self.phase {
             return if now >= deadline { Err(End::Closed) } else { Ok(deadline) };
         }
-        let (silence, interval) = (config.silence_timeout(), config.heartbeat_interval());
+        let (silence, interval) = (settings.silence_after(), settings.heartbeat_interval());
         let mut next = now + interval;
         let mut silent: Option<Duration> = None;
         for stream in &mut self.streams {

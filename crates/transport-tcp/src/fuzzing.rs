@@ -10,7 +10,7 @@ use socket2::SockRef;
 use transport::{Completion, EndpointId, OneSidedWrites, PeerMemory, Region, Token, Transport};
 
 use crate::{
-    StreamKeys, TcpConfig, TcpLink, TcpTransport,
+    StreamKeys, TcpLink, TcpSettings, TcpTransport,
     record::{RECORD_HEAD_BYTES, Sealer},
 };
 
@@ -38,7 +38,7 @@ pub fn frames(bytes: &[u8]) -> bool {
     let (ours, mut peer) = connect().expect("the loopback");
     // Ports in TIME_WAIT would soon be exhausted.
     let _ = SockRef::from(&peer).set_linger(Some(Duration::ZERO));
-    let mut transport = TcpTransport::new(TcpConfig::default()).expect("an event queue");
+    let mut transport = TcpTransport::new(TcpSettings::default()).expect("an event queue");
     let link = if kind & PROTECTED == 0 {
         ours.into()
     } else {

@@ -11,15 +11,14 @@
 //! into the posted memory (`incoming`, `wire`) -> completion.
 //!
 //! # Cost
-//! On the wire 16 bytes per segment ([`TcpConfig::segment_bytes`]) and 16 bytes per control word;
-//! a heartbeat of 16 bytes per stream in each quarter of [`TcpConfig::silence_timeout_ms`] in which
+//! On the wire 16 bytes per segment ([`TcpSettings::segment_bytes`]) and 16 bytes per control word;
+//! a heartbeat of 16 bytes per stream in each quarter of [`TcpSettings::silence_timeout`] in which
 //! nothing else was written. Memory per stream: about 1 KiB, two short queues, and the kernel's
 //! socket buffers. With protection 36 bytes more per record, which holds 65 KiB or all that waits;
 //! 65 KiB of memory once blocks are sent, and 130 KiB once they are received.
 
 #![forbid(unsafe_code)]
 
-mod config;
 mod counters;
 mod driver;
 mod endpoint;
@@ -30,10 +29,11 @@ mod link;
 mod moved;
 mod outgoing;
 mod record;
+mod settings;
 mod stream;
 mod wire;
 
-pub use config::{SEGMENT_BYTES_MAX, TcpConfig};
 pub use counters::TcpCounters;
 pub use driver::TcpTransport;
 pub use link::{LinkError, STREAMS_MAX, StreamKeys, TcpLink};
+pub use settings::{OutOfRange, SEGMENT_BYTES_MAX, TcpSettings};

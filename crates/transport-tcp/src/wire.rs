@@ -22,7 +22,7 @@
 
 use transport::CONTROL_BYTES_MAX;
 
-use crate::config::SEGMENT_BYTES_MAX;
+use crate::settings::SEGMENT_BYTES_MAX;
 
 /// Length of every header.
 pub(crate) const HEADER_BYTES: usize = 16;

@@ -3,7 +3,7 @@
 use std::time::Duration;
 
 use transport_contract::{Harness, Network};
-use transport_tcp::{TcpConfig, TcpTransport};
+use transport_tcp::{TcpSettings, TcpTransport};
 
 use crate::common::{self, Protection, protected_pair};
 
@@ -11,7 +11,7 @@ use crate::common::{self, Protection, protected_pair};
 struct Loopback {
     address: &'static str,
     streams: usize,
-    config: TcpConfig,
+    settings: TcpSettings,
     protection: Protection,
 }
 
@@ -19,7 +19,7 @@ impl Harness for Loopback {
     type Transport = TcpTransport;
 
     fn network(&mut self, members: usize) -> Network<TcpTransport> {
-        let transports = (0..members).map(|_| common::transport(&self.config)).collect();
+        let transports = (0..members).map(|_| common::transport(&self.settings)).collect();
         Network::connected(transports, |_, _| {
             protected_pair(self.address, self.streams, self.protection).unwrap()
         })
@@ -28,23 +28,20 @@ impl Harness for Loopback {
     /// Not polling is enough: its sockets stay open, and nothing is sent on them.
     fn silence(&mut self, _: &mut Network<TcpTransport>, _: usize) -> Option<Duration> {
         // One second more for a machine that is busy with other tests.
-        Some(Duration::from_millis(self.config.silence_timeout_ms + 1_000))
+        Some(self.settings.silence_timeout + Duration::from_secs(1))
     }
 }
 
 impl Loopback {
-    fn new(address: &'static str, streams: usize, config: TcpConfig) -> Self {
-        let config = TcpConfig {
-            // Short enough for the clause about silence, long enough for a busy machine.
-            silence_timeout_ms: 3_000,
-            drain_timeout_ms: 1_000,
-            ..config
-        };
-        Self { address, streams, config, protection: Protection::None }
+    fn new(address: &'static str, streams: usize, settings: TcpSettings) -> Self {
+        // Short enough for the clause about silence, long enough for a busy machine.
+        let settings =
+            settings.silence_timeout(Duration::from_secs(3)).drain_timeout(Duration::from_secs(1));
+        Self { address, streams, settings, protection: Protection::None }
     }
 
-    fn protected(streams: usize, config: TcpConfig, protection: Protection) -> Self {
-        Self { protection, ..Self::new("127.0.0.1", streams, config) }
+    fn protected(streams: usize, settings: TcpSettings, protection: Protection) -> Self {
+        Self { protection, ..Self::new("127.0.0.1", streams, settings) }
     }
 }
 
@@ -58,16 +55,14 @@ mod three_streams {
 
 /// With these lengths nearly every system call ends inside a frame.
 mod small_segments_and_buffers {
-    fn config() -> super::TcpConfig {
-        super::TcpConfig {
-            segment_bytes: 997,
-            send_buffer_bytes: Some(1),
-            notsent_lowat_bytes: Some(1),
-            ..Default::default()
-        }
+    fn settings() -> super::TcpSettings {
+        super::TcpSettings::default()
+            .segment_bytes(997)
+            .send_buffer_bytes(Some(1))
+            .notsent_lowat_bytes(Some(1))
     }
 
-    transport_contract::contract_tests!(super::Loopback::new("127.0.0.1", 2, config()));
+    transport_contract::contract_tests!(super::Loopback::new("127.0.0.1", 2, settings()));
 }
 
 mod ipv6 {
@@ -94,11 +89,11 @@ mod authenticated {
 }
 
 mod encrypted_in_small_pieces {
-    use super::{Loopback, Protection, TcpConfig};
+    use super::{Loopback, Protection, TcpSettings};
 
-    fn config() -> TcpConfig {
-        TcpConfig { segment_bytes: 997, send_buffer_bytes: Some(1), ..Default::default() }
+    fn settings() -> TcpSettings {
+        TcpSettings::default().segment_bytes(997).send_buffer_bytes(Some(1))
     }
 
-    transport_contract::contract_tests!(Loopback::protected(2, config(), Protection::Encrypted));
+    transport_contract::contract_tests!(Loopback::protected(2, settings(), Protection::Encrypted));
 }

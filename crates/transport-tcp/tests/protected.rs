@@ -9,7 +9,7 @@ use std::{
 
 use proptest::prelude::*;
 use transport::{Cause, Completion, EndpointId, Region, Token, Transport};
-use transport_tcp::{TcpConfig, TcpTransport};
+use transport_tcp::{TcpSettings, TcpTransport};
 
 use crate::common::*;
 
@@ -19,12 +19,12 @@ const TAG_BYTES: usize = 16;
 
 /// Connects a transport to a raw socket by a protected stream.
 fn protected_facing_raw(
-    config: &TcpConfig,
+    settings: &TcpSettings,
     protection: Protection,
     first: bool,
 ) -> (TcpTransport, EndpointId, std::net::TcpStream) {
     let (ours, raw) = stream_pair("127.0.0.1").unwrap();
-    let mut transport = transport(config);
+    let mut transport = transport(settings);
     let endpoint = transport.open(link(vec![ours], protection, first)).unwrap();
     raw.set_read_timeout(Some(PATIENCE)).unwrap();
     raw.set_write_timeout(Some(PATIENCE)).unwrap();

@@ -4,7 +4,7 @@ use std::collections::VecDeque;
 use std::time::{Duration, Instant};
 
 use transport::{Completion, EndpointId, Region, Token, Transport};
-use transport_tcp::{TcpConfig, TcpLink, TcpTransport};
+use transport_tcp::{TcpLink, TcpSettings, TcpTransport};
 
 use crate::common::*;
 
@@ -133,18 +133,18 @@ impl Side {
     }
 }
 
-fn converse(address: &str, config: &TcpConfig, streams: usize, blocks: usize, longest: usize) {
-    converse_over(link_pair(address, streams).unwrap(), config, blocks, longest);
+fn converse(address: &str, settings: &TcpSettings, streams: usize, blocks: usize, longest: usize) {
+    converse_over(link_pair(address, streams).unwrap(), settings, blocks, longest);
 }
 
 fn converse_over(
     (left, right): (TcpLink, TcpLink),
-    config: &TcpConfig,
+    settings: &TcpSettings,
     blocks: usize,
     longest: usize,
 ) {
     let side = |link, seed| {
-        let mut transport = transport(config);
+        let mut transport = transport(settings);
         let endpoint = transport.open(link).unwrap();
         Side::new(transport, endpoint, seed, blocks, longest)
     };
@@ -162,8 +162,8 @@ fn converse_over(
     }
 }
 
-fn segments(segment_bytes: usize) -> TcpConfig {
-    TcpConfig { segment_bytes, ..TcpConfig::default() }
+fn segments(segment_bytes: usize) -> TcpSettings {
+    TcpSettings::default().segment_bytes(segment_bytes)
 }
 
 #[test]
@@ -188,13 +188,10 @@ fn blocks_in_segments_of_1_byte() {
 #[test]
 fn blocks_through_tiny_socket_buffers() {
     for (segment_bytes, streams) in [(7, 1), (1000, 3), (64 << 10, 1)] {
-        let config = TcpConfig {
-            // The system's minimum. The receive buffer keeps its length: with one below the
-            // loopback's MTU, TCP waits for its timers.
-            send_buffer_bytes: Some(1),
-            ..segments(segment_bytes)
-        };
-        converse("127.0.0.1", &config, streams, 15, 20_000);
+        // The system's minimum. The receive buffer keeps its length: with one below the
+        // loopback's MTU, TCP waits for its timers.
+        let settings = segments(segment_bytes).send_buffer_bytes(Some(1));
+        converse("127.0.0.1", &settings, streams, 15, 20_000);
     }
 }
 
@@ -205,7 +202,7 @@ fn blocks_under_protection() {
             let links = protected_pair("127.0.0.1", streams, protection).unwrap();
             converse_over(links, &segments(segment_bytes), 30, 200_000);
         }
-        let tiny = TcpConfig { send_buffer_bytes: Some(1), ..segments(1000) };
+        let tiny = segments(1000).send_buffer_bytes(Some(1));
         let links = protected_pair("127.0.0.1", 1, protection).unwrap();
         converse_over(links, &tiny, 15, 20_000);
     }
@@ -222,11 +219,11 @@ fn blocks_over_ipv6() {
 
 #[test]
 fn options_that_the_system_refuses_are_named() {
-    let config = TcpConfig { congestion: Some("no-such".into()), ..Default::default() };
+    let settings = TcpSettings::default().congestion(Some("no-such".into()));
     let (link, _) = link_pair("127.0.0.1", 1).unwrap();
-    let error = transport(&config).open(link).unwrap_err().to_string();
+    let error = transport(&settings).open(link).unwrap_err().to_string();
     assert!(error.contains("TCP_CONGESTION"), "{error}");
-    let config = TcpConfig { congestion: Some("reno".into()), ..Default::default() };
+    let settings = TcpSettings::default().congestion(Some("reno".into()));
     let (link, _) = link_pair("127.0.0.1", 1).unwrap();
-    transport(&config).open(link).unwrap();
+    transport(&settings).open(link).unwrap();
 }

@@ -33,6 +33,11 @@ macro_rules! forward {
             $crate::forward!(@call $to self.open(link))
         }
     };
+    (@register $to:tt) => {
+        fn register(&mut self, region: &$crate::Region) -> Result<(), $crate::PostError> {
+            $crate::forward!(@call $to self.register(region))
+        }
+    };
     (@post_receive $to:tt) => {
         fn post_receive(
             &mut self,

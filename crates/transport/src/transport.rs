@@ -2,7 +2,7 @@
 
 use std::{sync::Arc, time::Duration};
 
-use memory::{ReadLease, WriteLease};
+use memory::{ReadLease, Region, WriteLease};
 
 use crate::{
     completion::{Completion, PostError},
@@ -54,6 +54,15 @@ pub trait Transport {
 
     /// Makes an endpoint of a connected link. Does not block.
     fn open(&mut self, link: Self::Link) -> Result<EndpointId, PostError>;
+
+    /// Prepares memory for posts, where the network needs that: it is registered now instead of with
+    /// the first post, and until it is freed. May take milliseconds for each 100 MB. Does nothing
+    /// where the network needs no preparation, and for a region of a file.
+    ///
+    /// Errors: [`PostError::System`], with the remedy; posts try again.
+    fn register(&mut self, _region: &Region) -> Result<(), PostError> {
+        Ok(())
+    }
 
     /// Posts memory for the next block that the peer sends. The block may be shorter than the
     /// memory; [`Completion::Received`] has its length.

@@ -2,7 +2,7 @@
 
 use std::{collections::BTreeSet, net::IpAddr};
 
-use roce::{Mac, Serial};
+use roce::{Headers, Mac, Patch, Serial};
 
 use crate::{GroupKey, MEMBERS_MAX, PORTS_MAX, Port, REGIONS_MAX, Refused};
 
@@ -56,6 +56,28 @@ pub struct Branch {
     pub target: IpAddr,
     /// Behind the last fork; `None` where the copy is for several members.
     pub rewriting: Option<Rewriting>,
+}
+
+impl Branch {
+    /// The rewrite of a packet for this branch. `None`: a WRITE to memory that is not in the tables.
+    #[must_use]
+    pub fn patch(&self, headers: &Headers) -> Option<Patch> {
+        // As a router does, so that loops end.
+        let hop_limit = Some(headers.ip.hop_limit.saturating_sub(1));
+        let mut patch = Patch { target: Some(self.target), hop_limit, ..Patch::default() };
+        let Some(rewriting) = &self.rewriting else {
+            return Some(patch);
+        };
+        patch.target_qpn = Some(rewriting.qpn);
+        patch.psn = Some(headers.bth.psn.plus(rewriting.psn_offset));
+        // A WRITE of 0 bytes, often sent for its immediate alone, has no address to translate.
+        if let Some(reth) = headers.reth.filter(|reth| reth.bytes > 0) {
+            let mut regions = rewriting.regions.iter();
+            let translated = regions.find_map(|region| region.translate(reth.address, reth.bytes));
+            patch.memory = Some(translated?);
+        }
+        Some(patch)
+    }
 }
 
 /// All copies that a switch makes of a group's packets.

@@ -7,7 +7,7 @@ use std::{net::TcpStream, time::Duration};
 use transport::Transport;
 use transport_contract::{Harness, Network};
 use transport_switch::{SwitchLink, SwitchTransport};
-use transport_tcp::{TcpConfig, TcpLink, TcpTransport};
+use transport_tcp::{TcpLink, TcpSettings, TcpTransport};
 
 use crate::common::{enter_network, group_end, lifeline};
 
@@ -25,15 +25,11 @@ impl Harness for Loopback {
     type Transport = SwitchTransport;
 
     fn network(&mut self, members: usize) -> Network<SwitchTransport> {
-        let config = TcpConfig {
-            silence_timeout_ms: match self.groups {
-                Some(_) => SILENCE_MS_WITH_GROUP,
-                None => SILENCE_MS,
-            },
-            drain_timeout_ms: 1_000,
-            ..TcpConfig::default()
-        };
-        let transport = |_| SwitchTransport::over(TcpTransport::new(config.clone()).unwrap());
+        let silence_ms = if self.groups.is_some() { SILENCE_MS_WITH_GROUP } else { SILENCE_MS };
+        let settings = TcpSettings::default()
+            .silence_timeout(Duration::from_millis(silence_ms))
+            .drain_timeout(Duration::from_secs(1));
+        let transport = |_| SwitchTransport::over(TcpTransport::new(settings.clone()).unwrap());
         let mut transports: Vec<SwitchTransport> = (0..members).map(transport).collect();
         for transport in &mut transports {
             let Some(peers) = &mut self.groups else { break };

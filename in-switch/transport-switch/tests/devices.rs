@@ -16,7 +16,7 @@ use transport::{Cause, Completion, EndpointId, Region, Token, Transport};
 use transport_switch::{
     GroupEnd, Inserted, Member, Registration, Root, SwitchLink, SwitchTransport, Unconnected,
 };
-use transport_tcp::{TcpConfig, TcpLink, TcpTransport};
+use transport_tcp::{TcpLink, TcpSettings, TcpTransport};
 
 const ID: u32 = 0x80_0789;
 /// Close to the maximum, so that packet numbers wrap soon.
@@ -91,7 +91,7 @@ fn lifeline() -> [TcpLink; 2] {
 }
 
 fn transport() -> SwitchTransport {
-    SwitchTransport::over(TcpTransport::new(TcpConfig::default()).unwrap())
+    SwitchTransport::over(TcpTransport::new(TcpSettings::default()).unwrap())
 }
 
 impl Stage {

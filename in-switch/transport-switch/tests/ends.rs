@@ -13,14 +13,14 @@ use rustix::{
 };
 use transport::{Completion, EndpointId, PostError, Region, Token, Transport, Waker};
 use transport_switch::{OpenError, SwitchLink, SwitchTransport, Unconnected};
-use transport_tcp::{TcpConfig, TcpTransport};
+use transport_tcp::{TcpSettings, TcpTransport};
 
 use crate::common::{OWN, ROOT, enter_network, group_end, lifeline};
 
 /// Returns a transport with a receiver's end, the waker of the TCP transport that it wraps, and the
 /// peer's end of its lifeline.
 fn receiver() -> (SwitchTransport, EndpointId, Waker, TcpStream) {
-    let tcp = TcpTransport::new(TcpConfig::default()).unwrap();
+    let tcp = TcpTransport::new(TcpSettings::default()).unwrap();
     let waker = tcp.waker();
     let mut transport = SwitchTransport::over(tcp);
     let (lifeline, peer) = lifeline();

@@ -208,6 +208,43 @@ fn no_file_is_too_long() {
     assert_none(&broken, "split long files, so that each has one reason to change");
 }
 
+/// Types whose methods are in several files, each file for one kind of events.
+const IN_SEVERAL_FILES: [(&str, &str); 3] = [
+    ("crates/relay", "Relay"),
+    ("crates/transport-sim", "State"),
+    ("tools/simulate/src/push", "World"),
+];
+
+#[test]
+fn methods_are_in_the_file_of_their_type() {
+    let mut broken = Vec::new();
+    for (path, text) in sources() {
+        let words = |line: &str| -> Vec<String> {
+            let words = line.split(|c: char| !c.is_alphanumeric() && c != '_');
+            words.filter(|word| !word.is_empty()).map(str::to_owned).collect()
+        };
+        let made: BTreeSet<String> = text
+            .lines()
+            .map(words)
+            .filter_map(|words| {
+                let is_item = |word: &String| ["struct", "enum", "union"].contains(&word.as_str());
+                words.get(words.iter().position(is_item)? + 1).cloned()
+            })
+            .collect();
+        for line in text.lines().filter(|line| line.ends_with('{') && !line.contains(" for ")) {
+            let Some(of) = line.strip_prefix("impl") else { continue };
+            let of = of.strip_prefix('<').and_then(|it| it.split_once("> ")).map_or(of, |it| it.1);
+            let name = &words(of)[0];
+            let is_known =
+                IN_SEVERAL_FILES.iter().any(|(at, of)| path.starts_with(at) && of == name);
+            if !made.contains(name) && !is_known {
+                broken.push(format!("{}: {line}", path.display()));
+            }
+        }
+    }
+    assert_none(&broken, "give the part a type of its own, or move the methods to the type");
+}
+
 #[test]
 fn unsafe_code_stays_in_the_transports() {
     let word = ["uns", "afe"].concat();

@@ -153,11 +153,12 @@ impl Bench {
                 (observe.borrow_mut())(BenchEvent::Host { host, state });
             }
         };
-        let mut run = Run::new(&self.push, &mut on_push);
+        let mut session = Session { run: Run::new(&self.push, &mut on_push), push: &self.push };
         let mut measurements = Vec::new();
-        let error = run
-            .bench(&self.plan, &mut measurements, &mut |event| (observe.borrow_mut())(event))
+        let error = session
+            .measure_all(&self.plan, &mut measurements, &mut |event| (observe.borrow_mut())(event))
             .err();
+        let mut run = session.run;
         let error = error.and_then(|error| {
             run.core.stop(&mut run.io, error);
             run.core.outcome().err()
@@ -211,15 +212,21 @@ impl<E: Into<PushError>> From<E> for MeasureError {
     }
 }
 
-impl Run<'_> {
-    fn bench(
+/// A bench that runs.
+struct Session<'a> {
+    run: Run<'a>,
+    push: &'a Prepared,
+}
+
+impl Session<'_> {
+    fn measure_all(
         &mut self,
         plan: &BenchPlan,
         measurements: &mut Vec<Measurement>,
         observe: &mut dyn FnMut(BenchEvent),
     ) -> Result<(), PushError> {
-        self.gather()?;
-        let all = 0..self.core.hosts.len();
+        self.run.gather()?;
+        let all = 0..self.run.core.hosts.len();
         let mut subjects = Vec::new();
         for &bytes in &plan.latency_bytes {
             subjects.extend(all.clone().map(|host| (Subject::Latency(host), bytes)));
@@ -251,8 +258,8 @@ impl Run<'_> {
                 Err(MeasureError::Bench(error)) => return Err(error),
                 Err(MeasureError::Measurement(why)) => match subject {
                     Subject::Unicast(host) | Subject::Latency(host) => {
-                        if self.core.hosts[host].is_ready() {
-                            self.core.fail(&mut self.io, host, &format!("it {why}"));
+                        if self.run.core.hosts[host].is_ready() {
+                            self.run.core.fail(&mut self.run.io, host, &format!("it {why}"));
                         }
                     }
                     Subject::Multicast => return Err(PushError::Group(why)),
@@ -267,8 +274,8 @@ impl Run<'_> {
             Subject::Unicast(only) | Subject::Latency(only) => host == only,
             Subject::Multicast => true,
         };
-        let all = 0..self.core.hosts.len();
-        all.filter(|&host| wanted(host) && self.core.hosts[host].is_ready()).collect()
+        let all = 0..self.run.core.hosts.len();
+        all.filter(|&host| wanted(host) && self.run.core.hosts[host].is_ready()).collect()
     }
 
     /// Times of all messages but the first.
@@ -292,7 +299,7 @@ impl Run<'_> {
         if outcome.is_err() {
             measuring.abort("the measurement has failed");
             let leave = ToReceiver::Leave { round: measuring.number };
-            measuring.hosts.iter().for_each(|&host| self.io.send_message(host, &leave));
+            measuring.hosts.iter().for_each(|&host| self.run.io.send_message(host, &leave));
         }
         outcome
     }
@@ -313,6 +320,10 @@ impl Run<'_> {
         // The same memory each time, as at the receivers.
         let length = usize::try_from(bytes).unwrap_or(usize::MAX);
         let region = Region::from_vec(vec![1; length]);
+        if let Some(context) = self.push.context.get() {
+            let registered = context.register(&region);
+            registered.map_err(|error| MeasureError::Measurement(error.to_string()))?;
+        }
         let mut times = Vec::new();
         for _ in 0..=repeats {
             measuring.received.clear();
@@ -346,9 +357,9 @@ impl Run<'_> {
         bytes: u64,
     ) -> Result<(), MeasureError> {
         let settings = &self.push.settings;
-        let mut addresses = vec![self.core.hosts.own_address(self.io.address())];
+        let mut addresses = vec![self.run.core.hosts.own_address(self.run.io.address())];
         for &host in &measuring.hosts {
-            let host = &self.core.hosts[host];
+            let host = &self.run.core.hosts[host];
             addresses.extend(host.ip.map(|ip| SocketAddr::new(ip, host.port)));
         }
         let Some(context) = self.push.context.get().cloned() else { return Ok(()) };
@@ -377,7 +388,7 @@ impl Run<'_> {
         };
         for (rank, &host) in (1..).zip(&measuring.hosts) {
             let measure = Measure { start: out(rank), bytes, echo: back(0) };
-            self.io.send_message(host, &ToReceiver::Measure(measure));
+            self.run.io.send_message(host, &ToReceiver::Measure(measure));
         }
         let (out, back) = (out(0), back(1));
         let events = self.push.events.clone();
@@ -413,10 +424,10 @@ impl Run<'_> {
         while !done(measuring) {
             if deadline.left().is_zero() {
                 measuring.fail(late.to_owned());
-            } else if let Some(input) = self.next(Some(deadline)) {
+            } else if let Some(input) = self.run.next(Some(deadline)) {
                 self.note(measuring, input)?;
             }
-            let hosts = &self.core.hosts;
+            let hosts = &self.run.core.hosts;
             let lost = measuring.hosts.iter().find(|&&host| !hosts[host].is_ready());
             if let Some(HostState::Failed(why)) = lost.map(|&host| hosts[host].state()) {
                 measuring.fail(why);
@@ -454,12 +465,12 @@ impl Run<'_> {
                 message: ToRoot::RoundFailed { round, detail, .. },
                 ..
             }) if round == measuring.number => {
-                let name = &self.core.hosts[host].plan.name;
+                let name = &self.run.core.hosts[host].plan.name;
                 measuring.fail(format!("failed at {name}: {detail}"));
             }
             // Of an earlier measurement.
             Input::Measured(..) => {}
-            Input::Event(event) => self.handle(event)?,
+            Input::Event(event) => self.run.handle(event)?,
         }
         Ok(())
     }

@@ -14,32 +14,30 @@ const HANDSHAKES_MAX: u64 = 128;
 /// Listeners, wakers, the source, and a reserve for the application.
 const OTHERS: u64 = 32;
 
-impl PushSettings {
-    /// Errors: too few descriptors for all hosts; names how many fit.
-    pub(super) fn check_descriptors(&self) -> Result<(), PushError> {
-        let Some(limit) = getrlimit(Resource::Nofile).current else { return Ok(()) };
-        let open = fs::read_dir("/proc/self/fd").map_or(0, |entries| entries.count() as u64);
-        let (hosts, left) = (self.hosts.len() as u64, limit.saturating_sub(open));
-        if self.descriptors(hosts) <= left {
-            return Ok(());
-        }
-        let fit = (0..hosts).rev().find(|&hosts| self.descriptors(hosts) <= left).unwrap_or(0);
-        Err(PushError::Setting(format!(
-            "{hosts} hosts take about {} open files here, and this process may have {limit}: {fit} \
-             hosts fit; raise the limit (ulimit -n, LimitNOFILE= of a service), or push to fewer \
-             hosts at a time",
-            self.descriptors(hosts) + open
-        )))
+/// Errors: too few descriptors for all hosts; names how many fit.
+pub(super) fn check(settings: &PushSettings) -> Result<(), PushError> {
+    let Some(limit) = getrlimit(Resource::Nofile).current else { return Ok(()) };
+    let open = fs::read_dir("/proc/self/fd").map_or(0, |entries| entries.count() as u64);
+    let (hosts, left) = (settings.hosts.len() as u64, limit.saturating_sub(open));
+    if needed(settings, hosts) <= left {
+        return Ok(());
     }
+    let fit = (0..hosts).rev().find(|&hosts| needed(settings, hosts) <= left).unwrap_or(0);
+    Err(PushError::Setting(format!(
+        "{hosts} hosts take about {} open files here, and this process may have {limit}: {fit} \
+         hosts fit; raise the limit (ulimit -n, LimitNOFILE= of a service), or push to fewer \
+         hosts at a time",
+        needed(settings, hosts) + open
+    )))
+}
 
-    /// The most descriptors that a push to so many hosts uses.
-    fn descriptors(&self, hosts: u64) -> u64 {
-        // The root's neighbours in a group.
-        let neighbours = match self.algorithm {
-            Some(Algorithm::Sequential) => hosts,
-            _ => 2 * u64::from((hosts + 1).ilog2() + 1),
-        };
-        let data = neighbours.min(hosts) * u64::from(self.streams);
-        hosts * PER_HOST + hosts.min(HANDSHAKES_MAX) + data + OTHERS
-    }
+/// The most descriptors that a push to so many hosts uses.
+fn needed(settings: &PushSettings, hosts: u64) -> u64 {
+    // The root's neighbours in a group.
+    let neighbours = match settings.algorithm {
+        Some(Algorithm::Sequential) => hosts,
+        _ => 2 * u64::from((hosts + 1).ilog2() + 1),
+    };
+    let data = neighbours.min(hosts) * u64::from(settings.streams);
+    hosts * PER_HOST + hosts.min(HANDSHAKES_MAX) + data + OTHERS
 }

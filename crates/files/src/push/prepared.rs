@@ -12,6 +12,7 @@ use rdmc::{Context, ContextSettings, Error, Fabric};
 
 use super::{
     accept::Acceptor,
+    descriptors,
     inbox::{Events, Input, PushHandle},
     settings::{HostPlan, PushError, PushSettings},
 };
@@ -41,7 +42,7 @@ impl Prepared {
         source: Option<Arc<Source>>,
         settings: PushSettings,
     ) -> Result<Self, PushError> {
-        settings.check_descriptors()?;
+        descriptors::check(&settings)?;
         let (events, inbox) = mpsc::channel();
         let names = settings.hosts.iter().map(|host| host.name.clone()).collect();
         let acceptor = Acceptor::for_hosts(

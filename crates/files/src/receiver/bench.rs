@@ -133,6 +133,7 @@ fn join(
     let (context, events) = (Arc::clone(context), events.clone());
     let join = move || {
         let joined = (|| {
+            context.register(&answering.memory)?;
             let receiver = Receiver(Arc::clone(&answering));
             let group = context.create_group_with(settings, receiver)?;
             if let (Some(settings), Some(slot)) = (echo, &answering.echo) {

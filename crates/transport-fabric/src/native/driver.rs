@@ -8,9 +8,9 @@ use std::{
 
 use transport::{
     CONTROL_BYTES_MAX, Cause, Completion, EndpointId, FutureRead, OneSidedWrites, PeerMemory,
-    PostError, ReadLease, Token, Transport, TriggeredSends, Waker, WriteLease,
+    PostError, ReadLease, Region, Token, Transport, TriggeredSends, Waker, WriteLease,
 };
-use transport_tcp::TcpConfig;
+use transport_tcp::TcpSettings;
 
 use crate::{
     error::FabricError,
@@ -67,7 +67,7 @@ impl FabricTransport {
     /// Opens the devices, and listens on those with message endpoints.
     ///
     /// Errors: see [`FabricError`]; each names its remedy.
-    pub fn start(settings: FabricSettings, tcp: TcpConfig) -> Result<Self, FabricError> {
+    pub fn start(settings: FabricSettings, tcp: TcpSettings) -> Result<Self, FabricError> {
         sys::load().map_err(FabricError::NoLibrary)?;
         let infos = device::choose(&settings)?;
         let open = |info| Device::open(info, settings.copies);
@@ -76,7 +76,7 @@ impl FabricTransport {
         let addresses = addresses?.into_iter().flatten().collect();
         let datagrams = devices.iter().filter_map(Device::datagrams).collect();
         let book = Book::new(settings.provider.clone(), addresses, datagrams);
-        let drain_timeout = Duration::from_millis(tcp.drain_timeout_ms.min(3_600_000));
+        let drain_timeout = tcp.drain_timeout.min(Duration::from_secs(3_600));
         let lifelines =
             Lifelines::new(tcp).map_err(|error| FabricError::call("starting TCP", error))?;
         let sleeper = Sleeper::new()
@@ -420,6 +420,11 @@ impl Transport for FabricTransport {
         self.links.insert(id, link);
         self.write_words();
         Ok(id)
+    }
+
+    fn register(&mut self, region: &Region) -> Result<(), PostError> {
+        let register = |device: &Device| device.registrar.register(region);
+        self.devices.iter().try_for_each(register).map_err(PostError::System)
     }
 
     fn post_receive(

@@ -3,7 +3,7 @@
 use std::{collections::HashMap, io, time::Duration};
 
 use transport::{Cause, Completion, EndpointId, PostError, Transport};
-use transport_tcp::{TcpConfig, TcpLink, TcpTransport};
+use transport_tcp::{TcpLink, TcpSettings, TcpTransport};
 
 use crate::native::lifeline::Lifeline;
 
@@ -25,8 +25,8 @@ pub enum LifelineEvent {
 
 impl Lifelines {
     /// Errors: those of [`TcpTransport::new`].
-    pub fn new(config: TcpConfig) -> io::Result<Self> {
-        Ok(Self { tcp: TcpTransport::new(config)?, links: HashMap::new(), words: Vec::new() })
+    pub fn new(settings: TcpSettings) -> io::Result<Self> {
+        Ok(Self { tcp: TcpTransport::new(settings)?, links: HashMap::new(), words: Vec::new() })
     }
 
     /// Opens an endpoint for a connection. It belongs to a link from [`Lifelines::assign`] on.

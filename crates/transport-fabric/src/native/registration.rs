@@ -14,7 +14,7 @@ use rustix::{
     mm::{MapFlags, ProtFlags, mmap, mmap_anonymous, munmap},
     process::{Resource, getrlimit},
 };
-use transport::{Memory, ReadLease};
+use transport::{Attachment, Memory, ReadLease, Region};
 
 use crate::{
     native::sys::{self, Access, Errno, Object, Registration, Span},
@@ -39,6 +39,14 @@ struct Piece {
     domain: usize,
     range: Range<usize>,
     pinned: Arc<Pinned>,
+    /// Stays registered until the memory is freed, used or not.
+    is_kept: bool,
+}
+
+impl Piece {
+    fn is_idle(&self) -> bool {
+        !self.is_kept && Arc::strong_count(&self.pinned) == 1
+    }
 }
 
 /// Memory that is registered with a device.
@@ -177,23 +185,51 @@ impl Registrar {
             return Ok(None);
         }
         let first = start as usize - memory.start() as usize;
-        let wanted = first..first + bytes;
+        self.piece(memory, &(first..first + bytes), false).map(Some)
+    }
+
+    /// Registers all of a region, until its memory is freed.
+    ///
+    /// Errors: as text, with the remedy.
+    pub fn register(&self, region: &Region) -> Result<(), String> {
+        if !self.is_needed || region.is_stored() {
+            return Ok(());
+        }
+        let (memory, part) = region.memory();
+        let mut at = part.start;
+        while at < part.end {
+            let end = (at / PIECE_BYTES + 1).saturating_mul(PIECE_BYTES).min(part.end);
+            self.piece(&memory, &(at..end), true)?;
+            at = end;
+        }
+        Ok(())
+    }
+
+    /// Returns a registered piece that contains the range `wanted` of `memory`; a new one if there
+    /// is none.
+    fn piece(
+        &self,
+        memory: &Memory<'_>,
+        wanted: &Range<usize>,
+        keep: bool,
+    ) -> Result<Arc<Pinned>, String> {
         let domain = self.domain.address();
         let mut attachments = memory.attachments();
-        let pieces = attachments.iter().filter_map(|attached| attached.downcast_ref::<Piece>());
-        let covers = |piece: &&Piece| {
+        let covers = |piece: &&mut Piece| {
             piece.domain == domain
                 && piece.range.start <= wanted.start
                 && wanted.end <= piece.range.end
         };
-        if let Some(piece) = pieces.clone().find(covers) {
-            return Ok(Some(Arc::clone(&piece.pinned)));
+        let mut pieces = attachments.iter_mut().filter_map(|attached| attached.downcast_mut());
+        if let Some(piece) = pieces.find(covers) {
+            piece.is_kept |= keep;
+            return Ok(Arc::clone(&piece.pinned));
         }
-        let is_idle = |piece: &Piece| Arc::strong_count(&piece.pinned) == 1;
-        if pieces.filter(|piece| is_idle(piece)).count() >= IDLE_PIECES_MAX {
-            attachments.retain(|attached| !attached.downcast_ref::<Piece>().is_some_and(is_idle));
+        let idle = |attached: &Attachment| attached.downcast_ref().is_some_and(Piece::is_idle);
+        if attachments.iter().filter(|attached| idle(attached)).count() >= IDLE_PIECES_MAX {
+            attachments.retain(|attached| !idle(attached));
         }
-        let range = piece_around(&wanted, memory.bytes());
+        let range = piece_around(wanted, memory.bytes());
         let start = memory.start().wrapping_add(range.start);
         // SAFETY: the range is inside the region, which drops its attachments, and with them the
         // registration, before its memory. Other holders of the registration hold a lease of the
@@ -201,8 +237,9 @@ impl Registrar {
         let pinned = unsafe { self.pin(start, range.len(), memory.is_writable()) }
             .map(Arc::new)
             .map_err(|error| explain(error, range.len()))?;
-        attachments.push(Box::new(Piece { domain, range, pinned: Arc::clone(&pinned) }));
-        Ok(Some(pinned))
+        let piece = Piece { domain, range, pinned: Arc::clone(&pinned), is_kept: keep };
+        attachments.push(Box::new(piece));
+        Ok(pinned)
     }
 
     /// As [`Registrar::cover`], for bytes that the device may read from now on.

@@ -1,11 +1,14 @@
 //! Pairs of fabric transports in this process.
 
-use std::net::{IpAddr, Ipv4Addr, TcpListener, TcpStream};
+use std::{
+    net::{IpAddr, Ipv4Addr, TcpListener, TcpStream},
+    time::Duration,
+};
 
 use serde::{Deserialize, Serialize};
 use transport::{EndpointId, Transport};
 use transport_fabric::{Copies, FabricLink, FabricSettings, FabricTransport, Role};
-use transport_tcp::TcpConfig;
+use transport_tcp::TcpSettings;
 
 /// How one member's transport is started.
 #[derive(Clone, Debug, Serialize, Deserialize)]
@@ -65,9 +68,8 @@ pub fn start(place: &Place) -> FabricTransport {
     if place.always_copies {
         settings.copies = Copies::Always;
     }
-    let silence_timeout_ms = place.silence_timeout_ms;
-    let drain_timeout_ms = silence_timeout_ms / 8;
-    let tcp = TcpConfig { silence_timeout_ms, drain_timeout_ms, ..Default::default() };
+    let silence = Duration::from_millis(place.silence_timeout_ms);
+    let tcp = TcpSettings::default().silence_timeout(silence).drain_timeout(silence / 8);
     FabricTransport::start(settings, tcp).unwrap_or_else(|error| panic!("{place:?}: {error}"))
 }
 

@@ -1,4 +1,4 @@
-//! Helpers of several tests: connected streams, configurations, and bounded waiting.
+//! Helpers of several tests: connected streams, settings, and bounded waiting.
 
 use std::{
     io,
@@ -7,7 +7,7 @@ use std::{
 };
 
 use transport::{Completion, EndpointId, Region, Token, Transport};
-use transport_tcp::{StreamKeys, TcpConfig, TcpLink, TcpTransport};
+use transport_tcp::{StreamKeys, TcpLink, TcpSettings, TcpTransport};
 
 /// No test waits longer than this for anything.
 pub const PATIENCE: Duration = Duration::from_secs(20);
@@ -61,34 +61,36 @@ pub fn protected_pair(
 
 /// Timeouts for tests of other things: failing memory is detected in half a second, and a machine
 /// that is busy with other tests does not seem silent.
-pub fn patient() -> TcpConfig {
-    TcpConfig { silence_timeout_ms: 6_000, drain_timeout_ms: 10_000, ..Default::default() }
+pub fn patient() -> TcpSettings {
+    TcpSettings::default()
+        .silence_timeout(Duration::from_secs(6))
+        .drain_timeout(Duration::from_secs(10))
 }
 
-pub fn transport(config: &TcpConfig) -> TcpTransport {
-    TcpTransport::new(config.clone()).unwrap()
+pub fn transport(settings: &TcpSettings) -> TcpTransport {
+    TcpTransport::new(settings.clone()).unwrap()
 }
 
 /// Returns a transport whose only endpoint is connected to a raw socket, which plays a hostile
 /// peer.
-pub fn facing_raw(config: &TcpConfig) -> (TcpTransport, EndpointId, TcpStream) {
+pub fn facing_raw(settings: &TcpSettings) -> (TcpTransport, EndpointId, TcpStream) {
     let (ours, raw) = stream_pair("127.0.0.1").unwrap();
     raw.set_nodelay(true).unwrap();
     raw.set_read_timeout(Some(PATIENCE)).unwrap();
     raw.set_write_timeout(Some(PATIENCE)).unwrap();
-    let mut transport = transport(config);
+    let mut transport = transport(settings);
     let endpoint = transport.open(ours.into()).unwrap();
     (transport, endpoint, raw)
 }
 
 /// Returns two transports connected by one link.
 pub fn facing_each_other(
-    config: &TcpConfig,
+    settings: &TcpSettings,
     streams: usize,
 ) -> ((TcpTransport, EndpointId), (TcpTransport, EndpointId)) {
     let (left, right) = link_pair("127.0.0.1", streams).unwrap();
     let side = |link| {
-        let mut transport = transport(config);
+        let mut transport = transport(settings);
         let endpoint = transport.open(link).unwrap();
         (transport, endpoint)
     };

@@ -1,0 +1,209 @@
+//! Settings of the transport.
+
+use std::{io, net::TcpStream, time::Duration};
+
+/// The longest segment that may be sent or is accepted, whatever is configured: 16 MiB.
+pub const SEGMENT_BYTES_MAX: usize = 16 << 20;
+
+/// The longest timeout, one year: any clock can add it. Longer values are reduced to it.
+const TIMEOUT_MAX: Duration = Duration::from_secs(365 * 24 * 3600);
+
+/// The shortest [`TcpSettings::silence_timeout`]: heartbeats are then 1 ms apart.
+const SILENCE_TIMEOUT_MIN: Duration = Duration::from_millis(4);
+
+/// The settings of TCP connections between members. The defaults rarely need to be changed.
+///
+/// ```
+/// use std::time::Duration;
+/// use transport_tcp::TcpSettings;
+///
+/// let settings = TcpSettings::default().silence_timeout(Duration::from_secs(20));
+/// # assert!(settings.check().is_ok());
+/// ```
+#[derive(Clone, PartialEq, Eq, Debug)]
+#[non_exhaustive]
+pub struct TcpSettings {
+    /// A neighbour from which nothing was received for this long is considered lost
+    /// ([`transport::Cause::Silent`]). Heartbeats are sent at a quarter of this interval. The
+    /// values of two members may differ by a factor of at most 2, or heartbeats arrive too late. 4
+    /// ms or more.
+    pub silence_timeout: Duration,
+    /// How long the ordered close of a connection may write and wait for the peer.
+    pub drain_timeout: Duration,
+    /// Length in bytes of the segments into which blocks are cut; control words are sent between
+    /// segments. Smaller segments delay credits less; with larger ones the receiver makes fewer
+    /// system calls (one per segment), but beyond the default of 64 KiB no gain can be measured. 1
+    /// to [`SEGMENT_BYTES_MAX`]; may differ between members.
+    pub segment_bytes: usize,
+    /// How many bytes the socket accepts beyond those that TCP can send at once
+    /// (`TCP_NOTSENT_LOWAT`). `None` uses the system's default, with which credits may wait behind
+    /// megabytes. The default, 128 KiB, is 1 ms at 1 Gbit/s and 40 us at 25 Gbit/s; on faster links
+    /// a larger value covers the time in which a thread wakes up.
+    pub notsent_lowat_bytes: Option<u32>,
+    /// Congestion control by name (`TCP_CONGESTION`); `None` for the system's default.
+    pub congestion: Option<String>,
+    /// `SO_SNDBUF` in bytes; with `None` (recommended) the system tunes it.
+    pub send_buffer_bytes: Option<usize>,
+    /// `SO_RCVBUF` in bytes; with `None` (recommended) the system tunes it. The window scale of a
+    /// connected socket is fixed, so a buffer that should exceed it must be set before connecting.
+    pub receive_buffer_bytes: Option<usize>,
+}
+
+/// A setting is out of range.
+#[derive(Clone, PartialEq, Eq, Debug, thiserror::Error)]
+#[error("{name} is {value}; use {allowed}")]
+pub struct OutOfRange {
+    /// The setting's name.
+    pub name: &'static str,
+    /// Its value.
+    pub value: String,
+    /// The values that may be used.
+    pub allowed: String,
+}
+
+impl Default for TcpSettings {
+    fn default() -> Self {
+        Self {
+            silence_timeout: Duration::from_secs(5),
+            drain_timeout: Duration::from_secs(2),
+            segment_bytes: 64 << 10,
+            notsent_lowat_bytes: Some(128 << 10),
+            congestion: None,
+            send_buffer_bytes: None,
+            receive_buffer_bytes: None,
+        }
+    }
+}
+
+impl TcpSettings {
+    /// Sets [`TcpSettings::silence_timeout`].
+    #[must_use]
+    pub fn silence_timeout(mut self, timeout: Duration) -> Self {
+        self.silence_timeout = timeout;
+        self
+    }
+
+    /// Sets [`TcpSettings::drain_timeout`].
+    #[must_use]
+    pub fn drain_timeout(mut self, timeout: Duration) -> Self {
+        self.drain_timeout = timeout;
+        self
+    }
+
+    /// Sets [`TcpSettings::segment_bytes`].
+    #[must_use]
+    pub fn segment_bytes(mut self, bytes: usize) -> Self {
+        self.segment_bytes = bytes;
+        self
+    }
+
+    /// Sets [`TcpSettings::notsent_lowat_bytes`].
+    #[must_use]
+    pub fn notsent_lowat_bytes(mut self, bytes: Option<u32>) -> Self {
+        self.notsent_lowat_bytes = bytes;
+        self
+    }
+
+    /// Sets [`TcpSettings::congestion`].
+    #[must_use]
+    pub fn congestion(mut self, name: Option<String>) -> Self {
+        self.congestion = name;
+        self
+    }
+
+    /// Sets [`TcpSettings::send_buffer_bytes`].
+    #[must_use]
+    pub fn send_buffer_bytes(mut self, bytes: Option<usize>) -> Self {
+        self.send_buffer_bytes = bytes;
+        self
+    }
+
+    /// Sets [`TcpSettings::receive_buffer_bytes`].
+    #[must_use]
+    pub fn receive_buffer_bytes(mut self, bytes: Option<usize>) -> Self {
+        self.receive_buffer_bytes = bytes;
+        self
+    }
+
+    /// Checks that all values are in range.
+    ///
+    /// Errors: the first that is not.
+    pub fn check(&self) -> Result<(), OutOfRange> {
+        if self.silence_timeout < SILENCE_TIMEOUT_MIN {
+            let value = format!("{} ms", self.silence_timeout.as_secs_f64() * 1e3);
+            return Err(OutOfRange {
+                name: "tcp.silence_timeout",
+                value,
+                allowed: "4 ms or more".into(),
+            });
+        }
+        if !(1..=SEGMENT_BYTES_MAX).contains(&self.segment_bytes) {
+            let (value, allowed) =
+                (self.segment_bytes.to_string(), format!("1 to {SEGMENT_BYTES_MAX}"));
+            return Err(OutOfRange { name: "tcp.segment_bytes", value, allowed });
+        }
+        Ok(())
+    }
+
+    /// Sets the options of these settings on a connected stream. Errors name the option.
+    pub(crate) fn prepare(&self, stream: &TcpStream) -> io::Result<()> {
+        let socket = socket2::SockRef::from(stream);
+        named("O_NONBLOCK", stream.set_nonblocking(true))?;
+        named("TCP_NODELAY", stream.set_nodelay(true))?;
+        // Heartbeats detect a dead peer while the socket is open. This option covers a socket that
+        // was closed with unsent bytes. It is twice the time, so that an open endpoint always
+        // reports `Silent` and not the system's own timeout.
+        let user_timeout = self
+            .silence_after()
+            .saturating_mul(2)
+            .min(Duration::from_millis(u64::from(u32::MAX >> 1)));
+        named("TCP_USER_TIMEOUT", socket.set_tcp_user_timeout(Some(user_timeout)))?;
+        if let Some(bytes) = self.notsent_lowat_bytes {
+            named("TCP_NOTSENT_LOWAT", socket.set_tcp_notsent_lowat(bytes))?;
+        }
+        if let Some(name) = &self.congestion {
+            named("TCP_CONGESTION", socket.set_tcp_congestion(name.as_bytes()))?;
+        }
+        if let Some(bytes) = self.send_buffer_bytes {
+            named("SO_SNDBUF", socket.set_send_buffer_size(bytes))?;
+        }
+        if let Some(bytes) = self.receive_buffer_bytes {
+            named("SO_RCVBUF", socket.set_recv_buffer_size(bytes))?;
+        }
+        Ok(())
+    }
+
+    pub(crate) fn silence_after(&self) -> Duration {
+        self.silence_timeout.min(TIMEOUT_MAX)
+    }
+
+    pub(crate) fn heartbeat_interval(&self) -> Duration {
+        self.silence_after() / 4
+    }
+
+    pub(crate) fn drain_for(&self) -> Duration {
+        self.drain_timeout.min(TIMEOUT_MAX)
+    }
+}
+
+fn named<T>(option: &str, result: io::Result<T>) -> io::Result<T> {
+    result.map_err(|error| io::Error::new(error.kind(), format!("{option}: {error}")))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn limits_are_checked_on_both_sides() {
+        let with = |bytes| TcpSettings::default().segment_bytes(bytes).check();
+        assert!(with(0).is_err() && with(1).is_ok());
+        assert!(with(SEGMENT_BYTES_MAX).is_ok() && with(SEGMENT_BYTES_MAX + 1).is_err());
+        let with = |ms| TcpSettings::default().silence_timeout(Duration::from_millis(ms)).check();
+        assert_eq!(
+            with(3).unwrap_err().to_string(),
+            "tcp.silence_timeout is 3 ms; use 4 ms or more"
+        );
+        assert!(with(4).is_ok());
+    }
+}
