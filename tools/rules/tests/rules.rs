@@ -14,6 +14,7 @@ const TEST_LINES_MAX: usize = 800;
 const MAY_USE: &[(&str, &[&str])] = &[
     ("schedule", &[]),
     ("relay", &["schedule"]),
+    ("collective", &[]),
     ("memory", &[]),
     ("transport", &["memory"]),
     ("transport-contract", &["transport"]),
