@@ -1,6 +1,6 @@
 //! The tree of a broadcast from any root.
 
-use crate::distances::distances;
+use crate::distances::Distances;
 
 /// The tree along which a message goes from the root to all other members, in ceil(log2 members) rounds.
 ///
@@ -10,56 +10,54 @@ use crate::distances::distances;
 /// number of members it uses the same links for every root.
 ///
 /// Cost: members - 1 writes of the message, at most ceil(log2 members) by one member.
-#[derive(Clone, PartialEq, Eq, Debug)]
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub struct BroadcastTree {
     root: u32,
-    distances: Vec<u32>,
+    members: u32,
+    distances: Distances,
 }
 
 impl BroadcastTree {
-    /// Makes the tree of a team of at least one member.
+    /// Makes the tree of a team.
     ///
     /// # Panics
-    /// `root` is not a rank.
+    /// `root` is not a rank, or there are more than [`crate::MEMBERS_MAX`] members.
     pub fn new(members: u32, root: u32) -> Self {
         assert!(root < members, "rank {root} of {members} members");
-        Self { root, distances: distances(members) }
-    }
-
-    fn members(&self) -> u32 {
-        self.distances[self.rounds() as usize]
+        Self { root, members, distances: Distances::new(members) }
     }
 
     /// Returns the number of rounds after which all members have the message.
     pub fn rounds(&self) -> u32 {
-        self.distances.len() as u32 - 1
+        self.distances.rounds()
     }
 
     fn number(&self, rank: u32) -> u32 {
-        (rank + self.members() - self.root) % self.members()
+        (rank + self.members - self.root) % self.members
     }
 
     fn rank(&self, number: u32) -> u32 {
-        (self.root + number) % self.members()
+        (self.root + number) % self.members
     }
 
     /// Returns the round in which a member receives; `None` for the root.
     pub fn round(&self, rank: u32) -> Option<u32> {
         let number = self.number(rank);
-        let first = self.distances.partition_point(|&distance| distance <= number);
+        let first = self.distances.as_slice().partition_point(|&distance| distance <= number);
         (number > 0).then(|| first as u32 - 1)
     }
 
     /// Returns the member from which a member receives; `None` for the root.
     pub fn parent(&self, rank: u32) -> Option<u32> {
         let round = self.round(rank)?;
-        Some(self.rank(self.number(rank) - self.distances[round as usize]))
+        Some(self.rank(self.number(rank) - self.distances.as_slice()[round as usize]))
     }
 
     /// Returns the members to which a member sends, in order: by round, so that the largest subtree comes first.
     pub fn children(&self, rank: u32) -> impl Iterator<Item = u32> + '_ {
         let number = self.number(rank);
         self.distances
+            .as_slice()
             .windows(2)
             .filter(move |pair| number < pair[0] && number + pair[0] < pair[1])
             .map(move |pair| self.rank(number + pair[0]))

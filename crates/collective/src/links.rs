@@ -2,7 +2,7 @@
 
 use std::collections::BTreeSet;
 
-use crate::{distances::distances, reduction_tree::ReductionTree};
+use crate::{distances::Distances, reduction_tree::ReductionTree};
 
 /// Up to this many members, every pair is linked, so that any degree can be chosen.
 pub const ALL_PAIRS_MAX: u32 = 32;
@@ -14,7 +14,7 @@ pub fn links(members: u32, rank: u32, degrees: &[u32]) -> Vec<u32> {
         return (0..members).filter(|&other| other != rank).collect();
     }
     let mut linked = BTreeSet::new();
-    for distance in distances(members) {
+    for &distance in Distances::new(members).as_slice() {
         linked.extend([(rank + distance) % members, (rank + members - distance) % members]);
     }
     for &degree in degrees {

@@ -1,3 +1,6 @@
 //! All tests of this crate that use it from outside, in one program: it is linked once.
 
+mod disagreements;
+mod operations;
 mod trees;
+mod world;

@@ -1,0 +1,330 @@
+//! All operations of a team at one member.
+
+use std::collections::VecDeque;
+
+use crate::{
+    Call, Contents, Effect, Fault, Header, Ring, links,
+    operation::{Incoming, Operation, Outgoing},
+    ring,
+    settings::Settings,
+};
+
+/// How many calls are remembered, to name what differs.
+const CALLS_MAX: usize = 256;
+
+/// One member of a team: events in, [`Effect`]s out.
+///
+/// Operations have numbers in the order of calls. Several may be under way; on each ring they are sent in the order of their
+/// numbers, so that what a member needs for an operation never waits behind what it has not called yet.
+#[derive(Debug)]
+pub struct Member {
+    settings: Settings,
+    /// By rank.
+    links: Vec<Link>,
+    /// Operations that are not complete, or wait for an earlier one.
+    operations: VecDeque<Option<Operation>>,
+    /// Number of `operations[0]`.
+    first: u64,
+    /// The last calls; the last is that of the last operation.
+    calls: VecDeque<Call>,
+    effects: VecDeque<Effect>,
+}
+
+/// The rings between this member and another.
+#[derive(Debug)]
+struct Link {
+    rank: u32,
+    outgoing: [ring::Outgoing; 2],
+    incoming: [ring::Incoming; 2],
+}
+
+impl Member {
+    /// Makes a member that has called nothing.
+    pub fn new(settings: Settings) -> Self {
+        let degrees: Vec<u32> =
+            settings.degrees.iter().map(|&(_, degree)| degree).chain([1]).collect();
+        let links = links(settings.members, settings.rank, &degrees);
+        let link = |rank| Link { rank, outgoing: Default::default(), incoming: Default::default() };
+        Self {
+            links: links.into_iter().map(link).collect(),
+            settings,
+            operations: VecDeque::new(),
+            first: 0,
+            calls: VecDeque::new(),
+            effects: VecDeque::new(),
+        }
+    }
+
+    /// Returns the members to which this one is linked, in ascending order.
+    pub fn linked(&self) -> impl Iterator<Item = u32> + '_ {
+        self.links.iter().map(|link| link.rank)
+    }
+
+    /// Returns how many operations were called.
+    pub fn called(&self) -> u64 {
+        self.first + self.operations.len() as u64
+    }
+
+    /// Returns how many operations are complete, those behind an incomplete one not counted.
+    pub fn completed(&self) -> u64 {
+        self.first
+    }
+
+    /// Returns the next effect, if any.
+    pub fn poll_effect(&mut self) -> Option<Effect> {
+        self.effects.pop_front()
+    }
+
+    /// Starts the next operation, and returns its number.
+    ///
+    /// Errors: another member has called something else; the team cannot go on.
+    pub fn start(&mut self, call: Call) -> Result<u64, Fault> {
+        let number = self.called();
+        let operation = Operation::new(call, &self.settings);
+        for (ring, peer) in operation.sends() {
+            let index = self.index(peer);
+            self.links[index].outgoing[ring as usize].operations.push_back(number);
+        }
+        for (ring, peer) in operation.receives() {
+            let index = self.index(peer);
+            self.links[index].incoming[ring as usize].operations.push_back(number);
+        }
+        self.operations.push_back(Some(operation));
+        self.calls.push_back(call);
+        if self.calls.len() > CALLS_MAX {
+            self.calls.pop_front();
+        }
+        for index in 0..self.links.len() {
+            Ring::ALL.into_iter().try_for_each(|ring| self.check_first(index, ring))?;
+        }
+        self.advance()?;
+        Ok(number)
+    }
+
+    /// Takes the header of the next slot that a member has written.
+    ///
+    /// Errors: it violates the protocol, or has called something else; the team cannot go on.
+    pub fn written(
+        &mut self,
+        from: u32,
+        ring: Ring,
+        slot: u32,
+        header: Header,
+    ) -> Result<(), Fault> {
+        let protocol = |what| Err(Fault::Protocol { member: from, what });
+        let slots = self.settings.slots;
+        let Ok(index) = self.links.binary_search_by_key(&from, |link| link.rank) else {
+            return protocol("a write of a member without a link");
+        };
+        let incoming = &mut self.links[index].incoming[ring as usize];
+        if incoming.written.len() >= slots as usize || incoming.next(slots) != slot {
+            return protocol("a write to a slot that is not the next");
+        }
+        incoming.written.push_back(header);
+        self.check_first(index, ring)?;
+        self.advance()
+    }
+
+    /// Takes a member's report of how many slots it has freed in all.
+    ///
+    /// Errors: as [`Member::written`].
+    pub fn freed(&mut self, by: u32, ring: Ring, count: u64) -> Result<(), Fault> {
+        let index = self.links.binary_search_by_key(&by, |link| link.rank);
+        let noted =
+            index.is_ok_and(|index| self.links[index].outgoing[ring as usize].note_freed(count));
+        if !noted {
+            return Err(Fault::Protocol {
+                member: by,
+                what: "it frees slots that were not written",
+            });
+        }
+        self.advance()
+    }
+
+    /// Compares a member's call with this member's, if that is known.
+    ///
+    /// Errors: they differ; the team cannot go on.
+    pub fn compare(&self, member: u32, operation: u64, theirs: Call) -> Result<(), Fault> {
+        let Some(ours) = self.call(operation) else { return Ok(()) };
+        match ours.difference(&theirs) {
+            None => Ok(()),
+            Some(difference) => {
+                Err(Fault::Disagreement { operation, member, difference, ours, theirs })
+            }
+        }
+    }
+
+    /// Returns this member's call of an operation, if it has called it, and lately.
+    pub fn call(&self, operation: u64) -> Option<Call> {
+        let behind = self.called().checked_sub(operation + 1)?;
+        let index = (self.calls.len() as u64).checked_sub(behind + 1)?;
+        self.calls.get(index as usize).copied()
+    }
+
+    /// Returns the first operation that is not complete, with the member that has to do something for it.
+    pub fn awaited(&self) -> Option<(u64, u32)> {
+        let operation = self.operations.front()?.as_ref()?;
+        Some((self.first, operation.awaited()?))
+    }
+
+    fn index(&self, rank: u32) -> usize {
+        let index = self.links.binary_search_by_key(&rank, |link| link.rank);
+        index.expect("trees use links only")
+    }
+
+    /// Checks that the first slot of a ring is of the operation of which something has to come.
+    fn check_first(&self, index: usize, ring: Ring) -> Result<(), Fault> {
+        let Link { rank, incoming, .. } = &self.links[index];
+        let (member, incoming) = (*rank, &incoming[ring as usize]);
+        let Some(header) = incoming.written.front() else { return Ok(()) };
+        let expected = incoming.operations.front();
+        if header.operation >= self.called() && expected.is_none() {
+            // It is ahead.
+            return Ok(());
+        }
+        self.compare(member, header.operation, header.call)?;
+        match expected {
+            Some(&operation) if operation == header.operation => Ok(()),
+            Some(&operation) if operation < header.operation => {
+                Err(Fault::Skipped { operation, member, at: header.operation })
+            }
+            _ => {
+                Err(Fault::Protocol { member, what: "a write that the operation has no place for" })
+            }
+        }
+    }
+
+    /// Does what can be done.
+    fn advance(&mut self) -> Result<(), Fault> {
+        let mut index = 0;
+        while index < self.operations.len() {
+            let Some(mut operation) = self.operations[index].take() else {
+                index += 1;
+                continue;
+            };
+            let number = self.first + index as u64;
+            let advanced = self.advance_up(number, &mut operation);
+            advanced.and_then(|()| self.advance_down(number, &mut operation))?;
+            if operation.is_complete() {
+                self.effects.push_back(Effect::Complete { operation: number });
+            } else {
+                self.operations[index] = Some(operation);
+            }
+            index += 1;
+        }
+        while matches!(self.operations.front(), Some(None)) {
+            self.operations.pop_front();
+            self.first += 1;
+        }
+        Ok(())
+    }
+
+    fn advance_up(&mut self, number: u64, operation: &mut Operation) -> Result<(), Fault> {
+        let Some(up) = &mut operation.up else { return Ok(()) };
+        // A piece is folded once that of the member before is.
+        let mut limit = u64::MAX;
+        for child in &mut up.children {
+            while child.pieces < limit
+                && let Some((contents, at)) = self.receive(number, Ring::Up, child)?
+            {
+                let effect = if up.gathers {
+                    Effect::Copy { operation: number, contents, at }
+                } else {
+                    Effect::Fold { operation: number, contents, at }
+                };
+                self.used(effect, contents)?;
+            }
+            if !up.gathers {
+                limit = child.pieces;
+            }
+        }
+        let ready = up.ready();
+        if let Some(parent) = &mut up.parent {
+            self.send(number, operation.call, Ring::Up, parent, ready);
+        }
+        Ok(())
+    }
+
+    fn advance_down(&mut self, number: u64, operation: &mut Operation) -> Result<(), Fault> {
+        let Some(down) = &mut operation.down else { return Ok(()) };
+        if let Some(parent) = &mut down.parent {
+            while let Some((contents, at)) = self.receive(number, Ring::Down, parent)? {
+                down.present += 1;
+                self.used(Effect::Copy { operation: number, contents, at }, contents)?;
+            }
+        } else if let Some(up) = &operation.up {
+            down.present = match up.gathers {
+                // Pieces of the whole are not those of the contributions.
+                true if up.is_ready() => down.pieces,
+                true => 0,
+                false => up.ready(),
+            };
+        }
+        for child in &mut down.children {
+            self.send(number, operation.call, Ring::Down, child, down.present);
+        }
+        Ok(())
+    }
+
+    /// Takes the next piece from a member, if it has come: its contents, and their position in memory.
+    fn receive(
+        &mut self,
+        number: u64,
+        ring: Ring,
+        from: &mut Incoming,
+    ) -> Result<Option<(Contents, u64)>, Fault> {
+        let (slots, piece_bytes) = (self.settings.slots, u64::from(self.settings.piece_bytes()));
+        let index = self.index(from.from);
+        let incoming = &mut self.links[index].incoming[ring as usize];
+        if from.pieces == from.total || incoming.operations.front() != Some(&number) {
+            return Ok(None);
+        }
+        let Some(header) = incoming.written.front() else { return Ok(None) };
+        let offset = from.pieces * piece_bytes;
+        let bytes = (from.place.end - from.place.start - offset).min(piece_bytes);
+        if (header.offset, u64::from(header.bytes)) != (offset, bytes) {
+            let what = "a piece that is not the next";
+            return Err(Fault::Protocol { member: from.from, what });
+        }
+        let contents =
+            Contents { from: from.from, ring, slot: incoming.first(slots), bytes: header.bytes };
+        from.pieces += 1;
+        if from.pieces == from.total {
+            incoming.operations.pop_front();
+        }
+        Ok(Some((contents, from.place.start + offset)))
+    }
+
+    /// Has a slot's contents used, and frees the slot.
+    fn used(&mut self, effect: Effect, Contents { from, ring, .. }: Contents) -> Result<(), Fault> {
+        let slots = self.settings.slots;
+        self.effects.push_back(effect);
+        let index = self.index(from);
+        let count = self.links[index].incoming[ring as usize].free(slots);
+        self.effects.extend(count.map(|count| Effect::Freed { to: from, ring, count }));
+        self.check_first(index, ring)
+    }
+
+    /// Writes pieces up to the first `ready`, as far as slots are free and it is the operation's turn.
+    fn send(&mut self, number: u64, call: Call, ring: Ring, target: &mut Outgoing, ready: u64) {
+        let (slots, piece_bytes) = (self.settings.slots, u64::from(self.settings.piece_bytes()));
+        let length = target.place.end - target.place.start;
+        let total = self.settings.pieces(length);
+        let index = self.index(target.to);
+        let outgoing = &mut self.links[index].outgoing[ring as usize];
+        while target.pieces < ready
+            && outgoing.operations.front() == Some(&number)
+            && let Some(slot) = outgoing.take(slots)
+        {
+            let offset = target.pieces * piece_bytes;
+            let bytes = (length - offset).min(piece_bytes) as u32;
+            let header = Header { operation: number, call, offset, bytes, flag: 1 };
+            let at = target.place.start + offset;
+            self.effects.push_back(Effect::Write { to: target.to, ring, slot, at, header });
+            target.pieces += 1;
+            if target.pieces == total {
+                outgoing.operations.pop_front();
+            }
+        }
+    }
+}

@@ -1,0 +1,181 @@
+//! One operation at one member: what has come, and what was sent.
+//!
+//! It has two parts. In the first, contributions go up a reduction tree to rank 0; in the second, a message goes down a
+//! broadcast tree. What a link carries for a part is cut into pieces, one for each slot, and each piece goes on as soon as
+//! it can.
+
+use std::ops::Range;
+
+use crate::{BroadcastTree, Call, Kind, ReductionTree, Ring, settings::Settings};
+
+/// One operation at one member.
+#[derive(Debug)]
+pub(crate) struct Operation {
+    pub(crate) call: Call,
+    pub(crate) up: Option<Up>,
+    pub(crate) down: Option<Down>,
+}
+
+/// Contributions that go up to rank 0.
+#[derive(Debug)]
+pub(crate) struct Up {
+    /// In ascending order, in which they are folded.
+    pub(crate) children: Vec<Incoming>,
+    /// `None` at rank 0.
+    pub(crate) parent: Option<Outgoing>,
+    /// Pieces of the contributions of this member's subtree.
+    pieces: u64,
+    /// Contributions stand side by side, instead of being folded.
+    pub(crate) gathers: bool,
+}
+
+/// A message that goes down from its source.
+#[derive(Debug)]
+pub(crate) struct Down {
+    /// `None` at the source.
+    pub(crate) parent: Option<Incoming>,
+    pub(crate) children: Vec<Outgoing>,
+    pub(crate) pieces: u64,
+    /// How many of them are in this member's memory.
+    pub(crate) present: u64,
+}
+
+/// What comes from one member for a part.
+#[derive(Debug)]
+pub(crate) struct Incoming {
+    pub(crate) from: u32,
+    /// Where it belongs in the operation's memory.
+    pub(crate) place: Range<u64>,
+    /// Pieces that have come and were folded or copied.
+    pub(crate) pieces: u64,
+    /// All pieces.
+    pub(crate) total: u64,
+}
+
+impl Incoming {
+    fn new(from: u32, place: Range<u64>, settings: &Settings) -> Self {
+        let total = settings.pieces(place.end - place.start);
+        Self { from, place, pieces: 0, total }
+    }
+}
+
+/// What goes to one member for a part.
+#[derive(Debug)]
+pub(crate) struct Outgoing {
+    pub(crate) to: u32,
+    /// Where it is in the operation's memory.
+    pub(crate) place: Range<u64>,
+    /// Pieces that were written.
+    pub(crate) pieces: u64,
+}
+
+impl Operation {
+    pub(crate) fn new(call: Call, settings: &Settings) -> Self {
+        let up = call.kind.goes_up().then(|| Up::new(&call, settings));
+        Self { call, up, down: Down::new(&call, settings) }
+    }
+
+    /// Returns the rings on which something has to be sent.
+    pub(crate) fn sends(&self) -> impl Iterator<Item = (Ring, u32)> + '_ {
+        let up = self.up.iter().filter_map(|up| Some((Ring::Up, up.parent.as_ref()?.to)));
+        let down = self.down.iter().flat_map(|down| &down.children);
+        up.chain(down.map(|child| (Ring::Down, child.to)))
+    }
+
+    /// Returns the rings on which something has to come.
+    pub(crate) fn receives(&self) -> impl Iterator<Item = (Ring, u32)> + '_ {
+        let up = self.up.iter().flat_map(|up| &up.children).map(|child| (Ring::Up, child.from));
+        up.chain(self.down.iter().filter_map(|down| Some((Ring::Down, down.parent.as_ref()?.from))))
+    }
+
+    /// Returns whether this member has nothing left to do.
+    pub(crate) fn is_complete(&self) -> bool {
+        let up = self.up.as_ref().is_none_or(|up| {
+            up.is_ready() && up.parent.as_ref().is_none_or(|parent| parent.pieces == up.pieces)
+        });
+        let down = self.down.as_ref().is_none_or(|down| {
+            down.present == down.pieces
+                && down.children.iter().all(|child| child.pieces == down.pieces)
+        });
+        up && down
+    }
+
+    /// Returns the member that has to send something, or to free slots.
+    pub(crate) fn awaited(&self) -> Option<u32> {
+        let up = self.up.as_ref().and_then(|up| {
+            let missing = up.children.iter().find(|child| child.pieces < child.total);
+            let full = || up.parent.as_ref().filter(|parent| parent.pieces < up.pieces);
+            missing.map(|child| child.from).or_else(|| Some(full()?.to))
+        });
+        up.or_else(|| {
+            let down = self.down.as_ref()?;
+            let missing = down.parent.as_ref().filter(|parent| parent.pieces < parent.total);
+            let full = || down.children.iter().find(|child| child.pieces < down.pieces);
+            missing.map(|parent| parent.from).or_else(|| Some(full()?.to))
+        })
+    }
+}
+
+impl Up {
+    fn new(call: &Call, settings: &Settings) -> Self {
+        let gathers = call.kind == Kind::AllGather;
+        let tree = ReductionTree::new(settings.members, settings.degree(call.bytes));
+        let place = |rank| {
+            let ranks = if gathers { tree.subtree(rank) } else { 0..1 };
+            u64::from(ranks.start) * call.bytes..u64::from(ranks.end) * call.bytes
+        };
+        let children = tree.children(settings.rank);
+        let own = place(settings.rank);
+        Self {
+            children: children
+                .map(|(_, from)| Incoming::new(from, place(from), settings))
+                .collect(),
+            pieces: settings.pieces(own.end - own.start),
+            parent: tree.parent(settings.rank).map(|to| Outgoing { to, place: own, pieces: 0 }),
+            gathers,
+        }
+    }
+
+    /// Returns whether the contributions of this member's subtree are complete.
+    pub(crate) fn is_ready(&self) -> bool {
+        self.ready() == self.pieces
+    }
+
+    /// Returns how many pieces of this member's subtree are complete.
+    pub(crate) fn ready(&self) -> u64 {
+        if !self.gathers {
+            return self.children.iter().map(|child| child.pieces).min().unwrap_or(self.pieces);
+        }
+        // Pieces of the whole are not those of the parts.
+        let all_have_come = self.children.iter().all(|child| child.pieces == child.total);
+        if all_have_come { self.pieces } else { 0 }
+    }
+}
+
+impl Down {
+    /// Returns `None` at members that the message does not reach.
+    fn new(call: &Call, settings: &Settings) -> Option<Self> {
+        let source = if call.kind == Kind::Broadcast { call.root } else { 0 };
+        let tree = BroadcastTree::new(settings.members, source);
+        let bytes = match call.kind {
+            Kind::AllGather => call.bytes * u64::from(settings.members),
+            _ => call.bytes,
+        };
+        let mut children: Vec<u32> = tree.children(settings.rank).collect();
+        if call.kind == Kind::Reduce {
+            let path = tree.path(call.root);
+            let at = path.iter().position(|&rank| rank == settings.rank)?;
+            children = path.get(at + 1).copied().into_iter().collect();
+        }
+        let outgoing = |to| Outgoing { to, place: 0..bytes, pieces: 0 };
+        let parent = tree.parent(settings.rank);
+        let pieces = settings.pieces(bytes);
+        let is_present = call.kind == Kind::Broadcast && parent.is_none();
+        Some(Self {
+            parent: parent.map(|from| Incoming::new(from, 0..bytes, settings)),
+            children: children.into_iter().map(outgoing).collect(),
+            pieces,
+            present: if is_present { pieces } else { 0 },
+        })
+    }
+}

@@ -1,0 +1,44 @@
+//! The settings of a team's operations.
+
+use crate::header::HEADER_BYTES;
+
+/// The settings of operations at one member; all but the rank have to be the same at all members.
+#[derive(Clone, PartialEq, Eq, Debug)]
+pub struct Settings {
+    /// Number of members.
+    pub members: u32,
+    /// This member's rank.
+    pub rank: u32,
+    /// Slots of each ring; at least 1.
+    pub slots: u32,
+    /// Length in bytes of a slot, the header included; more than [`Settings::SLOT_BYTES_MIN`].
+    pub slot_bytes: u32,
+    /// The degree of reductions of contributions of at most so many bytes, in ascending order of bytes; longer ones have
+    /// degree 1.
+    pub degrees: Vec<(u64, u32)>,
+}
+
+/// Pieces are cut at multiples of this many bytes, so that no element is cut.
+const PIECE_UNIT_BYTES: u32 = 16;
+
+impl Settings {
+    /// The least length in bytes of a slot.
+    pub const SLOT_BYTES_MIN: u32 = HEADER_BYTES as u32 + PIECE_UNIT_BYTES;
+
+    /// Returns the degree of a reduction.
+    pub fn degree(&self, bytes: u64) -> u32 {
+        let degree =
+            self.degrees.iter().find_map(|&(most, degree)| (bytes <= most).then_some(degree));
+        degree.unwrap_or(1)
+    }
+
+    /// Returns the length in bytes of a piece.
+    pub fn piece_bytes(&self) -> u32 {
+        (self.slot_bytes - HEADER_BYTES as u32) / PIECE_UNIT_BYTES * PIECE_UNIT_BYTES
+    }
+
+    /// Returns the number of pieces of so many bytes; at least 1.
+    pub(crate) fn pieces(&self, bytes: u64) -> u64 {
+        bytes.div_ceil(u64::from(self.piece_bytes())).max(1)
+    }
+}

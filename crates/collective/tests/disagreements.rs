@@ -1,0 +1,102 @@
+//! Members that call different things: somebody finds out, and names the operation and the member.
+
+use collective::{Call, Difference, Fault, Header, Kind, Member, Ring, Settings};
+use proptest::prelude::*;
+
+use crate::world::World;
+
+fn settings(members: u32) -> Settings {
+    let slot_bytes = Settings::SLOT_BYTES_MIN + 16;
+    Settings { members, rank: 0, slots: 4, slot_bytes, degrees: vec![(u64::MAX, 3)] }
+}
+
+/// Runs five broadcasts, of which member `other` calls the third differently. Returns who has found out what, from writes or
+/// else by comparing calls.
+fn found(members: u32, other: u32, different: Call, seed: u64) -> (u32, Fault) {
+    let calls = [Call::new(Kind::Broadcast, 0, 32); 5];
+    let mut world = World::new(&settings(members), seed);
+    let outcome = world.run(
+        &calls,
+        2,
+        |rank, index, call| {
+            if (rank, index) == (other, 2) { different } else { call }
+        },
+    );
+    match outcome {
+        Err(found) => found,
+        Ok(_) => world.compare_calls().expect_err("nobody has found out"),
+    }
+}
+
+proptest! {
+    #[test]
+    fn are_found_and_named(members in 2_u32..12, other: u32, seed: u64, which in 0_usize..5) {
+        let other = other % members;
+        let different = [
+            Call::new(Kind::AllReduce, 0, 32),
+            Call::new(Kind::Broadcast, 1, 32),
+            Call::new(Kind::Broadcast, 0, 48),
+            Call::new(Kind::Barrier, 0, 0),
+            Call { element: 3, ..Call::new(Kind::Broadcast, 0, 32) },
+        ][which];
+        let (finder, fault) = found(members, other, different, seed);
+        match fault {
+            Fault::Disagreement { operation: 2, member, ours, theirs, difference } => {
+                prop_assert!(finder == other || member == other, "{} found {}", finder, member);
+                prop_assert_eq!(ours.difference(&theirs), Some(difference));
+            }
+            Fault::Skipped { operation: 2, member, .. } => {
+                prop_assert!(finder == other || member == other, "{} found {}", finder, member);
+            }
+            fault => prop_assert!(false, "{}", fault),
+        }
+    }
+}
+
+/// Each of two members believes that the other is the root: nobody writes.
+#[test]
+fn two_members_that_both_wait_are_found_by_comparing() {
+    let calls = [Call::new(Kind::Broadcast, 0, 32)];
+    let mut world = World::new(&settings(2), 1);
+    let outcome = world.run(&calls, 1, |rank, _, call| Call { root: 1 - rank, ..call });
+    assert_eq!(outcome, Ok(false));
+    assert_eq!(world.awaited(), [Some((0, 1)), Some((0, 0))]);
+    let (_, fault) = world.compare_calls().unwrap_err();
+    assert!(matches!(&fault, Fault::Disagreement { difference: Difference::Root, .. }), "{fault}");
+}
+
+/// What members never write.
+#[test]
+fn lying_members_are_named() {
+    let call = Call::new(Kind::Broadcast, 0, 64);
+    let member = || {
+        let mut member = Member::new(Settings { rank: 1, ..settings(4) });
+        member.start(call).unwrap();
+        member
+    };
+    let header = Header { operation: 0, call, offset: 0, bytes: 32, flag: 1 };
+    assert_eq!(member().written(0, Ring::Down, 0, header), Ok(()));
+    let lies = [
+        (0, Ring::Down, 1, header),
+        (0, Ring::Down, 0, Header { offset: 32, ..header }),
+        (0, Ring::Down, 0, Header { bytes: 31, ..header }),
+        (0, Ring::Up, 0, header),
+        (2, Ring::Down, 0, header),
+        (9, Ring::Down, 0, header),
+        (1, Ring::Down, 0, header),
+    ];
+    for (from, ring, slot, header) in lies {
+        let fault = member().written(from, ring, slot, header).unwrap_err();
+        assert!(matches!(fault, Fault::Protocol { member, .. } if member == from), "{fault}");
+    }
+    let fault = member().freed(2, Ring::Down, 1).unwrap_err();
+    assert!(matches!(fault, Fault::Protocol { member: 2, .. }), "{fault}");
+    let mut member = member();
+    for slot in 0..4 {
+        // Of operations that this member has not called.
+        let ahead = Header { operation: 7, ..header };
+        assert_eq!(member.written(2, Ring::Up, slot, ahead), Ok(()));
+    }
+    let fault = member.written(2, Ring::Up, 0, header).unwrap_err();
+    assert!(matches!(fault, Fault::Protocol { member: 2, .. }), "more than the ring has: {fault}");
+}

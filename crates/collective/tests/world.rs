@@ -1,0 +1,246 @@
+//! A team in this process: members, their memory, and a network that delivers in any order that a network may.
+
+use std::collections::{BTreeMap, VecDeque};
+
+use collective::{Call, Contents, Effect, Fault, Header, Kind, Member, Ring, Settings};
+
+/// Length in bytes of an element: an affine map x -> a x + b, whose composition is associative and does not commute.
+pub const ELEMENT_BYTES: usize = 16;
+
+/// SplitMix64: enough to choose among orders.
+pub struct Dice(pub u64);
+
+impl Dice {
+    pub fn below(&mut self, limit: usize) -> usize {
+        self.0 = self.0.wrapping_add(0x9E37_79B9_7F4A_7C15);
+        let mut mixed = self.0;
+        mixed = (mixed ^ (mixed >> 30)).wrapping_mul(0xBF58_476D_1CE4_E5B9);
+        mixed = (mixed ^ (mixed >> 27)).wrapping_mul(0x94D0_49BB_1331_11EB);
+        ((mixed ^ (mixed >> 31)) % limit as u64) as usize
+    }
+}
+
+type Slot = Option<(Header, Vec<u8>)>;
+
+struct Node {
+    core: Member,
+    /// What others have written, by writer and ring.
+    slots: BTreeMap<(u32, Ring), Vec<Slot>>,
+    /// Memory of operations that are not complete, by number.
+    memory: BTreeMap<u64, Vec<u8>>,
+    calls: Vec<Call>,
+}
+
+/// What is on its way between two members.
+enum Wire {
+    Slot(Ring, u32, Header, Vec<u8>),
+    Freed(Ring, u64),
+}
+
+pub struct World {
+    settings: Settings,
+    nodes: Vec<Node>,
+    /// By sender, receiver, and what keeps its order: a ring, or the words.
+    wires: BTreeMap<(u32, u32, u8), VecDeque<Wire>>,
+    dice: Dice,
+    /// Operations complete so far, at all members.
+    pub completed: u64,
+}
+
+/// The contribution of a member to an operation.
+pub fn contribution(operation: u64, rank: u32, bytes: usize) -> Vec<u8> {
+    let byte = |at: usize| {
+        let mixed = (operation.wrapping_mul(31) + u64::from(rank) * 7 + at as u64)
+            .wrapping_mul(0x9E37_79B9);
+        (mixed >> 11) as u8
+    };
+    (0..bytes).map(byte).collect()
+}
+
+fn compose(left: &mut [u8], right: &[u8]) {
+    let number = |bytes: &[u8]| u64::from_le_bytes(bytes.try_into().unwrap());
+    for (left, right) in left.chunks_exact_mut(ELEMENT_BYTES).zip(right.chunks_exact(ELEMENT_BYTES))
+    {
+        let [(a, b), (c, d)] = [&*left, right].map(|map| (number(&map[..8]), number(&map[8..])));
+        left[..8].copy_from_slice(&c.wrapping_mul(a).to_le_bytes());
+        left[8..].copy_from_slice(&c.wrapping_mul(b).wrapping_add(d).to_le_bytes());
+    }
+}
+
+/// What a member finds in its memory after an operation; `None` where that does not matter.
+fn expected(operation: u64, call: &Call, members: u32, rank: u32) -> Option<Vec<u8>> {
+    let bytes = call.bytes as usize;
+    let all = (0..members).map(|rank| contribution(operation, rank, bytes));
+    let folded = |mut all: Vec<Vec<u8>>| {
+        let mut first = all.remove(0);
+        all.iter().for_each(|other| compose(&mut first, other));
+        first
+    };
+    match call.kind {
+        Kind::Broadcast => Some(contribution(operation, call.root, bytes)),
+        Kind::Reduce => (rank == call.root).then(|| folded(all.collect())),
+        Kind::AllReduce => Some(folded(all.collect())),
+        Kind::AllGather => Some(all.flatten().collect()),
+        _ => Some(Vec::new()),
+    }
+}
+
+impl World {
+    pub fn new(settings: &Settings, seed: u64) -> Self {
+        let node = |rank| {
+            let core = Member::new(Settings { rank, ..settings.clone() });
+            let rings = core.linked().flat_map(|other| Ring::ALL.map(|ring| (other, ring)));
+            let slots = rings.map(|key| (key, vec![None; settings.slots as usize])).collect();
+            Node { core, slots, memory: BTreeMap::new(), calls: Vec::new() }
+        };
+        Self {
+            settings: settings.clone(),
+            nodes: (0..settings.members).map(node).collect(),
+            wires: BTreeMap::new(),
+            dice: Dice(seed),
+            completed: 0,
+        }
+    }
+
+    /// Runs these calls at all members, each with at most `ahead` incomplete ones, and checks every result. `called` may
+    /// change what a member calls.
+    ///
+    /// Returns whether all are complete at all members; otherwise no member can go on.
+    pub fn run(
+        &mut self,
+        calls: &[Call],
+        ahead: usize,
+        called: impl Fn(u32, usize, Call) -> Call,
+    ) -> Result<bool, (u32, Fault)> {
+        loop {
+            let can_call = |node: &Node| {
+                let called = node.calls.len();
+                called < calls.len() && called < node.core.completed() as usize + ahead
+            };
+            let callers: Vec<u32> = (0..self.settings.members)
+                .filter(|&rank| can_call(&self.nodes[rank as usize]))
+                .collect();
+            let wires: Vec<_> = self.wires.keys().copied().collect();
+            if callers.is_empty() && wires.is_empty() {
+                let is_done = |node: &Node| node.core.completed() == calls.len() as u64;
+                return Ok(self.nodes.iter().all(is_done));
+            }
+            let choice = self.dice.below(callers.len() + wires.len());
+            let (rank, outcome) = match callers.get(choice) {
+                Some(&rank) => {
+                    let index = self.nodes[rank as usize].calls.len();
+                    (rank, self.call(rank, called(rank, index, calls[index])))
+                }
+                None => self.deliver(wires[choice - callers.len()]),
+            };
+            outcome.map_err(|fault| (rank, fault))?;
+            self.carry_out(rank);
+        }
+    }
+
+    fn call(&mut self, rank: u32, call: Call) -> Result<(), Fault> {
+        let node = &mut self.nodes[rank as usize];
+        let operation = node.calls.len() as u64;
+        node.calls.push(call);
+        let own = contribution(operation, rank, call.bytes as usize);
+        let memory = match call.kind {
+            Kind::AllGather => {
+                let mut all = vec![0; own.len() * self.settings.members as usize];
+                all[own.len() * rank as usize..][..own.len()].copy_from_slice(&own);
+                all
+            }
+            Kind::Broadcast if rank != call.root => vec![0xEE; own.len()],
+            _ => own,
+        };
+        node.memory.insert(operation, memory);
+        assert_eq!(node.core.start(call)?, operation);
+        Ok(())
+    }
+
+    fn deliver(&mut self, wire: (u32, u32, u8)) -> (u32, Result<(), Fault>) {
+        let (from, to, _) = wire;
+        let queue = self.wires.get_mut(&wire).unwrap();
+        let next = queue.pop_front().unwrap();
+        if queue.is_empty() {
+            self.wires.remove(&wire);
+        }
+        let node = &mut self.nodes[to as usize];
+        let outcome = match next {
+            Wire::Slot(ring, slot, header, contents) => {
+                let place = &mut node.slots.get_mut(&(from, ring)).unwrap()[slot as usize];
+                assert!(place.replace((header, contents)).is_none(), "a slot is written twice");
+                node.core.written(from, ring, slot, header)
+            }
+            Wire::Freed(ring, count) => node.core.freed(from, ring, count),
+        };
+        (to, outcome)
+    }
+
+    fn carry_out(&mut self, rank: u32) {
+        let node = &mut self.nodes[rank as usize];
+        while let Some(effect) = node.core.poll_effect() {
+            match effect {
+                Effect::Fold { operation, contents, at } => {
+                    let (memory, other) = node.take(operation, contents, at);
+                    compose(memory, &other);
+                }
+                Effect::Copy { operation, contents, at } => {
+                    let (memory, other) = node.take(operation, contents, at);
+                    memory.copy_from_slice(&other);
+                }
+                Effect::Write { to, ring, slot, at, header } => {
+                    assert_eq!(Header::decode(&header.encode()), Ok(header));
+                    let memory = &node.memory[&header.operation];
+                    let contents = memory[at as usize..][..header.bytes as usize].to_vec();
+                    let wire = self.wires.entry((rank, to, ring as u8)).or_default();
+                    wire.push_back(Wire::Slot(ring, slot, header, contents));
+                }
+                Effect::Freed { to, ring, count } => {
+                    self.wires
+                        .entry((rank, to, 2))
+                        .or_default()
+                        .push_back(Wire::Freed(ring, count));
+                }
+                Effect::Complete { operation } => {
+                    let memory = node.memory.remove(&operation).unwrap();
+                    let call = &node.calls[operation as usize];
+                    let expected = expected(operation, call, self.settings.members, rank);
+                    if let Some(expected) = expected {
+                        assert_eq!(memory, expected, "{call:?}, operation {operation} at {rank}");
+                    }
+                    self.completed += 1;
+                }
+            }
+        }
+    }
+
+    /// Tells every linked member what each has called last, as members do that wait for long.
+    pub fn compare_calls(&self) -> Result<(), (u32, Fault)> {
+        for (rank, node) in (0..).zip(&self.nodes) {
+            for other in node.core.linked() {
+                for operation in 0..node.core.called() {
+                    let Some(call) = node.core.call(operation) else { continue };
+                    let outcome = self.nodes[other as usize].core.compare(rank, operation, call);
+                    outcome.map_err(|fault| (other, fault))?;
+                }
+            }
+        }
+        Ok(())
+    }
+
+    pub fn awaited(&self) -> Vec<Option<(u64, u32)>> {
+        self.nodes.iter().map(|node| node.core.awaited()).collect()
+    }
+}
+
+impl Node {
+    /// Takes contents out of a slot, and returns the memory that they are for.
+    fn take(&mut self, operation: u64, contents: Contents, at: u64) -> (&mut [u8], Vec<u8>) {
+        let Contents { from, ring, slot, bytes } = contents;
+        let slots = self.slots.get_mut(&(from, ring)).unwrap();
+        let (_, found) = slots[slot as usize].take().expect("a slot that was written");
+        assert_eq!(found.len(), bytes as usize);
+        let memory = self.memory.get_mut(&operation).unwrap();
+        (&mut memory[at as usize..][..bytes as usize], found)
+    }
+}
