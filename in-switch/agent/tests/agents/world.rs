@@ -303,8 +303,11 @@ impl World {
         qpn: u32,
         (send, receive): (u32, u32),
     ) -> u32 {
-        let config =
-            RequesterConfig { timeout_ns: 50_000_000, retries: 200, ..RequesterConfig::default() };
+        let config = RequesterConfig {
+            timeout_ns: 50_000_000,
+            retries: 2_000,
+            ..RequesterConfig::default()
+        };
         let next_hop = self.gateways.get(&node).copied();
         let endpoint = self.endpoints.get_mut(&node).unwrap();
         endpoint.queue_pair(Peer { address: peer, qpn, next_hop }, config, send, receive)
