@@ -24,6 +24,7 @@ use roce::{
 use crate::links;
 
 const PORTS: usize = 5;
+const PATIENCE: Duration = Duration::from_secs(60);
 
 /// A switch in the kernel with both ends of its ports, and the same switch as pure logic.
 struct Twins {
@@ -137,7 +138,7 @@ impl Twins {
     fn received(&self, count: usize) -> BTreeMap<usize, Vec<Vec<u8>>> {
         let mut found: BTreeMap<usize, Vec<Vec<u8>>> = BTreeMap::new();
         let mut batch = Batch::new();
-        let deadline = Instant::now() + Duration::from_secs(5);
+        let deadline = Instant::now() + PATIENCE;
         loop {
             for (port, host) in self.hosts.iter().enumerate() {
                 host.receive(&mut batch, Duration::ZERO).unwrap();
