@@ -216,7 +216,7 @@ fn a_listener_ends_on_a_signal() {
 
 /// As a host is rebooted.
 #[test]
-fn what_has_come_outlives_a_listener_that_is_ended() {
+fn received_data_survives_a_listener_ended_by_a_signal() {
     let place = place_with_secret(20 << 20);
     for more in [&["--once"][..], &[]] {
         let push = |listener: &Listener| {

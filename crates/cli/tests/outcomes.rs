@@ -36,7 +36,7 @@ fn ends_with(outcome: &Outcome, code: i32) -> Value {
 }
 
 #[test]
-fn every_end_of_a_push_has_its_exit_code_and_its_object() {
+fn every_outcome_of_a_push_has_its_exit_code_and_json_object() {
     let place = Place::with(100_000);
     let json = ends_with(&outcome(push(&place, "a,b", &["--json"])), 0);
     assert_eq!(json["hosts"][1]["state"], "published");
@@ -60,7 +60,7 @@ fn every_end_of_a_push_has_its_exit_code_and_its_object() {
 }
 
 #[test]
-fn failures_before_anything_is_sent_are_one_object_as_well() {
+fn failures_before_anything_is_sent_print_one_json_object() {
     let place = Place::with(10);
     fs::write(place.path("empty"), "# nobody\n").unwrap();
     fs::write(place.path("bad"), "1234").unwrap();
@@ -103,7 +103,7 @@ fn failures_before_anything_is_sent_are_one_object_as_well() {
 }
 
 #[test]
-fn an_interrupted_push_is_one_object_and_code_130() {
+fn an_interrupted_push_prints_one_json_object_and_exits_with_130() {
     for name in ["INT", "TERM", "HUP"] {
         let place = Place::with(20 << 20);
         let arguments = ["push", "object", "--local", "2", "--block-size", "1KiB", "--json"];
@@ -119,7 +119,7 @@ fn an_interrupted_push_is_one_object_and_code_130() {
 
 /// Also while it waits for its own arguments.
 #[test]
-fn a_command_that_is_interrupted_before_it_begins_is_one_object() {
+fn a_command_interrupted_before_it_begins_prints_one_json_object() {
     let place = Place::with(10);
     assert!(Command::new("mkfifo").arg(place.path("hosts")).status().unwrap().success());
     for command in ["push object --hosts-file hosts --json", "bench --hosts-file hosts --json"] {
@@ -165,7 +165,7 @@ fn exit_codes_do_not_depend_on_standard_output() {
 }
 
 #[test]
-fn texts_that_cannot_be_written_are_not_done() {
+fn output_that_cannot_be_written_is_a_failure_unless_its_reader_closed_the_pipe() {
     let place = Place::with(10);
     let plan = place.rdmc(&["plan", "--members", "64", "--blocks", "1000"]);
     let full = outcome(through_shell(&plan, "exec \"$@\" >/dev/full"));
@@ -187,7 +187,7 @@ fn through_shell(command: &Command, script: &str) -> Command {
 }
 
 #[test]
-fn what_a_command_reads_is_never_written_to() {
+fn inputs_are_never_overwritten() {
     let place = Place::with(300_000);
     fs::write(place.path("secret"), place.run_words("secret").out).unwrap();
     fs::write(place.path("hosts"), "a\n").unwrap();

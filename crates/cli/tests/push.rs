@@ -199,7 +199,7 @@ fn arguments_that_make_no_sense_are_refused() {
 }
 
 #[test]
-fn launchers_speak_for_their_hosts() {
+fn errors_of_a_launcher_are_reported_for_its_host() {
     let place = Place::with(10);
     let push = |launcher| place.run(&["push", "object", "--to", "a", "--launcher", launcher]);
     push("no-such-launcher {host}")
@@ -222,7 +222,7 @@ fn launchers_speak_for_their_hosts() {
 
 /// As older and newer programs answer.
 #[test]
-fn another_version_at_a_host_is_told_as_such() {
+fn another_version_at_a_host_is_reported_as_such() {
     let place = Place::with(10);
     let push = |launcher| place.run(&["push", "object", "--to", "a", "--launcher", launcher]);
     let launcher = format!("sh -c '{RDMC} receive --no-such-option' {{host}}");

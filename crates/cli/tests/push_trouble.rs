@@ -14,7 +14,7 @@ const SLOW: [&str; 6] = ["push", "object", "--local", "3", "--block-size", "1KiB
 const BYTES: usize = 20 << 20;
 
 #[test]
-fn a_receiver_that_is_killed_is_named_and_survived() {
+fn a_killed_receiver_is_named_and_the_others_get_their_copies() {
     let place = Place::with(BYTES);
     let arguments = [&SLOW[..], &["--json"]].concat();
     let push = place.start_and_await_blocks(&arguments, "local-2");
@@ -31,7 +31,7 @@ fn a_receiver_that_is_killed_is_named_and_survived() {
 }
 
 #[test]
-fn a_receiver_that_stands_still_is_lost_at_the_failure_deadline() {
+fn a_stopped_receiver_is_lost_at_the_failure_deadline() {
     let place = Place::with(BYTES);
     let arguments = [&SLOW[..], &["--json", "--failure-deadline", "2"]].concat();
     let push = place.start_and_await_blocks(&arguments, "local-2");
@@ -92,7 +92,7 @@ fn the_same_command_again_sends_only_what_is_missing() {
 }
 
 #[test]
-fn a_lost_receiver_comes_back_if_it_may() {
+fn a_lost_receiver_rejoins_where_retries_are_allowed() {
     for protection in ["none", "authenticate"] {
         let place = Place::with(BYTES);
         let how = ["--json", "--retry", "1", "--protect", protection];
@@ -110,7 +110,7 @@ fn a_lost_receiver_comes_back_if_it_may() {
 }
 
 #[test]
-fn an_interrupted_push_leaves_no_processes_and_keeps_what_has_come() {
+fn an_interrupted_push_leaves_no_processes_and_keeps_received_data() {
     for name in ["INT", "TERM", "HUP"] {
         let place = Place::with(BYTES);
         let push = place.start_and_await_blocks(&SLOW, "local-1");
@@ -134,7 +134,7 @@ fn an_interrupted_push_leaves_no_processes_and_keeps_what_has_come() {
 }
 
 #[test]
-fn an_interrupted_push_says_of_each_host_what_is_known() {
+fn an_interrupted_push_reports_the_state_of_each_host() {
     // Interrupted as soon as the first copy has its name: others are about to get theirs.
     for _ in 0..5 {
         let place = Place::with(1 << 20);
@@ -161,7 +161,7 @@ fn an_interrupted_push_says_of_each_host_what_is_known() {
 }
 
 #[test]
-fn what_has_come_outlives_a_receiver_that_is_ended() {
+fn received_data_survives_a_receiver_ended_by_a_signal() {
     let place = Place::with(BYTES);
     let arguments = [&SLOW[..], &["--json"]].concat();
     let push = place.start_and_await_blocks(&arguments, "local-2");
@@ -196,7 +196,7 @@ fn signals_that_are_ignored_at_the_start_stay_ignored() {
 }
 
 #[test]
-fn what_has_come_outlives_a_killed_root() {
+fn received_data_survives_a_killed_root() {
     let place = Place::with(BYTES);
     let mut push = place.start_and_await_blocks(&SLOW, "local-3");
     place.await_bytes("local-3", 3 << 20);
@@ -215,7 +215,7 @@ fn what_has_come_outlives_a_killed_root() {
 }
 
 #[test]
-fn what_is_left_of_another_version_is_not_used() {
+fn partial_copies_of_another_version_are_not_used() {
     let place = Place::with(BYTES);
     let mut push = place.start_and_await_blocks(&SLOW, "local-1");
     let receivers = children(push.id());
@@ -255,7 +255,7 @@ fn a_source_that_is_written_to_fails_the_push() {
 }
 
 #[test]
-fn a_source_that_is_written_to_and_keeps_its_time_is_noticed_and_no_host_is_blamed() {
+fn a_source_written_to_with_its_time_kept_is_noticed_and_no_host_is_blamed() {
     use std::os::unix::fs::FileExt;
     let place = Place::with(BYTES);
     let push = place.start_and_await_blocks(&SLOW, "local-1");

@@ -102,7 +102,7 @@ impl StuckGroup {
 }
 
 #[test]
-fn a_stuck_callback_holds_up_nobody_beyond_the_deadline() {
+fn waits_for_a_stuck_callback_end_at_the_deadline() {
     for timeout in [Duration::ZERO, SHORT] {
         let mut stuck = StuckGroup::start();
         assert_timeout(stuck.root.wait_complete(1, timeout), "message 0 of group 7");
@@ -117,7 +117,7 @@ fn a_stuck_callback_holds_up_nobody_beyond_the_deadline() {
 }
 
 #[test]
-fn a_context_that_is_dropped_does_not_wait_for_a_stuck_callback_for_ever() {
+fn dropping_a_context_waits_a_bounded_time_for_a_stuck_callback() {
     let mut stuck = StuckGroup::start();
     let (context, receiver) = (stuck.world.contexts.remove(1), stuck.receiver);
     returns("dropping the group", move || drop(receiver));
@@ -126,7 +126,7 @@ fn a_context_that_is_dropped_does_not_wait_for_a_stuck_callback_for_ever() {
 }
 
 #[test]
-fn a_callback_is_refused_what_would_wait_for_it() {
+fn waits_inside_a_callback_are_refused() {
     for progress in [Progress::Thread, Progress::Caller] {
         let world = World::start_with(1, |settings| settings.progress = progress);
         let [context] = <[Context; 1]>::try_from(world.contexts).ok().unwrap();
@@ -238,7 +238,7 @@ fn sabotage() {
 }
 
 #[test]
-fn a_panic_where_transfers_are_moved_on_fails_all_groups_with_the_cause() {
+fn a_panic_during_progress_fails_all_groups_with_the_cause() {
     sabotage();
     for (progress, number) in [Progress::Thread, Progress::Caller].into_iter().zip(PANICS) {
         let rank = AtomicUsize::new(0);
@@ -284,7 +284,7 @@ fn a_panic_where_transfers_are_moved_on_fails_all_groups_with_the_cause() {
 }
 
 #[test]
-fn a_stuck_progress_thread_holds_up_nobody_beyond_the_deadline() {
+fn waits_for_a_stuck_progress_thread_end_at_the_deadline() {
     sabotage();
     let world = World::start_with(1, |settings| settings.connect_timeout = Duration::from_secs(4));
     let groups = world.join(chain(IS_STUCK, 1));
@@ -312,7 +312,7 @@ fn a_stuck_progress_thread_holds_up_nobody_beyond_the_deadline() {
 
 /// Waits whose event never happens, by name: each ends at its deadline.
 #[test]
-fn a_silent_or_absent_peer_holds_up_nobody_beyond_the_deadline() {
+fn waits_for_a_silent_or_absent_peer_end_at_the_deadline() {
     // Accepts connections and sends nothing.
     let silent = TcpListener::bind("127.0.0.1:0").unwrap();
     let at = silent.local_addr().unwrap();
@@ -386,7 +386,7 @@ fn channels() -> (Channel, Channel) {
 }
 
 #[test]
-fn listeners_close_while_a_caller_is_silent() {
+fn listeners_close_while_a_connected_peer_is_silent() {
     let listener = TcpListener::bind("127.0.0.1:0").unwrap();
     let door = Listener::open(listener, Secret::from_bytes([1; 32]), drop).unwrap();
     let address = door.address();

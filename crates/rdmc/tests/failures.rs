@@ -35,7 +35,7 @@ fn failure_of(told: &std::sync::mpsc::Receiver<Told>) -> rdmc::Failure {
 }
 
 #[test]
-fn a_member_that_gives_up_is_named_once_at_everybody_and_other_groups_go_on() {
+fn a_member_that_aborts_is_named_once_at_each_member_and_other_groups_continue() {
     let world = World::start(8);
     let doomed = world.join(pipeline(1, 8));
     let other = world.join(group(2, Algorithm::Chain, 8, 3));
@@ -74,7 +74,7 @@ fn a_failure_reports_how_many_messages_reached_all_members() {
 }
 
 #[test]
-fn a_context_that_goes_away_fails_its_groups_at_all_members() {
+fn dropping_a_context_fails_its_groups_at_all_members() {
     let mut world = World::start(5);
     let groups = world.join(group(1, Algorithm::Chain, 5, 0));
     drop(world.contexts.remove(2));
@@ -85,7 +85,7 @@ fn a_context_that_goes_away_fails_its_groups_at_all_members() {
 }
 
 #[test]
-fn a_context_that_closes_right_after_a_failure_lets_others_hear_the_cause() {
+fn a_context_that_closes_right_after_a_failure_still_reports_the_cause_to_others() {
     for number in 0..20 {
         let mut world = World::start(3);
         let mut groups = world.join(group(number, Algorithm::Sequential, 3, 0));
@@ -116,7 +116,7 @@ fn dropping_a_group_fails_it_for_everybody() {
 }
 
 #[test]
-fn different_ideas_of_a_group_are_named_at_both_ends() {
+fn mismatched_group_settings_are_named_at_both_ends() {
     type Change = fn(&mut GroupSettings);
     let changes: [(&str, Change); 3] = [
         ("block size", |settings| settings.block_bytes = 77),
@@ -141,7 +141,7 @@ fn different_ideas_of_a_group_are_named_at_both_ends() {
 }
 
 #[test]
-fn another_secret_is_refused_and_says_so() {
+fn another_secret_is_refused_with_the_reason() {
     let contexts = [1, 2]
         .map(|byte| Context::start(context_settings(&Secret::from_bytes([byte; 32]))).unwrap());
     let addresses = [contexts[0].address(), contexts[1].address()];
@@ -153,7 +153,7 @@ fn another_secret_is_refused_and_says_so() {
 }
 
 #[test]
-fn members_that_do_not_show_up_are_named() {
+fn members_that_never_connect_are_named() {
     let world = World::start_with(3, |settings| {
         settings.connect_timeout = Duration::from_millis(200);
     });
@@ -224,7 +224,7 @@ fn only_the_root_sends_and_nobody_closes_twice() {
 }
 
 #[test]
-fn closing_in_vain_ends_at_the_deadline_and_fails_everywhere() {
+fn a_close_that_times_out_fails_the_group_at_every_member() {
     let world = World::start(2);
     let groups = world.join(pipeline(1, 2));
     // A receiver alone cannot close: the root has not closed.
@@ -331,7 +331,7 @@ impl Application for PanicsOnce {
 }
 
 #[test]
-fn after_a_panic_an_application_is_told_of_the_failure_alone_and_gets_its_memory_back() {
+fn after_a_panic_an_application_gets_only_the_failure_and_its_memory() {
     let world = World::start(2);
     let ((told, is_told), (here, all_is_here)) = (channel(), channel());
     let [root, receiver] = [0, 1].map(pipeline(1, 2));
@@ -405,7 +405,7 @@ impl Application for Slow {
 }
 
 #[test]
-fn a_slow_callback_holds_up_its_own_group_only() {
+fn a_slow_callback_delays_its_own_group_only() {
     let world = World::start(2);
     let (go_on, slow) = channel();
     let (one, two) = thread::scope(|scope| {
@@ -451,7 +451,7 @@ impl Application for StuckInBlock {
 }
 
 #[test]
-fn blocks_that_come_while_a_callback_is_stuck_are_told_of_in_few_calls() {
+fn blocks_that_arrive_during_a_stuck_callback_are_reported_in_few_calls() {
     const BLOCKS: u64 = 50_000;
     let world = World::start(2);
     let ((go_on, is_let_go), (sender, told)) = (channel(), channel());
@@ -493,7 +493,7 @@ fn blocks_that_come_while_a_callback_is_stuck_are_told_of_in_few_calls() {
 }
 
 #[test]
-fn nothing_that_moves_for_too_long_is_a_failure_that_names_the_member() {
+fn a_stalled_group_fails_and_names_the_member() {
     let world = World::start(2);
     let settings = |rank| {
         let mut settings = pipeline(1, 2)(rank);
@@ -530,7 +530,7 @@ fn a_group_that_was_idle_for_long_has_not_stalled() {
 }
 
 #[test]
-fn closing_cuts_off_connections_that_have_not_proved_themselves() {
+fn closing_ends_unauthenticated_connections() {
     let world = World::start(1);
     let mut silent = std::net::TcpStream::connect(world.addresses[0]).unwrap();
     // The greeting shows that the handshake is in progress.

@@ -227,7 +227,7 @@ fn a_group_number_is_free_again_after_close() {
 }
 
 #[test]
-fn the_root_learns_when_its_memory_is_free() {
+fn the_root_is_notified_when_its_memory_is_free() {
     let world = World::start(3);
     let groups = world.join(group(1, Algorithm::BinomialPipeline, 3, 0));
     let sent = groups[0].0.try_send(Region::from_vec(contents(0, 30_000))).unwrap();

@@ -123,7 +123,7 @@ const MESSAGE_BYTES: usize = 200_000;
 const INSIDE: usize = 100_000;
 
 #[test]
-fn a_bit_that_flips_on_the_way_is_noticed_named_and_not_relayed() {
+fn a_flipped_bit_is_detected_named_and_not_relayed() {
     for protection in [Protection::Authenticate, Protection::Encrypt] {
         let (world, _relay) = world(3, protection, 30, |to| Relay::before(to, flip(false, INSIDE)));
         let groups = world.join(chain(1, 3));
@@ -146,7 +146,7 @@ fn a_bit_that_flips_on_the_way_is_noticed_named_and_not_relayed() {
 
 /// Shows that the relay of the test above changes bytes.
 #[test]
-fn without_protection_what_flips_arrives() {
+fn without_protection_flipped_bits_arrive() {
     let (world, _relay) =
         world(2, Protection::None, 30, |to| Relay::before(to, flip(false, INSIDE)));
     let groups = world.join(chain(1, 2));
@@ -163,7 +163,7 @@ fn without_protection_what_flips_arrives() {
 }
 
 #[test]
-fn a_handshake_that_is_changed_makes_no_link() {
+fn a_tampered_handshake_makes_no_link() {
     // The connector sends more than the listener; its request is the last message changed here.
     for (to_listener, places) in
         [(true, &[0, 4, 20, 100, 250, 400][..]), (false, &[0, 4, 20, 100, 250])]
@@ -180,7 +180,7 @@ fn a_handshake_that_is_changed_makes_no_link() {
 }
 
 #[test]
-fn a_recorded_session_is_of_no_use() {
+fn a_replayed_session_is_refused() {
     let untouched: Meddle = |_, _, _| {};
     let (mut world, relay) = world(2, Protection::default(), 3, |to| Relay::before(to, untouched));
     let groups = world.join(chain(1, 2));
@@ -215,7 +215,7 @@ fn a_recorded_session_is_of_no_use() {
 }
 
 #[test]
-fn members_that_protect_links_differently_say_so() {
+fn members_with_different_protection_are_refused_with_the_reason() {
     let protections = Mutex::new(vec![Protection::Encrypt, Protection::Authenticate]);
     let world = World::start_with(2, |settings| {
         settings.fabric = Fabric::Tcp;
@@ -240,7 +240,7 @@ fn a_fabric_that_does_not_encrypt_is_refused_when_asked_to() {
 
 /// Peers without the secret hold as many connections as they get, and open new ones continuously.
 #[test]
-fn members_come_in_while_strangers_crowd_the_doors() {
+fn members_connect_during_a_flood_of_unauthenticated_connections() {
     let world = World::start_with(3, |settings| settings.connect_timeout = PATIENCE);
     let running = world.join(chain(1, 3));
     let stop = AtomicBool::new(false);
@@ -290,7 +290,7 @@ fn accepted(patience: Duration, go_on: impl FnOnce(TcpStream) + Send) -> Session
 }
 
 #[test]
-fn who_dawdles_over_its_handshake_is_cut_off_at_the_deadline() {
+fn a_slow_handshake_is_ended_at_the_deadline() {
     let error = accepted(Duration::from_millis(300), |mut caller| {
         // A handshake record, a byte at a time.
         let record = [&[22, 3, 1, 1, 0][..], &[0; 256]].concat();
@@ -305,7 +305,7 @@ fn who_dawdles_over_its_handshake_is_cut_off_at_the_deadline() {
 }
 
 #[test]
-fn a_strangers_announcements_are_not_allocated() {
+fn lengths_announced_by_unauthenticated_peers_are_not_allocated() {
     // A client's first message of 16 MiB, in whole records.
     let error = accepted(PATIENCE, |mut caller| {
         let mut first = vec![1, 0xFF, 0xFF, 0xFF];

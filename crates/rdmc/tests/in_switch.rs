@@ -184,7 +184,7 @@ fn messages_of_all_lengths_pass_the_roots_link_once() {
 }
 
 #[test]
-fn the_switch_in_the_kernel_does_as_well() {
+fn messages_of_all_lengths_pass_the_roots_link_once_in_the_kernel() {
     deliver(Plane::Kernel, 3, &LENGTHS);
 }
 
@@ -230,7 +230,7 @@ fn groups_of_the_same_hosts_do_not_mix() {
 /// The first group whose blocks switches copy is created in the middle of one message, and the last
 /// such group ends in the middle of the next.
 #[test]
-fn a_relayed_message_goes_on_while_a_group_in_switches_comes_and_goes() {
+fn a_relayed_message_continues_while_an_in_switch_group_is_created_and_closed() {
     if skipped(Plane::Userspace) {
         return;
     }
@@ -462,7 +462,7 @@ fn break_by(after: impl Fn(&OneSwitch) + Sync) -> Vec<Failure> {
 }
 
 #[test]
-fn a_switch_that_forgets_the_group_ends_it_and_nobody_is_blamed() {
+fn a_switch_that_loses_the_group_ends_it_and_no_member_is_blamed() {
     if skipped(Plane::Userspace) {
         return;
     }
@@ -473,7 +473,7 @@ fn a_switch_that_forgets_the_group_ends_it_and_nobody_is_blamed() {
 }
 
 #[test]
-fn what_switches_say_of_trouble_ends_the_group() {
+fn a_fault_reported_by_a_switch_ends_the_group() {
     if skipped(Plane::Userspace) {
         return;
     }
@@ -488,7 +488,7 @@ fn what_switches_say_of_trouble_ends_the_group() {
 
 /// Members that wait receive the reason at once, not a timeout.
 #[test]
-fn a_switch_that_refuses_is_told_to_all() {
+fn a_refusal_by_a_switch_is_reported_to_all_members() {
     if skipped(Plane::Userspace) {
         return;
     }
@@ -552,7 +552,7 @@ fn members_of_one_machine_have_no_switch() {
 }
 
 #[test]
-fn what_no_switch_could_do_is_refused_before_anybody_is_asked() {
+fn unsupported_groups_are_refused_before_a_switch_is_asked() {
     let listen = "127.0.0.1:0".parse().unwrap();
     let context =
         Context::start(ContextSettings::new(listen, Secret::from_bytes([3; 32]))).unwrap();

@@ -190,7 +190,7 @@ fn use_contexts(numbers: Range<u64>) {
 }
 
 #[test]
-fn nothing_is_left_of_groups_and_contexts_however_they_end() {
+fn groups_and_contexts_leak_nothing_however_they_end() {
     let world = World::start(3);
     leaves_nothing("groups", 200, 0..2_000, |numbers| use_groups(&world, numbers));
     leaves_nothing("groups that fail", 50, 2_000..2_400, |numbers| fail_groups(&world, numbers));

@@ -382,7 +382,7 @@ fn join_behind(
 
 /// A disk that stalls for many times the silence timeout delays only its own group.
 #[test]
-fn a_member_whose_disk_stalls_lives_and_its_other_groups_move_on() {
+fn a_stalled_disk_delays_its_own_group_only() {
     const BYTES: usize = 300_000;
     const SILENCE_MS: u64 = 400;
     for culprit in [0, 1] {
@@ -413,7 +413,7 @@ fn a_member_whose_disk_stalls_lives_and_its_other_groups_move_on() {
 /// When the stall timeout ends the group, all members report whose storage it is; memory that the
 /// disk uses is not returned, and closing reports the job that does not end.
 #[test]
-fn a_disk_that_never_answers_is_named_and_its_memory_is_left_to_it() {
+fn a_disk_that_never_answers_is_named_and_keeps_its_memory() {
     const BYTES: usize = 300_000;
     for culprit in [0, 1] {
         let world = World::start_with(MEMBERS as usize, |_| {});
@@ -447,7 +447,7 @@ fn a_disk_that_never_answers_is_named_and_its_memory_is_left_to_it() {
 
 /// No call waits for ever for a disk that a failed group still uses.
 #[test]
-fn a_group_that_is_given_up_ends_without_its_disk() {
+fn an_aborted_group_ends_without_waiting_for_its_disk() {
     const BYTES: usize = 300_000;
     for culprit in [0, 1] {
         let world = World::start_with(MEMBERS as usize, |_| {});

@@ -138,7 +138,7 @@ fn parts_of_several_processes_make_one_file() {
 }
 
 #[test]
-fn what_is_no_event_is_left_out() {
+fn invalid_events_are_left_out() {
     let place = Place::new();
     let mut trace = Trace::begin(File::create(place.path("trace")).unwrap()).unwrap();
     trace.add(&b"[\n{\"ph\":\"i\"},\n{\"ph\":\"cut off"[..]).unwrap();
@@ -200,7 +200,7 @@ fn what_was_written_is_read_again() {
 }
 
 #[test]
-fn what_is_no_trace_is_named_by_its_line() {
+fn an_invalid_trace_is_refused_with_the_line() {
     let slice = |rest: &str| format!("[\n{{\"ph\":\"M\"}},\n{{\"ph\":\"X\",{rest}}}\n]\n");
     let facts = r#""args":{"group":1,"member":2}"#;
     for (rest, ok) in [

@@ -283,7 +283,7 @@ fn copies_are_the_same() {
 
 /// Loops end, and only ingress ports are accepted.
 #[test]
-fn ports_and_hop_limits_are_looked_at_in_the_same_way() {
+fn ports_and_hop_limits_are_checked_in_the_same_way() {
     if skipped() {
         return;
     }
@@ -430,7 +430,7 @@ fn cnps_are_forwarded_in_the_same_way() {
 }
 
 #[test]
-fn what_is_of_no_group_passes_untouched() {
+fn packets_of_no_group_pass_unchanged() {
     if skipped() {
         return;
     }
@@ -456,7 +456,7 @@ fn what_is_of_no_group_passes_untouched() {
 }
 
 #[test]
-fn questions_are_answered_in_the_same_way() {
+fn arp_and_neighbour_requests_are_answered_in_the_same_way() {
     if skipped() {
         return;
     }
@@ -490,7 +490,7 @@ fn questions_are_answered_in_the_same_way() {
 }
 
 #[test]
-fn groups_may_be_large_and_outlive_who_made_them() {
+fn groups_may_be_large_and_outlive_their_agent() {
     if skipped() {
         return;
     }

@@ -244,7 +244,7 @@ fn what_is_lost_is_sent_again() {
 }
 
 #[test]
-fn without_a_receiver_that_dies_the_group_goes_on() {
+fn a_group_continues_without_a_receiver_that_died_and_was_removed() {
     let Some(mut group) = Group::new("death", 3) else { return };
     group.message(50_000, false, None);
     group.receivers[1].queue_pair = None;

@@ -217,7 +217,7 @@ fn change_under_traffic(groups: Groups, mut hosts: Hosts) {
 }
 
 #[test]
-fn members_that_come_and_go_are_never_mixed_up_in_userspace() {
+fn updates_of_members_under_traffic_are_atomic_in_userspace() {
     if !rustix::process::geteuid().is_root() {
         println!("SKIPPED: needs root (network namespaces)");
         return;
@@ -235,7 +235,7 @@ fn members_that_come_and_go_are_never_mixed_up_in_userspace() {
 }
 
 #[test]
-fn members_that_come_and_go_are_never_mixed_up_in_the_kernel() {
+fn updates_of_members_under_traffic_are_atomic_in_the_kernel() {
     if let Err(error) = KernelPlane::check() {
         println!("SKIPPED: needs root (network namespaces, eBPF): {error}");
         return;

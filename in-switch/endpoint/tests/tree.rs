@@ -223,7 +223,7 @@ fn groups_of_all_shapes_share_a_tree_of_switches() {
 /// Packets of two members are marked (ECN), these members send CNPs, the switch forwards as many as the most
 /// congested one has sent, and the sender slows down (DCQCN).
 #[test]
-fn a_member_that_meets_congestion_slows_its_group_down() {
+fn a_congested_member_slows_its_group_down() {
     if let Err(error) = KernelPlane::check() {
         println!("SKIPPED: needs root (network namespaces, eBPF): {error}");
         return;

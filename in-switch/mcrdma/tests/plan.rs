@@ -30,7 +30,7 @@ fn fork(switch: &str, ways: &[&str]) -> (String, Vec<String>) {
 }
 
 #[test]
-fn paths_part_as_late_as_they_can() {
+fn paths_fork_as_late_as_possible() {
     let all_copy = Topology::racks(4, 2, Device::Copies);
     // One copy up, which the spine parts; rack d's switch parts it again.
     assert_eq!(
@@ -46,7 +46,7 @@ fn paths_part_as_late_as_they_can() {
 }
 
 #[test]
-fn a_plain_switch_has_its_copies_made_before_it() {
+fn copies_through_a_plain_switch_are_made_before_it() {
     let plain = Topology::racks(4, 2, Device::Plain);
     assert_eq!(
         forks(&plain, "a1", &["b1", "d1", "d2"]),
@@ -91,7 +91,7 @@ fn loads_are_those_of_the_paper() {
 }
 
 #[test]
-fn what_switches_cannot_do_is_said() {
+fn unsupported_groups_are_refused_with_the_reason() {
     let mut topology = Topology::racks(2, 2, Device::Copies);
     let lonely = topology.add("lonely", Device::Host);
     let plain = topology.add("plain", Device::Plain);
@@ -249,7 +249,7 @@ proptest! {
     /// Whatever equal paths a copy takes, each member gets one and nobody else does; no link carries
     /// a message twice but those of plain switches.
     #[test]
-    fn everybody_gets_one_copy((topology, sender, members) in groups(), choices in any::<u64>()) {
+    fn every_member_gets_exactly_one_copy((topology, sender, members) in groups(), choices in any::<u64>()) {
         let tree = plan(&topology, sender, &members).unwrap();
         for ((from, to), count) in crossings(&topology, &tree, &members, choices)? {
             let is_plain = [from, to].map(|node| topology.device(node)).contains(&Device::Plain);
@@ -262,7 +262,7 @@ proptest! {
 
     /// In any network: each member gets one copy, or it is said that this cannot be.
     #[test]
-    fn everybody_gets_one_copy_or_nobody((topology, sender, members) in meshes(), choices in any::<u64>()) {
+    fn every_member_gets_exactly_one_copy_or_the_plan_is_refused((topology, sender, members) in meshes(), choices in any::<u64>()) {
         let Ok(tree) = plan(&topology, sender, &members) else { return Ok(()) };
         crossings(&topology, &tree, &members, choices)?;
         let loads = tree_loads(&topology, &tree);

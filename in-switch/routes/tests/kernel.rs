@@ -135,7 +135,7 @@ fn equal_ways_are_all_found() {
 }
 
 #[test]
-fn bridges_know_who_is_where() {
+fn stations_learnt_by_a_bridge_are_found() {
     if skipped() {
         return;
     }
@@ -169,7 +169,7 @@ fn bridges_know_who_is_where() {
 }
 
 #[test]
-fn asking_makes_hosts_behind_a_bridge_known() {
+fn a_lookup_resolves_hosts_behind_a_bridge() {
     if skipped() {
         return;
     }
@@ -209,7 +209,7 @@ fn asking_makes_hosts_behind_a_bridge_known() {
 }
 
 #[test]
-fn asking_makes_hosts_on_a_link_known() {
+fn a_lookup_resolves_hosts_on_a_link() {
     if skipped() {
         return;
     }
@@ -228,7 +228,7 @@ fn asking_makes_hosts_on_a_link_known() {
 }
 
 #[test]
-fn changes_are_told_and_nothing_else() {
+fn only_changes_are_reported() {
     if skipped() {
         return;
     }
@@ -260,7 +260,7 @@ fn lost() -> u64 {
 }
 
 #[test]
-fn many_changes_at_once_are_a_change() {
+fn an_overrun_of_changes_is_reported_as_a_change() {
     if skipped() {
         return;
     }

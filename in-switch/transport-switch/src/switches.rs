@@ -65,7 +65,7 @@ mod tests {
     }
 
     #[test]
-    fn a_watch_does_not_keep_a_group() {
+    fn a_watch_does_not_keep_a_registration_alive() {
         let taken_out = Arc::new(AtomicBool::new(false));
         let registration = Registration::new(Box::new(Told(Arc::clone(&taken_out))));
         let watch = registration.watch();

@@ -149,7 +149,7 @@ fn what_ran_is_counted_by_kind() {
 }
 
 #[test]
-fn how_much_runs_can_be_chosen() {
+fn the_amount_of_each_step_can_be_chosen() {
     let mut table = Table::new();
     table.step("one", "rows", "printf '\\n%s\\n%s\\n' head \"$1\"");
     for (options, amount) in [(&[][..], "many"), (&["--short"], "few")] {
@@ -230,7 +230,7 @@ fn parts(steps: &[(String, Vec<String>)], prefix: &str) -> BTreeSet<String> {
 }
 
 #[test]
-fn nothing_that_can_be_run_is_left_out() {
+fn every_runnable_check_is_a_step() {
     let all = steps(&[]);
     let fuzz = read("tools/fuzz/Cargo.toml");
     let targets = fuzz.split("[[bin]]\nname = \"").skip(1).filter_map(|bin| bin.split('"').next());

@@ -97,7 +97,7 @@ fn installed_peers_take_part_over_shaped_links() {
 }
 
 #[test]
-fn nonsense_is_refused() {
+fn invalid_arguments_are_refused() {
     for arguments in [
         "--bytes 7",
         "--bytes 2GiB",

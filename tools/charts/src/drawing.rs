@@ -268,7 +268,7 @@ mod tests {
     }
 
     #[test]
-    fn a_picture_that_nobody_can_read_is_refused() {
+    fn too_many_transfers_for_a_picture_are_refused() {
         let error = draw(&course(MAX_TRANSFERS as u32 + 1), "").unwrap_err().to_string();
         assert!(error.contains("at most"), "{error}");
         assert!(draw(&Course::default(), "").is_ok());

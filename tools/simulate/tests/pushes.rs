@@ -81,7 +81,7 @@ fn a_host_that_comes_back_soon_has_not_used_up_its_retries() {
 }
 
 #[test]
-fn a_host_is_tried_on_while_others_receive() {
+fn starting_a_host_is_retried_while_others_receive() {
     assert_eq!(refused_for(Duration::from_secs(1), 1)[1], Step::Published);
     // All hosts that could have sent it blocks have published; starting it was retried until then.
     let steps = refused_for(Duration::from_secs(3600), 1);
@@ -139,7 +139,7 @@ fn a_host_that_starts_its_fabric_for_long_does_not_delay_the_first_groups() {
 }
 
 #[test]
-fn a_host_may_verify_for_as_long_as_it_gets_on() {
+fn verifying_may_take_as_long_as_it_progresses() {
     let mut scenario = scenario(2);
     scenario.hosts[1].verify_ns = 3 * 3600 * SECOND_NS;
     scenario.hosts[1].trouble.tells_work = true;
@@ -152,7 +152,7 @@ fn a_host_may_verify_for_as_long_as_it_gets_on() {
 }
 
 #[test]
-fn a_host_that_says_nothing_of_a_failed_group_is_given_up_and_the_others_go_on() {
+fn a_host_that_does_not_report_a_failed_group_fails_and_the_others_get_their_copies() {
     let mut scenario = scenario(4);
     scenario.hosts[1].trouble.is_mute = true;
     let kill = PushFault::Kill { machine: 4, damages: false };
@@ -168,7 +168,7 @@ fn a_host_that_says_nothing_of_a_failed_group_is_given_up_and_the_others_go_on()
 }
 
 #[test]
-fn hosts_are_set_aside_only_below_the_rate_that_was_asked_for() {
+fn hosts_are_deferred_only_below_the_minimum_rate() {
     let set_aside = |percent: Option<u64>| -> u64 {
         let drawn = (0..300).map(|seed| draw_push(seed, &Limits::default()));
         let runs = drawn.map(|mut scenario| {
