@@ -24,7 +24,7 @@ use tracing::{
     span,
 };
 
-use crate::common::{Gate, PATIENCE, Recorder, Told, World, among, group};
+use crate::common::{Event, Gate, PATIENCE, Recorder, World, among, group};
 
 /// The timeout of waits whose event never happens. How long they take depends on the machine; the
 /// tests check that they end.
@@ -247,22 +247,22 @@ fn a_panic_during_progress_fails_all_groups_with_the_cause() {
                 settings.progress = progress;
             }
         });
-        let (doomed, other) = (world.join(chain(number, 3)), world.join(chain(1, 3)));
-        let sent = doomed[0].0.try_send(Region::zeroed(5_000)).unwrap();
+        let (failing, other) = (world.join(chain(number, 3)), world.join(chain(1, 3)));
+        let sent = failing[0].0.try_send(Region::zeroed(5_000)).unwrap();
         let cause = "panicked: on purpose";
         let waits = [
             sent.wait(PATIENCE),
             other[0].0.wait_complete(1, PATIENCE),
-            doomed[0].0.close(PATIENCE),
+            failing[0].0.close(PATIENCE),
             other[0].0.close(PATIENCE),
         ];
         for outcome in waits {
             let Err(Error::Failed(failure)) = outcome else { panic!("{outcome:?}") };
             assert!(failure.member == Some(0) && failure.detail.contains(cause), "{failure}");
         }
-        for groups in [&doomed, &other] {
-            let told = groups[0].1.recv_timeout(PATIENCE);
-            assert!(matches!(told, Ok(Told::Failed(..))), "{told:?}");
+        for groups in [&failing, &other] {
+            let event = groups[0].1.recv_timeout(PATIENCE);
+            assert!(matches!(event, Ok(Event::Failed(..))), "{event:?}");
             for (rank, (group, _)) in groups.iter().enumerate().skip(1) {
                 let outcome = group.wait_complete(1, PATIENCE);
                 let Err(Error::Failed(failure)) = outcome else { panic!("{outcome:?}") };
@@ -388,10 +388,10 @@ fn channels() -> (Channel, Channel) {
 #[test]
 fn listeners_close_while_a_connected_peer_is_silent() {
     let listener = TcpListener::bind("127.0.0.1:0").unwrap();
-    let door = Listener::open(listener, Secret::from_bytes([1; 32]), drop).unwrap();
-    let address = door.address();
+    let listener = Listener::open(listener, Secret::from_bytes([1; 32]), drop).unwrap();
+    let address = listener.address();
     let mut callers = vec![TcpStream::connect(address).unwrap()];
-    returns("dropping a door", move || drop(door));
+    returns("dropping a listener", move || drop(listener));
     let world = World::start(1);
     callers.push(TcpStream::connect(world.addresses[0]).unwrap());
     returns("Context::close", move || world.close());

@@ -17,7 +17,7 @@ use rdmc::{
     bootstrap::{Channel, Deadline, PROTOCOL_VERSION, SessionError},
 };
 
-use crate::common::{self, PATIENCE, Recorder, Told, World, among, close_all, contents, group};
+use crate::common::{self, Event, PATIENCE, Recorder, World, among, close_all, contents, group};
 
 /// Changes bytes in transit, given their direction and the offset of the first in that direction.
 type Meddle = fn(to_listener: bool, from: usize, bytes: &mut [u8]);
@@ -25,7 +25,7 @@ type Meddle = fn(to_listener: bool, from: usize, bytes: &mut [u8]);
 /// Forwards connections to a listener, and records what the callers sent.
 struct Relay {
     address: SocketAddr,
-    heard: Arc<Mutex<Vec<Vec<u8>>>>,
+    recorded: Arc<Mutex<Vec<Vec<u8>>>>,
 }
 
 impl Relay {
@@ -34,8 +34,8 @@ impl Relay {
         meddle: impl Fn(bool, usize, &mut [u8]) + Send + Sync + 'static,
     ) -> Self {
         let listener = TcpListener::bind((Ipv4Addr::LOCALHOST, 0)).unwrap();
-        let (address, heard) = (listener.local_addr().unwrap(), Arc::<Mutex<Vec<_>>>::default());
-        let (meddle, record) = (Arc::new(meddle), Arc::clone(&heard));
+        let (address, recorded) = (listener.local_addr().unwrap(), Arc::<Mutex<Vec<_>>>::default());
+        let (meddle, record) = (Arc::new(meddle), Arc::clone(&recorded));
         // Ends with the test's process.
         thread::spawn(move || {
             for caller in listener.incoming().flatten() {
@@ -47,7 +47,7 @@ impl Relay {
                 }
             }
         });
-        Self { address, heard }
+        Self { address, recorded }
     }
 }
 
@@ -55,7 +55,7 @@ fn carry(
     [caller, callee]: [TcpStream; 2],
     to_listener: bool,
     meddle: &(impl Fn(bool, usize, &mut [u8]) + ?Sized),
-    heard: &Mutex<Vec<Vec<u8>>>,
+    recorded: &Mutex<Vec<Vec<u8>>>,
 ) {
     let (mut from, mut to) = if to_listener { (caller, callee) } else { (callee, caller) };
     let (mut all, mut buffer) = (Vec::new(), [0; 4096]);
@@ -72,7 +72,7 @@ fn carry(
     }
     let _ = (to.shutdown(Shutdown::Write), from.shutdown(Shutdown::Read));
     if to_listener {
-        heard.lock().unwrap().push(all);
+        recorded.lock().unwrap().push(all);
     }
 }
 
@@ -107,12 +107,12 @@ fn chain(number: u64, members: u32) -> impl Fn(u32) -> GroupSettings + Sync {
 }
 
 /// Returns all events of a member until its group ended.
-fn told_until_the_end(told: &Receiver<Told>) -> (Vec<Told>, Option<Failure>) {
+fn events_until_the_end(events: &Receiver<Event>) -> (Vec<Event>, Option<Failure>) {
     let mut all = Vec::new();
     loop {
-        match told.recv_timeout(PATIENCE).expect("the group ends") {
-            Told::Failed(failure, _) => return (all, Some(failure)),
-            Told::Closed => return (all, None),
+        match events.recv_timeout(PATIENCE).expect("the group ends") {
+            Event::Failed(failure, _) => return (all, Some(failure)),
+            Event::Closed => return (all, None),
             other => all.push(other),
         }
     }
@@ -128,8 +128,8 @@ fn a_flipped_bit_is_detected_named_and_not_relayed() {
         let (world, _relay) = world(3, protection, 30, |to| Relay::before(to, flip(false, INSIDE)));
         let groups = world.join(chain(1, 3));
         groups[0].0.try_send(Region::from_vec(contents(0, MESSAGE_BYTES))).unwrap();
-        for (rank, (_, told)) in groups.iter().enumerate() {
-            let (before, failure) = told_until_the_end(told);
+        for (rank, (_, events)) in groups.iter().enumerate() {
+            let (before, failure) = events_until_the_end(events);
             let failure = failure.expect("it fails everywhere");
             assert_eq!(failure.kind, FailureKind::Corrupt, "{failure}");
             // Each end of the link names the other as the cause.
@@ -137,7 +137,7 @@ fn a_flipped_bit_is_detected_named_and_not_relayed() {
             let own = [(Some(1), 0), (Some(0), 1)];
             assert!(if rank < 2 { ends == own[rank] } else { own.contains(&ends) }, "{failure}");
             assert!(failure.detail.contains("at step"), "no step: {failure}");
-            let whole = before.iter().any(|told| matches!(told, Told::Complete(..)));
+            let whole = before.iter().any(|event| matches!(event, Event::Complete(..)));
             assert!(rank == 0 || !whole, "member {rank} has a message: {before:?}");
         }
         world.close();
@@ -153,9 +153,9 @@ fn without_protection_flipped_bits_arrive() {
     let sent = contents(0, MESSAGE_BYTES);
     groups[0].0.try_send(Region::from_vec(sent.clone())).unwrap();
     close_all(&groups).into_iter().for_each(|closed| closed.unwrap());
-    let (told, _) = told_until_the_end(&groups[1].1);
-    let received = told.into_iter().find_map(|told| match told {
-        Told::Complete(_, bytes) => Some(bytes),
+    let (events, _) = events_until_the_end(&groups[1].1);
+    let received = events.into_iter().find_map(|event| match event {
+        Event::Complete(_, bytes) => Some(bytes),
         _ => None,
     });
     assert_ne!(received.expect("it arrives"), sent);
@@ -189,7 +189,7 @@ fn a_replayed_session_is_refused() {
     let listener = world.contexts[0].address();
     drop((groups, world.contexts.remove(1)));
     let recorded = loop {
-        if let Some(recorded) = relay.heard.lock().unwrap().pop() {
+        if let Some(recorded) = relay.recorded.lock().unwrap().pop() {
             break recorded;
         }
         thread::sleep(Duration::from_millis(5));

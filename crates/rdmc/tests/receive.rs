@@ -189,7 +189,7 @@ fn memory_that_cannot_be_written_is_refused_and_comes_back() {
 #[test]
 fn a_group_with_callbacks_receives_by_them_alone() {
     let world = World::start(1);
-    let (recorder, _told) = std::sync::mpsc::channel();
+    let (recorder, _events) = std::sync::mpsc::channel();
     let settings = among(chain(1)(0), &world.addresses);
     let group = world.contexts[0].create_group_with(settings, Recorder(recorder)).unwrap();
     let handle = send(&group, vec![1; 10]);

@@ -82,13 +82,13 @@ fn tcp_with_all_offloads_passes_the_bridge() {
     veth(0);
     veth(1);
     let mut running = Running::start(2);
-    let (tell, told) = std::sync::mpsc::channel();
+    let (sender, threads) = std::sync::mpsc::channel();
     let ready = Arc::new(Barrier::new(3));
     let host = |number: u8| {
-        let (tell, ready) = (tell.clone(), Arc::clone(&ready));
+        let (sender, ready) = (sender.clone(), Arc::clone(&ready));
         move || {
             own_network();
-            tell.send((number, rustix::thread::gettid().as_raw_pid())).unwrap();
+            sender.send((number, rustix::thread::gettid().as_raw_pid())).unwrap();
             ready.wait();
             ip(&format!("addr add 10.1.0.{number}/24 dev h{number}"));
             quiet(&format!("h{number}"));
@@ -122,7 +122,7 @@ fn tcp_with_all_offloads_passes_the_bridge() {
         stream.unwrap().write_all(&sent).unwrap();
     });
     for _ in 0..2 {
-        let (number, thread): (u8, i32) = told.recv().unwrap();
+        let (number, thread): (u8, i32) = threads.recv().unwrap();
         ip(&format!("link set h{number} netns {thread}"));
     }
     ready.wait();

@@ -131,11 +131,11 @@ impl World {
             });
             queue_pairs.push((node, qpn));
         }
-        self.tell(&group, sender, members);
+        self.insert(&group, sender, members);
         Flow::new(number.into(), queue_pairs).writing(memories)
     }
 
-    fn tell(&mut self, group: &Group, sender: Node, members: &[Node]) {
+    fn insert(&mut self, group: &Group, sender: Node, members: &[Node]) {
         let tree = plan(&self.topology, sender, members).unwrap();
         let (networks, endpoints) = (&self.networks, &self.endpoints);
         let hop = |switch: Node, next: &[Node], member: &Member| {

@@ -180,8 +180,8 @@ fn the_sender_gets_as_many_notifications_as_the_most_congested_member_sent() {
     assert_eq!(forwarded, 20);
     assert_eq!(merger.notify(WINDOW_NS, member(3)), Some(true), "a new window");
     let mut all = Merger::new(&Merging { all_notifications: true, ..merging(3, 0) });
-    let heard = (1..=3).filter(|&from| all.notify(0, member(from)).unwrap());
-    assert_eq!(heard.count(), 3, "as the paper has it");
+    let notified = (1..=3).filter(|&from| all.notify(0, member(from)).unwrap());
+    assert_eq!(notified.count(), 3, "as the paper has it");
 }
 
 /// An answer of one of four members.

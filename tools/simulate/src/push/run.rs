@@ -85,7 +85,7 @@ impl<'a> World<'a> {
             rounds: facts.rounds,
             retries: facts.retries,
             joined: facts.joined,
-            set_aside: facts.set_aside,
+            deferred: facts.deferred,
             resumed_bytes: facts.resumed_bytes,
             bytes_again: facts.bytes_again,
             bytes: facts.bytes,
