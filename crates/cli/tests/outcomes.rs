@@ -1,4 +1,4 @@
-//! How commands end: exit codes, what is said to whom, and which files are written.
+//! How commands end: exit codes, standard output and error, and which files are written.
 
 use std::{
     fs::{self, File},
@@ -53,7 +53,7 @@ fn every_outcome_of_a_push_has_its_exit_code_and_json_object() {
     let full = outcome(push(&place, "a", &["--json", "--trace", "/dev/full"]));
     assert_eq!(ends_with(&full, 4)["hosts"][0]["state"], "published");
     assert!(full.err.contains("the trace is not complete"), "{full:?}");
-    // What has happened to hosts counts more.
+    // Failures of hosts take precedence.
     let full = outcome(push(&place, "a,dead", &["--json", "--trace", "/dev/full"]));
     ends_with(&full, 3);
     assert!(full.err.contains("the trace is not complete"), "{full:?}");
@@ -135,7 +135,7 @@ fn a_command_interrupted_before_it_begins_prints_one_json_object() {
     }
 }
 
-/// What nobody reads changes no exit code, and hosts that failed are named on standard error.
+/// Output without a reader changes no exit code, and hosts that failed are named on standard error.
 #[test]
 fn exit_codes_do_not_depend_on_standard_output() {
     let place = Place::with(100_000);
@@ -170,7 +170,7 @@ fn output_that_cannot_be_written_is_a_failure_unless_its_reader_closed_the_pipe(
     let plan = place.rdmc(&["plan", "--members", "64", "--blocks", "1000"]);
     let full = outcome(through_shell(&plan, "exec \"$@\" >/dev/full"));
     full.has_failed_with(4, "standard output: No space left on device");
-    // Who has seen enough is not told that something failed.
+    // A reader that closes the pipe early is no failure.
     let enough = outcome(through_shell(&plan, "{ \"$@\"; echo $? >&2; } | head -1"));
     assert!(enough.err.trim() == "0" && enough.out.lines().count() == 1, "{enough:?}");
     let secret = outcome(through_shell(&place.rdmc(&["secret"]), "exec \"$@\" >/dev/full"));

@@ -92,7 +92,7 @@ fn an_empty_schedule_is_a_headline() {
     assert_eq!(stdout("plan --members 2 --blocks 0").lines().count(), 1);
 }
 
-/// Replays the JSON: everybody gets each block once, from somebody who had it before the step.
+/// Replays the JSON: every member gets each block once, from a member that had it before the step.
 fn assert_delivers(arguments: &str, root: u64) {
     let json: serde_json::Value = serde_json::from_str(&stdout(arguments)).expect("JSON");
     let field = |value: &serde_json::Value, name: &str| value[name].as_u64().expect("a number");
@@ -222,7 +222,7 @@ fn a_file_that_cannot_be_written_is_named() {
     assert!(stderr.starts_with("rdmc: ") && stderr.contains("plan.svg"), "{stderr}");
 }
 
-/// As in `rdmc plan … | head`: the reader takes a little and goes.
+/// As in `rdmc plan … | head`: the reader closes the pipe after a few lines.
 #[test]
 fn a_closed_output_pipe_is_no_error() {
     for format in ["", "--json"] {

@@ -99,7 +99,7 @@ fn a_fat_tree_has_equal_paths() {
     let text = stdout("fat-tree:4 --sender h0 --receivers h4,h12,h14");
     let both = "  → aggregation-0-0 or aggregation-0-1: for h4, h12, h14\n";
     assert!(text.contains(&format!("edge-0-0, which merges answers\n{both}")), "{text}");
-    // Switches that make the same copies share an entry; nobody parts at aggregation-0-0.
+    // Switches that make the same copies share an entry; no copy forks at aggregation-0-0.
     let cores = "core-0, core-1\n  → aggregation-1-0: rewritten for h4\n  → aggregation-3-0: for h12, h14\n";
     assert!(text.contains(cores), "{text}");
     assert!(text.contains("edge-0-0 → aggregation-0-0       0.50       1.50"), "{text}");

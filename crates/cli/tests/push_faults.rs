@@ -1,4 +1,4 @@
-//! `rdmc push` when something happens while blocks are on their way.
+//! `rdmc push` under faults during the transfer: killed and stopped processes, interrupts, changing sources.
 
 use std::{
     fs,
@@ -26,7 +26,7 @@ fn a_killed_receiver_is_named_and_the_others_get_their_copies() {
     assert!(place.is_copy("rdmc-local/local-3/object"));
     assert!(!place.path("rdmc-local/local-2/object").exists());
     assert_eq!(outcome.json()["members"], 3, "the last group was formed without it");
-    // What it has is kept for the next time.
+    // Its partial copy is kept for the next push.
     assert!(place.temporaries().iter().all(|path| path.to_string_lossy().contains("/local-2/")));
 }
 
@@ -41,7 +41,7 @@ fn a_stopped_receiver_is_lost_at_the_failure_deadline() {
     outcome.has_failed_with(3, "local-2: it no longer answers");
     assert!(outcome.err.contains("fell silent: while relaying message"), "{outcome:?}");
     assert!(!is_running(victim), "what the push has started ends with it");
-    // Which signal the push itself has ended it by says nothing.
+    // The signal by which the push itself has ended it is not reported.
     assert!(!outcome.err.contains("signal: 9"), "{outcome:?}");
     assert!(place.is_copy("rdmc-local/local-1/object"));
     assert!(place.is_copy("rdmc-local/local-3/object"));
@@ -57,7 +57,7 @@ fn failure_deadlines_have_limits() {
     }
 }
 
-/// What one host's part of the summary says.
+/// One host's part of the summary.
 fn host<'a>(summary: &'a serde_json::Value, name: &str) -> &'a serde_json::Value {
     let hosts = summary["hosts"].as_array().unwrap();
     hosts.iter().find(|host| host["host"] == name).unwrap()
@@ -77,12 +77,12 @@ fn the_same_command_again_sends_only_what_is_missing() {
         let repeated = host(&outcome.json(), name)["repeated_bytes"].as_u64().unwrap();
         assert!(repeated < BYTES as u64 / 20, "{repeated}");
     }
-    // Of the one that was killed: what has come, and a lock that nobody holds.
+    // Of the killed one: its partial copy, and a lock file without an owner.
     assert_eq!(place.temporaries().len(), 2);
     let again = place.run(&arguments);
     assert_eq!(again.code, Some(0), "{again:?}");
     let resumed = |name| host(&again.json(), name)["resumed_bytes"].as_u64().unwrap();
-    // What the others have is read back, and nothing of it is sent.
+    // The copies of the others are read back and not sent again.
     assert_eq!([resumed("local-1"), resumed("local-3")], [BYTES as u64; 2]);
     let was_there = |name| host(&again.json(), name)["was_there"].as_bool().unwrap();
     assert_eq!(["local-1", "local-2", "local-3"].map(was_there), [true, false, true]);

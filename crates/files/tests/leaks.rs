@@ -1,5 +1,5 @@
-//! Nothing is left behind of pushes and their receivers. One test, alone in its process: it counts
-//! what the process holds.
+//! Pushes and receivers release all resources. One test, alone in its process, since it counts the
+//! resources of the process.
 
 use std::{
     fs,

@@ -199,7 +199,7 @@ fn a_cancelled_push_ends_its_receivers() {
     assert!(!world.path("copy-0").exists());
 }
 
-/// Cancelled so many times as soon as the first host is told to publish.
+/// Cancelled so many times as soon as the first host is ordered to publish.
 fn cancelled_while_publishing(cancels: usize) -> (World, PushReport) {
     let world = World::with(&[1; 300_000]);
     let push = world.open(3, |_| {});
@@ -270,7 +270,7 @@ fn one_push_at_a_time_owns_a_destination() {
         let receptions = world.receive(&push, &["host-0", "host-1"]);
         let mut second = None;
         let report = push.run(&mut |event| {
-            // Both of its targets are there, and none is published before this returns.
+            // Both targets exist, and none is published before this returns.
             let has_come = matches!(event, PushEvent::Host { state: HostState::Received, .. });
             if has_come && second.is_none() {
                 let source = if is_same { world.path("object") } else { other.clone() };
@@ -294,7 +294,7 @@ fn one_push_at_a_time_owns_a_destination() {
     }
 }
 
-/// Pushes to one host, whose copy is `copy-0`, and answers the host's report.
+/// Pushes to one host, whose copy is `copy-0`, and returns the host's report.
 fn push_to_one(world: &World) -> HostReport {
     let push = world.open(1, |_| {});
     let receptions = world.receive(&push, &["host-0"]);
@@ -335,7 +335,7 @@ fn a_file_with_equal_attributes_is_replaced_and_only_its_differences_are_sent() 
     let world = World::with(&contents);
     let copy = world.path("copy-0");
     let mut other = contents.clone();
-    // Where no probe looks.
+    // Outside the probed ranges.
     other[100_000] ^= 1;
     fs::write(&copy, &other).unwrap();
     let old = fs::metadata(&copy).unwrap();
@@ -360,7 +360,7 @@ fn a_copy_writable_for_others_or_with_other_links_is_replaced() {
         fs::metadata(&copy).unwrap().mode(),
         fs::metadata(world.path("object")).unwrap().mode()
     );
-    // What is finished may have other names; what is not would change there, too.
+    // A complete copy may have other links; a partial one would change under those, too.
     fs::hard_link(&copy, &link).unwrap();
     assert!(push_to_one(&world).was_there);
     fs::set_permissions(&copy, fs::Permissions::from_mode(0o600)).unwrap();

@@ -1,4 +1,4 @@
-//! Copies are invisible until they are whole, and leave nothing when they are given up.
+//! Copies are invisible until they are whole, and leave nothing when they are abandoned.
 
 use std::{
     fs,
@@ -138,7 +138,7 @@ fn devices_pipes_and_links_to_them_are_not_replaced_or_opened() {
     let pipe = directory.path().join("pipe");
     let made = std::process::Command::new("mkfifo").arg(&pipe).status().unwrap();
     assert!(made.success());
-    // Opening a pipe would wait for somebody at its other end.
+    // Opening a pipe would block until its other end is opened.
     let refused = |path: &Path| Target::create(path, manifest(1)).unwrap_err().to_string();
     assert!(refused(&pipe).contains("is not a regular file and will not be replaced"));
     assert!(refused(&pipe.join("copy")).contains("cannot write in"));
@@ -186,7 +186,7 @@ fn setuid_bits_are_not_copied() {
     assert_eq!(fs::metadata(&path).unwrap().permissions().mode() & 0o7777, 0o755);
 }
 
-/// What a receiver that was killed while it published has left: whatever mode it had given the file.
+/// A receiver that was killed while it published may leave a file of any mode.
 #[test]
 fn a_partial_copy_of_any_mode_does_not_block_the_next_session() {
     for mode in [0o400, 0o600, 0o640, 0o644, 0o666, 0o000, 0o444, 0o777, 0o4755] {
@@ -208,7 +208,7 @@ fn a_partial_copy_of_any_mode_does_not_block_the_next_session() {
     }
 }
 
-/// Of the file that bytes are written to before they are published.
+/// The mode of the partial copy.
 fn hidden_mode(directory: &Path) -> u32 {
     let names = names(directory);
     let hidden = names.iter().find(|name| name.contains(".rdmc-") && !name.ends_with("lock"));

@@ -233,7 +233,7 @@ impl Visit for Recorded {
 }
 
 fn sabotage() {
-    // Another test may have set it.
+    // Another test of this process may have set it.
     let _ = tracing::subscriber::set_global_default(Saboteur);
 }
 

@@ -341,9 +341,9 @@ fn after_a_panic_an_application_gets_only_the_failure_and_its_memory() {
     let [root, receiver] = [0, 1].map(pipeline(1, 2));
     let (root, receiver) = thread::scope(|scope| {
         let (contexts, addresses) = (&world.contexts, &world.addresses);
-        let (sender, _) = channel();
-        let root =
-            scope.spawn(|| contexts[0].create_group_with(among(root, addresses), Recorder(sender)));
+        let (ignored, _) = channel();
+        let recorder = Recorder(ignored);
+        let root = scope.spawn(|| contexts[0].create_group_with(among(root, addresses), recorder));
         let receiver = contexts[1].create_group_with(
             among(receiver, addresses),
             PanicsOnce { events: sender, all_is_here },

@@ -193,7 +193,7 @@ fn what_was_written_is_read_again() {
     assert_eq!(facts, (7, 0, Some(3), Some(1), Some(5), Some(4)));
     assert!(send.unfinished && send.start_ns <= slices[0].start_ns);
     assert_eq!(slices[0].end_ns, slices[1].start_ns, "one wait follows the other");
-    // Somebody stopped it in the middle of its life.
+    // The process was stopped while it ran.
     let text = fs::read_to_string(place.path("part")).unwrap();
     fs::write(place.path("cut"), text.strip_suffix("\n]\n").unwrap()).unwrap();
     assert_eq!(shown("cut"), slices);

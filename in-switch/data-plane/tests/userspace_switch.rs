@@ -130,7 +130,7 @@ fn tcp_with_all_offloads_passes_the_bridge() {
     connecting.join().unwrap();
     assert!(listening.join().unwrap() == data);
     let forwarded = running.stop();
-    // Frames are handed on as they are, many packets long.
+    // Frames are forwarded unchanged, with a length of many packets (offload).
     assert!((10..5000).contains(&forwarded.frames), "{forwarded:?}");
     assert!(running.tables.lock().tables.counters.counted(Counter::Foreign) >= forwarded.frames);
 }
@@ -185,7 +185,7 @@ fn groups_are_copied_and_the_rest_is_learnt() {
         assert_eq!((packet.headers.bth.target_qpn, packet.payload), (0x30, &b"copied"[..]));
         assert_eq!(packet.headers.ip.target, address(10 + port as u8));
     }
-    // A VLAN tag stays where it is; a frame for a stranger goes everywhere, its answer to one port.
+    // A VLAN tag stays where it is; a frame for an unknown station is flooded, its answer goes to one port.
     let mut tagged = [&[2, 0, 0, 0, 0, 9], &[2, 0, 0, 0, 0, 1][..]].concat();
     tagged.extend([0x81, 0, 0x20, 5, 0x88, 0xb5]);
     tagged.extend([7; 60]);

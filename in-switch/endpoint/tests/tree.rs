@@ -38,7 +38,7 @@ fn address(node: Node) -> IpAddr {
 /// Hosts and switches.
 struct World {
     topology: Topology,
-    /// Kept, so that they stay.
+    /// Kept, so that the namespaces exist.
     networks: Vec<Network>,
     planes: BTreeMap<Node, KernelPlane>,
     endpoints: BTreeMap<Node, Endpoint>,
@@ -188,7 +188,7 @@ fn groups_of_all_shapes_share_a_tree_of_switches() {
         [&["a1", "a2", "b1", "b2"], &["b1", "a1", "a2"], &["a2", "b1"], &["a1", "b2", "a2"]];
     let mut flows: Vec<Flow> =
         (0..).zip(groups).map(|(number, names)| world.group(number, names, None)).collect();
-    // Beside them a connection that is nobody's group.
+    // Beside them a unicast connection.
     let (from, to) = (world.find("b2"), world.find("a1"));
     let config = RequesterConfig::default();
     let to_qpn = world.endpoints[&to].draw_number();

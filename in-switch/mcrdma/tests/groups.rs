@@ -103,7 +103,7 @@ fn each_link_carries_a_message_once() {
     for (from, to) in [("a1", "tor-a"), ("tor-a", "spine"), ("spine", "tor-d"), ("tor-d", "d2")] {
         assert_eq!(world.crossed[&(node(from), node(to))], 100, "{from} to {to}");
     }
-    // One answer for each that was asked for, not one for each member.
+    // One answer for each request, not one for each member.
     assert_eq!(world.crossed[&(node("tor-a"), node("a1"))], 100_u64.div_ceil(8));
 }
 
@@ -126,7 +126,7 @@ proptest! {
         check_all(&mut world, 0, &messages);
     }
 
-    /// Groups that share switches, links and hosts do not see one another.
+    /// Groups that share switches, links and hosts do not interfere.
     #[test]
     fn groups_that_share_switches_do_not_interfere(
         seed: u64,

@@ -196,7 +196,7 @@ fn answers() -> impl Strategy<Value = (u8, u32, Syndrome)> {
 
 proptest! {
 /// In whatever order answers arrive, nothing is acknowledged to the sender that a member has not
-    /// acknowledged, and in the end all is that all have.
+    /// acknowledged; in the end everything is that all members have acknowledged.
     #[test]
     fn nothing_is_acknowledged_before_all_members_acknowledge_it(
         first in prop_oneof![Just(0_u32), Just(Serial::COUNT - 30)],

@@ -167,7 +167,7 @@ fn copies_for_different_members_do_not_meet() {
     topology.link(d2, d);
     let tree =
         |names: &[&str]| plan(&topology, topology.find("s").unwrap(), &nodes(&topology, names));
-    // No switch between copies: each pair's copies pass by q unseen.
+    // No switch between copies: q forwards each pair's copies unchanged.
     assert!(tree(&["c1", "c2", "d1", "d2"]).is_ok());
     // Here q parts c3 from c1, and would part the copies for d1 and d2, too.
     let error = tree(&["c1", "c3", "d1", "d2"]).unwrap_err();
@@ -246,7 +246,7 @@ fn meshes() -> impl Strategy<Value = (Topology, Node, Vec<Node>)> {
 }
 
 proptest! {
-    /// Whatever equal paths a copy takes, each member gets one and nobody else does; no link carries
+    /// Whatever equal paths a copy takes, each member gets one and no other host does; no link carries
     /// a message twice but those of plain switches.
     #[test]
     fn every_member_gets_exactly_one_copy((topology, sender, members) in groups(), choices in any::<u64>()) {
@@ -260,7 +260,7 @@ proptest! {
         prop_assert!(sum <= fanout + 1e-9);
     }
 
-    /// In any network: each member gets one copy, or it is said that this cannot be.
+    /// In any network: each member gets one copy, or the group is refused.
     #[test]
     fn every_member_gets_exactly_one_copy_or_the_plan_is_refused((topology, sender, members) in meshes(), choices in any::<u64>()) {
         let Ok(tree) = plan(&topology, sender, &members) else { return Ok(()) };

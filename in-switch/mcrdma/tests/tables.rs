@@ -161,7 +161,7 @@ fn request(source: u8, qpn: u32) -> Headers {
     Headers::new(ip, Bth::new(Opcode::SendOnly, qpn, Serial::new(0)))
 }
 
-/// What becomes of a frame, and how many copies there are of it.
+/// The verdict on a frame, and the number of its copies.
 fn handle(switch: &mut Switch, frame: &mut Vec<u8>) -> (Verdict, usize) {
     handle_at(switch, 1, frame)
 }
@@ -230,7 +230,7 @@ fn answers_of_non_members_pass_unchanged() {
     assert_eq!(switch.tables.counters.counted(Counter::AnswerForeign), 4);
 }
 
-/// The sender would take it for an answer of all members.
+/// Forwarded, it would count as an answer of all members.
 #[test]
 fn answers_of_removed_members_or_with_the_virtual_address_are_dropped() {
     let mut switch = switch();

@@ -198,7 +198,7 @@ fn a_lookup_resolves_hosts_behind_a_bridge() {
     switch.kernel.ask(Neighbour { address: other.address, interface: index("br0") }).unwrap();
     let interface = "p3".to_owned();
     switch.wait_for(other, &Err(NoHop::NotAPort { address: other.address, interface }));
-    // A neighbour that is known, at a port that is forgotten.
+    // A resolved neighbour whose station the bridge no longer has.
     bridge(&format!("fdb del {} dev p2 master", mac(22)));
     let error = switch.hops("10.1.0.12").unwrap_err();
     assert!(matches!(&error, NoHop::NotLearnt { bridge, .. } if bridge == "br0"), "{error}");
@@ -278,7 +278,7 @@ fn an_overrun_of_changes_is_reported_as_a_change() {
     for to in ["10.100.0.0", "10.100.117.47"] {
         assert_eq!(switch.hops(to), Ok(one.into()), "{to}");
     }
-    // While they go again, whatever else there is stays to be seen.
+    // While they are deleted, snapshots keep all other routes.
     let mut going = batch(&lines("del"));
     let mut seen = 0;
     while going.try_wait().unwrap().is_none() {

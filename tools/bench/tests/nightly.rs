@@ -224,7 +224,7 @@ fn check_command(name: &str, words: &[&str]) {
     }
 }
 
-/// The parts that a step is for one of each of, such as `kill` of `chaos-kill`.
+/// The suffixes of steps that begin with this, such as `kill` of `chaos-kill`.
 fn parts(steps: &[(String, Vec<String>)], prefix: &str) -> BTreeSet<String> {
     steps.iter().filter_map(|(name, _)| Some(name.strip_prefix(prefix)?.to_owned())).collect()
 }

@@ -34,7 +34,7 @@ pub fn run(scenario: &Scenario, options: Options) -> Report {
     let network = SimNet::new(scenario.network.config(options.trace_events), scenario.seed);
     let outcome = catch_unwind(AssertUnwindSafe(|| {
         let mut world = World::new(scenario, options, &network)?;
-        world.live();
+        world.run_to_end();
         Ok(world.end())
     }));
     let (mut report, problem) = match outcome {
@@ -161,7 +161,7 @@ impl<'a> World<'a> {
     }
 
     /// Runs until all members that can end have ended, or a check fails.
-    fn live(&mut self) {
+    fn run_to_end(&mut self) {
         while self.book.violations.is_empty() && !self.is_over() {
             self.step += 1;
             self.inject_due();

@@ -14,7 +14,7 @@ const MINUTE_NS: u64 = 60 * SECOND_NS;
 
 impl World<'_> {
     /// Runs until everything that can end has ended, or a check fails.
-    pub(super) fn live(&mut self) {
+    pub(super) fn run_to_end(&mut self) {
         while self.facts.violations.is_empty() && !self.is_over() {
             self.step += 1;
             self.inject_due();

@@ -46,7 +46,7 @@ impl<'a> World<'a> {
     fn push(&mut self) {
         self.facts.pushes += 1;
         self.start_push();
-        self.live();
+        self.run_to_end();
         if self.facts.violations.is_empty() {
             self.check_push();
         }

@@ -110,23 +110,23 @@ pub struct PlannedFault {
 pub enum Fault {
     /// All processes of rdmc on a machine are killed.
     Kill {
-        /// Which.
+        /// Its index.
         machine: u32,
         /// Whether its files are damaged, as by a crash of the machine.
         damages: bool,
     },
     /// A machine stops, with its network.
     Freeze {
-        /// Which.
+        /// Its index.
         machine: u32,
-        /// How long.
+        /// Duration.
         for_ns: Option<u64>,
     },
     /// The processes on a machine stop; its network continues.
     Pause {
-        /// Which.
+        /// Its index.
         machine: u32,
-        /// How long.
+        /// Duration.
         for_ns: Option<u64>,
     },
     /// All connections that carry blocks between two machines are lost.
@@ -143,12 +143,12 @@ pub enum Fault {
     Partition {
         /// One side of it.
         machines: Vec<u32>,
-        /// How long.
+        /// Duration.
         for_ns: Option<u64>,
     },
     /// A machine's ports become slow, or fast.
     Rate {
-        /// Which.
+        /// Its index.
         machine: u32,
         /// From the next block on.
         bytes_per_s: u64,
