@@ -82,13 +82,13 @@ fn tcp_with_all_offloads_passes_the_bridge() {
     veth(0);
     veth(1);
     let mut running = Running::start(2);
-    let (tell, told) = std::sync::mpsc::channel();
+    let (sender, threads) = std::sync::mpsc::channel();
     let ready = Arc::new(Barrier::new(3));
     let host = |number: u8| {
-        let (tell, ready) = (tell.clone(), Arc::clone(&ready));
+        let (sender, ready) = (sender.clone(), Arc::clone(&ready));
         move || {
             own_network();
-            tell.send((number, rustix::thread::gettid().as_raw_pid())).unwrap();
+            sender.send((number, rustix::thread::gettid().as_raw_pid())).unwrap();
             ready.wait();
             ip(&format!("addr add 10.1.0.{number}/24 dev h{number}"));
             quiet(&format!("h{number}"));
@@ -118,7 +118,7 @@ fn tcp_with_all_offloads_passes_the_bridge() {
         stream.write_all(&sent).unwrap();
     });
     for _ in 0..2 {
-        let (number, thread): (u8, i32) = told.recv().unwrap();
+        let (number, thread): (u8, i32) = threads.recv().unwrap();
         ip(&format!("link set h{number} netns {thread}"));
     }
     ready.wait();
@@ -126,7 +126,7 @@ fn tcp_with_all_offloads_passes_the_bridge() {
     connecting.join().unwrap();
     assert!(listening.join().unwrap() == data);
     let forwarded = running.stop();
-    // Frames are handed on as they are, many packets long.
+    // Frames are forwarded unchanged, with a length of many packets (offload).
     assert!((10..5000).contains(&forwarded.frames), "{forwarded:?}");
     assert!(running.tables.lock().tables.counters.counted(Counter::Foreign) >= forwarded.frames);
 }
@@ -181,7 +181,7 @@ fn groups_are_copied_and_the_rest_is_learnt() {
         assert_eq!((packet.headers.bth.target_qpn, packet.payload), (0x30, &b"copied"[..]));
         assert_eq!(packet.headers.ip.target, address(10 + port as u8));
     }
-    // A VLAN tag stays where it is; a frame for a stranger goes everywhere, its answer to one port.
+    // A VLAN tag stays where it is; a frame for an unknown station is flooded, its answer goes to one port.
     let mut tagged = [&[2, 0, 0, 0, 0, 9], &[2, 0, 0, 0, 0, 1][..]].concat();
     tagged.extend([0x81, 0, 0x20, 5, 0x88, 0xb5]);
     tagged.extend([7; 60]);

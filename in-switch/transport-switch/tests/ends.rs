@@ -88,7 +88,7 @@ fn a_wait_sleeps_and_can_be_woken() {
 }
 
 #[test]
-fn what_is_posted_is_handed_back_before_the_end() {
+fn every_post_is_completed_before_the_end() {
     if !enter_network() {
         return;
     }
@@ -133,7 +133,7 @@ fn posts_after_a_close_are_refused() {
 }
 
 #[test]
-fn interfaces_that_will_not_do_are_named() {
+fn unusable_interfaces_are_named() {
     if !enter_network() {
         return;
     }
