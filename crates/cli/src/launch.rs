@@ -404,7 +404,7 @@ mod tests {
     }
 
     #[test]
-    fn a_path_is_one_word_at_the_host() {
+    fn a_remote_path_is_quoted_as_one_word() {
         for ssh in ["ssh {host}", "/usr/bin/ssh -p 22 {host}", "timeout 9 ssh {host} sudo"] {
             assert_eq!(program(ssh, "/opt/rdmc"), "/opt/rdmc");
             assert_eq!(program(ssh, "/opt/my tools/rdmc"), "'/opt/my tools/rdmc'");

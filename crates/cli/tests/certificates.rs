@@ -101,7 +101,7 @@ fn files_that_others_can_read_are_warned_of() {
     for (file, more) in [(key, &all[..]), ("secret", &secret)] {
         for (mode, warned) in [(0o640, true), (0o602, true), (0o600, false), (0o711, false)] {
             fs::set_permissions(place.path(file), Permissions::from_mode(mode)).unwrap();
-            // Nobody listens there; it is said before.
+            // Nothing listens there: files are checked before connecting.
             let outcome = place.run(&words(&["push", "object", "--to", "127.0.0.1:1"], more));
             assert_eq!(outcome.code, Some(1), "{outcome:?}");
             let remedy = format!("chmod 600 {file}");

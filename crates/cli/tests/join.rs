@@ -20,12 +20,12 @@ fn place(bytes: usize) -> Place {
     place
 }
 
-/// A free port of this moment.
+/// A port that is free now.
 fn free_port() -> u16 {
     TcpListener::bind("127.0.0.1:0").unwrap().local_addr().unwrap().port()
 }
 
-/// A receiver that joins at this port, where somebody listens, or nobody.
+/// A receiver that joins at this port, where a root listens or not.
 fn join(place: &Place, port: u16, directory: &str) -> Child {
     fs::create_dir_all(place.path(directory)).unwrap();
     let root = format!("127.0.0.1:{port}");

@@ -201,7 +201,7 @@ fn a_listener_writes_a_trace_of_its_own() {
 #[test]
 fn a_listener_ends_on_a_signal() {
     let place = place_with_secret(10);
-    // Services are ended by SIGTERM; one push that has not come is another thing.
+    // SIGTERM is the usual end of a service; with `--once` it means that no push arrived.
     for (directory, more, name, code) in [
         ("a", &[][..], "TERM", 0),
         ("b", &[], "INT", 130),
@@ -214,9 +214,9 @@ fn a_listener_ends_on_a_signal() {
     }
 }
 
-/// As a host is rebooted.
+/// The signals of a reboot.
 #[test]
-fn what_has_come_outlives_a_listener_that_is_ended() {
+fn received_data_survives_a_listener_ended_by_a_signal() {
     let place = place_with_secret(20 << 20);
     for more in [&["--once"][..], &[]] {
         let push = |listener: &Listener| {

@@ -12,7 +12,7 @@ mod plan;
 #[cfg(feature = "switch")]
 mod plan_in_switch;
 mod push;
-mod push_trouble;
+mod push_faults;
 #[cfg(feature = "switch")]
 mod switch;
 #[cfg(feature = "switch")]

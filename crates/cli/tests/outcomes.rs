@@ -1,4 +1,4 @@
-//! How commands end: exit codes, what is said to whom, and which files are written.
+//! How commands end: exit codes, standard output and error, and which files are written.
 
 use std::{
     fs::{self, File},
@@ -36,7 +36,7 @@ fn ends_with(outcome: &Outcome, code: i32) -> Value {
 }
 
 #[test]
-fn every_end_of_a_push_has_its_exit_code_and_its_object() {
+fn every_outcome_of_a_push_has_its_exit_code_and_json_object() {
     let place = Place::with(100_000);
     let json = ends_with(&outcome(push(&place, "a,b", &["--json"])), 0);
     assert_eq!(json["hosts"][1]["state"], "published");
@@ -53,14 +53,14 @@ fn every_end_of_a_push_has_its_exit_code_and_its_object() {
     let full = outcome(push(&place, "a", &["--json", "--trace", "/dev/full"]));
     assert_eq!(ends_with(&full, 4)["hosts"][0]["state"], "published");
     assert!(full.err.contains("the trace is not complete"), "{full:?}");
-    // What has happened to hosts counts more.
+    // Failures of hosts take precedence.
     let full = outcome(push(&place, "a,dead", &["--json", "--trace", "/dev/full"]));
     ends_with(&full, 3);
     assert!(full.err.contains("the trace is not complete"), "{full:?}");
 }
 
 #[test]
-fn failures_before_anything_is_sent_are_one_object_as_well() {
+fn failures_before_anything_is_sent_print_one_json_object() {
     let place = Place::with(10);
     fs::write(place.path("empty"), "# nobody\n").unwrap();
     fs::write(place.path("bad"), "1234").unwrap();
@@ -103,7 +103,7 @@ fn failures_before_anything_is_sent_are_one_object_as_well() {
 }
 
 #[test]
-fn an_interrupted_push_is_one_object_and_code_130() {
+fn an_interrupted_push_prints_one_json_object_and_exits_with_130() {
     for name in ["INT", "TERM", "HUP"] {
         let place = Place::with(20 << 20);
         let arguments = ["push", "object", "--local", "2", "--block-size", "1KiB", "--json"];
@@ -119,7 +119,7 @@ fn an_interrupted_push_is_one_object_and_code_130() {
 
 /// Also while it waits for its own arguments.
 #[test]
-fn a_command_that_is_interrupted_before_it_begins_is_one_object() {
+fn a_command_interrupted_before_it_begins_prints_one_json_object() {
     let place = Place::with(10);
     assert!(Command::new("mkfifo").arg(place.path("hosts")).status().unwrap().success());
     for command in ["push object --hosts-file hosts --json", "bench --hosts-file hosts --json"] {
@@ -135,7 +135,7 @@ fn a_command_that_is_interrupted_before_it_begins_is_one_object() {
     }
 }
 
-/// What nobody reads changes no exit code, and hosts that failed are named on standard error.
+/// Output without a reader changes no exit code, and hosts that failed are named on standard error.
 #[test]
 fn exit_codes_do_not_depend_on_standard_output() {
     let place = Place::with(100_000);
@@ -165,12 +165,12 @@ fn exit_codes_do_not_depend_on_standard_output() {
 }
 
 #[test]
-fn texts_that_cannot_be_written_are_not_done() {
+fn output_that_cannot_be_written_is_a_failure_unless_its_reader_closed_the_pipe() {
     let place = Place::with(10);
     let plan = place.rdmc(&["plan", "--members", "64", "--blocks", "1000"]);
     let full = outcome(through_shell(&plan, "exec \"$@\" >/dev/full"));
     full.has_failed_with(4, "standard output: No space left on device");
-    // Who has seen enough is not told that something failed.
+    // A reader that closes the pipe early is no failure.
     let enough = outcome(through_shell(&plan, "{ \"$@\"; echo $? >&2; } | head -1"));
     assert!(enough.err.trim() == "0" && enough.out.lines().count() == 1, "{enough:?}");
     let secret = outcome(through_shell(&place.rdmc(&["secret"]), "exec \"$@\" >/dev/full"));
@@ -187,7 +187,7 @@ fn through_shell(command: &Command, script: &str) -> Command {
 }
 
 #[test]
-fn what_a_command_reads_is_never_written_to() {
+fn inputs_are_never_overwritten() {
     let place = Place::with(300_000);
     fs::write(place.path("secret"), place.run_words("secret").out).unwrap();
     fs::write(place.path("hosts"), "a\n").unwrap();

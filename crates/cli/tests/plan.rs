@@ -46,7 +46,7 @@ step  transfers
 }
 
 #[test]
-fn copies_of_switches_are_told_from_steps() {
+fn copies_of_switches_are_distinguished_from_steps() {
     let table = stdout("plan --members 4 --blocks 2 --algorithm in-switch");
     let expected = "\
 in-switch: 4 members, 2 blocks, 6 steps (lower bound 3); where switches copy, 2 block times at the root
@@ -86,13 +86,13 @@ fn idle_steps_have_their_line() {
 }
 
 #[test]
-fn nothing_to_do_is_a_headline() {
+fn an_empty_schedule_is_a_headline() {
     let alone = "binomial-pipeline: 1 member, 1 block, 0 steps (lower bound 0)\n";
     assert_eq!(stdout("plan --members 1 --blocks 1"), alone);
     assert_eq!(stdout("plan --members 2 --blocks 0").lines().count(), 1);
 }
 
-/// Replays the JSON: everybody gets each block once, from somebody who had it before the step.
+/// Replays the JSON: every member gets each block once, from a member that had it before the step.
 fn assert_delivers(arguments: &str, root: u64) {
     let json: serde_json::Value = serde_json::from_str(&stdout(arguments)).expect("JSON");
     let field = |value: &serde_json::Value, name: &str| value[name].as_u64().expect("a number");
@@ -119,7 +119,7 @@ fn assert_delivers(arguments: &str, root: u64) {
 }
 
 #[test]
-fn json_delivers() {
+fn transfers_in_json_deliver_every_block() {
     for algorithm in [
         "sequential",
         "chain",
@@ -172,7 +172,7 @@ fn a_picture_has_every_transfer() {
 }
 
 #[test]
-fn arguments_that_make_no_sense() {
+fn invalid_arguments_are_refused() {
     let cases = [
         ("plan --members 0 --blocks 3", "0 is not in 1..=1048576"),
         ("plan --members 1048577 --blocks 3", "1048577 is not in 1..=1048576"),
@@ -222,9 +222,9 @@ fn a_file_that_cannot_be_written_is_named() {
     assert!(stderr.starts_with("rdmc: ") && stderr.contains("plan.svg"), "{stderr}");
 }
 
-/// As in `rdmc plan … | head`: the reader takes a little and goes.
+/// As in `rdmc plan … | head`: the reader closes the pipe after a few lines.
 #[test]
-fn a_reader_that_has_seen_enough_is_no_error() {
+fn a_closed_output_pipe_is_no_error() {
     for format in ["", "--json"] {
         let mut child = rdmc(&format!("plan --members 1000 --blocks 5000 {format}"))
             .stdout(Stdio::piped())

@@ -30,7 +30,7 @@ fn failure(place: &Place, words: &str) -> (i32, String) {
 const TESTBED: &str = "racks:4x2 --tor-only --sender a1 --receivers d1,a2";
 
 #[test]
-fn the_papers_testbed() {
+fn the_papers_testbed_has_the_published_loads() {
     // MC-RDMA figure 3. Switches save the sender every copy but one.
     let expected = "\
 in-switch: a1 to 2 of 7 other hosts; 1 switch knows the group
@@ -57,7 +57,7 @@ d1 → tor-d             -          -          1
 }
 
 #[test]
-fn json_has_the_same() {
+fn json_has_the_same_figures_as_the_text() {
     let shown = json(TESTBED);
     let expected = json!({"in_switch": 1.0, "fanout": 2.0, "chain": 1.0});
     for (pattern, load) in expected.as_object().unwrap() {
@@ -99,7 +99,7 @@ fn a_fat_tree_has_equal_paths() {
     let text = stdout("fat-tree:4 --sender h0 --receivers h4,h12,h14");
     let both = "  → aggregation-0-0 or aggregation-0-1: for h4, h12, h14\n";
     assert!(text.contains(&format!("edge-0-0, which merges answers\n{both}")), "{text}");
-    // Switches that make the same copies share an entry; nobody parts at aggregation-0-0.
+    // Switches that make the same copies share an entry; no copy forks at aggregation-0-0.
     let cores = "core-0, core-1\n  → aggregation-1-0: rewritten for h4\n  → aggregation-3-0: for h12, h14\n";
     assert!(text.contains(cores), "{text}");
     assert!(text.contains("edge-0-0 → aggregation-0-0       0.50       1.50"), "{text}");
@@ -115,7 +115,7 @@ fn a_fat_tree_has_equal_paths() {
 }
 
 #[test]
-fn long_lists_are_cut() {
+fn long_lists_are_truncated() {
     let text = stdout("fat-tree:6");
     assert!(
         text.contains(": for h3, h4, h5, h6, h7, h8, h9, h10, h11, h12, h13, h14 and 39 more\n")
@@ -125,7 +125,7 @@ fn long_lists_are_cut() {
 }
 
 #[test]
-fn the_group_is_chosen() {
+fn sender_and_receivers_can_be_chosen() {
     let receivers = |words: &str| json(words)["receivers"].clone();
     assert_eq!(receivers("racks:2x2"), json!(["a2", "b1", "b2"]));
     assert_eq!(receivers("racks:2x2 --sender b1"), json!(["a1", "a2", "b2"]));
@@ -188,7 +188,7 @@ left, which merges answers
 }
 
 #[test]
-fn what_cannot_be_served_is_said() {
+fn groups_without_a_tree_are_refused_with_the_reason() {
     let place = with_file(FILE);
     let one_switch = "has to be behind one switch that can copy, and is behind";
     for (words, message) in [
@@ -287,7 +287,7 @@ fn mistakes_in_a_file_have_their_line_and_a_remedy() {
 }
 
 #[test]
-fn arguments_that_make_no_sense() {
+fn invalid_arguments_are_refused() {
     let place = with_file(FILE);
     let cases = [
         ("racks:4", "write racks:RACKSxHOSTS, such as racks:4x2"),
@@ -363,7 +363,7 @@ fn options_of_switches_need_a_topology() {
 
 /// The page's topology, and each of its commands with what stands below it.
 #[test]
-fn the_page_shows_what_comes_out() {
+fn the_documentation_shows_the_actual_output() {
     let page = Path::new(env!("CARGO_MANIFEST_DIR")).join("../../docs/in-switch.md");
     let page = fs::read_to_string(page).unwrap();
     let blocks: Vec<&str> = page.split("```").skip(1).step_by(2).collect();

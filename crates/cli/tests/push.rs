@@ -23,7 +23,7 @@ fn three_receivers_have_copies_with_mode_and_time() {
         assert_eq!(metadata.modified().unwrap(), time);
     }
     assert!(place.temporaries().is_empty());
-    // Once more, and then where one of them has lost it.
+    // The same push again, and once more after one copy was removed.
     let again = place.run_words("push object --local 3");
     assert!(again.out.starts_with("2.86 MiB existed already at 3 hosts; verified"), "{again:?}");
     fs::remove_file(place.path("rdmc-local/local-2/object")).unwrap();
@@ -67,7 +67,7 @@ fn the_summary_is_one_object() {
     let outcome = place.run_words("push object --local 2 --json --block-size 4096");
     let summary = outcome.json();
     assert_eq!(summary["file"], "object");
-    // What was picked, not that it was to be picked.
+    // The chosen algorithm, not `auto`.
     let algorithm = summary["algorithm"].as_str().unwrap();
     assert!(["binomial-pipeline", "chain"].contains(&algorithm), "{summary}");
     assert_eq!(summary["block_bytes"], 4096);
@@ -121,7 +121,7 @@ fn a_full_disk_is_noticed_before_anything_is_sent() {
     for host in ["a", "b"] {
         fs::create_dir(place.path(host)).unwrap();
     }
-    // A limit on file sizes refuses the reservation as a full disk would, without needing one. Nobody has to catch its signal.
+    // A limit on file sizes refuses the reservation as a full disk would, without needing one. Its signal needs no handler.
     let launcher = "sh -c 'case $0 in b) ulimit -f 10;; esac; exec \"$@\"' {host}";
     let dest = place.path("{host}/copy");
     let outcome = place.run(&[
@@ -199,7 +199,7 @@ fn arguments_that_make_no_sense_are_refused() {
 }
 
 #[test]
-fn launchers_speak_for_their_hosts() {
+fn errors_of_a_launcher_are_reported_for_its_host() {
     let place = Place::with(10);
     let push = |launcher| place.run(&["push", "object", "--to", "a", "--launcher", launcher]);
     push("no-such-launcher {host}")
@@ -222,7 +222,7 @@ fn launchers_speak_for_their_hosts() {
 
 /// As older and newer programs answer.
 #[test]
-fn another_version_at_a_host_is_told_as_such() {
+fn another_version_at_a_host_is_reported_as_such() {
     let place = Place::with(10);
     let push = |launcher| place.run(&["push", "object", "--to", "a", "--launcher", launcher]);
     let launcher = format!("sh -c '{RDMC} receive --no-such-option' {{host}}");
@@ -246,7 +246,7 @@ fn launchers_start_a_few_receivers_at_a_time_and_hold_one_descriptor_each() {
     let push = |fanout: &str, script: &str| {
         let launcher = format!("sh -c '{script}' {{host}}");
         let how = ["push", "object", "--to", "h[1-12]", "--dest", &dest, "--launcher", &launcher];
-        // Long enough that nobody is started because another one takes its time.
+        // Long enough that no receiver is started only because another one is slow.
         let pace = ["--fanout", fanout, "--timeout", "600"];
         let home = ["--remote-rdmc", RDMC, "--advertise", "127.0.0.1"];
         place.rdmc(&[&how[..], &pace, &home].concat())
@@ -298,7 +298,7 @@ fn names_that_are_not_utf_8_need_dest_and_are_escaped() {
     assert_eq!(sent.json()["file"], "caf\u{fffd}\u{1b}[31m");
     let unnamed = push(&["--local", "1"]);
     unnamed.has_failed_with(2, "name the copy by --dest");
-    // Also what the parser of arguments says.
+    // Also errors of the argument parser.
     let option = place.run(&["push", "--no\u{1b}[31m"]);
     option.has_failed_with(2, "unexpected argument");
     let (missing, twice) = (place.run(&["push", "\u{1b}[31m"]), push(&["--local", "\u{1b}[31m"]));
@@ -334,7 +334,7 @@ fn progress_fits_on_narrow_terminals() {
     }
 }
 
-/// A text without what steers a terminal.
+/// A text without escape sequences of terminals.
 fn without_sequences(text: &str) -> String {
     let mut parts = text.split('\u{1b}');
     let first = parts.next().unwrap_or_default().to_owned();
@@ -376,6 +376,6 @@ fn a_push_that_takes_too_many_descriptors_says_how_many_hosts_fit() {
         outcome.err.split(": ").last().unwrap().split(' ').next().unwrap().parse().unwrap();
     assert!((1..40).contains(&fit), "{outcome:?}");
     assert_eq!(push_with_limit(&place, "-n 64", fit).code, Some(0));
-    // A soft limit is no limit.
+    // A soft limit can be raised, so it does not count.
     assert_eq!(push_with_limit(&place, "-S -n 64", 40).code, Some(0));
 }

@@ -38,10 +38,10 @@ struct World {
     running: Vec<Running>,
 }
 
-/// A command that runs until it is told to end, or this is dropped.
+/// A running command; killed when dropped.
 struct Running {
     child: Child,
-    /// Kept, so that it can speak.
+    /// Kept open, so that the command can write to it.
     _said: BufReader<std::process::ChildStderr>,
 }
 
@@ -104,7 +104,7 @@ impl Kind {
     }
 }
 
-/// Whether this machine lets us; says so if not.
+/// Whether this machine permits it; prints SKIPPED if not.
 fn is_possible() -> bool {
     let possible = KernelPlane::check();
     if let Err(error) = &possible {
@@ -172,7 +172,7 @@ impl World {
         self.place.rdmc(&words)
     }
 
-    /// Starts a command in a network, and waits until it says that it is there.
+    /// Starts a command in a network, and waits for its first line of output.
     fn start(&mut self, network: Option<u8>, names: &str, words: &str) -> u32 {
         let mut command = self.command(names, words);
         let network = network.map_or(&self.switch, |host| &self.hosts[usize::from(host)]);
@@ -282,7 +282,7 @@ fn a_push_lets_a_switch_in_the_kernel_copy() {
     assert_eq!(detached.code, Some(0), "{detached:?}");
     assert!(!fs::exists(&pin).unwrap());
 
-    // Nobody copies any more: receivers relay.
+    // No switch copies any more: receivers relay.
     (1..HOSTS)
         .for_each(|host| fs::remove_file(world.place.path(&format!("r{host}/object"))).unwrap());
     let pushed = world.run(&format!("push object --to {hosts} --switch {}", world.agent()));

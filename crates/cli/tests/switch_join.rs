@@ -30,7 +30,7 @@ fn interrupt(child: &mut Child) -> Option<i32> {
 }
 
 #[test]
-fn a_daemon_listens_and_leaves_nothing() {
+fn a_daemon_listens_and_removes_its_socket() {
     let (place, authority) = (Place::with(10), Authority::new("one"));
     let options = certificates(&authority);
     let more = ["--socket", "switch.sock", "--socket-mode", "660"];
@@ -56,7 +56,7 @@ fn a_daemon_listens_and_leaves_nothing() {
 }
 
 #[test]
-fn what_it_cannot_do_it_says_with_the_remedy() {
+fn invalid_options_are_refused_with_the_remedy() {
     let (place, authority) = (Place::with(10), Authority::new("one"));
     let options = certificates(&authority);
     let run = |more: &[&str], options: &[String]| place.run(&words(more, options));

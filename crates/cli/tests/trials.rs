@@ -44,7 +44,7 @@ impl Sshd {
             assert!(made.unwrap().success());
         }
         fs::create_dir(at("full")).unwrap();
-        // Where the server gives up its rights; systems make it at boot.
+        // Where the server drops its privileges; systems make it at boot.
         fs::create_dir_all("/run/sshd").unwrap();
         let port = TcpListener::bind("127.0.0.1:0").unwrap().local_addr().unwrap().port();
         let server = format!(
@@ -163,7 +163,7 @@ fn has_copies(place: &Place, hosts: &[&str]) -> bool {
     hosts.iter().all(|host| place.is_copy(&format!("{host}/object")))
 }
 
-/// Processes that have a temporary file open whose path has this part: receivers, whoever their parents are.
+/// Processes that have a temporary file open whose path has this part: receivers, whatever their parent process.
 fn receivers(place: &Place, part: &str) -> Vec<u32> {
     let below = place.directory.path().to_str().unwrap();
     let is_open = |process: &u32| {
@@ -177,7 +177,7 @@ fn receivers(place: &Place, part: &str) -> Vec<u32> {
     all.filter_map(|entry| entry.file_name().to_str()?.parse().ok()).filter(is_open).collect()
 }
 
-/// What it tries, and how.
+/// Name and function of a trial.
 type Trial = (&'static str, fn(&Way));
 
 fn all_trials(way: &Way) {
@@ -247,7 +247,7 @@ fn lost_receivers(way: &Way) {
     outcome.has_failed_with(3, "h3: interrupted");
     assert!(has_copies(&place, &["h1", "h4"]) && !place.is_copy("h2/object"));
     assert_eq!(host(&outcome.json(), 1)["state"], "failed");
-    // What has come to both, and the lock of the one that was killed.
+    // The partial copies of both, and the lock file of the killed one.
     assert_eq!(place.temporaries().len(), 3);
     way.again(&place, 1);
 }

@@ -315,9 +315,9 @@ mod tests {
     #[test]
     fn keepalives_are_sent_while_nothing_else_is() {
         let (own, mut peer) = pair();
-        let beat = (9_u8, Duration::from_millis(1));
+        let keepalive = (9_u8, Duration::from_millis(1));
         let control =
-            Control::start_with_keepalive(own, TIMEOUT, beat, |_: Result<u8, Error>| true);
+            Control::start_with_keepalive(own, TIMEOUT, keepalive, |_: Result<u8, Error>| true);
         for _ in 0..3 {
             assert_eq!(peer.receive::<u8>(Deadline::after(TIMEOUT)).unwrap(), 9);
         }

@@ -125,7 +125,7 @@ fn at_every_call(
 const MODES: [u32; 4] = [0o600, 0o400, 0o666, 0o4755];
 
 #[test]
-fn a_session_that_is_killed_anywhere_is_no_obstacle_to_the_next() {
+fn a_session_killed_at_any_call_does_not_block_the_next() {
     for mode in MODES {
         let killed = Object { fill: 7, mode };
         for next in [killed, Object { fill: 8, mode: 0o644 }] {
@@ -142,7 +142,7 @@ fn a_session_that_is_killed_anywhere_is_no_obstacle_to_the_next() {
 }
 
 #[test]
-fn a_session_that_is_killed_again_and_again_is_no_obstacle_either() {
+fn a_session_killed_repeatedly_does_not_block_the_next() {
     let object = Object { fill: 7, mode: 0o664 };
     at_every_call(object, None, Fault::Crash, |path, _, after| {
         for call in (0..CALLS_MAX).step_by(3) {
@@ -154,7 +154,7 @@ fn a_session_that_is_killed_again_and_again_is_no_obstacle_either() {
 }
 
 #[test]
-fn a_copy_that_is_there_already_survives_any_kill_and_keeps_its_inode() {
+fn an_existing_copy_survives_a_kill_at_any_call_and_keeps_its_inode() {
     let object = Object { fill: 7, mode: 0o640 };
     let inode = |path: &Path| fs::metadata(path).unwrap().ino();
     let old = Some((&object.contents()[..], 0o600));
@@ -168,7 +168,7 @@ fn a_copy_that_is_there_already_survives_any_kill_and_keeps_its_inode() {
 }
 
 #[test]
-fn a_copy_that_others_may_write_is_replaced_whatever_is_killed() {
+fn a_copy_writable_for_others_is_replaced_after_a_kill_at_any_call() {
     let object = Object { fill: 7, mode: 0o640 };
     let old = Some((&object.contents()[..], 0o666));
     at_every_call(object, old, Fault::Crash, |path, outcome, after| {
@@ -196,7 +196,7 @@ fn a_call_that_fails_leaves_no_copy_behind() {
 }
 
 #[test]
-fn a_disk_that_refuses_is_named_with_the_remedy_at_whatever_call() {
+fn a_disk_error_at_any_call_is_reported_with_the_remedy() {
     let object = Object { fill: 7, mode: 0o640 };
     for (errno, words) in [
         (Errno::NOSPC, "no space for"),

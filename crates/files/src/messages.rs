@@ -265,7 +265,7 @@ mod tests {
     }
 
     #[test]
-    fn terms_that_make_no_group_are_refused() {
+    fn terms_without_a_valid_group_are_refused() {
         let settings = start().group_settings().unwrap();
         assert!(settings.members.len() == 2 && settings.offload);
         let unknown = Start { algorithm: 99, ..start() }.group_settings().unwrap_err();

@@ -13,7 +13,7 @@ pub fn peak_resident_bytes() -> Option<u64> {
 mod tests {
     #[test]
     #[cfg(target_os = "linux")]
-    fn the_peak_is_known() {
+    fn peak_resident_memory_is_read() {
         assert!(super::peak_resident_bytes().unwrap() > 100_000);
     }
 }

@@ -61,7 +61,7 @@ impl World {
         settings
     }
 
-    /// Replicates; answers the report, and why it fell back each time that it has said so.
+    /// Replicates; returns the report, and the reason of each fallback.
     fn push(&self, settings: PushSettings) -> (PushReport, Vec<String>) {
         let source = Source::open(&self.directory.path().join("object")).unwrap();
         let push = Push::open(source, settings).unwrap();
@@ -87,7 +87,7 @@ impl World {
         receiver::serve(channel, &settings).unwrap();
     }
 
-    /// All have their copies, and nobody was blamed for anything.
+    /// All have their copies, and no host was blamed.
     fn check(&self, report: &PushReport) {
         assert!(report.error.is_none() && report.published() == RECEIVERS, "{report:?}");
         for host in 1..=RECEIVERS {
@@ -144,7 +144,7 @@ fn receivers_relay_if_a_switch_refuses() {
     assert_eq!(packets, 0);
 }
 
-/// The switch is started anew while blocks are under way.
+/// The switch restarts while blocks are in transit.
 #[test]
 fn receivers_relay_the_rest_if_a_switch_forgets() {
     if skipped(Plane::Userspace) {
@@ -164,12 +164,12 @@ fn receivers_relay_the_rest_if_a_switch_forgets() {
     assert_eq!(reasons.len(), 1, "{reasons:?}");
     assert!(reasons[0].contains("has forgotten the group"), "{reasons:?}");
     assert!(packets < 8192, "{packets}: the switch was there to the end");
-    // What has come is not sent again, but for blocks that were under way.
+    // Received data is not sent again, except for blocks that were in transit.
     let repeated = report.hosts.iter().map(|host| host.repeated_bytes).max().unwrap();
     assert!(repeated < 2 << 20, "{repeated} bytes were sent again");
 }
 
-/// Where there are no interfaces to use it is said whose.
+/// A host without usable interfaces is named.
 #[test]
 fn receivers_relay_if_one_cannot_join() {
     #[derive(Debug)]

@@ -1,5 +1,5 @@
-//! Nothing is left behind of pushes and their receivers. One test, alone in its process: it counts
-//! what the process holds.
+//! Pushes and receivers release all resources. One test, alone in its process, since it counts the
+//! resources of the process.
 
 use std::{
     fs,
@@ -110,7 +110,7 @@ fn push(directory: &Path, number: usize) {
 }
 
 #[test]
-fn nothing_is_left_of_pushes_and_receivers() {
+fn pushes_and_receivers_leak_nothing() {
     let directory = tempfile::tempdir().unwrap();
     let contents: Vec<u8> = (0..BYTES).map(|index| (index % 253) as u8).collect();
     fs::write(directory.path().join("object"), contents).unwrap();

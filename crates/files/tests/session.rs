@@ -126,7 +126,7 @@ fn is_copy(copy: &Path, contents: &[u8]) -> bool {
 }
 
 #[test]
-fn any_length_arrives_and_the_events_tell_the_story() {
+fn files_of_any_length_arrive_and_events_are_complete_and_in_order() {
     for bytes in [0, 1, 999, 1000, 1001, 300_000] {
         let contents: Vec<u8> = (0..bytes).map(|index| (index % 253) as u8).collect();
         let world = World::with(&contents);
@@ -167,7 +167,7 @@ fn unknown_and_duplicate_receivers_are_rejected() {
 }
 
 #[test]
-fn hosts_that_stay_away_are_named_and_the_others_go_on() {
+fn hosts_that_never_connect_are_named_and_the_others_get_their_copies() {
     let world = World::with(&[1; 10_000]);
     let push = world.open(4, |settings| settings.start_timeout = Duration::from_secs(1));
     push.handle().host_failed(2, 0, "no route to it");
@@ -199,7 +199,7 @@ fn a_cancelled_push_ends_its_receivers() {
     assert!(!world.path("copy-0").exists());
 }
 
-/// Cancelled so many times as soon as the first host is told to publish.
+/// Cancelled so many times as soon as the first host is ordered to publish.
 fn cancelled_while_publishing(cancels: usize) -> (World, PushReport) {
     let world = World::with(&[1; 300_000]);
     let push = world.open(3, |_| {});
@@ -227,7 +227,7 @@ fn cancelled_while_publishing(cancels: usize) -> (World, PushReport) {
 }
 
 #[test]
-fn hosts_that_publish_when_the_push_is_cancelled_are_asked_how_it_went() {
+fn a_cancelled_push_waits_for_the_outcome_of_publishing_hosts() {
     let (_world, report) = cancelled_while_publishing(1);
     assert!(report.published() > 0, "{report:?}");
     let is_explained =
@@ -236,7 +236,7 @@ fn hosts_that_publish_when_the_push_is_cancelled_are_asked_how_it_went() {
 }
 
 #[test]
-fn a_second_cancel_waits_for_nobody_and_says_what_is_not_known() {
+fn a_second_cancel_ends_at_once_and_reports_unknown_outcomes() {
     let (_world, report) = cancelled_while_publishing(2);
     assert!(matches!(report.error, Some(PushError::Cancelled)), "{report:?}");
     let unknown = |host: &&files::HostReport| matches!(host.state, HostState::Unknown(_));
@@ -244,7 +244,7 @@ fn a_second_cancel_waits_for_nobody_and_says_what_is_not_known() {
 }
 
 #[test]
-fn receivers_that_are_stopped_say_so_and_keep_what_has_come() {
+fn stopped_receivers_report_it_and_keep_received_data() {
     let world = World::with(&[1; 5_000_000]);
     let push = world.open(2, |settings| settings.block_bytes = Some(100));
     let receptions = world.receive(&push, &["host-0", "host-1"]);
@@ -261,7 +261,7 @@ fn receivers_that_are_stopped_say_so_and_keep_what_has_come() {
 }
 
 #[test]
-fn one_push_at_a_time_owns_a_destination_whatever_it_brings() {
+fn one_push_at_a_time_owns_a_destination() {
     for (is_same, brings) in [(true, &[1; 2_000_000][..]), (false, &[2; 1_000])] {
         let world = World::with(&[1; 2_000_000]);
         let other = world.path("other");
@@ -270,7 +270,7 @@ fn one_push_at_a_time_owns_a_destination_whatever_it_brings() {
         let receptions = world.receive(&push, &["host-0", "host-1"]);
         let mut second = None;
         let report = push.run(&mut |event| {
-            // Both of its targets are there, and none is published before this returns.
+            // Both targets exist, and none is published before this returns.
             let has_come = matches!(event, PushEvent::Host { state: HostState::Received, .. });
             if has_come && second.is_none() {
                 let source = if is_same { world.path("object") } else { other.clone() };
@@ -294,7 +294,7 @@ fn one_push_at_a_time_owns_a_destination_whatever_it_brings() {
     }
 }
 
-/// Pushes to one host, whose copy is `copy-0`, and answers the host's report.
+/// Pushes to one host, whose copy is `copy-0`, and returns the host's report.
 fn push_to_one(world: &World) -> HostReport {
     let push = world.open(1, |_| {});
     let receptions = world.receive(&push, &["host-0"]);
@@ -305,7 +305,7 @@ fn push_to_one(world: &World) -> HostReport {
 }
 
 #[test]
-fn a_copy_that_is_there_already_is_verified_and_stays() {
+fn an_existing_copy_is_verified_and_stays() {
     for bytes in [0, 1, 100_000, 3 << 20] {
         let contents: Vec<u8> = (0..bytes).map(|index| (index % 253) as u8).collect();
         let world = World::with(&contents);
@@ -330,12 +330,12 @@ fn a_copy_that_is_there_already_is_verified_and_stays() {
 }
 
 #[test]
-fn a_file_that_only_looks_like_the_copy_is_replaced_and_what_is_right_of_it_not_sent() {
+fn a_file_with_equal_attributes_is_replaced_and_only_its_differences_are_sent() {
     let contents: Vec<u8> = (0..3_u32 << 20).map(|index| (index % 253) as u8).collect();
     let world = World::with(&contents);
     let copy = world.path("copy-0");
     let mut other = contents.clone();
-    // Where no probe looks.
+    // Outside the probed ranges.
     other[100_000] ^= 1;
     fs::write(&copy, &other).unwrap();
     let old = fs::metadata(&copy).unwrap();
@@ -350,7 +350,7 @@ fn a_file_that_only_looks_like_the_copy_is_replaced_and_what_is_right_of_it_not_
 }
 
 #[test]
-fn a_copy_that_others_could_change_or_know_by_another_name_is_replaced() {
+fn a_copy_writable_for_others_or_with_other_links_is_replaced() {
     let world = World::with(&[1; 100_000]);
     let (copy, link) = (world.path("copy-0"), world.path("link"));
     push_to_one(&world);
@@ -360,7 +360,7 @@ fn a_copy_that_others_could_change_or_know_by_another_name_is_replaced() {
         fs::metadata(&copy).unwrap().mode(),
         fs::metadata(world.path("object")).unwrap().mode()
     );
-    // What is finished may have other names; what is not would change there, too.
+    // A complete copy may have other links; a partial one would change under those, too.
     fs::hard_link(&copy, &link).unwrap();
     assert!(push_to_one(&world).was_there);
     fs::set_permissions(&copy, fs::Permissions::from_mode(0o600)).unwrap();
@@ -435,7 +435,7 @@ fn file_systems_that_take_no_files_are_named_with_the_remedy() {
 }
 
 #[test]
-fn hosts_that_share_a_destination_are_told_before_anything_is_sent() {
+fn hosts_that_share_a_destination_are_refused_before_anything_is_sent() {
     let world = World::with(&[1; 100_000]);
     let shared = world.path("shared").to_str().unwrap().to_owned();
     let push = world.open(3, |settings| {
@@ -463,7 +463,7 @@ fn hosts_that_share_a_destination_are_told_before_anything_is_sent() {
 }
 
 #[test]
-fn pushes_that_begin_together_never_both_succeed_with_their_files_mixed() {
+fn concurrent_pushes_never_mix_their_files() {
     let contents = [vec![1; 50_000], vec![2; 70_000]];
     for round in 0..4 {
         let world = World::with(b"");

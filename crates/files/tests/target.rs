@@ -1,4 +1,4 @@
-//! Copies are invisible until they are whole, and leave nothing when they are given up.
+//! Copies are invisible until they are whole, and leave nothing when they are abandoned.
 
 use std::{
     fs,
@@ -51,7 +51,7 @@ fn a_copy_appears_whole_with_mode_and_time_and_replaces_the_old_one() {
 }
 
 #[test]
-fn a_copy_that_is_given_up_leaves_nothing() {
+fn an_abandoned_copy_leaves_nothing() {
     let (directory, path) = place();
     drop(Target::create(&path, manifest(10)).unwrap());
     assert!(names(directory.path()).is_empty());
@@ -67,7 +67,7 @@ fn an_empty_copy_is_a_copy() {
 }
 
 #[test]
-fn digests_that_differ_give_no_proof() {
+fn different_digests_are_a_mismatch() {
     let error = Verified::compare(blake3::hash(b"a"), blake3::hash(b"b")).unwrap_err();
     assert!(matches!(error, TargetError::Mismatch { .. }), "{error}");
 }
@@ -94,7 +94,7 @@ fn what_cannot_be_written_is_named_with_the_remedy() {
 }
 
 #[test]
-fn more_than_any_disk_holds_is_refused_at_once() {
+fn a_length_beyond_any_disk_is_refused_at_once() {
     let (directory, path) = place();
     // Beyond the longest file of the file system, so that nothing is ever reserved.
     let error = Target::create(&path, manifest(i64::MAX as u64 / 2)).unwrap_err();
@@ -103,7 +103,7 @@ fn more_than_any_disk_holds_is_refused_at_once() {
 }
 
 #[test]
-fn a_directory_that_came_in_the_way_meanwhile_is_not_replaced() {
+fn a_directory_created_meanwhile_at_the_destination_is_not_replaced() {
     let (directory, path) = place();
     let target = Target::create(&path, manifest(1)).unwrap();
     fs::create_dir(&path).unwrap();
@@ -122,7 +122,7 @@ fn the_longest_names_work() {
 }
 
 #[test]
-fn names_that_no_file_system_takes_are_refused_before_anything_comes() {
+fn names_too_long_for_any_file_system_are_refused_before_data_arrives() {
     let directory = tempfile::tempdir().unwrap();
     let refused = |name: &str| {
         Target::create(&directory.path().join(name), manifest(3)).unwrap_err().to_string()
@@ -138,7 +138,7 @@ fn devices_pipes_and_links_to_them_are_not_replaced_or_opened() {
     let pipe = directory.path().join("pipe");
     let made = std::process::Command::new("mkfifo").arg(&pipe).status().unwrap();
     assert!(made.success());
-    // Opening a pipe would wait for somebody at its other end.
+    // Opening a pipe would block until its other end is opened.
     let refused = |path: &Path| Target::create(path, manifest(1)).unwrap_err().to_string();
     assert!(refused(&pipe).contains("is not a regular file and will not be replaced"));
     assert!(refused(&pipe.join("copy")).contains("cannot write in"));
@@ -166,7 +166,7 @@ fn a_link_is_replaced_and_what_it_leads_to_stays() {
 }
 
 #[test]
-fn twins_by_case_and_by_composition_are_different_names() {
+fn names_that_differ_in_case_or_composition_are_different_files() {
     let directory = tempfile::tempdir().unwrap();
     let twins = ["copy", "COPY", "\u{e9}", "e\u{301}"];
     for name in twins {
@@ -179,16 +179,16 @@ fn twins_by_case_and_by_composition_are_different_names() {
 }
 
 #[test]
-fn programs_that_run_as_their_owner_do_not_travel() {
+fn setuid_bits_are_not_copied() {
     let (_directory, path) = place();
     let program = Manifest { mode: 0o107_755, ..manifest(1) };
     Target::create(&path, program).unwrap().publish(&proof()).unwrap();
     assert_eq!(fs::metadata(&path).unwrap().permissions().mode() & 0o7777, 0o755);
 }
 
-/// What a receiver that was killed while it published has left: whatever mode it had given the file.
+/// A receiver that was killed while it published may leave a file of any mode.
 #[test]
-fn a_leftover_of_any_mode_does_not_block_the_next_session() {
+fn a_partial_copy_of_any_mode_does_not_block_the_next_session() {
     for mode in [0o400, 0o600, 0o640, 0o644, 0o666, 0o000, 0o444, 0o777, 0o4755] {
         let (directory, path) = place();
         let target = Target::create(&path, manifest(100_000)).unwrap();
@@ -208,7 +208,7 @@ fn a_leftover_of_any_mode_does_not_block_the_next_session() {
     }
 }
 
-/// Of the file that bytes are written to before they are published.
+/// The mode of the partial copy.
 fn hidden_mode(directory: &Path) -> u32 {
     let names = names(directory);
     let hidden = names.iter().find(|name| name.contains(".rdmc-") && !name.ends_with("lock"));
@@ -216,7 +216,7 @@ fn hidden_mode(directory: &Path) -> u32 {
 }
 
 #[test]
-fn long_siblings_do_not_share_what_is_on_its_way() {
+fn long_names_with_a_common_prefix_have_separate_partial_copies() {
     let directory = tempfile::tempdir().unwrap();
     let sibling = |end: &str| directory.path().join("n".repeat(250) + end);
     let one = Target::create(&sibling("one"), manifest(3)).unwrap();
@@ -230,7 +230,7 @@ fn long_siblings_do_not_share_what_is_on_its_way() {
 }
 
 #[test]
-fn one_session_owns_a_destination_whatever_it_brings() {
+fn one_session_at_a_time_owns_a_destination() {
     let (directory, path) = place();
     let first = Target::create(&path, manifest(3)).unwrap();
     for other in [manifest(3), manifest(4), Manifest { name: "other".into(), ..manifest(3) }] {

@@ -194,7 +194,7 @@ mod tests {
     }
 
     #[test]
-    fn a_future_reader_waits_for_the_writer_and_keeps_others_out() {
+    fn a_future_read_lease_waits_for_the_writer_and_excludes_others() {
         let region = Region::zeroed(8);
         let writer = region.write(0..4).unwrap();
         let future = region.future_read(0..4).unwrap();
@@ -218,7 +218,7 @@ mod tests {
     }
 
     #[test]
-    fn an_empty_range_is_never_in_the_way() {
+    fn an_empty_range_conflicts_with_nothing() {
         let region = Region::zeroed(4);
         let _writer = region.write(0..4).unwrap();
         assert!(region.read(2..2).is_ok());

@@ -300,7 +300,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_vector_comes_back_as_it_was_written() {
+    fn a_vector_is_returned_with_what_was_written() {
         let region = Region::zeroed(8);
         region.write(2..4).unwrap().copy_from_slice(&[7, 9]);
         assert_eq!(&*region.read(0..8).unwrap(), &[0, 0, 7, 9, 0, 0, 0, 0]);
@@ -308,7 +308,7 @@ mod tests {
     }
 
     #[test]
-    fn memory_that_cannot_be_had_is_an_error() {
+    fn a_failed_allocation_is_an_error() {
         assert_eq!(Region::allocate(0).unwrap().try_into_vec().unwrap(), [0_u8; 0]);
         assert_eq!(Region::allocate(5).unwrap().try_into_vec().unwrap(), [0; 5]);
         let error = Region::allocate(u64::MAX).unwrap_err();
@@ -373,7 +373,7 @@ mod tests {
     }
 
     #[test]
-    fn attachments_go_before_the_memory_does() {
+    fn attachments_are_dropped_before_the_memory() {
         let attached = Arc::new(());
         let attach = |region: &Region| {
             let lease = region.read(0..1).unwrap();

@@ -314,7 +314,7 @@ mod tests {
     }
 
     #[test]
-    fn bursts_make_short_messages_take_a_chain() {
+    fn bursts_favour_a_chain_for_short_messages() {
         let plain = of_rate(250_000_000);
         let bursts = Costs { burst_bytes: 64 << 10, ..plain };
         assert_eq!(request(16, 8 * MIB).choose(&plain).algorithm, Algorithm::BinomialPipeline);
@@ -350,7 +350,7 @@ mod tests {
     }
 
     #[test]
-    fn every_message_gets_a_choice() {
+    fn every_length_and_group_size_has_a_choice() {
         for bytes in [0, 1, 16 << 10, (16 << 10) + 1, 1 << 40, 1 << 50] {
             for members in [1, 2, 3, 4_096] {
                 let choice = request(members, bytes).choose(&Costs::of_fabric(&Fabric::Tcp, None));

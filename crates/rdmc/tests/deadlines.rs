@@ -24,7 +24,7 @@ use tracing::{
     span,
 };
 
-use crate::common::{Gate, PATIENCE, Recorder, Told, World, among, group};
+use crate::common::{Event, Gate, PATIENCE, Recorder, World, among, group};
 
 /// The timeout of waits whose event never happens. How long they take depends on the machine; the
 /// tests check that they end.
@@ -102,7 +102,7 @@ impl StuckGroup {
 }
 
 #[test]
-fn a_stuck_callback_holds_up_nobody_beyond_the_deadline() {
+fn waits_for_a_stuck_callback_end_at_the_deadline() {
     for timeout in [Duration::ZERO, SHORT] {
         let mut stuck = StuckGroup::start();
         assert_timeout(stuck.root.wait_complete(1, timeout), "message 0 of group 7");
@@ -117,7 +117,7 @@ fn a_stuck_callback_holds_up_nobody_beyond_the_deadline() {
 }
 
 #[test]
-fn a_context_that_is_dropped_does_not_wait_for_a_stuck_callback_for_ever() {
+fn dropping_a_context_waits_a_bounded_time_for_a_stuck_callback() {
     let mut stuck = StuckGroup::start();
     let (context, receiver) = (stuck.world.contexts.remove(1), stuck.receiver);
     returns("dropping the group", move || drop(receiver));
@@ -126,7 +126,7 @@ fn a_context_that_is_dropped_does_not_wait_for_a_stuck_callback_for_ever() {
 }
 
 #[test]
-fn a_callback_is_refused_what_would_wait_for_it() {
+fn waits_inside_a_callback_are_refused() {
     for progress in [Progress::Thread, Progress::Caller] {
         let world = World::start_with(1, |settings| settings.progress = progress);
         let [context] = <[Context; 1]>::try_from(world.contexts).ok().unwrap();
@@ -235,12 +235,12 @@ impl Visit for Recorded {
 }
 
 fn sabotage() {
-    // Another test may have set it.
+    // Another test of this process may have set it.
     let _ = tracing::subscriber::set_global_default(Saboteur);
 }
 
 #[test]
-fn a_panic_where_transfers_are_moved_on_fails_all_groups_with_the_cause() {
+fn a_panic_during_progress_fails_all_groups_with_the_cause() {
     sabotage();
     for (progress, number) in [Progress::Thread, Progress::Caller].into_iter().zip(PANICS) {
         let rank = AtomicUsize::new(0);
@@ -249,22 +249,22 @@ fn a_panic_where_transfers_are_moved_on_fails_all_groups_with_the_cause() {
                 settings.progress = progress;
             }
         });
-        let (doomed, other) = (world.join(chain(number, 3)), world.join(chain(1, 3)));
-        let sent = doomed[0].0.try_send(Region::zeroed(5_000)).unwrap();
+        let (failing, other) = (world.join(chain(number, 3)), world.join(chain(1, 3)));
+        let sent = failing[0].0.try_send(Region::zeroed(5_000)).unwrap();
         let cause = "panicked: on purpose";
         let waits = [
             sent.wait(PATIENCE),
             other[0].0.wait_complete(1, PATIENCE),
-            doomed[0].0.close(PATIENCE),
+            failing[0].0.close(PATIENCE),
             other[0].0.close(PATIENCE),
         ];
         for outcome in waits {
             let Err(Error::Failed(failure)) = outcome else { panic!("{outcome:?}") };
             assert!(failure.member == Some(0) && failure.detail.contains(cause), "{failure}");
         }
-        for groups in [&doomed, &other] {
-            let told = groups[0].1.recv_timeout(PATIENCE);
-            assert!(matches!(told, Ok(Told::Failed(..))), "{told:?}");
+        for groups in [&failing, &other] {
+            let event = groups[0].1.recv_timeout(PATIENCE);
+            assert!(matches!(event, Ok(Event::Failed(..))), "{event:?}");
             for (rank, (group, _)) in groups.iter().enumerate().skip(1) {
                 let outcome = group.wait_complete(1, PATIENCE);
                 let Err(Error::Failed(failure)) = outcome else { panic!("{outcome:?}") };
@@ -291,7 +291,7 @@ fn a_panic_where_transfers_are_moved_on_fails_all_groups_with_the_cause() {
 }
 
 #[test]
-fn a_stuck_progress_thread_holds_up_nobody_beyond_the_deadline() {
+fn waits_for_a_stuck_progress_thread_end_at_the_deadline() {
     sabotage();
     let world = World::start_with(1, |settings| settings.connect_timeout = Duration::from_secs(4));
     let groups = world.join(chain(IS_STUCK, 1));
@@ -320,7 +320,7 @@ fn a_stuck_progress_thread_holds_up_nobody_beyond_the_deadline() {
 
 /// Waits whose event never happens, by name: each ends at its deadline.
 #[test]
-fn a_silent_or_absent_peer_holds_up_nobody_beyond_the_deadline() {
+fn waits_for_a_silent_or_absent_peer_end_at_the_deadline() {
     // Accepts connections and sends nothing.
     let silent = TcpListener::bind("127.0.0.1:0").unwrap();
     let at = silent.local_addr().unwrap();
@@ -394,12 +394,12 @@ fn channels() -> (Channel, Channel) {
 }
 
 #[test]
-fn listeners_close_while_a_caller_is_silent() {
+fn listeners_close_while_a_connected_peer_is_silent() {
     let listener = TcpListener::bind("127.0.0.1:0").unwrap();
-    let door = Listener::open(listener, Secret::from_bytes([1; 32]), drop).unwrap();
-    let address = door.address();
+    let listener = Listener::open(listener, Secret::from_bytes([1; 32]), drop).unwrap();
+    let address = listener.address();
     let mut callers = vec![TcpStream::connect(address).unwrap()];
-    returns("dropping a door", move || drop(door));
+    returns("dropping a listener", move || drop(listener));
     let world = World::start(1);
     callers.push(TcpStream::connect(world.addresses[0]).unwrap());
     returns("Context::close", move || world.close());

@@ -13,7 +13,7 @@ use rdmc::{
 };
 
 use crate::common::{
-    PATIENCE, Recorder, Told, World, among, close_all, contents, context_settings, group,
+    Event, PATIENCE, Recorder, World, among, close_all, contents, context_settings, group,
 };
 
 fn pipeline(number: u64, members: u32) -> impl Fn(u32) -> GroupSettings + Sync {
@@ -21,33 +21,33 @@ fn pipeline(number: u64, members: u32) -> impl Fn(u32) -> GroupSettings + Sync {
 }
 
 /// Returns the one failure that was reported to a member, as its last event.
-fn failure_of(told: &std::sync::mpsc::Receiver<Told>) -> rdmc::Failure {
+fn failure_of(events: &std::sync::mpsc::Receiver<Event>) -> rdmc::Failure {
     loop {
-        match told.recv_timeout(PATIENCE).expect("a failure") {
-            Told::Failed(failure, _) => {
-                assert!(told.recv_timeout(Duration::from_millis(50)).is_err(), "comes last");
+        match events.recv_timeout(PATIENCE).expect("a failure") {
+            Event::Failed(failure, _) => {
+                assert!(events.recv_timeout(Duration::from_millis(50)).is_err(), "comes last");
                 return failure;
             }
-            Told::Closed => panic!("closed instead of failed"),
+            Event::Closed => panic!("closed instead of failed"),
             _ => {}
         }
     }
 }
 
 #[test]
-fn a_member_that_gives_up_is_named_once_at_everybody_and_other_groups_go_on() {
+fn a_member_that_aborts_is_named_once_at_each_member_and_other_groups_continue() {
     let world = World::start(8);
-    let doomed = world.join(pipeline(1, 8));
+    let failing = world.join(pipeline(1, 8));
     let other = world.join(group(2, Algorithm::Chain, 8, 3));
-    doomed[0].0.try_send(Region::zeroed(50_000)).unwrap();
-    doomed[5].0.abort("the disk is full");
-    for (_, told) in &doomed {
-        let failure = failure_of(told);
+    failing[0].0.try_send(Region::zeroed(50_000)).unwrap();
+    failing[5].0.abort("the disk is full");
+    for (_, events) in &failing {
+        let failure = failure_of(events);
         assert_eq!((failure.member, failure.kind), (Some(5), FailureKind::Application));
         assert!(failure.detail.contains("the disk is full"), "{failure}");
     }
-    assert!(matches!(doomed[0].0.try_send(Region::zeroed(1)), Err(Error::Failed(_))));
-    assert!(matches!(doomed[2].0.close(PATIENCE), Err(Error::Failed(_))));
+    assert!(matches!(failing[0].0.try_send(Region::zeroed(1)), Err(Error::Failed(_))));
+    assert!(matches!(failing[2].0.close(PATIENCE), Err(Error::Failed(_))));
     other[3].0.try_send(Region::from_vec(contents(0, 50_000))).unwrap();
     close_all(&other).into_iter().for_each(|closed| closed.unwrap());
     world.close();
@@ -61,43 +61,43 @@ fn a_failure_reports_how_many_messages_reached_all_members() {
     for _ in 0..3 {
         groups[0].0.try_send(Region::zeroed(50_000)).unwrap();
     }
-    let is_last = |told| matches!(told, Told::Received(2));
-    for (_, told) in &groups[1..] {
-        while !is_last(told.recv_timeout(PATIENCE).expect("three messages")) {}
+    let is_last = |event| matches!(event, Event::Received(2));
+    for (_, events) in &groups[1..] {
+        while !is_last(events.recv_timeout(PATIENCE).expect("three messages")) {}
     }
     groups[3].0.abort("enough");
-    for (_, told) in &groups {
-        assert_eq!(failure_of(told).delivered, 3);
+    for (_, events) in &groups {
+        assert_eq!(failure_of(events).delivered, 3);
     }
     drop(groups);
     world.close();
 }
 
 #[test]
-fn a_context_that_goes_away_fails_its_groups_at_all_members() {
+fn dropping_a_context_fails_its_groups_at_all_members() {
     let mut world = World::start(5);
     let groups = world.join(group(1, Algorithm::Chain, 5, 0));
     drop(world.contexts.remove(2));
-    for (rank, (_, told)) in groups.iter().enumerate() {
-        assert_eq!(failure_of(told).member, Some(2), "at member {rank}");
+    for (rank, (_, events)) in groups.iter().enumerate() {
+        assert_eq!(failure_of(events).member, Some(2), "at member {rank}");
     }
     world.close();
 }
 
 #[test]
-fn a_context_that_closes_right_after_a_failure_lets_others_hear_the_cause() {
+fn a_context_that_closes_right_after_a_failure_still_reports_the_cause_to_others() {
     for number in 0..20 {
         let mut world = World::start(3);
         let mut groups = world.join(group(number, Algorithm::Sequential, 3, 0));
         // The file is shorter than its region, which is detected before anything is posted.
         let file = tempfile::tempfile().unwrap();
-        let (root, told) = groups.remove(0);
+        let (root, events) = groups.remove(0);
         root.try_send(Region::from_file(&file, 50_000).unwrap()).unwrap();
-        while !matches!(told.recv_timeout(PATIENCE).expect("a failure"), Told::Failed(..)) {}
+        while !matches!(events.recv_timeout(PATIENCE).expect("a failure"), Event::Failed(..)) {}
         drop(root);
         world.contexts.remove(0).close(PATIENCE).unwrap();
-        for (_, told) in &groups {
-            let failure = failure_of(told);
+        for (_, events) in &groups {
+            let failure = failure_of(events);
             let cause = (failure.member, failure.kind);
             assert_eq!(cause, (Some(0), FailureKind::Memory), "{failure}");
         }
@@ -116,7 +116,7 @@ fn dropping_a_group_fails_it_for_everybody() {
 }
 
 #[test]
-fn different_ideas_of_a_group_are_named_at_both_ends() {
+fn mismatched_group_settings_are_named_at_both_ends() {
     type Change = fn(&mut GroupSettings);
     let changes: [(&str, Change); 3] = [
         ("block size", |settings| settings.block_bytes = 77),
@@ -141,11 +141,11 @@ fn different_ideas_of_a_group_are_named_at_both_ends() {
 }
 
 #[test]
-fn another_secret_is_refused_and_says_so() {
+fn another_secret_is_refused_with_the_reason() {
     let contexts = [1, 2]
         .map(|byte| Context::start(context_settings(&Secret::from_bytes([byte; 32]))).unwrap());
     let addresses = [contexts[0].address(), contexts[1].address()];
-    let (sender, _told) = channel();
+    let (sender, _events) = channel();
     let refused =
         contexts[1].create_group_with(among(pipeline(1, 2)(1), &addresses), Recorder(sender));
     let error = refused.unwrap_err().to_string();
@@ -153,11 +153,11 @@ fn another_secret_is_refused_and_says_so() {
 }
 
 #[test]
-fn members_that_do_not_show_up_are_named() {
+fn members_that_never_connect_are_named() {
     let world = World::start_with(3, |settings| {
         settings.connect_timeout = Duration::from_millis(200);
     });
-    let (sender, _told) = channel();
+    let (sender, _events) = channel();
     let group = world.contexts[0]
         .create_group_with(among(pipeline(1, 3)(0), &world.addresses), Recorder(sender));
     let error = group.unwrap_err().to_string();
@@ -172,7 +172,7 @@ fn an_unreachable_member_is_named() {
         settings.connect_timeout = Duration::from_millis(200);
     });
     drop(world.contexts.remove(0));
-    let (sender, _told) = channel();
+    let (sender, _events) = channel();
     let group = world.contexts[0]
         .create_group_with(among(pipeline(1, 2)(1), &world.addresses), Recorder(sender));
     let error = group.unwrap_err().to_string();
@@ -186,7 +186,7 @@ fn impossible_settings_are_refused_with_the_remedy() {
     let create = |change: fn(&mut GroupSettings)| {
         let mut settings = pipeline(1, 1)(0);
         change(&mut settings);
-        let (sender, _told) = channel();
+        let (sender, _events) = channel();
         let group = world.contexts[0]
             .create_group_with(among(settings, &world.addresses), Recorder(sender));
         group.map(drop).unwrap_err().to_string()
@@ -203,7 +203,7 @@ fn impossible_settings_are_refused_with_the_remedy() {
 fn a_number_that_is_in_use_is_refused() {
     let world = World::start(1);
     let groups = world.join(pipeline(1, 1));
-    let (sender, _told) = channel();
+    let (sender, _events) = channel();
     let again = world.contexts[0]
         .create_group_with(among(pipeline(1, 1)(0), &world.addresses), Recorder(sender));
     assert!(matches!(again, Err(Error::NumberInUse(1))));
@@ -224,7 +224,7 @@ fn only_the_root_sends_and_nobody_closes_twice() {
 }
 
 #[test]
-fn closing_in_vain_ends_at_the_deadline_and_fails_everywhere() {
+fn a_close_that_times_out_fails_the_group_at_every_member() {
     let world = World::start(2);
     let groups = world.join(pipeline(1, 2));
     // A receiver alone cannot close: the root has not closed.
@@ -235,7 +235,7 @@ fn closing_in_vain_ends_at_the_deadline_and_fails_everywhere() {
 }
 
 /// Answers each message with the given function.
-struct Answer(Sender<Told>, fn(u64) -> Incoming);
+struct Answer(Sender<Event>, fn(u64) -> Incoming);
 
 impl Application for Answer {
     fn incoming(&mut self, _: u64, bytes: u64) -> Incoming {
@@ -246,29 +246,31 @@ impl Application for Answer {
 
     fn failed(&mut self, failure: &rdmc::Failure, regions: Vec<(u64, Region)>) {
         let messages = regions.into_iter().map(|(message, _)| message).collect();
-        let _ = self.0.send(Told::Failed(failure.clone(), messages));
+        let _ = self.0.send(Event::Failed(failure.clone(), messages));
     }
 }
 
-fn receiver_answers(answer: fn(Sender<Told>) -> Answer) -> Vec<rdmc::Failure> {
+fn receiver_answers(answer: fn(Sender<Event>) -> Answer) -> Vec<rdmc::Failure> {
     let world = World::start(3);
     let results = world.join_results(pipeline(1, 3), |rank| {
         if rank == 2 {
             answer
         } else {
-            |told| Answer(told, |n| Incoming::Into(Region::zeroed(n as usize)))
+            |sender| Answer(sender, |n| Incoming::Into(Region::zeroed(n as usize)))
         }
     });
-    let groups: Vec<_> = results.into_iter().map(|(group, told)| (group.unwrap(), told)).collect();
+    let groups: Vec<_> =
+        results.into_iter().map(|(group, events)| (group.unwrap(), events)).collect();
     groups[0].0.try_send(Region::zeroed(5_000)).unwrap();
-    let failures = groups.iter().map(|(_, told)| failure_of(told)).collect();
+    let failures = groups.iter().map(|(_, events)| failure_of(events)).collect();
     world.close();
     failures
 }
 
 #[test]
 fn a_region_that_is_too_small_fails_the_group_and_is_named() {
-    for failure in receiver_answers(|told| Answer(told, |_| Incoming::Into(Region::zeroed(10)))) {
+    for failure in receiver_answers(|sender| Answer(sender, |_| Incoming::Into(Region::zeroed(10))))
+    {
         assert_eq!(failure.member, Some(2));
         assert!(failure.detail.contains("message 0 of group 1 has 5000 bytes"), "{failure}");
     }
@@ -276,7 +278,8 @@ fn a_region_that_is_too_small_fails_the_group_and_is_named() {
 
 #[test]
 fn a_read_only_region_fails_the_group_and_is_named() {
-    let answer = |told| Answer(told, |n| Incoming::Into(Region::from_shared(vec![0; n as usize])));
+    let answer =
+        |sender| Answer(sender, |n| Incoming::Into(Region::from_shared(vec![0; n as usize])));
     for failure in receiver_answers(answer) {
         assert_eq!(failure.member, Some(2));
     }
@@ -284,7 +287,8 @@ fn a_read_only_region_fails_the_group_and_is_named() {
 
 #[test]
 fn a_refusal_fails_the_group_with_its_reason() {
-    for failure in receiver_answers(|told| Answer(told, |_| Incoming::Refuse("no room".into()))) {
+    for failure in receiver_answers(|sender| Answer(sender, |_| Incoming::Refuse("no room".into())))
+    {
         assert_eq!((failure.member, failure.kind), (Some(2), FailureKind::Application));
         assert!(failure.detail.contains("no room"), "{failure}");
     }
@@ -292,7 +296,7 @@ fn a_refusal_fails_the_group_with_its_reason() {
 
 #[test]
 fn a_callback_that_panics_fails_its_group_only() {
-    for failure in receiver_answers(|told| Answer(told, |_| panic!("on purpose"))) {
+    for failure in receiver_answers(|sender| Answer(sender, |_| panic!("on purpose"))) {
         assert_eq!(failure.member, Some(2));
         assert!(failure.detail.contains("panicked: on purpose"), "{failure}");
     }
@@ -301,7 +305,7 @@ fn a_callback_that_panics_fails_its_group_only() {
 /// Panics in `received` of its first message, once all blocks of two messages have arrived; then
 /// counts its calls.
 struct PanicsOnce {
-    told: Sender<Told>,
+    events: Sender<Event>,
     all_is_here: std::sync::mpsc::Receiver<()>,
 }
 
@@ -311,37 +315,39 @@ impl Application for PanicsOnce {
     }
 
     fn received(&mut self, message: u64) {
-        let _ = self.told.send(Told::Received(message));
+        let _ = self.events.send(Event::Received(message));
         let _ = self.all_is_here.recv_timeout(PATIENCE);
         panic!("on purpose");
     }
 
     fn complete(&mut self, message: u64, _: Region) {
-        let _ = self.told.send(Told::Complete(message, Vec::new()));
+        let _ = self.events.send(Event::Complete(message, Vec::new()));
     }
 
     fn failed(&mut self, failure: &rdmc::Failure, regions: Vec<(u64, Region)>) {
         let messages = regions.into_iter().map(|(message, _)| message).collect();
-        let _ = self.told.send(Told::Failed(failure.clone(), messages));
+        let _ = self.events.send(Event::Failed(failure.clone(), messages));
     }
 
     fn closed(&mut self) {
-        let _ = self.told.send(Told::Closed);
+        let _ = self.events.send(Event::Closed);
     }
 }
 
 #[test]
-fn after_a_panic_an_application_is_told_of_the_failure_alone_and_gets_its_memory_back() {
+fn after_a_panic_an_application_gets_only_the_failure_and_its_memory() {
     let world = World::start(2);
-    let ((told, is_told), (here, all_is_here)) = (channel(), channel());
+    let ((sender, events), (here, all_is_here)) = (channel(), channel());
     let [root, receiver] = [0, 1].map(pipeline(1, 2));
     let (root, receiver) = thread::scope(|scope| {
         let (contexts, addresses) = (&world.contexts, &world.addresses);
-        let (sender, _) = channel();
-        let root =
-            scope.spawn(|| contexts[0].create_group_with(among(root, addresses), Recorder(sender)));
-        let receiver = contexts[1]
-            .create_group_with(among(receiver, addresses), PanicsOnce { told, all_is_here });
+        let (ignored, _) = channel();
+        let recorder = Recorder(ignored);
+        let root = scope.spawn(|| contexts[0].create_group_with(among(root, addresses), recorder));
+        let receiver = contexts[1].create_group_with(
+            among(receiver, addresses),
+            PanicsOnce { events: sender, all_is_here },
+        );
         (root.join().unwrap().unwrap(), receiver.unwrap())
     });
     for _ in 0..2 {
@@ -353,24 +359,26 @@ fn after_a_panic_an_application_is_told_of_the_failure_alone_and_gets_its_memory
         thread::sleep(Duration::from_millis(1));
     }
     here.send(()).unwrap();
-    assert!(matches!(is_told.recv_timeout(PATIENCE), Ok(Told::Received(0))));
-    match is_told.recv_timeout(PATIENCE) {
-        Ok(Told::Failed(failure, regions)) => {
+    assert!(matches!(events.recv_timeout(PATIENCE), Ok(Event::Received(0))));
+    match events.recv_timeout(PATIENCE) {
+        Ok(Event::Failed(failure, regions)) => {
             assert_eq!((failure.member, regions), (Some(1), vec![0, 1]), "{failure}");
         }
         other => panic!("{other:?}"),
     }
     let error = receiver.close(PATIENCE).unwrap_err().to_string();
     assert!(error.contains("panicked: on purpose"), "{error}");
-    assert!(is_told.recv_timeout(PATIENCE).is_err(), "the failure comes last");
+    assert!(events.recv_timeout(PATIENCE).is_err(), "the failure comes last");
     world.close();
 }
 
 #[test]
 fn memory_may_come_later_and_a_wrong_region_may_be_replaced() {
     let world = World::start(2);
-    let results = world.join_results(pipeline(1, 2), |_| |told| Answer(told, |_| Incoming::Later));
-    let groups: Vec<_> = results.into_iter().map(|(group, told)| (group.unwrap(), told)).collect();
+    let results =
+        world.join_results(pipeline(1, 2), |_| |sender| Answer(sender, |_| Incoming::Later));
+    let groups: Vec<_> =
+        results.into_iter().map(|(group, events)| (group.unwrap(), events)).collect();
     groups[0].0.try_send(Region::from_vec(contents(0, 2_500))).unwrap();
     let deadline = std::time::Instant::now() + PATIENCE;
     let too_small = loop {
@@ -405,13 +413,13 @@ impl Application for Slow {
 }
 
 #[test]
-fn a_slow_callback_holds_up_its_own_group_only() {
+fn a_slow_callback_delays_its_own_group_only() {
     let world = World::start(2);
     let (go_on, slow) = channel();
     let (one, two) = thread::scope(|scope| {
         let (addresses, contexts) = (&world.addresses, &world.contexts);
         let settings = |rank| GroupSettings::new(1, addresses.clone(), rank);
-        let (sender, _told) = channel();
+        let (sender, _events) = channel();
         let root = settings(0);
         let root = scope.spawn(|| contexts[0].create_group_with(root, Recorder(sender)));
         let receiver = contexts[1].create_group_with(settings(1), Slow(slow)).unwrap();
@@ -434,7 +442,7 @@ fn a_slow_callback_holds_up_its_own_group_only() {
 /// Blocks in its first `block` until released, and records the ranges that are reported.
 struct StuckInBlock {
     go_on: std::sync::mpsc::Receiver<()>,
-    told: Sender<(u64, u64)>,
+    events: Sender<(u64, u64)>,
 }
 
 impl Application for StuckInBlock {
@@ -443,7 +451,7 @@ impl Application for StuckInBlock {
     }
 
     fn block(&mut self, _: u64, offset: u64, bytes: u64) {
-        let _ = self.told.send((offset, bytes));
+        let _ = self.events.send((offset, bytes));
         let _ = self.go_on.recv_timeout(PATIENCE);
     }
 
@@ -451,10 +459,10 @@ impl Application for StuckInBlock {
 }
 
 #[test]
-fn blocks_that_come_while_a_callback_is_stuck_are_told_of_in_few_calls() {
+fn blocks_that_arrive_during_a_stuck_callback_are_reported_in_few_calls() {
     const BLOCKS: u64 = 50_000;
     let world = World::start(2);
-    let ((go_on, is_let_go), (sender, told)) = (channel(), channel());
+    let ((go_on, is_let_go), (sender, events)) = (channel(), channel());
     let settings = |rank| {
         let mut settings = group(1, Algorithm::Chain, 2, 0)(rank);
         (settings.block_bytes, settings.report_blocks) = (10, true);
@@ -466,7 +474,7 @@ fn blocks_that_come_while_a_callback_is_stuck_are_told_of_in_few_calls() {
         let root = scope.spawn(|| {
             contexts[0].create_group_with(among(settings(0), addresses), Recorder(recorder))
         });
-        let stuck = StuckInBlock { go_on: is_let_go, told: sender };
+        let stuck = StuckInBlock { go_on: is_let_go, events: sender };
         let receiver = contexts[1].create_group_with(among(settings(1), addresses), stuck);
         (root.join().unwrap().unwrap(), receiver.unwrap())
     });
@@ -481,7 +489,7 @@ fn blocks_that_come_while_a_callback_is_stuck_are_told_of_in_few_calls() {
         scope.spawn(|| receiver.close(PATIENCE).unwrap());
         root.close(PATIENCE).unwrap();
     });
-    let mut ranges: Vec<(u64, u64)> = told.try_iter().collect();
+    let mut ranges: Vec<(u64, u64)> = events.try_iter().collect();
     assert!(ranges.len() < 100, "{} calls", ranges.len());
     ranges.sort_unstable();
     let end = ranges.into_iter().fold(0, |end, (offset, bytes)| {
@@ -493,18 +501,19 @@ fn blocks_that_come_while_a_callback_is_stuck_are_told_of_in_few_calls() {
 }
 
 #[test]
-fn nothing_that_moves_for_too_long_is_a_failure_that_names_the_member() {
+fn a_stalled_group_fails_and_names_the_member() {
     let world = World::start(2);
     let settings = |rank| {
         let mut settings = pipeline(1, 2)(rank);
         settings.stall_timeout = Duration::from_millis(100);
         settings
     };
-    let results = world.join_results(settings, |_| |told| Answer(told, |_| Incoming::Later));
-    let groups: Vec<_> = results.into_iter().map(|(group, told)| (group.unwrap(), told)).collect();
+    let results = world.join_results(settings, |_| |sender| Answer(sender, |_| Incoming::Later));
+    let groups: Vec<_> =
+        results.into_iter().map(|(group, events)| (group.unwrap(), events)).collect();
     groups[0].0.try_send(Region::zeroed(50_000)).unwrap();
-    for (_, told) in &groups {
-        let failure = failure_of(told);
+    for (_, events) in &groups {
+        let failure = failure_of(events);
         assert_eq!((failure.member, failure.kind), (Some(1), FailureKind::Stalled), "{failure}");
     }
     world.close();
@@ -530,7 +539,7 @@ fn a_group_that_was_idle_for_long_has_not_stalled() {
 }
 
 #[test]
-fn closing_cuts_off_connections_that_have_not_proved_themselves() {
+fn closing_ends_unauthenticated_connections() {
     let world = World::start(1);
     let mut silent = std::net::TcpStream::connect(world.addresses[0]).unwrap();
     // The greeting shows that the handshake is in progress.

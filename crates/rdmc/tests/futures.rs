@@ -95,7 +95,7 @@ fn futures_can_be_given_to_another_thread() {
 }
 
 #[test]
-fn messages_arrive_on_a_thread_that_only_parks() {
+fn messages_arrive_with_an_executor_that_parks_its_thread() {
     let world = World::start(2);
     let groups = world.join_to_receive(chain(2));
     thread::scope(|scope| {

@@ -8,7 +8,7 @@ use std::{
 
 use rdmc::{Algorithm, CompletionMode, Fabric, Progress, Region, Secret};
 
-use crate::common::{self, PATIENCE, Told, World, close_all, contents, fabric, group, ipv6};
+use crate::common::{self, Event, PATIENCE, World, close_all, contents, fabric, group, ipv6};
 
 /// Sends messages of these sizes, closes, and checks the events of every member.
 fn deliver(world: &World, settings: impl Fn(u32) -> rdmc::GroupSettings + Sync, sizes: &[usize]) {
@@ -21,37 +21,37 @@ fn deliver(world: &World, settings: impl Fn(u32) -> rdmc::GroupSettings + Sync, 
     for (rank, closed) in close_all(&groups).into_iter().enumerate() {
         closed.unwrap_or_else(|error| panic!("member {rank}: {error}"));
     }
-    for (rank, (_, told)) in groups.iter().enumerate() {
-        check_told(told.try_iter().collect(), sizes, rank == root, settings(0).report_blocks);
+    for (rank, (_, events)) in groups.iter().enumerate() {
+        check_events(events.try_iter().collect(), sizes, rank == root, settings(0).report_blocks);
     }
 }
 
 /// Checks for every message once, in order, with the right contents, and then the end.
-fn check_told(told: Vec<Told>, sizes: &[usize], is_root: bool, blocks: bool) {
+fn check_events(events: Vec<Event>, sizes: &[usize], is_root: bool, blocks: bool) {
     let mut incoming = 0;
     let mut received = 0;
     let mut complete = 0;
     let mut block_bytes = 0;
     let mut closed = 0;
-    for item in told {
+    for event in events {
         assert_eq!(closed, 0, "nothing comes after the end");
-        match item {
-            Told::Incoming(message, bytes) => {
+        match event {
+            Event::Incoming(message, bytes) => {
                 assert_eq!((message, bytes), (incoming, sizes[incoming as usize] as u64));
                 incoming += 1;
             }
-            Told::Block(_, _, bytes) => block_bytes += bytes,
-            Told::Received(message) => {
+            Event::Block(_, _, bytes) => block_bytes += bytes,
+            Event::Received(message) => {
                 assert_eq!(message, received);
                 received += 1;
             }
-            Told::Complete(message, data) => {
+            Event::Complete(message, data) => {
                 assert_eq!(message, complete);
                 assert!(data == contents(message, sizes[message as usize]), "message {message}");
                 complete += 1;
             }
-            Told::Failed(failure, _) => panic!("{failure}"),
-            Told::Closed => closed += 1,
+            Event::Failed(failure, _) => panic!("{failure}"),
+            Event::Closed => closed += 1,
         }
     }
     let all = sizes.len() as u64;
@@ -119,11 +119,11 @@ fn the_caller_can_drive_progress() {
     while ended.contains(&false) {
         for (member, context) in world.contexts.iter().enumerate() {
             context.progress(Duration::from_millis(1)).unwrap();
-            for told in groups[member].1.try_iter() {
-                match told {
-                    Told::Complete(0, data) => assert!(data == contents(0, 12_345)),
-                    Told::Failed(failure, _) => panic!("{failure}"),
-                    Told::Closed => ended[member] = true,
+            for event in groups[member].1.try_iter() {
+                match event {
+                    Event::Complete(0, data) => assert!(data == contents(0, 12_345)),
+                    Event::Failed(failure, _) => panic!("{failure}"),
+                    Event::Closed => ended[member] = true,
                     _ => {}
                 }
             }
@@ -139,7 +139,7 @@ fn closing_and_waiting_make_progress_where_no_thread_does() {
     // No thread calls `progress`; each member has one thread, which waits.
     for (number, algorithm) in [(1, Algorithm::BinomialPipeline), (2, Algorithm::Chain)] {
         let groups = world.join(group(number, algorithm, 3, 0));
-        let ([root, one, two], told) = ([0, 1, 2].map(|rank| &groups[rank].0), &groups[2].1);
+        let ([root, one, two], events) = ([0, 1, 2].map(|rank| &groups[rank].0), &groups[2].1);
         thread::scope(|scope| {
             scope.spawn(|| one.close(PATIENCE).unwrap());
             scope.spawn(|| {
@@ -150,7 +150,7 @@ fn closing_and_waiting_make_progress_where_no_thread_does() {
             root.try_send(Region::from_vec(contents(1, 7))).unwrap();
             root.close(PATIENCE).unwrap();
         });
-        check_told(told.try_iter().collect(), &[12_345, 7], false, false);
+        check_events(events.try_iter().collect(), &[12_345, 7], false, false);
     }
     world.close();
 }
@@ -178,7 +178,7 @@ fn callbacks_come_in_order_whichever_thread_drives() {
         closed.store(true, Ordering::Relaxed);
         outcome.unwrap();
     });
-    check_told(groups[1].1.try_iter().collect(), &sizes, false, false);
+    check_events(groups[1].1.try_iter().collect(), &sizes, false, false);
     world.close();
 }
 
@@ -227,7 +227,7 @@ fn a_group_number_is_free_again_after_close() {
 }
 
 #[test]
-fn the_root_learns_when_its_memory_is_free() {
+fn the_root_is_notified_when_its_memory_is_free() {
     let world = World::start(3);
     let groups = world.join(group(1, Algorithm::BinomialPipeline, 3, 0));
     let sent = groups[0].0.try_send(Region::from_vec(contents(0, 30_000))).unwrap();

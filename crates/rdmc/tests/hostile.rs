@@ -17,7 +17,7 @@ use rdmc::{
     bootstrap::{Channel, Deadline, PROTOCOL_VERSION, SessionError},
 };
 
-use crate::common::{self, PATIENCE, Recorder, Told, World, among, close_all, contents, group};
+use crate::common::{self, Event, PATIENCE, Recorder, World, among, close_all, contents, group};
 
 /// Changes bytes in transit, given their direction and the offset of the first in that direction.
 type Meddle = fn(to_listener: bool, from: usize, bytes: &mut [u8]);
@@ -25,7 +25,7 @@ type Meddle = fn(to_listener: bool, from: usize, bytes: &mut [u8]);
 /// Forwards connections to a listener, and records what the callers sent.
 struct Relay {
     address: SocketAddr,
-    heard: Arc<Mutex<Vec<Vec<u8>>>>,
+    recorded: Arc<Mutex<Vec<Vec<u8>>>>,
 }
 
 impl Relay {
@@ -34,8 +34,8 @@ impl Relay {
         meddle: impl Fn(bool, usize, &mut [u8]) + Send + Sync + 'static,
     ) -> Self {
         let listener = TcpListener::bind((Ipv4Addr::LOCALHOST, 0)).unwrap();
-        let (address, heard) = (listener.local_addr().unwrap(), Arc::<Mutex<Vec<_>>>::default());
-        let (meddle, record) = (Arc::new(meddle), Arc::clone(&heard));
+        let (address, recorded) = (listener.local_addr().unwrap(), Arc::<Mutex<Vec<_>>>::default());
+        let (meddle, record) = (Arc::new(meddle), Arc::clone(&recorded));
         // Ends with the test's process.
         thread::spawn(move || {
             for caller in listener.incoming().flatten() {
@@ -47,7 +47,7 @@ impl Relay {
                 }
             }
         });
-        Self { address, heard }
+        Self { address, recorded }
     }
 }
 
@@ -55,7 +55,7 @@ fn carry(
     [caller, callee]: [TcpStream; 2],
     to_listener: bool,
     meddle: &(impl Fn(bool, usize, &mut [u8]) + ?Sized),
-    heard: &Mutex<Vec<Vec<u8>>>,
+    recorded: &Mutex<Vec<Vec<u8>>>,
 ) {
     let (mut from, mut to) = if to_listener { (caller, callee) } else { (callee, caller) };
     let (mut all, mut buffer) = (Vec::new(), [0; 4096]);
@@ -72,7 +72,7 @@ fn carry(
     }
     let _ = (to.shutdown(Shutdown::Write), from.shutdown(Shutdown::Read));
     if to_listener {
-        heard.lock().unwrap().push(all);
+        recorded.lock().unwrap().push(all);
     }
 }
 
@@ -107,12 +107,12 @@ fn chain(number: u64, members: u32) -> impl Fn(u32) -> GroupSettings + Sync {
 }
 
 /// Returns all events of a member until its group ended.
-fn told_until_the_end(told: &Receiver<Told>) -> (Vec<Told>, Option<Failure>) {
+fn events_until_the_end(events: &Receiver<Event>) -> (Vec<Event>, Option<Failure>) {
     let mut all = Vec::new();
     loop {
-        match told.recv_timeout(PATIENCE).expect("the group ends") {
-            Told::Failed(failure, _) => return (all, Some(failure)),
-            Told::Closed => return (all, None),
+        match events.recv_timeout(PATIENCE).expect("the group ends") {
+            Event::Failed(failure, _) => return (all, Some(failure)),
+            Event::Closed => return (all, None),
             other => all.push(other),
         }
     }
@@ -123,13 +123,13 @@ const MESSAGE_BYTES: usize = 200_000;
 const INSIDE: usize = 100_000;
 
 #[test]
-fn a_bit_that_flips_on_the_way_is_noticed_named_and_not_relayed() {
+fn a_flipped_bit_is_detected_named_and_not_relayed() {
     for protection in [Protection::Authenticate, Protection::Encrypt] {
         let (world, _relay) = world(3, protection, 30, |to| Relay::before(to, flip(false, INSIDE)));
         let groups = world.join(chain(1, 3));
         groups[0].0.try_send(Region::from_vec(contents(0, MESSAGE_BYTES))).unwrap();
-        for (rank, (_, told)) in groups.iter().enumerate() {
-            let (before, failure) = told_until_the_end(told);
+        for (rank, (_, events)) in groups.iter().enumerate() {
+            let (before, failure) = events_until_the_end(events);
             let failure = failure.expect("it fails everywhere");
             assert_eq!(failure.kind, FailureKind::Corrupt, "{failure}");
             // Each end of the link names the other as the cause.
@@ -137,7 +137,7 @@ fn a_bit_that_flips_on_the_way_is_noticed_named_and_not_relayed() {
             let own = [(Some(1), 0), (Some(0), 1)];
             assert!(if rank < 2 { ends == own[rank] } else { own.contains(&ends) }, "{failure}");
             assert!(failure.detail.contains("at step"), "no step: {failure}");
-            let whole = before.iter().any(|told| matches!(told, Told::Complete(..)));
+            let whole = before.iter().any(|event| matches!(event, Event::Complete(..)));
             assert!(rank == 0 || !whole, "member {rank} has a message: {before:?}");
         }
         world.close();
@@ -146,16 +146,16 @@ fn a_bit_that_flips_on_the_way_is_noticed_named_and_not_relayed() {
 
 /// Shows that the relay of the test above changes bytes.
 #[test]
-fn without_protection_what_flips_arrives() {
+fn without_protection_flipped_bits_arrive() {
     let (world, _relay) =
         world(2, Protection::None, 30, |to| Relay::before(to, flip(false, INSIDE)));
     let groups = world.join(chain(1, 2));
     let sent = contents(0, MESSAGE_BYTES);
     groups[0].0.try_send(Region::from_vec(sent.clone())).unwrap();
     close_all(&groups).into_iter().for_each(|closed| closed.unwrap());
-    let (told, _) = told_until_the_end(&groups[1].1);
-    let received = told.into_iter().find_map(|told| match told {
-        Told::Complete(_, bytes) => Some(bytes),
+    let (events, _) = events_until_the_end(&groups[1].1);
+    let received = events.into_iter().find_map(|event| match event {
+        Event::Complete(_, bytes) => Some(bytes),
         _ => None,
     });
     assert_ne!(received.expect("it arrives"), sent);
@@ -163,7 +163,7 @@ fn without_protection_what_flips_arrives() {
 }
 
 #[test]
-fn a_handshake_that_is_changed_makes_no_link() {
+fn a_tampered_handshake_makes_no_link() {
     // The connector sends more than the listener; its request is the last message changed here.
     for (to_listener, places) in
         [(true, &[0, 4, 20, 100, 250, 400][..]), (false, &[0, 4, 20, 100, 250])]
@@ -180,7 +180,7 @@ fn a_handshake_that_is_changed_makes_no_link() {
 }
 
 #[test]
-fn a_recorded_session_is_of_no_use() {
+fn a_replayed_session_is_refused() {
     let untouched: Meddle = |_, _, _| {};
     let (mut world, relay) = world(2, Protection::default(), 3, |to| Relay::before(to, untouched));
     let groups = world.join(chain(1, 2));
@@ -189,7 +189,7 @@ fn a_recorded_session_is_of_no_use() {
     let listener = world.contexts[0].address();
     drop((groups, world.contexts.remove(1)));
     let recorded = loop {
-        if let Some(recorded) = relay.heard.lock().unwrap().pop() {
+        if let Some(recorded) = relay.recorded.lock().unwrap().pop() {
             break recorded;
         }
         thread::sleep(Duration::from_millis(5));
@@ -215,7 +215,7 @@ fn a_recorded_session_is_of_no_use() {
 }
 
 #[test]
-fn members_that_protect_links_differently_say_so() {
+fn members_with_different_protection_are_refused_with_the_reason() {
     let protections = Mutex::new(vec![Protection::Encrypt, Protection::Authenticate]);
     let world = World::start_with(2, |settings| {
         settings.fabric = Fabric::Tcp;
@@ -240,7 +240,7 @@ fn a_fabric_that_does_not_encrypt_is_refused_when_asked_to() {
 
 /// Peers without the secret hold as many connections as they get, and open new ones continuously.
 #[test]
-fn members_come_in_while_strangers_crowd_the_doors() {
+fn members_connect_during_a_flood_of_unauthenticated_connections() {
     let world = World::start_with(3, |settings| settings.connect_timeout = PATIENCE);
     let running = world.join(chain(1, 3));
     let stop = AtomicBool::new(false);
@@ -290,7 +290,7 @@ fn accepted(patience: Duration, go_on: impl FnOnce(TcpStream) + Send) -> Session
 }
 
 #[test]
-fn who_dawdles_over_its_handshake_is_cut_off_at_the_deadline() {
+fn a_slow_handshake_is_ended_at_the_deadline() {
     let error = accepted(Duration::from_millis(300), |mut caller| {
         // A handshake record, a byte at a time.
         let record = [&[22, 3, 1, 1, 0][..], &[0; 256]].concat();
@@ -305,7 +305,7 @@ fn who_dawdles_over_its_handshake_is_cut_off_at_the_deadline() {
 }
 
 #[test]
-fn a_strangers_announcements_are_not_allocated() {
+fn lengths_announced_by_unauthenticated_peers_are_not_allocated() {
     // A client's first message of 16 MiB, in whole records.
     let error = accepted(PATIENCE, |mut caller| {
         let mut first = vec![1, 0xFF, 0xFF, 0xFF];

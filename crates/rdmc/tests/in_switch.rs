@@ -49,14 +49,14 @@ fn start(host: usize, switch: &OneSwitch) -> Context {
 }
 
 #[derive(Debug)]
-enum Told {
+enum Event {
     Complete(u64, Region),
     Failed(Failure),
     Closed,
 }
 
 /// Receives into this region, if there is one, or else into new memory, and records events.
-struct Recorder(Sender<Told>, Option<Region>);
+struct Recorder(Sender<Event>, Option<Region>);
 
 impl Application for Recorder {
     fn incoming(&mut self, _: u64, bytes: u64) -> Incoming {
@@ -64,20 +64,20 @@ impl Application for Recorder {
     }
 
     fn complete(&mut self, message: u64, region: Region) {
-        let _ = self.0.send(Told::Complete(message, region));
+        let _ = self.0.send(Event::Complete(message, region));
     }
 
     fn failed(&mut self, failure: &Failure, _: Vec<(u64, Region)>) {
-        let _ = self.0.send(Told::Failed(failure.clone()));
+        let _ = self.0.send(Event::Failed(failure.clone()));
     }
 
     fn closed(&mut self) {
-        let _ = self.0.send(Told::Closed);
+        let _ = self.0.send(Event::Closed);
     }
 }
 
 /// Joins group 1 of the first `members` hosts; host 0 is the root.
-fn join(context: &Context, host: usize, members: usize) -> Result<(Group, Receiver<Told>), Error> {
+fn join(context: &Context, host: usize, members: usize) -> Result<(Group, Receiver<Event>), Error> {
     join_as(context, host, members, (1, 0))
 }
 
@@ -87,7 +87,7 @@ fn join_as(
     host: usize,
     members: usize,
     (number, root): (u64, usize),
-) -> Result<(Group, Receiver<Told>), Error> {
+) -> Result<(Group, Receiver<Event>), Error> {
     join_into(context, host, members, (number, root), None)
 }
 
@@ -98,7 +98,7 @@ fn join_into(
     members: usize,
     (number, root): (u64, usize),
     memory: Option<Region>,
-) -> Result<(Group, Receiver<Told>), Error> {
+) -> Result<(Group, Receiver<Event>), Error> {
     let rank = (host + root) % members;
     let host_of = |rank: usize| (rank + members - root) % members;
     let addresses: Vec<SocketAddr> =
@@ -108,8 +108,8 @@ fn join_into(
         .root(root as u32)
         .block_bytes(BLOCK_BYTES)
         .messages_in_flight(3);
-    let (tell, told) = channel();
-    Ok((context.create_group_with(settings, Recorder(tell, memory))?, told))
+    let (sender, events) = channel();
+    Ok((context.create_group_with(settings, Recorder(sender, memory))?, events))
 }
 
 /// Checks that messages of these lengths arrive at this many receivers, whole and in order, and
@@ -126,7 +126,7 @@ fn deliver(plane: Plane, receivers: usize, lengths: &[u64]) {
         |host, switch| {
             switch.duplicates.store(2, Ordering::Relaxed);
             let context = start(host, switch);
-            let (group, told) = join(&context, host, hosts).unwrap();
+            let (group, events) = join(&context, host, hosts).unwrap();
             if host == 0 {
                 assert_eq!(switch.groups().len(), 1);
                 for (message, &bytes) in (0..).zip(lengths) {
@@ -134,7 +134,7 @@ fn deliver(plane: Plane, receivers: usize, lengths: &[u64]) {
                 }
             }
             for (message, &bytes) in (0..).zip(lengths) {
-                let Told::Complete(number, region) = told.recv_timeout(PATIENCE).unwrap() else {
+                let Event::Complete(number, region) = events.recv_timeout(PATIENCE).unwrap() else {
                     panic!("message {message} was not completed at host {host}");
                 };
                 assert_eq!(number, message);
@@ -184,7 +184,7 @@ fn messages_of_all_lengths_pass_the_roots_link_once() {
 }
 
 #[test]
-fn the_switch_in_the_kernel_does_as_well() {
+fn messages_of_all_lengths_pass_the_roots_link_once_in_the_kernel() {
     deliver(Plane::Kernel, 3, &LENGTHS);
 }
 
@@ -212,9 +212,9 @@ fn groups_of_the_same_hosts_do_not_mix() {
                     }
                 }
             }
-            for (number, (_, told)) in (1..).zip(&groups) {
+            for (number, (_, events)) in (1..).zip(&groups) {
                 for message in 0..MESSAGES {
-                    let Told::Complete(_, region) = told.recv_timeout(PATIENCE).unwrap() else {
+                    let Event::Complete(_, region) = events.recv_timeout(PATIENCE).unwrap() else {
                         panic!("message {message} of group {number} was not completed");
                     };
                     let expected = contents(1000 * number + message, 200_000 + number);
@@ -230,7 +230,7 @@ fn groups_of_the_same_hosts_do_not_mix() {
 /// The first group whose blocks switches copy is created in the middle of one message, and the last
 /// such group ends in the middle of the next.
 #[test]
-fn a_relayed_message_goes_on_while_a_group_in_switches_comes_and_goes() {
+fn a_relayed_message_continues_while_an_in_switch_group_is_created_and_closed() {
     if skipped(Plane::Userspace) {
         return;
     }
@@ -246,13 +246,13 @@ fn a_relayed_message_goes_on_while_a_group_in_switches_comes_and_goes() {
             let settings = GroupSettings::new(7, addresses, host as u32)
                 .algorithm(Algorithm::Chain)
                 .block_bytes(BLOCK_BYTES);
-            let (tell, told) = channel();
+            let (sender, events) = channel();
             let (ask, asked) = channel();
             let (allow, allowed) = channel();
-            let application = Hesitant { ask, allowed, recorder: Recorder(tell, None) };
+            let application = Hesitant { ask, allowed, recorder: Recorder(sender, None) };
             let relayed = context.create_group_with(settings, application).unwrap();
             let expect = |message| {
-                let Told::Complete(number, region) = told.recv_timeout(PATIENCE).unwrap() else {
+                let Event::Complete(number, region) = events.recv_timeout(PATIENCE).unwrap() else {
                     panic!("message {message} was not completed at host {host}");
                 };
                 let found = region.read(0..region.len()).unwrap();
@@ -268,14 +268,14 @@ fn a_relayed_message_goes_on_while_a_group_in_switches_comes_and_goes() {
                 }
             };
             begin(0);
-            let (copied, copied_told) = join(&context, host, HOSTS).unwrap();
+            let (copied, copied_events) = join(&context, host, HOSTS).unwrap();
             allow.send(()).unwrap();
             if host == 0 {
                 copied.send(Region::from_vec(contents(100, BYTES)), PATIENCE).unwrap();
             }
             expect(0);
-            let first = copied_told.recv_timeout(PATIENCE).unwrap();
-            assert!(matches!(first, Told::Complete(0, _)), "{first:?}");
+            let first = copied_events.recv_timeout(PATIENCE).unwrap();
+            assert!(matches!(first, Event::Complete(0, _)), "{first:?}");
             begin(1);
             copied.close(PATIENCE).unwrap();
             allow.send(()).unwrap();
@@ -330,13 +330,13 @@ fn a_file_that_shrinks_is_an_error_that_names_the_member() {
                 let context = start(host, switch);
                 let region =
                     (host == culprit).then(|| Region::from_file_writable(&file, BYTES).unwrap());
-                let (group, told) = join_into(&context, host, 3, (1, 0), region.clone()).unwrap();
+                let (group, events) = join_into(&context, host, 3, (1, 0), region.clone()).unwrap();
                 if host == 0 {
                     file.set_len(left).unwrap();
                     let memory = || Region::zeroed(BYTES as usize);
                     group.try_send(region.unwrap_or_else(memory)).unwrap();
                 }
-                let Told::Failed(failure) = told.recv_timeout(PATIENCE).unwrap() else {
+                let Event::Failed(failure) = events.recv_timeout(PATIENCE).unwrap() else {
                     panic!("it was delivered");
                 };
                 drop(group);
@@ -368,7 +368,7 @@ fn files_pass_through_the_switch() {
         |host, switch| {
             let context = start(host, switch);
             let region = Region::from_file_writable(&files[host], BYTES).unwrap();
-            let (group, _told) =
+            let (group, _events) =
                 join_into(&context, host, 3, (1, 0), Some(region.clone())).unwrap();
             if host == 0 {
                 group.try_send(region).unwrap();
@@ -402,16 +402,16 @@ fn a_member_that_dies_ends_the_group() {
         |_| {},
         |host, switch| {
             let context = start(host, switch);
-            let (group, told) = join(&context, host, 4).unwrap();
+            let (group, events) = join(&context, host, 4).unwrap();
             if host == 2 {
                 // The member dies once a block has arrived.
-                let first = told.recv_timeout(PATIENCE).unwrap();
-                assert!(matches!(first, Told::Complete(0, _)));
+                let first = events.recv_timeout(PATIENCE).unwrap();
+                assert!(matches!(first, Event::Complete(0, _)));
                 begun.store(true, Ordering::Relaxed);
                 drop((group, context));
                 return None;
             }
-            let failure = fail(host, &group, &told);
+            let failure = fail(host, &group, &events);
             drop(group);
             context.close(PATIENCE).unwrap();
             Some(failure)
@@ -424,16 +424,16 @@ fn a_member_that_dies_ends_the_group() {
 }
 
 /// Sends messages until the group fails, and returns the failure.
-fn fail(host: usize, group: &Group, told: &Receiver<Told>) -> Failure {
+fn fail(host: usize, group: &Group, events: &Receiver<Event>) -> Failure {
     loop {
         if host == 0 {
             // Fails once the group has failed, which is checked below.
             let _ = group.try_send(Region::zeroed(300_000));
         }
-        match told.recv_timeout(PATIENCE).unwrap() {
-            Told::Complete(..) => {}
-            Told::Failed(failure) => return failure,
-            Told::Closed => panic!("closed"),
+        match events.recv_timeout(PATIENCE).unwrap() {
+            Event::Complete(..) => {}
+            Event::Failed(failure) => return failure,
+            Event::Closed => panic!("closed"),
         }
     }
 }
@@ -448,13 +448,13 @@ fn break_by(after: impl Fn(&OneSwitch) + Sync) -> Vec<Failure> {
     };
     run(Plane::Userspace, 4, watch, |host, switch| {
         let context = start(host, switch);
-        let (group, told) = join(&context, host, 4).unwrap();
+        let (group, events) = join(&context, host, 4).unwrap();
         if host == 0 {
             group.try_send(Region::zeroed(1_000_000)).unwrap();
-            assert!(matches!(told.recv_timeout(PATIENCE).unwrap(), Told::Complete(0, _)));
+            assert!(matches!(events.recv_timeout(PATIENCE).unwrap(), Event::Complete(0, _)));
             under_way.wait();
         }
-        let failure = fail(host, &group, &told);
+        let failure = fail(host, &group, &events);
         drop(group);
         context.close(PATIENCE).unwrap();
         failure
@@ -462,7 +462,7 @@ fn break_by(after: impl Fn(&OneSwitch) + Sync) -> Vec<Failure> {
 }
 
 #[test]
-fn a_switch_that_forgets_the_group_ends_it_and_nobody_is_blamed() {
+fn a_switch_that_loses_the_group_ends_it_and_no_member_is_blamed() {
     if skipped(Plane::Userspace) {
         return;
     }
@@ -473,7 +473,7 @@ fn a_switch_that_forgets_the_group_ends_it_and_nobody_is_blamed() {
 }
 
 #[test]
-fn what_switches_say_of_trouble_ends_the_group() {
+fn a_fault_reported_by_a_switch_ends_the_group() {
     if skipped(Plane::Userspace) {
         return;
     }
@@ -488,7 +488,7 @@ fn what_switches_say_of_trouble_ends_the_group() {
 
 /// Members that wait receive the reason at once, not a timeout.
 #[test]
-fn a_switch_that_refuses_is_told_to_all() {
+fn a_refusal_by_a_switch_is_reported_to_all_members() {
     if skipped(Plane::Userspace) {
         return;
     }
@@ -537,8 +537,8 @@ fn members_of_one_machine_have_no_switch() {
                 scope.spawn(move || {
                     let settings = GroupSettings::new(1, addresses.to_vec(), rank)
                         .algorithm(Algorithm::InSwitch);
-                    let (tell, _told) = channel();
-                    context.create_group_with(settings, Recorder(tell, Option::None)).map(drop)
+                    let (sender, _events) = channel();
+                    context.create_group_with(settings, Recorder(sender, Option::None)).map(drop)
                 })
             })
             .collect();
@@ -552,15 +552,15 @@ fn members_of_one_machine_have_no_switch() {
 }
 
 #[test]
-fn what_no_switch_could_do_is_refused_before_anybody_is_asked() {
+fn unsupported_groups_are_refused_before_a_switch_is_asked() {
     let listen = "127.0.0.1:0".parse().unwrap();
     let context =
         Context::start(ContextSettings::new(listen, Secret::from_bytes([3; 32]))).unwrap();
     let create = |rank, members: u32| {
         let addresses = vec![context.address(); members as usize];
-        let (tell, _told) = channel();
+        let (sender, _events) = channel();
         let settings = GroupSettings::new(1, addresses, rank).algorithm(Algorithm::InSwitch);
-        context.create_group_with(settings, Recorder(tell, None)).map(drop).unwrap_err()
+        context.create_group_with(settings, Recorder(sender, None)).map(drop).unwrap_err()
     };
     let error = create(0, 3);
     assert!(error.to_string().contains("ContextSettings::switches"), "{error}");

@@ -11,7 +11,7 @@ use std::{
     time::{Duration, Instant},
 };
 
-use common::{PATIENCE, Recorder, Told, World, among, close_all, contents, group};
+use common::{Event, PATIENCE, Recorder, World, among, close_all, contents, group};
 use rdmc::{Algorithm, Group, GroupSettings, Region};
 use transport_contract::CountingAllocator;
 
@@ -99,9 +99,9 @@ fn fail_groups(world: &World, numbers: Range<u64>) {
         } else {
             drop(groups.remove(culprit).0);
         }
-        for (_, told) in &groups {
-            let failure = told.iter().find_map(|told| match told {
-                Told::Failed(failure, _) => Some(failure),
+        for (_, events) in &groups {
+            let failure = events.iter().find_map(|event| match event {
+                Event::Failed(failure, _) => Some(failure),
                 _ => None,
             });
             assert_eq!(failure.expect("a failure").member, Some(culprit as u32));
@@ -165,7 +165,7 @@ fn receive_messages(groups: &[Group], numbers: Range<u64>) {
 fn miss_members(world: &World, numbers: Range<u64>) {
     for number in numbers {
         let context = &world.contexts[2];
-        let (sender, _told) = std::sync::mpsc::channel();
+        let (sender, _events) = std::sync::mpsc::channel();
         let missed =
             context.create_group_with(among(chain(number)(2), &world.addresses), Recorder(sender));
         assert!(missed.is_err());
@@ -182,7 +182,7 @@ fn use_contexts(numbers: Range<u64>) {
             close_all(&groups).into_iter().for_each(|closed| closed.unwrap());
         } else {
             drop(world.contexts.remove(1));
-            assert!(groups[0].1.iter().any(|told| matches!(told, Told::Failed(..))));
+            assert!(groups[0].1.iter().any(|event| matches!(event, Event::Failed(..))));
         }
         drop(groups);
         world.close();
@@ -190,7 +190,7 @@ fn use_contexts(numbers: Range<u64>) {
 }
 
 #[test]
-fn nothing_is_left_of_groups_and_contexts_however_they_end() {
+fn groups_and_contexts_leak_nothing_however_they_end() {
     let world = World::start(3);
     leaves_nothing("groups", 200, 0..2_000, |numbers| use_groups(&world, numbers));
     leaves_nothing("groups that fail", 50, 2_000..2_400, |numbers| fail_groups(&world, numbers));

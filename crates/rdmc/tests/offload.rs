@@ -71,7 +71,7 @@ fn time_with_a_pause(algorithm: Algorithm, members: u32, late: usize, offload: b
 }
 
 #[test]
-fn nobody_notices_a_relay_whose_program_stands_still() {
+fn a_paused_relay_delays_no_other_member() {
     for (algorithm, members) in
         [(Algorithm::Chain, 4), (Algorithm::BinomialPipeline, 8), (Algorithm::BinomialPipeline, 11)]
     {
@@ -89,7 +89,7 @@ fn nobody_notices_a_relay_whose_program_stands_still() {
 }
 
 #[test]
-fn many_messages_pass_a_relay_that_looks_now_and_then() {
+fn many_messages_pass_a_relay_that_polls_rarely() {
     let schedule = schedule(Algorithm::BinomialPipeline, 8, 0);
     let mut world = World::new(&schedule, SimConfig::IDEAL, 1, with_offload);
     let sizes: Vec<usize> = (0..20).map(|message| message * 377 % 2_000).collect();
@@ -136,7 +136,7 @@ proptest! {
 
     /// The world also checks that all memory is returned, although the network used it.
     #[test]
-    fn every_survivor_of_a_death_learns_who_died(
+    fn every_survivor_of_a_death_is_notified_which_member_died(
         algorithm in prop::sample::select(Algorithm::ALL.to_vec()),
         members in 2_u32..=24,
         root in any::<u32>(),

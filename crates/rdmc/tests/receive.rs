@@ -102,7 +102,7 @@ fn every_byte_is_in_one_block_and_its_memory_comes_back() {
 }
 
 #[test]
-fn a_slow_reader_holds_the_root_back_and_its_memory_below_the_bound() {
+fn a_slow_reader_applies_back_pressure_and_its_memory_stays_bounded() {
     const BYTES: usize = 10_000;
     let world = World::start(2);
     let groups = world.join_to_receive(|rank| chain(2)(rank).receive_bytes_max(25_000));
@@ -122,7 +122,7 @@ fn a_slow_reader_holds_the_root_back_and_its_memory_below_the_bound() {
 }
 
 #[test]
-fn a_message_longer_than_the_bound_is_received_none_the_less() {
+fn a_message_longer_than_the_bound_is_received() {
     let world = World::start(2);
     let groups = world.join_to_receive(|rank| chain(2)(rank).receive_bytes_max(0));
     let handle = send(&groups[0], contents(0, 30_000));
@@ -189,7 +189,7 @@ fn memory_that_cannot_be_written_is_refused_and_comes_back() {
 #[test]
 fn a_group_with_callbacks_receives_by_them_alone() {
     let world = World::start(1);
-    let (recorder, _told) = std::sync::mpsc::channel();
+    let (recorder, _events) = std::sync::mpsc::channel();
     let settings = among(chain(1)(0), &world.addresses);
     let group = world.contexts[0].create_group_with(settings, Recorder(recorder)).unwrap();
     let handle = send(&group, vec![1; 10]);
@@ -234,7 +234,7 @@ fn no_more_messages_are_queued_than_the_limit() {
 }
 
 #[test]
-fn a_group_that_fails_in_the_middle_of_a_read_says_so_after_what_has_arrived() {
+fn a_read_returns_arrived_blocks_before_the_failure_of_its_group() {
     for progress in BOTH {
         let world = World::start_with(2, |settings| settings.progress = progress);
         let groups = world.join_to_receive(chain(2));
@@ -275,7 +275,7 @@ fn a_group_that_fails_in_the_middle_of_a_read_says_so_after_what_has_arrived() {
 }
 
 #[test]
-fn what_was_whole_before_the_group_failed_is_received_first() {
+fn messages_complete_before_a_failure_are_received_before_it() {
     let world = World::start(2);
     let groups = world.join_to_receive(chain(2));
     send(&groups[0], contents(0, 3_000));

@@ -177,7 +177,7 @@ fn progress(engine: &mut Engine<Refusing>, end: &mut Option<End>) {
 /// Whatever call is refused, and whenever, the group ends at once, long before the stall timeout,
 /// and fails at the member where it happens.
 #[test]
-fn whatever_a_transport_refuses_ends_the_group_at_once() {
+fn any_refusal_by_a_transport_ends_the_group_at_once() {
     let calls = [
         (Call::Word, false, FailureKind::Silent),
         (Call::Word, true, FailureKind::Silent),

@@ -69,7 +69,7 @@ proptest! {
     }
 
     #[test]
-    fn every_survivor_of_a_death_learns_who_died(
+    fn every_survivor_of_a_death_is_notified_which_member_died(
         algorithm in prop::sample::select(Algorithm::ALL.to_vec()),
         members in 2_u32..=24,
         root in any::<u32>(),
@@ -241,7 +241,7 @@ fn run_for(world: &mut World, time: Duration) {
 /// The last receiver of sequential send waits for all other copies, here four seconds; so do, for a
 /// while, members of the tree, which receive reports of progress over other members.
 #[test]
-fn who_waits_for_a_busy_member_does_not_give_up() {
+fn waiting_for_a_busy_member_is_no_stall() {
     for algorithm in Algorithm::ALL {
         let mut world = slow_world(algorithm, 9);
         world.send(0, contents(0, 5_000));
@@ -272,7 +272,7 @@ fn a_program_that_stops_is_noticed_in_every_schedule() {
 
 /// Members that wait for it only through other members name it, too.
 #[test]
-fn a_program_that_stops_is_named_to_everybody() {
+fn a_program_that_stops_is_named_at_every_member() {
     for algorithm in Algorithm::ALL {
         for stopped in [0, 2, 5] {
             let mut world = slow_world(algorithm, 9);
@@ -291,7 +291,7 @@ fn a_program_that_stops_is_named_to_everybody() {
 
 /// An application that provides no memory is named as the cause, by its own member at the latest.
 #[test]
-fn an_application_that_gives_no_memory_is_named_to_everybody() {
+fn an_application_that_gives_no_memory_is_named_at_every_member() {
     for algorithm in Algorithm::ALL {
         let mut world = slow_world(algorithm, 9);
         world.members[6].patience = 1;
@@ -327,7 +327,7 @@ fn worst_of(algorithm: Algorithm, members: u32, slow: Option<(u32, u64)>) -> (u3
 }
 
 #[test]
-fn a_slow_member_stands_out() {
+fn a_slow_member_is_identified_by_the_waits_of_others() {
     for algorithm in [Algorithm::Chain, Algorithm::BinomialPipeline, Algorithm::Circulant] {
         for members in [3, 4, 5, 7, 8, 13, 16] {
             for slow in 1..members {

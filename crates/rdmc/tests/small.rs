@@ -2,7 +2,7 @@
 
 use rdmc::{Algorithm, Region, SmallMessages};
 
-use crate::common::{PATIENCE, Told, World, close_all, contents, group};
+use crate::common::{Event, PATIENCE, World, close_all, contents, group};
 
 #[test]
 fn small_and_large_messages_arrive_in_order_over_a_real_network() {
@@ -23,17 +23,17 @@ fn small_and_large_messages_arrive_in_order_over_a_real_network() {
         .collect();
     drop(handles);
     assert!(close_all(&groups).into_iter().all(|closed| closed.is_ok()));
-    for (rank, (_, told)) in groups.iter().enumerate() {
+    for (rank, (_, events)) in groups.iter().enumerate() {
         let mut complete = 0;
-        while let Ok(news) = told.recv_timeout(PATIENCE) {
-            match news {
-                Told::Complete(message, got) => {
+        while let Ok(event) = events.recv_timeout(PATIENCE) {
+            match event {
+                Event::Complete(message, got) => {
                     assert_eq!(message, complete, "in order");
                     assert!(got == contents(message, bytes_of(message)), "{rank}: {message}");
                     complete += 1;
                 }
-                Told::Failed(failure, _) => panic!("{failure}"),
-                Told::Closed => break,
+                Event::Failed(failure, _) => panic!("{failure}"),
+                Event::Closed => break,
                 _ => {}
             }
         }

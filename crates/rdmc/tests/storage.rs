@@ -35,7 +35,7 @@ fn contents_of(mut file: &File) -> Vec<u8> {
 
 /// The events of an application.
 #[derive(Debug)]
-enum Told {
+enum Event {
     Block(u64),
     Complete,
     Failed(Failure, Vec<u64>),
@@ -44,7 +44,7 @@ enum Told {
 /// Receives every message into the region that `memory` returns.
 struct Receiving<M> {
     memory: M,
-    told: Sender<Told>,
+    events: Sender<Event>,
 }
 
 impl<M: FnMut(u64, u64) -> Region + Send + 'static> Application for Receiving<M> {
@@ -53,20 +53,20 @@ impl<M: FnMut(u64, u64) -> Region + Send + 'static> Application for Receiving<M>
     }
 
     fn block(&mut self, _: u64, offset: u64, _: u64) {
-        let _ = self.told.send(Told::Block(offset));
+        let _ = self.events.send(Event::Block(offset));
     }
 
     fn complete(&mut self, _: u64, _: Region) {
-        let _ = self.told.send(Told::Complete);
+        let _ = self.events.send(Event::Complete);
     }
 
     fn failed(&mut self, failure: &Failure, regions: Vec<(u64, Region)>) {
         let messages = regions.into_iter().map(|(message, _)| message).collect();
-        let _ = self.told.send(Told::Failed(failure.clone(), messages));
+        let _ = self.events.send(Event::Failed(failure.clone(), messages));
     }
 }
 
-type Joined = Vec<(Group, Receiver<Told>)>;
+type Joined = Vec<(Group, Receiver<Event>)>;
 
 /// Joins all members; receivers take messages into the region that `memory` returns for their rank.
 fn join<M>(
@@ -83,11 +83,11 @@ where
             .zip(&world.contexts)
             .map(|(rank, context)| {
                 scope.spawn(move || {
-                    let (told, heard) = channel();
-                    let application = Receiving { memory: memory(rank), told };
+                    let (sender, events) = channel();
+                    let application = Receiving { memory: memory(rank), events: sender };
                     let group = context
                         .create_group_with(among(settings(rank), &world.addresses), application);
-                    (group.unwrap(), heard)
+                    (group.unwrap(), events)
                 })
             })
             .collect();
@@ -105,9 +105,9 @@ fn close_all(groups: &Joined, case: &str) {
     });
 }
 
-fn failure_of(told: &Receiver<Told>) -> (Failure, Vec<u64>) {
+fn failure_of(events: &Receiver<Event>) -> (Failure, Vec<u64>) {
     loop {
-        if let Told::Failed(failure, regions) = told.recv_timeout(PATIENCE).unwrap() {
+        if let Event::Failed(failure, regions) = events.recv_timeout(PATIENCE).unwrap() {
             return (failure, regions);
         }
     }
@@ -244,13 +244,13 @@ fn assert_shrinking_is_named(
     groups[0].0.try_send(source).unwrap();
     if let Some(at) = at {
         // Member 1 has a small part of the message: windows are some blocks.
-        while !matches!(groups[1].1.recv_timeout(PATIENCE).unwrap(), Told::Block(offset) if offset >= at)
+        while !matches!(groups[1].1.recv_timeout(PATIENCE).unwrap(), Event::Block(offset) if offset >= at)
         {
         }
         shrink();
     }
-    for (group, told) in &groups {
-        let (failure, _) = failure_of(told);
+    for (group, events) in &groups {
+        let (failure, _) = failure_of(events);
         let case = format!("at member {culprit}, {when}: {failure}");
         assert_eq!((failure.member, failure.kind), (Some(culprit), FailureKind::Memory), "{case}");
         if group.settings().rank == culprit {
@@ -382,7 +382,7 @@ fn join_behind(
 
 /// A disk that stalls for many times the silence timeout delays only its own group.
 #[test]
-fn a_member_whose_disk_stalls_lives_and_its_other_groups_move_on() {
+fn a_stalled_disk_delays_its_own_group_only() {
     const BYTES: usize = 300_000;
     const SILENCE_MS: u64 = 400;
     for culprit in [0, 1] {
@@ -413,15 +413,15 @@ fn a_member_whose_disk_stalls_lives_and_its_other_groups_move_on() {
 /// When the stall timeout ends the group, all members report whose storage it is; memory that the
 /// disk uses is not returned, and closing reports the job that does not end.
 #[test]
-fn a_disk_that_never_answers_is_named_and_its_memory_is_left_to_it() {
+fn a_disk_that_never_answers_is_named_and_keeps_its_memory() {
     const BYTES: usize = 300_000;
     for culprit in [0, 1] {
         let world = World::start_with(MEMBERS as usize, |_| {});
         let gate = Gate::closed(vec![1; BYTES]);
         let groups = join_behind(&world, &gate, culprit, BYTES, Duration::from_secs(4));
         let access = if culprit == 0 { "read" } else { "write" };
-        for (rank, (_, told)) in (0..).zip(&groups) {
-            let (failure, regions) = failure_of(told);
+        for (rank, (_, events)) in (0..).zip(&groups) {
+            let (failure, regions) = failure_of(events);
             let who = (failure.member, failure.kind);
             assert_eq!(who, (Some(culprit), FailureKind::Stalled), "{failure}");
             if rank == culprit {
@@ -447,7 +447,7 @@ fn a_disk_that_never_answers_is_named_and_its_memory_is_left_to_it() {
 
 /// No call waits for ever for a disk that a failed group still uses.
 #[test]
-fn a_group_that_is_given_up_ends_without_its_disk() {
+fn an_aborted_group_ends_without_waiting_for_its_disk() {
     const BYTES: usize = 300_000;
     for culprit in [0, 1] {
         let world = World::start_with(MEMBERS as usize, |_| {});
@@ -455,8 +455,8 @@ fn a_group_that_is_given_up_ends_without_its_disk() {
         let groups = join_behind(&world, &gate, culprit, BYTES, Duration::MAX);
         gate.wait_for_somebody();
         groups[2].0.abort("enough");
-        for (_, told) in &groups {
-            let (failure, _) = failure_of(told);
+        for (_, events) in &groups {
+            let (failure, _) = failure_of(events);
             assert_eq!((failure.member, failure.kind), (Some(2), FailureKind::Application));
         }
         gate.open();

@@ -537,7 +537,7 @@ fn a_block_that_arrives_before_its_announcement_waits_for_it() {
 }
 
 #[test]
-fn a_relay_says_why_it_sends_nothing() {
+fn a_relay_reports_why_it_sends_nothing() {
     let mut relay = relay_of(1, 4);
     let [Action::PostFirst { id, .. }] = actions(&mut relay)[..] else { panic!() };
     assert_eq!(relay.sends_wait_for(), None, "nothing is known to be sent");
@@ -569,7 +569,7 @@ fn a_relay_says_why_it_sends_nothing() {
 }
 
 #[test]
-fn peers_that_break_the_rules_are_named() {
+fn peers_that_break_the_protocol_are_named() {
     let peer = |result: Result<(), RelayError>| match result {
         Err(RelayError::Peer { member, what }) => (member, what),
         other => panic!("{other:?}"),
@@ -590,7 +590,7 @@ fn peers_that_break_the_rules_are_named() {
 }
 
 #[test]
-fn announcements_without_end_are_refused() {
+fn too_many_announcements_are_refused() {
     let mut relay = relay_of(1, 2);
     let refused = (0..100).find_map(|_| relay.announced(0, 5).err());
     assert!(matches!(refused, Some(RelayError::Peer { member: 0, .. })));
@@ -645,7 +645,7 @@ fn with_offload_a_message_is_posted_at_once() {
 }
 
 #[test]
-fn offload_tells_so_many_blocks_apart() {
+fn offload_limits_blocks_by_the_bits_left_in_immediates() {
     for (in_flight, bits) in [(1, 0), (2, 1), (3, 2), (1 << 16, 16)] {
         let mut relay = offloading_relay_of(0, in_flight);
         let blocks_max = (1_u64 << (32 - bits)).min(u64::from(u32::MAX));

@@ -141,7 +141,7 @@ mod tests {
     }
 
     #[test]
-    fn all_relay_but_one() {
+    fn all_algorithms_but_in_switch_relay() {
         let relaying = Algorithm::ALL.into_iter().filter(|one| *one != Algorithm::InSwitch);
         assert!(relaying.eq(Algorithm::RELAYING));
     }

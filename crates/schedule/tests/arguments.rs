@@ -44,7 +44,7 @@ fn the_lower_bound_at_its_edges() {
 /// The longest possible schedule does not overflow: 2^32-1 blocks one after another to each of
 /// 2^20-1 members.
 #[test]
-fn the_longest_plan_ends_where_it_should() {
+fn the_longest_schedule_has_the_right_number_of_steps() {
     let plan = Schedule::new(Algorithm::Sequential, MAX_MEMBERS, 0).unwrap();
     let steps = u64::from(u32::MAX) * u64::from(MAX_MEMBERS - 1);
     assert_eq!(plan.steps(u32::MAX), steps);

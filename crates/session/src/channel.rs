@@ -491,7 +491,7 @@ mod tests {
     }
 
     #[test]
-    fn who_says_more_than_its_last_message_is_noticed() {
+    fn bytes_after_the_last_message_are_an_error() {
         let deadline = Deadline::after(Duration::from_secs(20));
         let (mut one, mut other) = pair();
         other.send_bytes(&[1, 0, 0, 0, 7, 9], &|| deadline).unwrap();

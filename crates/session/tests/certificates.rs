@@ -92,7 +92,7 @@ fn assert_refused(
 }
 
 #[test]
-fn those_with_certificates_of_the_same_authority_meet() {
+fn peers_with_certificates_of_the_same_authority_connect() {
     let authority = Authority::new("one");
     let listener = with(&authority.issue("node1,127.0.0.1"), &[]);
     let root = with(&authority.issue("root"), &[]);
@@ -119,7 +119,7 @@ fn roots_and_receivers_may_have_authorities_of_their_own() {
 }
 
 #[test]
-fn another_authority_is_refused_by_whoever_sees_it_first() {
+fn another_authority_is_refused_by_the_end_that_checks_first() {
     // Another authority may have the same name.
     for name in ["two", "one"] {
         let (one, other) = (Authority::new("one"), Authority::new(name));
@@ -141,7 +141,7 @@ fn a_certificate_for_another_host_is_refused() {
 }
 
 #[test]
-fn certificates_are_for_their_time_only() {
+fn certificates_outside_their_validity_period_are_refused() {
     let authority = Authority::new("one");
     let good = |name| with(&authority.issue(name), &[]);
     let expired =
@@ -157,7 +157,7 @@ fn certificates_are_for_their_time_only() {
 }
 
 #[test]
-fn certificates_are_for_what_they_say() {
+fn certificates_for_another_usage_are_refused() {
     let authority = Authority::new("one");
     let only = |name, purpose| {
         let change = |params: &mut rcgen::CertificateParams| {
@@ -177,7 +177,7 @@ fn certificates_are_for_what_they_say() {
 }
 
 #[test]
-fn only_roots_that_are_allowed_are_let_in() {
+fn only_allowed_roots_are_accepted() {
     let authority = Authority::new("one");
     let listener = with(&authority.issue("node1"), &["root-a", "root-b"]);
     for root in ["root-a", "other,root-b", "*.root-b,root-a"] {
@@ -192,7 +192,7 @@ fn only_roots_that_are_allowed_are_let_in() {
 }
 
 #[test]
-fn a_secret_and_certificates_do_not_go_together() {
+fn a_peer_with_a_secret_and_one_with_certificates_are_refused() {
     let authority = Authority::new("one");
     let certificates = with(&authority.issue("node1"), &[]);
     let secret = Credentials::from(Secret::from_bytes([1; 32]));
@@ -203,7 +203,7 @@ fn a_secret_and_certificates_do_not_go_together() {
 
 /// TLS without a certificate, by rustls itself.
 #[test]
-fn who_shows_no_certificate_is_refused() {
+fn a_peer_without_a_certificate_is_refused() {
     use rustls::{ClientConfig, ClientConnection, RootCertStore, crypto::ring, pki_types};
     use std::io::{Read, Write};
 

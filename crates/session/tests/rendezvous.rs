@@ -138,7 +138,7 @@ fn another_version_is_named_with_the_remedy() {
 }
 
 #[test]
-fn other_protocols_are_turned_away() {
+fn other_protocols_are_refused() {
     assert!(
         answer_to(b"GET / HTTP/1.1\r\nHost: example\r\n\r\n     ")
             .contains("does not use rdmc's protocol")
@@ -147,7 +147,7 @@ fn other_protocols_are_turned_away() {
 }
 
 #[test]
-fn a_silent_peer_is_given_up_at_the_deadline() {
+fn a_silent_peer_fails_at_the_deadline() {
     let (_listener, address) = listener();
     let soon = Deadline::after(Duration::from_millis(100));
     let error = Channel::connect(address, &secret(1), soon).unwrap_err();

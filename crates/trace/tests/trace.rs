@@ -138,7 +138,7 @@ fn parts_of_several_processes_make_one_file() {
 }
 
 #[test]
-fn what_is_no_event_is_left_out() {
+fn invalid_events_are_left_out() {
     let place = Place::new();
     let mut trace = Trace::begin(File::create(place.path("trace")).unwrap()).unwrap();
     trace.add(&b"[\n{\"ph\":\"i\"},\n{\"ph\":\"cut off"[..]).unwrap();
@@ -193,14 +193,14 @@ fn what_was_written_is_read_again() {
     assert_eq!(facts, (7, 0, Some(3), Some(1), Some(5), Some(4)));
     assert!(send.unfinished && send.start_ns <= slices[0].start_ns);
     assert_eq!(slices[0].end_ns, slices[1].start_ns, "one wait follows the other");
-    // Somebody stopped it in the middle of its life.
+    // The process was stopped while it ran.
     let text = fs::read_to_string(place.path("part")).unwrap();
     fs::write(place.path("cut"), text.strip_suffix("\n]\n").unwrap()).unwrap();
     assert_eq!(shown("cut"), slices);
 }
 
 #[test]
-fn what_is_no_trace_is_named_by_its_line() {
+fn an_invalid_trace_is_refused_with_the_line() {
     let slice = |rest: &str| format!("[\n{{\"ph\":\"M\"}},\n{{\"ph\":\"X\",{rest}}}\n]\n");
     let facts = r#""args":{"group":1,"member":2}"#;
     for (rest, ok) in [

@@ -46,7 +46,7 @@ pub trait Harness {
 
     /// Returns the reason if this clause cannot be tested in this environment: it is skipped, with
     /// a message.
-    fn excuse(&self, clause: &str) -> Option<&'static str> {
+    fn skip_reason(&self, clause: &str) -> Option<&'static str> {
         let _ = clause;
         None
     }

@@ -67,7 +67,7 @@ pub mod clauses {
         },
         writes::{
             a_close_hands_back_writes, a_large_write_arrives_whole,
-            a_write_outside_breaks_the_endpoint, exposed_memory_is_let_go_at_the_end,
+            a_write_outside_breaks_the_endpoint, exposed_memory_is_released_at_the_end,
             exposed_memory_is_used_by_turns, keys_name_memory_of_one_endpoint,
             writes_arrive_in_order_where_they_belong, writes_blocks_and_words_interleave,
             writes_wait_for_a_slow_reader,
@@ -127,7 +127,7 @@ macro_rules! contract_tests {
             a_close_hands_back_writes
             a_large_write_arrives_whole
             a_write_outside_breaks_the_endpoint
-            exposed_memory_is_let_go_at_the_end
+            exposed_memory_is_released_at_the_end
             exposed_memory_is_used_by_turns
             keys_name_memory_of_one_endpoint
             writes_arrive_in_order_where_they_belong
@@ -141,7 +141,7 @@ macro_rules! contract_tests {
             fn $clause() {
                 let mut harness = $harness;
                 let clause = stringify!($clause);
-                if let Some(why) = $crate::Harness::excuse(&harness, clause) {
+                if let Some(why) = $crate::Harness::skip_reason(&harness, clause) {
                     eprintln!("SKIPPED: {clause}: {why}");
                     return;
                 }

@@ -155,7 +155,7 @@ pub fn a_write_outside_breaks_the_endpoint<H: Harness>(harness: &mut H) {
 }
 
 /// Once an endpoint has ended, the memory that was exposed on it belongs to its owner alone.
-pub fn exposed_memory_is_let_go_at_the_end<H: Harness>(harness: &mut H) {
+pub fn exposed_memory_is_released_at_the_end<H: Harness>(harness: &mut H) {
     for dies in [false, true] {
         let Some(mut rig) = rig(harness, 2) else { return };
         let exposed = poisoned_for_peers(64);

@@ -82,7 +82,7 @@ fn word(code: u8, numbers: &[u64]) -> Vec<u8> {
 }
 
 #[test]
-fn words_that_make_no_sense() {
+fn malformed_control_words_break_the_endpoint() {
     assert_protocol(&[b"?"], "invalid word on the lifeline");
     assert_protocol(&[&word(1, &[1, 2, 3])], "invalid word on the lifeline");
     let hello = word(1, &[0, 0]);
@@ -166,7 +166,7 @@ fn a_fabric_that_carries_nothing() {
 
 /// A peer has the address where connections are accepted, but not the cookie of a link.
 #[test]
-fn a_connection_with_a_wrong_cookie_is_turned_away() {
+fn a_connection_with_a_wrong_cookie_is_refused() {
     let mut host = start(&Place::here("tcp"));
     let mut intruder = start(&Place::here("tcp"));
     let (near, far) = stream_pair();

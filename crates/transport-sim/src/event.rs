@@ -27,8 +27,8 @@ pub(crate) enum Event {
     Bye(SideId),
     /// This side ends, if it has not; a closing one as closed.
     Break(SideId, Cause),
-    /// As [`Event::Break`], by this side's own timeout: it takes effect although nothing arrives.
-    GiveUp(SideId, Cause),
+    /// As [`Event::Break`], detected by this side itself: a cut does not hold it back.
+    BreakLocally(SideId, Cause),
     /// A fault that the test has planned.
     Fault(Fault),
     /// A stall may be over.

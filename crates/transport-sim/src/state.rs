@@ -235,7 +235,7 @@ impl State {
             | Event::Write(side, _)
             | Event::Bye(side)
             | Event::Break(side, _)
-            | Event::GiveUp(side, _)
+            | Event::BreakLocally(side, _)
                 if self.is_side_held_up(side) =>
             {
                 let member = self.side(side).member;
@@ -247,14 +247,16 @@ impl State {
             Event::WriteLeft(side) => self.write_left(side),
             Event::Write(side, arrival) => self.write_arrived(side, arrival),
             Event::Bye(side) => self.bye_arrived(side),
-            Event::Break(side, cause) | Event::GiveUp(side, cause) => self.end_side(side, cause),
+            Event::Break(side, cause) | Event::BreakLocally(side, cause) => {
+                self.end_side(side, cause)
+            }
             Event::Fault(fault) => self.inject(fault),
             Event::Resume(member) => self.resume(member),
             Event::Silence { member, stalled_since_ns } => {
                 self.report_silence(member, stalled_since_ns);
             }
             Event::Heal(side) => self.heal(side),
-            Event::CutSilence { side, since_ns } => self.lose_patience_of_cut(side, since_ns),
+            Event::CutSilence { side, since_ns } => self.report_cut_silence(side, since_ns),
             Event::Arbitrate => self.arbitrate(),
         }
     }

@@ -66,7 +66,7 @@ fn a_reset_ends_one_connection_at_both_ends() {
 }
 
 #[test]
-fn a_stalled_member_goes_on_where_it_was() {
+fn a_stalled_member_resumes_where_it_was() {
     let mut config = SimConfig { silence_timeout_ms: Some(1), ..SimConfig::IDEAL };
     config.link.latency_ns = 10;
     let mut world = World::new(config, 0, 3);
@@ -86,7 +86,7 @@ fn a_stalled_member_goes_on_where_it_was() {
 }
 
 #[test]
-fn a_long_stall_is_silence() {
+fn a_long_stall_ends_at_the_silence_timeout() {
     let config = SimConfig { silence_timeout_ms: Some(2), ..SimConfig::IDEAL };
     let mut world = World::new(config, 0, 3);
     world.receive(0, 1, 1);
@@ -104,7 +104,7 @@ fn a_long_stall_is_silence() {
 
 /// The block in transfer starts again; other members use the ports meanwhile.
 #[test]
-fn what_a_cut_holds_up_arrives_when_it_heals() {
+fn messages_held_by_a_cut_arrive_when_it_heals() {
     let config = SimConfig { silence_timeout_ms: Some(1), ..SimConfig::IDEAL };
     let mut world = World::new(config, 0, 3);
     world.block(0, 1, 1);
@@ -134,7 +134,7 @@ fn words_stay_in_order_where_a_cut_begins_during_a_stall() {
 }
 
 #[test]
-fn a_cut_that_is_too_long_is_silence_at_both_ends() {
+fn a_long_cut_ends_at_the_silence_timeout_at_both_ends() {
     let mut config = SimConfig { silence_timeout_ms: Some(2), ..SimConfig::IDEAL };
     config.link.latency_ns = 10;
     let mut world = World::new(config, 0, 3);
@@ -152,7 +152,7 @@ fn a_cut_that_is_too_long_is_silence_at_both_ends() {
 }
 
 #[test]
-fn for_ever_is_never_over() {
+fn a_stall_of_unlimited_duration_never_ends() {
     let mut world = World::new(SimConfig::IDEAL, 0, 2);
     world.block(0, 1, 1);
     world.net.inject(Fault::Stall { member: 1, lasting: Duration::MAX });
@@ -163,7 +163,7 @@ fn for_ever_is_never_over() {
 
 /// If a link is opened late, no earlier event is lost, including the end.
 #[test]
-fn what_came_before_the_opening_is_told_then() {
+fn events_before_a_link_is_opened_are_reported_when_it_is_opened() {
     let net = transport_sim::SimNet::new(SimConfig::IDEAL, 0);
     let (mut one, mut other) = (net.member(), net.member());
     let (near, far) = net.connect(0, 1);

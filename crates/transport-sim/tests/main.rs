@@ -3,5 +3,5 @@
 mod common;
 mod contract;
 mod faults;
+mod flaws;
 mod model;
-mod teeth;

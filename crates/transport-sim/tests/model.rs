@@ -90,7 +90,7 @@ fn a_target_prefers_its_oldest_receive() {
 
 /// Member 0 is busy with 1, so its block for 1 waits; the one for 2 does not wait behind it.
 #[test]
-fn nothing_waits_behind_a_busy_target() {
+fn a_busy_target_causes_no_head_of_line_blocking() {
     let mut world = World::new(SimConfig::IDEAL, 0, 4);
     world.block(3, 1, 1);
     world.block(0, 1, 2);
@@ -102,7 +102,7 @@ fn nothing_waits_behind_a_busy_target() {
 
 /// Members 1 and 2 send to 3 and 4, and preferences form a circle.
 #[test]
-fn preferences_in_a_circle_are_settled() {
+fn circular_preferences_are_resolved() {
     let mut world = World::new(SimConfig::IDEAL, 0, 5);
     // 3 prefers 2; 4 prefers 1.
     for (to, from) in [(3, 2), (4, 1), (3, 1), (4, 2)] {
@@ -136,7 +136,7 @@ fn unruly_run(seed: u64) -> (u64, String, Duration) {
 }
 
 #[test]
-fn the_seed_decides_everything() {
+fn the_same_seed_gives_the_same_run() {
     assert_eq!(unruly_run(1), unruly_run(1));
     let (one, other) = (unruly_run(1), unruly_run(2));
     assert_ne!(one.0, other.0);
@@ -161,7 +161,7 @@ fn words_keep_their_order_under_jitter() {
 }
 
 #[test]
-fn time_passes_as_far_as_it_is_asked_to() {
+fn time_advances_exactly_as_far_as_requested() {
     let mut world = World::new(SimConfig::IDEAL, 0, 2);
     world.block(0, 1, 1);
     assert_eq!(world.net.run_until(Duration::from_nanos(400)), None);

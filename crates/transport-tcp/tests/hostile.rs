@@ -44,7 +44,7 @@ fn assert_protocol(bytes: &[u8], receives: u64, words: &str) {
 }
 
 #[test]
-fn garbage() {
+fn arbitrary_bytes_break_the_endpoint() {
     assert_protocol(b"GET / HTTP/1.1\r\n\r\n", 0, "not a frame");
     assert_protocol(b"GET / HTTP/1.1\r\n\r\n", 1, "not a frame");
     assert_protocol(&frame(9, 0, 0, 0, 0), 0, "not a frame");
@@ -277,7 +277,7 @@ proptest! {
     /// Whatever the input: no panic, each post completes once, the endpoint ends once, and nothing
     /// follows.
     #[test]
-    fn any_bytes_end_in_order(frames in proptest::collection::vec(any_frame(), 0..8), cut in 1_usize..64) {
+    fn any_bytes_end_with_a_valid_sequence_of_completions(frames in proptest::collection::vec(any_frame(), 0..8), cut in 1_usize..64) {
         let (mut transport, endpoint, mut raw) = facing_raw(&patient());
         let region = Region::zeroed(4 * POSTED_BYTES);
         for token in 0..4 {

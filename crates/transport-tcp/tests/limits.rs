@@ -63,7 +63,7 @@ fn heartbeats_keep_an_idle_link_alive() {
 
 /// Many idle endpoints with different deadlines share wake-ups.
 #[test]
-fn idle_endpoints_are_looked_at_together() {
+fn idle_endpoints_are_checked_together() {
     const ENDPOINTS: u32 = 60;
     let settings = patient().silence_timeout(Duration::from_millis(2_400));
     let mut transport = transport(&settings);
@@ -186,7 +186,7 @@ fn blocks_that_are_sent_arrive_although_their_sender_closes() {
 
 /// One endpoint's peer never stops sending; another one exchanges a word now and then.
 #[test]
-fn an_endless_sender_starves_nobody() {
+fn a_continuous_sender_starves_no_other_endpoint() {
     static STOP: AtomicBool = AtomicBool::new(false);
     let (mut transport, busy, mut raw) = facing_raw(&TcpSettings::default());
     let flood = thread::spawn(move || {

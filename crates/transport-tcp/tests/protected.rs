@@ -118,7 +118,7 @@ fn assert_corrupt(whole: &[Completion], completions: &[Completion], what: &str) 
 }
 
 #[test]
-fn what_is_not_touched_arrives() {
+fn untampered_traffic_arrives() {
     for protection in PROTECTED {
         let lengths = [1, 100_000, 0, 7];
         let completions = played(protection, &recorded(protection, &lengths), &lengths);
@@ -142,7 +142,7 @@ fn only_encryption_hides_what_is_sent() {
 
 /// Flips every bit of a short recording.
 #[test]
-fn any_bit_that_flips_is_noticed() {
+fn any_flipped_bit_is_detected() {
     for protection in PROTECTED {
         let lengths = [3];
         let good = recorded(protection, &lengths);
@@ -156,7 +156,7 @@ fn any_bit_that_flips_is_noticed() {
 }
 
 #[test]
-fn records_stay_in_their_places() {
+fn reordered_records_are_refused() {
     for protection in PROTECTED {
         let lengths = [10, 70_000];
         let good = recorded(protection, &lengths);

@@ -10,6 +10,7 @@
 #![forbid(unsafe_code)]
 
 mod admission;
+mod clock;
 mod downstream;
 mod forwarding;
 mod maintenance;
@@ -21,6 +22,7 @@ mod settings;
 mod split;
 mod state;
 
+pub use clock::{Clock, ManualClock};
 pub use downstream::{InvalidNextAgent, Location, NextAgent};
 pub use serve::{Prepared, listen, prepare, serve};
 pub use settings::{AgentSettings, GROUPS_PER_HOST_MAX, Plane, STALE_AFTER};

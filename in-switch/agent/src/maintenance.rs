@@ -23,7 +23,7 @@ impl Maintenance {
             registry.sweep_group(key, &mut *entry.lock().await).await;
         }
         for (key, since) in registry.orphans() {
-            if since.elapsed() >= registry.stale_after {
+            if registry.clock.since(since) >= registry.stale_after {
                 registry.remove_orphan(key);
             }
         }

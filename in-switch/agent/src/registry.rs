@@ -22,6 +22,7 @@ use tokio::{task::JoinSet, time::timeout};
 
 use crate::{
     admission::{check_virtual_peer, others_of},
+    clock::Clock,
     downstream::Downstream,
     forwarding::{self, Forwarding, lock},
     paths::{Paths, SplitError},
@@ -39,6 +40,7 @@ const ROUTES: &str = "routes";
 /// The groups of one switch.
 pub(crate) struct Registry {
     pub(crate) stale_after: Duration,
+    pub(crate) clock: Clock,
     pub(crate) paths: Paths,
     groups_per_host_max: usize,
     authorities: Arc<RootCertStore>,
@@ -55,14 +57,16 @@ impl Registry {
         downstream: Downstream,
         certificates: &Certificates,
         (forwarding, plane): (Forwarding, Groups),
+        clock: Clock,
     ) -> Result<Self, ControlError> {
         let agent = |address: String| Ok((address.clone(), Agent::new(&address, certificates)?));
         let agents =
             downstream.all().into_iter().map(agent).collect::<Result<_, ControlError>>()?;
-        let now = Instant::now();
+        let now = clock.now();
         let orphans = plane.all().into_iter().map(|group| (group.key, now)).collect();
         Ok(Self {
             stale_after: settings.stale_after,
+            clock,
             paths: Paths { name: settings.name.clone(), downstream, forwarding },
             groups_per_host_max: settings.groups_per_host_max,
             authorities: certificates.authorities(),
@@ -177,7 +181,7 @@ impl Registry {
                 .map_err(|why| self.refused(ErrorKind::Denied, why))?;
         }
         state.hops_left = hops_left;
-        let lease = Lease { group, renewed: Instant::now() };
+        let lease = Lease { group, renewed: self.clock.now() };
         let before = state.leases.insert(claim.caller.clone(), lease);
         let applied = self.apply_requested(state).await;
         if applied.is_err() {
@@ -348,7 +352,7 @@ impl Registry {
     ) -> Result<(String, Vec<MemberState>), ControlError> {
         let entry = self.claimed(claim)?;
         let mut state = entry.lock().await;
-        self.check(&mut state, claim)?.renewed = Instant::now();
+        self.check(&mut state, claim)?.renewed = self.clock.now();
         let members = if state.is_first { self.plane().members(claim.key) } else { Vec::new() };
         Ok((state.trouble(), members))
     }
@@ -427,9 +431,9 @@ impl Registry {
                 self.reinsert(state, &agent).await.err().map(|error| error.message)
             }
             Err(error) => {
-                let since =
-                    *state.unreachable_since.entry(agent.clone()).or_insert_with(Instant::now);
-                if since.elapsed() >= self.stale_after {
+                let now = self.clock.now();
+                let since = *state.unreachable_since.entry(agent.clone()).or_insert(now);
+                if now.saturating_duration_since(since) >= self.stale_after {
                     state.troubles.insert(agent, error.message);
                 } else {
                     tracing::warn!(agent, %error, "nothing is renewed of it");
@@ -478,7 +482,7 @@ impl Registry {
 
     /// Removes expired leases, and the group if none is left.
     pub(crate) async fn sweep_group(&self, key: GroupKey, state: &mut State) {
-        state.leases.retain(|_, lease| lease.renewed.elapsed() < self.stale_after);
+        state.leases.retain(|_, lease| self.clock.since(lease.renewed) < self.stale_after);
         if state.leases.is_empty() {
             tracing::warn!(%key, "its leases have expired: not renewed for {} s", self.stale_after.as_secs());
         }

@@ -16,12 +16,10 @@ use control::{
 };
 use data_plane::Groups;
 use mcrdma::Port;
-use tokio::{
-    sync::oneshot,
-    time::{MissedTickBehavior, interval, sleep},
-};
+use tokio::{sync::oneshot, time::sleep};
 
 use crate::{
+    clock::{Clock, Timer},
     downstream::Downstream,
     forwarding::Forwarding,
     maintenance::Maintenance,
@@ -45,7 +43,7 @@ pub struct Prepared {
 }
 
 /// Makes an agent, in the network namespace of this thread, and in the tokio runtime that is to serve it.
-/// Serves nothing yet.
+/// Serves nothing yet. Leases expire by `clock`.
 ///
 /// Errors: invalid settings, or the kernel's routes cannot be read.
 ///
@@ -54,6 +52,7 @@ pub fn prepare(
     settings: AgentSettings,
     plane: Plane,
     certificates: &Certificates,
+    clock: Clock,
 ) -> Result<Prepared, ControlError> {
     let invalid = |why: String| ControlError::new(ErrorKind::Invalid, why);
     let by_name: BTreeMap<String, Port> = settings.ports.iter().cloned().collect();
@@ -70,7 +69,7 @@ pub fn prepare(
         }
     };
     let interval = forwarding.interval();
-    let registry = Registry::new(&settings, downstream, certificates, (forwarding, groups))?;
+    let registry = Registry::new(&settings, downstream, certificates, (forwarding, groups), clock)?;
     let registry = Arc::new(registry);
     let service = Service {
         registry: Arc::clone(&registry),
@@ -119,21 +118,25 @@ pub async fn serve(
 }
 
 /// Runs the periodic tasks, which do not block each other.
-async fn look_after(registry: Arc<Registry>, follow: Duration) {
-    let stale_after = registry.stale_after;
+///
+/// The timers are made at once, so that they count in an advance of the clock before the tasks are polled.
+fn look_after(registry: Arc<Registry>, follow: Duration) -> impl Future<Output = ()> {
+    let (stale_after, clock) = (registry.stale_after, registry.clock.clone());
+    let follow = Clock::Machine.timer(follow);
+    let (sweep, renew) = (clock.timer(stale_after / 6), clock.timer(stale_after / 4));
     let maintenance = Maintenance(registry);
-    tokio::join!(
-        every(follow, || maintenance.follow_routes()),
-        every(stale_after / 6, || maintenance.sweep()),
-        every(stale_after / 4, || maintenance.renew_downstream()),
-    );
+    async move {
+        tokio::join!(
+            repeat(follow, || maintenance.follow_routes()),
+            repeat(sweep, || maintenance.sweep()),
+            repeat(renew, || maintenance.renew_downstream()),
+        );
+    }
 }
 
-async fn every<F: Future>(period: Duration, task: impl Fn() -> F) {
-    let mut ticks = interval(period);
-    ticks.set_missed_tick_behavior(MissedTickBehavior::Delay);
+async fn repeat<F: Future>(mut timer: Timer, task: impl Fn() -> F) {
     loop {
-        ticks.tick().await;
+        timer.due().await;
         task().await;
     }
 }

@@ -72,6 +72,10 @@ impl Service {
         Err(self.registry.refused(ErrorKind::Invalid, why))
     }
 
+    fn milliseconds_since(&self, start: Instant) -> u64 {
+        self.registry.clock.since(start).as_millis() as u64
+    }
+
     fn port_name(&self, port: Port) -> String {
         let known = self.ports.iter().find(|(_, number)| *number == port);
         known.map_or_else(|| port.to_string(), |(name, _)| name.clone())
@@ -109,7 +113,7 @@ impl Service {
                 .collect(),
             trouble: state.trouble(),
             callers: state.leases.keys().cloned().collect(),
-            since_renewal_ms: renewed.map_or(0, |renewed| renewed.elapsed().as_millis() as u64),
+            since_renewal_ms: renewed.map_or(0, |renewed| self.milliseconds_since(renewed)),
             virtual_address: group.virtual_address.to_string(),
         })
     }
@@ -132,7 +136,7 @@ impl Service {
             members: plane.members(group).iter().map(member_state).collect(),
             trouble: "no caller has inserted it since this agent has started".to_owned(),
             callers: Vec::new(),
-            since_renewal_ms: since.elapsed().as_millis() as u64,
+            since_renewal_ms: self.milliseconds_since(since),
             virtual_address: merging
                 .map(|merging| merging.virtual_address.to_string())
                 .unwrap_or_default(),

@@ -143,7 +143,7 @@ mod tests {
     }
 
     #[test]
-    fn what_a_member_has_signed_holds_for_its_addresses_and_this_group_alone() {
+    fn a_delegation_is_valid_for_the_members_addresses_and_this_group_only() {
         let authority = Authority::new("network");
         let member = certificates(&authority, "10.0.0.2,b");
         let unsigned = group(Vec::new());

@@ -73,7 +73,7 @@ impl Drop for Unpin {
 }
 
 #[test]
-fn both_planes_take_and_forget_the_same() {
+fn both_planes_insert_and_remove_the_same_groups() {
     let _unpin = Unpin(directory("same"));
     for mut groups in planes("same") {
         let (replication, merging) = group(17, &[2, 3]);
@@ -145,7 +145,7 @@ fn the_next_agent_finds_the_groups_in_the_kernel() {
 }
 
 #[test]
-fn what_an_agent_that_was_killed_has_left_of_a_group_is_removed_by_the_next() {
+fn a_partial_group_of_a_killed_agent_is_removed_by_the_next() {
     if let Err(error) = KernelPlane::check() {
         println!("SKIPPED: the switch in the kernel: {error}");
         return;

@@ -1,4 +1,4 @@
-//! The program in the kernel does what the pure logic does, frame by frame.
+//! The program in the kernel and the pure logic treat every frame alike.
 //!
 //! Each test has a network namespace of its own: ports `s0` on, whose other ends `h0` on are read and
 //! written with packet sockets. Needs root, and a build with clang.
@@ -24,6 +24,7 @@ use roce::{
 use crate::links;
 
 const PORTS: usize = 5;
+const PATIENCE: Duration = Duration::from_secs(60);
 
 /// A switch in the kernel with both ends of its ports, and the same switch as pure logic.
 struct Twins {
@@ -73,7 +74,7 @@ impl Twins {
         let mut kernel = KernelPlane::open_with_test_clock(&directory(name)).unwrap();
         ip("link add name bridge0 type bridge mcast_snooping 0");
         quiet("bridge0");
-        // Where bridges filter, they drop what is wrong in IP headers.
+        // Bridges that filter drop packets with invalid IP headers.
         for family in ["ip", "ip6", "arp"] {
             let path = format!("/proc/sys/net/bridge/bridge-nf-call-{family}tables");
             let _ = std::fs::write(path, "0");
@@ -81,7 +82,7 @@ impl Twins {
         let (mut hosts, mut ports) = (Vec::new(), Vec::new());
         for port in 0..PORTS {
             links::veth(&format!("s{port}"), &format!("h{port}"), 9000);
-            // What passes goes out of all other ports.
+            // A frame that passes is flooded to all other ports.
             ip(&format!("link set s{port} master bridge0"));
             ip(&format!("link set s{port} type bridge_slave learning off"));
             kernel.attach(&format!("s{port}")).unwrap();
@@ -137,7 +138,7 @@ impl Twins {
     fn received(&self, count: usize) -> BTreeMap<usize, Vec<Vec<u8>>> {
         let mut found: BTreeMap<usize, Vec<Vec<u8>>> = BTreeMap::new();
         let mut batch = Batch::new();
-        let deadline = Instant::now() + Duration::from_secs(5);
+        let deadline = Instant::now() + PATIENCE;
         loop {
             for (port, host) in self.hosts.iter().enumerate() {
                 host.receive(&mut batch, Duration::ZERO).unwrap();
@@ -283,7 +284,7 @@ fn copies_are_the_same() {
 
 /// Loops end, and only ingress ports are accepted.
 #[test]
-fn ports_and_hop_limits_are_looked_at_in_the_same_way() {
+fn ports_and_hop_limits_are_checked_in_the_same_way() {
     if skipped() {
         return;
     }
@@ -430,7 +431,7 @@ fn cnps_are_forwarded_in_the_same_way() {
 }
 
 #[test]
-fn what_is_of_no_group_passes_untouched() {
+fn packets_of_no_group_pass_unchanged() {
     if skipped() {
         return;
     }
@@ -456,7 +457,7 @@ fn what_is_of_no_group_passes_untouched() {
 }
 
 #[test]
-fn questions_are_answered_in_the_same_way() {
+fn arp_and_neighbour_requests_are_answered_in_the_same_way() {
     if skipped() {
         return;
     }
@@ -490,7 +491,7 @@ fn questions_are_answered_in_the_same_way() {
 }
 
 #[test]
-fn groups_may_be_large_and_outlive_who_made_them() {
+fn groups_may_be_large_and_outlive_their_agent() {
     if skipped() {
         return;
     }
@@ -506,7 +507,7 @@ fn groups_may_be_large_and_outlive_who_made_them() {
     twins.insert(key(false), replication.clone(), None);
     let sent = frame(&request(false, Opcode::SendOnly, 1, None), &[7; 100]);
     assert_eq!(twins.compare(0, &sent).values().map(Vec::len).sum::<usize>(), MEMBERS_MAX);
-    // Another agent finds the groups, and the ports go on meanwhile.
+    // Another agent finds the groups; ports forward meanwhile.
     twins.kernel = None;
     twins.compare(0, &sent);
     let mut kernel = KernelPlane::open_with_test_clock(&directory("large")).unwrap();

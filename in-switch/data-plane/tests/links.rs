@@ -8,7 +8,7 @@ const PATIENCE: Duration = Duration::from_secs(20);
 /// For local experiments (IEEE 802).
 const PROBE_TYPE: [u8; 2] = [0x88, 0xb6];
 
-/// Makes a veth pair whose ends say nothing by themselves and carry frames in both directions.
+/// Makes a veth pair whose ends send nothing by themselves and carry frames in both directions.
 pub fn veth(one: &str, other: &str, mtu_bytes: u32) {
     lab::ip(&format!("link add {one} type veth peer name {other}")).unwrap();
     for end in [one, other] {

@@ -88,7 +88,7 @@ impl Group {
             receive_psn: PSN_FIRST.wrapping_add(psn_offset) % (1 << 24),
             mtu_bytes: 1024,
             timeout: 15,
-            // 7 would be for ever.
+            // 7 would mean unlimited retries.
             retries: 6,
             not_ready_retries: 6,
             not_ready_timer: 14,
@@ -133,7 +133,7 @@ impl Group {
         Some(Self { sender, receivers, plane, key, sender_qpn, members, number: 0 })
     }
 
-    /// Sends one message and checks what everybody has.
+    /// Sends one message and checks the completions and memory of all members.
     fn message(&mut self, bytes: usize, is_write: bool, immediate: Option<u32>) {
         self.number += 1;
         let id = self.number;
@@ -244,7 +244,7 @@ fn what_is_lost_is_sent_again() {
 }
 
 #[test]
-fn without_a_receiver_that_dies_the_group_goes_on() {
+fn a_group_continues_without_a_receiver_that_died_and_was_removed() {
     let Some(mut group) = Group::new("death", 3) else { return };
     group.message(50_000, false, None);
     group.receivers[1].queue_pair = None;

@@ -46,7 +46,7 @@ impl Sender {
         Mac([2, 0, 0, 0, self.0, member as u8])
     }
 
-    /// Nothing of it is another member's.
+    /// No field of it is equal to that of another member.
     fn rewriting(self, member: u32) -> Rewriting {
         let number = u32::from(self.0) * MEMBERS + member;
         let regions = (0..2).map(|region| Region {
@@ -129,8 +129,8 @@ impl Hosts {
         Self { hosts: (0..PORTS).map(open).collect(), batch: Batch::new() }
     }
 
-    /// Sends these packets of each sender; member 0 gets each of them once, and everybody nothing but
-    /// what is right.
+    /// Sends these packets of each sender; member 0 gets each of them once, and every
+    /// member gets only packets that are meant for it.
     fn exchange(&mut self, senders: &[Sender], numbers: std::ops::Range<u32>) {
         let mut missing = Vec::new();
         for number in numbers {
@@ -156,7 +156,7 @@ impl Hosts {
     }
 }
 
-/// Whose it is, and which; it has to be exactly what this member is to get.
+/// Checks that a frame is exactly the copy for its member; returns its sender, member and number.
 fn checked(senders: &[Sender], frame: &[u8]) -> (Sender, u32, u32) {
     let headers = Packet::parse(&frame[ETHERNET_BYTES..]).unwrap().headers;
     let whose = senders.iter().find_map(|&sender| {
@@ -217,7 +217,7 @@ fn change_under_traffic(groups: Groups, mut hosts: Hosts) {
 }
 
 #[test]
-fn members_that_come_and_go_are_never_mixed_up_in_userspace() {
+fn updates_of_members_under_traffic_are_atomic_in_userspace() {
     if !rustix::process::geteuid().is_root() {
         println!("SKIPPED: needs root (network namespaces)");
         return;
@@ -235,7 +235,7 @@ fn members_that_come_and_go_are_never_mixed_up_in_userspace() {
 }
 
 #[test]
-fn members_that_come_and_go_are_never_mixed_up_in_the_kernel() {
+fn updates_of_members_under_traffic_are_atomic_in_the_kernel() {
     if let Err(error) = KernelPlane::check() {
         println!("SKIPPED: needs root (network namespaces, eBPF): {error}");
         return;

@@ -29,7 +29,7 @@ const BYTES_MAX: u64 = 20_000;
 /// Messages that may be open; each WRITE has its own place among so many.
 const OPEN: u64 = 8;
 const PLACE_BYTES: u64 = 32 << 10;
-/// Without a message that is done for so long it is given up.
+/// The test fails if no message completes for this long.
 const PATIENCE: Duration = Duration::from_secs(120);
 
 fn own_network() {
@@ -179,7 +179,7 @@ fn send(endpoint: &mut Endpoint, qpn: u32, messages: u64) {
     }
 }
 
-/// What went through a switch.
+/// Counters of a switch.
 struct Outcome {
     sender: Counts,
     receivers: Vec<Counts>,
@@ -361,7 +361,7 @@ fn in_the_kernel(ports: &[String]) -> Inserting {
     })
 }
 
-/// Messages whose packets are about so many as were asked for.
+/// Messages with about the requested number of packets.
 const fn messages(packets: u64) -> u64 {
     // On average 3/4 of them have 10 packets.
     packets / 8

@@ -38,7 +38,7 @@ fn address(node: Node) -> IpAddr {
 /// Hosts and switches.
 struct World {
     topology: Topology,
-    /// Kept, so that they stay.
+    /// Kept, so that the namespaces exist.
     networks: Vec<Network>,
     planes: BTreeMap<Node, KernelPlane>,
     endpoints: BTreeMap<Node, Endpoint>,
@@ -131,11 +131,11 @@ impl World {
             });
             queue_pairs.push((node, qpn));
         }
-        self.tell(&group, sender, members);
+        self.insert(&group, sender, members);
         Flow::new(number.into(), queue_pairs).writing(memories)
     }
 
-    fn tell(&mut self, group: &Group, sender: Node, members: &[Node]) {
+    fn insert(&mut self, group: &Group, sender: Node, members: &[Node]) {
         let tree = plan(&self.topology, sender, members).unwrap();
         let (networks, endpoints) = (&self.networks, &self.endpoints);
         let hop = |switch: Node, next: &[Node], member: &Member| {
@@ -188,7 +188,7 @@ fn groups_of_all_shapes_share_a_tree_of_switches() {
         [&["a1", "a2", "b1", "b2"], &["b1", "a1", "a2"], &["a2", "b1"], &["a1", "b2", "a2"]];
     let mut flows: Vec<Flow> =
         (0..).zip(groups).map(|(number, names)| world.group(number, names, None)).collect();
-    // Beside them a connection that is nobody's group.
+    // Beside them a unicast connection.
     let (from, to) = (world.find("b2"), world.find("a1"));
     let config = RequesterConfig::default();
     let to_qpn = world.endpoints[&to].draw_number();
@@ -223,7 +223,7 @@ fn groups_of_all_shapes_share_a_tree_of_switches() {
 /// Packets of two members are marked (ECN), these members send CNPs, the switch forwards as many as the most
 /// congested one has sent, and the sender slows down (DCQCN).
 #[test]
-fn a_member_that_meets_congestion_slows_its_group_down() {
+fn a_congested_member_slows_its_group_down() {
     if let Err(error) = KernelPlane::check() {
         println!("SKIPPED: needs root (network namespaces, eBPF): {error}");
         return;

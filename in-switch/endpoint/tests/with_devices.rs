@@ -117,7 +117,7 @@ fn until_done(
     (sent, received, others)
 }
 
-/// A group with a device and an endpoint as members; `send_by_device`: who sends.
+/// A group with a device and an endpoint as members; `send_by_device`: whether the device sends.
 fn mixed_group(name: &str, send_by_device: bool) {
     let Some(places) = places() else { return };
     let directory = format!("/sys/fs/bpf/rdmc-test-{name}-{}", std::process::id());

@@ -13,13 +13,15 @@ use std::time::{Duration, Instant};
 
 use control::{
     ErrorKind,
-    host::client::{Group, GroupEvent, Listener, ListenerEvent},
+    host::client::{Group, GroupEvent, Host, Listener, ListenerEvent},
+    proto::GroupReport,
 };
 use flow::{Connected, Flow, Receiver, new_group};
-use world::{World, address, daemon, is_possible, runtime};
+use world::{STALE_AFTER, World, address, daemon, is_possible, runtime};
 
 const PATIENCE: Duration = Duration::from_secs(40);
-const STALE_AFTER: Duration = Duration::from_secs(3);
+/// Subtracted from a time: shortly before it.
+const MOMENT: Duration = Duration::from_millis(1);
 
 /// Waits with a timeout.
 async fn soon<T>(what: impl Future<Output = T>) -> T {
@@ -63,6 +65,21 @@ async fn failed(group: &mut Group) -> (usize, String, bool) {
     }
 }
 
+/// Advances the agent's clock, and waits until it has done what is due.
+fn advance(world: &World, by: Duration) {
+    assert!(world.clock.advance(by, PATIENCE), "the agent does not complete its periodic tasks");
+}
+
+/// Waits until the sender's daemon has renewed the only group, by the agent's present time.
+async fn until_renewed(world: &World) {
+    let deadline = Instant::now() + PATIENCE;
+    let is_renewed = |group: &GroupReport| !group.callers.is_empty() && group.since_renewal_ms == 0;
+    while !world.groups().first().is_some_and(is_renewed) {
+        assert!(Instant::now() < deadline, "{:?}", world.groups());
+        tokio::time::sleep(Duration::from_millis(10)).await;
+    }
+}
+
 fn wait_for_groups(world: &World, count: usize) {
     let deadline = Instant::now() + PATIENCE;
     while world.groups().len() != count {
@@ -76,7 +93,7 @@ fn a_group_replicates_and_is_closed() {
     if !is_possible() {
         return;
     }
-    let mut world = World::new(STALE_AFTER);
+    let mut world = World::new();
     runtime().block_on(async {
         let (group, mut receivers) = group_of_all(&mut world).await;
         let made = group.group.created().clone();
@@ -107,7 +124,7 @@ fn two_groups_of_one_sender_at_once() {
     if !is_possible() {
         return;
     }
-    let mut world = World::new(STALE_AFTER);
+    let mut world = World::new();
     runtime().block_on(async {
         let mut one = listening(&world, &[1, 2]).await;
         let mut two = listening(&world, &[3]).await;
@@ -137,7 +154,7 @@ fn a_group_goes_on_without_an_application_that_dies() {
     if !is_possible() {
         return;
     }
-    let mut world = World::new(STALE_AFTER);
+    let mut world = World::new();
     runtime().block_on(async {
         let (mut group, mut receivers) = group_of_all(&mut world).await;
         Flow::new(1, 20).run(&mut world, &group, &receivers).await;
@@ -172,7 +189,7 @@ fn a_host_that_is_cut_off_is_noticed() {
     if !is_possible() {
         return;
     }
-    let mut world = World::new(STALE_AFTER);
+    let mut world = World::new();
     runtime().block_on(async {
         let (mut group, mut receivers) = group_of_all(&mut world).await;
         world.cut(3);
@@ -190,7 +207,7 @@ fn groups_outlive_a_restart_of_the_agent() {
     if !is_possible() {
         return;
     }
-    let mut world = World::new(STALE_AFTER);
+    let mut world = World::new();
     runtime().block_on(async {
         let (group, receivers) = group_of_all(&mut world).await;
         Flow::new(1, 20).run(&mut world, &group, &receivers).await;
@@ -198,13 +215,13 @@ fn groups_outlive_a_restart_of_the_agent() {
         Flow::new(2, 20).run(&mut world, &group, &receivers).await;
         world.start_agent();
         Flow::new(3, 20).run(&mut world, &group, &receivers).await;
-        let deadline = Instant::now() + PATIENCE;
-        while world.groups().first().is_none_or(|group| group.callers.is_empty()) {
-            assert!(Instant::now() < deadline, "{:?}", world.groups());
-            tokio::time::sleep(Duration::from_millis(100)).await;
+        until_renewed(&world).await;
+        // Its lease would have expired in the second turn if it had not been renewed after the first.
+        for _ in 0..3 {
+            advance(&world, STALE_AFTER - MOMENT);
+            assert_eq!(world.groups().len(), 1);
+            until_renewed(&world).await;
         }
-        tokio::time::sleep(STALE_AFTER + Duration::from_secs(1)).await;
-        assert_eq!(world.groups().len(), 1);
         Flow::new(4, 20).run(&mut world, &group, &receivers).await;
     });
 }
@@ -214,7 +231,7 @@ fn groups_end_with_their_sender() {
     if !is_possible() {
         return;
     }
-    let mut world = World::new(STALE_AFTER);
+    let mut world = World::new();
     runtime().block_on(async {
         // Its application is killed.
         let (group, mut receivers) = group_of_all(&mut world).await;
@@ -246,8 +263,34 @@ fn groups_end_with_their_sender() {
                 "the daemon of the sender's host has closed the connection, or is gone"
             );
         }
-        wait_for_groups(&world, 0);
+        advance(&world, STALE_AFTER - MOMENT);
+        assert_eq!(world.groups().len(), 1);
+        // The daemon's last renewal may still be under way.
+        let deadline = Instant::now() + PATIENCE;
+        while !world.groups().is_empty() {
+            assert!(Instant::now() < deadline, "{:?}", world.groups());
+            advance(&world, STALE_AFTER / 6);
+        }
     });
+}
+
+/// Offers a listener of host 1 another group, which it refuses: events of groups before have come then.
+async fn refuse_next(host: &Host, listener: &mut Listener) {
+    const SENDER_QPN: u32 = 0x78;
+    let group = new_group(0, SENDER_QPN, &[(1, "weights")]);
+    let (made, ()) = tokio::join!(soon(host.create(&group)), async {
+        loop {
+            match soon(listener.next()).await.unwrap() {
+                ListenerEvent::Offer { offer, terms } if terms.sender_qpn == SENDER_QPN => {
+                    break listener.refuse(offer, "it is the last").await.unwrap();
+                }
+                ListenerEvent::Offer { .. } | ListenerEvent::Ended { .. } => {}
+                other => panic!("{other:?}"),
+            }
+        }
+    });
+    let error = made.unwrap_err();
+    assert!(error.message.contains("it is the last"), "{error}");
 }
 
 #[test]
@@ -255,7 +298,7 @@ fn who_cannot_be_a_member_is_named() {
     if !is_possible() {
         return;
     }
-    let mut world = World::new(STALE_AFTER);
+    let mut world = World::new();
     runtime().block_on(async {
         let mut receivers = listening(&world, &[1, 2]).await;
         let taken = world.host(1).listen("weights").await.unwrap_err();
@@ -297,8 +340,7 @@ fn who_cannot_be_a_member_is_named() {
         let services = world.host(1).groups().await.unwrap().services;
         assert_eq!(services[0].offers, 0);
         // The same application can be in a group that works.
-        let listener = &mut receivers[0].listener;
-        while tokio::time::timeout(Duration::from_millis(200), listener.next()).await.is_ok() {}
+        refuse_next(&host, &mut receivers[0].listener).await;
         let group = flow::connect(&mut world, 0, &mut receivers).await.unwrap();
         Flow::new(5, 10).run(&mut world, &group, &receivers).await;
     });
@@ -310,7 +352,7 @@ fn files_are_replicated() {
     if !is_possible() {
         return;
     }
-    let mut world = World::new(STALE_AFTER);
+    let mut world = World::new();
     let directory = tempfile::tempdir().unwrap();
     let path = |name: &str| directory.path().join(name);
     let contents: Vec<u8> = (0..3_000_001_u32).map(|at| (at * 7 + at / 251) as u8).collect();

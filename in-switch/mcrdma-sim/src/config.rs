@@ -7,7 +7,7 @@ use roce::rc::{RateConfig, RequesterConfig};
 pub struct LinkConfig {
     /// Its rate.
     pub bits_per_s: u64,
-    /// How long a bit travels.
+    /// Propagation delay.
     pub delay_ns: u64,
 }
 
@@ -75,7 +75,7 @@ const HOST_BITS_PER_S: u64 = 100_000_000_000;
 impl Default for Config {
     /// The paper's testbed (section VII-A, VII-C): hosts with 100 Gbit/s, four such links from each
     /// switch to the one above as one of 400 Gbit/s; marks as in section VII-C. Delays are those of
-    /// its simulations, 500 ns (section VII-E). The paper does not say the rest: PFC at 512 KiB, 32
+    /// its simulations, 500 ns (section VII-E). The paper does not give the rest: PFC at 512 KiB, 32
     /// MiB of memory, 200 ns for a post and as much for a completion, and timeouts of 1 ms, since
     /// 67 ms would be all that is seen of a loss.
     fn default() -> Self {

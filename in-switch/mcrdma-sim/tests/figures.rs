@@ -22,7 +22,7 @@ fn one_client_sends_each_byte_once_or_twice() {
 }
 
 #[test]
-fn losses_are_repeated() {
+fn lost_packets_are_retransmitted() {
     let settings =
         LossSettings { loss: vec![0.0, 1.0 / 1024.0], duration_ms: 5, ..Default::default() };
     let rows = loss(&settings).unwrap();

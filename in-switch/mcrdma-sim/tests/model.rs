@@ -54,7 +54,7 @@ fn run_all(network: &mut Network, pairs: &[Pair], messages: u64) -> (u64, u64) {
 }
 
 #[test]
-fn a_lone_packet_takes_what_its_links_take() {
+fn a_single_packet_takes_the_sum_of_its_links_times() {
     let mut network = Network::new(racks(), config());
     let pair = network.connect(host(&network, "a1"), host(&network, "b1"));
     network.post(pair, 128, 0);
@@ -71,7 +71,7 @@ fn a_lone_packet_takes_what_its_links_take() {
 }
 
 #[test]
-fn programs_take_their_time_one_after_another() {
+fn processing_costs_of_posts_and_completions_add_up() {
     let costs = Costs { post_ns: 300, completion_ns: 700 };
     let mut network = Network::new(racks(), Config { costs, ..config() });
     let pair = network.connect(host(&network, "a1"), host(&network, "b1"));
@@ -86,7 +86,7 @@ fn programs_take_their_time_one_after_another() {
 }
 
 #[test]
-fn a_lone_flow_gets_the_link() {
+fn a_single_flow_gets_the_whole_link() {
     for config in [config(), unlimited()] {
         let mut network = Network::new(racks(), config);
         let pair = network.connect(host(&network, "a1"), host(&network, "b1"));
@@ -202,7 +202,7 @@ fn the_senders_link_carries_a_message_once_and_that_of_a_fan_out_twice() {
 }
 
 #[test]
-fn a_message_of_a_chain_is_done_when_it_has_come_back() {
+fn a_message_of_a_chain_is_complete_when_its_acknowledgement_is_back() {
     let times = Pattern::ALL.map(|pattern| replicate(pattern, 128, Device::Plain).0);
     let [in_switch_ps, fanout_ps, chain_ps] = times;
     assert!(in_switch_ps < fanout_ps, "one packet's time on the link less");

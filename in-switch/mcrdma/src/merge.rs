@@ -140,9 +140,9 @@ impl Merger {
 
     fn not_ready(&mut self, now_ns: u64, group: Serial, timer: u8) -> Merged {
         let until_ns = now_ns + Syndrome::not_ready_ns(timer);
-        let (number, told_until_ns) = self.not_ready;
-        let is_told = number == group && now_ns < told_until_ns;
-        if is_told && until_ns <= told_until_ns + HOLD_NS {
+        let (number, forwarded_until_ns) = self.not_ready;
+        let is_forwarded = number == group && now_ns < forwarded_until_ns;
+        if is_forwarded && until_ns <= forwarded_until_ns + HOLD_NS {
             return Merged::Suppress;
         }
         self.not_ready = (group, until_ns);

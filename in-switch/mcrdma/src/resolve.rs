@@ -130,7 +130,7 @@ mod tests {
         }
     }
 
-    /// Asked by `fd00::1`, with the option that says its Ethernet address, as Linux does.
+    /// Asked by `fd00::1`, with the source link-layer address option, as Linux does.
     fn solicitation(asked: &str) -> Vec<u8> {
         let address = |text: &str| text.parse::<Ipv6Addr>().unwrap().octets();
         let mut frame = [[0x33, 0x33, 0xff, 0, 0, 9], ASKER].concat();

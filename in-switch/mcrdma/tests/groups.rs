@@ -103,7 +103,7 @@ fn each_link_carries_a_message_once() {
     for (from, to) in [("a1", "tor-a"), ("tor-a", "spine"), ("spine", "tor-d"), ("tor-d", "d2")] {
         assert_eq!(world.crossed[&(node(from), node(to))], 100, "{from} to {to}");
     }
-    // One answer for each that was asked for, not one for each member.
+    // One answer for each request, not one for each member.
     assert_eq!(world.crossed[&(node("tor-a"), node("a1"))], 100_u64.div_ceil(8));
 }
 
@@ -126,9 +126,9 @@ proptest! {
         check_all(&mut world, 0, &messages);
     }
 
-    /// Groups that share switches, links and hosts do not see one another.
+    /// Groups that share switches, links and hosts do not interfere.
     #[test]
-    fn groups_keep_apart(
+    fn groups_that_share_switches_do_not_interfere(
         seed: u64,
         chosen in prop::collection::vec(
             prop::sample::subsequence((0_usize..16).collect::<Vec<_>>(), 2..6).prop_shuffle(), 2..6),
@@ -174,7 +174,7 @@ fn first_of(responder: &roce::rc::Responder) -> roce::Serial {
 }
 
 #[test]
-fn without_a_member_that_died_the_group_goes_on() {
+fn a_group_continues_without_a_dead_member_that_was_removed() {
     let mut world = racks(&["b1", "a2", "d1"], false, NO_FAULTS, 4);
     world.receivers[1].is_dead = true;
     let sent = vec![Message { is_write: true, bytes: 3000, immediate: None }; 2];
@@ -218,7 +218,7 @@ fn writes_to_unknown_memory_fail_as_with_one_peer() {
 }
 
 #[test]
-fn numbers_wrap_and_a_message_may_be_long() {
+fn sequence_numbers_wrap_within_long_messages() {
     let mut world = racks(&["b1", "a2", "d1"], false, Faults { lost: 3, ..NO_FAULTS }, 6);
     // The groups of this world begin up to 256 packets before the wrap.
     let sent = [Message { is_write: false, bytes: 256 * 1000, immediate: None }];

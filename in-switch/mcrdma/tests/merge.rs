@@ -46,7 +46,7 @@ fn answer(merger: &mut Merger, from: u8, syndrome: Syndrome, psn: u32) -> Merged
 }
 
 #[test]
-fn examples_of_the_paper() {
+fn the_papers_examples_are_merged_as_published() {
     // Section IV-C: records 4, 2, 5 and an ACK of 4 from the second.
     assert_eq!(answer(&mut three([4, 2, 5]), 2, ACK, 4), forward(ACK, 4, 40));
     // Records 1, 2, 5 and a NAK of 4 from the second: min{3, 1, 2, 5} + 1.
@@ -54,13 +54,13 @@ fn examples_of_the_paper() {
 }
 
 #[test]
-fn an_ack_that_moves_the_group_on_is_told_though_it_is_not_the_smallest() {
+fn an_ack_that_advances_the_group_is_forwarded_though_it_is_not_the_smallest() {
     // The group moves from 2 to 4, with what the first has completed.
     assert_eq!(answer(&mut three([4, 2, 5]), 2, ACK, 9), forward(ACK, 4, 40));
 }
 
 #[test]
-fn answers_that_were_overtaken_take_nothing_back() {
+fn reordered_answers_never_move_the_group_back() {
     let mut merger = three([4, 4, 4]);
     assert_eq!(answer(&mut merger, 1, ACK, 2), Merged::Suppress);
     assert_eq!(answer(&mut merger, 1, NAK, 2), Merged::Suppress);
@@ -80,7 +80,7 @@ fn numbers_are_compared_across_the_wrap() {
 }
 
 #[test]
-fn a_repeated_ack_of_the_slowest_is_told() {
+fn a_repeated_ack_of_the_slowest_member_is_forwarded() {
     // The sender retransmits because the last answer was lost.
     let mut merger = three([4, 4, 9]);
     assert_eq!(answer(&mut merger, 1, ACK, 4), forward(ACK, 4, 40));
@@ -88,7 +88,7 @@ fn a_repeated_ack_of_the_slowest_is_told() {
 }
 
 #[test]
-fn naks_of_the_same_loss_are_told_once() {
+fn naks_of_the_same_loss_are_forwarded_once() {
     let mut merger = three([4, 4, 9]);
     let mut nak =
         |from, psn, now_ns| merger.answer(now_ns, member(from), Serial::new(psn), aeth(NAK, 40));
@@ -99,7 +99,7 @@ fn naks_of_the_same_loss_are_told_once() {
 }
 
 #[test]
-fn a_nak_that_was_held_is_told_when_the_group_has_come_there() {
+fn a_held_nak_is_forwarded_once_the_group_reaches_its_number() {
     let mut merger = three([4, 4, 9]);
     assert_eq!(answer(&mut merger, 1, NAK, 5), forward(NAK, 5, 40));
     // The third misses its next packet, too, and will not repeat its NAK.
@@ -116,7 +116,7 @@ fn a_nak_that_was_held_is_told_when_the_group_has_come_there() {
 }
 
 #[test]
-fn who_is_not_ready_is_waited_for_at_the_groups_number() {
+fn rnr_naks_are_forwarded_with_the_groups_number() {
     let mut merger = three([4, 2, 5]);
     let (short, long) = (Syndrome::ReceiverNotReady(1), Syndrome::ReceiverNotReady(20));
     assert_eq!(answer(&mut merger, 3, short, 6), forward(short, 3, 20));
@@ -134,21 +134,21 @@ fn other_errors_end_the_connection_and_acknowledge_nothing_more() {
 }
 
 #[test]
-fn the_fewest_credits_are_told() {
+fn the_fewest_credits_are_forwarded() {
     let mut merger = Merger::new(&merging(2, 1));
     answer(&mut merger, 1, Syndrome::Ack(3), 5);
     assert_eq!(answer(&mut merger, 2, Syndrome::Ack(31), 7), forward(Syndrome::Ack(3), 5, 50));
 }
 
 #[test]
-fn strangers_say_nothing() {
+fn answers_of_non_members_are_ignored() {
     let mut merger = three([4, 2, 5]);
     assert_eq!(answer(&mut merger, 9, ACK, 100), Merged::Unknown);
     assert_eq!(merger.notify(0, member(9)), None);
 }
 
 #[test]
-fn each_members_numbers_are_its_own() {
+fn each_member_has_its_own_sequence_numbers() {
     let mut merging = merging(2, 100);
     merging.members[1].psn_offset = Serial::COUNT - 50;
     let mut merger = Merger::new(&merging);
@@ -157,7 +157,7 @@ fn each_members_numbers_are_its_own() {
 }
 
 #[test]
-fn without_its_slowest_member_a_group_goes_on() {
+fn removing_its_slowest_member_advances_the_group() {
     let mut merger = three([4, 2, 5]);
     assert!(merger.remove(member(2)) && !merger.remove(member(2)));
     assert_eq!(answer(&mut merger, 1, ACK, 4), forward(ACK, 4, 40));
@@ -166,7 +166,7 @@ fn without_its_slowest_member_a_group_goes_on() {
 }
 
 #[test]
-fn the_sender_hears_as_many_notifications_as_the_most_congested_member_sent() {
+fn the_sender_gets_as_many_notifications_as_the_most_congested_member_sent() {
     let mut merger = Merger::new(&merging(3, 0));
     let mut forwarded = 0;
     for at in 0..20 {
@@ -180,8 +180,8 @@ fn the_sender_hears_as_many_notifications_as_the_most_congested_member_sent() {
     assert_eq!(forwarded, 20);
     assert_eq!(merger.notify(WINDOW_NS, member(3)), Some(true), "a new window");
     let mut all = Merger::new(&Merging { all_notifications: true, ..merging(3, 0) });
-    let heard = (1..=3).filter(|&from| all.notify(0, member(from)).unwrap());
-    assert_eq!(heard.count(), 3, "as the paper has it");
+    let notified = (1..=3).filter(|&from| all.notify(0, member(from)).unwrap());
+    assert_eq!(notified.count(), 3, "as the paper has it");
 }
 
 /// An answer of one of four members.
@@ -196,9 +196,9 @@ fn answers() -> impl Strategy<Value = (u8, u32, Syndrome)> {
 
 proptest! {
 /// In whatever order answers arrive, nothing is acknowledged to the sender that a member has not
-    /// acknowledged, and in the end all is that all have.
+    /// acknowledged; in the end everything is that all members have acknowledged.
     #[test]
-    fn nothing_is_acknowledged_that_somebody_lacks(
+    fn nothing_is_acknowledged_before_all_members_acknowledge_it(
         first in prop_oneof![Just(0_u32), Just(Serial::COUNT - 30)],
         answers in prop::collection::vec(answers(), 0..200),
     ) {

@@ -30,7 +30,7 @@ fn fork(switch: &str, ways: &[&str]) -> (String, Vec<String>) {
 }
 
 #[test]
-fn paths_part_as_late_as_they_can() {
+fn paths_fork_as_late_as_possible() {
     let all_copy = Topology::racks(4, 2, Device::Copies);
     // One copy up, which the spine parts; rack d's switch parts it again.
     assert_eq!(
@@ -46,7 +46,7 @@ fn paths_part_as_late_as_they_can() {
 }
 
 #[test]
-fn a_plain_switch_has_its_copies_made_before_it() {
+fn copies_through_a_plain_switch_are_made_before_it() {
     let plain = Topology::racks(4, 2, Device::Plain);
     assert_eq!(
         forks(&plain, "a1", &["b1", "d1", "d2"]),
@@ -91,7 +91,7 @@ fn loads_are_those_of_the_paper() {
 }
 
 #[test]
-fn what_switches_cannot_do_is_said() {
+fn unsupported_groups_are_refused_with_the_reason() {
     let mut topology = Topology::racks(2, 2, Device::Copies);
     let lonely = topology.add("lonely", Device::Host);
     let plain = topology.add("plain", Device::Plain);
@@ -167,7 +167,7 @@ fn copies_for_different_members_do_not_meet() {
     topology.link(d2, d);
     let tree =
         |names: &[&str]| plan(&topology, topology.find("s").unwrap(), &nodes(&topology, names));
-    // No switch between copies: each pair's copies pass by q unseen.
+    // No switch between copies: q forwards each pair's copies unchanged.
     assert!(tree(&["c1", "c2", "d1", "d2"]).is_ok());
     // Here q parts c3 from c1, and would part the copies for d1 and d2, too.
     let error = tree(&["c1", "c3", "d1", "d2"]).unwrap_err();
@@ -246,10 +246,10 @@ fn meshes() -> impl Strategy<Value = (Topology, Node, Vec<Node>)> {
 }
 
 proptest! {
-    /// Whatever equal paths a copy takes, each member gets one and nobody else does; no link carries
+    /// Whatever equal paths a copy takes, each member gets one and no other host does; no link carries
     /// a message twice but those of plain switches.
     #[test]
-    fn everybody_gets_one_copy((topology, sender, members) in groups(), choices in any::<u64>()) {
+    fn every_member_gets_exactly_one_copy((topology, sender, members) in groups(), choices in any::<u64>()) {
         let tree = plan(&topology, sender, &members).unwrap();
         for ((from, to), count) in crossings(&topology, &tree, &members, choices)? {
             let is_plain = [from, to].map(|node| topology.device(node)).contains(&Device::Plain);
@@ -260,9 +260,9 @@ proptest! {
         prop_assert!(sum <= fanout + 1e-9);
     }
 
-    /// In any network: each member gets one copy, or it is said that this cannot be.
+    /// In any network: each member gets one copy, or the group is refused.
     #[test]
-    fn everybody_gets_one_copy_or_nobody((topology, sender, members) in meshes(), choices in any::<u64>()) {
+    fn every_member_gets_exactly_one_copy_or_the_plan_is_refused((topology, sender, members) in meshes(), choices in any::<u64>()) {
         let Ok(tree) = plan(&topology, sender, &members) else { return Ok(()) };
         crossings(&topology, &tree, &members, choices)?;
         let loads = tree_loads(&topology, &tree);

@@ -51,7 +51,7 @@ fn merging(hosts: &[u8]) -> Merging {
 }
 
 #[test]
-fn what_is_no_group_is_refused_with_the_limit() {
+fn invalid_groups_are_refused_with_the_limit() {
     let mut tables = Switch::new().tables;
     let mut refused =
         |id, replication, merging| tables.insert(key(id), replication, merging).unwrap_err();
@@ -85,7 +85,7 @@ fn what_is_no_group_is_refused_with_the_limit() {
 }
 
 #[test]
-fn identifiers_and_queue_pairs_are_taken_once_and_come_back() {
+fn identifiers_and_queue_pairs_are_unique_and_reusable() {
     let mut tables = Switch::new().tables;
     let mut merged = |id| tables.insert(key(id), replication([2, 3]), Some(merging(&[2, 3])));
     merged(9).unwrap();
@@ -103,7 +103,7 @@ fn identifiers_and_queue_pairs_are_taken_once_and_come_back() {
 }
 
 #[test]
-fn a_full_table_refuses_the_next_group_and_takes_it_when_there_is_room() {
+fn a_full_table_refuses_the_next_group_until_one_is_removed() {
     let mut tables = Switch::new().tables;
     for id in 0..GROUPS_MAX as u32 {
         tables.insert(key(0x10_0000 + id), replication([2]), None).unwrap();
@@ -161,7 +161,7 @@ fn request(source: u8, qpn: u32) -> Headers {
     Headers::new(ip, Bth::new(Opcode::SendOnly, qpn, Serial::new(0)))
 }
 
-/// What becomes of a frame, and how many copies there are of it.
+/// The verdict on a frame, and the number of its copies.
 fn handle(switch: &mut Switch, frame: &mut Vec<u8>) -> (Verdict, usize) {
     handle_at(switch, 1, frame)
 }
@@ -176,7 +176,7 @@ fn handle_at(switch: &mut Switch, port: u32, frame: &mut Vec<u8>) -> (Verdict, u
 }
 
 #[test]
-fn what_is_of_no_group_passes_untouched() {
+fn packets_of_no_group_pass_unchanged() {
     let mut switch = switch();
     let mut fragment = frame(&request(1, 9), b"x");
     fragment[20] = 0x20;
@@ -213,7 +213,7 @@ fn answer(source: u8, psn: u32) -> Headers {
 
 /// Another connection may reuse the number of a queue pair whose group is still there.
 #[test]
-fn answers_of_others_than_members_pass_untouched() {
+fn answers_of_non_members_pass_unchanged() {
     let mut switch = switch();
     for psn in [0, 5, 0xff_0000] {
         let mut own = frame(&answer(4, psn), b"");
@@ -230,9 +230,9 @@ fn answers_of_others_than_members_pass_untouched() {
     assert_eq!(switch.tables.counters.counted(Counter::AnswerForeign), 4);
 }
 
-/// The sender would take it for an answer of all members.
+/// Forwarded, it would count as an answer of all members.
 #[test]
-fn who_was_taken_out_or_borrows_the_virtual_address_is_not_heard() {
+fn answers_of_removed_members_or_with_the_virtual_address_are_dropped() {
     let mut switch = switch();
     assert!(switch.tables.remove_member(key(9), address(2)));
     for source in [2, 250] {
@@ -245,7 +245,7 @@ fn who_was_taken_out_or_borrows_the_virtual_address_is_not_heard() {
 
 /// Each copy has a hop limit one lower, so that loops end.
 #[test]
-fn copies_may_pass_one_router_less_and_the_last_is_not_copied() {
+fn copies_have_a_lower_hop_limit_and_none_is_made_at_one() {
     let mut switch = switch();
     for (hop_limit, left) in [(255, Some(254)), (2, Some(1)), (1, None), (0, None)] {
         let mut headers = request(1, 9);
@@ -264,7 +264,7 @@ fn copies_may_pass_one_router_less_and_the_last_is_not_copied() {
 }
 
 #[test]
-fn groups_and_answers_come_in_at_their_ports_alone() {
+fn requests_and_answers_are_accepted_at_their_ports_only() {
     let mut switch = Switch::new();
     let mut replication = replication([2, 3]);
     replication.inputs = vec![7, 8];
@@ -314,7 +314,7 @@ fn copies_that_cannot_be_handed_on_are_counted() {
 proptest! {
 /// Arbitrary frames cause no panic, and only the sender's are copied.
     #[test]
-    fn any_bytes_are_some_frame(
+    fn arbitrary_frames_cause_no_panic(
         kind in prop::sample::select(vec![[8, 0], [0x86, 0xdd], [8, 6], [0, 0]]),
         bytes in prop::collection::vec(any::<u8>(), 0..200),
         flips in prop::collection::vec((0_usize..80, any::<u8>()), 0..4),

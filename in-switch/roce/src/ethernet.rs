@@ -64,7 +64,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn ethernet_addresses_come_back() {
+    fn ethernet_addresses_round_trip() {
         let mac = Mac([2, 0, 0xab, 0xcd, 0xef, 9]);
         assert_eq!(mac.to_string().parse(), Ok(mac));
         for text in

@@ -234,7 +234,7 @@ mod tests {
 
     proptest! {
         #[test]
-        fn headers_come_back(
+        fn headers_round_trip(
             bth in any::<[u8; BTH_BYTES]>(),
             reth in any::<[u8; RETH_BYTES]>(),
             aeth in any::<[u8; 4]>(),

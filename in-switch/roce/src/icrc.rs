@@ -203,7 +203,7 @@ mod tests {
 
     proptest! {
         #[test]
-        fn what_is_updated_is_what_is_computed(
+        fn an_updated_checksum_equals_a_computed_one(
             is_v6: bool,
             (qpn, psn, key, address) in any::<(u32, u32, u32, u64)>(),
             payload in prop::collection::vec(any::<u8>(), 0..4097),
@@ -238,7 +238,7 @@ mod tests {
     }
 
     #[test]
-    fn what_does_not_fit_is_refused() {
+    fn invalid_updates_are_refused() {
         let tables = ShiftTables::new();
         let headers = [0x45; 40];
         assert_eq!(tables.update(0, &headers, &headers[..36], 0), None);

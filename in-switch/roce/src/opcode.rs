@@ -129,7 +129,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn bytes_come_back_and_others_are_unknown() {
+    fn opcodes_round_trip_and_other_bytes_are_unknown() {
         for byte in 0..=255 {
             match Opcode::from_byte(byte) {
                 Some(opcode) => assert_eq!(opcode as u8, byte),
@@ -139,7 +139,7 @@ mod tests {
     }
 
     #[test]
-    fn what_follows_is_as_the_specification_has_it() {
+    fn extended_headers_follow_the_specification() {
         let with = |has: fn(Opcode) -> bool| {
             Opcode::ALL.into_iter().filter(move |&opcode| has(opcode)).map(|opcode| opcode as u8)
         };

@@ -147,7 +147,7 @@ mod tests {
 
     proptest! {
         #[test]
-        fn a_patched_packet_is_the_one_that_would_have_been_written(
+        fn a_patched_packet_equals_one_written_anew(
             is_v6: bool,
             opcode in prop::sample::select(&Opcode::ALL[..]),
             (source, target, qpn, psn) in any::<(Option<u8>, Option<u8>, Option<u32>, Option<u32>)>(),
@@ -197,7 +197,7 @@ mod tests {
     }
 
     #[test]
-    fn what_cannot_be_patched_is_unchanged() {
+    fn packets_that_cannot_be_patched_are_unchanged() {
         let mut packet = written(&headers(false, Opcode::SendOnly), &[1; 8]);
         let before = packet.clone();
         let patch = Patch { target: Some(address(true, 9)), ..Patch::default() };

@@ -76,7 +76,7 @@ mod tests {
     use proptest::prelude::*;
 
     #[test]
-    fn order_goes_on_across_the_wrap() {
+    fn order_is_kept_across_the_wrap() {
         let last = Serial::new(Serial::COUNT - 1);
         assert_eq!(last.plus(1), Serial::new(0));
         assert_eq!(Serial::new(0).minus(1), last);

@@ -65,7 +65,7 @@ fn packets_of_scapy_are_understood_and_ours_are_the_same() {
 }
 
 #[test]
-fn cut_off_packets_are_refused_and_what_links_add_is_not_seen() {
+fn truncated_packets_are_refused_and_link_padding_is_ignored() {
     for said in vectors() {
         let mut packet = bytes(&said["packet"]);
         for length in 0..packet.len().min(120) {
@@ -109,7 +109,7 @@ fn every_flipped_bit_is_noticed_but_those_that_routers_may_change() {
 }
 
 #[test]
-fn what_a_switch_rewrites_is_what_scapy_would_have_built() {
+fn a_rewritten_packet_equals_the_one_built_by_scapy() {
     let (tables, all) = (ShiftTables::new(), vectors());
     let mut rewritten = 0;
     for (from, to) in all.iter().zip(all.iter().skip(1)) {
@@ -139,7 +139,7 @@ fn what_a_switch_rewrites_is_what_scapy_would_have_built() {
 }
 
 #[test]
-fn what_cannot_be_is_refused() {
+fn impossible_packets_are_refused() {
     let ip = IpHeader::new([10, 0, 0, 1].into(), [10, 0, 0, 2].into()).unwrap();
     let write = |opcode, payload: &[u8], room: usize| {
         let mut into = vec![0; room];

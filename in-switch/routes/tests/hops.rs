@@ -117,7 +117,7 @@ fn stations_that_no_bridge_has_learnt_are_reported() {
 }
 
 #[test]
-fn a_router_without_a_bridge_blames_its_routes() {
+fn a_router_without_a_bridge_reports_a_missing_route() {
     let to = Station { address: ip("10.9.0.1"), mac: Some(mac(1)) };
     assert_eq!(
         router().hops(&ports([5, 6]), to),
@@ -240,7 +240,7 @@ fn links_that_are_down_are_left_out() {
 }
 
 #[test]
-fn routes_to_nowhere_count() {
+fn unreachable_and_unknown_routes_are_errors() {
     let mut snapshot = router();
     let nowhere = Route { metric: 5, target: Target::Nowhere };
     snapshot.insert_route(prefix("10.1.6.0/24"), nowhere);

@@ -135,7 +135,7 @@ fn equal_ways_are_all_found() {
 }
 
 #[test]
-fn bridges_know_who_is_where() {
+fn stations_learnt_by_a_bridge_are_found() {
     if skipped() {
         return;
     }
@@ -169,7 +169,7 @@ fn bridges_know_who_is_where() {
 }
 
 #[test]
-fn asking_makes_hosts_behind_a_bridge_known() {
+fn a_lookup_resolves_hosts_behind_a_bridge() {
     if skipped() {
         return;
     }
@@ -198,7 +198,7 @@ fn asking_makes_hosts_behind_a_bridge_known() {
     switch.kernel.ask(Neighbour { address: other.address, interface: index("br0") }).unwrap();
     let interface = "p3".to_owned();
     switch.wait_for(other, &Err(NoHop::NotAPort { address: other.address, interface }));
-    // A neighbour that is known, at a port that is forgotten.
+    // A resolved neighbour whose station the bridge no longer has.
     bridge(&format!("fdb del {} dev p2 master", mac(22)));
     let error = switch.hops("10.1.0.12").unwrap_err();
     assert!(matches!(&error, NoHop::NotLearnt { bridge, .. } if bridge == "br0"), "{error}");
@@ -209,7 +209,7 @@ fn asking_makes_hosts_behind_a_bridge_known() {
 }
 
 #[test]
-fn asking_makes_hosts_on_a_link_known() {
+fn a_lookup_resolves_hosts_on_a_link() {
     if skipped() {
         return;
     }
@@ -228,7 +228,7 @@ fn asking_makes_hosts_on_a_link_known() {
 }
 
 #[test]
-fn changes_are_told_and_nothing_else() {
+fn only_changes_are_reported() {
     if skipped() {
         return;
     }
@@ -260,7 +260,7 @@ fn lost() -> u64 {
 }
 
 #[test]
-fn many_changes_at_once_are_a_change() {
+fn an_overrun_of_changes_is_reported_as_a_change() {
     if skipped() {
         return;
     }
@@ -278,7 +278,7 @@ fn many_changes_at_once_are_a_change() {
     for to in ["10.100.0.0", "10.100.117.47"] {
         assert_eq!(switch.hops(to), Ok(one.into()), "{to}");
     }
-    // While they go again, whatever else there is stays to be seen.
+    // While they are deleted, snapshots keep all other routes.
     let mut going = batch(&lines("del"));
     let mut seen = 0;
     while going.try_wait().unwrap().is_none() {

@@ -120,7 +120,7 @@ mod tests {
     }
 
     #[test]
-    fn one_message_goes_out_when_all_were_posted() {
+    fn a_message_is_sent_once_all_endpoints_have_posted() {
         let mut posts = Posts::new();
         // One endpoint is ahead of the others.
         for (endpoint, block) in [(0, 0), (0, 1), (1, 0), (1, 1)] {
@@ -144,7 +144,7 @@ mod tests {
     }
 
     #[test]
-    fn everything_is_handed_back_once() {
+    fn every_post_is_completed_once() {
         let mut posts = Posts::new();
         for (endpoint, block) in [(0, 0), (1, 0), (0, 1)] {
             assert!(posts.post(endpoint, block).unwrap().is_none());
@@ -166,7 +166,7 @@ mod tests {
     }
 
     #[test]
-    fn different_blocks_are_no_message() {
+    fn different_blocks_at_the_endpoints_are_refused() {
         let mut posts = Posts::new();
         assert!(posts.post(0, 0).unwrap().is_none());
         assert!(posts.post(1, 1).unwrap().is_none());

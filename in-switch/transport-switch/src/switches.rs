@@ -50,24 +50,24 @@ mod tests {
     use super::*;
     use std::sync::atomic::{AtomicBool, Ordering};
 
-    struct Told(Arc<AtomicBool>);
+    struct Reporting(Arc<AtomicBool>);
 
-    impl Inserted for Told {
+    impl Inserted for Reporting {
         fn trouble(&self) -> Option<String> {
             Some("a switch is gone".into())
         }
     }
 
-    impl Drop for Told {
+    impl Drop for Reporting {
         fn drop(&mut self) {
             self.0.store(true, Ordering::Relaxed);
         }
     }
 
     #[test]
-    fn a_watch_does_not_keep_a_group() {
+    fn a_watch_does_not_keep_a_registration_alive() {
         let taken_out = Arc::new(AtomicBool::new(false));
-        let registration = Registration::new(Box::new(Told(Arc::clone(&taken_out))));
+        let registration = Registration::new(Box::new(Reporting(Arc::clone(&taken_out))));
         let watch = registration.watch();
         assert_eq!(watch.trouble().as_deref(), Some("a switch is gone"));
         assert!(!taken_out.load(Ordering::Relaxed));

@@ -241,7 +241,7 @@ fn blocks_come_whole_and_in_order_through_devices() {
 }
 
 #[test]
-fn a_group_that_the_switch_has_forgotten_is_halted_and_hands_everything_back() {
+fn a_group_lost_by_its_switch_is_halted_and_completes_every_post() {
     let Some(mut stage) = Stage::new("forgotten") else { return };
     stage.switch.remove(stage.key).unwrap();
     let region = Region::from_vec(contents());

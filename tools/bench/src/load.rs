@@ -104,7 +104,7 @@ mod tests {
     }
 
     #[test]
-    fn leaders_send_twice_what_a_pipelines_uplinks_carry_twice() {
+    fn nested_pipelines_halve_the_load_of_uplinks_and_double_that_of_ports() {
         let nested = load(Algorithm::NestedPipelines);
         assert!((busiest(&nested.uplinks) - 1.0).abs() < 0.1, "{nested:?}");
         assert!((busiest(&nested.ports) - 2.0).abs() < 0.1, "{nested:?}");

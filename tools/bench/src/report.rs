@@ -41,7 +41,7 @@ pub struct DrawnOutput {
 }
 
 impl DrawnOutput {
-    /// Prints the report, and draws the picture if that was asked for.
+    /// Prints the report, and draws the picture if requested.
     pub fn print(&self, report: &Report, chart: impl FnOnce() -> Chart) -> Outcome<()> {
         report.print(&self.output);
         self.draw.as_ref().map_or(Ok(()), |path| Ok(chart().write(path)?))

@@ -410,7 +410,7 @@ fn pushes_survive_floods() {
 
 /// Counted, not timed: how often the file has crossed the links.
 #[test]
-fn a_switch_that_copies_spares_the_senders_link() {
+fn a_switch_that_copies_relieves_the_senders_link() {
     let arguments = "push --receivers 3 --rates 100mbit --mtus 1500 --bytes 4MiB --repeats 1 \
                      --ways kernel,userspace,chain,sequential";
     let (file, draw) = picture();

@@ -149,7 +149,7 @@ fn what_ran_is_counted_by_kind() {
 }
 
 #[test]
-fn how_much_runs_can_be_chosen() {
+fn the_amount_of_each_step_can_be_chosen() {
     let mut table = Table::new();
     table.step("one", "rows", "printf '\\n%s\\n%s\\n' head \"$1\"");
     for (options, amount) in [(&[][..], "many"), (&["--short"], "few")] {
@@ -224,13 +224,13 @@ fn check_command(name: &str, words: &[&str]) {
     }
 }
 
-/// The parts that a step is for one of each of, such as `kill` of `chaos-kill`.
+/// The suffixes of steps that begin with this, such as `kill` of `chaos-kill`.
 fn parts(steps: &[(String, Vec<String>)], prefix: &str) -> BTreeSet<String> {
     steps.iter().filter_map(|(name, _)| Some(name.strip_prefix(prefix)?.to_owned())).collect()
 }
 
 #[test]
-fn nothing_that_can_be_run_is_left_out() {
+fn every_runnable_check_is_a_step() {
     let all = steps(&[]);
     let fuzz = read("tools/fuzz/Cargo.toml");
     let targets = fuzz.split("[[bin]]\nname = \"").skip(1).filter_map(|bin| bin.split('"').next());

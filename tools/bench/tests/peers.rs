@@ -70,7 +70,7 @@ fn installed_peers_take_part_on_one_machine() {
     let rows = rows(&peers("--local --members 3 --bytes 1MiB --repeats 1 --json", None));
     assert_eq!(rows.len(), 14);
     expect_figures(&rows);
-    // What is part of this program is never absent.
+    // Peers that are part of this program are never missing.
     for peer in ["rdmc", "copies, parallel", "chain of sockets"] {
         assert!(rows.iter().any(|row| row["peer"] == peer && row["trouble"].is_null()), "{peer}");
     }
@@ -97,7 +97,7 @@ fn installed_peers_take_part_over_shaped_links() {
 }
 
 #[test]
-fn nonsense_is_refused() {
+fn invalid_arguments_are_refused() {
     for arguments in [
         "--bytes 7",
         "--bytes 2GiB",

@@ -66,7 +66,7 @@ fn blocks_that_share_a_link_slow_the_pipeline_down() {
 }
 
 #[test]
-fn a_message_that_mpi_cannot_count_is_refused() {
+fn a_message_longer_than_mpis_counters_is_refused() {
     let output = Command::new(env!("CARGO_BIN_EXE_rdmc-bench"))
         .args(["scale", "--bytes", "2GiB"])
         .output()

@@ -22,7 +22,7 @@ fn rows(arguments: &str) -> (Vec<Value>, String) {
 
 /// As few packets as ports can keep: every one of them becomes a copy for every member.
 #[test]
-fn every_copy_comes_out() {
+fn every_copy_is_forwarded() {
     let (rows, errors) =
         rows("--planes kernel,userspace --members 1,3 --bytes 100 --packets-per-s 1000");
     for skipped in errors.lines().filter(|line| line.starts_with("SKIPPED")) {
@@ -51,7 +51,7 @@ fn the_logic_needs_no_network() {
 }
 
 #[test]
-fn a_packet_carries_so_much() {
+fn packets_over_the_payload_limit_are_refused() {
     let output = bench("switch --bytes 5000");
     let errors = String::from_utf8_lossy(&output.stderr).into_owned();
     assert!(!output.status.success() && errors.contains("at most 4 KiB"), "{errors}");

@@ -232,7 +232,7 @@ mod tests {
     }
 
     #[test]
-    fn what_members_kept_becomes_the_same() {
+    fn records_of_members_make_the_same_timeline() {
         let at = |at_ns, what, peer, block| Moment {
             at_ns,
             what,

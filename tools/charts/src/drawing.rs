@@ -184,7 +184,7 @@ fn row(mut transfers: Vec<&Transfer>, y: f64, scale: &Scale) -> Group {
 fn bar(transfer: &Transfer, y: f64, height: f64, scale: &Scale) -> Group {
     let Transfer { from, to, block, step, time } = transfer;
     let (x, end) = (scale.x(time.start), scale.x(time.end));
-    // A gap between neighbours, and something to see of the shortest.
+    // A gap between neighbours, and a minimum width.
     let width = (end - x - 0.6).max(0.6);
     let colour = COLOURS[*block as usize % COLOURS.len()];
     let step = step.map_or(String::new(), |step| format!(", step {step}"));
@@ -268,7 +268,7 @@ mod tests {
     }
 
     #[test]
-    fn a_picture_that_nobody_can_read_is_refused() {
+    fn too_many_transfers_for_a_picture_are_refused() {
         let error = draw(&course(MAX_TRANSFERS as u32 + 1), "").unwrap_err().to_string();
         assert!(error.contains("at most"), "{error}");
         assert!(draw(&Course::default(), "").is_ok());

@@ -192,7 +192,7 @@ mod tests {
     }
 
     #[test]
-    fn the_narrowest_part_of_the_way_counts() {
+    fn the_slowest_link_on_the_path_counts() {
         let settings = settings();
         settings.check().unwrap();
         let between = |from, to| settings.rate_between(from, to).mbit();
@@ -220,7 +220,7 @@ mod tests {
     }
 
     #[test]
-    fn nonsense_is_refused() {
+    fn invalid_settings_are_refused() {
         let good = settings();
         let slow_links = |all: &[&str]| all.iter().map(|text| text.parse().unwrap()).collect();
         let bad = [

@@ -73,7 +73,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_no_rate_is_refused() {
+    fn invalid_rates_are_refused() {
         for text in ["", "250", "mbit", "-1mbit", "1.5gbit", "1tbit", "0mbit", "99kbit", "101gbit"]
         {
             assert!(text.parse::<Rate>().is_err(), "{text}");

@@ -150,7 +150,7 @@ fn an_interrupted_lab_is_removed_again() {
 
 /// There is `ip`, but no `tc`: it fails when all hosts are there.
 #[test]
-fn a_lab_that_cannot_be_made_whole_is_removed_again() {
+fn a_lab_that_cannot_be_completed_is_removed() {
     if is_skipped() {
         return;
     }
@@ -167,7 +167,7 @@ fn a_lab_that_cannot_be_made_whole_is_removed_again() {
 }
 
 #[test]
-fn what_a_crash_left_is_removed_by_the_next() {
+fn remains_of_a_crashed_lab_are_removed_by_the_next() {
     if is_skipped() {
         return;
     }
@@ -257,7 +257,7 @@ fn links_are_checked_against_their_rates() {
 }
 
 #[test]
-fn nonsense_is_refused_before_anything_is_made() {
+fn invalid_arguments_are_refused_before_anything_is_made() {
     for arguments in [
         "up --hosts 0 --rate 1gbit",
         "up --hosts 4 --rate 250",

@@ -170,7 +170,7 @@ fn a_slow_link_slows_nothing_else() {
 }
 
 #[test]
-fn a_temporary_lab_goes_when_it_is_dropped_or_abandoned() {
+fn a_temporary_lab_is_removed_when_it_is_dropped_or_its_process_ends() {
     if is_skipped() {
         return;
     }

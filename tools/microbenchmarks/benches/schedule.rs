@@ -21,7 +21,7 @@ fn queries(criterion: &mut Criterion) {
                     _ => Schedule::next_send,
                 };
                 group.bench_function(BenchmarkId::from_parameter(members), |bencher| {
-                    // A new rank and step each time, so that no branch is learnt by heart.
+                    // A new rank and step each time, so that branch prediction does not help.
                     let mut at = 0_u64;
                     bencher.iter(|| {
                         at = at

@@ -108,7 +108,7 @@ impl Sources {
         sources
     }
 
-    /// The file that a path leads to, seen from a module; through re-exports.
+    /// The file that a path resolves to from a module, through re-exports.
     fn resolve(&self, from: &[String], path: &[String], depth: usize) -> Option<Module> {
         let (first, rest) = path.split_first()?;
         let (mut module, mut rest): (Module, &[String]) = match first.as_str() {
@@ -281,14 +281,14 @@ impl<'ast> Visit<'ast> for Paths {
     }
 
     fn visit_item_use(&mut self, item: &'ast ItemUse) {
-        // What is only handed on is no import of this file's.
+        // A re-export is no import of this file.
         if is_for_tests(&item.attrs) || !matches!(item.vis, syn::Visibility::Inherited) {
             return;
         }
         flatten(&item.tree, &mut Vec::new(), &mut |path, _| self.add(path));
     }
 
-    /// `pub(super)` names who may see an item, and imports nothing.
+    /// `pub(super)` sets the visibility of an item, and imports nothing.
     fn visit_visibility(&mut self, _: &'ast syn::Visibility) {}
 
     fn visit_path(&mut self, path: &'ast syn::Path) {

@@ -275,7 +275,7 @@ fn unsafe_code_stays_in_the_transports() {
 }
 
 #[test]
-fn nothing_is_left_for_later() {
+fn no_unfinished_work_is_marked_in_sources() {
     let marks = [
         ["TO", "DO"],
         ["FIX", "ME"],
@@ -322,7 +322,7 @@ fn crates_use_only_what_is_below_them() {
 
 /// What a program links that uses the library with default features.
 #[test]
-fn the_library_links_nothing_of_switches_unasked() {
+fn the_library_links_switch_support_only_by_feature() {
     let cargo = std::env::var_os("CARGO").unwrap_or_else(|| "cargo".into());
     let tree = Command::new(cargo)
         .args(["tree", "--offline", "--locked", "-p", "rdmc", "-e", "normal", "--prefix", "none"])

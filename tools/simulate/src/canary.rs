@@ -118,14 +118,14 @@ impl Planted {
     }
 
     /// Returns `true` in one case of twenty.
-    fn strikes(&mut self) -> bool {
+    fn fires(&mut self) -> bool {
         self.dice.percent(5)
     }
 
     /// Returns what is sent in place of `from`.
     pub(crate) fn send(&mut self, from: ReadLease) -> ReadLease {
-        let strikes = matches!(self.canary, Canary::MisplacesBlock | Canary::KeepsMemory);
-        if !strikes || from.bytes() < 2 || !self.strikes() {
+        let applies = matches!(self.canary, Canary::MisplacesBlock | Canary::KeepsMemory);
+        if !applies || from.bytes() < 2 || !self.fires() {
             return from;
         }
         let mut bytes = from.to_vec();
@@ -142,7 +142,7 @@ impl Planted {
     pub(crate) fn word(&mut self, endpoint: EndpointId, word: &[u8]) -> Option<Vec<u8>> {
         let mut word = word.to_vec();
         match (self.canary, word[0]) {
-            (Canary::GrantsTooMuch, GRANT) if self.strikes() => word[1] += 1,
+            (Canary::GrantsTooMuch, GRANT) if self.fires() => word[1] += 1,
             (Canary::DropsNotice, FAILED) => return None,
             (Canary::CountsTooMuch, GRANT) => change_count(&mut word[5..], 1),
             (Canary::CountsTooMuch, COUNTED) => change_count(&mut word[1..], 1),
@@ -164,12 +164,12 @@ impl Planted {
         let mut reported = std::mem::take(&mut self.forged);
         match (self.canary, &completion) {
             (Canary::CompletesTwice, Completion::Sent { .. } | Completion::Received { .. })
-                if self.strikes() =>
+                if self.fires() =>
             {
                 reported.push(completion.clone());
             }
             (Canary::LosesCompletion, Completion::Sent { .. } | Completion::Cancelled { .. })
-                if self.strikes() =>
+                if self.fires() =>
             {
                 return reported;
             }

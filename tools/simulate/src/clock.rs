@@ -37,7 +37,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_deadline_is_the_first_moment_at_which_the_clock_shows_it() {
+    fn a_deadline_is_the_earliest_time_the_clock_shows_it() {
         for rate_ppm in [950_000, 1_000_000, 1_050_000, 3] {
             let clock = Clock { offset_ns: 77, rate_ppm };
             for shown_ns in [0, 77, 78, 1_000, 12_345_678] {

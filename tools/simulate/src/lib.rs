@@ -41,9 +41,9 @@ pub use draw::draw;
 pub use node::{Node, Watch};
 pub use options::Options;
 pub use push::{
-    Fault as PushFault, HostScenario, HostTrouble, InjectedPushFault,
+    Fault as PushFault, HostFaults, HostScenario, InjectedPushFault,
     PlannedFault as PlannedPushFault, PushCanary, PushEnd, PushOutcome, PushScenario, PushTally,
-    SourceTrouble, draw_push, run_push,
+    SourceFaults, draw_push, run_push,
 };
 pub use report::Report;
 pub use scenario::*;

@@ -170,7 +170,7 @@ pub struct PlannedFault {
 pub enum Fault {
     /// The member dies.
     Kill {
-        /// Who.
+        /// Its rank.
         member: u32,
     },
     /// All connections between two members are lost.
@@ -180,49 +180,49 @@ pub enum Fault {
     },
     /// A whole machine stops: process and network.
     Freeze {
-        /// Who.
+        /// Its rank.
         member: u32,
-        /// How long.
+        /// Duration.
         for_ns: Option<u64>,
     },
     /// A process stops; its network continues.
     Pause {
-        /// Who.
+        /// Its rank.
         member: u32,
-        /// How long.
+        /// Duration.
         for_ns: u64,
     },
     /// Nothing is delivered between these members and the others.
     Partition {
         /// One side of it.
         members: Vec<u32>,
-        /// How long.
+        /// Duration.
         for_ns: Option<u64>,
     },
     /// A member's ports become slow, or fast.
     Rate {
-        /// Who.
+        /// Its rank.
         member: u32,
         /// From the next block on.
         bytes_per_s: u64,
     },
     /// An application aborts a group.
     Abort {
-        /// Who.
+        /// Its rank.
         member: u32,
         /// Index of the group.
         group: usize,
     },
     /// An application refuses the next message, which aborts the group.
     Refuse {
-        /// Who.
+        /// Its rank.
         member: u32,
         /// Index of the group.
         group: usize,
     },
     /// An application provides no memory any more.
     Mute {
-        /// Who.
+        /// Its rank.
         member: u32,
         /// Index of the group.
         group: usize,

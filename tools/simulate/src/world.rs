@@ -34,7 +34,7 @@ pub fn run(scenario: &Scenario, options: Options) -> Report {
     let network = SimNet::new(scenario.network.config(options.trace_events), scenario.seed);
     let outcome = catch_unwind(AssertUnwindSafe(|| {
         let mut world = World::new(scenario, options, &network)?;
-        world.live();
+        world.run_to_end();
         Ok(world.end())
     }));
     let (mut report, problem) = match outcome {
@@ -161,23 +161,23 @@ impl<'a> World<'a> {
     }
 
     /// Runs until all members that can end have ended, or a check fails.
-    fn live(&mut self) {
+    fn run_to_end(&mut self) {
         while self.book.violations.is_empty() && !self.is_over() {
             self.step += 1;
             self.inject_due();
             if !self.advance() && !self.is_over() {
-                self.book.violated(format!("nothing happens any more: {}", self.who_lives()));
+                self.book.violated(format!("nothing happens any more: {}", self.describe_living()));
             }
             let is_late = self.now_ns() > self.disturbed_ns + self.bound_ns;
             if is_late && !self.is_over() && !self.is_something_planned() {
                 let bound_us = self.bound_ns / 1_000;
                 self.book.violated(format!(
                     "{bound_us} us after the last disturbance: {}",
-                    self.who_lives()
+                    self.describe_living()
                 ));
             }
             if self.step > STEPS_MAX {
-                self.book.violated(format!("{STEPS_MAX} steps: {}", self.who_lives()));
+                self.book.violated(format!("{STEPS_MAX} steps: {}", self.describe_living()));
             }
         }
     }
@@ -356,7 +356,7 @@ impl<'a> World<'a> {
         self.members.iter().all(|member| !member.can_end() || member.has_ended())
     }
 
-    fn who_lives(&self) -> String {
+    fn describe_living(&self) -> String {
         let living = |(rank, member): (usize, &Member)| {
             let actors = member.actors.iter().enumerate();
             let groups: Vec<usize> =

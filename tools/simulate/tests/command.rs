@@ -32,7 +32,7 @@ fn a_failure_is_shown_with_the_command_that_replays_it() {
 }
 
 #[test]
-fn one_run_can_be_looked_at() {
+fn the_trace_of_one_run_is_printed() {
     let (output, text) = simulate("--seed 0 --trace 50");
     assert!(output.status.success(), "{text}");
     assert!(text.contains("the last 50 events") && text.contains("application at 0"), "{text}");

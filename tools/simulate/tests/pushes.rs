@@ -4,8 +4,8 @@ use std::time::Duration;
 
 use files::machines::Step;
 use simulate::{
-    HostScenario, HostTrouble, Limits, NetworkPlan, Options, PlannedPushFault, PushEnd, PushFault,
-    PushOutcome, PushScenario, SourceTrouble, draw_push, run_push,
+    HostFaults, HostScenario, Limits, NetworkPlan, Options, PlannedPushFault, PushEnd, PushFault,
+    PushOutcome, PushScenario, SourceFaults, draw_push, run_push,
 };
 
 const SECOND_NS: u64 = 1_000_000_000;
@@ -19,8 +19,8 @@ fn scenario(hosts: usize) -> PushScenario {
         disk_ns: 0,
         verify_ns: 0,
         rate_bytes_per_s: None,
-        leftover_percent: 0,
-        trouble: HostTrouble::default(),
+        partial_percent: 0,
+        faults: HostFaults::default(),
     };
     PushScenario {
         seed: 7,
@@ -45,7 +45,7 @@ fn scenario(hosts: usize) -> PushScenario {
         look_ns_max: 0,
         digest_ns: 1,
         hosts: vec![host; hosts],
-        source: SourceTrouble::default(),
+        source: SourceFaults::default(),
         planned_faults: Vec::new(),
     }
 }
@@ -71,7 +71,7 @@ fn failed(reason: &str) -> Step {
 fn refused_for(time: Duration, retries: u32) -> Vec<Step> {
     let mut scenario = scenario(2);
     (scenario.retries, scenario.digest_ns) = (retries, 60 * SECOND_NS);
-    scenario.hosts[1].trouble.absent_ns = time.as_nanos() as u64;
+    scenario.hosts[1].faults.absent_ns = time.as_nanos() as u64;
     first(&scenario).steps.into_iter().flatten().collect()
 }
 
@@ -81,7 +81,7 @@ fn a_host_that_comes_back_soon_has_not_used_up_its_retries() {
 }
 
 #[test]
-fn a_host_is_tried_on_while_others_receive() {
+fn starting_a_host_is_retried_while_others_receive() {
     assert_eq!(refused_for(Duration::from_secs(1), 1)[1], Step::Published);
     // All hosts that could have sent it blocks have published; starting it was retried until then.
     let steps = refused_for(Duration::from_secs(3600), 1);
@@ -101,7 +101,7 @@ fn a_source_that_changes_ends_the_push_before_all_is_sent() {
 /// Runs a push to two hosts, of which the second has a copy that differs from the digest.
 fn differing(reads_differently: bool) -> PushEnd {
     let mut scenario = scenario(2);
-    scenario.hosts[1].trouble.differs = true;
+    scenario.hosts[1].faults.differs = true;
     scenario.source.reads_differently = reads_differently;
     first(&scenario)
 }
@@ -120,7 +120,7 @@ fn a_copy_that_differs_has_the_source_read_again_before_its_host_is_blamed() {
 fn a_host_that_prepares_for_long_gets_its_copy_after_the_others() {
     let mut scenario = scenario(4);
     let half_an_hour_ns = 1_700 * SECOND_NS;
-    scenario.hosts[3].trouble.prepare_ns = half_an_hour_ns;
+    scenario.hosts[3].faults.prepare_ns = half_an_hour_ns;
     let end = first(&scenario);
     let at_ns: Vec<u64> = end.published_ns.iter().copied().flatten().collect();
     assert_eq!(at_ns.len(), 4, "{end:?}");
@@ -132,29 +132,29 @@ fn a_host_that_prepares_for_long_gets_its_copy_after_the_others() {
 fn a_host_that_starts_its_fabric_for_long_does_not_delay_the_first_groups() {
     let mut scenario = scenario(3);
     let long_ns = 14 * SECOND_NS;
-    scenario.hosts[2].trouble.fabric_ns = long_ns;
+    scenario.hosts[2].faults.fabric_ns = long_ns;
     let end = first(&scenario);
     assert_eq!(end.steps[0], Some(Step::Published));
     assert!(end.first_round_ns.is_some_and(|at_ns| at_ns < long_ns), "{end:?}");
 }
 
 #[test]
-fn a_host_may_verify_for_as_long_as_it_gets_on() {
+fn verifying_may_take_as_long_as_it_progresses() {
     let mut scenario = scenario(2);
     scenario.hosts[1].verify_ns = 3 * 3600 * SECOND_NS;
-    scenario.hosts[1].trouble.tells_work = true;
+    scenario.hosts[1].faults.reports_work = true;
     let end = first(&scenario);
     assert!(end.steps.iter().all(|step| *step == Some(Step::Published)), "{end:?}");
     // A host that reports no progress fails.
-    scenario.hosts[1].trouble.tells_work = false;
+    scenario.hosts[1].faults.reports_work = false;
     let outcome = run_push(&scenario, Options::default());
     assert_eq!(outcome.ends[0].steps[1], Some(failed("did not verify its copy in time")));
 }
 
 #[test]
-fn a_host_that_says_nothing_of_a_failed_group_is_given_up_and_the_others_go_on() {
+fn a_host_that_does_not_report_a_failed_group_fails_and_the_others_get_their_copies() {
     let mut scenario = scenario(4);
-    scenario.hosts[1].trouble.is_mute = true;
+    scenario.hosts[1].faults.is_mute = true;
     let kill = PushFault::Kill { machine: 4, damages: false };
     scenario.planned_faults.push(PlannedPushFault { step: 150, what: kill });
     let outcome = run(&scenario);
@@ -168,15 +168,15 @@ fn a_host_that_says_nothing_of_a_failed_group_is_given_up_and_the_others_go_on()
 }
 
 #[test]
-fn hosts_are_set_aside_only_below_the_rate_that_was_asked_for() {
-    let set_aside = |percent: Option<u64>| -> u64 {
+fn hosts_are_deferred_only_below_the_minimum_rate() {
+    let deferred = |percent: Option<u64>| -> u64 {
         let drawn = (0..300).map(|seed| draw_push(seed, &Limits::default()));
         let runs = drawn.map(|mut scenario| {
             scenario.rate_min_percent = percent.unwrap_or(scenario.rate_min_percent);
-            run_push(&scenario, Options::default()).set_aside
+            run_push(&scenario, Options::default()).deferred
         });
         runs.sum()
     };
-    assert_eq!(set_aside(Some(0)), 0);
-    assert!(set_aside(None) > 0);
+    assert_eq!(deferred(Some(0)), 0);
+    assert!(deferred(None) > 0);
 }

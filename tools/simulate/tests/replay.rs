@@ -27,7 +27,7 @@ fn a_run_is_the_same_every_time() {
 }
 
 #[test]
-fn scenarios_survive_a_file() {
+fn scenarios_round_trip_through_files() {
     for seed in 0..100 {
         let scenario = draw(seed, &Limits::default());
         let text = serde_json::to_string(&scenario).unwrap();
@@ -36,7 +36,7 @@ fn scenarios_survive_a_file() {
 }
 
 #[test]
-fn nonsense_is_refused() {
+fn invalid_scenarios_are_refused() {
     let mut scenario = draw(1, &Limits::default());
     scenario.groups[0].algorithm = "fast".into();
     let report = run(&scenario, Options::default());
@@ -60,13 +60,13 @@ fn assert_fixed<S: Subject>(directory: &str) {
 }
 
 #[test]
-fn what_was_found_stays_fixed() {
+fn past_findings_stay_fixed() {
     assert_fixed::<Groups>("groups");
     assert_fixed::<Pushes>("pushes");
 }
 
 #[test]
-fn a_push_is_the_same_every_time_and_survives_a_file() {
+fn a_push_is_the_same_every_time_also_from_a_file() {
     for seed in 0..50 {
         let scenario = draw_push(seed, &Limits::default());
         let one = run_push(&scenario, Options::default());

@@ -16,7 +16,7 @@ fn assert_good<S: Subject>(campaign: &Campaign<S>, kind: &str) -> S::Tally {
 }
 
 #[test]
-fn small_groups_keep_every_promise() {
+fn small_groups_hold_every_invariant() {
     let tally = assert_good(&Campaign::<Groups>::new(0, 19_000), "");
     // Every kind of fault was injected, and every outcome occurred.
     assert!(tally.faults.iter().all(|&count| count > 500), "{tally}");
@@ -28,13 +28,13 @@ fn small_groups_keep_every_promise() {
 }
 
 #[test]
-fn larger_groups_keep_every_promise() {
+fn larger_groups_hold_every_invariant() {
     let limits = Limits { members: 10..=40 };
     assert_good(&Campaign::<Groups> { limits, ..Campaign::new(0, 1_000) }, "");
 }
 
 #[test]
-fn pushes_keep_every_promise() {
+fn pushes_hold_every_invariant() {
     let tally = assert_good(&Campaign::<Pushes>::new(0, 3_000), " --pushes");
     assert!(tally.faults.iter().all(|&count| count > 20), "{tally}");
     assert!(tally.without_faults > 300 && tally.retries > 300, "{tally}");
@@ -45,7 +45,7 @@ fn pushes_keep_every_promise() {
 }
 
 #[test]
-fn a_push_that_is_interrupted_at_any_step_claims_only_what_is_known() {
+fn a_push_interrupted_at_any_step_reports_only_what_is_known() {
     let mut interrupted = 0;
     for seed in 0..6 {
         let mut scenario = draw_push(seed, &Limits { members: 2..=5 });

@@ -56,7 +56,7 @@ pub struct OneSwitch {
     refuses: Option<&'static str>,
     /// How often it first reports that the identifier is in use.
     pub duplicates: Arc<AtomicU32>,
-    /// The trouble that it reports.
+    /// The fault that it reports.
     pub trouble: Arc<Mutex<Option<String>>>,
 }
 

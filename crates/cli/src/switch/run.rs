@@ -122,7 +122,7 @@ pub fn run(args: &Args) -> Result<(), Failure> {
         let stopped = setup::until(|| {
             stop.load(Ordering::Relaxed) || bridge.as_ref().is_some_and(Bridge::is_finished)
         });
-        let prepared = agent::prepare(settings, plane, &certificates)?;
+        let prepared = agent::prepare(settings, plane, &certificates, agent::Clock::Machine)?;
         print_message(format_args!("switch agent at {address}, ports {}", args.ports.join(", ")));
         agent::serve(prepared, listener, &certificates, stopped).await
     });

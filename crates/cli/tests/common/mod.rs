@@ -19,7 +19,7 @@ pub const RDMC: &str = env!("CARGO_BIN_EXE_rdmc");
 /// An argument of `env`.
 const DEFAULT_SIGNALS: &str = "--default-signal=INT,HUP,TERM";
 
-/// The words of a command of [`Place::rdmc`], which then has the signals of whoever runs them.
+/// The words of a command of [`Place::rdmc`], which then inherits the signal dispositions of its caller.
 pub fn without_signals(command: &Command) -> impl Iterator<Item = &OsStr> {
     command.get_args().filter(|&word| word != DEFAULT_SIGNALS)
 }
@@ -122,7 +122,7 @@ pub struct Listener {
     pub child: Child,
     pub port: u16,
     pub directory: String,
-    /// What it says after where it listens.
+    /// Its standard error after the line with its address.
     said: BufReader<ChildStderr>,
 }
 

@@ -4,8 +4,8 @@ use std::collections::BTreeSet;
 
 use super::{attempt::Attempt, host::Host};
 
-/// In how many rounds a connected host is blamed before it is given up: a single reset connection is no reason.
-const STRIKES_MAX: u32 = 2;
+/// A connected host fails after this many rounds in which it was blamed: one may be due to a single reset connection.
+const FAILED_ROUNDS_MAX: u32 = 2;
 /// After how many rounds with failures that no host explains the push ends.
 const UNEXPLAINED_MAX: usize = 3;
 
@@ -13,8 +13,8 @@ const UNEXPLAINED_MAX: usize = 3;
 pub(super) enum Response {
     /// Continue with the remaining hosts.
     Continue,
-    /// Give this host up as well.
-    GiveUp(usize),
+    /// Fail this host as well.
+    FailHost(usize),
     /// Let members relay from now on, since switches would fail again.
     Relay,
     /// End the push: groups fail repeatedly and no host explains it.
@@ -46,10 +46,11 @@ impl Blame {
         }
         match attempt.most_blamed() {
             Some(host) => {
-                hosts[host].strike(round);
+                hosts[host].count_failed_round(round);
                 // A host that publishes needs no group any more.
-                let is_out = hosts[host].strikes >= STRIKES_MAX && hosts[host].is_ready();
-                if is_out { Response::GiveUp(host) } else { Response::Continue }
+                let is_out =
+                    hosts[host].failed_rounds >= FAILED_ROUNDS_MAX && hosts[host].is_ready();
+                if is_out { Response::FailHost(host) } else { Response::Continue }
             }
             None if attempt.is_in_switch() => Response::Relay,
             None => {

@@ -344,7 +344,7 @@ impl<'a> Coordinator<'a> {
         }
         match self.blame.judge(&attempt, silent, self.rounds, &mut self.hosts) {
             Response::Continue => {}
-            Response::GiveUp(host) => self.fail(effects, host, &format!("it {why}")),
+            Response::FailHost(host) => self.fail(effects, host, &format!("it {why}")),
             Response::Relay if self.fell_back.is_none() => {
                 tracing::info!(reason = why, "switches cannot copy; members relay");
                 effects.observe(PushEvent::FellBack { reason: why.clone() });

@@ -54,9 +54,9 @@ pub struct Host {
     /// When it made progress last.
     pub progressed_at: Duration,
     /// Rounds in which it was blamed for a failed group although it was connected.
-    pub strikes: u32,
+    pub failed_rounds: u32,
     /// The last of these rounds.
-    pub struck_round: u32,
+    pub last_failed_round: u32,
     /// How often it may be lost and return.
     pub retries: u32,
     /// How often it was lost.
@@ -94,8 +94,8 @@ impl Host {
             bytes: 0,
             worked: 0,
             progressed_at: Duration::ZERO,
-            strikes: 0,
-            struck_round: 0,
+            failed_rounds: 0,
+            last_failed_round: 0,
             retries,
             start: 0,
             lost_reason: String::new(),
@@ -111,11 +111,11 @@ impl Host {
         }
     }
 
-    /// It was blamed for a group of this round. Counts once a round: one lost connection may fail several groups.
-    pub(super) fn strike(&mut self, round: u32) {
-        if self.struck_round != round {
-            self.struck_round = round;
-            self.strikes += 1;
+    /// Counts a round in which it was blamed for a failed group, once: one lost connection may fail several groups.
+    pub(super) fn count_failed_round(&mut self, round: u32) {
+        if self.last_failed_round != round {
+            self.last_failed_round = round;
+            self.failed_rounds += 1;
         }
     }
 

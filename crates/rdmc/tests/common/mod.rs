@@ -26,7 +26,7 @@ pub const PATIENCE: Duration = Duration::from_secs(60);
 
 /// The events of an application.
 #[derive(Debug)]
-pub enum Told {
+pub enum Event {
     Incoming(u64, u64),
     Block(u64, u64, u64),
     Received(u64),
@@ -36,34 +36,34 @@ pub enum Told {
 }
 
 /// Provides zeroed memory for every message, and records events.
-pub struct Recorder(pub Sender<Told>);
+pub struct Recorder(pub Sender<Event>);
 
 impl Application for Recorder {
     fn incoming(&mut self, message: u64, bytes: u64) -> Incoming {
-        let _ = self.0.send(Told::Incoming(message, bytes));
+        let _ = self.0.send(Event::Incoming(message, bytes));
         Incoming::Into(Region::zeroed(bytes as usize))
     }
 
     fn block(&mut self, message: u64, offset: u64, bytes: u64) {
-        let _ = self.0.send(Told::Block(message, offset, bytes));
+        let _ = self.0.send(Event::Block(message, offset, bytes));
     }
 
     fn received(&mut self, message: u64) {
-        let _ = self.0.send(Told::Received(message));
+        let _ = self.0.send(Event::Received(message));
     }
 
     fn complete(&mut self, message: u64, region: Region) {
         let contents = region.try_into_vec().expect("the region is the application's alone");
-        let _ = self.0.send(Told::Complete(message, contents));
+        let _ = self.0.send(Event::Complete(message, contents));
     }
 
     fn failed(&mut self, failure: &Failure, regions: Vec<(u64, Region)>) {
         let messages = regions.into_iter().map(|(message, _)| message).collect();
-        let _ = self.0.send(Told::Failed(failure.clone(), messages));
+        let _ = self.0.send(Event::Failed(failure.clone(), messages));
     }
 
     fn closed(&mut self) {
-        let _ = self.0.send(Told::Closed);
+        let _ = self.0.send(Event::Closed);
     }
 }
 
@@ -73,7 +73,7 @@ pub struct World {
     pub addresses: Vec<SocketAddr>,
 }
 
-pub type Joined = Vec<(Group, Receiver<Told>)>;
+pub type Joined = Vec<(Group, Receiver<Event>)>;
 
 impl World {
     pub fn start(members: usize) -> Self {
@@ -98,7 +98,7 @@ impl World {
     pub fn join(&self, settings: impl Fn(u32) -> GroupSettings + Sync) -> Joined {
         self.join_results(settings, |_| Recorder)
             .into_iter()
-            .map(|(group, told)| (group.unwrap(), told))
+            .map(|(group, events)| (group.unwrap(), events))
             .collect()
     }
 
@@ -106,19 +106,19 @@ impl World {
     pub fn join_results<A: Application>(
         &self,
         settings: impl Fn(u32) -> GroupSettings + Sync,
-        application: impl Fn(u32) -> fn(Sender<Told>) -> A + Sync,
-    ) -> Vec<(Result<Group, Error>, Receiver<Told>)> {
+        application: impl Fn(u32) -> fn(Sender<Event>) -> A + Sync,
+    ) -> Vec<(Result<Group, Error>, Receiver<Event>)> {
         let (settings, application) = (&settings, &application);
         thread::scope(|scope| {
             let joining: Vec<_> = (0..)
                 .zip(&self.contexts)
                 .map(|(rank, context)| {
                     scope.spawn(move || {
-                        let (sender, told) = channel();
+                        let (sender, events) = channel();
                         let application = application(rank)(sender);
                         let group = context
                             .create_group_with(among(settings(rank), &self.addresses), application);
-                        (group, told)
+                        (group, events)
                     })
                 })
                 .collect();

@@ -105,7 +105,7 @@ fn next_agrees_with_a_scan() {
 
 /// Connections cost memory, so all declared neighbours are used by long messages.
 #[test]
-fn every_neighbour_is_met_by_a_long_message() {
+fn a_long_message_uses_every_declared_neighbour() {
     for algorithm in Algorithm::ALL {
         for members in 1..=40 {
             for plan in cases::schedules(algorithm, members) {

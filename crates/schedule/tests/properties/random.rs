@@ -152,7 +152,7 @@ proptest! {
     }
 
     #[test]
-    fn announcers_lead_to_the_root(plan in any_schedule(), seed: u64) {
+    fn following_announcers_reaches_the_root(plan in any_schedule(), seed: u64) {
         for rank in ranks_of(&plan, seed) {
             let mut at = rank;
             let mut hops = 0;

@@ -32,7 +32,7 @@ impl State {
         }
         let drain_ns = self.config.drain_timeout_ms.saturating_mul(1_000_000);
         let at_ns = self.now_ns.saturating_add(drain_ns);
-        self.agenda.plan(at_ns, Event::GiveUp(id, Cause::Lost("drain timeout".into())));
+        self.agenda.plan(at_ns, Event::BreakLocally(id, Cause::Lost("drain timeout".into())));
     }
 
     /// Sends the end of this side, behind everything that it has sent before.

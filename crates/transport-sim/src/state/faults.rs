@@ -44,7 +44,7 @@ impl State {
         for side in self.sides_between(one, other) {
             for end in [side, side.peer()] {
                 let cause = Cause::Lost("connection reset".into());
-                self.happen(Event::GiveUp(end, cause));
+                self.happen(Event::BreakLocally(end, cause));
             }
         }
     }
@@ -91,7 +91,7 @@ impl State {
     }
 
     /// Breaks both ends of a connection that is still in the same cut.
-    pub(crate) fn lose_patience_of_cut(&mut self, side: SideId, since_ns: u64) {
+    pub(crate) fn report_cut_silence(&mut self, side: SideId, since_ns: u64) {
         let now_ns = self.now_ns;
         let cut = &self.connection(side).cut;
         if now_ns >= cut.until_ns || cut.since_ns != since_ns {
@@ -99,7 +99,7 @@ impl State {
         }
         let timeout_ms = self.config.silence_timeout_ms.unwrap_or(0);
         for end in [side, side.peer()] {
-            self.happen(Event::GiveUp(end, Cause::Silent(timeout_ms)));
+            self.happen(Event::BreakLocally(end, Cause::Silent(timeout_ms)));
         }
     }
 
@@ -146,7 +146,7 @@ impl State {
         let sides: Vec<SideId> = state.sides.clone();
         let timeout_ms = self.config.silence_timeout_ms.unwrap_or(0);
         for side in sides {
-            self.happen(Event::GiveUp(side.peer(), Cause::Silent(timeout_ms)));
+            self.happen(Event::BreakLocally(side.peer(), Cause::Silent(timeout_ms)));
         }
     }
 }

@@ -5,7 +5,8 @@ use std::{
     time::{Duration, Instant},
 };
 
-use control::{ErrorKind, proto::GroupReport};
+use agent::{Clock, ManualClock};
+use control::{Claim, ErrorKind, proto::GroupReport};
 use endpoint::{Endpoint, Peer};
 use mcrdma::plan::{Device, Topology};
 use roce::rc::{Kind, RequesterConfig, Work};
@@ -15,10 +16,19 @@ use testing_switch::flow::{self, Flow};
 use crate::world::{self, World, claim};
 
 const STALE_AFTER: Duration = Duration::from_secs(60);
+/// Subtracted from a time: shortly before it.
+const MOMENT: Duration = Duration::from_millis(1);
 const PATIENCE: Duration = Duration::from_secs(60);
 
+/// With leases that do not expire.
 fn racks() -> World {
-    World::bridged(Topology::racks(2, 2, Device::Copies), STALE_AFTER)
+    racks_with_clock().0
+}
+
+/// Returns also the clock of all agents.
+fn racks_with_clock() -> (World, ManualClock) {
+    let (topology, clock) = (Topology::racks(2, 2, Device::Copies), ManualClock::new());
+    (World::bridged(topology, STALE_AFTER, Clock::Manual(clock.clone())), clock)
 }
 
 fn groups(world: &World, switch: &str) -> Vec<GroupReport> {
@@ -327,29 +337,106 @@ fn a_group_goes_on_without_a_member_that_has_died() {
     );
 }
 
+/// Advances the clock of all agents, and waits until they have done what is due.
+fn advance(clock: &ManualClock, by: Duration) {
+    assert!(clock.advance(by, PATIENCE), "agents do not complete their periodic tasks");
+}
+
+const SWITCHES: [&str; 3] = ["tor-a", "spine", "tor-b"];
+
+/// Numbers of groups at all switches.
+fn counts(world: &World) -> [usize; 3] {
+    SWITCHES.map(|switch| groups(world, switch).len())
+}
+
+fn keep(world: &World, claim: &Claim) {
+    let claim = claim.clone();
+    world.ask(world.find("a1"), "tor-a", async move |agent| agent.keep(&claim).await.unwrap());
+}
+
 #[test]
 fn expired_leases_remove_groups_from_all_switches() {
     if !world::is_possible() {
         return;
     }
-    let mut world = World::bridged(Topology::racks(2, 2, Device::Copies), Duration::from_secs(3));
-    let a1 = world.find("a1");
+    let (mut world, clock) = racks_with_clock();
     let (kept, _) = world.connect(0, &["a1", "b1", "b2"]);
     let (left, _) = world.connect(1, &["a1", "b1", "b2"]);
     let claim = world.insert(&kept, "tor-a").unwrap();
     world.insert(&left, "tor-a").unwrap();
-    assert_eq!(groups(&world, "tor-b").len(), 2);
+    // The last sweep before the leases expire, and the first after it.
+    for by in [STALE_AFTER / 2, STALE_AFTER / 2 - MOMENT] {
+        advance(&clock, by);
+        assert_eq!(counts(&world), [2; 3]);
+        keep(&world, &claim);
+    }
+    advance(&clock, STALE_AFTER / 6);
+    assert_eq!(groups(&world, "tor-a").len(), 1);
+    // A removal that does not reach another switch in time leaves the group there until its lease expires.
     until("the group is forgotten", || {
-        let claim = claim.clone();
-        world.ask(a1, "tor-a", async move |agent| agent.keep(&claim).await.unwrap());
-        ["tor-a", "spine", "tor-b"].iter().all(|switch| groups(&world, switch).len() == 1)
+        advance(&clock, STALE_AFTER / 4);
+        keep(&world, &claim);
+        counts(&world) == [1; 3]
     });
     // A restarted agent removes groups that no caller inserts.
     let tor_a = world.find("tor-a");
     world.stop_agent(tor_a);
     world.start_agent(tor_a);
+    // Its answer shows that its timers have started.
     assert_eq!(groups(&world, "tor-a").len(), 1);
+    for by in [STALE_AFTER / 2, STALE_AFTER / 2 - MOMENT] {
+        advance(&clock, by);
+        assert_eq!(groups(&world, "tor-a").len(), 1);
+    }
+    advance(&clock, STALE_AFTER / 6);
+    assert_eq!(groups(&world, "tor-a"), []);
     until("what an agent has left is forgotten", || {
-        ["tor-a", "spine", "tor-b"].iter().all(|switch| groups(&world, switch).is_empty())
+        advance(&clock, STALE_AFTER / 4);
+        counts(&world) == [0; 3]
     });
+}
+
+#[test]
+fn a_downstream_agent_that_does_not_answer_is_reported_when_its_lease_has_expired() {
+    if !world::is_possible() {
+        return;
+    }
+    let (mut world, clock) = racks_with_clock();
+    let (group, _) = world.connect(0, &["a1", "b1", "b2"]);
+    let claim = world.insert(&group, "tor-a").unwrap();
+    let (a1, tor_b) = (world.find("a1"), world.find("tor-b"));
+    let trouble = |world: &World| {
+        let claim = claim.clone();
+        let kept = world.ask(a1, "tor-a", async move |agent| agent.keep(&claim).await.unwrap());
+        kept.trouble
+    };
+    world.stop_agent(tor_b);
+    // The first renewal without an answer is at the first advance.
+    for by in [STALE_AFTER / 4, STALE_AFTER / 2, STALE_AFTER / 2 - MOMENT] {
+        advance(&clock, by);
+        assert_eq!(trouble(&world), None);
+    }
+    // The spine notices it at its next renewal, and tor-a at one of its own after that.
+    until("it is reported", || {
+        advance(&clock, STALE_AFTER / 4);
+        trouble(&world).is_some_and(|trouble| trouble.contains("10.4.1.5"))
+    });
+    world.start_agent(tor_b);
+    until("the group is inserted again", || {
+        advance(&clock, STALE_AFTER / 4);
+        trouble(&world).is_none()
+    });
+    assert_eq!(groups(&world, "tor-b")[0].callers, ["spine"]);
+}
+
+#[test]
+fn leases_expire_by_the_machines_clock() {
+    if !world::is_possible() {
+        return;
+    }
+    let topology = Topology::racks(2, 2, Device::Copies);
+    let mut world = World::bridged(topology, Duration::from_millis(300), Clock::Machine);
+    let (group, _) = world.connect(0, &["a1", "a2"]);
+    world.insert(&group, "tor-a").unwrap();
+    until("the group is forgotten", || groups(&world, "tor-a").is_empty());
 }

@@ -6,6 +6,7 @@ use std::{
     time::{Duration, Instant},
 };
 
+use agent::{Clock, ManualClock};
 use control::proto::GroupReport;
 
 use mcrdma::plan::{Device, Node, Topology};
@@ -77,7 +78,7 @@ fn open_router(world: &World, node: Node, bridged: Vec<String>, words: Vec<Strin
 fn routed() -> World {
     let topology = topology();
     let addresses = addresses(&topology);
-    let mut world = World::wired(topology, addresses);
+    let mut world = World::wired(topology, addresses, Clock::Manual(ManualClock::new()));
     let find = |world: &World, name: &str| world.find(name);
     for (rack, (tor, hosts)) in RACKS.into_iter().enumerate() {
         let tor = find(&world, tor);

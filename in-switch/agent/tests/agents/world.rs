@@ -5,15 +5,11 @@ use std::{
     collections::BTreeMap,
     net::{IpAddr, Ipv4Addr, SocketAddr, TcpListener},
     path::PathBuf,
-    sync::{
-        Arc,
-        atomic::{AtomicBool, Ordering},
-    },
     thread::JoinHandle,
     time::{Duration, Instant},
 };
 
-use agent::{AgentSettings, Plane};
+use agent::{AgentSettings, Clock, Plane};
 use certificates::{CertificateFiles, Certificates};
 use control::{Agent, Claim, ControlError};
 use data_plane::{Groups, KernelPlane};
@@ -25,6 +21,7 @@ use mcrdma::{
 };
 use roce::{Mac, Serial, rc::RequesterConfig};
 use testing::{Authority, Issued};
+use tokio::sync::oneshot;
 
 const PORT: u16 = 4790;
 /// Small, so that a test can exceed it.
@@ -59,7 +56,7 @@ pub struct Settings {
 
 /// A running agent.
 struct Running {
-    stop: Arc<AtomicBool>,
+    stop: oneshot::Sender<()>,
     thread: JoinHandle<Result<(), ControlError>>,
 }
 
@@ -71,6 +68,8 @@ pub struct World {
     pub endpoints: BTreeMap<Node, Endpoint>,
     agents: BTreeMap<Node, Running>,
     settings: BTreeMap<Node, Settings>,
+    /// Of all agents.
+    clock: Clock,
     /// By node: what it is reached by.
     addresses: Vec<IpAddr>,
     gateways: BTreeMap<Node, IpAddr>,
@@ -87,7 +86,7 @@ pub fn is_possible() -> bool {
 
 impl World {
     /// Namespaces and links, all of which are down and without addresses.
-    pub fn wired(topology: Topology, addresses: Vec<IpAddr>) -> Self {
+    pub fn wired(topology: Topology, addresses: Vec<IpAddr>, clock: Clock) -> Self {
         lab::enter_own_network().unwrap();
         let networks: Vec<Network> = (0..topology.len()).map(|_| Network::new().unwrap()).collect();
         for (from, to) in topology.links().filter(|(from, to)| from < to) {
@@ -103,19 +102,20 @@ impl World {
             endpoints: BTreeMap::new(),
             agents: BTreeMap::new(),
             settings: BTreeMap::new(),
+            clock,
             addresses,
             gateways: BTreeMap::new(),
         }
     }
 
     /// All in one subnet; switches are bridges with addresses.
-    pub fn bridged(topology: Topology, stale_after: Duration) -> Self {
+    pub fn bridged(topology: Topology, stale_after: Duration, clock: Clock) -> Self {
         let address = |node| match topology.device(node) {
             Device::Host => Ipv4Addr::new(10, 4, 0, node as u8 + 1).into(),
             _ => Ipv4Addr::new(10, 4, 1, node as u8 + 1).into(),
         };
         let addresses = (0..topology.len()).map(address).collect();
-        let mut world = Self::wired(topology, addresses);
+        let mut world = Self::wired(topology, addresses, clock);
         for node in 0..world.topology.len() {
             let links = world.links(node);
             let address = format!("{}/16", world.address(node));
@@ -203,8 +203,8 @@ impl World {
         let (address, links, settings) =
             (self.address(node), self.links(node), self.settings[&node].clone());
         let files = self.authority.issue(&format!("{address},{name}"));
-        let (stop, directory) = (Arc::new(AtomicBool::new(false)), Self::directory(node));
-        let stopped = Arc::clone(&stop);
+        let (directory, clock) = (Self::directory(node), self.clock.clone());
+        let (stop, stopped) = oneshot::channel();
         let thread = self.networks[node].run(move || {
             let listener = listen(SocketAddr::new(address, PORT));
             let certificates = certificates(files);
@@ -225,12 +225,8 @@ impl World {
             std::thread::spawn(move || {
                 runtime().block_on(async {
                     let plane = Plane::Kernel(Box::new(groups));
-                    let prepared = agent::prepare(settings, plane, &certificates).unwrap();
-                    let stop = async {
-                        while !stopped.load(Ordering::Relaxed) {
-                            tokio::time::sleep(Duration::from_millis(20)).await;
-                        }
-                    };
+                    let prepared = agent::prepare(settings, plane, &certificates, clock).unwrap();
+                    let stop = async { drop(stopped.await) };
                     agent::serve(prepared, listener, &certificates, stop).await
                 })
             })
@@ -241,7 +237,7 @@ impl World {
     /// Ends the agent of a switch; what is in its kernel stays.
     pub fn stop_agent(&mut self, node: Node) {
         let Some(Running { stop, thread }) = self.agents.remove(&node) else { return };
-        stop.store(true, Ordering::Relaxed);
+        stop.send(()).unwrap();
         thread.join().unwrap().unwrap();
     }
 
@@ -307,8 +303,11 @@ impl World {
         qpn: u32,
         (send, receive): (u32, u32),
     ) -> u32 {
-        let config =
-            RequesterConfig { timeout_ns: 50_000_000, retries: 200, ..RequesterConfig::default() };
+        let config = RequesterConfig {
+            timeout_ns: 50_000_000,
+            retries: 2_000,
+            ..RequesterConfig::default()
+        };
         let next_hop = self.gateways.get(&node).copied();
         let endpoint = self.endpoints.get_mut(&node).unwrap();
         endpoint.queue_pair(Peer { address: peer, qpn, next_hop }, config, send, receive)

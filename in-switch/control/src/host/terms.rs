@@ -457,7 +457,7 @@ mod tests {
     }
 
     #[test]
-    fn reasons_are_cut_between_characters() {
+    fn reasons_are_truncated_between_characters() {
         assert_eq!(reason("\u{e9}".repeat(600)).len(), 1000);
         assert_eq!(reason(format!("a{}", "\u{e9}".repeat(600))).len(), 999);
     }

@@ -9,7 +9,7 @@ use std::{
     time::Duration,
 };
 
-use agent::{AgentSettings, Plane};
+use agent::{AgentSettings, Clock, ManualClock, Plane};
 use certificates::{CertificateFiles, Certificates};
 use control::{Agent, host::client::Host, proto};
 use data_plane::{Groups, KernelPlane};
@@ -24,6 +24,8 @@ pub const HOSTS: usize = 4;
 const SWITCH: IpAddr = IpAddr::V4(Ipv4Addr::new(10, 5, 0, 254));
 const AGENT_PORT: u16 = 4790;
 const DAEMON_PORT: u16 = 4789;
+/// By the agent's clock. Daemons renew leases at least three times in so much real time.
+pub const STALE_AFTER: Duration = Duration::from_secs(1);
 
 pub fn runtime() -> Runtime {
     tokio::runtime::Builder::new_current_thread().enable_all().build().unwrap()
@@ -98,7 +100,8 @@ pub struct World {
     authority: Authority,
     directory: tempfile::TempDir,
     maps: PathBuf,
-    stale_after: Duration,
+    /// The agent's: leases expire when a test advances it.
+    pub clock: ManualClock,
     agent: Option<Running>,
     daemons: Vec<Option<Running>>,
     pub endpoints: Vec<Endpoint>,
@@ -115,7 +118,7 @@ impl Drop for World {
 }
 
 impl World {
-    pub fn new(stale_after: Duration) -> Self {
+    pub fn new() -> Self {
         lab::enter_own_network().unwrap();
         let networks: Vec<Network> = (0..HOSTS).map(|_| Network::new().unwrap()).collect();
         let switch = Network::new().unwrap();
@@ -148,7 +151,7 @@ impl World {
             authority: Authority::new("hosts"),
             directory: tempfile::tempdir().unwrap(),
             maps: format!("/sys/fs/bpf/rdmc-test-hosts-{thread}").into(),
-            stale_after,
+            clock: ManualClock::new(),
             agent: None,
             daemons: (0..HOSTS).map(|_| None).collect(),
             endpoints,
@@ -161,7 +164,7 @@ impl World {
     /// Starts the agent, on what one before has left in the kernel.
     pub fn start_agent(&mut self) {
         let files = self.authority.issue(&SWITCH.to_string());
-        let (maps, stale_after) = (self.maps.clone(), self.stale_after);
+        let (maps, clock) = (self.maps.clone(), Clock::Manual(self.clock.clone()));
         let running = self.switch.run(move || {
             let certificates = certificates(files);
             let listener = agent::listen((SWITCH, AGENT_PORT).into()).unwrap();
@@ -177,13 +180,13 @@ impl World {
                 ports: ports.collect(),
                 next: Vec::new(),
                 trusted: Vec::new(),
-                stale_after,
+                stale_after: STALE_AFTER,
                 groups_per_host_max: agent::GROUPS_PER_HOST_MAX,
             };
             // Made here, as its routes are those of this thread's network.
             Running::start(move |stopped| async move {
                 let plane = Plane::Kernel(Box::new(groups));
-                let prepared = agent::prepare(settings, plane, &certificates).unwrap();
+                let prepared = agent::prepare(settings, plane, &certificates, clock).unwrap();
                 let stop = async { drop(stopped.await) };
                 agent::serve(prepared, listener, &certificates, stop).await.unwrap();
             })

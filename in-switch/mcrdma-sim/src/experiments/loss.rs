@@ -26,7 +26,7 @@ pub struct LossSettings {
 }
 
 impl Default for LossSettings {
-    /// The paper's rates of loss (section VII-D). It does not say lengths: 64 KiB, 8 at once.
+    /// The paper's rates of loss (section VII-D). It does not give lengths: here 64 KiB, 8 at once.
     fn default() -> Self {
         let loss = vec![0.0, 1.0 / 16384.0, 1.0 / 4096.0, 1.0 / 1024.0];
         let config = Config::default();

@@ -61,13 +61,13 @@ pub struct StorageRow {
     pub pattern: Pattern,
     /// Whether the switches above the lowest could copy.
     pub full_deployment: bool,
-    /// Bytes that were asked for / what clients' links carry.
+    /// Requested bytes / what clients' links carry.
     pub load: f64,
     /// Mean time of a read, from its request to the last byte.
     pub read_us: f64,
     /// Of a hundred reads, 99 took no longer.
     pub read_99_us: f64,
-    /// Mean time of a write, from its first byte until the client knows that all three have it.
+    /// Mean time of a write, from its first byte until its acknowledgement by all three.
     pub write_us: f64,
     /// Reads that were measured.
     pub reads: usize,
@@ -106,11 +106,11 @@ const ACCESS_BITS_PER_S: f64 = 1e11;
 /// A request to read, and the answer to a write.
 const WORD_BYTES: u32 = 64;
 
-/// What a client has asked for. Requests are named by their place.
+/// A request of a client. Requests are named by their index.
 #[derive(Clone, Copy)]
 struct Request {
     client: usize,
-    /// Who is asked.
+    /// The server of the request.
     store: usize,
     bytes: u32,
     is_read: bool,

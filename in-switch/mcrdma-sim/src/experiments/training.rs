@@ -33,7 +33,7 @@ pub struct TrainingRow {
     /// Length of a message.
     pub message_bytes: u32,
     /// Mean time of an iteration: from the first gradient's post until all workers have the model
-    /// and the server knows.
+    /// and the server has all acknowledgements.
     pub iteration_ms: f64,
     /// The part of it until the server has all gradients.
     pub gather_ms: f64,
@@ -96,7 +96,7 @@ impl Run {
         let mut network = Network::new(topology, fat_tree_config(settings.config));
         let (mut servers, mut owners) = (Vec::new(), Vec::new());
         for (server, &host) in hosts[..SERVERS].iter().enumerate() {
-            // Everybody's workers are spread over the other pods, and nobody shares one.
+            // Each server's workers are spread over the other pods; no two share a host.
             let worker = |index: usize| {
                 let at = server * WORKERS + index;
                 hosts[HOSTS_OF_POD * (1 + at % (PODS - 1)) + at / (PODS - 1)]

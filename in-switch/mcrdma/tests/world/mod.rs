@@ -123,7 +123,7 @@ impl World {
         (self.random >> 33) % below
     }
 
-    /// Connects a group and tells its switches; `config` is the sender's. Answers its number.
+    /// Connects a group and inserts it into its switches; `config` is the sender's. Returns its number.
     pub fn group(&mut self, sender: Node, members: &[Node], config: RequesterConfig) -> usize {
         let number = self.senders.len();
         let virtual_address = self.virtual_address(number);

@@ -161,7 +161,7 @@ mod tests {
     const LINE: f64 = 1e11;
 
     #[test]
-    fn a_notification_halves_the_rate_at_first_and_it_comes_back() {
+    fn the_first_notification_halves_the_rate_which_recovers() {
         let mut rate = Rate::new(RateConfig::of_link(LINE));
         assert_eq!(rate.bits_per_s(), LINE);
         rate.notified(1000);

@@ -70,25 +70,25 @@ pub fn hop(port: &str, gateway: &str, mac: Mac) -> Hop {
 /// A host: a thread in a network namespace of its own, which runs jobs.
 pub struct Host {
     thread: i32,
-    tell: mpsc::Sender<Job>,
+    jobs: mpsc::Sender<Job>,
 }
 
 impl Host {
     pub fn new() -> Self {
-        let (tell, told) = mpsc::channel::<Job>();
-        let (tell_thread, thread) = mpsc::channel();
+        let (jobs, received) = mpsc::channel::<Job>();
+        let (send_thread, thread) = mpsc::channel();
         thread::spawn(move || {
             lab::enter_own_network().unwrap();
-            tell_thread.send(rustix::thread::gettid().as_raw_pid()).unwrap();
-            told.into_iter().for_each(|job| job());
+            send_thread.send(rustix::thread::gettid().as_raw_pid()).unwrap();
+            received.into_iter().for_each(|job| job());
         });
-        Self { thread: thread.recv().unwrap(), tell }
+        Self { thread: thread.recv().unwrap(), jobs }
     }
 
     pub fn run<T: Send + 'static>(&self, job: impl FnOnce() -> T + Send + 'static) -> T {
-        let (tell, told) = mpsc::channel();
-        self.tell.send(Box::new(move || tell.send(job()).unwrap())).unwrap();
-        told.recv().expect("the job has ended well")
+        let (sender, result) = mpsc::channel();
+        self.jobs.send(Box::new(move || sender.send(job()).unwrap())).unwrap();
+        result.recv().expect("the job has ended well")
     }
 
     /// Joins this host to the switch's port, which is new. Its Ethernet address is `mac(last)`.

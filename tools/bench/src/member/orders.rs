@@ -122,7 +122,7 @@ pub enum Answer {
     /// All groups are closed; the processor time that this took, in ns.
     Stored(u64),
     Failed(String),
-    /// What [`Order::Fail`] asked for happens now.
+    /// The fault that [`Order::Fail`] requested happens now.
     Failing,
 }
 

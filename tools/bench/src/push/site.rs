@@ -22,7 +22,7 @@ use crate::{
 
 /// The switch's own address: beyond those of a lab's hosts, in their network.
 const SWITCH: IpAddr = IpAddr::V4(std::net::Ipv4Addr::new(10, 77, 255, 1));
-/// Where its agent is asked, and where receivers listen.
+/// Ports of its agent and of listening receivers.
 const AGENT_PORT: u16 = 4790;
 const PORT: u16 = 7000;
 /// Until an agent or a receiver has printed that it is ready.

@@ -80,7 +80,7 @@ impl Messages {
         self.all.len()
     }
 
-    /// As asked for; without that, the largest message of which blocks were sent.
+    /// As requested; by default the largest message of which blocks were sent.
     pub fn choose(&self, group: Option<u64>, messages: &[u64]) -> Outcome<Chosen> {
         let wanted = |(of, number): (u64, u64)| {
             group.is_none_or(|group| of == group)

@@ -1,4 +1,4 @@
-//! What tests of labs share.
+//! Helpers of the tests of labs.
 
 use std::{
     fs, process,
@@ -53,7 +53,7 @@ impl NamedLab {
 
 impl Drop for NamedLab {
     fn drop(&mut self) {
-        // Usually there is none any more.
+        // Usually it was removed already.
         let _ = lab::down(&self.0);
     }
 }
@@ -66,7 +66,7 @@ pub fn namespaces(lab: &str) -> Vec<String> {
     names.filter(|name| name.starts_with(&format!("rdmc-{lab}-"))).collect()
 }
 
-/// Waits until something is so.
+/// Waits until a condition holds.
 #[allow(dead_code)]
 pub fn eventually(what: &str, mut is_so: impl FnMut() -> bool) {
     let deadline = Instant::now() + TIMEOUT;

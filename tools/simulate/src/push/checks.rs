@@ -4,27 +4,27 @@ use files::{PushError, machines::Step};
 
 use super::{
     facts::{Done, PushEnd},
-    scenario::{Fault, HostScenario, HostTrouble, SourceTrouble},
+    scenario::{Fault, HostFaults, HostScenario, SourceFaults},
     world::{SECOND_NS, World},
 };
 
-/// The hosts that faults may have hit.
+/// What the faults of a run may have disturbed.
 #[derive(Default)]
-struct Excuses {
-    /// The root, or all hosts: any host may fail.
+struct Disturbances {
+    /// Whether the root or all hosts were disturbed: any host may fail.
     all: bool,
-    /// Whether this host may fail.
+    /// Whether this host was disturbed and may fail.
     host: bool,
     /// How many lost connections it was an end of: a host fails at the second.
-    strikes: u32,
+    connections_lost: u32,
 }
 
 /// A host or the root that stops for less loses no connection.
-const HARMLESS_NS: u64 = 2 * SECOND_NS;
+const TOLERATED_NS: u64 = 2 * SECOND_NS;
 
-fn excuses(faults: &[Done], host: usize) -> Excuses {
+fn disturbances(faults: &[Done], host: usize) -> Disturbances {
     let own = host as u32 + 1;
-    let mut excuses = Excuses::default();
+    let mut disturbances = Disturbances::default();
     // Durations of short stops add up.
     let held = |of: u32| -> u64 {
         let holds = faults.iter().filter_map(|done| match &done.what {
@@ -35,35 +35,37 @@ fn excuses(faults: &[Done], host: usize) -> Excuses {
         });
         holds.fold(0, u64::saturating_add)
     };
-    excuses.all |= held(0) >= HARMLESS_NS;
-    excuses.host |= held(own) >= HARMLESS_NS;
+    disturbances.all |= held(0) >= TOLERATED_NS;
+    disturbances.host |= held(own) >= TOLERATED_NS;
     for done in faults {
         match &done.what {
-            Fault::Kill { machine: 0, .. } | Fault::Cancel | Fault::Spoil { .. } => {
-                excuses.all = true
+            Fault::Kill { machine: 0, .. } | Fault::Cancel | Fault::Corrupt { .. } => {
+                disturbances.all = true
             }
             Fault::Kill { machine, .. } | Fault::HangUp { machine } => {
-                excuses.host |= *machine == own;
+                disturbances.host |= *machine == own;
             }
-            Fault::Reset { machines } => excuses.strikes += u32::from(machines.contains(&own)),
+            Fault::Reset { machines } => {
+                disturbances.connections_lost += u32::from(machines.contains(&own))
+            }
             Fault::Partition { machines, .. } => {
                 if machines.contains(&own) {
-                    excuses.host |= done.what.holds_ns() >= HARMLESS_NS;
+                    disturbances.host |= done.what.holds_ns() >= TOLERATED_NS;
                 }
-                excuses.strikes += 1;
+                disturbances.connections_lost += 1;
             }
             // Its neighbours may name each other as the cause.
             Fault::Freeze { .. } | Fault::Pause { .. } | Fault::Rate { .. } => {}
         }
     }
-    excuses
+    disturbances
 }
 
 impl World<'_> {
     /// Returns how long a push may take after the last disturbance.
     pub(super) fn bound_ns(&self) -> u64 {
         let own_ns = |host: &HostScenario| {
-            let HostTrouble { absent_ns, prepare_ns, fabric_ns, .. } = host.trouble;
+            let HostFaults { absent_ns, prepare_ns, fabric_ns, .. } = host.faults;
             absent_ns + prepare_ns + fabric_ns + host.verify_ns
         };
         let slowest_ns = self.scenario.hosts.iter().map(own_ns).max().unwrap_or(0);
@@ -90,7 +92,7 @@ impl World<'_> {
                     self.facts.faults.iter().any(|done| done.what == Fault::Cancel)
                 }
                 PushError::Source(_) => {
-                    self.is_first() && self.scenario.source != SourceTrouble::default()
+                    self.is_first() && self.scenario.source != SourceFaults::default()
                 }
                 PushError::Group(_) => self.facts.faults.len() > 1,
                 _ => false,
@@ -116,15 +118,18 @@ impl World<'_> {
         let published = self.machines[host + 1].disk.published(now_ns);
         let is_whole = published.is_some_and(|copy| copy == &self.source[..]);
         let Some(step) = self.step_of(host) else { return };
-        let excuses = excuses(&self.facts.faults, host);
+        let disturbances = disturbances(&self.facts.faults, host);
         let is_first = self.facts.pushes == 1;
         let is_late = is_first && (plan.is_absent || plan.start_ns >= 29 * SECOND_NS);
-        let has_trouble = plan.trouble != HostTrouble::default()
-            || self.scenario.source != SourceTrouble::default();
-        let spoiled = has_trouble
-            || self.facts.faults.iter().any(|done| matches!(done.what, Fault::Spoil { .. }));
+        let has_faults =
+            plan.faults != HostFaults::default() || self.scenario.source != SourceFaults::default();
+        let may_differ = has_faults
+            || self.facts.faults.iter().any(|done| matches!(done.what, Fault::Corrupt { .. }));
         let may_fail = is_first
-            && (has_trouble || excuses.all || excuses.host || excuses.strikes > 1)
+            && (has_faults
+                || disturbances.all
+                || disturbances.host
+                || disturbances.connections_lost > 1)
             || is_late;
         let has_published = self.facts.hosts[host].has_published;
         let problem = match step {
@@ -135,7 +140,7 @@ impl World<'_> {
                 return;
             }
             // Whatever faults hit a host, the bytes that it reports as received are correct.
-            Step::Failed(reason) if reason.contains("differs from the source") && !spoiled => {
+            Step::Failed(reason) if reason.contains("differs from the source") && !may_differ => {
                 format!("was taken for whole: {reason}")
             }
             Step::Failed(reason) if !may_fail => {

@@ -2,9 +2,7 @@
 
 use rdmc::Algorithm;
 
-use super::scenario::{
-    Fault, HostScenario, HostTrouble, PlannedFault, PushScenario, SourceTrouble,
-};
+use super::scenario::{Fault, HostFaults, HostScenario, PlannedFault, PushScenario, SourceFaults};
 use crate::{
     dice::Dice,
     scenario::{Limits, NetworkPlan},
@@ -49,7 +47,7 @@ pub fn draw(seed: u64, limits: &Limits) -> PushScenario {
         look_ns_max: rarely(&mut dice, 60, 1_000, 50 * MS),
         digest_ns: dice.magnitude(1, 40 * S),
         hosts,
-        source: SourceTrouble::default(),
+        source: SourceFaults::default(),
         planned_faults: Vec::new(),
     };
     scenario.planned_faults = planned_faults(&mut dice, &scenario);
@@ -105,8 +103,8 @@ fn host(dice: &mut Dice, rate: u64) -> HostScenario {
         disk_ns: rarely(dice, 40, MS, 3 * S),
         verify_ns: rarely(dice, 60, MS, 3 * S),
         rate_bytes_per_s: dice.percent(10).then(|| slower(dice, rate)),
-        leftover_percent: if dice.percent(15) { dice.between(1, 100) } else { 0 },
-        trouble: HostTrouble::default(),
+        partial_percent: if dice.percent(15) { dice.between(1, 100) } else { 0 },
+        faults: HostFaults::default(),
     }
 }
 
@@ -162,7 +160,7 @@ fn fault(dice: &mut Dice, scenario: &PushScenario) -> Fault {
             let bytes_per_s = slower(dice, scenario.network.rate_bytes_per_s);
             Fault::Rate { machine: any, bytes_per_s }
         }
-        18 => Fault::Spoil { machine },
+        18 => Fault::Corrupt { machine },
         _ if dice.percent(40) => Fault::Cancel,
         _ => Fault::Kill { machine, damages: true },
     }

@@ -40,7 +40,7 @@ pub(super) struct Facts {
     pub(super) rounds: u64,
     pub(super) retries: u64,
     pub(super) joined: u64,
-    pub(super) set_aside: u64,
+    pub(super) deferred: u64,
     /// How long the run took after its last disturbance, as a fraction of its limit.
     pub(super) lateness: f64,
     pub(super) published: u64,
@@ -73,7 +73,7 @@ impl Facts {
             rounds: 0,
             retries: 0,
             joined: 0,
-            set_aside: 0,
+            deferred: 0,
             lateness: 0.0,
             published: 0,
             failed: 0,

@@ -7,7 +7,7 @@ use files::machines::{Member, MemberEvent, Start};
 use rdmc::{Application, Incoming};
 
 use super::{
-    process::{Joining, Note, Process, Tell, process_at},
+    process::{Joining, Note, Notify, Process, process_at},
     world::{Due, World},
 };
 use crate::actor::MemberEngine;
@@ -219,8 +219,8 @@ impl World<'_> {
             && let Some(copy) = &receiver.copy
         {
             let news = receiver.news.0.clone();
-            let tell: Tell = Box::new(move |what| drop(news.send(what)));
-            receiver.members.insert(round, Member::new(&start, copy.clone(), tell));
+            let notify: Notify = Box::new(move |what| drop(news.send(what)));
+            receiver.members.insert(round, Member::new(&start, copy.clone(), notify));
         }
         self.note(index, Note::Joined(round, created.map_err(rdmc::Error::from)));
         self.look(index);

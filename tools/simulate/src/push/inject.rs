@@ -72,7 +72,7 @@ impl World<'_> {
                     self.network.set_port_rate(process, *bytes_per_s);
                 }
             }
-            Fault::Spoil { machine } => self.spoil(*machine as usize),
+            Fault::Corrupt { machine } => self.corrupt_byte(*machine as usize),
             Fault::Cancel => {
                 let root = self.root.process;
                 if !self.processes[root].is_dead() {
@@ -152,7 +152,7 @@ impl World<'_> {
                     self.processes[process].busy_until_ns = 0;
                     let pipe = self.lines[line].pipe(way);
                     pipe.words.retain(|&(said_ns, ..)| said_ns <= now_ns && !is_lost);
-                    self.hang_up(line, way);
+                    self.close_end(line, way);
                 }
             }
         }
@@ -174,7 +174,7 @@ impl World<'_> {
     }
 
     /// Changes one byte that is in place and was not digested yet.
-    fn spoil(&mut self, machine: usize) {
+    fn corrupt_byte(&mut self, machine: usize) {
         for index in self.living(machine as u32) {
             let Some(receiver) = &self.processes[index].receiver else { continue };
             let (Some(region), Some(copy)) = (&receiver.region, &receiver.copy) else { continue };

@@ -5,7 +5,7 @@ use files::machines::{FAILURE_DEADLINE, ToRoot, silence};
 use super::{
     line::{Way, Word},
     process::Note,
-    world::{BEAT_NS, Due, SECOND_NS, World},
+    world::{Due, PROGRESS_NS, SECOND_NS, World},
 };
 
 /// A run with more steps does not terminate.
@@ -14,19 +14,20 @@ const MINUTE_NS: u64 = 60 * SECOND_NS;
 
 impl World<'_> {
     /// Runs until everything that can end has ended, or a check fails.
-    pub(super) fn live(&mut self) {
+    pub(super) fn run_to_end(&mut self) {
         while self.facts.violations.is_empty() && !self.is_over() {
             self.step += 1;
             self.inject_due();
             if !self.advance() && !self.is_over() {
-                self.facts.violated(format!("nothing happens any more: {}", self.who_lives()));
+                self.facts
+                    .violated(format!("nothing happens any more: {}", self.describe_living()));
             }
             let late_ns = self.now_ns().saturating_sub(self.disturbed_ns);
             if late_ns > self.bound_ns() || self.step > STEPS_MAX {
                 let (late_s, steps) = (late_ns / SECOND_NS, self.step);
                 self.facts.violated(format!(
                     "{late_s} s after the last disturbance, step {steps}: {}",
-                    self.who_lives()
+                    self.describe_living()
                 ));
             }
         }
@@ -74,13 +75,13 @@ impl World<'_> {
             Due::Look(process)
             | Due::Deadline(process)
             | Due::Handle(process)
-            | Due::Beat(process)
+            | Due::Progress(process)
             | Due::JoinTimeout(process, _)
             | Due::Create(process, _)
             | Due::Hashed(process)
             | Due::Digest(process)
             | Due::RootDeadline(process)
-            | Due::Farewell(process) => Some(*process),
+            | Due::Linger(process) => Some(*process),
             Due::Deliver(line, way) | Due::Silence(line, way, _) => {
                 Some(self.lines[*line].reader(*way))
             }
@@ -102,7 +103,7 @@ impl World<'_> {
             }
             Due::Handle(process) => self.handle(process),
             Due::Deliver(line, way) => self.deliver(line, way),
-            Due::Beat(process) => self.beat(process),
+            Due::Progress(process) => self.report_progress(process),
             Due::Silence(line, way, since_ns) => self.on_silence(line, way, since_ns),
             Due::Release => {
                 self.note_silence();
@@ -122,7 +123,7 @@ impl World<'_> {
                     self.advance_root();
                 }
             }
-            Due::Farewell(process) => self.leave(process),
+            Due::Linger(process) => self.leave(process),
         }
     }
 
@@ -141,7 +142,7 @@ impl World<'_> {
     }
 
     /// Reports a receiver's progress.
-    fn beat(&mut self, index: usize) {
+    fn report_progress(&mut self, index: usize) {
         let is_over = self.processes[index].is_over;
         let Some(receiver) = self.processes[index].receiver.as_mut().filter(|_| !is_over) else {
             return;
@@ -149,24 +150,24 @@ impl World<'_> {
         let bytes = receiver.copy.as_ref().map_or(0, |copy| copy.has().bytes());
         let line = receiver.line;
         // Without progress nothing is sent; silence of a line is checked elsewhere.
-        if std::mem::replace(&mut receiver.told_bytes, bytes) != bytes {
+        if std::mem::replace(&mut receiver.reported_bytes, bytes) != bytes {
             self.send_word(line, Way::ToRoot, Word::ToRoot(ToRoot::Progress { bytes }));
         }
-        self.tell_work(index);
-        self.tell_waiting(index);
-        self.plan(self.now_ns() + BEAT_NS, Due::Beat(index));
+        self.report_work(index);
+        self.report_waited(index);
+        self.plan(self.now_ns() + PROGRESS_NS, Due::Progress(index));
     }
 
     /// Reports each minute for which a copy is digested, if its host does so.
-    fn tell_work(&mut self, index: usize) {
+    fn report_work(&mut self, index: usize) {
         let now_ns = self.now_ns();
-        let tells = self.host_of(index).trouble.tells_work;
-        let Some(receiver) = self.processes[index].receiver.as_mut().filter(|_| tells) else {
+        let reports = self.host_of(index).faults.reports_work;
+        let Some(receiver) = self.processes[index].receiver.as_mut().filter(|_| reports) else {
             return;
         };
         let minutes =
             receiver.hashes_since_ns.map_or(0, |since_ns| (now_ns - since_ns) / MINUTE_NS);
-        if std::mem::replace(&mut receiver.told_minutes, minutes) != minutes {
+        if std::mem::replace(&mut receiver.reported_minutes, minutes) != minutes {
             let line = receiver.line;
             let worked = ToRoot::Worked { bytes: minutes };
             self.send_word(line, Way::ToRoot, Word::ToRoot(worked));
@@ -268,7 +269,7 @@ impl World<'_> {
         match word {
             Word::ToRoot(ToRoot::Hello { .. }) => self.note(reader, Note::Came(index)),
             Word::ToRoot(message) => self.note(reader, Note::Said(index, message)),
-            Word::ToReceiver(message) => self.note(reader, Note::Told(Ok(message))),
+            Word::ToReceiver(message) => self.note(reader, Note::FromRoot(Ok(message))),
             Word::End(how) => self.end_pipe(index, way, how),
         }
     }
@@ -282,12 +283,12 @@ impl World<'_> {
         }
         match way {
             Way::ToRoot => self.note(reader, Note::Gone(index, how)),
-            Way::ToReceiver => self.note(reader, Note::Told(Err(how))),
+            Way::ToReceiver => self.note(reader, Note::FromRoot(Err(how))),
         }
     }
 
     /// Closes one end of a line: the other receives what was sent, and then the end.
-    pub(super) fn hang_up(&mut self, index: usize, from: Way) {
+    pub(super) fn close_end(&mut self, index: usize, from: Way) {
         self.send_word(index, from, Word::End("connection closed"));
         let back = if from == Way::ToRoot { Way::ToReceiver } else { Way::ToRoot };
         let pipe = self.lines[index].pipe(back);
@@ -305,7 +306,7 @@ impl World<'_> {
         !self.root.is_closed && self.agenda.values().any(is_start)
     }
 
-    fn who_lives(&self) -> String {
+    fn describe_living(&self) -> String {
         let living: Vec<String> = self
             .processes
             .iter()

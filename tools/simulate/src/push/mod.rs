@@ -32,6 +32,6 @@ pub use draw::draw as draw_push;
 pub use facts::{Done as InjectedPushFault, PushEnd};
 pub use outcome::PushOutcome;
 pub use run::run_push;
-pub use scenario::{Fault, HostScenario, HostTrouble, PlannedFault, PushScenario, SourceTrouble};
+pub use scenario::{Fault, HostFaults, HostScenario, PlannedFault, PushScenario, SourceFaults};
 pub use shrink::smaller_pushes;
 pub use tally::PushTally;

@@ -32,7 +32,7 @@ pub struct PushOutcome {
     /// How many hosts have joined, and how many were deferred.
     pub joined: u64,
     /// See `joined`.
-    pub set_aside: u64,
+    pub deferred: u64,
     /// Bytes kept from earlier sessions, bytes received although they were in place, and bytes to
     /// replicate, of all hosts in both pushes.
     pub resumed_bytes: u64,

@@ -37,7 +37,7 @@ pub(super) struct Process {
 #[derive(Debug)]
 pub(super) enum Note {
     /// A message of the root, or why the line has ended.
-    Told(Result<ToReceiver, &'static str>),
+    FromRoot(Result<ToReceiver, &'static str>),
     News(MemberEvent),
     Hashed(blake3::Hash),
     /// A group was joined, or not; at receivers and at the root.
@@ -78,18 +78,18 @@ pub(super) struct Receiver {
     pub(super) is_hashing: bool,
     pub(super) hashes_since_ns: Option<u64>,
     /// Minutes of hashing that were reported to the root.
-    pub(super) told_minutes: u64,
-    pub(super) members: BTreeMap<u64, Member<Tell>>,
+    pub(super) reported_minutes: u64,
+    pub(super) members: BTreeMap<u64, Member<Notify>>,
     pub(super) news: (mpsc::Sender<MemberEvent>, mpsc::Receiver<MemberEvent>),
-    pub(super) told_bytes: u64,
-    pub(super) tells_waiting_ns: u64,
+    pub(super) reported_bytes: u64,
+    pub(super) next_waited_report_ns: u64,
     /// Once the session is over: whether the received bytes are kept.
     pub(super) keeps: Option<bool>,
     /// Whether it waits until the root has received its last message.
     pub(super) is_leaving: bool,
 }
 
-pub(super) type Tell = Box<dyn FnMut(MemberEvent) + Send>;
+pub(super) type Notify = Box<dyn FnMut(MemberEvent) + Send>;
 
 impl Receiver {
     pub(super) fn new(host: usize, line: usize) -> Self {
@@ -103,11 +103,11 @@ impl Receiver {
             known: Ranges::default(),
             is_hashing: false,
             hashes_since_ns: None,
-            told_minutes: 0,
+            reported_minutes: 0,
             members: BTreeMap::new(),
             news: mpsc::channel(),
-            told_bytes: 0,
-            tells_waiting_ns: 0,
+            reported_bytes: 0,
+            next_waited_report_ns: 0,
             keeps: None,
             is_leaving: false,
         }

@@ -19,13 +19,13 @@ use super::{
     disk::Opened,
     line::{Line, Way, Word},
     process::{Note, Receiver, address},
-    scenario::HostTrouble,
+    scenario::HostFaults,
     settings::name,
-    world::{BEAT_NS, Due, SECOND_NS, World},
+    world::{Due, PROGRESS_NS, SECOND_NS, World},
 };
 
 /// How long the root may take to read a last message.
-const FAREWELL_NS: u64 = 3 * SECOND_NS;
+const LINGER_NS: u64 = 3 * SECOND_NS;
 /// The delay before reading is tried again.
 const AGAIN_NS: u64 = SECOND_NS / 1_000;
 
@@ -42,7 +42,7 @@ impl World<'_> {
             }
             return self.note(root, Note::NotStarted { host, start });
         }
-        if self.is_first() && self.push_ns() < self.scenario.hosts[host].trouble.absent_ns {
+        if self.is_first() && self.push_ns() < self.scenario.hosts[host].faults.absent_ns {
             return self.note(root, Note::NotStarted { host, start });
         }
         let held_ns = self.machines[host + 1].held_until_ns.max(self.machines[0].held_until_ns);
@@ -56,7 +56,7 @@ impl World<'_> {
         self.lines.push(Line::new(root, index, host));
         let hello = ToRoot::Hello { host: name(host) };
         self.send_word(line, Way::ToRoot, Word::ToRoot(hello));
-        self.plan(now_ns + BEAT_NS, Due::Beat(index));
+        self.plan(now_ns + PROGRESS_NS, Due::Progress(index));
     }
 
     /// Sends the first message to a receiver.
@@ -77,16 +77,16 @@ impl World<'_> {
     }
 
     /// Reports once a second which members it has waited for.
-    pub(super) fn tell_waiting(&mut self, index: usize) {
+    pub(super) fn report_waited(&mut self, index: usize) {
         let now_ns = self.now_ns();
         let process = &mut self.processes[index];
         let (Some(engine), Some(receiver)) = (&mut process.engine, &mut process.receiver) else {
             return;
         };
-        if now_ns < receiver.tells_waiting_ns {
+        if now_ns < receiver.next_waited_report_ns {
             return;
         }
-        receiver.tells_waiting_ns = now_ns + SECOND_NS;
+        receiver.next_waited_report_ns = now_ns + SECOND_NS;
         let line = receiver.line;
         for (round, waited) in engine.waited() {
             let waited = waited.into_iter().map(WaitedFor::from).collect();
@@ -102,7 +102,7 @@ impl World<'_> {
             if receiver.is_leaving {
                 let is_last = matches!(
                     note,
-                    Note::Told(Err(_) | Ok(ToReceiver::Finish | ToReceiver::Abort { .. }))
+                    Note::FromRoot(Err(_) | Ok(ToReceiver::Finish | ToReceiver::Abort { .. }))
                 );
                 if is_last {
                     self.leave(index);
@@ -141,9 +141,9 @@ impl World<'_> {
             self.send_word(line, Way::ToRoot, Word::ToRoot(word));
         }
         if is_leaving {
-            self.plan(self.now_ns() + FAREWELL_NS, Due::Farewell(index));
+            self.plan(self.now_ns() + LINGER_NS, Due::Linger(index));
         } else {
-            self.hang_up(line, Way::ToRoot);
+            self.close_end(line, Way::ToRoot);
         }
     }
 
@@ -157,7 +157,7 @@ impl World<'_> {
         };
         if std::mem::take(&mut receiver.is_leaving) {
             let line = receiver.line;
-            self.hang_up(line, Way::ToRoot);
+            self.close_end(line, Way::ToRoot);
         }
     }
 
@@ -185,7 +185,7 @@ impl World<'_> {
         };
         match region.read(0..region.len()) {
             Ok(copy) => {
-                let own = match self.is_first() && self.host_of(index).trouble.differs {
+                let own = match self.is_first() && self.host_of(index).faults.differs {
                     true => blake3::hash(b"another copy"),
                     false => blake3::hash(&copy),
                 };
@@ -198,7 +198,7 @@ impl World<'_> {
     }
 
     /// Returns the parts of a file that were ever written, with their digests.
-    fn leftover(&self, file: &[u8]) -> Option<ChunkDigests> {
+    fn partial(&self, file: &[u8]) -> Option<ChunkDigests> {
         let written = |position: u64| {
             let mut bytes = file.iter().zip(&self.source[..]).skip(position as usize);
             let ahead = bytes.position(|(byte, own)| *byte != !own);
@@ -228,8 +228,8 @@ impl AtHost<'_, '_> {
         note: Note,
     ) -> Result<bool, ReceiveError> {
         let event = match note {
-            Note::Told(Ok(message)) => ReceiverEvent::Root(Ok(message)),
-            Note::Told(Err(how)) => {
+            Note::FromRoot(Ok(message)) => ReceiverEvent::Root(Ok(message)),
+            Note::FromRoot(Err(how)) => {
                 let address = address(0, self.world.root.process);
                 ReceiverEvent::Root(Err(Error::Peer { address, cause: how.into() }))
             }
@@ -253,9 +253,9 @@ impl AtHost<'_, '_> {
     }
 
     /// Adds a host's irregular delay, in the first push.
-    fn trouble_with(&mut self, for_ns: impl Fn(&HostTrouble) -> u64) {
+    fn work_by_faults(&mut self, for_ns: impl Fn(&HostFaults) -> u64) {
         if self.world.is_first() {
-            self.work(for_ns(&self.world.host_of(self.index).trouble));
+            self.work(for_ns(&self.world.host_of(self.index).faults));
         }
     }
 
@@ -290,7 +290,7 @@ impl ReceiverEffects for AtHost<'_, '_> {
         }
         let is_lost = matches!(message, ToRoot::RoundFailed { .. })
             && self.world.is_first()
-            && self.world.host_of(self.index).trouble.is_mute;
+            && self.world.host_of(self.index).faults.is_mute;
         if !is_lost {
             self.world.send_word(line, Way::ToRoot, Word::ToRoot(message.clone()));
         }
@@ -300,7 +300,7 @@ impl ReceiverEffects for AtHost<'_, '_> {
     fn prepare(&mut self, offer: &Offer) -> Result<Option<ChunkDigests>, ReceiveError> {
         let (index, machine) = (self.index, self.world.processes[self.index].machine);
         self.work(self.world.host_of(index).disk_ns);
-        self.trouble_with(|trouble| trouble.prepare_ns);
+        self.work_by_faults(|faults| faults.prepare_ns);
         let (now_ns, source) = (self.world.now_ns(), Arc::clone(&self.world.source));
         let disk = &mut self.world.machines[machine].disk;
         if disk.is_busy(now_ns) {
@@ -310,9 +310,9 @@ impl ReceiverEffects for AtHost<'_, '_> {
         // Bytes that were never written are poisoned: each differs from the right one.
         let Opened { bytes, is_left } =
             disk.open(index, || source.iter().map(|&byte| !byte).collect());
-        let leftover = if is_left { self.world.leftover(&bytes) } else { None };
+        let partial = if is_left { self.world.partial(&bytes) } else { None };
         self.receiver().region = Some(Region::from_vec(bytes));
-        Ok(leftover)
+        Ok(partial)
     }
 
     fn fabrics(&self) -> Vec<String> {
@@ -323,7 +323,7 @@ impl ReceiverEffects for AtHost<'_, '_> {
         if fabric != "tcp" {
             self.world.facts.violated(format!("the root has chosen {fabric}"));
         }
-        self.trouble_with(|trouble| trouble.fabric_ns);
+        self.work_by_faults(|faults| faults.fabric_ns);
         let machine = self.world.processes[self.index].machine;
         Ok(address(machine, self.index).port())
     }

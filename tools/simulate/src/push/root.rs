@@ -41,7 +41,7 @@ impl<'a> World<'a> {
     pub(super) fn handle_root(&mut self, process: usize) {
         while let Some(note) = self.processes[process].inbox.pop_front() {
             if self.root.outcome.is_some() {
-                self.hear_farewell(note);
+                self.note_after_end(note);
             } else {
                 self.decide(Some(note));
             }
@@ -64,12 +64,12 @@ impl<'a> World<'a> {
         let mut stage = AtRoot { world: self };
         let event = note.and_then(|note| stage.event_of(note));
         step(&mut core, &mut stage, now, event);
-        let patience = linger_timeout(&core, &stage).unwrap_or_default();
+        let linger = linger_timeout(&core, &stage).unwrap_or_default();
         let outcome = core.is_over().then(|| core.outcome());
         let next = core.deadline().map(|at| at.as_nanos() as u64 + self.root.began_ns);
         self.root.core = Some(core);
         if let Some(outcome) = outcome {
-            self.end_push(outcome, patience);
+            self.end_push(outcome, linger);
         } else if let Some(at_ns) = next
             && self.root.deadline_ns.is_none_or(|planned| at_ns < planned)
         {
@@ -78,25 +78,25 @@ impl<'a> World<'a> {
         }
     }
 
-    fn end_push(&mut self, outcome: Result<(), PushError>, patience: Duration) {
+    fn end_push(&mut self, outcome: Result<(), PushError>, linger: Duration) {
         self.remark(|| format!("the push has ended: {outcome:?}"));
         self.root.outcome = Some(outcome);
         for line in self.root.lines() {
             self.send_word(line, Way::ToReceiver, Word::ToReceiver(ToReceiver::Finish));
         }
-        let until_ns = self.now_ns() + patience.as_nanos() as u64;
-        self.plan(until_ns, Due::Farewell(self.root.process));
+        let until_ns = self.now_ns() + linger.as_nanos() as u64;
+        self.plan(until_ns, Due::Linger(self.root.process));
         self.leave_if_alone();
     }
 
-    fn hear_farewell(&mut self, note: Note) {
+    fn note_after_end(&mut self, note: Note) {
         match note {
             Note::Gone(line, _) => {
-                self.root_hangs_up(line);
+                self.close_root_end(line);
                 self.leave_if_alone();
             }
             // It stays in the listener's queue until the root ends.
-            Note::Came(line) => self.hang_up(line, Way::ToReceiver),
+            Note::Came(line) => self.close_end(line, Way::ToReceiver),
             _ => {}
         }
     }
@@ -111,7 +111,7 @@ impl<'a> World<'a> {
     pub(super) fn close_root(&mut self) {
         self.root.is_closed = true;
         for line in self.root.lines() {
-            self.root_hangs_up(line);
+            self.close_root_end(line);
         }
         self.close_engine(self.root.process);
     }
@@ -123,13 +123,13 @@ impl<'a> World<'a> {
     }
 
     /// Closes the root's end of a line, once, whether or not its host was admitted.
-    fn root_hangs_up(&mut self, line: usize) {
+    fn close_root_end(&mut self, line: usize) {
         if let Some(seat) = self.current(line) {
             self.root.seats[seat].line = None;
         } else if self.lines[line].seat.is_some() {
             return;
         }
-        self.hang_up(line, Way::ToReceiver);
+        self.close_end(line, Way::ToReceiver);
     }
 }
 
@@ -163,7 +163,7 @@ impl AtRoot<'_, '_> {
             Note::Gone(line, how) => {
                 let Some(host) = seat_of_line(line) else {
                     // The host was not admitted.
-                    self.world.root_hangs_up(line);
+                    self.world.close_root_end(line);
                     return None;
                 };
                 Some(RootEvent::Disconnected { host, connection: line as u64, reason: how.into() })
@@ -188,7 +188,7 @@ impl AtRoot<'_, '_> {
             Note::Joined(group, outcome) => Some(RootEvent::Joined(group, outcome)),
             Note::Ended(group, outcome) => Some(RootEvent::Ended(group, outcome)),
             Note::Cancel => Some(RootEvent::Cancel),
-            Note::Told(_) | Note::News(_) | Note::Hashed(_) => None,
+            Note::FromRoot(_) | Note::News(_) | Note::Hashed(_) => None,
         }
     }
 
@@ -219,7 +219,7 @@ impl RootEffects for AtRoot<'_, '_> {
     fn reject(&mut self, line: usize, reason: &str) {
         let abort = ToReceiver::Abort { reason: reason.to_owned(), keep: true };
         self.world.send_word(line, Way::ToReceiver, Word::ToReceiver(abort));
-        self.world.hang_up(line, Way::ToReceiver);
+        self.world.close_end(line, Way::ToReceiver);
     }
 
     fn add_host(&mut self, line: &usize) {
@@ -233,7 +233,7 @@ impl RootEffects for AtRoot<'_, '_> {
 
     fn disconnect(&mut self, seat: usize, line: u64) -> bool {
         let is_current = self.is_current(seat, line);
-        self.world.root_hangs_up(line as usize);
+        self.world.close_root_end(line as usize);
         is_current
     }
 
@@ -264,7 +264,7 @@ impl RootEffects for AtRoot<'_, '_> {
 
     fn finish_connection(&mut self, seat: usize) {
         if let Some(line) = self.line_of(seat) {
-            self.world.root_hangs_up(line);
+            self.world.close_root_end(line);
         }
     }
 
@@ -278,9 +278,9 @@ impl RootEffects for AtRoot<'_, '_> {
         self.world.observe(event);
     }
 
-    fn compare(&mut self, seat: usize, leftover: ChunkDigests) {
+    fn compare(&mut self, seat: usize, partial: ChunkDigests) {
         let Some(line) = self.line_of(seat) else { return };
-        let right = self.world.compare_leftover(&leftover);
+        let right = self.world.compare_partial(&partial);
         let most_ns = self.world.scenario.digest_ns / 4;
         let at_ns = self.world.now_ns() + self.world.dice.between(0, most_ns);
         self.world.plan(at_ns, Due::Checked(line, right));
@@ -378,13 +378,13 @@ impl World<'_> {
     }
 
     /// Returns which bytes of a host's file equal the source's.
-    fn compare_leftover(&self, leftover: &ChunkDigests) -> Ranges {
+    fn compare_partial(&self, partial: &ChunkDigests) -> Ranges {
         let cut = self.cut();
         if self.trusts_leftovers() {
-            return leftover.0.iter().map(|&(index, _)| cut.range(index)).collect();
+            return partial.0.iter().map(|&(index, _)| cut.range(index)).collect();
         }
         let digest = |(start, end)| Ok(blake3::hash(&self.source[start as usize..end as usize]));
-        SourceChunks::with_chunking(cut).matching(leftover, digest).unwrap_or_default()
+        SourceChunks::with_chunking(cut).matching(partial, digest).unwrap_or_default()
     }
 
     /// Chunks are shorter than those of large files.
@@ -401,7 +401,7 @@ impl World<'_> {
                 self.facts.first_round_ns.get_or_insert(now_ns);
             }
             PushEvent::Retry { .. } => self.facts.retries += 1,
-            PushEvent::Deferred { .. } => self.facts.set_aside += 1,
+            PushEvent::Deferred { .. } => self.facts.deferred += 1,
             PushEvent::Joined { .. } => self.facts.joined += 1,
             _ => {}
         }

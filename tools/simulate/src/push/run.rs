@@ -46,7 +46,7 @@ impl<'a> World<'a> {
     fn push(&mut self) {
         self.facts.pushes += 1;
         self.start_push();
-        self.live();
+        self.run_to_end();
         if self.facts.violations.is_empty() {
             self.check_push();
         }
@@ -85,7 +85,7 @@ impl<'a> World<'a> {
             rounds: facts.rounds,
             retries: facts.retries,
             joined: facts.joined,
-            set_aside: facts.set_aside,
+            deferred: facts.deferred,
             resumed_bytes: facts.resumed_bytes,
             bytes_again: facts.bytes_again,
             bytes: facts.bytes,

@@ -40,14 +40,14 @@ pub struct PushScenario {
     pub hosts: Vec<HostScenario>,
     /// Irregularities of the source.
     #[serde(default)]
-    pub source: SourceTrouble,
+    pub source: SourceFaults,
     /// Faults, by step.
     pub planned_faults: Vec<PlannedFault>,
 }
 
 /// Irregularities of the source during the first push; not drawn from seeds.
 #[derive(Clone, PartialEq, Default, Debug, Serialize, Deserialize)]
-pub struct SourceTrouble {
+pub struct SourceFaults {
     /// When its attributes show a change.
     pub changes_ns: Option<u64>,
     /// Whether its contents differ when it is read for the second time.
@@ -56,7 +56,7 @@ pub struct SourceTrouble {
 
 /// Irregularities of a host during the first push; not drawn from seeds.
 #[derive(Clone, PartialEq, Default, Debug, Serialize, Deserialize)]
-pub struct HostTrouble {
+pub struct HostFaults {
     /// Until when it cannot be started; each attempt is reported as failed.
     pub absent_ns: u64,
     /// How long it takes to prepare its target, in addition to its disk's time.
@@ -64,7 +64,8 @@ pub struct HostTrouble {
     /// How long it takes to start its fabric.
     pub fabric_ns: u64,
     /// Whether it reports progress while it digests its copy.
-    pub tells_work: bool,
+    #[serde(alias = "tells_work")]
+    pub reports_work: bool,
     /// Whether its digest differs from the source's.
     pub differs: bool,
     /// Whether it never reports that a group has failed.
@@ -88,10 +89,11 @@ pub struct HostScenario {
     /// Rate of its ports, if it is not the network's.
     pub rate_bytes_per_s: Option<u64>,
     /// The part of the file that an earlier session has left, from the start, in percent.
-    pub leftover_percent: u64,
+    #[serde(alias = "leftover_percent")]
+    pub partial_percent: u64,
     /// Other irregularities.
-    #[serde(default)]
-    pub trouble: HostTrouble,
+    #[serde(default, alias = "trouble")]
+    pub faults: HostFaults,
 }
 
 /// A fault, and when it is injected.
@@ -108,23 +110,23 @@ pub struct PlannedFault {
 pub enum Fault {
     /// All processes of rdmc on a machine are killed.
     Kill {
-        /// Which.
+        /// Its index.
         machine: u32,
         /// Whether its files are damaged, as by a crash of the machine.
         damages: bool,
     },
     /// A machine stops, with its network.
     Freeze {
-        /// Which.
+        /// Its index.
         machine: u32,
-        /// How long.
+        /// Duration.
         for_ns: Option<u64>,
     },
     /// The processes on a machine stop; its network continues.
     Pause {
-        /// Which.
+        /// Its index.
         machine: u32,
-        /// How long.
+        /// Duration.
         for_ns: Option<u64>,
     },
     /// All connections that carry blocks between two machines are lost.
@@ -141,18 +143,19 @@ pub enum Fault {
     Partition {
         /// One side of it.
         machines: Vec<u32>,
-        /// How long.
+        /// Duration.
         for_ns: Option<u64>,
     },
     /// A machine's ports become slow, or fast.
     Rate {
-        /// Which.
+        /// Its index.
         machine: u32,
         /// From the next block on.
         bytes_per_s: u64,
     },
     /// A byte that a host has received and not yet digested changes in its memory.
-    Spoil {
+    #[serde(alias = "Spoil")]
+    Corrupt {
         /// Machine of the host.
         machine: u32,
     },
@@ -186,7 +189,7 @@ impl Fault {
             Self::HangUp { .. } => 5,
             Self::Partition { .. } => 6,
             Self::Rate { .. } => 7,
-            Self::Spoil { .. } => 8,
+            Self::Corrupt { .. } => 8,
             Self::Cancel => 9,
         }
     }
@@ -211,7 +214,7 @@ impl Fault {
             | Self::Pause { machine, .. }
             | Self::HangUp { machine }
             | Self::Rate { machine, .. }
-            | Self::Spoil { machine } => vec![*machine],
+            | Self::Corrupt { machine } => vec![*machine],
             Self::Cancel => Vec::new(),
         }
     }
@@ -266,7 +269,7 @@ impl PushScenario {
         let machines = self.machines();
         for PlannedFault { what, .. } in &self.planned_faults {
             let named = what.machines();
-            let needs_host = matches!(what, Fault::HangUp { .. } | Fault::Spoil { .. });
+            let needs_host = matches!(what, Fault::HangUp { .. } | Fault::Corrupt { .. });
             if named.iter().any(|&machine| machine >= machines) || needs_host && named == [0] {
                 return Err(format!("{what:?} names no machine for this"));
             }

@@ -29,7 +29,7 @@ pub fn smaller_pushes(from: &PushScenario) -> Vec<PushScenario> {
     for host in 0..from.hosts.len() {
         with(&|it| it.hosts[host].is_absent = false);
         with(&|it| it.hosts[host].joins = false);
-        with(&|it| it.hosts[host].leftover_percent = 0);
+        with(&|it| it.hosts[host].partial_percent = 0);
         with(&|it| it.hosts[host].disk_ns = 0);
         with(&|it| it.hosts[host].verify_ns = 0);
         with(&|it| it.hosts[host].rate_bytes_per_s = None);
@@ -64,7 +64,7 @@ fn remove_host(scenario: &mut PushScenario, host: usize) {
         | Fault::Pause { machine, .. }
         | Fault::HangUp { machine }
         | Fault::Rate { machine, .. }
-        | Fault::Spoil { machine } => {
+        | Fault::Corrupt { machine } => {
             let is_other = *machine != own;
             rename(machine);
             is_other

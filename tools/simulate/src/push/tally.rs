@@ -27,8 +27,8 @@ pub struct PushTally {
     pub retries: u64,
     /// Hosts that have joined.
     pub joined: u64,
-    /// Hosts that were set aside.
-    pub set_aside: u64,
+    /// Hosts that were deferred.
+    pub deferred: u64,
     /// See [`PushOutcome::resumed_bytes`].
     pub resumed_bytes: u64,
     /// See [`PushOutcome::resumed_bytes`].
@@ -61,7 +61,7 @@ impl PushTally {
         self.rounds += outcome.rounds;
         self.retries += outcome.retries;
         self.joined += outcome.joined;
-        self.set_aside += outcome.set_aside;
+        self.deferred += outcome.deferred;
         self.resumed_bytes += outcome.resumed_bytes;
         self.bytes_again += outcome.bytes_again;
         self.bytes += outcome.bytes;
@@ -79,7 +79,7 @@ impl PushTally {
         self.rounds += other.rounds;
         self.retries += other.retries;
         self.joined += other.joined;
-        self.set_aside += other.set_aside;
+        self.deferred += other.deferred;
         self.resumed_bytes += other.resumed_bytes;
         self.bytes_again += other.bytes_again;
         self.bytes += other.bytes;
@@ -110,7 +110,7 @@ impl fmt::Display for PushTally {
             self.rounds,
             self.retries,
             self.joined,
-            self.set_aside,
+            self.deferred,
             percent(self.resumed_bytes),
             percent(self.bytes_again)
         )?;

@@ -23,7 +23,7 @@ use crate::{clock::Clock, dice::Dice, node::Node, options::Options};
 /// Distinguishes these random choices from all others of a seed.
 const PURPOSE: u64 = 12;
 /// How often a receiver reports to the root.
-pub(super) const BEAT_NS: u64 = 200_000_000;
+pub(super) const PROGRESS_NS: u64 = 200_000_000;
 pub(super) const SECOND_NS: u64 = 1_000_000_000;
 
 /// Scheduled events. Numbers are indices of processes, unless stated otherwise.
@@ -41,7 +41,8 @@ pub(super) enum Due {
     Handle(usize),
     /// A word arrives, by line.
     Deliver(usize, Way),
-    Beat(usize),
+    /// A receiver reports its progress.
+    Progress(usize),
     /// Nothing has arrived on a line since this time.
     Silence(usize, Way, u64),
     /// A machine resumes, or a partition ends.
@@ -54,7 +55,7 @@ pub(super) enum Due {
     Digest(usize),
     RootDeadline(usize),
     /// The time for a last message has passed.
-    Farewell(usize),
+    Linger(usize),
 }
 
 pub(super) struct Machine {
@@ -105,7 +106,7 @@ impl<'a> World<'a> {
         let rates = scenario.hosts.iter().map(|host| host.rate_bytes_per_s);
         let mut machines: Vec<Machine> = std::iter::once(None).chain(rates).map(machine).collect();
         for (host, plan) in scenario.hosts.iter().enumerate() {
-            let kept = source.len() * plan.leftover_percent as usize / 100;
+            let kept = source.len() * plan.partial_percent as usize / 100;
             let byte = |(at, &byte): (usize, &u8)| if at < kept { byte } else { !byte };
             machines[host + 1].disk.temporary =
                 (kept > 0).then(|| File::synced(source.iter().enumerate().map(byte).collect()));

@@ -72,7 +72,7 @@ fn a_healthy_machine_needs_nothing() {
 }
 
 #[test]
-fn what_is_unknown_is_no_fault() {
+fn unknown_values_are_no_findings() {
     assert_eq!(examine(&Machine::default()), []);
 }
 
@@ -88,7 +88,7 @@ fn without_an_address_nobody_reaches_this_host() {
 }
 
 #[test]
-fn few_open_files_slow_and_very_few_stop() {
+fn low_limits_of_open_files_warn_and_very_low_ones_are_problems() {
     let with = |files| after(|machine| machine.limits.open_files = Limit::At(files));
     assert_eq!(with(1024), []);
     assert_one(&with(1023), "open-files", Warning, "ulimit -n 1024");
@@ -120,7 +120,7 @@ fn memory_has_to_be_locked_where_the_fabric_registers_it() {
 }
 
 #[test]
-fn libfabric_is_missed_only_where_rdma_is() {
+fn missing_libfabric_is_reported_only_with_rdma_ports() {
     let without = |machine: &mut Machine| {
         machine.libfabric.version = None;
         machine.libfabric.trouble = Some("it is not installed".into());
@@ -141,7 +141,7 @@ fn libfabric_is_missed_only_where_rdma_is() {
 }
 
 #[test]
-fn device_files_have_to_be_there_and_open() {
+fn device_files_have_to_exist_and_be_accessible() {
     let gone = |name: &'static str| {
         after(move |machine| machine.rdma_files.retain(|file| !file.name.starts_with(name)))
     };
@@ -184,7 +184,7 @@ fn links_that_are_down_are_named() {
 }
 
 #[test]
-fn small_packets_matter_on_fast_links() {
+fn a_small_mtu_is_reported_on_fast_links() {
     let with = |mtu_bytes, gigabits: u64| {
         after(|machine| {
             machine.nics[0].mtu_bytes = Some(mtu_bytes);
@@ -197,7 +197,7 @@ fn small_packets_matter_on_fast_links() {
 }
 
 #[test]
-fn tcp_buffers_may_grow() {
+fn small_limits_of_tcp_buffers_are_reported() {
     let with = |bytes| after(|machine| machine.tcp.receive_buffer_bytes_max = Some(bytes));
     assert_eq!(with(4 << 20), []);
     assert_one(&with((4 << 20) - 1), "tcp-buffers", Warning, "sysctl -w net.ipv4.tcp_rmem");
@@ -206,7 +206,7 @@ fn tcp_buffers_may_grow() {
 }
 
 #[test]
-fn shared_memory_matters_where_shm_is_offered() {
+fn shared_memory_is_checked_only_where_shm_is_available() {
     let with = |bytes| after(|machine| machine.shared_memory_bytes = Some(bytes));
     assert_eq!(with(256 << 20), []);
     assert_one(&with(64 << 20), "shared-memory", Warning, "remount,size=1G /dev/shm");

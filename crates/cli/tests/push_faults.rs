@@ -1,4 +1,4 @@
-//! `rdmc push` when something happens while blocks are on their way.
+//! `rdmc push` under faults during the transfer: killed and stopped processes, interrupts, changing sources.
 
 use std::{
     fs,
@@ -14,7 +14,7 @@ const SLOW: [&str; 6] = ["push", "object", "--local", "3", "--block-size", "1KiB
 const BYTES: usize = 20 << 20;
 
 #[test]
-fn a_receiver_that_is_killed_is_named_and_survived() {
+fn a_killed_receiver_is_named_and_the_others_get_their_copies() {
     let place = Place::with(BYTES);
     let arguments = [&SLOW[..], &["--json"]].concat();
     let push = place.start_and_await_blocks(&arguments, "local-2");
@@ -26,12 +26,12 @@ fn a_receiver_that_is_killed_is_named_and_survived() {
     assert!(place.is_copy("rdmc-local/local-3/object"));
     assert!(!place.path("rdmc-local/local-2/object").exists());
     assert_eq!(outcome.json()["members"], 3, "the last group was formed without it");
-    // What it has is kept for the next time.
+    // Its partial copy is kept for the next push.
     assert!(place.temporaries().iter().all(|path| path.to_string_lossy().contains("/local-2/")));
 }
 
 #[test]
-fn a_receiver_that_stands_still_is_lost_at_the_failure_deadline() {
+fn a_stopped_receiver_is_lost_at_the_failure_deadline() {
     let place = Place::with(BYTES);
     let arguments = [&SLOW[..], &["--json", "--failure-deadline", "2"]].concat();
     let push = place.start_and_await_blocks(&arguments, "local-2");
@@ -41,7 +41,7 @@ fn a_receiver_that_stands_still_is_lost_at_the_failure_deadline() {
     outcome.has_failed_with(3, "local-2: it no longer answers");
     assert!(outcome.err.contains("fell silent: while relaying message"), "{outcome:?}");
     assert!(!is_running(victim), "what the push has started ends with it");
-    // Which signal the push itself has ended it by says nothing.
+    // The signal by which the push itself has ended it is not reported.
     assert!(!outcome.err.contains("signal: 9"), "{outcome:?}");
     assert!(place.is_copy("rdmc-local/local-1/object"));
     assert!(place.is_copy("rdmc-local/local-3/object"));
@@ -57,7 +57,7 @@ fn failure_deadlines_have_limits() {
     }
 }
 
-/// What one host's part of the summary says.
+/// One host's part of the summary.
 fn host<'a>(summary: &'a serde_json::Value, name: &str) -> &'a serde_json::Value {
     let hosts = summary["hosts"].as_array().unwrap();
     hosts.iter().find(|host| host["host"] == name).unwrap()
@@ -77,12 +77,12 @@ fn the_same_command_again_sends_only_what_is_missing() {
         let repeated = host(&outcome.json(), name)["repeated_bytes"].as_u64().unwrap();
         assert!(repeated < BYTES as u64 / 20, "{repeated}");
     }
-    // Of the one that was killed: what has come, and a lock that nobody holds.
+    // Of the killed one: its partial copy, and a lock file without an owner.
     assert_eq!(place.temporaries().len(), 2);
     let again = place.run(&arguments);
     assert_eq!(again.code, Some(0), "{again:?}");
     let resumed = |name| host(&again.json(), name)["resumed_bytes"].as_u64().unwrap();
-    // What the others have is read back, and nothing of it is sent.
+    // The copies of the others are read back and not sent again.
     assert_eq!([resumed("local-1"), resumed("local-3")], [BYTES as u64; 2]);
     let was_there = |name| host(&again.json(), name)["was_there"].as_bool().unwrap();
     assert_eq!(["local-1", "local-2", "local-3"].map(was_there), [true, false, true]);
@@ -92,7 +92,7 @@ fn the_same_command_again_sends_only_what_is_missing() {
 }
 
 #[test]
-fn a_lost_receiver_comes_back_if_it_may() {
+fn a_lost_receiver_rejoins_where_retries_are_allowed() {
     for protection in ["none", "authenticate"] {
         let place = Place::with(BYTES);
         let how = ["--json", "--retry", "1", "--protect", protection];
@@ -110,7 +110,7 @@ fn a_lost_receiver_comes_back_if_it_may() {
 }
 
 #[test]
-fn an_interrupted_push_leaves_no_processes_and_keeps_what_has_come() {
+fn an_interrupted_push_leaves_no_processes_and_keeps_received_data() {
     for name in ["INT", "TERM", "HUP"] {
         let place = Place::with(BYTES);
         let push = place.start_and_await_blocks(&SLOW, "local-1");
@@ -134,7 +134,7 @@ fn an_interrupted_push_leaves_no_processes_and_keeps_what_has_come() {
 }
 
 #[test]
-fn an_interrupted_push_says_of_each_host_what_is_known() {
+fn an_interrupted_push_reports_the_state_of_each_host() {
     // Interrupted as soon as the first copy has its name: others are about to get theirs.
     for _ in 0..5 {
         let place = Place::with(1 << 20);
@@ -161,7 +161,7 @@ fn an_interrupted_push_says_of_each_host_what_is_known() {
 }
 
 #[test]
-fn what_has_come_outlives_a_receiver_that_is_ended() {
+fn received_data_survives_a_receiver_ended_by_a_signal() {
     let place = Place::with(BYTES);
     let arguments = [&SLOW[..], &["--json"]].concat();
     let push = place.start_and_await_blocks(&arguments, "local-2");
@@ -196,7 +196,7 @@ fn signals_that_are_ignored_at_the_start_stay_ignored() {
 }
 
 #[test]
-fn what_has_come_outlives_a_killed_root() {
+fn received_data_survives_a_killed_root() {
     let place = Place::with(BYTES);
     let mut push = place.start_and_await_blocks(&SLOW, "local-3");
     place.await_bytes("local-3", 3 << 20);
@@ -215,7 +215,7 @@ fn what_has_come_outlives_a_killed_root() {
 }
 
 #[test]
-fn what_is_left_of_another_version_is_not_used() {
+fn partial_copies_of_another_version_are_not_used() {
     let place = Place::with(BYTES);
     let mut push = place.start_and_await_blocks(&SLOW, "local-1");
     let receivers = children(push.id());
@@ -255,7 +255,7 @@ fn a_source_that_is_written_to_fails_the_push() {
 }
 
 #[test]
-fn a_source_that_is_written_to_and_keeps_its_time_is_noticed_and_no_host_is_blamed() {
+fn a_source_written_to_with_its_time_kept_is_noticed_and_no_host_is_blamed() {
     use std::os::unix::fs::FileExt;
     let place = Place::with(BYTES);
     let push = place.start_and_await_blocks(&SLOW, "local-1");

@@ -228,7 +228,7 @@ fn every_flaw_fails_its_clause() {
         (Flaw::ForgetsWakes, clauses::a_wake_before_the_wait_counts),
         (Flaw::LosesWrites, clauses::exposed_memory_is_used_by_turns),
         (Flaw::MisplacesWrites, clauses::writes_arrive_in_order_where_they_belong),
-        (Flaw::KeepsExposedMemory, clauses::exposed_memory_is_let_go_at_the_end),
+        (Flaw::KeepsExposedMemory, clauses::exposed_memory_is_released_at_the_end),
         (Flaw::ClearsTheList, clauses::completions_are_appended),
         (Flaw::OffloadsOnlyWhilePolled, clauses::offloaded_sends_start_with_nobody_polling),
     ];
