@@ -63,7 +63,7 @@ impl FailureKind {
     ];
 
     /// Returns the kind of failure for the end of a connection that was not closed from here.
-    pub(crate) fn of(cause: &Cause) -> Self {
+    pub fn of(cause: &Cause) -> Self {
         match cause {
             Cause::Silent(_) => Self::Silent,
             Cause::Protocol(_) => Self::Protocol,
@@ -73,11 +73,13 @@ impl FailureKind {
         }
     }
 
-    pub(crate) fn code(self) -> u8 {
+    /// Returns the code by which it is transmitted.
+    pub fn code(self) -> u8 {
         self as u8
     }
 
-    pub(crate) fn from_code(code: u8) -> Option<Self> {
+    /// Returns the kind with this code.
+    pub fn from_code(code: u8) -> Option<Self> {
         Self::ALL.get(usize::from(code)).copied()
     }
 }

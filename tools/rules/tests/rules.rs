@@ -37,6 +37,7 @@ const MAY_USE: &[(&str, &[&str])] = &[
     ("certificates", &[]),
     ("session", &["certificates"]),
     ("engine", &["relay", "schedule", "transport"]),
+    ("team", &["collective", "engine", "transport"]),
     ("trace", &[]),
     ("roce", &[]),
     ("mcrdma", &["roce"]),

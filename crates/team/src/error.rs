@@ -1,0 +1,51 @@
+//! Errors of a team's calls.
+
+use std::ops::RangeInclusive;
+
+use transport::PostError;
+
+use crate::Failure;
+
+/// Why a call of a team was refused.
+#[derive(Debug, thiserror::Error)]
+#[non_exhaustive]
+pub enum Error {
+    /// The team has failed.
+    #[error(transparent)]
+    Failed(#[from] Failure),
+    /// The team is closing or closed.
+    #[error("team {0} is closed")]
+    Closed(u64),
+    /// A setting is out of range.
+    #[error("{setting} is {value}; use {} to {}", range.start(), range.end())]
+    OutOfRange {
+        /// The field of [`crate::TeamSettings`].
+        setting: &'static str,
+        /// The value that was given.
+        value: u64,
+        /// The values that are allowed.
+        range: RangeInclusive<u64>,
+    },
+    /// The operation's memory has another length than the call.
+    #[error("the memory has {bytes} bytes; {needed} are needed")]
+    WrongLength {
+        /// Length of the memory.
+        bytes: u64,
+        /// The length that the call needs.
+        needed: u64,
+    },
+    /// The network has no one-sided writes.
+    #[error("this network has no one-sided writes, which teams need")]
+    NoWrites,
+    /// There is no link to a member.
+    #[error("there is no link to member {0}")]
+    NoLink(u32),
+    /// The transport cannot use the link to a member.
+    #[error("link to member {member}: {error}")]
+    Link {
+        /// The member.
+        member: u32,
+        /// The transport's reason.
+        error: PostError,
+    },
+}

@@ -1,0 +1,39 @@
+//! The failure of a team.
+
+use std::fmt;
+
+use engine::FailureKind;
+
+/// Why a team failed: the first cause that this member learned of, which never changes.
+#[derive(Clone, PartialEq, Eq, Debug)]
+pub struct Failure {
+    /// The team's number.
+    pub team: u64,
+    /// The member that caused it, if known.
+    pub member: Option<u32>,
+    /// The member that detected it.
+    pub reporter: u32,
+    /// The kind of failure.
+    pub kind: FailureKind,
+    /// What happened, in words. Cut to about 50 bytes at members that received it from others.
+    pub detail: String,
+}
+
+impl fmt::Display for Failure {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "team {} failed: ", self.team)?;
+        match self.member {
+            Some(member) => write!(f, "member {member} {}", self.kind)?,
+            None => write!(f, "a member {}", self.kind)?,
+        }
+        if !self.detail.is_empty() {
+            write!(f, ": {}", self.detail)?;
+        }
+        if Some(self.reporter) != self.member {
+            write!(f, " (noticed by member {})", self.reporter)?;
+        }
+        Ok(())
+    }
+}
+
+impl std::error::Error for Failure {}

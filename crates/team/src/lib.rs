@@ -1,0 +1,26 @@
+//! Collective operations of a team over any [`transport::Transport`] with one-sided writes, without threads and sockets.
+//!
+//! [`Team`] connects a member of `collective` and a transport: it writes pieces into the slots of others, folds what
+//! others have written, and reports results and failures. Whoever calls drives the network: nothing happens between calls of
+//! [`Team::progress`].
+//!
+//! The path of a message through the files: [`Team::start`] (`team`) -> a piece in a staged slot (`staging`) -> a write into a
+//! slot of the other member (`slots`) -> its completion there (`team`) -> memory of the operation (`operations`).
+
+#![forbid(unsafe_code)]
+
+mod error;
+mod failure;
+mod operations;
+mod peers;
+mod settings;
+mod slots;
+mod staging;
+mod team;
+mod words;
+
+pub use error::Error;
+pub use failure::Failure;
+pub use operations::{Fold, Memory};
+pub use settings::TeamSettings;
+pub use team::Team;

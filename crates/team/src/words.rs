@@ -1,0 +1,157 @@
+//! Control words between linked members.
+
+use collective::{Call, Header, Ring};
+use engine::FailureKind;
+use transport::CONTROL_BYTES_MAX;
+
+use crate::Failure;
+
+/// One control word.
+#[derive(Clone, PartialEq, Eq, Debug)]
+pub(crate) enum Word {
+    /// Rings are exposed: writes may begin.
+    Exposed,
+    /// So many slots of a ring were freed in all.
+    Freed { ring: Ring, count: u64 },
+    /// This member waits in an operation, which it has called like this, for the last of a chain of members that wait for
+    /// each other.
+    Waits { operation: u64, call: Call, held_by: u32 },
+    /// This member has called so many operations.
+    Called { operations: u64 },
+    /// The team has failed.
+    Failed { member: Option<u32>, reporter: u32, kind: FailureKind, detail: String },
+    /// This member has completed everything, and closes its links.
+    Bye,
+}
+
+const EXPOSED: u8 = 1;
+const FREED: u8 = 2;
+const WAITS: u8 = 3;
+const CALLED: u8 = 4;
+const FAILED: u8 = 5;
+const BYE: u8 = 6;
+
+/// Stands for "no member" where a rank is written.
+const NO_MEMBER: u32 = u32::MAX;
+
+impl Word {
+    /// Encodes the word in at most [`CONTROL_BYTES_MAX`] bytes; the detail of a failure is cut to fit.
+    pub(crate) fn encode(&self) -> Vec<u8> {
+        let mut bytes = Vec::with_capacity(16);
+        match self {
+            Self::Exposed => bytes.push(EXPOSED),
+            Self::Freed { ring, count } => {
+                bytes.extend([FREED, *ring as u8]);
+                bytes.extend(count.to_le_bytes());
+            }
+            Self::Waits { operation, call, held_by } => {
+                bytes.push(WAITS);
+                bytes.extend(held_by.to_le_bytes());
+                let header =
+                    Header { operation: *operation, call: *call, offset: 0, bytes: 0, flag: 1 };
+                bytes.extend(header.encode());
+            }
+            Self::Called { operations } => {
+                bytes.push(CALLED);
+                bytes.extend(operations.to_le_bytes());
+            }
+            Self::Failed { member, reporter, kind, detail } => {
+                bytes.extend([FAILED, kind.code()]);
+                bytes.extend(member.unwrap_or(NO_MEMBER).to_le_bytes());
+                bytes.extend(reporter.to_le_bytes());
+                let room = CONTROL_BYTES_MAX - bytes.len();
+                bytes.extend(&detail.as_bytes()[..detail.floor_char_boundary(room)]);
+            }
+            Self::Bye => bytes.push(BYE),
+        }
+        bytes
+    }
+
+    /// Decodes a word; `None` for anything that [`Word::encode`] does not produce.
+    pub(crate) fn decode(bytes: &[u8]) -> Option<Self> {
+        let (&kind, rest) = bytes.split_first()?;
+        match kind {
+            EXPOSED if rest.is_empty() => Some(Self::Exposed),
+            FREED => {
+                let (&ring, count) = rest.split_first()?;
+                let ring = Ring::ALL.into_iter().find(|&known| known as u8 == ring)?;
+                Some(Self::Freed { ring, count: u64::from_le_bytes(count.try_into().ok()?) })
+            }
+            WAITS => {
+                let (held_by, header) = rest.split_first_chunk()?;
+                let header = Header::decode(header.try_into().ok()?).ok()?;
+                let is_plain = (header.offset, header.bytes, header.flag) == (0, 0, 1);
+                let (operation, call) = (header.operation, header.call);
+                let held_by = u32::from_le_bytes(*held_by);
+                is_plain.then_some(Self::Waits { operation, call, held_by })
+            }
+            CALLED => Some(Self::Called { operations: u64::from_le_bytes(rest.try_into().ok()?) }),
+            FAILED => {
+                let (&kind, rest) = rest.split_first()?;
+                let (member, rest) = rest.split_first_chunk()?;
+                let (reporter, detail) = rest.split_first_chunk()?;
+                let member = u32::from_le_bytes(*member);
+                Some(Self::Failed {
+                    member: (member != NO_MEMBER).then_some(member),
+                    reporter: u32::from_le_bytes(*reporter),
+                    kind: FailureKind::from_code(kind)?,
+                    detail: std::str::from_utf8(detail).ok()?.to_owned(),
+                })
+            }
+            BYE if rest.is_empty() => Some(Self::Bye),
+            _ => None,
+        }
+    }
+
+    pub(crate) fn of_failure(failure: &Failure) -> Self {
+        let Failure { member, reporter, kind, detail, .. } = failure.clone();
+        Self::Failed { member, reporter, kind, detail }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use collective::Kind;
+    use proptest::prelude::*;
+
+    use super::*;
+
+    #[test]
+    fn words_come_back() {
+        let failed = |detail: &str| Word::Failed {
+            member: None,
+            reporter: 7,
+            kind: FailureKind::Stalled,
+            detail: detail.into(),
+        };
+        let call =
+            Call { element: 3, operator: 1, function: 9, ..Call::new(Kind::Reduce, 4, 1 << 40) };
+        for word in [
+            Word::Exposed,
+            Word::Freed { ring: Ring::Up, count: 7 },
+            Word::Freed { ring: Ring::Down, count: u64::MAX },
+            Word::Waits { operation: 5, call, held_by: 65_000 },
+            Word::Called { operations: 2 },
+            failed("why"),
+            Word::Bye,
+        ] {
+            let encoded = word.encode();
+            assert!(encoded.len() <= CONTROL_BYTES_MAX);
+            assert_eq!(Word::decode(&encoded), Some(word));
+        }
+        assert!(failed(&"ä".repeat(100)).encode().len() <= CONTROL_BYTES_MAX);
+    }
+
+    proptest! {
+        #[test]
+        fn what_is_decoded_is_what_is_encoded(bytes in proptest::collection::vec(any::<u8>(), 0..64), kind in 0..8_u8) {
+            let mut bytes = bytes;
+            if let Some(first) = bytes.first_mut() {
+                *first = kind;
+            }
+            if let Some(word) = Word::decode(&bytes) {
+                prop_assert_eq!(word.encode(), bytes);
+            }
+        }
+    }
+}

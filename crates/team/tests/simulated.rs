@@ -1,0 +1,319 @@
+//! Teams in virtual time: results, members that die or call something else, and the end.
+
+use std::{sync::Arc, time::Duration};
+
+use collective::{Call, Kind, links};
+use engine::FailureKind;
+use proptest::prelude::*;
+use team::{Error, Fold, Memory, Team, TeamSettings};
+use transport_sim::{SimConfig, SimNet, SimTransport};
+
+/// Sums of u64, wrapping.
+pub fn sum() -> Fold {
+    Arc::new(|left: &mut [u8], right: &[u8]| {
+        for (left, right) in left.chunks_exact_mut(8).zip(right.chunks_exact(8)) {
+            let [a, b] = [&*left, right].map(|it| u64::from_le_bytes(it.try_into().unwrap()));
+            left.copy_from_slice(&a.wrapping_add(b).to_le_bytes());
+        }
+    })
+}
+
+pub fn call(kind: Kind, root: u32, bytes: u64) -> Call {
+    Call::new(kind, root, bytes)
+}
+
+/// A member's contribution: each element is 1000 `operation` + 10 `rank` + its position.
+pub fn contribution(operation: u64, rank: u32, bytes: u64) -> Vec<u8> {
+    let element = |at: u64| (1000 * operation + 10 * u64::from(rank) + at).to_le_bytes();
+    (0..bytes / 8).flat_map(element).collect()
+}
+
+pub fn memory_for(call: &Call, operation: u64, members: u32, rank: u32) -> Vec<u8> {
+    let own = contribution(operation, rank, call.bytes);
+    if call.kind != Kind::AllGather {
+        return own;
+    }
+    let mut all = vec![0; own.len() * members as usize];
+    all[own.len() * rank as usize..][..own.len()].copy_from_slice(&own);
+    all
+}
+
+/// What a member has afterwards; `None` where that does not matter.
+pub fn expected(call: &Call, operation: u64, members: u32, rank: u32) -> Option<Vec<u8>> {
+    let all = (0..members).map(|rank| contribution(operation, rank, call.bytes));
+    let folded = |all: Vec<Vec<u8>>| {
+        let mut all = all.into_iter();
+        let mut first = all.next().unwrap();
+        all.for_each(|other| sum()(&mut first, &other));
+        first
+    };
+    match call.kind {
+        Kind::Broadcast => Some(contribution(operation, call.root, call.bytes)),
+        Kind::Reduce => (rank == call.root).then(|| folded(all.collect())),
+        Kind::AllReduce => Some(folded(all.collect())),
+        Kind::AllGather => Some(all.flatten().collect()),
+        _ => Some(Vec::new()),
+    }
+}
+
+struct World {
+    net: SimNet,
+    teams: Vec<Option<Team<SimTransport>>>,
+}
+
+fn config() -> SimConfig {
+    SimConfig { silence_timeout_ms: Some(2_000), ..SimConfig::IDEAL }
+}
+
+impl World {
+    fn new(members: u32, seed: u64, adjust: impl Fn(&mut TeamSettings)) -> Self {
+        let net = SimNet::new(config(), seed);
+        let transports = net.members(members as usize);
+        let settings = |rank| {
+            let mut settings = TeamSettings::new(7, members, rank);
+            adjust(&mut settings);
+            settings
+        };
+        let degrees: Vec<u32> =
+            settings(0).degrees.iter().map(|&(_, degree)| degree).chain([1]).collect();
+        let mut ends: Vec<Vec<_>> = (0..members).map(|_| Vec::new()).collect();
+        for one in 0..members {
+            for other in links(members, one, &degrees).into_iter().filter(|&other| other > one) {
+                let (near, far) = net.connect(one as usize, other as usize);
+                ends[one as usize].push((other, near));
+                ends[other as usize].push((one, far));
+            }
+        }
+        let teams = transports.into_iter().zip(ends).zip(0..);
+        let team =
+            |((transport, links), rank)| Some(Team::new(transport, settings(rank), links).unwrap());
+        Self { teams: teams.map(team).collect(), net }
+    }
+
+    fn team(&mut self, rank: u32) -> &mut Team<SimTransport> {
+        self.teams[rank as usize].as_mut().expect("the member lives")
+    }
+
+    fn start(&mut self, rank: u32, call: Call) -> Result<u64, Error> {
+        let members = self.teams.len() as u32;
+        let team = self.team(rank);
+        let fold = matches!(call.kind, Kind::Reduce | Kind::AllReduce).then(sum);
+        // Tests start at most one operation that they do not wait for, so that the number is known here.
+        let operation = STARTED.with(|started| started.get());
+        team.start(call, Memory::Owned(memory_for(&call, operation, members, rank)), fold)
+    }
+
+    /// Lets time pass until nothing happens any more, at most this long.
+    fn run(&mut self, at_most: Duration) {
+        let end = self.net.now() + at_most;
+        let tick = Duration::from_millis(20);
+        while self.net.now() < end {
+            let until = (self.net.now() + tick).min(end);
+            while let Some(index) = self.net.run_until(until) {
+                if let Some(team) = &mut self.teams[index] {
+                    team.progress(&mut [], Duration::ZERO);
+                }
+            }
+            for team in self.teams.iter_mut().flatten() {
+                team.progress(&mut [], Duration::ZERO);
+            }
+        }
+    }
+}
+
+thread_local! {
+    static STARTED: std::cell::Cell<u64> = const { std::cell::Cell::new(0) };
+}
+
+/// Runs one operation at all members, and checks the results.
+fn check(world: &mut World, operation: u64, call: Call) {
+    STARTED.with(|started| started.set(operation));
+    let members = world.teams.len() as u32;
+    for rank in 0..members {
+        assert_eq!(world.start(rank, call).unwrap(), operation);
+    }
+    world.run(Duration::from_millis(200));
+    for rank in 0..members {
+        let team = world.team(rank);
+        assert!(team.is_complete(operation).unwrap(), "{call:?} at {rank}");
+        let memory = team.take(operation).unwrap();
+        if let Some(expected) = expected(&call, operation, members, rank) {
+            assert_eq!(memory, expected, "{call:?} at {rank}");
+        }
+    }
+}
+
+#[test]
+fn every_kind_with_any_number_of_members() {
+    for members in [1, 2, 3, 4, 7, 16, 33] {
+        let mut world = World::new(members, 1, |settings| settings.slot_bytes = 256);
+        let last = members - 1;
+        let calls = [
+            call(Kind::Broadcast, last, 8),
+            call(Kind::AllReduce, 0, 4096),
+            call(Kind::Barrier, 0, 0),
+            call(Kind::Reduce, last, 808),
+            call(Kind::AllGather, 0, 104),
+            call(Kind::Broadcast, 0, 0),
+            call(Kind::AllReduce, 0, 8),
+        ];
+        for (operation, call) in (0..).zip(calls) {
+            check(&mut world, operation, call);
+        }
+    }
+}
+
+#[test]
+fn a_dead_member_is_named_at_all_others() {
+    for dead in 0..5 {
+        let mut world = World::new(5, u64::from(dead), |_| {});
+        check(&mut world, 0, call(Kind::Barrier, 0, 0));
+        for rank in (0..5).filter(|&rank| rank != dead) {
+            world.start(rank, call(Kind::AllReduce, 0, 64)).unwrap();
+        }
+        world.net.kill(dead as usize);
+        world.teams[dead as usize] = None;
+        world.run(Duration::from_secs(10));
+        for rank in (0..5).filter(|&rank| rank != dead) {
+            let team = world.team(rank);
+            let error = team.is_complete(1).unwrap_err();
+            let Error::Failed(failure) = &error else { panic!("{error}") };
+            assert_eq!((failure.team, failure.member), (7, Some(dead)), "at {rank}: {failure}");
+            assert!(matches!(failure.kind, FailureKind::Lost | FailureKind::Silent));
+            assert!(team.has_ended(), "{rank} has links left");
+            let again = team.start(call(Kind::Barrier, 0, 0), Memory::Owned(Vec::new()), None);
+            assert_eq!(again.unwrap_err().to_string(), error.to_string());
+        }
+    }
+}
+
+#[test]
+fn members_that_call_different_things_fail_the_team() {
+    let different = [
+        call(Kind::Broadcast, 2, 64),
+        call(Kind::Broadcast, 1, 72),
+        call(Kind::AllGather, 0, 64),
+        call(Kind::Barrier, 0, 0),
+    ];
+    for (index, different) in different.into_iter().enumerate() {
+        let mut world = World::new(4, index as u64, |_| {});
+        for rank in 0..4 {
+            let call = if rank == 3 { different } else { call(Kind::Broadcast, 1, 64) };
+            // A member may learn of it already now.
+            let _ = world.start(rank, call);
+        }
+        world.run(Duration::from_secs(5));
+        let failures: Vec<_> = (0..4).map(|rank| world.team(rank).failure().cloned()).collect();
+        for (rank, failure) in failures.iter().enumerate() {
+            let failure =
+                failure.as_ref().unwrap_or_else(|| panic!("{rank} knows nothing of {different:?}"));
+            assert!(failure.member == Some(3) || failure.reporter == 3, "at {rank}: {failure}");
+            assert_eq!(failure.kind, FailureKind::Application);
+        }
+    }
+}
+
+/// Member 3 never calls: whoever times out names it, also those that wait for others that wait for it.
+#[test]
+fn a_member_that_does_not_call_is_named_by_the_timeout() {
+    for first_to_time_out in [0, 1, 2] {
+        let mut world = World::new(4, 3, |settings| settings.degrees = vec![(u64::MAX, 1)]);
+        for rank in 0..3 {
+            world.start(rank, call(Kind::AllReduce, 0, 64)).unwrap();
+        }
+        world.run(Duration::from_secs(3));
+        assert!(
+            (0..3).all(|rank| !world.team(rank).is_complete(0).unwrap()),
+            "waiting fails nothing"
+        );
+        world.team(first_to_time_out).time_out();
+        world.run(Duration::from_secs(3));
+        for rank in 0..4 {
+            let failure = world.team(rank).failure().expect("all know").clone();
+            let named = (failure.member, failure.kind, failure.reporter);
+            assert_eq!(named, (Some(3), FailureKind::Stalled, first_to_time_out), "{failure}");
+            assert!(failure.detail.contains("it has called 0"), "{failure}");
+        }
+    }
+}
+
+#[test]
+fn a_team_ends_when_all_have_left() {
+    let mut world = World::new(5, 9, |_| {});
+    check(&mut world, 0, call(Kind::Broadcast, 3, 10_000));
+    for rank in 0..4 {
+        world.team(rank).leave().unwrap();
+    }
+    world.run(Duration::from_secs(1));
+    assert!((0..5).all(|rank| !world.team(rank).has_ended()), "member 4 has not left");
+    world.team(4).leave().unwrap();
+    world.run(Duration::from_secs(3));
+    for rank in 0..5 {
+        let team = world.team(rank);
+        assert!(team.has_ended() && team.failure().is_none(), "{:?} at {rank}", team.failure());
+        let late = team.start(call(Kind::Barrier, 0, 0), Memory::Owned(Vec::new()), None);
+        assert!(matches!(late, Err(Error::Closed(7))));
+    }
+}
+
+#[test]
+fn what_makes_no_team_or_call_is_refused() {
+    let net = SimNet::new(config(), 1);
+    let refused = |settings: TeamSettings, part: &str| {
+        let error = Team::new(net.member(), settings, []).err().expect("refused").to_string();
+        assert!(error.contains(part), "{error}");
+    };
+    let with = |adjust: fn(&mut TeamSettings)| {
+        let mut settings = TeamSettings::new(1, 2, 0);
+        adjust(&mut settings);
+        settings
+    };
+    refused(with(|it| it.members = 0), "members is 0; use 1 to");
+    refused(with(|it| it.rank = 2), "rank is 2; use 0 to 1");
+    refused(with(|it| it.slots = 0), "slots is 0; use 1 to");
+    refused(with(|it| it.slot_bytes = 63), "slot_bytes is 63; use 64 to");
+    refused(with(|it| it.degrees = vec![(10, 0)]), "degrees is 0; use 1 to");
+    refused(with(|_| {}), "there is no link to member 1");
+    let mut world = World::new(1, 1, |_| {});
+    let error = world.team(0).start(call(Kind::Broadcast, 0, 8), Memory::Owned(vec![0; 7]), None);
+    assert_eq!(error.unwrap_err().to_string(), "the memory has 7 bytes; 8 are needed");
+    assert!(world.team(0).is_complete(0).is_ok_and(|complete| !complete));
+}
+
+proptest! {
+    #![proptest_config(ProptestConfig { cases: 40, ..ProptestConfig::default() })]
+
+    /// Members run ahead, slots are few, and the network delays at random.
+    #[test]
+    fn many_operations_under_way(members in 2_u32..9, seed: u64, slots in 1_u32..5) {
+        let mut world = World::new(members, seed, |settings| {
+            (settings.slots, settings.slot_bytes) = (slots, 128);
+        });
+        let kinds = [Kind::Broadcast, Kind::AllReduce, Kind::Reduce, Kind::AllGather, Kind::Barrier];
+        let calls: Vec<Call> = (0..20)
+            .map(|index| {
+                let choice = (seed >> (index % 40)) as usize;
+                let kind = kinds[choice % kinds.len()];
+                let has_root = matches!(kind, Kind::Broadcast | Kind::Reduce);
+                let root = if has_root { (choice / 5) as u32 % members } else { 0 };
+                call(kind, root, if kind == Kind::Barrier { 0 } else { 8 * (choice as u64 % 60) })
+            })
+            .collect();
+        for rank in 0..members {
+            for (operation, &call) in (0..).zip(&calls) {
+                STARTED.with(|started| started.set(operation));
+                prop_assert_eq!(world.start(rank, call).unwrap(), operation);
+            }
+        }
+        world.run(Duration::from_secs(1));
+        for rank in 0..members {
+            for (operation, call) in (0..).zip(&calls) {
+                prop_assert!(world.team(rank).is_complete(operation).unwrap(), "{call:?} at {rank}");
+                let memory = world.team(rank).take(operation).unwrap();
+                if let Some(expected) = expected(call, operation, members, rank) {
+                    prop_assert_eq!(memory, expected, "{:?} at {}", call, rank);
+                }
+            }
+        }
+    }
+}

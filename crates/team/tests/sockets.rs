@@ -1,0 +1,78 @@
+//! Teams over TCP, each member on a thread that drives its own network.
+
+use std::{
+    net::{TcpListener, TcpStream},
+    thread,
+    time::{Duration, Instant},
+};
+
+use collective::{Call, Kind, links};
+use team::{Memory, Team, TeamSettings};
+use transport_tcp::{TcpLink, TcpSettings, TcpTransport};
+
+use crate::simulated::{call, expected, memory_for, sum};
+
+const PATIENCE: Duration = Duration::from_secs(60);
+
+fn teams(members: u32) -> Vec<Team<TcpTransport>> {
+    let listener = TcpListener::bind("127.0.0.1:0").unwrap();
+    let mut ends: Vec<Vec<(u32, TcpLink)>> = (0..members).map(|_| Vec::new()).collect();
+    for one in 0..members {
+        for other in links(members, one, &[1, 3]).into_iter().filter(|&other| other > one) {
+            let near = TcpStream::connect(listener.local_addr().unwrap()).unwrap();
+            ends[one as usize].push((other, near.into()));
+            ends[other as usize].push((one, listener.accept().unwrap().0.into()));
+        }
+    }
+    let team = |(links, rank)| {
+        let transport = TcpTransport::new(TcpSettings::default()).unwrap();
+        Team::new(transport, TeamSettings::new(1, members, rank), links).unwrap()
+    };
+    ends.into_iter().zip(0..).map(team).collect()
+}
+
+fn run(team: &mut Team<TcpTransport>, operation: u64, call: Call, members: u32) {
+    let deadline = Instant::now() + PATIENCE;
+    let mut memory = memory_for(&call, operation, members, team.rank());
+    let fold = matches!(call.kind, Kind::Reduce | Kind::AllReduce).then(sum);
+    assert_eq!(team.start(call, Memory::Lent(&mut memory), fold).unwrap(), operation);
+    while !team.is_complete(operation).unwrap() {
+        assert!(Instant::now() < deadline, "{call:?}");
+        team.progress(&mut memory, Duration::from_millis(50));
+    }
+    assert_eq!(team.take(operation), Some(Vec::new()));
+    if let Some(expected) = expected(&call, operation, members, team.rank()) {
+        assert!(memory == expected, "{call:?} at {}", team.rank());
+    }
+}
+
+#[test]
+fn operations_of_all_kinds_and_the_end() {
+    let members = 5;
+    let calls = [
+        call(Kind::AllReduce, 0, 8),
+        call(Kind::Broadcast, 3, 1_000_000),
+        call(Kind::AllReduce, 0, 1_000_000),
+        call(Kind::AllGather, 0, 4_000),
+        call(Kind::Reduce, 4, 12_000),
+        call(Kind::Barrier, 0, 0),
+    ];
+    let members_of = |team: Team<TcpTransport>| {
+        let mut team = team;
+        thread::spawn(move || {
+            for operation in 0..300 {
+                let call = if operation < 6 { calls[operation as usize] } else { calls[0] };
+                run(&mut team, operation, call, members);
+            }
+            team.leave().unwrap();
+            let deadline = Instant::now() + PATIENCE;
+            while !team.has_ended() {
+                assert!(Instant::now() < deadline, "the team does not end");
+                team.progress(&mut [], Duration::from_millis(50));
+            }
+            assert_eq!(team.failure(), None);
+        })
+    };
+    let threads: Vec<_> = teams(members).into_iter().map(members_of).collect();
+    threads.into_iter().for_each(|thread| thread.join().unwrap());
+}
