@@ -90,7 +90,7 @@ mod tests {
     use super::*;
     use crate::{
         Manifest,
-        messages::{Measure, Offer, Terms},
+        messages::{Blamed, Measure, Offer, Terms},
         ranges::{RangeList, Ranges},
         resume::ChunkDigests,
     };
@@ -147,8 +147,8 @@ mod tests {
         let offer =
             Offer { manifest, destination, probe: [3; 32], has_holes: true, terms: terms() };
         let has = RangeList::from(&ranges());
-        let failed =
-            ToRoot::RoundFailed { round: 1, member: Some(2), detail: text(), has: has.clone() };
+        let blamed = Some(Blamed { member: 2, noticed_by: Some(1) });
+        let failed = ToRoot::RoundFailed { round: 1, blamed, detail: text(), has: has.clone() };
         let digests = Some(ChunkDigests::made_up());
         let measure = Measure { start: start(), bytes: 1_000, echo: Some(start()) };
         let bench = ToReceiver::Bench(terms());

@@ -39,11 +39,19 @@ pub enum ToRoot {
     RoundClosed { round: u64 },
     /// This group failed or could not be joined, and does not access the target any more. `has`: the ranges of
     /// the file in place.
-    RoundFailed { round: u64, member: Option<u32>, detail: String, has: RangeList },
+    RoundFailed { round: u64, blamed: Option<Blamed>, detail: String, has: RangeList },
     /// The copy is published; `was_there` if it had its name before.
     Published { peak_resident_bytes: Option<u64>, was_there: bool },
     /// This receiver cannot continue. The last message.
     Failed { reason: String },
+}
+
+/// The member of a group that a failure names.
+#[derive(Clone, Copy, PartialEq, Eq, Debug, Serialize, Deserialize)]
+pub struct Blamed {
+    pub member: u32,
+    /// The member that noticed the failure. `None`: the one that reports it.
+    pub noticed_by: Option<u32>,
 }
 
 /// [`rdmc::Waited`] in messages: how long a member has waited for another.
@@ -221,10 +229,11 @@ impl Start {
 /// The reason of members that leave a group on the root's request.
 pub(crate) const GIVEN_UP: &str = "the root has given this group up";
 
-/// The rank that a failure blames; none if a member left on the root's request.
-pub(crate) fn blamed(failure: &Failure) -> Option<u32> {
+/// The member that a failure blames; none if a member left on the root's request.
+pub(crate) fn blamed(failure: &Failure) -> Option<Blamed> {
     let has_left = failure.kind == FailureKind::Application && failure.detail == GIVEN_UP;
-    failure.member.filter(|_| !has_left)
+    let noticed_by = Some(failure.reporter);
+    failure.member.filter(|_| !has_left).map(|member| Blamed { member, noticed_by })
 }
 
 /// The predicate of a sentence about the member that a failure blames, without ranks.

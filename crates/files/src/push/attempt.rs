@@ -8,7 +8,7 @@ use std::{
 use rdmc::{Algorithm, Error, Failure, FailureKind, Waited};
 
 use super::{parts::Part, rate::GroupRate};
-use crate::messages::{blamed, join_predicate, predicate};
+use crate::messages::{Blamed, blamed, join_predicate, predicate};
 
 /// How long members of a failed group may take to report.
 const REPORT_TIMEOUT: Duration = Duration::from_secs(20);
@@ -37,11 +37,11 @@ pub(super) struct Attempt {
     /// The first known reason of its failure.
     reason: Option<String>,
     /// Failure of the group, or of joining it, at the root: the rank to blame, and the reason.
-    own: Option<(Option<u32>, String)>,
+    own: Option<(Option<Blamed>, String)>,
     /// The root's failure shows that switches, or access to them, are the cause.
     is_by_switches: bool,
     /// Hosts that have reported failure, with the rank that each blames.
-    reports: BTreeMap<usize, Option<u32>>,
+    reports: BTreeMap<usize, Option<Blamed>>,
     /// Hosts that were given up meanwhile, even if they have returned.
     lost: BTreeSet<usize>,
 }
@@ -161,15 +161,15 @@ impl Attempt {
 
     pub(super) fn not_joined_here(&mut self, error: &Error) {
         self.is_by_switches |= matches!(error, Error::InSwitch { .. });
-        let member = match error {
-            Error::Member { member, .. } => Some(*member),
+        let blamed = match error {
+            Error::Member { member, .. } => Some(Blamed { member: *member, noticed_by: None }),
             _ => None,
         };
-        self.own.get_or_insert((member, join_predicate(error)));
+        self.own.get_or_insert((blamed, join_predicate(error)));
     }
 
-    pub(super) fn reported(&mut self, host: usize, member: Option<u32>) {
-        self.reports.entry(host).or_insert(member);
+    pub(super) fn reported(&mut self, host: usize, blamed: Option<Blamed>) {
+        self.reports.entry(host).or_insert(blamed);
     }
 
     /// Marks a host as given up; false if it is not a member.
@@ -195,13 +195,15 @@ impl Attempt {
         self.members().any(|member| member == host) && !self.has_reported(host)
     }
 
-    /// How many members blame each host. A member that blames the root counts as blaming itself: its
-    /// own connection to the root is broken, since the others reach the root.
+    /// How many members blame each host. Where the root is blamed, the one that noticed it counts as blamed: its connection
+    /// to the root is broken, since the others reach the root. Members that were told of it report the same.
     fn votes(&self) -> BTreeMap<usize, usize> {
-        let own = self.own.iter().filter_map(|&(member, _)| self.host_of(member?));
-        let reported = self.reports.iter().filter_map(|(&reporter, &member)| match member {
-            Some(0) if self.part.source.is_none() => Some(reporter),
-            member => self.host_of(member?),
+        let own = self.own.iter().filter_map(|&(blamed, _)| self.host_of(blamed?.member));
+        let reported = self.reports.iter().filter_map(|(&reporter, &blamed)| match blamed? {
+            Blamed { member: 0, noticed_by } if self.part.source.is_none() => {
+                noticed_by.map_or(Some(reporter), |rank| self.host_of(rank))
+            }
+            Blamed { member, .. } => self.host_of(member),
         });
         let mut votes = BTreeMap::new();
         for host in own.chain(reported) {

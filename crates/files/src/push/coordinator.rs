@@ -221,10 +221,10 @@ impl<'a> Coordinator<'a> {
                 }
             }
             Some(HostEvent::Closed { group }) => self.succeeded(effects, group),
-            Some(HostEvent::GroupFailed { group, member, detail, has }) => {
+            Some(HostEvent::GroupFailed { group, blamed, detail, has }) => {
                 if let Some(attempt) = self.attempts.get_mut(&group) {
                     self.hosts[host].has.extend(has.iter());
-                    attempt.reported(host, member);
+                    attempt.reported(host, blamed);
                     let reason = match attempt.is_in_switch() {
                         // No host is blamed for that, so the reason has to name the member.
                         true => format!("{}: {detail}", self.hosts[host].plan.name),

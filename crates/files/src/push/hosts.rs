@@ -19,7 +19,7 @@ use super::{
     timeouts::{Timeouts, VERIFY_TIMEOUT},
 };
 use crate::{
-    messages::{JOIN_TIMEOUT, ToReceiver, ToRoot},
+    messages::{Blamed, JOIN_TIMEOUT, ToReceiver, ToRoot},
     ranges::{RangeList, Ranges},
 };
 
@@ -30,7 +30,7 @@ pub(super) enum HostEvent {
     /// A group has closed with success.
     Closed { group: u64 },
     /// A group has failed: the rank of the member that it blames, and the ranges that it has.
-    GroupFailed { group: u64, member: Option<u32>, detail: String, has: Ranges },
+    GroupFailed { group: u64, blamed: Option<Blamed>, detail: String, has: Ranges },
     /// It cannot continue.
     Failed { reason: String },
 }
@@ -192,10 +192,10 @@ impl<'a> Hosts<'a> {
             }
             (ToRoot::Complete, Step::Ready) => self.set_complete(effects, host, now),
             (ToRoot::RoundClosed { round }, _) => return Some(HostEvent::Closed { group: round }),
-            (ToRoot::RoundFailed { round, member, detail, has }, _) => {
+            (ToRoot::RoundFailed { round, blamed, detail, has }, _) => {
                 // May lack ranges already known by the success of a group: the message is older.
                 let has = has.within(self.bytes);
-                return Some(HostEvent::GroupFailed { group: round, member, detail, has });
+                return Some(HostEvent::GroupFailed { group: round, blamed, detail, has });
             }
             (ToRoot::Compared { equal: true }, Step::Comparing(_)) => {
                 self.set(effects, host, Step::Verified, now);

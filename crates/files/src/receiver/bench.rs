@@ -12,11 +12,14 @@ use super::{
     error::ReceiveError,
     membership::MemberEvent,
     root_link::{Event, RootLink},
-    session::blamed_member,
+    session::blamed_by,
 };
 use crate::{
     control::Control,
-    messages::{MEASURED_BYTES_MAX, Measure, Terms, ToReceiver, ToRoot, join_predicate, predicate},
+    messages::{
+        Blamed, MEASURED_BYTES_MAX, Measure, Terms, ToReceiver, ToRoot, blamed, join_predicate,
+        predicate,
+    },
     ranges::RangeList,
 };
 
@@ -63,11 +66,11 @@ pub(super) fn take_part(
             }
             Event::Joined(number, Err(error)) if current(number) => {
                 measuring = None;
-                report_failure(root, number, blamed_member(&error), join_predicate(&error))?;
+                report_failure(root, number, blamed_by(&error), join_predicate(&error))?;
             }
             Event::Group(MemberEvent::Ended(number, Err(failure))) if current(number) => {
                 measuring = None;
-                report_failure(root, number, failure.member, predicate(&failure))?;
+                report_failure(root, number, blamed(&failure), predicate(&failure))?;
             }
             event => unexpected_event(event)?,
         }
@@ -97,11 +100,11 @@ fn agree_on_fabric(
 fn report_failure(
     root: &RootLink<'_>,
     round: u64,
-    member: Option<u32>,
+    blamed: Option<Blamed>,
     detail: String,
 ) -> Result<(), ReceiveError> {
     let has = RangeList::default();
-    root.send(&ToRoot::RoundFailed { round, member, detail, has })
+    root.send(&ToRoot::RoundFailed { round, blamed, detail, has })
 }
 
 /// Joins the groups on a thread that ends by the context's own deadline.

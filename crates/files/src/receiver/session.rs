@@ -10,7 +10,9 @@ use rdmc::{Error, Failure};
 use super::error::ReceiveError;
 use crate::{
     Verified,
-    messages::{GIVEN_UP, Offer, Start, ToReceiver, ToRoot, blamed, join_predicate, predicate},
+    messages::{
+        Blamed, GIVEN_UP, Offer, Start, ToReceiver, ToRoot, blamed, join_predicate, predicate,
+    },
     ranges::{RangeList, Ranges},
     resume::ChunkDigests,
 };
@@ -149,7 +151,7 @@ impl Session {
             }
             Err(error) => {
                 self.groups.remove(&group);
-                report_failure(effects, group, blamed_member(&error), join_predicate(&error))
+                report_failure(effects, group, blamed_by(&error), join_predicate(&error))
             }
         }
     }
@@ -240,17 +242,17 @@ fn send(effects: &mut impl Effects, message: &ToRoot) -> Result<(), ReceiveError
 fn report_failure(
     effects: &mut impl Effects,
     round: u64,
-    member: Option<u32>,
+    blamed: Option<Blamed>,
     detail: String,
 ) -> Result<(), ReceiveError> {
     let has = RangeList::from(&effects.has());
-    send(effects, &ToRoot::RoundFailed { round, member, detail, has })
+    send(effects, &ToRoot::RoundFailed { round, blamed, detail, has })
 }
 
-/// The rank that an error of joining a group blames.
-pub(super) fn blamed_member(error: &Error) -> Option<u32> {
+/// The member that an error of joining a group blames.
+pub(super) fn blamed_by(error: &Error) -> Option<Blamed> {
     match error {
-        Error::Member { member, .. } => Some(*member),
+        Error::Member { member, .. } => Some(Blamed { member: *member, noticed_by: None }),
         Error::Failed(failure) => blamed(failure),
         _ => None,
     }
