@@ -2,6 +2,7 @@
 //! not bandwidth. Pure: no I/O, no clock, no thread.
 //!
 //! Who writes to whom: [`BroadcastTree`], [`ReductionTree`], on the [`links`] of a member.
+//! What a reduction computes: [`fold`](fold()) with an [`Op`] on elements of a [`Type`], or a [`Function`] of the user's.
 //!
 //! # Sources
 //!
@@ -11,12 +12,25 @@
 
 mod broadcast_tree;
 mod distances;
+mod element;
+mod fold;
+mod function;
+mod half_precision;
 mod links;
+mod op;
+mod pairwise;
 mod reduction_tree;
+mod types;
 
 pub use broadcast_tree::BroadcastTree;
+pub use element::{Element, bytes_of, bytes_of_mut, elements_of, elements_of_mut};
+pub use fold::{FoldError, fold};
+pub use function::{FUNCTION_NAME_BYTES_MAX, Function, InvalidFunction};
+pub use half::{bf16, f16};
 pub use links::{ALL_PAIRS_MAX, links};
+pub use op::{Op, UnknownOp, Unsupported};
 pub use reduction_tree::ReductionTree;
+pub use types::{Type, UnknownType};
 
 /// The most members of a team.
 pub const MEMBERS_MAX: u32 = 1 << 16;
