@@ -1,8 +1,10 @@
 //! Collective operations of a team: broadcast, reduction and what is made of them, for messages where steps count and
 //! not bandwidth. Pure: no I/O, no clock, no thread.
 //!
-//! Who writes to whom: [`BroadcastTree`], [`ReductionTree`], on the [`links`] of a member. [`Member`] is one member: calls,
-//! writes of others and freed slots go in, [`Effect`]s come out, which a caller with memory and a network carries out.
+//! Who writes to whom: [`BroadcastTree`], [`ReductionTree`], on the [`links`] of a member. What it costs: [`model`].
+//! What a reduction computes: [`fold`](fold()) with an [`Op`] on elements of a [`Type`], or a [`Function`] of the user's.
+//! [`Member`] is one member: calls, writes of others and freed slots go in, [`Effect`]s come out, which a caller with memory
+//! and a network carries out.
 //!
 //! # Sources
 //!
@@ -14,24 +16,38 @@ mod broadcast_tree;
 mod call;
 mod distances;
 mod effect;
+mod element;
 mod fault;
+mod fold;
+mod function;
+mod half_precision;
 mod header;
 mod links;
 mod member;
+pub mod model;
+mod op;
 mod operation;
+mod pairwise;
 mod reduction_tree;
 mod ring;
 mod settings;
+mod types;
 
 pub use broadcast_tree::BroadcastTree;
 pub use call::{Call, Difference, Kind};
 pub use effect::{Contents, Effect, Ring};
+pub use element::{Element, bytes_of, bytes_of_mut, elements_of, elements_of_mut};
 pub use fault::Fault;
+pub use fold::{FoldError, fold};
+pub use function::{FUNCTION_NAME_BYTES_MAX, Function, InvalidFunction};
+pub use half::{bf16, f16};
 pub use header::{HEADER_BYTES, Header, InvalidHeader};
 pub use links::{ALL_PAIRS_MAX, links};
 pub use member::Member;
+pub use op::{Op, UnknownOp, Unsupported};
 pub use reduction_tree::ReductionTree;
 pub use settings::Settings;
+pub use types::{Type, UnknownType};
 
 /// The most members of a team.
 pub const MEMBERS_MAX: u32 = 1 << 16;

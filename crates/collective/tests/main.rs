@@ -1,6 +1,9 @@
 //! All tests of this crate that use it from outside, in one program: it is linked once.
 
 mod disagreements;
+mod folds;
+mod model;
 mod operations;
+mod reductions;
 mod trees;
 mod world;

@@ -1,3 +1,3 @@
-//! What single calls cost: `./dev bench schedule` and `./dev bench icrc`.
+//! What single calls cost: `./dev bench schedule`, `./dev bench icrc` and `./dev bench reduce`.
 
 #![forbid(unsafe_code)]
