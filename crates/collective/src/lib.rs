@@ -1,7 +1,7 @@
 //! Collective operations of a team: broadcast, reduction and what is made of them, for messages where steps count and
 //! not bandwidth. Pure: no I/O, no clock, no thread.
 //!
-//! Who writes to whom: [`BroadcastTree`], [`ReductionTree`], on the [`links`] of a member.
+//! Who writes to whom: [`BroadcastTree`], [`ReductionTree`], on the [`links`] of a member. What it costs: [`model`].
 //!
 //! # Sources
 //!
@@ -12,6 +12,7 @@
 mod broadcast_tree;
 mod distances;
 mod links;
+pub mod model;
 mod reduction_tree;
 
 pub use broadcast_tree::BroadcastTree;
