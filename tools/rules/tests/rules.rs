@@ -72,6 +72,7 @@ const MAY_USE: &[(&str, &[&str])] = &[
         "cli",
         &[
             "agent",
+            "collective",
             "control",
             "data-plane",
             "files",
