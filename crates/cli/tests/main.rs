@@ -9,6 +9,7 @@ mod listen;
 mod offload;
 mod outcomes;
 mod plan;
+mod plan_collective;
 #[cfg(feature = "switch")]
 mod plan_in_switch;
 mod push;

@@ -40,6 +40,13 @@ impl ReductionTree {
         steps
     }
 
+    /// Returns the number of members that send to rank 0 in a step: the most that send to any one then. 0 after the last
+    /// step.
+    pub fn senders(&self, step: u32) -> u32 {
+        let unit = self.radix().checked_pow(step).unwrap_or(u64::MAX);
+        (u64::from(self.members - 1) / unit).min(self.degree.into()) as u32
+    }
+
     /// Returns the step in which a member sends what it has; `None` for rank 0, which has the result.
     pub fn step(&self, rank: u32) -> Option<u32> {
         let mut left = u64::from(rank);

@@ -41,10 +41,12 @@ fn check_reduction(members: u32, degree: u32) {
     let mut folded: Vec<Vec<u32>> = (0..members).map(|rank| vec![rank]).collect();
     for step in 0..tree.steps() {
         let mut senders = 0;
+        let mut most = 0;
         for rank in 0..members {
             let children: Vec<u32> =
                 tree.children(rank).filter(|&(at, _)| at == step).map(|(_, child)| child).collect();
             assert!(children.len() <= degree as usize);
+            most = most.max(children.len() as u32);
             for child in children {
                 assert_eq!((tree.parent(child), tree.step(child)), (Some(rank), Some(step)));
                 assert_eq!(folded[child as usize], tree.subtree(child).collect::<Vec<_>>());
@@ -54,7 +56,9 @@ fn check_reduction(members: u32, degree: u32) {
             }
         }
         assert!(senders > 0, "step {step} does something");
+        assert_eq!(tree.senders(step), most);
     }
+    assert_eq!(tree.senders(tree.steps()), 0);
     assert_eq!(folded[0], (0..members).collect::<Vec<_>>());
     assert!(folded[1..].iter().all(Vec::is_empty), "everybody has sent");
     assert_eq!((tree.parent(0), tree.step(0)), (None, None));

@@ -73,6 +73,7 @@ const MAY_USE: &[(&str, &[&str])] = &[
         "cli",
         &[
             "agent",
+            "collective",
             "control",
             "data-plane",
             "files",

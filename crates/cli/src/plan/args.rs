@@ -2,15 +2,20 @@
 
 use std::path::PathBuf;
 
-use clap::builder::{PossibleValuesParser, TypedValueParser};
+use clap::{
+    ArgGroup,
+    builder::{PossibleValuesParser, TypedValueParser},
+};
 use plan::size;
 use schedule::{Algorithm, MAX_MEMBERS};
 
-use super::in_switch;
+use super::{in_switch, operation};
 
-/// Show who sends which block to whom at which step, or where switches copy
+/// Show who sends which block to whom at which step, who writes to whom in a collective operation, or where switches
+/// copy
 #[derive(Debug, clap::Args)]
 #[command(after_help = in_switch::EXAMPLES)]
+#[command(group = ArgGroup::new("of_a_length").args(["explain", "collective"]).multiple(true))]
 pub struct Args {
     /// Number of members, the root included
     #[arg(
@@ -22,7 +27,7 @@ pub struct Args {
     pub members: Option<u32>,
 
     /// Number of blocks of the message
-    #[arg(long, value_name = "K", required_unless_present_any = ["explain", "in_switch"])]
+    #[arg(long, value_name = "K", required_unless_present_any = ["explain", "in_switch", "collective"])]
     pub blocks: Option<u32>,
 
     /// Schedule; chain-of-racks and nested-pipelines need --racks. For in-switch each copy is a step,
@@ -39,12 +44,13 @@ pub struct Args {
     #[arg(long, value_name = "SIZES", value_delimiter = ',')]
     pub racks: Option<Vec<u32>>,
 
-    /// Print instead which algorithm and block size `auto` chooses for a message of --bytes, and why
+    /// Print instead which algorithm and block size `auto` chooses for a message of --bytes, and why; with
+    /// --collective, which degree
     #[arg(long, requires = "bytes", conflicts_with_all = ["blocks", "root", "racks", "svg"])]
     pub explain: bool,
 
     /// Length of the message
-    #[arg(long, value_name = "SIZE", requires = "explain", value_parser = size::parse)]
+    #[arg(long, value_name = "SIZE", requires = "of_a_length", value_parser = size::parse)]
     pub bytes: Option<u64>,
 
     /// Consider only this block size
@@ -70,6 +76,9 @@ pub struct Args {
     /// Draw the plan as an SVG file instead of printing the table
     #[arg(long, value_name = "FILE")]
     pub svg: Option<PathBuf>,
+
+    #[command(flatten)]
+    pub operation: operation::Options,
 
     #[command(flatten)]
     pub in_switch: in_switch::Options,

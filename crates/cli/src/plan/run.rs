@@ -4,16 +4,26 @@ use std::io::{BufWriter, Write};
 
 #[cfg(feature = "switch")]
 use super::in_switch;
-use super::{args::Args, explain, json, message::Plan, svg, table};
+use super::{args::Args, explain, json, message::Plan, operation, picture, svg, table};
 use crate::{
     failure::{Exit, Failure},
-    output::{self, InUse},
+    output,
 };
 
 /// Prints or draws the requested plan.
 pub fn run(args: &Args) -> Result<Exit, Failure> {
     if args.in_switch.are_given() {
         show_in_switch(args)?;
+    } else if args.operation.are_given() {
+        operation::run(&operation::Request {
+            options: &args.operation,
+            members: args.members(),
+            root: args.root,
+            bytes: args.bytes,
+            explain: args.explain,
+            json: args.json,
+            svg: args.svg.as_deref(),
+        })?;
     } else if args.explain {
         explain::run(args)?;
     } else {
@@ -35,10 +45,7 @@ fn show_in_switch(_: &Args) -> Result<(), Failure> {
 fn show(args: &Args) -> Result<(), Failure> {
     let plan = Plan::new(args)?;
     if let Some(path) = &args.svg {
-        let picture = svg::draw(&plan)?;
-        output::create("--svg", path, &InUse::default())?
-            .write_all(picture.as_bytes())
-            .map_err(Failure::while_doing(format_args!("--svg {}", path.display())))?;
+        svg::save(path, &picture::of(&plan)?)?;
         if !args.json {
             return Ok(());
         }

@@ -7,6 +7,8 @@ pub const EXAMPLES: &str = "\
 Examples:
   rdmc plan --members 8 --blocks 3
   rdmc plan --explain --members 16 --bytes 8GiB --rate 100gbit
+  rdmc plan --collective allreduce --members 32 --degree 3
+  rdmc plan --collective allreduce --members 16 --bytes 4 --explain
   rdmc plan --in-switch racks:4x2 --tor-only --sender a1 --receivers d1,a2
   rdmc plan --in-switch fat-tree:6 --members 27
   rdmc plan --in-switch topology.toml --json
@@ -22,9 +24,9 @@ A topology.toml (docs/in-switch.md):
   hosts = [\"a1\", \"a2\"]
   links = [\"spine\"]";
 
-/// Options of schedules. They exclude `--in-switch`, so options that require it conflict with them as well; otherwise
+/// Options of schedules and of collective operations. They exclude `--in-switch`, so options that require it conflict with them as well; otherwise
 /// the parser would not report its absence.
-const OF_SCHEDULES: [&str; 11] = [
+const OF_SCHEDULES: [&str; 14] = [
     "blocks",
     "algorithm",
     "root",
@@ -36,6 +38,9 @@ const OF_SCHEDULES: [&str; 11] = [
     "burst",
     "local",
     "svg",
+    "collective",
+    "degree",
+    "parameters",
 ];
 
 /// Where switches copy.

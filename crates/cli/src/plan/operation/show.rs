@@ -1,0 +1,100 @@
+//! Runs `rdmc plan --collective`.
+
+use std::{
+    io::{BufWriter, Write},
+    path::Path,
+};
+
+use collective::model::{Parameters, best_degree};
+
+use super::{
+    explain::Explanation,
+    json,
+    options::{Operation, Options},
+    picture,
+    plan::Plan,
+    text,
+};
+use crate::{failure::Failure, output, plan::svg};
+
+/// What is asked for.
+pub struct Request<'a> {
+    pub options: &'a Options,
+    pub members: u32,
+    pub root: u32,
+    pub bytes: Option<u64>,
+    pub explain: bool,
+    pub json: bool,
+    pub svg: Option<&'a Path>,
+}
+
+/// Prints or draws the operation, or compares degrees.
+pub fn run(request: &Request<'_>) -> Result<(), Failure> {
+    let Some(operation) = request.options.collective else { return Ok(()) };
+    if operation == Operation::Broadcast && request.options.degree.is_some() {
+        return Err(Failure::Usage("a broadcast has no --degree; leave it out".into()));
+    }
+    let parameters = request.options.parameters.unwrap_or(Parameters::PAPER);
+    if request.explain {
+        return explain(operation, request, &parameters);
+    }
+    let plan = Plan::new(
+        operation,
+        request.members,
+        request.root,
+        degree(operation, request, &parameters)?,
+    )?;
+    if let Some(path) = request.svg {
+        svg::save(path, &picture::of(&plan)?)?;
+        if !request.json {
+            return Ok(());
+        }
+    }
+    let time = request.bytes.map(|bytes| (bytes, plan.time(bytes, &parameters)));
+    output::print(|out| {
+        let mut out = BufWriter::with_capacity(1 << 16, out);
+        let written = if request.json {
+            json::write(&plan, time, &mut out)
+        } else {
+            text::write(&plan, time, &mut out)
+        };
+        written.and_then(|()| out.flush())
+    })
+}
+
+/// The degree of the reduction: as given, or chosen for the length.
+fn degree(
+    operation: Operation,
+    request: &Request<'_>,
+    parameters: &Parameters,
+) -> Result<u32, Failure> {
+    match (request.options.degree, request.bytes) {
+        (Some(degree), _) => Ok(degree),
+        (None, Some(bytes)) => Ok(best_degree(request.members, bytes, parameters)),
+        // Not used.
+        (None, None) if operation == Operation::Broadcast => Ok(1),
+        (None, None) => Err(Failure::Usage(format!(
+            "{} needs --degree, or --bytes, for which the cost model chooses a degree",
+            operation.name()
+        ))),
+    }
+}
+
+fn explain(
+    operation: Operation,
+    request: &Request<'_>,
+    parameters: &Parameters,
+) -> Result<(), Failure> {
+    if operation == Operation::Broadcast {
+        return Err(Failure::Usage(
+            "--explain compares degrees, which a broadcast does not have; leave it out".into(),
+        ));
+    }
+    let bytes = request.bytes.unwrap_or(0);
+    let explanation = Explanation::new(operation, request.members, bytes, parameters)?;
+    output::print(
+        |out| {
+            if request.json { explanation.write_json(out) } else { explanation.write(out) }
+        },
+    )
+}
