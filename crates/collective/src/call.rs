@@ -2,6 +2,8 @@
 
 use std::fmt;
 
+use crate::{Op, Reduction, Type};
+
 /// The kinds of operations.
 #[derive(Clone, Copy, PartialEq, Eq, Hash, Debug)]
 #[non_exhaustive]
@@ -64,29 +66,58 @@ pub struct Call {
     pub root: u32,
     /// Length in bytes of the message, or of one member's contribution.
     pub bytes: u64,
-    /// The code of the elements' type; 0: bytes that are not folded.
-    pub element: u8,
-    /// The code of the operator; 0: none, or the function's.
-    pub operator: u8,
-    /// Identifies the user's function; 0: none.
+    /// What contributions are folded by; `None` where nothing is folded.
+    pub folding: Option<Folding>,
+}
+
+/// What has to be the same about [`Reduction`]s.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub struct Folding {
+    /// The type of the elements; `None` for a function's.
+    pub element: Option<Type>,
+    /// The operator; `None` for a function.
+    pub operator: Option<Op>,
+    /// [`crate::Function::id`]; 0 for an operator.
     pub function: u64,
+    /// Length in bytes of an element, which is not cut; 1 to 65,535.
+    pub element_bytes: u16,
 }
 
 impl Call {
     /// Returns a call that folds nothing.
     pub fn new(kind: Kind, root: u32, bytes: u64) -> Self {
-        Self { kind, root, bytes, element: 0, operator: 0, function: 0 }
+        Self { kind, root, bytes, folding: None }
+    }
+
+    /// Returns a call that folds contributions.
+    pub fn folding(kind: Kind, root: u32, bytes: u64, by: &Reduction) -> Self {
+        let (element, operator, function) = match by {
+            Reduction::Elements(element, op) => (Some(*element), Some(*op), 0),
+            Reduction::Function(function) => (None, None, function.id()),
+        };
+        // A longer element does not fit into a slot, which is checked with the call.
+        let element_bytes = u16::try_from(by.element_bytes()).unwrap_or(u16::MAX);
+        let folding = Some(Folding { element, operator, function, element_bytes });
+        Self { kind, root, bytes, folding }
+    }
+
+    /// Returns the length in bytes at whose multiples contents may be cut.
+    pub(crate) fn unit_bytes(&self) -> u32 {
+        self.folding.map_or(1, |folding| folding.element_bytes.into())
     }
 
     /// Returns the first respect in which two calls differ.
     pub fn difference(&self, other: &Self) -> Option<Difference> {
+        fn of<T>(call: &Call, part: impl Fn(&Folding) -> Option<T>) -> Option<T> {
+            call.folding.as_ref().and_then(part)
+        }
         let differences = [
             (self.kind != other.kind, Difference::Kind),
             (self.root != other.root, Difference::Root),
             (self.bytes != other.bytes, Difference::Bytes),
-            (self.element != other.element, Difference::Type),
-            (self.operator != other.operator, Difference::Operator),
-            (self.function != other.function, Difference::Function),
+            (of(self, |it| it.element) != of(other, |it| it.element), Difference::Type),
+            (of(self, |it| it.operator) != of(other, |it| it.operator), Difference::Operator),
+            (self.folding != other.folding, Difference::Function),
         ];
         differences.into_iter().find_map(|(differs, what)| differs.then_some(what))
     }

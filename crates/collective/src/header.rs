@@ -1,6 +1,6 @@
 //! What stands behind the contents of a slot.
 
-use crate::{Call, Kind};
+use crate::{Call, Folding, Kind, Op, Type};
 
 /// Length in bytes of a header.
 pub const HEADER_BYTES: usize = 48;
@@ -31,7 +31,11 @@ pub struct InvalidHeader;
 impl Header {
     /// Returns the header as it is written.
     pub fn encode(&self) -> [u8; HEADER_BYTES] {
-        let Call { kind, root, bytes, element, operator, function } = self.call;
+        let Call { kind, root, bytes, folding } = self.call;
+        let (element, operator, function, element_bytes) = folding.map_or((0, 0, 0, 0), |it| {
+            let codes = (it.element.map_or(0, Type::code), it.operator.map_or(0, Op::code));
+            (codes.0, codes.1, it.function, it.element_bytes)
+        });
         let mut encoded = [0; HEADER_BYTES];
         encoded[0..8].copy_from_slice(&self.operation.to_le_bytes());
         encoded[8..16].copy_from_slice(&bytes.to_le_bytes());
@@ -40,6 +44,7 @@ impl Header {
         encoded[32..36].copy_from_slice(&root.to_le_bytes());
         encoded[36..40].copy_from_slice(&self.bytes.to_le_bytes());
         encoded[40..43].copy_from_slice(&[kind.code(), element, operator]);
+        encoded[43..45].copy_from_slice(&element_bytes.to_le_bytes());
         encoded[HEADER_BYTES - 1] = self.flag;
         encoded
     }
@@ -54,13 +59,17 @@ impl Header {
             u64::from_le_bytes(bytes)
         };
         let lengths = number(32);
+        let element_bytes = u16::from_le_bytes([encoded[43], encoded[44]]);
         let call = Call {
             kind: Kind::from_code(encoded[40]).ok_or(InvalidHeader)?,
             root: lengths as u32,
             bytes: number(8),
-            element: encoded[41],
-            operator: encoded[42],
-            function: number(16),
+            folding: (element_bytes > 0).then(|| Folding {
+                element: Type::from_code(encoded[41]),
+                operator: Op::from_code(encoded[42]),
+                function: number(16),
+                element_bytes,
+            }),
         };
         let header = Self {
             operation: number(0),
@@ -86,13 +95,25 @@ mod tests {
             let mut bytes = bytes;
             bytes[40] = kind;
             if gap {
-                bytes[43..47].fill(0);
+                bytes[45..47].fill(0);
+                bytes[41] %= 16;
+                bytes[42] %= 10;
             }
             match Header::decode(&bytes) {
                 Ok(header) => prop_assert_eq!(header.encode(), bytes),
-                Err(InvalidHeader) => prop_assert!(
-                    !(1..=5).contains(&kind) || bytes[47] == 0 || bytes[43..47] != [0; 4]
-                ),
+                Err(InvalidHeader) => {
+                    let is_folded = bytes[43..45] != [0; 2];
+                    let codes_are_known = Type::from_code(bytes[41]).is_some() | (bytes[41] == 0)
+                        && Op::from_code(bytes[42]).is_some() | (bytes[42] == 0);
+                    let nothing_is_folded = bytes[41..43] == [0; 2] && bytes[16..24] == [0; 8];
+                    prop_assert!(
+                        !(1..=5).contains(&kind)
+                            || bytes[47] == 0
+                            || bytes[45..47] != [0; 2]
+                            || !codes_are_known
+                            || !is_folded && !nothing_is_folded
+                    );
+                }
             }
         }
     }

@@ -225,7 +225,8 @@ impl Member {
         let mut limit = u64::MAX;
         for child in &mut up.children {
             while child.pieces < limit
-                && let Some((contents, at)) = self.receive(number, Ring::Up, child)?
+                && let Some((contents, at)) =
+                    self.receive(number, &operation.call, Ring::Up, child)?
             {
                 let effect = if up.gathers {
                     Effect::Copy { operation: number, contents, at }
@@ -248,7 +249,9 @@ impl Member {
     fn advance_down(&mut self, number: u64, operation: &mut Operation) -> Result<(), Fault> {
         let Some(down) = &mut operation.down else { return Ok(()) };
         if let Some(parent) = &mut down.parent {
-            while let Some((contents, at)) = self.receive(number, Ring::Down, parent)? {
+            while let Some((contents, at)) =
+                self.receive(number, &operation.call, Ring::Down, parent)?
+            {
                 down.present += 1;
                 self.used(Effect::Copy { operation: number, contents, at }, contents)?;
             }
@@ -270,10 +273,11 @@ impl Member {
     fn receive(
         &mut self,
         number: u64,
+        call: &Call,
         ring: Ring,
         from: &mut Incoming,
     ) -> Result<Option<(Contents, u64)>, Fault> {
-        let (slots, piece_bytes) = (self.settings.slots, u64::from(self.settings.piece_bytes()));
+        let (slots, piece_bytes) = (self.settings.slots, self.settings.piece_bytes(call));
         let index = self.index(from.from);
         let incoming = &mut self.links[index].incoming[ring as usize];
         if from.pieces == from.total || incoming.operations.front() != Some(&number) {
@@ -307,9 +311,9 @@ impl Member {
 
     /// Writes pieces up to the first `ready`, as far as slots are free and it is the operation's turn.
     fn send(&mut self, number: u64, call: Call, ring: Ring, target: &mut Outgoing, ready: u64) {
-        let (slots, piece_bytes) = (self.settings.slots, u64::from(self.settings.piece_bytes()));
+        let (slots, piece_bytes) = (self.settings.slots, self.settings.piece_bytes(&call));
         let length = target.place.end - target.place.start;
-        let total = self.settings.pieces(length);
+        let total = self.settings.pieces(&call, length);
         let index = self.index(target.to);
         let outgoing = &mut self.links[index].outgoing[ring as usize];
         while target.pieces < ready

@@ -53,8 +53,8 @@ pub(crate) struct Incoming {
 }
 
 impl Incoming {
-    fn new(from: u32, place: Range<u64>, settings: &Settings) -> Self {
-        let total = settings.pieces(place.end - place.start);
+    fn new(from: u32, place: Range<u64>, call: &Call, settings: &Settings) -> Self {
+        let total = settings.pieces(call, place.end - place.start);
         Self { from, place, pieces: 0, total }
     }
 }
@@ -128,9 +128,9 @@ impl Up {
         let own = place(settings.rank);
         Self {
             children: children
-                .map(|(_, from)| Incoming::new(from, place(from), settings))
+                .map(|(_, from)| Incoming::new(from, place(from), call, settings))
                 .collect(),
-            pieces: settings.pieces(own.end - own.start),
+            pieces: settings.pieces(call, own.end - own.start),
             parent: tree.parent(settings.rank).map(|to| Outgoing { to, place: own, pieces: 0 }),
             gathers,
         }
@@ -169,10 +169,10 @@ impl Down {
         }
         let outgoing = |to| Outgoing { to, place: 0..bytes, pieces: 0 };
         let parent = tree.parent(settings.rank);
-        let pieces = settings.pieces(bytes);
+        let pieces = settings.pieces(call, bytes);
         let is_present = call.kind == Kind::Broadcast && parent.is_none();
         Some(Self {
-            parent: parent.map(|from| Incoming::new(from, 0..bytes, settings)),
+            parent: parent.map(|from| Incoming::new(from, 0..bytes, call, settings)),
             children: children.into_iter().map(outgoing).collect(),
             pieces,
             present: if is_present { pieces } else { 0 },

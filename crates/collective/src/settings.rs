@@ -1,6 +1,6 @@
 //! The settings of a team's operations.
 
-use crate::header::HEADER_BYTES;
+use crate::{Call, header::HEADER_BYTES};
 
 /// The settings of operations at one member; all but the rank have to be the same at all members.
 #[derive(Clone, PartialEq, Eq, Debug)]
@@ -18,12 +18,12 @@ pub struct Settings {
     pub degrees: Vec<(u64, u32)>,
 }
 
-/// Pieces are cut at multiples of this many bytes, so that no element is cut.
-const PIECE_UNIT_BYTES: u32 = 16;
+/// Room in the shortest slot.
+const PIECE_BYTES_MIN: u32 = 16;
 
 impl Settings {
     /// The least length in bytes of a slot.
-    pub const SLOT_BYTES_MIN: u32 = HEADER_BYTES as u32 + PIECE_UNIT_BYTES;
+    pub const SLOT_BYTES_MIN: u32 = HEADER_BYTES as u32 + PIECE_BYTES_MIN;
 
     /// Returns the degree of a reduction.
     pub fn degree(&self, bytes: u64) -> u32 {
@@ -32,13 +32,19 @@ impl Settings {
         degree.unwrap_or(1)
     }
 
-    /// Returns the length in bytes of a piece.
-    pub fn piece_bytes(&self) -> u32 {
-        (self.slot_bytes - HEADER_BYTES as u32) / PIECE_UNIT_BYTES * PIECE_UNIT_BYTES
+    /// Returns the most bytes of contents that a slot has room for.
+    pub fn slot_room_bytes(&self) -> u32 {
+        self.slot_bytes - HEADER_BYTES as u32
     }
 
-    /// Returns the number of pieces of so many bytes; at least 1.
-    pub(crate) fn pieces(&self, bytes: u64) -> u64 {
-        bytes.div_ceil(u64::from(self.piece_bytes())).max(1)
+    /// Returns the length in bytes of the pieces of a call: as much as a slot has room for, and no element is cut.
+    pub(crate) fn piece_bytes(&self, call: &Call) -> u64 {
+        let unit = call.unit_bytes().clamp(1, self.slot_room_bytes());
+        u64::from(self.slot_room_bytes() / unit * unit)
+    }
+
+    /// Returns the number of pieces of so many bytes of a call; at least 1.
+    pub(crate) fn pieces(&self, call: &Call, bytes: u64) -> u64 {
+        bytes.div_ceil(self.piece_bytes(call)).max(1)
     }
 }

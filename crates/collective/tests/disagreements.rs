@@ -1,6 +1,8 @@
 //! Members that call different things: somebody finds out, and names the operation and the member.
 
-use collective::{Call, Difference, Fault, Header, Kind, Member, Ring, Settings};
+use collective::{
+    Call, Difference, Fault, Header, Kind, Member, Op, Reduction, Ring, Settings, Type,
+};
 use proptest::prelude::*;
 
 use crate::world::World;
@@ -37,7 +39,7 @@ proptest! {
             Call::new(Kind::Broadcast, 1, 32),
             Call::new(Kind::Broadcast, 0, 48),
             Call::new(Kind::Barrier, 0, 0),
-            Call { element: 3, ..Call::new(Kind::Broadcast, 0, 32) },
+            Call::folding(Kind::Broadcast, 0, 32, &Reduction::new(Type::U32, Op::Sum).unwrap()),
         ][which];
         let (finder, fault) = found(members, other, different, seed);
         match fault {

@@ -3,14 +3,22 @@
 use collective::{Call, Kind, Settings};
 use proptest::prelude::*;
 
-use crate::world::{Dice, ELEMENT_BYTES, World};
+use crate::world::{Dice, ELEMENT_BYTES, World, maps};
 
 const KINDS: [Kind; 5] =
     [Kind::Barrier, Kind::Broadcast, Kind::Reduce, Kind::AllReduce, Kind::AllGather];
 
 fn settings(members: u32, slots: u32, degree: u32) -> Settings {
-    let slot_bytes = Settings::SLOT_BYTES_MIN + 16;
+    let slot_bytes = Settings::SLOT_BYTES_MIN + 21;
     Settings { members, rank: 0, slots, slot_bytes, degrees: vec![(u64::MAX, degree)] }
+}
+
+/// Elements are longer than the least room of a slot allows to be cut anywhere.
+fn new_call(kind: Kind, root: u32, bytes: u64) -> Call {
+    match kind {
+        Kind::Reduce | Kind::AllReduce => Call::folding(kind, root, bytes, &maps()),
+        _ => Call::new(kind, root, bytes),
+    }
 }
 
 fn any_call(dice: &mut Dice, members: u32) -> Call {
@@ -18,7 +26,7 @@ fn any_call(dice: &mut Dice, members: u32) -> Call {
     let has_root = matches!(kind, Kind::Broadcast | Kind::Reduce);
     let root = if has_root { dice.below(members as usize) as u32 } else { 0 };
     let elements = if kind == Kind::Barrier { 0 } else { [0, 1, 2, 3, 9][dice.below(5)] };
-    Call::new(kind, root, (elements * ELEMENT_BYTES) as u64)
+    new_call(kind, root, (elements * ELEMENT_BYTES) as u64)
 }
 
 fn run(settings: &Settings, calls: &[Call], ahead: usize, seed: u64) {
@@ -41,10 +49,10 @@ fn every_number_of_members_degree_and_root() {
         for degree in degrees {
             let roots = (0..members).step_by(1 + members as usize / 16);
             let with_root = roots.flat_map(|root| {
-                [Kind::Broadcast, Kind::Reduce].map(|kind| Call::new(kind, root, 80))
+                [Kind::Broadcast, Kind::Reduce].map(|kind| new_call(kind, root, 80))
             });
             let without = [Kind::AllReduce, Kind::AllGather, Kind::Barrier]
-                .map(|kind| Call::new(kind, 0, if kind == Kind::Barrier { 0 } else { 80 }));
+                .map(|kind| new_call(kind, 0, if kind == Kind::Barrier { 0 } else { 80 }));
             let calls: Vec<Call> = with_root.chain(without).collect();
             run(&settings(members, 4, degree), &calls, 2, u64::from(members * 100 + degree));
         }

@@ -2,7 +2,9 @@
 
 use std::collections::{BTreeMap, VecDeque};
 
-use collective::{Call, Contents, Effect, Fault, Header, Kind, Member, Ring, Settings};
+use collective::{
+    Call, Contents, Effect, Fault, Function, Header, Kind, Member, Reduction, Ring, Settings,
+};
 
 /// Length in bytes of an element: an affine map x -> a x + b, whose composition is associative and does not commute.
 pub const ELEMENT_BYTES: usize = 16;
@@ -65,6 +67,11 @@ fn compose(left: &mut [u8], right: &[u8]) {
         left[..8].copy_from_slice(&c.wrapping_mul(a).to_le_bytes());
         left[8..].copy_from_slice(&c.wrapping_mul(b).wrapping_add(d).to_le_bytes());
     }
+}
+
+/// The composition as a reduction.
+pub fn maps() -> Reduction {
+    Function::new("affine maps", ELEMENT_BYTES, compose).unwrap().into()
 }
 
 /// What a member finds in its memory after an operation; `None` where that does not matter.
@@ -182,7 +189,7 @@ impl World {
             match effect {
                 Effect::Fold { operation, contents, at } => {
                     let (memory, other) = node.take(operation, contents, at);
-                    compose(memory, &other);
+                    maps().fold(memory, &other).unwrap();
                 }
                 Effect::Copy { operation, contents, at } => {
                     let (memory, other) = node.take(operation, contents, at);

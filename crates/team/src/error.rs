@@ -2,6 +2,7 @@
 
 use std::ops::RangeInclusive;
 
+use collective::Kind;
 use transport::PostError;
 
 use crate::Failure;
@@ -33,6 +34,20 @@ pub enum Error {
         bytes: u64,
         /// The length that the call needs.
         needed: u64,
+    },
+    /// A reduction without an operator or a function.
+    #[error("{0} needs an operator or a function")]
+    NoReduction(Kind),
+    /// An operator or a function for an operation that folds nothing.
+    #[error("{0} folds nothing: call it without an operator or a function")]
+    Reduction(Kind),
+    /// The contribution is not a whole number of elements.
+    #[error("{bytes} bytes are no whole number of elements of {element} bytes")]
+    CutElement {
+        /// Length of the contribution.
+        bytes: u64,
+        /// Length of an element.
+        element: u64,
     },
     /// The network has no one-sided writes.
     #[error("this network has no one-sided writes, which teams need")]

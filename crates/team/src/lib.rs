@@ -21,6 +21,6 @@ mod words;
 
 pub use error::Error;
 pub use failure::Failure;
-pub use operations::{Fold, Memory};
+pub use operations::Memory;
 pub use settings::TeamSettings;
 pub use team::Team;

@@ -1,9 +1,8 @@
 //! The memory of operations, and how contributions are folded.
 
-use std::{collections::VecDeque, fmt, sync::Arc};
+use std::{collections::VecDeque, fmt};
 
-/// Folds: the left operand, which becomes the result, and the right one, of the same length.
-pub type Fold = Arc<dyn Fn(&mut [u8], &[u8]) + Send + Sync>;
+use collective::Reduction;
 
 /// Memory of one operation.
 pub enum Memory<'a> {
@@ -17,7 +16,7 @@ pub enum Memory<'a> {
 struct Entry {
     /// `None`: lent by a caller, who gives it again with each call.
     memory: Option<Vec<u8>>,
-    fold: Option<Fold>,
+    reduction: Option<Reduction>,
     is_complete: bool,
 }
 
@@ -37,8 +36,8 @@ impl fmt::Debug for Operations {
 
 impl Operations {
     /// Adds the next operation; `memory` is `None` where it is lent.
-    pub(crate) fn push(&mut self, memory: Option<Vec<u8>>, fold: Option<Fold>) {
-        self.entries.push_back(Some(Entry { memory, fold, is_complete: false }));
+    pub(crate) fn push(&mut self, memory: Option<Vec<u8>>, reduction: Option<Reduction>) {
+        self.entries.push_back(Some(Entry { memory, reduction, is_complete: false }));
     }
 
     fn entry(&mut self, operation: u64) -> Option<&mut Entry> {
@@ -46,18 +45,18 @@ impl Operations {
         self.entries.get_mut(index as usize)?.as_mut()
     }
 
-    /// Returns the memory of an operation, which is `lent` unless the team owns it, and its fold.
+    /// Returns the memory of an operation, which is `lent` unless the team owns it, and what contributions are folded by.
     pub(crate) fn memory<'a>(
         &'a mut self,
         operation: u64,
         lent: &'a mut [u8],
-    ) -> Option<(&'a mut [u8], Option<&'a Fold>)> {
-        let Entry { memory, fold, .. } = self.entry(operation)?;
+    ) -> Option<(&'a mut [u8], Option<&'a Reduction>)> {
+        let Entry { memory, reduction, .. } = self.entry(operation)?;
         let memory = match memory {
             Some(memory) => &mut memory[..],
             None => lent,
         };
-        Some((memory, fold.as_ref()))
+        Some((memory, reduction.as_ref()))
     }
 
     pub(crate) fn complete(&mut self, operation: u64) {

@@ -2,12 +2,12 @@
 
 use std::{collections::VecDeque, time::Duration};
 
-use collective::{Call, Contents, Effect, Fault, Kind, Member};
+use collective::{Call, Contents, Effect, Fault, Kind, Member, Reduction};
 use engine::FailureKind;
 use transport::{Completion, EndpointId, PostError, Token, Transport, Waker};
 
 use crate::{
-    Error, Failure, Fold, Memory, TeamSettings,
+    Error, Failure, Memory, TeamSettings,
     operations::Operations,
     peers::{Peer, Peers},
     slots::{self, Slots},
@@ -119,49 +119,80 @@ impl<T: Transport> Team<T> {
         self.transport.waker()
     }
 
-    /// Returns how many bytes of memory a call needs.
-    pub fn memory_bytes(&self, call: &Call) -> u64 {
-        match call.kind {
-            Kind::AllGather => call.bytes.saturating_mul(u64::from(self.settings.members)),
-            _ => call.bytes,
-        }
-    }
-
     /// Starts the next operation, and returns its number. All members have to make the same calls in the same order.
     ///
     /// `memory` holds the message or this member's contribution ([`collective::Effect`]), and the result afterwards. Where it
     /// is lent, the same memory has to be given to [`Team::progress`] until the operation is complete, and no other operation
-    /// may have lent memory meanwhile.
+    /// may have lent memory meanwhile. `bytes` is the length of the message, or of one contribution; `root` is 0 where there is
+    /// none.
     ///
-    /// Errors: the team has failed or is closed; the memory has another length.
+    /// Errors: the team has failed or is closed; the memory has another length; a reduction without `by`, or of elements that
+    /// do not fit.
     pub fn start(
         &mut self,
-        call: Call,
+        kind: Kind,
+        root: u32,
+        bytes: u64,
+        by: Option<Reduction>,
         memory: Memory<'_>,
-        fold: Option<Fold>,
     ) -> Result<u64, Error> {
         self.check_open()?;
-        let bytes = match &memory {
-            Memory::Owned(memory) => memory.len() as u64,
-            Memory::Lent(memory) => memory.len() as u64,
+        let call = match &by {
+            Some(reduction) => Call::folding(kind, root, bytes, reduction),
+            None => Call::new(kind, root, bytes),
         };
-        let needed = self.memory_bytes(&call);
-        if bytes != needed {
-            return Err(Error::WrongLength { bytes, needed });
-        }
+        self.check(&call, by.as_ref(), &memory)?;
         let (owned, lent) = match memory {
             Memory::Owned(memory) => (Some(memory), &mut [][..]),
             Memory::Lent(memory) => (None, memory),
         };
         self.moved_at = self.transport.now();
         let number = self.core.called();
-        self.operations.push(owned, fold);
+        self.operations.push(owned, by);
         if let Err(fault) = self.core.start(call) {
             self.fail_by(&fault);
         }
         self.carry_out(lent);
         self.check_open()?;
         Ok(number)
+    }
+
+    fn check(&self, call: &Call, by: Option<&Reduction>, memory: &Memory<'_>) -> Result<(), Error> {
+        let bytes = match memory {
+            Memory::Owned(memory) => memory.len() as u64,
+            Memory::Lent(memory) => memory.len() as u64,
+        };
+        let needed = match call.kind {
+            Kind::AllGather => call.bytes.saturating_mul(u64::from(self.settings.members)),
+            _ => call.bytes,
+        };
+        if bytes != needed {
+            return Err(Error::WrongLength { bytes, needed });
+        }
+        if call.root >= self.settings.members {
+            let (value, range) = (u64::from(call.root), 0..=u64::from(self.settings.members) - 1);
+            return Err(Error::OutOfRange { setting: "root", value, range });
+        }
+        let folds = matches!(call.kind, Kind::Reduce | Kind::AllReduce);
+        match by {
+            Some(by) if folds => {
+                let (element, room) =
+                    (by.element_bytes() as u64, self.settings.element_bytes_max());
+                if element > room {
+                    let range = 1..=room;
+                    return Err(Error::OutOfRange {
+                        setting: "element_bytes",
+                        value: element,
+                        range,
+                    });
+                }
+                let is_whole = call.bytes.is_multiple_of(element);
+                if is_whole { Ok(()) } else { Err(Error::CutElement { bytes, element }) }
+            }
+            None if folds => Err(Error::NoReduction(call.kind)),
+            Some(_) => Err(Error::Reduction(call.kind)),
+            None => Ok(()),
+        }
     }
 
     /// Moves bytes and carries out what has become possible; waits up to `wait` if there is nothing to do. `lent` is the memory
@@ -388,17 +419,18 @@ impl<T: Transport> Team<T> {
             return Ok(());
         }
         let found = self.peers.of_rank(from).zip(self.operations.memory(operation, lent));
-        let (peer, (memory, fold)) = found.ok_or("an operation without memory")?;
+        let (peer, (memory, by)) = found.ok_or("an operation without memory")?;
         let other = &mut self.buffer[..bytes as usize];
         peer.slots.copy_out(contents, other).map_err(|error| error.to_string())?;
         let memory = memory.get_mut(at as usize..).and_then(|rest| rest.get_mut(..bytes as usize));
         let memory = memory.ok_or("lent memory of another length")?;
-        match fold {
-            Some(fold) if folds => fold(memory, other),
-            None if folds => return Err("a reduction without a function".into()),
-            _ => memory.copy_from_slice(other),
+        match by {
+            Some(by) if folds => by.fold(memory, other).map_err(|error| error.to_string()),
+            _ => {
+                memory.copy_from_slice(other);
+                Ok(())
+            }
         }
-        Ok(())
     }
 
     fn can_write(&mut self, effect: &Effect) -> bool {

@@ -111,7 +111,7 @@ impl Word {
 
 #[cfg(test)]
 mod tests {
-    use collective::Kind;
+    use collective::{Kind, Op, Reduction, Type};
     use proptest::prelude::*;
 
     use super::*;
@@ -124,8 +124,8 @@ mod tests {
             kind: FailureKind::Stalled,
             detail: detail.into(),
         };
-        let call =
-            Call { element: 3, operator: 1, function: 9, ..Call::new(Kind::Reduce, 4, 1 << 40) };
+        let by = Reduction::new(Type::Bf16, Op::Max).unwrap();
+        let call = Call::folding(Kind::Reduce, 4, 1 << 40, &by);
         for word in [
             Word::Exposed,
             Word::Freed { ring: Ring::Up, count: 7 },

@@ -1,21 +1,20 @@
 //! Teams in virtual time: results, members that die or call something else, and the end.
 
-use std::{sync::Arc, time::Duration};
+use std::time::Duration;
 
-use collective::{Call, Kind, links};
+use collective::{Call, Function, Kind, Op, Reduction, Type, links};
 use engine::FailureKind;
 use proptest::prelude::*;
-use team::{Error, Fold, Memory, Team, TeamSettings};
+use team::{Error, Memory, Team, TeamSettings};
 use transport_sim::{SimConfig, SimNet, SimTransport};
 
 /// Sums of u64, wrapping.
-pub fn sum() -> Fold {
-    Arc::new(|left: &mut [u8], right: &[u8]| {
-        for (left, right) in left.chunks_exact_mut(8).zip(right.chunks_exact(8)) {
-            let [a, b] = [&*left, right].map(|it| u64::from_le_bytes(it.try_into().unwrap()));
-            left.copy_from_slice(&a.wrapping_add(b).to_le_bytes());
-        }
-    })
+pub fn sum() -> Reduction {
+    Reduction::new(Type::U64, Op::Sum).unwrap()
+}
+
+pub fn is_folded(kind: Kind) -> Option<Reduction> {
+    matches!(kind, Kind::Reduce | Kind::AllReduce).then(sum)
 }
 
 pub fn call(kind: Kind, root: u32, bytes: u64) -> Call {
@@ -44,7 +43,7 @@ pub fn expected(call: &Call, operation: u64, members: u32, rank: u32) -> Option<
     let folded = |all: Vec<Vec<u8>>| {
         let mut all = all.into_iter();
         let mut first = all.next().unwrap();
-        all.for_each(|other| sum()(&mut first, &other));
+        all.for_each(|other| sum().fold(&mut first, &other).unwrap());
         first
     };
     match call.kind {
@@ -97,10 +96,10 @@ impl World {
     fn start(&mut self, rank: u32, call: Call) -> Result<u64, Error> {
         let members = self.teams.len() as u32;
         let team = self.team(rank);
-        let fold = matches!(call.kind, Kind::Reduce | Kind::AllReduce).then(sum);
         // Tests start at most one operation that they do not wait for, so that the number is known here.
         let operation = STARTED.with(|started| started.get());
-        team.start(call, Memory::Owned(memory_for(&call, operation, members, rank)), fold)
+        let memory = Memory::Owned(memory_for(&call, operation, members, rank));
+        team.start(call.kind, call.root, call.bytes, is_folded(call.kind), memory)
     }
 
     /// Lets time pass until nothing happens any more, at most this long.
@@ -181,7 +180,7 @@ fn a_dead_member_is_named_at_all_others() {
             assert_eq!((failure.team, failure.member), (7, Some(dead)), "at {rank}: {failure}");
             assert!(matches!(failure.kind, FailureKind::Lost | FailureKind::Silent));
             assert!(team.has_ended(), "{rank} has links left");
-            let again = team.start(call(Kind::Barrier, 0, 0), Memory::Owned(Vec::new()), None);
+            let again = team.start(Kind::Barrier, 0, 0, None, Memory::Owned(Vec::new()));
             assert_eq!(again.unwrap_err().to_string(), error.to_string());
         }
     }
@@ -251,7 +250,7 @@ fn a_team_ends_when_all_have_left() {
     for rank in 0..5 {
         let team = world.team(rank);
         assert!(team.has_ended() && team.failure().is_none(), "{:?} at {rank}", team.failure());
-        let late = team.start(call(Kind::Barrier, 0, 0), Memory::Owned(Vec::new()), None);
+        let late = team.start(Kind::Barrier, 0, 0, None, Memory::Owned(Vec::new()));
         assert!(matches!(late, Err(Error::Closed(7))));
     }
 }
@@ -275,9 +274,27 @@ fn what_makes_no_team_or_call_is_refused() {
     refused(with(|it| it.degrees = vec![(10, 0)]), "degrees is 0; use 1 to");
     refused(with(|_| {}), "there is no link to member 1");
     let mut world = World::new(1, 1, |_| {});
-    let error = world.team(0).start(call(Kind::Broadcast, 0, 8), Memory::Owned(vec![0; 7]), None);
-    assert_eq!(error.unwrap_err().to_string(), "the memory has 7 bytes; 8 are needed");
-    assert!(world.team(0).is_complete(0).is_ok_and(|complete| !complete));
+    let mut refused = |kind, root, bytes, by: Option<Reduction>, memory: usize, part: &str| {
+        let memory = Memory::Owned(vec![0; memory]);
+        let error = world.team(0).start(kind, root, bytes, by, memory).unwrap_err().to_string();
+        assert!(error.contains(part), "{error}");
+    };
+    let long = |bytes| Some(Function::new("long", bytes, |_, _| {}).unwrap().into());
+    refused(Kind::Broadcast, 0, 8, None, 7, "the memory has 7 bytes; 8 are needed");
+    refused(Kind::Broadcast, 1, 8, None, 8, "root is 1; use 0 to 0");
+    refused(Kind::AllReduce, 0, 8, None, 8, "all_reduce needs an operator or a function");
+    refused(Kind::Broadcast, 0, 8, Some(sum()), 8, "broadcast folds nothing");
+    refused(
+        Kind::AllReduce,
+        0,
+        12,
+        Some(sum()),
+        12,
+        "12 bytes are no whole number of elements of 8",
+    );
+    refused(Kind::AllReduce, 0, 9_000, long(4_500), 9_000, "element_bytes is 4500; use 1 to 4048");
+    let completed = world.team(0).start(Kind::Barrier, 0, 0, None, Memory::Owned(Vec::new()));
+    assert_eq!(completed.unwrap(), 0, "nothing was started before");
 }
 
 proptest! {

@@ -10,7 +10,7 @@ use collective::{Call, Kind, links};
 use team::{Memory, Team, TeamSettings};
 use transport_tcp::{TcpLink, TcpSettings, TcpTransport};
 
-use crate::simulated::{call, expected, memory_for, sum};
+use crate::simulated::{call, expected, is_folded, memory_for};
 
 const PATIENCE: Duration = Duration::from_secs(60);
 
@@ -34,8 +34,9 @@ fn teams(members: u32) -> Vec<Team<TcpTransport>> {
 fn run(team: &mut Team<TcpTransport>, operation: u64, call: Call, members: u32) {
     let deadline = Instant::now() + PATIENCE;
     let mut memory = memory_for(&call, operation, members, team.rank());
-    let fold = matches!(call.kind, Kind::Reduce | Kind::AllReduce).then(sum);
-    assert_eq!(team.start(call, Memory::Lent(&mut memory), fold).unwrap(), operation);
+    let by = is_folded(call.kind);
+    let lent = Memory::Lent(&mut memory);
+    assert_eq!(team.start(call.kind, call.root, call.bytes, by, lent).unwrap(), operation);
     while !team.is_complete(operation).unwrap() {
         assert!(Instant::now() < deadline, "{call:?}");
         team.progress(&mut memory, Duration::from_millis(50));
