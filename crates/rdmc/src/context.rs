@@ -15,21 +15,22 @@ use transport::{Region, Transport};
 use crate::creation::in_switch;
 use crate::{
     Application, ContextSettings, Counters, Error, Fabric, Group, GroupSettings, Offload, Progress,
-    Protection, Waited,
+    Protection, Team, TeamSettings, Waited,
     caller::Caller,
     commands::{Command, Commands},
     creation::{
-        links::{LinkListener, Wires, connect_neighbours},
-        terms::Terms,
+        links::{Joining, LinkListener, Wires, connect_neighbours},
+        terms::{GroupTerms, TeamTerms, Terms},
     },
     disks::DiskThreads,
     dispatcher::{Dispatcher, Registration},
     inbox::Inbox,
-    network::{GroupEnd, Link, Network, Wire},
+    network::{GroupEnd, Link, Network, Offers, Wire},
     outbox::events,
     outlet::Outlet,
     receiving::Receiving,
     shared::Shared,
+    team_driver::Driver,
     worker::Worker,
 };
 
@@ -54,6 +55,7 @@ const DROP_TIMEOUT: Duration = Duration::from_secs(5);
 pub struct Context {
     settings: ContextSettings,
     can_offload: bool,
+    offers: Offers,
     listener: LinkListener,
     commands: Commands,
     disks: Arc<DiskThreads>,
@@ -79,10 +81,11 @@ impl Context {
         let (offers, can_offload) = (transport.offers(), transport.triggered().is_some());
         let disks = Arc::new(DiskThreads::new(transport.waker()));
         let (worker, commands) = Worker::new(transport, settings.completion, Arc::clone(&disks));
-        let listener = LinkListener::start(settings.listen, settings.secret.clone(), offers)?;
+        let listener = LinkListener::start(settings.listen, settings.secret.clone())?;
         let mut context = Self {
             settings,
             can_offload,
+            offers,
             listener,
             commands,
             disks,
@@ -159,6 +162,50 @@ impl Context {
             lock(&self.groups).remove(&shared.settings.number);
         })?;
         Ok(Group::new(shared))
+    }
+
+    /// Creates a team, together with all its other members, which must do the same with equal
+    /// settings. Blocks until the linked members are connected, for at most
+    /// [`ContextSettings::connect_timeout`].
+    ///
+    /// A team has a network of its own, over this context's fabric, and, with [`Progress::Thread`], a
+    /// thread.
+    ///
+    /// Errors: as [`Context::create_group`]; [`Error::TeamCall`] if the fabric has no one-sided
+    /// writes.
+    pub fn create_team(&self, settings: TeamSettings) -> Result<Team, Error> {
+        let made = settings.made();
+        made.check()?;
+        self.commands.check()?;
+        let ContextSettings { fabric, listen, tcp, protection, .. } = &self.settings;
+        let network = Network::start(fabric, listen.ip(), tcp)?;
+        let degrees: Vec<u32> = made.degrees.iter().map(|&(_, degree)| degree).chain([1]).collect();
+        let joining = Joining {
+            number: made.number,
+            rank: made.rank,
+            neighbours: collective::links(made.members, made.rank, &degrees),
+            offers: network.offers(),
+            terms: Terms::Team(TeamTerms::new(&settings, &fabric.name(), *protection)),
+        };
+        let deadline = Deadline::after(self.settings.connect_timeout);
+        let wires = connect_neighbours(&self.listener, &joining, &settings.members, deadline)?;
+        let link = |(rank, wires)| {
+            let (link, address) =
+                (Link::new(wires, *protection, None), settings.members[rank as usize]);
+            link.map(|link| (rank, link)).map_err(|cause| Error::Member {
+                member: rank,
+                address,
+                cause,
+            })
+        };
+        let links = wires.into_iter().map(link).collect::<Result<Vec<_>, Error>>()?;
+        let identity = (made.number, made.rank, made.members);
+        let driver = Arc::new(Driver::new(team::Team::new(network, made, links)?));
+        let threads = Threads::default();
+        if self.settings.progress == Progress::Thread {
+            driver.start(&threads)?;
+        }
+        Ok(Team::new(identity, driver, threads))
     }
 
     /// Makes progress and runs callbacks; with [`Progress::Caller`] only. Waits up to `wait` if
@@ -292,15 +339,22 @@ impl Context {
     ) -> Result<(), Error> {
         let (settings, addresses) = (&shared.made, &shared.settings.members);
         let deadline = Deadline::after(self.settings.connect_timeout);
-        let terms = Terms::new(
+        let terms = Terms::Group(GroupTerms::new(
             settings,
             addresses,
             self.settings.streams,
             &self.settings.fabric.name(),
             shared.offload,
             self.settings.protection,
-        );
-        let mut wires = connect_neighbours(&self.listener, settings, addresses, terms, deadline)?;
+        ));
+        let joining = Joining {
+            number: settings.number,
+            rank: settings.rank,
+            neighbours: settings.neighbours(),
+            offers: self.offers.clone(),
+            terms,
+        };
+        let mut wires = connect_neighbours(&self.listener, &joining, addresses, deadline)?;
         let (end, registration) = self.join_switches(settings, &mut wires, deadline)?;
         let link = |(rank, wires): (u32, Vec<Wire>)| {
             let link = Link::new(wires, self.settings.protection, end.clone());

@@ -137,6 +137,12 @@ pub enum Error {
         /// The member or switch, the step that failed, and a remedy.
         cause: String,
     },
+    /// The team has failed.
+    #[error(transparent)]
+    TeamFailed(team::Failure),
+    /// A call of a team is not valid; nothing was started.
+    #[error("{0}")]
+    TeamCall(String),
     /// A system call has failed.
     #[error("{what}: {error}")]
     System {
@@ -154,6 +160,15 @@ impl Error {
         allowed: impl Into<String>,
     ) -> Self {
         Self::Setting { name, value: value.to_string(), allowed: allowed.into() }
+    }
+}
+
+impl From<team::Error> for Error {
+    fn from(error: team::Error) -> Self {
+        match error {
+            team::Error::Failed(failure) => Self::TeamFailed(failure),
+            other => Self::TeamCall(other.to_string()),
+        }
     }
 }
 

@@ -12,7 +12,7 @@ use crate::{
     Offload,
     creation::{
         links::{Request, Response},
-        terms::Terms,
+        terms::{GroupTerms, Terms},
     },
 };
 
@@ -50,14 +50,14 @@ fn decoded<M: Serialize + DeserializeOwned>(bytes: &[u8]) -> Option<M> {
 fn terms() -> Terms {
     let schedule = Schedule::new(Algorithm::BinomialPipeline, 3, 0).expect("a small group");
     let addresses = [7, 8, 9].map(|port| SocketAddr::from(([10, 0, 0, 1], port)));
-    Terms::new(
+    Terms::Group(GroupTerms::new(
         &GroupSettings::new(1, 0, schedule),
         &addresses,
         1,
         "tcp",
         Offload::NotAsked,
         crate::Protection::default(),
-    )
+    ))
 }
 
 #[cfg(test)]

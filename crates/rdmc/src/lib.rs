@@ -47,6 +47,9 @@
 //! - [`Region`] is memory that the network may use; [`Group::post_receive_buffer`] provides it
 //!   before a message arrives.
 //!
+//! - [`Context::create_team`] joins a [`Team`], whose members call operations together: broadcast,
+//!   all-reduce, barrier and others, for short messages.
+//!
 //! With [`Algorithm::InSwitch`] receivers relay nothing: the root sends each block once, and
 //! switches, which `Switches` configures (feature `switch`), copy it.
 //!
@@ -113,9 +116,13 @@ mod protection;
 mod receiving;
 mod send_handle;
 mod shared;
+mod team_driver;
+mod team_handle;
+mod team_settings;
 mod worker;
 
 pub use application::{Application, Incoming};
+pub use collective::{Element, Function, InvalidFunction, Op, Type, Unsupported, bf16, f16};
 pub use completion::CompletionMode;
 pub use context::Context;
 pub use context_settings::{ContextSettings, Progress};
@@ -133,6 +140,9 @@ pub use relay::{RelayError, Window};
 pub use schedule::{Algorithm, Schedule, ScheduleError, Transfer, UnknownAlgorithm};
 pub use send_handle::SendHandle;
 pub use session::Secret;
+pub use team::Failure as TeamFailure;
+pub use team_handle::{Pending, Team};
+pub use team_settings::TeamSettings;
 pub use transport::{
     FutureRead, LeaseError, ReadLease, Region, RegionError, RegionPool, Storage, StoredRead,
     StoredWrite, WriteLease,

@@ -15,4 +15,5 @@ mod refusals;
 mod simulated;
 mod small;
 mod storage;
+mod teams;
 mod world;

@@ -293,8 +293,8 @@ impl<T: Transport> Team<T> {
         }
     }
 
-    /// Returns whether an operation is not complete.
-    fn is_waiting(&self) -> bool {
+    /// Returns whether an operation that was started is not complete.
+    pub fn is_waiting(&self) -> bool {
         self.core.completed() < self.core.called()
     }
 

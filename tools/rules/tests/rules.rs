@@ -55,10 +55,12 @@ const MAY_USE: &[(&str, &[&str])] = &[
         "rdmc",
         &[
             "certificates",
+            "collective",
             "session",
             "engine",
             "schedule",
             "relay",
+            "team",
             "transport",
             "transport-tcp",
             "transport-fabric",

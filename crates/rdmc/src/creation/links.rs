@@ -1,4 +1,4 @@
-//! Connecting a group's neighbours.
+//! Connecting the linked members of a group or a team.
 //!
 //! Of two neighbours the one with the higher rank connects and the other accepts, so that each pair
 //! is connected once, or once for each stream. The accepting member compares the terms, and both
@@ -16,7 +16,6 @@ use std::{
     time::Duration,
 };
 
-use engine::GroupSettings;
 use serde::{Deserialize, Serialize};
 use session::{Channel, Deadline, Listener, Secret, millis};
 use socket2::{Domain, Protocol, Socket, Type};
@@ -61,15 +60,15 @@ pub(crate) struct LinkListener {
 
 struct Shared {
     secret: Secret,
-    offers: Offers,
     expected: Mutex<HashMap<u64, Expected>>,
     changed: Condvar,
     stopped: AtomicBool,
 }
 
-/// A group that is being created here, and the links accepted for it so far.
+/// A group or a team that is being created here, and the links accepted for it so far.
 struct Expected {
     rank: u32,
+    offers: Offers,
     terms: Terms,
     wires: BTreeMap<u32, Vec<Option<Wire>>>,
     problem: Option<(u32, SocketAddr, String)>,
@@ -77,16 +76,11 @@ struct Expected {
 
 impl LinkListener {
     /// Listens on an address; port 0 selects a free port. Errors: a system call fails.
-    pub(crate) fn start(
-        address: SocketAddr,
-        secret: Secret,
-        offers: Offers,
-    ) -> Result<Self, Error> {
+    pub(crate) fn start(address: SocketAddr, secret: Secret) -> Result<Self, Error> {
         let system = |error| Error::System { what: format!("listening on {address}"), error };
         let socket = listen(address).map_err(system)?;
         let shared = Arc::new(Shared {
             secret: secret.clone(),
-            offers,
             expected: Mutex::default(),
             changed: Condvar::new(),
             stopped: AtomicBool::new(false),
@@ -138,12 +132,13 @@ impl Shared {
         let deadline = Deadline::after(REQUEST_TIMEOUT);
         let request: Request = channel.receive(deadline)?;
         let patience = Duration::from_millis(request.timeout_ms).min(Duration::from_secs(600));
-        let refusal = self.judge(&request, channel.peer(), Deadline::after(patience));
+        let judged = self.judge(&request, channel.peer(), Deadline::after(patience));
         let deadline = Deadline::after(REQUEST_TIMEOUT);
-        if let Some(reason) = refusal {
-            return Ok(channel.send(&Response::Refused(reason), deadline)?);
-        }
-        let ours = self.offers.make()?;
+        let offers = match judged {
+            Ok(offers) => offers,
+            Err(reason) => return Ok(channel.send(&Response::Refused(reason), deadline)?),
+        };
+        let ours = offers.make()?;
         channel.send(&Response::Accepted { offer: ours.bytes() }, deadline)?;
         let wire = Wire { channel, ours, theirs: request.offer, connected_here: false };
         let mut groups = self.expected();
@@ -157,19 +152,28 @@ impl Shared {
         Ok(())
     }
 
-    /// Waits until the group is being created here. Returns why the link is refused, if it is.
-    fn judge(&self, request: &Request, peer: SocketAddr, deadline: Deadline) -> Option<String> {
+    /// Waits until the group is being created here. Returns what makes offers for its links.
+    ///
+    /// Errors: why the link is refused.
+    fn judge(
+        &self,
+        request: &Request,
+        peer: SocketAddr,
+        deadline: Deadline,
+    ) -> Result<Offers, String> {
         let mut groups = self.expected();
         loop {
             if let Some(expected) = groups.get_mut(&request.group) {
-                let problem = expected.problem_with(request)?;
+                let Some(problem) = expected.problem_with(request) else {
+                    return Ok(expected.offers.clone());
+                };
                 expected.problem.get_or_insert((request.from, peer, problem.clone()));
                 self.changed.notify_all();
-                return Some(problem);
+                return Err(problem);
             }
             let left = deadline.left();
             if left.is_zero() || self.stopped.load(Ordering::Acquire) {
-                return Some(format!("group {} was not created there in time", request.group));
+                return Err(format!("group {} was not created there in time", request.group));
             }
             groups = self
                 .changed
@@ -225,38 +229,49 @@ impl Drop for Expectation<'_> {
     }
 }
 
-/// Connects this member with all neighbours of a group. Blocks until the deadline at most.
+/// What is being created at one member.
+pub(crate) struct Joining {
+    /// Number of the group or the team.
+    pub(crate) number: u64,
+    /// This member's rank.
+    pub(crate) rank: u32,
+    /// The members to which this one has links.
+    pub(crate) neighbours: Vec<u32>,
+    /// Makes offers of the transport that the links are for.
+    pub(crate) offers: Offers,
+    pub(crate) terms: Terms,
+}
+
+/// Connects this member with its neighbours. Blocks until the deadline at most.
 ///
 /// Errors: the group is being created here already; a neighbour is unreachable, refuses, or does
 /// not appear in time.
 pub(crate) fn connect_neighbours(
     listener: &LinkListener,
-    settings: &GroupSettings,
+    joining: &Joining,
     addresses: &[SocketAddr],
-    terms: Terms,
     deadline: Deadline,
 ) -> Result<Wires, Error> {
-    let own = settings.rank;
-    let neighbours = settings.neighbours();
-    let (lower, higher): (Vec<u32>, Vec<u32>) = neighbours.into_iter().partition(|&r| r < own);
-    let (shared, number) = (&listener.shared, settings.number);
-    let expectation = expect(shared, settings, &terms, &higher)?;
-    let mut links = connect_all(shared, number, own, addresses, &terms, &lower, deadline)?;
+    let (lower, higher): (Vec<u32>, Vec<u32>) =
+        joining.neighbours.iter().partition(|&&rank| rank < joining.rank);
+    let shared = &listener.shared;
+    let expectation = expect(shared, joining, &higher)?;
+    let mut links = connect_all(shared, joining, addresses, &lower, deadline)?;
     links.extend(await_all(&expectation, addresses, deadline)?);
     Ok(links)
 }
 
 fn expect<'a>(
     shared: &'a Shared,
-    settings: &GroupSettings,
-    terms: &Terms,
+    joining: &Joining,
     ranks: &[u32],
 ) -> Result<Expectation<'a>, Error> {
-    let group = settings.number;
-    let empty = || (0..terms.streams).map(|_| None).collect::<Vec<_>>();
+    let group = joining.number;
+    let empty = || (0..joining.terms.streams()).map(|_| None).collect::<Vec<_>>();
     let expected = Expected {
-        rank: settings.rank,
-        terms: terms.clone(),
+        rank: joining.rank,
+        offers: joining.offers.clone(),
+        terms: joining.terms.clone(),
         wires: ranks.iter().map(|&rank| (rank, empty())).collect(),
         problem: None,
     };
@@ -272,10 +287,8 @@ fn expect<'a>(
 /// Connects to each of `ranks`, [`CONNECTORS_MAX`] at a time.
 fn connect_all(
     shared: &Shared,
-    group: u64,
-    from: u32,
+    joining: &Joining,
     addresses: &[SocketAddr],
-    terms: &Terms,
     ranks: &[u32],
     deadline: Deadline,
 ) -> Result<Wires, Error> {
@@ -286,11 +299,17 @@ fn connect_all(
             scope.spawn(|| {
                 while let Some(&to) = ranks.get(next.fetch_add(1, Ordering::Relaxed)) {
                     let address = addresses[to as usize];
-                    let link = (0..terms.streams).map(|stream| {
-                        let (terms, offer) = (terms.clone(), Vec::new());
-                        let timeout_ms = millis(deadline.left());
-                        let request = Request { group, from, to, stream, terms, offer, timeout_ms };
-                        connect_one(shared, address, request, deadline)
+                    let link = (0..joining.terms.streams()).map(|stream| {
+                        let request = Request {
+                            group: joining.number,
+                            from: joining.rank,
+                            to,
+                            stream,
+                            terms: joining.terms.clone(),
+                            offer: Vec::new(),
+                            timeout_ms: millis(deadline.left()),
+                        };
+                        connect_one(shared, &joining.offers, address, request, deadline)
                     });
                     let link = link.collect::<Result<Vec<_>, _>>();
                     let mut links = links.lock().unwrap_or_else(|poisoned| poisoned.into_inner());
@@ -308,6 +327,7 @@ fn connect_all(
 
 fn connect_one(
     shared: &Shared,
+    offers: &Offers,
     address: SocketAddr,
     mut request: Request,
     deadline: Deadline,
@@ -317,7 +337,7 @@ fn connect_one(
     // The peer may not have started listening yet.
     let mut channel =
         Channel::connect_patiently(address, &shared.secret, deadline).map_err(named)?;
-    let ours = shared.offers.make()?;
+    let ours = offers.make()?;
     request.offer = ours.bytes();
     channel.send(&request, deadline).map_err(named)?;
     match channel.receive(deadline).map_err(named)? {

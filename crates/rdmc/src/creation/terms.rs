@@ -1,4 +1,4 @@
-//! The settings that must be the same at all members of a group.
+//! The settings that must be the same at all members of a group or a team.
 
 use std::net::SocketAddr;
 
@@ -6,16 +6,122 @@ use engine::GroupSettings;
 use schedule::Schedule;
 use serde::{Deserialize, Serialize};
 
-use crate::{Offload, Protection};
+use crate::{Offload, Protection, TeamSettings};
 
 /// The member list is compared in at most this many parts, so that a difference can be located
 /// without sending the whole list.
 const PARTS_MAX: usize = 256;
 
-/// The settings of a group at one member that must be the same at all; compared when two members
-/// connect.
+/// The settings at one member that must be the same at all; compared when two members connect.
 #[derive(Clone, PartialEq, Eq, Debug, Serialize, Deserialize)]
-pub(crate) struct Terms {
+pub(crate) enum Terms {
+    Group(GroupTerms),
+    Team(TeamTerms),
+}
+
+impl Terms {
+    /// Returns how many connections each link has.
+    pub(crate) fn streams(&self) -> u8 {
+        match self {
+            Self::Group(terms) => terms.streams,
+            Self::Team(_) => 1,
+        }
+    }
+
+    /// Describes the first difference; `self` is called "here" and `theirs` "there".
+    pub(crate) fn difference(&self, theirs: &Self) -> Option<String> {
+        match (self, theirs) {
+            (Self::Group(own), Self::Group(theirs)) => own.difference(theirs),
+            (Self::Team(own), Self::Team(theirs)) => own.difference(theirs),
+            (Self::Group(_), _) => Some("it is a group here, a team there".into()),
+            (Self::Team(_), _) => Some("it is a team here, a group there".into()),
+        }
+    }
+}
+
+/// The terms of a team.
+#[derive(Clone, PartialEq, Eq, Debug, Serialize, Deserialize)]
+pub(crate) struct TeamTerms {
+    slots: u32,
+    slot_bytes: u32,
+    degrees: Vec<(u64, u32)>,
+    fabric: String,
+    /// Its name.
+    protection: String,
+    members: Addresses,
+}
+
+impl TeamTerms {
+    pub(crate) fn new(settings: &TeamSettings, fabric: &str, protection: Protection) -> Self {
+        Self {
+            slots: settings.slots,
+            slot_bytes: settings.slot_bytes,
+            degrees: settings.degrees.clone(),
+            fabric: fabric.to_owned(),
+            protection: protection.name().to_owned(),
+            members: Addresses::new(&settings.members),
+        }
+    }
+
+    fn difference(&self, theirs: &Self) -> Option<String> {
+        let fields = [
+            ("slots", self.slots.to_string(), theirs.slots.to_string()),
+            ("slot bytes", self.slot_bytes.to_string(), theirs.slot_bytes.to_string()),
+            ("degrees", format!("{:?}", self.degrees), format!("{:?}", theirs.degrees)),
+            ("fabric", self.fabric.clone(), theirs.fabric.clone()),
+            ("protection of links", self.protection.clone(), theirs.protection.clone()),
+        ];
+        first_difference(&fields).or_else(|| self.members.difference(&theirs.members))
+    }
+}
+
+/// The members' addresses, in a form that is short for any number of members.
+#[derive(Clone, PartialEq, Eq, Debug, Serialize, Deserialize)]
+struct Addresses {
+    members: u32,
+    /// Hashes of the member list, in equal parts.
+    parts: Vec<[u8; 8]>,
+}
+
+impl Addresses {
+    fn new(addresses: &[SocketAddr]) -> Self {
+        let part = addresses.len().div_ceil(PARTS_MAX).max(1);
+        let members = u32::try_from(addresses.len()).unwrap_or(u32::MAX);
+        Self { members, parts: addresses.chunks(part).map(hash_addresses).collect() }
+    }
+
+    fn difference(&self, theirs: &Self) -> Option<String> {
+        if self.members != theirs.members {
+            return Some(format!(
+                "number of members: {} here, {} there",
+                self.members, theirs.members
+            ));
+        }
+        let part = (self.members as usize).div_ceil(PARTS_MAX).max(1);
+        let at = self.parts.iter().zip(&theirs.parts).position(|(own, other)| own != other);
+        match at {
+            Some(index) if part == 1 => Some(format!("the address of member {index}")),
+            Some(index) => {
+                let (first, last) = (index * part, (index + 1) * part - 1);
+                Some(format!("the addresses of members {first} to {last}"))
+            }
+            None if self.parts.len() != theirs.parts.len() => {
+                Some("the length of the member list".into())
+            }
+            None => None,
+        }
+    }
+}
+
+/// Describes the first of these that differs here and there.
+fn first_difference(fields: &[(&str, String, String)]) -> Option<String> {
+    let differing = fields.iter().find(|(_, own, other)| own != other);
+    differing.map(|(what, own, other)| format!("{what}: {own} here, {other} there"))
+}
+
+/// The terms of a group.
+#[derive(Clone, PartialEq, Eq, Debug, Serialize, Deserialize)]
+pub(crate) struct GroupTerms {
     members: u32,
     root: u32,
     algorithm: u8,
@@ -31,11 +137,10 @@ pub(crate) struct Terms {
     small: Option<[u32; 3]>,
     /// Hash of the schedule's layout beyond the fields above: the racks.
     layout: [u8; 8],
-    /// Hashes of the member list, in equal parts.
-    addresses: Vec<[u8; 8]>,
+    addresses: Addresses,
 }
 
-impl Terms {
+impl GroupTerms {
     /// Makes the terms of a group from the address of each member, the streams per neighbour, the
     /// name of the fabric, the use of offload, and the protection of links.
     pub(crate) fn new(
@@ -47,7 +152,6 @@ impl Terms {
         protection: Protection,
     ) -> Self {
         let schedule = &settings.schedule;
-        let part = addresses.len().div_ceil(PARTS_MAX).max(1);
         Self {
             members: schedule.members(),
             root: schedule.root(),
@@ -60,12 +164,11 @@ impl Terms {
             protection: protection.name().to_owned(),
             small: settings.small.map(|small| [small.bytes_max, small.slots, small.members_max]),
             layout: layout(schedule),
-            addresses: addresses.chunks(part).map(hash_addresses).collect(),
+            addresses: Addresses::new(addresses),
         }
     }
 
-    /// Describes the first difference; `self` is called "here" and `theirs` "there".
-    pub(crate) fn difference(&self, theirs: &Self) -> Option<String> {
+    fn difference(&self, theirs: &Self) -> Option<String> {
         let name =
             |code| schedule::Algorithm::from_code(code).map_or("unknown".into(), |a| a.to_string());
         let fields = [
@@ -88,25 +191,13 @@ impl Terms {
                 format!("{:?}", theirs.small),
             ),
         ];
-        if let Some((what, own, other)) = fields.into_iter().find(|(_, own, other)| own != other) {
-            return Some(format!("{what}: {own} here, {other} there"));
+        if let Some(difference) = first_difference(&fields) {
+            return Some(difference);
         }
         if self.layout != theirs.layout {
             return Some("the racks of the members".into());
         }
-        let part = (self.members as usize).div_ceil(PARTS_MAX).max(1);
-        let at = self.addresses.iter().zip(&theirs.addresses).position(|(own, other)| own != other);
-        match at {
-            Some(index) if part == 1 => Some(format!("the address of member {index}")),
-            Some(index) => {
-                let (first, last) = (index * part, (index + 1) * part - 1);
-                Some(format!("the addresses of members {first} to {last}"))
-            }
-            None if self.addresses.len() != theirs.addresses.len() => {
-                Some("the length of the member list".into())
-            }
-            None => None,
-        }
+        self.addresses.difference(&theirs.addresses)
     }
 }
 
@@ -140,14 +231,14 @@ mod tests {
     use super::*;
     use schedule::Algorithm;
 
-    fn terms(members: u32, root: u32, change: impl Fn(&mut GroupSettings)) -> Terms {
+    fn terms(members: u32, root: u32, change: impl Fn(&mut GroupSettings)) -> GroupTerms {
         let schedule = Schedule::new(Algorithm::Chain, members, root).unwrap();
         let mut settings = GroupSettings::new(1, 0, schedule);
         change(&mut settings);
         let addresses: Vec<SocketAddr> = (0..members)
             .map(|rank| SocketAddr::from(([10, 0, (rank >> 8) as u8, rank as u8], 7)))
             .collect();
-        Terms::new(&settings, &addresses, 1, "tcp", Offload::NotAsked, Protection::default())
+        GroupTerms::new(&settings, &addresses, 1, "tcp", Offload::NotAsked, Protection::default())
     }
 
     #[test]
@@ -158,7 +249,7 @@ mod tests {
     #[test]
     fn each_difference_is_named() {
         let own = terms(4, 0, |_| {});
-        let difference = |other: Terms| own.difference(&other).unwrap();
+        let difference = |other: GroupTerms| own.difference(&other).unwrap();
         assert!(difference(terms(5, 0, |_| {})).contains("members: 4 here, 5 there"));
         assert!(difference(terms(4, 1, |_| {})).contains("root: 0 here, 1 there"));
         let other = terms(4, 0, |settings| settings.block_bytes = 7);
@@ -186,7 +277,7 @@ mod tests {
     fn racks_and_addresses_are_compared() {
         let racks = |racks: &[u32]| {
             let schedule = Schedule::with_racks(Algorithm::ChainOfRacks, racks, 0).unwrap();
-            Terms::new(
+            GroupTerms::new(
                 &GroupSettings::new(1, 0, schedule),
                 &[],
                 1,
@@ -201,11 +292,45 @@ mod tests {
         let schedule = Schedule::new(Algorithm::Chain, 600, 0).unwrap();
         let settings = GroupSettings::new(1, 0, schedule);
         let mut addresses = vec![SocketAddr::from(([10, 0, 0, 1], 7)); 600];
-        let own =
-            Terms::new(&settings, &addresses, 1, "tcp", Offload::NotAsked, Protection::default());
+        let own = GroupTerms::new(
+            &settings,
+            &addresses,
+            1,
+            "tcp",
+            Offload::NotAsked,
+            Protection::default(),
+        );
         addresses[31].set_port(8);
-        let other =
-            Terms::new(&settings, &addresses, 1, "tcp", Offload::NotAsked, Protection::default());
+        let other = GroupTerms::new(
+            &settings,
+            &addresses,
+            1,
+            "tcp",
+            Offload::NotAsked,
+            Protection::default(),
+        );
         assert!(own.difference(&other).unwrap().contains("members 30 to 32"));
+    }
+
+    #[test]
+    fn teams_are_compared_with_teams() {
+        let team = |change: fn(&mut TeamSettings)| {
+            let address = |port| SocketAddr::from(([10, 0, 0, 1], port));
+            let mut settings = TeamSettings::new(1, (1..4).map(address).collect(), 0);
+            change(&mut settings);
+            Terms::Team(TeamTerms::new(&settings, "tcp", Protection::default()))
+        };
+        let own = team(|_| {});
+        assert_eq!(own.difference(&team(|settings| settings.rank = 2)), None);
+        let difference = |other: &Terms| own.difference(other).unwrap();
+        assert!(difference(&team(|it| it.slots = 3)).contains("slots: 16 here, 3 there"));
+        assert!(difference(&team(|it| it.degrees = vec![])).contains("degrees: [(1024, 3)] here"));
+        assert!(
+            difference(&team(|it| it.members.truncate(2))).contains("members: 3 here, 2 there")
+        );
+        assert!(difference(&team(|it| it.members[1].set_port(9))).contains("address of member 1"));
+        let group = Terms::Group(terms(3, 0, |_| {}));
+        assert_eq!(difference(&group), "it is a team here, a group there");
+        assert_eq!(group.difference(&own).unwrap(), "it is a group here, a team there");
     }
 }

@@ -1,0 +1,239 @@
+//! Drives the network of a team: whoever calls, or else a thread.
+
+use std::{
+    sync::{
+        Arc, Condvar, Mutex, MutexGuard, PoisonError,
+        atomic::{AtomicBool, AtomicUsize, Ordering},
+    },
+    thread,
+    time::{Duration, Instant},
+};
+
+use collective::{Kind, Reduction};
+use session::{Deadline, Threads};
+use team::{Memory, Team};
+use transport::Waker;
+
+use crate::{Error, network::Network};
+
+/// How long a call polls before it sleeps: longer than a short operation takes.
+const POLLING: Duration = Duration::from_micros(50);
+
+/// How often the thread looks while nobody calls and nothing is under way: heartbeats, and the end of
+/// a failed team.
+const IDLE_TICK: Duration = Duration::from_millis(20);
+
+/// The longest sleep of a call; an upper bound only.
+const SLEEP_MAX: Duration = Duration::from_secs(1);
+
+/// How long the links of a team that is dropped may take to close.
+const DROP_TIMEOUT: Duration = Duration::from_secs(1);
+
+/// An operation as it is called.
+pub(crate) struct Operation {
+    pub(crate) kind: Kind,
+    pub(crate) root: u32,
+    /// Length of the message, or of one contribution.
+    pub(crate) bytes: u64,
+    pub(crate) by: Option<Reduction>,
+}
+
+/// The team and who drives it.
+pub(crate) struct Driver {
+    team: Mutex<Team<Network>>,
+    /// Ends the thread's wait in the network.
+    waker: Waker,
+    /// Calls that want the team, or have it.
+    callers: AtomicUsize,
+    /// The thread may be waiting in the network.
+    thread_polls: AtomicBool,
+    /// Whether the thread has to end; notified with `changed`, also when an operation is started.
+    stopped: Mutex<bool>,
+    changed: Condvar,
+}
+
+/// Gives the team back when it is dropped.
+struct Turn<'a> {
+    driver: &'a Driver,
+    team: MutexGuard<'a, Team<Network>>,
+}
+
+impl Drop for Turn<'_> {
+    fn drop(&mut self) {
+        self.driver.callers.fetch_sub(1, Ordering::SeqCst);
+    }
+}
+
+impl Driver {
+    pub(crate) fn new(team: Team<Network>) -> Self {
+        Self {
+            waker: team.waker(),
+            team: Mutex::new(team),
+            callers: AtomicUsize::new(0),
+            thread_polls: AtomicBool::new(false),
+            stopped: Mutex::new(false),
+            changed: Condvar::new(),
+        }
+    }
+
+    /// Starts the thread.
+    ///
+    /// Errors: the system has no thread left.
+    pub(crate) fn start(self: &Arc<Self>, threads: &Threads) -> Result<(), Error> {
+        let driver = Arc::clone(self);
+        threads
+            .spawn("rdmc-team", "the thread of a team".into(), move || driver.run())
+            .map_err(|error| Error::System { what: "starting the thread of a team".into(), error })
+    }
+
+    /// Takes the team for a call.
+    fn enter(&self) -> Turn<'_> {
+        self.callers.fetch_add(1, Ordering::SeqCst);
+        if self.thread_polls.load(Ordering::SeqCst) {
+            (self.waker)();
+        }
+        let team = self.team.lock().unwrap_or_else(PoisonError::into_inner);
+        Turn { driver: self, team }
+    }
+
+    /// Calls an operation, and drives the network until it is complete.
+    ///
+    /// Errors: the call is refused, the team fails, or the timeout expires, which fails it.
+    pub(crate) fn call(
+        &self,
+        operation: Operation,
+        memory: &mut [u8],
+        deadline: Deadline,
+    ) -> Result<(), Error> {
+        let mut turn = self.enter();
+        let Operation { kind, root, bytes, by } = operation;
+        let number = turn.team.start(kind, root, bytes, by, Memory::Lent(memory))?;
+        wait(&mut turn.team, number, memory, deadline)?;
+        turn.team.take(number);
+        Ok(())
+    }
+
+    /// Calls an operation whose memory the team keeps. Returns its number.
+    ///
+    /// Errors: the call is refused, or the team has failed.
+    pub(crate) fn begin(&self, operation: Operation, memory: Vec<u8>) -> Result<u64, Error> {
+        let Operation { kind, root, bytes, by } = operation;
+        let number = self.enter().team.start(kind, root, bytes, by, Memory::Owned(memory))?;
+        self.changed.notify_all();
+        Ok(number)
+    }
+
+    /// Drives the network until an operation is complete, and returns its memory.
+    ///
+    /// Errors: as [`Driver::call`].
+    pub(crate) fn finish(&self, number: u64, deadline: Deadline) -> Result<Vec<u8>, Error> {
+        let mut turn = self.enter();
+        wait(&mut turn.team, number, &mut [], deadline)?;
+        Ok(turn.team.take(number).unwrap_or_default())
+    }
+
+    /// Returns whether an operation is complete. Moves bytes, but does not wait.
+    ///
+    /// Errors: the team has failed.
+    pub(crate) fn is_complete(&self, number: u64) -> Result<bool, Error> {
+        let mut turn = self.enter();
+        turn.team.progress(&mut [], Duration::ZERO);
+        Ok(turn.team.is_complete(number)?)
+    }
+
+    /// Makes the team fail at all members.
+    pub(crate) fn abort(&self, reason: &str) {
+        self.enter().team.abort(reason);
+    }
+
+    /// Ends the team in order, after a last barrier. Blocks until the deadline.
+    ///
+    /// Errors: as [`Driver::call`]; the links did not close in time.
+    pub(crate) fn close(&self, deadline: Deadline) -> Result<(), Error> {
+        let barrier = Operation { kind: Kind::Barrier, root: 0, bytes: 0, by: None };
+        self.call(barrier, &mut [], deadline)?;
+        let mut turn = self.enter();
+        turn.team.leave()?;
+        while !turn.team.has_ended() {
+            if deadline.left().is_zero() {
+                return Err(deadline.missed("the other members of a team").into());
+            }
+            turn.team.progress(&mut [], deadline.left().min(SLEEP_MAX));
+        }
+        turn.team.failure().map_or(Ok(()), |failure| Err(Error::TeamFailed(failure.clone())))
+    }
+
+    /// Ends the thread, and the links of a team that was not closed: a failure at all other members.
+    pub(crate) fn shut_down(&self, threads: &Threads) {
+        let deadline = Deadline::after(DROP_TIMEOUT);
+        {
+            let mut turn = self.enter();
+            turn.team.abort("it dropped the team");
+            while !turn.team.has_ended() && !deadline.left().is_zero() {
+                turn.team.progress(&mut [], deadline.left());
+            }
+        }
+        *self.stopped.lock().unwrap_or_else(PoisonError::into_inner) = true;
+        self.changed.notify_all();
+        (self.waker)();
+        threads.join(Deadline::after(DROP_TIMEOUT));
+    }
+
+    /// Drives the network while nobody calls: without end while operations are under way, else now and then.
+    fn run(&self) {
+        let mut stopped = self.stopped.lock().unwrap_or_else(PoisonError::into_inner);
+        while !*stopped {
+            drop(stopped);
+            let is_busy = self.look();
+            stopped = self.stopped.lock().unwrap_or_else(PoisonError::into_inner);
+            if !*stopped && !is_busy {
+                let waited = self.changed.wait_timeout(stopped, IDLE_TICK);
+                stopped = waited.unwrap_or_else(PoisonError::into_inner).0;
+            }
+        }
+    }
+
+    /// Drives the network until a call wants it or nothing is under way. Returns whether something is, and no call has it.
+    fn look(&self) -> bool {
+        if self.callers.load(Ordering::SeqCst) > 0 {
+            return false;
+        }
+        let Ok(mut team) = self.team.try_lock() else { return false };
+        team.progress(&mut [], Duration::ZERO);
+        if !team.is_waiting() {
+            return false;
+        }
+        // A call that comes from now on uses the waker.
+        self.thread_polls.store(true, Ordering::SeqCst);
+        if self.callers.load(Ordering::SeqCst) == 0 {
+            team.progress(&mut [], IDLE_TICK);
+        }
+        self.thread_polls.store(false, Ordering::SeqCst);
+        self.callers.load(Ordering::SeqCst) == 0
+    }
+}
+
+/// Drives the network until an operation is complete: polls for a short time, then sleeps.
+fn wait(
+    team: &mut Team<Network>,
+    number: u64,
+    memory: &mut [u8],
+    deadline: Deadline,
+) -> Result<(), Error> {
+    let polling_ends = Instant::now() + POLLING;
+    while !team.is_complete(number)? {
+        if Instant::now() < polling_ends {
+            team.progress(memory, Duration::ZERO);
+            // Lets another member on the same processor run; costs little if there is none.
+            thread::yield_now();
+            continue;
+        }
+        if deadline.left().is_zero() {
+            team.time_out();
+            team.is_complete(number)?;
+            return Err(deadline.missed("an operation of a team").into());
+        }
+        team.progress(memory, deadline.left().min(SLEEP_MAX));
+    }
+    Ok(())
+}

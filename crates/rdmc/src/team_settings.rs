@@ -1,0 +1,64 @@
+//! The settings of a team.
+
+use std::net::SocketAddr;
+
+/// The settings of a team at one member. All but the rank have to be the same at all members;
+/// [`crate::Context::create_team`] compares them.
+#[derive(Clone, Debug)]
+#[non_exhaustive]
+pub struct TeamSettings {
+    /// Identifies the team; unique among the groups and teams of its members' contexts.
+    pub number: u64,
+    /// The address at which others reach each member's context, by rank; 1 to 65,536 members.
+    pub members: Vec<SocketAddr>,
+    /// The rank of this member.
+    pub rank: u32,
+    /// Slots of each ring of a link; 1 to 4,096. A member can be so many pieces ahead of another.
+    pub slots: u32,
+    /// Length in bytes of a slot, of which 48 describe the contents; 64 to 1 MiB. Each link takes
+    /// two rings of memory at either end.
+    pub slot_bytes: u32,
+    /// The degrees of reductions: for contributions of at most so many bytes, how many members
+    /// may write to one in a step; in ascending order of bytes. Longer ones have degree 1.
+    pub degrees: Vec<(u64, u32)>,
+}
+
+impl TeamSettings {
+    /// Returns the settings of a team of these members for member `rank`, with defaults for
+    /// everything else: 16 slots of 4 KiB, and degree 3 for at most 1 KiB.
+    pub fn new(number: u64, members: Vec<SocketAddr>, rank: u32) -> Self {
+        let defaults = team::TeamSettings::new(number, 1, rank);
+        let (slots, slot_bytes) = (defaults.slots, defaults.slot_bytes);
+        Self { number, members, rank, slots, slot_bytes, degrees: defaults.degrees }
+    }
+
+    /// Sets [`TeamSettings::slots`].
+    #[must_use]
+    pub fn slots(mut self, slots: u32) -> Self {
+        self.slots = slots;
+        self
+    }
+
+    /// Sets [`TeamSettings::slot_bytes`].
+    #[must_use]
+    pub fn slot_bytes(mut self, bytes: u32) -> Self {
+        self.slot_bytes = bytes;
+        self
+    }
+
+    /// Sets [`TeamSettings::degrees`].
+    #[must_use]
+    pub fn degrees(mut self, degrees: Vec<(u64, u32)>) -> Self {
+        self.degrees = degrees;
+        self
+    }
+
+    /// Returns the settings in the form of the crate that runs operations.
+    pub(crate) fn made(&self) -> team::TeamSettings {
+        let members = u32::try_from(self.members.len()).unwrap_or(u32::MAX);
+        let mut made = team::TeamSettings::new(self.number, members, self.rank);
+        (made.slots, made.slot_bytes) = (self.slots, self.slot_bytes);
+        made.degrees.clone_from(&self.degrees);
+        made
+    }
+}

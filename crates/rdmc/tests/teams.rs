@@ -1,0 +1,296 @@
+//! Teams of contexts in this process: operations from threads, what is refused, and the end.
+
+use std::{fmt::Debug, sync::Barrier, thread, time::Duration};
+
+use rdmc::{
+    Error, FailureKind, Function, GroupSettings, Op, Progress, Team, TeamFailure, TeamSettings,
+};
+
+use crate::common::{PATIENCE, World};
+
+const SHORT: Duration = Duration::from_millis(300);
+
+/// Creates a team of all contexts, and runs this at each member, on a thread of its own.
+fn at_all<R: Send>(
+    world: &World,
+    change: impl Fn(u32, TeamSettings) -> TeamSettings + Sync,
+    act: impl Fn(Team) -> R + Sync,
+) -> Vec<R> {
+    let (change, act) = (&change, &act);
+    thread::scope(|scope| {
+        let threads: Vec<_> = (0..)
+            .zip(&world.contexts)
+            .map(|(rank, context)| {
+                let settings = change(rank, TeamSettings::new(7, world.addresses.clone(), rank));
+                scope.spawn(move || act(context.create_team(settings).unwrap()))
+            })
+            .collect();
+        threads.into_iter().map(|thread| thread.join().unwrap()).collect()
+    })
+}
+
+/// What every member does in the tests of operations.
+fn operations(team: &Team) {
+    let (rank, members) = (team.rank(), team.members());
+    let own = f64::from(rank);
+    let sum_of_ranks = f64::from(members * (members - 1) / 2);
+    for root in 0..members {
+        let mut values = [f64::NAN, own];
+        if rank == root {
+            values[0] = 0.5;
+        }
+        team.broadcast(root, &mut values, PATIENCE).unwrap();
+        assert_eq!(values, [0.5, f64::from(root)]);
+    }
+    // Longer than all slots of a ring.
+    let mut long: Vec<f64> = (0..20_000).map(|at| own + f64::from(at)).collect();
+    team.all_reduce(&mut long, Op::Sum, PATIENCE).unwrap();
+    let expected = |at: u32| sum_of_ranks + f64::from(members) * f64::from(at);
+    assert!((0..).zip(&long).all(|(at, value)| *value == expected(at)));
+    let mut least = [rank as i16 - 3];
+    team.reduce(members - 1, &mut least, Op::Min, PATIENCE).unwrap();
+    assert_eq!(least[0], if rank == members - 1 { -3 } else { rank as i16 - 3 });
+    let mut all = vec![0_u32; members as usize * 2];
+    all[rank as usize * 2..][..2].copy_from_slice(&[rank, 100 + rank]);
+    team.all_gather(&mut all, PATIENCE).unwrap();
+    assert_eq!(all, (0..members).flat_map(|rank| [rank, 100 + rank]).collect::<Vec<_>>());
+    team.barrier(PATIENCE).unwrap();
+    team.broadcast(0, &mut [0_u8; 0], PATIENCE).unwrap();
+}
+
+#[test]
+fn operations_of_all_kinds_and_types() {
+    for members in [1, 2, 5] {
+        let world = World::start(members);
+        at_all(
+            &world,
+            |_, settings| settings,
+            |team| {
+                operations(&team);
+                team.close(PATIENCE).unwrap();
+            },
+        );
+        world.close();
+    }
+}
+
+#[test]
+fn members_without_a_thread_drive_the_network_in_their_calls() {
+    let world = World::start_with(3, |settings| settings.progress = Progress::Caller);
+    at_all(
+        &world,
+        |_, settings| settings,
+        |team| {
+            operations(&team);
+            team.close(PATIENCE).unwrap();
+        },
+    );
+    world.close();
+}
+
+/// The composition of affine maps does not commute.
+#[test]
+fn functions_of_the_users_are_folded_in_the_order_of_ranks() {
+    let world = World::start(4);
+    let compose = |left: &mut [u8], right: &[u8]| {
+        for (left, right) in left.chunks_exact_mut(2).zip(right.chunks_exact(2)) {
+            let (a, b) = (left[0], left[1]);
+            left[0] = right[0].wrapping_mul(a);
+            left[1] = right[0].wrapping_mul(b).wrapping_add(right[1]);
+        }
+    };
+    let maps: Vec<[u8; 2]> = (0..4).map(|rank| [2 * rank + 3, rank + 1]).collect();
+    let mut expected = maps[0];
+    maps[1..].iter().for_each(|map| compose(&mut expected, map));
+    let results = at_all(
+        &world,
+        |_, settings| settings.degrees(vec![(100, 2)]),
+        |team| {
+            let function = Function::new("compose maps", 2, compose).unwrap();
+            let mut all = maps[team.rank() as usize];
+            team.all_reduce_by(&mut all, &function, PATIENCE).unwrap();
+            let mut at_root = maps[team.rank() as usize];
+            team.reduce_by(2, &mut at_root, &function, PATIENCE).unwrap();
+            let expected = if team.rank() == 2 { all } else { maps[team.rank() as usize] };
+            assert_eq!(at_root, expected);
+            team.close(PATIENCE).unwrap();
+            all
+        },
+    );
+    assert_eq!(results, [expected; 4]);
+    world.close();
+}
+
+#[test]
+fn started_operations_are_under_way_at_the_same_time() {
+    for progress in [Progress::Thread, Progress::Caller] {
+        let world = World::start_with(3, |settings| settings.progress = progress);
+        at_all(
+            &world,
+            |_, settings| settings,
+            |team| {
+                let own = u64::from(team.rank());
+                let started: Vec<_> = (0..50)
+                    .map(|number| team.start_all_reduce(&[own + number, number], Op::Sum).unwrap())
+                    .collect();
+                team.barrier(PATIENCE).unwrap();
+                for (number, pending) in (0..50).rev().zip(started.into_iter().rev()) {
+                    let mut values = [0_u64; 2];
+                    pending.wait(&mut values, PATIENCE).unwrap();
+                    assert_eq!(values, [3 + 3 * number, 3 * number]);
+                }
+                let pending = team.start_all_reduce(&[1_i8], Op::Max).unwrap();
+                while !pending.is_complete().unwrap() {
+                    thread::yield_now();
+                }
+                team.close(PATIENCE).unwrap();
+            },
+        );
+        world.close();
+    }
+}
+
+fn failure<T: Debug>(outcome: Result<T, Error>) -> TeamFailure {
+    match outcome {
+        Err(Error::TeamFailed(failure)) => failure,
+        other => panic!("{other:?} instead of a failed team"),
+    }
+}
+
+#[test]
+fn members_that_call_different_things_are_named() {
+    let world = World::start(3);
+    let failures = at_all(
+        &world,
+        |_, settings| settings,
+        |team| {
+            let outcome = match team.rank() {
+                2 => team.all_reduce(&mut [1_f32, 2.0], Op::Sum, PATIENCE),
+                _ => team.all_reduce(&mut [1_f32], Op::Sum, PATIENCE),
+            };
+            let first = failure(outcome);
+            assert_eq!(failure(team.barrier(PATIENCE)), first, "the first cause counts");
+            first
+        },
+    );
+    for failure in &failures {
+        assert!(failure.member == Some(2) || failure.reporter == 2, "{failure}");
+        assert_eq!(failure.kind, FailureKind::Application);
+    }
+    let complete = failures.iter().find(|failure| failure.detail.contains("another length"));
+    assert!(complete.is_some_and(|it| it.detail.contains("8 bytes")), "{failures:?}");
+    world.close();
+}
+
+#[test]
+fn a_member_that_does_not_call_is_named_by_the_timeout() {
+    let world = World::start(3);
+    let others_have_failed = Barrier::new(3);
+    let failures = at_all(
+        &world,
+        |_, settings| settings,
+        |team| {
+            team.barrier(PATIENCE).unwrap();
+            let first =
+                (team.rank() != 1).then(|| failure(team.all_reduce(&mut [1_u8], Op::Sum, SHORT)));
+            others_have_failed.wait();
+            // No broadcast from member 1: its part may be done before it reads why the team has failed.
+            let later = failure(team.barrier(PATIENCE));
+            assert!(first.is_none_or(|first| first == later), "the first cause counts");
+            later
+        },
+    );
+    for failure in failures {
+        assert_eq!((failure.kind, failure.member), (FailureKind::Stalled, Some(1)), "{failure}");
+    }
+    world.close();
+}
+
+#[test]
+fn a_member_that_drops_its_team_is_named() {
+    let world = World::start(3);
+    let failures = at_all(
+        &world,
+        |_, settings| settings,
+        |team| {
+            if team.rank() == 0 {
+                drop(team);
+                return None;
+            }
+            Some(failure(team.barrier(PATIENCE)))
+        },
+    );
+    for failure in failures.into_iter().flatten() {
+        assert_eq!((failure.team, failure.member), (7, Some(0)), "{failure}");
+        assert!(failure.to_string().contains("it dropped the team"), "{failure}");
+    }
+    world.close();
+}
+
+#[test]
+fn invalid_calls_are_refused_and_change_nothing() {
+    let world = World::start(1);
+    at_all(
+        &world,
+        |_, settings| settings,
+        |team| {
+            let refused = |outcome: Result<(), Error>, part: &str| {
+                let error = outcome.unwrap_err();
+                assert!(matches!(error, Error::TeamCall(_)), "{error:?}");
+                assert!(error.to_string().contains(part), "{error}");
+            };
+            refused(team.broadcast(1, &mut [0_u8], PATIENCE), "root is 1; use 0 to 0");
+            refused(team.all_reduce(&mut [0_f32], Op::Bxor, PATIENCE), "bxor does not work on f32");
+            let function = Function::new("three", 3, |_, _| {}).unwrap();
+            refused(
+                team.all_reduce_by(&mut [0; 4], &function, PATIENCE),
+                "whole number of elements of 3",
+            );
+            team.barrier(PATIENCE).unwrap();
+            team.close(PATIENCE).unwrap();
+        },
+    );
+    let context = &world.contexts[0];
+    let settings = || TeamSettings::new(7, world.addresses.clone(), 0);
+    let refused = |settings: TeamSettings, part: &str| {
+        let error = context.create_team(settings).unwrap_err().to_string();
+        assert!(error.contains(part), "{error}");
+    };
+    refused(settings().slots(0), "slots is 0; use 1 to");
+    refused(settings().slot_bytes(9), "slot_bytes is 9; use 64 to");
+    refused(TeamSettings::new(7, Vec::new(), 0), "members is 0; use 1 to");
+    refused(TeamSettings::new(7, world.addresses.clone(), 1), "rank is 1; use 0 to 0");
+    world.close();
+}
+
+#[test]
+fn members_with_different_settings_do_not_become_a_team() {
+    let world = World::start_with(2, |settings| settings.connect_timeout = Duration::from_secs(5));
+    let errors: Vec<String> = thread::scope(|scope| {
+        let threads: Vec<_> = (0..)
+            .zip(&world.contexts)
+            .map(|(rank, context)| {
+                let settings = TeamSettings::new(3, world.addresses.clone(), rank);
+                let slots = if rank == 0 { 16 } else { 8 };
+                scope.spawn(move || {
+                    context.create_team(settings.slots(slots)).unwrap_err().to_string()
+                })
+            })
+            .collect();
+        threads.into_iter().map(|thread| thread.join().unwrap()).collect()
+    });
+    assert!(errors.iter().all(|error| error.contains("slots: 16 here, 8 there")), "{errors:?}");
+    // One member creates a group of that number.
+    let errors: Vec<String> = thread::scope(|scope| {
+        let (team, group) = (
+            TeamSettings::new(4, world.addresses.clone(), 0),
+            GroupSettings::new(4, world.addresses.clone(), 1),
+        );
+        let team = scope.spawn(|| world.contexts[0].create_team(team).unwrap_err().to_string());
+        let group = scope.spawn(|| world.contexts[1].create_group(group).unwrap_err().to_string());
+        vec![team.join().unwrap(), group.join().unwrap()]
+    });
+    let both = errors.iter().all(|error| error.contains("it is a team here, a group there"));
+    assert!(both, "{errors:?}");
+    world.close();
+}
