@@ -99,20 +99,36 @@ impl fmt::Display for FailureKind {
     }
 }
 
+impl FailureKind {
+    /// Writes a failure in words, from after what has failed: the member, the detail, and who noticed it.
+    ///
+    /// # Errors
+    /// Those of the formatter.
+    pub fn describe(
+        self,
+        f: &mut fmt::Formatter<'_>,
+        member: Option<u32>,
+        reporter: u32,
+        detail: &str,
+    ) -> fmt::Result {
+        match member {
+            Some(member) => write!(f, "member {member} {self}")?,
+            None => write!(f, "a member {self}")?,
+        }
+        if !detail.is_empty() {
+            write!(f, ": {detail}")?;
+        }
+        if Some(reporter) != member {
+            write!(f, " (noticed by member {reporter})")?;
+        }
+        Ok(())
+    }
+}
+
 impl fmt::Display for Failure {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         write!(f, "group {} failed: ", self.group)?;
-        match self.member {
-            Some(member) => write!(f, "member {member} {}", self.kind)?,
-            None => write!(f, "a member {}", self.kind)?,
-        }
-        if !self.detail.is_empty() {
-            write!(f, ": {}", self.detail)?;
-        }
-        if Some(self.reporter) != self.member {
-            write!(f, " (noticed by member {})", self.reporter)?;
-        }
-        Ok(())
+        self.kind.describe(f, self.member, self.reporter, &self.detail)
     }
 }
 

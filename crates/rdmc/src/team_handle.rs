@@ -20,8 +20,9 @@ use crate::{
 /// A call blocks until this member's part is done, and the thread that calls drives the team's
 /// network itself. A broadcast is done at the root when the message is on its way. Calls of several
 /// threads are made one after another. While nobody calls, a thread of the team answers for this
-/// member, so that a long computation does not look like a dead member; contexts with
-/// [`crate::Progress::Caller`] have no such thread.
+/// member, so that a long computation does not look like a dead member. Contexts with
+/// [`crate::Progress::Caller`] have no such thread: there a member that makes no call for
+/// [`crate::TcpSettings::silence_timeout`] is considered lost.
 ///
 /// # Failures
 /// A member that dies, falls silent, or is waited for beyond a timeout fails the team: at all members

@@ -22,17 +22,7 @@ pub struct Failure {
 impl fmt::Display for Failure {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         write!(f, "team {} failed: ", self.team)?;
-        match self.member {
-            Some(member) => write!(f, "member {member} {}", self.kind)?,
-            None => write!(f, "a member {}", self.kind)?,
-        }
-        if !self.detail.is_empty() {
-            write!(f, ": {}", self.detail)?;
-        }
-        if Some(self.reporter) != self.member {
-            write!(f, " (noticed by member {})", self.reporter)?;
-        }
-        Ok(())
+        self.kind.describe(f, self.member, self.reporter, &self.detail)
     }
 }
 

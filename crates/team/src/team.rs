@@ -230,7 +230,9 @@ impl<T: Transport> Team<T> {
 
     /// Fails the team because an operation was waited for too long: by the member that others wait for, as far as they know.
     pub fn time_out(&mut self) {
-        let Some((operation, awaited)) = self.core.awaited() else { return };
+        let Some((operation, awaited)) = self.core.awaited().or_else(|| self.blocked_on()) else {
+            return;
+        };
         let member = self.held_by(awaited);
         let called = self.peers.of_rank(member).map(|peer| peer.called);
         let detail = match called {
@@ -470,6 +472,14 @@ impl<T: Transport> Team<T> {
             }
             Err(error) => Err(format!("a write to member {to}: {error}")),
         }
+    }
+
+    /// Returns the first operation that has something to write and cannot, with the member that has to receive it.
+    fn blocked_on(&self) -> Option<(u64, u32)> {
+        self.blocked.iter().find_map(|effect| match effect {
+            Effect::Write { to, header, .. } => Some((header.operation, *to)),
+            _ => None,
+        })
     }
 
     /// Tells linked members what this one waits for, if it has waited for long.
