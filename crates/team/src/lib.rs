@@ -11,6 +11,8 @@
 
 mod error;
 mod failure;
+#[cfg(any(test, fuzzing))]
+pub mod fuzzing;
 mod operations;
 mod peers;
 mod settings;

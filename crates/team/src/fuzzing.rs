@@ -1,0 +1,233 @@
+//! The fuzzer's entry point (`./dev fuzz`): a member of a team whose linked members follow no rule above the transport.
+
+use std::time::Duration;
+
+use collective::{Call, HEADER_BYTES, Header, Kind, Op, Reduction, Ring, Type};
+use transport::{
+    CONTROL_BYTES_MAX, Completion, EndpointId, OneSidedWrites, Region, Token, Transport,
+};
+use transport_sim::{SimConfig, SimNet, SimTransport};
+
+use crate::{
+    Error, Memory, Team, TeamSettings,
+    slots::{self, Slots},
+};
+
+const MEMBERS: u32 = 5;
+const SLOTS: u32 = 4;
+const SLOT_BYTES: u32 = 96;
+const KINDS: [Kind; 5] =
+    [Kind::Barrier, Kind::Broadcast, Kind::Reduce, Kind::AllReduce, Kind::AllGather];
+
+/// Runs a member in virtual time. The bytes determine its rank, what it calls, what others write and tell, and the passing of
+/// time. Returns whether an operation was completed.
+///
+/// In every case the team ends once its linked members have gone, and its first failure stays.
+pub fn neighbours(bytes: &[u8]) -> bool {
+    let mut input = Input(bytes);
+    let mut scene = Scene::new(u32::from(input.byte()) % MEMBERS);
+    while !input.0.is_empty() {
+        scene.act(&mut input);
+        scene.pass(Duration::from_millis(1));
+    }
+    scene.end()
+}
+
+struct Input<'a>(&'a [u8]);
+
+impl<'a> Input<'a> {
+    fn byte(&mut self) -> u8 {
+        self.take(1).first().copied().unwrap_or(0)
+    }
+
+    fn take(&mut self, count: usize) -> &'a [u8] {
+        let (taken, rest) = self.0.split_at(count.min(self.0.len()));
+        self.0 = rest;
+        taken
+    }
+}
+
+/// A linked member, with how many slots of each ring it has written by the rules.
+struct Neighbour {
+    transport: SimTransport,
+    endpoint: EndpointId,
+    written: [u32; 2],
+}
+
+struct Scene {
+    net: SimNet,
+    team: Team<SimTransport>,
+    neighbours: Vec<Neighbour>,
+    called: u64,
+    failure: Option<crate::Failure>,
+}
+
+impl Scene {
+    fn new(rank: u32) -> Self {
+        let net = SimNet::new(SimConfig::default(), 1);
+        let own = net.member();
+        let mut neighbours = Vec::new();
+        let links: Vec<_> = (0..MEMBERS)
+            .filter(|&other| other != rank)
+            .map(|other| {
+                let mut transport = net.member();
+                let (ours, theirs) = net.connect(own.index(), transport.index());
+                let endpoint = transport.open(theirs).expect("it is alive");
+                let rings = Slots::new(SLOTS, SLOT_BYTES);
+                for ring in Ring::ALL {
+                    let memory = rings.memory(ring).clone();
+                    transport.expose(endpoint, slots::key(ring), memory).expect("a new key");
+                }
+                neighbours.push(Neighbour { transport, endpoint, written: [0; 2] });
+                (other, ours)
+            })
+            .collect();
+        let mut settings = TeamSettings::new(1, MEMBERS, rank);
+        (settings.slots, settings.slot_bytes) = (SLOTS, SLOT_BYTES);
+        let team = Team::new(own, settings, links).expect("all links are there");
+        Self { net, team, neighbours, called: 0, failure: None }
+    }
+
+    fn act(&mut self, input: &mut Input<'_>) {
+        let (act, index) = (input.byte(), usize::from(input.byte()));
+        let count = self.neighbours.len();
+        let Neighbour { transport, endpoint, written } = &mut self.neighbours[index % count];
+        // The transport may refuse calls that break its rules.
+        match act % 9 {
+            0 | 1 => {
+                let length = usize::from(input.byte()) % (CONTROL_BYTES_MAX + 1);
+                drop(transport.write_control(*endpoint, input.take(length)));
+            }
+            2 | 3 => {
+                let (ring, header, contents) = piece(input);
+                let slot = written[ring as usize] % SLOTS;
+                written[ring as usize] += 1;
+                let bytes = [&contents, &header.encode()[..]].concat();
+                let offset = u64::from((slot + 1) * SLOT_BYTES) - bytes.len() as u64;
+                let region = Region::from_vec(bytes);
+                let lease = region.read(0..region.len()).expect("there is no other lease");
+                let (key, immediate) = (slots::key(ring), slots::immediate(ring, slot));
+                drop(transport.post_write(*endpoint, lease, key, offset, immediate, Token(0)));
+            }
+            4 => {
+                let (key, offset) = (u32::from(input.byte() % 3), u64::from(input.byte()));
+                let immediate = u32::from(input.byte());
+                let length = usize::from(input.byte()) % 2 * HEADER_BYTES;
+                let region = Region::from_vec(input.take(length).to_vec());
+                let lease = region.read(0..region.len()).expect("there is no other lease");
+                drop(transport.post_write(*endpoint, lease, key, offset, immediate, Token(0)));
+            }
+            5 => match index % 8 {
+                7 => transport.close(*endpoint),
+                seconds => self.pass(Duration::from_secs(1 << (2 * seconds))),
+            },
+            6 | 7 => self.start(input),
+            _ => match index % 4 {
+                0 => drop(self.team.leave()),
+                1 => self.team.abort("enough"),
+                _ => self.team.time_out(),
+            },
+        }
+    }
+
+    fn start(&mut self, input: &mut Input<'_>) {
+        let call = call(input);
+        let by = call.folding.map(|_| sum());
+        let bytes =
+            if call.kind == Kind::AllGather { call.bytes * u64::from(MEMBERS) } else { call.bytes };
+        let memory = Memory::Owned(vec![1; bytes as usize]);
+        match self.team.start(call.kind, call.root, call.bytes, by, memory) {
+            Ok(number) => {
+                assert_eq!(number, self.called);
+                self.called += 1;
+            }
+            // It was started, and failed the team at once; or was not.
+            Err(Error::Failed(failure)) => assert_eq!(Some(&failure), self.team.failure()),
+            Err(error) => assert!(!error.to_string().is_empty()),
+        }
+    }
+
+    /// Lets time pass; the team and its neighbours process what has happened.
+    fn pass(&mut self, time: Duration) {
+        let until = self.net.now() + time;
+        let mut unseen = Vec::new();
+        let mut looks = 0;
+        loop {
+            self.team.progress(&mut [], Duration::ZERO);
+            if let Some(first) = &self.failure {
+                assert_eq!(Some(first), self.team.failure(), "the first failure stays");
+            }
+            self.failure = self.team.failure().cloned();
+            let Some(member) = self.net.run_until(until) else { break };
+            if let Some(neighbour) = member.checked_sub(1) {
+                self.neighbours[neighbour].transport.poll(&mut unseen, Duration::ZERO);
+                unseen.retain(|done| matches!(done, Completion::Broken { .. }));
+            }
+            looks += 1;
+            assert!(looks < 100_000, "it goes on and on");
+        }
+    }
+
+    fn end(mut self) -> bool {
+        for Neighbour { transport, endpoint, .. } in &mut self.neighbours {
+            transport.close(*endpoint);
+        }
+        self.pass(Duration::from_secs(10));
+        assert!(self.team.has_ended(), "all others have gone, and the team goes on");
+        (0..self.called).any(|number| self.team.is_complete(number).unwrap_or(false))
+    }
+}
+
+fn sum() -> Reduction {
+    Reduction::new(Type::U16, Op::Sum).expect("integers have sums")
+}
+
+/// A call that is valid, but for its root.
+fn call(input: &mut Input<'_>) -> Call {
+    let (kind, root, length) = (input.byte(), u32::from(input.byte()) % 6, u64::from(input.byte()));
+    let kind = KINDS[usize::from(kind) % KINDS.len()];
+    match kind {
+        Kind::Barrier => Call::new(kind, 0, 0),
+        Kind::Broadcast => Call::new(kind, root, length),
+        Kind::Reduce => Call::folding(kind, root, length / 2 * 2, &sum()),
+        Kind::AllReduce => Call::folding(kind, 0, length / 2 * 2, &sum()),
+        _ => Call::new(kind, 0, length),
+    }
+}
+
+/// The contents of a slot with a valid header.
+fn piece(input: &mut Input<'_>) -> (Ring, Header, Vec<u8>) {
+    let (choice, operation) = (input.byte(), u64::from(input.byte()));
+    let call = call(input);
+    let room = u64::from(SLOT_BYTES) - HEADER_BYTES as u64;
+    let offset = u64::from(choice >> 4) * room;
+    let bytes = if choice & 2 == 0 { call.bytes.saturating_sub(offset).min(room) } else { 7 };
+    let header = Header { operation, call, offset, bytes: bytes as u32, flag: 1 };
+    (Ring::ALL[usize::from(choice & 1)], header, vec![choice; bytes as usize])
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::words::Word;
+
+    fn exposed(neighbour: u8) -> Vec<u8> {
+        let word = Word::Exposed.encode();
+        [&[0, neighbour, word.len() as u8], &word[..]].concat()
+    }
+
+    #[test]
+    fn the_corpus_passes() {
+        // Rank 1 receives a broadcast of rank 0, its neighbour 0, in two pieces, and passes it on.
+        let call = [6, 0, 1, 0, 60];
+        let pieces = [[2, 0, 1, 0, 1, 0, 60], [2, 0, 0x11, 0, 1, 0, 60]];
+        let others: Vec<u8> = (0..4).flat_map(exposed).collect();
+        let broadcast = [&[1], &others[..], &call, &pieces[0], &pieces[1]].concat();
+        // Rank 0 combines contributions of all others.
+        let call = [6, 0, 3, 0, 8];
+        let up = |neighbour| [2, neighbour, 0, 0, 3, 0, 8];
+        let all_reduce = [&[0], &others[..], &up(3), &call, &up(0), &up(1), &up(2)].concat();
+        let seeds = [("broadcast", broadcast), ("all_reduce", all_reduce)];
+        testing::replay("team_neighbours", &seeds, neighbours);
+    }
+}
