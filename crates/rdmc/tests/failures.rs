@@ -460,7 +460,7 @@ impl Application for StuckInBlock {
 
 #[test]
 fn blocks_that_arrive_during_a_stuck_callback_are_reported_in_few_calls() {
-    const BLOCKS: u64 = 50_000;
+    const BLOCKS: u64 = 5_000;
     let world = World::start(2);
     let ((go_on, is_let_go), (sender, events)) = (channel(), channel());
     let settings = |rank| {
