@@ -3,7 +3,7 @@
 use std::collections::VecDeque;
 
 use crate::{
-    Call, Contents, Effect, Fault, Header, Ring, links,
+    Call, Contents, Effect, Fault, Header, Ring,
     operation::{Incoming, Operation, Outgoing},
     ring,
     settings::Settings,
@@ -41,12 +41,9 @@ struct Link {
 impl Member {
     /// Makes a member that has called nothing.
     pub fn new(settings: Settings) -> Self {
-        let degrees: Vec<u32> =
-            settings.degrees.iter().map(|&(_, degree)| degree).chain([1]).collect();
-        let links = links(settings.members, settings.rank, &degrees);
         let link = |rank| Link { rank, outgoing: Default::default(), incoming: Default::default() };
         Self {
-            links: links.into_iter().map(link).collect(),
+            links: settings.links().into_iter().map(link).collect(),
             settings,
             operations: VecDeque::new(),
             first: 0,

@@ -1,6 +1,6 @@
 //! The settings of a team's operations.
 
-use crate::{Call, header::HEADER_BYTES};
+use crate::{Call, header::HEADER_BYTES, links};
 
 /// The settings of operations at one member; all but the rank have to be the same at all members.
 #[derive(Clone, PartialEq, Eq, Debug)]
@@ -30,6 +30,12 @@ impl Settings {
         let degree =
             self.degrees.iter().find_map(|&(most, degree)| (bytes <= most).then_some(degree));
         degree.unwrap_or(1)
+    }
+
+    /// Returns the members to which this one is linked, in ascending order: [`links`] with all degrees.
+    pub fn links(&self) -> Vec<u32> {
+        let degrees: Vec<u32> = self.degrees.iter().map(|&(_, degree)| degree).chain([1]).collect();
+        links(self.members, self.rank, &degrees)
     }
 
     /// Returns the most bytes of contents that a slot has room for.

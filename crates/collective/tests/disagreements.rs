@@ -1,4 +1,4 @@
-//! Members that call different things: somebody finds out, and names the operation and the member.
+//! Mismatched calls are detected, and the error names the operation and the member.
 
 use collective::{
     Call, Difference, Fault, Header, Kind, Member, Op, Reduction, Ring, Settings, Type,
@@ -26,7 +26,7 @@ fn found(members: u32, other: u32, different: Call, seed: u64) -> (u32, Fault) {
     );
     match outcome {
         Err(found) => found,
-        Ok(_) => world.compare_calls().expect_err("nobody has found out"),
+        Ok(_) => world.compare_calls().expect_err("the mismatch was not detected"),
     }
 }
 
@@ -55,7 +55,7 @@ proptest! {
     }
 }
 
-/// Each of two members believes that the other is the root: nobody writes.
+/// Each of two members calls a broadcast with the other as root, so that neither writes.
 #[test]
 fn two_members_that_both_wait_are_found_by_comparing() {
     let calls = [Call::new(Kind::Broadcast, 0, 32)];

@@ -60,7 +60,7 @@ fn check_reduction(members: u32, degree: u32) {
     }
     assert_eq!(tree.senders(tree.steps()), 0);
     assert_eq!(folded[0], (0..members).collect::<Vec<_>>());
-    assert!(folded[1..].iter().all(Vec::is_empty), "everybody has sent");
+    assert!(folded[1..].iter().all(Vec::is_empty), "a member kept its contribution");
     assert_eq!((tree.parent(0), tree.step(0)), (None, None));
 }
 

@@ -179,26 +179,16 @@ impl Context {
         self.commands.check()?;
         let ContextSettings { fabric, listen, tcp, protection, .. } = &self.settings;
         let network = Network::start(fabric, listen.ip(), tcp)?;
-        let degrees: Vec<u32> = made.degrees.iter().map(|&(_, degree)| degree).chain([1]).collect();
         let joining = Joining {
             number: made.number,
             rank: made.rank,
-            neighbours: collective::links(made.members, made.rank, &degrees),
+            neighbours: made.links(),
             offers: network.offers(),
             terms: Terms::Team(TeamTerms::new(&settings, &fabric.name(), *protection)),
         };
         let deadline = Deadline::after(self.settings.connect_timeout);
         let wires = connect_neighbours(&self.listener, &joining, &settings.members, deadline)?;
-        let link = |(rank, wires)| {
-            let (link, address) =
-                (Link::new(wires, *protection, None), settings.members[rank as usize]);
-            link.map(|link| (rank, link)).map_err(|cause| Error::Member {
-                member: rank,
-                address,
-                cause,
-            })
-        };
-        let links = wires.into_iter().map(link).collect::<Result<Vec<_>, Error>>()?;
+        let links = self.links(wires, &settings.members, None)?;
         let identity = (made.number, made.rank, made.members);
         let driver = Arc::new(Driver::new(team::Team::new(network, made, links)?));
         let threads = Threads::default();
@@ -356,16 +346,7 @@ impl Context {
         };
         let mut wires = connect_neighbours(&self.listener, &joining, addresses, deadline)?;
         let (end, registration) = self.join_switches(settings, &mut wires, deadline)?;
-        let link = |(rank, wires): (u32, Vec<Wire>)| {
-            let link = Link::new(wires, self.settings.protection, end.clone());
-            let address = addresses[rank as usize];
-            link.map(|link| (rank, link)).map_err(|cause| Error::Member {
-                member: rank,
-                address,
-                cause,
-            })
-        };
-        let links = wires.into_iter().map(link).collect::<Result<Vec<_>, Error>>()?;
+        let links = self.links(wires, addresses, end)?;
         let dispatcher = Dispatcher::new(application, Arc::clone(shared), registration);
         let outlet = self.outlet(dispatcher, shared)?;
         let (reply, answer) = bounded(1);
@@ -377,6 +358,28 @@ impl Context {
             shared.abandon("creating it took too long");
         }
         created?
+    }
+
+    /// Makes links of the connections to each neighbour, with this member's end of the group if switches
+    /// copy its blocks.
+    ///
+    /// Errors: names the member whose offer is invalid.
+    fn links(
+        &self,
+        wires: Wires,
+        addresses: &[SocketAddr],
+        end: Option<GroupEnd>,
+    ) -> Result<Vec<(u32, Link)>, Error> {
+        let link = |(rank, wires): (u32, Vec<Wire>)| {
+            let link = Link::new(wires, self.settings.protection, end.clone());
+            let address = addresses[rank as usize];
+            link.map(|link| (rank, link)).map_err(|cause| Error::Member {
+                member: rank,
+                address,
+                cause,
+            })
+        };
+        wires.into_iter().map(link).collect()
     }
 
     /// Checks that this context can take part in the group, if switches are to copy its blocks.

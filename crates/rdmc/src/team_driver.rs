@@ -1,4 +1,4 @@
-//! Drives the network of a team: whoever calls, or else a thread.
+//! Progress of a team: the calling thread polls its network; between calls a background thread does.
 
 use std::{
     sync::{
@@ -19,8 +19,8 @@ use crate::{Error, network::Network};
 /// How long a call polls before it sleeps: longer than a short operation takes.
 const POLLING: Duration = Duration::from_micros(50);
 
-/// How often the thread looks while nobody calls and nothing is under way: heartbeats, and the end of
-/// a failed team.
+/// The interval at which the background thread polls an idle team, for heartbeats and to close the
+/// links of a failed team.
 const IDLE_TICK: Duration = Duration::from_millis(20);
 
 /// The longest sleep of a call; an upper bound only.
@@ -179,7 +179,8 @@ impl Driver {
         threads.join(Deadline::after(DROP_TIMEOUT));
     }
 
-    /// Drives the network while nobody calls: without end while operations are under way, else now and then.
+    /// The background thread: polls without pause while operations are pending and no call is in progress, else at
+    /// [`IDLE_TICK`].
     fn run(&self) {
         let mut stopped = self.stopped.lock().unwrap_or_else(PoisonError::into_inner);
         while !*stopped {
@@ -193,7 +194,7 @@ impl Driver {
         }
     }
 
-    /// Drives the network until a call wants it or nothing is under way. Returns whether something is, and no call has it.
+    /// Polls once, unless a call is in progress. Returns whether operations are pending and no call is in progress.
     fn look(&self) -> bool {
         if self.callers.load(Ordering::SeqCst) > 0 {
             return false;

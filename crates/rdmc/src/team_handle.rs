@@ -19,8 +19,8 @@ use crate::{
 /// # Blocking and threads
 /// A call blocks until this member's part is done, and the thread that calls drives the team's
 /// network itself. A broadcast is done at the root when the message is on its way. Calls of several
-/// threads are made one after another. While nobody calls, a thread of the team answers for this
-/// member, so that a long computation does not look like a dead member. Contexts with
+/// threads are made one after another. Between calls a background thread of the team sends heartbeats, so
+/// that a long computation does not look like a dead member. Contexts with
 /// [`crate::Progress::Caller`] have no such thread: there a member that makes no call for
 /// [`crate::TcpSettings::silence_timeout`] is considered lost.
 ///

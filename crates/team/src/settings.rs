@@ -60,6 +60,11 @@ impl TeamSettings {
         self.degrees.iter().try_for_each(|&(_, degree)| check("degrees", degree, 1..=MEMBERS_MAX))
     }
 
+    /// Returns the members to which this one has to be linked, in ascending order.
+    pub fn links(&self) -> Vec<u32> {
+        self.core().links()
+    }
+
     /// Returns the length of the longest element that can be folded.
     pub(crate) fn element_bytes_max(&self) -> u64 {
         u64::from(self.core().slot_room_bytes().min(u16::MAX.into()))

@@ -2,7 +2,7 @@
 
 use std::time::Duration;
 
-use collective::{Call, Function, Kind, Op, Reduction, Type, links};
+use collective::{Call, Function, Kind, Op, Reduction, Type};
 use engine::FailureKind;
 use proptest::prelude::*;
 use team::{Error, Memory, Team, TeamSettings};
@@ -73,11 +73,9 @@ impl World {
             adjust(&mut settings);
             settings
         };
-        let degrees: Vec<u32> =
-            settings(0).degrees.iter().map(|&(_, degree)| degree).chain([1]).collect();
         let mut ends: Vec<Vec<_>> = (0..members).map(|_| Vec::new()).collect();
         for one in 0..members {
-            for other in links(members, one, &degrees).into_iter().filter(|&other| other > one) {
+            for other in settings(one).links().into_iter().filter(|&other| other > one) {
                 let (near, far) = net.connect(one as usize, other as usize);
                 ends[one as usize].push((other, near));
                 ends[other as usize].push((one, far));

@@ -6,7 +6,7 @@ use std::{
     time::{Duration, Instant},
 };
 
-use collective::{Call, Kind, links};
+use collective::{Call, Kind};
 use team::{Memory, Team, TeamSettings};
 use transport_tcp::{TcpLink, TcpSettings, TcpTransport};
 
@@ -18,7 +18,9 @@ fn teams(members: u32) -> Vec<Team<TcpTransport>> {
     let listener = TcpListener::bind("127.0.0.1:0").unwrap();
     let mut ends: Vec<Vec<(u32, TcpLink)>> = (0..members).map(|_| Vec::new()).collect();
     for one in 0..members {
-        for other in links(members, one, &[1, 3]).into_iter().filter(|&other| other > one) {
+        for other in
+            TeamSettings::new(1, members, one).links().into_iter().filter(|&other| other > one)
+        {
             let near = TcpStream::connect(listener.local_addr().unwrap()).unwrap();
             ends[one as usize].push((other, near.into()));
             ends[other as usize].push((one, listener.accept().unwrap().0.into()));
