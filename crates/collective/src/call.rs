@@ -81,6 +81,8 @@ pub struct Folding {
     pub function: u64,
     /// Length in bytes of an element, which is not cut; 1 to 65,535.
     pub element_bytes: u16,
+    /// Contributions may be folded in any order.
+    pub is_commutative: bool,
 }
 
 impl Call {
@@ -97,13 +99,27 @@ impl Call {
         };
         // A longer element does not fit into a slot, which is checked with the call.
         let element_bytes = u16::try_from(by.element_bytes()).unwrap_or(u16::MAX);
-        let folding = Some(Folding { element, operator, function, element_bytes });
+        let is_commutative = by.is_commutative();
+        let folding = Some(Folding { element, operator, function, element_bytes, is_commutative });
         Self { kind, root, bytes, folding }
+    }
+
+    /// Returns a call that folds contributions if there is something to fold them by.
+    pub fn of(kind: Kind, root: u32, bytes: u64, by: Option<&Reduction>) -> Self {
+        match by {
+            Some(reduction) => Self::folding(kind, root, bytes, reduction),
+            None => Self::new(kind, root, bytes),
+        }
     }
 
     /// Returns the length in bytes at whose multiples contents may be cut.
     pub(crate) fn unit_bytes(&self) -> u32 {
         self.folding.map_or(1, |folding| folding.element_bytes.into())
+    }
+
+    /// Returns whether contributions may be folded in any order.
+    pub(crate) fn is_commutative(&self) -> bool {
+        self.folding.is_none_or(|folding| folding.is_commutative)
     }
 
     /// Returns the first respect in which two calls differ.

@@ -64,6 +64,46 @@ pub enum Effect {
         /// How many slots.
         count: u64,
     },
+    /// Post a receive for the next block of a member. If it is to be folded, into memory apart, to be folded into memory when it
+    /// has come, before [`crate::Member::received`].
+    Receive {
+        /// Number of the operation.
+        operation: u64,
+        /// Number of the block among those that this member receives in the operation.
+        index: u32,
+        /// The member.
+        from: u32,
+        /// Position in memory, in bytes.
+        at: u64,
+        /// Length in bytes.
+        bytes: u64,
+        /// The block is folded into memory, as the right operand.
+        folds: bool,
+    },
+    /// Post the send of a block; the memory does not change until [`crate::Member::sent`].
+    Send {
+        /// Number of the operation.
+        operation: u64,
+        /// Number of the block among those that this member sends in the operation.
+        index: u32,
+        /// The member.
+        to: u32,
+        /// Position in memory, in bytes.
+        at: u64,
+        /// Length in bytes.
+        bytes: u64,
+    },
+    /// Tell a member how many receives of its blocks were posted in an operation: so many it may send.
+    Grant {
+        /// The member.
+        to: u32,
+        /// Number of the operation.
+        operation: u64,
+        /// This member's call of it.
+        call: crate::Call,
+        /// How many receives, in all.
+        blocks: u32,
+    },
     /// An operation is complete at this member. Its memory holds the result, and is not used any more.
     Complete {
         /// Number of the operation.

@@ -32,10 +32,11 @@ impl Header {
     /// Returns the header as it is written.
     pub fn encode(&self) -> [u8; HEADER_BYTES] {
         let Call { kind, root, bytes, folding } = self.call;
-        let (element, operator, function, element_bytes) = folding.map_or((0, 0, 0, 0), |it| {
-            let codes = (it.element.map_or(0, Type::code), it.operator.map_or(0, Op::code));
-            (codes.0, codes.1, it.function, it.element_bytes)
-        });
+        let (element, operator, function, element_bytes, commutes) =
+            folding.map_or((0, 0, 0, 0, false), |it| {
+                let codes = (it.element.map_or(0, Type::code), it.operator.map_or(0, Op::code));
+                (codes.0, codes.1, it.function, it.element_bytes, it.is_commutative)
+            });
         let mut encoded = [0; HEADER_BYTES];
         encoded[0..8].copy_from_slice(&self.operation.to_le_bytes());
         encoded[8..16].copy_from_slice(&bytes.to_le_bytes());
@@ -45,6 +46,7 @@ impl Header {
         encoded[36..40].copy_from_slice(&self.bytes.to_le_bytes());
         encoded[40..43].copy_from_slice(&[kind.code(), element, operator]);
         encoded[43..45].copy_from_slice(&element_bytes.to_le_bytes());
+        encoded[45] = commutes.into();
         encoded[HEADER_BYTES - 1] = self.flag;
         encoded
     }
@@ -69,6 +71,7 @@ impl Header {
                 operator: Op::from_code(encoded[42]),
                 function: number(16),
                 element_bytes,
+                is_commutative: encoded[45] == 1,
             }),
         };
         let header = Self {
@@ -95,7 +98,8 @@ mod tests {
             let mut bytes = bytes;
             bytes[40] = kind;
             if gap {
-                bytes[45..47].fill(0);
+                bytes[45] %= 2;
+                bytes[46] = 0;
                 bytes[41] %= 16;
                 bytes[42] %= 10;
             }
@@ -105,11 +109,14 @@ mod tests {
                     let is_folded = bytes[43..45] != [0; 2];
                     let codes_are_known = Type::from_code(bytes[41]).is_some() | (bytes[41] == 0)
                         && Op::from_code(bytes[42]).is_some() | (bytes[42] == 0);
-                    let nothing_is_folded = bytes[41..43] == [0; 2] && bytes[16..24] == [0; 8];
+                    let nothing_is_folded = bytes[41..43] == [0; 2]
+                        && bytes[16..24] == [0; 8]
+                        && bytes[45] == 0;
                     prop_assert!(
                         !(1..=5).contains(&kind)
                             || bytes[47] == 0
-                            || bytes[45..47] != [0; 2]
+                            || bytes[45] > 1
+                            || bytes[46] != 0
                             || !codes_are_known
                             || !is_folded && !nothing_is_folded
                     );

@@ -20,6 +20,7 @@ mod element;
 mod fault;
 mod fold;
 mod function;
+mod grants;
 mod half_precision;
 mod header;
 mod links;
@@ -31,7 +32,9 @@ mod pairwise;
 mod reduction;
 mod reduction_tree;
 mod ring;
+mod routes;
 mod settings;
+mod transfers;
 mod types;
 
 pub use broadcast_tree::BroadcastTree;

@@ -4,9 +4,11 @@ use std::collections::VecDeque;
 
 use crate::{
     Call, Contents, Effect, Fault, Header, Ring,
+    grants::{Grant, Grants},
     operation::{Incoming, Operation, Outgoing},
     ring,
     settings::Settings,
+    transfers::{Receive, Send, Transfers},
 };
 
 /// How many calls are remembered, to name what differs.
@@ -30,10 +32,11 @@ pub struct Member {
     effects: VecDeque<Effect>,
 }
 
-/// The rings between this member and another.
+/// What this member and another count.
 #[derive(Debug)]
 struct Link {
     rank: u32,
+    grants: Grants,
     outgoing: [ring::Outgoing; 2],
     incoming: [ring::Incoming; 2],
 }
@@ -41,7 +44,12 @@ struct Link {
 impl Member {
     /// Makes a member that has called nothing.
     pub fn new(settings: Settings) -> Self {
-        let link = |rank| Link { rank, outgoing: Default::default(), incoming: Default::default() };
+        let link = |rank| Link {
+            rank,
+            grants: Grants::default(),
+            outgoing: Default::default(),
+            incoming: Default::default(),
+        };
         Self {
             links: settings.links().into_iter().map(link).collect(),
             settings,
@@ -55,6 +63,11 @@ impl Member {
     /// Returns the members to which this one is linked, in ascending order.
     pub fn linked(&self) -> impl Iterator<Item = u32> + '_ {
         self.links.iter().map(|link| link.rank)
+    }
+
+    /// Returns whether a call is long: [`Settings::is_long`].
+    pub fn is_long(&self, call: &Call) -> bool {
+        self.settings.is_long(call)
     }
 
     /// Returns how many operations were called.
@@ -86,6 +99,10 @@ impl Member {
             let index = self.index(peer);
             self.links[index].incoming[ring as usize].operations.push_back(number);
         }
+        if let Some(transfers) = &operation.transfers {
+            transfers.sources().for_each(|peer| self.grants(peer).receiving.push_back(number));
+            transfers.targets().for_each(|peer| self.grants(peer).sending.push_back(number));
+        }
         self.operations.push_back(Some(operation));
         self.calls.push_back(call);
         if self.calls.len() > CALLS_MAX {
@@ -93,6 +110,9 @@ impl Member {
         }
         for index in 0..self.links.len() {
             Ring::ALL.into_iter().try_for_each(|ring| self.check_first(index, ring))?;
+            if let Some(grant) = self.links[index].grants.take(number) {
+                self.grant(self.links[index].rank, grant)?;
+            }
         }
         self.advance()?;
         Ok(number)
@@ -136,6 +156,66 @@ impl Member {
             });
         }
         self.advance()
+    }
+
+    /// Takes a member's grant of so many blocks of an operation in all, with its call.
+    ///
+    /// Errors: as [`Member::written`].
+    pub fn granted(
+        &mut self,
+        by: u32,
+        operation: u64,
+        call: Call,
+        blocks: u32,
+    ) -> Result<(), Fault> {
+        let grant = Grant { operation, call, blocks };
+        if operation < self.called() {
+            self.grant(by, grant)?;
+            return self.advance();
+        }
+        let index = self.links.binary_search_by_key(&by, |link| link.rank);
+        let is_kept = index.is_ok_and(|index| self.links[index].grants.keep(grant));
+        let what = "it takes back blocks that it has granted, or grants too far ahead";
+        if is_kept { Ok(()) } else { Err(Fault::Protocol { member: by, what }) }
+    }
+
+    fn grant(&mut self, by: u32, grant: Grant) -> Result<(), Fault> {
+        let Grant { operation, call, blocks } = grant;
+        self.compare(by, operation, call)?;
+        // Complete operations have no use for grants.
+        let is_possible = self.transfers(operation).is_none_or(|it| it.granted(by, blocks));
+        let what = "it grants blocks that the operation does not have";
+        if is_possible { Ok(()) } else { Err(Fault::Protocol { member: by, what }) }
+    }
+
+    /// Notes that a block has come: [`Effect::Receive`].
+    ///
+    /// Errors: as [`Member::written`].
+    pub fn received(&mut self, operation: u64, index: u32) -> Result<(), Fault> {
+        if let Some(transfers) = self.transfers(operation) {
+            transfers.received(index);
+        }
+        self.advance()
+    }
+
+    /// Notes that a block was sent: [`Effect::Send`].
+    ///
+    /// Errors: as [`Member::written`].
+    pub fn sent(&mut self, operation: u64, index: u32) -> Result<(), Fault> {
+        if let Some(transfers) = self.transfers(operation) {
+            transfers.sent(index);
+        }
+        self.advance()
+    }
+
+    fn transfers(&mut self, operation: u64) -> Option<&mut Transfers> {
+        let index = operation.checked_sub(self.first)?;
+        self.operations.get_mut(index as usize)?.as_mut()?.transfers.as_mut()
+    }
+
+    fn grants(&mut self, peer: u32) -> &mut Grants {
+        let index = self.index(peer);
+        &mut self.links[index].grants
     }
 
     /// Compares a member's call with this member's, if that is known.
@@ -200,8 +280,12 @@ impl Member {
                 continue;
             };
             let number = self.first + index as u64;
-            let advanced = self.advance_up(number, &mut operation);
-            advanced.and_then(|()| self.advance_down(number, &mut operation))?;
+            if let Some(transfers) = &mut operation.transfers {
+                self.advance_transfers(number, operation.call, transfers);
+            } else {
+                self.advance_up(number, &mut operation)?;
+                self.advance_down(number, &mut operation)?;
+            }
             if operation.is_complete() {
                 self.effects.push_back(Effect::Complete { operation: number });
             } else {
@@ -214,6 +298,45 @@ impl Member {
             self.first += 1;
         }
         Ok(())
+    }
+
+    /// Posts receives and grants them, and posts sends that were granted, each link's in the order of operations.
+    fn advance_transfers(&mut self, number: u64, call: Call, transfers: &mut Transfers) {
+        let Self { links, effects, .. } = self;
+        for Link { rank, grants, .. } in links {
+            let posted = transfers.posted_receives(*rank);
+            while grants.receiving.front() == Some(&number)
+                && let Some((index, receive)) = transfers.next_receive(*rank)
+            {
+                let Receive { from, ref place, folds, .. } = *receive;
+                let (at, bytes) = (place.start, place.end - place.start);
+                effects.push_back(Effect::Receive {
+                    operation: number,
+                    index,
+                    from,
+                    at,
+                    bytes,
+                    folds,
+                });
+                if transfers.has_posted_receives(*rank) {
+                    grants.receiving.pop_front();
+                }
+            }
+            let blocks = transfers.posted_receives(*rank);
+            if blocks > posted {
+                effects.push_back(Effect::Grant { to: *rank, operation: number, call, blocks });
+            }
+            while grants.sending.front() == Some(&number)
+                && let Some((index, send)) = transfers.next_send(*rank)
+            {
+                let Send { to, ref place, .. } = *send;
+                let (at, bytes) = (place.start, place.end - place.start);
+                effects.push_back(Effect::Send { operation: number, index, to, at, bytes });
+                if transfers.has_posted_sends(*rank) {
+                    grants.sending.pop_front();
+                }
+            }
+        }
     }
 
     fn advance_up(&mut self, number: u64, operation: &mut Operation) -> Result<(), Fault> {

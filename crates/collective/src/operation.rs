@@ -1,12 +1,14 @@
 //! One operation at one member: what has come, and what was sent.
 //!
-//! It has two parts. In the first, contributions go up a reduction tree to rank 0; in the second, a message goes down a
-//! broadcast tree. What a link carries for a part is cut into pieces, one for each slot, and each piece goes on as soon as
-//! it can.
+//! A short one has two parts. In the first, contributions go up a reduction tree to rank 0; in the second, a message goes down
+//! a broadcast tree. What a link carries for a part is cut into pieces, one for each slot, and each piece goes on as soon as
+//! it can. A long one is a list of transfers of blocks.
 
 use std::ops::Range;
 
-use crate::{BroadcastTree, Call, Kind, ReductionTree, Ring, settings::Settings};
+use crate::{
+    BroadcastTree, Call, Kind, ReductionTree, Ring, settings::Settings, transfers::Transfers,
+};
 
 /// One operation at one member.
 #[derive(Debug)]
@@ -14,6 +16,8 @@ pub(crate) struct Operation {
     pub(crate) call: Call,
     pub(crate) up: Option<Up>,
     pub(crate) down: Option<Down>,
+    /// Those of a long operation.
+    pub(crate) transfers: Option<Transfers>,
 }
 
 /// Contributions that go up to rank 0.
@@ -71,8 +75,12 @@ pub(crate) struct Outgoing {
 
 impl Operation {
     pub(crate) fn new(call: Call, settings: &Settings) -> Self {
+        if settings.is_long(&call) {
+            let transfers = Some(Transfers::of(&call, settings));
+            return Self { call, up: None, down: None, transfers };
+        }
         let up = call.kind.goes_up().then(|| Up::new(&call, settings));
-        Self { call, up, down: Down::new(&call, settings) }
+        Self { call, up, down: Down::new(&call, settings), transfers: None }
     }
 
     /// Returns the rings on which something has to be sent.
@@ -97,11 +105,14 @@ impl Operation {
             down.present == down.pieces
                 && down.children.iter().all(|child| child.pieces == down.pieces)
         });
-        up && down
+        up && down && self.transfers.as_ref().is_none_or(Transfers::are_complete)
     }
 
-    /// Returns the member that has to send something, or to free slots.
+    /// Returns the member that has to send something, or to make room for it.
     pub(crate) fn awaited(&self) -> Option<u32> {
+        if let Some(transfers) = &self.transfers {
+            return transfers.awaited();
+        }
         let up = self.up.as_ref().and_then(|up| {
             let missing = up.children.iter().find(|child| child.pieces < child.total);
             let full = || up.parent.as_ref().filter(|parent| parent.pieces < up.pieces);

@@ -1,6 +1,6 @@
 //! The settings of a team's operations.
 
-use crate::{Call, header::HEADER_BYTES, links};
+use crate::{Call, Kind, header::HEADER_BYTES, links};
 
 /// The settings of operations at one member; all but the rank have to be the same at all members.
 #[derive(Clone, PartialEq, Eq, Debug)]
@@ -16,10 +16,17 @@ pub struct Settings {
     /// The degree of reductions of contributions of at most so many bytes, in ascending order of bytes; longer ones have
     /// degree 1.
     pub degrees: Vec<(u64, u32)>,
+    /// Messages of at least so many bytes are long: they go from memory to memory, in blocks.
+    pub long_bytes: u64,
+    /// Length in bytes of the blocks of long messages; at least 1.
+    pub block_bytes: u32,
 }
 
 /// Room in the shortest slot.
 const PIECE_BYTES_MIN: u32 = 16;
+
+/// Of a long reduction each member folds a part of at least so many bytes: below, the number of steps counts.
+const CHUNK_BYTES_MIN: u64 = 4096;
 
 impl Settings {
     /// The least length in bytes of a slot.
@@ -30,6 +37,26 @@ impl Settings {
         let degree =
             self.degrees.iter().find_map(|&(most, degree)| (bytes <= most).then_some(degree));
         degree.unwrap_or(1)
+    }
+
+    /// Returns whether a call goes from memory to memory, in blocks, and not through slots.
+    pub fn is_long(&self, call: &Call) -> bool {
+        let members = u64::from(self.members);
+        let bytes = match call.kind {
+            Kind::Barrier => return false,
+            Kind::AllGather => call.bytes.saturating_mul(members),
+            _ => call.bytes,
+        };
+        let has_chunks =
+            call.kind != Kind::AllReduce || bytes / members >= CHUNK_BYTES_MIN.min(self.long_bytes);
+        members > 1 && bytes > 0 && bytes >= self.long_bytes && has_chunks
+    }
+
+    /// Returns the length in bytes of the blocks of a long call: no element is cut, and their number fits 32 bits.
+    pub(crate) fn block_bytes(&self, call: &Call) -> u64 {
+        let unit = u64::from(call.unit_bytes());
+        let least = call.bytes.div_ceil(u64::from(u32::MAX)).max(self.block_bytes.into());
+        (least / unit).max(1) * unit
     }
 
     /// Returns the members to which this one is linked, in ascending order: [`links`] with all degrees.

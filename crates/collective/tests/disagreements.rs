@@ -9,14 +9,15 @@ use crate::world::World;
 
 fn settings(members: u32) -> Settings {
     let slot_bytes = Settings::SLOT_BYTES_MIN + 16;
-    Settings { members, rank: 0, slots: 4, slot_bytes, degrees: vec![(u64::MAX, 3)] }
+    let (degrees, long_bytes, block_bytes) = (vec![(u64::MAX, 3)], u64::MAX, 20);
+    Settings { members, rank: 0, slots: 4, slot_bytes, degrees, long_bytes, block_bytes }
 }
 
 /// Runs five broadcasts, of which member `other` calls the third differently. Returns who has found out what, from writes or
-/// else by comparing calls.
-fn found(members: u32, other: u32, different: Call, seed: u64) -> (u32, Fault) {
+/// else by comparing calls. Messages of `long_bytes` and more are long.
+fn found(members: u32, other: u32, different: Call, long_bytes: u64, seed: u64) -> (u32, Fault) {
     let calls = [Call::new(Kind::Broadcast, 0, 32); 5];
-    let mut world = World::new(&settings(members), seed);
+    let mut world = World::new(&Settings { long_bytes, ..settings(members) }, seed);
     let outcome = world.run(
         &calls,
         2,
@@ -32,7 +33,7 @@ fn found(members: u32, other: u32, different: Call, seed: u64) -> (u32, Fault) {
 
 proptest! {
     #[test]
-    fn are_found_and_named(members in 2_u32..12, other: u32, seed: u64, which in 0_usize..5) {
+    fn are_found_and_named(members in 2_u32..12, other: u32, seed: u64, which in 0_usize..5, long in 0_usize..3) {
         let other = other % members;
         let different = [
             Call::new(Kind::AllReduce, 0, 32),
@@ -41,7 +42,7 @@ proptest! {
             Call::new(Kind::Barrier, 0, 0),
             Call::folding(Kind::Broadcast, 0, 32, &Reduction::new(Type::U32, Op::Sum).unwrap()),
         ][which];
-        let (finder, fault) = found(members, other, different, seed);
+        let (finder, fault) = found(members, other, different, [u64::MAX, 1, 40][long], seed);
         match fault {
             Fault::Disagreement { operation: 2, member, ours, theirs, difference } => {
                 prop_assert!(finder == other || member == other, "{} found {}", finder, member);
@@ -65,6 +66,45 @@ fn two_members_that_both_wait_are_found_by_comparing() {
     assert_eq!(world.awaited(), [Some((0, 1)), Some((0, 0))]);
     let (_, fault) = world.compare_calls().unwrap_err();
     assert!(matches!(&fault, Fault::Disagreement { difference: Difference::Root, .. }), "{fault}");
+}
+
+#[test]
+fn members_that_grant_what_they_cannot_are_named() {
+    let call = Call::new(Kind::Broadcast, 0, 64);
+    let other = Call::new(Kind::Broadcast, 0, 65);
+    // Has two blocks granted, for an operation that it has not called.
+    let member = || {
+        let mut member = Member::new(Settings { long_bytes: 1, ..settings(2) });
+        member.granted(1, 0, call, 2).unwrap();
+        member
+    };
+    let mut called = member();
+    called.start(call).unwrap();
+    let is_named =
+        |outcome: Result<(), Fault>| matches!(outcome, Err(Fault::Protocol { member: 1 | 7, .. }));
+    assert!(is_named(member().granted(1, 0, call, 1)), "fewer than before");
+    assert!(is_named(member().granted(7, 0, call, 3)), "no such member");
+    assert!(is_named(called.granted(1, 0, call, 1)), "fewer than before");
+    assert!(is_named(called.granted(1, 0, call, 5)), "the operation has four blocks");
+    assert_eq!(called.granted(1, 0, call, 4), Ok(()));
+    assert!(is_named(member().granted(1, 0, other, 3)), "another call than before");
+    let mut ahead = member();
+    ahead.granted(1, 1, other, 3).unwrap();
+    assert!(is_named(ahead.granted(1, 0, call, 4)), "not in order");
+    let mut without_end = member();
+    let refused = (1..10_000).find(|&operation| {
+        let outcome = without_end.granted(1, operation, call, 3);
+        outcome.is_err_and(|fault| is_named(Err(fault)))
+    });
+    assert!(refused.is_some(), "what it remembers has no bound");
+    let mut late = member();
+    late.granted(1, 1, other, 3).unwrap();
+    late.start(call).unwrap();
+    let fault = late.start(call).unwrap_err();
+    let Fault::Disagreement { operation: 1, member: 1, difference, .. } = fault else {
+        panic!("{fault}")
+    };
+    assert_eq!(difference, Difference::Bytes);
 }
 
 /// What members never write.

@@ -31,12 +31,28 @@ struct Node {
     /// Memory of operations that are not complete, by number.
     memory: BTreeMap<u64, Vec<u8>>,
     calls: Vec<Call>,
+    /// Posted receives, by sender, in order.
+    receives: BTreeMap<u32, VecDeque<Block>>,
+}
+
+/// A block that was posted at one end.
+#[derive(Clone, Copy)]
+struct Block {
+    operation: u64,
+    index: u32,
+    at: u64,
+    bytes: u64,
+    folds: bool,
 }
 
 /// What is on its way between two members.
 enum Wire {
     Slot(Ring, u32, Header, Vec<u8>),
     Freed(Ring, u64),
+    Grant(u64, Call, u32),
+    /// A send that was posted; its memory is read as late as possible.
+    Send(u32, Block),
+    Block(Vec<u8>),
 }
 
 pub struct World {
@@ -69,9 +85,27 @@ fn compose(left: &mut [u8], right: &[u8]) {
     }
 }
 
+fn add(left: &mut [u8], right: &[u8]) {
+    for (left, right) in left.iter_mut().zip(right) {
+        *left = left.wrapping_add(*right);
+    }
+}
+
 /// The composition as a reduction.
 pub fn maps() -> Reduction {
     Function::new("affine maps", ELEMENT_BYTES, compose).unwrap().into()
+}
+
+/// A sum of bytes, in elements that are not cut either.
+pub fn sums() -> Reduction {
+    Function::new("sums", ELEMENT_BYTES, add).unwrap().commutative().into()
+}
+
+/// Folds what a call says.
+fn fold(call: &Call, memory: &mut [u8], other: &[u8]) {
+    let Some(folding) = call.folding else { return assert!(other.is_empty()) };
+    let by = if folding.is_commutative { sums() } else { maps() };
+    by.fold(memory, other).unwrap();
 }
 
 /// What a member finds in its memory after an operation; `None` where that does not matter.
@@ -80,7 +114,7 @@ fn expected(operation: u64, call: &Call, members: u32, rank: u32) -> Option<Vec<
     let all = (0..members).map(|rank| contribution(operation, rank, bytes));
     let folded = |mut all: Vec<Vec<u8>>| {
         let mut first = all.remove(0);
-        all.iter().for_each(|other| compose(&mut first, other));
+        all.iter().for_each(|other| fold(call, &mut first, other));
         first
     };
     match call.kind {
@@ -98,7 +132,8 @@ impl World {
             let core = Member::new(Settings { rank, ..settings.clone() });
             let rings = core.linked().flat_map(|other| Ring::ALL.map(|ring| (other, ring)));
             let slots = rings.map(|key| (key, vec![None; settings.slots as usize])).collect();
-            Node { core, slots, memory: BTreeMap::new(), calls: Vec::new() }
+            let (memory, receives) = (BTreeMap::new(), BTreeMap::new());
+            Node { core, slots, memory, calls: Vec::new(), receives }
         };
         Self {
             settings: settings.clone(),
@@ -179,6 +214,28 @@ impl World {
                 node.core.written(from, ring, slot, header)
             }
             Wire::Freed(ring, count) => node.core.freed(from, ring, count),
+            Wire::Grant(operation, call, blocks) => {
+                node.core.granted(from, operation, call, blocks)
+            }
+            Wire::Send(to, block) => {
+                let Block { operation, index, at, bytes, .. } = block;
+                let contents = node.memory[&operation][at as usize..][..bytes as usize].to_vec();
+                let outcome = node.core.sent(operation, index);
+                self.wires.entry((from, to, 3)).or_default().push_back(Wire::Block(contents));
+                outcome
+            }
+            Wire::Block(contents) => {
+                let posted = node.receives.get_mut(&from).and_then(VecDeque::pop_front);
+                let Block { operation, index, at, bytes, folds } = posted.expect("a receive");
+                let memory = node.memory.get_mut(&operation).unwrap();
+                let memory = &mut memory[at as usize..][..bytes as usize];
+                if folds {
+                    fold(&node.calls[operation as usize], memory, &contents);
+                } else {
+                    memory.copy_from_slice(&contents);
+                }
+                node.core.received(operation, index)
+            }
         };
         (to, outcome)
     }
@@ -188,8 +245,9 @@ impl World {
         while let Some(effect) = node.core.poll_effect() {
             match effect {
                 Effect::Fold { operation, contents, at } => {
+                    let call = node.calls[operation as usize];
                     let (memory, other) = node.take(operation, contents, at);
-                    maps().fold(memory, &other).unwrap();
+                    fold(&call, memory, &other);
                 }
                 Effect::Copy { operation, contents, at } => {
                     let (memory, other) = node.take(operation, contents, at);
@@ -207,6 +265,21 @@ impl World {
                         .entry((rank, to, 2))
                         .or_default()
                         .push_back(Wire::Freed(ring, count));
+                }
+                Effect::Receive { operation, index, from, at, bytes, folds } => {
+                    let block = Block { operation, index, at, bytes, folds };
+                    node.receives.entry(from).or_default().push_back(block);
+                }
+                Effect::Grant { to, operation, call, blocks } => {
+                    let words = self.wires.entry((rank, to, 2)).or_default();
+                    words.push_back(Wire::Grant(operation, call, blocks));
+                }
+                Effect::Send { operation, index, to, at, bytes } => {
+                    let block = Block { operation, index, at, bytes, folds: false };
+                    // One queue of each link, from a member to itself.
+                    let queue = u8::try_from(4 + to).unwrap();
+                    let sends = self.wires.entry((rank, rank, queue)).or_default();
+                    sends.push_back(Wire::Send(to, block));
                 }
                 Effect::Complete { operation } => {
                     let memory = node.memory.remove(&operation).unwrap();

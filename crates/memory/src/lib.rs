@@ -8,6 +8,7 @@
 mod bytes;
 mod lease;
 mod ledger;
+mod lend;
 mod peer_memory;
 mod pool;
 mod region;
@@ -18,6 +19,7 @@ mod zeros;
 pub use bytes::{Attachment, Memory};
 pub use lease::{FutureRead, ReadLease, WriteLease};
 pub use ledger::LeaseError;
+pub use lend::lend;
 pub use peer_memory::PeerMemory;
 pub use pool::RegionPool;
 pub use region::{Region, RegionError};

@@ -140,6 +140,9 @@ pub enum Error {
     /// The team has failed.
     #[error(transparent)]
     TeamFailed(team::Failure),
+    /// The team of this number was closed.
+    #[error("team {0} is closed")]
+    TeamClosed(u64),
     /// A call of a team is not valid; nothing was started.
     #[error("{0}")]
     TeamCall(String),
@@ -167,6 +170,7 @@ impl From<team::Error> for Error {
     fn from(error: team::Error) -> Self {
         match error {
             team::Error::Failed(failure) => Self::TeamFailed(failure),
+            team::Error::Closed(number) => Self::TeamClosed(number),
             other => Self::TeamCall(other.to_string()),
         }
     }

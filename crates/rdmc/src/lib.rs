@@ -118,6 +118,7 @@ mod send_handle;
 mod shared;
 mod team_driver;
 mod team_handle;
+mod team_prepared;
 mod team_settings;
 mod worker;
 
@@ -142,6 +143,7 @@ pub use send_handle::SendHandle;
 pub use session::Secret;
 pub use team::Failure as TeamFailure;
 pub use team_handle::{Pending, Team};
+pub use team_prepared::Prepared;
 pub use team_settings::TeamSettings;
 pub use transport::{
     FutureRead, LeaseError, ReadLease, Region, RegionError, RegionPool, Storage, StoredRead,

@@ -12,7 +12,7 @@ use std::{
 use collective::{Kind, Reduction};
 use session::{Deadline, Threads};
 use team::{Memory, Team};
-use transport::Waker;
+use transport::{Region, Waker};
 
 use crate::{Error, network::Network};
 
@@ -50,6 +50,50 @@ pub(crate) struct Driver {
     /// Whether the thread has to end; notified with `changed`, also when an operation is started.
     stopped: Mutex<bool>,
     changed: Condvar,
+}
+
+/// A caller's memory in a long operation. Unless that has completed, the links are closed before this is dropped, so that the
+/// network has given the memory back.
+struct Loan<'a> {
+    team: &'a mut Team<Network>,
+    is_used: bool,
+}
+
+impl Loan<'_> {
+    fn run(
+        mut self,
+        operation: Operation,
+        memory: Region,
+        deadline: Deadline,
+    ) -> Result<(), Error> {
+        let Operation { kind, root, bytes, by } = operation;
+        match self.team.start(kind, root, bytes, by, Memory::Region(memory)) {
+            Ok(number) => {
+                wait(self.team, number, &mut [], deadline)?;
+                self.team.take(number);
+                self.is_used = false;
+                Ok(())
+            }
+            Err(refused) => {
+                // Nothing was started, or the team has failed.
+                self.is_used = self.team.failure().is_some();
+                Err(refused.into())
+            }
+        }
+    }
+}
+
+impl Drop for Loan<'_> {
+    fn drop(&mut self) {
+        if !self.is_used {
+            return;
+        }
+        self.team.abort("an operation was not completed");
+        // A network closes every link within a time of its own.
+        while !self.team.has_ended() {
+            self.team.progress(&mut [], IDLE_TICK);
+        }
+    }
 }
 
 /// Gives the team back when it is dropped.
@@ -107,18 +151,32 @@ impl Driver {
     ) -> Result<(), Error> {
         let mut turn = self.enter();
         let Operation { kind, root, bytes, by } = operation;
+        if turn.team.is_long(kind, bytes, by.as_ref()) {
+            return transport::lend(memory, |region| {
+                let loan = Loan { team: &mut turn.team, is_used: true };
+                loan.run(Operation { kind, root, bytes, by }, region, deadline)
+            });
+        }
         let number = turn.team.start(kind, root, bytes, by, Memory::Lent(memory))?;
         wait(&mut turn.team, number, memory, deadline)?;
         turn.team.take(number);
         Ok(())
     }
 
-    /// Calls an operation whose memory the team keeps. Returns its number.
+    /// Registers memory with the team's network.
+    ///
+    /// Errors: the network refuses it.
+    pub(crate) fn register(&self, region: &Region) -> Result<(), Error> {
+        let registered = self.enter().team.register(region);
+        registered.map_err(|error| Error::Transport(error.to_string()))
+    }
+
+    /// Calls an operation that is not waited for; its memory is not lent. Returns its number.
     ///
     /// Errors: the call is refused, or the team has failed.
-    pub(crate) fn begin(&self, operation: Operation, memory: Vec<u8>) -> Result<u64, Error> {
+    pub(crate) fn begin(&self, operation: Operation, memory: Memory<'_>) -> Result<u64, Error> {
         let Operation { kind, root, bytes, by } = operation;
-        let number = self.enter().team.start(kind, root, bytes, by, Memory::Owned(memory))?;
+        let number = self.enter().team.start(kind, root, bytes, by, memory)?;
         self.changed.notify_all();
         Ok(number)
     }

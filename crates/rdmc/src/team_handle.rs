@@ -2,11 +2,13 @@
 
 use std::{fmt, marker::PhantomData, sync::Arc, time::Duration};
 
-use collective::{Element, Function, Kind, Op, Reduction, bytes_of, bytes_of_mut};
+use collective::{Element, Function, Kind, Op, Reduction, Type, bytes_of, bytes_of_mut};
 use session::{Deadline, Threads};
+use team::Memory;
+use transport::Region;
 
 use crate::{
-    Error,
+    Error, Prepared,
     team_driver::{Driver, Operation},
 };
 
@@ -176,8 +178,24 @@ impl Team {
         let (kind, memory) = (Kind::AllReduce, bytes_of(values).to_vec());
         let bytes = memory.len() as u64;
         let by = Some(reduction::<E>(op)?);
-        let number = self.driver.begin(Operation { kind, root: 0, bytes, by }, memory)?;
+        let number =
+            self.driver.begin(Operation { kind, root: 0, bytes, by }, Memory::Owned(memory))?;
         Ok(Pending { driver: Arc::clone(&self.driver), number, element: PhantomData })
+    }
+
+    /// Prepares an all-reduce of the elements in this memory, to be repeated: the memory is checked and registered with the
+    /// network once.
+    ///
+    /// Errors: [`Error::TeamCall`] if the operator does not work on the type, or the memory is in use, read-only, in a file, or
+    /// no whole number of elements; [`Error::Transport`] if the network refuses it.
+    pub fn prepare_all_reduce(
+        &self,
+        region: Region,
+        element: Type,
+        op: Op,
+    ) -> Result<Prepared, Error> {
+        let by = Reduction::new(element, op).map_err(|error| Error::TeamCall(error.to_string()))?;
+        Prepared::new(Arc::clone(&self.driver), region, by)
     }
 
     /// Makes the team fail at all members, for this reason and by this member.

@@ -21,15 +21,22 @@ pub struct TeamSettings {
     /// The degrees of reductions: for contributions of at most so many bytes, how many members
     /// may write to one in a step; in ascending order of bytes. Longer ones have degree 1.
     pub degrees: Vec<(u64, u32)>,
+    /// Messages of at least so many bytes go from memory to memory, in blocks along a pipeline or a
+    /// ring, and not through slots.
+    pub long_bytes: u64,
+    /// Length in bytes of these blocks; 1 to 1 GiB.
+    pub block_bytes: u32,
 }
 
 impl TeamSettings {
     /// Returns the settings of a team of these members for member `rank`, with defaults for
-    /// everything else: 16 slots of 4 KiB, and degree 3 for at most 1 KiB.
+    /// everything else: 16 slots of 4 KiB, degree 3 for at most 1 KiB, and blocks of 128 KiB
+    /// for messages from 32 KiB on.
     pub fn new(number: u64, members: Vec<SocketAddr>, rank: u32) -> Self {
         let defaults = team::TeamSettings::new(number, 1, rank);
-        let (slots, slot_bytes) = (defaults.slots, defaults.slot_bytes);
-        Self { number, members, rank, slots, slot_bytes, degrees: defaults.degrees }
+        let team::TeamSettings { slots, slot_bytes, degrees, long_bytes, block_bytes, .. } =
+            defaults;
+        Self { number, members, rank, slots, slot_bytes, degrees, long_bytes, block_bytes }
     }
 
     /// Sets [`TeamSettings::slots`].
@@ -53,12 +60,27 @@ impl TeamSettings {
         self
     }
 
+    /// Sets [`TeamSettings::long_bytes`].
+    #[must_use]
+    pub fn long_bytes(mut self, bytes: u64) -> Self {
+        self.long_bytes = bytes;
+        self
+    }
+
+    /// Sets [`TeamSettings::block_bytes`].
+    #[must_use]
+    pub fn block_bytes(mut self, bytes: u32) -> Self {
+        self.block_bytes = bytes;
+        self
+    }
+
     /// Returns the settings in the form of the crate that runs operations.
     pub(crate) fn made(&self) -> team::TeamSettings {
         let members = u32::try_from(self.members.len()).unwrap_or(u32::MAX);
         let mut made = team::TeamSettings::new(self.number, members, self.rank);
         (made.slots, made.slot_bytes) = (self.slots, self.slot_bytes);
         made.degrees.clone_from(&self.degrees);
+        (made.long_bytes, made.block_bytes) = (self.long_bytes, self.block_bytes);
         made
     }
 }

@@ -1,9 +1,16 @@
 //! Teams of contexts in this process: operations from threads, what is refused, and the end.
 
-use std::{fmt::Debug, sync::Barrier, thread, time::Duration};
+use std::{
+    fmt::Debug,
+    panic::{AssertUnwindSafe, catch_unwind},
+    sync::Barrier,
+    thread,
+    time::Duration,
+};
 
 use rdmc::{
-    Error, FailureKind, Function, GroupSettings, Op, Progress, Team, TeamFailure, TeamSettings,
+    Error, FailureKind, Function, GroupSettings, Op, Progress, Region, Team, TeamFailure,
+    TeamSettings, Type,
 };
 
 use crate::common::{PATIENCE, World};
@@ -294,5 +301,85 @@ fn members_with_different_settings_do_not_become_a_team() {
     });
     let both = errors.iter().all(|error| error.contains("it is a team here, a group there"));
     assert!(both, "{errors:?}");
+    world.close();
+}
+
+#[test]
+fn a_prepared_operation_is_repeated() {
+    // Through slots, and long.
+    for elements in [3, 50_000] {
+        let world = World::start(3);
+        at_all(
+            &world,
+            |_, settings| settings,
+            |team| {
+                let region = Region::zeroed(elements * 4);
+                let odd = Region::zeroed(6);
+                let refused = team.prepare_all_reduce(odd, Type::F32, Op::Sum).unwrap_err();
+                assert!(refused.to_string().contains("6 bytes are no whole number"), "{refused}");
+                let by = (Type::I32, Op::Sum);
+                let mut prepared = team.prepare_all_reduce(region.clone(), by.0, by.1).unwrap();
+                for round in 0..10_i32 {
+                    let own = round + team.rank() as i32;
+                    let mut lease = region.write(0..region.len()).unwrap();
+                    lease.chunks_exact_mut(4).for_each(|it| it.copy_from_slice(&own.to_ne_bytes()));
+                    drop(lease);
+                    assert!(prepared.is_complete().unwrap(), "it was not started");
+                    prepared.start().unwrap();
+                    assert!(matches!(prepared.start(), Err(Error::TeamCall(_))));
+                    prepared.wait(PATIENCE).unwrap();
+                    let sum = (3 * round + 3).to_ne_bytes();
+                    let lease = region.read(0..region.len()).unwrap();
+                    assert!(lease.chunks_exact(4).all(|it| it == sum), "round {round}");
+                }
+                team.close(PATIENCE).unwrap();
+                let late = prepared.start().unwrap_err();
+                assert!(matches!(late, Error::TeamClosed(7)), "{late}");
+            },
+        );
+        world.close();
+    }
+}
+
+/// The memory is the caller's again, whatever others do meanwhile.
+#[test]
+fn a_long_operation_that_times_out_ends() {
+    let world = World::start(3);
+    let meeting = Barrier::new(3);
+    at_all(
+        &world,
+        |_, settings| settings,
+        |team| {
+            let mut values = vec![1.0_f32; 300_000];
+            if team.rank() < 2 {
+                let error = team.all_reduce(&mut values, Op::Sum, SHORT).unwrap_err();
+                assert!(matches!(error, Error::TeamFailed(_) | Error::Timeout { .. }), "{error}");
+                values.fill(2.0);
+                let failure = failure(team.barrier(PATIENCE));
+                assert_eq!((failure.member, failure.kind), (Some(2), FailureKind::Stalled));
+            }
+            meeting.wait();
+        },
+    );
+    world.close();
+}
+
+#[test]
+fn a_function_that_panics_in_a_long_operation_reaches_the_caller() {
+    let world = World::start(2);
+    let panics = Function::new("panics", 4, |_, _| panic!("a function that panics")).unwrap();
+    let outcomes = at_all(
+        &world,
+        |_, settings| settings,
+        |team| {
+            let mut values = vec![0; 400_000];
+            let called = AssertUnwindSafe(|| team.all_reduce_by(&mut values, &panics, PATIENCE));
+            match catch_unwind(called) {
+                Ok(outcome) => failure(outcome).member.is_some(),
+                Err(_) => true,
+            }
+        },
+    );
+    assert_eq!(outcomes, [true, true]);
     world.close();
 }

@@ -3,7 +3,7 @@
 use std::ops::RangeInclusive;
 
 use collective::Kind;
-use transport::PostError;
+use transport::{LeaseError, PostError};
 
 use crate::Failure;
 
@@ -35,6 +35,12 @@ pub enum Error {
         /// The length that the call needs.
         needed: u64,
     },
+    /// A long operation whose memory is lent.
+    #[error("an operation of {0} bytes is long: its memory has to be owned, or a region")]
+    LentMemory(u64),
+    /// The operation's memory cannot be used.
+    #[error("the memory cannot be used: {0}")]
+    Memory(#[from] LeaseError),
     /// A reduction without an operator or a function.
     #[error("{0} needs an operator or a function")]
     NoReduction(Kind),

@@ -11,6 +11,7 @@ use transport_sim::{SimConfig, SimNet, SimTransport};
 use crate::{
     Error, Memory, Team, TeamSettings,
     slots::{self, Slots},
+    words::Word,
 };
 
 const MEMBERS: u32 = 5;
@@ -84,6 +85,7 @@ impl Scene {
             .collect();
         let mut settings = TeamSettings::new(1, MEMBERS, rank);
         (settings.slots, settings.slot_bytes) = (SLOTS, SLOT_BYTES);
+        (settings.long_bytes, settings.block_bytes) = (64, 24);
         let team = Team::new(own, settings, links).expect("all links are there");
         Self { net, team, neighbours, called: 0, failure: None }
     }
@@ -93,7 +95,7 @@ impl Scene {
         let count = self.neighbours.len();
         let Neighbour { transport, endpoint, written } = &mut self.neighbours[index % count];
         // The transport may refuse calls that break its rules.
-        match act % 9 {
+        match act % 12 {
             0 | 1 => {
                 let length = usize::from(input.byte()) % (CONTROL_BYTES_MAX + 1);
                 drop(transport.write_control(*endpoint, input.take(length)));
@@ -122,6 +124,22 @@ impl Scene {
                 seconds => self.pass(Duration::from_secs(1 << (2 * seconds))),
             },
             6 | 7 => self.start(input),
+            8 => {
+                let (_, header, _) = piece(input);
+                let (operation, call) = (header.operation, header.call);
+                let word = Word::Grant { operation, call, blocks: u32::from(input.byte() % 9) };
+                drop(transport.write_control(*endpoint, &word.encode()));
+            }
+            9 => {
+                let region = Region::from_vec(input.take(index % 48).to_vec());
+                let lease = region.read(0..region.len()).expect("there is no other lease");
+                drop(transport.post_send(*endpoint, lease, 0, Token(0)));
+            }
+            10 => {
+                let region = Region::zeroed(index % 48);
+                let lease = region.write(0..region.len()).expect("there is no other lease");
+                drop(transport.post_receive(*endpoint, lease, Token(0)));
+            }
             _ => match index % 4 {
                 0 => drop(self.team.leave()),
                 1 => self.team.abort("enough"),

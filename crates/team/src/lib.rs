@@ -9,6 +9,7 @@
 
 #![forbid(unsafe_code)]
 
+mod blocks;
 mod error;
 mod failure;
 #[cfg(any(test, fuzzing))]

@@ -1,21 +1,46 @@
 //! The memory of operations, and how contributions are folded.
 
-use std::{collections::VecDeque, fmt};
+use std::{collections::VecDeque, fmt, ops::Range};
 
 use collective::Reduction;
+use transport::{LeaseError, ReadLease, Region, WriteLease};
 
 /// Memory of one operation.
 pub enum Memory<'a> {
     /// Kept by the team until the operation is complete.
     Owned(Vec<u8>),
-    /// The caller's, who waits for the operation.
+    /// The caller's, who waits for the operation; not for long ones ([`crate::Team::is_long`]).
     Lent(&'a mut [u8]),
+    /// Shared with the caller, who does not use it until the operation is complete.
+    Region(Region),
+}
+
+impl Memory<'_> {
+    /// Returns the length in bytes.
+    pub(crate) fn bytes(&self) -> u64 {
+        let bytes = match self {
+            Self::Owned(vector) => vector.len(),
+            Self::Lent(slice) => slice.len(),
+            Self::Region(region) => region.len(),
+        };
+        bytes as u64
+    }
+}
+
+/// Memory of an operation that was started.
+pub(crate) enum Store {
+    /// Lent by a caller, who gives it again with each call.
+    Lent,
+    Owned(Vec<u8>),
+    /// A region, for a short operation.
+    Leased(WriteLease),
+    /// A region, whose blocks are leased to the network, for a long operation.
+    Region(Region),
 }
 
 /// One operation that was started.
 struct Entry {
-    /// `None`: lent by a caller, who gives it again with each call.
-    memory: Option<Vec<u8>>,
+    memory: Store,
     reduction: Option<Reduction>,
     is_complete: bool,
 }
@@ -34,9 +59,19 @@ impl fmt::Debug for Operations {
     }
 }
 
+impl Store {
+    /// Prepares a region for an operation.
+    ///
+    /// Errors: it is in use, or cannot be written.
+    pub(crate) fn region(region: Region, is_long: bool) -> Result<Self, LeaseError> {
+        let lease = region.write(0..region.len())?;
+        Ok(if is_long { Self::Region(region) } else { Self::Leased(lease) })
+    }
+}
+
 impl Operations {
-    /// Adds the next operation; `memory` is `None` where it is lent.
-    pub(crate) fn push(&mut self, memory: Option<Vec<u8>>, reduction: Option<Reduction>) {
+    /// Adds the next operation.
+    pub(crate) fn push(&mut self, memory: Store, reduction: Option<Reduction>) {
         self.entries.push_back(Some(Entry { memory, reduction, is_complete: false }));
     }
 
@@ -45,18 +80,119 @@ impl Operations {
         self.entries.get_mut(index as usize)?.as_mut()
     }
 
-    /// Returns the memory of an operation, which is `lent` unless the team owns it, and what contributions are folded by.
-    pub(crate) fn memory<'a>(
+    /// Returns the memory of a short operation, which is `lent` unless the team has it, and what contributions are folded by.
+    fn memory<'a>(
         &'a mut self,
         operation: u64,
         lent: &'a mut [u8],
-    ) -> Option<(&'a mut [u8], Option<&'a Reduction>)> {
-        let Entry { memory, reduction, .. } = self.entry(operation)?;
-        let memory = match memory {
-            Some(memory) => &mut memory[..],
-            None => lent,
-        };
-        Some((memory, reduction.as_ref()))
+    ) -> Result<(&'a mut [u8], Option<&'a Reduction>), String> {
+        match self.entry(operation) {
+            Some(Entry { memory: Store::Lent, reduction, .. }) => Ok((lent, reduction.as_ref())),
+            Some(Entry { memory: Store::Owned(memory), reduction, .. }) => {
+                Ok((memory, reduction.as_ref()))
+            }
+            Some(Entry { memory: Store::Leased(memory), reduction, .. }) => {
+                Ok((memory, reduction.as_ref()))
+            }
+            _ => Err(format!("short operation {operation} has no memory")),
+        }
+    }
+
+    /// Returns contents of a short operation's memory.
+    ///
+    /// Errors: `lent` has another length than at the start.
+    pub(crate) fn contents<'a>(
+        &'a mut self,
+        operation: u64,
+        at: u64,
+        bytes: u32,
+        lent: &'a mut [u8],
+    ) -> Result<&'a [u8], String> {
+        if bytes == 0 {
+            return Ok(&[]);
+        }
+        let (memory, _) = self.memory(operation, lent)?;
+        let range = at as usize..at as usize + bytes as usize;
+        memory.get(range).ok_or_else(|| "lent memory of another length".to_owned())
+    }
+
+    /// Folds or copies contents into a short operation's memory.
+    ///
+    /// Errors: `lent` has another length than at the start.
+    pub(crate) fn place(
+        &mut self,
+        operation: u64,
+        contents: &[u8],
+        at: u64,
+        folds: bool,
+        lent: &mut [u8],
+    ) -> Result<(), String> {
+        if contents.is_empty() {
+            return Ok(());
+        }
+        let (memory, by) = self.memory(operation, lent)?;
+        let range = at as usize..at as usize + contents.len();
+        let memory = memory.get_mut(range).ok_or("lent memory of another length")?;
+        match by {
+            Some(by) if folds => by.fold(memory, contents).map_err(|error| error.to_string()),
+            _ => {
+                memory.copy_from_slice(contents);
+                Ok(())
+            }
+        }
+    }
+
+    /// Returns the memory of a long operation, and what contributions are folded by.
+    fn region(&mut self, operation: u64) -> Result<(&Region, Option<&Reduction>), String> {
+        match self.entry(operation) {
+            Some(Entry { memory: Store::Region(region), reduction, .. }) => {
+                Ok((region, reduction.as_ref()))
+            }
+            _ => Err(format!("long operation {operation} has no memory")),
+        }
+    }
+
+    /// Leases a block of a long operation's memory for sending.
+    ///
+    /// Errors: it is being written.
+    pub(crate) fn read_block(
+        &mut self,
+        operation: u64,
+        place: Range<u64>,
+    ) -> Result<ReadLease, String> {
+        let (region, _) = self.region(operation)?;
+        let lease = region.read(place.start as usize..place.end as usize);
+        lease.map_err(|error| error.to_string())
+    }
+
+    /// Leases a block of a long operation's memory for receiving.
+    ///
+    /// Errors: it is in use.
+    pub(crate) fn write_block(
+        &mut self,
+        operation: u64,
+        place: Range<u64>,
+    ) -> Result<WriteLease, String> {
+        let (region, _) = self.region(operation)?;
+        let lease = region.write(place.start as usize..place.end as usize);
+        lease.map_err(|error| error.to_string())
+    }
+
+    /// Folds a block that has come to scratch memory into a long operation's memory.
+    ///
+    /// Errors: that is in use.
+    pub(crate) fn fold_block(
+        &mut self,
+        operation: u64,
+        place: Range<u64>,
+        scratch: &Region,
+    ) -> Result<(), String> {
+        let bytes = (place.end - place.start) as usize;
+        let mut memory = self.write_block(operation, place)?;
+        let (_, by) = self.region(operation)?;
+        let by = by.ok_or_else(|| format!("operation {operation} folds nothing"))?;
+        let other = scratch.read(0..bytes).map_err(|error| error.to_string())?;
+        by.fold(&mut memory, &other).map_err(|error| error.to_string())
     }
 
     pub(crate) fn complete(&mut self, operation: u64) {
@@ -74,12 +210,23 @@ impl Operations {
         }
     }
 
-    /// Returns the memory of an operation that is complete, once; empty where it was lent.
+    /// Returns the memory of an operation that is complete, once; empty where the caller has it.
     pub(crate) fn take(&mut self, operation: u64) -> Option<Vec<u8>> {
         let entry = self.entry(operation).filter(|entry| entry.is_complete)?;
-        let memory = entry.memory.take().unwrap_or_default();
+        let memory = match std::mem::replace(&mut entry.memory, Store::Lent) {
+            Store::Owned(memory) => memory,
+            Store::Region(region) => region.try_into_vec().unwrap_or_default(),
+            Store::Lent | Store::Leased(_) => Vec::new(),
+        };
         self.forget(operation);
         Some(memory)
+    }
+
+    /// Drops the memory of operations that are not complete: the team has failed.
+    pub(crate) fn drop_incomplete(&mut self) {
+        for entry in self.entries.iter_mut().flatten().filter(|entry| !entry.is_complete) {
+            entry.memory = Store::Lent;
+        }
     }
 
     /// Removes an operation, complete or not.

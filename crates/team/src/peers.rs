@@ -2,9 +2,9 @@
 
 use std::{collections::BTreeMap, time::Duration};
 
-use transport::EndpointId;
+use transport::{EndpointId, Transport};
 
-use crate::slots::Slots;
+use crate::{Error, TeamSettings, slots::Slots};
 
 /// One linked member.
 pub(crate) struct Peer {
@@ -30,12 +30,43 @@ pub(crate) struct Peers {
 }
 
 impl Peers {
-    /// Takes linked members in ascending order of ranks.
-    pub(crate) fn new(all: Vec<Peer>) -> Self {
+    /// Opens the links to these members, and exposes the rings that they write.
+    ///
+    /// Errors: the transport cannot use a link.
+    pub(crate) fn open<T: Transport>(
+        transport: &mut T,
+        settings: &TeamSettings,
+        links: impl IntoIterator<Item = (u32, T::Link)>,
+    ) -> Result<Self, Error> {
+        let (mut all, mut by_endpoint) = (Vec::new(), BTreeMap::new());
+        for (rank, link) in links {
+            let failed = |error| Error::Link { member: rank, error };
+            let endpoint = transport.open(link).map_err(failed)?;
+            let slots = Slots::new(settings.slots, settings.slot_bytes);
+            slots.expose(transport, endpoint).map_err(failed)?;
+            all.push(Peer {
+                rank,
+                endpoint: Some(endpoint),
+                slots,
+                is_exposed: false,
+                has_left: false,
+                called: 0,
+                waits: None,
+            });
+        }
+        all.sort_unstable_by_key(|peer| peer.rank);
         let endpoints = all.iter().enumerate();
-        let by_endpoint =
-            endpoints.filter_map(|(index, peer)| Some((peer.endpoint?, index))).collect();
-        Self { all, by_endpoint }
+        by_endpoint.extend(endpoints.filter_map(|(index, peer)| Some((peer.endpoint?, index))));
+        Ok(Self { all, by_endpoint })
+    }
+
+    /// Returns the member at the end of the chain of members that wait for each other, as far as they have told since `oldest`,
+    /// from the one that this member, `rank`, waits for.
+    pub(crate) fn held_by(&mut self, awaited: u32, rank: u32, oldest: Duration) -> u32 {
+        match self.of_rank(awaited).and_then(|peer| peer.waits) {
+            Some((_, held_by, at)) if at >= oldest && held_by != rank => held_by,
+            _ => awaited,
+        }
     }
 
     pub(crate) fn iter(&self) -> impl Iterator<Item = &Peer> {

@@ -2,7 +2,7 @@
 
 use std::{ops::RangeInclusive, time::Duration};
 
-use collective::{MEMBERS_MAX, Settings};
+use collective::{Call, Kind, MEMBERS_MAX, Reduction, Settings};
 
 use crate::Error;
 
@@ -22,12 +22,17 @@ pub struct TeamSettings {
     pub slot_bytes: u32,
     /// The degrees of reductions: see [`Settings::degrees`].
     pub degrees: Vec<(u64, u32)>,
+    /// Messages of at least so many bytes go from memory to memory in blocks, and not through slots.
+    pub long_bytes: u64,
+    /// Length in bytes of these blocks; 1 to 1 GiB.
+    pub block_bytes: u32,
     /// After so long without progress of an operation, a member tells others what it waits for.
     pub ask_after: Duration,
 }
 
 impl TeamSettings {
-    /// Returns the settings of member `rank` with defaults for everything else: 16 slots of 4 KiB, degree 3 up to 1 KiB.
+    /// Returns the settings of member `rank` with defaults for everything else: 16 slots of 4 KiB, degree 3 up to 1 KiB, and
+    /// blocks of 128 KiB from 32 KiB on.
     pub fn new(number: u64, members: u32, rank: u32) -> Self {
         Self {
             number,
@@ -36,6 +41,8 @@ impl TeamSettings {
             slots: 16,
             slot_bytes: 4096,
             degrees: vec![(1024, 3)],
+            long_bytes: 32 << 10,
+            block_bytes: 128 << 10,
             ask_after: Duration::from_millis(100),
         }
     }
@@ -57,12 +64,54 @@ impl TeamSettings {
         check("rank", self.rank, 0..=self.members - 1)?;
         check("slots", self.slots, 1..=4096)?;
         check("slot_bytes", self.slot_bytes, Settings::SLOT_BYTES_MIN..=1 << 20)?;
+        check("block_bytes", self.block_bytes, 1..=1 << 30)?;
         self.degrees.iter().try_for_each(|&(_, degree)| check("degrees", degree, 1..=MEMBERS_MAX))
     }
 
     /// Returns the members to which this one has to be linked, in ascending order.
     pub fn links(&self) -> Vec<u32> {
         self.core().links()
+    }
+
+    /// Checks a call, and that the memory for it has the right length.
+    ///
+    /// Errors: see [`crate::Team::start`].
+    pub(crate) fn check_call(
+        &self,
+        call: &Call,
+        by: Option<&Reduction>,
+        memory_bytes: u64,
+    ) -> Result<(), Error> {
+        let needed = match call.kind {
+            Kind::AllGather => call.bytes.saturating_mul(u64::from(self.members)),
+            _ => call.bytes,
+        };
+        if memory_bytes != needed {
+            return Err(Error::WrongLength { bytes: memory_bytes, needed });
+        }
+        if call.root >= self.members {
+            let (value, range) = (u64::from(call.root), 0..=u64::from(self.members) - 1);
+            return Err(Error::OutOfRange { setting: "root", value, range });
+        }
+        let folds = matches!(call.kind, Kind::Reduce | Kind::AllReduce);
+        match by {
+            Some(by) if folds => {
+                let (element, room) = (by.element_bytes() as u64, self.element_bytes_max());
+                if element > room {
+                    let (setting, range) = ("element_bytes", 1..=room);
+                    return Err(Error::OutOfRange { setting, value: element, range });
+                }
+                let is_whole = call.bytes.is_multiple_of(element);
+                if is_whole {
+                    Ok(())
+                } else {
+                    Err(Error::CutElement { bytes: call.bytes, element })
+                }
+            }
+            None if folds => Err(Error::NoReduction(call.kind)),
+            Some(_) => Err(Error::Reduction(call.kind)),
+            None => Ok(()),
+        }
     }
 
     /// Returns the length of the longest element that can be folded.
@@ -77,6 +126,8 @@ impl TeamSettings {
             slots: self.slots,
             slot_bytes: self.slot_bytes,
             degrees: self.degrees.clone(),
+            long_bytes: self.long_bytes,
+            block_bytes: self.block_bytes,
         }
     }
 }

@@ -1,7 +1,9 @@
 //! The memory that a linked member writes: a ring of slots for each of its directions.
 
 use collective::{Contents, HEADER_BYTES, Header, InvalidHeader, Ring};
-use transport::{LeaseError, PeerMemory};
+use transport::{EndpointId, LeaseError, PeerMemory, PostError, Transport};
+
+use crate::words::Word;
 
 /// Both rings that one member writes.
 pub(crate) struct Slots {
@@ -30,6 +32,21 @@ impl Slots {
         let bytes = slots as usize * slot_bytes as usize;
         let rings = Ring::ALL.map(|_| PeerMemory::zeroed(bytes));
         Self { rings, slot_bytes: slot_bytes as usize }
+    }
+
+    /// Exposes both rings to a member, and tells it so.
+    ///
+    /// Errors: the network has no one-sided writes, or the endpoint has ended.
+    pub(crate) fn expose<T: Transport>(
+        &self,
+        transport: &mut T,
+        endpoint: EndpointId,
+    ) -> Result<(), PostError> {
+        for ring in Ring::ALL {
+            let writes = transport.one_sided().ok_or(PostError::Unsupported("one-sided writes"))?;
+            writes.expose(endpoint, key(ring), self.memory(ring).clone())?;
+        }
+        transport.write_control(endpoint, &Word::Exposed.encode())
     }
 
     pub(crate) fn memory(&self, ring: Ring) -> &PeerMemory {

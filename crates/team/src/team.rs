@@ -1,16 +1,17 @@
 //! The operations of one member over one transport.
 
-use std::{collections::VecDeque, time::Duration};
+use std::{collections::VecDeque, ops::Range, time::Duration};
 
 use collective::{Call, Contents, Effect, Fault, Kind, Member, Reduction};
 use engine::FailureKind;
-use transport::{Completion, EndpointId, PostError, Token, Transport, Waker};
+use transport::{Completion, EndpointId, PostError, Region, Token, Transport, Waker};
 
 use crate::{
     Error, Failure, Memory, TeamSettings,
-    operations::Operations,
-    peers::{Peer, Peers},
-    slots::{self, Slots},
+    blocks::{Blocks, Post},
+    operations::{Operations, Store},
+    peers::Peers,
+    slots,
     staging::Staging,
     words::Word,
 };
@@ -35,6 +36,7 @@ pub struct Team<T: Transport> {
     core: Member,
     peers: Peers,
     staging: Staging,
+    blocks: Blocks,
     operations: Operations,
     /// Effects that wait for a staged slot or for a member's rings. Later ones may change the memory of earlier ones.
     blocked: VecDeque<Effect>,
@@ -71,35 +73,19 @@ impl<T: Transport> Team<T> {
             return Err(Error::NoWrites);
         }
         let core = Member::new(settings.core());
-        let (slots, slot_bytes) = (settings.slots, settings.slot_bytes);
-        let mut all = Vec::new();
-        for (rank, link) in links {
-            let failed = |error| Error::Link { member: rank, error };
-            let endpoint = transport.open(link).map_err(failed)?;
-            let slots = Slots::new(slots, slot_bytes);
-            expose(&mut transport, endpoint, &slots).map_err(failed)?;
-            all.push(Peer {
-                rank,
-                endpoint: Some(endpoint),
-                slots,
-                is_exposed: false,
-                has_left: false,
-                called: 0,
-                waits: None,
-            });
-        }
-        all.sort_unstable_by_key(|peer| peer.rank);
-        let missing = core.linked().find(|&rank| all.iter().all(|peer| peer.rank != rank));
-        if let Some(rank) = missing {
+        let peers = Peers::open(&mut transport, &settings, links)?;
+        if let Some(rank) = core.linked().find(|&rank| peers.iter().all(|peer| peer.rank != rank)) {
             return Err(Error::NoLink(rank));
         }
-        let staged = (all.len() as u32).max(1) * STAGED_PER_LINK;
+        let staged = (peers.iter().count() as u32).max(1) * STAGED_PER_LINK;
+        let slot_bytes = settings.slot_bytes;
         Ok(Self {
             moved_at: transport.now(),
             transport,
             core,
-            peers: Peers::new(all),
+            peers,
             staging: Staging::new(staged, slot_bytes),
+            blocks: Blocks::default(),
             operations: Operations::default(),
             blocked: VecDeque::new(),
             phase: Phase::Open,
@@ -126,8 +112,8 @@ impl<T: Transport> Team<T> {
     /// may have lent memory meanwhile. `bytes` is the length of the message, or of one contribution; `root` is 0 where there is
     /// none.
     ///
-    /// Errors: the team has failed or is closed; the memory has another length; a reduction without `by`, or of elements that
-    /// do not fit.
+    /// Errors: the team has failed or is closed; the memory has another length, is in use, or is lent for a long operation; a
+    /// reduction without `by`, or of elements that do not fit.
     pub fn start(
         &mut self,
         kind: Kind,
@@ -137,62 +123,40 @@ impl<T: Transport> Team<T> {
         memory: Memory<'_>,
     ) -> Result<u64, Error> {
         self.check_open()?;
-        let call = match &by {
-            Some(reduction) => Call::folding(kind, root, bytes, reduction),
-            None => Call::new(kind, root, bytes),
-        };
-        self.check(&call, by.as_ref(), &memory)?;
-        let (owned, lent) = match memory {
-            Memory::Owned(memory) => (Some(memory), &mut [][..]),
-            Memory::Lent(memory) => (None, memory),
+        let call = Call::of(kind, root, bytes, by.as_ref());
+        self.settings.check_call(&call, by.as_ref(), memory.bytes())?;
+        let is_long = self.core.is_long(&call);
+        let mut lent = &mut [][..];
+        let store = match memory {
+            Memory::Owned(vector) if is_long => Store::region(Region::from_vec(vector), true)?,
+            Memory::Owned(vector) => Store::Owned(vector),
+            Memory::Region(region) => Store::region(region, is_long)?,
+            Memory::Lent(_) if is_long => return Err(Error::LentMemory(bytes)),
+            Memory::Lent(memory) => {
+                lent = memory;
+                Store::Lent
+            }
         };
         self.moved_at = self.transport.now();
         let number = self.core.called();
-        self.operations.push(owned, by);
-        if let Err(fault) = self.core.start(call) {
-            self.fail_by(&fault);
-        }
+        self.operations.push(store, by);
+        let outcome = self.core.start(call).map(drop);
+        self.fail_on(outcome);
         self.carry_out(lent);
         self.check_open()?;
         Ok(number)
     }
 
-    fn check(&self, call: &Call, by: Option<&Reduction>, memory: &Memory<'_>) -> Result<(), Error> {
-        let bytes = match memory {
-            Memory::Owned(memory) => memory.len() as u64,
-            Memory::Lent(memory) => memory.len() as u64,
-        };
-        let needed = match call.kind {
-            Kind::AllGather => call.bytes.saturating_mul(u64::from(self.settings.members)),
-            _ => call.bytes,
-        };
-        if bytes != needed {
-            return Err(Error::WrongLength { bytes, needed });
-        }
-        if call.root >= self.settings.members {
-            let (value, range) = (u64::from(call.root), 0..=u64::from(self.settings.members) - 1);
-            return Err(Error::OutOfRange { setting: "root", value, range });
-        }
-        let folds = matches!(call.kind, Kind::Reduce | Kind::AllReduce);
-        match by {
-            Some(by) if folds => {
-                let (element, room) =
-                    (by.element_bytes() as u64, self.settings.element_bytes_max());
-                if element > room {
-                    let range = 1..=room;
-                    return Err(Error::OutOfRange {
-                        setting: "element_bytes",
-                        value: element,
-                        range,
-                    });
-                }
-                let is_whole = call.bytes.is_multiple_of(element);
-                if is_whole { Ok(()) } else { Err(Error::CutElement { bytes, element }) }
-            }
-            None if folds => Err(Error::NoReduction(call.kind)),
-            Some(_) => Err(Error::Reduction(call.kind)),
-            None => Ok(()),
-        }
+    /// Registers memory with the network, for operations that use it again and again.
+    ///
+    /// Errors: the network refuses it, with the remedy.
+    pub fn register(&mut self, region: &Region) -> Result<(), PostError> {
+        self.transport.register(region)
+    }
+
+    /// Returns whether an operation is long: it then goes from memory to memory, and cannot have lent memory.
+    pub fn is_long(&self, kind: Kind, bytes: u64, by: Option<&Reduction>) -> bool {
+        self.core.is_long(&Call::of(kind, 0, bytes, by))
     }
 
     /// Moves bytes and carries out what has become possible; waits up to `wait` if there is nothing to do. `lent` is the memory
@@ -233,7 +197,7 @@ impl<T: Transport> Team<T> {
         let Some((operation, awaited)) = self.core.awaited().or_else(|| self.blocked_on()) else {
             return;
         };
-        let member = self.held_by(awaited);
+        let member = self.peers.held_by(awaited, self.settings.rank, self.oldest());
         let called = self.peers.of_rank(member).map(|peer| peer.called);
         let detail = match called {
             Some(called) if called <= operation => {
@@ -282,11 +246,6 @@ impl<T: Transport> Team<T> {
         }
     }
 
-    /// Returns the transport, and drops everything else.
-    pub fn into_transport(self) -> T {
-        self.transport
-    }
-
     fn check_open(&self) -> Result<(), Error> {
         match &self.phase {
             Phase::Open => Ok(()),
@@ -302,7 +261,17 @@ impl<T: Transport> Team<T> {
 
     fn handle(&mut self, completion: Completion) {
         match completion {
-            Completion::Sent { token, .. } | Completion::Cancelled { token, .. } => {
+            Completion::Sent { token, .. } => match self.blocks.take(token) {
+                Some(Post::Send { operation, index }) => {
+                    let outcome = self.core.sent(operation, index);
+                    self.fail_on(outcome);
+                }
+                _ => self.staging.free(token.0 as u32),
+            },
+            Completion::Received { endpoint, token, bytes, .. } => {
+                self.handle_block(endpoint, token, bytes);
+            }
+            Completion::Cancelled { token, .. } if self.blocks.take(token).is_none() => {
                 self.staging.free(token.0 as u32);
             }
             Completion::Written { endpoint, immediate } => self.handle_write(endpoint, immediate),
@@ -318,7 +287,7 @@ impl<T: Transport> Team<T> {
             Completion::Closed { endpoint } => {
                 self.peers.remove(endpoint);
             }
-            // Nothing is received, and blocks have no path of their own.
+            // Blocks have no path of their own.
             _ => {}
         }
     }
@@ -330,9 +299,36 @@ impl<T: Transport> Team<T> {
             Ok(header) => self.core.written(rank, ring, slot, header),
             Err(_) => Err(Fault::Protocol { member: rank, what: "an invalid header of a slot" }),
         };
-        if let Err(fault) = outcome {
-            self.fail_by(&fault);
+        self.fail_on(outcome);
+    }
+
+    /// Takes a block of a long operation that has come, and folds it if it has to be.
+    fn handle_block(&mut self, endpoint: EndpointId, token: Token, bytes: u64) {
+        let Some(post) = self.blocks.take(token) else { return };
+        let Some(rank) = self.peers.of_endpoint(endpoint).map(|peer| peer.rank) else { return };
+        if self.phase != Phase::Open {
+            return;
         }
+        let (operation, index, needed) = match &post {
+            Post::Send { .. } => return,
+            Post::Receive { operation, index, bytes } => (*operation, *index, *bytes),
+            Post::Folded { operation, index, place, .. } => {
+                (*operation, *index, place.end - place.start)
+            }
+        };
+        if bytes != needed {
+            let what = "a block of another length than the operation's";
+            return self.fail_by(&Fault::Protocol { member: rank, what });
+        }
+        if let Post::Folded { place, scratch, .. } = post {
+            let folded = self.operations.fold_block(operation, place, &scratch);
+            self.blocks.keep_scratch(scratch);
+            if let Err(why) = folded {
+                return self.fail(Some(self.settings.rank), FailureKind::Application, why);
+            }
+        }
+        let outcome = self.core.received(operation, index);
+        self.fail_on(outcome);
     }
 
     fn handle_word(&mut self, endpoint: EndpointId, word: &[u8]) {
@@ -346,6 +342,9 @@ impl<T: Transport> Team<T> {
                 Ok(())
             }
             Some(Word::Freed { ring, count }) => self.core.freed(rank, ring, count),
+            Some(Word::Grant { operation, call, blocks }) => {
+                self.core.granted(rank, operation, call, blocks)
+            }
             Some(Word::Waits { operation, call, held_by }) => {
                 peer.called = peer.called.max(operation.saturating_add(1));
                 peer.waits = Some((operation, held_by, now));
@@ -370,9 +369,7 @@ impl<T: Transport> Team<T> {
                 Ok(())
             }
         };
-        if let Err(fault) = outcome {
-            self.fail_by(&fault);
-        }
+        self.fail_on(outcome);
     }
 
     /// Carries out effects in order, as far as that is possible now.
@@ -396,6 +393,16 @@ impl<T: Transport> Team<T> {
                     self.tell(to, &Word::Freed { ring, count });
                     Ok(())
                 }
+                Effect::Receive { operation, index, from, at, bytes, folds } => {
+                    self.post_receive((operation, index), from, at..at + bytes, folds)
+                }
+                Effect::Send { operation, index, to, at, bytes } => {
+                    self.post_send((operation, index), to, at..at + bytes)
+                }
+                Effect::Grant { to, operation, call, blocks } => {
+                    self.tell(to, &Word::Grant { operation, call, blocks });
+                    Ok(())
+                }
                 Effect::Complete { operation } => {
                     self.operations.complete(operation);
                     Ok(())
@@ -416,23 +423,11 @@ impl<T: Transport> Team<T> {
         folds: bool,
         lent: &mut [u8],
     ) -> Result<(), String> {
-        let Contents { from, bytes, .. } = *contents;
-        if bytes == 0 {
-            return Ok(());
-        }
-        let found = self.peers.of_rank(from).zip(self.operations.memory(operation, lent));
-        let (peer, (memory, by)) = found.ok_or("an operation without memory")?;
-        let other = &mut self.buffer[..bytes as usize];
+        let other = &mut self.buffer[..contents.bytes as usize];
+        let peer =
+            self.peers.of_rank(contents.from).ok_or("contents of a member without a link")?;
         peer.slots.copy_out(contents, other).map_err(|error| error.to_string())?;
-        let memory = memory.get_mut(at as usize..).and_then(|rest| rest.get_mut(..bytes as usize));
-        let memory = memory.ok_or("lent memory of another length")?;
-        match by {
-            Some(by) if folds => by.fold(memory, other).map_err(|error| error.to_string()),
-            _ => {
-                memory.copy_from_slice(other);
-                Ok(())
-            }
-        }
+        self.operations.place(operation, other, at, folds, lent)
     }
 
     fn can_write(&mut self, effect: &Effect) -> bool {
@@ -448,15 +443,7 @@ impl<T: Transport> Team<T> {
         let Some(endpoint) = self.peers.of_rank(to).and_then(|peer| peer.endpoint) else {
             return Ok(());
         };
-        let contents: &[u8] = match header.bytes {
-            0 => &[],
-            bytes => {
-                let memory = self.operations.memory(header.operation, lent);
-                let (memory, _) = memory.ok_or("an operation without memory")?;
-                let memory = memory.get(at as usize..).and_then(|rest| rest.get(..bytes as usize));
-                memory.ok_or("lent memory of another length")?
-            }
-        };
+        let contents = self.operations.contents(header.operation, at, header.bytes, lent)?;
         let (number, lease) = self.staging.stage(contents, &header);
         let end = (u64::from(slot) + 1) * u64::from(self.settings.slot_bytes);
         let offset = end - lease.bytes() as u64;
@@ -471,6 +458,60 @@ impl<T: Transport> Team<T> {
                 Ok(())
             }
             Err(error) => Err(format!("a write to member {to}: {error}")),
+        }
+    }
+
+    /// Posts a receive for a block of an operation: its number, and the block's.
+    fn post_receive(
+        &mut self,
+        (operation, index): (u64, u32),
+        from: u32,
+        place: Range<u64>,
+        folds: bool,
+    ) -> Result<(), String> {
+        let Some(endpoint) = self.peers.of_rank(from).and_then(|peer| peer.endpoint) else {
+            return Ok(());
+        };
+        let bytes = place.end - place.start;
+        let (lease, token) = if folds {
+            self.blocks.fold_later((operation, index), place)?
+        } else {
+            let lease = self.operations.write_block(operation, place)?;
+            (lease, self.blocks.add(Post::Receive { operation, index, bytes }))
+        };
+        let posted = self.transport.post_receive(endpoint, lease, token);
+        self.check_posted(posted, token, "a receive from", from)
+    }
+
+    /// Posts a send of a block of an operation: its number, and the block's.
+    fn post_send(
+        &mut self,
+        (operation, index): (u64, u32),
+        to: u32,
+        place: Range<u64>,
+    ) -> Result<(), String> {
+        let Some(endpoint) = self.peers.of_rank(to).and_then(|peer| peer.endpoint) else {
+            return Ok(());
+        };
+        let lease = self.operations.read_block(operation, place)?;
+        let token = self.blocks.add(Post::Send { operation, index });
+        let posted = self.transport.post_send(endpoint, lease, 0, token);
+        self.check_posted(posted, token, "a send to", to)
+    }
+
+    fn check_posted(
+        &mut self,
+        posted: Result<(), PostError>,
+        token: Token,
+        what: &str,
+        rank: u32,
+    ) -> Result<(), String> {
+        let Err(error) = posted else { return Ok(()) };
+        self.blocks.take(token);
+        match error {
+            // A completion reports the end of that endpoint.
+            PostError::EndpointGone(_) => Ok(()),
+            error => Err(format!("{what} member {rank}: {error}")),
         }
     }
 
@@ -491,21 +532,13 @@ impl<T: Transport> Team<T> {
         let Some((operation, awaited)) = self.core.awaited() else { return };
         let Some(call) = self.core.call(operation) else { return };
         self.moved_at = now;
-        let held_by = self.held_by(awaited);
+        let held_by = self.peers.held_by(awaited, self.settings.rank, self.oldest());
         self.tell_all(&Word::Waits { operation, call, held_by });
     }
 
-    /// Returns the member at the end of the chain of members that wait for each other, as far as they have told.
-    fn held_by(&mut self, awaited: u32) -> u32 {
-        let (now, rank) = (self.transport.now(), self.settings.rank);
-        let oldest = self.settings.ask_after * WAITS_BELIEVED;
-        let waits = self.peers.of_rank(awaited).and_then(|peer| peer.waits);
-        match waits {
-            Some((_, held_by, at)) if now.saturating_sub(at) <= oldest && held_by != rank => {
-                held_by
-            }
-            _ => awaited,
-        }
+    /// Returns when words about waiting were received that are still believed, at the earliest.
+    fn oldest(&self) -> Duration {
+        self.transport.now().saturating_sub(self.settings.ask_after * WAITS_BELIEVED)
     }
 
     fn tell(&mut self, rank: u32, word: &Word) {
@@ -539,6 +572,12 @@ impl<T: Transport> Team<T> {
         endpoints.into_iter().for_each(|endpoint| self.transport.close(endpoint));
     }
 
+    fn fail_on(&mut self, outcome: Result<(), Fault>) {
+        if let Err(fault) = outcome {
+            self.fail_by(&fault);
+        }
+    }
+
     fn fail_by(&mut self, fault: &Fault) {
         let (member, kind) = match fault {
             Fault::Disagreement { member, .. } | Fault::Skipped { member, .. } => {
@@ -564,20 +603,8 @@ impl<T: Transport> Team<T> {
         let word = Word::of_failure(&failure);
         self.phase = Phase::Failed(failure);
         self.blocked.clear();
+        self.operations.drop_incomplete();
         self.tell_all(&word);
         self.close_links();
     }
-}
-
-/// Exposes both rings to a member, and tells it so.
-fn expose<T: Transport>(
-    transport: &mut T,
-    endpoint: EndpointId,
-    slots: &Slots,
-) -> Result<(), PostError> {
-    for ring in collective::Ring::ALL {
-        let writes = transport.one_sided().ok_or(PostError::Unsupported("one-sided writes"))?;
-        writes.expose(endpoint, slots::key(ring), slots.memory(ring).clone())?;
-    }
-    transport.write_control(endpoint, &Word::Exposed.encode())
 }

@@ -1,6 +1,6 @@
 //! Control words between linked members.
 
-use collective::{Call, Header, Ring};
+use collective::{Call, HEADER_BYTES, Header, Ring};
 use engine::FailureKind;
 use transport::CONTROL_BYTES_MAX;
 
@@ -13,6 +13,8 @@ pub(crate) enum Word {
     Exposed,
     /// So many slots of a ring were freed in all.
     Freed { ring: Ring, count: u64 },
+    /// So many blocks of an operation may be sent in all, which this member has called like this.
+    Grant { operation: u64, call: Call, blocks: u32 },
     /// This member waits in an operation, which it has called like this, for the last of a chain of members that wait for
     /// each other.
     Waits { operation: u64, call: Call, held_by: u32 },
@@ -30,6 +32,7 @@ const WAITS: u8 = 3;
 const CALLED: u8 = 4;
 const FAILED: u8 = 5;
 const BYE: u8 = 6;
+const GRANT: u8 = 7;
 
 /// Stands for "no member" where a rank is written.
 const NO_MEMBER: u32 = u32::MAX;
@@ -44,12 +47,15 @@ impl Word {
                 bytes.extend([FREED, *ring as u8]);
                 bytes.extend(count.to_le_bytes());
             }
+            Self::Grant { operation, call, blocks } => {
+                bytes.push(GRANT);
+                bytes.extend(blocks.to_le_bytes());
+                bytes.extend(encode_call(*operation, *call));
+            }
             Self::Waits { operation, call, held_by } => {
                 bytes.push(WAITS);
                 bytes.extend(held_by.to_le_bytes());
-                let header =
-                    Header { operation: *operation, call: *call, offset: 0, bytes: 0, flag: 1 };
-                bytes.extend(header.encode());
+                bytes.extend(encode_call(*operation, *call));
             }
             Self::Called { operations } => {
                 bytes.push(CALLED);
@@ -78,12 +84,14 @@ impl Word {
                 Some(Self::Freed { ring, count: u64::from_le_bytes(count.try_into().ok()?) })
             }
             WAITS => {
-                let (held_by, header) = rest.split_first_chunk()?;
-                let header = Header::decode(header.try_into().ok()?).ok()?;
-                let is_plain = (header.offset, header.bytes, header.flag) == (0, 0, 1);
-                let (operation, call) = (header.operation, header.call);
-                let held_by = u32::from_le_bytes(*held_by);
-                is_plain.then_some(Self::Waits { operation, call, held_by })
+                let (held_by, rest) = rest.split_first_chunk()?;
+                let (operation, call) = decode_call(rest)?;
+                Some(Self::Waits { operation, call, held_by: u32::from_le_bytes(*held_by) })
+            }
+            GRANT => {
+                let (blocks, rest) = rest.split_first_chunk()?;
+                let (operation, call) = decode_call(rest)?;
+                Some(Self::Grant { operation, call, blocks: u32::from_le_bytes(*blocks) })
             }
             CALLED => Some(Self::Called { operations: u64::from_le_bytes(rest.try_into().ok()?) }),
             FAILED => {
@@ -109,6 +117,17 @@ impl Word {
     }
 }
 
+/// A call is written as in the header of a slot without contents.
+fn encode_call(operation: u64, call: Call) -> [u8; HEADER_BYTES] {
+    Header { operation, call, offset: 0, bytes: 0, flag: 1 }.encode()
+}
+
+fn decode_call(encoded: &[u8]) -> Option<(u64, Call)> {
+    let header = Header::decode(encoded.try_into().ok()?).ok()?;
+    let is_plain = (header.offset, header.bytes, header.flag) == (0, 0, 1);
+    is_plain.then_some((header.operation, header.call))
+}
+
 #[cfg(test)]
 mod tests {
     use collective::{Kind, Op, Reduction, Type};
@@ -130,6 +149,7 @@ mod tests {
             Word::Exposed,
             Word::Freed { ring: Ring::Up, count: 7 },
             Word::Freed { ring: Ring::Down, count: u64::MAX },
+            Word::Grant { operation: 6, call, blocks: 9 },
             Word::Waits { operation: 5, call, held_by: 65_000 },
             Word::Called { operations: 2 },
             failed("why"),
@@ -144,7 +164,7 @@ mod tests {
 
     proptest! {
         #[test]
-        fn what_is_decoded_is_what_is_encoded(bytes in proptest::collection::vec(any::<u8>(), 0..64), kind in 0..8_u8) {
+        fn what_is_decoded_is_what_is_encoded(bytes in proptest::collection::vec(any::<u8>(), 0..64), kind in 0..9_u8) {
             let mut bytes = bytes;
             if let Some(first) = bytes.first_mut() {
                 *first = kind;

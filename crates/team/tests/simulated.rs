@@ -6,6 +6,7 @@ use collective::{Call, Function, Kind, Op, Reduction, Type};
 use engine::FailureKind;
 use proptest::prelude::*;
 use team::{Error, Memory, Team, TeamSettings};
+use transport::Region;
 use transport_sim::{SimConfig, SimNet, SimTransport};
 
 /// Sums of u64, wrapping.
@@ -160,13 +161,78 @@ fn every_kind_with_any_number_of_members() {
     }
 }
 
+/// Messages from 400 bytes on are long, in blocks of 136 bytes.
+fn long(settings: &mut TeamSettings) {
+    (settings.long_bytes, settings.block_bytes) = (400, 136);
+}
+
+#[test]
+fn every_kind_of_long_operations() {
+    for members in [2, 3, 4, 7, 16, 33] {
+        let mut world = World::new(members, 1, long);
+        let (last, middle) = (members - 1, members / 2);
+        let calls = [
+            call(Kind::Broadcast, last, 4096),
+            call(Kind::AllReduce, 0, 16_384),
+            call(Kind::Barrier, 0, 0),
+            call(Kind::Reduce, middle, 808),
+            call(Kind::Broadcast, middle, 400),
+            call(Kind::AllReduce, 0, 8),
+            call(Kind::AllGather, 0, 1000),
+        ];
+        for (operation, call) in (0..).zip(calls) {
+            let is_long =
+                world.team(0).is_long(call.kind, call.bytes, is_folded(call.kind).as_ref());
+            assert_eq!(is_long, call.bytes >= 400, "{call:?}");
+            check(&mut world, operation, call);
+        }
+    }
+}
+
+#[test]
+fn regions_are_given_back() {
+    let mut world = World::new(2, 1, long);
+    let regions: Vec<Region> = (0..2).map(|_| Region::zeroed(1000)).collect();
+    for (operation, bytes) in [(0, 1000), (1, 80)] {
+        for (rank, region) in (0..).zip(&regions) {
+            region.write(0..1000).unwrap().fill(rank as u8 + 1);
+            let memory = Memory::Region(region.slice(0..bytes).unwrap());
+            let by = is_folded(Kind::AllReduce);
+            let started = world.team(rank).start(Kind::AllReduce, 0, bytes as u64, by, memory);
+            assert_eq!(started.unwrap(), operation);
+            if bytes == 80 {
+                let memory = Memory::Region(region.clone());
+                let again = world.team(rank).start(Kind::AllReduce, 0, 1000, Some(sum()), memory);
+                assert!(matches!(again, Err(Error::Memory(_))), "it is in use: {again:?}");
+            }
+        }
+        world.run(Duration::from_millis(200));
+        for (rank, region) in (0..).zip(&regions) {
+            assert!(world.team(rank).is_complete(operation).unwrap());
+            assert_eq!(world.team(rank).take(operation), Some(Vec::new()));
+            let bytes = &region.write(0..1000).expect("it is given back")[..bytes];
+            assert!(bytes.iter().all(|&byte| byte == 3), "{bytes:?}");
+        }
+    }
+}
+
+#[test]
+fn a_long_operation_has_no_lent_memory() {
+    let mut world = World::new(2, 1, long);
+    let mut lent = vec![0; 400];
+    let memory = Memory::Lent(&mut lent);
+    let refused = world.team(0).start(Kind::Broadcast, 0, 400, None, memory).unwrap_err();
+    assert!(refused.to_string().contains("an operation of 400 bytes is long"), "{refused}");
+    assert_eq!(world.start(0, call(Kind::Broadcast, 0, 400)).unwrap(), 0, "nothing was started");
+}
+
 #[test]
 fn a_dead_member_is_named_at_all_others() {
-    for dead in 0..5 {
-        let mut world = World::new(5, u64::from(dead), |_| {});
+    for (dead, bytes) in (0..5).flat_map(|dead| [(dead, 64), (dead, 4000)]) {
+        let mut world = World::new(5, u64::from(dead), long);
         check(&mut world, 0, call(Kind::Barrier, 0, 0));
         for rank in (0..5).filter(|&rank| rank != dead) {
-            world.start(rank, call(Kind::AllReduce, 0, 64)).unwrap();
+            world.start(rank, call(Kind::AllReduce, 0, bytes)).unwrap();
         }
         world.net.kill(dead as usize);
         world.teams[dead as usize] = None;
@@ -192,8 +258,9 @@ fn members_that_call_different_things_fail_the_team() {
         call(Kind::AllGather, 0, 64),
         call(Kind::Barrier, 0, 0),
     ];
-    for (index, different) in different.into_iter().enumerate() {
-        let mut world = World::new(4, index as u64, |_| {});
+    let cases = different.into_iter().flat_map(|it| [(it, u64::MAX), (it, 1), (it, 70)]);
+    for (index, (different, long_bytes)) in cases.enumerate() {
+        let mut world = World::new(4, index as u64, |settings| settings.long_bytes = long_bytes);
         for rank in 0..4 {
             let call = if rank == 3 { different } else { call(Kind::Broadcast, 1, 64) };
             // A member may learn of it already now.
@@ -213,10 +280,13 @@ fn members_that_call_different_things_fail_the_team() {
 /// Member 3 never calls: whoever times out names it, also those that wait for others that wait for it.
 #[test]
 fn a_member_that_does_not_call_is_named_by_the_timeout() {
-    for first_to_time_out in [0, 1, 2] {
-        let mut world = World::new(4, 3, |settings| settings.degrees = vec![(u64::MAX, 1)]);
+    for (first_to_time_out, bytes) in [0, 1, 2].into_iter().flat_map(|it| [(it, 64), (it, 640)]) {
+        let mut world = World::new(4, 3, |settings| {
+            long(settings);
+            settings.degrees = vec![(u64::MAX, 1)];
+        });
         for rank in 0..3 {
-            world.start(rank, call(Kind::AllReduce, 0, 64)).unwrap();
+            world.start(rank, call(Kind::AllReduce, 0, bytes)).unwrap();
         }
         world.run(Duration::from_secs(3));
         assert!(
@@ -303,6 +373,9 @@ proptest! {
     fn many_operations_under_way(members in 2_u32..9, seed: u64, slots in 1_u32..5) {
         let mut world = World::new(members, seed, |settings| {
             (settings.slots, settings.slot_bytes) = (slots, 128);
+            if seed % 2 == 0 {
+                (settings.long_bytes, settings.block_bytes) = (160, 40);
+            }
         });
         let kinds = [Kind::Broadcast, Kind::AllReduce, Kind::Reduce, Kind::AllGather, Kind::Barrier];
         let calls: Vec<Call> = (0..20)

@@ -37,13 +37,16 @@ fn run(team: &mut Team<TcpTransport>, operation: u64, call: Call, members: u32) 
     let deadline = Instant::now() + PATIENCE;
     let mut memory = memory_for(&call, operation, members, team.rank());
     let by = is_folded(call.kind);
-    let lent = Memory::Lent(&mut memory);
-    assert_eq!(team.start(call.kind, call.root, call.bytes, by, lent).unwrap(), operation);
+    let is_long = team.is_long(call.kind, call.bytes, by.as_ref());
+    let kept = if is_long { Memory::Owned(memory.clone()) } else { Memory::Lent(&mut memory) };
+    assert_eq!(team.start(call.kind, call.root, call.bytes, by, kept).unwrap(), operation);
     while !team.is_complete(operation).unwrap() {
         assert!(Instant::now() < deadline, "{call:?}");
         team.progress(&mut memory, Duration::from_millis(50));
     }
-    assert_eq!(team.take(operation), Some(Vec::new()));
+    let kept = team.take(operation).unwrap();
+    assert_eq!(kept.len(), if is_long { memory.len() } else { 0 });
+    let memory = if is_long { kept } else { memory };
     if let Some(expected) = expected(&call, operation, members, team.rank()) {
         assert!(memory == expected, "{call:?} at {}", team.rank());
     }

@@ -21,7 +21,7 @@ pub use completion::{Cause, Completion, PostError};
 pub use endpoint::{CONTROL_BYTES_MAX, EndpointId, Token};
 pub use memory::{
     Attachment, FutureRead, LeaseError, Memory, PeerMemory, ReadLease, Region, RegionError,
-    RegionPool, Storage, StoredRead, StoredWrite, WriteLease,
+    RegionPool, Storage, StoredRead, StoredWrite, WriteLease, lend,
 };
 pub use one_sided::OneSidedWrites;
 pub use transport::{Transport, Waker};

@@ -14,7 +14,7 @@ const TEST_LINES_MAX: usize = 800;
 const MAY_USE: &[(&str, &[&str])] = &[
     ("schedule", &[]),
     ("relay", &["schedule"]),
-    ("collective", &[]),
+    ("collective", &["schedule"]),
     ("memory", &[]),
     ("transport", &["memory"]),
     ("transport-contract", &["transport"]),

@@ -45,6 +45,8 @@ pub(crate) struct TeamTerms {
     slots: u32,
     slot_bytes: u32,
     degrees: Vec<(u64, u32)>,
+    long_bytes: u64,
+    block_bytes: u32,
     fabric: String,
     /// Its name.
     protection: String,
@@ -57,6 +59,8 @@ impl TeamTerms {
             slots: settings.slots,
             slot_bytes: settings.slot_bytes,
             degrees: settings.degrees.clone(),
+            long_bytes: settings.long_bytes,
+            block_bytes: settings.block_bytes,
             fabric: fabric.to_owned(),
             protection: protection.name().to_owned(),
             members: Addresses::new(&settings.members),
@@ -68,6 +72,8 @@ impl TeamTerms {
             ("slots", self.slots.to_string(), theirs.slots.to_string()),
             ("slot bytes", self.slot_bytes.to_string(), theirs.slot_bytes.to_string()),
             ("degrees", format!("{:?}", self.degrees), format!("{:?}", theirs.degrees)),
+            ("bytes of long messages", self.long_bytes.to_string(), theirs.long_bytes.to_string()),
+            ("block bytes", self.block_bytes.to_string(), theirs.block_bytes.to_string()),
             ("fabric", self.fabric.clone(), theirs.fabric.clone()),
             ("protection of links", self.protection.clone(), theirs.protection.clone()),
         ];
@@ -325,6 +331,8 @@ mod tests {
         let difference = |other: &Terms| own.difference(other).unwrap();
         assert!(difference(&team(|it| it.slots = 3)).contains("slots: 16 here, 3 there"));
         assert!(difference(&team(|it| it.degrees = vec![])).contains("degrees: [(1024, 3)] here"));
+        assert!(difference(&team(|it| it.long_bytes = 1)).contains("long messages: 32768 here"));
+        assert!(difference(&team(|it| it.block_bytes = 1)).contains("block bytes: 131072 here"));
         assert!(
             difference(&team(|it| it.members.truncate(2))).contains("members: 3 here, 2 there")
         );

@@ -1,0 +1,188 @@
+//! The ways of long operations: which blocks go where, and in which order.
+//!
+//! Costs below are for n members and m bytes, in bytes that one member sends; blocks overlap on the way.
+
+use std::ops::Range;
+
+use schedule::{Algorithm, Schedule};
+
+use crate::{
+    BroadcastTree, Call, Kind, links::ALL_PAIRS_MAX, settings::Settings, transfers::Transfers,
+};
+
+/// The blocks of a call at one member.
+struct Route<'a> {
+    settings: &'a Settings,
+    call: &'a Call,
+    transfers: Transfers,
+}
+
+impl Transfers {
+    /// Returns the transfers of a long operation.
+    pub(crate) fn of(call: &Call, settings: &Settings) -> Self {
+        let mut route = Route { settings, call, transfers: Self::default() };
+        match call.kind {
+            Kind::Broadcast => route.circulant(),
+            Kind::AllReduce if call.is_commutative() => route.ring_all_reduce(),
+            Kind::AllReduce => route.chain_all_reduce(),
+            Kind::Reduce if call.is_commutative() => route.ring_reduce(),
+            Kind::Reduce => route.chain_reduce(),
+            Kind::AllGather => route.ring_all_gather(),
+            Kind::Barrier => {}
+        }
+        route.transfers
+    }
+}
+
+impl Route<'_> {
+    /// Returns the rank that is so far ahead on the ring.
+    fn at(&self, distance: u32) -> u32 {
+        (self.settings.rank + distance) % self.settings.members
+    }
+
+    /// Returns the blocks of a range of memory.
+    fn blocks(&self, range: Range<u64>) -> impl Iterator<Item = Range<u64>> + use<> {
+        let block_bytes = self.settings.block_bytes(self.call);
+        let starts = (range.start..range.end).step_by(block_bytes as usize);
+        starts.map(move |start| start..range.end.min(start + block_bytes))
+    }
+
+    /// Returns one of n nearly equal parts of the contribution; no element is cut.
+    fn chunk(&self, index: u32) -> Range<u64> {
+        let unit = u64::from(self.call.unit_bytes());
+        let (members, elements) = (u64::from(self.settings.members), self.call.bytes / unit);
+        // As 128 bits: the product of a length and a number of members.
+        let start = |index: u64| {
+            (u128::from(elements) * u128::from(index) / u128::from(members)) as u64 * unit
+        };
+        start(index.into())..start(u64::from(index) + 1)
+    }
+
+    /// The broadcast pipeline on the circulant graph: with k blocks, k - 1 + ceil(log2 n) rounds for every n (Träff).
+    fn circulant(&mut self) {
+        let Settings { members, rank, .. } = *self.settings;
+        let blocks: Vec<_> = self.blocks(0..self.call.bytes).collect();
+        // The number of blocks fits: see `Settings::block_bytes`.
+        let count = blocks.len() as u32;
+        let schedule = Schedule::new(Algorithm::Circulant, members, self.call.root);
+        let schedule = schedule.expect("a team has a valid number of members and root");
+        let mut came = vec![None; blocks.len()];
+        let mut step = 0;
+        while let Some(next) = schedule.next_receive(rank, step, count) {
+            let place = blocks[next.block as usize].clone();
+            came[next.block as usize] =
+                Some(self.transfers.receive(next.source, place, false, None));
+            step = next.step + 1;
+        }
+        step = 0;
+        while let Some(next) = schedule.next_send(rank, step, count) {
+            let place = blocks[next.block as usize].clone();
+            self.transfers.send(next.target, place, came[next.block as usize]);
+            step = next.step + 1;
+        }
+    }
+
+    /// Reduce-scatter and all-gather on a ring: 2 m (n-1) / n. Chunk c starts at member c, is folded at each member up to c-1,
+    /// and goes on from there as the result.
+    fn ring_all_reduce(&mut self) {
+        let Settings { members, rank, .. } = *self.settings;
+        let (next, previous) = (self.at(1), self.at(members - 1));
+        // By chunk: the first receive of its last round, and the first send of its first.
+        let mut came = vec![None; members as usize];
+        let mut left = vec![None; members as usize];
+        for round in 0..2 * (members - 1) {
+            let sent = (rank + 2 * members - round % members) % members;
+            for (offset, block) in (0..).zip(self.blocks(self.chunk(sent))) {
+                let after = came[sent as usize].map(|first: u32| first + offset);
+                let index = self.transfers.send(next, block, after);
+                left[sent as usize].get_or_insert(index);
+            }
+            let received = (sent + members - 1) % members;
+            let folds = round < members - 1;
+            let mut first = None;
+            for (offset, block) in (0..).zip(self.blocks(self.chunk(received))) {
+                let after = if folds { None } else { left[received as usize] };
+                let after = after.map(|first: u32| first + offset);
+                let index = self.transfers.receive(previous, block, folds, after);
+                first.get_or_insert(index);
+            }
+            came[received as usize] = first;
+        }
+    }
+
+    /// Contributions on a ring: m (n-1).
+    fn ring_all_gather(&mut self) {
+        let Settings { members, rank, .. } = *self.settings;
+        let (next, previous) = (self.at(1), self.at(members - 1));
+        let place =
+            |rank: u32| u64::from(rank) * self.call.bytes..(u64::from(rank) + 1) * self.call.bytes;
+        let mut came: Option<u32> = None;
+        for round in 0..members - 1 {
+            let sent = (rank + members - round) % members;
+            for (offset, block) in (0..).zip(self.blocks(place(sent))) {
+                self.transfers.send(next, block, came.map(|first| first + offset));
+            }
+            let received = (sent + members - 1) % members;
+            came = None;
+            for block in self.blocks(place(received)) {
+                let index = self.transfers.receive(previous, block, false, None);
+                came.get_or_insert(index);
+            }
+        }
+    }
+
+    /// Folded from the highest rank to rank 0, and the result back, at the same time: 2 m. In the order of ranks.
+    fn chain_all_reduce(&mut self) {
+        let Settings { members, rank, .. } = *self.settings;
+        let (is_first, is_last) = (rank == 0, rank == members - 1);
+        for block in self.blocks(0..self.call.bytes) {
+            let folded =
+                (!is_last).then(|| self.transfers.receive(rank + 1, block.clone(), true, None));
+            let mut complete = folded;
+            if !is_first {
+                let sent = self.transfers.send(rank - 1, block.clone(), folded);
+                complete = Some(self.transfers.receive(rank - 1, block.clone(), false, Some(sent)));
+            }
+            if !is_last {
+                self.transfers.send(rank + 1, block, complete);
+            }
+        }
+    }
+
+    /// Folded around the ring, ending at the root: m.
+    fn ring_reduce(&mut self) {
+        let Settings { members, rank, .. } = *self.settings;
+        let distance = (rank + members - self.call.root) % members;
+        for block in self.blocks(0..self.call.bytes) {
+            let folded = (distance != 1)
+                .then(|| self.transfers.receive(self.at(members - 1), block.clone(), true, None));
+            if distance != 0 {
+                self.transfers.send(self.at(1), block, folded);
+            }
+        }
+    }
+
+    /// Folded from the highest rank to rank 0, and from there to the root: 2 m at most. In the order of ranks.
+    fn chain_reduce(&mut self) {
+        let Settings { members, rank, .. } = *self.settings;
+        let path = match members {
+            0..=ALL_PAIRS_MAX if self.call.root != 0 => vec![0, self.call.root],
+            _ => BroadcastTree::new(members, 0).path(self.call.root),
+        };
+        let at = path.iter().position(|&member| member == rank);
+        let before = at.and_then(|at| path.get(at.checked_sub(1)?)).copied();
+        let behind = at.and_then(|at| path.get(at + 1)).copied();
+        for block in self.blocks(0..self.call.bytes) {
+            let folded = (rank < members - 1)
+                .then(|| self.transfers.receive(rank + 1, block.clone(), true, None));
+            let sent = (rank > 0).then(|| self.transfers.send(rank - 1, block.clone(), folded));
+            let complete = match before {
+                Some(before) => Some(self.transfers.receive(before, block.clone(), false, sent)),
+                None => folded,
+            };
+            if let Some(behind) = behind {
+                self.transfers.send(behind, block, complete);
+            }
+        }
+    }
+}

@@ -1,0 +1,70 @@
+//! Blocks of long operations that were posted, and the memory into which those are received that are folded.
+
+use std::ops::Range;
+
+use transport::{Region, Token, WriteLease};
+
+/// Tokens of blocks have this bit; those of staged slots do not.
+const BLOCK: u64 = 1 << 32;
+
+/// One block that was posted.
+pub(crate) enum Post {
+    /// A send.
+    Send { operation: u64, index: u32 },
+    /// A receive into memory.
+    Receive { operation: u64, index: u32, bytes: u64 },
+    /// A receive into scratch memory, to be folded into this range of memory.
+    Folded { operation: u64, index: u32, place: Range<u64>, scratch: Region },
+}
+
+/// The blocks that were posted and have not completed.
+#[derive(Default)]
+pub(crate) struct Blocks {
+    posts: Vec<Option<Post>>,
+    free: Vec<usize>,
+    /// Scratch memory that is not in use, each of one block.
+    scratch: Vec<Region>,
+}
+
+impl Blocks {
+    /// Adds a post. Returns its token.
+    pub(crate) fn add(&mut self, post: Post) -> Token {
+        let at = self.free.pop().unwrap_or_else(|| {
+            self.posts.push(None);
+            self.posts.len() - 1
+        });
+        self.posts[at] = Some(post);
+        Token(BLOCK | at as u64)
+    }
+
+    /// Takes a post that has completed; `None` for the token of something else.
+    pub(crate) fn take(&mut self, token: Token) -> Option<Post> {
+        let at = (token.0 & BLOCK != 0).then_some((token.0 ^ BLOCK) as usize)?;
+        let post = self.posts.get_mut(at)?.take()?;
+        self.free.push(at);
+        Some(post)
+    }
+
+    /// Adds the receive of a block that is to be folded: of an operation's and a block's number. Returns scratch memory for it.
+    ///
+    /// Errors: that is in use.
+    pub(crate) fn fold_later(
+        &mut self,
+        (operation, index): (u64, u32),
+        place: Range<u64>,
+    ) -> Result<(WriteLease, Token), String> {
+        let bytes = (place.end - place.start) as usize;
+        let found = self.scratch.iter().position(|region| region.len() >= bytes);
+        let scratch = match found {
+            Some(at) => self.scratch.swap_remove(at),
+            None => Region::zeroed(bytes),
+        };
+        let lease = scratch.write(0..bytes).map_err(|error| error.to_string())?;
+        Ok((lease, self.add(Post::Folded { operation, index, place, scratch })))
+    }
+
+    /// Takes scratch memory back.
+    pub(crate) fn keep_scratch(&mut self, scratch: Region) {
+        self.scratch.push(scratch);
+    }
+}
