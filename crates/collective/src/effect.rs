@@ -22,8 +22,10 @@ impl Ring {
 /// for all contributions with this member's at its place; for a reduction, memory of the length of one contribution, at any member.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum Effect {
-    /// Fold the contents of a slot into memory, as the right operand.
+    /// Fold the contents of a slot into memory.
     Fold {
+        /// The contents are the left operand, and else the right one.
+        is_left: bool,
         /// Number of the operation.
         operation: u64,
         /// Where the contents are.

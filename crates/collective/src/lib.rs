@@ -17,6 +17,7 @@ mod call;
 mod distances;
 mod effect;
 mod element;
+mod exchange;
 mod fault;
 mod fold;
 mod function;

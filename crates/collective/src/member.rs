@@ -4,6 +4,7 @@ use std::collections::VecDeque;
 
 use crate::{
     Call, Contents, Effect, Fault, Header, Ring,
+    exchange::{Exchange, Step},
     grants::{Grant, Grants},
     operation::{Incoming, Operation, Outgoing},
     ring,
@@ -282,6 +283,8 @@ impl Member {
             let number = self.first + index as u64;
             if let Some(transfers) = &mut operation.transfers {
                 self.advance_transfers(number, operation.call, transfers);
+            } else if let Some(exchange) = &mut operation.exchange {
+                self.advance_exchange(number, operation.call, exchange)?;
             } else {
                 self.advance_up(number, &mut operation)?;
                 self.advance_down(number, &mut operation)?;
@@ -339,6 +342,27 @@ impl Member {
         }
     }
 
+    /// Writes pieces that were folded in the step before, and folds those of the partner whose own ones were written.
+    fn advance_exchange(
+        &mut self,
+        number: u64,
+        call: Call,
+        exchange: &mut Exchange,
+    ) -> Result<(), Fault> {
+        let mut ready = exchange.pieces;
+        for Step { outgoing, incoming } in &mut exchange.steps {
+            self.send(number, call, Ring::Up, outgoing, ready);
+            while incoming.pieces < outgoing.pieces
+                && let Some((contents, at)) = self.receive(number, &call, Ring::Up, incoming)?
+            {
+                let is_left = incoming.from < self.settings.rank;
+                self.used(Effect::Fold { is_left, operation: number, contents, at }, contents)?;
+            }
+            ready = incoming.pieces;
+        }
+        Ok(())
+    }
+
     fn advance_up(&mut self, number: u64, operation: &mut Operation) -> Result<(), Fault> {
         let Some(up) = &mut operation.up else { return Ok(()) };
         // A piece is folded once that of the member before is.
@@ -351,7 +375,7 @@ impl Member {
                 let effect = if up.gathers {
                     Effect::Copy { operation: number, contents, at }
                 } else {
-                    Effect::Fold { operation: number, contents, at }
+                    Effect::Fold { is_left: false, operation: number, contents, at }
                 };
                 self.used(effect, contents)?;
             }

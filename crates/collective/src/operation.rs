@@ -2,12 +2,13 @@
 //!
 //! A short one has two parts. In the first, contributions go up a reduction tree to rank 0; in the second, a message goes down
 //! a broadcast tree. What a link carries for a part is cut into pieces, one for each slot, and each piece goes on as soon as
-//! it can. A long one is a list of transfers of blocks.
+//! it can. Or members exchange what they have folded. A long one is a list of transfers of blocks.
 
 use std::ops::Range;
 
 use crate::{
-    BroadcastTree, Call, Kind, ReductionTree, Ring, settings::Settings, transfers::Transfers,
+    BroadcastTree, Call, Kind, ReductionTree, Ring, exchange::Exchange, settings::Settings,
+    transfers::Transfers,
 };
 
 /// One operation at one member.
@@ -16,6 +17,7 @@ pub(crate) struct Operation {
     pub(crate) call: Call,
     pub(crate) up: Option<Up>,
     pub(crate) down: Option<Down>,
+    pub(crate) exchange: Option<Exchange>,
     /// Those of a long operation.
     pub(crate) transfers: Option<Transfers>,
 }
@@ -57,7 +59,7 @@ pub(crate) struct Incoming {
 }
 
 impl Incoming {
-    fn new(from: u32, place: Range<u64>, call: &Call, settings: &Settings) -> Self {
+    pub(crate) fn new(from: u32, place: Range<u64>, call: &Call, settings: &Settings) -> Self {
         let total = settings.pieces(call, place.end - place.start);
         Self { from, place, pieces: 0, total }
     }
@@ -77,23 +79,32 @@ impl Operation {
     pub(crate) fn new(call: Call, settings: &Settings) -> Self {
         if settings.is_long(&call) {
             let transfers = Some(Transfers::of(&call, settings));
-            return Self { call, up: None, down: None, transfers };
+            return Self { call, up: None, down: None, exchange: None, transfers };
+        }
+        if let Some(exchange) = Exchange::of(&call, settings) {
+            let exchange = Some(exchange);
+            return Self { call, up: None, down: None, exchange, transfers: None };
         }
         let up = call.kind.goes_up().then(|| Up::new(&call, settings));
-        Self { call, up, down: Down::new(&call, settings), transfers: None }
+        Self { call, up, down: Down::new(&call, settings), exchange: None, transfers: None }
     }
 
     /// Returns the rings on which something has to be sent.
     pub(crate) fn sends(&self) -> impl Iterator<Item = (Ring, u32)> + '_ {
         let up = self.up.iter().filter_map(|up| Some((Ring::Up, up.parent.as_ref()?.to)));
         let down = self.down.iter().flat_map(|down| &down.children);
-        up.chain(down.map(|child| (Ring::Down, child.to)))
+        let exchanged = self.exchange.iter().flat_map(Exchange::partners);
+        let exchanged = exchanged.map(|partner| (Ring::Up, partner));
+        up.chain(down.map(|child| (Ring::Down, child.to))).chain(exchanged)
     }
 
     /// Returns the rings on which something has to come.
     pub(crate) fn receives(&self) -> impl Iterator<Item = (Ring, u32)> + '_ {
         let up = self.up.iter().flat_map(|up| &up.children).map(|child| (Ring::Up, child.from));
-        up.chain(self.down.iter().filter_map(|down| Some((Ring::Down, down.parent.as_ref()?.from))))
+        let down =
+            self.down.iter().filter_map(|down| Some((Ring::Down, down.parent.as_ref()?.from)));
+        let exchanged = self.exchange.iter().flat_map(Exchange::partners);
+        up.chain(down).chain(exchanged.map(|partner| (Ring::Up, partner)))
     }
 
     /// Returns whether this member has nothing left to do.
@@ -105,13 +116,17 @@ impl Operation {
             down.present == down.pieces
                 && down.children.iter().all(|child| child.pieces == down.pieces)
         });
-        up && down && self.transfers.as_ref().is_none_or(Transfers::are_complete)
+        let exchanged = self.exchange.as_ref().is_none_or(Exchange::is_complete);
+        up && down && exchanged && self.transfers.as_ref().is_none_or(Transfers::are_complete)
     }
 
     /// Returns the member that has to send something, or to make room for it.
     pub(crate) fn awaited(&self) -> Option<u32> {
         if let Some(transfers) = &self.transfers {
             return transfers.awaited();
+        }
+        if let Some(exchange) = &self.exchange {
+            return exchange.awaited();
         }
         let up = self.up.as_ref().and_then(|up| {
             let missing = up.children.iter().find(|child| child.pieces < child.total);

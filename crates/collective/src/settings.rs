@@ -16,6 +16,9 @@ pub struct Settings {
     /// The degree of reductions of contributions of at most so many bytes, in ascending order of bytes; longer ones have
     /// degree 1.
     pub degrees: Vec<(u64, u32)>,
+    /// All-reduces and barriers of at most so many bytes go by exchange where the number of members is a power of two; of two
+    /// members all that are not long.
+    pub exchange_bytes: u64,
     /// Messages of at least so many bytes are long: they go from memory to memory, in blocks.
     pub long_bytes: u64,
     /// Length in bytes of the blocks of long messages; at least 1.

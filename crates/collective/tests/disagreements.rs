@@ -9,8 +9,16 @@ use crate::world::World;
 
 fn settings(members: u32) -> Settings {
     let slot_bytes = Settings::SLOT_BYTES_MIN + 16;
-    let (degrees, long_bytes, block_bytes) = (vec![(u64::MAX, 3)], u64::MAX, 20);
-    Settings { members, rank: 0, slots: 4, slot_bytes, degrees, long_bytes, block_bytes }
+    Settings {
+        members,
+        rank: 0,
+        slots: 4,
+        slot_bytes,
+        degrees: vec![(u64::MAX, 3)],
+        exchange_bytes: 40,
+        long_bytes: u64::MAX,
+        block_bytes: 20,
+    }
 }
 
 /// Runs five broadcasts, of which member `other` calls the third differently. Returns who has found out what, from writes or

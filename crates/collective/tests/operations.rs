@@ -10,8 +10,16 @@ const KINDS: [Kind; 5] =
 
 fn settings(members: u32, slots: u32, degree: u32) -> Settings {
     let slot_bytes = Settings::SLOT_BYTES_MIN + 21;
-    let (degrees, long_bytes, block_bytes) = (vec![(u64::MAX, degree)], u64::MAX, 1);
-    Settings { members, rank: 0, slots, slot_bytes, degrees, long_bytes, block_bytes }
+    Settings {
+        members,
+        rank: 0,
+        slots,
+        slot_bytes,
+        degrees: vec![(u64::MAX, degree)],
+        exchange_bytes: 0,
+        long_bytes: u64::MAX,
+        block_bytes: 1,
+    }
 }
 
 /// Elements are longer than the least room of a slot allows to be cut anywhere.
@@ -75,6 +83,20 @@ fn every_number_of_members_degree_and_root() {
 }
 
 #[test]
+fn exchanges_with_every_power_of_two() {
+    for members in [2, 4, 8, 16, 32, 64] {
+        let lengths = [0, 16, 48, 160];
+        let folded = lengths.map(|bytes| new_call(Kind::AllReduce, 0, bytes));
+        let calls: Vec<Call> = folded
+            .into_iter()
+            .flat_map(|call| [call, commuting(call), new_call(Kind::Barrier, 0, 0)])
+            .collect();
+        let settings = Settings { exchange_bytes: 48, ..settings(members, 2, 3) };
+        run(&settings, &calls, 3, u64::from(members));
+    }
+}
+
+#[test]
 fn long_operations_with_every_number_of_members_and_root() {
     for members in (2..=24).chain([31, 32, 33, 47, 64]) {
         let roots = (0..members).step_by(1 + members as usize / 8);
@@ -116,13 +138,14 @@ proptest! {
     ) {
         let mut dice = Dice(seed);
         let calls: Vec<Call> = (0..30).map(|_| any_call(&mut dice, members)).collect();
-        let settings = settings(members, slots, degree);
+        let exchange_bytes = seed / 2 % 3 * 48;
+        let settings = Settings { exchange_bytes, ..settings(members, slots, degree) };
         run(&if seed % 2 == 0 { settings } else { with_long(settings) }, &calls, ahead, seed);
     }
 }
 
 proptest! {
-    #![proptest_config(ProptestConfig { cases: 40, ..ProptestConfig::default() })]
+    #![proptest_config(ProptestConfig { cases: 24, ..ProptestConfig::default() })]
 
     /// More members than are linked pairwise.
     #[test]

@@ -244,10 +244,15 @@ impl World {
         let node = &mut self.nodes[rank as usize];
         while let Some(effect) = node.core.poll_effect() {
             match effect {
-                Effect::Fold { operation, contents, at } => {
+                Effect::Fold { is_left, operation, contents, at } => {
                     let call = node.calls[operation as usize];
-                    let (memory, other) = node.take(operation, contents, at);
-                    fold(&call, memory, &other);
+                    let (memory, mut other) = node.take(operation, contents, at);
+                    if is_left {
+                        fold(&call, &mut other, memory);
+                        memory.copy_from_slice(&other);
+                    } else {
+                        fold(&call, memory, &other);
+                    }
                 }
                 Effect::Copy { operation, contents, at } => {
                     let (memory, other) = node.take(operation, contents, at);

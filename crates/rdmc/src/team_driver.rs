@@ -19,6 +19,9 @@ use crate::{Error, network::Network};
 /// How long a call polls before it sleeps: longer than a short operation takes.
 const POLLING: Duration = Duration::from_micros(50);
 
+/// A call yields its processor after so many polls.
+const POLLS_PER_YIELD: u32 = 4;
+
 /// The interval at which the background thread polls an idle team, for heartbeats and to close the
 /// links of a failed team.
 const IDLE_TICK: Duration = Duration::from_millis(20);
@@ -280,10 +283,15 @@ fn wait(
     deadline: Deadline,
 ) -> Result<(), Error> {
     let polling_ends = Instant::now() + POLLING;
+    let mut polls = 0;
     while !team.is_complete(number)? {
-        if Instant::now() < polling_ends {
+        polls += 1;
+        if polls % POLLS_PER_YIELD != 0 {
             team.progress(memory, Duration::ZERO);
-            // Lets another member on the same processor run; costs little if there is none.
+            continue;
+        }
+        if Instant::now() < polling_ends {
+            // Lets another member on the same processor run.
             thread::yield_now();
             continue;
         }

@@ -21,6 +21,10 @@ pub struct TeamSettings {
     /// The degrees of reductions: for contributions of at most so many bytes, how many members
     /// may write to one in a step; in ascending order of bytes. Longer ones have degree 1.
     pub degrees: Vec<(u64, u32)>,
+    /// All-reduces and barriers of at most so many bytes go by exchange between pairs of members where
+    /// the number of members is a power of two, and not through a root; of two members all that are not
+    /// long.
+    pub exchange_bytes: u64,
     /// Messages of at least so many bytes go from memory to memory, in blocks along a pipeline or a
     /// ring, and not through slots.
     pub long_bytes: u64,
@@ -30,13 +34,21 @@ pub struct TeamSettings {
 
 impl TeamSettings {
     /// Returns the settings of a team of these members for member `rank`, with defaults for
-    /// everything else: 16 slots of 4 KiB, degree 3 for at most 1 KiB, and blocks of 128 KiB
-    /// for messages from 32 KiB on.
+    /// everything else: 16 slots of 4 KiB, degree 3 for at most 1 KiB, exchange for at
+    /// most 4 KiB, and blocks of 128 KiB for messages from 32 KiB on.
     pub fn new(number: u64, members: Vec<SocketAddr>, rank: u32) -> Self {
         let defaults = team::TeamSettings::new(number, 1, rank);
-        let team::TeamSettings { slots, slot_bytes, degrees, long_bytes, block_bytes, .. } =
-            defaults;
-        Self { number, members, rank, slots, slot_bytes, degrees, long_bytes, block_bytes }
+        Self {
+            number,
+            members,
+            rank,
+            slots: defaults.slots,
+            slot_bytes: defaults.slot_bytes,
+            degrees: defaults.degrees,
+            exchange_bytes: defaults.exchange_bytes,
+            long_bytes: defaults.long_bytes,
+            block_bytes: defaults.block_bytes,
+        }
     }
 
     /// Sets [`TeamSettings::slots`].
@@ -60,6 +72,13 @@ impl TeamSettings {
         self
     }
 
+    /// Sets [`TeamSettings::exchange_bytes`].
+    #[must_use]
+    pub fn exchange_bytes(mut self, bytes: u64) -> Self {
+        self.exchange_bytes = bytes;
+        self
+    }
+
     /// Sets [`TeamSettings::long_bytes`].
     #[must_use]
     pub fn long_bytes(mut self, bytes: u64) -> Self {
@@ -80,6 +99,7 @@ impl TeamSettings {
         let mut made = team::TeamSettings::new(self.number, members, self.rank);
         (made.slots, made.slot_bytes) = (self.slots, self.slot_bytes);
         made.degrees.clone_from(&self.degrees);
+        made.exchange_bytes = self.exchange_bytes;
         (made.long_bytes, made.block_bytes) = (self.long_bytes, self.block_bytes);
         made
     }

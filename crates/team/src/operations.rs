@@ -2,7 +2,7 @@
 
 use std::{collections::VecDeque, fmt, ops::Range};
 
-use collective::Reduction;
+use collective::{FoldError, Reduction};
 use transport::{LeaseError, ReadLease, Region, WriteLease};
 
 /// Memory of one operation.
@@ -36,6 +36,16 @@ pub(crate) enum Store {
     Leased(WriteLease),
     /// A region, whose blocks are leased to the network, for a long operation.
     Region(Region),
+}
+
+/// How the contents of a slot become a part of memory.
+#[derive(Clone, Copy)]
+pub(crate) enum Placing {
+    Copy,
+    /// As the right operand.
+    Fold,
+    /// As the left operand.
+    FoldLeft,
 }
 
 /// One operation that was started.
@@ -116,15 +126,15 @@ impl Operations {
         memory.get(range).ok_or_else(|| "lent memory of another length".to_owned())
     }
 
-    /// Folds or copies contents into a short operation's memory.
+    /// Folds or copies contents, which may change then, into a short operation's memory.
     ///
     /// Errors: `lent` has another length than at the start.
     pub(crate) fn place(
         &mut self,
         operation: u64,
-        contents: &[u8],
+        contents: &mut [u8],
         at: u64,
-        folds: bool,
+        how: Placing,
         lent: &mut [u8],
     ) -> Result<(), String> {
         if contents.is_empty() {
@@ -133,13 +143,13 @@ impl Operations {
         let (memory, by) = self.memory(operation, lent)?;
         let range = at as usize..at as usize + contents.len();
         let memory = memory.get_mut(range).ok_or("lent memory of another length")?;
-        match by {
-            Some(by) if folds => by.fold(memory, contents).map_err(|error| error.to_string()),
-            _ => {
-                memory.copy_from_slice(contents);
-                Ok(())
-            }
-        }
+        let folded = match (by, how) {
+            (Some(by), Placing::Fold) => return by.fold(memory, contents).map_err(text),
+            (Some(by), Placing::FoldLeft) => by.fold(contents, memory).map_err(text),
+            _ => Ok(()),
+        };
+        memory.copy_from_slice(contents);
+        folded
     }
 
     /// Returns the memory of a long operation, and what contributions are folded by.
@@ -192,7 +202,7 @@ impl Operations {
         let (_, by) = self.region(operation)?;
         let by = by.ok_or_else(|| format!("operation {operation} folds nothing"))?;
         let other = scratch.read(0..bytes).map_err(|error| error.to_string())?;
-        by.fold(&mut memory, &other).map_err(|error| error.to_string())
+        by.fold(&mut memory, &other).map_err(text)
     }
 
     pub(crate) fn complete(&mut self, operation: u64) {
@@ -241,4 +251,8 @@ impl Operations {
             self.first += 1;
         }
     }
+}
+
+fn text(error: FoldError) -> String {
+    error.to_string()
 }

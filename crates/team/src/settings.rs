@@ -22,6 +22,9 @@ pub struct TeamSettings {
     pub slot_bytes: u32,
     /// The degrees of reductions: see [`Settings::degrees`].
     pub degrees: Vec<(u64, u32)>,
+    /// All-reduces and barriers of at most so many bytes go by exchange where the number of members is a power of two: see
+    /// [`Settings::exchange_bytes`].
+    pub exchange_bytes: u64,
     /// Messages of at least so many bytes go from memory to memory in blocks, and not through slots.
     pub long_bytes: u64,
     /// Length in bytes of these blocks; 1 to 1 GiB.
@@ -31,8 +34,8 @@ pub struct TeamSettings {
 }
 
 impl TeamSettings {
-    /// Returns the settings of member `rank` with defaults for everything else: 16 slots of 4 KiB, degree 3 up to 1 KiB, and
-    /// blocks of 128 KiB from 32 KiB on.
+    /// Returns the settings of member `rank` with defaults for everything else: 16 slots of 4 KiB, degree 3 up to 1 KiB,
+    /// exchange up to 4 KiB, and blocks of 128 KiB from 32 KiB on.
     pub fn new(number: u64, members: u32, rank: u32) -> Self {
         Self {
             number,
@@ -41,6 +44,7 @@ impl TeamSettings {
             slots: 16,
             slot_bytes: 4096,
             degrees: vec![(1024, 3)],
+            exchange_bytes: 4 << 10,
             long_bytes: 32 << 10,
             block_bytes: 128 << 10,
             ask_after: Duration::from_millis(100),
@@ -126,6 +130,7 @@ impl TeamSettings {
             slots: self.slots,
             slot_bytes: self.slot_bytes,
             degrees: self.degrees.clone(),
+            exchange_bytes: self.exchange_bytes,
             long_bytes: self.long_bytes,
             block_bytes: self.block_bytes,
         }

@@ -9,7 +9,7 @@ use transport::{Completion, EndpointId, PostError, Region, Token, Transport, Wak
 use crate::{
     Error, Failure, Memory, TeamSettings,
     blocks::{Blocks, Post},
-    operations::{Operations, Store},
+    operations::{Operations, Placing, Store},
     peers::Peers,
     slots,
     staging::Staging,
@@ -18,6 +18,9 @@ use crate::{
 
 /// Slots that may be on their way to others at once, for each linked member.
 const STAGED_PER_LINK: u32 = 4;
+
+/// After so many polls that did not wait and brought nothing, the clock is read: that costs as much as a tenth of a poll.
+const POLLS_PER_LOOK: u32 = 64;
 
 /// How many times as old as the interval of words about waiting one may be, to be believed.
 const WAITS_BELIEVED: u32 = 4;
@@ -46,6 +49,8 @@ pub struct Team<T: Transport> {
     buffer: Vec<u8>,
     /// When something has completed or come the last time, or others were told what this member waits for.
     moved_at: Duration,
+    /// Polls since the clock was read.
+    polls: u32,
 }
 
 #[derive(Clone, PartialEq, Debug)]
@@ -81,6 +86,7 @@ impl<T: Transport> Team<T> {
         let slot_bytes = settings.slot_bytes;
         Ok(Self {
             moved_at: transport.now(),
+            polls: 0,
             transport,
             core,
             peers,
@@ -173,7 +179,11 @@ impl<T: Transport> Team<T> {
         }
         self.completions = completions;
         self.carry_out(lent);
-        self.tell_what_is_awaited();
+        self.polls += 1;
+        if !wait.is_zero() || self.polls >= POLLS_PER_LOOK {
+            self.polls = 0;
+            self.tell_what_is_awaited();
+        }
     }
 
     /// Returns whether an operation is complete at this member.
@@ -378,11 +388,12 @@ impl<T: Transport> Team<T> {
             && let Some(effect) = self.blocked.pop_front().or_else(|| self.core.poll_effect())
         {
             let outcome = match effect {
-                Effect::Fold { operation, contents, at } => {
-                    self.place(operation, &contents, at, true, lent)
+                Effect::Fold { is_left, operation, contents, at } => {
+                    let how = if is_left { Placing::FoldLeft } else { Placing::Fold };
+                    self.place(operation, &contents, at, how, lent)
                 }
                 Effect::Copy { operation, contents, at } => {
-                    self.place(operation, &contents, at, false, lent)
+                    self.place(operation, &contents, at, Placing::Copy, lent)
                 }
                 Effect::Write { .. } if !self.can_write(&effect) => {
                     self.blocked.push_front(effect);
@@ -420,14 +431,14 @@ impl<T: Transport> Team<T> {
         operation: u64,
         contents: &Contents,
         at: u64,
-        folds: bool,
+        how: Placing,
         lent: &mut [u8],
     ) -> Result<(), String> {
         let other = &mut self.buffer[..contents.bytes as usize];
         let peer =
             self.peers.of_rank(contents.from).ok_or("contents of a member without a link")?;
         peer.slots.copy_out(contents, other).map_err(|error| error.to_string())?;
-        self.operations.place(operation, other, at, folds, lent)
+        self.operations.place(operation, other, at, how, lent)
     }
 
     fn can_write(&mut self, effect: &Effect) -> bool {

@@ -359,7 +359,9 @@ impl Transport for TcpTransport {
         }
         loop {
             let woken = self.wait(self.timeout(now, until));
-            now = Instant::now();
+            if !wait.is_zero() {
+                now = Instant::now();
+            }
             self.serve_ready(now);
             self.tick(now);
             let over = until.is_some_and(|until| now >= until);

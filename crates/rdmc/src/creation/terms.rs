@@ -45,6 +45,7 @@ pub(crate) struct TeamTerms {
     slots: u32,
     slot_bytes: u32,
     degrees: Vec<(u64, u32)>,
+    exchange_bytes: u64,
     long_bytes: u64,
     block_bytes: u32,
     fabric: String,
@@ -59,6 +60,7 @@ impl TeamTerms {
             slots: settings.slots,
             slot_bytes: settings.slot_bytes,
             degrees: settings.degrees.clone(),
+            exchange_bytes: settings.exchange_bytes,
             long_bytes: settings.long_bytes,
             block_bytes: settings.block_bytes,
             fabric: fabric.to_owned(),
@@ -72,6 +74,11 @@ impl TeamTerms {
             ("slots", self.slots.to_string(), theirs.slots.to_string()),
             ("slot bytes", self.slot_bytes.to_string(), theirs.slot_bytes.to_string()),
             ("degrees", format!("{:?}", self.degrees), format!("{:?}", theirs.degrees)),
+            (
+                "bytes of exchanged messages",
+                self.exchange_bytes.to_string(),
+                theirs.exchange_bytes.to_string(),
+            ),
             ("bytes of long messages", self.long_bytes.to_string(), theirs.long_bytes.to_string()),
             ("block bytes", self.block_bytes.to_string(), theirs.block_bytes.to_string()),
             ("fabric", self.fabric.clone(), theirs.fabric.clone()),
@@ -331,6 +338,7 @@ mod tests {
         let difference = |other: &Terms| own.difference(other).unwrap();
         assert!(difference(&team(|it| it.slots = 3)).contains("slots: 16 here, 3 there"));
         assert!(difference(&team(|it| it.degrees = vec![])).contains("degrees: [(1024, 3)] here"));
+        assert!(difference(&team(|it| it.exchange_bytes = 1)).contains("exchanged messages: 4096"));
         assert!(difference(&team(|it| it.long_bytes = 1)).contains("long messages: 32768 here"));
         assert!(difference(&team(|it| it.block_bytes = 1)).contains("block bytes: 131072 here"));
         assert!(

@@ -1,0 +1,65 @@
+//! Short all-reduces and barriers by exchange: in step j each member writes what it has folded to the member at rank XOR 2^j,
+//! and folds what that one has written. After log2 n steps all have the result; there is no way back from a root.
+//!
+//! For powers of two. The members whose contributions a member has folded are contiguous ranks, and both partners fold the lower
+//! ones first: any associative function is right, and all members have the same bits. n log2 n writes, instead of 2 (n - 1) by
+//! trees, in fewer steps.
+
+use crate::{
+    Call, Kind,
+    operation::{Incoming, Outgoing},
+    settings::Settings,
+};
+
+/// What a member exchanges with its partners, by step.
+#[derive(Debug)]
+pub(crate) struct Exchange {
+    pub(crate) steps: Vec<Step>,
+    pub(crate) pieces: u64,
+}
+
+/// One step at one member.
+#[derive(Debug)]
+pub(crate) struct Step {
+    pub(crate) outgoing: Outgoing,
+    pub(crate) incoming: Incoming,
+}
+
+impl Exchange {
+    /// Returns `None` where a call does not go by exchange.
+    pub(crate) fn of(call: &Call, settings: &Settings) -> Option<Self> {
+        let Settings { members, rank, exchange_bytes, .. } = *settings;
+        let has_result_everywhere = matches!(call.kind, Kind::AllReduce | Kind::Barrier);
+        let is_taken = has_result_everywhere
+            && members > 1
+            && members.is_power_of_two()
+            && (members == 2 || call.bytes <= exchange_bytes);
+        let step = |index: u32| {
+            let partner = rank ^ (1_u32 << index);
+            let incoming = Incoming::new(partner, 0..call.bytes, call, settings);
+            let outgoing = Outgoing { to: partner, place: 0..call.bytes, pieces: 0 };
+            Step { outgoing, incoming }
+        };
+        is_taken.then(|| Self {
+            steps: (0..members.ilog2()).map(step).collect(),
+            pieces: settings.pieces(call, call.bytes),
+        })
+    }
+
+    pub(crate) fn partners(&self) -> impl Iterator<Item = u32> + '_ {
+        self.steps.iter().map(|step| step.outgoing.to)
+    }
+
+    pub(crate) fn is_complete(&self) -> bool {
+        self.steps.iter().all(|step| self.is_over(step))
+    }
+
+    fn is_over(&self, step: &Step) -> bool {
+        step.incoming.pieces == self.pieces && step.outgoing.pieces == self.pieces
+    }
+
+    /// Returns the partner that has to write something, or to free slots.
+    pub(crate) fn awaited(&self) -> Option<u32> {
+        self.steps.iter().find(|step| !self.is_over(step)).map(|step| step.outgoing.to)
+    }
+}
