@@ -185,7 +185,7 @@ pub fn a_close_hands_back_writes<H: Harness>(harness: &mut H) {
     rig.close(0, 1);
     let endpoint = rig.endpoint(0, 1);
     let from = source.read(0..1).expect("readers share");
-    let refused = rig.writes(0).post_write(endpoint, from, 1, 0, 0, transport::Token(1));
+    let refused = rig.writes(0).post_write(endpoint, from, 1, 0, Some(0), transport::Token(1));
     assert!(matches!(refused, Err(PostError::EndpointGone(_))), "{refused:?}");
     rig.pump("both ends", |rig| rig.end(0, 1).is_some() && rig.end(1, 0).is_some());
     assert!(posts.iter().all(|&token| rig.outcome(0, token).is_some()));

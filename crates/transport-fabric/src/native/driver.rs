@@ -534,7 +534,7 @@ impl OneSidedWrites for FabricTransport {
         from: ReadLease,
         key: u32,
         offset: u64,
-        immediate: u32,
+        immediate: Option<u32>,
         token: Token,
     ) -> Result<(), PostError> {
         if self.one_sided().is_none() {

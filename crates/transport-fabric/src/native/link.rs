@@ -259,7 +259,7 @@ impl Link {
         from: ReadLease,
         name: u32,
         offset: u64,
-        immediate: u32,
+        immediate: Option<u32>,
         token: Token,
     ) {
         self.writes.push(Write { from, name, offset, immediate, token });

@@ -25,7 +25,8 @@ pub struct Write {
     /// The name of the peer's memory that it writes to.
     pub name: u32,
     pub offset: u64,
-    pub immediate: u32,
+    /// `None`: the peer does not report it.
+    pub immediate: Option<u32>,
     pub token: Token,
 }
 
@@ -125,8 +126,10 @@ impl WriteQueue {
                 }
                 return Err(Trouble::Refused(error));
             }
-            // Posted on the same endpoint behind the write itself: writes arrive in order.
-            with.ring.push(Note::Written(immediate));
+            if let Some(immediate) = immediate {
+                // Posted on the same endpoint behind the write itself: writes arrive in order.
+                with.ring.push(Note::Written(immediate));
+            }
         }
         Ok(None)
     }
