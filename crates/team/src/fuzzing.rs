@@ -10,6 +10,7 @@ use transport_sim::{SimConfig, SimNet, SimTransport};
 
 use crate::{
     Error, Memory, Team, TeamSettings,
+    flags::Flags,
     slots::{self, Slots},
 };
 
@@ -73,7 +74,7 @@ impl Scene {
                 let mut transport = net.member();
                 let (ours, theirs) = net.connect(own.index(), transport.index());
                 let endpoint = transport.open(theirs).expect("it is alive");
-                let rings = Slots::new(SLOTS, SLOT_BYTES);
+                let rings = Slots::new(&settings(rank));
                 for ring in Ring::ALL {
                     let memory = rings.memory(ring).clone();
                     transport.expose(endpoint, slots::key(ring), memory).expect("a new key");
@@ -82,9 +83,7 @@ impl Scene {
                 (other, ours)
             })
             .collect();
-        let mut settings = TeamSettings::new(1, MEMBERS, rank);
-        (settings.slots, settings.slot_bytes) = (SLOTS, SLOT_BYTES);
-        let team = Team::new(own, settings, links).expect("all links are there");
+        let team = Team::new(own, settings(rank), links).expect("all links are there");
         Self { net, team, neighbours, called: 0, failure: None }
     }
 
@@ -100,18 +99,20 @@ impl Scene {
             }
             2 | 3 => {
                 let (ring, header, contents) = piece(input);
-                let slot = written[ring as usize] % SLOTS;
+                let number = u64::from(written[ring as usize]);
                 written[ring as usize] += 1;
+                let flags = Flags::new(SLOTS, None);
+                let header = Header { flag: flags.byte(number), ..header };
                 let bytes = [&contents, &header.encode()[..]].concat();
-                let offset = u64::from((slot + 1) * SLOT_BYTES) - bytes.len() as u64;
+                let offset = flags.end(number, SLOT_BYTES as usize) - bytes.len() as u64;
                 let region = Region::from_vec(bytes);
                 let lease = region.read(0..region.len()).expect("there is no other lease");
-                let (key, immediate) = (slots::key(ring), slots::immediate(ring, slot));
+                let (key, immediate) = (slots::key(ring), Some(slots::immediate(ring, number)));
                 drop(transport.post_write(*endpoint, lease, key, offset, immediate, Token(0)));
             }
             4 => {
                 let (key, offset) = (u32::from(input.byte() % 3), u64::from(input.byte()));
-                let immediate = u32::from(input.byte());
+                let immediate = Some(u32::from(input.byte()));
                 let length = usize::from(input.byte()) % 2 * HEADER_BYTES;
                 let region = Region::from_vec(input.take(length).to_vec());
                 let lease = region.read(0..region.len()).expect("there is no other lease");
@@ -178,6 +179,12 @@ impl Scene {
     }
 }
 
+fn settings(rank: u32) -> TeamSettings {
+    let mut settings = TeamSettings::new(1, MEMBERS, rank);
+    (settings.slots, settings.slot_bytes) = (SLOTS, SLOT_BYTES);
+    settings
+}
+
 fn sum() -> Reduction {
     Reduction::new(Type::U16, Op::Sum).expect("integers have sums")
 }
@@ -209,10 +216,10 @@ fn piece(input: &mut Input<'_>) -> (Ring, Header, Vec<u8>) {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::words::Word;
+    use crate::{ends::Marks, words::Word};
 
     fn exposed(neighbour: u8) -> Vec<u8> {
-        let word = Word::Exposed.encode();
+        let word = Word::Exposed(Marks::default()).encode();
         [&[0, neighbour, word.len() as u8], &word[..]].concat()
     }
 

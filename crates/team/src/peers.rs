@@ -2,9 +2,10 @@
 
 use std::{collections::BTreeMap, time::Duration};
 
+use collective::{Fault, InvalidHeader, Member, Ring};
 use transport::EndpointId;
 
-use crate::slots::Slots;
+use crate::{TeamSettings, outgoing::Outgoing, slots::Slots};
 
 /// One linked member.
 pub(crate) struct Peer {
@@ -13,6 +14,10 @@ pub(crate) struct Peer {
     pub(crate) endpoint: Option<EndpointId>,
     /// What it writes here.
     pub(crate) slots: Slots,
+    /// What is written to it.
+    pub(crate) outgoing: Outgoing,
+    /// It was asked to wake this member by its next write, and nothing has come since.
+    pub(crate) is_asked: bool,
     /// It has exposed its rings.
     pub(crate) is_exposed: bool,
     /// It has completed everything, and may close its link.
@@ -21,6 +26,43 @@ pub(crate) struct Peer {
     pub(crate) called: u64,
     /// The operation that it waits in, for whom in the end, and when it told so.
     pub(crate) waits: Option<(u64, u32, Duration)>,
+}
+
+impl Peer {
+    pub(crate) fn new(
+        rank: u32,
+        endpoint: EndpointId,
+        slots: Slots,
+        settings: &TeamSettings,
+    ) -> Self {
+        Self {
+            rank,
+            endpoint: Some(endpoint),
+            slots,
+            outgoing: Outgoing::new(settings),
+            is_asked: false,
+            is_exposed: false,
+            has_left: false,
+            called: 0,
+            waits: None,
+        }
+    }
+
+    /// Gives what the member has written since the last look to this one's operations. Returns whether
+    /// there was anything. Errors: it violates the protocol, or has called something else.
+    pub(crate) fn look(&mut self, core: &mut Member) -> Result<bool, Fault> {
+        let mut has_found = false;
+        for ring in Ring::ALL {
+            let what = "an invalid header of a slot";
+            let invalid = |InvalidHeader| Fault::Protocol { member: self.rank, what };
+            while let Some((slot, header)) = self.slots.next(ring).map_err(invalid)? {
+                has_found = true;
+                core.written(self.rank, ring, slot, header)?;
+            }
+        }
+        self.is_asked &= !has_found;
+        Ok(has_found)
+    }
 }
 
 /// The linked members, by rank.
@@ -50,6 +92,22 @@ impl Peers {
     pub(crate) fn of_endpoint(&mut self, endpoint: EndpointId) -> Option<&mut Peer> {
         let index = *self.by_endpoint.get(&endpoint)?;
         self.all.get_mut(index)
+    }
+
+    /// Looks at the next slots of all members whose writes are not reported: one load for each ring if there is nothing.
+    /// Returns whether there was anything. Errors: as [`Peer::look`].
+    pub(crate) fn look(&mut self, core: &mut Member) -> Result<bool, Fault> {
+        let mut has_found = false;
+        for peer in self.all.iter_mut().filter(|peer| peer.slots.has_marks()) {
+            has_found |= peer.look(core)?;
+        }
+        Ok(has_found)
+    }
+
+    /// Returns whether [`Peers::look`] would find something.
+    pub(crate) fn show_something(&self) -> bool {
+        let shows = |peer: &Peer| Ring::ALL.into_iter().any(|ring| peer.slots.shows_next(ring));
+        self.all.iter().any(shows)
     }
 
     /// Notes that an endpoint has ended. Returns the member, if it was one.

@@ -4,9 +4,9 @@ use std::{ops::RangeInclusive, time::Duration};
 
 use collective::{MEMBERS_MAX, Settings};
 
-use crate::Error;
+use crate::{Ends, Error, PlantedBug};
 
-/// The settings of a team at one member; all but the rank and the timeout have to be the same at all members.
+/// The settings of a team at one member; all but the rank, how ends show and the timeout have to be the same at all members.
 #[derive(Clone, Debug)]
 #[non_exhaustive]
 pub struct TeamSettings {
@@ -22,8 +22,13 @@ pub struct TeamSettings {
     pub slot_bytes: u32,
     /// The degrees of reductions: see [`Settings::degrees`].
     pub degrees: Vec<(u64, u32)>,
+    /// How this member learns that its slots were written; others may have another setting.
+    pub ends: Ends,
     /// After so long without progress of an operation, a member tells others what it waits for.
     pub ask_after: Duration,
+    /// For tests.
+    #[doc(hidden)]
+    pub planted: Option<PlantedBug>,
 }
 
 impl TeamSettings {
@@ -36,7 +41,9 @@ impl TeamSettings {
             slots: 16,
             slot_bytes: 4096,
             degrees: vec![(1024, 3)],
+            ends: Ends::default(),
             ask_after: Duration::from_millis(100),
+            planted: None,
         }
     }
 

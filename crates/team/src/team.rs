@@ -4,13 +4,13 @@ use std::{collections::VecDeque, time::Duration};
 
 use collective::{Call, Contents, Effect, Fault, Kind, Member, Reduction};
 use engine::FailureKind;
-use transport::{Completion, EndpointId, PostError, Token, Transport, Waker};
+use transport::{Completion, EndpointId, PostError, Transport, Waker};
 
 use crate::{
     Error, Failure, Memory, TeamSettings,
     operations::Operations,
     peers::{Peer, Peers},
-    slots::{self, Slots},
+    slots::Slots,
     staging::Staging,
     words::Word,
 };
@@ -71,22 +71,16 @@ impl<T: Transport> Team<T> {
             return Err(Error::NoWrites);
         }
         let core = Member::new(settings.core());
-        let (slots, slot_bytes) = (settings.slots, settings.slot_bytes);
+        let slot_bytes = settings.slot_bytes;
         let mut all = Vec::new();
         for (rank, link) in links {
             let failed = |error| Error::Link { member: rank, error };
             let endpoint = transport.open(link).map_err(failed)?;
-            let slots = Slots::new(slots, slot_bytes);
-            expose(&mut transport, endpoint, &slots).map_err(failed)?;
-            all.push(Peer {
-                rank,
-                endpoint: Some(endpoint),
-                slots,
-                is_exposed: false,
-                has_left: false,
-                called: 0,
-                waits: None,
-            });
+            let mut slots = Slots::new(&settings);
+            let exposed = slots.expose(&mut transport, endpoint, &settings);
+            let word = exposed.map(|marks| Word::Exposed(marks).encode());
+            word.and_then(|word| transport.write_control(endpoint, &word)).map_err(failed)?;
+            all.push(Peer::new(rank, endpoint, slots, &settings));
         }
         all.sort_unstable_by_key(|peer| peer.rank);
         let missing = core.linked().find(|&rank| all.iter().all(|peer| peer.rank != rank));
@@ -198,7 +192,7 @@ impl<T: Transport> Team<T> {
     /// Moves bytes and carries out what has become possible; waits up to `wait` if there is nothing to do. `lent` is the memory
     /// of the operation that was started with lent memory and is not complete, if there is one.
     pub fn progress(&mut self, lent: &mut [u8], wait: Duration) {
-        let wait = if self.is_waiting() { wait.min(self.settings.ask_after) } else { wait };
+        let wait = if self.is_waiting() { self.before_sleep(wait) } else { wait };
         let mut completions = std::mem::take(&mut self.completions);
         self.transport.poll(&mut completions, wait);
         if !completions.is_empty() {
@@ -208,6 +202,7 @@ impl<T: Transport> Team<T> {
             self.handle(completion);
         }
         self.completions = completions;
+        self.look();
         self.carry_out(lent);
         self.tell_what_is_awaited();
     }
@@ -325,14 +320,38 @@ impl<T: Transport> Team<T> {
 
     fn handle_write(&mut self, endpoint: EndpointId, immediate: u32) {
         let Some(peer) = self.peers.of_endpoint(endpoint) else { return };
-        let (rank, (ring, slot)) = (peer.rank, slots::place(immediate));
-        let outcome = match peer.slots.header(ring, slot) {
-            Ok(header) => self.core.written(rank, ring, slot, header),
-            Err(_) => Err(Fault::Protocol { member: rank, what: "an invalid header of a slot" }),
-        };
-        if let Err(fault) = outcome {
+        let noted = peer.slots.note_report(immediate);
+        let noted = noted.map_err(|what| Fault::Protocol { member: peer.rank, what });
+        if let Err(fault) = noted.and_then(|()| peer.look(&mut self.core)) {
             self.fail_by(&fault);
         }
+    }
+
+    /// Takes writes that are not reported.
+    fn look(&mut self) {
+        match self.peers.look(&mut self.core) {
+            _ if self.phase != Phase::Open => {}
+            Ok(true) => self.moved_at = self.transport.now(),
+            Ok(false) => {}
+            Err(fault) => self.fail_by(&fault),
+        }
+    }
+
+    /// Returns how long to wait in the transport, where writes that are not reported do not end a wait: the member that is
+    /// waited for is asked to have its next one reported.
+    fn before_sleep(&mut self, wait: Duration) -> Duration {
+        if wait.is_zero() || self.peers.show_something() {
+            return Duration::ZERO;
+        }
+        if let Some((_, rank)) = self.core.awaited()
+            && let Some(peer) = self.peers.of_rank(rank)
+            && peer.slots.has_marks()
+            && !std::mem::replace(&mut peer.is_asked, true)
+        {
+            let seen = peer.slots.seen();
+            self.tell(rank, &Word::Sleeps { seen });
+        }
+        wait.min(self.settings.ask_after)
     }
 
     fn handle_word(&mut self, endpoint: EndpointId, word: &[u8]) {
@@ -341,8 +360,21 @@ impl<T: Transport> Team<T> {
         let rank = peer.rank;
         let outcome = match Word::decode(word) {
             None => Err(Fault::Protocol { member: rank, what: "an invalid control word" }),
-            Some(Word::Exposed) => {
-                peer.is_exposed = true;
+            Some(Word::Exposed(marks)) => {
+                (peer.is_exposed, peer.outgoing.marks) = (true, marks);
+                Ok(())
+            }
+            Some(Word::Sleeps { seen }) => match peer.outgoing.note_sleep(seen) {
+                Ok(has_to_wake) => {
+                    if has_to_wake {
+                        self.tell(rank, &Word::Wake);
+                    }
+                    Ok(())
+                }
+                Err(what) => Err(Fault::Protocol { member: rank, what }),
+            },
+            Some(Word::Wake) => {
+                peer.is_asked = false;
                 Ok(())
             }
             Some(Word::Freed { ring, count }) => self.core.freed(rank, ring, count),
@@ -393,6 +425,9 @@ impl<T: Transport> Team<T> {
                 }
                 Effect::Write { .. } => self.write(&effect, lent),
                 Effect::Freed { to, ring, count } => {
+                    if let Some(peer) = self.peers.of_rank(to) {
+                        peer.slots.reset(ring, count);
+                    }
                     self.tell(to, &Word::Freed { ring, count });
                     Ok(())
                 }
@@ -444,10 +479,9 @@ impl<T: Transport> Team<T> {
     }
 
     fn write(&mut self, effect: &Effect, lent: &mut [u8]) -> Result<(), String> {
-        let &Effect::Write { to, ring, slot, at, header } = effect else { return Ok(()) };
-        let Some(endpoint) = self.peers.of_rank(to).and_then(|peer| peer.endpoint) else {
-            return Ok(());
-        };
+        let &Effect::Write { to, ring, at, header, .. } = effect else { return Ok(()) };
+        let Some(peer) = self.peers.of_rank(to) else { return Ok(()) };
+        let Some(endpoint) = peer.endpoint else { return Ok(()) };
         let contents: &[u8] = match header.bytes {
             0 => &[],
             bytes => {
@@ -457,19 +491,10 @@ impl<T: Transport> Team<T> {
                 memory.ok_or("lent memory of another length")?
             }
         };
-        let (number, lease) = self.staging.stage(contents, &header);
-        let end = (u64::from(slot) + 1) * u64::from(self.settings.slot_bytes);
-        let offset = end - lease.bytes() as u64;
-        let token = Token(u64::from(number));
-        let writes = self.transport.one_sided().ok_or("the network has no writes any more")?;
-        let key = slots::key(ring);
-        match writes.post_write(endpoint, lease, key, offset, slots::immediate(ring, slot), token) {
-            Ok(()) => Ok(()),
+        let over = (&mut self.transport, endpoint);
+        match peer.outgoing.write(over, &mut self.staging, ring, contents, header) {
             // A completion reports the end of that endpoint.
-            Err(PostError::EndpointGone(_)) => {
-                self.staging.free(number);
-                Ok(())
-            }
+            Ok(()) | Err(PostError::EndpointGone(_)) => Ok(()),
             Err(error) => Err(format!("a write to member {to}: {error}")),
         }
     }
@@ -567,17 +592,4 @@ impl<T: Transport> Team<T> {
         self.tell_all(&word);
         self.close_links();
     }
-}
-
-/// Exposes both rings to a member, and tells it so.
-fn expose<T: Transport>(
-    transport: &mut T,
-    endpoint: EndpointId,
-    slots: &Slots,
-) -> Result<(), PostError> {
-    for ring in collective::Ring::ALL {
-        let writes = transport.one_sided().ok_or(PostError::Unsupported("one-sided writes"))?;
-        writes.expose(endpoint, slots::key(ring), slots.memory(ring).clone())?;
-    }
-    transport.write_control(endpoint, &Word::Exposed.encode())
 }
