@@ -9,7 +9,7 @@ use transport::{
 use transport_sim::{SimConfig, SimNet, SimTransport};
 
 use crate::{
-    Error, Memory, Team, TeamSettings,
+    Ends, Error, Memory, Team, TeamSettings,
     flags::Flags,
     slots::{self, Slots},
 };
@@ -17,16 +17,18 @@ use crate::{
 const MEMBERS: u32 = 5;
 const SLOTS: u32 = 4;
 const SLOT_BYTES: u32 = 96;
+const ENDS: [Ends; 3] = [Ends::Reports, Ends::LastByte, Ends::Words];
 const KINDS: [Kind; 5] =
     [Kind::Barrier, Kind::Broadcast, Kind::Reduce, Kind::AllReduce, Kind::AllGather];
 
-/// Runs a member in virtual time. The bytes determine its rank, what it calls, what others write and tell, and the passing of
+/// Runs a member in virtual time. The bytes determine its rank, how it learns of writes, what it calls, what others write and tell, and the passing of
 /// time. Returns whether an operation was completed.
 ///
 /// In every case the team ends once its linked members have gone, and its first failure stays.
 pub fn neighbours(bytes: &[u8]) -> bool {
     let mut input = Input(bytes);
-    let mut scene = Scene::new(u32::from(input.byte()) % MEMBERS);
+    let first = u32::from(input.byte());
+    let mut scene = Scene::new(first % MEMBERS, ENDS[(first / MEMBERS) as usize % ENDS.len()]);
     while !input.0.is_empty() {
         scene.act(&mut input);
         scene.pass(Duration::from_millis(1));
@@ -64,7 +66,7 @@ struct Scene {
 }
 
 impl Scene {
-    fn new(rank: u32) -> Self {
+    fn new(rank: u32, ends: Ends) -> Self {
         let net = SimNet::new(SimConfig::default(), 1);
         let own = net.member();
         let mut neighbours = Vec::new();
@@ -83,7 +85,8 @@ impl Scene {
                 (other, ours)
             })
             .collect();
-        let team = Team::new(own, settings(rank), links).expect("all links are there");
+        let settings = TeamSettings { ends, ..settings(rank) };
+        let team = Team::new(own, settings, links).expect("all links are there");
         Self { net, team, neighbours, called: 0, failure: None }
     }
 
@@ -107,7 +110,8 @@ impl Scene {
                 let offset = flags.end(number, SLOT_BYTES as usize) - bytes.len() as u64;
                 let region = Region::from_vec(bytes);
                 let lease = region.read(0..region.len()).expect("there is no other lease");
-                let (key, immediate) = (slots::key(ring), Some(slots::immediate(ring, number)));
+                let (key, immediate) = (slots::key(ring), slots::immediate(ring, number));
+                let immediate = (act % 9 == 2).then_some(immediate);
                 drop(transport.post_write(*endpoint, lease, key, offset, immediate, Token(0)));
             }
             4 => {
@@ -234,7 +238,11 @@ mod tests {
         let call = [6, 0, 3, 0, 8];
         let up = |neighbour| [2, neighbour, 0, 0, 3, 0, 8];
         let all_reduce = [&[0], &others[..], &up(3), &call, &up(0), &up(1), &up(2)].concat();
-        let seeds = [("broadcast", broadcast), ("all_reduce", all_reduce)];
+        // The same at rank 1, by flags that nobody reports.
+        let call = [6, 0, 1, 0, 60];
+        let pieces = pieces.map(|[_, rest @ ..]| [[3].as_slice(), &rest].concat()).concat();
+        let flags = [&[6], &others[..], &call, &pieces].concat();
+        let seeds = [("broadcast", broadcast), ("all_reduce", all_reduce), ("flags", flags)];
         testing::replay("team_neighbours", &seeds, neighbours);
     }
 }

@@ -250,3 +250,136 @@ impl Slots {
         }
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use collective::{Call, Kind};
+
+    use super::*;
+    use crate::{Ends, flags::PlantedBug};
+
+    const SLOT_BYTES: usize = 512;
+
+    fn slots(ends: Ends, planted: Option<PlantedBug>) -> Slots {
+        let mut settings = TeamSettings::new(1, 2, 0);
+        (settings.slots, settings.slot_bytes) = (2, SLOT_BYTES as u32);
+        settings.planted = planted;
+        let mut slots = Slots::new(&settings);
+        let is_aligned = slots.memory(Ring::Up).start().align_offset(WORD_BYTES) == 0;
+        slots.marks = Marks::new(ends, Default::default(), is_aligned);
+        slots
+    }
+
+    /// A write of a ring as a member makes it.
+    fn write(number: u64, contents: &[u8], in_words: bool) -> Vec<u8> {
+        let flags = Flags::new(2, None);
+        let call = Call::new(Kind::Broadcast, 0, contents.len() as u64);
+        let (bytes, flag) = (contents.len() as u32, flags.byte(number));
+        let header = Header { operation: number, call, offset: 0, bytes, flag }.encode();
+        if !in_words {
+            return [contents, &header].concat();
+        }
+        let mut words = vec![0; words_bytes(contents.len() + HEADER_BYTES)];
+        flags.put_words(number, contents, &header, &mut words);
+        words
+    }
+
+    fn place(slots: &Slots, number: u64, bytes: &[u8]) {
+        let end = Flags::new(2, None).end(number, SLOT_BYTES) as usize;
+        slots.memory(Ring::Up).copy_in(end - bytes.len(), bytes).unwrap();
+    }
+
+    fn contents(slots: &Slots, slot: u32, bytes: usize) -> Vec<u8> {
+        let mut copy = vec![0; bytes];
+        let contents = Contents { from: 1, ring: Ring::Up, slot, bytes: bytes as u32 };
+        slots.copy_out(&contents, &mut copy).unwrap();
+        copy
+    }
+
+    #[test]
+    fn contents_come_out_as_they_were_written() {
+        for (ends, in_words) in [(Ends::LastByte, false), (Ends::Words, true)] {
+            let mut slots = slots(ends, None);
+            if !slots.has_marks() {
+                eprintln!("SKIPPED: memory is not aligned");
+                continue;
+            }
+            for number in 0..60 {
+                assert!(slots.next(Ring::Up).unwrap().is_none() && !slots.shows_next(Ring::Up));
+                let bytes: Vec<u8> = (0..number as u8 * 2).map(|at| at ^ 90).collect();
+                place(&slots, number, &write(number, &bytes, in_words));
+                assert!(slots.shows_next(Ring::Up));
+                let (slot, header) = slots.next(Ring::Up).unwrap().unwrap();
+                assert_eq!((u64::from(slot), header.operation), (number % 2, number));
+                assert_eq!(contents(&slots, slot, bytes.len()), bytes);
+                slots.reset(Ring::Up, number + 1);
+                // Its report comes late.
+                slots.note_report(immediate(Ring::Up, number)).unwrap();
+            }
+            assert_eq!(slots.seen(), [60, 0]);
+        }
+    }
+
+    /// Every word of a write counts, wherever it stands.
+    #[test]
+    fn a_write_in_words_is_seen_once_all_words_are_there() {
+        let words = write(0, &[7; 50], true);
+        for missing in (0..words.len()).step_by(WORD_BYTES) {
+            let mut slots = slots(Ends::Words, None);
+            if !slots.has_marks() {
+                return eprintln!("SKIPPED: memory is not aligned");
+            }
+            let mut partly = words.clone();
+            partly[missing..missing + WORD_BYTES].fill(0);
+            place(&slots, 0, &partly);
+            assert!(slots.next(Ring::Up).unwrap().is_none(), "the word at {missing} is missing");
+            place(&slots, 0, &words);
+            assert!(slots.next(Ring::Up).unwrap().is_some());
+            assert_eq!(contents(&slots, 0, 50), [7; 50]);
+        }
+    }
+
+    /// Contents of a long message look like words of a later one.
+    #[test]
+    fn words_of_former_contents_are_reset() {
+        for (planted, is_seen) in [(None, false), (Some(PlantedBug::NoReset), true)] {
+            let mut slots = slots(Ends::Words, planted);
+            if !slots.has_marks() {
+                return eprintln!("SKIPPED: memory is not aligned");
+            }
+            // The words of the write after the next, behind which the header of this one takes the place of others.
+            let later = write(2, &[1; 128], true);
+            place(&slots, 0, &write(0, &later[..later.len() - HEADER_BYTES], false));
+            slots.note_report(immediate(Ring::Up, 0)).unwrap();
+            assert!(slots.next(Ring::Up).unwrap().is_some());
+            place(&slots, 1, &write(1, &[], true));
+            assert!(slots.next(Ring::Up).unwrap().is_some());
+            slots.reset(Ring::Up, 2);
+            // Of that write only the last words have become visible.
+            let visible = write(2, &[2; 128], true);
+            place(&slots, 2, &visible[visible.len() - words_bytes(HEADER_BYTES)..]);
+            assert_eq!(slots.next(Ring::Up).unwrap().is_some(), is_seen);
+        }
+    }
+
+    #[test]
+    fn impossible_reports_and_headers_are_refused() {
+        for ends in [Ends::Reports, Ends::LastByte] {
+            let mut slots = slots(ends, None);
+            assert!(slots.note_report(immediate(Ring::Up, 2)).is_err(), "there are two slots");
+            let ahead = slots.note_report(immediate(Ring::Up, 1));
+            assert_eq!(ahead.is_ok(), ends == Ends::LastByte);
+            let behind = slots.note_report(immediate(Ring::Down, u64::MAX));
+            assert_eq!(behind.is_ok(), ends == Ends::LastByte);
+        }
+        let mut slots = slots(Ends::Reports, None);
+        slots.note_report(immediate(Ring::Up, 0)).unwrap();
+        assert!(slots.next(Ring::Up).is_err(), "nothing was written");
+        place(&slots, 0, &write(2, &[1], false));
+        assert!(slots.next(Ring::Up).is_err(), "the flag of another use");
+        place(&slots, 0, &write(0, &[1; SLOT_BYTES], false)[SLOT_BYTES..]);
+        assert!(slots.next(Ring::Up).is_err(), "longer than a slot");
+        place(&slots, 0, &write(0, &[1], false));
+        assert!(slots.next(Ring::Up).unwrap().is_some());
+    }
+}
