@@ -16,7 +16,7 @@ use std::{
 use transport::{Cause, Completion, EndpointId, PeerMemory, ReadLease, Token, WriteLease};
 
 pub use paths::{ANYBODY, device_of};
-pub use posting::OFFLOAD_TAG;
+pub use posting::{OFFLOAD_TAG, Written};
 
 use ops::{Op, Ops};
 use paths::Paths;
@@ -116,7 +116,7 @@ impl Link {
         Ok(Self {
             paths: Paths::new(rails, number, theirs.number),
             writes: WriteQueue::default(),
-            words: Words::new(&devices[0], ring_key, theirs.number)?,
+            words: Words::new(&devices[0], ring_key)?,
             id,
             lifeline,
             phase: Phase::Connecting { until },
@@ -273,7 +273,8 @@ impl Link {
         devices: &[Device],
     ) -> Result<Lifeline, String> {
         let key = wanted_key(self.number(), name.into());
-        self.writes.expose(name, memory, key, &devices[0])
+        let endpoint = self.paths.endpoint(0);
+        self.writes.expose(name, memory, key, &devices[0], endpoint.as_deref())
     }
 
     /// Queues a control word. Returns false if megabytes of words wait for the peer.
@@ -289,7 +290,7 @@ impl Link {
             self.advance_receives(round);
             self.advance_sends(round);
             self.advance_writes(round);
-            self.advance_words();
+            self.advance_words(round);
         }
         self.end(round, now)
     }
@@ -340,8 +341,9 @@ impl Link {
         }
     }
 
-    fn advance_words(&mut self) {
-        let posted = self.words.post(&mut self.receives, &self.paths, &mut self.ops);
+    fn advance_words(&mut self, round: &Round<'_>) {
+        let info = &round.devices[0].info;
+        let posted = self.words.post(&mut self.receives, info, &self.paths, &mut self.ops);
         self.note_trouble(posted.err());
     }
 
@@ -421,9 +423,15 @@ impl Link {
             Op::Word => {}
             Op::Place if failed => {}
             Op::Place => {
-                let slot = self.words.ring.next_slot();
-                self.read_slot(slot, round);
-                let posted = self.words.post_place(slot, &self.paths, &mut self.ops);
+                let mut place = 0;
+                if round.devices[0].info.is_message_endpoint {
+                    self.take_written(Written::of_receive(raw.data), round);
+                } else {
+                    let (taken, read) = self.words.read_sent();
+                    place = taken;
+                    self.take_read(read, round);
+                }
+                let posted = self.words.post_place(place, &self.paths, &mut self.ops);
                 self.note_trouble(posted.err().map(Trouble::Refused));
             }
         }
@@ -446,10 +454,25 @@ impl Link {
         self.words.hello(&devices[0])
     }
 
-    /// Handles a slot that the peer has written.
-    pub fn read_slot(&mut self, slot: u64, round: &mut Round<'_>) {
-        match self.words.read(slot) {
-            Ok(read) => self.take_note(read, round),
+    /// Handles what the peer has written.
+    pub fn take_written(&mut self, written: Written, round: &mut Round<'_>) {
+        match written {
+            Written::Slot(slot) => {
+                let read = self.words.read(slot);
+                self.take_read(read, round);
+            }
+            Written::Memory(immediate) => {
+                self.words.ring.read_memory();
+                if self.is_open() {
+                    round.completed.push(Completion::Written { endpoint: self.id, immediate });
+                }
+            }
+        }
+    }
+
+    fn take_read(&mut self, read: Result<Slot, String>, round: &mut Round<'_>) {
+        match read {
+            Ok(slot) => self.take_note(slot, round),
             Err(what) => self.break_by(Cause::Protocol(what)),
         }
     }

@@ -9,12 +9,15 @@ use crate::native::{
     lifeline::Lifeline,
     link::{
         ops::Op,
-        posting::{Posting, Trouble},
+        posting::{CONTROL_TAG, Posting, Trouble, Written},
     },
     registration,
     ring::Note,
-    sys::{self, Access, Registration},
+    sys::{self, Access, Immediates, Object, Registration},
 };
+
+/// The highest immediate that a write can carry itself by [`Immediates::Half`].
+const HALF_MAX: u32 = u32::MAX >> 1;
 
 /// Memory regions that one link may expose.
 const EXPOSED_MAX: usize = 64;
@@ -60,6 +63,7 @@ impl WriteQueue {
         memory: PeerMemory,
         key: u64,
         device: &Device,
+        endpoint: Option<&Object>,
     ) -> Result<Lifeline, String> {
         if self.exposed_here.contains_key(&name) || self.exposed_here.len() >= EXPOSED_MAX {
             return Err(format!("memory is exposed as {name} already, or in too many pieces"));
@@ -70,6 +74,10 @@ impl WriteQueue {
         // SAFETY: the memory is kept beside the registration and dropped after it.
         let registration = unsafe { sys::register(&device.domain, start, bytes, access) }
             .map_err(|error| registration::explain(error, bytes))?;
+        if let Some(endpoint) = endpoint.filter(|_| device.info.binds_registrations) {
+            sys::bind(&registration, endpoint)
+                .map_err(|error| format!("binding memory to an endpoint: {}", error.text()))?;
+        }
         let address = if device.info.virtual_addresses { start as u64 } else { 0 };
         let (key, bytes) = (registration.key, bytes as u64);
         self.exposed_here.insert(name, (registration, memory));
@@ -115,20 +123,42 @@ impl WriteQueue {
                     return Err(Trouble::Memory(error));
                 }
             };
+            let data = match (immediate, with.devices[0].info.immediates) {
+                (None, _) => None,
+                (Some(_), Some(Immediates::Whole)) if !with.ring.has_number() => {
+                    self.waiting.push_front(again(from));
+                    return Ok(None);
+                }
+                (Some(immediate), Some(Immediates::Half))
+                    if immediate > HALF_MAX
+                        || with.ring.has_waiting_write()
+                        || !with.ring.has_number() =>
+                {
+                    None
+                }
+                (Some(immediate), _) => {
+                    let (info, number) = (&with.devices[0].info, with.paths.their_number());
+                    Some(Written::Memory(immediate).encode(info, number))
+                }
+            };
+            let way = with.paths.way(0, CONTROL_TAG, false);
             let context = with.ops.add(Op::Write(from, token, registration.clone()));
             let span = registration::span(start, bytes, registration.as_deref());
             // SAFETY: the op holds the read lease until the write completes, or its endpoint is
             // closed (`Ops::clear`).
-            let posted = unsafe { sys::post_write(&endpoint, span, None, address, key, context) };
+            let posted =
+                unsafe { sys::post_write(&endpoint, way, span, data, (address, key), context) };
             if let Err(error) = posted {
                 if let Some(Op::Write(from, ..)) = with.ops.take(context) {
                     self.waiting.push_front(again(from));
                 }
                 return Err(Trouble::Refused(error));
             }
-            if let Some(immediate) = immediate {
+            match (data, immediate) {
+                (Some(_), _) => with.ring.wrote_memory(),
                 // Posted on the same endpoint behind the write itself: writes arrive in order.
-                with.ring.push(Note::Written(immediate));
+                (None, Some(immediate)) => drop(with.ring.push(Note::Written(immediate))),
+                (None, None) => {}
             }
         }
         Ok(None)

@@ -2,6 +2,16 @@
 
 use super::*;
 
+/// How a peer learns that a write has arrived, and the write's immediate.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub enum Immediates {
+    /// The write carries data for the peer's queue: the immediate and the link's number.
+    Whole,
+    /// The write carries an immediate without its highest bit; the receive that it consumes tells the
+    /// link. Others are in a control slot, which is written behind it.
+    Half,
+}
+
 /// One way to use one device: libfabric's own description, and the values that rdmc reads from it.
 pub struct Info {
     pub(super) raw: Handle,
@@ -14,8 +24,12 @@ pub struct Info {
     pub needs_local_registration: bool,
     pub writes_consume_receives: bool,
     pub virtual_addresses: bool,
+    /// Memory that peers write belongs to one endpoint.
+    pub binds_registrations: bool,
     /// Sends and receives can wait for counters.
     pub has_triggers: bool,
+    /// `None`: no writes with immediates in order.
+    pub immediates: Option<Immediates>,
     pub link_is_up: Option<bool>,
 }
 
@@ -55,8 +69,21 @@ impl Info {
             needs_local_registration: read.needs_local_registration != 0,
             writes_consume_receives: read.writes_consume_receives != 0,
             virtual_addresses: read.virtual_addresses != 0,
+            binds_registrations: read.binds_registrations != 0,
             has_triggers: read.has_triggers != 0,
+            immediates: read.immediates(),
             link_is_up: (read.link_is_up >= 0).then_some(read.link_is_up != 0),
+        }
+    }
+}
+
+impl RawInfo {
+    fn immediates(&self) -> Option<Immediates> {
+        let consumes = self.writes_consume_receives != 0 && self.is_message_endpoint != 0;
+        match self.data_bytes {
+            _ if self.orders_writes == 0 => None,
+            _ if consumes => (self.orders_sends_behind_writes != 0).then_some(Immediates::Half),
+            bytes => (bytes >= 8).then_some(Immediates::Whole),
         }
     }
 }
