@@ -278,7 +278,7 @@ impl FabricTransport {
             let (number, written) = Written::of_link(raw.data);
             let Some(&id) = self.by_number.get(&number) else { return };
             let Some(link) = self.links.get_mut(&id) else { return };
-            link.take_written(written, &mut round);
+            link.take(Some(written), &mut round);
             self.busy.insert(id);
             return;
         }
@@ -539,6 +539,7 @@ impl OneSidedWrites for FabricTransport {
         }
         self.check_length(from.bytes())?;
         self.open_link(endpoint)?.post_write(from, key, offset, immediate, token);
+        self.advance_one(endpoint);
         Ok(())
     }
 }

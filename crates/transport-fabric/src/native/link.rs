@@ -24,7 +24,7 @@ use posting::{Posting, Trouble};
 use receives::ReceiveQueue;
 use sends::SendQueue;
 use words::Words;
-use writes::{Write, WriteQueue};
+use writes::{RING_NAME, Write, WriteQueue, wanted_key};
 
 use crate::{
     native::{
@@ -299,6 +299,7 @@ impl Link {
     pub fn post_now(&mut self, round: &mut Round<'_>) {
         if self.is_up && self.broken.is_none() {
             self.advance_receives(round);
+            self.advance_writes(round);
         }
     }
 
@@ -423,14 +424,9 @@ impl Link {
             Op::Word => {}
             Op::Place if failed => {}
             Op::Place => {
-                let mut place = 0;
-                if round.devices[0].info.is_message_endpoint {
-                    self.take_written(Written::of_receive(raw.data), round);
-                } else {
-                    let (taken, read) = self.words.read_sent();
-                    place = taken;
-                    self.take_read(read, round);
-                }
+                let place = self.words.next_place();
+                let is_written = round.devices[0].info.is_message_endpoint;
+                self.take(is_written.then(|| Written::of_receive(raw.data)), round);
                 let posted = self.words.post_place(place, &self.paths, &mut self.ops);
                 self.note_trouble(posted.err().map(Trouble::Refused));
             }
@@ -454,26 +450,26 @@ impl Link {
         self.words.hello(&devices[0])
     }
 
-    /// Handles what the peer has written.
-    pub fn take_written(&mut self, written: Written, round: &mut Round<'_>) {
-        match written {
-            Written::Slot(slot) => {
-                let read = self.words.read(slot);
-                self.take_read(read, round);
-            }
-            Written::Memory(immediate) => {
+    /// Handles what the peer has written, or a slot that it has sent.
+    pub fn take(&mut self, written: Option<Written>, round: &mut Round<'_>) {
+        let read = match written {
+            Some(Written::Slot(slot)) => self.words.read(slot),
+            Some(Written::Memory(immediate)) => {
                 self.words.ring.read_memory();
-                if self.is_open() {
-                    round.completed.push(Completion::Written { endpoint: self.id, immediate });
-                }
+                self.take_write(immediate, round);
+                return;
             }
-        }
-    }
-
-    fn take_read(&mut self, read: Result<Slot, String>, round: &mut Round<'_>) {
+            None => self.words.read_sent(),
+        };
         match read {
             Ok(slot) => self.take_note(slot, round),
             Err(what) => self.break_by(Cause::Protocol(what)),
+        }
+    }
+
+    fn take_write(&self, immediate: u32, round: &mut Round<'_>) {
+        if self.is_open() {
+            round.completed.push(Completion::Written { endpoint: self.id, immediate });
         }
     }
 
@@ -483,9 +479,7 @@ impl Link {
         match slot.note {
             _ if !self.is_open() => {}
             Note::Word(word) => round.completed.push(Completion::Control { endpoint, word }),
-            Note::Written(immediate) => {
-                round.completed.push(Completion::Written { endpoint, immediate });
-            }
+            Note::Written(immediate) => self.take_write(immediate, round),
             Note::Consumed => {}
             Note::Wants { index, bytes } => match self.receives.wanted(index, bytes) {
                 Ok(true) => drop(self.words.ring.push(Note::Consumed)),
@@ -602,12 +596,4 @@ impl Link {
         let open = self.ops.clear().into_iter();
         completed.extend(open.map(|token| Completion::Cancelled { endpoint, token }));
     }
-}
-
-/// The ring's name, outside the 32 bits of names of exposed memory.
-const RING_NAME: u64 = 1 << 32;
-
-/// Returns a key for memory of this link, for providers that do not choose keys.
-fn wanted_key(number: u32, name: u64) -> u64 {
-    u64::from(number) << 33 | name
 }

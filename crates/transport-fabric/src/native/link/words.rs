@@ -140,11 +140,16 @@ impl Words {
         self.read_at(slot, slot)
     }
 
-    /// Reads the slot that the peer has sent, from the next place; returns that place, too.
-    pub fn read_sent(&mut self) -> (u64, Result<Slot, String>) {
-        let place = self.taken % SLOTS;
+    /// Returns the place into which the peer's next slot is sent.
+    pub fn next_place(&self) -> u64 {
+        self.taken % SLOTS
+    }
+
+    /// Reads the slot that the peer has sent. Errors: as [`Words::read`].
+    pub fn read_sent(&mut self) -> Result<Slot, String> {
+        let place = self.next_place();
         self.taken += 1;
-        (place, self.read_at(place, self.ring.next_slot()))
+        self.read_at(place, self.ring.next_slot())
     }
 
     fn read_at(&mut self, place: u64, slot: u64) -> Result<Slot, String> {

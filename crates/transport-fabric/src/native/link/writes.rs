@@ -22,6 +22,14 @@ const HALF_MAX: u32 = u32::MAX >> 1;
 /// Memory regions that one link may expose.
 const EXPOSED_MAX: usize = 64;
 
+/// The ring's name, outside the 32 bits of names of exposed memory.
+pub const RING_NAME: u64 = 1 << 32;
+
+/// Returns a key for memory of this link, for providers that do not choose keys.
+pub fn wanted_key(number: u32, name: u64) -> u64 {
+    u64::from(number) << 33 | name
+}
+
 /// A queued write.
 pub struct Write {
     pub from: ReadLease,

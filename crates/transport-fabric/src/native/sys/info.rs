@@ -79,10 +79,11 @@ impl Info {
 
 impl RawInfo {
     fn immediates(&self) -> Option<Immediates> {
-        let consumes = self.writes_consume_receives != 0 && self.is_message_endpoint != 0;
+        let consumes = self.writes_consume_receives != 0;
+        let follow = self.orders_sends_behind_writes != 0 && self.is_message_endpoint != 0;
         match self.data_bytes {
             _ if self.orders_writes == 0 => None,
-            _ if consumes => (self.orders_sends_behind_writes != 0).then_some(Immediates::Half),
+            _ if consumes => follow.then_some(Immediates::Half),
             bytes => (bytes >= 8).then_some(Immediates::Whole),
         }
     }
