@@ -2,8 +2,10 @@
 
 use std::net::SocketAddr;
 
-/// The settings of a team at one member. All but the rank have to be the same at all members;
-/// [`crate::Context::create_team`] compares them.
+use team::WriteEnds;
+
+/// The settings of a team at one member. All but the rank and how ends of writes show have to be the
+/// same at all members; [`crate::Context::create_team`] compares them.
 #[derive(Clone, Debug)]
 #[non_exhaustive]
 pub struct TeamSettings {
@@ -21,6 +23,8 @@ pub struct TeamSettings {
     /// The degrees of reductions: for contributions of at most so many bytes, how many members
     /// may write to one in a step; in ascending order of bytes. Longer ones have degree 1.
     pub degrees: Vec<(u64, u32)>,
+    /// How this member learns that a slot of its memory was written.
+    pub ends: WriteEnds,
 }
 
 impl TeamSettings {
@@ -28,8 +32,15 @@ impl TeamSettings {
     /// everything else: 16 slots of 4 KiB, and degree 3 for at most 1 KiB.
     pub fn new(number: u64, members: Vec<SocketAddr>, rank: u32) -> Self {
         let defaults = team::TeamSettings::new(number, 1, rank);
-        let (slots, slot_bytes) = (defaults.slots, defaults.slot_bytes);
-        Self { number, members, rank, slots, slot_bytes, degrees: defaults.degrees }
+        Self {
+            number,
+            members,
+            rank,
+            slots: defaults.slots,
+            slot_bytes: defaults.slot_bytes,
+            degrees: defaults.degrees,
+            ends: defaults.ends,
+        }
     }
 
     /// Sets [`TeamSettings::slots`].
@@ -53,11 +64,18 @@ impl TeamSettings {
         self
     }
 
+    /// Sets [`TeamSettings::ends`].
+    #[must_use]
+    pub fn ends(mut self, ends: WriteEnds) -> Self {
+        self.ends = ends;
+        self
+    }
+
     /// Returns the settings in the form of the crate that runs operations.
     pub(crate) fn made(&self) -> team::TeamSettings {
         let members = u32::try_from(self.members.len()).unwrap_or(u32::MAX);
         let mut made = team::TeamSettings::new(self.number, members, self.rank);
-        (made.slots, made.slot_bytes) = (self.slots, self.slot_bytes);
+        (made.slots, made.slot_bytes, made.ends) = (self.slots, self.slot_bytes, self.ends);
         made.degrees.clone_from(&self.degrees);
         made
     }

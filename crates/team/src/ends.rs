@@ -6,7 +6,7 @@ use transport::Visibility;
 /// members may differ.
 #[derive(Clone, Copy, PartialEq, Eq, Default, Debug)]
 #[non_exhaustive]
-pub enum Ends {
+pub enum WriteEnds {
     /// By flags where the transport vouches for what they need and they show earlier than reports
     /// ([`Visibility`]): short contents by words, others by the last byte. By reports elsewhere.
     #[default]
@@ -34,12 +34,14 @@ const WORDS: u8 = 2;
 
 impl Marks {
     /// Returns what to look at by the setting; `is_aligned` if all slots begin at multiples of eight.
-    pub(crate) fn new(ends: Ends, vouched: Visibility, is_aligned: bool) -> Self {
+    pub(crate) fn new(ends: WriteEnds, vouched: Visibility, is_aligned: bool) -> Self {
         let (last_byte, words) = match ends {
-            Ends::Auto => (vouched.early && vouched.in_order, vouched.early && vouched.whole_words),
-            Ends::Reports => (false, false),
-            Ends::LastByte => (true, false),
-            Ends::Words => (false, true),
+            WriteEnds::Auto => {
+                (vouched.early && vouched.in_order, vouched.early && vouched.whole_words)
+            }
+            WriteEnds::Reports => (false, false),
+            WriteEnds::LastByte => (true, false),
+            WriteEnds::Words => (false, true),
         };
         Self { last_byte, words: words && is_aligned }
     }
@@ -72,15 +74,15 @@ mod tests {
             let Marks { last_byte, words } = Marks::new(ends, vouched, is_aligned);
             (last_byte, words)
         };
-        assert_eq!(marks(Ends::Auto, vouched(true, true, true), true), (true, true));
-        assert_eq!(marks(Ends::Auto, vouched(true, true, true), false), (true, false));
-        assert_eq!(marks(Ends::Auto, vouched(false, true, true), true), (false, true));
-        assert_eq!(marks(Ends::Auto, vouched(true, false, true), true), (true, false));
-        assert_eq!(marks(Ends::Auto, vouched(true, true, false), true), (false, false));
-        assert_eq!(marks(Ends::Reports, vouched(true, true, true), true), (false, false));
-        assert_eq!(marks(Ends::LastByte, Visibility::default(), true), (true, false));
-        assert_eq!(marks(Ends::Words, Visibility::default(), true), (false, true));
-        assert_eq!(marks(Ends::Words, Visibility::default(), false), (false, false));
+        assert_eq!(marks(WriteEnds::Auto, vouched(true, true, true), true), (true, true));
+        assert_eq!(marks(WriteEnds::Auto, vouched(true, true, true), false), (true, false));
+        assert_eq!(marks(WriteEnds::Auto, vouched(false, true, true), true), (false, true));
+        assert_eq!(marks(WriteEnds::Auto, vouched(true, false, true), true), (true, false));
+        assert_eq!(marks(WriteEnds::Auto, vouched(true, true, false), true), (false, false));
+        assert_eq!(marks(WriteEnds::Reports, vouched(true, true, true), true), (false, false));
+        assert_eq!(marks(WriteEnds::LastByte, Visibility::default(), true), (true, false));
+        assert_eq!(marks(WriteEnds::Words, Visibility::default(), true), (false, true));
+        assert_eq!(marks(WriteEnds::Words, Visibility::default(), false), (false, false));
         let decoded: Vec<u8> =
             (0..=u8::MAX).filter(|&byte| Marks::decode(byte).is_some()).collect();
         assert_eq!(decoded, [0, 1, 2, 3]);

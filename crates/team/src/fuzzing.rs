@@ -9,7 +9,7 @@ use transport::{
 use transport_sim::{SimConfig, SimNet, SimTransport};
 
 use crate::{
-    Ends, Error, Memory, Team, TeamSettings,
+    Error, Memory, Team, TeamSettings, WriteEnds,
     flags::Flags,
     slots::{self, Slots},
 };
@@ -17,7 +17,7 @@ use crate::{
 const MEMBERS: u32 = 5;
 const SLOTS: u32 = 4;
 const SLOT_BYTES: u32 = 96;
-const ENDS: [Ends; 3] = [Ends::Reports, Ends::LastByte, Ends::Words];
+const ENDS: [WriteEnds; 3] = [WriteEnds::Reports, WriteEnds::LastByte, WriteEnds::Words];
 const KINDS: [Kind; 5] =
     [Kind::Barrier, Kind::Broadcast, Kind::Reduce, Kind::AllReduce, Kind::AllGather];
 
@@ -66,7 +66,7 @@ struct Scene {
 }
 
 impl Scene {
-    fn new(rank: u32, ends: Ends) -> Self {
+    fn new(rank: u32, ends: WriteEnds) -> Self {
         let net = SimNet::new(SimConfig::default(), 1);
         let own = net.member();
         let mut neighbours = Vec::new();

@@ -24,7 +24,7 @@ mod staging;
 mod team;
 mod words;
 
-pub use ends::Ends;
+pub use ends::WriteEnds;
 pub use error::Error;
 pub use failure::Failure;
 #[doc(hidden)]

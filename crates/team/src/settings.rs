@@ -4,7 +4,7 @@ use std::{ops::RangeInclusive, time::Duration};
 
 use collective::{MEMBERS_MAX, Settings};
 
-use crate::{Ends, Error, PlantedBug};
+use crate::{Error, PlantedBug, WriteEnds};
 
 /// The settings of a team at one member; all but the rank, how ends show and the timeout have to be the same at all members.
 #[derive(Clone, Debug)]
@@ -23,7 +23,7 @@ pub struct TeamSettings {
     /// The degrees of reductions: see [`Settings::degrees`].
     pub degrees: Vec<(u64, u32)>,
     /// How this member learns that its slots were written; others may have another setting.
-    pub ends: Ends,
+    pub ends: WriteEnds,
     /// After so long without progress of an operation, a member tells others what it waits for.
     pub ask_after: Duration,
     /// For tests.
@@ -41,7 +41,7 @@ impl TeamSettings {
             slots: 16,
             slot_bytes: 4096,
             degrees: vec![(1024, 3)],
-            ends: Ends::default(),
+            ends: WriteEnds::default(),
             ask_after: Duration::from_millis(100),
             planted: None,
         }

@@ -256,11 +256,11 @@ mod tests {
     use collective::{Call, Kind};
 
     use super::*;
-    use crate::{Ends, flags::PlantedBug};
+    use crate::{WriteEnds, flags::PlantedBug};
 
     const SLOT_BYTES: usize = 512;
 
-    fn slots(ends: Ends, planted: Option<PlantedBug>) -> Slots {
+    fn slots(ends: WriteEnds, planted: Option<PlantedBug>) -> Slots {
         let mut settings = TeamSettings::new(1, 2, 0);
         (settings.slots, settings.slot_bytes) = (2, SLOT_BYTES as u32);
         settings.planted = planted;
@@ -298,7 +298,7 @@ mod tests {
 
     #[test]
     fn contents_come_out_as_they_were_written() {
-        for (ends, in_words) in [(Ends::LastByte, false), (Ends::Words, true)] {
+        for (ends, in_words) in [(WriteEnds::LastByte, false), (WriteEnds::Words, true)] {
             let mut slots = slots(ends, None);
             if !slots.has_marks() {
                 eprintln!("SKIPPED: memory is not aligned");
@@ -325,7 +325,7 @@ mod tests {
     fn a_write_in_words_is_seen_once_all_words_are_there() {
         let words = write(0, &[7; 50], true);
         for missing in (0..words.len()).step_by(WORD_BYTES) {
-            let mut slots = slots(Ends::Words, None);
+            let mut slots = slots(WriteEnds::Words, None);
             if !slots.has_marks() {
                 return eprintln!("SKIPPED: memory is not aligned");
             }
@@ -343,7 +343,7 @@ mod tests {
     #[test]
     fn words_of_former_contents_are_reset() {
         for (planted, is_seen) in [(None, false), (Some(PlantedBug::NoReset), true)] {
-            let mut slots = slots(Ends::Words, planted);
+            let mut slots = slots(WriteEnds::Words, planted);
             if !slots.has_marks() {
                 return eprintln!("SKIPPED: memory is not aligned");
             }
@@ -364,15 +364,15 @@ mod tests {
 
     #[test]
     fn impossible_reports_and_headers_are_refused() {
-        for ends in [Ends::Reports, Ends::LastByte] {
+        for ends in [WriteEnds::Reports, WriteEnds::LastByte] {
             let mut slots = slots(ends, None);
             assert!(slots.note_report(immediate(Ring::Up, 2)).is_err(), "there are two slots");
             let ahead = slots.note_report(immediate(Ring::Up, 1));
-            assert_eq!(ahead.is_ok(), ends == Ends::LastByte);
+            assert_eq!(ahead.is_ok(), ends == WriteEnds::LastByte);
             let behind = slots.note_report(immediate(Ring::Down, u64::MAX));
-            assert_eq!(behind.is_ok(), ends == Ends::LastByte);
+            assert_eq!(behind.is_ok(), ends == WriteEnds::LastByte);
         }
-        let mut slots = slots(Ends::Reports, None);
+        let mut slots = slots(WriteEnds::Reports, None);
         slots.note_report(immediate(Ring::Up, 0)).unwrap();
         assert!(slots.next(Ring::Up).is_err(), "nothing was written");
         place(&slots, 0, &write(2, &[1], false));

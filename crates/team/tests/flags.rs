@@ -3,7 +3,7 @@
 use std::time::Duration;
 
 use collective::{Call, Kind};
-use team::{Ends, Memory, PlantedBug, Team, TeamSettings};
+use team::{Memory, PlantedBug, Team, TeamSettings, WriteEnds};
 use transport::{Completion, OneSidedWrites, Transport};
 use transport_sim::{LinkConfig, Placement, SimConfig, SimLink, SimNet, SimTransport};
 
@@ -43,7 +43,7 @@ impl Transport for Listening {
 #[derive(Clone, Copy, Debug)]
 struct Scene {
     placement: Option<Placement>,
-    ends: Ends,
+    ends: WriteEnds,
     members: u32,
     seed: u64,
     planted: Option<PlantedBug>,
@@ -68,7 +68,7 @@ fn placement(in_order: bool, whole_words: bool) -> Option<Placement> {
 }
 
 impl Scene {
-    fn new(placement: Option<Placement>, ends: Ends, seed: u64) -> Self {
+    fn new(placement: Option<Placement>, ends: WriteEnds, seed: u64) -> Self {
         let members = 2 + (seed % 6) as u32;
         Self { placement, ends, members, seed, planted: None, is_deaf: false, sleeps: false }
     }
@@ -200,10 +200,10 @@ fn every_way_is_right_where_the_network_keeps_what_it_needs() {
     let any = [(false, false), (false, true), (true, false), (true, true)];
     for (in_order, whole_words) in any {
         let ways = [
-            Some(Ends::Auto),
-            Some(Ends::Reports),
-            in_order.then_some(Ends::LastByte),
-            whole_words.then_some(Ends::Words),
+            Some(WriteEnds::Auto),
+            Some(WriteEnds::Reports),
+            in_order.then_some(WriteEnds::LastByte),
+            whole_words.then_some(WriteEnds::Words),
         ];
         for ends in ways.into_iter().flatten() {
             for sleeps in [false, true] {
@@ -215,16 +215,16 @@ fn every_way_is_right_where_the_network_keeps_what_it_needs() {
             }
         }
     }
-    assert_eq!(wrong(|seed| Scene::new(None, Ends::Auto, seed)), []);
+    assert_eq!(wrong(|seed| Scene::new(None, WriteEnds::Auto, seed)), []);
 }
 
 /// Flags are wrong where bytes become visible in any order, and a test sees it.
 #[test]
 fn flags_are_seen_to_be_wrong_where_bytes_become_visible_in_any_order() {
     let wrongly = [
-        (Ends::LastByte, placement(false, false)),
-        (Ends::LastByte, placement(false, true)),
-        (Ends::Words, placement(false, false)),
+        (WriteEnds::LastByte, placement(false, false)),
+        (WriteEnds::LastByte, placement(false, true)),
+        (WriteEnds::Words, placement(false, false)),
     ];
     for (ends, placement) in wrongly {
         let wrong = wrong(|seed| Scene::new(placement, ends, seed));
@@ -235,7 +235,7 @@ fn flags_are_seen_to_be_wrong_where_bytes_become_visible_in_any_order() {
 #[test]
 fn the_same_flag_for_all_uses_of_a_slot_is_seen_to_be_wrong() {
     for (ends, placement) in
-        [(Ends::LastByte, placement(true, false)), (Ends::Words, placement(false, true))]
+        [(WriteEnds::LastByte, placement(true, false)), (WriteEnds::Words, placement(false, true))]
     {
         let planted = Some(PlantedBug::SameFlag);
         let wrong = wrong(|seed| Scene { planted, ..Scene::new(placement, ends, seed) });
@@ -247,12 +247,12 @@ fn the_same_flag_for_all_uses_of_a_slot_is_seen_to_be_wrong() {
 fn flags_need_no_reports() {
     let is_deaf = true;
     let last_byte =
-        |seed| Scene { is_deaf, ..Scene::new(placement(true, false), Ends::LastByte, seed) };
+        |seed| Scene { is_deaf, ..Scene::new(placement(true, false), WriteEnds::LastByte, seed) };
     assert_eq!(wrong(last_byte), []);
-    let both = |seed| Scene { is_deaf, ..Scene::new(placement(true, true), Ends::Auto, seed) };
+    let both = |seed| Scene { is_deaf, ..Scene::new(placement(true, true), WriteEnds::Auto, seed) };
     assert_eq!(wrong(both), []);
     let reports =
-        |seed| Scene { is_deaf, ..Scene::new(placement(true, true), Ends::Reports, seed) };
+        |seed| Scene { is_deaf, ..Scene::new(placement(true, true), WriteEnds::Reports, seed) };
     assert!(wrong(reports).iter().all(|(_, outcome)| matches!(outcome, Outcome::Stuck(_))));
     assert_eq!(wrong(reports).len() as u64, SEEDS);
 }

@@ -7,14 +7,14 @@ use std::{
 };
 
 use collective::{Call, Kind};
-use team::{Ends, Memory, Team, TeamSettings};
+use team::{Memory, Team, TeamSettings, WriteEnds};
 use transport_tcp::{TcpLink, TcpSettings, TcpTransport};
 
 use crate::simulated::{call, expected, is_folded, memory_for};
 
 const PATIENCE: Duration = Duration::from_secs(60);
 
-fn teams(members: u32, ways: &[Ends]) -> Vec<Team<TcpTransport>> {
+fn teams(members: u32, ways: &[WriteEnds]) -> Vec<Team<TcpTransport>> {
     let listener = TcpListener::bind("127.0.0.1:0").unwrap();
     let mut ends: Vec<Vec<(u32, TcpLink)>> = (0..members).map(|_| Vec::new()).collect();
     for one in 0..members {
@@ -53,16 +53,16 @@ fn run(team: &mut Team<TcpTransport>, operation: u64, call: Call, members: u32) 
 
 #[test]
 fn operations_of_all_kinds_and_the_end() {
-    operations(&[Ends::Auto]);
+    operations(&[WriteEnds::Auto]);
 }
 
 /// TCP vouches for the order of bytes. Members without flags are beside those that have them.
 #[test]
 fn operations_by_flags() {
-    operations(&[Ends::LastByte, Ends::LastByte, Ends::Reports]);
+    operations(&[WriteEnds::LastByte, WriteEnds::LastByte, WriteEnds::Reports]);
 }
 
-fn operations(ways: &[Ends]) {
+fn operations(ways: &[WriteEnds]) {
     let members = 5;
     let calls = [
         call(Kind::AllReduce, 0, 8),
