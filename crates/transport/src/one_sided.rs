@@ -12,8 +12,9 @@ use crate::{
 /// [`crate::Transport::one_sided`].
 ///
 /// # Contract
-/// Writes of one endpoint are placed and reported in posting order: once one is reported, those
-/// posted before it have arrived, too. They are not ordered against blocks or control words. A
+/// Writes of one endpoint are reported in posting order: once one is reported, those posted before
+/// it have arrived, too. Writes to the same bytes must not be under way at the same time: the last
+/// one need not win. Writes are not ordered against blocks or control words. A
 /// write outside of what the peer exposed breaks the connection ([`crate::Cause::Protocol`]) and
 /// writes nothing.
 ///

@@ -69,7 +69,7 @@ impl FabricTransport {
     pub fn start(settings: FabricSettings, tcp: TcpSettings) -> Result<Self, FabricError> {
         sys::load().map_err(FabricError::NoLibrary)?;
         let infos = device::choose(&settings)?;
-        let open = |info| Device::open(info, settings.copies);
+        let open = |info| Device::open(info, &settings);
         let devices = infos.into_iter().map(open).collect::<Result<Vec<_>, _>>()?;
         let addresses: Result<Vec<_>, _> = devices.iter().map(Device::address).collect();
         let addresses = addresses?.into_iter().flatten().collect();

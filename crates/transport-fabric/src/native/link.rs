@@ -304,12 +304,9 @@ impl Link {
     }
 
     fn advance_receives(&mut self, round: &Round<'_>) {
-        let mut posting = Posting {
-            paths: &self.paths,
-            ops: &mut self.ops,
-            ring: &mut self.words.ring,
-            devices: round.devices,
-        };
+        let (paths, devices) = (&self.paths, round.devices);
+        let ring = &mut self.words.ring;
+        let mut posting = Posting { paths, ops: &mut self.ops, ring, devices };
         let posted = self.receives.post(&mut posting);
         self.note_trouble(posted.err());
     }
@@ -318,23 +315,17 @@ impl Link {
         if self.broken.is_some() {
             return;
         }
-        let mut posting = Posting {
-            paths: &self.paths,
-            ops: &mut self.ops,
-            ring: &mut self.words.ring,
-            devices: round.devices,
-        };
+        let (paths, devices) = (&self.paths, round.devices);
+        let ring = &mut self.words.ring;
+        let mut posting = Posting { paths, ops: &mut self.ops, ring, devices };
         let posted = self.sends.post(&mut posting);
         self.note_trouble(posted.err());
     }
 
     fn advance_writes(&mut self, round: &mut Round<'_>) {
-        let mut posting = Posting {
-            paths: &self.paths,
-            ops: &mut self.ops,
-            ring: &mut self.words.ring,
-            devices: round.devices,
-        };
+        let (paths, devices) = (&self.paths, round.devices);
+        let ring = &mut self.words.ring;
+        let mut posting = Posting { paths, ops: &mut self.ops, ring, devices };
         match self.writes.post(&mut posting) {
             Ok(None) => {}
             Ok(Some(name)) => round.lifeline.push((self.lifeline, Lifeline::WhereIs { name })),
@@ -403,6 +394,9 @@ impl Link {
                 round.completed.push(sent(token));
             }
             Op::Write(lease, token, ..) => {
+                if !failed {
+                    self.writes.completed(raw.context, &mut self.words.ring);
+                }
                 drop(lease);
                 round.completed.push(sent(token));
             }

@@ -13,7 +13,7 @@ use crate::native::{
         receives::ReceiveQueue,
     },
     ring::{Note, Ring, SLOT_BYTES, SLOTS, Slot},
-    sys::{self, Errno, Info, Span, Way},
+    sys::{self, Errno, Info, Report, Span, Way},
 };
 
 /// The control words of one link.
@@ -118,7 +118,7 @@ impl Words {
                 match way {
                     Way::Connected => {
                         let to = (address, peer_key);
-                        sys::post_write(&endpoint, way, span, Some(data), to, context)
+                        sys::post_write(&endpoint, way, span, Report::Data(data), to, context)
                     }
                     Way::Tagged { .. } => {
                         sys::post_send(&endpoint, way, span, slot as u32, context)

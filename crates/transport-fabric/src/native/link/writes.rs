@@ -12,8 +12,8 @@ use crate::native::{
         posting::{CONTROL_TAG, Posting, Trouble, Written},
     },
     registration,
-    ring::Note,
-    sys::{self, Access, Immediates, Object, Registration},
+    ring::{Note, Ring},
+    sys::{self, Access, Immediates, Object, Registration, Report},
 };
 
 /// The highest immediate that a write can carry itself by [`Immediates::Half`].
@@ -48,12 +48,44 @@ struct Exposed {
     bytes: u64,
 }
 
+/// A write that is not known to be in the peer's memory.
+struct Undelivered {
+    context: u64,
+    immediate: Option<u32>,
+    is_done: bool,
+}
+
+/// Returns how the peer is to learn of a write of so many bytes with this immediate; `None` while it
+/// cannot.
+fn report(immediate: Option<u32>, bytes: usize, with: &Posting<'_>) -> Option<Report> {
+    let info = &with.devices[0].info;
+    let data = |immediate| {
+        Report::Data(Written::Memory(immediate).encode(info, with.paths.their_number()))
+    };
+    match (immediate, info.immediates) {
+        // Nothing is delivered of an empty write, for which libfabric 1.17's shm would wait for ever.
+        (_, Some(Immediates::Behind)) if bytes == 0 => Some(Report::Nothing),
+        (_, Some(Immediates::Behind)) => Some(Report::Delivery),
+        (None, _) => Some(Report::Nothing),
+        (Some(immediate), Some(Immediates::Whole)) => {
+            with.ring.has_number().then(|| data(immediate))
+        }
+        (Some(immediate), _) => {
+            let has_room = with.ring.has_number() && !with.ring.has_waiting_write();
+            let is_short = immediate <= HALF_MAX;
+            Some(if is_short && has_room { data(immediate) } else { Report::Nothing })
+        }
+    }
+}
+
 /// The writes of one link.
 #[derive(Default)]
 pub struct WriteQueue {
     exposed_here: HashMap<u32, (Registration, PeerMemory)>,
     exposed_there: HashMap<u32, Exposed>,
     waiting: VecDeque<Write>,
+    /// Posted writes in order, where the peer learns of them only when they are in its memory.
+    undelivered: VecDeque<Undelivered>,
     /// Name of the peer's memory whose address was requested.
     asked_where: Option<u32>,
 }
@@ -131,23 +163,9 @@ impl WriteQueue {
                     return Err(Trouble::Memory(error));
                 }
             };
-            let data = match (immediate, with.devices[0].info.immediates) {
-                (None, _) => None,
-                (Some(_), Some(Immediates::Whole)) if !with.ring.has_number() => {
-                    self.waiting.push_front(again(from));
-                    return Ok(None);
-                }
-                (Some(immediate), Some(Immediates::Half))
-                    if immediate > HALF_MAX
-                        || with.ring.has_waiting_write()
-                        || !with.ring.has_number() =>
-                {
-                    None
-                }
-                (Some(immediate), _) => {
-                    let (info, number) = (&with.devices[0].info, with.paths.their_number());
-                    Some(Written::Memory(immediate).encode(info, number))
-                }
+            let Some(report) = report(immediate, bytes, with) else {
+                self.waiting.push_front(again(from));
+                return Ok(None);
             };
             let way = with.paths.way(0, CONTROL_TAG, false);
             let context = with.ops.add(Op::Write(from, token, registration.clone()));
@@ -155,21 +173,40 @@ impl WriteQueue {
             // SAFETY: the op holds the read lease until the write completes, or its endpoint is
             // closed (`Ops::clear`).
             let posted =
-                unsafe { sys::post_write(&endpoint, way, span, data, (address, key), context) };
+                unsafe { sys::post_write(&endpoint, way, span, report, (address, key), context) };
             if let Err(error) = posted {
                 if let Some(Op::Write(from, ..)) = with.ops.take(context) {
                     self.waiting.push_front(again(from));
                 }
                 return Err(Trouble::Refused(error));
             }
-            match (data, immediate) {
-                (Some(_), _) => with.ring.wrote_memory(),
+            match (with.devices[0].info.immediates, report, immediate) {
+                (Some(Immediates::Behind), ..) => {
+                    self.undelivered.push_back(Undelivered { context, immediate, is_done: false });
+                }
+                (_, Report::Data(_), _) => with.ring.wrote_memory(),
                 // Posted on the same endpoint behind the write itself: writes arrive in order.
-                (None, Some(immediate)) => drop(with.ring.push(Note::Written(immediate))),
-                (None, None) => {}
+                (_, _, Some(immediate)) => drop(with.ring.push(Note::Written(immediate))),
+                (_, _, None) => {}
             }
         }
         Ok(None)
+    }
+
+    /// Records that a post was completed. The peer is told of writes once those before them are in its
+    /// memory, too.
+    pub fn completed(&mut self, context: u64, ring: &mut Ring) {
+        let done = self.undelivered.iter_mut().find(|write| write.context == context);
+        if let Some(write) = done {
+            write.is_done = true;
+        }
+        while self.undelivered.front().is_some_and(|write| write.is_done)
+            && let Some(write) = self.undelivered.pop_front()
+        {
+            if let Some(immediate) = write.immediate {
+                ring.push(Note::Written(immediate));
+            }
+        }
     }
 
     /// Removes the writes that the provider does not have.

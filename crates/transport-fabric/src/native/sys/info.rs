@@ -10,6 +10,9 @@ pub enum Immediates {
     /// The write carries an immediate without its highest bit; the receive that it consumes tells the
     /// link. Others are in a control slot, which is written behind it.
     Half,
+    /// In a control slot, once this end's queue reports that the write is in the peer's memory. For
+    /// networks that report no writes at the peer, or do not order them.
+    Behind,
 }
 
 /// One way to use one device: libfabric's own description, and the values that rdmc reads from it.
@@ -28,7 +31,7 @@ pub struct Info {
     pub binds_registrations: bool,
     /// Sends and receives can wait for counters.
     pub has_triggers: bool,
-    /// `None`: no writes with immediates in order.
+    /// `None`: it has no writes.
     pub immediates: Option<Immediates>,
     pub link_is_up: Option<bool>,
 }
@@ -71,21 +74,25 @@ impl Info {
             virtual_addresses: read.virtual_addresses != 0,
             binds_registrations: read.binds_registrations != 0,
             has_triggers: read.has_triggers != 0,
-            immediates: read.immediates(),
+            immediates: read.immediates(&text(read.provider)),
             link_is_up: (read.link_is_up >= 0).then_some(read.link_is_up != 0),
         }
     }
 }
 
 impl RawInfo {
-    fn immediates(&self) -> Option<Immediates> {
+    fn immediates(&self, provider: &str) -> Option<Immediates> {
+        // It refuses writes with data, and does not say so.
+        let is_cxi = provider == "cxi";
         let consumes = self.writes_consume_receives != 0;
         let follow = self.orders_sends_behind_writes != 0 && self.is_message_endpoint != 0;
-        match self.data_bytes {
-            _ if self.orders_writes == 0 => None,
-            _ if consumes => follow.then_some(Immediates::Half),
-            bytes => (bytes >= 8).then_some(Immediates::Whole),
-        }
+        let way = match self.data_bytes {
+            _ if self.orders_writes == 0 || is_cxi => Immediates::Behind,
+            _ if consumes && follow => Immediates::Half,
+            8.. if !consumes => Immediates::Whole,
+            _ => Immediates::Behind,
+        };
+        (self.has_writes != 0).then_some(way)
     }
 }
 

@@ -148,8 +148,17 @@ pub unsafe fn post_send(
     })
 }
 
-/// Posts a one-sided write into memory of the peer, at `address` as the peer has sent it; the
-/// peer's queue reports it only if there is `data`.
+/// What is reported of a write besides that its memory is free again.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub enum Report {
+    Nothing,
+    /// The peer's queue reports it with this data.
+    Data(u64),
+    /// This end's queue reports it only when it is in the peer's memory.
+    Delivery,
+}
+
+/// Posts a one-sided write into memory of the peer, at `address` as the peer has sent it.
 ///
 /// # Safety
 /// As for [`post_send`].
@@ -157,12 +166,16 @@ pub unsafe fn post_write(
     endpoint: &Object,
     way: Way,
     span: Span<'_>,
-    data: Option<u64>,
+    report: Report,
     (address, key): (u64, u64),
     context: u64,
 ) -> Result<(), Errno> {
     let (start, bytes, description) = (span.start.cast_const(), span.bytes, span.description());
-    let data = data.as_ref().map_or(ptr::null(), ptr::from_ref);
+    let (data, delivered) = match &report {
+        Report::Nothing => (ptr::null(), 0),
+        Report::Data(data) => (ptr::from_ref(data), 0),
+        Report::Delivery => (ptr::null(), 1),
+    };
     let peer = match way {
         Way::Connected => UNSPECIFIED,
         Way::Tagged { peer, .. } => peer,
@@ -170,6 +183,17 @@ pub unsafe fn post_write(
     // SAFETY: an open endpoint with a peer, memory as the caller ensures, and `data`, which is read
     // during the call.
     posted(unsafe {
-        rdmc_write(endpoint.raw, start, bytes, description, data, peer, address, key, context)
+        rdmc_write(
+            endpoint.raw,
+            start,
+            bytes,
+            description,
+            data,
+            delivered,
+            peer,
+            address,
+            key,
+            context,
+        )
     })
 }

@@ -22,7 +22,7 @@ pub use counter::Counter;
 pub use events::{Event, next_event, read_completions};
 pub use info::{Immediates, Info, infos};
 pub use memory::{
-    Access, Registration, Span, Way, bind, post_receive, post_send, post_write, register,
+    Access, Registration, Report, Span, Way, bind, post_receive, post_send, post_write, register,
 };
 pub use object::*;
 
@@ -42,6 +42,7 @@ struct RawInfo {
     virtual_addresses: c_int,
     binds_registrations: c_int,
     has_triggers: c_int,
+    has_writes: c_int,
     orders_writes: c_int,
     orders_sends_behind_writes: c_int,
     data_bytes: u64,
@@ -163,6 +164,7 @@ unsafe extern "C" {
         bytes: usize,
         description: Handle,
         data: *const u64,
+        delivered: c_int,
         peer: u64,
         address: u64,
         key: u64,
