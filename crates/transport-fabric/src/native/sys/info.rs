@@ -74,26 +74,24 @@ impl Info {
             virtual_addresses: read.virtual_addresses != 0,
             binds_registrations: read.binds_registrations != 0,
             has_triggers: read.has_triggers != 0,
-            immediates: read.immediates(&text(read.provider)),
+            immediates: immediates(&read, &text(read.provider)),
             link_is_up: (read.link_is_up >= 0).then_some(read.link_is_up != 0),
         }
     }
 }
 
-impl RawInfo {
-    fn immediates(&self, provider: &str) -> Option<Immediates> {
-        // It refuses writes with data, and does not say so.
-        let is_cxi = provider == "cxi";
-        let consumes = self.writes_consume_receives != 0;
-        let follow = self.orders_sends_behind_writes != 0 && self.is_message_endpoint != 0;
-        let way = match self.data_bytes {
-            _ if self.orders_writes == 0 || is_cxi => Immediates::Behind,
-            _ if consumes && follow => Immediates::Half,
-            8.. if !consumes => Immediates::Whole,
-            _ => Immediates::Behind,
-        };
-        (self.has_writes != 0).then_some(way)
-    }
+fn immediates(read: &RawInfo, provider: &str) -> Option<Immediates> {
+    // It refuses writes with data, and does not say so.
+    let is_cxi = provider == "cxi";
+    let consumes = read.writes_consume_receives != 0;
+    let follow = read.orders_sends_behind_writes != 0 && read.is_message_endpoint != 0;
+    let way = match read.data_bytes {
+        _ if read.orders_writes == 0 || is_cxi => Immediates::Behind,
+        _ if consumes && follow => Immediates::Half,
+        8.. if !consumes => Immediates::Whole,
+        _ => Immediates::Behind,
+    };
+    (read.has_writes != 0).then_some(way)
 }
 
 impl Info {
