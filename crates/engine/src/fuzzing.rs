@@ -133,7 +133,7 @@ impl Scene {
                 let length = usize::from(input.byte() % 64);
                 let slot = Region::from_vec(input.take(length).to_vec());
                 let lease = slot.read(0..slot.len()).expect("there is no other lease");
-                drop(transport.post_write(*endpoint, lease, 0, offset, immediate, Token(0)));
+                drop(transport.post_write(*endpoint, lease, 0, offset, Some(immediate), Token(0)));
             }
             6 => match index % 8 {
                 7 => transport.close(*endpoint),

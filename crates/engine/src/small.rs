@@ -350,7 +350,8 @@ impl Small {
         let leases = leases.collect::<Result<Vec<_>, LeaseError>>()?;
         let Some(writes) = transport.one_sided() else { return Ok(None) };
         let post = |((rank, endpoint), from)| {
-            let posted = writes.post_write(endpoint, from, KEY, start as u64, immediate, TOKEN);
+            let posted =
+                writes.post_write(endpoint, from, KEY, start as u64, Some(immediate), TOKEN);
             (rank, posted)
         };
         let posts = leases.into_iter().map(post).collect();

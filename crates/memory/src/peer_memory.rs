@@ -84,20 +84,49 @@ impl PeerMemory {
         Ok(())
     }
 
-    /// Copies `bytes` into the memory from `at` on.
+    /// Loads the byte at `at`. What the network has made visible before that byte, by the order that
+    /// it keeps, is visible to loads after this one.
+    ///
+    /// An acquire load: neither the compiler nor the processor moves later loads before it. It
+    /// pairs with no release store, since the writer is an adapter, or the kernel on behalf of
+    /// another process; whether their stores have an order is for the transport to say
+    /// (`transport::Visibility`).
+    ///
+    /// Errors: out of range.
+    pub fn load_byte(&self, at: usize) -> Result<u8, LeaseError> {
+        let (head, words, tail) = self.cells(at, 1)?;
+        debug_assert!(words.is_empty(), "one byte is no word");
+        let cell = head.first().or(tail.first());
+        Ok(cell.map_or(0, |cell| cell.load(Ordering::Acquire)))
+    }
+
+    /// Loads the eight bytes at `at` by one load, as [`PeerMemory::load_byte`] loads one; the first
+    /// byte is the least significant. `None` if their address is not a multiple of eight: they
+    /// could become visible in parts.
+    ///
+    /// Errors: out of range.
+    pub fn load_word(&self, at: usize) -> Result<Option<u64>, LeaseError> {
+        let (_, words, _) = self.cells(at, 8)?;
+        Ok(words.first().map(|cell| u64::from_le(cell.load(Ordering::Acquire))))
+    }
+
+    /// Copies `bytes` into the memory from `at` on, in ascending order.
     ///
     /// Errors: out of range.
     pub fn copy_in(&self, at: usize, bytes: &[u8]) -> Result<(), LeaseError> {
         let (head, words, tail) = self.cells(at, bytes.len())?;
         let (begin, rest) = bytes.split_at(head.len());
         let (middle, end) = rest.split_at(words.len() * 8);
-        for (byte, cell) in begin.iter().zip(head).chain(end.iter().zip(tail)) {
+        for (byte, cell) in begin.iter().zip(head) {
             cell.store(*byte, Ordering::Relaxed);
         }
         for (bytes, cell) in middle.chunks_exact(8).zip(words) {
             let mut word = [0; 8];
             word.copy_from_slice(bytes);
             cell.store(u64::from_ne_bytes(word), Ordering::Relaxed);
+        }
+        for (byte, cell) in end.iter().zip(tail) {
+            cell.store(*byte, Ordering::Relaxed);
         }
         Ok(())
     }
@@ -163,5 +192,23 @@ mod tests {
         let clone = memory.clone();
         assert!(clone.try_into_vec().is_err());
         assert_eq!(memory.try_into_vec().unwrap().len(), 40);
+    }
+    #[test]
+    fn bytes_and_aligned_words_are_loaded() {
+        let memory = PeerMemory::from_vec((0..40).collect());
+        let skew = memory.start().align_offset(8);
+        for at in 0..40 {
+            assert_eq!(memory.load_byte(at), Ok(at as u8));
+            let word = memory.load_word(at);
+            if at > 32 {
+                assert!(word.is_err(), "{at}");
+            } else if at % 8 == skew {
+                let expected = std::array::from_fn(|index| (at + index) as u8);
+                assert_eq!(word, Ok(Some(u64::from_le_bytes(expected))));
+            } else {
+                assert_eq!(word, Ok(None), "{at}");
+            }
+        }
+        assert!(memory.load_byte(40).is_err() && memory.load_byte(usize::MAX).is_err());
     }
 }

@@ -141,7 +141,7 @@ pub use relay::{RelayError, Window};
 pub use schedule::{Algorithm, Schedule, ScheduleError, Transfer, UnknownAlgorithm};
 pub use send_handle::SendHandle;
 pub use session::Secret;
-pub use team::Failure as TeamFailure;
+pub use team::{Failure as TeamFailure, WriteEnds};
 pub use team_handle::{Pending, Team};
 pub use team_prepared::Prepared;
 pub use team_settings::TeamSettings;

@@ -2,8 +2,10 @@
 
 use std::net::SocketAddr;
 
-/// The settings of a team at one member. All but the rank have to be the same at all members;
-/// [`crate::Context::create_team`] compares them.
+use team::WriteEnds;
+
+/// The settings of a team at one member. All but the rank and how ends of writes show have to be the
+/// same at all members; [`crate::Context::create_team`] compares them.
 #[derive(Clone, Debug)]
 #[non_exhaustive]
 pub struct TeamSettings {
@@ -30,6 +32,8 @@ pub struct TeamSettings {
     pub long_bytes: u64,
     /// Length in bytes of these blocks; 1 to 1 GiB.
     pub block_bytes: u32,
+    /// How this member learns that a slot of its memory was written.
+    pub ends: WriteEnds,
 }
 
 impl TeamSettings {
@@ -48,6 +52,7 @@ impl TeamSettings {
             exchange_bytes: defaults.exchange_bytes,
             long_bytes: defaults.long_bytes,
             block_bytes: defaults.block_bytes,
+            ends: defaults.ends,
         }
     }
 
@@ -93,11 +98,18 @@ impl TeamSettings {
         self
     }
 
+    /// Sets [`TeamSettings::ends`].
+    #[must_use]
+    pub fn ends(mut self, ends: WriteEnds) -> Self {
+        self.ends = ends;
+        self
+    }
+
     /// Returns the settings in the form of the crate that runs operations.
     pub(crate) fn made(&self) -> team::TeamSettings {
         let members = u32::try_from(self.members.len()).unwrap_or(u32::MAX);
         let mut made = team::TeamSettings::new(self.number, members, self.rank);
-        (made.slots, made.slot_bytes) = (self.slots, self.slot_bytes);
+        (made.slots, made.slot_bytes, made.ends) = (self.slots, self.slot_bytes, self.ends);
         made.degrees.clone_from(&self.degrees);
         made.exchange_bytes = self.exchange_bytes;
         (made.long_bytes, made.block_bytes) = (self.long_bytes, self.block_bytes);

@@ -15,5 +15,6 @@ mod refusals;
 mod simulated;
 mod small;
 mod storage;
+mod team_processes;
 mod teams;
 mod world;

@@ -92,7 +92,7 @@ impl OneSidedWrites for Refusing {
         from: ReadLease,
         key: u32,
         offset: u64,
-        immediate: u32,
+        immediate: Option<u32>,
         token: Token,
     ) -> Result<(), PostError> {
         self.check(Call::Write)?;

@@ -13,7 +13,7 @@ use rdmc::{
     TeamSettings, Type,
 };
 
-use crate::common::{PATIENCE, World};
+use crate::common::{PATIENCE, World, ends};
 
 const SHORT: Duration = Duration::from_millis(300);
 
@@ -28,7 +28,8 @@ fn at_all<R: Send>(
         let threads: Vec<_> = (0..)
             .zip(&world.contexts)
             .map(|(rank, context)| {
-                let settings = change(rank, TeamSettings::new(7, world.addresses.clone(), rank));
+                let settings = TeamSettings::new(7, world.addresses.clone(), rank).ends(ends());
+                let settings = change(rank, settings);
                 scope.spawn(move || act(context.create_team(settings).unwrap()))
             })
             .collect();
@@ -37,7 +38,7 @@ fn at_all<R: Send>(
 }
 
 /// What every member does in the tests of operations.
-fn operations(team: &Team) {
+pub fn operations(team: &Team) {
     let (rank, members) = (team.rank(), team.members());
     let own = f64::from(rank);
     let sum_of_ranks = f64::from(members * (members - 1) / 2);

@@ -17,6 +17,19 @@ pub(crate) enum Post {
     Folded { operation: u64, index: u32, place: Range<u64>, scratch: Region },
 }
 
+impl Post {
+    /// Returns the numbers of the operation and the block of a receive, and its length.
+    pub(crate) fn of_receive(&self) -> Option<(u64, u32, u64)> {
+        match self {
+            Self::Send { .. } => None,
+            Self::Receive { operation, index, bytes } => Some((*operation, *index, *bytes)),
+            Self::Folded { operation, index, place, .. } => {
+                Some((*operation, *index, place.end - place.start))
+            }
+        }
+    }
+}
+
 /// The blocks that were posted and have not completed.
 #[derive(Default)]
 pub(crate) struct Blocks {

@@ -9,7 +9,8 @@ use transport::{
 use transport_sim::{SimConfig, SimNet, SimTransport};
 
 use crate::{
-    Error, Memory, Team, TeamSettings,
+    Error, Memory, Team, TeamSettings, WriteEnds,
+    flags::Flags,
     slots::{self, Slots},
     words::Word,
 };
@@ -17,16 +18,18 @@ use crate::{
 const MEMBERS: u32 = 5;
 const SLOTS: u32 = 4;
 const SLOT_BYTES: u32 = 96;
+const ENDS: [WriteEnds; 3] = [WriteEnds::Reports, WriteEnds::LastByte, WriteEnds::Words];
 const KINDS: [Kind; 5] =
     [Kind::Barrier, Kind::Broadcast, Kind::Reduce, Kind::AllReduce, Kind::AllGather];
 
-/// Runs a member in virtual time. The bytes determine its rank, what it calls, what others write and tell, and the passing of
+/// Runs a member in virtual time. The bytes determine its rank, how it learns of writes, what it calls, what others write and tell, and the passing of
 /// time. Returns whether an operation was completed.
 ///
 /// In every case the team ends once its linked members have gone, and its first failure stays.
 pub fn neighbours(bytes: &[u8]) -> bool {
     let mut input = Input(bytes);
-    let mut scene = Scene::new(u32::from(input.byte()) % MEMBERS);
+    let first = u32::from(input.byte());
+    let mut scene = Scene::new(first % MEMBERS, ENDS[(first / MEMBERS) as usize % ENDS.len()]);
     while !input.0.is_empty() {
         scene.act(&mut input);
         scene.pass(Duration::from_millis(1));
@@ -64,7 +67,7 @@ struct Scene {
 }
 
 impl Scene {
-    fn new(rank: u32) -> Self {
+    fn new(rank: u32, ends: WriteEnds) -> Self {
         let net = SimNet::new(SimConfig::default(), 1);
         let own = net.member();
         let mut neighbours = Vec::new();
@@ -74,7 +77,7 @@ impl Scene {
                 let mut transport = net.member();
                 let (ours, theirs) = net.connect(own.index(), transport.index());
                 let endpoint = transport.open(theirs).expect("it is alive");
-                let rings = Slots::new(SLOTS, SLOT_BYTES);
+                let rings = Slots::new(&settings(rank));
                 for ring in Ring::ALL {
                     let memory = rings.memory(ring).clone();
                     transport.expose(endpoint, slots::key(ring), memory).expect("a new key");
@@ -83,9 +86,7 @@ impl Scene {
                 (other, ours)
             })
             .collect();
-        let mut settings = TeamSettings::new(1, MEMBERS, rank);
-        (settings.slots, settings.slot_bytes) = (SLOTS, SLOT_BYTES);
-        (settings.long_bytes, settings.block_bytes) = (64, 24);
+        let settings = TeamSettings { ends, ..settings(rank) };
         let team = Team::new(own, settings, links).expect("all links are there");
         Self { net, team, neighbours, called: 0, failure: None }
     }
@@ -102,18 +103,21 @@ impl Scene {
             }
             2 | 3 => {
                 let (ring, header, contents) = piece(input);
-                let slot = written[ring as usize] % SLOTS;
+                let number = u64::from(written[ring as usize]);
                 written[ring as usize] += 1;
+                let flags = Flags::new(SLOTS, None);
+                let header = Header { flag: flags.byte(number), ..header };
                 let bytes = [&contents, &header.encode()[..]].concat();
-                let offset = u64::from((slot + 1) * SLOT_BYTES) - bytes.len() as u64;
+                let offset = flags.end(number, SLOT_BYTES as usize) - bytes.len() as u64;
                 let region = Region::from_vec(bytes);
                 let lease = region.read(0..region.len()).expect("there is no other lease");
-                let (key, immediate) = (slots::key(ring), slots::immediate(ring, slot));
+                let (key, immediate) = (slots::key(ring), slots::immediate(ring, number));
+                let immediate = (act % 12 == 2).then_some(immediate);
                 drop(transport.post_write(*endpoint, lease, key, offset, immediate, Token(0)));
             }
             4 => {
                 let (key, offset) = (u32::from(input.byte() % 3), u64::from(input.byte()));
-                let immediate = u32::from(input.byte());
+                let immediate = Some(u32::from(input.byte()));
                 let length = usize::from(input.byte()) % 2 * HEADER_BYTES;
                 let region = Region::from_vec(input.take(length).to_vec());
                 let lease = region.read(0..region.len()).expect("there is no other lease");
@@ -196,6 +200,13 @@ impl Scene {
     }
 }
 
+fn settings(rank: u32) -> TeamSettings {
+    let mut settings = TeamSettings::new(1, MEMBERS, rank);
+    (settings.slots, settings.slot_bytes) = (SLOTS, SLOT_BYTES);
+    (settings.long_bytes, settings.block_bytes) = (64, 24);
+    settings
+}
+
 fn sum() -> Reduction {
     Reduction::new(Type::U16, Op::Sum).expect("integers have sums")
 }
@@ -227,10 +238,10 @@ fn piece(input: &mut Input<'_>) -> (Ring, Header, Vec<u8>) {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::words::Word;
+    use crate::ends::Marks;
 
     fn exposed(neighbour: u8) -> Vec<u8> {
-        let word = Word::Exposed.encode();
+        let word = Word::Exposed(Marks::default()).encode();
         [&[0, neighbour, word.len() as u8], &word[..]].concat()
     }
 
@@ -245,7 +256,11 @@ mod tests {
         let call = [6, 0, 3, 0, 8];
         let up = |neighbour| [2, neighbour, 0, 0, 3, 0, 8];
         let all_reduce = [&[0], &others[..], &up(3), &call, &up(0), &up(1), &up(2)].concat();
-        let seeds = [("broadcast", broadcast), ("all_reduce", all_reduce)];
+        // The same at rank 1, by flags that nobody reports.
+        let call = [6, 0, 1, 0, 60];
+        let pieces = pieces.map(|[_, rest @ ..]| [[3].as_slice(), &rest].concat()).concat();
+        let flags = [&[6], &others[..], &call, &pieces].concat();
+        let seeds = [("broadcast", broadcast), ("all_reduce", all_reduce), ("flags", flags)];
         testing::replay("team_neighbours", &seeds, neighbours);
     }
 }

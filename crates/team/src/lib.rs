@@ -5,16 +5,19 @@
 //! [`Team::progress`].
 //!
 //! The path of a message through the files: [`Team::start`] (`team`) -> a piece in a staged slot (`staging`) -> a write into a
-//! slot of the other member (`slots`) -> its completion there (`team`) -> memory of the operation (`operations`).
+//! slot of the other member (`outgoing`) -> its report or its flag there (`slots`) -> memory of the operation (`operations`).
 
 #![forbid(unsafe_code)]
 
 mod blocks;
+mod ends;
 mod error;
 mod failure;
+mod flags;
 #[cfg(any(test, fuzzing))]
 pub mod fuzzing;
 mod operations;
+mod outgoing;
 mod peers;
 mod settings;
 mod slots;
@@ -22,8 +25,11 @@ mod staging;
 mod team;
 mod words;
 
+pub use ends::WriteEnds;
 pub use error::Error;
 pub use failure::Failure;
+#[doc(hidden)]
+pub use flags::PlantedBug;
 pub use operations::Memory;
 pub use settings::TeamSettings;
 pub use team::Team;

@@ -2,9 +2,10 @@
 
 use std::{collections::BTreeMap, time::Duration};
 
+use collective::{Fault, InvalidHeader, Member, Ring};
 use transport::{EndpointId, Transport};
 
-use crate::{Error, TeamSettings, slots::Slots};
+use crate::{Error, TeamSettings, outgoing::Outgoing, slots::Slots, words::Word};
 
 /// One linked member.
 pub(crate) struct Peer {
@@ -13,6 +14,10 @@ pub(crate) struct Peer {
     pub(crate) endpoint: Option<EndpointId>,
     /// What it writes here.
     pub(crate) slots: Slots,
+    /// What is written to it.
+    pub(crate) outgoing: Outgoing,
+    /// It was asked to wake this member by its next write, and nothing has come since.
+    pub(crate) is_asked: bool,
     /// It has exposed its rings.
     pub(crate) is_exposed: bool,
     /// It has completed everything, and may close its link.
@@ -21,6 +26,50 @@ pub(crate) struct Peer {
     pub(crate) called: u64,
     /// The operation that it waits in, for whom in the end, and when it told so.
     pub(crate) waits: Option<(u64, u32, Duration)>,
+}
+
+impl Peer {
+    pub(crate) fn new(
+        rank: u32,
+        endpoint: EndpointId,
+        slots: Slots,
+        settings: &TeamSettings,
+    ) -> Self {
+        Self {
+            rank,
+            endpoint: Some(endpoint),
+            slots,
+            outgoing: Outgoing::new(settings),
+            is_asked: false,
+            is_exposed: false,
+            has_left: false,
+            called: 0,
+            waits: None,
+        }
+    }
+
+    /// Returns how many writes were seen, if they are not reported and the member was not asked to have the next one reported: it
+    /// has to be told.
+    pub(crate) fn ask_to_wake(&mut self) -> Option<[u64; 2]> {
+        let has_to_be_told = self.slots.has_marks() && !std::mem::replace(&mut self.is_asked, true);
+        has_to_be_told.then(|| self.slots.seen())
+    }
+
+    /// Gives what the member has written since the last look to this one's operations. Returns whether
+    /// there was anything. Errors: it violates the protocol, or has called something else.
+    pub(crate) fn look(&mut self, core: &mut Member) -> Result<bool, Fault> {
+        let mut has_found = false;
+        for ring in Ring::ALL {
+            let what = "an invalid header of a slot";
+            let invalid = |InvalidHeader| Fault::Protocol { member: self.rank, what };
+            while let Some((slot, header)) = self.slots.next(ring).map_err(invalid)? {
+                has_found = true;
+                core.written(self.rank, ring, slot, header)?;
+            }
+        }
+        self.is_asked &= !has_found;
+        Ok(has_found)
+    }
 }
 
 /// The linked members, by rank.
@@ -42,17 +91,11 @@ impl Peers {
         for (rank, link) in links {
             let failed = |error| Error::Link { member: rank, error };
             let endpoint = transport.open(link).map_err(failed)?;
-            let slots = Slots::new(settings.slots, settings.slot_bytes);
-            slots.expose(transport, endpoint).map_err(failed)?;
-            all.push(Peer {
-                rank,
-                endpoint: Some(endpoint),
-                slots,
-                is_exposed: false,
-                has_left: false,
-                called: 0,
-                waits: None,
-            });
+            let mut slots = Slots::new(settings);
+            let exposed = slots.expose(transport, endpoint, settings);
+            let word = exposed.map(|marks| Word::Exposed(marks).encode());
+            word.and_then(|word| transport.write_control(endpoint, &word)).map_err(failed)?;
+            all.push(Peer::new(rank, endpoint, slots, settings));
         }
         all.sort_unstable_by_key(|peer| peer.rank);
         let endpoints = all.iter().enumerate();
@@ -81,6 +124,22 @@ impl Peers {
     pub(crate) fn of_endpoint(&mut self, endpoint: EndpointId) -> Option<&mut Peer> {
         let index = *self.by_endpoint.get(&endpoint)?;
         self.all.get_mut(index)
+    }
+
+    /// Looks at the next slots of all members whose writes are not reported: one load for each ring if there is nothing.
+    /// Returns whether there was anything. Errors: as [`Peer::look`].
+    pub(crate) fn look(&mut self, core: &mut Member) -> Result<bool, Fault> {
+        let mut has_found = false;
+        for peer in self.all.iter_mut().filter(|peer| peer.slots.has_marks()) {
+            has_found |= peer.look(core)?;
+        }
+        Ok(has_found)
+    }
+
+    /// Returns whether [`Peers::look`] would find something.
+    pub(crate) fn show_something(&self) -> bool {
+        let shows = |peer: &Peer| Ring::ALL.into_iter().any(|ring| peer.slots.shows_next(ring));
+        self.all.iter().any(shows)
     }
 
     /// Notes that an endpoint has ended. Returns the member, if it was one.

@@ -4,9 +4,9 @@ use std::{ops::RangeInclusive, time::Duration};
 
 use collective::{Call, Kind, MEMBERS_MAX, Reduction, Settings};
 
-use crate::Error;
+use crate::{Error, PlantedBug, WriteEnds};
 
-/// The settings of a team at one member; all but the rank and the timeout have to be the same at all members.
+/// The settings of a team at one member; all but the rank, how ends show and the timeout have to be the same at all members.
 #[derive(Clone, Debug)]
 #[non_exhaustive]
 pub struct TeamSettings {
@@ -29,8 +29,13 @@ pub struct TeamSettings {
     pub long_bytes: u64,
     /// Length in bytes of these blocks; 1 to 1 GiB.
     pub block_bytes: u32,
+    /// How this member learns that its slots were written; others may have another setting.
+    pub ends: WriteEnds,
     /// After so long without progress of an operation, a member tells others what it waits for.
     pub ask_after: Duration,
+    /// For tests.
+    #[doc(hidden)]
+    pub planted: Option<PlantedBug>,
 }
 
 impl TeamSettings {
@@ -47,7 +52,9 @@ impl TeamSettings {
             exchange_bytes: 4 << 10,
             long_bytes: 32 << 10,
             block_bytes: 128 << 10,
+            ends: WriteEnds::default(),
             ask_after: Duration::from_millis(100),
+            planted: None,
         }
     }
 

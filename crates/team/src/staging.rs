@@ -3,6 +3,8 @@
 use collective::{HEADER_BYTES, Header};
 use transport::{ReadLease, Region};
 
+use crate::flags::{Flags, words_bytes};
+
 /// Memory for slots that are being written to others.
 pub(crate) struct Staging {
     region: Region,
@@ -20,17 +22,28 @@ impl Staging {
         !self.free.is_empty()
     }
 
-    /// Stages contents with their header. Returns the number of the staged slot, and what is to be written.
+    /// Stages contents with their header; as words for the write of a number, where that is given. Returns the number of the
+    /// staged slot, and what is to be written.
     ///
     /// # Panics
     /// There is no room.
-    pub(crate) fn stage(&mut self, contents: &[u8], header: &Header) -> (u32, ReadLease) {
+    pub(crate) fn stage(
+        &mut self,
+        contents: &[u8],
+        header: &Header,
+        as_words: Option<(Flags, u64)>,
+    ) -> (u32, ReadLease) {
         let number = self.free.pop().expect("the caller has checked that there is room");
         let end = (number as usize + 1) * self.slot_bytes;
-        let start = end - HEADER_BYTES - contents.len();
+        let bytes = HEADER_BYTES + contents.len();
+        let start = end - as_words.map_or(bytes, |_| words_bytes(bytes));
         let mut lease = self.region.write(start..end).expect("nobody else uses a free slot");
-        lease[..contents.len()].copy_from_slice(contents);
-        lease[contents.len()..].copy_from_slice(&header.encode());
+        if let Some((flags, write)) = as_words {
+            flags.put_words(write, contents, &header.encode(), &mut lease);
+        } else {
+            lease[..contents.len()].copy_from_slice(contents);
+            lease[contents.len()..].copy_from_slice(&header.encode());
+        }
         drop(lease);
         (number, self.region.read(start..end).expect("nobody writes a staged slot"))
     }

@@ -10,8 +10,7 @@ use crate::{
     Error, Failure, Memory, TeamSettings,
     blocks::{Blocks, Post},
     operations::{Operations, Placing, Store},
-    peers::Peers,
-    slots,
+    peers::{Peer, Peers},
     staging::Staging,
     words::Word,
 };
@@ -168,7 +167,7 @@ impl<T: Transport> Team<T> {
     /// Moves bytes and carries out what has become possible; waits up to `wait` if there is nothing to do. `lent` is the memory
     /// of the operation that was started with lent memory and is not complete, if there is one.
     pub fn progress(&mut self, lent: &mut [u8], wait: Duration) {
-        let wait = if self.is_waiting() { wait.min(self.settings.ask_after) } else { wait };
+        let wait = if self.is_waiting() { self.before_sleep(wait) } else { wait };
         let mut completions = std::mem::take(&mut self.completions);
         self.transport.poll(&mut completions, wait);
         if !completions.is_empty() {
@@ -178,6 +177,7 @@ impl<T: Transport> Team<T> {
             self.handle(completion);
         }
         self.completions = completions;
+        self.look();
         self.carry_out(lent);
         self.polls += 1;
         if !wait.is_zero() || self.polls >= POLLS_PER_LOOK {
@@ -304,12 +304,10 @@ impl<T: Transport> Team<T> {
 
     fn handle_write(&mut self, endpoint: EndpointId, immediate: u32) {
         let Some(peer) = self.peers.of_endpoint(endpoint) else { return };
-        let (rank, (ring, slot)) = (peer.rank, slots::place(immediate));
-        let outcome = match peer.slots.header(ring, slot) {
-            Ok(header) => self.core.written(rank, ring, slot, header),
-            Err(_) => Err(Fault::Protocol { member: rank, what: "an invalid header of a slot" }),
-        };
-        self.fail_on(outcome);
+        let noted = peer.slots.note_report(immediate);
+        let noted = noted.map_err(|what| Fault::Protocol { member: peer.rank, what });
+        let outcome = noted.and_then(|()| peer.look(&mut self.core));
+        self.fail_on(outcome.map(drop));
     }
 
     /// Takes a block of a long operation that has come, and folds it if it has to be.
@@ -319,13 +317,7 @@ impl<T: Transport> Team<T> {
         if self.phase != Phase::Open {
             return;
         }
-        let (operation, index, needed) = match &post {
-            Post::Send { .. } => return,
-            Post::Receive { operation, index, bytes } => (*operation, *index, *bytes),
-            Post::Folded { operation, index, place, .. } => {
-                (*operation, *index, place.end - place.start)
-            }
-        };
+        let Some((operation, index, needed)) = post.of_receive() else { return };
         if bytes != needed {
             let what = "a block of another length than the operation's";
             return self.fail_by(&Fault::Protocol { member: rank, what });
@@ -341,14 +333,51 @@ impl<T: Transport> Team<T> {
         self.fail_on(outcome);
     }
 
+    /// Takes writes that are not reported.
+    fn look(&mut self) {
+        match self.peers.look(&mut self.core) {
+            _ if self.phase != Phase::Open => {}
+            Ok(true) => self.moved_at = self.transport.now(),
+            Ok(false) => {}
+            Err(fault) => self.fail_by(&fault),
+        }
+    }
+
+    /// Returns how long to wait in the transport, where writes that are not reported do not end a wait: the member that is
+    /// waited for is asked to have its next one reported.
+    fn before_sleep(&mut self, wait: Duration) -> Duration {
+        if wait.is_zero() || self.peers.show_something() {
+            return Duration::ZERO;
+        }
+        if let Some((_, rank)) = self.core.awaited()
+            && let Some(seen) = self.peers.of_rank(rank).and_then(Peer::ask_to_wake)
+        {
+            self.tell(rank, &Word::Sleeps { seen });
+        }
+        wait.min(self.settings.ask_after)
+    }
+
     fn handle_word(&mut self, endpoint: EndpointId, word: &[u8]) {
         let now = self.transport.now();
         let Some(peer) = self.peers.of_endpoint(endpoint) else { return };
         let rank = peer.rank;
         let outcome = match Word::decode(word) {
             None => Err(Fault::Protocol { member: rank, what: "an invalid control word" }),
-            Some(Word::Exposed) => {
-                peer.is_exposed = true;
+            Some(Word::Exposed(marks)) => {
+                (peer.is_exposed, peer.outgoing.marks) = (true, marks);
+                Ok(())
+            }
+            Some(Word::Sleeps { seen }) => match peer.outgoing.note_sleep(seen) {
+                Ok(has_to_wake) => {
+                    if has_to_wake {
+                        self.tell(rank, &Word::Wake);
+                    }
+                    Ok(())
+                }
+                Err(what) => Err(Fault::Protocol { member: rank, what }),
+            },
+            Some(Word::Wake) => {
+                peer.is_asked = false;
                 Ok(())
             }
             Some(Word::Freed { ring, count }) => self.core.freed(rank, ring, count),
@@ -401,6 +430,9 @@ impl<T: Transport> Team<T> {
                 }
                 Effect::Write { .. } => self.write(&effect, lent),
                 Effect::Freed { to, ring, count } => {
+                    if let Some(peer) = self.peers.of_rank(to) {
+                        peer.slots.reset(ring, count);
+                    }
                     self.tell(to, &Word::Freed { ring, count });
                     Ok(())
                 }
@@ -450,24 +482,14 @@ impl<T: Transport> Team<T> {
     }
 
     fn write(&mut self, effect: &Effect, lent: &mut [u8]) -> Result<(), String> {
-        let &Effect::Write { to, ring, slot, at, header } = effect else { return Ok(()) };
-        let Some(endpoint) = self.peers.of_rank(to).and_then(|peer| peer.endpoint) else {
-            return Ok(());
-        };
+        let &Effect::Write { to, ring, at, header, .. } = effect else { return Ok(()) };
+        let Some(peer) = self.peers.of_rank(to) else { return Ok(()) };
+        let Some(endpoint) = peer.endpoint else { return Ok(()) };
         let contents = self.operations.contents(header.operation, at, header.bytes, lent)?;
-        let (number, lease) = self.staging.stage(contents, &header);
-        let end = (u64::from(slot) + 1) * u64::from(self.settings.slot_bytes);
-        let offset = end - lease.bytes() as u64;
-        let token = Token(u64::from(number));
-        let writes = self.transport.one_sided().ok_or("the network has no writes any more")?;
-        let key = slots::key(ring);
-        match writes.post_write(endpoint, lease, key, offset, slots::immediate(ring, slot), token) {
-            Ok(()) => Ok(()),
+        let over = (&mut self.transport, endpoint);
+        match peer.outgoing.write(over, &mut self.staging, ring, contents, header) {
             // A completion reports the end of that endpoint.
-            Err(PostError::EndpointGone(_)) => {
-                self.staging.free(number);
-                Ok(())
-            }
+            Ok(()) | Err(PostError::EndpointGone(_)) => Ok(()),
             Err(error) => Err(format!("a write to member {to}: {error}")),
         }
     }

@@ -4,13 +4,17 @@ use collective::{Call, HEADER_BYTES, Header, Ring};
 use engine::FailureKind;
 use transport::CONTROL_BYTES_MAX;
 
-use crate::Failure;
+use crate::{Failure, ends::Marks};
 
 /// One control word.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub(crate) enum Word {
-    /// Rings are exposed: writes may begin.
-    Exposed,
+    /// Rings are exposed: writes may begin, and this member looks at these marks of them.
+    Exposed(Marks),
+    /// This member has seen so many writes to each ring, and waits in its transport for the next one.
+    Sleeps { seen: [u64; 2] },
+    /// There are writes that a sleeping member had not seen.
+    Wake,
     /// So many slots of a ring were freed in all.
     Freed { ring: Ring, count: u64 },
     /// So many blocks of an operation may be sent in all, which this member has called like this.
@@ -32,7 +36,9 @@ const WAITS: u8 = 3;
 const CALLED: u8 = 4;
 const FAILED: u8 = 5;
 const BYE: u8 = 6;
-const GRANT: u8 = 7;
+const SLEEPS: u8 = 7;
+const WAKE: u8 = 8;
+const GRANT: u8 = 9;
 
 /// Stands for "no member" where a rank is written.
 const NO_MEMBER: u32 = u32::MAX;
@@ -42,7 +48,12 @@ impl Word {
     pub(crate) fn encode(&self) -> Vec<u8> {
         let mut bytes = Vec::with_capacity(16);
         match self {
-            Self::Exposed => bytes.push(EXPOSED),
+            Self::Exposed(marks) => bytes.extend([EXPOSED, marks.encode()]),
+            Self::Sleeps { seen } => {
+                bytes.push(SLEEPS);
+                bytes.extend(seen.map(u64::to_le_bytes).as_flattened());
+            }
+            Self::Wake => bytes.push(WAKE),
             Self::Freed { ring, count } => {
                 bytes.extend([FREED, *ring as u8]);
                 bytes.extend(count.to_le_bytes());
@@ -77,7 +88,16 @@ impl Word {
     pub(crate) fn decode(bytes: &[u8]) -> Option<Self> {
         let (&kind, rest) = bytes.split_first()?;
         match kind {
-            EXPOSED if rest.is_empty() => Some(Self::Exposed),
+            EXPOSED => match rest {
+                [marks] => Marks::decode(*marks).map(Self::Exposed),
+                _ => None,
+            },
+            SLEEPS => {
+                let (up, down) = rest.split_first_chunk()?;
+                let seen = [*up, down.try_into().ok()?].map(u64::from_le_bytes);
+                Some(Self::Sleeps { seen })
+            }
+            WAKE if rest.is_empty() => Some(Self::Wake),
             FREED => {
                 let (&ring, count) = rest.split_first()?;
                 let ring = Ring::ALL.into_iter().find(|&known| known as u8 == ring)?;
@@ -146,7 +166,10 @@ mod tests {
         let by = Reduction::new(Type::Bf16, Op::Max).unwrap();
         let call = Call::folding(Kind::Reduce, 4, 1 << 40, &by);
         for word in [
-            Word::Exposed,
+            Word::Exposed(Marks { last_byte: true, words: false }),
+            Word::Exposed(Marks { last_byte: false, words: true }),
+            Word::Sleeps { seen: [1 << 40, 3] },
+            Word::Wake,
             Word::Freed { ring: Ring::Up, count: 7 },
             Word::Freed { ring: Ring::Down, count: u64::MAX },
             Word::Grant { operation: 6, call, blocks: 9 },
@@ -164,7 +187,7 @@ mod tests {
 
     proptest! {
         #[test]
-        fn what_is_decoded_is_what_is_encoded(bytes in proptest::collection::vec(any::<u8>(), 0..64), kind in 0..9_u8) {
+        fn what_is_decoded_is_what_is_encoded(bytes in proptest::collection::vec(any::<u8>(), 0..64), kind in 0..11_u8) {
             let mut bytes = bytes;
             if let Some(first) = bytes.first_mut() {
                 *first = kind;

@@ -7,14 +7,14 @@ use std::{
 };
 
 use collective::{Call, Kind};
-use team::{Memory, Team, TeamSettings};
+use team::{Memory, Team, TeamSettings, WriteEnds};
 use transport_tcp::{TcpLink, TcpSettings, TcpTransport};
 
 use crate::simulated::{call, expected, is_folded, memory_for};
 
 const PATIENCE: Duration = Duration::from_secs(60);
 
-fn teams(members: u32) -> Vec<Team<TcpTransport>> {
+fn teams(members: u32, ways: &[WriteEnds]) -> Vec<Team<TcpTransport>> {
     let listener = TcpListener::bind("127.0.0.1:0").unwrap();
     let mut ends: Vec<Vec<(u32, TcpLink)>> = (0..members).map(|_| Vec::new()).collect();
     for one in 0..members {
@@ -28,7 +28,9 @@ fn teams(members: u32) -> Vec<Team<TcpTransport>> {
     }
     let team = |(links, rank)| {
         let transport = TcpTransport::new(TcpSettings::default()).unwrap();
-        Team::new(transport, TeamSettings::new(1, members, rank), links).unwrap()
+        let mut settings = TeamSettings::new(1, members, rank);
+        settings.ends = ways[rank as usize % ways.len()];
+        Team::new(transport, settings, links).unwrap()
     };
     ends.into_iter().zip(0..).map(team).collect()
 }
@@ -54,6 +56,16 @@ fn run(team: &mut Team<TcpTransport>, operation: u64, call: Call, members: u32) 
 
 #[test]
 fn operations_of_all_kinds_and_the_end() {
+    operations(&[WriteEnds::Auto]);
+}
+
+/// TCP vouches for the order of bytes. Members without flags are beside those that have them.
+#[test]
+fn operations_by_flags() {
+    operations(&[WriteEnds::LastByte, WriteEnds::LastByte, WriteEnds::Reports]);
+}
+
+fn operations(ways: &[WriteEnds]) {
     let members = 5;
     let calls = [
         call(Kind::AllReduce, 0, 8),
@@ -79,6 +91,6 @@ fn operations_of_all_kinds_and_the_end() {
             assert_eq!(team.failure(), None);
         })
     };
-    let threads: Vec<_> = teams(members).into_iter().map(members_of).collect();
+    let threads: Vec<_> = teams(members, ways).into_iter().map(members_of).collect();
     threads.into_iter().for_each(|thread| thread.join().unwrap());
 }

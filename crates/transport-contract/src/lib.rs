@@ -6,7 +6,7 @@
 //! transport, use one invocation in each of several modules.
 //!
 //! The path of a clause through the files: a function of `blocks`, `control`, `ends`, `failures`,
-//! `offload`, `waiting` or `writes` posts through a rig (`rig`), which polls all members in turn
+//! `offload`, `visibility`, `waiting` or `writes` posts through a rig (`rig`), which polls all members in turn
 //! and checks the invariants on each completion: every post completes once and with its own token,
 //! its memory is free by then, and nothing follows the end of an endpoint.
 
@@ -19,6 +19,7 @@ mod harness;
 mod offload;
 mod patterns;
 mod rig;
+mod visibility;
 mod waiting;
 mod writes;
 
@@ -59,6 +60,10 @@ pub mod clauses {
             offloaded_blocks_match_by_their_immediates,
             offloaded_posts_that_make_no_sense_are_refused, offloaded_sends_follow_each_other,
             offloaded_sends_start_with_nobody_polling, several_offloaded_sends_follow_one_receive,
+        },
+        visibility::{
+            unreported_writes_arrive_before_a_reported_one, vouched_bytes_become_visible_in_order,
+            vouched_words_become_visible_whole,
         },
         waiting::{
             a_member_that_does_not_poll_delays_nobody, a_poll_without_wait_returns,
@@ -130,6 +135,9 @@ macro_rules! contract_tests {
             exposed_memory_is_released_at_the_end
             exposed_memory_is_used_by_turns
             keys_name_memory_of_one_endpoint
+            unreported_writes_arrive_before_a_reported_one
+            vouched_bytes_become_visible_in_order
+            vouched_words_become_visible_whole
             writes_arrive_in_order_where_they_belong
             writes_blocks_and_words_interleave
             writes_wait_for_a_slow_reader

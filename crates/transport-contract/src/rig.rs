@@ -9,13 +9,13 @@ use std::{
 
 use transport::{
     Completion, EndpointId, OneSidedWrites, PeerMemory, PostError, Region, Token, Transport,
-    TriggeredSends,
+    TriggeredSends, Visibility,
 };
 
 use crate::harness::{Harness, Network};
 
 /// The longest wait of a clause, by the clock of the transport.
-const PATIENCE: Duration = Duration::from_secs(20);
+pub(crate) const PATIENCE: Duration = Duration::from_secs(20);
 
 /// How long a member waits in `poll` when no member has reported anything.
 const TURN: Duration = Duration::from_millis(1);
@@ -262,19 +262,26 @@ impl<'h, H: Harness> Rig<'h, H> {
         answer
     }
 
+    /// Returns what a member's transport vouches for about the writes of `peer`.
+    pub(crate) fn visibility(&mut self, member: usize, peer: usize) -> Visibility {
+        let endpoint = self.endpoint(member, peer);
+        self.writes(member).visibility(endpoint)
+    }
+
     /// Writes a whole region, which other posts may write at the same time, to a key and offset.
+    /// Without an immediate the peer does not report it.
     pub(crate) fn write_to(
         &mut self,
         (member, peer): (usize, usize),
         region: &Region,
         (key, offset): (u32, u64),
-        immediate: u32,
+        immediate: impl Into<Option<u32>>,
     ) -> Token {
         let (endpoint, range) = (self.endpoint(member, peer), 0..region.len());
         let token = self.take_token();
         let lease = region.read(range.clone()).expect("readers share");
         let writes = self.writes(member);
-        let answer = writes.post_write(endpoint, lease, key, offset, immediate, token);
+        let answer = writes.post_write(endpoint, lease, key, offset, immediate.into(), token);
         self.posted(member, token, answer, endpoint, Kind::Send, region, range, false)
             .expect("a write is accepted")
     }

@@ -26,16 +26,19 @@ pub fn writes_arrive_in_order_where_they_belong<H: Harness>(harness: &mut H) {
     let Some(mut rig) = rig(harness, 2) else { return };
     let exposed = poisoned_for_peers(COUNT * SLOT);
     rig.expose(1, 0, 7, &exposed);
+    // A network may carry short immediates in another way than those with the highest bit.
+    let immediate =
+        |index: usize| if index % 7 < 3 { u32::MAX - index as u32 } else { index as u32 };
     let posts: Vec<_> = (0..COUNT)
         .map(|index| {
             let source = patterned(index as u64, index % (SLOT + 1));
             let offset = (index * SLOT) as u64;
-            rig.write_to((0, 1), &source, (7, offset), 0xFFFF_0000 + index as u32)
+            rig.write_to((0, 1), &source, (7, offset), immediate(index))
         })
         .collect();
     rig.pump("all writes", |rig| rig.written(1, 0).len() >= COUNT);
     rig.pump("all handed back", |rig| posts.iter().all(|&token| rig.succeeded(0, token)));
-    let expected: Vec<u32> = (0..COUNT as u32).map(|index| 0xFFFF_0000 + index).collect();
+    let expected: Vec<u32> = (0..COUNT).map(immediate).collect();
     assert_eq!(rig.written(1, 0), expected);
     for index in 0..COUNT {
         let (start, bytes) = (index * SLOT, index % (SLOT + 1));
@@ -185,7 +188,7 @@ pub fn a_close_hands_back_writes<H: Harness>(harness: &mut H) {
     rig.close(0, 1);
     let endpoint = rig.endpoint(0, 1);
     let from = source.read(0..1).expect("readers share");
-    let refused = rig.writes(0).post_write(endpoint, from, 1, 0, 0, transport::Token(1));
+    let refused = rig.writes(0).post_write(endpoint, from, 1, 0, Some(0), transport::Token(1));
     assert!(matches!(refused, Err(PostError::EndpointGone(_))), "{refused:?}");
     rig.pump("both ends", |rig| rig.end(0, 1).is_some() && rig.end(1, 0).is_some());
     assert!(posts.iter().all(|&token| rig.outcome(0, token).is_some()));

@@ -80,7 +80,6 @@ int rdmc_getinfo(const char *provider, int message_endpoints, const char *source
     if (!hints)
         return -FI_ENOMEM;
     hints->ep_attr->type = message_endpoints ? FI_EP_MSG : FI_EP_RDM;
-    hints->caps = message_endpoints ? FI_MSG | FI_RMA : FI_TAGGED;
     /* FI_CONTEXT is not offered: contexts here are numbers. */
     hints->mode = FI_RX_CQ_DATA;
     hints->domain_attr->mode = ~0ull;
@@ -90,13 +89,22 @@ int rdmc_getinfo(const char *provider, int message_endpoints, const char *source
     hints->domain_attr->resource_mgmt = FI_RM_ENABLED;
     if (provider)
         hints->fabric_attr->prov_name = strdup(provider);
-    /* Some providers offer capabilities only on request, so all are requested first. */
-    const uint64_t caps = hints->caps, flags = source ? FI_SOURCE : 0;
-    hints->caps |= FI_TAGGED | FI_TRIGGER;
-    int result = provider ? lib.getinfo(API, source, NULL, flags, hints, &found) : -FI_ENODATA;
-    if (result) {
-        hints->caps = caps;
-        result = lib.getinfo(API, source, NULL, flags, hints, &found);
+    /* Some providers offer capabilities and orders only on request, so all are requested first. */
+    const uint64_t flags = source ? FI_SOURCE : 0;
+    const uint64_t base = message_endpoints ? FI_MSG | FI_RMA : FI_TAGGED;
+    const uint64_t orders[] = {FI_ORDER_SAS | FI_ORDER_WAW | FI_ORDER_SAW,
+                               FI_ORDER_SAS | FI_ORDER_WAW, FI_ORDER_SAS, 0};
+    int result = -FI_ENODATA;
+    for (size_t i = 0; result && i < sizeof orders / sizeof *orders; i++) {
+        const uint64_t caps = orders[i] ? base | FI_RMA : base;
+        hints->tx_attr->msg_order = hints->rx_attr->msg_order = orders[i];
+        hints->caps = caps | FI_TAGGED | FI_TRIGGER;
+        if (provider)
+            result = lib.getinfo(API, source, NULL, flags, hints, &found);
+        if (result) {
+            hints->caps = caps;
+            result = lib.getinfo(API, source, NULL, flags, hints, &found);
+        }
     }
     lib.freeinfo(hints);
     *first = found;
@@ -121,7 +129,13 @@ void rdmc_info_read(void *opaque, struct rdmc_info *out) {
     out->writes_consume_receives =
         ((info->mode | (info->rx_attr ? info->rx_attr->mode : 0)) & FI_RX_CQ_DATA) != 0;
     out->virtual_addresses = (mode & FI_MR_VIRT_ADDR) != 0;
+    out->binds_registrations = (mode & FI_MR_ENDPOINT) != 0;
     out->has_triggers = (info->caps & FI_TRIGGER) != 0 && (info->caps & FI_TAGGED) != 0;
+    const uint64_t order = info->tx_attr ? info->tx_attr->msg_order : 0;
+    out->has_writes = (info->caps & FI_RMA) != 0;
+    out->orders_writes = (order & FI_ORDER_WAW) != 0;
+    out->orders_sends_behind_writes = (order & FI_ORDER_SAW) != 0;
+    out->data_bytes = info->domain_attr->cq_data_size;
     out->link_is_up = link ? link->state == FI_LINK_UP : -1;
 }
 
@@ -281,11 +295,25 @@ long rdmc_tagged_send(void *endpoint, const void *start, size_t bytes, void *des
 }
 
 long rdmc_write(void *endpoint, const void *start, size_t bytes, void *description,
-                const uint64_t *data, uint64_t address, uint64_t key, uint64_t context) {
+                const uint64_t *data, int delivered, uint64_t peer, uint64_t address,
+                uint64_t key, uint64_t context) {
+    if (delivered) {
+        const struct iovec from = {.iov_base = (void *)start, .iov_len = bytes};
+        const struct fi_rma_iov to = {.addr = address, .len = bytes, .key = key};
+        const struct fi_msg_rma write = {
+            .msg_iov = &from,
+            .desc = &description,
+            .iov_count = 1,
+            .addr = peer,
+            .rma_iov = &to,
+            .rma_iov_count = 1,
+            .context = (void *)context,
+        };
+        return fi_writemsg(endpoint, &write, FI_DELIVERY_COMPLETE | FI_COMPLETION);
+    }
     if (!data)
-        return fi_write(endpoint, start, bytes, description, FI_ADDR_UNSPEC, address, key,
-                        (void *)context);
-    return fi_writedata(endpoint, start, bytes, description, *data, FI_ADDR_UNSPEC, address, key,
+        return fi_write(endpoint, start, bytes, description, peer, address, key, (void *)context);
+    return fi_writedata(endpoint, start, bytes, description, *data, peer, address, key,
                         (void *)context);
 }
 

@@ -23,7 +23,12 @@ struct rdmc_info {
     int needs_local_registration;
     int writes_consume_receives;
     int virtual_addresses;
+    int binds_registrations;
     int has_triggers;
+    int has_writes;
+    int orders_writes; /* They are placed in the order of posts. */
+    int orders_sends_behind_writes;
+    uint64_t data_bytes; /* Bytes of data that an operation carries to the peer's queue. */
     int link_is_up; /* -1: unknown */
 };
 
@@ -88,6 +93,7 @@ int rdmc_close(void *object);
 
 int rdmc_register(void *domain, const void *start, size_t bytes, int for_peers, int writable,
                   uint64_t wanted_key, void **registration, void **description, uint64_t *key);
+/* For domains with FI_MR_ENDPOINT: memory that peers write belongs to one endpoint. */
 int rdmc_bind_registration(void *registration, void *endpoint);
 
 long rdmc_receive(void *endpoint, void *start, size_t bytes, void *description, uint64_t context);
@@ -97,9 +103,12 @@ long rdmc_tagged_receive(void *endpoint, void *start, size_t bytes, void *descri
                          uint64_t peer, uint64_t tag, uint64_t context);
 long rdmc_tagged_send(void *endpoint, const void *start, size_t bytes, void *description,
                       uint64_t data, uint64_t peer, uint64_t tag, uint64_t context);
-/* The peer's queue reports the write only with `data`. */
+/* The peer's queue reports the write only with `data`, which may be NULL. With `delivered`, which takes
+ * no data, this end's queue reports it only when it is in the peer's memory. `peer` is FI_ADDR_UNSPEC
+ * for message endpoints. */
 long rdmc_write(void *endpoint, const void *start, size_t bytes, void *description,
-                const uint64_t *data, uint64_t address, uint64_t key, uint64_t context);
+                const uint64_t *data, int delivered, uint64_t peer, uint64_t address,
+                uint64_t key, uint64_t context);
 
 long rdmc_cq_read(void *cq, struct rdmc_completion *out, size_t count);
 int rdmc_eq_read(void *eq, struct rdmc_event *out);

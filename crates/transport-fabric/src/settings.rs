@@ -20,6 +20,9 @@ pub struct FabricSettings {
     pub answer_timeout: Duration,
     /// Whether blocks pass through copies in memory of the transport's own.
     pub copies: Copies,
+    /// Tell peers of writes only once they are in their memory, as on networks that report no writes
+    /// at the peer; for tests.
+    pub awaits_delivery: bool,
 }
 
 /// When blocks pass through copies in memory that devices can reach, which costs memory and time.
@@ -43,6 +46,7 @@ impl FabricSettings {
             connect_timeout: Duration::from_secs(15),
             answer_timeout: Duration::from_secs(15),
             copies: Copies::default(),
+            awaits_delivery: false,
         }
     }
 }

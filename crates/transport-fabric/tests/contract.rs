@@ -28,6 +28,12 @@ impl Fabric {
         self
     }
 
+    /// Members that tell peers of writes as efa and cxi do.
+    fn awaiting_delivery(mut self) -> Self {
+        self.places.iter_mut().for_each(|place| place.awaits_delivery = true);
+        self
+    }
+
     /// Members with two and with three rails in turn, all of one device, which suffices here.
     fn with_rails(mut self, device: &str) -> Self {
         let with =
@@ -73,6 +79,10 @@ mod tcp {
 
 mod tcp_by_copies {
     transport_contract::contract_tests!(super::Fabric::new("tcp").copying());
+}
+
+mod tcp_by_delivery {
+    transport_contract::contract_tests!(super::Fabric::new("tcp").awaiting_delivery());
 }
 
 mod tcp_by_rails {

@@ -31,6 +31,13 @@ impl Processes {
         Some(Self { places: vec![Place::here("shm")] })
     }
 
+    /// Members that tell peers of writes as efa and cxi do, which have endpoints of this kind.
+    fn shm_by_delivery() -> Option<Self> {
+        let mut processes = Self::shm()?;
+        processes.places[0].awaits_delivery = true;
+        Some(processes)
+    }
+
     fn verbs() -> Option<Self> {
         Place::of_verbs().map(|places| Self { places })
     }
@@ -107,4 +114,4 @@ macro_rules! tests_of {
     )*};
 }
 
-tests_of! { tcp shm verbs }
+tests_of! { tcp shm shm_by_delivery verbs }

@@ -19,6 +19,8 @@ pub struct SimConfig {
     /// Random delay of a control word, uniform between 0 and this; words of one endpoint stay in
     /// order.
     pub control_jitter_ns_max: u64,
+    /// How bytes of a one-sided write become visible before it is reported. `None`: not before.
+    pub write_placement: Option<Placement>,
     /// Time after which a killed member's peers report that their connections are lost.
     pub loss_detection_ns: u64,
     /// Time after which the peers of a stalled member report it as silent. `None`: never.
@@ -42,6 +44,20 @@ pub struct LinkConfig {
     /// From the end of a block's transfer through the ports to its arrival; for a control word,
     /// from the call that writes it.
     pub latency_ns: u64,
+}
+
+/// How bytes of a one-sided write become visible: in parts, at several random times from its arrival
+/// until it is reported. Writes of one endpoint do so one after another. The transport vouches for
+/// what is true here ([`transport::Visibility`]).
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub struct Placement {
+    /// In ascending order, or else in any.
+    pub in_order: bool,
+    /// In units of eight bytes at a multiple of eight from the start of the exposed memory, or else
+    /// of one byte.
+    pub whole_words: bool,
+    /// From the first part to the report.
+    pub lasting_ns: u64,
 }
 
 /// A random time, drawn anew for each block.
@@ -70,6 +86,7 @@ impl SimConfig {
         block_jitter: Jitter::None,
         delivery_jitter_ns_max: 0,
         control_jitter_ns_max: 0,
+        write_placement: None,
         loss_detection_ns: 0,
         silence_timeout_ms: None,
         drain_timeout_ms: 1_000,

@@ -7,7 +7,7 @@ use transport::Cause;
 use crate::{
     fault::Fault,
     names::{SideId, TransferId},
-    write::Arrival,
+    write::{Arrival, Part},
 };
 
 /// Something that happens at one instant.
@@ -21,7 +21,9 @@ pub(crate) enum Event {
     Word(SideId, Vec<u8>),
     /// The first posted write of this side has left it.
     WriteLeft(SideId),
-    /// A write arrives at this side.
+    /// A part of a write becomes visible at this side.
+    Placed(SideId, Part),
+    /// A write arrives at this side, and is reported.
     Write(SideId, Arrival),
     /// The peer's ordered close arrives at this side.
     Bye(SideId),

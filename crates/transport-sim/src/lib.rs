@@ -11,7 +11,8 @@
 //! rates (the two ports' and the link's), plus [`SimConfig::block_overhead_ns`] and
 //! [`SimConfig::block_jitter`]. Then the ports are free, the send has completed, and the block
 //! arrives a latency later. Control words take a latency and never occupy ports. One-sided writes
-//! leave one after another at the rate of the transmit port, and do not occupy it either.
+//! leave one after another at the rate of the transmit port, and do not occupy it either; their bytes
+//! appear all at once, or in parts before they are reported ([`SimConfig::write_placement`]).
 //!
 //! **Arbitration.** A source prefers the send that was posted first, among those whose target's
 //! port is free. A target prefers the receive that was posted first, among those whose block has
@@ -55,7 +56,7 @@ mod transfer;
 mod trigger;
 mod write;
 
-pub use config::{Jitter, LinkConfig, SimConfig};
+pub use config::{Jitter, LinkConfig, Placement, SimConfig};
 pub use fault::Fault;
 pub use member::{SimLink, SimTransport};
 pub use net::SimNet;

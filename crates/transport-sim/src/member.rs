@@ -12,10 +12,11 @@ use std::{
 
 use transport::{
     CONTROL_BYTES_MAX, Completion, EndpointId, FutureRead, OneSidedWrites, PeerMemory, PostError,
-    ReadLease, Token, Transport, TriggeredSends, Waker, WriteLease,
+    ReadLease, Token, Transport, TriggeredSends, Visibility, Waker, WriteLease,
 };
 
 use crate::{
+    config::Placement,
     connection::Phase,
     fault::{Fault, nanoseconds},
     names::SideId,
@@ -171,6 +172,16 @@ impl Transport for SimTransport {
 }
 
 impl OneSidedWrites for SimTransport {
+    /// Vouches for what [`crate::SimConfig::write_placement`] makes true.
+    fn visibility(&self, _endpoint: EndpointId) -> Visibility {
+        match self.state.borrow().config.write_placement {
+            None => Visibility { in_order: true, whole_words: true, early: false },
+            Some(Placement { in_order, whole_words, .. }) => {
+                Visibility { in_order, whole_words, early: true }
+            }
+        }
+    }
+
     fn expose(
         &mut self,
         endpoint: EndpointId,
@@ -187,7 +198,7 @@ impl OneSidedWrites for SimTransport {
         from: ReadLease,
         key: u32,
         offset: u64,
-        immediate: u32,
+        immediate: Option<u32>,
         token: Token,
     ) -> Result<(), PostError> {
         PostError::check_length(from.bytes(), self.block_bytes_max())?;

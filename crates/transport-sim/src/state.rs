@@ -216,6 +216,7 @@ impl State {
     pub(crate) fn happen(&mut self, event: Event) {
         match event {
             Event::Word(side, _)
+            | Event::Placed(side, _)
             | Event::Write(side, _)
             | Event::Bye(side)
             | Event::Break(side, _)
@@ -232,6 +233,7 @@ impl State {
         match event {
             Event::Word(side, _)
             | Event::WriteLeft(side)
+            | Event::Placed(side, _)
             | Event::Write(side, _)
             | Event::Bye(side)
             | Event::Break(side, _)
@@ -245,7 +247,8 @@ impl State {
             Event::Arrived(id) => self.transfer_arrived(id),
             Event::Word(side, word) => self.word_arrived(side, word),
             Event::WriteLeft(side) => self.write_left(side),
-            Event::Write(side, arrival) => self.write_arrived(side, arrival),
+            Event::Placed(side, part) => self.part_placed(side, &part),
+            Event::Write(side, arrival) => self.write_arrived(side, &arrival),
             Event::Bye(side) => self.bye_arrived(side),
             Event::Break(side, cause) | Event::BreakLocally(side, cause) => {
                 self.end_side(side, cause)

@@ -3,7 +3,7 @@
 use std::time::Duration;
 
 use transport_contract::{Harness, Network};
-use transport_sim::{Fault, Jitter, LinkConfig, SimConfig, SimNet, SimTransport};
+use transport_sim::{Fault, Jitter, LinkConfig, Placement, SimConfig, SimNet, SimTransport};
 
 struct Simulated {
     config: SimConfig,
@@ -52,6 +52,25 @@ mod data_centre {
     transport_contract::contract_tests!(super::Simulated::new(super::SimConfig::default(), 1));
 }
 
+/// Bytes of writes become visible one by one, in any order.
+const ANY_ORDER: Placement =
+    Placement { in_order: false, whole_words: false, lasting_ns: 3_000_000 };
+
+/// Bytes of writes become visible before they are reported.
+fn placing(in_order: bool, whole_words: bool) -> Simulated {
+    let placement = Placement { in_order, whole_words, lasting_ns: 100_000 };
+    let config = SimConfig { write_placement: Some(placement), ..SimConfig::default() };
+    Simulated::new(config, 3)
+}
+
+mod bytes_in_order {
+    transport_contract::contract_tests!(super::placing(true, false));
+}
+
+mod whole_words {
+    transport_contract::contract_tests!(super::placing(false, true));
+}
+
 /// A slow network with high latency, and every source of randomness.
 fn unruly() -> SimConfig {
     SimConfig {
@@ -61,6 +80,7 @@ fn unruly() -> SimConfig {
         block_jitter: Jitter::BlockTimes(1.5),
         delivery_jitter_ns_max: 20_000_000,
         control_jitter_ns_max: 10_000_000,
+        write_placement: Some(ANY_ORDER),
         silence_timeout_ms: Some(700),
         ..SimConfig::default()
     }

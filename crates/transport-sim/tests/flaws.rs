@@ -8,10 +8,10 @@ use std::{
 
 use transport::{
     Cause, Completion, EndpointId, FutureRead, OneSidedWrites, PeerMemory, PostError, ReadLease,
-    Token, Transport, TriggeredSends, Waker, WriteLease,
+    Token, Transport, TriggeredSends, Visibility, Waker, WriteLease,
 };
 use transport_contract::{Harness, Network, clauses};
-use transport_sim::{SimConfig, SimLink, SimNet, SimTransport};
+use transport_sim::{Placement, SimConfig, SimLink, SimNet, SimTransport};
 
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 enum Flaw {
@@ -32,6 +32,9 @@ enum Flaw {
     LosesWrites,
     MisplacesWrites,
     KeepsExposedMemory,
+    ReportsAllWrites,
+    VouchesForOrder,
+    VouchesForWords,
 }
 
 struct Flawed {
@@ -130,6 +133,15 @@ impl Transport for Flawed {
 }
 
 impl OneSidedWrites for Flawed {
+    fn visibility(&self, endpoint: EndpointId) -> Visibility {
+        let vouched = self.inner.visibility(endpoint);
+        match self.flaw {
+            Flaw::VouchesForOrder => Visibility { in_order: true, ..vouched },
+            Flaw::VouchesForWords => Visibility { whole_words: true, ..vouched },
+            _ => vouched,
+        }
+    }
+
     fn expose(
         &mut self,
         endpoint: EndpointId,
@@ -148,10 +160,11 @@ impl OneSidedWrites for Flawed {
         from: ReadLease,
         key: u32,
         offset: u64,
-        immediate: u32,
+        immediate: Option<u32>,
         token: Token,
     ) -> Result<(), PostError> {
         let offset = if self.flaw == Flaw::MisplacesWrites { 0 } else { offset };
+        let immediate = immediate.or((self.flaw == Flaw::ReportsAllWrites).then_some(0));
         self.inner.post_write(endpoint, from, key, offset, immediate, token)
     }
 }
@@ -190,7 +203,8 @@ impl Harness for FlawedNetwork {
     type Transport = Flawed;
 
     fn network(&mut self, members: usize) -> Network<Flawed> {
-        let net = SimNet::new(SimConfig::default(), 0);
+        let net =
+            SimNet::new(SimConfig { write_placement: self.placement(), ..SimConfig::default() }, 0);
         let transports: Vec<Flawed> = net
             .members(members)
             .into_iter()
@@ -210,11 +224,23 @@ impl Harness for FlawedNetwork {
     }
 }
 
+impl FlawedNetwork {
+    /// What a transport vouches for wrongly is wrong in this network.
+    fn placement(&self) -> Option<Placement> {
+        let (in_order, whole_words) = match self.0 {
+            Flaw::VouchesForOrder => (false, true),
+            Flaw::VouchesForWords => (true, false),
+            _ => return None,
+        };
+        Some(Placement { in_order, whole_words, lasting_ns: 100_000 })
+    }
+}
+
 type Clause = fn(&mut FlawedNetwork);
 
 #[test]
 fn every_flaw_fails_its_clause() {
-    let cases: [(Flaw, Clause); 16] = [
+    let cases: [(Flaw, Clause); 19] = [
         (Flaw::CompletesTwice, clauses::every_length_arrives_exactly),
         (Flaw::EndsTwice, clauses::closing_twice_is_harmless),
         (Flaw::ForgetsToCancel, clauses::a_dead_member_breaks_its_endpoints_only),
@@ -229,6 +255,9 @@ fn every_flaw_fails_its_clause() {
         (Flaw::LosesWrites, clauses::exposed_memory_is_used_by_turns),
         (Flaw::MisplacesWrites, clauses::writes_arrive_in_order_where_they_belong),
         (Flaw::KeepsExposedMemory, clauses::exposed_memory_is_released_at_the_end),
+        (Flaw::ReportsAllWrites, clauses::unreported_writes_arrive_before_a_reported_one),
+        (Flaw::VouchesForOrder, clauses::vouched_bytes_become_visible_in_order),
+        (Flaw::VouchesForWords, clauses::vouched_words_become_visible_whole),
         (Flaw::ClearsTheList, clauses::completions_are_appended),
         (Flaw::OffloadsOnlyWhilePolled, clauses::offloaded_sends_start_with_nobody_polling),
     ];

@@ -11,7 +11,7 @@ use std::{
 use mio::{Interest, net::TcpStream};
 use transport::{
     CONTROL_BYTES_MAX, Completion, EndpointId, OneSidedWrites, PeerMemory, PostError, ReadLease,
-    Token, Transport, Waker, WriteLease,
+    Token, Transport, Visibility, Waker, WriteLease,
 };
 
 use crate::{
@@ -380,6 +380,12 @@ impl Transport for TcpTransport {
 }
 
 impl OneSidedWrites for TcpTransport {
+    /// The bytes of a write come in order over one stream, and are copied in `poll`: as seen by the
+    /// thread that calls it.
+    fn visibility(&self, _endpoint: EndpointId) -> Visibility {
+        Visibility { in_order: true, ..Visibility::default() }
+    }
+
     fn expose(
         &mut self,
         endpoint: EndpointId,
@@ -395,7 +401,7 @@ impl OneSidedWrites for TcpTransport {
         from: ReadLease,
         key: u32,
         offset: u64,
-        immediate: u32,
+        immediate: Option<u32>,
         token: Token,
     ) -> Result<(), PostError> {
         PostError::check_length(from.bytes(), self.block_bytes_max())?;

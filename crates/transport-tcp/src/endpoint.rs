@@ -60,7 +60,8 @@ impl Endpoint {
     pub(crate) fn post_send(&mut self, from: ReadLease, immediate: u32, token: Token) {
         let number = self.sends_posted;
         self.sends_posted += 1;
-        self.stream_of(number).outgoing.post(from, immediate, token, To::Receive(number as u32));
+        let to = To::Receive { block: number as u32, immediate };
+        self.stream_of(number).outgoing.post(from, token, to);
     }
 
     /// Exposes memory on the first stream, which carries all writes and so keeps them in order.
@@ -73,11 +74,11 @@ impl Endpoint {
         from: ReadLease,
         key: u32,
         offset: u64,
-        immediate: u32,
+        immediate: Option<u32>,
         token: Token,
     ) {
-        let to = To::Exposed { key, offset };
-        self.streams[0].outgoing.post(from, immediate, token, to);
+        let to = To::Exposed { key, offset, immediate };
+        self.streams[0].outgoing.post(from, token, to);
     }
 
     fn stream_of(&mut self, block: u64) -> &mut Stream {

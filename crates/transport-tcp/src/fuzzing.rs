@@ -151,7 +151,7 @@ mod tests {
         let word = [&Header::Control { bytes: 3 }.encode()[..], b"abc"].concat();
         let blocks = [data(&[1; 60], false, 0), data(&[2; 40], true, 0), data(&[], true, 1)];
         let place = Place { offset: 8, rest_bytes: 4 }.encode();
-        let header = Header::Write { bytes: 4, immediate: 5, key: KEY }.encode();
+        let header = Header::Write { bytes: 4, immediate: Some(5), key: KEY }.encode();
         let write = [&header[..], &place, b"abcd"].concat();
         let (heartbeat, bye) = (Header::Heartbeat.encode(), Header::Bye.encode());
         let ended = [&[0][..], &heartbeat, &word, &bye].concat();

@@ -51,7 +51,8 @@ struct Segment {
 enum Into {
     /// The first posted receive. The block ends with the segment that is `last`.
     Receive { last: bool },
-    /// Exposed memory. If there is an immediate to report, the write ends with this segment.
+    /// Exposed memory. If there is an immediate to report, the write ends with this segment, and
+    /// is reported.
     Exposed {
         memory: PeerMemory,
         /// The destination of the rest of the payload.
@@ -328,7 +329,7 @@ impl Incoming {
         &mut self,
         bytes: usize,
         place: Place,
-        immediate: u32,
+        immediate: Option<u32>,
         key: u32,
     ) -> Result<(), String> {
         let mut into = Into::Discard;
@@ -344,7 +345,7 @@ impl Incoming {
                     memory.len()
                 ));
             }
-            let ends = (bytes as u64 == rest_bytes).then_some(immediate);
+            let ends = immediate.filter(|_| bytes as u64 == rest_bytes);
             into = Into::Exposed { memory: memory.clone(), at: offset as usize, ends };
         }
         self.segment = Some(Segment { rest_bytes: bytes, into });

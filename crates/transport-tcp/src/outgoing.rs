@@ -29,7 +29,6 @@ const WRITE_BYTES_MIN: usize = 64 << 10;
 struct PostedSend {
     lease: ReadLease,
     token: Token,
-    immediate: u32,
     to: To,
     sent_bytes: usize,
 }
@@ -38,9 +37,9 @@ struct PostedSend {
 #[derive(Clone, Copy)]
 pub(crate) enum To {
     /// The peer's receive of this number on its endpoint, modulo 2^32.
-    Receive(u32),
-    /// Memory that the peer has exposed.
-    Exposed { key: u32, offset: u64 },
+    Receive { block: u32, immediate: u32 },
+    /// Memory that the peer has exposed; without an immediate the peer's transport reports nothing.
+    Exposed { key: u32, offset: u64, immediate: Option<u32> },
 }
 
 /// The bytes before the payload of a segment.
@@ -72,13 +71,13 @@ impl PostedSend {
     /// Returns the head and the range of the segment that begins at byte `from`.
     fn segment(&self, from: usize, segment_bytes: usize) -> (Head, Range<usize>) {
         let end = self.lease.bytes().min(from + segment_bytes);
-        let (bytes, immediate) = (end - from, self.immediate);
+        let bytes = end - from;
         let head = match self.to {
-            To::Receive(block) => {
+            To::Receive { block, immediate } => {
                 let last = end == self.lease.bytes();
                 Head::new(Header::Data { bytes, last, immediate, block }, None)
             }
-            To::Exposed { key, offset } => {
+            To::Exposed { key, offset, immediate } => {
                 let rest_bytes = (self.lease.bytes() - from) as u64;
                 // A write beyond the exposed memory is refused by the peer at its first segment.
                 let place = Place { offset: offset.saturating_add(from as u64), rest_bytes };
@@ -129,8 +128,8 @@ impl Outgoing {
         }
     }
 
-    pub(crate) fn post(&mut self, lease: ReadLease, immediate: u32, token: Token, to: To) {
-        self.sends.push_back(PostedSend { lease, token, immediate, to, sent_bytes: 0 });
+    pub(crate) fn post(&mut self, lease: ReadLease, token: Token, to: To) {
+        self.sends.push_back(PostedSend { lease, token, to, sent_bytes: 0 });
     }
 
     pub(crate) fn push_control(&mut self, word: &[u8]) {

@@ -5,10 +5,10 @@
 //! | bytes | meaning (numbers are little endian) |
 //! |---|---|
 //! | 0 | kind: 1 data, 2 control, 3 heartbeat, 4 bye, 5 write, 6 corrupt |
-//! | 1 | flags: bit 0 = last segment of its block (data only); others 0 |
+//! | 1 | flags: bit 0 = last segment of its block (data only); bit 1 = its end is not reported (write only); others 0 |
 //! | 2..4 | `RD`, so that a loss of framing is detected at once |
 //! | 4..8 | length of the body in bytes |
-//! | 8..12 | data: the immediate of the block, the same in each segment; write: its immediate; otherwise 0 |
+//! | 8..12 | data: the immediate of the block, the same in each segment; write that is reported: its immediate; otherwise 0 |
 //! | 12..16 | data: number of the block on its endpoint, modulo 2^32; write: the key; otherwise 0 |
 //!
 //! A block is one or more consecutive data frames (control frames and heartbeats may stand
@@ -35,6 +35,7 @@ pub(crate) const CONTROL_FRAME_BYTES_MAX: usize = HEADER_BYTES + CONTROL_BYTES_M
 
 const MARK: [u8; 2] = *b"RD";
 const FLAG_LAST: u8 = 1;
+const FLAG_UNREPORTED: u8 = 2;
 
 /// A header whose values were checked.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
@@ -43,8 +44,9 @@ pub(crate) enum Header {
     Data { bytes: usize, last: bool, immediate: u32, block: u32 },
     /// A control word; its `bytes` (1 to 64) follow.
     Control { bytes: usize },
-    /// A part of a one-sided write; its place and `bytes` of payload follow.
-    Write { bytes: usize, immediate: u32, key: u32 },
+    /// A part of a one-sided write; its place and `bytes` of payload follow. Without an immediate
+    /// its end is not reported.
+    Write { bytes: usize, immediate: Option<u32>, key: u32 },
     /// The peer is alive.
     Heartbeat,
     /// The peer sends nothing more on this stream.
@@ -73,7 +75,10 @@ impl Header {
                 (1, if last { FLAG_LAST } else { 0 }, bytes, immediate, block)
             }
             Header::Control { bytes } => (2, 0, bytes, 0, 0),
-            Header::Write { bytes, immediate, key } => (5, 0, bytes, immediate, key),
+            Header::Write { bytes, immediate: Some(immediate), key } => {
+                (5, 0, bytes, immediate, key)
+            }
+            Header::Write { bytes, immediate: None, key } => (5, FLAG_UNREPORTED, bytes, 0, key),
             Header::Heartbeat => (3, 0, 0, 0, 0),
             Header::Bye => (4, 0, 0, 0, 0),
             Header::Corrupt => (6, 0, 0, 0, 0),
@@ -99,9 +104,15 @@ impl Header {
             return Err(WireError::NotAFrame([kind, flags, mark[0], mark[1]]));
         }
         let has_values = kind == 1 || kind == 5;
-        if flags & !FLAG_LAST != 0
-            || (kind != 1 && flags != 0)
+        let allowed_flags = match kind {
+            1 => FLAG_LAST,
+            5 => FLAG_UNREPORTED,
+            _ => 0,
+        };
+        let is_unreported = flags & FLAG_UNREPORTED != 0;
+        if flags & !allowed_flags != 0
             || (!has_values && (immediate != 0 || block != 0))
+            || (is_unreported && immediate != 0)
         {
             return Err(WireError::StrayValue);
         }
@@ -117,6 +128,7 @@ impl Header {
                 Ok(Header::Data { bytes: length, last, immediate, block })
             }
             5 if length <= SEGMENT_BYTES_MAX => {
+                let immediate = (!is_unreported).then_some(immediate);
                 Ok(Header::Write { bytes: length, immediate, key: block })
             }
             5 => Err(WireError::SegmentLength(bytes)),
@@ -210,6 +222,12 @@ mod tests {
         let mut header = data(1, true).encode();
         header[1] = 2;
         assert_eq!(Header::decode(&header), Err(WireError::StrayValue));
+        let write = |immediate| Header::Write { bytes: 1, immediate, key: 3 };
+        for (at, value) in [(1, 1), (8, 1)] {
+            let mut header = write(None).encode();
+            header[at] ^= value;
+            assert_eq!(Header::decode(&header), Err(WireError::StrayValue), "{at}");
+        }
     }
 
     #[test]
@@ -232,7 +250,7 @@ mod tests {
                 }
             ),
             (1..=CONTROL_BYTES_MAX).prop_map(|bytes| Header::Control { bytes }),
-            (0..=SEGMENT_BYTES_MAX, any::<u32>(), any::<u32>())
+            (0..=SEGMENT_BYTES_MAX, any::<Option<u32>>(), any::<u32>())
                 .prop_map(|(bytes, immediate, key)| Header::Write { bytes, immediate, key }),
             Just(Header::Heartbeat),
             Just(Header::Bye),

@@ -16,6 +16,7 @@ mod forward;
 mod one_sided;
 mod transport;
 mod triggered;
+mod visibility;
 
 pub use completion::{Cause, Completion, PostError};
 pub use endpoint::{CONTROL_BYTES_MAX, EndpointId, Token};
@@ -26,3 +27,4 @@ pub use memory::{
 pub use one_sided::OneSidedWrites;
 pub use transport::{Transport, Waker};
 pub use triggered::TriggeredSends;
+pub use visibility::Visibility;

@@ -5,16 +5,28 @@ use memory::{PeerMemory, ReadLease};
 use crate::{
     completion::PostError,
     endpoint::{EndpointId, Token},
+    visibility::Visibility,
 };
 
 /// One-sided writes, on networks that have them; such a transport returns this from
 /// [`crate::Transport::one_sided`].
 ///
 /// # Contract
-/// Writes of one endpoint are placed and reported in posting order. They are not ordered against
-/// blocks or control words. A write outside of what the peer exposed breaks the connection
-/// ([`crate::Cause::Protocol`]) and writes nothing.
+/// Writes of one endpoint are reported in posting order: once one is reported, those posted before
+/// it have arrived, too. Writes to the same bytes must not be under way at the same time: the last
+/// one need not win. Writes are not ordered against blocks or control words. A
+/// write outside of what the peer exposed breaks the connection ([`crate::Cause::Protocol`]) and
+/// writes nothing.
+///
+/// Before a write is reported, nothing is promised about its bytes but what
+/// [`OneSidedWrites::visibility`] vouches for.
 pub trait OneSidedWrites {
+    /// Returns what may be relied on about the bytes of the peer's writes, before they are
+    /// reported. Nothing by default.
+    fn visibility(&self, _endpoint: EndpointId) -> Visibility {
+        Visibility::default()
+    }
+
     /// Lets the peer of `endpoint` write into `memory` under the name `key`, until the endpoint
     /// ends and the transport drops the memory. Both sides use it in turn, as they agree. The peer
     /// may write it at any time: copy its bytes out once, then check the copy.
@@ -28,16 +40,17 @@ pub trait OneSidedWrites {
     ) -> Result<(), PostError>;
 
     /// Writes into memory that the peer has exposed under `key`, at `offset` bytes from its start:
-    /// [`crate::Completion::Sent`] here, [`crate::Completion::Written`] with `immediate` there. The
-    /// peer must have reported first, by a control word for example, that it has exposed that
-    /// memory.
+    /// [`crate::Completion::Sent`] here, [`crate::Completion::Written`] with `immediate` there.
+    /// Without an immediate the peer's transport reports nothing, and such a write does not end a
+    /// wait in its [`crate::Transport::poll`]. The peer must have reported first, by a control word
+    /// for example, that it has exposed that memory.
     fn post_write(
         &mut self,
         endpoint: EndpointId,
         from: ReadLease,
         key: u32,
         offset: u64,
-        immediate: u32,
+        immediate: Option<u32>,
         token: Token,
     ) -> Result<(), PostError>;
 }

@@ -1,6 +1,6 @@
 //! Groups whose members are contexts of this process, connected over loopback.
 //!
-//! The same tests run over other fabrics: set RDMC_TEST_FABRIC=shm, for example. For a fabric that
+//! The same tests run over other fabrics: set RDMC_TEST_FABRIC=ofi-tcp, for example. For a fabric that
 //! requires a device with an address, set RDMC_TEST_ADDRESSES=10.0.0.1,10.0.0.2 as well; members
 //! take the addresses in turn.
 #![allow(dead_code, reason = "each test file uses its part")]
@@ -18,7 +18,7 @@ use std::{
 
 use rdmc::{
     Algorithm, Application, Context, ContextSettings, Error, Fabric, Failure, Group, GroupSettings,
-    Incoming, Region, Secret, Storage,
+    Incoming, Region, Secret, Storage, WriteEnds,
 };
 
 /// A timeout that only a failing test reaches.
@@ -159,6 +159,17 @@ pub fn fabric() -> Fabric {
     match env::var("RDMC_TEST_FABRIC") {
         Ok(name) => name.parse().expect("RDMC_TEST_FABRIC is a fabric"),
         Err(_) => Fabric::Tcp,
+    }
+}
+
+/// Returns how members of teams learn of writes in all tests of this run: by RDMC_TEST_ENDS.
+pub fn ends() -> WriteEnds {
+    match env::var("RDMC_TEST_ENDS").as_deref() {
+        Err(_) => WriteEnds::Auto,
+        Ok("reports") => WriteEnds::Reports,
+        Ok("last-byte") => WriteEnds::LastByte,
+        Ok("words") => WriteEnds::Words,
+        Ok(other) => panic!("RDMC_TEST_ENDS is {other}, not reports, last-byte or words"),
     }
 }
 

@@ -12,9 +12,9 @@ use crate::{
     native::{
         providers::MESSAGE_PROVIDERS,
         registration::Registrar,
-        sys::{self, Info, Object, RawCompletion},
+        sys::{self, Immediates, Info, Object, RawCompletion},
     },
-    settings::{Copies, FabricSettings},
+    settings::FabricSettings,
 };
 
 /// Lengths of a completion queue to be tried, for providers that support fewer entries.
@@ -44,7 +44,11 @@ pub struct Device {
 
 impl Device {
     /// Opens everything that endpoints need.
-    pub fn open(info: Info, copies: Copies) -> Result<Self, FabricError> {
+    pub fn open(mut info: Info, settings: &FabricSettings) -> Result<Self, FabricError> {
+        let copies = settings.copies;
+        if settings.awaits_delivery {
+            info.immediates = info.immediates.map(|_| Immediates::Behind);
+        }
         let name = info.domain.clone();
         let called = |what: &'static str| {
             let name = name.clone();

@@ -18,10 +18,9 @@ use crate::{
         connecting::{Connecting, Links, SLICE},
         device::{self, Device},
         lifelines::{LifelineEvent, Lifelines},
-        link::{End, Link, Round},
+        link::{End, Link, Round, Written},
         offer::{Book, FabricLink, Offers},
         offload::Offload,
-        ring::SLOTS,
         sys::{self, RawCompletion},
         waiting::Sleeper,
     },
@@ -70,7 +69,7 @@ impl FabricTransport {
     pub fn start(settings: FabricSettings, tcp: TcpSettings) -> Result<Self, FabricError> {
         sys::load().map_err(FabricError::NoLibrary)?;
         let infos = device::choose(&settings)?;
-        let open = |info| Device::open(info, settings.copies);
+        let open = |info| Device::open(info, &settings);
         let devices = infos.into_iter().map(open).collect::<Result<Vec<_>, _>>()?;
         let addresses: Result<Vec<_>, _> = devices.iter().map(Device::address).collect();
         let addresses = addresses?.into_iter().flatten().collect();
@@ -267,21 +266,19 @@ impl FabricTransport {
             }
             return;
         }
-        let datagrams = !self.devices[0].info.is_message_endpoint;
         let consumes = self.devices[0].info.writes_consume_receives;
         let mut round = Round {
             devices: &self.devices,
             completed: &mut self.completed,
             lifeline: &mut self.lifelines.words,
         };
-        // The link's number is in the data of a peer's write, and in the context of this end's
-        // post.
-        let written = raw.kind == sys::WRITTEN && raw.error == 0 && !datagrams;
-        if written && !consumes {
-            let slot = raw.data & 0xff;
-            let Some(&id) = self.by_number.get(&((raw.data >> 8) as u32)) else { return };
+        // The link's number is in the data of a peer's write, unless that has consumed a receive,
+        // and in the context of this end's post.
+        if raw.kind == sys::WRITTEN && raw.error == 0 && !consumes {
+            let (number, written) = Written::of_link(raw.data);
+            let Some(&id) = self.by_number.get(&number) else { return };
             let Some(link) = self.links.get_mut(&id) else { return };
-            link.read_slot(slot % SLOTS, &mut round);
+            link.take(Some(written), &mut round);
             self.busy.insert(id);
             return;
         }
@@ -463,7 +460,7 @@ impl Transport for FabricTransport {
     }
 
     fn one_sided(&mut self) -> Option<&mut dyn OneSidedWrites> {
-        if self.devices[0].info.is_message_endpoint { Some(self) } else { None }
+        if self.devices[0].info.immediates.is_some() { Some(self) } else { None }
     }
 
     fn triggered(&mut self) -> Option<&mut dyn TriggeredSends> {
@@ -534,7 +531,7 @@ impl OneSidedWrites for FabricTransport {
         from: ReadLease,
         key: u32,
         offset: u64,
-        immediate: u32,
+        immediate: Option<u32>,
         token: Token,
     ) -> Result<(), PostError> {
         if self.one_sided().is_none() {
@@ -542,6 +539,7 @@ impl OneSidedWrites for FabricTransport {
         }
         self.check_length(from.bytes())?;
         self.open_link(endpoint)?.post_write(from, key, offset, immediate, token);
+        self.advance_one(endpoint);
         Ok(())
     }
 }

@@ -16,7 +16,7 @@ use std::{
 use transport::{Cause, Completion, EndpointId, PeerMemory, ReadLease, Token, WriteLease};
 
 pub use paths::{ANYBODY, device_of};
-pub use posting::OFFLOAD_TAG;
+pub use posting::{OFFLOAD_TAG, Written};
 
 use ops::{Op, Ops};
 use paths::Paths;
@@ -24,7 +24,7 @@ use posting::{Posting, Trouble};
 use receives::ReceiveQueue;
 use sends::SendQueue;
 use words::Words;
-use writes::{Write, WriteQueue};
+use writes::{RING_NAME, Write, WriteQueue, wanted_key};
 
 use crate::{
     native::{
@@ -116,7 +116,7 @@ impl Link {
         Ok(Self {
             paths: Paths::new(rails, number, theirs.number),
             writes: WriteQueue::default(),
-            words: Words::new(&devices[0], ring_key, theirs.number)?,
+            words: Words::new(&devices[0], ring_key)?,
             id,
             lifeline,
             phase: Phase::Connecting { until },
@@ -259,7 +259,7 @@ impl Link {
         from: ReadLease,
         name: u32,
         offset: u64,
-        immediate: u32,
+        immediate: Option<u32>,
         token: Token,
     ) {
         self.writes.push(Write { from, name, offset, immediate, token });
@@ -273,7 +273,8 @@ impl Link {
         devices: &[Device],
     ) -> Result<Lifeline, String> {
         let key = wanted_key(self.number(), name.into());
-        self.writes.expose(name, memory, key, &devices[0])
+        let endpoint = self.paths.endpoint(0);
+        self.writes.expose(name, memory, key, &devices[0], endpoint.as_deref())
     }
 
     /// Queues a control word. Returns false if megabytes of words wait for the peer.
@@ -289,7 +290,7 @@ impl Link {
             self.advance_receives(round);
             self.advance_sends(round);
             self.advance_writes(round);
-            self.advance_words();
+            self.advance_words(round);
         }
         self.end(round, now)
     }
@@ -298,16 +299,14 @@ impl Link {
     pub fn post_now(&mut self, round: &mut Round<'_>) {
         if self.is_up && self.broken.is_none() {
             self.advance_receives(round);
+            self.advance_writes(round);
         }
     }
 
     fn advance_receives(&mut self, round: &Round<'_>) {
-        let mut posting = Posting {
-            paths: &self.paths,
-            ops: &mut self.ops,
-            ring: &mut self.words.ring,
-            devices: round.devices,
-        };
+        let (paths, devices) = (&self.paths, round.devices);
+        let ring = &mut self.words.ring;
+        let mut posting = Posting { paths, ops: &mut self.ops, ring, devices };
         let posted = self.receives.post(&mut posting);
         self.note_trouble(posted.err());
     }
@@ -316,23 +315,17 @@ impl Link {
         if self.broken.is_some() {
             return;
         }
-        let mut posting = Posting {
-            paths: &self.paths,
-            ops: &mut self.ops,
-            ring: &mut self.words.ring,
-            devices: round.devices,
-        };
+        let (paths, devices) = (&self.paths, round.devices);
+        let ring = &mut self.words.ring;
+        let mut posting = Posting { paths, ops: &mut self.ops, ring, devices };
         let posted = self.sends.post(&mut posting);
         self.note_trouble(posted.err());
     }
 
     fn advance_writes(&mut self, round: &mut Round<'_>) {
-        let mut posting = Posting {
-            paths: &self.paths,
-            ops: &mut self.ops,
-            ring: &mut self.words.ring,
-            devices: round.devices,
-        };
+        let (paths, devices) = (&self.paths, round.devices);
+        let ring = &mut self.words.ring;
+        let mut posting = Posting { paths, ops: &mut self.ops, ring, devices };
         match self.writes.post(&mut posting) {
             Ok(None) => {}
             Ok(Some(name)) => round.lifeline.push((self.lifeline, Lifeline::WhereIs { name })),
@@ -340,8 +333,9 @@ impl Link {
         }
     }
 
-    fn advance_words(&mut self) {
-        let posted = self.words.post(&mut self.receives, &self.paths, &mut self.ops);
+    fn advance_words(&mut self, round: &Round<'_>) {
+        let info = &round.devices[0].info;
+        let posted = self.words.post(&mut self.receives, info, &self.paths, &mut self.ops);
         self.note_trouble(posted.err());
     }
 
@@ -400,6 +394,9 @@ impl Link {
                 round.completed.push(sent(token));
             }
             Op::Write(lease, token, ..) => {
+                if !failed {
+                    self.writes.completed(raw.context, &mut self.words.ring);
+                }
                 drop(lease);
                 round.completed.push(sent(token));
             }
@@ -421,9 +418,10 @@ impl Link {
             Op::Word => {}
             Op::Place if failed => {}
             Op::Place => {
-                let slot = self.words.ring.next_slot();
-                self.read_slot(slot, round);
-                let posted = self.words.post_place(slot, &self.paths, &mut self.ops);
+                let place = self.words.next_place();
+                let is_written = round.devices[0].info.is_message_endpoint;
+                self.take(is_written.then(|| Written::of_receive(raw.data)), round);
+                let posted = self.words.post_place(place, &self.paths, &mut self.ops);
                 self.note_trouble(posted.err().map(Trouble::Refused));
             }
         }
@@ -446,11 +444,26 @@ impl Link {
         self.words.hello(&devices[0])
     }
 
-    /// Handles a slot that the peer has written.
-    pub fn read_slot(&mut self, slot: u64, round: &mut Round<'_>) {
-        match self.words.read(slot) {
-            Ok(read) => self.take_note(read, round),
+    /// Handles what the peer has written, or a slot that it has sent.
+    pub fn take(&mut self, written: Option<Written>, round: &mut Round<'_>) {
+        let read = match written {
+            Some(Written::Slot(slot)) => self.words.read(slot),
+            Some(Written::Memory(immediate)) => {
+                self.words.ring.read_memory();
+                self.take_write(immediate, round);
+                return;
+            }
+            None => self.words.read_sent(),
+        };
+        match read {
+            Ok(slot) => self.take_note(slot, round),
             Err(what) => self.break_by(Cause::Protocol(what)),
+        }
+    }
+
+    fn take_write(&self, immediate: u32, round: &mut Round<'_>) {
+        if self.is_open() {
+            round.completed.push(Completion::Written { endpoint: self.id, immediate });
         }
     }
 
@@ -460,9 +473,7 @@ impl Link {
         match slot.note {
             _ if !self.is_open() => {}
             Note::Word(word) => round.completed.push(Completion::Control { endpoint, word }),
-            Note::Written(immediate) => {
-                round.completed.push(Completion::Written { endpoint, immediate });
-            }
+            Note::Written(immediate) => self.take_write(immediate, round),
             Note::Consumed => {}
             Note::Wants { index, bytes } => match self.receives.wanted(index, bytes) {
                 Ok(true) => drop(self.words.ring.push(Note::Consumed)),
@@ -579,12 +590,4 @@ impl Link {
         let open = self.ops.clear().into_iter();
         completed.extend(open.map(|token| Completion::Cancelled { endpoint, token }));
     }
-}
-
-/// The ring's name, outside the 32 bits of names of exposed memory.
-const RING_NAME: u64 = 1 << 32;
-
-/// Returns a key for memory of this link, for providers that do not choose keys.
-fn wanted_key(number: u32, name: u64) -> u64 {
-    u64::from(number) << 33 | name
 }

@@ -170,6 +170,28 @@ impl Ring {
         self.untold = 0;
     }
 
+    /// Returns whether a write of memory with its own immediate may be posted now.
+    pub fn has_number(&self) -> bool {
+        self.sent - self.acknowledged < SLOTS - RESERVED_SLOTS
+    }
+
+    /// Records such a write. It takes the number of a slot, which stays as it is: so that the peer's
+    /// queue never gets more reports than there are slots, and the peer acknowledges them likewise.
+    pub fn wrote_memory(&mut self) {
+        self.sent += 1;
+    }
+
+    /// Handles such a write of the peer's.
+    pub fn read_memory(&mut self) {
+        self.consumed += 1;
+        self.untold += 1;
+    }
+
+    /// Returns whether the report of a write waits for a slot.
+    pub fn has_waiting_write(&self) -> bool {
+        self.waiting.iter().any(|note| matches!(note, Note::Written(_)))
+    }
+
     /// Handles a slot that the peer has written. Errors: how the peer broke the protocol.
     pub fn read(&mut self, slot: u64, bytes: &[u8; SLOT_BYTES]) -> Result<Slot, &'static str> {
         if slot != self.next_slot() {

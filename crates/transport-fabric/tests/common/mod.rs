@@ -21,6 +21,8 @@ pub struct Place {
     pub silence_timeout_ms: u64,
     /// Whether all blocks pass through copies.
     pub always_copies: bool,
+    /// Whether peers are told of writes only once they are in their memory.
+    pub awaits_delivery: bool,
 }
 
 impl Place {
@@ -32,6 +34,7 @@ impl Place {
             near: Ipv4Addr::LOCALHOST.into(),
             silence_timeout_ms: 8_000,
             always_copies: false,
+            awaits_delivery: false,
         }
     }
 
@@ -68,6 +71,7 @@ pub fn start(place: &Place) -> FabricTransport {
     if place.always_copies {
         settings.copies = Copies::Always;
     }
+    settings.awaits_delivery = place.awaits_delivery;
     let silence = Duration::from_millis(place.silence_timeout_ms);
     let tcp = TcpSettings::default().silence_timeout(silence).drain_timeout(silence / 8);
     FabricTransport::start(settings, tcp).unwrap_or_else(|error| panic!("{place:?}: {error}"))

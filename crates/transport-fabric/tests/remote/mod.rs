@@ -262,7 +262,7 @@ impl OneSidedWrites for Remote {
         from: ReadLease,
         key: u32,
         offset: u64,
-        immediate: u32,
+        immediate: Option<u32>,
         token: Token,
     ) -> Result<(), PostError> {
         let (endpoint, called) = (endpoint.0, token.0);

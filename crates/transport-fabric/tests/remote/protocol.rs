@@ -41,7 +41,7 @@ pub enum Request {
         endpoint: u64,
         key: u32,
         offset: u64,
-        immediate: u32,
+        immediate: Option<u32>,
         token: u64,
     },
     /// The memory.

@@ -33,6 +33,11 @@ impl Paths {
         Self { paths: (0..=rails).map(|_| None).collect(), ours, theirs }
     }
 
+    /// Returns the number by which the peer identifies its end of the link.
+    pub fn their_number(&self) -> u32 {
+        self.theirs
+    }
+
     pub fn count(&self) -> usize {
         self.paths.len()
     }

@@ -3,8 +3,9 @@
 use crate::native::{
     device::Device,
     link::{ops::Ops, paths::Paths},
+    offer::LINK_NUMBER_BITS,
     ring::Ring,
-    sys::Errno,
+    sys::{self, Errno},
 };
 
 /// The part of a datagram's tag besides the link's number.
@@ -12,6 +13,52 @@ pub const DATA_TAG: u64 = 1;
 pub const CONTROL_TAG: u64 = 2;
 /// The same for an offloaded block, whose tag also has its immediate.
 pub const OFFLOAD_TAG: u64 = 3;
+
+/// In a write's data where receives tell the link ([`sys::Immediates::Half`]): it wrote a control
+/// slot. Otherwise the data is the immediate.
+const CONTROL_BIT: u64 = 1 << 31;
+/// In place of the number of a control slot: the upper half of the data is the immediate.
+const MEMORY: u64 = 0xff;
+
+/// What a peer has written, by the data that its write carried.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub enum Written {
+    /// This control slot.
+    Slot(u64),
+    /// Exposed memory, with this immediate.
+    Memory(u32),
+}
+
+impl Written {
+    /// Returns the data of a write to the link of this number at the peer.
+    pub fn encode(self, info: &sys::Info, number: u32) -> u64 {
+        let number = u64::from(number) << 8;
+        match (self, info.writes_consume_receives) {
+            (Self::Slot(slot), true) => CONTROL_BIT | slot,
+            (Self::Memory(immediate), true) => u64::from(immediate),
+            (Self::Slot(slot), false) => number | slot,
+            (Self::Memory(immediate), false) => u64::from(immediate) << 32 | number | MEMORY,
+        }
+    }
+
+    /// Decodes the data of a write that has consumed a receive.
+    pub fn of_receive(data: u64) -> Self {
+        match data & CONTROL_BIT {
+            0 => Self::Memory(data as u32),
+            _ => Self::Slot(data & 0xff),
+        }
+    }
+
+    /// Decodes the data of another write, and returns the number of the link.
+    pub fn of_link(data: u64) -> (u32, Self) {
+        let number = (data >> 8) as u32 & ((1 << LINK_NUMBER_BITS) - 1);
+        let written = match data & 0xff {
+            MEMORY => Self::Memory((data >> 32) as u32),
+            slot => Self::Slot(slot),
+        };
+        (number, written)
+    }
+}
 
 /// Context for posting blocks and writes.
 pub struct Posting<'a> {

@@ -9,11 +9,11 @@ use crate::native::{
     link::{
         ops::{Op, Ops},
         paths::Paths,
-        posting::{CONTROL_TAG, Trouble},
+        posting::{CONTROL_TAG, Trouble, Written},
         receives::ReceiveQueue,
     },
     ring::{Note, Ring, SLOT_BYTES, SLOTS, Slot},
-    sys::{self, Errno, Span, Way},
+    sys::{self, Errno, Info, Report, Span, Way},
 };
 
 /// The control words of one link.
@@ -22,8 +22,8 @@ pub struct Words {
     slots: Buffer,
     staging: Buffer,
     pub ring: Ring,
-    /// The number by which the peer identifies its end of the link.
-    their_number: u32,
+    /// Messages that have taken a place, where they are sent instead of written.
+    taken: u64,
     /// The address of the peer's slots, once its hello was received.
     peer_slots: Option<(u64, u64)>,
 }
@@ -36,7 +36,7 @@ fn slot_range(slot: u64) -> Range<usize> {
 impl Words {
     /// Registers the slots, with `key` for the peer if the provider does not choose one. Errors:
     /// memory for slots cannot be registered.
-    pub fn new(device: &Device, key: Option<u64>, their_number: u32) -> Result<Self, Errno> {
+    pub fn new(device: &Device, key: Option<u64>) -> Result<Self, Errno> {
         let bytes = SLOTS as usize * SLOT_BYTES;
         let buffer = |peer_key| {
             Buffer::new(bytes, &device.domain, device.info.needs_local_registration, peer_key)
@@ -45,7 +45,7 @@ impl Words {
             slots: buffer(key)?,
             staging: buffer(None)?,
             ring: Ring::default(),
-            their_number,
+            taken: 0,
             peer_slots: None,
         })
     }
@@ -98,6 +98,7 @@ impl Words {
     pub fn post(
         &mut self,
         receives: &mut ReceiveQueue,
+        info: &Info,
         paths: &Paths,
         ops: &mut Ops,
     ) -> Result<(), Trouble> {
@@ -107,7 +108,7 @@ impl Words {
             let range = slot_range(slot);
             self.staging.copy_in(range.start, &bytes);
             let way = paths.way(0, CONTROL_TAG, false);
-            let data = self.their_number << 8 | slot as u32;
+            let data = Written::Slot(slot).encode(info, paths.their_number());
             let address = peer_address + range.start as u64;
             let context = ops.add(Op::Word);
             let span = self.staging.span(range);
@@ -116,9 +117,12 @@ impl Words {
             let posted = unsafe {
                 match way {
                     Way::Connected => {
-                        sys::post_write(&endpoint, span, Some(data), address, peer_key, context)
+                        let to = (address, peer_key);
+                        sys::post_write(&endpoint, way, span, Report::Data(data), to, context)
                     }
-                    Way::Tagged { .. } => sys::post_send(&endpoint, way, span, data, context),
+                    Way::Tagged { .. } => {
+                        sys::post_send(&endpoint, way, span, slot as u32, context)
+                    }
                 }
             };
             if let Err(error) = posted {
@@ -133,7 +137,23 @@ impl Words {
 
     /// Reads the slot that the peer has written. Errors: how the peer broke the protocol.
     pub fn read(&mut self, slot: u64) -> Result<Slot, String> {
-        let bytes = self.slots.copy_out::<SLOT_BYTES>(slot_range(slot % SLOTS).start);
+        self.read_at(slot, slot)
+    }
+
+    /// Returns the place into which the peer's next slot is sent.
+    pub fn next_place(&self) -> u64 {
+        self.taken % SLOTS
+    }
+
+    /// Reads the slot that the peer has sent. Errors: as [`Words::read`].
+    pub fn read_sent(&mut self) -> Result<Slot, String> {
+        let place = self.next_place();
+        self.taken += 1;
+        self.read_at(place, self.ring.next_slot())
+    }
+
+    fn read_at(&mut self, place: u64, slot: u64) -> Result<Slot, String> {
+        let bytes = self.slots.copy_out::<SLOT_BYTES>(slot_range(place % SLOTS).start);
         self.ring.read(slot, &bytes).map_err(Into::into)
     }
 }

@@ -2,6 +2,19 @@
 
 use super::*;
 
+/// How a peer learns that a write has arrived, and the write's immediate.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub enum Immediates {
+    /// The write carries data for the peer's queue: the immediate and the link's number.
+    Whole,
+    /// The write carries an immediate without its highest bit; the receive that it consumes tells the
+    /// link. Others are in a control slot, which is written behind it.
+    Half,
+    /// In a control slot, once this end's queue reports that the write is in the peer's memory. For
+    /// networks that report no writes at the peer, or do not order them.
+    Behind,
+}
+
 /// One way to use one device: libfabric's own description, and the values that rdmc reads from it.
 pub struct Info {
     pub(super) raw: Handle,
@@ -14,8 +27,12 @@ pub struct Info {
     pub needs_local_registration: bool,
     pub writes_consume_receives: bool,
     pub virtual_addresses: bool,
+    /// Memory that peers write belongs to one endpoint.
+    pub binds_registrations: bool,
     /// Sends and receives can wait for counters.
     pub has_triggers: bool,
+    /// `None`: it has no writes.
+    pub immediates: Option<Immediates>,
     pub link_is_up: Option<bool>,
 }
 
@@ -55,10 +72,26 @@ impl Info {
             needs_local_registration: read.needs_local_registration != 0,
             writes_consume_receives: read.writes_consume_receives != 0,
             virtual_addresses: read.virtual_addresses != 0,
+            binds_registrations: read.binds_registrations != 0,
             has_triggers: read.has_triggers != 0,
+            immediates: immediates(&read, &text(read.provider)),
             link_is_up: (read.link_is_up >= 0).then_some(read.link_is_up != 0),
         }
     }
+}
+
+fn immediates(read: &RawInfo, provider: &str) -> Option<Immediates> {
+    // It refuses writes with data, and does not say so.
+    let is_cxi = provider == "cxi";
+    let consumes = read.writes_consume_receives != 0;
+    let follow = read.orders_sends_behind_writes != 0 && read.is_message_endpoint != 0;
+    let way = match read.data_bytes {
+        _ if read.orders_writes == 0 || is_cxi => Immediates::Behind,
+        _ if consumes && follow => Immediates::Half,
+        8.. if !consumes => Immediates::Whole,
+        _ => Immediates::Behind,
+    };
+    (read.has_writes != 0).then_some(way)
 }
 
 impl Info {

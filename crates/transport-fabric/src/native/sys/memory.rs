@@ -61,6 +61,13 @@ pub unsafe fn register(
     Ok(Registration { object: Object::new(raw, &[domain]), description, key })
 }
 
+/// Lets peers write memory that was registered for them through this endpoint, where the domain
+/// requires that.
+pub fn bind(registration: &Registration, endpoint: &Object) -> Result<(), Errno> {
+    // SAFETY: an open registration and an open endpoint of its domain.
+    check(unsafe { rdmc_bind_registration(registration.object.raw, endpoint.raw) })
+}
+
 /// A part of memory for a post.
 #[derive(Clone, Copy)]
 pub struct Span<'a> {
@@ -90,6 +97,9 @@ pub enum Way {
     /// This peer of an address vector, with a tag.
     Tagged { peer: u64, tag: u64 },
 }
+
+/// The peer of a message endpoint, which has only one (`FI_ADDR_UNSPEC`).
+const UNSPECIFIED: u64 = u64::MAX;
 
 /// Posts a receive.
 ///
@@ -138,25 +148,52 @@ pub unsafe fn post_send(
     })
 }
 
-/// Posts a one-sided write into memory of the peer, at `address` as the peer has sent it; the
-/// peer's queue reports it only if there is `data`.
+/// What is reported of a write besides that its memory is free again.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub enum Report {
+    Nothing,
+    /// The peer's queue reports it with this data.
+    Data(u64),
+    /// This end's queue reports it only when it is in the peer's memory.
+    Delivery,
+}
+
+/// Posts a one-sided write into memory of the peer, at `address` as the peer has sent it.
 ///
 /// # Safety
 /// As for [`post_send`].
 pub unsafe fn post_write(
     endpoint: &Object,
+    way: Way,
     span: Span<'_>,
-    data: Option<u32>,
-    address: u64,
-    key: u64,
+    report: Report,
+    (address, key): (u64, u64),
     context: u64,
 ) -> Result<(), Errno> {
     let (start, bytes, description) = (span.start.cast_const(), span.bytes, span.description());
-    let data = data.map(u64::from);
-    let data = data.as_ref().map_or(ptr::null(), ptr::from_ref);
-    // SAFETY: an open, connected message endpoint, memory as the caller ensures, and `data`, which
-    // is read during the call.
+    let (data, delivered) = match &report {
+        Report::Nothing => (ptr::null(), 0),
+        Report::Data(data) => (ptr::from_ref(data), 0),
+        Report::Delivery => (ptr::null(), 1),
+    };
+    let peer = match way {
+        Way::Connected => UNSPECIFIED,
+        Way::Tagged { peer, .. } => peer,
+    };
+    // SAFETY: an open endpoint with a peer, memory as the caller ensures, and `data`, which is read
+    // during the call.
     posted(unsafe {
-        rdmc_write(endpoint.raw, start, bytes, description, data, address, key, context)
+        rdmc_write(
+            endpoint.raw,
+            start,
+            bytes,
+            description,
+            data,
+            delivered,
+            peer,
+            address,
+            key,
+            context,
+        )
     })
 }

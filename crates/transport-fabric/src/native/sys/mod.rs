@@ -20,8 +20,10 @@ mod object;
 
 pub use counter::Counter;
 pub use events::{Event, next_event, read_completions};
-pub use info::{Info, infos};
-pub use memory::{Access, Registration, Span, Way, post_receive, post_send, post_write, register};
+pub use info::{Immediates, Info, infos};
+pub use memory::{
+    Access, Registration, Report, Span, Way, bind, post_receive, post_send, post_write, register,
+};
 pub use object::*;
 
 pub type Handle = *mut c_void;
@@ -38,7 +40,12 @@ struct RawInfo {
     needs_local_registration: c_int,
     writes_consume_receives: c_int,
     virtual_addresses: c_int,
+    binds_registrations: c_int,
     has_triggers: c_int,
+    has_writes: c_int,
+    orders_writes: c_int,
+    orders_sends_behind_writes: c_int,
+    data_bytes: u64,
     link_is_up: c_int,
 }
 
@@ -157,10 +164,13 @@ unsafe extern "C" {
         bytes: usize,
         description: Handle,
         data: *const u64,
+        delivered: c_int,
+        peer: u64,
         address: u64,
         key: u64,
         context: u64,
     ) -> c_long;
+    fn rdmc_bind_registration(registration: Handle, endpoint: Handle) -> c_int;
     fn rdmc_cq_read(cq: Handle, out: *mut RawCompletion, count: usize) -> c_long;
     fn rdmc_eq_read(eq: Handle, out: *mut RawEvent) -> c_int;
 }
