@@ -13,12 +13,12 @@ pub enum WriteEnds {
     Auto,
     /// The transport reports every write. Works on every network.
     Reports,
-    /// By the last byte of the slot (the paper, section 4.1.2). Wrong where bytes of a write become
-    /// visible out of order, whatever the transport vouches for: results may then be wrong.
+    /// By a flag in the last byte of the slot, whatever the transport vouches for: where bytes of a
+    /// write become visible out of order, results are wrong.
     LastByte,
-    /// Contents of up to 128 bytes by a flag in every word of eight bytes, longer ones by reports, and
-    /// all of them if slots do not begin at multiples of eight. Wrong where aligned words become
-    /// visible in parts.
+    /// Contents of up to 128 bytes by a flag in every word of eight bytes, whatever the transport
+    /// vouches for: where aligned words become visible in parts, results are wrong. Longer ones by
+    /// reports, and all of them if slots do not begin at multiples of eight.
     Words,
 }
 

@@ -22,8 +22,8 @@ const ENDS: [WriteEnds; 3] = [WriteEnds::Reports, WriteEnds::LastByte, WriteEnds
 const KINDS: [Kind; 5] =
     [Kind::Barrier, Kind::Broadcast, Kind::Reduce, Kind::AllReduce, Kind::AllGather];
 
-/// Runs a member in virtual time. The bytes determine its rank, how it learns of writes, what it calls, what others write and tell, and the passing of
-/// time. Returns whether an operation was completed.
+/// Runs a member in virtual time. The bytes determine its rank, how it learns of writes, what it calls, what others write
+/// and tell, and the passing of time. Returns whether an operation was completed.
 ///
 /// In every case the team ends once its linked members have gone, and its first failure stays.
 pub fn neighbours(bytes: &[u8]) -> bool {

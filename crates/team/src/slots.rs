@@ -40,6 +40,13 @@ struct Incoming {
     uses: Vec<Use>,
 }
 
+/// How a slot shows that it was written.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+enum Mark {
+    LastByte,
+    InWords,
+}
+
 /// One use of a slot.
 #[derive(Clone, Copy, Default)]
 struct Use {
@@ -136,20 +143,31 @@ impl Slots {
         Ok(())
     }
 
-    /// Returns whether [`Slots::next`] would find something, as far as one byte tells.
+    /// Returns whether [`Slots::next`] would find something, as far as the last byte or word tells.
     pub(crate) fn shows_next(&self, ring: Ring) -> bool {
         let Incoming { memory, seen, reported, .. } = &self.rings[ring as usize];
         if seen < reported {
             return true;
         }
         let end = ((seen % self.slots) as usize + 1) * self.slot_bytes;
-        self.marks.any() && memory.load_byte(end - 1).is_ok_and(|last| self.is_mark(*seen, last))
+        self.mark(memory, *seen, end).is_some()
     }
 
-    /// Returns whether the last byte of a slot may be that of the write of this number.
-    fn is_mark(&self, number: u64, last: u8) -> bool {
-        self.marks.last_byte && last == self.flags.byte(number)
-            || self.marks.words && Flags::is_of_word(last)
+    /// Returns whether the slot before `end` shows the write of this number by its last byte or its
+    /// last word. Whatever else has become visible by then is visible to later loads.
+    fn mark(&self, memory: &PeerMemory, number: u64, end: usize) -> Option<Mark> {
+        let last = if self.marks.words {
+            let word = memory.load_word(end - WORD_BYTES).ok().flatten()?;
+            if self.flags.value(number, word).is_some() {
+                return Some(Mark::InWords);
+            }
+            word.to_le_bytes()[WORD_BYTES - 1]
+        } else if self.marks.last_byte {
+            memory.load_byte(end - 1).ok()?
+        } else {
+            return None;
+        };
+        (self.marks.last_byte && last == self.flags.byte(number)).then_some(Mark::LastByte)
     }
 
     /// Returns the slot and the header of the next write, once all of it has arrived. The header is
@@ -157,17 +175,13 @@ impl Slots {
     pub(crate) fn next(&mut self, ring: Ring) -> Result<Option<(u32, Header)>, InvalidHeader> {
         let Incoming { memory, seen, reported, .. } = &self.rings[ring as usize];
         let (number, is_reported) = (*seen, seen < reported);
-        if !is_reported && !self.marks.any() {
-            return Ok(None);
-        }
         let slot = (number % self.slots) as usize;
         let end = (slot + 1) * self.slot_bytes;
-        // Whatever this load sees as arrived is visible to the loads behind it.
-        let last = memory.load_byte(end - 1).map_err(|_| InvalidHeader)?;
-        if !is_reported && !self.is_mark(number, last) {
+        let mark = self.mark(memory, number, end);
+        if !is_reported && mark.is_none() {
             return Ok(None);
         }
-        let in_words = self.marks.words && Flags::is_of_word(last);
+        let in_words = mark == Some(Mark::InWords);
         let (header, bytes) = if in_words {
             match self.header_in_words(memory, number, end)? {
                 Some(found) => found,
@@ -336,6 +350,19 @@ mod tests {
             place(&slots, 0, &words);
             assert!(slots.next(Ring::Up).unwrap().is_some());
             assert_eq!(contents(&slots, 0, 50), [7; 50]);
+        }
+    }
+
+    /// Otherwise a member that waits for another one would look again and again.
+    #[test]
+    fn a_ring_that_is_full_or_was_not_reset_shows_nothing() {
+        for (ends, in_words) in [(WriteEnds::LastByte, false), (WriteEnds::Words, true)] {
+            let mut slots = slots(ends, None);
+            for number in 0..2 {
+                place(&slots, number, &write(number, &[1, 2], in_words));
+                assert_eq!(slots.next(Ring::Up).unwrap().is_some(), slots.has_marks());
+            }
+            assert!(!slots.shows_next(Ring::Up) && slots.next(Ring::Up).unwrap().is_none());
         }
     }
 

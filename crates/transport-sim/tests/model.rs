@@ -2,8 +2,8 @@
 
 use std::time::Duration;
 
-use transport::{Completion, Transport};
-use transport_sim::{Jitter, LinkConfig, SimConfig};
+use transport::{Completion, OneSidedWrites, PeerMemory, Region, Token, Transport};
+use transport_sim::{Jitter, LinkConfig, Placement, SimConfig};
 
 use crate::common::World;
 
@@ -173,4 +173,48 @@ fn time_advances_exactly_as_far_as_requested() {
     assert_eq!(world.members[1].now(), Duration::from_nanos(900));
     world.members[1].poll(&mut completions, Duration::from_secs(1));
     assert_eq!((completions.len(), world.net.now()), (1, Duration::from_nanos(1_000)));
+}
+
+/// What is visible of a write of 64 bytes, one per byte, at each of its changes.
+fn appearances(in_order: bool, whole_words: bool, seed: u64) -> Vec<Vec<bool>> {
+    let placement = Placement { in_order, whole_words, lasting_ns: 1_000 };
+    let config = SimConfig { write_placement: Some(placement), ..SimConfig::IDEAL };
+    let mut world = World::new(config, seed, 2);
+    let (near, far) = (world.endpoint(0, 1), world.endpoint(1, 0));
+    let memory = PeerMemory::zeroed(100);
+    world.members[1].expose(far, 0, memory.clone()).unwrap();
+    let source = Region::from_vec(vec![1; 64]);
+    let lease = source.read(0..64).unwrap();
+    world.members[0].post_write(near, lease, 0, 16, Some(7), Token(0)).unwrap();
+    let mut seen: Vec<Vec<bool>> = Vec::new();
+    let mut completions = Vec::new();
+    while completions.is_empty() {
+        world.members[1].poll(&mut completions, Duration::from_nanos(1));
+        let now: Vec<bool> = (16..80).map(|at| memory.load_byte(at) == Ok(1)).collect();
+        if seen.last() != Some(&now) {
+            seen.push(now);
+        }
+    }
+    assert_eq!(completions, [Completion::Written { endpoint: far, immediate: 7 }]);
+    // It has left after 64 ns, and is reported when the last part may have come.
+    assert_eq!(world.net.now(), Duration::from_nanos(1_064));
+    seen
+}
+
+#[test]
+fn bytes_of_a_write_become_visible_as_they_are_to() {
+    for (in_order, whole_words) in [(false, false), (false, true), (true, false), (true, true)] {
+        let (mut disordered, mut torn) = (0, 0);
+        for seed in 0..10 {
+            let seen = appearances(in_order, whole_words, seed);
+            assert_eq!(seen, appearances(in_order, whole_words, seed), "the same seed");
+            assert!(seen.len() > 3, "at several times: {}", seen.len());
+            assert!(seen.last().unwrap().iter().all(|&is_visible| is_visible));
+            disordered += seen.iter().filter(|now| !now.is_sorted_by(|a, b| a >= b)).count();
+            let is_torn =
+                |now: &&Vec<bool>| now.chunks(8).any(|word| word.iter().any(|&it| it != word[0]));
+            torn += seen.iter().filter(is_torn).count();
+        }
+        assert_eq!((disordered > 0, torn > 0), (!in_order, !whole_words));
+    }
 }

@@ -10,7 +10,7 @@ use std::{
 
 use transport::{
     Completion, EndpointId, FutureRead, OneSidedWrites, PeerMemory, PostError, ReadLease, Token,
-    Transport, TriggeredSends, Waker, WriteLease,
+    Transport, TriggeredSends, Visibility, Waker, WriteLease,
 };
 use transport_sim::{SimLink, SimTransport};
 
@@ -219,6 +219,10 @@ impl Transport for Node {
 }
 
 impl OneSidedWrites for Node {
+    fn visibility(&self, endpoint: EndpointId) -> Visibility {
+        self.inner.visibility(endpoint)
+    }
+
     fn expose(
         &mut self,
         endpoint: EndpointId,
@@ -234,7 +238,7 @@ impl OneSidedWrites for Node {
         from: ReadLease,
         key: u32,
         offset: u64,
-        immediate: u32,
+        immediate: Option<u32>,
         token: Token,
     ) -> Result<(), PostError> {
         let outcome = self.inner.post_write(endpoint, from, key, offset, immediate, token);
