@@ -17,8 +17,8 @@ pub(crate) struct Peer {
     pub(crate) is_exposed: bool,
     /// It has completed everything, and may close its link.
     pub(crate) has_left: bool,
-    /// How many operations it has called, as far as it has told.
-    pub(crate) called: u64,
+    /// How many operations it has called at least, if it has told.
+    pub(crate) called: Option<u64>,
     /// The operation that it waits in, for whom in the end, and when it told so.
     pub(crate) waits: Option<(u64, u32, Duration)>,
 }

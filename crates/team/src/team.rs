@@ -77,14 +77,18 @@ impl<T: Transport> Team<T> {
             let failed = |error| Error::Link { member: rank, error };
             let endpoint = transport.open(link).map_err(failed)?;
             let slots = Slots::new(slots, slot_bytes);
-            expose(&mut transport, endpoint, &slots).map_err(failed)?;
+            match expose(&mut transport, endpoint, &slots) {
+                // It has ended already: a completion reports why, and the team fails.
+                Ok(()) | Err(PostError::EndpointGone(_)) => {}
+                Err(error) => return Err(failed(error)),
+            }
             all.push(Peer {
                 rank,
                 endpoint: Some(endpoint),
                 slots,
                 is_exposed: false,
                 has_left: false,
-                called: 0,
+                called: None,
                 waits: None,
             });
         }
@@ -201,7 +205,9 @@ impl<T: Transport> Team<T> {
         let wait = if self.is_waiting() { wait.min(self.settings.ask_after) } else { wait };
         let mut completions = std::mem::take(&mut self.completions);
         self.transport.poll(&mut completions, wait);
-        if !completions.is_empty() {
+        // Words of others that wait, too, are no progress: those who hear them have to tell what they wait for themselves.
+        let is_word = |completion: &Completion| matches!(completion, Completion::Control { .. });
+        if !completions.iter().all(is_word) {
             self.moved_at = self.transport.now();
         }
         for completion in completions.drain(..) {
@@ -228,13 +234,20 @@ impl<T: Transport> Team<T> {
         self.operations.take(operation)
     }
 
-    /// Fails the team because an operation was waited for too long: by the member that others wait for, as far as they know.
+    /// Fails the team because an operation, or the end of the team, was waited for too long: by the member that others wait
+    /// for, as far as they know. Does nothing if nobody is waited for.
     pub fn time_out(&mut self) {
-        let Some((operation, awaited)) = self.core.awaited().or_else(|| self.blocked_on()) else {
+        if self.phase == Phase::Leaving {
+            let missing = self.peers.iter().find(|peer| !peer.has_left).map(|peer| peer.rank);
+            if let Some(rank) = missing {
+                let member = self.held_by(rank);
+                self.fail(Some(member), FailureKind::Stalled, "it has not left the team".into());
+            }
             return;
-        };
+        }
+        let Some((operation, awaited)) = self.awaited() else { return };
         let member = self.held_by(awaited);
-        let called = self.peers.of_rank(member).map(|peer| peer.called);
+        let called = self.peers.of_rank(member).and_then(|peer| peer.called);
         let detail = match called {
             Some(called) if called <= operation => {
                 format!("operation {operation}: it has called {called}")
@@ -297,7 +310,7 @@ impl<T: Transport> Team<T> {
 
     /// Returns whether an operation that was started is not complete.
     pub fn is_waiting(&self) -> bool {
-        self.core.completed() < self.core.called()
+        self.core.completed() < self.core.called() || !self.blocked.is_empty()
     }
 
     fn handle(&mut self, completion: Completion) {
@@ -345,9 +358,12 @@ impl<T: Transport> Team<T> {
                 peer.is_exposed = true;
                 Ok(())
             }
-            Some(Word::Freed { ring, count }) => self.core.freed(rank, ring, count),
+            Some(Word::Freed { ring, count }) => {
+                self.moved_at = now;
+                self.core.freed(rank, ring, count)
+            }
             Some(Word::Waits { operation, call, held_by }) => {
-                peer.called = peer.called.max(operation.saturating_add(1));
+                peer.called = peer.called.max(Some(operation.saturating_add(1)));
                 peer.waits = Some((operation, held_by, now));
                 let operations = self.core.called();
                 if operations <= operation {
@@ -356,7 +372,7 @@ impl<T: Transport> Team<T> {
                 self.core.compare(rank, operation, call)
             }
             Some(Word::Called { operations }) => {
-                peer.called = peer.called.max(operations);
+                peer.called = peer.called.max(Some(operations));
                 Ok(())
             }
             Some(Word::Failed { member, reporter, kind, detail }) => {
@@ -474,12 +490,18 @@ impl<T: Transport> Team<T> {
         }
     }
 
-    /// Returns the first operation that has something to write and cannot, with the member that has to receive it.
-    fn blocked_on(&self) -> Option<(u64, u32)> {
-        self.blocked.iter().find_map(|effect| match effect {
-            Effect::Write { to, header, .. } => Some((header.operation, *to)),
+    /// Returns the first operation that this member waits in, with the member that has to do something for it.
+    fn awaited(&mut self) -> Option<(u64, u32)> {
+        let blocked = match self.blocked.front() {
+            Some(Effect::Write { to, header, .. }) => Some((header.operation, *to)),
             _ => None,
-        })
+        };
+        // Everything waits behind a write to a member that has not exposed its rings.
+        let is_joining = |&(_, to): &(u64, u32)| {
+            let peer = self.peers.of_rank(to);
+            peer.is_some_and(|peer| !peer.is_exposed && peer.endpoint.is_some())
+        };
+        blocked.filter(is_joining).or_else(|| self.core.awaited()).or(blocked)
     }
 
     /// Tells linked members what this one waits for, if it has waited for long.
@@ -488,7 +510,7 @@ impl<T: Transport> Team<T> {
         if self.phase != Phase::Open || now < self.moved_at + self.settings.ask_after {
             return;
         }
-        let Some((operation, awaited)) = self.core.awaited() else { return };
+        let Some((operation, awaited)) = self.awaited() else { return };
         let Some(call) = self.core.call(operation) else { return };
         self.moved_at = now;
         let held_by = self.held_by(awaited);
@@ -500,12 +522,12 @@ impl<T: Transport> Team<T> {
         let (now, rank) = (self.transport.now(), self.settings.rank);
         let oldest = self.settings.ask_after * WAITS_BELIEVED;
         let waits = self.peers.of_rank(awaited).and_then(|peer| peer.waits);
-        match waits {
-            Some((_, held_by, at)) if now.saturating_sub(at) <= oldest && held_by != rank => {
-                held_by
-            }
-            _ => awaited,
-        }
+        let Some((_, held_by, at)) = waits else { return awaited };
+        // A member that leaves waits for those that have not left.
+        let has_left = self.phase == Phase::Leaving
+            && self.peers.of_rank(held_by).is_some_and(|peer| peer.has_left);
+        let is_old = now.saturating_sub(at) > oldest;
+        if is_old || has_left || held_by == rank { awaited } else { held_by }
     }
 
     fn tell(&mut self, rank: u32, word: &Word) {
