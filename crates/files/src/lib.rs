@@ -13,6 +13,7 @@
 #![forbid(unsafe_code)]
 
 mod claim;
+mod collective;
 mod connect;
 #[doc(hidden)]
 mod control;
@@ -42,13 +43,14 @@ mod system;
 mod target;
 mod temporary;
 
+pub use collective::{COLLECTIVE_BYTES_MAX, COLLECTIVE_REPEATS_MAX, Collective, CollectivePlan};
 pub use control::check_failure_deadline;
 pub use hash::digest_of;
 pub use manifest::Manifest;
 pub use push::{
-    Admission, Bench, BenchEvent, BenchPlan, BenchReport, HostPlan, HostReport, HostState,
-    MEASURED_BYTES_MAX, Measurement, Push, PushError, PushEvent, PushHandle, PushReport,
-    PushSettings, Reach, Subject, SwitchControl,
+    Admission, Bench, BenchEvent, BenchPlan, BenchReport, CollectiveMeasurement, HostPlan,
+    HostReport, HostState, MEASURED_BYTES_MAX, Measurement, Push, PushError, PushEvent, PushHandle,
+    PushReport, PushSettings, Reach, Subject, SwitchControl,
 };
 pub use resident::peak_resident_bytes;
 pub use source::{Source, SourceError};

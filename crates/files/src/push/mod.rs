@@ -7,6 +7,7 @@ mod accept;
 mod attempt;
 mod bench;
 mod blame;
+mod collective;
 mod connect;
 #[doc(hidden)]
 mod coordinator;
@@ -38,6 +39,7 @@ mod timeouts;
 pub use bench::{
     Bench, BenchEvent, BenchPlan, BenchReport, MEASURED_BYTES_MAX, Measurement, Subject,
 };
+pub use collective::CollectiveMeasurement;
 pub use coordinator::Coordinator;
 pub use dispatch::{linger_timeout, step};
 pub use effects::Effects;
