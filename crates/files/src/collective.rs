@@ -13,7 +13,7 @@ use serde::{Deserialize, Serialize};
 pub const COLLECTIVE_BYTES_MAX: u64 = 1 << 30;
 
 /// The most measurements of one operation: members collect the times of all.
-pub const COLLECTIVE_REPEATS_MAX: u32 = 100_000;
+pub const COLLECTIVE_REPEATS_MAX: u32 = 10_000;
 
 /// Up to this length OSU's benchmarks measure more often.
 const SHORT_BYTES_MAX: u64 = 8 << 10;
@@ -212,7 +212,7 @@ mod tests {
         refused(plan(Collective::Broadcast, &[COLLECTIVE_BYTES_MAX + 1]), "too long");
         refused(plan(Collective::Broadcast, &[]), "no length");
         let repeats = Some(COLLECTIVE_REPEATS_MAX + 1);
-        refused(CollectivePlan { repeats, ..plan(Collective::Broadcast, &[4]) }, "1 to 100000");
+        refused(CollectivePlan { repeats, ..plan(Collective::Broadcast, &[4]) }, "1 to 10000");
         let degree = Some(3);
         refused(CollectivePlan { degree, ..plan(Collective::Broadcast, &[4]) }, "has no degree");
     }

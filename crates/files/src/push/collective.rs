@@ -10,7 +10,7 @@ use super::{
     inbox::{Event, Events, Input, MeasureEvent},
     io::new_number,
     run::Run,
-    settings::{HostState, PushError},
+    settings::PushError,
 };
 use crate::{
     collective::{CollectivePlan, measure},
@@ -83,20 +83,13 @@ impl CollectiveRun<'_, '_> {
                     // It is told by the team here as well, unless it was never made there.
                     if blamed.is_none() {
                         self.run.core.fail(&mut self.run.io, host, &format!("it {detail}"));
-                        return Err(PushError::Group(format!(
-                            "failed at {}: {detail}",
-                            self.name(host)
-                        )));
+                        return Ok(());
                     }
                 }
                 Some(Input::Event(event)) => self.run.handle(event)?,
                 Some(Input::Measured(..)) | None => {}
             }
         }
-    }
-
-    fn name(&self, host: usize) -> &str {
-        &self.run.core.hosts[host].plan.name
     }
 
     /// Starts the measurement at the hosts, and here on a thread that ends by the deadlines of the team.
@@ -129,7 +122,9 @@ impl CollectiveRun<'_, '_> {
         thread.map(drop).map_err(|error| system("starting a thread", error).into())
     }
 
-    /// Fails the host that has failed the team.
+    /// Fails the host that has failed the team; the others have not failed, but nothing more is measured.
+    ///
+    /// Errors: no host has.
     fn fail(&mut self, hosts: &[usize], error: &Error) -> Result<(), PushError> {
         let member = match error {
             Error::TeamFailed(TeamFailure { member, .. }) => *member,
@@ -144,11 +139,7 @@ impl CollectiveRun<'_, '_> {
             let why = format!("it {}", team_predicate(error));
             self.run.core.fail(&mut self.run.io, host, &why);
         }
-        let why = match self.run.core.hosts[host].state() {
-            HostState::Failed(reason) => reason,
-            _ => team_predicate(error),
-        };
-        Err(PushError::Group(format!("failed because of {}: {why}", self.name(host))))
+        Ok(())
     }
 }
 
