@@ -107,6 +107,15 @@ impl CollectivePlan {
     }
 }
 
+/// One measured length.
+#[derive(Clone, PartialEq, Eq, Debug)]
+pub struct CollectiveMeasurement {
+    /// Length of the message in bytes.
+    pub bytes: u64,
+    /// The times of each member, by rank: those of this machine first.
+    pub times: Vec<Vec<Duration>>,
+}
+
 /// Returns how long each operation took at each member, those of one member after those of another by rank. Checks one
 /// result. Blocks until all members are done, one operation for a minute at most.
 ///

@@ -43,14 +43,16 @@ mod system;
 mod target;
 mod temporary;
 
-pub use collective::{COLLECTIVE_BYTES_MAX, COLLECTIVE_REPEATS_MAX, Collective, CollectivePlan};
+pub use collective::{
+    COLLECTIVE_BYTES_MAX, COLLECTIVE_REPEATS_MAX, Collective, CollectiveMeasurement, CollectivePlan,
+};
 pub use control::check_failure_deadline;
 pub use hash::digest_of;
 pub use manifest::Manifest;
 pub use push::{
-    Admission, Bench, BenchEvent, BenchPlan, BenchReport, CollectiveMeasurement, HostPlan,
-    HostReport, HostState, MEASURED_BYTES_MAX, Measurement, Push, PushError, PushEvent, PushHandle,
-    PushReport, PushSettings, Reach, Subject, SwitchControl,
+    Admission, Bench, BenchEvent, BenchPlan, BenchReport, HostPlan, HostReport, HostState,
+    MEASURED_BYTES_MAX, Measurement, Push, PushError, PushEvent, PushHandle, PushReport,
+    PushSettings, Reach, Subject, SwitchControl,
 };
 pub use resident::peak_resident_bytes;
 pub use source::{Source, SourceError};

@@ -52,6 +52,15 @@ impl Peers {
         self.all.get_mut(index)
     }
 
+    /// Returns the member for which an awaited one waits in the end, or that member itself: as it has told since then. A member
+    /// that leaves (`leaving`) does not wait for those that have left.
+    pub(crate) fn held_by(&mut self, awaited: u32, since: Duration, leaving: bool) -> u32 {
+        let waits = self.of_rank(awaited).and_then(|peer| peer.waits);
+        let Some((_, held_by, at)) = waits else { return awaited };
+        let has_left = leaving && self.of_rank(held_by).is_some_and(|peer| peer.has_left);
+        if at < since || has_left { awaited } else { held_by }
+    }
+
     /// Notes that an endpoint has ended. Returns the member, if it was one.
     pub(crate) fn remove(&mut self, endpoint: EndpointId) -> Option<&mut Peer> {
         let index = self.by_endpoint.remove(&endpoint)?;

@@ -519,15 +519,10 @@ impl<T: Transport> Team<T> {
 
     /// Returns the member at the end of the chain of members that wait for each other, as far as they have told.
     fn held_by(&mut self, awaited: u32) -> u32 {
-        let (now, rank) = (self.transport.now(), self.settings.rank);
         let oldest = self.settings.ask_after * WAITS_BELIEVED;
-        let waits = self.peers.of_rank(awaited).and_then(|peer| peer.waits);
-        let Some((_, held_by, at)) = waits else { return awaited };
-        // A member that leaves waits for those that have not left.
-        let has_left = self.phase == Phase::Leaving
-            && self.peers.of_rank(held_by).is_some_and(|peer| peer.has_left);
-        let is_old = now.saturating_sub(at) > oldest;
-        if is_old || has_left || held_by == rank { awaited } else { held_by }
+        let since = self.transport.now().saturating_sub(oldest);
+        let held_by = self.peers.held_by(awaited, since, self.phase == Phase::Leaving);
+        if held_by == self.settings.rank { awaited } else { held_by }
     }
 
     fn tell(&mut self, rank: u32, word: &Word) {

@@ -17,7 +17,7 @@ use session::Deadline;
 pub use crate::messages::MEASURED_BYTES_MAX;
 
 use super::{
-    collective::{CollectiveMeasurement, CollectiveRun},
+    collective::CollectiveRun,
     effects::Effects,
     inbox::{Event, Events, Input, MeasureEvent, PushHandle},
     io::new_number,
@@ -26,7 +26,7 @@ use super::{
     settings::{HostState, PushError, PushEvent, PushSettings},
 };
 use crate::{
-    CollectivePlan,
+    CollectiveMeasurement, CollectivePlan,
     messages::{Measure, Start, ToReceiver, ToRoot, join_predicate, predicate},
     ranges::RangeList,
     system::system,

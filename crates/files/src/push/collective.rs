@@ -13,22 +13,13 @@ use super::{
     settings::PushError,
 };
 use crate::{
-    collective::{CollectivePlan, measure},
+    collective::{CollectiveMeasurement, CollectivePlan, measure},
     messages::{MeasureCollective, TEAM_CLOSE_TIMEOUT, ToReceiver, ToRoot, team_predicate},
     system::system,
 };
 
 /// How long the measurement of one length may take; an operation that does not complete fails sooner.
 const SIZE_TIMEOUT: Duration = Duration::from_secs(900);
-
-/// One measured length.
-#[derive(Clone, PartialEq, Eq, Debug)]
-pub struct CollectiveMeasurement {
-    /// Length of the message in bytes.
-    pub bytes: u64,
-    /// The times of each member, by rank: those of this machine first.
-    pub times: Vec<Vec<Duration>>,
-}
 
 /// The measurement of a team, at this machine.
 pub(super) struct CollectiveRun<'a, 'b> {

@@ -5,7 +5,8 @@ use std::{sync::mpsc::Sender, time::Instant};
 use rdmc::{Error, Failure, Group};
 use session::Channel;
 
-use super::{collective::CollectiveMeasurement, event};
+use super::event;
+use crate::CollectiveMeasurement;
 
 /// Events of a push whose connections are channels.
 pub(super) type Event = event::Event<Channel, Group>;

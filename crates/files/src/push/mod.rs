@@ -39,7 +39,6 @@ mod timeouts;
 pub use bench::{
     Bench, BenchEvent, BenchPlan, BenchReport, MEASURED_BYTES_MAX, Measurement, Subject,
 };
-pub use collective::CollectiveMeasurement;
 pub use coordinator::Coordinator;
 pub use dispatch::{linger_timeout, step};
 pub use effects::Effects;
