@@ -82,6 +82,12 @@ fn arguments_that_make_no_sense_are_refused() {
         ("bench --local 2 --algorithm in-switch", "needs switches"),
         ("bench --local 1 --size 0", "at least 1 byte"),
         ("bench --local 1 --size 1TiB", "16 GiB"),
+        ("bench --local 1 --sizes 4", "--collective"),
+        ("bench --local 1 --collective scan", "broadcast, allreduce"),
+        ("bench --local 1 --collective allreduce --sizes 6", "6 is no multiple"),
+        ("bench --local 1 --collective broadcast --degree 2", "has no degree"),
+        ("bench --local 1 --collective broadcast --sizes 1TiB", "too long"),
+        ("bench --local 1 --collective broadcast --repeats 10001", "--repeats"),
     ] {
         place.run_words(arguments).has_failed_with(2, words);
     }
@@ -92,6 +98,59 @@ fn hosts_that_cannot_be_reached_are_named() {
     let place = Place::with(0);
     let outcome = place.run(&["bench", "a", "--launcher", "no-such-launcher {host}"]);
     outcome.has_failed_with(1, "a: the launcher \"no-such-launcher\" is not installed here");
+}
+
+#[test]
+fn a_collective_operation_is_measured_for_each_length() {
+    let place = Place::with(0);
+    let words =
+        "bench --local 2 --fabric tcp --collective allreduce --degree 2 --sizes 4,1KiB,100KiB";
+    let outcome = place.run_words(&format!("{words} --repeats 6 --json"));
+    assert_eq!((outcome.code, outcome.err.as_str()), (Some(0), ""), "{outcome:?}");
+    let report = outcome.json();
+    assert_eq!(report["settings"]["collective"]["operation"], "allreduce");
+    assert_eq!(report["settings"]["collective"]["degree"], 2);
+    let [run] = &report["runs"].as_array().unwrap()[..] else { panic!("{report}") };
+    assert_eq!(run["measurements"].as_array().map(Vec::len), Some(0));
+    let rows = run["collectives"].as_array().unwrap();
+    let lengths: Vec<_> = rows.iter().map(|row| row["bytes"].as_u64().unwrap()).collect();
+    assert_eq!(lengths, [4, 1 << 10, 100 << 10]);
+    for row in rows {
+        let of = |name: &str| row[name].as_f64().unwrap();
+        assert_eq!((&row["members"], &row["repeats"]), (&3.into(), &6.into()), "{row}");
+        assert!(of("minimum_us") > 0.0 && of("minimum_us") <= of("average_us"), "{row}");
+        assert!(of("average_us") <= of("maximum_us") && of("p50_us") <= of("p99_us"), "{row}");
+    }
+    let table = place.run_words(&format!("{words} --repeats 6"));
+    assert_eq!(table.code, Some(0), "{table:?}");
+    let lines = |start: &str| table.out.lines().filter(|it| it.trim().starts_with(start)).count();
+    assert_eq!([lines("4 B"), lines("1 KiB"), lines("100 KiB")], [1, 1, 1], "{table:?}");
+    assert!(table.out.contains("allreduce of degree 2, 3 members"), "{table:?}");
+    let broadcast =
+        place.run_words("bench --local 1 --collective broadcast --sizes 0,5 --repeats 2");
+    assert_eq!(broadcast.code, Some(0), "{broadcast:?}");
+}
+
+#[test]
+fn a_host_that_dies_during_a_collective_operation_is_named() {
+    let place = Place::with(0);
+    // Far more than is measured until it dies.
+    let sizes = ["64KiB"; 1000].join(",");
+    let arguments = ["bench", "--local", "2", "--collective", "allreduce", "--sizes", &sizes];
+    let bench = place.rdmc(&arguments).args(["--repeats", "10000"]).spawn().unwrap();
+    let is_measuring = |receiver: &u32| has_thread(*receiver, "rdmc-measure");
+    await_that("the receivers take part", || {
+        let receivers = children(bench.id());
+        receivers.len() == 2 && receivers.iter().all(is_measuring)
+    });
+    let receivers = children(bench.id());
+    signal(receivers[0], "KILL");
+    let outcome = Outcome::of(bench.wait_with_output().unwrap());
+    assert!(matches!(outcome.code, Some(1 | 3)), "{outcome:?}");
+    let names =
+        |name: &str| outcome.err.lines().any(|it| it.starts_with(&format!("rdmc: {name}: ")));
+    assert!(names("local-1") ^ names("local-2"), "one host is named: {outcome:?}");
+    assert!(receivers.into_iter().all(|receiver| !is_running(receiver)));
 }
 
 /// Also after libraries of fabrics were loaded, which must not install signal handlers.

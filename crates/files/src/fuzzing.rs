@@ -24,6 +24,7 @@ pub fn messages(bytes: &[u8]) -> bool {
     match &message {
         ToReceiver::Offer(offer) => drop(offer.manifest.modified()),
         ToReceiver::Start(start) => group(start),
+        ToReceiver::Collective(request) => drop(request.plan.check()),
         ToReceiver::Measure(measure) => {
             group(&measure.start);
             measure.echo.iter().for_each(group);
@@ -89,8 +90,8 @@ mod tests {
 
     use super::*;
     use crate::{
-        Manifest,
-        messages::{Blamed, Measure, Offer, Terms},
+        Collective, CollectivePlan, Manifest,
+        messages::{Blamed, Measure, MeasureCollective, Offer, Terms},
         ranges::{RangeList, Ranges},
         resume::ChunkDigests,
     };
@@ -130,6 +131,16 @@ mod tests {
         }
     }
 
+    fn collective() -> MeasureCollective {
+        let (operation, sizes) = (Collective::AllReduce, vec![4, 1 << 20]);
+        MeasureCollective {
+            round: 1,
+            rank: 1,
+            addresses: start().addresses,
+            plan: CollectivePlan { operation, sizes, repeats: None, degree: Some(3) },
+        }
+    }
+
     #[test]
     fn the_corpus_of_messages_passes() {
         let text = || "event".to_owned();
@@ -166,6 +177,7 @@ mod tests {
             ("bench", seed(1, &bench)),
             ("measure", seed(1, &ToReceiver::Measure(measure))),
             ("start", seed(1, &ToReceiver::Start(start()))),
+            ("collective", seed(1, &ToReceiver::Collective(collective()))),
             ("use", seed(1, &ToReceiver::Use { fabric: text(), has })),
             ("abort", seed(1, &ToReceiver::Abort { reason: text(), keep: true })),
         ];

@@ -13,6 +13,7 @@
 #![forbid(unsafe_code)]
 
 mod claim;
+mod collective;
 mod connect;
 #[doc(hidden)]
 mod control;
@@ -42,6 +43,9 @@ mod system;
 mod target;
 mod temporary;
 
+pub use collective::{
+    COLLECTIVE_BYTES_MAX, COLLECTIVE_REPEATS_MAX, Collective, CollectiveMeasurement, CollectivePlan,
+};
 pub use control::check_failure_deadline;
 pub use hash::digest_of;
 pub use manifest::Manifest;

@@ -5,10 +5,15 @@
 
 use std::{net::SocketAddr, time::Duration};
 
-use rdmc::{Algorithm, Error, Failure, FailureKind, GroupSettings, Secret, Waited, Window};
+use rdmc::{
+    Algorithm, Error, Failure, FailureKind, GroupSettings, Secret, TeamSettings, Waited, Window,
+};
 use serde::{Deserialize, Serialize};
 
-use crate::{Manifest, control::check_failure_deadline, ranges::RangeList, resume::ChunkDigests};
+use crate::{
+    CollectivePlan, Manifest, control::check_failure_deadline, ranges::RangeList,
+    resume::ChunkDigests,
+};
 
 /// From a receiver.
 #[derive(Clone, Debug, Serialize, Deserialize)]
@@ -27,7 +32,7 @@ pub enum ToRoot {
     Worked { bytes: u64 },
     /// The groups of a measurement are joined.
     Joined { round: u64 },
-    /// The last message of a measurement has arrived.
+    /// The last message of a measurement has arrived, or the operations of a team are measured.
     Received { round: u64 },
     /// How long this receiver has waited for the members of a group so far.
     Waited { round: u64, waited: Vec<WaitedFor> },
@@ -107,6 +112,8 @@ pub enum ToReceiver {
     Abort { reason: String, keep: bool },
     /// The keepalive.
     Alive,
+    /// Join this team and call its operations.
+    Collective(MeasureCollective),
 }
 
 #[derive(Clone, Debug, Serialize, Deserialize)]
@@ -170,6 +177,31 @@ pub struct Measure {
     /// [`ToRoot::Received`].
     pub echo: Option<Start>,
 }
+
+/// A measurement of a team's operations at one host.
+#[derive(Clone, Debug, Serialize, Deserialize)]
+pub struct MeasureCollective {
+    /// Number of the team, never used again.
+    pub round: u64,
+    pub rank: u32,
+    /// Addresses of the members' contexts, by rank.
+    pub addresses: Vec<SocketAddr>,
+    pub plan: CollectivePlan,
+}
+
+impl MeasureCollective {
+    /// The team at the member that this was sent to. Creating it checks them.
+    pub fn team_settings(&self) -> TeamSettings {
+        let settings = TeamSettings::new(self.round, self.addresses.clone(), self.rank);
+        match self.plan.degree {
+            Some(degree) => settings.degrees(vec![(u64::MAX, degree)]),
+            None => settings,
+        }
+    }
+}
+
+/// How long a team may take to close.
+pub(crate) const TEAM_CLOSE_TIMEOUT: Duration = Duration::from_secs(10);
 
 /// The longest message of a measurement, in bytes: hosts hold it in memory.
 pub const MEASURED_BYTES_MAX: u64 = 16 << 30;
@@ -250,6 +282,17 @@ pub(crate) fn join_predicate(error: &Error) -> String {
         Error::Failed(failure) => predicate(failure),
         Error::Member { cause, .. } => format!("could not be joined: {cause}"),
         other => format!("could not be joined: {other}"),
+    }
+}
+
+/// The predicate of a sentence about the member that has failed a team, or could not be joined, without ranks.
+pub(crate) fn team_predicate(error: &Error) -> String {
+    match error {
+        Error::TeamFailed(failure) => match failure.detail.as_str() {
+            "" => failure.kind.to_string(),
+            detail => format!("{}: {detail}", failure.kind),
+        },
+        other => join_predicate(other),
     }
 }
 

@@ -53,8 +53,13 @@ impl World {
         let mut settings = PushSettings::new(hosts, self.secret.clone());
         (settings.local_only, settings.block_bytes) = (true, Some(1000));
         settings.start_timeout = Duration::from_secs(2);
-        let plan =
-            BenchPlan { bytes, repeats: 3, latency_bytes: vec![1, 2000], latency_repeats: 5 };
+        let plan = BenchPlan {
+            bytes,
+            repeats: 3,
+            latency_bytes: vec![1, 2000],
+            latency_repeats: 5,
+            collective: None,
+        };
         Bench::open(settings, plan).unwrap()
     }
 

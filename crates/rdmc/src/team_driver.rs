@@ -217,9 +217,13 @@ impl Driver {
         turn.team.leave()?;
         while !turn.team.has_ended() {
             if deadline.left().is_zero() {
-                return Err(deadline.missed("the other members of a team").into());
+                turn.team.time_out();
+                break;
             }
             turn.team.progress(&mut [], deadline.left().min(SLEEP_MAX));
+        }
+        if turn.team.failure().is_none() && !turn.team.has_ended() {
+            return Err(deadline.missed("the other members of a team").into());
         }
         turn.team.failure().map_or(Ok(()), |failure| Err(Error::TeamFailed(failure.clone())))
     }

@@ -2,7 +2,10 @@
 
 use std::ops::Range;
 
-use transport::{Region, Token, WriteLease};
+use collective::Effect;
+use transport::{EndpointId, PostError, Region, Token, Transport, WriteLease};
+
+use crate::operations::Operations;
 
 /// Tokens of blocks have this bit; those of staged slots do not.
 const BLOCK: u64 = 1 << 32;
@@ -40,8 +43,42 @@ pub(crate) struct Blocks {
 }
 
 impl Blocks {
+    /// Posts the receive or the send of an effect. Does nothing if the endpoint has ended: a completion reports that.
+    ///
+    /// Errors: of the memory or of the transport.
+    pub(crate) fn post<T: Transport>(
+        &mut self,
+        (transport, endpoint): (&mut T, EndpointId),
+        operations: &mut Operations,
+        effect: &Effect,
+    ) -> Result<(), String> {
+        let (what, rank, token, posted) = match *effect {
+            Effect::Receive { operation, index, from, at, bytes, folds: true } => {
+                let (lease, token) = self.fold_later((operation, index), at..at + bytes)?;
+                ("a receive from", from, token, transport.post_receive(endpoint, lease, token))
+            }
+            Effect::Receive { operation, index, from, at, bytes, folds: false } => {
+                let lease = operations.write_block(operation, at..at + bytes)?;
+                let token = self.add(Post::Receive { operation, index, bytes });
+                ("a receive from", from, token, transport.post_receive(endpoint, lease, token))
+            }
+            Effect::Send { operation, index, to, at, bytes } => {
+                let lease = operations.read_block(operation, at..at + bytes)?;
+                let token = self.add(Post::Send { operation, index });
+                ("a send to", to, token, transport.post_send(endpoint, lease, 0, token))
+            }
+            _ => return Ok(()),
+        };
+        let Err(error) = posted else { return Ok(()) };
+        self.take(token);
+        match error {
+            PostError::EndpointGone(_) => Ok(()),
+            error => Err(format!("{what} member {rank}: {error}")),
+        }
+    }
+
     /// Adds a post. Returns its token.
-    pub(crate) fn add(&mut self, post: Post) -> Token {
+    fn add(&mut self, post: Post) -> Token {
         let at = self.free.pop().unwrap_or_else(|| {
             self.posts.push(None);
             self.posts.len() - 1
@@ -61,7 +98,7 @@ impl Blocks {
     /// Adds the receive of a block that is to be folded: of an operation's and a block's number. Returns scratch memory for it.
     ///
     /// Errors: that is in use.
-    pub(crate) fn fold_later(
+    fn fold_later(
         &mut self,
         (operation, index): (u64, u32),
         place: Range<u64>,

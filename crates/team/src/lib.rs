@@ -19,6 +19,7 @@ pub mod fuzzing;
 mod operations;
 mod outgoing;
 mod peers;
+mod phase;
 mod settings;
 mod slots;
 mod staging;

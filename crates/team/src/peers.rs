@@ -3,7 +3,7 @@
 use std::{collections::BTreeMap, time::Duration};
 
 use collective::{Fault, InvalidHeader, Member, Ring};
-use transport::{EndpointId, Transport};
+use transport::{EndpointId, PostError, Transport};
 
 use crate::{Error, TeamSettings, outgoing::Outgoing, slots::Slots, words::Word};
 
@@ -22,8 +22,8 @@ pub(crate) struct Peer {
     pub(crate) is_exposed: bool,
     /// It has completed everything, and may close its link.
     pub(crate) has_left: bool,
-    /// How many operations it has called, as far as it has told.
-    pub(crate) called: u64,
+    /// How many operations it has called at least, if it has told.
+    pub(crate) called: Option<u64>,
     /// The operation that it waits in, for whom in the end, and when it told so.
     pub(crate) waits: Option<(u64, u32, Duration)>,
 }
@@ -43,7 +43,7 @@ impl Peer {
             is_asked: false,
             is_exposed: false,
             has_left: false,
-            called: 0,
+            called: None,
             waits: None,
         }
     }
@@ -94,22 +94,17 @@ impl Peers {
             let mut slots = Slots::new(settings);
             let exposed = slots.expose(transport, endpoint, settings);
             let word = exposed.map(|marks| Word::Exposed(marks).encode());
-            word.and_then(|word| transport.write_control(endpoint, &word)).map_err(failed)?;
+            match word.and_then(|word| transport.write_control(endpoint, &word)) {
+                // It has ended already: a completion reports why, and the team fails.
+                Ok(()) | Err(PostError::EndpointGone(_)) => {}
+                Err(error) => return Err(failed(error)),
+            }
             all.push(Peer::new(rank, endpoint, slots, settings));
         }
         all.sort_unstable_by_key(|peer| peer.rank);
         let endpoints = all.iter().enumerate();
         by_endpoint.extend(endpoints.filter_map(|(index, peer)| Some((peer.endpoint?, index))));
         Ok(Self { all, by_endpoint })
-    }
-
-    /// Returns the member at the end of the chain of members that wait for each other, as far as they have told since `oldest`,
-    /// from the one that this member, `rank`, waits for.
-    pub(crate) fn held_by(&mut self, awaited: u32, rank: u32, oldest: Duration) -> u32 {
-        match self.of_rank(awaited).and_then(|peer| peer.waits) {
-            Some((_, held_by, at)) if at >= oldest && held_by != rank => held_by,
-            _ => awaited,
-        }
     }
 
     pub(crate) fn iter(&self) -> impl Iterator<Item = &Peer> {
@@ -140,6 +135,15 @@ impl Peers {
     pub(crate) fn show_something(&self) -> bool {
         let shows = |peer: &Peer| Ring::ALL.into_iter().any(|ring| peer.slots.shows_next(ring));
         self.all.iter().any(shows)
+    }
+
+    /// Returns the member for which an awaited one waits in the end, or that member itself: as it has told since then. A member
+    /// that leaves (`leaving`) does not wait for those that have left.
+    pub(crate) fn held_by(&mut self, awaited: u32, since: Duration, leaving: bool) -> u32 {
+        let waits = self.of_rank(awaited).and_then(|peer| peer.waits);
+        let Some((_, held_by, at)) = waits else { return awaited };
+        let has_left = leaving && self.of_rank(held_by).is_some_and(|peer| peer.has_left);
+        if at < since || has_left { awaited } else { held_by }
     }
 
     /// Notes that an endpoint has ended. Returns the member, if it was one.

@@ -1,6 +1,6 @@
 //! The operations of one member over one transport.
 
-use std::{collections::VecDeque, ops::Range, time::Duration};
+use std::{collections::VecDeque, time::Duration};
 
 use collective::{Call, Contents, Effect, Fault, Kind, Member, Reduction};
 use engine::FailureKind;
@@ -11,15 +11,13 @@ use crate::{
     blocks::{Blocks, Post},
     operations::{Operations, Placing, Store},
     peers::{Peer, Peers},
+    phase::Phase,
     staging::Staging,
     words::Word,
 };
 
 /// Slots that may be on their way to others at once, for each linked member.
 const STAGED_PER_LINK: u32 = 4;
-
-/// After so many polls that did not wait and brought nothing, the clock is read: that costs as much as a tenth of a poll.
-const POLLS_PER_LOOK: u32 = 64;
 
 /// How many times as old as the interval of words about waiting one may be, to be believed.
 const WAITS_BELIEVED: u32 = 4;
@@ -48,18 +46,6 @@ pub struct Team<T: Transport> {
     buffer: Vec<u8>,
     /// When something has completed or come the last time, or others were told what this member waits for.
     moved_at: Duration,
-    /// Polls since the clock was read.
-    polls: u32,
-}
-
-#[derive(Clone, PartialEq, Debug)]
-enum Phase {
-    Open,
-    /// Everything is complete here; the links close once it is so at all linked members.
-    Leaving,
-    /// The links are closing, or closed.
-    Left,
-    Failed(Failure),
 }
 
 impl<T: Transport> Team<T> {
@@ -85,7 +71,6 @@ impl<T: Transport> Team<T> {
         let slot_bytes = settings.slot_bytes;
         Ok(Self {
             moved_at: transport.now(),
-            polls: 0,
             transport,
             core,
             peers,
@@ -170,7 +155,9 @@ impl<T: Transport> Team<T> {
         let wait = if self.is_waiting() { self.before_sleep(wait) } else { wait };
         let mut completions = std::mem::take(&mut self.completions);
         self.transport.poll(&mut completions, wait);
-        if !completions.is_empty() {
+        // Words of others that wait, too, are no progress: those who hear them have to tell what they wait for themselves.
+        let is_word = |completion: &Completion| matches!(completion, Completion::Control { .. });
+        if !completions.iter().all(is_word) {
             self.moved_at = self.transport.now();
         }
         for completion in completions.drain(..) {
@@ -179,11 +166,7 @@ impl<T: Transport> Team<T> {
         self.completions = completions;
         self.look();
         self.carry_out(lent);
-        self.polls += 1;
-        if !wait.is_zero() || self.polls >= POLLS_PER_LOOK {
-            self.polls = 0;
-            self.tell_what_is_awaited();
-        }
+        self.tell_what_is_awaited();
     }
 
     /// Returns whether an operation is complete at this member.
@@ -202,13 +185,20 @@ impl<T: Transport> Team<T> {
         self.operations.take(operation)
     }
 
-    /// Fails the team because an operation was waited for too long: by the member that others wait for, as far as they know.
+    /// Fails the team because an operation, or the end of the team, was waited for too long: by the member that others wait
+    /// for, as far as they know. Does nothing if nobody is waited for.
     pub fn time_out(&mut self) {
-        let Some((operation, awaited)) = self.core.awaited().or_else(|| self.blocked_on()) else {
+        if self.phase == Phase::Leaving {
+            let missing = self.peers.iter().find(|peer| !peer.has_left).map(|peer| peer.rank);
+            if let Some(rank) = missing {
+                let member = self.held_by(rank);
+                self.fail(Some(member), FailureKind::Stalled, "it has not left the team".into());
+            }
             return;
-        };
-        let member = self.peers.held_by(awaited, self.settings.rank, self.oldest());
-        let called = self.peers.of_rank(member).map(|peer| peer.called);
+        }
+        let Some((operation, awaited)) = self.awaited() else { return };
+        let member = self.held_by(awaited);
+        let called = self.peers.of_rank(member).and_then(|peer| peer.called);
         let detail = match called {
             Some(called) if called <= operation => {
                 format!("operation {operation}: it has called {called}")
@@ -266,7 +256,7 @@ impl<T: Transport> Team<T> {
 
     /// Returns whether an operation that was started is not complete.
     pub fn is_waiting(&self) -> bool {
-        self.core.completed() < self.core.called()
+        self.core.completed() < self.core.called() || !self.blocked.is_empty()
     }
 
     fn handle(&mut self, completion: Completion) {
@@ -380,12 +370,16 @@ impl<T: Transport> Team<T> {
                 peer.is_asked = false;
                 Ok(())
             }
-            Some(Word::Freed { ring, count }) => self.core.freed(rank, ring, count),
             Some(Word::Grant { operation, call, blocks }) => {
+                self.moved_at = now;
                 self.core.granted(rank, operation, call, blocks)
             }
+            Some(Word::Freed { ring, count }) => {
+                self.moved_at = now;
+                self.core.freed(rank, ring, count)
+            }
             Some(Word::Waits { operation, call, held_by }) => {
-                peer.called = peer.called.max(operation.saturating_add(1));
+                peer.called = peer.called.max(Some(operation.saturating_add(1)));
                 peer.waits = Some((operation, held_by, now));
                 let operations = self.core.called();
                 if operations <= operation {
@@ -394,7 +388,7 @@ impl<T: Transport> Team<T> {
                 self.core.compare(rank, operation, call)
             }
             Some(Word::Called { operations }) => {
-                peer.called = peer.called.max(operations);
+                peer.called = peer.called.max(Some(operations));
                 Ok(())
             }
             Some(Word::Failed { member, reporter, kind, detail }) => {
@@ -436,11 +430,12 @@ impl<T: Transport> Team<T> {
                     self.tell(to, &Word::Freed { ring, count });
                     Ok(())
                 }
-                Effect::Receive { operation, index, from, at, bytes, folds } => {
-                    self.post_receive((operation, index), from, at..at + bytes, folds)
-                }
-                Effect::Send { operation, index, to, at, bytes } => {
-                    self.post_send((operation, index), to, at..at + bytes)
+                Effect::Receive { from: rank, .. } | Effect::Send { to: rank, .. } => {
+                    let endpoint = self.peers.of_rank(rank).and_then(|peer| peer.endpoint);
+                    endpoint.map_or(Ok(()), |endpoint| {
+                        let over = (&mut self.transport, endpoint);
+                        self.blocks.post(over, &mut self.operations, &effect)
+                    })
                 }
                 Effect::Grant { to, operation, call, blocks } => {
                     self.tell(to, &Word::Grant { operation, call, blocks });
@@ -494,66 +489,18 @@ impl<T: Transport> Team<T> {
         }
     }
 
-    /// Posts a receive for a block of an operation: its number, and the block's.
-    fn post_receive(
-        &mut self,
-        (operation, index): (u64, u32),
-        from: u32,
-        place: Range<u64>,
-        folds: bool,
-    ) -> Result<(), String> {
-        let Some(endpoint) = self.peers.of_rank(from).and_then(|peer| peer.endpoint) else {
-            return Ok(());
-        };
-        let bytes = place.end - place.start;
-        let (lease, token) = if folds {
-            self.blocks.fold_later((operation, index), place)?
-        } else {
-            let lease = self.operations.write_block(operation, place)?;
-            (lease, self.blocks.add(Post::Receive { operation, index, bytes }))
-        };
-        let posted = self.transport.post_receive(endpoint, lease, token);
-        self.check_posted(posted, token, "a receive from", from)
-    }
-
-    /// Posts a send of a block of an operation: its number, and the block's.
-    fn post_send(
-        &mut self,
-        (operation, index): (u64, u32),
-        to: u32,
-        place: Range<u64>,
-    ) -> Result<(), String> {
-        let Some(endpoint) = self.peers.of_rank(to).and_then(|peer| peer.endpoint) else {
-            return Ok(());
-        };
-        let lease = self.operations.read_block(operation, place)?;
-        let token = self.blocks.add(Post::Send { operation, index });
-        let posted = self.transport.post_send(endpoint, lease, 0, token);
-        self.check_posted(posted, token, "a send to", to)
-    }
-
-    fn check_posted(
-        &mut self,
-        posted: Result<(), PostError>,
-        token: Token,
-        what: &str,
-        rank: u32,
-    ) -> Result<(), String> {
-        let Err(error) = posted else { return Ok(()) };
-        self.blocks.take(token);
-        match error {
-            // A completion reports the end of that endpoint.
-            PostError::EndpointGone(_) => Ok(()),
-            error => Err(format!("{what} member {rank}: {error}")),
-        }
-    }
-
-    /// Returns the first operation that has something to write and cannot, with the member that has to receive it.
-    fn blocked_on(&self) -> Option<(u64, u32)> {
-        self.blocked.iter().find_map(|effect| match effect {
-            Effect::Write { to, header, .. } => Some((header.operation, *to)),
+    /// Returns the first operation that this member waits in, with the member that has to do something for it.
+    fn awaited(&mut self) -> Option<(u64, u32)> {
+        let blocked = match self.blocked.front() {
+            Some(Effect::Write { to, header, .. }) => Some((header.operation, *to)),
             _ => None,
-        })
+        };
+        // Everything waits behind a write to a member that has not exposed its rings.
+        let is_joining = |&(_, to): &(u64, u32)| {
+            let peer = self.peers.of_rank(to);
+            peer.is_some_and(|peer| !peer.is_exposed && peer.endpoint.is_some())
+        };
+        blocked.filter(is_joining).or_else(|| self.core.awaited()).or(blocked)
     }
 
     /// Tells linked members what this one waits for, if it has waited for long.
@@ -562,16 +509,19 @@ impl<T: Transport> Team<T> {
         if self.phase != Phase::Open || now < self.moved_at + self.settings.ask_after {
             return;
         }
-        let Some((operation, awaited)) = self.core.awaited() else { return };
+        let Some((operation, awaited)) = self.awaited() else { return };
         let Some(call) = self.core.call(operation) else { return };
         self.moved_at = now;
-        let held_by = self.peers.held_by(awaited, self.settings.rank, self.oldest());
+        let held_by = self.held_by(awaited);
         self.tell_all(&Word::Waits { operation, call, held_by });
     }
 
-    /// Returns when words about waiting were received that are still believed, at the earliest.
-    fn oldest(&self) -> Duration {
-        self.transport.now().saturating_sub(self.settings.ask_after * WAITS_BELIEVED)
+    /// Returns the member at the end of the chain of members that wait for each other, as far as they have told.
+    fn held_by(&mut self, awaited: u32) -> u32 {
+        let oldest = self.settings.ask_after * WAITS_BELIEVED;
+        let since = self.transport.now().saturating_sub(oldest);
+        let held_by = self.peers.held_by(awaited, since, self.phase == Phase::Leaving);
+        if held_by == self.settings.rank { awaited } else { held_by }
     }
 
     fn tell(&mut self, rank: u32, word: &Word) {

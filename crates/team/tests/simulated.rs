@@ -304,6 +304,55 @@ fn a_member_that_does_not_call_is_named_by_the_timeout() {
     }
 }
 
+/// Member 0 waits for 2, which waits for 3, which never calls; 2 hears from 0 more often than it would tell by itself.
+#[test]
+fn those_who_hear_that_others_wait_tell_what_they_wait_for() {
+    let mut world = World::new(4, 3, |settings| settings.degrees = vec![(u64::MAX, 1)]);
+    world.start(0, call(Kind::AllReduce, 0, 64)).unwrap();
+    world.run(Duration::from_millis(50));
+    for rank in [1, 2] {
+        world.start(rank, call(Kind::AllReduce, 0, 64)).unwrap();
+    }
+    world.run(Duration::from_secs(3));
+    world.team(0).time_out();
+    let failure = world.team(0).failure().expect("it has timed out");
+    assert_eq!((failure.member, failure.kind), (Some(3), FailureKind::Stalled), "{failure}");
+}
+
+#[test]
+fn a_connection_lost_before_the_team_is_made_fails_it() {
+    let net = SimNet::new(config(), 5);
+    let mut transports = net.members(2).into_iter();
+    let (near, far) = net.connect(0, 1);
+    net.inject(transport_sim::Fault::Reset(0, 1));
+    for (rank, link) in [(0, near), (1, far)] {
+        let transport = transports.next().expect("there are two");
+        let settings = TeamSettings::new(7, 2, rank);
+        let mut team = Team::new(transport, settings, [(1 - rank, link)]).unwrap();
+        team.progress(&mut [], Duration::ZERO);
+        let failure = team.failure().expect("its only link is lost");
+        assert_eq!((failure.member, failure.kind), (Some(1 - rank), FailureKind::Lost));
+    }
+}
+
+#[test]
+fn a_member_that_does_not_leave_is_named_by_the_timeout() {
+    let mut world = World::new(5, 9, |_| {});
+    check(&mut world, 0, call(Kind::Barrier, 0, 0));
+    for rank in [0, 1, 2, 4] {
+        world.team(rank).leave().unwrap();
+    }
+    world.run(Duration::from_secs(1));
+    world.team(4).time_out();
+    world.run(Duration::from_secs(1));
+    for rank in 0..5 {
+        let failure = world.team(rank).failure().expect("all know").clone();
+        let named = (failure.member, failure.kind, failure.reporter);
+        assert_eq!(named, (Some(3), FailureKind::Stalled, 4), "{failure}");
+        assert!(failure.detail.contains("has not left"), "{failure}");
+    }
+}
+
 #[test]
 fn a_team_ends_when_all_have_left() {
     let mut world = World::new(5, 9, |_| {});

@@ -35,7 +35,7 @@ impl<S: Subject> Campaign<S> {
             first,
             count,
             time_limit: None,
-            limits: Limits::default(),
+            limits: S::limits(),
             options: Options::default(),
             jobs: 0,
         }

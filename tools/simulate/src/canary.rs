@@ -5,7 +5,7 @@ use std::{fmt, str::FromStr};
 
 use transport::{Completion, EndpointId, ReadLease, Region};
 
-use crate::dice::Dice;
+use crate::{dice::Dice, node::Bug};
 
 /// Distinguishes these random choices from all others of a seed.
 const PURPOSE: u64 = 3;
@@ -121,9 +121,10 @@ impl Planted {
     fn fires(&mut self) -> bool {
         self.dice.percent(5)
     }
+}
 
-    /// Returns what is sent in place of `from`.
-    pub(crate) fn send(&mut self, from: ReadLease) -> ReadLease {
+impl Bug for Planted {
+    fn send(&mut self, from: ReadLease) -> ReadLease {
         let applies = matches!(self.canary, Canary::MisplacesBlock | Canary::KeepsMemory);
         if !applies || from.bytes() < 2 || !self.fires() {
             return from;
@@ -138,8 +139,7 @@ impl Planted {
         Region::from_vec(bytes).read(all).expect("there is no other lease")
     }
 
-    /// Returns what is written instead of a word, if anything is.
-    pub(crate) fn word(&mut self, endpoint: EndpointId, word: &[u8]) -> Option<Vec<u8>> {
+    fn word(&mut self, endpoint: EndpointId, word: &[u8]) -> Option<Vec<u8>> {
         let mut word = word.to_vec();
         match (self.canary, word[0]) {
             (Canary::GrantsTooMuch, GRANT) if self.fires() => word[1] += 1,
@@ -159,8 +159,7 @@ impl Planted {
         Some(word)
     }
 
-    /// Returns what is reported instead of a completion.
-    pub(crate) fn completion(&mut self, completion: Completion) -> Vec<Completion> {
+    fn completion(&mut self, completion: Completion) -> Vec<Completion> {
         let mut reported = std::mem::take(&mut self.forged);
         match (self.canary, &completion) {
             (Canary::CompletesTwice, Completion::Sent { .. } | Completion::Received { .. })

@@ -1,4 +1,4 @@
-//! Whole groups of real engines in virtual time, with everything that can go wrong.
+//! Whole groups of real engines, pushes and teams in virtual time, with everything that can go wrong.
 //!
 //! A [`Scenario`] is drawn from a seed: plain data of the network, the members, the groups and
 //! their applications, and of the faults that are injected at each step. [`run`] runs it over a
@@ -29,6 +29,7 @@ mod shrink;
 mod smaller;
 mod subject;
 mod tally;
+mod teams;
 mod world;
 
 pub use actor::{Actor, Here, MemberEngine, Order};
@@ -38,7 +39,7 @@ pub use canary::Canary;
 pub use clock::Clock;
 pub use dice::Dice;
 pub use draw::draw;
-pub use node::{Node, Watch};
+pub use node::{Bug, Node, Watch};
 pub use options::Options;
 pub use push::{
     Fault as PushFault, HostFaults, HostScenario, InjectedPushFault,
@@ -48,6 +49,11 @@ pub use push::{
 pub use report::Report;
 pub use scenario::*;
 pub use shrink::shrink;
-pub use subject::{Groups, Pushes, Subject};
+pub use subject::{Groups, Pushes, Subject, Teams};
 pub use tally::Tally;
+pub use teams::{
+    CallKind, CallPlan, FoldPlan, FunctionPlan, InjectedTeamFault, OtherCall, PlannedTeamFault,
+    TeamBlame, TeamCanary, TeamEnd, TeamFault, TeamMemberPlan, TeamOutcome, TeamScenario,
+    TeamTally, draw_team, run_team,
+};
 pub use world::run;

@@ -10,12 +10,12 @@ use std::{
 
 use clap::Parser;
 use serde::de::DeserializeOwned;
-use simulate::{Campaign, Groups, Limits, Options, Pushes, Subject, shrink};
+use simulate::{Campaign, Groups, Limits, Options, Pushes, Subject, Teams, shrink};
 
 /// How long a failing scenario is shrunk.
 const SHRINKING: Duration = Duration::from_secs(60);
 
-/// Runs groups of real engines, or whole pushes, in virtual time, with everything that can go wrong
+/// Runs groups of real engines, whole pushes, or teams, in virtual time, with everything that can go wrong
 #[derive(Debug, Parser)]
 #[command(name = "rdmc-simulate")]
 struct Arguments {
@@ -28,9 +28,12 @@ struct Arguments {
     /// Whole pushes instead of groups, each and then the same command again
     #[arg(long)]
     pushes: bool,
-    /// Sizes of groups, both ends included; of pushes, with the root
-    #[arg(long, value_name = "A..B", default_value = "1..9", value_parser = range)]
-    members: RangeInclusive<u32>,
+    /// Teams that call collective operations instead of groups
+    #[arg(long, conflicts_with = "pushes")]
+    teams: bool,
+    /// Sizes of groups, both ends included; of pushes, with the root; 1..9, of teams 1..33
+    #[arg(long, value_name = "A..B", value_parser = range)]
+    members: Option<RangeInclusive<u32>>,
     /// Threads; 0: one for each core
     #[arg(long, default_value_t = 0)]
     jobs: usize,
@@ -63,10 +66,10 @@ fn range(text: &str) -> Result<RangeInclusive<u32>, String> {
 
 fn main() -> ExitCode {
     let arguments = Arguments::parse();
-    let outcome = if arguments.pushes {
-        command::<Pushes>(&arguments)
-    } else {
-        command::<Groups>(&arguments)
+    let outcome = match (arguments.pushes, arguments.teams) {
+        (true, _) => command::<Pushes>(&arguments),
+        (_, true) => command::<Teams>(&arguments),
+        _ => command::<Groups>(&arguments),
     };
     match outcome {
         Ok(true) => ExitCode::SUCCESS,
@@ -86,7 +89,7 @@ fn command<S: Subject>(arguments: &Arguments) -> Result<bool, String> {
         (Some(path), _) => read(path).map(|scenario| runner.show(0, &scenario)),
         (None, Some(_)) => {
             let seed = arguments.first_seed();
-            Ok(runner.show(seed, &S::draw(seed, &arguments.limits())))
+            Ok(runner.show(seed, &S::draw(seed, &runner.limits())))
         }
         (None, None) => Ok(runner.run_many()),
     }
@@ -103,17 +106,13 @@ impl Arguments {
         self.seed.unwrap_or(0)
     }
 
-    fn limits(&self) -> Limits {
-        Limits { members: self.members.clone() }
-    }
-
-    /// Returns the command that runs one seed again.
-    fn replay(&self, seed: u64) -> String {
-        let pushes = if self.pushes { " --pushes" } else { "" };
-        let (least, most) = (self.members.start(), self.members.end());
-        let canary = self.canary.as_ref().map(|name| format!(" --canary {name}"));
-        let canary = canary.unwrap_or_default();
-        format!("./dev sim{pushes} --seed {seed} --members {least}..{most}{canary}")
+    /// Returns the option that selects what is simulated.
+    fn subject(&self) -> &'static str {
+        match (self.pushes, self.teams) {
+            (true, _) => " --pushes",
+            (_, true) => " --teams",
+            _ => "",
+        }
     }
 }
 
@@ -124,6 +123,23 @@ struct Runner<'a, S: Subject> {
 }
 
 impl<S: Subject> Runner<'_, S> {
+    fn limits(&self) -> Limits {
+        match &self.arguments.members {
+            Some(members) => Limits { members: members.clone() },
+            None => S::limits(),
+        }
+    }
+
+    /// Returns the command that runs one seed again.
+    fn replay(&self, seed: u64) -> String {
+        let subject = self.arguments.subject();
+        let Limits { members } = self.limits();
+        let (least, most) = (members.start(), members.end());
+        let canary = self.arguments.canary.as_ref().map(|name| format!(" --canary {name}"));
+        let canary = canary.unwrap_or_default();
+        format!("./dev sim{subject} --seed {seed} --members {least}..{most}{canary}")
+    }
+
     fn options(&self, trace_events: usize) -> Options<S::Canary> {
         Options { canary: self.canary, trace_events }
     }
@@ -158,7 +174,7 @@ impl<S: Subject> Runner<'_, S> {
         };
         let campaign = Campaign::<S> {
             time_limit: arguments.minutes.map(|minutes| Duration::from_secs_f64(minutes * 60.0)),
-            limits: arguments.limits(),
+            limits: self.limits(),
             options: self.options(0),
             jobs: arguments.jobs,
             ..Campaign::new(arguments.first_seed(), count)
@@ -175,8 +191,8 @@ impl<S: Subject> Runner<'_, S> {
 
     /// Runs a failing seed again to print it, and shrinks it if requested.
     fn explain(&self, seed: u64) {
-        let again = self.arguments.replay(seed);
-        let scenario = S::draw(seed, &self.arguments.limits());
+        let again = self.replay(seed);
+        let scenario = S::draw(seed, &self.limits());
         println!();
         self.print(&scenario, 200);
         println!("seed {seed} failed; again: {again}");
@@ -189,9 +205,9 @@ impl<S: Subject> Runner<'_, S> {
         self.print(&smaller, 200);
         let path = PathBuf::from(format!("seed-{seed}.json"));
         let text = serde_json::to_string_pretty(&smaller).expect("scenarios are plain data");
-        let pushes = if self.arguments.pushes { " --pushes" } else { "" };
+        let subject = self.arguments.subject();
         match fs::write(&path, text) {
-            Ok(()) => println!("again: ./dev sim{pushes} --scenario {}", path.display()),
+            Ok(()) => println!("again: ./dev sim{subject} --scenario {}", path.display()),
             Err(error) => println!("{}: {error}", path.display()),
         }
     }

@@ -14,7 +14,7 @@ use transport::{
 };
 use transport_sim::{SimLink, SimTransport};
 
-use crate::{canary::Planted, clock::Clock};
+use crate::clock::Clock;
 
 /// The open posts and endpoints of one member.
 #[derive(Default, Debug)]
@@ -26,6 +26,29 @@ pub struct Ledger {
     pub breaches: Vec<String>,
 }
 
+/// A planted bug between a member and its network.
+pub trait Bug {
+    /// Returns what is sent in place of `from`.
+    fn send(&mut self, from: ReadLease) -> ReadLease {
+        from
+    }
+
+    /// Returns what is written in place of `from`. May change the position in the exposed memory.
+    fn write(&mut self, from: ReadLease, _offset: &mut u64) -> ReadLease {
+        from
+    }
+
+    /// Returns what is written instead of a control word, if anything is.
+    fn word(&mut self, _endpoint: EndpointId, word: &[u8]) -> Option<Vec<u8>> {
+        Some(word.to_vec())
+    }
+
+    /// Returns what is reported instead of a completion.
+    fn completion(&mut self, completion: Completion) -> Vec<Completion> {
+        vec![completion]
+    }
+}
+
 /// [`Transport`] of a member.
 pub struct Node {
     inner: SimTransport,
@@ -34,7 +57,7 @@ pub struct Node {
     /// Completions that were not reported to the member yet.
     queue: Rc<RefCell<VecDeque<Completion>>>,
     ledger: Rc<RefCell<Ledger>>,
-    planted: Option<Planted>,
+    planted: Option<Box<dyn Bug>>,
 }
 
 /// The driver's handle of a [`Node`], which belongs to an engine.
@@ -110,7 +133,7 @@ impl Node {
         inner: SimTransport,
         clock: Clock,
         batch: u32,
-        planted: Option<Planted>,
+        planted: Option<Box<dyn Bug>>,
     ) -> (Self, Watch) {
         let (queue, ledger) = <(Rc<RefCell<_>>, Rc<RefCell<Ledger>>)>::default();
         let watch = Watch { queue: Rc::clone(&queue), ledger: Rc::clone(&ledger) };
@@ -241,6 +264,11 @@ impl OneSidedWrites for Node {
         immediate: Option<u32>,
         token: Token,
     ) -> Result<(), PostError> {
+        let mut offset = offset;
+        let from = match &mut self.planted {
+            Some(planted) => planted.write(from, &mut offset),
+            None => from,
+        };
         let outcome = self.inner.post_write(endpoint, from, key, offset, immediate, token);
         self.note(endpoint, token, outcome)
     }

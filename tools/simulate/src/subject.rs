@@ -1,4 +1,4 @@
-//! What can be simulated from seeds: groups, and whole pushes.
+//! What can be simulated from seeds: groups, whole pushes, and teams.
 
 use std::{fmt, str::FromStr};
 
@@ -13,6 +13,7 @@ use crate::{
     scenario::{Limits, Scenario},
     smaller::smaller_groups,
     tally::Tally,
+    teams::{TeamCanary, TeamOutcome, TeamScenario, TeamTally, draw_team, run_team, smaller_teams},
     world::run,
 };
 
@@ -27,6 +28,10 @@ pub trait Subject {
     /// Sums over many runs.
     type Tally: Default + fmt::Display + Send;
 
+    /// Returns the limits of scenarios where none are given.
+    fn limits() -> Limits {
+        Limits::default()
+    }
     /// Returns the scenario of a seed.
     fn draw(seed: u64, limits: &Limits) -> Self::Scenario;
     /// Runs the scenario; deterministic.
@@ -50,6 +55,10 @@ pub enum Groups {}
 /// Pushes to several hosts ([`run_push`]).
 #[derive(Debug)]
 pub enum Pushes {}
+
+/// Teams that call operations ([`run_team`]).
+#[derive(Debug)]
+pub enum Teams {}
 
 impl Subject for Groups {
     type Scenario = Scenario;
@@ -118,5 +127,45 @@ impl Subject for Pushes {
 
     fn smaller(scenario: &PushScenario) -> Vec<PushScenario> {
         smaller_pushes(scenario)
+    }
+}
+
+impl Subject for Teams {
+    type Scenario = TeamScenario;
+    type Canary = TeamCanary;
+    type Report = TeamOutcome;
+    type Tally = TeamTally;
+
+    /// One member more than are linked completely, rarely.
+    fn limits() -> Limits {
+        Limits { members: 1..=collective::ALL_PAIRS_MAX + 1 }
+    }
+
+    fn draw(seed: u64, limits: &Limits) -> TeamScenario {
+        draw_team(seed, limits)
+    }
+
+    fn run(scenario: &TeamScenario, options: Options<TeamCanary>) -> TeamOutcome {
+        run_team(scenario, options)
+    }
+
+    fn verdict(report: &TeamOutcome) -> (&[String], &str) {
+        (&report.violations, &report.trace)
+    }
+
+    fn add(tally: &mut TeamTally, seed: u64, report: &TeamOutcome) {
+        tally.add(seed, report);
+    }
+
+    fn runs(tally: &TeamTally) -> u64 {
+        tally.runs
+    }
+
+    fn merge(tally: &mut TeamTally, other: &TeamTally) {
+        tally.merge(other);
+    }
+
+    fn smaller(scenario: &TeamScenario) -> Vec<TeamScenario> {
+        smaller_teams(scenario)
     }
 }

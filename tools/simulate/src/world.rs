@@ -17,7 +17,7 @@ use crate::{
     canary::{Canary, Planted},
     checks,
     dice::Dice,
-    node::{Node, Watch},
+    node::{Bug, Node, Watch},
     options::Options,
     report::Report,
     scenario::{Fault, Scenario},
@@ -507,8 +507,9 @@ impl<'a> World<'a> {
 impl Member {
     fn new(scenario: &Scenario, options: Options, network: &SimNet, rank: u32) -> Self {
         let plan = &scenario.members[rank as usize];
-        let planted =
-            options.canary.map(|canary| Planted::new(canary, scenario.size(), scenario.seed, rank));
+        let planted = options.canary.map(|canary| -> Box<dyn Bug> {
+            Box::new(Planted::new(canary, scenario.size(), scenario.seed, rank))
+        });
         let (node, watch) = Node::new(network.member(), plan.clock, plan.batch, planted);
         let groups = 0..scenario.groups.len();
         let actor = |group| -> Box<dyn Actor> { Box::new(Application::new(scenario, group, rank)) };

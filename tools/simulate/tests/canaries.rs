@@ -1,7 +1,8 @@
 //! Planted bugs are detected within a few hundred seeds.
 
 use simulate::{
-    Campaign, Canary, Groups, Options, PushCanary, Pushes, draw, draw_push, run, run_push, shrink,
+    Campaign, Canary, Groups, Options, PushCanary, Pushes, TeamCanary, Teams, draw, draw_push, run,
+    run_push, run_team, shrink,
 };
 use std::time::Duration;
 
@@ -55,4 +56,27 @@ fn a_failing_push_becomes_smaller_and_still_fails() {
     assert!(!run_push(&smaller, options).violations.is_empty());
     assert!(smaller.hosts.len() == 1 && smaller.planned_faults.is_empty(), "{smaller}");
     assert!(run_push(&smaller, Options::default()).violations.is_empty(), "without it it is well");
+}
+
+#[test]
+fn every_canary_of_teams_is_caught() {
+    for canary in TeamCanary::ALL {
+        assert_eq!(canary.name().parse(), Ok(canary));
+        let options = Options { canary: Some(canary), trace_events: 0 };
+        let campaign = Campaign::<Teams> { options, jobs: 1, ..Campaign::new(0, SEEDS) };
+        let (tally, failed) = campaign.run();
+        assert!(failed.is_some(), "{canary} was not noticed\n{tally}");
+        println!("{canary}: seed {failed:?}");
+    }
+}
+
+#[test]
+fn a_failing_team_becomes_smaller_and_still_fails() {
+    let options = Options { canary: Some(TeamCanary::SendsTooEarly), trace_events: 0 };
+    let campaign = Campaign::<Teams> { options, jobs: 1, ..Campaign::new(0, SEEDS) };
+    let scenario = simulate::draw_team(campaign.run().1.unwrap(), &campaign.limits);
+    let smaller = shrink::<Teams>(&scenario, options, Duration::from_secs(60));
+    assert!(!run_team(&smaller, options).violations.is_empty());
+    assert!(smaller.size() <= 3 && smaller.faults.is_empty(), "{smaller}");
+    assert!(run_team(&smaller, Options::default()).violations.is_empty(), "without it it is well");
 }

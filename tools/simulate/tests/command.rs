@@ -43,6 +43,8 @@ fn wrong_arguments_are_refused() {
     for arguments in [
         "--canary none",
         "--pushes --canary misplaces-block",
+        "--teams --canary misplaces-block",
+        "--teams --pushes",
         "--members 0..3",
         "--members 5..3",
         "--scenario nowhere.json",
@@ -64,6 +66,18 @@ fn pushes_are_run_shown_and_replayed() {
     assert!(again.contains("--pushes") && repeated.contains("VIOLATION: "), "{repeated}");
 }
 
+#[test]
+fn teams_are_run_shown_and_replayed() {
+    let (output, text) = simulate("--teams --count 20 --members 2..4");
+    assert!(output.status.success() && text.contains("20 runs, "), "{text}");
+    let (output, text) = simulate("--teams --canary drops-notice --count 50 --jobs 1");
+    assert_eq!(output.status.code(), Some(1), "{text}");
+    let again = text.lines().find_map(|line| line.split_once("; again: ./dev sim ")).unwrap().1;
+    let (output, repeated) = simulate(again);
+    assert_eq!(output.status.code(), Some(1), "{repeated}");
+    assert!(again.contains("--teams") && repeated.contains("VIOLATION: "), "{repeated}");
+}
+
 /// With `--help` appended, a command is only parsed.
 #[test]
 fn the_nightly_commands_are_understood() {
@@ -71,7 +85,7 @@ fn the_nightly_commands_are_understood() {
     let steps = std::fs::read_to_string(steps).unwrap();
     let commands: Vec<&str> =
         steps.lines().filter_map(|it| Some(it.split_once("./dev sim ")?.1)).collect();
-    assert_eq!(commands.len(), 2, "groups and pushes");
+    assert_eq!(commands.len(), 3, "groups, pushes and teams");
     for command in commands {
         let command = command.replace("{}", "7").replace("{seed}", "7");
         let (output, text) = simulate(&format!("{command} --help"));

@@ -4,8 +4,8 @@
 use std::{fs, path::Path};
 
 use simulate::{
-    Groups, Limits, Options, PushScenario, Pushes, Scenario, Subject, draw, draw_push, run,
-    run_push,
+    Groups, Limits, Options, PushScenario, Pushes, Scenario, Subject, TeamScenario, Teams, draw,
+    draw_push, draw_team, run, run_push, run_team,
 };
 
 #[test]
@@ -63,6 +63,7 @@ fn assert_fixed<S: Subject>(directory: &str) {
 fn past_findings_stay_fixed() {
     assert_fixed::<Groups>("groups");
     assert_fixed::<Pushes>("pushes");
+    assert_fixed::<Teams>("teams");
 }
 
 #[test]
@@ -77,5 +78,22 @@ fn a_push_is_the_same_every_time_also_from_a_file() {
         let facts = |it: &simulate::PushOutcome| (it.digest, it.steps, it.virtual_ns, it.published);
         assert_eq!(facts(&one), facts(&other), "seed {seed}");
         assert!(other.trace.contains("the root: "), "{}", other.trace);
+    }
+}
+
+#[test]
+fn a_team_is_the_same_every_time_also_from_a_file() {
+    for seed in 0..200 {
+        let scenario = draw_team(seed, &Teams::limits());
+        let one = run_team(&scenario, Options::default());
+        let text = serde_json::to_string(&scenario).unwrap();
+        let read: TeamScenario = serde_json::from_str(&text).unwrap();
+        assert_eq!(read, scenario);
+        let other = run_team(&read, Options { canary: None, trace_events: 1_000 });
+        let facts = |it: &simulate::TeamOutcome| {
+            (it.digest, it.steps, it.virtual_ns, it.completed, it.ends.clone())
+        };
+        assert_eq!(facts(&one), facts(&other), "seed {seed}");
+        assert!(other.trace.contains("member 0"), "{}", other.trace);
     }
 }

@@ -2,8 +2,8 @@
 //! without a cause.
 
 use simulate::{
-    Campaign, Groups, Limits, Options, PlannedPushFault, PushFault, Pushes, Subject, draw_push,
-    run_push,
+    Campaign, Groups, Limits, Options, PlannedPushFault, PushFault, Pushes, Subject, Teams,
+    draw_push, run_push,
 };
 
 fn assert_good<S: Subject>(campaign: &Campaign<S>, kind: &str) -> S::Tally {
@@ -42,6 +42,18 @@ fn pushes_hold_every_invariant() {
     assert!(tally.published > 2 * tally.failed && tally.failed > 1_000, "{tally}");
     // Bytes in place are not sent again, except for small differences.
     assert!(tally.resumed_bytes > 20 * tally.bytes_again, "{tally}");
+}
+
+#[test]
+fn teams_hold_every_invariant() {
+    let tally = assert_good(&Campaign::<Teams>::new(0, 3_000), " --teams");
+    // Every kind of fault was injected, and every outcome occurred.
+    assert!(tally.faults.iter().all(|&count| count > 40), "{tally}");
+    assert!(tally.without_faults > 600 && tally.successes > tally.without_faults, "{tally}");
+    let [lost, silent, stalled, application, broke_protocol] = tally.failed;
+    assert!([lost, silent, stalled, application].iter().all(|&count| count > 500), "{tally}");
+    assert_eq!(broke_protocol, 0, "{tally}");
+    assert!(tally.blame.exact > 5 * tally.blame.behind && tally.completed > 50_000, "{tally}");
 }
 
 #[test]

@@ -2,6 +2,7 @@
 
 use std::path::PathBuf;
 
+use files::{COLLECTIVE_REPEATS_MAX, Collective, CollectivePlan};
 use plan::size;
 use rdmc::Fabric;
 
@@ -20,10 +21,16 @@ Examples:
       with receivers started by `rdmc receive --listen`
   rdmc bench --local 3
       with three receivers on this machine, as a test
+  rdmc bench node[01-04] --collective allreduce --sizes 4,1KiB,64KiB
+      a sum over this machine and four hosts, by the rules of the OSU benchmarks
 
 Latency is half of a round trip between applications. Bandwidth is a message's length over the time
 until the confirmation that it is in the memory of the host (unicast) or of all hosts (multicast).
 No file is read or written. The first message of each measurement does not count.
+
+With --collective this machine and the hosts make a team (rank 0 is this machine). Each member times its calls, with a barrier
+after each; a tenth as many before that do not count. avg, min and max are over the members' averages, p50 and p99 over all calls
+of all members. One result of each length is checked. A member that dies ends the measurement and is named.
 
 Exit codes:
   0    everything was measured
@@ -61,9 +68,22 @@ pub struct Args {
     #[arg(long, default_value = "256MiB", value_parser = size::parse)]
     pub size: u64,
 
-    /// Number of measurements of each bandwidth
-    #[arg(long, value_name = "N", default_value_t = 5, value_parser = clap::value_parser!(u32).range(1..=10_000))]
-    pub repeats: u32,
+    /// Number of measurements of each bandwidth [default: 5], or of each length with --collective
+    /// [default: 1,000 to 8 KiB, 100 beyond]
+    #[arg(long, value_name = "N", value_parser = clap::value_parser!(u32).range(1..=i64::from(COLLECTIVE_REPEATS_MAX)))]
+    pub repeats: Option<u32>,
+
+    /// Measure a collective operation of a team instead: broadcast, allreduce
+    #[arg(long, value_name = "NAME")]
+    pub collective: Option<Collective>,
+
+    /// Lengths of messages for --collective [default: 4 bytes to 1 MiB by powers of 4]
+    #[arg(long, value_name = "SIZE,..", requires = "collective", value_delimiter = ',', value_parser = size::parse)]
+    pub sizes: Vec<u64>,
+
+    /// Degree of the reduction tree for --collective allreduce [default: as the library chooses]
+    #[arg(long, value_name = "K", requires = "collective", value_parser = clap::value_parser!(u32).range(1..=65_536))]
+    pub degree: Option<u32>,
 
     /// Number of measurements of each latency
     #[arg(long, value_name = "N", default_value_t = 200, value_parser = clap::value_parser!(u32).range(1..=1_000_000))]
@@ -82,4 +102,20 @@ pub struct Args {
 
     #[command(flatten)]
     pub hosting: Hosting,
+}
+
+impl Args {
+    /// Number of measurements of each bandwidth.
+    pub fn bandwidth_repeats(&self) -> u32 {
+        self.repeats.unwrap_or(5)
+    }
+
+    /// What is measured of a team, if that is requested.
+    pub fn collective(&self) -> Option<CollectivePlan> {
+        let defaults = (1..=10).map(|power| 1 << (2 * power));
+        let is_given = !self.sizes.is_empty();
+        let sizes = if is_given { self.sizes.clone() } else { defaults.collect() };
+        let Self { repeats, degree, .. } = *self;
+        self.collective.map(|operation| CollectivePlan { operation, sizes, repeats, degree })
+    }
 }

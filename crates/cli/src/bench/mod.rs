@@ -1,6 +1,7 @@
 //! `rdmc bench`: latency and bandwidth between hosts, from memory to memory.
 
 mod args;
+mod collective;
 mod report;
 mod run;
 mod table;

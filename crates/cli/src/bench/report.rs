@@ -2,11 +2,11 @@
 
 use std::{collections::BTreeSet, fmt, time::Duration};
 
-use files::{BenchReport, HostPlan, Measurement, PushError, Subject};
+use files::{BenchReport, CollectivePlan, HostPlan, Measurement, PushError, Subject};
 use rdmc::Algorithm;
 use serde::Serialize;
 
-use super::args::Args;
+use super::{args::Args, collective::CollectiveRow};
 use crate::{
     doctor::{self, Machine},
     failure::Exit,
@@ -43,6 +43,8 @@ pub struct Settings {
     pub protection: &'static str,
     pub repeats: u32,
     pub round_trips: u32,
+    /// What was requested of a team instead of all that.
+    pub collective: Option<CollectivePlan>,
 }
 
 /// The measurements over one fabric.
@@ -57,6 +59,8 @@ pub struct Run {
     /// Hosts that have failed.
     pub failed: Vec<FailedHost>,
     pub measurements: Vec<Row>,
+    /// Measurements of a collective operation.
+    pub collectives: Vec<CollectiveRow>,
 }
 
 #[derive(Serialize)]
@@ -123,8 +127,9 @@ impl Document {
             streams: args.hosting.streams,
             completion: args.hosting.completion.name(),
             protection: args.hosting.protection(args.local.is_some()).name(),
-            repeats: args.repeats,
+            repeats: args.bandwidth_repeats(),
             round_trips: args.round_trips,
+            collective: args.collective(),
         };
         Self {
             machine: doctor::this_machine(),
@@ -137,7 +142,8 @@ impl Document {
 
     pub fn exit(&self) -> Exit {
         let whole = |run: &Run| run.error.is_none() && run.failed.is_empty();
-        if self.runs.iter().all(|run| run.measurements.is_empty()) {
+        let is_empty = |run: &Run| run.measurements.is_empty() && run.collectives.is_empty();
+        if self.runs.iter().all(is_empty) {
             Exit::Failed
         } else if self.runs.iter().all(whole) {
             Exit::Done
@@ -151,7 +157,8 @@ impl Run {
     /// The run of a fabric that cannot be used here.
     pub fn refused(asked: String, error: &PushError) -> Self {
         let error = Some(error.to_string());
-        Self { asked, fabric: None, error, failed: Vec::new(), measurements: Vec::new() }
+        let (failed, measurements, collectives) = (Vec::new(), Vec::new(), Vec::new());
+        Self { asked, fabric: None, error, failed, measurements, collectives }
     }
 
     pub fn of(asked: String, names: &[String], report: &BenchReport) -> Self {
@@ -164,6 +171,7 @@ impl Run {
             error: report.error.as_ref().map(ToString::to_string),
             failed: failed.collect(),
             measurements: report.measurements.iter().filter_map(|m| row(m, names)).collect(),
+            collectives: report.collectives.iter().filter_map(CollectiveRow::of).collect(),
         }
     }
 
@@ -231,6 +239,7 @@ mod tests {
             error: failed.then(|| "no".into()),
             failed: Vec::new(),
             measurements: measured.then(row).into_iter().collect(),
+            collectives: Vec::new(),
         };
         let code = |runs| {
             let settings = Settings {
@@ -246,6 +255,7 @@ mod tests {
                 protection: "none",
                 repeats: 1,
                 round_trips: 1,
+                collective: None,
             };
             let (machine, exit_code) = (Machine::default(), Exit::Done);
             Document { machine, protocol: 1, settings, exit_code, runs }.exit()

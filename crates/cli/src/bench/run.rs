@@ -66,9 +66,10 @@ fn measure_all(
 ) -> Result<Document, Failure> {
     let plan = BenchPlan {
         bytes: args.size,
-        repeats: args.repeats,
+        repeats: args.bandwidth_repeats(),
         latency_bytes: LATENCY_BYTES.to_vec(),
         latency_repeats: args.round_trips,
+        collective: args.collective(),
     };
     let mut document = Document::new(args, &settings.hosts);
     for fabric in &args.fabric {
@@ -87,6 +88,9 @@ fn check(args: &Args) -> Result<(), Failure> {
     if !(1..=MEASURED_BYTES_MAX).contains(&args.size) {
         let most = size::show(MEASURED_BYTES_MAX);
         return Err(Failure::Usage(format!("--size must be at least 1 byte and at most {most}")));
+    }
+    if let Some(Err(what)) = args.collective().map(|plan| plan.check()) {
+        return Err(Failure::Usage(format!("--collective: {what}")));
     }
     if let Some(algorithm) = args.transfer.needs_racks() {
         return Err(Failure::Usage(format!(
@@ -149,6 +153,7 @@ fn measure(
     let mut report = bench.run(&mut |event| match event {
         BenchEvent::Host { host, .. } => receivers.has_connected(host),
         BenchEvent::Measuring { subject, bytes } => progress.show(subject, bytes, &names),
+        BenchEvent::Collective { bytes } => progress.show_text(&size::show(bytes)),
     });
     receivers.end(&|host| report.failures[host].is_some());
     progress.end();
@@ -190,7 +195,11 @@ impl Progress {
             Subject::Multicast => "to all".into(),
             Subject::Latency(host) => format!("to {} and back", names[host]),
         };
-        self.line.set_message(format!("{}: {} {what}", self.fabric, size::show(bytes)));
+        self.show_text(&format!("{} {what}", size::show(bytes)));
+    }
+
+    fn show_text(&self, what: &str) {
+        self.line.set_message(format!("{}: {what}", self.fabric));
     }
 
     fn end(&self) {

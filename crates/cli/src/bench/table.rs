@@ -2,12 +2,16 @@
 
 use std::io::{self, Write};
 
+use files::CollectivePlan;
 use plan::size;
 
 use super::report::{Document, Kind, Row};
 
 pub fn write(document: &Document, out: &mut impl Write) -> io::Result<()> {
     let settings = &document.settings;
+    if let Some(plan) = &settings.collective {
+        return write_collective(document, plan, out);
+    }
     writeln!(
         out,
         "{}, blocks of {}, window {}, {}, protection {}; medians, and from least to most",
@@ -33,6 +37,34 @@ pub fn write(document: &Document, out: &mut impl Write) -> io::Result<()> {
             });
             let bytes = size::show(row.bytes);
             writeln!(out, "  {kind:<9}  {to:<hosts$}  {bytes:>8}  {}", values(row))?;
+        }
+    }
+    Ok(())
+}
+
+fn write_collective(
+    document: &Document,
+    plan: &CollectivePlan,
+    out: &mut impl Write,
+) -> io::Result<()> {
+    let settings = &document.settings;
+    let degree = plan.degree.map_or_else(String::new, |degree| format!(" of degree {degree}"));
+    writeln!(
+        out,
+        "{}{degree}, {} members, protection {}; microseconds",
+        plan.operation,
+        settings.hosts.len() + 1,
+        settings.protection,
+    )?;
+    for run in &document.runs {
+        let Some(fabric) = &run.fabric else { continue };
+        writeln!(out, "\nfabric {fabric}")?;
+        let head = ["avg", "min", "max", "p50", "p99"].map(|name| format!("{name:>10}")).concat();
+        writeln!(out, "  {:>8}{head}  calls", "length")?;
+        for row in &run.collectives {
+            let times = [row.average_us, row.minimum_us, row.maximum_us, row.p50_us, row.p99_us];
+            let times = times.map(|time| format!("{time:>10.1}")).concat();
+            writeln!(out, "  {:>8}{times}  {}", size::show(row.bytes), row.repeats)?;
         }
     }
     Ok(())

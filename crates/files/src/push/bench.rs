@@ -17,6 +17,7 @@ use session::Deadline;
 pub use crate::messages::MEASURED_BYTES_MAX;
 
 use super::{
+    collective::CollectiveRun,
     effects::Effects,
     inbox::{Event, Events, Input, MeasureEvent, PushHandle},
     io::new_number,
@@ -25,6 +26,7 @@ use super::{
     settings::{HostState, PushError, PushEvent, PushSettings},
 };
 use crate::{
+    CollectiveMeasurement, CollectivePlan,
     messages::{Measure, Start, ToReceiver, ToRoot, join_predicate, predicate},
     ranges::RangeList,
     system::system,
@@ -46,6 +48,8 @@ pub struct BenchPlan {
     pub latency_bytes: Vec<u64>,
     /// Measurements of each latency, after one message that does not count.
     pub latency_repeats: u32,
+    /// Collective operations of a team, which are measured instead of everything else.
+    pub collective: Option<CollectivePlan>,
 }
 
 /// What a measurement is of. Hosts are identified by their index in [`PushSettings::hosts`].
@@ -91,6 +95,11 @@ pub enum BenchEvent {
         /// Length of each message.
         bytes: u64,
     },
+    /// The measurement of a collective operation starts.
+    Collective {
+        /// Length of the message.
+        bytes: u64,
+    },
 }
 
 /// How a bench ended.
@@ -100,6 +109,8 @@ pub struct BenchReport {
     pub failures: Vec<Option<String>>,
     /// All measurements, in order.
     pub measurements: Vec<Measurement>,
+    /// Measurements of a collective operation, in order.
+    pub collectives: Vec<CollectiveMeasurement>,
     /// The network that was used; `None` if none was chosen.
     pub fabric: Option<Fabric>,
     /// Why it ended early, if one reason covers all hosts.
@@ -131,6 +142,9 @@ impl Bench {
             return Err(PushError::Setting(what));
         }
         settings.check(longest)?;
+        if let Some(Err(what)) = plan.collective.as_ref().map(CollectivePlan::check) {
+            return Err(PushError::Setting(what));
+        }
         Ok(Self { push: Prepared::listen(None, settings)?, plan })
     }
 
@@ -154,10 +168,18 @@ impl Bench {
             }
         };
         let mut session = Session { run: Run::new(&self.push, &mut on_push), push: &self.push };
-        let mut measurements = Vec::new();
-        let error = session
-            .measure_all(&self.plan, &mut measurements, &mut |event| (observe.borrow_mut())(event))
-            .err();
+        let (mut measurements, mut collectives) = (Vec::new(), Vec::new());
+        let mut observe = |event| (observe.borrow_mut())(event);
+        let outcome = match &self.plan.collective {
+            Some(plan) => CollectiveRun { run: &mut session.run, plan }.measure_all(
+                &mut collectives,
+                &mut |bytes| {
+                    observe(BenchEvent::Collective { bytes });
+                },
+            ),
+            None => session.measure_all(&self.plan, &mut measurements, &mut observe),
+        };
+        let error = outcome.err();
         let mut run = session.run;
         let error = error.and_then(|error| {
             run.core.stop(&mut run.io, error);
@@ -170,7 +192,7 @@ impl Bench {
         };
         let failures = run.core.hosts.iter().map(|host| failure(host.state())).collect();
         let fabric = self.push.context.get().map(|context| context.fabric().clone());
-        BenchReport { failures, measurements, fabric, error }
+        BenchReport { failures, measurements, collectives, fabric, error }
     }
 }
 
@@ -446,6 +468,8 @@ impl Session<'_> {
                 MeasureEvent::Joined(Err(error)) => measuring.fail(join_predicate(&error)),
                 MeasureEvent::Echoed(at) => measuring.done_at = Some(at),
                 MeasureEvent::Failed(failure) => measuring.fail(predicate(&failure)),
+                // Of no group.
+                MeasureEvent::Collective(_) => {}
             },
             Input::Event(Event::Message { host, message: ToRoot::Joined { round }, .. })
                 if round == measuring.number =>

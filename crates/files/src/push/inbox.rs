@@ -6,6 +6,7 @@ use rdmc::{Error, Failure, Group};
 use session::Channel;
 
 use super::event;
+use crate::CollectiveMeasurement;
 
 /// Events of a push whose connections are channels.
 pub(super) type Event = event::Event<Channel, Group>;
@@ -34,6 +35,8 @@ pub(super) enum MeasureEvent {
     /// A message was returned.
     Echoed(Instant),
     Failed(Failure),
+    /// A length of a team's operation was measured; `None` after the last.
+    Collective(Result<Option<CollectiveMeasurement>, Error>),
 }
 
 /// Controls a running push from other threads.

@@ -7,6 +7,7 @@ mod accept;
 mod attempt;
 mod bench;
 mod blame;
+mod collective;
 mod connect;
 #[doc(hidden)]
 mod coordinator;

@@ -8,6 +8,7 @@ use std::{
 use rdmc::{Application, Context, Error, Fabric, Failure, Group, Incoming, Region};
 
 use super::{
+    collective,
     dispatch::unexpected_event,
     error::ReceiveError,
     membership::MemberEvent,
@@ -49,6 +50,14 @@ pub(super) fn take_part(
                 match join(measure, &context, &root.control, &root.events) {
                     Ok(()) => measuring = Some(Measuring { number, group: None }),
                     Err(detail) => report_failure(root, number, None, detail)?,
+                }
+            }
+            Event::Root(Ok(ToReceiver::Collective(request))) => {
+                let (number, longest) = (request.round, request.plan.sizes.iter().copied().max());
+                root.check_size(longest.unwrap_or(0))?;
+                // Its thread reports the outcome.
+                if let Err(detail) = collective::take_part(request, &context, &root.control) {
+                    report_failure(root, number, None, detail)?;
                 }
             }
             Event::Root(Ok(ToReceiver::Leave { round })) if current(round) => {

@@ -9,6 +9,7 @@
 
 mod bench;
 mod call;
+mod collective;
 #[doc(hidden)]
 mod dispatch;
 mod error;

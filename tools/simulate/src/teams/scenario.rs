@@ -1,0 +1,181 @@
+//! The scenario of a team as plain data: it can be printed, kept in files, and shrunk.
+
+use std::{fmt, time::Duration};
+
+use serde::{Deserialize, Serialize};
+use team::TeamSettings;
+
+use super::{
+    calls::CallPlan,
+    fault::{PlannedTeamFault, TeamFault},
+};
+use crate::{clock::Clock, scenario::NetworkPlan};
+
+/// The team's number.
+pub(super) const NUMBER: u64 = 7;
+
+/// A scenario determines a run: equal scenarios give equal runs.
+#[derive(Clone, PartialEq, Debug, Serialize, Deserialize)]
+pub struct TeamScenario {
+    /// Seed of all random choices during the run, and of the contributions.
+    pub seed: u64,
+    /// The network between the members.
+    pub network: NetworkPlan,
+    /// See [`TeamSettings::slots`].
+    pub slots: u32,
+    /// See [`TeamSettings::slot_bytes`].
+    pub slot_bytes: u32,
+    /// See [`TeamSettings::degrees`].
+    pub degrees: Vec<(u64, u32)>,
+    /// See [`TeamSettings::ask_after`].
+    pub ask_after_ns: u64,
+    /// How long applications wait for an operation, and for the others at the end.
+    pub timeout_ns: u64,
+    /// What all members call, in this order; then a barrier, after which they leave.
+    pub calls: Vec<CallPlan>,
+    /// One for each member, by rank.
+    pub members: Vec<TeamMemberPlan>,
+    /// Faults, by step.
+    pub faults: Vec<PlannedTeamFault>,
+}
+
+/// One member: its machine and its application.
+#[derive(Clone, PartialEq, Debug, Serialize, Deserialize)]
+pub struct TeamMemberPlan {
+    /// When it joins the team.
+    pub start_ns: u64,
+    /// The maximum delay from a completion until its process polls.
+    pub poll_delay_ns_max: u64,
+    /// How many completions one poll reports; 0: all.
+    pub batch: u32,
+    /// Its clock.
+    pub clock: Clock,
+    /// Rate of its port, if it is not the network's.
+    pub rate_bytes_per_s: Option<u64>,
+    /// How many operations it has under way at most, from 1.
+    pub window: usize,
+    /// Whether it lends memory to each operation; then it has one under way at a time.
+    pub lends: bool,
+    /// The maximum time that it computes before each call.
+    pub compute_ns_max: u64,
+}
+
+impl TeamScenario {
+    /// Returns how many members there are.
+    pub fn size(&self) -> u32 {
+        self.members.len() as u32
+    }
+
+    /// Returns the settings of a member.
+    pub fn settings(&self, rank: u32) -> TeamSettings {
+        let mut settings = TeamSettings::new(NUMBER, self.size(), rank);
+        (settings.slots, settings.slot_bytes) = (self.slots, self.slot_bytes);
+        settings.degrees.clone_from(&self.degrees);
+        settings.ask_after = Duration::from_nanos(self.ask_after_ns);
+        settings
+    }
+
+    /// Returns the call of this number, which all members are to make: the last is a barrier.
+    pub(super) fn call(&self, number: u64) -> CallPlan {
+        self.calls.get(number as usize).cloned().unwrap_or(CallPlan::BARRIER)
+    }
+
+    /// Returns the maximum time until a control word was sent, has arrived and is polled.
+    pub(super) fn word_ns(&self) -> u64 {
+        let look_ns = self.members.iter().map(|member| member.poll_delay_ns_max).max().unwrap_or(0);
+        self.network.latency_ns + self.network.control_jitter_ns_max + look_ns
+    }
+
+    /// Returns how long the news of a failure may take to reach all members that are not stopped.
+    pub(super) fn news_ns(&self) -> u64 {
+        // Linked members learn it at once; larger teams are not linked completely.
+        let hops = if self.size() <= collective::ALL_PAIRS_MAX { 1 } else { self.size().into() };
+        self.network.loss_detection_ns + 2 * hops * self.word_ns()
+    }
+
+    /// Returns how long all operations take at most if nothing is delayed, with the detection of a death: every piece goes
+    /// along each level of a tree alone, and its slot is freed before the next.
+    pub fn moving_ns(&self) -> u64 {
+        let slot_ns = u64::from(self.slot_bytes) * 1_000_000_000 / self.slowest_bytes_per_s();
+        let step_ns = 2 * self.word_ns() + slot_ns + 1_000;
+        let room = u64::from(self.slot_bytes.saturating_sub(collective::HEADER_BYTES as u32));
+        let levels = 2 * u64::from(self.size().max(2).ilog2() + 2);
+        let pieces = |call: &CallPlan| call.memory_bytes(self.size()).div_ceil(room.max(1)) + 2;
+        let pieces: u64 = self.calls.iter().chain([&CallPlan::BARRIER]).map(pieces).sum();
+        self.network.loss_detection_ns + 2 * pieces * levels * step_ns + self.news_ns()
+    }
+
+    /// Returns how long members may compute or start late in all.
+    pub fn computing_ns(&self) -> u64 {
+        let calls = self.calls.len() as u64 + 1;
+        let compute = self.members.iter().map(|member| member.compute_ns_max).max().unwrap_or(0);
+        let start = self.members.iter().map(|member| member.start_ns).max().unwrap_or(0);
+        start + calls * compute
+    }
+
+    /// Returns how long a run may last after something was delayed: the timeouts, and the rest of the run.
+    pub fn deadlines_ns(&self) -> u64 {
+        let net = &self.network;
+        let network_ms = net.silence_timeout_ms + net.drain_timeout_ms;
+        // Once for an operation, once for the end of the team.
+        2 * self.timeout_ns + network_ms * 1_000_000 + self.moving_ns()
+    }
+
+    fn slowest_bytes_per_s(&self) -> u64 {
+        let ports = self.members.iter().filter_map(|member| member.rate_bytes_per_s);
+        let faults = self.faults.iter().filter_map(|fault| match fault.what {
+            TeamFault::Rate { bytes_per_s, .. } => Some(bytes_per_s),
+            _ => None,
+        });
+        let slowest = ports.chain(faults).min().unwrap_or(u64::MAX);
+        slowest.min(self.network.rate_bytes_per_s).max(1)
+    }
+
+    /// Checks that a scenario from a file is valid.
+    ///
+    /// Errors: what is invalid.
+    pub fn check(&self) -> Result<(), String> {
+        let size = self.size();
+        if size == 0 {
+            return Err("a team needs a member".to_owned());
+        }
+        let settings = self.settings(0);
+        settings.check().map_err(|error| error.to_string())?;
+        let room = u64::from(self.slot_bytes) - collective::HEADER_BYTES as u64;
+        self.calls.iter().try_for_each(|call| call.check(size, room))?;
+        if self.members.iter().any(|member| member.window == 0 || member.lends && member.window > 1)
+        {
+            return Err("a member has an operation under way; one if it lends memory".to_owned());
+        }
+        // Otherwise operations that nothing disturbs time out.
+        if self.timeout_ns < self.moving_ns() + self.computing_ns() {
+            return Err(format!("timeout_ns has to be {} at least", self.moving_ns()));
+        }
+        let names_none =
+            |planned: &&PlannedTeamFault| planned.what.members().iter().any(|&it| it >= size);
+        match self.faults.iter().find(names_none) {
+            Some(planned) => Err(format!("{:?} names no member", planned.what)),
+            None => Ok(()),
+        }
+    }
+}
+
+impl fmt::Display for TeamScenario {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let Self { members, calls, faults, .. } = self;
+        let (rest_calls, rest_members, rest_faults) = (Vec::new(), Vec::new(), Vec::new());
+        let rest =
+            Self { calls: rest_calls, members: rest_members, faults: rest_faults, ..self.clone() };
+        writeln!(f, "{} members; {rest:?}", members.len())?;
+        for (rank, member) in members.iter().enumerate() {
+            writeln!(f, "member {rank}: {member:?}")?;
+        }
+        for (number, call) in calls.iter().enumerate() {
+            writeln!(f, "operation {number}: {call:?}")?;
+        }
+        for planned in faults {
+            writeln!(f, "at step {}: {:?}", planned.step, planned.what)?;
+        }
+        Ok(())
+    }
+}
