@@ -14,10 +14,10 @@ use super::{
 pub(super) fn judge(facts: &mut Facts<'_>, scenario: &TeamScenario) -> TeamBlame {
     let mut blame = TeamBlame::default();
     let mut wrong = Vec::new();
-    for (rank, member) in facts.members.iter().enumerate() {
+    for (rank, member) in (0..).zip(&facts.members) {
         match &member.end {
             Some((_, TeamEnd::Closed)) => {
-                if let Some(lacking) = lacking(facts, scenario) {
+                if let Some(lacking) = lacking(facts, scenario, rank) {
                     wrong.push(format!("the team is closed at member {rank}, but {lacking}"));
                 }
             }
@@ -37,32 +37,40 @@ pub(super) fn judge(facts: &mut Facts<'_>, scenario: &TeamScenario) -> TeamBlame
     blame
 }
 
-/// Returns a member that has not completed everything as planned, although a member has ended with success.
-fn lacking(facts: &Facts<'_>, scenario: &TeamScenario) -> Option<String> {
-    // A single member may call and leave as it likes.
-    if scenario.size() == 1 && !facts.faults.is_empty() {
+/// Returns a member that has not called what a member has at which the team is closed, or has not completed it and is linked
+/// to that one, which waits for linked members only. Where a fault changes the calls of all, they may agree.
+fn lacking(facts: &Facts<'_>, scenario: &TeamScenario, closed: u32) -> Option<String> {
+    let is_other = |member: &&MemberFacts| member.deserted_ns.or(member.differed_ns).is_some();
+    if facts.members.iter().filter(is_other).count() > 1 {
         return None;
     }
-    let all = scenario.calls.len() + 1;
-    facts.members.iter().enumerate().find_map(|(rank, member)| {
-        let has = member.completed_ns.iter().flatten().count();
-        let other = (0..member.called.len()).find(|&number| !facts.is_as_planned(rank, number));
+    let links = scenario.settings(closed).links();
+    let closed = &facts.members[closed as usize];
+    (0..).zip(&facts.members).find_map(|(rank, member)| {
+        let mut both = closed.called.iter().zip(&member.called);
+        let other = both.position(|(one, other)| one.call().difference(&other.call()).is_some());
+        let completed = member.completed_ns.iter().flatten().count();
+        let has = if links.contains(&rank) { completed } else { member.called.len() };
+        let all = closed.called.len();
         match other {
             Some(number) => Some(format!("member {rank} called something else as {number}")),
-            None => (has < all)
-                .then(|| format!("member {rank} has completed {has} of {all} operations")),
+            None => {
+                (has < all).then(|| format!("member {rank} has done {has} of {all} operations"))
+            }
         }
     })
 }
 
-/// Failures of running members, with their times: of those that nothing has stopped or cut off.
+/// Failures of members that nothing has stopped, cut off or killed, with their times.
 fn undisturbed<'a>(
     facts: &'a Facts<'_>,
 ) -> impl Iterator<Item = (u32, u64, &'a Failure, &'a MemberFacts)> {
     let is_stopped = |rank: u32| {
         facts.faults.iter().any(|fault| {
+            let stops = fault.what.holds_ns() > 0
+                || matches!(fault.what, TeamFault::Kill { .. } | TeamFault::Drop { .. });
             let is_apart = matches!(fault.what, TeamFault::Partition { .. });
-            is_apart || fault.what.holds_ns() > 0 && fault.what.members().contains(&rank)
+            is_apart || stops && fault.what.members().contains(&rank)
         })
     };
     (0..).zip(&facts.members).filter(move |(rank, _)| !is_stopped(*rank)).filter_map(
@@ -118,7 +126,13 @@ fn one_fault(facts: &Facts<'_>) -> Option<String> {
 fn named(facts: &Facts<'_>) -> Option<String> {
     let [fault] = &facts.faults[..] else { return None };
     let hit = fault.what.members();
-    let wrong = undisturbed(facts).find(|(.., failure, _)| match &fault.what {
+    // Once a stop is over, who is waited for changes from moment to moment.
+    let over_ns = match fault.what.holds_ns() {
+        0 => u64::MAX,
+        holds_ns => fault.at_ns.saturating_add(holds_ns),
+    };
+    let mut in_time = undisturbed(facts).filter(|&(_, at_ns, ..)| at_ns < over_ns);
+    let wrong = in_time.find(|(.., failure, _)| match &fault.what {
         // An application that is impatient does not know yet.
         TeamFault::TimeOut { .. } => false,
         TeamFault::Differ { member, by } => {
@@ -255,7 +269,9 @@ impl Trial<'_> {
             Some(operation) => accused.completed_ns.get(operation as usize).copied().flatten(),
             None => accused.left_ns,
         };
-        if done_ns.is_some_and(|at_ns| at_ns < timed_out_ns) && !faults.any(is_hit) {
+        // What members tell each other is believed for four intervals.
+        let known_ns = 5 * self.scenario.ask_after_ns;
+        if done_ns.is_some_and(|at_ns| at_ns + known_ns < timed_out_ns) && !faults.any(is_hit) {
             return Err(format!("member {blamed} was done by then"));
         }
         let is_impatient = |fault: &InjectedTeamFault| matches!(fault.what, TeamFault::TimeOut { member } if member == failure.reporter);
