@@ -1,0 +1,270 @@
+//! rdmc beside its peers: turns with every number of members, tables and pictures.
+
+use charts::{Axis, Chart, Point, Unit};
+use rdmc::Fabric;
+use serde_json::{Value, json};
+
+use super::{
+    Args,
+    cell::{Cell, Operation},
+    contender::{Contender, TeamOptions, Tools},
+    contest::{Entry, rounds},
+    mpi::Mpi,
+    pictures::Pictures,
+    site::with_site,
+    sizes::column,
+    times::Statistics,
+};
+use crate::{
+    interrupt::Interrupt,
+    outcome::Outcome,
+    report::{Cell as TableCell, Report, number},
+};
+
+/// What was measured with so many members.
+struct Group {
+    members: u32,
+    entries: Vec<Entry>,
+}
+
+/// A program over one network, with all its settings.
+struct Program<'a> {
+    name: &'static str,
+    network: String,
+    is_peer: bool,
+    entries: Vec<&'a Entry>,
+}
+
+/// Everything that takes part: rdmc over each network, send/receive, and the peers with each of their settings.
+fn field(args: &Args) -> Vec<Contender> {
+    let team = |fabric: &Fabric| TeamOptions {
+        fabric: fabric.clone(),
+        degree: args.degree,
+        slot_bytes: None,
+    };
+    let mut all: Vec<Contender> =
+        args.fabrics.iter().map(|fabric| Contender::Team(team(fabric))).collect();
+    all.push(Contender::TwoSided);
+    let networks: &[bool] = if args.lab { &[true] } else { &[true, false] };
+    for &over_tcp in networks {
+        for mpi in Mpi::EACH {
+            let settings = mpi.tunings(over_tcp).into_iter();
+            all.extend(settings.map(|tuning| Contender::Mpi { mpi, tuning, over_tcp }));
+        }
+    }
+    all.extend(["default", "bcube"].map(|algorithm| Contender::Gloo { algorithm }));
+    all.retain(|contender| {
+        args.only.is_empty() || args.only.iter().any(|name| name == contender.key())
+    });
+    all
+}
+
+/// Measures, and adds tables and pictures.
+pub fn run(
+    args: &Args,
+    tools: &mut Tools,
+    interrupt: &Interrupt,
+    (report, pictures): (&mut Report, &mut Pictures),
+) -> Outcome<()> {
+    let cells: Vec<Cell> =
+        Operation::ALL.iter().flat_map(|&operation| Cell::of(operation, &args.bytes)).collect();
+    let mut groups = Vec::new();
+    for &members in &args.members {
+        let mut entries: Vec<Entry> =
+            field(args).into_iter().map(|contender| Entry::new(contender, &cells)).collect();
+        with_site(args.lab, members, |site| {
+            rounds(&mut entries, site, tools, &args.rule(), args.turns, interrupt)
+        })?;
+        groups.push(Group { members, entries });
+    }
+    add_times(report, &groups, &args.bytes);
+    add_ratios(report, &groups, &args.bytes);
+    add_choices(report, &groups, &args.bytes);
+    add_missing(report, &groups);
+    if args.output.json {
+        add_all(report, &groups);
+    }
+    for operation in Operation::ALL {
+        pictures.add(operation.name(), chart(operation, &groups, &args.bytes));
+    }
+    Ok(())
+}
+
+impl Group {
+    /// In the order in which they take part.
+    fn programs(&self) -> Vec<Program<'_>> {
+        let mut programs: Vec<Program> = Vec::new();
+        for entry in &self.entries {
+            let (name, network) = (entry.contender.name(), entry.contender.network());
+            let same = |program: &&mut Program| program.name == name && program.network == network;
+            match programs.iter_mut().find(same) {
+                Some(program) => program.entries.push(entry),
+                None => {
+                    let is_peer = entry.contender.is_peer();
+                    programs.push(Program { name, network, is_peer, entries: vec![entry] });
+                }
+            }
+        }
+        programs
+    }
+}
+
+impl Program<'_> {
+    /// With its first settings, the default.
+    fn default(&self, cell: Cell) -> Option<Statistics> {
+        self.entries.first()?.result(cell)
+    }
+
+    /// With the settings that are fastest for this cell.
+    fn best(&self, cell: Cell) -> Option<(Statistics, String)> {
+        let results = self.entries.iter().filter_map(|entry| Some((entry.result(cell)?, entry)));
+        let least =
+            results.min_by(|(one, _), (other, _)| one.average_us.total_cmp(&other.average_us));
+        least.map(|(found, entry)| (found, entry.contender.settings()))
+    }
+
+    fn has_results(&self) -> bool {
+        self.entries.iter().any(|entry| !entry.results().is_empty())
+    }
+}
+
+/// A row of figures by length.
+fn row(
+    (operation, members): (Operation, u32),
+    program: &Program,
+    settings: &str,
+    lengths: &[u64],
+    figure: impl Fn(Cell) -> Value,
+) -> Vec<TableCell> {
+    let mut row = vec![
+        ("operation", json!(operation.name())),
+        ("members", json!(members)),
+        ("network", json!(program.network)),
+        ("program", json!(program.name)),
+        ("settings", json!(settings)),
+    ];
+    row.extend(lengths.iter().map(|&bytes| (column(bytes), figure(Cell { operation, bytes }))));
+    row
+}
+
+/// Calls `each` for every operation, group and program that has results.
+fn each_program<'a>(groups: &'a [Group], mut each: impl FnMut(Operation, u32, &Program<'a>)) {
+    for operation in Operation::ALL {
+        for group in groups {
+            for program in group.programs().iter().filter(|program| program.has_results()) {
+                each(operation, group.members, program);
+            }
+        }
+    }
+}
+
+fn add_times(report: &mut Report, groups: &[Group], lengths: &[u64]) {
+    each_program(groups, |operation, members, program| {
+        let place = (operation, members);
+        let us =
+            |found: Option<Statistics>| found.map_or(Value::Null, |found| number(found.average_us));
+        let default = |cell| us(program.default(cell));
+        report.row(row(place, program, "default", lengths, default));
+        if program.entries.len() > 1 {
+            let best = |cell| us(program.best(cell).map(|(found, _)| found));
+            report.row(row(place, program, "best", lengths, best));
+        }
+    });
+}
+
+fn add_ratios(report: &mut Report, groups: &[Group], lengths: &[u64]) {
+    report.table("ratios", "rdmc's time in parts of the fastest peer's over the same network:");
+    for operation in Operation::ALL {
+        for group in groups {
+            let programs = group.programs();
+            for own in programs.iter().filter(|program| program.name == "rdmc") {
+                let fastest = |cell| {
+                    let peers =
+                        programs.iter().filter(|it| it.is_peer && it.network == own.network);
+                    peers
+                        .filter_map(|peer| Some(peer.best(cell)?.0.average_us))
+                        .min_by(f64::total_cmp)
+                };
+                let ratio = |cell| {
+                    let own_us = own.default(cell).map(|found| found.average_us);
+                    own_us
+                        .zip(fastest(cell))
+                        .map_or(Value::Null, |(own, other)| number(own / other))
+                };
+                if lengths.iter().any(|&bytes| !ratio(Cell { operation, bytes }).is_null()) {
+                    report.row(row((operation, group.members), own, "default", lengths, ratio));
+                }
+            }
+        }
+    }
+}
+
+fn add_choices(report: &mut Report, groups: &[Group], lengths: &[u64]) {
+    report.table("fastest_settings", "Which settings were fastest (broadcast / allreduce):");
+    each_program(groups, |operation, members, program| {
+        if program.entries.len() > 1 {
+            let name = |cell| json!(program.best(cell).map(|(_, settings)| settings));
+            report.row(row((operation, members), program, "best", lengths, name));
+        }
+    });
+}
+
+fn add_missing(report: &mut Report, groups: &[Group]) {
+    report.table("missing", "What has no figures:");
+    for group in groups {
+        for entry in &group.entries {
+            if let Some(trouble) = &entry.trouble {
+                report.row([
+                    ("members", json!(group.members)),
+                    ("network", json!(entry.contender.network())),
+                    ("program", json!(entry.contender.name())),
+                    ("settings", json!(entry.contender.settings())),
+                    ("reason", json!(trouble)),
+                ]);
+            }
+        }
+    }
+}
+
+fn add_all(report: &mut Report, groups: &[Group]) {
+    report.table("all", "All figures:");
+    for group in groups {
+        for entry in &group.entries {
+            for (cell, found) in entry.results() {
+                report.row([
+                    ("operation", json!(cell.operation.name())),
+                    ("members", json!(group.members)),
+                    ("network", json!(entry.contender.network())),
+                    ("program", json!(entry.contender.name())),
+                    ("settings", json!(entry.contender.settings())),
+                    ("bytes", json!(cell.bytes)),
+                    ("average_us", number(found.average_us)),
+                    ("min_us", number(found.min_us)),
+                    ("max_us", number(found.max_us)),
+                    ("p50_us", number(found.p50_us)),
+                    ("p99_us", number(found.p99_us)),
+                    ("leaf_us", number(found.leaf_us)),
+                    ("repeats", json!(found.repeats)),
+                ]);
+            }
+        }
+    }
+}
+
+/// Over TCP: a panel for each number of members, a line for each program with its fastest settings.
+fn chart(operation: Operation, groups: &[Group], lengths: &[u64]) -> Chart {
+    let mut points = Vec::new();
+    for group in groups {
+        for program in group.programs().iter().filter(|program| program.network == "tcp") {
+            for &bytes in lengths {
+                let Some((found, _)) = program.best(Cell { operation, bytes }) else { continue };
+                let point = Point::new(bytes as f64, found.average_us / 1e6);
+                let panel = format!("{}, {} members", operation.name(), group.members);
+                points.push((panel, program.name.to_owned(), point));
+            }
+        }
+    }
+    let title = format!("Average time of {} over TCP against the length", operation.name());
+    let length = Axis::powers("length", 8.0, Unit::Bytes);
+    Chart::grouped(&title, length, Axis::powers("time", 10.0, Unit::Seconds), points)
+}
