@@ -5,9 +5,12 @@ mod beside;
 mod cell;
 mod contender;
 mod contest;
+mod figures;
+mod fit;
 mod member;
 mod mpi;
 mod pictures;
+mod simulated;
 mod site;
 mod sizes;
 mod team_member;
@@ -140,6 +143,9 @@ pub fn run(args: &Args) -> Outcome<()> {
     let load = fs::read_to_string("/proc/loadavg").unwrap_or_default();
     if args.parts.contains(&Part::Peers) {
         beside::run(args, &mut tools, &interrupt, (&mut report, &mut pictures))?;
+    }
+    if args.parts.contains(&Part::Figures) {
+        figures::run(args, &mut tools, &interrupt, (&mut report, &mut pictures))?;
     }
     notes(&mut report, &load, &tools);
     if let Some(file) = &args.draw {

@@ -183,7 +183,7 @@ impl Mpi {
         self,
         tuning: &Tuning,
         site: &Site,
-        (workspace, wheels): (&Workspace, &mut Wheels),
+        (workspace, wheels): (&mut Workspace, &mut Wheels),
         over_tcp: bool,
         arguments: Vec<String>,
     ) -> Outcome<Vec<Launch>> {
@@ -197,7 +197,8 @@ impl Mpi {
         let yields = site.hosts.len() > cores;
         let agent = agent(site, workspace)?;
         let mut line = vec![found.starter];
-        let mut environment = vec![("TMPDIR", workspace.path().display().to_string())];
+        // Members of one turn find each other there; what another turn has left misleads Open MPI 5.
+        let mut environment = vec![("TMPDIR", workspace.meeting()?.display().to_string())];
         if self.is_open() {
             line.extend(open_mpi_start(site, agent.as_deref(), workspace, over_tcp)?);
             line.extend(words(&format!("--mca mpi_yield_when_idle {}", u8::from(yields))));
@@ -205,7 +206,10 @@ impl Mpi {
         } else {
             line.extend(hydra_options(site, agent.as_deref()));
             environment.extend(yields.then(|| ("MPIR_CVAR_POLLS_BEFORE_YIELD", "1".to_owned())));
-            environment.extend(over_tcp.then(|| mpich_over_tcp(site)).into_iter().flatten());
+            // Newer UCX has no route by `lo` to this machine's own address.
+            let is_needed = |name| site.is_lab || self == Self::Mpich || name != "UCX_NET_DEVICES";
+            let over_tcp = over_tcp.then(|| mpich_over_tcp(site)).into_iter().flatten();
+            environment.extend(over_tcp.filter(|(name, _)| is_needed(*name)));
             let setting = |word: &'static str| {
                 word.split_once('=').map(|(name, value)| (name, value.to_owned()))
             };

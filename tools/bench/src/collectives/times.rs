@@ -57,10 +57,11 @@ impl TimeTable {
         if index >= self.cells || rank >= self.members {
             return Err(format!("these times cannot be: {shown}").into());
         }
-        match self.times.insert((index, rank), repeats) {
-            None => Ok(()),
-            Some(_) => Err(format!("these times came twice: {shown}").into()),
+        if self.times.contains_key(&(index, rank)) {
+            return Err(format!("these times came twice: {shown}").into());
         }
+        self.times.insert((index, rank), repeats);
+        Ok(())
     }
 
     pub fn is_full(&self) -> bool {
