@@ -172,58 +172,74 @@ fn add_times(report: &mut Report, groups: &[Group], lengths: &[u64]) {
     });
 }
 
+/// Nothing if there are no rows.
+fn add_table(
+    report: &mut Report,
+    name: &'static str,
+    title: &'static str,
+    rows: Vec<Vec<TableCell>>,
+) {
+    if !rows.is_empty() {
+        report.table(name, title);
+        rows.into_iter().for_each(|row| report.row(row));
+    }
+}
+
 fn add_ratios(report: &mut Report, groups: &[Group], lengths: &[u64]) {
-    report.table("ratios", "rdmc's time in parts of the fastest peer's over the same network:");
+    let mut rows = Vec::new();
     for operation in Operation::ALL {
         for group in groups {
             let programs = group.programs();
             for own in programs.iter().filter(|program| program.name == "rdmc") {
-                let fastest = |cell| {
-                    let peers =
-                        programs.iter().filter(|it| it.is_peer && it.network == own.network);
-                    peers
-                        .filter_map(|peer| Some(peer.best(cell)?.0.average_us))
-                        .min_by(f64::total_cmp)
-                };
                 let ratio = |cell| {
                     let own_us = own.default(cell).map(|found| found.average_us);
-                    own_us
-                        .zip(fastest(cell))
-                        .map_or(Value::Null, |(own, other)| number(own / other))
+                    let ratio = own_us.zip(fastest_peer(&programs, &own.network, cell));
+                    ratio.map_or(Value::Null, |(own, other)| number(own / other))
                 };
                 if lengths.iter().any(|&bytes| !ratio(Cell { operation, bytes }).is_null()) {
-                    report.row(row((operation, group.members), own, "default", lengths, ratio));
+                    rows.push(row((operation, group.members), own, "default", lengths, ratio));
                 }
             }
         }
     }
+    let title = "rdmc's time in parts of the fastest peer's over the same network, with its fastest settings:";
+    add_table(report, "ratios", title, rows);
+}
+
+/// The time of the fastest peer over a network.
+fn fastest_peer(programs: &[Program], network: &str, cell: Cell) -> Option<f64> {
+    let peers = programs.iter().filter(|program| program.is_peer && program.network == network);
+    peers.filter_map(|peer| Some(peer.best(cell)?.0.average_us)).min_by(f64::total_cmp)
 }
 
 fn add_choices(report: &mut Report, groups: &[Group], lengths: &[u64]) {
-    report.table("fastest_settings", "Which settings were fastest (broadcast / allreduce):");
+    let mut rows = Vec::new();
     each_program(groups, |operation, members, program| {
         if program.entries.len() > 1 {
             let name = |cell| json!(program.best(cell).map(|(_, settings)| settings));
-            report.row(row((operation, members), program, "best", lengths, name));
+            rows.push(row((operation, members), program, "best", lengths, name));
         }
     });
+    let title = "The fastest settings, of the broadcast / of the allreduce:";
+    add_table(report, "fastest_settings", title, rows);
 }
 
 fn add_missing(report: &mut Report, groups: &[Group]) {
-    report.table("missing", "What has no figures:");
-    for group in groups {
-        for entry in &group.entries {
-            if let Some(trouble) = &entry.trouble {
-                report.row([
-                    ("members", json!(group.members)),
-                    ("network", json!(entry.contender.network())),
-                    ("program", json!(entry.contender.name())),
-                    ("settings", json!(entry.contender.settings())),
-                    ("reason", json!(trouble)),
-                ]);
-            }
-        }
-    }
+    let of_group = |group: &Group| -> Vec<Vec<TableCell>> {
+        let entries = group.entries.iter().filter(|entry| entry.trouble.is_some());
+        let row = |entry: &Entry| {
+            vec![
+                ("members", json!(group.members)),
+                ("network", json!(entry.contender.network())),
+                ("program", json!(entry.contender.name())),
+                ("settings", json!(entry.contender.settings())),
+                ("reason", json!(entry.trouble)),
+            ]
+        };
+        entries.map(row).collect()
+    };
+    let rows = groups.iter().flat_map(of_group).collect();
+    add_table(report, "missing", "What has no figures, or lost its later turns:", rows);
 }
 
 fn add_all(report: &mut Report, groups: &[Group]) {

@@ -15,7 +15,7 @@ use crate::{
 };
 
 /// The longest that one turn takes.
-const TURN_TIMEOUT: Duration = Duration::from_secs(150);
+pub const TURN_TIMEOUT: Duration = Duration::from_secs(150);
 
 /// A contender, and what it has measured.
 #[derive(Debug)]

@@ -7,6 +7,7 @@ mod contender;
 mod contest;
 mod figures;
 mod fit;
+mod layers;
 mod member;
 mod mpi;
 mod pictures;
@@ -75,6 +76,10 @@ pub struct Args {
     /// The degree of rdmc's reductions, beside peers [default: the library's choice]
     #[arg(long, value_name = "K", value_parser = clap::value_parser!(u32).range(1..=63))]
     degree: Option<u32>,
+    /// Numbers of members that are only simulated and predicted
+    #[arg(long, value_name = "N", value_delimiter = ',', default_value = "512,1024",
+          value_parser = clap::value_parser!(u32).range(17..=4096))]
+    many: Vec<u32>,
     /// How many turns each has; medians are reported
     #[arg(long, value_name = "N", default_value_t = 3, value_parser = clap::value_parser!(u32).range(1..))]
     turns: u32,
@@ -109,6 +114,7 @@ impl Args {
             only: self.only.clone(),
             fabrics: self.fabrics.clone(),
             degree: self.degree,
+            many: self.many.clone(),
             lab: self.lab,
             draw: self.draw.clone(),
             output: self.output,
@@ -146,6 +152,9 @@ pub fn run(args: &Args) -> Outcome<()> {
     }
     if args.parts.contains(&Part::Figures) {
         figures::run(args, &mut tools, &interrupt, (&mut report, &mut pictures))?;
+    }
+    if args.parts.contains(&Part::Time) {
+        layers::run(args, &interrupt, &mut report)?;
     }
     notes(&mut report, &load, &tools);
     if let Some(file) = &args.draw {

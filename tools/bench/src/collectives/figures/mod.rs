@@ -12,12 +12,11 @@ use self::times::{Source, Times};
 use super::{Args, contender::Tools, pictures::Pictures};
 use crate::{interrupt::Interrupt, outcome::Outcome, report::Report};
 
-/// Numbers of members that the paper predicts.
-const MANY: [u32; 2] = [512, 1024];
-
 /// Everything that figures are made of.
 struct Data {
     times: Times,
+    /// Numbers of members that are only simulated and predicted.
+    many: Vec<u32>,
     /// Fitted to the measured and to the simulated times of up to 16 members.
     fitted: [(Source, Parameters); 2],
 }
@@ -31,10 +30,10 @@ pub fn run(
 ) -> Outcome<()> {
     let mut times = Times::default();
     times.measure(args, tools, interrupt)?;
-    times.simulate(&MANY, interrupt)?;
+    times.simulate(&args.many, interrupt)?;
     let fitted = [Source::Measured, Source::Simulated];
     let fitted = fitted.map(|source| (source, model::fitted(&times, source)));
-    let data = Data { times, fitted };
+    let data = Data { times, many: args.many.clone(), fitted };
     model::add(&data, report);
     broadcasts::add(&data, report, pictures);
     reductions::add(&data, report, pictures);

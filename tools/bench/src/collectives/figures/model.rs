@@ -37,15 +37,15 @@ pub fn add(data: &Data, report: &mut Report) {
 fn add_parameters(data: &Data, report: &mut Report) {
     report.table(
         "parameters",
-        "Parameters of the model, us; operations show the sums Tm + Td and Ts + Tn, which are split as in the paper:",
+        "Parameters of the model, ns; operations show the sums Tm + Td and Ts + Tn, which are split as in the paper:",
     );
     let [(_, measured), (_, simulated)] = &data.fitted;
     let mut add = |name: &str, of: fn(&Parameters) -> f64| {
         report.row([
             ("parameter", json!(name)),
-            ("paper", json!(rounded(of(&Parameters::PAPER)))),
-            ("fitted_here", json!(rounded(of(measured)))),
-            ("fitted_to_the_simulation", json!(rounded(of(simulated)))),
+            ("paper", json!(ns(of(&Parameters::PAPER)))),
+            ("fitted_here", json!(ns(of(measured)))),
+            ("fitted_to_the_simulation", json!(ns(of(simulated)))),
         ]);
     };
     add("Tt, a byte", |it| it.transmit_us_per_byte);
@@ -59,9 +59,9 @@ fn add_parameters(data: &Data, report: &mut Report) {
     add("Ta, a block", |it| it.acknowledge_us);
 }
 
-/// To a millionth: bytes take less than a thousandth of a microsecond.
-fn rounded(value: f64) -> f64 {
-    (value * 1e6).round() / 1e6
+/// Microseconds as nanoseconds, to a thousandth.
+fn ns(us: f64) -> f64 {
+    (us * 1e6).round() / 1e3
 }
 
 fn add_summary(data: &Data, report: &mut Report) {

@@ -58,6 +58,9 @@ enum Post {
 /// - the sender's processor for Td + Tc b, and its adapter for the longer of Ts + Tn and Tt b;
 /// - the receiver's adapter for as long: the worst case of the paper, in which adapters' work does not overlap.
 ///
+/// A message into a posted receive takes Tm more, for which the receiver's library matches it, and posting a receive
+/// occupies the processor for Td: what one-sided writes spare.
+///
 /// Control words cost their latency only.
 pub struct Port {
     inner: SimTransport,
@@ -149,9 +152,11 @@ impl Port {
     }
 
     fn arrive(&mut self, now: Duration, bytes: usize, completion: Completion) {
+        let is_matched = matches!(completion, Completion::Received { .. });
+        let matching = if is_matched { time(self.costs.library_us) } else { Duration::ZERO };
         let begins = now.max(self.receive_until);
         self.receive_until = begins + self.occupied(bytes);
-        let there = begins + self.adapter() + self.copy(bytes);
+        let there = begins + self.adapter() + self.copy(bytes) + matching;
         let there = there.max(self.arriving.back().map_or(there, |(last, _)| *last));
         self.arriving.push_back((there, completion));
         self.wake_at(there);
@@ -181,6 +186,8 @@ impl Transport for Port {
         into: WriteLease,
         token: Token,
     ) -> Result<(), PostError> {
+        self.processor_until =
+            self.inner.now().max(self.processor_until) + time(self.costs.post_us);
         self.inner.post_receive(endpoint, into, token)
     }
 

@@ -10,9 +10,14 @@ use super::steps::{Step, steps};
 use crate::{collectives::cell::Cell, outcome::Outcome};
 
 /// An eager message is cut into pieces of this length, as MVICH does.
-pub const PIECE_BYTES: usize = 1024;
+const PIECE_BYTES: usize = 1024;
+/// What a piece carries before its contents, as a message of MPI has an envelope: the operation's number, the length of
+/// the message, and the piece's place in it.
+const ENVELOPE_BYTES: usize = 24;
+/// A receive for a piece.
+const RECEIVE_BYTES: usize = ENVELOPE_BYTES + PIECE_BYTES;
 /// Messages beyond this go by rendezvous: MVICH's switch point.
-pub const EAGER_BYTES_MAX: usize = 5_000;
+const EAGER_BYTES_MAX: usize = 5_000;
 /// Receives that each end of a link posts ahead.
 const RECEIVES: usize = 16;
 /// Pieces that may be on their way to all neighbours.
@@ -53,6 +58,8 @@ pub struct Exchange<T: Transport> {
     scratch: Region,
     staging: Region,
     free: Vec<usize>,
+    /// Counts operations.
+    operation: u64,
     steps: VecDeque<Step>,
     bytes: usize,
     /// Bytes of the first step that are done.
@@ -77,7 +84,7 @@ impl<T: Transport> Exchange<T> {
         let mut peers = Vec::new();
         for (rank, [eager, long]) in links {
             let (eager, long) = (transport.open(eager)?, transport.open(long)?);
-            let receives = Region::zeroed(RECEIVES * PIECE_BYTES);
+            let receives = Region::zeroed(RECEIVES * RECEIVE_BYTES);
             for slot in 0..RECEIVES {
                 let into = receives.write(place(slot))?;
                 transport.post_receive(eager, into, Token(slot as u64))?;
@@ -102,8 +109,9 @@ impl<T: Transport> Exchange<T> {
             peers,
             memory: Region::zeroed(bytes_max),
             scratch: Region::zeroed(bytes_max),
-            staging: Region::zeroed(STAGED * PIECE_BYTES),
+            staging: Region::zeroed(STAGED * RECEIVE_BYTES),
             free: (0..STAGED).collect(),
+            operation: 0,
             steps: VecDeque::new(),
             bytes: 0,
             done: 0,
@@ -117,13 +125,10 @@ impl<T: Transport> Exchange<T> {
         &self.memory
     }
 
-    pub fn transport(&self) -> &T {
-        &self.transport
-    }
-
     /// Begins an operation on the first bytes of the memory. The one before is complete.
     pub fn start(&mut self, cell: Cell) -> Outcome<()> {
         self.steps = steps(cell.operation, self.rank, self.members).into();
+        self.operation += 1;
         self.bytes = cell.bytes as usize;
         (self.done, self.is_posted) = (0, false);
         self.advance()
@@ -196,13 +201,17 @@ impl<T: Transport> Exchange<T> {
         while self.done < self.bytes {
             let (done, rest) = (self.done, self.bytes - self.done);
             let memory = self.memory.clone();
+            let expected = envelope(self.operation, self.bytes, done);
             let peer = self.peer(from)?;
             let Some((slot, bytes)) = peer.arrived.pop_front() else { return Ok(false) };
-            if bytes == 0 || bytes > rest {
-                return Err(format!("a piece of {bytes} bytes of member {from}").into());
-            }
-            let piece = peer.receives.read(slot * PIECE_BYTES..slot * PIECE_BYTES + bytes)?;
-            put(&mut memory.write(done..done + bytes)?, &piece, adds)?;
+            let start = slot * RECEIVE_BYTES;
+            let piece = peer.receives.read(start..start + bytes)?;
+            let contents = match piece.split_first_chunk::<ENVELOPE_BYTES>() {
+                Some((head, contents)) if *head == expected && contents.len() <= rest => contents,
+                _ => return Err(format!("member {from} sends something else").into()),
+            };
+            let bytes = contents.len();
+            put(&mut memory.write(done..done + bytes)?, contents, adds)?;
             drop(piece);
             let into = peer.receives.write(place(slot))?;
             peer.reposted += 1;
@@ -250,10 +259,12 @@ impl<T: Transport> Exchange<T> {
             let eager = peer.eager;
             let Some(slot) = self.free.pop() else { return Ok(false) };
             self.peer(to)?.credits -= 1;
-            let range = slot * PIECE_BYTES..slot * PIECE_BYTES + length;
+            let range = slot * RECEIVE_BYTES..slot * RECEIVE_BYTES + ENVELOPE_BYTES + length;
             let piece = self.memory.read(done..done + length)?;
-            self.staging.write(range.clone())?.copy_from_slice(&piece);
-            drop(piece);
+            let mut staged = self.staging.write(range.clone())?;
+            staged[..ENVELOPE_BYTES].copy_from_slice(&envelope(self.operation, self.bytes, done));
+            staged[ENVELOPE_BYTES..].copy_from_slice(&piece);
+            drop((piece, staged));
             self.transport.post_send(eager, self.staging.read(range)?, 0, Token(slot as u64))?;
             self.done += length;
         }
@@ -280,7 +291,16 @@ impl<T: Transport> Exchange<T> {
 }
 
 fn place(slot: usize) -> std::ops::Range<usize> {
-    slot * PIECE_BYTES..(slot + 1) * PIECE_BYTES
+    slot * RECEIVE_BYTES..(slot + 1) * RECEIVE_BYTES
+}
+
+/// The envelope of a piece.
+fn envelope(operation: u64, bytes: usize, at: usize) -> [u8; ENVELOPE_BYTES] {
+    let mut envelope = [0; ENVELOPE_BYTES];
+    for (part, value) in envelope.chunks_exact_mut(8).zip([operation, bytes as u64, at as u64]) {
+        part.copy_from_slice(&value.to_le_bytes());
+    }
+    envelope
 }
 
 fn put(memory: &mut [u8], piece: &[u8], adds: bool) -> Outcome<()> {
