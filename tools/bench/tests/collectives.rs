@@ -35,7 +35,7 @@ fn teams_and_send_receive_take_part() {
     let arguments = "--parts peers --only rdmc,two-sided --fabric tcp,shm --members 2,5 --bytes 4,64KiB \
                      --turns 2 --budget-ms 1 --json --draw";
     let json = json_of(&collectives(&format!("{arguments} {}", picture.display()), None));
-    assert_eq!(rows(&json, "rows").len(), 2 * 2 * 2);
+    assert_eq!(rows(&json, "rows").len(), 3 * 2 * 2);
     for row in rows(&json, "rows") {
         assert!(
             row["4_B"].as_f64().unwrap() > 0.0 && row["64_KiB"].as_f64().unwrap() > 0.0,

@@ -27,6 +27,14 @@ struct Group {
     entries: Vec<Entry>,
 }
 
+/// A figure of an operation.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+enum View {
+    BroadcastAverage,
+    BroadcastLeaf,
+    AllReduceAverage,
+}
+
 /// A program over one network, with all its settings.
 struct Program<'a> {
     name: &'static str,
@@ -84,10 +92,40 @@ pub fn run(
     if args.output.json {
         add_all(report, &groups);
     }
-    for operation in Operation::ALL {
-        pictures.add(operation.name(), chart(operation, &groups, &args.bytes));
+    for view in View::COMPARED {
+        let name = view.cell(0).operation.name();
+        pictures.add(name, chart(view, &groups, &args.bytes));
     }
     Ok(())
+}
+
+impl View {
+    const ALL: [Self; 3] = [Self::BroadcastAverage, Self::BroadcastLeaf, Self::AllReduceAverage];
+    /// Those that do not depend on who leaves a barrier first.
+    const COMPARED: [Self; 2] = [Self::BroadcastLeaf, Self::AllReduceAverage];
+
+    fn name(self) -> &'static str {
+        match self {
+            Self::BroadcastAverage => "broadcast, average",
+            Self::BroadcastLeaf => "broadcast, deepest leaf",
+            Self::AllReduceAverage => "allreduce, average",
+        }
+    }
+
+    fn cell(self, bytes: u64) -> Cell {
+        let operation = match self {
+            Self::BroadcastAverage | Self::BroadcastLeaf => Operation::Broadcast,
+            Self::AllReduceAverage => Operation::AllReduce,
+        };
+        Cell { operation, bytes }
+    }
+
+    fn us(self, found: &Statistics) -> f64 {
+        match self {
+            Self::BroadcastLeaf => found.leaf_us,
+            Self::BroadcastAverage | Self::AllReduceAverage => found.average_us,
+        }
+    }
 }
 
 impl Group {
@@ -110,17 +148,17 @@ impl Group {
 }
 
 impl Program<'_> {
-    /// With its first settings, the default.
-    fn default(&self, cell: Cell) -> Option<Statistics> {
-        self.entries.first()?.result(cell)
+    /// The time in us with its first settings, the default.
+    fn default(&self, view: View, bytes: u64) -> Option<f64> {
+        self.entries.first()?.result(view.cell(bytes)).map(|found| view.us(&found))
     }
 
-    /// With the settings that are fastest for this cell.
-    fn best(&self, cell: Cell) -> Option<(Statistics, String)> {
-        let results = self.entries.iter().filter_map(|entry| Some((entry.result(cell)?, entry)));
-        let least =
-            results.min_by(|(one, _), (other, _)| one.average_us.total_cmp(&other.average_us));
-        least.map(|(found, entry)| (found, entry.contender.settings()))
+    /// The time with the settings that are fastest for this length, and these settings.
+    fn best(&self, view: View, bytes: u64) -> Option<(f64, String)> {
+        let time = |entry: &Entry| Some(view.us(&entry.result(view.cell(bytes))?));
+        let times = self.entries.iter().filter_map(|entry| Some((time(entry)?, entry)));
+        let least = times.min_by(|(one, _), (other, _)| one.total_cmp(other));
+        least.map(|(us, entry)| (us, entry.contender.settings()))
     }
 
     fn has_results(&self) -> bool {
@@ -130,43 +168,46 @@ impl Program<'_> {
 
 /// A row of figures by length.
 fn row(
-    (operation, members): (Operation, u32),
+    (view, members): (View, u32),
     program: &Program,
     settings: &str,
     lengths: &[u64],
-    figure: impl Fn(Cell) -> Value,
+    figure: impl Fn(u64) -> Value,
 ) -> Vec<TableCell> {
     let mut row = vec![
-        ("operation", json!(operation.name())),
+        ("operation", json!(view.name())),
         ("members", json!(members)),
         ("network", json!(program.network)),
         ("program", json!(program.name)),
         ("settings", json!(settings)),
     ];
-    row.extend(lengths.iter().map(|&bytes| (column(bytes), figure(Cell { operation, bytes }))));
+    row.extend(lengths.iter().map(|&bytes| (column(bytes), figure(bytes))));
     row
 }
 
-/// Calls `each` for every operation, group and program that has results.
-fn each_program<'a>(groups: &'a [Group], mut each: impl FnMut(Operation, u32, &Program<'a>)) {
-    for operation in Operation::ALL {
+/// Calls `each` for every view, group and program that has results.
+fn each_program<'a>(
+    views: &[View],
+    groups: &'a [Group],
+    mut each: impl FnMut(View, u32, &Program<'a>),
+) {
+    for &view in views {
         for group in groups {
             for program in group.programs().iter().filter(|program| program.has_results()) {
-                each(operation, group.members, program);
+                each(view, group.members, program);
             }
         }
     }
 }
 
 fn add_times(report: &mut Report, groups: &[Group], lengths: &[u64]) {
-    each_program(groups, |operation, members, program| {
-        let place = (operation, members);
-        let us =
-            |found: Option<Statistics>| found.map_or(Value::Null, |found| number(found.average_us));
-        let default = |cell| us(program.default(cell));
+    let us = |found: Option<f64>| found.map_or(Value::Null, number);
+    each_program(&View::ALL, groups, |view, members, program| {
+        let place = (view, members);
+        let default = |bytes| us(program.default(view, bytes));
         report.row(row(place, program, "default", lengths, default));
         if program.entries.len() > 1 {
-            let best = |cell| us(program.best(cell).map(|(found, _)| found));
+            let best = |bytes| us(program.best(view, bytes).map(|(us, _)| us));
             report.row(row(place, program, "best", lengths, best));
         }
     });
@@ -187,17 +228,17 @@ fn add_table(
 
 fn add_ratios(report: &mut Report, groups: &[Group], lengths: &[u64]) {
     let mut rows = Vec::new();
-    for operation in Operation::ALL {
+    for view in View::COMPARED {
         for group in groups {
             let programs = group.programs();
             for own in programs.iter().filter(|program| program.name == "rdmc") {
-                let ratio = |cell| {
-                    let own_us = own.default(cell).map(|found| found.average_us);
-                    let ratio = own_us.zip(fastest_peer(&programs, &own.network, cell));
+                let ratio = |bytes| {
+                    let fastest = fastest_peer(&programs, &own.network, view, bytes);
+                    let ratio = own.default(view, bytes).zip(fastest);
                     ratio.map_or(Value::Null, |(own, other)| number(own / other))
                 };
-                if lengths.iter().any(|&bytes| !ratio(Cell { operation, bytes }).is_null()) {
-                    rows.push(row((operation, group.members), own, "default", lengths, ratio));
+                if lengths.iter().any(|&bytes| !ratio(bytes).is_null()) {
+                    rows.push(row((view, group.members), own, "default", lengths, ratio));
                 }
             }
         }
@@ -207,17 +248,17 @@ fn add_ratios(report: &mut Report, groups: &[Group], lengths: &[u64]) {
 }
 
 /// The time of the fastest peer over a network.
-fn fastest_peer(programs: &[Program], network: &str, cell: Cell) -> Option<f64> {
+fn fastest_peer(programs: &[Program], network: &str, view: View, bytes: u64) -> Option<f64> {
     let peers = programs.iter().filter(|program| program.is_peer && program.network == network);
-    peers.filter_map(|peer| Some(peer.best(cell)?.0.average_us)).min_by(f64::total_cmp)
+    peers.filter_map(|peer| Some(peer.best(view, bytes)?.0)).min_by(f64::total_cmp)
 }
 
 fn add_choices(report: &mut Report, groups: &[Group], lengths: &[u64]) {
     let mut rows = Vec::new();
-    each_program(groups, |operation, members, program| {
+    each_program(&View::COMPARED, groups, |view, members, program| {
         if program.entries.len() > 1 {
-            let name = |cell| json!(program.best(cell).map(|(_, settings)| settings));
-            rows.push(row((operation, members), program, "best", lengths, name));
+            let name = |bytes| json!(program.best(view, bytes).map(|(_, settings)| settings));
+            rows.push(row((view, members), program, "best", lengths, name));
         }
     });
     let title = "The fastest settings, of the broadcast / of the allreduce:";
@@ -268,19 +309,18 @@ fn add_all(report: &mut Report, groups: &[Group]) {
 }
 
 /// Over TCP: a panel for each number of members, a line for each program with its fastest settings.
-fn chart(operation: Operation, groups: &[Group], lengths: &[u64]) -> Chart {
+fn chart(view: View, groups: &[Group], lengths: &[u64]) -> Chart {
     let mut points = Vec::new();
     for group in groups {
         for program in group.programs().iter().filter(|program| program.network == "tcp") {
             for &bytes in lengths {
-                let Some((found, _)) = program.best(Cell { operation, bytes }) else { continue };
-                let point = Point::new(bytes as f64, found.average_us / 1e6);
-                let panel = format!("{}, {} members", operation.name(), group.members);
-                points.push((panel, program.name.to_owned(), point));
+                let Some((us, _)) = program.best(view, bytes) else { continue };
+                let panel = format!("{}, {} members", view.name(), group.members);
+                points.push((panel, program.name.to_owned(), Point::new(bytes as f64, us / 1e6)));
             }
         }
     }
-    let title = format!("Average time of {} over TCP against the length", operation.name());
+    let title = format!("{} over TCP against the length", view.name());
     let length = Axis::powers("length", 8.0, Unit::Bytes);
     Chart::grouped(&title, length, Axis::powers("time", 10.0, Unit::Seconds), points)
 }

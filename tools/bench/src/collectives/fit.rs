@@ -143,8 +143,9 @@ fn solve(rows: &[Vector], chosen: &[usize]) -> Option<Vector> {
         matrix.swap(column, pivot);
         for other in (0..count).filter(|&other| other != column) {
             let factor = matrix[other][column] / matrix[column][column];
-            for at in column..=count {
-                matrix[other][at] -= factor * matrix[column][at];
+            let pivot = matrix[column].clone();
+            for (value, of_pivot) in matrix[other].iter_mut().zip(pivot).skip(column) {
+                *value -= factor * of_pivot;
             }
         }
     }

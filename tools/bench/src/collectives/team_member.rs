@@ -65,10 +65,11 @@ impl Collectives for TeamMember {
 
     fn run(&mut self, cell: Cell) -> Outcome<()> {
         let values = &mut self.values[..cell.bytes as usize / 4];
-        Ok(match cell.operation {
+        match cell.operation {
             Operation::Broadcast => self.team.broadcast(0, values, TIMEOUT)?,
             Operation::AllReduce => self.team.all_reduce(values, Op::Sum, TIMEOUT)?,
-        })
+        }
+        Ok(())
     }
 
     fn barrier(&mut self) -> Outcome<()> {
