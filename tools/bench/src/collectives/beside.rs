@@ -1,5 +1,7 @@
 //! rdmc beside its peers: turns with every number of members, tables and pictures.
 
+use std::time::{Duration, Instant};
+
 use charts::{Axis, Chart, Point, Unit};
 use rdmc::Fabric;
 use serde_json::{Value, json};
@@ -8,7 +10,7 @@ use super::{
     Args,
     cell::{Cell, Operation},
     contender::{Contender, TeamOptions, Tools},
-    contest::{Entry, rounds},
+    contest::{Entry, Turns, rounds},
     mpi::Mpi,
     pictures::Pictures,
     site::with_site,
@@ -77,11 +79,15 @@ pub fn run(
     let cells: Vec<Cell> =
         Operation::ALL.iter().flat_map(|&operation| Cell::of(operation, &args.bytes)).collect();
     let mut groups = Vec::new();
-    for &members in &args.members {
+    let (start, count) = (Instant::now(), args.members.len() as u32);
+    for (index, &members) in (1..).zip(&args.members) {
+        // Numbers of members have equal parts of the time, and what is left of those before.
+        let until = start + Duration::from_secs(60 * args.minutes) * index / count;
+        let turns = Turns { count: args.turns, until };
         let mut entries: Vec<Entry> =
             field(args).into_iter().map(|contender| Entry::new(contender, &cells)).collect();
         with_site(args.lab, members, |site| {
-            rounds(&mut entries, site, tools, &args.rule(), args.turns, interrupt)
+            rounds(&mut entries, site, tools, &args.rule(), turns, interrupt)
         })?;
         groups.push(Group { members, entries });
     }
@@ -302,6 +308,7 @@ fn add_all(report: &mut Report, groups: &[Group]) {
                     ("p99_us", number(found.p99_us)),
                     ("leaf_us", number(found.leaf_us)),
                     ("repeats", json!(found.repeats)),
+                    ("turns", json!(entry.turns())),
                 ]);
             }
         }

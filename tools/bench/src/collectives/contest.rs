@@ -1,6 +1,6 @@
 //! Turns: each contender runs its cells once a round, every second round in the opposite order.
 
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
 use super::{
     cell::{Cell, Rule},
@@ -15,7 +15,7 @@ use crate::{
 };
 
 /// The longest that one turn takes.
-pub const TURN_TIMEOUT: Duration = Duration::from_secs(150);
+pub const TURN_TIMEOUT: Duration = Duration::from_secs(90);
 
 /// A contender, and what it has measured.
 #[derive(Debug)]
@@ -33,6 +33,11 @@ impl Entry {
     pub fn new(contender: Contender, cells: &[Cell]) -> Self {
         let cells = cells.iter().copied().filter(|&cell| contender.takes(cell)).collect();
         Self { contender, cells, turns: Vec::new(), trouble: None }
+    }
+
+    /// How many turns it has had.
+    pub fn turns(&self) -> usize {
+        self.turns.len()
     }
 
     /// The medians of its turns, by cell; empty if there was none.
@@ -65,7 +70,14 @@ impl Entry {
     }
 }
 
-/// Gives each entry this many turns. One that fails is not tried again.
+/// How many turns each entry has, and when none begins any more but the first.
+#[derive(Clone, Copy, Debug)]
+pub struct Turns {
+    pub count: u32,
+    pub until: Instant,
+}
+
+/// Gives each entry its turns. One that fails is not tried again.
 ///
 /// Errors: an interrupt.
 pub fn rounds(
@@ -73,11 +85,14 @@ pub fn rounds(
     site: &Site,
     tools: &mut Tools,
     rule: &Rule,
-    turns: u32,
+    turns: Turns,
     interrupt: &Interrupt,
 ) -> Outcome<()> {
-    let (count, total) = (entries.len(), entries.len() * turns as usize);
-    for round in 0..turns as usize {
+    let (count, total) = (entries.len(), entries.len() * turns.count as usize);
+    for round in 0..turns.count as usize {
+        if round > 0 && Instant::now() > turns.until {
+            return Ok(());
+        }
         for position in 0..count {
             let index = if round % 2 == 0 { position } else { count - 1 - position };
             let entry = &mut entries[index];

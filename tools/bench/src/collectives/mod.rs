@@ -59,7 +59,7 @@ pub struct Args {
     members: Vec<u32>,
     /// Lengths, beside peers: powers of two from 4 B to 16 MiB
     #[arg(long, value_name = "SIZES", value_delimiter = ',', value_parser = sizes::parse,
-          default_value = "4,64,256,1KiB,4KiB,16KiB,64KiB,256KiB,1MiB,4MiB,16MiB")]
+          default_value = "4,64,1KiB,4KiB,16KiB,64KiB,256KiB,1MiB,4MiB,16MiB")]
     bytes: Vec<u64>,
     /// Only these programs
     #[arg(long, value_name = "NAMES", value_delimiter = ',',
@@ -83,6 +83,9 @@ pub struct Args {
     /// How many turns each has; medians are reported
     #[arg(long, value_name = "N", default_value_t = 3, value_parser = clap::value_parser!(u32).range(1..))]
     turns: u32,
+    /// After so many minutes beside peers no turn begins any more, but that each has one
+    #[arg(long, value_name = "M", default_value_t = 18, value_parser = clap::value_parser!(u64).range(1..=1_000))]
+    minutes: u64,
     /// About how many milliseconds one operation with one length is repeated in a turn
     #[arg(long, value_name = "MS", default_value_t = 30, value_parser = clap::value_parser!(u64).range(1..=60_000))]
     budget_ms: u64,
@@ -141,7 +144,7 @@ pub fn run(args: &Args) -> Outcome<()> {
     let place = if args.lab { "hosts of a lab" } else { "this machine" };
     let what = format!(
         "broadcast and allreduce (f32 sum), a process per member on {place}, OSU's rules: average \
-         over members, us; median of {} turns",
+         over members, us; median of up to {} turns",
         args.turns
     );
     let mut report = Report::new("collectives", what);

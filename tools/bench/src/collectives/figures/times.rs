@@ -1,6 +1,9 @@
 //! The times that the figures are made of: measured on this machine, and in a simulated network.
 
-use std::collections::{BTreeMap, BTreeSet};
+use std::{
+    collections::{BTreeMap, BTreeSet},
+    time::{Duration, Instant},
+};
 
 use collective::{
     HEADER_BYTES,
@@ -12,7 +15,7 @@ use super::super::{
     Args,
     cell::{Cell, Operation},
     contender::{Contender, TeamOptions, Tools},
-    contest::{Entry, rounds},
+    contest::{Entry, Turns, rounds},
     simulated::World,
     site::with_site,
 };
@@ -120,6 +123,8 @@ impl Times {
         interrupt: &Interrupt,
     ) -> Outcome<()> {
         let plan = plan(&[]);
+        let until = Instant::now() + Duration::from_secs(60 * args.minutes);
+        let turns = Turns { count: args.turns, until };
         let counts: BTreeSet<u32> = plan.keys().map(|(members, _)| *members).collect();
         for members in counts {
             let of_count = || plan.iter().filter(|((count, _), _)| *count == members);
@@ -129,7 +134,7 @@ impl Times {
                 })
                 .collect();
             with_site(args.lab, members, |site| {
-                rounds(&mut entries, site, tools, &args.rule(), args.turns, interrupt)
+                rounds(&mut entries, site, tools, &args.rule(), turns, interrupt)
             })?;
             for ((run, _), entry) in of_count().zip(entries) {
                 if let Some(trouble) = &entry.trouble {
