@@ -7,7 +7,7 @@ use rdmc::Fabric;
 use serde_json::{Value, json};
 
 use super::{
-    Args,
+    args::Args,
     cell::{Cell, Operation},
     contender::{Contender, TeamOptions, Tools},
     contest::{Entry, Turns, rounds},

@@ -7,7 +7,7 @@ use rdmc::{Fabric, Secret};
 
 use super::{
     cell::{Cell, Rule, list},
-    member::Way,
+    member_args::Way,
     mpi::{Mpi, Tuning},
     team_member::SECRET,
     wheels::Wheels,

@@ -16,7 +16,7 @@ use team::{Memory, Team, TeamSettings};
 use transport::{Completion, EndpointId, PeerMemory, Region, Token, Transport};
 use transport_tcp::{TcpCounters, TcpSettings, TcpTransport};
 
-use super::{Args, contest::TURN_TIMEOUT};
+use super::{args::Args, contest::TURN_TIMEOUT};
 use crate::{
     interrupt::Interrupt,
     outcome::Outcome,

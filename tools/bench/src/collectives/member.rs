@@ -1,13 +1,13 @@
 //! One member as a process: it meets the others, runs all cells by the rule, checks results, and prints its times.
 
-use std::{net::IpAddr, path::PathBuf, time::Duration};
+use std::time::Duration;
 
-use clap::ValueEnum;
-use rdmc::Fabric;
 use rustix::process::{Signal, set_parent_process_death_signal};
 
 use super::{
-    cell::{Cell, Operation, Rule},
+    cell::{Cell, Operation},
+    group::Collectives,
+    member_args::{Args, Way},
     team_member::TeamMember,
     times::{Repeats, line},
     two_sided::TwoSidedMember,
@@ -16,57 +16,6 @@ use crate::{
     clock::{ClockId, now_ns},
     outcome::Outcome,
 };
-
-/// By what a member communicates.
-#[derive(Clone, Copy, PartialEq, Eq, Debug, ValueEnum)]
-pub enum Way {
-    /// A team of the library.
-    Team,
-    /// Sends and receives along a binomial tree.
-    TwoSided,
-}
-
-#[derive(Clone, Debug, clap::Args)]
-pub struct Args {
-    #[arg(long)]
-    pub way: Way,
-    #[arg(long)]
-    pub rank: u32,
-    #[arg(long)]
-    pub members: u32,
-    /// Where this member listens
-    #[arg(long)]
-    pub address: IpAddr,
-    /// The directory in which members find each other
-    #[arg(long)]
-    pub meeting: PathBuf,
-    #[arg(long, value_delimiter = ',')]
-    pub cells: Vec<Cell>,
-    #[command(flatten)]
-    pub rule: Rule,
-    #[arg(long, default_value_t)]
-    pub fabric: Fabric,
-    /// The degree of all reductions; the library's choice unless given
-    #[arg(long)]
-    pub degree: Option<u32>,
-    /// The length of slots; the library's unless given
-    #[arg(long)]
-    pub slot_bytes: Option<u32>,
-}
-
-/// The operations of one member, on memory of its own.
-pub trait Collectives {
-    /// Replaces the first bytes of the memory.
-    fn put(&mut self, contents: &[u8]) -> Outcome<()>;
-
-    /// The first bytes of the memory.
-    fn get(&mut self, bytes: usize) -> Outcome<Vec<u8>>;
-
-    /// Runs an operation on the first bytes of the memory.
-    fn run(&mut self, cell: Cell) -> Outcome<()>;
-
-    fn barrier(&mut self) -> Outcome<()>;
-}
 
 /// Runs all cells, and prints the times in the end: printing takes processor time, which others need.
 pub fn run(args: &Args) -> Outcome<()> {

@@ -11,7 +11,8 @@ use rdmc::{Context, ContextSettings, Op, Protection, Secret, Team, TeamSettings}
 
 use super::{
     cell::{Cell, Operation},
-    member::{Args, Collectives},
+    group::Collectives,
+    member_args::Args,
 };
 use crate::{outcome::Outcome, peers::meeting};
 

@@ -9,8 +9,8 @@ use super::{
         cell::{Cell, Operation},
         pictures::Pictures,
     },
-    Data,
-    times::{BLOCK, BLOCKS, LENGTHS, MEMBERS, Program, Source},
+    data::Data,
+    times::{BLOCK, BLOCKS, LENGTHS, MEMBERS, Source},
 };
 use crate::report::{Report, number};
 
@@ -22,22 +22,6 @@ pub fn add(data: &Data, report: &mut Report, pictures: &mut Pictures) {
     pictures.add("fig8", model_chart(data));
     add_many(data, report);
     pictures.add("fig9-10", many_chart(data));
-}
-
-impl Data {
-    /// The time of a broadcast by a team with blocks of this size.
-    fn broadcast(&self, source: Source, members: u32, block: u32, bytes: u64) -> f64 {
-        let cell = Cell { operation: Operation::Broadcast, bytes };
-        // With a slot of the paper's best size, runs of allreduces have other degrees, which broadcasts do not use.
-        let times = [3, 1]
-            .map(|degree| self.times.get(source, members, Program::Team { block, degree }, cell));
-        if times[0].is_nan() { times[1] } else { times[0] }
-    }
-
-    /// The time of an operation by send/receive.
-    pub fn two_sided(&self, source: Source, members: u32, cell: Cell) -> f64 {
-        self.times.get(source, members, Program::TwoSided, cell)
-    }
 }
 
 fn broadcast(bytes: u64) -> Cell {

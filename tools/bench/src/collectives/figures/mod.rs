@@ -2,24 +2,17 @@
 //! the paper's model.
 
 mod broadcasts;
+mod data;
 mod model;
 mod reductions;
 mod times;
 
-use collective::model::Parameters;
-
-use self::times::{Source, Times};
-use super::{Args, contender::Tools, pictures::Pictures};
+use self::{
+    data::Data,
+    times::{Source, Times},
+};
+use super::{args::Args, contender::Tools, pictures::Pictures};
 use crate::{interrupt::Interrupt, outcome::Outcome, report::Report};
-
-/// Everything that figures are made of.
-struct Data {
-    times: Times,
-    /// Numbers of members that are only simulated and predicted.
-    many: Vec<u32>,
-    /// Fitted to the measured and to the simulated times of up to 16 members.
-    fitted: [(Source, Parameters); 2],
-}
 
 /// Measures, simulates, and adds tables and pictures.
 pub fn run(

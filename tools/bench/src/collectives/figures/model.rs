@@ -8,7 +8,7 @@ use super::{
         cell::Operation,
         fit::{Sample, fit},
     },
-    Data,
+    data::Data,
     times::{MEMBERS, Program, Source, Times},
 };
 use crate::report::{Report, mean, number};

@@ -11,9 +11,9 @@ use super::{
         cell::{Cell, Operation},
         pictures::Pictures,
     },
-    Data,
     broadcasts::{chart, gain, line, panel},
-    times::{BLOCK, LENGTHS, MEMBERS, Program, Source},
+    data::Data,
+    times::{LENGTHS, MEMBERS, Source},
 };
 use crate::report::{Report, number};
 
@@ -31,22 +31,6 @@ pub fn add(data: &Data, report: &mut Report, pictures: &mut Pictures) {
 
 fn allreduce(bytes: u64) -> Cell {
     Cell { operation: Operation::AllReduce, bytes }
-}
-
-impl Data {
-    /// The time of an allreduce with a degree; NaN if it was not run.
-    fn reduced(&self, source: Source, members: u32, degree: u32, bytes: u64) -> f64 {
-        let program = Program::Team { block: BLOCK, degree };
-        self.times.get(source, members, program, allreduce(bytes))
-    }
-
-    /// The degree with the least time, and that time.
-    fn best(&self, source: Source, members: u32, bytes: u64) -> (u32, f64) {
-        let timed =
-            degrees(members).map(|degree| (degree, self.reduced(source, members, degree, bytes)));
-        let known = timed.filter(|(_, us)| !us.is_nan());
-        known.min_by(|one, other| one.1.total_cmp(&other.1)).unwrap_or((1, f64::NAN))
-    }
 }
 
 fn add_degrees(data: &Data, report: &mut Report) {

@@ -12,7 +12,7 @@ use collective::{
 use rdmc::Fabric;
 
 use super::super::{
-    Args,
+    args::Args,
     cell::{Cell, Operation},
     contender::{Contender, TeamOptions, Tools},
     contest::{Entry, Turns, rounds},

@@ -18,7 +18,8 @@ pub use steps::{children, parent};
 
 use super::{
     cell::{Cell, Operation},
-    member::{Args, Collectives},
+    group::Collectives,
+    member_args::Args,
 };
 use crate::{outcome::Outcome, peers::meeting};
 
