@@ -9,6 +9,7 @@
 mod block_sizes;
 mod breakdown;
 mod clock;
+mod collectives;
 mod contents;
 mod delays;
 mod faults;
@@ -107,6 +108,8 @@ enum Command {
     Overhead(overhead::Args),
     /// Other broadcasts beside rdmc: MPI, Gloo, plain sockets, IP multicast
     Peers(peers::Args),
+    /// Broadcast and allreduce of teams beside MPI and Gloo, and the paper's figures
+    Collectives(collectives::Args),
     /// Peak resident memory of `rdmc push` and its receivers
     Memory(memory::Args),
     /// Groups in which every receiver checks every byte
@@ -122,6 +125,9 @@ enum Command {
     /// One member of a peer; started by `peers`
     #[command(hide = true)]
     Peer(peers::PeerArgs),
+    /// One member; started by `collectives`
+    #[command(hide = true)]
+    CollectiveMember(collectives::MemberArgs),
     /// The hostile host; started by `flood`
     #[command(hide = true)]
     Attack(flood::AttackArgs),
@@ -170,6 +176,8 @@ fn run(command: Command) -> Outcome<()> {
         Command::Overhead(args) => overhead::run(&args),
         Command::Peers(args) => peers::run(&args),
         Command::Peer(args) => peers::run_peer(&args),
+        Command::Collectives(args) => collectives::run(&args),
+        Command::CollectiveMember(args) => collectives::run_member(&args),
         Command::Memory(args) => memory::run(&args),
         Command::Verify(args) => verify::run(&args),
         Command::Chaos(args) => chaos::run(&args),

@@ -98,6 +98,7 @@ const MAY_USE: &[(&str, &[&str])] = &[
         "bench",
         &[
             "charts",
+            "collective",
             "engine",
             "rdmc",
             "schedule",
@@ -108,6 +109,7 @@ const MAY_USE: &[(&str, &[&str])] = &[
             "lab",
             "mcrdma",
             "mcrdma-sim",
+            "team",
             "trace",
             "packet-socket",
             "plan",

@@ -23,15 +23,18 @@ pub fn publish(meeting: &Path, name: &str, address: SocketAddr) -> Outcome<()> {
 
 /// Connects to the address that is or will be known under this name.
 pub fn connect_to(meeting: &Path, name: &str) -> Outcome<TcpStream> {
-    let start = Instant::now();
+    let address = find(meeting, name, Instant::now() + TIMEOUT)?;
+    let stream = TcpStream::connect_timeout(&address, TIMEOUT)?;
+    stream.set_nodelay(true)?;
+    Ok(stream)
+}
+
+/// The address that is or will be known under this name. Blocks until the deadline at most.
+pub fn find(meeting: &Path, name: &str, deadline: Instant) -> Outcome<SocketAddr> {
     loop {
         match fs::read_to_string(meeting.join(name)) {
-            Ok(address) => {
-                let stream = TcpStream::connect_timeout(&address.parse()?, TIMEOUT)?;
-                stream.set_nodelay(true)?;
-                return Ok(stream);
-            }
-            Err(error) if start.elapsed() > TIMEOUT => {
+            Ok(address) => return Ok(address.parse()?),
+            Err(error) if Instant::now() > deadline => {
                 return Err(format!("{name} was not published: {error}").into());
             }
             Err(_) => thread::sleep(Duration::from_millis(10)),

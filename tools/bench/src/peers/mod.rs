@@ -3,16 +3,16 @@
 
 mod contest;
 mod gloo;
-mod meeting;
-mod mpi;
+pub mod meeting;
+pub mod mpi;
 mod multicast;
 mod own;
-mod site;
+pub mod site;
 mod sockets;
 mod times;
 mod transfer;
-mod turn;
-mod workspace;
+pub mod turn;
+pub mod workspace;
 
 use lab::{Lab, LabSettings, Link};
 use plan::{
@@ -171,21 +171,20 @@ pub fn run(args: &Args) -> Outcome<()> {
          lowest and highest. skew: from the first receiver to the last. cpu: processor time of all \
          members. docs/peers.md has each command.",
     );
-    if let Some(versions) = versions() {
-        report.note(versions);
+    if let Some(list) = versions(&["openmpi-bin", "mpich", "libgloo-dev", "udpcast", "uftp"]) {
+        report.note(format!("Installed: {list}."));
     }
     report.print(&args.output);
     Ok(())
 }
 
-/// The versions of the peers' packages, from dpkg.
-fn versions() -> Option<String> {
-    let packages = ["openmpi-bin", "mpich", "libgloo-dev", "udpcast", "uftp"];
+/// Those of these Debian packages that are installed, with their versions.
+pub fn versions(packages: &[&str]) -> Option<String> {
     let mut query = std::process::Command::new("dpkg-query");
     let output =
         query.args(["-W", "-f", "${Package} ${Version}, "]).args(packages).output().ok()?;
     let list = String::from_utf8(output.stdout).ok()?;
-    Some(format!("Installed: {}.", list.trim_end_matches(", ")))
+    Some(list.trim_end_matches(", ").to_owned()).filter(|list| !list.is_empty())
 }
 
 fn row(site: &Site, bytes: u64, peer: &Peer, result: &PeerResult) -> Vec<Cell> {

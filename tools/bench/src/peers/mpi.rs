@@ -77,7 +77,7 @@ impl Mpi {
         };
         need(starter, recipe.packages)?;
         let program = workspace.build(&recipe)?;
-        let agent = if site.is_lab { Some(agent(workspace, &site.hosts)?) } else { None };
+        let agent = agent(site, workspace)?;
         let mut line = vec![starter.to_owned()];
         let mut environment = vec![("TMPDIR", workspace.path().display().to_string())];
         match self {
@@ -97,16 +97,20 @@ impl Mpi {
         }
         line.push(program.display().to_string());
         line.extend([load.bytes.to_string(), load.repeats.to_string()]);
-        // Namespaces of a network share their host's name, by which both MPIs distinguish hosts.
-        let (enter, name) = match site.hosts.first() {
-            Some(root) if site.is_lab => (root.enter.clone(), "hostname host0; "),
-            _ => (Vec::new(), ""),
-        };
-        let mut arguments = vec!["-c".to_owned(), format!("{name}exec \"$@\""), "sh".to_owned()];
-        arguments.extend(line);
-        let program = PathBuf::from("sh");
-        Ok(vec![Launch { enter, program, arguments, environment, has_children: true }])
+        Ok(vec![launch(site, line, environment)])
     }
+}
+
+/// The process that starts all members by this command line.
+pub fn launch(site: &Site, line: Vec<String>, environment: Vec<(&'static str, String)>) -> Launch {
+    // Namespaces of a network share their host's name, by which both MPIs distinguish hosts.
+    let (enter, name) = match site.hosts.first() {
+        Some(root) if site.is_lab => (root.enter.clone(), "hostname host0; "),
+        _ => (Vec::new(), ""),
+    };
+    let mut arguments = vec!["-c".to_owned(), format!("{name}exec \"$@\""), "sh".to_owned()];
+    arguments.extend(line);
+    Launch { enter, program: "sh".into(), arguments, environment, has_children: true }
 }
 
 const OPEN_MPI: Recipe = Recipe {
@@ -132,12 +136,31 @@ fn open_mpi_options(
     workspace: &Workspace,
     over_tcp: bool,
 ) -> Outcome<Vec<String>> {
+    let mut options = open_mpi_start(site, agent, workspace, over_tcp)?;
+    // Members share processors: one that waits yields.
+    options.extend(words("--mca mpi_yield_when_idle 1"));
+    if let OpenMpi::Forced { algorithm, segment_bytes } = settings {
+        let number = algorithm as u32;
+        options.extend(words(&format!(
+            "--mca coll_tuned_use_dynamic_rules 1 --mca coll_tuned_bcast_algorithm {number} \
+             --mca coll_tuned_bcast_algorithm_chain_fanout 1 \
+             --mca coll_tuned_bcast_algorithm_segmentsize {segment_bytes}"
+        )));
+    }
+    Ok(options)
+}
+
+/// Options of any program of Open MPI's: where members run, and over what.
+pub fn open_mpi_start(
+    site: &Site,
+    agent: Option<&Path>,
+    workspace: &Workspace,
+    over_tcp: bool,
+) -> Outcome<Vec<String>> {
     let mut options = words("--oversubscribe --bind-to none");
     if rustix::process::geteuid().is_root() {
         options.extend(words("--allow-run-as-root"));
     }
-    // Members share processors: one that waits yields.
-    options.extend(words("--mca mpi_yield_when_idle 1"));
     if over_tcp {
         let device = site.device;
         options.extend(words(&format!("--mca btl tcp,self --mca btl_tcp_if_include {device}")));
@@ -150,19 +173,12 @@ fn open_mpi_options(
         options.push(agent.display().to_string());
         options.extend(["--hostfile".to_owned(), hosts.display().to_string()]);
     }
-    if let OpenMpi::Forced { algorithm, segment_bytes } = settings {
-        let number = algorithm as u32;
-        options.extend(words(&format!(
-            "--mca coll_tuned_use_dynamic_rules 1 --mca coll_tuned_bcast_algorithm {number} \
-             --mca coll_tuned_bcast_algorithm_chain_fanout 1 \
-             --mca coll_tuned_bcast_algorithm_segmentsize {segment_bytes}"
-        )));
-    }
     options.extend(["-np".to_owned(), site.hosts.len().to_string()]);
     Ok(options)
 }
 
-fn hydra_options(site: &Site, agent: Option<&Path>) -> Vec<String> {
+/// Options of MPICH's starter: where members run.
+pub fn hydra_options(site: &Site, agent: Option<&Path>) -> Vec<String> {
     let mut options = Vec::new();
     if let Some(agent) = agent {
         let list: Vec<String> = site.hosts.iter().map(|host| host.address.to_string()).collect();
@@ -180,10 +196,7 @@ fn mpich_environment(settings: Mpich, site: &Site, over_tcp: bool) -> Vec<(&'sta
     // As for Open MPI.
     let mut environment = vec![("MPIR_CVAR_POLLS_BEFORE_YIELD", "1".to_owned())];
     if over_tcp {
-        // By default it detects that all hosts are one machine, and uses shared memory.
-        environment.push(("UCX_TLS", "tcp".to_owned()));
-        environment.push(("UCX_NET_DEVICES", site.device.to_owned()));
-        environment.push(("MPIR_CVAR_NOLOCAL", "1".to_owned()));
+        environment.extend(mpich_over_tcp(site));
     }
     if let Mpich::Ring { chunk_bytes } = settings {
         environment.extend([
@@ -197,8 +210,21 @@ fn mpich_environment(settings: Mpich, site: &Site, over_tcp: bool) -> Vec<(&'sta
     environment
 }
 
-/// A script that starts a command on a host of the lab, as ssh would.
-fn agent(workspace: &Workspace, hosts: &[Host]) -> Outcome<PathBuf> {
+/// By default MPICH detects that all hosts are one machine, and uses shared memory.
+pub fn mpich_over_tcp(site: &Site) -> [(&'static str, String); 3] {
+    [
+        ("UCX_TLS", "tcp".to_owned()),
+        ("UCX_NET_DEVICES", site.device.to_owned()),
+        ("MPIR_CVAR_NOLOCAL", "1".to_owned()),
+    ]
+}
+
+/// A script that starts a command on a host of the lab, as ssh would; `None` on one machine.
+pub fn agent(site: &Site, workspace: &Workspace) -> Outcome<Option<PathBuf>> {
+    site.is_lab.then(|| lab_agent(workspace, &site.hosts)).transpose()
+}
+
+fn lab_agent(workspace: &Workspace, hosts: &[Host]) -> Outcome<PathBuf> {
     let mut text = String::from(
         "#!/bin/sh\n# AGENT [OPTIONS] ADDRESS COMMAND...\n\
          while [ \"${1#-}\" != \"$1\" ]; do shift; done\n\
@@ -215,7 +241,7 @@ fn agent(workspace: &Workspace, hosts: &[Host]) -> Outcome<PathBuf> {
     workspace.script("agent", &text)
 }
 
-fn words(line: &str) -> Vec<String> {
+pub fn words(line: &str) -> Vec<String> {
     line.split_whitespace().map(str::to_owned).collect()
 }
 
@@ -232,7 +258,7 @@ mod tests {
             address: [10, 77, 0, last].into(),
         };
         let hosts = [host(1, &["env", "HERE=first"]), host(2, &["env", "HERE=second"])];
-        let agent = agent(&workspace, &hosts).unwrap();
+        let agent = lab_agent(&workspace, &hosts).unwrap();
         let text = std::fs::read_to_string(&agent).unwrap();
         // Other names of hosts need root, which this test does not.
         let text = text.replace("unshare --uts ", "").replace("hostname host", "true ");

@@ -66,15 +66,33 @@ pub struct TurnSettings {
     pub timeout: Duration,
 }
 
-/// Runs these processes until all members have reported the times of all transfers; then they are
-/// killed, because some libraries hang when they finish.
+/// Runs these processes until all members have reported the times of all transfers.
 ///
-/// Errors: a program that does not start or ends early, the timeout, impossible times, an interrupt.
+/// Errors: those of [`run`]; impossible times.
 pub fn take(
     launches: &[Launch],
     settings: TurnSettings,
     interrupt: &Interrupt,
 ) -> Outcome<Vec<Measured>> {
+    let mut table = TimeTable::new(settings.members, settings.repeats);
+    run(launches, settings.timeout, interrupt, "times ", |line| {
+        table.note(line)?;
+        Ok(table.is_full())
+    })?;
+    Ok(table.measured())
+}
+
+/// Runs these processes, and gives `note` each line of their output that begins with `prefix`, until it returns true;
+/// then they are killed, because some libraries hang when they finish.
+///
+/// Errors: a program that does not start or ends early, the timeout, an interrupt; those of `note`.
+pub fn run(
+    launches: &[Launch],
+    timeout: Duration,
+    interrupt: &Interrupt,
+    prefix: &str,
+    note: impl FnMut(&str) -> Outcome<bool>,
+) -> Outcome<()> {
     let (sender, lines) = mpsc::channel();
     let mut processes = Processes(Vec::new());
     for launch in launches {
@@ -86,7 +104,7 @@ pub fn take(
         processes.0.push((child, launch.has_children));
     }
     drop(sender);
-    let outcome = collect_times(&lines, settings, interrupt);
+    let outcome = collect(&lines, timeout, interrupt, prefix, note);
     // A peer that the same signal ended is not reported as failed.
     interrupt.check()?;
     outcome
@@ -113,30 +131,34 @@ fn listen(child: &mut Child, sender: &Sender<Line>) {
     }
 }
 
-fn collect_times(
+fn collect(
     lines: &Receiver<Line>,
-    settings: TurnSettings,
+    timeout: Duration,
     interrupt: &Interrupt,
-) -> Outcome<Vec<Measured>> {
-    let mut table = TimeTable::new(settings.members, settings.repeats);
+    prefix: &str,
+    mut note: impl FnMut(&str) -> Outcome<bool>,
+) -> Outcome<()> {
     let mut messages = Vec::new();
     let start = Instant::now();
-    while !table.is_full() {
+    loop {
         interrupt.check()?;
         match lines.recv_timeout(POLL_INTERVAL) {
-            Ok(Line::Out(line)) if line.starts_with("times ") => table.note(&line)?,
+            Ok(Line::Out(line)) if line.starts_with(prefix) => {
+                if note(&line)? {
+                    return Ok(());
+                }
+            }
             Ok(Line::Out(line) | Line::Err(line)) => remember(&mut messages, line),
             Err(RecvTimeoutError::Timeout) => {}
             Err(RecvTimeoutError::Disconnected) => {
                 return Err(with("ended early", &messages).into());
             }
         }
-        if start.elapsed() > settings.timeout && !table.is_full() {
-            let seconds = settings.timeout.as_secs();
+        if start.elapsed() > timeout {
+            let seconds = timeout.as_secs();
             return Err(with(&format!("hung: killed after {seconds} s"), &messages).into());
         }
     }
-    Ok(table.measured())
 }
 
 fn remember(messages: &mut Vec<String>, line: String) {
@@ -213,8 +235,8 @@ mod tests {
     fn a_peer_that_hangs_is_reported() {
         let (sender, lines) = mpsc::channel();
         sender.send(Line::Out("thinking".to_owned())).unwrap();
-        let settings = TurnSettings { members: 2, repeats: 1, timeout: Duration::ZERO };
-        let error = collect_times(&lines, settings, &Interrupt::watch().unwrap()).unwrap_err();
+        let watch = Interrupt::watch().unwrap();
+        let error = collect(&lines, Duration::ZERO, &watch, "times ", |_| Ok(true)).unwrap_err();
         assert_eq!(error.to_string(), "hung: killed after 0 s: thinking");
     }
 

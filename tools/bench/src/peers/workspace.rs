@@ -18,6 +18,8 @@ const PREFIX: &str = "rdmc-peers-";
 const MEMORY: &str = "/dev/shm";
 /// The clocks, contents and lines that all programs of peers share.
 const MEASURE: &str = include_str!("../../peers/measure.h");
+/// What programs of collective operations share.
+const COLLECTIVES: &str = include_str!("../../peers/collectives.h");
 
 #[derive(Debug)]
 pub struct Workspace {
@@ -47,6 +49,7 @@ impl Workspace {
         remove_leftovers(Path::new(MEMORY));
         let directory = fresh_directory(&env::temp_dir())?;
         fs::write(directory.path().join("measure.h"), MEASURE)?;
+        fs::write(directory.path().join("collectives.h"), COLLECTIVES)?;
         Ok(Self { directory, memory: None, meetings: 0 })
     }
 
@@ -81,12 +84,17 @@ impl Workspace {
 
     /// Compiles a program, unless that was done before. Errors: what to install.
     pub fn build(&self, recipe: &Recipe) -> Outcome<PathBuf> {
+        need(recipe.compiler, recipe.packages)?;
+        self.build_by(Path::new(recipe.compiler), recipe)
+    }
+
+    /// [`Workspace::build`] by a compiler that is not in the path.
+    pub fn build_by(&self, compiler: &Path, recipe: &Recipe) -> Outcome<PathBuf> {
         let program = self.path().join(recipe.program);
         if program.exists() {
             return Ok(program);
         }
-        need(recipe.compiler, recipe.packages)?;
-        let mut compiler = Command::new(recipe.compiler)
+        let mut compiler = Command::new(compiler)
             .arg("-I")
             .arg(self.path())
             .args(["-O2", "-x", recipe.language, "-", "-o"])

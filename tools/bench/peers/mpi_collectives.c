@@ -1,0 +1,75 @@
+// MPI_Bcast and MPI_Allreduce by OSU's rules. Usage: mpi_collectives CELLS WARM_UP BUDGET_US REPEATS_MIN REPEATS_MAX
+#include <mpi.h>
+#include <string.h>
+
+#include "collectives.h"
+
+static int rank, ranks;
+
+static void run(struct cell cell, float *values, float *sums) {
+  const int count = (int)(cell.bytes / 4);
+  if (cell.is_broadcast) {
+    MPI_Bcast(values, count, MPI_FLOAT, 0, MPI_COMM_WORLD);
+  } else {
+    MPI_Allreduce(values, sums, count, MPI_FLOAT, MPI_SUM, MPI_COMM_WORLD);
+  }
+}
+
+static void verify(struct cell cell, float *values, float *sums) {
+  fill_cell(cell, values, rank);
+  run(cell, values, sums);
+  check_cell(cell, cell.is_broadcast ? values : sums, rank, ranks);
+  memset(values, 0, cell.bytes);
+}
+
+// All repeats of one cell at this member, as starts and ends; returns how many.
+static uint64_t measure(struct cell cell, struct rule rule, float *values, float *sums, uint64_t **times) {
+  verify(cell, values, sums);
+  uint64_t elapsed_ns = 0;
+  for (uint64_t index = 0; index < warm_up(rule, cell.bytes); index++) {
+    const uint64_t started_ns = now_ns(CLOCK_MONOTONIC);
+    MPI_Barrier(MPI_COMM_WORLD);
+    run(cell, values, sums);
+    elapsed_ns = now_ns(CLOCK_MONOTONIC) - started_ns;
+  }
+  uint64_t count = repeats(rule, elapsed_ns);
+  MPI_Bcast(&count, 1, MPI_UINT64_T, 0, MPI_COMM_WORLD);
+  *times = malloc(sizeof(uint64_t) * 2 * count);
+  if (*times == NULL) MPI_Abort(MPI_COMM_WORLD, 3);
+  for (uint64_t index = 0; index < count; index++) {
+    MPI_Barrier(MPI_COMM_WORLD);
+    (*times)[2 * index] = now_ns(CLOCK_MONOTONIC);
+    run(cell, values, sums);
+    (*times)[2 * index + 1] = now_ns(CLOCK_MONOTONIC);
+  }
+  verify(cell, values, sums);
+  return count;
+}
+
+int main(int argc, char **argv) {
+  MPI_Init(&argc, &argv);
+  MPI_Comm_rank(MPI_COMM_WORLD, &rank);
+  MPI_Comm_size(MPI_COMM_WORLD, &ranks);
+  struct cell cells[CELLS_MAX];
+  struct rule rule;
+  uint64_t room = 0;
+  const int count = argc == 6 ? parse(argv, cells, &rule, &room) : 0;
+  if (count == 0) MPI_Abort(MPI_COMM_WORLD, 2);
+  float *values = calloc(room, 1), *sums = calloc(room, 1);
+  if (values == NULL || sums == NULL) MPI_Abort(MPI_COMM_WORLD, 3);
+  uint64_t *times[CELLS_MAX], counts[CELLS_MAX];
+  for (int index = 0; index < count; index++)
+    counts[index] = measure(cells[index], rule, values, sums, &times[index]);
+  // Printed in the end, by rank 0: it takes processor time, which others need.
+  for (int index = 0; index < count; index++) {
+    const int length = (int)(2 * counts[index]);
+    uint64_t *all = malloc(sizeof(uint64_t) * (uint64_t)length * (uint64_t)ranks);
+    if (all == NULL) MPI_Abort(MPI_COMM_WORLD, 3);
+    MPI_Gather(times[index], length, MPI_UINT64_T, all, length, MPI_UINT64_T, 0, MPI_COMM_WORLD);
+    for (int from = 0; rank == 0 && from < ranks; from++)
+      print_times(index, from, all + (uint64_t)length * (uint64_t)from, counts[index]);
+    free(all);
+  }
+  MPI_Finalize();
+  return 0;
+}

@@ -1,0 +1,124 @@
+//! What is measured: operations with their lengths, and how often each is repeated.
+
+use std::{fmt, str::FromStr, time::Duration};
+
+/// An operation of all members; the root of a broadcast is rank 0.
+#[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Debug)]
+pub enum Operation {
+    Broadcast,
+    /// The sum of `f32`.
+    AllReduce,
+}
+
+impl Operation {
+    pub const ALL: [Self; 2] = [Self::Broadcast, Self::AllReduce];
+
+    pub fn name(self) -> &'static str {
+        match self {
+            Self::Broadcast => "broadcast",
+            Self::AllReduce => "allreduce",
+        }
+    }
+}
+
+/// An operation on so many bytes, whole elements of 4 bytes. As text `broadcast:1024`.
+#[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Debug)]
+pub struct Cell {
+    pub operation: Operation,
+    pub bytes: u64,
+}
+
+impl Cell {
+    /// All lengths with one operation.
+    pub fn of(operation: Operation, lengths: &[u64]) -> Vec<Self> {
+        lengths.iter().map(|&bytes| Self { operation, bytes }).collect()
+    }
+}
+
+impl fmt::Display for Cell {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "{}:{}", self.operation.name(), self.bytes)
+    }
+}
+
+impl FromStr for Cell {
+    type Err = String;
+
+    fn from_str(text: &str) -> Result<Self, String> {
+        let wrong = || format!("{text} is no operation with its length, such as broadcast:1024");
+        let (name, bytes) = text.split_once(':').ok_or_else(wrong)?;
+        let operation = Operation::ALL.into_iter().find(|it| it.name() == name);
+        let bytes = bytes.parse().ok().filter(|bytes| *bytes > 0 && bytes % 4 == 0);
+        Ok(Self { operation: operation.ok_or_else(wrong)?, bytes: bytes.ok_or_else(wrong)? })
+    }
+}
+
+/// Cells separated by commas.
+pub fn list(cells: &[Cell]) -> String {
+    cells.iter().map(ToString::to_string).collect::<Vec<_>>().join(",")
+}
+
+/// How often a cell runs, the same for all programs: warm-up, then repeats for about a certain time, at which rank 0
+/// arrives from the time of the last warm-up.
+#[derive(Clone, Copy, PartialEq, Eq, Debug, clap::Args)]
+pub struct Rule {
+    /// Operations before the measured ones, for at most 64 KiB; longer ones have one
+    #[arg(long)]
+    pub warm_up: u32,
+    /// About how long repeats of one cell take
+    #[arg(long)]
+    pub budget_us: u64,
+    #[arg(long)]
+    pub repeats_min: u32,
+    #[arg(long)]
+    pub repeats_max: u32,
+}
+
+impl Rule {
+    /// The most bytes that are warmed up more than once.
+    const SHORT_BYTES: u64 = 64 << 10;
+
+    pub fn warm_up(&self, bytes: u64) -> u32 {
+        if bytes <= Self::SHORT_BYTES { self.warm_up.max(1) } else { 1 }
+    }
+
+    /// The number of repeats, if one with its barrier takes this long.
+    pub fn repeats(&self, one: Duration) -> u32 {
+        let count = self.budget_us as f64 / (one.as_secs_f64() * 1e6).max(0.01);
+        (count as u32).clamp(self.repeats_min, self.repeats_max.max(self.repeats_min))
+    }
+
+    /// The arguments of programs that are not Rust, in this order.
+    pub fn words(&self) -> [String; 4] {
+        [
+            self.warm_up.to_string(),
+            self.budget_us.to_string(),
+            self.repeats_min.to_string(),
+            self.repeats_max.to_string(),
+        ]
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn cells_are_read_as_they_are_written() {
+        let cell = Cell { operation: Operation::AllReduce, bytes: 4096 };
+        assert_eq!(cell.to_string().parse(), Ok(cell));
+        for text in ["", "broadcast", "broadcast:", "broadcast:0", "broadcast:6", "scatter:4"] {
+            assert!(text.parse::<Cell>().is_err(), "{text}");
+        }
+    }
+
+    #[test]
+    fn repeats_fill_the_time_within_their_limits() {
+        let rule = Rule { warm_up: 10, budget_us: 1_000, repeats_min: 3, repeats_max: 100 };
+        assert_eq!(rule.repeats(Duration::from_micros(20)), 50);
+        assert_eq!(rule.repeats(Duration::from_micros(2)), 100);
+        assert_eq!(rule.repeats(Duration::ZERO), 100);
+        assert_eq!(rule.repeats(Duration::from_secs(2)), 3);
+        assert_eq!((rule.warm_up(4), rule.warm_up(1 << 20)), (10, 1));
+    }
+}

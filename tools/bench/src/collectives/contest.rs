@@ -1,0 +1,114 @@
+//! Turns: each contender runs its cells once a round, every second round in the opposite order.
+
+use std::time::{Duration, Instant};
+
+use super::{
+    cell::{Cell, Rule},
+    contender::{Contender, Tools},
+    times::{PREFIX, Statistics, TimeTable},
+};
+use crate::{
+    interrupt::Interrupt,
+    outcome::Outcome,
+    peers::{site::Site, turn},
+    sweep::progress,
+};
+
+/// The longest that one turn takes.
+pub const TURN_TIMEOUT: Duration = Duration::from_secs(90);
+
+/// A contender, and what it has measured.
+#[derive(Debug)]
+pub struct Entry {
+    pub contender: Contender,
+    pub cells: Vec<Cell>,
+    /// By turn, by cell.
+    turns: Vec<Vec<Statistics>>,
+    /// The error of its last turn, after which it has no more.
+    pub trouble: Option<String>,
+}
+
+impl Entry {
+    /// With those of the cells that the contender takes.
+    pub fn new(contender: Contender, cells: &[Cell]) -> Self {
+        let cells = cells.iter().copied().filter(|&cell| contender.takes(cell)).collect();
+        Self { contender, cells, turns: Vec::new(), trouble: None }
+    }
+
+    /// How many turns it has had.
+    pub fn turns(&self) -> usize {
+        self.turns.len()
+    }
+
+    /// The medians of its turns, by cell; empty if there was none.
+    pub fn results(&self) -> Vec<(Cell, Statistics)> {
+        let of_cell = |(index, &cell): (usize, &Cell)| {
+            let runs: Vec<Statistics> = self.turns.iter().map(|turn| turn[index]).collect();
+            Some((cell, Statistics::of_runs(&runs)?))
+        };
+        self.cells.iter().enumerate().filter_map(of_cell).collect()
+    }
+
+    pub fn result(&self, cell: Cell) -> Option<Statistics> {
+        self.results().into_iter().find(|(other, _)| *other == cell).map(|(_, found)| found)
+    }
+
+    fn take_turn(
+        &self,
+        site: &Site,
+        tools: &mut Tools,
+        rule: &Rule,
+        interrupt: &Interrupt,
+    ) -> Outcome<Vec<Statistics>> {
+        let launches = self.contender.launches(site, tools, &self.cells, rule)?;
+        let mut table = TimeTable::new(self.cells.len(), u32::try_from(site.hosts.len())?);
+        turn::run(&launches, TURN_TIMEOUT, interrupt, PREFIX, |line| {
+            table.note(line)?;
+            Ok(table.is_full())
+        })?;
+        table.statistics()
+    }
+}
+
+/// How many turns each entry has, and when none begins any more but the first.
+#[derive(Clone, Copy, Debug)]
+pub struct Turns {
+    pub count: u32,
+    pub until: Instant,
+}
+
+/// Gives each entry its turns. One that fails is not tried again.
+///
+/// Errors: an interrupt.
+pub fn rounds(
+    entries: &mut [Entry],
+    site: &Site,
+    tools: &mut Tools,
+    rule: &Rule,
+    turns: Turns,
+    interrupt: &Interrupt,
+) -> Outcome<()> {
+    let (count, total) = (entries.len(), entries.len() * turns.count as usize);
+    for round in 0..turns.count as usize {
+        if round > 0 && Instant::now() > turns.until {
+            return Ok(());
+        }
+        for position in 0..count {
+            let index = if round % 2 == 0 { position } else { count - 1 - position };
+            let entry = &mut entries[index];
+            let name = format!("{} members, {}", site.hosts.len(), entry.contender.name());
+            progress(&name, round * count + position + 1, total);
+            if entry.trouble.is_some() || entry.cells.is_empty() {
+                continue;
+            }
+            match entry.take_turn(site, tools, rule, interrupt) {
+                Ok(statistics) => entry.turns.push(statistics),
+                Err(error) => {
+                    interrupt.check()?;
+                    entry.trouble = Some(error.to_string());
+                }
+            }
+        }
+    }
+    Ok(())
+}

@@ -1,0 +1,88 @@
+//! Broadcast and allreduce: teams beside other programs, the paper's figures, and where the time of a short allreduce
+//! goes (docs/results/collectives.md).
+
+mod args;
+mod beside;
+mod cell;
+mod contender;
+mod contest;
+mod figures;
+mod fit;
+mod group;
+mod layers;
+mod member;
+mod member_args;
+mod mpi;
+mod pictures;
+mod simulated;
+mod site;
+mod sizes;
+mod team_member;
+mod times;
+mod two_sided;
+mod wheels;
+
+use std::{fs, thread};
+
+use self::{args::Part, contender::Tools, pictures::Pictures, wheels::Wheels};
+use crate::{interrupt::Interrupt, outcome::Outcome, peers::workspace::Workspace, report::Report};
+
+pub use self::{args::Args, member::run as run_member, member_args::Args as MemberArgs};
+
+pub fn run(args: &Args) -> Outcome<()> {
+    let shortened;
+    let args = if args.short {
+        shortened = args.shortened()?;
+        &shortened
+    } else {
+        args
+    };
+    let interrupt = Interrupt::watch()?;
+    let mut tools = Tools { workspace: Workspace::open()?, wheels: Wheels::default() };
+    let place = if args.lab { "hosts of a lab" } else { "this machine" };
+    let what = format!(
+        "broadcast and allreduce (f32 sum), a process per member on {place}, OSU's rules: average \
+         over members, us; median of up to {} turns",
+        args.turns
+    );
+    let mut report = Report::new("collectives", what);
+    let mut pictures = Pictures::default();
+    let load = fs::read_to_string("/proc/loadavg").unwrap_or_default();
+    if args.parts.contains(&Part::Peers) {
+        beside::run(args, &mut tools, &interrupt, (&mut report, &mut pictures))?;
+    }
+    if args.parts.contains(&Part::Figures) {
+        figures::run(args, &mut tools, &interrupt, (&mut report, &mut pictures))?;
+    }
+    if args.parts.contains(&Part::Time) {
+        layers::run(args, &interrupt, &mut report)?;
+    }
+    notes(&mut report, &load, &tools);
+    if let Some(file) = &args.draw {
+        pictures.write(file)?;
+    }
+    report.print(&args.output);
+    Ok(())
+}
+
+fn notes(report: &mut Report, load: &str, tools: &Tools) {
+    let cores = thread::available_parallelism().map_or(1, usize::from);
+    let load: Vec<&str> = load.split(' ').take(3).collect();
+    report.note(format!(
+        "{cores} cores; load before the run (1, 5 and 15 minutes): {}. With more than {cores} members all programs \
+         yield while they wait, and only ratios count.",
+        load.join(", ")
+    ));
+    report.note(
+        "A barrier before each repeat. average: a member's mean over repeats, averaged over members. deepest leaf: \
+         from the root's start to the last other member's end. Who leaves the barrier last gets a broadcast soonest, so \
+         that averages of broadcasts depend on the program's barrier; the deepest leaf is compared. p50, p99: of all \
+         members' repeats.",
+    );
+    let wheels = tools.wheels.versions();
+    let packages = crate::peers::versions(&["openmpi-bin", "mpich", "libgloo-dev"]);
+    let installed: Vec<String> = packages.into_iter().chain(wheels).collect();
+    if !installed.is_empty() {
+        report.note(format!("Installed: {}.", installed.join(", ")));
+    }
+}
