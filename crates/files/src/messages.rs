@@ -194,7 +194,8 @@ impl MeasureCollective {
     pub fn team_settings(&self) -> TeamSettings {
         let settings = TeamSettings::new(self.round, self.addresses.clone(), self.rank);
         match self.plan.degree {
-            Some(degree) => settings.degrees(vec![(u64::MAX, degree)]),
+            // By trees, also where an exchange has fewer steps.
+            Some(degree) => settings.degrees(vec![(u64::MAX, degree)]).exchange_bytes(0),
             None => settings,
         }
     }

@@ -246,6 +246,11 @@ impl<T: Transport> Team<T> {
         }
     }
 
+    /// Returns the transport, and drops everything else.
+    pub fn into_transport(self) -> T {
+        self.transport
+    }
+
     fn check_open(&self) -> Result<(), Error> {
         match &self.phase {
             Phase::Open => Ok(()),

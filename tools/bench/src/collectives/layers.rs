@@ -282,7 +282,7 @@ impl Pair for Writes {
         }
         let from = self.region.read(0..Self::BYTES)?;
         let writes = self.transport.one_sided().ok_or("TCP has no writes")?;
-        writes.post_write(self.endpoint, from, 0, 0, 0, Token(0))?;
+        writes.post_write(self.endpoint, from, 0, 0, Some(0), Token(0))?;
         if self.rank == 1 {
             self.receive()?;
         }

@@ -49,6 +49,10 @@ impl TeamMember {
         if let Some(bytes) = args.slot_bytes {
             settings.slot_bytes = bytes;
         }
+        if args.degree.is_some() || args.slot_bytes.is_some() {
+            // Trees through slots for every length, as in the paper.
+            (settings.exchange_bytes, settings.long_bytes) = (0, u64::MAX);
+        }
         let team = context.create_team(settings)?;
         Ok(Self { team, _context: context, values: vec![0.0; bytes_max.div_ceil(4)] })
     }

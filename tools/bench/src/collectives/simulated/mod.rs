@@ -79,6 +79,8 @@ impl World {
     pub fn team(members: u32, block: u32, degree: u32, costs: &Parameters) -> Outcome<Self> {
         let settings = |rank| {
             let mut settings = TeamSettings::new(1, members, rank);
+            // Trees through slots for every length, as in the paper.
+            (settings.exchange_bytes, settings.long_bytes) = (0, u64::MAX);
             settings.slots = SLOTS;
             settings.slot_bytes = block + collective::HEADER_BYTES as u32;
             settings.degrees = vec![(u64::MAX, degree)];

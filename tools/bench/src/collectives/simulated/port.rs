@@ -50,7 +50,7 @@ pub fn network(costs: &Parameters) -> SimConfig {
 
 enum Post {
     Send { from: ReadLease, immediate: u32, token: Token },
-    Write { from: ReadLease, key: u32, offset: u64, immediate: u32, token: Token },
+    Write { from: ReadLease, key: u32, offset: u64, immediate: Option<u32>, token: Token },
 }
 
 /// A transport with the costs of an adapter. A message of b bytes takes
@@ -259,7 +259,7 @@ impl OneSidedWrites for Port {
         from: ReadLease,
         key: u32,
         offset: u64,
-        immediate: u32,
+        immediate: Option<u32>,
         token: Token,
     ) -> Result<(), PostError> {
         let bytes = from.bytes();
