@@ -42,14 +42,22 @@ static inline int parse(char **argv, struct cell *cells, struct rule *rule, uint
   return count;
 }
 
-static inline uint64_t warm_up(struct rule rule, uint64_t bytes) {
-  return bytes <= SHORT_BYTES && rule.warm_up > 0 ? rule.warm_up : 1;
+static inline uint64_t in_budget(struct rule rule, uint64_t elapsed_ns) {
+  return rule.budget_us * 1000 / (elapsed_ns > 10 ? elapsed_ns : 10);
+}
+
+static inline uint64_t at_most(uint64_t count, uint64_t most) { return count < most ? count : most; }
+
+static inline uint64_t at_least(uint64_t count, uint64_t least) { return count > least ? count : least; }
+
+// The number of operations to warm up, if the first took this long: no longer than the repeats.
+static inline uint64_t warm_up(struct rule rule, uint64_t bytes, uint64_t elapsed_ns) {
+  const uint64_t most = bytes <= SHORT_BYTES ? rule.warm_up : 1;
+  return at_least(at_most(in_budget(rule, elapsed_ns), most), 1);
 }
 
 static inline uint64_t repeats(struct rule rule, uint64_t elapsed_ns) {
-  const uint64_t count = rule.budget_us * 1000 / (elapsed_ns > 10 ? elapsed_ns : 10);
-  if (count < rule.repeats_min) return rule.repeats_min;
-  return count > rule.repeats_max ? rule.repeats_max : count;
+  return at_least(at_most(in_budget(rule, elapsed_ns), rule.repeats_max), rule.repeats_min);
 }
 
 // Small whole numbers, whose sums are exact in float.

@@ -42,14 +42,18 @@ struct Member {
     gloo::barrier(options);
   }
 
-  void verify(struct cell cell) {
+  // Runs the operation on contents that are compared; returns how long it took, in ns.
+  uint64_t verify(struct cell cell) {
     fill_cell(cell, values.data(), context->rank);
+    const uint64_t started_ns = now_ns(CLOCK_MONOTONIC);
     run(cell);
+    const uint64_t elapsed_ns = now_ns(CLOCK_MONOTONIC) - started_ns;
     check_cell(cell, cell.is_broadcast ? values.data() : sums.data(), context->rank, context->size);
     std::fill_n(values.begin(), cell.bytes / 4, 0.0f);
+    return elapsed_ns;
   }
 
-  // As many repeats as rank 0 says.
+  // Rank 0's number.
   uint64_t agree(uint64_t count) {
     gloo::BroadcastOptions options(context);
     options.setOutput(&count, 1);
@@ -60,9 +64,9 @@ struct Member {
 
   // All repeats of one cell at this member, as starts and ends.
   std::vector<uint64_t> measure(struct cell cell, struct rule rule) {
-    verify(cell);
-    uint64_t elapsed_ns = 0;
-    for (uint64_t index = 0; index < warm_up(rule, cell.bytes); index++) {
+    uint64_t elapsed_ns = verify(cell);
+    const uint64_t first = agree(warm_up(rule, cell.bytes, elapsed_ns));
+    for (uint64_t index = 0; index < first; index++) {
       const uint64_t started_ns = now_ns(CLOCK_MONOTONIC);
       barrier();
       run(cell);

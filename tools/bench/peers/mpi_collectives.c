@@ -15,25 +15,34 @@ static void run(struct cell cell, float *values, float *sums) {
   }
 }
 
-static void verify(struct cell cell, float *values, float *sums) {
+// Runs the operation on contents that are compared; returns how long it took, in ns.
+static uint64_t verify(struct cell cell, float *values, float *sums) {
   fill_cell(cell, values, rank);
+  const uint64_t started_ns = now_ns(CLOCK_MONOTONIC);
   run(cell, values, sums);
+  const uint64_t elapsed_ns = now_ns(CLOCK_MONOTONIC) - started_ns;
   check_cell(cell, cell.is_broadcast ? values : sums, rank, ranks);
   memset(values, 0, cell.bytes);
+  return elapsed_ns;
+}
+
+// Rank 0's number.
+static uint64_t agree(uint64_t count) {
+  MPI_Bcast(&count, 1, MPI_UINT64_T, 0, MPI_COMM_WORLD);
+  return count;
 }
 
 // All repeats of one cell at this member, as starts and ends; returns how many.
 static uint64_t measure(struct cell cell, struct rule rule, float *values, float *sums, uint64_t **times) {
-  verify(cell, values, sums);
-  uint64_t elapsed_ns = 0;
-  for (uint64_t index = 0; index < warm_up(rule, cell.bytes); index++) {
+  uint64_t elapsed_ns = verify(cell, values, sums);
+  const uint64_t first = agree(warm_up(rule, cell.bytes, elapsed_ns));
+  for (uint64_t index = 0; index < first; index++) {
     const uint64_t started_ns = now_ns(CLOCK_MONOTONIC);
     MPI_Barrier(MPI_COMM_WORLD);
     run(cell, values, sums);
     elapsed_ns = now_ns(CLOCK_MONOTONIC) - started_ns;
   }
-  uint64_t count = repeats(rule, elapsed_ns);
-  MPI_Bcast(&count, 1, MPI_UINT64_T, 0, MPI_COMM_WORLD);
+  const uint64_t count = agree(repeats(rule, elapsed_ns));
   *times = malloc(sizeof(uint64_t) * 2 * count);
   if (*times == NULL) MPI_Abort(MPI_COMM_WORLD, 3);
   for (uint64_t index = 0; index < count; index++) {

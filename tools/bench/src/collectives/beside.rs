@@ -55,6 +55,7 @@ fn field(args: &Args) -> Vec<Contender> {
     let mut all: Vec<Contender> =
         args.fabrics.iter().map(|fabric| Contender::Team(team(fabric))).collect();
     all.push(Contender::TwoSided);
+    all.extend(["default", "bcube"].map(|algorithm| Contender::Gloo { algorithm }));
     let networks: &[bool] = if args.lab { &[true] } else { &[true, false] };
     for &over_tcp in networks {
         for mpi in Mpi::EACH {
@@ -62,7 +63,6 @@ fn field(args: &Args) -> Vec<Contender> {
             all.extend(settings.map(|tuning| Contender::Mpi { mpi, tuning, over_tcp }));
         }
     }
-    all.extend(["default", "bcube"].map(|algorithm| Contender::Gloo { algorithm }));
     all.retain(|contender| {
         args.only.is_empty() || args.only.iter().any(|name| name == contender.key())
     });

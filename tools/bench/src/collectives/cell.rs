@@ -62,7 +62,7 @@ pub fn list(cells: &[Cell]) -> String {
 /// arrives from the time of the last warm-up.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, clap::Args)]
 pub struct Rule {
-    /// Operations before the measured ones, for at most 64 KiB; longer ones have one
+    /// Operations before the measured ones, for at most 64 KiB and not longer than the repeats; longer ones have one
     #[arg(long)]
     pub warm_up: u32,
     /// About how long repeats of one cell take
@@ -78,14 +78,19 @@ impl Rule {
     /// The most bytes that are warmed up more than once.
     const SHORT_BYTES: u64 = 64 << 10;
 
-    pub fn warm_up(&self, bytes: u64) -> u32 {
-        if bytes <= Self::SHORT_BYTES { self.warm_up.max(1) } else { 1 }
+    /// The number of operations to warm up, if the first took this long: no longer than the repeats.
+    pub fn warm_up(&self, bytes: u64, first: Duration) -> u32 {
+        let most = if bytes <= Self::SHORT_BYTES { self.warm_up.max(1) } else { 1 };
+        self.in_budget(first).clamp(1, most)
     }
 
     /// The number of repeats, if one with its barrier takes this long.
     pub fn repeats(&self, one: Duration) -> u32 {
-        let count = self.budget_us as f64 / (one.as_secs_f64() * 1e6).max(0.01);
-        (count as u32).clamp(self.repeats_min, self.repeats_max.max(self.repeats_min))
+        self.in_budget(one).clamp(self.repeats_min, self.repeats_max.max(self.repeats_min))
+    }
+
+    fn in_budget(&self, one: Duration) -> u32 {
+        (self.budget_us as f64 / (one.as_secs_f64() * 1e6).max(0.01)) as u32
     }
 
     /// The arguments of programs that are not Rust, in this order.
@@ -119,6 +124,8 @@ mod tests {
         assert_eq!(rule.repeats(Duration::from_micros(2)), 100);
         assert_eq!(rule.repeats(Duration::ZERO), 100);
         assert_eq!(rule.repeats(Duration::from_secs(2)), 3);
-        assert_eq!((rule.warm_up(4), rule.warm_up(1 << 20)), (10, 1));
+        let warm_up = |bytes, us| rule.warm_up(bytes, Duration::from_micros(us));
+        assert_eq!((warm_up(4, 5), warm_up(4, 200), warm_up(4, 5_000)), (10, 5, 1));
+        assert_eq!(warm_up(1 << 20, 5), 1);
     }
 }

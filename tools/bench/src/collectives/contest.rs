@@ -70,7 +70,7 @@ impl Entry {
     }
 }
 
-/// How many turns each entry has, and when none begins any more but the first.
+/// How many turns each entry has, and when none begins any more.
 #[derive(Clone, Copy, Debug)]
 pub struct Turns {
     pub count: u32,
@@ -90,15 +90,18 @@ pub fn rounds(
 ) -> Outcome<()> {
     let (count, total) = (entries.len(), entries.len() * turns.count as usize);
     for round in 0..turns.count as usize {
-        if round > 0 && Instant::now() > turns.until {
-            return Ok(());
-        }
         for position in 0..count {
             let index = if round % 2 == 0 { position } else { count - 1 - position };
             let entry = &mut entries[index];
             let name = format!("{} members, {}", site.hosts.len(), entry.contender.name());
             progress(&name, round * count + position + 1, total);
             if entry.trouble.is_some() || entry.cells.is_empty() {
+                continue;
+            }
+            if Instant::now() > turns.until {
+                if entry.turns.is_empty() {
+                    entry.trouble = Some("no time was left for it (--minutes)".to_owned());
+                }
                 continue;
             }
             match entry.take_turn(site, tools, rule, interrupt) {

@@ -37,16 +37,17 @@ pub fn run(args: &Args) -> Outcome<()> {
 
 /// OSU's rules: warm-up, then repeats with a barrier before each.
 fn measure(group: &mut dyn Collectives, args: &Args, cell: Cell) -> Outcome<Repeats> {
-    check(group, args, cell)?;
+    let mut elapsed_ns = check(group, args, cell)?;
+    let warm_up = args.rule.warm_up(cell.bytes, Duration::from_nanos(elapsed_ns));
+    let warm_up = agree(group, args, warm_up)?;
     group.put(&vec![0; cell.bytes as usize])?;
-    let mut elapsed_ns = 0;
-    for _ in 0..args.rule.warm_up(cell.bytes) {
+    for _ in 0..warm_up {
         let start_ns = now_ns(ClockId::Monotonic);
         group.barrier()?;
         group.run(cell)?;
         elapsed_ns = now_ns(ClockId::Monotonic) - start_ns;
     }
-    let count = agree(group, args, Duration::from_nanos(elapsed_ns))?;
+    let count = agree(group, args, args.rule.repeats(Duration::from_nanos(elapsed_ns)))?;
     let mut repeats = Repeats::with_capacity(count as usize);
     for _ in 0..count {
         group.barrier()?;
@@ -58,9 +59,9 @@ fn measure(group: &mut dyn Collectives, args: &Args, cell: Cell) -> Outcome<Repe
     Ok(repeats)
 }
 
-/// Rank 0's number of repeats.
-fn agree(group: &mut dyn Collectives, args: &Args, one: Duration) -> Outcome<u32> {
-    let own = if args.rank == 0 { args.rule.repeats(one) } else { 0 };
+/// Rank 0's number.
+fn agree(group: &mut dyn Collectives, args: &Args, number: u32) -> Outcome<u32> {
+    let own = if args.rank == 0 { number } else { 0 };
     group.put(&own.to_le_bytes())?;
     group.run(Cell { operation: Operation::Broadcast, bytes: 4 })?;
     let bytes: [u8; 4] = group.get(4)?.try_into().map_err(|_| "a count of 4 bytes")?;
@@ -68,8 +69,9 @@ fn agree(group: &mut dyn Collectives, args: &Args, one: Duration) -> Outcome<u32
     Ok(u32::from_le_bytes(bytes))
 }
 
-/// Runs the operation once on contents that differ by place and by member, and compares all of the result.
-fn check(group: &mut dyn Collectives, args: &Args, cell: Cell) -> Outcome<()> {
+/// Runs the operation once on contents that differ by place and by member, and compares all of the result. Returns how
+/// long it took, in ns.
+fn check(group: &mut dyn Collectives, args: &Args, cell: Cell) -> Outcome<u64> {
     let count = cell.bytes / 4;
     let contents =
         |factor: u32| (0..count).flat_map(|index| element(index, factor).to_le_bytes()).collect();
@@ -79,10 +81,12 @@ fn check(group: &mut dyn Collectives, args: &Args, cell: Cell) -> Outcome<()> {
     };
     let own: Vec<u8> = contents(own);
     group.put(&own)?;
+    let start_ns = now_ns(ClockId::Monotonic);
     group.run(cell)?;
+    let elapsed_ns = now_ns(ClockId::Monotonic) - start_ns;
     let expected: Vec<u8> = contents(sum);
     if group.get(cell.bytes as usize)? == expected {
-        Ok(())
+        Ok(elapsed_ns)
     } else {
         Err(format!("member {} has a wrong result of {cell}", args.rank).into())
     }
