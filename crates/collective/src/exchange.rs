@@ -7,7 +7,7 @@
 
 use crate::{
     Call, Kind,
-    operation::{Incoming, Outgoing},
+    part::{Incoming, Outgoing},
     settings::Settings,
 };
 

@@ -30,6 +30,7 @@ pub mod model;
 mod op;
 mod operation;
 mod pairwise;
+mod part;
 mod reduction;
 mod reduction_tree;
 mod ring;

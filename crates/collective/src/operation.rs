@@ -4,10 +4,12 @@
 //! a broadcast tree. What a link carries for a part is cut into pieces, one for each slot, and each piece goes on as soon as
 //! it can. Or members exchange what they have folded. A long one is a list of transfers of blocks.
 
-use std::ops::Range;
-
 use crate::{
-    BroadcastTree, Call, Kind, ReductionTree, Ring, exchange::Exchange, settings::Settings,
+    BroadcastTree, Call, Kind, ReductionTree, Ring,
+    exchange::Exchange,
+    part::{Incoming, Outgoing},
+    routes,
+    settings::Settings,
     transfers::Transfers,
 };
 
@@ -46,39 +48,10 @@ pub(crate) struct Down {
     pub(crate) present: u64,
 }
 
-/// What comes from one member for a part.
-#[derive(Debug)]
-pub(crate) struct Incoming {
-    pub(crate) from: u32,
-    /// Where it belongs in the operation's memory.
-    pub(crate) place: Range<u64>,
-    /// Pieces that have come and were folded or copied.
-    pub(crate) pieces: u64,
-    /// All pieces.
-    pub(crate) total: u64,
-}
-
-impl Incoming {
-    pub(crate) fn new(from: u32, place: Range<u64>, call: &Call, settings: &Settings) -> Self {
-        let total = settings.pieces(call, place.end - place.start);
-        Self { from, place, pieces: 0, total }
-    }
-}
-
-/// What goes to one member for a part.
-#[derive(Debug)]
-pub(crate) struct Outgoing {
-    pub(crate) to: u32,
-    /// Where it is in the operation's memory.
-    pub(crate) place: Range<u64>,
-    /// Pieces that were written.
-    pub(crate) pieces: u64,
-}
-
 impl Operation {
     pub(crate) fn new(call: Call, settings: &Settings) -> Self {
         if settings.is_long(&call) {
-            let transfers = Some(Transfers::of(&call, settings));
+            let transfers = Some(routes::transfers(&call, settings));
             return Self { call, up: None, down: None, exchange: None, transfers };
         }
         if let Some(exchange) = Exchange::of(&call, settings) {

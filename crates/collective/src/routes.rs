@@ -17,21 +17,19 @@ struct Route<'a> {
     transfers: Transfers,
 }
 
-impl Transfers {
-    /// Returns the transfers of a long operation.
-    pub(crate) fn of(call: &Call, settings: &Settings) -> Self {
-        let mut route = Route { settings, call, transfers: Self::default() };
-        match call.kind {
-            Kind::Broadcast => route.circulant(),
-            Kind::AllReduce if call.is_commutative() => route.ring_all_reduce(),
-            Kind::AllReduce => route.chain_all_reduce(),
-            Kind::Reduce if call.is_commutative() => route.ring_reduce(),
-            Kind::Reduce => route.chain_reduce(),
-            Kind::AllGather => route.ring_all_gather(),
-            Kind::Barrier => {}
-        }
-        route.transfers
+/// Returns the transfers of a long operation at one member.
+pub(crate) fn transfers(call: &Call, settings: &Settings) -> Transfers {
+    let mut route = Route { settings, call, transfers: Transfers::default() };
+    match call.kind {
+        Kind::Broadcast => route.circulant(),
+        Kind::AllReduce if call.is_commutative() => route.ring_all_reduce(),
+        Kind::AllReduce => route.chain_all_reduce(),
+        Kind::Reduce if call.is_commutative() => route.ring_reduce(),
+        Kind::Reduce => route.chain_reduce(),
+        Kind::AllGather => route.ring_all_gather(),
+        Kind::Barrier => {}
     }
+    route.transfers
 }
 
 impl Route<'_> {
