@@ -71,6 +71,8 @@ impl TeamScenario {
         let mut settings = TeamSettings::new(NUMBER, self.size(), rank);
         (settings.slots, settings.slot_bytes) = (self.slots, self.slot_bytes);
         settings.degrees.clone_from(&self.degrees);
+        // Members lend memory also to long messages, which lent memory is not for.
+        settings.long_bytes = u64::MAX;
         settings.ask_after = Duration::from_nanos(self.ask_after_ns);
         settings
     }
