@@ -248,7 +248,7 @@ impl Transport for Network {
     transport::forward!(
         either!;
         now, block_bytes_max, register, post_receive, post_send, write_control, one_sided, triggered, close,
-        waker, finish
+        flush, waker, finish
     );
 
     fn open(&mut self, link: Link) -> Result<EndpointId, PostError> {

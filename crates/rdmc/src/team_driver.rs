@@ -16,11 +16,8 @@ use transport::{Region, Waker};
 
 use crate::{Error, network::Network};
 
-/// How long a call polls before it sleeps: longer than a short operation takes.
-const POLLING: Duration = Duration::from_micros(50);
-
-/// A call yields its processor after so many polls.
-const POLLS_PER_YIELD: u32 = 4;
+/// How long a call polls before it sleeps, from when something has moved the last time: longer than a short operation takes.
+const POLLING: Duration = Duration::from_micros(100);
 
 /// The interval at which the background thread polls an idle team, for heartbeats and to close the
 /// links of a failed team.
@@ -286,25 +283,22 @@ fn wait(
     memory: &mut [u8],
     deadline: Deadline,
 ) -> Result<(), Error> {
-    let polling_ends = Instant::now() + POLLING;
-    let mut polls = 0;
+    let mut moved = (team.moved_at(), Instant::now());
     while !team.is_complete(number)? {
-        polls += 1;
-        if polls % POLLS_PER_YIELD != 0 {
-            team.progress(memory, Duration::ZERO);
-            continue;
-        }
-        if Instant::now() < polling_ends {
+        team.progress(memory, Duration::ZERO);
+        let now = Instant::now();
+        if team.moved_at() != moved.0 {
+            moved = (team.moved_at(), now);
+        } else if now < moved.1 + POLLING {
             // Lets another member on the same processor run.
             thread::yield_now();
-            continue;
-        }
-        if deadline.left().is_zero() {
+        } else if deadline.left().is_zero() {
             team.time_out();
             team.is_complete(number)?;
             return Err(deadline.missed("an operation of a team").into());
+        } else {
+            team.progress(memory, deadline.left().min(SLEEP_MAX));
         }
-        team.progress(memory, deadline.left().min(SLEEP_MAX));
     }
     Ok(())
 }

@@ -38,8 +38,8 @@ pub struct TeamSettings {
 
 impl TeamSettings {
     /// Returns the settings of a team of these members for member `rank`, with defaults for
-    /// everything else: 16 slots of 4 KiB, degree 3 for at most 1 KiB, exchange for at
-    /// most 4 KiB, and blocks of 128 KiB for messages from 32 KiB on.
+    /// everything else: 16 slots for 32 KiB each, degree 3 for at most 1 KiB, exchange for at
+    /// most 16 KiB, and blocks of 128 KiB for messages from 128 KiB on.
     pub fn new(number: u64, members: Vec<SocketAddr>, rank: u32) -> Self {
         let defaults = team::TeamSettings::new(number, 1, rank);
         Self {

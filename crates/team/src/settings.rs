@@ -2,7 +2,7 @@
 
 use std::{ops::RangeInclusive, time::Duration};
 
-use collective::{Call, Kind, MEMBERS_MAX, Reduction, Settings};
+use collective::{Call, HEADER_BYTES, Kind, MEMBERS_MAX, Reduction, Settings};
 
 use crate::{Error, PlantedBug, WriteEnds};
 
@@ -39,18 +39,18 @@ pub struct TeamSettings {
 }
 
 impl TeamSettings {
-    /// Returns the settings of member `rank` with defaults for everything else: 16 slots of 4 KiB, degree 3 up to 1 KiB,
-    /// exchange up to 4 KiB, and blocks of 128 KiB from 32 KiB on.
+    /// Returns the settings of member `rank` with defaults for everything else: 16 slots for 32 KiB, degree 3 up to 1 KiB,
+    /// exchange up to 16 KiB, and blocks of 128 KiB from 128 KiB on.
     pub fn new(number: u64, members: u32, rank: u32) -> Self {
         Self {
             number,
             members,
             rank,
             slots: 16,
-            slot_bytes: 4096,
+            slot_bytes: (32 << 10) + HEADER_BYTES as u32,
             degrees: vec![(1024, 3)],
-            exchange_bytes: 4 << 10,
-            long_bytes: 32 << 10,
+            exchange_bytes: 16 << 10,
+            long_bytes: 128 << 10,
             block_bytes: 128 << 10,
             ends: WriteEnds::default(),
             ask_after: Duration::from_millis(100),

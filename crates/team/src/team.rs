@@ -133,6 +133,8 @@ impl<T: Transport> Team<T> {
         let outcome = self.core.start(call).map(drop);
         self.fail_on(outcome);
         self.carry_out(lent);
+        // It may be complete here, and its caller not be back for long.
+        self.transport.flush();
         self.check_open()?;
         Ok(number)
     }
@@ -167,6 +169,7 @@ impl<T: Transport> Team<T> {
         self.look();
         self.carry_out(lent);
         self.tell_what_is_awaited();
+        self.transport.flush();
     }
 
     /// Returns whether an operation is complete at this member.
@@ -214,12 +217,8 @@ impl<T: Transport> Team<T> {
     pub fn leave(&mut self) -> Result<(), Error> {
         self.check_open()?;
         if self.is_waiting() {
-            let rank = self.settings.rank;
-            self.fail(
-                Some(rank),
-                FailureKind::Application,
-                "it left the team in an operation".into(),
-            );
+            let detail = "it left the team in an operation".to_owned();
+            self.fail(Some(self.settings.rank), FailureKind::Application, detail);
             return self.check_open();
         }
         self.phase = Phase::Leaving;
@@ -257,6 +256,11 @@ impl<T: Transport> Team<T> {
             Phase::Failed(failure) => Err(failure.clone().into()),
             Phase::Leaving | Phase::Left => Err(Error::Closed(self.settings.number)),
         }
+    }
+
+    /// Returns when something has completed or come the last time, by the transport's clock.
+    pub fn moved_at(&self) -> Duration {
+        self.moved_at
     }
 
     /// Returns whether an operation that was started is not complete.

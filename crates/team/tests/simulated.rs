@@ -409,7 +409,8 @@ fn what_makes_no_team_or_call_is_refused() {
         12,
         "12 bytes are no whole number of elements of 8",
     );
-    refused(Kind::AllReduce, 0, 9_000, long(4_500), 9_000, "element_bytes is 4500; use 1 to 4048");
+    let element = "element_bytes is 33000; use 1 to 32768";
+    refused(Kind::AllReduce, 0, 66_000, long(33_000), 66_000, element);
     let completed = world.team(0).start(Kind::Barrier, 0, 0, None, Memory::Owned(Vec::new()));
     assert_eq!(completed.unwrap(), 0, "nothing was started before");
 }

@@ -27,7 +27,8 @@ fn teams(members: u32, ways: &[WriteEnds]) -> Vec<Team<TcpTransport>> {
         }
     }
     let team = |(links, rank)| {
-        let transport = TcpTransport::new(TcpSettings::default()).unwrap();
+        let transport =
+            TcpTransport::new(TcpSettings::default().silence_timeout(PATIENCE)).unwrap();
         let mut settings = TeamSettings::new(1, members, rank);
         settings.ends = ways[rank as usize % ways.len()];
         Team::new(transport, settings, links).unwrap()
@@ -93,4 +94,31 @@ fn operations(ways: &[WriteEnds]) {
     };
     let threads: Vec<_> = teams(members, ways).into_iter().map(members_of).collect();
     threads.into_iter().for_each(|thread| thread.join().unwrap());
+}
+
+/// A member that has completed an operation has sent what others need for it, although it does nothing afterwards.
+#[test]
+fn members_that_are_done_have_sent_everything() {
+    for members in [2, 3, 4, 6] {
+        let mut teams = teams(members, &[WriteEnds::Auto]);
+        let kinds =
+            [Kind::Barrier, Kind::Broadcast, Kind::AllReduce, Kind::Reduce, Kind::AllGather];
+        for (operation, kind) in (0..).zip(kinds) {
+            let call = call(kind, 0, if kind == Kind::Barrier { 0 } else { 16 });
+            for team in &mut teams {
+                let memory = memory_for(&call, operation, members, team.rank());
+                let by = is_folded(kind);
+                let started = team.start(kind, 0, call.bytes, by, Memory::Owned(memory));
+                assert_eq!(started.unwrap(), operation);
+            }
+            let deadline = Instant::now() + PATIENCE;
+            let is_complete = |team: &Team<TcpTransport>| team.is_complete(operation).unwrap();
+            while !teams.iter().all(is_complete) {
+                assert!(Instant::now() < deadline, "{call:?} of {members} members");
+                for team in teams.iter_mut().filter(|team| !is_complete(team)) {
+                    team.progress(&mut [], Duration::from_millis(1));
+                }
+            }
+        }
+    }
 }

@@ -38,6 +38,11 @@ pub trait Harness {
         true
     }
 
+    /// Returns whether peers are told of a write that was flushed although its sender polls no more.
+    fn flushes_writes(&self) -> bool {
+        true
+    }
+
     /// Returns what to print below the trace of a failed clause, such as a seed and the network's
     /// own trace.
     fn describe(&self) -> String {

@@ -68,7 +68,7 @@ pub mod clauses {
         waiting::{
             a_member_that_does_not_poll_delays_nobody, a_poll_without_wait_returns,
             a_wait_ends_by_itself, a_wake_before_the_wait_counts, completions_are_appended,
-            the_waker_ends_a_wait,
+            the_waker_ends_a_wait, what_was_flushed_needs_no_poll,
         },
         writes::{
             a_close_hands_back_writes, a_large_write_arrives_whole,
@@ -138,6 +138,7 @@ macro_rules! contract_tests {
             unreported_writes_arrive_before_a_reported_one
             vouched_bytes_become_visible_in_order
             vouched_words_become_visible_whole
+            what_was_flushed_needs_no_poll
             writes_arrive_in_order_where_they_belong
             writes_blocks_and_words_interleave
             writes_wait_for_a_slow_reader

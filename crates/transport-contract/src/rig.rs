@@ -15,7 +15,7 @@ use transport::{
 use crate::harness::{Harness, Network};
 
 /// The longest wait of a clause, by the clock of the transport.
-pub(crate) const PATIENCE: Duration = Duration::from_secs(20);
+pub(crate) const PATIENCE: Duration = Duration::from_secs(60);
 
 /// How long a member waits in `poll` when no member has reported anything.
 const TURN: Duration = Duration::from_millis(1);

@@ -67,6 +67,10 @@ impl Harness for Fabric {
         Network::connected(transports, |(_, one), (_, other)| links(one, other))
     }
 
+    fn flushes_writes(&self) -> bool {
+        !self.places[0].awaits_delivery
+    }
+
     /// Not polling is enough: nothing is answered, and the connections stay open.
     fn silence(&mut self, _: &mut Network<FabricTransport>, _: usize) -> Option<Duration> {
         Some(Duration::from_millis(self.places[0].silence_timeout_ms + 1_000))

@@ -62,6 +62,10 @@ impl Harness for Processes {
         Network { members: remotes.into_iter().map(Some).collect(), endpoints }
     }
 
+    fn flushes_writes(&self) -> bool {
+        !self.places[0].awaits_delivery
+    }
+
     /// Kills a member during any operation. But over libfabric 1.17's shm, a process killed while
     /// it holds a spinlock in a peer's memory blocks the peer: there it is killed while idle.
     fn kill(&mut self, network: &mut Network<Remote>, index: usize) {

@@ -1,7 +1,7 @@
 //! The transport itself: all endpoints of a context, the event queue, and the ready list.
 
 use std::{
-    collections::{HashMap, VecDeque},
+    collections::VecDeque,
     io,
     os::fd::{AsFd, BorrowedFd},
     sync::Arc,
@@ -9,6 +9,7 @@ use std::{
 };
 
 use mio::{Interest, net::TcpStream};
+use rustc_hash::FxHashMap;
 use transport::{
     CONTROL_BYTES_MAX, Completion, EndpointId, OneSidedWrites, PeerMemory, PostError, ReadLease,
     Token, Transport, Visibility, Waker, WriteLease,
@@ -29,6 +30,13 @@ const EVENTS_MAX: usize = 256;
 /// event queue for other endpoints.
 const POLLS_WITHOUT_WAIT_MAX: u32 = 4;
 
+/// With at most so many streams, polls that do not wait read from all of them: one system call where
+/// the event queue and then a stream take two.
+const STREAMS_READ_MAX: usize = 3;
+
+/// How many such polls may follow each other without the event queue, which reports the waker.
+const READS_WITHOUT_WAIT_MAX: u32 = 16;
+
 /// Ticks in each heartbeat interval. A tick visits all endpoints, so that many idle ones with
 /// different deadlines share one wake-up.
 const TICKS_PER_INTERVAL: u32 = 8;
@@ -48,7 +56,7 @@ pub struct TcpTransport {
     waker: Arc<mio::Waker>,
     origin: Instant,
     opened: u64,
-    endpoints: HashMap<EndpointId, Endpoint>,
+    endpoints: FxHashMap<EndpointId, Endpoint>,
     /// Endpoints that can move bytes now, each at most once.
     ready: VecDeque<EndpointId>,
     /// Completions that were not reported yet.
@@ -75,7 +83,7 @@ impl TcpTransport {
             waker,
             origin: Instant::now(),
             opened: 0,
-            endpoints: HashMap::new(),
+            endpoints: FxHashMap::default(),
             ready: VecDeque::new(),
             completed: Vec::new(),
             next_tick: None,
@@ -155,6 +163,29 @@ impl TcpTransport {
                 self.end(id, end);
             }
         }
+    }
+
+    /// Reads from every stream, if there are few. Returns whether it did; sometimes it does not, so
+    /// that the event queue has its turn.
+    fn read_all(&mut self, now: Instant) -> bool {
+        let streams: usize = self.endpoints.values().map(|endpoint| endpoint.streams.len()).sum();
+        if streams > STREAMS_READ_MAX || self.polls_without_wait >= READS_WITHOUT_WAIT_MAX {
+            return false;
+        }
+        self.polls_without_wait += 1;
+        for (&id, endpoint) in &mut self.endpoints {
+            // Others wait for an event.
+            if endpoint.streams.iter().any(Stream::waits_to_write) {
+                return false;
+            }
+            endpoint.streams.iter_mut().for_each(Stream::retry_read);
+            if !endpoint.queued && endpoint.is_ready() {
+                endpoint.queued = true;
+                self.ready.push_back(id);
+            }
+        }
+        self.serve_ready(now);
+        true
     }
 
     /// Polls the event queue, waiting up to `timeout`. Returns whether the waker was used.
@@ -352,6 +383,10 @@ impl Transport for TcpTransport {
         let until = now.checked_add(wait);
         // Posts are written first; if that completes something, the event queue need not be polled.
         self.serve_ready(now);
+        if wait.is_zero() && self.read_all(now) {
+            completions.append(&mut self.completed);
+            return;
+        }
         if !self.completed.is_empty() && self.polls_without_wait < POLLS_WITHOUT_WAIT_MAX {
             self.polls_without_wait += 1;
             completions.append(&mut self.completed);
@@ -369,6 +404,12 @@ impl Transport for TcpTransport {
                 completions.append(&mut self.completed);
                 return;
             }
+        }
+    }
+
+    fn flush(&mut self) {
+        if !self.ready.is_empty() {
+            self.serve_ready(Instant::now());
         }
     }
 

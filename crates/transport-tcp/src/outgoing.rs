@@ -25,6 +25,9 @@ const PIECE_BYTES_MIN: usize = 4 << 10;
 /// The least number of bytes to write at once, even when the budget of the round is nearly used up.
 const WRITE_BYTES_MIN: usize = 64 << 10;
 
+/// Up to so many bytes are copied into one buffer, which costs less than a list of pieces.
+const SHORT_BYTES_MAX: usize = 512;
+
 /// A block to send, or a one-sided write.
 struct PostedSend {
     lease: ReadLease,
@@ -187,6 +190,20 @@ impl Outgoing {
         if self.records.is_some() {
             return self.write_record(socket, endpoint, completed);
         }
+        let mut short = [0; SHORT_BYTES_MAX];
+        if let Some(wanted) = self.gather(&mut short) {
+            let bytes = rustix::net::send(socket, &short[..wanted], SendFlags::NOSIGNAL)?;
+            if bytes < wanted {
+                self.advance(bytes, endpoint, completed);
+            } else {
+                self.control.clear();
+                for PostedSend { lease, token, .. } in self.sends.drain(..) {
+                    drop(lease);
+                    completed.push(Completion::Sent { endpoint, token });
+                }
+            }
+            return Ok(Moved { bytes, wanted });
+        }
         let mut left_bytes = budget_bytes.max(WRITE_BYTES_MIN);
         let rest = self.rest_of_segment(&mut left_bytes);
         let (planned, count) = self.plan(left_bytes);
@@ -209,6 +226,30 @@ impl Outgoing {
         let bytes = send(socket, slices)?;
         self.advance(bytes, endpoint, completed);
         Ok(Moved { bytes, wanted })
+    }
+
+    /// Copies everything that waits, if nothing is begun and it is short. Returns its length.
+    fn gather(&self, into: &mut [u8; SHORT_BYTES_MAX]) -> Option<usize> {
+        let is_begun = self.staged_done < self.staged.len() || self.segment_rest.is_some();
+        if is_begun || self.cut {
+            return None;
+        }
+        let mut bytes = 0;
+        let mut add = |part: &[u8]| -> Option<()> {
+            into.get_mut(bytes..bytes + part.len())?.copy_from_slice(part);
+            bytes += part.len();
+            Some(())
+        };
+        add(&self.control)?;
+        for send in &self.sends {
+            let (head, range) = send.segment(send.sent_bytes, self.segment_bytes);
+            if range.end < send.lease.bytes() {
+                return None;
+            }
+            add(head.as_slice())?;
+            add(&send.lease[range])?;
+        }
+        Some(bytes)
     }
 
     /// Writes the rest of a record, or else a new one, by one system call.

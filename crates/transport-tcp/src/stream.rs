@@ -91,6 +91,16 @@ impl Stream {
         self.readable = true;
     }
 
+    /// Marks the stream as readable, so that the next round tries.
+    pub(crate) fn retry_read(&mut self) {
+        self.readable = true;
+    }
+
+    /// Returns whether there are bytes to write that the socket did not accept.
+    pub(crate) fn waits_to_write(&self) -> bool {
+        !self.writable && self.outgoing.is_pending()
+    }
+
     /// Writes until nothing is pending, the socket is full, or the budget is used up.
     pub(crate) fn write(
         &mut self,

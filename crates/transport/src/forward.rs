@@ -92,6 +92,11 @@ macro_rules! forward {
             $crate::forward!(@call $to self.poll(completions, wait))
         }
     };
+    (@flush $to:tt) => {
+        fn flush(&mut self) {
+            $crate::forward!(@call $to self.flush())
+        }
+    };
     (@waker $to:tt) => {
         fn waker(&self) -> $crate::Waker {
             $crate::forward!(@call $to self.waker())

@@ -111,6 +111,11 @@ pub trait Transport {
     /// (zero: not at all), or until the waker is used. May return early with nothing.
     fn poll(&mut self, completions: &mut Vec<Completion>, wait: Duration);
 
+    /// Hands to the network what was posted, as far as it takes that now; reports nothing. For a
+    /// caller that may not poll soon: until then a network may keep posts to itself. Where a peer is
+    /// told of a write only after that has completed, this takes a poll, too.
+    fn flush(&mut self) {}
+
     /// Returns the handle by which other threads end a wait in [`Transport::poll`]; used between
     /// two polls, it ends the next wait.
     fn waker(&self) -> Waker;

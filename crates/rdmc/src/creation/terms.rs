@@ -338,8 +338,10 @@ mod tests {
         let difference = |other: &Terms| own.difference(other).unwrap();
         assert!(difference(&team(|it| it.slots = 3)).contains("slots: 16 here, 3 there"));
         assert!(difference(&team(|it| it.degrees = vec![])).contains("degrees: [(1024, 3)] here"));
-        assert!(difference(&team(|it| it.exchange_bytes = 1)).contains("exchanged messages: 4096"));
-        assert!(difference(&team(|it| it.long_bytes = 1)).contains("long messages: 32768 here"));
+        assert!(
+            difference(&team(|it| it.exchange_bytes = 1)).contains("exchanged messages: 16384")
+        );
+        assert!(difference(&team(|it| it.long_bytes = 1)).contains("long messages: 131072 here"));
         assert!(difference(&team(|it| it.block_bytes = 1)).contains("block bytes: 131072 here"));
         assert!(
             difference(&team(|it| it.members.truncate(2))).contains("members: 3 here, 2 there")

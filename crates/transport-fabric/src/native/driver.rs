@@ -493,6 +493,16 @@ impl Transport for FabricTransport {
         }
     }
 
+    fn flush(&mut self) {
+        if !self.busy.is_empty() {
+            self.advance(Instant::now());
+        }
+        if !self.lifelines.words.is_empty() {
+            self.write_words();
+        }
+        self.lifelines.tcp.flush();
+    }
+
     fn waker(&self) -> Waker {
         self.sleeper.waker()
     }

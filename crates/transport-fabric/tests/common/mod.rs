@@ -19,6 +19,8 @@ pub struct Place {
     /// A few tests wait for this timeout, and others must not reach it on a busy machine; in a
     /// virtual machine, connecting takes a second.
     pub silence_timeout_ms: u64,
+    /// How long an endpoint that closes has for what waits to be sent.
+    pub drain_timeout_ms: u64,
     /// Whether all blocks pass through copies.
     pub always_copies: bool,
     /// Whether peers are told of writes only once they are in their memory.
@@ -33,6 +35,7 @@ impl Place {
             devices: Vec::new(),
             near: Ipv4Addr::LOCALHOST.into(),
             silence_timeout_ms: 8_000,
+            drain_timeout_ms: 3_000,
             always_copies: false,
             awaits_delivery: false,
         }
@@ -60,7 +63,7 @@ pub fn places(
         eprintln!("SKIPPED: needs RDMA devices: {variable}={shape}");
         return None;
     };
-    let patient = |place| Place { silence_timeout_ms: 15_000, ..place };
+    let patient = |place| Place { silence_timeout_ms: 15_000, drain_timeout_ms: 10_000, ..place };
     Some(places.split(separator).map(place).map(patient).collect())
 }
 
@@ -72,8 +75,9 @@ pub fn start(place: &Place) -> FabricTransport {
         settings.copies = Copies::Always;
     }
     settings.awaits_delivery = place.awaits_delivery;
-    let silence = Duration::from_millis(place.silence_timeout_ms);
-    let tcp = TcpSettings::default().silence_timeout(silence).drain_timeout(silence / 8);
+    let tcp = TcpSettings::default()
+        .silence_timeout(Duration::from_millis(place.silence_timeout_ms))
+        .drain_timeout(Duration::from_millis(place.drain_timeout_ms));
     FabricTransport::start(settings, tcp).unwrap_or_else(|error| panic!("{place:?}: {error}"))
 }
 

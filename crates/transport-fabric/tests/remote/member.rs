@@ -164,6 +164,10 @@ impl Member {
                 self.transport.close(id(endpoint));
                 Reply::Closed
             }
+            Request::Flush => {
+                self.transport.flush();
+                Reply::Posted(Ok(()))
+            }
             Request::Poll { wait } => {
                 let mut completions = Vec::new();
                 self.transport.poll(&mut completions, wait);

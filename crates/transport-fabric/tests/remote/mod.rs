@@ -233,6 +233,10 @@ impl Transport for Remote {
         completions.extend(events.into_iter().filter_map(|event| self.take_in(event, &mut bytes)));
     }
 
+    fn flush(&mut self) {
+        self.post(&Request::Flush, &[]).expect("a flush has no errors");
+    }
+
     fn waker(&self) -> Waker {
         let outbox = self.process.as_ref().map(|process| Arc::clone(&process.outbox));
         Arc::new(move || {

@@ -56,6 +56,7 @@ pub enum Request {
     Close {
         endpoint: u64,
     },
+    Flush,
     Poll {
         wait: Duration,
     },

@@ -1,4 +1,5 @@
-//! Where the time of an allreduce of 4 bytes between two members goes: the same exchange of two messages, layer by layer.
+//! Where the time of an allreduce of 4 bytes between two members goes: the same exchange of two messages, layer by layer. Both
+//! members write at once, and then wait for the other's.
 
 use std::{
     fs,
@@ -67,7 +68,7 @@ impl Layer {
         match self {
             Self::BlockingSockets => "sockets, blocking",
             Self::PolledSockets => "sockets, polled",
-            Self::Transport => "transport-tcp: a write each way",
+            Self::Transport => "transport-tcp: a write",
             Self::Team => "team: an allreduce",
             Self::Library => "rdmc: an allreduce",
         }
@@ -81,7 +82,7 @@ impl Layer {
                 let [one, other] = streams()?;
                 let make = move |rank: u32, stream: TcpStream| -> Outcome<Box<dyn Pair>> {
                     Ok(match self {
-                        Self::Transport => Box::new(Writes::new(rank, stream)?),
+                        Self::Transport => Box::new(Writes::new(stream)?),
                         _ => Box::new(TeamPair::new(rank, stream)?),
                     })
                 };
@@ -92,8 +93,8 @@ impl Layer {
                 let polls = self == Self::PolledSockets;
                 both(
                     operations,
-                    move || Sockets::boxed(0, one, polls),
-                    move || Sockets::boxed(1, other, polls),
+                    move || Sockets::boxed(one, polls),
+                    move || Sockets::boxed(other, polls),
                 )
             }
             Self::Library => {
@@ -186,18 +187,17 @@ fn poll_until(mut is_done: impl FnMut() -> Outcome<bool>) -> Outcome<()> {
     Ok(())
 }
 
-/// A message there and one back.
+/// A message each way.
 struct Sockets {
-    rank: u32,
     stream: TcpStream,
     polls: bool,
 }
 
 impl Sockets {
-    fn boxed(rank: u32, stream: TcpStream, polls: bool) -> Outcome<Box<dyn Pair>> {
+    fn boxed(stream: TcpStream, polls: bool) -> Outcome<Box<dyn Pair>> {
         stream.set_nonblocking(polls)?;
         stream.set_read_timeout(Some(TURN_TIMEOUT))?;
-        Ok(Box::new(Self { rank, stream, polls }))
+        Ok(Box::new(Self { stream, polls }))
     }
 
     fn receive(&mut self) -> Outcome<()> {
@@ -220,20 +220,13 @@ impl Sockets {
 
 impl Pair for Sockets {
     fn operate(&mut self) -> Outcome<()> {
-        if self.rank == 0 {
-            self.receive()?;
-        }
         self.stream.write_all(&[0; FRAME_BYTES])?;
-        if self.rank == 1 {
-            self.receive()?;
-        }
-        Ok(())
+        self.receive()
     }
 }
 
-/// A write there and one back.
+/// A write each way.
 struct Writes {
-    rank: u32,
     transport: TcpTransport,
     endpoint: EndpointId,
     region: Region,
@@ -243,7 +236,7 @@ struct Writes {
 impl Writes {
     const BYTES: usize = 4 + collective::HEADER_BYTES;
 
-    fn new(rank: u32, stream: TcpStream) -> Outcome<Self> {
+    fn new(stream: TcpStream) -> Outcome<Self> {
         let mut transport = TcpTransport::new(TcpSettings::default())?;
         let endpoint = transport.open(stream.into())?;
         let memory = PeerMemory::zeroed(Self::BYTES);
@@ -251,7 +244,7 @@ impl Writes {
         writes.expose(endpoint, 0, memory)?;
         transport.write_control(endpoint, &[1])?;
         let region = Region::zeroed(Self::BYTES);
-        let mut pair = Self { rank, transport, endpoint, region, completions: Vec::new() };
+        let mut pair = Self { transport, endpoint, region, completions: Vec::new() };
         pair.wait_for(|it| matches!(it, Completion::Control { .. }))?;
         Ok(pair)
     }
@@ -277,16 +270,11 @@ impl Writes {
 
 impl Pair for Writes {
     fn operate(&mut self) -> Outcome<()> {
-        if self.rank == 0 {
-            self.receive()?;
-        }
         let from = self.region.read(0..Self::BYTES)?;
         let writes = self.transport.one_sided().ok_or("TCP has no writes")?;
         writes.post_write(self.endpoint, from, 0, 0, Some(0), Token(0))?;
-        if self.rank == 1 {
-            self.receive()?;
-        }
-        Ok(())
+        self.transport.flush();
+        self.receive()
     }
 
     fn flush(&mut self) {
@@ -386,8 +374,7 @@ pub fn run(args: &Args, interrupt: &Interrupt, report: &mut Report) -> Outcome<(
     }
     report.note(
         "layers: two threads of one process, polling and yielding; counts are member 0's system calls. An allreduce of two \
-         members is a write each way. shm has no writes, so that teams do not work over it; verbs: only in a virtual \
-         machine, where devices are software.",
+         members is a write each way. Over verbs only in a virtual machine, where devices are software.",
     );
     Ok(())
 }

@@ -9,6 +9,10 @@ pub enum TeamCanary {
     FoldsAsTheyCome,
     /// A piece is sent before it is complete: with the contents of the one before.
     SendsTooEarly,
+    /// A block is sent before it is complete: with the contents of the one before.
+    SendsOldBlocks,
+    /// More blocks are granted than there is memory for.
+    GrantsTooMany,
     /// A slot is written before it was freed.
     ReusesSlots,
     /// Freed slots are not reported.
@@ -41,9 +45,11 @@ pub enum TeamCanary {
 
 impl TeamCanary {
     /// All planted bugs.
-    pub const ALL: [Self; 16] = [
+    pub const ALL: [Self; 18] = [
         Self::FoldsAsTheyCome,
         Self::SendsTooEarly,
+        Self::SendsOldBlocks,
+        Self::GrantsTooMany,
         Self::ReusesSlots,
         Self::KeepsSlots,
         Self::MisplacesWrite,
@@ -65,6 +71,8 @@ impl TeamCanary {
         match self {
             Self::FoldsAsTheyCome => "folds-as-they-come",
             Self::SendsTooEarly => "sends-too-early",
+            Self::SendsOldBlocks => "sends-old-blocks",
+            Self::GrantsTooMany => "grants-too-many",
             Self::ReusesSlots => "reuses-slots",
             Self::KeepsSlots => "keeps-slots",
             Self::MisplacesWrite => "misplaces-write",

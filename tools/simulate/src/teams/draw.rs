@@ -16,6 +16,9 @@ use crate::{
 /// Distinguishes these random choices from those during the run.
 const PURPOSE: u64 = 20;
 
+/// The same for the choice of ways.
+const PURPOSE_OF_WAYS: u64 = 24;
+
 const US: u64 = 1_000;
 const MS: u64 = 1_000_000;
 
@@ -48,12 +51,16 @@ pub fn draw(seed: u64, limits: &Limits) -> TeamScenario {
         1 => vec![(u64::MAX, dice.between(1, size) as u32)],
         _ => vec![(dice.between(0, 200), dice.between(1, size) as u32), (u64::MAX, 2)],
     };
+    let mut ways = Dice::new(seed, PURPOSE_OF_WAYS);
     let mut scenario = TeamScenario {
         seed,
         network,
         slots,
         slot_bytes,
         degrees,
+        exchange_bytes: ways.pick(&[0, 8, 256, 4096]),
+        long_bytes: if ways.percent(50) { ways.magnitude(16, 4_000) } else { u64::MAX },
+        block_bytes: ways.magnitude(16, 4_000) as u32,
         ask_after_ns: MS,
         timeout_ns: 0,
         calls,

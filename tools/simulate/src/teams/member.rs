@@ -43,6 +43,7 @@ enum Stage {
 struct UnderWay {
     number: u64,
     called_ns: u64,
+    is_lent: bool,
 }
 
 /// One member.
@@ -273,11 +274,13 @@ impl<'a> Member<'a> {
         let Some(team) = &mut self.team else { return false };
         let is_complete = |it: &UnderWay| matches!(team.is_complete(it.number), Ok(true));
         let Some(index) = self.under_way.iter().position(is_complete) else { return false };
-        let Some(UnderWay { number, .. }) = self.under_way.remove(index) else { return false };
+        let Some(UnderWay { number, is_lent, .. }) = self.under_way.remove(index) else {
+            return false;
+        };
         let rank = self.rank;
         here.network.remark(|| format!("member {rank} has completed {number}"));
         let taken = team.take(number);
-        let memory = match (taken, self.plan.lends) {
+        let memory = match (taken, is_lent) {
             (Some(_), true) => std::mem::take(&mut self.lent),
             (Some(memory), false) => memory,
             (None, _) => {
@@ -328,7 +331,9 @@ impl<'a> Member<'a> {
             ) if self.dice.percent(20) => Some(function.exchanged().into()),
             _ => call.reduction().unwrap_or_default(),
         };
-        let memory = if self.plan.lends {
+        let is_long = team.is_long(call.team_kind(), call.bytes(), by.as_ref());
+        let is_lent = self.plan.lends && !is_long;
+        let memory = if is_lent {
             self.lent = memory;
             Memory::Lent(&mut self.lent)
         } else {
@@ -338,7 +343,8 @@ impl<'a> Member<'a> {
         here.facts.members[rank].called.push(call);
         match started {
             Ok(started) if started == number => {
-                self.under_way.push_back(UnderWay { number, called_ns: here.now_ns });
+                let called_ns = here.now_ns;
+                self.under_way.push_back(UnderWay { number, called_ns, is_lent });
             }
             Err(Error::Failed(_)) => {}
             other => here.facts.violated(format!("member {rank}: {other:?} instead of {number}")),

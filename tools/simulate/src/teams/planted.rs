@@ -14,6 +14,7 @@ const FREED: u8 = 2;
 const WAITS: u8 = 3;
 const FAILED: u8 = 5;
 const BYE: u8 = 6;
+const GRANT: u8 = 9;
 
 /// A canary at one member.
 pub(super) struct Planted {
@@ -21,7 +22,7 @@ pub(super) struct Planted {
     members: u32,
     slot_bytes: u64,
     ring_bytes: u64,
-    /// Contents of the last write.
+    /// Contents of the last write or block.
     last: Vec<u8>,
     dice: Dice,
 }
@@ -53,6 +54,18 @@ impl Planted {
 }
 
 impl Bug for Planted {
+    fn send(&mut self, from: ReadLease) -> ReadLease {
+        if self.canary != TeamCanary::SendsOldBlocks {
+            return from;
+        }
+        let before = std::mem::replace(&mut self.last, from.to_vec());
+        if before.len() != from.bytes() || !self.fires() {
+            return from;
+        }
+        let all = 0..before.len();
+        Region::from_vec(before).read(all).expect("there is no other lease")
+    }
+
     fn write(&mut self, from: ReadLease, offset: &mut u64) -> ReadLease {
         let canary = self.canary;
         match canary {
@@ -81,6 +94,9 @@ impl Bug for Planted {
         let canary = self.canary;
         match (canary, word[0]) {
             (TeamCanary::KeepsSlots, FREED) if self.fires() => return None,
+            (TeamCanary::GrantsTooMany, GRANT) if self.fires() => {
+                word[1] = word[1].wrapping_add(1);
+            }
             (TeamCanary::ReusesSlots, FREED) if self.fires() => word[2] = word[2].wrapping_add(1),
             (TeamCanary::DropsNotice, FAILED)
             | (TeamCanary::ForgetsBye, BYE)

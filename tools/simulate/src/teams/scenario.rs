@@ -27,6 +27,15 @@ pub struct TeamScenario {
     pub slot_bytes: u32,
     /// See [`TeamSettings::degrees`].
     pub degrees: Vec<(u64, u32)>,
+    /// See [`TeamSettings::exchange_bytes`].
+    #[serde(default = "defaults::exchange_bytes")]
+    pub exchange_bytes: u64,
+    /// See [`TeamSettings::long_bytes`].
+    #[serde(default = "defaults::long_bytes")]
+    pub long_bytes: u64,
+    /// See [`TeamSettings::block_bytes`].
+    #[serde(default = "defaults::block_bytes")]
+    pub block_bytes: u32,
     /// See [`TeamSettings::ask_after`].
     pub ask_after_ns: u64,
     /// How long applications wait for an operation, and for the others at the end.
@@ -37,6 +46,21 @@ pub struct TeamScenario {
     pub members: Vec<TeamMemberPlan>,
     /// Faults, by step.
     pub faults: Vec<PlannedTeamFault>,
+}
+
+/// Of scenarios that were kept before they had these settings.
+mod defaults {
+    pub(super) fn exchange_bytes() -> u64 {
+        4096
+    }
+
+    pub(super) fn long_bytes() -> u64 {
+        u64::MAX
+    }
+
+    pub(super) fn block_bytes() -> u32 {
+        128 << 10
+    }
 }
 
 /// One member: its machine and its application.
@@ -54,7 +78,7 @@ pub struct TeamMemberPlan {
     pub rate_bytes_per_s: Option<u64>,
     /// How many operations it has under way at most, from 1.
     pub window: usize,
-    /// Whether it lends memory to each operation; then it has one under way at a time.
+    /// Whether it lends memory to each operation that goes through slots; then it has one under way at a time.
     pub lends: bool,
     /// The maximum time that it computes before each call.
     pub compute_ns_max: u64,
@@ -71,8 +95,8 @@ impl TeamScenario {
         let mut settings = TeamSettings::new(NUMBER, self.size(), rank);
         (settings.slots, settings.slot_bytes) = (self.slots, self.slot_bytes);
         settings.degrees.clone_from(&self.degrees);
-        // Members lend memory also to long messages, which lent memory is not for.
-        settings.long_bytes = u64::MAX;
+        settings.exchange_bytes = self.exchange_bytes;
+        (settings.long_bytes, settings.block_bytes) = (self.long_bytes, self.block_bytes);
         settings.ask_after = Duration::from_nanos(self.ask_after_ns);
         settings
     }
@@ -96,15 +120,31 @@ impl TeamScenario {
     }
 
     /// Returns how long all operations take at most if nothing is delayed, with the detection of a death: every piece goes
-    /// along each level of a tree alone, and its slot is freed before the next.
+    /// along each level of a tree alone, and its slot is freed before the next. Blocks of long operations also pass all
+    /// members one after another.
     pub fn moving_ns(&self) -> u64 {
-        let slot_ns = u64::from(self.slot_bytes) * 1_000_000_000 / self.slowest_bytes_per_s();
-        let step_ns = 2 * self.word_ns() + slot_ns + 1_000;
-        let room = u64::from(self.slot_bytes.saturating_sub(collective::HEADER_BYTES as u32));
         let levels = 2 * u64::from(self.size().max(2).ilog2() + 2);
-        let pieces = |call: &CallPlan| call.memory_bytes(self.size()).div_ceil(room.max(1)) + 2;
-        let pieces: u64 = self.calls.iter().chain([&CallPlan::BARRIER]).map(pieces).sum();
-        self.network.loss_detection_ns + 2 * pieces * levels * step_ns + self.news_ns()
+        let room = u64::from(self.slot_bytes.saturating_sub(collective::HEADER_BYTES as u32));
+        let call_ns = |call: &CallPlan| {
+            let bytes = call.memory_bytes(self.size());
+            // What is short goes through slots, whatever this says.
+            let through_slots = (bytes.div_ceil(room.max(1)) + 2) * self.step_ns(self.slot_bytes);
+            let in_blocks = if bytes < self.long_bytes {
+                0
+            } else {
+                let blocks = bytes.div_ceil(self.block_bytes.into()) + 2 * u64::from(self.size());
+                blocks * self.step_ns(self.block_bytes.min(bytes as u32))
+            };
+            2 * levels * through_slots.max(in_blocks)
+        };
+        let calls_ns: u64 = self.calls.iter().chain([&CallPlan::BARRIER]).map(call_ns).sum();
+        self.network.loss_detection_ns + calls_ns + self.news_ns()
+    }
+
+    /// Returns how long a piece takes to the next member, with the word that it may come, and the one that it has.
+    fn step_ns(&self, bytes: u32) -> u64 {
+        let bytes_ns = u64::from(bytes) * 1_000_000_000 / self.slowest_bytes_per_s();
+        2 * self.word_ns() + bytes_ns + 1_000
     }
 
     /// Returns how long members may compute or start late in all.

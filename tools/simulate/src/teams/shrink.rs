@@ -41,6 +41,8 @@ pub fn smaller_teams(from: &TeamScenario) -> Vec<TeamScenario> {
         with(&|it| it.members[rank].compute_ns_max = 0);
     }
     with(&|it| it.degrees.clear());
+    with(&|it| it.exchange_bytes = 0);
+    with(&|it| it.long_bytes = u64::MAX);
     with(&|it| it.network.slow_links.clear());
     with(&|it| it.network.block_jitter_percent = 0);
     with(&|it| it.network.delivery_jitter_ns_max = 0);
