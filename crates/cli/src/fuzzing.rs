@@ -1,6 +1,6 @@
 //! Entry points of fuzzers (`./dev fuzz`): texts of users, and invitations.
 
-use crate::{hosts, invitation::Invitation};
+use crate::{hosts, hosts_file, invitation::Invitation};
 
 /// Parses a text; its first byte is the kind. True if it is valid.
 pub fn texts(bytes: &[u8]) -> bool {
@@ -8,7 +8,7 @@ pub fn texts(bytes: &[u8]) -> bool {
     let Ok(text) = std::str::from_utf8(text) else { return false };
     match kind {
         b'h' => hosts::parse(text).inspect(|hosts| check_hosts(hosts)).is_ok(),
-        b'f' => hosts::parse_lines(text).inspect(|hosts| check_hosts(hosts)).is_ok(),
+        b'f' => hosts_file::parse(text).inspect(|hosts| check_hosts(hosts)).is_ok(),
         b'i' => Invitation::from_line(text).inspect(comes_back).is_ok(),
         b's' => plan::size::parse(text)
             .inspect(|&bytes| assert!(!plan::size::show(bytes).is_empty()))
@@ -55,6 +55,7 @@ mod tests {
         let seeds: Vec<(&str, Vec<u8>)> = [
             ("hosts", "hnode[01-16],login,me@n[1,3,5-8].rack[1-2],[::1]:7000"),
             ("file", "f# all\na[1-2]\n\n  b # the big one\n"),
+            ("file_of_mpi", "f[left]\na slots=8\nb slots=4 max_slots=8\n[right]\na slots=2\n"),
             ("invitation", &format!("i{}", *line)),
             ("size", "s64KiB"),
             ("rate", "r250mbit"),

@@ -10,7 +10,7 @@ use crate::{
     credentials::CredentialFiles,
     failure::Failure,
     hosts::{self, Host},
-    input,
+    hosts_file, input,
     launch::Launcher,
     output::InUse,
     transfer::OrAuto,
@@ -162,10 +162,10 @@ pub fn named(
         all.extend(hosts::parse(list).map_err(wrong)?);
     }
     if let Some(path) = file {
-        let text = input::read(path, input::LIST_BYTES_MAX)?;
+        let text = input::read_or_standard_input(path, input::LIST_BYTES_MAX)?;
         let wrong = |error| Failure::Usage(format!("{}: {error}", path.display()));
-        for host in hosts::parse_lines(&text).map_err(wrong)? {
-            if all.contains(&host) {
+        for host in hosts_file::parse(&text).map_err(wrong)? {
+            if all.iter().any(|known: &Host| known.name == host.name) {
                 return Err(wrong(format!("host {} is named twice", host.name)));
             }
             all.push(host);
@@ -174,10 +174,10 @@ pub fn named(
     Ok(all)
 }
 
-/// The plan of one host, in rack 0.
+/// The plan of one host, in rack 0 unless a file of hosts puts it into another.
 pub fn plan(host: Host, destination: String) -> HostPlan {
     let reach = if host.listens { Reach::Listens(host.name.clone()) } else { Reach::Calls };
-    HostPlan { name: host.name, destination, rack: 0, reach }
+    HostPlan { name: host.name, destination, rack: host.rack.unwrap_or(0), reach }
 }
 
 /// The name of a receiver on this machine, counted from 1.

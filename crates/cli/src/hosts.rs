@@ -12,6 +12,15 @@ pub struct Host {
     pub name: String,
     /// Whether the entry is `HOST:PORT`, where a receiver listens.
     pub listens: bool,
+    /// The rack of a file of hosts that it is in, counted from 1.
+    pub rack: Option<u32>,
+}
+
+impl Host {
+    /// A host in no rack, by its entry.
+    pub fn named(name: String) -> Self {
+        Self { listens: has_port(&name) == Some(true), name, rack: None }
+    }
 }
 
 /// Parses a list with commas. Errors: not a list of hosts, a host twice, too many.
@@ -20,29 +29,11 @@ pub fn parse(list: &str) -> Result<Vec<Host>, String> {
     for entry in split(list)? {
         names.extend(expand(entry, HOSTS_MAX - names.len())?);
     }
-    check(names)
-}
-
-/// Parses the lines of a file, each a list; `#` starts a comment.
-pub fn parse_lines(text: &str) -> Result<Vec<Host>, String> {
-    let mut names = Vec::new();
-    // Some editors write a byte order mark.
-    let text = text.strip_prefix('\u{feff}').unwrap_or(text);
-    for (line, number) in text.lines().zip(1..) {
-        let list = line.split('#').next().unwrap_or_default().trim();
-        if list.is_empty() {
-            continue;
-        }
-        let wrong = |error: String| format!("line {number}: {error}");
-        for entry in split(list).map_err(wrong)? {
-            names.extend(expand(entry, HOSTS_MAX - names.len()).map_err(wrong)?);
-        }
-    }
-    check(names)
+    checked(names.into_iter().map(Host::named).collect())
 }
 
 /// Splits at commas that are not in brackets.
-fn split(list: &str) -> Result<Vec<&str>, String> {
+pub fn split(list: &str) -> Result<Vec<&str>, String> {
     let (mut entries, mut start, mut inside) = (Vec::new(), 0, false);
     for (index, character) in list.char_indices() {
         match character {
@@ -65,7 +56,7 @@ fn split(list: &str) -> Result<Vec<&str>, String> {
 }
 
 /// Expands all ranges of an entry, to at most `limit` names.
-fn expand(entry: &str, limit: usize) -> Result<Vec<String>, String> {
+pub fn expand(entry: &str, limit: usize) -> Result<Vec<String>, String> {
     let mut names = vec![String::new()];
     let mut rest = entry;
     while let Some((before, after)) = rest.split_once('[') {
@@ -118,21 +109,19 @@ fn too_many() -> String {
     format!("more than {HOSTS_MAX} hosts")
 }
 
-fn check(names: Vec<String>) -> Result<Vec<Host>, String> {
+/// Checks a whole list. Errors: no hosts, an invalid name, a host twice.
+pub fn checked(hosts: Vec<Host>) -> Result<Vec<Host>, String> {
     let mut seen = HashSet::new();
-    for name in &names {
+    for Host { name, .. } in &hosts {
         check_name(name)?;
         if !seen.insert(name.as_str()) {
             return Err(format!("host {name} is named twice"));
         }
     }
-    if names.is_empty() {
+    if hosts.is_empty() {
         return Err("no hosts".into());
     }
-    Ok(names
-        .into_iter()
-        .map(|name| Host { listens: has_port(&name) == Some(true), name })
-        .collect())
+    Ok(hosts)
 }
 
 /// Names become arguments of the launcher and parts of paths.
@@ -220,16 +209,5 @@ mod tests {
         ] {
             assert!(parse(list).is_err(), "{list}");
         }
-    }
-
-    #[test]
-    fn files_have_comments_and_line_numbers() {
-        let hosts = parse_lines("# all\na[1-2]\n\n  b # the big one\n").unwrap();
-        let names: Vec<_> = hosts.iter().map(|host| host.name.as_str()).collect();
-        assert_eq!(names, ["a1", "a2", "b"]);
-        assert!(parse_lines("a\n\nn[3-1]").unwrap_err().starts_with("line 3:"));
-        assert!(parse_lines("a\na").unwrap_err().contains("twice"));
-        assert!(parse_lines("# none").is_err());
-        assert_eq!(parse_lines("\u{feff}a\r\nb\r\n").unwrap().len(), 2);
     }
 }

@@ -37,6 +37,15 @@ pub fn read(path: &Path, bytes_max: u64) -> Result<Zeroizing<String>, Failure> {
         .map_err(|_| Failure::Failed(format!("{} is not text in UTF-8", path.display())))
 }
 
+/// The same; the path `-` is standard input.
+pub fn read_or_standard_input(path: &Path, bytes_max: u64) -> Result<Zeroizing<String>, Failure> {
+    if path == Path::new("-") {
+        read(Path::new("/dev/stdin"), bytes_max)
+    } else {
+        read(path, bytes_max)
+    }
+}
+
 #[cfg(test)]
 mod tests {
     use std::fs;

@@ -22,6 +22,7 @@ use rdmc::Secret;
 use crate::{
     failure::{Failure, print_message},
     invitation::Invitation,
+    launch_remedy::remedy,
     recording::Recording,
 };
 
@@ -311,7 +312,10 @@ impl Launched {
                 "its receiver could not be started: {line}; is the same version of rdmc installed \
                  there? (see --remote-rdmc)"
             ),
-            _ if !line.is_empty() => format!("its receiver could not be started: {line}"),
+            _ if !line.is_empty() => match remedy(&line) {
+                Some(remedy) => format!("its receiver could not be started: {line}; {remedy}"),
+                None => format!("its receiver could not be started: {line}"),
+            },
             Some(status) => format!(
                 "its receiver ended before it connected ({status}); is rdmc installed there? \
                  (see --remote-rdmc)"

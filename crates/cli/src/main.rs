@@ -16,10 +16,12 @@ mod failure;
 mod fuzzing;
 mod hosting;
 mod hosts;
+mod hosts_file;
 mod input;
 mod interrupt;
 mod invitation;
 mod launch;
+mod launch_remedy;
 mod logging;
 mod output;
 mod plan;
@@ -30,6 +32,7 @@ mod replicate;
 mod standard_output;
 #[cfg(feature = "switch")]
 mod switch;
+mod this_machine;
 mod transfer;
 #[cfg(not(feature = "switch"))]
 mod without_switch;

@@ -26,7 +26,7 @@ impl InUse {
 
     /// Adds a file of hosts, if given.
     pub fn add_hosts_file(&mut self, path: Option<&PathBuf>) {
-        if let Some(path) = path {
+        if let Some(path) = path.filter(|path| path.as_os_str() != "-") {
             self.add("--hosts-file", path);
         }
     }

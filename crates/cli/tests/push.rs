@@ -1,6 +1,6 @@
 //! `rdmc push` as it is run, when things go well or are refused at the start.
 
-use std::{fs, os::unix::fs::PermissionsExt, time::Duration};
+use std::{fs, io::Write, os::unix::fs::PermissionsExt, process::Stdio, time::Duration};
 
 use crate::common::{Outcome, Place, RDMC, await_that};
 
@@ -206,6 +206,8 @@ fn errors_of_a_launcher_are_reported_for_its_host() {
         .has_failed_with(1, "a: the launcher \"no-such-launcher\" is not installed here");
     push("sh -c 'echo Permission denied for {host} >&2; exit 255'")
         .has_failed_with(1, "a: its receiver could not be started: Permission denied for a");
+    push("sh -c 'echo Host key verification failed. >&2; exit 255' {host}")
+        .has_failed_with(1, "log in there once by hand (ssh HOST)");
     push("false {host}").has_failed_with(1, "a: its receiver ended before it connected");
     let silent = [
         "push",
@@ -218,6 +220,41 @@ fn errors_of_a_launcher_are_reported_for_its_host() {
         "1",
     ];
     place.run(&silent).has_failed_with(1, "a: did not connect within 1 s");
+}
+
+/// A host file of MPI with headings: racks, and this machine among the hosts.
+#[test]
+fn hosts_come_from_standard_input_in_racks_and_without_this_machine() {
+    let place = Place::with(300_000);
+    let own = rustix::system::uname().nodename().to_string_lossy().into_owned();
+    let hosts =
+        format!("[left]\n{own} slots=8\na slots=8\n[right] # the other switch\nb slots=8\n");
+    let dest = place.path("copy-{host}").display().to_string();
+    let push = |more: &[&str]| {
+        let how = ["push", "object", "--hosts-file", "-", "--exclude-self", "--json"];
+        let to = ["--dest", &dest, "--launcher", "env X={host}", "--remote-rdmc", RDMC];
+        let mut push = place.rdmc(&[&how[..], &to[..], more].concat());
+        let mut push = push
+            .stdin(Stdio::piped())
+            .stdout(Stdio::piped())
+            .stderr(Stdio::piped())
+            .spawn()
+            .unwrap();
+        push.stdin.take().unwrap().write_all(hosts.as_bytes()).unwrap();
+        Outcome::of(push.wait_with_output().unwrap())
+    };
+    let pushed = push(&["--algorithm", "chain-of-racks"]);
+    assert_eq!(pushed.code, Some(0), "{pushed:?}");
+    assert!(place.is_copy("copy-a") && place.is_copy("copy-b"), "{pushed:?}");
+    assert!(!place.path(&format!("copy-{own}")).exists());
+    let summary = pushed.json();
+    let names: Vec<_> =
+        summary["hosts"].as_array().unwrap().iter().map(|host| &host["host"]).collect();
+    assert_eq!(names, ["a", "b"]);
+    // Racks of the command line replace those of the file.
+    push(&["--racks", "1,1"]).has_failed_with(2, "this machine and the hosts are 3");
+    let only = place.run(&["push", "object", "--to", &own, "--exclude-self"]);
+    only.has_failed_with(2, "which --exclude-self leaves out");
 }
 
 /// As older and newer programs answer.

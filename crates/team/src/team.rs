@@ -202,12 +202,9 @@ impl<T: Transport> Team<T> {
         let Some((operation, awaited)) = self.awaited() else { return };
         let member = self.held_by(awaited);
         let called = self.peers.of_rank(member).and_then(|peer| peer.called);
-        let detail = match called {
-            Some(called) if called <= operation => {
-                format!("operation {operation}: it has called {called}")
-            }
-            _ => format!("operation {operation}"),
-        };
+        let called = called.filter(|&called| called <= operation);
+        let called = called.map_or(String::new(), |called| format!(": it has called {called}"));
+        let detail = format!("operation {operation}{called}");
         self.fail(Some(member), FailureKind::Stalled, detail);
     }
 

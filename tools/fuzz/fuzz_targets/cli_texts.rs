@@ -7,6 +7,8 @@ mod fuzzing;
 #[allow(dead_code, reason = "the command uses the rest")]
 #[path = "../../../crates/cli/src/hosts.rs"]
 mod hosts;
+#[path = "../../../crates/cli/src/hosts_file.rs"]
+mod hosts_file;
 #[allow(dead_code, reason = "the command uses the rest")]
 #[path = "../../../crates/cli/src/invitation.rs"]
 mod invitation;

@@ -70,6 +70,7 @@ const MAY_USE: &[(&str, &[&str])] = &[
         ],
     ),
     ("plan", &["rdmc"]),
+    ("tree", &[]),
     ("files", &["plan", "rdmc", "session"]),
     (
         "cli",

@@ -117,7 +117,7 @@ fn write(args: &Args, document: &Document) -> Result<(), Failure> {
 
 fn hosts(args: &Args) -> Result<Vec<HostPlan>, Failure> {
     if let Some(count) = args.local {
-        let host = |number| crate::hosts::Host { name: local_name(number), listens: false };
+        let host = |number| crate::hosts::Host::named(local_name(number));
         let hosts = (1..=usize::from(count)).map(host);
         return Ok(hosts.map(|host| hosting::plan(host, String::new())).collect());
     }

@@ -63,9 +63,14 @@ pub struct Args {
     #[arg(long, value_name = "HOSTS", group = "where")]
     pub to: Option<String>,
 
-    /// A file of hosts, one or a list on each line; # starts a comment
+    /// A file of hosts, one or a list on each line; - for standard input. # starts a comment, a line
+    /// [NAME] a rack; slots=8 and the like of MPI's host files are ignored
     #[arg(long, value_name = "FILE", group = "where")]
     pub hosts_file: Option<PathBuf>,
+
+    /// Leave this machine out if it is one of the hosts
+    #[arg(long, conflicts_with = "local")]
+    pub exclude_self: bool,
 
     /// Start N receivers on this machine, named local-1 to local-N
     #[arg(long, value_name = "N", group = "where", conflicts_with_all = ["to", "hosts_file"],
@@ -81,7 +86,7 @@ pub struct Args {
     #[command(flatten)]
     pub transfer: TransferOptions,
 
-    /// Size of each rack, in the order this machine, first host, second host, ...: 4,4,2 puts this
+    /// Size of each rack, instead of those of --hosts-file, in the order this machine, first host, second host, ...: 4,4,2 puts this
     /// machine and the first three hosts into one rack
     #[arg(long, value_name = "SIZES", value_delimiter = ',')]
     pub racks: Option<Vec<u32>>,

@@ -9,6 +9,7 @@ use crate::{
     failure::Failure,
     hosting::{local_name, named, plan},
     hosts::Host,
+    this_machine::ThisMachine,
 };
 
 /// The hosts that the arguments name, with their destinations.
@@ -53,7 +54,7 @@ pub fn local_hosts(file: &Path, count: usize, dest: &str) -> Result<Vec<HostPlan
         .map(|number| {
             let name = local_name(number);
             let path = absolute(Path::new(&filled(dest, &name, file)?))?;
-            Ok(plan(Host { name, listens: false }, text_of(&path)?.to_owned()))
+            Ok(plan(Host::named(name), text_of(&path)?.to_owned()))
         })
         .collect()
 }
@@ -94,11 +95,29 @@ pub fn make_local_directories(hosts: &[HostPlan]) -> Result<(), Failure> {
     Ok(())
 }
 
-/// Assigns this machine and the hosts, in order, to the racks of `--racks`.
+/// Takes this machine out of the hosts, if it is one of them; its rack is the one in which it was named.
+///
+/// Errors: no other host is left.
+pub fn exclude_this_machine(settings: &mut PushSettings, args: &Args) -> Result<(), Failure> {
+    let names: Vec<&str> = settings.hosts.iter().map(|host| host.name.as_str()).collect();
+    let Some(index) = ThisMachine::new().position(&names) else { return Ok(()) };
+    let this = settings.hosts.remove(index);
+    settings.root_rack = this.rack;
+    if settings.hosts.is_empty() && args.admit.is_none() {
+        return Err(Failure::Usage(format!(
+            "the only host is {}, this machine, which --exclude-self leaves out; name others",
+            this.name
+        )));
+    }
+    Ok(())
+}
+
+/// Assigns this machine and the hosts, in order, to the racks of `--racks`; without it, those of a file of hosts stay.
 pub fn put_into_racks(settings: &mut PushSettings, args: &Args) -> Result<(), Failure> {
     let members = settings.hosts.len() + 1;
     let Some(sizes) = &args.racks else {
-        if let Some(algorithm) = args.transfer.needs_racks() {
+        let has_racks = settings.hosts.iter().any(|host| host.rack != settings.root_rack);
+        if let Some(algorithm) = args.transfer.needs_racks().filter(|_| !has_racks) {
             let (first, second) = (members.div_ceil(2), members / 2);
             return Err(Failure::Usage(format!(
                 "{algorithm} needs racks; add for example --racks {first},{second}"

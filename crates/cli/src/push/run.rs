@@ -94,6 +94,9 @@ impl Ready {
 fn settings(args: &Args) -> Result<PushSettings, Failure> {
     let local = args.local.is_some();
     let mut settings = args.hosting.settings(destinations::hosts(args)?, local)?;
+    if args.exclude_self {
+        destinations::exclude_this_machine(&mut settings, args)?;
+    }
     destinations::put_into_racks(&mut settings, args)?;
     args.transfer.apply(&mut settings);
     settings.fabric = args.fabric.0.clone();

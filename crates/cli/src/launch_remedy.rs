@@ -1,0 +1,46 @@
+//! What helps where a launcher could not start a receiver, by what it has printed last.
+
+/// Parts of what ssh and shells print, and what to do then.
+const REMEDIES: [(&str, &str); 8] = [
+    (
+        "Host key verification failed",
+        "this machine does not know the host's key, or another one: log in there once by hand (ssh HOST)",
+    ),
+    (
+        "Permission denied (",
+        "it accepts no key of this user without a password: run ssh-copy-id HOST, start ssh-agent, or name the user (USER@HOST)",
+    ),
+    ("Could not resolve hostname", "check the spelling, or name its address in ~/.ssh/config"),
+    (
+        "Connection refused",
+        "no ssh server listens there; start sshd, or set its port in ~/.ssh/config",
+    ),
+    ("Connection timed out", "it does not answer: is it up, and does a firewall let ssh pass?"),
+    ("No route to host", "it cannot be reached from here: is it up, and in this network?"),
+    ("command not found", "install rdmc there, or say where it is (--remote-rdmc)"),
+    ("No such file or directory", "install rdmc there, or say where it is (--remote-rdmc)"),
+];
+
+/// The remedy for the last line that a launcher has printed, if it is known.
+pub fn remedy(line: &str) -> Option<&'static str> {
+    REMEDIES.iter().find(|(part, _)| line.contains(part)).map(|(_, remedy)| *remedy)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn known_failures_have_remedies() {
+        let has = |line: &str, part: &str| {
+            assert!(remedy(line).is_some_and(|remedy| remedy.contains(part)), "{line}");
+        };
+        has("Host key verification failed.", "log in there once");
+        has("me@node1: Permission denied (publickey,password).", "ssh-copy-id");
+        has("ssh: Could not resolve hostname nod1: Name or service not known", "spelling");
+        has("ssh: connect to host a port 22: Connection refused", "start sshd");
+        has("bash: line 1: rdmc: command not found", "--remote-rdmc");
+        has("sh: 1: exec: /opt/rdmc: No such file or directory", "--remote-rdmc");
+        assert_eq!(remedy("no space left on device"), None);
+    }
+}

@@ -1,0 +1,46 @@
+//! Fuzz target of this crate: listings from peers.
+
+use crate::{Layout, Listing};
+
+/// Decodes a listing. What is accepted is a tree, is encoded again with the same meaning, and lays out its files without gaps.
+/// Returns whether it was accepted.
+pub fn listings(bytes: &[u8]) -> bool {
+    let Ok(listing) = Listing::decode(bytes) else { return false };
+    let again = Listing::new(listing.entries().to_vec());
+    assert_eq!(again.as_ref(), Ok(&listing));
+    let encoded = listing.encode().expect("it is no longer than what was decoded");
+    assert_eq!(Listing::decode(&encoded).as_ref(), Ok(&listing));
+    let layout = Layout::of(&listing);
+    let middle = layout.bytes() / 2;
+    for range in [0..middle, middle..layout.bytes(), middle..u64::MAX] {
+        let covered: u64 = layout
+            .pieces(range.clone())
+            .map(|piece| piece.in_object.end - piece.in_object.start)
+            .sum();
+        assert_eq!(covered, range.end.min(layout.bytes()) - range.start);
+    }
+    true
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::{Entry, Kind};
+
+    #[test]
+    fn the_corpus_passes() {
+        let entry =
+            |path: &str, kind| Entry { path: path.into(), mode: 0o755, modified_ns: -7, kind };
+        let tree = vec![
+            entry("model", Kind::Directory),
+            entry("model/config.json", Kind::File { bytes: 700 }),
+            entry("model/latest", Kind::Link { target: b"./config.json".into() }),
+            entry("model/shard-1", Kind::File { bytes: 1 << 40 }),
+            entry("model/shard-2", Kind::Name { of: 3 }),
+        ];
+        let seed = |entries| Listing::new(entries).unwrap().encode().unwrap();
+        let seeds =
+            [("tree", seed(tree)), ("empty_file", seed(vec![entry("a", Kind::File { bytes: 0 })]))];
+        testing::replay("tree_listings", &seeds, listings);
+    }
+}

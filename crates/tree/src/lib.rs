@@ -1,0 +1,21 @@
+//! A directory as a list of entries ([`Listing`]), and as one object that holds the contents of all its files
+//! ([`Layout`]): pure, without I/O (docs/decisions/trees.md).
+//!
+//! Paths are bytes, relative to the top of the tree, with `/` between names. Listings come from peers: whatever
+//! [`Listing::decode`] returns names nothing outside the tree and nothing twice.
+
+#![forbid(unsafe_code)]
+
+mod entry;
+#[cfg(any(test, fuzzing))]
+pub mod fuzzing;
+mod layout;
+mod listing;
+mod path;
+mod selection;
+
+pub use entry::{Entry, Kind};
+pub use layout::{Layout, Piece};
+pub use listing::{ENTRIES_MAX, LISTING_BYTES_MAX, Listing, ListingError, PATHS_BYTES_MAX};
+pub use path::{NAME_BYTES_MAX, PATH_BYTES_MAX, PathFault, check_link, check_path};
+pub use selection::{PatternError, Rule, Selection};

@@ -1,0 +1,300 @@
+//! A whole tree as a list, and its encoding.
+
+use serde::{Deserialize, Serialize};
+
+use crate::{
+    entry::{Entry, Kind},
+    path::{PathFault, check_link, check_path, compare},
+};
+
+/// The most entries of a listing.
+pub const ENTRIES_MAX: usize = 1 << 24;
+
+/// The longest encoded listing, in bytes.
+pub const LISTING_BYTES_MAX: usize = 256 << 20;
+
+/// The most bytes of all paths and targets of links together: a bound on the memory that an encoded listing takes.
+pub const PATHS_BYTES_MAX: usize = 256 << 20;
+
+/// A tree: its entries in the order of their paths, each directory before what is in it.
+///
+/// Its memory is that of the paths and some 80 bytes for each entry.
+#[derive(Clone, PartialEq, Eq, Default, Debug)]
+pub struct Listing {
+    entries: Vec<Entry>,
+}
+
+/// Why entries are no tree. Entries are named by their number.
+#[derive(Clone, PartialEq, Eq, Debug, thiserror::Error)]
+#[non_exhaustive]
+pub enum ListingError {
+    /// The bytes are no listing.
+    #[error("entry {0} cannot be read")]
+    Encoding(usize),
+    /// An invalid path.
+    #[error("entry {entry} has an invalid path {path:?}: {fault}")]
+    Path {
+        /// The entry.
+        entry: usize,
+        /// Its path, as far as that can be shown.
+        path: String,
+        /// What is wrong with it.
+        fault: PathFault,
+    },
+    /// An invalid symbolic link.
+    #[error("{path:?} is a symbolic link to {target:?}: {fault}")]
+    Link {
+        /// Its path.
+        path: String,
+        /// Where it leads.
+        target: String,
+        /// What is wrong with that.
+        fault: PathFault,
+    },
+    /// A path that comes twice.
+    #[error("{0:?} is there twice")]
+    Twice(String),
+    /// Entries are not in the order of their paths.
+    #[error("entry {entry} ({path:?}) comes after what follows it")]
+    Order {
+        /// The entry.
+        entry: usize,
+        /// Its path.
+        path: String,
+    },
+    /// The directory of an entry is not in the listing, or no directory.
+    #[error("{0:?} is in no directory of the tree")]
+    NoDirectory(String),
+    /// Not permission bits.
+    #[error("{path:?} has the mode {mode:o}")]
+    Mode {
+        /// Its path.
+        path: String,
+        /// Its mode.
+        mode: u16,
+    },
+    /// A further name of what is no earlier file.
+    #[error("{path:?} is another name of entry {of}, which is no earlier file")]
+    NoFile {
+        /// Its path.
+        path: String,
+        /// What it names.
+        of: u32,
+    },
+    /// Too many entries or bytes.
+    #[error("the tree is too large: {what} (at most {most}); push parts of it, or exclude some")]
+    TooLarge {
+        /// Of what.
+        what: &'static str,
+        /// The limit.
+        most: u64,
+    },
+}
+
+/// An entry as it is written: what differs from the one before it.
+#[derive(Serialize, Deserialize)]
+struct Packed<'a> {
+    /// How many bytes the path has in common with the one before.
+    shared: u16,
+    /// The rest of the path.
+    #[serde(borrow)]
+    rest: &'a [u8],
+    mode: u16,
+    /// The difference to the time of the entry before, modulo 2^64.
+    modified_ns: i64,
+    #[serde(borrow)]
+    kind: PackedKind<'a>,
+}
+
+#[derive(Serialize, Deserialize)]
+enum PackedKind<'a> {
+    Directory,
+    File { bytes: u64 },
+    Name { of: u32 },
+    Link { target: &'a [u8] },
+}
+
+/// What is checked of entries one after another.
+#[derive(Default)]
+struct Checks {
+    /// Directories that contain the last entry, by the lengths of their paths, and the last entry if it is one.
+    open: Vec<usize>,
+    paths_bytes: usize,
+    bytes: u64,
+}
+
+impl Listing {
+    /// Makes a tree of entries in any order.
+    ///
+    /// Errors: they are no tree. [`Kind::Name`] refers to entries by their number after sorting, so that entries with
+    /// hard links have to be in order.
+    pub fn new(mut entries: Vec<Entry>) -> Result<Self, ListingError> {
+        if !entries.iter().any(|entry| matches!(entry.kind, Kind::Name { .. })) {
+            entries.sort_by(|one, other| compare(&one.path, &other.path));
+        }
+        let mut checks = Checks::default();
+        for number in 0..entries.len() {
+            checks.add(&entries[..number], &entries[number])?;
+        }
+        Ok(Self { entries })
+    }
+
+    /// Returns the entries in order.
+    pub fn entries(&self) -> &[Entry] {
+        &self.entries
+    }
+
+    /// Returns the encoded tree.
+    ///
+    /// Errors: it is longer than [`LISTING_BYTES_MAX`].
+    pub fn encode(&self) -> Result<Vec<u8>, ListingError> {
+        let mut encoded = Vec::new();
+        let (mut path, mut modified_ns) = (&[][..], 0_i64);
+        for (number, entry) in self.entries.iter().enumerate() {
+            let shared =
+                entry.path.iter().zip(path).take_while(|(one, other)| one == other).count();
+            let packed = Packed {
+                shared: shared as u16,
+                rest: &entry.path[shared..],
+                mode: entry.mode,
+                modified_ns: entry.modified_ns.wrapping_sub(modified_ns),
+                kind: PackedKind::of(&entry.kind),
+            };
+            (path, modified_ns) = (&entry.path, entry.modified_ns);
+            encoded = postcard::to_extend(&packed, encoded)
+                .map_err(|_| ListingError::Encoding(number))?;
+            if encoded.len() > LISTING_BYTES_MAX {
+                return Err(too_large("bytes of the encoded listing", LISTING_BYTES_MAX as u64));
+            }
+        }
+        Ok(encoded)
+    }
+
+    /// Decodes a tree that anybody may have sent.
+    ///
+    /// Errors: the bytes are no listing, or what they list is no tree.
+    pub fn decode(mut encoded: &[u8]) -> Result<Self, ListingError> {
+        if encoded.len() > LISTING_BYTES_MAX {
+            return Err(too_large("bytes of the encoded listing", LISTING_BYTES_MAX as u64));
+        }
+        let mut entries: Vec<Entry> = Vec::new();
+        let (mut checks, mut modified_ns) = (Checks::default(), 0_i64);
+        while !encoded.is_empty() {
+            let invalid = || ListingError::Encoding(entries.len());
+            let (packed, rest) =
+                postcard::take_from_bytes::<Packed<'_>>(encoded).map_err(|_| invalid())?;
+            let before = entries.last().map_or(&[][..], |entry| &entry.path);
+            let shared = before.get(..packed.shared.into()).ok_or_else(invalid)?;
+            modified_ns = modified_ns.wrapping_add(packed.modified_ns);
+            let entry = Entry {
+                path: [shared, packed.rest].concat(),
+                mode: packed.mode,
+                modified_ns,
+                kind: packed.kind.unpacked(),
+            };
+            checks.add(&entries, &entry)?;
+            entries.push(entry);
+            encoded = rest;
+        }
+        Ok(Self { entries })
+    }
+}
+
+impl<'a> PackedKind<'a> {
+    fn of(kind: &'a Kind) -> Self {
+        match kind {
+            Kind::Directory => Self::Directory,
+            &Kind::File { bytes } => Self::File { bytes },
+            &Kind::Name { of } => Self::Name { of },
+            Kind::Link { target } => Self::Link { target },
+        }
+    }
+
+    fn unpacked(self) -> Kind {
+        match self {
+            Self::Directory => Kind::Directory,
+            Self::File { bytes } => Kind::File { bytes },
+            Self::Name { of } => Kind::Name { of },
+            Self::Link { target } => Kind::Link { target: target.to_vec() },
+        }
+    }
+}
+
+impl Checks {
+    /// Checks an entry that follows others, which are correct.
+    fn add(&mut self, before: &[Entry], entry: &Entry) -> Result<(), ListingError> {
+        let number = before.len();
+        let shown = || shown(&entry.path);
+        check_path(&entry.path).map_err(|fault| ListingError::Path {
+            entry: number,
+            path: shown(),
+            fault,
+        })?;
+        if let Some(last) = before.last() {
+            match compare(&last.path, &entry.path) {
+                std::cmp::Ordering::Less => {}
+                std::cmp::Ordering::Equal => return Err(ListingError::Twice(shown())),
+                std::cmp::Ordering::Greater => {
+                    return Err(ListingError::Order { entry: number, path: shown() });
+                }
+            }
+        }
+        self.check_parent(before, entry)?;
+        if entry.mode > 0o777 {
+            return Err(ListingError::Mode { path: shown(), mode: entry.mode });
+        }
+        self.paths_bytes += entry.path.len();
+        match &entry.kind {
+            Kind::Directory => self.open.push(number),
+            &Kind::File { bytes } => {
+                let all = self.bytes.checked_add(bytes).filter(|&all| all <= i64::MAX as u64);
+                self.bytes = all.ok_or_else(|| too_large("bytes of contents", i64::MAX as u64))?;
+            }
+            &Kind::Name { of } => {
+                if before.get(of as usize).and_then(Entry::bytes).is_none() {
+                    return Err(ListingError::NoFile { path: shown(), of });
+                }
+            }
+            Kind::Link { target } => {
+                self.paths_bytes += target.len();
+                let target_shown = || crate::listing::shown(target);
+                check_link(&entry.path, target).map_err(|fault| ListingError::Link {
+                    path: shown(),
+                    target: target_shown(),
+                    fault,
+                })?;
+            }
+        }
+        if number >= ENTRIES_MAX {
+            return Err(too_large("entries", ENTRIES_MAX as u64));
+        }
+        if self.paths_bytes > PATHS_BYTES_MAX {
+            return Err(too_large("bytes of paths", PATHS_BYTES_MAX as u64));
+        }
+        Ok(())
+    }
+
+    /// Checks that the entry's directory is there. As entries are in order, only those that contain the last one can be it.
+    fn check_parent(&mut self, before: &[Entry], entry: &Entry) -> Result<(), ListingError> {
+        let Some(parent) = entry.parent() else {
+            self.open.clear();
+            return Ok(());
+        };
+        while let Some(&directory) = self.open.last() {
+            if before[directory].path == parent {
+                return Ok(());
+            }
+            self.open.pop();
+        }
+        Err(ListingError::NoDirectory(shown(&entry.path)))
+    }
+}
+
+/// A path as text for messages.
+fn shown(path: &[u8]) -> String {
+    String::from_utf8_lossy(&path[..path.len().min(300)]).into_owned()
+}
+
+fn too_large(what: &'static str, most: u64) -> ListingError {
+    ListingError::TooLarge { what, most }
+}

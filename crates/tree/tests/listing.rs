@@ -1,0 +1,103 @@
+//! Encoding of trees, and entries that are none.
+
+use proptest::prelude::*;
+use tree::{Entry, Kind, Listing, ListingError};
+
+use crate::trees::{any_tree, directory, entry, file};
+
+proptest! {
+    #[test]
+    fn every_tree_comes_back(tree in any_tree()) {
+        let encoded = tree.encode().unwrap();
+        prop_assert_eq!(Listing::decode(&encoded).unwrap(), tree);
+    }
+
+    /// What is decoded of changed bytes is a tree again, so that nothing in it leads outside.
+    #[test]
+    fn changed_bytes_are_a_tree_or_refused(tree in any_tree(), at: prop::sample::Index, to: u8) {
+        let mut encoded = tree.encode().unwrap();
+        if !encoded.is_empty() {
+            let at = at.index(encoded.len());
+            encoded[at] = to;
+        }
+        if let Ok(other) = Listing::decode(&encoded) {
+            prop_assert_eq!(Listing::new(other.entries().to_vec()).unwrap(), other);
+        }
+    }
+
+    #[test]
+    fn any_bytes_are_a_tree_or_refused(bytes in prop::collection::vec(any::<u8>(), 0..64)) {
+        if let Ok(tree) = Listing::decode(&bytes) {
+            prop_assert_eq!(Listing::new(tree.entries().to_vec()).unwrap(), tree);
+        }
+    }
+
+    #[test]
+    fn the_order_of_entries_does_not_matter(tree in any_tree(), seed: u64) {
+        let mut entries = tree.entries().to_vec();
+        prop_assume!(!entries.iter().any(|entry| matches!(entry.kind, Kind::Name { .. })));
+        entries.sort_by_key(|entry| {
+            entry.path.iter().fold(seed, |hash, &byte| (hash ^ u64::from(byte)).wrapping_mul(0x100_0000_01b3))
+        });
+        prop_assert_eq!(Listing::new(entries).unwrap(), tree);
+    }
+}
+
+fn refused(entries: Vec<Entry>) -> ListingError {
+    Listing::new(entries).unwrap_err()
+}
+
+#[test]
+fn entries_that_are_no_tree_are_refused_by_name() {
+    let text = |entries| refused(entries).to_string();
+    assert_eq!(text(vec![file("a/b", 1)]), "\"a/b\" is in no directory of the tree");
+    let in_a_file = vec![file("a", 1), file("a/b", 1)];
+    assert_eq!(text(in_a_file), "\"a/b\" is in no directory of the tree");
+    let through_a_link = vec![entry(b"a", Kind::Link { target: b"b".into() }), file("a/c", 1)];
+    assert_eq!(text(through_a_link), "\"a/c\" is in no directory of the tree");
+    assert_eq!(text(vec![file("a", 1), directory("a")]), "\"a\" is there twice");
+    assert!(text(vec![file("../a", 1)]).contains("has . or .. in it"));
+    assert!(text(vec![file("/a", 1)]).contains("begins with /"));
+    let link = entry(b"a", Kind::Link { target: b"../b".into() });
+    assert!(text(vec![link]).contains("symbolic link to \"../b\": it leads out of the tree"));
+    let of_a_directory = vec![directory("a"), entry(b"b", Kind::Name { of: 0 })];
+    assert!(text(of_a_directory).contains("no earlier file"));
+    let of_itself = vec![entry(b"a", Kind::Name { of: 0 })];
+    assert!(text(of_itself).contains("no earlier file"));
+    let unordered = vec![file("b", 1), file("a", 1), entry(b"c", Kind::Name { of: 0 })];
+    assert!(text(unordered).contains("comes after"));
+    let set_user_id = vec![Entry { mode: 0o4755, ..file("a", 1) }];
+    assert!(text(set_user_id).contains("mode 4755"));
+    let long = vec![file("a", i64::MAX as u64), file("b", 1)];
+    assert!(text(long).contains("too large"));
+}
+
+/// A few bytes must not become gigabytes of paths.
+#[test]
+fn paths_that_repeat_what_came_before_are_bounded() {
+    let deep: Vec<Vec<u8>> =
+        (1..16).map(|names| vec![vec![b'd'; 255]; names].join(&b'/')).collect();
+    let mut entries: Vec<Entry> = deep.iter().map(|path| entry(path, Kind::Directory)).collect();
+    let last = deep.last().unwrap();
+    entries.extend((0..70_000).map(|number: u32| {
+        let name = format!("/{number:06}");
+        entry(&[last, name.as_bytes()].concat(), Kind::File { bytes: 0 })
+    }));
+    let error = Listing::new(entries).unwrap_err();
+    assert!(error.to_string().contains("bytes of paths"), "{error}");
+}
+
+#[test]
+fn an_entry_takes_few_bytes() {
+    let mut entries: Vec<Entry> =
+        (0..100).map(|one| directory(&format!("shard-{one:02}"))).collect();
+    let path = |number: u32| format!("shard-{:02}/sample-{number:06}.jpg", number % 100);
+    entries.extend((0..100_000).map(|number| Entry {
+        modified_ns: 1_700_000_000_000_000_000 + i64::from(number) * 1_000_003,
+        ..file(&path(number), 4_096)
+    }));
+    let tree = Listing::new(entries).unwrap();
+    let encoded = tree.encode().unwrap();
+    assert!(encoded.len() < 30 * 100_100, "{} bytes", encoded.len());
+    assert_eq!(Listing::decode(&encoded).unwrap().entries().len(), 100_100);
+}
