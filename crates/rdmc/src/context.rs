@@ -190,8 +190,7 @@ impl Context {
         let wires = connect_neighbours(&self.listener, &joining, &settings.members, deadline)?;
         let links = self.links(wires, &settings.members, None)?;
         let identity = (made.number, made.rank, made.members);
-        let driver =
-            Arc::new(Driver::new(team::Team::new(network, made, links)?, settings.members_here()));
+        let driver = Arc::new(Driver::new(team::Team::new(network, made, links)?));
         let threads = Threads::default();
         if self.settings.progress == Progress::Thread {
             driver.start(&threads)?;

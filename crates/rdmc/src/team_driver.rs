@@ -19,10 +19,6 @@ use crate::{Error, network::Network};
 /// How long a call polls before it sleeps, from when something has moved the last time: longer than a short operation takes.
 const POLLING: Duration = Duration::from_micros(100);
 
-/// With more members of a team on each of a machine's processors, calls sleep at once: those that poll, though they yield,
-/// would delay those that have work.
-const POLLING_PER_PROCESSOR_MAX: usize = 2;
-
 /// The interval at which the background thread polls an idle team, for heartbeats and to close the
 /// links of a failed team.
 const IDLE_TICK: Duration = Duration::from_millis(20);
@@ -45,7 +41,6 @@ pub(crate) struct Operation {
 /// The team and who drives it.
 pub(crate) struct Driver {
     team: Mutex<Team<Network>>,
-    polling: Duration,
     /// Ends the thread's wait in the network.
     waker: Waker,
     /// Calls that want the team, or have it.
@@ -61,7 +56,6 @@ pub(crate) struct Driver {
 /// network has given the memory back.
 struct Loan<'a> {
     team: &'a mut Team<Network>,
-    polling: Duration,
     is_used: bool,
 }
 
@@ -75,7 +69,7 @@ impl Loan<'_> {
         let Operation { kind, root, bytes, by } = operation;
         match self.team.start(kind, root, bytes, by, Memory::Region(memory)) {
             Ok(number) => {
-                wait(self.team, number, &mut [], (self.polling, deadline))?;
+                wait(self.team, number, &mut [], deadline)?;
                 self.team.take(number);
                 self.is_used = false;
                 Ok(())
@@ -115,13 +109,9 @@ impl Drop for Turn<'_> {
 }
 
 impl Driver {
-    /// `members_here`: how many members of the team are on this machine.
-    pub(crate) fn new(team: Team<Network>, members_here: usize) -> Self {
-        let processors = thread::available_parallelism().map_or(1, usize::from);
-        let is_crowded = members_here > POLLING_PER_PROCESSOR_MAX * processors;
+    pub(crate) fn new(team: Team<Network>) -> Self {
         Self {
             waker: team.waker(),
-            polling: if is_crowded { Duration::ZERO } else { POLLING },
             team: Mutex::new(team),
             callers: AtomicUsize::new(0),
             thread_polls: AtomicBool::new(false),
@@ -163,12 +153,12 @@ impl Driver {
         let Operation { kind, root, bytes, by } = operation;
         if turn.team.is_long(kind, bytes, by.as_ref()) {
             return transport::lend(memory, |region| {
-                let loan = Loan { team: &mut turn.team, polling: self.polling, is_used: true };
+                let loan = Loan { team: &mut turn.team, is_used: true };
                 loan.run(Operation { kind, root, bytes, by }, region, deadline)
             });
         }
         let number = turn.team.start(kind, root, bytes, by, Memory::Lent(memory))?;
-        wait(&mut turn.team, number, memory, (self.polling, deadline))?;
+        wait(&mut turn.team, number, memory, deadline)?;
         turn.team.take(number);
         Ok(())
     }
@@ -196,7 +186,7 @@ impl Driver {
     /// Errors: as [`Driver::call`].
     pub(crate) fn finish(&self, number: u64, deadline: Deadline) -> Result<Vec<u8>, Error> {
         let mut turn = self.enter();
-        wait(&mut turn.team, number, &mut [], (self.polling, deadline))?;
+        wait(&mut turn.team, number, &mut [], deadline)?;
         Ok(turn.team.take(number).unwrap_or_default())
     }
 
@@ -291,7 +281,7 @@ fn wait(
     team: &mut Team<Network>,
     number: u64,
     memory: &mut [u8],
-    (polling, deadline): (Duration, Deadline),
+    deadline: Deadline,
 ) -> Result<(), Error> {
     let mut moved = (team.moved_at(), Instant::now());
     while !team.is_complete(number)? {
@@ -299,7 +289,7 @@ fn wait(
         let now = Instant::now();
         if team.moved_at() != moved.0 {
             moved = (team.moved_at(), now);
-        } else if now < moved.1 + polling {
+        } else if now < moved.1 + POLLING {
             // Lets another member on the same processor run.
             thread::yield_now();
         } else if deadline.left().is_zero() {

@@ -105,12 +105,6 @@ impl TeamSettings {
         self
     }
 
-    /// Returns how many members have the address of this one: are on this machine, as far as addresses show.
-    pub(crate) fn members_here(&self) -> usize {
-        let own = self.members.get(self.rank as usize).map(SocketAddr::ip);
-        self.members.iter().filter(|address| Some(address.ip()) == own).count()
-    }
-
     /// Returns the settings in the form of the crate that runs operations.
     pub(crate) fn made(&self) -> team::TeamSettings {
         let members = u32::try_from(self.members.len()).unwrap_or(u32::MAX);

@@ -26,7 +26,7 @@ use crate::{outcome::Outcome, peers::meeting};
 /// For connections, and for one operation.
 const TIMEOUT: Duration = Duration::from_secs(120);
 /// How long a member polls before it sleeps; as long as a team does.
-const POLLING: Duration = Duration::from_micros(50);
+const POLLING: Duration = Duration::from_micros(100);
 const SLEEP_MAX: Duration = Duration::from_secs(1);
 
 /// A member over TCP.
