@@ -14,20 +14,20 @@ pub struct TransferOptions {
     /// Schedule of blocks
     ///
     /// auto: the fastest for this length, these hosts and --rate (see `rdmc plan --explain`). chain-of-racks and nested-pipelines need racks; in-switch needs switches
-    /// that copy, and receivers relay if these cannot
+    /// that copy, and receivers relay if these cannot.
     #[arg(long, value_name = "NAME", default_value = "auto", value_parser = algorithm_or_auto())]
     pub algorithm: OrAuto<Algorithm>,
 
     /// Size of the blocks that hosts relay
     ///
     /// Small ones fill the pipeline sooner, large ones need less
-    /// processor time. auto: the fastest
+    /// processor time. auto: the fastest.
     #[arg(long, value_name = "SIZE", default_value = "auto", value_parser = block_size_or_auto)]
     pub block_size: OrAuto<u64>,
 
     /// Rate of a link, such as 250mbit or 9.5gbit, for the choice of algorithm and block size
     ///
-    /// Default: 10gbit over TCP, 100gbit over RDMA; with --local an estimate for this machine's processors
+    /// Default: 10gbit over TCP, 100gbit over RDMA; with --local an estimate for this machine's processors.
     #[arg(long, value_name = "RATE", value_parser = size::parse_rate)]
     pub rate: Option<u64>,
 

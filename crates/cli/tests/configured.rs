@@ -2,7 +2,7 @@
 
 use std::fs;
 
-use crate::common::{Outcome, Place};
+use crate::common::{Outcome, Place, RDMC};
 
 /// Runs with this file, and these variables.
 fn run(place: &Place, file: &str, variables: &[(&str, &str)], words: &str) -> Outcome {
@@ -54,21 +54,23 @@ fn errors_in_the_configuration_are_named() {
     // Help is there all the same.
     let help = run(&place, "colour = 1\n", &[], "push --help");
     assert_eq!(help.code, Some(0), "{help:?}");
-    assert!(help.out.contains("RDMC_REMOTE_RDMC for remote-rdmc"), "{help:?}");
+    assert!(help.out.contains("RDMC_REMOTE_RDMC"), "{help:?}");
 }
 
 /// What a receiver does is said by its root, or by its own command line.
 #[test]
 fn receivers_read_no_configuration() {
     let place = Place::with(100_000);
-    // Inherited by the receivers of --local, which would end with an error if they read it.
-    let variables = [("RDMC_CONFIG", "mine.toml"), ("RDMC_PROGRESS", "")];
-    fs::write(place.path("mine.toml"), "retry = 1\n").unwrap();
-    let outcome = run(&place, "", &variables, "push object --local 2");
+    // The configuration at the host is an error, which a receiver that read it would end with.
+    let launcher = "env RDMC_CONFIG=missing.toml RDMC_RATE=fast HOST={host}";
+    let dest = place.path("copy");
+    let to = ["push", "object", "--to", "a", "--dest", dest.to_str().unwrap()];
+    let how = ["--launcher", launcher, "--remote-rdmc", RDMC, "--advertise", "127.0.0.1"];
+    let outcome = place.run(&[&to[..], &how].concat());
     assert_eq!(outcome.code, Some(0), "{outcome:?}");
+    assert!(place.is_copy("copy"));
     let listen = "receive --listen 127.0.0.1:0 --dir .";
-    fs::write(place.path("mine.toml"), "secret-file = \"secret\"\n").unwrap();
-    run(&place, "", &variables, listen).has_failed_with(2, "--secret-file");
+    run(&place, "secret-file = \"secret\"\n", &[], listen).has_failed_with(2, "--secret-file");
     run(&place, "colour = 1\n", &[], listen).has_failed_with(2, "--secret-file");
 }
 

@@ -33,11 +33,11 @@ Examples:
   rdmc push data.tar --local 3
       to three receivers on this machine, as a test
 
-A copy appears under its name only when it is complete, verified and on disk. It atomically replaces a
-file of that name; an existing file with the same contents is verified and kept. Mode and modification
-time are preserved. Only one push at a time may write a destination; hosts that would write the same
-file are refused. If a host fails, the others continue. A lost host keeps its partial copy: the same
-command again, or --retry, sends it only the rest.
+A copy appears under its name only when it is complete, verified and on disk. It atomically
+replaces a file of that name; an existing file with the same contents is verified and kept. Mode
+and modification time are preserved. Only one push at a time may write a destination; hosts that
+would write the same file are refused. If a host fails, the others continue. A lost host keeps its
+partial copy: the same command again, or --retry, sends it only the rest.
 
 Exit codes, independent of whether the summary can be printed:
   0    every host has a verified copy
@@ -45,14 +45,14 @@ Exit codes, independent of whether the summary can be printed:
   2    invalid arguments; nothing was started
   3    some hosts have one; standard error names the others
   4    every host has one, but --trace could not be written
-  130  interrupted (SIGINT, SIGTERM, SIGHUP) before every host had one; standard error names the hosts that
-       have one, or may have one
+  130  interrupted (SIGINT, SIGTERM, SIGHUP) before every host had one; standard error names the
+       hosts that have one, or may have one
 
-An interrupted push waits up to 10 s for hosts that are publishing their copies, unless it is interrupted
-again. Other hosts keep their partial copies for the next push.
+An interrupted push waits up to 10 s for hosts that are publishing their copies, unless it is
+interrupted again. Other hosts keep their partial copies for the next push.
 
-With --json standard output has one object in any case. exit_code is the same number; error is the reason why the
-push failed as a whole, or null.";
+With --json standard output has one object in any case. exit_code is the same number; error is the
+reason why the push failed as a whole, or null.";
 
 /// Replicate a file to many hosts
 #[derive(Debug, clap::Args)]
