@@ -26,8 +26,9 @@ pub struct CredentialFiles {
     #[arg(long, value_name = "FILE", conflicts_with_all = ["cert", "key", "ca"])]
     secret_file: Option<PathBuf>,
 
-    /// Instead of a secret: this host's X.509 certificate (PEM), followed by the intermediate ones. A receiver's must be
-    /// for the HOST that roots connect to (subjectAltName)
+    /// Instead of a secret: this host's X.509 certificate (PEM), followed by the intermediate ones
+    ///
+    /// A receiver's must be for the HOST that roots connect to (subjectAltName).
     #[arg(long, value_name = "FILE", requires_all = ["key", "ca"])]
     cert: Option<PathBuf>,
 

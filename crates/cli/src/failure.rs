@@ -11,7 +11,7 @@ use std::{
 
 use serde::Serialize;
 
-use crate::standard_output;
+use crate::{json, standard_output};
 
 /// The exit code of a command.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
@@ -166,10 +166,8 @@ impl fmt::Display for Failure {
 /// Prints the JSON object of a failure.
 pub fn refuse(error: &str, exit: Exit) {
     // Errors are ignored: standard error has the same.
-    let _ = standard_output::write(|out| {
-        serde_json::to_writer(&mut *out, &Refusal { error, exit_code: exit })?;
-        writeln!(out)
-    });
+    let refusal = Refusal { error, exit_code: exit };
+    let _ = standard_output::write(|out| json::write_line(out, &refusal));
 }
 
 #[cfg(test)]

@@ -13,7 +13,9 @@ pub fn texts(bytes: &[u8]) -> bool {
         b's' => plan::size::parse(text)
             .inspect(|&bytes| assert!(!plan::size::show(bytes).is_empty()))
             .is_ok(),
-        b'r' => plan::size::parse_rate(text).is_ok(),
+        b'r' => plan::size::parse_rate(text)
+            .inspect(|&rate| assert!(plan::size::parse_rate(&plan::size::show_rate(rate)).is_ok()))
+            .is_ok(),
         b'k' => rdmc::Secret::from_hex(text)
             .inspect(|secret| {
                 assert_eq!(secret.to_hex().to_lowercase(), text.trim().to_lowercase())

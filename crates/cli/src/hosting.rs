@@ -7,8 +7,10 @@ use files::{HostPlan, PushSettings, Reach};
 use rdmc::{CompletionMode, Fabric, Protection, Secret, Window};
 
 use crate::{
+    config,
     credentials::CredentialFiles,
     failure::Failure,
+    help::{EXPERTS, LISTENING, REPORTS, STARTING, USUAL},
     hosts::{self, Host},
     hosts_file, input,
     launch::Launcher,
@@ -19,72 +21,80 @@ use crate::{
 /// How receivers are started and reached.
 #[derive(Debug, clap::Args)]
 pub struct Hosting {
+    /// Protection of blocks over TCP: authenticate, encrypt or none
+    ///
+    /// authenticate: every host checks blocks before it uses or relays them; encrypt: and nobody else can read them,
+    /// which implies the fabric tcp; none: for measurements and trusted networks. Control connections are always
+    /// encrypted. [default: authenticate; none with --local]
+    #[arg(long, value_name = "HOW", value_parser = protections(), hide_possible_values = true, help_heading = USUAL)]
+    protect: Option<Protection>,
+
     /// Command that runs a program on a host; split into words without a shell
     #[arg(
         long,
         value_name = "COMMAND",
         default_value = "ssh -o BatchMode=yes {host}",
-        conflicts_with = "local"
+        conflicts_with = "local",
+        help_heading = STARTING
     )]
     launcher: String,
 
-    /// How many receivers are started at the same time. The next ones wait until these have connected,
-    /// but not so long that --timeout would expire for all
-    #[arg(long, value_name = "N", default_value_t = 64, value_parser = clap::value_parser!(u16).range(1..=1024))]
-    fanout: u16,
-
-    /// Path of the rdmc program on the hosts, which may have spaces; with ssh ~/ is the home directory
-    /// there
-    #[arg(long, value_name = "PATH", default_value = "rdmc", conflicts_with = "local", value_parser = NonEmptyStringValueParser::new())]
+    /// Path of the rdmc program on the hosts, which may have spaces
+    ///
+    /// With ssh ~/ is the home directory there.
+    #[arg(long, value_name = "PATH", default_value = "rdmc", conflicts_with = "local",
+          value_parser = NonEmptyStringValueParser::new(), help_heading = STARTING)]
     remote_rdmc: String,
 
-    #[command(flatten)]
-    credentials: CredentialFiles,
-
-    /// Receives and sends that each member posts ahead [default: half a megabyte of blocks, 8 to 64, and 4 for each partner]
-    #[arg(long, value_name = "N", value_parser = clap::value_parser!(u32).range(1..=1024))]
-    pub window: Option<u32>,
-
-    /// How members wait for completions: event sleeps, polling occupies a core at each member, hybrid
-    /// polls for 50 ms after each completion
-    #[arg(long, value_name = "MODE", default_value_t, value_parser = completion_modes())]
-    pub completion: CompletionMode,
-
-    /// TCP connections to each neighbour; more than one helps only on very fast links
-    #[arg(long, value_name = "N", default_value_t = 1, value_parser = clap::value_parser!(u8).range(1..=8))]
-    pub streams: u8,
-
-    /// Encrypt blocks in transit; implies the fabric tcp. Control connections are always encrypted
-    #[arg(long)]
-    encrypt: bool,
-
-    /// Protection of blocks over TCP. authenticate: every host checks blocks before it uses or relays
-    /// them; none: for measurements and trusted networks; encrypt: as --encrypt
-    /// [default: authenticate; none with --local]
-    #[arg(long, value_name = "HOW", value_parser = protections(), conflicts_with = "encrypt")]
-    protect: Option<Protection>,
-
-    /// Address at which the hosts reach this machine [default: the one that most connect to]
-    #[arg(long, value_name = "IP", conflicts_with = "local")]
-    advertise: Option<IpAddr>,
+    /// How many receivers are started at the same time
+    ///
+    /// The next ones wait until these have connected, but not so long that --timeout would expire for all.
+    #[arg(long, value_name = "N", default_value_t = 64, value_parser = clap::value_parser!(u16).range(1..=1024),
+          help_heading = STARTING)]
+    fanout: u16,
 
     /// How long receivers may take to start and connect
-    #[arg(long, value_name = "SECONDS", default_value_t = 30, value_parser = clap::value_parser!(u64).range(1..=3600))]
+    #[arg(long, value_name = "SECONDS", default_value_t = 30, value_parser = clap::value_parser!(u64).range(1..=3600),
+          help_heading = STARTING)]
     timeout: u64,
 
-    /// How long a host may be silent before it is lost, 0.2 to 3600. A host whose connections break is
-    /// lost at once
-    #[arg(long, value_name = "SECONDS", default_value = "5", value_parser = failure_deadline)]
-    failure_deadline: Duration,
+    /// Address at which the hosts reach this machine [default: the one that most connect to]
+    #[arg(long, value_name = "IP", conflicts_with = "local", help_heading = STARTING)]
+    advertise: Option<IpAddr>,
 
-    /// Write a trace of all members for https://ui.perfetto.dev or chrome://tracing. Receivers that
-    /// listen write traces of their own: see `rdmc help receive`
-    #[arg(long, value_name = "FILE")]
+    #[command(flatten, next_help_heading = LISTENING)]
+    credentials: CredentialFiles,
+
+    /// Write a trace of all members for https://ui.perfetto.dev or chrome://tracing
+    ///
+    /// Receivers that listen write traces of their own: see `rdmc help receive`.
+    #[arg(long, value_name = "FILE", help_heading = REPORTS)]
     pub trace: Option<PathBuf>,
 
     /// Log to stderr (or choose the level with RUST_LOG)
-    #[arg(short, long)]
+    #[arg(short, long, help_heading = REPORTS)]
     pub verbose: bool,
+
+    /// How long a host may be silent before it is lost, 0.2 to 3600
+    ///
+    /// A host whose connections break is lost at once.
+    #[arg(long, value_name = "SECONDS", default_value = "5", value_parser = failure_deadline, help_heading = EXPERTS)]
+    failure_deadline: Duration,
+
+    /// Receives and sends that each member posts ahead [default: half a megabyte of blocks, 8 to 64, and 4 for each partner]
+    #[arg(long, value_name = "N", value_parser = clap::value_parser!(u32).range(1..=1024), help_heading = EXPERTS)]
+    pub window: Option<u32>,
+
+    /// How members wait for completions
+    ///
+    /// event sleeps, polling occupies a core at each member, hybrid polls for 50 ms after each completion.
+    #[arg(long, value_name = "MODE", default_value_t, value_parser = completion_modes(), help_heading = EXPERTS)]
+    pub completion: CompletionMode,
+
+    /// TCP connections to each neighbour; more than one helps only on very fast links
+    #[arg(long, value_name = "N", default_value_t = 1, value_parser = clap::value_parser!(u8).range(1..=8),
+          help_heading = EXPERTS)]
+    pub streams: u8,
 }
 
 impl Hosting {
@@ -102,17 +112,15 @@ impl Hosting {
     /// Adds the input files that these options name.
     pub fn add_to(&self, in_use: &mut InUse) {
         self.credentials.add_to(in_use);
+        if let Some(path) = config::path() {
+            in_use.add("the configuration", path);
+        }
     }
 
     /// The protection of blocks. By default none on one machine, where it would cost much of the speed and detect
     /// nothing (docs/decisions/links.md).
     pub fn protection(&self, local: bool) -> Protection {
-        match (self.protect, self.encrypt) {
-            (Some(protection), _) => protection,
-            (None, true) => Protection::Encrypt,
-            (None, false) if local => Protection::None,
-            (None, false) => Protection::default(),
-        }
+        self.protect.unwrap_or(if local { Protection::None } else { Protection::default() })
     }
 
     /// Settings for these hosts, with these options.
@@ -148,17 +156,13 @@ fn failure_deadline(text: &str) -> Result<Duration, String> {
     Ok(deadline)
 }
 
-/// The hosts of a list and of a file of lists; errors name the list by `option`.
+/// The hosts of `--to` and of `--hosts-file`.
 ///
 /// Errors: invalid names, or one twice.
-pub fn named(
-    option: &str,
-    list: Option<&str>,
-    file: Option<&PathBuf>,
-) -> Result<Vec<Host>, Failure> {
+pub fn named(list: Option<&str>, file: Option<&PathBuf>) -> Result<Vec<Host>, Failure> {
     let mut all = Vec::new();
     if let Some(list) = list {
-        let wrong = |error| Failure::Usage(format!("{option}: {error}"));
+        let wrong = |error| Failure::Usage(format!("--to: {error}"));
         all.extend(hosts::parse(list).map_err(wrong)?);
     }
     if let Some(path) = file {

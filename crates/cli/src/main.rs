@@ -3,26 +3,31 @@
 //! A command prints its own result, with `--json` as one object on standard output, and returns its exit code; or it
 //! prints nothing there and returns an error, which is reported here. [`failure::Exit`] has the exit codes.
 
-use std::process::ExitCode;
+use std::{ffi::OsString, process::ExitCode};
 
-use clap::{Parser, Subcommand};
+use clap::{CommandFactory, FromArgMatches, Parser, Subcommand};
 
 mod bench;
+mod completions;
+mod config;
 mod credentials;
 mod demo;
 mod doctor;
 mod failure;
 #[cfg(test)]
 mod fuzzing;
+mod help;
 mod hosting;
 mod hosts;
 mod hosts_file;
 mod input;
 mod interrupt;
 mod invitation;
+mod json;
 mod launch;
 mod launch_remedy;
 mod logging;
+mod man;
 mod output;
 mod plan;
 mod push;
@@ -34,10 +39,12 @@ mod standard_output;
 mod switch;
 mod this_machine;
 mod transfer;
+mod usage;
 #[cfg(not(feature = "switch"))]
 mod without_switch;
 
-use failure::{Exit, Failure, plain};
+use config::Additions;
+use failure::{Exit, Failure};
 #[cfg(not(feature = "switch"))]
 use without_switch as switch;
 
@@ -63,6 +70,8 @@ enum Command {
     Bench(Box<bench::Args>),
     Plan(Box<plan::Args>),
     Switch(Box<switch::Args>),
+    Completions(completions::Args),
+    Man(man::Args),
 }
 
 impl Command {
@@ -74,7 +83,11 @@ impl Command {
             Self::Doctor(args) => args.json,
             Self::Plan(args) => args.json,
             Self::Switch(args) => args.is_json(),
-            Self::Receive(_) | Self::Secret | Self::Demo(_) => false,
+            Self::Receive(_)
+            | Self::Secret
+            | Self::Demo(_)
+            | Self::Completions(_)
+            | Self::Man(_) => false,
         }
     }
 
@@ -88,6 +101,8 @@ impl Command {
             Self::Bench(args) => bench::run(args),
             Self::Doctor(args) => doctor::run(args),
             Self::Switch(args) => switch::run(args),
+            Self::Completions(args) => completions::run(args, grammar()),
+            Self::Man(args) => man::run(args, grammar()),
         }
     }
 }
@@ -108,35 +123,27 @@ fn raise_descriptor_limit() {
     let _ = setrlimit(Resource::Nofile, limit);
 }
 
-fn main() -> ExitCode {
-    raise_descriptor_limit();
-    let command = match Cli::try_parse() {
-        Ok(cli) => cli.command,
-        Err(error) => return usage_error(&error).into(),
-    };
-    command.run().unwrap_or_else(|failure| failure.report(command.is_json())).into()
+/// All commands and options.
+fn grammar() -> clap::Command {
+    help::arranged(Cli::command())
 }
 
-/// Prints the requested help, or the error in the arguments.
-fn usage_error(error: &clap::Error) -> Exit {
-    use std::io::Write;
-    if !error.use_stderr() {
-        // A closed pipe is no error here.
-        let _ = error.print();
-        return Exit::Done;
-    }
-    let text = error.render().to_string();
-    if text.contains(|c: char| c.is_control() && c != '\n') {
-        // Arguments may contain control sequences, which must not reach the terminal.
-        let lines: Vec<String> = text.lines().map(plain).collect();
-        let _ = writeln!(std::io::stderr(), "{}", lines.join("\n"));
-    } else {
-        let _ = error.print();
-    }
-    let arguments = std::env::args_os().take_while(|argument| argument != "--");
-    if arguments.into_iter().any(|argument| argument == "--json") {
-        let what = text.split("\n\n").next().unwrap_or_default();
-        failure::refuse(what.trim_start_matches("error: "), Exit::Usage);
-    }
-    Exit::Usage
+/// Parses the arguments, with what the configuration adds. Errors are reported, and the requested help is printed.
+fn parse(arguments: &[OsString]) -> Result<Command, Exit> {
+    let mut grammar = grammar();
+    let added = Additions::find(&grammar, arguments)
+        .map_err(|failure| failure.report(usage::asks_for_json(arguments)))?;
+    let parsed = grammar.try_get_matches_from_mut(added.put_into(arguments));
+    let parsed = parsed.and_then(|matches| Cli::from_arg_matches(&matches));
+    parsed.map(|cli| cli.command).map_err(|error| usage::report(error, arguments, &added))
+}
+
+fn main() -> ExitCode {
+    raise_descriptor_limit();
+    let arguments: Vec<OsString> = std::env::args_os().collect();
+    let command = match parse(&arguments) {
+        Ok(command) => command,
+        Err(exit) => return exit.into(),
+    };
+    command.run().unwrap_or_else(|failure| failure.report(command.is_json())).into()
 }

@@ -20,6 +20,7 @@ use trace::Writer;
 use crate::{
     credentials::CredentialFiles,
     failure::{Exit, Failure, print_message},
+    help::{EXPERTS, REPORTS, USUAL},
     interrupt::{Interrupt, survive_file_size_limits},
     invitation::{Invitation, LINE_BYTES_MAX},
     logging,
@@ -49,59 +50,62 @@ Joining a running push that does not name this host:
   rdmc push FILE --to a,b --admit 0.0.0.0:7001 --secret-file secret     on the host that has the file
 
 Holders of the secret, or of an accepted certificate, may write files below the directory and nowhere else.
-Names and digests are encrypted in transit, contents with `rdmc push --encrypt`.
+Names and digests are encrypted in transit, contents with `rdmc push --protect encrypt`.
 
 SIGTERM ends --listen with exit code 0. Partial copies are kept; the next push of the same file to the same
 destination resumes them.";
 
 /// Receive files (`rdmc push` runs this on each host)
 #[derive(Debug, clap::Args)]
-#[command(after_help = EXAMPLES)]
+#[command(after_long_help = EXAMPLES, next_help_heading = USUAL)]
 pub struct Args {
-    /// Read an invitation from standard input and connect to the root; for launchers
-    #[arg(long, conflicts_with_all = ["listen", "credentials", "dir", "trace", "once"],
-          required_unless_present_any = ["listen", "join"])]
-    session: bool,
-
     /// Listen for pushes on this address and port (port 0 takes a free one and prints it)
     #[arg(long, value_name = "IP:PORT", requires_all = ["credentials", "dir"])]
     listen: Option<SocketAddr>,
 
-    /// Join the push that listens at this host and port (`rdmc push --admit`), which may be running
-    /// already, and end with its outcome
+    /// Join the push that listens at this host and port (`rdmc push --admit`), and end with it
+    ///
+    /// The push may be running already. The exit code is that of this host's copy.
     #[arg(long, value_name = "HOST:PORT", requires_all = ["credentials", "dir"], conflicts_with_all = ["listen", "session", "once"])]
     join: Option<String>,
-
-    /// Name of this host in the push that it joins [default: its host name]
-    #[arg(long, value_name = "NAME", requires = "join", value_parser = NonEmptyStringValueParser::new())]
-    name: Option<String>,
-
-    #[command(flatten)]
-    credentials: CredentialFiles,
-
-    /// Accept only roots whose certificate is for this name (subjectAltName); may be given several
-    /// times [default: all with a certificate of --ca]
-    #[arg(long, value_name = "NAME", requires = "cert")]
-    allow: Vec<String>,
 
     /// Directory for files; destinations outside are refused
     #[arg(long, value_name = "DIR")]
     dir: Option<PathBuf>,
 
+    #[command(flatten)]
+    credentials: CredentialFiles,
+
+    /// Accept only roots whose certificate is for this name (subjectAltName)
+    ///
+    /// May be given several times. [default: all with a certificate of --ca]
+    #[arg(long, value_name = "NAME", requires = "cert")]
+    allow: Vec<String>,
+
     /// Refuse longer files before anything is written
     #[arg(long, value_name = "SIZE", value_parser = size::parse_nonzero, conflicts_with = "session")]
     max_size: Option<u64>,
-
-    /// Write a trace of this member for https://ui.perfetto.dev or chrome://tracing
-    #[arg(long, value_name = "FILE")]
-    trace: Option<PathBuf>,
 
     /// End after one push with its outcome
     #[arg(long)]
     once: bool,
 
+    /// Name of this host in the push that it joins [default: its host name]
+    #[arg(long, value_name = "NAME", requires = "join", value_parser = NonEmptyStringValueParser::new(),
+          help_heading = EXPERTS)]
+    name: Option<String>,
+
+    /// Read an invitation from standard input and connect to the root; for launchers
+    #[arg(long, conflicts_with_all = ["listen", "credentials", "dir", "trace", "once"],
+          required_unless_present_any = ["listen", "join"], help_heading = EXPERTS)]
+    session: bool,
+
+    /// Write a trace of this member for https://ui.perfetto.dev or chrome://tracing
+    #[arg(long, value_name = "FILE", help_heading = REPORTS)]
+    trace: Option<PathBuf>,
+
     /// Log to stderr (or choose the level with RUST_LOG)
-    #[arg(short, long)]
+    #[arg(short, long, help_heading = REPORTS)]
     verbose: bool,
 }
 

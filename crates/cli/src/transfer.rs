@@ -11,24 +11,29 @@ pub struct OrAuto<T>(pub Option<T>);
 
 #[derive(Debug, clap::Args)]
 pub struct TransferOptions {
-    /// Schedule of blocks. auto: the fastest for this length, these hosts and --rate (see
-    /// `rdmc plan --explain`). chain-of-racks and nested-pipelines need racks; in-switch needs switches
-    /// that copy, and receivers relay if these cannot
+    /// Schedule of blocks
+    ///
+    /// auto: the fastest for this length, these hosts and --rate (see `rdmc plan --explain`). chain-of-racks and nested-pipelines need racks; in-switch needs switches
+    /// that copy, and receivers relay if these cannot.
     #[arg(long, value_name = "NAME", default_value = "auto", value_parser = algorithm_or_auto())]
     pub algorithm: OrAuto<Algorithm>,
 
-    /// Size of the blocks that hosts relay: small ones fill the pipeline sooner, large ones need less
-    /// processor time. auto: the fastest
+    /// Size of the blocks that hosts relay
+    ///
+    /// Small ones fill the pipeline sooner, large ones need less
+    /// processor time. auto: the fastest.
     #[arg(long, value_name = "SIZE", default_value = "auto", value_parser = block_size_or_auto)]
     pub block_size: OrAuto<u64>,
 
-    /// Rate of a link, such as 250mbit or 10gbit, for the choice of algorithm and block size. Default:
-    /// 10gbit over TCP, 100gbit over RDMA; with --local an estimate for this machine's processors
+    /// Rate of a link, such as 250mbit or 9.5gbit, for the choice of algorithm and block size
+    ///
+    /// Default: 10gbit over TCP, 100gbit over RDMA; with --local an estimate for this machine's processors.
     #[arg(long, value_name = "RATE", value_parser = size::parse_rate)]
     pub rate: Option<u64>,
 
-    /// Burst of links limited by a token bucket at --rate, as on many rented machines; makes a chain
-    /// fastest for short messages
+    /// Burst of links limited by a token bucket at --rate, as on many rented machines
+    ///
+    /// Makes a chain fastest for short messages.
     #[arg(long, value_name = "SIZE", requires = "rate", value_parser = size::parse, default_value = "0",
           hide_default_value = true)]
     pub burst: u64,

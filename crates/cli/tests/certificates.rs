@@ -39,7 +39,7 @@ fn certificates_let_a_push_reach_receivers_that_listen() {
     assert!(place.is_copy("one/object") && place.is_copy("two/object"));
     assert!(outcome.err.is_empty(), "{outcome:?}");
 
-    let bench = ["bench", &hosts, "--size", "1KiB", "--repeats", "1", "--round-trips", "1"];
+    let bench = ["bench", "--to", &hosts, "--size", "1KiB", "--repeats", "1", "--round-trips", "1"];
     let outcome = place.run(&words(&bench, &root));
     assert_eq!(outcome.code, Some(0), "{outcome:?}");
 }

@@ -15,6 +15,7 @@ fn doctor(arguments: &[&str]) -> Output {
 fn the_report_in_json_has_all_its_parts() {
     let output = doctor(&["--json"]);
     let report: Value = serde_json::from_slice(&output.stdout).unwrap();
+    assert_eq!(report["schema"], 1);
     let machine = report["machine"].as_object().unwrap();
     let parts = [
         "rdmc",

@@ -31,7 +31,8 @@ fn silent_connections_delay_no_push() {
         .map(|_| std::net::TcpStream::connect(("127.0.0.1", listener.port)).unwrap())
         .collect();
     let hosts = format!("127.0.0.1:{}", listener.port);
-    let arguments = ["push", "object", "--to", &hosts, "--secret-file", "secret", "--encrypt"];
+    let arguments =
+        ["push", "object", "--to", &hosts, "--secret-file", "secret", "--protect", "encrypt"];
     let outcome = place.run(&[&arguments[..], &["--timeout", "9"]].concat());
     assert_eq!(outcome.code, Some(0), "{outcome:?}");
     assert!(place.is_copy("one/object"));
@@ -175,7 +176,7 @@ fn a_listener_refuses_what_is_too_long_for_it() {
         .run(&push)
         .has_failed_with(1, "accepts at most 1000 B; start it with a larger --max-size");
     place
-        .run(&["bench", &host, "--secret-file", "secret", "--size", "2KiB"])
+        .run(&["bench", "--to", &host, "--secret-file", "secret", "--size", "2KiB"])
         .has_failed_with(3, "accepts at most 1000 B");
     assert_eq!(fs::read_dir(place.path("in")).unwrap().count(), 0);
     fs::write(place.path("object"), &place.contents[..1000]).unwrap();

@@ -3,15 +3,18 @@
 mod bench;
 mod certificates;
 mod common;
+mod configured;
 mod doctor;
 mod join;
 mod listen;
 mod offload;
 mod outcomes;
+mod packaging;
 mod plan;
 mod plan_collective;
 #[cfg(feature = "switch")]
 mod plan_in_switch;
+mod progress;
 mod push;
 mod push_faults;
 #[cfg(feature = "switch")]

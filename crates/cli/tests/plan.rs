@@ -137,7 +137,7 @@ fn transfers_in_json_deliver_every_block() {
 
 #[test]
 fn json_has_the_fields_in_order() {
-    let expected = "{\"members\":2,\"blocks\":1,\"algorithm\":\"binomial-pipeline\",\"steps\":1,\
+    let expected = "{\"schema\":1,\"members\":2,\"blocks\":1,\"algorithm\":\"binomial-pipeline\",\"steps\":1,\
                     \"transfers\":[{\"step\":0,\"source\":0,\"target\":1,\"block\":0}]}\n";
     assert_eq!(stdout("plan --members 2 --blocks 1 --json"), expected);
 }
@@ -243,7 +243,7 @@ fn what_auto_picks_is_explained() {
     let text = stdout("plan --explain --members 16 --bytes 8MiB --rate 250mbit");
     assert!(
         text.starts_with(
-            "8 MiB to 16 members, links of 250.0 Mbit/s: binomial-pipeline, blocks of 16 KiB\n"
+            "8 MiB to 16 members, links of 250mbit: binomial-pipeline, blocks of 16 KiB\n"
         ),
         "{text}"
     );

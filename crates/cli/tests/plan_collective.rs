@@ -103,7 +103,7 @@ fn json_reaches_all() {
 
 #[test]
 fn json_has_the_fields_in_order() {
-    let expected = "{\"collective\":\"broadcast\",\"members\":2,\"root\":1,\"bytes\":4,\"best_seconds\":9.002e-6,\
+    let expected = "{\"schema\":1,\"collective\":\"broadcast\",\"members\":2,\"root\":1,\"bytes\":4,\"best_seconds\":9.002e-6,\
                     \"worst_seconds\":9.002e-6,\"steps\":1,\"transfers\":[{\"step\":0,\"phase\":\"broadcast\",\
                     \"source\":1,\"target\":0}]}\n";
     assert_eq!(stdout("--collective broadcast --members 2 --root 1 --bytes 4 --json"), expected);
@@ -137,6 +137,7 @@ allreduce: 16 members, degree 3, 6 steps (2 reduce, 4 broadcast)
 fn degrees_are_compared() {
     let explained = json("--collective reduce --members 8 --bytes 4 --explain");
     let expected = json!({
+        "schema": 1,
         "collective": "reduce",
         "members": 8,
         "bytes": 4,

@@ -220,7 +220,8 @@ impl World {
     fn counted(&self, name: &str) -> u64 {
         let counts = self.run(&format!("switch counters {} --json", self.agent()));
         let counts = counts.json();
-        let found = counts.as_array().unwrap().iter().find(|count| count["name"] == name);
+        let found =
+            counts["counters"].as_array().unwrap().iter().find(|count| count["name"] == name);
         found.unwrap()["count"].as_u64().unwrap()
     }
 

@@ -49,7 +49,7 @@ fn a_daemon_listens_and_removes_its_socket() {
     );
     let json = place.run(&[&host[..], &["--json"]].concat());
     let json: serde_json::Value = serde_json::from_str(&json.out).unwrap();
-    assert_eq!(json, serde_json::json!({ "groups": [], "services": [] }));
+    assert_eq!(json, serde_json::json!({ "schema": 1, "groups": [], "services": [] }));
     assert_eq!(interrupt(&mut daemon), Some(0));
     assert!(!socket.exists());
     place.run(&host).has_failed_with(1, "is `rdmc switch join` running?");

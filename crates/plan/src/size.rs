@@ -20,6 +20,15 @@ const UNITS: [(&str, u64); 14] = [
     ("tb", 1_000_000_000_000),
 ];
 
+/// Decimal units, as tc(8) has them.
+const RATE_UNITS: [(&str, u64); 5] = [
+    ("bit", 1),
+    ("kbit", 1_000),
+    ("mbit", 1_000_000),
+    ("gbit", 1_000_000_000),
+    ("tbit", 1_000_000_000_000),
+];
+
 /// Parses `64KiB`, `64k`, `1MB`, `4096`. Errors: no whole number, unknown unit, too large.
 pub fn parse(text: &str) -> Result<u64, String> {
     let text = text.trim();
@@ -54,20 +63,52 @@ pub fn parse_block(text: &str) -> Result<u64, String> {
     }
 }
 
-/// Parses a rate in bits per second: `250mbit`, `10gbit`. Errors: no whole number, unknown unit, too large, 0.
+/// Parses a rate in bits per second: `250mbit`, `9.41gbit`, also what [`show_rate`] prints. Errors: no number, more
+/// than nine decimals, unknown unit, too large, 0.
 pub fn parse_rate(text: &str) -> Result<u64, String> {
-    let wrong = || format!("\"{text}\" is not a rate; use for example 250mbit or 10gbit");
-    let trimmed = text.trim().to_ascii_lowercase();
-    let end = trimmed.find(|character: char| !character.is_ascii_digit()).ok_or_else(wrong)?;
-    let (number, unit) = trimmed.split_at(end);
-    let factor = match unit.trim() {
-        "kbit" => 1_000,
-        "mbit" => 1_000_000,
-        "gbit" => 1_000_000_000_u64,
-        _ => return Err(wrong()),
+    rate_of(&text.trim().to_ascii_lowercase())
+        .filter(|&rate| rate > 0)
+        .ok_or_else(|| format!("\"{text}\" is not a rate; use for example 250mbit or 9.5gbit"))
+}
+
+fn rate_of(text: &str) -> Option<u64> {
+    let (number, unit) = text.split_at(text.find(|character: char| character.is_alphabetic())?);
+    let known = RATE_UNITS.into_iter().find(|(name, _)| *name == unit);
+    let (_, factor) = known?;
+    let (whole, decimals) = match number.trim().split_once('.') {
+        Some((whole, decimals)) if (1..=9).contains(&decimals.len()) => (whole, decimals),
+        Some(_) => return None,
+        None => (number.trim(), ""),
     };
-    let number: u64 = number.parse().map_err(|_| wrong())?;
-    number.checked_mul(factor).filter(|&rate| rate > 0).ok_or_else(wrong)
+    let digits = |text: &str| text.bytes().all(|byte| byte.is_ascii_digit());
+    if whole.is_empty() || !digits(whole) || !digits(decimals) {
+        return None;
+    }
+    let whole = whole.parse::<u64>().ok()?.checked_mul(factor)?;
+    let fraction: u64 = if decimals.is_empty() { 0 } else { decimals.parse().ok()? };
+    // Less than 10^9 times 10^12, so it fits into 128 bits; the result is less than the factor.
+    let part = u128::from(fraction) * u128::from(factor) / 10_u128.pow(decimals.len() as u32);
+    whole.checked_add(part as u64)
+}
+
+/// A rate in bits per second with three digits, as [`parse_rate`] takes it: `250mbit`, `9.41gbit`.
+pub fn show_rate(bits_per_second: u64) -> String {
+    let mut value = bits_per_second as f64;
+    let mut index = 0;
+    // Not 1000: that is what three digits of 999.6 would show.
+    while value >= 999.5 && index + 1 < RATE_UNITS.len() {
+        value /= 1e3;
+        index += 1;
+    }
+    let decimals = match value {
+        value if value >= 99.95 => 0,
+        value if value >= 9.995 => 1,
+        _ => 2,
+    };
+    let shown = format!("{value:.decimals$}");
+    let shown =
+        if decimals > 0 { shown.trim_end_matches('0').trim_end_matches('.') } else { &shown };
+    format!("{shown}{}", RATE_UNITS[index].0)
 }
 
 /// A size in binary units with about three digits: `64 KiB`, `1.25 GiB`.
@@ -113,8 +154,38 @@ mod tests {
     fn rates_are_bits_per_second() {
         assert_eq!(parse_rate("250mbit"), Ok(250_000_000));
         assert_eq!(parse_rate(" 10 Gbit "), Ok(10_000_000_000));
-        for bad in ["", "10", "0gbit", "gbit", "1.5gbit", "10GB", "99999999999999gbit"] {
+        assert_eq!(parse_rate("9.41gbit"), Ok(9_410_000_000));
+        assert_eq!(parse_rate("0.000000001gbit"), Ok(1));
+        for bad in [
+            "",
+            "10",
+            "0gbit",
+            "0.0gbit",
+            "gbit",
+            ".5gbit",
+            "1.gbit",
+            "1.2.3gbit",
+            "-1gbit",
+            "1.0000000001gbit",
+            "10GB",
+            "99999999999999gbit",
+            "18446744.1tbit",
+        ] {
             assert!(parse_rate(bad).is_err(), "{bad}");
+        }
+    }
+
+    #[test]
+    fn rates_are_shown_as_they_are_parsed() {
+        let shown = [1, 999, 250_000_000, 9_412_345_678, 10_000_000_000, 99_960_000, 999_600];
+        let shown = shown.map(show_rate);
+        assert_eq!(shown, ["1bit", "999bit", "250mbit", "9.41gbit", "10gbit", "100mbit", "1mbit"]);
+        let mut rate = 1_u64;
+        while rate < u64::MAX / 3 {
+            let again = parse_rate(&show_rate(rate)).unwrap();
+            // Three digits.
+            assert!(again.abs_diff(rate) <= rate / 200, "{rate}: {again}");
+            rate += rate / 7 + 1;
         }
     }
 

@@ -7,21 +7,23 @@ use plan::size;
 use rdmc::Fabric;
 
 use crate::{
+    config,
+    help::{EXPERTS, MEASURING, USUAL},
     hosting::{Hosting, parse_fabric},
     transfer::{OrAuto, TransferOptions},
 };
 
 const EXAMPLES: &str = "\
 Examples:
-  rdmc bench node[01-04]
+  rdmc bench --to node[01-04]
       this machine and four hosts, by ssh (rdmc has to be installed there)
-  rdmc bench node[01-04] --fabric verbs --fabric tcp --json > bench.json
+  rdmc bench --to node[01-04] --fabric verbs --fabric tcp --json > bench.json
       one fabric after the other, as JSON for a bug report
-  rdmc bench a:7000,b:7000 --secret-file secret
+  rdmc bench --to a:7000,b:7000 --secret-file secret
       with receivers started by `rdmc receive --listen`
   rdmc bench --local 3
       with three receivers on this machine, as a test
-  rdmc bench node[01-04] --collective allreduce --sizes 4,1KiB,64KiB
+  rdmc bench --to node[01-04] --collective allreduce --sizes 4,1KiB,64KiB
       a sum over this machine and four hosts, by the rules of the OSU benchmarks
 
 Latency is half of a round trip between applications. Bandwidth is a message's length over the time
@@ -44,14 +46,18 @@ With --json standard output has one object in any case. Its exit_code is the sam
 
 /// Measure latency and bandwidth between this machine and others
 #[derive(Debug, clap::Args)]
-#[command(after_help = EXAMPLES)]
+#[command(after_long_help = config::help(EXAMPLES), next_help_heading = USUAL)]
 #[command(group = clap::ArgGroup::new("where").required(true).multiple(true))]
 pub struct Args {
-    /// Hosts, with ranges: node[01-16],login. HOST:PORT is a receiver that listens
-    #[arg(value_name = "HOST", group = "where")]
-    pub to: Vec<String>,
+    /// Hosts, with ranges: node[01-16],login,n[1,3,5-8]
+    ///
+    /// HOST:PORT is a receiver that listens (`rdmc help receive`).
+    #[arg(long, value_name = "HOSTS", group = "where")]
+    pub to: Option<String>,
 
-    /// A file of hosts, one or a list on each line; # starts a comment
+    /// A file of hosts, one or a list on each line; - for standard input
+    ///
+    /// # starts a comment. Racks ([NAME]) and slots of MPI's host files have no effect here.
     #[arg(long, value_name = "FILE", group = "where")]
     pub hosts_file: Option<PathBuf>,
 
@@ -68,29 +74,15 @@ pub struct Args {
     #[arg(long, default_value = "256MiB", value_parser = size::parse)]
     pub size: u64,
 
-    /// Number of measurements of each bandwidth [default: 5], or of each length with --collective
-    /// [default: 1,000 to 8 KiB, 100 beyond]
+    /// Number of measurements of each figure
+    ///
+    /// [default: 5 of each bandwidth; with --collective 1,000 of each length to 8 KiB, 100 beyond]
     #[arg(long, value_name = "N", value_parser = clap::value_parser!(u32).range(1..=i64::from(COLLECTIVE_REPEATS_MAX)))]
     pub repeats: Option<u32>,
 
     /// Measure a collective operation of a team instead: broadcast, allreduce
     #[arg(long, value_name = "NAME")]
     pub collective: Option<Collective>,
-
-    /// Lengths of messages for --collective [default: 4 bytes to 1 MiB by powers of 4]
-    #[arg(long, value_name = "SIZE,..", requires = "collective", value_delimiter = ',', value_parser = size::parse)]
-    pub sizes: Vec<u64>,
-
-    /// Degree of the reduction tree for --collective allreduce [default: as the library chooses]
-    #[arg(long, value_name = "K", requires = "collective", value_parser = clap::value_parser!(u32).range(1..=65_536))]
-    pub degree: Option<u32>,
-
-    /// Number of measurements of each latency
-    #[arg(long, value_name = "N", default_value_t = 200, value_parser = clap::value_parser!(u32).range(1..=1_000_000))]
-    pub round_trips: u32,
-
-    #[command(flatten)]
-    pub transfer: TransferOptions,
 
     /// Print one JSON object, including the machine data of `rdmc doctor`
     #[arg(long)]
@@ -102,6 +94,24 @@ pub struct Args {
 
     #[command(flatten)]
     pub hosting: Hosting,
+
+    /// Number of measurements of each latency
+    #[arg(long, value_name = "N", default_value_t = 200, value_parser = clap::value_parser!(u32).range(1..=1_000_000),
+          help_heading = MEASURING)]
+    pub round_trips: u32,
+
+    /// Lengths of messages for --collective [default: 4 bytes to 1 MiB by powers of 4]
+    #[arg(long, value_name = "SIZE,..", requires = "collective", value_delimiter = ',', value_parser = size::parse,
+          help_heading = MEASURING)]
+    pub sizes: Vec<u64>,
+
+    /// Degree of the reduction tree for --collective allreduce [default: as the library chooses]
+    #[arg(long, value_name = "K", requires = "collective", value_parser = clap::value_parser!(u32).range(1..=65_536),
+          help_heading = MEASURING)]
+    pub degree: Option<u32>,
+
+    #[command(flatten, next_help_heading = EXPERTS)]
+    pub transfer: TransferOptions,
 }
 
 impl Args {

@@ -1,7 +1,7 @@
 //! Runs `rdmc bench`.
 
 use std::{
-    io::{self, IsTerminal, Write},
+    io::{self, IsTerminal},
     time::Duration,
 };
 
@@ -21,6 +21,7 @@ use crate::{
     failure::{Exit, Failure, print_message},
     hosting::{self, local_name},
     interrupt::Interrupt,
+    json,
     launch::Launcher,
     output::{self, InUse},
     recording,
@@ -108,8 +109,7 @@ fn check(args: &Args) -> Result<(), Failure> {
 fn write(args: &Args, document: &Document) -> Result<(), Failure> {
     output::print(|out| {
         if args.json {
-            serde_json::to_writer_pretty(&mut *out, document)?;
-            return writeln!(out);
+            return json::write_pretty(out, document);
         }
         table::write(document, out)
     })
@@ -121,8 +121,7 @@ fn hosts(args: &Args) -> Result<Vec<HostPlan>, Failure> {
         let hosts = (1..=usize::from(count)).map(host);
         return Ok(hosts.map(|host| hosting::plan(host, String::new())).collect());
     }
-    let list = (!args.to.is_empty()).then(|| args.to.join(","));
-    let hosts = hosting::named("HOST", list.as_deref(), args.hosts_file.as_ref())?;
+    let hosts = hosting::named(args.to.as_deref(), args.hosts_file.as_ref())?;
     Ok(hosts.into_iter().map(|host| hosting::plan(host, String::new())).collect())
 }
 

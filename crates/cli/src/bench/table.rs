@@ -73,17 +73,16 @@ fn write_collective(
 fn values(row: &Row) -> String {
     match row.bytes_per_second {
         Some(spread) => format!(
-            "{:>12}/s = {:>7.2} Gb/s  ({:.2} to {:.2})",
-            size::show(spread.median as u64),
-            gigabits(spread.median),
-            gigabits(spread.least),
-            gigabits(spread.most),
+            "{:>11}  ({} to {})",
+            rate(spread.median),
+            rate(spread.least),
+            rate(spread.most),
         ),
         None => {
             let microseconds = |seconds: f64| seconds * 1e6;
             let spread = row.seconds;
             format!(
-                "{:>11.1} us  ({:.1} to {:.1})",
+                "{:>8.1} us  ({:.1} to {:.1})",
                 microseconds(spread.median),
                 microseconds(spread.least),
                 microseconds(spread.most),
@@ -92,6 +91,6 @@ fn values(row: &Row) -> String {
     }
 }
 
-fn gigabits(bytes_per_second: f64) -> f64 {
-    bytes_per_second * 8.0 / 1e9
+fn rate(bytes_per_second: f64) -> String {
+    size::show_rate((bytes_per_second * 8.0) as u64)
 }

@@ -1,12 +1,10 @@
 //! `rdmc doctor`: the state of this machine, the fabric that rdmc would use, and problems with their fixes.
 
-use std::io::Write;
-
 use clap::Parser;
 
 use crate::{
     failure::{Exit, Failure, print_message},
-    output,
+    json, output,
 };
 
 mod checks;
@@ -44,8 +42,7 @@ pub fn run(args: &Args) -> Result<Exit, Failure> {
     let is_problem = report.findings.iter().any(|finding| finding.severity == Severity::Problem);
     let written = output::print(|out| {
         if args.json {
-            serde_json::to_writer_pretty(&mut *out, &report)?;
-            return writeln!(out);
+            return json::write_pretty(out, &report);
         }
         text::write(&report, out)
     });

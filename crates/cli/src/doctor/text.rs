@@ -21,11 +21,7 @@ fn bytes(count: Option<u64>) -> String {
 }
 
 fn rate(bits_per_second: Option<u64>) -> String {
-    match bits_per_second {
-        Some(bits) if bits >= 1_000_000_000 => format!("{} Gb/s", bits / 1_000_000_000),
-        Some(bits) => format!("{} Mb/s", bits / 1_000_000),
-        None => "rate unknown".into(),
-    }
+    bits_per_second.map_or_else(|| "rate unknown".into(), size::show_rate)
 }
 
 pub fn write(report: &Report, out: &mut impl Write) -> io::Result<()> {

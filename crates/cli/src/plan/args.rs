@@ -10,11 +10,12 @@ use plan::size;
 use schedule::{Algorithm, MAX_MEMBERS};
 
 use super::{in_switch, operation};
+use crate::help::{EXPERTS, USUAL};
 
 /// Show who sends which block to whom at which step, who writes to whom in a collective operation, or where switches
 /// copy
 #[derive(Debug, clap::Args)]
-#[command(after_help = in_switch::EXAMPLES)]
+#[command(after_long_help = in_switch::EXAMPLES, next_help_heading = USUAL)]
 #[command(group = ArgGroup::new("of_a_length").args(["explain", "collective"]).multiple(true))]
 pub struct Args {
     /// Number of members, the root included
@@ -30,9 +31,10 @@ pub struct Args {
     #[arg(long, value_name = "K", required_unless_present_any = ["explain", "in_switch", "collective"])]
     pub blocks: Option<u32>,
 
-    /// Schedule; chain-of-racks and nested-pipelines need --racks. For in-switch each copy is a step,
-    /// although switches make all copies of a block from one transmission
-    /// [default: binomial-pipeline; with --explain: any]
+    /// Schedule [default: binomial-pipeline; with --explain: any]
+    ///
+    /// chain-of-racks and nested-pipelines need --racks. For in-switch each copy is a step, although switches make all
+    /// copies of a block from one transmission.
     #[arg(long, value_name = "NAME", value_parser = algorithms())]
     pub algorithm: Option<Algorithm>,
 
@@ -44,8 +46,9 @@ pub struct Args {
     #[arg(long, value_name = "SIZES", value_delimiter = ',')]
     pub racks: Option<Vec<u32>>,
 
-    /// Print instead which algorithm and block size `auto` chooses for a message of --bytes, and why; with
-    /// --collective, which degree
+    /// Print instead which algorithm and block size `auto` chooses for --bytes, and why
+    ///
+    /// With --collective, which degree.
     #[arg(long, requires = "bytes", conflicts_with_all = ["blocks", "root", "racks", "svg"])]
     pub explain: bool,
 
@@ -54,19 +57,20 @@ pub struct Args {
     pub bytes: Option<u64>,
 
     /// Consider only this block size
-    #[arg(long, value_name = "SIZE", requires = "explain", value_parser = size::parse_block)]
+    #[arg(long, value_name = "SIZE", requires = "explain", value_parser = size::parse_block, help_heading = EXPERTS)]
     pub block_size: Option<u64>,
 
-    /// Rate of a link, such as 250mbit or 10gbit [default: 10gbit]
+    /// Rate of a link, such as 250mbit or 9.5gbit [default: 10gbit]
     #[arg(long, value_name = "RATE", requires = "explain", value_parser = size::parse_rate)]
     pub rate: Option<u64>,
 
     /// Burst of links limited by a token bucket at --rate
-    #[arg(long, value_name = "SIZE", requires = "rate", value_parser = size::parse, default_value = "0")]
+    #[arg(long, value_name = "SIZE", requires = "rate", value_parser = size::parse, default_value = "0",
+          help_heading = EXPERTS)]
     pub burst: u64,
 
     /// All members share this machine, as with `rdmc push --local`
-    #[arg(long, requires = "explain", conflicts_with = "rate")]
+    #[arg(long, requires = "explain", conflicts_with = "rate", help_heading = EXPERTS)]
     pub local: bool,
 
     /// Print one JSON object instead of the table

@@ -11,7 +11,7 @@ use schedule::{Algorithm, lower_bound_steps};
 use serde_json::{Value, json};
 
 use super::args::Args;
-use crate::{failure::Failure, output};
+use crate::{failure::Failure, json, output};
 
 /// Prints the comparison.
 pub fn run(args: &Args) -> Result<(), Failure> {
@@ -50,7 +50,7 @@ impl Explanation {
             "{} to {} members, links of {}: {}, blocks of {}\n",
             size::show(request.message_bytes),
             request.members,
-            show_rate(costs.rate_bytes_per_second * 8.0),
+            size::show_rate((costs.rate_bytes_per_second * 8.0) as u64),
             best.algorithm,
             size::show(best.block_bytes),
         )?;
@@ -119,8 +119,7 @@ impl Explanation {
             "algorithms": all(request.compare(costs)),
             "blocks": all(request.compare_blocks(best.algorithm, costs)),
         });
-        serde_json::to_writer_pretty(&mut *out, &document)?;
-        writeln!(out)
+        json::write_pretty(out, &document)
     }
 
     fn to_json(&self, choice: &Choice) -> Value {
@@ -142,14 +141,6 @@ impl Explanation {
     fn of_rate(&self, choice: &Choice) -> f64 {
         let seconds = choice.time.as_secs_f64();
         if seconds > 0.0 { self.one_copy_seconds() / seconds } else { 1.0 }
-    }
-}
-
-fn show_rate(bits_per_second: f64) -> String {
-    if bits_per_second >= 1e9 {
-        format!("{:.3} Gbit/s", bits_per_second / 1e9)
-    } else {
-        format!("{:.1} Mbit/s", bits_per_second / 1e6)
     }
 }
 

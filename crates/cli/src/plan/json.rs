@@ -5,6 +5,7 @@ use std::io::{self, Write};
 use serde::{Serialize, Serializer};
 
 use super::{message::Plan, transfers::Transfers};
+use crate::json;
 
 #[derive(Serialize)]
 struct Document<'a> {
@@ -41,7 +42,7 @@ impl Serialize for List<'_> {
     }
 }
 
-/// Writes `{"members","blocks","algorithm","steps","transfers":[{"step","source","target","block"},…]}`.
+/// Writes `{"schema","members","blocks","algorithm","steps","transfers":[{"step","source","target","block"},…]}`.
 pub fn write(plan: &Plan, out: &mut impl Write) -> io::Result<()> {
     let document = Document {
         members: plan.schedule.members(),
@@ -51,6 +52,5 @@ pub fn write(plan: &Plan, out: &mut impl Write) -> io::Result<()> {
         block_times_with_copies: plan.block_times_with_copies(),
         transfers: List(plan),
     };
-    serde_json::to_writer(&mut *out, &document)?;
-    writeln!(out)
+    json::write_line(out, &document)
 }

@@ -6,7 +6,10 @@ use clap::builder::NonEmptyStringValueParser;
 use plan::size;
 use rdmc::Fabric;
 
+use super::progress::Mode;
 use crate::{
+    config,
+    help::{EXPERTS, LISTENING, REPORTS, STARTING, USUAL},
     hosting::{Hosting, parse_fabric},
     transfer::{OrAuto, TransferOptions},
 };
@@ -30,11 +33,11 @@ Examples:
   rdmc push data.tar --local 3
       to three receivers on this machine, as a test
 
-A copy appears under its name only when it is complete, verified and on disk. It atomically replaces a
-file of that name; an existing file with the same contents is verified and kept. Mode and modification
-time are preserved. Only one push at a time may write a destination; hosts that would write the same
-file are refused. If a host fails, the others continue. A lost host keeps its partial copy: the same
-command again, or --retry, sends it only the rest.
+A copy appears under its name only when it is complete, verified and on disk. It atomically
+replaces a file of that name; an existing file with the same contents is verified and kept. Mode
+and modification time are preserved. Only one push at a time may write a destination; hosts that
+would write the same file are refused. If a host fails, the others continue. A lost host keeps its
+partial copy: the same command again, or --retry, sends it only the rest.
 
 Exit codes, independent of whether the summary can be printed:
   0    every host has a verified copy
@@ -42,86 +45,64 @@ Exit codes, independent of whether the summary can be printed:
   2    invalid arguments; nothing was started
   3    some hosts have one; standard error names the others
   4    every host has one, but --trace could not be written
-  130  interrupted (SIGINT, SIGTERM, SIGHUP) before every host had one; standard error names the hosts that
-       have one, or may have one
+  130  interrupted (SIGINT, SIGTERM, SIGHUP) before every host had one; standard error names the
+       hosts that have one, or may have one
 
-An interrupted push waits up to 10 s for hosts that are publishing their copies, unless it is interrupted
-again. Other hosts keep their partial copies for the next push.
+An interrupted push waits up to 10 s for hosts that are publishing their copies, unless it is
+interrupted again. Other hosts keep their partial copies for the next push.
 
-With --json standard output has one object in any case. exit_code is the same number; error is the reason why the
-push failed as a whole, or null.";
+With --json standard output has one object in any case. exit_code is the same number; error is the
+reason why the push failed as a whole, or null.";
 
 /// Replicate a file to many hosts
 #[derive(Debug, clap::Args)]
-#[command(after_help = EXAMPLES)]
+#[command(after_long_help = config::help(EXAMPLES), next_help_heading = USUAL)]
 #[command(group = clap::ArgGroup::new("where").required(true).multiple(true))]
 pub struct Args {
     /// The file to replicate
+    #[arg(help_heading = None::<&str>)]
     pub file: PathBuf,
 
-    /// Hosts, with ranges: node[01-16],login,n[1,3,5-8]. HOST:PORT is a receiver that listens
+    /// Hosts, with ranges: node[01-16],login,n[1,3,5-8]
+    ///
+    /// HOST:PORT is a receiver that listens (`rdmc help receive`).
     #[arg(long, value_name = "HOSTS", group = "where")]
     pub to: Option<String>,
 
-    /// A file of hosts, one or a list on each line; - for standard input. # starts a comment, a line
-    /// [NAME] a rack; slots=8 and the like of MPI's host files are ignored
+    /// A file of hosts, one or a list on each line; - for standard input
+    ///
+    /// # starts a comment, a line [NAME] a rack. Slots of MPI's host files (node1 slots=8) are ignored.
     #[arg(long, value_name = "FILE", group = "where")]
     pub hosts_file: Option<PathBuf>,
-
-    /// Leave this machine out if it is one of the hosts
-    #[arg(long, conflicts_with = "local")]
-    pub exclude_self: bool,
 
     /// Start N receivers on this machine, named local-1 to local-N
     #[arg(long, value_name = "N", group = "where", conflicts_with_all = ["to", "hosts_file"],
           value_parser = clap::value_parser!(u16).range(1..=1000))]
     pub local: Option<u16>,
 
-    /// Path of the copies; {host} stands for the host, and the file's name is appended to a path that
-    /// ends with /. Default: the same absolute path; the file's name at receivers that listen;
-    /// ./rdmc-local/{host}/NAME with --local
+    /// Path of the copies; {host} is the host's name, and / at the end means a directory
+    ///
+    /// Default: the same absolute path; the file's name at receivers that listen; ./rdmc-local/{host}/NAME with
+    /// --local.
     #[arg(long, value_name = "PATH", value_parser = NonEmptyStringValueParser::new())]
     pub dest: Option<String>,
 
-    #[command(flatten)]
-    pub transfer: TransferOptions,
-
-    /// Size of each rack, instead of those of --hosts-file, in the order this machine, first host, second host, ...: 4,4,2 puts this
-    /// machine and the first three hosts into one rack
-    #[arg(long, value_name = "SIZES", value_delimiter = ',')]
-    pub racks: Option<Vec<u32>>,
-
-    /// Network for blocks: auto (the best that all hosts have), tcp, or a libfabric provider: verbs,
-    /// efa, cxi, shm, sockets, ofi-tcp; optionally with devices of this host, as in
-    /// verbs:mlx5_0,mlx5_1. `rdmc doctor` lists those of this host
-    #[arg(long, value_name = "NAME", default_value = "auto", value_parser = parse_fabric)]
-    pub fabric: OrAuto<Fabric>,
-
-    /// Let the network relay by itself, so that a stopped receiver process does not delay others.
-    /// Supported by the fabrics sockets (in software) and cxi; over others programs relay, with a message
-    #[arg(long)]
-    pub offload: bool,
-
-    /// Retry a lost host up to N times, and further while others still receive, with delays that grow
-    /// from 0.25 to 30 seconds. It keeps its partial copy
+    /// Retry a lost host up to N times; it keeps its partial copy
+    ///
+    /// Also further while others still receive, with delays that grow from 0.25 to 30 seconds.
     #[arg(long, value_name = "N", default_value_t = 0, value_parser = clap::value_parser!(u32).range(0..=100))]
     pub retry: u32,
 
-    /// Defer the host that delays the others while the transfer is below RATE, such as 100mbit; it gets
-    /// its copy after them
-    #[arg(long, value_name = "RATE", visible_alias = "drop-slower-than", value_parser = size::parse_rate)]
+    /// Below RATE, such as 100mbit, the host that delays the others gets its copy after them
+    #[arg(long, value_name = "RATE", value_parser = size::parse_rate)]
     pub min_rate: Option<u64>,
 
-    /// Agent at this machine's first switch (`rdmc help switch run`): switches copy what this machine
-    /// sends once; receivers relay if switches cannot. Needs --cert, --key and --ca, and root or RDMA
-    /// devices at all hosts
-    #[arg(long, value_name = "HOST:PORT", requires = "cert")]
-    pub switch: Option<String>,
-
-    /// Admit further receivers: listen on this address and port for `rdmc receive --join`. They get
-    /// what others have from those
-    #[arg(long, value_name = "IP:PORT", requires = "credentials")]
-    pub admit: Option<SocketAddr>,
+    /// Network for blocks: auto, tcp, verbs, shm, ... (`rdmc doctor` lists those of this host)
+    ///
+    /// auto is the best that all hosts have; others are tcp, and libfabric's providers verbs, efa, cxi, shm, sockets,
+    /// ofi-tcp, optionally with devices of this host, as in verbs:mlx5_0,mlx5_1.
+    #[arg(long, value_name = "NAME", default_value = "auto", value_parser = parse_fabric)]
+    pub fabric: OrAuto<Fabric>,
 
     /// Print a summary as one JSON object
     #[arg(long)]
@@ -133,4 +114,40 @@ pub struct Args {
 
     #[command(flatten)]
     pub hosting: Hosting,
+
+    /// Leave this machine out if it is one of the hosts
+    #[arg(long, conflicts_with = "local", help_heading = STARTING)]
+    pub exclude_self: bool,
+
+    /// Admit further receivers: listen on this address for `rdmc receive --join`
+    ///
+    /// They get what others have from those.
+    #[arg(long, value_name = "IP:PORT", requires = "credentials", help_heading = LISTENING)]
+    pub admit: Option<SocketAddr>,
+
+    /// Progress on standard error
+    #[arg(long, value_name = "HOW", value_enum, default_value_t = Mode::Auto, help_heading = REPORTS)]
+    pub progress: Mode,
+
+    #[command(flatten, next_help_heading = EXPERTS)]
+    pub transfer: TransferOptions,
+
+    /// Size of each rack, instead of those of --hosts-file, in the order this machine, first host, second host, ...
+    ///
+    /// 4,4,2 puts this machine and the first three hosts into one rack.
+    #[arg(long, value_name = "SIZES", value_delimiter = ',', help_heading = EXPERTS)]
+    pub racks: Option<Vec<u32>>,
+
+    /// Let the network relay by itself, so that a stopped receiver process does not delay others
+    ///
+    /// Supported by the fabrics sockets (in software) and cxi; over others programs relay, with a message.
+    #[arg(long, help_heading = EXPERTS)]
+    pub offload: bool,
+
+    /// Agent at this machine's first switch: switches copy what this machine sends once
+    ///
+    /// Receivers relay if switches cannot (`rdmc help switch run`). Needs --cert, --key and --ca, and root or RDMA
+    /// devices at all hosts.
+    #[arg(long, value_name = "HOST:PORT", requires = "cert", help_heading = EXPERTS)]
+    pub switch: Option<String>,
 }

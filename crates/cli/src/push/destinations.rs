@@ -23,7 +23,7 @@ pub fn hosts(args: &Args) -> Result<Vec<HostPlan>, Failure> {
         }
         return local_hosts(&args.file, usize::from(count), dest);
     }
-    let hosts = named("--to", args.to.as_deref(), args.hosts_file.as_ref())?;
+    let hosts = named(args.to.as_deref(), args.hosts_file.as_ref())?;
     hosts
         .into_iter()
         .map(|host| {

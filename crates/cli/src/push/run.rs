@@ -6,7 +6,12 @@ use files::{PushEvent, PushReport, PushSettings, Source};
 use rdmc::Algorithm;
 use session::Credentials;
 
-use super::{args::Args, destinations, progress::Display, summary, switches};
+use super::{
+    args::Args,
+    destinations,
+    progress::{Mode, Progress},
+    summary, switches,
+};
 use crate::{
     failure::{Exit, Failure, print_message},
     interrupt::Interrupt,
@@ -74,10 +79,11 @@ impl Ready {
         }
         let bytes = source.manifest().bytes;
         let names: Vec<String> = settings.hosts.iter().map(|host| host.name.clone()).collect();
-        let mut display = Display::new(&names, bytes, args.quiet || args.hosting.verbose);
+        let mode = if args.quiet { Mode::None } else { args.progress };
+        let mut progress = Progress::start(mode, &names, bytes, args.hosting.verbose);
         let launcher = launcher.recorded(recording);
         let report = replicate(source, settings, &launcher, interrupt, &mut |event| {
-            display.show(&event);
+            progress.show(&event);
             if let PushEvent::Stopping { publishing } = event
                 && interrupt.happened()
             {
@@ -86,7 +92,7 @@ impl Ready {
                 ));
             }
         });
-        display.finish();
+        progress.finish();
         report
     }
 }

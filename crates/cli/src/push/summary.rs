@@ -14,7 +14,7 @@ use serde::Serialize;
 
 use crate::{
     failure::{Exit, print_message},
-    output,
+    json, output,
 };
 
 /// The most hosts that are named in a line; more are counted.
@@ -101,8 +101,7 @@ impl Facts {
         }
         let written = output::print(|out| {
             if json {
-                serde_json::to_writer(&mut *out, &self.summary(report, exit))?;
-                return writeln!(out);
+                return json::write_line(out, &self.summary(report, exit));
             }
             if quiet || report.published() == 0 {
                 return Ok(());
@@ -130,7 +129,7 @@ impl Facts {
         if let Some(time) = report.replication {
             text += &format!(" in {}", seconds(time));
             if let Some(bandwidth) = bandwidth(self.bytes, time) {
-                text += &format!(" ({}/s each)", size::show(bandwidth as u64));
+                text += &format!(" ({} each)", size::show_rate((bandwidth * 8.0) as u64));
             }
         }
         let in_part = report.hosts.iter().filter(|host| !host.was_there);
@@ -233,9 +232,9 @@ fn remarks(report: &PushReport) {
     }
     for host in &report.hosts {
         if let Some(rate) = host.deferred_at {
-            let rate = size::show(rate);
+            let rate = size::show_rate(rate.saturating_mul(8));
             print_message(format_args!(
-                "{} delayed the others ({rate}/s) and was deferred until they were done",
+                "{} delayed the others ({rate}) and was deferred until they were done",
                 host.name
             ));
         }

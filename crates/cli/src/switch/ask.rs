@@ -1,17 +1,13 @@
 //! `rdmc switch show`, `groups`, `counters` and `plan`: queries to an agent.
 
-use std::{
-    io::{self, Write},
-    net::IpAddr,
-    str::FromStr,
-};
+use std::{io, net::IpAddr, str::FromStr};
 
-use control::{Agent, ControlError};
+use control::{Agent, ControlError, proto};
 use mcrdma::{Mac, plan::Member};
 use serde::Serialize;
 
 use super::{setup, text};
-use crate::{credentials::CredentialFiles, failure::Failure, output};
+use crate::{credentials::CredentialFiles, failure::Failure, json, output};
 
 /// Options of a query.
 #[derive(Debug, clap::Args)]
@@ -51,10 +47,7 @@ pub fn write<A: Serialize>(
     show: impl FnOnce(&A, &mut io::StdoutLock<'_>) -> io::Result<()>,
 ) -> Result<(), Failure> {
     output::print(|out| match json {
-        true => {
-            serde_json::to_writer_pretty(&mut *out, answer)?;
-            writeln!(out)
-        }
+        true => json::write_pretty(out, answer),
         false => show(answer, out),
     })
 }
@@ -72,6 +65,12 @@ impl Show {
     }
 }
 
+/// The answer to [`Groups`].
+#[derive(Serialize)]
+struct GroupList {
+    groups: Vec<proto::GroupReport>,
+}
+
 /// Show a switch's groups: the copies for each, and the progress of receivers
 #[derive(Debug, clap::Args)]
 pub struct Groups {
@@ -81,9 +80,17 @@ pub struct Groups {
 
 impl Groups {
     pub fn run(&self) -> Result<(), Failure> {
-        self.asked
-            .answer(async |agent| agent.groups().await, |groups, out| text::groups(groups, out))
+        self.asked.answer(
+            async |agent| Ok(GroupList { groups: agent.groups().await? }),
+            |list, out| text::groups(&list.groups, out),
+        )
     }
+}
+
+/// The answer to [`Counters`].
+#[derive(Serialize)]
+struct CounterList {
+    counters: Vec<proto::Count>,
 }
 
 /// Show a switch's counters
@@ -95,9 +102,17 @@ pub struct Counters {
 
 impl Counters {
     pub fn run(&self) -> Result<(), Failure> {
-        self.asked
-            .answer(async |agent| agent.counters().await, |counts, out| text::counts(counts, out))
+        self.asked.answer(
+            async |agent| Ok(CounterList { counters: agent.counters().await? }),
+            |list, out| text::counts(&list.counters, out),
+        )
     }
+}
+
+/// The answer to [`Plan`].
+#[derive(Serialize)]
+struct SwitchList {
+    switches: Vec<proto::PlannedSwitch>,
 }
 
 /// Show where switches would copy for a group, by their own routes; changes nothing
@@ -150,8 +165,8 @@ impl Plan {
         };
         let members: Vec<Member> = self.receivers.iter().map(member).collect();
         self.asked.answer(
-            async |agent| agent.plan(self.sender, &members).await,
-            |switches, out| text::plan(switches, out),
+            async |agent| Ok(SwitchList { switches: agent.plan(self.sender, &members).await? }),
+            |list, out| text::plan(&list.switches, out),
         )
     }
 }

@@ -30,7 +30,7 @@ its applications (subjectAltName).";
 
 /// Let this host's applications create groups that switches copy
 #[derive(Debug, clap::Args)]
-#[command(after_help = EXAMPLES)]
+#[command(after_long_help = EXAMPLES)]
 pub struct Args {
     /// Listen for other hosts' daemons on this address (port 0 takes a free one and prints it)
     #[arg(long, value_name = "IP:PORT")]

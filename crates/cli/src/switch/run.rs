@@ -20,6 +20,7 @@ use super::setup;
 use crate::{
     credentials::CredentialFiles,
     failure::{Failure, print_message},
+    help::{EXPERTS, REPORTS, USUAL},
     interrupt::Interrupt,
     logging,
 };
@@ -42,52 +43,60 @@ A host may request groups that it sends to: its certificate must be for the addr
 
 /// Serve groups at this switch (needs root, or CAP_BPF, CAP_PERFMON and CAP_NET_ADMIN)
 #[derive(Debug, clap::Args)]
-#[command(after_help = EXAMPLES)]
+#[command(after_long_help = EXAMPLES, next_help_heading = USUAL)]
 pub struct Args {
     /// The switch's ports: its interfaces to hosts and other switches
     #[arg(long, value_name = "NAME,...", required = true, value_delimiter = ',')]
     ports: Vec<String>,
 
-    /// Listen for requests on this address (port 0 takes a free one and prints it)
+    /// Listen for requests on this address
+    ///
+    /// Port 0 takes a free one and prints it.
     #[arg(long, value_name = "IP:PORT")]
     listen: SocketAddr,
 
-    /// Data plane: a program in the kernel, beside its bridges and routes; or a bridge in userspace, whose
-    /// ports must have no addresses and no other bridge
+    /// Data plane
+    ///
+    /// A program in the kernel, beside its bridges and routes; or a bridge in userspace, whose ports must have no
+    /// addresses and no other bridge.
     #[arg(long, value_enum, default_value = "kernel")]
     plane: PlaneKind,
 
     /// Name of the switch [default: its host name]
-    #[arg(long, value_name = "NAME")]
+    #[arg(long, value_name = "NAME", help_heading = EXPERTS)]
     name: Option<String>,
 
-    /// Another agent: behind a port (swp3=spine:4790), or on the path to these addresses
-    /// (10.2.0.0/16=tor-b:4790); may be given several times
+    /// Another agent: behind a port (swp3=spine:4790), or on the path to these addresses (10.2.0.0/16=tor-b:4790)
+    ///
+    /// May be given several times.
     #[arg(long, value_name = "WHERE=HOST:PORT")]
     next: Vec<NextAgent>,
 
-    /// Peers, by a name of their certificate, that may request groups of any sender; may be given
-    /// several times
+    /// Peers, by a name of their certificate, that may request groups of any sender
+    ///
+    /// May be given several times.
     #[arg(long, value_name = "NAME")]
     trust: Vec<String>,
 
     /// Remove groups without packets or requests for this time
-    #[arg(long, value_name = "SECONDS", default_value_t = 60, value_parser = clap::value_parser!(u64).range(2..=3600))]
+    #[arg(long, value_name = "SECONDS", default_value_t = 60, value_parser = clap::value_parser!(u64).range(2..=3600),
+          help_heading = EXPERTS)]
     stale_after: u64,
 
     /// The most groups of one sending host
-    #[arg(long, value_name = "COUNT", default_value_t = agent::GROUPS_PER_HOST_MAX as u32, value_parser = clap::value_parser!(u32).range(1..=65_536))]
+    #[arg(long, value_name = "COUNT", default_value_t = agent::GROUPS_PER_HOST_MAX as u32, value_parser = clap::value_parser!(u32).range(1..=65_536),
+          help_heading = EXPERTS)]
     groups_per_host: u32,
 
     /// Directory in a BPF file system for the groups, one for each switch
-    #[arg(long, value_name = "DIR", default_value = DIRECTORY)]
+    #[arg(long, value_name = "DIR", default_value = DIRECTORY, help_heading = EXPERTS)]
     pin: PathBuf,
 
     #[command(flatten)]
     credentials: CredentialFiles,
 
     /// Log to stderr (or choose the level with RUST_LOG)
-    #[arg(short, long)]
+    #[arg(short, long, help_heading = REPORTS)]
     verbose: bool,
 }
 

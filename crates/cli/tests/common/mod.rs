@@ -50,6 +50,8 @@ impl Place {
         let mut command = Command::new("env");
         command.arg(DEFAULT_SIGNALS).arg(RDMC);
         command.args(arguments).current_dir(self.directory.path()).env_remove("RUST_LOG");
+        // Neither the developer's configuration, nor lines of progress on a slow machine.
+        command.env("RDMC_CONFIG", "/dev/null").env("RDMC_PROGRESS", "none");
         command.stdin(Stdio::null()).stdout(Stdio::piped()).stderr(Stdio::piped());
         command
     }
@@ -172,9 +174,14 @@ impl Outcome {
         Self { code: output.status.code(), out: text(output.stdout), err: text(output.stderr) }
     }
 
-    /// The JSON object on standard output, which holds nothing else.
+    /// The JSON object on standard output, which holds nothing else and begins with its version.
     pub fn json(&self) -> serde_json::Value {
-        serde_json::from_str(&self.out).unwrap_or_else(|error| panic!("{error}: {self:?}"))
+        let first = self.out.trim_start_matches(['{', '\n', ' ']);
+        assert!(first.starts_with("\"schema\":"), "{self:?}");
+        let json: serde_json::Value =
+            serde_json::from_str(&self.out).unwrap_or_else(|error| panic!("{error}: {self:?}"));
+        assert_eq!(json["schema"], 1, "{self:?}");
+        json
     }
 
     pub fn has_failed_with(&self, code: i32, words: &str) {

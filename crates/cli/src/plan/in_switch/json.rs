@@ -3,9 +3,9 @@
 use std::io::{self, Write};
 
 use super::report::Report;
+use crate::json;
 
 /// Writes it on one line.
 pub fn write(report: &Report<'_>, out: &mut impl Write) -> io::Result<()> {
-    serde_json::to_writer(&mut *out, report)?;
-    writeln!(out)
+    json::write_line(out, report)
 }

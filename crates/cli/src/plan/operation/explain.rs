@@ -7,7 +7,7 @@ use plan::size;
 use serde_json::{Value, json};
 
 use super::{json::seconds, options::Operation, plan::Plan, text};
-use crate::failure::Failure;
+use crate::{failure::Failure, json};
 
 /// The time with each degree.
 pub struct Explanation {
@@ -88,8 +88,7 @@ impl Explanation {
             "choice": choice.map(|index| &all[index]),
             "degrees": all,
         });
-        serde_json::to_writer_pretty(&mut *out, &document)?;
-        writeln!(out)
+        json::write_pretty(out, &document)
     }
 }
 

@@ -6,6 +6,7 @@ use collective::model::Bounds;
 use serde::{Serialize, Serializer};
 
 use super::plan::Plan;
+use crate::json;
 
 #[derive(Serialize)]
 struct Document<'a> {
@@ -55,7 +56,7 @@ pub fn seconds(us: f64) -> f64 {
     (us * 1e3).round() / 1e9
 }
 
-/// Writes `{"collective","members","root","degree","bytes","best_seconds","worst_seconds","steps","transfers":[{"step",
+/// Writes `{"schema","collective","members","root","degree","bytes","best_seconds","worst_seconds","steps","transfers":[{"step",
 /// "phase","source","target"},…]}`; no degree for a broadcast, and no times without a length.
 pub fn write(plan: &Plan, time: Option<(u64, Bounds)>, out: &mut impl Write) -> io::Result<()> {
     let document = Document {
@@ -71,6 +72,5 @@ pub fn write(plan: &Plan, time: Option<(u64, Bounds)>, out: &mut impl Write) -> 
         steps: plan.steps(),
         transfers: List(plan),
     };
-    serde_json::to_writer(&mut *out, &document)?;
-    writeln!(out)
+    json::write_line(out, &document)
 }

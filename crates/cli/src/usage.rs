@@ -1,0 +1,72 @@
+//! Errors in the arguments, and the requested help.
+
+use std::{ffi::OsString, io::Write};
+
+use clap::{
+    Error,
+    builder::StyledStr,
+    error::{ContextKind, ContextValue, ErrorKind},
+};
+
+use crate::{
+    config::Additions,
+    failure::{self, Exit, plain},
+};
+
+/// Options that earlier versions had, with what replaces them.
+const FORMER: [(&str, &str); 2] = [
+    ("--encrypt", "`--protect encrypt` encrypts blocks"),
+    ("--drop-slower-than", "`--min-rate RATE` defers the host that delays the others"),
+];
+
+/// Prints the requested help, or the error in these arguments; `added` are those of the configuration.
+pub fn report(mut error: Error, arguments: &[OsString], added: &Additions) -> Exit {
+    if !error.use_stderr() {
+        // A closed pipe is no error here.
+        let _ = error.print();
+        return Exit::Done;
+    }
+    let remedy = remedy(&error, arguments);
+    if let Some(remedy) = remedy {
+        let tip = ContextValue::StyledStrs(vec![StyledStr::from(remedy)]);
+        error.remove(ContextKind::SuggestedArg);
+        error.insert(ContextKind::Suggested, tip);
+    }
+    let text = error.render().to_string();
+    if text.contains(|c: char| c.is_control() && c != '\n') {
+        // Arguments may contain control sequences, which must not reach the terminal.
+        let lines: Vec<String> = text.lines().map(plain).collect();
+        let _ = writeln!(std::io::stderr(), "{}", lines.join("\n"));
+    } else {
+        let _ = error.print();
+    }
+    added.explain(&text);
+    if asks_for_json(arguments) {
+        let what = text.split("\n\n").next().unwrap_or_default();
+        let what = what.trim_start_matches("error: ");
+        let tip = remedy.map_or_else(String::new, |remedy| format!("; {remedy}"));
+        failure::refuse(&format!("{what}{tip}"), Exit::Usage);
+    }
+    Exit::Usage
+}
+
+/// Whether the arguments, which may be wrong, request JSON.
+pub fn asks_for_json(arguments: &[OsString]) -> bool {
+    let options = arguments.iter().take_while(|argument| *argument != "--");
+    options.into_iter().any(|argument| argument == "--json")
+}
+
+/// What to write instead of an argument that an earlier version took.
+fn remedy(error: &Error, arguments: &[OsString]) -> Option<&'static str> {
+    if error.kind() != ErrorKind::UnknownArgument {
+        return None;
+    }
+    let Some(ContextValue::String(unknown)) = error.get(ContextKind::InvalidArg) else {
+        return None;
+    };
+    let is_bench = arguments.get(1).is_some_and(|command| command == "bench");
+    if is_bench && !unknown.starts_with('-') {
+        return Some("hosts are named by --to: rdmc bench --to HOSTS");
+    }
+    FORMER.into_iter().find_map(|(former, remedy)| (former == unknown).then_some(remedy))
+}
