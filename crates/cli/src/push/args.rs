@@ -110,7 +110,7 @@ pub struct Args {
     /// Agent at this machine's first switch (`rdmc help switch run`): switches copy what this machine
     /// sends once; receivers relay if switches cannot. Needs --cert, --key and --ca, and root or RDMA
     /// devices at all hosts
-    #[arg(long, value_name = "HOST:PORT", requires = "cert")]
+    #[arg(long, value_name = "HOST:PORT", requires = "cert", conflicts_with = "bwlimit")]
     pub switch: Option<String>,
 
     /// Admit further receivers: listen on this address and port for `rdmc receive --join`. They get
