@@ -28,9 +28,7 @@ fn world() -> World {
 }
 
 fn join(world: &World, number: u64) -> Vec<Group> {
-    world.join_to_receive(|rank| {
-        group(number, Algorithm::Chain, 3, 0)(rank).block_bytes(64 << 10)
-    })
+    world.join_to_receive(|rank| group(number, Algorithm::Chain, 3, 0)(rank).block_bytes(64 << 10))
 }
 
 /// Sends one message in each group, and returns when all members have all of them.
