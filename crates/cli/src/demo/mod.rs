@@ -133,7 +133,7 @@ fn run_all(
     let limit = match args.bwlimit {
         Limit::None => None,
         Limit::Rate(rate) => Some(rate),
-        Limit::Auto => Some(measured_limit(args, directory.path(), interrupt)?),
+        Limit::Auto => Some(measured_limit(args, directory.path(), interrupt, recording)?),
     };
     let object = match &args.file {
         Some(path) => Object::existing(path)?,
@@ -146,13 +146,12 @@ fn run_all(
     let (bytes, block) = (size::show(object.bytes), size::show(block_bytes));
     print(format_args!("{bytes} to {receivers} receivers on this machine, blocks of {block}.\n"));
     print(describe(limit));
-    let directory_path = directory.path();
     let comparison = Comparison {
         args,
         object: &object,
         block_bytes,
         limit,
-        directory: directory_path,
+        directory: directory.path(),
         interrupt,
         recording,
     };
@@ -169,7 +168,12 @@ fn run_all(
 }
 
 /// Measures what this machine makes by a short transfer, and returns the limit for it in bits per second.
-fn measured_limit(args: &Args, directory: &Path, interrupt: &Interrupt) -> Result<u64, Failure> {
+fn measured_limit(
+    args: &Args,
+    directory: &Path,
+    interrupt: &Interrupt,
+    recording: Option<&Arc<Recording>>,
+) -> Result<u64, Failure> {
     let bytes = match &args.file {
         Some(path) => Source::open(path).map_err(Failure::because)?.manifest().bytes,
         None => args.size.unwrap_or(SAMPLE_BYTES),
@@ -183,7 +187,7 @@ fn measured_limit(args: &Args, directory: &Path, interrupt: &Interrupt) -> Resul
         limit: None,
         directory,
         interrupt,
-        recording: None,
+        recording,
     };
     let receivers = usize::from(args.receivers);
     let row = comparison.run("measuring", Algorithm::BinomialPipeline, receivers)?;
