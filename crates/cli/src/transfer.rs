@@ -37,6 +37,12 @@ pub struct TransferOptions {
     #[arg(long, value_name = "SIZE", requires = "rate", value_parser = size::parse, default_value = "0",
           hide_default_value = true)]
     pub burst: u64,
+
+    /// Let no host send or receive more than RATE, such as 500mbit
+    ///
+    /// Over all its links together; this machine included. Implies the fabric tcp.
+    #[arg(long, value_name = "RATE", value_parser = parse_limit)]
+    pub bwlimit: Option<u64>,
 }
 
 impl TransferOptions {
@@ -46,6 +52,12 @@ impl TransferOptions {
         settings.block_bytes = self.block_size.0;
         settings.rate_bits_per_second = self.rate;
         settings.burst_bytes = self.burst;
+        settings.rate_max = self.rate_max();
+    }
+
+    /// The limit in bytes per second.
+    pub fn rate_max(&self) -> Option<u64> {
+        self.bwlimit.map(|bits| bits / 8)
     }
 
     /// Whether the algorithm is in-switch.
@@ -67,4 +79,12 @@ fn algorithm_or_auto() -> impl TypedValueParser<Value = OrAuto<Algorithm>> {
 
 fn block_size_or_auto(text: &str) -> Result<OrAuto<u64>, String> {
     if text == "auto" { Ok(OrAuto(None)) } else { size::parse_block(text).map(Some).map(OrAuto) }
+}
+
+/// A limit on rates in bits per second. Errors: not a rate, or too low.
+fn parse_limit(text: &str) -> Result<u64, String> {
+    match size::parse_rate(text)? {
+        bits if bits < 1_000_000 => Err("must be at least 1mbit".into()),
+        bits => Ok(bits),
+    }
 }

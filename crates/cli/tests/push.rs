@@ -397,11 +397,16 @@ fn the_demo_checks_its_copies_and_leaves_nothing() {
     let place = Place::with(10);
     let outcome = place.run_words("demo --receivers 3 --size 1MiB --dir .");
     assert_eq!(outcome.code, Some(0), "{outcome:?}");
-    for words in ["1 MiB to 3 receivers", "binomial pipeline", "chain", "one by one", "verified"] {
+    for words in ["1 MiB to 3 receivers", "No member sends", "one by one", "\nrdmc ", "verified"] {
         assert!(outcome.out.contains(words), "no {words} in {}", outcome.out);
     }
     assert_eq!(fs::read_dir(place.directory.path()).unwrap().count(), 1);
-    assert_eq!(place.run_words("demo object --receivers 2 --dir .").code, Some(0));
+    let unlimited = "demo object --receivers 2 --dir . --bwlimit none --algorithms";
+    let outcome = place.run_words(unlimited);
+    assert_eq!(outcome.code, Some(0), "{outcome:?}");
+    for words in ["processors and memory", "binomial pipeline", "chain", "binomial tree"] {
+        assert!(outcome.out.contains(words), "no {words} in {}", outcome.out);
+    }
     place.run_words("demo --size 9999TiB --dir .").has_failed_with(1, "choose another --dir");
     place.run_words("demo missing --dir .").has_failed_with(1, "missing does not exist");
 }

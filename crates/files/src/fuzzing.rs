@@ -152,6 +152,7 @@ mod tests {
             completion: text(),
             protection: text(),
             failure_deadline_ms: 5_000,
+            rate_max: Some(1 << 30),
             secret: secret(),
         };
         let destination = "a/b".into();

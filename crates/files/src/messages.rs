@@ -139,6 +139,8 @@ pub struct Terms {
     pub protection: String,
     /// How long a member may be silent before it is lost.
     pub failure_deadline_ms: u32,
+    /// The most bytes per second that each member sends, and the most that it receives.
+    pub rate_max: Option<u64>,
     /// The session's secret, which authenticates its members to each other.
     #[serde(with = "secret_bytes")]
     pub secret: Secret,

@@ -77,7 +77,8 @@ impl Context {
             let what = what.to_owned();
             move |error| Error::System { what, error }
         };
-        let mut transport = Network::start(&settings.fabric, settings.listen.ip(), &settings.tcp)?;
+        let tcp = settings.limited_tcp();
+        let mut transport = Network::start(&settings.fabric, settings.listen.ip(), &tcp)?;
         let (offers, can_offload) = (transport.offers(), transport.triggered().is_some());
         let disks = Arc::new(DiskThreads::new(transport.waker()));
         let (worker, commands) = Worker::new(transport, settings.completion, Arc::clone(&disks));
@@ -177,8 +178,8 @@ impl Context {
         let made = settings.made();
         made.check()?;
         self.commands.check()?;
-        let ContextSettings { fabric, listen, tcp, protection, .. } = &self.settings;
-        let network = Network::start(fabric, listen.ip(), tcp)?;
+        let ContextSettings { fabric, listen, protection, .. } = &self.settings;
+        let network = Network::start(fabric, listen.ip(), &self.settings.limited_tcp())?;
         let joining = Joining {
             number: made.number,
             rank: made.rank,
@@ -394,6 +395,10 @@ impl Context {
         if self.settings.protection == Protection::Encrypt {
             let allowed = "another, or let the members relay: switches copy blocks as they are";
             return Err(Error::setting("protection", Protection::Encrypt, allowed));
+        }
+        if self.settings.rate_max.is_some() {
+            let allowed = "no limit, or let the members relay: queue pairs send without one";
+            return Err(Error::setting("rate_max", "set", allowed));
         }
         #[cfg(not(feature = "switch"))]
         return Err(Error::InSwitch {

@@ -49,6 +49,18 @@ pub struct ContextSettings {
     pub protection: Protection,
     /// The settings of TCP.
     pub tcp: TcpSettings,
+    /// The most bytes per second that this context sends, and the most that it receives, together
+    /// over the links of all its groups; `None` for no limit. Each team, which has a network of its
+    /// own, has this limit for itself. At least 125,000 (1 Mbit/s). May differ between members; a
+    /// group goes at the rate of its slowest.
+    ///
+    /// Blocks and one-sided writes wait until they may pass; what comes in 10 ms (at least 128 KiB)
+    /// may pass at once. Control words and heartbeats count and do not wait, so a limited member
+    /// does not seem dead. Creating groups is not limited. A block must take less than the group's
+    /// [`crate::GroupSettings::stall_timeout`]. Needs the fabric tcp: devices send what is posted at
+    /// the rate of their link. Groups with [`crate::Algorithm::InSwitch`] are refused for the same
+    /// reason.
+    pub rate_max: Option<u64>,
     /// Configures switches for groups with [`crate::Algorithm::InSwitch`]; required at their roots.
     /// Blocks of such groups are neither encrypted nor authenticated in transit, as with RDMA
     /// fabrics.
@@ -69,6 +81,7 @@ impl ContextSettings {
             fabric: Fabric::default(),
             protection: Protection::default(),
             tcp: TcpSettings::default(),
+            rate_max: None,
             #[cfg(feature = "switch")]
             switches: None,
         }
@@ -123,6 +136,13 @@ impl ContextSettings {
         self
     }
 
+    /// Sets [`ContextSettings::rate_max`].
+    #[must_use]
+    pub fn rate_max(mut self, bytes_per_second: Option<u64>) -> Self {
+        self.rate_max = bytes_per_second;
+        self
+    }
+
     /// Sets [`ContextSettings::switches`].
     #[cfg(feature = "switch")]
     #[must_use]
@@ -131,18 +151,28 @@ impl ContextSettings {
         self
     }
 
+    /// Returns the settings of TCP with the limit of this context; the lower one, if they have one
+    /// of their own.
+    pub(crate) fn limited_tcp(&self) -> TcpSettings {
+        let limits = self.rate_max.into_iter().chain(self.tcp.rate_max);
+        self.tcp.clone().rate_max(limits.min())
+    }
+
     /// Errors: a setting is out of range, or not compatible with the fabric.
     pub(crate) fn check(&self) -> Result<(), Error> {
         if !(1..=8).contains(&self.streams) {
             return Err(Error::setting("streams", self.streams, "1 to 8"));
         }
-        if let Err(OutOfRange { name, value, allowed }) = self.tcp.check() {
+        if let Err(OutOfRange { name, value, allowed }) = self.limited_tcp().check() {
             return Err(Error::setting(name, value, allowed));
         }
         if self.fabric == Fabric::Tcp {
             return Ok(());
         }
         let fabric = self.fabric.name();
+        if self.rate_max.is_some() {
+            return Err(Error::setting("fabric", fabric, "tcp with a limit on the rate"));
+        }
         if self.streams != 1 {
             return Err(Error::setting("streams", self.streams, format!("1 over {fabric}")));
         }

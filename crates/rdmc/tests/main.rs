@@ -10,6 +10,7 @@ mod hostile;
 #[cfg(feature = "switch")]
 mod in_switch;
 mod offload;
+mod rate;
 mod receive;
 mod refusals;
 mod simulated;

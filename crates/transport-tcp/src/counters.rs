@@ -21,6 +21,8 @@ pub struct TcpCounters {
     pub waits: u64,
     /// Waits that were ended by the waker.
     pub wakeups: u64,
+    /// How often an endpoint had to wait for the limit ([`crate::TcpSettings::rate_max`]).
+    pub limit_waits: u64,
     /// Heartbeats written.
     pub heartbeats: u64,
 }

@@ -18,6 +18,7 @@ use transport::{
 use crate::{
     counters::TcpCounters,
     endpoint::{End, Endpoint},
+    limit::{Direction, Limit},
     link::{STREAMS_MAX, TcpLink},
     settings::TcpSettings,
     stream::{Round, Stream},
@@ -47,7 +48,7 @@ const WAKER: mio::Token = mio::Token(usize::MAX);
 /// that calls it; the posting methods only queue.
 ///
 /// Endpoints are served in turn, at most half a megabyte in each direction, so that none starves
-/// another. Dropping the transport closes all sockets at once, without an ordered close: peers
+/// another; also where [`TcpSettings::rate_max`] limits them together. Dropping the transport closes all sockets at once, without an ordered close: peers
 /// report [`transport::Cause::Lost`].
 pub struct TcpTransport {
     settings: TcpSettings,
@@ -59,6 +60,8 @@ pub struct TcpTransport {
     endpoints: FxHashMap<EndpointId, Endpoint>,
     /// Endpoints that can move bytes now, each at most once.
     ready: VecDeque<EndpointId>,
+    sending: Limit,
+    receiving: Limit,
     /// Completions that were not reported yet.
     completed: Vec<Completion>,
     /// The next time at which an endpoint has to be ticked; `None` if there is none.
@@ -76,15 +79,18 @@ impl TcpTransport {
         settings.check().map_err(|error| io::Error::new(io::ErrorKind::InvalidInput, error))?;
         let queue = mio::Poll::new()?;
         let waker = Arc::new(mio::Waker::new(queue.registry(), WAKER)?);
+        let (origin, rate_max) = (Instant::now(), settings.rate_max);
         Ok(Self {
             settings,
             queue,
             events: mio::Events::with_capacity(EVENTS_MAX),
             waker,
-            origin: Instant::now(),
+            origin,
             opened: 0,
             endpoints: FxHashMap::default(),
             ready: VecDeque::new(),
+            sending: Limit::new(rate_max, origin),
+            receiving: Limit::new(rate_max, origin),
             completed: Vec::new(),
             next_tick: None,
             polls_without_wait: 0,
@@ -108,10 +114,16 @@ impl TcpTransport {
     /// bytes.
     pub fn next_tick(&self) -> Option<Instant> {
         if self.ready.is_empty() && self.completed.is_empty() {
-            self.next_tick
+            self.next_time()
         } else {
             Some(self.origin)
         }
+    }
+
+    /// Returns when the next tick or the next turn of an endpoint that waits for a limit is due.
+    fn next_time(&self) -> Option<Instant> {
+        let turns = [self.sending.next_turn_at(), self.receiving.next_turn_at()];
+        turns.into_iter().chain([self.next_tick]).flatten().min()
     }
 
     /// Returns whether a poll has consumed a use of the waker since the last call; for a transport
@@ -143,25 +155,41 @@ impl TcpTransport {
         self.next_tick = Some(self.next_tick.map_or(when, |next| next.min(when)));
     }
 
-    /// Serves each endpoint that is ready now once.
+    /// Serves each endpoint that is ready now once, and those that have waited for a limit as far
+    /// as it lets them.
     fn serve_ready(&mut self, now: Instant) {
+        for _ in 0..self.sending.waiting() {
+            let Some(id) = self.sending.next_turn(now) else { break };
+            self.serve(id, Some(Direction::Send), now);
+        }
+        for _ in 0..self.receiving.waiting() {
+            let Some(id) = self.receiving.next_turn(now) else { break };
+            self.serve(id, Some(Direction::Receive), now);
+        }
         for _ in 0..self.ready.len() {
             let Some(id) = self.ready.pop_front() else { return };
-            let Some(endpoint) = self.endpoints.get_mut(&id) else { continue };
-            let mut round = Round {
-                endpoint: id,
-                now,
-                completed: &mut self.completed,
-                counters: &mut self.counters,
-            };
-            let end = endpoint.serve(&mut round);
-            endpoint.queued = end.is_none() && endpoint.is_ready();
-            if endpoint.queued {
-                self.ready.push_back(id);
+            if let Some(endpoint) = self.endpoints.get_mut(&id) {
+                endpoint.queued = false;
+                self.serve(id, None, now);
             }
-            if let Some(end) = end {
-                self.end(id, end);
-            }
+        }
+    }
+
+    /// Serves an endpoint once, if it has not ended; `turn` is the limit that it has waited for.
+    fn serve(&mut self, id: EndpointId, turn: Option<Direction>, now: Instant) {
+        let Some(endpoint) = self.endpoints.get_mut(&id) else { return };
+        let mut round = Round {
+            endpoint: id,
+            now,
+            completed: &mut self.completed,
+            counters: &mut self.counters,
+            sending: &mut self.sending,
+            receiving: &mut self.receiving,
+            turn,
+        };
+        match endpoint.serve(&mut round) {
+            Some(end) => self.end(id, end),
+            None => self.enqueue(id),
         }
     }
 
@@ -211,7 +239,7 @@ impl TcpTransport {
             let Some(endpoint) = self.endpoints.get_mut(&id) else { continue };
             let Some(stream) = endpoint.streams.get_mut(stream) else { continue };
             stream.on_event(event);
-            if !endpoint.queued && (stream.can_read() || stream.can_write()) {
+            if !endpoint.queued && stream.is_ready() {
                 endpoint.queued = true;
                 self.ready.push_back(id);
             }
@@ -277,10 +305,7 @@ impl TcpTransport {
         if !self.ready.is_empty() || !self.completed.is_empty() {
             return Some(Duration::ZERO);
         }
-        let when = match (until, self.next_tick) {
-            (Some(a), Some(b)) => a.min(b),
-            (a, b) => a.or(b)?,
-        };
+        let when = until.into_iter().chain(self.next_time()).min()?;
         Some(when.saturating_duration_since(now))
     }
 }

@@ -8,6 +8,7 @@ use transport::{
 
 use crate::{
     counters::TcpCounters,
+    limit::Direction,
     outgoing::To,
     settings::TcpSettings,
     stream::{Round, Stream},
@@ -40,11 +41,24 @@ pub(crate) struct Endpoint {
     phase: Phase,
     /// Whether the endpoint is in the transport's ready list.
     pub(crate) queued: bool,
+    /// Whether the endpoint is among those that wait for the limit on sending.
+    waits_to_send: bool,
+    /// The same for receiving.
+    waits_to_receive: bool,
 }
 
 impl Endpoint {
     pub(crate) fn new(id: EndpointId, streams: Vec<Stream>) -> Self {
-        Self { id, streams, receives_posted: 0, sends_posted: 0, phase: Phase::Open, queued: false }
+        Self {
+            id,
+            streams,
+            receives_posted: 0,
+            sends_posted: 0,
+            phase: Phase::Open,
+            queued: false,
+            waits_to_send: false,
+            waits_to_receive: false,
+        }
     }
 
     pub(crate) fn is_open(&self) -> bool {
@@ -119,12 +133,49 @@ impl Endpoint {
 
     /// Returns whether another round of service would move bytes, as far as is known.
     pub(crate) fn is_ready(&self) -> bool {
-        self.streams.iter().any(|stream| stream.can_read() || stream.can_write())
+        self.streams.iter().any(Stream::is_ready)
     }
 
     /// Serves the endpoint for one round, which moves a bounded number of bytes. Returns how the
     /// endpoint ended, if it did.
     pub(crate) fn serve(&mut self, round: &mut Round<'_>) -> Option<End> {
+        self.begin_turn(round.turn);
+        let end = self.serve_streams(round);
+        self.wait_for_turns(round);
+        end
+    }
+
+    /// Lets the streams move bytes again in the direction in which it is the endpoint's turn.
+    fn begin_turn(&mut self, turn: Option<Direction>) {
+        match turn {
+            Some(Direction::Send) => {
+                self.waits_to_send = false;
+                self.streams.iter_mut().for_each(|stream| stream.send_held = false);
+            }
+            Some(Direction::Receive) => {
+                self.waits_to_receive = false;
+                self.streams.iter_mut().for_each(|stream| stream.receive_held = false);
+            }
+            None => {}
+        }
+    }
+
+    /// Queues the endpoint for its next turn in each direction in which the limit has held back
+    /// streams.
+    fn wait_for_turns(&mut self, round: &mut Round<'_>) {
+        if !self.waits_to_send && self.streams.iter().any(|stream| stream.send_held) {
+            self.waits_to_send = true;
+            round.sending.wait(self.id);
+            round.counters.limit_waits += 1;
+        }
+        if !self.waits_to_receive && self.streams.iter().any(|stream| stream.receive_held) {
+            self.waits_to_receive = true;
+            round.receiving.wait(self.id);
+            round.counters.limit_waits += 1;
+        }
+    }
+
+    fn serve_streams(&mut self, round: &mut Round<'_>) -> Option<End> {
         let budget_bytes = ROUND_BYTES / self.streams.len();
         for index in 0..self.streams.len() {
             let stream = &mut self.streams[index];
@@ -188,7 +239,7 @@ impl Endpoint {
             }
             next = next.min(stream.last_received + silence).max(now);
             if now.saturating_duration_since(stream.last_written) >= interval
-                && !stream.outgoing.is_pending()
+                && !stream.outgoing.is_urgent()
             {
                 stream.outgoing.push_heartbeat();
                 counters.heartbeats += 1;

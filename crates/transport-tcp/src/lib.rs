@@ -25,6 +25,7 @@ mod endpoint;
 #[cfg(any(test, fuzzing))]
 pub mod fuzzing;
 mod incoming;
+mod limit;
 mod link;
 mod moved;
 mod outgoing;
@@ -36,4 +37,4 @@ mod wire;
 pub use counters::TcpCounters;
 pub use driver::TcpTransport;
 pub use link::{LinkError, STREAMS_MAX, StreamKeys, TcpLink};
-pub use settings::{OutOfRange, SEGMENT_BYTES_MAX, TcpSettings};
+pub use settings::{OutOfRange, RATE_MAX_LEAST, SEGMENT_BYTES_MAX, TcpSettings};

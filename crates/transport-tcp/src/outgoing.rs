@@ -151,10 +151,14 @@ impl Outgoing {
 
     /// Returns whether there is anything to write.
     pub(crate) fn is_pending(&self) -> bool {
+        self.is_urgent() || !self.sends.is_empty()
+    }
+
+    /// Returns whether there is anything to write besides new segments.
+    pub(crate) fn is_urgent(&self) -> bool {
         self.staged_done < self.staged.len()
             || self.segment_rest.is_some()
             || !self.control.is_empty()
-            || !self.sends.is_empty()
     }
 
     /// Cancels sends that have not begun, and appends a bye to the rest. Nothing may be posted
@@ -179,7 +183,8 @@ impl Outgoing {
         self.control.clear();
     }
 
-    /// Makes one system call. `budget_bytes` is roughly how much may be written in this round.
+    /// Makes one system call. `budget_bytes` is roughly how much may be written in this round; with
+    /// 0, no segment is begun.
     pub(crate) fn write(
         &mut self,
         socket: &TcpStream,
@@ -188,10 +193,11 @@ impl Outgoing {
         completed: &mut Vec<Completion>,
     ) -> Result<Moved, Errno> {
         if self.records.is_some() {
-            return self.write_record(socket, endpoint, completed);
+            return self.write_record(socket, budget_bytes > 0, endpoint, completed);
         }
         let mut short = [0; SHORT_BYTES_MAX];
-        if let Some(wanted) = self.gather(&mut short) {
+        let begins = budget_bytes > 0;
+        if begins && let Some(wanted) = self.gather(&mut short) {
             let bytes = rustix::net::send(socket, &short[..wanted], SendFlags::NOSIGNAL)?;
             if bytes < wanted {
                 self.advance(bytes, endpoint, completed);
@@ -206,7 +212,7 @@ impl Outgoing {
         }
         let mut left_bytes = budget_bytes.max(WRITE_BYTES_MIN);
         let rest = self.rest_of_segment(&mut left_bytes);
-        let (planned, count) = self.plan(left_bytes);
+        let (planned, count) = self.plan(if begins { left_bytes } else { 0 });
         let mut slices = [IoSlice::new(&[]); 3 + 2 * SEGMENTS_PER_CALL];
         slices[0] = IoSlice::new(&self.staged[self.staged_done..]);
         slices[1] = IoSlice::new(rest);
@@ -252,15 +258,17 @@ impl Outgoing {
         Some(bytes)
     }
 
-    /// Writes the rest of a record, or else a new one, by one system call.
+    /// Writes the rest of a record, or else a new one, by one system call. Without `begins`, a new
+    /// one has no blocks.
     fn write_record(
         &mut self,
         socket: &TcpStream,
+        begins: bool,
         endpoint: EndpointId,
         completed: &mut Vec<Completion>,
     ) -> Result<Moved, Errno> {
         if self.staged_done == self.staged.len() {
-            self.stage_record(endpoint, completed)?;
+            self.stage_record(begins, endpoint, completed)?;
         }
         let rest = &self.staged[self.staged_done..];
         let wanted = rest.len();
@@ -269,10 +277,11 @@ impl Outgoing {
         Ok(Moved { bytes, wanted })
     }
 
-    /// Makes a record of the control frames that wait and of as much of the blocks as fits. A block
-    /// counts as sent once its last byte was copied here.
+    /// Makes a record of the control frames that wait and, with `begins`, of as much of the blocks as
+    /// fits. A block counts as sent once its last byte was copied here.
     fn stage_record(
         &mut self,
+        begins: bool,
         endpoint: EndpointId,
         completed: &mut Vec<Completion>,
     ) -> Result<(), Errno> {
@@ -281,7 +290,7 @@ impl Outgoing {
         self.staged.resize(RECORD_HEAD_BYTES, 0);
         let control_bytes = whole_frames(&self.control, RECORD_BYTES_MAX);
         self.staged.extend(self.control.drain(..control_bytes));
-        while let Some(send) = self.sends.front_mut() {
+        while let Some(send) = self.sends.front_mut().filter(|_| begins) {
             let from = send.sent_bytes;
             let free_bytes = RECORD_HEAD_BYTES + RECORD_BYTES_MAX - self.staged.len();
             let piece_bytes = free_bytes.saturating_sub(HEADER_BYTES + PLACE_BYTES);

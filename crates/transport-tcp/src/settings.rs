@@ -8,6 +8,13 @@ pub const SEGMENT_BYTES_MAX: usize = 16 << 20;
 /// The longest timeout, one year: any clock can add it. Longer values are reduced to it.
 const TIMEOUT_MAX: Duration = Duration::from_secs(365 * 24 * 3600);
 
+/// The least [`TcpSettings::rate_max`], in bytes per second: 1 Mbit/s. With less, endpoints that wait
+/// for each other could seem dead.
+pub const RATE_MAX_LEAST: u64 = 125_000;
+
+/// For how many bytes at [`TcpSettings::rate_max`] a peer may leave what it was sent unread.
+const UNREAD_BYTES_MAX: u64 = 8 << 20;
+
 /// The shortest [`TcpSettings::silence_timeout`]: heartbeats are then 1 ms apart.
 const SILENCE_TIMEOUT_MIN: Duration = Duration::from_millis(4);
 
@@ -47,6 +54,14 @@ pub struct TcpSettings {
     /// `SO_RCVBUF` in bytes; with `None` (recommended) the system tunes it. The window scale of a
     /// connected socket is fixed, so a buffer that should exceed it must be set before connecting.
     pub receive_buffer_bytes: Option<usize>,
+    /// The most bytes per second that all endpoints of the transport together send, and the most
+    /// that they receive, headers included; `None` for no limit. [`RATE_MAX_LEAST`] or more.
+    ///
+    /// At once may pass what comes in 10 ms, and 128 KiB at least. Blocks and writes wait for tokens
+    /// before they are written, endpoint by endpoint in turn; control words and heartbeats are
+    /// written at once, and count. Over the limit nothing is read, so that peers that send more
+    /// find the socket full.
+    pub rate_max: Option<u64>,
 }
 
 /// A setting is out of range.
@@ -71,6 +86,7 @@ impl Default for TcpSettings {
             congestion: None,
             send_buffer_bytes: None,
             receive_buffer_bytes: None,
+            rate_max: None,
         }
     }
 }
@@ -125,6 +141,13 @@ impl TcpSettings {
         self
     }
 
+    /// Sets [`TcpSettings::rate_max`].
+    #[must_use]
+    pub fn rate_max(mut self, bytes_per_second: Option<u64>) -> Self {
+        self.rate_max = bytes_per_second;
+        self
+    }
+
     /// Checks that all values are in range.
     ///
     /// Errors: the first that is not.
@@ -142,6 +165,13 @@ impl TcpSettings {
                 (self.segment_bytes.to_string(), format!("1 to {SEGMENT_BYTES_MAX}"));
             return Err(OutOfRange { name: "tcp.segment_bytes", value, allowed });
         }
+        if let Some(rate) = self.rate_max.filter(|&rate| rate < RATE_MAX_LEAST) {
+            return Err(OutOfRange {
+                name: "rate_max",
+                value: format!("{rate} bytes per second"),
+                allowed: format!("{RATE_MAX_LEAST} (1 Mbit/s) or more"),
+            });
+        }
         Ok(())
     }
 
@@ -152,10 +182,15 @@ impl TcpSettings {
         named("TCP_NODELAY", stream.set_nodelay(true))?;
         // Heartbeats detect a dead peer while the socket is open. This option covers a socket that
         // was closed with unsent bytes. It is twice the time, so that an open endpoint always
-        // reports `Silent` and not the system's own timeout.
+        // reports `Silent` and not the system's own timeout. A peer under the same limit may leave
+        // its window closed for a while.
+        let unread_time = self.rate_max.map_or(Duration::ZERO, |rate| {
+            Duration::from_millis(UNREAD_BYTES_MAX * 1000 / rate.max(1))
+        });
         let user_timeout = self
             .silence_after()
             .saturating_mul(2)
+            .saturating_add(unread_time)
             .min(Duration::from_millis(u64::from(u32::MAX >> 1)));
         named("TCP_USER_TIMEOUT", socket.set_tcp_user_timeout(Some(user_timeout)))?;
         if let Some(bytes) = self.notsent_lowat_bytes {
@@ -205,5 +240,11 @@ mod tests {
             "tcp.silence_timeout is 3 ms; use 4 ms or more"
         );
         assert!(with(4).is_ok());
+        let with = |rate| TcpSettings::default().rate_max(rate).check();
+        assert_eq!(
+            with(Some(RATE_MAX_LEAST - 1)).unwrap_err().to_string(),
+            "rate_max is 124999 bytes per second; use 125000 (1 Mbit/s) or more"
+        );
+        assert!(with(Some(RATE_MAX_LEAST)).is_ok() && with(None).is_ok());
     }
 }

@@ -6,7 +6,13 @@ use mio::net::TcpStream;
 use rustix::io::Errno;
 use transport::{Cause, Completion, EndpointId};
 
-use crate::{counters::TcpCounters, incoming::Incoming, link::StreamKeys, outgoing::Outgoing};
+use crate::{
+    counters::TcpCounters,
+    incoming::Incoming,
+    limit::{Direction, Limit},
+    link::StreamKeys,
+    outgoing::Outgoing,
+};
 
 /// The least that one system call costs against the budget of a round, so that a peer cannot cause
 /// many of them with few bytes.
@@ -18,6 +24,22 @@ pub(crate) struct Round<'a> {
     pub(crate) now: Instant,
     pub(crate) completed: &'a mut Vec<Completion>,
     pub(crate) counters: &'a mut TcpCounters,
+    pub(crate) sending: &'a mut Limit,
+    pub(crate) receiving: &'a mut Limit,
+    /// The direction in which it is the endpoint's turn, if it has waited for its limit.
+    pub(crate) turn: Option<Direction>,
+}
+
+impl Round<'_> {
+    /// Returns how many bytes the limit lets pass now in this direction; 0 if the endpoint has to
+    /// wait for its turn.
+    fn room(&self, direction: Direction) -> usize {
+        let limit = match direction {
+            Direction::Send => &self.sending,
+            Direction::Receive => &self.receiving,
+        };
+        limit.room(self.now, self.turn == Some(direction))
+    }
 }
 
 pub(crate) struct Stream {
@@ -36,6 +58,10 @@ pub(crate) struct Stream {
     /// is a better cause than a broken pipe.
     write_failed: Option<String>,
     write_shut: bool,
+    /// Blocks wait for the limit of the transport before they are sent.
+    pub(crate) send_held: bool,
+    /// Bytes may wait for the limit of the transport before they are read.
+    pub(crate) receive_held: bool,
     /// In a close only: this stream moves no more bytes.
     pub(crate) lost: bool,
     pub(crate) last_received: Instant,
@@ -60,6 +86,8 @@ impl Stream {
             read_closed: false,
             write_failed: None,
             write_shut: false,
+            send_held: false,
+            receive_held: false,
             lost: false,
             last_received: now,
             last_written: now,
@@ -78,9 +106,17 @@ impl Stream {
         self.readable && !self.incoming.received_bye() && !self.lost
     }
 
-    /// Returns whether there are bytes to write and the socket accepts some, as far as is known.
-    pub(crate) fn can_write(&self) -> bool {
-        self.writable && self.write_failed.is_none() && !self.lost && self.outgoing.is_pending()
+    /// Returns whether there are bytes to write that do not wait for the limit and the socket accepts
+    /// some, as far as is known.
+    fn can_write(&self) -> bool {
+        let has_bytes =
+            if self.send_held { self.outgoing.is_urgent() } else { self.outgoing.is_pending() };
+        self.writable && self.write_failed.is_none() && !self.lost && has_bytes
+    }
+
+    /// Returns whether a round of service would move bytes, as far as is known.
+    pub(crate) fn is_ready(&self) -> bool {
+        self.can_write() || (self.can_read() && !self.receive_held)
     }
 
     /// Marks the stream as ready again if it seems blocked. If a call moved only a part of the
@@ -101,7 +137,8 @@ impl Stream {
         !self.writable && self.outgoing.is_pending()
     }
 
-    /// Writes until nothing is pending, the socket is full, or the budget is used up.
+    /// Writes until nothing is pending, the socket is full, the budget is used up, or the limit of
+    /// the transport holds back the rest.
     pub(crate) fn write(
         &mut self,
         round: &mut Round<'_>,
@@ -109,9 +146,16 @@ impl Stream {
     ) -> Result<(), Cause> {
         let mut left = budget_bytes;
         while left > 0 && self.can_write() {
+            let room = if self.send_held { 0 } else { round.room(Direction::Send) };
+            if room == 0 && !self.outgoing.is_urgent() {
+                self.send_held = true;
+                break;
+            }
             round.counters.write_calls += 1;
-            match self.outgoing.write(&self.socket, left, round.endpoint, round.completed) {
+            let budget = left.min(room);
+            match self.outgoing.write(&self.socket, budget, round.endpoint, round.completed) {
                 Ok(moved) => {
+                    round.sending.take(round.now, moved.bytes);
                     self.last_written = round.now;
                     self.writable = moved.bytes == moved.wanted;
                     round.counters.bytes_out += moved.bytes as u64;
@@ -135,12 +179,18 @@ impl Stream {
         Ok(())
     }
 
-    /// Reads until the socket is empty, a bye was received, or the budget is used up.
+    /// Reads until the socket is empty, a bye was received, the budget is used up, or the limit of
+    /// the transport holds back the rest.
     pub(crate) fn read(&mut self, round: &mut Round<'_>, budget_bytes: usize) -> Result<(), Cause> {
         let mut left = budget_bytes;
-        while left > 0 && self.can_read() {
+        while left > 0 && self.can_read() && !self.receive_held {
+            let room = round.room(Direction::Receive);
+            if room == 0 {
+                self.receive_held = true;
+                break;
+            }
             round.counters.read_calls += 1;
-            match self.incoming.read(&self.socket, left) {
+            match self.incoming.read(&self.socket, left.min(room)) {
                 Ok(moved) if moved.bytes == 0 => {
                     let words = self.write_failed.take();
                     return Err(Cause::Lost(
@@ -148,6 +198,7 @@ impl Stream {
                     ));
                 }
                 Ok(moved) => {
+                    round.receiving.take(round.now, moved.bytes);
                     self.last_received = round.now;
                     self.readable = moved.bytes == moved.wanted || self.read_closed;
                     round.counters.bytes_in += moved.bytes as u64;

@@ -97,3 +97,22 @@ mod encrypted_in_small_pieces {
 
     transport_contract::contract_tests!(Loopback::protected(2, settings(), Protection::Encrypted));
 }
+
+/// A limit that transfers reach: what they promise holds while blocks wait for tokens.
+mod limited {
+    fn settings() -> super::TcpSettings {
+        super::TcpSettings::default().rate_max(Some(30_000_000))
+    }
+
+    transport_contract::contract_tests!(super::Loopback::new("127.0.0.1", 2, settings()));
+}
+
+mod limited_and_encrypted {
+    use super::{Loopback, Protection, TcpSettings};
+
+    fn settings() -> TcpSettings {
+        TcpSettings::default().rate_max(Some(30_000_000))
+    }
+
+    transport_contract::contract_tests!(Loopback::protected(1, settings(), Protection::Encrypted));
+}

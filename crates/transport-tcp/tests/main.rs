@@ -5,4 +5,5 @@ mod contract;
 mod hostile;
 mod limits;
 mod protected;
+mod rate;
 mod transfer;

@@ -14,6 +14,7 @@ mod completion;
 mod endpoint;
 mod forward;
 mod one_sided;
+mod token_bucket;
 mod transport;
 mod triggered;
 mod visibility;
@@ -25,6 +26,7 @@ pub use memory::{
     RegionPool, Storage, StoredRead, StoredWrite, WriteLease, lend,
 };
 pub use one_sided::OneSidedWrites;
+pub use token_bucket::TokenBucket;
 pub use transport::{Transport, Waker};
 pub use triggered::TriggeredSends;
 pub use visibility::Visibility;

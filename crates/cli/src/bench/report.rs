@@ -36,6 +36,8 @@ pub struct Settings {
     pub algorithm: &'static str,
     /// Of one link, as requested.
     pub rate_bits_per_second: Option<u64>,
+    /// The limit of each host.
+    pub bwlimit_bits_per_second: Option<u64>,
     /// As requested; `None` for the default for the block size.
     pub window: Option<u32>,
     pub streams: u8,
@@ -123,6 +125,7 @@ impl Document {
             block_bytes: args.transfer.block_size.0,
             algorithm: args.transfer.algorithm.0.map_or("auto", Algorithm::name),
             rate_bits_per_second: args.transfer.rate,
+            bwlimit_bits_per_second: args.transfer.bwlimit,
             window: args.hosting.window,
             streams: args.hosting.streams,
             completion: args.hosting.completion.name(),
@@ -249,6 +252,7 @@ mod tests {
                 block_bytes: None,
                 algorithm: "auto",
                 rate_bits_per_second: None,
+                bwlimit_bits_per_second: None,
                 window: None,
                 streams: 1,
                 completion: "event",

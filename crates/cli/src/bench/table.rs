@@ -21,6 +21,7 @@ pub fn write(document: &Document, out: &mut impl Write) -> io::Result<()> {
         settings.completion,
         settings.protection,
     )?;
+    write_limit(document, out)?;
     let hosts = settings.hosts.iter().map(String::len).max().unwrap_or(0).max("4 hosts".len());
     for run in &document.runs {
         let Some(fabric) = &run.fabric else { continue };
@@ -56,6 +57,7 @@ fn write_collective(
         settings.hosts.len() + 1,
         settings.protection,
     )?;
+    write_limit(document, out)?;
     for run in &document.runs {
         let Some(fabric) = &run.fabric else { continue };
         writeln!(out, "\nfabric {fabric}")?;
@@ -68,6 +70,13 @@ fn write_collective(
         }
     }
     Ok(())
+}
+
+fn write_limit(document: &Document, out: &mut impl Write) -> io::Result<()> {
+    match document.settings.bwlimit_bits_per_second {
+        Some(limit) => writeln!(out, "each host limited to {}", size::show_rate(limit)),
+        None => Ok(()),
+    }
 }
 
 fn values(row: &Row) -> String {

@@ -4,8 +4,9 @@
 pub const COMMANDS: [&str; 2] = ["push", "bench"];
 
 /// Options that may be configured, by their long names; each is one of `rdmc push`.
-pub const KEYS: [&str; 20] = [
+pub const KEYS: [&str; 21] = [
     "advertise",
+    "bwlimit",
     "ca",
     "cert",
     "completion",

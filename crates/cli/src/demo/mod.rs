@@ -1,5 +1,7 @@
-//! `rdmc demo`: compares replication with sequential copies, on this machine.
+//! `rdmc demo`: what replication gives, shown on this machine: each member has a limit, like a host with a link of its
+//! own.
 
+mod limit;
 mod object;
 mod table;
 
@@ -12,7 +14,7 @@ use std::{
 
 use files::{HostReport, PushReport, PushSettings, Source};
 use plan::size;
-use rdmc::{Algorithm, Fabric, Protection, Schedule, Secret};
+use rdmc::{Algorithm, Fabric, Protection, Secret};
 
 use crate::{
     failure::{Exit, Failure, print_message},
@@ -23,22 +25,39 @@ use crate::{
     recording::{self, Recording},
     replicate::replicate,
 };
+use limit::Limit;
 use object::Object;
 use table::Row;
 
-/// The algorithms to compare, with their names in the table.
-const RUNS: [(Algorithm, &str); 3] = [
-    (Algorithm::BinomialPipeline, "binomial pipeline"),
-    (Algorithm::Chain, "chain"),
+/// What is compared with one copy, and the names in the table.
+const RUNS: [(Algorithm, &str); 2] =
+    [(Algorithm::Sequential, "one by one"), (Algorithm::BinomialPipeline, "rdmc")];
+/// The same with `--algorithms`.
+const ALL_RUNS: [(Algorithm, &str); 4] = [
     (Algorithm::Sequential, "one by one"),
+    (Algorithm::BinomialTree, "binomial tree"),
+    (Algorithm::Chain, "chain"),
+    (Algorithm::BinomialPipeline, "binomial pipeline"),
 ];
 
-const NOTES: &str = "\
-The demo runs the code of `rdmc push --local`: each receiver is a process of its own that receives
-over TCP. Every copy is checked by an independently computed hash. All files of the demo are removed
-at the end.";
+/// Roughly how long all runs take together, if no amount of data is given.
+const ALL_SECONDS: u64 = 20;
+/// The least and the most random data, if no amount is given.
+const BYTES_MIN: u64 = 1 << 20;
+const BYTES_MAX: u64 = 256 << 20;
+/// The most data of the transfer that measures this machine.
+const SAMPLE_BYTES: u64 = 32 << 20;
+/// The longest default block, and the least blocks of an object with the default.
+const BLOCK_BYTES: u64 = 256 << 10;
+const BLOCKS_MIN: u64 = 256;
 
-/// Replicate a file to receivers on this machine, and compare with copying one by one
+const NOTES: &str = "\
+The demo runs the code of `rdmc push --local --bwlimit RATE`: each receiver is a process of its own that receives over
+TCP, and no process sends or receives more than RATE. Without the limit the processors of one machine are what limits,
+and all ways to make the copies are the same work for them: `--bwlimit none` shows it. Every copy is checked by an
+independently computed hash. All files of the demo are removed at the end.";
+
+/// Replicate a file to receivers on this machine, and compare with one copy and with copying one by one
 #[derive(Debug, clap::Args)]
 #[command(after_help = NOTES)]
 pub struct Args {
@@ -49,17 +68,27 @@ pub struct Args {
     #[arg(long, value_name = "N", default_value_t = 7, value_parser = clap::value_parser!(u16).range(1..=256))]
     receivers: u16,
 
-    /// Amount of random data, if no file is given
-    #[arg(long, default_value = "256MiB", value_parser = size::parse, conflicts_with = "file")]
-    size: u64,
+    /// Amount of random data, if no file is given; default: as much as takes some 20 seconds in all, 256 MiB at
+    /// most
+    #[arg(long, value_parser = size::parse, conflicts_with = "file")]
+    size: Option<u64>,
+
+    /// Limit of each member, such as 500mbit; none: as fast as this machine can; auto: about a third of that, which
+    /// a short transfer measures first
+    #[arg(long, value_name = "RATE", default_value = "auto")]
+    bwlimit: Limit,
 
     /// Directory for the copies; default: the system's directory for temporary files
     #[arg(long)]
     dir: Option<PathBuf>,
 
-    /// Size of the blocks that receivers relay
-    #[arg(long, value_name = "SIZE", default_value = "256KiB", value_parser = size::parse_block)]
-    block_size: u64,
+    /// Size of the blocks that receivers relay; default: 256 KiB, and less for less than 64 MiB
+    #[arg(long, value_name = "SIZE", value_parser = size::parse_block)]
+    block_size: Option<u64>,
+
+    /// Compare other algorithms as well
+    #[arg(long)]
+    algorithms: bool,
 
     /// Encrypt blocks in transit, to measure the cost
     #[arg(long)]
@@ -74,11 +103,12 @@ pub struct Args {
     quiet: bool,
 }
 
-/// Runs all algorithms and prints the table. Errors: a copy is missing or wrong.
+/// Runs all ways to make the copies and prints the table. Errors: a copy is missing or wrong.
 pub fn run(args: &Args) -> Result<Exit, Failure> {
     let directory = args.dir.clone().unwrap_or_else(std::env::temp_dir);
     let receivers = usize::from(args.receivers);
-    object::check_space(&directory, args.file.as_deref(), args.size, receivers)?;
+    let bytes_max = args.size.unwrap_or(BYTES_MAX);
+    object::check_space(&directory, args.file.as_deref(), bytes_max, receivers)?;
     let mut in_use = InUse::default();
     if let Some(file) = &args.file {
         in_use.add("the file to replicate", file);
@@ -100,21 +130,95 @@ fn run_all(
     let directory = tempfile::Builder::new().prefix("rdmc-demo-").tempdir_in(directory).map_err(
         Failure::while_doing(format_args!("making a directory in {}", directory.display())),
     )?;
+    let limit = match args.bwlimit {
+        Limit::None => None,
+        Limit::Rate(rate) => Some(rate),
+        Limit::Auto => Some(measured_limit(args, directory.path(), interrupt, recording)?),
+    };
     let object = match &args.file {
         Some(path) => Object::existing(path)?,
-        None => Object::random(&directory.path().join("object"), args.size, interrupt)?,
+        None => {
+            let bytes = args.size.unwrap_or_else(|| bytes_for(limit, receivers));
+            Object::random(&directory.path().join("object"), bytes, interrupt)?
+        }
     };
-    let (bytes, block) = (size::show(object.bytes), size::show(args.block_size));
-    print(format_args!("{bytes} to {receivers} receivers on this machine, blocks of {block}\n"));
-    let comparison =
-        Comparison { args, object: &object, directory: directory.path(), interrupt, recording };
-    let mut rows = vec![comparison.run("one copy", Algorithm::BinomialPipeline, 1)?];
-    for (algorithm, name) in RUNS {
-        rows.push(comparison.run(name, algorithm, receivers)?);
+    let block_bytes = block_bytes(args, object.bytes);
+    let (bytes, block) = (size::show(object.bytes), size::show(block_bytes));
+    print(format_args!("{bytes} to {receivers} receivers on this machine, blocks of {block}.\n"));
+    print(describe(limit));
+    let comparison = Comparison {
+        args,
+        object: &object,
+        block_bytes,
+        limit,
+        directory: directory.path(),
+        interrupt,
+        recording,
+    };
+    print(table::head());
+    let one_copy = comparison.run("one copy", Algorithm::BinomialPipeline, 1)?;
+    let first = one_copy.time;
+    print(one_copy.line(object.bytes, first));
+    let runs: &[_] = if args.algorithms { &ALL_RUNS } else { &RUNS };
+    for &(algorithm, name) in runs {
+        print(comparison.run(name, algorithm, receivers)?.line(object.bytes, first));
     }
-    print(table::draw(&rows, object.bytes));
-    print("Every copy was verified: its BLAKE3 hash is the original's.\n");
+    print("\nEvery copy was verified: its BLAKE3 hash is the original's.\n");
     directory.close().map_err(Failure::while_doing("removing the copies"))
+}
+
+/// Measures what this machine makes by a short transfer, and returns the limit for it in bits per second.
+fn measured_limit(
+    args: &Args,
+    directory: &Path,
+    interrupt: &Interrupt,
+    recording: Option<&Arc<Recording>>,
+) -> Result<u64, Failure> {
+    let bytes = match &args.file {
+        Some(path) => Source::open(path).map_err(Failure::because)?.manifest().bytes,
+        None => args.size.unwrap_or(SAMPLE_BYTES),
+    };
+    let bytes = bytes.clamp(1, SAMPLE_BYTES);
+    let sample = Object::random(&directory.join("sample"), bytes, interrupt)?;
+    let comparison = Comparison {
+        args,
+        object: &sample,
+        block_bytes: block_bytes(args, bytes),
+        limit: None,
+        directory,
+        interrupt,
+        recording,
+    };
+    let receivers = usize::from(args.receivers);
+    let row = comparison.run("measuring", Algorithm::BinomialPipeline, receivers)?;
+    std::fs::remove_file(&sample.path).map_err(Failure::while_doing("removing the sample"))?;
+    Ok(limit::of_machine(bytes, row.time))
+}
+
+/// The length of the object, if none was given: so long that all runs take [`ALL_SECONDS`] together.
+fn bytes_for(limit: Option<u64>, receivers: usize) -> u64 {
+    // One copy, one for each receiver, and the time of one for all.
+    let copies = receivers as u64 + 2;
+    let bytes = limit.map_or(BYTES_MAX, |bits| bits / 8 * ALL_SECONDS / copies);
+    let whole = bytes.clamp(BYTES_MIN, BYTES_MAX);
+    whole - whole % BYTES_MIN
+}
+
+fn block_bytes(args: &Args, bytes: u64) -> u64 {
+    let fitting = (bytes / BLOCKS_MIN).max(1).next_power_of_two();
+    args.block_size.unwrap_or_else(|| fitting.clamp(16 << 10, BLOCK_BYTES))
+}
+
+fn describe(limit: Option<u64>) -> String {
+    match limit {
+        Some(rate) => format!(
+            "No member sends or receives more than {}, like a host with a link of its own.\n",
+            size::show_rate(rate)
+        ),
+        None => "All members share this machine's processors and memory, and making all copies is the same work for \
+                 every way to do it.\n"
+            .to_owned(),
+    }
 }
 
 /// Prints to standard output; errors do not end the demo.
@@ -128,6 +232,9 @@ fn print(words: impl fmt::Display) {
 struct Comparison<'a> {
     args: &'a Args,
     object: &'a Object,
+    block_bytes: u64,
+    /// Of each member, in bits per second.
+    limit: Option<u64>,
     directory: &'a Path,
     interrupt: &'a Interrupt,
     recording: Option<&'a Arc<Recording>>,
@@ -168,11 +275,7 @@ impl Comparison<'_> {
         let time = report
             .replication
             .ok_or_else(|| Failure::Failed(format!("{name}: nothing was sent")))?;
-        let schedule =
-            Schedule::new(algorithm, receivers as u32 + 1, 0).map_err(Failure::because)?;
-        // Fits: a push with more blocks does not start.
-        let blocks = self.object.bytes.div_ceil(self.args.block_size) as u32;
-        Ok(Row { name, receivers, time, steps: schedule.steps(blocks) })
+        Ok(Row { name, receivers, time })
     }
 
     fn push(
@@ -184,7 +287,8 @@ impl Comparison<'_> {
         let secret = Secret::random().map_err(Failure::while_doing("making a secret"))?;
         let mut settings = PushSettings::new(hosts, secret);
         settings.algorithm = Some(algorithm);
-        settings.block_bytes = Some(self.args.block_size);
+        settings.block_bytes = Some(self.block_bytes);
+        settings.rate_max = self.limit.map(|bits| bits / 8);
         settings.local_only = true;
         settings.protection = match self.args.encrypt {
             true => Protection::Encrypt,

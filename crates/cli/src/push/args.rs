@@ -148,6 +148,7 @@ pub struct Args {
     ///
     /// Receivers relay if switches cannot (`rdmc help switch run`). Needs --cert, --key and --ca, and root or RDMA
     /// devices at all hosts.
-    #[arg(long, value_name = "HOST:PORT", requires = "cert", help_heading = EXPERTS)]
+    #[arg(long, value_name = "HOST:PORT", requires = "cert", conflicts_with = "bwlimit",
+          help_heading = EXPERTS)]
     pub switch: Option<String>,
 }

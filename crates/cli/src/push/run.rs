@@ -27,7 +27,8 @@ pub fn run(args: &Args) -> Result<Exit, Failure> {
     let ready = Ready::of(args)?;
     let in_use = ready.in_use(args)?;
     let interrupt = interrupt.begin();
-    let facts = summary::Facts::new(&args.file, ready.source.manifest().bytes);
+    let bytes = ready.source.manifest().bytes;
+    let facts = summary::Facts::new(&args.file, bytes, args.transfer.bwlimit);
     let hosting = &args.hosting;
     let trace = hosting.trace.as_ref();
     let (report, traced) = recording::around(trace, &in_use, hosting.verbose, |recording| {

@@ -24,6 +24,8 @@ const NAMES_MAX: usize = 4;
 pub struct Facts {
     file: PathBuf,
     bytes: u64,
+    /// The limit of each host, in bits per second.
+    bwlimit: Option<u64>,
 }
 
 #[derive(Serialize)]
@@ -38,6 +40,8 @@ struct Summary<'a> {
     members: usize,
     /// The network of the blocks.
     fabric: Option<String>,
+    /// The limit of each host, if there was one.
+    bwlimit_bits_per_second: Option<u64>,
     /// If requested: `used`, or `unavailable: ` and the reason.
     offload: Option<String>,
     /// Why receivers relayed instead of switches.
@@ -74,8 +78,8 @@ struct HostSummary<'a> {
 }
 
 impl Facts {
-    pub fn new(file: &Path, bytes: u64) -> Self {
-        Self { file: file.to_owned(), bytes }
+    pub fn new(file: &Path, bytes: u64, bwlimit: Option<u64>) -> Self {
+        Self { file: file.to_owned(), bytes, bwlimit }
     }
 
     /// Prints failures to standard error, and the summary to standard output, as JSON or as text (unless `quiet`).
@@ -144,6 +148,9 @@ impl Facts {
             }
             many => text += &format!(", {} hosts had it already", many.len()),
         }
+        if let Some(limit) = self.bwlimit {
+            text += &format!(", limited to {}", size::show_rate(limit));
+        }
         if report.offload == Some(Offload::Used) {
             text += ", relayed by the network";
         }
@@ -159,6 +166,7 @@ impl Facts {
             block_bytes: report.choice.map(|choice| choice.block_bytes),
             members: report.members,
             fabric: report.fabric.as_ref().map(ToString::to_string),
+            bwlimit_bits_per_second: self.bwlimit,
             offload: report
                 .offload
                 .filter(|&offload| offload != Offload::NotAsked)

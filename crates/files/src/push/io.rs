@@ -289,7 +289,9 @@ impl Effects for Io<'_> {
     fn start_fabric(&mut self, common: &dyn Fn(&Fabric) -> bool) -> Result<Fabric, PushError> {
         if self.push.context.get().is_none() {
             let settings = &self.push.settings;
-            let only_tcp = settings.streams > 1 || settings.protection == Protection::Encrypt;
+            let only_tcp = settings.streams > 1
+                || settings.protection == Protection::Encrypt
+                || settings.rate_max.is_some();
             let fabrics = if only_tcp { vec![Fabric::Tcp] } else { Fabric::candidates() };
             let best = fabrics.into_iter().find(common).unwrap_or_default();
             self.push.use_fabric(best)?;

@@ -77,6 +77,7 @@ impl Prepared {
         settings.completion = self.settings.completion;
         settings.protection = self.settings.protection;
         settings.connect_timeout = JOIN_TIMEOUT;
+        settings.rate_max = self.settings.rate_max;
         settings.tcp.silence_timeout = self.settings.failure_deadline;
         self.settings.switches.apply(&mut settings);
         let _ = self.context.set(Arc::new(Context::start(settings)?));
@@ -100,6 +101,7 @@ impl Prepared {
             completion: self.settings.completion.to_string(),
             protection: self.settings.protection.to_string(),
             failure_deadline_ms: self.settings.failure_deadline.as_millis() as u32,
+            rate_max: self.settings.rate_max,
             secret: self.settings.secret.clone(),
         };
         match &self.source {

@@ -111,6 +111,10 @@ pub struct PushSettings {
     /// The least rate of a group in bytes per second. Below it the host that delays the others is deferred until
     /// they have everything ([`PushEvent::Deferred`]).
     pub rate_min: Option<u64>,
+    /// The most bytes per second that each member sends, and the most that it receives, the root
+    /// included; see [`rdmc::ContextSettings::rate_max`]. Implies the fabric tcp, and counts as the rate of a link for
+    /// the choice of algorithm and block size if it is lower. Not with [`Algorithm::InSwitch`].
+    pub rate_max: Option<u64>,
 }
 
 impl PushSettings {
@@ -139,6 +143,7 @@ impl PushSettings {
             retries: 0,
             admission: None,
             rate_min: None,
+            rate_max: None,
         }
     }
 
@@ -151,13 +156,16 @@ impl PushSettings {
         fabric: &Fabric,
     ) -> Choice {
         let members = u32::try_from(members).unwrap_or(u32::MAX);
-        let costs = match self.rate_bits_per_second {
+        let mut costs = match self.rate_bits_per_second {
             None if self.local_only => Costs::of_one_machine(fabric, members),
             rate => {
                 let burst_bytes = self.burst_bytes;
                 Costs { burst_bytes, ..Costs::of_fabric(fabric, rate) }
             }
         };
+        if let Some(rate) = self.rate_max {
+            costs.rate_bytes_per_second = costs.rate_bytes_per_second.min(rate as f64);
+        }
         let block_bytes = self.block_bytes;
         ChoiceRequest { members, message_bytes: bytes, algorithm, block_bytes }.choose(&costs)
     }
@@ -194,6 +202,13 @@ impl PushSettings {
         if self.algorithm == Some(Algorithm::InSwitch) {
             self.check_in_switch()?;
         }
+        if let (Some(least), Some(most)) = (self.rate_min, self.rate_max)
+            && least >= most
+        {
+            return refuse(format!(
+                "at most {most} bytes per second can never be at least {least}; use a lower minimum"
+            ));
+        }
         check_failure_deadline(self.failure_deadline).map_err(PushError::Setting)?;
         if !(1..=8).contains(&self.streams) {
             return refuse(format!("{} streams per neighbour; use 1 to 8", self.streams));
@@ -225,6 +240,9 @@ impl PushSettings {
         }
         if self.fabric.as_ref().is_some_and(|fabric| *fabric != Fabric::Tcp) {
             return refuse("the algorithm in-switch works with the fabric tcp only");
+        }
+        if self.rate_max.is_some() {
+            return refuse("in-switch blocks cannot be limited; use another algorithm");
         }
         if self.protection == Protection::Encrypt {
             return refuse("in-switch blocks cannot be encrypted; use another algorithm");

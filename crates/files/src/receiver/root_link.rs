@@ -95,6 +95,7 @@ impl<'a> RootLink<'a> {
         settings.fabric = fabric.parse().map_err(system)?;
         settings.completion = terms.completion.parse().map_err(system)?;
         settings.protection = terms.protection.parse().map_err(system)?;
+        settings.rate_max = terms.rate_max;
         settings.tcp.silence_timeout = Duration::from_millis(u64::from(terms.failure_deadline_ms));
         Context::start(settings).map_err(system)
     }

@@ -69,6 +69,7 @@ impl World<'_> {
             completion: String::new(),
             protection: String::new(),
             failure_deadline_ms: FAILURE_DEADLINE.as_millis() as u32,
+            rate_max: None,
             secret: Secret::from_bytes([7; 32]),
         };
         let (destination, probe, has_holes) = (name(host), [0; 32], false);
