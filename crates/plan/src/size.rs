@@ -113,21 +113,11 @@ pub fn show_rate(bits_per_second: u64) -> String {
 
 /// A size in binary units with about three digits: `64 KiB`, `1.25 GiB`.
 pub fn show(bytes: u64) -> String {
-    show_in(bytes, 1024.0, &["B", "KiB", "MiB", "GiB", "TiB", "PiB", "EiB"])
-}
-
-/// A rate in bits per second with about three digits: `500 Mbit/s`, `2.50 Gbit/s`.
-pub fn show_rate(bits_per_second: u64) -> String {
-    let units = ["bit/s", "kbit/s", "Mbit/s", "Gbit/s", "Tbit/s", "Pbit/s", "Ebit/s"];
-    show_in(bits_per_second, 1000.0, &units)
-}
-
-/// In the largest unit that gives 1 or more; each is `factor` of the one before it.
-fn show_in(number: u64, factor: f64, units: &[&str; 7]) -> String {
-    let mut value = number as f64;
+    let units = ["B", "KiB", "MiB", "GiB", "TiB", "PiB", "EiB"];
+    let mut value = bytes as f64;
     let mut index = 0;
-    while value >= factor {
-        value /= factor;
+    while value >= 1024.0 {
+        value /= 1024.0;
         index += 1;
     }
     let decimals = match value {
@@ -209,7 +199,5 @@ mod tests {
     fn sizes_are_formatted_with_three_digits() {
         let shown = [0, 1023, 1024, 65_536, 1_342_177_280, u64::MAX].map(show);
         assert_eq!(shown, ["0 B", "1023 B", "1 KiB", "64 KiB", "1.25 GiB", "16 EiB"]);
-        let shown = [999, 1000, 250_000_000, 2_500_000_000, u64::MAX].map(show_rate);
-        assert_eq!(shown, ["999 bit/s", "1 kbit/s", "250 Mbit/s", "2.50 Gbit/s", "18.4 Ebit/s"]);
     }
 }
