@@ -124,7 +124,7 @@ mod tests {
             checked.unwrap_err().to_string()
         };
         for (text, line, remedy) in [
-            ("retry = 1\n\ncolour = \"red\"", 3, "the keys are advertise, ca, "),
+            ("retry = 1\n\ncolour = \"red\"", 3, "the keys are advertise, bwlimit, ca, "),
             ("\nremote_rdmc = \"x\"", 2, "remote-rdmc"),
             (
                 "rate = \"1gbit\"\nprogress = \"often\"",
