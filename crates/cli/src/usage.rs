@@ -13,10 +13,11 @@ use crate::{
     failure::{self, Exit, plain},
 };
 
-/// Options that earlier versions had, with what replaces them.
-const FORMER: [(&str, &str); 2] = [
-    ("--encrypt", "`--protect encrypt` encrypts blocks"),
-    ("--drop-slower-than", "`--min-rate RATE` defers the host that delays the others"),
+/// Options that commands of earlier versions had, with what replaces them.
+const FORMER: [(&str, &str, &str); 3] = [
+    ("push", "--encrypt", "`--protect encrypt` encrypts blocks"),
+    ("bench", "--encrypt", "`--protect encrypt` encrypts blocks"),
+    ("push", "--drop-slower-than", "`--min-rate RATE` defers the host that delays the others"),
 ];
 
 /// Prints the requested help, or the error in these arguments; `added` are those of the configuration.
@@ -64,9 +65,10 @@ fn remedy(error: &Error, arguments: &[OsString]) -> Option<&'static str> {
     let Some(ContextValue::String(unknown)) = error.get(ContextKind::InvalidArg) else {
         return None;
     };
-    let is_bench = arguments.get(1).is_some_and(|command| command == "bench");
-    if is_bench && !unknown.starts_with('-') {
+    let command = arguments.get(1)?.to_str()?;
+    if command == "bench" && !unknown.starts_with('-') {
         return Some("hosts are named by --to: rdmc bench --to HOSTS");
     }
-    FORMER.into_iter().find_map(|(former, remedy)| (former == unknown).then_some(remedy))
+    let former = FORMER.into_iter().find(|(of, option, _)| *of == command && *option == unknown);
+    former.map(|(.., remedy)| remedy)
 }

@@ -2,7 +2,9 @@
 
 use serde_json::Value;
 
-use crate::common::{Outcome, Place, await_that, children, has_thread, is_running, signal};
+use crate::common::{
+    Outcome, Place, await_that, children, has_thread, is_running, signal, waits_of_thread,
+};
 
 const SMALL: &str = "bench --local 3 --fabric tcp --size 100000 --repeats 3 --round-trips 5";
 
@@ -146,7 +148,8 @@ fn a_host_that_dies_during_a_collective_operation_is_named() {
     let sizes = ["64KiB"; 1000].join(",");
     let arguments = ["bench", "--local", "2", "--collective", "allreduce", "--sizes", &sizes];
     let bench = place.rdmc(&arguments).args(["--repeats", "10000"]).spawn().unwrap();
-    let is_measuring = |receiver: &u32| has_thread(*receiver, "rdmc-measure");
+    // It waits a few times for the team to be made, and at each call of the operation.
+    let is_measuring = |receiver: &u32| waits_of_thread(*receiver, "rdmc-measure") > 1000;
     await_that("the receivers take part", || {
         let receivers = children(bench.id());
         receivers.len() == 2 && receivers.iter().all(is_measuring)

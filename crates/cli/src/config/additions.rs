@@ -1,13 +1,13 @@
 //! What the configuration adds to a command line.
 
-use std::{env, ffi::OsString};
+use std::ffi::OsString;
 
 use clap::{Arg, Command, parser::ValueSource};
 
 use super::{
     configured::{Configured, option},
     keys::COMMANDS,
-    sources::{from_file, from_variables},
+    sources::{from_file, from_variables, variable},
 };
 use crate::failure::{Failure, print_message};
 
@@ -25,7 +25,6 @@ impl Additions {
         if !COMMANDS.contains(&name) || options.any(|word| word == "-h" || word == "--help") {
             return Ok(Self::default());
         }
-        let variable = |name: &str| env::var_os(name).filter(|value| !value.is_empty());
         let levels = [from_variables(&variable)?, from_file(&variable)?];
         for configured in levels.iter().flatten() {
             configured.check(grammar)?;

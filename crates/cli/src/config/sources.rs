@@ -19,9 +19,14 @@ use crate::{failure::Failure, input};
 /// Longer files are none of this program.
 const FILE_BYTES_MAX: u64 = 1 << 20;
 
+/// A variable of this process; an empty one is none.
+pub fn variable(name: &str) -> Option<OsString> {
+    env::var_os(name).filter(|value| !value.is_empty())
+}
+
 /// The file that is read, if there is one.
 pub fn path() -> Option<PathBuf> {
-    path_in(&|name| env::var_os(name)).map(|(path, _)| path)
+    path_in(&variable).map(|(path, _)| path)
 }
 
 /// Looks up a variable.

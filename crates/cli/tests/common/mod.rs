@@ -207,6 +207,18 @@ pub fn has_thread(process: u32, name: &str) -> bool {
     names.into_iter().any(|thread| thread.trim() == name)
 }
 
+/// How often the thread of this name has waited for something.
+pub fn waits_of_thread(process: u32, name: &str) -> u64 {
+    let tasks = fs::read_dir(format!("/proc/{process}/task")).into_iter().flatten().flatten();
+    let mut statuses = tasks.filter_map(|task| fs::read_to_string(task.path().join("status")).ok());
+    let field = |status: &str, field: &str| {
+        let value = status.lines().find_map(|line| line.strip_prefix(field)?.strip_prefix(':'));
+        value.unwrap_or_default().trim().to_owned()
+    };
+    let status = statuses.find(|status| field(status, "Name") == name).unwrap_or_default();
+    field(&status, "voluntary_ctxt_switches").parse().unwrap_or(0)
+}
+
 /// The child that has a file open whose path has this part.
 pub fn child_with_open(process: u32, part: &str) -> u32 {
     let opened = |child: &u32| {
