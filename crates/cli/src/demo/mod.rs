@@ -14,7 +14,7 @@ use std::{
 
 use files::{HostReport, PushReport, PushSettings, Source};
 use plan::size;
-use rdmc::{Algorithm, Fabric, Protection, Secret};
+use rdmc::{Algorithm, BLOCK_BYTES_DEFAULT, Fabric, Protection, Secret};
 
 use crate::{
     failure::{Exit, Failure, print_message},
@@ -47,8 +47,9 @@ const BYTES_MIN: u64 = 1 << 20;
 const BYTES_MAX: u64 = 256 << 20;
 /// The most data of the transfer that measures this machine.
 const SAMPLE_BYTES: u64 = 32 << 20;
-/// The longest default block, and the least blocks of an object with the default.
-const BLOCK_BYTES: u64 = 256 << 10;
+/// The default blocks without a limit: less work for processors, which nothing else delays then.
+const UNLIMITED_BLOCK_BYTES: u64 = 256 << 10;
+/// The least blocks of an object of 4 MiB or more with the default.
 const BLOCKS_MIN: u64 = 256;
 
 const NOTES: &str = "\
@@ -82,7 +83,7 @@ pub struct Args {
     #[arg(long)]
     dir: Option<PathBuf>,
 
-    /// Size of the blocks that receivers relay; default: 256 KiB, and less for less than 64 MiB
+    /// Size of the blocks that receivers relay; default: 64 KiB, or 256 KiB without a limit, and less for short files
     #[arg(long, value_name = "SIZE", value_parser = size::parse_block)]
     block_size: Option<u64>,
 
@@ -142,7 +143,7 @@ fn run_all(
             Object::random(&directory.path().join("object"), bytes, interrupt)?
         }
     };
-    let block_bytes = block_bytes(args, object.bytes);
+    let block_bytes = block_bytes(args, limit, object.bytes);
     let (bytes, block) = (size::show(object.bytes), size::show(block_bytes));
     print(format_args!("{bytes} to {receivers} receivers on this machine, blocks of {block}.\n"));
     print(describe(limit));
@@ -183,7 +184,7 @@ fn measured_limit(
     let comparison = Comparison {
         args,
         object: &sample,
-        block_bytes: block_bytes(args, bytes),
+        block_bytes: block_bytes(args, None, bytes),
         limit: None,
         directory,
         interrupt,
@@ -204,9 +205,10 @@ fn bytes_for(limit: Option<u64>, receivers: usize) -> u64 {
     whole - whole % BYTES_MIN
 }
 
-fn block_bytes(args: &Args, bytes: u64) -> u64 {
+fn block_bytes(args: &Args, limit: Option<u64>, bytes: u64) -> u64 {
+    let usual = if limit.is_some() { BLOCK_BYTES_DEFAULT } else { UNLIMITED_BLOCK_BYTES };
     let fitting = (bytes / BLOCKS_MIN).max(1).next_power_of_two();
-    args.block_size.unwrap_or_else(|| fitting.clamp(16 << 10, BLOCK_BYTES))
+    args.block_size.unwrap_or_else(|| fitting.clamp(16 << 10, usual))
 }
 
 fn describe(limit: Option<u64>) -> String {
