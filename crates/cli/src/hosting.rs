@@ -202,6 +202,7 @@ fn completion_modes() -> impl TypedValueParser<Value = CompletionMode> {
         .try_map(|name| name.parse())
 }
 
-fn protections() -> impl TypedValueParser<Value = Protection> {
+/// Parses a protection by its name.
+pub fn protections() -> impl TypedValueParser<Value = Protection> {
     PossibleValuesParser::new(Protection::ALL.map(Protection::name)).try_map(|name| name.parse())
 }

@@ -18,6 +18,7 @@ use rdmc::{Algorithm, BLOCK_BYTES_DEFAULT, Fabric, Protection, Secret};
 
 use crate::{
     failure::{Exit, Failure, print_message},
+    hosting::protections,
     interrupt::Interrupt,
     launch::Launcher,
     output::{self, InUse},
@@ -91,9 +92,9 @@ pub struct Args {
     #[arg(long)]
     algorithms: bool,
 
-    /// Encrypt blocks in transit, to measure the cost
-    #[arg(long)]
-    encrypt: bool,
+    /// Protection of blocks in transit, to measure its cost: authenticate, encrypt or none
+    #[arg(long, value_name = "HOW", default_value = "none", value_parser = protections(), hide_possible_values = true)]
+    protect: Protection,
 
     /// Write a trace of all members for https://ui.perfetto.dev or chrome://tracing
     #[arg(long, value_name = "FILE")]
@@ -292,10 +293,7 @@ impl Comparison<'_> {
         settings.block_bytes = Some(self.block_bytes);
         settings.rate_max = self.limit.map(|bits| bits / 8);
         settings.local_only = true;
-        settings.protection = match self.args.encrypt {
-            true => Protection::Encrypt,
-            false => Protection::None,
-        };
+        settings.protection = self.args.protect;
         settings.fabric = Some(Fabric::Tcp);
         let source = Source::open(&self.object.path).map_err(Failure::because)?;
         let names: Vec<String> = settings.hosts.iter().map(|host| host.name.clone()).collect();

@@ -137,7 +137,9 @@ impl<'a> Site<'a> {
 
     /// With what is the same for all that is started here.
     fn rdmc(&self, mut command: Command) -> Command {
-        command.env_remove("RUST_LOG").stdin(Stdio::null()).stdout(Stdio::null());
+        // No configuration of this user's.
+        command.env_remove("RUST_LOG").env("RDMC_CONFIG", "/dev/null");
+        command.stdin(Stdio::null()).stdout(Stdio::null());
         command
     }
 

@@ -211,6 +211,7 @@ impl Scenario<'_> {
         let hosts = self.lab.hosts();
         let rdmc = &self.files.rdmc;
         let mut command = hosts[0].command(rdmc);
+        command.env("RDMC_CONFIG", "/dev/null");
         command.arg("push").arg(&self.files.object).arg("--json");
         command.args(["--failure-deadline", self.failure_deadline]);
         command.args(["--to", &self.receivers().join(",")]);

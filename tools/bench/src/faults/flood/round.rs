@@ -178,6 +178,7 @@ impl Scenario<'_> {
             listening.map(|number| format!("{}:{PORT}", hosts[number as usize].address));
         let to: Vec<String> = std::iter::once(self.lab.host_name(1)).chain(listening).collect();
         let mut command = hosts[0].command(&self.files.rdmc);
+        command.env("RDMC_CONFIG", "/dev/null");
         command.args(["push", "object", "--json", "--secret-file", "secret"]);
         command.args(["--dest", "copy-{host}", "--to", &to.join(",")]);
         command.args(["--launcher", "ip netns exec {host}", "--remote-rdmc"]);
