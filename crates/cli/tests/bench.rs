@@ -3,7 +3,7 @@
 use serde_json::Value;
 
 use crate::common::{
-    Outcome, Place, await_that, children, has_thread, is_running, signal, waits_of_thread,
+    Outcome, Place, await_that, children, has_thread, is_running, signal, ticks_of_thread,
 };
 
 const SMALL: &str = "bench --local 3 --fabric tcp --size 100000 --repeats 3 --round-trips 5";
@@ -148,8 +148,8 @@ fn a_host_that_dies_during_a_collective_operation_is_named() {
     let sizes = ["64KiB"; 1000].join(",");
     let arguments = ["bench", "--local", "2", "--collective", "allreduce", "--sizes", &sizes];
     let bench = place.rdmc(&arguments).args(["--repeats", "10000"]).spawn().unwrap();
-    // It waits a few times for the team to be made, and at each call of the operation.
-    let is_measuring = |receiver: &u32| waits_of_thread(*receiver, "rdmc-measure") > 1000;
+    // It sleeps until the team is made, and polls in the operations.
+    let is_measuring = |receiver: &u32| ticks_of_thread(*receiver, "rdmc-measure") > 10;
     await_that("the receivers take part", || {
         let receivers = children(bench.id());
         receivers.len() == 2 && receivers.iter().all(is_measuring)
