@@ -51,8 +51,8 @@ pub struct ContextSettings {
     pub tcp: TcpSettings,
     /// The most bytes per second that this context sends, and the most that it receives, together
     /// over the links of all its groups; `None` for no limit. Each team, which has a network of its
-    /// own, has this limit for itself. At least 125,000 (1 Mbit/s). May differ between members; a
-    /// group goes at the rate of its slowest.
+    /// own, has this limit for itself. At least [`crate::RATE_MAX_LEAST`]. May differ between
+    /// members; a group goes at the rate of its slowest.
     ///
     /// Blocks and one-sided writes wait until they may pass; what comes in 10 ms (at least 128 KiB)
     /// may pass at once. Control words and heartbeats count and do not wait, so a limited member

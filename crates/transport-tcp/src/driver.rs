@@ -48,7 +48,8 @@ const WAKER: mio::Token = mio::Token(usize::MAX);
 /// that calls it; the posting methods only queue.
 ///
 /// Endpoints are served in turn, at most half a megabyte in each direction, so that none starves
-/// another; also where [`TcpSettings::rate_max`] limits them together. Dropping the transport closes all sockets at once, without an ordered close: peers
+/// another; also where [`TcpSettings::rate_max`] limits them together. Dropping the transport closes
+/// all sockets at once, without an ordered close: peers
 /// report [`transport::Cause::Lost`].
 pub struct TcpTransport {
     settings: TcpSettings,

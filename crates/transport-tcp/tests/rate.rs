@@ -1,7 +1,11 @@
 //! The limit on the rate of a transport: never exceeded, shared in turn, and not mistaken for
 //! silence. Times are lower bounds only, so that no test depends on how fast the machine is.
 
-use std::time::{Duration, Instant};
+use std::{
+    sync::atomic::{AtomicBool, Ordering},
+    thread,
+    time::{Duration, Instant},
+};
 
 use transport::{Completion, EndpointId, Region, Transport};
 use transport_tcp::{RATE_MAX_LEAST, TcpSettings, TcpTransport};
@@ -61,6 +65,16 @@ impl Pair {
             self.left.poll(&mut self.completions, Duration::ZERO);
             self.right.poll(&mut self.completions, Duration::from_millis(1));
             assert!(!ended(&self.completions), "{:?}", self.completions);
+        }
+    }
+
+    /// Polls both transports until one of them waits for its limit.
+    fn poll_until_limited(&mut self) {
+        let begin = Instant::now();
+        while self.left.counters().limit_waits + self.right.counters().limit_waits == 0 {
+            assert!(begin.elapsed() < PATIENCE, "nothing waits for the limit");
+            self.left.poll(&mut self.completions, Duration::ZERO);
+            self.right.poll(&mut self.completions, Duration::ZERO);
         }
     }
 
@@ -157,10 +171,7 @@ fn control_words_do_not_wait() {
         let (bytes, (from, to)) = (1 << 20, pair.endpoints[0]);
         let (source, targets) = (Region::zeroed(bytes), regions(1, bytes));
         pair.post(0, &source, &targets);
-        while pair.left.counters().limit_waits == 0 {
-            pair.left.poll(&mut pair.completions, Duration::ZERO);
-            pair.right.poll(&mut pair.completions, Duration::ZERO);
-        }
+        pair.poll_until_limited();
         pair.left.write_control(from, b"now").unwrap();
         pair.left.poll(&mut pair.completions, Duration::ZERO);
         // The sender is not polled any more: what has not left by now never does.
@@ -191,28 +202,40 @@ fn a_link_that_waits_for_its_turn_is_not_silent() {
     }
 }
 
+/// It neither spins nor sleeps longer than until the next tokens. Nothing else wakes it: the next
+/// heartbeat is due in many minutes.
 #[test]
-fn a_transport_that_waits_for_tokens_sleeps() {
-    for (left, right) in
-        [(limited(RATE_MAX_LEAST), patient()), (patient(), limited(RATE_MAX_LEAST))]
-    {
-        let mut pair = Pair::new(&left, &right).connected(1, 1, Protection::None);
-        let bytes = 1 << 20;
+fn a_transport_that_waits_for_tokens_sleeps_until_they_come() {
+    let free = patient().silence_timeout(Duration::from_secs(3_600));
+    let slow = free.clone().rate_max(Some(RATE_MAX_LEAST));
+    for (left, right) in [(&slow, &free), (&free, &slow)] {
+        let mut pair = Pair::new(left, right).connected(1, 1, Protection::None);
+        let bytes = 320 << 10;
         let (source, targets) = (Region::zeroed(bytes), regions(1, bytes));
         pair.post(0, &source, &targets);
-        while pair.left.counters().limit_waits + pair.right.counters().limit_waits == 0 {
-            pair.left.poll(&mut pair.completions, Duration::ZERO);
-            pair.right.poll(&mut pair.completions, Duration::ZERO);
-        }
-        let is_left = pair.left.counters().limit_waits > 0;
-        let waiting = if is_left { &mut pair.left } else { &mut pair.right };
-        // A grant of tokens comes every quarter of a second.
-        let (before, begin) = (waiting.counters(), Instant::now());
-        waiting.poll(&mut pair.completions, Duration::from_millis(600));
-        let (after, elapsed) = (waiting.counters(), begin.elapsed());
-        let waits = after.waits - before.waits;
-        let expected = 10 * (1 + elapsed.as_millis() / 250) as u64;
-        assert!(waits <= expected, "{waits} waits in {elapsed:?}");
-        assert!(after.bytes_in + after.bytes_out > before.bytes_in + before.bytes_out);
+        pair.poll_until_limited();
+        let Pair { mut left, mut right, .. } = pair;
+        let is_left = left.counters().limit_waits > 0;
+        let (limited, peer) =
+            if is_left { (&mut left, &mut right) } else { (&mut right, &mut left) };
+        let (before, begin, is_done) = (limited.counters(), Instant::now(), AtomicBool::new(false));
+        let mut completions = Vec::new();
+        thread::scope(|scope| {
+            scope.spawn(|| {
+                while !is_done.load(Ordering::Relaxed) && begin.elapsed() < PATIENCE {
+                    peer.poll(&mut Vec::new(), Duration::from_millis(50));
+                }
+            });
+            // One wait, until the whole block has moved.
+            limited.poll(&mut completions, PATIENCE);
+            is_done.store(true, Ordering::Relaxed);
+        });
+        assert_eq!(completions.len(), 1, "{completions:?}");
+        let elapsed = begin.elapsed();
+        assert!(elapsed < PATIENCE / 2, "{elapsed:?}");
+        // A grant of tokens comes every quarter of a second; the peer's segments and windows also
+        // end a wait.
+        let waits = limited.counters().waits - before.waits;
+        assert!(waits <= 100 + elapsed.as_millis() as u64 / 25, "{waits} waits in {elapsed:?}");
     }
 }

@@ -7,7 +7,8 @@ use std::{
 
 use plan::choice::{Choice, ChoiceRequest, Costs};
 use rdmc::{
-    Algorithm, BLOCK_BYTES_MAX, CompletionMode, Error, Fabric, Offload, Protection, Secret, Window,
+    Algorithm, BLOCK_BYTES_MAX, CompletionMode, Error, Fabric, Offload, Protection, RATE_MAX_LEAST,
+    Secret, Window,
 };
 use session::Credentials;
 
@@ -201,6 +202,11 @@ impl PushSettings {
         }
         if self.algorithm == Some(Algorithm::InSwitch) {
             self.check_in_switch()?;
+        }
+        if let Some(rate) = self.rate_max.filter(|&rate| rate < RATE_MAX_LEAST) {
+            return refuse(format!(
+                "a limit of {rate} bytes per second; use {RATE_MAX_LEAST} (1 Mbit/s) or more"
+            ));
         }
         if let (Some(least), Some(most)) = (self.rate_min, self.rate_max)
             && least >= most
