@@ -49,8 +49,7 @@ const WAKER: mio::Token = mio::Token(usize::MAX);
 ///
 /// Endpoints are served in turn, at most half a megabyte in each direction, so that none starves
 /// another; also where [`TcpSettings::rate_max`] limits them together. Dropping the transport closes
-/// all sockets at once, without an ordered close: peers
-/// report [`transport::Cause::Lost`].
+/// all sockets at once, without an ordered close: peers report [`transport::Cause::Lost`].
 pub struct TcpTransport {
     settings: TcpSettings,
     queue: mio::Poll,
