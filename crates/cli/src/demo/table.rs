@@ -27,7 +27,7 @@ impl Row {
     pub fn line(&self, bytes: u64, one_copy: Duration) -> String {
         let Self { name, receivers, time, .. } = self;
         let rate = bandwidth(bytes, *time)
-            .map_or_else(|| "-".to_owned(), |rate| format!("{}/s", size::show(rate as u64)));
+            .map_or_else(|| "-".to_owned(), |rate| size::show_rate((rate * 8.0) as u64));
         let times = time.as_secs_f64() / one_copy.as_secs_f64();
         let time = seconds(*time);
         format!("{name:20}{receivers:>10}{time:>18}{rate:>17}{times:>17.2}\n")
@@ -47,8 +47,8 @@ mod tests {
         let table = head() + &line("one copy", 1, 500) + &line("rdmc", 7, 750);
         let expected = "
                      receivers  time to the last   bandwidth each   times one copy
-one copy                     1            0.50 s          2 MiB/s             1.00
-rdmc                         7            0.75 s       1.33 MiB/s             1.50
+one copy                     1            0.50 s         16.8mbit             1.00
+rdmc                         7            0.75 s         11.2mbit             1.50
 ";
         assert_eq!(table, expected);
     }
