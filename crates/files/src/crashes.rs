@@ -3,7 +3,7 @@
 use std::{
     fs,
     io::Write,
-    os::unix::fs::{MetadataExt, PermissionsExt},
+    os::unix::fs::{FileExt, MetadataExt, PermissionsExt},
     path::Path,
     sync::atomic::AtomicBool,
 };
@@ -60,7 +60,8 @@ impl Object {
         let probe = probe(&source, bytes).unwrap();
         let mut target = Target::prepare(place, self.manifest(), &owner, &probe)?;
         let digests = target.chunk_digests(&go_on)?;
-        let digest_of = |range| digest_range(&source, range, &go_on);
+        let digest_of =
+            |range| digest_range(|into, at| source.read_exact_at(into, at), range, &go_on);
         let right = digests.map(|digests| SourceChunks::new(bytes).matching(&digests, digest_of));
         let has = right.transpose().unwrap().unwrap_or_default();
         target.begin(&has, &go_on)?;
@@ -73,7 +74,9 @@ impl Object {
                 target.region().write_stored(half).unwrap().copy_from(&contents).unwrap();
             }
         }
-        let digest = digest_range(&target.file()?, (0, bytes), &go_on).unwrap();
+        let file = target.file()?;
+        let read = |into: &mut [u8], at| file.read_exact_at(into, at);
+        let digest = digest_range(read, (0, bytes), &go_on).unwrap();
         // A killed session compares nothing.
         disk.call().map_err(|_| TargetError::Changed(target.path().to_owned()))?;
         target.publish(&Verified::compare(digest, blake3::hash(&self.contents()))?)

@@ -18,7 +18,7 @@ use std::{
 use rustix::{
     fs::{
         AtFlags, Dir, FallocateFlags, FileType, FlockOperation, Mode, OFlags, Stat, StatVfs,
-        fallocate, flock, fstat, fstatvfs, fsync, openat, renameat, statat, unlinkat,
+        fallocate, flock, fstat, fstatvfs, fsync, mkdirat, openat, renameat, statat, unlinkat,
     },
     io::{Errno, Result},
 };
@@ -54,6 +54,11 @@ impl Disk {
         self.faults.call()
     }
 
+    /// The directory, for what has more than one level.
+    pub(crate) fn shared(&self) -> Arc<OwnedFd> {
+        Arc::clone(&self.directory)
+    }
+
     #[cfg(any(test, fuzzing))]
     pub(crate) fn directory(&self) -> &OwnedFd {
         &self.directory
@@ -71,6 +76,12 @@ impl Disk {
         self.call()?;
         let flags = OFlags::RDWR | OFlags::CREATE | OFlags::EXCL | OFlags::CLOEXEC;
         Ok(openat(&*self.directory, name, flags, Mode::from_raw_mode(mode))?.into())
+    }
+
+    /// Makes a directory with the usual mode.
+    pub(crate) fn make_directory(&self, name: &OsStr) -> Result<()> {
+        self.call()?;
+        mkdirat(&*self.directory, name, Mode::from_raw_mode(0o777))
     }
 
     pub(crate) fn unlink(&self, name: &OsStr) -> Result<()> {

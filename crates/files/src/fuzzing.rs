@@ -156,8 +156,14 @@ mod tests {
             secret: secret(),
         };
         let destination = "a/b".into();
-        let offer =
-            Offer { manifest, destination, probe: [3; 32], has_holes: true, terms: terms() };
+        let offer = Offer {
+            manifest,
+            tree: None,
+            destination,
+            probe: [3; 32],
+            has_holes: true,
+            terms: terms(),
+        };
         let has = RangeList::from(&ranges());
         let blamed = Some(Blamed { member: 2, noticed_by: Some(1) });
         let failed = ToRoot::RoundFailed { round: 1, blamed, detail: text(), has: has.clone() };
@@ -166,7 +172,17 @@ mod tests {
         let bench = ToReceiver::Bench(terms());
         let seeds = [
             ("hello", seed(0, &ToRoot::Hello { host: text() })),
-            ("prepared", seed(0, &ToRoot::Prepared { fabrics: vec![text()], digests })),
+            (
+                "prepared",
+                seed(
+                    0,
+                    &ToRoot::Prepared {
+                        fabrics: vec![text()],
+                        kept: RangeList::default(),
+                        digests,
+                    },
+                ),
+            ),
             ("progress", seed(0, &ToRoot::Progress { bytes: 1 << 40 })),
             ("compared", seed(0, &ToRoot::Compared { equal: true })),
             ("round-failed", seed(0, &failed)),

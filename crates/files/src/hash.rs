@@ -18,7 +18,7 @@ use rustix::fs::{FallocateFlags, fallocate};
 use crate::ranges::{ByteRange, Ranges};
 
 /// Length of reads: enough for BLAKE3's vector code, small enough for a cache.
-const CHUNK_BYTES: usize = 256 << 10;
+pub(crate) const CHUNK_BYTES: usize = 256 << 10;
 /// The shortest hole; divides [`CHUNK_BYTES`].
 const PAGE_BYTES: usize = 4 << 10;
 
@@ -31,13 +31,15 @@ pub fn digest_of(path: &Path) -> io::Result<blake3::Hash> {
     Ok(hasher.finalize())
 }
 
-/// The digest of a range of a file. Errors: too short, unreadable, or stopped.
+/// The digest of a range of what `read` fills buffers with, from a position on.
+///
+/// Errors: too short, unreadable, or stopped.
 pub(crate) fn digest_range(
-    file: &File,
+    read: impl Fn(&mut [u8], u64) -> io::Result<()>,
     (start, end): ByteRange,
     stop: &AtomicBool,
 ) -> io::Result<blake3::Hash> {
-    let mut reader = ChunkReader::new(file, start);
+    let mut reader = ChunkReader::new(read, start);
     while reader.position < end {
         if stop.load(Ordering::Relaxed) {
             return Err(io::ErrorKind::Interrupted.into());
@@ -72,26 +74,28 @@ pub(crate) fn probe(file: &File, bytes: u64) -> io::Result<[u8; 32]> {
     Ok(*hasher.finalize().as_bytes())
 }
 
-/// Hashes a file sequentially from a position.
-struct ChunkReader<'a> {
-    file: &'a File,
+/// Hashes what `read` reads, sequentially from a position.
+struct ChunkReader<R> {
+    read: R,
     hasher: blake3::Hasher,
     buffer: Vec<u8>,
     position: u64,
 }
 
-impl<'a> ChunkReader<'a> {
-    fn new(file: &'a File, position: u64) -> Self {
-        let (hasher, buffer) = (blake3::Hasher::new(), vec![0; CHUNK_BYTES]);
-        Self { file, hasher, buffer, position }
+impl<R: Fn(&mut [u8], u64) -> io::Result<()>> ChunkReader<R> {
+    fn new(read: R, position: u64) -> Self {
+        Self { read, hasher: blake3::Hasher::new(), buffer: Vec::new(), position }
     }
 
     /// Hashes the next chunk, up to `end` at most.
     fn advance(&mut self, end: u64) -> io::Result<()> {
         let left = end - self.position;
         let length = usize::try_from(left).map_or(CHUNK_BYTES, |left| left.min(CHUNK_BYTES));
+        if self.buffer.len() < length {
+            self.buffer.resize(length, 0);
+        }
         let chunk = &mut self.buffer[..length];
-        self.file.read_exact_at(chunk, self.position)?;
+        (self.read)(chunk, self.position)?;
         self.hasher.update(chunk);
         self.position += length as u64;
         Ok(())
@@ -119,8 +123,8 @@ pub(crate) struct HashOptions {
 pub(crate) type InPlace = Sender<(u64, u64)>;
 
 impl PrefixHasher {
-    /// Starts the thread, which calls `done` once: when all `bytes` are hashed or reading fails, but not if this is
-    /// dropped before. The thread also ends when the sender is dropped.
+    /// Starts the thread for a file of this length, which calls `done` once: when all is hashed or reading fails, but
+    /// not if this is dropped before. The thread also ends when the sender is dropped.
     ///
     /// Errors: no thread.
     pub(crate) fn start(
@@ -129,12 +133,21 @@ impl PrefixHasher {
         options: HashOptions,
         done: impl FnOnce(io::Result<blake3::Hash>) + Send + 'static,
     ) -> io::Result<(Self, InPlace)> {
+        Self::run(move |in_place, stop| follow(&file, bytes, in_place, (stop, &options)), done)
+    }
+
+    /// The same for what `follow` reads and digests.
+    pub(crate) fn run(
+        follow: impl FnOnce(&Receiver<(u64, u64)>, &AtomicBool) -> io::Result<Option<blake3::Hash>>
+        + Send
+        + 'static,
+        done: impl FnOnce(io::Result<blake3::Hash>) + Send + 'static,
+    ) -> io::Result<(Self, InPlace)> {
         let (sender, in_place) = channel();
         let stop = Arc::new(AtomicBool::new(false));
         let stopped = Arc::clone(&stop);
         let body = move || {
-            if let Some(outcome) = follow(&file, bytes, &in_place, (&stopped, &options)).transpose()
-            {
+            if let Some(outcome) = follow(&in_place, &stopped).transpose() {
                 done(outcome);
             }
         };
@@ -160,7 +173,7 @@ fn follow(
     (stop, options): (&AtomicBool, &HashOptions),
 ) -> io::Result<Option<blake3::Hash>> {
     let mut here = Ranges::default();
-    let mut reader = ChunkReader::new(file, 0);
+    let mut reader = ChunkReader::new(|into: &mut [u8], at| file.read_exact_at(into, at), 0);
     while reader.position < bytes {
         let Ok((offset, length)) = in_place.recv() else { return Ok(None) };
         let arrived = std::iter::once((offset, length)).chain(in_place.try_iter());
@@ -185,7 +198,7 @@ fn follow(
 }
 
 /// Makes holes of zero pages. `contents`: the file's bytes from `start`, which is a multiple of [`CHUNK_BYTES`].
-fn make_holes(file: &File, start: u64, contents: &[u8]) {
+pub(crate) fn make_holes(file: &File, start: u64, contents: &[u8]) {
     let is_zero = |page: &[u8]| page.iter().all(|&byte| byte == 0);
     let pages: Vec<bool> = contents.chunks(PAGE_BYTES).map(is_zero).collect();
     let mut at = start;

@@ -19,6 +19,8 @@ mod connect;
 mod control;
 #[cfg(test)]
 mod crashes;
+#[doc(hidden)]
+mod digests;
 mod disk;
 mod existing;
 #[cfg(any(test, fuzzing))]
@@ -29,6 +31,7 @@ pub mod machines;
 mod manifest;
 #[doc(hidden)]
 mod messages;
+mod open_files;
 mod place;
 mod push;
 #[doc(hidden)]
@@ -42,7 +45,10 @@ mod source;
 mod system;
 mod target;
 mod temporary;
+mod tree_copy;
 
+/// Patterns that choose what of a tree is sent.
+pub use ::tree::{PatternError, Rule, Selection};
 pub use collective::{
     COLLECTIVE_BYTES_MAX, COLLECTIVE_REPEATS_MAX, Collective, CollectiveMeasurement, CollectivePlan,
 };

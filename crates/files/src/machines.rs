@@ -2,6 +2,7 @@
 
 pub use crate::{
     control::{FAILURE_DEADLINE, silence},
+    digests::Digests,
     messages::{JOIN_TIMEOUT, Offer, Start, Terms, ToReceiver, ToRoot, WaitedFor},
     push::{
         Coordinator, Effects as RootEffects, Event as RootEvent, Host, Step, linger_timeout, step,

@@ -22,7 +22,9 @@ pub enum ToRoot {
     Hello { host: String },
     /// The target is prepared: names of the fabrics that this host can use, best first, and digests of the
     /// target's existing chunks.
-    Prepared { fabrics: Vec<String>, digests: Option<ChunkDigests> },
+    ///
+    /// `kept`: what it keeps of a tree that it has, by length and time.
+    Prepared { fabrics: Vec<String>, kept: RangeList, digests: Option<ChunkDigests> },
     /// The fabric has been started; other members reach this one at its address and this port.
     Ready { port: u16 },
     /// How much of the file is in place; also the keepalive.
@@ -92,6 +94,8 @@ impl From<WaitedFor> for Waited {
 pub enum ToReceiver {
     /// The first message of a push.
     Offer(Offer),
+    /// The next part of a tree's listing; all follow the offer.
+    Listing { part: Vec<u8> },
     /// The first message of a bench.
     Bench(Terms),
     /// Join these groups and receive messages into memory.
@@ -119,6 +123,8 @@ pub enum ToReceiver {
 #[derive(Clone, Debug, Serialize, Deserialize)]
 pub struct Offer {
     pub manifest: Manifest,
+    /// If it is a tree.
+    pub tree: Option<TreeOffer>,
     /// A path at the receiver, which may confine it to a directory.
     pub destination: String,
     /// `hash::probe` of the source: an existing file is read only if its probe is equal.
@@ -126,6 +132,28 @@ pub struct Offer {
     /// The source has holes; zero pages of copies become holes as well.
     pub has_holes: bool,
     pub terms: Terms,
+}
+
+/// What a receiver has to know of a tree besides its listing.
+#[derive(Clone, Copy, Debug, Serialize, Deserialize)]
+pub struct TreeOffer {
+    /// Length of the encoded listing, which follows in [`ToReceiver::Listing`].
+    pub listing_bytes: u64,
+    /// The destination itself, if it is the copy of a directory; otherwise it is a directory that the copies go into.
+    pub top: Option<Top>,
+    /// Files that the receiver has are compared by their contents, not by length and time.
+    pub by_contents: bool,
+    /// Files are written into an existing tree one by one.
+    pub in_place: bool,
+}
+
+/// Attributes of a tree's top directory.
+#[derive(Clone, Copy, PartialEq, Eq, Debug, Serialize, Deserialize)]
+pub struct Top {
+    /// Permission bits.
+    pub mode: u32,
+    /// Modification time in nanoseconds since 1970, negative before.
+    pub modified_ns: i64,
 }
 
 /// Terms that are the same for all members of a session.

@@ -15,7 +15,7 @@ use rustix::{
     io::Errno,
 };
 
-use crate::disk::Disk;
+use crate::{disk::Disk, tree_copy::remove_tree};
 
 /// The longest file name of common file systems, in bytes.
 pub(crate) const NAME_BYTES_MAX: usize = 255;
@@ -110,7 +110,7 @@ impl Place {
         (prefix(&self.name) + end).into()
     }
 
-    /// Removes temporary files of all versions except one; the caller must own the claim. Files that cannot be
+    /// Removes temporary files and directories of all versions except one; the caller must own the claim. Files that cannot be
     /// removed stay without effect.
     pub(crate) fn remove_temporaries(&self, but: Option<&OsStr>) {
         let prefix = prefix(&self.name);
@@ -121,7 +121,8 @@ impl Place {
             let end = name.to_str().and_then(|name| name.strip_prefix(&prefix));
             if end.is_some_and(is_version) && Some(name.as_os_str()) != but {
                 tracing::info!(?name, "removing a temporary file of an earlier session");
-                let _ = self.disk.unlink(&name);
+                // A copy of a tree is a directory.
+                let _ = remove_tree(&*self.disk.shared(), &name);
             }
         }
     }
@@ -175,7 +176,7 @@ fn open_beneath(start: &OwnedFd, relative: &Path) -> Result<OwnedFd, Errno> {
 }
 
 /// The same component by component, without `openat2`: no symbolic link is followed.
-fn walk_beneath(start: &OwnedFd, relative: &Path) -> Result<OwnedFd, Errno> {
+pub(crate) fn walk_beneath(start: &OwnedFd, relative: &Path) -> Result<OwnedFd, Errno> {
     let mut directory = openat(start, ".", DIRECTORY, Mode::empty())?;
     for part in relative.components() {
         match part {

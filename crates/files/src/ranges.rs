@@ -30,6 +30,10 @@ impl Ranges {
         self.0.iter().map(|range| (range.start, range.end))
     }
 
+    pub fn is_empty(&self) -> bool {
+        self.0.is_empty()
+    }
+
     pub fn bytes(&self) -> u64 {
         self.iter().map(|(start, end)| end - start).sum()
     }

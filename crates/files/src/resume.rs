@@ -3,7 +3,7 @@
 //! The receiver digests its file in chunks, skipping holes, and the root compares them with its source. Equal chunks
 //! are not sent again. Only the file's contents count, so changes since the earlier session do no damage.
 
-use std::{collections::BTreeMap, fs::File, io, sync::atomic::AtomicBool};
+use std::{collections::BTreeMap, fs::File, io, os::unix::fs::FileExt, sync::atomic::AtomicBool};
 
 use rustix::{
     fs::{SeekFrom, seek},
@@ -36,7 +36,7 @@ pub struct Chunking {
 
 impl Chunking {
     /// The division that both ends use for this length.
-    fn of(bytes: u64) -> Self {
+    pub(crate) fn of(bytes: u64) -> Self {
         Self { bytes, chunk_bytes: bytes.div_ceil(CHUNKS_MAX).max(CHUNK_BYTES_MIN) }
     }
 
@@ -59,13 +59,13 @@ impl ChunkDigests {
     /// Blocks while it reads, or until `stop`. Errors: the system's.
     pub(crate) fn of(file: &File, bytes: u64, stop: &AtomicBool) -> io::Result<Option<Self>> {
         let next = |position| next_data(file, position, bytes);
-        Self::of_chunks(Chunking::of(bytes), next, |range| digest_range(file, range, stop))
+        Self::of_chunks(Chunking::of(bytes), next, |range| digest_file(file, range, stop))
     }
 
     /// All chunks of a complete file; its holes are zeros.
     pub(crate) fn of_whole(file: &File, bytes: u64, stop: &AtomicBool) -> io::Result<Option<Self>> {
         let next = |position| Ok((position < bytes).then_some(position));
-        Self::of_chunks(Chunking::of(bytes), next, |range| digest_range(file, range, stop))
+        Self::of_chunks(Chunking::of(bytes), next, |range| digest_file(file, range, stop))
     }
 
     /// The chunks with data; `next` returns the next position with data.
@@ -134,6 +134,10 @@ impl SourceChunks {
     }
 }
 
+fn digest_file(file: &File, range: ByteRange, stop: &AtomicBool) -> io::Result<blake3::Hash> {
+    digest_range(|into, at| file.read_exact_at(into, at), range, stop)
+}
+
 /// The next position with data, from here to the end of the object.
 fn next_data(file: &File, position: u64, bytes: u64) -> io::Result<Option<u64>> {
     if position >= bytes {
@@ -150,7 +154,7 @@ fn next_data(file: &File, position: u64, bytes: u64) -> io::Result<Option<u64>> 
 
 #[cfg(test)]
 mod tests {
-    use std::{io::Write, os::unix::fs::FileExt};
+    use std::io::Write;
 
     use super::*;
 
@@ -163,7 +167,7 @@ mod tests {
     }
 
     fn digest_of(file: &File) -> impl Fn(ByteRange) -> io::Result<blake3::Hash> {
-        |range| digest_range(file, range, &go_on())
+        |range| digest_file(file, range, &go_on())
     }
 
     fn go_on() -> AtomicBool {
@@ -211,7 +215,7 @@ mod tests {
         }
         let digests = ChunkDigests::of(&source, 100, &go_on()).unwrap().unwrap();
         let stopped = AtomicBool::new(true);
-        let interrupted = |range| digest_range(&source, range, &stopped);
+        let interrupted = |range| digest_file(&source, range, &stopped);
         assert!(SourceChunks::new(100).matching(&digests, interrupted).is_err());
     }
 }

@@ -75,6 +75,28 @@ pub enum TargetError {
         /// What it is, with an article.
         kind: &'static str,
     },
+    /// A directory would have to become something else.
+    #[error("{} is a directory, and {what} is to have its name; remove it first, or choose another --dest", path.display())]
+    DirectoryInTheWay {
+        /// Which.
+        path: PathBuf,
+        /// What it is to become, with an article.
+        what: &'static str,
+    },
+    /// A file system that cannot exchange directories.
+    #[error(
+        "{} cannot be replaced as a whole on this file system ({error}); --inplace writes into it file by file",
+        path.display()
+    )]
+    NoExchange {
+        /// Which.
+        path: PathBuf,
+        /// The system's error.
+        error: io::Error,
+    },
+    /// The listing of a tree is no tree.
+    #[error("the root's list of files is refused: {0}")]
+    Listing(#[from] tree::ListingError),
     /// The path does not end with a file's name.
     #[error("{:?} does not name a file; name one as --dest", .0.display().to_string())]
     NoName(PathBuf),
@@ -217,7 +239,7 @@ impl Target {
         manifest: Manifest,
         owner: &Owner,
     ) -> Result<Self, TargetError> {
-        let claim = claim(&place, owner)?;
+        let claim = claim_for_file(&place, owner)?;
         let (contents, region) = receive(&place, &manifest, &claim)?;
         Ok(Self { place, manifest, contents, region, claim })
     }
@@ -230,7 +252,7 @@ impl Target {
         owner: &Owner,
         probe: &[u8; 32],
     ) -> Result<Self, TargetError> {
-        let claim = claim(&place, owner)?;
+        let claim = claim_for_file(&place, owner)?;
         let (contents, region) = match Existing::find(&place, &manifest, probe) {
             Some(existing) => {
                 let region = Region::from_file(existing.as_file(), manifest.bytes)
@@ -389,10 +411,16 @@ fn version(manifest: &Manifest) -> Vec<u8> {
     [numbers.as_flattened(), manifest.name.as_bytes()].concat()
 }
 
-/// Claims a place whose name can be written.
-fn claim(place: &Place, owner: &Owner) -> Result<Claim, TargetError> {
+/// Claims a place for a file whose name can be written.
+fn claim_for_file(place: &Place, owner: &Owner) -> Result<Claim, TargetError> {
     check_name(place)?;
     check_replaceable(place)?;
+    claim(place, owner)
+}
+
+/// Claims a place.
+pub(crate) fn claim(place: &Place, owner: &Owner) -> Result<Claim, TargetError> {
+    check_name(place)?;
     let path = || place.path().to_owned();
     Claim::take(place, owner).map_err(|error| match error {
         ClaimError::Busy(owner) => {
@@ -450,7 +478,7 @@ fn reserve(disk: &Disk, file: &File, bytes: u64) -> Result<(), Errno> {
 }
 
 /// The error for a file that cannot be created.
-fn no_file(place: &Place, error: Errno) -> TargetError {
+pub(crate) fn no_file(place: &Place, error: Errno) -> TargetError {
     let directory = place.directory();
     // File systems without a fixed number of inodes report 0 for both.
     let has_inodes =
@@ -462,7 +490,12 @@ fn no_file(place: &Place, error: Errno) -> TargetError {
 }
 
 /// The error with a remedy, if there is one for this kind.
-fn refusal(directory: &Path, what: &'static str, bytes: u64, error: io::Error) -> TargetError {
+pub(crate) fn refusal(
+    directory: &Path,
+    what: &'static str,
+    bytes: u64,
+    error: io::Error,
+) -> TargetError {
     let path = directory.to_owned();
     match error.kind() {
         io::ErrorKind::StorageFull => TargetError::NoSpace { directory: path, bytes },

@@ -4,3 +4,4 @@
 mod in_switch;
 mod session;
 mod target;
+mod trees;

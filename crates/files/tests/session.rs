@@ -22,22 +22,22 @@ use rdmc::Secret;
 const TIMEOUT: Duration = Duration::from_secs(30);
 
 /// A directory with a file to send, and receivers' settings.
-struct World {
+pub(super) struct World {
     directory: tempfile::TempDir,
     secret: Secret,
     stop: Arc<AtomicBool>,
 }
 
-type Receptions = Vec<thread::JoinHandle<Result<Option<PathBuf>, ReceiveError>>>;
+pub(super) type Receptions = Vec<thread::JoinHandle<Result<Option<PathBuf>, ReceiveError>>>;
 
 impl World {
-    fn with(contents: &[u8]) -> Self {
+    pub(super) fn with(contents: &[u8]) -> Self {
         let directory = tempfile::tempdir().unwrap();
         fs::write(directory.path().join("object"), contents).unwrap();
         Self { directory, secret: Secret::random().unwrap(), stop: Arc::default() }
     }
 
-    fn path(&self, name: &str) -> PathBuf {
+    pub(super) fn path(&self, name: &str) -> PathBuf {
         self.directory.path().join(name)
     }
 
@@ -74,6 +74,15 @@ impl World {
         hosts: usize,
         change: impl FnOnce(&mut PushSettings),
     ) -> Push {
+        self.open_with(Source::open(source).unwrap(), hosts, change)
+    }
+
+    pub(super) fn open_with(
+        &self,
+        source: Source,
+        hosts: usize,
+        change: impl FnOnce(&mut PushSettings),
+    ) -> Push {
         let plans = (0..hosts).map(|host| HostPlan {
             name: format!("host-{host}"),
             destination: self.path(&format!("copy-{host}")).to_str().unwrap().to_owned(),
@@ -84,10 +93,10 @@ impl World {
         settings.local_only = true;
         settings.block_bytes = Some(1000);
         change(&mut settings);
-        Push::open(Source::open(source).unwrap(), settings).unwrap()
+        Push::open(source, settings).unwrap()
     }
 
-    fn receive(&self, push: &Push, names: &[&str]) -> Receptions {
+    pub(super) fn receive(&self, push: &Push, names: &[&str]) -> Receptions {
         self.receive_at(push.control_port(), names)
     }
 
@@ -109,17 +118,17 @@ impl World {
         names.iter().map(start).collect()
     }
 
-    fn temporaries(&self) -> usize {
+    pub(super) fn temporaries(&self) -> usize {
         let names = fs::read_dir(self.directory.path()).unwrap().flatten();
         names.filter(|entry| entry.file_name().to_string_lossy().contains(".rdmc-")).count()
     }
 }
 
-fn joined(receptions: Receptions) -> Vec<Result<Option<PathBuf>, ReceiveError>> {
+pub(super) fn joined(receptions: Receptions) -> Vec<Result<Option<PathBuf>, ReceiveError>> {
     receptions.into_iter().map(|reception| reception.join().unwrap()).collect()
 }
 
-fn failure(report: &PushReport, host: usize) -> &str {
+pub(super) fn failure(report: &PushReport, host: usize) -> &str {
     match &report.hosts[host].state {
         HostState::Failed(reason) => reason,
         other => panic!("{other:?}"),

@@ -7,6 +7,8 @@ use crate::listing::Listing;
 /// A part of a file, and of the object.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub struct Piece {
+    /// The number of the file among those with contents.
+    pub file: usize,
     /// The number of the file's entry.
     pub entry: usize,
     /// Where it is in the file.
@@ -54,6 +56,21 @@ impl Layout {
         }
     }
 
+    /// Returns how many files have contents.
+    pub fn files(&self) -> usize {
+        self.starts.len()
+    }
+
+    /// Returns the number of a file's entry; files with contents are numbered from 0.
+    pub fn entry(&self, file: usize) -> usize {
+        self.entries[file] as usize
+    }
+
+    /// Returns the bytes of the object that are a file's.
+    pub fn range_of(&self, file: usize) -> Range<u64> {
+        self.starts[file]..self.end(file)
+    }
+
     /// Returns the parts of files that a range of the object consists of, in order; what is beyond its end is nothing.
     pub fn pieces(&self, range: Range<u64>) -> impl Iterator<Item = Piece> + '_ {
         let range = range.start.min(self.bytes)..range.end.min(self.bytes);
@@ -68,7 +85,7 @@ impl Layout {
                 let start = self.starts[index];
                 let in_object = start.max(range.start)..self.end(index).min(range.end);
                 let in_file = in_object.start - start..in_object.end - start;
-                Piece { entry: self.entries[index] as usize, in_file, in_object }
+                Piece { file: index, entry: self.entries[index] as usize, in_file, in_object }
             })
             .filter(|piece| !piece.in_object.is_empty())
     }

@@ -17,5 +17,5 @@ mod selection;
 pub use entry::{Entry, Kind};
 pub use layout::{Layout, Piece};
 pub use listing::{ENTRIES_MAX, LISTING_BYTES_MAX, Listing, ListingError, PATHS_BYTES_MAX};
-pub use path::{NAME_BYTES_MAX, PATH_BYTES_MAX, PathFault, check_link, check_path};
+pub use path::{NAME_BYTES_MAX, PATH_BYTES_MAX, PathFault, check_link, check_path, compare};
 pub use selection::{PatternError, Rule, Selection};

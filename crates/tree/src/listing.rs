@@ -144,6 +144,11 @@ impl Listing {
         &self.entries
     }
 
+    /// Returns the number of the entry with this path.
+    pub fn find(&self, path: &[u8]) -> Option<usize> {
+        self.entries.binary_search_by(|entry| compare(&entry.path, path)).ok()
+    }
+
     /// Returns the encoded tree.
     ///
     /// Errors: it is longer than [`LISTING_BYTES_MAX`].

@@ -87,7 +87,7 @@ fn names(path: &[u8]) -> impl Iterator<Item = &[u8]> {
 }
 
 /// Compares paths by their names: a directory comes before what is in it, and that before what follows the directory.
-pub(crate) fn compare(one: &[u8], other: &[u8]) -> Ordering {
+pub fn compare(one: &[u8], other: &[u8]) -> Ordering {
     names(one).cmp(names(other))
 }
 

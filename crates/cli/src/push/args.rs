@@ -6,10 +6,10 @@ use clap::builder::NonEmptyStringValueParser;
 use plan::size;
 use rdmc::Fabric;
 
-use super::progress::Mode;
+use super::{progress::Mode, selection::Patterns};
 use crate::{
     config,
-    help::{EXPERTS, LISTENING, REPORTS, STARTING, USUAL},
+    help::{EXPERTS, LISTENING, REPORTS, STARTING, TREES, USUAL},
     hosting::{Hosting, parse_fabric},
     transfer::{OrAuto, TransferOptions},
 };
@@ -30,11 +30,13 @@ Examples:
       also to receivers that join while it runs: rdmc receive --join ROOT:7001 --secret-file secret --dir DIR
   rdmc push model.safetensors --to a:7000,b:7000 --switch tor-a:4790 --cert login1.pem --key login1.key --ca ca.pem
       let switches copy what this machine sends once (`rdmc help switch run`); receivers relay if they cannot
+  rdmc push models--org--name checkpoints/ --to node[01-16] --dest /models --exclude '*.tmp'
+      directories and files under their names; with / at its end what a directory contains
   rdmc push data.tar --local 3
       to three receivers on this machine, as a test
 
 A copy appears under its name only when it is complete, verified and on disk. It atomically
-replaces a file of that name; an existing file with the same contents is verified and kept. Mode
+replaces a file or directory of that name; an existing file with the same contents is verified and kept. Mode
 and modification time are preserved. Only one push at a time may write a destination; hosts that
 would write the same file are refused. If a host fails, the others continue. A lost host keeps its
 partial copy: the same command again, or --retry, sends it only the rest.
@@ -54,14 +56,18 @@ interrupted again. Other hosts keep their partial copies for the next push.
 With --json standard output has one object in any case. exit_code is the same number; error is the
 reason why the push failed as a whole, or null.";
 
-/// Replicate a file to many hosts
+/// Replicate files and directories to many hosts
 #[derive(Debug, clap::Args)]
 #[command(after_long_help = config::help(EXAMPLES), next_help_heading = USUAL)]
 #[command(group = clap::ArgGroup::new("where").required(true).multiple(true))]
 pub struct Args {
-    /// The file to replicate
-    #[arg(help_heading = None::<&str>)]
-    pub file: PathBuf,
+    /// The file or directory to replicate, or several
+    ///
+    /// A directory goes into the destination under its name; with / at its end, the destination becomes its copy. Modes,
+    /// times, links and holes are kept; links that lead out of it become what they lead to. Files that a host has
+    /// already, by length and time, are not sent, and what only the host has stays.
+    #[arg(help_heading = None::<&str>, required = true, value_name = "SOURCE")]
+    pub sources: Vec<PathBuf>,
 
     /// Hosts, with ranges: node[01-16],login,n[1,3,5-8]
     ///
@@ -82,8 +88,8 @@ pub struct Args {
 
     /// Path of the copies; {host} is the host's name, and / at the end means a directory
     ///
-    /// Default: the same absolute path; the file's name at receivers that listen; ./rdmc-local/{host}/NAME with
-    /// --local.
+    /// Of a directory or several sources it is the directory that they go into. Default: the same absolute path; the
+    /// name at receivers that listen; ./rdmc-local/{host}/NAME with --local.
     #[arg(long, value_name = "PATH", value_parser = NonEmptyStringValueParser::new())]
     pub dest: Option<String>,
 
@@ -111,6 +117,17 @@ pub struct Args {
     /// Print neither progress nor summary; failures are still printed to standard error
     #[arg(short, long)]
     pub quiet: bool,
+
+    #[command(flatten)]
+    pub patterns: Patterns,
+
+    /// Compare files that hosts have by their contents, not by length and time
+    #[arg(long, help_heading = TREES)]
+    pub checksum: bool,
+
+    /// Write into existing directories file by file, each atomically, instead of replacing them as a whole
+    #[arg(long, help_heading = TREES)]
+    pub inplace: bool,
 
     #[command(flatten)]
     pub hosting: Hosting,

@@ -1,10 +1,13 @@
 //! Hosts of a push, and the paths of their copies.
 
-use std::path::{Path, PathBuf};
+use std::path::Path;
 
 use files::{Admission, HostPlan, PushSettings};
 
-use super::args::Args;
+use super::{
+    args::Args,
+    sources::{Sources, absolute, text_of},
+};
 use crate::{
     failure::Failure,
     hosting::{local_name, named, plan},
@@ -13,7 +16,7 @@ use crate::{
 };
 
 /// The hosts that the arguments name, with their destinations.
-pub fn hosts(args: &Args) -> Result<Vec<HostPlan>, Failure> {
+pub fn hosts(args: &Args, sources: &Sources) -> Result<Vec<HostPlan>, Failure> {
     if let Some(count) = args.local {
         let dest = args.dest.as_deref().unwrap_or("./rdmc-local/{host}/");
         if count > 1 && !dest.contains("{host}") {
@@ -21,16 +24,16 @@ pub fn hosts(args: &Args) -> Result<Vec<HostPlan>, Failure> {
                 "all receivers of --local would write \"{dest}\"; put {{host}} into --dest"
             )));
         }
-        return local_hosts(&args.file, usize::from(count), dest);
+        return local_copies(sources, usize::from(count), dest);
     }
     let hosts = named(args.to.as_deref(), args.hosts_file.as_ref())?;
     hosts
         .into_iter()
         .map(|host| {
             let dest = match &args.dest {
-                Some(dest) => filled(dest, &host.name, &args.file)?,
-                None if host.listens => file_name(&args.file)?.to_owned(),
-                None => text_of(&absolute(&args.file)?)?.to_owned(),
+                Some(dest) => sources.named(dest.replace("{host}", &host.name))?,
+                None if host.listens => sources.name_below()?.to_owned(),
+                None => sources.same_path()?,
             };
             Ok(plan(host, dest))
         })
@@ -38,50 +41,32 @@ pub fn hosts(args: &Args) -> Result<Vec<HostPlan>, Failure> {
 }
 
 /// Admission of hosts that join, and the path of their copies.
-pub fn admission(args: &Args) -> Result<Option<Admission>, Failure> {
+pub fn admission(args: &Args, sources: &Sources) -> Result<Option<Admission>, Failure> {
     let Some(listen) = args.admit else { return Ok(None) };
     let destination = match args.dest.as_deref() {
         // Joining receivers choose the directory.
-        Some(dest) if !dest.starts_with('/') && !dest.ends_with('/') => dest,
-        _ => file_name(&args.file)?,
+        Some(dest) if !dest.starts_with('/') && !dest.ends_with('/') => {
+            sources.named(dest.to_owned())?
+        }
+        _ => sources.name_below()?.to_owned(),
     };
-    Ok(Some(Admission { listen, destination: destination.to_owned() }))
+    Ok(Some(Admission { listen, destination }))
 }
 
-/// Hosts `local-1` to `local-N`; `dest` as in `--dest`.
+/// Hosts `local-1` to `local-N` for copies of a file; `dest` as in `--dest`.
 pub fn local_hosts(file: &Path, count: usize, dest: &str) -> Result<Vec<HostPlan>, Failure> {
+    local_copies(&Sources::of_file(file), count, dest)
+}
+
+fn local_copies(sources: &Sources, count: usize, dest: &str) -> Result<Vec<HostPlan>, Failure> {
     (1..=count)
         .map(|number| {
             let name = local_name(number);
-            let path = absolute(Path::new(&filled(dest, &name, file)?))?;
+            let path = sources.named(dest.replace("{host}", &name))?;
+            let path = absolute(Path::new(&path))?;
             Ok(plan(Host::named(name), text_of(&path)?.to_owned()))
         })
         .collect()
-}
-
-/// A destination with `{host}` replaced, and the file's name appended to a directory.
-fn filled(dest: &str, host: &str, file: &Path) -> Result<String, Failure> {
-    let path = dest.replace("{host}", host);
-    Ok(if path.ends_with('/') { path + file_name(file)? } else { path })
-}
-
-fn file_name(file: &Path) -> Result<&str, Failure> {
-    file.file_name().and_then(|name| name.to_str()).ok_or_else(|| {
-        Failure::Usage(format!(
-            "the name of {} is not UTF-8; name the copy by --dest",
-            file.display()
-        ))
-    })
-}
-
-fn absolute(path: &Path) -> Result<PathBuf, Failure> {
-    std::path::absolute(path).map_err(Failure::while_doing(path.display()))
-}
-
-fn text_of(path: &Path) -> Result<&str, Failure> {
-    path.to_str().ok_or_else(|| {
-        Failure::Usage(format!("the path {} is not UTF-8; name one by --dest", path.display()))
-    })
 }
 
 /// Creates the default destinations' directories of `--local`.

@@ -1,9 +1,11 @@
-//! `rdmc push`: one file to many hosts.
+//! `rdmc push`: files and directories to many hosts.
 
 mod args;
 mod destinations;
 mod progress;
 mod run;
+mod selection;
+mod sources;
 pub mod summary;
 mod switches;
 

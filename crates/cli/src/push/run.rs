@@ -10,6 +10,7 @@ use super::{
     args::Args,
     destinations,
     progress::{Mode, Progress},
+    sources::{Sources, TreeOptions},
     summary, switches,
 };
 use crate::{
@@ -27,8 +28,8 @@ pub fn run(args: &Args) -> Result<Exit, Failure> {
     let ready = Ready::of(args)?;
     let in_use = ready.in_use(args)?;
     let interrupt = interrupt.begin();
-    let bytes = ready.source.manifest().bytes;
-    let facts = summary::Facts::new(&args.file, bytes, args.transfer.bwlimit);
+    let facts = summary::Facts::new(&ready.source, args.transfer.bwlimit);
+
     let hosting = &args.hosting;
     let trace = hosting.trace.as_ref();
     let (report, traced) = recording::around(trace, &in_use, hosting.verbose, |recording| {
@@ -48,8 +49,13 @@ struct Ready {
 
 impl Ready {
     fn of(args: &Args) -> Result<Self, Failure> {
-        let source = Source::open(&args.file).map_err(Failure::because)?;
-        let settings = settings(args)?;
+        let sources = Sources::of(&args.sources)?;
+        let source = sources.open(TreeOptions {
+            selection: args.patterns.selection()?,
+            by_contents: args.checksum,
+            in_place: args.inplace,
+        })?;
+        let settings = settings(args, &sources)?;
         let launcher = args.hosting.launcher(args.local.is_some())?;
         Ok(Self { source, settings, launcher })
     }
@@ -57,7 +63,9 @@ impl Ready {
     /// Errors: a copy on this machine would replace the source.
     fn in_use(&self, args: &Args) -> Result<InUse, Failure> {
         let mut in_use = InUse::default();
-        in_use.add("the file to replicate", &args.file);
+        for path in &args.sources {
+            in_use.add("the file to replicate", path);
+        }
         in_use.add_hosts_file(args.hosts_file.as_ref());
         args.hosting.add_to(&mut in_use);
         if args.local.is_some() {
@@ -98,9 +106,9 @@ impl Ready {
     }
 }
 
-fn settings(args: &Args) -> Result<PushSettings, Failure> {
+fn settings(args: &Args, sources: &Sources) -> Result<PushSettings, Failure> {
     let local = args.local.is_some();
-    let mut settings = args.hosting.settings(destinations::hosts(args)?, local)?;
+    let mut settings = args.hosting.settings(destinations::hosts(args, sources)?, local)?;
     if args.exclude_self {
         destinations::exclude_this_machine(&mut settings, args)?;
     }
@@ -110,7 +118,7 @@ fn settings(args: &Args) -> Result<PushSettings, Failure> {
     settings.offload = args.offload;
     settings.retries = args.retry;
     settings.rate_min = args.min_rate.map(|bits| bits / 8);
-    settings.admission = destinations::admission(args)?;
+    settings.admission = destinations::admission(args, sources)?;
     if let Some(agent) = &args.switch {
         let Some(Credentials::Certificates(certificates)) = &settings.credentials else {
             return Err(Failure::Usage("--switch needs --cert, --key and --ca".into()));

@@ -1,13 +1,8 @@
 //! The summary of a push, as text and as JSON.
 
-use std::{
-    borrow::Cow,
-    io::Write,
-    path::{Path, PathBuf},
-    time::Duration,
-};
+use std::{borrow::Cow, io::Write, path::PathBuf, time::Duration};
 
-use files::{HostReport, HostState, PushError, PushReport};
+use files::{HostReport, HostState, PushError, PushReport, Source};
 use plan::size;
 use rdmc::Offload;
 use serde::Serialize;
@@ -20,18 +15,23 @@ use crate::{
 /// The most hosts that are named in a line; more are counted.
 const NAMES_MAX: usize = 4;
 
-/// The file of a push.
+/// What is pushed.
 pub struct Facts {
     file: PathBuf,
     bytes: u64,
+    /// Of a tree: directories, files and links.
+    entries: Option<usize>,
     /// The limit of each host, in bits per second.
     bwlimit: Option<u64>,
 }
 
 #[derive(Serialize)]
 struct Summary<'a> {
+    /// Of several sources the first.
     file: Cow<'a, str>,
     bytes: u64,
+    /// Directories, files and links of a tree; null for a file.
+    entries: Option<usize>,
     exit_code: Exit,
     /// Of the last group, if there was one.
     algorithm: Option<&'a str>,
@@ -78,8 +78,19 @@ struct HostSummary<'a> {
 }
 
 impl Facts {
-    pub fn new(file: &Path, bytes: u64, bwlimit: Option<u64>) -> Self {
-        Self { file: file.to_owned(), bytes, bwlimit }
+    pub fn new(source: &Source, bwlimit: Option<u64>) -> Self {
+        let (bytes, entries) = (source.manifest().bytes, source.entries());
+        Self { file: source.path().to_owned(), bytes, entries, bwlimit }
+    }
+
+    /// How much, and in how many entries.
+    fn amount(&self) -> String {
+        let size = size::show(self.bytes);
+        match self.entries {
+            None => size,
+            Some(1) => format!("{size} in 1 entry"),
+            Some(entries) => format!("{size} in {entries} entries"),
+        }
     }
 
     /// Prints failures to standard error, and the summary to standard output, as JSON or as text (unless `quiet`).
@@ -126,10 +137,14 @@ impl Facts {
         };
         let there = were_there(report);
         if there.len() == published {
-            let (size, total) = (size::show(self.bytes), seconds(report.total));
-            return format!("{size} existed already at {hosts}; verified in {total}");
+            let (amount, total) = (self.amount(), seconds(report.total));
+            let how = match self.entries {
+                None => "verified in",
+                Some(_) => "nothing but the list was sent; compared in",
+            };
+            return format!("{amount} existed already at {hosts}; {how} {total}");
         }
-        let mut text = format!("{} to {hosts}", size::show(self.bytes));
+        let mut text = format!("{} to {hosts}", self.amount());
         if let Some(time) = report.replication {
             text += &format!(" in {}", seconds(time));
             if let Some(bandwidth) = bandwidth(self.bytes, time) {
@@ -161,6 +176,7 @@ impl Facts {
         Summary {
             file: self.file.to_string_lossy(),
             bytes: self.bytes,
+            entries: self.entries,
             exit_code: exit,
             algorithm: report.choice.map(|choice| choice.algorithm.name()),
             block_bytes: report.choice.map(|choice| choice.block_bytes),

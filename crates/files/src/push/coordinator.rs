@@ -27,6 +27,7 @@ use super::{
 };
 use crate::{
     SourceError,
+    digests::Digests,
     messages::{GIVEN_UP, Start, ToReceiver, ToRoot},
     ranges::{RangeList, Ranges},
 };
@@ -44,6 +45,8 @@ pub struct Coordinator<'a> {
     pub(super) settings: &'a PushSettings,
     /// Length of the object.
     bytes: u64,
+    /// The object is a tree, whose files have digests of their own.
+    is_tree: bool,
     pub hosts: Hosts<'a>,
     attempts: BTreeMap<u64, Attempt>,
     /// The first groups have been started; hosts that become ready later get groups of their own.
@@ -71,6 +74,7 @@ impl<'a> Coordinator<'a> {
             now: Duration::ZERO,
             settings,
             bytes,
+            is_tree: false,
             hosts: Hosts::new(settings, bytes),
             attempts: BTreeMap::new(),
             has_begun: false,
@@ -85,6 +89,11 @@ impl<'a> Coordinator<'a> {
             members: 0,
             choice: None,
         }
+    }
+
+    /// The same for a push of a tree: each host verifies the files that it did not have.
+    pub fn of_tree(settings: &'a PushSettings, bytes: u64) -> Self {
+        Self { is_tree: true, ..Self::new(settings, bytes) }
     }
 
     /// Whether every host has published or failed, and no group is left.
@@ -159,9 +168,9 @@ impl<'a> Coordinator<'a> {
     pub fn on_source_digest(
         &mut self,
         effects: &mut impl Effects,
-        digest: blake3::Hash,
+        digests: Digests,
     ) -> Result<(), PushError> {
-        if self.source_digest.on_read(digest) { Ok(()) } else { Err(effects.source_differs()) }
+        if self.source_digest.on_read(digests) { Ok(()) } else { Err(effects.source_differs()) }
     }
 
     /// Whether the root is joining this group, to send in it.
@@ -268,6 +277,12 @@ impl<'a> Coordinator<'a> {
         };
         for host in prepared {
             self.hosts.use_fabric(effects, host, fabric.name(), self.now);
+            if self.is_tree {
+                let lacking = self.source_digest.request(&self.hosts[host].kept, self.bytes);
+                if !lacking.is_empty() {
+                    effects.digest_source(&lacking)?;
+                }
+            }
         }
         self.fabric = Some(fabric);
         Ok(())
@@ -368,7 +383,7 @@ impl<'a> Coordinator<'a> {
             .map(|(index, host)| Holder {
                 host: index,
                 has: &host.has,
-                sends: host.deferred_at.is_none(),
+                sends: host.deferred_at.is_none() && !host.keeps_unread,
             })
             .collect();
         let parts = parts(self.bytes, &holders);
@@ -449,7 +464,7 @@ impl<'a> Coordinator<'a> {
             if self.hosts[host].step == Step::Mismatch {
                 effects.check_source()?;
                 match self.source_digest.on_mismatch() {
-                    Mismatch::ReadAgain => effects.digest_source()?,
+                    Mismatch::ReadAgain(ranges) => effects.digest_source(&ranges)?,
                     Mismatch::Wait => {}
                     Mismatch::CopyIsWrong => self.fail(effects, host, DIFFERS),
                 }
@@ -457,7 +472,8 @@ impl<'a> Coordinator<'a> {
             let known = &self.hosts[host];
             if known.step == Step::Ready && known.has.covers((0, self.bytes)) {
                 self.hosts.set_complete(effects, host, self.now);
-                if let Some(digest) = self.source_digest.digest {
+                let kept = &self.hosts[host].kept;
+                if let Some(digest) = self.source_digest.of_copy(self.is_tree, kept, self.bytes) {
                     self.hosts.compare(effects, host, digest, self.now);
                 }
             }

@@ -53,8 +53,9 @@ pub trait Effects {
     fn compare(&mut self, host: usize, digests: ChunkDigests);
     /// Errors: the source's attributes have changed.
     fn check_source(&mut self) -> Result<(), PushError>;
-    /// Starts to read the source; completes with [`super::Event::Digest`].
-    fn digest_source(&mut self) -> Result<(), PushError>;
+    /// Starts to read the source, of a tree the files with a byte in these ranges; completes with
+    /// [`super::Event::Digest`].
+    fn digest_source(&mut self, ranges: &Ranges) -> Result<(), PushError>;
     /// The error for a source of which two reads differ.
     fn source_differs(&self) -> PushError;
     /// Starts the root's context over the requested fabric, or the best one for which `common` is true.

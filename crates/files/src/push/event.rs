@@ -2,7 +2,7 @@
 
 use rdmc::{Error, Failure};
 
-use crate::{SourceError, messages::ToRoot, ranges::Ranges};
+use crate::{SourceError, digests::Digests, messages::ToRoot, ranges::Ranges};
 
 /// An input event of a coordinator. Hosts are identified by their index, successive connections to one host by
 /// their numbers. `C` is a connection that has no number yet, `G` a joined group.
@@ -20,8 +20,8 @@ pub enum Event<C, G> {
     HostFailed { host: usize, start: u32, reason: String },
     /// The comparison of a host's existing data with the source is done.
     Compared { host: usize, connection: u64, matching: Result<Ranges, SourceError> },
-    /// The source has been read completely.
-    Digest(Result<blake3::Hash, SourceError>),
+    /// The source has been read, or those files of a tree that were to be.
+    Digest(Result<Digests, SourceError>),
     /// The root has joined a group, or failed to.
     Joined(u64, Result<G, Error>),
     /// A group has closed with success, or failed.

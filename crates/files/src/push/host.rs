@@ -47,6 +47,10 @@ pub struct Host {
     pub own_ip: Option<IpAddr>,
     /// The ranges of the file that it has for certain.
     pub has: Ranges,
+    /// What it had of that before it was sent anything.
+    pub kept: Ranges,
+    /// A part of that it keeps without a comparison of its contents, so that it does not send it to others.
+    pub keeps_unread: bool,
     /// Its last progress report, for display.
     pub bytes: u64,
     /// Bytes read and written other than received ones.
@@ -91,6 +95,8 @@ impl Host {
             fabrics: Vec::new(),
             own_ip: None,
             has: Ranges::default(),
+            kept: Ranges::default(),
+            keeps_unread: false,
             bytes: 0,
             worked: 0,
             progressed_at: Duration::ZERO,

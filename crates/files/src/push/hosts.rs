@@ -149,8 +149,9 @@ impl<'a> Hosts<'a> {
         now: Duration,
     ) {
         if self.all[host].step == Step::Checking {
-            self.all[host].resumed_bytes = matching.bytes();
-            self.all[host].has = matching;
+            let known = &mut self.all[host];
+            known.has.extend(matching.iter());
+            known.resumed_bytes = known.has.bytes();
             self.set(effects, host, Step::Prepared, now);
         }
     }
@@ -165,8 +166,13 @@ impl<'a> Hosts<'a> {
     ) -> Option<HostEvent> {
         let step = self.all[host].step.clone();
         match (message, step) {
-            (ToRoot::Prepared { fabrics, digests }, Step::Preparing(_)) => {
-                self.all[host].fabrics = fabrics;
+            (ToRoot::Prepared { fabrics, kept, digests }, Step::Preparing(_)) => {
+                let known = &mut self.all[host];
+                known.fabrics = fabrics;
+                // A host could keep what it likes of a file as well; then its digest would differ.
+                known.has = kept.within(self.bytes);
+                known.keeps_unread = !known.has.is_empty();
+                known.resumed_bytes = known.has.bytes();
                 match digests {
                     Some(digests) => {
                         self.set(effects, host, Step::Checking, now);
@@ -275,6 +281,7 @@ impl<'a> Hosts<'a> {
         fabric: String,
         now: Duration,
     ) {
+        self.all[host].kept = self.all[host].has.clone();
         let has = RangeList::from(&self.all[host].has);
         effects.send_message(host, &ToReceiver::Use { fabric, has });
         // Existing data may be in a file that is to be replaced, and is copied then.

@@ -177,7 +177,9 @@ impl Effects for Io<'_> {
         let alive = (ToReceiver::Alive, HEARTBEAT);
         let control = Control::start_with_keepalive(channel, failure_deadline, alive, take)
             .map_err(|error| system("starting a control connection", error))?;
-        control.send(&self.push.first_message(plan))?;
+        for message in self.push.first_messages(plan) {
+            control.send(&message)?;
+        }
         self.connections[host] = Some(Connection { number, control });
         Ok((ip, own.ip().to_canonical()))
     }
@@ -267,11 +269,11 @@ impl Effects for Io<'_> {
         Ok(self.push.check_unchanged()?)
     }
 
-    fn digest_source(&mut self) -> Result<(), PushError> {
+    fn digest_source(&mut self, ranges: &Ranges) -> Result<(), PushError> {
         let Some(source) = self.push.source.clone() else { return Ok(()) };
         let events = self.push.events.clone();
-        let stop = Arc::clone(&self.stop);
-        let hash = move || drop(events.send(Event::Digest(source.digest(&stop)).into()));
+        let (stop, ranges) = (Arc::clone(&self.stop), ranges.clone());
+        let hash = move || drop(events.send(Event::Digest(source.digest(&ranges, &stop)).into()));
         thread::Builder::new()
             .name("rdmc-hash".into())
             .spawn(hash)

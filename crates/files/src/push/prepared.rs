@@ -21,6 +21,9 @@ use crate::{
     messages::{JOIN_TIMEOUT, Offer, Terms, ToReceiver},
 };
 
+/// A part of a listing in one message, which keeps its memory and its time small.
+const LISTING_PART_BYTES: usize = 4 << 20;
+
 /// A push or a bench that is ready to run and listens for receivers.
 pub(super) struct Prepared {
     pub(super) settings: PushSettings,
@@ -94,8 +97,8 @@ impl Prepared {
         PushHandle { events: self.events.clone() }
     }
 
-    /// The first message to a receiver.
-    pub(super) fn first_message(&self, plan: &HostPlan) -> ToReceiver {
+    /// The first messages to a receiver.
+    pub(super) fn first_messages(&self, plan: &HostPlan) -> Vec<ToReceiver> {
         let terms = Terms {
             streams: self.settings.streams,
             completion: self.settings.completion.to_string(),
@@ -104,16 +107,26 @@ impl Prepared {
             rate_max: self.settings.rate_max,
             secret: self.settings.secret.clone(),
         };
-        match &self.source {
-            Some(source) => ToReceiver::Offer(Offer {
-                manifest: source.manifest().clone(),
-                destination: plan.destination.clone(),
-                probe: self.probe,
-                has_holes: source.has_holes(),
-                terms,
-            }),
-            None => ToReceiver::Bench(terms),
+        let Some(source) = &self.source else { return vec![ToReceiver::Bench(terms)] };
+        let (tree, listing) = source.tree().unzip();
+        let mut messages = vec![ToReceiver::Offer(Offer {
+            manifest: source.manifest().clone(),
+            tree,
+            destination: plan.destination.clone(),
+            probe: self.probe,
+            has_holes: source.has_holes(),
+            terms,
+        })];
+        if let Some(listing) = listing {
+            let parts = listing.chunks(LISTING_PART_BYTES);
+            messages.extend(parts.map(|part| ToReceiver::Listing { part: part.to_vec() }));
         }
+        messages
+    }
+
+    /// Whether the source is a tree.
+    pub(super) fn is_tree(&self) -> bool {
+        self.source.as_ref().is_some_and(|source| source.entries().is_some())
     }
 
     /// Length of the source; 0 for a bench.

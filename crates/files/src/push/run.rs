@@ -27,12 +27,19 @@ pub(super) struct Run<'a> {
 
 impl<'a> Run<'a> {
     pub(super) fn new(push: &'a Prepared, observe: &'a mut dyn FnMut(PushEvent)) -> Self {
-        let core = Coordinator::new(&push.settings, push.bytes());
+        let core = match push.is_tree() {
+            true => Coordinator::of_tree(&push.settings, push.bytes()),
+            false => Coordinator::new(&push.settings, push.bytes()),
+        };
         Self { push, started: Instant::now(), core, io: Io::new(push, observe) }
     }
 
     pub(super) fn replicate(&mut self) -> Result<(), PushError> {
-        let begun = self.io.start().and_then(|()| self.io.digest_source());
+        let mut begun = self.io.start();
+        if !self.push.is_tree() {
+            let all = [(0, self.push.bytes())].into_iter().collect();
+            begun = begun.and_then(|()| self.io.digest_source(&all));
+        }
         begun.unwrap_or_else(|error| self.core.stop(&mut self.io, error));
         while !self.core.is_over() {
             let event = match self.next(None) {

@@ -93,7 +93,7 @@ fn agree_on_fabric(
     measured: &OnceLock<Arc<Context>>,
 ) -> Result<Arc<Context>, ReceiveError> {
     let fabrics = Fabric::candidates().iter().map(Fabric::name).collect();
-    root.send(&ToRoot::Prepared { fabrics, digests: None })?;
+    root.send(&ToRoot::Prepared { fabrics, kept: RangeList::default(), digests: None })?;
     let fabric = loop {
         match root.next()? {
             Event::Root(Ok(ToReceiver::Use { fabric, .. })) => break fabric,

@@ -10,13 +10,14 @@ use std::{
 use rdmc::{Context, Error, Fabric, Group};
 
 use super::{
+    destination::Destination,
     error::ReceiveError,
     membership::{Copy, Member},
     root_link::{Event, RootLink},
     session::Effects,
 };
 use crate::{
-    Target, TargetError, Verified,
+    TargetError, Verified,
     claim::Owner,
     hash::{HashOptions, PrefixHasher},
     messages::{Offer, Start, ToRoot, WaitedFor},
@@ -28,7 +29,9 @@ use crate::{
 
 pub(super) struct Io<'a> {
     root: &'a RootLink<'a>,
-    target: Option<Target>,
+    /// Of a tree, until its target is prepared; encoded.
+    listing: Option<Vec<u8>>,
+    target: Option<Destination>,
     /// The source has holes, so zero pages of the copy become holes.
     makes_holes: bool,
     /// Once the root has chosen a fabric.
@@ -46,9 +49,10 @@ struct HashedCopy {
 }
 
 impl<'a> Io<'a> {
-    pub(super) fn new(root: &'a RootLink<'a>) -> Self {
+    pub(super) fn new(root: &'a RootLink<'a>, listing: Option<Vec<u8>>) -> Self {
         Self {
             root,
+            listing,
             target: None,
             makes_holes: false,
             context: None,
@@ -88,7 +92,7 @@ impl<'a> Io<'a> {
         self.copy = None;
     }
 
-    fn target(&mut self) -> Result<&mut Target, ReceiveError> {
+    fn target(&mut self) -> Result<&mut Destination, ReceiveError> {
         self.target.as_mut().ok_or_else(|| ReceiveError::System("there is no target".into()))
     }
 
@@ -120,15 +124,16 @@ impl Effects for Io<'_> {
         self.root.control.send(message)
     }
 
-    fn prepare(&mut self, offer: &Offer) -> Result<Option<ChunkDigests>, ReceiveError> {
+    fn prepare(&mut self, offer: &Offer) -> Result<(Ranges, Option<ChunkDigests>), ReceiveError> {
         self.root.check_size(offer.manifest.bytes)?;
         self.makes_holes = offer.has_holes;
         let settings = self.root.settings;
-        let place = settings.placement.place(&offer.destination)?;
         let owner = Owner::here(&offer.terms.secret, &settings.host);
-        let target = Target::prepare(place, offer.manifest.clone(), &owner, &offer.probe)?;
-        let digests = self.target.insert(target).chunk_digests(&settings.stop);
-        digests.map_err(|error| self.interrupted_or(error))
+        let destination = Destination::prepare(settings, offer, self.listing.take(), &owner)?;
+        let target = self.target.insert(destination);
+        let kept = target.kept();
+        let digests = target.chunk_digests(&settings.stop);
+        digests.map(|digests| (kept, digests)).map_err(|error| self.interrupted_or(error))
     }
 
     fn fabrics(&self) -> Vec<String> {
@@ -151,10 +156,9 @@ impl Effects for Io<'_> {
         let options = HashOptions { worked, makes_holes: self.makes_holes };
         let target = self.target()?;
         let hashed = move |digest| drop(events.send(Event::OwnDigest(digest)));
-        let (file, length) = (target.file()?, target.manifest().bytes);
-        let (hasher, in_place) = PrefixHasher::start(file, length, options, hashed)
-            .map_err(|error| ReceiveError::System(format!("cannot start a thread: {error}")))?;
-        let copy = Copy { region: target.region(), has: Arc::default(), bytes, in_place };
+        let region = target.region()?;
+        let (hasher, in_place) = target.start_hasher(has, options, hashed)?;
+        let copy = Copy { region, has: Arc::default(), bytes, in_place };
         let is_complete = copy.add_all(has);
         self.copy = Some(HashedCopy { copy, _hasher: hasher });
         Ok(is_complete)

@@ -10,6 +10,7 @@
 mod bench;
 mod call;
 mod collective;
+mod destination;
 #[doc(hidden)]
 mod dispatch;
 mod error;

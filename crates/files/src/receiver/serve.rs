@@ -13,13 +13,14 @@ use std::{
 
 use rdmc::Context;
 use session::Channel;
+use tree::LISTING_BYTES_MAX;
 
 use super::{
     bench,
-    dispatch::{first, handle},
+    dispatch::{first, handle, unexpected_event},
     error::ReceiveError,
     io::Io,
-    root_link::RootLink,
+    root_link::{Event, RootLink},
     session::{Session, unexpected_message},
     settings::ReceiverSettings,
 };
@@ -92,10 +93,35 @@ fn session(
 }
 
 fn replicate(root: &RootLink<'_>, offer: Offer) -> Result<PathBuf, ReceiveError> {
-    let mut io = Io::new(root);
+    let listing = offer.tree.map(|tree| receive_listing(root, tree.listing_bytes)).transpose()?;
+    let mut io = Io::new(root, listing);
     let outcome = receive(root, &mut io, offer);
     io.close(outcome.as_ref().err().is_some_and(ReceiveError::keeps_partial));
     outcome
+}
+
+/// The encoded listing of a tree, which follows its offer.
+///
+/// Errors: too long; the root is lost, or sends something else.
+fn receive_listing(root: &RootLink<'_>, bytes: u64) -> Result<Vec<u8>, ReceiveError> {
+    if bytes > LISTING_BYTES_MAX as u64 {
+        return Err(ReceiveError::Refused(format!(
+            "a list of files has {bytes} bytes, at most {LISTING_BYTES_MAX} are accepted"
+        )));
+    }
+    let mut listing = Vec::new();
+    while (listing.len() as u64) < bytes {
+        match root.next()? {
+            Event::Root(Ok(ToReceiver::Listing { part })) if !part.is_empty() => {
+                listing.extend_from_slice(&part);
+            }
+            event => unexpected_event(event)?,
+        }
+    }
+    if listing.len() as u64 > bytes {
+        return Err(ReceiveError::System("the root sent a list of files of another length".into()));
+    }
+    Ok(listing)
 }
 
 /// Runs the session until the copy is published.

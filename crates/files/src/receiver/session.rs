@@ -30,8 +30,9 @@ pub trait Effects {
     fn remove_group(&mut self, number: u64);
     /// Queues a message to the root. Errors: it is lost.
     fn send_message(&mut self, message: &ToRoot) -> Result<(), Error>;
-    /// Opens the target, new or from an earlier session; returns the digests of its existing chunks.
-    fn prepare(&mut self, offer: &Offer) -> Result<Option<ChunkDigests>, ReceiveError>;
+    /// Opens the target, new or from an earlier session; returns what it keeps of a tree, and the digests of other
+    /// existing chunks.
+    fn prepare(&mut self, offer: &Offer) -> Result<(Ranges, Option<ChunkDigests>), ReceiveError>;
     /// Names of the fabrics that this host can use, best first.
     fn fabrics(&self) -> Vec<String>;
     /// Starts this fabric; returns the port at which other members reach this one.
@@ -78,8 +79,9 @@ pub struct Session {
 impl Session {
     /// Prepares the offered file. Errors: it cannot be prepared or is refused; the root is lost.
     pub fn begin(effects: &mut impl Effects, offer: Offer) -> Result<Self, ReceiveError> {
-        let digests = effects.prepare(&offer)?;
-        send(effects, &ToRoot::Prepared { fabrics: effects.fabrics(), digests })?;
+        let (kept, digests) = effects.prepare(&offer)?;
+        let kept = RangeList::from(&kept);
+        send(effects, &ToRoot::Prepared { fabrics: effects.fabrics(), kept, digests })?;
         Ok(Self {
             offer,
             is_receiving: false,

@@ -73,7 +73,7 @@ impl World<'_> {
             secret: Secret::from_bytes([7; 32]),
         };
         let (destination, probe, has_holes) = (name(host), [0; 32], false);
-        let offer = Offer { manifest, destination, probe, has_holes, terms };
+        let offer = Offer { manifest, tree: None, destination, probe, has_holes, terms };
         self.send_word(line, Way::ToReceiver, Word::ToReceiver(ToReceiver::Offer(offer)));
     }
 
@@ -298,7 +298,7 @@ impl ReceiverEffects for AtHost<'_, '_> {
         Ok(())
     }
 
-    fn prepare(&mut self, offer: &Offer) -> Result<Option<ChunkDigests>, ReceiveError> {
+    fn prepare(&mut self, offer: &Offer) -> Result<(Ranges, Option<ChunkDigests>), ReceiveError> {
         let (index, machine) = (self.index, self.world.processes[self.index].machine);
         self.work(self.world.host_of(index).disk_ns);
         self.work_by_faults(|faults| faults.prepare_ns);
@@ -313,7 +313,7 @@ impl ReceiverEffects for AtHost<'_, '_> {
             disk.open(index, || source.iter().map(|&byte| !byte).collect());
         let partial = if is_left { self.world.partial(&bytes) } else { None };
         self.receiver().region = Some(Region::from_vec(bytes));
-        Ok(partial)
+        Ok((Ranges::default(), partial))
     }
 
     fn fabrics(&self) -> Vec<String> {

@@ -9,7 +9,7 @@ use std::{
 use files::{
     HostPlan, PushError, PushEvent, SourceError,
     machines::{
-        ChunkDigests, Chunking, Ranges, RootEffects, RootEvent, SourceChunks, Start, Step,
+        ChunkDigests, Chunking, Digests, Ranges, RootEffects, RootEvent, SourceChunks, Start, Step,
         ToReceiver, linger_timeout, step,
     },
 };
@@ -183,7 +183,7 @@ impl AtRoot<'_, '_> {
                     true => blake3::hash(b"another object"),
                     false => blake3::hash(&self.world.source),
                 };
-                Some(RootEvent::Digest(Ok(digest)))
+                Some(RootEvent::Digest(Ok(Digests::Whole(digest))))
             }
             Note::Joined(group, outcome) => Some(RootEvent::Joined(group, outcome)),
             Note::Ended(group, outcome) => Some(RootEvent::Ended(group, outcome)),
@@ -294,7 +294,7 @@ impl RootEffects for AtRoot<'_, '_> {
         }
     }
 
-    fn digest_source(&mut self) -> Result<(), PushError> {
+    fn digest_source(&mut self, _ranges: &Ranges) -> Result<(), PushError> {
         let at_ns = self.world.now_ns() + self.world.scenario.digest_ns;
         self.world.plan(at_ns, Due::Digest(self.world.root.process));
         Ok(())

@@ -1,4 +1,4 @@
-//! The file that the root sends.
+//! A regular file as the source of a push.
 
 use std::{
     fs::{File, Metadata, OpenOptions},
@@ -8,12 +8,13 @@ use std::{
     sync::atomic::AtomicBool,
 };
 
-use rdmc::{Region, RegionError};
+use rdmc::Region;
 use rustix::fs::{OFlags, SeekFrom, seek};
 
+use super::{error::SourceError, identity::Identity};
 use crate::{
     Manifest, hash,
-    ranges::Ranges,
+    ranges::{ByteRange, Ranges},
     resume::{ChunkDigests, SourceChunks},
 };
 
@@ -22,82 +23,14 @@ use crate::{
 /// It is read block by block and never mapped: a file that shrinks is an error, while access to a mapping beyond its
 /// end would kill the process.
 #[derive(Debug)]
-pub struct Source {
+pub(super) struct FileSource {
     path: PathBuf,
     file: File,
     manifest: Manifest,
     identity: Identity,
 }
 
-/// Attributes that must not change while the file is sent.
-#[derive(Clone, Copy, PartialEq, Eq, Debug)]
-struct Identity {
-    device: u64,
-    inode: u64,
-    bytes: u64,
-    modified: (i64, i64),
-}
-
-/// Why a file cannot be sent.
-#[derive(Debug, thiserror::Error)]
-#[non_exhaustive]
-pub enum SourceError {
-    /// The file does not exist.
-    #[error("{} does not exist; check the spelling and the current directory", .0.display())]
-    Missing(PathBuf),
-    /// Not a regular file.
-    #[error("{} is {kind}; only regular files can be replicated", path.display())]
-    NotAFile {
-        /// Which.
-        path: PathBuf,
-        /// What it is, with an article.
-        kind: &'static str,
-    },
-    /// The system generates its contents when it is read, as in /proc and /sys.
-    #[error(
-        "{} has a length of {bytes} bytes, and reads give {instead}: its contents are generated when it is read; \
-         copy it to a file first, and push that", path.display()
-    )]
-    NotStored {
-        /// Which.
-        path: PathBuf,
-        /// Its length by its attributes.
-        bytes: u64,
-        /// `more` or `less`.
-        instead: &'static str,
-    },
-    /// The path does not end with a name.
-    #[error("{} does not end with a file's name; name the file", .0.display())]
-    Name(PathBuf),
-    /// The contents or the name changed after the file was opened.
-    #[error("{} changed while it was sent ({what}): run the push again", path.display())]
-    Changed {
-        /// Which.
-        path: PathBuf,
-        /// What changed.
-        what: String,
-    },
-    /// An error of the system.
-    #[error("cannot {what} {}: {error}", path.display())]
-    System {
-        /// Which.
-        path: PathBuf,
-        /// The operation, as a verb.
-        what: &'static str,
-        /// The error.
-        error: io::Error,
-    },
-    /// The file cannot be read in blocks.
-    #[error("{}: {error}", path.display())]
-    Map {
-        /// Which.
-        path: PathBuf,
-        /// Why.
-        error: RegionError,
-    },
-}
-
-impl Source {
+impl FileSource {
     /// Opens a regular file for reading, and keeps its attributes.
     ///
     /// Errors: missing, not a regular file, not readable, contents of another length than its attributes have.
@@ -201,13 +134,16 @@ impl Source {
     ///
     /// Errors: unreadable, or shorter than before.
     pub fn digest(&self, stop: &AtomicBool) -> Result<blake3::Hash, SourceError> {
-        hash::digest_range(&self.file, (0, self.manifest.bytes), stop)
-            .map_err(|error| self.read_error(error))
+        self.digest_range((0, self.manifest.bytes), stop).map_err(|error| self.read_error(error))
     }
 
     /// [`hash::probe`] of the contents.
     pub(crate) fn probe(&self) -> Result<[u8; 32], SourceError> {
         hash::probe(&self.file, self.manifest.bytes).map_err(|error| self.read_error(error))
+    }
+
+    fn digest_range(&self, range: ByteRange, stop: &AtomicBool) -> io::Result<blake3::Hash> {
+        hash::digest_range(|into, at| self.file.read_exact_at(into, at), range, stop)
     }
 
     fn read_error(&self, error: io::Error) -> SourceError {
@@ -224,26 +160,14 @@ impl Source {
         digests: &ChunkDigests,
         stop: &AtomicBool,
     ) -> Result<Ranges, SourceError> {
-        match chunks.matching(digests, |range| hash::digest_range(&self.file, range, stop)) {
+        match chunks.matching(digests, |range| self.digest_range(range, stop)) {
             Err(error) if error.kind() == io::ErrorKind::InvalidData => Ok(Ranges::default()),
             other => other.map_err(|error| self.read_error(error)),
         }
     }
 
     fn compare(&self, metadata: &Metadata) -> Result<(), SourceError> {
-        let (then, now) = (self.identity, Identity::of(metadata));
-        if (then.device, then.inode) != (now.device, now.inode) {
-            return Err(self.changed("another file has its name".into()));
-        }
-        if then.bytes != now.bytes {
-            let still = if now.bytes > then.bytes { ": is it still being written?" } else { "" };
-            let what = format!("it had {} bytes and has {}{still}", then.bytes, now.bytes);
-            return Err(self.changed(what));
-        }
-        if then.modified != now.modified {
-            return Err(self.changed("it was written to".into()));
-        }
-        Ok(())
+        self.identity.check(metadata).map_err(|what| self.changed(what))
     }
 
     /// The error for two reads with different digests.
@@ -253,17 +177,6 @@ impl Source {
 
     fn changed(&self, what: String) -> SourceError {
         SourceError::Changed { path: self.path.clone(), what }
-    }
-}
-
-impl Identity {
-    fn of(metadata: &Metadata) -> Self {
-        Self {
-            device: metadata.dev(),
-            inode: metadata.ino(),
-            bytes: metadata.len(),
-            modified: (metadata.mtime(), metadata.mtime_nsec()),
-        }
     }
 }
 
@@ -292,7 +205,7 @@ mod tests {
     fn a_file_is_described_read_and_hashed() {
         let (_directory, path) = written(300_000);
         fs::set_permissions(&path, fs::Permissions::from_mode(0o640)).unwrap();
-        let source = Source::open(&path).unwrap();
+        let source = FileSource::open(&path).unwrap();
         let manifest = source.manifest();
         assert_eq!((manifest.name.as_str(), manifest.bytes), ("object", 300_000));
         assert_eq!(manifest.mode, 0o640);
@@ -305,22 +218,22 @@ mod tests {
     #[test]
     fn files_that_cannot_be_sent_are_named_with_the_reason() {
         let (directory, path) = written(1);
-        let missing = Source::open(&directory.path().join("other")).unwrap_err();
+        let missing = FileSource::open(&directory.path().join("other")).unwrap_err();
         assert!(missing.to_string().contains("other does not exist"), "{missing}");
-        let inside_a_file = Source::open(&path.join("x")).unwrap_err();
+        let inside_a_file = FileSource::open(&path.join("x")).unwrap_err();
         assert!(inside_a_file.to_string().contains("cannot read"), "{inside_a_file}");
-        let directory = Source::open(directory.path()).unwrap_err();
+        let directory = FileSource::open(directory.path()).unwrap_err();
         assert!(directory.to_string().contains("is a directory"), "{directory}");
-        let device = Source::open(Path::new("/dev/null")).unwrap_err();
+        let device = FileSource::open(Path::new("/dev/null")).unwrap_err();
         assert!(device.to_string().contains("not a regular file"), "{device}");
-        let generated = Source::open(Path::new("/proc/cpuinfo")).unwrap_err().to_string();
+        let generated = FileSource::open(Path::new("/proc/cpuinfo")).unwrap_err().to_string();
         assert!(generated.contains("0 bytes, and reads give more"), "{generated}");
         let attribute = Path::new("/sys/class/net/lo/mtu");
         if !attribute.exists() {
             println!("SKIPPED: one part needs /sys");
             return;
         }
-        let generated = Source::open(attribute).unwrap_err().to_string();
+        let generated = FileSource::open(attribute).unwrap_err().to_string();
         assert!(generated.contains("bytes, and reads give less"), "{generated}");
     }
 
@@ -328,7 +241,7 @@ mod tests {
     fn every_kind_of_change_is_detected() {
         let changed = |change: fn(&Path)| {
             let (_directory, path) = written(10);
-            let source = Source::open(&path).unwrap();
+            let source = FileSource::open(&path).unwrap();
             change(&path);
             source.check_unchanged().unwrap_err().to_string()
         };
@@ -352,7 +265,7 @@ mod tests {
     #[test]
     fn a_file_that_has_become_shorter_has_no_digest() {
         let (_directory, path) = written(10);
-        let source = Source::open(&path).unwrap();
+        let source = FileSource::open(&path).unwrap();
         fs::write(&path, [7; 3]).unwrap();
         let error = source.digest(&never()).unwrap_err();
         assert!(error.to_string().contains("became shorter"), "{error}");

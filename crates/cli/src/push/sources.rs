@@ -1,0 +1,177 @@
+//! What is pushed, and the names of its copies.
+
+use std::{
+    os::unix::ffi::OsStrExt,
+    path::{Path, PathBuf},
+};
+
+use files::{Selection, Source};
+
+use crate::failure::Failure;
+
+/// What the arguments name.
+pub struct Sources {
+    paths: Vec<PathBuf>,
+    kind: Kind,
+}
+
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+enum Kind {
+    /// One file: the destination is the path of its copy.
+    File,
+    /// One directory: its copy goes into the destination under its name.
+    Directory,
+    /// One directory with `/` at its end: the destination becomes its copy.
+    Contents,
+    /// Several: their copies go into the destination under their names.
+    Several,
+}
+
+/// How the entries of directories are chosen and compared.
+#[derive(Debug)]
+pub struct TreeOptions {
+    /// What is sent.
+    pub selection: Selection,
+    /// Files at receivers are compared by their contents.
+    pub by_contents: bool,
+    /// Existing directories are written file by file.
+    pub in_place: bool,
+}
+
+impl Sources {
+    /// Looks at the paths; at least one.
+    ///
+    /// Errors: several without a name of their own.
+    pub fn of(paths: &[PathBuf]) -> Result<Self, Failure> {
+        let kind = match paths {
+            [path] if !path.is_dir() => Kind::File,
+            [path] if is_contents(path) => Kind::Contents,
+            [_] => Kind::Directory,
+            _ => Kind::Several,
+        };
+        Ok(Self { paths: paths.to_vec(), kind })
+    }
+
+    /// One file.
+    pub fn of_file(path: &Path) -> Self {
+        Self { paths: vec![path.to_owned()], kind: Kind::File }
+    }
+
+    /// For messages: the first path.
+    pub fn first(&self) -> &Path {
+        &self.paths[0]
+    }
+
+    /// Opens what is to be sent; blocks while directories are listed.
+    ///
+    /// Errors: unreadable, or something that cannot be replicated.
+    pub fn open(&self, options: TreeOptions) -> Result<Source, Failure> {
+        let selection = &options.selection;
+        let source = match self.kind {
+            Kind::File => Source::open(self.first()),
+            Kind::Directory | Kind::Contents => Source::open_directory(self.first(), selection),
+            Kind::Several => Source::open_several(&self.paths, selection),
+        };
+        let source = source.map_err(Failure::because)?;
+        Ok(source.by_contents(options.by_contents).in_place(options.in_place))
+    }
+
+    /// The path of the copy, or the directory that copies go into, under a `--dest` in which the host's name is filled
+    /// in.
+    pub fn named(&self, dest: String) -> Result<String, Failure> {
+        Ok(match self.kind {
+            Kind::File if dest.ends_with('/') => dest + self.name()?,
+            Kind::Directory if dest.ends_with('/') => dest + self.name()?,
+            Kind::Directory => dest + "/" + self.name()?,
+            Kind::File | Kind::Contents | Kind::Several => dest,
+        })
+    }
+
+    /// The same without `--dest`, at receivers that have a directory of their own.
+    pub fn name_below(&self) -> Result<&str, Failure> {
+        match self.kind {
+            Kind::Several => Ok("."),
+            _ => self.name(),
+        }
+    }
+
+    /// The same without `--dest`, at other receivers: the same absolute path.
+    pub fn same_path(&self) -> Result<String, Failure> {
+        if self.kind != Kind::Several {
+            return Ok(text_of(&absolute(self.first())?)?.to_owned());
+        }
+        let parents = self.paths.iter().map(|path| {
+            let path = absolute(path)?;
+            let parent = if is_contents(&path) { Some(path.as_path()) } else { path.parent() };
+            Ok(parent.unwrap_or(&path).to_owned())
+        });
+        let mut parents = parents.collect::<Result<Vec<PathBuf>, Failure>>()?;
+        parents.dedup();
+        match &parents[..] {
+            [parent] => Ok(text_of(parent)?.to_owned()),
+            _ => Err(Failure::Usage(
+                "the sources are in different directories; name one for their copies by --dest"
+                    .into(),
+            )),
+        }
+    }
+
+    fn name(&self) -> Result<&str, Failure> {
+        let file = self.first();
+        file.file_name().and_then(|name| name.to_str()).ok_or_else(|| {
+            Failure::Usage(format!(
+                "the name of {} is not UTF-8 or no name; name the copy by --dest, with / at the end of a directory",
+                file.display()
+            ))
+        })
+    }
+}
+
+/// Whether the contents of a directory are meant and not the directory: as rsync's users expect.
+fn is_contents(path: &Path) -> bool {
+    path.as_os_str().as_bytes().ends_with(b"/") || path.file_name().is_none()
+}
+
+pub fn absolute(path: &Path) -> Result<PathBuf, Failure> {
+    std::path::absolute(path).map_err(Failure::while_doing(path.display()))
+}
+
+pub fn text_of(path: &Path) -> Result<&str, Failure> {
+    path.to_str().ok_or_else(|| {
+        Failure::Usage(format!("the path {} is not UTF-8; name one by --dest", path.display()))
+    })
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn copies_are_named_as_by_rsync() {
+        let directory = tempfile::tempdir().unwrap();
+        let at = |name: &str| directory.path().join(name);
+        std::fs::create_dir(at("dir")).unwrap();
+        std::fs::write(at("file"), "").unwrap();
+        let of = |names: &[&str]| {
+            let paths: Vec<PathBuf> = names
+                .iter()
+                .map(|name| format!("{}/{name}", directory.path().display()).into())
+                .collect();
+            Sources::of(&paths).unwrap()
+        };
+        let named = |names: &[&str], dest: &str| of(names).named(dest.to_owned()).unwrap();
+        assert_eq!(named(&["file"], "/d"), "/d");
+        assert_eq!(named(&["file"], "/d/"), "/d/file");
+        assert_eq!(named(&["dir"], "/d"), "/d/dir");
+        assert_eq!(named(&["dir"], "/d/"), "/d/dir");
+        assert_eq!(named(&["dir/"], "/d"), "/d");
+        assert_eq!(named(&["dir/."], "/d"), "/d/dir");
+        assert_eq!(named(&["dir", "file"], "/d"), "/d");
+        assert_eq!(of(&["dir", "file"]).name_below().unwrap(), ".");
+        assert_eq!(of(&["dir/"]).name_below().unwrap(), "dir");
+        let here = directory.path().to_str().unwrap();
+        assert_eq!(of(&["dir", "file"]).same_path().unwrap(), here);
+        assert_eq!(of(&["dir"]).same_path().unwrap(), at("dir").to_str().unwrap());
+        assert!(of(&["dir/x", "file"]).same_path().is_err());
+    }
+}

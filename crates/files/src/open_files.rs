@@ -1,0 +1,43 @@
+//! Files that are kept open while blocks of them are read or written.
+
+use std::{
+    collections::VecDeque,
+    fs::File,
+    io,
+    sync::{Arc, Mutex, PoisonError},
+};
+
+/// The most that are kept open.
+const FILES_MAX: usize = 32;
+
+/// The files used last, by number.
+#[derive(Default)]
+pub(crate) struct OpenFiles(Mutex<VecDeque<(usize, Arc<File>)>>);
+
+impl OpenFiles {
+    /// A file; `open` opens it unless it is open. It is not kept if it is used as a whole (`is_whole`).
+    pub(crate) fn get(
+        &self,
+        number: usize,
+        is_whole: bool,
+        open: impl FnOnce() -> io::Result<File>,
+    ) -> io::Result<Arc<File>> {
+        let mut files = self.0.lock().unwrap_or_else(PoisonError::into_inner);
+        if let Some(at) = files.iter().position(|(known, _)| *known == number)
+            && let Some(used) = files.remove(at)
+        {
+            let file = Arc::clone(&used.1);
+            files.push_back(used);
+            return Ok(file);
+        }
+        // Under the lock: the same file is not created twice.
+        let file = Arc::new(open()?);
+        if !is_whole {
+            if files.len() == FILES_MAX {
+                files.pop_front();
+            }
+            files.push_back((number, Arc::clone(&file)));
+        }
+        Ok(file)
+    }
+}

@@ -1,0 +1,111 @@
+//! Why something cannot be sent.
+
+use std::{io, path::PathBuf};
+
+use rdmc::RegionError;
+use tree::ListingError;
+
+/// Why a file cannot be sent.
+#[derive(Debug, thiserror::Error)]
+#[non_exhaustive]
+pub enum SourceError {
+    /// The file does not exist.
+    #[error("{} does not exist; check the spelling and the current directory", .0.display())]
+    Missing(PathBuf),
+    /// Not a regular file.
+    #[error("{} is {kind}; only regular files can be replicated", path.display())]
+    NotAFile {
+        /// Which.
+        path: PathBuf,
+        /// What it is, with an article.
+        kind: &'static str,
+    },
+    /// The system generates its contents when it is read, as in /proc and /sys.
+    #[error(
+        "{} has a length of {bytes} bytes, and reads give {instead}: its contents are generated when it is read; \
+         copy it to a file first, and push that", path.display()
+    )]
+    NotStored {
+        /// Which.
+        path: PathBuf,
+        /// Its length by its attributes.
+        bytes: u64,
+        /// `more` or `less`.
+        instead: &'static str,
+    },
+    /// The path does not end with a name.
+    #[error("{} does not end with a file's name; name the file", .0.display())]
+    Name(PathBuf),
+    /// The contents or the name changed after the file was opened.
+    #[error("{} changed while it was sent ({what}): run the push again", path.display())]
+    Changed {
+        /// Which.
+        path: PathBuf,
+        /// What changed.
+        what: String,
+    },
+    /// An error of the system.
+    #[error("cannot {what} {}: {error}", path.display())]
+    System {
+        /// Which.
+        path: PathBuf,
+        /// The operation, as a verb.
+        what: &'static str,
+        /// The error.
+        error: io::Error,
+    },
+    /// Neither a file nor a directory nor a link.
+    #[error("{} is {kind}, which cannot be replicated; exclude it", path.display())]
+    Special {
+        /// Which.
+        path: PathBuf,
+        /// What it is, with an article.
+        kind: &'static str,
+    },
+    /// A symbolic link that leads nowhere.
+    #[error(
+        "{} is a symbolic link to {}, which does not exist; exclude the link, or remove it",
+        path.display(), target.display()
+    )]
+    Dangling {
+        /// Which.
+        path: PathBuf,
+        /// Where it leads.
+        target: PathBuf,
+    },
+    /// A symbolic link to a directory that is not in the tree.
+    #[error(
+        "{} is a symbolic link to the directory {}, which is not in what is pushed; exclude the link, or push that \
+         directory as well", path.display(), target.display()
+    )]
+    DirectoryOutside {
+        /// Which.
+        path: PathBuf,
+        /// Where it leads.
+        target: PathBuf,
+    },
+    /// Two sources would have one name at the receivers.
+    #[error("{} and {} have the same name; push them one after the other, or rename one", one.display(), other.display())]
+    SameName {
+        /// The first.
+        one: PathBuf,
+        /// The second.
+        other: PathBuf,
+    },
+    /// The tree cannot be described to receivers.
+    #[error("{}: {error}", path.display())]
+    Tree {
+        /// The source.
+        path: PathBuf,
+        /// Why.
+        error: ListingError,
+    },
+    /// The file cannot be read in blocks.
+    #[error("{}: {error}", path.display())]
+    Map {
+        /// Which.
+        path: PathBuf,
+        /// Why.
+        error: RegionError,
+    },
+}

@@ -1,0 +1,43 @@
+//! Attributes of a file that must not change while it is sent.
+
+use std::{fs::Metadata, os::unix::fs::MetadataExt};
+
+/// Attributes of a file that must not change while it is sent.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub(super) struct Identity {
+    device: u64,
+    inode: u64,
+    bytes: u64,
+    modified: (i64, i64),
+}
+
+impl Identity {
+    pub(super) fn of(metadata: &Metadata) -> Self {
+        Self {
+            device: metadata.dev(),
+            inode: metadata.ino(),
+            bytes: metadata.len(),
+            modified: (metadata.mtime(), metadata.mtime_nsec()),
+        }
+    }
+
+    pub(super) fn bytes(&self) -> u64 {
+        self.bytes
+    }
+
+    /// Errors: what has changed.
+    pub(super) fn check(&self, metadata: &Metadata) -> Result<(), String> {
+        let now = Self::of(metadata);
+        if (self.device, self.inode) != (now.device, now.inode) {
+            return Err("another file has its name".into());
+        }
+        if self.bytes != now.bytes {
+            let still = if now.bytes > self.bytes { ": is it still being written?" } else { "" };
+            return Err(format!("it had {} bytes and has {}{still}", self.bytes, now.bytes));
+        }
+        if self.modified != now.modified {
+            return Err("it was written to".into());
+        }
+        Ok(())
+    }
+}
