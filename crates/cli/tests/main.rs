@@ -6,6 +6,7 @@ mod certificates;
 mod common;
 mod configured;
 mod doctor;
+mod hugging_face;
 mod join;
 mod listen;
 mod offload;
@@ -18,6 +19,7 @@ mod plan_in_switch;
 mod progress;
 mod push;
 mod push_faults;
+mod push_trees;
 #[cfg(feature = "switch")]
 mod switch;
 #[cfg(feature = "switch")]

@@ -162,6 +162,7 @@ mod tests {
             destination,
             probe: [3; 32],
             has_holes: true,
+            dry_run: false,
             terms: terms(),
         };
         let has = RangeList::from(&ranges());

@@ -1,11 +1,12 @@
-//! Replicates files from one host to many.
+//! Replicates files and directories from one host to many.
 //!
-//! A *session* replicates one file to all its receivers. The root's side is [`Push`], a receiver's is
+//! A *session* replicates one file, or the contents of all files of a tree as one object, to all its receivers. The root's side is [`Push`], a receiver's is
 //! [`receiver::serve`]. They exchange messages over an authenticated control connection ([`session::Channel`]); the
 //! file's bytes move in groups that the root and the receivers join.
 //!
 //! A receiver writes to a temporary file beside the destination ([`Target`]), verifies it against the root's digest,
-//! and then gives it mode, modification time and name. So a file under the destination's name is always complete.
+//! and then gives it mode, modification time and name. So a file under the destination's name is always complete. A tree is
+//! built in a temporary directory ([`tree_copy`]), with links to what the receiver keeps, and replaces the old one.
 //!
 //! The order of a session: [`Source`] -> offer -> [`Target`] -> group -> digest -> verify -> publish. Nothing here
 //! prints, exits, installs signal handlers or keeps global state.

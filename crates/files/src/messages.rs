@@ -131,6 +131,8 @@ pub struct Offer {
     pub probe: [u8; 32],
     /// The source has holes; zero pages of copies become holes as well.
     pub has_holes: bool,
+    /// The receiver only says what it lacks, and leaves nothing behind.
+    pub dry_run: bool,
     pub terms: Terms,
 }
 

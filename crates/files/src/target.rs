@@ -321,6 +321,15 @@ impl Target {
         }
     }
 
+    /// The same for a file that an earlier session has left; removes a new one.
+    pub(crate) fn keep_old(self) {
+        if let Contents::Temporary(temporary) = self.contents
+            && temporary.is_old
+        {
+            temporary.keep();
+        }
+    }
+
     /// The source's name, length and attributes.
     pub fn manifest(&self) -> &Manifest {
         &self.manifest

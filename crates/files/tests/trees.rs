@@ -253,6 +253,7 @@ fn several_sources_go_into_a_directory_under_their_names() {
     let top = tree(&world);
     put(&world.path("other/inner"), b"inner");
     put(&world.path("copy-1/stays"), b"stays");
+    assert!(!world.path("copy-0").exists(), "it is made");
     put(&world.path("copy-1/tree/small/stays, too"), b"stays");
     let sources = [
         top.clone(),

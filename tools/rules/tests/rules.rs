@@ -71,7 +71,7 @@ const MAY_USE: &[(&str, &[&str])] = &[
     ),
     ("plan", &["rdmc"]),
     ("tree", &[]),
-    ("files", &["plan", "rdmc", "session"]),
+    ("files", &["plan", "rdmc", "session", "tree"]),
     (
         "cli",
         &[

@@ -118,6 +118,10 @@ pub struct Args {
     #[arg(short, long)]
     pub quiet: bool,
 
+    /// Send nothing; print what each host lacks
+    #[arg(short = 'n', long, help_heading = TREES)]
+    pub dry_run: bool,
+
     #[command(flatten)]
     pub patterns: Patterns,
 

@@ -116,6 +116,7 @@ fn settings(args: &Args, sources: &Sources) -> Result<PushSettings, Failure> {
     args.transfer.apply(&mut settings);
     settings.fabric = args.fabric.0.clone();
     settings.offload = args.offload;
+    settings.dry_run = args.dry_run;
     settings.retries = args.retry;
     settings.rate_min = args.min_rate.map(|bits| bits / 8);
     settings.admission = destinations::admission(args, sources)?;

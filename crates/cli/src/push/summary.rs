@@ -60,7 +60,10 @@ struct Summary<'a> {
 #[derive(Serialize)]
 struct HostSummary<'a> {
     host: &'a str,
-    /// `published`, `failed`, or `unknown`: it was told to publish its copy and did not confirm.
+    /// The path of the copy, or of the directory that copies go into.
+    destination: &'a str,
+    /// `published`, `failed`, `unknown`: it was told to publish its copy and did not confirm; or `examined`, in a dry
+    /// run.
     state: &'static str,
     seconds: Option<f64>,
     error: Option<&'a str>,
@@ -118,6 +121,9 @@ impl Facts {
             if json {
                 return json::write_line(out, &self.summary(report, exit));
             }
+            if !quiet && report.examined() > 0 {
+                return self.write_lacking(out, report);
+            }
             if quiet || report.published() == 0 {
                 return Ok(());
             }
@@ -126,6 +132,19 @@ impl Facts {
         if let Err(failure) = written {
             print_message(failure);
         }
+    }
+
+    /// What would be sent to whom.
+    fn write_lacking(&self, out: &mut impl Write, report: &PushReport) -> std::io::Result<()> {
+        writeln!(out, "{} would be replicated:", self.amount())?;
+        for host in report.hosts.iter().filter(|host| host.state == HostState::Examined) {
+            let (name, destination) = (&host.name, &host.destination);
+            match self.bytes - host.resumed_bytes {
+                0 => writeln!(out, "{name}: has all data at {destination}")?,
+                lacks => writeln!(out, "{name}: {} to {destination}", size::show(lacks))?,
+            }
+        }
+        Ok(())
     }
 
     fn text(&self, report: &PushReport) -> String {
@@ -215,10 +234,12 @@ fn host_summary(host: &HostReport) -> HostSummary<'_> {
     let (state, error) = match &host.state {
         HostState::Failed(reason) => ("failed", Some(reason.as_str())),
         HostState::Unknown(reason) => ("unknown", Some(reason.as_str())),
+        HostState::Examined => ("examined", None),
         _ => ("published", None),
     };
     HostSummary {
         host: &host.name,
+        destination: &host.destination,
         state,
         seconds: host.replication.map(|time| time.as_secs_f64()),
         error,
@@ -267,7 +288,7 @@ fn remarks(report: &PushReport) {
 
 /// The exit code, by the states of the hosts.
 pub fn exit(report: &PushReport, is_interrupted: bool) -> Exit {
-    match report.published() {
+    match report.published() + report.examined() {
         published if published == report.hosts.len() => Exit::Done,
         _ if is_interrupted => Exit::Interrupted,
         0 if report.hosts.iter().all(|host| matches!(host.state, HostState::Failed(_))) => {

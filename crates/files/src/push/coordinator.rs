@@ -264,6 +264,9 @@ impl<'a> Coordinator<'a> {
         for (host, reason) in self.hosts.late(effects, self.now) {
             self.fail(effects, host, &reason);
         }
+        if self.settings.dry_run {
+            self.hosts.examine(effects, self.now);
+        }
         let prepared = self.hosts.all_prepared(self.fabric.is_none(), self.now);
         if prepared.is_empty() {
             return Ok(());
@@ -583,7 +586,8 @@ impl<'a> Coordinator<'a> {
 
     /// The outcome of a push that is over.
     pub fn outcome(&mut self) -> Result<(), PushError> {
-        let all_published = self.hosts.iter().all(|host| host.step == Step::Published);
+        let is_done = |host: &Host| matches!(host.step, Step::Published | Step::Examined);
+        let all_published = self.hosts.iter().all(is_done);
         match self.stopped.take() {
             Some(error) if !all_published => Err(error),
             _ => Ok(()),

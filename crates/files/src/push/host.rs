@@ -30,6 +30,8 @@ pub enum Step {
     Verified,
     Publishing(Duration),
     Published,
+    /// In a dry run: has said what it lacks.
+    Examined,
     Failed(String),
     /// Was told to publish its copy; the outcome is unknown.
     Unknown(String),
@@ -139,14 +141,16 @@ impl Host {
             | Step::Verified
             | Step::Publishing(_) => HostState::Received,
             Step::Published => HostState::Published,
+            Step::Examined => HostState::Examined,
             Step::Failed(reason) => HostState::Failed(reason.clone()),
             Step::Unknown(reason) => HostState::Unknown(reason.clone()),
         }
     }
 
-    /// It has neither published nor failed.
+    /// It has neither published nor failed, nor been examined.
     pub fn is_open(&self) -> bool {
-        !matches!(self.step, Step::Published | Step::Failed(_) | Step::Unknown(_))
+        let is_over = matches!(self.step, Step::Published | Step::Examined);
+        !is_over && !matches!(self.step, Step::Failed(_) | Step::Unknown(_))
     }
 
     /// Its last state when it is given up.
@@ -195,6 +199,7 @@ impl Host {
     pub fn report(&self) -> HostReport {
         HostReport {
             name: self.plan.name.clone(),
+            destination: self.plan.destination.clone(),
             state: if self.is_open() {
                 HostState::Failed("not reached".into())
             } else {

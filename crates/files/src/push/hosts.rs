@@ -259,6 +259,17 @@ impl<'a> Hosts<'a> {
         late
     }
 
+    /// In a dry run: lets go of the hosts that have said what they lack.
+    pub(super) fn examine(&mut self, effects: &mut impl Effects, now: Duration) {
+        for host in 0..self.all.len() {
+            if self.all[host].step == Step::Prepared {
+                let reason = "this was a dry run".to_owned();
+                effects.send_message(host, &ToReceiver::Abort { reason, keep: true });
+                self.set(effects, host, Step::Examined, now);
+            }
+        }
+    }
+
     /// Hosts that can start a fabric; none while the first groups wait for others.
     pub(super) fn all_prepared(&mut self, is_first: bool, now: Duration) -> Vec<usize> {
         let is_prepared = |host: &Host| host.step == Step::Prepared;

@@ -115,6 +115,7 @@ impl Prepared {
             destination: plan.destination.clone(),
             probe: self.probe,
             has_holes: source.has_holes(),
+            dry_run: self.settings.dry_run,
             terms,
         })];
         if let Some(listing) = listing {

@@ -116,6 +116,8 @@ pub struct PushSettings {
     /// included; see [`rdmc::ContextSettings::rate_max`]. Implies the fabric tcp, and counts as the rate of a link for
     /// the choice of algorithm and block size if it is lower. Not with [`Algorithm::InSwitch`].
     pub rate_max: Option<u64>,
+    /// Nothing is sent: hosts only report what they lack, and write nothing.
+    pub dry_run: bool,
 }
 
 impl PushSettings {
@@ -145,6 +147,7 @@ impl PushSettings {
             admission: None,
             rate_min: None,
             rate_max: None,
+            dry_run: false,
         }
     }
 
@@ -270,6 +273,8 @@ pub enum HostState {
     Received,
     /// Has a verified copy under its name.
     Published,
+    /// In a dry run: has said what it lacks.
+    Examined,
     /// Has no copy, for this reason.
     Failed(String),
     /// Was told to publish its copy and did not confirm, for this reason. It has a complete, verified copy or none.
@@ -385,8 +390,10 @@ pub struct PushReport {
 pub struct HostReport {
     /// Its name.
     pub name: String,
-    /// [`HostState::Published`], [`HostState::Failed`] or [`HostState::Unknown`].
+    /// [`HostState::Published`], [`HostState::Failed`], [`HostState::Unknown`], or [`HostState::Examined`].
     pub state: HostState,
+    /// The path of its copy, or of the directory that copies go into, as it was asked for.
+    pub destination: String,
     /// From the start of sending until it had all bytes.
     pub replication: Option<Duration>,
     /// Bytes that it had from an earlier session, or in a file of that name, and that were not sent.
@@ -405,6 +412,11 @@ pub struct HostReport {
 }
 
 impl PushReport {
+    /// How many hosts have said what they lack, in a dry run.
+    pub fn examined(&self) -> usize {
+        self.hosts.iter().filter(|host| host.state == HostState::Examined).count()
+    }
+
     /// How many hosts have a verified copy under its name.
     pub fn published(&self) -> usize {
         self.hosts.iter().filter(|host| host.state == HostState::Published).count()

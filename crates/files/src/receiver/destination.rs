@@ -130,6 +130,15 @@ impl Destination {
         }
     }
 
+    /// Leaves what there was before this session, and nothing else.
+    pub(super) fn keep_old(self) {
+        match self {
+            Self::File(file) => file.keep_old(),
+            // Its directory is made later.
+            Self::Tree(tree) => tree.keep(),
+        }
+    }
+
     /// Publishes the copy; true if it was there. Blocks for the disk.
     pub(super) fn publish(self, proof: &Verified) -> Result<bool, TargetError> {
         match self {
@@ -139,35 +148,43 @@ impl Destination {
     }
 }
 
-/// The place of a tree, and the path for messages. Makes the directory that several sources go into.
+/// The place of a tree, and the path for messages: of the copy, or of the directory that several go into. Makes the
+/// directory of the place if it is missing, as rsync does.
 fn place_of_tree(
     settings: &ReceiverSettings,
     destination: &str,
     tree: &TreeOffer,
 ) -> Result<(Place, PathBuf), ReceiveError> {
-    let trimmed = destination.trim_end_matches('/');
+    let trimmed = match destination.trim_end_matches('/') {
+        "" => "/",
+        trimmed => trimmed,
+    };
     if tree.top.is_some() {
-        let place = settings.placement.place(trimmed)?;
+        let place = place_in_new(settings, trimmed)?;
         let path = place.path().to_owned();
         return Ok((place, path));
     }
-    let inside = match trimmed {
-        "" if destination.is_empty() => SEVERAL.to_owned(),
-        directory => format!("{directory}/{SEVERAL}"),
-    };
-    let place = match settings.placement.place(&inside) {
-        Err(ReceiveError::Target(TargetError::MissingParent(_))) => {
-            let directory = settings.placement.place(trimmed)?;
+    let place = place_in_new(settings, &format!("{trimmed}/{SEVERAL}"))?;
+    let path = place.directory().to_owned();
+    Ok((place, path))
+}
+
+/// A place whose directory, but not that one's directory, is made if it is missing.
+fn place_in_new(settings: &ReceiverSettings, destination: &str) -> Result<Place, ReceiveError> {
+    let parent = Path::new(destination).parent().and_then(Path::to_str);
+    match (settings.placement.place(destination), parent) {
+        (Err(ReceiveError::Target(TargetError::MissingParent(_))), Some(parent))
+            if !parent.is_empty() =>
+        {
+            let directory = settings.placement.place(parent)?;
             let made = directory.disk().make_directory(directory.name());
             made.map_err(|error| TargetError::System {
                 path: directory.path().to_owned(),
                 what: "create",
                 error: error.into(),
             })?;
-            settings.placement.place(&inside)?
+            settings.placement.place(destination)
         }
-        place => place?,
-    };
-    let path = place.directory().to_owned();
-    Ok((place, path))
+        (place, _) => place,
+    }
 }

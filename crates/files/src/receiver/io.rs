@@ -34,6 +34,8 @@ pub(super) struct Io<'a> {
     target: Option<Destination>,
     /// The source has holes, so zero pages of the copy become holes.
     makes_holes: bool,
+    /// Nothing will be received.
+    dry_run: bool,
     /// Once the root has chosen a fabric.
     context: Option<Arc<Context>>,
     /// Once the root has compared the existing data.
@@ -55,6 +57,7 @@ impl<'a> Io<'a> {
             listing,
             target: None,
             makes_holes: false,
+            dry_run: false,
             context: None,
             copy: None,
             groups: BTreeMap::new(),
@@ -80,8 +83,10 @@ impl<'a> Io<'a> {
     /// Ends all groups; keeps the partial copy or removes it.
     pub(super) fn close(mut self, keep: bool) {
         self.end_all();
-        if let Some(target) = self.target.filter(|_| keep) {
-            target.keep();
+        match self.target.filter(|_| keep) {
+            Some(target) if self.dry_run => target.keep_old(),
+            Some(target) => target.keep(),
+            None => {}
         }
     }
 
@@ -126,7 +131,7 @@ impl Effects for Io<'_> {
 
     fn prepare(&mut self, offer: &Offer) -> Result<(Ranges, Option<ChunkDigests>), ReceiveError> {
         self.root.check_size(offer.manifest.bytes)?;
-        self.makes_holes = offer.has_holes;
+        (self.makes_holes, self.dry_run) = (offer.has_holes, offer.dry_run);
         let settings = self.root.settings;
         let owner = Owner::here(&offer.terms.secret, &settings.host);
         let destination = Destination::prepare(settings, offer, self.listing.take(), &owner)?;

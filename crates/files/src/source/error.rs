@@ -13,7 +13,7 @@ pub enum SourceError {
     #[error("{} does not exist; check the spelling and the current directory", .0.display())]
     Missing(PathBuf),
     /// Not a regular file.
-    #[error("{} is {kind}; only regular files can be replicated", path.display())]
+    #[error("{} is {kind}; only files and directories can be replicated", path.display())]
     NotAFile {
         /// Which.
         path: PathBuf,

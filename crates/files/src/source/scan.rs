@@ -142,7 +142,9 @@ impl<'a> Scan<'a> {
         self.found.sort_by(|one, other| compare(&one.path, &other.path));
         for found in std::mem::take(&mut self.found) {
             let link = found.link.as_ref().and_then(|(text, real)| {
-                let target = self.in_tree(real).filter(|target| paths.contains(target))?;
+                // One that leads to another link of the tree stays one, too, wherever that leads.
+                let ways = [self.in_tree(real), next_of(&found.path, text)];
+                let target = ways.into_iter().flatten().find(|target| paths.contains(target))?;
                 Some(match check_link(&found.path, text) {
                     Ok(()) => text.clone(),
                     Err(_) => relative(&found.path, &target),
@@ -199,6 +201,26 @@ impl<'a> Scan<'a> {
             })
         })
     }
+}
+
+/// The path in the tree that the link at `path` names, by its text alone; `None` if that leads out, or back up after a
+/// name, which may be a link.
+fn next_of(path: &[u8], text: &[u8]) -> Option<Vec<u8>> {
+    let mut names: Vec<&[u8]> = path.split(|&byte| byte == b'/').collect();
+    names.pop();
+    let mut has_name = false;
+    for name in text.split(|&byte| byte == b'/') {
+        match name {
+            b"" | b"." => {}
+            b".." if has_name => return None,
+            b".." => drop(names.pop()?),
+            name => {
+                has_name = true;
+                names.push(name);
+            }
+        }
+    }
+    (!text.starts_with(b"/")).then(|| names.join(&b'/'))
 }
 
 /// The text of a link at `path` to `target`, both in the tree.

@@ -73,7 +73,8 @@ impl World<'_> {
             secret: Secret::from_bytes([7; 32]),
         };
         let (destination, probe, has_holes) = (name(host), [0; 32], false);
-        let offer = Offer { manifest, tree: None, destination, probe, has_holes, terms };
+        let offer =
+            Offer { manifest, tree: None, destination, probe, has_holes, dry_run: false, terms };
         self.send_word(line, Way::ToReceiver, Word::ToReceiver(ToReceiver::Offer(offer)));
     }
 

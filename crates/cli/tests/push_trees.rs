@@ -1,0 +1,121 @@
+//! `rdmc push` of directories and several sources.
+
+use std::{fs, os::unix::fs::symlink};
+
+use crate::common::Place;
+
+/// Files `tree/a`, `tree/d/b`, `tree/d/c.tmp` and a link.
+fn tree() -> Place {
+    let place = Place::with(100_000);
+    fs::create_dir_all(place.path("tree/d")).unwrap();
+    fs::copy(place.path("object"), place.path("tree/a")).unwrap();
+    fs::write(place.path("tree/d/b"), "b").unwrap();
+    fs::write(place.path("tree/d/c.tmp"), "temporary").unwrap();
+    symlink("../a", place.path("tree/d/link")).unwrap();
+    place
+}
+
+fn names(place: &Place, directory: &str) -> Vec<String> {
+    let mut names: Vec<String> = fs::read_dir(place.path(directory))
+        .unwrap_or_else(|error| panic!("{directory}: {error}"))
+        .map(|entry| entry.unwrap().file_name().into_string().unwrap())
+        .collect();
+    names.sort();
+    names
+}
+
+#[test]
+fn a_directory_goes_into_the_destination_and_is_not_sent_twice() {
+    let place = tree();
+    let outcome = place.run_words("push tree --local 2");
+    assert_eq!((outcome.code, outcome.err.as_str()), (Some(0), ""), "{outcome:?}");
+    assert!(outcome.out.starts_with("97.7 KiB in 5 entries to 2 hosts in "), "{outcome:?}");
+    for host in ["local-1", "local-2"] {
+        assert_eq!(names(&place, &format!("rdmc-local/{host}")), ["tree"]);
+        assert!(place.is_copy(&format!("rdmc-local/{host}/tree/d/link")));
+    }
+    let again = place.run_words("push tree --local 2");
+    assert!(
+        again
+            .out
+            .contains("existed already at 2 hosts; nothing but the list was sent; compared in"),
+        "{again:?}"
+    );
+    let again = place.run_words("push tree --local 2 --checksum --json");
+    assert_eq!(again.json()["hosts"][1]["was_there"], true, "{again:?}");
+    assert_eq!(again.json()["entries"], 5);
+}
+
+#[test]
+fn a_slash_at_the_end_means_what_is_in_it() {
+    let place = tree();
+    fs::create_dir_all(place.path("to/old")).unwrap();
+    let outcome = place.run_words("push tree/ --local 1 --dest to/{host}");
+    assert_eq!(outcome.code, Some(0), "{outcome:?}");
+    assert_eq!(names(&place, "to/local-1"), ["a", "d"]);
+    let outcome = place.run_words("push tree object --local 1 --dest to/{host}");
+    assert_eq!(outcome.code, Some(0), "{outcome:?}");
+    assert_eq!(names(&place, "to/local-1"), ["a", "d", "object", "tree"]);
+    assert_eq!(names(&place, "to/local-1/tree"), ["a", "d"]);
+    let outcome = place.run_words("push tree --local 1 --dest new/{host}");
+    assert_eq!(outcome.code, Some(1), "{outcome:?}");
+    assert!(outcome.err.contains("new does not exist"), "{outcome:?}");
+}
+
+#[test]
+fn the_first_pattern_that_matches_decides() {
+    let place = tree();
+    let push = |patterns: &str, to: &str| {
+        let words = format!("push tree --local 1 --dest {to} {patterns}");
+        let outcome = place.run_words(&words);
+        assert_eq!(outcome.code, Some(0), "{outcome:?}");
+        names(&place, &format!("{to}/tree/d"))
+    };
+    assert_eq!(push("--exclude *.tmp", "one"), ["b", "link"]);
+    assert_eq!(push("--include c.* --exclude *.tmp", "two"), ["b", "c.tmp", "link"]);
+    assert_eq!(push("--exclude *.tmp --include c.*", "three"), ["b", "link"]);
+    assert_eq!(push("--exclude /d/b", "four"), ["c.tmp", "link"]);
+    let outcome = place.run(&["push", "tree", "--local", "1", "--exclude", "["]);
+    assert_eq!(outcome.code, Some(2), "{outcome:?}");
+    assert!(outcome.err.contains("the pattern \"[\" is invalid"), "{outcome:?}");
+}
+
+#[test]
+fn a_dry_run_says_what_would_be_sent_to_whom() {
+    let place = tree();
+    let first = place.run_words("push tree --local 2 --dry-run");
+    assert_eq!((first.code, first.err.as_str()), (Some(0), ""), "{first:?}");
+    let lines: Vec<&str> = first.out.lines().collect();
+    assert_eq!(lines[0], "97.7 KiB in 5 entries would be replicated:");
+    assert!(lines[1].starts_with("local-1: 97.7 KiB to /") && lines[1].ends_with("local-1/tree"));
+    assert!(!place.path("rdmc-local/local-1/tree").exists());
+    assert!(place.run_words("push tree --local 1").code == Some(0));
+    fs::write(place.path("tree/d/b"), "changed").unwrap();
+    let second = place.run_words("push tree --local 2 -n --json");
+    let hosts = &second.json()["hosts"];
+    assert_eq!((&hosts[0]["state"], &hosts[1]["state"]), (&"examined".into(), &"examined".into()));
+    assert!(hosts[0]["resumed_bytes"].as_u64().unwrap() > 90_000, "{second:?}");
+    assert_eq!(hosts[1]["resumed_bytes"], 0);
+    assert_eq!(fs::read(place.path("rdmc-local/local-1/tree/d/b")).unwrap(), b"b");
+    let file = place.run_words("push object --local 1 --dry-run");
+    assert!(file.out.contains("local-1: 97.7 KiB to"), "{file:?}");
+    assert!(place.temporaries().is_empty(), "{:?}", place.temporaries());
+    assert!(!place.path("rdmc-local/local-1/object").exists());
+}
+
+#[test]
+fn what_cannot_be_sent_is_named_before_anything_starts() {
+    let place = tree();
+    symlink("nowhere", place.path("tree/d/dangling")).unwrap();
+    let outcome = place.run_words("push tree --local 1");
+    assert_eq!(outcome.code, Some(1), "{outcome:?}");
+    assert!(outcome.err.contains("d/dangling is a symbolic link to nowhere"), "{outcome:?}");
+    assert!(!place.path("rdmc-local/local-1/tree").exists());
+    let outcome = place.run_words("push tree --local 1 --exclude dangling");
+    assert_eq!(outcome.code, Some(0), "{outcome:?}");
+    let outcome = place.run_words("push tree d/tree missing --local 1");
+    assert_eq!(outcome.code, Some(1), "{outcome:?}");
+    assert!(outcome.err.contains("have the same name"), "{outcome:?}");
+    let outcome = place.run_words("push tree missing --local 1");
+    assert!(outcome.err.contains("missing does not exist"), "{outcome:?}");
+}
