@@ -82,7 +82,10 @@ struct ChunkReader<R> {
     position: u64,
 }
 
-impl<R: Fn(&mut [u8], u64) -> io::Result<()>> ChunkReader<R> {
+impl<R> ChunkReader<R>
+where
+    R: Fn(&mut [u8], u64) -> io::Result<()>,
+{
     fn new(read: R, position: u64) -> Self {
         Self { read, hasher: blake3::Hasher::new(), buffer: Vec::new(), position }
     }

@@ -97,10 +97,9 @@ pub(super) fn has_time(stat: &Stat, entry: &Entry) -> bool {
     modified_ns(stat) == entry.modified_ns
 }
 
-#[expect(clippy::useless_conversion, reason = "the types differ between architectures")]
 pub(super) fn modified_ns(stat: &Stat) -> i64 {
-    let ns = i64::try_from(stat.st_mtime_nsec).unwrap_or(0);
-    i64::from(stat.st_mtime).saturating_mul(1_000_000_000).saturating_add(ns)
+    let seconds_ns = stat.st_mtime.saturating_mul(1_000_000_000);
+    seconds_ns.saturating_add(stat.st_mtime_nsec.cast_signed())
 }
 
 pub(super) fn kind_of(stat: &Stat) -> FileType {

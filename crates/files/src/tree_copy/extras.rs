@@ -77,14 +77,10 @@ fn copy_attributes(from: &OwnedFd, to: &OwnedFd) -> Result<(), Errno> {
 }
 
 /// The times of a directory, for its copy.
-#[expect(clippy::useless_conversion, reason = "the types differ between architectures")]
 fn times_of(stat: &rustix::fs::Stat) -> Timestamps {
-    let time = |seconds, ns: u64| Timespec {
-        tv_sec: i64::from(seconds),
-        tv_nsec: ns.try_into().unwrap_or(0),
-    };
+    let time = |tv_sec, ns: u64| Timespec { tv_sec, tv_nsec: ns.cast_signed() };
     Timestamps {
-        last_access: time(stat.st_atime, stat.st_atime_nsec as u64),
-        last_modification: time(stat.st_mtime, stat.st_mtime_nsec as u64),
+        last_access: time(stat.st_atime, stat.st_atime_nsec),
+        last_modification: time(stat.st_mtime, stat.st_mtime_nsec),
     }
 }
