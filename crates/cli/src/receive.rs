@@ -10,7 +10,7 @@ use std::{
 };
 
 use clap::builder::NonEmptyStringValueParser;
-use files::receiver::{self, Placement, ReceiveError, ReceiverSettings};
+use files::receiver::{self, Output, Placement, ReceiveError, ReceiverSettings};
 use plan::size;
 use rdmc::Secret;
 use rustix::system::uname;
@@ -49,6 +49,10 @@ Joining a running push that does not name this host:
   rdmc receive --join ROOT:7001 --secret-file secret --dir /srv/incoming
   rdmc push FILE --to a,b --admit 0.0.0.0:7001 --secret-file secret     on the host that has the file
 
+A stream, to a program on each host:
+  rdmc receive --listen 0.0.0.0:7000 --secret-file secret --stdout | tar x
+  tar c DIR | rdmc push - --to HOST:7000 --secret-file secret     on the host that has the directory
+
 Holders of the secret, or of an accepted certificate, may write files below the directory and nowhere else.
 Names and digests are encrypted in transit, contents with `rdmc push --protect encrypt`.
 
@@ -60,7 +64,7 @@ destination resumes them.";
 #[command(after_long_help = EXAMPLES, next_help_heading = USUAL)]
 pub struct Args {
     /// Listen for pushes on this address and port (port 0 takes a free one and prints it)
-    #[arg(long, value_name = "IP:PORT", requires_all = ["credentials", "dir"])]
+    #[arg(long, value_name = "IP:PORT", requires_all = ["credentials", "into"])]
     listen: Option<SocketAddr>,
 
     /// Join the push that listens at this host and port (`rdmc push --admit`), and end with it
@@ -70,8 +74,12 @@ pub struct Args {
     join: Option<String>,
 
     /// Directory for files; destinations outside are refused
-    #[arg(long, value_name = "DIR")]
+    #[arg(long, value_name = "DIR", group = "into")]
     dir: Option<PathBuf>,
+
+    /// Write one stream (`rdmc push -`) to standard output, and end with it
+    #[arg(long, group = "into", conflicts_with_all = ["join", "session", "max_size"])]
+    stdout: bool,
 
     #[command(flatten)]
     credentials: CredentialFiles,
@@ -113,13 +121,17 @@ pub struct Args {
 pub fn run(args: &Args) -> Result<Exit, Failure> {
     survive_file_size_limits().map_err(Failure::while_doing("catching signals"))?;
     let credentials = args.credentials.read(&args.allow)?;
-    let (Some(credentials), Some(directory)) = (credentials, &args.dir) else {
-        return answer_invitation(args.verbose);
+    let Some(credentials) = credentials else { return answer_invitation(args.verbose) };
+    let (directory, output) = match &args.dir {
+        Some(directory) => (directory.clone(), None),
+        None if args.stdout => (PathBuf::from("."), Some(Output::new(io::stdout()))),
+        None => return answer_invitation(args.verbose),
     };
     if !directory.is_dir() {
         let shown = directory.display();
         return Err(Failure::Failed(format!("--dir {shown} is not a directory")));
     }
+    let once = args.once || args.stdout;
     let host = match (args.listen, &args.name) {
         (Some(address), _) => address.to_string(),
         (None, Some(name)) => name.clone(),
@@ -130,10 +142,10 @@ pub fn run(args: &Args) -> Result<Exit, Failure> {
     let name = format!("receiver {host}");
     let trace = args.trace.as_ref().map(|path| recording::standalone(path, &in_use, name));
     let interrupt = Interrupt::catch(false)?.begin();
-    let (stop, placement) = (interrupt.flag(), Placement::Below(directory.clone()));
-    let settings = ReceiverSettings { host, placement, bytes_max: args.max_size, stop };
+    let (stop, placement) = (interrupt.flag(), Placement::Below(directory));
+    let settings = ReceiverSettings { host, placement, output, bytes_max: args.max_size, stop };
     recorded(trace.transpose()?, args.verbose, || match (args.listen, &args.join) {
-        (Some(address), _) => listen(address, credentials, &settings, &interrupt, args.once),
+        (Some(address), _) => listen(address, credentials, &settings, &interrupt, once),
         (None, Some(root)) => join(root, &credentials, &settings),
         (None, None) => Err(Failure::Usage("receive needs --listen or --join".into())),
     })
@@ -181,7 +193,7 @@ fn answer_invitation(verbose: bool) -> Result<Exit, Failure> {
     recorded(writer, verbose, || {
         // The launcher already has the rights of this user.
         let placement = Placement::Anywhere;
-        let settings = ReceiverSettings { host, placement, bytes_max: None, stop };
+        let settings = ReceiverSettings { host, placement, output: None, bytes_max: None, stop };
         connect(&addresses, port, &secret, &settings)
     })
 }

@@ -19,6 +19,7 @@ mod plan_in_switch;
 mod progress;
 mod push;
 mod push_faults;
+mod push_stream;
 mod push_trees;
 #[cfg(feature = "switch")]
 mod switch;

@@ -91,7 +91,7 @@ mod tests {
     use super::*;
     use crate::{
         Collective, CollectivePlan, Manifest,
-        messages::{Blamed, Measure, MeasureCollective, Offer, Terms},
+        messages::{Blamed, Measure, MeasureCollective, Offer, StreamOffer, Terms, Top, TreeOffer},
         ranges::{RangeList, Ranges},
         resume::ChunkDigests,
     };
@@ -158,7 +158,12 @@ mod tests {
         let destination = "a/b".into();
         let offer = Offer {
             manifest,
-            tree: None,
+            tree: Some(TreeOffer {
+                listing_bytes: 1_000,
+                top: Some(Top { mode: 0o755, modified_ns: -1 }),
+                by_contents: true,
+                in_place: false,
+            }),
             destination,
             probe: [3; 32],
             has_holes: true,
@@ -171,6 +176,8 @@ mod tests {
         let digests = Some(ChunkDigests::made_up());
         let measure = Measure { start: start(), bytes: 1_000, echo: Some(start()) };
         let bench = ToReceiver::Bench(terms());
+        let (destination, mode) = ("a/b".into(), 0o644);
+        let stream = ToReceiver::Stream(StreamOffer { destination, mode, terms: terms() });
         let seeds = [
             ("hello", seed(0, &ToRoot::Hello { host: text() })),
             (
@@ -193,6 +200,9 @@ mod tests {
             ),
             ("offer", seed(1, &ToReceiver::Offer(offer))),
             ("bench", seed(1, &bench)),
+            ("stream", seed(1, &stream)),
+            ("take", seed(1, &ToReceiver::Take { start: start(), from: 1 << 40 })),
+            ("listing", seed(1, &ToReceiver::Listing { part: vec![1, 2, 3] })),
             ("measure", seed(1, &ToReceiver::Measure(measure))),
             ("start", seed(1, &ToReceiver::Start(start()))),
             ("collective", seed(1, &ToReceiver::Collective(collective()))),

@@ -96,6 +96,10 @@ pub enum ToReceiver {
     Offer(Offer),
     /// The next part of a tree's listing; all follow the offer.
     Listing { part: Vec<u8> },
+    /// The first message of a stream.
+    Stream(StreamOffer),
+    /// Join this group, and write its messages out; the first begins at this place in the stream.
+    Take { start: Start, from: u64 },
     /// The first message of a bench.
     Bench(Terms),
     /// Join these groups and receive messages into memory.
@@ -133,6 +137,16 @@ pub struct Offer {
     pub has_holes: bool,
     /// The receiver only says what it lacks, and leaves nothing behind.
     pub dry_run: bool,
+    pub terms: Terms,
+}
+
+/// A stream, whose length is not known.
+#[derive(Clone, Debug, Serialize, Deserialize)]
+pub struct StreamOffer {
+    /// A path at the receiver, unless it writes to an output of its own.
+    pub destination: String,
+    /// Permission bits of the file.
+    pub mode: u32,
     pub terms: Terms,
 }
 

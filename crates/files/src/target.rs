@@ -330,6 +330,11 @@ impl Target {
         }
     }
 
+    /// Sets the modification time that the copy is to have.
+    pub(crate) fn set_modified_ns(&mut self, modified_ns: i64) {
+        self.manifest.modified_ns = modified_ns;
+    }
+
     /// The source's name, length and attributes.
     pub fn manifest(&self) -> &Manifest {
         &self.manifest

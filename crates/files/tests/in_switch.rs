@@ -79,6 +79,7 @@ impl World {
         let settings = ReceiverSettings {
             host: format!("host-{host}"),
             placement: Placement::Anywhere,
+            output: None,
             bytes_max: None,
             stop: Arc::new(AtomicBool::new(false)),
         };

@@ -3,5 +3,6 @@
 #[cfg(feature = "switch")]
 mod in_switch;
 mod session;
+mod streams;
 mod target;
 mod trees;

@@ -24,7 +24,7 @@ const TIMEOUT: Duration = Duration::from_secs(30);
 /// A directory with a file to send, and receivers' settings.
 pub(super) struct World {
     directory: tempfile::TempDir,
-    secret: Secret,
+    pub(super) secret: Secret,
     stop: Arc<AtomicBool>,
 }
 
@@ -64,7 +64,7 @@ impl World {
     }
 
     /// A push to hosts 0 .. `hosts`, each with its copy beside the object.
-    fn open(&self, hosts: usize, change: impl FnOnce(&mut PushSettings)) -> Push {
+    pub(super) fn open(&self, hosts: usize, change: impl FnOnce(&mut PushSettings)) -> Push {
         self.open_source(&self.path("object"), hosts, change)
     }
 
@@ -105,6 +105,7 @@ impl World {
             let settings = ReceiverSettings {
                 host: (*name).to_owned(),
                 placement: Placement::Anywhere,
+                output: None,
                 bytes_max: None,
                 stop: Arc::clone(&self.stop),
             };

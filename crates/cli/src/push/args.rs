@@ -32,6 +32,8 @@ Examples:
       let switches copy what this machine sends once (`rdmc help switch run`); receivers relay if they cannot
   rdmc push models--org--name checkpoints/ --to node[01-16] --dest /models --exclude '*.tmp'
       directories and files under their names; with / at its end what a directory contains
+  tar c run | rdmc push - --to a:7000,b:7000 --secret-file secret
+      a stream, to `rdmc receive --listen IP:7000 --secret-file secret --stdout | tar x`
   rdmc push data.tar --local 3
       to three receivers on this machine, as a test
 
@@ -61,7 +63,7 @@ reason why the push failed as a whole, or null.";
 #[command(after_long_help = config::help(EXAMPLES), next_help_heading = USUAL)]
 #[command(group = clap::ArgGroup::new("where").required(true).multiple(true))]
 pub struct Args {
-    /// The file or directory to replicate, or several
+    /// The file or directory to replicate, or several; - for standard input
     ///
     /// A directory goes into the destination under its name; with / at its end, the destination becomes its copy. Modes,
     /// times, links and holes are kept; links that lead out of it become what they lead to. Files that a host has
@@ -117,6 +119,10 @@ pub struct Args {
     /// Print neither progress nor summary; failures are still printed to standard error
     #[arg(short, long)]
     pub quiet: bool,
+
+    /// Send a file that is still being written, until its writer closes, renames or removes it
+    #[arg(long)]
+    pub follow: bool,
 
     /// Send nothing; print what each host lacks
     #[arg(short = 'n', long, help_heading = TREES)]

@@ -18,7 +18,7 @@ use crate::{
 /// The hosts that the arguments name, with their destinations.
 pub fn hosts(args: &Args, sources: &Sources) -> Result<Vec<HostPlan>, Failure> {
     if let Some(count) = args.local {
-        let dest = args.dest.as_deref().unwrap_or("./rdmc-local/{host}/");
+        let dest = args.dest.as_deref().unwrap_or(sources.local_default());
         if count > 1 && !dest.contains("{host}") {
             return Err(Failure::Usage(format!(
                 "all receivers of --local would write \"{dest}\"; put {{host}} into --dest"

@@ -2,14 +2,22 @@
 
 mod args;
 mod destinations;
+mod follow;
 mod progress;
 mod run;
 mod selection;
 mod sources;
+mod stream;
 pub mod summary;
 mod switches;
 
+use crate::failure::{Exit, Failure};
 pub use args::Args;
 pub use destinations::local_hosts;
 pub use progress::Display;
-pub use run::run;
+
+/// Replicates and prints the summary.
+pub fn run(args: &Args) -> Result<Exit, Failure> {
+    let is_stream = args.follow || args.sources.iter().any(|source| source.as_os_str() == "-");
+    if is_stream { stream::run(args) } else { run::run(args) }
+}

@@ -106,7 +106,7 @@ impl Ready {
     }
 }
 
-fn settings(args: &Args, sources: &Sources) -> Result<PushSettings, Failure> {
+pub fn settings(args: &Args, sources: &Sources) -> Result<PushSettings, Failure> {
     let local = args.local.is_some();
     let mut settings = args.hosting.settings(destinations::hosts(args, sources)?, local)?;
     if args.exclude_self {

@@ -23,6 +23,8 @@ enum Kind {
     Directory,
     /// One directory with `/` at its end: the destination becomes its copy.
     Contents,
+    /// Standard input, or a growing file: the destination is the path of its copy.
+    Stream,
     /// Several: their copies go into the destination under their names.
     Several,
 }
@@ -44,6 +46,7 @@ impl Sources {
     /// Errors: several without a name of their own.
     pub fn of(paths: &[PathBuf]) -> Result<Self, Failure> {
         let kind = match paths {
+            [path] if path.as_os_str() == "-" => Kind::Stream,
             [path] if !path.is_dir() => Kind::File,
             [path] if is_contents(path) => Kind::Contents,
             [_] => Kind::Directory,
@@ -68,7 +71,7 @@ impl Sources {
     pub fn open(&self, options: TreeOptions) -> Result<Source, Failure> {
         let selection = &options.selection;
         let source = match self.kind {
-            Kind::File => Source::open(self.first()),
+            Kind::File | Kind::Stream => Source::open(self.first()),
             Kind::Directory | Kind::Contents => Source::open_directory(self.first(), selection),
             Kind::Several => Source::open_several(&self.paths, selection),
         };
@@ -80,23 +83,41 @@ impl Sources {
     /// in.
     pub fn named(&self, dest: String) -> Result<String, Failure> {
         Ok(match self.kind {
+            Kind::Stream if dest.ends_with('/') => {
+                let what =
+                    format!("{dest} names a directory; name the file that the stream becomes");
+                return Err(Failure::Usage(what));
+            }
             Kind::File if dest.ends_with('/') => dest + self.name()?,
             Kind::Directory if dest.ends_with('/') => dest + self.name()?,
             Kind::Directory => dest + "/" + self.name()?,
-            Kind::File | Kind::Contents | Kind::Several => dest,
+            Kind::File | Kind::Contents | Kind::Several | Kind::Stream => dest,
         })
+    }
+
+    /// The `--dest` of receivers on this machine.
+    pub fn local_default(&self) -> &'static str {
+        match self.kind {
+            Kind::Stream => "./rdmc-local/{host}/stream",
+            _ => "./rdmc-local/{host}/",
+        }
     }
 
     /// The same without `--dest`, at receivers that have a directory of their own.
     pub fn name_below(&self) -> Result<&str, Failure> {
         match self.kind {
             Kind::Several => Ok("."),
+            // For receivers that write files; others have an output.
+            Kind::Stream => Ok("stream"),
             _ => self.name(),
         }
     }
 
     /// The same without `--dest`, at other receivers: the same absolute path.
     pub fn same_path(&self) -> Result<String, Failure> {
+        if self.kind == Kind::Stream {
+            return Err(Failure::Usage("name the file that the stream becomes by --dest".into()));
+        }
         if self.kind != Kind::Several {
             return Ok(text_of(&absolute(self.first())?)?.to_owned());
         }

@@ -134,10 +134,20 @@ impl Listener {
         Self::again(place, directory, more)
     }
 
+    /// Without a directory: it writes a stream to its standard output.
+    pub fn with_output(place: &Place, more: &[&str]) -> Self {
+        let arguments = ["receive", "--listen", "127.0.0.1:0", "--stdout"];
+        Self::spawn(place, &[&arguments[..], more].concat(), "")
+    }
+
     /// In a directory that is there.
     pub fn again(place: &Place, directory: &str, more: &[&str]) -> Self {
         let arguments = ["receive", "--listen", "127.0.0.1:0", "--dir", directory];
-        let mut child = place.rdmc(&[&arguments[..], more].concat()).spawn().unwrap();
+        Self::spawn(place, &[&arguments[..], more].concat(), directory)
+    }
+
+    fn spawn(place: &Place, arguments: &[&str], directory: &str) -> Self {
+        let mut child = place.rdmc(arguments).spawn().unwrap();
         let mut said = BufReader::new(child.stderr.take().unwrap());
         let mut line = String::new();
         said.read_line(&mut line).unwrap();

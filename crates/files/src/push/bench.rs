@@ -416,7 +416,7 @@ impl Session<'_> {
         let events = self.push.events.clone();
         let number = measuring.number;
         let join = move || {
-            let callbacks = |memory| Callbacks { number, memory, events: events.clone() };
+            let callbacks = |memory| RootCallbacks { number, memory, events: events.clone() };
             let joined = (|| {
                 let settings = out.group_settings()?;
                 let group = context.create_group_with(settings, callbacks(None))?;
@@ -492,30 +492,35 @@ impl Session<'_> {
                 let name = &self.run.core.hosts[host].plan.name;
                 measuring.fail(format!("failed at {name}: {detail}"));
             }
-            // Of an earlier measurement.
-            Input::Measured(..) => {}
+            // Of an earlier measurement, or of no bench.
+            Input::Measured(..) | Input::Read(_) => {}
             Input::Event(event) => self.run.handle(event)?,
         }
         Ok(())
     }
 }
 
-/// The root's callbacks in both groups.
-struct Callbacks {
+/// The root's callbacks: in both groups of a measurement, or in a group of a stream.
+pub(super) struct RootCallbacks {
     number: u64,
     /// For returned messages.
     memory: Option<Region>,
     events: Events,
 }
 
-impl Callbacks {
+impl RootCallbacks {
+    /// Of a group in which the root only sends.
+    pub(super) fn of_sender(number: u64, events: Events) -> Self {
+        Self { number, memory: None, events }
+    }
+
     fn send(&self, event: MeasureEvent) {
         // Fails only if the bench has ended.
         let _ = self.events.send(Input::Measured(self.number, event));
     }
 }
 
-impl Application for Callbacks {
+impl Application for RootCallbacks {
     fn incoming(&mut self, _message: u64, bytes: u64) -> Incoming {
         match &self.memory {
             Some(memory) if memory.len() as u64 == bytes => Incoming::Into(memory.clone()),

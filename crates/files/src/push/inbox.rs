@@ -1,6 +1,6 @@
 //! The event queue of the thread that runs a push, and the handle for other threads.
 
-use std::{sync::mpsc::Sender, time::Instant};
+use std::{io, sync::mpsc::Sender, time::Instant};
 
 use rdmc::{Error, Failure, Group};
 use session::Channel;
@@ -13,12 +13,14 @@ pub(super) type Event = event::Event<Channel, Group>;
 /// The sending end of the queue.
 pub(super) type Events = Sender<Input>;
 
-/// An input of a push or a bench.
+/// An input of a push, a bench or a stream.
 #[derive(Debug)]
 pub(super) enum Input {
     Event(Event),
     /// Of the measurement with this number.
     Measured(u64, MeasureEvent),
+    /// The next part of a stream, or its end: nothing.
+    Read(io::Result<Vec<u8>>),
 }
 
 impl From<Event> for Input {

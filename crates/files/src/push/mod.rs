@@ -33,6 +33,7 @@ mod run;
 mod session;
 mod settings;
 mod source_digest;
+mod stream;
 mod switch_control;
 mod timeouts;
 
@@ -50,4 +51,6 @@ pub use settings::{
     Admission, HostPlan, HostReport, HostState, PushError, PushEvent, PushReport, PushSettings,
     Reach,
 };
+pub(crate) use stream::stream_settings;
+pub use stream::{Stream, StreamHost, StreamReport};
 pub use switch_control::SwitchControl;

@@ -18,17 +18,22 @@ use super::{
 };
 use crate::{
     Source, SourceError,
-    messages::{JOIN_TIMEOUT, Offer, Terms, ToReceiver},
+    messages::{JOIN_TIMEOUT, Offer, StreamOffer, Terms, ToReceiver},
 };
 
 /// A part of a listing in one message, which keeps its memory and its time small.
 const LISTING_PART_BYTES: usize = 4 << 20;
+
+/// Permission bits of files that streams become.
+const STREAM_MODE: u32 = 0o644;
 
 /// A push or a bench that is ready to run and listens for receivers.
 pub(super) struct Prepared {
     pub(super) settings: PushSettings,
     /// The file to replicate; none for a bench.
     pub(super) source: Option<Arc<Source>>,
+    /// Without a file: it is a stream and no bench.
+    is_stream: bool,
     /// Of the source.
     pub(super) probe: [u8; 32],
     /// Once the fabric is chosen.
@@ -62,13 +67,27 @@ impl Prepared {
         };
         let context = OnceLock::new();
         let probe = source.as_ref().map(|source| source.probe()).transpose()?.unwrap_or_default();
-        let prepared =
-            Self { settings, source, probe, context, acceptor, admission, events, inbox };
+        let prepared = Self {
+            settings,
+            source,
+            is_stream: false,
+            probe,
+            context,
+            acceptor,
+            admission,
+            events,
+            inbox,
+        };
         // Fails before receivers are started if the requested fabric cannot be used.
         if let Some(fabric) = &prepared.settings.fabric {
             prepared.use_fabric(fabric.clone())?;
         }
         Ok(prepared)
+    }
+
+    /// The same for a stream, which has no file either.
+    pub(super) fn into_stream(self) -> Self {
+        Self { is_stream: true, ..self }
     }
 
     pub(super) fn use_fabric(&self, fabric: Fabric) -> Result<(), Error> {
@@ -107,7 +126,13 @@ impl Prepared {
             rate_max: self.settings.rate_max,
             secret: self.settings.secret.clone(),
         };
-        let Some(source) = &self.source else { return vec![ToReceiver::Bench(terms)] };
+        let Some(source) = &self.source else {
+            let destination = plan.destination.clone();
+            return vec![match self.is_stream {
+                true => ToReceiver::Stream(StreamOffer { destination, mode: STREAM_MODE, terms }),
+                false => ToReceiver::Bench(terms),
+            }];
+        };
         let (tree, listing) = source.tree().unzip();
         let mut messages = vec![ToReceiver::Offer(Offer {
             manifest: source.manifest().clone(),

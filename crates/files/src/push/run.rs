@@ -45,7 +45,7 @@ impl<'a> Run<'a> {
             let event = match self.next(None) {
                 Some(Input::Event(event)) => Some(event),
                 // Not in a push.
-                Some(Input::Measured(..)) | None => None,
+                Some(Input::Measured(..) | Input::Read(_)) | None => None,
             };
             step(&mut self.core, &mut self.io, self.started.elapsed(), event);
         }

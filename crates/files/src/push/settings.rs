@@ -357,6 +357,9 @@ pub enum PushError {
     /// Groups failed repeatedly without a host that explains it.
     #[error("replication failed: {0}")]
     Group(String),
+    /// The input of a stream cannot be read.
+    #[error("cannot read the input: {0}")]
+    Input(std::io::Error),
     /// It was cancelled by its handle.
     #[error("interrupted")]
     Cancelled,

@@ -87,7 +87,7 @@ pub(super) fn take_part(
 }
 
 /// Sends the list of fabrics and starts the one that the root chooses.
-fn agree_on_fabric(
+pub(super) fn agree_on_fabric(
     root: &RootLink<'_>,
     terms: &Terms,
     measured: &OnceLock<Arc<Context>>,

@@ -11,7 +11,9 @@ use crate::messages::ToReceiver;
 /// Before the session: the root's first message, if this event is it.
 pub fn first<G>(event: Event<G>) -> Result<Option<ToReceiver>, ReceiveError> {
     match event {
-        Event::Root(Ok(first @ (ToReceiver::Offer(_) | ToReceiver::Bench(_)))) => Ok(Some(first)),
+        Event::Root(Ok(
+            first @ (ToReceiver::Offer(_) | ToReceiver::Bench(_) | ToReceiver::Stream(_)),
+        )) => Ok(Some(first)),
         event => unexpected_event(event).map(|()| None),
     }
 }

@@ -28,6 +28,9 @@ pub enum ReceiveError {
     /// The received data could not be read back.
     #[error("cannot read back what was received: {0}")]
     ReadBack(std::io::Error),
+    /// The output of a stream cannot be written.
+    #[error("cannot write the stream out: {0}")]
+    Sink(std::io::Error),
     /// The receiver was stopped.
     #[error("interrupted")]
     Stopped,

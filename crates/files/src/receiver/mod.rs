@@ -19,12 +19,15 @@ mod event;
 mod io;
 #[doc(hidden)]
 mod membership;
+mod output;
 mod placement;
 mod root_link;
 mod serve;
 #[doc(hidden)]
 mod session;
 mod settings;
+mod sink;
+mod stream;
 
 pub use call::{call, join};
 #[doc(hidden)]
@@ -34,6 +37,7 @@ pub use error::ReceiveError;
 pub use event::Event;
 #[doc(hidden)]
 pub use membership::{Copy, Member, MemberEvent};
+pub use output::Output;
 pub use placement::Placement;
 pub use serve::serve;
 #[doc(hidden)]

@@ -23,10 +23,11 @@ use super::{
     root_link::{Event, RootLink},
     session::{Session, unexpected_message},
     settings::ReceiverSettings,
+    stream,
 };
 use crate::{
     control::{Control, silence},
-    messages::{Offer, ToReceiver, ToRoot},
+    messages::{Offer, StreamOffer, ToReceiver, ToRoot},
 };
 
 /// Interval of progress reports, which are keepalives as well.
@@ -34,7 +35,7 @@ const HEARTBEAT: Duration = Duration::from_millis(200);
 /// Interval of reports of waits.
 const WAITS_INTERVAL: Duration = Duration::from_secs(1);
 
-/// Serves one session and returns the path of the published copy; none for a bench.
+/// Serves one session and returns the path of the published copy; none for a bench, and for a stream to an output.
 ///
 /// Blocks until the session ends; a silent root ends it. A temporary file remains only if a later session can resume
 /// from it ([`ReceiveError::keeps_partial`]).
@@ -55,26 +56,36 @@ pub fn serve(
     };
     let must_linger = match last_message {
         Some(last_message) => root.control.send(&last_message).is_ok(),
-        None => matches!(outcome, Ok(Some(_))),
+        None => matches!(outcome, Ok(Done::Published(_))),
     };
     if must_linger {
         root.await_disconnect();
     }
     root.control.disconnect();
-    outcome
+    outcome.map(|done| match done {
+        Done::Published(path) => path,
+        Done::Measured => None,
+    })
 }
 
-fn session(
-    root: &RootLink<'_>,
-    measured: &OnceLock<Arc<Context>>,
-) -> Result<Option<PathBuf>, ReceiveError> {
+/// How a session has ended.
+enum Done {
+    /// The root still has to read that; the path of a file.
+    Published(Option<PathBuf>),
+    Measured,
+}
+
+fn session(root: &RootLink<'_>, measured: &OnceLock<Arc<Context>>) -> Result<Done, ReceiveError> {
     root.send(&ToRoot::Hello { host: root.settings.host.clone() })?;
     let request = loop {
         if let Some(request) = first(root.next()?)? {
             break request;
         }
     };
-    if let ToReceiver::Offer(Offer { terms, .. }) | ToReceiver::Bench(terms) = &request {
+    if let ToReceiver::Offer(Offer { terms, .. })
+    | ToReceiver::Stream(StreamOffer { terms, .. })
+    | ToReceiver::Bench(terms) = &request
+    {
         root.control.set_failure_deadline(terms.failure_deadline().map_err(ReceiveError::Refused)?);
     }
     // On a thread of their own, since reserving space and writing to disk can block. Dropping the sender ends it.
@@ -86,9 +97,15 @@ fn session(
         .spawn(move || send_progress(&control, (&bytes, &worked), &ended))
         .map_err(|error| ReceiveError::System(format!("cannot start a thread: {error}")))?;
     match request {
-        ToReceiver::Offer(offer) => replicate(root, offer).map(Some),
-        ToReceiver::Bench(terms) => bench::take_part(root, &terms, measured).map(|()| None),
-        other => unexpected_message(other).map(|()| None),
+        ToReceiver::Offer(_) if root.settings.output.is_some() => Err(ReceiveError::Refused(
+            "this receiver writes a stream to its output, not files: rdmc push - sends one".into(),
+        )),
+        ToReceiver::Offer(offer) => replicate(root, offer).map(|path| Done::Published(Some(path))),
+        ToReceiver::Stream(offer) => stream::take_part(root, &offer, measured).map(Done::Published),
+        ToReceiver::Bench(terms) => {
+            bench::take_part(root, &terms, measured).map(|()| Done::Measured)
+        }
+        other => unexpected_message(other).map(|()| Done::Measured),
     }
 }
 

@@ -2,7 +2,7 @@
 
 use std::sync::{Arc, atomic::AtomicBool};
 
-use super::placement::Placement;
+use super::{output::Output, placement::Placement};
 
 /// Settings of a receiver.
 #[derive(Clone, Debug)]
@@ -11,6 +11,8 @@ pub struct ReceiverSettings {
     pub host: String,
     /// Which destinations it accepts.
     pub placement: Placement,
+    /// Where a stream goes instead of a file; files are refused then.
+    pub output: Option<Output>,
     /// The longest object that it accepts, in bytes; checked before files are made.
     pub bytes_max: Option<u64>,
     /// When set, ends the session within a fraction of a second; the partial copy is kept for a later one.

@@ -1,0 +1,253 @@
+//! `rdmc push -` and `rdmc push --follow`: a stream to many hosts.
+
+use std::{
+    io::{self, Read, Write},
+    time::{Duration, Instant},
+};
+
+use files::{HostState, PushError, PushEvent, PushSettings, Stream, StreamReport};
+use plan::size;
+use serde::Serialize;
+
+use super::{
+    args::Args,
+    follow::Follow,
+    progress::Mode,
+    run::settings,
+    sources::Sources,
+    summary::{bandwidth, seconds},
+};
+use crate::{
+    failure::{Exit, Failure, print_message},
+    interrupt::Interrupt,
+    json,
+    launch::Launcher,
+    output::{self, InUse},
+    recording,
+    replicate::Start,
+};
+
+/// How often progress is printed.
+const INTERVAL: Duration = Duration::from_secs(10);
+
+#[derive(Serialize)]
+struct Summary<'a> {
+    /// How much was read.
+    bytes: u64,
+    /// How much is at every host that has not failed.
+    prefix_bytes: u64,
+    /// BLAKE3, of everything.
+    digest: Option<String>,
+    exit_code: Exit,
+    fabric: Option<String>,
+    total_seconds: f64,
+    error: Option<String>,
+    hosts: Vec<HostSummary<'a>>,
+}
+
+#[derive(Serialize)]
+struct HostSummary<'a> {
+    host: &'a str,
+    /// `published`: written out and verified; `failed`; `unknown`.
+    state: &'static str,
+    /// How much it has written out, as far as it has said.
+    bytes: u64,
+    error: Option<&'a str>,
+}
+
+/// Replicates standard input, or a growing file, and prints the summary.
+pub fn run(args: &Args) -> Result<Exit, Failure> {
+    let interrupt = Interrupt::catch(args.json)?;
+    refuse(args)?;
+    let sources = Sources::of(&args.sources)?;
+    let settings = settings(args, &sources)?;
+    let input: Box<dyn Read + Send> = match args.follow {
+        true => Box::new(Follow::open(sources.first())?),
+        false => Box::new(io::stdin()),
+    };
+    let launcher = args.hosting.launcher(args.local.is_some())?;
+    let mut in_use = InUse::default();
+    args.hosting.add_to(&mut in_use);
+    let interrupt = interrupt.begin();
+    if args.local.is_some() && args.dest.is_none() {
+        super::destinations::make_local_directories(&settings.hosts)?;
+    }
+    let (trace, verbose) = (args.hosting.trace.as_ref(), args.hosting.verbose);
+    let (report, traced) = recording::around(trace, &in_use, verbose, |recording| {
+        let launcher = launcher.recorded(recording);
+        replicate(args, input, settings, &launcher, &interrupt)
+    })?;
+    let exit = exit(&report, interrupt.happened()).and(traced);
+    print(args, &report, exit);
+    Ok(exit)
+}
+
+/// Errors: options that have no meaning for a stream.
+fn refuse(args: &Args) -> Result<(), Failure> {
+    let used = [
+        (args.sources.len() > 1, "several sources"),
+        (args.dry_run, "--dry-run"),
+        (args.checksum, "--checksum"),
+        (args.inplace, "--inplace"),
+        (args.retry > 0, "--retry"),
+        (args.admit.is_some(), "--admit"),
+        (args.switch.is_some(), "--switch"),
+        (args.min_rate.is_some(), "--min-rate"),
+    ];
+    if let Some((_, what)) = used.iter().find(|(is_used, _)| *is_used) {
+        return Err(Failure::Usage(format!(
+            "{what} cannot be used with a stream; write it to a file and push that"
+        )));
+    }
+    let hosts_from_input = args.hosts_file.as_ref().is_some_and(|file| file.as_os_str() == "-");
+    if hosts_from_input && !args.follow {
+        return Err(Failure::Usage(
+            "standard input cannot be both the stream and the hosts; name a file of hosts".into(),
+        ));
+    }
+    Ok(())
+}
+
+fn replicate(
+    args: &Args,
+    input: Box<dyn Read + Send>,
+    settings: PushSettings,
+    launcher: &Launcher,
+    interrupt: &Interrupt,
+) -> Result<StreamReport, Failure> {
+    let start = Start::of(&settings);
+    let mut progress = Progress::new(args, settings.hosts.len());
+    let stream = Stream::open(settings).map_err(|error| Failure::of_push(&error))?;
+    let handle = stream.handle();
+    interrupt.watch(handle.clone());
+    let (mut receivers, _callback) = start.receivers(launcher, stream.control_port(), &handle)?;
+    let report = stream.run(input, &mut |event| {
+        if let PushEvent::Host { host, state } = &event
+            && *state != HostState::Awaited
+        {
+            receivers.has_connected(*host);
+        }
+        progress.note(&event);
+    });
+    let is_over = report.error.is_some();
+    receivers.end(&|host| match report.hosts[host].state {
+        HostState::Failed(_) => !is_over,
+        HostState::Unknown(_) => true,
+        _ => false,
+    });
+    Ok(report)
+}
+
+/// Prints a line now and then: how much is at all hosts is not a part of a known length.
+struct Progress {
+    is_shown: bool,
+    bytes: Vec<u64>,
+    lost: Vec<bool>,
+    shown_at: Instant,
+    shown: u64,
+}
+
+impl Progress {
+    fn new(args: &Args, hosts: usize) -> Self {
+        let is_shown = !args.quiet && matches!(args.progress, Mode::Auto | Mode::Plain);
+        let (bytes, lost) = (vec![0; hosts], vec![false; hosts]);
+        Self { is_shown, bytes, lost, shown_at: Instant::now(), shown: 0 }
+    }
+
+    fn note(&mut self, event: &PushEvent) {
+        match event {
+            PushEvent::Progress { host, bytes } => self.bytes[*host] = *bytes,
+            PushEvent::Host { host, state: HostState::Failed(_) } => self.lost[*host] = true,
+            _ => {}
+        }
+        let elapsed = self.shown_at.elapsed();
+        if !self.is_shown || elapsed < INTERVAL {
+            return;
+        }
+        let left = self.bytes.iter().zip(&self.lost).filter(|(_, is_lost)| !**is_lost);
+        let all = left.map(|(bytes, _)| *bytes).min().unwrap_or(0);
+        let rate = bandwidth(all.saturating_sub(self.shown), elapsed).unwrap_or(0.0) * 8.0;
+        print_message(format_args!(
+            "{} at all hosts, {} each",
+            size::show(all),
+            size::show_rate(rate as u64)
+        ));
+        (self.shown, self.shown_at) = (all, Instant::now());
+    }
+}
+
+fn exit(report: &StreamReport, is_interrupted: bool) -> Exit {
+    match report.published() {
+        published if published == report.hosts.len() => Exit::Done,
+        _ if is_interrupted => Exit::Interrupted,
+        0 => Exit::Failed,
+        _ => Exit::Partly,
+    }
+}
+
+fn print(args: &Args, report: &StreamReport, exit: Exit) {
+    match &report.error {
+        Some(PushError::Cancelled) => print_message("interrupted"),
+        Some(error) => print_message(error),
+        None => {
+            for host in &report.hosts {
+                if let HostState::Failed(reason) | HostState::Unknown(reason) = &host.state {
+                    print_message(format_args!("{}: {reason}", host.name));
+                }
+            }
+        }
+    }
+    if report.published() < report.hosts.len() && report.prefix_bytes < report.bytes {
+        print_message(format_args!(
+            "the first {} bytes of {} read are at all hosts that were left",
+            report.prefix_bytes, report.bytes
+        ));
+    }
+    let written = output::print(|out| {
+        if args.json {
+            return json::write_line(out, &summary(report, exit));
+        }
+        if args.quiet || report.published() == 0 {
+            return Ok(());
+        }
+        writeln!(out, "{}", text(report))
+    });
+    if let Err(failure) = written {
+        print_message(failure);
+    }
+}
+
+fn text(report: &StreamReport) -> String {
+    let (published, all) = (report.published(), report.hosts.len());
+    let hosts = match all {
+        1 => "1 host".to_owned(),
+        _ if published == all => format!("{all} hosts"),
+        _ => format!("{published} of {all} hosts"),
+    };
+    let rate =
+        bandwidth(report.bytes, report.total).map(|rate| size::show_rate((rate * 8.0) as u64));
+    let rate = rate.map_or(String::new(), |rate| format!(" ({rate} each)"));
+    let total = seconds(report.total);
+    format!("{} in a stream to {hosts} in {total}{rate}; verified", size::show(report.bytes))
+}
+
+fn summary(report: &StreamReport, exit_code: Exit) -> Summary<'_> {
+    let hosts = report.hosts.iter().map(|host| {
+        let (state, error) = match &host.state {
+            HostState::Failed(reason) => ("failed", Some(reason.as_str())),
+            HostState::Unknown(reason) => ("unknown", Some(reason.as_str())),
+            _ => ("published", None),
+        };
+        HostSummary { host: &host.name, state, bytes: host.bytes, error }
+    });
+    Summary {
+        bytes: report.bytes,
+        prefix_bytes: report.prefix_bytes,
+        digest: report.digest.map(|digest| digest.to_string()),
+        exit_code,
+        fabric: report.fabric.as_ref().map(ToString::to_string),
+        total_seconds: report.total.as_secs_f64(),
+        error: report.error.as_ref().map(ToString::to_string),
+        hosts: hosts.collect(),
+    }
+}

@@ -1,0 +1,86 @@
+//! Where a receiver puts a stream.
+
+use std::{
+    fs::File,
+    io::{self, Write},
+    path::PathBuf,
+    time::SystemTime,
+};
+
+use super::{error::ReceiveError, output::Output, settings::ReceiverSettings};
+use crate::{Manifest, Target, Verified, claim::Owner, messages::StreamOffer};
+
+/// Where a receiver puts a stream.
+pub(super) enum Sink {
+    Output(Output),
+    /// A temporary file, which gets its name at the end.
+    File {
+        target: Target,
+        file: File,
+    },
+}
+
+/// The part of a sink that the reading thread writes to.
+pub(super) enum SinkWriter {
+    Output(Output),
+    File(File),
+}
+
+impl Sink {
+    /// Claims the destination. Errors: refused; cannot be written.
+    pub(super) fn open(
+        settings: &ReceiverSettings,
+        offer: &StreamOffer,
+    ) -> Result<Self, ReceiveError> {
+        if let Some(output) = &settings.output {
+            return Ok(Self::Output(output.clone()));
+        }
+        let place = settings.placement.place(&offer.destination)?;
+        let owner = Owner::here(&offer.terms.secret, &settings.host);
+        // A name of its own each time, as a stream cannot be resumed.
+        let begun_ns = since_1970_ns();
+        let name = "stream".to_owned();
+        let manifest = Manifest { name, bytes: 0, mode: offer.mode, modified_ns: begun_ns };
+        let target = Target::create_at(place, manifest, &owner)?;
+        let file = target.file()?;
+        Ok(Self::File { target, file })
+    }
+
+    pub(super) fn writer(&self) -> io::Result<SinkWriter> {
+        Ok(match self {
+            Self::Output(output) => SinkWriter::Output(output.clone()),
+            Self::File { file, .. } => SinkWriter::File(file.try_clone()?),
+        })
+    }
+
+    /// Gives a file its name; the path, if there is one.
+    pub(super) fn publish(self, proof: &Verified) -> Result<Option<PathBuf>, ReceiveError> {
+        match self {
+            Self::Output(_) => Ok(None),
+            Self::File { mut target, .. } => {
+                let path = target.path().to_owned();
+                target.set_modified_ns(since_1970_ns());
+                target.publish(proof)?;
+                Ok(Some(path))
+            }
+        }
+    }
+}
+
+impl Write for SinkWriter {
+    fn write(&mut self, bytes: &[u8]) -> io::Result<usize> {
+        match self {
+            Self::Output(output) => output.write(bytes),
+            Self::File(file) => file.write(bytes),
+        }
+    }
+
+    fn flush(&mut self) -> io::Result<()> {
+        Ok(())
+    }
+}
+
+fn since_1970_ns() -> i64 {
+    let now = SystemTime::now().duration_since(SystemTime::UNIX_EPOCH);
+    now.map_or(0, |time| i64::try_from(time.as_nanos()).unwrap_or(i64::MAX))
+}
