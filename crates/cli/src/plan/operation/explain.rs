@@ -1,6 +1,9 @@
 //! `rdmc plan --collective ... --explain`: the ways compared by the cost model.
 
-use std::io::{self, Write};
+use std::{
+    collections::BTreeSet,
+    io::{self, Write},
+};
 
 use collective::{
     Partners, Way,
@@ -45,23 +48,22 @@ impl Explanation {
     ) -> Result<Self, Failure> {
         let plan = || Plan::new(operation, members, 0, bytes);
         let taken = plan()?.way;
-        let mut all = ways(operation, members);
-        if !all.contains(&taken) {
-            // A degree that the model does not consider.
-            all.insert(0, taken);
-        }
         let compare = |way| {
             let plan = plan()?.by(way);
             Ok(Compared { way, steps: plan.steps(), time: plan.time(parameters) })
         };
+        let all = ways(operation, members, taken);
         let ways = all.into_iter().map(compare).collect::<Result<_, Failure>>()?;
         Ok(Self { operation, members, bytes, parameters: *parameters, taken, ways })
     }
 
-    /// The way with the least worst case; of equals the first.
+    /// The way with the least worst case; of equals the one that is taken, or the first.
     fn fastest(&self) -> Option<Way> {
-        let worst = |compared: &&Compared| compared.time.worst_us;
-        let least = self.ways.iter().min_by(|a, b| worst(a).total_cmp(&worst(b)));
+        let order = |a: &&Compared, b: &&Compared| {
+            let by_time = a.time.worst_us.total_cmp(&b.time.worst_us);
+            by_time.then((a.way != self.taken).cmp(&(b.way != self.taken)))
+        };
+        let least = self.ways.iter().min_by(order);
         least.map(|compared| compared.way)
     }
 
@@ -69,22 +71,22 @@ impl Explanation {
     pub fn write(&self, out: &mut impl Write) -> io::Result<()> {
         writeln!(
             out,
-            "{} of {}, {} members: {}\n",
+            "{} of {}, {}: {}\n",
             self.operation.name(),
             size::show(self.bytes),
-            self.members,
+            text::count(self.members.into(), "member"),
             self.taken
         )?;
         writeln!(
             out,
-            "{:<9}  {:>6}  {:>6}  {:>14}  {:>14}",
+            "{:<9}  {:>6}  {:>5}  {:>10}  {:>10}",
             "way", "degree", "steps", "best case", "worst case"
         )?;
         for Compared { way, steps, time } in &self.ways {
             let [best, worst] = [time.best_us, time.worst_us].map(text::show_us);
             let degree = degree(*way).map_or_else(|| "-".to_owned(), |degree| degree.to_string());
             let name = way.name();
-            write!(out, "{name:<9}  {degree:>6}  {steps:>6}  {best:>14}  {worst:>14}")?;
+            write!(out, "{name:<9}  {degree:>6}  {steps:>5}  {best:>10}  {worst:>10}")?;
             let notes = [
                 (*way == self.taken, "taken"),
                 (Some(*way) == self.fastest(), "fastest"),
@@ -98,10 +100,10 @@ impl Explanation {
         }
         writeln!(
             out,
-            "\ntaken: by the library, for its length and members; fastest: the least worst case by the model. A larger\n\
-             degree means fewer steps, and more writes to one member in each. Best case: writes overlap, and are folded as\n\
-             they arrive; worst case: what is folded first arrives last, and rounds of blocks do not overlap.\n\
-             Costs in microseconds: {}",
+            "\ntaken: by the library, for this length and these members; fastest: the least worst case by the model.\n\
+             A larger degree means fewer steps, and more writes to one member in each. Best case: writes overlap, and\n\
+             are folded as they arrive; worst case: what is folded first arrives last, and rounds of blocks do not\n\
+             overlap. Costs in microseconds: {}",
             self.parameters
         )
     }
@@ -122,9 +124,10 @@ impl Explanation {
     }
 }
 
-/// The ways that an operation could go.
-fn ways(operation: Operation, members: u32) -> Vec<Way> {
-    let trees = || degrees(members).map(|degree| Way::Trees { degree: Some(degree) });
+/// The ways that an operation could go, among them the one that is taken.
+fn ways(operation: Operation, members: u32, taken: Way) -> Vec<Way> {
+    let degrees: BTreeSet<u32> = degrees(members).chain(degree(taken)).collect();
+    let trees = || degrees.iter().map(|&degree| Way::Trees { degree: Some(degree) });
     match operation {
         Operation::Broadcast => vec![Way::Trees { degree: None }, Way::Circulant],
         Operation::Reduce => trees().chain([Way::Ring]).collect(),

@@ -91,12 +91,17 @@ fn show_bounds(bounds: Bounds) -> String {
     if best == worst { best } else { format!("{best} in the best case, {worst} in the worst") }
 }
 
-/// A time in microseconds.
+/// A time of so many microseconds.
 pub fn show_us(us: f64) -> String {
-    format!("{us:.1} us")
+    match us {
+        1e7.. => format!("{:.2} s", us / 1e6),
+        1e4.. => format!("{:.2} ms", us / 1e3),
+        _ => format!("{us:.1} us"),
+    }
 }
 
-fn count(number: u64, noun: &str) -> String {
+/// A number with its noun.
+pub fn count(number: u64, noun: &str) -> String {
     format!("{number} {noun}{}", if number == 1 { "" } else { "s" })
 }
 
