@@ -177,7 +177,7 @@ step  phase           writes
     assert_eq!(stdout("--collective allreduce --members 3 --bytes 384KiB"), expected);
     let expected = "\
 reduce: 3 members, ring, 2 blocks of at most 128 KiB, 3 steps
-256 KiB by the cost model: 3967.9 us in the best case, 3976.8 us in the worst
+256 KiB by the cost model: 3959.0 us in the best case, 3967.9 us in the worst
 step  phase      writes
    0  reduce     1→2 b0
    1  reduce     1→2 b1  2→0 b0
