@@ -20,7 +20,9 @@ struct Route<'a> {
 
 /// Returns the transfers of a long operation at one member; none for ways through slots.
 pub(crate) fn transfers(call: &Call, way: Way, settings: &Settings) -> Transfers {
-    let mut route = Route { settings, call, transfers: Transfers::default() };
+    let transfers =
+        if way == Way::Circulant { Transfers::in_order() } else { Transfers::default() };
+    let mut route = Route { settings, call, transfers };
     match (way, call.kind) {
         (Way::Circulant, _) => route.circulant(),
         (Way::Ring, Kind::AllReduce) => route.ring_all_reduce(),

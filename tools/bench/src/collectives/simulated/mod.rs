@@ -250,14 +250,15 @@ mod tests {
                 let taken = world.measure(cell(Operation::AllReduce, bytes)).unwrap();
                 let partners = Partners::new(members).unwrap();
                 let with_header = exchange_us(partners, bytes + 48, 32 << 10, &COSTS);
-                let ratio = taken / with_header;
-                println!("exchange {members} {bytes}: {taken} {with_header} {ratio}");
-                assert!((ratio - 1.0).abs() < 0.02, "{members} {bytes}: {taken} {with_header}");
+                assert!(
+                    (taken / with_header - 1.0).abs() < 0.02,
+                    "{members} {bytes}: {taken} {with_header}"
+                );
             }
         }
     }
 
-    /// Long messages are not copied, and pass the simulated adapter's match of blocks with receives, which the models leave out.
+    /// Long messages are not copied.
     #[test]
     fn blocks_take_what_the_models_say() {
         const NO_COPIES: Parameters = Parameters { copy_us_per_byte: 0.0, ..COSTS };
@@ -273,11 +274,11 @@ mod tests {
                     (Operation::AllReduce, ring_allreduce_us(members, bytes, block, &NO_COPIES)),
                 ] {
                     let taken = world.measure(cell(operation, bytes)).unwrap();
-                    println!(
-                        "{} {members} {bytes} {block}: {taken} {} {}",
-                        operation.name(),
-                        taken / best_us,
-                        taken / worst_us
+                    // Grants are a little faster in the simulated network, and blocks overlap less than at best.
+                    assert!(
+                        0.99 * best_us < taken && taken < 1.1 * worst_us,
+                        "{} {members} {bytes} {block}: {taken}, {best_us} to {worst_us}",
+                        operation.name()
                     );
                 }
             }
