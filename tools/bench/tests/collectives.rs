@@ -62,7 +62,7 @@ fn teams_and_send_receive_take_part() {
 /// The simulated teams show what the paper has found, whatever this machine does.
 #[test]
 fn figures_have_the_papers_conclusions_in_the_simulated_network() {
-    let json = json_of(&collectives("--parts figures,time --short --many 32 --json", None));
+    let json = json_of(&collectives("--parts figures,time --short --fabric tcp --many 32 --json", None));
     let simulated = |row: &&Value| row["source"] == "simulated";
     for row in rows(&json, "fig11").iter().filter(simulated) {
         let best = match row["bytes"].as_u64().unwrap() {
