@@ -8,7 +8,7 @@ use std::{
     },
 };
 
-use super::pair::{Pair, poll_until};
+use super::pair::{Pair, Wait};
 use crate::outcome::Outcome;
 
 /// How many loads come before others may run.
@@ -39,7 +39,7 @@ impl Pair for CacheLines {
         self.operations += 1;
         self.lines[self.rank].0.store(self.operations, Ordering::Release);
         let theirs = &self.lines[1 - self.rank].0;
-        poll_until(|| {
+        Wait::Yielding.until(|| {
             let mut spins = 0;
             while theirs.load(Ordering::Acquire) < self.operations && spins < SPINS {
                 hint::spin_loop();

@@ -18,7 +18,7 @@ use transport_tcp::TcpSettings;
 use super::{
     super::{contest::TURN_TIMEOUT, team_member::SECRET},
     library_pair::LibraryPair,
-    pair::{Pair, measured},
+    pair::{Pair, Wait, measured},
     team_pair::TeamPair,
     writes::Writes,
 };
@@ -34,12 +34,16 @@ pub enum Layer {
     Unreported,
     /// Writes that are reported
     Reported,
+    /// The same without letting others run
+    ReportedSpinning,
     /// Allreduces that see the last byte of writes
     TeamLastByte,
     /// Allreduces that see words of writes
     TeamWords,
     /// Allreduces by reports
     Team,
+    /// The same without letting others run
+    TeamSpinning,
     /// Allreduces of the library
     Library,
 }
@@ -86,16 +90,20 @@ fn below_library(args: &Args, other: &TcpStream, lifeline: TcpStream) -> Outcome
     let theirs = swap(other, offer.bytes())?;
     let role = if args.rank == 0 { Role::Accept } else { Role::Connect };
     let link = FabricLink::new(lifeline.into(), role, offer, &theirs)?;
+    let wait = match args.layer {
+        Layer::ReportedSpinning | Layer::TeamSpinning => Wait::Spinning,
+        _ => Wait::Yielding,
+    };
     let ends = match args.layer {
         Layer::TeamLastByte => WriteEnds::LastByte,
         Layer::TeamWords => WriteEnds::Words,
-        Layer::Team | Layer::Library => WriteEnds::Reports,
-        Layer::Unreported | Layer::Reported => {
-            let are_reported = args.layer == Layer::Reported;
-            return Ok(Box::new(Writes::new(transport, link, are_reported)?));
+        Layer::Team | Layer::TeamSpinning | Layer::Library => WriteEnds::Reports,
+        layer => {
+            let are_reported = layer != Layer::Unreported;
+            return Ok(Box::new(Writes::new(transport, link, are_reported, wait)?));
         }
     };
-    Ok(Box::new(TeamPair::new(transport, link, args.rank, ends)?))
+    Ok(Box::new(TeamPair::new(transport, link, args.rank, ends, wait)?))
 }
 
 /// Two connections to the other process.

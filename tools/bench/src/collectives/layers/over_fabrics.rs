@@ -32,14 +32,16 @@ enum Row {
 }
 
 impl Row {
-    const ALL: [Self; 8] = [
+    const ALL: [Self; 10] = [
         Self::CacheLines,
         Self::PingPong,
         Self::Own(Layer::Unreported),
+        Self::Own(Layer::ReportedSpinning),
         Self::Own(Layer::Reported),
+        Self::Own(Layer::TeamSpinning),
+        Self::Own(Layer::Team),
         Self::Own(Layer::TeamLastByte),
         Self::Own(Layer::TeamWords),
-        Self::Own(Layer::Team),
         Self::Own(Layer::Library),
     ];
 
@@ -49,6 +51,8 @@ impl Row {
             Self::PingPong => "fi_pingpong: a message one way",
             Self::Own(Layer::Unreported) => "transport-fabric: a write, last byte polled",
             Self::Own(Layer::Reported) => "transport-fabric: a write, reported",
+            Self::Own(Layer::ReportedSpinning) => "transport-fabric: a write, reported, no yields",
+            Self::Own(Layer::TeamSpinning) => "team: an allreduce, by reports, no yields",
             Self::Own(Layer::TeamLastByte) => "team: an allreduce, by last byte",
             Self::Own(Layer::TeamWords) => "team: an allreduce, by words",
             Self::Own(Layer::Team) => "team: an allreduce, by reports",
@@ -99,7 +103,8 @@ pub fn run(
     }
     report.note(
         "layers_over_fabrics: an allreduce of two members is a write each way, at the same time. By last byte and by words are \
-         forced (`TeamSettings::ends`), as no fabric vouches for them.",
+         forced (`TeamSettings::ends`), as no fabric vouches for them. Teams yield between two polls. least: of all turns, which others on \
+         the machine disturb less than the median.",
     );
     Ok(())
 }

@@ -16,7 +16,7 @@ use super::{
     super::contest::TURN_TIMEOUT,
     FRAME_BYTES, WARM_UP,
     library_pair::LibraryPair,
-    pair::{Pair, Seen, measured, poll_until},
+    pair::{Pair, Seen, Wait, measured},
     team_pair::TeamPair,
     writes::Writes,
 };
@@ -61,8 +61,16 @@ impl Layer {
                     let transport = TcpTransport::new(TcpSettings::default())?;
                     let link = stream.into();
                     Ok(match self {
-                        Self::Transport => Box::new(Writes::new(transport, link, true)?),
-                        _ => Box::new(TeamPair::new(transport, link, rank, WriteEnds::Auto)?),
+                        Self::Transport => {
+                            Box::new(Writes::new(transport, link, true, Wait::Yielding)?)
+                        }
+                        _ => Box::new(TeamPair::new(
+                            transport,
+                            link,
+                            rank,
+                            WriteEnds::Auto,
+                            Wait::Yielding,
+                        )?),
                     })
                 };
                 both(operations, move || make(0, one), move || make(1, other))
@@ -143,7 +151,7 @@ impl Sockets {
             return Ok(self.stream.read_exact(&mut frame)?);
         }
         let mut done = 0;
-        poll_until(|| {
+        Wait::Yielding.until(|| {
             match self.stream.read(&mut frame[done..]) {
                 Ok(0) => return Err("the other member is gone".into()),
                 Ok(count) => done += count,

@@ -77,7 +77,7 @@ pub fn measured(operations: u32, mut pair: Box<dyn Pair>, mut other: impl Other)
     let us = start.elapsed().as_secs_f64() * 1e6 / f64::from(operations);
     let sleeps = sleeps() - slept;
     other.tell();
-    poll_until(|| {
+    Wait::Yielding.until(|| {
         pair.progress();
         Ok(other.has_told())
     })?;
@@ -91,14 +91,27 @@ fn sleeps() -> u64 {
     line.and_then(|count| count.trim().parse().ok()).unwrap_or(0)
 }
 
-/// Waits as a team does: polls, and lets others run.
-pub fn poll_until(mut is_done: impl FnMut() -> Outcome<bool>) -> Outcome<()> {
-    let start = Instant::now();
-    while !is_done()? {
-        if start.elapsed() > TURN_TIMEOUT {
-            return Err("the other member does not answer".into());
+/// How members wait for each other.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub enum Wait {
+    /// As a team of the library does: a poll, then others may run.
+    Yielding,
+    /// One poll after another, as programs do that have a processor for each member.
+    Spinning,
+}
+
+impl Wait {
+    /// Polls until it is done. Errors: of polls, and a timeout.
+    pub fn until(self, mut is_done: impl FnMut() -> Outcome<bool>) -> Outcome<()> {
+        let start = Instant::now();
+        while !is_done()? {
+            if start.elapsed() > TURN_TIMEOUT {
+                return Err("the other member does not answer".into());
+            }
+            if self == Self::Yielding {
+                thread::yield_now();
+            }
         }
-        thread::yield_now();
+        Ok(())
     }
-    Ok(())
 }

@@ -8,18 +8,27 @@ use transport::Transport;
 use transport_tcp::TcpCounters;
 
 use super::{
-    pair::{Pair, poll_until},
+    pair::{Pair, Wait},
     writes::Counted,
 };
 use crate::outcome::Outcome;
 
-pub struct TeamPair<T: Transport>(Team<T>);
+pub struct TeamPair<T: Transport> {
+    team: Team<T>,
+    wait: Wait,
+}
 
 impl<T: Transport> TeamPair<T> {
-    pub fn new(transport: T, link: T::Link, rank: u32, ends: WriteEnds) -> Outcome<Self> {
+    pub fn new(
+        transport: T,
+        link: T::Link,
+        rank: u32,
+        ends: WriteEnds,
+        wait: Wait,
+    ) -> Outcome<Self> {
         let mut settings = TeamSettings::new(1, 2, rank);
         settings.ends = ends;
-        Ok(Self(Team::new(transport, settings, [(1 - rank, link)])?))
+        Ok(Self { team: Team::new(transport, settings, [(1 - rank, link)])?, wait })
     }
 }
 
@@ -27,25 +36,25 @@ impl<T: Counted> Pair for TeamPair<T> {
     fn operate(&mut self) -> Outcome<()> {
         let mut memory = [0; 4];
         let by = Some(Reduction::new(Type::F32, Op::Sum)?);
-        let team = &mut self.0;
+        let Self { team, wait } = self;
         let lent = Memory::Lent(&mut memory);
         let operation = team.start(Kind::AllReduce, 0, 4, by, lent)?;
-        poll_until(|| {
+        wait.until(|| {
             if team.is_complete(operation)? {
                 return Ok(true);
             }
             team.progress(&mut memory, Duration::ZERO);
             Ok(team.is_complete(operation)?)
         })?;
-        self.0.take(operation);
+        team.take(operation);
         Ok(())
     }
 
     fn progress(&mut self) {
-        self.0.progress(&mut [], Duration::ZERO);
+        self.team.progress(&mut [], Duration::ZERO);
     }
 
     fn counters(self: Box<Self>) -> Option<TcpCounters> {
-        self.0.into_transport().counted()
+        self.team.into_transport().counted()
     }
 }

@@ -6,7 +6,7 @@ use transport::{Completion, EndpointId, PeerMemory, Region, Token, Transport};
 use transport_fabric::FabricTransport;
 use transport_tcp::{TcpCounters, TcpTransport};
 
-use super::pair::{Pair, poll_until};
+use super::pair::{Pair, Wait};
 use crate::outcome::Outcome;
 
 /// A transport that may have counters.
@@ -36,6 +36,7 @@ fn mark(operation: u64) -> u8 {
 
 /// A write each way, of contents of 4 bytes and a header.
 pub struct Writes<T> {
+    wait: Wait,
     transport: T,
     endpoint: EndpointId,
     region: Region,
@@ -50,7 +51,7 @@ pub struct Writes<T> {
 impl<T: Counted> Writes<T> {
     const BYTES: usize = 4 + collective::HEADER_BYTES;
 
-    pub fn new(mut transport: T, link: T::Link, are_reported: bool) -> Outcome<Self> {
+    pub fn new(mut transport: T, link: T::Link, are_reported: bool, wait: Wait) -> Outcome<Self> {
         let endpoint = transport.open(link)?;
         let memory = PeerMemory::zeroed(Self::BYTES);
         let writes = transport.one_sided().ok_or("this network has no writes")?;
@@ -58,8 +59,16 @@ impl<T: Counted> Writes<T> {
         transport.write_control(endpoint, &[1])?;
         let (region, completions) = (Region::zeroed(SLOTS as usize * Self::BYTES), Vec::new());
         let operations = 0;
-        let mut pair =
-            Self { transport, endpoint, region, memory, are_reported, operations, completions };
+        let mut pair = Self {
+            wait,
+            transport,
+            endpoint,
+            region,
+            memory,
+            are_reported,
+            operations,
+            completions,
+        };
         pair.wait_for(|it| matches!(it, Completion::Control { .. }))?;
         Ok(pair)
     }
@@ -78,7 +87,7 @@ impl<T: Counted> Writes<T> {
     }
 
     fn wait_for(&mut self, is_it: impl Fn(&Completion) -> bool) -> Outcome<()> {
-        poll_until(|| self.find(&is_it))
+        self.wait.until(|| self.find(&is_it))
     }
 
     /// Looks at what the other member has written. It may be one operation ahead, and have overwritten this one's.
@@ -91,7 +100,7 @@ impl<T: Counted> Writes<T> {
         if self.are_reported {
             return self.wait_for(|it| matches!(it, Completion::Written { .. }));
         }
-        poll_until(|| {
+        self.wait.until(|| {
             self.find(|_| false)?;
             self.has_written()
         })
@@ -104,7 +113,7 @@ impl<T: Counted> Pair for Writes<T> {
         let start = (self.operations % SLOTS) as usize * Self::BYTES;
         let place = start..start + Self::BYTES;
         // An earlier write may not have completed here although it has arrived there.
-        poll_until(|| {
+        self.wait.until(|| {
             let Ok(mut lease) = self.region.write(place.clone()) else {
                 self.find(|_| false)?;
                 return Ok(false);
