@@ -19,10 +19,6 @@ pub use self::member::{Args as MemberArgs, run as run_member};
 use super::args::Args;
 use crate::{interrupt::Interrupt, outcome::Outcome, peers::workspace::Workspace, report::Report};
 
-/// What a write of 4 bytes is on a socket: the transport's frame, the contents and the header of a slot.
-const FRAME_BYTES: usize = 84;
-const WARM_UP: u32 = 200;
-
 /// Measures all layers over each network, and adds a table of TCP and one of fabrics.
 pub fn run(
     args: &Args,

@@ -14,9 +14,8 @@ use transport_tcp::{TcpCounters, TcpSettings, TcpTransport};
 
 use super::{
     super::contest::TURN_TIMEOUT,
-    FRAME_BYTES, WARM_UP,
     library_pair::LibraryPair,
-    pair::{Pair, Seen, Wait, measured},
+    pair::{FRAME_BYTES, Pair, Seen, WARM_UP, Wait, measured},
     team_pair::TeamPair,
     writes::Writes,
 };

@@ -11,8 +11,13 @@ use std::{
 use rustix::net::{RecvFlags, SendFlags, recv, send};
 use transport_tcp::TcpCounters;
 
-use super::{super::contest::TURN_TIMEOUT, WARM_UP};
+use super::super::contest::TURN_TIMEOUT;
 use crate::outcome::Outcome;
+
+/// What a write of 4 bytes is on a socket: the transport's frame, the contents and the header of a slot.
+pub const FRAME_BYTES: usize = 84;
+/// Operations before those that are counted.
+pub const WARM_UP: u32 = 200;
 
 /// What member 0 saw of one run.
 pub struct Seen {

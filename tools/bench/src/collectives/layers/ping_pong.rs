@@ -8,7 +8,7 @@ use std::{
     time::{Duration, Instant},
 };
 
-use super::{super::contest::TURN_TIMEOUT, FRAME_BYTES};
+use super::{super::contest::TURN_TIMEOUT, pair::FRAME_BYTES};
 use crate::{outcome::Outcome, peers::workspace::need};
 
 const PAUSE: Duration = Duration::from_millis(10);
