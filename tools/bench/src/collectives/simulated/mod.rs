@@ -80,13 +80,12 @@ impl World {
         Self::team_with(members, costs, |settings| {
             // Trees through slots for every length, as in the paper.
             (settings.exchange_bytes, settings.long_bytes) = (0, u64::MAX);
-            settings.slots = SLOTS;
             settings.slot_bytes = block + collective::HEADER_BYTES as u32;
             settings.degrees = vec![(u64::MAX, degree)];
         })
     }
 
-    /// A team with the library's settings but for what `change` changes.
+    /// A team with the library's settings, but for the number of slots and what `change` changes.
     fn team_with(
         members: u32,
         costs: &Parameters,
@@ -94,6 +93,7 @@ impl World {
     ) -> Outcome<Self> {
         let settings = |rank| {
             let mut settings = TeamSettings::new(1, members, rank);
+            settings.slots = SLOTS;
             change(&mut settings);
             settings
         };
