@@ -103,56 +103,173 @@ fn json_reaches_all() {
 
 #[test]
 fn json_has_the_fields_in_order() {
-    let expected = "{\"schema\":1,\"collective\":\"broadcast\",\"members\":2,\"root\":1,\"bytes\":4,\"best_seconds\":9.002e-6,\
+    let expected = "{\"schema\":1,\"collective\":\"broadcast\",\"members\":2,\"root\":1,\"way\":\"trees\",\"bytes\":4,\"best_seconds\":9.002e-6,\
                     \"worst_seconds\":9.002e-6,\"steps\":1,\"transfers\":[{\"step\":0,\"phase\":\"broadcast\",\
                     \"source\":1,\"target\":0}]}\n";
     assert_eq!(stdout("--collective broadcast --members 2 --root 1 --bytes 4 --json"), expected);
 }
 
+/// Both sides of the library's thresholds.
 #[test]
-fn model_chooses_the_degree_for_a_length() {
-    let degree = |bytes: &str, more: &str| {
-        json(&format!("--collective allreduce --members 16 --bytes {bytes} {more}"))["degree"]
-            .clone()
+fn plan_goes_the_librarys_way() {
+    let way = |operation: &str, members: u32, bytes: &str| {
+        let words = format!("--collective {operation} --members {members} --bytes {bytes}");
+        let json = json(&words);
+        let explained = self::json(&format!("{words} --explain"));
+        assert_eq!(
+            [&explained["choice"]["way"], &explained["choice"]["degree"]],
+            [&json["way"], &json["degree"]]
+        );
+        assert_eq!(explained["choice"]["steps"], json["steps"], "{words}");
+        assert_eq!(explained["choice"]["worst_seconds"], json["worst_seconds"], "{words}");
+        let last = json["transfers"].as_array().unwrap().last().map(|write| &write["step"]);
+        let last = last.map_or(0, |step| step.as_u64().unwrap() + 1);
+        assert_eq!(json["steps"], last, "{words}");
+        let degree = json["degree"].as_u64().map_or(String::new(), |degree| format!(" {degree}"));
+        format!("{}{degree}", json["way"].as_str().unwrap())
     };
-    assert_eq!((degree("4", ""), degree("4KiB", "")), (json!(3), json!(1)));
-    // Without any cost but that of steps, one step is best.
-    assert_eq!(degree("4KiB", "--parameters Tt=0,Ts=0,Tn=0"), 15);
-    let table = stdout("--collective allreduce --members 16 --bytes 4");
+    for (members, bytes, expected) in [
+        (1, "1GiB", "trees 1"),
+        (2, "0", "exchange"),
+        (2, "131071", "exchange"),
+        (2, "1GiB", "ring"),
+        (3, "1KiB", "trees 3"),
+        (3, "1025", "trees 1"),
+        (64, "16KiB", "exchange"),
+        (64, "16385", "trees 1"),
+        (64, "262143", "trees 1"),
+        (64, "256KiB", "ring"),
+    ] {
+        assert_eq!(way("allreduce", members, bytes), expected, "{members} {bytes}");
+    }
+    for (members, bytes, expected) in [
+        (1, "1GiB", "trees"),
+        (2, "131071", "trees"),
+        (64, "0", "trees"),
+        (64, "128KiB", "circulant"),
+        (2, "1GiB", "circulant"),
+    ] {
+        assert_eq!(way("broadcast", members, bytes), expected, "{members} {bytes}");
+    }
+    assert_eq!(way("reduce", 64, "1KiB"), "trees 3");
+    assert_eq!(way("reduce", 64, "1MiB"), "ring");
+}
+
+#[test]
+fn exchanges_and_rings_are_shown() {
     let expected = "\
-allreduce: 16 members, degree 3, 6 steps (2 reduce, 4 broadcast)
-4 B by the cost model: 62.0 us in the best case, 68.1 us in the worst
+allreduce: 4 members, exchange, 2 steps
+4 B by the cost model: 18.0 us
+step  phase      writes
+   0  exchange   0→1  1→0  2→3  3→2
+   1  exchange   0→2  1→3  2→0  3→1
 ";
-    assert!(table.starts_with(expected), "{table}");
-    // A degree that is given is kept, and timed.
+    assert_eq!(stdout("--collective allreduce --members 4 --bytes 4"), expected);
+    let expected = "\
+allreduce: 3 members, ring, chunks of at most 128 KiB, 4 steps (2 reduce-scatter, 2 all-gather)
+384 KiB by the cost model: 5287.6 us
+step  phase           writes
+   0  reduce-scatter  0→1 c0  1→2 c1  2→0 c2
+   1  reduce-scatter  0→1 c2  1→2 c0  2→0 c1
+   2  all-gather      0→1 c1  1→2 c2  2→0 c0
+   3  all-gather      0→1 c0  1→2 c1  2→0 c2
+";
+    assert_eq!(stdout("--collective allreduce --members 3 --bytes 384KiB"), expected);
+    let expected = "\
+reduce: 3 members, ring, 2 blocks of at most 128 KiB, 3 steps
+256 KiB by the cost model: 3959.0 us in the best case, 3967.9 us in the worst
+step  phase      writes
+   0  reduce     1→2 b0
+   1  reduce     1→2 b1  2→0 b0
+   2  reduce     2→0 b1
+";
+    assert_eq!(stdout("--collective reduce --members 3 --bytes 256KiB"), expected);
+}
+
+/// As `rdmc plan --algorithm circulant` has them.
+#[test]
+fn blocks_of_a_broadcast_are_those_of_the_schedule() {
+    let broadcast = json("--collective broadcast --members 6 --root 4 --bytes 1.25MiB");
+    assert_eq!(
+        (&broadcast["way"], &broadcast["block_bytes"]),
+        (&json!("circulant"), &json!(131_072))
+    );
+    let schedule = json("--members 6 --root 4 --blocks 10 --algorithm circulant");
+    assert_eq!(broadcast["steps"], schedule["steps"]);
+    let list = |plan: &Value| -> Vec<[Value; 4]> {
+        let transfers = plan["transfers"].as_array().unwrap().iter();
+        let fields = ["step", "source", "target", "block"];
+        transfers.map(|transfer| fields.map(|field| transfer[field].clone())).collect()
+    };
+    assert_eq!(list(&broadcast), list(&schedule));
+    assert_eq!(list(&schedule).len(), 5 * 10);
+}
+
+#[test]
+fn degree_is_kept_where_the_library_would_go_another_way() {
     let given = json("--collective reduce --members 16 --bytes 4 --degree 15");
     assert_eq!((&given["degree"], &given["steps"]), (&json!(15), &json!(1)));
     assert_eq!(
         (&given["best_seconds"], &given["worst_seconds"]),
         (&json!(37.002e-6), &json!(58.282e-6))
     );
+    let table = stdout("--collective allreduce --members 16 --bytes 4 --degree 3");
+    let expected = "\
+allreduce: 16 members, degree 3, 6 steps (2 reduce, 4 broadcast)
+4 B by the cost model: 62.0 us in the best case, 68.1 us in the worst
+";
+    assert!(table.starts_with(expected), "{table}");
 }
 
 #[test]
-fn degrees_are_compared() {
+fn ways_are_compared() {
     let explained = json("--collective reduce --members 8 --bytes 4 --explain");
+    let ring =
+        json!({"way": "ring", "steps": 7, "best_seconds": 71.8e-6, "worst_seconds": 71.8e-6});
+    let tree = |degree, steps, best, worst| json!({"way": "trees", "degree": degree, "steps": steps, "best_seconds": best, "worst_seconds": worst});
+    let three = tree(3, 2, 21.982e-6, 25.022e-6);
     let expected = json!({
         "schema": 1,
         "collective": "reduce",
         "members": 8,
         "bytes": 4,
         "parameters": "Tt=0.01,Tc=0.0027,Ts=2,Tn=1.52,Td=0.6,Tm=1.3,Ta=0,To=0",
-        "choice": {"degree": 3, "steps": 2, "best_seconds": 21.982e-6, "worst_seconds": 25.022e-6},
-        "degrees": [
-            {"degree": 1, "steps": 3, "best_seconds": 26.962e-6, "worst_seconds": 26.962e-6},
-            {"degree": 3, "steps": 2, "best_seconds": 21.982e-6, "worst_seconds": 25.022e-6},
-            {"degree": 7, "steps": 1, "best_seconds": 21.002e-6, "worst_seconds": 30.122e-6},
+        "choice": three,
+        "fastest": three,
+        "ways": [
+            tree(1, 3, 26.962e-6, 26.962e-6),
+            three,
+            tree(7, 1, 21.002e-6, 30.122e-6),
+            ring,
         ],
     });
     assert_eq!(explained, expected);
+    // Parameters change what is fastest, not what the library does.
     let given = json("--collective reduce --members 8 --bytes 4 --explain --parameters Ts=0,Tn=0");
-    assert_eq!(given["choice"]["degree"], 7);
+    assert_eq!((&given["choice"]["degree"], &given["fastest"]["degree"]), (&json!(3), &json!(7)));
     assert!(given["parameters"].as_str().unwrap().contains("Ts=0,Tn=0"), "{given}");
+    let names = |words: &str| -> Vec<String> {
+        let explained = json(&format!("--collective {words} --explain"));
+        let all = explained["ways"].as_array().unwrap().iter();
+        all.map(|way| way["way"].as_str().unwrap().to_owned()).collect()
+    };
+    assert_eq!(
+        names("allreduce --members 4 --bytes 4"),
+        ["exchange", "trees", "trees", "ring", "chain"]
+    );
+    assert_eq!(
+        names("allreduce --members 6 --bytes 1GiB"),
+        ["trees", "trees", "ring", "chain"],
+        "no power of two"
+    );
+    assert_eq!(names("broadcast --members 64 --bytes 0"), ["trees", "circulant"]);
+    // The library's degree is among them, also where the model has no use for it.
+    assert_eq!(names("reduce --members 3 --bytes 4"), ["trees", "trees", "ring"]);
+    let table = stdout("--collective allreduce --members 64 --bytes 1GiB --explain");
+    let rows: Vec<&str> = table.lines().filter(|line| line.contains(" s ")).collect();
+    assert_eq!(rows.len(), 9, "{table}");
+    let expected = "ring            -    126     21.14 s     21.28 s  taken, fastest";
+    assert!(rows.contains(&expected), "{table}");
 }
 
 #[test]
@@ -175,10 +292,31 @@ fn picture_has_every_write() {
     let picture = draw("reduce --members 16 --degree 15");
     assert_eq!(picture.matches("<circle").count(), 1 + 1);
 
-    let outcome = place.run_words("plan --collective broadcast --members 65 --svg large.svg");
-    assert_eq!((outcome.code, outcome.out.as_str()), (Some(2), ""));
-    assert!(outcome.err.contains("at most 64 members"), "{}", outcome.err);
-    assert!(!place.path("large.svg").exists());
+    let picture = draw("allreduce --members 8 --bytes 4");
+    assert_eq!(picture.matches("marker-end").count(), 3 * 8);
+    assert_eq!(picture.matches("<circle").count(), 8 + 1);
+    assert!(picture.contains("\nfolded") && !picture.contains("\ncopied"));
+    let picture = draw("allreduce --members 4 --bytes 1MiB");
+    assert_eq!(picture.matches("marker-end").count(), 2 * 3 * 4);
+    assert_eq!(picture.matches("<circle").count(), 4 + 1);
+    assert!(picture.contains("\nfolded") && picture.contains("\ncopied"));
+    let picture = draw("broadcast --members 5 --bytes 1MiB");
+    assert_eq!(picture.matches("marker-end").count(), 8 * 4);
+    assert_eq!(picture.matches("<circle").count(), 4 + 1);
+    assert!(picture.contains("\nblock 7") && picture.contains("\nhas the message"));
+    let picture = draw("reduce --members 5 --bytes 1MiB");
+    assert_eq!(picture.matches("marker-end").count(), 8 * 4);
+    assert_eq!(picture.matches("<circle").count(), 1 + 1);
+
+    for (words, message) in [
+        ("broadcast --members 65", "at most 64 members"),
+        ("broadcast --members 2 --bytes 1GiB", "8192 steps is too large to read"),
+    ] {
+        let outcome = place.run_words(&format!("plan --collective {words} --svg large.svg"));
+        assert_eq!((outcome.code, outcome.out.as_str()), (Some(2), ""));
+        assert!(outcome.err.contains(message), "{}", outcome.err);
+        assert!(!place.path("large.svg").exists());
+    }
 }
 
 #[test]
@@ -188,7 +326,6 @@ fn arguments_that_make_no_sense() {
         ("allreduce", "allreduce needs --degree, or --bytes"),
         ("reduce --explain", "--bytes <SIZE>"),
         ("broadcast --degree 3", "rdmc: a broadcast has no --degree"),
-        ("broadcast --bytes 4 --explain", "degrees, which a broadcast does not have"),
         ("broadcast --root 4", "rdmc: root 4 is not a rank: with 4 members, ranks are 0 to 3"),
         ("allreduce --degree 3 --root 2", "at rank 0, in the order of ranks; leave out --root 2"),
         ("allreduce --degree 0", "0 is not in 1..=65535"),
@@ -209,6 +346,10 @@ fn arguments_that_make_no_sense() {
     .chain([
         ("--collective allreduce --degree 3".to_owned(), "--members <N>"),
         ("--collective broadcast --members 65537".to_owned(), "a team has at most 65536 members"),
+        (
+            "--collective allreduce --members 65536 --bytes 1GiB".to_owned(),
+            "8589803520 writes, and rdmc plan shows at most 50000000; use fewer --members or --bytes, or --explain",
+        ),
         ("--members 4 --degree 3".to_owned(), "--collective <NAME>"),
         ("--members 4 --blocks 3 --degree 3".to_owned(), "cannot be used with '--degree <K>'"),
         ("--members 4 --blocks 3 --bytes 4".to_owned(), "<--explain|--collective <NAME>>"),
@@ -242,12 +383,12 @@ fn the_page_shows_what_comes_out() {
         .filter_map(|block| block.strip_prefix("\n$ rdmc ")?.split_once('\n'))
         .filter(|(words, _)| words.contains("--collective"))
         .collect();
-    assert_eq!(commands.len(), 2);
+    assert_eq!(commands.len(), 3);
     let place = Place::with(0);
     for (words, shown) in &commands {
         assert_eq!(place.run_words(words).out, *shown, "{words}");
     }
-    let drawn = place.run_words(&format!("{} --svg plan.svg", commands[0].0));
+    let drawn = place.run_words(&format!("{} --svg plan.svg", commands[1].0));
     assert_eq!(drawn.code, Some(0), "{}", drawn.err);
     let picture = |path| fs::read_to_string(path).unwrap();
     assert!(picture(place.path("plan.svg")) == picture(docs.join("images/allreduce-16.svg")));

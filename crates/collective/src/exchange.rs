@@ -6,7 +6,7 @@
 //! trees, in fewer steps.
 
 use crate::{
-    Call, Kind,
+    Call, Partners,
     part::{Incoming, Outgoing},
     settings::Settings,
 };
@@ -26,24 +26,17 @@ pub(crate) struct Step {
 }
 
 impl Exchange {
-    /// Returns `None` where a call does not go by exchange.
-    pub(crate) fn of(call: &Call, settings: &Settings) -> Option<Self> {
-        let Settings { members, rank, exchange_bytes, .. } = *settings;
-        let has_result_everywhere = matches!(call.kind, Kind::AllReduce | Kind::Barrier);
-        let is_taken = has_result_everywhere
-            && members > 1
-            && members.is_power_of_two()
-            && (members == 2 || call.bytes <= exchange_bytes);
+    pub(crate) fn new(call: &Call, partners: Partners, settings: &Settings) -> Self {
         let step = |index: u32| {
-            let partner = rank ^ (1_u32 << index);
+            let partner = partners.partner(settings.rank, index);
             let incoming = Incoming::new(partner, 0..call.bytes, call, settings);
             let outgoing = Outgoing { to: partner, place: 0..call.bytes, pieces: 0 };
             Step { outgoing, incoming }
         };
-        is_taken.then(|| Self {
-            steps: (0..members.ilog2()).map(step).collect(),
+        Self {
+            steps: (0..partners.steps()).map(step).collect(),
             pieces: settings.pieces(call, call.bytes),
-        })
+        }
     }
 
     pub(crate) fn partners(&self) -> impl Iterator<Item = u32> + '_ {

@@ -1,7 +1,8 @@
 //! Collective operations of a team: broadcast, reduction and what is made of them, for messages where steps count and
 //! not bandwidth. Pure: no I/O, no clock, no thread.
 //!
-//! Who writes to whom: [`BroadcastTree`], [`ReductionTree`], on the [`links`] of a member. What it costs: [`model`].
+//! Who writes to whom: [`BroadcastTree`], [`ReductionTree`], [`Partners`], [`RingRounds`], on the [`links`] of a member; which of
+//! these an operation takes: [`Settings::way`]. What it costs: [`model`].
 //! What a reduction computes: [`fold`](fold()) with an [`Op`] on elements of a [`Type`], or a [`Function`] of the user's.
 //! [`Member`] is one member: calls, writes of others and freed slots go in, [`Effect`]s come out, which a caller with memory
 //! and a network carries out.
@@ -31,13 +32,16 @@ mod op;
 mod operation;
 mod pairwise;
 mod part;
+mod partners;
 mod reduction;
 mod reduction_tree;
 mod ring;
+mod ring_rounds;
 mod routes;
 mod settings;
 mod transfers;
 mod types;
+mod way;
 
 pub use broadcast_tree::BroadcastTree;
 pub use call::{Call, Difference, Folding, Kind};
@@ -51,10 +55,13 @@ pub use header::{HEADER_BYTES, Header, InvalidHeader};
 pub use links::{ALL_PAIRS_MAX, links};
 pub use member::Member;
 pub use op::{Op, UnknownOp, Unsupported};
+pub use partners::Partners;
 pub use reduction::Reduction;
 pub use reduction_tree::ReductionTree;
+pub use ring_rounds::RingRounds;
 pub use settings::Settings;
 pub use types::{Type, UnknownType};
+pub use way::Way;
 
 /// The most members of a team.
 pub const MEMBERS_MAX: u32 = 1 << 16;

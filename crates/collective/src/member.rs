@@ -330,14 +330,26 @@ impl Member {
             if blocks > posted {
                 effects.push_back(Effect::Grant { to: *rank, operation: number, call, blocks });
             }
-            while grants.sending.front() == Some(&number)
-                && let Some((index, send)) = transfers.next_send(*rank)
-            {
-                let Send { to, ref place, .. } = *send;
-                let (at, bytes) = (place.start, place.end - place.start);
-                effects.push_back(Effect::Send { operation: number, index, to, at, bytes });
-                if transfers.has_posted_sends(*rank) {
-                    grants.sending.pop_front();
+        }
+        self.advance_sends(number, transfers);
+    }
+
+    fn advance_sends(&mut self, number: u64, transfers: &mut Transfers) {
+        let Self { links, effects, .. } = self;
+        // A send may have waited for one to a member of higher rank.
+        let mut has_posted = true;
+        while std::mem::take(&mut has_posted) {
+            for Link { rank, grants, .. } in links.iter_mut() {
+                while grants.sending.front() == Some(&number)
+                    && let Some((index, send)) = transfers.next_send(*rank)
+                {
+                    let Send { to, ref place, .. } = *send;
+                    let (at, bytes) = (place.start, place.end - place.start);
+                    effects.push_back(Effect::Send { operation: number, index, to, at, bytes });
+                    has_posted = true;
+                    if transfers.has_posted_sends(*rank) {
+                        grants.sending.pop_front();
+                    }
                 }
             }
         }

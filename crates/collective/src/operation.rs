@@ -5,7 +5,7 @@
 //! it can. Or members exchange what they have folded. A long one is a list of transfers of blocks.
 
 use crate::{
-    BroadcastTree, Call, Kind, ReductionTree, Ring,
+    BroadcastTree, Call, Kind, ReductionTree, Ring, Way,
     exchange::Exchange,
     part::{Incoming, Outgoing},
     routes,
@@ -50,16 +50,18 @@ pub(crate) struct Down {
 
 impl Operation {
     pub(crate) fn new(call: Call, settings: &Settings) -> Self {
-        if settings.is_long(&call) {
-            let transfers = Some(routes::transfers(&call, settings));
-            return Self { call, up: None, down: None, exchange: None, transfers };
+        let mut operation = Self { call, up: None, down: None, exchange: None, transfers: None };
+        match settings.way(&call) {
+            Way::Trees { degree } => {
+                operation.up = degree.map(|degree| Up::new(&call, degree, settings));
+                operation.down = Down::new(&call, settings);
+            }
+            Way::Exchange(partners) => {
+                operation.exchange = Some(Exchange::new(&call, partners, settings));
+            }
+            way => operation.transfers = Some(routes::transfers(&call, way, settings)),
         }
-        if let Some(exchange) = Exchange::of(&call, settings) {
-            let exchange = Some(exchange);
-            return Self { call, up: None, down: None, exchange, transfers: None };
-        }
-        let up = call.kind.goes_up().then(|| Up::new(&call, settings));
-        Self { call, up, down: Down::new(&call, settings), exchange: None, transfers: None }
+        operation
     }
 
     /// Returns the rings on which something has to be sent.
@@ -116,9 +118,9 @@ impl Operation {
 }
 
 impl Up {
-    fn new(call: &Call, settings: &Settings) -> Self {
+    fn new(call: &Call, degree: u32, settings: &Settings) -> Self {
         let gathers = call.kind == Kind::AllGather;
-        let tree = ReductionTree::new(settings.members, settings.degree(call.bytes));
+        let tree = ReductionTree::new(settings.members, degree);
         let place = |rank| {
             let ranks = if gathers { tree.subtree(rank) } else { 0..1 };
             u64::from(ranks.start) * call.bytes..u64::from(ranks.end) * call.bytes

@@ -7,7 +7,8 @@ use std::ops::Range;
 use schedule::{Algorithm, Schedule};
 
 use crate::{
-    BroadcastTree, Call, Kind, links::ALL_PAIRS_MAX, settings::Settings, transfers::Transfers,
+    BroadcastTree, Call, Kind, RingRounds, Way, links::ALL_PAIRS_MAX, settings::Settings,
+    transfers::Transfers,
 };
 
 /// The blocks of a call at one member.
@@ -17,17 +18,19 @@ struct Route<'a> {
     transfers: Transfers,
 }
 
-/// Returns the transfers of a long operation at one member.
-pub(crate) fn transfers(call: &Call, settings: &Settings) -> Transfers {
-    let mut route = Route { settings, call, transfers: Transfers::default() };
-    match call.kind {
-        Kind::Broadcast => route.circulant(),
-        Kind::AllReduce if call.is_commutative() => route.ring_all_reduce(),
-        Kind::AllReduce => route.chain_all_reduce(),
-        Kind::Reduce if call.is_commutative() => route.ring_reduce(),
-        Kind::Reduce => route.chain_reduce(),
-        Kind::AllGather => route.ring_all_gather(),
-        Kind::Barrier => {}
+/// Returns the transfers of a long operation at one member; none for ways through slots.
+pub(crate) fn transfers(call: &Call, way: Way, settings: &Settings) -> Transfers {
+    let transfers =
+        if way == Way::Circulant { Transfers::in_order() } else { Transfers::default() };
+    let mut route = Route { settings, call, transfers };
+    match (way, call.kind) {
+        (Way::Circulant, _) => route.circulant(),
+        (Way::Ring, Kind::AllReduce) => route.ring_all_reduce(),
+        (Way::Ring, Kind::AllGather) => route.ring_all_gather(),
+        (Way::Ring, _) => route.ring_reduce(),
+        (Way::Chain, Kind::AllReduce) => route.chain_all_reduce(),
+        (Way::Chain, _) => route.chain_reduce(),
+        (Way::Trees { .. } | Way::Exchange(_), _) => {}
     }
     route.transfers
 }
@@ -80,23 +83,22 @@ impl Route<'_> {
         }
     }
 
-    /// Reduce-scatter and all-gather on a ring: 2 m (n-1) / n. Chunk c starts at member c, is folded at each member up to c-1,
-    /// and goes on from there as the result.
+    /// Reduce-scatter and all-gather on a ring: [`RingRounds`].
     fn ring_all_reduce(&mut self) {
         let Settings { members, rank, .. } = *self.settings;
         let (next, previous) = (self.at(1), self.at(members - 1));
         // By chunk: the first receive of its last round, and the first send of its first.
         let mut came = vec![None; members as usize];
         let mut left = vec![None; members as usize];
-        for round in 0..2 * (members - 1) {
-            let sent = (rank + 2 * members - round % members) % members;
+        let rounds = RingRounds::new(members);
+        for round in 0..rounds.rounds() {
+            let sent = rounds.sent(rank, round);
             for (offset, block) in (0..).zip(self.blocks(self.chunk(sent))) {
                 let after = came[sent as usize].map(|first: u32| first + offset);
                 let index = self.transfers.send(next, block, after);
                 left[sent as usize].get_or_insert(index);
             }
-            let received = (sent + members - 1) % members;
-            let folds = round < members - 1;
+            let (received, folds) = (rounds.received(rank, round), rounds.folds(round));
             let mut first = None;
             for (offset, block) in (0..).zip(self.blocks(self.chunk(received))) {
                 let after = if folds { None } else { left[received as usize] };

@@ -1,6 +1,6 @@
 //! The settings of a team's operations.
 
-use crate::{Call, Kind, header::HEADER_BYTES, links};
+use crate::{Call, Kind, Partners, Way, header::HEADER_BYTES, links};
 
 /// The settings of operations at one member; all but the rank have to be the same at all members.
 #[derive(Clone, PartialEq, Eq, Debug)]
@@ -55,8 +55,29 @@ impl Settings {
         members > 1 && bytes > 0 && bytes >= self.long_bytes && has_chunks
     }
 
+    /// Returns the exchange by which a short call goes; `None` where it goes along trees.
+    fn exchange(&self, call: &Call) -> Option<Way> {
+        let has_result_everywhere = matches!(call.kind, Kind::AllReduce | Kind::Barrier);
+        let is_short = self.members == 2 || call.bytes <= self.exchange_bytes;
+        let is_taken = has_result_everywhere && self.members > 1 && is_short;
+        Partners::new(self.members).filter(|_| is_taken).map(Way::Exchange)
+    }
+
+    /// Returns the way that a call goes.
+    pub fn way(&self, call: &Call) -> Way {
+        if self.is_long(call) {
+            return match call.kind {
+                Kind::Broadcast => Way::Circulant,
+                _ if call.is_commutative() => Way::Ring,
+                _ => Way::Chain,
+            };
+        }
+        let degree = call.kind.goes_up().then(|| self.degree(call.bytes));
+        self.exchange(call).unwrap_or(Way::Trees { degree })
+    }
+
     /// Returns the length in bytes of the blocks of a long call: no element is cut, and their number fits 32 bits.
-    pub(crate) fn block_bytes(&self, call: &Call) -> u64 {
+    pub fn block_bytes(&self, call: &Call) -> u64 {
         let unit = u64::from(call.unit_bytes());
         let least = call.bytes.div_ceil(u64::from(u32::MAX)).max(self.block_bytes.into());
         (least / unit).max(1) * unit

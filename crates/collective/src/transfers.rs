@@ -61,9 +61,21 @@ pub(crate) struct Transfers {
     /// Blocks of scratch memory in use.
     scratch: u32,
     completed: usize,
+    /// Sends are posted in the order in which they were added, over all links, and not only on each.
+    is_in_order: bool,
+    posted_sends: usize,
 }
 
 impl Transfers {
+    /// Returns no transfers, of which sends are to be posted in the order in which they are added, over all links. Each must need
+    /// no more than what a schedule has completed before it, at all members; otherwise members would wait for each other.
+    ///
+    /// For schedules whose rounds have one send at most: without it a port that serves posts in order sends blocks that nobody waits
+    /// for yet, while those of the present round wait behind them.
+    pub(crate) fn in_order() -> Self {
+        Self { is_in_order: true, ..Self::default() }
+    }
+
     /// Adds a receive, behind all others of that member. Returns its index.
     pub(crate) fn receive(
         &mut self,
@@ -123,11 +135,13 @@ impl Transfers {
         let index = *lane.blocks.get(lane.posted)?;
         let send = &self.sends[index as usize];
         let has_come = |receive: u32| self.receives[receive as usize].is_done;
+        let is_next = !self.is_in_order || index as usize == self.posted_sends;
         let may_post = lane.posted < lane.granted && lane.posted - lane.completed < SENDS_MAX;
-        if !may_post || !send.after.is_none_or(has_come) {
+        if !is_next || !may_post || !send.after.is_none_or(has_come) {
             return None;
         }
         lane.posted += 1;
+        self.posted_sends += 1;
         Some((index, send))
     }
 

@@ -6,4 +6,5 @@ mod model;
 mod operations;
 mod reductions;
 mod trees;
+mod ways;
 mod world;

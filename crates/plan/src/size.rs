@@ -3,7 +3,7 @@
 use rdmc::BLOCK_BYTES_MAX;
 
 /// Binary and decimal units; a bare number is bytes.
-const UNITS: [(&str, u64); 14] = [
+const UNITS: [(&str, u64); 16] = [
     ("", 1),
     ("b", 1),
     ("k", 1 << 10),
@@ -18,6 +18,8 @@ const UNITS: [(&str, u64); 14] = [
     ("t", 1 << 40),
     ("tib", 1 << 40),
     ("tb", 1_000_000_000_000),
+    ("pib", 1 << 50),
+    ("eib", 1 << 60),
 ];
 
 /// Decimal units, as tc(8) has them.
@@ -29,20 +31,48 @@ const RATE_UNITS: [(&str, u64); 5] = [
     ("tbit", 1_000_000_000_000),
 ];
 
-/// Parses `64KiB`, `64k`, `1MB`, `4096`. Errors: no whole number, unknown unit, too large.
+/// Parses `64KiB`, `64k`, `1MB`, `4096`, and what [`show`] prints: `1.25 GiB`. Up to nine decimals, not of bytes; what they make
+/// is rounded down to whole bytes. Errors: no such number, unknown unit, too large.
 pub fn parse(text: &str) -> Result<u64, String> {
     let text = text.trim();
-    let end = text.find(|character: char| !character.is_ascii_digit()).unwrap_or(text.len());
+    let end = text.find(|character: char| !is_of_number(character)).unwrap_or(text.len());
     let (number, unit) = text.split_at(end);
     let unit = unit.trim().to_ascii_lowercase();
-    let number: u64 = number
-        .parse()
-        .map_err(|_| format!("\"{text}\" is not a size; use for example 64KiB or 4096"))?;
+    let invalid = || format!("\"{text}\" is not a size; use for example 64KiB, 1.5GiB or 4096");
+    let (whole, decimals) = digits(number).ok_or_else(invalid)?;
     let factor =
         UNITS.into_iter().find_map(|(name, factor)| (name == unit).then_some(factor)).ok_or_else(
             || format!("unknown unit \"{unit}\"; use B, KiB, MiB, GiB, TiB, KB, MB, ..."),
         )?;
-    number.checked_mul(factor).ok_or_else(|| format!("{text} is too large"))
+    if factor == 1 && !decimals.is_empty() {
+        return Err(invalid());
+    }
+    scaled((whole, decimals), factor).ok_or_else(|| format!("{text} is too large"))
+}
+
+fn is_of_number(character: char) -> bool {
+    character.is_ascii_digit() || character == '.'
+}
+
+/// Splits a number into its digits before and behind the point: at least one before, and one to nine behind, if any.
+fn digits(number: &str) -> Option<(&str, &str)> {
+    let (whole, decimals) = match number.split_once('.') {
+        Some((_, "")) => return None,
+        Some(parts) => parts,
+        None => (number, ""),
+    };
+    let are_digits = |text: &str| text.bytes().all(|byte| byte.is_ascii_digit());
+    let is_valid = !whole.is_empty() && decimals.len() <= 9;
+    (is_valid && are_digits(whole) && are_digits(decimals)).then_some((whole, decimals))
+}
+
+/// Multiplies a number by a factor, and rounds down. `None` if it is too large.
+fn scaled((whole, decimals): (&str, &str), factor: u64) -> Option<u64> {
+    let whole = whole.parse::<u64>().ok()?.checked_mul(factor)?;
+    let fraction: u64 = if decimals.is_empty() { 0 } else { decimals.parse().ok()? };
+    // Less than 10^9 times 2^64, so it fits into 128 bits; the result is less than the factor.
+    let part = u128::from(fraction) * u128::from(factor) / 10_u128.pow(decimals.len() as u32);
+    whole.checked_add(part as u64)
 }
 
 /// Parses a size of at least 1 byte. Errors: as [`parse`].
@@ -73,22 +103,8 @@ pub fn parse_rate(text: &str) -> Result<u64, String> {
 
 fn rate_of(text: &str) -> Option<u64> {
     let (number, unit) = text.split_at(text.find(|character: char| character.is_alphabetic())?);
-    let known = RATE_UNITS.into_iter().find(|(name, _)| *name == unit);
-    let (_, factor) = known?;
-    let (whole, decimals) = match number.trim().split_once('.') {
-        Some((whole, decimals)) if (1..=9).contains(&decimals.len()) => (whole, decimals),
-        Some(_) => return None,
-        None => (number.trim(), ""),
-    };
-    let digits = |text: &str| text.bytes().all(|byte| byte.is_ascii_digit());
-    if whole.is_empty() || !digits(whole) || !digits(decimals) {
-        return None;
-    }
-    let whole = whole.parse::<u64>().ok()?.checked_mul(factor)?;
-    let fraction: u64 = if decimals.is_empty() { 0 } else { decimals.parse().ok()? };
-    // Less than 10^9 times 10^12, so it fits into 128 bits; the result is less than the factor.
-    let part = u128::from(fraction) * u128::from(factor) / 10_u128.pow(decimals.len() as u32);
-    whole.checked_add(part as u64)
+    let (_, factor) = RATE_UNITS.into_iter().find(|(name, _)| *name == unit)?;
+    scaled(digits(number.trim())?, factor)
 }
 
 /// A rate in bits per second with three digits, as [`parse_rate`] takes it: `250mbit`, `9.41gbit`.
@@ -111,7 +127,8 @@ pub fn show_rate(bits_per_second: u64) -> String {
     format!("{shown}{}", RATE_UNITS[index].0)
 }
 
-/// A size in binary units with about three digits: `64 KiB`, `1.25 GiB`.
+/// A size in binary units with about three digits: `64 KiB`, `1.25 GiB`. [`parse`] takes it, but for `16 EiB`, to which the
+/// greatest sizes are rounded.
 pub fn show(bytes: u64) -> String {
     let units = ["B", "KiB", "MiB", "GiB", "TiB", "PiB", "EiB"];
     let mut value = bytes as f64;
@@ -130,6 +147,8 @@ pub fn show(bytes: u64) -> String {
 
 #[cfg(test)]
 mod tests {
+    use proptest::prelude::*;
+
     use super::*;
 
     #[test]
@@ -139,8 +158,38 @@ mod tests {
         assert_eq!(parse(" 64 k "), Ok(65_536));
         assert_eq!(parse("1MB"), Ok(1_000_000));
         assert_eq!(parse("2GiB"), parse("2g"));
-        for bad in ["", "KiB", "1.5MiB", "-1", "1 parsec", "99999999999999999999", "20000000TiB"] {
-            assert!(parse(bad).is_err(), "{bad}");
+        assert_eq!(parse("1.25 GiB"), Ok(1_342_177_280));
+        assert_eq!(parse("0.000000001GiB"), Ok(1), "rounded down");
+        assert_eq!(parse("15.999999999EiB").map(|bytes| bytes >> 60), Ok(15));
+        for bad in
+            ["", "KiB", "1.5", "1.5 B", "1.MiB", ".5MiB", "1.2.3MiB", "1.0000000001MiB", "-1"]
+        {
+            let error = parse(bad).unwrap_err();
+            assert!(error.contains("is not a size"), "{bad}: {error}");
+        }
+        assert!(parse("1 parsec").unwrap_err().contains("unknown unit"));
+        for large in ["99999999999999999999", "20000000TiB", "16 EiB"] {
+            assert!(parse(large).unwrap_err().contains("is too large"), "{large}");
+        }
+    }
+
+    proptest! {
+        /// Of every magnitude.
+        #[test]
+        fn sizes_are_parsed_as_they_are_shown(bytes: u64, shift in 0..64_u32) {
+            let bytes = bytes >> shift;
+            let shown = show(bytes);
+            match parse(&shown) {
+                // Three digits, rounded; then rounded down to whole bytes.
+                Ok(again) => prop_assert!(again.abs_diff(bytes) <= bytes / 200 + 1, "{shown}: {again}"),
+                Err(error) => {
+                    let is_too_large = bytes > u64::MAX / 320 * 319 && shown.starts_with("16");
+                    prop_assert!(is_too_large, "{error}");
+                }
+            }
+            if bytes < 1024 {
+                prop_assert_eq!(parse(&shown), Ok(bytes));
+            }
         }
     }
 

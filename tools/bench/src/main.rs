@@ -128,6 +128,9 @@ enum Command {
     /// One member; started by `collectives`
     #[command(hide = true)]
     CollectiveMember(collectives::MemberArgs),
+    /// One of two members that exchange messages; started by `collectives`
+    #[command(hide = true)]
+    LayerMember(collectives::LayerMemberArgs),
     /// The hostile host; started by `flood`
     #[command(hide = true)]
     Attack(flood::AttackArgs),
@@ -178,6 +181,7 @@ fn run(command: Command) -> Outcome<()> {
         Command::Peer(args) => peers::run_peer(&args),
         Command::Collectives(args) => collectives::run(&args),
         Command::CollectiveMember(args) => collectives::run_member(&args),
+        Command::LayerMember(args) => collectives::run_layer_member(&args),
         Command::Memory(args) => memory::run(&args),
         Command::Verify(args) => verify::run(&args),
         Command::Chaos(args) => chaos::run(&args),

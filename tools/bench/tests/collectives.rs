@@ -62,7 +62,8 @@ fn teams_and_send_receive_take_part() {
 /// The simulated teams show what the paper has found, whatever this machine does.
 #[test]
 fn figures_have_the_papers_conclusions_in_the_simulated_network() {
-    let json = json_of(&collectives("--parts figures,time --short --many 32 --json", None));
+    let json =
+        json_of(&collectives("--parts figures,time --short --fabric tcp --many 32 --json", None));
     let simulated = |row: &&Value| row["source"] == "simulated";
     for row in rows(&json, "fig11").iter().filter(simulated) {
         let best = match row["bytes"].as_u64().unwrap() {
@@ -88,6 +89,26 @@ fn figures_have_the_papers_conclusions_in_the_simulated_network() {
     assert!(layers.iter().all(|row| row["time_us"].as_f64().unwrap() > 0.0));
     let team = &layers[3];
     assert!(team["writes"].as_f64().unwrap() > 0.0, "{team}");
+}
+
+/// Over shm, if libfabric has it here, by processes.
+#[test]
+fn layers_over_a_fabric_are_measured() {
+    let json = json_of(&collectives("--parts time --short --fabric shm --json", None));
+    assert!(json["layers"].is_null(), "TCP was not asked for: {json}");
+    let all = rows(&json, "layers_over_fabrics");
+    assert!(all.iter().all(|row| row["least_us"].as_f64().unwrap() > 0.0), "{all:?}");
+    // What does not work here is in a note each, with the reason.
+    let notes = json["notes"].as_array().unwrap();
+    let missing = notes.iter().filter(|note| note.as_str().unwrap().starts_with("shm, ")).count();
+    assert_eq!(all.len() + missing, 10, "{json}");
+    let has = |layer: &str| all.iter().any(|row| row["layer"].as_str().unwrap().starts_with(layer));
+    assert!(has("memory"), "{json}");
+    if !has("transport-fabric: a write, reported") {
+        eprintln!("SKIPPED: libfabric has no shm here: {notes:?}");
+        return;
+    }
+    assert!(has("team: an allreduce, by reports") && has("rdmc: an allreduce"), "{json}");
 }
 
 #[test]

@@ -104,6 +104,7 @@ const MAY_USE: &[(&str, &[&str])] = &[
             "rdmc",
             "schedule",
             "transport",
+            "transport-fabric",
             "transport-sim",
             "transport-tcp",
             "files",

@@ -48,7 +48,7 @@ pub struct Args {
 
     /// Print instead which algorithm and block size `auto` chooses for --bytes, and why
     ///
-    /// With --collective, which degree.
+    /// With --collective, what each way takes.
     #[arg(long, requires = "bytes", conflicts_with_all = ["blocks", "root", "racks", "svg"])]
     pub explain: bool,
 

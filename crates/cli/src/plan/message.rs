@@ -6,7 +6,7 @@ use super::args::Args;
 use crate::failure::Failure;
 
 /// At this size the table is about a gigabyte.
-const MAX_TRANSFERS: u64 = 50_000_000;
+pub const MAX_TRANSFERS: u64 = 50_000_000;
 
 /// A schedule and a number of blocks.
 pub struct Plan {

@@ -27,7 +27,12 @@ use std::{fs, thread};
 use self::{args::Part, contender::Tools, pictures::Pictures, wheels::Wheels};
 use crate::{interrupt::Interrupt, outcome::Outcome, peers::workspace::Workspace, report::Report};
 
-pub use self::{args::Args, member::run as run_member, member_args::Args as MemberArgs};
+pub use self::{
+    args::Args,
+    layers::{MemberArgs as LayerMemberArgs, run_member as run_layer_member},
+    member::run as run_member,
+    member_args::Args as MemberArgs,
+};
 
 pub fn run(args: &Args) -> Outcome<()> {
     let shortened;
@@ -55,7 +60,7 @@ pub fn run(args: &Args) -> Outcome<()> {
         figures::run(args, &mut tools, &interrupt, (&mut report, &mut pictures))?;
     }
     if args.parts.contains(&Part::Time) {
-        layers::run(args, &interrupt, &mut report)?;
+        layers::run(args, &mut tools.workspace, &interrupt, &mut report)?;
     }
     notes(&mut report, &load, &tools);
     if let Some(file) = &args.draw {

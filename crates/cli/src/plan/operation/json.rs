@@ -2,10 +2,10 @@
 
 use std::io::{self, Write};
 
-use collective::model::Bounds;
+use collective::{Way, model::Bounds};
 use serde::{Serialize, Serializer};
 
-use super::plan::Plan;
+use super::{plan::Plan, write::Part};
 use crate::json;
 
 #[derive(Serialize)]
@@ -13,11 +13,14 @@ struct Document<'a> {
     collective: &'static str,
     members: u32,
     root: u32,
+    way: &'static str,
     #[serde(skip_serializing_if = "Option::is_none")]
     degree: Option<u32>,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    block_bytes: Option<u64>,
     #[serde(flatten)]
     time: Option<Time>,
-    steps: u32,
+    steps: u64,
     transfers: List<'a>,
 }
 
@@ -34,19 +37,26 @@ struct List<'a>(&'a Plan);
 
 #[derive(Serialize)]
 struct Entry {
-    step: u32,
+    step: u64,
     phase: &'static str,
     source: u32,
     target: u32,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    block: Option<u32>,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    chunk: Option<u32>,
 }
 
 impl Serialize for List<'_> {
     fn serialize<S: Serializer>(&self, serializer: S) -> Result<S::Ok, S::Error> {
-        serializer.collect_seq(self.0.writes().into_iter().map(|write| Entry {
-            step: write.step,
-            phase: write.phase.name(),
-            source: write.source,
-            target: write.target,
+        serializer.collect_seq(self.0.writes().map(|write| {
+            let (block, chunk) = match write.part {
+                Part::All => (None, None),
+                Part::Block(block) => (Some(block), None),
+                Part::Chunk(chunk) => (None, Some(chunk)),
+            };
+            let (source, target) = (write.source, write.target);
+            Entry { step: write.step, phase: write.phase.name(), source, target, block, chunk }
         }))
     }
 }
@@ -56,14 +66,26 @@ pub fn seconds(us: f64) -> f64 {
     (us * 1e3).round() / 1e9
 }
 
-/// Writes `{"schema","collective","members","root","degree","bytes","best_seconds","worst_seconds","steps","transfers":[{"step",
-/// "phase","source","target"},…]}`; no degree for a broadcast, and no times without a length.
+/// Returns the degree of a way that has one.
+pub fn degree(way: Way) -> Option<u32> {
+    match way {
+        Way::Trees { degree } => degree,
+        _ => None,
+    }
+}
+
+/// Writes `{"schema","collective","members","root","way","degree","block_bytes","bytes","best_seconds","worst_seconds","steps",
+/// "transfers":[{"step","phase","source","target","block","chunk"},…]}`; a degree for reductions along trees, lengths of blocks for
+/// long messages, no times without a length, and of block and chunk at most one.
 pub fn write(plan: &Plan, time: Option<(u64, Bounds)>, out: &mut impl Write) -> io::Result<()> {
+    let is_long = matches!(plan.way, Way::Circulant | Way::Ring | Way::Chain);
     let document = Document {
         collective: plan.operation.name(),
         members: plan.members,
         root: plan.root,
-        degree: plan.degree,
+        way: plan.way.name(),
+        degree: degree(plan.way),
+        block_bytes: is_long.then(|| plan.block_bytes()),
         time: time.map(|(bytes, bounds)| Time {
             bytes,
             best_seconds: seconds(bounds.best_us),

@@ -1,4 +1,5 @@
-//! `rdmc plan --collective`: who writes to whom in an operation of a team, and what it costs by its model.
+//! `rdmc plan --collective`: who writes to whom in an operation of a team, by the way that the library takes, and what it
+//! costs by a model.
 
 mod explain;
 mod json;
@@ -7,6 +8,7 @@ mod picture;
 mod plan;
 mod show;
 mod text;
+mod write;
 
 pub use options::Options;
 pub use show::{Request, run};

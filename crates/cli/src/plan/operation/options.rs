@@ -15,7 +15,7 @@ pub enum Operation {
     Broadcast,
     /// Contributions of all members come together at rank 0.
     Reduce,
-    /// A reduction, and a broadcast of the result.
+    /// Contributions of all members come together, and all get the result.
     Allreduce,
 }
 
@@ -38,13 +38,13 @@ impl Operation {
 #[group(skip)]
 #[command(next_help_heading = "Operations of a team")]
 pub struct Options {
-    /// Show instead who writes to whom in which step of a collective operation; with --bytes also how long it takes by
-    /// its cost model, and with --explain which degree the model chooses
+    /// Show instead who writes to whom in which step of a collective operation, by the way that the library takes for
+    /// --bytes, and how long it takes by a cost model; with --explain all ways are compared
     #[arg(long, value_name = "NAME", conflicts_with_all = OF_REPLICATION, value_parser = operations())]
     pub collective: Option<Operation>,
 
-    /// The most members that write to one in a step of the reduction
-    /// [default: what the cost model chooses for --bytes]
+    /// Show a reduction along trees, in which at most so many members write to one in a step
+    /// [default: the way that the library takes for --bytes]
     #[arg(
         long,
         value_name = "K",

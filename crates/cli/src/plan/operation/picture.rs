@@ -1,50 +1,71 @@
 //! The writes as a picture.
 
-use super::{
-    options::Operation,
-    plan::{Phase, Plan},
-    text,
-};
+use collective::Way;
+
+use super::{options::Operation, plan::Plan, text, write::Part};
 use crate::{
     failure::Failure,
     plan::svg::{Arrow, Names, Picture},
 };
 
-// Colours.
+// Colours of writes that are not of blocks.
 const FOLDED: u32 = 0;
 const COPIED: u32 = 1;
 
-const NAMES: Names = Names {
+/// Of folds and copies.
+const WRITES: Names = Names {
     arrows: "Each arrow is a write of a member's data.",
     label: |colour| if colour == FOLDED { "+" } else { "=" }.to_owned(),
     colour: |colour| if colour == FOLDED { "folded" } else { "copied" }.to_owned(),
     complete: "has the result",
 };
 
-/// Each phase has a colour. Errors: too large to read.
+/// Of blocks that are copied, each of which has a colour.
+const BLOCKS: Names = Names {
+    arrows: "Each arrow is a block of the message.",
+    label: |block| format!("b{block}"),
+    colour: |block| format!("block {block}"),
+    complete: "has the message",
+};
+
+/// Folds and copies have colours, or blocks of a broadcast. Errors: too large to read.
 pub fn of(plan: &Plan) -> Result<Picture, Failure> {
-    let is_broadcast = plan.operation == Operation::Broadcast;
-    let complete = if is_broadcast { "has the message" } else { "has the result" };
-    let mut picture = Picture::new(
-        text::headline(plan),
-        plan.members,
-        plan.steps().into(),
-        plan.root,
-        Names { complete, ..NAMES },
-    )?;
-    picture.colours = match plan.operation {
-        Operation::Broadcast => COPIED..COPIED + 1,
-        Operation::Reduce => FOLDED..FOLDED + 1,
-        Operation::Allreduce => FOLDED..COPIED + 1,
+    let is_of_blocks = plan.way == Way::Circulant;
+    let names = match plan.operation {
+        _ if is_of_blocks => BLOCKS,
+        Operation::Broadcast => Names { complete: "has the message", ..WRITES },
+        _ => WRITES,
     };
-    let writes = plan.writes();
-    let last_fold = writes.iter().rposition(|write| write.phase == Phase::Reduce);
-    picture.arrows.extend(writes.iter().enumerate().map(|(index, write)| Arrow {
-        step: write.step.into(),
-        source: write.source,
-        target: write.target,
-        colour: if write.phase == Phase::Reduce { FOLDED } else { COPIED },
-        completes: write.phase == Phase::Broadcast || Some(index) == last_fold,
+    let title = text::headline(plan);
+    let mut picture = Picture::new(title, plan.members, plan.steps(), plan.root, names)?;
+    let phases = plan.phases();
+    let has = |folds| phases.iter().any(|(phase, _)| phase.folds() == folds);
+    picture.colours = match (has(true), has(false)) {
+        // So many blocks are not drawn: each takes a step at least.
+        _ if is_of_blocks => 0..u32::try_from(plan.blocks()).unwrap_or(u32::MAX),
+        (true, true) => FOLDED..COPIED + 1,
+        (true, false) => FOLDED..FOLDED + 1,
+        _ => COPIED..COPIED + 1,
+    };
+    // How much each member gets: what comes last completes it.
+    let mut missing = vec![0_u64; plan.members as usize];
+    plan.writes().for_each(|write| missing[write.target as usize] += 1);
+    picture.arrows.extend(plan.writes().map(|write| {
+        let missing = &mut missing[write.target as usize];
+        *missing -= 1;
+        let gets_result = plan.operation != Operation::Reduce || write.target == plan.root;
+        let colour = match write.part {
+            Part::Block(block) if is_of_blocks => block,
+            _ if write.phase.folds() => FOLDED,
+            _ => COPIED,
+        };
+        Arrow {
+            step: write.step,
+            source: write.source,
+            target: write.target,
+            colour,
+            completes: *missing == 0 && gets_result,
+        }
     }));
     Ok(picture)
 }

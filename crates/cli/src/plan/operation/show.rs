@@ -5,7 +5,7 @@ use std::{
     path::Path,
 };
 
-use collective::model::{Parameters, best_degree};
+use collective::{Way, model::Parameters};
 
 use super::{
     explain::Explanation,
@@ -28,7 +28,7 @@ pub struct Request<'a> {
     pub svg: Option<&'a Path>,
 }
 
-/// Prints or draws the operation, or compares degrees.
+/// Prints or draws the operation, or compares ways.
 pub fn run(request: &Request<'_>) -> Result<(), Failure> {
     let Some(operation) = request.options.collective else { return Ok(()) };
     if operation == Operation::Broadcast && request.options.degree.is_some() {
@@ -38,19 +38,15 @@ pub fn run(request: &Request<'_>) -> Result<(), Failure> {
     if request.explain {
         return explain(operation, request, &parameters);
     }
-    let plan = Plan::new(
-        operation,
-        request.members,
-        request.root,
-        degree(operation, request, &parameters)?,
-    )?;
+    let plan = plan(operation, request)?;
+    plan.check_size()?;
     if let Some(path) = request.svg {
         svg::save(path, &picture::of(&plan)?)?;
         if !request.json {
             return Ok(());
         }
     }
-    let time = request.bytes.map(|bytes| (bytes, plan.time(bytes, &parameters)));
+    let time = request.bytes.map(|bytes| (bytes, plan.time(&parameters)));
     output::print(|out| {
         let mut out = BufWriter::with_capacity(1 << 16, out);
         let written = if request.json {
@@ -62,22 +58,17 @@ pub fn run(request: &Request<'_>) -> Result<(), Failure> {
     })
 }
 
-/// The degree of the reduction: as given, or chosen for the length.
-fn degree(
-    operation: Operation,
-    request: &Request<'_>,
-    parameters: &Parameters,
-) -> Result<u32, Failure> {
-    match (request.options.degree, request.bytes) {
-        (Some(degree), _) => Ok(degree),
-        (None, Some(bytes)) => Ok(best_degree(request.members, bytes, parameters)),
-        // Not used.
-        (None, None) if operation == Operation::Broadcast => Ok(1),
-        (None, None) => Err(Failure::Usage(format!(
-            "{} needs --degree, or --bytes, for which the cost model chooses a degree",
+/// By trees of the degree that is given, or the library's way; without a length that of the shortest.
+fn plan(operation: Operation, request: &Request<'_>) -> Result<Plan, Failure> {
+    let degree = request.options.degree;
+    if degree.is_none() && request.bytes.is_none() && operation != Operation::Broadcast {
+        return Err(Failure::Usage(format!(
+            "{} needs --degree, or --bytes, for which the library chooses a way",
             operation.name()
-        ))),
+        )));
     }
+    let plan = Plan::new(operation, request.members, request.root, request.bytes.unwrap_or(0))?;
+    Ok(if degree.is_some() { plan.by(Way::Trees { degree }) } else { plan })
 }
 
 fn explain(
@@ -85,11 +76,6 @@ fn explain(
     request: &Request<'_>,
     parameters: &Parameters,
 ) -> Result<(), Failure> {
-    if operation == Operation::Broadcast {
-        return Err(Failure::Usage(
-            "--explain compares degrees, which a broadcast does not have; leave it out".into(),
-        ));
-    }
     let bytes = request.bytes.unwrap_or(0);
     let explanation = Explanation::new(operation, request.members, bytes, parameters)?;
     output::print(

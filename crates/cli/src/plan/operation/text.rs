@@ -2,26 +2,43 @@
 
 use std::io::{self, Write};
 
-use collective::model::Bounds;
+use collective::{Way, model::Bounds};
 use plan::size;
 
-use super::plan::{Phase, Plan};
+use super::{plan::Plan, write::Part};
 
 /// The line above a table and the title of a picture.
 pub fn headline(plan: &Plan) -> String {
-    let members = count(plan.members, "member");
-    let kind = match plan.degree {
-        Some(degree) => format!("degree {degree}"),
-        None => format!("root {}", plan.root),
+    let members = count(plan.members.into(), "member");
+    let mut how = match plan.way {
+        Way::Trees { degree: Some(degree) } => format!("degree {degree}"),
+        _ => format!("root {}", plan.root),
     };
-    let phases: Vec<String> =
-        plan.phases().map(|(phase, steps)| format!("{steps} {}", phase.name())).collect();
+    let long = || {
+        format!("{} of at most {}", count(plan.blocks(), "block"), size::show(plan.block_bytes()))
+    };
+    match plan.way {
+        Way::Trees { .. } => {}
+        Way::Exchange(_) => plan.way.name().clone_into(&mut how),
+        Way::Circulant => how = format!("{how}, {}, {}", plan.way, long()),
+        Way::Ring if plan.phases().len() > 1 => {
+            let chunk = size::show(plan.chunk_bytes());
+            how = format!("{}, chunks of at most {chunk}", plan.way);
+        }
+        Way::Ring | Way::Chain => how = format!("{}, {}", plan.way, long()),
+    }
+    let phases: Vec<String> = plan
+        .phases()
+        .into_iter()
+        .map(|(phase, steps)| format!("{steps} {}", phase.name()))
+        .collect();
     let phases = if phases.len() > 1 { format!(" ({})", phases.join(", ")) } else { String::new() };
     let steps = count(plan.steps(), "step");
-    format!("{}: {members}, {kind}, {steps}{phases}", plan.operation.name())
+    format!("{}: {members}, {how}, {steps}{phases}", plan.operation.name())
 }
 
-/// Writes the headline, the time for a length if there is one, and for each step its writes as `source→target`.
+/// Writes the headline, the time for a length if there is one, and for each step its writes as `source→target`, of a block with
+/// `b` and its number, of a chunk with `c`.
 pub fn write(plan: &Plan, time: Option<(u64, Bounds)>, out: &mut impl Write) -> io::Result<()> {
     writeln!(out, "{}", headline(plan))?;
     if let Some((bytes, bounds)) = time {
@@ -30,9 +47,16 @@ pub fn write(plan: &Plan, time: Option<(u64, Bounds)>, out: &mut impl Write) -> 
     if plan.steps() == 0 {
         return Ok(());
     }
-    let rank_width = digits(plan.members - 1);
+    let rank_width = digits((plan.members - 1).into());
     let step_width = digits(plan.steps() - 1).max("step".len());
-    let phase_width = Phase::Broadcast.name().len();
+    let phase_width =
+        plan.phases().iter().map(|(phase, _)| phase.name().len()).max().unwrap_or(0).max(9);
+    let part_width = match plan.way {
+        Way::Circulant => digits(plan.blocks() - 1),
+        Way::Ring if plan.phases().len() > 1 => rank_width,
+        Way::Ring => digits(plan.blocks() - 1),
+        _ => 0,
+    };
     write!(out, "{:>step_width$}  {:<phase_width$}  writes", "step", "phase")?;
     let (mut next_step, mut padding) = (0, 0);
     for write in plan.writes() {
@@ -45,9 +69,21 @@ pub fn write(plan: &Plan, time: Option<(u64, Bounds)>, out: &mut impl Write) -> 
         }
         let (source, target) = (write.source, write.target);
         write!(out, "{:padding$}  {source:>rank_width$}→{target}", "")?;
-        padding = rank_width - digits(target);
+        padding = rank_width - digits(target.into());
+        if let Some((letter, number)) = part(write.part) {
+            write!(out, "{:padding$} {letter}{number}", "")?;
+            padding = part_width - digits(number.into());
+        }
     }
     writeln!(out)
+}
+
+fn part(part: Part) -> Option<(char, u32)> {
+    match part {
+        Part::All => None,
+        Part::Block(number) => Some(('b', number)),
+        Part::Chunk(number) => Some(('c', number)),
+    }
 }
 
 fn show_bounds(bounds: Bounds) -> String {
@@ -55,15 +91,20 @@ fn show_bounds(bounds: Bounds) -> String {
     if best == worst { best } else { format!("{best} in the best case, {worst} in the worst") }
 }
 
-/// A time in microseconds.
+/// A time of so many microseconds.
 pub fn show_us(us: f64) -> String {
-    format!("{us:.1} us")
+    match us {
+        1e7.. => format!("{:.2} s", us / 1e6),
+        1e4.. => format!("{:.2} ms", us / 1e3),
+        _ => format!("{us:.1} us"),
+    }
 }
 
-fn count(number: u32, noun: &str) -> String {
+/// A number with its noun.
+pub fn count(number: u64, noun: &str) -> String {
     format!("{number} {noun}{}", if number == 1 { "" } else { "s" })
 }
 
-fn digits(number: u32) -> usize {
+fn digits(number: u64) -> usize {
     number.checked_ilog10().map_or(1, |log| log as usize + 1)
 }

@@ -77,13 +77,24 @@ pub struct World {
 impl World {
     /// A team whose slots hold this many bytes of a message, with one degree for all reductions.
     pub fn team(members: u32, block: u32, degree: u32, costs: &Parameters) -> Outcome<Self> {
-        let settings = |rank| {
-            let mut settings = TeamSettings::new(1, members, rank);
+        Self::team_with(members, costs, |settings| {
             // Trees through slots for every length, as in the paper.
             (settings.exchange_bytes, settings.long_bytes) = (0, u64::MAX);
-            settings.slots = SLOTS;
             settings.slot_bytes = block + collective::HEADER_BYTES as u32;
             settings.degrees = vec![(u64::MAX, degree)];
+        })
+    }
+
+    /// A team with the library's settings, but for the number of slots and what `change` changes.
+    fn team_with(
+        members: u32,
+        costs: &Parameters,
+        change: impl Fn(&mut TeamSettings),
+    ) -> Outcome<Self> {
+        let settings = |rank| {
+            let mut settings = TeamSettings::new(1, members, rank);
+            settings.slots = SLOTS;
+            change(&mut settings);
             settings
         };
         let links = |rank| settings(rank).links();
@@ -195,7 +206,10 @@ impl World {
 
 #[cfg(test)]
 mod tests {
-    use collective::model::{broadcast_us, reduce_us};
+    use collective::{
+        Partners,
+        model::{Bounds, broadcast_us, circulant_us, exchange_us, reduce_us, ring_allreduce_us},
+    };
 
     use super::*;
 
@@ -226,6 +240,49 @@ mod tests {
         assert!(three < one && three < fifteen, "{one} {three} {fifteen}");
         let (model_one, model_three) = (reduce_us(16, 1, 4, &COSTS), reduce_us(16, 3, 4, &COSTS));
         assert!(model_three.worst_us < model_one.worst_us);
+    }
+
+    #[test]
+    fn an_exchange_takes_what_the_model_says() {
+        for members in [2, 4, 16, 64] {
+            for bytes in [4, 1024, 16 << 10] {
+                let mut world = World::team_with(members, &COSTS, |_| ()).unwrap();
+                let taken = world.measure(cell(Operation::AllReduce, bytes)).unwrap();
+                let partners = Partners::new(members).unwrap();
+                let with_header = exchange_us(partners, bytes + 48, 32 << 10, &COSTS);
+                assert!(
+                    (taken / with_header - 1.0).abs() < 0.02,
+                    "{members} {bytes}: {taken} {with_header}"
+                );
+            }
+        }
+    }
+
+    /// Long messages are not copied.
+    #[test]
+    fn blocks_take_what_the_models_say() {
+        const NO_COPIES: Parameters = Parameters { copy_us_per_byte: 0.0, ..COSTS };
+        for members in [2, 3, 8, 13] {
+            for (bytes, block) in [(128 << 10, 128 << 10), (1 << 20, 128 << 10), (64 << 10, 1024)] {
+                let mut world = World::team_with(members, &NO_COPIES, |settings| {
+                    (settings.long_bytes, settings.block_bytes) = (64 << 10, block);
+                })
+                .unwrap();
+                let block = block.into();
+                for (operation, Bounds { best_us, worst_us }) in [
+                    (Operation::Broadcast, circulant_us(members, bytes, block, &NO_COPIES)),
+                    (Operation::AllReduce, ring_allreduce_us(members, bytes, block, &NO_COPIES)),
+                ] {
+                    let taken = world.measure(cell(operation, bytes)).unwrap();
+                    // Grants are a little faster in the simulated network, and blocks overlap less than at best.
+                    assert!(
+                        0.99 * best_us < taken && taken < 1.1 * worst_us,
+                        "{} {members} {bytes} {block}: {taken}, {best_us} to {worst_us}",
+                        operation.name()
+                    );
+                }
+            }
+        }
     }
 
     #[test]

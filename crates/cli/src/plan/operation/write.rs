@@ -1,0 +1,48 @@
+//! One write of an operation.
+
+/// A part of an operation.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub enum Phase {
+    Reduce,
+    Broadcast,
+    Exchange,
+    ReduceScatter,
+    AllGather,
+}
+
+impl Phase {
+    pub const fn name(self) -> &'static str {
+        match self {
+            Self::Reduce => "reduce",
+            Self::Broadcast => "broadcast",
+            Self::Exchange => "exchange",
+            Self::ReduceScatter => "reduce-scatter",
+            Self::AllGather => "all-gather",
+        }
+    }
+
+    /// Whether the target folds what it gets; otherwise it keeps a copy.
+    pub const fn folds(self) -> bool {
+        matches!(self, Self::Reduce | Self::Exchange | Self::ReduceScatter)
+    }
+}
+
+/// What is written of a long message or of contributions.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub enum Part {
+    All,
+    Block(u32),
+    /// One of as many as there are members.
+    Chunk(u32),
+}
+
+/// A member writes what it has, or a part of it, to another one's memory.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub struct Write {
+    /// From 0, over all phases.
+    pub step: u64,
+    pub phase: Phase,
+    pub source: u32,
+    pub target: u32,
+    pub part: Part,
+}

@@ -1,0 +1,275 @@
+//! Which way an operation goes, and what the ways cost that the paper does not have.
+
+use collective::{
+    Call, Function, HEADER_BYTES, Kind, Op, Partners, Reduction, RingRounds, Settings, Type, Way,
+    model::{
+        Bounds, Parameters, broadcast_us, chain_allreduce_us, circulant_us, exchange_us,
+        line_reduce_us, ring_allreduce_us, way_us,
+    },
+};
+use proptest::prelude::*;
+
+const PAPER: &Parameters = &Parameters::PAPER;
+const KIB: u64 = 1 << 10;
+
+fn settings(members: u32) -> Settings {
+    Settings {
+        members,
+        rank: 0,
+        slots: 16,
+        slot_bytes: 32 * KIB as u32 + HEADER_BYTES as u32,
+        degrees: vec![(KIB, 3)],
+        exchange_bytes: 16 * KIB,
+        long_bytes: 128 * KIB,
+        block_bytes: 128 * KIB as u32,
+    }
+}
+
+fn call(kind: Kind, bytes: u64) -> Call {
+    let sum = Reduction::new(Type::U8, Op::Sum).unwrap();
+    let folds = matches!(kind, Kind::AllReduce | Kind::Reduce);
+    Call::of(kind, 0, bytes, folds.then_some(&sum))
+}
+
+fn way(kind: Kind, members: u32, bytes: u64) -> String {
+    settings(members).way(&call(kind, bytes)).to_string()
+}
+
+fn time(way: Way, kind: Kind, members: u32, bytes: u64) -> Bounds {
+    way_us(way, &call(kind, bytes), &settings(members), PAPER).expect("a model")
+}
+
+fn exchange(members: u32) -> Partners {
+    Partners::new(members).expect("a power of two")
+}
+
+fn is_near(bounds: Bounds, best_us: f64, worst_us: f64) -> bool {
+    (bounds.best_us - best_us).abs() < 1e-6 && (bounds.worst_us - worst_us).abs() < 1e-6
+}
+
+/// Both sides of each threshold.
+#[test]
+fn ways_by_length_and_members() {
+    for (members, bytes, expected) in [
+        (1, 1 << 30, "trees of degree 1"),
+        (2, 0, "exchange"),
+        (2, 128 * KIB - 1, "exchange"),
+        (2, 128 * KIB, "ring"),
+        (3, 0, "trees of degree 3"),
+        (3, KIB, "trees of degree 3"),
+        (3, KIB + 1, "trees of degree 1"),
+        (3, 128 * KIB, "ring"),
+        (64, 16 * KIB, "exchange"),
+        (64, 16 * KIB + 1, "trees of degree 1"),
+        // Each member folds 4 KiB at least.
+        (64, 256 * KIB - 1, "trees of degree 1"),
+        (64, 256 * KIB, "ring"),
+        (64, 1 << 30, "ring"),
+    ] {
+        assert_eq!(way(Kind::AllReduce, members, bytes), expected, "{members} {bytes}");
+    }
+    for (members, bytes, expected) in [
+        (1, 1 << 30, "trees"),
+        (2, 128 * KIB - 1, "trees"),
+        (2, 128 * KIB, "circulant"),
+        (64, 0, "trees"),
+        (64, 1 << 30, "circulant"),
+    ] {
+        assert_eq!(way(Kind::Broadcast, members, bytes), expected, "{members} {bytes}");
+    }
+    assert_eq!(way(Kind::Reduce, 4, 4), "trees of degree 3");
+    assert_eq!(way(Kind::Reduce, 4, 128 * KIB), "ring");
+    assert_eq!(way(Kind::AllGather, 4, 32 * KIB), "ring");
+    assert_eq!(way(Kind::Barrier, 8, 0), "exchange");
+    assert_eq!(way(Kind::Barrier, 9, 0), "trees of degree 3");
+    let keep_left = Function::new("left", 1, |_, _| ()).unwrap();
+    for kind in [Kind::AllReduce, Kind::Reduce] {
+        let call = Call::of(kind, 0, 128 * KIB, Some(&keep_left.clone().into()));
+        assert_eq!(settings(4).way(&call), Way::Chain);
+    }
+}
+
+#[test]
+fn partners_meet_and_all_contributions_reach_all() {
+    assert_eq!([0, 3, 6, 7, 65_535].map(Partners::new), [None; 5]);
+    assert_eq!(exchange(1).steps(), 0);
+    for members in [2, 4, 64] {
+        let partners = exchange(members);
+        // Bits: whose contributions each member has.
+        let mut has: Vec<u64> = (0..members).map(|rank| 1 << rank).collect();
+        for step in 0..partners.steps() {
+            let of_partner = |rank| has[partners.partner(rank, step) as usize];
+            assert!((0..members).all(|rank| has[rank as usize] & of_partner(rank) == 0));
+            has = (0..members).map(|rank| has[rank as usize] | of_partner(rank)).collect();
+        }
+        assert!(has.iter().all(|&all| all == u64::MAX >> (64 - members)), "{members}");
+    }
+}
+
+#[test]
+fn rounds_of_a_ring_fold_each_chunk_once_at_each_member() {
+    assert_eq!(RingRounds::new(1).rounds(), 0);
+    for members in [2_u32, 3, 8, 64] {
+        let rounds = RingRounds::new(members);
+        // By member and chunk: bits of the contributions that are folded there.
+        let mut has: Vec<Vec<u64>> =
+            (0..members).map(|rank| vec![1 << rank; members as usize]).collect();
+        for round in 0..rounds.rounds() {
+            let before = has.clone();
+            for rank in 0..members {
+                let from = (rank + members - 1) % members;
+                let chunk = rounds.received(rank, round) as usize;
+                assert_eq!(rounds.sent(from, round) as usize, chunk);
+                let (theirs, ours) = (before[from as usize][chunk], &mut has[rank as usize][chunk]);
+                assert!(!rounds.folds(round) || *ours & theirs == 0, "folded twice");
+                *ours = if rounds.folds(round) { *ours | theirs } else { theirs };
+            }
+        }
+        let all = u64::MAX >> (64 - members);
+        assert!(has.iter().flatten().all(|&folded| folded == all), "{members} members");
+    }
+}
+
+/// With the paper's parameters a word takes 8.94 us, and 1,000 B 10 us on the wire.
+#[test]
+fn times_by_hand() {
+    let two_steps_us = 2.0 * (8.94 + 10.0 + 2.0 * 2.7);
+    assert!((exchange_us(exchange(4), 1000, 3072, PAPER) - two_steps_us).abs() < 1e-6);
+    // Three blocks, the last of 500 B, over one hop; three hops.
+    let last_us = 8.94 + 5.0;
+    assert!(is_near(
+        circulant_us(2, 2500, 1000, PAPER),
+        8.94 + 2.0 * 10.0 + last_us,
+        8.94 + 2.0 * 18.94 + last_us
+    ));
+    assert!(is_near(
+        circulant_us(5, 2500, 1000, PAPER),
+        8.94 + 3.0 * 18.94 + 2.0 * 10.0,
+        8.94 + 5.0 * 18.94
+    ));
+    // Six rounds of a block: each waits for the one before.
+    let us = 8.94 + 6.0 * 18.94;
+    assert!(is_near(ring_allreduce_us(4, 4000, 1000, PAPER), us, us));
+    // Ten blocks in each round, 2 us apart for the DMA start; a word and 1 us for each alone.
+    assert!(is_near(
+        ring_allreduce_us(4, 4000, 100, PAPER),
+        8.94 + 5.0 * 20.0 + 9.0 * 2.0 + 9.94,
+        8.94 + 60.0 * 9.94
+    ));
+    let folding = &Parameters { fold_us_per_byte: 0.02, ..*PAPER };
+    assert!(is_near(
+        line_reduce_us(3, 2000, 1000, folding),
+        8.94 + 2.0 * 38.94 + 20.0,
+        8.94 + 3.0 * 38.94
+    ));
+    // Four hops, two of which fold; the member between sends each block twice.
+    assert!(is_near(
+        chain_allreduce_us(3, 2000, 1000, folding),
+        8.94 + 4.0 * 18.94 + 2.0 * 10.0 + 2.0 * 20.0,
+        8.94 + 6.0 * 18.94 + 2.0 * 20.0
+    ));
+}
+
+/// Where one way becomes better than another, in the paper's network.
+#[test]
+fn crossovers() {
+    for members in [2, 4, 16, 64] {
+        // Half the hops of a reduction of degree 1 and a broadcast; fewer than of any degree with more than two members.
+        for bytes in [0, 4, KIB, 16 * KIB] {
+            let exchanged = time(Way::Exchange(exchange(members)), Kind::AllReduce, members, bytes);
+            for degree in [1, 3, 7, 15] {
+                let trees = Way::Trees { degree: Some(degree) };
+                let by_trees = time(trees, Kind::AllReduce, members, bytes);
+                assert!(exchanged.worst_us < by_trees.best_us, "{members} {degree} {bytes}");
+            }
+        }
+    }
+    // A ring has 30 rounds and two messages on each wire, an exchange 4 rounds and four messages, which are copied.
+    let ring_gains = |bytes| {
+        let exchanged = time(Way::Exchange(exchange(16)), Kind::AllReduce, 16, bytes);
+        time(Way::Ring, Kind::AllReduce, 16, bytes).worst_us < exchanged.best_us
+    };
+    assert!(!ring_gains(5 * KIB) && ring_gains(6 * KIB));
+    // Blocks are not copied, and wait for a grant: 8.94 us, or what 414 B cost to be copied at four hops.
+    let blocks_gain = |bytes| {
+        let trees = broadcast_us(16, bytes, 32 * KIB, PAPER);
+        time(Way::Circulant, Kind::Broadcast, 16, bytes).best_us < trees
+    };
+    assert!(!blocks_gain(413) && blocks_gain(414));
+    // A chain has more hops, and sends each block twice.
+    for members in [2, 3, 64] {
+        let [ring, chain] =
+            [Way::Ring, Way::Chain].map(|way| time(way, Kind::AllReduce, members, 1 << 20));
+        assert!(ring.best_us < chain.best_us, "{members}");
+    }
+}
+
+#[test]
+fn one_member_has_nothing_to_wait_for() {
+    for kind in [Kind::Broadcast, Kind::Reduce, Kind::AllReduce] {
+        for way in [Way::Circulant, Way::Ring, Way::Chain, Way::Exchange(exchange(1))] {
+            let us = way_us(way, &call(kind, 1 << 30), &settings(1), PAPER);
+            assert!(us.is_none_or(|us| us == Bounds::exactly(0.0)), "{kind} {way}: {us:?}");
+        }
+    }
+    let barrier = way_us(Way::Exchange(exchange(4)), &call(Kind::Barrier, 0), &settings(4), PAPER);
+    assert!(is_near(barrier.unwrap(), 2.0 * 8.94, 2.0 * 8.94));
+    assert_eq!(way_us(Way::Ring, &call(Kind::AllGather, 1), &settings(4), PAPER), None);
+    assert_eq!(way_us(Way::Ring, &call(Kind::Broadcast, 1), &settings(4), PAPER), None);
+}
+
+/// 1 GiB: what members send alone counts.
+#[test]
+fn long_messages_take_the_time_of_their_bytes() {
+    let wire_us = PAPER.transmit_us_per_byte * (1_u64 << 30) as f64;
+    for (members, ring) in [(2, 1.0), (64, 2.0 * 63.0 / 64.0)] {
+        for (way, kind, factor) in [
+            (Way::Circulant, Kind::Broadcast, 1.0),
+            (Way::Ring, Kind::Reduce, 1.0),
+            (Way::Ring, Kind::AllReduce, ring),
+        ] {
+            let Bounds { best_us, worst_us } = time(way, kind, members, 1 << 30);
+            let least_us = factor * wire_us;
+            assert!(least_us <= best_us && worst_us < 1.03 * least_us, "{kind} {members}");
+        }
+    }
+}
+
+/// The model that is asked is that of the way, for each way that a kind of operation goes.
+#[test]
+fn every_way_has_its_model() {
+    for kind in [Kind::Broadcast, Kind::Reduce, Kind::AllReduce, Kind::Barrier] {
+        for members in [1, 2, 3, 64] {
+            for bytes in [0, 4, 128 * KIB, 1 << 30] {
+                let bytes = if kind == Kind::Barrier { 0 } else { bytes };
+                let way = settings(members).way(&call(kind, bytes));
+                let us = time(way, kind, members, bytes);
+                assert!(members == 1 || us.best_us >= 8.94, "{kind} {members} {bytes}");
+            }
+        }
+    }
+}
+
+proptest! {
+    #[test]
+    fn any_length(
+        members in 1_u32..=64,
+        bytes in 0..1_u64 << 24,
+        block in 1..1_u64 << 20,
+        fold in 0.0..0.1_f64,
+    ) {
+        let parameters = &Parameters { fold_us_per_byte: fold, ..*PAPER };
+        let ways = [circulant_us, ring_allreduce_us, line_reduce_us, chain_allreduce_us];
+        for (index, way) in ways.into_iter().enumerate() {
+            let (now, longer) = (way(members, bytes, block, parameters), way(members, bytes + 1, block, parameters));
+            let rounding = 1.0 + 1e-12;
+            prop_assert!(now.best_us <= now.worst_us * rounding, "{index}: {now:?}");
+            prop_assert!(now.best_us <= longer.best_us * rounding, "{index}: {now:?} {longer:?}");
+            prop_assert!(now.worst_us <= longer.worst_us * rounding, "{index}: {now:?} {longer:?}");
+            let more_members = way(members + 1, bytes, block, parameters);
+            let is_ring = index == 1;
+            // A ring of more members may have chunks that fit into fewer blocks.
+            prop_assert!(is_ring || now.best_us <= more_members.best_us * rounding, "{index}");
+        }
+    }
+}

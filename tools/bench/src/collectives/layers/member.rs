@@ -1,0 +1,149 @@
+//! One of two processes that exchange messages over a fabric.
+
+use std::{
+    env,
+    io::{Read, Write},
+    net::{TcpListener, TcpStream},
+    path::PathBuf,
+    time::Instant,
+};
+
+use clap::ValueEnum;
+use rdmc::{Context, ContextSettings, Fabric, Protection, Secret, TeamSettings};
+use rustix::process::{Signal, set_parent_process_death_signal};
+use team::WriteEnds;
+use transport_fabric::{FabricLink, FabricSettings, FabricTransport, Role};
+use transport_tcp::TcpSettings;
+
+use super::{
+    super::{contest::TURN_TIMEOUT, team_member::SECRET},
+    library_pair::LibraryPair,
+    pair::{Pair, Wait, measured},
+    team_pair::TeamPair,
+    writes::Writes,
+};
+use crate::{outcome::Outcome, peers::meeting};
+
+/// What the line of a result begins with.
+pub const PREFIX: &str = "layer ";
+
+/// What exchanges messages.
+#[derive(Clone, Copy, PartialEq, Eq, Debug, ValueEnum)]
+pub enum Layer {
+    /// Writes that are not reported
+    Unreported,
+    /// Writes that are reported
+    Reported,
+    /// The same without letting others run
+    ReportedSpinning,
+    /// Allreduces that see the last byte of writes
+    TeamLastByte,
+    /// Allreduces that see words of writes
+    TeamWords,
+    /// Allreduces by reports
+    Team,
+    /// The same without letting others run
+    TeamSpinning,
+    /// Allreduces of the library
+    Library,
+}
+
+#[derive(Debug, clap::Args)]
+pub struct Args {
+    #[arg(long)]
+    layer: Layer,
+    #[arg(long)]
+    fabric: Fabric,
+    #[arg(long)]
+    rank: u32,
+    /// The directory in which both find each other
+    #[arg(long)]
+    meeting: PathBuf,
+    #[arg(long)]
+    operations: u32,
+}
+
+/// Runs all operations, closes everything, and prints what this member saw: then it may be killed. Members that are killed before
+/// leave shared memory of their process's number behind, which a later process of that number finds in use.
+pub fn run(args: &Args) -> Outcome<()> {
+    set_parent_process_death_signal(Some(Signal::KILL))?;
+    let [other, lifeline] = streams(args)?;
+    let pair: Box<dyn Pair> = match args.layer {
+        Layer::Library => Box::new(join(args)?),
+        _ => below_library(args, &other, lifeline)?,
+    };
+    let seen = measured(args.operations, pair, other)?;
+    println!("{PREFIX}{} {} {}", args.rank, seen.us, seen.sleeps);
+    Ok(())
+}
+
+fn below_library(args: &Args, other: &TcpStream, lifeline: TcpStream) -> Outcome<Box<dyn Pair>> {
+    let Fabric::Libfabric { provider, devices } = &args.fabric else {
+        return Err("not a fabric of libfabric".into());
+    };
+    let mut settings = FabricSettings::new(provider);
+    settings.devices.clone_from(devices);
+    settings.near = Some([127, 0, 0, 1].into());
+    let transport = FabricTransport::start(settings, TcpSettings::default())?;
+    let offer = transport.offers().make()?;
+    let theirs = swap(other, offer.bytes())?;
+    let role = if args.rank == 0 { Role::Accept } else { Role::Connect };
+    let link = FabricLink::new(lifeline.into(), role, offer, &theirs)?;
+    let wait = match args.layer {
+        Layer::ReportedSpinning | Layer::TeamSpinning => Wait::Spinning,
+        _ => Wait::Yielding,
+    };
+    let ends = match args.layer {
+        Layer::TeamLastByte => WriteEnds::LastByte,
+        Layer::TeamWords => WriteEnds::Words,
+        Layer::Team | Layer::TeamSpinning | Layer::Library => WriteEnds::Reports,
+        layer => {
+            let are_reported = layer != Layer::Unreported;
+            return Ok(Box::new(Writes::new(transport, link, are_reported, wait)?));
+        }
+    };
+    Ok(Box::new(TeamPair::new(transport, link, args.rank, ends, wait)?))
+}
+
+/// Two connections to the other process.
+fn streams(args: &Args) -> Outcome<[TcpStream; 2]> {
+    let name = "layers";
+    let [one, other] = if args.rank == 0 {
+        let listener = TcpListener::bind("127.0.0.1:0")?;
+        meeting::publish(&args.meeting, name, listener.local_addr()?)?;
+        [listener.accept()?.0, listener.accept()?.0]
+    } else {
+        [meeting::connect_to(&args.meeting, name)?, meeting::connect_to(&args.meeting, name)?]
+    };
+    for stream in [&one, &other] {
+        stream.set_nodelay(true)?;
+        stream.set_read_timeout(Some(TURN_TIMEOUT))?;
+    }
+    Ok([one, other])
+}
+
+/// Gives bytes to the other process, and returns its own.
+fn swap(mut stream: &TcpStream, ours: &[u8]) -> Outcome<Vec<u8>> {
+    stream.write_all(&u32::try_from(ours.len())?.to_le_bytes())?;
+    stream.write_all(ours)?;
+    let mut length = [0; 4];
+    stream.read_exact(&mut length)?;
+    let mut theirs = vec![0; u32::from_le_bytes(length) as usize];
+    stream.read_exact(&mut theirs)?;
+    Ok(theirs)
+}
+
+/// A member of a team of the library.
+fn join(args: &Args) -> Outcome<LibraryPair> {
+    let secret = Secret::from_hex(&env::var(SECRET)?)?;
+    let mut settings = ContextSettings::new(([127, 0, 0, 1], 0).into(), secret);
+    settings.fabric = args.fabric.clone();
+    settings.protection = Protection::None;
+    let context = Context::start(settings)?;
+    let name = |rank: u32| format!("member-{rank}");
+    meeting::publish(&args.meeting, &name(args.rank), context.address())?;
+    let deadline = Instant::now() + meeting::TIMEOUT;
+    let members = [0, 1].map(|rank| meeting::find(&args.meeting, &name(rank), deadline));
+    let members = members.into_iter().collect::<Outcome<Vec<_>>>()?;
+    LibraryPair::new(context, TeamSettings::new(1, members, args.rank))
+}
