@@ -15,7 +15,7 @@ pub(super) enum Sink {
     Output(Output),
     /// A temporary file, which gets its name at the end.
     File {
-        target: Target,
+        target: Box<Target>,
         file: File,
     },
 }
@@ -41,7 +41,7 @@ impl Sink {
         let begun_ns = since_1970_ns();
         let name = "stream".to_owned();
         let manifest = Manifest { name, bytes: 0, mode: offer.mode, modified_ns: begun_ns };
-        let target = Target::create_at(place, manifest, &owner)?;
+        let target = Box::new(Target::create_at(place, manifest, &owner)?);
         let file = target.file()?;
         Ok(Self::File { target, file })
     }
