@@ -30,6 +30,7 @@ fn member() {
     let (rank, secret) = told.split_once(' ').expect("a rank and a secret");
     let rank = rank.parse().expect("a rank");
     let secret = Secret::from_hex(secret).expect("a secret");
+    testing::remove_shared_memory_of(std::process::id());
     let context = Context::start(context_settings(&secret)).unwrap();
     println!("\n{MARK}{}", context.address());
     let mut line = String::new();
@@ -80,6 +81,7 @@ impl Process {
 impl Drop for Process {
     fn drop(&mut self) {
         let _ = self.child.kill().and_then(|()| self.child.wait());
+        testing::remove_shared_memory_of(self.child.id());
     }
 }
 

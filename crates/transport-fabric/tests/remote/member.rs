@@ -30,6 +30,7 @@ const FILL: u8 = 0;
 pub fn run() {
     // This also covers a test that ends while this process is stopped or blocked.
     set_parent_process_death_signal(Some(Signal::KILL)).expect("Linux can");
+    testing::remove_shared_memory_of(std::process::id());
     let stdin = io::stdin().as_fd().try_clone_to_owned().expect("descriptors are left");
     let mut stream = UnixStream::from(stdin);
     let (sender, requests) = mpsc::channel();

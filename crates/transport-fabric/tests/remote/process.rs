@@ -3,7 +3,7 @@
 //! Loading libfabric takes a process a long time, so one whose transport has ended is reused.
 
 use std::{
-    fs, io,
+    io,
     os::{fd::OwnedFd, unix::net::UnixStream},
     process::{Child, Command, Stdio},
     sync::{
@@ -104,10 +104,7 @@ impl Process {
 
     /// Returns the files of libfabric's shm for this process.
     fn shared_memory(&self) -> Vec<std::path::PathBuf> {
-        let entries = fs::read_dir("/dev/shm").into_iter().flatten().flatten();
-        let of_it = format!("{}:", self.child.id());
-        let of_it = entries.filter(|entry| entry.file_name().to_string_lossy().starts_with(&of_it));
-        of_it.map(|entry| entry.path()).collect()
+        testing::shared_memory_of(self.child.id())
     }
 }
 
@@ -115,6 +112,6 @@ impl Drop for Process {
     fn drop(&mut self) {
         let _ = self.child.kill().and_then(|()| self.child.wait());
         // A killed process cannot remove them.
-        self.shared_memory().iter().for_each(|path| drop(fs::remove_file(path)));
+        testing::remove_shared_memory_of(self.child.id());
     }
 }
