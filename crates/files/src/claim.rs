@@ -214,6 +214,13 @@ fn shown(value: &str) -> String {
     shown.take(VALUE_CHARACTERS_MAX).collect()
 }
 
+impl Owner {
+    /// The host's name in its push.
+    pub(crate) fn host(&self) -> &str {
+        &self.host
+    }
+}
+
 impl fmt::Display for Owner {
     fn fmt(&self, formatter: &mut fmt::Formatter<'_>) -> fmt::Result {
         let Self { host, machine, process, .. } = self;

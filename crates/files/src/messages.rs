@@ -49,6 +49,8 @@ pub enum ToRoot {
     RoundFailed { round: u64, blamed: Option<Blamed>, detail: String, has: RangeList },
     /// The copy is published; `was_there` if it had its name before.
     Published { peak_resident_bytes: Option<u64>, was_there: bool },
+    /// This other host of the push has claimed the destination: both use one file system. The last message.
+    Shares { host: String },
     /// This receiver cannot continue. The last message.
     Failed { reason: String },
 }

@@ -162,6 +162,8 @@ pub enum TargetError {
         path: PathBuf,
         /// The host and process of the owner; follows the word "already".
         owner: String,
+        /// The host's name.
+        host: String,
     },
     /// No permission to write there.
     #[error("no permission to write in {}; choose another --dest or another user", .0.display())]
@@ -442,7 +444,8 @@ pub(crate) fn claim(place: &Place, owner: &Owner) -> Result<Claim, TargetError> 
             TargetError::Busy { path: path(), owner }
         }
         ClaimError::Shared(owner) => {
-            TargetError::Shared { path: path(), owner: format!(" {owner}") }
+            let host = owner.host().to_owned();
+            TargetError::Shared { path: path(), owner: format!(" {owner}"), host }
         }
         ClaimError::System(Errno::OPNOTSUPP | Errno::NOSYS | Errno::NOLCK) => {
             TargetError::NoLocks(place.directory().to_owned())

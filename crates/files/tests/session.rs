@@ -450,7 +450,7 @@ fn file_systems_that_take_no_files_are_named_with_the_remedy() {
 }
 
 #[test]
-fn hosts_that_share_a_destination_are_refused_before_anything_is_sent() {
+fn of_hosts_that_share_a_file_system_one_gets_the_copy_for_all() {
     let world = World::with(&[1; 100_000]);
     let shared = world.path("shared").to_str().unwrap().to_owned();
     let push = world.open(3, |settings| {
@@ -462,19 +462,43 @@ fn hosts_that_share_a_destination_are_refused_before_anything_is_sent() {
     let report = push.run(&mut |event| {
         is_sending |= matches!(event, PushEvent::Round { .. });
         told_in_time |=
-            !is_sending && matches!(event, PushEvent::Host { state: HostState::Failed(_), .. });
+            !is_sending && matches!(event, PushEvent::Host { state: HostState::Shares(_), .. });
     });
     assert!(told_in_time, "{report:?}");
-    assert_eq!((report.published(), report.members), (2, 3), "{report:?}");
+    assert_eq!((report.published(), report.members), (3, 3), "{report:?}");
     let has = report.hosts[..2].iter().position(|host| host.state == HostState::Published);
     let has = has.expect("one of them has the copy");
-    let reason = failure(&report, 1 - has);
-    assert!(reason.contains(&format!("for host host-{has}, by process")), "{reason}");
-    assert!(reason.contains("put {host} into --dest"), "{reason}");
+    assert_eq!(report.hosts[1 - has].state, HostState::Shares(format!("host-{has}")));
     assert!(is_copy(&world.path("shared"), &[1; 100_000]));
     assert!(is_copy(&world.path("copy-2"), &[1; 100_000]));
-    assert_eq!(joined(receptions).iter().filter(|outcome| outcome.is_err()).count(), 1);
+    let outcomes = joined(receptions);
+    let refused: Vec<String> =
+        outcomes.iter().filter_map(|outcome| Some(outcome.as_ref().err()?.to_string())).collect();
+    assert_eq!(refused.len(), 1);
+    assert!(refused[0].contains(&format!("for host host-{has}, by process")), "{refused:?}");
     assert_eq!(world.temporaries(), 0);
+}
+
+#[test]
+fn a_host_that_shares_the_copy_of_one_that_fails_has_failed() {
+    let world = World::with(&vec![1; 20_000_000]);
+    let shared = world.path("shared").to_str().unwrap().to_owned();
+    let push = world.open(2, |settings| {
+        settings.hosts.iter_mut().for_each(|host| host.destination.clone_from(&shared));
+        settings.block_bytes = Some(100);
+    });
+    let receptions = world.receive(&push, &["host-0", "host-1"]);
+    let stop = Arc::clone(&world.stop);
+    let report = push.run(&mut |event| {
+        if matches!(event, PushEvent::Progress { .. }) {
+            stop.store(true, Ordering::Relaxed);
+        }
+    });
+    assert_eq!(report.published(), 0, "{report:?}");
+    let reasons = [failure(&report, 0), failure(&report, 1)];
+    let shares = |reason: &&str| reason.contains("it shares a file system with host-");
+    assert_eq!(reasons.iter().filter(|reason| shares(reason)).count(), 1, "{reasons:?}");
+    assert!(joined(receptions).iter().all(|outcome| outcome.is_err()));
 }
 
 #[test]

@@ -62,9 +62,11 @@ struct HostSummary<'a> {
     host: &'a str,
     /// The path of the copy, or of the directory that copies go into.
     destination: &'a str,
-    /// `published`, `failed`, `unknown`: it was told to publish its copy and did not confirm; or `examined`, in a dry
-    /// run.
+    /// `published`; `shares` the copy of another host, as both use one file system; `failed`; `unknown`: it was told to
+    /// publish its copy and did not confirm; or `examined`, in a dry run.
     state: &'static str,
+    /// The other host, if it shares its copy.
+    shares_with: Option<&'a str>,
     seconds: Option<f64>,
     error: Option<&'a str>,
     /// Bytes of an earlier session, or of a file of that name, that were not sent.
@@ -235,12 +237,17 @@ fn host_summary(host: &HostReport) -> HostSummary<'_> {
         HostState::Failed(reason) => ("failed", Some(reason.as_str())),
         HostState::Unknown(reason) => ("unknown", Some(reason.as_str())),
         HostState::Examined => ("examined", None),
+        HostState::Shares(_) => ("shares", None),
         _ => ("published", None),
     };
     HostSummary {
         host: &host.name,
         destination: &host.destination,
         state,
+        shares_with: match &host.state {
+            HostState::Shares(other) => Some(other),
+            _ => None,
+        },
         seconds: host.replication.map(|time| time.as_secs_f64()),
         error,
         resumed_bytes: host.resumed_bytes,
@@ -276,6 +283,10 @@ fn remarks(report: &PushReport) {
         print_message(format_args!("receivers relayed because switches could not copy: {reason}"));
     }
     for host in &report.hosts {
+        if let HostState::Shares(other) = &host.state {
+            let name = &host.name;
+            print_message(format_args!("{name} has the copy of {other}: both use one file system"));
+        }
         if let Some(rate) = host.deferred_at {
             let rate = size::show_rate(rate.saturating_mul(8));
             print_message(format_args!(

@@ -586,7 +586,8 @@ impl<'a> Coordinator<'a> {
 
     /// The outcome of a push that is over.
     pub fn outcome(&mut self) -> Result<(), PushError> {
-        let is_done = |host: &Host| matches!(host.step, Step::Published | Step::Examined);
+        let is_done =
+            |host: &Host| matches!(host.step, Step::Published | Step::Examined | Step::Shares(_));
         let all_published = self.hosts.iter().all(is_done);
         match self.stopped.take() {
             Some(error) if !all_published => Err(error),

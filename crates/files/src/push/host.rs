@@ -32,6 +32,8 @@ pub enum Step {
     Published,
     /// In a dry run: has said what it lacks.
     Examined,
+    /// Uses one file system with this other host, which makes the copy.
+    Shares(String),
     Failed(String),
     /// Was told to publish its copy; the outcome is unknown.
     Unknown(String),
@@ -142,14 +144,15 @@ impl Host {
             | Step::Publishing(_) => HostState::Received,
             Step::Published => HostState::Published,
             Step::Examined => HostState::Examined,
+            Step::Shares(other) => HostState::Shares(other.clone()),
             Step::Failed(reason) => HostState::Failed(reason.clone()),
             Step::Unknown(reason) => HostState::Unknown(reason.clone()),
         }
     }
 
-    /// It has neither published nor failed, nor been examined.
+    /// It has neither published nor failed, nor been examined, nor leaves the copy to another.
     pub fn is_open(&self) -> bool {
-        let is_over = matches!(self.step, Step::Published | Step::Examined);
+        let is_over = matches!(self.step, Step::Published | Step::Examined | Step::Shares(_));
         !is_over && !matches!(self.step, Step::Failed(_) | Step::Unknown(_))
     }
 

@@ -214,6 +214,11 @@ impl<'a> Hosts<'a> {
                 self.all[host].was_there = was_there;
                 self.set(effects, host, Step::Published, now);
             }
+            (ToRoot::Shares { host: other }, Step::Preparing(_))
+                if self.all.iter().any(|host| host.plan.name == other) =>
+            {
+                self.set(effects, host, Step::Shares(other), now);
+            }
             (ToRoot::Failed { reason }, step) if self.all[host].is_open() => {
                 // A host that reports failure while publishing has not published.
                 self.all[host].may_have_published &= !matches!(step, Step::Publishing(_));

@@ -13,7 +13,7 @@ use super::{
     inbox::PushHandle,
     prepared::Prepared,
     run::Run,
-    settings::{HostReport, PushError, PushEvent, PushReport, PushSettings},
+    settings::{HostReport, HostState, PushError, PushEvent, PushReport, PushSettings},
 };
 use crate::Source;
 
@@ -59,12 +59,32 @@ impl Push {
         let error = run.replicate().err();
         run.io.stop.store(true, Ordering::Relaxed);
         run.end();
-        let hosts: Vec<HostReport> = run.core.hosts.iter().map(Host::report).collect();
+        let mut hosts: Vec<HostReport> = run.core.hosts.iter().map(Host::report).collect();
+        settle_shared(&mut hosts);
         let replication = hosts.iter().filter_map(|host| host.replication).max();
         let (members, offload, choice) = (run.core.members, run.io.offload, run.core.choice);
         let fell_back = run.core.fell_back.take();
         let fabric = self.prepared.context.get().map(|context| context.fabric().clone());
         let total = started.elapsed();
         PushReport { hosts, members, choice, fabric, offload, fell_back, replication, total, error }
+    }
+}
+
+/// A host that leaves the copy to another has failed if that one has none.
+fn settle_shared(hosts: &mut [HostReport]) {
+    let published = |name: &String| {
+        hosts.iter().any(|host| host.name == *name && host.state == HostState::Published)
+    };
+    let without: Vec<usize> = (0..hosts.len())
+        .filter(|&host| match &hosts[host].state {
+            HostState::Shares(other) => !published(other),
+            _ => false,
+        })
+        .collect();
+    for host in without {
+        if let HostState::Shares(other) = &hosts[host].state {
+            let reason = format!("it shares a file system with {other}, which has no copy");
+            hosts[host].state = HostState::Failed(reason);
+        }
     }
 }

@@ -275,6 +275,8 @@ pub enum HostState {
     Published,
     /// In a dry run: has said what it lacks.
     Examined,
+    /// Uses one file system with this other host, which makes the copy for both.
+    Shares(String),
     /// Has no copy, for this reason.
     Failed(String),
     /// Was told to publish its copy and did not confirm, for this reason. It has a complete, verified copy or none.
@@ -393,7 +395,8 @@ pub struct PushReport {
 pub struct HostReport {
     /// Its name.
     pub name: String,
-    /// [`HostState::Published`], [`HostState::Failed`], [`HostState::Unknown`], or [`HostState::Examined`].
+    /// [`HostState::Published`], [`HostState::Failed`], [`HostState::Unknown`], [`HostState::Examined`], or
+    /// [`HostState::Shares`] where that host has published.
     pub state: HostState,
     /// The path of its copy, or of the directory that copies go into, as it was asked for.
     pub destination: String,
@@ -422,6 +425,8 @@ impl PushReport {
 
     /// How many hosts have a verified copy under its name.
     pub fn published(&self) -> usize {
-        self.hosts.iter().filter(|host| host.state == HostState::Published).count()
+        let has_it =
+            |state: &HostState| matches!(state, HostState::Published | HostState::Shares(_));
+        self.hosts.iter().filter(|host| has_it(&host.state)).count()
     }
 }

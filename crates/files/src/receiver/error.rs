@@ -57,6 +57,9 @@ impl ReceiveError {
     pub fn last_message(&self) -> Option<ToRoot> {
         match self {
             Self::Aborted { .. } | Self::Root(_) => None,
+            Self::Target(TargetError::Shared { host, .. }) => {
+                Some(ToRoot::Shares { host: host.clone() })
+            }
             error => Some(ToRoot::Failed { reason: error.to_string() }),
         }
     }

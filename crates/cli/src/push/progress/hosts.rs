@@ -158,7 +158,7 @@ impl Hosts {
             HostState::Preparing => Stage::Preparing,
             HostState::Ready => Stage::Receiving,
             HostState::Received => Stage::Verifying,
-            HostState::Published | HostState::Examined => Stage::Done,
+            HostState::Published | HostState::Examined | HostState::Shares(_) => Stage::Done,
             HostState::Failed(reason) | HostState::Unknown(reason) => {
                 host.reason.clone_from(reason);
                 Stage::Failed
