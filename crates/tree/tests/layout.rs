@@ -16,6 +16,8 @@ proptest! {
             prop_assert_eq!(piece.in_object.start, at);
             at = piece.in_object.end;
             let whole = layout.range(piece.entry);
+            prop_assert_eq!(layout.entry(piece.file), piece.entry);
+            prop_assert_eq!(layout.range_of(piece.file), whole.clone());
             let bytes = tree.entries()[piece.entry].bytes().unwrap();
             prop_assert_eq!(whole.end - whole.start, bytes);
             prop_assert_eq!(piece.in_file.start, piece.in_object.start - whole.start);
@@ -38,6 +40,16 @@ proptest! {
             prop_assert_eq!(range.end - range.start, bytes);
         }
         prop_assert_eq!(layout.bytes(), at);
+        let files = tree.entries().iter().filter(|entry| entry.bytes().unwrap_or(0) > 0);
+        prop_assert_eq!(layout.files(), files.count());
+    }
+
+    #[test]
+    fn entries_are_found_by_their_paths(tree in any_tree()) {
+        for (number, entry) in tree.entries().iter().enumerate() {
+            prop_assert_eq!(tree.find(&entry.path), Some(number));
+            prop_assert_eq!(tree.find(&[&entry.path[..], b"/no such name"].concat()), None);
+        }
     }
 }
 
