@@ -13,7 +13,7 @@ use crate::{
     help::{EXPERTS, LISTENING, REPORTS, STARTING, USUAL},
     hosts::{self, Host},
     hosts_file, input,
-    launch::Launcher,
+    launch::{DEPTH_MAX, FANOUT, Launcher},
     output::InUse,
     transfer::OrAuto,
 };
@@ -49,9 +49,17 @@ pub struct Hosting {
     /// How many receivers are started at the same time
     ///
     /// The next ones wait until these have connected, but not so long that --timeout would expire for all.
-    #[arg(long, value_name = "N", default_value_t = 64, value_parser = clap::value_parser!(u16).range(1..=1024),
+    #[arg(long, value_name = "N", default_value_t = FANOUT, value_parser = clap::value_parser!(u16).range(1..=1024),
           help_heading = STARTING)]
     fanout: u16,
+
+    /// How many logins may be one behind another: 1, or up to 4 where hosts log in to further hosts
+    ///
+    /// Hosts then run the same launcher, with the same options. A host that another one cannot start is tried from
+    /// here. [default: 1 for up to 128 hosts, else as many as --fanout needs]
+    #[arg(long, value_name = "N", value_parser = clap::value_parser!(u8).range(1..=i64::from(DEPTH_MAX)),
+          conflicts_with = "local", help_heading = STARTING)]
+    launch_depth: Option<u8>,
 
     /// How long receivers may take to start and connect
     #[arg(long, value_name = "SECONDS", default_value_t = 30, value_parser = clap::value_parser!(u64).range(1..=3600),
@@ -104,9 +112,10 @@ impl Hosting {
     pub fn launcher(&self, local: bool) -> Result<Launcher, Failure> {
         let launcher = match local {
             true => Launcher::local(self.verbose),
-            false => Launcher::from_template(&self.launcher, &self.remote_rdmc, self.verbose),
-        }?;
-        Ok(launcher.limited(self.fanout.into(), Duration::from_secs(self.timeout)))
+            false => Launcher::from_template(&self.launcher, &self.remote_rdmc, self.verbose)?,
+        };
+        let timeout = Duration::from_secs(self.timeout);
+        Ok(launcher.limited(self.fanout.into(), self.launch_depth, timeout))
     }
 
     /// Adds the input files that these options name.

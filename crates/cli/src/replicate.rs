@@ -8,7 +8,7 @@ use rdmc::Secret;
 use crate::{
     failure::{Failure, print_message},
     interrupt::Interrupt,
-    launch::{Callback, Launcher, Receivers},
+    launch::{Callback, Launcher, Receivers, Superior},
 };
 
 /// Launches receivers, replicates, and waits for the receivers to end.
@@ -33,7 +33,7 @@ pub fn replicate(
         if let PushEvent::Retry { host, start: again, .. } = event
             && let Some((_, name)) = start.hosts.iter().find(|(launched, _)| *launched == host)
         {
-            receivers.launch_again(launcher, (host, name), again, &callback, &handle);
+            receivers.launch_again(launcher, (host, name), again, &callback);
         }
         if let PushEvent::Host { host, state } = &event
             && *state != HostState::Awaited
@@ -91,7 +91,8 @@ impl Start {
     ) -> Result<(Receivers, Callback), Failure> {
         let addresses = own_addresses(self.local_only, self.advertise)?;
         let callback = Callback { addresses, port, secret: self.secret.clone() };
-        let receivers = Receivers::launch(launcher, &self.hosts, &callback, push)?;
+        let superior = Superior::Push(push.clone());
+        let receivers = Receivers::launch(launcher, &self.hosts, &callback, &superior)?;
         Ok((receivers, callback))
     }
 }

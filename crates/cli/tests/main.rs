@@ -7,6 +7,7 @@ mod common;
 mod configured;
 mod doctor;
 mod join;
+mod launch_tree;
 mod listen;
 mod offload;
 mod outcomes;

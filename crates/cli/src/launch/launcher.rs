@@ -1,0 +1,193 @@
+//! The command that starts receivers.
+
+use std::{
+    path::Path,
+    process::{Command, Stdio},
+    sync::Arc,
+    time::Duration,
+};
+
+use super::{
+    order::Order,
+    tree::{self, parts},
+};
+use crate::{failure::Failure, recording::Recording};
+
+/// The default of how many launchers start at the same time: enough for all processors, few enough for the ssh servers
+/// behind one gateway.
+pub const FANOUT: u16 = 32;
+
+/// The command that starts a receiver on a host.
+#[derive(Clone, Debug)]
+pub struct Launcher {
+    /// The arguments before the receiver's own; `{host}` stands for the host. Empty: on this machine.
+    words: Vec<String>,
+    /// The receiver's program.
+    rdmc: String,
+    pub verbose: bool,
+    pub recording: Option<Arc<Recording>>,
+    /// How many start at the same time.
+    pub fanout: usize,
+    /// Logins one behind another; `None`: as many as the hosts need.
+    depth: Option<u8>,
+    /// How long all of them together may take to connect.
+    pub timeout: Duration,
+}
+
+impl Launcher {
+    /// A launcher from a template like `ssh {host}`, split into words as a shell would.
+    pub fn from_template(template: &str, rdmc: &str, verbose: bool) -> Result<Self, Failure> {
+        let words = shlex::split(template).filter(|words| !words.is_empty()).ok_or_else(|| {
+            Failure::Usage(format!("--launcher \"{template}\" is not a command (unclosed quotes?)"))
+        })?;
+        if !words.iter().any(|word| word.contains("{host}")) {
+            let why = "has no {host}, so all receivers would start on the same host";
+            return Err(Failure::Usage(format!("--launcher \"{template}\" {why}")));
+        }
+        // ssh joins its arguments with spaces, and a shell at the host splits them.
+        let is_ssh = |word: &String| Path::new(word).file_name().is_some_and(|name| name == "ssh");
+        let rdmc = match words.iter().any(is_ssh) {
+            true => quoted(rdmc)?,
+            false => rdmc.to_owned(),
+        };
+        Ok(Self::new(words, rdmc, verbose))
+    }
+
+    fn new(words: Vec<String>, rdmc: String, verbose: bool) -> Self {
+        let (fanout, timeout) = (FANOUT.into(), Duration::from_secs(30));
+        Self { words, rdmc, verbose, recording: None, fanout, depth: None, timeout }
+    }
+
+    /// Starts this program on this machine.
+    pub fn local(verbose: bool) -> Self {
+        // Also if its file has been replaced or removed meanwhile.
+        Self::new(Vec::new(), "/proc/self/exe".into(), verbose)
+    }
+
+    /// The launcher that an order is carried out with.
+    pub fn of_order(order: &Order) -> Self {
+        let launcher = Self::new(order.words.clone(), order.rdmc.clone(), order.verbose);
+        let timeout = Duration::from_millis(order.timeout_ms);
+        launcher.limited(order.fanout, Some(order.depth), timeout)
+    }
+
+    /// The order for a host that starts receivers on these, itself the first.
+    pub fn order(&self, hosts: &[(usize, String)]) -> Order {
+        Order {
+            hosts: hosts.to_vec(),
+            words: self.words.clone(),
+            rdmc: self.rdmc.clone(),
+            fanout: self.fanout,
+            depth: self.depth.unwrap_or(1).saturating_sub(1).max(1),
+            timeout_ms: self.timeout.as_millis() as u64,
+            verbose: self.verbose,
+        }
+    }
+
+    /// Limits how many start at the same time, how many logins are one behind another, and the time for all.
+    pub fn limited(self, fanout: usize, depth: Option<u8>, timeout: Duration) -> Self {
+        Self { fanout, depth, timeout, ..self }
+    }
+
+    /// The depth for these hosts. One where it cannot be more: on this machine, and with traces, which come through
+    /// standard output.
+    pub fn with_depth_for(self, hosts: usize) -> Self {
+        let is_flat = self.words.is_empty() || self.recording.is_some();
+        let found = self.depth.unwrap_or_else(|| tree::depth(hosts, self.fanout));
+        Self { depth: Some(if is_flat { 1 } else { found }), ..self }
+    }
+
+    /// The hosts of each login from here.
+    pub fn parts<T: Clone>(&self, hosts: &[T]) -> Vec<Vec<T>> {
+        parts(hosts, self.fanout, self.depth.unwrap_or(1))
+    }
+
+    /// How long a receiver that does not connect delays the next ones: short enough that even if none connects, all
+    /// are started within half of the timeout.
+    pub fn start_timeout(&self, hosts: usize) -> Duration {
+        let rounds = hosts.div_ceil(self.fanout).max(1);
+        self.timeout / 2 / u32::try_from(rounds).unwrap_or(u32::MAX)
+    }
+
+    /// After so long hosts that others were to start are started from here.
+    pub fn tree_timeout(&self) -> Duration {
+        self.timeout / 3
+    }
+
+    /// Lets receivers write their parts of this trace.
+    pub fn recorded(self, recording: Option<&Arc<Recording>>) -> Self {
+        Self { recording: recording.cloned(), ..self }
+    }
+
+    /// Runs a receiver on this host, or with `launches` also the launcher of further ones.
+    pub fn command(&self, host: &str, launches: bool) -> Command {
+        let mut words = self.words.iter().map(|word| word.replace("{host}", host));
+        let mut command = Command::new(words.next().unwrap_or_else(|| self.rdmc.clone()));
+        command.args(words);
+        if !self.words.is_empty() {
+            command.arg(&self.rdmc);
+        }
+        let own: &[&str] = if launches { &["launch"] } else { &["receive", "--session"] };
+        command.args(own).stdin(Stdio::piped()).stderr(Stdio::piped());
+        command.stdout(if launches { Stdio::piped() } else { Stdio::null() });
+        command
+    }
+}
+
+/// Quotes a path for the shell at the host, except a leading `~/`.
+fn quoted(path: &str) -> Result<String, Failure> {
+    let (home, rest) = match path.strip_prefix("~/") {
+        Some(rest) => ("~/", rest),
+        None => ("", path),
+    };
+    let rest = shlex::try_quote(rest)
+        .map_err(|error| Failure::Usage(format!("--remote-rdmc {path:?}: {error}")))?;
+    Ok(format!("{home}{rest}"))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn program(template: &str, rdmc: &str) -> String {
+        let launcher = Launcher::from_template(template, rdmc, false).unwrap();
+        let command = launcher.command("a", false);
+        let words: Vec<_> = command.get_args().map(|word| word.to_string_lossy()).collect();
+        words[words.len() - 3].clone().into_owned()
+    }
+
+    #[test]
+    fn a_remote_path_is_quoted_as_one_word() {
+        for ssh in ["ssh {host}", "/usr/bin/ssh -p 22 {host}", "timeout 9 ssh {host} sudo"] {
+            assert_eq!(program(ssh, "/opt/rdmc"), "/opt/rdmc");
+            assert_eq!(program(ssh, "/opt/my tools/rdmc"), "'/opt/my tools/rdmc'");
+            assert_eq!(program(ssh, "~/my tools/rdmc"), "~/'my tools/rdmc'");
+            assert_eq!(program(ssh, "~/bin/rdmc"), "~/bin/rdmc");
+        }
+        assert_eq!(program("ip netns exec {host}", "/opt/my tools/rdmc"), "/opt/my tools/rdmc");
+    }
+
+    #[test]
+    fn all_are_started_within_the_timeout_whoever_fails() {
+        let launcher = Launcher::from_template("ssh {host}", "rdmc", false).unwrap();
+        for hosts in [0_usize, 1, 32, 33, 1000, 10_000] {
+            let rounds = u32::try_from(hosts.div_ceil(32)).unwrap();
+            let flat = launcher.start_timeout(hosts) * rounds;
+            assert!(launcher.tree_timeout() + flat <= launcher.timeout, "{hosts}");
+            assert!(launcher.start_timeout(hosts) > Duration::from_millis(20), "{hosts}");
+        }
+    }
+
+    #[test]
+    fn an_order_makes_the_same_command() {
+        let launcher = Launcher::from_template("ssh -p 7 {host}", "my rdmc", true).unwrap();
+        let launcher = launcher.limited(4, None, Duration::from_secs(9)).with_depth_for(1000);
+        let order = launcher.order(&[(0, "a".into()), (1, "b".into())]);
+        assert_eq!((order.depth, order.fanout), (3, 4));
+        let again = Launcher::of_order(&order);
+        let words = |launcher: &Launcher| format!("{:?}", launcher.command("b", true));
+        assert_eq!(words(&again), words(&launcher));
+        assert_eq!((again.timeout, again.verbose), (Duration::from_secs(9), true));
+        assert_eq!(again.order(&[]).depth, 2);
+    }
+}

@@ -1,0 +1,117 @@
+//! What `rdmc launch` is told on its standard input, and what it reports on its standard output: lines of JSON.
+
+use std::net::IpAddr;
+
+use rdmc::Secret;
+use serde::{Deserialize, Serialize};
+
+use crate::hosts::{HOSTS_MAX, Host, checked};
+
+/// Where receivers connect.
+#[derive(Clone)]
+pub struct Callback {
+    /// The root's addresses.
+    pub addresses: Vec<IpAddr>,
+    /// Its port.
+    pub port: u16,
+    /// The session's secret.
+    pub secret: Secret,
+}
+
+/// Longer lines are not orders.
+pub const LINE_BYTES_MAX: u64 = 4 << 20;
+/// Longer texts of reports are cut.
+pub const TEXT_CHARS_MAX: usize = 500;
+
+/// The line behind the invitation of the host that reads it: further hosts to start receivers on, and how.
+#[derive(Clone, PartialEq, Eq, Debug, Serialize, Deserialize)]
+pub struct Order {
+    /// Index in the push, and name.
+    pub hosts: Vec<(usize, String)>,
+    /// The launcher's words; `{host}` stands for the host.
+    pub words: Vec<String>,
+    /// The receiver's program, quoted if the launcher needs that.
+    pub rdmc: String,
+    pub fanout: usize,
+    pub depth: u8,
+    pub timeout_ms: u64,
+    pub verbose: bool,
+}
+
+impl Order {
+    /// The line, with its end.
+    pub fn to_line(&self) -> String {
+        serde_json::to_string(self).unwrap_or_default() + "\n"
+    }
+
+    /// Errors: not an order, or one that no push gives.
+    pub fn from_line(line: &str) -> Result<Self, String> {
+        let order: Self = serde_json::from_str(line).map_err(|error| {
+            format!("standard input has no order of `rdmc push` ({error}); it is for launchers")
+        })?;
+        let names = order.hosts.iter().map(|(_, name)| Host::named(name.clone()));
+        checked(names.collect())?;
+        if order.hosts.len() > HOSTS_MAX || order.words.is_empty() || order.fanout == 0 {
+            return Err("the order on standard input is for no host, or by no launcher".into());
+        }
+        Ok(order)
+    }
+}
+
+/// A receiver could not be started, or has ended.
+#[derive(Clone, PartialEq, Eq, Debug, Serialize, Deserialize)]
+pub struct Report {
+    /// Index of the host.
+    pub host: usize,
+    pub reason: String,
+    /// Its last line on standard error.
+    pub line: Option<String>,
+}
+
+impl Report {
+    /// The line, with its end.
+    pub fn to_line(&self) -> String {
+        serde_json::to_string(self).unwrap_or_default() + "\n"
+    }
+
+    /// None for other lines, such as those of a login shell.
+    pub fn from_line(line: &str) -> Option<Self> {
+        let Self { host, reason, line } = serde_json::from_str(line).ok()?;
+        let cut = |text: String| text.chars().take(TEXT_CHARS_MAX).collect();
+        Some(Self { host, reason: cut(reason), line: line.map(cut) })
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn orders_and_reports_come_back() {
+        let order = Order {
+            hosts: vec![(3, "me@a".into()), (4, "b".into())],
+            words: vec!["ssh".into(), "{host}".into()],
+            rdmc: "'my rdmc'".into(),
+            fanout: 32,
+            depth: 1,
+            timeout_ms: 30_000,
+            verbose: false,
+        };
+        let line = order.to_line();
+        assert_eq!(line.lines().count(), 1);
+        assert_eq!(Order::from_line(&line), Ok(order.clone()));
+        for broken in [
+            Order { hosts: vec![(0, "-oProxyCommand=x".into())], ..order.clone() },
+            Order { hosts: Vec::new(), ..order.clone() },
+            Order { words: Vec::new(), ..order.clone() },
+            Order { fanout: 0, ..order },
+        ] {
+            assert!(Order::from_line(&broken.to_line()).is_err(), "{broken:?}");
+        }
+        let report = Report { host: 3, reason: "no\nway".into(), line: None };
+        assert_eq!(Report::from_line(&report.to_line()), Some(report));
+        let long = Report { host: 3, reason: "x".repeat(9999), line: None };
+        assert_eq!(Report::from_line(&long.to_line()).unwrap().reason.len(), TEXT_CHARS_MAX);
+        assert_eq!(Report::from_line("Welcome to node 7"), None);
+    }
+}

@@ -1,0 +1,92 @@
+//! What a launched process prints.
+
+use std::{
+    io::{BufRead, BufReader, Read},
+    process::{ChildStderr, ChildStdout},
+    sync::{Arc, Mutex, MutexGuard, PoisonError},
+    thread,
+};
+
+use super::order::{Report, TEXT_CHARS_MAX};
+use crate::failure::print_message;
+
+/// Longer lines end the reading.
+const LINE_BYTES_MAX: u64 = 64 << 10;
+
+/// The last line on standard error, and the reports on standard output.
+#[derive(Clone, Default)]
+pub struct Said {
+    last_line: Arc<Mutex<String>>,
+    reports: Arc<Mutex<Vec<Report>>>,
+}
+
+impl Said {
+    /// Reads standard error in a thread that ends when the last process that has the pipe open does; not joined.
+    /// `show_as`: each line is also printed, behind this name.
+    pub fn listen(&self, stderr: ChildStderr, show_as: Option<String>) {
+        let said = self.clone();
+        let read = move || {
+            for_each_line(stderr, |line| {
+                if let Some(host) = &show_as {
+                    print_message(format_args!("{host}: {line}"));
+                }
+                said.take_line(line);
+            });
+        };
+        let _ = thread::Builder::new().name("rdmc-stderr".into()).spawn(read);
+    }
+
+    /// Reads reports of these hosts in the same way. Others are ignored, and so are more than two of each host.
+    pub fn listen_for_reports(&self, stdout: ChildStdout, hosts: Vec<usize>) {
+        let said = self.clone();
+        let read = move || {
+            let mut left = 2 * hosts.len();
+            for_each_line(stdout, |line| {
+                let report = Report::from_line(line).filter(|it| hosts.contains(&it.host));
+                if let Some(report) = report.filter(|_| left > 0) {
+                    left -= 1;
+                    lock(&said.reports).push(report);
+                }
+            });
+        };
+        let _ = thread::Builder::new().name("rdmc-stdout".into()).spawn(read);
+    }
+
+    /// The last line of standard error that is not empty; empty if there is none.
+    pub fn last_line(&self) -> String {
+        lock(&self.last_line).clone()
+    }
+
+    /// Takes the reports since the last call.
+    pub fn take_reports(&self) -> Vec<Report> {
+        std::mem::take(&mut lock(&self.reports))
+    }
+
+    fn take_line(&self, line: &str) {
+        let line = line.trim();
+        let mut last = lock(&self.last_line);
+        // The lines after an error of the argument parser only describe the usage.
+        let is_explained = last.starts_with("error: ") && !line.starts_with("rdmc: ");
+        if !line.is_empty() && !is_explained {
+            let line = line.strip_prefix("rdmc: ").unwrap_or(line);
+            // Limits the output of a hostile or broken program.
+            *last = line.chars().take(TEXT_CHARS_MAX).collect();
+        }
+    }
+}
+
+fn for_each_line(pipe: impl Read, mut take: impl FnMut(&str)) {
+    let mut pipe = BufReader::new(pipe);
+    let mut line = Vec::new();
+    loop {
+        line.clear();
+        match pipe.by_ref().take(LINE_BYTES_MAX).read_until(b'\n', &mut line) {
+            Ok(bytes) if bytes > 0 => take(String::from_utf8_lossy(&line).trim_end_matches('\n')),
+            _ => return,
+        }
+    }
+}
+
+fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
+    mutex.lock().unwrap_or_else(PoisonError::into_inner)
+}
