@@ -13,7 +13,7 @@ use crate::{
     help::{EXPERTS, LISTENING, REPORTS, STARTING, USUAL},
     hosts::{self, Host},
     hosts_file, input,
-    launch::{DEPTH_MAX, FANOUT, Launcher},
+    launch::{DEPTH_MAX, FANOUT, Launcher, Program},
     output::InUse,
     transfer::OrAuto,
 };
@@ -45,6 +45,14 @@ pub struct Hosting {
     #[arg(long, value_name = "PATH", default_value = "rdmc", conflicts_with = "local",
           value_parser = NonEmptyStringValueParser::new(), help_heading = STARTING)]
     remote_rdmc: String,
+
+    /// Copy this program, or the one at PATH, to each host and run it there: rdmc need not be installed
+    ///
+    /// It goes into a private temporary directory, which is removed when the program runs. Hosts of another
+    /// architecture need a program for theirs: --copy-self=PATH.
+    #[arg(long, value_name = "PATH", num_args = 0..=1, require_equals = true, default_missing_value = "/proc/self/exe",
+          conflicts_with_all = ["local", "remote_rdmc"], help_heading = STARTING)]
+    copy_self: Option<PathBuf>,
 
     /// How many receivers are started at the same time
     ///
@@ -115,6 +123,8 @@ impl Hosting {
             false => Launcher::from_template(&self.launcher, &self.remote_rdmc, self.verbose)?,
         };
         let timeout = Duration::from_secs(self.timeout);
+        let program = self.copy_self.as_deref().map(Program::at).transpose()?;
+        let launcher = launcher.copying(program);
         Ok(launcher.limited(self.fanout.into(), self.launch_depth, timeout))
     }
 

@@ -23,6 +23,8 @@ pub struct Invitation {
     pub addresses: Vec<IpAddr>,
     /// The root's port.
     pub port: u16,
+    /// The directory that the receiver makes first, if it is missing.
+    pub directory: Option<String>,
     /// The part of a trace that the receiver writes to standard output.
     pub trace: Option<Part>,
 }
@@ -34,6 +36,8 @@ struct Line {
     secret: Zeroizing<String>,
     addresses: Vec<IpAddr>,
     port: u16,
+    #[serde(default)]
+    directory: Option<String>,
     #[serde(default)]
     trace: Option<Part>,
 }
@@ -53,6 +57,7 @@ impl Invitation {
             secret: self.secret.to_hex(),
             addresses: self.addresses.clone(),
             port: self.port,
+            directory: self.directory.clone(),
             trace: self.trace.clone(),
         };
         let mut text = Zeroizing::new(serde_json::to_string(&line).unwrap_or_default());
@@ -78,8 +83,8 @@ impl Invitation {
         }
         let line: Line = serde_json::from_str(line).map_err(wrong)?;
         let secret = Secret::from_hex(&line.secret)?;
-        let Line { host, addresses, port, trace, .. } = line;
-        Ok(Self { host, secret, addresses, port, trace })
+        let Line { host, addresses, port, directory, trace, .. } = line;
+        Ok(Self { host, secret, addresses, port, directory, trace })
     }
 }
 
@@ -93,20 +98,23 @@ mod tests {
         let addresses = vec!["10.0.0.1".parse().unwrap(), "::1".parse().unwrap()];
         let part = Part::alone(None);
         let trace = Some(part.clone());
-        let line = Invitation { host: "a\nb".into(), secret, addresses, port: 7, trace }.to_line();
+        let directory = Some("/new".to_owned());
+        let host = "a\nb".to_owned();
+        let line = Invitation { host, secret, addresses, port: 7, directory, trace }.to_line();
         assert_eq!(line.lines().count(), 1);
         let again = Invitation::from_line(&line).unwrap();
         assert_eq!((again.host.as_str(), again.port, again.addresses.len()), ("a\nb", 7, 2));
         assert_eq!(*again.secret.to_hex(), "09".repeat(32));
-        assert_eq!(again.trace, Some(part));
+        assert_eq!((again.trace, again.directory.as_deref()), (Some(part), Some("/new")));
     }
 
     #[test]
     fn other_lines_and_versions_are_refused() {
         assert!(Invitation::from_line("").is_err());
         let secret = Secret::from_bytes([9; 32]);
-        let (addresses, trace) = (Vec::new(), None);
-        let line = Invitation { host: "a".into(), secret, addresses, port: 7, trace }.to_line();
+        let (addresses, directory, trace) = (Vec::new(), None, None);
+        let host = "a".to_owned();
+        let line = Invitation { host, secret, addresses, port: 7, directory, trace }.to_line();
         let own = format!("\"version\":{}", session::PROTOCOL_VERSION);
         let other = line.replace(&own, "\"version\":99");
         assert!(Invitation::from_line(&other).err().unwrap().contains("version 99"));

@@ -1,6 +1,7 @@
 //! `rdmc receive`: the receiver of a push.
 
 use std::{
+    fs,
     io::{self, BufRead, IsTerminal, Read},
     net::{IpAddr, SocketAddr, TcpListener},
     path::PathBuf,
@@ -174,7 +175,12 @@ fn answer_invitation(verbose: bool) -> Result<Exit, Failure> {
         .read_line(&mut line)
         .map_err(Failure::while_doing("standard input"))?;
     let invitation = Invitation::from_line(&line).map_err(Failure::Failed)?;
-    let Invitation { host, secret, addresses, port, trace } = invitation;
+    let Invitation { host, secret, addresses, port, directory, trace } = invitation;
+    if let Some(directory) = directory {
+        // Which the umask of this user's login makes accessible or not.
+        fs::create_dir_all(&directory)
+            .map_err(Failure::while_doing(format_args!("--mkdir: making {directory}")))?;
+    }
     let writer = trace.as_ref().map(recording::to_standard_output).transpose();
     let writer = writer.map_err(Failure::while_doing("its part of the trace"))?;
     let stop = Interrupt::catch(false)?.begin().flag();

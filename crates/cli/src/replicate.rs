@@ -1,14 +1,19 @@
 //! One push from its start to its report, for `rdmc push` and `rdmc demo`; and the start of receivers for `rdmc bench`.
 
-use std::net::{IpAddr, Ipv4Addr};
+use std::{
+    net::{IpAddr, Ipv4Addr},
+    path::Path,
+};
 
-use files::{HostState, Push, PushEvent, PushHandle, PushReport, PushSettings, Reach, Source};
+use files::{
+    HostPlan, HostState, Push, PushEvent, PushHandle, PushReport, PushSettings, Reach, Source,
+};
 use rdmc::Secret;
 
 use crate::{
     failure::{Failure, print_message},
     interrupt::Interrupt,
-    launch::{Callback, Launcher, Receivers, Superior},
+    launch::{Callback, Launcher, Receivers, Recipient, Superior},
 };
 
 /// Launches receivers, replicates, and waits for the receivers to end.
@@ -21,7 +26,7 @@ pub fn replicate(
     interrupt: &Interrupt,
     observe: &mut dyn FnMut(PushEvent),
 ) -> Result<PushReport, Failure> {
-    let start = Start::of(&settings);
+    let start = Start::of(&settings, launcher.makes_directories);
     let push = Push::open(source, settings).map_err(|error| Failure::of_push(&error))?;
     if let Some(address) = push.admission_address() {
         print_message(format_args!("receivers may join at {address}"));
@@ -31,9 +36,9 @@ pub fn replicate(
     let (mut receivers, callback) = start.receivers(launcher, push.control_port(), &handle)?;
     let mut report = push.run(&mut |event| {
         if let PushEvent::Retry { host, start: again, .. } = event
-            && let Some((_, name)) = start.hosts.iter().find(|(launched, _)| *launched == host)
+            && let Some(to) = start.hosts.iter().find(|to| to.host == host)
         {
-            receivers.launch_again(launcher, (host, name), again, &callback);
+            receivers.launch_again(launcher, to, again, &callback);
         }
         if let PushEvent::Host { host, state } = &event
             && *state != HostState::Awaited
@@ -59,20 +64,30 @@ pub fn replicate(
     Ok(report)
 }
 
-/// Receivers to launch, by index and name, and the parameters of their invitations.
+/// Receivers to launch, and the parameters of their invitations.
 pub struct Start {
-    hosts: Vec<(usize, String)>,
+    hosts: Vec<Recipient>,
     local_only: bool,
     advertise: Option<IpAddr>,
     secret: Secret,
 }
 
 impl Start {
-    pub fn of(settings: &PushSettings) -> Self {
+    /// With `mkdir` receivers make the directories of their copies.
+    pub fn of(settings: &PushSettings, mkdir: bool) -> Self {
+        let directory = |plan: &HostPlan| {
+            let parent = Path::new(&plan.destination).parent().and_then(Path::to_str);
+            parent.filter(|parent| mkdir && !parent.is_empty()).map(str::to_owned)
+        };
         let hosts = settings.hosts.iter().enumerate();
         let hosts = hosts.filter(|(_, host)| host.reach == Reach::Calls);
+        let recipient = |(host, plan): (usize, &HostPlan)| Recipient {
+            host,
+            name: plan.name.clone(),
+            directory: directory(plan),
+        };
         Self {
-            hosts: hosts.map(|(index, host)| (index, host.name.clone())).collect(),
+            hosts: hosts.map(recipient).collect(),
             local_only: settings.local_only,
             advertise: settings.advertise,
             secret: settings.secret.clone(),

@@ -5,6 +5,7 @@ mod bwlimit;
 mod certificates;
 mod common;
 mod configured;
+mod copy_self;
 mod doctor;
 mod join;
 mod launch_tree;

@@ -3,37 +3,34 @@
 use std::{
     io,
     process::{Child, ExitStatus},
-    thread,
     time::{Duration, Instant},
 };
 
 use zeroize::Zeroizing;
 
 use super::{
-    feed::Feed,
+    feed::{Feed, Held},
     launcher::Launcher,
-    order::{Callback, Report},
+    order::{Callback, Recipient, Report},
     remedy::remedy,
     said::Said,
 };
 use crate::invitation::Invitation;
 
-/// How long the last line of a process that has ended may take to be read.
-const LINE_DELAY: Duration = Duration::from_millis(20);
-
 /// A launched process.
 pub struct Launched {
-    /// Index and name; the first is the one that it was started on.
-    hosts: Vec<(usize, String)>,
+    /// The first is the one that it was started on.
+    hosts: Vec<Recipient>,
     /// How many were started on its host before.
     start: u32,
     since: Instant,
     is_late: bool,
     child: Child,
     status: Option<ExitStatus>,
+    is_reported: bool,
     said: Said,
-    /// Held where it starts others.
-    feed: Option<Feed>,
+    /// Its standard input, where it starts others.
+    held: Option<Held>,
 }
 
 impl Launched {
@@ -42,16 +39,16 @@ impl Launched {
     /// Errors: why it cannot be started.
     pub fn start(
         launcher: &Launcher,
-        hosts: &[(usize, String)],
+        hosts: &[Recipient],
         start: u32,
         callback: &Callback,
     ) -> Result<Self, String> {
-        let [(index, host), others @ ..] = hosts else { return Err("no host".into()) };
+        let [own, others @ ..] = hosts else { return Err("no host".into()) };
         let launches = !others.is_empty();
-        let mut command = launcher.command(host, launches);
+        let mut command = launcher.command(&own.name, launches);
         let mut trace = None;
         if let Some(recording) = launcher.recording.as_ref().filter(|_| !launches) {
-            let (part, out) = recording.part(*index, host).map_err(|error| {
+            let (part, out) = recording.part(own.host, &own.name).map_err(|error| {
                 format!("cannot create a file for its part of the trace: {error}")
             })?;
             trace = Some(part);
@@ -65,50 +62,52 @@ impl Launched {
             _ => format!("the launcher \"{program}\" cannot be run: {error}"),
         })?;
         let invitation = Invitation {
-            host: host.clone(),
+            host: own.name.clone(),
             secret: callback.secret.clone(),
             addresses: callback.addresses.clone(),
             port: callback.port,
+            directory: own.directory.clone(),
             trace,
         };
-        let said = Said::default();
+        let mut text = invitation.to_line();
+        if launches {
+            let order = launcher.order(hosts).to_line();
+            text = Zeroizing::new([text.as_str(), order.as_str()].concat());
+        }
+        let (said, mut program) = (Said::default(), None);
         if let Some(stderr) = child.stderr.take() {
-            said.listen(stderr, launcher.verbose.then(|| host.clone()));
+            let copied = said.listen(stderr, launcher.verbose.then(|| own.name.clone()));
+            program = launcher.program.clone().map(|program| (program, copied));
         }
         if let Some(stdout) = child.stdout.take() {
-            said.listen_for_reports(stdout, hosts.iter().map(|(index, _)| *index).collect());
+            said.listen_for_reports(stdout, hosts.iter().map(|to| to.host).collect());
         }
-        let text = invitation.to_line();
-        let feed = match child.stdin.take() {
-            Some(stdin) if launches => {
-                let order = Zeroizing::new(launcher.order(hosts).to_line());
-                Feed::held(stdin, Zeroizing::new([text.as_str(), order.as_str()].concat()))
-                    .map(Some)
-                    .map_err(|error| format!("starting a thread: {error}"))?
+        let (feed, mut held) = (Feed { program, text }, None);
+        if let Some(stdin) = child.stdin.take() {
+            let failed = |error| format!("starting a thread: {error}");
+            if launches {
+                held = Some(feed.held(stdin).map_err(failed)?);
+            } else {
+                feed.once(stdin).map_err(failed)?;
             }
-            Some(stdin) => {
-                Feed::once(stdin, &text);
-                None
-            }
-            None => None,
-        };
+        }
         let (hosts, since) = (hosts.to_vec(), Instant::now());
-        Ok(Self { hosts, start, since, is_late: false, child, status: None, said, feed })
+        let (is_late, is_reported, status) = (false, false, None);
+        Ok(Self { hosts, start, since, is_late, child, status, is_reported, said, held })
     }
 
-    /// The host that it was started on, by index and name.
-    pub fn own(&self) -> (usize, &str) {
-        let (index, name) = &self.hosts[0];
-        (*index, name)
+    /// The host that it was started on.
+    pub fn own(&self) -> &Recipient {
+        &self.hosts[0]
     }
 
     /// The hosts that it starts receivers on in turn.
-    pub fn others(&self) -> &[(usize, String)] {
+    pub fn others(&self) -> &[Recipient] {
         &self.hosts[1..]
     }
 
-    /// All hosts, by index and name.
-    pub fn hosts(&self) -> &[(usize, String)] {
+    /// All hosts.
+    pub fn hosts(&self) -> &[Recipient] {
         &self.hosts
     }
 
@@ -142,28 +141,28 @@ impl Launched {
         self.status.is_some()
     }
 
-    /// Reports that have come since the last call; of the process itself once, when it has ended.
+    /// Whether [`Self::news`] has reported its end.
+    pub fn is_reported(&self) -> bool {
+        self.is_reported
+    }
+
+    /// Reports that have come since the last call; of the process itself once, in the call after the one that sees its end:
+    /// its last line may still be in the pipe.
     pub fn news(&mut self) -> Vec<Report> {
-        let had_ended = self.has_ended();
-        let has_ended = !had_ended && self.poll().is_some();
-        if has_ended {
-            // Its last line may still be in the pipe.
-            thread::sleep(LINE_DELAY);
-        }
         let mut reports = self.said.take_reports();
-        if let Some(status) = self.status.filter(|_| has_ended) {
+        let ended = self.status.filter(|_| !self.is_reported);
+        self.is_reported |= ended.is_some();
+        self.poll();
+        if let Some(status) = ended {
             let reason = self.reason(status);
             if !status.success() {
-                let (name, why) = (self.own().1, self.last_line().unwrap_or_default());
+                let (name, why) = (&self.own().name, self.last_line().unwrap_or_default());
                 let reason = format!("{name}, which was to start it, has ended: {why}");
-                let of = |(host, _): &(usize, String)| Report {
-                    host: *host,
-                    reason: reason.clone(),
-                    line: None,
-                };
+                let of =
+                    |to: &Recipient| Report { host: to.host, reason: reason.clone(), line: None };
                 reports.extend(self.others().iter().map(of));
             }
-            reports.push(Report { host: self.own().0, reason, line: self.last_line() });
+            reports.push(Report { host: self.own().host, reason, line: self.last_line() });
         }
         reports
     }
@@ -199,7 +198,7 @@ impl Launched {
 
     /// Lets a process that starts others know that the push is over.
     pub fn close_input(&mut self) {
-        self.feed = None;
+        self.held = None;
     }
 
     /// Kills it if it is running. Its status is not kept, since it would show this kill.

@@ -8,7 +8,8 @@ use std::{
 };
 
 use super::{
-    order::Order,
+    order::{Order, Recipient},
+    program::Program,
     tree::{self, parts},
 };
 use crate::{failure::Failure, recording::Recording};
@@ -22,8 +23,12 @@ pub const FANOUT: u16 = 32;
 pub struct Launcher {
     /// The arguments before the receiver's own; `{host}` stands for the host. Empty: on this machine.
     words: Vec<String>,
-    /// The receiver's program.
+    /// The receiver's program, quoted if the launcher needs that.
     rdmc: String,
+    /// The program that hosts get instead.
+    pub program: Option<Arc<Program>>,
+    /// Receivers make missing directories of their copies.
+    pub makes_directories: bool,
     pub verbose: bool,
     pub recording: Option<Arc<Recording>>,
     /// How many start at the same time.
@@ -44,9 +49,7 @@ impl Launcher {
             let why = "has no {host}, so all receivers would start on the same host";
             return Err(Failure::Usage(format!("--launcher \"{template}\" {why}")));
         }
-        // ssh joins its arguments with spaces, and a shell at the host splits them.
-        let is_ssh = |word: &String| Path::new(word).file_name().is_some_and(|name| name == "ssh");
-        let rdmc = match words.iter().any(is_ssh) {
+        let rdmc = match joins(&words) {
             true => quoted(rdmc)?,
             false => rdmc.to_owned(),
         };
@@ -55,7 +58,17 @@ impl Launcher {
 
     fn new(words: Vec<String>, rdmc: String, verbose: bool) -> Self {
         let (fanout, timeout) = (FANOUT.into(), Duration::from_secs(30));
-        Self { words, rdmc, verbose, recording: None, fanout, depth: None, timeout }
+        Self {
+            words,
+            rdmc,
+            program: None,
+            makes_directories: false,
+            verbose,
+            recording: None,
+            fanout,
+            depth: None,
+            timeout,
+        }
     }
 
     /// Starts this program on this machine.
@@ -65,23 +78,37 @@ impl Launcher {
     }
 
     /// The launcher that an order is carried out with.
-    pub fn of_order(order: &Order) -> Self {
+    ///
+    /// Errors: this program cannot be read, which is to be copied.
+    pub fn of_order(order: &Order) -> Result<Self, Failure> {
         let launcher = Self::new(order.words.clone(), order.rdmc.clone(), order.verbose);
+        let program = order.copies_self.then(Program::own).transpose()?;
         let timeout = Duration::from_millis(order.timeout_ms);
-        launcher.limited(order.fanout, Some(order.depth), timeout)
+        Ok(launcher.copying(program).limited(order.fanout, Some(order.depth), timeout))
+    }
+
+    /// Copies this program to each host and runs it there.
+    pub fn copying(self, program: Option<Program>) -> Self {
+        Self { program: program.map(Arc::new), ..self }
     }
 
     /// The order for a host that starts receivers on these, itself the first.
-    pub fn order(&self, hosts: &[(usize, String)]) -> Order {
+    pub fn order(&self, hosts: &[Recipient]) -> Order {
         Order {
             hosts: hosts.to_vec(),
             words: self.words.clone(),
             rdmc: self.rdmc.clone(),
+            copies_self: self.program.is_some(),
             fanout: self.fanout,
             depth: self.depth.unwrap_or(1).saturating_sub(1).max(1),
             timeout_ms: self.timeout.as_millis() as u64,
             verbose: self.verbose,
         }
+    }
+
+    /// Lets receivers make missing directories of their copies, or not.
+    pub fn making_directories(self, makes_directories: bool) -> Self {
+        Self { makes_directories, ..self }
     }
 
     /// Limits how many start at the same time, how many logins are one behind another, and the time for all.
@@ -111,7 +138,8 @@ impl Launcher {
 
     /// After so long hosts that others were to start are started from here.
     pub fn tree_timeout(&self) -> Duration {
-        self.timeout / 3
+        // A program takes its time, and from here it would take more.
+        if self.program.is_some() { self.timeout * 2 / 3 } else { self.timeout / 3 }
     }
 
     /// Lets receivers write their parts of this trace.
@@ -124,14 +152,27 @@ impl Launcher {
         let mut words = self.words.iter().map(|word| word.replace("{host}", host));
         let mut command = Command::new(words.next().unwrap_or_else(|| self.rdmc.clone()));
         command.args(words);
-        if !self.words.is_empty() {
-            command.arg(&self.rdmc);
+        match &self.program {
+            Some(program) => {
+                let script = program.script();
+                // It has no single quotes.
+                let script = if joins(&self.words) { format!("'{script}'") } else { script };
+                command.args(["sh", "-c", &script, "rdmc"]);
+            }
+            None if self.words.is_empty() => {}
+            None => drop(command.arg(&self.rdmc)),
         }
         let own: &[&str] = if launches { &["launch"] } else { &["receive", "--session"] };
         command.args(own).stdin(Stdio::piped()).stderr(Stdio::piped());
         command.stdout(if launches { Stdio::piped() } else { Stdio::null() });
         command
     }
+}
+
+/// Whether the launcher joins its arguments with spaces and a shell at the host splits them, as ssh does.
+fn joins(words: &[String]) -> bool {
+    let is_ssh = |word: &String| Path::new(word).file_name().is_some_and(|name| name == "ssh");
+    words.iter().any(is_ssh)
 }
 
 /// Quotes a path for the shell at the host, except a leading `~/`.
@@ -182,9 +223,9 @@ mod tests {
     fn an_order_makes_the_same_command() {
         let launcher = Launcher::from_template("ssh -p 7 {host}", "my rdmc", true).unwrap();
         let launcher = launcher.limited(4, None, Duration::from_secs(9)).with_depth_for(1000);
-        let order = launcher.order(&[(0, "a".into()), (1, "b".into())]);
+        let order = launcher.order(&[]);
         assert_eq!((order.depth, order.fanout), (3, 4));
-        let again = Launcher::of_order(&order);
+        let again = Launcher::of_order(&order).unwrap();
         let words = |launcher: &Launcher| format!("{:?}", launcher.command("b", true));
         assert_eq!(words(&again), words(&launcher));
         assert_eq!((again.timeout, again.verbose), (Duration::from_secs(9), true));

@@ -7,6 +7,7 @@ mod feed;
 mod launched;
 mod launcher;
 mod order;
+mod program;
 mod receivers;
 mod relay;
 mod remedy;
@@ -14,7 +15,8 @@ mod said;
 mod tree;
 
 pub use launcher::{FANOUT, Launcher};
-pub use order::Callback;
+pub use order::{Callback, Recipient};
+pub use program::Program;
 pub use receivers::{Receivers, Superior};
 pub use relay::{Args, run};
 pub use tree::DEPTH_MAX;

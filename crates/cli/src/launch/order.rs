@@ -18,6 +18,16 @@ pub struct Callback {
     pub secret: Secret,
 }
 
+/// A host, and what it gets.
+#[derive(Clone, PartialEq, Eq, Debug, Serialize, Deserialize)]
+pub struct Recipient {
+    /// Index in the push.
+    pub host: usize,
+    pub name: String,
+    /// The directory that its receiver makes first, if it is missing.
+    pub directory: Option<String>,
+}
+
 /// Longer lines are not orders.
 pub const LINE_BYTES_MAX: u64 = 4 << 20;
 /// Longer texts of reports are cut.
@@ -26,12 +36,14 @@ pub const TEXT_CHARS_MAX: usize = 500;
 /// The line behind the invitation of the host that reads it: further hosts to start receivers on, and how.
 #[derive(Clone, PartialEq, Eq, Debug, Serialize, Deserialize)]
 pub struct Order {
-    /// Index in the push, and name.
-    pub hosts: Vec<(usize, String)>,
+    /// The first is the one that reads it.
+    pub hosts: Vec<Recipient>,
     /// The launcher's words; `{host}` stands for the host.
     pub words: Vec<String>,
     /// The receiver's program, quoted if the launcher needs that.
     pub rdmc: String,
+    /// Copies the program that reads it to the others, which then run that.
+    pub copies_self: bool,
     pub fanout: usize,
     pub depth: u8,
     pub timeout_ms: u64,
@@ -49,7 +61,7 @@ impl Order {
         let order: Self = serde_json::from_str(line).map_err(|error| {
             format!("standard input has no order of `rdmc push` ({error}); it is for launchers")
         })?;
-        let names = order.hosts.iter().map(|(_, name)| Host::named(name.clone()));
+        let names = order.hosts.iter().map(|to| Host::named(to.name.clone()));
         checked(names.collect())?;
         if order.hosts.len() > HOSTS_MAX || order.words.is_empty() || order.fanout == 0 {
             return Err("the order on standard input is for no host, or by no launcher".into());
@@ -88,10 +100,12 @@ mod tests {
 
     #[test]
     fn orders_and_reports_come_back() {
+        let to = |host, name: &str| Recipient { host, name: name.into(), directory: None };
         let order = Order {
-            hosts: vec![(3, "me@a".into()), (4, "b".into())],
+            hosts: vec![to(3, "me@a"), to(4, "b")],
             words: vec!["ssh".into(), "{host}".into()],
             rdmc: "'my rdmc'".into(),
+            copies_self: true,
             fanout: 32,
             depth: 1,
             timeout_ms: 30_000,
@@ -101,7 +115,7 @@ mod tests {
         assert_eq!(line.lines().count(), 1);
         assert_eq!(Order::from_line(&line), Ok(order.clone()));
         for broken in [
-            Order { hosts: vec![(0, "-oProxyCommand=x".into())], ..order.clone() },
+            Order { hosts: vec![to(0, "-oProxyCommand=x")], ..order.clone() },
             Order { hosts: Vec::new(), ..order.clone() },
             Order { words: Vec::new(), ..order.clone() },
             Order { fanout: 0, ..order },

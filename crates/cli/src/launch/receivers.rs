@@ -16,7 +16,7 @@ use files::PushHandle;
 use super::{
     launched::Launched,
     launcher::Launcher,
-    order::{Callback, Report},
+    order::{Callback, Recipient, Report},
     tree::DEPTH_MAX,
 };
 use crate::{failure::Failure, standard_output};
@@ -76,8 +76,8 @@ pub struct Receivers {
 
 #[derive(Default)]
 struct Processes {
-    /// Hosts without a started receiver, by index and name: those of one login each.
-    waiting: VecDeque<Vec<(usize, String)>>,
+    /// Hosts without a started receiver, those of one login each.
+    waiting: VecDeque<Vec<Recipient>>,
     /// Logins that are neither waiting nor launched yet.
     starting: usize,
     launched: Vec<Launched>,
@@ -90,13 +90,13 @@ struct Processes {
 }
 
 impl Receivers {
-    /// Starts a thread that starts a receiver on each host (index and name). Receivers that cannot be started, or end,
+    /// Starts a thread that starts a receiver on each host. Receivers that cannot be started, or end,
     /// are reported to the superior.
     ///
     /// Errors: no thread.
     pub fn launch(
         launcher: &Launcher,
-        hosts: &[(usize, String)],
+        hosts: &[Recipient],
         callback: &Callback,
         superior: &Superior,
     ) -> Result<Self, Failure> {
@@ -115,8 +115,9 @@ impl Receivers {
                 for hosts in next.into_iter().take_while(|_| !stop.load(Ordering::Relaxed)) {
                     let launched = Launched::start(&launcher, &hosts, 0, &callback);
                     if let Err(reason) = &launched {
-                        hosts.iter().for_each(|(host, _)| {
-                            to.tell(0, Report { host: *host, reason: reason.clone(), line: None });
+                        hosts.iter().for_each(|to_host| {
+                            let (host, reason) = (to_host.host, reason.clone());
+                            to.tell(0, Report { host, reason, line: None });
                         });
                     }
                     let mut processes = lock(&watched);
@@ -136,7 +137,7 @@ impl Receivers {
     /// Watches another process, for which no login waits.
     pub fn add(&self, launched: Launched) {
         let mut processes = lock(&self.processes);
-        processes.settled.insert(launched.own().0);
+        processes.settled.insert(launched.own().host);
         processes.launched.push(launched);
     }
 
@@ -149,34 +150,36 @@ impl Receivers {
     pub fn launch_again(
         &self,
         launcher: &Launcher,
-        host: (usize, &str),
+        host: &Recipient,
         start: u32,
         callback: &Callback,
     ) {
         let mut processes = lock(&self.processes);
-        processes.waiting.iter_mut().for_each(|hosts| hosts.retain(|waiting| waiting.0 != host.0));
+        processes
+            .waiting
+            .iter_mut()
+            .for_each(|hosts| hosts.retain(|waiting| waiting.host != host.host));
         processes.waiting.retain(|hosts| !hosts.is_empty());
         processes.launched.retain_mut(|launched| {
             // One that starts others stays for them.
-            let is_kept = launched.own().0 != host.0 || !launched.others().is_empty();
+            let is_kept = launched.own().host != host.host || !launched.others().is_empty();
             if !is_kept {
                 launched.kill();
             }
             is_kept
         });
-        match Launched::start(launcher, &[(host.0, host.1.to_owned())], start, callback) {
+        match Launched::start(launcher, std::slice::from_ref(host), start, callback) {
             Ok(launched) => processes.launched.push(launched),
             Err(reason) => {
-                self.superior.tell(start, Report { host: host.0, reason, line: None });
+                self.superior.tell(start, Report { host: host.host, reason, line: None });
             }
         }
     }
 
-    /// Whether all have been started and have ended.
+    /// Whether all have been started and have ended, which is reported.
     pub fn have_ended(&self) -> bool {
         let processes = lock(&self.processes);
-        // Those that were seen to end by the watching thread, so that they are reported.
-        let have_ended = processes.launched.iter().all(Launched::has_ended);
+        let have_ended = processes.launched.iter().all(Launched::is_reported);
         have_ended && processes.waiting.is_empty() && processes.starting == 0
     }
 
@@ -191,7 +194,7 @@ impl Receivers {
         lock(&self.processes).launched.iter_mut().for_each(Launched::close_input);
         let end_timeout = self.superior.end_timeout();
         let is_waited_for = |launched: &mut Launched| {
-            let all_lost = launched.hosts().iter().all(|(host, _)| is_lost(*host));
+            let all_lost = launched.hosts().iter().all(|to| is_lost(to.host));
             let timeout = if all_lost { LOST_END_TIMEOUT } else { end_timeout };
             launched.poll().is_none() && started.elapsed() < timeout
         };
@@ -206,7 +209,7 @@ impl Receivers {
     /// The last line of a host's process, else its exit status if it failed.
     pub fn last_line(&self, host: usize) -> Option<String> {
         let processes = lock(&self.processes);
-        let launched = processes.launched.iter().rev().find(|launched| launched.own().0 == host);
+        let launched = processes.launched.iter().rev().find(|launched| launched.own().host == host);
         let own = launched.and_then(Launched::last_line);
         own.or_else(|| processes.lines.get(&host).cloned())
     }
@@ -222,13 +225,13 @@ impl Drop for Receivers {
 
 impl Processes {
     /// The hosts of the next logins: `fanout`, less those that are starting already.
-    fn next(&mut self, fanout: usize, timeout: Duration) -> Vec<Vec<(usize, String)>> {
+    fn next(&mut self, fanout: usize, timeout: Duration) -> Vec<Vec<Recipient>> {
         let is_starting = |launched: &&Launched| {
             let is_settled = |host: &usize| self.settled.contains(host);
             let is_left =
-                |(host, _): &(usize, String)| !is_settled(host) && !self.detours.contains_key(host);
+                |to: &Recipient| !is_settled(&to.host) && !self.detours.contains_key(&to.host);
             let is_awaited =
-                !is_settled(&launched.own().0) || launched.others().iter().any(is_left);
+                !is_settled(&launched.own().host) || launched.others().iter().any(is_left);
             is_awaited && launched.age() < timeout && !launched.has_ended()
         };
         let starting = self.launched.iter().filter(is_starting).count();
@@ -243,7 +246,7 @@ impl Processes {
         let mut failed = Vec::new();
         let mut detours = Vec::new();
         for launched in &mut self.launched {
-            let own = launched.own().0;
+            let own = launched.own().host;
             for report in launched.news() {
                 self.lines.extend(report.line.clone().map(|line| (report.host, line)));
                 let is_direct = report.host == own || matches!(to, Superior::Launcher(_));
@@ -254,8 +257,9 @@ impl Processes {
                 }
             }
             if matches!(to, Superior::Push(_)) && launched.is_late_now(launcher.tree_timeout()) {
-                let reason = format!("{} has not started its receiver in time", launched.own().1);
-                let others = launched.others().iter().map(|(host, _)| (*host, reason.clone()));
+                let reason =
+                    format!("{} has not started its receiver in time", launched.own().name);
+                let others = launched.others().iter().map(|to| (to.host, reason.clone()));
                 detours.extend(others);
             }
         }
@@ -276,7 +280,7 @@ impl Processes {
             return;
         }
         let mut all = self.launched.iter().flat_map(Launched::others);
-        if let Some(found) = all.find(|(index, _)| *index == host) {
+        if let Some(found) = all.find(|to| to.host == host) {
             self.waiting.push_back(vec![found.clone()]);
             self.detours.insert(host, reason);
         }

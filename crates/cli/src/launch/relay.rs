@@ -45,7 +45,7 @@ pub fn run(_: &Args) -> Result<Exit, Failure> {
     let callback = Callback { addresses, port, secret };
     // An order has at least one host: this one.
     let (own, others) = order.hosts.split_at(1);
-    let launcher = Launcher::of_order(&order);
+    let launcher = Launcher::of_order(&order)?;
     let superior = Superior::Launcher(order.depth);
     let mut receivers = Receivers::launch(&launcher, others, &callback, &superior)?;
     let here = Launched::start(&Launcher::local(order.verbose), own, 0, &callback);

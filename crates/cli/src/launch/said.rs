@@ -3,11 +3,14 @@
 use std::{
     io::{BufRead, BufReader, Read},
     process::{ChildStderr, ChildStdout},
-    sync::{Arc, Mutex, MutexGuard, PoisonError},
+    sync::{Arc, Mutex, MutexGuard, PoisonError, mpsc},
     thread,
 };
 
-use super::order::{Report, TEXT_CHARS_MAX};
+use super::{
+    order::{Report, TEXT_CHARS_MAX},
+    program::COPIED,
+};
 use crate::failure::print_message;
 
 /// Longer lines end the reading.
@@ -22,11 +25,17 @@ pub struct Said {
 
 impl Said {
     /// Reads standard error in a thread that ends when the last process that has the pipe open does; not joined.
-    /// `show_as`: each line is also printed, behind this name.
-    pub fn listen(&self, stderr: ChildStderr, show_as: Option<String>) {
+    /// `show_as`: each line is also printed, behind this name. What it returns is told that a program is copied, and closed
+    /// at the end.
+    pub fn listen(&self, stderr: ChildStderr, show_as: Option<String>) -> mpsc::Receiver<()> {
         let said = self.clone();
+        let (copied, receiver) = mpsc::channel();
         let read = move || {
             for_each_line(stderr, |line| {
+                if line == COPIED {
+                    let _ = copied.send(());
+                    return;
+                }
                 if let Some(host) = &show_as {
                     print_message(format_args!("{host}: {line}"));
                 }
@@ -34,6 +43,7 @@ impl Said {
             });
         };
         let _ = thread::Builder::new().name("rdmc-stderr".into()).spawn(read);
+        receiver
     }
 
     /// Reads reports of these hosts in the same way. Others are ignored, and so are more than two of each host.

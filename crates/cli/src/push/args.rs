@@ -115,6 +115,10 @@ pub struct Args {
     #[command(flatten)]
     pub hosting: Hosting,
 
+    /// Make missing directories of the copies, with the mode that the host's umask gives
+    #[arg(long, help_heading = STARTING)]
+    pub mkdir: bool,
+
     /// Leave this machine out if it is one of the hosts
     #[arg(long, conflicts_with = "local", help_heading = STARTING)]
     pub exclude_self: bool,

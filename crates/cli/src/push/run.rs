@@ -2,7 +2,7 @@
 
 use std::sync::Arc;
 
-use files::{PushEvent, PushReport, PushSettings, Source};
+use files::{PushEvent, PushReport, PushSettings, Reach, Source};
 use rdmc::Algorithm;
 use session::Credentials;
 
@@ -51,6 +51,7 @@ impl Ready {
         let source = Source::open(&args.file).map_err(Failure::because)?;
         let settings = settings(args)?;
         let launcher = args.hosting.launcher(args.local.is_some())?;
+        let launcher = launcher.making_directories(args.mkdir);
         Ok(Self { source, settings, launcher })
     }
 
@@ -103,6 +104,11 @@ fn settings(args: &Args) -> Result<PushSettings, Failure> {
     let mut settings = args.hosting.settings(destinations::hosts(args)?, local)?;
     if args.exclude_self {
         destinations::exclude_this_machine(&mut settings, args)?;
+    }
+    if args.mkdir && settings.hosts.iter().any(|host| host.reach != Reach::Calls) {
+        let what = "--mkdir is for receivers that this push starts; one that listens (HOST:PORT) makes no \
+                    directories";
+        return Err(Failure::Usage(what.into()));
     }
     destinations::put_into_racks(&mut settings, args)?;
     args.transfer.apply(&mut settings);
