@@ -17,9 +17,11 @@ use crate::{
 const EXAMPLES: &str = "\
 Examples:
   rdmc push model.safetensors --to node[01-16]
-      to the same path on 16 hosts, by ssh (rdmc has to be installed there)
+      to the same path on 16 hosts, by ssh (with rdmc installed there, or --copy-self)
   rdmc push image.img --to a,b --dest /srv/images/ --remote-rdmc /opt/rdmc/bin/rdmc
       into a directory, with an rdmc that is not in the hosts' PATH
+  rdmc push image.img --to a,b --dest /srv/new/ --copy-self --mkdir
+      to hosts without rdmc, into a directory that may be missing
   rdmc push data.tar --to n[1-4] --dest '/scratch/{host}/data.tar' --launcher 'ip netns exec {host}'
       with another launcher: any command that runs a program on a host and forwards standard input
   rdmc push data.tar --to a:7000,b:7000 --secret-file secret
