@@ -15,6 +15,7 @@ use crate::{
     hosts_file, input,
     launch::{DEPTH_MAX, FANOUT, Launcher, Program},
     output::InUse,
+    slurm,
     transfer::OrAuto,
 };
 
@@ -118,10 +119,20 @@ impl Hosting {
     ///
     /// Errors: the launcher is not a command.
     pub fn launcher(&self, local: bool) -> Result<Launcher, Failure> {
-        let launcher = match local {
+        self.limited(match local {
             true => Launcher::local(self.verbose),
             false => Launcher::from_template(&self.launcher, &self.remote_rdmc, self.verbose)?,
-        };
+        })
+    }
+
+    /// The launcher for the nodes of a job of Slurm's.
+    ///
+    /// Errors: the program to copy cannot be read.
+    pub fn slurm_launcher(&self) -> Result<Launcher, Failure> {
+        self.limited(Launcher::of_lists(&slurm::WORDS, &self.remote_rdmc, self.verbose))
+    }
+
+    fn limited(&self, launcher: Launcher) -> Result<Launcher, Failure> {
         let timeout = Duration::from_secs(self.timeout);
         let program = self.copy_self.as_deref().map(Program::at).transpose()?;
         let launcher = launcher.copying(program);

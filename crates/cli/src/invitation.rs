@@ -10,12 +10,14 @@ use serde::{Deserialize, Serialize};
 use trace::Part;
 use zeroize::Zeroizing;
 
+/// The variable with the name of a host whose invitation has none: those of all nodes of a job are the same.
+pub const NODE_NAME: &str = "SLURMD_NODENAME";
 /// Longer lines are not invitations.
 pub const LINE_BYTES_MAX: u64 = 64 * 1024;
 
 /// The root's addresses and the session's secret.
 pub struct Invitation {
-    /// The receiver's name in the push.
+    /// The receiver's name in the push. Empty: it has it in [`NODE_NAME`].
     pub host: String,
     /// The session's secret.
     pub secret: Secret,
@@ -23,7 +25,7 @@ pub struct Invitation {
     pub addresses: Vec<IpAddr>,
     /// The root's port.
     pub port: u16,
-    /// The directory that the receiver makes first, if it is missing.
+    /// The directory that the receiver makes first, if it is missing; `{host}` stands for its name.
     pub directory: Option<String>,
     /// The part of a trace that the receiver writes to standard output.
     pub trace: Option<Part>,

@@ -33,6 +33,7 @@ mod push;
 mod receive;
 mod recording;
 mod replicate;
+mod slurm;
 mod standard_output;
 #[cfg(feature = "switch")]
 mod switch;

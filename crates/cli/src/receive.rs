@@ -1,7 +1,7 @@
 //! `rdmc receive`: the receiver of a push.
 
 use std::{
-    fs,
+    env, fs,
     io::{self, BufRead, IsTerminal, Read},
     net::{IpAddr, SocketAddr, TcpListener},
     path::PathBuf,
@@ -23,7 +23,7 @@ use crate::{
     failure::{Exit, Failure, print_message},
     help::{EXPERTS, REPORTS, USUAL},
     interrupt::{Interrupt, survive_file_size_limits},
-    invitation::{Invitation, LINE_BYTES_MAX},
+    invitation::{Invitation, LINE_BYTES_MAX, NODE_NAME},
     logging,
     output::InUse,
     recording,
@@ -176,7 +176,8 @@ fn answer_invitation(verbose: bool) -> Result<Exit, Failure> {
         .map_err(Failure::while_doing("standard input"))?;
     let invitation = Invitation::from_line(&line).map_err(Failure::Failed)?;
     let Invitation { host, secret, addresses, port, directory, trace } = invitation;
-    if let Some(directory) = directory {
+    let host = named(host)?;
+    if let Some(directory) = directory.map(|directory| directory.replace("{host}", &host)) {
         // Which the umask of this user's login makes accessible or not.
         fs::create_dir_all(&directory)
             .map_err(Failure::while_doing(format_args!("--mkdir: making {directory}")))?;
@@ -189,6 +190,18 @@ fn answer_invitation(verbose: bool) -> Result<Exit, Failure> {
         let placement = Placement::Anywhere;
         let settings = ReceiverSettings { host, placement, bytes_max: None, stop };
         connect(&addresses, port, &secret, &settings)
+    })
+}
+
+/// This host's name: that of its invitation, or else the one that Slurm has told.
+fn named(host: String) -> Result<String, Failure> {
+    if !host.is_empty() {
+        return Ok(host);
+    }
+    env::var(NODE_NAME).map_err(|_| {
+        Failure::Failed(format!(
+            "the invitation is for a node of Slurm's, but {NODE_NAME} is not set here"
+        ))
     })
 }
 

@@ -20,6 +20,7 @@ mod plan_in_switch;
 mod progress;
 mod push;
 mod push_faults;
+mod slurm;
 #[cfg(feature = "switch")]
 mod switch;
 #[cfg(feature = "switch")]

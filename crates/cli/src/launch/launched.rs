@@ -24,6 +24,8 @@ pub struct Launched {
     /// How many were started on its host before.
     start: u32,
     since: Instant,
+    /// Started on all hosts by one command, and not by the first.
+    at_once: bool,
     is_late: bool,
     child: Child,
     status: Option<ExitStatus>,
@@ -44,10 +46,11 @@ impl Launched {
         callback: &Callback,
     ) -> Result<Self, String> {
         let [own, others @ ..] = hosts else { return Err("no host".into()) };
-        let launches = !others.is_empty();
-        let mut command = launcher.command(&own.name, launches);
+        let at_once = launcher.starts_at_once(hosts);
+        let launches = !others.is_empty() && !at_once;
+        let mut command = launcher.command(hosts);
         let mut trace = None;
-        if let Some(recording) = launcher.recording.as_ref().filter(|_| !launches) {
+        if let Some(recording) = launcher.recording.as_ref().filter(|_| others.is_empty()) {
             let (part, out) = recording.part(own.host, &own.name).map_err(|error| {
                 format!("cannot create a file for its part of the trace: {error}")
             })?;
@@ -62,11 +65,12 @@ impl Launched {
             _ => format!("the launcher \"{program}\" cannot be run: {error}"),
         })?;
         let invitation = Invitation {
-            host: own.name.clone(),
+            // One text for all, each of which knows its name.
+            host: if at_once { String::new() } else { own.name.clone() },
             secret: callback.secret.clone(),
             addresses: callback.addresses.clone(),
             port: callback.port,
-            directory: own.directory.clone(),
+            directory: Recipient::directory_of_all(hosts, at_once)?,
             trace,
         };
         let mut text = invitation.to_line();
@@ -93,7 +97,7 @@ impl Launched {
         }
         let (hosts, since) = (hosts.to_vec(), Instant::now());
         let (is_late, is_reported, status) = (false, false, None);
-        Ok(Self { hosts, start, since, is_late, child, status, is_reported, said, held })
+        Ok(Self { hosts, start, since, at_once, is_late, child, status, is_reported, said, held })
     }
 
     /// The host that it was started on.
@@ -101,9 +105,14 @@ impl Launched {
         &self.hosts[0]
     }
 
-    /// The hosts that it starts receivers on in turn.
+    /// The hosts that it starts receivers on in turn; all where it is on none of them.
     pub fn others(&self) -> &[Recipient] {
-        &self.hosts[1..]
+        if self.at_once { &self.hosts } else { &self.hosts[1..] }
+    }
+
+    /// Whether it runs on this host, so that what it says is of this host.
+    pub fn is_on(&self, host: usize) -> bool {
+        !self.at_once && self.hosts[0].host == host
     }
 
     /// All hosts.
@@ -150,19 +159,26 @@ impl Launched {
     /// its last line may still be in the pipe.
     pub fn news(&mut self) -> Vec<Report> {
         let mut reports = self.said.take_reports();
+        for (name, reason) in self.said.take_failed().into_iter().filter(|_| self.at_once) {
+            let found = self.hosts.iter().find(|to| to.name == name);
+            reports.extend(found.map(|to| Report { host: to.host, reason, line: None }));
+        }
         let ended = self.status.filter(|_| !self.is_reported);
         self.is_reported |= ended.is_some();
         self.poll();
         if let Some(status) = ended {
             let reason = self.reason(status);
             if !status.success() {
-                let (name, why) = (&self.own().name, self.last_line().unwrap_or_default());
+                let name = if self.at_once { "the command" } else { &self.own().name };
+                let why = self.last_line().unwrap_or_default();
                 let reason = format!("{name}, which was to start it, has ended: {why}");
                 let of =
                     |to: &Recipient| Report { host: to.host, reason: reason.clone(), line: None };
                 reports.extend(self.others().iter().map(of));
             }
-            reports.push(Report { host: self.own().host, reason, line: self.last_line() });
+            if !self.at_once {
+                reports.push(Report { host: self.own().host, reason, line: self.last_line() });
+            }
         }
         reports
     }

@@ -23,6 +23,8 @@ pub const FANOUT: u16 = 32;
 pub struct Launcher {
     /// The arguments before the receiver's own; `{host}` stands for the host. Empty: on this machine.
     words: Vec<String>,
+    /// One process starts receivers on all hosts at once: `{host}` stands for a list, `{count}` for their number.
+    takes_lists: bool,
     /// The receiver's program, quoted if the launcher needs that.
     rdmc: String,
     /// The program that hosts get instead.
@@ -60,6 +62,7 @@ impl Launcher {
         let (fanout, timeout) = (FANOUT.into(), Duration::from_secs(30));
         Self {
             words,
+            takes_lists: false,
             rdmc,
             program: None,
             makes_directories: false,
@@ -75,6 +78,13 @@ impl Launcher {
     pub fn local(verbose: bool) -> Self {
         // Also if its file has been replaced or removed meanwhile.
         Self::new(Vec::new(), "/proc/self/exe".into(), verbose)
+    }
+
+    /// A launcher that starts receivers on many hosts at once, of these words. Each receiver learns its name from the variable
+    /// of [`crate::invitation::NODE_NAME`].
+    pub fn of_lists(words: &[&str], rdmc: &str, verbose: bool) -> Self {
+        let words = words.iter().map(|&word| word.to_owned()).collect();
+        Self { takes_lists: true, ..Self::new(words, rdmc.to_owned(), verbose) }
     }
 
     /// The launcher that an order is carried out with.
@@ -119,13 +129,17 @@ impl Launcher {
     /// The depth for these hosts. One where it cannot be more: on this machine, and with traces, which come through
     /// standard output.
     pub fn with_depth_for(self, hosts: usize) -> Self {
-        let is_flat = self.words.is_empty() || self.recording.is_some();
+        let is_flat = self.words.is_empty() || self.takes_lists || self.recording.is_some();
         let found = self.depth.unwrap_or_else(|| tree::depth(hosts, self.fanout));
         Self { depth: Some(if is_flat { 1 } else { found }), ..self }
     }
 
     /// The hosts of each login from here.
     pub fn parts<T: Clone>(&self, hosts: &[T]) -> Vec<Vec<T>> {
+        // A trace comes through the standard output of each by itself.
+        if self.takes_lists && self.recording.is_none() {
+            return vec![hosts.to_vec()];
+        }
         parts(hosts, self.fanout, self.depth.unwrap_or(1))
     }
 
@@ -147,9 +161,20 @@ impl Launcher {
         Self { recording: recording.cloned(), ..self }
     }
 
-    /// Runs a receiver on this host, or with `launches` also the launcher of further ones.
-    pub fn command(&self, host: &str, launches: bool) -> Command {
-        let mut words = self.words.iter().map(|word| word.replace("{host}", host));
+    /// Whether one process starts receivers on all of these at once.
+    pub fn starts_at_once(&self, hosts: &[Recipient]) -> bool {
+        self.takes_lists && hosts.len() > 1
+    }
+
+    /// Runs receivers on these hosts: on the first alone, all at once, or on the first with `rdmc launch` for the others.
+    pub fn command(&self, hosts: &[Recipient]) -> Command {
+        let at_once = self.starts_at_once(hosts);
+        let launches = hosts.len() > 1 && !at_once;
+        let started = &hosts[..if at_once { hosts.len() } else { 1 }];
+        let names: Vec<&str> = started.iter().map(|to| to.name.as_str()).collect();
+        let (names, count) = (names.join(","), started.len().to_string());
+        let fill = |word: &String| word.replace("{count}", &count).replace("{host}", &names);
+        let mut words = self.words.iter().map(fill);
         let mut command = Command::new(words.next().unwrap_or_else(|| self.rdmc.clone()));
         command.args(words);
         match &self.program {
@@ -190,9 +215,18 @@ fn quoted(path: &str) -> Result<String, Failure> {
 mod tests {
     use super::*;
 
+    fn hosts(names: &[&str]) -> Vec<Recipient> {
+        let recipient = |(host, name): (usize, &&str)| Recipient {
+            host,
+            name: (*name).to_owned(),
+            directory: None,
+        };
+        names.iter().enumerate().map(recipient).collect()
+    }
+
     fn program(template: &str, rdmc: &str) -> String {
         let launcher = Launcher::from_template(template, rdmc, false).unwrap();
-        let command = launcher.command("a", false);
+        let command = launcher.command(&hosts(&["a"]));
         let words: Vec<_> = command.get_args().map(|word| word.to_string_lossy()).collect();
         words[words.len() - 3].clone().into_owned()
     }
@@ -220,13 +254,22 @@ mod tests {
     }
 
     #[test]
+    fn lists_are_started_by_one_command() {
+        let launcher = Launcher::of_lists(&["srun", "-N{count}", "-w{host}"], "rdmc", false);
+        let words = |names: &[&str]| format!("{:?}", launcher.command(&hosts(names)));
+        assert_eq!(words(&["a", "b"]), r#""srun" "-N2" "-wa,b" "rdmc" "receive" "--session""#);
+        assert_eq!(words(&["a"]), r#""srun" "-N1" "-wa" "rdmc" "receive" "--session""#);
+        assert_eq!(launcher.parts(&[1, 2, 3]), [[1, 2, 3]]);
+    }
+
+    #[test]
     fn an_order_makes_the_same_command() {
         let launcher = Launcher::from_template("ssh -p 7 {host}", "my rdmc", true).unwrap();
         let launcher = launcher.limited(4, None, Duration::from_secs(9)).with_depth_for(1000);
         let order = launcher.order(&[]);
         assert_eq!((order.depth, order.fanout), (3, 4));
         let again = Launcher::of_order(&order).unwrap();
-        let words = |launcher: &Launcher| format!("{:?}", launcher.command("b", true));
+        let words = |launcher: &Launcher| format!("{:?}", launcher.command(&hosts(&["b", "c"])));
         assert_eq!(words(&again), words(&launcher));
         assert_eq!((again.timeout, again.verbose), (Duration::from_secs(9), true));
         assert_eq!(again.order(&[]).depth, 2);

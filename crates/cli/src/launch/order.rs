@@ -28,6 +28,28 @@ pub struct Recipient {
     pub directory: Option<String>,
 }
 
+impl Recipient {
+    /// The directory for the invitation of the first, or with `at_once` of all: a text in which `{host}` stands for the name.
+    ///
+    /// Errors: there is no such text.
+    pub fn directory_of_all(hosts: &[Self], at_once: bool) -> Result<Option<String>, String> {
+        let [first, ..] = hosts else { return Ok(None) };
+        let Some(directory) = first.directory.clone().filter(|_| at_once) else {
+            return Ok(first.directory.clone());
+        };
+        let template = directory.replace(&first.name, "{host}");
+        let fits = |template: &String| {
+            let is_its =
+                |to: &Self| to.directory.as_ref() == Some(&template.replace("{host}", &to.name));
+            hosts.iter().all(is_its)
+        };
+        let found = [directory, template].into_iter().find(fits);
+        found.map(Some).ok_or_else(|| {
+            "--mkdir: the directories differ by more than {host}; make them first".to_owned()
+        })
+    }
+}
+
 /// Longer lines are not orders.
 pub const LINE_BYTES_MAX: u64 = 4 << 20;
 /// Longer texts of reports are cut.
@@ -97,6 +119,26 @@ impl Report {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn directories_of_all_are_one_text() {
+        let of = |pairs: &[(&str, &str)], at_once| {
+            let to = |&(name, directory): &(&str, &str)| Recipient {
+                host: 0,
+                name: name.into(),
+                directory: Some(directory.into()),
+            };
+            Recipient::directory_of_all(&pairs.iter().map(to).collect::<Vec<_>>(), at_once)
+        };
+        let is = |text: &str| Ok(Some(text.to_owned()));
+        assert_eq!(of(&[("a", "/data"), ("b", "/data")], true), is("/data"));
+        assert_eq!(of(&[("n1", "/x/n1/y"), ("n2", "/x/n2/y")], true), is("/x/{host}/y"));
+        assert_eq!(of(&[("n1", "/x/n1/y"), ("n2", "/x/n2/y")], false), is("/x/n1/y"));
+        assert!(
+            of(&[("a", "/data/a"), ("b", "/data/b")], true).is_err(),
+            "the name is in the path by chance"
+        );
+    }
 
     #[test]
     fn orders_and_reports_come_back() {

@@ -209,7 +209,7 @@ impl Receivers {
     /// The last line of a host's process, else its exit status if it failed.
     pub fn last_line(&self, host: usize) -> Option<String> {
         let processes = lock(&self.processes);
-        let launched = processes.launched.iter().rev().find(|launched| launched.own().host == host);
+        let launched = processes.launched.iter().rev().find(|launched| launched.is_on(host));
         let own = launched.and_then(Launched::last_line);
         own.or_else(|| processes.lines.get(&host).cloned())
     }
@@ -230,8 +230,9 @@ impl Processes {
             let is_settled = |host: &usize| self.settled.contains(host);
             let is_left =
                 |to: &Recipient| !is_settled(&to.host) && !self.detours.contains_key(&to.host);
+            let own = launched.own().host;
             let is_awaited =
-                !is_settled(&launched.own().host) || launched.others().iter().any(is_left);
+                (launched.is_on(own) && !is_settled(&own)) || launched.others().iter().any(is_left);
             is_awaited && launched.age() < timeout && !launched.has_ended()
         };
         let starting = self.launched.iter().filter(is_starting).count();
@@ -246,10 +247,9 @@ impl Processes {
         let mut failed = Vec::new();
         let mut detours = Vec::new();
         for launched in &mut self.launched {
-            let own = launched.own().host;
             for report in launched.news() {
                 self.lines.extend(report.line.clone().map(|line| (report.host, line)));
-                let is_direct = report.host == own || matches!(to, Superior::Launcher(_));
+                let is_direct = launched.is_on(report.host) || matches!(to, Superior::Launcher(_));
                 if is_direct {
                     failed.push((launched.start_number(), report));
                 } else {
@@ -257,8 +257,7 @@ impl Processes {
                 }
             }
             if matches!(to, Superior::Push(_)) && launched.is_late_now(launcher.tree_timeout()) {
-                let reason =
-                    format!("{} has not started its receiver in time", launched.own().name);
+                let reason = "its receiver did not connect in time".to_owned();
                 let others = launched.others().iter().map(|to| (to.host, reason.clone()));
                 detours.extend(others);
             }

@@ -11,7 +11,7 @@ use super::{
     order::{Report, TEXT_CHARS_MAX},
     program::COPIED,
 };
-use crate::failure::print_message;
+use crate::{failure::print_message, hosts::HOSTS_MAX, slurm::failed_nodes};
 
 /// Longer lines end the reading.
 const LINE_BYTES_MAX: u64 = 64 << 10;
@@ -21,6 +21,8 @@ const LINE_BYTES_MAX: u64 = 64 << 10;
 pub struct Said {
     last_line: Arc<Mutex<String>>,
     reports: Arc<Mutex<Vec<Report>>>,
+    /// Names of hosts whose processes have failed, each with the line that says so.
+    failed: Arc<Mutex<Vec<(String, String)>>>,
 }
 
 impl Said {
@@ -39,7 +41,15 @@ impl Said {
                 if let Some(host) = &show_as {
                     print_message(format_args!("{host}: {line}"));
                 }
-                said.take_line(line);
+                let nodes = failed_nodes(line);
+                // Lines on exit codes must not hide the reason.
+                if nodes.is_empty() || said.last_line().is_empty() {
+                    said.take_line(line);
+                }
+                let mut failed = lock(&said.failed);
+                let room = HOSTS_MAX.saturating_sub(failed.len());
+                let line: String = line.chars().take(TEXT_CHARS_MAX).collect();
+                failed.extend(nodes.into_iter().take(room).map(|name| (name, line.clone())));
             });
         };
         let _ = thread::Builder::new().name("rdmc-stderr".into()).spawn(read);
@@ -70,6 +80,12 @@ impl Said {
     /// Takes the reports since the last call.
     pub fn take_reports(&self) -> Vec<Report> {
         std::mem::take(&mut lock(&self.reports))
+    }
+
+    /// Takes the names of hosts of which a command for many has said, since the last call, that their processes have failed,
+    /// each with that line.
+    pub fn take_failed(&self) -> Vec<(String, String)> {
+        std::mem::take(&mut lock(&self.failed))
     }
 
     fn take_line(&self, line: &str) {

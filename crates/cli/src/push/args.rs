@@ -32,6 +32,8 @@ Examples:
       also to receivers that join while it runs: rdmc receive --join ROOT:7001 --secret-file secret --dir DIR
   rdmc push model.safetensors --to a:7000,b:7000 --switch tor-a:4790 --cert login1.pem --key login1.key --ca ca.pem
       let switches copy what this machine sends once (`rdmc help switch run`); receivers relay if they cannot
+  rdmc push data.tar --slurm --dest /tmp/
+      in a job of Slurm's: to all of its nodes, as sbcast does
   rdmc push data.tar --local 3
       to three receivers on this machine, as a test
 
@@ -76,6 +78,14 @@ pub struct Args {
     /// # starts a comment, a line [NAME] a rack. Slots of MPI's host files (node1 slots=8) are ignored.
     #[arg(long, value_name = "FILE", group = "where")]
     pub hosts_file: Option<PathBuf>,
+
+    /// The nodes of the job of Slurm's that this runs in, by srun
+    ///
+    /// Racks are the leaf switches of Slurm's topology. rdmc has to be in the nodes' PATH, or at --remote-rdmc
+    /// (docs/slurm.md).
+    #[arg(long, group = "where", conflicts_with_all = ["to", "hosts_file", "local", "launcher", "copy_self", "launch_depth"],
+          help_heading = STARTING)]
+    pub slurm: bool,
 
     /// Start N receivers on this machine, named local-1 to local-N
     #[arg(long, value_name = "N", group = "where", conflicts_with_all = ["to", "hosts_file"],

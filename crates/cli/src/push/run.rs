@@ -50,7 +50,10 @@ impl Ready {
     fn of(args: &Args) -> Result<Self, Failure> {
         let source = Source::open(&args.file).map_err(Failure::because)?;
         let settings = settings(args)?;
-        let launcher = args.hosting.launcher(args.local.is_some())?;
+        let launcher = match args.slurm {
+            true => args.hosting.slurm_launcher(),
+            false => args.hosting.launcher(args.local.is_some()),
+        }?;
         let launcher = launcher.making_directories(args.mkdir);
         Ok(Self { source, settings, launcher })
     }
@@ -102,6 +105,9 @@ impl Ready {
 fn settings(args: &Args) -> Result<PushSettings, Failure> {
     let local = args.local.is_some();
     let mut settings = args.hosting.settings(destinations::hosts(args)?, local)?;
+    if args.slurm {
+        destinations::find_own_rack(&mut settings);
+    }
     if args.exclude_self {
         destinations::exclude_this_machine(&mut settings, args)?;
     }
