@@ -53,8 +53,15 @@ mod tests {
         let secret = rdmc::Secret::from_bytes([9; 32]);
         let hex = secret.to_hex();
         let addresses = vec!["10.0.0.1".parse().unwrap(), "::1".parse().unwrap()];
-        let line =
-            Invitation { host: "a".into(), secret, addresses, port: 7, directory: None, trace };
+        let line = Invitation {
+            host: "a".into(),
+            secret,
+            addresses,
+            networks: Vec::new(),
+            port: 7,
+            directory: None,
+            trace,
+        };
         let line = line.to_line();
         let seeds: Vec<(&str, Vec<u8>)> = [
             ("hosts", "hnode[01-16],login,me@n[1,3,5-8].rack[1-2],[::1]:7000"),

@@ -14,6 +14,7 @@ use crate::{
     hosts::{self, Host},
     hosts_file, input,
     launch::{DEPTH_MAX, FANOUT, Launcher, Program},
+    network::Choice,
     output::InUse,
     slurm,
     transfer::OrAuto,
@@ -79,6 +80,17 @@ pub struct Hosting {
     #[arg(long, value_name = "IP", conflicts_with = "local", help_heading = STARTING)]
     advertise: Option<IpAddr>,
 
+    /// Network interface of this machine on which the hosts reach it, and on which data goes
+    ///
+    /// For receivers that this command starts. [default: the fastest that hosts can reach]
+    #[arg(long, value_name = "NAME", conflicts_with_all = ["local", "advertise"], help_heading = STARTING)]
+    interface: Option<String>,
+
+    /// The same, as a range of addresses: 10.1.0.0/16
+    #[arg(long, value_name = "ADDRESS/BITS", value_parser = Choice::parse_range,
+          conflicts_with_all = ["local", "advertise", "interface"], help_heading = STARTING)]
+    network: Option<Choice>,
+
     #[command(flatten, next_help_heading = LISTENING)]
     credentials: CredentialFiles,
 
@@ -136,6 +148,11 @@ impl Hosting {
         let timeout = Duration::from_secs(self.timeout);
         let program = self.copy_self.as_deref().map(Program::at).transpose()?;
         let launcher = launcher.copying(program);
+        let choice = match (&self.interface, &self.network) {
+            (Some(name), _) => Choice::Interface(name.clone()),
+            (None, network) => network.clone().unwrap_or_default(),
+        };
+        let launcher = launcher.over(choice);
         Ok(launcher.limited(self.fanout.into(), self.launch_depth, timeout))
     }
 

@@ -27,6 +27,7 @@ mod json;
 mod launch;
 mod logging;
 mod man;
+mod network;
 mod output;
 mod plan;
 mod push;

@@ -2,7 +2,7 @@
 
 use std::{
     env, fs,
-    io::{self, BufRead, IsTerminal, Read},
+    io::{self, BufRead, IsTerminal, Read, Write},
     net::{IpAddr, SocketAddr, TcpListener},
     path::PathBuf,
     sync::mpsc,
@@ -23,8 +23,9 @@ use crate::{
     failure::{Exit, Failure, print_message},
     help::{EXPERTS, REPORTS, USUAL},
     interrupt::{Interrupt, survive_file_size_limits},
-    invitation::{Invitation, LINE_BYTES_MAX, NODE_NAME},
+    invitation::{FASTER_NETWORK, Invitation, LINE_BYTES_MAX, NODE_NAME},
     logging,
+    network::{self, Network},
     output::InUse,
     recording,
 };
@@ -175,7 +176,7 @@ fn answer_invitation(verbose: bool) -> Result<Exit, Failure> {
         .read_line(&mut line)
         .map_err(Failure::while_doing("standard input"))?;
     let invitation = Invitation::from_line(&line).map_err(Failure::Failed)?;
-    let Invitation { host, secret, addresses, port, directory, trace } = invitation;
+    let Invitation { host, secret, addresses, networks, port, directory, trace } = invitation;
     let host = named(host)?;
     if let Some(directory) = directory.map(|directory| directory.replace("{host}", &host)) {
         // Which the umask of this user's login makes accessible or not.
@@ -189,7 +190,7 @@ fn answer_invitation(verbose: bool) -> Result<Exit, Failure> {
         // The launcher already has the rights of this user.
         let placement = Placement::Anywhere;
         let settings = ReceiverSettings { host, placement, bytes_max: None, stop };
-        connect(&addresses, port, &secret, &settings)
+        connect((&addresses, &networks), port, &secret, &settings)
     })
 }
 
@@ -206,7 +207,7 @@ fn named(host: String) -> Result<String, Failure> {
 }
 
 fn connect(
-    addresses: &[IpAddr],
+    (addresses, networks): (&[IpAddr], &[Network]),
     port: u16,
     secret: &Secret,
     settings: &ReceiverSettings,
@@ -214,6 +215,11 @@ fn connect(
     let channel = receiver::call(addresses, port, secret, CONNECT_TIMEOUT).map_err(|error| {
         Failure::Failed(format!("cannot connect to the root: {error} (see --advertise)"))
     })?;
+    // Only a hint for the root's user, so without own networks there is none.
+    let own = Network::own().unwrap_or_default();
+    if let Some(network) = network::faster(networks, channel.peer().ip().to_canonical(), &own) {
+        let _ = writeln!(io::stderr(), "{FASTER_NETWORK}{network}");
+    }
     receiver::serve(channel, settings).map(drop).map_err(failure)
 }
 

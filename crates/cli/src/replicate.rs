@@ -14,6 +14,7 @@ use crate::{
     failure::{Failure, print_message},
     interrupt::Interrupt,
     launch::{Callback, Launcher, Receivers, Recipient, Superior},
+    network::{Choice, Network},
 };
 
 /// Launches receivers, replicates, and waits for the receivers to end.
@@ -26,7 +27,7 @@ pub fn replicate(
     interrupt: &Interrupt,
     observe: &mut dyn FnMut(PushEvent),
 ) -> Result<PushReport, Failure> {
-    let start = Start::of(&settings, launcher.makes_directories);
+    let start = Start::of(&settings, launcher);
     let push = Push::open(source, settings).map_err(|error| Failure::of_push(&error))?;
     if let Some(address) = push.admission_address() {
         print_message(format_args!("receivers may join at {address}"));
@@ -54,6 +55,14 @@ pub fn replicate(
         HostState::Unknown(_) => true,
         _ => false,
     });
+    if launcher.networks == Choice::Any {
+        for (network, hosts) in receivers.faster_networks() {
+            print_message(format_args!(
+                "{hosts} of the hosts share a faster network with this machine than they used, {network}; \
+                 name it by --interface or --network"
+            ));
+        }
+    }
     if report.error.is_none() {
         for (index, host) in report.hosts.iter_mut().enumerate() {
             if let HostState::Failed(reason) | HostState::Unknown(reason) = &mut host.state {
@@ -73,8 +82,9 @@ pub struct Start {
 }
 
 impl Start {
-    /// With `mkdir` receivers make the directories of their copies.
-    pub fn of(settings: &PushSettings, mkdir: bool) -> Self {
+    /// For receivers that this launcher starts.
+    pub fn of(settings: &PushSettings, launcher: &Launcher) -> Self {
+        let mkdir = launcher.makes_directories;
         let directory = |plan: &HostPlan| {
             let parent = Path::new(&plan.destination).parent().and_then(Path::to_str);
             parent.filter(|parent| mkdir && !parent.is_empty()).map(str::to_owned)
@@ -104,37 +114,30 @@ impl Start {
         port: u16,
         push: &PushHandle,
     ) -> Result<(Receivers, Callback), Failure> {
-        let addresses = own_addresses(self.local_only, self.advertise)?;
-        let callback = Callback { addresses, port, secret: self.secret.clone() };
+        let networks = self.networks(&launcher.networks)?;
+        let mut addresses: Vec<IpAddr> = networks.iter().map(|network| network.address).collect();
+        addresses.dedup();
+        if self.local_only {
+            addresses = vec![Ipv4Addr::LOCALHOST.into()];
+        } else if let Some(address) = self.advertise {
+            addresses = vec![address];
+        } else if addresses.is_empty() {
+            let remedy = "connect it to a network, or use --local";
+            return Err(Failure::Failed(format!("this machine has no network address; {remedy}")));
+        }
+        let callback = Callback { addresses, networks, port, secret: self.secret.clone() };
         let superior = Superior::Push(push.clone());
         let receivers = Receivers::launch(launcher, &self.hosts, &callback, &superior)?;
         Ok((receivers, callback))
     }
-}
 
-/// Addresses of this machine for receivers.
-fn own_addresses(local_only: bool, advertise: Option<IpAddr>) -> Result<Vec<IpAddr>, Failure> {
-    if local_only {
-        return Ok(vec![Ipv4Addr::LOCALHOST.into()]);
+    /// Networks at which receivers reach this machine, which they try in this order.
+    fn networks(&self, choice: &Choice) -> Result<Vec<Network>, Failure> {
+        if self.local_only || self.advertise.is_some() {
+            return Ok(Vec::new());
+        }
+        choice.among(Network::own()?)
     }
-    if let Some(address) = advertise {
-        return Ok(vec![address]);
-    }
-    let interfaces =
-        if_addrs::get_if_addrs().map_err(Failure::while_doing("listing network interfaces"))?;
-    let mut addresses: Vec<IpAddr> = interfaces
-        .iter()
-        .filter(|interface| !interface.is_loopback() && !interface.is_link_local())
-        .map(if_addrs::Interface::ip)
-        .collect();
-    // IPv4 first: receivers try in this order.
-    addresses.sort_by_key(IpAddr::is_ipv6);
-    addresses.dedup();
-    if addresses.is_empty() {
-        let remedy = "connect it to a network, or use --local";
-        return Err(Failure::Failed(format!("this machine has no network address; {remedy}")));
-    }
-    Ok(addresses)
 }
 
 /// Adds the last line of a receiver's process to a failure, unless one contains the other.

@@ -10,6 +10,7 @@ mod doctor;
 mod join;
 mod launch_tree;
 mod listen;
+mod networks;
 mod offload;
 mod outcomes;
 mod packaging;

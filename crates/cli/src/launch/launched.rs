@@ -69,6 +69,7 @@ impl Launched {
             host: if at_once { String::new() } else { own.name.clone() },
             secret: callback.secret.clone(),
             addresses: callback.addresses.clone(),
+            networks: callback.networks.clone(),
             port: callback.port,
             directory: Recipient::directory_of_all(hosts, at_once)?,
             trace,
@@ -210,6 +211,11 @@ impl Launched {
         let line = self.said.last_line();
         let status = self.status.filter(|status| !status.success());
         if line.is_empty() { status.map(|status| status.to_string()) } else { Some(line) }
+    }
+
+    /// The faster network that this host shares with the root, if it has named one.
+    pub fn faster_network(&self) -> Option<String> {
+        self.said.faster_network()
     }
 
     /// Lets a process that starts others know that the push is over.

@@ -12,7 +12,7 @@ use super::{
     program::Program,
     tree::{self, parts},
 };
-use crate::{failure::Failure, recording::Recording};
+use crate::{failure::Failure, network::Choice, recording::Recording};
 
 /// The default of how many launchers start at the same time: enough for all processors, few enough for the ssh servers
 /// behind one gateway.
@@ -31,6 +31,8 @@ pub struct Launcher {
     pub program: Option<Arc<Program>>,
     /// Receivers make missing directories of their copies.
     pub makes_directories: bool,
+    /// The networks at which receivers reach this machine.
+    pub networks: Choice,
     pub verbose: bool,
     pub recording: Option<Arc<Recording>>,
     /// How many start at the same time.
@@ -66,6 +68,7 @@ impl Launcher {
             rdmc,
             program: None,
             makes_directories: false,
+            networks: Choice::Any,
             verbose,
             recording: None,
             fanout,
@@ -119,6 +122,11 @@ impl Launcher {
     /// Lets receivers make missing directories of their copies, or not.
     pub fn making_directories(self, makes_directories: bool) -> Self {
         Self { makes_directories, ..self }
+    }
+
+    /// Receivers reach this machine at these networks.
+    pub fn over(self, networks: Choice) -> Self {
+        Self { networks, ..self }
     }
 
     /// Limits how many start at the same time, how many logins are one behind another, and the time for all.

@@ -5,13 +5,18 @@ use std::net::IpAddr;
 use rdmc::Secret;
 use serde::{Deserialize, Serialize};
 
-use crate::hosts::{HOSTS_MAX, Host, checked};
+use crate::{
+    hosts::{HOSTS_MAX, Host, checked},
+    network::Network,
+};
 
 /// Where receivers connect.
 #[derive(Clone)]
 pub struct Callback {
     /// The root's addresses.
     pub addresses: Vec<IpAddr>,
+    /// Its networks at these addresses, where known.
+    pub networks: Vec<Network>,
     /// Its port.
     pub port: u16,
     /// The session's secret.

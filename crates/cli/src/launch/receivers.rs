@@ -1,7 +1,7 @@
 //! The processes of a push, and those that a host starts for one.
 
 use std::{
-    collections::{HashMap, HashSet, VecDeque},
+    collections::{BTreeMap, HashMap, HashSet, VecDeque},
     io::Write as _,
     sync::{
         Arc, Mutex, MutexGuard, PoisonError,
@@ -204,6 +204,15 @@ impl Receivers {
         let mut processes = lock(&self.processes);
         processes.take_lines();
         processes.launched.iter_mut().for_each(Launched::kill);
+    }
+
+    /// Faster networks that hosts share with this machine, and how many have named each.
+    pub fn faster_networks(&self) -> BTreeMap<String, usize> {
+        let mut counts = BTreeMap::new();
+        for network in lock(&self.processes).launched.iter().filter_map(Launched::faster_network) {
+            *counts.entry(network).or_default() += 1;
+        }
+        counts
     }
 
     /// The last line of a host's process, else its exit status if it failed.

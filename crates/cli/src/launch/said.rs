@@ -11,7 +11,9 @@ use super::{
     order::{Report, TEXT_CHARS_MAX},
     program::COPIED,
 };
-use crate::{failure::print_message, hosts::HOSTS_MAX, slurm::failed_nodes};
+use crate::{
+    failure::print_message, hosts::HOSTS_MAX, invitation::FASTER_NETWORK, slurm::failed_nodes,
+};
 
 /// Longer lines end the reading.
 const LINE_BYTES_MAX: u64 = 64 << 10;
@@ -20,6 +22,7 @@ const LINE_BYTES_MAX: u64 = 64 << 10;
 #[derive(Clone, Default)]
 pub struct Said {
     last_line: Arc<Mutex<String>>,
+    faster_network: Arc<Mutex<Option<String>>>,
     reports: Arc<Mutex<Vec<Report>>>,
     /// Names of hosts whose processes have failed, each with the line that says so.
     failed: Arc<Mutex<Vec<(String, String)>>>,
@@ -40,6 +43,11 @@ impl Said {
                 }
                 if let Some(host) = &show_as {
                     print_message(format_args!("{host}: {line}"));
+                }
+                if let Some(network) = line.strip_prefix(FASTER_NETWORK) {
+                    let network = network.chars().take(TEXT_CHARS_MAX).collect();
+                    *lock(&said.faster_network) = Some(network);
+                    return;
                 }
                 let nodes = failed_nodes(line);
                 // Lines on exit codes must not hide the reason.
@@ -86,6 +94,11 @@ impl Said {
     /// each with that line.
     pub fn take_failed(&self) -> Vec<(String, String)> {
         std::mem::take(&mut lock(&self.failed))
+    }
+
+    /// The network that a receiver has named behind [`FASTER_NETWORK`].
+    pub fn faster_network(&self) -> Option<String> {
+        lock(&self.faster_network).clone()
     }
 
     fn take_line(&self, line: &str) {
