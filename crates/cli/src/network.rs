@@ -114,26 +114,36 @@ impl Choice {
 
     /// The chosen ones.
     ///
-    /// Errors: there is none; names those that there are.
+    /// Errors: there is none of those; names what there is.
     pub fn among(&self, networks: Vec<Network>) -> Result<Vec<Network>, Failure> {
         let names: Vec<String> = networks.iter().map(ToString::to_string).collect();
-        let (option, fits): (_, Box<dyn Fn(&Network) -> bool>) = match self.clone() {
-            Self::Any => return Ok(networks),
-            Self::Interface(name) => {
-                (format!("--interface {name}"), Box::new(move |it| it.interface == name))
-            }
-            Self::Range(address, bits) => (
-                format!("--network {address}/{bits}"),
-                Box::new(move |it| is_within(it.address, address, bits)),
-            ),
-        };
-        let chosen: Vec<Network> = networks.into_iter().filter(|it| fits(it)).collect();
-        if chosen.is_empty() {
+        let chosen: Vec<Network> = networks.into_iter().filter(|it| self.fits(it)).collect();
+        if chosen.is_empty() && *self != Self::Any {
             let there = if names.is_empty() { "none".into() } else { names.join(", ") };
-            let what = format!("{option}: this machine has no address there; it has {there}");
-            return Err(Failure::Usage(what));
+            return Err(Failure::Usage(format!(
+                "{self}: this machine has no address there; it has {there}"
+            )));
         }
         Ok(chosen)
+    }
+
+    fn fits(&self, network: &Network) -> bool {
+        match self {
+            Self::Any => true,
+            Self::Interface(name) => network.interface == *name,
+            Self::Range(address, bits) => is_within(network.address, *address, *bits),
+        }
+    }
+}
+
+/// As an option.
+impl fmt::Display for Choice {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Self::Any => f.write_str("any network"),
+            Self::Interface(name) => write!(f, "--interface {name}"),
+            Self::Range(address, bits) => write!(f, "--network {address}/{bits}"),
+        }
     }
 }
 
