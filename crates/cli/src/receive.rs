@@ -216,7 +216,7 @@ fn connect(
         Failure::Failed(format!("cannot connect to the root: {error} (see --advertise)"))
     })?;
     // Only a hint for the root's user, so without own networks there is none.
-    let own = Network::own().unwrap_or_default();
+    let own = network::own().unwrap_or_default();
     if let Some(network) = network::faster(networks, channel.peer().ip().to_canonical(), &own) {
         let _ = writeln!(io::stderr(), "{FASTER_NETWORK}{network}");
     }

@@ -14,7 +14,7 @@ use crate::{
     failure::{Failure, print_message},
     interrupt::Interrupt,
     launch::{Callback, Launcher, Receivers, Recipient, Superior},
-    network::{Choice, Network},
+    network::{self, Choice, Network},
 };
 
 /// Launches receivers, replicates, and waits for the receivers to end.
@@ -136,7 +136,7 @@ impl Start {
         if self.local_only || self.advertise.is_some() {
             return Ok(Vec::new());
         }
-        choice.among(Network::own()?)
+        choice.among(network::own()?)
     }
 }
 

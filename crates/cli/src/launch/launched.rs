@@ -48,6 +48,7 @@ impl Launched {
         let [own, others @ ..] = hosts else { return Err("no host".into()) };
         let at_once = launcher.starts_at_once(hosts);
         let launches = !others.is_empty() && !at_once;
+        let directory = Recipient::directory_of_all(hosts, at_once)?;
         let mut command = launcher.command(hosts);
         let mut trace = None;
         if let Some(recording) = launcher.recording.as_ref().filter(|_| others.is_empty()) {
@@ -57,12 +58,12 @@ impl Launched {
             trace = Some(part);
             command.stdout(out);
         }
-        let program = command.get_program().to_string_lossy().into_owned();
+        let program_name = command.get_program().to_string_lossy().into_owned();
         let mut child = command.spawn().map_err(|error| match error.kind() {
             io::ErrorKind::NotFound => {
-                format!("the launcher \"{program}\" is not installed here; see --launcher")
+                format!("the launcher \"{program_name}\" is not installed here; see --launcher")
             }
-            _ => format!("the launcher \"{program}\" cannot be run: {error}"),
+            _ => format!("the launcher \"{program_name}\" cannot be run: {error}"),
         })?;
         let invitation = Invitation {
             // One text for all, each of which knows its name.
@@ -71,7 +72,7 @@ impl Launched {
             addresses: callback.addresses.clone(),
             networks: callback.networks.clone(),
             port: callback.port,
-            directory: Recipient::directory_of_all(hosts, at_once)?,
+            directory,
             trace,
         };
         let mut text = invitation.to_line();
@@ -81,24 +82,29 @@ impl Launched {
         }
         let (said, mut program) = (Said::default(), None);
         if let Some(stderr) = child.stderr.take() {
-            let copied = said.listen(stderr, launcher.verbose.then(|| own.name.clone()));
+            let name = if at_once { &program_name } else { &own.name };
+            let copied = said.listen(stderr, launcher.verbose.then(|| name.clone()), at_once);
             program = launcher.program.clone().map(|program| (program, copied));
         }
         if let Some(stdout) = child.stdout.take() {
             said.listen_for_reports(stdout, hosts.iter().map(|to| to.host).collect());
         }
-        let (feed, mut held) = (Feed { program, text }, None);
-        if let Some(stdin) = child.stdin.take() {
-            let failed = |error| format!("starting a thread: {error}");
-            if launches {
-                held = Some(feed.held(stdin).map_err(failed)?);
-            } else {
-                feed.once(stdin).map_err(failed)?;
-            }
-        }
+        let stdin = child.stdin.take();
         let (hosts, since) = (hosts.to_vec(), Instant::now());
-        let (is_late, is_reported, status) = (false, false, None);
-        Ok(Self { hosts, start, since, at_once, is_late, child, status, is_reported, said, held })
+        let (is_late, is_reported, status, held) = (false, false, None, None);
+        let mut launched =
+            Self { hosts, start, since, at_once, is_late, child, status, is_reported, said, held };
+        let feed = Feed { program, text };
+        let fed = match stdin {
+            Some(stdin) if launches => feed.held(stdin).map(|held| launched.held = Some(held)),
+            Some(stdin) => feed.once(stdin),
+            None => Ok(()),
+        };
+        if let Err(error) = fed {
+            launched.kill();
+            return Err(format!("starting a thread: {error}"));
+        }
+        Ok(launched)
     }
 
     /// The host that it was started on.

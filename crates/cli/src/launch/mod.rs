@@ -16,6 +16,8 @@ mod tree;
 
 pub use launcher::{FANOUT, Launcher};
 pub use order::{Callback, Recipient};
+#[cfg(test)]
+pub use order::{Order, Report};
 pub use program::Program;
 pub use receivers::{Receivers, Superior};
 pub use relay::{Args, run};

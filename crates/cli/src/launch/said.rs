@@ -31,8 +31,13 @@ pub struct Said {
 impl Said {
     /// Reads standard error in a thread that ends when the last process that has the pipe open does; not joined.
     /// `show_as`: each line is also printed, behind this name. What it returns is told that a program is copied, and closed
-    /// at the end.
-    pub fn listen(&self, stderr: ChildStderr, show_as: Option<String>) -> mpsc::Receiver<()> {
+    /// at the end. `of_nodes`: `srun` prints it.
+    pub fn listen(
+        &self,
+        stderr: ChildStderr,
+        show_as: Option<String>,
+        of_nodes: bool,
+    ) -> mpsc::Receiver<()> {
         let said = self.clone();
         let (copied, receiver) = mpsc::channel();
         let read = move || {
@@ -49,7 +54,7 @@ impl Said {
                     *lock(&said.faster_network) = Some(network);
                     return;
                 }
-                let nodes = failed_nodes(line);
+                let nodes = if of_nodes { failed_nodes(line) } else { Vec::new() };
                 // Lines on exit codes must not hide the reason.
                 if nodes.is_empty() || said.last_line().is_empty() {
                     said.take_line(line);

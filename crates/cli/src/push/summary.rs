@@ -15,7 +15,7 @@ use serde::Serialize;
 use crate::{
     failure::{Exit, print_message},
     json,
-    network::Network,
+    network::{self, Network},
     output,
 };
 
@@ -195,7 +195,7 @@ impl Facts {
 /// The network of this machine that blocks travelled on, as far as that is known: over TCP, and not on this machine alone.
 fn used_network(report: &PushReport) -> Option<Network> {
     let address = report.address.filter(|_| report.fabric == Some(Fabric::Tcp))?;
-    Network::own().ok()?.into_iter().find(|network| network.address == address)
+    network::own().ok()?.into_iter().find(|network| network.address == address)
 }
 
 /// After a push that ended early: reports that a host has a copy, or may have one.

@@ -7,3 +7,5 @@ mod topology;
 
 pub use allocation::hosts;
 pub use srun::{WORDS, failed_nodes};
+#[cfg(test)]
+pub use topology::racks;
