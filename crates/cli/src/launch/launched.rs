@@ -83,7 +83,8 @@ impl Launched {
         let (said, mut program) = (Said::default(), None);
         if let Some(stderr) = child.stderr.take() {
             let name = if at_once { &program_name } else { &own.name };
-            let copied = said.listen(stderr, launcher.verbose.then(|| name.clone()), at_once);
+            let copied =
+                said.listen(stderr, launcher.verbose.then(|| name.clone()), launcher.takes_lists);
             program = launcher.program.clone().map(|program| (program, copied));
         }
         if let Some(stdout) = child.stdout.take() {

@@ -24,7 +24,7 @@ pub struct Launcher {
     /// The arguments before the receiver's own; `{host}` stands for the host. Empty: on this machine.
     words: Vec<String>,
     /// One process starts receivers on all hosts at once: `{host}` stands for a list, `{count}` for their number.
-    takes_lists: bool,
+    pub takes_lists: bool,
     /// The receiver's program, quoted if the launcher needs that.
     rdmc: String,
     /// The program that hosts get instead.
