@@ -22,8 +22,27 @@ pub const COPIED: &str = "rdmc: copied";
 const MACHINES: [(u16, &str); 5] =
     [(62, "x86_64"), (183, "aarch64"), (243, "riscv64"), (21, "ppc64le"), (22, "s390x")];
 
-/// Without single quotes, line ends and exclamation marks, which not all login shells pass on.
-const SCRIPT: &str = r#"die() { echo "rdmc: $*" >&2; exit 1; }; m=$(uname -m); [ "$m" = MACHINE ] || die "this host is $m and the program to copy is for MACHINE: give one for $m (--copy-self=PATH)"; u=$(umask); umask 077; d=; trap "exit 1" HUP INT TERM; trap "rm -rf \"\$d\"" EXIT; for t in "${TMPDIR:-/tmp}" /var/tmp "$HOME"; do d=$(mktemp -d "$t/rdmc-XXXXXXXXXX" 2>/dev/null) || continue; : >"$d/rdmc" && chmod 700 "$d/rdmc" && [ -x "$d/rdmc" ] && break; rm -rf "$d"; d=; done; [ "$d" ] || die "there is no directory for programs here (tried TMPDIR, /tmp, /var/tmp and HOME): set TMPDIR at this host"; head -c BYTES >"$d/rdmc" || die "cannot write the program to $d"; s=$({ sha256sum || shasum -a 256; } <"$d/rdmc" 2>/dev/null); [ "$s" ] || die "needs sha256sum to verify the program: install it here, or rdmc"; [ "${s%% *}" = DIGEST ] || die "the program came incomplete or damaged"; exec 9<"$d/rdmc"; rm -rf "$d"; trap - EXIT HUP INT TERM; umask "$u"; echo "COPIED" >&2; exec /proc/self/fd/9 "$@""#;
+/// Its lines are joined with spaces. It has neither single quotes nor exclamation marks, which not all login shells pass on.
+const SCRIPT: &str = r#"
+die() { echo "rdmc: $*" >&2; exit 1; };
+m=$(uname -m);
+[ "$m" = MACHINE ] || die "this host is $m and the program to copy is for MACHINE: give one for $m (--copy-self=PATH)";
+u=$(umask); umask 077;
+d=; trap "exit 1" HUP INT TERM; trap "rm -rf \"\$d\"" EXIT;
+for t in "${TMPDIR:-/tmp}" /var/tmp "$HOME"; do
+  d=$(mktemp -d "$t/rdmc-XXXXXXXXXX" 2>/dev/null) || continue;
+  : >"$d/rdmc" && chmod 700 "$d/rdmc" && [ -x "$d/rdmc" ] && break;
+  rm -rf "$d"; d=;
+done;
+[ "$d" ] || die "there is no directory for programs here (tried TMPDIR, /tmp, /var/tmp and HOME): set TMPDIR at this host";
+head -c BYTES >"$d/rdmc" || die "cannot write the program to $d";
+s=$({ sha256sum || shasum -a 256; } <"$d/rdmc" 2>/dev/null);
+[ "$s" ] || die "needs sha256sum to verify the program: install it here, or rdmc";
+[ "${s%% *}" = DIGEST ] || die "the program came incomplete or damaged";
+exec 9<"$d/rdmc"; rm -rf "$d"; trap - EXIT HUP INT TERM; umask "$u";
+echo "COPIED" >&2;
+exec /proc/self/fd/9 "$@"
+"#;
 
 /// A program for hosts.
 #[derive(Debug)]
@@ -70,7 +89,9 @@ impl Program {
 
     /// The shell script that takes it from standard input and becomes it, with its own arguments.
     pub fn script(&self) -> String {
-        SCRIPT
+        let lines: Vec<&str> = SCRIPT.trim().lines().map(str::trim).collect();
+        lines
+            .join(" ")
             .replace("MACHINE", self.machine)
             .replace("BYTES", &self.bytes.to_string())
             .replace("DIGEST", &self.digest)
