@@ -1,6 +1,11 @@
 //! Entry points of fuzzers (`./dev fuzz`): texts of users, and invitations.
 
-use crate::{hosts, hosts_file, invitation::Invitation};
+use crate::{
+    hosts, hosts_file,
+    invitation::Invitation,
+    launch::{Order, Report},
+    slurm,
+};
 
 /// Parses a text; its first byte is the kind. True if it is valid.
 pub fn texts(bytes: &[u8]) -> bool {
@@ -21,6 +26,16 @@ pub fn texts(bytes: &[u8]) -> bool {
                 assert_eq!(secret.to_hex().to_lowercase(), text.trim().to_lowercase())
             })
             .is_ok(),
+        b'o' => Order::from_line(text)
+            .inspect(|order| assert_eq!(Order::from_line(&order.to_line()).as_ref(), Ok(order)))
+            .is_ok(),
+        b'p' => Report::from_line(text)
+            .inspect(|report| {
+                assert_eq!(Report::from_line(&report.to_line()).as_ref(), Some(report))
+            })
+            .is_some(),
+        b'e' => !slurm::failed_nodes(text).is_empty(),
+        b't' => !slurm::racks(text).is_empty(),
         b'c' => text.parse::<rdmc::CompletionMode>().is_ok(),
         b'n' => text.parse::<rdmc::Fabric>().is_ok(),
         _ => false,
@@ -53,12 +68,30 @@ mod tests {
         let secret = rdmc::Secret::from_bytes([9; 32]);
         let hex = secret.to_hex();
         let addresses = vec!["10.0.0.1".parse().unwrap(), "::1".parse().unwrap()];
-        let line = Invitation { host: "a".into(), secret, addresses, port: 7, trace }.to_line();
+        let line = Invitation {
+            host: "a".into(),
+            secret,
+            addresses,
+            networks: Vec::new(),
+            port: 7,
+            directory: None,
+            trace,
+        };
+        let line = line.to_line();
         let seeds: Vec<(&str, Vec<u8>)> = [
             ("hosts", "hnode[01-16],login,me@n[1,3,5-8].rack[1-2],[::1]:7000"),
             ("file", "f# all\na[1-2]\n\n  b # the big one\n"),
             ("file_of_mpi", "f[left]\na slots=8\nb slots=4 max_slots=8\n[right]\na slots=2\n"),
             ("invitation", &format!("i{}", *line)),
+            (
+                "order",
+                "o{\"hosts\":[{\"host\":1,\"name\":\"a\",\"directory\":null}],\"words\":[\"ssh\",\"{host}\"],\
+                 \"rdmc\":\"rdmc\",\"copies_self\":false,\"fanout\":32,\"depth\":1,\"timeout_ms\":30000,\
+                 \"verbose\":false}",
+            ),
+            ("report", "p{\"host\":1,\"reason\":\"no route\",\"line\":null}"),
+            ("srun", "esrun: error: n[2-3],x: tasks 0-2: Exited with exit code 1"),
+            ("topology", "tSwitchName=left Level=0 LinkSpeed=1 Nodes=n[1-2]"),
             ("size", "s64KiB"),
             ("rate", "r250mbit"),
             ("secret", &format!("k{}", *hex)),

@@ -13,8 +13,10 @@ use crate::{
     help::{EXPERTS, LISTENING, REPORTS, STARTING, USUAL},
     hosts::{self, Host},
     hosts_file, input,
-    launch::Launcher,
+    launch::{DEPTH_MAX, FANOUT, Launcher, Program},
+    network::Choice,
     output::InUse,
+    slurm,
     transfer::OrAuto,
 };
 
@@ -46,12 +48,28 @@ pub struct Hosting {
           value_parser = NonEmptyStringValueParser::new(), help_heading = STARTING)]
     remote_rdmc: String,
 
+    /// Copy this program, or the one at PATH, to each host and run it there: rdmc need not be installed
+    ///
+    /// It goes into a private temporary directory, which is removed when the program runs. Hosts of another
+    /// architecture need a program for theirs: --copy-self=PATH.
+    #[arg(long, value_name = "PATH", num_args = 0..=1, require_equals = true, default_missing_value = "/proc/self/exe",
+          conflicts_with_all = ["local", "remote_rdmc"], help_heading = STARTING)]
+    copy_self: Option<PathBuf>,
+
     /// How many receivers are started at the same time
     ///
     /// The next ones wait until these have connected, but not so long that --timeout would expire for all.
-    #[arg(long, value_name = "N", default_value_t = 64, value_parser = clap::value_parser!(u16).range(1..=1024),
+    #[arg(long, value_name = "N", default_value_t = FANOUT, value_parser = clap::value_parser!(u16).range(1..=1024),
           help_heading = STARTING)]
     fanout: u16,
+
+    /// How many logins may be one behind another: 1, or up to 4 where hosts log in to further hosts
+    ///
+    /// Hosts then run the same launcher, with the same options. A host that another one cannot start is tried from
+    /// here. [default: 1 for up to 128 hosts, else as many as --fanout needs]
+    #[arg(long, value_name = "N", value_parser = clap::value_parser!(u8).range(1..=i64::from(DEPTH_MAX)),
+          conflicts_with = "local", help_heading = STARTING)]
+    launch_depth: Option<u8>,
 
     /// How long receivers may take to start and connect
     #[arg(long, value_name = "SECONDS", default_value_t = 30, value_parser = clap::value_parser!(u64).range(1..=3600),
@@ -61,6 +79,17 @@ pub struct Hosting {
     /// Address at which the hosts reach this machine [default: the one that most connect to]
     #[arg(long, value_name = "IP", conflicts_with = "local", help_heading = STARTING)]
     advertise: Option<IpAddr>,
+
+    /// Network interface of this machine on which the hosts reach it, and on which data goes
+    ///
+    /// For receivers that this command starts. [default: the fastest that hosts can reach]
+    #[arg(long, value_name = "NAME", conflicts_with_all = ["local", "advertise"], help_heading = STARTING)]
+    interface: Option<String>,
+
+    /// The same, as a range of addresses: 10.1.0.0/16
+    #[arg(long, value_name = "ADDRESS/BITS", value_parser = Choice::parse_range,
+          conflicts_with_all = ["local", "advertise", "interface"], help_heading = STARTING)]
+    network: Option<Choice>,
 
     #[command(flatten, next_help_heading = LISTENING)]
     credentials: CredentialFiles,
@@ -102,11 +131,29 @@ impl Hosting {
     ///
     /// Errors: the launcher is not a command.
     pub fn launcher(&self, local: bool) -> Result<Launcher, Failure> {
-        let launcher = match local {
+        self.limited(match local {
             true => Launcher::local(self.verbose),
-            false => Launcher::from_template(&self.launcher, &self.remote_rdmc, self.verbose),
-        }?;
-        Ok(launcher.limited(self.fanout.into(), Duration::from_secs(self.timeout)))
+            false => Launcher::from_template(&self.launcher, &self.remote_rdmc, self.verbose)?,
+        })
+    }
+
+    /// The launcher for the nodes of a job of Slurm's.
+    ///
+    /// Errors: the program to copy cannot be read.
+    pub fn slurm_launcher(&self) -> Result<Launcher, Failure> {
+        self.limited(Launcher::of_lists(&slurm::WORDS, &self.remote_rdmc, self.verbose))
+    }
+
+    fn limited(&self, launcher: Launcher) -> Result<Launcher, Failure> {
+        let timeout = Duration::from_secs(self.timeout);
+        let program = self.copy_self.as_deref().map(Program::at).transpose()?;
+        let launcher = launcher.copying(program);
+        let choice = match (&self.interface, &self.network) {
+            (Some(name), _) => Choice::Interface(name.clone()),
+            (None, network) => network.clone().unwrap_or_default(),
+        };
+        let launcher = launcher.over(choice);
+        Ok(launcher.limited(self.fanout.into(), self.launch_depth, timeout))
     }
 
     /// Adds the input files that these options name.

@@ -10,19 +10,29 @@ use serde::{Deserialize, Serialize};
 use trace::Part;
 use zeroize::Zeroizing;
 
+use crate::network::Network;
+
+/// The variable with the name of a host whose invitation has none: those of all nodes of a job are the same.
+pub const NODE_NAME: &str = "SLURMD_NODENAME";
+/// What a receiver prints before the name of a network of the root that it shares and that is faster than the one used.
+pub const FASTER_NETWORK: &str = "rdmc: a faster network: ";
 /// Longer lines are not invitations.
 pub const LINE_BYTES_MAX: u64 = 64 * 1024;
 
 /// The root's addresses and the session's secret.
 pub struct Invitation {
-    /// The receiver's name in the push.
+    /// The receiver's name in the push. Empty: it has it in [`NODE_NAME`].
     pub host: String,
     /// The session's secret.
     pub secret: Secret,
     /// The root's addresses, of which the receiver tries all.
     pub addresses: Vec<IpAddr>,
+    /// The root's networks at these addresses, where known.
+    pub networks: Vec<Network>,
     /// The root's port.
     pub port: u16,
+    /// The directory that the receiver makes first, if it is missing; `{host}` stands for its name.
+    pub directory: Option<String>,
     /// The part of a trace that the receiver writes to standard output.
     pub trace: Option<Part>,
 }
@@ -33,7 +43,11 @@ struct Line {
     host: String,
     secret: Zeroizing<String>,
     addresses: Vec<IpAddr>,
+    #[serde(default)]
+    networks: Vec<Network>,
     port: u16,
+    #[serde(default)]
+    directory: Option<String>,
     #[serde(default)]
     trace: Option<Part>,
 }
@@ -52,7 +66,9 @@ impl Invitation {
             host: self.host.clone(),
             secret: self.secret.to_hex(),
             addresses: self.addresses.clone(),
+            networks: self.networks.clone(),
             port: self.port,
+            directory: self.directory.clone(),
             trace: self.trace.clone(),
         };
         let mut text = Zeroizing::new(serde_json::to_string(&line).unwrap_or_default());
@@ -78,8 +94,8 @@ impl Invitation {
         }
         let line: Line = serde_json::from_str(line).map_err(wrong)?;
         let secret = Secret::from_hex(&line.secret)?;
-        let Line { host, addresses, port, trace, .. } = line;
-        Ok(Self { host, secret, addresses, port, trace })
+        let Line { host, addresses, networks, port, directory, trace, .. } = line;
+        Ok(Self { host, secret, addresses, networks, port, directory, trace })
     }
 }
 
@@ -93,20 +109,27 @@ mod tests {
         let addresses = vec!["10.0.0.1".parse().unwrap(), "::1".parse().unwrap()];
         let part = Part::alone(None);
         let trace = Some(part.clone());
-        let line = Invitation { host: "a\nb".into(), secret, addresses, port: 7, trace }.to_line();
+        let directory = Some("/new".to_owned());
+        let host = "a\nb".to_owned();
+        let line =
+            Invitation { host, secret, addresses, networks: vec![], port: 7, directory, trace };
+        let line = line.to_line();
         assert_eq!(line.lines().count(), 1);
         let again = Invitation::from_line(&line).unwrap();
         assert_eq!((again.host.as_str(), again.port, again.addresses.len()), ("a\nb", 7, 2));
         assert_eq!(*again.secret.to_hex(), "09".repeat(32));
-        assert_eq!(again.trace, Some(part));
+        assert_eq!((again.trace, again.directory.as_deref()), (Some(part), Some("/new")));
     }
 
     #[test]
     fn other_lines_and_versions_are_refused() {
         assert!(Invitation::from_line("").is_err());
         let secret = Secret::from_bytes([9; 32]);
-        let (addresses, trace) = (Vec::new(), None);
-        let line = Invitation { host: "a".into(), secret, addresses, port: 7, trace }.to_line();
+        let (addresses, directory, trace) = (Vec::new(), None, None);
+        let host = "a".to_owned();
+        let line =
+            Invitation { host, secret, addresses, networks: vec![], port: 7, directory, trace };
+        let line = line.to_line();
         let own = format!("\"version\":{}", session::PROTOCOL_VERSION);
         let other = line.replace(&own, "\"version\":99");
         assert!(Invitation::from_line(&other).err().unwrap().contains("version 99"));

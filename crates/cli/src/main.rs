@@ -25,15 +25,16 @@ mod interrupt;
 mod invitation;
 mod json;
 mod launch;
-mod launch_remedy;
 mod logging;
 mod man;
+mod network;
 mod output;
 mod plan;
 mod push;
 mod receive;
 mod recording;
 mod replicate;
+mod slurm;
 mod standard_output;
 #[cfg(feature = "switch")]
 mod switch;
@@ -70,6 +71,8 @@ enum Command {
     Bench(Box<bench::Args>),
     Plan(Box<plan::Args>),
     Switch(Box<switch::Args>),
+    #[command(hide = true)]
+    Launch(launch::Args),
     Completions(completions::Args),
     Man(man::Args),
 }
@@ -85,6 +88,7 @@ impl Command {
             Self::Switch(args) => args.is_json(),
             Self::Receive(_)
             | Self::Secret
+            | Self::Launch(_)
             | Self::Demo(_)
             | Self::Completions(_)
             | Self::Man(_) => false,
@@ -97,6 +101,7 @@ impl Command {
             Self::Push(args) => push::run(args),
             Self::Receive(args) => receive::run(args),
             Self::Secret => secret(),
+            Self::Launch(args) => launch::run(args),
             Self::Demo(args) => demo::run(args),
             Self::Bench(args) => bench::run(args),
             Self::Doctor(args) => doctor::run(args),

@@ -1,7 +1,8 @@
 //! `rdmc receive`: the receiver of a push.
 
 use std::{
-    io::{self, BufRead, IsTerminal, Read},
+    env, fs,
+    io::{self, BufRead, IsTerminal, Read, Write},
     net::{IpAddr, SocketAddr, TcpListener},
     path::PathBuf,
     sync::mpsc,
@@ -22,8 +23,9 @@ use crate::{
     failure::{Exit, Failure, print_message},
     help::{EXPERTS, REPORTS, USUAL},
     interrupt::{Interrupt, survive_file_size_limits},
-    invitation::{Invitation, LINE_BYTES_MAX},
+    invitation::{FASTER_NETWORK, Invitation, LINE_BYTES_MAX, NODE_NAME},
     logging,
+    network::{self, Network},
     output::InUse,
     recording,
 };
@@ -186,7 +188,13 @@ fn answer_invitation(verbose: bool) -> Result<Exit, Failure> {
         .read_line(&mut line)
         .map_err(Failure::while_doing("standard input"))?;
     let invitation = Invitation::from_line(&line).map_err(Failure::Failed)?;
-    let Invitation { host, secret, addresses, port, trace } = invitation;
+    let Invitation { host, secret, addresses, networks, port, directory, trace } = invitation;
+    let host = named(host)?;
+    if let Some(directory) = directory.map(|directory| directory.replace("{host}", &host)) {
+        // Which the umask of this user's login makes accessible or not.
+        fs::create_dir_all(&directory)
+            .map_err(Failure::while_doing(format_args!("--mkdir: making {directory}")))?;
+    }
     let writer = trace.as_ref().map(recording::to_standard_output).transpose();
     let writer = writer.map_err(Failure::while_doing("its part of the trace"))?;
     let stop = Interrupt::catch(false)?.begin().flag();
@@ -194,12 +202,24 @@ fn answer_invitation(verbose: bool) -> Result<Exit, Failure> {
         // The launcher already has the rights of this user.
         let placement = Placement::Anywhere;
         let settings = ReceiverSettings { host, placement, output: None, bytes_max: None, stop };
-        connect(&addresses, port, &secret, &settings)
+        connect((&addresses, &networks), port, &secret, &settings)
+    })
+}
+
+/// This host's name: that of its invitation, or else the one that Slurm has told.
+fn named(host: String) -> Result<String, Failure> {
+    if !host.is_empty() {
+        return Ok(host);
+    }
+    env::var(NODE_NAME).map_err(|_| {
+        Failure::Failed(format!(
+            "the invitation is for a node of Slurm's, but {NODE_NAME} is not set here"
+        ))
     })
 }
 
 fn connect(
-    addresses: &[IpAddr],
+    (addresses, networks): (&[IpAddr], &[Network]),
     port: u16,
     secret: &Secret,
     settings: &ReceiverSettings,
@@ -207,6 +227,11 @@ fn connect(
     let channel = receiver::call(addresses, port, secret, CONNECT_TIMEOUT).map_err(|error| {
         Failure::Failed(format!("cannot connect to the root: {error} (see --advertise)"))
     })?;
+    // Only a hint for the root's user, so without own networks there is none.
+    let own = network::own().unwrap_or_default();
+    if let Some(network) = network::faster(networks, channel.peer().ip().to_canonical(), &own) {
+        let _ = writeln!(io::stderr(), "{FASTER_NETWORK}{network}");
+    }
     receiver::serve(channel, settings).map(drop).map_err(failure)
 }
 

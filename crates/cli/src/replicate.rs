@@ -1,14 +1,20 @@
 //! One push from its start to its report, for `rdmc push` and `rdmc demo`; and the start of receivers for `rdmc bench`.
 
-use std::net::{IpAddr, Ipv4Addr};
+use std::{
+    net::{IpAddr, Ipv4Addr},
+    path::Path,
+};
 
-use files::{HostState, Push, PushEvent, PushHandle, PushReport, PushSettings, Reach, Source};
+use files::{
+    HostPlan, HostState, Push, PushEvent, PushHandle, PushReport, PushSettings, Reach, Source,
+};
 use rdmc::Secret;
 
 use crate::{
     failure::{Failure, print_message},
     interrupt::Interrupt,
-    launch::{Callback, Launcher, Receivers},
+    launch::{Callback, Launcher, Receivers, Recipient, Superior},
+    network::{self, Choice, Network},
 };
 
 /// Launches receivers, replicates, and waits for the receivers to end.
@@ -21,7 +27,7 @@ pub fn replicate(
     interrupt: &Interrupt,
     observe: &mut dyn FnMut(PushEvent),
 ) -> Result<PushReport, Failure> {
-    let start = Start::of(&settings);
+    let start = Start::of(&settings, launcher);
     let push = Push::open(source, settings).map_err(|error| Failure::of_push(&error))?;
     if let Some(address) = push.admission_address() {
         print_message(format_args!("receivers may join at {address}"));
@@ -31,9 +37,9 @@ pub fn replicate(
     let (mut receivers, callback) = start.receivers(launcher, push.control_port(), &handle)?;
     let mut report = push.run(&mut |event| {
         if let PushEvent::Retry { host, start: again, .. } = event
-            && let Some((_, name)) = start.hosts.iter().find(|(launched, _)| *launched == host)
+            && let Some(to) = start.hosts.iter().find(|to| to.host == host)
         {
-            receivers.launch_again(launcher, (host, name), again, &callback, &handle);
+            receivers.launch_again(launcher, to, again, &callback);
         }
         if let PushEvent::Host { host, state } = &event
             && *state != HostState::Awaited
@@ -49,6 +55,14 @@ pub fn replicate(
         HostState::Unknown(_) => true,
         _ => false,
     });
+    if launcher.networks == Choice::Any {
+        for (network, hosts) in receivers.faster_networks() {
+            print_message(format_args!(
+                "{hosts} of the hosts share a faster network with this machine than they used, {network}; \
+                 name it by --interface or --network"
+            ));
+        }
+    }
     if report.error.is_none() {
         for (index, host) in report.hosts.iter_mut().enumerate() {
             if let HostState::Failed(reason) | HostState::Unknown(reason) = &mut host.state {
@@ -59,20 +73,31 @@ pub fn replicate(
     Ok(report)
 }
 
-/// Receivers to launch, by index and name, and the parameters of their invitations.
+/// Receivers to launch, and the parameters of their invitations.
 pub struct Start {
-    hosts: Vec<(usize, String)>,
+    hosts: Vec<Recipient>,
     local_only: bool,
     advertise: Option<IpAddr>,
     secret: Secret,
 }
 
 impl Start {
-    pub fn of(settings: &PushSettings) -> Self {
+    /// For receivers that this launcher starts.
+    pub fn of(settings: &PushSettings, launcher: &Launcher) -> Self {
+        let mkdir = launcher.makes_directories;
+        let directory = |plan: &HostPlan| {
+            let parent = Path::new(&plan.destination).parent().and_then(Path::to_str);
+            parent.filter(|parent| mkdir && !parent.is_empty()).map(str::to_owned)
+        };
         let hosts = settings.hosts.iter().enumerate();
         let hosts = hosts.filter(|(_, host)| host.reach == Reach::Calls);
+        let recipient = |(host, plan): (usize, &HostPlan)| Recipient {
+            host,
+            name: plan.name.clone(),
+            directory: directory(plan),
+        };
         Self {
-            hosts: hosts.map(|(index, host)| (index, host.name.clone())).collect(),
+            hosts: hosts.map(recipient).collect(),
             local_only: settings.local_only,
             advertise: settings.advertise,
             secret: settings.secret.clone(),
@@ -89,36 +114,30 @@ impl Start {
         port: u16,
         push: &PushHandle,
     ) -> Result<(Receivers, Callback), Failure> {
-        let addresses = own_addresses(self.local_only, self.advertise)?;
-        let callback = Callback { addresses, port, secret: self.secret.clone() };
-        let receivers = Receivers::launch(launcher, &self.hosts, &callback, push)?;
+        let networks = self.networks(&launcher.networks)?;
+        let mut addresses: Vec<IpAddr> = networks.iter().map(|network| network.address).collect();
+        addresses.dedup();
+        if self.local_only {
+            addresses = vec![Ipv4Addr::LOCALHOST.into()];
+        } else if let Some(address) = self.advertise {
+            addresses = vec![address];
+        } else if addresses.is_empty() {
+            let remedy = "connect it to a network, or use --local";
+            return Err(Failure::Failed(format!("this machine has no network address; {remedy}")));
+        }
+        let callback = Callback { addresses, networks, port, secret: self.secret.clone() };
+        let superior = Superior::Push(push.clone());
+        let receivers = Receivers::launch(launcher, &self.hosts, &callback, &superior)?;
         Ok((receivers, callback))
     }
-}
 
-/// Addresses of this machine for receivers.
-fn own_addresses(local_only: bool, advertise: Option<IpAddr>) -> Result<Vec<IpAddr>, Failure> {
-    if local_only {
-        return Ok(vec![Ipv4Addr::LOCALHOST.into()]);
+    /// Networks at which receivers reach this machine, which they try in this order.
+    fn networks(&self, choice: &Choice) -> Result<Vec<Network>, Failure> {
+        if self.local_only || self.advertise.is_some() {
+            return Ok(Vec::new());
+        }
+        choice.among(network::own()?)
     }
-    if let Some(address) = advertise {
-        return Ok(vec![address]);
-    }
-    let interfaces =
-        if_addrs::get_if_addrs().map_err(Failure::while_doing("listing network interfaces"))?;
-    let mut addresses: Vec<IpAddr> = interfaces
-        .iter()
-        .filter(|interface| !interface.is_loopback() && !interface.is_link_local())
-        .map(if_addrs::Interface::ip)
-        .collect();
-    // IPv4 first: receivers try in this order.
-    addresses.sort_by_key(IpAddr::is_ipv6);
-    addresses.dedup();
-    if addresses.is_empty() {
-        let remedy = "connect it to a network, or use --local";
-        return Err(Failure::Failed(format!("this machine has no network address; {remedy}")));
-    }
-    Ok(addresses)
 }
 
 /// Adds the last line of a receiver's process to a failure, unless one contains the other.

@@ -5,10 +5,13 @@ mod bwlimit;
 mod certificates;
 mod common;
 mod configured;
+mod copy_self;
 mod doctor;
 mod hugging_face;
 mod join;
+mod launch_tree;
 mod listen;
+mod networks;
 mod offload;
 mod outcomes;
 mod packaging;
@@ -21,6 +24,7 @@ mod push;
 mod push_faults;
 mod push_stream;
 mod push_trees;
+mod slurm;
 #[cfg(feature = "switch")]
 mod switch;
 #[cfg(feature = "switch")]

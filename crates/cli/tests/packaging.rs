@@ -1,14 +1,17 @@
-//! What packages contain beside the program: completions, manual pages, the service.
+//! What packages contain beside the program: completions, manual pages, the service, the manifest for Kubernetes.
 
 use std::{
     fs,
     io::{BufRead, BufReader},
+    net::TcpListener,
     os::unix::fs::PermissionsExt,
     path::{Path, PathBuf},
     process::Command,
 };
 
-use crate::common::{Place, signal};
+use serde_json::Value;
+
+use crate::common::{Outcome, Place, await_that, has_thread, signal};
 
 #[test]
 fn completions_have_all_commands_and_options() {
@@ -102,5 +105,104 @@ fn the_service_is_one_that_systemd_accepts() {
             assert!(output.status.success() && ours.is_empty(), "{output:?}");
         }
         Err(error) => println!("SKIPPED: systemd-analyze: {error}"),
+    }
+}
+
+/// The objects of the manifest for Kubernetes, as JSON; none where there is nothing to parse YAML with.
+fn manifest() -> Option<Vec<Value>> {
+    let script = "import json, sys, yaml; print(json.dumps(list(yaml.safe_load_all(sys.stdin))))";
+    let path = unit().with_file_name("kubernetes.yaml");
+    let mut python = Command::new("python3");
+    let output = python.args(["-c", script]).stdin(fs::File::open(path).unwrap()).output();
+    match output {
+        Ok(output) if output.status.success() => {
+            Some(serde_json::from_slice(&output.stdout).unwrap())
+        }
+        Ok(output) if String::from_utf8_lossy(&output.stderr).contains("No module named") => {
+            println!("SKIPPED: YAML needs python3-yaml");
+            None
+        }
+        Ok(output) => panic!("{}", String::from_utf8_lossy(&output.stderr)),
+        Err(error) => {
+            println!("SKIPPED: YAML needs python3 and python3-yaml: {error}");
+            None
+        }
+    }
+}
+
+/// The arguments of a job's container, with other values for some of them.
+fn arguments(job: &Value, values: &[(&str, &str)]) -> Vec<String> {
+    let words = job["spec"]["template"]["spec"]["containers"][0]["args"].as_array().unwrap();
+    let words = words.iter().map(|word| word.as_str().expect("arguments are text"));
+    let replaced = |word: &str| values.iter().find(|(old, _)| *old == word).map(|(_, new)| *new);
+    words.map(|word| replaced(word).unwrap_or(word).to_owned()).collect()
+}
+
+#[test]
+fn the_manifest_for_kubernetes_fits_together() {
+    let Some(objects) = manifest() else { return };
+    let [service, copies, source] = &objects[..] else { panic!("{objects:?}") };
+    let kinds: Vec<&Value> = objects.iter().map(|object| &object["kind"]).collect();
+    assert_eq!(kinds, ["Service", "Job", "Job"]);
+    let (spec, pod) = (&copies["spec"], &copies["spec"]["template"]["spec"]);
+    assert_eq!(service["spec"]["clusterIP"], "None");
+    assert_eq!(service["spec"]["publishNotReadyAddresses"], true);
+    assert_eq!(service["spec"]["selector"], copies["spec"]["template"]["metadata"]["labels"]);
+    assert_eq!(pod["subdomain"], service["metadata"]["name"]);
+    assert_eq!(
+        (&spec["completionMode"], &spec["parallelism"]),
+        (&"Indexed".into(), &spec["completions"])
+    );
+    for job in [copies, source] {
+        let pod = &job["spec"]["template"]["spec"];
+        let names = |list: &Value| -> Vec<String> {
+            let names = list.as_array().unwrap().iter().map(|it| it["name"].as_str().unwrap());
+            names.map(str::to_owned).collect()
+        };
+        assert_eq!(names(&pod["containers"][0]["volumeMounts"]), names(&pod["volumes"]));
+        assert_eq!(pod["volumes"][0]["secret"]["defaultMode"], 0o400, "nobody else may read it");
+    }
+    // The names of the pods are those that are pushed to.
+    let count = spec["completions"].as_u64().unwrap();
+    let (name, port) = (&copies["metadata"]["name"], &service["spec"]["ports"][0]["port"]);
+    let (name, domain) = (name.as_str().unwrap(), pod["subdomain"].as_str().unwrap());
+    let to = format!("{name}-[0-{}].{domain}:{port}", count - 1);
+    assert!(arguments(source, &[]).contains(&to), "{to}");
+    assert!(arguments(copies, &[]).contains(&format!("0.0.0.0:{port}")));
+}
+
+/// The push first, as when pods start in any order.
+#[test]
+fn the_jobs_of_the_manifest_copy_a_file() {
+    let Some(objects) = manifest() else { return };
+    let place = Place::with(100_000);
+    fs::write(place.path("secret"), place.run_words("secret").out).unwrap();
+    fs::set_permissions(place.path("secret"), fs::Permissions::from_mode(0o600)).unwrap();
+    let free = || TcpListener::bind("127.0.0.1:0").unwrap().local_addr().unwrap().to_string();
+    let addresses = [free(), free()];
+    let to = addresses.join(",");
+    let pods = "rdmc-copies-[0-3].rdmc:7000";
+    let values =
+        [("/models/model.bin", "object"), (pods, to.as_str()), ("/secret/secret", "secret")];
+    let words = arguments(&objects[2], &values);
+    let push = place.rdmc(&words.iter().map(String::as_str).collect::<Vec<_>>()).spawn().unwrap();
+    await_that("the push runs", || has_thread(push.id(), "rdmc-signals"));
+    let receivers = addresses.each_ref().map(|address| {
+        let directory = address.replace(':', "-");
+        fs::create_dir(place.path(&directory)).unwrap();
+        let values = [
+            ("0.0.0.0:7000", address.as_str()),
+            ("/secret/secret", "secret"),
+            ("/copies", directory.as_str()),
+        ];
+        let words = arguments(&objects[1], &values);
+        place.rdmc(&words.iter().map(String::as_str).collect::<Vec<_>>()).spawn().unwrap()
+    });
+    let pushed = Outcome::of(push.wait_with_output().unwrap());
+    assert_eq!(pushed.code, Some(0), "{pushed:?}");
+    for (receiver, address) in receivers.into_iter().zip(&addresses) {
+        let ended = Outcome::of(receiver.wait_with_output().unwrap());
+        assert_eq!(ended.code, Some(0), "it is completed: {ended:?}");
+        assert!(place.is_copy(&format!("{}/object", address.replace(':', "-"))));
     }
 }

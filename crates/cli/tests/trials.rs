@@ -181,7 +181,7 @@ fn receivers(place: &Place, part: &str) -> Vec<u32> {
 type Trial = (&'static str, fn(&Way));
 
 fn all_trials(way: &Way) {
-    let trials: [Trial; 9] = [
+    let trials: [Trial; 10] = [
         ("several hosts get odd names", several_hosts_get_odd_names),
         ("a receiver that is killed, and one that is ended", lost_receivers),
         ("a killed root", a_killed_root),
@@ -191,6 +191,7 @@ fn all_trials(way: &Way) {
         ("a source that is written to", a_source_that_is_written_to),
         ("a source that is replaced", a_source_that_is_replaced),
         ("a full disk", a_full_disk),
+        ("hosts without rdmc and directories", hosts_without_rdmc_and_directories),
     ];
     for (name, trial) in trials {
         eprintln!("trial: {name}");
@@ -353,6 +354,20 @@ fn a_full_disk(way: &Way) {
     outcome.has_failed_with(3, "full: no space for");
     assert_eq!(host(&outcome.json(), 1)["state"], "failed");
     assert!(fs::read(directory.join("h1/object")).is_ok_and(|copy| copy == place.contents));
+}
+
+/// The second is started by the first.
+fn hosts_without_rdmc_and_directories(way: &Way) {
+    let place = Place::with(100_000);
+    let dest = place.path("a/{host}/object").to_str().unwrap().to_owned();
+    let to = ["push", "object", "--to", "h1,h2", "--dest", &dest, "--launcher", &way.launcher];
+    let missing = run(place.rdmc(&[&to[..], &["--remote-rdmc", "/none/rdmc"]].concat()));
+    missing.has_failed_with(1, "bring it along (--copy-self)");
+    let how = ["--copy-self", "--mkdir", "--advertise", "127.0.0.1", "--timeout", "600"];
+    let tree = ["--fanout", "1", "--launch-depth", "2"];
+    let pushed = run(place.rdmc(&[&to[..], &how, &tree].concat()));
+    assert_eq!((pushed.code, pushed.err.as_str()), (Some(0), ""), "{pushed:?}");
+    assert!(place.is_copy("a/h1/object") && place.is_copy("a/h2/object"));
 }
 
 #[test]

@@ -65,7 +65,7 @@ impl Contents {
 #[non_exhaustive]
 pub enum TargetError {
     /// The directory of the path does not exist.
-    #[error("the directory {} does not exist; create it first, or choose another --dest", .0.display())]
+    #[error("the directory {} does not exist; create it first (--mkdir makes it where a push starts the receiver), or choose another --dest", .0.display())]
     MissingParent(PathBuf),
     /// Something that is not a regular file has the name.
     #[error("{} is {kind} and will not be replaced; name a file as --dest", path.display())]

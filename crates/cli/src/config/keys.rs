@@ -4,7 +4,7 @@
 pub const COMMANDS: [&str; 2] = ["push", "bench"];
 
 /// Options that may be configured, by their long names; each is one of `rdmc push`.
-pub const KEYS: [&str; 21] = [
+pub const KEYS: [&str; 24] = [
     "advertise",
     "bwlimit",
     "ca",
@@ -13,9 +13,12 @@ pub const KEYS: [&str; 21] = [
     "fabric",
     "failure-deadline",
     "fanout",
+    "interface",
     "key",
+    "launch-depth",
     "launcher",
     "min-rate",
+    "network",
     "progress",
     "protect",
     "rate",

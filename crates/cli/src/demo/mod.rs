@@ -299,7 +299,7 @@ impl Comparison<'_> {
         let names: Vec<String> = settings.hosts.iter().map(|host| host.name.clone()).collect();
         let mut display = Display::new(&names, self.object.bytes, self.args.quiet);
         display.set_title(name);
-        let launcher = Launcher::local(false)?.recorded(self.recording);
+        let launcher = Launcher::local(false).recorded(self.recording);
         let report = replicate(source, settings, &launcher, self.interrupt, &mut |event| {
             display.show(&event);
         });

@@ -17,9 +17,11 @@ use crate::{
 const EXAMPLES: &str = "\
 Examples:
   rdmc push model.safetensors --to node[01-16]
-      to the same path on 16 hosts, by ssh (rdmc has to be installed there)
+      to the same path on 16 hosts, by ssh (with rdmc installed there, or --copy-self)
   rdmc push image.img --to a,b --dest /srv/images/ --remote-rdmc /opt/rdmc/bin/rdmc
       into a directory, with an rdmc that is not in the hosts' PATH
+  rdmc push image.img --to a,b --dest /srv/new/ --copy-self --mkdir
+      to hosts without rdmc, into a directory that may be missing
   rdmc push data.tar --to n[1-4] --dest '/scratch/{host}/data.tar' --launcher 'ip netns exec {host}'
       with another launcher: any command that runs a program on a host and forwards standard input
   rdmc push data.tar --to a:7000,b:7000 --secret-file secret
@@ -34,6 +36,8 @@ Examples:
       directories and files under their names; with / at its end what a directory contains
   tar c run | rdmc push - --to a:7000,b:7000 --secret-file secret
       a stream, to `rdmc receive --listen IP:7000 --secret-file secret --stdout | tar x`
+  rdmc push data.tar --slurm --dest /tmp/
+      in a job of Slurm's: to all of its nodes, as sbcast does
   rdmc push data.tar --local 3
       to three receivers on this machine, as a test
 
@@ -82,6 +86,14 @@ pub struct Args {
     /// # starts a comment, a line [NAME] a rack. Slots of MPI's host files (node1 slots=8) are ignored.
     #[arg(long, value_name = "FILE", group = "where")]
     pub hosts_file: Option<PathBuf>,
+
+    /// The nodes of the job of Slurm's that this runs in, by srun
+    ///
+    /// Racks are the leaf switches of Slurm's topology. rdmc has to be in the nodes' PATH, or at --remote-rdmc
+    /// (docs/slurm.md).
+    #[arg(long, group = "where", conflicts_with_all = ["to", "hosts_file", "local", "launcher", "copy_self", "launch_depth"],
+          help_heading = STARTING)]
+    pub slurm: bool,
 
     /// Start N receivers on this machine, named local-1 to local-N
     #[arg(long, value_name = "N", group = "where", conflicts_with_all = ["to", "hosts_file"],
@@ -141,6 +153,10 @@ pub struct Args {
 
     #[command(flatten)]
     pub hosting: Hosting,
+
+    /// Make missing directories of the copies, with the mode that the host's umask gives
+    #[arg(long, help_heading = STARTING)]
+    pub mkdir: bool,
 
     /// Leave this machine out if it is one of the hosts
     #[arg(long, conflicts_with = "local", help_heading = STARTING)]

@@ -12,6 +12,7 @@ use crate::{
     failure::Failure,
     hosting::{local_name, named, plan},
     hosts::Host,
+    slurm,
     this_machine::ThisMachine,
 };
 
@@ -26,7 +27,10 @@ pub fn hosts(args: &Args, sources: &Sources) -> Result<Vec<HostPlan>, Failure> {
         }
         return local_copies(sources, usize::from(count), dest);
     }
-    let hosts = named(args.to.as_deref(), args.hosts_file.as_ref())?;
+    let hosts = match args.slurm {
+        true => slurm::hosts()?,
+        false => named(args.to.as_deref(), args.hosts_file.as_ref())?,
+    };
     hosts
         .into_iter()
         .map(|host| {
@@ -95,6 +99,14 @@ pub fn exclude_this_machine(settings: &mut PushSettings, args: &Args) -> Result<
         )));
     }
     Ok(())
+}
+
+/// Puts this machine into the rack in which it was named, if it is one of the hosts.
+pub fn find_own_rack(settings: &mut PushSettings) {
+    let names: Vec<&str> = settings.hosts.iter().map(|host| host.name.as_str()).collect();
+    if let Some(index) = ThisMachine::new().position(&names) {
+        settings.root_rack = settings.hosts[index].rack;
+    }
 }
 
 /// Assigns this machine and the hosts, in order, to the racks of `--racks`; without it, those of a file of hosts stay.

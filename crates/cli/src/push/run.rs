@@ -2,7 +2,7 @@
 
 use std::sync::Arc;
 
-use files::{PushEvent, PushReport, PushSettings, Source};
+use files::{PushEvent, PushReport, PushSettings, Reach, Source};
 use rdmc::Algorithm;
 use session::Credentials;
 
@@ -56,7 +56,7 @@ impl Ready {
             in_place: args.inplace,
         })?;
         let settings = settings(args, &sources)?;
-        let launcher = args.hosting.launcher(args.local.is_some())?;
+        let launcher = launcher(args)?;
         Ok(Self { source, settings, launcher })
     }
 
@@ -106,11 +106,28 @@ impl Ready {
     }
 }
 
+/// The launcher of the receivers.
+pub fn launcher(args: &Args) -> Result<Launcher, Failure> {
+    let launcher = match args.slurm {
+        true => args.hosting.slurm_launcher(),
+        false => args.hosting.launcher(args.local.is_some()),
+    }?;
+    Ok(launcher.making_directories(args.mkdir))
+}
+
 pub fn settings(args: &Args, sources: &Sources) -> Result<PushSettings, Failure> {
     let local = args.local.is_some();
     let mut settings = args.hosting.settings(destinations::hosts(args, sources)?, local)?;
+    if args.slurm {
+        destinations::find_own_rack(&mut settings);
+    }
     if args.exclude_self {
         destinations::exclude_this_machine(&mut settings, args)?;
+    }
+    if args.mkdir && settings.hosts.iter().any(|host| host.reach != Reach::Calls) {
+        let what = "--mkdir is for receivers that this push starts; one that listens (HOST:PORT) makes no \
+                    directories";
+        return Err(Failure::Usage(what.into()));
     }
     destinations::put_into_racks(&mut settings, args)?;
     args.transfer.apply(&mut settings);

@@ -13,7 +13,7 @@ use super::{
     args::Args,
     follow::Follow,
     progress::Mode,
-    run::settings,
+    run::{launcher, settings},
     sources::Sources,
     summary::{bandwidth, seconds},
 };
@@ -65,7 +65,7 @@ pub fn run(args: &Args) -> Result<Exit, Failure> {
         true => Box::new(Follow::open(sources.first())?),
         false => Box::new(io::stdin()),
     };
-    let launcher = args.hosting.launcher(args.local.is_some())?;
+    let launcher = launcher(args)?;
     let mut in_use = InUse::default();
     args.hosting.add_to(&mut in_use);
     let interrupt = interrupt.begin();
@@ -115,7 +115,7 @@ fn replicate(
     launcher: &Launcher,
     interrupt: &Interrupt,
 ) -> Result<StreamReport, Failure> {
-    let start = Start::of(&settings);
+    let start = Start::of(&settings, launcher);
     let mut progress = Progress::new(args, settings.hosts.len());
     let stream = Stream::open(settings).map_err(|error| Failure::of_push(&error))?;
     let handle = stream.handle();

@@ -4,12 +4,14 @@ use std::{borrow::Cow, io::Write, path::PathBuf, time::Duration};
 
 use files::{HostReport, HostState, PushError, PushReport, Source};
 use plan::size;
-use rdmc::Offload;
+use rdmc::{Fabric, Offload};
 use serde::Serialize;
 
 use crate::{
     failure::{Exit, print_message},
-    json, output,
+    json,
+    network::{self, Network},
+    output,
 };
 
 /// The most hosts that are named in a line; more are counted.
@@ -40,6 +42,8 @@ struct Summary<'a> {
     members: usize,
     /// The network of the blocks.
     fabric: Option<String>,
+    /// The one of this machine that most hosts reached it at, but for loopback.
+    network: Option<Network>,
     /// The limit of each host, if there was one.
     bwlimit_bits_per_second: Option<u64>,
     /// If requested: `used`, or `unavailable: ` and the reason.
@@ -184,6 +188,9 @@ impl Facts {
             }
             many => text += &format!(", {} hosts had it already", many.len()),
         }
+        if let Some(network) = used_network(report) {
+            text += &format!(", over {network}");
+        }
         if let Some(limit) = self.bwlimit {
             text += &format!(", limited to {}", size::show_rate(limit));
         }
@@ -203,6 +210,7 @@ impl Facts {
             block_bytes: report.choice.map(|choice| choice.block_bytes),
             members: report.members,
             fabric: report.fabric.as_ref().map(ToString::to_string),
+            network: used_network(report),
             bwlimit_bits_per_second: self.bwlimit,
             offload: report
                 .offload
@@ -219,6 +227,12 @@ impl Facts {
             hosts: report.hosts.iter().map(host_summary).collect(),
         }
     }
+}
+
+/// The network of this machine that blocks travelled on, as far as that is known: over TCP, and not on this machine alone.
+fn used_network(report: &PushReport) -> Option<Network> {
+    let address = report.address.filter(|_| report.fabric == Some(Fabric::Tcp))?;
+    network::own().ok()?.into_iter().find(|network| network.address == address)
 }
 
 /// After a push that ended early: reports that a host has a copy, or may have one.

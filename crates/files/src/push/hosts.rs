@@ -372,12 +372,17 @@ impl<'a> Hosts<'a> {
 
     /// Where members reach the root: the configured address, else the one that most hosts connected to.
     pub(super) fn own_address(&self, listening: SocketAddr) -> SocketAddr {
-        let counted = |address: &IpAddr| {
-            let calls = |host: &&Host| host.is_ready() && host.own_ip == Some(*address);
-            self.all.iter().filter(calls).count()
-        };
-        let connected = self.all.iter().filter_map(|host| host.own_ip).max_by_key(counted);
+        let connected = self.reached_address(Host::is_ready);
         let address = self.settings.advertise.or(connected).unwrap_or(listening.ip());
         SocketAddr::new(address, listening.port())
+    }
+
+    /// The root's address that most of these hosts connected to.
+    pub(super) fn reached_address(&self, counts: impl Fn(&Host) -> bool) -> Option<IpAddr> {
+        let counted = |address: &IpAddr| {
+            let calls = |host: &&Host| counts(host) && host.own_ip == Some(*address);
+            self.all.iter().filter(calls).count()
+        };
+        self.all.iter().filter_map(|host| host.own_ip).max_by_key(counted)
     }
 }

@@ -66,7 +66,19 @@ impl Push {
         let fell_back = run.core.fell_back.take();
         let fabric = self.prepared.context.get().map(|context| context.fabric().clone());
         let total = started.elapsed();
-        PushReport { hosts, members, choice, fabric, offload, fell_back, replication, total, error }
+        let address = run.core.hosts.reached_address(|_| true).map(|ip| ip.to_canonical());
+        PushReport {
+            hosts,
+            members,
+            choice,
+            fabric,
+            address,
+            offload,
+            fell_back,
+            replication,
+            total,
+            error,
+        }
     }
 }
 

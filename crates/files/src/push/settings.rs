@@ -378,6 +378,8 @@ pub struct PushReport {
     pub choice: Option<Choice>,
     /// The network that was used; `None` if none was chosen.
     pub fabric: Option<Fabric>,
+    /// This machine's address at which most hosts reached it; `None` if none did.
+    pub address: Option<IpAddr>,
     /// Whether the network relayed by itself in the last group, if there was one.
     pub offload: Option<Offload>,
     /// Why members relayed instead of switches: [`PushEvent::FellBack`].

@@ -1,7 +1,7 @@
 //! What helps where a launcher could not start a receiver, by what it has printed last.
 
 /// Parts of what ssh and shells print, and what to do then.
-const REMEDIES: [(&str, &str); 8] = [
+const REMEDIES: [(&str, &str); 11] = [
     (
         "Host key verification failed",
         "this machine does not know the host's key, or another one: log in there once by hand (ssh HOST)",
@@ -17,9 +17,16 @@ const REMEDIES: [(&str, &str); 8] = [
     ),
     ("Connection timed out", "it does not answer: is it up, and does a firewall let ssh pass?"),
     ("No route to host", "it cannot be reached from here: is it up, and in this network?"),
-    ("command not found", "install rdmc there, or say where it is (--remote-rdmc)"),
-    ("No such file or directory", "install rdmc there, or say where it is (--remote-rdmc)"),
+    ("error while loading shared libraries", LIBRARIES),
+    ("version `GLIBC_", LIBRARIES),
+    ("command not found", NOT_THERE),
+    (": not found", NOT_THERE),
+    ("No such file or directory", NOT_THERE),
 ];
+
+const NOT_THERE: &str = "let this command bring it along (--copy-self), install it there, or say where it is (--remote-rdmc)";
+const LIBRARIES: &str = "this host lacks a library of that program: install it there, or bring along a program without libraries \
+     (--copy-self=PATH; docs/kubernetes.md says how to build one)";
 
 /// The remedy for the last line that a launcher has printed, if it is known.
 pub fn remedy(line: &str) -> Option<&'static str> {
@@ -40,6 +47,11 @@ mod tests {
         has("ssh: Could not resolve hostname nod1: Name or service not known", "spelling");
         has("ssh: connect to host a port 22: Connection refused", "start sshd");
         has("bash: line 1: rdmc: command not found", "--remote-rdmc");
+        has("bash: line 1: rdmc: command not found", "--copy-self");
+        has(
+            "rdmc: error while loading shared libraries: libfabric.so.1: cannot",
+            "lacks a library",
+        );
         has("sh: 1: exec: /opt/rdmc: No such file or directory", "--remote-rdmc");
         assert_eq!(remedy("no space left on device"), None);
     }

@@ -1,0 +1,240 @@
+//! A process that was started for one host, or for several of which the first starts the others.
+
+use std::{
+    io,
+    process::{Child, ExitStatus},
+    time::{Duration, Instant},
+};
+
+use zeroize::Zeroizing;
+
+use super::{
+    feed::{Feed, Held},
+    launcher::Launcher,
+    order::{Callback, Recipient, Report},
+    remedy::remedy,
+    said::Said,
+};
+use crate::invitation::Invitation;
+
+/// A launched process.
+pub struct Launched {
+    /// The first is the one that it was started on.
+    hosts: Vec<Recipient>,
+    /// How many were started on its host before.
+    start: u32,
+    since: Instant,
+    /// Started on all hosts by one command, and not by the first.
+    at_once: bool,
+    is_late: bool,
+    child: Child,
+    status: Option<ExitStatus>,
+    is_reported: bool,
+    said: Said,
+    /// Its standard input, where it starts others.
+    held: Option<Held>,
+}
+
+impl Launched {
+    /// Starts a process for these hosts; `start`: how many were started on the first before.
+    ///
+    /// Errors: why it cannot be started.
+    pub fn start(
+        launcher: &Launcher,
+        hosts: &[Recipient],
+        start: u32,
+        callback: &Callback,
+    ) -> Result<Self, String> {
+        let [own, others @ ..] = hosts else { return Err("no host".into()) };
+        let at_once = launcher.starts_at_once(hosts);
+        let launches = !others.is_empty() && !at_once;
+        let directory = Recipient::directory_of_all(hosts, at_once)?;
+        let mut command = launcher.command(hosts);
+        let mut trace = None;
+        if let Some(recording) = launcher.recording.as_ref().filter(|_| others.is_empty()) {
+            let (part, out) = recording.part(own.host, &own.name).map_err(|error| {
+                format!("cannot create a file for its part of the trace: {error}")
+            })?;
+            trace = Some(part);
+            command.stdout(out);
+        }
+        let program_name = command.get_program().to_string_lossy().into_owned();
+        let mut child = command.spawn().map_err(|error| match error.kind() {
+            io::ErrorKind::NotFound => {
+                format!("the launcher \"{program_name}\" is not installed here; see --launcher")
+            }
+            _ => format!("the launcher \"{program_name}\" cannot be run: {error}"),
+        })?;
+        let invitation = Invitation {
+            // One text for all, each of which knows its name.
+            host: if at_once { String::new() } else { own.name.clone() },
+            secret: callback.secret.clone(),
+            addresses: callback.addresses.clone(),
+            networks: callback.networks.clone(),
+            port: callback.port,
+            directory,
+            trace,
+        };
+        let mut text = invitation.to_line();
+        if launches {
+            let order = launcher.order(hosts).to_line();
+            text = Zeroizing::new([text.as_str(), order.as_str()].concat());
+        }
+        let (said, mut program) = (Said::default(), None);
+        if let Some(stderr) = child.stderr.take() {
+            let name = if at_once { &program_name } else { &own.name };
+            let copied =
+                said.listen(stderr, launcher.verbose.then(|| name.clone()), launcher.takes_lists);
+            program = launcher.program.clone().map(|program| (program, copied));
+        }
+        if let Some(stdout) = child.stdout.take() {
+            said.listen_for_reports(stdout, hosts.iter().map(|to| to.host).collect());
+        }
+        let stdin = child.stdin.take();
+        let (hosts, since) = (hosts.to_vec(), Instant::now());
+        let (is_late, is_reported, status, held) = (false, false, None, None);
+        let mut launched =
+            Self { hosts, start, since, at_once, is_late, child, status, is_reported, said, held };
+        let feed = Feed { program, text };
+        let fed = match stdin {
+            Some(stdin) if launches => feed.held(stdin).map(|held| launched.held = Some(held)),
+            Some(stdin) => feed.once(stdin),
+            None => Ok(()),
+        };
+        if let Err(error) = fed {
+            launched.kill();
+            return Err(format!("starting a thread: {error}"));
+        }
+        Ok(launched)
+    }
+
+    /// The host that it was started on.
+    pub fn own(&self) -> &Recipient {
+        &self.hosts[0]
+    }
+
+    /// The hosts that it starts receivers on in turn; all where it is on none of them.
+    pub fn others(&self) -> &[Recipient] {
+        if self.at_once { &self.hosts } else { &self.hosts[1..] }
+    }
+
+    /// Whether it runs on this host, so that what it says is of this host.
+    pub fn is_on(&self, host: usize) -> bool {
+        !self.at_once && self.hosts[0].host == host
+    }
+
+    /// All hosts.
+    pub fn hosts(&self) -> &[Recipient] {
+        &self.hosts
+    }
+
+    /// How many were started on its host before.
+    pub fn start_number(&self) -> u32 {
+        self.start
+    }
+
+    /// Time since it was started.
+    pub fn age(&self) -> Duration {
+        self.since.elapsed()
+    }
+
+    /// Once, when it starts others and has run for so long.
+    pub fn is_late_now(&mut self, timeout: Duration) -> bool {
+        let was_late = self.is_late;
+        self.is_late = self.age() > timeout;
+        self.is_late && !was_late && !self.has_ended() && !self.others().is_empty()
+    }
+
+    /// Its exit status, if it has ended.
+    pub fn poll(&mut self) -> Option<ExitStatus> {
+        if self.status.is_none() {
+            self.status = self.child.try_wait().ok().flatten();
+        }
+        self.status
+    }
+
+    /// Whether it was seen to end.
+    pub fn has_ended(&self) -> bool {
+        self.status.is_some()
+    }
+
+    /// Whether [`Self::news`] has reported its end.
+    pub fn is_reported(&self) -> bool {
+        self.is_reported
+    }
+
+    /// Reports that have come since the last call; of the process itself once, in the call after the one that sees its end:
+    /// its last line may still be in the pipe.
+    pub fn news(&mut self) -> Vec<Report> {
+        let mut reports = self.said.take_reports();
+        for (name, reason) in self.said.take_failed().into_iter().filter(|_| self.at_once) {
+            let found = self.hosts.iter().find(|to| to.name == name);
+            reports.extend(found.map(|to| Report { host: to.host, reason, line: None }));
+        }
+        let ended = self.status.filter(|_| !self.is_reported);
+        self.is_reported |= ended.is_some();
+        self.poll();
+        if let Some(status) = ended {
+            let reason = self.reason(status);
+            if !status.success() {
+                let name = if self.at_once { "the command" } else { &self.own().name };
+                let why = self.last_line().unwrap_or_default();
+                let reason = format!("{name}, which was to start it, has ended: {why}");
+                let of =
+                    |to: &Recipient| Report { host: to.host, reason: reason.clone(), line: None };
+                reports.extend(self.others().iter().map(of));
+            }
+            if !self.at_once {
+                reports.push(Report { host: self.own().host, reason, line: self.last_line() });
+            }
+        }
+        reports
+    }
+
+    /// Why it ended.
+    fn reason(&self, status: ExitStatus) -> String {
+        let line = self.said.last_line();
+        // Another version of the program rejects the arguments.
+        if line.starts_with("error: ") && status.code() == Some(2) {
+            return format!(
+                "its receiver could not be started: {line}; is the same version of rdmc installed \
+                 there? (see --remote-rdmc)"
+            );
+        }
+        if line.is_empty() {
+            return format!(
+                "its receiver ended before it connected ({status}); is rdmc installed there? \
+                 (see --remote-rdmc)"
+            );
+        }
+        match remedy(&line) {
+            Some(remedy) => format!("its receiver could not be started: {line}; {remedy}"),
+            None => format!("its receiver could not be started: {line}"),
+        }
+    }
+
+    /// Its last line, else its exit status if it failed.
+    pub fn last_line(&self) -> Option<String> {
+        let line = self.said.last_line();
+        let status = self.status.filter(|status| !status.success());
+        if line.is_empty() { status.map(|status| status.to_string()) } else { Some(line) }
+    }
+
+    /// The faster network that this host shares with the root, if it has named one.
+    pub fn faster_network(&self) -> Option<String> {
+        self.said.faster_network()
+    }
+
+    /// Lets a process that starts others know that the push is over.
+    pub fn close_input(&mut self) {
+        self.held = None;
+    }
+
+    /// Kills it if it is running. Its status is not kept, since it would show this kill.
+    pub fn kill(&mut self) {
+        if self.poll().is_none() {
+            let _ = self.child.kill();
+            let _ = self.child.wait();
+        }
+    }
+}

@@ -1,0 +1,24 @@
+//! Receiver processes: starting them on their hosts, and watching them.
+//!
+//! Each running one costs a descriptor here, its standard error (and one more with a trace). With many hosts some of the
+//! processes are `rdmc launch`, which starts a receiver on its host and on further ones; these cost three.
+
+mod feed;
+mod launched;
+mod launcher;
+mod order;
+mod program;
+mod receivers;
+mod relay;
+mod remedy;
+mod said;
+mod tree;
+
+pub use launcher::{FANOUT, Launcher};
+pub use order::{Callback, Recipient};
+#[cfg(test)]
+pub use order::{Order, Report};
+pub use program::Program;
+pub use receivers::{Receivers, Superior};
+pub use relay::{Args, run};
+pub use tree::DEPTH_MAX;

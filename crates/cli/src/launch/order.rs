@@ -1,0 +1,178 @@
+//! What `rdmc launch` is told on its standard input, and what it reports on its standard output: lines of JSON.
+
+use std::net::IpAddr;
+
+use rdmc::Secret;
+use serde::{Deserialize, Serialize};
+
+use crate::{
+    hosts::{HOSTS_MAX, Host, checked},
+    network::Network,
+};
+
+/// Where receivers connect.
+#[derive(Clone)]
+pub struct Callback {
+    /// The root's addresses.
+    pub addresses: Vec<IpAddr>,
+    /// Its networks at these addresses, where known.
+    pub networks: Vec<Network>,
+    /// Its port.
+    pub port: u16,
+    /// The session's secret.
+    pub secret: Secret,
+}
+
+/// A host, and what it gets.
+#[derive(Clone, PartialEq, Eq, Debug, Serialize, Deserialize)]
+pub struct Recipient {
+    /// Index in the push.
+    pub host: usize,
+    pub name: String,
+    /// The directory that its receiver makes first, if it is missing.
+    pub directory: Option<String>,
+}
+
+impl Recipient {
+    /// The directory for the invitation of the first, or with `at_once` of all: a text in which `{host}` stands for the name.
+    ///
+    /// Errors: there is no such text.
+    pub fn directory_of_all(hosts: &[Self], at_once: bool) -> Result<Option<String>, String> {
+        let [first, ..] = hosts else { return Ok(None) };
+        let Some(directory) = first.directory.clone().filter(|_| at_once) else {
+            return Ok(first.directory.clone());
+        };
+        let template = directory.replace(&first.name, "{host}");
+        let fits = |template: &String| {
+            let is_its =
+                |to: &Self| to.directory.as_ref() == Some(&template.replace("{host}", &to.name));
+            hosts.iter().all(is_its)
+        };
+        let found = [directory, template].into_iter().find(fits);
+        found.map(Some).ok_or_else(|| {
+            "--mkdir: the directories differ by more than {host}; make them first".to_owned()
+        })
+    }
+}
+
+/// Longer lines are not orders.
+pub const LINE_BYTES_MAX: u64 = 4 << 20;
+/// Longer texts of reports are cut.
+pub const TEXT_CHARS_MAX: usize = 500;
+
+/// The line behind the invitation of the host that reads it: further hosts to start receivers on, and how.
+#[derive(Clone, PartialEq, Eq, Debug, Serialize, Deserialize)]
+pub struct Order {
+    /// The first is the one that reads it.
+    pub hosts: Vec<Recipient>,
+    /// The launcher's words; `{host}` stands for the host.
+    pub words: Vec<String>,
+    /// The receiver's program, quoted if the launcher needs that.
+    pub rdmc: String,
+    /// Copies the program that reads it to the others, which then run that.
+    pub copies_self: bool,
+    pub fanout: usize,
+    pub depth: u8,
+    pub timeout_ms: u64,
+    pub verbose: bool,
+}
+
+impl Order {
+    /// The line, with its end.
+    pub fn to_line(&self) -> String {
+        serde_json::to_string(self).unwrap_or_default() + "\n"
+    }
+
+    /// Errors: not an order, or one that no push gives.
+    pub fn from_line(line: &str) -> Result<Self, String> {
+        let order: Self = serde_json::from_str(line).map_err(|error| {
+            format!("standard input has no order of `rdmc push` ({error}); it is for launchers")
+        })?;
+        let names = order.hosts.iter().map(|to| Host::named(to.name.clone()));
+        checked(names.collect())?;
+        if order.hosts.len() > HOSTS_MAX || order.words.is_empty() || order.fanout == 0 {
+            return Err("the order on standard input is for no host, or by no launcher".into());
+        }
+        Ok(order)
+    }
+}
+
+/// A receiver could not be started, or has ended.
+#[derive(Clone, PartialEq, Eq, Debug, Serialize, Deserialize)]
+pub struct Report {
+    /// Index of the host.
+    pub host: usize,
+    pub reason: String,
+    /// Its last line on standard error.
+    pub line: Option<String>,
+}
+
+impl Report {
+    /// The line, with its end.
+    pub fn to_line(&self) -> String {
+        serde_json::to_string(self).unwrap_or_default() + "\n"
+    }
+
+    /// None for other lines, such as those of a login shell.
+    pub fn from_line(line: &str) -> Option<Self> {
+        let Self { host, reason, line } = serde_json::from_str(line).ok()?;
+        let cut = |text: String| text.chars().take(TEXT_CHARS_MAX).collect();
+        Some(Self { host, reason: cut(reason), line: line.map(cut) })
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn directories_of_all_are_one_text() {
+        let of = |pairs: &[(&str, &str)], at_once| {
+            let to = |&(name, directory): &(&str, &str)| Recipient {
+                host: 0,
+                name: name.into(),
+                directory: Some(directory.into()),
+            };
+            Recipient::directory_of_all(&pairs.iter().map(to).collect::<Vec<_>>(), at_once)
+        };
+        let is = |text: &str| Ok(Some(text.to_owned()));
+        assert_eq!(of(&[("a", "/data"), ("b", "/data")], true), is("/data"));
+        assert_eq!(of(&[("n1", "/x/n1/y"), ("n2", "/x/n2/y")], true), is("/x/{host}/y"));
+        assert_eq!(of(&[("n1", "/x/n1/y"), ("n2", "/x/n2/y")], false), is("/x/n1/y"));
+        assert!(
+            of(&[("a", "/data/a"), ("b", "/data/b")], true).is_err(),
+            "the name is in the path by chance"
+        );
+    }
+
+    #[test]
+    fn orders_and_reports_come_back() {
+        let to = |host, name: &str| Recipient { host, name: name.into(), directory: None };
+        let order = Order {
+            hosts: vec![to(3, "me@a"), to(4, "b")],
+            words: vec!["ssh".into(), "{host}".into()],
+            rdmc: "'my rdmc'".into(),
+            copies_self: true,
+            fanout: 32,
+            depth: 1,
+            timeout_ms: 30_000,
+            verbose: false,
+        };
+        let line = order.to_line();
+        assert_eq!(line.lines().count(), 1);
+        assert_eq!(Order::from_line(&line), Ok(order.clone()));
+        for broken in [
+            Order { hosts: vec![to(0, "-oProxyCommand=x")], ..order.clone() },
+            Order { hosts: Vec::new(), ..order.clone() },
+            Order { words: Vec::new(), ..order.clone() },
+            Order { fanout: 0, ..order },
+        ] {
+            assert!(Order::from_line(&broken.to_line()).is_err(), "{broken:?}");
+        }
+        let report = Report { host: 3, reason: "no\nway".into(), line: None };
+        assert_eq!(Report::from_line(&report.to_line()), Some(report));
+        let long = Report { host: 3, reason: "x".repeat(9999), line: None };
+        assert_eq!(Report::from_line(&long.to_line()).unwrap().reason.len(), TEXT_CHARS_MAX);
+        assert_eq!(Report::from_line("Welcome to node 7"), None);
+    }
+}
