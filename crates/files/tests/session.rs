@@ -37,6 +37,10 @@ impl World {
         Self { directory, secret: Secret::random().unwrap(), stop: Arc::default() }
     }
 
+    pub(super) fn directory(&self) -> &Path {
+        self.directory.path()
+    }
+
     pub(super) fn path(&self, name: &str) -> PathBuf {
         self.directory.path().join(name)
     }

@@ -340,6 +340,64 @@ fn what_must_not_be_replaced_is_named() {
     assert_eq!(fs::read(world.path("copy-0")).unwrap(), b"a file");
 }
 
+/// What a session leaves that is killed while it publishes: links to files of the existing tree, and others.
+#[test]
+fn leftovers_of_a_killed_session_do_no_damage() {
+    let world = World::with(b"");
+    let top = world.path("tree");
+    for number in 0..40 {
+        put(&top.join(format!("{number}")), &bytes(500_000, number));
+    }
+    let copy = world.path("copy-0");
+    put(&copy.join("3"), b"a live file");
+    let push_partly = world.open_with(open(&top), 1, |settings| settings.block_bytes = Some(10_000));
+    let receptions = world.receive(&push_partly, &["host-0"]);
+    let handle = push_partly.handle();
+    push_partly.run(&mut |event| {
+        if matches!(event, files::PushEvent::Progress { .. }) {
+            handle.cancel();
+        }
+    });
+    drop(joined(receptions));
+    let hidden = fs::read_dir(world.directory()).unwrap().flatten().map(|entry| entry.path());
+    let hidden = hidden.filter(|path| path.to_string_lossy().contains(".rdmc-")).last();
+    let Some(hidden) = hidden else {
+        println!("SKIPPED: the copy was complete before it could be cancelled");
+        return;
+    };
+    let _ = fs::remove_file(hidden.join("3"));
+    fs::hard_link(copy.join("3"), hidden.join("3")).unwrap();
+    fs::hard_link(copy.join("3"), world.path("live")).unwrap();
+    put(&hidden.join("junk/file"), b"not of the tree");
+    let _ = fs::remove_file(hidden.join("5"));
+    symlink("../live", hidden.join("5")).unwrap();
+    let report = push(&world, open(&top), &["host-0"]);
+    assert_eq!(report.published(), 1, "{report:?}");
+    assert_eq!(fs::read(world.path("live")).unwrap(), b"a live file");
+    assert_eq!(describe(&copy), describe(&top));
+    assert_eq!(world.temporaries(), 0);
+}
+
+#[test]
+fn a_kept_file_that_changes_meanwhile_is_named() {
+    let world = World::with(b"");
+    let top = tree(&world);
+    push_all(&world, open(&top));
+    put(&top.join("small/7"), &bytes(700, 99));
+    let changed = world.path("copy-0/large");
+    let push = world.open_with(open(&top), 1, |_| {});
+    let receptions = world.receive(&push, &["host-0"]);
+    let report = push.run(&mut |event| {
+        if matches!(event, files::PushEvent::Round { .. }) {
+            fs::write(&changed, bytes(3_000_000, 2)).unwrap();
+        }
+    });
+    assert!(joined(receptions)[0].is_err());
+    let reason = failure(&report, 0);
+    assert!(reason.contains("copy-0/large was changed while it was compared"), "{reason}");
+    assert_eq!(fs::read(&changed).unwrap(), bytes(3_000_000, 2));
+}
+
 #[test]
 fn an_interrupted_copy_is_resumed() {
     let world = World::with(b"");

@@ -26,6 +26,8 @@ const MODE: Mode = Mode::from_raw_mode(0o600);
 pub(crate) struct CopyFiles {
     pub(super) listing: Arc<Listing>,
     pub(super) layout: Arc<Layout>,
+    /// Files are kept for their contents, whatever their times.
+    pub(super) by_contents: bool,
     /// The existing tree, if some files are kept.
     pub(super) existing: Option<Arc<OwnedFd>>,
     /// By the number of the file.
@@ -43,11 +45,12 @@ impl CopyFiles {
         existing: Option<Arc<OwnedFd>>,
         kept: Vec<bool>,
         staged: Option<Arc<OwnedFd>>,
-        path: &Path,
+        (by_contents, path): (bool, &Path),
     ) -> Self {
         Self {
             listing: Arc::clone(listing),
             layout: Arc::clone(layout),
+            by_contents,
             existing,
             kept,
             staged,

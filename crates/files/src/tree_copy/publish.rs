@@ -4,7 +4,7 @@ use std::os::{fd::OwnedFd, unix::ffi::OsStrExt};
 
 use rustix::{
     fs::{
-        AtFlags, FileType, Mode, OFlags, RenameFlags, Timespec, Timestamps, UTIME_OMIT, chmodat,
+        AtFlags, FileType, Mode, OFlags, RenameFlags, Stat, Timespec, Timestamps, UTIME_OMIT, chmodat,
         fchmod, fsync, futimens, linkat, mkdirat, openat, renameat, renameat_with, statat,
         symlinkat, syncfs, unlinkat, utimensat,
     },
@@ -45,6 +45,7 @@ fn failed(what: &'static str, path: &[u8]) -> impl FnOnce(Errno) -> PublishError
 pub(super) fn complete(files: &CopyFiles, top: &OwnedFd, with_kept: bool) -> Outcome {
     let listing = &files.listing;
     let mut staged = Parents::new(top);
+    let mut existing = files.existing.as_deref().map(Parents::new);
     let mut file = 0;
     for entry in listing.entries() {
         match &entry.kind {
@@ -59,8 +60,8 @@ pub(super) fn complete(files: &CopyFiles, top: &OwnedFd, with_kept: bool) -> Out
             Kind::File { .. } => {
                 let is_kept = files.kept[file];
                 file += 1;
-                if is_kept && with_kept {
-                    keep_file(files, &mut staged, entry)?;
+                if let Some(existing) = existing.as_mut().filter(|_| is_kept && with_kept) {
+                    keep_file(existing, &mut staged, entry, files.by_contents)?;
                     correct_attributes(&mut staged, entry)?;
                 }
                 if is_kept {
@@ -88,16 +89,14 @@ pub(super) fn complete(files: &CopyFiles, top: &OwnedFd, with_kept: bool) -> Out
 }
 
 /// Links a kept file of the existing tree into the hidden directory.
-fn keep_file(files: &CopyFiles, staged: &mut Parents<'_>, entry: &Entry) -> Outcome {
-    let Some(existing) = &files.existing else { return Ok(()) };
-    let mut existing = Parents::new(existing);
+fn keep_file(
+    existing: &mut Parents<'_>,
+    staged: &mut Parents<'_>,
+    entry: &Entry,
+    by_contents: bool,
+) -> Outcome {
     let linked = existing.of(&entry.path).and_then(|(from, name)| {
-        let stat = statat(from, name, AtFlags::SYMLINK_NOFOLLOW)?;
-        // Changed since it was compared.
-        let bytes = entry.bytes().unwrap_or(0);
-        if kind_of(&stat) != FileType::RegularFile || stat.st_size as u64 != bytes {
-            return Err(Errno::STALE);
-        }
+        check_kept(&statat(from, name, AtFlags::SYMLINK_NOFOLLOW)?, entry, by_contents)?;
         let (to, _) = staged.of(&entry.path)?;
         match linkat(from, name, to, name, AtFlags::empty()) {
             // By an earlier session.
@@ -109,6 +108,14 @@ fn keep_file(files: &CopyFiles, staged: &mut Parents<'_>, entry: &Entry) -> Outc
         }
     });
     linked.map_err(failed("keep", &entry.path))
+}
+
+/// Errors: [`Errno::STALE`] if a file that is kept has changed since it was compared.
+fn check_kept(stat: &Stat, entry: &Entry, by_contents: bool) -> Result<(), Errno> {
+    let is_file = kind_of(stat) == FileType::RegularFile;
+    let has_length = stat.st_size as u64 == entry.bytes().unwrap_or(0);
+    let is_it = is_file && has_length && (by_contents || has_time(stat, entry));
+    if is_it { Ok(()) } else { Err(Errno::STALE) }
 }
 
 /// A further name of a file.
@@ -258,6 +265,7 @@ pub(super) fn replace_in_place(
         if matches!(entry.kind, Kind::Directory) {
             make_directory(&mut existing, entry)?;
         } else if is_kept {
+            check_in_place(&mut existing, entry, files.by_contents)?;
             correct_attributes(&mut existing, entry)?;
         } else {
             let moved = staged.of(&entry.path).and_then(|(from, name)| {
@@ -285,16 +293,19 @@ fn make_directory(existing: &mut Parents<'_>, entry: &Entry) -> Outcome {
     made.map_err(failed("create", &entry.path))
 }
 
+fn check_in_place(existing: &mut Parents<'_>, entry: &Entry, by_contents: bool) -> Outcome {
+    let checked = existing.of(&entry.path).and_then(|(directory, name)| {
+        check_kept(&statat(directory, name, AtFlags::SYMLINK_NOFOLLOW)?, entry, by_contents)
+    });
+    checked.map_err(failed("keep", &entry.path))
+}
+
 /// Sets mode and time of a kept file if they differ.
 fn correct_attributes(existing: &mut Parents<'_>, entry: &Entry) -> Outcome {
     let stat = existing
         .of(&entry.path)
         .and_then(|(directory, name)| statat(directory, name, AtFlags::SYMLINK_NOFOLLOW))
         .map_err(failed("keep", &entry.path))?;
-    let bytes = entry.bytes().unwrap_or(0);
-    if kind_of(&stat) != FileType::RegularFile || stat.st_size as u64 != bytes {
-        return Err(failed("keep", &entry.path)(Errno::STALE));
-    }
     if stat.st_mode & 0o7777 == u32::from(entry.mode) && has_time(&stat, entry) {
         return Ok(());
     }

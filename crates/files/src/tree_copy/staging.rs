@@ -2,12 +2,12 @@
 
 use std::{
     ffi::{OsStr, OsString},
-    os::fd::OwnedFd,
+    os::{fd::OwnedFd, unix::ffi::OsStrExt},
     sync::Arc,
 };
 
 use rustix::{
-    fs::{AtFlags, FileType, Mode, OFlags, fchmod, mkdirat, openat, statat},
+    fs::{AtFlags, Dir, FileType, Mode, OFlags, chmodat, fchmod, mkdirat, openat, statat},
     io::Errno,
     process::geteuid,
 };
@@ -63,7 +63,15 @@ impl Staging {
         Ok(Self { parent, name, top, is_old: false, is_removed_when_dropped: true })
     }
 
-    /// Makes the directories of a tree; removes what only an end of an earlier session can have made.
+    /// Removes what is not the beginning of a copy of this tree: an earlier session that was killed while it published may
+    /// have linked files of the existing tree here, which must not be written, or have left the whole old tree.
+    ///
+    /// Errors: something cannot be removed.
+    pub(super) fn clean(&self, listing: &Listing) -> Result<(), Errno> {
+        clean(&self.top, b"", listing)
+    }
+
+    /// Makes the directories of a tree.
     pub(super) fn make_directories(&self, listing: &Listing) -> Result<(), (usize, Errno)> {
         let mut parents = Parents::new(&self.top);
         for (number, entry) in listing.entries().iter().enumerate() {
@@ -74,19 +82,12 @@ impl Staging {
                     let mode = Mode::from_raw_mode(0o700);
                     match mkdirat(directory, name, mode) {
                         Err(Errno::EXIST) if self.is_old => {
-                            rustix::fs::chmodat(directory, name, mode, AtFlags::empty())
-                                .map_err(failed)?;
+                            chmodat(directory, name, mode, AtFlags::empty()).map_err(failed)?;
                         }
                         made => made.map_err(failed)?,
                     }
                 }
-                Kind::Link { .. } | Kind::Name { .. } if self.is_old => {
-                    match remove_tree(directory, name) {
-                        Ok(()) | Err(Errno::NOENT) => {}
-                        Err(error) => return Err(failed(error)),
-                    }
-                }
-                _ => {}
+                Kind::File { .. } | Kind::Link { .. } | Kind::Name { .. } => {}
             }
         }
         Ok(())
@@ -109,6 +110,45 @@ impl Drop for Staging {
             let _ = remove_tree(&*self.parent, &self.name);
         }
     }
+}
+
+/// Leaves directories of the listing, and regular files of it that have one name and that only this user can write.
+fn clean(directory: &OwnedFd, path: &[u8], listing: &Listing) -> Result<(), Errno> {
+    for name in names_in(directory)? {
+        let inner = match path {
+            [] => name.as_bytes().to_vec(),
+            path => [path, b"/", name.as_bytes()].concat(),
+        };
+        let stat = statat(directory, &name, AtFlags::SYMLINK_NOFOLLOW)?;
+        let is_own = stat.st_uid == geteuid().as_raw() && stat.st_mode & 0o022 == 0;
+        let kind = listing.find(&inner).map(|entry| &listing.entries()[entry].kind);
+        match (kind, FileType::from_raw_mode(stat.st_mode)) {
+            (Some(Kind::Directory), FileType::Directory) if stat.st_uid == geteuid().as_raw() => {
+                chmodat(directory, &name, Mode::from_raw_mode(0o700), AtFlags::empty())?;
+                clean(&open_directory(directory, &name)?, &inner, listing)?;
+            }
+            (Some(Kind::File { .. }), FileType::RegularFile) if is_own && stat.st_nlink == 1 => {
+                // Of a session that had set its mode.
+                chmodat(directory, &name, Mode::from_raw_mode(0o600), AtFlags::empty())?;
+            }
+            _ => remove_tree(directory, &name)?,
+        }
+    }
+    Ok(())
+}
+
+fn names_in(directory: &OwnedFd) -> Result<Vec<OsString>, Errno> {
+    // A descriptor of its own: reading moves its position.
+    let reader = open_directory(directory, OsStr::new("."))?;
+    let mut names = Vec::new();
+    for entry in Dir::read_from(&reader)? {
+        let entry = entry?;
+        let name = entry.file_name().to_bytes();
+        if name != b"." && name != b".." {
+            names.push(OsStr::from_bytes(name).to_owned());
+        }
+    }
+    Ok(names)
 }
 
 pub(super) fn open_directory(parent: &OwnedFd, name: &OsStr) -> Result<OwnedFd, Errno> {

@@ -112,7 +112,9 @@ impl TreeTarget {
                 }
             })?,
         };
-        let staging = Staging::find(&place, &version);
+        // What cannot be cleaned is removed, by dropping it.
+        let staging = Staging::find(&place, &version)
+            .and_then(|staging| staging.clean(&listing).is_ok().then_some(staging));
         place.remove_temporaries(staging.as_ref().map(|staging| staging.name.as_os_str()));
         let order = Order { listing, layout, version, offer };
         Ok(Self { place, path, order, existing, comparison, staging, files: None, _claim: claim })
@@ -237,9 +239,9 @@ impl TreeTarget {
     }
 
     fn files_with(&self, kept: Vec<bool>, staged: Option<Arc<OwnedFd>>) -> CopyFiles {
-        let Order { listing, layout, .. } = &self.order;
+        let Order { listing, layout, offer, .. } = &self.order;
         let existing = self.existing.clone();
-        CopyFiles::new((listing, layout), existing, kept, staged, &self.path)
+        CopyFiles::new((listing, layout), existing, kept, staged, (offer.by_contents, &self.path))
     }
 
     /// The files for the digest of the copy; `None` if nothing has to be done.
