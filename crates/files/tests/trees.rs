@@ -350,7 +350,8 @@ fn leftovers_of_a_killed_session_do_no_damage() {
     }
     let copy = world.path("copy-0");
     put(&copy.join("3"), b"a live file");
-    let push_partly = world.open_with(open(&top), 1, |settings| settings.block_bytes = Some(10_000));
+    let push_partly =
+        world.open_with(open(&top), 1, |settings| settings.block_bytes = Some(10_000));
     let receptions = world.receive(&push_partly, &["host-0"]);
     let handle = push_partly.handle();
     push_partly.run(&mut |event| {

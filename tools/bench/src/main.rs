@@ -47,6 +47,7 @@ mod sweep;
 mod switch;
 mod timeline;
 mod traces;
+mod trees;
 
 use std::{path::PathBuf, process::ExitCode};
 
@@ -90,6 +91,8 @@ enum Command {
     Groups(groups::Args),
     /// Objects of a replicated store, each to three of many members (needs root)
     Store(store::Args),
+    /// Directories of large and of small files, beside rsync (needs root)
+    Trees(trees::Args),
     /// Several groups of the same members at once: bandwidth and fairness (needs root)
     Overlapping(overlapping::Args),
     /// Where the time of one transfer goes
@@ -169,6 +172,7 @@ fn run(command: Command) -> Outcome<()> {
         Command::Scale(args) => scale::run(&args),
         Command::Groups(args) => groups::run(&args),
         Command::Store(args) => store::run(&args),
+        Command::Trees(args) => trees::run(&args),
         Command::Overlapping(args) => overlapping::run(&args),
         Command::Breakdown(args) => breakdown::run(&args),
         Command::Modes(args) => modes::run(&args),

@@ -4,8 +4,8 @@ use std::os::{fd::OwnedFd, unix::ffi::OsStrExt};
 
 use rustix::{
     fs::{
-        AtFlags, FileType, Mode, OFlags, RenameFlags, Stat, Timespec, Timestamps, UTIME_OMIT, chmodat,
-        fchmod, fsync, futimens, linkat, mkdirat, openat, renameat, renameat_with, statat,
+        AtFlags, FileType, Mode, OFlags, RenameFlags, Stat, Timespec, Timestamps, UTIME_OMIT,
+        chmodat, fchmod, fsync, futimens, linkat, mkdirat, openat, renameat, renameat_with, statat,
         symlinkat, syncfs, unlinkat, utimensat,
     },
     io::Errno,
