@@ -4,8 +4,8 @@ use clap::{Arg, ArgAction, Command};
 
 /// What most users need; at most ten options.
 pub const USUAL: &str = "Usual options";
-/// What of directories is sent and replaced.
-pub const TREES: &str = "Directories";
+/// What of directories is sent and replaced, and what is sent while it grows.
+pub const TREES: &str = "Directories and streams";
 /// How receivers are started on hosts.
 pub const STARTING: &str = "Starting receivers";
 /// Authentication of receivers that are not started by the command.

@@ -133,7 +133,7 @@ pub struct Args {
     pub quiet: bool,
 
     /// Send a file that is still being written, until its writer closes, renames or removes it
-    #[arg(long)]
+    #[arg(long, help_heading = TREES)]
     pub follow: bool,
 
     /// Send nothing; print what each host lacks
