@@ -64,10 +64,9 @@ fn failures_before_anything_is_sent_print_one_json_object() {
     let place = Place::with(10);
     fs::write(place.path("empty"), "# nobody\n").unwrap();
     fs::write(place.path("bad"), "1234").unwrap();
-    fs::create_dir(place.path("directory")).unwrap();
     for (arguments, code, words) in [
         ("push missing --local 1 --json", 1, "missing does not exist"),
-        ("push directory --local 1 --json", 1, "is a directory"),
+        ("push /dev/null --local 1 --json", 1, "not a regular file"),
         ("push object --json", 2, "required arguments"),
         ("push object --local 0 --json", 2, "--local"),
         ("push object --no-such-option --json", 2, "--no-such-option"),
