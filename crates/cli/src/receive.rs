@@ -93,7 +93,8 @@ pub struct Args {
     allow: Vec<String>,
 
     /// Refuse longer files before anything is written
-    #[arg(long, value_name = "SIZE", value_parser = size::parse_nonzero, conflicts_with = "session")]
+    #[arg(long, value_name = "SIZE", value_parser = size::parse_nonzero, conflicts_with = "session",
+          help_heading = EXPERTS)]
     max_size: Option<u64>,
 
     /// End after one push with its outcome
