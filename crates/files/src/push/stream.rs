@@ -257,6 +257,8 @@ impl Session<'_> {
                 return Err(PushError::Group("no host is left".into()));
             }
             let from = self.prefix();
+            // The slowest host may be gone.
+            self.stream.release(from);
             let mut round = self.start_round(hosts)?;
             match self.send_all(&mut round) {
                 Ok(true) => {
