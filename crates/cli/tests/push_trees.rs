@@ -1,8 +1,8 @@
 //! `rdmc push` of directories and several sources.
 
-use std::{fs, os::unix::fs::symlink};
+use std::{fs, os::unix::fs::symlink, process::Command, thread, time::Instant};
 
-use crate::common::Place;
+use crate::common::{Place, children};
 
 /// Files `tree/a`, `tree/d/b`, `tree/d/c.tmp` and a link.
 fn tree() -> Place {
@@ -118,4 +118,62 @@ fn what_cannot_be_sent_is_named_before_anything_starts() {
     assert!(outcome.err.contains("have the same name"), "{outcome:?}");
     let outcome = place.run_words("push tree missing --local 1");
     assert!(outcome.err.contains("missing does not exist"), "{outcome:?}");
+}
+
+/// The contents of the files of a directory, by name.
+fn contents(place: &Place, directory: &str) -> Vec<(String, Vec<u8>)> {
+    let read = |name: String| {
+        let contents = fs::read(place.path(&format!("{directory}/{name}"))).unwrap();
+        (name, contents)
+    };
+    names(place, directory).into_iter().map(read).collect()
+}
+
+#[test]
+fn a_receiver_that_is_killed_at_any_moment_leaves_the_old_or_the_new_tree() {
+    const MOMENTS: u32 = 6;
+    let place = Place::with(0);
+    let fill = |directory: &str, version: u8| {
+        fs::create_dir_all(place.path(directory)).unwrap();
+        for file in 0..60 {
+            let contents = vec![version.max(file as u8 % 7); 60_000];
+            fs::write(place.path(&format!("{directory}/{file}")), contents).unwrap();
+        }
+    };
+    let copy = "rdmc-local/local-1/tree";
+    fill("tree", 9);
+    fill("old", 1);
+    let reset = || {
+        let _ = fs::remove_dir_all(place.path("rdmc-local"));
+        fs::create_dir_all(place.path("rdmc-local/local-1")).unwrap();
+        fill(copy, 1);
+        fs::write(place.path(&format!("{copy}/own")), "only here").unwrap();
+    };
+    let own = ("own".to_owned(), b"only here".to_vec());
+    let with_own = |directory: &str| [contents(&place, directory), vec![own.clone()]].concat();
+    let (new, old) = (with_own("tree"), with_own("old"));
+    reset();
+    let start = Instant::now();
+    assert_eq!(place.run_words("push tree --local 1").code, Some(0));
+    let whole = start.elapsed();
+    assert!(contents(&place, copy) == new);
+    let (mut with_old, mut with_new) = (0, 0);
+    for moment in 1..=MOMENTS {
+        reset();
+        let mut push = place.rdmc(&["push", "tree", "--local", "1"]).spawn().unwrap();
+        thread::sleep(whole * moment / MOMENTS);
+        for receiver in children(push.id()) {
+            // It may have ended meanwhile.
+            let _ = Command::new("kill").args(["-KILL", &receiver.to_string()]).output();
+        }
+        push.wait().unwrap();
+        let found = contents(&place, copy);
+        assert!(found == old || found == new, "neither old nor new");
+        *(if found == old { &mut with_old } else { &mut with_new }) += 1;
+        let again = place.run_words("push tree --local 1");
+        assert_eq!(again.code, Some(0), "{again:?}");
+        assert!(contents(&place, copy) == new);
+        assert!(place.temporaries().is_empty(), "{:?}", place.temporaries());
+    }
+    println!("killed: {with_old} with the old tree, {with_new} with the new one");
 }
