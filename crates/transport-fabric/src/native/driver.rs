@@ -200,7 +200,8 @@ impl FabricTransport {
         if self.is_behind || self.connecting.is_busy() {
             timeout = Some(Duration::ZERO);
         }
-        let woken = self.sleeper.sleep(&self.devices, &self.lifelines.tcp, timeout);
+        let has_links = !self.links.is_empty();
+        let woken = self.sleeper.sleep(&self.devices, &self.lifelines.tcp, has_links, timeout);
         if woken.has_slept {
             self.looked = None;
         }

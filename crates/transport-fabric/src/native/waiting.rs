@@ -44,14 +44,19 @@ impl Sleeper {
     }
 
     /// Waits for an event, or until the timeout (`None`: without limit). Returns whether the waker
-    /// was used, and whether the devices could end the wait.
+    /// was used, and whether the devices could end the wait. Without links (`has_links`) a device
+    /// that cannot end a wait has nothing to end it for.
     pub fn sleep(
         &mut self,
         devices: &[Device],
         lifelines: &TcpTransport,
+        has_links: bool,
         mut timeout: Option<Duration>,
     ) -> Woken {
         let queues: Option<Vec<_>> = devices.iter().map(Device::waitable).collect();
+        if queues.is_none() && !has_links {
+            return Woken { by_waker: self.wait_for(lifelines, &[], timeout), has_slept: true };
+        }
         let Some(queues) = queues else {
             self.idle_polls = self.idle_polls.saturating_add(1);
             let nap = if self.idle_polls < EAGER_POLLS { Duration::ZERO } else { NAP };
