@@ -1,4 +1,4 @@
-//! Files that are kept open while blocks of them are read or written.
+//! Reading the object of a tree, and files that are kept open while blocks of them are read or written.
 
 use std::{
     collections::VecDeque,
@@ -6,6 +6,28 @@ use std::{
     io,
     sync::{Arc, Mutex, PoisonError},
 };
+
+use tree::{Layout, Piece};
+
+/// Reads a range of the object from `offset` on: `read` fills each part from the piece of a file that it is.
+///
+/// Errors: those of `read`; the object has fewer bytes.
+pub(crate) fn read_pieces(
+    layout: &Layout,
+    into: &mut [u8],
+    offset: u64,
+    mut read: impl FnMut(&Piece, &mut [u8]) -> io::Result<()>,
+) -> io::Result<()> {
+    let mut rest = into;
+    let end = offset + rest.len() as u64;
+    for piece in layout.pieces(offset..end) {
+        let length = piece.in_file.end - piece.in_file.start;
+        let (part, after) = rest.split_at_mut(length as usize);
+        rest = after;
+        read(&piece, part)?;
+    }
+    if rest.is_empty() { Ok(()) } else { Err(io::ErrorKind::UnexpectedEof.into()) }
+}
 
 /// The most that are kept open.
 const FILES_MAX: usize = 32;

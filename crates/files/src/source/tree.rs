@@ -27,7 +27,7 @@ use crate::{
     digests::Digests,
     hash,
     messages::{Top, TreeOffer},
-    open_files::OpenFiles,
+    open_files::{OpenFiles, read_pieces},
     ranges::{ByteRange, Ranges},
     resume::{ChunkDigests, SourceChunks},
 };
@@ -242,14 +242,9 @@ impl Files {
 
 impl Storage for Files {
     fn read_at(&self, into: &mut [u8], offset: u64) -> io::Result<()> {
-        let mut rest = into;
-        let end = offset + rest.len() as u64;
-        for piece in self.layout.pieces(offset..end) {
-            let length = piece.in_file.end - piece.in_file.start;
-            let (part, after) = rest.split_at_mut(length as usize);
-            rest = after;
-            let is_whole =
-                piece.in_file.start == 0 && length == self.origins[piece.file].identity.bytes();
+        read_pieces(&self.layout, into, offset, |piece, part| {
+            let whole = self.origins[piece.file].identity.bytes();
+            let is_whole = part.len() as u64 == whole;
             let file = self.open.get(piece.file, is_whole, || self.open(piece.file))?;
             file.read_exact_at(part, piece.in_file.start).map_err(|error| match error.kind() {
                 io::ErrorKind::UnexpectedEof => {
@@ -258,9 +253,8 @@ impl Storage for Files {
                 _ => named_error(&self.origins[piece.file].path, &error),
             })?;
             // A change while it was read, too.
-            self.check(piece.file, &file)?;
-        }
-        if rest.is_empty() { Ok(()) } else { Err(io::ErrorKind::UnexpectedEof.into()) }
+            self.check(piece.file, &file)
+        })
     }
 
     fn write_at(&self, _bytes: &[u8], _offset: u64) -> io::Result<()> {

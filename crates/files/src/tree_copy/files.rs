@@ -17,7 +17,10 @@ use rustix::fs::{AtFlags, Mode, OFlags, fstat, openat, statat};
 use tree::{Layout, Listing};
 
 use super::parents::Parents;
-use crate::{open_files::OpenFiles, ranges::Ranges};
+use crate::{
+    open_files::{OpenFiles, read_pieces},
+    ranges::Ranges,
+};
 
 /// Staged files are private until they are published.
 const MODE: Mode = Mode::from_raw_mode(0o600);
@@ -132,20 +135,14 @@ impl fmt::Debug for CopyFiles {
 
 impl Storage for CopyFiles {
     fn read_at(&self, into: &mut [u8], offset: u64) -> io::Result<()> {
-        let mut rest = into;
-        let end = offset + rest.len() as u64;
-        for piece in self.layout.pieces(offset..end) {
-            let length = piece.in_file.end - piece.in_file.start;
-            let (part, after) = rest.split_at_mut(length as usize);
-            rest = after;
+        read_pieces(&self.layout, into, offset, |piece, part| {
             let file = self.open.get(piece.file, false, || match self.kept[piece.file] {
                 true => self.open_kept(piece.file),
                 false => self.open_staged(piece.file, OFlags::RDWR),
             })?;
             file.read_exact_at(part, piece.in_file.start)
-                .map_err(|error| self.error(piece.file, error))?;
-        }
-        if rest.is_empty() { Ok(()) } else { Err(io::ErrorKind::UnexpectedEof.into()) }
+                .map_err(|error| self.error(piece.file, error))
+        })
     }
 
     fn write_at(&self, bytes: &[u8], offset: u64) -> io::Result<()> {
