@@ -28,7 +28,7 @@ pub struct Device {
     pub can_offload: bool,
 }
 
-/// Returns libfabric's devices. Opens none of them and takes some milliseconds.
+/// Returns libfabric's devices. Opens none of them and takes up to some tenths of a second.
 ///
 /// Errors: libfabric is not installed.
 #[cfg(feature = "fabric")]

@@ -33,7 +33,8 @@ impl Fabric {
     }
 
     /// Returns the fabrics that this host can use by default, best first; the last is always
-    /// [`Fabric::Tcp`]. Queries the host's devices, which may take some milliseconds.
+    /// [`Fabric::Tcp`]. Where the host has RDMA
+    /// hardware its devices are queried, which may take some tenths of a second.
     pub fn candidates() -> Vec<Self> {
         let mut candidates = hardware();
         candidates.push(Self::Tcp);
@@ -55,6 +56,9 @@ impl Fabric {
 /// Returns the libfabric fabrics that are preferred to TCP on this host, best first.
 #[cfg(feature = "fabric")]
 fn hardware() -> Vec<Fabric> {
+    if !transport_fabric::may_have_hardware() {
+        return Vec::new();
+    }
     let discovery = transport_fabric::discover();
     discovery.map(|d| d.automatic().map(Fabric::libfabric).collect()).unwrap_or_default()
 }

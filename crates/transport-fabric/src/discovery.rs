@@ -1,5 +1,7 @@
 //! The fabrics of this host.
 
+use std::{fs, path::Path};
+
 /// What libfabric offers on this host.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub struct Discovery {
@@ -33,6 +35,25 @@ pub struct Device {
 /// Providers of hardware that is faster than TCP sockets, best first.
 const HARDWARE: [&str; 3] = ["verbs", "cxi", "efa"];
 
+/// Where the kernel lists devices, by class.
+const CLASSES: &str = "/sys/class";
+/// The classes of that hardware: verbs and efa, cxi.
+const HARDWARE_CLASSES: [&str; 2] = ["infiniband", "cxi"];
+
+/// Returns whether this host may have a device of RDMA hardware, without opening libfabric: that takes some tenths of a
+/// second, in which its providers read the list of all of the kernel's symbols. True if the kernel's list of devices
+/// cannot be read.
+pub fn may_have_hardware() -> bool {
+    has_device(Path::new(CLASSES))
+}
+
+fn has_device(classes: &Path) -> bool {
+    let has_any = |class: &&str| {
+        fs::read_dir(classes.join(class)).is_ok_and(|mut devices| devices.next().is_some())
+    };
+    fs::read_dir(classes).is_err() || HARDWARE_CLASSES.iter().any(|class| has_any(&class))
+}
+
 impl Discovery {
     /// Returns the providers that are preferable to TCP on this host, best first: those of RDMA
     /// hardware with a link that is not down.
@@ -48,6 +69,19 @@ impl Discovery {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn hardware_is_what_the_kernel_lists() {
+        let at = std::env::temp_dir().join(format!("rdmc-classes-{}", std::process::id()));
+        assert!(has_device(&at), "unknown is not none");
+        fs::create_dir_all(at.join("net/eth0")).unwrap();
+        assert!(!has_device(&at));
+        fs::create_dir(at.join("infiniband")).unwrap();
+        assert!(!has_device(&at), "a driver without a device");
+        fs::create_dir(at.join("infiniband/mlx5_0")).unwrap();
+        assert!(has_device(&at));
+        fs::remove_dir_all(&at).unwrap();
+    }
 
     #[test]
     fn only_hardware_whose_link_is_not_down_is_chosen_by_itself() {

@@ -47,7 +47,7 @@ mod native;
 mod role;
 mod settings;
 
-pub use discovery::{Device, Discovery};
+pub use discovery::{Device, Discovery, may_have_hardware};
 pub use error::FabricError;
 #[cfg(all(libfabric, any(test, fuzzing)))]
 pub use native::fuzzing;

@@ -41,6 +41,7 @@ impl Comparison {
     ) -> Result<Self, InTheWay> {
         let mut comparison = Self { may_stay: Vec::with_capacity(layout.files()), is_same: true };
         let mut parents = Parents::new(top);
+        let user = geteuid().as_raw();
         let mut inodes: Vec<Option<(u64, u64)>> = vec![None; listing.entries().len()];
         for (number, entry) in listing.entries().iter().enumerate() {
             // What cannot be looked at is as if it were not there: publishing reports why.
@@ -56,7 +57,7 @@ impl Comparison {
             comparison.is_same &= match &entry.kind {
                 Kind::Directory => is_directory && found.is_some_and(|stat| has(&stat, entry)),
                 Kind::File { bytes } => {
-                    let is_it = found.filter(|stat| may_stay(stat, entry, *bytes));
+                    let is_it = found.filter(|stat| may_stay(stat, entry, *bytes, user));
                     let may_stay =
                         is_it.is_some_and(|stat| offer.by_contents || has_time(&stat, entry));
                     if *bytes > 0 {
@@ -78,12 +79,12 @@ impl Comparison {
 }
 
 /// Whether a file can be kept if its contents are right: not if other users could write to it, since it could change
-/// after verification, nor if its attributes have to change and it has further names.
-fn may_stay(stat: &Stat, entry: &Entry, bytes: u64) -> bool {
+/// after verification, nor if its attributes have to change and it has further names. `user`: who this process is.
+fn may_stay(stat: &Stat, entry: &Entry, bytes: u64, user: u32) -> bool {
     let has_its_writers = stat.st_mode & 0o022 & !u32::from(entry.mode) == 0;
     kind_of(stat) == FileType::RegularFile
         && stat.st_size as u64 == bytes
-        && stat.st_uid == geteuid().as_raw()
+        && stat.st_uid == user
         && has_its_writers
         && (has(stat, entry) || stat.st_nlink == 1)
 }
