@@ -48,10 +48,9 @@ pub fn may_have_hardware() -> bool {
 }
 
 fn has_device(classes: &Path) -> bool {
-    let has_any = |class: &&str| {
-        fs::read_dir(classes.join(class)).is_ok_and(|mut devices| devices.next().is_some())
-    };
-    fs::read_dir(classes).is_err() || HARDWARE_CLASSES.iter().any(|class| has_any(&class))
+    let has_any =
+        |class| fs::read_dir(classes.join(class)).is_ok_and(|mut devices| devices.next().is_some());
+    fs::read_dir(classes).is_err() || HARDWARE_CLASSES.iter().any(has_any)
 }
 
 impl Discovery {
