@@ -36,10 +36,10 @@ pub(crate) fn try_zeros(bytes: usize) -> Option<Vec<u8>> {
 
 fn ask_for_huge_pages(vector: &mut [u8]) {
     let bytes = vector.len();
-    let page_bytes = rustix::param::page_size();
-    let skip = vector.as_ptr().align_offset(page_bytes);
-    let whole_bytes = bytes.saturating_sub(skip) / page_bytes * page_bytes;
-    if whole_bytes >= HUGE_PAGE_BYTES {
+    // Only whole huge pages: the start has to be that of a page, of whatever size.
+    let skip = vector.as_ptr().align_offset(HUGE_PAGE_BYTES);
+    let whole_bytes = bytes.saturating_sub(skip) / HUGE_PAGE_BYTES * HUGE_PAGE_BYTES;
+    if whole_bytes > 0 {
         let start = vector[skip..].as_mut_ptr().cast();
         // SAFETY: these pages are inside the vector, and advice changes neither their contents nor
         // their protection. A system without huge pages returns an error, which changes nothing

@@ -22,20 +22,20 @@ struct work {
     void *description;
 };
 
-int rdmc_counter_open(void *domain, void **counter) {
+int rdmc_fabric_counter_open(void *domain, void **counter) {
     struct fi_cntr_attr attr = {.events = FI_CNTR_EVENTS_COMP, .wait_obj = FI_WAIT_NONE};
     return fi_cntr_open(domain, &attr, (struct fid_cntr **)counter, NULL);
 }
 
-uint64_t rdmc_counter_read(void *counter) { return fi_cntr_read(counter); }
+uint64_t rdmc_fabric_counter_read(void *counter) { return fi_cntr_read(counter); }
 
-int rdmc_counter_add(void *counter, uint64_t value) { return fi_cntr_add(counter, value); }
+int rdmc_fabric_counter_add(void *counter, uint64_t value) { return fi_cntr_add(counter, value); }
 
-void *rdmc_work_new(void) { return calloc(1, sizeof(struct work)); }
+void *rdmc_fabric_work_new(void) { return calloc(1, sizeof(struct work)); }
 
-void rdmc_work_free(void *work) { free(work); }
+void rdmc_fabric_work_free(void *work) { free(work); }
 
-uint64_t rdmc_work_context(void *work) { return (uint64_t)&((struct work *)work)->deferred.context; }
+uint64_t rdmc_fabric_work_context(void *work) { return (uint64_t)&((struct work *)work)->deferred.context; }
 
 static int queue(struct fid_domain *domain, struct work *work, enum fi_op_type type,
                  struct fid_cntr *trigger, uint64_t threshold, struct fid_cntr *completion) {
@@ -46,7 +46,7 @@ static int queue(struct fid_domain *domain, struct work *work, enum fi_op_type t
     return fi_control(&domain->fid, FI_QUEUE_WORK, &work->deferred);
 }
 
-int rdmc_work_tagged(void *domain, void *opaque, int receive, void *endpoint, void *start,
+int rdmc_fabric_work_tagged(void *domain, void *opaque, int receive, void *endpoint, void *start,
                      size_t bytes, void *description, uint64_t peer, uint64_t tag, void *counter,
                      uint64_t threshold) {
     struct work *work = opaque;
@@ -68,7 +68,7 @@ int rdmc_work_tagged(void *domain, void *opaque, int receive, void *endpoint, vo
     return queue(domain, work, receive ? FI_OP_TRECV : FI_OP_TSEND, counter, threshold, counter);
 }
 
-int rdmc_work_add(void *domain, void *opaque, void *counter, uint64_t threshold, void *target) {
+int rdmc_fabric_work_add(void *domain, void *opaque, void *counter, uint64_t threshold, void *target) {
     struct work *work = opaque;
     work->op.count = (struct fi_op_cntr){.cntr = target, .value = 1};
     work->deferred.op.cntr = &work->op.count;

@@ -46,7 +46,7 @@ static void *open_quietly(const char *name) {
     return library;
 }
 
-int rdmc_load(char *why, size_t why_bytes) {
+int rdmc_fabric_load(char *why, size_t why_bytes) {
     static const char *const names[] = {"fi_getinfo", "fi_freeinfo", "fi_dupinfo",
                                         "fi_fabric",  "fi_strerror", "fi_version"};
     void **const places[] = {(void **)&lib.getinfo, (void **)&lib.freeinfo, (void **)&lib.dupinfo,
@@ -70,11 +70,11 @@ int rdmc_load(char *why, size_t why_bytes) {
     return 0;
 }
 
-uint32_t rdmc_version(void) { return lib.version(); }
+uint32_t rdmc_fabric_version(void) { return lib.version(); }
 
-const char *rdmc_strerror(int error) { return lib.strerror(error); }
+const char *rdmc_fabric_strerror(int error) { return lib.strerror(error); }
 
-int rdmc_getinfo(const char *provider, int message_endpoints, const char *source, void **first) {
+int rdmc_fabric_getinfo(const char *provider, int message_endpoints, const char *source, void **first) {
     struct fi_info *hints = lib.dupinfo(NULL);
     struct fi_info *found = NULL;
     if (!hints)
@@ -111,9 +111,9 @@ int rdmc_getinfo(const char *provider, int message_endpoints, const char *source
     return result;
 }
 
-void *rdmc_info_next(void *info) { return ((struct fi_info *)info)->next; }
+void *rdmc_fabric_info_next(void *info) { return ((struct fi_info *)info)->next; }
 
-void rdmc_info_read(void *opaque, struct rdmc_info *out) {
+void rdmc_fabric_info_read(void *opaque, struct rdmc_fabric_info *out) {
     const struct fi_info *info = opaque;
     const int mode = info->domain_attr->mr_mode;
     const struct fi_link_attr *link = info->nic ? info->nic->link_attr : NULL;
@@ -139,9 +139,9 @@ void rdmc_info_read(void *opaque, struct rdmc_info *out) {
     out->link_is_up = link ? link->state == FI_LINK_UP : -1;
 }
 
-void *rdmc_info_copy(void *info) { return lib.dupinfo(info); }
+void *rdmc_fabric_info_copy(void *info) { return lib.dupinfo(info); }
 
-void *rdmc_info_toward(void *opaque, const void *address, size_t bytes) {
+void *rdmc_fabric_info_toward(void *opaque, const void *address, size_t bytes) {
     struct fi_info *info = lib.dupinfo(opaque);
     if (!info || !info->src_addr || info->src_addrlen > bytes)
         return info;
@@ -153,22 +153,22 @@ void *rdmc_info_toward(void *opaque, const void *address, size_t bytes) {
     return info;
 }
 
-void rdmc_info_free(void *info) { lib.freeinfo(info); }
+void rdmc_fabric_info_free(void *info) { lib.freeinfo(info); }
 
 int rdmc_fabric_open(void *info, void **fabric) {
     return lib.fabric(((struct fi_info *)info)->fabric_attr, (struct fid_fabric **)fabric, NULL);
 }
 
-int rdmc_domain_open(void *fabric, void *info, void **domain) {
+int rdmc_fabric_domain_open(void *fabric, void *info, void **domain) {
     return fi_domain(fabric, info, (struct fid_domain **)domain, NULL);
 }
 
-int rdmc_eq_open(void *fabric, void **eq) {
+int rdmc_fabric_eq_open(void *fabric, void **eq) {
     struct fi_eq_attr attr = {.wait_obj = FI_WAIT_FD};
     return fi_eq_open(fabric, &attr, (struct fid_eq **)eq, NULL);
 }
 
-int rdmc_cq_open(void *domain, size_t entries, int with_wait, void **cq) {
+int rdmc_fabric_cq_open(void *domain, size_t entries, int with_wait, void **cq) {
     struct fi_cq_attr attr = {
         .size = entries,
         .format = FI_CQ_FORMAT_DATA,
@@ -177,18 +177,18 @@ int rdmc_cq_open(void *domain, size_t entries, int with_wait, void **cq) {
     return fi_cq_open(domain, &attr, (struct fid_cq **)cq, NULL);
 }
 
-int rdmc_wait_fd(void *object, int *fd) { return fi_control(object, FI_GETWAIT, fd); }
+int rdmc_fabric_wait_fd(void *object, int *fd) { return fi_control(object, FI_GETWAIT, fd); }
 
-int rdmc_try_wait(void *fabric, void **objects, int count) {
+int rdmc_fabric_try_wait(void *fabric, void **objects, int count) {
     return fi_trywait(fabric, (struct fid **)objects, count);
 }
 
-int rdmc_av_open(void *domain, void **av) {
+int rdmc_fabric_av_open(void *domain, void **av) {
     struct fi_av_attr attr = {.type = FI_AV_UNSPEC};
     return fi_av_open(domain, &attr, (struct fid_av **)av, NULL);
 }
 
-int rdmc_av_insert(void *av, const void *address, uint64_t *peer) {
+int rdmc_fabric_av_insert(void *av, const void *address, uint64_t *peer) {
     fi_addr_t inserted = FI_ADDR_NOTAVAIL;
     int count = fi_av_insert(av, address, 1, &inserted, 0, NULL);
     if (count < 0)
@@ -197,7 +197,7 @@ int rdmc_av_insert(void *av, const void *address, uint64_t *peer) {
     return count == 1 && inserted != FI_ADDR_NOTAVAIL ? 0 : -FI_EADDRNOTAVAIL;
 }
 
-int rdmc_passive_open(void *fabric, void *info, void *eq, void **out) {
+int rdmc_fabric_passive_open(void *fabric, void *info, void *eq, void **out) {
     struct fid_pep *passive = NULL;
     int result = fi_passive_ep(fabric, info, &passive, NULL);
     if (result)
@@ -213,7 +213,7 @@ int rdmc_passive_open(void *fabric, void *info, void *eq, void **out) {
     return 0;
 }
 
-int rdmc_endpoint_open(void *domain, void *info, void *cq, void *eq, void *av, void **out) {
+int rdmc_fabric_endpoint_open(void *domain, void *info, void *cq, void *eq, void *av, void **out) {
     struct fid_ep *endpoint = NULL;
     int result = fi_endpoint(domain, info, &endpoint, NULL);
     if (result)
@@ -234,26 +234,26 @@ int rdmc_endpoint_open(void *domain, void *info, void *cq, void *eq, void *av, v
     return 0;
 }
 
-int rdmc_name(void *object, void *address, size_t *bytes) {
+int rdmc_fabric_name(void *object, void *address, size_t *bytes) {
     return fi_getname(object, address, bytes);
 }
 
-int rdmc_connect(void *endpoint, const void *address, const void *parameter, size_t bytes) {
+int rdmc_fabric_connect(void *endpoint, const void *address, const void *parameter, size_t bytes) {
     return fi_connect(endpoint, address, parameter, bytes);
 }
 
-int rdmc_accept(void *endpoint) { return fi_accept(endpoint, NULL, 0); }
+int rdmc_fabric_accept(void *endpoint) { return fi_accept(endpoint, NULL, 0); }
 
-int rdmc_reject(void *passive, void *info) {
+int rdmc_fabric_reject(void *passive, void *info) {
     return fi_reject(passive, ((struct fi_info *)info)->handle, NULL, 0);
 }
 
-int rdmc_shutdown(void *endpoint) { return fi_shutdown(endpoint, 0); }
+int rdmc_fabric_shutdown(void *endpoint) { return fi_shutdown(endpoint, 0); }
 
 /* Every object of libfabric starts with its fid. */
-int rdmc_close(void *object) { return fi_close(object); }
+int rdmc_fabric_close(void *object) { return fi_close(object); }
 
-int rdmc_register(void *domain, const void *start, size_t bytes, int for_peers, int writable,
+int rdmc_fabric_register(void *domain, const void *start, size_t bytes, int for_peers, int writable,
                   uint64_t wanted_key, void **registration, void **description, uint64_t *key) {
     struct fid_mr *mr = NULL;
     uint64_t access = for_peers ? FI_REMOTE_WRITE : FI_SEND | FI_WRITE;
@@ -268,33 +268,33 @@ int rdmc_register(void *domain, const void *start, size_t bytes, int for_peers, 
     return 0;
 }
 
-int rdmc_bind_registration(void *registration, void *endpoint) {
+int rdmc_fabric_bind_registration(void *registration, void *endpoint) {
     int result = fi_mr_bind(registration, &((struct fid_ep *)endpoint)->fid, 0);
     return result ? result : fi_mr_enable(registration);
 }
 
-long rdmc_receive(void *endpoint, void *start, size_t bytes, void *description,
+long rdmc_fabric_receive(void *endpoint, void *start, size_t bytes, void *description,
                   uint64_t context) {
     return fi_recv(endpoint, start, bytes, description, FI_ADDR_UNSPEC, (void *)context);
 }
 
-long rdmc_send(void *endpoint, const void *start, size_t bytes, void *description, uint64_t data,
+long rdmc_fabric_send(void *endpoint, const void *start, size_t bytes, void *description, uint64_t data,
                uint64_t context) {
     return fi_senddata(endpoint, start, bytes, description, data, FI_ADDR_UNSPEC,
                        (void *)context);
 }
 
-long rdmc_tagged_receive(void *endpoint, void *start, size_t bytes, void *description,
+long rdmc_fabric_tagged_receive(void *endpoint, void *start, size_t bytes, void *description,
                          uint64_t peer, uint64_t tag, uint64_t context) {
     return fi_trecv(endpoint, start, bytes, description, peer, tag, 0, (void *)context);
 }
 
-long rdmc_tagged_send(void *endpoint, const void *start, size_t bytes, void *description,
+long rdmc_fabric_tagged_send(void *endpoint, const void *start, size_t bytes, void *description,
                       uint64_t data, uint64_t peer, uint64_t tag, uint64_t context) {
     return fi_tsenddata(endpoint, start, bytes, description, data, peer, tag, (void *)context);
 }
 
-long rdmc_write(void *endpoint, const void *start, size_t bytes, void *description,
+long rdmc_fabric_write(void *endpoint, const void *start, size_t bytes, void *description,
                 const uint64_t *data, int delivered, uint64_t peer, uint64_t address,
                 uint64_t key, uint64_t context) {
     if (delivered) {
@@ -317,7 +317,7 @@ long rdmc_write(void *endpoint, const void *start, size_t bytes, void *descripti
                         (void *)context);
 }
 
-static int read_error(struct fid_cq *cq, struct rdmc_completion *out) {
+static int read_error(struct fid_cq *cq, struct rdmc_fabric_completion *out) {
     struct fi_cq_err_entry entry = {0};
     ssize_t count = fi_cq_readerr(cq, &entry, 0);
     if (count < 1)
@@ -328,7 +328,7 @@ static int read_error(struct fid_cq *cq, struct rdmc_completion *out) {
     return 1;
 }
 
-long rdmc_cq_read(void *cq, struct rdmc_completion *out, size_t count) {
+long rdmc_fabric_cq_read(void *cq, struct rdmc_fabric_completion *out, size_t count) {
     struct fi_cq_data_entry entries[64];
     if (count > sizeof entries / sizeof *entries)
         count = sizeof entries / sizeof *entries;
@@ -349,7 +349,7 @@ long rdmc_cq_read(void *cq, struct rdmc_completion *out, size_t count) {
     return found;
 }
 
-int rdmc_eq_read(void *eq, struct rdmc_event *out) {
+int rdmc_fabric_eq_read(void *eq, struct rdmc_fabric_event *out) {
     /* With space for the parameter behind the entry; providers truncate it to what fits. */
     union {
         struct fi_eq_cm_entry entry;

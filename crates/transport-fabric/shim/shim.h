@@ -12,7 +12,7 @@
 #include <stdint.h>
 
 /* What src/native/sys reads of one way to use one device. Strings are valid as long as the info. */
-struct rdmc_info {
+struct rdmc_fabric_info {
     const char *provider;
     const char *domain;
     const char *fabric;
@@ -32,9 +32,9 @@ struct rdmc_info {
     int link_is_up; /* -1: unknown */
 };
 
-enum rdmc_completion_kind { RDMC_DONE = 0, RDMC_WRITTEN = 1 };
+enum rdmc_fabric_completion_kind { RDMC_DONE = 0, RDMC_WRITTEN = 1 };
 
-struct rdmc_completion {
+struct rdmc_fabric_completion {
     uint64_t context;
     uint64_t bytes;
     uint64_t data;
@@ -44,7 +44,7 @@ struct rdmc_completion {
     int32_t has_data;
 };
 
-enum rdmc_event_kind {
+enum rdmc_fabric_event_kind {
     RDMC_NO_EVENT = 0,
     RDMC_REQUEST = 1,
     RDMC_CONNECTED = 2,
@@ -53,7 +53,7 @@ enum rdmc_event_kind {
     RDMC_OTHER = 5,
 };
 
-struct rdmc_event {
+struct rdmc_fabric_event {
     void *endpoint; /* for a request: the passive endpoint */
     void *info;     /* of a request; to be accepted or rejected, then freed */
     int32_t kind;
@@ -62,71 +62,71 @@ struct rdmc_event {
     uint8_t parameter[64];
 };
 
-int rdmc_load(char *why, size_t why_bytes);
-uint32_t rdmc_version(void);
-const char *rdmc_strerror(int error);
+int rdmc_fabric_load(char *why, size_t why_bytes);
+uint32_t rdmc_fabric_version(void);
+const char *rdmc_fabric_strerror(int error);
 
-int rdmc_getinfo(const char *provider, int message_endpoints, const char *source, void **first);
-void *rdmc_info_next(void *info);
-void rdmc_info_read(void *info, struct rdmc_info *out);
-void *rdmc_info_copy(void *info);
+int rdmc_fabric_getinfo(const char *provider, int message_endpoints, const char *source, void **first);
+void *rdmc_fabric_info_next(void *info);
+void rdmc_fabric_info_read(void *info, struct rdmc_fabric_info *out);
+void *rdmc_fabric_info_copy(void *info);
 /* A copy for an endpoint that will connect to this address; of `bytes`, as many as the format has are read. */
-void *rdmc_info_toward(void *info, const void *address, size_t bytes);
-void rdmc_info_free(void *info);
+void *rdmc_fabric_info_toward(void *info, const void *address, size_t bytes);
+void rdmc_fabric_info_free(void *info);
 
 int rdmc_fabric_open(void *info, void **fabric);
-int rdmc_domain_open(void *fabric, void *info, void **domain);
-int rdmc_eq_open(void *fabric, void **eq);
-int rdmc_cq_open(void *domain, size_t entries, int with_wait, void **cq);
-int rdmc_wait_fd(void *object, int *fd);
-int rdmc_try_wait(void *fabric, void **objects, int count);
-int rdmc_av_open(void *domain, void **av);
-int rdmc_av_insert(void *av, const void *address, uint64_t *peer);
-int rdmc_passive_open(void *fabric, void *info, void *eq, void **passive);
-int rdmc_endpoint_open(void *domain, void *info, void *cq, void *eq, void *av, void **endpoint);
-int rdmc_name(void *object, void *address, size_t *bytes);
-int rdmc_connect(void *endpoint, const void *address, const void *parameter, size_t bytes);
-int rdmc_accept(void *endpoint);
-int rdmc_reject(void *passive, void *info);
-int rdmc_shutdown(void *endpoint);
-int rdmc_close(void *object);
+int rdmc_fabric_domain_open(void *fabric, void *info, void **domain);
+int rdmc_fabric_eq_open(void *fabric, void **eq);
+int rdmc_fabric_cq_open(void *domain, size_t entries, int with_wait, void **cq);
+int rdmc_fabric_wait_fd(void *object, int *fd);
+int rdmc_fabric_try_wait(void *fabric, void **objects, int count);
+int rdmc_fabric_av_open(void *domain, void **av);
+int rdmc_fabric_av_insert(void *av, const void *address, uint64_t *peer);
+int rdmc_fabric_passive_open(void *fabric, void *info, void *eq, void **passive);
+int rdmc_fabric_endpoint_open(void *domain, void *info, void *cq, void *eq, void *av, void **endpoint);
+int rdmc_fabric_name(void *object, void *address, size_t *bytes);
+int rdmc_fabric_connect(void *endpoint, const void *address, const void *parameter, size_t bytes);
+int rdmc_fabric_accept(void *endpoint);
+int rdmc_fabric_reject(void *passive, void *info);
+int rdmc_fabric_shutdown(void *endpoint);
+int rdmc_fabric_close(void *object);
 
-int rdmc_register(void *domain, const void *start, size_t bytes, int for_peers, int writable,
+int rdmc_fabric_register(void *domain, const void *start, size_t bytes, int for_peers, int writable,
                   uint64_t wanted_key, void **registration, void **description, uint64_t *key);
 /* For domains with FI_MR_ENDPOINT: memory that peers write belongs to one endpoint. */
-int rdmc_bind_registration(void *registration, void *endpoint);
+int rdmc_fabric_bind_registration(void *registration, void *endpoint);
 
-long rdmc_receive(void *endpoint, void *start, size_t bytes, void *description, uint64_t context);
-long rdmc_send(void *endpoint, const void *start, size_t bytes, void *description, uint64_t data,
+long rdmc_fabric_receive(void *endpoint, void *start, size_t bytes, void *description, uint64_t context);
+long rdmc_fabric_send(void *endpoint, const void *start, size_t bytes, void *description, uint64_t data,
                uint64_t context);
-long rdmc_tagged_receive(void *endpoint, void *start, size_t bytes, void *description,
+long rdmc_fabric_tagged_receive(void *endpoint, void *start, size_t bytes, void *description,
                          uint64_t peer, uint64_t tag, uint64_t context);
-long rdmc_tagged_send(void *endpoint, const void *start, size_t bytes, void *description,
+long rdmc_fabric_tagged_send(void *endpoint, const void *start, size_t bytes, void *description,
                       uint64_t data, uint64_t peer, uint64_t tag, uint64_t context);
 /* The peer's queue reports the write only with `data`, which may be NULL. With `delivered`, which takes
  * no data, this end's queue reports it only when it is in the peer's memory. `peer` is FI_ADDR_UNSPEC
  * for message endpoints. */
-long rdmc_write(void *endpoint, const void *start, size_t bytes, void *description,
+long rdmc_fabric_write(void *endpoint, const void *start, size_t bytes, void *description,
                 const uint64_t *data, int delivered, uint64_t peer, uint64_t address,
                 uint64_t key, uint64_t context);
 
-long rdmc_cq_read(void *cq, struct rdmc_completion *out, size_t count);
-int rdmc_eq_read(void *eq, struct rdmc_event *out);
+long rdmc_fabric_cq_read(void *cq, struct rdmc_fabric_completion *out, size_t count);
+int rdmc_fabric_eq_read(void *eq, struct rdmc_fabric_event *out);
 
 /* offload.c: counters, and work that waits for them. */
-int rdmc_counter_open(void *domain, void **counter);
-uint64_t rdmc_counter_read(void *counter);
-int rdmc_counter_add(void *counter, uint64_t value);
+int rdmc_fabric_counter_open(void *domain, void **counter);
+uint64_t rdmc_fabric_counter_read(void *counter);
+int rdmc_fabric_counter_add(void *counter, uint64_t value);
 /* Memory for one piece of work, or NULL; freed when the work is done or its counter is closed. */
-void *rdmc_work_new(void);
-void rdmc_work_free(void *work);
+void *rdmc_fabric_work_new(void);
+void rdmc_fabric_work_free(void *work);
 /* The context of its completions with an error. */
-uint64_t rdmc_work_context(void *work);
+uint64_t rdmc_fabric_work_context(void *work);
 /* When the counter has reached the threshold: receives or sends, then adds one to the counter. */
-int rdmc_work_tagged(void *domain, void *work, int receive, void *endpoint, void *start,
+int rdmc_fabric_work_tagged(void *domain, void *work, int receive, void *endpoint, void *start,
                      size_t bytes, void *description, uint64_t peer, uint64_t tag, void *counter,
                      uint64_t threshold);
 /* When the counter has reached the threshold: adds one to the target. */
-int rdmc_work_add(void *domain, void *work, void *counter, uint64_t threshold, void *target);
+int rdmc_fabric_work_add(void *domain, void *work, void *counter, uint64_t threshold, void *target);
 
 #endif

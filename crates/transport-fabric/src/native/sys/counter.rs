@@ -3,13 +3,13 @@
 use super::*;
 
 unsafe extern "C" {
-    fn rdmc_counter_open(domain: Handle, counter: *mut Handle) -> c_int;
-    fn rdmc_counter_read(counter: Handle) -> u64;
-    fn rdmc_counter_add(counter: Handle, value: u64) -> c_int;
-    fn rdmc_work_new() -> Handle;
-    fn rdmc_work_free(work: Handle);
-    fn rdmc_work_context(work: Handle) -> u64;
-    fn rdmc_work_tagged(
+    fn rdmc_fabric_counter_open(domain: Handle, counter: *mut Handle) -> c_int;
+    fn rdmc_fabric_counter_read(counter: Handle) -> u64;
+    fn rdmc_fabric_counter_add(counter: Handle, value: u64) -> c_int;
+    fn rdmc_fabric_work_new() -> Handle;
+    fn rdmc_fabric_work_free(work: Handle);
+    fn rdmc_fabric_work_context(work: Handle) -> u64;
+    fn rdmc_fabric_work_tagged(
         domain: Handle,
         work: Handle,
         receive: c_int,
@@ -22,7 +22,7 @@ unsafe extern "C" {
         counter: Handle,
         threshold: u64,
     ) -> c_int;
-    fn rdmc_work_add(
+    fn rdmc_fabric_work_add(
         domain: Handle,
         work: Handle,
         counter: Handle,
@@ -61,7 +61,7 @@ unsafe impl Send for Work {}
 impl Work {
     fn new(target: Option<&Arc<Counter>>) -> Result<Self, Errno> {
         // SAFETY: an allocation without conditions.
-        let raw = unsafe { rdmc_work_new() };
+        let raw = unsafe { rdmc_fabric_work_new() };
         if raw.is_null() { Err(NO_MEMORY) } else { Ok(Self { raw, target: target.cloned() }) }
     }
 }
@@ -70,7 +70,7 @@ impl Drop for Work {
     fn drop(&mut self) {
         // SAFETY: owned by this object and freed once, after the counter that it waited for was
         // closed, or if it was not queued (`Counter`).
-        unsafe { rdmc_work_free(self.raw) }
+        unsafe { rdmc_fabric_work_free(self.raw) }
     }
 }
 
@@ -79,26 +79,26 @@ impl Counter {
     pub fn open(domain: &Arc<Object>) -> Result<Arc<Self>, Errno> {
         let mut raw = ptr::null_mut();
         // SAFETY: an open domain; the shim stores a counter if it succeeds.
-        check(unsafe { rdmc_counter_open(domain.raw, &mut raw) })?;
+        check(unsafe { rdmc_fabric_counter_open(domain.raw, &mut raw) })?;
         let object = Some(Object::new(raw, &[domain]));
         Ok(Arc::new(Self { object, raw, works: Mutex::default(), domain: Arc::clone(domain) }))
     }
 
     pub fn value(&self) -> u64 {
         // SAFETY: an open counter.
-        unsafe { rdmc_counter_read(self.raw) }
+        unsafe { rdmc_fabric_counter_read(self.raw) }
     }
 
     /// Adds one.
     pub fn increment(&self) -> Result<(), Errno> {
         // SAFETY: an open counter.
-        check(unsafe { rdmc_counter_add(self.raw, 1) })
+        check(unsafe { rdmc_fabric_counter_add(self.raw, 1) })
     }
 
     /// Subtracts one; the counter must not be zero.
     pub fn decrement(&self) -> Result<(), Errno> {
         // SAFETY: an open counter. Counters are 64 bits (32 in the provider sockets) that wrap.
-        check(unsafe { rdmc_counter_add(self.raw, u64::MAX) })
+        check(unsafe { rdmc_fabric_counter_add(self.raw, u64::MAX) })
     }
 
     /// Adds one to `target` when this counter reaches the threshold, or now if it has.
@@ -107,7 +107,7 @@ impl Counter {
         // SAFETY: open counters of one domain; the work lives until this one is closed, and keeps
         // the target.
         check(unsafe {
-            rdmc_work_add(self.domain.raw, work.raw, self.raw, threshold, target.raw)
+            rdmc_fabric_work_add(self.domain.raw, work.raw, self.raw, threshold, target.raw)
         })?;
         self.keep(work);
         Ok(())
@@ -134,7 +134,7 @@ impl Counter {
         // SAFETY: an open endpoint and counter of one domain, work that exists until the counter is
         // closed, and memory as the caller ensures.
         check(unsafe {
-            rdmc_work_tagged(
+            rdmc_fabric_work_tagged(
                 self.domain.raw,
                 work.raw,
                 receive.into(),
@@ -149,7 +149,7 @@ impl Counter {
             )
         })?;
         // SAFETY: work that exists.
-        let context = unsafe { rdmc_work_context(work.raw) };
+        let context = unsafe { rdmc_fabric_work_context(work.raw) };
         self.keep(work);
         Ok(context)
     }

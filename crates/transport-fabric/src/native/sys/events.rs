@@ -5,7 +5,7 @@ use super::*;
 /// Reads completions, those with an error one at a time. Errors: the queue itself failed.
 pub fn read_completions(queue: &Object, into: &mut [RawCompletion]) -> Result<usize, Errno> {
     // SAFETY: an open queue, and a buffer for that many entries.
-    let count = unsafe { rdmc_cq_read(queue.raw, into.as_mut_ptr(), into.len()) };
+    let count = unsafe { rdmc_fabric_cq_read(queue.raw, into.as_mut_ptr(), into.len()) };
     if count < 0 { Err(Errno(-count as i32)) } else { Ok(count as usize) }
 }
 
@@ -30,7 +30,7 @@ pub fn next_event(queue: &Object) -> Result<Option<Event>, Errno> {
     let mut raw = std::mem::MaybeUninit::<RawEvent>::uninit();
     // SAFETY: an open queue; the shim fills all of `raw` before anything else.
     let (count, raw) = unsafe {
-        let count = rdmc_eq_read(queue.raw, raw.as_mut_ptr());
+        let count = rdmc_fabric_eq_read(queue.raw, raw.as_mut_ptr());
         (count, raw.assume_init())
     };
     check(count)?;

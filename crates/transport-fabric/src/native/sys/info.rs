@@ -51,7 +51,7 @@ impl Info {
         let mut read = std::mem::MaybeUninit::<RawInfo>::uninit();
         // SAFETY: valid, as the caller ensures; the shim fills all of `read`.
         let read = unsafe {
-            rdmc_info_read(raw, read.as_mut_ptr());
+            rdmc_fabric_info_read(raw, read.as_mut_ptr());
             read.assume_init()
         };
         let text = |start: *const c_char| {
@@ -98,21 +98,21 @@ impl Info {
     /// Copies the description.
     pub fn duplicate(&self) -> Self {
         // SAFETY: a valid description, copied into memory of its own.
-        unsafe { Self::adopt(rdmc_info_copy(self.raw)) }
+        unsafe { Self::adopt(rdmc_fabric_info_copy(self.raw)) }
     }
 
     /// Copies the description for an endpoint that will connect to this address: verbs chooses the
     /// device's port by it when the endpoint is opened.
     pub fn toward(&self, address: &[u8]) -> Self {
         // SAFETY: a valid description, which is copied; of the address at most its length is read.
-        unsafe { Self::adopt(rdmc_info_toward(self.raw, address.as_ptr(), address.len())) }
+        unsafe { Self::adopt(rdmc_fabric_info_toward(self.raw, address.as_ptr(), address.len())) }
     }
 }
 
 impl Drop for Info {
     fn drop(&mut self) {
         // SAFETY: owned by this object, and freed once.
-        unsafe { rdmc_info_free(self.raw) }
+        unsafe { rdmc_fabric_info_free(self.raw) }
     }
 }
 
@@ -130,7 +130,12 @@ pub fn infos(
     let mut first = ptr::null_mut();
     // SAFETY: terminated strings or null, alive during the call; the library is loaded.
     let result = unsafe {
-        rdmc_getinfo(pointer(&provider), message_endpoints.into(), pointer(&source), &mut first)
+        rdmc_fabric_getinfo(
+            pointer(&provider),
+            message_endpoints.into(),
+            pointer(&source),
+            &mut first,
+        )
     };
     match check(result) {
         Err(NO_DATA) => return Ok(Vec::new()),
@@ -141,11 +146,11 @@ pub fn infos(
     while !next.is_null() {
         // SAFETY: an entry of the list, copied (without its successors) into memory of its own.
         unsafe {
-            infos.push(Info::adopt(rdmc_info_copy(next)));
-            next = rdmc_info_next(next);
+            infos.push(Info::adopt(rdmc_fabric_info_copy(next)));
+            next = rdmc_fabric_info_next(next);
         }
     }
     // SAFETY: the whole list, to which there are no references any more.
-    unsafe { rdmc_info_free(first) };
+    unsafe { rdmc_fabric_info_free(first) };
     Ok(infos)
 }

@@ -46,7 +46,7 @@ pub unsafe fn register(
     let (mut raw, mut description, mut key) = (ptr::null_mut(), ptr::null_mut(), 0);
     // SAFETY: an open domain, and memory that is valid, as the caller ensures.
     check(unsafe {
-        rdmc_register(
+        rdmc_fabric_register(
             domain.raw,
             start,
             bytes,
@@ -65,7 +65,7 @@ pub unsafe fn register(
 /// requires that.
 pub fn bind(registration: &Registration, endpoint: &Object) -> Result<(), Errno> {
     // SAFETY: an open registration and an open endpoint of its domain.
-    check(unsafe { rdmc_bind_registration(registration.object.raw, endpoint.raw) })
+    check(unsafe { rdmc_fabric_bind_registration(registration.object.raw, endpoint.raw) })
 }
 
 /// A part of memory for a post.
@@ -116,10 +116,16 @@ pub unsafe fn post_receive(
     // SAFETY: an open endpoint, and memory as the caller ensures.
     posted(unsafe {
         match way {
-            Way::Connected => rdmc_receive(endpoint.raw, start, bytes, description, context),
-            Way::Tagged { peer, tag } => {
-                rdmc_tagged_receive(endpoint.raw, start, bytes, description, peer, tag, context)
-            }
+            Way::Connected => rdmc_fabric_receive(endpoint.raw, start, bytes, description, context),
+            Way::Tagged { peer, tag } => rdmc_fabric_tagged_receive(
+                endpoint.raw,
+                start,
+                bytes,
+                description,
+                peer,
+                tag,
+                context,
+            ),
         }
     })
 }
@@ -140,10 +146,19 @@ pub unsafe fn post_send(
     // SAFETY: an open endpoint, and memory as the caller ensures.
     posted(unsafe {
         match way {
-            Way::Connected => rdmc_send(endpoint.raw, start, bytes, description, data, context),
-            Way::Tagged { peer, tag } => {
-                rdmc_tagged_send(endpoint.raw, start, bytes, description, data, peer, tag, context)
+            Way::Connected => {
+                rdmc_fabric_send(endpoint.raw, start, bytes, description, data, context)
             }
+            Way::Tagged { peer, tag } => rdmc_fabric_tagged_send(
+                endpoint.raw,
+                start,
+                bytes,
+                description,
+                data,
+                peer,
+                tag,
+                context,
+            ),
         }
     })
 }
@@ -183,7 +198,7 @@ pub unsafe fn post_write(
     // SAFETY: an open endpoint with a peer, memory as the caller ensures, and `data`, which is read
     // during the call.
     posted(unsafe {
-        rdmc_write(
+        rdmc_fabric_write(
             endpoint.raw,
             start,
             bytes,

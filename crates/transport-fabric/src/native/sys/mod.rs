@@ -76,30 +76,40 @@ struct RawEvent {
 }
 
 unsafe extern "C" {
-    fn rdmc_load(why: *mut c_char, why_bytes: usize) -> c_int;
-    fn rdmc_version() -> u32;
-    fn rdmc_strerror(error: c_int) -> *const c_char;
-    fn rdmc_getinfo(
+    fn rdmc_fabric_load(why: *mut c_char, why_bytes: usize) -> c_int;
+    fn rdmc_fabric_version() -> u32;
+    fn rdmc_fabric_strerror(error: c_int) -> *const c_char;
+    fn rdmc_fabric_getinfo(
         provider: *const c_char,
         message_endpoints: c_int,
         source: *const c_char,
         first: *mut Handle,
     ) -> c_int;
-    fn rdmc_info_next(info: Handle) -> Handle;
-    fn rdmc_info_read(info: Handle, out: *mut RawInfo);
-    fn rdmc_info_copy(info: Handle) -> Handle;
-    fn rdmc_info_toward(info: Handle, address: *const u8, bytes: usize) -> Handle;
-    fn rdmc_info_free(info: Handle);
+    fn rdmc_fabric_info_next(info: Handle) -> Handle;
+    fn rdmc_fabric_info_read(info: Handle, out: *mut RawInfo);
+    fn rdmc_fabric_info_copy(info: Handle) -> Handle;
+    fn rdmc_fabric_info_toward(info: Handle, address: *const u8, bytes: usize) -> Handle;
+    fn rdmc_fabric_info_free(info: Handle);
     fn rdmc_fabric_open(info: Handle, fabric: *mut Handle) -> c_int;
-    fn rdmc_domain_open(fabric: Handle, info: Handle, domain: *mut Handle) -> c_int;
-    fn rdmc_eq_open(fabric: Handle, eq: *mut Handle) -> c_int;
-    fn rdmc_cq_open(domain: Handle, entries: usize, with_wait: c_int, cq: *mut Handle) -> c_int;
-    fn rdmc_wait_fd(object: Handle, fd: *mut c_int) -> c_int;
-    fn rdmc_try_wait(fabric: Handle, objects: *mut Handle, count: c_int) -> c_int;
-    fn rdmc_av_open(domain: Handle, av: *mut Handle) -> c_int;
-    fn rdmc_av_insert(av: Handle, address: *const u8, peer: *mut u64) -> c_int;
-    fn rdmc_passive_open(fabric: Handle, info: Handle, eq: Handle, out: *mut Handle) -> c_int;
-    fn rdmc_endpoint_open(
+    fn rdmc_fabric_domain_open(fabric: Handle, info: Handle, domain: *mut Handle) -> c_int;
+    fn rdmc_fabric_eq_open(fabric: Handle, eq: *mut Handle) -> c_int;
+    fn rdmc_fabric_cq_open(
+        domain: Handle,
+        entries: usize,
+        with_wait: c_int,
+        cq: *mut Handle,
+    ) -> c_int;
+    fn rdmc_fabric_wait_fd(object: Handle, fd: *mut c_int) -> c_int;
+    fn rdmc_fabric_try_wait(fabric: Handle, objects: *mut Handle, count: c_int) -> c_int;
+    fn rdmc_fabric_av_open(domain: Handle, av: *mut Handle) -> c_int;
+    fn rdmc_fabric_av_insert(av: Handle, address: *const u8, peer: *mut u64) -> c_int;
+    fn rdmc_fabric_passive_open(
+        fabric: Handle,
+        info: Handle,
+        eq: Handle,
+        out: *mut Handle,
+    ) -> c_int;
+    fn rdmc_fabric_endpoint_open(
         domain: Handle,
         info: Handle,
         cq: Handle,
@@ -107,18 +117,18 @@ unsafe extern "C" {
         av: Handle,
         out: *mut Handle,
     ) -> c_int;
-    fn rdmc_name(object: Handle, address: *mut u8, bytes: *mut usize) -> c_int;
-    fn rdmc_connect(
+    fn rdmc_fabric_name(object: Handle, address: *mut u8, bytes: *mut usize) -> c_int;
+    fn rdmc_fabric_connect(
         endpoint: Handle,
         address: *const u8,
         parameter: *const u8,
         bytes: usize,
     ) -> c_int;
-    fn rdmc_accept(endpoint: Handle) -> c_int;
-    fn rdmc_reject(passive: Handle, info: Handle) -> c_int;
-    fn rdmc_shutdown(endpoint: Handle) -> c_int;
-    fn rdmc_close(object: Handle) -> c_int;
-    fn rdmc_register(
+    fn rdmc_fabric_accept(endpoint: Handle) -> c_int;
+    fn rdmc_fabric_reject(passive: Handle, info: Handle) -> c_int;
+    fn rdmc_fabric_shutdown(endpoint: Handle) -> c_int;
+    fn rdmc_fabric_close(object: Handle) -> c_int;
+    fn rdmc_fabric_register(
         domain: Handle,
         start: *const u8,
         bytes: usize,
@@ -129,9 +139,14 @@ unsafe extern "C" {
         description: *mut Handle,
         key: *mut u64,
     ) -> c_int;
-    fn rdmc_receive(ep: Handle, start: *mut u8, bytes: usize, desc: Handle, context: u64)
-    -> c_long;
-    fn rdmc_send(
+    fn rdmc_fabric_receive(
+        ep: Handle,
+        start: *mut u8,
+        bytes: usize,
+        desc: Handle,
+        context: u64,
+    ) -> c_long;
+    fn rdmc_fabric_send(
         endpoint: Handle,
         start: *const u8,
         bytes: usize,
@@ -139,7 +154,7 @@ unsafe extern "C" {
         data: u64,
         context: u64,
     ) -> c_long;
-    fn rdmc_tagged_receive(
+    fn rdmc_fabric_tagged_receive(
         endpoint: Handle,
         start: *mut u8,
         bytes: usize,
@@ -148,7 +163,7 @@ unsafe extern "C" {
         tag: u64,
         context: u64,
     ) -> c_long;
-    fn rdmc_tagged_send(
+    fn rdmc_fabric_tagged_send(
         endpoint: Handle,
         start: *const u8,
         bytes: usize,
@@ -158,7 +173,7 @@ unsafe extern "C" {
         tag: u64,
         context: u64,
     ) -> c_long;
-    fn rdmc_write(
+    fn rdmc_fabric_write(
         endpoint: Handle,
         start: *const u8,
         bytes: usize,
@@ -170,9 +185,9 @@ unsafe extern "C" {
         key: u64,
         context: u64,
     ) -> c_long;
-    fn rdmc_bind_registration(registration: Handle, endpoint: Handle) -> c_int;
-    fn rdmc_cq_read(cq: Handle, out: *mut RawCompletion, count: usize) -> c_long;
-    fn rdmc_eq_read(eq: Handle, out: *mut RawEvent) -> c_int;
+    fn rdmc_fabric_bind_registration(registration: Handle, endpoint: Handle) -> c_int;
+    fn rdmc_fabric_cq_read(cq: Handle, out: *mut RawCompletion, count: usize) -> c_long;
+    fn rdmc_fabric_eq_read(eq: Handle, out: *mut RawEvent) -> c_int;
 }
 
 /// An error number of libfabric, made positive.
@@ -189,7 +204,7 @@ impl Errno {
     pub fn text(self) -> String {
         // SAFETY: the library is loaded (no `Errno` exists before), and it returns a static string
         // for any number.
-        let text = unsafe { CStr::from_ptr(rdmc_strerror(self.0)) };
+        let text = unsafe { CStr::from_ptr(rdmc_fabric_strerror(self.0)) };
         text.to_string_lossy().into_owned()
     }
 }
@@ -209,7 +224,7 @@ pub fn load() -> Result<(), String> {
     let mut why = [0_u8; 512];
     // SAFETY: the shim writes a terminated string of at most this length, and loads only once,
     // since the lock is held.
-    if unsafe { rdmc_load(why.as_mut_ptr().cast(), why.len()) } == 0 {
+    if unsafe { rdmc_fabric_load(why.as_mut_ptr().cast(), why.len()) } == 0 {
         return Ok(());
     }
     let text = CStr::from_bytes_until_nul(&why).unwrap_or(c"unknown error");
@@ -219,6 +234,6 @@ pub fn load() -> Result<(), String> {
 /// Returns the major and minor version of the loaded library.
 pub fn version() -> (u32, u32) {
     // SAFETY: the library is loaded; the function has no argument.
-    let version = unsafe { rdmc_version() };
+    let version = unsafe { rdmc_fabric_version() };
     (version >> 16, version & 0xffff)
 }

@@ -35,7 +35,7 @@ impl fmt::Debug for Object {
 impl Drop for Object {
     fn drop(&mut self) {
         // SAFETY: open, and closed once; everything made of it held an `Arc` of it and is closed.
-        let result = unsafe { rdmc_close(self.raw) };
+        let result = unsafe { rdmc_fabric_close(self.raw) };
         if let Err(error) = check(result) {
             tracing::warn!(error = error.text(), "an object of libfabric was not closed");
         }
@@ -58,11 +58,11 @@ pub fn open_fabric(info: &Info) -> Result<Arc<Object>, Errno> {
 }
 
 pub fn open_domain(fabric: &Arc<Object>, info: &Info) -> Result<Arc<Object>, Errno> {
-    Ok(open!(rdmc_domain_open(fabric.raw, info.raw), made of fabric))
+    Ok(open!(rdmc_fabric_domain_open(fabric.raw, info.raw), made of fabric))
 }
 
 pub fn open_event_queue(fabric: &Arc<Object>) -> Result<Arc<Object>, Errno> {
-    Ok(open!(rdmc_eq_open(fabric.raw), made of fabric))
+    Ok(open!(rdmc_fabric_eq_open(fabric.raw), made of fabric))
 }
 
 pub fn open_completion_queue(
@@ -70,11 +70,11 @@ pub fn open_completion_queue(
     entries: usize,
     with_wait: bool,
 ) -> Result<Arc<Object>, Errno> {
-    Ok(open!(rdmc_cq_open(domain.raw, entries, with_wait.into()), made of domain))
+    Ok(open!(rdmc_fabric_cq_open(domain.raw, entries, with_wait.into()), made of domain))
 }
 
 pub fn open_address_vector(domain: &Arc<Object>) -> Result<Arc<Object>, Errno> {
-    Ok(open!(rdmc_av_open(domain.raw), made of domain))
+    Ok(open!(rdmc_fabric_av_open(domain.raw), made of domain))
 }
 
 pub fn open_passive(
@@ -82,7 +82,7 @@ pub fn open_passive(
     info: &Info,
     events: &Arc<Object>,
 ) -> Result<Arc<Object>, Errno> {
-    Ok(open!(rdmc_passive_open(fabric.raw, info.raw, events.raw), made of fabric, events))
+    Ok(open!(rdmc_fabric_passive_open(fabric.raw, info.raw, events.raw), made of fabric, events))
 }
 
 /// Opens and enables an endpoint, with connection events (message endpoints) or an address vector
@@ -97,7 +97,7 @@ pub fn open_endpoint(
     let raw = |object: Option<&Arc<Object>>| object.map_or(ptr::null_mut(), |object| object.raw);
     let (eq, av) = (raw(events), raw(addresses));
     let endpoint = open!(
-        rdmc_endpoint_open(domain.raw, info.raw, completions.raw, eq, av),
+        rdmc_fabric_endpoint_open(domain.raw, info.raw, completions.raw, eq, av),
         made of domain, completions, events.or(addresses).unwrap_or(domain)
     );
     Ok(endpoint)
@@ -107,7 +107,7 @@ pub fn open_endpoint(
 pub fn wait_fd(queue: &Object) -> Option<RawFd> {
     let mut fd: c_int = -1;
     // SAFETY: an open queue; the shim stores a descriptor that the queue keeps.
-    check(unsafe { rdmc_wait_fd(queue.raw, &mut fd) }).ok()?;
+    check(unsafe { rdmc_fabric_wait_fd(queue.raw, &mut fd) }).ok()?;
     (fd >= 0).then_some(fd)
 }
 
@@ -121,14 +121,14 @@ pub fn borrow_fd(_queue: &Object, fd: RawFd) -> BorrowedFd<'_> {
 pub fn may_wait(fabric: &Object, queues: &[&Object]) -> bool {
     let mut raw: Vec<Handle> = queues.iter().map(|queue| queue.raw).collect();
     // SAFETY: open queues of this fabric.
-    unsafe { rdmc_try_wait(fabric.raw, raw.as_mut_ptr(), raw.len() as c_int) == 0 }
+    unsafe { rdmc_fabric_try_wait(fabric.raw, raw.as_mut_ptr(), raw.len() as c_int) == 0 }
 }
 
 pub fn insert_address(vector: &Object, address: &[u8]) -> Result<u64, Errno> {
     let mut peer = 0;
     // SAFETY: an open address vector. The provider reads as many bytes as its format has, or up to
     // a terminating zero: callers pass addresses padded with zeros (`offer`).
-    check(unsafe { rdmc_av_insert(vector.raw, address.as_ptr(), &mut peer) })?;
+    check(unsafe { rdmc_fabric_av_insert(vector.raw, address.as_ptr(), &mut peer) })?;
     Ok(peer)
 }
 
@@ -137,7 +137,7 @@ pub fn name_of(object: &Object) -> Result<Vec<u8>, Errno> {
     let mut address = vec![0_u8; 512];
     let mut bytes = address.len();
     // SAFETY: an open endpoint, and a buffer of that many bytes.
-    check(unsafe { rdmc_name(object.raw, address.as_mut_ptr(), &mut bytes) })?;
+    check(unsafe { rdmc_fabric_name(object.raw, address.as_mut_ptr(), &mut bytes) })?;
     address.truncate(bytes);
     Ok(address)
 }
@@ -147,22 +147,22 @@ pub fn name_of(object: &Object) -> Result<Vec<u8>, Errno> {
 pub fn connect(endpoint: &Object, address: &[u8], parameter: &[u8]) -> Result<(), Errno> {
     // SAFETY: an open endpoint; the parameter is copied. On the address see `insert_address`.
     check(unsafe {
-        rdmc_connect(endpoint.raw, address.as_ptr(), parameter.as_ptr(), parameter.len())
+        rdmc_fabric_connect(endpoint.raw, address.as_ptr(), parameter.as_ptr(), parameter.len())
     })
 }
 
 pub fn accept(endpoint: &Object) -> Result<(), Errno> {
     // SAFETY: an open endpoint that was made of a request.
-    check(unsafe { rdmc_accept(endpoint.raw) })
+    check(unsafe { rdmc_fabric_accept(endpoint.raw) })
 }
 
 pub fn reject(passive: &Object, request: &Info) {
     // SAFETY: an open passive endpoint, and a request that came to it and was not answered.
-    let _ = unsafe { rdmc_reject(passive.raw, request.raw) };
+    let _ = unsafe { rdmc_fabric_reject(passive.raw, request.raw) };
 }
 
 /// Ends the connection; posts are flushed.
 pub fn shut_down(endpoint: &Object) {
     // SAFETY: an open endpoint.
-    let _ = unsafe { rdmc_shutdown(endpoint.raw) };
+    let _ = unsafe { rdmc_fabric_shutdown(endpoint.raw) };
 }

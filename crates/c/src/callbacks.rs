@@ -1,0 +1,184 @@
+//! The callbacks of a group, as functions of C.
+
+use std::ffi::{c_char, c_void};
+
+use rdmc::{Application, Failure, Incoming, Region};
+
+use crate::{
+    buffer::Buffer,
+    error::{Error, Outcome, Problem, TEXT_BYTES},
+    guard::missing,
+    settings::SizedSettings,
+};
+
+/// What the callback `incoming` answers.
+#[repr(C)]
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub enum Answer {
+    /// Receive the message into the buffer that was filled in.
+    Accept = 0,
+    /// `rdmc_accept` will be called; members that this one relays to wait.
+    Later = 1,
+    /// The message is refused: the group fails.
+    Refuse = 2,
+}
+
+/// The callbacks of a group (`incoming`, `completion` and `failure` in the paper's figure 1). They run one at a time and in order, on
+/// the thread rdmc-callbacks of the group, or in `rdmc_progress`. They may call the library, but not wait in
+/// it for themselves. Those that are NULL are not called.
+#[repr(C)]
+#[derive(Clone, Copy, Debug)]
+pub struct CallbackFunctions {
+    /// The size of this struct: `sizeof(rdmc_callbacks)`.
+    pub size: usize,
+    /// The first argument of each.
+    pub user_data: *mut c_void,
+    /// Required at receivers: says where to receive a message of `length` bytes. Returns an `rdmc_answer`; with `RDMC_ACCEPT` it
+    /// has filled `buffer`, which the library takes.
+    pub incoming: Option<
+        unsafe extern "C" fn(
+            user_data: *mut c_void,
+            message: u64,
+            length: u64,
+            buffer: *mut Buffer,
+        ) -> i32,
+    >,
+    /// Required: this member is done with the message, which is at `data` until this returns; then its buffer is released.
+    /// Other members may still be receiving it.
+    pub complete: Option<
+        unsafe extern "C" fn(user_data: *mut c_void, message: u64, data: *mut c_void, length: u64),
+    >,
+    /// The whole message is in place at this member, which may still be relaying it. At receivers only.
+    pub received: Option<unsafe extern "C" fn(user_data: *mut c_void, message: u64)>,
+    /// These bytes of a message are in place; with `report_blocks` only.
+    pub block: Option<
+        unsafe extern "C" fn(user_data: *mut c_void, message: u64, offset: u64, length: u64),
+    >,
+    /// The group has failed; buffers of messages that were not complete are released after this.
+    pub failed: Option<unsafe extern "C" fn(user_data: *mut c_void, failure: *const Error)>,
+    /// The group is closed: every message has reached every member.
+    pub closed: Option<unsafe extern "C" fn(user_data: *mut c_void)>,
+    /// No callback is called any more; `user_data` can be freed. Called once, also if the group was not created.
+    pub destroy: Option<unsafe extern "C" fn(user_data: *mut c_void)>,
+}
+
+// SAFETY: a number, and pointers that may be null; the size comes first.
+unsafe impl SizedSettings for CallbackFunctions {}
+
+type IncomingFunction = unsafe extern "C" fn(*mut c_void, u64, u64, *mut Buffer) -> i32;
+type CompleteFunction = unsafe extern "C" fn(*mut c_void, u64, *mut c_void, u64);
+
+/// A pointer of the application's.
+struct UserData(*mut c_void);
+
+// SAFETY: it is only handed to the application's callbacks, which rdmc.h says run on another thread.
+unsafe impl Send for UserData {}
+
+/// The library's callbacks, which call those of C.
+pub(crate) struct Callbacks {
+    user: UserData,
+    incoming: Option<IncomingFunction>,
+    complete: CompleteFunction,
+    functions: Others,
+}
+
+#[derive(Clone, Copy)]
+struct Others {
+    received: Option<unsafe extern "C" fn(*mut c_void, u64)>,
+    block: Option<unsafe extern "C" fn(*mut c_void, u64, u64, u64)>,
+    failed: Option<unsafe extern "C" fn(*mut c_void, *const Error)>,
+    closed: Option<unsafe extern "C" fn(*mut c_void)>,
+    destroy: Option<unsafe extern "C" fn(*mut c_void)>,
+}
+
+impl Callbacks {
+    /// Errors: a required one is missing; `destroy` was called then.
+    pub(crate) fn new(functions: CallbackFunctions) -> Outcome<Self> {
+        let CallbackFunctions { user_data, incoming, complete, .. } = functions;
+        let CallbackFunctions { received, block, failed, closed, destroy, .. } = functions;
+        let complete =
+            complete.ok_or_else(|| missing("the callback complete")).inspect_err(|_| {
+                if let Some(destroy) = destroy {
+                    // SAFETY: given for this one call (rdmc.h).
+                    unsafe { destroy(user_data) };
+                }
+            })?;
+        let functions = Others { received, block, failed, closed, destroy };
+        Ok(Self { user: UserData(user_data), incoming, complete, functions })
+    }
+}
+
+// All calls below: SAFETY: the application has given function and data for this, on any thread (rdmc.h).
+impl Application for Callbacks {
+    fn incoming(&mut self, message: u64, bytes: u64) -> Incoming {
+        let Some(incoming) = self.incoming else {
+            return Incoming::Refuse("its application has no callback `incoming`".into());
+        };
+        let mut buffer = Buffer {
+            data: std::ptr::null_mut(),
+            length: 0,
+            release: None,
+            private_data: std::ptr::null_mut(),
+        };
+        // SAFETY: as above; the buffer lives until the function returns.
+        match unsafe { incoming(self.user.0, message, bytes, &raw mut buffer) } {
+            // SAFETY: the application has filled it for the library.
+            0 => match unsafe { buffer.into_region(true) } {
+                Ok(region) => Incoming::Into(region),
+                Err(problem) => Incoming::Refuse(format!("its application: {problem}")),
+            },
+            1 => Incoming::Later,
+            _ => Incoming::Refuse("its application".into()),
+        }
+    }
+
+    fn block(&mut self, message: u64, offset: u64, bytes: u64) {
+        if let Some(block) = self.functions.block {
+            // SAFETY: as above.
+            unsafe { block(self.user.0, message, offset, bytes) };
+        }
+    }
+
+    fn received(&mut self, message: u64) {
+        if let Some(received) = self.functions.received {
+            // SAFETY: as above.
+            unsafe { received(self.user.0, message) };
+        }
+    }
+
+    fn complete(&mut self, message: u64, region: Region) {
+        let (memory, part) = region.memory();
+        // SAFETY: as above; a part lies within its memory, which exists until the end of this function.
+        unsafe {
+            let data = memory.start().add(part.start).cast::<c_void>();
+            (self.complete)(self.user.0, message, data, part.len() as u64);
+        }
+    }
+
+    fn failed(&mut self, failure: &Failure, regions: Vec<(u64, Region)>) {
+        if let Some(failed) = self.functions.failed {
+            let text: [c_char; TEXT_BYTES] = [0; TEXT_BYTES];
+            let mut error = Error { code: 0, reserved: 0, member: -1, delivered: 0, text };
+            Problem::from(failure.clone()).report(Some(&mut error));
+            // SAFETY: as above; the error lives until the function returns.
+            unsafe { failed(self.user.0, &raw const error) };
+        }
+        drop(regions);
+    }
+
+    fn closed(&mut self) {
+        if let Some(closed) = self.functions.closed {
+            // SAFETY: as above.
+            unsafe { closed(self.user.0) };
+        }
+    }
+}
+
+impl Drop for Callbacks {
+    fn drop(&mut self) {
+        if let Some(destroy) = self.functions.destroy {
+            // SAFETY: as above; nothing is called after it.
+            unsafe { destroy(self.user.0) };
+        }
+    }
+}

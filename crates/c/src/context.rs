@@ -1,0 +1,222 @@
+//! A member's endpoint in the network.
+
+use std::{ffi::c_char, time::Duration};
+
+use rdmc::Secret;
+
+use crate::{
+    error::{Error, Outcome, Problem},
+    guard::{Process, guarded, object, put},
+    settings::{ContextOptions, read},
+    text::milliseconds,
+};
+
+/// A member's endpoint in the network, with a thread that makes progress. Calls are allowed on any thread.
+pub struct Context {
+    inner: rdmc::Context,
+    process: Process,
+}
+
+/// What a context has done so far.
+#[repr(C)]
+#[derive(Clone, Copy, Debug, Default)]
+pub struct Counters {
+    /// Bytes received as blocks.
+    pub bytes_received: u64,
+    /// Bytes sent as blocks.
+    pub bytes_sent: u64,
+    /// Bytes that were copied in user space.
+    pub bytes_copied: u64,
+    /// Blocks received.
+    pub blocks_received: u64,
+    /// Blocks sent.
+    pub blocks_sent: u64,
+    /// Small messages that were received directly from the root.
+    pub small_received: u64,
+    /// Small messages that the root has written to all receivers.
+    pub small_sent: u64,
+    /// Zero.
+    pub reserved: u64,
+}
+
+impl Context {
+    /// Errors: the process is a fork.
+    pub(crate) fn inner(&self) -> Outcome<&rdmc::Context> {
+        self.process.check().map(|()| &self.inner)
+    }
+}
+
+/// Starts a context.
+///
+/// # Safety
+/// `settings` is as documented; `context` may be written; `error` may be null.
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn rdmc_context_start(
+    settings: *const ContextOptions,
+    context: *mut *mut Context,
+    error: *mut Error,
+) -> i32 {
+    let start = || {
+        // SAFETY: of this function.
+        let settings = unsafe { read(settings)?.settings() }?;
+        let made = Context { inner: rdmc::Context::start(settings)?, process: Process::this() };
+        let made = Box::into_raw(Box::new(made));
+        // SAFETY: of this function; what was made is freed if it cannot be returned.
+        unsafe { put(context, "context", made).inspect_err(|_| rdmc_context_free(made)) }
+    };
+    // SAFETY: of this function.
+    unsafe { guarded(error, start) }
+}
+
+/// Writes the address on which others connect to this context, with the port that was selected, as in 10.0.0.1:7000.
+/// 64 bytes are enough.
+///
+/// # Safety
+/// `context` is valid; `text` has `length` bytes; `error` may be null.
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn rdmc_context_address(
+    context: *const Context,
+    text: *mut c_char,
+    length: usize,
+    error: *mut Error,
+) -> i32 {
+    let address = || {
+        // SAFETY: of this function.
+        let address = unsafe { object(context, "context") }?.inner()?.address().to_string();
+        // SAFETY: of this function.
+        unsafe { write_text(&address, text, length) }
+    };
+    // SAFETY: of this function.
+    unsafe { guarded(error, address) }
+}
+
+/// Writes a new secret: 64 hexadecimal digits, and a zero. Hand it to members over a protected channel, not in arguments or
+/// environment variables.
+///
+/// # Safety
+/// `text` has `length` bytes, 65 or more; `error` may be null.
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn rdmc_secret_random(
+    text: *mut c_char,
+    length: usize,
+    error: *mut Error,
+) -> i32 {
+    let random = || {
+        let failed =
+            |error: std::io::Error| Problem::new(crate::error::Code::System, error.to_string());
+        let secret = Secret::random().map_err(failed)?.to_hex();
+        // SAFETY: of this function.
+        unsafe { write_text(&secret, text, length) }
+    };
+    // SAFETY: of this function.
+    unsafe { guarded(error, random) }
+}
+
+/// # Safety
+/// `into` is null or has `length` bytes. Errors: it is null or too short.
+unsafe fn write_text(text: &str, into: *mut c_char, length: usize) -> Outcome<()> {
+    if into.is_null() || length <= text.len() {
+        let needed = text.len() + 1;
+        return Err(Problem::invalid(format!("the text has {length} bytes; {needed} are needed")));
+    }
+    // SAFETY: of this function; there is room for the zero.
+    unsafe {
+        std::ptr::copy_nonoverlapping(text.as_ptr().cast::<c_char>(), into, text.len());
+        into.add(text.len()).write(0);
+    }
+    Ok(())
+}
+
+/// Makes progress and runs callbacks, in a context with `caller_makes_progress` only. Waits for at most `wait_ms` if there is
+/// nothing to do. `*ran`, if not null: 1 if a callback has run on this thread, else 0.
+///
+/// # Safety
+/// `context` is valid; `ran` may be null or written; `error` may be null.
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn rdmc_progress(
+    context: *const Context,
+    wait_ms: u64,
+    ran: *mut i32,
+    error: *mut Error,
+) -> i32 {
+    let progress = || {
+        // SAFETY: of this function.
+        let has_run =
+            unsafe { object(context, "context") }?.inner()?.progress(milliseconds(wait_ms))?;
+        if !ran.is_null() {
+            // SAFETY: of this function.
+            unsafe { ran.write(i32::from(has_run)) };
+        }
+        Ok(())
+    };
+    // SAFETY: of this function.
+    unsafe { guarded(error, progress) }
+}
+
+/// What the context has done so far. Blocks while it is busy, for 10 seconds at most.
+///
+/// # Safety
+/// `context` is valid; `counters` may be written; `error` may be null.
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn rdmc_context_counters(
+    context: *const Context,
+    counters: *mut Counters,
+    error: *mut Error,
+) -> i32 {
+    let count = || {
+        // SAFETY: of this function.
+        let now = unsafe { object(context, "context") }?.inner()?.counters()?;
+        let now = Counters {
+            bytes_received: now.bytes_received,
+            bytes_sent: now.bytes_sent,
+            bytes_copied: now.bytes_copied,
+            blocks_received: now.blocks_received,
+            blocks_sent: now.blocks_sent,
+            small_received: now.small_received,
+            small_sent: now.small_sent,
+            reserved: 0,
+        };
+        // SAFETY: of this function.
+        unsafe { put(counters, "counters", now) }
+    };
+    // SAFETY: of this function.
+    unsafe { guarded(error, count) }
+}
+
+/// Ends a context, and frees it, whatever is returned. Groups that are still open fail at all their members: to end without a
+/// failure, close them first. Blocks for `timeout_ms` at most; not allowed in callbacks. Does nothing for null.
+///
+/// # Safety
+/// `context` is null, or valid and not used again; `error` may be null.
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn rdmc_context_close(
+    context: *mut Context,
+    timeout_ms: u64,
+    error: *mut Error,
+) -> i32 {
+    let close = || {
+        if context.is_null() {
+            return Ok(());
+        }
+        // SAFETY: of this function.
+        let context = unsafe { Box::from_raw(context) };
+        if !context.process.is_this() {
+            std::mem::forget(context);
+            return Ok(());
+        }
+        Ok(context.inner.close(milliseconds(timeout_ms))?)
+    };
+    // SAFETY: of this function.
+    unsafe { guarded(error, close) }
+}
+
+/// As `rdmc_context_close`, within 5 seconds and without a result. In a child of fork(2) it leaves everything to the parent.
+///
+/// # Safety
+/// `context` is null, or valid and not used again.
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn rdmc_context_free(context: *mut Context) {
+    let timeout = Duration::from_secs(5).as_millis() as u64;
+    // SAFETY: of this function; no error is wanted.
+    unsafe { rdmc_context_close(context, timeout, std::ptr::null_mut()) };
+}

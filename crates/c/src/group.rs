@@ -1,0 +1,289 @@
+//! Groups: sending, receiving without callbacks, the end.
+
+use std::ffi::c_char;
+
+use rdmc::SendHandle;
+
+use crate::{
+    buffer::Buffer,
+    callbacks::{CallbackFunctions, Callbacks},
+    context::Context,
+    error::{Error, Outcome},
+    guard::{Process, free, guarded, object, put, silent},
+    message::Message,
+    settings::{GroupOptions, read},
+    text::{milliseconds, optional},
+};
+
+/// One group at one member. Calls are allowed on any thread.
+#[derive(Debug)]
+pub struct Group {
+    inner: rdmc::Group,
+    process: Process,
+}
+
+impl Group {
+    fn new(inner: rdmc::Group) -> *mut Self {
+        Box::into_raw(Box::new(Self { inner, process: Process::this() }))
+    }
+
+    /// Errors: the process is a fork.
+    fn inner(&self) -> Outcome<&rdmc::Group> {
+        self.process.check().map(|()| &self.inner)
+    }
+}
+
+/// Joins a group, together with all its other members, which must do the same with equal settings; messages are received by
+/// `rdmc_receive`. Blocks for `connect_timeout_ms` at most.
+///
+/// # Safety
+/// `context` is valid, `settings` as documented; `group` may be written; `error` may be null.
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn rdmc_group_create(
+    context: *const Context,
+    settings: *const GroupOptions,
+    group: *mut *mut Group,
+    error: *mut Error,
+) -> i32 {
+    let create = || {
+        // SAFETY: of this function.
+        let (context, settings) =
+            unsafe { (object(context, "context")?.inner()?, read(settings)?.settings()?) };
+        let made = Group::new(context.create_group(settings)?);
+        // SAFETY: of this function; what was made is freed if it cannot be returned.
+        unsafe { put(group, "group", made).inspect_err(|_| free(made)) }
+    };
+    // SAFETY: of this function.
+    unsafe { guarded(error, create) }
+}
+
+/// As `rdmc_group_create`, but messages are received through callbacks. If it fails, none is called but `destroy`.
+///
+/// # Safety
+/// As of `rdmc_group_create`; `callbacks` is as documented, and its functions may be called on another thread.
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn rdmc_group_create_with_callbacks(
+    context: *const Context,
+    settings: *const GroupOptions,
+    callbacks: *const CallbackFunctions,
+    group: *mut *mut Group,
+    error: *mut Error,
+) -> i32 {
+    let create = || {
+        // SAFETY: of this function.
+        let callbacks = Callbacks::new(unsafe { read(callbacks) }?)?;
+        // SAFETY: of this function.
+        let (context, settings) =
+            unsafe { (object(context, "context")?.inner()?, read(settings)?.settings()?) };
+        let made = Group::new(context.create_group_with(settings, callbacks)?);
+        // SAFETY: of this function; what was made is freed if it cannot be returned.
+        unsafe { put(group, "group", made).inspect_err(|_| free(made)) }
+    };
+    // SAFETY: of this function.
+    unsafe { guarded(error, create) }
+}
+
+/// Queues a message for all members; at the root only. Waits for at most `timeout_ms` while `send_queue_max` messages are
+/// queued; with 0 it does not wait. The buffer is taken, and released when this member is done with the message, or at
+/// once if the call fails. `*message`, if not null, is the message's number: how many were sent before.
+///
+/// # Safety
+/// `group` is valid; the buffer is as documented; `message` may be null or written; `error` may be null.
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn rdmc_send(
+    group: *const Group,
+    buffer: Buffer,
+    timeout_ms: u64,
+    message: *mut u64,
+    error: *mut Error,
+) -> i32 {
+    let send = || {
+        // SAFETY: of this function. The library only reads what is sent.
+        let region = unsafe { buffer.into_region(false) }?;
+        // SAFETY: of this function.
+        let group = unsafe { object(group, "group") }?.inner()?;
+        let sent: SendHandle = match timeout_ms {
+            0 => group.try_send(region)?,
+            timeout_ms => group.send(region, milliseconds(timeout_ms))?,
+        };
+        if !message.is_null() {
+            // SAFETY: of this function.
+            unsafe { message.write(sent.message()) };
+        }
+        Ok(())
+    };
+    // SAFETY: of this function.
+    unsafe { guarded(error, send) }
+}
+
+/// Waits until this member is done with so many messages of the group: their buffers are released, or will be in a moment.
+/// Other members may still be receiving them; only a successful close means that all have them.
+///
+/// # Safety
+/// `group` is valid; `error` may be null.
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn rdmc_wait_complete(
+    group: *const Group,
+    messages: u64,
+    timeout_ms: u64,
+    error: *mut Error,
+) -> i32 {
+    let wait = || {
+        // SAFETY: of this function.
+        let group = unsafe { object(group, "group") }?.inner()?;
+        Ok(group.wait_complete(messages, milliseconds(timeout_ms))?)
+    };
+    // SAFETY: of this function.
+    unsafe { guarded(error, wait) }
+}
+
+/// Waits for the next message, which is returned once it is announced: its bytes may still be arriving. `*message` is null
+/// when the group is closed and all messages were received. Messages that were whole before the group has
+/// failed are returned before the failure.
+///
+/// # Safety
+/// `group` is valid; `message` may be written; `error` may be null.
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn rdmc_receive(
+    group: *const Group,
+    timeout_ms: u64,
+    message: *mut *mut Message,
+    error: *mut Error,
+) -> i32 {
+    let receive = || {
+        // SAFETY: of this function.
+        let group = unsafe { object(group, "group") }?.inner()?;
+        let received = group.receive(milliseconds(timeout_ms))?;
+        let received = received.map_or(std::ptr::null_mut(), Message::boxed);
+        // SAFETY: of this function; what was received is freed if it cannot be returned.
+        unsafe { put(message, "message", received).inspect_err(|_| free(received)) }
+    };
+    // SAFETY: of this function.
+    unsafe { guarded(error, receive) }
+}
+
+/// Gives memory before a message arrives (`post_receive_buffer` in the paper's figure 1). Messages that have no memory take
+/// posted buffers in order, one each, whatever their lengths; one that is too small is an error of `rdmc_receive`, and the
+/// message takes the next. The buffer is taken, and released when the message is freed and this member is done with it.
+///
+/// # Safety
+/// `group` is valid; the buffer is as documented, writable; `error` may be null.
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn rdmc_post_receive_buffer(
+    group: *const Group,
+    buffer: Buffer,
+    error: *mut Error,
+) -> i32 {
+    let post = || {
+        // SAFETY: of this function.
+        let region = unsafe { buffer.into_region(true) }?;
+        // SAFETY: of this function.
+        Ok(unsafe { object(group, "group") }?.inner()?.post_receive_buffer(region)?)
+    };
+    // SAFETY: of this function.
+    unsafe { guarded(error, post) }
+}
+
+/// Gives memory for a message for which the callback `incoming` has answered `RDMC_LATER`. The buffer is taken; if it is too
+/// small or read-only the call fails, and another may be given.
+///
+/// # Safety
+/// As of `rdmc_post_receive_buffer`.
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn rdmc_accept(
+    group: *const Group,
+    message: u64,
+    buffer: Buffer,
+    error: *mut Error,
+) -> i32 {
+    let accept = || {
+        // SAFETY: of this function.
+        let region = unsafe { buffer.into_region(true) }?;
+        // SAFETY: of this function.
+        Ok(unsafe { object(group, "group") }?.inner()?.accept(message, region)?)
+    };
+    // SAFETY: of this function.
+    unsafe { guarded(error, accept) }
+}
+
+/// Closes the group and waits until it has ended: success means that every message has reached every member. At members other
+/// than the root it waits until the root closes; receive all messages first. The group is not freed. If the time runs out, the group
+/// fails at all members. Not allowed in callbacks: `rdmc_group_start_close`.
+///
+/// # Safety
+/// `group` is valid; `error` may be null.
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn rdmc_group_close(
+    group: *const Group,
+    timeout_ms: u64,
+    error: *mut Error,
+) -> i32 {
+    // SAFETY: of this function.
+    let close =
+        || Ok(unsafe { object(group, "group") }?.inner()?.close(milliseconds(timeout_ms))?);
+    // SAFETY: of this function.
+    unsafe { guarded(error, close) }
+}
+
+/// Starts to close the group without waiting. A callback, or `rdmc_receive`, reports the outcome.
+///
+/// # Safety
+/// `group` is valid; `error` may be null.
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn rdmc_group_start_close(group: *const Group, error: *mut Error) -> i32 {
+    // SAFETY: of this function.
+    let close = || Ok(unsafe { object(group, "group") }?.inner()?.start_close()?);
+    // SAFETY: of this function.
+    unsafe { guarded(error, close) }
+}
+
+/// Makes the group fail at all members, for this reason (`NULL`: none in words).
+///
+/// # Safety
+/// `group` is valid; `reason` ends with a zero; `error` may be null.
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn rdmc_group_abort(
+    group: *const Group,
+    reason: *const c_char,
+    error: *mut Error,
+) -> i32 {
+    let abort = || {
+        // SAFETY: of this function.
+        let reason = unsafe { optional(reason, "reason") }?.unwrap_or("its application aborted it");
+        // SAFETY: of this function.
+        unsafe { object(group, "group") }?.inner()?.abort(reason);
+        Ok(())
+    };
+    // SAFETY: of this function.
+    unsafe { guarded(error, abort) }
+}
+
+/// Returns why the group has failed, and `RDMC_OK` if it has not.
+///
+/// # Safety
+/// `group` is valid; `error` may be null.
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn rdmc_group_failure(group: *const Group, error: *mut Error) -> i32 {
+    // SAFETY: of this function.
+    let failure = || match unsafe { object(group, "group") }?.inner()?.failure() {
+        Some(failure) => Err(failure.into()),
+        None => Ok(()),
+    };
+    // SAFETY: of this function.
+    unsafe { guarded(error, failure) }
+}
+
+/// Frees a group; one that is not closed fails at all members. Does nothing for null.
+///
+/// # Safety
+/// `group` is null, or valid and not used again.
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn rdmc_group_free(group: *mut Group) {
+    if group.is_null() {
+        return;
+    }
+    // SAFETY: of this function.
+    let group = unsafe { Box::from_raw(group) };
+    // The connections of a fork are its parent's.
+    silent(|| if group.process.is_this() { drop(group) } else { std::mem::forget(group) });
+}

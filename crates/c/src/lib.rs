@@ -1,0 +1,64 @@
+//! `librdmc`: the library for C, by the header `include/rdmc.h`, and for C++ by `include/rdmc.hpp`.
+//!
+//! What holds for all functions is at the beginning of the header; why it is so is in docs/decisions/c-interface.md.
+//! Each function is guarded: arguments are checked, panics become codes, and errors go into the caller's `rdmc_error`.
+
+mod buffer;
+mod callbacks;
+mod context;
+mod error;
+mod group;
+mod guard;
+mod message;
+mod settings;
+mod team;
+mod text;
+
+use std::ffi::{CStr, c_char};
+
+pub use buffer::{
+    Buffer, MemoryRegion, rdmc_allocate, rdmc_region_buffer, rdmc_region_create, rdmc_region_free,
+};
+pub use callbacks::{Answer, CallbackFunctions};
+pub use context::{
+    Context, Counters, rdmc_context_address, rdmc_context_close, rdmc_context_counters,
+    rdmc_context_free, rdmc_context_start, rdmc_progress, rdmc_secret_random,
+};
+pub use error::{Code, Error, TEXT_BYTES};
+pub use group::{
+    Group, rdmc_accept, rdmc_group_abort, rdmc_group_close, rdmc_group_create,
+    rdmc_group_create_with_callbacks, rdmc_group_failure, rdmc_group_free, rdmc_group_start_close,
+    rdmc_post_receive_buffer, rdmc_receive, rdmc_send, rdmc_wait_complete,
+};
+pub use message::{
+    Message, rdmc_message_data, rdmc_message_finish, rdmc_message_free, rdmc_message_length,
+    rdmc_message_next_block, rdmc_message_number, rdmc_message_read,
+};
+pub use settings::{ContextOptions, GroupOptions, TeamOptions};
+pub use team::{
+    ElementType, Operator, Team, rdmc_team_abort, rdmc_team_all_gather, rdmc_team_all_reduce,
+    rdmc_team_barrier, rdmc_team_broadcast, rdmc_team_close, rdmc_team_create, rdmc_team_free,
+    rdmc_team_reduce,
+};
+
+/// The version of this library, as in 0.1.0.
+#[unsafe(no_mangle)]
+pub extern "C" fn rdmc_version() -> *const c_char {
+    const VERSION: &CStr =
+        match CStr::from_bytes_with_nul(concat!(env!("CARGO_PKG_VERSION"), "\0").as_bytes()) {
+            Ok(version) => version,
+            Err(_) => panic!("the version has a zero"),
+        };
+    VERSION.as_ptr()
+}
+
+/// Whether this library was built with a feature: `fabric` (networks of libfabric). 1, or 0.
+///
+/// # Safety
+/// `feature` is null, or ends with a zero.
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn rdmc_has(feature: *const c_char) -> i32 {
+    // SAFETY: of this function.
+    let feature = unsafe { text::optional(feature, "feature") };
+    i32::from(cfg!(feature = "fabric") && matches!(feature, Ok(Some("fabric"))))
+}

@@ -1,0 +1,290 @@
+//! Settings that begin with their size.
+
+use std::ffi::c_char;
+
+use rdmc::{
+    Algorithm, ContextSettings, Fabric, GroupSettings, Progress, Protection, Secret, TeamSettings,
+};
+
+use crate::{
+    error::{Outcome, Problem},
+    guard::missing,
+    text::{address, addresses, milliseconds, optional, required},
+};
+
+/// A struct of C whose first field is its size.
+///
+/// # Safety
+/// All of its bytes may be zero, and the first field is a `usize`.
+pub(crate) unsafe trait SizedSettings: Copy {}
+
+/// The settings of a context. Fields that are 0 or NULL mean the default.
+#[repr(C)]
+#[derive(Clone, Copy, Debug)]
+pub struct ContextOptions {
+    /// The size of this struct: `sizeof(rdmc_context_settings)`.
+    pub size: usize,
+    /// Required: the address on which other members connect to this one, as in 10.0.0.1:7000; port 0 selects one.
+    pub listen: *const c_char,
+    /// Required: 64 hexadecimal digits that all members know, and nobody else (`rdmc secret` makes them).
+    pub secret: *const c_char,
+    /// The network that blocks move over; the same at all members: tcp (the default), verbs, efa, cxi, shm ...
+    pub fabric: *const c_char,
+    /// How blocks are protected on TCP connections; the same at all members: none, authenticate (the default) or encrypt.
+    pub protection: *const c_char,
+    /// How long creating a group may take, in milliseconds; 30,000 by default.
+    pub connect_timeout_ms: u64,
+    /// A neighbour from which nothing was received for so many milliseconds is considered lost; 5,000 by default.
+    pub silence_timeout_ms: u64,
+    /// The most bytes per second that this context sends, and that it receives; 0 for no limit.
+    pub rate_max: u64,
+    /// TCP connections to each neighbour, 1 (the default) to 8; the same at all members.
+    pub streams: u32,
+    /// 0: a thread of the context makes progress. 1: calls of `rdmc_progress` and calls that wait make progress.
+    pub caller_makes_progress: u32,
+}
+
+/// The settings of a group. Fields that are 0 or NULL mean the default. All but `rank`, `report_blocks`, the windows,
+/// `stall_timeout_ms`, `send_queue_max` and `receive_bytes_max` have to be the same at all members.
+#[repr(C)]
+#[derive(Clone, Copy, Debug)]
+pub struct GroupOptions {
+    /// The size of this struct: `sizeof(rdmc_group_settings)`.
+    pub size: usize,
+    /// Identifies the group; unique among those of its members' contexts.
+    pub number: u64,
+    /// Required: the address of each member's context, by rank.
+    pub members: *const *const c_char,
+    /// Number of members.
+    pub member_count: u32,
+    /// The rank of this member.
+    pub rank: u32,
+    /// The rank of the member that sends.
+    pub root: u32,
+    /// Whether the callback `block` is called: 1, or 0.
+    pub report_blocks: u32,
+    /// The name of the algorithm, as `rdmc plan` prints them; NULL: binomial-pipeline.
+    pub algorithm: *const c_char,
+    /// The rack of each rank, `member_count` numbers; NULL: all members are in one rack.
+    pub racks: *const u32,
+    /// Length in bytes of a block; 64 KiB by default. Larger ones cost less processor time, smaller ones fill pipelines sooner.
+    pub block_bytes: u64,
+    /// How much memory, in bytes, the library allocates for messages that were not received yet; 256 MiB by default.
+    pub receive_bytes_max: u64,
+    /// How long a due transfer may make no progress before the group fails, in milliseconds; 60,000 by default.
+    pub stall_timeout_ms: u64,
+    /// How many messages may be in flight at once, 1 to 1,024; 2 by default.
+    pub messages_in_flight: u32,
+    /// How many messages that are not complete may be queued at the root; 64 by default.
+    pub send_queue_max: u32,
+    /// Receives posted ahead.
+    pub window_receives: u32,
+    /// Sends posted ahead.
+    pub window_sends: u32,
+}
+
+/// The settings of a team. Fields that are 0 or NULL mean the default. All but `rank` have to be the same at all
+/// members.
+#[repr(C)]
+#[derive(Clone, Copy, Debug)]
+pub struct TeamOptions {
+    /// The size of this struct: `sizeof(rdmc_team_settings)`.
+    pub size: usize,
+    /// Identifies the team; unique among the groups and teams of its members' contexts.
+    pub number: u64,
+    /// Required: the address of each member's context, by rank.
+    pub members: *const *const c_char,
+    /// Number of members, at most 65,536.
+    pub member_count: u32,
+    /// The rank of this member.
+    pub rank: u32,
+    /// Slots of each ring of a link, at most 4,096; 16 by default.
+    pub slots: u32,
+    /// Length in bytes of a slot, 64 to 1 MiB; 32 KiB by default.
+    pub slot_bytes: u32,
+    /// Messages of at least so many bytes go from memory to memory, in blocks; 128 KiB by default.
+    pub long_bytes: u64,
+    /// Length in bytes of these blocks; 128 KiB by default.
+    pub block_bytes: u32,
+    /// Zero.
+    pub reserved: u32,
+}
+
+// SAFETY: numbers, pointers that may be null; the size comes first.
+unsafe impl SizedSettings for ContextOptions {}
+// SAFETY: as above.
+unsafe impl SizedSettings for GroupOptions {}
+// SAFETY: as above.
+unsafe impl SizedSettings for TeamOptions {}
+
+/// Reads settings of any size: what an older program does not have is zero, and what a newer one has has to be zero.
+///
+/// # Safety
+/// `settings` is null, or points to as many bytes as its first field says. Errors: it is null, has no sensible size, or sets
+/// what this library does not know.
+pub(crate) unsafe fn read<T: SizedSettings>(settings: *const T) -> Outcome<T> {
+    if settings.is_null() {
+        return Err(missing("settings"));
+    }
+    // SAFETY: of this function and of the trait; a copy byte by byte needs no alignment.
+    let size = unsafe { settings.cast::<usize>().read_unaligned() };
+    if !(size_of::<usize>()..=1 << 16).contains(&size) {
+        let text = format!("the size of settings is {size}; set it to sizeof of the struct");
+        return Err(Problem::invalid(text));
+    }
+    let known = size.min(size_of::<T>());
+    for at in known..size {
+        // SAFETY: of this function.
+        if unsafe { settings.cast::<u8>().add(at).read() } != 0 {
+            let text = format!(
+                "the settings use a field at byte {at} that rdmc {} does not have; install a newer librdmc",
+                env!("CARGO_PKG_VERSION")
+            );
+            return Err(Problem::invalid(text));
+        }
+    }
+    let mut read = std::mem::MaybeUninit::<T>::zeroed();
+    // SAFETY: `known` bytes lie in both; they do not overlap.
+    unsafe {
+        std::ptr::copy_nonoverlapping(settings.cast::<u8>(), read.as_mut_ptr().cast::<u8>(), known)
+    };
+    // SAFETY: of the trait: what was not copied is zero.
+    Ok(unsafe { read.assume_init() })
+}
+
+/// Calls `set` unless the value means the default.
+fn given<S, V: Default + PartialEq>(settings: S, value: V, set: impl FnOnce(S, V) -> S) -> S {
+    if value == V::default() { settings } else { set(settings, value) }
+}
+
+fn flag(value: u32, name: &str) -> Outcome<bool> {
+    match value {
+        0 => Ok(false),
+        1 => Ok(true),
+        other => Err(Problem::invalid(format!("{name} is {other}; use 0 or 1"))),
+    }
+}
+
+impl ContextOptions {
+    /// # Safety
+    /// Its texts live. Errors: one is missing or means nothing.
+    pub(crate) unsafe fn settings(&self) -> Outcome<ContextSettings> {
+        // SAFETY: of this function.
+        let (listen, secret) =
+            unsafe { (required(self.listen, "listen")?, required(self.secret, "secret")?) };
+        // SAFETY: of this function.
+        let (fabric, protection) =
+            unsafe { (optional(self.fabric, "fabric")?, optional(self.protection, "protection")?) };
+        let secret = Secret::from_hex(secret).map_err(Problem::invalid)?;
+        let mut made = ContextSettings::new(address(listen, "listen")?, secret);
+        if let Some(fabric) = fabric {
+            made = made.fabric(fabric.parse::<Fabric>()?);
+        }
+        if let Some(protection) = protection {
+            made = made.protection(protection.parse::<Protection>()?);
+        }
+        if flag(self.caller_makes_progress, "caller_makes_progress")? {
+            made = made.progress(Progress::Caller);
+        }
+        if self.silence_timeout_ms > 0 {
+            let mut tcp = made.tcp.clone();
+            tcp.silence_timeout = milliseconds(self.silence_timeout_ms);
+            made = made.tcp(tcp);
+        }
+        if self.streams > 0 {
+            let streams = u8::try_from(self.streams).unwrap_or(u8::MAX);
+            made = made.streams(streams);
+        }
+        made =
+            given(made, self.connect_timeout_ms, |made, ms| made.connect_timeout(milliseconds(ms)));
+        Ok(given(made, self.rate_max, |made, rate| made.rate_max(Some(rate))))
+    }
+}
+
+impl GroupOptions {
+    /// # Safety
+    /// Its texts and lists live. Errors: one is missing or means nothing.
+    pub(crate) unsafe fn settings(&self) -> Outcome<GroupSettings> {
+        // SAFETY: of this function.
+        let members = unsafe { addresses(self.members, self.member_count) }?;
+        // SAFETY: of this function.
+        let algorithm = unsafe { optional(self.algorithm, "algorithm") }?;
+        let mut made = GroupSettings::new(self.number, members, self.rank).root(self.root);
+        if let Some(name) = algorithm {
+            let unknown = |error| Problem::invalid(format!("algorithm is {name:?}: {error}"));
+            made = made.algorithm(name.parse::<Algorithm>().map_err(unknown)?);
+        }
+        if !self.racks.is_null() {
+            // SAFETY: of this function: one for each member.
+            let racks =
+                unsafe { std::slice::from_raw_parts(self.racks, self.member_count as usize) };
+            made = made.racks(racks.to_vec());
+        }
+        let mut window = made.window;
+        if self.window_receives > 0 {
+            window.receives = self.window_receives;
+        }
+        if self.window_sends > 0 {
+            window.sends = self.window_sends;
+        }
+        made = made.window(window).report_blocks(flag(self.report_blocks, "report_blocks")?);
+        made = given(made, self.block_bytes, GroupSettings::block_bytes);
+        made = given(made, self.receive_bytes_max, GroupSettings::receive_bytes_max);
+        made = given(made, self.messages_in_flight, GroupSettings::messages_in_flight);
+        made = given(made, self.send_queue_max, GroupSettings::send_queue_max);
+        Ok(given(made, self.stall_timeout_ms, |made, ms| made.stall_timeout(milliseconds(ms))))
+    }
+}
+
+impl TeamOptions {
+    /// # Safety
+    /// Its texts live. Errors: one is missing or means nothing.
+    pub(crate) unsafe fn settings(&self) -> Outcome<TeamSettings> {
+        // SAFETY: of this function.
+        let members = unsafe { addresses(self.members, self.member_count) }?;
+        if self.reserved != 0 {
+            return Err(Problem::invalid("reserved is not 0"));
+        }
+        let made = TeamSettings::new(self.number, members, self.rank);
+        let made = given(made, self.slots, TeamSettings::slots);
+        let made = given(made, self.slot_bytes, TeamSettings::slot_bytes);
+        let made = given(made, self.long_bytes, TeamSettings::long_bytes);
+        Ok(given(made, self.block_bytes, TeamSettings::block_bytes))
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn options() -> TeamOptions {
+        // SAFETY: all zero is allowed.
+        let zero: TeamOptions = unsafe { std::mem::zeroed() };
+        TeamOptions { size: size_of::<TeamOptions>(), number: 7, slots: 3, ..zero }
+    }
+
+    #[test]
+    fn an_older_program_has_defaults_for_what_it_does_not_know() {
+        let mut options = options();
+        options.size = std::mem::offset_of!(TeamOptions, slots);
+        // SAFETY: it has more bytes than its size says.
+        let read = unsafe { read(&raw const options) }.unwrap();
+        assert_eq!((read.number, read.slots), (7, 0));
+    }
+
+    #[test]
+    fn a_newer_program_may_not_set_what_this_library_does_not_know() {
+        #[repr(C)]
+        struct Newer(TeamOptions, u64);
+        let mut newer = Newer(options(), 0);
+        newer.0.size = size_of::<Newer>();
+        // SAFETY: it has as many bytes as its size says.
+        let read = |newer: &Newer| unsafe { read((&raw const *newer).cast::<TeamOptions>()) };
+        assert_eq!(read(&newer).unwrap().slots, 3);
+        newer.1 = 1 << 40;
+        let error = format!("{:?}", read(&newer).unwrap_err());
+        assert!(error.contains("install a newer librdmc"), "{error}");
+        newer.0.size = 0;
+        assert!(read(&newer).is_err());
+    }
+}

@@ -1,0 +1,65 @@
+//! Texts that come from C.
+
+use std::{
+    ffi::{CStr, c_char},
+    net::SocketAddr,
+    time::Duration,
+};
+
+use crate::{
+    error::{Outcome, Problem},
+    guard::missing,
+};
+
+/// A text; `None` for null.
+///
+/// # Safety
+/// `text` is null, or ends with a zero and lives for `'a`. Errors: it is not UTF-8.
+pub(crate) unsafe fn optional<'a>(text: *const c_char, name: &str) -> Outcome<Option<&'a str>> {
+    if text.is_null() {
+        return Ok(None);
+    }
+    // SAFETY: of this function.
+    let text = unsafe { CStr::from_ptr(text) };
+    text.to_str().map(Some).map_err(|_| Problem::invalid(format!("{name} is not UTF-8")))
+}
+
+/// As [`optional`], of what has to be there.
+///
+/// # Safety
+/// As of [`optional`].
+pub(crate) unsafe fn required<'a>(text: *const c_char, name: &str) -> Outcome<&'a str> {
+    // SAFETY: of this function.
+    unsafe { optional(text, name) }?.ok_or_else(|| missing(name))
+}
+
+pub(crate) fn address(text: &str, name: &str) -> Outcome<SocketAddr> {
+    text.parse().map_err(|_| {
+        let allowed = "an IP address and a port, as in 10.0.0.1:7000 or [fd00::1]:7000";
+        Problem::invalid(format!("{name} is {text:?}; use {allowed}"))
+    })
+}
+
+/// The addresses of members.
+///
+/// # Safety
+/// `texts` is null, or `count` texts as of [`optional`]. Errors: one is missing, or no address.
+pub(crate) unsafe fn addresses(
+    texts: *const *const c_char,
+    count: u32,
+) -> Outcome<Vec<SocketAddr>> {
+    if texts.is_null() {
+        return Err(missing("members"));
+    }
+    let one = |rank: usize| {
+        let name = format!("members[{rank}]");
+        // SAFETY: of this function; rank < count.
+        address(unsafe { required(*texts.add(rank), &name) }?, &name)
+    };
+    (0..count as usize).map(one).collect()
+}
+
+/// A time; the greatest value means no limit.
+pub(crate) fn milliseconds(value: u64) -> Duration {
+    if value == u64::MAX { Duration::MAX } else { Duration::from_millis(value) }
+}

@@ -1,0 +1,4 @@
+//! The C interface as programs see it: the header, and programs in C and C++.
+
+mod header;
+mod programs;

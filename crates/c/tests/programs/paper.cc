@@ -1,0 +1,151 @@
+// A program written to figure 1 of the paper, and one part by the classes of rdmc.hpp. Each member is a process.
+//
+// Usage: paper SECRET ADDRESS... (forks one member for each address, and ends with 0 if all did)
+#include <sys/wait.h>
+#include <unistd.h>
+
+#include <condition_variable>
+#include <cstdio>
+#include <cstdlib>
+#include <rdmc.hpp>
+
+using rdmc::paper::memory_region;
+
+namespace {
+
+constexpr int MESSAGES = 5;
+constexpr std::size_t LENGTH = 1000003;
+
+void expect(bool what, int line) {
+  if (what) return;
+  std::fprintf(stderr, "paper.cc:%d: not as expected\n", line);
+  std::_Exit(1);
+}
+#define EXPECT(what) expect(what, __LINE__)
+
+char byte_of(int message, std::size_t at) { return static_cast<char>(message * 7 + at * 13); }
+
+// Group 1: the first member sends. Its receivers check what arrives, in order.
+void replicate(int self, const std::vector<int> &members) {
+  std::vector<std::vector<char>> memory(MESSAGES, std::vector<char>(LENGTH));
+  int started = 0, complete = 0;
+  std::mutex lock;
+  std::condition_variable changed;
+  auto incoming = [&](std::size_t size) {
+    EXPECT(size == LENGTH && started < MESSAGES);
+    return memory_region{memory[started++].data(), size};
+  };
+  auto completed = [&](char *data, std::size_t size) {
+    std::lock_guard<std::mutex> held(lock);
+    EXPECT(size == LENGTH && data == memory[complete].data());
+    for (std::size_t at = 0; at < size; at++) EXPECT(data[at] == byte_of(complete, at));
+    complete++;
+    changed.notify_all();
+  };
+  EXPECT(rdmc::paper::create_group(1, members, incoming, completed));
+  for (int message = 0; message < MESSAGES; message++) {
+    if (self == members[0])
+      for (std::size_t at = 0; at < LENGTH; at++) memory[message][at] = byte_of(message, at);
+    EXPECT(rdmc::paper::send(1, memory[message].data(), LENGTH) == (self == members[0]));
+  }
+  {
+    std::unique_lock<std::mutex> held(lock);
+    changed.wait(held, [&] { return complete == MESSAGES; });
+  }
+  EXPECT(rdmc::paper::destroy_group(1));
+  EXPECT(!rdmc::paper::destroy_group(1) && !rdmc::paper::send(1, nullptr, 0));
+}
+
+// Group 2: the last member is the root; the first one is gone suddenly, and the others suspect it.
+void suspect(int self, const std::vector<int> &members) {
+  std::mutex lock;
+  std::condition_variable changed;
+  int suspected = -2;
+  auto failed = [&](int member) {
+    std::lock_guard<std::mutex> held(lock);
+    suspected = member;
+    changed.notify_all();
+  };
+  auto refuse = [](std::size_t) { return memory_region{}; };
+  auto nothing = [](char *, std::size_t) {};
+  EXPECT(rdmc::paper::create_group(2, members, members.back(), refuse, nothing, failed));
+  if (self == members[0]) std::_Exit(0);
+  std::unique_lock<std::mutex> held(lock);
+  changed.wait(held, [&] { return suspected != -2; });
+  EXPECT(suspected == members[0]);
+  held.unlock();
+  EXPECT(!rdmc::paper::destroy_group(2));
+}
+
+// The same by classes, with a text, and a team.
+void classes(const std::string &secret, const std::vector<std::string> &addresses, std::uint32_t rank) {
+  rdmc::milliseconds minute = std::chrono::minutes(1);
+  rdmc::context context(addresses[rank], secret);
+  rdmc::group group = context.create_group(3, addresses, rank);
+  if (rank == 0) {
+    group.send(rdmc::buffer_of(std::string("the owner travels with the buffer")), minute);
+    group.close(minute);
+  } else {
+    int count = 0;
+    while (rdmc::message message = group.receive(minute)) {
+      rdmc::bytes bytes = message.data(minute);
+      EXPECT(std::string(bytes.begin(), bytes.end()) == "the owner travels with the buffer");
+      count++;
+    }
+    EXPECT(count == 1);
+    try {
+      group.send(rdmc::buffer_of(std::vector<int>(3)), minute);
+      EXPECT(false);
+    } catch (const rdmc::error &error) {
+      EXPECT(error.code() == RDMC_STATE || error.code() == RDMC_CLOSED);
+    }
+  }
+  rdmc::team team = context.create_team(4, addresses, rank);
+  std::vector<float> values(1000, static_cast<float>(rank));
+  team.all_reduce(values.data(), values.size(), RDMC_OP_MAX, minute);
+  EXPECT(values[999] == static_cast<float>(addresses.size() - 1));
+  team.close(minute);
+  context.close(minute);
+}
+
+int member(const std::string &secret, const std::vector<std::string> &addresses, int rank) {
+  classes(secret, addresses, static_cast<std::uint32_t>(rank));
+  // Numbers of members are names, which need not be ranks.
+  std::map<int, std::string> numbers;
+  std::vector<int> members;
+  for (std::size_t at = 0; at < addresses.size(); at++) {
+    numbers[static_cast<int>(100 + at)] = addresses[at];
+    members.push_back(static_cast<int>(100 + at));
+  }
+  rdmc::paper::initialize(numbers, 100 + rank, secret, std::chrono::minutes(1));
+  replicate(100 + rank, members);
+  suspect(100 + rank, members);
+  rdmc::paper::shut_down();
+  return 0;
+}
+
+}  // namespace
+
+int main(int argc, char **argv) {
+  std::vector<std::string> addresses(argv + 2, argv + argc);
+  std::vector<pid_t> children;
+  for (std::size_t rank = 0; rank < addresses.size(); rank++) {
+    pid_t child = fork();
+    if (child == 0) {
+      try {
+        std::_Exit(member(argv[1], addresses, static_cast<int>(rank)));
+      } catch (const rdmc::error &error) {
+        std::fprintf(stderr, "member %zu: %s\n", rank, error.what());
+        std::_Exit(1);
+      }
+    }
+    children.push_back(child);
+  }
+  int failed = 0;
+  for (pid_t child : children) {
+    int status = 1;
+    waitpid(child, &status, 0);
+    failed += status != 0;
+  }
+  return failed;
+}
