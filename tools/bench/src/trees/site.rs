@@ -227,7 +227,8 @@ impl<'a> Site<'a> {
         let mut command = root.command(&self.files.rdmc);
         command.arg("push").arg(&source.path).args(["--json", "--to", &to.join(",")]);
         command.arg("--secret-file").arg(&self.secret);
-        command.env("RDMC_CONFIG", "/dev/null").env_remove("RUST_LOG");
+        command.envs([("RDMC_CONFIG", "/dev/null"), ("RDMC_PROGRESS", "none")]);
+        command.env_remove("RUST_LOG");
         command.stdin(Stdio::null()).stdout(Stdio::piped()).stderr(Stdio::inherit());
         command
     }
