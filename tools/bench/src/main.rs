@@ -91,7 +91,7 @@ enum Command {
     Groups(groups::Args),
     /// Objects of a replicated store, each to three of many members (needs root)
     Store(store::Args),
-    /// Directories of large and of small files, beside rsync (needs root)
+    /// Directories of large and of small files, beside rsync, tar and MPI (needs root)
     Trees(trees::Args),
     /// Several groups of the same members at once: bandwidth and fairness (needs root)
     Overlapping(overlapping::Args),

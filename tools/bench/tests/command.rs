@@ -408,6 +408,49 @@ fn pushes_survive_floods() {
     assert!(rows[1]["connections_per_s"].as_f64().unwrap() > 0.0, "nobody came");
 }
 
+/// The program itself compares all copies.
+#[test]
+fn trees_are_copied_by_every_way() {
+    let path = std::env::var_os("PATH").unwrap_or_default();
+    let has = |name: &&str| std::env::split_paths(&path).any(|at| at.join(name).is_file());
+    let ways = [
+        ("rdmc", &[][..]),
+        ("rsync-to-all", &["rsync"]),
+        ("rsync-to-one", &["rsync"]),
+        ("tar", &["socat"]),
+        ("mpi", &["mpirun.openmpi", "mpicc.openmpi"]),
+    ];
+    let (found, missing): (Vec<_>, Vec<_>) =
+        ways.into_iter().partition(|(_, programs)| programs.iter().all(has));
+    missing.iter().for_each(|(way, programs)| println!("SKIPPED: {way}: needs {programs:?}"));
+    let names: Vec<&str> = found.iter().map(|(way, _)| *way).collect();
+    let arguments =
+        "trees --receivers 3 --rate 200mbit --bytes 3MiB --large 2 --small 30 --repeats 1";
+    let arguments = format!("{arguments} --ways {}", names.join(","));
+    let Some(rows) = rows_of_pushes(&arguments) else { return };
+    assert_eq!(rows.len(), 3 * names.len());
+    for row in rows {
+        let way = row["way"].as_str().unwrap();
+        assert!(row["s"].as_f64().unwrap() > 0.0, "{row}");
+        assert_eq!(row["again s"].is_null(), way.contains("chain"));
+        assert_eq!(row["start s"].is_null(), way != "chain of Open MPI", "{row}");
+        assert_eq!(row["receiver MiB"].is_null(), way != "rdmc push", "{row}");
+    }
+}
+
+#[test]
+fn what_a_way_lacks_is_named() {
+    let output = Command::new(env!("CARGO_BIN_EXE_rdmc-bench"))
+        .args(["trees", "--ways", "rdmc,tar"])
+        .env("PATH", "/nonexistent")
+        .output()
+        .expect("the program starts");
+    assert_eq!(output.status.code(), Some(1));
+    let errors = String::from_utf8_lossy(&output.stderr);
+    assert!(errors.contains("bash is not installed; Debian packages: bash"), "{errors}");
+    assert!(errors.contains("--ways"), "{errors}");
+}
+
 /// Counted, not timed: how often the file has crossed the links.
 #[test]
 fn a_switch_that_copies_relieves_the_senders_link() {

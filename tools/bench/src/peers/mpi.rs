@@ -113,7 +113,8 @@ pub fn launch(site: &Site, line: Vec<String>, environment: Vec<(&'static str, St
     Launch { enter, program: "sh".into(), arguments, environment, has_children: true }
 }
 
-const OPEN_MPI: Recipe = Recipe {
+/// How programs of Open MPI's are compiled; `source` and `program` are those of MPI_Bcast.
+pub const OPEN_MPI: Recipe = Recipe {
     compiler: "mpicc.openmpi",
     packages: "openmpi-bin libopenmpi-dev",
     language: "c",
