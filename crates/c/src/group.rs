@@ -164,7 +164,8 @@ pub unsafe extern "C" fn rdmc_receive(
 
 /// Gives memory before a message arrives (`post_receive_buffer` in the paper's figure 1). Messages that have no memory take
 /// posted buffers in order, one each, whatever their lengths; one that is too small is an error of `rdmc_receive`, and the
-/// message takes the next. The buffer is taken, and released when the message is freed and this member is done with it.
+/// message takes the next. The buffer is taken, and released when the message is freed and this member is done with it; one that no
+/// message took is released with the group. Messages that were announced before have memory of the library's.
 ///
 /// # Safety
 /// `group` is valid; the buffer is as documented, writable; `error` may be null.

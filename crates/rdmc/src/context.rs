@@ -3,7 +3,7 @@
 use std::{
     collections::HashMap,
     net::SocketAddr,
-    sync::{Arc, Mutex, MutexGuard},
+    sync::{Arc, Mutex, MutexGuard, Weak},
     time::Duration,
 };
 
@@ -59,7 +59,9 @@ pub struct Context {
     listener: LinkListener,
     commands: Commands,
     disks: Arc<DiskThreads>,
-    groups: Mutex<HashMap<u64, Arc<Shared>>>,
+    /// Weak: what a group of the past still holds, such as memory posted for messages that never came, is freed with its
+    /// last handle.
+    groups: Mutex<HashMap<u64, Weak<Shared>>>,
     /// With [`Progress::Caller`].
     caller: Option<Arc<Caller>>,
     threads: Threads,
@@ -302,7 +304,9 @@ impl Context {
         late.extend(self.threads.join(deadline));
         if self.settings.progress == Progress::Caller {
             let groups = lock(&self.groups);
-            let open = groups.iter().filter(|(_, shared)| !shared.is_finished());
+            let is_open =
+                |shared: &Weak<Shared>| shared.upgrade().is_some_and(|s| !s.is_finished());
+            let open = groups.iter().filter(|(_, shared)| is_open(shared));
             late.extend(open.map(|(number, _)| format!("the end of group {number}")));
         }
         late.extend(self.disks.close(deadline));
@@ -315,11 +319,12 @@ impl Context {
     fn reserve(&self, shared: &Arc<Shared>) -> Result<(), Error> {
         let number = shared.settings.number;
         let mut groups = lock(&self.groups);
-        groups.retain(|_, other| !other.is_finished());
-        if groups.get(&number).is_some_and(|other| !other.has_ended()) {
+        groups.retain(|_, other| other.upgrade().is_some_and(|other| !other.is_finished()));
+        let other = groups.get(&number).and_then(Weak::upgrade);
+        if other.is_some_and(|other| !other.has_ended()) {
             return Err(Error::NumberInUse(number));
         }
-        groups.insert(number, Arc::clone(shared));
+        groups.insert(number, Arc::downgrade(shared));
         Ok(())
     }
 

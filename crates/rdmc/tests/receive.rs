@@ -1,6 +1,11 @@
 //! Groups without callbacks: messages are received by calls, in memory that is posted or bounded.
 
-use std::{io::Read, sync::Arc, thread, time::Duration};
+use std::{
+    io::Read,
+    sync::Arc,
+    thread,
+    time::{Duration, Instant},
+};
 
 use rdmc::{Algorithm, Error, FailureKind, Group, GroupSettings, Progress, Region, SmallMessages};
 
@@ -171,6 +176,29 @@ fn posted_memory_is_received_into_and_comes_back() {
             drop(message);
             assert!(groups[1].receive(PATIENCE).unwrap().is_none());
         });
+        world.close();
+    }
+}
+
+#[test]
+fn posted_memory_that_no_message_took_is_freed_with_the_group() {
+    for progress in BOTH {
+        let world = World::start_with(2, |settings| settings.progress = progress);
+        let groups = world.join_to_receive(chain(2));
+        let mut region = Region::zeroed(100);
+        groups[1].post_receive_buffer(region.clone()).unwrap();
+        close(&groups);
+        drop(groups);
+        let until = Instant::now() + PATIENCE;
+        // Only the last reference has the vector.
+        while let Err(shared) = region.try_into_vec() {
+            assert!(
+                Instant::now() < until,
+                "the context holds on to memory of a group that is gone"
+            );
+            region = shared;
+            thread::yield_now();
+        }
         world.close();
     }
 }

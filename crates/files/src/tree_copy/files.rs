@@ -1,6 +1,7 @@
 //! The files of a copy while it is received.
 
 use std::{
+    collections::HashMap,
     fmt,
     fs::File,
     io,
@@ -9,7 +10,7 @@ use std::{
         unix::{ffi::OsStrExt, fs::FileExt},
     },
     path::{Path, PathBuf},
-    sync::Arc,
+    sync::{Arc, Mutex, PoisonError},
 };
 
 use rdmc::Storage;
@@ -38,6 +39,9 @@ pub(crate) struct CopyFiles {
     /// Has all directories of the tree; `None` if nothing is received.
     staged: Option<Arc<OwnedFd>>,
     open: OpenFiles,
+    /// Digests of files that were written as a whole, by number, until [`CopyFiles::digest_of_written`] takes them: small
+    /// files are not opened again to be read.
+    written: Mutex<HashMap<usize, blake3::Hash>>,
     /// The destination, for messages.
     path: PathBuf,
 }
@@ -58,6 +62,7 @@ impl CopyFiles {
             kept,
             staged,
             open: OpenFiles::default(),
+            written: Mutex::default(),
             path: path.to_owned(),
         }
     }
@@ -104,6 +109,11 @@ impl CopyFiles {
         let Some(staged) = &self.staged else { return Err(io::ErrorKind::NotFound.into()) };
         let opened = openat(&**staged, path, flags, MODE);
         Ok(opened.map_err(|error| self.error(file, error.into()))?.into())
+    }
+
+    /// The digest of a file that was written as a whole; once.
+    pub(super) fn digest_of_written(&self, file: usize) -> Option<blake3::Hash> {
+        self.written.lock().unwrap_or_else(PoisonError::into_inner).remove(&file)
     }
 
     fn open_kept(&self, file: usize) -> io::Result<File> {
@@ -160,6 +170,11 @@ impl Storage for CopyFiles {
             })?;
             file.write_all_at(part, piece.in_file.start)
                 .map_err(|error| self.error(piece.file, error))?;
+            if is_whole {
+                let digest = blake3::hash(part);
+                let mut written = self.written.lock().unwrap_or_else(PoisonError::into_inner);
+                written.insert(piece.file, digest);
+            }
         }
         Ok(())
     }

@@ -30,7 +30,7 @@ pub(crate) fn follow(
     let mut here = Ranges::default();
     let mut copy = CopyDigest::default();
     let mut buffer = vec![0; CHUNK_BYTES];
-    for number in 0..files.layout.files() {
+    'files: for number in 0..files.layout.files() {
         let range = files.layout.range_of(number);
         if has.covers((range.start, range.end)) {
             continue;
@@ -47,6 +47,14 @@ pub(crate) fn follow(
             }
             if stop.load(Ordering::Relaxed) {
                 return Ok(None);
+            }
+            if position == range.start
+                && !options.makes_holes
+                && let Some(known) = files.digest_of_written(number)
+            {
+                options.worked.fetch_add(range.end - range.start, Ordering::Relaxed);
+                copy.add(range.start, &known);
+                continue 'files;
             }
             let file = match &mut opened {
                 Some(file) => file,
