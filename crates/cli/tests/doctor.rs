@@ -61,7 +61,9 @@ fn the_report_in_json_has_all_its_parts() {
 #[test]
 fn the_report_for_people_says_what_would_be_chosen() {
     let text = String::from_utf8(doctor(&[]).stdout).unwrap();
-    for row in ["rdmc switch", "system", "CPUs, memory", "libfabric", "locked memory", "--fabric auto"] {
+    for row in
+        ["rdmc switch", "system", "CPUs, memory", "libfabric", "locked memory", "--fabric auto"]
+    {
         assert!(text.lines().any(|line| line.starts_with(row)), "{row}: {text}");
     }
 }
