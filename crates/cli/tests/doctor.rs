@@ -19,6 +19,7 @@ fn the_report_in_json_has_all_its_parts() {
     let machine = report["machine"].as_object().unwrap();
     let parts = [
         "rdmc",
+        "switches",
         "system",
         "packages",
         "kernel",
@@ -39,6 +40,8 @@ fn the_report_in_json_has_all_its_parts() {
     let mut expected = parts.to_vec();
     expected.sort_unstable();
     assert_eq!(names, expected);
+    let switches = machine["switches"].as_array().unwrap();
+    assert_eq!(switches.iter().any(|plane| plane == "userspace"), cfg!(feature = "switch"));
     let open_files = &machine["limits"]["open_files"];
     assert!(open_files.is_u64() || open_files == "unlimited", "{open_files}");
     // Every host can fall back on TCP.
@@ -58,7 +61,9 @@ fn the_report_in_json_has_all_its_parts() {
 #[test]
 fn the_report_for_people_says_what_would_be_chosen() {
     let text = String::from_utf8(doctor(&[]).stdout).unwrap();
-    for row in ["system", "CPUs, memory", "libfabric", "locked memory", "--fabric auto"] {
+    for row in
+        ["rdmc switch", "system", "CPUs, memory", "libfabric", "locked memory", "--fabric auto"]
+    {
         assert!(text.lines().any(|line| line.starts_with(row)), "{row}: {text}");
     }
 }

@@ -66,6 +66,7 @@ impl Tree {
 pub fn gather() -> Machine {
     let tree = Tree("/".into());
     Machine {
+        switches: switches(),
         libfabric: libfabric(),
         fabrics: rdmc::Fabric::candidates().iter().map(ToString::to_string).collect(),
         limits: limits(&tree),
@@ -206,6 +207,20 @@ fn may_lock_more(tree: &Tree) -> bool {
     let bits = tree.value("proc/self/status", "CapEff");
     bits.and_then(|bits| u64::from_str_radix(&bits, 16).ok())
         .is_some_and(|bits| bits >> 14 & 1 == 1)
+}
+
+/// What this program was built with.
+#[cfg(feature = "switch")]
+fn switches() -> Vec<&'static str> {
+    match data_plane::HAS_KERNEL_PLANE {
+        true => vec!["userspace", "kernel"],
+        false => vec!["userspace"],
+    }
+}
+
+#[cfg(not(feature = "switch"))]
+fn switches() -> Vec<&'static str> {
+    Vec::new()
 }
 
 fn libfabric() -> Libfabric {

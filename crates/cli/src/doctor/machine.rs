@@ -9,6 +9,8 @@ use serde::Serialize;
 pub struct Machine {
     /// Version of rdmc.
     pub rdmc: &'static str,
+    /// The data planes that `rdmc switch` has in this build: `userspace`, `kernel`; none without the feature `switch`.
+    pub switches: Vec<&'static str>,
     /// Name of the distribution.
     pub system: Option<String>,
     pub packages: Option<Packages>,

@@ -51,6 +51,7 @@ fn rows(machine: &Machine) -> Vec<(&'static str, String)> {
     let cpus = machine.cpus.map_or_else(|| UNKNOWN.into(), |cpus| cpus.to_string());
     let mut rows = vec![
         ("rdmc", machine.rdmc.to_owned()),
+        ("rdmc switch", switches(machine)),
         (
             "system",
             format!(
@@ -69,6 +70,13 @@ fn rows(machine: &Machine) -> Vec<(&'static str, String)> {
     rows.extend(fabrics(machine));
     rows.extend(limits(machine));
     rows
+}
+
+fn switches(machine: &Machine) -> String {
+    match machine.switches.is_empty() {
+        true => "not in this build".into(),
+        false => machine.switches.join(", "),
+    }
 }
 
 fn interface(nic: &Nic) -> String {
