@@ -365,10 +365,17 @@ struct node {
     static node one;
     return one;
   }
+  // What last_error() returns on this thread.
+  static std::string &problem() {
+    static thread_local std::string text;
+    return text;
+  }
   std::shared_ptr<group> find(int number) {
     std::lock_guard<std::mutex> held(lock);
     auto found = groups.find(number);
-    return found == groups.end() ? nullptr : found->second;
+    if (found != groups.end()) return found->second;
+    problem() = "there is no group " + std::to_string(number);
+    return nullptr;
   }
 };
 
@@ -413,6 +420,9 @@ inline void initialize(std::map<int, std::string> addresses, int self, const std
   node.timeout = timeout;
 }
 
+// Why the last of the functions below that has returned false on this thread did: what, which member, and the remedy.
+inline std::string last_error() { return detail::node::problem(); }
+
 // Creates a group with the designated members, of which `root` sends; called concurrently, with the same
 // members, by all of them. False: a member could not be reached, or has said other things.
 inline bool create_group(int group_number, std::vector<int> members, int root, incoming_message_callback incoming,
@@ -436,7 +446,8 @@ inline bool create_group(int group_number, std::vector<int> members, int root, i
     std::lock_guard<std::mutex> held(node.lock);
     node.groups[group_number] = std::move(made);
     return true;
-  } catch (const error &) {
+  } catch (const error &failure) {
+    detail::node::problem() = failure.what();
     return false;
   }
 }
@@ -458,7 +469,8 @@ inline bool send(int group_number, char *data, std::size_t size) {
   try {
     found->send(buffer_of(data, size), node.timeout);
     return true;
-  } catch (const error &) {
+  } catch (const error &failure) {
+    detail::node::problem() = failure.what();
     return false;
   }
 }
@@ -471,7 +483,8 @@ inline bool destroy_group(int group_number) {
   bool is_complete = true;
   try {
     found->close(node.timeout);
-  } catch (const error &) {
+  } catch (const error &failure) {
+    detail::node::problem() = failure.what();
     is_complete = false;
   }
   std::lock_guard<std::mutex> held(node.lock);

@@ -1,6 +1,6 @@
 // A program written to figure 1 of the paper, and one part by the classes of rdmc.hpp. Each member is a process.
 //
-// Usage: paper SECRET ADDRESS... (forks one member for each address, and ends with 0 if all did)
+// Usage: paper SECRET IP MEMBERS (each member has two ports from 7100 on; ends with 0 if all members did)
 #include <sys/wait.h>
 #include <unistd.h>
 
@@ -15,10 +15,12 @@ namespace {
 
 constexpr int MESSAGES = 5;
 constexpr std::size_t LENGTH = 1000003;
+// Far beyond what anything here takes.
+constexpr std::chrono::minutes PATIENCE(3);
 
 void expect(bool what, int line) {
   if (what) return;
-  std::fprintf(stderr, "paper.cc:%d: not as expected\n", line);
+  std::fprintf(stderr, "paper.cc:%d: not as expected; %s\n", line, rdmc::paper::last_error().c_str());
   std::_Exit(1);
 }
 #define EXPECT(what) expect(what, __LINE__)
@@ -50,7 +52,7 @@ void replicate(int self, const std::vector<int> &members) {
   }
   {
     std::unique_lock<std::mutex> held(lock);
-    changed.wait(held, [&] { return complete == MESSAGES; });
+    EXPECT(changed.wait_for(held, PATIENCE, [&] { return complete == MESSAGES; }));
   }
   EXPECT(rdmc::paper::destroy_group(1));
   EXPECT(!rdmc::paper::destroy_group(1) && !rdmc::paper::send(1, nullptr, 0));
@@ -71,7 +73,7 @@ void suspect(int self, const std::vector<int> &members) {
   EXPECT(rdmc::paper::create_group(2, members, members.back(), refuse, nothing, failed));
   if (self == members[0]) std::_Exit(0);
   std::unique_lock<std::mutex> held(lock);
-  changed.wait(held, [&] { return suspected != -2; });
+  EXPECT(changed.wait_for(held, PATIENCE, [&] { return suspected != -2; }));
   EXPECT(suspected == members[0]);
   held.unlock();
   EXPECT(!rdmc::paper::destroy_group(2));
@@ -108,15 +110,18 @@ void classes(const std::string &secret, const std::vector<std::string> &addresse
   context.close(minute);
 }
 
-int member(const std::string &secret, const std::vector<std::string> &addresses, int rank) {
-  classes(secret, addresses, static_cast<std::uint32_t>(rank));
+int member(const std::string &secret, const std::string &ip, std::size_t count, int rank) {
+  // Ports of their own for each part: members of the second come while others may still end the first.
+  std::vector<std::string> addresses;
   // Numbers of members are names, which need not be ranks.
   std::map<int, std::string> numbers;
   std::vector<int> members;
-  for (std::size_t at = 0; at < addresses.size(); at++) {
-    numbers[static_cast<int>(100 + at)] = addresses[at];
+  for (std::size_t at = 0; at < count; at++) {
+    addresses.push_back(ip + ":" + std::to_string(7100 + 2 * at));
+    numbers[static_cast<int>(100 + at)] = ip + ":" + std::to_string(7101 + 2 * at);
     members.push_back(static_cast<int>(100 + at));
   }
+  classes(secret, addresses, static_cast<std::uint32_t>(rank));
   rdmc::paper::initialize(numbers, 100 + rank, secret, std::chrono::minutes(1));
   replicate(100 + rank, members);
   suspect(100 + rank, members);
@@ -127,13 +132,14 @@ int member(const std::string &secret, const std::vector<std::string> &addresses,
 }  // namespace
 
 int main(int argc, char **argv) {
-  std::vector<std::string> addresses(argv + 2, argv + argc);
+  if (argc != 4) return 2;
+  const std::size_t members = std::stoul(argv[3]);
   std::vector<pid_t> children;
-  for (std::size_t rank = 0; rank < addresses.size(); rank++) {
+  for (std::size_t rank = 0; rank < members; rank++) {
     pid_t child = fork();
     if (child == 0) {
       try {
-        std::_Exit(member(argv[1], addresses, static_cast<int>(rank)));
+        std::_Exit(member(argv[1], argv[2], members, static_cast<int>(rank)));
       } catch (const rdmc::error &error) {
         std::fprintf(stderr, "member %zu: %s\n", rank, error.what());
         std::_Exit(1);
