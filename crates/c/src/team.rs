@@ -2,7 +2,7 @@
 
 use std::ffi::{c_char, c_void};
 
-use rdmc::{Element, Op, Type, bf16, f16};
+use rdmc::{Op, Type};
 
 use crate::{
     context::Context,
@@ -70,58 +70,28 @@ pub enum Operator {
     Bxor = 6,
 }
 
-/// An operation on elements of a type that is known when it is called.
-trait OnElements {
-    fn run<E: Element>(self, values: &mut [E]) -> Result<(), rdmc::Error>;
-}
-
-/// Calls an operation on `count` elements of this type.
+/// The bytes at `data`.
 ///
 /// # Safety
-/// `values` has them, and only this call uses them. Errors: no such type; not aligned for the type.
-unsafe fn on_elements(
-    operation: impl OnElements,
-    values: *mut c_void,
-    count: u64,
-    element: i32,
-) -> Outcome<()> {
-    let unknown = || Problem::invalid(format!("{element} is no element type; see rdmc_type"));
-    let known = usize::try_from(element).ok().and_then(|code| Type::ALL.get(code).copied());
-    let known = known.ok_or_else(unknown)?;
-    macro_rules! dispatch {
-        ($($name:ident => $type:ty),*) => {
-            match known {
-                $(
-                    // SAFETY: of this function.
-                    Type::$name => operation.run(unsafe { elements::<$type>(values, count) }?)?,
-                )*
-                _ => return Err(unknown()),
-            }
-        };
-    }
-    dispatch!(U8 => u8, U16 => u16, U32 => u32, U64 => u64, I8 => i8, I16 => i16, I32 => i32, I64 => i64,
-        F16 => f16, Bf16 => bf16, F32 => f32, F64 => f64);
-    Ok(())
-}
-
-/// # Safety
-/// `values` has `count` elements for `'a`, which nobody else uses. Errors: it is null, or not aligned.
-unsafe fn elements<'a, E>(values: *mut c_void, count: u64) -> Outcome<&'a mut [E]> {
-    let count = usize::try_from(count)
-        .map_err(|_| Problem::invalid(format!("{count} elements are too many")))?;
-    let values = values.cast::<E>();
-    if count == 0 {
+/// It has `count` elements of `element_bytes` for `'a`, which nobody else uses. Errors: it is null; too many.
+unsafe fn bytes<'a>(data: *mut c_void, count: u64, element_bytes: usize) -> Outcome<&'a mut [u8]> {
+    let length = usize::try_from(count).ok().and_then(|count| count.checked_mul(element_bytes));
+    let length = length.filter(|&length| isize::try_from(length).is_ok());
+    let length =
+        length.ok_or_else(|| Problem::invalid(format!("{count} elements are too many")))?;
+    if length == 0 {
         return Ok(&mut []);
     }
-    if values.is_null() {
-        return Err(missing("values"));
+    if data.is_null() {
+        return Err(missing("data"));
     }
-    if !values.is_aligned() {
-        let text = format!("values are at {values:p}, which is no multiple of {}", align_of::<E>());
-        return Err(Problem::invalid(text));
-    }
-    // SAFETY: of this function; all bit patterns of these types are values.
-    Ok(unsafe { std::slice::from_raw_parts_mut(values, count) })
+    // SAFETY: of this function.
+    Ok(unsafe { std::slice::from_raw_parts_mut(data.cast::<u8>(), length) })
+}
+
+fn element_type(code: i32) -> Outcome<Type> {
+    let unknown = || Problem::invalid(format!("{code} is no element type; see rdmc_type"));
+    usize::try_from(code).ok().and_then(|code| Type::ALL.get(code).copied()).ok_or_else(unknown)
 }
 
 fn operator(code: i32) -> Outcome<Op> {
@@ -193,19 +163,11 @@ pub unsafe extern "C" fn rdmc_team_broadcast(
 ) -> i32 {
     let broadcast = || {
         // SAFETY: of this function.
-        let (team, bytes) = unsafe { (inner(team)?, elements::<u8>(data, length)?) };
-        Ok(team.broadcast(root, bytes, milliseconds(timeout_ms))?)
+        let (team, data) = unsafe { (inner(team)?, bytes(data, length, 1)?) };
+        Ok(team.broadcast(root, data, milliseconds(timeout_ms))?)
     };
     // SAFETY: of this function.
     unsafe { guarded(error, broadcast) }
-}
-
-struct AllReduce<'a>(&'a rdmc::Team, Op, u64);
-
-impl OnElements for AllReduce<'_> {
-    fn run<E: Element>(self, values: &mut [E]) -> Result<(), rdmc::Error> {
-        self.0.all_reduce(values, self.1, milliseconds(self.2))
-    }
 }
 
 /// Replaces each of `count` elements of an `rdmc_type` at all members by its combination over all members, by an `rdmc_op`. All
@@ -224,22 +186,13 @@ pub unsafe extern "C" fn rdmc_team_all_reduce(
     error: *mut Error,
 ) -> i32 {
     let reduce = || {
+        let (element, op) = (element_type(element)?, operator(op)?);
         // SAFETY: of this function.
-        let all_reduce = AllReduce(unsafe { inner(team) }?, operator(op)?, timeout_ms);
-        // SAFETY: of this function.
-        unsafe { on_elements(all_reduce, values, count, element) }
+        let (team, values) = unsafe { (inner(team)?, bytes(values, count, element.bytes())?) };
+        Ok(team.all_reduce_bytes(values, element, op, milliseconds(timeout_ms))?)
     };
     // SAFETY: of this function.
     unsafe { guarded(error, reduce) }
-}
-
-struct Reduce<'a>(AllReduce<'a>, u32);
-
-impl OnElements for Reduce<'_> {
-    fn run<E: Element>(self, values: &mut [E]) -> Result<(), rdmc::Error> {
-        let AllReduce(team, op, timeout_ms) = self.0;
-        team.reduce(self.1, values, op, milliseconds(timeout_ms))
-    }
 }
 
 /// As `rdmc_team_all_reduce`, with the result at the root only; elsewhere the values do not change.
@@ -258,10 +211,10 @@ pub unsafe extern "C" fn rdmc_team_reduce(
     error: *mut Error,
 ) -> i32 {
     let reduce = || {
+        let (element, op) = (element_type(element)?, operator(op)?);
         // SAFETY: of this function.
-        let reduce = Reduce(AllReduce(unsafe { inner(team) }?, operator(op)?, timeout_ms), root);
-        // SAFETY: of this function.
-        unsafe { on_elements(reduce, values, count, element) }
+        let (team, values) = unsafe { (inner(team)?, bytes(values, count, element.bytes())?) };
+        Ok(team.reduce_bytes(root, values, element, op, milliseconds(timeout_ms))?)
     };
     // SAFETY: of this function.
     unsafe { guarded(error, reduce) }
@@ -282,8 +235,8 @@ pub unsafe extern "C" fn rdmc_team_all_gather(
 ) -> i32 {
     let gather = || {
         // SAFETY: of this function.
-        let (team, bytes) = unsafe { (inner(team)?, elements::<u8>(data, length)?) };
-        Ok(team.all_gather(bytes, milliseconds(timeout_ms))?)
+        let (team, data) = unsafe { (inner(team)?, bytes(data, length, 1)?) };
+        Ok(team.all_gather(data, milliseconds(timeout_ms))?)
     };
     // SAFETY: of this function.
     unsafe { guarded(error, gather) }

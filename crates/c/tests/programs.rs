@@ -2,6 +2,7 @@
 //! have put it where `RDMC_PREFIX` says.
 
 use std::{
+    collections::BTreeSet,
     env, fs,
     path::{Path, PathBuf},
     process::{Command, Output},
@@ -107,6 +108,30 @@ fn assert_whole(output: &Output) {
 fn own_ip() -> String {
     let [_, high, middle, low] = std::process::id().to_be_bytes();
     std::net::Ipv4Addr::new(127, 64 | (high & 63), middle, low.max(1)).to_string()
+}
+
+/// The names in a text that begin with `rdmc_` and are called.
+fn functions_of(header: &str) -> BTreeSet<String> {
+    let code = header.lines().filter(|line| !line.trim_start().starts_with("//"));
+    let of_line = |line: &str| {
+        let name = line.split('(').next()?.rsplit([' ', '*']).next()?;
+        (line.contains('(') && name.starts_with("rdmc_")).then(|| name.to_owned())
+    };
+    code.filter_map(of_line).collect()
+}
+
+#[test]
+fn the_library_exports_what_its_header_declares_and_nothing_else() {
+    let Some(installed) = Installed::find(&["nm"]) else { return };
+    let library = installed.prefix.join("lib/librdmc.so");
+    let output = run(Command::new("nm").args(["--dynamic", "--defined-only"]).arg(library));
+    let text = String::from_utf8(output.stdout).expect("nm prints text");
+    let exported: BTreeSet<String> =
+        text.lines().filter_map(|line| line.rsplit(' ').next()).map(str::to_owned).collect();
+    let header = fs::read_to_string(installed.prefix.join("include/rdmc.h")).expect("a header");
+    let declared = functions_of(&header);
+    assert!(declared.len() > 30, "{declared:?}");
+    assert_eq!(exported, declared);
 }
 
 #[test]

@@ -18,7 +18,8 @@ use std::{
 use rustix::{
     fs::{
         AtFlags, Dir, FallocateFlags, FileType, FlockOperation, Mode, OFlags, Stat, StatVfs,
-        fallocate, flock, fstat, fstatvfs, fsync, mkdirat, openat, renameat, statat, unlinkat,
+        fallocate, flock, fstat, fstatfs, fstatvfs, fsync, mkdirat, openat, renameat, statat,
+        unlinkat,
     },
     io::{Errno, Result},
 };
@@ -170,6 +171,13 @@ impl Disk {
         to.seek(SeekFrom::Start(start)).map_err(errno)?;
         let copied = io::copy(&mut from.take(end - start), &mut to).map_err(errno)?;
         if copied == end - start { Ok(()) } else { Err(Errno::IO) }
+    }
+
+    /// Whether files are in memory. Reserving space there writes zeros to all of it, which takes some 0.5 s for each GiB.
+    pub(crate) fn is_memory(&self) -> bool {
+        /// tmpfs and ramfs (statfs(2)).
+        const IN_MEMORY: [u64; 2] = [0x0102_1994, 0x8584_58f6];
+        fstatfs(&*self.directory).is_ok_and(|found| IN_MEMORY.contains(&(found.f_type as u64)))
     }
 
     /// Statistics of the file system.

@@ -31,7 +31,7 @@ const COPIED_BYTES: usize = 64 << 20;
 /// holds a lock on `.NAME.rdmc-lock`, which ends with its process.
 ///
 /// Its space is reserved at the start, so that a full disk is detected before the transfer. (Where a file system cannot
-/// reserve, free space is checked once.) Dropping it unpublished removes the temporary file; [`Target::keep`] leaves it
+/// reserve, or is in memory, free space is checked once.) Dropping it unpublished removes the temporary file; [`Target::keep`] leaves it
 /// for a later session, which finds it by the version of the source: its name, length and modification time.
 #[derive(Debug)]
 pub struct Target {
@@ -484,6 +484,9 @@ fn reserve(disk: &Disk, file: &File, bytes: u64) -> Result<(), Errno> {
     let free = disk.free()?;
     if free.f_bavail.saturating_mul(free.f_frsize) < bytes.saturating_sub(there) {
         return Err(Errno::NOSPC);
+    }
+    if disk.is_memory() {
+        return disk.set_len(file, bytes);
     }
     loop {
         match disk.reserve(file, bytes) {

@@ -2,7 +2,7 @@
 
 use std::{
     sync::{
-        Arc, Condvar, Mutex, MutexGuard, PoisonError,
+        Arc, Condvar, Mutex, MutexGuard, OnceLock, PoisonError,
         atomic::{AtomicBool, AtomicUsize, Ordering},
     },
     thread,
@@ -26,6 +26,9 @@ const IDLE_TICK: Duration = Duration::from_millis(20);
 /// The longest sleep of a call; an upper bound only.
 const SLEEP_MAX: Duration = Duration::from_secs(1);
 
+/// The longest sleep of a call whose application is asked whether it is to stop.
+const ASK_INTERVAL: Duration = Duration::from_millis(100);
+
 /// How long the links of a team that is dropped may take to close.
 const DROP_TIMEOUT: Duration = Duration::from_secs(1);
 
@@ -47,15 +50,39 @@ pub(crate) struct Driver {
     callers: AtomicUsize,
     /// The thread may be waiting in the network.
     thread_polls: AtomicBool,
+    interrupt: Interrupt,
     /// Whether the thread has to end; notified with `changed`, also when an operation is started.
     stopped: Mutex<bool>,
     changed: Condvar,
+}
+
+/// How a call that waits is ended from outside.
+#[derive(Default)]
+struct Interrupt {
+    /// Why the team is to fail: another thread has aborted it, or the application has asked for the end.
+    aborted: OnceLock<String>,
+    should_stop: OnceLock<Box<dyn Fn() -> bool + Send + Sync>>,
+}
+
+impl Interrupt {
+    /// The longest sleep of a call.
+    fn sleep_max(&self) -> Duration {
+        if self.should_stop.get().is_some() { ASK_INTERVAL } else { SLEEP_MAX }
+    }
+
+    /// Asks the application whether the call is to stop.
+    fn ask(&self) {
+        if self.should_stop.get().is_some_and(|should_stop| should_stop()) {
+            let _ = self.aborted.set("its application was interrupted".into());
+        }
+    }
 }
 
 /// A caller's memory in a long operation. Unless that has completed, the links are closed before this is dropped, so that the
 /// network has given the memory back.
 struct Loan<'a> {
     team: &'a mut Team<Network>,
+    interrupt: &'a Interrupt,
     is_used: bool,
 }
 
@@ -69,7 +96,7 @@ impl Loan<'_> {
         let Operation { kind, root, bytes, by } = operation;
         match self.team.start(kind, root, bytes, by, Memory::Region(memory)) {
             Ok(number) => {
-                wait(self.team, number, &mut [], deadline)?;
+                wait(self.team, number, &mut [], deadline, self.interrupt)?;
                 self.team.take(number);
                 self.is_used = false;
                 Ok(())
@@ -115,6 +142,7 @@ impl Driver {
             team: Mutex::new(team),
             callers: AtomicUsize::new(0),
             thread_polls: AtomicBool::new(false),
+            interrupt: Interrupt::default(),
             stopped: Mutex::new(false),
             changed: Condvar::new(),
         }
@@ -153,12 +181,13 @@ impl Driver {
         let Operation { kind, root, bytes, by } = operation;
         if turn.team.is_long(kind, bytes, by.as_ref()) {
             return transport::lend(memory, |region| {
-                let loan = Loan { team: &mut turn.team, is_used: true };
+                let (team, interrupt) = (&mut *turn.team, &self.interrupt);
+                let loan = Loan { team, interrupt, is_used: true };
                 loan.run(Operation { kind, root, bytes, by }, region, deadline)
             });
         }
         let number = turn.team.start(kind, root, bytes, by, Memory::Lent(memory))?;
-        wait(&mut turn.team, number, memory, deadline)?;
+        wait(&mut turn.team, number, memory, deadline, &self.interrupt)?;
         turn.team.take(number);
         Ok(())
     }
@@ -186,7 +215,7 @@ impl Driver {
     /// Errors: as [`Driver::call`].
     pub(crate) fn finish(&self, number: u64, deadline: Deadline) -> Result<Vec<u8>, Error> {
         let mut turn = self.enter();
-        wait(&mut turn.team, number, &mut [], deadline)?;
+        wait(&mut turn.team, number, &mut [], deadline, &self.interrupt)?;
         Ok(turn.team.take(number).unwrap_or_default())
     }
 
@@ -199,8 +228,14 @@ impl Driver {
         Ok(turn.team.is_complete(number)?)
     }
 
-    /// Makes the team fail at all members.
+    pub(crate) fn stop_if(&self, should_stop: Box<dyn Fn() -> bool + Send + Sync>) {
+        let _ = self.interrupt.should_stop.set(should_stop);
+    }
+
+    /// Makes the team fail at all members, and ends a call in progress on another thread.
     pub(crate) fn abort(&self, reason: &str) {
+        let _ = self.interrupt.aborted.set(reason.to_owned());
+        (self.waker)();
         self.enter().team.abort(reason);
     }
 
@@ -282,9 +317,13 @@ fn wait(
     number: u64,
     memory: &mut [u8],
     deadline: Deadline,
+    interrupt: &Interrupt,
 ) -> Result<(), Error> {
     let mut moved = (team.moved_at(), Instant::now());
     while !team.is_complete(number)? {
+        if let Some(reason) = interrupt.aborted.get() {
+            team.abort(reason);
+        }
         team.progress(memory, Duration::ZERO);
         let now = Instant::now();
         if team.moved_at() != moved.0 {
@@ -297,7 +336,8 @@ fn wait(
             team.is_complete(number)?;
             return Err(deadline.missed("an operation of a team").into());
         } else {
-            team.progress(memory, deadline.left().min(SLEEP_MAX));
+            team.progress(memory, deadline.left().min(interrupt.sleep_max()));
+            interrupt.ask();
         }
     }
     Ok(())

@@ -104,7 +104,7 @@ impl Team {
         op: Op,
         timeout: Duration,
     ) -> Result<(), Error> {
-        self.run(Kind::AllReduce, 0, Some(reduction::<E>(op)?), values, timeout)
+        self.run(Kind::AllReduce, 0, Some(reduction(E::TYPE, op)?), values, timeout)
     }
 
     /// As [`Team::all_reduce`], by a function of the user's on bytes: a whole number of its elements.
@@ -120,6 +120,19 @@ impl Team {
         self.run(Kind::AllReduce, 0, Some(function.clone().into()), bytes, timeout)
     }
 
+    /// As [`Team::all_reduce`], of elements whose type is known when it is called; they may be at any address.
+    ///
+    /// Errors: as [`Team::all_reduce`]; [`Error::TeamCall`] if the bytes are no whole number of elements.
+    pub fn all_reduce_bytes(
+        &self,
+        bytes: &mut [u8],
+        element: Type,
+        op: Op,
+        timeout: Duration,
+    ) -> Result<(), Error> {
+        self.run(Kind::AllReduce, 0, Some(reduction(element, op)?), bytes, timeout)
+    }
+
     /// Replaces each of `values` at the root by its combination over all members; elsewhere `values`
     /// do not change.
     ///
@@ -131,7 +144,7 @@ impl Team {
         op: Op,
         timeout: Duration,
     ) -> Result<(), Error> {
-        self.reduce_with(root, values, reduction::<E>(op)?, timeout)
+        self.reduce_with(root, values, reduction(E::TYPE, op)?, timeout)
     }
 
     /// As [`Team::reduce`], by a function of the user's on bytes: see [`Team::all_reduce_by`].
@@ -145,6 +158,20 @@ impl Team {
         timeout: Duration,
     ) -> Result<(), Error> {
         self.reduce_with(root, bytes, function.clone().into(), timeout)
+    }
+
+    /// As [`Team::reduce`], of elements whose type is known when it is called: see [`Team::all_reduce_bytes`].
+    ///
+    /// Errors: as [`Team::all_reduce_bytes`].
+    pub fn reduce_bytes(
+        &self,
+        root: u32,
+        bytes: &mut [u8],
+        element: Type,
+        op: Op,
+        timeout: Duration,
+    ) -> Result<(), Error> {
+        self.reduce_with(root, bytes, reduction(element, op)?, timeout)
     }
 
     fn reduce_with<E: Element>(
@@ -177,7 +204,7 @@ impl Team {
     pub fn start_all_reduce<E: Element>(&self, values: &[E], op: Op) -> Result<Pending<E>, Error> {
         let (kind, memory) = (Kind::AllReduce, bytes_of(values).to_vec());
         let bytes = memory.len() as u64;
-        let by = Some(reduction::<E>(op)?);
+        let by = Some(reduction(E::TYPE, op)?);
         let number =
             self.driver.begin(Operation { kind, root: 0, bytes, by }, Memory::Owned(memory))?;
         Ok(Pending { driver: Arc::clone(&self.driver), number, element: PhantomData })
@@ -194,11 +221,18 @@ impl Team {
         element: Type,
         op: Op,
     ) -> Result<Prepared, Error> {
-        let by = Reduction::new(element, op).map_err(|error| Error::TeamCall(error.to_string()))?;
-        Prepared::new(Arc::clone(&self.driver), region, by)
+        Prepared::new(Arc::clone(&self.driver), region, reduction(element, op)?)
     }
 
-    /// Makes the team fail at all members, for this reason and by this member.
+    /// Sets a function that a call which waits asks some ten times a second, on its own thread: whether it is to stop. If so,
+    /// the team fails at all members. For programs whose signals are handled between two calls. Set once; later functions are
+    /// ignored.
+    pub fn stop_if(&self, should_stop: impl Fn() -> bool + Send + Sync + 'static) {
+        self.driver.stop_if(Box::new(should_stop));
+    }
+
+    /// Makes the team fail at all members, for this reason and by this member. Calls of other threads that wait end with the
+    /// failure.
     pub fn abort(&self, reason: &str) {
         self.driver.abort(reason);
     }
@@ -273,6 +307,6 @@ impl<E> fmt::Debug for Pending<E> {
     }
 }
 
-fn reduction<E: Element>(op: Op) -> Result<Reduction, Error> {
-    Reduction::new(E::TYPE, op).map_err(|error| Error::TeamCall(error.to_string()))
+fn reduction(element: Type, op: Op) -> Result<Reduction, Error> {
+    Reduction::new(element, op).map_err(|error| Error::TeamCall(error.to_string()))
 }

@@ -66,6 +66,37 @@ pub fn operations(team: &Team) {
     team.broadcast(0, &mut [0_u8; 0], PATIENCE).unwrap();
 }
 
+/// Calls are made under a lock, which an abort must not wait for.
+#[test]
+fn an_abort_ends_a_call_that_waits_on_another_thread() {
+    for bytes in [8, 1 << 20] {
+        let world = World::start(2);
+        let waits = Barrier::new(2);
+        let act = |team: Team| {
+            if team.rank() == 1 {
+                // Takes no part, and learns of the end.
+                waits.wait();
+                return team.barrier(PATIENCE).unwrap_err();
+            }
+            thread::scope(|scope| {
+                let reduce = || team.all_reduce(&mut vec![0_u8; bytes], Op::Max, PATIENCE);
+                let call = scope.spawn(reduce);
+                // Until the call has begun, most likely; the outcome is the same if it has not.
+                thread::sleep(SHORT);
+                team.abort("no time left");
+                waits.wait();
+                call.join().unwrap().unwrap_err()
+            })
+        };
+        for failure in at_all(&world, |_, settings| settings, act) {
+            let Error::TeamFailed(failure) = failure else { panic!("{failure}") };
+            assert_eq!((failure.kind, failure.member), (FailureKind::Application, Some(0)));
+            assert!(failure.detail.contains("no time left"), "{failure}");
+        }
+        world.close();
+    }
+}
+
 #[test]
 fn operations_of_all_kinds_and_types() {
     for members in [1, 2, 5] {

@@ -201,6 +201,9 @@ fn check_command(name: &str, words: &[&str]) {
             assert!(bench.status.success(), "{name}: {}", text(&bench.stderr));
         }
         ["./dev", "test-rdma", "full"] | ["./dev", "packages" | "doc" | "audit"] => {}
+        ["./dev", "package", "test"] => {
+            assert!(read("tools/package/run").contains("exec tools/package/test"), "{name}");
+        }
         ["./dev", "slurm", what] => {
             assert!(read("tools/slurm/run").contains(&format!("\n    {what}) ")), "{name}");
         }

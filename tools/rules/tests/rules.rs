@@ -70,6 +70,7 @@ const MAY_USE: &[(&str, &[&str])] = &[
         ],
     ),
     ("c", &["rdmc"]),
+    ("python", &["rdmc"]),
     ("plan", &["rdmc"]),
     ("tree", &[]),
     ("files", &["plan", "rdmc", "session", "tree"]),
@@ -261,6 +262,7 @@ fn unsafe_code_stays_in_transports_and_bindings() {
     let allowed = [
         "crates/c/",
         "crates/memory",
+        "crates/python",
         "crates/transport-contract",
         "crates/transport-fabric",
         "in-switch/packet-socket",

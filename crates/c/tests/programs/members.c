@@ -257,7 +257,7 @@ static void *work_together(void *rank_of) {
   rdmc_error error;
   EXPECT(rdmc_team_all_reduce(team, values, 2, 99, RDMC_OP_SUM, 0, &error) == RDMC_INVALID);
   EXPECT(rdmc_team_all_reduce(team, values, 2, RDMC_TYPE_F64, RDMC_OP_BXOR, 0, &error) == RDMC_INVALID);
-  EXPECT(rdmc_team_all_reduce(team, (char *)values + 1, 1, RDMC_TYPE_F64, RDMC_OP_SUM, 0, &error) == RDMC_INVALID);
+  EXPECT(rdmc_team_all_reduce(team, NULL, 1, RDMC_TYPE_F64, RDMC_OP_SUM, 0, &error) == RDMC_INVALID);
   DO(rdmc_team_close(team, TIMEOUT_MS, &error));
   return NULL;
 }

@@ -1,0 +1,36 @@
+"""Copies large objects from one machine to many, in about the time that one copy takes.
+
+:func:`push` copies files to hosts, as the command ``rdmc push`` does. :class:`Group` joins processes, on one machine or many, that
+broadcast and reduce arrays in place.
+"""
+
+from rdmc._push import PushReport, push
+from rdmc._rdmc import __version__, random_secret
+from rdmc.errors import (
+    Corrupt,
+    InvalidUse,
+    MemberLost,
+    PushError,
+    RdmcError,
+    Refused,
+    Stalled,
+    TimedOut,
+)
+from rdmc.group import Group, Work
+
+__all__ = [
+    "Corrupt",
+    "Group",
+    "InvalidUse",
+    "MemberLost",
+    "PushError",
+    "PushReport",
+    "RdmcError",
+    "Refused",
+    "Stalled",
+    "TimedOut",
+    "Work",
+    "__version__",
+    "push",
+    "random_secret",
+]

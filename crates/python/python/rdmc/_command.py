@@ -1,0 +1,19 @@
+"""Where the command is."""
+
+import os
+import shutil
+from pathlib import Path
+
+from rdmc.errors import InvalidUse
+
+
+def find_command() -> str:
+    """The path of the command: that of the environment variable RDMC_COMMAND, of the package, or of PATH."""
+    if given := os.environ.get("RDMC_COMMAND"):
+        return given
+    own = Path(__file__).parent / "bin" / "rdmc"
+    if own.exists():
+        return str(own)
+    if found := shutil.which("rdmc"):
+        return found
+    raise InvalidUse("the command rdmc is neither in this package nor in PATH: install it")

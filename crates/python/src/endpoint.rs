@@ -1,0 +1,263 @@
+//! A member: its context and its team.
+
+use std::{
+    net::SocketAddr,
+    process,
+    sync::{Arc, Mutex, PoisonError},
+    time::Duration,
+};
+
+use pyo3::prelude::*;
+use rdmc::{
+    Context, ContextSettings, Error, Fabric, Op, Protection, Secret, Team, TeamSettings, Type,
+};
+
+use crate::{
+    errors::{invalid, raise},
+    memory::Memory,
+};
+
+/// A member of a team, in this process.
+#[pyclass(frozen, module = "rdmc._rdmc")]
+pub(crate) struct Endpoint {
+    context: Mutex<Option<Context>>,
+    team: Mutex<Option<Arc<Team>>>,
+    address: SocketAddr,
+    /// Raised by a signal's handler while a call has waited.
+    interrupted: Arc<Mutex<Option<PyErr>>>,
+    process: u32,
+}
+
+/// 64 hexadecimal digits that all members of a group have to know.
+#[pyfunction]
+pub(crate) fn random_secret() -> PyResult<String> {
+    Ok(Secret::random()?.to_hex().to_string())
+}
+
+fn lock<T>(mutex: &Mutex<T>) -> std::sync::MutexGuard<'_, T> {
+    mutex.lock().unwrap_or_else(PoisonError::into_inner)
+}
+
+/// Seconds as Python has them; `None` and infinity: no limit.
+fn duration(seconds: Option<f64>) -> Duration {
+    let given = seconds.and_then(|seconds| Duration::try_from_secs_f64(seconds.max(0.0)).ok());
+    given.unwrap_or(Duration::MAX)
+}
+
+fn address_of(py: Python<'_>, text: &str) -> PyResult<SocketAddr> {
+    text.parse().map_err(|_| {
+        invalid(
+            py,
+            &format!("{text:?} is no address; use an IP address and a port, as in 10.0.0.1:7000"),
+        )
+    })
+}
+
+impl Endpoint {
+    /// Errors: the team is closed or was not joined; the process is a fork.
+    fn team(&self, py: Python<'_>) -> PyResult<Arc<Team>> {
+        self.check_process(py)?;
+        lock(&self.team).clone().ok_or_else(|| invalid(py, "the group is closed"))
+    }
+
+    fn check_process(&self, py: Python<'_>) -> PyResult<()> {
+        if self.process == process::id() {
+            return Ok(());
+        }
+        let text = "this process is a fork of the one that made the group: use spawn, or make a group in the child";
+        Err(invalid(py, text))
+    }
+
+    /// Calls an operation without holding the interpreter. Raises what a signal's handler has raised, if that has ended it.
+    fn run(
+        &self,
+        py: Python<'_>,
+        operation: impl FnOnce(&Team) -> Result<(), Error> + Send,
+    ) -> PyResult<()> {
+        let team = self.team(py)?;
+        let outcome = py.detach(|| operation(&team));
+        outcome.map_err(|error| match lock(&self.interrupted).take() {
+            Some(interrupt) => interrupt,
+            None => raise(py, &error),
+        })
+    }
+}
+
+impl Drop for Endpoint {
+    fn drop(&mut self) {
+        if self.process != process::id() {
+            // In a fork: the connections are the parent's.
+            std::mem::forget((lock(&self.team).take(), lock(&self.context).take()));
+        }
+    }
+}
+
+#[pymethods]
+impl Endpoint {
+    /// Starts an endpoint that listens.
+    #[new]
+    #[pyo3(signature = (listen, secret, fabric=None, protection=None, connect_timeout=None))]
+    fn new(
+        py: Python<'_>,
+        listen: &str,
+        secret: &str,
+        fabric: Option<&str>,
+        protection: Option<&str>,
+        connect_timeout: Option<f64>,
+    ) -> PyResult<Self> {
+        let secret = Secret::from_hex(secret).map_err(|text| invalid(py, text))?;
+        let mut settings = ContextSettings::new(address_of(py, listen)?, secret);
+        if let Some(fabric) = fabric {
+            settings =
+                settings.fabric(fabric.parse::<Fabric>().map_err(|error| raise(py, &error))?);
+        }
+        if let Some(protection) = protection {
+            let parsed = protection.parse::<Protection>().map_err(|error| raise(py, &error))?;
+            settings = settings.protection(parsed);
+        }
+        if connect_timeout.is_some() {
+            settings = settings.connect_timeout(duration(connect_timeout));
+        }
+        let context = py.detach(|| Context::start(settings)).map_err(|error| raise(py, &error))?;
+        let address = context.address();
+        Ok(Self {
+            context: Mutex::new(Some(context)),
+            team: Mutex::default(),
+            address,
+            interrupted: Arc::default(),
+            process: process::id(),
+        })
+    }
+
+    /// Where others reach it.
+    #[getter]
+    fn address(&self) -> String {
+        self.address.to_string()
+    }
+
+    /// Joins a team of these members.
+    fn join(&self, py: Python<'_>, number: u64, members: Vec<String>, rank: u32) -> PyResult<()> {
+        self.check_process(py)?;
+        let members =
+            members.iter().map(|member| address_of(py, member)).collect::<PyResult<Vec<_>>>()?;
+        let join = || {
+            let context = lock(&self.context);
+            let context = context.as_ref().ok_or(Error::ContextClosed)?;
+            context.create_team(TeamSettings::new(number, members, rank))
+        };
+        let team = py.detach(join).map_err(|error| raise(py, &error))?;
+        let interrupted = Arc::clone(&self.interrupted);
+        team.stop_if(move || {
+            // Runs handlers on the main thread only, as Python does.
+            let signals = Python::attach(|py| py.check_signals());
+            signals.map_err(|error| *lock(&interrupted) = Some(error)).is_err()
+        });
+        *lock(&self.team) = Some(Arc::new(team));
+        Ok(())
+    }
+
+    fn barrier(&self, py: Python<'_>, timeout: Option<f64>) -> PyResult<()> {
+        self.run(py, |team| team.barrier(duration(timeout)))
+    }
+
+    /// Replaces the bytes of an array by those of the root.
+    fn broadcast(
+        &self,
+        py: Python<'_>,
+        array: &Bound<'_, PyAny>,
+        root: u32,
+        timeout: Option<f64>,
+    ) -> PyResult<()> {
+        let mut memory = Memory::of(array)?;
+        // SAFETY: `Group` documents that the array is not used during the operation.
+        let bytes = unsafe { memory.bytes() };
+        let outcome = self.run(py, |team| team.broadcast(root, bytes, duration(timeout)));
+        memory.release(py);
+        outcome
+    }
+
+    /// Replaces the elements of an array, of the type with the first of these codes, by their combination over all members; with a root only there.
+    fn reduce(
+        &self,
+        py: Python<'_>,
+        array: &Bound<'_, PyAny>,
+        codes: (usize, usize),
+        root: Option<u32>,
+        timeout: Option<f64>,
+    ) -> PyResult<()> {
+        let (Some(&element), Some(&op)) = (Type::ALL.get(codes.0), Op::ALL.get(codes.1)) else {
+            return Err(invalid(py, "no such type or operator"));
+        };
+        let mut memory = Memory::of(array)?;
+        if memory.item_size() != element.bytes() && memory.item_size() != 1 {
+            let text = format!(
+                "the array's elements have {} bytes, not {}",
+                memory.item_size(),
+                element.bytes()
+            );
+            return Err(invalid(py, &text));
+        }
+        // SAFETY: as for broadcast.
+        let bytes = unsafe { memory.bytes() };
+        let timeout = duration(timeout);
+        let outcome = self.run(py, |team| match root {
+            None => team.all_reduce_bytes(bytes, element, op, timeout),
+            Some(root) => team.reduce_bytes(root, bytes, element, op, timeout),
+        });
+        memory.release(py);
+        outcome
+    }
+
+    /// Collects the parts of all members.
+    fn all_gather(
+        &self,
+        py: Python<'_>,
+        array: &Bound<'_, PyAny>,
+        timeout: Option<f64>,
+    ) -> PyResult<()> {
+        let mut memory = Memory::of(array)?;
+        // SAFETY: as for broadcast.
+        let bytes = unsafe { memory.bytes() };
+        let outcome = self.run(py, |team| team.all_gather(bytes, duration(timeout)));
+        memory.release(py);
+        outcome
+    }
+
+    /// Makes the team fail at all members.
+    fn abort(&self, py: Python<'_>, reason: &str) -> PyResult<()> {
+        let team = self.team(py)?;
+        py.detach(|| team.abort(reason));
+        Ok(())
+    }
+
+    /// Ends the team when all members have called this, and the endpoint. Nothing happens in a fork, or the second time.
+    fn close(&self, py: Python<'_>, timeout: Option<f64>) -> PyResult<()> {
+        let (team, context) = (lock(&self.team).take(), lock(&self.context).take());
+        if self.process != process::id() {
+            std::mem::forget((team, context));
+            return Ok(());
+        }
+        let close = || {
+            let closed = team.map_or(Ok(()), |team| match Arc::try_unwrap(team) {
+                Ok(team) => team.close(duration(timeout)),
+                // A call of another thread has it, and ends it.
+                Err(team) => {
+                    team.abort("its group was closed during an operation");
+                    Err(Error::TeamCall("an operation of the group is under way".into()))
+                }
+            });
+            let ended = context.map_or(Ok(()), |context| context.close(Duration::from_secs(5)));
+            closed.and(ended)
+        };
+        py.detach(close).map_err(|error| raise(py, &error))
+    }
+
+    /// Ends everything without waiting for others, to whom that is a failure.
+    fn drop(&self, py: Python<'_>) {
+        let (team, context) = (lock(&self.team).take(), lock(&self.context).take());
+        match self.process == process::id() {
+            true => py.detach(|| drop((team, context))),
+            false => std::mem::forget((team, context)),
+        }
+    }
+}

@@ -1,0 +1,17 @@
+//! `rdmc._rdmc`: the library in a Python process. Python's side is in `python/rdmc`, which this module is internal to.
+//!
+//! Calls that wait release the interpreter; signals of Python are looked for some ten times a second meanwhile.
+
+mod endpoint;
+mod errors;
+mod memory;
+
+use pyo3::prelude::*;
+
+/// The members of this module.
+#[pymodule]
+fn _rdmc(module: &Bound<'_, PyModule>) -> PyResult<()> {
+    module.add("__version__", env!("CARGO_PKG_VERSION"))?;
+    module.add_class::<endpoint::Endpoint>()?;
+    module.add_function(wrap_pyfunction!(endpoint::random_secret, module)?)
+}

@@ -1,0 +1,56 @@
+//! Memory of Python objects, by the buffer protocol.
+
+use pyo3::{buffer::PyUntypedBuffer, prelude::*};
+
+use crate::errors::invalid;
+
+/// The bytes of an object that are read and written while the interpreter runs other threads. The object cannot be
+/// resized or freed as long as this exists.
+pub(crate) struct Memory {
+    buffer: PyUntypedBuffer,
+}
+
+impl Memory {
+    /// Errors: the object has no buffer, or one that is read-only or not contiguous.
+    pub(crate) fn of(object: &Bound<'_, PyAny>) -> PyResult<Self> {
+        let py = object.py();
+        let buffer = PyUntypedBuffer::get(object)?;
+        if buffer.readonly() {
+            return Err(invalid(
+                py,
+                "the array is read-only, but is received into: copy it, or use broadcast_bytes",
+            ));
+        }
+        if !buffer.is_c_contiguous() {
+            let text =
+                "the array is not contiguous: use numpy.ascontiguousarray, or tensor.contiguous()";
+            return Err(invalid(py, text));
+        }
+        Ok(Self { buffer })
+    }
+
+    /// Length of an element in bytes.
+    pub(crate) fn item_size(&self) -> usize {
+        self.buffer.item_size()
+    }
+
+    /// The bytes.
+    ///
+    /// # Safety
+    /// No other code of this process reads or writes them as long as the slice exists. (Python code that does so on another
+    /// thread during an operation sees, and leaves, undefined contents; `Group` documents that.)
+    pub(crate) unsafe fn bytes(&mut self) -> &mut [u8] {
+        let length = self.buffer.len_bytes();
+        if length == 0 {
+            return &mut [];
+        }
+        // SAFETY: contiguous, so that all bytes follow the first; writable; kept by `buffer`; not used elsewhere by the
+        // contract of this function.
+        unsafe { std::slice::from_raw_parts_mut(self.buffer.buf_ptr().cast::<u8>(), length) }
+    }
+
+    /// Gives the object back.
+    pub(crate) fn release(self, py: Python<'_>) {
+        self.buffer.release(py);
+    }
+}

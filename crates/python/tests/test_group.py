@@ -1,0 +1,231 @@
+"""Groups of processes, with the installed package."""
+
+from __future__ import annotations
+
+import array
+import os
+import signal
+import threading
+import time
+import unittest
+from collections.abc import Callable
+from typing import Any
+
+import members
+import numpy
+
+import rdmc
+
+
+def _operations() -> int:
+    with members.group() as group:
+        rank, size = group.rank, group.size
+        for length in (0, 1, 1000, 3_000_000):
+            values = numpy.arange(length, dtype="f4") + rank
+            group.broadcast(values, root=size - 1)
+            assert (values == numpy.arange(length, dtype="f4") + size - 1).all()
+        for kind in ("u1", "u2", "u4", "u8", "i1", "i2", "i4", "i8", "f2", "f4", "f8"):
+            values = numpy.full(7, rank + 1, dtype=kind)
+            group.all_reduce(values, op="prod")
+            assert (values == numpy.prod(numpy.arange(1, size + 1)).astype(kind)).all(), kind
+        values = numpy.full((2, 3), rank)
+        group.reduce(values, root=size // 2, op="max")
+        assert (values == (size - 1 if rank == size // 2 else rank)).all()
+        parts = numpy.zeros((size, 5), dtype="i4")
+        parts[rank] = rank + 10
+        group.all_gather(parts)
+        assert (parts == numpy.arange(10, 10 + size).reshape(size, 1)).all()
+        plain = array.array("d", [float(rank)] * 3)
+        group.all_reduce(plain, op="sum")
+        assert list(plain) == [size * (size - 1) / 2] * 3
+        data = b"of any length" * 1000 if rank == 0 else None
+        assert group.broadcast_bytes(data) == b"of any length" * 1000
+        works = [group.all_reduce(numpy.full(10, rank), async_op=True) for _ in range(20)]
+        group.barrier()
+        for work in works:
+            assert work is not None
+            work.wait(members.PATIENCE)
+            assert work.is_completed()
+        return rank
+
+
+def _refused() -> None:
+    with members.group() as group:
+        values = numpy.zeros((4, 4), dtype="f4")
+        fixed = values.copy()
+        fixed.setflags(write=False)
+        for bad, word in ((values[:, 1], "contiguous"), (fixed, "read-only")):
+            try:
+                group.broadcast(bad)
+            except rdmc.InvalidUse as error:
+                assert word in str(error), error
+            else:
+                raise AssertionError(word)
+        calls: tuple[Callable[[], object], ...] = (
+            lambda: group.all_reduce(values, op="mean"),
+            lambda: group.all_reduce(values, op="bxor"),
+            lambda: group.all_reduce(numpy.zeros(3, dtype="c16")),
+            lambda: group.broadcast(values, root=group.size),
+        )
+        for call in calls:
+            try:
+                call()
+            except rdmc.InvalidUse:
+                pass
+            else:
+                raise AssertionError("it was not refused")
+        group.barrier()
+
+
+def _die_at(rank: int) -> None:
+    with members.group() as group:
+        values = numpy.zeros(1_000_000)
+        group.broadcast(values)
+        if group.rank == rank:
+            os.kill(os.getpid(), signal.SIGKILL)
+        while True:
+            group.all_reduce(values)
+
+
+def _raise_at(rank: int) -> None:
+    with members.group() as group:
+        group.barrier()
+        if group.rank == rank:
+            raise KeyError("a bug of the program")
+        group.barrier()
+
+
+def _interrupt_at(rank: int) -> str:
+    with members.group() as group:
+        group.barrier()
+        if group.rank == rank:
+            threading.Timer(0.5, signal.raise_signal, [signal.SIGINT]).start()
+            try:
+                # The others do not come.
+                group.barrier()
+            except KeyboardInterrupt:
+                return "interrupted"
+            return "not interrupted"
+        time.sleep(1.0)
+        try:
+            group.barrier()
+        except rdmc.MemberLost as error:
+            assert error.rank == rank, error
+            return "learned of it"
+        return "nothing"
+
+
+def _interrupt_after_async_at(rank: int) -> str:
+    with members.group() as group:
+        work = group.barrier(async_op=True)
+        assert work is not None
+        work.wait(members.PATIENCE)
+        if group.rank != rank:
+            time.sleep(1.0)
+            try:
+                group.barrier()
+            except rdmc.MemberLost as error:
+                assert error.rank == rank, error
+                return "learned of it"
+            return "nothing"
+        threading.Timer(0.5, signal.raise_signal, [signal.SIGINT]).start()
+        try:
+            group.barrier()
+        except KeyboardInterrupt:
+            return "interrupted"
+        return "not interrupted"
+
+
+def _abort_from_a_thread() -> str:
+    with members.group() as group:
+        group.barrier()
+        if group.rank == 0:
+            threading.Timer(0.3, group.abort, ["enough"]).start()
+        try:
+            # Rank 1 does not come before rank 0 has given up.
+            if group.rank == 1:
+                time.sleep(1.0)
+            group.barrier()
+            group.barrier()
+        except rdmc.Refused as error:
+            assert "enough" in error.reason and error.rank == 0
+            return "refused"
+        return "nothing"
+
+
+def _fork() -> str:
+    with members.group() as group:
+        group.barrier()
+        child = os.fork()
+        if child == 0:
+            try:
+                group.barrier()
+            except rdmc.InvalidUse as error:
+                # What the child frees is left to the parent.
+                del group._endpoint
+                os._exit(0 if "fork" in str(error) else 1)
+            os._exit(2)
+        _, status = os.waitpid(child, 0)
+        group.barrier()
+        return f"child {os.waitstatus_to_exitcode(status)}"
+
+
+def _with_addresses(addresses: list[str], secret: str) -> int:
+    rank = int(os.environ["RANK"])
+    with rdmc.Group(rank, addresses, secret, timeout=members.PATIENCE) as group:
+        values = numpy.full(5, rank)
+        group.all_reduce(values)
+        return int(values[0])
+
+
+class Groups(unittest.TestCase):
+    def test_operations_of_all_kinds(self) -> None:
+        for size in (1, 2, 4):
+            self.assertEqual(members.returned(members.run(_operations, size)), list(range(size)))
+
+    def test_arrays_that_cannot_be_used_are_refused_and_change_nothing(self) -> None:
+        members.returned(members.run(_refused, 2))
+
+    def test_a_member_that_is_killed_is_named(self) -> None:
+        outcomes: list[Any] = members.run(_die_at, 4, 2)
+        self.assertEqual(outcomes[2], ("died", -signal.SIGKILL))
+        for rank in (0, 1, 3):
+            kind, (error, text, culprit) = outcomes[rank]
+            self.assertEqual((kind, error, culprit), ("raised", "MemberLost", 2), text)
+
+    def test_a_member_that_raises_ends_the_group_at_all(self) -> None:
+        outcomes: list[Any] = members.run(_raise_at, 3, 1)
+        self.assertEqual(outcomes[1][1][0], "KeyError")
+        for rank in (0, 2):
+            kind, (error, text, culprit) = outcomes[rank]
+            self.assertEqual((kind, error, culprit), ("raised", "Refused", 1), text)
+            self.assertIn("KeyError", text)
+
+    def test_ctrl_c_ends_a_wait(self) -> None:
+        outcomes = members.returned(members.run(_interrupt_at, 3, 0))
+        self.assertEqual(outcomes, ["interrupted", "learned of it", "learned of it"])
+
+    def test_ctrl_c_ends_a_wait_for_the_thread_of_the_group(self) -> None:
+        outcomes = members.returned(members.run(_interrupt_after_async_at, 2, 1))
+        self.assertEqual(outcomes, ["learned of it", "interrupted"])
+
+    def test_another_thread_can_abort(self) -> None:
+        self.assertEqual(members.returned(members.run(_abort_from_a_thread, 2)), ["refused", "refused"])
+
+    def test_a_fork_is_refused(self) -> None:
+        self.assertEqual(members.returned(members.run(_fork, 2)), ["child 0", "child 0"])
+
+    def test_members_with_known_addresses(self) -> None:
+        pid = os.getpid()
+        ip = f"127.{64 | (pid >> 16) & 63}.{(pid >> 8) & 255}.{max(pid & 255, 1)}"
+        addresses = [f"{ip}:{7300 + rank}" for rank in range(3)]
+        outcomes = members.run(_with_addresses, 3, addresses, rdmc.random_secret())
+        self.assertEqual(members.returned(outcomes), [3, 3, 3])
+
+    def test_without_a_launcher_it_is_said_what_is_missing(self) -> None:
+        with self.assertRaisesRegex(rdmc.InvalidUse, "torchrun"):
+            rdmc.Group.from_env("store")
+
+
+if __name__ == "__main__":
+    unittest.main()
