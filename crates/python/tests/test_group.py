@@ -109,6 +109,7 @@ def _interrupt_at(rank: int) -> str:
         time.sleep(1.0)
         try:
             group.barrier()
+            group.barrier()
         except rdmc.MemberLost as error:
             assert error.rank == rank, error
             return "learned of it"
@@ -123,6 +124,8 @@ def _interrupt_after_async_at(rank: int) -> str:
         if group.rank != rank:
             time.sleep(1.0)
             try:
+                # The other member has come to the first before it was interrupted.
+                group.barrier()
                 group.barrier()
             except rdmc.MemberLost as error:
                 assert error.rank == rank, error

@@ -1,6 +1,8 @@
 from collections.abc import Sequence
 from typing import final
 
+__all__ = ["Endpoint", "__version__", "random_secret"]
+
 __version__: str
 
 def random_secret() -> str: ...
