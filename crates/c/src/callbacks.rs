@@ -65,53 +65,27 @@ pub struct CallbackFunctions {
 // SAFETY: a number, and pointers that may be null; the size comes first.
 unsafe impl SizedSettings for CallbackFunctions {}
 
-type IncomingFunction = unsafe extern "C" fn(*mut c_void, u64, u64, *mut Buffer) -> i32;
-type CompleteFunction = unsafe extern "C" fn(*mut c_void, u64, *mut c_void, u64);
-
-/// A pointer of the application's.
-struct UserData(*mut c_void);
-
-// SAFETY: it is only handed to the application's callbacks, which rdmc.h says run on another thread.
-unsafe impl Send for UserData {}
-
 /// The library's callbacks, which call those of C.
-pub(crate) struct Callbacks {
-    user: UserData,
-    incoming: Option<IncomingFunction>,
-    complete: CompleteFunction,
-    functions: Others,
-}
+pub(crate) struct Callbacks(CallbackFunctions);
 
-#[derive(Clone, Copy)]
-struct Others {
-    received: Option<unsafe extern "C" fn(*mut c_void, u64)>,
-    block: Option<unsafe extern "C" fn(*mut c_void, u64, u64, u64)>,
-    failed: Option<unsafe extern "C" fn(*mut c_void, *const Error)>,
-    closed: Option<unsafe extern "C" fn(*mut c_void)>,
-    destroy: Option<unsafe extern "C" fn(*mut c_void)>,
-}
+// SAFETY: the pointer is only handed to the application's functions, which rdmc.h says run on another thread.
+unsafe impl Send for Callbacks {}
 
 impl Callbacks {
     /// Errors: a required one is missing; `destroy` was called then.
     pub(crate) fn new(functions: CallbackFunctions) -> Outcome<Self> {
-        let CallbackFunctions { user_data, incoming, complete, .. } = functions;
-        let CallbackFunctions { received, block, failed, closed, destroy, .. } = functions;
-        let complete =
-            complete.ok_or_else(|| missing("the callback complete")).inspect_err(|_| {
-                if let Some(destroy) = destroy {
-                    // SAFETY: given for this one call (rdmc.h).
-                    unsafe { destroy(user_data) };
-                }
-            })?;
-        let functions = Others { received, block, failed, closed, destroy };
-        Ok(Self { user: UserData(user_data), incoming, complete, functions })
+        let callbacks = Self(functions);
+        match functions.complete {
+            Some(_) => Ok(callbacks),
+            None => Err(missing("the callback complete")),
+        }
     }
 }
 
 // All calls below: SAFETY: the application has given function and data for this, on any thread (rdmc.h).
 impl Application for Callbacks {
     fn incoming(&mut self, message: u64, bytes: u64) -> Incoming {
-        let Some(incoming) = self.incoming else {
+        let Some(incoming) = self.0.incoming else {
             return Incoming::Refuse("its application has no callback `incoming`".into());
         };
         let mut buffer = Buffer {
@@ -121,7 +95,7 @@ impl Application for Callbacks {
             private_data: std::ptr::null_mut(),
         };
         // SAFETY: as above; the buffer lives until the function returns.
-        match unsafe { incoming(self.user.0, message, bytes, &raw mut buffer) } {
+        match unsafe { incoming(self.0.user_data, message, bytes, &raw mut buffer) } {
             // SAFETY: the application has filled it for the library.
             0 => match unsafe { buffer.into_region(true) } {
                 Ok(region) => Incoming::Into(region),
@@ -133,52 +107,53 @@ impl Application for Callbacks {
     }
 
     fn block(&mut self, message: u64, offset: u64, bytes: u64) {
-        if let Some(block) = self.functions.block {
+        if let Some(block) = self.0.block {
             // SAFETY: as above.
-            unsafe { block(self.user.0, message, offset, bytes) };
+            unsafe { block(self.0.user_data, message, offset, bytes) };
         }
     }
 
     fn received(&mut self, message: u64) {
-        if let Some(received) = self.functions.received {
+        if let Some(received) = self.0.received {
             // SAFETY: as above.
-            unsafe { received(self.user.0, message) };
+            unsafe { received(self.0.user_data, message) };
         }
     }
 
     fn complete(&mut self, message: u64, region: Region) {
+        let Some(complete) = self.0.complete else { return };
         let (memory, part) = region.memory();
         // SAFETY: as above; a part lies within its memory, which exists until the end of this function.
         unsafe {
             let data = memory.start().add(part.start).cast::<c_void>();
-            (self.complete)(self.user.0, message, data, part.len() as u64);
+            complete(self.0.user_data, message, data, part.len() as u64);
         }
     }
 
     fn failed(&mut self, failure: &Failure, regions: Vec<(u64, Region)>) {
-        if let Some(failed) = self.functions.failed {
+        if let Some(failed) = self.0.failed {
             let text: [c_char; TEXT_BYTES] = [0; TEXT_BYTES];
             let mut error = Error { code: 0, reserved: 0, member: -1, delivered: 0, text };
             Problem::from(failure.clone()).report(Some(&mut error));
             // SAFETY: as above; the error lives until the function returns.
-            unsafe { failed(self.user.0, &raw const error) };
+            unsafe { failed(self.0.user_data, &raw const error) };
         }
         drop(regions);
     }
 
     fn closed(&mut self) {
-        if let Some(closed) = self.functions.closed {
+        if let Some(closed) = self.0.closed {
             // SAFETY: as above.
-            unsafe { closed(self.user.0) };
+            unsafe { closed(self.0.user_data) };
         }
     }
 }
 
 impl Drop for Callbacks {
     fn drop(&mut self) {
-        if let Some(destroy) = self.functions.destroy {
+        if let Some(destroy) = self.0.destroy {
             // SAFETY: as above; nothing is called after it.
-            unsafe { destroy(self.user.0) };
+            unsafe { destroy(self.0.user_data) };
         }
     }
 }

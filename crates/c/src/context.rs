@@ -6,7 +6,7 @@ use rdmc::Secret;
 
 use crate::{
     error::{Error, Outcome, Problem},
-    guard::{Process, guarded, object, put},
+    guard::{Handle, Process, guarded, object, put, take},
     settings::{ContextOptions, read},
     text::milliseconds,
 };
@@ -37,6 +37,12 @@ pub struct Counters {
     pub small_sent: u64,
     /// Zero.
     pub reserved: u64,
+}
+
+impl Handle for Context {
+    fn process(&self) -> Process {
+        self.process
+    }
 }
 
 impl Context {
@@ -195,15 +201,8 @@ pub unsafe extern "C" fn rdmc_context_close(
     error: *mut Error,
 ) -> i32 {
     let close = || {
-        if context.is_null() {
-            return Ok(());
-        }
         // SAFETY: of this function.
-        let context = unsafe { Box::from_raw(context) };
-        if !context.process.is_this() {
-            std::mem::forget(context);
-            return Ok(());
-        }
+        let Some(context) = (unsafe { take(context) }) else { return Ok(()) };
         Ok(context.inner.close(milliseconds(timeout_ms))?)
     };
     // SAFETY: of this function.

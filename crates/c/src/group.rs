@@ -9,7 +9,7 @@ use crate::{
     callbacks::{CallbackFunctions, Callbacks},
     context::Context,
     error::{Error, Outcome},
-    guard::{Process, free, guarded, object, put, silent},
+    guard::{Handle, Process, free, guarded, object, put, silent, take},
     message::Message,
     settings::{GroupOptions, read},
     text::{milliseconds, optional},
@@ -20,6 +20,12 @@ use crate::{
 pub struct Group {
     inner: rdmc::Group,
     process: Process,
+}
+
+impl Handle for Group {
+    fn process(&self) -> Process {
+        self.process
+    }
 }
 
 impl Group {
@@ -280,11 +286,7 @@ pub unsafe extern "C" fn rdmc_group_failure(group: *const Group, error: *mut Err
 /// `group` is null, or valid and not used again.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn rdmc_group_free(group: *mut Group) {
-    if group.is_null() {
-        return;
-    }
     // SAFETY: of this function.
-    let group = unsafe { Box::from_raw(group) };
-    // The connections of a fork are its parent's.
-    silent(|| if group.process.is_this() { drop(group) } else { std::mem::forget(group) });
+    let group = unsafe { take(group) };
+    silent(|| drop(group));
 }

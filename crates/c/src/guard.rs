@@ -42,6 +42,29 @@ pub(crate) unsafe fn free<T>(handle: *mut T) {
     }
 }
 
+/// A handle that belongs to a process.
+pub(crate) trait Handle {
+    fn process(&self) -> Process;
+}
+
+/// Takes a handle from the application, to free it. `None` for null, and in a fork, where it is left as it is: its connections are the
+/// parent's.
+///
+/// # Safety
+/// As of [`free`].
+pub(crate) unsafe fn take<T: Handle>(handle: *mut T) -> Option<Box<T>> {
+    if handle.is_null() {
+        return None;
+    }
+    // SAFETY: of this function.
+    let handle = unsafe { Box::from_raw(handle) };
+    if handle.process().is_this() {
+        return Some(handle);
+    }
+    std::mem::forget(handle);
+    None
+}
+
 /// Writes a result.
 ///
 /// # Safety
@@ -87,7 +110,7 @@ impl Process {
         Self(std::process::id())
     }
 
-    pub(crate) fn is_this(self) -> bool {
+    fn is_this(self) -> bool {
         self.0 == std::process::id()
     }
 

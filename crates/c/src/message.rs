@@ -6,7 +6,7 @@ use rdmc::ReadLease;
 
 use crate::{
     error::{Code, Error, Outcome, Problem},
-    guard::{Process, guarded, missing, object, object_mut, put, silent},
+    guard::{Handle, Process, guarded, missing, object, object_mut, put, silent, take},
     text::milliseconds,
 };
 
@@ -27,6 +27,12 @@ struct Held(ReadLease);
 impl std::fmt::Debug for Held {
     fn fmt(&self, formatter: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
         write!(formatter, "{} bytes", self.0.bytes())
+    }
+}
+
+impl Handle for Message {
+    fn process(&self) -> Process {
+        self.process
     }
 }
 
@@ -172,16 +178,9 @@ pub unsafe extern "C" fn rdmc_message_finish(
     error: *mut Error,
 ) -> i32 {
     let finish = || {
-        if message.is_null() {
-            return Ok(());
-        }
         // SAFETY: of this function.
-        let message = *unsafe { Box::from_raw(message) };
-        if !message.process.is_this() {
-            std::mem::forget(message);
-            return Ok(());
-        }
-        let Message { inner, block, whole, .. } = message;
+        let Some(message) = (unsafe { take(message) }) else { return Ok(()) };
+        let Message { inner, block, whole, .. } = *message;
         drop((block, whole));
         drop(inner.into_region(milliseconds(timeout_ms))?);
         Ok(())
@@ -197,12 +196,9 @@ pub unsafe extern "C" fn rdmc_message_finish(
 /// `message` is null, or valid and not used again.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn rdmc_message_free(message: *mut Message) {
-    if message.is_null() {
-        return;
-    }
     // SAFETY: of this function.
-    let message = unsafe { Box::from_raw(message) };
-    silent(|| if message.process.is_this() { drop(message) } else { std::mem::forget(message) });
+    let message = unsafe { take(message) };
+    silent(|| drop(message));
 }
 
 /// The library's error within an error of reading.

@@ -7,7 +7,7 @@ use rdmc::{Op, Type};
 use crate::{
     context::Context,
     error::{Error, Outcome, Problem},
-    guard::{Process, free, guarded, missing, object, put, silent},
+    guard::{Handle, Process, free, guarded, missing, object, put, silent, take},
     settings::{TeamOptions, read},
     text::{milliseconds, optional},
 };
@@ -18,6 +18,12 @@ use crate::{
 pub struct Team {
     inner: rdmc::Team,
     process: Process,
+}
+
+impl Handle for Team {
+    fn process(&self) -> Process {
+        self.process
+    }
 }
 
 /// The type of elements.
@@ -274,15 +280,8 @@ pub unsafe extern "C" fn rdmc_team_close(
     error: *mut Error,
 ) -> i32 {
     let close = || {
-        if team.is_null() {
-            return Ok(());
-        }
         // SAFETY: of this function.
-        let team = unsafe { Box::from_raw(team) };
-        if !team.process.is_this() {
-            std::mem::forget(team);
-            return Ok(());
-        }
+        let Some(team) = (unsafe { take(team) }) else { return Ok(()) };
         Ok(team.inner.close(milliseconds(timeout_ms))?)
     };
     // SAFETY: of this function.
@@ -295,10 +294,7 @@ pub unsafe extern "C" fn rdmc_team_close(
 /// `team` is null, or valid and not used again.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn rdmc_team_free(team: *mut Team) {
-    if team.is_null() {
-        return;
-    }
     // SAFETY: of this function.
-    let team = unsafe { Box::from_raw(team) };
-    silent(|| if team.process.is_this() { drop(team) } else { std::mem::forget(team) });
+    let team = unsafe { take(team) };
+    silent(|| drop(team));
 }

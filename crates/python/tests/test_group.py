@@ -95,6 +95,17 @@ def _raise_at(rank: int) -> None:
         group.barrier()
 
 
+def _learns_of_the_end(group: rdmc.Group, rank: int) -> str:
+    try:
+        # The interrupted member may have come to the first before.
+        group.barrier()
+        group.barrier()
+    except rdmc.MemberLost as error:
+        assert error.rank == rank, error
+        return "learned of it"
+    return "nothing"
+
+
 def _interrupt_at(rank: int) -> str:
     with members.group() as group:
         group.barrier()
@@ -107,13 +118,7 @@ def _interrupt_at(rank: int) -> str:
                 return "interrupted"
             return "not interrupted"
         time.sleep(1.0)
-        try:
-            group.barrier()
-            group.barrier()
-        except rdmc.MemberLost as error:
-            assert error.rank == rank, error
-            return "learned of it"
-        return "nothing"
+        return _learns_of_the_end(group, rank)
 
 
 def _interrupt_after_async_at(rank: int) -> str:
@@ -123,14 +128,7 @@ def _interrupt_after_async_at(rank: int) -> str:
         work.wait(members.PATIENCE)
         if group.rank != rank:
             time.sleep(1.0)
-            try:
-                # The other member has come to the first before it was interrupted.
-                group.barrier()
-                group.barrier()
-            except rdmc.MemberLost as error:
-                assert error.rank == rank, error
-                return "learned of it"
-            return "nothing"
+            return _learns_of_the_end(group, rank)
         threading.Timer(0.5, signal.raise_signal, [signal.SIGINT]).start()
         try:
             group.barrier()
