@@ -2,30 +2,32 @@
 
 use std::{
     net::SocketAddr,
-    process,
-    sync::{Arc, Mutex, PoisonError},
+    sync::{Arc, Mutex},
     time::Duration,
 };
 
 use pyo3::prelude::*;
 use rdmc::{
-    Context, ContextSettings, Error, Fabric, Op, Protection, Secret, Team, TeamSettings, Type,
+    Context, ContextSettings, Error, Fabric, GroupSettings, Op, Protection, Secret, Team,
+    TeamSettings, Type,
 };
 
 use crate::{
     errors::{invalid, raise},
+    guard::{Process, address_of, duration, interruptible, lock},
     memory::Memory,
+    messages::Messages,
 };
 
 /// A member of a team, in this process.
 #[pyclass(frozen, module = "rdmc._rdmc")]
 pub(crate) struct Endpoint {
-    context: Mutex<Option<Context>>,
+    context: Mutex<Option<Arc<Context>>>,
     team: Mutex<Option<Arc<Team>>>,
     address: SocketAddr,
     /// Raised by a signal's handler while a call has waited.
     interrupted: Arc<Mutex<Option<PyErr>>>,
-    process: u32,
+    process: Process,
 }
 
 /// 64 hexadecimal digits that all members of a group have to know.
@@ -34,38 +36,21 @@ pub(crate) fn random_secret() -> PyResult<String> {
     Ok(Secret::random()?.to_hex().to_string())
 }
 
-fn lock<T>(mutex: &Mutex<T>) -> std::sync::MutexGuard<'_, T> {
-    mutex.lock().unwrap_or_else(PoisonError::into_inner)
-}
-
-/// Seconds as Python has them; `None` and infinity: no limit.
-fn duration(seconds: Option<f64>) -> Duration {
-    let given = seconds.and_then(|seconds| Duration::try_from_secs_f64(seconds.max(0.0)).ok());
-    given.unwrap_or(Duration::MAX)
-}
-
-fn address_of(py: Python<'_>, text: &str) -> PyResult<SocketAddr> {
-    text.parse().map_err(|_| {
-        invalid(
-            py,
-            &format!("{text:?} is no address; use an IP address and a port, as in 10.0.0.1:7000"),
-        )
-    })
+fn addresses_of(py: Python<'_>, members: &[String]) -> PyResult<Vec<SocketAddr>> {
+    members.iter().map(|member| address_of(py, member)).collect()
 }
 
 impl Endpoint {
     /// Errors: the team is closed or was not joined; the process is a fork.
     fn team(&self, py: Python<'_>) -> PyResult<Arc<Team>> {
-        self.check_process(py)?;
+        self.process.check(py)?;
         lock(&self.team).clone().ok_or_else(|| invalid(py, "the group is closed"))
     }
 
-    fn check_process(&self, py: Python<'_>) -> PyResult<()> {
-        if self.process == process::id() {
-            return Ok(());
-        }
-        let text = "this process is a fork of the one that made the group: use spawn, or make a group in the child";
-        Err(invalid(py, text))
+    /// Errors: the endpoint is closed; the process is a fork.
+    fn context(&self, py: Python<'_>) -> PyResult<Arc<Context>> {
+        self.process.check(py)?;
+        lock(&self.context).clone().ok_or_else(|| invalid(py, "the group is closed"))
     }
 
     /// Calls an operation without holding the interpreter. Raises what a signal's handler has raised, if that has ended it.
@@ -85,7 +70,7 @@ impl Endpoint {
 
 impl Drop for Endpoint {
     fn drop(&mut self) {
-        if self.process != process::id() {
+        if !self.process.is_this() {
             // In a fork: the connections are the parent's.
             std::mem::forget((lock(&self.team).take(), lock(&self.context).take()));
         }
@@ -121,11 +106,11 @@ impl Endpoint {
         let context = py.detach(|| Context::start(settings)).map_err(|error| raise(py, &error))?;
         let address = context.address();
         Ok(Self {
-            context: Mutex::new(Some(context)),
+            context: Mutex::new(Some(Arc::new(context))),
             team: Mutex::default(),
             address,
             interrupted: Arc::default(),
-            process: process::id(),
+            process: Process::this(),
         })
     }
 
@@ -137,15 +122,9 @@ impl Endpoint {
 
     /// Joins a team of these members.
     fn join(&self, py: Python<'_>, number: u64, members: Vec<String>, rank: u32) -> PyResult<()> {
-        self.check_process(py)?;
-        let members =
-            members.iter().map(|member| address_of(py, member)).collect::<PyResult<Vec<_>>>()?;
-        let join = || {
-            let context = lock(&self.context);
-            let context = context.as_ref().ok_or(Error::ContextClosed)?;
-            context.create_team(TeamSettings::new(number, members, rank))
-        };
-        let team = py.detach(join).map_err(|error| raise(py, &error))?;
+        let settings = TeamSettings::new(number, addresses_of(py, &members)?, rank);
+        let context = self.context(py)?;
+        let team = interruptible(py, move || context.create_team(settings))?;
         let interrupted = Arc::clone(&self.interrupted);
         team.stop_if(move || {
             // Runs handlers on the main thread only, as Python does.
@@ -154,6 +133,24 @@ impl Endpoint {
         });
         *lock(&self.team) = Some(Arc::new(team));
         Ok(())
+    }
+
+    /// Joins a group whose root sends messages.
+    fn messages(
+        &self,
+        py: Python<'_>,
+        number: u64,
+        members: Vec<String>,
+        rank: u32,
+        root: u32,
+        block_bytes: Option<u64>,
+    ) -> PyResult<Messages> {
+        let mut settings = GroupSettings::new(number, addresses_of(py, &members)?, rank).root(root);
+        if let Some(bytes) = block_bytes {
+            settings = settings.block_bytes(bytes);
+        }
+        let context = self.context(py)?;
+        Ok(Messages::new(interruptible(py, move || context.create_group(settings))?))
     }
 
     fn barrier(&self, py: Python<'_>, timeout: Option<f64>) -> PyResult<()> {
@@ -233,7 +230,7 @@ impl Endpoint {
     /// Ends the team when all members have called this, and the endpoint. Nothing happens in a fork, or the second time.
     fn close(&self, py: Python<'_>, timeout: Option<f64>) -> PyResult<()> {
         let (team, context) = (lock(&self.team).take(), lock(&self.context).take());
-        if self.process != process::id() {
+        if !self.process.is_this() {
             std::mem::forget((team, context));
             return Ok(());
         }
@@ -246,6 +243,8 @@ impl Endpoint {
                     Err(Error::TeamCall("an operation of the group is under way".into()))
                 }
             });
+            // Who is still joining by it, after an interruption, closes it.
+            let context = context.and_then(Arc::into_inner);
             let ended = context.map_or(Ok(()), |context| context.close(Duration::from_secs(5)));
             closed.and(ended)
         };
@@ -255,7 +254,7 @@ impl Endpoint {
     /// Ends everything without waiting for others, to whom that is a failure.
     fn drop(&self, py: Python<'_>) {
         let (team, context) = (lock(&self.team).take(), lock(&self.context).take());
-        match self.process == process::id() {
+        match self.process.is_this() {
             true => py.detach(|| drop((team, context))),
             false => std::mem::forget((team, context)),
         }

@@ -1,5 +1,7 @@
 //! Errors of the library as exceptions of `rdmc.errors`.
 
+use std::time::Duration;
+
 use pyo3::prelude::*;
 use rdmc::{Error, FailureKind};
 
@@ -19,6 +21,12 @@ pub(crate) fn raise(py: Python<'_>, error: &Error) -> PyErr {
 /// The exception for arguments that cannot be used.
 pub(crate) fn invalid(py: Python<'_>, text: &str) -> PyErr {
     made(py, "invalid", None, text).unwrap_or_else(|problem| problem)
+}
+
+/// The exception for a time that has run out.
+pub(crate) fn timed_out(py: Python<'_>, what: &str, limit: Duration) -> PyErr {
+    let text = format!("{what} has taken longer than {} s", limit.as_secs_f64());
+    made(py, "timeout", None, &text).unwrap_or_else(|problem| problem)
 }
 
 fn made(py: Python<'_>, kind: &str, member: Option<u32>, text: &str) -> PyResult<PyErr> {

@@ -4,7 +4,11 @@
 
 mod endpoint;
 mod errors;
+mod guard;
 mod memory;
+mod message;
+mod messages;
+mod pending;
 
 use pyo3::prelude::*;
 
@@ -13,5 +17,9 @@ use pyo3::prelude::*;
 fn _rdmc(module: &Bound<'_, PyModule>) -> PyResult<()> {
     module.add("__version__", env!("CARGO_PKG_VERSION"))?;
     module.add_class::<endpoint::Endpoint>()?;
+    module.add_class::<message::Message>()?;
+    module.add_class::<messages::Messages>()?;
+    module.add_class::<pending::Notifier>()?;
+    module.add_class::<pending::Pending>()?;
     module.add_function(wrap_pyfunction!(endpoint::random_secret, module)?)
 }

@@ -266,6 +266,15 @@ impl Group {
     pub fn wait_complete(&self, messages: u64, timeout: Duration) -> Result<(), Error> {
         self.shared.wait_complete(messages, timeout)
     }
+
+    /// As [`Group::wait_complete`], as a future for any executor.
+    ///
+    /// Errors: the group fails, or closes with fewer.
+    #[cfg(feature = "async")]
+    pub async fn wait_complete_async(&self, messages: u64) -> Result<(), Error> {
+        let group = self.shared.settings.number;
+        self.shared.until(|status| status.check_complete(group, messages)).await
+    }
 }
 
 impl Drop for Group {

@@ -1,7 +1,7 @@
 """Copies large objects from one machine to many, in about the time that one copy takes.
 
 :func:`push` copies files to hosts, as the command ``rdmc push`` does. :class:`Group` joins processes, on one machine or many, that
-broadcast and reduce arrays in place.
+broadcast and reduce arrays in place, and send messages; :mod:`rdmc.aio` has them for asyncio.
 """
 
 from rdmc._push import PushReport, push
@@ -17,12 +17,15 @@ from rdmc.errors import (
     TimedOut,
 )
 from rdmc.group import Group, Work
+from rdmc.messages import Message, Messages
 
 __all__ = [
     "Corrupt",
     "Group",
     "InvalidUse",
     "MemberLost",
+    "Message",
+    "Messages",
     "PushError",
     "PushReport",
     "RdmcError",

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import os
 import threading
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from concurrent.futures import Future, ThreadPoolExecutor
 from concurrent.futures import TimeoutError as FutureTimeout
 from types import TracebackType
@@ -13,7 +13,9 @@ from typing import Any
 from rdmc._arrays import codes_of, memory_of
 from rdmc._meeting import FileStore, Store, own_ip, rank_and_size, text_of
 from rdmc._rdmc import Endpoint, random_secret
+from rdmc._rdmc import Messages as _Messages
 from rdmc.errors import InvalidUse, TimedOut
+from rdmc.messages import Message, Messages
 
 # What an operation may take, in seconds, unless something else is said.
 DEFAULT_TIMEOUT = 600.0
@@ -63,7 +65,8 @@ class Group:
         """Joins a group, together with all other members; blocks until all are there.
 
         ``members``: the address of each rank ("10.0.0.1:7000"), the same everywhere. ``secret``: 64 hexadecimal digits that
-        all members know and nobody else (rdmc.random_secret). ``fabric``: tcp, verbs, shm ... ``protection``: of TCP: none, authenticate
+        all members know and nobody else (rdmc.random_secret). ``number``: below 2**32, other than that of other groups of these
+        addresses. ``fabric``: tcp, verbs, shm ... ``protection``: of TCP: none, authenticate
         or encrypt. ``timeout``: what joining and each operation may take, in seconds.
         """
         if not 0 <= rank < len(members):
@@ -120,6 +123,7 @@ class Group:
         self.size = size
 
     def _join(self, number: int, members: list[str]) -> None:
+        self._number, self._members, self._opened = number, members, 0
         try:
             self._endpoint.join(number, members, self.rank)
         except BaseException:
@@ -173,6 +177,27 @@ class Group:
             content[:] = data
         self.broadcast(content, root, timeout=timeout)
         return bytes(content)
+
+    def messages(self, root: int = 0, *, block_bytes: int | None = None, timeout: float | None = None) -> Messages:
+        """Connects all processes for messages from one of them. All call this, in the same order as operations, and close it
+        before the group. ``block_bytes``: how much is relayed at a time (1 MiB). ``timeout``: of its calls.
+        """
+        return Messages(self._open_messages(root, block_bytes), self.rank, root, self._timeout if timeout is None else timeout)
+
+    def receive(self, root: int = 0, *, timeout: float | None = None) -> Iterator[Message]:
+        """Messages of the root, which sends them by messages(), until it closes that."""
+        with self.messages(root, timeout=timeout) as messages:
+            yield from messages
+
+    def _open_messages(self, root: int, block_bytes: int | None) -> _Messages:
+        if not 0 <= root < self.size:
+            raise InvalidUse(f"root is {root}; use 0 to {self.size - 1}")
+        with self._lock:
+            if self._is_closed:
+                raise InvalidUse("the group is closed")
+            self._opened += 1
+            number = self._number << 32 | self._opened
+        return self._endpoint.messages(number, self._members, self.rank, root, block_bytes)
 
     def abort(self, reason: str = "its program gave up") -> None:
         """Makes the group fail at all members, for this reason. Operations on other threads end."""

@@ -1,0 +1,253 @@
+"""Groups for asyncio: calls are awaited on the event loop of the application.
+
+Nothing runs an event loop of its own. Messages wait for a descriptor that the loop watches; operations on arrays (and joining, and
+closing) run on a thread. Cancelling a task that waits for a message takes nothing; cancelling an operation ends the group, since
+others have begun it.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import os
+from collections.abc import AsyncIterator, Callable, Sequence
+from contextlib import AbstractAsyncContextManager, asynccontextmanager
+from types import TracebackType
+from typing import Any, TypeVar
+
+import rdmc.group
+from rdmc._arrays import memory_of
+from rdmc._meeting import Store
+from rdmc._rdmc import Message as _Message
+from rdmc._rdmc import Messages as _Messages
+from rdmc._rdmc import Notifier, Pending
+from rdmc.errors import TimedOut
+from rdmc.messages import check_receives, to_send
+
+
+_T = TypeVar("_T")
+
+
+class _Waiting:
+    """The calls of one event loop that wait for the library."""
+
+    def __init__(self) -> None:
+        self._loop = asyncio.get_running_loop()
+        self._notifier = Notifier()
+        self._sleepers: list[asyncio.Future[None]] = []
+        self._loop.add_reader(self._notifier.fileno(), self._notified)
+
+    def close(self) -> None:
+        self._loop.remove_reader(self._notifier.fileno())
+
+    def _notified(self) -> None:
+        self._notifier.clear()
+        sleepers, self._sleepers = self._sleepers, []
+        for sleeper in sleepers:
+            if not sleeper.done():
+                sleeper.set_result(None)
+
+    async def wait(self, pending: Pending, timeout: float) -> Any:
+        try:
+            async with asyncio.timeout(timeout):
+                while True:
+                    sleeper = self._loop.create_future()
+                    self._sleepers.append(sleeper)
+                    if (answer := pending.poll(self._notifier)) is not None:
+                        return answer[0]
+                    await sleeper
+        except TimeoutError as error:
+            if isinstance(error, TimedOut):
+                raise
+            raise TimedOut(f"a call has taken longer than {timeout} s") from None
+
+
+class Message:
+    """As rdmc.Message."""
+
+    def __init__(self, inner: _Message, waiting: _Waiting, timeout: float) -> None:
+        self._inner = inner
+        self._waiting = waiting
+        self._timeout = timeout
+
+    @property
+    def number(self) -> int:
+        """How many messages precede it."""
+        return self._inner.number
+
+    @property
+    def nbytes(self) -> int:
+        """Its length in bytes."""
+        return self._inner.bytes
+
+    async def wait(self, timeout: float | None = None) -> None:
+        """Waits until all of it has arrived."""
+        await self._waiting.wait(self._inner.wait(), self._timeout if timeout is None else timeout)
+
+    async def data(self, timeout: float | None = None) -> memoryview:
+        """All of it, read-only and without a copy, once it has arrived."""
+        await self.wait(timeout)
+        return self._inner.view(0, self.nbytes)
+
+    async def blocks(self, timeout: float | None = None) -> AsyncIterator[tuple[int, memoryview]]:
+        """Its parts in the order in which they arrive, with their offsets; each byte once. ``timeout``: for each."""
+        limit = self._timeout if timeout is None else timeout
+        while (found := await self._waiting.wait(self._inner.next_block(), limit)) is not None:
+            start, end = found
+            yield start, self._inner.view(start, end)
+
+
+class Messages:
+    """As rdmc.Messages."""
+
+    def __init__(self, inner: _Messages, waiting: _Waiting, rank: int, root: int, timeout: float) -> None:
+        self._inner = inner
+        self._waiting = waiting
+        self._timeout = timeout
+        self.root = root
+        self.is_root = rank == root
+
+    async def send(self, data: Any, *, timeout: float | None = None) -> int:
+        """Queues bytes or an array, at the root, and returns the message's number. Waits while many are queued.
+
+        It is not copied: do not change it before wait_complete(number + 1) or the end of the ``async with`` block.
+        """
+        return int(await self._wait(self._inner.send(to_send(data, self)), timeout))
+
+    def post(self, array: Any) -> None:
+        """Gives memory for one of the next messages; as rdmc.Messages.post."""
+        self._inner.post(memory_of(array)[0])
+
+    async def receive(self, *, timeout: float | None = None) -> Message | None:
+        """The next message, once it is announced; None when the root has closed and all were received."""
+        check_receives(self)
+        received = await self._wait(self._inner.receive(), timeout)
+        return None if received is None else Message(received, self._waiting, self._timeout)
+
+    async def __aiter__(self) -> AsyncIterator[Message]:
+        """Messages until the root closes."""
+        while (message := await self.receive()) is not None:
+            yield message
+
+    async def wait_complete(self, count: int, *, timeout: float | None = None) -> None:
+        """Waits until this process is done with so many messages: their memory may be changed."""
+        await self._wait(self._inner.wait_complete(count), timeout)
+
+    def abort(self, reason: str = "its program gave up") -> None:
+        """Ends it at all processes, as a failure for this reason."""
+        self._inner.abort(reason)
+
+    async def _close(self) -> None:
+        while not self.is_root and await self._wait(self._inner.receive(), None) is not None:
+            pass
+        await self._wait(self._inner.close(), None)
+
+    async def _wait(self, pending: Pending, timeout: float | None) -> Any:
+        return await self._waiting.wait(pending, self._timeout if timeout is None else timeout)
+
+
+class Group:
+    """As rdmc.Group, in an ``async with`` block, at whose beginning it is joined."""
+
+    def __init__(self, rank: int, members: Sequence[str], secret: str, **settings: Any) -> None:
+        """The arguments of rdmc.Group. Nothing happens before ``async with``."""
+        self._join: Callable[[], rdmc.group.Group] = lambda: rdmc.group.Group(rank, members, secret, **settings)
+
+    @classmethod
+    def from_env(cls, store: Store | str | os.PathLike[str] | Any | None = None, **settings: Any) -> Group:
+        """The arguments of rdmc.Group.from_env. Nothing happens before ``async with``."""
+        group = cls.__new__(cls)
+        group._join = lambda: rdmc.group.Group.from_env(store, **settings)
+        return group
+
+    @property
+    def rank(self) -> int:
+        """Of this process."""
+        return self._group.rank
+
+    @property
+    def size(self) -> int:
+        """How many processes there are."""
+        return self._group.size
+
+    async def broadcast(self, array: Any, root: int = 0, *, timeout: float | None = None) -> None:
+        """Replaces an array at all members by that of the root."""
+        await self._run(self._group.broadcast(array, root, timeout=timeout, async_op=True))
+
+    async def all_reduce(self, array: Any, op: str = "sum", *, timeout: float | None = None) -> None:
+        """Replaces each element at all members by its combination over all."""
+        await self._run(self._group.all_reduce(array, op, timeout=timeout, async_op=True))
+
+    async def reduce(self, array: Any, root: int = 0, op: str = "sum", *, timeout: float | None = None) -> None:
+        """As all_reduce, with the result at the root."""
+        await self._run(self._group.reduce(array, root, op, timeout=timeout, async_op=True))
+
+    async def all_gather(self, array: Any, *, timeout: float | None = None) -> None:
+        """Collects the parts of an array."""
+        await self._run(self._group.all_gather(array, timeout=timeout, async_op=True))
+
+    async def barrier(self, *, timeout: float | None = None) -> None:
+        """Waits until all members have called this."""
+        await self._run(self._group.barrier(timeout=timeout, async_op=True))
+
+    def messages(
+        self, root: int = 0, *, block_bytes: int | None = None, timeout: float | None = None
+    ) -> AbstractAsyncContextManager[Messages]:
+        """Messages from one process, as rdmc.Group.messages: ``async with group.messages() as messages``."""
+        return self._messages(root, block_bytes, self._group._timeout if timeout is None else timeout)
+
+    @asynccontextmanager
+    async def _messages(self, root: int, block_bytes: int | None, timeout: float) -> AsyncIterator[Messages]:
+        inner = await _on_a_thread(lambda: self._group._open_messages(root, block_bytes), _Messages.drop)
+        messages = Messages(inner, self._waiting, self.rank, root, timeout)
+        try:
+            yield messages
+            await messages._close()
+        except BaseException as error:
+            inner.abort(f"{type(error).__name__}: {error}")
+            raise
+        finally:
+            inner.drop()
+
+    async def receive(self, root: int = 0, *, timeout: float | None = None) -> AsyncIterator[Message]:
+        """Messages of the root, which sends them by messages(), until it closes that."""
+        async with self.messages(root, timeout=timeout) as messages:
+            async for message in messages:
+                yield message
+
+    def abort(self, reason: str = "its program gave up") -> None:
+        """Makes the group fail at all members, for this reason. Operations of other tasks end."""
+        self._group.abort(reason)
+
+    async def __aenter__(self) -> Group:
+        self._group = await _on_a_thread(self._join, lambda group: group.__exit__(Exception, Exception("cancelled"), None))
+        self._waiting = _Waiting()
+        return self
+
+    async def __aexit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        self._waiting.close()
+        # Ends within its timeout, also if this task is cancelled meanwhile.
+        await asyncio.shield(asyncio.to_thread(self._group.__exit__, kind, error, trace))
+
+    async def _run(self, work: rdmc.group.Work | None) -> None:
+        assert work is not None
+        ended = asyncio.wrap_future(work._future)
+        try:
+            await asyncio.shield(ended)
+        except asyncio.CancelledError:
+            self._group.abort("its task was cancelled")
+            # The array is in use until then.
+            await asyncio.wait([ended])
+            ended.exception()
+            raise
+
+
+async def _on_a_thread(call: Callable[[], _T], undo: Callable[[_T], object]) -> _T:
+    """Calls what blocks. After a cancellation it goes on, and what it returns is undone."""
+    ended = asyncio.ensure_future(asyncio.to_thread(call))
+    try:
+        return await asyncio.shield(ended)
+    except asyncio.CancelledError:
+        ended.add_done_callback(lambda ended: None if ended.cancelled() or ended.exception() else undo(ended.result()))
+        raise

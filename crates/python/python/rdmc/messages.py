@@ -1,0 +1,162 @@
+"""Messages of any length from one process of a group to all others."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from types import TracebackType
+from typing import Any, Protocol
+
+from rdmc._arrays import memory_of
+from rdmc._meeting import Store
+from rdmc._rdmc import Message as _Message
+from rdmc._rdmc import Messages as _Messages
+from rdmc._rdmc import Pending
+from rdmc.errors import InvalidUse, RdmcError, TimedOut
+
+
+class Role(Protocol):
+    """What is known of a member."""
+
+    root: int
+    is_root: bool
+
+
+def to_send(data: Any, member: Role) -> Any:
+    """The memory of what is sent."""
+    if not member.is_root:
+        raise InvalidUse(f"only the root, rank {member.root}, can send")
+    return memory_of(data)[0]
+
+
+def check_receives(member: Role) -> None:
+    """Raises InvalidUse at the root."""
+    if member.is_root:
+        raise InvalidUse("the root cannot receive: it has what it sends")
+
+
+class Message:
+    """A message that was received. Its bytes may still be arriving, and this process may be relaying them to others."""
+
+    def __init__(self, inner: _Message, timeout: float) -> None:
+        self._inner = inner
+        self._timeout = timeout
+
+    @property
+    def number(self) -> int:
+        """How many messages precede it."""
+        return self._inner.number
+
+    @property
+    def nbytes(self) -> int:
+        """Its length in bytes."""
+        return self._inner.bytes
+
+    def wait(self, timeout: float | None = None) -> None:
+        """Waits until all of it has arrived."""
+        self._inner.wait().wait(self._timeout if timeout is None else timeout)
+
+    def data(self, timeout: float | None = None) -> memoryview:
+        """All of it, read-only and without a copy, once it has arrived."""
+        self.wait(timeout)
+        return self._inner.view(0, self.nbytes)
+
+    def blocks(self, timeout: float | None = None) -> Iterator[tuple[int, memoryview]]:
+        """Its parts in the order in which they arrive, with their offsets; each byte once. ``timeout``: for each."""
+        limit = self._timeout if timeout is None else timeout
+        while (found := self._inner.next_block().wait(limit)) is not None:
+            start, end = found
+            yield start, self._inner.view(start, end)
+
+
+class Messages:
+    """Messages of any length from one process of a group, the root, to all others, in the order in which they were sent.
+
+    They are relayed in blocks along the schedule, several messages at a time. Closing waits until all have all of them, with
+    success or a MemberLost; in a ``with`` block that is the end of the block. Calls are allowed on any thread.
+    """
+
+    def __init__(self, inner: _Messages, rank: int, root: int, timeout: float) -> None:
+        self._inner = inner
+        self._timeout = timeout
+        self._is_closed = False
+        self.root = root
+        self.is_root = rank == root
+
+    def send(self, data: Any, *, timeout: float | None = None) -> int:
+        """Queues bytes or an array, at the root, and returns the message's number. Waits while many are queued.
+
+        It is not copied: do not change it before wait_complete(number + 1) or close.
+        """
+        memory = to_send(data, self)
+        return int(self._wait(self._inner.send(memory), timeout))
+
+    def post(self, array: Any) -> None:
+        """Gives memory for one of the next messages, at others than the root: in order, one each, as long as the message or longer.
+
+        It must not be read before its message has arrived, nor changed before wait_complete or close.
+        """
+        memory, _ = memory_of(array)
+        self._inner.post(memory)
+
+    def receive(self, *, timeout: float | None = None) -> Message | None:
+        """The next message, once it is announced; None when the root has closed and all were received.
+
+        Its memory is what was posted, or else allocated.
+        """
+        check_receives(self)
+        received = self._wait(self._inner.receive(), timeout)
+        return None if received is None else Message(received, self._timeout)
+
+    def __iter__(self) -> Iterator[Message]:
+        """Messages until the root closes."""
+        while (message := self.receive()) is not None:
+            yield message
+
+    def wait_complete(self, count: int, *, timeout: float | None = None) -> None:
+        """Waits until this process is done with so many messages (received, sent, relayed): their memory may be changed.
+
+        Others may still be receiving them.
+        """
+        self._wait(self._inner.wait_complete(count), timeout)
+
+    def close(self, timeout: float | None = None) -> None:
+        """Ends when all processes have called this and have all messages. Messages that were not received are dropped."""
+        if self._is_closed:
+            return
+        self._is_closed = True
+        try:
+            while not self.is_root and self._wait(self._inner.receive(), timeout) is not None:
+                pass
+            self._wait(self._inner.close(), timeout)
+        except TimedOut:
+            self._inner.abort("closing has taken too long")
+            raise
+        finally:
+            self._inner.drop()
+
+    def abort(self, reason: str = "its program gave up") -> None:
+        """Ends it at all processes, as a failure for this reason."""
+        self._inner.abort(reason)
+
+    def __enter__(self) -> Messages:
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        if kind is None:
+            self.close()
+        elif not self._is_closed:
+            self._is_closed = True
+            self._inner.abort(f"{kind.__name__}: {error}")
+            self._inner.drop()
+
+    def _wait(self, pending: Pending, timeout: float | None) -> Any:
+        try:
+            return pending.wait(self._timeout if timeout is None else timeout)
+        except RdmcError:
+            raise
+        except BaseException:
+            # A signal's handler has raised it: others learn of that instead of waiting.
+            self._inner.abort("its application was interrupted")
+            raise

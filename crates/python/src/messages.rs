@@ -1,0 +1,119 @@
+//! A group of the library's: one root sends messages of any length, all others receive them.
+
+use std::sync::{Arc, Mutex};
+
+use pyo3::{
+    prelude::*,
+    types::{PyAny, PyMemoryView},
+};
+use rdmc::{Error, Group, Region};
+
+use crate::{
+    errors::{invalid, raise},
+    guard::{Process, lock},
+    memory::Memory,
+    message::Message,
+    pending::{Answer, Pending},
+};
+
+/// A group at one member.
+#[pyclass(frozen, module = "rdmc._rdmc")]
+pub(crate) struct Messages {
+    group: Mutex<Option<Arc<Group>>>,
+    process: Process,
+}
+
+impl Messages {
+    pub(crate) fn new(group: Group) -> Self {
+        Self { group: Mutex::new(Some(Arc::new(group))), process: Process::this() }
+    }
+
+    /// Errors: it was dropped; the process is a fork.
+    fn group(&self, py: Python<'_>) -> PyResult<Arc<Group>> {
+        self.process.check(py)?;
+        lock(&self.group).clone().ok_or_else(|| invalid(py, "these messages are closed"))
+    }
+}
+
+impl Drop for Messages {
+    fn drop(&mut self) {
+        if !self.process.is_this() {
+            // In a fork: the connections are the parent's.
+            std::mem::forget(lock(&self.group).take());
+        }
+    }
+}
+
+/// The memory of an object, which is held until nothing uses the region any more. It is then let go by the next thread that
+/// has the interpreter: threads of the library never wait for it.
+fn region_of(object: &Bound<'_, PyAny>, writable: bool) -> PyResult<Region> {
+    let view = PyMemoryView::from(object)?;
+    let memory = if writable { Memory::of(&view)? } else { Memory::to_read(&view)? };
+    // SAFETY: the view keeps the memory where it is until the region's owner is dropped. `Messages` documents that the
+    // application does not change it before.
+    let region = unsafe {
+        let (start, bytes) = memory.raw();
+        Region::from_raw(start, bytes, writable, Box::new(view.unbind()))
+    };
+    Ok(region)
+}
+
+#[pymethods]
+impl Messages {
+    /// Queues an object's bytes as the next message; its number.
+    fn send(&self, py: Python<'_>, object: &Bound<'_, PyAny>) -> PyResult<Pending> {
+        let (group, region) = (self.group(py)?, region_of(object, false)?);
+        Ok(Pending::new("queueing a message", async move {
+            Ok(Some(Answer::Number(group.send_async(region).await?.message())))
+        }))
+    }
+
+    /// The next message; none if the root has closed and all were received.
+    fn receive(&self, py: Python<'_>) -> PyResult<Pending> {
+        let group = self.group(py)?;
+        Ok(Pending::new("the next message", async move {
+            let message = group.receive_async().await?;
+            Ok(message.map(|message| Answer::Message(Message::new(message))))
+        }))
+    }
+
+    /// Gives memory for one of the next messages.
+    fn post(&self, py: Python<'_>, array: &Bound<'_, PyAny>) -> PyResult<()> {
+        let (group, region) = (self.group(py)?, region_of(array, true)?);
+        group.post_receive_buffer(region).map_err(|error| raise(py, &error))
+    }
+
+    /// Waits until this member is done with so many messages.
+    fn wait_complete(&self, py: Python<'_>, count: u64) -> PyResult<Pending> {
+        let group = self.group(py)?;
+        Ok(Pending::new("the end of messages", async move {
+            group.wait_complete_async(count).await.map(|()| None)
+        }))
+    }
+
+    /// Closes: at the root no more messages are sent. Ends when all members have closed and have all messages.
+    fn close(&self, py: Python<'_>) -> PyResult<Pending> {
+        let group = self.group(py)?;
+        Ok(Pending::new("closing", async move {
+            match group.close_async().await {
+                // The root has closed it, and all is there.
+                Err(Error::Closed(_)) if group.failure().is_none() => Ok(None),
+                outcome => outcome.map(|()| None),
+            }
+        }))
+    }
+
+    /// Makes the group fail at all members.
+    fn abort(&self, py: Python<'_>, reason: &str) -> PyResult<()> {
+        self.group(py)?.abort(reason);
+        Ok(())
+    }
+
+    /// Frees it; if it is not closed, that is a failure at all members.
+    fn drop(&self) {
+        let group = lock(&self.group).take();
+        if !self.process.is_this() {
+            std::mem::forget(group);
+        }
+    }
+}

@@ -1,0 +1,237 @@
+"""Messages from one process of a group to the others, with the installed package."""
+
+from __future__ import annotations
+
+import os
+import random
+import signal
+import threading
+import time
+import unittest
+from typing import Any
+
+import members
+import numpy
+
+import rdmc
+
+
+def _contents(number: int, length: int) -> bytes:
+    return random.Random(number).randbytes(length)
+
+
+_LENGTHS = [0, 1, 4096, 3_000_001, 100, 2_500_000]
+
+
+def _all_lengths(root: int) -> int:
+    with members.group() as group, group.messages(root, block_bytes=65536) as messages:
+        if group.rank == root:
+            for number, length in enumerate(_LENGTHS):
+                assert messages.send(_contents(number, length)) == number
+            return len(_LENGTHS)
+        count = 0
+        for message in messages:
+            assert (message.number, message.nbytes) == (count, _LENGTHS[count])
+            expected = _contents(count, message.nbytes)
+            if count % 2 == 0:
+                data = message.data()
+                assert data.readonly and data == expected
+            else:
+                whole = bytearray(message.nbytes)
+                for start, block in message.blocks():
+                    whole[start : start + len(block)] = block
+                assert whole == expected
+            count += 1
+        return count
+
+
+def _arrays_given_before() -> None:
+    with members.group() as group, group.messages() as messages:
+        if messages.is_root:
+            for number in range(3):
+                messages.send(numpy.full((1000, 100), number, dtype="f8"))
+            messages.wait_complete(3)
+            return
+        arrays = [numpy.empty((1000, 100)) for _ in range(3)]
+        for array in arrays:
+            messages.post(array)
+        for number, message in enumerate(messages):
+            message.wait()
+            assert (arrays[number] == number).all()
+        messages.wait_complete(3)
+        for array in arrays:
+            array.fill(-1)
+
+
+def _views_outlive_the_group() -> int:
+    with members.group() as group:
+        views: list[memoryview] = []
+        if group.rank == 0:
+            with group.messages() as messages:
+                messages.send(b"x" * 1_000_000)
+        else:
+            views = [message.data() for message in group.receive()]
+    return sum(len(view) for view in views if view == b"x" * 1_000_000)
+
+
+def _refused() -> None:
+    with members.group() as group:
+        with group.messages(root=1) as messages:
+            values = numpy.zeros((4, 4))
+            wrong: list[Any] = [lambda: messages.post(b"read-only"), lambda: messages.post(values[:, 1])]
+            if messages.is_root:
+                wrong = [lambda: messages.send(values[:, 1]), messages.receive]
+            else:
+                wrong.append(lambda: messages.send(b"not the root"))
+            for call in wrong:
+                try:
+                    call()
+                except rdmc.InvalidUse:
+                    pass
+                else:
+                    raise AssertionError("it was not refused")
+        for call in (messages.receive, lambda: messages.send(b""), lambda: group.messages(root=7)):
+            try:
+                call()
+            except rdmc.InvalidUse:
+                pass
+            else:
+                raise AssertionError("it was not refused")
+
+
+def _too_short() -> str:
+    with members.group() as group, group.messages() as messages:
+        if messages.is_root:
+            messages.send(b"twelve bytes")
+            return ""
+        messages.post(bytearray(3))
+        try:
+            messages.receive()
+        except rdmc.RdmcError as error:
+            message = messages.receive()
+            assert message is not None and bytes(message.data()) == b"twelve bytes"
+            return str(error)
+        return "it was taken"
+
+
+def _die_while_receiving(rank: int) -> None:
+    with members.group() as group, group.messages() as messages:
+        if messages.is_root:
+            while True:
+                messages.send(bytes(4_000_000))
+        for message in messages:
+            if group.rank == rank and message.number == 3:
+                os.kill(os.getpid(), signal.SIGKILL)
+
+
+def _raise_while_receiving(rank: int) -> None:
+    with members.group() as group, group.messages() as messages:
+        if messages.is_root:
+            while True:
+                messages.send(bytes(4_000_000))
+        for message in messages:
+            if group.rank == rank and message.number == 3:
+                raise KeyError("a bug of the program")
+
+
+def _interrupt_at(rank: int) -> str:
+    with members.group() as group:
+        messages = group.messages()
+        if group.rank != rank:
+            try:
+                # Nothing is sent.
+                messages.wait_complete(1)
+            except rdmc.MemberLost as error:
+                assert error.rank == rank, error
+                return "learned of it"
+            return "nothing"
+        threading.Timer(0.5, signal.raise_signal, [signal.SIGINT]).start()
+        try:
+            # The root sends nothing.
+            messages.receive()
+        except KeyboardInterrupt:
+            return "interrupted"
+        return "not interrupted"
+
+
+def _interrupt_while_joining() -> str:
+    if os.environ["RANK"] == "1":
+        # Is there, but does not join for a long time.
+        time.sleep(3)
+        return "late"
+    threading.Timer(0.5, signal.raise_signal, [signal.SIGINT]).start()
+    begin = time.monotonic()
+    try:
+        rdmc.Group(0, ["127.0.0.1:0", "127.0.0.1:9"], rdmc.random_secret(), timeout=60)
+    except KeyboardInterrupt:
+        return "interrupted" if time.monotonic() - begin < 30 else "too late"
+    return "joined"
+
+
+def _time_out() -> str:
+    with members.group() as group, group.messages() as messages:
+        outcome = ""
+        if not messages.is_root:
+            try:
+                messages.receive(timeout=0.2)
+            except rdmc.TimedOut as error:
+                outcome = str(error)
+            else:
+                raise AssertionError("it was received")
+        group.barrier()
+        if messages.is_root:
+            messages.send(b"late")
+        else:
+            message = messages.receive()
+            assert message is not None and bytes(message.data()) == b"late"
+        return outcome
+
+
+class MessagesOfGroups(unittest.TestCase):
+    def test_messages_of_all_lengths_from_any_root(self) -> None:
+        for root in (0, 2):
+            count = len(_LENGTHS)
+            self.assertEqual(members.returned(members.run(_all_lengths, 3, root)), [count] * 3)
+
+    def test_messages_into_arrays(self) -> None:
+        members.returned(members.run(_arrays_given_before, 4))
+
+    def test_what_was_received_outlives_the_group(self) -> None:
+        self.assertEqual(members.returned(members.run(_views_outlive_the_group, 2)), [0, 1_000_000])
+
+    def test_wrong_use_is_refused(self) -> None:
+        members.returned(members.run(_refused, 2))
+
+    def test_memory_that_is_too_short_loses_no_message(self) -> None:
+        said = members.returned(members.run(_too_short, 2))[1]
+        self.assertIn("12", said)
+
+    def test_a_member_that_is_killed_is_named(self) -> None:
+        outcomes: list[Any] = members.run(_die_while_receiving, 4, 2)
+        self.assertEqual(outcomes[2], ("died", -signal.SIGKILL))
+        for rank in (0, 1, 3):
+            kind, (error, text, culprit) = outcomes[rank]
+            self.assertEqual((kind, error, culprit), ("raised", "MemberLost", 2), text)
+
+    def test_a_member_that_raises_is_named(self) -> None:
+        outcomes: list[Any] = members.run(_raise_while_receiving, 3, 1)
+        self.assertEqual(outcomes[1][1][0], "KeyError")
+        for rank in (0, 2):
+            kind, (error, text, culprit) = outcomes[rank]
+            self.assertEqual((kind, error, culprit), ("raised", "Refused", 1), text)
+            self.assertIn("KeyError", text)
+
+    def test_ctrl_c_ends_a_wait(self) -> None:
+        outcomes = members.returned(members.run(_interrupt_at, 2, 1))
+        self.assertEqual(outcomes, ["learned of it", "interrupted"])
+
+    def test_ctrl_c_ends_joining(self) -> None:
+        self.assertEqual(members.returned(members.run(_interrupt_while_joining, 2)), ["interrupted", "late"])
+
+    def test_a_wait_that_runs_out_takes_nothing(self) -> None:
+        said = members.returned(members.run(_time_out, 2))[1]
+        self.assertIn("0.2 s", said)
+
+
+if __name__ == "__main__":
+    unittest.main()
