@@ -1,11 +1,13 @@
-"""All tests of the installed package: ``python crates/python/tests``. Ends with a line as cargo prints it, for counting."""
+"""Tests of the installed package: ``python crates/python/tests [MODULE ...]``. Ends with a line as cargo prints it, for counting."""
 
 import sys
 import unittest
 from pathlib import Path
 
 if __name__ == "__main__":
-    result = unittest.TextTestRunner(verbosity=2).run(unittest.defaultTestLoader.discover(str(Path(__file__).parent)))
+    loader, names = unittest.defaultTestLoader, sys.argv[1:]
+    tests = loader.loadTestsFromNames(names) if names else loader.discover(str(Path(__file__).parent))
+    result = unittest.TextTestRunner(verbosity=2).run(tests)
     failed = len(result.failures) + len(result.errors)
     outcome = "ok" if result.wasSuccessful() else "FAILED"
     passed, ignored = result.testsRun - failed - len(result.skipped), len(result.skipped)

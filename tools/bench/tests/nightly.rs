@@ -204,6 +204,9 @@ fn check_command(name: &str, words: &[&str]) {
         ["./dev", "package", "test"] => {
             assert!(read("tools/package/run").contains("exec tools/package/test"), "{name}");
         }
+        ["./dev", "wheel", "test"] => {
+            assert!(read("tools/dev/wheel").contains("exec tools/dev/wheel-test"), "{name}");
+        }
         ["./dev", "slurm", what] => {
             assert!(read("tools/slurm/run").contains(&format!("\n    {what}) ")), "{name}");
         }

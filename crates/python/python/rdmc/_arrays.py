@@ -22,7 +22,8 @@ def memory_of(array: Any) -> tuple[Any, str | None]:
     if not _has_buffer(array) and hasattr(array, "__dlpack__"):
         array = _from_dlpack(array)
     view = memoryview(array)
-    return array, _type_of(view)
+    # The extension takes no buffer without dimensions.
+    return array if view.ndim else view.cast("B"), _type_of(view)
 
 
 def codes_of(element: str | None, op: str) -> tuple[int, int]:
@@ -39,7 +40,7 @@ def _of_tensor(tensor: Any, torch: Any) -> tuple[Any, str | None]:
         raise InvalidUse(f"the tensor is on {tensor.device}: copy it to the CPU first (tensor.cpu())")
     if not tensor.is_contiguous():
         raise InvalidUse("the tensor is not contiguous: use tensor.contiguous()")
-    tensor = tensor.detach()
+    tensor = tensor.detach().reshape(-1)
     if tensor.dtype == torch.bfloat16:
         # numpy has no such type.
         return tensor.view(torch.int16).numpy(), "bf2"
