@@ -14,7 +14,7 @@ import rdmc
 
 _CONTEXT = multiprocessing.get_context("spawn")
 # Far beyond what any test takes.
-PATIENCE = 120.0
+PATIENCE = 20.0
 
 
 def _start(act: Callable[..., Any], rank: int, size: int, store: str, given: tuple[Any, ...], result: Connection) -> None:

@@ -44,7 +44,11 @@ def _of_tensor(tensor: Any, torch: Any) -> tuple[Any, str | None]:
     if tensor.dtype == torch.bfloat16:
         # numpy has no such type.
         return tensor.view(torch.int16).numpy(), "bf2"
-    array = tensor.numpy()
+    try:
+        array = tensor.numpy()
+    except TypeError:
+        # A type that numpy has not, such as those of 8 bits: its bytes.
+        return tensor.view(torch.uint8).numpy(), None
     return array, _type_of(memoryview(array))
 
 
