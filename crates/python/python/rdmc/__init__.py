@@ -17,11 +17,13 @@ from rdmc.errors import (
     TimedOut,
 )
 from rdmc.group import Group, Work
+from rdmc.host import HostGroup
 from rdmc.messages import Message, Messages
 
 __all__ = [
     "Corrupt",
     "Group",
+    "HostGroup",
     "InvalidUse",
     "MemberLost",
     "Message",

@@ -8,6 +8,7 @@ import time
 from pathlib import Path
 from typing import Any, Protocol
 
+from rdmc._rdmc import random_secret
 from rdmc.errors import InvalidUse, TimedOut
 
 
@@ -82,6 +83,34 @@ def own_ip() -> str:
         return "127.0.0.1"
 
 
-def text_of(value: Any) -> str:
+def store_of(given: Any | None, timeout: float) -> Any:
+    """The store that was given, or the directory in RDMC_STORE."""
+    if given is None:
+        given = os.environ.get("RDMC_STORE")
+    if given is None:
+        raise InvalidUse("no store: give one, or the path of a shared directory in RDMC_STORE")
+    return FileStore(given, timeout) if isinstance(given, str | os.PathLike) else given
+
+
+def share_secret(store: Any, key: str, rank: int) -> str:
+    """The secret of RDMC_SECRET, or one that rank 0 makes."""
+    if given := os.environ.get("RDMC_SECRET"):
+        return given
+    if hasattr(store, "bcast"):
+        return str(store.bcast(random_secret() if rank == 0 else None, root=0))
+    if rank == 0:
+        store.set(key, random_secret())
+    return _text_of(store.get(key))
+
+
+def exchange(store: Any, key: str, rank: int, size: int, own: str) -> list[str]:
+    """What all ranks have given."""
+    if hasattr(store, "allgather"):
+        return [str(value) for value in store.allgather(own)]
+    store.set(f"{key}-{rank}", own)
+    return [_text_of(store.get(f"{key}-{other}")) for other in range(size)]
+
+
+def _text_of(value: Any) -> str:
     """A stored text: stores of other libraries return bytes."""
     return bytes(value).decode() if isinstance(value, bytes | bytearray | memoryview) else str(value)

@@ -11,8 +11,8 @@ from types import TracebackType
 from typing import Any
 
 from rdmc._arrays import codes_of, memory_of
-from rdmc._meeting import FileStore, Store, own_ip, rank_and_size, text_of
-from rdmc._rdmc import Endpoint, random_secret
+from rdmc._meeting import Store, exchange, own_ip, rank_and_size, share_secret, store_of
+from rdmc._rdmc import Endpoint
 from rdmc._rdmc import Messages as _Messages
 from rdmc.errors import InvalidUse, TimedOut
 from rdmc.messages import Message, Messages
@@ -93,20 +93,33 @@ class Group:
         address by which it reaches MASTER_ADDR.
         """
         rank, size = rank_and_size()
-        if store is None:
-            store = os.environ.get("RDMC_STORE")
-        if store is None:
-            raise InvalidUse("no store: give one, or the path of a shared directory in RDMC_STORE")
-        if isinstance(store, str | os.PathLike):
-            store = FileStore(store, timeout)
-        secret = _share(store, f"rdmc-{number}-secret", rank, os.environ.get("RDMC_SECRET"))
+        store = store_of(store, timeout)
+        secret = share_secret(store, f"rdmc-{number}-secret", rank)
+
+        def exchanged(address: str) -> list[str]:
+            return exchange(store, f"rdmc-{number}-address", rank, size, address)
+
+        return cls._meet(secret, rank, size, exchanged, number, fabric, protection, timeout)
+
+    @classmethod
+    def _meet(
+        cls,
+        secret: str,
+        rank: int,
+        size: int,
+        exchanged: Callable[[str], list[str]],
+        number: int,
+        fabric: str | None,
+        protection: str | None,
+        timeout: float,
+    ) -> Group:
+        """Joins the processes whose addresses ``exchanged`` returns for that of this one."""
         ip = own_ip()
         listen = f"[{ip}]:0" if ":" in ip else f"{ip}:0"
         group = cls.__new__(cls)
         group._set_up(Endpoint(listen, secret, fabric, protection, timeout), rank, size, timeout)
         try:
-            members = _all(store, f"rdmc-{number}-address", rank, size, group._endpoint.address)
-            group._join(number, members)
+            group._join(number, exchanged(group._endpoint.address))
         except BaseException:
             group._endpoint.drop()
             raise
@@ -270,22 +283,3 @@ class Group:
             self._endpoint.abort("its application was interrupted")
             raise
         return None
-
-
-def _share(store: Any, key: str, rank: int, given: str | None) -> str:
-    """A secret: the given one, or one that rank 0 makes."""
-    if given is not None:
-        return given
-    if hasattr(store, "bcast"):
-        return str(store.bcast(random_secret() if rank == 0 else None, root=0))
-    if rank == 0:
-        store.set(key, random_secret())
-    return text_of(store.get(key))
-
-
-def _all(store: Any, key: str, rank: int, size: int, own: str) -> list[str]:
-    """What all ranks have given."""
-    if hasattr(store, "allgather"):
-        return [str(value) for value in store.allgather(own)]
-    store.set(f"{key}-{rank}", own)
-    return [text_of(store.get(f"{key}-{other}")) for other in range(size)]
