@@ -41,6 +41,15 @@ class Push(unittest.TestCase):
         with self.assertRaisesRegex(rdmc.PushError, "missing"):
             rdmc.push(self.top / "missing", local=1)
 
+    def test_what_progress_raises_ends_the_push(self) -> None:
+        def progress(_: Any) -> None:
+            raise KeyError("a bug of the program")
+
+        with self.assertRaisesRegex(KeyError, "a bug"):
+            # Some seconds, if it went on.
+            rdmc.push(self.file, dest=f"{self.top}/{{host}}/", local=2, mkdir=True, progress=progress, bwlimit="1mbit")
+        self.assertFalse((self.top / "local-1" / "file").exists())
+
     def test_the_module_is_the_command(self) -> None:
         said = subprocess.run([sys.executable, "-m", "rdmc", "--version"], capture_output=True, text=True, check=True)
         self.assertEqual(said.stdout.split(), ["rdmc", rdmc.__version__])

@@ -9,7 +9,7 @@ import subprocess
 import threading
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
-from typing import IO, Any
+from typing import Any
 
 from rdmc._command import find_command
 from rdmc.errors import PushError
@@ -47,19 +47,19 @@ def push(
     """Copies files and directories to hosts, as ``rdmc push`` does, in a process of its own.
 
     ``hosts``: as for ``--to`` ("node[01-16]", ["a", "b"]). ``progress``: True draws bars on standard error; a function is called with
-    what ``--progress json`` prints, on another thread. ``options``: those of the command, with underscores: ``retry=2``,
+    what ``--progress json`` prints, on another thread; what it raises ends the push, and is raised here. ``options``: those of the command, with underscores: ``retry=2``,
     ``copy_self=True``, ``min_rate="500mbit"``. Blocks until all is done; Ctrl-C ends the push.
 
     Raises PushError if nothing was sent; for single hosts see PushReport.check.
     """
     sources = [source] if isinstance(source, str | os.PathLike) else list(source)
     line = [find_command(), "push", "--json", *_words(hosts, dest, progress, options), "--", *(os.fspath(one) for one in sources)]
-    errors: list[str] = []
+    errors = _Errors(progress)
     stderr = None if progress is True else subprocess.PIPE
     with subprocess.Popen(line, stdin=subprocess.DEVNULL, stdout=subprocess.PIPE, stderr=stderr, text=True) as command:
         reader = None
         if command.stderr is not None:
-            reader = threading.Thread(target=_read_errors, args=(command.stderr, progress, errors), daemon=True)
+            reader = threading.Thread(target=errors.read, args=(command,), daemon=True)
             reader.start()
         try:
             assert command.stdout is not None
@@ -70,7 +70,9 @@ def push(
             raise
         if reader is not None:
             reader.join()
-    return _report(text, command.returncode, errors)
+    if errors.raised is not None:
+        raise errors.raised
+    return _report(text, command.returncode, errors.lines)
 
 
 def _words(
@@ -93,12 +95,27 @@ def _words(
     return words
 
 
-def _read_errors(stderr: IO[str], progress: object, errors: list[str]) -> None:
-    for line in stderr:
-        if not line.startswith("{"):
-            errors.append(line.rstrip())
-        elif callable(progress):
-            progress(json.loads(line))
+class _Errors:
+    """What the command writes to standard error: its progress, and other lines."""
+
+    def __init__(self, progress: object) -> None:
+        self._progress = progress
+        self.lines: list[str] = []
+        # What the application's function has raised.
+        self.raised: BaseException | None = None
+
+    def read(self, command: subprocess.Popen[str]) -> None:
+        """Reads all; the command would wait otherwise."""
+        assert command.stderr is not None
+        for line in command.stderr:
+            if not line.startswith("{"):
+                self.lines.append(line.rstrip())
+            elif callable(self._progress) and self.raised is None:
+                try:
+                    self._progress(json.loads(line))
+                except BaseException as error:
+                    self.raised = error
+                    command.send_signal(signal.SIGINT)
 
 
 def _end(command: subprocess.Popen[str]) -> None:
