@@ -85,10 +85,11 @@ static rdmc_group_settings settings_of(uint64_t number, uint32_t rank) {
   return settings;
 }
 
-static void start_contexts(void) {
+static void start_contexts(uint32_t caller_makes_progress) {
   DO(rdmc_secret_random(secret, sizeof secret, &error));
   for (int rank = 0; rank < MEMBERS; rank++) {
     rdmc_context_settings settings = {.size = sizeof settings, .listen = "127.0.0.1:0", .secret = secret};
+    settings.caller_makes_progress = caller_makes_progress;
     DO(rdmc_context_start(&settings, &contexts[rank], &error));
     DO(rdmc_context_address(contexts[rank], addresses[rank], sizeof addresses[rank], &error));
     members[rank] = addresses[rank];
@@ -233,6 +234,70 @@ static void *call_back(void *rank_of) {
   return NULL;
 }
 
+struct later {
+  uint64_t announced, complete;
+  int closed;
+};
+
+static int32_t answer_later(void *data, uint64_t message, uint64_t length, rdmc_buffer *buffer) {
+  (void)buffer;
+  EXPECT(message == 0);
+  ((struct later *)data)->announced = length;
+  return RDMC_LATER;
+}
+
+static void complete_later(void *data, uint64_t message, void *at, uint64_t length) {
+  (void)message;
+  check(at, length);
+  ((struct later *)data)->complete = length;
+}
+
+static void closed_later(void *data) { ((struct later *)data)->closed = 1; }
+
+// Makes progress until a callback has set a value. Callbacks run in this thread only.
+static void progress_until(rdmc_context *context, const struct later *seen, int (*is_so)(const struct later *)) {
+  for (int tries = 0; !is_so(seen); tries++) {
+    int32_t ran;
+    EXPECT(tries < 60000);
+    DO(rdmc_progress(context, 1, &ran, &error));
+    EXPECT(ran == 0 || ran == 1);
+  }
+}
+
+static int is_announced(const struct later *seen) { return seen->announced > 0; }
+static int is_complete(const struct later *seen) { return seen->complete > 0; }
+static int is_closed(const struct later *seen) { return seen->closed; }
+
+// The caller makes progress, and says only later where a message is received.
+static void *accept_later(void *rank_of) {
+  uint32_t rank = (uint32_t)(intptr_t)rank_of;
+  rdmc_group_settings settings = settings_of(4, rank);
+  struct later seen = {0};
+  rdmc_callbacks callbacks = {.size = sizeof callbacks, .user_data = &seen, .incoming = answer_later};
+  callbacks.complete = complete_later, callbacks.closed = closed_later;
+  rdmc_group *group;
+  rdmc_error error;
+  DO(rdmc_group_create_with_callbacks(contexts[rank], &settings, &callbacks, &group, &error));
+  if (rank == 0) {
+    rdmc_buffer buffer = make_buffer(LENGTH);
+    fill(buffer);
+    DO(rdmc_send(group, buffer, 0, NULL, &error));
+  } else {
+    progress_until(contexts[rank], &seen, is_announced);
+    EXPECT(seen.announced == LENGTH);
+    EXPECT(rdmc_accept(group, 0, make_buffer(LENGTH - 1), &error) != RDMC_OK);
+    EXPECT(rdmc_accept(group, 7, make_buffer(LENGTH), &error) != RDMC_OK);
+    DO(rdmc_accept(group, 0, make_buffer(LENGTH), &error));
+  }
+  progress_until(contexts[rank], &seen, is_complete);
+  EXPECT(seen.complete == LENGTH);
+  DO(rdmc_group_start_close(group, &error));
+  progress_until(contexts[rank], &seen, is_closed);
+  rdmc_group_free(group);
+  DO(rdmc_context_close(contexts[rank], TIMEOUT_MS, &error));
+  return NULL;
+}
+
 static void *work_together(void *rank_of) {
   uint32_t rank = (uint32_t)(intptr_t)rank_of;
   rdmc_team_settings settings = {.size = sizeof settings, .number = 9, .rank = rank, .members = members};
@@ -322,7 +387,7 @@ int main(int argc, char **argv) {
   // A tool that follows processes only slowly leaves this part out.
   int forks = argc < 2 || strcmp(argv[1], "--no-fork") != 0;
   EXPECT(strcmp(rdmc_version(), RDMC_EXPECTED_VERSION) == 0 && rdmc_has("nonsense") == 0);
-  start_contexts();
+  start_contexts(0);
   puts("ok start");
   run(replicate);
   // Of 3 messages at the root and 2 receivers, and the one that a closed group refused.
@@ -339,5 +404,12 @@ int main(int argc, char **argv) {
   if (forks) fork_once();
   run(call_back);
   puts("ok callbacks");
+  rdmc_error error;
+  start_contexts(0);
+  EXPECT(rdmc_progress(contexts[0], 0, NULL, &error) == RDMC_STATE);
+  for (int rank = 0; rank < MEMBERS; rank++) rdmc_context_free(contexts[rank]);
+  start_contexts(1);
+  run(accept_later);
+  puts("ok progress");
   return 0;
 }
