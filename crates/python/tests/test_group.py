@@ -179,7 +179,27 @@ def _with_addresses(addresses: list[str], secret: str) -> int:
         return int(values[0])
 
 
+def _over_fabric(fabric: str) -> None:
+    with members.group(fabric=fabric) as group:
+        values = numpy.full(300_000, group.rank, dtype="f4")
+        group.broadcast(values, root=1)
+        group.all_reduce(values)
+        assert (values == group.size).all()
+        with group.messages() as messages:
+            if messages.is_root:
+                messages.send(values)
+            else:
+                assert [bytes(message.data()) for message in messages] == [values.tobytes()]
+
+
 class Groups(unittest.TestCase):
+    def test_fabrics_of_libfabric(self) -> None:
+        for fabric in ("ofi-tcp", "shm"):
+            outcomes = members.run(_over_fabric, 3, fabric)
+            if "libfabric" in str(outcomes[0]) and outcomes[0][0] == "raised":
+                self.skipTest(f"{fabric}: {outcomes[0]}")
+            members.returned(outcomes)
+
     def test_operations_of_all_kinds(self) -> None:
         for size in (1, 2, 4):
             self.assertEqual(members.returned(members.run(_operations, size)), list(range(size)))
