@@ -61,8 +61,13 @@ impl DeviceMemory {
     pub fn allocate(device: &Device, bytes: u64) -> Result<Self, Error> {
         let length = usize::try_from(bytes)
             .map_err(|_| Error::Call(format!("{bytes} bytes do not fit into the address space")))?;
-        let mut memory =
-            Self { device: device.clone(), address: 0, bytes, kind: MemoryKind::Plain, owner: None };
+        let mut memory = Self {
+            device: device.clone(),
+            address: 0,
+            bytes,
+            kind: MemoryKind::Plain,
+            owner: None,
+        };
         if length > 0 {
             device.call(
                 // SAFETY: the place of the answer lives through the call.
@@ -118,7 +123,8 @@ impl DeviceMemory {
     pub fn slice(&self, range: Range<u64>) -> Result<Self, Error> {
         if range.start > range.end || range.end > self.bytes {
             let Range { start, end } = range;
-            let what = format!("bytes {start}..{end} do not lie in {} bytes of the device", self.bytes);
+            let what =
+                format!("bytes {start}..{end} do not lie in {} bytes of the device", self.bytes);
             return Err(Error::Call(what));
         }
         let (address, bytes) = (self.address + range.start, range.end - range.start);
@@ -148,7 +154,8 @@ impl DeviceMemory {
 
     fn check_device(&self, address: u64) -> Result<(), Error> {
         if self.attribute(Attribute::IsManaged, address)?.is_some_and(|managed| managed != 0) {
-            let what = "managed memory, which moves between host and device: give memory of one of them";
+            let what =
+                "managed memory, which moves between host and device: give memory of one of them";
             return Err(self.refused(what));
         }
         if self.attribute(Attribute::MemoryType, address)? != Some(TYPE_DEVICE) {

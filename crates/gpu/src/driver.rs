@@ -82,19 +82,16 @@ impl Driver {
         let device = self.find(ordinal)?;
         let mut name = [0_u8; 256];
         // SAFETY: there is room for so many bytes.
-        let code =
-            unsafe { (self.calls.device_name)(name.as_mut_ptr().cast(), name.len() as i32, device) };
+        let code = unsafe {
+            (self.calls.device_name)(name.as_mut_ptr().cast(), name.len() as i32, device)
+        };
         self.check(code, || format!("cuDeviceGetName of device {ordinal}"))?;
         let mut bytes = 0;
         // SAFETY: the place of the answer lives through the call.
         let code = unsafe { (self.calls.device_bytes)(&mut bytes, device) };
         self.check(code, || format!("cuDeviceTotalMem of device {ordinal}"))?;
         let name = CStr::from_bytes_until_nul(&name).unwrap_or_default();
-        Ok(DeviceInfo {
-            ordinal,
-            name: name.to_string_lossy().into_owned(),
-            bytes: bytes as u64,
-        })
+        Ok(DeviceInfo { ordinal, name: name.to_string_lossy().into_owned(), bytes: bytes as u64 })
     }
 
     fn device_count(&self) -> Result<u32, Error> {

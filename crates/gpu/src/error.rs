@@ -37,7 +37,9 @@ pub enum Error {
         call: String,
     },
     /// No device has this number.
-    #[error("there is no CUDA device {ordinal}: {devices} can be seen (look at CUDA_VISIBLE_DEVICES and nvidia-smi)")]
+    #[error(
+        "there is no CUDA device {ordinal}: {devices} can be seen (look at CUDA_VISIBLE_DEVICES and nvidia-smi)"
+    )]
     NoDevice {
         /// The number that was asked for.
         ordinal: u32,
@@ -73,14 +75,29 @@ pub enum Error {
     Rdmc(#[from] rdmc::Error),
 }
 
+impl Error {
+    /// Returns the reason for other members, of whom each is told some 60 bytes.
+    pub(crate) fn reason(&self) -> String {
+        match self {
+            Self::Cuda { code, call, .. } => format!("CUDA error {code} in {call}"),
+            Self::Timeout { timeout, .. } => format!("a GPU needs over {} ms", timeout.as_millis()),
+            other => other.to_string(),
+        }
+    }
+}
+
 /// What to do about errors of the driver whose text does not say it.
 fn remedy(code: i32) -> &'static str {
     match code {
         2 => "; free memory, or stage through fewer or shorter buffers",
-        3 => "; CUDA cannot be used in a process that was forked after it was used: start processes by spawn",
+        3 => {
+            "; CUDA cannot be used in a process that was forked after it was used: start processes by spawn"
+        }
         100 => "; look at CUDA_VISIBLE_DEVICES and nvidia-smi",
         802 => "; machines with NVSwitch need nvidia-fabricmanager to run",
-        803 => "; the kernel's module and the library have different versions: restart the machine after an update",
+        803 => {
+            "; the kernel's module and the library have different versions: restart the machine after an update"
+        }
         _ => "",
     }
 }
@@ -97,7 +114,10 @@ mod tests {
             call: "cuMemHostAlloc of 5 bytes".into(),
         };
         let text = error(2).to_string();
-        assert!(text.starts_with("CUDA error 2 (out of memory) in cuMemHostAlloc of 5 bytes; free"));
+        assert!(
+            text.starts_with("CUDA error 2 (out of memory) in cuMemHostAlloc of 5 bytes; free")
+        );
         assert!(error(700).to_string().ends_with("of 5 bytes"));
+        assert_eq!(error(2).reason(), "CUDA error 2 in cuMemHostAlloc of 5 bytes");
     }
 }

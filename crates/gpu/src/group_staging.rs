@@ -2,10 +2,10 @@
 
 use std::time::Duration;
 
-use rdmc::{Group, Message, Region, SendHandle};
+use rdmc::{Group, Message, Region, SendHandle, WriteLease};
 use session::Deadline;
 
-use crate::{Device, DeviceMemory, Error, Event, Stream, Upload, download};
+use crate::{Device, DeviceMemory, Error, Event, Stream, Transfer, Upload, download};
 
 /// Copies messages of groups between memory of the host, where they are sent, received and relayed as always, and a device.
 ///
@@ -56,24 +56,25 @@ impl GroupStaging {
         timeout: Duration,
     ) -> Result<SendHandle, Error> {
         let deadline = Deadline::after(timeout);
-        let copied = self.copy_down(memory, region, stream, deadline);
-        let part = copied.inspect_err(|error| abort(group, error))?;
+        let tell = |error: &Error| abort(group, error);
+        let (part, copy) = self.start_down(memory, region, stream).inspect_err(tell)?;
+        copy.wait(deadline.left()).inspect_err(tell)?;
+        drop(copy);
         Ok(group.send(part, deadline.left())?)
     }
 
-    fn copy_down(
+    /// Returns the part of the region that becomes the message, and the copy to it.
+    fn start_down(
         &self,
         memory: &DeviceMemory,
         region: &Region,
         stream: &Stream,
-        deadline: Deadline,
-    ) -> Result<Region, Error> {
+    ) -> Result<(Region, Transfer<WriteLease>), Error> {
         let bytes = usize::try_from(memory.bytes()).unwrap_or(usize::MAX);
         let part = region.slice(0..bytes)?;
         let lease = part.write(0..bytes)?;
         Event::record(stream)?.hold(&self.down)?;
-        drop(download(&self.down, memory, lease)?.into_lease(deadline.left())?);
-        Ok(part)
+        Ok((part, download(&self.down, memory, lease)?))
     }
 
     /// Copies a message to the beginning of this memory while it arrives. Returns when all of it has arrived and all copies are
@@ -81,8 +82,9 @@ impl GroupStaging {
     /// memory: members that this one relays to get it from there.
     ///
     /// Memory that was posted with [`Group::post_receive_buffer`] and is pinned ([`crate::pinned`]) is copied in the
-    /// background; of other memory each copy waits for those before. It must not be posted again, or written, before the
-    /// [`Upload`] is done: [`Upload::wait`].
+    /// background; of other memory each copy waits for those before. With [`rdmc::GroupSettings::receive_bytes_max`] 0 messages
+    /// wait for memory that is posted. It must not be posted again, or written, before the [`Upload`] is done:
+    /// [`Upload::wait`].
     ///
     /// Errors: [`Error::Call`] if the memory is too short or the stream another device's; [`Error::Lease`] if the message is
     /// received into a file; [`Error::Cuda`], [`Error::Timeout`]; [`Error::Rdmc`] as of [`Message::next_block`].
@@ -95,23 +97,11 @@ impl GroupStaging {
         timeout: Duration,
     ) -> Result<Upload, Error> {
         let deadline = Deadline::after(timeout);
-        let received = self.copy_up(message, memory, stream, deadline);
-        received.inspect_err(|error| abort(group, error))
-    }
-
-    fn copy_up(
-        &self,
-        message: &mut Message,
-        memory: &DeviceMemory,
-        stream: &Stream,
-        deadline: Deadline,
-    ) -> Result<Upload, Error> {
+        let tell = |error: &Error| abort(group, error);
         let memory = memory.slice(0..message.len())?;
-        let mut upload = Upload::begin(&memory, &self.up, stream)?;
-        while let Some(range) = message.next_block(deadline.left())? {
-            upload.add(message.region(), range, deadline)?;
-        }
-        upload.finish(stream)?;
+        let mut upload = Upload::begin(&memory, &self.up, stream).inspect_err(tell)?;
+        // The other members are told before anybody waits for the copies again.
+        follow(message, &mut upload, stream, deadline).inspect_err(tell)?;
         Ok(upload)
     }
 
@@ -135,9 +125,22 @@ impl GroupStaging {
     }
 }
 
+/// Copies blocks of the message as they arrive.
+fn follow(
+    message: &mut Message,
+    upload: &mut Upload,
+    stream: &Stream,
+    deadline: Deadline,
+) -> Result<(), Error> {
+    while let Some(range) = message.next_block(deadline.left())? {
+        upload.add(message.region(), range, deadline)?;
+    }
+    upload.finish(stream)
+}
+
 /// Fails the group at all members if the device is the reason.
 fn abort(group: &Group, error: &Error) {
     if matches!(error, Error::Cuda { .. } | Error::Timeout { .. }) {
-        group.abort(&format!("its device: {error}"));
+        group.abort(&error.reason());
     }
 }

@@ -62,7 +62,9 @@ pub fn pinned(device: &Device, bytes: u64) -> Result<Region, Error> {
 /// Errors: [`Error::Cuda`], such as out of memory; the region is a file's.
 pub fn pin(device: &Device, region: &Region) -> Result<(), Error> {
     if region.is_stored() {
-        return Err(Error::Call("the bytes of a file cannot be pinned: read them into memory".into()));
+        return Err(Error::Call(
+            "the bytes of a file cannot be pinned: read them into memory".into(),
+        ));
     }
     let (memory, _) = region.memory();
     let (start, bytes) = (memory.start() as usize, memory.bytes());

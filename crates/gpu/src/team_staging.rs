@@ -170,7 +170,7 @@ impl TeamStaging {
         let outcome = self.pipeline(copies, memory, stream, Deadline::after(timeout), operate);
         outcome.inspect_err(|error| {
             if !matches!(error, Error::Rdmc(_)) {
-                team.abort(&format!("its device: {error}"));
+                team.abort(&error.reason());
             }
         })
     }
@@ -210,6 +210,10 @@ impl TeamStaging {
 
     /// Takes a buffer whose copies are done; allocates it if there is none.
     fn take(&mut self, index: usize, deadline: Deadline) -> Result<WriteLease, Error> {
+        // If it is too late, the buffer stays busy: the other members are told before anybody waits for it again.
+        if let Slot::Busy(transfer) = &self.ring[index] {
+            transfer.wait(deadline.left())?;
+        }
         match mem::replace(&mut self.ring[index], Slot::Empty) {
             Slot::Free(buffer) => Ok(buffer),
             Slot::Busy(transfer) => transfer.into_lease(deadline.left()),

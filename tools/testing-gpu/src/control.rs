@@ -5,7 +5,7 @@ use std::{
     time::Duration,
 };
 
-use crate::state::{Kind, state};
+use crate::state::{CURRENT, Kind, state};
 
 /// # Safety
 /// `text` is a C string.
@@ -79,6 +79,20 @@ pub extern "C" fn stand_in_hold(stream: usize, is_held: bool) -> i32 {
         queue.gate.close(is_held);
         1
     })
+}
+
+/// Holds the copies of all streams back, or lets them go on.
+#[unsafe(no_mangle)]
+pub extern "C" fn stand_in_hold_all(is_held: bool) {
+    let mut state = state();
+    state.holds_new_streams = is_held;
+    state.streams.values().for_each(|queue| queue.gate.close(is_held));
+}
+
+/// Returns how many contexts are on this thread's stack.
+#[unsafe(no_mangle)]
+pub extern "C" fn stand_in_contexts() -> usize {
+    CURRENT.with_borrow(Vec::len)
 }
 
 /// Makes allocated device memory look like another kind: 1 managed, 2 made of mapped parts (as by expandable segments), 3 of a

@@ -239,10 +239,7 @@ fn attribute_of(value: *mut c_void, attribute: i32, start: u64, memory: &Allocat
     }
 }
 
-fn event_of(
-    state: &mut State,
-    event: usize,
-) -> Result<&mut (i32, Option<Arc<Mark>>), i32> {
+fn event_of(state: &mut State, event: usize) -> Result<&mut (i32, Option<Arc<Mark>>), i32> {
     if !state.events.contains_key(&event) {
         return Err(state.misused(format!("there is no event {event:x}"), code::INVALID_HANDLE));
     }

@@ -68,6 +68,7 @@ pub struct State {
     pub misuse: Vec<String>,
     /// Copies to or from memory that is not pinned.
     pub pageable_copies: u64,
+    pub holds_new_streams: bool,
     /// How long each copy takes at least.
     pub delay: Duration,
 }
@@ -118,7 +119,9 @@ impl State {
         let device = context.and_then(|context| i32::try_from(context.checked_sub(CONTEXT)?).ok());
         match device.filter(|&device| self.contexts[device as usize] > 0) {
             Some(device) => Ok(device),
-            None => Err(self.misused(format!("{call}: no context is current"), code::INVALID_CONTEXT)),
+            None => {
+                Err(self.misused(format!("{call}: no context is current"), code::INVALID_CONTEXT))
+            }
         }
     }
 
@@ -141,13 +144,16 @@ impl State {
         }
         match self.streams.get(&handle) {
             Some(queue) => Ok(queue.clone()),
-            None => Err(self.misused(format!("{call}: no stream {handle:x}"), code::INVALID_HANDLE)),
+            None => {
+                Err(self.misused(format!("{call}: no stream {handle:x}"), code::INVALID_HANDLE))
+            }
         }
     }
 
     pub fn new_stream(&mut self, device: i32) -> usize {
-        let handle = self.handle();
-        self.streams.insert(handle, start(device));
+        let (handle, queue) = (self.handle(), start(device));
+        queue.gate.close(self.holds_new_streams);
+        self.streams.insert(handle, queue);
         handle
     }
 
