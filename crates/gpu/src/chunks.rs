@@ -10,7 +10,7 @@ use crate::Error;
 /// Chunks are whole numbers of elements of any type.
 const MULTIPLE_BYTES: u64 = 16;
 
-/// How long memory is divided: the ranges of calls of a team. Memory without bytes is one empty range, so that members that call
+/// How memory is divided: the ranges of calls of a team. Memory without bytes is one empty range, so that members that call
 /// for other lengths are told.
 pub(crate) fn chunks(
     bytes: u64,
@@ -79,11 +79,14 @@ mod tests {
 
     #[test]
     fn chunks_cover_all_once() {
-        let of = |bytes, chunk_bytes| chunks(bytes, chunk_bytes).collect::<Vec<_>>();
-        assert_eq!(of(0, 16), [0..0]);
-        assert_eq!(of(16, 16), [0..16]);
-        assert_eq!(of(33, 16), [0..16, 16..32, 32..33]);
-        assert_eq!(of(u64::MAX, u64::MAX - 15), [0..u64::MAX - 15, u64::MAX - 15..u64::MAX]);
+        let of = |bytes, chunk_bytes| -> Vec<(u64, u64)> {
+            chunks(bytes, chunk_bytes).map(|range| (range.start, range.end)).collect()
+        };
+        assert_eq!(of(0, 16), [(0, 0)]);
+        assert_eq!(of(16, 16), [(0, 16)]);
+        assert_eq!(of(33, 16), [(0, 16), (16, 32), (32, 33)]);
+        let long = u64::MAX - 15;
+        assert_eq!(of(u64::MAX, long), [(0, long), (long, u64::MAX)]);
     }
 
     #[test]

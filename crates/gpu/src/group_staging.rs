@@ -45,8 +45,8 @@ impl GroupStaging {
     /// ([`crate::pinned`]) if it is to be fast, of which it takes as many bytes as it has; [`SendHandle::into_region`] returns
     /// that part. The device's memory is free when this returns.
     ///
-    /// Errors: [`Error::Call`] if the region is too short or the stream another device's; [`Error::Lease`] if it is in use;
-    /// [`Error::Cuda`], [`Error::Timeout`]; [`Error::Rdmc`] as of [`Group::send`].
+    /// Errors: [`Error::Call`] if the memory is another device's; [`Error::Lease`] if the region is too short, in use or in a
+    /// file; [`Error::Cuda`], [`Error::Timeout`]; [`Error::Rdmc`] as of [`Group::send`].
     pub fn send(
         &self,
         group: &Group,
@@ -86,8 +86,8 @@ impl GroupStaging {
     /// wait for memory that is posted. It must not be posted again, or written, before the [`Upload`] is done:
     /// [`Upload::wait`].
     ///
-    /// Errors: [`Error::Call`] if the memory is too short or the stream another device's; [`Error::Lease`] if the message is
-    /// received into a file; [`Error::Cuda`], [`Error::Timeout`]; [`Error::Rdmc`] as of [`Message::next_block`].
+    /// Errors: [`Error::Call`] if the memory is too short or another device's; [`Error::Lease`] if the message is received into a
+    /// file; [`Error::Cuda`], [`Error::Timeout`]; [`Error::Rdmc`] as of [`Message::next_block`].
     pub fn receive(
         &self,
         group: &Group,

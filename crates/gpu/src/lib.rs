@@ -50,3 +50,16 @@ pub use stream::Stream;
 pub use team_staging::{TeamStaging, TeamStagingSettings};
 pub use transfer::{Transfer, download, upload};
 pub use upload::Upload;
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// Applications keep these with what other threads use.
+    #[test]
+    fn handles_may_be_used_on_any_thread() {
+        fn is_shared<T: Send + Sync>() {}
+        is_shared::<(Driver, Device, Stream, Event, DeviceMemory)>();
+        is_shared::<(GroupStaging, TeamStaging, Upload, Transfer<rdmc::WriteLease>)>();
+    }
+}
