@@ -1,8 +1,10 @@
 //! Operations of teams on memory of devices, in small chunks, over loopback.
 
+use std::{thread, time::Duration};
+
 use gpu::{
     Device, DeviceMemory, Error, Stream, TeamStaging, TeamStagingSettings, all_reduce_in_chunks,
-    broadcast_in_chunks,
+    broadcast_in_chunks, download, pinned, upload,
 };
 use rdmc::{Op, Team, Type};
 
@@ -86,6 +88,48 @@ fn operations_work_on_memory_of_devices() {
         assert_eq!(stand_in.pageable_copies(), 0);
         stand_in.assert_clean();
     }
+}
+
+/// What the application does on its stream comes before copies from its memory, and before copies to it.
+#[test]
+fn copies_follow_the_applications_stream() {
+    let stand_in = StandIn::new();
+    let device = stand_in.device(0);
+    let world = World::start(2);
+    let (old, new) = (contents(1, 5_000), contents(2, 5_000));
+    world.in_team(|team| {
+        let stream = Stream::new(&device).unwrap();
+        let memory = filled(&stream, &old);
+        let mut staging = staging(&device, 1_600, 3);
+        let work = pinned(&device, 5_000).unwrap();
+        stand_in.hold(&stream, true);
+        let release = || {
+            thread::sleep(Duration::from_millis(30));
+            stand_in.hold(&stream, false);
+        };
+        if team.rank() == 0 {
+            work.write(0..5_000).unwrap().copy_from_slice(&new);
+            let written = upload(&stream, work.read(0..5_000).unwrap(), &memory).unwrap();
+            thread::scope(|scope| {
+                scope.spawn(release);
+                staging.broadcast(&team, 0, &memory, &stream, PATIENCE).unwrap();
+            });
+            written.wait(PATIENCE).unwrap();
+        } else {
+            let read = download(&stream, &memory, work.write(0..5_000).unwrap()).unwrap();
+            thread::scope(|scope| {
+                // The last chunk waits for a buffer, and that for the stream.
+                scope.spawn(release);
+                staging.broadcast(&team, 0, &memory, &stream, PATIENCE).unwrap();
+            });
+            assert_eq!(*read.into_lease(PATIENCE).unwrap(), *old);
+            assert_eq!(contents_of(&stream, &memory), new);
+        }
+        team.close(PATIENCE).unwrap();
+    });
+    world.close();
+    drop(device);
+    stand_in.assert_clean();
 }
 
 /// Buffers are allocated once, however many chunks and calls there are.
@@ -187,10 +231,10 @@ fn a_device_that_is_too_late_ends_the_team() {
         if team.rank() == 0 {
             stand_in.hold(&stream, true);
             // Work of the application that does not end.
-            let work = gpu::pinned(&device, 16).unwrap();
+            let work = pinned(&device, 16).unwrap();
             let part = memory.slice(0..16).unwrap();
-            let pending = gpu::download(&stream, &part, work.write(0..16).unwrap()).unwrap();
-            let short = std::time::Duration::from_millis(50);
+            let pending = download(&stream, &part, work.write(0..16).unwrap()).unwrap();
+            let short = Duration::from_millis(50);
             let error = staging.broadcast(&team, 0, &memory, &stream, short).unwrap_err();
             assert!(matches!(error, Error::Timeout { .. }), "{error}");
             stand_in.hold(&stream, false);

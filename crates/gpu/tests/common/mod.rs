@@ -156,7 +156,8 @@ impl StandIn {
 
 /// Returns contents that differ by seed and place.
 pub fn contents(seed: u64, bytes: usize) -> Vec<u8> {
-    (0..bytes as u64).map(|at| (at ^ (at >> 8) ^ (seed * 151 + 7)) as u8).collect()
+    let byte = |at: u64| (at + (seed << 40)).wrapping_mul(0x9E37_79B9_7F4A_7C15) >> 56;
+    (0..bytes as u64).map(|at| byte(at) as u8).collect()
 }
 
 /// Allocates memory of the stream's device with these contents, which are there for what is queued on the stream afterwards.
