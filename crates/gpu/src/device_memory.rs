@@ -83,9 +83,9 @@ impl DeviceMemory {
     /// Takes memory of the application, such as a tensor's `data_ptr()`, after checking that it is the device's.
     ///
     /// # Safety
-    /// The memory is not freed before the last handle was dropped and the last copy from or to it has ended
-    /// ([`crate::Transfer::wait`], [`crate::Upload::wait`], [`crate::Staging::settle`]). Work that
-    /// uses it is ordered by the streams that calls are given.
+    /// The memory is not freed before the last copy from or to it has ended ([`crate::Transfer::wait`], [`crate::Upload::wait`],
+    /// [`crate::TeamStaging::settle`]), or only after what is queued on the stream that the call was given, as `cudaFreeAsync` and
+    /// PyTorch's allocator do. Work that uses it is ordered by that stream.
     ///
     /// Errors: [`Error::Memory`] if it is memory of the host, managed, of another device, or shorter; [`Error::Cuda`].
     pub unsafe fn from_raw(device: &Device, address: u64, bytes: u64) -> Result<Self, Error> {

@@ -9,7 +9,7 @@ use crate::{
     Device, DeviceMemory, Error, Event, Stream, Transfer,
     chunks::{check, chunks},
     download, pinned,
-    transfer::upload_written,
+    transfer::{DROP_TIMEOUT, upload_written},
 };
 
 /// The settings of [`TeamStaging`].
@@ -54,7 +54,8 @@ impl TeamStagingSettings {
 ///
 /// What the application does on the device is ordered by a stream of its own, which every call is given: copies begin after what
 /// was queued there before the call, and what is queued there afterwards comes after the copies. A call returns when this
-/// member's part in the network is done and its last copies are queued; [`TeamStaging::settle`] waits for them.
+/// member's part in the network is done and its last copies are queued; [`TeamStaging::settle`] waits for them. Dropping it waits,
+/// too, as [`Transfer`] says.
 ///
 /// # Failures
 /// If the device fails or is too late ([`Error::Cuda`], [`Error::Timeout`]), the team fails at all members, with the text. Other
@@ -241,5 +242,19 @@ impl TeamStaging {
         };
         self.ring[index] = Slot::Busy(transfer);
         Ok(())
+    }
+}
+
+impl Drop for TeamStaging {
+    /// Waits once for all copies, and not for each of them.
+    fn drop(&mut self) {
+        if self.settle(DROP_TIMEOUT).is_ok() {
+            return;
+        }
+        for slot in self.ring.drain(..) {
+            if let Slot::Busy(transfer) = slot {
+                transfer.abandon();
+            }
+        }
     }
 }

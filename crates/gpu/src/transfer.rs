@@ -10,8 +10,8 @@ use session::Deadline;
 
 use crate::{DeviceMemory, Error, Event, Stream};
 
-/// How long dropping a transfer waits for its copies.
-const DROP_TIMEOUT: Duration = Duration::from_secs(10);
+/// How long dropping transfers waits for their copies.
+pub(crate) const DROP_TIMEOUT: Duration = Duration::from_secs(10);
 /// How long the wait for a stream that has no event sleeps between polls.
 const SLEEP: Duration = Duration::from_micros(100);
 
@@ -186,6 +186,18 @@ impl<L> Transfer<L> {
         }
         false
     }
+
+    /// Drops it without waiting: if the copies are not done, their memory is leaked.
+    pub(crate) fn abandon(mut self) {
+        if !self.is_done().unwrap_or(false) {
+            self.leak();
+        }
+        self.held = None;
+    }
+
+    fn leak(&mut self) {
+        std::mem::forget((self.held.take(), self.memory.clone()));
+    }
 }
 
 impl Transfer<Vec<ReadLease>> {
@@ -246,7 +258,7 @@ impl Transfer<WriteLease> {
 impl<L> Drop for Transfer<L> {
     fn drop(&mut self) {
         if self.held.is_some() && !self.settle() {
-            std::mem::forget((self.held.take(), self.memory.clone()));
+            self.leak();
         }
     }
 }

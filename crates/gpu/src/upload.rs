@@ -5,7 +5,7 @@ use std::{collections::VecDeque, fmt, ops::Range, time::Duration};
 use rdmc::{ReadLease, Region};
 use session::Deadline;
 
-use crate::{DeviceMemory, Error, Event, Stream, Transfer};
+use crate::{DeviceMemory, Error, Event, Stream, Transfer, transfer::DROP_TIMEOUT};
 
 /// Copies longer than this are made in parts, which several streams share.
 const PART_BYTES: u64 = 16 << 20;
@@ -127,6 +127,15 @@ impl Upload {
             self.pending.pop_front();
         }
         Ok(())
+    }
+}
+
+impl Drop for Upload {
+    /// Waits once for all copies, and not for each of them.
+    fn drop(&mut self) {
+        if self.record().is_err() || self.wait(DROP_TIMEOUT).is_err() {
+            self.pending.drain(..).chain(self.open.take()).for_each(Transfer::abandon);
+        }
     }
 }
 

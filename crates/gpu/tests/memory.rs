@@ -222,3 +222,31 @@ fn a_long_region_goes_up_in_parts() {
     drop((up, staging, stream, memory, region, before, device));
     stand_in.assert_clean();
 }
+
+/// More copies than may be pending: the call waits. What the device may use afterwards is not freed.
+#[test]
+fn memory_of_copies_that_do_not_end_is_leaked() {
+    let stand_in = StandIn::new();
+    let device = stand_in.device(0);
+    let stream = Stream::new(&device).unwrap();
+    let bytes = 18 * (16 << 20);
+    let memory = DeviceMemory::allocate(&device, bytes).unwrap();
+    let region = pinned(&device, bytes).unwrap();
+    let staging = GroupStaging::new(&device, 1).unwrap();
+    stand_in.hold_all(true);
+    // Takes 10 s: the copies that were queued are waited for once, not one by one.
+    let short = Duration::from_millis(10);
+    let error = staging.upload(&region, &memory, &stream, short).unwrap_err();
+    assert!(matches!(error, Error::Timeout { .. }), "{error}");
+    drop((region, memory));
+    stand_in.hold_all(false);
+    // After those on the same stream.
+    let other = DeviceMemory::allocate(&device, 16).unwrap();
+    let last = pinned(&device, 16).unwrap();
+    let mut up = staging.upload(&last, &other, &stream, PATIENCE).unwrap();
+    up.wait(PATIENCE).unwrap();
+    assert_eq!(stand_in.calls("cuMemcpyHtoDAsync_v2"), 17 + 1);
+    drop((up, other, last, staging, stream, device));
+    stand_in.assert_used_well();
+    assert_eq!(stand_in.live(), 3, "both memories, and the context that they are in");
+}
