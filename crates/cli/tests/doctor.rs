@@ -30,6 +30,7 @@ fn the_report_in_json_has_all_its_parts() {
         "rdma_files",
         "libfabric",
         "fabrics",
+        "gpu",
         "limits",
         "tcp",
         "huge_pages",
@@ -42,6 +43,8 @@ fn the_report_in_json_has_all_its_parts() {
     assert_eq!(names, expected);
     let switches = machine["switches"].as_array().unwrap();
     assert_eq!(switches.iter().any(|plane| plane == "userspace"), cfg!(feature = "switch"));
+    let gpu = &machine["gpu"];
+    assert!(gpu["cuda"].is_string() != gpu["trouble"].is_string(), "{gpu}");
     let open_files = &machine["limits"]["open_files"];
     assert!(open_files.is_u64() || open_files == "unlimited", "{open_files}");
     // Every host can fall back on TCP.
@@ -61,9 +64,15 @@ fn the_report_in_json_has_all_its_parts() {
 #[test]
 fn the_report_for_people_says_what_would_be_chosen() {
     let text = String::from_utf8(doctor(&[]).stdout).unwrap();
-    for row in
-        ["rdmc switch", "system", "CPUs, memory", "libfabric", "locked memory", "--fabric auto"]
-    {
+    for row in [
+        "rdmc switch",
+        "system",
+        "CPUs, memory",
+        "libfabric",
+        "CUDA",
+        "locked memory",
+        "--fabric auto",
+    ] {
         assert!(text.lines().any(|line| line.starts_with(row)), "{row}: {text}");
     }
 }

@@ -14,6 +14,7 @@ mod contents;
 mod delays;
 mod faults;
 mod file_limit;
+mod gpu_staging;
 mod groups;
 mod in_switch;
 mod interrupt;
@@ -109,6 +110,8 @@ enum Command {
     Switch(switch::Args),
     /// What rdmc's own code costs per block
     Overhead(overhead::Args),
+    /// Messages that go up to a GPU while they arrive, or afterwards (needs a GPU)
+    Gpu(gpu_staging::Args),
     /// Other broadcasts beside rdmc: MPI, Gloo, plain sockets, IP multicast
     Peers(peers::Args),
     /// Broadcast and allreduce of teams beside MPI and Gloo, and the paper's figures
@@ -181,6 +184,7 @@ fn run(command: Command) -> Outcome<()> {
         Command::Push(args) => push::run(&args),
         Command::Switch(args) => switch::run(&args),
         Command::Overhead(args) => overhead::run(&args),
+        Command::Gpu(args) => gpu_staging::run(&args),
         Command::Peers(args) => peers::run(&args),
         Command::Peer(args) => peers::run_peer(&args),
         Command::Collectives(args) => collectives::run(&args),

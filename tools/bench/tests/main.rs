@@ -2,6 +2,7 @@
 
 mod collectives;
 mod command;
+mod gpu;
 mod nightly;
 mod peers;
 mod scale;

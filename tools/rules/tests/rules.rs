@@ -71,6 +71,7 @@ const MAY_USE: &[(&str, &[&str])] = &[
     ),
     ("c", &["rdmc"]),
     ("python", &["rdmc"]),
+    ("gpu", &["rdmc", "session"]),
     ("plan", &["rdmc"]),
     ("tree", &[]),
     ("files", &["plan", "rdmc", "session", "tree"]),
@@ -82,6 +83,7 @@ const MAY_USE: &[(&str, &[&str])] = &[
             "control",
             "data-plane",
             "files",
+            "gpu",
             "host",
             "mcrdma",
             "plan",
@@ -96,6 +98,7 @@ const MAY_USE: &[(&str, &[&str])] = &[
     ("microbenchmarks", &[]),
     ("rules", &[]),
     ("testing", &[]),
+    ("testing-gpu", &[]),
     ("testing-switch", &["data-plane", "endpoint", "lab", "mcrdma", "rdmc", "roce"]),
     (
         "bench",
@@ -103,6 +106,7 @@ const MAY_USE: &[(&str, &[&str])] = &[
             "charts",
             "collective",
             "engine",
+            "gpu",
             "rdmc",
             "schedule",
             "transport",
@@ -261,12 +265,14 @@ fn unsafe_code_stays_in_transports_and_bindings() {
     let word = ["uns", "afe"].concat();
     let allowed = [
         "crates/c/",
+        "crates/gpu",
         "crates/memory",
         "crates/python",
         "crates/transport-contract",
         "crates/transport-fabric",
         "in-switch/packet-socket",
         "in-switch/verbs",
+        "tools/testing-gpu",
     ];
     let broken: Vec<String> = sources()
         .iter()

@@ -11,8 +11,8 @@ use rustix::{
 };
 
 use super::machine::{
-    DeviceFile, FabricDevice, HugePages, Libfabric, Limit, Limits, Machine, Nic, Packages,
-    RdmaPort, Tcp,
+    DeviceFile, FabricDevice, Gpu, GpuDevice, HugePages, Libfabric, Limit, Limits, Machine, Nic,
+    Packages, RdmaPort, Tcp,
 };
 
 /// A file tree: `/`, or a directory in tests.
@@ -62,10 +62,12 @@ impl Tree {
     }
 }
 
-/// Reads everything; takes some tens of milliseconds.
+/// Reads everything; takes some tens of milliseconds, and longer where a GPU has to be started.
 pub fn gather() -> Machine {
     let tree = Tree("/".into());
+    let files = from_files(&tree);
     Machine {
+        gpu: with_driver(files.gpu, gpu::Driver::open()),
         switches: switches(),
         libfabric: libfabric(),
         fabrics: rdmc::Fabric::candidates().iter().map(ToString::to_string).collect(),
@@ -75,7 +77,7 @@ pub fn gather() -> Machine {
         shared_memory_bytes: rustix::fs::statvfs("/dev/shm")
             .ok()
             .map(|volume| volume.f_frsize.saturating_mul(volume.f_blocks)),
-        ..from_files(&tree)
+        ..files
     }
 }
 
@@ -93,6 +95,7 @@ pub fn from_files(tree: &Tree) -> Machine {
         memory_bytes: tree.memory("MemTotal"),
         rdma_ports: rdma_ports(tree),
         rdma_files: rdma_files(tree),
+        gpu: gpu_files(tree),
         tcp: Tcp {
             congestion_control: tree.text("proc/sys/net/ipv4/tcp_congestion_control"),
             congestion_controls: tree
@@ -247,6 +250,49 @@ fn libfabric() -> Libfabric {
     }
 }
 
+fn gpu_files(tree: &Tree) -> Gpu {
+    let gpus = "proc/driver/nvidia/capabilities";
+    let parts =
+        tree.names(gpus).into_iter().flat_map(|gpu| tree.names(&format!("{gpus}/{gpu}/mig")));
+    let is_loaded = |module: &str| tree.0.join("sys/module").join(module).is_dir();
+    Gpu {
+        has_module: is_loaded("nvidia"),
+        has_mig: parts.into_iter().any(|part| part.starts_with("gi")),
+        has_peer_memory: is_loaded("nvidia_peermem"),
+        ..Gpu::default()
+    }
+}
+
+/// Adds what the driver says.
+fn with_driver(files: Gpu, opened: Result<gpu::Driver, gpu::Error>) -> Gpu {
+    let asked = opened.and_then(|driver| Ok((driver.version()?, driver.devices()?)));
+    let expandable_segments = ["PYTORCH_ALLOC_CONF", "PYTORCH_CUDA_ALLOC_CONF"]
+        .iter()
+        .any(|name| std::env::var(name).is_ok_and(|value| is_expandable(&value)));
+    match asked {
+        Ok(((major, minor), devices)) => Gpu {
+            cuda: Some(format!("{major}.{minor}")),
+            has_mig: files.has_mig || devices.iter().any(gpu::DeviceInfo::is_mig),
+            devices: devices
+                .into_iter()
+                .map(|device| GpuDevice {
+                    ordinal: device.ordinal,
+                    name: device.name,
+                    memory_bytes: device.bytes,
+                })
+                .collect(),
+            expandable_segments,
+            ..files
+        },
+        Err(error) => Gpu { trouble: Some(error.to_string()), expandable_segments, ..files },
+    }
+}
+
+/// Reads PyTorch's options, such as `max_split_size_mb:128,expandable_segments:True`.
+fn is_expandable(options: &str) -> bool {
+    options.split(',').any(|option| option.trim().eq_ignore_ascii_case("expandable_segments:true"))
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;
@@ -316,5 +362,33 @@ mod tests {
         assert!(may_lock_more(&tree));
         let rates: Vec<_> = nics(&tree, &[]).iter().map(|nic| nic.bits_per_second).collect();
         assert_eq!(rates, [Some(100_000_000_000), None]);
+    }
+
+    #[test]
+    fn divided_gpus_and_modules_are_seen() {
+        let none = tree(&[]);
+        let gpu = from_files(&Tree(none.path().into())).gpu;
+        assert!(!gpu.has_module && !gpu.has_mig && !gpu.has_peer_memory);
+        let directory = tree(&[
+            ("proc/driver/nvidia/capabilities/gpu0/mig/gi3/access", "DeviceFileMinor: 30\n"),
+            ("sys/module/nvidia/version", "550.54\n"),
+            ("sys/module/nvidia_peermem/version", "550.54\n"),
+        ]);
+        let gpu = from_files(&Tree(directory.path().into())).gpu;
+        assert!(gpu.has_module && gpu.has_mig && gpu.has_peer_memory);
+    }
+
+    #[test]
+    fn a_missing_driver_is_named() {
+        let missing = gpu::Driver::open_library(Path::new("/nowhere/libcuda.so.1"));
+        let gpu = with_driver(Gpu { has_module: true, ..Gpu::default() }, missing);
+        assert!(gpu.has_module && gpu.cuda.is_none() && gpu.devices.is_empty());
+        assert!(gpu.trouble.is_some_and(|trouble| trouble.starts_with("no NVIDIA driver")));
+    }
+
+    #[test]
+    fn options_of_pytorch_are_read() {
+        assert!(is_expandable("max_split_size_mb:128, expandable_segments:True"));
+        assert!(!is_expandable("expandable_segments:False") && !is_expandable(""));
     }
 }

@@ -25,6 +25,7 @@ pub struct Machine {
     pub libfabric: Libfabric,
     /// The candidates for `--fabric auto`, best first.
     pub fabrics: Vec<String>,
+    pub gpu: Gpu,
     pub limits: Limits,
     pub tcp: Tcp,
     pub huge_pages: HugePages,
@@ -153,4 +154,30 @@ pub struct HugePages {
     pub free: Option<u64>,
     /// Transparent huge pages: `always`, `madvise` or `never`.
     pub transparent: Option<String>,
+}
+
+/// NVIDIA's driver and its devices.
+#[derive(Clone, Debug, Default, Serialize)]
+pub struct Gpu {
+    /// The version of CUDA that the driver has.
+    pub cuda: Option<String>,
+    /// Why the driver cannot be used.
+    pub trouble: Option<String>,
+    /// The kernel's module is loaded, so that there should be a driver.
+    pub has_module: bool,
+    pub devices: Vec<GpuDevice>,
+    /// GPUs of this machine are divided (MIG): a process sees one part at most.
+    pub has_mig: bool,
+    /// The kernel's module for GPUDirect RDMA, `nvidia_peermem`, is loaded.
+    pub has_peer_memory: bool,
+    /// PyTorch is told to map its memory in parts (`expandable_segments:True`).
+    pub expandable_segments: bool,
+}
+
+/// A device that CUDA sees.
+#[derive(Clone, Debug, Default, Serialize)]
+pub struct GpuDevice {
+    pub ordinal: u32,
+    pub name: String,
+    pub memory_bytes: u64,
 }

@@ -68,6 +68,7 @@ fn rows(machine: &Machine) -> Vec<(&'static str, String)> {
         rows.push(("RDMA port", "none".into()));
     }
     rows.extend(fabrics(machine));
+    rows.extend(gpus(machine));
     rows.extend(limits(machine));
     rows
 }
@@ -123,6 +124,31 @@ fn fabrics(machine: &Machine) -> Vec<(&'static str, String)> {
         let rate = rate(device.bits_per_second);
         ("  fabric", format!("{}: {rate}{state}{offload}", device.fabric))
     }));
+    rows
+}
+
+fn gpus(machine: &Machine) -> Vec<(&'static str, String)> {
+    let gpu = &machine.gpu;
+    let Some(version) = &gpu.cuda else {
+        return vec![("CUDA", known(gpu.trouble.as_deref()).into())];
+    };
+    let mut rows = vec![("CUDA", version.clone())];
+    rows.extend(gpu.devices.iter().map(|device| {
+        let bytes = size::show(device.memory_bytes);
+        ("  GPU", format!("{}: {}, {bytes}", device.ordinal, device.name))
+    }));
+    if gpu.has_mig {
+        rows.push(("  MIG", "GPUs are divided: a process sees one part at most".into()));
+    }
+    let peer_memory = if gpu.has_peer_memory { "loaded, and not used" } else { "not loaded" };
+    rows.push((
+        "  GPU memory",
+        format!("through pinned memory of the host; GPUDirect is not used (nvidia_peermem is {peer_memory})"),
+    ));
+    if gpu.expandable_segments {
+        let what = "expandable_segments: rdmc copies from and to such memory; CUDA IPC and GPUDirect cannot use it";
+        rows.push(("  PyTorch", what.into()));
+    }
     rows
 }
 

@@ -30,7 +30,7 @@ pub struct Finding {
 
 type Check = fn(&Machine) -> Vec<Finding>;
 
-const CHECKS: [Check; 11] = [
+const CHECKS: [Check; 12] = [
     addresses,
     open_files,
     locked_memory,
@@ -42,6 +42,7 @@ const CHECKS: [Check; 11] = [
     mtu,
     tcp_buffers,
     shared_memory,
+    gpu,
 ];
 
 /// All findings, problems first.
@@ -310,6 +311,14 @@ fn shared_memory(machine: &Machine) -> Vec<Finding> {
         format!("/dev/shm has only {}, which the fabric shm can fill", plan::size::show(bytes));
     let fix = "sudo mount -o remount,size=1G /dev/shm  # in a container: --shm-size=1g".to_owned();
     vec![finding("shared-memory", Severity::Warning, what, [fix])]
+}
+
+/// Only where the kernel has the driver's module: other machines have no GPU to use.
+fn gpu(machine: &Machine) -> Vec<Finding> {
+    let gpu = &machine.gpu;
+    let Some(trouble) = gpu.trouble.as_ref().filter(|_| gpu.has_module) else { return Vec::new() };
+    let what = format!("NVIDIA's module is loaded, but memory of GPUs cannot be used: {trouble}");
+    vec![finding("gpu", Severity::Warning, what, ["nvidia-smi".to_owned()])]
 }
 
 #[cfg(test)]

@@ -218,6 +218,19 @@ fn shared_memory_is_checked_only_where_shm_is_available() {
 }
 
 #[test]
+fn a_gpu_without_a_usable_driver_is_reported() {
+    let with = |has_module| {
+        after(|machine| {
+            machine.gpu.has_module = has_module;
+            machine.gpu.trouble = Some("no NVIDIA driver".into());
+        })
+    };
+    assert_eq!(with(false), []);
+    assert_one(&with(true), "gpu", Warning, "nvidia-smi");
+    assert_eq!(after(|machine| machine.gpu.has_module = true), []);
+}
+
+#[test]
 fn problems_come_first() {
     let both = after(|machine| {
         machine.nics[0].mtu_bytes = Some(1500);

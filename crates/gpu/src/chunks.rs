@@ -1,0 +1,100 @@
+//! Operations of teams in chunks, which all members have to make alike, whether their memory is a device's or the host's.
+
+use std::{ops::Range, time::Duration};
+
+use rdmc::{Op, Team, Type};
+use session::Deadline;
+
+use crate::Error;
+
+/// Chunks are whole numbers of elements of any type.
+const MULTIPLE_BYTES: u64 = 16;
+
+/// How memory is divided: the ranges of calls of a team. Memory without bytes is one empty range, so that members that call
+/// for other lengths are told.
+pub(crate) fn chunks(
+    bytes: u64,
+    chunk_bytes: u64,
+) -> impl ExactSizeIterator<Item = Range<u64>> + Clone {
+    let count = usize::try_from(bytes.div_ceil(chunk_bytes).max(1)).unwrap_or(usize::MAX);
+    (0..count).map(move |index| {
+        let start = index as u64 * chunk_bytes;
+        start..bytes.min(start.saturating_add(chunk_bytes))
+    })
+}
+
+/// Checks the length of chunks.
+pub(crate) fn check(chunk_bytes: u64) -> Result<(), Error> {
+    if chunk_bytes == 0 || !chunk_bytes.is_multiple_of(MULTIPLE_BYTES) {
+        let what = format!("chunks of {chunk_bytes} bytes: use a multiple of {MULTIPLE_BYTES}");
+        return Err(Error::Call(what));
+    }
+    Ok(())
+}
+
+/// [`Team::broadcast`] of the host's memory to or from members whose memory is a device's ([`crate::TeamStaging::broadcast`]):
+/// in chunks of the same length, [`crate::TeamStagingSettings::chunk_bytes`]. The timeout is that of all chunks.
+///
+/// Errors: [`Error::Call`] if the length of chunks is no multiple of 16; [`Error::Rdmc`] as of [`Team::broadcast`].
+pub fn broadcast_in_chunks(
+    team: &Team,
+    root: u32,
+    bytes: &mut [u8],
+    chunk_bytes: u64,
+    timeout: Duration,
+) -> Result<(), Error> {
+    each(bytes, chunk_bytes, timeout, |chunk, left| team.broadcast(root, chunk, left))
+}
+
+/// [`Team::all_reduce_bytes`] of the host's memory with members whose memory is a device's: see [`broadcast_in_chunks`].
+///
+/// Errors: as [`broadcast_in_chunks`], and of [`Team::all_reduce_bytes`].
+pub fn all_reduce_in_chunks(
+    team: &Team,
+    bytes: &mut [u8],
+    (element, op): (Type, Op),
+    chunk_bytes: u64,
+    timeout: Duration,
+) -> Result<(), Error> {
+    each(bytes, chunk_bytes, timeout, |chunk, left| team.all_reduce_bytes(chunk, element, op, left))
+}
+
+fn each(
+    bytes: &mut [u8],
+    chunk_bytes: u64,
+    timeout: Duration,
+    mut call: impl FnMut(&mut [u8], Duration) -> Result<(), rdmc::Error>,
+) -> Result<(), Error> {
+    check(chunk_bytes)?;
+    let deadline = Deadline::after(timeout);
+    for range in chunks(bytes.len() as u64, chunk_bytes) {
+        call(&mut bytes[range.start as usize..range.end as usize], deadline.left())?;
+    }
+    Ok(())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn chunks_cover_all_once() {
+        let of = |bytes, chunk_bytes| -> Vec<(u64, u64)> {
+            chunks(bytes, chunk_bytes).map(|range| (range.start, range.end)).collect()
+        };
+        assert_eq!(of(0, 16), [(0, 0)]);
+        assert_eq!(of(16, 16), [(0, 16)]);
+        assert_eq!(of(33, 16), [(0, 16), (16, 32), (32, 33)]);
+        let long = u64::MAX - 15;
+        assert_eq!(of(u64::MAX, long), [(0, long), (long, u64::MAX)]);
+    }
+
+    #[test]
+    fn chunks_are_whole_numbers_of_elements() {
+        for wrong in [0, 8, 17] {
+            let error = check(wrong).unwrap_err().to_string();
+            assert!(error.contains("use a multiple of 16"), "{error}");
+        }
+        check(64 << 20).unwrap();
+    }
+}

@@ -1,0 +1,89 @@
+//! Memory of the host that devices copy from and to without a detour.
+
+use rdmc::Region;
+
+use crate::{Device, Error, calls::ALREADY_REGISTERED};
+
+/// `CU_MEMHOSTALLOC_PORTABLE` and `CU_MEMHOSTREGISTER_PORTABLE`: pinned for all devices.
+const PORTABLE: u32 = 1;
+
+/// Frees the memory; owned by its region, whose last clone and lease drop it.
+struct Allocated {
+    device: Device,
+    start: usize,
+}
+
+impl Drop for Allocated {
+    fn drop(&mut self) {
+        // SAFETY: allocated by `pinned`, and freed here alone. Copies hold leases of the region, so that none is under way.
+        self.device.free(|calls| unsafe { (calls.host_free)(self.start) });
+    }
+}
+
+/// Ends the registration; attached to the memory, and dropped just before that is freed.
+struct Registered {
+    device: Device,
+    start: usize,
+}
+
+impl Drop for Registered {
+    fn drop(&mut self) {
+        // SAFETY: registered by `pin`, and ended here alone. Copies hold leases of the region, so that none is under way.
+        self.device.free(|calls| unsafe { (calls.host_unregister)(self.start) });
+    }
+}
+
+/// Allocates pinned memory of the host, for all devices. It cannot be swapped out: a machine has only so much. Freed with the
+/// region's last clone and lease.
+///
+/// Allocating takes some 0.3 s for each GiB: keep the region and post it again.
+///
+/// Errors: [`Error::Cuda`], such as out of memory; too long for this machine.
+pub fn pinned(device: &Device, bytes: u64) -> Result<Region, Error> {
+    let length = usize::try_from(bytes)
+        .map_err(|_| Error::Call(format!("{bytes} bytes do not fit into the address space")))?;
+    if length == 0 {
+        return Ok(Region::zeroed(0));
+    }
+    let mut start = 0;
+    device.call(
+        // SAFETY: the place of the answer lives through the call.
+        |calls| unsafe { (calls.host_allocate)(&mut start, length, PORTABLE) },
+        || format!("cuMemHostAlloc of {bytes} bytes"),
+    )?;
+    let owner = Box::new(Allocated { device: device.clone(), start });
+    // SAFETY: the driver gives memory of the process that is readable and writable until the owner frees it, to nobody else.
+    Ok(unsafe { Region::from_raw(start as *mut u8, length, true, owner) })
+}
+
+/// Pins the memory that a region is a part of, until it is freed. Nothing is done to memory that is pinned already, also by
+/// others: that stays pinned as long as those want.
+///
+/// Errors: [`Error::Cuda`], such as out of memory; the region is a file's.
+pub fn pin(device: &Device, region: &Region) -> Result<(), Error> {
+    if region.is_stored() {
+        return Err(Error::Call(
+            "the bytes of a file cannot be pinned: read them into memory".into(),
+        ));
+    }
+    let (memory, _) = region.memory();
+    let (start, bytes) = (memory.start() as usize, memory.bytes());
+    if bytes == 0 {
+        return Ok(());
+    }
+    // Held until the end, so that nobody registers at the same time.
+    let mut attachments = memory.attachments();
+    let mut code = 0;
+    device.call(
+        |calls| {
+            // SAFETY: the region's memory, which lives longer than the registration that is attached to it.
+            code = unsafe { (calls.host_register)(start, bytes, PORTABLE) };
+            if code == ALREADY_REGISTERED { 0 } else { code }
+        },
+        || format!("cuMemHostRegister of {bytes} bytes"),
+    )?;
+    if code == 0 {
+        attachments.push(Box::new(Registered { device: device.clone(), start }));
+    }
+    Ok(())
+}

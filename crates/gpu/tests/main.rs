@@ -1,0 +1,8 @@
+//! The integration tests of this crate in one program.
+
+mod common;
+mod driver;
+mod groups;
+mod memory;
+mod real;
+mod teams;
