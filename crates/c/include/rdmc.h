@@ -7,7 +7,7 @@
  * member that caused it, and a text that says what, where and the remedy. An rdmc_error is the caller's; nothing of it has to be freed.
  * A call that has failed has changed nothing but what its description says.
  *
- * Ownership. Handles (rdmc_context, rdmc_group, rdmc_message, rdmc_region, rdmc_team) are made and freed by functions of the library.
+ * Ownership. Handles (rdmc_context, rdmc_group, rdmc_message, rdmc_region, rdmc_team, rdmc_device) are made and freed by functions of the library.
  * Texts and settings are only read during a call. Memory is given by value as an rdmc_buffer, always: the library calls `release` of it
  * once when it no longer uses the memory, also if the call fails.
  *
@@ -129,6 +129,9 @@ typedef enum rdmc_op {
 
 // A member's endpoint in the network, with a thread that makes progress. Calls are allowed on any thread.
 typedef struct rdmc_context rdmc_context;
+
+// A GPU, and pinned memory of the host by which a team's operations reach it. Calls of several threads are made one after another.
+typedef struct rdmc_device rdmc_device;
 
 // One group at one member. Calls are allowed on any thread.
 typedef struct rdmc_group rdmc_group;
@@ -401,6 +404,55 @@ int32_t rdmc_context_close(struct rdmc_context *context,
 //
 // Arguments: `context` is null, or valid and not used again.
 void rdmc_context_free(struct rdmc_context *context);
+
+// Opens a GPU by its number among those that this process sees: its primary context, which CUDA's run time uses, too. CUDA's driver is
+// opened here; a machine without it gets `RDMC_UNSUPPORTED`. `library`: its path, or NULL for libcuda.so.1. `chunk_bytes`:
+// a multiple of 16, the same at all members of a team; 0 for 64 MiB. Three chunks of pinned memory are allocated when they are needed.
+//
+// Arguments: `library` is null, or ends with a zero; `device` may be written; `error` may be null.
+int32_t rdmc_device_open(const char *library,
+                         uint32_t ordinal,
+                         uint64_t chunk_bytes,
+                         struct rdmc_device **device,
+                         struct rdmc_error *error);
+
+// Replaces `length` bytes of memory of a device (a `CUdeviceptr`) at all members by those of the root. All members call this, with
+// the same length and the same `chunk_bytes`. `stream` is a `CUstream` or `cudaStream_t` as a number, 0 for the default one: copies begin
+// after what was queued there before, and what is queued there afterwards sees the result. Returns before the last copies end:
+// `rdmc_device_settle`. Blocks.
+//
+// Arguments: `device` and `team` are valid; the memory and the stream stay until the copies have ended; `error` may be null.
+int32_t rdmc_team_broadcast_device(const struct rdmc_team *team,
+                                   uint32_t root,
+                                   const struct rdmc_device *device,
+                                   uint64_t address,
+                                   uint64_t length,
+                                   size_t stream,
+                                   uint64_t timeout_ms,
+                                   struct rdmc_error *error);
+
+// As `rdmc_team_all_reduce`, of `count` elements in memory of a device; otherwise as `rdmc_team_broadcast_device`.
+//
+// Arguments: As of `rdmc_team_broadcast_device`.
+int32_t rdmc_team_all_reduce_device(const struct rdmc_team *team,
+                                    const struct rdmc_device *device,
+                                    uint64_t address,
+                                    uint64_t count,
+                                    int32_t element,
+                                    int32_t op,
+                                    size_t stream,
+                                    uint64_t timeout_ms,
+                                    struct rdmc_error *error);
+
+// Waits until the copies of all operations on a device have ended.
+//
+// Arguments: `device` is valid; `error` may be null.
+int32_t rdmc_device_settle(const struct rdmc_device *device, uint64_t timeout_ms, struct rdmc_error *error);
+
+// Frees a device, after its copies have ended: blocks for 10 seconds at most. Does nothing for null, and in a child of fork(2).
+//
+// Arguments: `device` is null, or valid and not used again.
+void rdmc_device_free(struct rdmc_device *device);
 
 // Joins a group, together with all its other members, which must do the same with equal settings; messages are received by
 // `rdmc_receive`. Blocks for `connect_timeout_ms` at most.

@@ -6,6 +6,7 @@
 mod buffer;
 mod callbacks;
 mod context;
+mod device;
 mod error;
 mod group;
 mod guard;
@@ -23,6 +24,10 @@ pub use callbacks::{Answer, CallbackFunctions};
 pub use context::{
     Context, Counters, rdmc_context_address, rdmc_context_close, rdmc_context_counters,
     rdmc_context_free, rdmc_context_start, rdmc_progress, rdmc_secret_random,
+};
+pub use device::{
+    DeviceHandle, rdmc_device_free, rdmc_device_open, rdmc_device_settle,
+    rdmc_team_all_reduce_device, rdmc_team_broadcast_device,
 };
 pub use error::{Code, Error, TEXT_BYTES};
 pub use group::{

@@ -95,19 +95,19 @@ unsafe fn bytes<'a>(data: *mut c_void, count: u64, element_bytes: usize) -> Outc
     Ok(unsafe { std::slice::from_raw_parts_mut(data.cast::<u8>(), length) })
 }
 
-fn element_type(code: i32) -> Outcome<Type> {
+pub(crate) fn element_type(code: i32) -> Outcome<Type> {
     let unknown = || Problem::invalid(format!("{code} is no element type; see rdmc_type"));
     usize::try_from(code).ok().and_then(|code| Type::ALL.get(code).copied()).ok_or_else(unknown)
 }
 
-fn operator(code: i32) -> Outcome<Op> {
+pub(crate) fn operator(code: i32) -> Outcome<Op> {
     let unknown = || Problem::invalid(format!("{code} is no operator; see rdmc_op"));
     usize::try_from(code).ok().and_then(|code| Op::ALL.get(code).copied()).ok_or_else(unknown)
 }
 
 /// # Safety
 /// `team` is null or valid for `'a`. Errors: it is null; the process is a fork.
-unsafe fn inner<'a>(team: *const Team) -> Outcome<&'a rdmc::Team> {
+pub(crate) unsafe fn inner<'a>(team: *const Team) -> Outcome<&'a rdmc::Team> {
     // SAFETY: of this function.
     let team = unsafe { object(team, "team") }?;
     team.process.check().map(|()| &team.inner)

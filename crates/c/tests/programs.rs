@@ -45,13 +45,13 @@ impl Installed {
     }
 
     /// Builds a C program with the flags that pkg-config prints, and these.
-    fn compile(&self, flags: &[&str]) -> PathBuf {
-        let (source, program) = (programs().join("members.c"), self.at("members"));
+    fn compile(&self, name: &str, flags: &[&str]) -> PathBuf {
+        let (source, program) = (programs().join(name).with_extension("c"), self.at(name));
         let version = format!("-DRDMC_EXPECTED_VERSION=\"{}\"", env!("CARGO_PKG_VERSION"));
         let warnings = ["-std=c99", "-g", "-Wall", "-Wextra", "-Werror", "-pedantic"];
         let mut compiler = Command::new("cc");
         compiler.args(warnings).args(flags).arg(version).arg(source);
-        compiler.args(self.flags("--cflags")).args(self.flags("--libs")).arg("-pthread");
+        compiler.args(self.flags("--cflags")).args(self.flags("--libs")).args(["-pthread", "-ldl"]);
         run(compiler.arg("-o").arg(&program));
         program
     }
@@ -99,7 +99,8 @@ fn run(command: &mut Command) -> Output {
 /// All parts of members.c have run.
 fn assert_whole(output: &Output) {
     let said = String::from_utf8_lossy(&output.stdout);
-    let parts = ["start", "replicate", "fail", "refuse", "regions", "teams", "callbacks", "progress"];
+    let parts =
+        ["start", "replicate", "fail", "refuse", "regions", "teams", "callbacks", "progress"];
     let expected: String = parts.iter().map(|part| format!("ok {part}\n")).collect();
     assert_eq!(said, expected);
 }
@@ -137,26 +138,37 @@ fn the_library_exports_what_its_header_declares_and_nothing_else() {
 #[test]
 fn a_program_in_c_is_built_by_pkg_config() {
     let Some(installed) = Installed::find(&["cc", "pkg-config"]) else { return };
-    let program = installed.compile(&[]);
+    let program = installed.compile("members", &[]);
     assert_whole(&run(&mut installed.command(program)));
 }
 
 #[test]
 fn a_program_in_c_has_no_error_that_address_sanitizer_finds() {
     let Some(installed) = Installed::find(&["cc", "pkg-config"]) else { return };
-    let program = installed.compile(&["-fsanitize=address"]);
+    let program = installed.compile("members", &["-fsanitize=address"]);
     assert_whole(&run(&mut installed.command(program)));
 }
 
 #[test]
 fn a_program_in_c_has_no_error_that_valgrind_finds() {
     let Some(installed) = Installed::find(&["cc", "pkg-config", "valgrind"]) else { return };
-    let program = installed.compile(&[]);
+    let program = installed.compile("members", &[]);
     let suppressions = format!("--suppressions={}", programs().join("valgrind.supp").display());
     let leaks = "--errors-for-leak-kinds=definite,indirect";
     let mut valgrind = installed.command("valgrind");
     valgrind.args(["-q", "--error-exitcode=9", "--leak-check=full", leaks, &suppressions]);
     assert_whole(&run(valgrind.arg(program).arg("--no-fork")));
+}
+
+/// With the stand-in for CUDA's driver: the C interface to memory of GPUs needs none to be tested.
+#[test]
+fn a_program_in_c_uses_memory_of_devices() {
+    let Some(installed) = Installed::find(&["cc", "pkg-config"]) else { return };
+    let program = installed.compile("device", &[]);
+    let tests = env::current_exe().expect("the tests' own path");
+    let driver = tests.with_file_name("libtesting_gpu.so");
+    let output = run(installed.command(program).arg(driver));
+    assert_eq!(String::from_utf8_lossy(&output.stdout), "ok refuse\nok devices\n");
 }
 
 #[test]

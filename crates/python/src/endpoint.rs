@@ -2,6 +2,7 @@
 
 use std::{
     net::SocketAddr,
+    path::PathBuf,
     sync::{Arc, Mutex},
     time::Duration,
 };
@@ -13,7 +14,8 @@ use rdmc::{
 };
 
 use crate::{
-    errors::{invalid, raise},
+    devices::{Devices, Operation, Place},
+    errors::{invalid, raise, raise_of_device},
     guard::{Process, address_of, duration, interruptible, lock},
     memory::Memory,
     messages::Messages,
@@ -24,6 +26,7 @@ use crate::{
 pub(crate) struct Endpoint {
     context: Mutex<Option<Arc<Context>>>,
     team: Mutex<Option<Arc<Team>>>,
+    devices: Arc<Devices>,
     address: SocketAddr,
     /// Raised by a signal's handler while a call has waited.
     interrupted: Arc<Mutex<Option<PyErr>>>,
@@ -34,6 +37,11 @@ pub(crate) struct Endpoint {
 #[pyfunction]
 pub(crate) fn random_secret() -> PyResult<String> {
     Ok(Secret::random()?.to_hex().to_string())
+}
+
+fn type_and_operator(py: Python<'_>, codes: (usize, usize)) -> PyResult<(Type, Op)> {
+    let found = Type::ALL.get(codes.0).copied().zip(Op::ALL.get(codes.1).copied());
+    found.ok_or_else(|| invalid(py, "no such type or operator"))
 }
 
 fn addresses_of(py: Python<'_>, members: &[String]) -> PyResult<Vec<SocketAddr>> {
@@ -61,10 +69,12 @@ impl Endpoint {
     ) -> PyResult<()> {
         let team = self.team(py)?;
         let outcome = py.detach(|| operation(&team));
-        outcome.map_err(|error| match lock(&self.interrupted).take() {
-            Some(interrupt) => interrupt,
-            None => raise(py, &error),
-        })
+        outcome.map_err(|error| self.interruption().unwrap_or_else(|| raise(py, &error)))
+    }
+
+    /// What a signal's handler has raised during the last call.
+    fn interruption(&self) -> Option<PyErr> {
+        lock(&self.interrupted).take()
     }
 }
 
@@ -73,6 +83,7 @@ impl Drop for Endpoint {
         if !self.process.is_this() {
             // In a fork: the connections are the parent's.
             std::mem::forget((lock(&self.team).take(), lock(&self.context).take()));
+            std::mem::forget(Arc::clone(&self.devices));
         }
     }
 }
@@ -108,6 +119,7 @@ impl Endpoint {
         Ok(Self {
             context: Mutex::new(Some(Arc::new(context))),
             team: Mutex::default(),
+            devices: Arc::default(),
             address,
             interrupted: Arc::default(),
             process: Process::this(),
@@ -182,9 +194,7 @@ impl Endpoint {
         root: Option<u32>,
         timeout: Option<f64>,
     ) -> PyResult<()> {
-        let (Some(&element), Some(&op)) = (Type::ALL.get(codes.0), Op::ALL.get(codes.1)) else {
-            return Err(invalid(py, "no such type or operator"));
-        };
+        let (element, op) = type_and_operator(py, codes)?;
         let mut memory = Memory::of(array)?;
         if memory.item_size() != element.bytes() && memory.item_size() != 1 {
             let text = format!(
@@ -203,6 +213,33 @@ impl Endpoint {
         });
         memory.release(py);
         outcome
+    }
+
+    /// As broadcast (with a root) or all-reduce (with codes), of an array in memory of a GPU. `library`: the driver's, if not
+    /// the machine's.
+    #[pyo3(signature = (place, root, codes, timeout, library=None))]
+    fn on_device(
+        &self,
+        py: Python<'_>,
+        place: Place,
+        root: Option<u32>,
+        codes: Option<(usize, usize)>,
+        timeout: Option<f64>,
+        library: Option<PathBuf>,
+    ) -> PyResult<()> {
+        let operation = match (root, codes) {
+            (Some(root), None) => Operation::Broadcast { root },
+            (None, Some(codes)) => {
+                let (element, op) = type_and_operator(py, codes)?;
+                Operation::AllReduce { element, op }
+            }
+            _ => return Err(invalid(py, "a root or codes are needed")),
+        };
+        let (team, timeout) = (self.team(py)?, duration(timeout));
+        // SAFETY: `Group` holds on to the array during the operation, and documents its order afterwards.
+        let outcome =
+            py.detach(|| unsafe { self.devices.run(&team, library, place, operation, timeout) });
+        outcome.map_err(|error| self.interruption().unwrap_or_else(|| raise_of_device(py, &error)))
     }
 
     /// Collects the parts of all members.
@@ -235,6 +272,7 @@ impl Endpoint {
             return Ok(());
         }
         let close = || {
+            self.devices.close();
             let closed = team.map_or(Ok(()), |team| match Arc::try_unwrap(team) {
                 Ok(team) => team.close(duration(timeout)),
                 // A call of another thread has it, and ends it.
@@ -255,7 +293,10 @@ impl Endpoint {
     fn drop(&self, py: Python<'_>) {
         let (team, context) = (lock(&self.team).take(), lock(&self.context).take());
         match self.process.is_this() {
-            true => py.detach(|| drop((team, context))),
+            true => py.detach(|| {
+                drop((team, context));
+                self.devices.close();
+            }),
             false => std::mem::forget((team, context)),
         }
     }

@@ -18,6 +18,17 @@ pub(crate) fn raise(py: Python<'_>, error: &Error) -> PyErr {
     made(py, kind, member, &error.to_string()).unwrap_or_else(|problem| problem)
 }
 
+/// The exception for an error of a call that uses a GPU.
+pub(crate) fn raise_of_device(py: Python<'_>, error: &gpu::Error) -> PyErr {
+    let kind = match error {
+        gpu::Error::Rdmc(error) => return raise(py, error),
+        gpu::Error::Timeout { .. } => "timeout",
+        gpu::Error::Memory { .. } | gpu::Error::Call(_) | gpu::Error::NoDevice { .. } => "invalid",
+        _ => "other",
+    };
+    made(py, kind, None, &error.to_string()).unwrap_or_else(|problem| problem)
+}
+
 /// The exception for arguments that cannot be used.
 pub(crate) fn invalid(py: Python<'_>, text: &str) -> PyErr {
     made(py, "invalid", None, text).unwrap_or_else(|problem| problem)

@@ -2,6 +2,7 @@
 //!
 //! Calls that wait release the interpreter; signals of Python are looked for some ten times a second meanwhile.
 
+mod devices;
 mod endpoint;
 mod errors;
 mod guard;

@@ -10,7 +10,7 @@ from concurrent.futures import TimeoutError as FutureTimeout
 from types import TracebackType
 from typing import Any
 
-from rdmc._arrays import codes_of, memory_of
+from rdmc._arrays import OnDevice, codes_of, memory_of, on_device
 from rdmc._meeting import Store, exchange, own_ip, rank_and_size, share_secret, store_of
 from rdmc._rdmc import Endpoint
 from rdmc._rdmc import Messages as _Messages
@@ -47,6 +47,10 @@ class Group:
     Arrays are numpy's, torch's (CPU), or anything with a writable, contiguous buffer or DLPack. They are changed in place, and must not be
     used or resized while an operation runs. Calls block, with the interpreter released; Ctrl-C ends them, and the group. An
     operation that fails at one member fails at all, as MemberLost with the rank; the group is of no use after that.
+
+    broadcast and all_reduce also take arrays in memory of NVIDIA GPUs: tensors of torch, and what has ``__cuda_array_interface__`` and
+    ``__dlpack_device__``. All members' are on GPUs then. What was queued on the array's stream comes first, and what is queued
+    there after the call (after Work.wait) sees the result; the host does not wait for the last copies.
 
     Calls are allowed on any thread; those of several threads are made one after another.
     """
@@ -145,6 +149,8 @@ class Group:
 
     def broadcast(self, array: Any, root: int = 0, *, timeout: float | None = None, async_op: bool = False) -> Work | None:
         """Replaces an array at all members by that of the root. ``async_op``: returns a Work at once."""
+        if (found := on_device(array)) is not None:
+            return self._run(lambda limit: self._on_device(found, root, None, limit), timeout, async_op)
         memory, _ = memory_of(array)
         return self._run(lambda limit: self._endpoint.broadcast(memory, root, limit), timeout, async_op)
 
@@ -153,6 +159,9 @@ class Group:
 
         All members have the same bits afterwards.
         """
+        if (found := on_device(array)) is not None:
+            device_codes = codes_of(found.element, op)
+            return self._run(lambda limit: self._on_device(found, None, device_codes, limit), timeout, async_op)
         memory, element = memory_of(array)
         codes = codes_of(element, op)
         return self._run(lambda limit: self._endpoint.reduce(memory, codes, None, limit), timeout, async_op)
@@ -250,6 +259,9 @@ class Group:
             self._endpoint.drop()
             if self._executor is not None:
                 self._executor.shutdown(wait=False)
+
+    def _on_device(self, array: OnDevice, root: int | None, codes: tuple[int, int] | None, limit: float) -> None:
+        self._endpoint.on_device(array.place, root, codes, limit, os.environ.get("RDMC_CUDA_LIBRARY"))
 
     def _run(self, operation: Callable[[float], None], timeout: float | None, async_op: bool) -> Work | None:
         limit = self._timeout if timeout is None else timeout
