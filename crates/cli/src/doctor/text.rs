@@ -201,8 +201,8 @@ mod tests {
     #[test]
     fn what_gpus_are_and_lack_is_named() {
         let device = GpuDevice { ordinal: 1, name: "GPU MIG 1g.5gb".into(), memory_bytes: 5 << 30 };
-        let mut machine = Machine::default();
-        machine.gpu = Gpu { cuda: Some("12.4".into()), devices: vec![device], ..Gpu::default() };
+        let gpu = Gpu { cuda: Some("12.4".into()), devices: vec![device], ..Gpu::default() };
+        let mut machine = Machine { gpu, ..Machine::default() };
         let text = |machine: &Machine| {
             let rows = gpus(machine).into_iter().map(|(name, value)| format!("{name} {value}\n"));
             rows.collect::<String>()
