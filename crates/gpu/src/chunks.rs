@@ -32,6 +32,17 @@ pub(crate) fn check(chunk_bytes: u64) -> Result<(), Error> {
     Ok(())
 }
 
+/// Checks the length of memory. A team would find what is too much in the last chunk only.
+pub(crate) fn check_elements(bytes: u64, element: Type) -> Result<(), Error> {
+    let each = element.bytes();
+    if !bytes.is_multiple_of(each as u64) {
+        return Err(Error::Call(format!(
+            "{bytes} bytes are no whole number of elements of {each}"
+        )));
+    }
+    Ok(())
+}
+
 /// [`Team::broadcast`] of the host's memory to or from members whose memory is a device's ([`crate::TeamStaging::broadcast`]):
 /// in chunks of the same length, [`crate::TeamStagingSettings::chunk_bytes`]. The timeout is that of all chunks.
 ///
@@ -56,6 +67,7 @@ pub fn all_reduce_in_chunks(
     chunk_bytes: u64,
     timeout: Duration,
 ) -> Result<(), Error> {
+    check_elements(bytes.len() as u64, element)?;
     each(bytes, chunk_bytes, timeout, |chunk, left| team.all_reduce_bytes(chunk, element, op, left))
 }
 
@@ -96,5 +108,8 @@ mod tests {
             assert!(error.contains("use a multiple of 16"), "{error}");
         }
         check(64 << 20).unwrap();
+        check_elements(24, Type::F64).unwrap();
+        let error = check_elements(20, Type::F64).unwrap_err().to_string();
+        assert_eq!(error, "20 bytes are no whole number of elements of 8");
     }
 }

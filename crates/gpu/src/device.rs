@@ -34,7 +34,8 @@ impl Drop for Pushed<'_> {
 }
 
 impl Device {
-    /// Retains the primary context of a device; starts it (some 0.2 s, some 300 MB of its memory) if nobody has in this process.
+    /// Retains the primary context of a device; starts it if nobody has in this process, which takes
+    /// time and memory of the device.
     ///
     /// Errors: [`Error::NoDevice`], [`Error::Cuda`].
     pub fn open(driver: &Driver, ordinal: u32) -> Result<Self, Error> {

@@ -36,8 +36,8 @@ impl DeviceInfo {
 }
 
 impl Driver {
-    /// Opens `libcuda.so.1` from where the loader looks for libraries, and initialises it: some 0.1 s and more on a machine with
-    /// GPUs. Starts no context.
+    /// Opens `libcuda.so.1` from where the loader looks for libraries, and initialises it, which can start GPUs that sleep. Starts no
+    /// context.
     ///
     /// Errors: [`Error::NoDriver`], [`Error::NoSymbol`], and [`Error::Cuda`] where there is a driver and no GPU.
     pub fn open() -> Result<Self, Error> {

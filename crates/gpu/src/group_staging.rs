@@ -100,8 +100,14 @@ impl GroupStaging {
         let tell = |error: &Error| abort(group, error);
         let memory = memory.slice(0..message.len())?;
         let mut upload = Upload::begin(&memory, &self.up, stream).inspect_err(tell)?;
-        // The other members are told before anybody waits for the copies again.
-        follow(message, &mut upload, stream, deadline).inspect_err(tell)?;
+        let followed = follow(message, &mut upload, stream, deadline);
+        if let Err(error) = followed {
+            // The other members are told before anybody waits for the copies again.
+            abort(group, &error);
+            // What was queued may still use the application's memory. A second error would say no more than the first.
+            let _ = upload.finish(stream);
+            return Err(error);
+        }
         Ok(upload)
     }
 

@@ -36,7 +36,7 @@ impl Drop for Registered {
 /// Allocates pinned memory of the host, for all devices. It cannot be swapped out: a machine has only so much. Freed with the
 /// region's last clone and lease.
 ///
-/// Allocating takes some 0.3 s for each GiB: keep the region and post it again.
+/// Allocating takes long, since the driver locks every page: keep the region and post it again.
 ///
 /// Errors: [`Error::Cuda`], such as out of memory; too long for this machine.
 pub fn pinned(device: &Device, bytes: u64) -> Result<Region, Error> {

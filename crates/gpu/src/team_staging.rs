@@ -7,7 +7,7 @@ use session::Deadline;
 
 use crate::{
     Device, DeviceMemory, Error, Event, Stream, Transfer,
-    chunks::{check, chunks},
+    chunks::{check, check_elements, chunks},
     download, pinned,
     transfer::{DROP_TIMEOUT, upload_written},
 };
@@ -129,7 +129,8 @@ impl TeamStaging {
     /// Replaces the elements in this memory by their combination over all members: [`Team::all_reduce_bytes`]. A chunk is
     /// copied from the device, one is in the network and one is copied to the device at the same time.
     ///
-    /// Errors: as [`TeamStaging::broadcast`], and of [`Team::all_reduce_bytes`].
+    /// Errors: as [`TeamStaging::broadcast`], and of [`Team::all_reduce_bytes`]; [`Error::Call`] if the memory is no whole number
+    /// of elements.
     pub fn all_reduce(
         &mut self,
         team: &Team,
@@ -138,6 +139,7 @@ impl TeamStaging {
         stream: &Stream,
         timeout: Duration,
     ) -> Result<(), Error> {
+        check_elements(memory.bytes(), element)?;
         let copies = Copies { down: true, up: true };
         self.run(team, copies, memory, stream, timeout, |chunk, left| {
             team.all_reduce_bytes(chunk, element, op, left)
@@ -173,6 +175,8 @@ impl TeamStaging {
             if !matches!(error, Error::Rdmc(_)) {
                 team.abort(&error.reason());
             }
+            // What was queued may still use the application's memory. A second error would say no more than the first.
+            let _ = self.order(stream);
         })
     }
 
@@ -206,7 +210,13 @@ impl TeamStaging {
                 self.start_down(index, &memory.slice(range)?, deadline)?;
             }
         }
-        Event::record(&self.up)?.hold(stream)
+        self.order(stream)
+    }
+
+    /// Makes the application's stream wait for all copies.
+    fn order(&self, stream: &Stream) -> Result<(), Error> {
+        Event::record(&self.up)?.hold(stream)?;
+        Event::record(&self.down)?.hold(stream)
     }
 
     /// Takes a buffer whose copies are done; allocates it if there is none.

@@ -3,8 +3,8 @@
 use std::{thread, time::Duration};
 
 use gpu::{
-    Device, DeviceMemory, Error, Stream, TeamStaging, TeamStagingSettings, all_reduce_in_chunks,
-    broadcast_in_chunks, download, pinned, upload,
+    Device, DeviceMemory, Error, Event, Stream, TeamStaging, TeamStagingSettings,
+    all_reduce_in_chunks, broadcast_in_chunks, download, pinned, upload,
 };
 use rdmc::{Op, Team, Type};
 
@@ -168,19 +168,25 @@ fn with_fault(call: &str, nth: u64, is_reduction: bool) -> Vec<String> {
         let device = &devices[rank as usize];
         let stream = Stream::new(device).unwrap();
         let memory = filled(&stream, &contents(1, 400_000));
+        // SAFETY: freed when the stream has come to the end of the call, as PyTorch does.
+        let raw = unsafe { DeviceMemory::from_raw(device, memory.address(), memory.bytes()) };
+        let raw = raw.unwrap();
         let mut staging = staging(device, 1_600, 3);
         if rank == 1 {
+            faulty.delay(300);
             faulty.fail(call, nth, 700);
         }
         let outcome = if is_reduction {
-            staging.all_reduce(&team, &memory, (Type::U8, Op::Max), &stream, PATIENCE)
+            staging.all_reduce(&team, &raw, (Type::U8, Op::Max), &stream, PATIENCE)
         } else {
-            staging.broadcast(&team, 0, &memory, &stream, PATIENCE)
+            staging.broadcast(&team, 0, &raw, &stream, PATIENCE)
         };
         if rank == 1 {
             // If it was not called so often.
             faulty.fail(call, u64::MAX, 700);
         }
+        Event::record(&stream).unwrap().wait("the call", PATIENCE).unwrap();
+        drop(memory);
         match outcome.and_then(|()| Ok(team.close(PATIENCE)?)) {
             Ok(()) => String::new(),
             Err(error) => error.to_string(),

@@ -146,7 +146,7 @@ fn gpus(machine: &Machine) -> Vec<(&'static str, String)> {
         format!("through pinned memory of the host; GPUDirect is not used (nvidia_peermem is {peer_memory})"),
     ));
     if gpu.expandable_segments {
-        let what = "expandable_segments: rdmc copies from and to such memory; CUDA IPC and GPUDirect cannot use it";
+        let what = "expandable_segments: memory is mapped in parts; rdmc copies from and to it";
         rows.push(("  PyTorch", what.into()));
     }
     rows
@@ -191,4 +191,37 @@ fn limits(machine: &Machine) -> Vec<(&'static str, String)> {
         ),
         ("/dev/shm", bytes(machine.shared_memory_bytes)),
     ]
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::doctor::machine::{Gpu, GpuDevice};
+
+    #[test]
+    fn what_gpus_are_and_lack_is_named() {
+        let device = GpuDevice { ordinal: 1, name: "GPU MIG 1g.5gb".into(), memory_bytes: 5 << 30 };
+        let gpu = Gpu { cuda: Some("12.4".into()), devices: vec![device], ..Gpu::default() };
+        let mut machine = Machine { gpu, ..Machine::default() };
+        let text = |machine: &Machine| {
+            let rows = gpus(machine).into_iter().map(|(name, value)| format!("{name} {value}\n"));
+            rows.collect::<String>()
+        };
+        let plain = text(&machine);
+        assert!(plain.starts_with("CUDA 12.4\n  GPU 1: GPU MIG 1g.5gb, 5 GiB\n"), "{plain}");
+        assert!(
+            plain.ends_with("GPUDirect is not used (nvidia_peermem is not loaded)\n"),
+            "{plain}"
+        );
+        assert!(!plain.contains("  MIG ") && !plain.contains("PyTorch"), "{plain}");
+        machine.gpu.has_mig = true;
+        machine.gpu.has_peer_memory = true;
+        machine.gpu.expandable_segments = true;
+        let all = text(&machine);
+        for part in ["  MIG ", "loaded, and not used", "  PyTorch expandable_segments"] {
+            assert!(all.contains(part), "{part}: {all}");
+        }
+        machine.gpu = Gpu { trouble: Some("no NVIDIA driver".into()), ..Gpu::default() };
+        assert_eq!(text(&machine), "CUDA no NVIDIA driver\n");
+    }
 }
