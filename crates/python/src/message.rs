@@ -66,7 +66,7 @@ impl Message {
         let block = poll_fn(move |context| pin!(lock(&message).next_block_async()).poll(context));
         let answer = async move {
             let range = block.await?;
-            Ok(range.map(|range| Answer::Range((range.start, range.end))))
+            Ok(range.map(|range| Answer::new((range.start, range.end))))
         };
         Ok(Pending::new("the next block of a message", answer))
     }

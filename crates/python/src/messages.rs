@@ -64,7 +64,7 @@ impl Messages {
     fn send(&self, py: Python<'_>, object: &Bound<'_, PyAny>) -> PyResult<Pending> {
         let (group, region) = (self.group(py)?, region_of(object, false)?);
         Ok(Pending::new("queueing a message", async move {
-            Ok(Some(Answer::Number(group.send_async(region).await?.message())))
+            Ok(Some(Answer::new(group.send_async(region).await?.message())))
         }))
     }
 
@@ -73,7 +73,7 @@ impl Messages {
         let group = self.group(py)?;
         Ok(Pending::new("the next message", async move {
             let message = group.receive_async().await?;
-            Ok(message.map(|message| Answer::Message(Message::new(message))))
+            Ok(message.map(|message| Answer::new(Message::new(message))))
         }))
     }
 

@@ -10,22 +10,26 @@ use std::{
     time::Instant,
 };
 
-use pyo3::prelude::*;
+use pyo3::{IntoPyObjectExt, prelude::*};
 use rustix::event::{EventfdFlags, eventfd};
 
 use crate::{
     errors::{invalid, raise, timed_out},
     guard::{SIGNALS_EVERY, duration, lock},
-    message::Message,
 };
 
-/// What a call may return that may have waited.
-#[derive(IntoPyObject)]
-pub(crate) enum Answer {
-    Number(u64),
-    /// First byte, and the byte after the last.
-    Range((u64, u64)),
-    Message(Message),
+/// What a call may return that may have waited: made into an object of Python by the thread that has the interpreter.
+pub(crate) struct Answer(Box<Conversion>);
+
+type Conversion = dyn FnOnce(Python<'_>) -> PyResult<Py<PyAny>> + Send;
+
+impl Answer {
+    pub(crate) fn new<T>(value: T) -> Self
+    where
+        T: for<'py> IntoPyObjectExt<'py> + Send + 'static,
+    {
+        Self(Box::new(move |py| value.into_py_any(py)))
+    }
 }
 
 type Call = Pin<Box<dyn Future<Output = Result<Option<Answer>, rdmc::Error>> + Send>>;
@@ -70,14 +74,15 @@ impl Pending {
         Self { call: Mutex::new(Some(Box::pin(call))), what }
     }
 
-    fn poll_once(&self, py: Python<'_>, waker: &Waker) -> PyResult<Poll<Option<Answer>>> {
+    fn poll_once(&self, py: Python<'_>, waker: &Waker) -> PyResult<Poll<Option<Py<PyAny>>>> {
         let mut call = lock(&self.call);
         let future = call.as_mut().ok_or_else(|| invalid(py, "this call has ended before"))?;
         match future.as_mut().poll(&mut Context::from_waker(waker)) {
             Poll::Pending => Ok(Poll::Pending),
             Poll::Ready(outcome) => {
                 *call = None;
-                outcome.map(Poll::Ready).map_err(|error| raise(py, &error))
+                let answer = outcome.map_err(|error| raise(py, &error))?;
+                Ok(Poll::Ready(answer.map(|answer| (answer.0)(py)).transpose()?))
             }
         }
     }
@@ -86,7 +91,7 @@ impl Pending {
 #[pymethods]
 impl Pending {
     /// Waits for its end, for at most so many seconds. Raises what has failed, what a signal's handler raises, or TimedOut.
-    fn wait(&self, py: Python<'_>, timeout: Option<f64>) -> PyResult<Option<Answer>> {
+    fn wait(&self, py: Python<'_>, timeout: Option<f64>) -> PyResult<Option<Py<PyAny>>> {
         let waker = Waker::from(Arc::new(Unpark(thread::current())));
         let limit = duration(timeout);
         let end = Instant::now().checked_add(limit);
@@ -106,7 +111,7 @@ impl Pending {
     }
 
     /// A tuple of what it has returned; `None`: it has not ended, and the notifier will tell when this is to be called again.
-    fn poll(&self, py: Python<'_>, notifier: &Notifier) -> PyResult<Option<(Option<Answer>,)>> {
+    fn poll(&self, py: Python<'_>, notifier: &Notifier) -> PyResult<Option<(Option<Py<PyAny>>,)>> {
         let waker = Waker::from(Arc::clone(&notifier.descriptor));
         Ok(match self.poll_once(py, &waker)? {
             Poll::Ready(answer) => Some((answer,)),
