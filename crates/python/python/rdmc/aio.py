@@ -33,7 +33,7 @@ class _Waiting:
     def __init__(self) -> None:
         self._loop = asyncio.get_running_loop()
         self._notifier = Notifier()
-        self._sleepers: list[asyncio.Future[None]] = []
+        self._sleepers: set[asyncio.Future[None]] = set()
         self._loop.add_reader(self._notifier.fileno(), self._notified)
 
     def close(self) -> None:
@@ -41,7 +41,7 @@ class _Waiting:
 
     def _notified(self) -> None:
         self._notifier.clear()
-        sleepers, self._sleepers = self._sleepers, []
+        sleepers, self._sleepers = self._sleepers, set()
         for sleeper in sleepers:
             if not sleeper.done():
                 sleeper.set_result(None)
@@ -49,12 +49,15 @@ class _Waiting:
     async def wait(self, pending: Pending, timeout: float) -> Any:
         try:
             async with asyncio.timeout(timeout):
-                while True:
+                while (answer := pending.poll(self._notifier)) is None:
+                    # What has happened since then is told by the loop, so not before this waits.
                     sleeper = self._loop.create_future()
-                    self._sleepers.append(sleeper)
-                    if (answer := pending.poll(self._notifier)) is not None:
-                        return answer[0]
-                    await sleeper
+                    self._sleepers.add(sleeper)
+                    try:
+                        await sleeper
+                    finally:
+                        self._sleepers.discard(sleeper)
+                return answer[0]
         except TimeoutError as error:
             if isinstance(error, TimedOut):
                 raise
