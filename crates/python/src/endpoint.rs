@@ -136,7 +136,7 @@ impl Endpoint {
     fn join(&self, py: Python<'_>, number: u64, members: Vec<String>, rank: u32) -> PyResult<()> {
         let settings = TeamSettings::new(number, addresses_of(py, &members)?, rank);
         let context = self.context(py)?;
-        let team = interruptible(py, move || context.create_team(settings))?;
+        let team = interruptible(py, || None, move || context.create_team(settings))?;
         let interrupted = Arc::clone(&self.interrupted);
         team.stop_if(move || {
             // Runs handlers on the main thread only, as Python does.
@@ -147,7 +147,8 @@ impl Endpoint {
         Ok(())
     }
 
-    /// Joins a group whose root sends messages.
+    /// Joins a group whose root sends messages. `posted`: they wait for memory that is given.
+    #[allow(clippy::too_many_arguments, reason = "the caller names them")]
     fn messages(
         &self,
         py: Python<'_>,
@@ -156,13 +157,19 @@ impl Endpoint {
         rank: u32,
         root: u32,
         block_bytes: Option<u64>,
+        posted: bool,
     ) -> PyResult<Messages> {
         let mut settings = GroupSettings::new(number, addresses_of(py, &members)?, rank).root(root);
         if let Some(bytes) = block_bytes {
             settings = settings.block_bytes(bytes);
         }
-        let context = self.context(py)?;
-        Ok(Messages::new(interruptible(py, move || context.create_group(settings))?))
+        if posted {
+            settings = settings.receive_bytes_max(0);
+        }
+        let (context, team) = (self.context(py)?, self.team(py)?);
+        // Members that are lost do not come.
+        let failure = || team.failure().map(Error::TeamFailed);
+        Ok(Messages::new(interruptible(py, failure, move || context.create_group(settings))?))
     }
 
     fn barrier(&self, py: Python<'_>, timeout: Option<f64>) -> PyResult<()> {

@@ -59,9 +59,10 @@ pub(crate) fn address_of(py: Python<'_>, text: &str) -> PyResult<SocketAddr> {
 }
 
 /// Calls what blocks and cannot be interrupted, on a thread of its own, while this one looks for signals. If a handler raises
-/// something, that is raised at once; the call ends by itself later, and its result is dropped.
+/// something, or `failure` returns an error, that is raised at once; the call ends by itself later, and its result is dropped.
 pub(crate) fn interruptible<T: Send + 'static>(
     py: Python<'_>,
+    failure: impl Fn() -> Option<rdmc::Error>,
     call: impl FnOnce() -> Result<T, rdmc::Error> + Send + 'static,
 ) -> PyResult<T> {
     let (result, results) = bounded(1);
@@ -73,7 +74,12 @@ pub(crate) fn interruptible<T: Send + 'static>(
     loop {
         match py.detach(|| results.recv_timeout(SIGNALS_EVERY)) {
             Ok(outcome) => return outcome.map_err(|error| raise(py, &error)),
-            Err(RecvTimeoutError::Timeout) => py.check_signals()?,
+            Err(RecvTimeoutError::Timeout) => {
+                py.check_signals()?;
+                if let Some(error) = failure() {
+                    return Err(raise(py, &error));
+                }
+            }
             Err(RecvTimeoutError::Disconnected) => {
                 return Err(PyRuntimeError::new_err("joining has panicked; see standard error"));
             }

@@ -50,7 +50,7 @@ def _large(length: int) -> None:
             values[::4099] = 7
         group.broadcast(values)
         assert values[::4099].min() == 7 and int(values[::4099].size) * 7 == int(values.sum(dtype="u8"))
-        with group.messages() as messages:
+        with group.messages(posted=True) as messages:
             if messages.is_root:
                 values[-1] = 9
                 messages.send(values)

@@ -46,7 +46,7 @@ def _all_lengths(root: int) -> int:
 
 
 def _arrays_given_before() -> None:
-    with members.group() as group, group.messages() as messages:
+    with members.group() as group, group.messages(posted=True) as messages:
         if messages.is_root:
             for number in range(3):
                 messages.send(numpy.full((1000, 100), number, dtype="f8"))
@@ -100,7 +100,7 @@ def _refused() -> None:
 
 
 def _too_short() -> str:
-    with members.group() as group, group.messages() as messages:
+    with members.group() as group, group.messages(posted=True) as messages:
         if messages.is_root:
             messages.send(b"twelve bytes")
             return ""
@@ -122,6 +122,15 @@ def _die_while_receiving(rank: int) -> None:
         for message in messages:
             if group.rank == rank and message.number == 3:
                 os.kill(os.getpid(), signal.SIGKILL)
+
+
+def _die_before_messages(rank: int) -> None:
+    with members.group() as group:
+        group.barrier()
+        if group.rank == rank:
+            os.kill(os.getpid(), signal.SIGKILL)
+        with group.messages():
+            raise AssertionError("a member that is dead has joined")
 
 
 def _raise_while_receiving(rank: int) -> None:
@@ -212,6 +221,12 @@ class MessagesOfGroups(unittest.TestCase):
         for rank in (0, 1, 3):
             kind, (error, text, culprit) = outcomes[rank]
             self.assertEqual((kind, error, culprit), ("raised", "MemberLost", 2), text)
+
+    def test_a_member_that_is_dead_is_not_waited_for(self) -> None:
+        outcomes: list[Any] = members.run(_die_before_messages, 3, 1)
+        for rank in (0, 2):
+            kind, (error, text, culprit) = outcomes[rank]
+            self.assertEqual((kind, error, culprit), ("raised", "MemberLost", 1), text)
 
     def test_a_member_that_raises_is_named(self) -> None:
         outcomes: list[Any] = members.run(_raise_while_receiving, 3, 1)

@@ -11,7 +11,7 @@ use std::{
 
 use collective::{Kind, Reduction};
 use session::{Deadline, Threads};
-use team::{Memory, Team};
+use team::{Failure as TeamFailure, Memory, Team};
 use transport::{Region, Waker};
 
 use crate::{Error, network::Network};
@@ -237,6 +237,11 @@ impl Driver {
         let _ = self.interrupt.aborted.set(reason.to_owned());
         (self.waker)();
         self.enter().team.abort(reason);
+    }
+
+    /// Why the team has failed; `None` also while a call is in progress.
+    pub(crate) fn failure(&self) -> Option<TeamFailure> {
+        self.team.try_lock().ok()?.failure().cloned()
     }
 
     /// Ends the team in order, after a last barrier. Blocks until the deadline.

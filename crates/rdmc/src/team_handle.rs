@@ -4,7 +4,7 @@ use std::{fmt, marker::PhantomData, sync::Arc, time::Duration};
 
 use collective::{Element, Function, Kind, Op, Reduction, Type, bytes_of, bytes_of_mut};
 use session::{Deadline, Threads};
-use team::Memory;
+use team::{Failure as TeamFailure, Memory};
 use transport::Region;
 
 use crate::{
@@ -235,6 +235,12 @@ impl Team {
     /// failure.
     pub fn abort(&self, reason: &str) {
         self.driver.abort(reason);
+    }
+
+    /// Returns why the team has failed, if it has. `None` also while a call of another thread is in progress, which returns
+    /// the failure then. Does not block.
+    pub fn failure(&self) -> Option<TeamFailure> {
+        self.driver.failure()
     }
 
     /// Ends the team when all members have called this. Blocks until the timeout at most.

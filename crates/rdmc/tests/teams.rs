@@ -5,7 +5,7 @@ use std::{
     panic::{AssertUnwindSafe, catch_unwind},
     sync::Barrier,
     thread,
-    time::Duration,
+    time::{Duration, Instant},
 };
 
 use rdmc::{
@@ -265,6 +265,30 @@ fn a_member_that_drops_its_team_is_named() {
         assert_eq!((failure.team, failure.member), (7, Some(0)), "{failure}");
         assert!(failure.to_string().contains("it dropped the team"), "{failure}");
     }
+    world.close();
+}
+
+#[test]
+fn a_failure_is_known_without_a_call() {
+    let world = World::start(2);
+    at_all(
+        &world,
+        |_, settings| settings,
+        |team| {
+            if team.rank() == 0 {
+                return;
+            }
+            let deadline = Instant::now() + PATIENCE;
+            let failure = loop {
+                assert!(Instant::now() < deadline, "it does not know");
+                match team.failure() {
+                    Some(failure) => break failure,
+                    None => thread::sleep(Duration::from_millis(5)),
+                }
+            };
+            assert_eq!((failure.team, failure.member), (7, Some(0)), "{failure}");
+        },
+    );
     world.close();
 }
 

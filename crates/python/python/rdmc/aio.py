@@ -193,14 +193,16 @@ class Group:
         await self._run(self._group.barrier(timeout=timeout, async_op=True))
 
     def messages(
-        self, root: int = 0, *, block_bytes: int | None = None, timeout: float | None = None
+        self, root: int = 0, *, block_bytes: int | None = None, posted: bool = False, timeout: float | None = None
     ) -> AbstractAsyncContextManager[Messages]:
         """Messages from one process, as rdmc.Group.messages: ``async with group.messages() as messages``."""
-        return self._messages(root, block_bytes, self._group._timeout if timeout is None else timeout)
+        return self._messages(root, block_bytes, posted, self._group._timeout if timeout is None else timeout)
 
     @asynccontextmanager
-    async def _messages(self, root: int, block_bytes: int | None, timeout: float) -> AsyncIterator[Messages]:
-        inner = await _on_a_thread(lambda: self._group._open_messages(root, block_bytes), _Messages.drop)
+    async def _messages(
+        self, root: int, block_bytes: int | None, posted: bool, timeout: float
+    ) -> AsyncIterator[Messages]:
+        inner = await _on_a_thread(lambda: self._group._open_messages(root, block_bytes, posted), _Messages.drop)
         messages = Messages(inner, self._waiting, self.rank, root, timeout)
         try:
             yield messages

@@ -93,7 +93,8 @@ class Messages:
     def post(self, array: Any) -> None:
         """Gives memory for one of the next messages, at others than the root: in order, one each, as long as the message or longer.
 
-        It must not be read before its message has arrived, nor changed before wait_complete or close.
+        Messages that were announced before have memory already, unless they are ``posted`` ones (Group.messages). It must not be
+        read before its message has arrived, nor changed before wait_complete or close.
         """
         memory, _ = memory_of(array)
         self._inner.post(memory)

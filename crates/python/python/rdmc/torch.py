@@ -42,11 +42,11 @@ def broadcast_state_dict(
 
     Returns the names with their tensors and values. Raises InvalidUse where state dicts differ (Refused at the others), and MemberLost.
     """
-    with group.messages(root, timeout=timeout) as messages:
+    with group.messages(root, posted=True, timeout=timeout) as messages:
         is_root = group.rank == root
         entries = _agreed(state_dict, group, root, timeout)
         whole = dict(state_dict) if state_dict is not None and is_root else _prepared(state_dict, entries)
-        packs = list(_packs(entry for entry in entries if entry.same_as is None and entry.kind is not None))
+        packs = list(_packs(entry for entry in entries if entry.is_sent()))
         if is_root:
             _send(messages, whole, packs)
         else:
@@ -54,7 +54,7 @@ def broadcast_state_dict(
         for entry in entries:
             if entry.same_as is not None and not is_root:
                 _copy(whole[entry.name], whole[entry.same_as])
-            if ready is not None and entry.kind is not None and (is_root or entry.same_as is not None):
+            if ready is not None and entry.kind is not None and (is_root or not entry.is_sent()):
                 ready(entry.name, whole[entry.name])
         return whole
 
@@ -70,6 +70,10 @@ class _Entry:
     # The name of an earlier tensor in the same memory.
     same_as: str | None
     value: Any = None
+
+    def is_sent(self) -> bool:
+        """Whether it is in a message: a tensor with contents of its own."""
+        return self.kind is not None and self.nbytes > 0 and self.same_as is None
 
     def matches(self, value: Any) -> bool:
         if self.kind is None:
@@ -182,13 +186,11 @@ def _place(tensors: Mapping[str, Any], pack: list[_Entry]) -> Any:
 
 def _spread(tensors: Mapping[str, Any], pack: list[_Entry], data: memoryview) -> None:
     """Copies a message to its tensors, unless it has been received there."""
-    if data.nbytes == 0:
-        return
     start = 0
     arrived = _frombuffer(data)
     for entry in pack:
         target = tensors[entry.name].detach()
-        if entry.nbytes > 0 and target.data_ptr() != arrived.data_ptr() + start:
+        if target.data_ptr() != arrived.data_ptr() + start:
             # Of any alignment.
             part = arrived[start : start + entry.nbytes].clone().view(target.dtype).reshape(target.shape)
             target.copy_(part)
