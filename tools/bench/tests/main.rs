@@ -4,5 +4,6 @@ mod collectives;
 mod command;
 mod nightly;
 mod peers;
+mod python;
 mod scale;
 mod switch;
