@@ -1,6 +1,6 @@
 """A member of `rdmc-bench python`: python_member.py PROGRAM RANK MEMBERS ADDRESS MEETING WORK...
 
-PROGRAM is rdmc, gloo or mpi. A WORK is COUNT:BYTES:REPEATS: so many arrays, broadcast from rank 0 one after another, so often.
+PROGRAM is rdmc, rdmc-shared, gloo or mpi. A WORK is COUNT:BYTES:REPEATS: so many arrays, broadcast from rank 0 one after another, so often.
 It prints a line of times for each, as the other programs of this benchmark do.
 """
 
@@ -20,17 +20,25 @@ _TIMEOUT = 120.0
 class Rdmc:
     """Broadcasts by rdmc."""
 
+    fabric = "tcp"
+
     def __init__(self, rank: int, members: int, address: str, meeting: str) -> None:
         os.environ.update(RANK=str(rank), WORLD_SIZE=str(members), RDMC_IP=address)
         # What is measured beside it does not protect what it sends either.
         library: Any = importlib.import_module("rdmc")
-        self._group = library.Group.from_env(meeting, protection="none", timeout=_TIMEOUT)
+        self._group = library.Group.from_env(meeting, fabric=self.fabric, protection="none", timeout=_TIMEOUT)
         self.barrier = self._group.barrier
         self.broadcast = self._group.broadcast
 
     def taken(self, array: Any) -> Any:
         """What it takes for an array."""
         return array
+
+
+class RdmcShared(Rdmc):
+    """Broadcasts by rdmc over shared memory."""
+
+    fabric = "shm"
 
 
 class Gloo:
@@ -112,7 +120,8 @@ def main() -> None:
     name, rank, members, address, meeting, *works = sys.argv[1:]
     if name == "mpi":
         rank = os.environ["OMPI_COMM_WORLD_RANK"]
-    program = {"rdmc": Rdmc, "gloo": Gloo, "mpi": Mpi}[name](int(rank), int(members), address, meeting)
+    programs: dict[str, Any] = {"rdmc": Rdmc, "rdmc-shared": RdmcShared, "gloo": Gloo, "mpi": Mpi}
+    program = programs[name](int(rank), int(members), address, meeting)
     measured = [_measure(program, int(rank), work) for work in works]
     program.barrier()
     for index, times in enumerate(measured):

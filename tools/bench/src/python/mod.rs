@@ -53,7 +53,7 @@ pub struct Args {
         long,
         value_name = "WAYS",
         value_delimiter = ',',
-        default_value = "rdmc,gloo,mpi,mpi-shared"
+        default_value = "rdmc,rdmc-shared,gloo,mpi,mpi-shared"
     )]
     ways: Vec<Way>,
     /// Members of the groups in Python and in Rust
@@ -78,8 +78,23 @@ pub struct Args {
     output: Output,
 }
 
-/// The times of one way and one work, in us, by turn.
-type Turns = Vec<f64>;
+/// Times in us: of all works of a turn, or of all turns of a work.
+type Times = Vec<f64>;
+
+/// What was measured with so many members.
+struct Measured {
+    /// By way, by turn, by work; `None`: a turn that failed.
+    turns: Vec<Vec<Option<Times>>>,
+    /// Why they failed.
+    troubles: Vec<String>,
+}
+
+impl Measured {
+    /// All turns of a way for one work.
+    fn of(&self, way: usize, work: usize) -> Times {
+        self.turns[way].iter().flatten().map(|turn| turn[work]).collect()
+    }
+}
 
 /// Measures and prints. Errors: a member fails or has wrong bytes; Python lacks rdmc; not root, for a lab.
 pub fn run(args: &Args) -> Outcome<()> {
@@ -142,23 +157,24 @@ impl Args {
         for &members in &self.members {
             let times = self.measure(ways, members, &works, interrupt)?;
             for (index, work) in works.iter().enumerate() {
-                let of = |way: usize| times[way].iter().map(|turn| turn[index]).collect::<Turns>();
-                let gloo = ways.iter().position(|&way| way == Way::Gloo).map(|way| median(of(way)));
+                let gloo = ways.iter().position(|&way| way == Way::Gloo);
+                let gloo = gloo.map_or(f64::NAN, |way| median(times.of(way, index)));
                 for (position, way) in ways.iter().enumerate() {
-                    let all = of(position);
-                    let ratio = gloo.map_or(Value::Null, |gloo| number(gloo / median(all.clone())));
+                    let all = times.of(position, index);
+                    let middle = median(all.clone());
                     report.row([
                         ("arrays", json!(work.name())),
                         ("members", json!(members)),
                         ("network", json!(way.network())),
                         ("program", json!(way.name())),
-                        ("ms", ms(median(all.clone()))),
-                        ("fastest_ms", ms(all.iter().copied().fold(f64::INFINITY, f64::min))),
-                        ("slowest_ms", ms(all.iter().copied().fold(0.0, f64::max))),
-                        ("times_gloo's", ratio),
+                        ("ms", ms(middle)),
+                        ("fastest_ms", ms(all.iter().copied().fold(f64::NAN, f64::min))),
+                        ("slowest_ms", ms(all.iter().copied().fold(f64::NAN, f64::max))),
+                        ("times_gloo's", number(gloo / middle)),
                     ]);
                 }
             }
+            times.troubles.into_iter().for_each(|line| report.note(line));
         }
         Ok(())
     }
@@ -174,10 +190,9 @@ impl Args {
         let times = self.measure(&[Way::Rust, Way::Rdmc], members, &works, interrupt)?;
         report.table("overhead", "rdmc.Group with numpy beside a team of the library in Rust:");
         for (index, work) in works.iter().enumerate() {
-            let of = |way: usize| times[way].iter().map(|turn| turn[index]).collect::<Turns>();
-            let (rust, python) = (median(of(0)), median(of(1)));
-            let pairs = of(0).into_iter().zip(of(1));
-            let differences: Turns = pairs.map(|(rust, python)| python - rust).collect();
+            let (rust, python) = (median(times.of(0, index)), median(times.of(1, index)));
+            let pairs = times.of(0, index).into_iter().zip(times.of(1, index));
+            let differences: Times = pairs.map(|(rust, python)| python - rust).collect();
             report.row([
                 ("array", json!(work.name())),
                 ("members", json!(members)),
@@ -191,22 +206,35 @@ impl Args {
         Ok(())
     }
 
-    /// Turns of each way, alternating; a time in us for each work of a turn.
+    /// Turns of each way, alternating.
+    ///
+    /// Errors: an interrupt; a turn of rdmc's own over TCP fails.
     fn measure(
         &self,
         ways: &[Way],
         members: u32,
         works: &[Work],
         interrupt: &Interrupt,
-    ) -> Outcome<Vec<Vec<Turns>>> {
+    ) -> Outcome<Measured> {
         let mut workspace = Workspace::open()?;
-        with_site(self.lab, members, |site| {
+        let mut troubles = Vec::new();
+        let turns = with_site(self.lab, members, |site| {
             alternate(ways.len(), self.turns, &format!("{members} members"), |index| {
                 let way = ways[index];
-                self.take_turn(way, site, &mut workspace, works, interrupt)
-                    .map_err(|error| format!("{} ({members} members): {error}", way.name()).into())
+                let turn = self.take_turn(way, site, &mut workspace, works, interrupt);
+                interrupt.check()?;
+                turn.map(Some).or_else(|error| {
+                    let line =
+                        format!("{}, {}, {members} members: {error}", way.name(), way.network());
+                    if matches!(way, Way::Rdmc | Way::Rust) {
+                        return Err(line.into());
+                    }
+                    troubles.push(line);
+                    Ok(None)
+                })
             })
-        })
+        })?;
+        Ok(Measured { turns, troubles })
     }
 
     fn take_turn(
@@ -216,7 +244,7 @@ impl Args {
         workspace: &mut Workspace,
         works: &[Work],
         interrupt: &Interrupt,
-    ) -> Outcome<Turns> {
+    ) -> Outcome<Times> {
         let launches = way.launches(&self.python, site, workspace, works)?;
         let mut table = TimeTable::new(works.len(), u32::try_from(site.hosts.len())?);
         turn::run(&launches, TURN_TIMEOUT, interrupt, PREFIX, |line| {

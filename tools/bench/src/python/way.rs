@@ -20,8 +20,10 @@ use crate::{
 /// By what members in Python, or in Rust, broadcast.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, ValueEnum)]
 pub enum Way {
-    /// `rdmc.Group`
+    /// `rdmc.Group` over TCP
     Rdmc,
+    /// `rdmc.Group` over shared memory, which takes libfabric
+    RdmcShared,
     /// A team of the library, in Rust
     Rust,
     /// torch.distributed
@@ -36,7 +38,7 @@ impl Way {
     /// Its name in tables.
     pub fn name(self) -> &'static str {
         match self {
-            Self::Rdmc => "rdmc",
+            Self::Rdmc | Self::RdmcShared => "rdmc",
             Self::Rust => "rdmc in Rust",
             Self::Gloo => "torch.distributed, gloo",
             Self::Mpi | Self::MpiShared => "mpi4py, Open MPI",
@@ -46,7 +48,7 @@ impl Way {
     /// What it communicates over.
     pub fn network(self) -> &'static str {
         match self {
-            Self::MpiShared => "shared memory",
+            Self::RdmcShared | Self::MpiShared => "shared memory",
             Self::Rdmc | Self::Rust | Self::Gloo | Self::Mpi => "tcp",
         }
     }
@@ -55,7 +57,9 @@ impl Way {
     pub fn needs(self) -> Option<(&'static str, &'static str)> {
         match self {
             Self::Rust => None,
-            Self::Rdmc => Some(("rdmc, numpy", "python3-numpy, and a wheel of rdmc")),
+            Self::Rdmc | Self::RdmcShared => {
+                Some(("rdmc, numpy", "python3-numpy, and a wheel of rdmc"))
+            }
             Self::Gloo => Some(("torch.distributed, numpy", "python3-torch python3-numpy")),
             Self::Mpi | Self::MpiShared => {
                 Some(("mpi4py.MPI, numpy", "python3-mpi4py python3-numpy openmpi-bin"))
@@ -88,6 +92,9 @@ impl Way {
             let (program, first) = match self {
                 Self::Rust => (std::env::current_exe()?, vec!["python-member".to_owned()]),
                 Self::Rdmc => (python.to_owned(), vec![script.clone(), "rdmc".to_owned()]),
+                Self::RdmcShared => {
+                    (python.to_owned(), vec![script.clone(), "rdmc-shared".to_owned()])
+                }
                 _ => (python.to_owned(), vec![script.clone(), "gloo".to_owned()]),
             };
             let arguments = first.into_iter().chain(words_of(rank)).collect();
