@@ -81,6 +81,9 @@ pub struct Args {
 /// Times in us: of all works of a turn, or of all turns of a work.
 type Times = Vec<f64>;
 
+/// Variables of members' environment.
+type Environment = [(&'static str, &'static str)];
+
 /// What was measured with so many members.
 struct Measured {
     /// By way, by turn, by work; `None`: a turn that failed.
@@ -155,7 +158,7 @@ impl Args {
     fn beside(&self, ways: &[Way], interrupt: &Interrupt, report: &mut Report) -> Outcome<()> {
         let works = [self.work(1, self.bytes), self.work(self.count, self.each)];
         for &members in &self.members {
-            let times = self.measure(ways, members, &works, interrupt)?;
+            let times = self.measure(ways, members, (&works, &[]), interrupt)?;
             for (index, work) in works.iter().enumerate() {
                 let gloo = ways.iter().position(|&way| way == Way::Gloo);
                 let gloo = gloo.map_or(f64::NAN, |way| median(times.of(way, index)));
@@ -187,7 +190,9 @@ impl Args {
             return Ok(());
         }
         let members = self.overhead_members;
-        let times = self.measure(&[Way::Rust, Way::Rdmc], members, &works, interrupt)?;
+        // Pages as Rust has them: for long arrays numpy asks the kernel for larger ones.
+        let same = (&works[..], &[("NUMPY_MADVISE_HUGEPAGE", "0")][..]);
+        let times = self.measure(&[Way::Rust, Way::Rdmc], members, same, interrupt)?;
         report.table("overhead", "rdmc.Group with numpy beside a team of the library in Rust:");
         for (index, work) in works.iter().enumerate() {
             let (rust, python) = (median(times.of(0, index)), median(times.of(1, index)));
@@ -213,7 +218,7 @@ impl Args {
         &self,
         ways: &[Way],
         members: u32,
-        works: &[Work],
+        load: (&[Work], &Environment),
         interrupt: &Interrupt,
     ) -> Outcome<Measured> {
         let mut workspace = Workspace::open()?;
@@ -221,7 +226,7 @@ impl Args {
         let turns = with_site(self.lab, members, |site| {
             alternate(ways.len(), self.turns, &format!("{members} members"), |index| {
                 let way = ways[index];
-                let turn = self.take_turn(way, site, &mut workspace, works, interrupt);
+                let turn = self.take_turn(way, site, &mut workspace, load, interrupt);
                 interrupt.check()?;
                 turn.map(Some).or_else(|error| {
                     let line =
@@ -242,10 +247,15 @@ impl Args {
         way: Way,
         site: &Site,
         workspace: &mut Workspace,
-        works: &[Work],
+        (works, environment): (&[Work], &Environment),
         interrupt: &Interrupt,
     ) -> Outcome<Times> {
-        let launches = way.launches(&self.python, site, workspace, works)?;
+        let mut launches = way.launches(&self.python, site, workspace, works)?;
+        for launch in &mut launches {
+            launch
+                .environment
+                .extend(environment.iter().map(|(name, value)| (*name, (*value).to_owned())));
+        }
         let mut table = TimeTable::new(works.len(), u32::try_from(site.hosts.len())?);
         turn::run(&launches, TURN_TIMEOUT, interrupt, PREFIX, |line| {
             table.note(line)?;
