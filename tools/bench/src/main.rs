@@ -33,6 +33,7 @@ mod peers;
 mod procfs;
 mod push;
 mod push_command;
+mod python;
 mod racks;
 mod random;
 mod report;
@@ -116,6 +117,8 @@ enum Command {
     Peers(peers::Args),
     /// Broadcast and allreduce of teams beside MPI and Gloo, and the paper's figures
     Collectives(collectives::Args),
+    /// Arrays between processes in Python, beside torch.distributed and mpi4py, and the same in Rust
+    Python(python::Args),
     /// Peak resident memory of `rdmc push` and its receivers
     Memory(memory::Args),
     /// Groups in which every receiver checks every byte
@@ -134,6 +137,9 @@ enum Command {
     /// One member; started by `collectives`
     #[command(hide = true)]
     CollectiveMember(collectives::MemberArgs),
+    /// One member in Rust; started by `python`
+    #[command(hide = true)]
+    PythonMember(python::MemberArgs),
     /// One of two members that exchange messages; started by `collectives`
     #[command(hide = true)]
     LayerMember(collectives::LayerMemberArgs),
@@ -189,6 +195,8 @@ fn run(command: Command) -> Outcome<()> {
         Command::Peer(args) => peers::run_peer(&args),
         Command::Collectives(args) => collectives::run(&args),
         Command::CollectiveMember(args) => collectives::run_member(&args),
+        Command::Python(args) => python::run(&args),
+        Command::PythonMember(args) => python::run_member(&args),
         Command::LayerMember(args) => collectives::run_layer_member(&args),
         Command::Memory(args) => memory::run(&args),
         Command::Verify(args) => verify::run(&args),

@@ -5,5 +5,6 @@ mod command;
 mod gpu;
 mod nightly;
 mod peers;
+mod python;
 mod scale;
 mod switch;

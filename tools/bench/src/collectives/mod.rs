@@ -15,10 +15,10 @@ mod member_args;
 mod mpi;
 mod pictures;
 mod simulated;
-mod site;
+pub mod site;
 mod sizes;
 mod team_member;
-mod times;
+pub mod times;
 mod two_sided;
 mod wheels;
 
@@ -32,6 +32,7 @@ pub use self::{
     layers::{MemberArgs as LayerMemberArgs, run_member as run_layer_member},
     member::run as run_member,
     member_args::Args as MemberArgs,
+    team_member::SECRET,
 };
 
 pub fn run(args: &Args) -> Outcome<()> {
