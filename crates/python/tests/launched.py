@@ -51,6 +51,13 @@ def _mpi() -> None:
             group.all_reduce(ours)
             world.Allreduce(mpi.IN_PLACE, theirs)
             assert (ours == theirs).all()
+    # A part of all, with ranks of its own.
+    part = world.Split(color=world.Get_rank() % 2, key=-world.Get_rank())
+    with rdmc.Group.from_env(part, number=2, timeout=members.PATIENCE) as group:
+        assert (group.rank, group.size) == (part.Get_rank(), part.Get_size())
+        values = numpy.full(10, world.Get_rank())
+        group.broadcast(values, root=group.size - 1)
+        assert (values == world.Get_rank() % 2).all()
 
 
 if __name__ == "__main__":

@@ -69,8 +69,8 @@ enum Into {
 /// To keep the payload of blocks out of the lookahead, no more is read into it than is certain to
 /// be filled by frames other than data. The exception is when no memory is posted: then no data may
 /// arrive (a peer that sends some breaks the protocol). With exposed memory the lookahead is
-/// longer, and its whole length is always used: small writes are frequent, and payload in it is
-/// copied. Payload of writes is always copied, since there are no references to exposed memory.
+/// longer: small writes are frequent, and their payload is always copied, since there are no
+/// references to exposed memory. Its whole length is used while no block is due.
 ///
 /// With `records`, records are read instead, and the lookahead stays empty: payload is copied to
 /// its destination once its record is authenticated.
@@ -190,8 +190,12 @@ impl Incoming {
             _ => (false, false),
         };
         let others = self.receives.len() - usize::from(in_block);
-        if self.discarding || !self.exposed.is_empty() || (others == 0 && !block_goes_on) {
+        if self.discarding || (others == 0 && !block_goes_on) {
             return capacity;
+        }
+        if !self.exposed.is_empty() {
+            // Writes come at any time. Short ones still share a system call, and little of a block is copied.
+            return capacity.min(LOOKAHEAD_BYTES);
         }
         let Some(header) = self.lookahead[..self.ahead_bytes].first_chunk() else {
             return HEADER_BYTES - self.ahead_bytes;

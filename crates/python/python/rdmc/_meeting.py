@@ -57,8 +57,10 @@ _RANKS = [
 ]
 
 
-def rank_and_size() -> tuple[int, int]:
-    """This process's rank and the number of processes, of torchrun, Open MPI, MPICH or Slurm."""
+def rank_and_size(store: Any) -> tuple[int, int]:
+    """This process's rank and the number of processes: in a communicator of mpi4py, or of torchrun, Open MPI, MPICH or Slurm."""
+    if hasattr(store, "Get_rank") and hasattr(store, "Get_size"):
+        return int(store.Get_rank()), int(store.Get_size())
     for rank, size in _RANKS:
         if rank in os.environ and size in os.environ:
             return int(os.environ[rank]), int(os.environ[size])

@@ -96,7 +96,7 @@ class Group:
         read the store learns the secret, unless RDMC_SECRET has it. Each member listens on a port of its own, on RDMC_IP or the
         address by which it reaches MASTER_ADDR.
         """
-        rank, size = rank_and_size()
+        rank, size = rank_and_size(store)
         store = store_of(store, timeout)
         secret = share_secret(store, f"rdmc-{number}-secret", rank)
 

@@ -72,7 +72,7 @@ class HostGroup:
         Processes are on one host if they have the same kernel and network namespace, and the same RDMC_HOST, if that is set.
         """
         self = cls.__new__(cls)
-        self.rank, self.size = rank_and_size()
+        self.rank, self.size = rank_and_size(store)
         self._timeout, self._is_closed = timeout, False
         store = store_of(store, timeout)
         secret = share_secret(store, f"rdmc-{number}-secret", self.rank)
