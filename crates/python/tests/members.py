@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import multiprocessing
 import os
+import signal
 import tempfile
 import traceback
 from collections.abc import Callable
@@ -57,6 +58,24 @@ def returned(outcomes: list[tuple[str, Any]]) -> list[Any]:
     """What all have returned; fails if one has not."""
     assert all(kind == "returned" for kind, _ in outcomes), outcomes
     return [value for _, value in outcomes]
+
+
+def assert_killed(outcomes: list[tuple[str, Any]], victim: int) -> None:
+    """One was killed, and all others know of it."""
+    assert outcomes[victim] == ("died", -signal.SIGKILL), outcomes[victim]
+    _assert_named(outcomes, victim, "MemberLost", "")
+
+
+def assert_gave_up(outcomes: list[tuple[str, Any]], culprit: int, error: str) -> None:
+    """One has raised an error of its own, and all others know who, and which."""
+    assert outcomes[culprit][1][0] == error, outcomes[culprit]
+    _assert_named(outcomes, culprit, "Refused", error)
+
+
+def _assert_named(outcomes: list[tuple[str, Any]], culprit: int, error: str, word: str) -> None:
+    for rank, (kind, raised) in enumerate(outcomes):
+        if rank != culprit:
+            assert (kind, raised[0], raised[2]) == ("raised", error, culprit) and word in raised[1], (rank, kind, raised)
 
 
 def group(**settings: Any) -> rdmc.Group:

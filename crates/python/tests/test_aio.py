@@ -152,11 +152,7 @@ class Asyncio(unittest.TestCase):
         self.assertIn("cancelled", outcomes[1][1][1])
 
     def test_a_member_that_is_killed_is_named(self) -> None:
-        outcomes: list[Any] = members.run(_run, 3, _die_at, 1)
-        self.assertEqual(outcomes[1], ("died", -signal.SIGKILL))
-        for rank in (0, 2):
-            kind, (error, text, culprit) = outcomes[rank]
-            self.assertEqual((kind, error, culprit), ("raised", "MemberLost", 1), text)
+        members.assert_killed(members.run(_run, 3, _die_at, 1), 1)
 
 
 if __name__ == "__main__":

@@ -208,19 +208,10 @@ class Groups(unittest.TestCase):
         members.returned(members.run(_refused, 2))
 
     def test_a_member_that_is_killed_is_named(self) -> None:
-        outcomes: list[Any] = members.run(_die_at, 4, 2)
-        self.assertEqual(outcomes[2], ("died", -signal.SIGKILL))
-        for rank in (0, 1, 3):
-            kind, (error, text, culprit) = outcomes[rank]
-            self.assertEqual((kind, error, culprit), ("raised", "MemberLost", 2), text)
+        members.assert_killed(members.run(_die_at, 4, 2), 2)
 
     def test_a_member_that_raises_ends_the_group_at_all(self) -> None:
-        outcomes: list[Any] = members.run(_raise_at, 3, 1)
-        self.assertEqual(outcomes[1][1][0], "KeyError")
-        for rank in (0, 2):
-            kind, (error, text, culprit) = outcomes[rank]
-            self.assertEqual((kind, error, culprit), ("raised", "Refused", 1), text)
-            self.assertIn("KeyError", text)
+        members.assert_gave_up(members.run(_raise_at, 3, 1), 1, "KeyError")
 
     def test_ctrl_c_ends_a_wait(self) -> None:
         outcomes = members.returned(members.run(_interrupt_at, 3, 0))

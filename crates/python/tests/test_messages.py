@@ -216,25 +216,13 @@ class MessagesOfGroups(unittest.TestCase):
         self.assertIn("12", said)
 
     def test_a_member_that_is_killed_is_named(self) -> None:
-        outcomes: list[Any] = members.run(_die_while_receiving, 4, 2)
-        self.assertEqual(outcomes[2], ("died", -signal.SIGKILL))
-        for rank in (0, 1, 3):
-            kind, (error, text, culprit) = outcomes[rank]
-            self.assertEqual((kind, error, culprit), ("raised", "MemberLost", 2), text)
+        members.assert_killed(members.run(_die_while_receiving, 4, 2), 2)
 
     def test_a_member_that_is_dead_is_not_waited_for(self) -> None:
-        outcomes: list[Any] = members.run(_die_before_messages, 3, 1)
-        for rank in (0, 2):
-            kind, (error, text, culprit) = outcomes[rank]
-            self.assertEqual((kind, error, culprit), ("raised", "MemberLost", 1), text)
+        members.assert_killed(members.run(_die_before_messages, 3, 1), 1)
 
     def test_a_member_that_raises_is_named(self) -> None:
-        outcomes: list[Any] = members.run(_raise_while_receiving, 3, 1)
-        self.assertEqual(outcomes[1][1][0], "KeyError")
-        for rank in (0, 2):
-            kind, (error, text, culprit) = outcomes[rank]
-            self.assertEqual((kind, error, culprit), ("raised", "Refused", 1), text)
-            self.assertIn("KeyError", text)
+        members.assert_gave_up(members.run(_raise_while_receiving, 3, 1), 1, "KeyError")
 
     def test_ctrl_c_ends_a_wait(self) -> None:
         outcomes = members.returned(members.run(_interrupt_at, 2, 1))

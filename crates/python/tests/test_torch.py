@@ -84,8 +84,6 @@ def _refused() -> None:
         group.barrier()
 
 
-
-
 def _port(own: Any | None) -> int:
     """The port of rank 0's store, by a file."""
     file = Path(os.environ["RDMC_STORE"], "port")
@@ -128,11 +126,7 @@ class Tensors(unittest.TestCase):
         members.returned(members.run(_refused, 2))
 
     def test_the_first_member_is_killed_beside_gloo_and_is_named(self) -> None:
-        outcomes: list[Any] = members.run(_die_beside_gloo, 3)
-        self.assertEqual(outcomes[0], ("died", -signal.SIGKILL))
-        for rank in (1, 2):
-            kind, (error, text, culprit) = outcomes[rank]
-            self.assertEqual((kind, error, culprit), ("raised", "MemberLost", 0), text)
+        members.assert_killed(members.run(_die_beside_gloo, 3), 0)
 
     def test_members_that_torchrun_starts_meet_by_its_store(self) -> None:
         # torch 1.13 with Python 3.11 fails without such options.

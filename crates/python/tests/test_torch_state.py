@@ -137,11 +137,7 @@ class StateDicts(unittest.TestCase):
         members.returned(members.run(_unknown_values, 2))
 
     def test_a_member_that_is_killed_is_named(self) -> None:
-        outcomes: list[Any] = members.run(_die_at, 3, 1)
-        self.assertEqual(outcomes[1], ("died", -signal.SIGKILL))
-        for rank in (0, 2):
-            kind, (error, text, culprit) = outcomes[rank]
-            self.assertEqual((kind, error, culprit), ("raised", "MemberLost", 1), text)
+        members.assert_killed(members.run(_die_at, 3, 1), 1)
 
 
 if __name__ == "__main__":

@@ -76,6 +76,11 @@ class Mpi:
         """What it takes for an array."""
         return array
 
+    def gathered(self, lines: list[str]) -> list[str]:
+        """All members' lines, at rank 0: mpirun mixes long lines of several."""
+        found = self._world.gather(lines, root=0)
+        return [] if found is None else [line for lines in found for line in lines]
+
 
 # A prime: no block of a message is a multiple of it, so that one at another's place is noticed.
 _PERIOD = 1_000_003
@@ -124,9 +129,12 @@ def main() -> None:
     program = programs[name](int(rank), int(members), address, meeting)
     measured = [_measure(program, int(rank), work) for work in works]
     program.barrier()
-    for index, times in enumerate(measured):
+    lines = [f"cell {index} {rank} {' '.join(map(str, times))}\n" for index, times in enumerate(measured)]
+    if isinstance(program, Mpi):
+        lines = program.gathered(lines)
+    for line in lines:
         # In one write, so that lines of several members do not mix.
-        sys.stdout.write(f"cell {index} {rank} {' '.join(map(str, times))}\n")
+        sys.stdout.write(line)
     sys.stdout.flush()
     # Others may still need the connections.
     program.barrier()
