@@ -344,6 +344,7 @@ impl<T: Transport> Engine<T> {
     fn route(&mut self, completion: Completion, now: Duration) {
         let (endpoint, last) = match &completion {
             Completion::Sent { endpoint, .. }
+            | Completion::Arriving { endpoint, .. }
             | Completion::Received { endpoint, .. }
             | Completion::Control { endpoint, .. }
             | Completion::Written { endpoint, .. }

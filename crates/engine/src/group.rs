@@ -176,6 +176,10 @@ impl Group {
                     false => self.transfers.sent(rank, SendId(token.0)),
                 }
             }
+            Completion::Arriving { token, immediate, .. } => {
+                self.stalls.note_activity(rank);
+                self.transfers.relay.arriving(ReceiveId(token.0), immediate)
+            }
             Completion::Received { token, bytes, immediate, .. } => {
                 self.transfers.posts.completed();
                 self.stalls.note_activity(rank);
@@ -183,7 +187,7 @@ impl Group {
                 self.transfers.received(rank, id, block, counters, now)
             }
             Completion::Cancelled { token, .. } => {
-                self.transfers.staging.missed(ReceiveId(token.0));
+                self.transfers.missed(ReceiveId(token.0));
                 self.transfers.posts.completed();
                 Ok(())
             }
@@ -298,7 +302,7 @@ impl Group {
         }
         let kind = FailureKind::of(&cause);
         let member = if kind == FailureKind::Memory { self.rank() } else { rank };
-        let detail = format!("while {}, {cause}", self.transfers.occupation());
+        let detail = format!("while {}, {cause}", self.transfers.waits().occupation());
         self.fail(transport, Some(member), kind, detail);
     }
 
@@ -313,7 +317,7 @@ impl Group {
             Cause::Lost(why) => why,
             other => other.to_string(),
         };
-        let detail = format!("while {}, {why}", self.transfers.occupation());
+        let detail = format!("while {}, {why}", self.transfers.waits().occupation());
         self.fail(transport, member, kind, detail);
     }
 
@@ -333,7 +337,7 @@ impl Group {
         if let Err(error) = done.outcome {
             let access = if ended.what.is_write { "written" } else { "read" };
             let cause = Cause::Memory { access, error: error.to_string() };
-            let doing = self.transfers.occupation();
+            let doing = self.transfers.waits().occupation();
             let detail = format!("while {doing}, {cause}: {}", ended.what);
             return self.fail(transport, Some(self.rank()), FailureKind::Memory, detail);
         }
@@ -379,7 +383,8 @@ impl Group {
     ) -> Result<(), LocalError> {
         while self.transfers.step(transport, counters)? {}
         self.transfers.grant(transport)?;
-        self.wait_times.note(self.transfers.obstacle(), transport.now());
+        self.wait_times
+            .note(self.transfers.waits().obstacle(&self.transfers.staging), transport.now());
         self.transfers.note_wait();
         self.carry_out_small(transport, counters)?;
         self.go_on_closing(transport)
@@ -449,7 +454,7 @@ impl Group {
 
     /// Fails the group because of an error at this member.
     fn stop<T: Transport>(&mut self, transport: &mut T, error: LocalError) {
-        let detail = format!("while {}, {error}", self.transfers.occupation());
+        let detail = format!("while {}, {error}", self.transfers.waits().occupation());
         let (member, kind) = match error {
             LocalError::Memory(_) => (self.rank(), FailureKind::Memory),
             LocalError::ControlRefused { rank, .. } => (rank, FailureKind::Silent),
@@ -464,8 +469,8 @@ impl Group {
         kind: FailureKind,
         detail: String,
     ) {
-        let (group, reporter, delivered) = (self.number(), self.rank(), 0);
-        let failure = Failure { group, member, reporter, kind, detail, delivered };
+        let (group, reporter) = (self.number(), self.rank());
+        let failure = Failure { group, member, reporter, kind, detail, delivered: 0 };
         self.enter_failed(transport, failure);
     }
 
@@ -538,7 +543,7 @@ impl Group {
             return;
         }
         let situation = self.situation();
-        let doing = || self.transfers.occupation();
+        let doing = || self.transfers.waits().occupation();
         let (member, detail) = match self.stalls.check(&situation, now) {
             Verdict::GoOn(words) => return self.write_to_all(transport, words),
             Verdict::StorageStuck { waited } => {
@@ -560,21 +565,16 @@ impl Group {
 
     /// Returns what this member waits for.
     fn situation(&self) -> Situation {
-        let Transfers { order, staging, .. } = &self.transfers;
-        let is_relaying = self.transfers.is_relaying();
-        let closing = self.closing.waited_for(order.completed());
-        let waited_for = self
-            .transfers
-            .waited_for()
-            .chain(self.small.as_ref().and_then(Small::waited_for))
-            .chain(closing.filter(|_| !is_relaying));
-        let next = order.completed();
+        let (waits, next) = (self.transfers.waits(), self.transfers.order.completed());
+        let is_relaying = waits.is_relaying();
+        let closing = self.closing.waited_for(next).filter(|_| !is_relaying);
+        let small = self.small.as_ref();
+        let waited_for = waits.neighbours().chain(small.and_then(Small::waited_for)).chain(closing);
         Situation {
             is_busy: is_relaying || self.closing.is_under_way(),
             waited_for: waited_for.collect(),
-            owes_memory: self.transfers.owes_memory(next)
-                || self.small.as_ref().is_some_and(|small| small.owes_memory(next)),
-            storage_stuck_since: staging.stuck_since(),
+            owes_memory: waits.owes_memory(next) || small.is_some_and(|it| it.owes_memory(next)),
+            storage_stuck_since: self.transfers.staging.stuck_since(),
         }
     }
 

@@ -24,14 +24,15 @@ mod order;
 mod peers;
 mod phase;
 mod posts;
+mod receives;
 mod settings;
 mod small;
 mod staging;
 mod stalls;
 mod timeline;
 mod transfers;
-
 mod wait_times;
+mod waits;
 mod watermark;
 mod words;
 

@@ -17,7 +17,7 @@ use std::{
 };
 
 use relay::{ReceiveId, RelayError, SendId};
-use transport::{LeaseError, ReadLease, Region, StoredRead, StoredWrite, WriteLease};
+use transport::{ArrivingRead, LeaseError, ReadLease, Region, StoredRead, StoredWrite, WriteLease};
 
 use crate::jobs::{Disks, Job, Lane, What, Work};
 
@@ -115,7 +115,14 @@ struct Waiting {
 
 enum From {
     Memory(ReadLease),
+    Arriving(ArrivingRead),
     Block(Place, u64),
+}
+
+/// The bytes of a send that can be posted.
+pub(crate) enum Contents {
+    Whole(ReadLease),
+    Arriving(ArrivingRead),
 }
 
 struct Unsent {
@@ -258,7 +265,7 @@ impl Staging {
     pub(crate) fn take_ready(
         &mut self,
         target: u32,
-    ) -> Option<Result<(SendId, u32, ReadLease), LeaseError>> {
+    ) -> Option<Result<(SendId, u32, Contents), LeaseError>> {
         let waiting = self.outbox.get_mut(&target)?;
         if let From::Block(place, _) = &waiting.front()?.from
             && self.blocks.get(place).is_none_or(|block| block.is_loading)
@@ -266,15 +273,16 @@ impl Staging {
             return None;
         }
         let Waiting { id, block, from } = waiting.pop_front()?;
-        let lease = match from {
-            From::Memory(lease) => Ok(lease),
+        let contents = match from {
+            From::Memory(lease) => Ok(Contents::Whole(lease)),
+            From::Arriving(read) => Ok(Contents::Arriving(read)),
             From::Block(place, bytes) => {
                 let block = self.blocks.get_mut(&place)?;
                 block.users -= 1;
-                block.memory.read(0..bytes as usize)
+                block.memory.read(0..bytes as usize).map(Contents::Whole)
             }
         };
-        Some(lease.map(|lease| (id, block, lease)))
+        Some(contents.map(|contents| (id, block, contents)))
     }
 
     /// Returns memory into which a block of a message in a file is received before it is written
@@ -349,6 +357,17 @@ impl Staging {
         };
         self.outbox.entry(target).or_default().push_back(Waiting { id, block, from });
         Ok(())
+    }
+
+    /// Queues a send of a block that is arriving behind those to the same target.
+    pub(crate) fn queue_cut_through_send(
+        &mut self,
+        target: u32,
+        (id, block): (SendId, u32),
+        from: ArrivingRead,
+    ) {
+        let waiting = Waiting { id, block, from: From::Arriving(from) };
+        self.outbox.entry(target).or_default().push_back(waiting);
     }
 
     /// Writes a first block to its place in a file. `spare` is the memory into which it was

@@ -7,11 +7,9 @@ use std::{
     time::Duration,
 };
 
-use relay::{
-    Action, Blocks, Obstacle, ReceiveId, Relay, RelayError, SendId, Settings, Wait, Window,
-};
+use relay::{Action, Blocks, ReceiveId, Relay, RelayError, SendId, Settings, Window};
 use transport::{
-    LeaseError, PostError, Region, RegionPool, Token, Transport, TriggeredSends, WriteLease,
+    Arriving, LeaseError, PostError, Region, Token, Transport, TriggeredSends, WriteLease,
 };
 
 use crate::{
@@ -22,12 +20,14 @@ use crate::{
     jobs::{Disks, Lane},
     local_error::LocalError,
     offload::Offload,
-    order::{Due, Gap, Order},
+    order::{Due, Order},
     peers::Peers,
     posts::Posts,
+    receives::Receives,
     settings::{GroupSettings, check_region},
-    staging::{Ended, Next, Staging, range},
+    staging::{Contents, Ended, Next, Staging, range},
     timeline::{Facts, Timeline},
+    waits::Waits,
     watermark::Watermark,
     words::Word,
 };
@@ -52,9 +52,7 @@ pub(crate) struct Transfers {
     credits: Credits,
     /// How many relayed messages were announced to each neighbour.
     announced: BTreeMap<u32, u64>,
-    /// Memory for first blocks of messages whose own memory is not known yet.
-    spare: RegionPool,
-    spare_used: BTreeMap<ReceiveId, Region>,
+    receives: Receives,
 }
 
 fn triggered<T: Transport>(transport: &mut T) -> Result<&mut dyn TriggeredSends, PostError> {
@@ -84,7 +82,7 @@ impl Transfers {
         let blocks = receives.saturating_add(sends) as usize;
         Ok(Self {
             staging: Staging::new(disks, lane, settings.block_bytes, blocks, offload.is_used()),
-            spare: RegionPool::new(spare_count, settings.block_bytes as usize),
+            receives: Receives::new(spare_count, settings.block_bytes),
             timeline: Timeline::new(settings.number, settings.rank),
             watermark: Watermark::new(&settings.schedule, settings.rank),
             settings,
@@ -98,7 +96,6 @@ impl Transfers {
             is_closing: false,
             credits: Credits::default(),
             announced: BTreeMap::new(),
-            spare_used: BTreeMap::new(),
         })
     }
 
@@ -183,8 +180,36 @@ impl Transfers {
         self.timeline.note("received", facts);
         match self.staging.landed(id, bytes, immediate, now)? {
             true => Ok(()),
-            false => self.relay.received(id, bytes, immediate),
+            false => self.in_memory(id, bytes, immediate),
         }
+    }
+
+    /// Reports to the relay that the block of a receive is in its memory, and written to its file if
+    /// it has one.
+    fn in_memory(&mut self, id: ReceiveId, bytes: u64, immediate: u32) -> Result<(), RelayError> {
+        self.relay.received(id, bytes, immediate)?;
+        self.forget_if_held(id);
+        Ok(())
+    }
+
+    /// Reports to the relay that a first block is in its place.
+    fn placed(&mut self, id: ReceiveId, spare: Region) -> Result<(), RelayError> {
+        self.receives.put_spare(spare);
+        self.relay.placed(id)?;
+        self.forget_if_held(id);
+        Ok(())
+    }
+
+    fn forget_if_held(&mut self, id: ReceiveId) {
+        if self.relay.receive(id).is_none() {
+            self.receives.forget(id);
+        }
+    }
+
+    /// Notes that a receive was not executed.
+    pub(crate) fn missed(&mut self, id: ReceiveId) {
+        self.receives.forget(id);
+        self.staging.missed(id);
     }
 
     /// Executes the relay's next action. Returns `false` if there is none.
@@ -206,10 +231,7 @@ impl Transfers {
         let group = self.settings.number;
         match action {
             Action::PostFirst { source, id } => {
-                let block_bytes = self.settings.block_bytes as usize;
-                let region = self.spare.take().unwrap_or_else(|| Region::zeroed(block_bytes));
-                let lease = region.write(0..block_bytes)?;
-                self.spare_used.insert(id, region);
+                let lease = self.receives.lease_spare(id)?;
                 self.post_receive(transport, source, id, lease);
             }
             Action::PostReceive { source, id, message, offset, bytes } => {
@@ -217,21 +239,12 @@ impl Transfers {
                 self.post_receive(transport, source, id, lease);
             }
             Action::PostSend { target, id, message, block, offset, bytes } => {
-                counters.blocks_sent += 1;
-                counters.bytes_sent += bytes;
-                let facts = || Facts::of_send(&self.relay, &self.order, target, id, Some(bytes));
-                self.timeline.note("send", facts);
-                let (number, region) = (self.number_of(message), self.region(message));
-                let place = (number, offset);
-                self.staging.queue_send(
-                    target,
-                    (id, block),
-                    &region,
-                    place,
-                    bytes,
-                    transport.now(),
-                )?;
-                self.post_sends(transport, target)?;
+                let place = (message, offset);
+                self.queue_send(transport, counters, target, (id, block), place, bytes, None)?;
+            }
+            Action::PostCutThroughSend { target, id, after, message, block, offset, bytes } => {
+                let (place, after) = ((message, offset), self.receives.arriving(after));
+                self.queue_send(transport, counters, target, (id, block), place, bytes, after)?;
             }
             Action::Announce { target, bytes } => {
                 let announced = self.announced.entry(target).or_default();
@@ -364,6 +377,32 @@ impl Transfers {
         if self.settings.is_root() { self.order.known() } else { self.order.received_count() }
     }
 
+    /// Posts a send behind those to the same target, once its bytes are in memory: of what arrives in
+    /// `arriving`, if that is given.
+    #[allow(clippy::too_many_arguments, reason = "the fields of two actions")]
+    fn queue_send<T: Transport>(
+        &mut self,
+        transport: &mut T,
+        counters: &mut Counters,
+        target: u32,
+        send: (SendId, u32),
+        (message, offset): (u64, u64),
+        bytes: u64,
+        arriving: Option<Arriving>,
+    ) -> Result<(), LeaseError> {
+        counters.blocks_sent += 1;
+        counters.bytes_sent += bytes;
+        let facts = || Facts::of_send(&self.relay, &self.order, target, send.0, Some(bytes));
+        self.timeline.note("send", facts);
+        if let Some(arriving) = arriving {
+            self.staging.queue_cut_through_send(target, send, arriving.read(bytes as usize)?);
+        } else {
+            let (place, region) = ((self.number_of(message), offset), self.region(message));
+            self.staging.queue_send(target, send, &region, place, bytes, transport.now())?;
+        }
+        self.post_sends(transport, target)
+    }
+
     /// Leases the memory into which the network writes a block: the message's own, or that of a
     /// block to be written to a file.
     fn lease_place(
@@ -385,9 +424,10 @@ impl Transfers {
         transport: &mut T,
         source: u32,
         id: ReceiveId,
-        lease: WriteLease,
+        mut lease: WriteLease,
     ) {
         let Some(endpoint) = self.peers.get(source) else { return };
+        self.receives.follow(transport, id, &mut lease);
         let posted = transport.post_receive(endpoint, lease, Token(id.0));
         if self.record_post(source, posted) {
             self.credits.posted(source);
@@ -403,19 +443,26 @@ impl Transfers {
         target: u32,
     ) -> Result<(), LeaseError> {
         while let Some(ready) = self.staging.take_ready(target) {
-            let (id, block, lease) = ready?;
-            if let Some(endpoint) = self.peers.get(target) {
-                let posted = transport.post_send(endpoint, lease, block, Token(id.0));
-                self.record_post(target, posted);
-            }
+            let (id, block, contents) = ready?;
+            let Some(endpoint) = self.peers.get(target) else { continue };
+            let posted = match contents {
+                Contents::Whole(lease) => transport.post_send(endpoint, lease, block, Token(id.0)),
+                Contents::Arriving(read) => match transport.cut_through() {
+                    Some(sends) => sends.post_cut_through_send(endpoint, read, block, Token(id.0)),
+                    None => Err(PostError::Unsupported("cut-through sends")),
+                },
+            };
+            self.record_post(target, posted);
         }
         Ok(())
     }
 
     /// Records a post, and returns whether the transport has accepted it.
     pub(crate) fn record_post(&mut self, rank: u32, outcome: Result<(), PostError>) -> bool {
-        let Self { posts, relay, order, is_closing, .. } = self;
-        posts.record(rank, outcome, || occupation(relay, order, *is_closing))
+        let Self { posts, settings, relay, order, is_closing, .. } = self;
+        posts.record(rank, outcome, || {
+            Waits { settings, relay, order, is_closing: *is_closing }.occupation()
+        })
     }
 
     /// Copies a first block to its place, and reports it to the relay, at once or after it is
@@ -427,7 +474,7 @@ impl Transfers {
         (offset, bytes): (u64, u64),
         now: Duration,
     ) -> Result<(), LeaseError> {
-        let Some(spare) = self.spare_used.remove(&id) else { return Ok(()) };
+        let Some(spare) = self.receives.take_spare(id) else { return Ok(()) };
         let (number, region) = (self.number_of(message), self.region(message));
         let from = spare.read(range(0, bytes))?;
         if region.is_stored() {
@@ -435,9 +482,8 @@ impl Transfers {
         }
         region.write(range(offset, bytes))?.copy_from_slice(&from);
         drop(from);
-        self.spare.put(spare);
         // The relay has just asked for it.
-        let placed = self.relay.placed(id);
+        let placed = self.placed(id, spare);
         debug_assert_eq!(placed, Ok(()));
         Ok(())
     }
@@ -450,12 +496,9 @@ impl Transfers {
     ) -> Result<Result<(), RelayError>, LeaseError> {
         match self.staging.next(ended) {
             Next::Received { id, bytes, immediate } => {
-                return Ok(self.relay.received(id, bytes, immediate));
+                return Ok(self.in_memory(id, bytes, immediate));
             }
-            Next::Placed { id, spare } => {
-                self.spare.put(spare);
-                return Ok(self.relay.placed(id));
-            }
+            Next::Placed { id, spare } => return Ok(self.placed(id, spare)),
             Next::Post { targets } => {
                 for target in targets {
                     self.post_sends(transport, target)?;
@@ -499,33 +542,6 @@ impl Transfers {
         }
     }
 
-    /// Returns what this member waits for now. Where switches copy, only the receiver that has not
-    /// posted a receive for the next block is known, not the one that has not got the last. While
-    /// blocks are being read from or written to files here, no neighbour is waited for.
-    pub(crate) fn obstacle(&self) -> Option<Obstacle> {
-        let obstacle = self.relay.obstacle();
-        let is_local = match obstacle {
-            Some(Obstacle::SendBlocked(_)) => self.staging.holds_sends_back(),
-            Some(Obstacle::ReceiveBlocked(_)) => self.staging.is_busy(),
-            _ => false,
-        };
-        if is_local {
-            return Some(Obstacle::Local);
-        }
-        if !self.settings.is_in_switch() || !matches!(obstacle, Some(Obstacle::SendBlocked(_))) {
-            return obstacle;
-        }
-        self.relay.waits().find_map(|wait| match wait {
-            Wait::Credit { target, .. } => Some(Obstacle::SendBlocked(target)),
-            _ => None,
-        })
-    }
-
-    /// Records in the timeline what this member waits for, if that has changed.
-    pub(crate) fn note_wait(&mut self) {
-        self.timeline.note_wait(&self.relay, &self.order);
-    }
-
     /// Returns the memory of a message in flight, or an empty region if there is none, so that a
     /// lease of it fails with a clear error.
     fn region(&self, message: u64) -> Region {
@@ -537,52 +553,14 @@ impl Transfers {
         self.order.number_of(message).unwrap_or(u64::MAX)
     }
 
-    /// Returns the neighbours that this member waits for to continue with a message, nearest first.
-    pub(crate) fn waited_for(&self) -> impl Iterator<Item = u32> + '_ {
-        let is_relaying = self.is_relaying();
-        let relayed = self.relay.waits().filter_map(|wait| match wait {
-            Wait::Block { source, .. } => Some(source),
-            Wait::Credit { target, .. } | Wait::Send { target, .. } => Some(target),
-            Wait::Memory { .. } => None,
-        });
-        // A message before those that are known here has not arrived.
-        let schedule = &self.settings.schedule;
-        let missing = self.order.gap().and_then(|gap| match gap {
-            Gap::Small => Some(schedule.root()),
-            Gap::Relayed => schedule.announcer(self.settings.rank),
-        });
-        relayed.filter(move |_| is_relaying).chain(missing)
+    /// Records in the timeline what this member waits for, if that has changed.
+    pub(crate) fn note_wait(&mut self) {
+        self.timeline.note_wait(&self.relay, &self.order);
     }
 
-    /// Returns whether the application has not provided memory for this message, which is next.
-    pub(crate) fn owes_memory(&self, next: u64) -> bool {
-        let message = self.relay.completed();
-        let is_due = |wait| matches!(wait, Wait::Memory { message: due } if due == message);
-        self.relay.waits().any(is_due)
-            && self.number_of(message) == next
-            && self.order.is_reported(next)
-    }
-
-    /// Returns whether messages are being relayed.
-    pub(crate) fn is_relaying(&self) -> bool {
-        self.relay.known() > self.relay.completed()
-    }
-
-    /// Describes what this member is doing, for error messages. It comes first in them, since other
-    /// members receive the text cut.
-    pub(crate) fn occupation(&self) -> String {
-        occupation(&self.relay, &self.order, self.is_closing)
-    }
-}
-
-fn occupation(relay: &Relay, order: &Order, is_closing: bool) -> String {
-    let message = order.completed();
-    let relays = relay.known() > relay.completed();
-    let step = relay.waits().find_map(|wait| wait.step());
-    match (relays, step) {
-        (true, Some(step)) => format!("relaying message {message} at step {step}"),
-        (true, None) => format!("relaying message {message}"),
-        (false, _) if is_closing => "closing".to_owned(),
-        (false, _) => format!("waiting for message {message}"),
+    /// Returns a view of what this member waits for.
+    pub(crate) fn waits(&self) -> Waits<'_> {
+        let Self { settings, relay, order, is_closing, .. } = self;
+        Waits { settings, relay, order, is_closing: *is_closing }
     }
 }

@@ -8,8 +8,9 @@ use std::{
 };
 
 use crate::{
+    arriving::Arriving,
     bytes::{Bytes, Memory},
-    ledger::{LeaseError, give_back},
+    ledger::{LeaseError, give_back, give_back_first},
 };
 
 /// The right to read a range of a region until the lease is dropped; derefs to the bytes.
@@ -22,7 +23,10 @@ pub struct ReadLease {
 /// the bytes.
 pub struct WriteLease {
     region: Arc<Bytes>,
+    /// Without the bytes that it has given up.
     range: Range<usize>,
+    /// If it is followed.
+    arriving: Option<Arriving>,
 }
 
 /// The right to have the network read a range once the data being written there has arrived. Unlike
@@ -91,7 +95,33 @@ impl ReadLease {
 
 impl WriteLease {
     pub(crate) fn new(region: Arc<Bytes>, range: Range<usize>) -> Self {
-        Self { region, range }
+        Self { region, range, arriving: None }
+    }
+
+    /// Returns a handle by which what this lease has written, and given up by
+    /// [`WriteLease::advance`], can be read before the rest.
+    pub fn arriving(&mut self) -> Arriving {
+        let make = || Arriving::new(Arc::clone(&self.region), self.range.clone());
+        self.arriving.get_or_insert_with(make).clone()
+    }
+
+    /// Returns whether somebody has asked for [`WriteLease::arriving`].
+    pub fn is_followed(&self) -> bool {
+        self.arriving.is_some()
+    }
+
+    /// Gives up the first `bytes` bytes (at most all): they are in place, and can be read by others
+    /// from now on. The lease covers the rest.
+    pub fn advance(&mut self, bytes: usize) {
+        let bytes = bytes.min(self.range.len());
+        let mut leases = self.region.leases();
+        give_back_first(&mut leases.writers, &self.range, bytes);
+        // Before anybody else can write them: see `Arriving::read`.
+        if let Some(arriving) = &self.arriving {
+            arriving.add(bytes);
+        }
+        drop(leases);
+        self.range.start += bytes;
     }
 
     /// Returns the whole region.

@@ -52,10 +52,16 @@ impl Ledger {
         bytes: usize,
     ) -> Result<(), LeaseError> {
         check(&range, bytes)?;
+        self.check_no_writer(range.clone())?;
+        self.readers.push(range);
+        Ok(())
+    }
+
+    /// Errors: there is a writer of a part.
+    pub(crate) fn check_no_writer(&self, range: Range<usize>) -> Result<(), LeaseError> {
         if self.writers.iter().any(|held| overlaps(held, &range)) {
             return Err(LeaseError::InUse { range });
         }
-        self.readers.push(range);
         Ok(())
     }
 
@@ -90,6 +96,13 @@ fn check(range: &Range<usize>, bytes: usize) -> Result<(), LeaseError> {
         return Err(LeaseError::OutOfRange { range: range.clone(), bytes });
     }
     Ok(())
+}
+
+/// Removes the first bytes of a range that is held.
+pub(crate) fn give_back_first(held: &mut [Range<usize>], range: &Range<usize>, bytes: usize) {
+    if let Some(held) = held.iter_mut().find(|other| *other == range) {
+        held.start += bytes;
+    }
 }
 
 pub(crate) fn give_back(held: &mut Vec<Range<usize>>, range: &Range<usize>) {

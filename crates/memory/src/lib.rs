@@ -1,10 +1,11 @@
 //! Memory that blocks are sent from and received into.
 //!
 //! A [`Region`] is memory, or a part of a file; its bytes are accessed through leases of ranges,
-//! which are checked when they are taken ([`ReadLease`], [`WriteLease`], [`FutureRead`] of memory,
-//! [`StoredRead`] and [`StoredWrite`] of files). [`PeerMemory`] is memory that peers write by
+//! which are checked when they are taken ([`ReadLease`], [`WriteLease`], [`FutureRead`] and
+//! [`ArrivingRead`] of memory, [`StoredRead`] and [`StoredWrite`] of files). [`PeerMemory`] is memory that peers write by
 //! one-sided writes. All `unsafe` code that transports share is in this crate.
 
+mod arriving;
 mod bytes;
 mod lease;
 mod ledger;
@@ -16,6 +17,7 @@ mod storage;
 mod stored;
 mod zeros;
 
+pub use arriving::{Arriving, ArrivingRead};
 pub use bytes::{Attachment, Memory};
 pub use lease::{FutureRead, ReadLease, WriteLease};
 pub use ledger::LeaseError;

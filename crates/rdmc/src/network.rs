@@ -247,8 +247,8 @@ impl Transport for Network {
 
     transport::forward!(
         either!;
-        now, block_bytes_max, register, post_receive, post_send, write_control, one_sided, triggered, close,
-        flush, waker, finish
+        now, block_bytes_max, register, post_receive, post_send, write_control, one_sided, cut_through, triggered,
+        close, flush, waker, finish
     );
 
     fn open(&mut self, link: Link) -> Result<EndpointId, PostError> {

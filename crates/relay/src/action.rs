@@ -49,6 +49,25 @@ pub enum Action {
         /// Length; 0 for the one block of an empty message.
         bytes: u64,
     },
+    /// Post a send of a block that is still arriving, of what has arrived of it as it arrives, with
+    /// the block's number as its immediate.
+    PostCutThroughSend {
+        /// The neighbour that receives it.
+        target: u32,
+        /// The identifier for [`crate::Relay::sent`].
+        id: SendId,
+        /// The receive that brings it, of [`Action::PostReceive`] or [`Action::PostFirst`]. If the block
+        /// was placed since, it is to be sent out of the message's memory.
+        after: ReceiveId,
+        /// Message number.
+        message: u64,
+        /// Block number within the message.
+        block: u32,
+        /// First byte.
+        offset: u64,
+        /// Length.
+        bytes: u64,
+    },
     /// Offload: post a receive straight into the message's memory, which the network matches by
     /// its immediate. Its credit is granted later, by [`Action::Grant`].
     PostOffloadedReceive {

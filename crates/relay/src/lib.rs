@@ -19,6 +19,12 @@
 //! 4. Every other block is received directly at its position. Each posted receive grants its
 //!    source one credit, so no block is sent to a member that has no memory posted for it.
 //!
+//! # Cut-through
+//! Where the network can send a block on before the rest of it has arrived, [`Relay::arriving`]
+//! reports that some has, and the block may be sent from then on
+//! ([`Action::PostCutThroughSend`]) as if it were here: what waits for a block waits for its first
+//! bytes only. A member holds a block, and reports it to its application, once all of it has arrived.
+//!
 //! # Offload
 //! With [`Settings::offload`] a member posts all operations of a message at once and lets the
 //! network run them ([`Action::PostOffloadedReceive`], [`Action::PostOffloadedSend`]): the dataflow
@@ -35,6 +41,11 @@
 //! block (it arrived at a smaller step) and a target for which all smaller receives are done, so
 //! its receive is within every window of at least one; it waits for nothing else. With offload,
 //! sends are posted in just this order, and the operations that a send waits for are smaller.
+//!
+//! With cut-through a send may occupy a place in the window, and its connection, while its block is
+//! arriving. Every transfer of which some has arrived ends, whatever the windows: its source either
+//! holds the block, or receives it by a smaller transfer of which some has arrived. So those places
+//! become free, and the smallest transfer is posted.
 //!
 //! # Cost
 //! One bit a block and message at a receiver; otherwise memory of the order of the windows. An

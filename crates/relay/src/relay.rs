@@ -1,5 +1,6 @@
 //! The state machine: messages in order, windows, credits.
 
+mod cut_through;
 mod offload;
 mod waits;
 
@@ -37,7 +38,8 @@ pub struct Relay {
     receives_posted: u32,
     sends: BTreeMap<SendId, Send>,
     sends_waiting: VecDeque<Send>,
-    /// Offload: the receives that bring blocks which have not arrived, by message and block.
+    /// The receives that bring blocks which are not held yet, by message and block: with offload all,
+    /// else those of blocks that are arriving.
     bringing: BTreeMap<(u64, u32), ReceiveId>,
     /// Offload: the last sends that were posted, as many as may run at once.
     sends_recent: VecDeque<(u32, SendId)>,
@@ -62,6 +64,8 @@ struct Receive {
     /// `None` for a first block whose message is not known yet.
     transfer: Option<Transfer>,
     in_spare_memory: bool,
+    /// The immediate of the block, once some of it has arrived before the rest.
+    arriving: Option<u32>,
     arrived: Option<Arrival>,
     /// Whether the block is being copied out of spare memory.
     is_being_placed: bool,
@@ -203,10 +207,11 @@ impl Relay {
         let early: Vec<ReceiveId> = self
             .receives
             .iter()
-            .filter(|(_, receive)| receive.message == message && receive.arrived.is_some())
+            .filter(|(_, receive)| receive.message == message)
             .map(|(&id, _)| id)
             .collect();
         for id in early {
+            self.follow(id)?;
             self.place(id)?;
         }
         self.advance()
@@ -296,6 +301,7 @@ impl Relay {
             message.take_receive(&first);
             receive.transfer = Some(first);
         }
+        self.follow(id)?;
         self.place(id)
     }
 
@@ -422,6 +428,7 @@ impl Relay {
             message,
             transfer,
             in_spare_memory,
+            arriving: None,
             arrived: None,
             is_being_placed: false,
         };
@@ -443,7 +450,8 @@ impl Relay {
         }
     }
 
-    /// Posts waiting sends that have their block and their credit, as far as the window allows.
+    /// Posts waiting sends that have their credit, and their block or its beginning, as far as the
+    /// window allows.
     ///
     /// Sends to one target keep their order, by which they match its receives. A send overtakes an
     /// earlier one that waits only if nothing else is being sent: posting it behind another would
@@ -459,7 +467,7 @@ impl Relay {
             let target = send.transfer.target;
             let first_to_target =
                 self.sends_waiting.range(..index).all(|other| other.transfer.target != target);
-            if first_to_target && self.credits(target) > 0 && self.holds(&send) {
+            if first_to_target && self.credits(target) > 0 && self.can_send(&send) {
                 self.sends_waiting.remove(index);
                 self.post_send(send);
                 index = 0;
@@ -476,9 +484,15 @@ impl Relay {
             neighbour.credits -= 1;
         }
         let Some(message) = self.message(send.message) else { return };
-        let range = message.blocks.range(block);
+        let (range, is_held) = (message.blocks.range(block), message.holds(block));
         let (message, offset, bytes) = (send.message, range.offset, range.bytes);
-        self.actions.push_back(Action::PostSend { target, id, message, block, offset, bytes });
+        let after = self.bringing.get(&(message, block)).filter(|_| !is_held).copied();
+        self.actions.push_back(match after {
+            Some(after) => {
+                Action::PostCutThroughSend { target, id, after, message, block, offset, bytes }
+            }
+            None => Action::PostSend { target, id, message, block, offset, bytes },
+        });
         self.sends.insert(id, send);
     }
 

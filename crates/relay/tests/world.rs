@@ -4,12 +4,12 @@
 //! checks that sends meet posted receives, that windows are kept, that memory is written once, and
 //! at the end that all members have all messages.
 
-use std::collections::{BTreeMap, VecDeque};
+use std::collections::{BTreeMap, BTreeSet, VecDeque};
 
 use proptest::prelude::*;
 use rand::{RngExt, SeedableRng};
 use rand_chacha::ChaCha8Rng;
-use relay::{Action, ReceiveId, Relay, RelayError, SendId, Settings, Wait, Window};
+use relay::{Action, ReceiveId, Relay, SendId, Settings, Window};
 use schedule::{Algorithm, Schedule};
 
 /// A possible next event.
@@ -17,6 +17,8 @@ use schedule::{Algorithm, Schedule};
 enum Pending {
     /// A block in transit: completes at the source, at the target, or both.
     Transfer { source: u32, send: Option<SendId>, target: u32, receive: Option<Block> },
+    /// Cut-through: the first bytes of a block arrive, unless all of it has.
+    Begin { target: u32, id: ReceiveId, immediate: u32 },
     /// Offload: a member polls the completion of a block that its network has received and relayed
     /// before.
     Look { member: u32, id: ReceiveId, bytes: u64, immediate: u32 },
@@ -51,6 +53,17 @@ struct Triggered {
     part: (u64, u64, u64),
 }
 
+/// A block that is sent on, of which not all has arrived.
+#[derive(Debug)]
+struct Following {
+    source: u32,
+    after: ReceiveId,
+    target: u32,
+    send: SendId,
+    receive: ReceiveId,
+    immediate: u32,
+}
+
 /// The destination of a posted receive's block.
 #[derive(Clone, Copy, Debug)]
 enum Place {
@@ -63,6 +76,10 @@ struct Member {
     memory: BTreeMap<u64, Vec<Option<u8>>>,
     spare: BTreeMap<ReceiveId, Vec<u8>>,
     places: BTreeMap<ReceiveId, Place>,
+    /// All blocks that have arrived.
+    came: BTreeMap<ReceiveId, Vec<u8>>,
+    /// Receives whose blocks are known to be arriving.
+    begun: BTreeSet<ReceiveId>,
     receives_open: u32,
     sends_open: u32,
     ready_bytes: BTreeMap<u64, u64>,
@@ -83,6 +100,8 @@ struct World {
     triggered: BTreeMap<(u32, SendId), Triggered>,
     words: BTreeMap<(u32, u32), VecDeque<Word>>,
     pending: Vec<Pending>,
+    following: Vec<Following>,
+    has_cut_through: bool,
     window: Window,
     random: ChaCha8Rng,
 }
@@ -119,6 +138,8 @@ impl World {
             triggered: BTreeMap::new(),
             words: BTreeMap::new(),
             pending: Vec::new(),
+            following: Vec::new(),
+            has_cut_through: false,
             window: limit.unwrap_or(window),
             random: ChaCha8Rng::seed_from_u64(seed),
         };
@@ -165,6 +186,14 @@ impl World {
 
     fn happen(&mut self, index: usize) {
         match self.pending.swap_remove(index) {
+            Pending::Begin { target, id, immediate } => {
+                let member = &mut self.members[target as usize];
+                if !member.came.contains_key(&id) {
+                    member.begun.insert(id);
+                    self.relays[target as usize].arriving(id, immediate).unwrap();
+                    self.carry_out(target);
+                }
+            }
             Pending::Look { member, id, bytes, immediate } => {
                 self.members[member as usize].receives_open -= 1;
                 self.relays[member as usize].received(id, bytes, immediate).unwrap();
@@ -212,11 +241,26 @@ impl World {
             }
         }
         let (id, bytes, immediate) = (block.id, block.contents.len() as u64, block.immediate);
+        member.came.insert(id, block.contents);
+        self.go_on(target, id);
         let look = Pending::Look { member: target, id, bytes, immediate };
         self.pending.push(look);
         // With offload the network continues at once, and its member polls some time later.
         if !self.note_done(target, id.0) {
             self.happen(self.pending.len() - 1);
+        }
+    }
+
+    /// Lets sends go on that have waited for a block.
+    fn go_on(&mut self, source: u32, id: ReceiveId) {
+        let waits = |it: &Following| (it.source, it.after) == (source, id);
+        let (ready, rest) = std::mem::take(&mut self.following).into_iter().partition(waits);
+        self.following = rest;
+        let ready: Vec<Following> = ready;
+        for Following { target, send, receive, immediate, .. } in ready {
+            let contents = self.members[source as usize].came[&id].clone();
+            let receive = Some(Block { id: receive, immediate, contents });
+            self.pending.push(Pending::Transfer { source, send: Some(send), target, receive });
         }
     }
 
@@ -232,7 +276,31 @@ impl World {
                         self.posted.get_mut(&(rank, target)).and_then(VecDeque::pop_front);
                     let receive = receive.expect("a send without a posted receive");
                     self.open_send(rank);
+                    self.begin(target, receive, block);
                     self.start_send(rank, target, (id, receive), block, (message, offset, bytes));
+                }
+                Action::PostCutThroughSend {
+                    target, id: send, after, block: immediate, ..
+                } => {
+                    let receive =
+                        self.posted.get_mut(&(rank, target)).and_then(VecDeque::pop_front);
+                    let receive = receive.expect("a send without a posted receive");
+                    let member = &self.members[rank as usize];
+                    assert!(member.begun.contains(&after), "a send of what has not begun");
+                    let has_come = member.came.contains_key(&after);
+                    self.open_send(rank);
+                    self.begin(target, receive, immediate);
+                    self.following.push(Following {
+                        source: rank,
+                        after,
+                        target,
+                        send,
+                        receive,
+                        immediate,
+                    });
+                    if has_come {
+                        self.go_on(rank, after);
+                    }
                 }
                 Action::PostOffloadedReceive { source, id, message, immediate, offset, bytes } => {
                     self.open_receive(rank, id, Place::Memory { message, offset, bytes });
@@ -285,6 +353,13 @@ impl World {
                 }
                 other => self.members[rank as usize].note(other),
             }
+        }
+    }
+
+    /// Lets the first bytes of a block arrive at any time from now on.
+    fn begin(&mut self, target: u32, id: ReceiveId, immediate: u32) {
+        if self.has_cut_through {
+            self.pending.push(Pending::Begin { target, id, immediate });
         }
     }
 
@@ -389,6 +464,7 @@ fn contents(message: usize, bytes: usize) -> Vec<u8> {
     (0..bytes).map(|index| (index * 7 + message * 31 + 1) as u8).collect()
 }
 
+#[allow(clippy::too_many_arguments, reason = "what the cases differ in")]
 fn check_world(
     schedule: &Schedule,
     sizes: &[usize],
@@ -396,9 +472,11 @@ fn check_world(
     window: Window,
     in_flight: u32,
     offload: Option<u32>,
+    cut_through: bool,
     seed: u64,
 ) {
     let mut world = World::new(schedule, block_bytes, window, in_flight, offload, seed);
+    world.has_cut_through = cut_through;
     for (message, &bytes) in sizes.iter().enumerate() {
         world.send(schedule.root(), message as u64, &contents(message, bytes));
     }
@@ -436,11 +514,12 @@ proptest! {
         sends in 1_u32..=4,
         in_flight in 1_u32..=4,
         offload in prop::option::of(1_u32..=40),
+        cut_through in any::<bool>(),
         seed in any::<u64>(),
     ) {
         let schedule = schedule_of(algorithm, members, root % members, rack_members);
         let window = Window { receives, sends };
-        check_world(&schedule, &sizes, block_bytes, window, in_flight, offload, seed);
+        check_world(&schedule, &sizes, block_bytes, window, in_flight, offload, cut_through, seed);
     }
 }
 
@@ -448,8 +527,9 @@ proptest! {
 fn larger_groups_with_many_messages() {
     for (algorithm, members) in Algorithm::ALL.iter().flat_map(|&a| [(a, 64), (a, 100)]) {
         let schedule = schedule_of(algorithm, members, 3, 16);
-        for offload in [None, Some(4_096)] {
-            check_world(&schedule, &[500, 0, 1, 300, 17], 10, Window::default(), 2, offload, 7);
+        for (offload, cut_through) in [(None, false), (None, true), (Some(4_096), false)] {
+            let (sizes, window) = ([500, 0, 1, 300, 17], Window::default());
+            check_world(&schedule, &sizes, 10, window, 2, offload, cut_through, 7);
         }
     }
 }
@@ -464,207 +544,9 @@ fn offload_delivers_for_every_small_group_and_message() {
                 for limit in [1, 2, 3, 1_000] {
                     let window = Window { receives: 1, sends: 1 + limit % 3 };
                     let sizes = [blocks * 2 - 1, 0, blocks * 2];
-                    check_world(&schedule, &sizes, 2, window, 2, Some(limit), 11);
+                    check_world(&schedule, &sizes, 2, window, 2, Some(limit), false, 11);
                 }
             }
         }
     }
-}
-
-fn relay_of(rank: u32, members: u32) -> Relay {
-    let schedule = Schedule::new(Algorithm::BinomialPipeline, members, 0).unwrap();
-    let window = Window { receives: 2, sends: 2 };
-    Relay::new(Settings {
-        schedule,
-        rank,
-        block_bytes: 10,
-        window,
-        messages_in_flight: 2,
-        offload: None,
-    })
-    .unwrap()
-}
-
-fn actions(relay: &mut Relay) -> Vec<Action> {
-    std::iter::from_fn(|| relay.poll_action()).collect()
-}
-
-#[test]
-fn the_first_receive_is_posted_before_anything_is_known() {
-    let mut relay = relay_of(2, 4);
-    assert!(matches!(actions(&mut relay)[..], [Action::PostFirst { source: 0, .. }]));
-}
-
-#[test]
-fn memory_that_is_known_in_time_saves_the_copy() {
-    let mut relay = relay_of(1, 2);
-    let [Action::PostFirst { id: first, .. }] = actions(&mut relay)[..] else { panic!() };
-    relay.announced(0, 35).unwrap();
-    relay.announced(0, 5).unwrap();
-    relay.accepted(0).unwrap();
-    relay.accepted(1).unwrap();
-    let mut done = actions(&mut relay);
-    relay.received(first, 10, 0).unwrap();
-    done.extend(actions(&mut relay));
-    assert!(done.iter().any(|action| matches!(action, Action::PlaceFirst { message: 0, .. })));
-    relay.placed(first).unwrap();
-    done.extend(actions(&mut relay));
-    // Two blocks free the slots for the last of message 0 and the only one of message 1.
-    for action in done {
-        if let Action::PostReceive { id, offset, bytes, .. } = action {
-            relay.received(id, bytes, (offset / 10) as u32).unwrap();
-        }
-    }
-    let posted = actions(&mut relay);
-    assert!(posted.iter().any(|action| matches!(action, Action::PostReceive { message: 1, .. })));
-}
-
-#[test]
-fn a_block_that_arrives_before_its_announcement_waits_for_it() {
-    let mut relay = relay_of(1, 2);
-    let [Action::PostFirst { id, .. }] = actions(&mut relay)[..] else { panic!() };
-    relay.received(id, 10, 0).unwrap();
-    assert!(actions(&mut relay).is_empty());
-    relay.announced(0, 12).unwrap();
-    assert_eq!(actions(&mut relay), [Action::Incoming { message: 0, bytes: 12 }]);
-    relay.accepted(0).unwrap();
-    let placed = Action::PlaceFirst { id, message: 0, offset: 0, bytes: 10 };
-    assert_eq!(actions(&mut relay)[0], placed);
-    let ready = Action::BlockReady { message: 0, block: 0, offset: 0, bytes: 10 };
-    relay.placed(id).unwrap();
-    assert_eq!(actions(&mut relay)[0], ready);
-    assert!(relay.placed(id).is_err(), "it is in its place");
-}
-
-#[test]
-fn a_relay_reports_why_it_sends_nothing() {
-    let mut relay = relay_of(1, 4);
-    let [Action::PostFirst { id, .. }] = actions(&mut relay)[..] else { panic!() };
-    assert_eq!(relay.sends_wait_for(), None, "nothing is known to be sent");
-    relay.announced(0, 30).unwrap();
-    let waits_for = |relay: &Relay| match relay.sends_wait_for().unwrap() {
-        Wait::Block { source, transfer, .. } => ("block", source, transfer.unwrap().block),
-        Wait::Credit { target, transfer, .. } => ("credit", target, transfer.block),
-        Wait::Memory { .. } => ("memory", 1, 0),
-        Wait::Send { target, transfer, .. } => ("send", target, transfer.block),
-    };
-    assert_eq!(waits_for(&relay), ("block", 0, 0));
-    relay.received(id, 10, 0).unwrap();
-    assert_eq!(waits_for(&relay), ("memory", 1, 0));
-    relay.accepted(0).unwrap();
-    relay.placed(id).unwrap();
-    assert_eq!(waits_for(&relay), ("credit", 3, 0));
-    relay.granted(3, 1).unwrap();
-    let posted = actions(&mut relay);
-    let send = posted.iter().find_map(|action| match action {
-        Action::PostSend { id, block: 0, .. } => Some(*id),
-        _ => None,
-    });
-    let send = send.expect("block 0 is sent");
-    assert_eq!(relay.open_send(send).map(|(message, send)| (message, send.target)), Some((0, 3)));
-    assert_eq!(relay.sends_wait_for(), None, "something is being sent");
-    relay.sent(send).unwrap();
-    assert_eq!(relay.open_send(send), None);
-    assert_eq!(waits_for(&relay).0, "block");
-}
-
-#[test]
-fn peers_that_break_the_protocol_are_named() {
-    let peer = |result: Result<(), RelayError>| match result {
-        Err(RelayError::Peer { member, what }) => (member, what),
-        other => panic!("{other:?}"),
-    };
-    let mut relay = relay_of(3, 4);
-    let [Action::PostFirst { source, id }] = actions(&mut relay)[..] else { panic!() };
-    let announcer = source;
-    assert_eq!(peer(relay.announced(0, 5)).0, 0, "not its announcer");
-    assert!(peer(relay.announced(announcer, u64::MAX)).1.contains("use larger blocks"));
-    assert_eq!(peer(relay.granted(0, 1)).0, 0, "not a neighbour");
-    assert_eq!(peer(relay.granted(announcer, u32::MAX)).0, announcer, "more than any window");
-    assert!(relay.received(ReceiveId(99), 1, 0).is_err());
-    assert!(relay.sent(SendId(99)).is_err());
-    assert!(relay.accepted(0).is_err());
-    assert!(matches!(relay.send(1), Err(RelayError::NotRoot { root: 0, rank: 3 })));
-    relay.announced(announcer, 25).unwrap();
-    assert!(peer(relay.received(id, 10, 2)).1.contains("sent block 2 of 10 bytes"));
-}
-
-#[test]
-fn too_many_announcements_are_refused() {
-    let mut relay = relay_of(1, 2);
-    let refused = (0..100).find_map(|_| relay.announced(0, 5).err());
-    assert!(matches!(refused, Some(RelayError::Peer { member: 0, .. })));
-}
-
-fn offloading_relay_of(rank: u32, in_flight: u32) -> Relay {
-    Relay::new(Settings {
-        schedule: Schedule::new(Algorithm::Chain, 3, 0).unwrap(),
-        rank,
-        block_bytes: 10,
-        window: Window { receives: 2, sends: 2 },
-        messages_in_flight: in_flight,
-        offload: Some(4_096),
-    })
-    .unwrap()
-}
-
-#[test]
-fn with_offload_a_message_is_posted_at_once() {
-    let mut relay = offloading_relay_of(1, 2);
-    assert!(actions(&mut relay).is_empty(), "no standing receive");
-    relay.granted(2, 3).unwrap();
-    relay.announced(0, 25).unwrap();
-    relay.accepted(0).unwrap();
-    let (mut receives, mut sends, mut grants) = (Vec::new(), Vec::new(), 0);
-    let mut ids = Vec::new();
-    for action in actions(&mut relay) {
-        match action {
-            Action::PostOffloadedReceive { source: 0, id, immediate, .. } => {
-                receives.push((immediate, Some((0, id))));
-            }
-            Action::PostOffloadedSend {
-                target: 2,
-                id,
-                immediate,
-                after_receive,
-                after_send,
-                ..
-            } => {
-                sends.push((immediate, after_receive));
-                ids.push((after_send, id));
-            }
-            Action::Grant { source: 0, count: 3 } => grants += 1,
-            _ => {}
-        }
-    }
-    assert_eq!(grants, 1);
-    assert_eq!(receives.len(), 3);
-    assert_eq!(sends, receives, "each send follows the receive of its block");
-    let [(None, first), (None, _), (Some((2, before)), _)] = ids[..] else { panic!("{ids:?}") };
-    assert_eq!(before, first, "two run at once");
-}
-
-#[test]
-fn offload_limits_blocks_by_the_bits_left_in_immediates() {
-    for (in_flight, bits) in [(1, 0), (2, 1), (3, 2), (1 << 16, 16)] {
-        let mut relay = offloading_relay_of(0, in_flight);
-        let blocks_max = (1_u64 << (32 - bits)).min(u64::from(u32::MAX));
-        assert!(relay.send(blocks_max * 10).is_ok(), "{in_flight} in flight");
-        assert!(relay.send(blocks_max * 10 + 1).is_err(), "{in_flight} in flight");
-    }
-    let mut relay = offloading_relay_of(0, 3);
-    let refused = relay.send((1 << 30) * 10 + 1).unwrap_err();
-    assert!(matches!(refused, RelayError::TooManyOffloaded { .. }), "{refused}");
-}
-
-#[test]
-fn windows_hold_half_a_megabyte_and_blocks_for_every_partner() {
-    let blocks = |members| move |block_bytes| Window::for_group(block_bytes, members).receives;
-    let lengths = [1, 8 << 10, 16 << 10, 64 << 10, 1 << 20, 1 << 31];
-    for members in [0, 1, 2, 3, 4] {
-        assert_eq!(lengths.map(blocks(members)), [64, 64, 32, 8, 8, 8]);
-    }
-    assert_eq!(lengths.map(blocks(16)), [64, 64, 32, 16, 16, 16]);
-    assert_eq!(lengths.map(blocks(u32::MAX)), [64; 6]);
-    assert_eq!(Window::for_group(64 << 10, 4), Window::default());
 }

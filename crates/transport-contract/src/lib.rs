@@ -5,14 +5,15 @@
 //! clause of the contract at [`transport::Transport`]. To test several configurations of one
 //! transport, use one invocation in each of several modules.
 //!
-//! The path of a clause through the files: a function of `blocks`, `control`, `ends`, `failures`,
-//! `offload`, `visibility`, `waiting` or `writes` posts through a rig (`rig`), which polls all members in turn
+//! The path of a clause through the files: a function of `blocks`, `control`, `cut_through`, `ends`,
+//! `failures`, `offload`, `visibility`, `waiting` or `writes` posts through a rig (`rig`), which polls all members in turn
 //! and checks the invariants on each completion: every post completes once and with its own token,
 //! its memory is free by then, and nothing follows the end of an endpoint.
 
 mod blocks;
 mod control;
 mod counting;
+mod cut_through;
 mod ends;
 mod failures;
 mod harness;
@@ -40,6 +41,12 @@ pub mod clauses {
         control::{
             control_words_arrive_whole_and_in_order, control_words_of_a_wrong_length_are_refused,
             control_words_overtake_waiting_blocks, control_words_wait_for_a_slow_reader,
+        },
+        cut_through::{
+            a_block_is_sent_on_while_it_arrives, a_block_that_does_not_go_on_delays_nothing_else,
+            a_block_whose_source_has_died_is_not_completed,
+            a_dropped_transport_hands_back_what_it_sends_on, blocks_of_all_lengths_are_sent_on,
+            cut_through_sends_are_refused_as_others_are,
         },
         ends::{
             a_close_cancels_what_is_posted, a_close_ends_although_the_peer_does_not_read,
@@ -86,9 +93,12 @@ pub mod clauses {
 macro_rules! contract_tests {
     ($harness:expr) => {
         $crate::contract_tests! { @each $harness;
+            a_block_is_sent_on_while_it_arrives
             a_block_longer_than_the_memory_breaks_the_endpoint
             a_block_over_the_limit_is_refused
+            a_block_that_does_not_go_on_delays_nothing_else
             a_block_that_nobody_asked_for_breaks_the_endpoint
+            a_block_whose_source_has_died_is_not_completed
             a_cancelled_receive_cancels_its_offloaded_sends
             a_close_cancels_what_is_offloaded
             a_close_cancels_what_is_posted
@@ -98,6 +108,7 @@ macro_rules! contract_tests {
             a_death_in_the_middle_of_blocks
             a_dropped_transport_hands_back_its_memory
             a_dropped_transport_hands_back_offloaded_memory
+            a_dropped_transport_hands_back_what_it_sends_on
             a_member_that_does_not_poll_delays_nobody
             a_poll_without_wait_returns
             a_short_block_leaves_the_rest_of_the_memory_alone
@@ -106,6 +117,7 @@ macro_rules! contract_tests {
             a_wake_before_the_wait_counts
             an_offloaded_send_after_a_receive_that_is_done
             blocks_match_receives_in_posting_order
+            blocks_of_all_lengths_are_sent_on
             blocks_of_read_only_memory_arrive
             both_sides_may_close_at_once
             closing_twice_is_harmless
@@ -115,6 +127,7 @@ macro_rules! contract_tests {
             control_words_of_a_wrong_length_are_refused
             control_words_overtake_waiting_blocks
             control_words_wait_for_a_slow_reader
+            cut_through_sends_are_refused_as_others_are
             every_length_arrives_exactly
             everybody_sends_to_everybody
             large_blocks_posted_all_at_once

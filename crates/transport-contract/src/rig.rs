@@ -8,8 +8,8 @@ use std::{
 };
 
 use transport::{
-    Completion, EndpointId, OneSidedWrites, PeerMemory, PostError, Region, Token, Transport,
-    TriggeredSends, Visibility,
+    Arriving, Completion, EndpointId, OneSidedWrites, PeerMemory, PostError, Region, Token,
+    Transport, TriggeredSends, Visibility,
 };
 
 use crate::harness::{Harness, Network};
@@ -51,6 +51,8 @@ pub(crate) struct Rig<'h, H: Harness> {
     pub(crate) seen: Vec<(usize, Completion)>,
     ended: HashMap<(usize, EndpointId), Completion>,
     done: HashMap<(usize, Token), Completion>,
+    /// The immediates of receives whose blocks have begun to arrive.
+    begun: HashMap<(usize, Token), u32>,
     trace: VecDeque<String>,
     /// The token of the next post; may be set.
     pub(crate) next_token: u64,
@@ -74,6 +76,7 @@ impl<'h, H: Harness> Rig<'h, H> {
             seen: Vec::new(),
             ended: HashMap::new(),
             done: HashMap::new(),
+            begun: HashMap::new(),
             trace: VecDeque::new(),
             next_token: 1000,
             next_waiting: 0,
@@ -182,6 +185,47 @@ impl<'h, H: Harness> Rig<'h, H> {
         let lease = region.read(range.clone()).expect("the memory is free");
         let answer = self.transport(member).post_send(endpoint, lease, immediate, token);
         self.posted(member, token, answer, endpoint, Kind::Send, region, range, alone)
+    }
+
+    /// Posts a receive whose block may be sent on while it arrives.
+    pub(crate) fn followed_receive(
+        &mut self,
+        member: usize,
+        peer: usize,
+        region: &Region,
+        range: Range<usize>,
+    ) -> (Token, Arriving) {
+        let endpoint = self.endpoint(member, peer);
+        let token = self.take_token();
+        let mut lease = region.write(range.clone()).expect("the memory is free");
+        let arriving = lease.arriving();
+        let answer = self.transport(member).post_receive(endpoint, lease, token);
+        self.posted(member, token, answer, endpoint, Kind::Receive, region, range, false)
+            .expect("a receive is accepted");
+        (token, arriving)
+    }
+
+    /// Posts a send of the first bytes of a region, which may still arrive.
+    pub(crate) fn cut_through_send(
+        &mut self,
+        member: usize,
+        peer: usize,
+        arriving: &Arriving,
+        (region, bytes): (&Region, usize),
+        immediate: u32,
+    ) -> Token {
+        let endpoint = self.endpoint(member, peer);
+        let token = self.take_token();
+        let read = arriving.read(bytes).expect("nobody else writes");
+        let sends = self.transport(member).cut_through().expect("the transport has them");
+        let answer = sends.post_cut_through_send(endpoint, read, immediate, token);
+        self.posted(member, token, answer, endpoint, Kind::Send, region, 0..bytes, false)
+            .expect("a send is accepted")
+    }
+
+    /// Returns the immediate of a receive whose block was reported to have begun.
+    pub(crate) fn arriving(&self, member: usize, token: Token) -> Option<u32> {
+        self.begun.get(&(member, token)).copied()
     }
 
     /// Posts an offloaded receive. Offloaded sends may wait for the range.
@@ -402,6 +446,13 @@ impl<'h, H: Harness> Rig<'h, H> {
             }
             Completion::Cancelled { token, .. } => {
                 self.take_back(member, *token, &completion, None);
+            }
+            Completion::Arriving { token, immediate, .. } => {
+                let post = self.posts.get(&(member, *token));
+                let kind = post.map(|post| (post.kind, post.endpoint));
+                assert_eq!(kind, Some((Kind::Receive, endpoint)), "{completion:?}");
+                let before = self.begun.insert((member, *token), *immediate);
+                assert_eq!(before, None, "{completion:?} is reported twice");
             }
             Completion::Control { word, .. } => {
                 let fits = (1..=transport::CONTROL_BYTES_MAX).contains(&word.len());

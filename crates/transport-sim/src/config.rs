@@ -27,6 +27,9 @@ pub struct SimConfig {
     pub silence_timeout_ms: Option<u64>,
     /// The longest time for which a close waits for its peer.
     pub drain_timeout_ms: u64,
+    /// Whether blocks can be sent on while they arrive, and how much of one arrives before the rest:
+    /// what is left is sent on this many bytes behind. `None`: no cut-through.
+    pub cut_through_bytes: Option<u64>,
     /// The most bytes that one post can carry.
     pub block_bytes_max: u64,
     /// Whether bytes are copied from sender to receiver. Otherwise only time is modelled, and the
@@ -90,6 +93,7 @@ impl SimConfig {
         loss_detection_ns: 0,
         silence_timeout_ms: None,
         drain_timeout_ms: 1_000,
+        cut_through_bytes: None,
         block_bytes_max: u32::MAX as u64,
         carry_bytes: true,
         trace_events: 200,

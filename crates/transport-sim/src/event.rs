@@ -13,6 +13,8 @@ use crate::{
 /// Something that happens at one instant.
 #[derive(Debug)]
 pub(crate) enum Event {
+    /// The first bytes of a block have arrived at its target.
+    Begun(TransferId),
     /// A block has finished its transfer through its two ports.
     Passed(TransferId),
     /// A block has arrived at its target.

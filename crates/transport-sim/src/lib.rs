@@ -24,6 +24,10 @@
 //! With no latency, no jitter and equal rates, a schedule whose steps are synchronous therefore
 //! takes exactly its number of steps, whatever was posted ahead.
 //!
+//! **Cut-through** ([`SimConfig::cut_through_bytes`]). A block whose first part has arrived may be sent
+//! on at once. It occupies its ports for its own time; if the rest of it has not come by then, it leaves
+//! them, and ends a part's time after the rest came.
+//!
 //! **Simplifications.** Latency delays a block as a whole; the receive port is occupied at the same
 //! time as the transmit port. A slow link occupies both its ports for its own, longer time. The
 //! network card is independent of the program: it continues while a member does not poll, and
@@ -36,7 +40,7 @@
 //! transport: [`SimTransport`]'s `poll` computes events until its wait is over.
 //!
 //! # Cost
-//! Two or three events per block and one per control word, each O(log events), plus a scan of the
+//! Two to four events per block and one per control word, each O(log events), plus a scan of the
 //! transfers that wait at two ports. Memory: the posts and about 150 bytes per connection end.
 
 #![forbid(unsafe_code)]

@@ -11,8 +11,9 @@ use std::{
 };
 
 use transport::{
-    CONTROL_BYTES_MAX, Completion, EndpointId, FutureRead, OneSidedWrites, PeerMemory, PostError,
-    ReadLease, Token, Transport, TriggeredSends, Visibility, Waker, WriteLease,
+    ArrivingRead, CONTROL_BYTES_MAX, Completion, CutThroughSends, EndpointId, FutureRead,
+    OneSidedWrites, PeerMemory, PostError, ReadLease, Token, Transport, TriggeredSends, Visibility,
+    Waker, WriteLease,
 };
 
 use crate::{
@@ -132,6 +133,12 @@ impl Transport for SimTransport {
         Some(self)
     }
 
+    /// Has them with [`crate::SimConfig::cut_through_bytes`].
+    fn cut_through(&mut self) -> Option<&mut dyn CutThroughSends> {
+        let has_them = self.state.borrow().config.cut_through_bytes.is_some();
+        has_them.then_some(self as &mut dyn CutThroughSends)
+    }
+
     fn triggered(&mut self) -> Option<&mut dyn TriggeredSends> {
         Some(self)
     }
@@ -204,6 +211,25 @@ impl OneSidedWrites for SimTransport {
         PostError::check_length(from.bytes(), self.block_bytes_max())?;
         let (mut state, side) = self.open_side(endpoint)?;
         state.post_write(side, PostedWrite { from, token, key, offset, immediate });
+        Ok(())
+    }
+}
+
+impl CutThroughSends for SimTransport {
+    fn block_bytes_min(&self) -> u64 {
+        self.state.borrow().config.cut_through_bytes.map_or(u64::MAX, |bytes| bytes + 1)
+    }
+
+    fn post_cut_through_send(
+        &mut self,
+        endpoint: EndpointId,
+        from: ArrivingRead,
+        immediate: u32,
+        token: Token,
+    ) -> Result<(), PostError> {
+        PostError::check_length(from.bytes(), self.block_bytes_max())?;
+        let (mut state, side) = self.open_side(endpoint)?;
+        state.post_cut_through_send(side, from, immediate, token);
         Ok(())
     }
 }

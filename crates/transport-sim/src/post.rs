@@ -1,11 +1,41 @@
 //! Posts: memory, and the token that it was posted with.
 
-use transport::{ReadLease, Token, WriteLease};
+use transport::{ArrivingRead, ReadLease, Token, WriteLease};
 
 /// The sending half.
 pub(crate) struct Source {
-    pub(crate) from: ReadLease,
+    pub(crate) from: From,
     pub(crate) token: Token,
+}
+
+/// Memory to send.
+pub(crate) enum From {
+    Whole(ReadLease),
+    Arriving(ArrivingRead),
+}
+
+impl From {
+    pub(crate) fn bytes(&self) -> usize {
+        match self {
+            Self::Whole(lease) => lease.bytes(),
+            Self::Arriving(read) => read.bytes(),
+        }
+    }
+
+    /// Returns what is here so far.
+    pub(crate) fn contents(&self) -> &[u8] {
+        match self {
+            Self::Whole(lease) => lease,
+            Self::Arriving(read) => read.arrived(),
+        }
+    }
+
+    pub(crate) fn is_whole(&self) -> bool {
+        match self {
+            Self::Whole(_) => true,
+            Self::Arriving(read) => read.arrived().len() == read.bytes(),
+        }
+    }
 }
 
 /// The receiving half.

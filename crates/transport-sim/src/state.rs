@@ -1,6 +1,7 @@
 //! The whole network: members, time, and the next event. The handling of each event is in the files
 //! of `state`.
 
+mod cut_through;
 mod ends;
 mod faults;
 mod ports;
@@ -243,6 +244,7 @@ impl State {
                 let member = self.side(side).member;
                 self.hold(member, event);
             }
+            Event::Begun(id) => self.transfer_begun(id),
             Event::Passed(id) => self.transfer_passed(id),
             Event::Arrived(id) => self.transfer_arrived(id),
             Event::Word(side, word) => self.word_arrived(side, word),

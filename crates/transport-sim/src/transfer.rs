@@ -11,6 +11,8 @@ pub(crate) enum Stage {
     Waiting,
     /// Occupies both ports.
     Passing,
+    /// Has left the ports, and waits for the rest of the block, which it sends while it arrives.
+    Following,
     /// Has left the ports; the send has completed.
     Flying,
 }
@@ -30,6 +32,8 @@ pub(crate) struct Transfer {
     /// How often a cut has interrupted it.
     pub(crate) attempt: u32,
     pub(crate) stage: Stage,
+    /// How many bytes the target has given up before the rest: they can be read there.
+    pub(crate) given_up: usize,
 }
 
 impl Transfer {
@@ -44,7 +48,7 @@ impl Transfer {
         let bytes = source.from.bytes() as u64;
         let stage = Stage::Waiting;
         let source = Some(source);
-        let attempt = 0;
+        let (attempt, given_up) = (0, 0);
         Self {
             side,
             from_member,
@@ -56,6 +60,31 @@ impl Transfer {
             number,
             attempt,
             stage,
+            given_up,
         }
+    }
+
+    /// Copies what has come to the source, at most its first `bytes` bytes, and lets it be read at the
+    /// target. Returns whether there was any.
+    pub(crate) fn begin(&mut self, bytes: usize, carry_bytes: bool) -> bool {
+        let Some(source) = &self.source else { return false };
+        let first = source.from.contents();
+        let bytes = bytes.min(first.len());
+        if self.given_up > 0 || bytes == 0 {
+            return false;
+        }
+        if carry_bytes {
+            self.target.into[..bytes].copy_from_slice(&first[..bytes]);
+        }
+        self.target.into.advance(bytes);
+        self.given_up = bytes;
+        true
+    }
+
+    /// Copies the rest, which can be read at the target once the block has arrived there.
+    pub(crate) fn copy_rest(&mut self, carry_bytes: bool) {
+        let (Some(source), true) = (&self.source, carry_bytes) else { return };
+        let rest = &source.from.contents()[self.given_up..];
+        self.target.into[..rest.len()].copy_from_slice(rest);
     }
 }

@@ -52,6 +52,15 @@ mod data_centre {
     transport_contract::contract_tests!(super::Simulated::new(super::SimConfig::default(), 1));
 }
 
+mod cut_through {
+    use super::SimConfig;
+
+    transport_contract::contract_tests!(super::Simulated::new(
+        SimConfig { cut_through_bytes: Some(10_000), ..SimConfig::default() },
+        4
+    ));
+}
+
 /// Bytes of writes become visible one by one, in any order.
 const ANY_ORDER: Placement =
     Placement { in_order: false, whole_words: false, lasting_ns: 3_000_000 };

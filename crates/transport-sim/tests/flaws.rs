@@ -7,8 +7,9 @@ use std::{
 };
 
 use transport::{
-    Cause, Completion, EndpointId, FutureRead, OneSidedWrites, PeerMemory, PostError, ReadLease,
-    Token, Transport, TriggeredSends, Visibility, Waker, WriteLease,
+    ArrivingRead, Cause, Completion, CutThroughSends, EndpointId, FutureRead, OneSidedWrites,
+    PeerMemory, PostError, ReadLease, Region, Token, Transport, TriggeredSends, Visibility, Waker,
+    WriteLease,
 };
 use transport_contract::{Harness, Network, clauses};
 use transport_sim::{Placement, SimConfig, SimLink, SimNet, SimTransport};
@@ -35,6 +36,9 @@ enum Flaw {
     ReportsAllWrites,
     VouchesForOrder,
     VouchesForWords,
+    BeginsTwice,
+    WaitsForWholeBlocks,
+    SendsTooSoon,
 }
 
 struct Flawed {
@@ -45,6 +49,8 @@ struct Flawed {
     /// Offloaded sends that are started only after a poll has reported their receive.
     unpolled_sends: Vec<OffloadedSend>,
     kept: Vec<PeerMemory>,
+    /// Sends that are posted only once their blocks have arrived.
+    late_sends: Vec<(EndpointId, ArrivingRead, u32, Token)>,
 }
 
 struct OffloadedSend {
@@ -60,6 +66,7 @@ impl Flawed {
     fn distort(&self, mut completion: Completion) -> Vec<Completion> {
         match (&mut completion, self.flaw) {
             (Completion::Sent { .. }, Flaw::CompletesTwice)
+            | (Completion::Arriving { .. }, Flaw::BeginsTwice)
             | (Completion::Broken { .. } | Completion::Closed { .. }, Flaw::EndsTwice) => {
                 return vec![completion.clone(), completion];
             }
@@ -109,6 +116,10 @@ impl Transport for Flawed {
         Some(self)
     }
 
+    fn cut_through(&mut self) -> Option<&mut dyn CutThroughSends> {
+        Some(self)
+    }
+
     fn triggered(&mut self) -> Option<&mut dyn TriggeredSends> {
         Some(self)
     }
@@ -120,6 +131,14 @@ impl Transport for Flawed {
             let OffloadedSend { endpoint, from, immediate, token, after } = send;
             // Late, but otherwise correct.
             self.inner.post_offloaded_send(endpoint, from, immediate, token, &after).unwrap();
+        }
+        let is_whole = |read: &ArrivingRead| read.arrived().len() == read.bytes();
+        for (endpoint, read, immediate, token) in
+            self.late_sends.extract_if(.., |(_, read, ..)| is_whole(read))
+        {
+            // Otherwise correct.
+            let sends = self.inner.cut_through().unwrap();
+            sends.post_cut_through_send(endpoint, read, immediate, token).unwrap();
         }
         if self.flaw == Flaw::ClearsTheList {
             completions.clear();
@@ -169,6 +188,37 @@ impl OneSidedWrites for Flawed {
     }
 }
 
+impl CutThroughSends for Flawed {
+    fn block_bytes_min(&self) -> u64 {
+        2
+    }
+
+    fn post_cut_through_send(
+        &mut self,
+        endpoint: EndpointId,
+        from: ArrivingRead,
+        immediate: u32,
+        token: Token,
+    ) -> Result<(), PostError> {
+        match self.flaw {
+            Flaw::WaitsForWholeBlocks => {
+                self.late_sends.push((endpoint, from, immediate, token));
+                Ok(())
+            }
+            Flaw::SendsTooSoon => {
+                let mut bytes = from.arrived().to_vec();
+                bytes.resize(from.bytes(), 0);
+                let all = Region::from_vec(bytes).read(0..from.bytes()).unwrap();
+                self.inner.post_send(endpoint, all, immediate, token)
+            }
+            _ => {
+                let sends = self.inner.cut_through().unwrap();
+                sends.post_cut_through_send(endpoint, from, immediate, token)
+            }
+        }
+    }
+}
+
 impl TriggeredSends for Flawed {
     fn post_offloaded_receive(
         &mut self,
@@ -203,8 +253,12 @@ impl Harness for FlawedNetwork {
     type Transport = Flawed;
 
     fn network(&mut self, members: usize) -> Network<Flawed> {
-        let net =
-            SimNet::new(SimConfig { write_placement: self.placement(), ..SimConfig::default() }, 0);
+        let config = SimConfig {
+            write_placement: self.placement(),
+            cut_through_bytes: Some(10_000),
+            ..SimConfig::default()
+        };
+        let net = SimNet::new(config, 0);
         let transports: Vec<Flawed> = net
             .members(members)
             .into_iter()
@@ -214,6 +268,7 @@ impl Harness for FlawedNetwork {
                 late_word: None,
                 unpolled_sends: Vec::new(),
                 kept: Vec::new(),
+                late_sends: Vec::new(),
             })
             .collect();
         Network::connected(transports, |(left, _), (right, _)| net.connect(left, right))
@@ -240,7 +295,7 @@ type Clause = fn(&mut FlawedNetwork);
 
 #[test]
 fn every_flaw_fails_its_clause() {
-    let cases: [(Flaw, Clause); 19] = [
+    let cases: [(Flaw, Clause); 22] = [
         (Flaw::CompletesTwice, clauses::every_length_arrives_exactly),
         (Flaw::EndsTwice, clauses::closing_twice_is_harmless),
         (Flaw::ForgetsToCancel, clauses::a_dead_member_breaks_its_endpoints_only),
@@ -259,6 +314,9 @@ fn every_flaw_fails_its_clause() {
         (Flaw::VouchesForOrder, clauses::vouched_bytes_become_visible_in_order),
         (Flaw::VouchesForWords, clauses::vouched_words_become_visible_whole),
         (Flaw::ClearsTheList, clauses::completions_are_appended),
+        (Flaw::BeginsTwice, clauses::a_block_is_sent_on_while_it_arrives),
+        (Flaw::WaitsForWholeBlocks, clauses::a_block_is_sent_on_while_it_arrives),
+        (Flaw::SendsTooSoon, clauses::a_block_is_sent_on_while_it_arrives),
         (Flaw::OffloadsOnlyWhilePolled, clauses::offloaded_sends_start_with_nobody_polling),
     ];
     for (flaw, clause) in cases {

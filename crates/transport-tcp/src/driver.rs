@@ -11,8 +11,8 @@ use std::{
 use mio::{Interest, net::TcpStream};
 use rustc_hash::FxHashMap;
 use transport::{
-    CONTROL_BYTES_MAX, Completion, EndpointId, OneSidedWrites, PeerMemory, PostError, ReadLease,
-    Token, Transport, Visibility, Waker, WriteLease,
+    ArrivingRead, CONTROL_BYTES_MAX, Completion, CutThroughSends, EndpointId, OneSidedWrites,
+    PeerMemory, PostError, ReadLease, Token, Transport, Visibility, Waker, WriteLease,
 };
 
 use crate::{
@@ -20,6 +20,7 @@ use crate::{
     endpoint::{End, Endpoint},
     limit::{Direction, Limit},
     link::{STREAMS_MAX, TcpLink},
+    posted_send::CUT_THROUGH_BYTES_MIN,
     settings::TcpSettings,
     stream::{Round, Stream},
 };
@@ -60,6 +61,8 @@ pub struct TcpTransport {
     endpoints: FxHashMap<EndpointId, Endpoint>,
     /// Endpoints that can move bytes now, each at most once.
     ready: VecDeque<EndpointId>,
+    /// Endpoints that send blocks which have not arrived as a whole.
+    following: Vec<EndpointId>,
     sending: Limit,
     receiving: Limit,
     /// Completions that were not reported yet.
@@ -89,6 +92,7 @@ impl TcpTransport {
             opened: 0,
             endpoints: FxHashMap::default(),
             ready: VecDeque::new(),
+            following: Vec::new(),
             sending: Limit::new(rate_max, origin),
             receiving: Limit::new(rate_max, origin),
             completed: Vec::new(),
@@ -158,6 +162,7 @@ impl TcpTransport {
     /// Serves each endpoint that is ready now once, and those that have waited for a limit as far
     /// as it lets them.
     fn serve_ready(&mut self, now: Instant) {
+        let bytes_in = self.counters.bytes_in;
         for _ in 0..self.sending.waiting() {
             let Some(id) = self.sending.next_turn(now) else { break };
             self.serve(id, Some(Direction::Send), now);
@@ -166,6 +171,14 @@ impl TcpTransport {
             let Some(id) = self.receiving.next_turn(now) else { break };
             self.serve(id, Some(Direction::Receive), now);
         }
+        self.serve_queued(now);
+        if bytes_in != self.counters.bytes_in && !self.following.is_empty() {
+            self.follow();
+            self.serve_queued(now);
+        }
+    }
+
+    fn serve_queued(&mut self, now: Instant) {
         for _ in 0..self.ready.len() {
             let Some(id) = self.ready.pop_front() else { return };
             if let Some(endpoint) = self.endpoints.get_mut(&id) {
@@ -173,6 +186,17 @@ impl TcpTransport {
                 self.serve(id, None, now);
             }
         }
+    }
+
+    /// Lets endpoints send on what has just arrived.
+    fn follow(&mut self) {
+        let mut following = std::mem::take(&mut self.following);
+        following.retain(|&id| {
+            let goes_on = self.endpoints.get_mut(&id).is_some_and(Endpoint::follow);
+            self.enqueue(id);
+            goes_on
+        });
+        self.following = following;
     }
 
     /// Serves an endpoint once, if it has not ended; `turn` is the limit that it has waited for.
@@ -390,6 +414,10 @@ impl Transport for TcpTransport {
         Some(self)
     }
 
+    fn cut_through(&mut self) -> Option<&mut dyn CutThroughSends> {
+        Some(self)
+    }
+
     fn close(&mut self, endpoint: EndpointId) {
         let deadline = Instant::now() + self.settings.drain_for();
         let Ok(open) = self.open_endpoint(endpoint) else { return };
@@ -472,6 +500,28 @@ impl OneSidedWrites for TcpTransport {
     ) -> Result<(), PostError> {
         PostError::check_length(from.bytes(), self.block_bytes_max())?;
         self.open_endpoint(endpoint)?.post_write(from, key, offset, immediate, token);
+        self.enqueue(endpoint);
+        Ok(())
+    }
+}
+
+impl CutThroughSends for TcpTransport {
+    fn block_bytes_min(&self) -> u64 {
+        2 * CUT_THROUGH_BYTES_MIN as u64
+    }
+
+    fn post_cut_through_send(
+        &mut self,
+        endpoint: EndpointId,
+        from: ArrivingRead,
+        immediate: u32,
+        token: Token,
+    ) -> Result<(), PostError> {
+        PostError::check_length(from.bytes(), self.block_bytes_max())?;
+        self.open_endpoint(endpoint)?.post_cut_through_send(from, immediate, token);
+        if !self.following.contains(&endpoint) {
+            self.following.push(endpoint);
+        }
         self.enqueue(endpoint);
         Ok(())
     }

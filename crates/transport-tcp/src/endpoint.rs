@@ -3,13 +3,14 @@
 use std::time::{Duration, Instant};
 
 use transport::{
-    Cause, Completion, EndpointId, PeerMemory, PostError, ReadLease, Token, WriteLease,
+    ArrivingRead, Cause, Completion, EndpointId, PeerMemory, PostError, ReadLease, Token,
+    WriteLease,
 };
 
 use crate::{
     counters::TcpCounters,
     limit::Direction,
-    outgoing::To,
+    posted_send::{PostedSend, To},
     settings::TcpSettings,
     stream::{Round, Stream},
 };
@@ -72,10 +73,29 @@ impl Endpoint {
     }
 
     pub(crate) fn post_send(&mut self, from: ReadLease, immediate: u32, token: Token) {
+        self.post(immediate, |to| PostedSend::new(from, token, to));
+    }
+
+    pub(crate) fn post_cut_through_send(
+        &mut self,
+        from: ArrivingRead,
+        immediate: u32,
+        token: Token,
+    ) {
+        self.post(immediate, |to| PostedSend::arriving(from, token, to));
+    }
+
+    fn post(&mut self, immediate: u32, send: impl FnOnce(To) -> PostedSend) {
         let number = self.sends_posted;
         self.sends_posted += 1;
         let to = To::Receive { block: number as u32, immediate };
-        self.stream_of(number).outgoing.post(from, token, to);
+        self.stream_of(number).outgoing.post(send(to));
+    }
+
+    /// Looks how much has arrived of blocks that are sent while they arrive. Returns whether there are
+    /// any.
+    pub(crate) fn follow(&mut self) -> bool {
+        self.streams.iter_mut().fold(false, |any, stream| stream.outgoing.follow() | any)
     }
 
     /// Exposes memory on the first stream, which carries all writes and so keeps them in order.
@@ -92,7 +112,7 @@ impl Endpoint {
         token: Token,
     ) {
         let to = To::Exposed { key, offset, immediate };
-        self.streams[0].outgoing.post(from, token, to);
+        self.streams[0].outgoing.post(PostedSend::new(from, token, to));
     }
 
     fn stream_of(&mut self, block: u64) -> &mut Stream {

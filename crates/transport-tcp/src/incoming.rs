@@ -32,6 +32,7 @@ const READ_BYTES_MIN: usize = 64 << 10;
 
 /// A posted receive.
 struct PostedReceive {
+    /// The memory that is not filled.
     lease: WriteLease,
     token: Token,
     /// Number of the block on its endpoint, modulo 2^32.
@@ -39,6 +40,26 @@ struct PostedReceive {
     filled_bytes: usize,
     /// Set by the first segment.
     immediate: Option<u32>,
+    /// Whether its owner was told that the block is arriving.
+    is_reported: bool,
+}
+
+impl PostedReceive {
+    fn fill(&mut self, bytes: usize) {
+        self.filled_bytes += bytes;
+        self.lease.advance(bytes);
+    }
+
+    /// Reports that some of the block has arrived, once, if its memory is followed.
+    fn report(&mut self, endpoint: EndpointId, completed: &mut Vec<Completion>) {
+        if self.filled_bytes > 0
+            && self.lease.is_followed()
+            && !std::mem::replace(&mut self.is_reported, true)
+        {
+            let (token, immediate) = (self.token, self.immediate.unwrap_or(0));
+            completed.push(Completion::Arriving { endpoint, token, immediate });
+        }
+    }
 }
 
 /// The segment whose payload is being read.
@@ -109,6 +130,7 @@ impl Incoming {
             block,
             filled_bytes: 0,
             immediate: None,
+            is_reported: false,
         });
     }
 
@@ -163,9 +185,7 @@ impl Incoming {
         let part_bytes = rest_bytes.min(budget_bytes.max(READ_BYTES_MIN));
         let mut discarded;
         let payload: &mut [u8] = match (&mut segment.into, self.receives.front_mut()) {
-            (Into::Receive { .. }, Some(receive)) => {
-                &mut receive.lease[receive.filled_bytes..][..part_bytes]
-            }
+            (Into::Receive { .. }, Some(receive)) => &mut receive.lease[..part_bytes],
             _ => {
                 discarded = [0; DISCARD_BYTES];
                 &mut discarded[..part_bytes.min(DISCARD_BYTES)]
@@ -213,7 +233,7 @@ impl Incoming {
         segment.rest_bytes -= bytes;
         match (&mut segment.into, self.receives.front_mut()) {
             (Into::Exposed { at, .. }, _) => *at += bytes,
-            (Into::Receive { .. }, Some(receive)) => receive.filled_bytes += bytes,
+            (Into::Receive { .. }, Some(receive)) => receive.fill(bytes),
             _ => {}
         }
     }
@@ -298,6 +318,9 @@ impl Incoming {
             }
             at += HEADER_BYTES;
         }
+        if let Some(receive) = self.receives.front_mut() {
+            receive.report(endpoint, completed);
+        }
         Ok(at)
     }
 
@@ -317,10 +340,10 @@ impl Incoming {
             if *receive.immediate.get_or_insert(immediate) != immediate {
                 return Err("the immediate changed inside a block".into());
             }
-            if bytes > receive.lease.bytes() - receive.filled_bytes {
+            if bytes > receive.lease.bytes() {
                 return Err(format!(
                     "a block longer than the {} bytes posted",
-                    receive.lease.bytes()
+                    receive.filled_bytes + receive.lease.bytes()
                 ));
             }
         }
@@ -398,7 +421,7 @@ impl Incoming {
                 memory.copy_in(*at, payload).map_err(|error| Cause::Protocol(error.to_string()))?;
             }
             (Into::Receive { .. }, Some(receive)) => {
-                receive.lease[receive.filled_bytes..][..payload.len()].copy_from_slice(payload);
+                receive.lease[..payload.len()].copy_from_slice(payload);
             }
             _ => {}
         }

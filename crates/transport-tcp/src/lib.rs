@@ -7,7 +7,7 @@
 //! used (`record`).
 //!
 //! The path of a block through the files: [`transport::Transport::post_send`] (`driver`) -> a
-//! stream of the endpoint (`endpoint`) -> cut into segments and written (`outgoing`, `wire`) -> read
+//! stream of the endpoint (`endpoint`) -> cut into segments and written (`posted_send`, `outgoing`, `wire`) -> read
 //! into the posted memory (`incoming`, `wire`) -> completion.
 //!
 //! # Cost
@@ -29,6 +29,7 @@ mod limit;
 mod link;
 mod moved;
 mod outgoing;
+mod posted_send;
 mod record;
 mod settings;
 mod stream;

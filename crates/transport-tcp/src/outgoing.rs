@@ -7,12 +7,13 @@ use rustix::{
     io::Errno,
     net::{SendAncillaryBuffer, SendFlags, sendmsg},
 };
-use transport::{Completion, EndpointId, ReadLease, Token};
+use transport::{Completion, EndpointId};
 
 use crate::{
     moved::Moved,
+    posted_send::{Head, PostedSend},
     record::{RECORD_BYTES_MAX, RECORD_HEAD_BYTES, Sealer},
-    wire::{HEADER_BYTES, Header, PLACE_BYTES, Place},
+    wire::{HEADER_BYTES, Header, PLACE_BYTES},
 };
 
 /// The most new segments that one system call may begin; more would only help blocks and writes of
@@ -27,69 +28,6 @@ const WRITE_BYTES_MIN: usize = 64 << 10;
 
 /// Up to so many bytes are copied into one buffer, which costs less than a list of pieces.
 const SHORT_BYTES_MAX: usize = 512;
-
-/// A block to send, or a one-sided write.
-struct PostedSend {
-    lease: ReadLease,
-    token: Token,
-    to: To,
-    sent_bytes: usize,
-}
-
-/// The destination of payload at the peer.
-#[derive(Clone, Copy)]
-pub(crate) enum To {
-    /// The peer's receive of this number on its endpoint, modulo 2^32.
-    Receive { block: u32, immediate: u32 },
-    /// Memory that the peer has exposed; without an immediate the peer's transport reports nothing.
-    Exposed { key: u32, offset: u64, immediate: Option<u32> },
-}
-
-/// The bytes before the payload of a segment.
-struct Head {
-    encoded: [u8; HEADER_BYTES + PLACE_BYTES],
-    /// The header alone, if there is no place.
-    bytes: usize,
-}
-
-impl Head {
-    const EMPTY: Self = Self { encoded: [0; HEADER_BYTES + PLACE_BYTES], bytes: 0 };
-
-    fn new(header: Header, place: Option<Place>) -> Self {
-        let mut head = Self { bytes: HEADER_BYTES, ..Self::EMPTY };
-        head.encoded[..HEADER_BYTES].copy_from_slice(&header.encode());
-        if let Some(place) = place {
-            head.encoded[HEADER_BYTES..].copy_from_slice(&place.encode());
-            head.bytes += PLACE_BYTES;
-        }
-        head
-    }
-
-    fn as_slice(&self) -> &[u8] {
-        &self.encoded[..self.bytes]
-    }
-}
-
-impl PostedSend {
-    /// Returns the head and the range of the segment that begins at byte `from`.
-    fn segment(&self, from: usize, segment_bytes: usize) -> (Head, Range<usize>) {
-        let end = self.lease.bytes().min(from + segment_bytes);
-        let bytes = end - from;
-        let head = match self.to {
-            To::Receive { block, immediate } => {
-                let last = end == self.lease.bytes();
-                Head::new(Header::Data { bytes, last, immediate, block }, None)
-            }
-            To::Exposed { key, offset, immediate } => {
-                let rest_bytes = (self.lease.bytes() - from) as u64;
-                // A write beyond the exposed memory is refused by the peer at its first segment.
-                let place = Place { offset: offset.saturating_add(from as u64), rest_bytes };
-                Head::new(Header::Write { bytes, immediate, key }, Some(place))
-            }
-        };
-        (head, from..end)
-    }
-}
 
 /// The sending half of one stream.
 ///
@@ -131,8 +69,14 @@ impl Outgoing {
         }
     }
 
-    pub(crate) fn post(&mut self, lease: ReadLease, token: Token, to: To) {
-        self.sends.push_back(PostedSend { lease, token, to, sent_bytes: 0 });
+    pub(crate) fn post(&mut self, send: PostedSend) {
+        self.sends.push_back(send);
+    }
+
+    /// Looks how much has arrived of the blocks that are sent while they arrive. Returns whether there
+    /// are any.
+    pub(crate) fn follow(&mut self) -> bool {
+        self.sends.iter_mut().fold(false, |any, send| send.follow() | any)
     }
 
     pub(crate) fn push_control(&mut self, word: &[u8]) {
@@ -151,7 +95,7 @@ impl Outgoing {
 
     /// Returns whether there is anything to write.
     pub(crate) fn is_pending(&self) -> bool {
-        self.is_urgent() || !self.sends.is_empty()
+        self.is_urgent() || self.sends.front().is_some_and(|send| send.has_segment(send.sent_bytes))
     }
 
     /// Returns whether there is anything to write besides new segments.
@@ -203,9 +147,8 @@ impl Outgoing {
                 self.advance(bytes, endpoint, completed);
             } else {
                 self.control.clear();
-                for PostedSend { lease, token, .. } in self.sends.drain(..) {
-                    drop(lease);
-                    completed.push(Completion::Sent { endpoint, token });
+                for send in self.sends.drain(..) {
+                    completed.push(Completion::Sent { endpoint, token: send.into_token() });
                 }
             }
             return Ok(Moved { bytes, wanted });
@@ -223,7 +166,7 @@ impl Outgoing {
             used = 3;
             for (head, index, range) in &planned[..count] {
                 slices[used] = IoSlice::new(head.as_slice());
-                slices[used + 1] = IoSlice::new(&self.sends[*index].lease[range.clone()]);
+                slices[used + 1] = IoSlice::new(&self.sends[*index].contents()[range.clone()]);
                 used += 2;
             }
         }
@@ -249,11 +192,11 @@ impl Outgoing {
         add(&self.control)?;
         for send in &self.sends {
             let (head, range) = send.segment(send.sent_bytes, self.segment_bytes);
-            if range.end < send.lease.bytes() {
+            if range.end < send.bytes() {
                 return None;
             }
             add(head.as_slice())?;
-            add(&send.lease[range])?;
+            add(&send.contents()[range])?;
         }
         Some(bytes)
     }
@@ -294,20 +237,18 @@ impl Outgoing {
             let from = send.sent_bytes;
             let free_bytes = RECORD_HEAD_BYTES + RECORD_BYTES_MAX - self.staged.len();
             let piece_bytes = free_bytes.saturating_sub(HEADER_BYTES + PLACE_BYTES);
-            let rest_bytes = (send.lease.bytes() - from).min(self.segment_bytes);
-            if piece_bytes < rest_bytes.min(PIECE_BYTES_MIN) {
+            let rest_bytes = (send.contents().len() - from).min(self.segment_bytes);
+            if piece_bytes < rest_bytes.min(PIECE_BYTES_MIN) || !send.has_segment(from) {
                 break;
             }
             let (head, range) = send.segment(from, rest_bytes.min(piece_bytes));
             self.staged.extend_from_slice(head.as_slice());
-            self.staged.extend_from_slice(&send.lease[range.clone()]);
+            self.staged.extend_from_slice(&send.contents()[range.clone()]);
             send.sent_bytes = range.end;
-            if range.end == send.lease.bytes()
+            if range.end == send.bytes()
                 && let Some(send) = self.sends.pop_front()
             {
-                let token = send.token;
-                drop(send);
-                completed.push(Completion::Sent { endpoint, token });
+                completed.push(Completion::Sent { endpoint, token: send.into_token() });
             }
         }
         match &mut self.records {
@@ -336,7 +277,7 @@ impl Outgoing {
             (Some(rest_bytes), Some(send)) => {
                 let part_bytes = rest_bytes.min(*left_bytes);
                 *left_bytes -= part_bytes;
-                &send.lease[send.sent_bytes..][..part_bytes]
+                &send.contents()[send.sent_bytes..][..part_bytes]
             }
             _ => &[],
         }
@@ -355,9 +296,12 @@ impl Outgoing {
         while !self.cut && count < SEGMENTS_PER_CALL && left_bytes > 0 {
             let Some(send) = self.sends.get(index) else { break };
             // A block of 0 bytes also has one segment, which is begun at most once.
-            if from == send.lease.bytes() && (from > 0 || (begun && index == 0)) {
+            if from == send.bytes() && (from > 0 || (begun && index == 0)) {
                 (index, from) = (index + 1, 0);
                 continue;
+            }
+            if !send.has_segment(from) {
+                break;
             }
             let (head, range) = send.segment(from, self.segment_bytes);
             let part = range.start..range.end.min(range.start.saturating_add(left_bytes));
@@ -365,7 +309,7 @@ impl Outgoing {
             planned[count] = (head, index, part);
             count += 1;
             from = range.end;
-            if from == send.lease.bytes() {
+            if from == send.bytes() {
                 (index, from) = (index + 1, 0);
             }
         }
@@ -416,15 +360,13 @@ impl Outgoing {
             return;
         }
         self.segment_rest = None;
-        let whole = send.sent_bytes == send.lease.bytes();
+        let whole = send.sent_bytes == send.bytes();
         if !whole && !self.cut {
             return;
         }
         let Some(send) = self.sends.pop_front() else { return };
         if whole {
-            let token = send.token;
-            drop(send);
-            completed.push(Completion::Sent { endpoint, token });
+            completed.push(Completion::Sent { endpoint, token: send.into_token() });
         } else {
             cancel(send, endpoint, completed);
         }
@@ -455,7 +397,5 @@ fn whole_frames(frames: &[u8], bytes_max: usize) -> usize {
 }
 
 fn cancel(send: PostedSend, endpoint: EndpointId, completed: &mut Vec<Completion>) {
-    let token = send.token;
-    drop(send);
-    completed.push(Completion::Cancelled { endpoint, token });
+    completed.push(Completion::Cancelled { endpoint, token: send.into_token() });
 }

@@ -14,6 +14,17 @@ pub enum Completion {
         /// The token that it was posted with.
         token: Token,
     },
+    /// The first bytes of a block are in the memory of a posted receive, and more are to come. Only
+    /// where the network has [`crate::CutThroughSends`], for memory that is followed, and at most
+    /// once for each receive.
+    Arriving {
+        /// The endpoint that the receive was posted on.
+        endpoint: EndpointId,
+        /// The token that it was posted with.
+        token: Token,
+        /// The 32 bits that the sender attached.
+        immediate: u32,
+    },
     /// A posted receive has been filled with a block.
     Received {
         /// The endpoint that it was posted on.
@@ -75,6 +86,7 @@ impl Completion {
     pub fn endpoint(&self) -> EndpointId {
         match self {
             Self::Sent { endpoint, .. }
+            | Self::Arriving { endpoint, .. }
             | Self::Received { endpoint, .. }
             | Self::Written { endpoint, .. }
             | Self::Control { endpoint, .. }

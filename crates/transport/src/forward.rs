@@ -73,6 +73,11 @@ macro_rules! forward {
             $crate::forward!(@call $to self.one_sided())
         }
     };
+    (@cut_through $to:tt) => {
+        fn cut_through(&mut self) -> Option<&mut dyn $crate::CutThroughSends> {
+            $crate::forward!(@call $to self.cut_through())
+        }
+    };
     (@triggered $to:tt) => {
         fn triggered(&mut self) -> Option<&mut dyn $crate::TriggeredSends> {
             $crate::forward!(@call $to self.triggered())

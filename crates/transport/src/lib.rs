@@ -11,6 +11,7 @@
 #![forbid(unsafe_code)]
 
 mod completion;
+mod cut_through;
 mod endpoint;
 mod forward;
 mod one_sided;
@@ -20,10 +21,11 @@ mod triggered;
 mod visibility;
 
 pub use completion::{Cause, Completion, PostError};
+pub use cut_through::CutThroughSends;
 pub use endpoint::{CONTROL_BYTES_MAX, EndpointId, Token};
 pub use memory::{
-    Attachment, FutureRead, LeaseError, Memory, PeerMemory, ReadLease, Region, RegionError,
-    RegionPool, Storage, StoredRead, StoredWrite, WriteLease, lend,
+    Arriving, ArrivingRead, Attachment, FutureRead, LeaseError, Memory, PeerMemory, ReadLease,
+    Region, RegionError, RegionPool, Storage, StoredRead, StoredWrite, WriteLease, lend,
 };
 pub use one_sided::OneSidedWrites;
 pub use token_bucket::TokenBucket;

@@ -6,6 +6,7 @@ use memory::{ReadLease, Region, WriteLease};
 
 use crate::{
     completion::{Completion, PostError},
+    cut_through::CutThroughSends,
     endpoint::{EndpointId, Token},
     one_sided::OneSidedWrites,
     triggered::TriggeredSends,
@@ -93,6 +94,12 @@ pub trait Transport {
 
     /// Returns the one-sided writes of this network, if it has them: always or never.
     fn one_sided(&mut self) -> Option<&mut dyn OneSidedWrites> {
+        None
+    }
+
+    /// Returns the sends of blocks that are still being received, if this network has them: always or
+    /// never.
+    fn cut_through(&mut self) -> Option<&mut dyn CutThroughSends> {
         None
     }
 

@@ -131,7 +131,7 @@ impl SwitchTransport {
 impl Transport for SwitchTransport {
     type Link = SwitchLink;
 
-    transport::forward!(tcp; now, block_bytes_max, write_control, one_sided, flush, waker);
+    transport::forward!(tcp; now, block_bytes_max, write_control, one_sided, cut_through, flush, waker);
 
     fn open(&mut self, link: SwitchLink) -> Result<EndpointId, PostError> {
         let endpoint = self.tcp.open(link.lifeline)?;

@@ -3,7 +3,7 @@
 
 use std::{fmt, str::FromStr};
 
-use transport::{Completion, EndpointId, ReadLease, Region};
+use transport::{ArrivingRead, Completion, EndpointId, ReadLease, Region};
 
 use crate::{dice::Dice, node::Bug};
 
@@ -44,11 +44,13 @@ pub enum Canary {
     CountsTooMuch,
     /// Members report one message less than is in place after a failure.
     CountsTooLittle,
+    /// Bytes of a block are sent on that have not arrived.
+    SendsTooSoon,
 }
 
 impl Canary {
     /// All planted bugs.
-    pub const ALL: [Self; 12] = [
+    pub const ALL: [Self; 13] = [
         Self::CompletesTwice,
         Self::LosesCompletion,
         Self::MisplacesBlock,
@@ -61,6 +63,7 @@ impl Canary {
         Self::MissesDeadlines,
         Self::CountsTooMuch,
         Self::CountsTooLittle,
+        Self::SendsTooSoon,
     ];
 
     /// Returns the name as it is displayed and parsed.
@@ -78,6 +81,7 @@ impl Canary {
             Self::MissesDeadlines => "misses-deadlines",
             Self::CountsTooMuch => "counts-too-much",
             Self::CountsTooLittle => "counts-too-little",
+            Self::SendsTooSoon => "sends-too-soon",
         }
     }
 }
@@ -137,6 +141,16 @@ impl Bug for Planted {
         }
         let all = 0..bytes.len();
         Region::from_vec(bytes).read(all).expect("there is no other lease")
+    }
+
+    fn cut_through(&mut self, from: &ArrivingRead) -> Option<ReadLease> {
+        if self.canary != Canary::SendsTooSoon || from.arrived().len() == from.bytes() {
+            return None;
+        }
+        let mut bytes = from.arrived().to_vec();
+        bytes.resize(from.bytes(), 0);
+        let all = 0..bytes.len();
+        Some(Region::from_vec(bytes).read(all).expect("there is no other lease"))
     }
 
     fn word(&mut self, endpoint: EndpointId, word: &[u8]) -> Option<Vec<u8>> {

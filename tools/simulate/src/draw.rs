@@ -73,6 +73,7 @@ fn network(dice: &mut Dice, size: u32) -> NetworkPlan {
         loss_detection_ns: rarely(dice, 70, 100, MS),
         silence_timeout_ms: dice.between(2, 20),
         drain_timeout_ms: dice.between(1, 10),
+        cut_through_bytes: dice.percent(50).then(|| dice.magnitude(1, 2_000)),
         slow_links: (0..slow_count)
             .map(|_| {
                 let rate_bytes_per_s = slow_rate(dice, rate_bytes_per_s);

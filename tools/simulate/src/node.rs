@@ -9,8 +9,8 @@ use std::{
 };
 
 use transport::{
-    Completion, EndpointId, FutureRead, OneSidedWrites, PeerMemory, PostError, ReadLease, Token,
-    Transport, TriggeredSends, Visibility, Waker, WriteLease,
+    ArrivingRead, Completion, CutThroughSends, EndpointId, FutureRead, OneSidedWrites, PeerMemory,
+    PostError, ReadLease, Token, Transport, TriggeredSends, Visibility, Waker, WriteLease,
 };
 use transport_sim::{SimLink, SimTransport};
 
@@ -31,6 +31,11 @@ pub trait Bug {
     /// Returns what is sent in place of `from`.
     fn send(&mut self, from: ReadLease) -> ReadLease {
         from
+    }
+
+    /// Returns what is sent at once in place of a block that is still arriving, if anything is.
+    fn cut_through(&mut self, _from: &ArrivingRead) -> Option<ReadLease> {
+        None
     }
 
     /// Returns what is written in place of `from`. May change the position in the exposed memory.
@@ -108,6 +113,12 @@ impl Ledger {
             }
             Completion::Written { endpoint, .. } | Completion::Control { endpoint, .. } => {
                 (*endpoint, None)
+            }
+            Completion::Arriving { endpoint, token, .. } => {
+                if !self.posts.contains_key(&(*endpoint, *token)) {
+                    self.breaches.push(format!("transport: {completion:?}, which was not posted"));
+                }
+                return;
             }
             _ => return,
         };
@@ -211,6 +222,11 @@ impl Transport for Node {
         Some(self)
     }
 
+    fn cut_through(&mut self) -> Option<&mut dyn CutThroughSends> {
+        let has_them = self.inner.cut_through().is_some();
+        has_them.then_some(self as &mut dyn CutThroughSends)
+    }
+
     fn triggered(&mut self) -> Option<&mut dyn TriggeredSends> {
         Some(self)
     }
@@ -270,6 +286,27 @@ impl OneSidedWrites for Node {
             None => from,
         };
         let outcome = self.inner.post_write(endpoint, from, key, offset, immediate, token);
+        self.note(endpoint, token, outcome)
+    }
+}
+
+impl CutThroughSends for Node {
+    fn block_bytes_min(&self) -> u64 {
+        self.inner.block_bytes_min()
+    }
+
+    fn post_cut_through_send(
+        &mut self,
+        endpoint: EndpointId,
+        from: ArrivingRead,
+        immediate: u32,
+        token: Token,
+    ) -> Result<(), PostError> {
+        let instead = self.planted.as_mut().and_then(|planted| planted.cut_through(&from));
+        let outcome = match instead {
+            Some(whole) => self.inner.post_send(endpoint, whole, immediate, token),
+            None => self.inner.post_cut_through_send(endpoint, from, immediate, token),
+        };
         self.note(endpoint, token, outcome)
     }
 }

@@ -43,6 +43,9 @@ pub struct NetworkPlan {
     pub silence_timeout_ms: u64,
     /// The longest that closing a connection takes.
     pub drain_timeout_ms: u64,
+    /// See [`SimConfig::cut_through_bytes`].
+    #[serde(default)]
+    pub cut_through_bytes: Option<u64>,
     /// Links with other rates.
     pub slow_links: Vec<SlowLink>,
 }
@@ -294,6 +297,7 @@ impl NetworkPlan {
             loss_detection_ns: self.loss_detection_ns,
             silence_timeout_ms: Some(self.silence_timeout_ms),
             drain_timeout_ms: self.drain_timeout_ms,
+            cut_through_bytes: self.cut_through_bytes,
             trace_events,
             ..SimConfig::IDEAL
         }

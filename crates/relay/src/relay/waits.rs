@@ -120,7 +120,10 @@ impl Relay {
             return None;
         }
         if let Some(send) = self.sends.values().next() {
-            return Some(Obstacle::SendBlocked(send.transfer.target));
+            return Some(match self.awaited_source(send) {
+                Some(source) => Obstacle::ReceiveBlocked(source),
+                None => Obstacle::SendBlocked(send.transfer.target),
+            });
         }
         if let Some(send) = self.sends_waiting.front().filter(|send| self.holds(send)) {
             return Some(Obstacle::SendBlocked(send.transfer.target));

@@ -8,7 +8,8 @@ use crate::{
 };
 
 impl State {
-    /// Starts an ordered close. Transfers that occupy ports are completed.
+    /// Starts an ordered close. Transfers that occupy ports are completed, unless their block has not
+    /// arrived as a whole.
     pub(crate) fn close(&mut self, id: SideId) {
         let side = self.side(id);
         if side.phase != Phase::Open {
@@ -20,7 +21,7 @@ impl State {
         let outgoing = self.side(id).outgoing.clone();
         let mut is_passing = false;
         for slot in outgoing {
-            if self.is_waiting(slot) {
+            if self.is_waiting(slot) || self.is_following(slot) {
                 self.abort_transfer(slot);
             } else {
                 is_passing |= !self.is_flying(slot);

@@ -7,7 +7,7 @@ use crate::{
     connection::{Connection, Phase, Side},
     event::Event,
     names::SideId,
-    post::{Orphan, Source, Target},
+    post::{From, Orphan, Source, Target},
     trace::What,
     transfer::Transfer,
 };
@@ -48,9 +48,12 @@ impl State {
     }
 
     pub(crate) fn post_send(&mut self, id: SideId, from: ReadLease, immediate: u32, token: Token) {
-        let bytes = from.bytes();
+        self.post_source(id, Source { from: From::Whole(from), token }, immediate);
+    }
+
+    pub(super) fn post_source(&mut self, id: SideId, source: Source, immediate: u32) {
+        let bytes = source.from.bytes();
         let number = self.next_post_number();
-        let source = Source { from, token };
         let peer = self.side(id.peer());
         let posted_bytes = match (peer.phase, peer.receives.front()) {
             (Phase::Closing | Phase::Gone, _) => None,

@@ -30,7 +30,7 @@ impl State {
         self.transfers[slot].as_ref().expect("slots in queues are taken")
     }
 
-    fn lookup(&self, id: TransferId) -> Option<&Transfer> {
+    pub(super) fn lookup(&self, id: TransferId) -> Option<&Transfer> {
         self.transfers[id.slot]
             .as_ref()
             .filter(|it| (it.number, it.attempt) == (id.number, id.attempt))
@@ -72,6 +72,7 @@ impl State {
         self.members[to].totals.receive_busy_ns += passing_ns;
         self.note(What::Start { from, to, bytes });
         self.agenda.plan(self.now_ns.saturating_add(passing_ns), Event::Passed(id));
+        self.plan_begin(id, passing_ns);
     }
 
     /// Frees the ports after the last byte; the block arrives a latency later.
@@ -83,14 +84,17 @@ impl State {
                 return self.hold(member, Event::Passed(id));
             }
         }
-        self.leave_ports(from, to);
+        if self.transfer(id.slot).stage == Stage::Passing {
+            self.leave_ports(from, to);
+        }
+        if self.follows(id.slot) {
+            return;
+        }
         let carry_bytes = self.config.carry_bytes;
         let transfer = self.transfers[id.slot].as_mut().expect("just seen");
         transfer.stage = Stage::Flying;
+        transfer.copy_rest(carry_bytes);
         let Some(source) = transfer.source.take() else { return };
-        if carry_bytes {
-            transfer.target.into[..source.from.bytes()].copy_from_slice(&source.from);
-        }
         let token = source.token;
         drop(source);
         let endpoint = self.side(side).endpoint;
@@ -122,9 +126,10 @@ impl State {
             return self.hold(to, Event::Arrived(id));
         }
         let Some(transfer) = self.take_transfer(id.slot) else { return };
-        let Transfer { side, target, bytes, immediate, from_member, .. } = transfer;
+        let Transfer { side, target, bytes, immediate, from_member, given_up, .. } = transfer;
         self.side(side).outgoing.retain(|&slot| slot != id.slot);
-        let Target { into, token, .. } = target;
+        let Target { mut into, token, .. } = target;
+        into.advance(bytes as usize - given_up);
         drop(into);
         self.totals.blocks += 1;
         self.totals.bytes += bytes;
@@ -134,6 +139,7 @@ impl State {
         let endpoint = self.side(side.peer()).endpoint;
         self.fire(to, (endpoint, token));
         self.complete(to, Completion::Received { endpoint, token, bytes, immediate });
+        self.go_on(to);
     }
 
     /// Removes a transfer from its ports, and returns its halves to the sides, to be cancelled.
@@ -143,7 +149,7 @@ impl State {
         match transfer.stage {
             Stage::Waiting => self.leave_queues(slot, from, to),
             Stage::Passing => self.leave_ports(from, to),
-            Stage::Flying => {}
+            Stage::Following | Stage::Flying => {}
         }
         let Some(Transfer { side, source, target, .. }) = self.take_transfer(slot) else { return };
         self.side(side).outgoing.retain(|&other| other != slot);
@@ -158,13 +164,17 @@ impl State {
     pub(crate) fn restart_transfers(&mut self, side: SideId) {
         for slot in self.side(side).outgoing.clone() {
             let Some(transfer) = self.transfers[slot].as_mut() else { continue };
-            if transfer.stage == Stage::Passing {
-                transfer.stage = Stage::Waiting;
-                transfer.attempt += 1;
-                let (from, to) = (transfer.from_member, transfer.to_member);
-                self.leave_ports(from, to);
-                self.wait_at_ports(slot);
+            let stage = transfer.stage;
+            if !matches!(stage, Stage::Passing | Stage::Following) {
+                continue;
             }
+            transfer.stage = Stage::Waiting;
+            transfer.attempt += 1;
+            let (from, to) = (transfer.from_member, transfer.to_member);
+            if stage == Stage::Passing {
+                self.leave_ports(from, to);
+            }
+            self.wait_at_ports(slot);
         }
     }
 

@@ -6,7 +6,7 @@ use super::State;
 use crate::{
     connection::Phase,
     names::SideId,
-    post::{Orphan, Source, Target},
+    post::{From, Orphan, Source, Target},
     transfer::Transfer,
     trigger::{Name, Trigger, Waiting},
 };
@@ -117,7 +117,7 @@ impl State {
             return self.cancel(member, (endpoint, token));
         };
         let bytes = lease.bytes();
-        let source = Source { from: lease, token };
+        let source = Source { from: From::Whole(lease), token };
         let peer = self.side(id.peer());
         let fault = match peer.offloaded.get(&immediate).map(|target| target.into.bytes()) {
             _ if matches!(peer.phase, Phase::Closing | Phase::Gone) => None,

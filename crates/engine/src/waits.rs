@@ -1,0 +1,87 @@
+//! What a member waits for, for stalls and messages of errors.
+
+use relay::{Obstacle, Relay, Wait};
+
+use crate::{
+    order::{Gap, Order},
+    settings::GroupSettings,
+    staging::Staging,
+};
+
+/// A view of one group at one member.
+#[derive(Clone, Copy)]
+pub(crate) struct Waits<'a> {
+    pub(crate) settings: &'a GroupSettings,
+    pub(crate) relay: &'a Relay,
+    pub(crate) order: &'a Order,
+    /// Whether the number of messages is final.
+    pub(crate) is_closing: bool,
+}
+
+impl<'a> Waits<'a> {
+    /// Returns what this member waits for now. Where switches copy, only the receiver that has not
+    /// posted a receive for the next block is known, not the one that has not got the last. While
+    /// blocks are being read from or written to files here, no neighbour is waited for.
+    pub(crate) fn obstacle(&self, staging: &Staging) -> Option<Obstacle> {
+        let obstacle = self.relay.obstacle();
+        let is_local = match obstacle {
+            Some(Obstacle::SendBlocked(_)) => staging.holds_sends_back(),
+            Some(Obstacle::ReceiveBlocked(_)) => staging.is_busy(),
+            _ => false,
+        };
+        if is_local {
+            return Some(Obstacle::Local);
+        }
+        if !self.settings.is_in_switch() || !matches!(obstacle, Some(Obstacle::SendBlocked(_))) {
+            return obstacle;
+        }
+        self.relay.waits().find_map(|wait| match wait {
+            Wait::Credit { target, .. } => Some(Obstacle::SendBlocked(target)),
+            _ => None,
+        })
+    }
+
+    /// Returns the neighbours that this member waits for to continue with a message, nearest first.
+    pub(crate) fn neighbours(&self) -> impl Iterator<Item = u32> + 'a {
+        let is_relaying = self.is_relaying();
+        let relayed = self.relay.waits().filter_map(|wait| match wait {
+            Wait::Block { source, .. } => Some(source),
+            Wait::Credit { target, .. } | Wait::Send { target, .. } => Some(target),
+            Wait::Memory { .. } => None,
+        });
+        // A message before those that are known here has not arrived.
+        let schedule = &self.settings.schedule;
+        let missing = self.order.gap().and_then(|gap| match gap {
+            Gap::Small => Some(schedule.root()),
+            Gap::Relayed => schedule.announcer(self.settings.rank),
+        });
+        relayed.filter(move |_| is_relaying).chain(missing)
+    }
+
+    /// Returns whether the application has not provided memory for this message, which is next.
+    pub(crate) fn owes_memory(&self, next: u64) -> bool {
+        let message = self.relay.completed();
+        let is_due = |wait| matches!(wait, Wait::Memory { message: due } if due == message);
+        self.relay.waits().any(is_due)
+            && self.order.number_of(message) == Some(next)
+            && self.order.is_reported(next)
+    }
+
+    /// Returns whether messages are being relayed.
+    pub(crate) fn is_relaying(&self) -> bool {
+        self.relay.known() > self.relay.completed()
+    }
+
+    /// Describes what this member is doing, for error messages. It comes first in them, since other
+    /// members receive the text cut.
+    pub(crate) fn occupation(&self) -> String {
+        let message = self.order.completed();
+        let step = self.relay.waits().find_map(|wait| wait.step());
+        match (self.is_relaying(), step) {
+            (true, Some(step)) => format!("relaying message {message} at step {step}"),
+            (true, None) => format!("relaying message {message}"),
+            (false, _) if self.is_closing => "closing".to_owned(),
+            (false, _) => format!("waiting for message {message}"),
+        }
+    }
+}

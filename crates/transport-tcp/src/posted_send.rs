@@ -1,0 +1,136 @@
+//! A posted send: its memory, its destination, and the segments that it is cut into.
+
+use std::ops::Range;
+
+use transport::{ArrivingRead, ReadLease, Token};
+
+use crate::wire::{HEADER_BYTES, Header, PLACE_BYTES, Place};
+
+/// What has arrived of a block is sent on once it is this share of the block, within these limits, or
+/// the rest. Shorter segments cost more system calls and more of the link (16 bytes each); longer ones
+/// let every member of a chain start later, which costs short messages more, and these have short
+/// blocks.
+const CUT_THROUGH_PARTS: usize = 8;
+pub(crate) const CUT_THROUGH_BYTES_MIN: usize = 8 << 10;
+const CUT_THROUGH_BYTES_MAX: usize = 32 << 10;
+
+/// A block to send, or a one-sided write.
+pub(crate) struct PostedSend {
+    from: From,
+    token: Token,
+    to: To,
+    /// How many bytes may be sent now: all, or as many as had arrived at the last
+    /// [`PostedSend::follow`].
+    ready_bytes: usize,
+    pub(crate) sent_bytes: usize,
+}
+
+/// Memory to send.
+enum From {
+    Whole(ReadLease),
+    Arriving(ArrivingRead),
+}
+
+/// The destination of payload at the peer.
+#[derive(Clone, Copy)]
+pub(crate) enum To {
+    /// The peer's receive of this number on its endpoint, modulo 2^32.
+    Receive { block: u32, immediate: u32 },
+    /// Memory that the peer has exposed; without an immediate the peer's transport reports nothing.
+    Exposed { key: u32, offset: u64, immediate: Option<u32> },
+}
+
+/// The bytes before the payload of a segment.
+pub(crate) struct Head {
+    encoded: [u8; HEADER_BYTES + PLACE_BYTES],
+    /// The header alone, if there is no place.
+    bytes: usize,
+}
+
+impl Head {
+    pub(crate) const EMPTY: Self = Self { encoded: [0; HEADER_BYTES + PLACE_BYTES], bytes: 0 };
+
+    fn new(header: Header, place: Option<Place>) -> Self {
+        let mut head = Self { bytes: HEADER_BYTES, ..Self::EMPTY };
+        head.encoded[..HEADER_BYTES].copy_from_slice(&header.encode());
+        if let Some(place) = place {
+            head.encoded[HEADER_BYTES..].copy_from_slice(&place.encode());
+            head.bytes += PLACE_BYTES;
+        }
+        head
+    }
+
+    pub(crate) fn as_slice(&self) -> &[u8] {
+        &self.encoded[..self.bytes]
+    }
+}
+
+impl PostedSend {
+    pub(crate) fn new(lease: ReadLease, token: Token, to: To) -> Self {
+        let ready_bytes = lease.bytes();
+        Self { from: From::Whole(lease), token, to, ready_bytes, sent_bytes: 0 }
+    }
+
+    /// A block that is sent while it arrives.
+    pub(crate) fn arriving(read: ArrivingRead, token: Token, to: To) -> Self {
+        let from = From::Arriving(read);
+        let mut send = Self { from, token, to, ready_bytes: 0, sent_bytes: 0 };
+        send.follow();
+        send
+    }
+
+    /// Looks how much has arrived. Returns whether some has not.
+    pub(crate) fn follow(&mut self) -> bool {
+        if let From::Arriving(read) = &self.from {
+            self.ready_bytes = read.arrived().len();
+        }
+        self.ready_bytes < self.bytes()
+    }
+
+    /// Returns the length of the whole block or write.
+    pub(crate) fn bytes(&self) -> usize {
+        match &self.from {
+            From::Whole(lease) => lease.bytes(),
+            From::Arriving(read) => read.bytes(),
+        }
+    }
+
+    /// Returns what may be sent now.
+    pub(crate) fn contents(&self) -> &[u8] {
+        match &self.from {
+            From::Whole(lease) => lease,
+            From::Arriving(read) => &read.arrived()[..self.ready_bytes],
+        }
+    }
+
+    /// Returns whether a segment that begins at byte `from` may be sent now.
+    pub(crate) fn has_segment(&self, from: usize) -> bool {
+        let part_bytes =
+            (self.bytes() / CUT_THROUGH_PARTS).clamp(CUT_THROUGH_BYTES_MIN, CUT_THROUGH_BYTES_MAX);
+        self.ready_bytes == self.bytes() || self.ready_bytes >= from + part_bytes
+    }
+
+    /// Returns the head and the range of the segment that begins at byte `from`.
+    pub(crate) fn segment(&self, from: usize, segment_bytes: usize) -> (Head, Range<usize>) {
+        let end = self.ready_bytes.min(from + segment_bytes);
+        let bytes = end - from;
+        let head = match self.to {
+            To::Receive { block, immediate } => {
+                let last = end == self.bytes();
+                Head::new(Header::Data { bytes, last, immediate, block }, None)
+            }
+            To::Exposed { key, offset, immediate } => {
+                let rest_bytes = (self.bytes() - from) as u64;
+                // A write beyond the exposed memory is refused by the peer at its first segment.
+                let place = Place { offset: offset.saturating_add(from as u64), rest_bytes };
+                Head::new(Header::Write { bytes, immediate, key }, Some(place))
+            }
+        };
+        (head, from..end)
+    }
+
+    /// Drops the lease.
+    pub(crate) fn into_token(self) -> Token {
+        self.token
+    }
+}
