@@ -172,9 +172,10 @@ impl TcpTransport {
             self.serve(id, Some(Direction::Receive), now);
         }
         self.serve_queued(now);
-        if bytes_in != self.counters.bytes_in && !self.following.is_empty() {
-            self.follow();
+        if self.follow(bytes_in) {
+            let bytes_in = self.counters.bytes_in;
             self.serve_queued(now);
+            self.follow(bytes_in);
         }
     }
 
@@ -188,8 +189,11 @@ impl TcpTransport {
         }
     }
 
-    /// Lets endpoints send on what has just arrived.
-    fn follow(&mut self) {
+    /// Lets endpoints send on what has arrived since this many bytes had. Returns whether it did.
+    fn follow(&mut self, bytes_in: u64) -> bool {
+        if bytes_in == self.counters.bytes_in || self.following.is_empty() {
+            return false;
+        }
         let mut following = std::mem::take(&mut self.following);
         following.retain(|&id| {
             let goes_on = self.endpoints.get_mut(&id).is_some_and(Endpoint::follow);
@@ -197,6 +201,7 @@ impl TcpTransport {
             goes_on
         });
         self.following = following;
+        true
     }
 
     /// Serves an endpoint once, if it has not ended; `turn` is the limit that it has waited for.

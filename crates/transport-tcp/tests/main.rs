@@ -2,6 +2,7 @@
 
 mod common;
 mod contract;
+mod cut_through;
 mod hostile;
 mod limits;
 mod protected;
