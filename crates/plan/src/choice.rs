@@ -8,9 +8,10 @@
 //!
 //! `fill`: how many steps longer a pipeline of depth `q` takes because a block shares each of its `q`
 //! hops with blocks for up to `q-1` other partners. `hidden`: the time that links which let a burst
-//! through save on the first block at each hop but the first. Large blocks reduce the fixed costs;
-//! small ones fill the pipeline sooner. docs/decisions/choice.md has the measurements behind
-//! [`Costs`].
+//! through save on the first block at each hop but the first. Where a block is sent on while it arrives
+//! ([`Costs::cut_through`]) pipelines have nothing to fill, and a member of a chain starts a part of a
+//! block behind the one before it, not a block. Large blocks reduce the fixed costs; small ones fill
+//! the pipeline sooner. docs/decisions/choice.md has the measurements behind [`Costs`].
 
 use std::{num::NonZeroUsize, thread, time::Duration};
 
@@ -33,7 +34,7 @@ const BURST_SHARE: f64 = 0.75;
 
 /// How much faster another algorithm must be to replace the pipeline, which loses least to a slow link
 /// and whose receivers finish together.
-const MARGIN: f64 = 1.003;
+const MARGIN: f64 = 1.005;
 
 /// Costs of replication in a network whose members and links are all alike.
 #[derive(Clone, Copy, PartialEq, Debug)]
@@ -51,6 +52,8 @@ pub struct Costs {
     pub burst_bytes: u64,
     /// Longer blocks are used only on request.
     pub block_bytes_max: u64,
+    /// Whether members send a block on while they receive it.
+    pub cut_through: bool,
 }
 
 impl Costs {
@@ -58,24 +61,26 @@ impl Costs {
     /// fabrics.
     pub fn of_fabric(fabric: &Fabric, rate_bits_per_second: Option<u64>) -> Self {
         let (usual_rate, busy_seconds, block_bytes_max) = match fabric {
-            Fabric::Tcp => (10_000_000_000, 60e-6, 4 << 20),
+            Fabric::Tcp => (10_000_000_000, 60e-6, 1 << 20),
             _ => (100_000_000_000, 10e-6, 16 << 20),
         };
         let rate = rate_bits_per_second.unwrap_or(usual_rate).max(1);
         Self {
             rate_bytes_per_second: rate as f64 / 8.0,
             busy_seconds,
-            gap_seconds: 2e-6,
+            gap_seconds: 3e-6,
             latency_seconds: 100e-6,
             burst_bytes: 0,
             block_bytes_max,
+            cut_through: matches!(fabric, Fabric::Tcp),
         }
     }
 
     /// The same with all `members` on this machine's processors, as in a lab.
     pub fn on_shared_processors(self, members: u32) -> Self {
         let share = (f64::from(members) / processors()).max(1.0);
-        Self { busy_seconds: self.busy_seconds * share, ..self }
+        let (busy_seconds, gap_seconds) = (self.busy_seconds * share, self.gap_seconds * share);
+        Self { busy_seconds, gap_seconds, ..self }
     }
 
     /// `members` processes on this machine: only copies and system calls cost time, and all members
@@ -96,6 +101,7 @@ impl Costs {
             latency_seconds: 100e-6,
             burst_bytes: 0,
             block_bytes_max,
+            cut_through: matches!(fabric, Fabric::Tcp),
         }
     }
 }
@@ -228,14 +234,30 @@ impl ChoiceRequest {
         let is_pipelined = !matches!(algorithm, Algorithm::Sequential | Algorithm::BinomialTree);
         let relays = if is_pipelined { hops.saturating_sub(1) } else { 0 };
         // A message of few blocks never has more in flight.
-        let fill = fill.min(u64::from(blocks / 2));
         let burst = costs.burst_bytes as f64 * BURST_SHARE / costs.rate_bytes_per_second;
-        let seconds = (steps + fill) as f64 * (step + costs.gap_seconds)
+        let part = part_bytes(block_bytes) / costs.rate_bytes_per_second;
+        let (steps_taken, delay) = match algorithm {
+            _ if !(costs.cut_through && is_pipelined) => {
+                let hidden = relays as f64 * burst.min(step);
+                (steps + fill.min(u64::from(blocks / 2)), -hidden)
+            }
+            // A member is behind by a part of a block, not by a step.
+            Algorithm::Chain => (steps - relays, relays as f64 * (part.min(step) - burst).max(0.0)),
+            // The root sends the last block to one partner after another, at its link's rate.
+            _ => (steps, 0.0),
+        };
+        let seconds = steps_taken as f64 * (step + costs.gap_seconds)
             + hops as f64 * costs.latency_seconds
-            - relays as f64 * burst.min(step);
+            + delay;
         let time = Duration::try_from_secs_f64(seconds).unwrap_or(Duration::MAX);
         Choice { algorithm, block_bytes, blocks, steps, time }
     }
+}
+
+/// How much of a block must have come before any of it is sent on over TCP
+/// (crates/transport-tcp/src/posted_send.rs).
+fn part_bytes(block_bytes: u64) -> f64 {
+    (block_bytes / 8).clamp(8 << 10, 32 << 10) as f64
 }
 
 /// Steps of the schedule; with a single rack if it needs racks. With switches that copy: blocks on the
@@ -271,6 +293,7 @@ mod tests {
             latency_seconds: 10.0,
             burst_bytes: 0,
             block_bytes_max: u64::MAX,
+            cut_through: false,
         };
         let chain = ChoiceRequest {
             algorithm: Some(Algorithm::Chain),
@@ -320,7 +343,7 @@ mod tests {
         assert_eq!(request(16, 8 * MIB).choose(&plain).algorithm, Algorithm::BinomialPipeline);
         let choice = request(16, 8 * MIB).choose(&bursts);
         assert_eq!(choice.algorithm, Algorithm::Chain);
-        assert!(choice.block_bytes < bursts.burst_bytes, "{choice:?}");
+        assert!(choice.block_bytes >= bursts.burst_bytes, "{choice:?}");
         assert_eq!(request(16, 256 * MIB).choose(&bursts).algorithm, Algorithm::BinomialPipeline);
     }
 
