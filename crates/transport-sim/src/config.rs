@@ -6,6 +6,8 @@
 pub struct SimConfig {
     /// Rate of each member's transmit port and of its receive port. At least 1.
     pub port_rate_bytes_per_s: u64,
+    /// How a port serves several transfers at once.
+    pub ports: Ports,
     /// Properties of each link, unless it is connected with its own.
     pub link: LinkConfig,
     /// Time for which each block occupies its two ports in addition to its bytes.
@@ -49,6 +51,22 @@ pub struct LinkConfig {
     pub latency_ns: u64,
 }
 
+/// How a port serves several transfers.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub enum Ports {
+    /// One after another, in the order of the posts, and only while the port at the other end is free:
+    /// the model of the papers' step counts.
+    InOrder,
+    /// All at once, part by part in turn, as TCP connections share a link: a connection sends one block
+    /// after another, and parts wait in the network for their target's port.
+    Shared {
+        /// Length of a part.
+        part_bytes: u64,
+        /// How many parts of a connection may be on their way: its window.
+        parts_under_way: u32,
+    },
+}
+
 /// How bytes of a one-sided write become visible: in parts, at several random times from its arrival
 /// until it is reported. Writes of one endpoint do so one after another. The transport vouches for
 /// what is true here ([`transport::Visibility`]).
@@ -84,6 +102,7 @@ impl SimConfig {
     /// takes b ns. Bytes are copied; lost members are detected at once, stalled ones never.
     pub const IDEAL: Self = Self {
         port_rate_bytes_per_s: 1_000_000_000,
+        ports: Ports::InOrder,
         link: LinkConfig::IDEAL,
         block_overhead_ns: 0,
         block_jitter: Jitter::None,

@@ -49,6 +49,8 @@ pub(crate) struct Side {
     pub(crate) orphans: Vec<Orphan>,
     /// Slots of transfers from this side that have not arrived, in posting order.
     pub(crate) outgoing: VecDeque<usize>,
+    /// Shared ports: parts that this side has sent, and that have not passed the peer's port.
+    pub(crate) under_way: u32,
     /// Posted one-sided writes that have not left, in posting order.
     pub(crate) writes: VecDeque<PostedWrite>,
     /// Memory that the peer may write, by key.
@@ -77,6 +79,7 @@ impl Connection {
             offloaded: BTreeMap::new(),
             orphans: Vec::new(),
             outgoing: VecDeque::new(),
+            under_way: 0,
             writes: VecDeque::new(),
             exposed: HashMap::new(),
             broke_protocol: false,

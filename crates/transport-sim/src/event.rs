@@ -19,6 +19,12 @@ pub(crate) enum Event {
     Passed(TransferId),
     /// A block has arrived at its target.
     Arrived(TransferId),
+    /// Shared ports: a part has left its source's port.
+    PartLeft { id: TransferId, member: usize, bytes: u64 },
+    /// Shared ports: a part that this side has sent arrives at its target's port.
+    PartCame { id: TransferId, side: SideId, bytes: u64 },
+    /// Shared ports: the first part that waits has passed a member's receive port.
+    PartRead { member: usize },
     /// A control word arrives at this side.
     Word(SideId, Vec<u8>),
     /// The first posted write of this side has left it.

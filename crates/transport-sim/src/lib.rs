@@ -24,6 +24,9 @@
 //! With no latency, no jitter and equal rates, a schedule whose steps are synchronous therefore
 //! takes exactly its number of steps, whatever was posted ahead.
 //!
+//! **Shared ports** ([`Ports::Shared`]). Instead, each part of a block occupies its source's port, then its
+//! target's, and ports serve the connections in turn. A block is sent once its last part has left.
+//!
 //! **Cut-through** ([`SimConfig::cut_through_bytes`]). A block whose first part has arrived may be sent
 //! on at once. It occupies its ports for its own time; if the rest of it has not come by then, it leaves
 //! them, and ends a part's time after the rest came.
@@ -60,7 +63,7 @@ mod transfer;
 mod trigger;
 mod write;
 
-pub use config::{Jitter, LinkConfig, Placement, SimConfig};
+pub use config::{Jitter, LinkConfig, Placement, Ports, SimConfig};
 pub use fault::Fault;
 pub use member::{SimLink, SimTransport};
 pub use net::SimNet;

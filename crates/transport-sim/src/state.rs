@@ -6,6 +6,7 @@ mod ends;
 mod faults;
 mod ports;
 mod posts;
+mod shared_ports;
 mod transfers;
 mod triggers;
 mod writes;
@@ -25,7 +26,7 @@ use crate::{
     config::{LinkConfig, SimConfig},
     connection::Connection,
     event::{Agenda, Event},
-    names::SideId,
+    names::{SideId, TransferId},
     port::{Port, Way},
     trace::{Trace, What},
     transfer::Transfer,
@@ -83,6 +84,10 @@ pub(crate) struct Member {
     pub(crate) rate_bytes_per_s: u64,
     pub(crate) transmit: Port,
     pub(crate) receive: Port,
+    /// Shared ports: which of its sides has sent a part last.
+    pub(crate) turn: usize,
+    /// Shared ports: parts that wait for the receive port, or pass it.
+    pub(crate) coming: VecDeque<(TransferId, SideId, u64)>,
     pub(crate) completions: Vec<Completion>,
     /// Sides by the number of their endpoint.
     pub(crate) endpoints: Vec<SideId>,
@@ -123,6 +128,8 @@ impl State {
             rate_bytes_per_s: self.config.port_rate_bytes_per_s,
             transmit: Port::default(),
             receive: Port::default(),
+            turn: 0,
+            coming: VecDeque::new(),
             completions: Vec::new(),
             endpoints: Vec::new(),
             sides: Vec::new(),
@@ -216,7 +223,8 @@ impl State {
 
     pub(crate) fn happen(&mut self, event: Event) {
         match event {
-            Event::Word(side, _)
+            Event::PartCame { side, .. }
+            | Event::Word(side, _)
             | Event::Placed(side, _)
             | Event::Write(side, _)
             | Event::Bye(side)
@@ -247,6 +255,9 @@ impl State {
             Event::Begun(id) => self.transfer_begun(id),
             Event::Passed(id) => self.transfer_passed(id),
             Event::Arrived(id) => self.transfer_arrived(id),
+            Event::PartLeft { id, member, bytes } => self.part_left(id, member, bytes),
+            Event::PartCame { id, side, bytes } => self.part_came(id, side, bytes),
+            Event::PartRead { member } => self.part_read(member),
             Event::Word(side, word) => self.word_arrived(side, word),
             Event::WriteLeft(side) => self.write_left(side),
             Event::Placed(side, part) => self.part_placed(side, &part),

@@ -34,6 +34,9 @@ pub(crate) struct Transfer {
     pub(crate) stage: Stage,
     /// How many bytes the target has given up before the rest: they can be read there.
     pub(crate) given_up: usize,
+    /// Shared ports: how many bytes have left the source's port, and how many have passed the target's.
+    pub(crate) left: u64,
+    pub(crate) come: u64,
 }
 
 impl Transfer {
@@ -61,6 +64,8 @@ impl Transfer {
             attempt,
             stage,
             given_up,
+            left: 0,
+            come: 0,
         }
     }
 
@@ -86,5 +91,19 @@ impl Transfer {
         let (Some(source), true) = (&self.source, carry_bytes) else { return };
         let rest = &source.from.contents()[self.given_up..];
         self.target.into[..rest.len()].copy_from_slice(rest);
+    }
+
+    /// Copies the next part, which can be read at the target once it is given up there.
+    pub(crate) fn copy_part(&mut self, bytes: usize, carry_bytes: bool) {
+        let (Some(source), true) = (&self.source, carry_bytes) else { return };
+        let from = self.left as usize;
+        let into = &mut self.target.into[from - self.given_up..][..bytes];
+        into.copy_from_slice(&source.from.contents()[from..from + bytes]);
+    }
+
+    /// Lets more of the target be read.
+    pub(crate) fn give_up(&mut self, bytes: usize) {
+        self.target.into.advance(bytes);
+        self.given_up += bytes;
     }
 }

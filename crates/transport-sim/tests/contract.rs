@@ -3,7 +3,7 @@
 use std::time::Duration;
 
 use transport_contract::{Harness, Network};
-use transport_sim::{Fault, Jitter, LinkConfig, Placement, SimConfig, SimNet, SimTransport};
+use transport_sim::{Fault, Jitter, LinkConfig, Placement, Ports, SimConfig, SimNet, SimTransport};
 
 struct Simulated {
     config: SimConfig,
@@ -50,6 +50,17 @@ mod ideal {
 
 mod data_centre {
     transport_contract::contract_tests!(super::Simulated::new(super::SimConfig::default(), 1));
+}
+
+mod shared_ports {
+    use super::{Ports, SimConfig};
+
+    const PORTS: Ports = Ports::Shared { part_bytes: 10_000, parts_under_way: 3 };
+
+    transport_contract::contract_tests!(super::Simulated::new(
+        SimConfig { ports: PORTS, cut_through_bytes: Some(10_000), ..SimConfig::default() },
+        5
+    ));
 }
 
 mod cut_through {

@@ -44,6 +44,12 @@ pub struct Args {
     #[arg(long, value_name = "N", default_value_t = Window::default().receives,
           value_parser = clap::value_parser!(u32).range(1..=1024))]
     window: u32,
+    /// Ports are shared by all connections, as TCP's are, instead of serving one block after another
+    #[arg(long)]
+    shared: bool,
+    /// Members send a block on while they receive it
+    #[arg(long)]
+    cut_through: bool,
     /// Whether to check every copy, or to leave out the bytes and simulate time only
     #[arg(long, value_enum, default_value_t = Contents::Check)]
     contents: Contents,
@@ -69,6 +75,8 @@ pub fn run(args: &Args) -> Outcome<()> {
         jitter: args.jitter,
         latency: args.latency,
         window: args.window,
+        shared: args.shared,
+        cut_through: args.cut_through,
         check: args.contents == Contents::Check,
         ..Shape::default()
     };
@@ -104,6 +112,7 @@ pub fn run(args: &Args) -> Outcome<()> {
     report.print(&args.output);
     let undelayed = args.jitter == 0.0 && args.latency == 0.0;
     if undelayed
+        && !(args.shared || args.cut_through)
         && keeps_step(args.algorithm)
         && world.time_without(None) != Duration::from_nanos(steps * BLOCK_NS)
     {

@@ -73,6 +73,9 @@ fn network(dice: &mut Dice, size: u32) -> NetworkPlan {
         loss_detection_ns: rarely(dice, 70, 100, MS),
         silence_timeout_ms: dice.between(2, 20),
         drain_timeout_ms: dice.between(1, 10),
+        shared_ports: dice
+            .percent(30)
+            .then(|| (dice.magnitude(8, 4_000), dice.between(1, 4) as u32)),
         cut_through_bytes: dice.percent(50).then(|| dice.magnitude(1, 2_000)),
         slow_links: (0..slow_count)
             .map(|_| {

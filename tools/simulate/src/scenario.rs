@@ -5,7 +5,7 @@ use std::{fmt, ops::RangeInclusive, time::Duration};
 use engine::{GroupSettings, SmallMessages};
 use rdmc::{Algorithm, Schedule, Window};
 use serde::{Deserialize, Serialize};
-use transport_sim::{Jitter, LinkConfig, SimConfig};
+use transport_sim::{Jitter, LinkConfig, Ports, SimConfig};
 
 use crate::clock::Clock;
 
@@ -43,6 +43,9 @@ pub struct NetworkPlan {
     pub silence_timeout_ms: u64,
     /// The longest that closing a connection takes.
     pub drain_timeout_ms: u64,
+    /// Length of a part, and parts under way, where ports are shared ([`Ports::Shared`]).
+    #[serde(default)]
+    pub shared_ports: Option<(u64, u32)>,
     /// See [`SimConfig::cut_through_bytes`].
     #[serde(default)]
     pub cut_through_bytes: Option<u64>,
@@ -288,8 +291,10 @@ impl Fault {
 impl NetworkPlan {
     /// Returns the simulator's configuration.
     pub fn config(&self, trace_events: usize) -> SimConfig {
+        let shared = |(part_bytes, parts_under_way)| Ports::Shared { part_bytes, parts_under_way };
         SimConfig {
             port_rate_bytes_per_s: self.rate_bytes_per_s,
+            ports: self.shared_ports.map_or(Ports::InOrder, shared),
             link: LinkConfig { latency_ns: self.latency_ns, ..LinkConfig::IDEAL },
             block_jitter: Jitter::BlockTimes(self.block_jitter_percent as f64 / 100.0),
             delivery_jitter_ns_max: self.delivery_jitter_ns_max,
@@ -385,8 +390,14 @@ impl Scenario {
         let moved_ns = |group: &GroupPlan| -> u64 {
             let block_ns = group.block_bytes * 1_000_000_000 / slowest;
             let slow_ns = block_ns * (100 + net.block_jitter_percent) / 100;
+            // A part of a block passes two ports where they are shared, and may be waited for.
+            let (ports, parts) = match net.shared_ports {
+                None => (1, 1),
+                Some((part_bytes, _)) => (2, group.block_bytes.div_ceil(part_bytes)),
+            };
+            let passing_ns = ports * slow_ns + parts * flight_ns + 2 * word_ns;
             let blocks = |send: &SendPlan| send.bytes as u64 / group.block_bytes + 4;
-            group.sends.iter().map(blocks).sum::<u64>() * (slow_ns + flight_ns + 2 * word_ns)
+            group.sends.iter().map(blocks).sum::<u64>() * passing_ns
         };
         let size = u64::from(self.size());
         let moving_ns = size * self.groups.iter().map(moved_ns).sum::<u64>();
@@ -406,7 +417,8 @@ impl Scenario {
         };
         let others = self.groups.iter().enumerate().filter(|&(other, _)| other != index);
         let bytes: u64 = others.map(|(_, group)| bytes(group)).sum();
-        bytes * 1_000_000_000 / slowest * (100 + self.network.block_jitter_percent) / 100
+        let ports = if self.network.shared_ports.is_some() { 2 } else { 1 };
+        ports * bytes * 1_000_000_000 / slowest * (100 + self.network.block_jitter_percent) / 100
     }
 
     /// Returns the lowest rate of any port or link at any time.

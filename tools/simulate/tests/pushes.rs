@@ -39,6 +39,7 @@ fn scenario(hosts: usize) -> PushScenario {
             loss_detection_ns: 0,
             silence_timeout_ms: 5_000,
             drain_timeout_ms: 1_000,
+            shared_ports: None,
             cut_through_bytes: Some(4_096),
             slow_links: Vec::new(),
         },

@@ -87,6 +87,7 @@ impl State {
         for end in [side, side.peer()] {
             let member = self.side(end).member;
             self.note_freed(member, Way::Transmit);
+            self.send_part(member);
         }
     }
 
@@ -133,6 +134,7 @@ impl State {
         held.into_iter().for_each(|event| self.reach(event));
         self.note_freed(member, Way::Transmit);
         self.note_freed(member, Way::Receive);
+        self.send_part(member);
         // The peers' ports stayed free: only this member's ports were blocked.
     }
 

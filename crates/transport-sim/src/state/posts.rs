@@ -76,9 +76,7 @@ impl State {
         }
         let Some(target) = self.side(id.peer()).receives.pop_front() else { return };
         let (from, to) = (self.side(id).member, self.side(id.peer()).member);
-        let slot =
-            self.add_transfer(Transfer::new((id, from), to, source, target, immediate, number));
-        self.side(id).outgoing.push_back(slot);
+        self.add_transfer(Transfer::new((id, from), to, source, target, immediate, number));
     }
 
     /// Breaks the peer's side, after a latency: this side has violated the contract.

@@ -14,15 +14,20 @@ use crate::{
 };
 
 impl State {
-    /// Queues a transfer at its two ports; returns its slot.
-    pub(crate) fn add_transfer(&mut self, transfer: Transfer) -> usize {
+    /// Queues a transfer at its ports.
+    pub(crate) fn add_transfer(&mut self, transfer: Transfer) {
         let slot = self.free_slots.pop().unwrap_or_else(|| {
             self.transfers.push(None);
             self.transfers.len() - 1
         });
+        let (side, member) = (transfer.side, transfer.from_member);
         self.transfers[slot] = Some(transfer);
-        self.wait_at_ports(slot);
-        slot
+        self.side(side).outgoing.push_back(slot);
+        if self.shared().is_some() {
+            self.send_part(member);
+        } else {
+            self.wait_at_ports(slot);
+        }
     }
 
     /// Returns the transfer in a slot that is in use.
@@ -147,6 +152,7 @@ impl State {
         let Some(transfer) = self.transfers[slot].as_ref() else { return };
         let (from, to) = (transfer.from_member, transfer.to_member);
         match transfer.stage {
+            _ if self.shared().is_some() => {}
             Stage::Waiting => self.leave_queues(slot, from, to),
             Stage::Passing => self.leave_ports(from, to),
             Stage::Following | Stage::Flying => {}
@@ -162,6 +168,10 @@ impl State {
     /// Restarts this side's transfer from its beginning after a cut; other transfers may use the
     /// ports meanwhile.
     pub(crate) fn restart_transfers(&mut self, side: SideId) {
+        if self.shared().is_some() {
+            // What is on its way is held back.
+            return;
+        }
         for slot in self.side(side).outgoing.clone() {
             let Some(transfer) = self.transfers[slot].as_mut() else { continue };
             let stage = transfer.stage;

@@ -135,8 +135,7 @@ impl State {
             Some(target) => {
                 let number = self.next_post_number();
                 let transfer = Transfer::new((id, member), to, source, target, immediate, number);
-                let slot = self.add_transfer(transfer);
-                self.side(id).outgoing.push_back(slot);
+                self.add_transfer(transfer);
             }
             None => {
                 self.side(id).orphans.push(Orphan::Send(source));

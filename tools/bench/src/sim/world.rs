@@ -4,7 +4,7 @@ use std::time::Duration;
 
 use engine::{Engine, Event, GroupSettings};
 use rdmc::{Region, Schedule, Window};
-use transport_sim::{Jitter, LinkConfig, SimConfig, SimNet, SimTransport};
+use transport_sim::{Jitter, LinkConfig, Ports, SimConfig, SimNet, SimTransport};
 
 use crate::{delays::Delays, outcome::Outcome};
 
@@ -14,6 +14,9 @@ const BLOCK_BYTES: u64 = 64;
 pub const BLOCK_NS: u64 = 1_000;
 const RATE_BYTES_PER_S: u64 = BLOCK_BYTES * 1_000_000_000 / BLOCK_NS;
 const GROUP: u64 = 1;
+
+/// Where ports are shared: sixteen parts of a block, of which a connection has four on their way.
+const SHARED: Ports = Ports::Shared { part_bytes: BLOCK_BYTES / 16, parts_under_way: 4 };
 
 /// What a simulated group is like.
 #[derive(Clone, Debug)]
@@ -27,6 +30,10 @@ pub struct Shape {
     pub latency: f64,
     pub window: u32,
     pub offload: bool,
+    /// Whether ports are shared by all connections, instead of serving one block after another.
+    pub shared: bool,
+    /// Whether a block is sent on while it arrives.
+    pub cut_through: bool,
     /// Whether copies are carried and compared.
     pub check: bool,
     /// Two members between which blocks take this many block times.
@@ -47,6 +54,8 @@ impl Default for Shape {
             latency: 0.0,
             window: Window::default().receives,
             offload: false,
+            shared: false,
+            cut_through: false,
             check: true,
             slow_link: None,
             slow_member: None,
@@ -132,6 +141,8 @@ impl World {
     pub fn new(shape: &Shape, schedule: &Schedule) -> Outcome<Self> {
         let config = SimConfig {
             port_rate_bytes_per_s: RATE_BYTES_PER_S,
+            ports: if shape.shared { SHARED } else { Ports::InOrder },
+            cut_through_bytes: shape.cut_through.then_some(BLOCK_BYTES / 16),
             block_jitter: Jitter::BlockTimes(shape.jitter),
             carry_bytes: shape.check,
             trace_events: 0,

@@ -81,6 +81,7 @@ fn network(dice: &mut Dice, rate_bytes_per_s: u64) -> NetworkPlan {
         // As over TCP.
         silence_timeout_ms: 5_000,
         drain_timeout_ms: 1_000,
+        shared_ports: None,
         cut_through_bytes: Some(4_096),
         slow_links: Vec::new(),
     }

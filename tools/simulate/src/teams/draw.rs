@@ -91,6 +91,7 @@ fn network(dice: &mut Dice) -> NetworkPlan {
         loss_detection_ns: rarely(dice, 70, 100, MS),
         silence_timeout_ms: dice.between(2, 20),
         drain_timeout_ms: dice.between(1, 10),
+        shared_ports: None,
         cut_through_bytes: None,
         slow_links: Vec::new(),
     }
