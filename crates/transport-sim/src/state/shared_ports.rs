@@ -2,20 +2,14 @@
 
 use transport::Completion;
 
-use super::State;
+use super::{State, transfers::lasting_ns};
 use crate::{
-    config::{Jitter, Ports},
+    config::Ports,
     connection::Phase,
     event::Event,
     names::{SideId, TransferId},
     transfer::Stage,
 };
-
-/// Returns how long so many bytes take.
-fn lasting_ns(bytes: u64, rate_bytes_per_s: u64) -> u64 {
-    let exact = (u128::from(bytes) * 1_000_000_000).div_ceil(u128::from(rate_bytes_per_s.max(1)));
-    u64::try_from(exact).unwrap_or(u64::MAX)
-}
 
 impl State {
     /// Returns the length of a part and how many of a connection may be under way, if ports are shared.
@@ -80,12 +74,7 @@ impl State {
         if !is_first {
             return exact_ns;
         }
-        let jitter_ns_max = match self.config.block_jitter {
-            Jitter::None => 0,
-            Jitter::Ns(ns) => ns,
-            Jitter::BlockTimes(times) => (lasting_ns(whole, rate) as f64 * times) as u64,
-        };
-        let extra_ns = self.random_up_to(jitter_ns_max) + self.config.block_overhead_ns;
+        let extra_ns = self.extra_ns(lasting_ns(whole, rate));
         exact_ns.saturating_add(extra_ns)
     }
 

@@ -13,6 +13,12 @@ use crate::{
     transfer::{Stage, Transfer},
 };
 
+/// Returns how long so many bytes take.
+pub(super) fn lasting_ns(bytes: u64, rate_bytes_per_s: u64) -> u64 {
+    let exact = (u128::from(bytes) * 1_000_000_000).div_ceil(u128::from(rate_bytes_per_s.max(1)));
+    u64::try_from(exact).unwrap_or(u64::MAX)
+}
+
 impl State {
     /// Queues a transfer at its ports.
     pub(crate) fn add_transfer(&mut self, transfer: Transfer) {
@@ -55,15 +61,18 @@ impl State {
             .map(|member| self.members[member].rate_bytes_per_s);
         let link_rate = self.connection(side).link.rate_bytes_per_s;
         let rate = link_rate.min(port_rates[0]).min(port_rates[1]).max(1);
-        let exact_ns = (u128::from(bytes) * 1_000_000_000).div_ceil(u128::from(rate));
-        let block_ns = u64::try_from(exact_ns).unwrap_or(u64::MAX);
+        let block_ns = lasting_ns(bytes, rate);
+        block_ns.saturating_add(self.extra_ns(block_ns))
+    }
+
+    /// Draws for how much longer a block occupies its ports than its bytes do.
+    pub(super) fn extra_ns(&mut self, block_ns: u64) -> u64 {
         let jitter_ns_max = match self.config.block_jitter {
             Jitter::None => 0,
             Jitter::Ns(ns) => ns,
             Jitter::BlockTimes(times) => (block_ns as f64 * times) as u64,
         };
-        let extra_ns = self.random_up_to(jitter_ns_max) + self.config.block_overhead_ns;
-        block_ns.saturating_add(extra_ns)
+        self.random_up_to(jitter_ns_max) + self.config.block_overhead_ns
     }
 
     /// Assigns both ports to the transfer.
