@@ -114,8 +114,7 @@ struct Waiting {
 }
 
 enum From {
-    Memory(ReadLease),
-    Arriving(ArrivingRead),
+    Ready(Contents),
     Block(Place, u64),
 }
 
@@ -274,8 +273,7 @@ impl Staging {
         }
         let Waiting { id, block, from } = waiting.pop_front()?;
         let contents = match from {
-            From::Memory(lease) => Ok(Contents::Whole(lease)),
-            From::Arriving(read) => Ok(Contents::Arriving(read)),
+            From::Ready(contents) => Ok(contents),
             From::Block(place, bytes) => {
                 let block = self.blocks.get_mut(&place)?;
                 block.users -= 1;
@@ -353,7 +351,7 @@ impl Staging {
             self.load(place, region, bytes, now)?;
             From::Block(place, bytes)
         } else {
-            From::Memory(region.read(range(place.1, bytes))?)
+            From::Ready(Contents::Whole(region.read(range(place.1, bytes))?))
         };
         self.outbox.entry(target).or_default().push_back(Waiting { id, block, from });
         Ok(())
@@ -366,7 +364,7 @@ impl Staging {
         (id, block): (SendId, u32),
         from: ArrivingRead,
     ) {
-        let waiting = Waiting { id, block, from: From::Arriving(from) };
+        let waiting = Waiting { id, block, from: From::Ready(Contents::Arriving(from)) };
         self.outbox.entry(target).or_default().push_back(waiting);
     }
 

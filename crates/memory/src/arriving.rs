@@ -27,7 +27,7 @@ pub struct Arriving {
 }
 
 /// The right to read the first bytes of a range as they arrive, until this is dropped. While it
-/// exists nobody else may write them.
+/// exists no write lease of them is granted.
 pub struct ArrivingRead {
     region: Arc<Bytes>,
     range: Range<usize>,
@@ -46,7 +46,7 @@ impl Arriving {
 
     /// Leases the first `bytes` bytes for reading; shared with other readers.
     ///
-    /// Errors: out of range; somebody else writes what has arrived.
+    /// Errors: out of range; there is a write lease of what has arrived.
     pub fn read(&self, bytes: usize) -> Result<ArrivingRead, LeaseError> {
         let Range { start, end } = self.range;
         if bytes > end - start {
@@ -77,7 +77,7 @@ impl ArrivingRead {
         // SAFETY: in range; initialised (regions are made of initialised memory). The write lease
         // has given these bytes up for good before it counted them (`WriteLease::advance`), and no
         // other is granted for any of the range while this is in the ledger; when this was made,
-        // nobody else had one for what had arrived (`Arriving::read`).
+        // there was none of what had arrived (`Arriving::read`).
         unsafe { slice::from_raw_parts(self.region.start().add(self.range.start), bytes) }
     }
 }

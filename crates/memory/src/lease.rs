@@ -105,7 +105,7 @@ impl WriteLease {
         self.arriving.get_or_insert_with(make).clone()
     }
 
-    /// Returns whether somebody has asked for [`WriteLease::arriving`].
+    /// Returns whether [`WriteLease::arriving`] was called.
     pub fn is_followed(&self) -> bool {
         self.arriving.is_some()
     }

@@ -2,8 +2,8 @@
 //!
 //! A [`Region`] is memory, or a part of a file; its bytes are accessed through leases of ranges,
 //! which are checked when they are taken ([`ReadLease`], [`WriteLease`], [`FutureRead`] and
-//! [`ArrivingRead`] of memory, [`StoredRead`] and [`StoredWrite`] of files). [`PeerMemory`] is memory that peers write by
-//! one-sided writes. All `unsafe` code that transports share is in this crate.
+//! [`ArrivingRead`] of memory, [`StoredRead`] and [`StoredWrite`] of files). [`PeerMemory`] is memory
+//! that peers write by one-sided writes. All `unsafe` code that transports share is in this crate.
 
 mod arriving;
 mod bytes;

@@ -233,12 +233,12 @@ impl ChoiceRequest {
         };
         let is_pipelined = !matches!(algorithm, Algorithm::Sequential | Algorithm::BinomialTree);
         let relays = if is_pipelined { hops.saturating_sub(1) } else { 0 };
-        // A message of few blocks never has more in flight.
         let burst = costs.burst_bytes as f64 * BURST_SHARE / costs.rate_bytes_per_second;
         let part = part_bytes(block_bytes) / costs.rate_bytes_per_second;
         let (steps_taken, delay) = match algorithm {
             _ if !(costs.cut_through && is_pipelined) => {
                 let hidden = relays as f64 * burst.min(step);
+                // A message of few blocks never has more in flight.
                 (steps + fill.min(u64::from(blocks / 2)), -hidden)
             }
             // A member is behind by a part of a block, not by a step.

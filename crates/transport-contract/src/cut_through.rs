@@ -181,7 +181,7 @@ pub fn cut_through_sends_are_refused_as_others_are<H: Harness>(harness: &mut H) 
     let arriving = memory.write(0..10).expect("it is free").arriving();
     let gone = EndpointId(u64::MAX);
     let sends = rig.transport(0).cut_through().expect("it has them");
-    let read = arriving.read(10).expect("nobody writes");
+    let read = arriving.read(10).expect("there is no writer");
     let refused = sends.post_cut_through_send(gone, read, 0, Token(1));
     assert_eq!(refused, Err(PostError::EndpointGone(gone)));
     assert!(memory.write(0..10).is_ok(), "a lease is out");

@@ -216,7 +216,7 @@ impl<'h, H: Harness> Rig<'h, H> {
     ) -> Token {
         let endpoint = self.endpoint(member, peer);
         let token = self.take_token();
-        let read = arriving.read(bytes).expect("nobody else writes");
+        let read = arriving.read(bytes).expect("there is no other writer");
         let sends = self.transport(member).cut_through().expect("the transport has them");
         let answer = sends.post_cut_through_send(endpoint, read, immediate, token);
         self.posted(member, token, answer, endpoint, Kind::Send, region, 0..bytes, false)

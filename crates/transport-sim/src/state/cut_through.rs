@@ -21,7 +21,7 @@ impl State {
         self.post_source(id, Source { from: From::Arriving(from), token }, immediate);
     }
 
-    /// Plans when the first bytes of a block that has just started arrive, if somebody follows them.
+    /// Plans when the first bytes of a block that has just started arrive, if its receive is followed.
     pub(super) fn plan_begin(&mut self, id: TransferId, passing_ns: u64) {
         let Some(part_bytes) = self.config.cut_through_bytes else { return };
         let transfer = self.transfer(id.slot);
