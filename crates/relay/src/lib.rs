@@ -47,6 +47,15 @@
 //! holds the block, or receives it by a smaller transfer of which some has arrived. So those places
 //! become free, and the smallest transfer is posted.
 //!
+//! # What a delay costs
+//! DSN 2018 section 4.5: a member that is late by e makes the whole late by e at most. With windows of
+//! one this holds for every schedule, at any network: each member then takes its sends, and its
+//! receives, one after another in the order of their steps, so a transfer begins when the last of a
+//! fixed set of smaller transfers has ended, and the time at which it ends is a maximum of sums of
+//! their durations. Adding e to one of them adds at most e to that maximum. Deeper windows hide
+//! latencies and pauses, and give up the order where members are late; how much that costs depends on
+//! the network (docs/decisions/windows.md).
+//!
 //! # Cost
 //! One bit a block and message at a receiver; otherwise memory of the order of the windows. An
 //! event costs O(window + log members) time.

@@ -456,12 +456,14 @@ impl Relay {
     /// Sends to one target keep their order, by which they match its receives. A send overtakes an
     /// earlier one that waits only if nothing else is being sent: posting it behind another would
     /// make the earlier one, which may become ready any moment, wait for both (the priority
-    /// inversion of DSN 2018 section 2).
+    /// inversion of DSN 2018 section 2). With a window of one send none overtakes: a late send would be
+    /// overtaken each time, and the members would leave the schedule's order for good.
     fn post_sends(&mut self) {
+        let keeps_order = self.settings.window.sends == 1;
         let mut index = 0;
         while index < self.sends_waiting.len()
             && self.sends.len() < self.settings.window.sends as usize
-            && (index == 0 || self.sends.is_empty())
+            && (index == 0 || (!keeps_order && self.sends.is_empty()))
         {
             let send = self.sends_waiting[index];
             let target = send.transfer.target;

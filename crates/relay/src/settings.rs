@@ -31,7 +31,7 @@ pub struct Settings {
 pub struct Window {
     /// Receives posted and not complete, at least 1.
     pub receives: u32,
-    /// Sends posted and not complete, at least 1.
+    /// Sends posted and not complete, at least 1. With 1, sends keep the schedule's order.
     pub sends: u32,
 }
 

@@ -21,6 +21,38 @@ fn actions(relay: &mut Relay) -> Vec<Action> {
     std::iter::from_fn(|| relay.poll_action()).collect()
 }
 
+/// The root's first send waits for a credit of its target, and the target of its second has granted one.
+#[test]
+fn sends_keep_the_schedules_order_with_a_window_of_one() {
+    for (sends, overtakes) in [(1, false), (2, true)] {
+        let schedule = Schedule::new(Algorithm::BinomialPipeline, 4, 0).unwrap();
+        let [first, second] = [0, 1].map(|step| schedule.next_send(0, step, 8).unwrap());
+        assert_ne!(first.target, second.target);
+        let mut relay = Relay::new(Settings {
+            schedule,
+            rank: 0,
+            block_bytes: 10,
+            window: Window { receives: 1, sends },
+            messages_in_flight: 1,
+            offload: None,
+        })
+        .unwrap();
+        relay.send(80).unwrap();
+        relay.granted(second.target, 1).unwrap();
+        let targets = |relay: &mut Relay| -> Vec<u32> {
+            let sends = actions(relay).into_iter().filter_map(|action| match action {
+                Action::PostSend { target, .. } => Some(target),
+                _ => None,
+            });
+            sends.collect()
+        };
+        let overtaking = if overtakes { vec![second.target] } else { Vec::new() };
+        assert_eq!(targets(&mut relay), overtaking, "window of {sends}");
+        relay.granted(first.target, 1).unwrap();
+        assert_eq!(targets(&mut relay), [first.target], "window of {sends}");
+    }
+}
+
 #[test]
 fn the_first_receive_is_posted_before_anything_is_known() {
     let mut relay = relay_of(2, 4);

@@ -17,6 +17,8 @@ use crate::{
 const DELAYS: [f64; 3] = [0.5, 2.5, 16.5];
 /// How much longer blocks take at random, in parts of a block time.
 const JITTER: f64 = 0.3;
+/// The length of blocks for which the windows are those that groups have.
+const USUAL_BLOCK_BYTES: u64 = 64 << 10;
 /// How often each program is late at random, and by how many block times.
 const LATE: (f64, f64) = (0.1, 0.7);
 
@@ -29,29 +31,71 @@ struct Run {
     slack: Option<f64>,
 }
 
-/// One algorithm, and its undisturbed time.
-struct Trial<'a> {
-    args: &'a Args,
+/// How members' ports serve several blocks, and the windows with which a delay costs no more than itself there.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+enum Ports {
+    /// One after another, as in the paper's model: windows of one, with which members keep the schedule's order.
+    InOrder,
+    /// All at once, as those of TCP connections, by cut-through: the windows that groups have.
+    Shared,
+}
+
+impl Ports {
+    const ALL: [Self; 2] = [Self::InOrder, Self::Shared];
+
+    fn network(self) -> &'static str {
+        match self {
+            Self::InOrder => "in-order ports",
+            Self::Shared => "shared ports",
+        }
+    }
+
+    fn shape(self, members: u32, blocks: u32) -> Shape {
+        let is_shared = self == Self::Shared;
+        let window =
+            if is_shared { Window::for_group(USUAL_BLOCK_BYTES, members).receives } else { 1 };
+        Shape {
+            members,
+            blocks,
+            window,
+            shared: is_shared,
+            cut_through: is_shared,
+            check: false,
+            arrivals: true,
+            ..Shape::default()
+        }
+    }
+}
+
+/// One algorithm over one kind of ports, and its undisturbed time.
+struct Trial {
+    shape: Shape,
+    times_slower: u32,
+    repeats: u32,
     schedule: Schedule,
     undisturbed: Row,
 }
 
-/// One row for each algorithm and disturbance.
+/// One row for each algorithm, kind of ports and disturbance.
 pub fn measure(args: &Args) -> Outcome<Vec<Row>> {
     let mut rows = Vec::new();
     for &algorithm in &args.algorithms {
-        rows.extend(Trial::new(args, algorithm)?.rows()?);
+        for ports in Ports::ALL {
+            rows.extend(Trial::new(args, algorithm, ports)?.rows()?);
+        }
     }
     Ok(rows)
 }
 
-impl<'a> Trial<'a> {
-    fn new(args: &'a Args, algorithm: Algorithm) -> Outcome<Self> {
+impl Trial {
+    fn new(args: &Args, algorithm: Algorithm, ports: Ports) -> Outcome<Self> {
         let schedule = sim::schedule(algorithm, args.members, sim::RACK)?;
-        let run = run(&schedule, &shape(args), Vec::new(), None)?;
-        let mut undisturbed = Row::undisturbed("virtual", algorithm, run.time, "block times");
+        let shape = ports.shape(args.members, args.blocks);
+        let run = run(&schedule, &shape, Vec::new(), None)?;
+        let mut undisturbed = Row::undisturbed(ports.network(), algorithm, run.time, "block times");
         undisturbed.slack = run.slack;
-        Ok(Self { args, schedule, undisturbed })
+        let (times_slower, repeats) = (args.times_slower, args.repeats);
+        Ok(Self { shape, times_slower, repeats, schedule, undisturbed })
     }
 
     fn rows(self) -> Outcome<Vec<Row>> {
@@ -60,7 +104,7 @@ impl<'a> Trial<'a> {
             rows.push(self.one_delay(delay)?);
         }
         rows.push(self.all_late()?);
-        for window in [1, 2, 4] {
+        for window in [1, 2, self.shape.window.max(8)] {
             rows.push(self.jitter(window)?);
         }
         rows.insert(0, self.undisturbed);
@@ -69,14 +113,14 @@ impl<'a> Trial<'a> {
 
     /// The worst of all links that the schedule uses.
     fn slow_link(&self) -> Outcome<Row> {
-        let times = self.args.times_slower;
-        let members = self.args.members;
+        let times = self.times_slower;
+        let members = self.shape.members;
         let links = (0..members).flat_map(|one| {
             let above = self.schedule.neighbours(one).filter(move |&other| one < other);
             above.map(move |other| [one, other])
         });
         let runs = links.map(|link| {
-            let shape = Shape { slow_link: Some((link, times.into())), ..shape(self.args) };
+            let shape = Shape { slow_link: Some((link, times.into())), ..self.shape.clone() };
             run(&self.schedule, &shape, Vec::new(), None)
         });
         let worst = worst(runs)?;
@@ -87,9 +131,9 @@ impl<'a> Trial<'a> {
 
     /// The worst of all receivers.
     fn slow_member(&self) -> Outcome<Row> {
-        let times = self.args.times_slower;
-        let runs = (1..self.args.members).map(|member| {
-            let shape = Shape { slow_member: Some((member, times.into())), ..shape(self.args) };
+        let times = self.times_slower;
+        let runs = (1..self.shape.members).map(|member| {
+            let shape = Shape { slow_member: Some((member, times.into())), ..self.shape.clone() };
             run(&self.schedule, &shape, Vec::new(), Some(member))
         });
         let worst = worst(runs)?;
@@ -102,9 +146,9 @@ impl<'a> Trial<'a> {
     /// The worst of all members, each in the middle of the message.
     fn one_delay(&self, delay: f64) -> Outcome<Row> {
         let middle = self.undisturbed.time / 2.0;
-        let runs = (0..self.args.members).map(|member| {
+        let runs = (0..self.shape.members).map(|member| {
             let late = vec![Late::once(member as usize, middle, delay)];
-            run(&self.schedule, &shape(self.args), late, None)
+            run(&self.schedule, &self.shape, late, None)
         });
         let mut row = self.row(format!("one program late once by {delay} blocks"), worst(runs)?);
         row.expected = Some(self.undisturbed.time / (self.undisturbed.time + delay));
@@ -113,20 +157,20 @@ impl<'a> Trial<'a> {
 
     fn all_late(&self) -> Outcome<Row> {
         let (probability, delay) = LATE;
-        let members = self.args.members as usize;
-        let runs = (1..=u64::from(self.args.repeats)).map(|seed| {
+        let members = self.shape.members as usize;
+        let runs = (1..=u64::from(self.repeats)).map(|seed| {
             let late = (0..members).map(|member| {
                 Late::new(member, delay, probability, seed * members as u64 + member as u64)
             });
-            run(&self.schedule, &shape(self.args), late.collect(), None)
+            run(&self.schedule, &self.shape, late.collect(), None)
         });
         let name = format!("all programs late by {delay} blocks, {probability} of the time");
         Ok(self.row(name, middle(runs)?))
     }
 
     fn jitter(&self, window: u32) -> Outcome<Row> {
-        let runs = (1..=u64::from(self.args.repeats)).map(|seed| {
-            let shape = Shape { jitter: JITTER, window, seed, ..shape(self.args) };
+        let runs = (1..=u64::from(self.repeats)).map(|seed| {
+            let shape = Shape { jitter: JITTER, window, seed, ..self.shape.clone() };
             run(&self.schedule, &shape, Vec::new(), None)
         });
         let name = format!("blocks up to {JITTER} longer, {window} posted ahead");
@@ -135,17 +179,6 @@ impl<'a> Trial<'a> {
 
     fn row(&self, disturbance: String, run: Run) -> Row {
         Row { slack: run.slack, ..self.undisturbed.disturbed(disturbance, run.time) }
-    }
-}
-
-fn shape(args: &Args) -> Shape {
-    Shape {
-        members: args.members,
-        blocks: args.blocks,
-        window: Window::default().receives,
-        check: false,
-        arrivals: true,
-        ..Shape::default()
     }
 }
 
@@ -174,4 +207,69 @@ fn sorted(runs: impl Iterator<Item = Outcome<Run>>) -> Outcome<Vec<Run>> {
     let mut all = runs.collect::<Outcome<Vec<Run>>>()?;
     all.sort_by(|one, other| one.time.total_cmp(&other.time));
     Ok(all)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// DSN 2018 section 4.5, and a block for what is under way when a program pauses.
+    #[test]
+    fn a_delay_costs_no_more_than_itself_and_a_block() {
+        let pipeline = Algorithm::BinomialPipeline;
+        for (algorithm, members) in
+            [(pipeline, 8), (pipeline, 16), (Algorithm::Circulant, 13), (Algorithm::Chain, 7)]
+        {
+            for ports in Ports::ALL {
+                let schedule = Schedule::new(algorithm, members, 0).unwrap();
+                let shape = ports.shape(members, 64);
+                let time = |late| run(&schedule, &shape, late, None).unwrap().time;
+                let undisturbed = time(Vec::new());
+                for delay in DELAYS {
+                    for member in 0..members as usize {
+                        let taken = time(vec![Late::once(member, undisturbed / 2.0, delay)]);
+                        let cost = taken - undisturbed;
+                        assert!(
+                            cost <= delay + 1.0,
+                            "{algorithm} of {members}, {ports:?}: member {member} late by {delay} costs {cost}"
+                        );
+                    }
+                }
+            }
+        }
+    }
+
+    #[test]
+    fn with_windows_of_one_a_delay_costs_itself_at_most_for_any_size() {
+        for algorithm in [Algorithm::BinomialPipeline, Algorithm::Circulant] {
+            for members in [3, 5, 6, 11, 12, 17, 24] {
+                let schedule = Schedule::new(algorithm, members, 0).unwrap();
+                let shape = Ports::InOrder.shape(members, 40);
+                let time = |late| run(&schedule, &shape, late, None).unwrap().time;
+                let undisturbed = time(Vec::new());
+                assert_eq!(undisturbed, schedule.steps(40) as f64, "{algorithm} of {members}");
+                for member in 0..members as usize {
+                    let taken = time(vec![Late::once(member, undisturbed / 2.0, 2.5)]);
+                    assert!(
+                        taken <= undisturbed + 2.5,
+                        "{algorithm} of {members}: member {member} late by 2.5 costs {}",
+                        taken - undisturbed
+                    );
+                }
+            }
+        }
+    }
+
+    #[test]
+    fn random_delays_cost_no_more_than_with_windows_of_one() {
+        for members in [8, 16] {
+            let schedule = Schedule::new(Algorithm::BinomialPipeline, members, 0).unwrap();
+            for seed in 1..=5 {
+                let shape = Shape { jitter: JITTER, seed, ..Ports::Shared.shape(members, 64) };
+                let time = |shape: &Shape| run(&schedule, shape, Vec::new(), None).unwrap().time;
+                let with_one = time(&Shape { window: 1, ..shape.clone() });
+                assert!(time(&shape) <= with_one, "{members} members, seed {seed}");
+            }
+        }
+    }
 }
