@@ -20,7 +20,7 @@ use crate::{
     endpoint::{End, Endpoint},
     limit::{Direction, Limit},
     link::{STREAMS_MAX, TcpLink},
-    posted_send::CUT_THROUGH_BYTES_MIN,
+    posted_send::CUT_THROUGH_BLOCK_BYTES_MIN,
     settings::TcpSettings,
     stream::{Round, Stream},
 };
@@ -512,7 +512,7 @@ impl OneSidedWrites for TcpTransport {
 
 impl CutThroughSends for TcpTransport {
     fn block_bytes_min(&self) -> u64 {
-        2 * CUT_THROUGH_BYTES_MIN as u64
+        CUT_THROUGH_BLOCK_BYTES_MIN
     }
 
     fn post_cut_through_send(

@@ -14,6 +14,7 @@ use transport::{
 use crate::{
     moved::Moved,
     record::Opener,
+    segment_read::SegmentRead,
     wire::{CONTROL_FRAME_BYTES_MAX, HEADER_BYTES, Header, PLACE_BYTES, Place, WireError},
 };
 
@@ -29,6 +30,9 @@ const DISCARD_BYTES: usize = 16 << 10;
 
 /// The least number of bytes to read at once, even when the budget of the round is nearly used up.
 const READ_BYTES_MIN: usize = 64 << 10;
+
+/// The first guess of the length of a segment: what peers send by default.
+const SEGMENT_BYTES: usize = 64 << 10;
 
 /// A posted receive.
 struct PostedReceive {
@@ -104,6 +108,10 @@ pub(crate) struct Incoming {
     /// Bytes of `lookahead` that were read and not yet parsed: always less than one frame between
     /// calls.
     ahead_bytes: usize,
+    /// What came behind a segment whose length was guessed wrong, in place of the lookahead; empty between calls.
+    strays: Vec<u8>,
+    /// Length of the last segment that did not end its block.
+    usual_bytes: usize,
     /// The endpoint is closing: blocks are read and dropped.
     discarding: bool,
     received_bye: bool,
@@ -118,6 +126,8 @@ impl Incoming {
             exposed: HashMap::new(),
             lookahead: Box::new([0; LOOKAHEAD_BYTES]),
             ahead_bytes: 0,
+            strays: Vec::new(),
+            usual_bytes: SEGMENT_BYTES,
             discarding: false,
             received_bye: false,
         }
@@ -174,27 +184,111 @@ impl Incoming {
             return records.read(socket);
         }
         let ahead_free = self.ahead_free();
-        let is_direct = |segment: &&mut Segment| !matches!(segment.into, Into::Exposed { .. });
-        let Some(segment) = self.segment.as_mut().filter(is_direct) else {
-            let ahead = &mut self.lookahead[self.ahead_bytes..][..ahead_free];
-            let bytes = readv(socket, &mut [IoSliceMut::new(ahead)])?;
-            self.ahead_bytes += bytes;
-            return Ok(Moved { bytes, wanted: ahead_free });
-        };
-        let rest_bytes = segment.rest_bytes;
-        let part_bytes = rest_bytes.min(budget_bytes.max(READ_BYTES_MIN));
-        let mut discarded;
-        let payload: &mut [u8] = match (&mut segment.into, self.receives.front_mut()) {
-            (Into::Receive { .. }, Some(receive)) => &mut receive.lease[..part_bytes],
-            _ => {
-                discarded = [0; DISCARD_BYTES];
-                &mut discarded[..part_bytes.min(DISCARD_BYTES)]
+        let budget_bytes = budget_bytes.max(READ_BYTES_MIN);
+        match &self.segment {
+            Some(Segment { into: Into::Receive { .. }, .. }) => {
+                self.read_block(socket, budget_bytes, ahead_free)
             }
+            None if self.ahead_bytes == 0 && self.exposed.is_empty() && self.may_guess() => {
+                self.read_block(socket, budget_bytes, ahead_free)
+            }
+            Some(Segment { into: Into::Discard, .. }) => {
+                self.read_discarded(socket, budget_bytes, ahead_free)
+            }
+            _ => {
+                let ahead = &mut self.lookahead[self.ahead_bytes..][..ahead_free];
+                let bytes = readv(socket, &mut [IoSliceMut::new(ahead)])?;
+                self.ahead_bytes += bytes;
+                Ok(Moved { bytes, wanted: ahead_free })
+            }
+        }
+    }
+
+    /// Reads payload of the current segment and, with it, what follows in the block or at least its next header: one system
+    /// call for several segments.
+    fn read_block(
+        &mut self,
+        socket: &TcpStream,
+        budget_bytes: usize,
+        ahead_free: usize,
+    ) -> Result<Moved, Errno> {
+        let may_guess = self.may_guess();
+        let Some(receive) = self.receives.front_mut() else { return Err(Errno::INVAL) };
+        let rest_bytes = self.segment.as_ref().map_or(0, |segment| segment.rest_bytes);
+        let part_bytes = rest_bytes.min(budget_bytes);
+        let mut read = SegmentRead::of_part(part_bytes);
+        let mut ahead_wanted = 0;
+        if part_bytes == rest_bytes {
+            ahead_wanted = ahead_free;
+            if may_guess {
+                let behind_bytes = receive.lease.bytes() - part_bytes;
+                read = read.with_guesses(self.usual_bytes, behind_bytes, budget_bytes);
+                ahead_wanted = ahead_wanted.min(HEADER_BYTES);
+            }
+        }
+        let ahead = &mut self.lookahead[self.ahead_bytes..][..ahead_wanted];
+        let bytes = read.read(socket, &mut receive.lease, ahead)?;
+        let wanted = read.wanted_bytes() + ahead_wanted;
+        self.take_segments(&read, bytes);
+        Ok(Moved { bytes, wanted })
+    }
+
+    /// Returns whether the next frame is likely to be a segment of the first posted receive, and what is read behind its block
+    /// does no harm there: the memory of a receive that is followed has no contents but its block.
+    fn may_guess(&self) -> bool {
+        let goes_on = match &self.segment {
+            None => true,
+            Some(Segment { into: Into::Receive { last }, .. }) => !last,
+            Some(_) => false,
         };
-        let part_bytes = payload.len();
-        // The next header is read together with the payload: one system call per segment, not two.
+        goes_on && self.receives.front().is_some_and(|receive| receive.lease.is_followed())
+    }
+
+    /// Accounts for `bytes` bytes that were read, as far as the guesses were right.
+    fn take_segments(&mut self, read: &SegmentRead, bytes: usize) {
+        let filled_bytes = bytes.min(read.part_bytes);
+        self.fill(filled_bytes);
+        let mut left_bytes = bytes - filled_bytes;
+        for index in 0..read.guesses() {
+            if left_bytes == 0 {
+                return;
+            }
+            let Some(length) = self.begin_guessed(read, index, left_bytes) else {
+                let memory = self.receives.front().map_or(&[][..], |receive| &receive.lease);
+                let ahead = &self.lookahead[self.ahead_bytes..];
+                self.strays = read.in_line(index, left_bytes, memory, ahead);
+                return;
+            };
+            left_bytes -= HEADER_BYTES;
+            let filled_bytes = left_bytes.min(length);
+            self.fill(filled_bytes);
+            left_bytes -= filled_bytes;
+        }
+        self.ahead_bytes += left_bytes;
+    }
+
+    /// Begins a guessed segment in place of the one before it, which is complete, and returns its length; `None` if the guess was
+    /// wrong.
+    fn begin_guessed(&mut self, read: &SegmentRead, index: usize, bytes: usize) -> Option<usize> {
+        let (length, header) = read.guessed(index, bytes)?;
+        let Header::Data { bytes, last, immediate, block } = header else { return None };
+        self.begin_segment(bytes, last, immediate, block).ok()?;
+        Some(length)
+    }
+
+    /// Reads payload of a block that is dropped.
+    fn read_discarded(
+        &mut self,
+        socket: &TcpStream,
+        budget_bytes: usize,
+        ahead_free: usize,
+    ) -> Result<Moved, Errno> {
+        let rest_bytes = self.segment.as_ref().map_or(0, |segment| segment.rest_bytes);
+        let mut discarded = [0; DISCARD_BYTES];
+        let part_bytes = rest_bytes.min(budget_bytes).min(DISCARD_BYTES);
         let ahead_wanted = if part_bytes == rest_bytes { ahead_free } else { 0 };
         let ahead = &mut self.lookahead[self.ahead_bytes..][..ahead_wanted];
+        let payload = &mut discarded[..part_bytes];
         let bytes = readv(socket, &mut [IoSliceMut::new(payload), IoSliceMut::new(ahead)])?;
         self.ahead_bytes += bytes.saturating_sub(part_bytes);
         self.fill(bytes.min(part_bytes));
@@ -249,6 +343,15 @@ impl Incoming {
             let outcome = self.parse_records(&mut records, endpoint, completed);
             self.records = Some(records);
             return outcome;
+        }
+        if !self.strays.is_empty() {
+            let strays = std::mem::take(&mut self.strays);
+            let at = self.parse_frames(&strays, endpoint, completed)?;
+            // The rest is the beginning of a frame, or comes behind a bye.
+            let rest = if self.received_bye { &[][..] } else { &strays[at..] };
+            self.lookahead[..rest.len()].copy_from_slice(rest);
+            self.ahead_bytes = rest.len();
+            return Ok(());
         }
         let mut lookahead = std::mem::take(&mut self.lookahead);
         let outcome = self.parse_frames(&lookahead[..self.ahead_bytes], endpoint, completed);
@@ -346,6 +449,9 @@ impl Incoming {
                     receive.filled_bytes + receive.lease.bytes()
                 ));
             }
+        }
+        if !last {
+            self.usual_bytes = bytes;
         }
         let into = if self.discarding { Into::Discard } else { Into::Receive { last } };
         self.segment = Some(Segment { rest_bytes: bytes, into });

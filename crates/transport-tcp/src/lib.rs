@@ -31,6 +31,7 @@ mod moved;
 mod outgoing;
 mod posted_send;
 mod record;
+mod segment_read;
 mod settings;
 mod stream;
 mod wire;

@@ -6,13 +6,12 @@ use transport::{ArrivingRead, ReadLease, Token};
 
 use crate::wire::{HEADER_BYTES, Header, PLACE_BYTES, Place};
 
-/// What has arrived of a block is sent on once it is this share of the block, within these limits, or
-/// the rest. Shorter segments cost more system calls and more of the link (16 bytes each); longer ones
-/// let every member of a chain start later, which costs short messages more, and these have short
-/// blocks.
-const CUT_THROUGH_PARTS: usize = 8;
-pub(crate) const CUT_THROUGH_BYTES_MIN: usize = 8 << 10;
-const CUT_THROUGH_BYTES_MAX: usize = 32 << 10;
+/// What has arrived of a block is sent on at once, if it is so much or the rest. Links deliver packets in
+/// bunches, and a member that is late finds more: segments become as long as what one wake-up brings.
+const CUT_THROUGH_BYTES_MIN: usize = 4 << 10;
+
+/// Shorter blocks come by one wake-up or two as it is.
+pub(crate) const CUT_THROUGH_BLOCK_BYTES_MIN: u64 = 16 << 10;
 
 /// A block to send, or a one-sided write.
 pub(crate) struct PostedSend {
@@ -105,9 +104,7 @@ impl PostedSend {
 
     /// Returns whether a segment that begins at byte `from` may be sent now.
     pub(crate) fn has_segment(&self, from: usize) -> bool {
-        let part_bytes =
-            (self.bytes() / CUT_THROUGH_PARTS).clamp(CUT_THROUGH_BYTES_MIN, CUT_THROUGH_BYTES_MAX);
-        self.ready_bytes == self.bytes() || self.ready_bytes >= from + part_bytes
+        self.ready_bytes == self.bytes() || self.ready_bytes >= from + CUT_THROUGH_BYTES_MIN
     }
 
     /// Returns the head and the range of the segment that begins at byte `from`.

@@ -7,4 +7,5 @@ mod hostile;
 mod limits;
 mod protected;
 mod rate;
+mod segments;
 mod transfer;

@@ -15,6 +15,7 @@ use std::{
 
 pub use lab::Host;
 use rdmc::Secret;
+use rustix::process::Pid;
 
 use crate::{
     clock::{ClockId, now_ns},
@@ -184,6 +185,12 @@ impl MemberProcesses {
             }
         }
         Ok(all.into_values().collect())
+    }
+
+    /// Returns a member's process.
+    pub fn pid(&self, rank: usize) -> Outcome<Pid> {
+        let process = self.processes.get(rank).ok_or("there is no such member")?;
+        Ok(i32::try_from(process.id()).ok().and_then(Pid::from_raw).ok_or("not a process")?)
     }
 
     /// Runs several groups at once. Answers the time of each in seconds, from the moment at which all roots sent.

@@ -1,7 +1,10 @@
-//! Over shaped links: one of them slow, or all of one member's.
+//! Over shaped links: one of them slow, or all of one member's, or one member's process pauses.
+
+use std::{thread, time::Duration};
 
 use lab::{Lab, LabSettings, Link, Rate, SlowHost, SlowLink};
 use rdmc::Algorithm;
+use rustix::process::{Pid, Signal, kill_process};
 
 use super::{
     args::Args,
@@ -19,12 +22,17 @@ use crate::{
 };
 use trace::What;
 
-/// What is slow in a lab.
+/// How long a member's process pauses once, in block times: longer than in virtual time, since runs differ by some.
+const PAUSES: [u32; 2] = [16, 128];
+
+/// What is slow in a lab, or who pauses.
 #[derive(Clone, Copy, Debug)]
 enum Slow {
     Nothing,
     Link([u32; 2]),
     Member(u32),
+    /// This member's process, in the middle of the message, for so many block times.
+    Pause(u32, u32),
 }
 
 /// Two times of one run, in seconds: until all have the message, and all but the slow member.
@@ -42,16 +50,19 @@ pub fn measure(args: &Args) -> Outcome<Vec<Row>> {
         jobs.iter().map(|job| job.schedule(args.members)).collect::<Outcome<Vec<_>>>()?;
     let link = common_link(&schedules, args.members)
         .ok_or("these algorithms have no link in common: name fewer of them")?;
-    let cases = [Slow::Nothing, Slow::Link(link), Slow::Member(link[1])];
+    let pauses = PAUSES.map(|blocks| Slow::Pause(link[1], blocks));
+    let cases = [Slow::Nothing, Slow::Link(link), Slow::Member(link[1]), pauses[0], pauses[1]];
     let mut labs = Vec::new();
-    for slow in cases {
+    for slow in cases.into_iter().filter(|slow| !matches!(slow, Slow::Pause(..))) {
         let lab = Lab::create(&settings(args, slow))?;
         let processes = MemberProcesses::start(&lab.hosts(), &interrupt)?;
         labs.push((processes, lab));
     }
     let results = alternate(jobs.len() * cases.len(), args.repeats, "links", |index| {
-        let (processes, _) = &mut labs[index % cases.len()];
-        times(&processes.run_all(&jobs[index / cases.len()])?, link[1] as usize)
+        let (job, slow) = (&jobs[index / cases.len()], cases[index % cases.len()]);
+        let lab = if let Slow::Pause(..) = slow { 0 } else { index % cases.len() };
+        let (processes, lab) = &mut labs[lab];
+        times(&run(processes, job, slow, block_time(lab, job))?, link[1] as usize)
     })?;
     let medians: Vec<Times> = results
         .iter()
@@ -65,16 +76,57 @@ pub fn measure(args: &Args) -> Outcome<Vec<Row>> {
     for (job, times) in jobs.iter().zip(medians.chunks(cases.len())) {
         let algorithm = job.algorithm.parse()?;
         let undisturbed = Row::undisturbed("links", algorithm, times[0].0, "s");
-        for ((slow, lab), (all, others)) in cases.into_iter().zip(&labs).zip(times) {
+        for (index, (slow, (all, others))) in cases.into_iter().zip(times).enumerate() {
+            let lab = labs.get(index);
+            let pause = slow.pause(block_time(&labs[0], job)).as_secs_f64();
             rows.push(Row {
-                expected: slow.expected(algorithm, args),
+                expected: match slow {
+                    Slow::Pause(..) => Some(times[0].0 / (times[0].0 + pause)),
+                    _ => slow.expected(algorithm, args),
+                },
                 others_of_undisturbed: matches!(slow, Slow::Member(_)).then(|| times[0].1 / others),
-                slack: slack_of(lab, job, args, &interrupt)?,
+                slack: lab.map_or(Ok(None), |lab| slack_of(lab, job, args, &interrupt))?,
                 ..undisturbed.disturbed(slow.name(args.times_slower), *all)
             });
         }
     }
     Ok(rows)
+}
+
+/// How long a block takes on a link.
+fn block_time(lab: &Lab, job: &Job) -> Duration {
+    let rate_bits_per_s = lab.settings().link.rate.bits_per_s() as f64;
+    Duration::from_secs_f64(job.block_bytes as f64 * 8.0 / rate_bits_per_s)
+}
+
+/// Runs a job, in the middle of which a member may pause.
+fn run(
+    processes: &mut MemberProcesses,
+    job: &Job,
+    slow: Slow,
+    block_time: Duration,
+) -> Outcome<Vec<Done>> {
+    let Slow::Pause(member, _) = slow else { return processes.run_all(job) };
+    let pause = slow.pause(block_time);
+    let middle = block_time * job.blocks() / 2;
+    let process = processes.pid(member as usize)?;
+    let mut pausing = None;
+    let all = processes.run_after(job, || {
+        pausing = Some(thread::spawn(move || stop_for(process, middle, pause)));
+        Ok(())
+    });
+    let stopped = pausing.map(|thread| thread.join().map_err(|_| "a thread panicked"));
+    let all = all?;
+    stopped.transpose()?.transpose()?;
+    Ok(all)
+}
+
+/// Stops a process after some time, and lets it go on.
+fn stop_for(process: Pid, after: Duration, pause: Duration) -> rustix::io::Result<()> {
+    thread::sleep(after);
+    kill_process(process, Signal::STOP)?;
+    thread::sleep(pause);
+    kill_process(process, Signal::CONT)
 }
 
 /// The slack of one more run, whose members record what they do and which is not timed.
@@ -85,7 +137,7 @@ fn slack_of(lab: &Lab, job: &Job, args: &Args, interrupt: &Interrupt) -> Outcome
     }
     let equipment = Equipment { timeline: true, ..Equipment::default() };
     let all = MemberProcesses::start_with(&lab.hosts(), interrupt, &equipment)?.run_all(job)?;
-    let block_ns = job.block_bytes as f64 * 8e9 / lab.settings().link.rate.bits_per_s() as f64;
+    let block_ns = block_time(lab, job).as_nanos() as f64;
     let arrivals = arrivals(&all, job.blocks(), block_ns).ok_or("a member's timeline has gaps")?;
     Ok(slack::measured(&schedule, job.blocks(), &arrivals))
 }
@@ -111,12 +163,17 @@ impl Slow {
             Self::Nothing => "none".into(),
             Self::Link([one, other]) => format!("link {one}-{other} at 1/{times}"),
             Self::Member(member) => format!("member {member} at 1/{times}"),
+            Self::Pause(member, blocks) => format!("process {member} late once by {blocks} blocks"),
         }
+    }
+
+    fn pause(self, block_time: Duration) -> Duration {
+        if let Self::Pause(_, blocks) = self { block_time * blocks } else { Duration::ZERO }
     }
 
     fn expected(self, algorithm: Algorithm, args: &Args) -> Option<f64> {
         match self {
-            Self::Nothing => None,
+            Self::Nothing | Self::Pause(..) => None,
             Self::Link(_) => slow_link_bound(algorithm, args.members, args.times_slower),
             Self::Member(_) => Some(1.0 / f64::from(args.times_slower)),
         }
@@ -128,7 +185,7 @@ fn settings(args: &Args, slow: Slow) -> LabSettings {
     let slow_rate = Rate::from_mbit(rate.bits_per_s() / 1_000_000 / u64::from(args.times_slower));
     let mut settings = LabSettings::new(args.members, Link::of_rate(rate));
     match slow {
-        Slow::Nothing => {}
+        Slow::Nothing | Slow::Pause(..) => {}
         Slow::Link(hosts) => settings.slow_links.push(SlowLink { hosts, rate: slow_rate }),
         Slow::Member(host) => settings.slow_hosts.push(SlowHost { host, rate: slow_rate }),
     }
