@@ -6,6 +6,7 @@ use std::{
     ffi::{OsStr, OsString},
     fs::{File, Permissions},
     io::{self, Read, Seek, SeekFrom},
+    num::NonZeroU64,
     os::fd::OwnedFd,
     os::unix::{
         ffi::OsStrExt,
@@ -17,9 +18,9 @@ use std::{
 
 use rustix::{
     fs::{
-        AtFlags, Dir, FallocateFlags, FileType, FlockOperation, Mode, OFlags, Stat, StatVfs,
-        fallocate, flock, fstat, fstatfs, fstatvfs, fsync, mkdirat, openat, renameat, statat,
-        unlinkat,
+        Advice, AtFlags, Dir, FallocateFlags, FileType, FlockOperation, Mode, OFlags, Stat,
+        StatVfs, fadvise, fallocate, flock, fstat, fstatfs, fstatvfs, fsync, mkdirat, openat,
+        renameat, statat, unlinkat,
     },
     io::{Errno, Result},
 };
@@ -183,6 +184,56 @@ impl Disk {
     /// Statistics of the file system.
     pub(crate) fn free(&self) -> Result<StatVfs> {
         fstatvfs(&*self.directory)
+    }
+}
+
+/// Starts to write a range of a file to disk. The bytes stay in memory, and errors are those of a later [`Disk::sync`].
+/// May wait for the disk's queue, but not until the bytes are written. Without effect where it is not supported.
+pub(crate) fn start_writeback(file: &File, range: ByteRange) {
+    #[cfg(test)]
+    advice::note(advice::Advised::Writeback(range));
+    // Starts to write dirty pages, then drops clean ones from memory. Those that are being written are not clean.
+    advise(file, range, Advice::DontNeed);
+}
+
+/// Starts to read a range of a file into memory. May wait for the disk's queue. Without effect where it is not
+/// supported.
+pub(crate) fn read_ahead(file: &File, range: ByteRange) {
+    #[cfg(test)]
+    advice::note(advice::Advised::ReadAhead(range));
+    advise(file, range, Advice::WillNeed);
+}
+
+fn advise(file: &File, (start, end): ByteRange, advice: Advice) {
+    // Without a length it would be the rest of the file.
+    let Some(length) = NonZeroU64::new(end.saturating_sub(start)) else { return };
+    let _ = fadvise(file, start, Some(length), advice);
+}
+
+/// The advice that this thread has given, for tests.
+#[cfg(test)]
+pub(crate) mod advice {
+    use std::cell::RefCell;
+
+    use crate::ranges::ByteRange;
+
+    #[derive(Clone, Copy, PartialEq, Eq, Debug)]
+    pub(crate) enum Advised {
+        Writeback(ByteRange),
+        ReadAhead(ByteRange),
+    }
+
+    thread_local! {
+        static GIVEN: RefCell<Vec<Advised>> = const { RefCell::new(Vec::new()) };
+    }
+
+    pub(super) fn note(advised: Advised) {
+        GIVEN.with_borrow_mut(|given| given.push(advised));
+    }
+
+    /// Since the last call.
+    pub(crate) fn take() -> Vec<Advised> {
+        GIVEN.take()
     }
 }
 

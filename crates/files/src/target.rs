@@ -14,7 +14,7 @@ use rustix::{fs::FileType, io::Errno};
 use crate::{
     Manifest,
     claim::{Claim, ClaimError, Owner},
-    disk::Disk,
+    disk::{Disk, start_writeback},
     existing::Existing,
     place::{NAME_BYTES_MAX, Place, PlaceError},
     ranges::Ranges,
@@ -310,6 +310,7 @@ impl Target {
                     false => self.place.disk().copy(existing.as_file(), contents.as_file(), piece),
                 };
                 copied.map_err(self.system("copy what is there of"))?;
+                start_writeback(contents.as_file(), piece);
             }
         }
         (self.contents, self.region) = (contents, region);
