@@ -101,3 +101,85 @@ impl Arrivals<'_> {
         growing.digest().map(Some)
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use std::{
+        fs::{self, File},
+        path::Path,
+        sync::{Arc, mpsc::channel},
+    };
+
+    use rdmc::Storage;
+    use tree::{Entry, Kind, Layout, Listing};
+
+    use super::*;
+    use crate::disk::advice::{Advised, take};
+
+    const MIB: u64 = 1 << 20;
+
+    fn files_in(directory: &Path, lengths: &[(&str, u64)]) -> CopyFiles {
+        let entry = |&(name, bytes): &(&str, u64)| Entry {
+            path: name.into(),
+            kind: Kind::File { bytes },
+            mode: 0o600,
+            modified_ns: 0,
+        };
+        let listing = Arc::new(Listing::new(lengths.iter().map(entry).collect()).unwrap());
+        let layout = Arc::new(Layout::of(&listing));
+        let kept = vec![false; layout.files()];
+        let staged = Arc::new(File::open(directory).unwrap().into());
+        CopyFiles::new((&listing, &layout), None, kept, Some(staged), (false, directory))
+    }
+
+    #[test]
+    fn large_files_are_written_to_disk_by_steps_and_small_ones_at_the_end() {
+        let directory = tempfile::tempdir().unwrap();
+        let lengths = [("a", 17 * MIB + 1), ("b", 1_000), ("c", 3 * MIB)];
+        let files = files_in(directory.path(), &lengths);
+        let bytes = lengths.iter().map(|(_, bytes)| bytes).sum::<u64>();
+        let contents: Vec<u8> = (0..bytes).map(|at| (at % 249) as u8).collect();
+        let kept: Ranges = [(0, 2 * MIB)].into_iter().collect();
+        let options = HashOptions { kept, ..HashOptions::default() };
+        let (sender, in_place) = channel();
+        let block = MIB as usize;
+        for start in (0..contents.len()).step_by(block).rev() {
+            let part = &contents[start..contents.len().min(start + block)];
+            files.write_at(part, start as u64).unwrap();
+            sender.send((start as u64, part.len() as u64)).unwrap();
+        }
+        take();
+        let digest = follow(&files, &in_place, &AtomicBool::new(false), &options);
+        let mut expected = CopyDigest::default();
+        let mut start = 0;
+        for (name, length) in lengths {
+            let part = &contents[start as usize..(start + length) as usize];
+            assert!(fs::read(directory.path().join(name)).unwrap() == part, "{name}");
+            expected.add(start, &blake3::hash(part));
+            start += length;
+        }
+        assert_eq!(digest.unwrap(), Some(expected.finish()));
+        let steps =
+            [(2 * MIB, 8 * MIB), (8 * MIB, 16 * MIB), (16 * MIB, 17 * MIB + 1), (0, 3 * MIB)];
+        assert_eq!(take(), steps.map(Advised::Writeback));
+        let worked = options.worked.load(Ordering::Relaxed);
+        assert_eq!(worked, bytes);
+    }
+
+    #[test]
+    fn it_ends_without_a_digest_where_bytes_are_missing() {
+        let directory = tempfile::tempdir().unwrap();
+        let files = files_in(directory.path(), &[("a", 5 * MIB)]);
+        for start in [0, 3 * MIB] {
+            files.write_at(&vec![1; 2 * MIB as usize], start).unwrap();
+        }
+        for (arrived, stops) in [(3, false), (5, true)] {
+            let (sender, in_place) = channel();
+            sender.send((0, arrived * MIB)).unwrap();
+            drop(sender);
+            let stop = AtomicBool::new(stops);
+            let digest = follow(&files, &in_place, &stop, &HashOptions::default());
+            assert_eq!(digest.unwrap(), None);
+        }
+    }
+}
