@@ -16,6 +16,8 @@ use std::{
     time::SystemTime,
 };
 
+#[cfg(not(test))]
+use rustix::io::{ReadWriteFlags, preadv2};
 use rustix::{
     fs::{
         Advice, AtFlags, Dir, FallocateFlags, FileType, FlockOperation, Mode, OFlags, Stat,
@@ -196,6 +198,23 @@ pub(crate) fn start_writeback(file: &File, range: ByteRange) {
     advise(file, range, Advice::DontNeed);
 }
 
+/// Reads what of a range is in memory, from `offset` on, without waiting for the disk; the number of bytes.
+///
+/// Errors: nothing of it is in memory; not supported.
+#[cfg(not(test))]
+pub(crate) fn read_from_memory(file: &File, into: &mut [u8], offset: u64) -> Result<usize> {
+    preadv2(file, &mut [io::IoSliceMut::new(into)], offset, ReadWriteFlags::NOWAIT)
+}
+
+#[cfg(test)]
+pub(crate) fn read_from_memory(file: &File, into: &mut [u8], offset: u64) -> Result<usize> {
+    if advice::is_disk_needed() {
+        Err(Errno::AGAIN)
+    } else {
+        file.read_at(into, offset).map_err(errno)
+    }
+}
+
 /// Starts to read a range of a file into memory. May wait for the disk's queue. Without effect where it is not
 /// supported.
 pub(crate) fn read_ahead(file: &File, range: ByteRange) {
@@ -210,10 +229,10 @@ fn advise(file: &File, (start, end): ByteRange, advice: Advice) {
     let _ = fadvise(file, start, Some(length), advice);
 }
 
-/// The advice that this thread has given, for tests.
+/// The advice that this thread has given, and whether files seem to it to be in memory, for tests.
 #[cfg(test)]
 pub(crate) mod advice {
-    use std::cell::RefCell;
+    use std::cell::{Cell, RefCell};
 
     use crate::ranges::ByteRange;
 
@@ -225,6 +244,16 @@ pub(crate) mod advice {
 
     thread_local! {
         static GIVEN: RefCell<Vec<Advised>> = const { RefCell::new(Vec::new()) };
+        static IS_DISK_NEEDED: Cell<bool> = const { Cell::new(false) };
+    }
+
+    /// Lets files seem to be in memory, as at the start, or not.
+    pub(crate) fn need_disk(is_needed: bool) {
+        IS_DISK_NEEDED.set(is_needed);
+    }
+
+    pub(super) fn is_disk_needed() -> bool {
+        IS_DISK_NEEDED.get()
     }
 
     pub(super) fn note(advised: Advised) {

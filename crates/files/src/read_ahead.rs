@@ -3,7 +3,12 @@
 
 use std::{
     fs::File,
-    sync::{Mutex, PoisonError},
+    io,
+    os::unix::fs::FileExt,
+    sync::{
+        Mutex, PoisonError,
+        atomic::{AtomicBool, Ordering},
+    },
 };
 
 use crate::{disk, ranges::ByteRange};
@@ -14,17 +19,40 @@ const AHEAD_BYTES: u64 = 16 << 20;
 const STEP_BYTES: u64 = 4 << 20;
 
 /// How far one reader's object was asked for. The reader may have several threads, each a little ahead of the others.
+///
+/// Nothing is asked for until something is found not to be in memory: asking costs processor time, as the system takes
+/// smaller pages for it than for what it reads ahead by itself.
 #[derive(Default, Debug)]
-pub(crate) struct ReadAhead(Mutex<u64>);
+pub(crate) struct ReadAhead {
+    is_needed: AtomicBool,
+    asked: Mutex<u64>,
+}
 
 impl ReadAhead {
-    /// To be called before `reads` of the object is read, which is in `file`, the part `holds` of the object. Asks for
-    /// what follows in that file; may wait for the disk's queue.
-    pub(crate) fn advance(&self, file: &File, holds: ByteRange, reads: ByteRange) {
-        let mut asked = self.0.lock().unwrap_or_else(PoisonError::into_inner);
-        let Some((start, end)) = next(&mut asked, reads, holds.1) else { return };
-        drop(asked);
-        disk::read_ahead(file, (start - holds.0, end - holds.0));
+    /// Fills `into` with the object's bytes from `at` on, which are in `file`, the part `holds` of the object. Before it
+    /// waits for the disk it asks for what follows in that file.
+    ///
+    /// Errors: the system's; the file is too short.
+    pub(crate) fn read_exact(
+        &self,
+        file: &File,
+        holds: ByteRange,
+        into: &mut [u8],
+        at: u64,
+    ) -> io::Result<()> {
+        if !self.is_needed.load(Ordering::Relaxed) {
+            if disk::read_from_memory(file, into, at - holds.0) == Ok(into.len()) {
+                return Ok(());
+            }
+            self.is_needed.store(true, Ordering::Relaxed);
+        }
+        let reads = (at, at + into.len() as u64);
+        let ask =
+            next(&mut self.asked.lock().unwrap_or_else(PoisonError::into_inner), reads, holds.1);
+        if let Some((start, end)) = ask {
+            disk::read_ahead(file, (start - holds.0, end - holds.0));
+        }
+        file.read_exact_at(into, at - holds.0)
     }
 }
 

@@ -527,3 +527,31 @@ pub(crate) fn refusal(
         _ => TargetError::System { path, what, error },
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use std::{fs::Permissions, os::unix::fs::PermissionsExt};
+
+    use super::*;
+    use crate::{
+        disk::advice::{Advised, take},
+        hash::probe,
+    };
+
+    #[test]
+    fn what_is_copied_of_an_existing_file_is_written_to_disk() {
+        let directory = tempfile::tempdir().unwrap();
+        let path = directory.path().join("copy");
+        std::fs::write(&path, [7; 10_000]).unwrap();
+        // It cannot stay, as others could write to it.
+        std::fs::set_permissions(&path, Permissions::from_mode(0o666)).unwrap();
+        let probe = probe(&File::open(&path).unwrap(), 10_000).unwrap();
+        let manifest = Manifest { name: "a".into(), bytes: 10_000, mode: 0o600, modified_ns: 0 };
+        let place = Place::anywhere(&path).unwrap();
+        let mut target = Target::prepare(place, manifest, &Owner::of_no_push(""), &probe).unwrap();
+        take();
+        let has = [(0, 4_000), (5_000, 10_000)];
+        target.begin(&has.into_iter().collect(), &AtomicBool::new(false)).unwrap();
+        assert_eq!(take(), has.map(Advised::Writeback));
+    }
+}

@@ -41,8 +41,8 @@ struct Sent {
 
 impl Storage for Sent {
     fn read_at(&self, into: &mut [u8], offset: u64) -> io::Result<()> {
-        self.ahead.advance(&self.file, (0, self.bytes), (offset, offset + into.len() as u64));
-        self.file.read_exact_at(into, offset).map_err(|error| match error.kind() {
+        let read = self.ahead.read_exact(&self.file, (0, self.bytes), into, offset);
+        read.map_err(|error| match error.kind() {
             io::ErrorKind::UnexpectedEof => io::Error::other("the file has shrunk"),
             _ => error,
         })
@@ -174,10 +174,7 @@ impl FileSource {
 
     fn digest_range(&self, range: ByteRange, stop: &AtomicBool) -> io::Result<blake3::Hash> {
         let ahead = ReadAhead::default();
-        let read = |into: &mut [u8], at| {
-            ahead.advance(&self.file, (0, range.1), (at, at + into.len() as u64));
-            self.file.read_exact_at(into, at)
-        };
+        let read = |into: &mut [u8], at| ahead.read_exact(&self.file, (0, range.1), into, at);
         hash::digest_range(read, range, stop)
     }
 
@@ -224,7 +221,7 @@ mod tests {
     use std::{fs, io::Write, os::unix::fs::PermissionsExt};
 
     use super::*;
-    use crate::disk::advice::{Advised, take};
+    use crate::disk::advice::{Advised, need_disk, take};
 
     fn written(bytes: usize) -> (tempfile::TempDir, PathBuf) {
         let directory = tempfile::tempdir().unwrap();
@@ -252,19 +249,22 @@ mod tests {
     }
 
     #[test]
-    fn what_follows_is_asked_for_when_a_block_is_read() {
+    fn what_follows_is_asked_for_once_a_block_is_not_in_memory() {
         let (_directory, path) = written(2_000_000);
         let source = FileSource::open(&path).unwrap();
         let region = source.region().unwrap();
         take();
         let mut block = vec![0; 500_000];
-        for start in [0, 500_000] {
+        let asked = [(0, false), (500_000, true), (1_000_000, false)].map(|(start, is_needed)| {
+            need_disk(is_needed);
             let lease = region.read_stored(start..start + block.len()).unwrap();
             lease.copy_to(&mut block).unwrap();
             assert_eq!(block, [7; 500_000]);
-        }
-        assert_eq!(take(), [Advised::ReadAhead((0, 2_000_000))]);
+            take()
+        });
+        assert_eq!(asked, [vec![], vec![Advised::ReadAhead((500_000, 2_000_000))], vec![]]);
         // Of a range, nothing beyond it.
+        need_disk(true);
         source.digest_range((500, 1_000_000), &never()).unwrap();
         assert_eq!(take(), [Advised::ReadAhead((500, 1_000_000))]);
     }

@@ -256,12 +256,15 @@ impl Files {
             let whole = self.origins[piece.file].identity.bytes();
             let is_whole = part.len() as u64 == whole;
             let file = self.open.get(piece.file, is_whole, || self.open(piece.file))?;
-            if !is_whole {
-                let holds = self.layout.range_of(piece.file);
-                let reads = (piece.in_object.start, piece.in_object.end);
-                ahead.advance(&file, (holds.start, holds.end.min(limit)), reads);
-            }
-            file.read_exact_at(part, piece.in_file.start).map_err(|error| match error.kind() {
+            let range = self.layout.range_of(piece.file);
+            let read = match is_whole {
+                true => file.read_exact_at(part, piece.in_file.start),
+                false => {
+                    let holds = (range.start, range.end.min(limit));
+                    ahead.read_exact(&file, holds, part, piece.in_object.start)
+                }
+            };
+            read.map_err(|error| match error.kind() {
                 io::ErrorKind::UnexpectedEof => {
                     self.changed(piece.file, "it became shorter".into())
                 }
