@@ -6,6 +6,7 @@ use std::{
     ffi::{OsStr, OsString},
     fs::{File, Permissions},
     io::{self, Read, Seek, SeekFrom},
+    num::NonZeroU64,
     os::fd::OwnedFd,
     os::unix::{
         ffi::OsStrExt,
@@ -15,11 +16,13 @@ use std::{
     time::SystemTime,
 };
 
+#[cfg(not(test))]
+use rustix::io::{ReadWriteFlags, preadv2};
 use rustix::{
     fs::{
-        AtFlags, Dir, FallocateFlags, FileType, FlockOperation, Mode, OFlags, Stat, StatVfs,
-        fallocate, flock, fstat, fstatfs, fstatvfs, fsync, mkdirat, openat, renameat, statat,
-        unlinkat,
+        Advice, AtFlags, Dir, FallocateFlags, FileType, FlockOperation, Mode, OFlags, Stat,
+        StatVfs, fadvise, fallocate, flock, fstat, fstatfs, fstatvfs, fsync, mkdirat, openat,
+        renameat, statat, unlinkat,
     },
     io::{Errno, Result},
 };
@@ -183,6 +186,83 @@ impl Disk {
     /// Statistics of the file system.
     pub(crate) fn free(&self) -> Result<StatVfs> {
         fstatvfs(&*self.directory)
+    }
+}
+
+/// Starts to write a range of a file to disk. The bytes stay in memory, and errors are those of a later [`Disk::sync`].
+/// May wait for the disk's queue, but not until the bytes are written. Without effect where it is not supported.
+pub(crate) fn start_writeback(file: &File, range: ByteRange) {
+    #[cfg(test)]
+    advice::note(advice::Advised::Writeback(range));
+    // Starts to write dirty pages, then drops clean ones from memory. Those that are being written are not clean.
+    advise(file, range, Advice::DontNeed);
+}
+
+/// Reads what of a range is in memory, from `offset` on, without waiting for the disk; the number of bytes.
+///
+/// Errors: nothing of it is in memory; not supported.
+#[cfg(not(test))]
+pub(crate) fn read_from_memory(file: &File, into: &mut [u8], offset: u64) -> Result<usize> {
+    preadv2(file, &mut [io::IoSliceMut::new(into)], offset, ReadWriteFlags::NOWAIT)
+}
+
+#[cfg(test)]
+pub(crate) fn read_from_memory(file: &File, into: &mut [u8], offset: u64) -> Result<usize> {
+    if advice::is_disk_needed() {
+        Err(Errno::AGAIN)
+    } else {
+        file.read_at(into, offset).map_err(errno)
+    }
+}
+
+/// Starts to read a range of a file into memory. May wait for the disk's queue. Without effect where it is not
+/// supported.
+pub(crate) fn read_ahead(file: &File, range: ByteRange) {
+    #[cfg(test)]
+    advice::note(advice::Advised::ReadAhead(range));
+    advise(file, range, Advice::WillNeed);
+}
+
+fn advise(file: &File, (start, end): ByteRange, advice: Advice) {
+    // Without a length it would be the rest of the file.
+    let Some(length) = NonZeroU64::new(end.saturating_sub(start)) else { return };
+    let _ = fadvise(file, start, Some(length), advice);
+}
+
+/// The advice that this thread has given, and whether files seem to it to be in memory, for tests.
+#[cfg(test)]
+pub(crate) mod advice {
+    use std::cell::{Cell, RefCell};
+
+    use crate::ranges::ByteRange;
+
+    #[derive(Clone, Copy, PartialEq, Eq, Debug)]
+    pub(crate) enum Advised {
+        Writeback(ByteRange),
+        ReadAhead(ByteRange),
+    }
+
+    thread_local! {
+        static GIVEN: RefCell<Vec<Advised>> = const { RefCell::new(Vec::new()) };
+        static IS_DISK_NEEDED: Cell<bool> = const { Cell::new(false) };
+    }
+
+    /// Lets files seem to be in memory, as at the start, or not.
+    pub(crate) fn need_disk(is_needed: bool) {
+        IS_DISK_NEEDED.set(is_needed);
+    }
+
+    pub(super) fn is_disk_needed() -> bool {
+        IS_DISK_NEEDED.get()
+    }
+
+    pub(super) fn note(advised: Advised) {
+        GIVEN.with_borrow_mut(|given| given.push(advised));
+    }
+
+    /// Since the last call.
+    pub(crate) fn take() -> Vec<Advised> {
+        GIVEN.take()
     }
 }
 

@@ -15,11 +15,13 @@ use std::{
 
 use rustix::fs::{FallocateFlags, fallocate};
 
-use crate::ranges::{ByteRange, Ranges};
+use crate::{
+    pieces::PieceHasher,
+    ranges::{ByteRange, Ranges},
+    writeback::Writeback,
+};
 
-/// Length of reads: enough for BLAKE3's vector code, small enough for a cache.
-pub(crate) const CHUNK_BYTES: usize = 256 << 10;
-/// The shortest hole; divides [`CHUNK_BYTES`].
+/// The shortest hole; divides [`crate::pieces::CHUNK_BYTES`].
 const PAGE_BYTES: usize = 4 << 10;
 
 /// The BLAKE3 digest of a file; reads it once.
@@ -31,22 +33,22 @@ pub fn digest_of(path: &Path) -> io::Result<blake3::Hash> {
     Ok(hasher.finalize())
 }
 
-/// The digest of a range of what `read` fills buffers with, from a position on.
+/// The digest of a range of what `read` fills buffers with, from a position on; several threads call `read` if the range is
+/// long.
 ///
 /// Errors: too short, unreadable, or stopped.
 pub(crate) fn digest_range(
-    read: impl Fn(&mut [u8], u64) -> io::Result<()>,
+    read: impl Fn(&mut [u8], u64) -> io::Result<()> + Sync,
     (start, end): ByteRange,
     stop: &AtomicBool,
 ) -> io::Result<blake3::Hash> {
-    let mut reader = ChunkReader::new(read, start);
-    while reader.position < end {
-        if stop.load(Ordering::Relaxed) {
-            return Err(io::ErrorKind::Interrupted.into());
-        }
-        reader.advance(end)?;
-    }
-    Ok(reader.hasher.finalize())
+    let mut hasher = PieceHasher::new(read, (start, end));
+    hasher.advance(end - start, stop)?;
+    hasher.digest().ok_or_else(incomplete)
+}
+
+fn incomplete() -> io::Error {
+    io::Error::other("a piece is not hashed")
 }
 
 /// [`probe`] reads this many pieces of this length.
@@ -74,40 +76,11 @@ pub(crate) fn probe(file: &File, bytes: u64) -> io::Result<[u8; 32]> {
     Ok(*hasher.finalize().as_bytes())
 }
 
-/// Hashes what `read` reads, sequentially from a position.
-struct ChunkReader<R> {
-    read: R,
-    hasher: blake3::Hasher,
-    buffer: Vec<u8>,
-    position: u64,
-}
-
-impl<R> ChunkReader<R>
-where
-    R: Fn(&mut [u8], u64) -> io::Result<()>,
-{
-    fn new(read: R, position: u64) -> Self {
-        Self { read, hasher: blake3::Hasher::new(), buffer: Vec::new(), position }
-    }
-
-    /// Hashes the next chunk, up to `end` at most.
-    fn advance(&mut self, end: u64) -> io::Result<()> {
-        let left = end - self.position;
-        let length = usize::try_from(left).map_or(CHUNK_BYTES, |left| left.min(CHUNK_BYTES));
-        if self.buffer.len() < length {
-            self.buffer.resize(length, 0);
-        }
-        let chunk = &mut self.buffer[..length];
-        (self.read)(chunk, self.position)?;
-        self.hasher.update(chunk);
-        self.position += length as u64;
-        Ok(())
-    }
-}
-
-/// Hashes a file on a thread of its own while it is received, up to the first gap.
+/// Hashes a file on a thread of its own while it is received, up to the first gap, and starts to write to disk what is
+/// hashed.
 ///
-/// It reads from the page cache and takes no leases, so it does not block writers.
+/// It reads from the page cache and takes no leases, so it does not block writers. Where it lags behind it has further
+/// threads for a while.
 pub(crate) struct PrefixHasher {
     stop: Arc<AtomicBool>,
     thread: Option<JoinHandle<()>>,
@@ -120,6 +93,61 @@ pub(crate) struct HashOptions {
     pub(crate) worked: Arc<AtomicU64>,
     /// Zero pages become holes.
     pub(crate) makes_holes: bool,
+    /// Bytes that were there before: they are hashed, but not written to disk.
+    pub(crate) kept: Ranges,
+}
+
+impl HashOptions {
+    /// After a part of a file was read, which begins at a multiple of [`crate::pieces::CHUNK_BYTES`].
+    pub(crate) fn on_read(&self, file: &File, contents: &[u8], at: u64) {
+        self.worked.fetch_add(contents.len() as u64, Ordering::Relaxed);
+        if self.makes_holes {
+            make_holes(file, at, contents);
+        }
+    }
+}
+
+/// The most that is hashed between looks at what has arrived.
+const BACKLOG_BYTES: u64 = 64 << 20;
+
+/// A file that is hashed as it arrives.
+pub(crate) struct Growing<'a, R> {
+    file: &'a File,
+    hasher: PieceHasher<R>,
+    bytes: u64,
+    writeback: Writeback<'a>,
+}
+
+impl<'a, R> Growing<'a, R>
+where
+    R: Fn(&mut [u8], u64) -> io::Result<()> + Sync,
+{
+    /// For the file that is the part `holds` of an object, and that `read` reads.
+    pub(crate) fn new(file: &'a File, holds: ByteRange, kept: &'a Ranges, read: R) -> Self {
+        let bytes = holds.1 - holds.0;
+        let hasher = PieceHasher::new(read, (0, bytes));
+        Self { file, hasher, bytes, writeback: Writeback::new(kept, holds) }
+    }
+
+    /// Hashes some of the first `available` bytes if a piece of them is not hashed; true if it has.
+    ///
+    /// Errors: unreadable; stopped.
+    pub(crate) fn advance(&mut self, available: u64, stop: &AtomicBool) -> io::Result<bool> {
+        let before = self.hasher.hashed();
+        self.hasher.advance(available.min(before + BACKLOG_BYTES), stop)?;
+        let hashed = self.hasher.hashed();
+        self.writeback.advance(self.file, hashed);
+        Ok(hashed > before)
+    }
+
+    pub(crate) fn is_done(&self) -> bool {
+        self.hasher.hashed() == self.bytes
+    }
+
+    /// Errors: it is not done.
+    pub(crate) fn digest(self) -> io::Result<blake3::Hash> {
+        self.hasher.digest().ok_or_else(incomplete)
+    }
 }
 
 /// Sends a [`PrefixHasher`] the bytes (offset and length) that are in place.
@@ -160,7 +188,8 @@ impl PrefixHasher {
 }
 
 impl Drop for PrefixHasher {
-    /// Ends the thread: within one chunk if the sender is dropped as well.
+    /// Ends the thread and its helpers: within one chunk each if the sender is dropped as well, and not before the disk has
+    /// taken what is written to it at the moment.
     fn drop(&mut self) {
         self.stop.store(true, Ordering::Relaxed);
         // Not joined: it may wait for a sender that a callback still owns, and ends with that.
@@ -175,32 +204,35 @@ fn follow(
     in_place: &Receiver<(u64, u64)>,
     (stop, options): (&AtomicBool, &HashOptions),
 ) -> io::Result<Option<blake3::Hash>> {
+    let read = |into: &mut [u8], at| {
+        file.read_exact_at(into, at)?;
+        options.on_read(file, into, at);
+        Ok(())
+    };
     let mut here = Ranges::default();
-    let mut reader = ChunkReader::new(|into: &mut [u8], at| file.read_exact_at(into, at), 0);
-    while reader.position < bytes {
-        let Ok((offset, length)) = in_place.recv() else { return Ok(None) };
-        let arrived = std::iter::once((offset, length)).chain(in_place.try_iter());
-        here.extend(arrived.map(|(offset, length)| (offset, offset + length)));
-        let end = here.prefix().min(bytes);
-        // Full chunks except at the end: hashing small pieces costs several times as much.
-        while reader.position + CHUNK_BYTES as u64 <= end || (end == bytes && reader.position < end)
-        {
-            if stop.load(Ordering::Relaxed) {
-                return Ok(None);
-            }
-            let before = reader.position;
-            reader.advance(end)?;
-            let length = reader.position - before;
-            options.worked.fetch_add(length, Ordering::Relaxed);
-            if options.makes_holes {
-                make_holes(file, before, &reader.buffer[..length as usize]);
-            }
+    let mut growing = Growing::new(file, (0, bytes), &options.kept, read);
+    while !growing.is_done() {
+        let available = here.prefix().min(bytes);
+        let has_advanced = match growing.advance(available, stop) {
+            Err(_) if stop.load(Ordering::Relaxed) => return Ok(None),
+            advanced => advanced?,
+        };
+        if !has_advanced && !take_arrived(&mut here, in_place) {
+            return Ok(None);
         }
     }
-    Ok(Some(reader.hasher.finalize()))
+    growing.digest().map(Some)
 }
 
-/// Makes holes of zero pages. `contents`: the file's bytes from `start`, which is a multiple of [`CHUNK_BYTES`].
+/// Waits for bytes, and adds all that have arrived; false if there will be no more.
+pub(crate) fn take_arrived(here: &mut Ranges, in_place: &Receiver<(u64, u64)>) -> bool {
+    let Ok(first) = in_place.recv() else { return false };
+    let arrived = std::iter::once(first).chain(in_place.try_iter());
+    here.extend(arrived.map(|(offset, length)| (offset, offset + length)));
+    true
+}
+
+/// Makes holes of zero pages. `contents`: the file's bytes from `start`, which is a multiple of [`crate::pieces::CHUNK_BYTES`].
 pub(crate) fn make_holes(file: &File, start: u64, contents: &[u8]) {
     let is_zero = |page: &[u8]| page.iter().all(|&byte| byte == 0);
     let pages: Vec<bool> = contents.chunks(PAGE_BYTES).map(is_zero).collect();
@@ -222,6 +254,10 @@ mod tests {
     use std::{io::Write, time::Duration};
 
     use super::*;
+    use crate::{
+        disk::advice::{Advised, take},
+        pieces::CHUNK_BYTES,
+    };
 
     fn file_of(contents: &[u8]) -> File {
         let mut file = tempfile::tempfile().unwrap();
@@ -235,7 +271,11 @@ mod tests {
             let contents: Vec<u8> = (0..bytes).map(|index| (index % 251) as u8).collect();
             let (sender, outcome) = channel();
             let worked = Arc::new(AtomicU64::new(0));
-            let options = HashOptions { worked: Arc::clone(&worked), makes_holes: bytes % 2 == 0 };
+            let options = HashOptions {
+                worked: Arc::clone(&worked),
+                makes_holes: bytes % 2 == 0,
+                ..HashOptions::default()
+            };
             let done = move |digest| sender.send(digest).unwrap();
             let (_hasher, in_place) =
                 PrefixHasher::start(file_of(&contents), bytes as u64, options, done).unwrap();
@@ -249,6 +289,41 @@ mod tests {
             assert_eq!(digest, blake3::hash(&contents), "{bytes} bytes");
             assert_eq!(worked.load(Ordering::Relaxed), bytes as u64);
         }
+    }
+
+    /// A file of which a part is there before, and the rest arrives out of order.
+    #[test]
+    fn what_is_received_is_written_to_disk_once_it_is_hashed() {
+        const MIB: usize = 1 << 20;
+        let contents: Vec<u8> = (0..20 * MIB + 5).map(|at| (at % 253) as u8).collect();
+        let file = file_of(&contents);
+        let bytes = contents.len() as u64;
+        let kept: Ranges = [(0, 3 * MIB as u64)].into_iter().collect();
+        let options = HashOptions { kept, ..HashOptions::default() };
+        let (sender, in_place) = channel();
+        let follow = |in_place: &Receiver<_>| {
+            take();
+            follow(&file, bytes, in_place, (&AtomicBool::new(false), &options)).unwrap()
+        };
+        // The sender is dropped, so that it ends where bytes are missing.
+        for arrived in [(0, 3), (3, 5), (9, 20)] {
+            sender.send((arrived.0 * MIB as u64, (arrived.1 - arrived.0) * MIB as u64)).unwrap();
+        }
+        drop(sender);
+        assert_eq!(follow(&in_place), None);
+        assert_eq!(take(), [], "no whole step is hashed");
+
+        let (sender, in_place) = channel();
+        for offset in [17, 8, 0] {
+            let end = (offset + 9) * MIB as u64;
+            let offset = offset * MIB as u64;
+            sender.send((offset, end.min(bytes) - offset)).unwrap();
+        }
+        drop(sender);
+        assert_eq!(follow(&in_place), Some(blake3::hash(&contents)));
+        let mib = MIB as u64;
+        let written = [(3 * mib, 8 * mib), (8 * mib, 16 * mib), (16 * mib, bytes)];
+        assert_eq!(take(), written.map(Advised::Writeback));
     }
 
     #[test]

@@ -33,10 +33,12 @@ mod manifest;
 #[doc(hidden)]
 mod messages;
 mod open_files;
+mod pieces;
 mod place;
 mod push;
 #[doc(hidden)]
 mod ranges;
+mod read_ahead;
 pub mod receiver;
 mod resident;
 #[doc(hidden)]
@@ -47,6 +49,7 @@ mod system;
 mod target;
 mod temporary;
 mod tree_copy;
+mod writeback;
 
 /// Patterns that choose what of a tree is sent.
 pub use ::tree::{PatternError, Rule, Selection};

@@ -44,7 +44,12 @@ impl Ranges {
 
     /// Length of the range that starts at 0.
     pub fn prefix(&self) -> u64 {
-        self.0.get(&0).map_or(0, |range| range.end)
+        self.reach(0)
+    }
+
+    /// The end of the range that has the byte at `start`; `start` if none has.
+    pub fn reach(&self, start: u64) -> u64 {
+        self.0.get(&start).map_or(start, |range| range.end)
     }
 
     /// The bytes in both.
@@ -54,7 +59,13 @@ impl Ranges {
 
     /// Those of the first `bytes` bytes that are not in it.
     pub fn missing(&self, bytes: u64) -> Self {
-        if bytes == 0 { Self::default() } else { Self(self.0.gaps(&(0..bytes)).collect()) }
+        self.gaps((0, bytes)).collect()
+    }
+
+    /// Those of a range that are not in it, in order.
+    pub fn gaps(&self, (start, end): ByteRange) -> impl Iterator<Item = ByteRange> {
+        let gaps = |range| self.0.gaps(&range).map(|gap| (gap.start, gap.end)).collect::<Vec<_>>();
+        (start < end).then(|| gaps(start..end)).into_iter().flatten()
     }
 }
 
@@ -119,6 +130,12 @@ mod tests {
             prop_assert_eq!(as_bits(&a.intersection(&b)), bits(&one) & bits(&two));
             prop_assert_eq!(as_bits(&a.missing(BYTES)), !bits(&one));
             prop_assert_eq!(a.prefix(), u64::from(bits(&one).trailing_ones()));
+            for at in 0..BYTES {
+                let ones = u64::from((bits(&one) >> at).trailing_ones());
+                prop_assert_eq!(a.reach(at), at + ones);
+                let gaps = bits(&a.gaps((at, BYTES)).collect::<Vec<_>>());
+                prop_assert_eq!(gaps, (!bits(&one) >> at) << at);
+            }
             let ends: Vec<ByteRange> = a.iter().collect();
             prop_assert!(ends.windows(2).all(|pair| pair[0].1 < pair[1].0), "{:?}", ends);
             prop_assert_eq!(RangeList::from(&a).within(BYTES), a);

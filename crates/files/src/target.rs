@@ -14,7 +14,7 @@ use rustix::{fs::FileType, io::Errno};
 use crate::{
     Manifest,
     claim::{Claim, ClaimError, Owner},
-    disk::Disk,
+    disk::{Disk, start_writeback},
     existing::Existing,
     place::{NAME_BYTES_MAX, Place, PlaceError},
     ranges::Ranges,
@@ -310,6 +310,7 @@ impl Target {
                     false => self.place.disk().copy(existing.as_file(), contents.as_file(), piece),
                 };
                 copied.map_err(self.system("copy what is there of"))?;
+                start_writeback(contents.as_file(), piece);
             }
         }
         (self.contents, self.region) = (contents, region);
@@ -524,5 +525,33 @@ pub(crate) fn refusal(
         io::ErrorKind::ReadOnlyFilesystem => TargetError::ReadOnly(path),
         io::ErrorKind::PermissionDenied => TargetError::NoPermission(path),
         _ => TargetError::System { path, what, error },
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::{fs::Permissions, os::unix::fs::PermissionsExt};
+
+    use super::*;
+    use crate::{
+        disk::advice::{Advised, take},
+        hash::probe,
+    };
+
+    #[test]
+    fn what_is_copied_of_an_existing_file_is_written_to_disk() {
+        let directory = tempfile::tempdir().unwrap();
+        let path = directory.path().join("copy");
+        std::fs::write(&path, [7; 10_000]).unwrap();
+        // It cannot stay, as others could write to it.
+        std::fs::set_permissions(&path, Permissions::from_mode(0o666)).unwrap();
+        let probe = probe(&File::open(&path).unwrap(), 10_000).unwrap();
+        let manifest = Manifest { name: "a".into(), bytes: 10_000, mode: 0o600, modified_ns: 0 };
+        let place = Place::anywhere(&path).unwrap();
+        let mut target = Target::prepare(place, manifest, &Owner::of_no_push(""), &probe).unwrap();
+        take();
+        let has = [(0, 4_000), (5_000, 10_000)];
+        target.begin(&has.into_iter().collect(), &AtomicBool::new(false)).unwrap();
+        assert_eq!(take(), has.map(Advised::Writeback));
     }
 }

@@ -2,6 +2,7 @@
 //! disk stalls. An unhandled signal would end this process.
 
 use std::{
+    collections::BTreeSet,
     fs::File,
     io::{self, Read, Seek, Write},
     sync::{
@@ -13,7 +14,7 @@ use std::{
 
 use rdmc::{
     Algorithm, Application, Error, Fabric, Failure, FailureKind, Group, GroupSettings, Incoming,
-    Protection, Region, SmallMessages, Storage,
+    Progress, Protection, Region, SmallMessages, Storage,
 };
 
 use crate::common::{self, PATIENCE, World, among, contents};
@@ -183,6 +184,104 @@ fn files_arrive_whole_in_every_algorithm_over_every_network() {
                 for files in &files[1..] {
                     for (file, message) in files.iter().zip(&sent) {
                         assert!(contents_of(file) == *message, "{case}");
+                    }
+                }
+            }
+        }
+        world.close();
+    }
+}
+
+/// Notes the names of the threads that use it.
+struct Watched {
+    bytes: Mutex<Vec<u8>>,
+    users: Mutex<BTreeSet<String>>,
+}
+
+impl Watched {
+    fn new(bytes: Vec<u8>) -> Arc<Self> {
+        Arc::new(Self { bytes: Mutex::new(bytes), users: Mutex::default() })
+    }
+
+    fn region(self: &Arc<Self>) -> Region {
+        let bytes = self.bytes.lock().unwrap().len() as u64;
+        Region::from_storage(Arc::clone(self) as Arc<dyn Storage>, bytes, true).unwrap()
+    }
+
+    fn note_user(&self) {
+        let name = std::thread::current().name().unwrap_or("no name").to_owned();
+        self.users.lock().unwrap().insert(name);
+    }
+}
+
+impl Storage for Watched {
+    fn read_at(&self, into: &mut [u8], offset: u64) -> io::Result<()> {
+        self.note_user();
+        into.copy_from_slice(&self.bytes.lock().unwrap()[offset as usize..][..into.len()]);
+        Ok(())
+    }
+
+    fn write_at(&self, bytes: &[u8], offset: u64) -> io::Result<()> {
+        self.note_user();
+        self.bytes.lock().unwrap()[offset as usize..][..bytes.len()].copy_from_slice(bytes);
+        Ok(())
+    }
+
+    fn name(&self) -> String {
+        "a watched file".into()
+    }
+}
+
+/// First blocks, relayed blocks, small messages, offloaded ones: a thread that keeps a member alive or
+/// runs callbacks never waits for a disk.
+#[test]
+fn only_the_storage_thread_of_a_group_accesses_its_files() {
+    let lengths = [1, 999, 1_000, 1_001, 50_500, 3];
+    let mut networks: Vec<_> =
+        networks().into_iter().map(|network| (network, Progress::Thread)).collect();
+    networks.push(((Fabric::Tcp, Protection::None), Progress::Caller));
+    for network in networks {
+        let ((fabric, protection), progress) = &network;
+        let world = World::start_with(MEMBERS as usize, |settings| {
+            settings.fabric = fabric.clone();
+            (settings.protection, settings.progress) = (*protection, *progress);
+        });
+        let algorithms = Algorithm::ALL.into_iter().filter(|&it| it != Algorithm::InSwitch);
+        for (number, algorithm) in (1..).zip(algorithms) {
+            for (offload, small) in
+                [(false, None), (false, Some(SmallMessages::default())), (true, None)]
+            {
+                let case = format!("{network:?} {algorithm} offload {offload} {small:?}");
+                let files: Vec<Vec<Arc<Watched>>> = (0..MEMBERS)
+                    .map(|_| lengths.iter().map(|&bytes| Watched::new(vec![9; bytes])).collect())
+                    .collect();
+                let settings = |rank| {
+                    let mut settings = common::group(number, algorithm, MEMBERS, 0)(rank);
+                    (settings.offload, settings.small) = (offload, small);
+                    settings
+                };
+                let groups = join(&world, settings, |rank| {
+                    let files = files[rank as usize].clone();
+                    move |message, _| files[message as usize].region()
+                });
+                for (index, file) in files[0].iter().enumerate() {
+                    let sent = contents(index as u64, lengths[index]);
+                    *file.bytes.lock().unwrap() = sent.clone();
+                    // Small messages are sent from memory only.
+                    let is_small = index % 2 == 0;
+                    let region = if is_small { Region::from_vec(sent) } else { file.region() };
+                    groups[0].0.try_send(region).unwrap();
+                }
+                close_all(&groups, &case);
+                let storage = BTreeSet::from([format!("rdmc-storage-{number}")]);
+                for (rank, files) in files.iter().enumerate() {
+                    for (index, file) in files.iter().enumerate() {
+                        let is_used = rank > 0 || index % 2 == 1;
+                        let expected = if is_used { &storage } else { &BTreeSet::new() };
+                        let case = format!("{case}, member {rank}, message {index}");
+                        assert_eq!(*file.users.lock().unwrap(), *expected, "{case}");
+                        let sent = contents(index as u64, lengths[index]);
+                        assert!(*file.bytes.lock().unwrap() == sent, "{case}");
                     }
                 }
             }

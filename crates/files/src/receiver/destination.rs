@@ -90,11 +90,10 @@ impl Destination {
         }
     }
 
-    /// Starts to digest the copy as it arrives; `done` gets the digest. Files of a tree that are in `has`, which the root
+    /// Starts to digest the copy as it arrives; `done` gets the digest. Files of a tree that are kept, which the root
     /// has confirmed, are left out.
     pub(super) fn start_hasher(
         &self,
-        has: &Ranges,
         options: HashOptions,
         done: impl FnOnce(io::Result<blake3::Hash>) + Send + 'static,
     ) -> Result<(PrefixHasher, InPlace), ReceiveError> {
@@ -103,9 +102,9 @@ impl Destination {
                 PrefixHasher::start(file.file()?, file.manifest().bytes, options, done)
             }
             Self::Tree(tree) => {
-                let (files, has) = (tree.files(), has.clone());
+                let files = tree.files();
                 let digest = move |in_place: &Receiver<_>, stop: &AtomicBool| match &files {
-                    Some(files) => follow(files, &has, in_place, stop, &options),
+                    Some(files) => follow(files, in_place, stop, &options),
                     None => Ok(Some(crate::digests::CopyDigest::default().finish())),
                 };
                 PrefixHasher::run(digest, done)

@@ -158,11 +158,11 @@ impl Effects for Io<'_> {
         begun.map_err(|error| self.interrupted_or(error))?;
         let (events, bytes) = (self.root.events.clone(), Arc::clone(&self.root.received_bytes));
         let worked = Arc::clone(&self.root.worked);
-        let options = HashOptions { worked, makes_holes: self.makes_holes };
+        let options = HashOptions { worked, makes_holes: self.makes_holes, kept: has.clone() };
         let target = self.target()?;
         let hashed = move |digest| drop(events.send(Event::OwnDigest(digest)));
         let region = target.region()?;
-        let (hasher, in_place) = target.start_hasher(has, options, hashed)?;
+        let (hasher, in_place) = target.start_hasher(options, hashed)?;
         let copy = Copy { region, has: Arc::default(), bytes, in_place };
         let is_complete = copy.add_all(has);
         self.copy = Some(HashedCopy { copy, _hasher: hasher });

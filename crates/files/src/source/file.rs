@@ -5,16 +5,17 @@ use std::{
     io,
     os::unix::fs::{FileExt, MetadataExt, OpenOptionsExt},
     path::{Path, PathBuf},
-    sync::atomic::AtomicBool,
+    sync::{Arc, atomic::AtomicBool},
 };
 
-use rdmc::Region;
+use rdmc::{Region, Storage};
 use rustix::fs::{OFlags, SeekFrom, seek};
 
 use super::{error::SourceError, identity::Identity};
 use crate::{
     Manifest, hash,
     ranges::{ByteRange, Ranges},
+    read_ahead::ReadAhead,
     resume::{ChunkDigests, SourceChunks},
 };
 
@@ -25,9 +26,35 @@ use crate::{
 #[derive(Debug)]
 pub(super) struct FileSource {
     path: PathBuf,
-    file: File,
+    file: Arc<File>,
     manifest: Manifest,
     identity: Identity,
+}
+
+/// The bytes of a file as they are sent.
+struct Sent {
+    file: Arc<File>,
+    bytes: u64,
+    name: String,
+    ahead: ReadAhead,
+}
+
+impl Storage for Sent {
+    fn read_at(&self, into: &mut [u8], offset: u64) -> io::Result<()> {
+        let read = self.ahead.read_exact(&self.file, (0, self.bytes), into, offset);
+        read.map_err(|error| match error.kind() {
+            io::ErrorKind::UnexpectedEof => io::Error::other("the file has shrunk"),
+            _ => error,
+        })
+    }
+
+    fn write_at(&self, _bytes: &[u8], _offset: u64) -> io::Result<()> {
+        Err(io::Error::new(io::ErrorKind::ReadOnlyFilesystem, "a source is not written"))
+    }
+
+    fn name(&self) -> String {
+        self.name.clone()
+    }
 }
 
 impl FileSource {
@@ -62,7 +89,7 @@ impl FileSource {
             modified_ns: seconds_ns.saturating_add(metadata.mtime_nsec()),
         };
         let identity = Identity::of(&metadata);
-        let source = Self { path: path.to_owned(), file, manifest, identity };
+        let source = Self { path: path.to_owned(), file: Arc::new(file), manifest, identity };
         source.check_length()?;
         Ok(source)
     }
@@ -95,7 +122,7 @@ impl FileSource {
     /// Whether it has holes.
     pub fn has_holes(&self) -> bool {
         // The file position that this changes is never used.
-        let hole = seek(&self.file, SeekFrom::Hole(0));
+        let hole = seek(&*self.file, SeekFrom::Hole(0));
         hole.is_ok_and(|at| at < self.manifest.bytes)
     }
 
@@ -106,9 +133,12 @@ impl FileSource {
 
     /// The contents for sending; keeps the file open.
     ///
-    /// Errors: the system's.
+    /// Errors: more than this machine can address.
     pub fn region(&self) -> Result<Region, SourceError> {
-        Region::from_file(&self.file, self.manifest.bytes)
+        let (file, bytes) = (Arc::clone(&self.file), self.manifest.bytes);
+        let name = self.path.display().to_string();
+        let sent = Sent { file, bytes, name, ahead: ReadAhead::default() };
+        Region::from_storage(Arc::new(sent), bytes, false)
             .map_err(|error| SourceError::Map { path: self.path.clone(), error })
     }
 
@@ -143,7 +173,9 @@ impl FileSource {
     }
 
     fn digest_range(&self, range: ByteRange, stop: &AtomicBool) -> io::Result<blake3::Hash> {
-        hash::digest_range(|into, at| self.file.read_exact_at(into, at), range, stop)
+        let ahead = ReadAhead::default();
+        let read = |into: &mut [u8], at| ahead.read_exact(&self.file, (0, range.1), into, at);
+        hash::digest_range(read, range, stop)
     }
 
     fn read_error(&self, error: io::Error) -> SourceError {
@@ -189,6 +221,7 @@ mod tests {
     use std::{fs, io::Write, os::unix::fs::PermissionsExt};
 
     use super::*;
+    use crate::disk::advice::{Advised, need_disk, take};
 
     fn written(bytes: usize) -> (tempfile::TempDir, PathBuf) {
         let directory = tempfile::tempdir().unwrap();
@@ -213,6 +246,27 @@ mod tests {
         assert_eq!(source.region().unwrap().len(), 300_000);
         assert_eq!(source.digest(&never()).unwrap(), blake3::hash(&vec![7; 300_000]));
         source.check_unchanged().unwrap();
+    }
+
+    #[test]
+    fn what_follows_is_asked_for_once_a_block_is_not_in_memory() {
+        let (_directory, path) = written(2_000_000);
+        let source = FileSource::open(&path).unwrap();
+        let region = source.region().unwrap();
+        take();
+        let mut block = vec![0; 500_000];
+        let asked = [(0, false), (500_000, true), (1_000_000, false)].map(|(start, is_needed)| {
+            need_disk(is_needed);
+            let lease = region.read_stored(start..start + block.len()).unwrap();
+            lease.copy_to(&mut block).unwrap();
+            assert_eq!(block, [7; 500_000]);
+            take()
+        });
+        assert_eq!(asked, [vec![], vec![Advised::ReadAhead((500_000, 2_000_000))], vec![]]);
+        // Of a range, nothing beyond it.
+        need_disk(true);
+        source.digest_range((500, 1_000_000), &never()).unwrap();
+        assert_eq!(take(), [Advised::ReadAhead((500, 1_000_000))]);
     }
 
     #[test]

@@ -29,6 +29,7 @@ use crate::{
     messages::{Top, TreeOffer},
     open_files::{OpenFiles, read_pieces},
     ranges::{ByteRange, Ranges},
+    read_ahead::ReadAhead,
     resume::{ChunkDigests, SourceChunks},
 };
 
@@ -51,6 +52,8 @@ struct Files {
     /// By the number of the file among those with contents.
     origins: Vec<Origin>,
     open: OpenFiles,
+    /// Of what is sent.
+    ahead: ReadAhead,
     /// The first change that was found.
     changed: Mutex<Option<(PathBuf, String)>>,
 }
@@ -99,8 +102,8 @@ impl TreeSource {
         let layout = Layout::of(&listing);
         let name = path.file_name().unwrap_or_default().to_string_lossy().into_owned();
         let manifest = Manifest { name, bytes: layout.bytes(), mode: 0o600, modified_ns: 0 };
-        let (open, changed) = (OpenFiles::default(), Mutex::default());
-        let files = Arc::new(Files { layout, origins, open, changed });
+        let (open, ahead, changed) = Default::default();
+        let files = Arc::new(Files { layout, origins, open, ahead, changed });
         let (path, entries) = (path.to_owned(), listing.entries().len());
         Ok(Self { path, manifest, entries, encoded: encoded.into(), top, has_holes, files })
     }
@@ -178,8 +181,7 @@ impl TreeSource {
         digests: &ChunkDigests,
         stop: &AtomicBool,
     ) -> Result<Ranges, SourceError> {
-        let digest =
-            |range| hash::digest_range(|into, at| self.files.read_at(into, at), range, stop);
+        let digest = |range| self.files.digest_range(range, stop);
         match chunks.matching(digests, digest) {
             Err(error) if error.kind() == io::ErrorKind::InvalidData => Ok(Ranges::default()),
             other => other.map_err(|error| self.read_error(error)),
@@ -200,8 +202,7 @@ impl TreeSource {
         if stop.load(Ordering::Relaxed) {
             return Err(self.read_error(io::ErrorKind::Interrupted.into()));
         }
-        hash::digest_range(|into, at| self.files.read_at(into, at), range, stop)
-            .map_err(|error| self.read_error(error))
+        self.files.digest_range(range, stop).map_err(|error| self.read_error(error))
     }
 
     fn read_error(&self, error: io::Error) -> SourceError {
@@ -238,15 +239,32 @@ impl Files {
         changed.get_or_insert((path.clone(), what));
         error
     }
-}
 
-impl Storage for Files {
-    fn read_at(&self, into: &mut [u8], offset: u64) -> io::Result<()> {
+    fn digest_range(&self, range: ByteRange, stop: &AtomicBool) -> io::Result<blake3::Hash> {
+        let ahead = ReadAhead::default();
+        hash::digest_range(|into, at| self.read(into, at, (&ahead, range.1)), range, stop)
+    }
+
+    /// Reads a range of all contents; asks ahead for what follows, up to a limit.
+    fn read(
+        &self,
+        into: &mut [u8],
+        offset: u64,
+        (ahead, limit): (&ReadAhead, u64),
+    ) -> io::Result<()> {
         read_pieces(&self.layout, into, offset, |piece, part| {
             let whole = self.origins[piece.file].identity.bytes();
             let is_whole = part.len() as u64 == whole;
             let file = self.open.get(piece.file, is_whole, || self.open(piece.file))?;
-            file.read_exact_at(part, piece.in_file.start).map_err(|error| match error.kind() {
+            let range = self.layout.range_of(piece.file);
+            let read = match is_whole {
+                true => file.read_exact_at(part, piece.in_file.start),
+                false => {
+                    let holds = (range.start, range.end.min(limit));
+                    ahead.read_exact(&file, holds, part, piece.in_object.start)
+                }
+            };
+            read.map_err(|error| match error.kind() {
                 io::ErrorKind::UnexpectedEof => {
                     self.changed(piece.file, "it became shorter".into())
                 }
@@ -255,6 +273,12 @@ impl Storage for Files {
             // A change while it was read, too.
             self.check(piece.file, &file)
         })
+    }
+}
+
+impl Storage for Files {
+    fn read_at(&self, into: &mut [u8], offset: u64) -> io::Result<()> {
+        self.read(into, offset, (&self.ahead, u64::MAX))
     }
 
     fn write_at(&self, _bytes: &[u8], _offset: u64) -> io::Result<()> {

@@ -14,63 +14,172 @@ use rustix::fs::OFlags;
 use super::files::CopyFiles;
 use crate::{
     digests::CopyDigest,
-    hash::{CHUNK_BYTES, HashOptions, make_holes},
-    ranges::Ranges,
+    hash::{Growing, HashOptions, take_arrived},
+    pieces::PIECE_BYTES,
+    ranges::{ByteRange, Ranges},
 };
 
-/// Digests the files that `has` lacks a part of, one after another, as their bytes arrive (`in_place`: offsets and lengths).
-/// `None` if it was stopped, or the sender was dropped, before the end.
+/// What has arrived of a tree.
+struct Arrivals<'a> {
+    here: Ranges,
+    in_place: &'a Receiver<(u64, u64)>,
+    stop: &'a AtomicBool,
+}
+
+/// Digests the files of which the kept bytes (of `options`) lack a part, one after another, as their bytes arrive
+/// (`in_place`: offsets and lengths). `None` if it was stopped, or the sender was dropped, before the end.
 pub(crate) fn follow(
     files: &CopyFiles,
-    has: &Ranges,
     in_place: &Receiver<(u64, u64)>,
     stop: &AtomicBool,
     options: &HashOptions,
 ) -> io::Result<Option<blake3::Hash>> {
-    let mut here = Ranges::default();
+    let mut arrivals = Arrivals { here: Ranges::default(), in_place, stop };
     let mut copy = CopyDigest::default();
-    let mut buffer = vec![0; CHUNK_BYTES];
-    'files: for number in 0..files.layout.files() {
+    for number in 0..files.layout.files() {
         let range = files.layout.range_of(number);
-        if has.covers((range.start, range.end)) {
+        let holds = (range.start, range.end);
+        if options.kept.covers(holds) {
             continue;
         }
-        let mut digest = blake3::Hasher::new();
-        let mut opened = None;
-        let mut position = range.start;
-        while position < range.end {
-            let chunk_end = range.end.min(position + CHUNK_BYTES as u64);
-            while !here.covers((position, chunk_end)) {
-                let Ok((offset, length)) = in_place.recv() else { return Ok(None) };
-                let arrived = std::iter::once((offset, length)).chain(in_place.try_iter());
-                here.extend(arrived.map(|(offset, length)| (offset, offset + length)));
-            }
-            if stop.load(Ordering::Relaxed) {
-                return Ok(None);
-            }
-            if position == range.start
-                && !options.makes_holes
-                && let Some(known) = files.digest_of_written(number)
-            {
-                options.worked.fetch_add(range.end - range.start, Ordering::Relaxed);
-                copy.add(range.start, &known);
-                continue 'files;
-            }
-            let file = match &mut opened {
-                Some(file) => file,
-                none => none.insert(files.open_staged(number, OFlags::RDWR)?),
-            };
-            let chunk = &mut buffer[..(chunk_end - position) as usize];
-            let in_file = position - range.start;
-            file.read_exact_at(chunk, in_file).map_err(|error| files.error(number, error))?;
-            digest.update(chunk);
-            options.worked.fetch_add(chunk.len() as u64, Ordering::Relaxed);
-            if options.makes_holes {
-                make_holes(file, in_file, chunk);
-            }
-            position = chunk_end;
+        if !arrivals.wait_for((holds.0, holds.1.min(holds.0 + PIECE_BYTES))) {
+            return Ok(None);
         }
-        copy.add(range.start, &digest.finalize());
+        let known = match options.makes_holes {
+            true => None,
+            false => files.digest_of_written(number),
+        };
+        let digest = match known {
+            Some(known) => {
+                options.worked.fetch_add(holds.1 - holds.0, Ordering::Relaxed);
+                Some(known)
+            }
+            None => match arrivals.digest(files, (number, holds), options) {
+                Err(_) if stop.load(Ordering::Relaxed) => None,
+                digest => digest?,
+            },
+        };
+        let Some(digest) = digest else { return Ok(None) };
+        copy.add(holds.0, &digest);
     }
     Ok(Some(copy.finish()))
+}
+
+impl Arrivals<'_> {
+    /// Waits until a range is here; false if it was stopped before.
+    fn wait_for(&mut self, range: ByteRange) -> bool {
+        while !self.here.covers(range) {
+            if !take_arrived(&mut self.here, self.in_place) {
+                return false;
+            }
+        }
+        !self.stop.load(Ordering::Relaxed)
+    }
+
+    /// The digest of a file that is the part `holds` of the object; `None` if there will be no more bytes.
+    fn digest(
+        &mut self,
+        files: &CopyFiles,
+        (number, holds): (usize, ByteRange),
+        options: &HashOptions,
+    ) -> io::Result<Option<blake3::Hash>> {
+        let file = files.open_staged(number, OFlags::RDWR)?;
+        let read = |into: &mut [u8], at| {
+            file.read_exact_at(into, at).map_err(|error| files.error(number, error))?;
+            options.on_read(&file, into, at);
+            Ok(())
+        };
+        let mut growing = Growing::new(&file, holds, &options.kept, read);
+        while !growing.is_done() {
+            let available = self.here.reach(holds.0).min(holds.1) - holds.0;
+            if !growing.advance(available, self.stop)?
+                && !take_arrived(&mut self.here, self.in_place)
+            {
+                return Ok(None);
+            }
+        }
+        growing.digest().map(Some)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::{
+        fs::{self, File},
+        path::Path,
+        sync::{Arc, mpsc::channel},
+    };
+
+    use rdmc::Storage;
+    use tree::{Entry, Kind, Layout, Listing};
+
+    use super::*;
+    use crate::disk::advice::{Advised, take};
+
+    const MIB: u64 = 1 << 20;
+
+    fn files_in(directory: &Path, lengths: &[(&str, u64)]) -> CopyFiles {
+        let entry = |&(name, bytes): &(&str, u64)| Entry {
+            path: name.into(),
+            kind: Kind::File { bytes },
+            mode: 0o600,
+            modified_ns: 0,
+        };
+        let listing = Arc::new(Listing::new(lengths.iter().map(entry).collect()).unwrap());
+        let layout = Arc::new(Layout::of(&listing));
+        let kept = vec![false; layout.files()];
+        let staged = Arc::new(File::open(directory).unwrap().into());
+        CopyFiles::new((&listing, &layout), None, kept, Some(staged), (false, directory))
+    }
+
+    #[test]
+    fn large_files_are_written_to_disk_by_steps_and_small_ones_at_the_end() {
+        let directory = tempfile::tempdir().unwrap();
+        let lengths = [("a", 17 * MIB + 1), ("b", 1_000), ("c", 3 * MIB)];
+        let files = files_in(directory.path(), &lengths);
+        let bytes = lengths.iter().map(|(_, bytes)| bytes).sum::<u64>();
+        let contents: Vec<u8> = (0..bytes).map(|at| (at % 249) as u8).collect();
+        let kept: Ranges = [(0, 2 * MIB)].into_iter().collect();
+        let options = HashOptions { kept, ..HashOptions::default() };
+        let (sender, in_place) = channel();
+        let block = MIB as usize;
+        for start in (0..contents.len()).step_by(block).rev() {
+            let part = &contents[start..contents.len().min(start + block)];
+            files.write_at(part, start as u64).unwrap();
+            sender.send((start as u64, part.len() as u64)).unwrap();
+        }
+        take();
+        let digest = follow(&files, &in_place, &AtomicBool::new(false), &options);
+        let mut expected = CopyDigest::default();
+        let mut start = 0;
+        for (name, length) in lengths {
+            let part = &contents[start as usize..(start + length) as usize];
+            assert!(fs::read(directory.path().join(name)).unwrap() == part, "{name}");
+            expected.add(start, &blake3::hash(part));
+            start += length;
+        }
+        assert_eq!(digest.unwrap(), Some(expected.finish()));
+        let steps =
+            [(2 * MIB, 8 * MIB), (8 * MIB, 16 * MIB), (16 * MIB, 17 * MIB + 1), (0, 3 * MIB)];
+        assert_eq!(take(), steps.map(Advised::Writeback));
+        let worked = options.worked.load(Ordering::Relaxed);
+        assert_eq!(worked, bytes);
+    }
+
+    #[test]
+    fn it_ends_without_a_digest_where_bytes_are_missing() {
+        let directory = tempfile::tempdir().unwrap();
+        let files = files_in(directory.path(), &[("a", 5 * MIB)]);
+        for start in [0, 3 * MIB] {
+            files.write_at(&vec![1; 2 * MIB as usize], start).unwrap();
+        }
+        for (arrived, stops) in [(3, false), (5, true)] {
+            let (sender, in_place) = channel();
+            sender.send((0, arrived * MIB)).unwrap();
+            drop(sender);
+            let stop = AtomicBool::new(stops);
+            let digest = follow(&files, &in_place, &stop, &HashOptions::default());
+            assert_eq!(digest.unwrap(), None);
+        }
+    }
 }
