@@ -6,18 +6,21 @@
 //! mapping of a file that is open for reading, Linux from 6.5 on one that is open for writing.
 //! Blocks then pass through a copy of the piece.
 
-use std::{ffi::c_void, ops::Range, ptr, slice, sync::Arc};
-
-use rustix::{
-    fs::{MemfdFlags, memfd_create},
-    io::write,
-    mm::{MapFlags, ProtFlags, mmap, mmap_anonymous, munmap},
-    process::{Resource, getrlimit},
+use std::{
+    cell::RefCell,
+    collections::BTreeMap,
+    ops::Range,
+    sync::{Arc, Weak},
 };
-use transport::{Attachment, Memory, ReadLease, Region};
+
+use rustix::process::{Resource, getrlimit};
+use transport::{Memory, ReadLease, Region};
 
 use crate::{
-    native::sys::{self, Access, Errno, Object, Registration, Span},
+    native::{
+        pinned::{BAD_ADDRESS, NOT_SUPPORTED, Pinned},
+        sys::{Errno, Object},
+    },
     settings::Copies,
 };
 
@@ -28,15 +31,17 @@ const PIECE_BYTES: usize = 256 << 20;
 const IDLE_PIECES_MAX: usize = 4;
 
 const NO_MEMORY: Errno = Errno(12);
-const BAD_ADDRESS: Errno = Errno(14);
 const NOT_PERMITTED: Errno = Errno(1);
-const NOT_SUPPORTED: Errno = Errno(95);
 const NO_SPACE: Errno = Errno(28);
 
-/// One registered piece, attached to its region.
-struct Piece {
-    /// The device's domain that it is registered with.
+/// The pieces of one region that are registered with one device's domain; attached to the region.
+struct Pieces {
     domain: usize,
+    /// By the start of their ranges.
+    by_start: BTreeMap<usize, Piece>,
+}
+
+struct Piece {
     range: Range<usize>,
     pinned: Arc<Pinned>,
     /// Stays registered until the memory is freed, used or not.
@@ -44,119 +49,75 @@ struct Piece {
 }
 
 impl Piece {
+    fn contains(&self, wanted: &Range<usize>) -> bool {
+        self.range.start <= wanted.start && wanted.end <= self.range.end
+    }
+
     fn is_idle(&self) -> bool {
         !self.is_kept && Arc::strong_count(&self.pinned) == 1
     }
 }
 
-/// Memory that is registered with a device.
-pub struct Pinned {
-    // Declared before the copy that it covers: dropped before it.
-    pub registration: Registration,
-    copy: Option<PieceCopy>,
-}
-
-/// Returns the span for `bytes` bytes from `start`, which `pinned` covers.
-pub fn span(start: *mut u8, bytes: usize, pinned: Option<&Pinned>) -> Span<'_> {
-    let start = match pinned.and_then(|pinned| pinned.copy.as_ref()) {
-        Some(copy) => copy.start.wrapping_add(start as usize - copy.of),
-        None => start,
-    };
-    Span { start, bytes, registration: pinned.map(|pinned| &pinned.registration) }
-}
-
-impl Pinned {
-    /// Returns whether blocks of the piece have to be copied into and out of the copy.
-    pub fn is_by_way(&self) -> bool {
-        self.copy.as_ref().is_some_and(|copy| !copy.is_filled)
+impl Pieces {
+    fn find(&mut self, wanted: &Range<usize>) -> Option<&mut Piece> {
+        // A piece for a block across a boundary may start before the one whose start is the nearest.
+        let before = self.by_start.range_mut(..=wanted.start).rev().take(2);
+        before.map(|(_, piece)| piece).find(|piece| piece.contains(wanted))
     }
 
-    /// Prepares for the device to read these bytes.
-    ///
-    /// # Safety
-    /// They are inside the piece, and are not written meanwhile.
-    unsafe fn before_reading(&self, start: *const u8, bytes: usize) {
-        if self.is_by_way() {
-            let to = span(start.cast_mut(), bytes, Some(self)).start;
-            // SAFETY: the copy is as long as its piece. Other sends of these bytes write the same
-            // values there, and no receive does meanwhile, since there is a read lease.
-            unsafe { ptr::copy_nonoverlapping(start, to, bytes) }
+    /// Releases pieces that nothing uses, if there are many.
+    fn release_idle(&mut self) {
+        if self.by_start.values().filter(|piece| piece.is_idle()).count() >= IDLE_PIECES_MAX {
+            self.by_start.retain(|_, piece| !piece.is_idle());
         }
     }
 
-    /// Finishes a write of the device to these bytes.
-    ///
-    /// # Safety
-    /// They are inside the piece, and are not accessed otherwise meanwhile.
-    pub unsafe fn after_writing(&self, start: *mut u8, bytes: usize) {
-        if self.is_by_way() {
-            let from = span(start, bytes, Some(self)).start;
-            // SAFETY: the copy is as long as its piece, and the device is done with this part.
-            unsafe { ptr::copy_nonoverlapping(from, start, bytes) }
-        }
+    fn insert(&mut self, piece: Piece) {
+        let replaced = self.by_start.remove(&piece.range.start);
+        let is_kept = piece.is_kept || replaced.is_some_and(|shorter| shorter.is_kept);
+        self.by_start.insert(piece.range.start, Piece { is_kept, ..piece });
     }
 }
 
-/// A copy of a piece, in memory that can be pinned.
-struct PieceCopy {
-    start: *mut u8,
-    bytes: usize,
-    /// The start of the piece itself.
-    of: usize,
-    /// The copy holds the piece's bytes, which never change. Otherwise blocks pass through it.
-    is_filled: bool,
+/// A piece that was used lately, with what identifies its memory.
+struct Recent {
+    memory: (usize, usize, bool),
+    range: Range<usize>,
+    /// Alive only as long as its memory: the region or the holder of a lease of it keeps it.
+    pinned: Weak<Pinned>,
 }
 
-// SAFETY: a separate mapping that only the device and the thread of its transport access.
-unsafe impl Send for PieceCopy {}
-// SAFETY: as above.
-unsafe impl Sync for PieceCopy {}
+/// A table in which each piece has one place.
+struct RecentPieces(Vec<Option<Recent>>);
 
-impl PieceCopy {
-    /// Allocates space for the blocks of a piece.
-    fn empty(of: *const u8, bytes: usize) -> Result<Self, Errno> {
-        let access = ProtFlags::READ | ProtFlags::WRITE;
-        // SAFETY: a new mapping at a place that the kernel chooses.
-        let start = unsafe { mmap_anonymous(ptr::null_mut(), bytes, access, MapFlags::PRIVATE) };
-        Self::at(start, of, bytes, false)
+impl RecentPieces {
+    const PLACES: usize = 64;
+
+    /// Returns the place of the piece that contains the byte at this offset.
+    fn place(memory: &Memory<'_>, at: usize) -> usize {
+        // Multiplied by the golden ratio, for all bits to count.
+        let number = (memory.start() as usize / 4096).wrapping_add(at / PIECE_BYTES) as u64;
+        (number.wrapping_mul(0x9e37_79b9_7f4a_7c15) >> 58) as usize % Self::PLACES
     }
 
-    fn at(
-        start: rustix::io::Result<*mut c_void>,
-        of: *const u8,
-        bytes: usize,
-        is_filled: bool,
-    ) -> Result<Self, Errno> {
-        let start = start.map_err(|error| Errno(error.raw_os_error()))?.cast();
-        Ok(Self { start, bytes, of: of as usize, is_filled })
+    /// A registration that is alive covers memory that is alive; and memory with the same start and length as
+    /// that of the lease at hand is the same memory, or another region of the same bytes, which the
+    /// lease keeps as well.
+    fn find(&self, memory: &Memory<'_>, wanted: &Range<usize>) -> Option<Arc<Pinned>> {
+        let recent = self.0.get(Self::place(memory, wanted.start))?.as_ref()?;
+        let is_inside = recent.range.start <= wanted.start && wanted.end <= recent.range.end;
+        (is_inside && recent.memory == identity(memory)).then(|| recent.pinned.upgrade())?
     }
 
-    /// Copies the piece. The kernel reads the bytes, so that a file that has shrunk causes an error
-    /// instead of a signal.
-    ///
-    /// # Safety
-    /// The bytes are mapped.
-    unsafe fn filled(of: *const u8, bytes: usize) -> Result<Self, Errno> {
-        let errno = |error: rustix::io::Errno| Errno(error.raw_os_error());
-        let file = memfd_create("rdmc piece", MemfdFlags::CLOEXEC).map_err(errno)?;
-        let mut done = 0;
-        while done < bytes {
-            // SAFETY: mapped, as the caller ensures, and only the kernel reads the bytes.
-            let rest = unsafe { slice::from_raw_parts(of.add(done), bytes - done) };
-            done += write(&file, rest).map_err(errno)?;
-        }
-        let access = ProtFlags::READ | ProtFlags::WRITE;
-        // SAFETY: a new mapping at a place that the kernel chooses.
-        let start = unsafe { mmap(ptr::null_mut(), bytes, access, MapFlags::SHARED, &file, 0) };
-        Self::at(start, of, bytes, true)
+    fn note(&mut self, memory: &Memory<'_>, at: usize, range: Range<usize>, pinned: &Arc<Pinned>) {
+        self.0.resize_with(Self::PLACES, || None);
+        let pinned = Arc::downgrade(pinned);
+        self.0[Self::place(memory, at)] = Some(Recent { memory: identity(memory), range, pinned });
     }
 }
 
-impl Drop for PieceCopy {
-    fn drop(&mut self) {
-        // SAFETY: this object's own mapping, whose registration was dropped.
-        let _ = unsafe { munmap(self.start.cast::<c_void>(), self.bytes) };
-    }
+fn identity(memory: &Memory<'_>) -> (usize, usize, bool) {
+    (memory.start() as usize, memory.bytes(), memory.is_writable())
 }
 
 /// Registers memory with one device.
@@ -164,15 +125,18 @@ pub struct Registrar {
     domain: Arc<Object>,
     is_needed: bool,
     copies: Copies,
+    /// Found without the lock of a region's attachments.
+    recent: RefCell<RecentPieces>,
 }
 
 impl Registrar {
     pub fn new(domain: Arc<Object>, is_needed: bool, copies: Copies) -> Self {
-        Self { domain, is_needed: is_needed || copies == Copies::Always, copies }
+        let is_needed = is_needed || copies == Copies::Always;
+        Self { domain, is_needed, copies, recent: RefCell::new(RecentPieces(Vec::new())) }
     }
 
-    /// Returns the registration that covers `bytes` bytes from `start`, which are inside `memory`;
-    /// none if the provider does not require it.
+    /// Returns the registration that covers `bytes` bytes from `start`, which are inside `memory`, of which
+    /// the caller has a lease; none if the provider does not require it.
     ///
     /// Errors: as text, with the remedy.
     pub fn cover(
@@ -185,7 +149,19 @@ impl Registrar {
             return Ok(None);
         }
         let first = start as usize - memory.start() as usize;
-        self.piece(memory, &(first..first + bytes), false).map(Some)
+        let wanted = first..first + bytes;
+        let recent = self.recent.borrow().find(memory, &wanted);
+        recent.map_or_else(|| self.piece(memory, &wanted, false), Ok).map(Some)
+    }
+
+    /// As [`Registrar::cover`], for bytes that the device may read from now on.
+    pub fn cover_to_read(&self, from: &ReadLease) -> Result<Option<Arc<Pinned>>, String> {
+        let pinned = self.cover(&from.memory(), from.as_ptr(), from.bytes())?;
+        if let Some(pinned) = &pinned {
+            // SAFETY: the piece covers what is leased, and the lease is for reading.
+            unsafe { pinned.before_reading(from.as_ptr(), from.bytes()) }
+        }
+        Ok(pinned)
     }
 
     /// Registers all of a region, until its memory is freed.
@@ -215,67 +191,39 @@ impl Registrar {
     ) -> Result<Arc<Pinned>, String> {
         let domain = self.domain.address();
         let mut attachments = memory.attachments();
-        let covers = |piece: &&mut Piece| {
-            piece.domain == domain
-                && piece.range.start <= wanted.start
-                && wanted.end <= piece.range.end
+        let of_domain = |pieces: &Pieces| pieces.domain == domain;
+        let known =
+            attachments.iter().position(|attached| attached.downcast_ref().is_some_and(of_domain));
+        let at = known.unwrap_or_else(|| {
+            attachments.push(Box::new(Pieces { domain, by_start: BTreeMap::new() }));
+            attachments.len() - 1
+        });
+        let Some(pieces) = attachments[at].downcast_mut::<Pieces>() else {
+            return Err("registrations of this memory were lost".into());
         };
-        let mut pieces = attachments.iter_mut().filter_map(|attached| attached.downcast_mut());
-        if let Some(piece) = pieces.find(covers) {
-            piece.is_kept |= keep;
-            return Ok(Arc::clone(&piece.pinned));
+        if pieces.find(wanted).is_none() {
+            pieces.release_idle();
+            pieces.insert(self.register_around(memory, wanted)?);
         }
-        let idle = |attached: &Attachment| attached.downcast_ref().is_some_and(Piece::is_idle);
-        if attachments.iter().filter(|attached| idle(attached)).count() >= IDLE_PIECES_MAX {
-            attachments.retain(|attached| !idle(attached));
-        }
+        let Some(piece) = pieces.find(wanted) else {
+            return Err("registrations of this memory were lost".into());
+        };
+        piece.is_kept |= keep;
+        let mut recent = self.recent.borrow_mut();
+        recent.note(memory, wanted.start, piece.range.clone(), &piece.pinned);
+        Ok(Arc::clone(&piece.pinned))
+    }
+
+    fn register_around(&self, memory: &Memory<'_>, wanted: &Range<usize>) -> Result<Piece, String> {
         let range = piece_around(wanted, memory.bytes());
-        let start = memory.start().wrapping_add(range.start);
+        let start = memory.start().wrapping_add(range.start).cast_const();
+        let (span, is_writable) = ((start, range.len()), memory.is_writable());
         // SAFETY: the range is inside the region, which drops its attachments, and with them the
         // registration, before its memory. Other holders of the registration hold a lease of the
-        // region as well.
-        let pinned = unsafe { self.pin(start, range.len(), memory.is_writable()) }
-            .map(Arc::new)
-            .map_err(|error| explain(error, range.len()))?;
-        let piece = Piece { domain, range, pinned: Arc::clone(&pinned), is_kept: keep };
-        attachments.push(Box::new(piece));
-        Ok(pinned)
-    }
-
-    /// As [`Registrar::cover`], for bytes that the device may read from now on.
-    pub fn cover_to_read(&self, from: &ReadLease) -> Result<Option<Arc<Pinned>>, String> {
-        let pinned = self.cover(&from.memory(), from.as_ptr(), from.bytes())?;
-        if let Some(pinned) = &pinned {
-            // SAFETY: the piece covers what is leased, and the lease is for reading.
-            unsafe { pinned.before_reading(from.as_ptr(), from.bytes()) }
-        }
-        Ok(pinned)
-    }
-
-    /// Registers memory, or a copy of it if that fails.
-    ///
-    /// # Safety
-    /// The memory stays valid until the result is dropped.
-    unsafe fn pin(&self, start: *const u8, bytes: usize, writable: bool) -> Result<Pinned, Errno> {
-        if self.copies == Copies::WhereNeeded {
-            // SAFETY: ensured by the caller.
-            match unsafe { sys::register(&self.domain, start, bytes, Access::Local { writable }) } {
-                Ok(registration) => return Ok(Pinned { registration, copy: None }),
-                Err(BAD_ADDRESS | NOT_SUPPORTED) => {}
-                Err(error) => return Err(error),
-            }
-            tracing::debug!(bytes, writable, "using a copy: the kernel cannot pin this memory");
-        }
-        let copy = if writable {
-            PieceCopy::empty(start, bytes)
-        } else {
-            // SAFETY: valid memory is mapped.
-            unsafe { PieceCopy::filled(start, bytes) }
-        }?;
-        let access = Access::Local { writable: true };
-        // SAFETY: the copy is kept with the registration, and dropped after it.
-        let registration = unsafe { sys::register(&self.domain, copy.start, bytes, access) }?;
-        Ok(Pinned { registration, copy: Some(copy) })
+        // region as well, and drop it after the registration.
+        let pinned = unsafe { Pinned::new(&self.domain, self.copies, span, is_writable) };
+        let pinned = pinned.map_err(|error| explain(error, range.len()))?;
+        Ok(Piece { range, pinned: Arc::new(pinned), is_kept: false })
     }
 }
 
