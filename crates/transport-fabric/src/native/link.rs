@@ -377,6 +377,12 @@ impl Link {
         self.ops.words()
     }
 
+    /// Returns how many control words, and writes with an immediate, were posted.
+    #[cfg(test)]
+    pub fn words_sent(&self) -> u64 {
+        self.words.ring.sent()
+    }
+
     /// Handles the completion of a post, with or without an error.
     pub fn complete(&mut self, raw: &RawCompletion, round: &mut Round<'_>) {
         let Some(op) = self.ops.take(raw.context) else { return };

@@ -1,11 +1,11 @@
-//! Which control words have a completion: not to be seen from outside.
+//! Which posts the provider gets, and which of them have a completion: not to be seen from outside.
 
 use std::{
     net::{Ipv4Addr, TcpListener, TcpStream},
     time::{Duration, Instant},
 };
 
-use transport::{Completion, EndpointId, Transport};
+use transport::{Completion, EndpointId, PeerMemory, Region, Token, Transport};
 use transport_tcp::TcpSettings;
 
 use crate::{FabricLink, FabricSettings, FabricTransport, Role};
@@ -18,7 +18,8 @@ fn start() -> FabricTransport {
     FabricTransport::start(settings, TcpSettings::default()).unwrap()
 }
 
-/// Connects both, until words were exchanged.
+/// Connects both, until a word has arrived. By themselves they check no answers, so that how many words they
+/// post does not depend on the time.
 fn connected() -> [(FabricTransport, EndpointId); 2] {
     let (mut one, mut other) = (start(), start());
     let listener = TcpListener::bind("127.0.0.1:0").unwrap();
@@ -29,6 +30,9 @@ fn connected() -> [(FabricTransport, EndpointId); 2] {
     let near = FabricLink::new(near.into(), Role::Accept, ours, &their_bytes).unwrap();
     let far = FabricLink::new(far.into(), Role::Connect, theirs, &our_bytes).unwrap();
     let (near, far) = (one.open(near).unwrap(), other.open(far).unwrap());
+    for transport in [&mut one, &mut other] {
+        transport.answers_checked = Instant::now() + Duration::from_secs(86_400);
+    }
     let mut ends = [(one, near), (other, far)];
     write(&mut ends, 0, 1);
     take(&mut ends, 1, 1);
@@ -95,4 +99,33 @@ fn a_second_after_a_word_without_a_completion_one_with_a_completion_follows() {
     assert!(!link.check_answers(now, timeout), "the wait for its completion begins");
     assert!(link.check_answers(now + timeout, timeout), "it did not complete");
     assert!(!link.is_open());
+}
+
+/// The first write asks for the address; a later one is posted at once.
+#[test]
+fn a_write_with_an_immediate_is_one_operation() {
+    let mut ends = connected();
+    let (receiver, to_sender) = &mut ends[1];
+    let memory = PeerMemory::zeroed(100);
+    receiver.one_sided().unwrap().expose(*to_sender, 7, memory).unwrap();
+    let from = Region::zeroed(100);
+    for token in 0..3 {
+        let (sender, to_receiver) = &mut ends[0];
+        let sent = sender.links[to_receiver].words_sent();
+        let lease = from.read(0..100).unwrap();
+        let writes = sender.one_sided().unwrap();
+        writes.post_write(*to_receiver, lease, 7, 0, Some(9), Token(token)).unwrap();
+        if token > 0 {
+            assert_eq!(sender.links[to_receiver].words_sent(), sent + 1, "the write itself");
+        }
+        let (mut completions, deadline) = (Vec::new(), Instant::now() + PATIENCE);
+        while completions.is_empty() {
+            assert!(Instant::now() < deadline, "no write was reported");
+            ends[0].0.poll(&mut Vec::new(), Duration::ZERO);
+            ends[1].0.poll(&mut completions, Duration::from_millis(1));
+        }
+        let endpoint = ends[1].1;
+        assert_eq!(completions, [Completion::Written { endpoint, immediate: 9 }]);
+        assert_eq!(ends[0].0.links[&ends[0].1].words_sent(), sent + 1, "no word follows");
+    }
 }
