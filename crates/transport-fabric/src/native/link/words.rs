@@ -31,6 +31,8 @@ pub struct Words {
     unconfirmed: u64,
     /// The next word has to have a completion.
     confirms_next: bool,
+    /// The provider does not inject, whatever it says.
+    refuses_injection: bool,
     /// The address of the peer's slots, once its hello was received.
     peer_slots: Option<(u64, u64)>,
 }
@@ -55,6 +57,7 @@ impl Words {
             taken: 0,
             unconfirmed: 0,
             confirms_next: false,
+            refuses_injection: false,
             peer_slots: None,
         })
     }
@@ -126,6 +129,7 @@ impl Words {
         }
     }
 
+    /// Posts a slot, with a completion if one is due or it cannot be injected.
     fn post_slot(
         &mut self,
         slot: u64,
@@ -136,19 +140,19 @@ impl Words {
     ) -> Result<(), Errno> {
         let used = used_bytes(bytes);
         let start = slot_range(slot).start;
-        let is_due = self.confirms_next || self.unconfirmed + 1 >= CONFIRMED_EVERY;
         let way = paths.way(0, CONTROL_TAG, false);
         let (key, address) = self.peer_slots.unwrap_or_default();
         let to = (address + start as u64, key);
         let data = Written::Slot(slot).encode(info, paths.their_number());
-        if !is_due && used <= info.inject_bytes_max {
+        let is_due = self.confirms_next || self.unconfirmed + 1 >= CONFIRMED_EVERY;
+        if !is_due && used <= info.inject_bytes_max && !self.refuses_injection {
             let injection = match way {
                 Way::Connected => Injection::Write { address: to.0, key, data },
                 Way::Tagged { peer, tag } => Injection::Tagged { peer, tag, data: slot as u32 },
             };
-            sys::inject(endpoint, &bytes[..used], injection)?;
-            self.unconfirmed += 1;
-            return Ok(());
+            if self.inject(endpoint, &bytes[..used], injection)? {
+                return Ok(());
+            }
         }
         self.staging.copy_in(start, &bytes[..used]);
         let span = self.staging.span(start..start + used);
@@ -169,6 +173,26 @@ impl Words {
         }
         (self.unconfirmed, self.confirms_next) = (0, false);
         Ok(())
+    }
+
+    /// Returns false if it has to be posted with a completion instead.
+    fn inject(
+        &mut self,
+        endpoint: &Object,
+        bytes: &[u8],
+        injection: Injection,
+    ) -> Result<bool, Errno> {
+        match sys::inject(endpoint, bytes, injection) {
+            Ok(()) => self.unconfirmed += 1,
+            Err(Errno::AGAIN) => return Err(Errno::AGAIN),
+            // If it is the link that has failed, the post with a completion reports it.
+            Err(error) => {
+                let bytes = bytes.len();
+                tracing::debug!(error = error.text(), bytes, "control words are not injected");
+                self.refuses_injection = true;
+            }
+        }
+        Ok(!self.refuses_injection)
     }
 
     /// Has a word posted with a completion if the last one had none. Returns whether there is one to post.
