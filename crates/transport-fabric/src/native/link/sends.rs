@@ -21,7 +21,7 @@ const SENDS_POSTED_MIN: usize = 4;
 /// Of short ones it has more, up to so many, and so many bytes: enough that a fast network does not wait for
 /// the next poll.
 const SENDS_POSTED_MAX: usize = 64;
-const POSTED_BYTES_MAX: u64 = 512 << 10;
+const POSTED_BYTES_MAX: u64 = 256 << 10;
 /// The most receives of the peer that one link stores.
 const PEER_LENGTHS_MAX: usize = 4096;
 
@@ -156,11 +156,11 @@ mod tests {
     fn short_sends_are_posted_by_bytes_and_long_ones_by_number() {
         assert_eq!(posted(1, 1, 256), 64);
         assert_eq!(posted(0, 1, 256), 64, "empty blocks are counted, too");
-        assert_eq!(posted(8 << 10, 1, 256), 64);
-        assert_eq!(posted(64 << 10, 1, 256), 8);
-        assert_eq!(posted((128 << 10) + 1, 1, 256), 4);
+        assert_eq!(posted(4 << 10, 1, 256), 64);
+        assert_eq!(posted(32 << 10, 1, 256), 8);
+        assert_eq!(posted((64 << 10) + 1, 1, 256), 4);
         assert_eq!(posted(u64::from(u32::MAX), 1, 256), 4);
-        assert_eq!(posted(64 << 10, 3, 256), 24, "each rail has its share");
+        assert_eq!(posted(32 << 10, 3, 256), 24, "each rail has its share");
         assert_eq!(posted(1, 1, 40), 20, "a short queue is half full at most");
         assert_eq!(posted(1, 1, 2), 4);
     }
