@@ -123,6 +123,8 @@ void rdmc_fabric_info_read(void *opaque, struct rdmc_fabric_info *out) {
     out->fabric = info->fabric_attr->name;
     out->max_message_bytes = info->ep_attr->max_msg_size;
     out->receives_max = info->rx_attr->size;
+    out->sends_max = info->tx_attr->size;
+    out->inject_bytes_max = info->tx_attr->inject_size;
     out->link_bits_per_second = link ? link->speed : 0;
     out->is_message_endpoint = info->ep_attr->type == FI_EP_MSG;
     out->needs_local_registration = (mode & FI_MR_LOCAL) != 0;
@@ -132,6 +134,7 @@ void rdmc_fabric_info_read(void *opaque, struct rdmc_fabric_info *out) {
     out->binds_registrations = (mode & FI_MR_ENDPOINT) != 0;
     out->has_triggers = (info->caps & FI_TRIGGER) != 0 && (info->caps & FI_TAGGED) != 0;
     const uint64_t order = info->tx_attr ? info->tx_attr->msg_order : 0;
+    out->orders_sends = (order & FI_ORDER_SAS) != 0;
     out->has_writes = (info->caps & FI_RMA) != 0;
     out->orders_writes = (order & FI_ORDER_WAW) != 0;
     out->orders_sends_behind_writes = (order & FI_ORDER_SAW) != 0;
@@ -315,6 +318,16 @@ long rdmc_fabric_write(void *endpoint, const void *start, size_t bytes, void *de
         return fi_write(endpoint, start, bytes, description, peer, address, key, (void *)context);
     return fi_writedata(endpoint, start, bytes, description, *data, peer, address, key,
                         (void *)context);
+}
+
+long rdmc_fabric_inject_write(void *endpoint, const void *start, size_t bytes, uint64_t data,
+                       uint64_t peer, uint64_t address, uint64_t key) {
+    return fi_inject_writedata(endpoint, start, bytes, data, peer, address, key);
+}
+
+long rdmc_fabric_inject_tagged_send(void *endpoint, const void *start, size_t bytes, uint64_t data,
+                             uint64_t peer, uint64_t tag) {
+    return fi_tinjectdata(endpoint, start, bytes, data, peer, tag);
 }
 
 static int read_error(struct fid_cq *cq, struct rdmc_fabric_completion *out) {

@@ -18,6 +18,8 @@ struct rdmc_fabric_info {
     const char *fabric;
     uint64_t max_message_bytes;
     uint64_t receives_max;
+    uint64_t sends_max;
+    uint64_t inject_bytes_max; /* Of posts whose memory is free when the call returns. */
     uint64_t link_bits_per_second; /* 0: unknown */
     int is_message_endpoint;
     int needs_local_registration;
@@ -26,6 +28,7 @@ struct rdmc_fabric_info {
     int binds_registrations;
     int has_triggers;
     int has_writes;
+    int orders_sends;
     int orders_writes; /* They are placed in the order of posts. */
     int orders_sends_behind_writes;
     uint64_t data_bytes; /* Bytes of data that an operation carries to the peer's queue. */
@@ -109,6 +112,12 @@ long rdmc_fabric_tagged_send(void *endpoint, const void *start, size_t bytes, vo
 long rdmc_fabric_write(void *endpoint, const void *start, size_t bytes, void *description,
                 const uint64_t *data, int delivered, uint64_t peer, uint64_t address,
                 uint64_t key, uint64_t context);
+
+/* The same without a completion at this end; the memory is free when they return. */
+long rdmc_fabric_inject_write(void *endpoint, const void *start, size_t bytes, uint64_t data,
+                       uint64_t peer, uint64_t address, uint64_t key);
+long rdmc_fabric_inject_tagged_send(void *endpoint, const void *start, size_t bytes, uint64_t data,
+                             uint64_t peer, uint64_t tag);
 
 long rdmc_fabric_cq_read(void *cq, struct rdmc_fabric_completion *out, size_t count);
 int rdmc_fabric_eq_read(void *eq, struct rdmc_fabric_event *out);

@@ -4,6 +4,7 @@
 mod common;
 mod contract;
 mod hostile;
+mod posting;
 mod processes;
 mod registration;
 mod remote;

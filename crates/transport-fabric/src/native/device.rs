@@ -50,6 +50,13 @@ impl Device {
             info.immediates = info.immediates.map(|_| Immediates::Behind);
         }
         let name = info.domain.clone();
+        if !info.orders_sends {
+            return Err(FabricError::NoDevice(format!(
+                "{name} does not keep the order of sends with the provider {}, which blocks rely on: \
+                 use another device, or the fabric tcp",
+                info.provider
+            )));
+        }
         let called = |what: &'static str| {
             let name = name.clone();
             move |error: sys::Errno| FabricError::call(format!("{what} {name}"), error.text())

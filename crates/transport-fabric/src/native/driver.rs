@@ -27,6 +27,9 @@ use crate::{
     settings::FabricSettings,
 };
 
+#[cfg(test)]
+mod tests;
+
 /// How often lifelines and connection events are polled while the fabric itself is polled.
 const LOOK_INTERVAL: Duration = Duration::from_millis(1);
 /// How often links are checked for missing acknowledgements of the network.
@@ -182,7 +185,7 @@ impl FabricTransport {
         }
         self.answers_checked = now;
         for (&id, link) in &mut self.links {
-            if link.misses_answers(now, self.settings.answer_timeout) {
+            if link.check_answers(now, self.settings.answer_timeout) {
                 self.busy.insert(id);
             }
         }
@@ -193,8 +196,8 @@ impl FabricTransport {
         let deadlines = self.timed.iter().filter_map(|id| self.links.get(id)?.deadline());
         let soonest = deadlines.chain(until).chain(self.lifelines.tcp.next_tick()).min();
         let mut timeout = soonest.map(|soonest| soonest.saturating_duration_since(now));
-        if self.offload.is_busy() {
-            // Counters do not end a wait.
+        if self.offload.is_busy() || !self.busy.is_empty() {
+            // Neither counters nor space in a queue end a wait.
             timeout = Some(timeout.map_or(LOOK_INTERVAL, |timeout| timeout.min(LOOK_INTERVAL)));
         }
         if self.is_behind || self.connecting.is_busy() {

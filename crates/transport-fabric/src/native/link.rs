@@ -37,10 +37,6 @@ use crate::{
     role::Role,
 };
 
-/// The verbs provider's error for a block that is longer than the posted memory
-/// (`IBV_WC_LOC_LEN_ERR`).
-const VERBS_LENGTH_ERROR: i32 = 1;
-
 /// The state of a link.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum Phase {
@@ -360,9 +356,11 @@ impl Link {
     }
 
     /// Breaks the link if none of its posts has completed for `timeout` plus the time that the
-    /// longest block takes over a slow network. To be called periodically.
-    pub fn misses_answers(&mut self, now: Instant, timeout: Duration) -> bool {
+    /// longest block takes over a slow network. To be called periodically. Returns whether the link
+    /// has work to do.
+    pub fn check_answers(&mut self, now: Instant, timeout: Duration) -> bool {
         let is_over = self.ops.misses_answers(now, timeout);
+        let confirms = self.is_up && self.is_open() && self.words.confirm();
         if is_over {
             let why = format!(
                 "the fabric has carried nothing for {timeout:?}, although the peer is alive: check the \
@@ -370,7 +368,19 @@ impl Link {
             );
             self.break_by(Cause::Lost(why));
         }
-        is_over
+        is_over || confirms
+    }
+
+    /// Returns how many control words have no completion yet.
+    #[cfg(test)]
+    pub fn open_words(&self) -> usize {
+        self.ops.words()
+    }
+
+    /// Returns how many control words, and writes with an immediate, were posted.
+    #[cfg(test)]
+    pub fn words_sent(&self) -> u64 {
+        self.words.ring.sent()
     }
 
     /// Handles the completion of a post, with or without an error.
@@ -388,26 +398,26 @@ impl Link {
             false => Completion::Sent { endpoint, token },
         };
         match op {
-            Op::Send(lease, token, _) => {
-                self.sends.completed();
-                drop(lease);
+            Op::Send(pinned, token, lease) => {
+                self.sends.completed(lease.bytes());
+                drop((pinned, lease));
                 round.completed.push(sent(token));
             }
-            Op::Write(lease, token, ..) => {
+            Op::Write(pinned, token, lease) => {
                 if !failed {
                     self.writes.completed(raw.context, &mut self.words.ring);
                 }
-                drop(lease);
+                drop((pinned, lease));
                 round.completed.push(sent(token));
             }
-            Op::Receive(mut lease, token, pinned) => {
-                if let Some(pinned) = pinned.filter(|_| !failed) {
+            Op::Receive(pinned, token, mut lease) => {
+                if let Some(pinned) = pinned.as_ref().filter(|_| !failed) {
                     let (start, posted_bytes) = (lease.as_mut_ptr(), lease.bytes());
                     // SAFETY: the lease is for writing, and the provider has completed the receive.
                     unsafe { pinned.after_writing(start, posted_bytes.min(raw.bytes as usize)) }
                 }
                 self.receives.completed();
-                drop(lease);
+                drop((pinned, lease));
                 let (bytes, immediate) = (raw.bytes, raw.data as u32);
                 round.completed.push(if failed {
                     Completion::Cancelled { endpoint, token }
@@ -428,15 +438,7 @@ impl Link {
     }
 
     pub fn note_error(&mut self, raw: &RawCompletion, receiving: bool, devices: &[Device]) {
-        let error = Errno(raw.error);
-        let verbs = devices[0].info.provider == "verbs";
-        let too_long =
-            error == Errno::TRUNCATED || (verbs && raw.provider_error == VERBS_LENGTH_ERROR);
-        self.break_by(if receiving && too_long {
-            Cause::Protocol("sent a block that is longer than the memory for it".into())
-        } else {
-            Cause::Lost(format!("{} ({})", error.text(), raw.provider_error))
-        });
+        self.break_by(posting::cause_of(raw, receiving, &devices[0].info));
     }
 
     /// Returns the first message: the address of this end's control slots.

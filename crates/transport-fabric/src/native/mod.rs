@@ -11,6 +11,7 @@ mod lifelines;
 mod link;
 mod offer;
 mod offload;
+mod pinned;
 mod providers;
 mod registration;
 mod ring;

@@ -25,7 +25,7 @@ const OFFER_BYTES_MAX: usize = 4096;
 pub(crate) const ADDRESS_BYTES_MAX: usize = 512;
 /// More rails than any host has.
 const RAILS_MAX: usize = 16;
-const VERSION: u8 = 2;
+const VERSION: u8 = 3;
 /// Link numbers have this many bits: they share 32 bits of immediate data with a slot number.
 pub(crate) const LINK_NUMBER_BITS: u32 = 24;
 

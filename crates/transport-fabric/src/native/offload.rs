@@ -21,7 +21,7 @@ use transport::{Cause, Completion, EndpointId, FutureRead, PostError, Token, Wri
 use crate::native::{
     device::Device,
     link::{ANYBODY, Link, OFFLOAD_TAG},
-    registration::{self, Pinned},
+    pinned::{self, Pinned},
     sys::{Counter, Errno, Object},
 };
 
@@ -59,6 +59,8 @@ enum State {
 struct Op {
     name: Name,
     immediate: u32,
+    /// Kept for as long as the provider may use it; dropped before the lease.
+    pinned: Option<Arc<Pinned>>,
     held: Held,
     counter: Arc<Counter>,
     /// The transfer starts when the counter reaches this value.
@@ -69,8 +71,6 @@ struct Op {
     is_armed: bool,
     /// The context of completions with an error, once the provider has the operation.
     context: Option<u64>,
-    /// Kept for as long as the provider may use it.
-    pinned: Option<Arc<Pinned>>,
 }
 
 enum Held {
@@ -310,6 +310,7 @@ impl Offload {
             let (endpoint, token) = op.name;
             self.waiting.remove(&(endpoint, number));
             op.context.and_then(|context| self.by_context.remove(&context));
+            drop(op.pinned);
             let bytes = match op.held {
                 Held::Receive(lease) => {
                     self.immediates.remove(&(endpoint, op.immediate));
@@ -364,7 +365,7 @@ impl Op {
             let error = "the device would relay a copy: give offload memory that can be pinned";
             return Err(Cause::Memory { access: "registered", error: error.into() });
         }
-        let span = registration::span(start, bytes, pinned.as_deref());
+        let span = pinned::span(start, bytes, pinned.as_deref());
         let receive = matches!(self.held, Held::Receive(_));
         let peer = if receive { ANYBODY } else { peer };
         let way = (peer, u64::from(self.immediate) << 8 | OFFLOAD_TAG);

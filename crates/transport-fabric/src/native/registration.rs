@@ -6,37 +6,45 @@
 //! mapping of a file that is open for reading, Linux from 6.5 on one that is open for writing.
 //! Blocks then pass through a copy of the piece.
 
-use std::{ffi::c_void, ops::Range, ptr, slice, sync::Arc};
-
-use rustix::{
-    fs::{MemfdFlags, memfd_create},
-    io::write,
-    mm::{MapFlags, ProtFlags, mmap, mmap_anonymous, munmap},
-    process::{Resource, getrlimit},
+use std::{
+    cell::RefCell,
+    collections::BTreeMap,
+    ops::Range,
+    sync::{Arc, Weak},
 };
-use transport::{Attachment, Memory, ReadLease, Region};
+
+use rustix::process::{Resource, getrlimit};
+use transport::{Memory, ReadLease, Region};
 
 use crate::{
-    native::sys::{self, Access, Errno, Object, Registration, Span},
+    native::{
+        pinned::{BAD_ADDRESS, NOT_SUPPORTED, Pinned},
+        sys::{Errno, Object},
+    },
     settings::Copies,
 };
 
-/// Regions are registered in pieces of this length, or of a block's if that is longer: a mapped
-/// file may be larger than what can be pinned at once.
-const PIECE_BYTES: usize = 256 << 20;
-/// Pieces of one region that stay registered although nothing uses them.
-const IDLE_PIECES_MAX: usize = 4;
+/// Memory is registered in pieces of this length when it is first used, or of a block's if that is longer: a
+/// mapped file may be larger than what can be pinned at once, and the thread that polls does nothing else
+/// meanwhile (pinning takes 0.1 to 0.25 ms for each MiB, a copy more).
+const PIECE_BYTES: usize = 32 << 20;
+/// The same for memory that is registered ahead, where devices are better off with few pieces.
+const AHEAD_BYTES: usize = 256 << 20;
+/// Pieces of one region that stay registered although nothing uses them: 1 GiB.
+const IDLE_PIECES_MAX: usize = 32;
 
 const NO_MEMORY: Errno = Errno(12);
-const BAD_ADDRESS: Errno = Errno(14);
 const NOT_PERMITTED: Errno = Errno(1);
-const NOT_SUPPORTED: Errno = Errno(95);
 const NO_SPACE: Errno = Errno(28);
 
-/// One registered piece, attached to its region.
-struct Piece {
-    /// The device's domain that it is registered with.
+/// The pieces of one region that are registered with one device's domain; attached to the region.
+struct Pieces {
     domain: usize,
+    /// By the start of their ranges, of which none contains another: so their ends ascend, too.
+    by_start: BTreeMap<usize, Piece>,
+}
+
+struct Piece {
     range: Range<usize>,
     pinned: Arc<Pinned>,
     /// Stays registered until the memory is freed, used or not.
@@ -44,119 +52,80 @@ struct Piece {
 }
 
 impl Piece {
+    fn contains(&self, wanted: &Range<usize>) -> bool {
+        self.range.start <= wanted.start && wanted.end <= self.range.end
+    }
+
     fn is_idle(&self) -> bool {
         !self.is_kept && Arc::strong_count(&self.pinned) == 1
     }
 }
 
-/// Memory that is registered with a device.
-pub struct Pinned {
-    // Declared before the copy that it covers: dropped before it.
-    pub registration: Registration,
-    copy: Option<PieceCopy>,
-}
-
-/// Returns the span for `bytes` bytes from `start`, which `pinned` covers.
-pub fn span(start: *mut u8, bytes: usize, pinned: Option<&Pinned>) -> Span<'_> {
-    let start = match pinned.and_then(|pinned| pinned.copy.as_ref()) {
-        Some(copy) => copy.start.wrapping_add(start as usize - copy.of),
-        None => start,
-    };
-    Span { start, bytes, registration: pinned.map(|pinned| &pinned.registration) }
-}
-
-impl Pinned {
-    /// Returns whether blocks of the piece have to be copied into and out of the copy.
-    pub fn is_by_way(&self) -> bool {
-        self.copy.as_ref().is_some_and(|copy| !copy.is_filled)
+impl Pieces {
+    fn find(&mut self, wanted: &Range<usize>) -> Option<&mut Piece> {
+        let (_, nearest) = self.by_start.range_mut(..=wanted.start).next_back()?;
+        Some(nearest).filter(|piece| piece.contains(wanted))
     }
 
-    /// Prepares for the device to read these bytes.
-    ///
-    /// # Safety
-    /// They are inside the piece, and are not written meanwhile.
-    unsafe fn before_reading(&self, start: *const u8, bytes: usize) {
-        if self.is_by_way() {
-            let to = span(start.cast_mut(), bytes, Some(self)).start;
-            // SAFETY: the copy is as long as its piece. Other sends of these bytes write the same
-            // values there, and no receive does meanwhile, since there is a read lease.
-            unsafe { ptr::copy_nonoverlapping(start, to, bytes) }
+    /// Releases the first piece that nothing uses, if there are many: one for each new one, since that takes
+    /// time, too.
+    fn release_idle(&mut self) {
+        let mut idle = self.by_start.iter().filter(|(_, piece)| piece.is_idle());
+        let first = idle.next().map(|(&start, _)| start);
+        if let Some(first) = first.filter(|_| 1 + idle.count() >= IDLE_PIECES_MAX) {
+            self.by_start.remove(&first);
         }
     }
 
-    /// Finishes a write of the device to these bytes.
-    ///
-    /// # Safety
-    /// They are inside the piece, and are not accessed otherwise meanwhile.
-    pub unsafe fn after_writing(&self, start: *mut u8, bytes: usize) {
-        if self.is_by_way() {
-            let from = span(start, bytes, Some(self)).start;
-            // SAFETY: the copy is as long as its piece, and the device is done with this part.
-            unsafe { ptr::copy_nonoverlapping(from, start, bytes) }
-        }
+    /// Adds a piece that none contains, and drops those that it contains.
+    fn insert(&mut self, mut piece: Piece) {
+        let inside =
+            self.by_start.extract_if(piece.range.clone(), |_, old| piece.contains(&old.range));
+        let kept = inside.filter(|(_, old)| old.is_kept).count();
+        piece.is_kept |= kept > 0;
+        self.by_start.insert(piece.range.start, piece);
     }
 }
 
-/// A copy of a piece, in memory that can be pinned.
-struct PieceCopy {
-    start: *mut u8,
-    bytes: usize,
-    /// The start of the piece itself.
-    of: usize,
-    /// The copy holds the piece's bytes, which never change. Otherwise blocks pass through it.
-    is_filled: bool,
+/// A piece that was used lately, with what identifies its memory.
+struct Recent {
+    memory: (usize, usize, bool),
+    range: Range<usize>,
+    /// Alive only as long as its memory: the region or the holder of a lease of it keeps it.
+    pinned: Weak<Pinned>,
 }
 
-// SAFETY: a separate mapping that only the device and the thread of its transport access.
-unsafe impl Send for PieceCopy {}
-// SAFETY: as above.
-unsafe impl Sync for PieceCopy {}
+/// A table in which each piece has one place.
+struct RecentPieces(Vec<Option<Recent>>);
 
-impl PieceCopy {
-    /// Allocates space for the blocks of a piece.
-    fn empty(of: *const u8, bytes: usize) -> Result<Self, Errno> {
-        let access = ProtFlags::READ | ProtFlags::WRITE;
-        // SAFETY: a new mapping at a place that the kernel chooses.
-        let start = unsafe { mmap_anonymous(ptr::null_mut(), bytes, access, MapFlags::PRIVATE) };
-        Self::at(start, of, bytes, false)
+impl RecentPieces {
+    const PLACES: usize = 64;
+
+    /// Returns the place of the piece that contains the byte at this offset.
+    fn place(memory: &Memory<'_>, at: usize) -> usize {
+        // Multiplied by the golden ratio, for all bits to count.
+        let number = (memory.start() as usize / 4096).wrapping_add(at / PIECE_BYTES) as u64;
+        (number.wrapping_mul(0x9e37_79b9_7f4a_7c15) >> 58) as usize % Self::PLACES
     }
 
-    fn at(
-        start: rustix::io::Result<*mut c_void>,
-        of: *const u8,
-        bytes: usize,
-        is_filled: bool,
-    ) -> Result<Self, Errno> {
-        let start = start.map_err(|error| Errno(error.raw_os_error()))?.cast();
-        Ok(Self { start, bytes, of: of as usize, is_filled })
+    /// A registration that is alive covers memory that is alive; and memory with the same start and length as
+    /// that of the lease at hand is the same memory, or another region of the same bytes, which the
+    /// lease keeps as well.
+    fn find(&self, memory: &Memory<'_>, wanted: &Range<usize>) -> Option<Arc<Pinned>> {
+        let recent = self.0.get(Self::place(memory, wanted.start))?.as_ref()?;
+        let is_inside = recent.range.start <= wanted.start && wanted.end <= recent.range.end;
+        (is_inside && recent.memory == identity(memory)).then(|| recent.pinned.upgrade())?
     }
 
-    /// Copies the piece. The kernel reads the bytes, so that a file that has shrunk causes an error
-    /// instead of a signal.
-    ///
-    /// # Safety
-    /// The bytes are mapped.
-    unsafe fn filled(of: *const u8, bytes: usize) -> Result<Self, Errno> {
-        let errno = |error: rustix::io::Errno| Errno(error.raw_os_error());
-        let file = memfd_create("rdmc piece", MemfdFlags::CLOEXEC).map_err(errno)?;
-        let mut done = 0;
-        while done < bytes {
-            // SAFETY: mapped, as the caller ensures, and only the kernel reads the bytes.
-            let rest = unsafe { slice::from_raw_parts(of.add(done), bytes - done) };
-            done += write(&file, rest).map_err(errno)?;
-        }
-        let access = ProtFlags::READ | ProtFlags::WRITE;
-        // SAFETY: a new mapping at a place that the kernel chooses.
-        let start = unsafe { mmap(ptr::null_mut(), bytes, access, MapFlags::SHARED, &file, 0) };
-        Self::at(start, of, bytes, true)
+    fn note(&mut self, memory: &Memory<'_>, at: usize, range: Range<usize>, pinned: &Arc<Pinned>) {
+        self.0.resize_with(Self::PLACES, || None);
+        let pinned = Arc::downgrade(pinned);
+        self.0[Self::place(memory, at)] = Some(Recent { memory: identity(memory), range, pinned });
     }
 }
 
-impl Drop for PieceCopy {
-    fn drop(&mut self) {
-        // SAFETY: this object's own mapping, whose registration was dropped.
-        let _ = unsafe { munmap(self.start.cast::<c_void>(), self.bytes) };
-    }
+fn identity(memory: &Memory<'_>) -> (usize, usize, bool) {
+    (memory.start() as usize, memory.bytes(), memory.is_writable())
 }
 
 /// Registers memory with one device.
@@ -164,15 +133,18 @@ pub struct Registrar {
     domain: Arc<Object>,
     is_needed: bool,
     copies: Copies,
+    /// Found without the lock of a region's attachments.
+    recent: RefCell<RecentPieces>,
 }
 
 impl Registrar {
     pub fn new(domain: Arc<Object>, is_needed: bool, copies: Copies) -> Self {
-        Self { domain, is_needed: is_needed || copies == Copies::Always, copies }
+        let is_needed = is_needed || copies == Copies::Always;
+        Self { domain, is_needed, copies, recent: RefCell::new(RecentPieces(Vec::new())) }
     }
 
-    /// Returns the registration that covers `bytes` bytes from `start`, which are inside `memory`;
-    /// none if the provider does not require it.
+    /// Returns the registration that covers `bytes` bytes from `start`, which are inside `memory`, of which
+    /// the caller has a lease; none if the provider does not require it.
     ///
     /// Errors: as text, with the remedy.
     pub fn cover(
@@ -185,7 +157,19 @@ impl Registrar {
             return Ok(None);
         }
         let first = start as usize - memory.start() as usize;
-        self.piece(memory, &(first..first + bytes), false).map(Some)
+        let wanted = first..first + bytes;
+        let recent = self.recent.borrow().find(memory, &wanted);
+        recent.map_or_else(|| self.piece(memory, &wanted, false), Ok).map(Some)
+    }
+
+    /// As [`Registrar::cover`], for bytes that the device may read from now on.
+    pub fn cover_to_read(&self, from: &ReadLease) -> Result<Option<Arc<Pinned>>, String> {
+        let pinned = self.cover(&from.memory(), from.as_ptr(), from.bytes())?;
+        if let Some(pinned) = &pinned {
+            // SAFETY: the piece covers what is leased, and the lease is for reading.
+            unsafe { pinned.before_reading(from.as_ptr(), from.bytes()) }
+        }
+        Ok(pinned)
     }
 
     /// Registers all of a region, until its memory is freed.
@@ -198,7 +182,7 @@ impl Registrar {
         let (memory, part) = region.memory();
         let mut at = part.start;
         while at < part.end {
-            let end = (at / PIECE_BYTES + 1).saturating_mul(PIECE_BYTES).min(part.end);
+            let end = (at / AHEAD_BYTES + 1).saturating_mul(AHEAD_BYTES).min(part.end);
             self.piece(&memory, &(at..end), true)?;
             at = end;
         }
@@ -215,67 +199,39 @@ impl Registrar {
     ) -> Result<Arc<Pinned>, String> {
         let domain = self.domain.address();
         let mut attachments = memory.attachments();
-        let covers = |piece: &&mut Piece| {
-            piece.domain == domain
-                && piece.range.start <= wanted.start
-                && wanted.end <= piece.range.end
+        let of_domain = |pieces: &Pieces| pieces.domain == domain;
+        let known =
+            attachments.iter().position(|attached| attached.downcast_ref().is_some_and(of_domain));
+        let at = known.unwrap_or_else(|| {
+            attachments.push(Box::new(Pieces { domain, by_start: BTreeMap::new() }));
+            attachments.len() - 1
+        });
+        let Some(pieces) = attachments[at].downcast_mut::<Pieces>() else {
+            return Err("registrations of this memory were lost".into());
         };
-        let mut pieces = attachments.iter_mut().filter_map(|attached| attached.downcast_mut());
-        if let Some(piece) = pieces.find(covers) {
-            piece.is_kept |= keep;
-            return Ok(Arc::clone(&piece.pinned));
+        if pieces.find(wanted).is_none() {
+            pieces.release_idle();
+            pieces.insert(self.register_around(memory, wanted)?);
         }
-        let idle = |attached: &Attachment| attached.downcast_ref().is_some_and(Piece::is_idle);
-        if attachments.iter().filter(|attached| idle(attached)).count() >= IDLE_PIECES_MAX {
-            attachments.retain(|attached| !idle(attached));
-        }
+        let Some(piece) = pieces.find(wanted) else {
+            return Err("registrations of this memory were lost".into());
+        };
+        piece.is_kept |= keep;
+        let mut recent = self.recent.borrow_mut();
+        recent.note(memory, wanted.start, piece.range.clone(), &piece.pinned);
+        Ok(Arc::clone(&piece.pinned))
+    }
+
+    fn register_around(&self, memory: &Memory<'_>, wanted: &Range<usize>) -> Result<Piece, String> {
         let range = piece_around(wanted, memory.bytes());
-        let start = memory.start().wrapping_add(range.start);
+        let start = memory.start().wrapping_add(range.start).cast_const();
+        let (span, is_writable) = ((start, range.len()), memory.is_writable());
         // SAFETY: the range is inside the region, which drops its attachments, and with them the
         // registration, before its memory. Other holders of the registration hold a lease of the
-        // region as well.
-        let pinned = unsafe { self.pin(start, range.len(), memory.is_writable()) }
-            .map(Arc::new)
-            .map_err(|error| explain(error, range.len()))?;
-        let piece = Piece { domain, range, pinned: Arc::clone(&pinned), is_kept: keep };
-        attachments.push(Box::new(piece));
-        Ok(pinned)
-    }
-
-    /// As [`Registrar::cover`], for bytes that the device may read from now on.
-    pub fn cover_to_read(&self, from: &ReadLease) -> Result<Option<Arc<Pinned>>, String> {
-        let pinned = self.cover(&from.memory(), from.as_ptr(), from.bytes())?;
-        if let Some(pinned) = &pinned {
-            // SAFETY: the piece covers what is leased, and the lease is for reading.
-            unsafe { pinned.before_reading(from.as_ptr(), from.bytes()) }
-        }
-        Ok(pinned)
-    }
-
-    /// Registers memory, or a copy of it if that fails.
-    ///
-    /// # Safety
-    /// The memory stays valid until the result is dropped.
-    unsafe fn pin(&self, start: *const u8, bytes: usize, writable: bool) -> Result<Pinned, Errno> {
-        if self.copies == Copies::WhereNeeded {
-            // SAFETY: ensured by the caller.
-            match unsafe { sys::register(&self.domain, start, bytes, Access::Local { writable }) } {
-                Ok(registration) => return Ok(Pinned { registration, copy: None }),
-                Err(BAD_ADDRESS | NOT_SUPPORTED) => {}
-                Err(error) => return Err(error),
-            }
-            tracing::debug!(bytes, writable, "using a copy: the kernel cannot pin this memory");
-        }
-        let copy = if writable {
-            PieceCopy::empty(start, bytes)
-        } else {
-            // SAFETY: valid memory is mapped.
-            unsafe { PieceCopy::filled(start, bytes) }
-        }?;
-        let access = Access::Local { writable: true };
-        // SAFETY: the copy is kept with the registration, and dropped after it.
-        let registration = unsafe { sys::register(&self.domain, copy.start, bytes, access) }?;
-        Ok(Pinned { registration, copy: Some(copy) })
+        // region as well, and drop it after the registration.
+        let pinned = unsafe { Pinned::new(&self.domain, self.copies, span, is_writable) };
+        let pinned = pinned.map_err(|error| explain(error, range.len()))?;
+        Ok(Piece { range, pinned: Arc::new(pinned), is_kept: false })
     }
 }
 
@@ -314,6 +270,35 @@ fn locked_memory_limit() -> String {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::{
+        FabricSettings,
+        native::{
+            device::{self, Device},
+            sys,
+        },
+    };
+
+    /// A device whose registrar registers copies.
+    fn device() -> Device {
+        sys::load().unwrap();
+        let mut settings = FabricSettings::new("tcp");
+        settings.copies = Copies::Always;
+        Device::open(device::choose(&settings).unwrap().remove(0), &settings).unwrap()
+    }
+
+    fn use_one(device: &Device, region: &Region, range: Range<usize>) -> Arc<Pinned> {
+        let lease = region.read(range).unwrap();
+        device.registrar.cover(&lease.memory(), lease.as_ptr(), lease.bytes()).unwrap().unwrap()
+    }
+
+    /// Returns the registered ranges: numbers of the first piece and of the one behind the last.
+    fn registered(region: &Region) -> Vec<(usize, usize)> {
+        let (memory, _) = region.memory();
+        let attachments = memory.attachments();
+        let all = attachments.iter().filter_map(|attached| attached.downcast_ref::<Pieces>());
+        let ranges = all.flat_map(|pieces| pieces.by_start.values().map(|piece| &piece.range));
+        ranges.map(|range| (range.start / PIECE_BYTES, range.end.div_ceil(PIECE_BYTES))).collect()
+    }
 
     #[test]
     fn pieces_are_whole_and_stay_inside() {
@@ -322,5 +307,46 @@ mod tests {
         assert_eq!(piece_around(&(0..1), large), 0..PIECE_BYTES);
         assert_eq!(piece_around(&(PIECE_BYTES - 1..PIECE_BYTES + 1), large), 0..2 * PIECE_BYTES);
         assert_eq!(piece_around(&(large - 1..large), large), 3 * PIECE_BYTES..large);
+    }
+
+    #[test]
+    fn what_is_used_is_registered_once() {
+        let (device, region) = (device(), Region::zeroed(4 * PIECE_BYTES + 5));
+        let first = use_one(&device, &region, 0..10);
+        assert_eq!(registered(&region), [(0, 1)]);
+        assert!(Arc::ptr_eq(&first, &use_one(&device, &region, 100..PIECE_BYTES)));
+        let across = use_one(&device, &region, PIECE_BYTES - 1..PIECE_BYTES + 1);
+        assert_eq!(registered(&region), [(0, 2)], "replaces the shorter one");
+        assert!(Arc::ptr_eq(&across, &use_one(&device, &region, PIECE_BYTES..PIECE_BYTES + 9)));
+        use_one(&device, &region, 4 * PIECE_BYTES..4 * PIECE_BYTES + 5);
+        assert_eq!(registered(&region), [(0, 2), (4, 5)]);
+        device.registrar.register(&region).unwrap();
+        assert_eq!(registered(&region), [(0, 5)], "ahead, in longer pieces");
+    }
+
+    #[test]
+    fn pieces_that_nothing_uses_are_released_one_by_one() {
+        let (device, region) = (device(), Region::zeroed((IDLE_PIECES_MAX + 10) * PIECE_BYTES));
+        let at = |piece: usize| piece * PIECE_BYTES..piece * PIECE_BYTES + 1;
+        let held = use_one(&device, &region, at(0));
+        (1..IDLE_PIECES_MAX + 1).for_each(|piece| drop(use_one(&device, &region, at(piece))));
+        assert_eq!(registered(&region).len(), 1 + IDLE_PIECES_MAX);
+        use_one(&device, &region, at(IDLE_PIECES_MAX + 1));
+        let mut expected = vec![(0, 1)];
+        expected.extend((2..IDLE_PIECES_MAX + 2).map(|piece| (piece, piece + 1)));
+        assert_eq!(registered(&region), expected);
+        drop(held);
+        use_one(&device, &region, at(IDLE_PIECES_MAX + 2));
+        assert_eq!(registered(&region)[0], (2, 3), "then the one that was in use");
+    }
+
+    /// Otherwise memory that is mapped at the same address later would be taken for it.
+    #[test]
+    fn what_was_used_lately_ends_with_its_memory() {
+        let (device, region) = (device(), Region::zeroed(100));
+        let pinned = Arc::downgrade(&use_one(&device, &region, 0..10));
+        assert_eq!(pinned.strong_count(), 1, "the region keeps it");
+        drop(region);
+        assert_eq!(pinned.strong_count(), 0);
     }
 }

@@ -16,8 +16,10 @@ pub const SLOTS: u64 = 64;
 const RESERVED_SLOTS: u64 = 4;
 /// After this many words without one in the other direction, the reader acknowledges them.
 const CONSUMED_UNTOLD_MAX: u64 = SLOTS / 4;
-pub const SLOT_BYTES: usize = HEADER_BYTES + CONTROL_BYTES_MAX;
-const HEADER_BYTES: usize = 8 + 8 + 8 + 4 * LENGTHS_MAX + 3;
+pub const SLOT_BYTES: usize = HEADER_BYTES + 4 * LENGTHS_MAX + CONTROL_BYTES_MAX;
+/// Sequence, consumed, first receive; kind, length of the body, number of lengths. Lengths and the body
+/// follow, as long as they are; what follows those means nothing.
+const HEADER_BYTES: usize = 8 + 8 + 8 + 3;
 /// Receives that one slot announces.
 pub const LENGTHS_MAX: usize = 8;
 /// The most bytes of words that may wait for a peer that does not read.
@@ -74,20 +76,27 @@ impl Note {
     }
 }
 
+/// Returns how many bytes of an encoded slot mean something.
+pub fn used_bytes(slot: &[u8; SLOT_BYTES]) -> usize {
+    HEADER_BYTES + 4 * usize::from(slot[26]) + usize::from(slot[25])
+}
+
 impl Slot {
     fn encode(&self) -> [u8; SLOT_BYTES] {
         let mut bytes = [0; SLOT_BYTES];
         let body = self.note.body();
+        let lengths = &self.receives.lengths[..self.receives.lengths.len().min(LENGTHS_MAX)];
         bytes[0..8].copy_from_slice(&self.sequence.to_le_bytes());
         bytes[8..16].copy_from_slice(&self.consumed.to_le_bytes());
         bytes[16..24].copy_from_slice(&self.receives.first.to_le_bytes());
         bytes[24] = self.note.code();
         bytes[25] = body.len() as u8;
-        bytes[26] = self.receives.lengths.len().min(LENGTHS_MAX) as u8;
-        for (place, length) in bytes[27..HEADER_BYTES].chunks_mut(4).zip(&self.receives.lengths) {
+        bytes[26] = lengths.len() as u8;
+        let (places, rest) = bytes[HEADER_BYTES..].split_at_mut(4 * lengths.len());
+        for (place, length) in places.chunks_mut(4).zip(lengths) {
             place.copy_from_slice(&length.to_le_bytes());
         }
-        bytes[HEADER_BYTES..HEADER_BYTES + body.len()].copy_from_slice(&body);
+        rest[..body.len()].copy_from_slice(&body);
         bytes
     }
 
@@ -96,7 +105,12 @@ impl Slot {
         let number = |at: usize| {
             bytes[at..].first_chunk().map(|chunk| u64::from_le_bytes(*chunk)).unwrap_or_default()
         };
-        let body = bytes[HEADER_BYTES..].get(..usize::from(bytes[25]))?;
+        let (count, body_bytes) = (usize::from(bytes[26]), usize::from(bytes[25]));
+        if count > LENGTHS_MAX || body_bytes > CONTROL_BYTES_MAX {
+            return None;
+        }
+        let (lengths, rest) = bytes[HEADER_BYTES..].split_at_checked(4 * count)?;
+        let body = rest.get(..body_bytes)?;
         let note = match bytes[24] {
             1 if !body.is_empty() => Note::Word(body.to_vec()),
             2 if body.is_empty() => Note::Consumed,
@@ -107,8 +121,7 @@ impl Slot {
             4 => Note::Written(u32::from_le_bytes(body.try_into().ok()?)),
             _ => return None,
         };
-        let (lengths, _) = bytes[27..HEADER_BYTES].as_chunks::<4>();
-        let lengths = lengths.get(..usize::from(bytes[26]))?;
+        let (lengths, _) = lengths.as_chunks::<4>();
         let lengths = lengths.iter().map(|length| u32::from_le_bytes(*length)).collect();
         let first = number(16);
         first.checked_add(LENGTHS_MAX as u64)?;
@@ -122,6 +135,8 @@ impl Slot {
 pub struct Ring {
     waiting: VecDeque<Note>,
     waiting_bytes: usize,
+    /// How many of those are [`Note::Written`].
+    waiting_writes: usize,
     /// Words written to the peer's slots.
     sent: u64,
     /// How many of them the peer has acknowledged as consumed.
@@ -141,6 +156,7 @@ impl Ring {
             return false;
         }
         self.waiting_bytes += SLOT_BYTES;
+        self.waiting_writes += usize::from(matches!(note, Note::Written(_)));
         self.waiting.push_back(note);
         true
     }
@@ -162,8 +178,11 @@ impl Ring {
     /// Records that the result of [`Ring::next`] is being written.
     pub fn wrote(&mut self) {
         let used = self.sent - self.acknowledged;
-        if used < SLOTS - RESERVED_SLOTS && self.waiting.pop_front().is_some() {
+        if used < SLOTS - RESERVED_SLOTS
+            && let Some(note) = self.waiting.pop_front()
+        {
             self.waiting_bytes -= SLOT_BYTES;
+            self.waiting_writes -= usize::from(matches!(note, Note::Written(_)));
         }
         self.sent += 1;
         self.told = self.consumed;
@@ -189,7 +208,7 @@ impl Ring {
 
     /// Returns whether the report of a write waits for a slot.
     pub fn has_waiting_write(&self) -> bool {
-        self.waiting.iter().any(|note| matches!(note, Note::Written(_)))
+        self.waiting_writes > 0
     }
 
     /// Handles a slot that the peer has written. Errors: how the peer broke the protocol.
@@ -307,11 +326,48 @@ mod tests {
         };
         assert!(with(0, 1).unwrap_err().contains("not written"));
         assert!(with(8, 1).unwrap_err().contains("did not"));
-        for (at, value) in [(24, 0), (24, 9), (24, 3), (25, 0), (25, 65), (25, 255), (26, 9)] {
+        for (at, value) in
+            [(24, 0), (24, 9), (24, 3), (25, 0), (25, 65), (25, 255), (26, 9), (26, 255)]
+        {
             assert!(with(at, value).unwrap_err().contains("malformed"));
         }
         other.read(slot, &bytes).unwrap();
         assert!(other.read(slot, &bytes).is_err());
+    }
+
+    /// What a writer leaves of a slot's earlier contents, which it need not overwrite.
+    #[test]
+    fn what_follows_a_slot_means_nothing() {
+        let lengths: Vec<u32> = (1..=LENGTHS_MAX as u32).collect();
+        let receives = Receives { first: 3, lengths };
+        for (note, receives, expected_bytes) in [
+            (Note::Consumed, Receives::default(), 27),
+            (Note::Word(vec![5; 9]), some_receives(), 27 + 8 + 9),
+            (Note::Word(vec![5; CONTROL_BYTES_MAX]), receives, SLOT_BYTES),
+        ] {
+            let mut ring = Ring::default();
+            ring.push(note.clone());
+            let (slot, mut bytes) = ring.next(receives.clone()).unwrap();
+            assert_eq!(used_bytes(&bytes), expected_bytes);
+            bytes[expected_bytes..].fill(0xff);
+            let read = Ring::default().read(slot, &bytes).unwrap();
+            assert_eq!((read.note, read.receives), (note, receives));
+        }
+    }
+
+    #[test]
+    fn reports_of_writes_that_wait_are_counted() {
+        let mut ring = Ring::default();
+        assert!(!ring.has_waiting_write());
+        ring.push(Note::Word(vec![1]));
+        ring.push(Note::Written(7));
+        assert!(ring.has_waiting_write());
+        ring.next(Receives::default()).unwrap();
+        ring.wrote();
+        assert!(ring.has_waiting_write());
+        ring.next(Receives::default()).unwrap();
+        ring.wrote();
+        assert!(!ring.has_waiting_write());
     }
 
     #[test]

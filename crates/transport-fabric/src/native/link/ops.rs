@@ -8,16 +8,17 @@ use std::{
 
 use transport::{EndpointId, ReadLease, Token, WriteLease};
 
-use crate::native::registration::Pinned;
+use crate::native::pinned::Pinned;
 
 /// A lower bound on the rate of supported networks, so that long blocks do not count as lost.
 const SLOW_BYTES_PER_S: u64 = 10 << 20;
 
-/// A post that the provider has. Holds the memory that the network accesses until it is done.
+/// A post that the provider has. Holds the memory that the network accesses until it is done. The lease comes
+/// last: it is dropped after the registration of its memory.
 pub enum Op {
-    Send(ReadLease, Token, #[allow(dead_code, reason = "keeps it")] Option<Arc<Pinned>>),
-    Receive(WriteLease, Token, Option<Arc<Pinned>>),
-    Write(ReadLease, Token, #[allow(dead_code, reason = "keeps it")] Option<Arc<Pinned>>),
+    Send(Option<Arc<Pinned>>, Token, ReadLease),
+    Receive(Option<Arc<Pinned>>, Token, WriteLease),
+    Write(Option<Arc<Pinned>>, Token, ReadLease),
     /// A control word being sent; its staging slot may be reused once the peer has read it.
     Word,
     /// A receive for a control word: an entry of the receive queue, or a slot.
@@ -37,13 +38,14 @@ pub struct Ops {
 
 impl Ops {
     pub fn new(link: EndpointId) -> Self {
-        Self { link, open: HashMap::new(), next: 0, answered: 0, unanswered: None }
+        Self { link, open: HashMap::new(), next: 1, answered: 0, unanswered: None }
     }
 
     /// Stores a post that is about to be made; returns the context to post it with.
     pub fn add(&mut self, op: Op) -> u64 {
-        // Numbers wrap around; few are open at a time, so the next is nearly always free.
-        while self.open.contains_key(&self.next) {
+        // Numbers wrap around; few are open at a time, so the next is nearly always free. Zero stays free:
+        // an error of an injected post may be reported with a context of zero.
+        while self.next == 0 || self.open.contains_key(&self.next) {
             self.next = self.next.wrapping_add(1);
         }
         let number = self.next;
@@ -57,6 +59,12 @@ impl Ops {
         self.open.remove(&(context as u32))
     }
 
+    /// Returns how many words have no completion yet.
+    #[cfg(test)]
+    pub fn words(&self) -> usize {
+        self.open.values().filter(|op| matches!(op, Op::Word)).count()
+    }
+
     /// Records a completion without an error.
     pub fn note_answer(&mut self) {
         self.answered += 1;
@@ -66,7 +74,7 @@ impl Ops {
     /// takes over a slow network. To be called periodically.
     pub fn misses_answers(&mut self, now: Instant, timeout: Duration) -> bool {
         let open = self.open.values().filter_map(|op| match op {
-            Op::Send(lease, ..) | Op::Write(lease, ..) => Some(lease.bytes() as u64),
+            Op::Send(.., lease) | Op::Write(.., lease) => Some(lease.bytes() as u64),
             Op::Word => Some(0),
             Op::Receive(..) | Op::Place => None,
         });

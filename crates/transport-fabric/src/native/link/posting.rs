@@ -1,11 +1,13 @@
 //! Context for posting, and the reasons why posting stops.
 
+use transport::Cause;
+
 use crate::native::{
     device::Device,
     link::{ops::Ops, paths::Paths},
     offer::LINK_NUMBER_BITS,
     ring::Ring,
-    sys::{self, Errno},
+    sys::{self, Errno, RawCompletion},
 };
 
 /// The part of a datagram's tag besides the link's number.
@@ -13,6 +15,10 @@ pub const DATA_TAG: u64 = 1;
 pub const CONTROL_TAG: u64 = 2;
 /// The same for an offloaded block, whose tag also has its immediate.
 pub const OFFLOAD_TAG: u64 = 3;
+
+/// The verbs provider's error for a block that is longer than the posted memory
+/// (`IBV_WC_LOC_LEN_ERR`).
+const VERBS_LENGTH_ERROR: i32 = 1;
 
 /// In a write's data where receives tell the link ([`sys::Immediates::Half`]): it wrote a control
 /// slot. Otherwise the data is the immediate.
@@ -77,4 +83,17 @@ pub enum Trouble {
     Memory(String),
     /// The post violates the protocol; how.
     Protocol(String),
+}
+
+/// Returns why a link breaks, by the error of one of its posts.
+pub fn cause_of(raw: &RawCompletion, receiving: bool, info: &sys::Info) -> Cause {
+    let error = Errno(raw.error);
+    let is_verbs = info.provider == "verbs";
+    let too_long =
+        error == Errno::TRUNCATED || (is_verbs && raw.provider_error == VERBS_LENGTH_ERROR);
+    if receiving && too_long {
+        Cause::Protocol("sent a block that is longer than the memory for it".into())
+    } else {
+        Cause::Lost(format!("{} ({})", error.text(), raw.provider_error))
+    }
 }

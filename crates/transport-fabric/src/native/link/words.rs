@@ -12,9 +12,12 @@ use crate::native::{
         posting::{CONTROL_TAG, Trouble, Written},
         receives::ReceiveQueue,
     },
-    ring::{Note, Ring, SLOT_BYTES, SLOTS, Slot},
-    sys::{self, Errno, Info, Report, Span, Way},
+    ring::{Note, Ring, SLOT_BYTES, SLOTS, Slot, used_bytes},
+    sys::{self, Errno, Info, Injection, Object, Report, Span, Way},
 };
+
+/// One of so many words has a completion, by which a fabric that carries nothing is noticed.
+const CONFIRMED_EVERY: u64 = 16;
 
 /// The control words of one link.
 pub struct Words {
@@ -24,6 +27,12 @@ pub struct Words {
     pub ring: Ring,
     /// Messages that have taken a place, where they are sent instead of written.
     taken: u64,
+    /// Words posted since the last one with a completion.
+    unconfirmed: u64,
+    /// The next word has to have a completion.
+    confirms_next: bool,
+    /// The provider does not inject, whatever it says.
+    refuses_injection: bool,
     /// The address of the peer's slots, once its hello was received.
     peer_slots: Option<(u64, u64)>,
 }
@@ -46,6 +55,9 @@ impl Words {
             staging: buffer(None)?,
             ring: Ring::default(),
             taken: 0,
+            unconfirmed: 0,
+            confirms_next: false,
+            refuses_injection: false,
             peer_slots: None,
         })
     }
@@ -102,37 +114,97 @@ impl Words {
         paths: &Paths,
         ops: &mut Ops,
     ) -> Result<(), Trouble> {
-        let Some((peer_key, peer_address)) = self.peer_slots else { return Ok(()) };
-        while let Some((slot, bytes)) = self.ring.next(receives.to_tell()) {
+        if !self.knows_peer() {
+            return Ok(());
+        }
+        loop {
+            let tell = receives.to_tell();
+            let told_until = tell.first + tell.lengths.len() as u64;
+            let Some((slot, bytes)) = self.ring.next(tell) else { return Ok(()) };
             let Some(endpoint) = paths.endpoint(0) else { return Ok(()) };
-            let range = slot_range(slot);
-            self.staging.copy_in(range.start, &bytes);
-            let way = paths.way(0, CONTROL_TAG, false);
-            let data = Written::Slot(slot).encode(info, paths.their_number());
-            let address = peer_address + range.start as u64;
-            let context = ops.add(Op::Word);
-            let span = self.staging.span(range);
-            // SAFETY: this object's buffer, which outlives the endpoint, and whose slot does not
-            // change before the peer has read it.
-            let posted = unsafe {
-                match way {
-                    Way::Connected => {
-                        let to = (address, peer_key);
-                        sys::post_write(&endpoint, way, span, Report::Data(data), to, context)
-                    }
-                    Way::Tagged { .. } => {
-                        sys::post_send(&endpoint, way, span, slot as u32, context)
-                    }
-                }
-            };
-            if let Err(error) = posted {
-                ops.take(context);
-                return Err(Trouble::Refused(error));
-            }
-            receives.told();
+            self.post_slot(slot, &bytes, info, paths, (&endpoint, ops))
+                .map_err(Trouble::Refused)?;
+            receives.told(told_until);
             self.ring.wrote();
         }
+    }
+
+    /// Posts a slot, with a completion if one is due or it cannot be injected.
+    fn post_slot(
+        &mut self,
+        slot: u64,
+        bytes: &[u8; SLOT_BYTES],
+        info: &Info,
+        paths: &Paths,
+        (endpoint, ops): (&Object, &mut Ops),
+    ) -> Result<(), Errno> {
+        let used = used_bytes(bytes);
+        let start = slot_range(slot).start;
+        let way = paths.way(0, CONTROL_TAG, false);
+        let (key, address) = self.peer_slots.unwrap_or_default();
+        let to = (address + start as u64, key);
+        let data = Written::Slot(slot).encode(info, paths.their_number());
+        let is_due = self.confirms_next || self.unconfirmed + 1 >= CONFIRMED_EVERY;
+        if !is_due && used <= info.inject_bytes_max && !self.refuses_injection {
+            let injection = match way {
+                Way::Connected => Injection::Write { address: to.0, key, data },
+                Way::Tagged { peer, tag } => Injection::Tagged { peer, tag, data: slot as u32 },
+            };
+            if self.inject(endpoint, &bytes[..used], injection)? {
+                return Ok(());
+            }
+        }
+        self.staging.copy_in(start, &bytes[..used]);
+        let span = self.staging.span(start..start + used);
+        let context = ops.add(Op::Word);
+        // SAFETY: this object's buffer, which outlives the endpoint, and whose slot does not
+        // change before the peer has read it.
+        let posted = unsafe {
+            match way {
+                Way::Connected => {
+                    sys::post_write(endpoint, way, span, Report::Data(data), to, context)
+                }
+                Way::Tagged { .. } => sys::post_send(endpoint, way, span, slot as u32, context),
+            }
+        };
+        if posted.is_err() {
+            ops.take(context);
+            return posted;
+        }
+        (self.unconfirmed, self.confirms_next) = (0, false);
         Ok(())
+    }
+
+    /// Returns false if it has to be posted with a completion instead.
+    fn inject(
+        &mut self,
+        endpoint: &Object,
+        bytes: &[u8],
+        injection: Injection,
+    ) -> Result<bool, Errno> {
+        match sys::inject(endpoint, bytes, injection) {
+            Ok(()) => self.unconfirmed += 1,
+            Err(Errno::AGAIN) => return Err(Errno::AGAIN),
+            // If it is the link that has failed, the post with a completion reports it.
+            Err(error) => {
+                let bytes = bytes.len();
+                tracing::debug!(error = error.text(), bytes, "control words are not injected");
+                self.refuses_injection = true;
+            }
+        }
+        Ok(!self.refuses_injection)
+    }
+
+    /// Has a word posted with a completion if the last one had none. Returns whether there is one to post.
+    pub fn confirm(&mut self) -> bool {
+        if self.unconfirmed == 0 || self.confirms_next {
+            return false;
+        }
+        self.confirms_next = true;
+        if self.ring.is_idle() {
+            self.ring.push(Note::Consumed);
+        }
+        true
     }
 
     /// Reads the slot that the peer has written. Errors: how the peer broke the protocol.

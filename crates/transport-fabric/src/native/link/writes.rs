@@ -11,7 +11,7 @@ use crate::native::{
         ops::Op,
         posting::{CONTROL_TAG, Posting, Trouble, Written},
     },
-    registration,
+    pinned, registration,
     ring::{Note, Ring},
     sys::{self, Access, Immediates, Object, Registration, Report},
 };
@@ -168,14 +168,14 @@ impl WriteQueue {
                 return Ok(None);
             };
             let way = with.paths.way(0, CONTROL_TAG, false);
-            let context = with.ops.add(Op::Write(from, token, registration.clone()));
-            let span = registration::span(start, bytes, registration.as_deref());
+            let context = with.ops.add(Op::Write(registration.clone(), token, from));
+            let span = pinned::span(start, bytes, registration.as_deref());
             // SAFETY: the op holds the read lease until the write completes, or its endpoint is
             // closed (`Ops::clear`).
             let posted =
                 unsafe { sys::post_write(&endpoint, way, span, report, (address, key), context) };
             if let Err(error) = posted {
-                if let Some(Op::Write(from, ..)) = with.ops.take(context) {
+                if let Some(Op::Write(.., from)) = with.ops.take(context) {
                     self.waiting.push_front(again(from));
                 }
                 return Err(Trouble::Refused(error));

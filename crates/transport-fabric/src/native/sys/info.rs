@@ -22,6 +22,9 @@ pub struct Info {
     pub domain: String,
     pub max_message_bytes: u64,
     pub receives_max: usize,
+    pub sends_max: usize,
+    /// The longest post that [`inject`] takes.
+    pub inject_bytes_max: usize,
     pub link_bits_per_second: Option<u64>,
     pub is_message_endpoint: bool,
     pub needs_local_registration: bool,
@@ -29,6 +32,8 @@ pub struct Info {
     pub virtual_addresses: bool,
     /// Memory that peers write belongs to one endpoint.
     pub binds_registrations: bool,
+    /// Sends match receives in the order of posts.
+    pub orders_sends: bool,
     /// Sends and receives can wait for counters.
     pub has_triggers: bool,
     /// `None`: it has no writes.
@@ -67,12 +72,15 @@ impl Info {
             domain: text(read.domain),
             max_message_bytes: read.max_message_bytes,
             receives_max: read.receives_max as usize,
+            sends_max: read.sends_max as usize,
+            inject_bytes_max: read.inject_bytes_max as usize,
             link_bits_per_second: Some(read.link_bits_per_second).filter(|&speed| speed > 0),
             is_message_endpoint: read.is_message_endpoint != 0,
             needs_local_registration: read.needs_local_registration != 0,
             writes_consume_receives: read.writes_consume_receives != 0,
             virtual_addresses: read.virtual_addresses != 0,
             binds_registrations: read.binds_registrations != 0,
+            orders_sends: read.orders_sends != 0,
             has_triggers: read.has_triggers != 0,
             immediates: immediates(&read, &text(read.provider)),
             link_is_up: (read.link_is_up >= 0).then_some(read.link_is_up != 0),

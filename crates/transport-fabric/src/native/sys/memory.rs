@@ -212,3 +212,40 @@ pub unsafe fn post_write(
         )
     })
 }
+
+/// A short post that has no completion.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub enum Injection {
+    /// A write at this address and key of the only peer, whose queue reports it with the data.
+    Write { address: u64, key: u64, data: u64 },
+    /// A message to this peer of an address vector.
+    Tagged { peer: u64, tag: u64, data: u32 },
+}
+
+/// Posts at most [`Info::inject_bytes_max`] bytes, which are free again when this returns. Failures after that
+/// are reported as the end of the connection, if at all.
+pub fn inject(endpoint: &Object, bytes: &[u8], injection: Injection) -> Result<(), Errno> {
+    let start = bytes.as_ptr();
+    // SAFETY: an open endpoint with a peer, and bytes that are read during the call only.
+    posted(unsafe {
+        match injection {
+            Injection::Write { address, key, data } => rdmc_fabric_inject_write(
+                endpoint.raw,
+                start,
+                bytes.len(),
+                data,
+                UNSPECIFIED,
+                address,
+                key,
+            ),
+            Injection::Tagged { peer, tag, data } => rdmc_fabric_inject_tagged_send(
+                endpoint.raw,
+                start,
+                bytes.len(),
+                data.into(),
+                peer,
+                tag,
+            ),
+        }
+    })
+}

@@ -22,7 +22,8 @@ pub use counter::Counter;
 pub use events::{Event, next_event, read_completions};
 pub use info::{Immediates, Info, infos};
 pub use memory::{
-    Access, Registration, Report, Span, Way, bind, post_receive, post_send, post_write, register,
+    Access, Injection, Registration, Report, Span, Way, bind, inject, post_receive, post_send,
+    post_write, register,
 };
 pub use object::*;
 
@@ -35,6 +36,8 @@ struct RawInfo {
     fabric: *const c_char,
     max_message_bytes: u64,
     receives_max: u64,
+    sends_max: u64,
+    inject_bytes_max: u64,
     link_bits_per_second: u64,
     is_message_endpoint: c_int,
     needs_local_registration: c_int,
@@ -43,6 +46,7 @@ struct RawInfo {
     binds_registrations: c_int,
     has_triggers: c_int,
     has_writes: c_int,
+    orders_sends: c_int,
     orders_writes: c_int,
     orders_sends_behind_writes: c_int,
     data_bytes: u64,
@@ -184,6 +188,23 @@ unsafe extern "C" {
         address: u64,
         key: u64,
         context: u64,
+    ) -> c_long;
+    fn rdmc_fabric_inject_write(
+        endpoint: Handle,
+        start: *const u8,
+        bytes: usize,
+        data: u64,
+        peer: u64,
+        address: u64,
+        key: u64,
+    ) -> c_long;
+    fn rdmc_fabric_inject_tagged_send(
+        endpoint: Handle,
+        start: *const u8,
+        bytes: usize,
+        data: u64,
+        peer: u64,
+        tag: u64,
     ) -> c_long;
     fn rdmc_fabric_bind_registration(registration: Handle, endpoint: Handle) -> c_int;
     fn rdmc_fabric_cq_read(cq: Handle, out: *mut RawCompletion, count: usize) -> c_long;

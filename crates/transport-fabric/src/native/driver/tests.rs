@@ -1,0 +1,131 @@
+//! Which posts the provider gets, and which of them have a completion: not to be seen from outside.
+
+use std::{
+    net::{Ipv4Addr, TcpListener, TcpStream},
+    time::{Duration, Instant},
+};
+
+use transport::{Completion, EndpointId, PeerMemory, Region, Token, Transport};
+use transport_tcp::TcpSettings;
+
+use crate::{FabricLink, FabricSettings, FabricTransport, Role};
+
+const PATIENCE: Duration = Duration::from_secs(20);
+
+fn start() -> FabricTransport {
+    let mut settings = FabricSettings::new("tcp");
+    settings.near = Some(Ipv4Addr::LOCALHOST.into());
+    FabricTransport::start(settings, TcpSettings::default()).unwrap()
+}
+
+/// Connects both, until a word has arrived. By themselves they check no answers, so that how many words they
+/// post does not depend on the time.
+fn connected() -> [(FabricTransport, EndpointId); 2] {
+    let (mut one, mut other) = (start(), start());
+    let listener = TcpListener::bind("127.0.0.1:0").unwrap();
+    let near = TcpStream::connect(listener.local_addr().unwrap()).unwrap();
+    let (far, _) = listener.accept().unwrap();
+    let (ours, theirs) = (one.offers().make().unwrap(), other.offers().make().unwrap());
+    let (our_bytes, their_bytes) = (ours.bytes().to_vec(), theirs.bytes().to_vec());
+    let near = FabricLink::new(near.into(), Role::Accept, ours, &their_bytes).unwrap();
+    let far = FabricLink::new(far.into(), Role::Connect, theirs, &our_bytes).unwrap();
+    let (near, far) = (one.open(near).unwrap(), other.open(far).unwrap());
+    for transport in [&mut one, &mut other] {
+        transport.answers_checked = Instant::now() + Duration::from_secs(86_400);
+    }
+    let mut ends = [(one, near), (other, far)];
+    write(&mut ends, 0, 1);
+    take(&mut ends, 1, 1);
+    ends
+}
+
+fn write(ends: &mut [(FabricTransport, EndpointId); 2], end: usize, words: usize) {
+    let (transport, endpoint) = &mut ends[end];
+    (0..words).for_each(|_| transport.write_control(*endpoint, b"a credit").unwrap());
+}
+
+/// Polls until this end has received so many words.
+#[track_caller]
+fn take(ends: &mut [(FabricTransport, EndpointId); 2], end: usize, words: usize) {
+    let (deadline, mut completions) = (Instant::now() + PATIENCE, Vec::new());
+    while completions.len() < words {
+        assert!(Instant::now() < deadline, "only {} words came", completions.len());
+        ends[1 - end].0.poll(&mut Vec::new(), Duration::ZERO);
+        ends[end].0.poll(&mut completions, Duration::from_millis(1));
+    }
+    assert!(completions.iter().all(|done| matches!(done, Completion::Control { .. })));
+}
+
+/// Returns how many words await a completion.
+fn open(ends: &[(FabricTransport, EndpointId); 2], end: usize) -> usize {
+    let (transport, endpoint) = &ends[end];
+    transport.links[endpoint].open_words()
+}
+
+#[test]
+fn one_control_word_of_sixteen_has_a_completion() {
+    let mut ends = connected();
+    // The first word of this end was one of them.
+    write(&mut ends, 0, 14);
+    ends[0].0.flush();
+    assert_eq!(open(&ends, 0), 0);
+    write(&mut ends, 0, 1);
+    ends[0].0.flush();
+    assert_eq!(open(&ends, 0), 1, "the sixteenth");
+    write(&mut ends, 0, 32);
+    ends[0].0.flush();
+    assert_eq!(open(&ends, 0), 3);
+    take(&mut ends, 1, 14 + 1 + 32);
+}
+
+/// Otherwise a link with nothing but such words on it would not notice that they are lost.
+#[test]
+fn a_second_after_a_word_without_a_completion_one_with_a_completion_follows() {
+    let mut ends = connected();
+    write(&mut ends, 0, 3);
+    ends[0].0.flush();
+    assert_eq!(open(&ends, 0), 0);
+    let (transport, endpoint) = &mut ends[0];
+    let link = transport.links.get_mut(endpoint).unwrap();
+    let timeout = Duration::from_secs(1);
+    assert!(link.check_answers(Instant::now(), timeout), "there is a word to post");
+    assert!(!link.check_answers(Instant::now(), timeout), "one is enough");
+    transport.busy.insert(*endpoint);
+    transport.flush();
+    assert_eq!(open(&ends, 0), 1);
+    let (transport, endpoint) = &mut ends[0];
+    let link = transport.links.get_mut(endpoint).unwrap();
+    let now = Instant::now();
+    assert!(!link.check_answers(now, timeout), "the wait for its completion begins");
+    assert!(link.check_answers(now + timeout, timeout), "it did not complete");
+    assert!(!link.is_open());
+}
+
+/// The first write asks for the address; a later one is posted at once.
+#[test]
+fn a_write_with_an_immediate_is_one_operation() {
+    let mut ends = connected();
+    let (receiver, to_sender) = &mut ends[1];
+    let memory = PeerMemory::zeroed(100);
+    receiver.one_sided().unwrap().expose(*to_sender, 7, memory).unwrap();
+    let from = Region::zeroed(100);
+    for token in 0..3 {
+        let (sender, to_receiver) = &mut ends[0];
+        let sent = sender.links[to_receiver].words_sent();
+        let lease = from.read(0..100).unwrap();
+        let writes = sender.one_sided().unwrap();
+        writes.post_write(*to_receiver, lease, 7, 0, Some(9), Token(token)).unwrap();
+        if token > 0 {
+            assert_eq!(sender.links[to_receiver].words_sent(), sent + 1, "the write itself");
+        }
+        let (mut completions, deadline) = (Vec::new(), Instant::now() + PATIENCE);
+        while completions.is_empty() {
+            assert!(Instant::now() < deadline, "no write was reported");
+            ends[0].0.poll(&mut Vec::new(), Duration::ZERO);
+            ends[1].0.poll(&mut completions, Duration::from_millis(1));
+        }
+        let endpoint = ends[1].1;
+        assert_eq!(completions, [Completion::Written { endpoint, immediate: 9 }]);
+        assert_eq!(ends[0].0.links[&ends[0].1].words_sent(), sent + 1, "no word follows");
+    }
+}
