@@ -32,9 +32,13 @@ const IN_SWITCH_BLOCK_BYTES_MAX: u64 = 256 << 10;
 /// rest.
 const BURST_SHARE: f64 = 0.75;
 
+/// What a member sends on at once while a block arrives over TCP: what links deliver together
+/// (docs/decisions/cut-through.md).
+const PART_BYTES: f64 = (16 << 10) as f64;
+
 /// How much faster another algorithm must be to replace the pipeline, which loses least to a slow link
 /// and whose receivers finish together.
-const MARGIN: f64 = 1.005;
+const MARGIN: f64 = 1.01;
 
 /// Costs of replication in a network whose members and links are all alike.
 #[derive(Clone, Copy, PartialEq, Debug)]
@@ -234,7 +238,7 @@ impl ChoiceRequest {
         let is_pipelined = !matches!(algorithm, Algorithm::Sequential | Algorithm::BinomialTree);
         let relays = if is_pipelined { hops.saturating_sub(1) } else { 0 };
         let burst = costs.burst_bytes as f64 * BURST_SHARE / costs.rate_bytes_per_second;
-        let part = part_bytes(block_bytes) / costs.rate_bytes_per_second;
+        let part = PART_BYTES / costs.rate_bytes_per_second;
         let (steps_taken, delay) = match algorithm {
             _ if !(costs.cut_through && is_pipelined) => {
                 let hidden = relays as f64 * burst.min(step);
@@ -243,8 +247,11 @@ impl ChoiceRequest {
             }
             // A member is behind by a part of a block, not by a step.
             Algorithm::Chain => (steps - relays, relays as f64 * (part.min(step) - burst).max(0.0)),
-            // The root sends the last block to one partner after another, at its link's rate.
-            _ => (steps, 0.0),
+            // Switches copy, members relay nothing.
+            Algorithm::InSwitch => (steps, 0.0),
+            // The root sends the last block to one partner after another, at its link's rate; and members that are not in step
+            // share links with blocks of other steps, which costs one for each partner.
+            _ => (steps + depth, 0.0),
         };
         let seconds = steps_taken as f64 * (step + costs.gap_seconds)
             + hops as f64 * costs.latency_seconds
@@ -252,12 +259,6 @@ impl ChoiceRequest {
         let time = Duration::try_from_secs_f64(seconds).unwrap_or(Duration::MAX);
         Choice { algorithm, block_bytes, blocks, steps, time }
     }
-}
-
-/// How much of a block must have come before any of it is sent on over TCP
-/// (crates/transport-tcp/src/posted_send.rs).
-fn part_bytes(block_bytes: u64) -> f64 {
-    (block_bytes / 8).clamp(8 << 10, 32 << 10) as f64
 }
 
 /// Steps of the schedule; with a single rack if it needs racks. With switches that copy: blocks on the
