@@ -8,7 +8,7 @@
 //!
 //! The path of a block through the files: [`transport::Transport::post_send`] (`driver`) -> a
 //! stream of the endpoint (`endpoint`) -> cut into segments and written (`posted_send`, `outgoing`, `wire`) -> read
-//! into the posted memory (`incoming`, `wire`) -> completion.
+//! into the posted memory, several segments by one call (`incoming`, `segment_read`, `wire`) -> completion.
 //!
 //! # Cost
 //! On the wire 16 bytes per segment ([`TcpSettings::segment_bytes`]) and 16 bytes per control word;

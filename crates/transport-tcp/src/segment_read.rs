@@ -45,15 +45,13 @@ impl SegmentRead {
         budget_bytes: usize,
     ) -> Self {
         let mut left_bytes = budget_bytes.saturating_sub(self.part_bytes);
-        while self.guesses < GUESSES_MAX && block_bytes > 0 && left_bytes > HEADER_BYTES {
-            let length = segment_bytes.min(block_bytes).min(left_bytes - HEADER_BYTES);
-            if length < segment_bytes.min(block_bytes) {
-                break;
-            }
+        while self.guesses < GUESSES_MAX && block_bytes > 0 {
+            let length = segment_bytes.min(block_bytes);
+            let Some(rest_bytes) = left_bytes.checked_sub(HEADER_BYTES + length) else { break };
             self.lengths[self.guesses] = length;
             self.guesses += 1;
             block_bytes -= length;
-            left_bytes -= HEADER_BYTES + length;
+            left_bytes = rest_bytes;
         }
         self
     }

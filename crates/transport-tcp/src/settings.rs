@@ -39,7 +39,7 @@ pub struct TcpSettings {
     pub drain_timeout: Duration,
     /// Length in bytes of the segments into which blocks are cut; control words are sent between
     /// segments. Smaller segments delay credits less; with larger ones the receiver makes fewer
-    /// system calls (one per segment), but beyond the default of 64 KiB no gain can be measured. 1
+    /// system calls (one for a few segments), but beyond the default of 64 KiB no gain can be measured. 1
     /// to [`SEGMENT_BYTES_MAX`]; may differ between members.
     pub segment_bytes: usize,
     /// How many bytes the socket accepts beyond those that TCP can send at once

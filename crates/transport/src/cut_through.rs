@@ -13,7 +13,8 @@ use crate::{
 /// # Contract
 /// A receive is reported by [`crate::Completion::Arriving`] if its memory is followed
 /// ([`memory::WriteLease::arriving`]) and some of its block arrives before the rest. Bytes count as
-/// arrived in ascending order, and on protected links only once they were verified.
+/// arrived in ascending order, and on protected links only once they were verified. What of such memory is
+/// behind the block's end, or has not arrived, may have any contents.
 pub trait CutThroughSends {
     /// Returns the length from which sending a block on while it arrives gains anything.
     fn block_bytes_min(&self) -> u64;

@@ -169,7 +169,7 @@ pub fn run(args: &Args) -> Outcome<()> {
     report.note(
         "time: from the root's start to the last receiver. of rate: length / time / rate, its median, \
          lowest and highest. skew: from the first receiver to the last. cpu: processor time of all \
-         members. docs/peers.md has each command.",
+         members for each GiB that is delivered; relay cpu: of member 1 alone, which relays all of it in a chain. docs/peers.md has each command.",
     );
     if let Some(list) = versions(&["openmpi-bin", "mpich", "libgloo-dev", "udpcast", "uftp"]) {
         report.note(format!("Installed: {list}."));
@@ -189,7 +189,8 @@ pub fn versions(packages: &[&str]) -> Option<String> {
 
 fn row(site: &Site, bytes: u64, peer: &Peer, result: &PeerResult) -> Vec<Cell> {
     let receivers = site.hosts.len() as f64 - 1.0;
-    let delivered_gib = bytes as f64 * receivers / (1_u64 << 30) as f64;
+    let length_gib = bytes as f64 / (1_u64 << 30) as f64;
+    let delivered_gib = length_gib * receivers;
     let all = |what: fn(&Measured) -> f64| result.measured.iter().map(what).collect::<Vec<_>>();
     let seconds = all(|measured| measured.seconds);
     let fastest = seconds.iter().copied().reduce(f64::min).unwrap_or(f64::NAN);
@@ -217,6 +218,10 @@ fn row(site: &Site, bytes: u64, peer: &Peer, result: &PeerResult) -> Vec<Cell> {
     row.extend([
         ("skew_s", number(median(all(|measured| measured.skew_seconds)))),
         ("cpu_s_per_gib", number(median(all(|measured| measured.cpu_seconds)) / delivered_gib)),
+        (
+            "relay_cpu_s_per_gib",
+            number(median(all(|measured| measured.relay_cpu_seconds)) / length_gib),
+        ),
         ("trouble", json!(result.trouble)),
     ]);
     row
