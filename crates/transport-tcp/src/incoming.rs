@@ -233,8 +233,8 @@ impl Incoming {
         Ok(Moved { bytes, wanted })
     }
 
-    /// Returns whether the next frame is likely to be a segment of the first posted receive, and what is read behind its block
-    /// does no harm there: the memory of a receive that is followed has no contents but its block.
+    /// Returns whether the next frame is likely to be a segment of the first posted receive, and bytes behind its block may be
+    /// written: the memory of a receive that is followed has no contents but its block.
     fn may_guess(&self) -> bool {
         let goes_on = match &self.segment {
             None => true,
