@@ -235,7 +235,11 @@ impl ChoiceRequest {
             Algorithm::Circulant => (depth, (depth - 1).pow(2)),
             _ => (depth, depth * (depth - 1) + 1),
         };
-        let is_pipelined = !matches!(algorithm, Algorithm::Sequential | Algorithm::BinomialTree);
+        // With switches that copy members relay nothing.
+        let is_pipelined = !matches!(
+            algorithm,
+            Algorithm::Sequential | Algorithm::BinomialTree | Algorithm::InSwitch
+        );
         let relays = if is_pipelined { hops.saturating_sub(1) } else { 0 };
         let burst = costs.burst_bytes as f64 * BURST_SHARE / costs.rate_bytes_per_second;
         let part = PART_BYTES / costs.rate_bytes_per_second;
@@ -247,8 +251,6 @@ impl ChoiceRequest {
             }
             // A member is behind by a part of a block, not by a step.
             Algorithm::Chain => (steps - relays, relays as f64 * (part.min(step) - burst).max(0.0)),
-            // Switches copy, members relay nothing.
-            Algorithm::InSwitch => (steps, 0.0),
             // The root sends the last block to one partner after another, at its link's rate; and members that are not in step
             // share links with blocks of other steps, which costs one for each partner.
             _ => (steps + depth, 0.0),

@@ -15,6 +15,7 @@ use crate::{
     moved::Moved,
     record::Opener,
     segment_read::SegmentRead,
+    settings::SEGMENT_BYTES,
     wire::{CONTROL_FRAME_BYTES_MAX, HEADER_BYTES, Header, PLACE_BYTES, Place, WireError},
 };
 
@@ -30,9 +31,6 @@ const DISCARD_BYTES: usize = 16 << 10;
 
 /// The least number of bytes to read at once, even when the budget of the round is nearly used up.
 const READ_BYTES_MIN: usize = 64 << 10;
-
-/// The first guess of the length of a segment: what peers send by default.
-const SEGMENT_BYTES: usize = 64 << 10;
 
 /// A posted receive.
 struct PostedReceive {
@@ -110,7 +108,7 @@ pub(crate) struct Incoming {
     ahead_bytes: usize,
     /// What came behind a segment whose length was guessed wrong, in place of the lookahead; empty between calls.
     strays: Vec<u8>,
-    /// Length of the last segment that did not end its block.
+    /// Length of the last segment that did not end its block, by which the next ones are guessed; at first the default.
     usual_bytes: usize,
     /// The endpoint is closing: blocks are read and dropped.
     discarding: bool,

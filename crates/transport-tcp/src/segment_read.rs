@@ -1,9 +1,10 @@
 //! One system call that reads several segments of a block into its memory.
 //!
 //! A header stands before each segment, so where the payload of one has to go is known only when the header before it
-//! was read. Peers cut a block into segments of one length, though, but for the last. So the headers and lengths of
-//! the next segments are guessed, each header is read beside the block, and the guesses are checked afterwards. What
-//! comes behind a wrong one is put into a line again, and parsed as if it had been read there.
+//! was read. Peers often repeat a length, though: that of all but the last segment of a block which they hold, or what
+//! links deliver together of one that they are receiving. So the lengths of the next segments are guessed, each header is
+//! read beside the block, and the guesses are checked afterwards. What comes from a wrong one on is copied into one
+//! buffer, and parsed as if it had been read there.
 
 use std::io::IoSliceMut;
 

@@ -5,6 +5,9 @@ use std::{io, net::TcpStream, time::Duration};
 /// The longest segment that may be sent or is accepted, whatever is configured: 16 MiB.
 pub const SEGMENT_BYTES_MAX: usize = 16 << 20;
 
+/// The default of [`TcpSettings::segment_bytes`].
+pub(crate) const SEGMENT_BYTES: usize = 64 << 10;
+
 /// The longest timeout, one year: any clock can add it. Longer values are reduced to it.
 const TIMEOUT_MAX: Duration = Duration::from_secs(365 * 24 * 3600);
 
@@ -81,7 +84,7 @@ impl Default for TcpSettings {
         Self {
             silence_timeout: Duration::from_secs(5),
             drain_timeout: Duration::from_secs(2),
-            segment_bytes: 64 << 10,
+            segment_bytes: SEGMENT_BYTES,
             notsent_lowat_bytes: Some(128 << 10),
             congestion: None,
             send_buffer_bytes: None,

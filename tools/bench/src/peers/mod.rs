@@ -169,7 +169,8 @@ pub fn run(args: &Args) -> Outcome<()> {
     report.note(
         "time: from the root's start to the last receiver. of rate: length / time / rate, its median, \
          lowest and highest. skew: from the first receiver to the last. cpu: processor time of all \
-         members for each GiB that is delivered; relay cpu: of member 1 alone, which relays all of it in a chain. docs/peers.md has each command.",
+         members for each GiB that is delivered; relay cpu: of member 1 alone, which relays all of it \
+         in a chain. docs/peers.md has each command.",
     );
     if let Some(list) = versions(&["openmpi-bin", "mpich", "libgloo-dev", "udpcast", "uftp"]) {
         report.note(format!("Installed: {list}."));
