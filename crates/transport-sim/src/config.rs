@@ -21,6 +21,9 @@ pub struct SimConfig {
     /// Random delay of a control word, uniform between 0 and this; words of one endpoint stay in
     /// order.
     pub control_jitter_ns_max: u64,
+    /// With a value, all one-sided writes of a member leave one after another, and each needs this time
+    /// in addition to its bytes. `None`: only those of one connection do.
+    pub write_overhead_ns: Option<u64>,
     /// How bytes of a one-sided write become visible before it is reported. `None`: not before.
     pub write_placement: Option<Placement>,
     /// Time after which a killed member's peers report that their connections are lost.
@@ -108,6 +111,7 @@ impl SimConfig {
         block_jitter: Jitter::None,
         delivery_jitter_ns_max: 0,
         control_jitter_ns_max: 0,
+        write_overhead_ns: None,
         write_placement: None,
         loss_detection_ns: 0,
         silence_timeout_ms: None,

@@ -11,8 +11,8 @@
 //! rates (the two ports' and the link's), plus [`SimConfig::block_overhead_ns`] and
 //! [`SimConfig::block_jitter`]. Then the ports are free, the send has completed, and the block
 //! arrives a latency later. Control words take a latency and never occupy ports. One-sided writes
-//! leave one after another at the rate of the transmit port, and do not occupy it either; their bytes
-//! appear all at once, or in parts before they are reported ([`SimConfig::write_placement`]).
+//! leave one after another at the rate of the transmit port, those of one connection or all of a
+//! member ([`SimConfig::write_overhead_ns`]), and do not occupy it either; their bytes appear all at once, or in parts before they are reported ([`SimConfig::write_placement`]).
 //!
 //! **Arbitration.** A source prefers the send that was posted first, among those whose target's
 //! port is free. A target prefers the receive that was posted first, among those whose block has

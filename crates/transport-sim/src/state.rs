@@ -82,6 +82,8 @@ pub(crate) struct State {
 pub(crate) struct Member {
     pub(crate) alive: bool,
     pub(crate) rate_bytes_per_s: u64,
+    /// When the last of its writes has left, if they leave one after another.
+    pub(crate) last_write_left_ns: u64,
     pub(crate) transmit: Port,
     pub(crate) receive: Port,
     /// Shared ports: which of its sides has sent a part last.
@@ -126,6 +128,7 @@ impl State {
         self.members.push(Member {
             alive: true,
             rate_bytes_per_s: self.config.port_rate_bytes_per_s,
+            last_write_left_ns: 0,
             transmit: Port::default(),
             receive: Port::default(),
             turn: 0,

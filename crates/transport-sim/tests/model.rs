@@ -218,3 +218,25 @@ fn bytes_of_a_write_become_visible_as_they_are_to() {
         assert_eq!((disordered > 0, torn > 0), (!in_order, !whole_words));
     }
 }
+
+/// When the last of a write of 64 bytes to each of two members is there.
+fn last_write_ns(write_overhead_ns: Option<u64>) -> u64 {
+    let mut world = World::new(SimConfig { write_overhead_ns, ..SimConfig::IDEAL }, 0, 3);
+    let source = Region::from_vec(vec![1; 64]);
+    for to in [1, 2] {
+        let (near, far) = (world.endpoint(0, to), world.endpoint(to, 0));
+        world.members[to].expose(far, 0, PeerMemory::zeroed(64)).unwrap();
+        let lease = source.read(0..64).unwrap();
+        world.members[0].post_write(near, lease, 0, 0, Some(7), Token(0)).unwrap();
+    }
+    world.run();
+    let is_write = |seen: &Completion| matches!(seen, Completion::Written { .. });
+    let arrivals = world.seen.iter().filter(|(_, _, seen)| is_write(seen));
+    arrivals.map(|(at_ns, ..)| *at_ns).max().unwrap()
+}
+
+#[test]
+fn writes_to_several_members_leave_at_once_or_one_after_another() {
+    assert_eq!(last_write_ns(None), 64);
+    assert_eq!(last_write_ns(Some(10)), 2 * 74);
+}

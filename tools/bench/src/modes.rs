@@ -1,8 +1,9 @@
 //! The cost of waiting for completions, by mode (DSN 2018 section 5.2.3).
 
-use charts::{Axis, Chart, Line, Panel, Point, Unit};
+use charts::{Axis, Chart, Point};
 use plan::size;
 use rdmc::{Algorithm, CompletionMode, Fabric};
+use rustix::thread::{CpuSet, sched_getaffinity};
 use serde_json::json;
 
 use crate::{
@@ -10,8 +11,8 @@ use crate::{
     member::{Equipment, Job},
     member_processes::{Host, MemberProcesses},
     outcome::Outcome,
-    report::{DrawnOutput, Report, number},
-    sweep::sweep,
+    report::{Cell, DrawnOutput, Report, number},
+    sweep::{Repeated, sweep},
 };
 
 /// How many messages of which length: small, middle and large, as in the paper's Fig. 11.
@@ -19,9 +20,10 @@ const LOADS: [(u64, u64); 3] = [(400, 10_000), (40, 1_000_000), (2, 100_000_000)
 
 #[derive(Debug, clap::Args)]
 pub struct Args {
-    /// Size of the group, the root included
-    #[arg(long, value_name = "N", default_value_t = 4, value_parser = clap::value_parser!(u32).range(2..=64))]
-    members: u32,
+    /// Sizes of the groups, roots included
+    #[arg(long, value_name = "SIZES", value_delimiter = ',', default_value = "2,4,8",
+          value_parser = clap::value_parser!(u32).range(2..=64))]
+    members: Vec<u32>,
     /// The network that blocks move over: tcp, or a libfabric provider (verbs, shm, ofi-tcp, ...)
     #[arg(long, default_value_t)]
     fabric: Fabric,
@@ -44,66 +46,101 @@ pub struct Args {
 pub fn run(args: &Args) -> Outcome<()> {
     let interrupt = Interrupt::watch()?;
     let what = format!(
-        "completion modes: {} members as processes of this host, fabric {}, binomial pipeline, \
-         blocks of {}; median of {}",
-        args.members,
+        "completion modes: members as processes of this host, fabric {}, binomial pipeline, blocks of \
+         {}; median of {}",
         args.fabric,
         size::show(args.block),
         args.repeats
     );
     let mut report = Report::new("modes", what);
-    let (mut bandwidth, mut load) = (Vec::new(), Vec::new());
-    let hosts = Host::here_at(&args.addresses, args.members);
-    for completion in CompletionMode::ALL {
-        let fabric = args.fabric.clone();
-        let equipment = Equipment { fabric, completion, ..Equipment::default() };
-        let mut processes = MemberProcesses::start_with(&hosts, &interrupt, &equipment)?;
-        let jobs = LOADS.map(|(messages, message_bytes)| {
-            let is_long = message_bytes > 1_000_000;
-            let bytes = if is_long { message_bytes / args.less } else { message_bytes };
-            let messages = (messages / args.less).max(1);
-            Job::several(Algorithm::BinomialPipeline, args.block, messages, bytes)
-        });
-        let results = sweep(&mut processes, &jobs, args.repeats, completion.name())?;
-        let line = || Line::new(completion.name(), Vec::new());
-        bandwidth.push(line());
-        load.push(line());
-        for (job, result) in jobs.iter().zip(&results) {
-            let seconds = result.seconds();
-            let mb_per_s = (job.messages * job.message_bytes) as f64 / seconds / 1e6;
-            let share = result.cpu_seconds() / seconds / f64::from(args.members);
-            for (lines, value) in [(&mut bandwidth, mb_per_s), (&mut load, share)] {
-                let point = Point::new(job.message_bytes as f64 / 1e3, value);
-                lines.last_mut().into_iter().for_each(|line| line.points.push(point));
+    let mut points = Points::default();
+    for &members in &args.members {
+        let hosts = hosts(args, members);
+        for completion in CompletionMode::ALL {
+            let fabric = args.fabric.clone();
+            let equipment = Equipment { fabric, completion, ..Equipment::default() };
+            let mut processes = MemberProcesses::start_with(&hosts, &interrupt, &equipment)?;
+            let jobs = LOADS.map(|load| args.job(load));
+            let name = format!("{members} members, {completion}");
+            let results = sweep(&mut processes, &jobs, args.repeats, &name)?;
+            for (job, result) in jobs.iter().zip(&results) {
+                report.row(row(members, completion, job, result, &mut points));
             }
-            report.row([
-                ("completion", json!(completion.name())),
-                ("messages", json!(job.messages)),
-                ("length", json!(size::show(job.message_bytes))),
-                ("time_s", number(seconds)),
-                ("MB_per_s", number(mb_per_s)),
-                ("cpu_s", number(result.cpu_seconds())),
-                ("cpu_share_per_member", number(share)),
-            ]);
         }
     }
     report.note(
         "cpu share per member: processor time of a member's process divided by the time that the \
-         messages took; 1 is a whole core. Members share this host's cores: those that poll take \
-         them from the others.",
+         messages took; 1 is a whole core. own core: each member ran on a core of its own. Where \
+         members share this host's cores, those that poll take them from the others.",
     );
-    args.output.print(&report, || chart(bandwidth, load))
+    args.output.print(&report, || chart(points))
 }
 
-fn chart(bandwidth: Vec<Line>, load: Vec<Line>) -> Chart {
-    let panel =
-        |title: &str, unit, lines| Panel { title: title.into(), y: Axis::linear(unit), lines };
-    Chart {
-        title: "Bandwidth and processor time by completion mode".into(),
-        x: Axis::powers("length of a message in kB", 10.0, Unit::Number),
-        panels: vec![
-            panel("Bandwidth", "MB/s", bandwidth),
-            panel("Processor time", "cores per member", load),
-        ],
+/// This host once for each member, each on a core of its own if there are enough.
+fn hosts(args: &Args, members: u32) -> Vec<Host> {
+    let hosts = Host::here_at(&args.addresses, members);
+    match own_cores(members) {
+        Some(cores) => {
+            hosts.into_iter().zip(cores).map(|(host, core)| host.on_core(core)).collect()
+        }
+        None => hosts,
     }
+}
+
+/// A core for each member, of those that this process may use; `None` if there are too few.
+fn own_cores(members: u32) -> Option<Vec<usize>> {
+    let usable = sched_getaffinity(None).ok()?;
+    let cores = (0..CpuSet::MAX_CPU).filter(|&core| usable.is_set(core));
+    let cores: Vec<usize> = cores.take(members as usize).collect();
+    (cores.len() == members as usize).then_some(cores)
+}
+
+impl Args {
+    fn job(&self, (messages, message_bytes): (u64, u64)) -> Job {
+        let is_long = message_bytes > 1_000_000;
+        let bytes = if is_long { message_bytes / self.less } else { message_bytes };
+        let messages = (messages / self.less).max(1);
+        Job::several(Algorithm::BinomialPipeline, self.block, messages, bytes)
+    }
+}
+
+/// Points of the picture, each with its panel and line.
+#[derive(Default)]
+struct Points {
+    bandwidth: Vec<(String, String, Point)>,
+    load: Vec<(String, String, Point)>,
+}
+
+fn row(
+    members: u32,
+    completion: CompletionMode,
+    job: &Job,
+    result: &Repeated,
+    points: &mut Points,
+) -> impl IntoIterator<Item = Cell> {
+    let seconds = result.seconds();
+    let mb_per_s = (job.messages * job.message_bytes) as f64 / seconds / 1e6;
+    let share = result.cpu_seconds() / seconds / f64::from(members);
+    let length = size::show(job.message_bytes);
+    let line = completion.name().to_owned();
+    let point = |value| Point::new(members.into(), value);
+    points.bandwidth.push((format!("MB/s, {length}"), line.clone(), point(mb_per_s)));
+    points.load.push((format!("cores per member, {length}"), line, point(share)));
+    [
+        ("members", json!(members)),
+        ("own_core", json!(own_cores(members).is_some())),
+        ("completion", json!(completion.name())),
+        ("messages", json!(job.messages)),
+        ("length", json!(length)),
+        ("time_s", number(seconds)),
+        ("MB_per_s", number(mb_per_s)),
+        ("cpu_s", number(result.cpu_seconds())),
+        ("cpu_share_per_member", number(share)),
+    ]
+}
+
+fn chart(points: Points) -> Chart {
+    let all = points.bandwidth.into_iter().chain(points.load);
+    let title = "Bandwidth and processor time by completion mode";
+    Chart::grouped(title, Axis::counted("members"), Axis::linear("as the panel says"), all)
 }

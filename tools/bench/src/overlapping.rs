@@ -21,8 +21,9 @@ use crate::{
 #[derive(Debug, clap::Args)]
 pub struct Args {
     /// Members of every group
-    #[arg(long, value_name = "N", default_value_t = 8, value_parser = clap::value_parser!(u32).range(2..=64))]
-    members: u32,
+    #[arg(long, value_name = "SIZES", value_delimiter = ',', default_value = "4,8,16",
+          value_parser = clap::value_parser!(u32).range(2..=64))]
+    members: Vec<u32>,
     /// Rate of each link. Unless given: 4000 Mbit/s / members, at most 1000
     #[arg(long)]
     rate: Option<Rate>,
@@ -50,16 +51,17 @@ pub struct Args {
 pub fn run(args: &Args) -> Outcome<()> {
     let interrupt = Interrupt::watch()?;
     let what = format!(
-        "one message in each of several groups of the same {} members at once, {}, blocks of {}; median of {}",
-        args.members,
+        "one message in each of several groups of the same members at once, {}, blocks of {}; median of {}",
         args.algorithm,
         size::show(args.block),
         args.repeats
     );
     let mut report = Report::new("overlapping", what);
     let mut points = Vec::new();
-    for &oversubscription in &args.oversubscription {
-        points.extend(measure(args, oversubscription, &interrupt, &mut report)?);
+    for &members in &args.members {
+        for &oversubscription in &args.oversubscription {
+            points.extend(measure(args, members, oversubscription, &interrupt, &mut report)?);
+        }
     }
     report.note(
         "Together: length x groups / time until the last receiver of the last group has its message; \
@@ -69,30 +71,33 @@ pub fn run(args: &Args) -> Outcome<()> {
          it was done; the last one is the time.",
     );
     args.output.print(&report, || {
-        let title = "Bandwidth of all groups together against the number of senders";
-        let x = Axis::counted("members that send at once");
-        Chart::grouped(title, x, Axis::linear("Mbit/s of all groups together"), points)
+        let title = "Bandwidth of all groups together against their size";
+        let x = Axis::counted("members of every group");
+        Chart::grouped(title, x, Axis::linear("of a link's rate, all groups together"), points)
     })
 }
 
 /// Adds a row for each length and number of senders. Answers points for the picture: panel, line, value.
 fn measure(
     args: &Args,
+    members: u32,
     oversubscription: f64,
     interrupt: &Interrupt,
     report: &mut Report,
 ) -> Outcome<Vec<(String, String, Point)>> {
-    let (network, settings) = network(args, oversubscription);
+    let (network, settings) = network(args, members, oversubscription);
+    let link_mbit = settings.link.rate.mbit();
     let lab = Lab::create(&settings)?;
     let mut processes = MemberProcesses::start(&lab.hosts(), interrupt)?;
     let all: Vec<Together> = args
         .bytes
         .iter()
-        .flat_map(|&bytes| sender_counts(args.members).map(move |senders| (bytes, senders)))
-        .map(|(bytes, senders)| together(args, bytes, senders))
+        .flat_map(|&bytes| sender_counts(members).map(move |senders| (bytes, senders)))
+        .map(|(bytes, senders)| together(args, members, bytes, senders))
         .collect();
+    let name = format!("{members} members, {network}");
     let results =
-        alternate(all.len(), args.repeats, &network, |index| processes.run_together(&all[index]))?;
+        alternate(all.len(), args.repeats, &name, |index| processes.run_together(&all[index]))?;
     let mut points = Vec::new();
     for (together, runs) in all.iter().zip(&results) {
         let groups = together.roots.len();
@@ -106,19 +111,23 @@ fn measure(
         let limit = limit_mbit(&settings, together)?;
         let fairness = median(runs.iter().map(|run| jain(run)).collect());
         report.row([
+            ("members", json!(members)),
             ("network", json!(network)),
             ("length", json!(size::show(together.message_bytes))),
             ("senders", json!(groups)),
             ("time_s", number(last)),
             ("together_mbit", number(mbit)),
             ("deviation_mbit", number(deviation)),
+            ("of_a_link", number(mbit / link_mbit)),
             ("limit_mbit", number(limit)),
             ("of_the_limit", number(mbit / limit)),
             ("fairness", number(fairness)),
             ("first_group_s", number(first)),
         ]);
-        let point = Point { x: groups as f64, y: mbit, error: deviation };
-        points.push((network.clone(), size::show(together.message_bytes), point));
+        let (y, error) = (mbit / link_mbit, deviation / link_mbit);
+        let panel = format!("{network}, {}", size::show(together.message_bytes));
+        let senders = senders_name(groups as u32, members).to_owned();
+        points.push((panel, senders, Point { x: members.into(), y, error }));
     }
     Ok(points)
 }
@@ -136,24 +145,33 @@ fn sender_counts(members: u32) -> impl Iterator<Item = u32> {
     counts.into_iter()
 }
 
+/// The name of a line of the picture.
+fn senders_name(senders: u32, members: u32) -> &'static str {
+    match senders {
+        _ if senders == members => "all send",
+        1 => "one sends",
+        _ => "half of them send",
+    }
+}
+
 /// Groups whose roots are spread evenly over the members.
-fn together(args: &Args, message_bytes: u64, senders: u32) -> Together {
+fn together(args: &Args, members: u32, message_bytes: u64, senders: u32) -> Together {
     Together {
         number: 0,
         algorithm: args.algorithm.to_string(),
         block_bytes: args.block,
         window: rdmc::Window::default().receives,
         message_bytes,
-        roots: (0..senders).map(|sender| sender * args.members / senders).collect(),
+        roots: (0..senders).map(|sender| sender * members / senders).collect(),
     }
 }
 
-fn network(args: &Args, oversubscription: f64) -> (String, LabSettings) {
-    let settings = racks::settings(args.members, 2, args.rate, oversubscription);
+fn network(args: &Args, members: u32, oversubscription: f64) -> (String, LabSettings) {
+    let settings = racks::settings(members, 2, args.rate, oversubscription);
     if oversubscription > 1.0 {
         return (format!("{oversubscription}:1"), settings);
     }
-    ("full bisection".into(), LabSettings::new(args.members, settings.link))
+    ("full bisection".into(), LabSettings::new(members, settings.link))
 }
 
 /// What all groups together can carry at the most, by their schedules.

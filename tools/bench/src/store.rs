@@ -40,8 +40,9 @@ pub struct Args {
     #[arg(long, value_name = "N", default_value_t = 60, value_parser = clap::value_parser!(u32).range(1..=100_000))]
     objects: u32,
     /// How many of them are in flight at the same time
-    #[arg(long, value_name = "N", default_value_t = 1, value_parser = clap::value_parser!(u32).range(1..=64))]
-    in_flight: u32,
+    #[arg(long, value_name = "NUMBERS", value_delimiter = ',', default_value = "1,4,16",
+          value_parser = clap::value_parser!(u32).range(1..=64))]
+    in_flight: Vec<u32>,
     #[command(flatten)]
     lengths: Lengths,
     #[command(flatten)]
@@ -88,6 +89,8 @@ impl Lengths {
 /// The results of one algorithm.
 struct Found {
     algorithm: Algorithm,
+    /// How many objects were in flight at the same time.
+    in_flight: u32,
     /// From the send to the last target, in seconds, the shortest first.
     latencies: Vec<f64>,
     /// While at least one object was in transit.
@@ -102,8 +105,9 @@ pub fn run(args: &Args) -> Outcome<()> {
     let lab = Lab::create(&LabSettings::new(args.members, Link::of_rate(args.rate)))?;
     let mut processes = MemberProcesses::start(&lab.hosts(), &interrupt)?;
     let mut found = Vec::new();
-    for (done, &algorithm) in args.algorithms.iter().enumerate() {
-        progress("store", done + 1, args.algorithms.len());
+    let runs = args.in_flight.iter().flat_map(|&n| args.algorithms.iter().map(move |&a| (n, a)));
+    for (done, (in_flight, algorithm)) in runs.enumerate() {
+        progress("store", done + 1, args.in_flight.len() * args.algorithms.len());
         let workload = Workload {
             number: 0,
             algorithm: algorithm.to_string(),
@@ -111,29 +115,36 @@ pub fn run(args: &Args) -> Outcome<()> {
             window: Window::for_group(args.block, GROUP_MEMBERS).receives,
             groups: groups.clone(),
             objects: objects.clone(),
-            in_flight: args.in_flight as usize,
+            in_flight: in_flight as usize,
         };
-        found.push(Found::of(algorithm, &processes.store(&workload)?));
+        found.push(Found::of(algorithm, in_flight, &processes.store(&workload)?));
     }
     let report = args.report(&found, &objects, groups.len());
     args.output.print(&report, || chart(&found))
 }
 
 impl Found {
-    fn of(algorithm: Algorithm, stored: &Stored) -> Self {
+    fn of(algorithm: Algorithm, in_flight: u32, stored: &Stored) -> Self {
         let seconds =
             |flight: &Flight| flight.arrived_ns.saturating_sub(flight.sent_ns) as f64 / 1e9;
         let mut latencies: Vec<f64> = stored.flights.iter().map(seconds).collect();
         latencies.sort_by(f64::total_cmp);
         let busy_seconds = busy_ns(&stored.flights) as f64 / 1e9;
-        Self { algorithm, latencies, busy_seconds, cpu_seconds: stored.cpu_seconds }
+        Self { algorithm, in_flight, latencies, busy_seconds, cpu_seconds: stored.cpu_seconds }
     }
 
-    fn row(&self, objects: &[Object], pipeline: Option<f64>) -> impl IntoIterator<Item = Cell> {
+    /// `pipeline`: the pipeline's mean with as many in flight; `rate_mbit`: that of the source's link.
+    fn row(
+        &self,
+        objects: &[Object],
+        pipeline: Option<f64>,
+        rate_mbit: f64,
+    ) -> impl IntoIterator<Item = Cell> {
         let bytes: u64 = objects.iter().map(|object| object.bytes).sum();
         let mbit_per_s = bytes as f64 * 8e-6 / self.busy_seconds;
         let mean = mean(&self.latencies);
         [
+            ("in_flight", json!(self.in_flight)),
             ("algorithm", json!(self.algorithm.name())),
             ("mean_s", number(mean)),
             ("median_s", number(median(self.latencies.clone()))),
@@ -145,6 +156,7 @@ impl Found {
                 pipeline.map_or(Value::Null, |pipeline| number(mean / pipeline)),
             ),
             ("mbit_per_s", number(mbit_per_s)),
+            ("of_the_sources_link", number(mbit_per_s / rate_mbit)),
             ("delivered_mbit_per_s", number(mbit_per_s * Workload::TARGETS as f64)),
             ("cpu_s", number(self.cpu_seconds)),
         ]
@@ -154,19 +166,20 @@ impl Found {
 impl Args {
     fn report(&self, found: &[Found], objects: &[Object], groups: usize) -> Report {
         let what = format!(
-            "{} objects, {} in flight, each to 3 of {} members in one of {groups} groups, blocks of \
-             {}, one process per network namespace, links of {} Mbit/s",
+            "{} objects, each to 3 of {} members in one of {groups} groups, blocks of {}, one process \
+             per network namespace, links of {} Mbit/s",
             self.objects,
-            self.in_flight,
             self.members - 1,
             size::show(self.block),
             self.rate.mbit()
         );
         let mut report = Report::new("store", what);
-        let pipeline = found.iter().find(|one| one.algorithm == Algorithm::BinomialPipeline);
-        let pipeline = pipeline.map(|one| mean(&one.latencies));
         for one in found {
-            report.row(one.row(objects, pipeline));
+            let is_pipeline = |other: &&Found| {
+                other.algorithm == Algorithm::BinomialPipeline && other.in_flight == one.in_flight
+            };
+            let pipeline = found.iter().find(is_pipeline).map(|pipeline| mean(&pipeline.latencies));
+            report.row(one.row(objects, pipeline, self.rate.mbit()));
         }
         let lengths: Vec<f64> = objects.iter().map(|object| object.bytes as f64 / 1e6).collect();
         report.note(format!(
@@ -219,7 +232,7 @@ fn percentile(sorted: &[f64], percent: usize) -> f64 {
     sorted.get(rank.max(1) - 1).copied().unwrap_or(f64::NAN)
 }
 
-/// The share of objects that have arrived, against time.
+/// The share of objects that have arrived, against time: a panel for each number in flight.
 fn chart(found: &[Found]) -> Chart {
     let line = |one: &Found| {
         let share = |index: usize| (index + 1) as f64 / one.latencies.len() as f64;
@@ -227,14 +240,17 @@ fn chart(found: &[Found]) -> Chart {
         let points = points.map(|(index, &seconds)| Point::new(seconds, share(index)));
         Line::new(one.algorithm.name(), points.collect())
     };
+    let panels = found.chunk_by(|one, other| one.in_flight == other.in_flight);
     Chart {
         title: "Distribution of latencies".into(),
         x: Axis::powers("latency", 10.0, Unit::Seconds),
-        panels: vec![Panel {
-            title: "Objects of a replicated store".into(),
-            y: Axis::linear("share of objects with at most this latency"),
-            lines: found.iter().map(line).collect(),
-        }],
+        panels: panels
+            .map(|found| Panel {
+                title: format!("{} in flight", found[0].in_flight),
+                y: Axis::linear("share of objects with at most this latency"),
+                lines: found.iter().map(line).collect(),
+            })
+            .collect(),
     }
 }
 

@@ -26,6 +26,13 @@ impl Host {
         hosts.map(|&address| Self { address, ..Self::here() }).collect()
     }
 
+    /// The same with programs that run on this core only.
+    #[must_use]
+    pub fn on_core(mut self, core: usize) -> Self {
+        self.enter.extend(["taskset".into(), "--cpu-list".into(), core.to_string()]);
+        self
+    }
+
     /// The command that runs a program there, to which arguments can be added.
     pub fn command(&self, program: impl AsRef<std::ffi::OsStr>) -> Command {
         match self.enter.split_first() {

@@ -1,5 +1,5 @@
-//! One-sided writes. They leave a side one after another at the rate of its port, independently of
-//! blocks: since they are small, they neither wait for ports nor occupy them.
+//! One-sided writes. They leave a side, or a member, one after another at the rate of its port,
+//! independently of blocks: since they are small, they neither wait for ports nor occupy them.
 
 use transport::{Cause, Completion, PeerMemory, PostError};
 
@@ -35,12 +35,16 @@ impl State {
         let member = self.side(id).member;
         let rate = self.members[member].rate_bytes_per_s.max(1);
         let exact_ns = (write.from.bytes() as u128 * 1_000_000_000).div_ceil(u128::from(rate));
-        let now_ns = self.now_ns;
+        let mut time_ns = u64::try_from(exact_ns).unwrap_or(u64::MAX);
+        let mut begin_ns = self.side(id).last_write_left_ns.max(self.now_ns);
+        if let Some(overhead_ns) = self.config.write_overhead_ns {
+            time_ns = time_ns.saturating_add(overhead_ns);
+            begin_ns = begin_ns.max(self.members[member].last_write_left_ns);
+        }
+        let at_ns = begin_ns.saturating_add(time_ns);
+        self.members[member].last_write_left_ns = at_ns;
         let side = self.side(id);
-        let begin_ns = side.last_write_left_ns.max(now_ns);
-        side.last_write_left_ns =
-            begin_ns.saturating_add(u64::try_from(exact_ns).unwrap_or(u64::MAX));
-        let at_ns = side.last_write_left_ns;
+        side.last_write_left_ns = at_ns;
         side.writes.push_back(write);
         self.agenda.plan(at_ns, Event::WriteLeft(id));
     }

@@ -2,7 +2,7 @@
 
 use std::sync::mpsc::{self, Receiver};
 
-use rdmc::{Group, GroupSettings, Offload, Region, Window};
+use rdmc::{Group, GroupSettings, Offload, Region, SmallMessages, Window};
 
 use super::{
     lines::{next_line, reply},
@@ -39,7 +39,11 @@ pub fn take_part(member: &mut Member<'_>, job: &Job, orders: &Receiver<String>) 
     settings.window = Window { receives: job.window, sends: job.window };
     settings.messages_in_flight = job.messages_in_flight;
     settings.report_blocks = report_blocks;
-    settings.small = settings.small.filter(|_| job.small);
+    settings.small = job.small.then(|| SmallMessages {
+        bytes_max: u32::try_from(job.message_bytes).unwrap_or(u32::MAX),
+        members_max: member.args.members,
+        ..SmallMessages::default()
+    });
     settings.send_queue_max = u32::MAX;
     settings.offload = member.args.equipment.offload;
     let group = context.create_group_with(settings, recorder)?;

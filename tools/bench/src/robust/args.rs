@@ -12,6 +12,10 @@ pub struct Args {
     /// Size of the group, the root included
     #[arg(long, value_name = "N", default_value_t = 16, value_parser = clap::value_parser!(u32).range(4..=64))]
     pub members: u32,
+    /// Sizes of further groups with one slow link, in virtual time
+    #[arg(long, value_name = "SIZES", value_delimiter = ',', default_value = "64",
+          value_parser = clap::value_parser!(u32).range(4..=1024))]
+    pub slow_link_members: Vec<u32>,
     /// Over shaped links, in virtual time, or both
     #[arg(long, value_delimiter = ',', default_value = "links,virtual")]
     pub networks: Vec<Network>,

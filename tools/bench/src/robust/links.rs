@@ -75,7 +75,7 @@ pub fn measure(args: &Args) -> Outcome<Vec<Row>> {
     let mut rows = Vec::new();
     for (job, times) in jobs.iter().zip(medians.chunks(cases.len())) {
         let algorithm = job.algorithm.parse()?;
-        let undisturbed = Row::undisturbed("links", algorithm, times[0].0, "s");
+        let undisturbed = Row::undisturbed(args.members, "links", algorithm, times[0].0, "s");
         for (index, (slow, (all, others))) in cases.into_iter().zip(times).enumerate() {
             let lab = labs.get(index);
             let pause = slow.pause(block_time(&labs[0], job)).as_secs_f64();

@@ -7,6 +7,7 @@ use crate::report::{Cell, number};
 
 /// The effect of one disturbance on one algorithm.
 pub struct Row {
+    pub members: u32,
     pub network: &'static str,
     pub disturbance: String,
     pub algorithm: Algorithm,
@@ -22,12 +23,14 @@ pub struct Row {
 
 impl Row {
     pub fn undisturbed(
+        members: u32,
         network: &'static str,
         algorithm: Algorithm,
         time: f64,
         unit: &'static str,
     ) -> Self {
         Self {
+            members,
             network,
             disturbance: "none".into(),
             algorithm,
@@ -47,13 +50,14 @@ impl Row {
             disturbance,
             time,
             of_undisturbed,
-            ..Self::undisturbed(self.network, self.algorithm, time, self.unit)
+            ..Self::undisturbed(self.members, self.network, self.algorithm, time, self.unit)
         }
     }
 
     pub fn values(&self) -> impl IntoIterator<Item = Cell> {
         let optional = |value: Option<f64>| value.map_or(Value::Null, number);
         [
+            ("members", json!(self.members)),
             ("network", json!(self.network)),
             ("disturbance", json!(self.disturbance)),
             ("algorithm", json!(self.algorithm.name())),

@@ -81,18 +81,28 @@ pub fn measure(args: &Args) -> Outcome<Vec<Row>> {
     let mut rows = Vec::new();
     for &algorithm in &args.algorithms {
         for ports in Ports::ALL {
-            rows.extend(Trial::new(args, algorithm, ports)?.rows()?);
+            rows.extend(Trial::new(args, args.members, algorithm, ports)?.rows()?);
+        }
+    }
+    for &members in &args.slow_link_members {
+        for &algorithm in &args.algorithms {
+            for ports in Ports::ALL {
+                let trial = Trial::new(args, members, algorithm, ports)?;
+                let slow_link = trial.slow_link()?;
+                rows.extend([trial.undisturbed, slow_link]);
+            }
         }
     }
     Ok(rows)
 }
 
 impl Trial {
-    fn new(args: &Args, algorithm: Algorithm, ports: Ports) -> Outcome<Self> {
-        let schedule = sim::schedule(algorithm, args.members, sim::RACK)?;
-        let shape = ports.shape(args.members, args.blocks);
+    fn new(args: &Args, members: u32, algorithm: Algorithm, ports: Ports) -> Outcome<Self> {
+        let schedule = sim::schedule(algorithm, members, sim::RACK)?;
+        let shape = ports.shape(members, args.blocks);
         let run = run(&schedule, &shape, Vec::new(), None)?;
-        let mut undisturbed = Row::undisturbed(ports.network(), algorithm, run.time, "block times");
+        let mut undisturbed =
+            Row::undisturbed(members, ports.network(), algorithm, run.time, "block times");
         undisturbed.slack = run.slack;
         let (times_slower, repeats) = (args.times_slower, args.repeats);
         Ok(Self { shape, times_slower, repeats, schedule, undisturbed })
