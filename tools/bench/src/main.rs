@@ -8,12 +8,14 @@
 
 mod block_sizes;
 mod breakdown;
+mod buffers;
 mod clock;
 mod collectives;
 mod contents;
 mod delays;
 mod faults;
 mod file_limit;
+mod foreign;
 mod gpu_staging;
 mod groups;
 mod in_switch;
@@ -97,10 +99,14 @@ enum Command {
     Trees(trees::Args),
     /// Several groups of the same members at once: bandwidth and fairness (needs root)
     Overlapping(overlapping::Args),
+    /// A group beside other programs' connections over the same links (needs root)
+    Foreign(foreign::Args),
     /// Where the time of one transfer goes
     Breakdown(breakdown::Args),
     /// Bandwidth and processor time of the three completion modes
     Modes(modes::Args),
+    /// Memory for messages, allocated when they arrive or posted ahead
+    Buffers(buffers::Args),
     /// Small messages: how many in a second, and how long one takes
     Small(small::Args),
     /// Members that relay late, with and without offload
@@ -149,6 +155,9 @@ enum Command {
     /// A host that takes no part; started by `flood`
     #[command(hide = true)]
     Bystander,
+    /// One end of a connection; started by `foreign`
+    #[command(hide = true)]
+    Flow(foreign::FlowArgs),
     /// One member; started by the other commands
     #[command(hide = true)]
     Member(member::Args),
@@ -183,8 +192,11 @@ fn run(command: Command) -> Outcome<()> {
         Command::Store(args) => store::run(&args),
         Command::Trees(args) => trees::run(&args),
         Command::Overlapping(args) => overlapping::run(&args),
+        Command::Foreign(args) => foreign::run(&args),
+        Command::Flow(args) => foreign::run_flow(&args),
         Command::Breakdown(args) => breakdown::run(&args),
         Command::Modes(args) => modes::run(&args),
+        Command::Buffers(args) => buffers::run(&args),
         Command::Small(args) => small::run(&args),
         Command::Offload(args) => offload::run(&args),
         Command::Push(args) => push::run(&args),
