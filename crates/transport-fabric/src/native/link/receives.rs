@@ -280,9 +280,9 @@ mod tests {
 
     /// A queue of which the provider has all receives, each one byte longer than the one before.
     fn posted(receives: usize) -> ReceiveQueue {
-        let (memory, mut queue) = (Region::zeroed(1_000), ReceiveQueue::default());
+        let mut queue = ReceiveQueue::default();
         for bytes in 1..=receives {
-            queue.push(memory.write(0..bytes).unwrap(), Token(0));
+            queue.push(Region::zeroed(bytes).write(0..bytes).unwrap(), Token(0));
             begin(&mut queue, false);
             queue.messages += 1;
             queue.posted += 1;
