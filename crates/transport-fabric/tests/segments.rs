@@ -115,8 +115,6 @@ fn pass_through(row: &mut Row, blocks: &[Block]) {
         let token = Token(1_000 + number as u64);
         sends.post_cut_through_send(row.to_last, read, number as u32, token).unwrap();
     }
-    let last = Token(1_000 + blocks.len() as u64 - 1);
-    row.wait(1, |it| matches!(it, Completion::Sent { token, .. } if *token == last));
     for (number, block) in blocks.iter().enumerate() {
         for (member, endpoint) in [(1, row.from_first), (2, row.from_middle)] {
             let (bytes, immediate) = (block.bytes as u64, number as u32);
@@ -124,6 +122,10 @@ fn pass_through(row: &mut Row, blocks: &[Block]) {
             let whole = Completion::Received { endpoint, token, bytes, immediate };
             row.wait(member, |it| *it == whole);
         }
+        let (endpoint, token) = (row.to_last, Token(1_000 + number as u64));
+        row.wait(1, |it| *it == Completion::Sent { endpoint, token });
+        let (endpoint, token) = (row.to_middle, Token(number as u64));
+        row.wait(0, |it| *it == Completion::Sent { endpoint, token });
         let (through, arriving, into) = &posted[number];
         assert_eq!(arriving.read(block.middle).unwrap().arrived().len(), block.bytes);
         for memory in [through, into] {
@@ -131,12 +133,12 @@ fn pass_through(row: &mut Row, blocks: &[Block]) {
             assert!(read[..] == contents(number, block.bytes)[..], "{block:?}");
         }
     }
-    let ended = |it: &Completion| matches!(it, Completion::Received { .. });
-    assert_eq!(
-        row.seen.clone().map(|seen| seen.iter().filter(|it| ended(it)).count())[2],
-        blocks.len()
-    );
-    posted.into_iter().for_each(|(through, _, into)| {
+    let is_end =
+        |it: &&Completion| !matches!(it, Completion::Arriving { .. } | Completion::Control { .. });
+    let ends = row.seen.each_ref().map(|seen| seen.iter().filter(is_end).count());
+    assert_eq!(ends, [blocks.len(), 2 * blocks.len(), blocks.len()]);
+    posted.into_iter().for_each(|(through, arriving, into)| {
+        drop(arriving);
         assert!(through.try_into_vec().is_ok() && into.try_into_vec().is_ok(), "a lease is out");
     });
 }
