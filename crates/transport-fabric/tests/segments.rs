@@ -20,7 +20,7 @@ struct Block {
 }
 
 fn blocks() -> impl Strategy<Value = Vec<Block>> {
-    let length = || prop_oneof![3 => 0..400_000_usize, 1 => 0..3_000_000_usize];
+    let length = || prop_oneof![3 => 0..800_000_usize, 1 => 0..3_000_000_usize];
     let block = (length(), length(), 0..=100_usize).prop_map(|(middle, last, share)| {
         let shorter = middle.min(last);
         // Mostly a block is as long as its memory.
@@ -166,5 +166,5 @@ fn blocks_of_any_lengths_pass_through_a_member_by_copies_and_rails() {
 fn other_providers_keep_blocks_whole() {
     assert!(start(&Place::here("sockets")).cut_through().is_none());
     assert!(start(&Place::here("shm")).cut_through().is_none());
-    assert_eq!(start(&Place::here("tcp")).cut_through().unwrap().block_bytes_min(), (32 << 10) + 1);
+    assert_eq!(start(&Place::here("tcp")).cut_through().unwrap().block_bytes_min(), (64 << 10) + 1);
 }

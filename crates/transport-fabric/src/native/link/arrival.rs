@@ -79,22 +79,22 @@ mod tests {
 
     const KIB: usize = 1 << 10;
 
-    fn of_256_kib() -> Arrival {
-        Arrival::new(Segments::cut(256 * KIB))
+    fn of_512_kib() -> Arrival {
+        Arrival::new(Segments::cut(512 * KIB))
     }
 
     #[test]
     fn what_the_peer_may_not_do() {
-        let mut arrival = of_256_kib();
-        assert_eq!(arrival.add(0, 32 * KIB, 7), Ok(32 * KIB));
-        assert!(arrival.add(1, 32 * KIB, 8).unwrap_err().contains("immediate"));
-        let mut arrival = of_256_kib();
+        let mut arrival = of_512_kib();
+        assert_eq!(arrival.add(0, 64 * KIB, 7), Ok(64 * KIB));
+        assert!(arrival.add(1, 64 * KIB, 8).unwrap_err().contains("immediate"));
+        let mut arrival = of_512_kib();
         arrival.add(0, 10, 7).unwrap();
         assert!(arrival.add(1, 1, 7).unwrap_err().contains("lengths"), "a gap in the block");
-        let mut arrival = of_256_kib();
+        let mut arrival = of_512_kib();
         assert_eq!(arrival.add(1, 1, 7), Ok(0));
         assert!(arrival.add(0, 10, 7).unwrap_err().contains("lengths"));
-        assert!(of_256_kib().add(0, 33 * KIB, 7).unwrap_err().contains("lengths"));
+        assert!(of_512_kib().add(0, 65 * KIB, 7).unwrap_err().contains("lengths"));
     }
 
     proptest! {

@@ -326,7 +326,7 @@ mod tests {
     /// handed back with the last message.
     #[test]
     fn a_receive_keeps_its_memory_until_its_last_message() {
-        const BYTES: usize = 256 << 10;
+        const BYTES: usize = 512 << 10;
         const PART: usize = BYTES / 8;
         let (endpoint, token, immediate) = (EndpointId(3), Token(4), 9);
         for is_followed in [true, false] {

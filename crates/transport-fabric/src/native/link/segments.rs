@@ -9,7 +9,7 @@ use std::ops::Range;
 use crate::native::sys::Info;
 
 /// A block in memory of this length or shorter is one message.
-const SEGMENT_BYTES_MIN: usize = 32 << 10;
+const SEGMENT_BYTES_MIN: usize = 64 << 10;
 /// The most messages of a block.
 pub const SEGMENTS_MAX: usize = 8;
 /// Segments start at multiples of it.
@@ -71,16 +71,16 @@ mod tests {
     use super::*;
 
     #[test]
-    fn blocks_are_cut_in_eighths_of_32_kib_and_more() {
+    fn blocks_are_cut_in_eighths_of_64_kib_and_more() {
         let shape = |bytes: usize| {
             let segments = Segments::cut(bytes);
             (segments.count(), segments.place(0).len())
         };
         assert_eq!(shape(0), (1, 0));
-        assert_eq!(shape(32 << 10), (1, 32 << 10));
-        assert_eq!(shape(CUT_BYTES_MIN as usize), (2, 32 << 10));
-        assert_eq!(shape(64 << 10), (2, 32 << 10));
-        assert_eq!(shape(256 << 10), (8, 32 << 10));
+        assert_eq!(shape(64 << 10), (1, 64 << 10));
+        assert_eq!(shape(CUT_BYTES_MIN as usize), (2, 64 << 10));
+        assert_eq!(shape(256 << 10), (4, 64 << 10));
+        assert_eq!(shape(512 << 10), (8, 64 << 10));
         assert_eq!(shape(1 << 20), (8, 128 << 10));
         assert_eq!(shape((1 << 20) + 1), (8, 132 << 10));
         assert_eq!(shape(u32::MAX as usize), (8, 512 << 20));

@@ -283,7 +283,7 @@ mod tests {
     /// Messages of one block complete in any order; only the last hands it back.
     #[test]
     fn a_send_keeps_its_memory_until_its_last_message() {
-        let (memory, mut queue) = (Region::zeroed(100 << 10), SendQueue::default());
+        let (memory, mut queue) = (Region::zeroed(250 << 10), SendQueue::default());
         let open = |bytes: usize| Open {
             pinned: None,
             send: Send {
@@ -291,17 +291,17 @@ mod tests {
                 immediate: 0,
                 token: Token(bytes as u64),
             },
-            segments: Segments::cut(100 << 10),
+            segments: Segments::cut(250 << 10),
             posted: 4,
             completed: 0,
         };
-        queue.open.insert(0, open(100 << 10));
+        queue.open.insert(0, open(250 << 10));
         queue.open.insert(1, open(1));
-        (queue.started, queue.held) = (2, Posted { sends: 2, bytes: (100 << 10) + 1 });
+        (queue.started, queue.held) = (2, Posted { sends: 2, bytes: (250 << 10) + 1 });
         for block in [0, 1, 0, 0, 1, 1] {
             assert_eq!(queue.completed(block), None);
         }
-        assert_eq!(queue.completed(0), Some(Token(100 << 10)));
+        assert_eq!(queue.completed(0), Some(Token(250 << 10)));
         assert!(memory.write(1..2).is_ok() && memory.write(0..1).is_err());
         assert_eq!((queue.held.sends, queue.held.bytes), (1, 1));
         assert_eq!(queue.clear(), [Token(1)]);
