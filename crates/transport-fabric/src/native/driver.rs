@@ -18,7 +18,7 @@ use crate::{
         connecting::{Connecting, Links, SLICE},
         device::{self, Device},
         lifelines::{LifelineEvent, Lifelines},
-        link::{End, From, Link, Round, Written, cuts_blocks},
+        link::{Contents, End, Link, Round, Written, cuts_blocks},
         offer::{Book, FabricLink, Offers},
         offload::Offload,
         sys::{self, RawCompletion},
@@ -462,7 +462,7 @@ impl Transport for FabricTransport {
         token: Token,
     ) -> Result<(), PostError> {
         self.check_length(from.bytes())?;
-        self.open_link(endpoint)?.post_send(From::Whole(from), immediate, token);
+        self.open_link(endpoint)?.post_send(Contents::Whole(from), immediate, token);
         Ok(())
     }
 

@@ -20,7 +20,7 @@ use transport::{Cause, Completion, EndpointId, PeerMemory, ReadLease, Token, Wri
 pub use paths::{ANYBODY, device_of};
 pub use posting::{OFFLOAD_TAG, Written};
 pub use segments::{CUT_BYTES_MIN, are_used as cuts_blocks};
-pub use sends::From;
+pub use sends::Contents;
 
 use ops::{Op, Ops};
 use paths::Paths;
@@ -250,7 +250,7 @@ impl Link {
         self.receives.push(into, token);
     }
 
-    pub fn post_send(&mut self, from: From, immediate: u32, token: Token) {
+    pub fn post_send(&mut self, from: Contents, immediate: u32, token: Token) {
         self.sends.push(from, immediate, token);
     }
 

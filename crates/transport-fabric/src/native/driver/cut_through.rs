@@ -4,7 +4,7 @@ use transport::{ArrivingRead, CutThroughSends, EndpointId, PostError, Token};
 
 use crate::native::{
     driver::FabricTransport,
-    link::{CUT_BYTES_MIN, From},
+    link::{CUT_BYTES_MIN, Contents},
 };
 
 impl CutThroughSends for FabricTransport {
@@ -20,7 +20,7 @@ impl CutThroughSends for FabricTransport {
         token: Token,
     ) -> Result<(), PostError> {
         self.check_length(from.bytes())?;
-        self.open_link(endpoint)?.post_send(From::Arriving(from), immediate, token);
+        self.open_link(endpoint)?.post_send(Contents::Arriving(from), immediate, token);
         Ok(())
     }
 }

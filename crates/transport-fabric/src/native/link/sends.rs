@@ -30,14 +30,14 @@ const POSTED_BYTES_MAX: u64 = 256 << 10;
 const PEER_LENGTHS_MAX: usize = 4096;
 
 /// Memory to send.
-pub enum From {
+pub enum Contents {
     Whole(ReadLease),
     /// That of a block that is being received.
     Arriving(ArrivingRead),
 }
 
 struct Send {
-    from: From,
+    from: Contents,
     immediate: u32,
     token: Token,
 }
@@ -85,7 +85,7 @@ pub struct SendQueue {
     asked_for: Option<u64>,
 }
 
-impl From {
+impl Contents {
     /// Returns the length of the whole block.
     fn bytes(&self) -> usize {
         match self {
@@ -125,7 +125,7 @@ impl Open {
 }
 
 impl SendQueue {
-    pub fn push(&mut self, from: From, immediate: u32, token: Token) {
+    pub fn push(&mut self, from: Contents, immediate: u32, token: Token) {
         self.waiting.push_back(Send { from, immediate, token });
     }
 
@@ -147,7 +147,9 @@ impl SendQueue {
     /// Returns whether a block that is being received holds back messages.
     pub fn follows(&self) -> bool {
         let last = self.started.checked_sub(1).and_then(|block| self.open.get(&block));
-        last.is_some_and(|open| !open.is_posted() && matches!(open.send.from, From::Arriving(_)))
+        last.is_some_and(|open| {
+            !open.is_posted() && matches!(open.send.from, Contents::Arriving(_))
+        })
     }
 
     /// Takes the first send that waits, if the peer has a receive for it and the provider has room.
@@ -287,7 +289,7 @@ mod tests {
         let open = |bytes: usize| Open {
             pinned: None,
             send: Send {
-                from: From::Whole(memory.read(0..bytes).unwrap()),
+                from: Contents::Whole(memory.read(0..bytes).unwrap()),
                 immediate: 0,
                 token: Token(bytes as u64),
             },
