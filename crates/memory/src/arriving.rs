@@ -11,7 +11,7 @@ use std::{
 };
 
 use crate::{
-    bytes::Bytes,
+    bytes::{Bytes, Memory},
     ledger::{LeaseError, give_back},
 };
 
@@ -69,6 +69,18 @@ impl ArrivingRead {
     /// Returns the length in bytes of all that is to arrive.
     pub fn bytes(&self) -> usize {
         self.range.len()
+    }
+
+    /// Returns the whole region.
+    pub fn memory(&self) -> Memory<'_> {
+        self.region.memory()
+    }
+
+    /// Returns a pointer to the first byte, for a NIC; valid while this exists. Only what has arrived
+    /// may be read.
+    pub fn as_ptr(&self) -> *const u8 {
+        // SAFETY: the range was checked to lie in the region.
+        unsafe { self.region.start().add(self.range.start) }
     }
 
     /// Returns what has arrived so far, from the first byte on.

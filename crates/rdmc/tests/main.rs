@@ -1,6 +1,7 @@
 //! The integration tests of this crate in one program, so that it is linked once.
 
 mod common;
+mod cut_through;
 mod deadlines;
 mod failures;
 #[cfg(feature = "async")]

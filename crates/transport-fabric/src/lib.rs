@@ -15,6 +15,9 @@
 //!
 //! - Blocks are two-sided sends with 32 bits of immediate data, spread over the *rails* (one
 //!   endpoint for each device of this host) in a fixed order.
+//!   Over `tcp` a block longer than 64 KiB comes as up to eight messages, each into a part of the posted
+//!   memory, so that it can be sent on while it arrives ([`Transport::cut_through`](transport::Transport::cut_through));
+//!   other providers carry it whole and have no such sends.
 //! - Control words are one-sided writes with immediate data into a *ring* of slots in the peer's
 //!   memory, on an endpoint of their own; datagram providers get them as tagged messages. Each slot
 //!   carries the lengths of the receives that its writer has posted, so that a block is sent only

@@ -8,3 +8,4 @@ mod posting;
 mod processes;
 mod registration;
 mod remote;
+mod segments;

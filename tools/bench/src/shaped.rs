@@ -42,6 +42,9 @@ pub struct Args {
     /// Links that let 18 kB through at once instead of 2 ms: bursts hide store-and-forward
     #[arg(long)]
     small_burst: bool,
+    /// The network that blocks move over: tcp, or a libfabric provider over IP (ofi-tcp)
+    #[arg(long, default_value_t)]
+    fabric: Fabric,
     /// How blocks are protected: none, authenticate or encrypt
     #[arg(long, value_name = "HOW")]
     protect: Option<Protection>,
@@ -105,7 +108,8 @@ fn racks(members: u32) -> Vec<u32> {
 pub fn run(args: &Args) -> Outcome<()> {
     let interrupt = Interrupt::watch()?;
     let what = format!(
-        "one process per network namespace, links shaped at both ends, {}; median of {}",
+        "one process per network namespace, fabric {}, links shaped at both ends, {}; median of {}",
+        args.fabric,
         if args.small_burst { "burst 18 kB" } else { "burst 2 ms" },
         args.choice.repeats
     );
@@ -188,13 +192,17 @@ impl Args {
         let (members, link) = (lab.settings().hosts, lab.settings().link);
         let jobs = self.jobs(members, bytes, link);
         let single_jobs = singles(&jobs);
+        let equipment = Equipment {
+            fabric: self.fabric.clone(),
+            protect: self.protect,
+            racks: racks(members),
+            ..Equipment::default()
+        };
         let singles = {
-            let equipment = Equipment { protect: self.protect, ..Equipment::default() };
+            let equipment = Equipment { racks: Vec::new(), ..equipment.clone() };
             let mut pair = MemberProcesses::start_with(&lab.hosts()[..2], interrupt, &equipment)?;
             sweep(&mut pair, &single_jobs, self.choice.repeats, "one copy")?
         };
-        let equipment =
-            Equipment { racks: racks(members), protect: self.protect, ..Equipment::default() };
         let mut processes = MemberProcesses::start_with(&lab.hosts(), interrupt, &equipment)?;
         let name = format!("{members} members, {}", size::show(bytes));
         let results = sweep(&mut processes, &jobs, self.choice.repeats, &name)?;

@@ -7,7 +7,7 @@ use std::{
 };
 
 use transport::{
-    CONTROL_BYTES_MAX, Cause, Completion, EndpointId, FutureRead, OneSidedWrites, PeerMemory,
+    CONTROL_BYTES_MAX, Cause, Completion, CutThroughSends, EndpointId, OneSidedWrites, PeerMemory,
     PostError, ReadLease, Region, Token, Transport, TriggeredSends, Waker, WriteLease,
 };
 use transport_tcp::TcpSettings;
@@ -18,7 +18,7 @@ use crate::{
         connecting::{Connecting, Links, SLICE},
         device::{self, Device},
         lifelines::{LifelineEvent, Lifelines},
-        link::{End, Link, Round, Written},
+        link::{Contents, End, Link, Round, Written, cuts_blocks},
         offer::{Book, FabricLink, Offers},
         offload::Offload,
         sys::{self, RawCompletion},
@@ -27,8 +27,10 @@ use crate::{
     settings::FabricSettings,
 };
 
+mod cut_through;
 #[cfg(test)]
 mod tests;
+mod triggered;
 
 /// How often lifelines and connection events are polled while the fabric itself is polled.
 const LOOK_INTERVAL: Duration = Duration::from_millis(1);
@@ -57,6 +59,8 @@ pub struct FabricTransport {
     busy: BTreeSet<EndpointId>,
     /// Links that wait for a deadline: see [`Link::deadline`].
     timed: BTreeSet<EndpointId>,
+    /// Links with a send that waits for what arrives: see [`Link::follows`].
+    following: BTreeSet<EndpointId>,
     completed: Vec<Completion>,
     origin: Instant,
     opened: u64,
@@ -104,6 +108,7 @@ impl FabricTransport {
             by_number: HashMap::new(),
             busy: BTreeSet::new(),
             timed: BTreeSet::new(),
+            following: BTreeSet::new(),
             completed: Vec::new(),
             origin: Instant::now(),
             opened: 0,
@@ -251,6 +256,9 @@ impl FabricTransport {
                 for completion in &raw[..count] {
                     self.route(completion);
                 }
+                if count > 0 {
+                    self.busy.extend(&self.following);
+                }
                 // An entry with an error is returned alone, and others may follow.
                 if count == 0 {
                     break;
@@ -308,11 +316,8 @@ impl FabricTransport {
                 lifeline: &mut self.lifelines.words,
             };
             let end = link.advance(&mut round, now);
-            if link.deadline().is_some() {
-                self.timed.insert(id);
-            } else {
-                self.timed.remove(&id);
-            }
+            set(&mut self.timed, id, link.deadline().is_some());
+            set(&mut self.following, id, link.follows());
             if link.has_to_retry() || !has_started {
                 self.busy.insert(id);
             }
@@ -345,6 +350,7 @@ impl FabricTransport {
         self.connecting.remove(&link);
         self.by_number.remove(&link.number());
         self.timed.remove(&id);
+        self.following.remove(&id);
         self.lifelines.remove(link.lifeline);
         self.offload.disarm(id);
         link.tear_down(&self.devices, &mut self.completed);
@@ -373,6 +379,14 @@ impl FabricTransport {
             link.break_by(Cause::Lost(why.to_owned()));
             self.busy.insert(id);
         }
+    }
+}
+
+fn set(ids: &mut BTreeSet<EndpointId>, id: EndpointId, is_member: bool) {
+    if is_member {
+        ids.insert(id);
+    } else {
+        ids.remove(&id);
     }
 }
 
@@ -448,7 +462,7 @@ impl Transport for FabricTransport {
         token: Token,
     ) -> Result<(), PostError> {
         self.check_length(from.bytes())?;
-        self.open_link(endpoint)?.post_send(from, immediate, token);
+        self.open_link(endpoint)?.post_send(Contents::Whole(from), immediate, token);
         Ok(())
     }
 
@@ -465,6 +479,10 @@ impl Transport for FabricTransport {
 
     fn one_sided(&mut self) -> Option<&mut dyn OneSidedWrites> {
         if self.devices[0].info.immediates.is_some() { Some(self) } else { None }
+    }
+
+    fn cut_through(&mut self) -> Option<&mut dyn CutThroughSends> {
+        if cuts_blocks(&self.devices[0].info) { Some(self) } else { None }
     }
 
     fn triggered(&mut self) -> Option<&mut dyn TriggeredSends> {
@@ -554,37 +572,6 @@ impl OneSidedWrites for FabricTransport {
         self.check_length(from.bytes())?;
         self.open_link(endpoint)?.post_write(from, key, offset, immediate, token);
         self.advance_one(endpoint);
-        Ok(())
-    }
-}
-
-impl TriggeredSends for FabricTransport {
-    fn post_offloaded_receive(
-        &mut self,
-        endpoint: EndpointId,
-        into: WriteLease,
-        immediate: u32,
-        token: Token,
-    ) -> Result<(), PostError> {
-        self.check_offload(endpoint, into.bytes())?;
-        self.offload.post_receive(&self.devices[0], (endpoint, token), into, immediate)?;
-        self.start_offloaded(endpoint);
-        Ok(())
-    }
-
-    fn post_offloaded_send(
-        &mut self,
-        endpoint: EndpointId,
-        from: FutureRead,
-        immediate: u32,
-        token: Token,
-        after: &[(EndpointId, Token)],
-    ) -> Result<(), PostError> {
-        self.check_offload(endpoint, from.bytes())?;
-        let (device, completed) = (&self.devices[0], &mut self.completed);
-        let name = (endpoint, token);
-        self.offload.post_send(device, name, from, immediate, after, completed)?;
-        self.start_offloaded(endpoint);
         Ok(())
     }
 }

@@ -62,7 +62,7 @@ mod tests {
         let mut seeds: Vec<_> =
             words.map(|(name, word)| (name, [vec![1], word.encode()].concat())).into();
         // Version, provider, cookie, number, process, addresses.
-        let offer = (3_u8, "tcp", [9_u8; 16], 5_u32, 6_u32, vec![vec![2_u8, 0, 1, 2]]);
+        let offer = (4_u8, "tcp", [9_u8; 16], 5_u32, 6_u32, vec![vec![2_u8, 0, 1, 2]]);
         seeds.push(("offer", [vec![0], postcard::to_stdvec(&offer).unwrap()].concat()));
         seeds.push(("slots", slots));
         testing::replay("fabric_messages", &seeds, messages);

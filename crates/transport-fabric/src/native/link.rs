@@ -1,9 +1,11 @@
 //! One link: its endpoints, its queued posts, and those that the provider has.
 
+mod arrival;
 mod ops;
 mod paths;
 mod posting;
 mod receives;
+mod segments;
 mod sends;
 mod words;
 mod writes;
@@ -17,6 +19,8 @@ use transport::{Cause, Completion, EndpointId, PeerMemory, ReadLease, Token, Wri
 
 pub use paths::{ANYBODY, device_of};
 pub use posting::{OFFLOAD_TAG, Written};
+pub use segments::{CUT_BYTES_MIN, are_used as cuts_blocks};
+pub use sends::Contents;
 
 use ops::{Op, Ops};
 use paths::Paths;
@@ -246,7 +250,7 @@ impl Link {
         self.receives.push(into, token);
     }
 
-    pub fn post_send(&mut self, from: ReadLease, immediate: u32, token: Token) {
+    pub fn post_send(&mut self, from: Contents, immediate: u32, token: Token) {
         self.sends.push(from, immediate, token);
     }
 
@@ -349,6 +353,11 @@ impl Link {
         }
     }
 
+    /// Returns whether a send waits for what arrives of its block, at any endpoint.
+    pub fn follows(&self) -> bool {
+        self.sends.follows()
+    }
+
     /// Returns whether posts wait for space in the provider's queues, which the provider does not
     /// report.
     pub fn has_to_retry(&self) -> bool {
@@ -356,7 +365,7 @@ impl Link {
     }
 
     /// Breaks the link if none of its posts has completed for `timeout` plus the time that the
-    /// longest block takes over a slow network. To be called periodically. Returns whether the link
+    /// longest message takes over a slow network. To be called periodically. Returns whether the link
     /// has work to do.
     pub fn check_answers(&mut self, now: Instant, timeout: Duration) -> bool {
         let is_over = self.ops.misses_answers(now, timeout);
@@ -389,40 +398,31 @@ impl Link {
         let endpoint = self.id;
         let failed = raw.error != 0;
         if failed {
-            self.note_error(raw, matches!(op, Op::Receive(..)), round.devices);
+            self.note_error(raw, matches!(op, Op::Receive { .. }), round.devices);
         } else {
             self.ops.note_answer();
         }
-        let sent = |token| match failed {
-            true => Completion::Cancelled { endpoint, token },
-            false => Completion::Sent { endpoint, token },
-        };
         match op {
-            Op::Send(pinned, token, lease) => {
-                self.sends.completed(lease.bytes());
-                drop((pinned, lease));
-                round.completed.push(sent(token));
+            // The provider may have other messages of the block until the link's end.
+            Op::Send { .. } | Op::Receive { .. } if failed => {}
+            Op::Send { block, .. } => {
+                let sent = self.sends.completed(block);
+                round.completed.extend(sent.map(|token| Completion::Sent { endpoint, token }));
+            }
+            Op::Receive { block, segment } => {
+                match self.receives.completed(endpoint, (block, segment), raw) {
+                    Ok(done) => round.completed.extend(done),
+                    Err(what) => self.break_by(Cause::Protocol(what)),
+                }
             }
             Op::Write(pinned, token, lease) => {
                 if !failed {
                     self.writes.completed(raw.context, &mut self.words.ring);
                 }
                 drop((pinned, lease));
-                round.completed.push(sent(token));
-            }
-            Op::Receive(pinned, token, mut lease) => {
-                if let Some(pinned) = pinned.as_ref().filter(|_| !failed) {
-                    let (start, posted_bytes) = (lease.as_mut_ptr(), lease.bytes());
-                    // SAFETY: the lease is for writing, and the provider has completed the receive.
-                    unsafe { pinned.after_writing(start, posted_bytes.min(raw.bytes as usize)) }
-                }
-                self.receives.completed();
-                drop((pinned, lease));
-                let (bytes, immediate) = (raw.bytes, raw.data as u32);
-                round.completed.push(if failed {
-                    Completion::Cancelled { endpoint, token }
-                } else {
-                    Completion::Received { endpoint, token, bytes, immediate }
+                round.completed.push(match failed {
+                    true => Completion::Cancelled { endpoint, token },
+                    false => Completion::Sent { endpoint, token },
                 });
             }
             Op::Word => {}
@@ -589,7 +589,8 @@ impl Link {
         self.paths.close(!closes_twice);
         self.cancel_waiting(completed);
         let endpoint = self.id;
-        let open = self.ops.clear().into_iter();
+        let blocks = self.sends.clear().into_iter().chain(self.receives.clear());
+        let open = blocks.chain(self.ops.clear());
         completed.extend(open.map(|token| Completion::Cancelled { endpoint, token }));
     }
 }

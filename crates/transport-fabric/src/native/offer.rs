@@ -25,7 +25,8 @@ const OFFER_BYTES_MAX: usize = 4096;
 pub(crate) const ADDRESS_BYTES_MAX: usize = 512;
 /// More rails than any host has.
 const RAILS_MAX: usize = 16;
-const VERSION: u8 = 3;
+/// Also of how links cut blocks (`link/segments.rs`).
+const VERSION: u8 = 4;
 /// Link numbers have this many bits: they share 32 bits of immediate data with a slot number.
 pub(crate) const LINK_NUMBER_BITS: u32 = 24;
 
@@ -270,6 +271,7 @@ mod tests {
             refused(&postcard::to_stdvec(&terms).unwrap())
         };
         assert!(with(|terms| terms.version = 9).contains("version 9"));
+        assert!(with(|terms| terms.version = 3).contains("version 3 instead of 4"));
         assert!(with(|terms| terms.provider = "verbs".into()).contains("verbs"));
         for change in [
             |terms: &mut Terms| terms.addresses.clear(),

@@ -18,10 +18,14 @@ fn start() -> FabricTransport {
     FabricTransport::start(settings, TcpSettings::default()).unwrap()
 }
 
-/// Connects both, until a word has arrived. By themselves they check no answers, so that how many words they
-/// post does not depend on the time.
-fn connected() -> [(FabricTransport, EndpointId); 2] {
-    let (mut one, mut other) = (start(), start());
+/// By itself it checks no answers, so that what it posts does not depend on the time.
+fn start_patient() -> FabricTransport {
+    let mut transport = start();
+    transport.answers_checked = Instant::now() + Duration::from_secs(86_400);
+    transport
+}
+
+fn connect(one: &mut FabricTransport, other: &mut FabricTransport) -> (EndpointId, EndpointId) {
     let listener = TcpListener::bind("127.0.0.1:0").unwrap();
     let near = TcpStream::connect(listener.local_addr().unwrap()).unwrap();
     let (far, _) = listener.accept().unwrap();
@@ -29,10 +33,13 @@ fn connected() -> [(FabricTransport, EndpointId); 2] {
     let (our_bytes, their_bytes) = (ours.bytes().to_vec(), theirs.bytes().to_vec());
     let near = FabricLink::new(near.into(), Role::Accept, ours, &their_bytes).unwrap();
     let far = FabricLink::new(far.into(), Role::Connect, theirs, &our_bytes).unwrap();
-    let (near, far) = (one.open(near).unwrap(), other.open(far).unwrap());
-    for transport in [&mut one, &mut other] {
-        transport.answers_checked = Instant::now() + Duration::from_secs(86_400);
-    }
+    (one.open(near).unwrap(), other.open(far).unwrap())
+}
+
+/// Connects both, until a word has arrived.
+fn connected() -> [(FabricTransport, EndpointId); 2] {
+    let (mut one, mut other) = (start_patient(), start_patient());
+    let (near, far) = connect(&mut one, &mut other);
     let mut ends = [(one, near), (other, far)];
     write(&mut ends, 0, 1);
     take(&mut ends, 1, 1);
@@ -128,4 +135,45 @@ fn a_write_with_an_immediate_is_one_operation() {
         assert_eq!(completions, [Completion::Written { endpoint, immediate: 9 }]);
         assert_eq!(ends[0].0.links[&ends[0].1].words_sent(), sent + 1, "no word follows");
     }
+}
+
+/// Nothing but what arrives at one link has the other one send it on.
+#[test]
+fn what_arrives_is_sent_on_without_another_event() {
+    // More than sockets buffer.
+    const BYTES: usize = 64 << 20;
+    let (mut first, mut middle, mut last) = (start_patient(), start_patient(), start_patient());
+    let (to_middle, from_first) = connect(&mut first, &mut middle);
+    let (to_last, from_middle) = connect(&mut middle, &mut last);
+    let [source, through, into] = [0; 3].map(|_| Region::zeroed(BYTES));
+    let mut lease = through.write(0..BYTES).unwrap();
+    let arriving = lease.arriving();
+    middle.post_receive(from_first, lease, Token(1)).unwrap();
+    middle.write_control(from_first, b"a credit").unwrap();
+    last.post_receive(from_middle, into.write(0..BYTES).unwrap(), Token(2)).unwrap();
+    last.write_control(from_middle, b"a credit").unwrap();
+    let (deadline, mut seen) = (Instant::now() + PATIENCE, Vec::new());
+    let mut poll = |members: [&mut FabricTransport; 2], is_it: fn(&Completion) -> bool| {
+        seen.clear();
+        while !seen.iter().any(is_it) {
+            assert!(Instant::now() < deadline, "{seen:?}");
+            members[0].poll(&mut Vec::new(), Duration::ZERO);
+            members[1].poll(&mut seen, Duration::from_millis(1));
+        }
+    };
+    let is_credit = |it: &Completion| matches!(it, Completion::Control { .. });
+    poll([&mut middle, &mut first], is_credit);
+    poll([&mut last, &mut middle], is_credit);
+    first.post_send(to_middle, source.read(0..BYTES).unwrap(), 0, Token(3)).unwrap();
+    poll([&mut first, &mut middle], |it| matches!(it, Completion::Arriving { .. }));
+    let read = arriving.read(BYTES).unwrap();
+    middle.cut_through().unwrap().post_cut_through_send(to_last, read, 0, Token(4)).unwrap();
+    // What is there is sent on, and completes, before more arrives.
+    for _ in 0..200 {
+        middle.poll(&mut Vec::new(), Duration::from_millis(1));
+        last.poll(&mut Vec::new(), Duration::ZERO);
+    }
+    assert!(!arriving.read(BYTES).unwrap().arrived().is_empty() && through.read(0..BYTES).is_err());
+    poll([&mut first, &mut middle], |it| matches!(it, Completion::Received { .. }));
+    poll([&mut middle, &mut last], |it| matches!(it, Completion::Received { .. }));
 }

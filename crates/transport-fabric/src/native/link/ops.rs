@@ -6,18 +6,27 @@ use std::{
     time::{Duration, Instant},
 };
 
-use transport::{EndpointId, ReadLease, Token, WriteLease};
+use transport::{EndpointId, ReadLease, Token};
 
 use crate::native::pinned::Pinned;
 
 /// A lower bound on the rate of supported networks, so that long blocks do not count as lost.
 const SLOW_BYTES_PER_S: u64 = 10 << 20;
 
-/// A post that the provider has. Holds the memory that the network accesses until it is done. The lease comes
-/// last: it is dropped after the registration of its memory.
+/// A post that the provider has. The queues of sends and receives keep the memory of blocks until all
+/// messages of a block are done; a write holds its own. The lease comes last: it is dropped after the
+/// registration of its memory.
 pub enum Op {
-    Send(Option<Arc<Pinned>>, Token, ReadLease),
-    Receive(Option<Arc<Pinned>>, Token, WriteLease),
+    /// A message of so many bytes of the block of this index.
+    Send {
+        block: u64,
+        bytes: usize,
+    },
+    /// The message of this index for the receive of this index.
+    Receive {
+        block: u64,
+        segment: usize,
+    },
     Write(Option<Arc<Pinned>>, Token, ReadLease),
     /// A control word being sent; its staging slot may be reused once the peer has read it.
     Word,
@@ -70,13 +79,14 @@ impl Ops {
         self.answered += 1;
     }
 
-    /// Returns whether no post has completed for `timeout` plus the time that the longest block
+    /// Returns whether no post has completed for `timeout` plus the time that the longest message
     /// takes over a slow network. To be called periodically.
     pub fn misses_answers(&mut self, now: Instant, timeout: Duration) -> bool {
         let open = self.open.values().filter_map(|op| match op {
-            Op::Send(.., lease) | Op::Write(.., lease) => Some(lease.bytes() as u64),
+            Op::Send { bytes, .. } => Some(*bytes as u64),
+            Op::Write(.., lease) => Some(lease.bytes() as u64),
             Op::Word => Some(0),
-            Op::Receive(..) | Op::Place => None,
+            Op::Receive { .. } | Op::Place => None,
         });
         let since = match (open.max(), self.unanswered) {
             (None, _) => {
@@ -94,13 +104,11 @@ impl Ops {
         now.saturating_duration_since(since) >= timeout
     }
 
-    /// Drops all leases, once nothing accesses memory any more; returns the tokens of the posts.
+    /// Drops the leases of writes, once nothing accesses memory any more; returns their tokens.
     pub fn clear(&mut self) -> Vec<Token> {
         let tokens = std::mem::take(&mut self.open).into_values().filter_map(|op| match op {
-            Op::Send(_, token, _) | Op::Receive(_, token, _) | Op::Write(_, token, _) => {
-                Some(token)
-            }
-            Op::Word | Op::Place => None,
+            Op::Write(_, token, _) => Some(token),
+            Op::Send { .. } | Op::Receive { .. } | Op::Word | Op::Place => None,
         });
         tokens.collect()
     }
