@@ -2,6 +2,8 @@
 
 use std::{io, net::TcpStream, time::Duration};
 
+use crate::neighbour::is_one_machine;
+
 /// The longest segment that may be sent or is accepted, whatever is configured: 16 MiB.
 pub const SEGMENT_BYTES_MAX: usize = 16 << 20;
 
@@ -65,6 +67,12 @@ pub struct TcpSettings {
     /// written at once, and count. Over the limit nothing is read, so that peers that send more
     /// find the socket full.
     pub rate_max: Option<u64>,
+    /// Whether blocks between processes of one machine are copied out of the sender's memory instead of
+    /// being sent through the socket: true by default. Used where the addresses of both ends are the
+    /// same or loopback, both processes belong to one user, the system lets them read each other's
+    /// memory, and there is no [`TcpSettings::rate_max`]; otherwise blocks are sent through the socket.
+    /// May differ between members. docs/decisions/one-machine.md.
+    pub direct_copies: bool,
 }
 
 /// A setting is out of range.
@@ -90,6 +98,7 @@ impl Default for TcpSettings {
             send_buffer_bytes: None,
             receive_buffer_bytes: None,
             rate_max: None,
+            direct_copies: true,
         }
     }
 }
@@ -151,6 +160,13 @@ impl TcpSettings {
         self
     }
 
+    /// Sets [`TcpSettings::direct_copies`].
+    #[must_use]
+    pub fn direct_copies(mut self, allowed: bool) -> Self {
+        self.direct_copies = allowed;
+        self
+    }
+
     /// Checks that all values are in range.
     ///
     /// Errors: the first that is not.
@@ -209,6 +225,14 @@ impl TcpSettings {
             named("SO_RCVBUF", socket.set_recv_buffer_size(bytes))?;
         }
         Ok(())
+    }
+
+    /// Returns whether blocks of this stream may be copied directly, as far as its addresses tell.
+    pub(crate) fn copies_directly(&self, stream: &TcpStream) -> bool {
+        let addresses = || Some((stream.local_addr().ok()?, stream.peer_addr().ok()?));
+        self.direct_copies
+            && self.rate_max.is_none()
+            && addresses().is_some_and(|(local, peer)| is_one_machine(local, peer))
     }
 
     pub(crate) fn silence_after(&self) -> Duration {
