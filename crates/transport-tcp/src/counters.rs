@@ -19,6 +19,10 @@ pub struct TcpCounters {
     pub copies: u64,
     /// Bytes copied from the memory of peers on this machine.
     pub bytes_copied: u64,
+    /// Streams whose peer's memory is read.
+    pub direct_streams_in: u64,
+    /// Streams whose peer reads this end's memory.
+    pub direct_streams_out: u64,
     /// Streams to this machine whose peer's memory cannot be read.
     pub refused_introductions: u64,
     /// Calls of `poll`.

@@ -263,6 +263,7 @@ impl Stream {
             match Neighbour::find(&self.socket, &introduction) {
                 Ok(neighbour) => {
                     tracing::debug!(endpoint = round.endpoint.0, ?neighbour, "copies directly");
+                    round.counters.direct_streams_in += 1;
                     references.trust(neighbour);
                     self.outgoing.push_readable();
                 }
@@ -274,6 +275,7 @@ impl Stream {
         }
         if references.take_readable() {
             self.outgoing.offered.set_readable().map_err(Cause::Protocol)?;
+            round.counters.direct_streams_out += 1;
         }
         for block in references.take_acknowledged() {
             let offered = &mut self.outgoing.offered;

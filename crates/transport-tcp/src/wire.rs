@@ -219,7 +219,8 @@ impl Introduction {
 
     /// Decodes any bytes: what they mean is checked by whoever reads that memory.
     pub(crate) fn decode(body: &[u8; INTRODUCTION_BYTES]) -> Self {
-        let number = |at: usize| u32::from_le_bytes([body[at], body[at + 1], body[at + 2], body[at + 3]]);
+        let number =
+            |at: usize| u32::from_le_bytes([body[at], body[at + 1], body[at + 2], body[at + 3]]);
         let proof_address = u64::from(number(8)) | u64::from(number(12)) << 32;
         let mut proof = [0; PROOF_BYTES];
         proof.copy_from_slice(&body[16..]);
@@ -355,8 +356,9 @@ mod tests {
             Just(Header::Corrupt),
             Just(Header::Introduction),
             Just(Header::Readable),
-            (1..=u32::MAX, any::<u32>(), any::<u32>())
-                .prop_map(|(bytes, immediate, block)| Header::Reference { bytes, immediate, block }),
+            (1..=u32::MAX, any::<u32>(), any::<u32>()).prop_map(|(bytes, immediate, block)| {
+                Header::Reference { bytes, immediate, block }
+            }),
             any::<u32>().prop_map(|block| Header::Copied { block }),
         ]
     }
