@@ -43,4 +43,5 @@ mod wire;
 pub use counters::TcpCounters;
 pub use driver::TcpTransport;
 pub use link::{LinkError, STREAMS_MAX, StreamKeys, TcpLink};
+pub use neighbour::check_direct_copies;
 pub use settings::{OutOfRange, RATE_MAX_LEAST, SEGMENT_BYTES_MAX, TcpSettings};

@@ -5,6 +5,7 @@ use std::{
     fs,
     io::{self, IoSliceMut},
     net::{IpAddr, SocketAddr},
+    os::fd::AsRawFd,
     os::unix::fs::MetadataExt,
 };
 
@@ -39,6 +40,44 @@ pub(crate) enum Copied {
     BadTarget,
     /// The system refuses, for this reason.
     Refused(io::Error),
+}
+
+/// The capability to read any process's memory (capabilities(7)).
+const CAP_SYS_PTRACE: u32 = 19;
+
+/// Checks whether this system lets processes of this user read each other's memory, as direct copies need
+/// ([`crate::TcpSettings::direct_copies`]). What single connections need besides is checked when they are made.
+///
+/// Errors: what it does not allow, and the remedy.
+pub fn check_direct_copies() -> Result<(), String> {
+    let proof = Box::new([7; PROOF_BYTES]);
+    let proof_address = proof.as_ptr().addr() as u64;
+    let own = Neighbour { pid: std::process::id(), proof_address, proof: *proof };
+    let seccomp = |what: &str, error: io::Error| {
+        format!("{what}: {error}; a container's seccomp profile may have to allow it")
+    };
+    own.read_proof().map_err(|error| seccomp("process_vm_readv", error))?;
+    pidfd_open(rustix::process::getpid(), PidfdFlags::empty())
+        .and_then(|handle| pidfd_getfd(&handle, handle.as_raw_fd(), PidfdGetfdFlags::empty()))
+        .map_err(|error| seccomp("pidfd_getfd", error.into()))?;
+    // A process may always read itself, so the rest is told by files.
+    let scope = fs::read_to_string("/proc/sys/kernel/yama/ptrace_scope").unwrap_or_default();
+    let scope = scope.trim();
+    let may_anyway = scope != "3" && has_capability(CAP_SYS_PTRACE);
+    if matches!(scope, "" | "0") || may_anyway {
+        return Ok(());
+    }
+    Err(format!(
+        "kernel.yama.ptrace_scope is {scope}; set it to 0: sysctl kernel.yama.ptrace_scope=0"
+    ))
+}
+
+fn has_capability(number: u32) -> bool {
+    let status = fs::read_to_string("/proc/self/status").unwrap_or_default();
+    let effective = status.lines().find_map(|line| line.strip_prefix("CapEff:"));
+    effective
+        .and_then(|digits| u64::from_str_radix(digits.trim(), 16).ok())
+        .is_some_and(|set| set >> number & 1 == 1)
 }
 
 /// Returns whether what is sent on a connection between these addresses stays on this machine.
