@@ -4,7 +4,7 @@
 use std::{
     fs,
     io::{self, IoSliceMut},
-    net::{IpAddr, SocketAddr},
+    net::SocketAddr,
     os::fd::AsRawFd,
     os::unix::fs::MetadataExt,
 };
@@ -78,12 +78,6 @@ fn has_capability(number: u32) -> bool {
     effective
         .and_then(|digits| u64::from_str_radix(digits.trim(), 16).ok())
         .is_some_and(|set| set >> number & 1 == 1)
-}
-
-/// Returns whether what is sent on a connection between these addresses stays on this machine.
-pub(crate) fn is_one_machine(local: SocketAddr, peer: SocketAddr) -> bool {
-    let (local, peer): (IpAddr, IpAddr) = (local.ip().to_canonical(), peer.ip().to_canonical());
-    local == peer || (local.is_loopback() && peer.is_loopback())
 }
 
 impl Neighbour {

@@ -1,8 +1,10 @@
 //! Settings of the transport.
 
-use std::{io, net::TcpStream, time::Duration};
-
-use crate::neighbour::is_one_machine;
+use std::{
+    io,
+    net::{IpAddr, SocketAddr, TcpStream},
+    time::Duration,
+};
 
 /// The longest segment that may be sent or is accepted, whatever is configured: 16 MiB.
 pub const SEGMENT_BYTES_MAX: usize = 16 << 20;
@@ -248,6 +250,12 @@ impl TcpSettings {
     }
 }
 
+/// Returns whether what is sent on a connection between these addresses stays on this machine.
+fn is_one_machine(local: SocketAddr, peer: SocketAddr) -> bool {
+    let (local, peer): (IpAddr, IpAddr) = (local.ip().to_canonical(), peer.ip().to_canonical());
+    local == peer || (local.is_loopback() && peer.is_loopback())
+}
+
 fn named<T>(option: &str, result: io::Result<T>) -> io::Result<T> {
     result.map_err(|error| io::Error::new(error.kind(), format!("{option}: {error}")))
 }
@@ -255,6 +263,18 @@ fn named<T>(option: &str, result: io::Result<T>) -> io::Result<T> {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn addresses_tell_what_stays_on_this_machine() {
+        let stays =
+            |local: &str, peer: &str| is_one_machine(local.parse().unwrap(), peer.parse().unwrap());
+        assert!(stays("127.0.0.1:1", "127.0.0.1:2") && stays("127.0.0.1:1", "127.0.0.2:2"));
+        assert!(stays("10.0.0.1:1", "10.0.0.1:2") && stays("[fd00::1]:1", "[fd00::1]:2"));
+        assert!(stays("[::1]:1", "[::1]:2") && stays("[::ffff:10.0.0.1]:1", "10.0.0.1:2"));
+        // As hosts of a lab have.
+        assert!(!stays("10.0.0.1:1", "10.0.0.2:2") && !stays("127.0.0.1:1", "10.0.0.2:2"));
+        assert!(!stays("[fd00::1]:1", "[fd00::2]:2"));
+    }
 
     #[test]
     fn limits_are_checked_on_both_sides() {
