@@ -72,13 +72,13 @@ impl Offered {
         endpoint: EndpointId,
         completed: &mut Vec<Completion>,
     ) -> Result<(), String> {
-        match self.referred.pop_front_if(|send| send.block() == Some(block)) {
-            Some(send) => {
-                completed.push(Completion::Sent { endpoint, token: send.into_token() });
-                Ok(())
-            }
-            None => Err(format!("it has copied block {block}, to which it was not referred")),
+        if self.referred.front().is_none_or(|send| send.block() != Some(block)) {
+            return Err(format!("it has copied block {block}, to which it was not referred"));
         }
+        if let Some(send) = self.referred.pop_front() {
+            completed.push(Completion::Sent { endpoint, token: send.into_token() });
+        }
+        Ok(())
     }
 
     /// Lets the peer's copies count no longer, and cancels their blocks.
