@@ -188,10 +188,10 @@ mod tests {
         };
         let wrong = [reference(100, 0), reference(70_001, 1)].concat();
         seeds.push(("reference", [&[POSTED | NEIGHBOUR][..], &blocks[0], &word, &wrong].concat()));
-        let first = [&[protected | NEIGHBOUR][..], &reference(90, 0)].concat();
+        let first = [&[protected | NEIGHBOUR][..], &word, &reference(90, 0)].concat();
         seeds.push(("sealed-reference", first));
         let answers = [Header::Readable.encode(), Header::Copied { block: 0 }.encode()].concat();
-        seeds.push(("answers", [&[0][..], &answers].concat()));
+        seeds.push(("answers", [&[0][..], &word, &answers].concat()));
         let on_the_way = records(&blocks.concat(), false);
         seeds.push(("on-the-way", [&[protected | RAW][..], &on_the_way].concat()));
         testing::replay("tcp_frames", &seeds, frames);
