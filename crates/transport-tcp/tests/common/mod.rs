@@ -98,8 +98,8 @@ pub fn facing_each_other(
     (side(left), side(right))
 }
 
-/// Polls until each of these transports has copied connections in both directions with `streams` peers of this
-/// machine. Returns false if memory cannot be read here. Nothing may be posted that completes meanwhile.
+/// Polls until each of these transports reads the memory of its peers on `streams` streams, and they read its memory. Returns
+/// false if the system does not allow that. Nothing may be posted that completes meanwhile.
 pub fn become_neighbours(transports: &mut [&mut TcpTransport], streams: u64) -> bool {
     let deadline = Instant::now() + PATIENCE;
     loop {
