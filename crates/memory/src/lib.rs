@@ -3,7 +3,7 @@
 //! A [`Region`] is memory, or a part of a file; its bytes are accessed through leases of ranges,
 //! which are checked when they are taken ([`ReadLease`], [`WriteLease`], [`FutureRead`] and
 //! [`ArrivingRead`] of memory, [`StoredRead`] and [`StoredWrite`] of files). [`PeerMemory`] is memory
-//! that peers write by one-sided writes. All `unsafe` code that transports share is in this crate.
+//! that peers write by one-sided writes. [`copy_from_process`] copies memory of another process of this machine. All `unsafe` code that transports share is in this crate.
 
 mod arriving;
 mod bytes;
@@ -12,6 +12,7 @@ mod ledger;
 mod lend;
 mod peer_memory;
 mod pool;
+mod process;
 mod region;
 mod storage;
 mod stored;
@@ -24,6 +25,7 @@ pub use ledger::LeaseError;
 pub use lend::lend;
 pub use peer_memory::PeerMemory;
 pub use pool::RegionPool;
+pub use process::{ProcessRange, copy_from_process};
 pub use region::{Region, RegionError};
 pub use storage::Storage;
 pub use stored::{StoredRead, StoredWrite};

@@ -20,6 +20,9 @@ use rdmc::{Algorithm, BLOCK_BYTES_DEFAULT, Fabric, Schedule};
 /// A block of this length stays in a core's second-level cache.
 const CACHED_BYTES: u64 = 256 << 10;
 
+/// Longer blocks that are copied out of their sender's memory gain some hundredths at most.
+const COPIED_BYTES_MAX: u64 = 2 << 20;
+
 /// The block sizes considered: powers of two from 16 KiB to 2 GiB.
 const BLOCK_BYTES_LOG2: std::ops::RangeInclusive<u32> = 14..=31;
 
@@ -90,11 +93,19 @@ impl Costs {
     /// `members` processes on this machine: only copies and system calls cost time, and all members
     /// share its processors.
     pub fn of_one_machine(fabric: &Fabric, members: u32) -> Self {
+        let is_direct = *fabric == Fabric::Tcp && rdmc::check_direct_copies().is_ok();
+        Self::of_copies(fabric, members, is_direct)
+    }
+
+    /// As [`Costs::of_one_machine`]; with `is_direct` blocks over TCP are copied out of their sender's
+    /// memory (docs/decisions/one-machine.md).
+    pub fn of_copies(fabric: &Fabric, members: u32, is_direct: bool) -> Self {
         let copies = f64::from(members.saturating_sub(1).max(1));
         let copies_per_core = (copies / processors()).max(1.0);
         // Sockets copy twice, cheaply while a block is still in the cache when it is relayed.
-        // Shared memory copies once; wake-ups dominate the cost of a block there.
+        // Others copy once; through libfabric wake-ups dominate the cost of a block.
         let (rate, gap_seconds, block_bytes_max) = match fabric {
+            Fabric::Tcp if is_direct => (10e9, 7e-6, COPIED_BYTES_MAX),
             Fabric::Tcp => (1.5e9, 5e-6, CACHED_BYTES),
             _ => (3e9, 100e-6, 1 << BLOCK_BYTES_LOG2.end()),
         };
@@ -105,7 +116,7 @@ impl Costs {
             latency_seconds: 100e-6,
             burst_bytes: 0,
             block_bytes_max,
-            cut_through: matches!(fabric, Fabric::Tcp),
+            cut_through: matches!(fabric, Fabric::Tcp) && !is_direct,
         }
     }
 }
@@ -366,12 +377,13 @@ mod tests {
         assert!(block(250_000_000, 8 * MIB) <= 32 << 10);
         assert!(block(250_000_000, 256 * MIB) <= 128 << 10);
         assert!(block(100_000_000_000, 256 * MIB) >= MIB);
-        let together = |fabric| {
-            let costs = Costs::of_one_machine(&fabric, 8);
+        let together = |fabric, is_direct| {
+            let costs = Costs::of_copies(&fabric, 8, is_direct);
             request(8, 256 * MIB).choose(&costs).block_bytes
         };
-        assert_eq!(together(Fabric::Tcp), CACHED_BYTES);
-        assert!(together(Fabric::libfabric("shm")) >= MIB);
+        assert_eq!(together(Fabric::Tcp, false), CACHED_BYTES);
+        assert_eq!(together(Fabric::Tcp, true), COPIED_BYTES_MAX);
+        assert!(together(Fabric::libfabric("shm"), false) >= MIB);
         assert!(block(100_000_000_000, 8 * MIB) <= block(100_000_000_000, 256 * MIB));
     }
 

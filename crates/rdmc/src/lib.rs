@@ -151,4 +151,4 @@ pub use transport::{
 };
 #[cfg(feature = "switch")]
 pub use transport_switch::{InsertError, Inserted, Switches};
-pub use transport_tcp::{RATE_MAX_LEAST, TcpSettings};
+pub use transport_tcp::{RATE_MAX_LEAST, TcpSettings, check_direct_copies};

@@ -15,6 +15,16 @@ pub struct TcpCounters {
     pub bytes_in: u64,
     /// Bytes written to sockets, headers included.
     pub bytes_out: u64,
+    /// System calls that copied from the memory of a peer on this machine.
+    pub copies: u64,
+    /// Bytes copied from the memory of peers on this machine.
+    pub bytes_copied: u64,
+    /// Streams whose peer's memory is read.
+    pub direct_streams_in: u64,
+    /// Streams whose peer reads this end's memory.
+    pub direct_streams_out: u64,
+    /// Streams to this machine whose peer's memory cannot be read.
+    pub refused_introductions: u64,
     /// Calls of `poll`.
     pub polls: u64,
     /// System calls that polled for readiness, with or without waiting; a `poll` makes any number.
@@ -25,4 +35,11 @@ pub struct TcpCounters {
     pub limit_waits: u64,
     /// Heartbeats written.
     pub heartbeats: u64,
+}
+
+impl TcpCounters {
+    /// Returns how many bytes have arrived in either way.
+    pub(crate) fn bytes_arrived(&self) -> u64 {
+        self.bytes_in + self.bytes_copied
+    }
 }

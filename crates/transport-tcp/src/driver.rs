@@ -162,7 +162,7 @@ impl TcpTransport {
     /// Serves each endpoint that is ready now once, and those that have waited for a limit as far
     /// as it lets them.
     fn serve_ready(&mut self, now: Instant) {
-        let bytes_in = self.counters.bytes_in;
+        let bytes_in = self.counters.bytes_arrived();
         for _ in 0..self.sending.waiting() {
             let Some(id) = self.sending.next_turn(now) else { break };
             self.serve(id, Some(Direction::Send), now);
@@ -173,7 +173,7 @@ impl TcpTransport {
         }
         self.serve_queued(now);
         if self.follow(bytes_in) {
-            let bytes_in = self.counters.bytes_in;
+            let bytes_in = self.counters.bytes_arrived();
             self.serve_queued(now);
             self.follow(bytes_in);
         }
@@ -191,7 +191,7 @@ impl TcpTransport {
 
     /// Lets endpoints send on what has arrived since this many bytes had. Returns whether it did.
     fn follow(&mut self, bytes_in: u64) -> bool {
-        if bytes_in == self.counters.bytes_in || self.following.is_empty() {
+        if bytes_in == self.counters.bytes_arrived() || self.following.is_empty() {
             return false;
         }
         let mut following = std::mem::take(&mut self.following);
@@ -367,15 +367,21 @@ impl Transport for TcpTransport {
         tracing::debug!(endpoint = id.0, streams = link.streams.len(), ?peer, "opened");
         let mut streams = Vec::with_capacity(link.streams.len());
         for (index, (stream, keys)) in link.streams.into_iter().enumerate() {
+            let copies_directly = self.settings.copies_directly(&stream);
             let mut socket = TcpStream::from_std(stream);
             let interests = Interest::READABLE | Interest::WRITABLE;
             self.queue
                 .registry()
                 .register(&mut socket, join(id, index), interests)
                 .map_err(system)?;
-            streams.push(Stream::new(socket, self.settings.segment_bytes, keys, now));
+            let mut stream = Stream::new(socket, self.settings.segment_bytes, keys, now);
+            if copies_directly {
+                stream.copy_directly();
+            }
+            streams.push(stream);
         }
         self.endpoints.insert(id, Endpoint::new(id, streams));
+        self.enqueue(id);
         self.tick_by(now + self.settings.heartbeat_interval());
         Ok(id)
     }

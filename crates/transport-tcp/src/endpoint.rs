@@ -199,8 +199,7 @@ impl Endpoint {
         let budget_bytes = ROUND_BYTES / self.streams.len();
         for index in 0..self.streams.len() {
             let stream = &mut self.streams[index];
-            let served =
-                stream.write(round, budget_bytes).and_then(|()| stream.read(round, budget_bytes));
+            let served = stream.serve(round, budget_bytes);
             let Err(cause) = served else { continue };
             if self.is_open() {
                 return Some(End::Broken(self.truest(cause)));

@@ -3,6 +3,7 @@
 use std::{
     io::{self, Write},
     net::{TcpListener, TcpStream},
+    os::fd::AsRawFd,
     time::{Duration, Instant},
 };
 
@@ -12,6 +13,7 @@ use transport::{Completion, EndpointId, OneSidedWrites, PeerMemory, Region, Toke
 use crate::{
     StreamKeys, TcpLink, TcpSettings, TcpTransport,
     record::{RECORD_HEAD_BYTES, Sealer},
+    wire::{Header, Introduction, PROOF_BYTES},
 };
 
 /// The receives that are posted, in bytes.
@@ -26,6 +28,8 @@ const EXPOSED: u8 = 1;
 const POSTED: u8 = 2;
 const PROTECTED: u8 = 4;
 const ENCRYPTED: u8 = 8;
+/// The peer is this process, whose memory may be read: what follows may refer to it.
+const NEIGHBOUR: u8 = 32;
 /// The input is not put into records: it comes from an attacker on the path.
 const RAW: u8 = 16;
 
@@ -57,6 +61,19 @@ pub fn frames(bytes: &[u8]) -> bool {
     if kind & EXPOSED != 0 {
         let memory = PeerMemory::zeroed(EXPOSED_BYTES);
         transport.expose(endpoint, KEY, memory).expect("the endpoint is open");
+    }
+    let proof = Box::new([3; PROOF_BYTES]);
+    let introduction = Introduction {
+        pid: std::process::id(),
+        descriptor: peer.as_raw_fd() as u32,
+        proof_address: proof.as_ptr().addr() as u64,
+        proof: *proof,
+    };
+    let introduced;
+    let mut bytes = bytes;
+    if kind & NEIGHBOUR != 0 {
+        introduced = [&Header::Introduction.encode()[..], &introduction.encode(), bytes].concat();
+        bytes = &introduced;
     }
     let sealed =
         (kind & PROTECTED != 0 && kind & RAW == 0).then(|| records(bytes, kind & ENCRYPTED != 0));
@@ -139,7 +156,7 @@ fn check(own: EndpointId, completions: &[Completion], posted: Vec<Region>) -> bo
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::wire::{Header, Place};
+    use crate::wire::Place;
 
     fn data(bytes: &[u8], last: bool, block: u32) -> Vec<u8> {
         let header = Header::Data { bytes: bytes.len(), last, immediate: 7, block };
@@ -164,6 +181,17 @@ mod tests {
             ("record", [&[protected][..], &blocks.concat()].concat()),
             ("encrypted", [&[protected | ENCRYPTED][..], &blocks.concat(), &word].concat()),
         ];
+        // Nothing is mapped at the lowest addresses.
+        let reference = |bytes, block| {
+            let header = Header::Reference { bytes, immediate: 1, block }.encode();
+            [&header[..], &8_u64.to_le_bytes()].concat()
+        };
+        let wrong = [reference(100, 0), reference(70_001, 1)].concat();
+        seeds.push(("reference", [&[POSTED | NEIGHBOUR][..], &blocks[0], &word, &wrong].concat()));
+        let first = [&[protected | NEIGHBOUR][..], &word, &reference(90, 0)].concat();
+        seeds.push(("sealed-reference", first));
+        let answers = [Header::Readable.encode(), Header::Copied { block: 0 }.encode()].concat();
+        seeds.push(("answers", [&[0][..], &word, &answers].concat()));
         let on_the_way = records(&blocks.concat(), false);
         seeds.push(("on-the-way", [&[protected | RAW][..], &on_the_way].concat()));
         testing::replay("tcp_frames", &seeds, frames);

@@ -13,10 +13,15 @@ use transport::{
 
 use crate::{
     moved::Moved,
+    posted_receive::PostedReceive,
     record::Opener,
+    references::References,
     segment_read::SegmentRead,
     settings::SEGMENT_BYTES,
-    wire::{CONTROL_FRAME_BYTES_MAX, HEADER_BYTES, Header, PLACE_BYTES, Place, WireError},
+    wire::{
+        ADDRESS_BYTES, CONTROL_FRAME_BYTES_MAX, HEADER_BYTES, Header, INTRODUCTION_BYTES,
+        Introduction, PLACE_BYTES, Place, WireError,
+    },
 };
 
 /// The length of the buffer for frames other than data: one system call reads many control words.
@@ -31,38 +36,6 @@ const DISCARD_BYTES: usize = 16 << 10;
 
 /// The least number of bytes to read at once, even when the budget of the round is nearly used up.
 const READ_BYTES_MIN: usize = 64 << 10;
-
-/// A posted receive.
-struct PostedReceive {
-    /// The memory that is not filled.
-    lease: WriteLease,
-    token: Token,
-    /// Number of the block on its endpoint, modulo 2^32.
-    block: u32,
-    filled_bytes: usize,
-    /// Set by the first segment.
-    immediate: Option<u32>,
-    /// Whether its owner was told that the block is arriving.
-    is_reported: bool,
-}
-
-impl PostedReceive {
-    fn fill(&mut self, bytes: usize) {
-        self.filled_bytes += bytes;
-        self.lease.advance(bytes);
-    }
-
-    /// Reports that some of the block has arrived, once, if its memory is followed.
-    fn report(&mut self, endpoint: EndpointId, completed: &mut Vec<Completion>) {
-        if self.filled_bytes > 0
-            && self.lease.is_followed()
-            && !std::mem::replace(&mut self.is_reported, true)
-        {
-            let (token, immediate) = (self.token, self.immediate.unwrap_or(0));
-            completed.push(Completion::Arriving { endpoint, token, immediate });
-        }
-    }
-}
 
 /// The segment whose payload is being read.
 struct Segment {
@@ -101,6 +74,7 @@ pub(crate) struct Incoming {
     receives: VecDeque<PostedReceive>,
     segment: Option<Segment>,
     exposed: HashMap<u32, PeerMemory>,
+    pub(crate) references: References,
     records: Option<Opener>,
     lookahead: Box<[u8]>,
     /// Bytes of `lookahead` that were read and not yet parsed: always less than one frame between
@@ -122,6 +96,7 @@ impl Incoming {
             receives: VecDeque::new(),
             segment: None,
             exposed: HashMap::new(),
+            references: References::default(),
             lookahead: Box::new([0; LOOKAHEAD_BYTES]),
             ahead_bytes: 0,
             strays: Vec::new(),
@@ -132,14 +107,7 @@ impl Incoming {
     }
 
     pub(crate) fn post(&mut self, lease: WriteLease, token: Token, block: u32) {
-        self.receives.push_back(PostedReceive {
-            lease,
-            token,
-            block,
-            filled_bytes: 0,
-            immediate: None,
-            is_reported: false,
-        });
+        self.receives.push_back(PostedReceive::new(lease, token, block));
     }
 
     /// Lets the peer write into memory until the endpoint ends.
@@ -168,9 +136,9 @@ impl Incoming {
         if let Some(segment) = &mut self.segment {
             segment.into = Into::Discard;
         }
-        for PostedReceive { lease, token, .. } in self.receives.drain(..) {
-            drop(lease);
-            completed.push(Completion::Cancelled { endpoint, token });
+        self.references.discard(endpoint, completed);
+        for receive in self.receives.drain(..) {
+            receive.cancel(endpoint, completed);
         }
     }
 
@@ -187,7 +155,7 @@ impl Incoming {
             Some(Segment { into: Into::Receive { .. }, .. }) => {
                 self.read_block(socket, budget_bytes, ahead_free)
             }
-            None if self.ahead_bytes == 0 && self.exposed.is_empty() && self.may_guess() => {
+            None if self.ahead_bytes == 0 && !self.has_short_frames() && self.may_guess() => {
                 self.read_block(socket, budget_bytes, ahead_free)
             }
             Some(Segment { into: Into::Discard, .. }) => {
@@ -229,6 +197,12 @@ impl Incoming {
         let wanted = read.wanted_bytes() + ahead_wanted;
         self.take_segments(&read, bytes);
         Ok(Moved { bytes, wanted })
+    }
+
+    /// Returns whether frames are to be expected that are no blocks' payload: writes, or references in place
+    /// of long blocks.
+    fn has_short_frames(&self) -> bool {
+        !self.exposed.is_empty() || self.references.is_trusted()
     }
 
     /// Returns whether the next frame is likely to be a segment of the first posted receive, and bytes behind its block may be
@@ -305,17 +279,17 @@ impl Incoming {
         if self.discarding || (others == 0 && !block_goes_on) {
             return capacity;
         }
-        if !self.exposed.is_empty() {
-            // Writes come at any time. Short ones still share a system call, and little of a block is copied.
+        if self.has_short_frames() {
+            // They come at any time. Short ones still share a system call, and little of a block is copied.
             return capacity.min(LOOKAHEAD_BYTES);
         }
         let Some(header) = self.lookahead[..self.ahead_bytes].first_chunk() else {
             return HEADER_BYTES - self.ahead_bytes;
         };
-        // A whole header that `parse` has left there belongs to a control word that is incomplete.
-        let body_bytes = match Header::decode(header) {
-            Ok(Header::Control { bytes }) => bytes,
-            _ => CONTROL_BYTES_MAX,
+        // A whole header that `parse` has left there belongs to a frame whose body is incomplete.
+        let body_bytes = match Header::decode(header).map(Header::whole_body_bytes) {
+            Ok(0) | Err(_) => CONTROL_BYTES_MAX,
+            Ok(bytes) => bytes,
         };
         (HEADER_BYTES + body_bytes + HEADER_BYTES - self.ahead_bytes).min(capacity)
     }
@@ -413,6 +387,20 @@ impl Incoming {
                     self.begin_write(bytes, place, immediate, key).map_err(Cause::Protocol)?;
                     at += PLACE_BYTES;
                 }
+                Header::Introduction => {
+                    let Some(said) = body.first_chunk::<INTRODUCTION_BYTES>() else { break };
+                    let introduction = Introduction::decode(said);
+                    self.references.introduce(introduction).map_err(Cause::Protocol)?;
+                    at += INTRODUCTION_BYTES;
+                }
+                Header::Readable => self.references.set_readable(),
+                Header::Reference { bytes, immediate, block } => {
+                    let Some(address) = body.first_chunk::<ADDRESS_BYTES>() else { break };
+                    let address = u64::from_le_bytes(*address);
+                    self.begin_copy(bytes, immediate, block, address).map_err(Cause::Protocol)?;
+                    at += ADDRESS_BYTES;
+                }
+                Header::Copied { block } => self.references.acknowledge(block),
                 Header::Heartbeat => {}
                 Header::Bye => self.received_bye = true,
                 Header::Corrupt => return Err(Cause::Corrupt("as the peer reports".into())),
@@ -435,18 +423,7 @@ impl Incoming {
         if !self.discarding {
             let receive =
                 self.receives.front_mut().ok_or("a block for which no memory was posted")?;
-            if block != receive.block {
-                return Err(format!("block {block} came instead of {}", receive.block));
-            }
-            if *receive.immediate.get_or_insert(immediate) != immediate {
-                return Err("the immediate changed inside a block".into());
-            }
-            if bytes > receive.lease.bytes() {
-                return Err(format!(
-                    "a block longer than the {} bytes posted",
-                    receive.filled_bytes + receive.lease.bytes()
-                ));
-            }
+            receive.check(bytes, immediate, block)?;
         }
         if !last {
             self.usual_bytes = bytes;
@@ -454,6 +431,34 @@ impl Incoming {
         let into = if self.discarding { Into::Discard } else { Into::Receive { last } };
         self.segment = Some(Segment { rest_bytes: bytes, into });
         Ok(())
+    }
+
+    /// Takes the first posted receive for a block in the peer's memory.
+    fn begin_copy(
+        &mut self,
+        bytes: u32,
+        immediate: u32,
+        block: u32,
+        address: u64,
+    ) -> Result<(), String> {
+        if !self.references.is_trusted() {
+            return Err("it refers to memory that cannot be read here".into());
+        }
+        if self.discarding {
+            return Ok(());
+        }
+        let mut receive =
+            self.receives.pop_front().ok_or("a block for which no memory was posted")?;
+        let checked = match receive.filled_bytes {
+            0 => receive.check(bytes as usize, immediate, block),
+            _ => Err("a reference inside a block".into()),
+        };
+        if checked.is_err() {
+            self.receives.push_front(receive);
+        } else {
+            self.references.push(receive, address, bytes);
+        }
+        checked
     }
 
     fn begin_write(
@@ -499,14 +504,7 @@ impl Incoming {
             // The receive exists: `begin_segment` has checked it.
             Into::Receive { last: true } => {
                 if let Some(receive) = self.receives.pop_front() {
-                    let PostedReceive { lease, token, filled_bytes, immediate, .. } = receive;
-                    drop(lease);
-                    completed.push(Completion::Received {
-                        endpoint,
-                        token,
-                        bytes: filled_bytes as u64,
-                        immediate: immediate.unwrap_or(0),
-                    });
+                    receive.complete(endpoint, completed);
                 }
             }
             Into::Exposed { ends: Some(immediate), .. } => {

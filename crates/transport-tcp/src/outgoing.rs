@@ -11,9 +11,10 @@ use transport::{Completion, EndpointId};
 
 use crate::{
     moved::Moved,
+    offered::Offered,
     posted_send::{Head, PostedSend},
     record::{RECORD_BYTES_MAX, RECORD_HEAD_BYTES, Sealer},
-    wire::{HEADER_BYTES, Header, PLACE_BYTES},
+    wire::{HEADER_BYTES, Header, Introduction, PLACE_BYTES},
 };
 
 /// The most new segments that one system call may begin; more would only help blocks and writes of
@@ -38,6 +39,8 @@ const SHORT_BYTES_MAX: usize = 512;
 /// With `records`, the staged bytes are one whole record with copies of its frames, and no segment
 /// is ever left begun.
 pub(crate) struct Outgoing {
+    /// First, so that it is dropped before any memory is given back.
+    pub(crate) offered: Offered,
     sends: VecDeque<PostedSend>,
     segment_bytes: usize,
     records: Option<Sealer>,
@@ -58,6 +61,7 @@ type Plan = ([(Head, usize, Range<usize>); SEGMENTS_PER_CALL], usize);
 impl Outgoing {
     pub(crate) fn new(segment_bytes: usize, records: Option<Sealer>) -> Self {
         Self {
+            offered: Offered::default(),
             sends: VecDeque::new(),
             segment_bytes,
             records,
@@ -88,6 +92,44 @@ impl Outgoing {
         self.control.extend_from_slice(&Header::Heartbeat.encode());
     }
 
+    pub(crate) fn push_introduction(&mut self, introduction: Introduction) {
+        self.control.extend_from_slice(&Header::Introduction.encode());
+        self.control.extend_from_slice(&introduction.encode());
+    }
+
+    /// Tells the peer that its memory can be read, unless this end is closing.
+    pub(crate) fn push_readable(&mut self) {
+        if !self.cut {
+            self.control.extend_from_slice(&Header::Readable.encode());
+        }
+    }
+
+    /// Tells the peer that a block was copied, unless this end is closing.
+    pub(crate) fn push_copied(&mut self, block: u32) {
+        if !self.cut {
+            self.control.extend_from_slice(&Header::Copied { block }.encode());
+        }
+    }
+
+    /// Refers the peer to the next blocks, as far as they may be copied and are there.
+    fn refer(&mut self) {
+        while self.segment_rest.is_none()
+            && let Some(send) = self.sends.front()
+            && self.is_referred(send)
+            && let Some((header, address)) = send.reference()
+            && let Some(send) = self.sends.pop_front()
+        {
+            self.control.extend_from_slice(&header.encode());
+            self.control.extend_from_slice(&address.to_le_bytes());
+            self.offered.push(send);
+        }
+    }
+
+    /// Returns whether a send of which no segment was begun goes as a reference.
+    fn is_referred(&self, send: &PostedSend) -> bool {
+        send.sent_bytes == 0 && self.offered.takes(send)
+    }
+
     /// Returns how many bytes of control frames wait.
     pub(crate) fn control_backlog_bytes(&self) -> usize {
         self.control.len()
@@ -95,7 +137,11 @@ impl Outgoing {
 
     /// Returns whether there is anything to write.
     pub(crate) fn is_pending(&self) -> bool {
-        self.is_urgent() || self.sends.front().is_some_and(|send| send.has_segment(send.sent_bytes))
+        self.is_urgent()
+            || self.sends.front().is_some_and(|send| match self.is_referred(send) {
+                true => send.reference().is_some(),
+                false => send.has_segment(send.sent_bytes),
+            })
     }
 
     /// Returns whether there is anything to write besides new segments.
@@ -108,6 +154,7 @@ impl Outgoing {
     /// Cancels sends that have not begun, and appends a bye to the rest. Nothing may be posted
     /// afterwards.
     pub(crate) fn finish(&mut self, endpoint: EndpointId, completed: &mut Vec<Completion>) {
+        self.offered.withdraw(endpoint, completed);
         let begun = usize::from(self.segment_rest.is_some());
         for send in self.sends.drain(begun..) {
             cancel(send, endpoint, completed);
@@ -118,6 +165,7 @@ impl Outgoing {
 
     /// Cancels all sends at once; nothing more is written.
     pub(crate) fn abandon(&mut self, endpoint: EndpointId, completed: &mut Vec<Completion>) {
+        self.offered.withdraw(endpoint, completed);
         for send in self.sends.drain(..) {
             cancel(send, endpoint, completed);
         }
@@ -136,6 +184,9 @@ impl Outgoing {
         endpoint: EndpointId,
         completed: &mut Vec<Completion>,
     ) -> Result<Moved, Errno> {
+        if budget_bytes > 0 {
+            self.refer();
+        }
         if self.records.is_some() {
             return self.write_record(socket, budget_bytes > 0, endpoint, completed);
         }
@@ -233,7 +284,10 @@ impl Outgoing {
         self.staged.resize(RECORD_HEAD_BYTES, 0);
         let control_bytes = whole_frames(&self.control, RECORD_BYTES_MAX);
         self.staged.extend(self.control.drain(..control_bytes));
-        while let Some(send) = self.sends.front_mut().filter(|_| begins) {
+        while let Some(send) = self.sends.front().filter(|_| begins)
+            && !self.is_referred(send)
+            && let Some(send) = self.sends.front_mut()
+        {
             let from = send.sent_bytes;
             let free_bytes = RECORD_HEAD_BYTES + RECORD_BYTES_MAX - self.staged.len();
             let piece_bytes = free_bytes.saturating_sub(HEADER_BYTES + PLACE_BYTES);
@@ -300,7 +354,8 @@ impl Outgoing {
                 (index, from) = (index + 1, 0);
                 continue;
             }
-            if !send.has_segment(from) {
+            let in_segments = (begun && index == 0) || !self.is_referred(send);
+            if !in_segments || !send.has_segment(from) {
                 break;
             }
             let (head, range) = send.segment(from, self.segment_bytes);
@@ -384,10 +439,7 @@ fn send(socket: &TcpStream, slices: &[IoSlice<'_>]) -> Result<usize, Errno> {
 fn whole_frames(frames: &[u8], bytes_max: usize) -> usize {
     let mut at = 0;
     while let Some((header, _)) = frames[at..].split_first_chunk::<HEADER_BYTES>() {
-        let body_bytes = match Header::decode(header) {
-            Ok(Header::Control { bytes }) => bytes,
-            _ => 0,
-        };
+        let body_bytes = Header::decode(header).map_or(0, Header::whole_body_bytes);
         if at + HEADER_BYTES + body_bytes > bytes_max {
             break;
         }

@@ -86,6 +86,30 @@ impl PostedSend {
         self.ready_bytes < self.bytes()
     }
 
+    /// Returns whether it is a block, not a write.
+    pub(crate) fn is_block(&self) -> bool {
+        self.block().is_some()
+    }
+
+    /// Returns the number of the block on its endpoint, modulo 2^32.
+    pub(crate) fn block(&self) -> Option<u32> {
+        match self.to {
+            To::Receive { block, .. } => Some(block),
+            To::Exposed { .. } => None,
+        }
+    }
+
+    /// Returns the frame that refers to the block and its address, if all of it is there.
+    pub(crate) fn reference(&self) -> Option<(Header, u64)> {
+        let To::Receive { block, immediate } = self.to else { return None };
+        if self.ready_bytes < self.bytes() {
+            return None;
+        }
+        let bytes = u32::try_from(self.bytes()).ok()?;
+        let address = self.contents().as_ptr().addr() as u64;
+        Some((Header::Reference { bytes, immediate, block }, address))
+    }
+
     /// Returns the length of the whole block or write.
     pub(crate) fn bytes(&self) -> usize {
         match &self.from {

@@ -1,6 +1,10 @@
 //! Settings of the transport.
 
-use std::{io, net::TcpStream, time::Duration};
+use std::{
+    io,
+    net::{IpAddr, SocketAddr, TcpStream},
+    time::Duration,
+};
 
 /// The longest segment that may be sent or is accepted, whatever is configured: 16 MiB.
 pub const SEGMENT_BYTES_MAX: usize = 16 << 20;
@@ -65,6 +69,12 @@ pub struct TcpSettings {
     /// written at once, and count. Over the limit nothing is read, so that peers that send more
     /// find the socket full.
     pub rate_max: Option<u64>,
+    /// Whether blocks between processes of one machine are copied out of the sender's memory instead of
+    /// being sent through the socket: true by default. Used where the addresses of both ends are the
+    /// same or loopback, both processes belong to one user, the system lets them read each other's
+    /// memory, and there is no [`TcpSettings::rate_max`]; otherwise blocks are sent through the socket.
+    /// May differ between members. docs/decisions/one-machine.md.
+    pub direct_copies: bool,
 }
 
 /// A setting is out of range.
@@ -90,6 +100,7 @@ impl Default for TcpSettings {
             send_buffer_bytes: None,
             receive_buffer_bytes: None,
             rate_max: None,
+            direct_copies: true,
         }
     }
 }
@@ -148,6 +159,13 @@ impl TcpSettings {
     #[must_use]
     pub fn rate_max(mut self, bytes_per_second: Option<u64>) -> Self {
         self.rate_max = bytes_per_second;
+        self
+    }
+
+    /// Sets [`TcpSettings::direct_copies`].
+    #[must_use]
+    pub fn direct_copies(mut self, allowed: bool) -> Self {
+        self.direct_copies = allowed;
         self
     }
 
@@ -211,6 +229,14 @@ impl TcpSettings {
         Ok(())
     }
 
+    /// Returns whether blocks of this stream may be copied directly, as far as its addresses tell.
+    pub(crate) fn copies_directly(&self, stream: &TcpStream) -> bool {
+        let addresses = || Some((stream.local_addr().ok()?, stream.peer_addr().ok()?));
+        self.direct_copies
+            && self.rate_max.is_none()
+            && addresses().is_some_and(|(local, peer)| is_one_machine(local, peer))
+    }
+
     pub(crate) fn silence_after(&self) -> Duration {
         self.silence_timeout.min(TIMEOUT_MAX)
     }
@@ -224,6 +250,12 @@ impl TcpSettings {
     }
 }
 
+/// Returns whether what is sent on a connection between these addresses stays on this machine.
+fn is_one_machine(local: SocketAddr, peer: SocketAddr) -> bool {
+    let (local, peer): (IpAddr, IpAddr) = (local.ip().to_canonical(), peer.ip().to_canonical());
+    local == peer || (local.is_loopback() && peer.is_loopback())
+}
+
 fn named<T>(option: &str, result: io::Result<T>) -> io::Result<T> {
     result.map_err(|error| io::Error::new(error.kind(), format!("{option}: {error}")))
 }
@@ -231,6 +263,18 @@ fn named<T>(option: &str, result: io::Result<T>) -> io::Result<T> {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn addresses_tell_what_stays_on_this_machine() {
+        let stays =
+            |local: &str, peer: &str| is_one_machine(local.parse().unwrap(), peer.parse().unwrap());
+        assert!(stays("127.0.0.1:1", "127.0.0.1:2") && stays("127.0.0.1:1", "127.0.0.2:2"));
+        assert!(stays("10.0.0.1:1", "10.0.0.1:2") && stays("[fd00::1]:1", "[fd00::1]:2"));
+        assert!(stays("[::1]:1", "[::1]:2") && stays("[::ffff:10.0.0.1]:1", "10.0.0.1:2"));
+        // As hosts of a lab have.
+        assert!(!stays("10.0.0.1:1", "10.0.0.2:2") && !stays("127.0.0.1:1", "10.0.0.2:2"));
+        assert!(!stays("[fd00::1]:1", "[fd00::2]:2"));
+    }
 
     #[test]
     fn limits_are_checked_on_both_sides() {

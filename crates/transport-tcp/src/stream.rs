@@ -11,6 +11,7 @@ use crate::{
     incoming::Incoming,
     limit::{Direction, Limit},
     link::StreamKeys,
+    neighbour::Neighbour,
     outgoing::Outgoing,
 };
 
@@ -64,6 +65,8 @@ pub(crate) struct Stream {
     pub(crate) receive_held: bool,
     /// In a close only: this stream moves no more bytes.
     pub(crate) lost: bool,
+    /// Blocks may be copied out of the memory of the process at the other end, if it is one of this machine.
+    copies_directly: bool,
     pub(crate) last_received: Instant,
     pub(crate) last_written: Instant,
 }
@@ -89,8 +92,18 @@ impl Stream {
             send_held: false,
             receive_held: false,
             lost: false,
+            copies_directly: false,
             last_received: now,
             last_written: now,
+        }
+    }
+
+    /// Offers this end's memory to the peer, and reads the peer's if that does the same; before anything
+    /// else is sent.
+    pub(crate) fn copy_directly(&mut self) {
+        self.copies_directly = true;
+        if let Some(introduction) = self.outgoing.offered.introduce(&self.socket) {
+            self.outgoing.push_introduction(introduction);
         }
     }
 
@@ -116,7 +129,9 @@ impl Stream {
 
     /// Returns whether a round of service would move bytes, as far as is known.
     pub(crate) fn is_ready(&self) -> bool {
-        self.can_write() || (self.can_read() && !self.receive_held)
+        self.can_write()
+            || (self.can_read() && !self.receive_held)
+            || self.incoming.references.can_copy()
     }
 
     /// Marks the stream as ready again if it seems blocked. If a call moved only a part of the
@@ -135,6 +150,20 @@ impl Stream {
     /// Returns whether there are bytes to write that the socket did not accept.
     pub(crate) fn waits_to_write(&self) -> bool {
         !self.writable && self.outgoing.is_pending()
+    }
+
+    /// Writes, reads and copies, about `budget_bytes` each.
+    pub(crate) fn serve(
+        &mut self,
+        round: &mut Round<'_>,
+        budget_bytes: usize,
+    ) -> Result<(), Cause> {
+        self.write(round, budget_bytes)?;
+        self.read(round, budget_bytes)?;
+        if self.copy(round, budget_bytes)? {
+            self.write(round, budget_bytes)?;
+        }
+        Ok(())
     }
 
     /// Writes until nothing is pending, the socket is full, the budget is used up, or the limit of
@@ -208,6 +237,7 @@ impl Stream {
                         self.outgoing.send_corrupt(&self.socket);
                     }
                     parsed?;
+                    self.hear(round)?;
                 }
                 Err(Errno::INTR) => {}
                 Err(Errno::AGAIN) => {
@@ -222,6 +252,59 @@ impl Stream {
             }
         }
         Ok(())
+    }
+
+    /// Takes what the peer has said of its memory and of this end's.
+    fn hear(&mut self, round: &mut Round<'_>) -> Result<(), Cause> {
+        let references = &mut self.incoming.references;
+        if let Some(introduction) = references.take_introduction()
+            && self.copies_directly
+        {
+            match Neighbour::find(&self.socket, &introduction) {
+                Ok(neighbour) => {
+                    tracing::debug!(endpoint = round.endpoint.0, ?neighbour, "copies directly");
+                    round.counters.direct_streams_in += 1;
+                    references.trust(neighbour);
+                    self.outgoing.push_readable();
+                }
+                Err(why) => {
+                    round.counters.refused_introductions += 1;
+                    tracing::debug!(endpoint = round.endpoint.0, why, "cannot copy directly");
+                }
+            }
+        }
+        if references.take_readable() {
+            self.outgoing.offered.set_readable().map_err(Cause::Protocol)?;
+            round.counters.direct_streams_out += 1;
+        }
+        for block in references.take_acknowledged() {
+            let offered = &mut self.outgoing.offered;
+            offered.complete(block, round.endpoint, round.completed).map_err(Cause::Protocol)?;
+        }
+        Ok(())
+    }
+
+    /// Copies blocks to which the peer has referred, until the budget is used up. Returns whether the peer
+    /// has to be told of some.
+    pub(crate) fn copy(
+        &mut self,
+        round: &mut Round<'_>,
+        budget_bytes: usize,
+    ) -> Result<bool, Cause> {
+        let (mut left, references) = (budget_bytes, &mut self.incoming.references);
+        while left > 0 && references.can_copy() {
+            let bytes = references.copy(left, round.endpoint, round.completed)?;
+            round.counters.copies += 1;
+            round.counters.bytes_copied += bytes as u64;
+            left = left.saturating_sub(bytes.max(CALL_BYTES));
+            if bytes == 0 {
+                // The end of the stream is there or will come.
+                self.readable = true;
+            }
+        }
+        let copied = references.take_copied();
+        copied.iter().for_each(|&block| self.outgoing.push_copied(block));
+        Ok(!copied.is_empty())
     }
 
     /// In a close: returns whether everything was written and the peer's bye received. Shuts down

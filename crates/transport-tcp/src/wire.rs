@@ -4,12 +4,12 @@
 //!
 //! | bytes | meaning (numbers are little endian) |
 //! |---|---|
-//! | 0 | kind: 1 data, 2 control, 3 heartbeat, 4 bye, 5 write, 6 corrupt |
+//! | 0 | kind: 1 data, 2 control, 3 heartbeat, 4 bye, 5 write, 6 corrupt, 7 introduction, 8 readable, 9 reference, 10 copied |
 //! | 1 | flags: bit 0 = last segment of its block (data only); bit 1 = its end is not reported (write only); others 0 |
 //! | 2..4 | `RD`, so that a loss of framing is detected at once |
-//! | 4..8 | length of the body in bytes |
-//! | 8..12 | data: the immediate of the block, the same in each segment; write that is reported: its immediate; otherwise 0 |
-//! | 12..16 | data: number of the block on its endpoint, modulo 2^32; write: the key; otherwise 0 |
+//! | 4..8 | length of the body in bytes; reference: length of the block |
+//! | 8..12 | data: the immediate of the block, the same in each segment; reference: the immediate of the block; write that is reported: its immediate; otherwise 0 |
+//! | 12..16 | data, reference, copied: number of the block on its endpoint, modulo 2^32; write: the key; otherwise 0 |
 //!
 //! A block is one or more consecutive data frames (control frames and heartbeats may stand
 //! between), of which only the last has the flag. Only a block of 0 bytes has an empty data frame.
@@ -19,6 +19,11 @@
 //! A one-sided write is one or more write frames. Between header and body is the place, two numbers
 //! of 8 bytes: the offset of this body in the exposed memory, and how many bytes of the write are
 //! left from there on. The last frame of a write is the one whose body is all that is left.
+//!
+//! Between processes of one machine (docs/decisions/one-machine.md) an introduction says where its
+//! sender's memory can be found; a readable, without a body, answers that it can be read. From then on
+//! a block may be a reference instead of data frames: 8 bytes follow, its address in the sender's
+//! memory. A copied, without a body, reports that its sender has copied the block of this number.
 
 use transport::CONTROL_BYTES_MAX;
 
@@ -29,6 +34,15 @@ pub(crate) const HEADER_BYTES: usize = 16;
 
 /// Length of the place that follows the header of a write.
 pub(crate) const PLACE_BYTES: usize = 16;
+
+/// Length of the body of an introduction.
+pub(crate) const INTRODUCTION_BYTES: usize = 32;
+
+/// Length of the proof in an introduction.
+pub(crate) const PROOF_BYTES: usize = 16;
+
+/// Length of the address that follows the header of a reference.
+pub(crate) const ADDRESS_BYTES: usize = 8;
 
 /// The longest frame that is not data.
 pub(crate) const CONTROL_FRAME_BYTES_MAX: usize = HEADER_BYTES + CONTROL_BYTES_MAX;
@@ -53,6 +67,14 @@ pub(crate) enum Header {
     Bye,
     /// The peer has received a record that failed its check.
     Corrupt,
+    /// An [`Introduction`] follows.
+    Introduction,
+    /// The peer can read this end's memory.
+    Readable,
+    /// A block of `bytes` (at least 1) in the peer's memory; its address follows.
+    Reference { bytes: u32, immediate: u32, block: u32 },
+    /// The peer has copied a block.
+    Copied { block: u32 },
 }
 
 /// Why a header was refused.
@@ -62,6 +84,10 @@ pub(crate) enum WireError {
     NotAFrame([u8; 4]),
     #[error("a segment of {0} bytes")]
     SegmentLength(u32),
+    #[error("a reference to no bytes")]
+    EmptyReference,
+    #[error("an introduction of {0} bytes")]
+    IntroductionLength(u32),
     #[error("a control word of {0} bytes")]
     ControlLength(u32),
     #[error("a frame with values that its kind does not have")]
@@ -82,8 +108,17 @@ impl Header {
             Header::Heartbeat => (3, 0, 0, 0, 0),
             Header::Bye => (4, 0, 0, 0, 0),
             Header::Corrupt => (6, 0, 0, 0, 0),
+            Header::Introduction => (7, 0, INTRODUCTION_BYTES, 0, 0),
+            Header::Readable => (8, 0, 0, 0, 0),
+            Header::Reference { bytes, immediate, block } => {
+                (9, 0, bytes as usize, immediate, block)
+            }
+            Header::Copied { block } => (10, 0, 0, 0, block),
         };
-        debug_assert!(bytes <= SEGMENT_BYTES_MAX, "callers cut blocks, and the limit fits u32");
+        debug_assert!(
+            kind == 9 || bytes <= SEGMENT_BYTES_MAX,
+            "callers cut blocks, and the limit fits u32"
+        );
         let mut header = [0; HEADER_BYTES];
         header[0] = kind;
         header[1] = flags;
@@ -100,10 +135,11 @@ impl Header {
             u32::from_le_bytes([header[at], header[at + 1], header[at + 2], header[at + 3]])
         };
         let (bytes, immediate, block) = (number(4), number(8), number(12));
-        if mark != MARK || !(1..=6).contains(&kind) {
+        if mark != MARK || !(1..=10).contains(&kind) {
             return Err(WireError::NotAFrame([kind, flags, mark[0], mark[1]]));
         }
-        let has_values = kind == 1 || kind == 5;
+        let has_immediate = matches!(kind, 1 | 5 | 9);
+        let has_number = has_immediate || kind == 10;
         let allowed_flags = match kind {
             1 => FLAG_LAST,
             5 => FLAG_UNREPORTED,
@@ -111,7 +147,8 @@ impl Header {
         };
         let is_unreported = flags & FLAG_UNREPORTED != 0;
         if flags & !allowed_flags != 0
-            || (!has_values && (immediate != 0 || block != 0))
+            || (!has_immediate && immediate != 0)
+            || (!has_number && block != 0)
             || (is_unreported && immediate != 0)
         {
             return Err(WireError::StrayValue);
@@ -134,11 +171,60 @@ impl Header {
             5 => Err(WireError::SegmentLength(bytes)),
             2 if (1..=CONTROL_BYTES_MAX).contains(&length) => Ok(Header::Control { bytes: length }),
             2 => Err(WireError::ControlLength(bytes)),
+            7 if length == INTRODUCTION_BYTES => Ok(Header::Introduction),
+            7 => Err(WireError::IntroductionLength(bytes)),
+            9 if bytes > 0 => Ok(Header::Reference { bytes, immediate, block }),
+            9 => Err(WireError::EmptyReference),
             _ if bytes != 0 => Err(WireError::StrayValue),
             3 => Ok(Header::Heartbeat),
             4 => Ok(Header::Bye),
-            _ => Ok(Header::Corrupt),
+            6 => Ok(Header::Corrupt),
+            8 => Ok(Header::Readable),
+            _ => Ok(Header::Copied { block }),
         }
+    }
+
+    /// Returns the length of what follows the header and is parsed as a whole; 0 for data, whose payload is
+    /// not.
+    pub(crate) fn whole_body_bytes(self) -> usize {
+        match self {
+            Header::Control { bytes } => bytes,
+            Header::Introduction => INTRODUCTION_BYTES,
+            Header::Reference { .. } => ADDRESS_BYTES,
+            _ => 0,
+        }
+    }
+}
+
+/// Where the memory of a process can be found, and how to tell that it is that process's: at an address
+/// it has random bytes, for as long as what it refers to may be read.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub(crate) struct Introduction {
+    pub(crate) pid: u32,
+    /// The descriptor of the sender's end of this connection.
+    pub(crate) descriptor: u32,
+    pub(crate) proof_address: u64,
+    pub(crate) proof: [u8; PROOF_BYTES],
+}
+
+impl Introduction {
+    pub(crate) fn encode(self) -> [u8; INTRODUCTION_BYTES] {
+        let mut body = [0; INTRODUCTION_BYTES];
+        body[..4].copy_from_slice(&self.pid.to_le_bytes());
+        body[4..8].copy_from_slice(&self.descriptor.to_le_bytes());
+        body[8..16].copy_from_slice(&self.proof_address.to_le_bytes());
+        body[16..].copy_from_slice(&self.proof);
+        body
+    }
+
+    /// Decodes any bytes: what they mean is checked by whoever reads that memory.
+    pub(crate) fn decode(body: &[u8; INTRODUCTION_BYTES]) -> Self {
+        let number =
+            |at: usize| u32::from_le_bytes([body[at], body[at + 1], body[at + 2], body[at + 3]]);
+        let proof_address = u64::from(number(8)) | u64::from(number(12)) << 32;
+        let mut proof = [0; PROOF_BYTES];
+        proof.copy_from_slice(&body[16..]);
+        Self { pid: number(0), descriptor: number(4), proof_address, proof }
     }
 }
 
@@ -205,6 +291,15 @@ mod tests {
         for (bytes, good) in [(0, false), (1, true), (64, true), (65, false)] {
             assert_eq!(decode(Header::Control { bytes }).is_ok(), good, "{bytes}");
         }
+        for (bytes, good) in [(0, false), (1, true), (u32::MAX, true)] {
+            let reference = Header::Reference { bytes, immediate: 1, block: 2 };
+            assert_eq!(decode(reference).is_ok(), good, "{bytes}");
+        }
+        for (bytes, good) in [(31_u32, false), (32, true), (33, false)] {
+            let mut header = Header::Introduction.encode();
+            header[4..8].copy_from_slice(&bytes.to_le_bytes());
+            assert_eq!(Header::decode(&header).is_ok(), good, "{bytes}");
+        }
     }
 
     #[test]
@@ -214,6 +309,10 @@ mod tests {
             (Header::Heartbeat, 4),
             (Header::Bye, 8),
             (Header::Control { bytes: 3 }, 12),
+            (Header::Introduction, 8),
+            (Header::Readable, 12),
+            (Header::Copied { block: 1 }, 8),
+            (Header::Copied { block: 1 }, 4),
         ] {
             let mut header = base.encode();
             header[at] = 1;
@@ -255,6 +354,12 @@ mod tests {
             Just(Header::Heartbeat),
             Just(Header::Bye),
             Just(Header::Corrupt),
+            Just(Header::Introduction),
+            Just(Header::Readable),
+            (1..=u32::MAX, any::<u32>(), any::<u32>()).prop_map(|(bytes, immediate, block)| {
+                Header::Reference { bytes, immediate, block }
+            }),
+            any::<u32>().prop_map(|block| Header::Copied { block }),
         ]
     }
 
@@ -265,7 +370,12 @@ mod tests {
         }
 
         #[test]
-        fn what_is_accepted_is_canonical(mut bytes: [u8; 16], plausible: bool, kind in 0_u8..8) {
+        fn an_introduction_survives_the_wire(body: [u8; INTRODUCTION_BYTES]) {
+            prop_assert_eq!(Introduction::decode(&body).encode(), body);
+        }
+
+        #[test]
+        fn what_is_accepted_is_canonical(mut bytes: [u8; 16], plausible: bool, kind in 0_u8..13) {
             if plausible {
                 (bytes[0], bytes[1]) = (kind, bytes[1] & 3);
                 bytes[2..4].copy_from_slice(b"RD");

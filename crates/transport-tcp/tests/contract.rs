@@ -1,4 +1,4 @@
-//! The contract of [`transport::Transport`] over loopback, with every kind of link.
+//! The contract of [`transport::Transport`] over loopback, with every kind of link, through sockets and by direct copies.
 
 use std::time::Duration;
 
@@ -13,16 +13,37 @@ struct Loopback {
     streams: usize,
     settings: TcpSettings,
     protection: Protection,
+    /// Blocks are copied out of the sender's memory.
+    is_direct: bool,
 }
+
+/// Clauses in which a block stays in the middle while its sender is not polled: a copy needs no sender that is.
+const STOPPED_SENDERS: [&str; 3] = [
+    "a_block_is_sent_on_while_it_arrives",
+    "a_block_that_does_not_go_on_delays_nothing_else",
+    "a_block_whose_source_has_died_is_not_completed",
+];
 
 impl Harness for Loopback {
     type Transport = TcpTransport;
 
     fn network(&mut self, members: usize) -> Network<TcpTransport> {
         let transports = (0..members).map(|_| common::transport(&self.settings)).collect();
-        Network::connected(transports, |_, _| {
+        let mut network = Network::connected(transports, |_, _| {
             protected_pair(self.address, self.streams, self.protection).unwrap()
-        })
+        });
+        if self.is_direct {
+            let mut transports: Vec<_> = network.members.iter_mut().flatten().collect();
+            let streams = (self.streams * (members - 1)) as u64;
+            let are_neighbours = common::become_neighbours(&mut transports, streams);
+            assert!(are_neighbours, "this system does not let processes read each other's memory");
+        }
+        network
+    }
+
+    fn skip_reason(&self, clause: &str) -> Option<&'static str> {
+        let needs_sender = self.is_direct && STOPPED_SENDERS.contains(&clause);
+        needs_sender.then_some("a copy goes on without its sender")
     }
 
     /// Not polling is enough: its sockets stay open, and nothing is sent on them.
@@ -37,7 +58,14 @@ impl Loopback {
         // Short enough for the clause about silence, long enough for a busy machine.
         let settings =
             settings.silence_timeout(Duration::from_secs(3)).drain_timeout(Duration::from_secs(1));
-        Self { address, streams, settings, protection: Protection::None }
+        let settings = settings.direct_copies(false);
+        Self { address, streams, settings, protection: Protection::None, is_direct: false }
+    }
+
+    fn direct(streams: usize, protection: Protection) -> Self {
+        let loopback = Self::protected(streams, TcpSettings::default(), protection);
+        let settings = loopback.settings.clone().direct_copies(true);
+        Self { settings, is_direct: true, ..loopback }
     }
 
     fn protected(streams: usize, settings: TcpSettings, protection: Protection) -> Self {
@@ -115,4 +143,32 @@ mod limited_and_encrypted {
     }
 
     transport_contract::contract_tests!(Loopback::protected(1, settings(), Protection::Encrypted));
+}
+
+mod direct {
+    use super::{Loopback, Protection};
+
+    transport_contract::contract_tests!(Loopback::direct(1, Protection::None));
+}
+
+mod direct_on_three_streams {
+    use super::{Loopback, Protection};
+
+    transport_contract::contract_tests!(Loopback::direct(3, Protection::None));
+}
+
+mod direct_and_encrypted {
+    use super::{Loopback, Protection};
+
+    transport_contract::contract_tests!(Loopback::direct(1, Protection::Encrypted));
+}
+
+/// While the first blocks are posted, the ends are still finding out about each other.
+mod direct_from_the_start {
+    use super::{Loopback, Protection};
+
+    transport_contract::contract_tests!(Loopback {
+        is_direct: false,
+        ..Loopback::direct(1, Protection::None)
+    });
 }

@@ -3,6 +3,7 @@
 mod common;
 mod contract;
 mod cut_through;
+mod direct;
 mod hostile;
 mod limits;
 mod protected;

@@ -40,6 +40,7 @@ pub fn run(args: &Args) -> Outcome<()> {
     settings.fabric = args.equipment.fabric.clone();
     settings.completion = args.equipment.completion;
     settings.protection = args.equipment.protection();
+    settings.tcp.direct_copies = !args.equipment.through_sockets;
     let context = Context::start(settings)?;
     let addresses = meet(args, &secret, context.address(), &orders)?;
     let mut member = Member { args, addresses, context, pool: None, fault: None };

@@ -147,6 +147,7 @@ impl MemberProcesses {
             .args(["--completion", equipment.completion.name()])
             .args(["--protect", equipment.protection().name()])
             .args(equipment.offload.then_some("--offload"))
+            .args(equipment.through_sockets.then_some("--through-sockets"))
             .args(equipment.timeline.then_some("--timeline"))
             .args((!racks.is_empty()).then(|| format!("--racks={}", racks.join(","))))
             .args(traced.iter().flatten())

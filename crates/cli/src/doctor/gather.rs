@@ -66,7 +66,9 @@ impl Tree {
 pub fn gather() -> Machine {
     let tree = Tree("/".into());
     let files = from_files(&tree);
+    let no_direct_copies = rdmc::check_direct_copies().err();
     Machine {
+        tcp: Tcp { no_direct_copies, ..files.tcp },
         gpu: with_driver(files.gpu, gpu::Driver::open()),
         switches: switches(),
         libfabric: libfabric(),
@@ -106,6 +108,7 @@ pub fn from_files(tree: &Tree) -> Machine {
             send_buffer_bytes_max: buffer("tcp_wmem"),
             receive_buffer_bytes_askable: tree.number("proc/sys/net/core/rmem_max"),
             send_buffer_bytes_askable: tree.number("proc/sys/net/core/wmem_max"),
+            no_direct_copies: None,
         },
         huge_pages: HugePages {
             page_bytes: tree.memory("Hugepagesize"),

@@ -145,6 +145,8 @@ pub struct Tcp {
     /// The limits of buffers that programs set.
     pub receive_buffer_bytes_askable: Option<u64>,
     pub send_buffer_bytes_askable: Option<u64>,
+    /// Why blocks between processes of this machine go through sockets; `None` if they are copied.
+    pub no_direct_copies: Option<String>,
 }
 
 #[derive(Clone, Debug, Default, Serialize)]

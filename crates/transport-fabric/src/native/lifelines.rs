@@ -26,6 +26,8 @@ pub enum LifelineEvent {
 impl Lifelines {
     /// Errors: those of [`TcpTransport::new`].
     pub fn new(settings: TcpSettings) -> io::Result<Self> {
+        // Words only: nothing is worth a copy.
+        let settings = settings.direct_copies(false);
         Ok(Self { tcp: TcpTransport::new(settings)?, links: HashMap::new(), words: Vec::new() })
     }
 

@@ -78,7 +78,8 @@ pub fn facing_raw(settings: &TcpSettings) -> (TcpTransport, EndpointId, TcpStrea
     raw.set_nodelay(true).unwrap();
     raw.set_read_timeout(Some(PATIENCE)).unwrap();
     raw.set_write_timeout(Some(PATIENCE)).unwrap();
-    let mut transport = transport(settings);
+    // Its frames are not those of a raw socket's tests; `direct` has tests of these.
+    let mut transport = transport(&settings.clone().direct_copies(false));
     let endpoint = transport.open(ours.into()).unwrap();
     (transport, endpoint, raw)
 }
@@ -95,6 +96,41 @@ pub fn facing_each_other(
         (transport, endpoint)
     };
     (side(left), side(right))
+}
+
+/// Polls until each of these transports reads the memory of its peers on `streams` streams, and they read its memory. Returns
+/// false if the system does not allow that. Nothing may be posted that completes meanwhile.
+pub fn become_neighbours(transports: &mut [&mut TcpTransport], streams: u64) -> bool {
+    let deadline = Instant::now() + PATIENCE;
+    loop {
+        let mut all = true;
+        for transport in &mut *transports {
+            transport.poll(&mut Vec::new(), Duration::from_millis(1));
+            let counters = transport.counters();
+            if counters.refused_introductions > 0 {
+                return false;
+            }
+            all &= counters.direct_streams_in >= streams && counters.direct_streams_out >= streams;
+        }
+        if all {
+            return true;
+        }
+        assert!(Instant::now() < deadline, "no introduction");
+    }
+}
+
+/// Polls until the transport is in a state, and returns all completions.
+pub fn poll_until_state(
+    transport: &mut TcpTransport,
+    mut enough: impl FnMut(&TcpTransport) -> bool,
+) -> Vec<Completion> {
+    let deadline = Instant::now() + PATIENCE;
+    let mut completions = Vec::new();
+    while !enough(transport) {
+        assert!(Instant::now() < deadline, "in vain, after {completions:?}");
+        transport.poll(&mut completions, Duration::from_millis(1));
+    }
+    completions
 }
 
 /// Polls until `enough` returns true, and returns all completions.

@@ -20,6 +20,9 @@ pub struct Equipment {
     /// since what is measured beside this does not protect them either
     #[arg(long, value_name = "HOW")]
     pub protect: Option<Protection>,
+    /// Blocks go through sockets, though members on one machine could copy them out of each other's memory
+    #[arg(long)]
+    pub through_sockets: bool,
     /// Let the network relay; an error where the fabric cannot
     #[arg(long)]
     pub offload: bool,
@@ -36,7 +39,8 @@ impl Equipment {
     pub fn network(&self) -> String {
         let offload = if self.offload { " with offload" } else { "" };
         let protect = self.protect.map_or(String::new(), |protection| format!(", {protection}"));
-        format!("fabric {}{offload}{protect}", self.fabric)
+        let sockets = if self.through_sockets { ", through sockets" } else { "" };
+        format!("fabric {}{sockets}{offload}{protect}", self.fabric)
     }
 
     /// How blocks are protected.

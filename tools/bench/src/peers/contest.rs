@@ -29,13 +29,23 @@ pub struct Rdmc {
     pub block_bytes: u64,
     /// Receives and sends that each member posts ahead; `None`: the library's choice.
     pub window: Option<u32>,
-    /// Over libfabric's shared memory instead of TCP.
-    pub shared_memory: bool,
+    pub path: Path,
+}
+
+/// What blocks move over on one machine.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Path {
+    /// The library's choice: between hosts sockets.
+    Usual,
+    /// TCP sockets only.
+    Sockets,
+    /// libfabric's shared memory.
+    SharedMemory,
 }
 
 impl Rdmc {
     pub fn fabric(&self) -> Fabric {
-        if self.shared_memory { Fabric::libfabric("shm") } else { Fabric::Tcp }
+        if self.path == Path::SharedMemory { Fabric::libfabric("shm") } else { Fabric::Tcp }
     }
 
     fn settings(&self) -> String {
@@ -43,9 +53,11 @@ impl Rdmc {
         if let Some(window) = self.window {
             text += &format!(", window {window}");
         }
-        if self.shared_memory {
-            text += ", shared memory";
-        }
+        text += match self.path {
+            Path::Usual => "",
+            Path::Sockets => ", sockets",
+            Path::SharedMemory => ", libfabric's shared memory",
+        };
         text
     }
 }
@@ -134,7 +146,11 @@ fn rdmc_turn(
     let Rdmc { algorithm, block_bytes, window, .. } = *settings;
     let members = u32::try_from(site.hosts.len())?;
     let job = Job::one(algorithm, block_bytes, load.bytes).in_group(members, window);
-    let equipment = Equipment { fabric: settings.fabric(), ..Equipment::default() };
+    let equipment = Equipment {
+        fabric: settings.fabric(),
+        through_sockets: settings.path == Path::Sockets,
+        ..Equipment::default()
+    };
     let mut processes = MemberProcesses::start_with(&site.hosts, interrupt, &equipment)?;
     (0..load.repeats).map(|_| processes.run(&job)).collect()
 }

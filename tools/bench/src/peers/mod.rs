@@ -23,7 +23,7 @@ use rdmc::{Algorithm, Fabric};
 use serde_json::json;
 
 use self::{
-    contest::{Peer, PeerResult, Rdmc, field, rounds},
+    contest::{Path, Peer, PeerResult, Rdmc, field, rounds},
     site::{Load, Site},
     workspace::Workspace,
 };
@@ -94,20 +94,24 @@ fn rdmc_settings(text: &str) -> Result<Rdmc, String> {
     };
     let algorithm = algorithm.parse().map_err(|error| format!("{error}"))?;
     let block_bytes = size::parse_nonzero(block).map_err(|error| error.to_string())?;
-    Ok(Rdmc { algorithm, block_bytes, window, shared_memory: false })
+    Ok(Rdmc { algorithm, block_bytes, window, path: Path::Usual })
 }
 
 impl Args {
     /// Those of `--rdmc`; else the cost model's choice, the other of pipeline and chain, and on one machine the model's
-    /// choice over shared memory.
+    /// choices through sockets and over libfabric's shared memory.
     fn rdmc(&self, members: u32, message_bytes: u64, link: Option<Link>) -> Vec<Rdmc> {
         if !self.rdmc.is_empty() {
             return self.rdmc.clone();
         }
-        let pick = |algorithm, fabric: &Fabric| {
-            let costs = match link {
-                Some(link) => shaped::costs(members, link),
-                None => Costs::of_one_machine(fabric, members),
+        let pick = |algorithm, path| {
+            let costs = match (link, path) {
+                (Some(link), _) => shaped::costs(members, link),
+                (None, Path::Usual) => Costs::of_one_machine(&Fabric::Tcp, members),
+                (None, Path::Sockets) => Costs::of_copies(&Fabric::Tcp, members, false),
+                (None, Path::SharedMemory) => {
+                    Costs::of_one_machine(&Fabric::libfabric("shm"), members)
+                }
             };
             let request = ChoiceRequest { members, message_bytes, algorithm, block_bytes: None };
             let choice = request.choose(&costs);
@@ -115,17 +119,17 @@ impl Args {
                 algorithm: choice.algorithm,
                 block_bytes: choice.block_bytes,
                 window: None,
-                shared_memory: *fabric != Fabric::Tcp,
+                path,
             }
         };
-        let best = pick(None, &Fabric::Tcp);
+        let best = pick(None, Path::Usual);
         let other = match best.algorithm {
             Algorithm::Chain => Algorithm::BinomialPipeline,
             _ => Algorithm::Chain,
         };
-        let mut all = vec![best, pick(Some(other), &Fabric::Tcp)];
+        let mut all = vec![best, pick(Some(other), Path::Usual)];
         if link.is_none() {
-            all.push(pick(None, &Fabric::libfabric("shm")));
+            all.extend([Path::Sockets, Path::SharedMemory].map(|path| pick(None, path)));
         }
         all
     }
