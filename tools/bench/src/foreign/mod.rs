@@ -45,9 +45,13 @@ pub struct Args {
     /// Length of the message
     #[arg(long, value_name = "SIZE", value_parser = size::parse_nonzero, default_value = "64MiB")]
     bytes: u64,
-    /// Block size
-    #[arg(long, value_name = "SIZE", value_parser = size::parse_block, default_value = "64KiB")]
-    block: u64,
+    /// Block sizes
+    #[arg(long, value_name = "SIZES", value_delimiter = ',', value_parser = size::parse_block,
+          default_value = "64KiB,256KiB,1MiB")]
+    blocks: Vec<u64>,
+    /// Receives and sends that each member posts ahead. Unless given: what groups usually have
+    #[arg(long, value_name = "N", value_parser = clap::value_parser!(u32).range(1..=1024))]
+    window: Option<u32>,
     /// How often each is measured; the median is reported
     #[arg(long, value_name = "N", default_value_t = 3, value_parser = clap::value_parser!(u32).range(1..))]
     repeats: u32,
@@ -99,20 +103,21 @@ pub fn run(args: &Args) -> Outcome<()> {
     let lab = Lab::create(&LabSettings::new(args.members, Link::of_rate(rate)))?;
     let mut processes = MemberProcesses::start(&lab.hosts(), &interrupt)?;
     let what = format!(
-        "{} to {} members beside other TCP connections, blocks of {}, links of {} Mbit/s; median of {}",
+        "{} to {} members beside other TCP connections, links of {} Mbit/s; median of {}",
         size::show(args.bytes),
         args.members,
-        size::show(args.block),
         rate.mbit(),
         args.repeats
     );
     let mut report = Report::new("foreign", what);
-    let job = |&algorithm: &Algorithm| {
-        Job::one(algorithm, args.block, args.bytes).in_group(args.members, None)
-    };
+    let jobs = args.algorithms.iter().flat_map(|&algorithm| {
+        let job = move |&block| {
+            Job::one(algorithm, block, args.bytes).in_group(args.members, args.window)
+        };
+        args.blocks.iter().map(job)
+    });
     // Flows alone come first, without a job.
-    let jobs: Vec<Option<Job>> =
-        std::iter::once(None).chain(args.algorithms.iter().map(|one| Some(job(one)))).collect();
+    let jobs: Vec<Option<Job>> = std::iter::once(None).chain(jobs.map(Some)).collect();
     let mut undisturbed = vec![None; jobs.len()];
     for &flows in &args.flows {
         let mut running = flows.start(&lab.hosts())?;
@@ -172,6 +177,7 @@ fn row(
     [
         ("flows", json!(flows.name())),
         ("algorithm", json!(job.map_or("-", |job| job.algorithm.as_str()))),
+        ("block", job.map_or(Value::Null, |job| json!(size::show(job.block_bytes)))),
         ("time_s", optional(seconds)),
         ("of_rate", optional(of_rate)),
         ("of_undisturbed", optional(seconds.map(|seconds| before / seconds))),
