@@ -65,10 +65,10 @@ fn send(to: SocketAddr) -> Outcome<()> {
         let _ = io::copy(&mut io::stdin().lock(), &mut io::sink());
         process::exit(0);
     });
+    // Until the other end is gone.
     let piece = vec![0; PIECE_BYTES];
-    loop {
-        stream.write_all(&piece)?;
-    }
+    while stream.write_all(&piece).is_ok() {}
+    Ok(())
 }
 
 /// A running flow, ended when dropped.
