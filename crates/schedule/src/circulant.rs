@@ -205,6 +205,13 @@ impl Circulant {
         self.rounds
     }
 
+    /// The position of b(r) in the table of a member other than the root: of the largest skip that is not above r.
+    pub(crate) fn last_round(&self, member: u32) -> usize {
+        // Some skip fits, since Skip[0] = 1.
+        let skips = &self.skips[..self.rounds as usize];
+        skips.iter().rposition(|&skip| skip <= member).unwrap_or(0)
+    }
+
     /// The member to which `member` sends in rounds of index `j`.
     pub(crate) fn target(&self, member: u32, j: usize) -> u32 {
         self.after(member, self.skips[j])
@@ -276,10 +283,10 @@ impl Flow for Circulant {
         self.turns(blocks.into()).received_at(&self.receive_table(member), block.into())
     }
 
+    /// The member that sends this one block k-1, whatever k: entry b(r) is in the position of the largest skip that is
+    /// not above r, and stands for block k-1 in the last turn.
     fn announcer(&self, member: u32) -> u32 {
-        // Some skip fits, since Skip[0] = 1.
-        let largest = self.skips[..self.rounds as usize].iter().rev().find(|&&skip| skip <= member);
-        member - largest.copied().unwrap_or(1)
+        member - self.skips[self.last_round(member)]
     }
 
     fn neighbour_candidates(&self, _member: u32) -> u32 {
@@ -317,6 +324,17 @@ mod tests {
                     j as i64,
                     "{members} members, round {j}"
                 );
+            }
+        }
+    }
+
+    #[test]
+    fn the_last_block_comes_along_a_tree() {
+        for members in (2..300).chain([1023, 1024, 1025, 99_991]) {
+            let flow = Circulant::new(members);
+            for member in (1..members).step_by(1 + members as usize / 500) {
+                let entry = flow.receive_table(member)[flow.last_round(member)];
+                assert_eq!(entry, flow.base_block(member).into(), "{members} members, {member}");
             }
         }
     }

@@ -219,7 +219,8 @@ impl Schedule {
     /// Announcers form a tree that is rooted at the root and whose edges join neighbours. An announcer is the
     /// source of the member's first block, which does not depend on the number of blocks. Only in circulants
     /// it does, and there the announcer of virtual rank `r` is `r - Skip[j]` for the largest
-    /// `Skip[j] <= r`; that of a rack's leader is a member that sends to it, in the rack before it in this tree.
+    /// `Skip[j] <= r`; that of a rack's leader is a member that sends to it, in the rack before it in this tree. In any
+    /// case an announcer sends at least one block of every message.
     #[must_use]
     pub fn announcer(&self, rank: u32) -> Option<u32> {
         if rank == self.root {

@@ -44,6 +44,18 @@
 //!
 //! Every block enters every rack but the root's once, since a broadcast between racks delivers it once.
 //!
+//! # Announcers
+//!
+//! A member's announcer sends it a block of every message, so that it completes none that the member does not know
+//! (`rdmc-relay` relies on it). Inside a rack it is the circulant's, which sends slot N_v - 1. The leader of rack u is sent the last
+//! block of each class by the rack w before u in the tree of these blocks (`last_round`, p_u: step K - 1 + p_u of the class).
+//!
+//! - Chain: the exit of w sends block k-1 when it is h_w steps old; the last turn of w begins with this block. So the exit's
+//!   index is h_w mod q_w.
+//! - Pipeline, k <= L: block k-1 is alone in its class. Rack w > 0 receives it at step p_w of the class, in its last slot, and
+//!   sends it (p_u - p_w)L - 1 local steps later; rack 0 sends it p_u L + h_0 steps after step k-1. That modulo q_w is the index.
+//! - Pipeline, k > L: the last blocks of all L classes go from w to u in L successive steps. L > q_w, so every exit has one of them.
+//!
 //! # Cost
 //!
 //! 12 bytes per member, and 4 per rack. `send`, `receive` and `received_at` take O(log n) time. `next_send` and `next_receive` try one step
@@ -160,6 +172,24 @@ impl RackFlow {
         }
     }
 
+    /// The member that announces to the leader of a rack v > 0: the exit of rack w that sends it the last block of a class, counted
+    /// from the last turn of rack w, which begins with its last slot.
+    fn leader_announcer(&self, rack: u32) -> u32 {
+        let (source, age) = match &self.between {
+            Between::Chain { begins, .. } => {
+                let source = rack.saturating_sub(1);
+                let begin = |rack| u64::from(begins[rack as usize]);
+                (source, (begin(rack)).saturating_sub(begin(source) + 1))
+            }
+            Between::Pipeline(pipeline) => {
+                let source = pipeline.racks.announcer(rack);
+                (source, pipeline.last_age(source, rack))
+            }
+        };
+        let index = age.checked_rem(rounds(self.size(source))).unwrap_or(0);
+        self.table.rank(source, self.exit(source, index as u32).unwrap_or(0))
+    }
+
     fn is_exit(&self, rack: u32, local: u32) -> bool {
         (0..SKIPS as u32).any(|index| self.exit(rack, index) == Some(local))
     }
@@ -208,6 +238,16 @@ impl Pipeline {
 
     fn deal(&self, blocks: u64) -> Deal<'_> {
         Deal { racks: &self.racks, classes: self.classes, blocks }
+    }
+
+    /// How old the last slot of rack `source` is when it sends to `rack` what that receives last in a class of one
+    /// block: the last block of the message, if it has at most L.
+    fn last_age(&self, source: u32, rack: u32) -> u64 {
+        let step = self.racks.last_round(rack) as u64 * self.classes;
+        match source {
+            0 => step + self.lead,
+            _ => step - self.racks.last_round(source) as u64 * self.classes - 1,
+        }
     }
 
     fn steps(&self, blocks: u64) -> u64 {
@@ -458,16 +498,7 @@ impl Flow for RackFlow {
         let (rack, local) = self.table.place(member);
         match inside(self.size(rack)) {
             Some(circulant) if local != 0 => self.table.rank(rack, circulant.announcer(local)),
-            _ => {
-                let source = match &self.between {
-                    Between::Chain { .. } => rack.saturating_sub(1),
-                    Between::Pipeline(pipeline) => pipeline.racks.announcer(rack),
-                };
-                // The exit that is nearest to its leader.
-                let nearest =
-                    (0..SKIPS as u32).filter_map(|index| self.exit(source, index)).next_back();
-                self.table.rank(source, nearest.unwrap_or(0))
-            }
+            _ => self.leader_announcer(rack),
         }
     }
 
