@@ -109,7 +109,8 @@ impl Args {
                 Some(link) => shaped::costs(members, link),
                 None => Costs::of_one_machine(fabric, members),
             };
-            let request = ChoiceRequest { members, message_bytes, algorithm, block_bytes: None };
+            let request =
+                ChoiceRequest { members, racks: &[], message_bytes, algorithm, block_bytes: None };
             let choice = request.choose(&costs);
             Rdmc {
                 algorithm: choice.algorithm,
