@@ -18,10 +18,9 @@ pub fn run(args: &Args) -> Result<(), Failure> {
     let members = args.members()?;
     let racks = args.racks.as_ref().map(|sizes| rack_of_each(sizes, members)).transpose()?;
     let racks = racks.as_deref().unwrap_or_default();
-    if let Some(algorithm) = args.algorithm.filter(|algorithm| algorithm.needs_racks()) {
-        if racks.is_empty() {
-            return Err(Failure::Usage(format!("{algorithm} needs racks; add --racks")));
-        }
+    let lacking = args.algorithm.filter(|algorithm| algorithm.needs_racks() && racks.is_empty());
+    if let Some(algorithm) = lacking {
+        return Err(Failure::Usage(format!("{algorithm} needs racks; add --racks")));
     }
     let request = ChoiceRequest {
         members,
