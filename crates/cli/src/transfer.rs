@@ -13,8 +13,8 @@ pub struct OrAuto<T>(pub Option<T>);
 pub struct TransferOptions {
     /// Schedule of blocks
     ///
-    /// auto: the fastest for this length, these hosts and --rate (see `rdmc plan --explain`). chain-of-racks and nested-pipelines need racks; in-switch needs switches
-    /// that copy, and receivers relay if these cannot.
+    /// auto: the fastest for this length, these hosts, their racks and --rate (see `rdmc plan --explain`). racks-pipeline, racks-chain, chain-of-racks
+    /// and nested-pipelines need racks; in-switch needs switches that copy, and receivers relay if these cannot.
     #[arg(long, value_name = "NAME", default_value = "auto", value_parser = algorithm_or_auto())]
     pub algorithm: OrAuto<Algorithm>,
 
@@ -79,6 +79,14 @@ fn algorithm_or_auto() -> impl TypedValueParser<Value = OrAuto<Algorithm>> {
 
 fn block_size_or_auto(text: &str) -> Result<OrAuto<u64>, String> {
     if text == "auto" { Ok(OrAuto(None)) } else { size::parse_block(text).map(Some).map(OrAuto) }
+}
+
+/// How many times uplinks of racks are oversubscribed. Errors: not a number, or not from 1 to 1000.
+pub fn oversubscription(text: &str) -> Result<f64, String> {
+    match text.parse() {
+        Ok(times) if (1.0..=1000.0).contains(&times) => Ok(times),
+        _ => Err("must be a number from 1 to 1000".into()),
+    }
 }
 
 /// A limit on rates in bits per second. Errors: not a rate, or too low.

@@ -128,6 +128,8 @@ fn transfers_in_json_deliver_every_block() {
         "circulant",
         "chain-of-racks",
         "nested-pipelines",
+        "racks-chain",
+        "racks-pipeline",
     ] {
         let rest = format!("--algorithm {algorithm} --racks 1,5,2,4 --json");
         assert_delivers(&format!("plan --members 12 --blocks 9 --root 0 {rest}"), 0);
@@ -207,6 +209,8 @@ fn an_unknown_algorithm_lists_the_valid_ones() {
         "circulant",
         "chain-of-racks",
         "nested-pipelines",
+        "racks-chain",
+        "racks-pipeline",
     ] {
         assert!(stderr.contains(name), "{stderr}");
     }
@@ -268,12 +272,44 @@ fn what_auto_picks_is_explained() {
 }
 
 #[test]
-fn an_explanation_needs_a_length_and_no_racks() {
+fn racks_are_explained() {
+    let explained = |arguments: &str| -> serde_json::Value {
+        let rest = "--rate 1gbit --bytes 1GiB --json";
+        serde_json::from_str(&stdout(&format!("plan --explain {arguments} {rest}"))).unwrap()
+    };
+    let racks = explained("--racks 4,4,4,4");
+    assert_eq!((&racks["members"], &racks["oversubscription"]), (&16.into(), &4.0.into()));
+    assert_eq!(racks["choice"]["algorithm"], "racks-pipeline");
+    assert!(racks["choice"]["of_rate"].as_f64() > Some(0.95), "{racks}");
+    assert_eq!(racks["algorithms"].as_array().unwrap().len(), 6);
+    let free = explained("--racks 4,4,4,4 --oversubscription 1");
+    assert_eq!(free["choice"], explained("--members 16")["choice"]);
+    let asked = explained("--racks 8,8,5 --algorithm racks-chain");
+    assert_eq!(asked["choice"]["algorithm"], "racks-chain");
+}
+
+/// The number of members is that of the racks.
+#[test]
+fn racks_have_the_members() {
+    let plan = "plan --racks 8,8,5 --blocks 40 --algorithm racks-pipeline --json";
+    let plan: serde_json::Value = serde_json::from_str(&stdout(plan)).unwrap();
+    assert_eq!((&plan["members"], &plan["steps"]), (&21.into(), &52.into()));
+    let rack = |rank: &serde_json::Value| rank.as_u64().unwrap() / 8;
+    let transfers = plan["transfers"].as_array().unwrap();
+    let crosses = |one: &&serde_json::Value| rack(&one["source"]) != rack(&one["target"]);
+    assert_eq!((transfers.len(), transfers.iter().filter(crosses).count()), (20 * 40, 2 * 40));
+    let (code, error) = failure("plan --racks 0 --blocks 3");
+    assert!(code == Some(2) && error.contains("--racks has 0 members"), "{error}");
+}
+
+#[test]
+fn an_explanation_needs_a_length() {
     for (arguments, expected) in [
         ("plan --explain --members 4", "--bytes"),
         ("plan --explain --members 4 --bytes 1MiB --blocks 3", "--blocks"),
         ("plan --explain --members 4 --bytes 1MiB --algorithm nested-pipelines", "racks"),
         ("plan --explain --members 4 --bytes 1MiB --rate fast", "250mbit"),
+        ("plan --explain --racks 2,2 --bytes 1MiB --oversubscription 0", "1 to 1000"),
         ("plan --members 4 --blocks 3 --rate 1gbit", "--explain"),
     ] {
         let (code, error) = failure(arguments);

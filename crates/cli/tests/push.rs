@@ -51,6 +51,8 @@ fn every_size_and_algorithm_arrives() {
         ("circulant", "--protect authenticate --streams 2"),
         ("chain-of-racks", "--racks 2,3"),
         ("nested-pipelines", "--racks 1,2,2"),
+        ("racks-chain", "--racks 2,3"),
+        ("racks-pipeline", "--racks 2,1,2"),
     ] {
         let outcome =
             place.run_words(&format!("push object --local 4 --algorithm {algorithm} {more} -q"));

@@ -6,6 +6,9 @@
 //!
 //! `time = (steps(k) + fill) * (max(block / rate, busy) + gap) + hops * latency - hidden`
 //!
+//! Where members are in racks ([`ChoiceRequest::racks`]) `block / rate` grows by what goes between racks: if a part `c` of all sends does
+//! and a rack's uplink carries a part `1 / o` of its hosts' rate ([`Costs::oversubscription`]), by `max(1, c o)`.
+//!
 //! `fill`: how many steps longer a pipeline of depth `q` takes because a block shares each of its `q`
 //! hops with blocks for up to `q-1` other partners. `hidden`: the time that links which let a burst
 //! through save on the first block at each hop but the first. Where a block is sent on while it arrives
@@ -16,6 +19,8 @@
 use std::{num::NonZeroUsize, thread, time::Duration};
 
 use rdmc::{Algorithm, BLOCK_BYTES_DEFAULT, Fabric, Schedule};
+
+use crate::crossing::{are_racks, between_racks};
 
 /// A block of this length stays in a core's second-level cache.
 const CACHED_BYTES: u64 = 256 << 10;
@@ -43,6 +48,10 @@ const PART_BYTES: f64 = (16 << 10) as f64;
 /// and whose receivers finish together.
 const MARGIN: f64 = 1.01;
 
+/// How many times more a rack's hosts can send than its uplink carries, unless given: whoever tells racks apart has a
+/// reason, and this is a usual one.
+pub const OVERSUBSCRIPTION_DEFAULT: f64 = 4.0;
+
 /// Costs of replication in a network whose members and links are all alike.
 #[derive(Clone, Copy, PartialEq, Debug)]
 pub struct Costs {
@@ -61,6 +70,9 @@ pub struct Costs {
     pub block_bytes_max: u64,
     /// Whether members send a block on while they receive it.
     pub cut_through: bool,
+    /// How many times more the hosts of a rack can send than its uplink carries; 1 for racks that cost nothing. Of no
+    /// effect without racks.
+    pub oversubscription: f64,
 }
 
 impl Costs {
@@ -80,6 +92,7 @@ impl Costs {
             burst_bytes: 0,
             block_bytes_max,
             cut_through: matches!(fabric, Fabric::Tcp),
+            oversubscription: OVERSUBSCRIPTION_DEFAULT,
         }
     }
 
@@ -117,6 +130,7 @@ impl Costs {
             burst_bytes: 0,
             block_bytes_max,
             cut_through: matches!(fabric, Fabric::Tcp) && !is_direct,
+            oversubscription: 1.0,
         }
     }
 }
@@ -142,40 +156,42 @@ pub struct Choice {
 
 /// A message to replicate, with constraints on the choice; `None` leaves a parameter open.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
-pub struct ChoiceRequest {
+pub struct ChoiceRequest<'a> {
     /// Size of the group, the root included.
     pub members: u32,
+    /// The rack of each rank, the root being rank 0; empty if nothing is known of racks, as with a list of another length.
+    pub racks: &'a [u32],
     /// Length of the message.
     pub message_bytes: u64,
-    /// Who sends which block to whom. Algorithms that need racks are returned unchanged.
+    /// Who sends which block to whom. Algorithms that need racks are considered without being asked for only where
+    /// there are some: several, and one with several members.
     pub algorithm: Option<Algorithm>,
     /// Length of a block.
     pub block_bytes: Option<u64>,
 }
 
-impl ChoiceRequest {
+/// An algorithm for the members of a request.
+struct Candidate {
+    algorithm: Algorithm,
+    /// `None` if there is none for so many members.
+    schedule: Option<Schedule>,
+    /// By how much longer a block takes, because of what goes between racks.
+    slowdown: f64,
+    racks: u32,
+    /// The largest rack.
+    rack_members: u32,
+}
+
+impl ChoiceRequest<'_> {
     /// The fastest combination by the model. On a tie: the pipeline, and the smaller block.
     pub fn choose(&self, costs: &Costs) -> Choice {
-        let (first, others) = self.algorithms();
-        others.iter().map(|&algorithm| self.best_block(algorithm, costs)).fold(
-            self.best_block(first, costs),
-            |best, other| {
-                if other.time.as_secs_f64() * MARGIN < best.time.as_secs_f64() {
-                    other
-                } else {
-                    best
-                }
-            },
-        )
+        choose_of(&self.best_of_each(costs))
     }
 
     /// Every algorithm considered, each with its best block size, fastest first.
     pub fn compare(&self, costs: &Costs) -> Vec<Choice> {
-        let (first, others) = self.algorithms();
-        let all = std::iter::once(&first).chain(others);
-        let mut choices: Vec<Choice> =
-            all.map(|&algorithm| self.best_block(algorithm, costs)).collect();
-        let best = self.choose(costs);
+        let mut choices = self.best_of_each(costs);
+        let best = choose_of(&choices);
         choices.sort_by_key(|choice| choice.time);
         // The choice comes first even if another algorithm ties with it or is faster by less than MARGIN.
         choices.sort_by_key(|choice| choice.algorithm != best.algorithm);
@@ -184,20 +200,53 @@ impl ChoiceRequest {
 
     /// One algorithm with every block size considered, ascending.
     pub fn compare_blocks(&self, algorithm: Algorithm, costs: &Costs) -> Vec<Choice> {
+        let candidate = self.candidate(algorithm, costs);
         self.block_sizes(algorithm, costs)
-            .map(|block_bytes| self.predict(algorithm, block_bytes, costs))
+            .map(|block_bytes| self.predict(&candidate, block_bytes, costs))
             .collect()
     }
 
-    /// The preferred algorithm and the alternatives. Both pipelines have the fewest steps; if the number
+    /// The algorithms that are considered, by preference. Both pipelines have the fewest steps; if the number
     /// of members is no power of two, those of the binomial pipeline run out of step and lose up to a
-    /// tenth (docs/decisions/choice.md).
-    fn algorithms(&self) -> (Algorithm, &'static [Algorithm]) {
-        let others = &[Algorithm::Chain, Algorithm::BinomialTree, Algorithm::Sequential];
-        match self.algorithm {
-            Some(algorithm) => (algorithm, &[]),
-            None if self.members.is_power_of_two() => (Algorithm::BinomialPipeline, others),
-            None => (Algorithm::Circulant, others),
+    /// tenth (docs/decisions/choice.md). Then come those of racks, so that they too are preferred to chains, which need not
+    /// follow the racks.
+    fn algorithms(&self) -> Vec<Algorithm> {
+        if let Some(algorithm) = self.algorithm {
+            return vec![algorithm];
+        }
+        let pipeline = match self.members.is_power_of_two() {
+            true => Algorithm::BinomialPipeline,
+            false => Algorithm::Circulant,
+        };
+        let of_racks: &[_] = match are_racks(self.racks_of_all()) {
+            true => &[Algorithm::RacksPipeline, Algorithm::RacksChain],
+            false => &[],
+        };
+        let others = [Algorithm::Chain, Algorithm::BinomialTree, Algorithm::Sequential];
+        [&[pipeline], of_racks, &others].concat()
+    }
+
+    fn racks_of_all(&self) -> &[u32] {
+        if self.racks.len() == self.members as usize { self.racks } else { &[] }
+    }
+
+    fn candidate(&self, algorithm: Algorithm, costs: &Costs) -> Candidate {
+        let known = self.racks_of_all();
+        let racks = if known.is_empty() { &vec![0; self.members as usize] } else { known };
+        let schedule = Schedule::with_racks(algorithm, racks, 0).ok();
+        let crossing = match &schedule {
+            Some(schedule) if are_racks(known) => between_racks(schedule, known),
+            _ => 0.0,
+        };
+        let mut sorted = racks.to_vec();
+        sorted.sort_unstable();
+        let each = || sorted.chunk_by(|a, b| a == b).map(|rack| rack.len() as u32);
+        Candidate {
+            algorithm,
+            schedule,
+            slowdown: (crossing * costs.oversubscription).max(1.0),
+            racks: each().count() as u32,
+            rack_members: each().max().unwrap_or(1),
         }
     }
 
@@ -221,31 +270,30 @@ impl ChoiceRequest {
         given.into_iter().chain(usual.filter(move |_| given.is_none()))
     }
 
-    fn best_block(&self, algorithm: Algorithm, costs: &Costs) -> Choice {
-        let choices =
-            self.block_sizes(algorithm, costs).map(|size| self.predict(algorithm, size, costs));
+    /// Every algorithm considered with its best block size, by preference.
+    fn best_of_each(&self, costs: &Costs) -> Vec<Choice> {
+        let best = |algorithm| self.best_block(&self.candidate(algorithm, costs), costs);
+        self.algorithms().into_iter().map(best).collect()
+    }
+
+    fn best_block(&self, candidate: &Candidate, costs: &Costs) -> Choice {
+        let sizes = self.block_sizes(candidate.algorithm, costs);
+        let choices = sizes.map(|size| self.predict(candidate, size, costs));
         choices
             .reduce(|best, other| if other.time < best.time { other } else { best })
-            .unwrap_or_else(|| self.predict(algorithm, BLOCK_BYTES_DEFAULT, costs))
+            .unwrap_or_else(|| self.predict(candidate, BLOCK_BYTES_DEFAULT, costs))
     }
 
     /// Applies the model to one combination.
-    fn predict(&self, algorithm: Algorithm, block_bytes: u64, costs: &Costs) -> Choice {
+    fn predict(&self, candidate: &Candidate, block_bytes: u64, costs: &Costs) -> Choice {
+        let algorithm = candidate.algorithm;
         let blocks = u32::try_from(self.message_bytes.div_ceil(block_bytes.max(1)).max(1))
             .unwrap_or(u32::MAX);
-        let steps = steps(algorithm, self.members, blocks);
+        let steps = candidate.steps(blocks);
         // The last block may be short; the model takes all as equal.
-        let bytes = self.message_bytes as f64 / f64::from(blocks);
+        let bytes = self.message_bytes as f64 / f64::from(blocks) * candidate.slowdown;
         let step = (bytes / costs.rate_bytes_per_second).max(costs.busy_seconds);
-        let depth = u64::from(self.members.max(2).next_power_of_two().ilog2());
-        // Sequential send and the tree forward whole messages: no pipeline to fill, no burst to use.
-        let (hops, fill) = match algorithm {
-            Algorithm::Chain => (u64::from(self.members.saturating_sub(1)), 0),
-            Algorithm::Sequential | Algorithm::InSwitch => (1, 0),
-            Algorithm::BinomialTree => (depth, 0),
-            Algorithm::Circulant => (depth, (depth - 1).pow(2)),
-            _ => (depth, depth * (depth - 1) + 1),
-        };
+        let hops = candidate.hops(self.members);
         // With switches that copy members relay nothing.
         let is_pipelined = !matches!(
             algorithm,
@@ -257,14 +305,13 @@ impl ChoiceRequest {
         let (steps_taken, delay) = match algorithm {
             _ if !(costs.cut_through && is_pipelined) => {
                 let hidden = relays as f64 * burst.min(step);
-                // A message of few blocks never has more in flight.
-                (steps + fill.min(u64::from(blocks / 2)), -hidden)
+                (steps + candidate.fill(self.members, blocks), -hidden)
             }
             // A member is behind by a part of a block, not by a step.
             Algorithm::Chain => (steps - relays, relays as f64 * (part.min(step) - burst).max(0.0)),
             // The root sends the last block to one partner after another, at its link's rate; and members that are not in step
             // share links with blocks of other steps, which costs one for each partner.
-            _ => (steps + depth, 0.0),
+            _ => (steps + depth(self.members), 0.0),
         };
         let seconds = steps_taken as f64 * (step + costs.gap_seconds)
             + hops as f64 * costs.latency_seconds
@@ -274,14 +321,66 @@ impl ChoiceRequest {
     }
 }
 
-/// Steps of the schedule; with a single rack if it needs racks. With switches that copy: blocks on the
-/// root's link.
-fn steps(algorithm: Algorithm, members: u32, blocks: u32) -> u64 {
-    if algorithm == Algorithm::InSwitch && members > 1 {
-        return blocks.into();
+/// The first that no later one undercuts by more than the margin, one after another.
+fn choose_of(choices: &[Choice]) -> Choice {
+    let faster = |best: Choice, other: &Choice| {
+        let is_faster = other.time.as_secs_f64() * MARGIN < best.time.as_secs_f64();
+        if is_faster { *other } else { best }
+    };
+    choices[1..].iter().fold(choices[0], faster)
+}
+
+/// ceil(log2 n), at least 1.
+fn depth(members: u32) -> u64 {
+    members.max(2).next_power_of_two().ilog2().into()
+}
+
+impl Candidate {
+    /// Steps of the schedule; with a single rack if it needs racks and none are known. With switches that copy: blocks on the
+    /// root's link.
+    fn steps(&self, blocks: u32) -> u64 {
+        match &self.schedule {
+            Some(schedule) if self.algorithm == Algorithm::InSwitch && schedule.members() > 1 => {
+                blocks.into()
+            }
+            Some(schedule) => schedule.steps(blocks),
+            None => 0,
+        }
     }
-    let racks = vec![0; members as usize];
-    Schedule::with_racks(algorithm, &racks, 0).map_or(0, |schedule| schedule.steps(blocks))
+
+    /// How often a block is sent on before the last member has it.
+    fn hops(&self, members: u32) -> u64 {
+        let (racks, rack) = (u64::from(self.racks.max(1)), depth(self.rack_members));
+        match self.algorithm {
+            Algorithm::Chain => members.saturating_sub(1).into(),
+            Algorithm::Sequential | Algorithm::InSwitch => 1,
+            Algorithm::RacksChain => (racks - 1) * (rack + 1) + rack,
+            Algorithm::RacksPipeline if racks > 1 => depth(self.racks) * (rack + 1) + rack,
+            _ => depth(members),
+        }
+    }
+
+    /// How many steps longer a message takes because blocks share links with those of other steps, where whole blocks are sent on.
+    /// Sequential send and the tree forward whole messages: no pipeline to fill. A message of few blocks never has more
+    /// in flight.
+    fn fill(&self, members: u32, blocks: u32) -> u64 {
+        let (all, rack) = (depth(members), depth(self.rack_members));
+        let fill = match self.algorithm {
+            Algorithm::Chain
+            | Algorithm::Sequential
+            | Algorithm::InSwitch
+            | Algorithm::BinomialTree => 0,
+            Algorithm::Circulant => (all - 1).pow(2),
+            Algorithm::RacksChain => {
+                u64::from(self.racks.saturating_sub(1)) * (rack * (rack - 1) + 3)
+                    + (rack - 1).pow(2)
+            }
+            // Racks that are out of step stay so.
+            Algorithm::RacksPipeline if self.racks > 2 => return u64::from(blocks) * 3 / 4,
+            _ => all * (all - 1) + 1,
+        };
+        fill.min(u64::from(blocks / 2))
+    }
 }
 
 #[cfg(test)]
@@ -294,8 +393,54 @@ mod tests {
         Costs::of_fabric(&Fabric::Tcp, Some(rate_bits_per_second))
     }
 
-    fn request(members: u32, message_bytes: u64) -> ChoiceRequest {
-        ChoiceRequest { members, message_bytes, algorithm: None, block_bytes: None }
+    fn request(members: u32, message_bytes: u64) -> ChoiceRequest<'static> {
+        ChoiceRequest { members, racks: &[], message_bytes, algorithm: None, block_bytes: None }
+    }
+
+    /// `racks` racks of `members` members, which follow each other or take turns.
+    fn racks_of(racks: u32, members: u32) -> [Vec<u32>; 2] {
+        let all = 0..racks * members;
+        [all.clone().map(|rank| rank / members).collect(), all.map(|rank| rank % racks).collect()]
+    }
+
+    #[test]
+    fn racks_get_a_schedule_of_racks_for_long_messages() {
+        // Half of a pipeline's sends leave racks of four in a group of sixteen, a quarter leave two of eight.
+        for (racks, members, oversubscription) in
+            [(2, 8, 8.0), (4, 4, 4.0), (4, 16, 4.0), (16, 32, 4.0)]
+        {
+            let costs = Costs { oversubscription, ..of_rate(10_000_000_000) };
+            for layout in racks_of(racks, members) {
+                let long = ChoiceRequest { racks: &layout, ..request(racks * members, 4096 * MIB) };
+                let choice = long.choose(&costs);
+                assert_eq!(choice.algorithm, Algorithm::RacksPipeline, "{racks} of {members}");
+                let one_copy = 4096.0 * MIB as f64 / 1.25e9;
+                assert!(choice.time.as_secs_f64() < 1.05 * one_copy, "{choice:?}");
+                let unknown = ChoiceRequest { racks: &layout[1..], ..long };
+                assert_eq!(unknown.choose(&costs).algorithm, Algorithm::BinomialPipeline);
+            }
+        }
+    }
+
+    #[test]
+    fn racks_whose_uplinks_cost_nothing_get_what_there_is_without_racks() {
+        for layout in racks_of(4, 16) {
+            for bytes in [MIB, 64 * MIB, 4096 * MIB] {
+                let costs = Costs { oversubscription: 1.0, ..of_rate(10_000_000_000) };
+                let without = request(64, bytes).choose(&costs);
+                let choice = ChoiceRequest { racks: &layout, ..request(64, bytes) }.choose(&costs);
+                assert_eq!(choice, without);
+            }
+        }
+    }
+
+    #[test]
+    fn whole_blocks_between_many_racks_go_along_a_chain_of_them() {
+        let fabric = Fabric::libfabric("verbs");
+        let costs = Costs::of_fabric(&fabric, None);
+        let [packed, _] = racks_of(4, 16);
+        let choice = ChoiceRequest { racks: &packed, ..request(64, 8192 * MIB) }.choose(&costs);
+        assert_eq!(choice.algorithm, Algorithm::RacksChain);
     }
 
     #[test]
@@ -308,6 +453,7 @@ mod tests {
             burst_bytes: 0,
             block_bytes_max: u64::MAX,
             cut_through: false,
+            oversubscription: 1.0,
         };
         let chain = ChoiceRequest {
             algorithm: Some(Algorithm::Chain),

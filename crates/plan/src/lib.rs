@@ -9,5 +9,6 @@
 #![forbid(unsafe_code)]
 
 pub mod choice;
+mod crossing;
 pub mod size;
 pub mod slowness;

@@ -40,8 +40,8 @@ pub struct GroupSettings {
     /// the same at all members: currently always the binomial pipeline, which takes the fewest
     /// steps for any number of blocks.
     pub algorithm: Option<Algorithm>,
-    /// The rack of each rank, as arbitrary numbers; required by [`Algorithm::ChainOfRacks`] and
-    /// [`Algorithm::NestedPipelines`] only. Empty: all members are in one rack.
+    /// The rack of each rank, as arbitrary numbers; required by the algorithms for racks only
+    /// ([`Algorithm::needs_racks`]). Empty: all members are in one rack.
     pub racks: Vec<u32>,
     /// An existing schedule, used instead of one made from `algorithm` and `racks`. It must have
     /// the group's number of members and its root.

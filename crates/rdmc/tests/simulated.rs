@@ -22,7 +22,9 @@ fn undisturbed_schedules_take_exactly_their_steps() {
                     // The first credits arrive with the announcement, in any order, and the root
                     // does not wait for the one that would be best to use first.
                     let late = BLOCK_TIME * members.next_power_of_two().ilog2();
-                    assert!((steps..=steps + late).contains(&taken), "{what}: {taken:?}");
+                    assert!(taken <= steps + late, "{what}: {taken:?}");
+                    // Racks leave steps empty, for which no member has to wait.
+                    assert!(taken >= steps || algorithm.needs_racks(), "{what}: {taken:?}");
                 } else if algorithm.needs_racks() {
                     // Layers that take turns leave steps empty, for which no member has to wait.
                     assert!(taken <= steps, "{what}: {taken:?} > {steps:?}");

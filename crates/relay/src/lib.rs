@@ -11,7 +11,8 @@
 //!    [`Settings::messages_in_flight`] earlier messages are unfinished here.
 //! 2. Activation announces the message's length to the members whose announcer this one is
 //!    ([`schedule::Schedule::announcer`]); they activate it in turn, and ask their application for
-//!    memory ([`Action::Incoming`]).
+//!    memory ([`Action::Incoming`]). An announcer sends a block of each message to these members, so it completes none
+//!    that they have not activated: at most twice the messages in flight are known and incomplete at a member.
 //! 3. Meanwhile a receive is posted for the first block, whose source is known before the
 //!    length is ([`schedule::Schedule::first_source`]); the block is received into spare memory
 //!    and copied once ([`Action::PlaceFirst`]). If the application's memory is known in time,

@@ -161,7 +161,8 @@ impl Relay {
             return Err(peer(source, &format!("announced an impossible message: {error}")));
         }
         // The announcer activates a message only when all but `messages_in_flight` before it are
-        // complete there, hence granted here, hence activated here.
+        // complete there. It sends this member a block of each of them (`Schedule::announcer`), so they are granted here,
+        // hence activated here.
         let known = self.messages.len() + self.queued.len();
         if known >= 2 * self.settings.messages_in_flight as usize {
             return Err(peer(source, "announced more messages than may be in flight"));

@@ -24,11 +24,17 @@ pub enum Algorithm {
     /// Every block to every member in turn, for groups whose switches copy packets (MC-RDMA): what is `k(n-1)` steps
     /// here is `k` block times on the root's link there, since the copies of a block are one transmission.
     InSwitch,
+    /// A chain of racks, each a circulant whose free sends go to the next rack: about
+    /// `k + (racks - 1)(ceil(log2 m) + 1) + ceil(log2 m)` steps with `m` members in each rack.
+    RacksChain,
+    /// Racks that exchange blocks as members of a circulant, by the same free sends, each a circulant inside: about
+    /// `k + ceil(log2 racks)(ceil(log2 m) + 1) + ceil(log2 m)` steps.
+    RacksPipeline,
 }
 
 impl Algorithm {
     /// Every algorithm, in the order of their codes.
-    pub const ALL: [Self; 8] = [
+    pub const ALL: [Self; 10] = [
         Self::Sequential,
         Self::Chain,
         Self::BinomialTree,
@@ -37,10 +43,12 @@ impl Algorithm {
         Self::ChainOfRacks,
         Self::NestedPipelines,
         Self::InSwitch,
+        Self::RacksChain,
+        Self::RacksPipeline,
     ];
 
     /// The algorithms that need no more than links between members: all but [`Self::InSwitch`].
-    pub const RELAYING: [Self; 7] = [
+    pub const RELAYING: [Self; 9] = [
         Self::Sequential,
         Self::Chain,
         Self::BinomialTree,
@@ -48,9 +56,11 @@ impl Algorithm {
         Self::Circulant,
         Self::ChainOfRacks,
         Self::NestedPipelines,
+        Self::RacksChain,
+        Self::RacksPipeline,
     ];
 
-    /// Returns the number that identifies this algorithm between members: 1 to 8, never 0, never
+    /// Returns the number that identifies this algorithm between members: 1 to 10, never 0, never
     /// reused.
     #[must_use]
     pub const fn code(self) -> u8 {
@@ -63,6 +73,8 @@ impl Algorithm {
             Self::ChainOfRacks => 6,
             Self::NestedPipelines => 7,
             Self::InSwitch => 8,
+            Self::RacksChain => 9,
+            Self::RacksPipeline => 10,
         }
     }
 
@@ -84,6 +96,8 @@ impl Algorithm {
             Self::ChainOfRacks => "chain-of-racks",
             Self::NestedPipelines => "nested-pipelines",
             Self::InSwitch => "in-switch",
+            Self::RacksChain => "racks-chain",
+            Self::RacksPipeline => "racks-pipeline",
         }
     }
 
@@ -91,7 +105,10 @@ impl Algorithm {
     /// built by [`Schedule::with_racks`](crate::Schedule::with_racks).
     #[must_use]
     pub const fn needs_racks(self) -> bool {
-        matches!(self, Self::ChainOfRacks | Self::NestedPipelines)
+        matches!(
+            self,
+            Self::ChainOfRacks | Self::NestedPipelines | Self::RacksChain | Self::RacksPipeline
+        )
     }
 }
 

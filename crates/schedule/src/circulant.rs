@@ -16,7 +16,7 @@
 use crate::flow::{Flow, Hop, ceil_log2, scan};
 
 /// Space for Skip[0 ..= q] with q <= 20.
-const SKIPS: usize = 21;
+pub(crate) const SKIPS: usize = 21;
 
 #[derive(Debug, Clone)]
 pub(crate) struct Circulant {
@@ -25,6 +25,72 @@ pub(crate) struct Circulant {
     rounds: u32,
     /// Skip[q] = n, Skip[j] = ceil(Skip[j+1] / 2), Skip[0] = 1.
     skips: [u32; SKIPS],
+}
+
+/// R_r: what a member receives in each round of the first turn; negative while nothing has arrived. Entries from q
+/// on are unused.
+pub(crate) type Table = [i64; SKIPS];
+
+/// The steps of one message of at least one block. Step i is round i + x of the tables, where x, the rounds of the
+/// first turn that are left out, makes the last turn full.
+#[derive(Debug, Clone, Copy)]
+pub(crate) struct Turns {
+    /// q, at least 1.
+    rounds: u64,
+    /// x, less than q.
+    skipped: u64,
+    blocks: u64,
+}
+
+impl Turns {
+    pub(crate) fn steps(&self) -> u64 {
+        self.blocks - 1 + self.rounds
+    }
+
+    /// The index j of the skip, and of the table's entry, at `step`.
+    pub(crate) fn index(&self, step: u64) -> usize {
+        ((step + self.skipped) % self.rounds) as usize
+    }
+
+    /// The block that `entry`, the one at `index(step)` of a member other than the root, stands for at `step`.
+    pub(crate) fn block(&self, entry: i64, step: u64) -> Option<u64> {
+        let turn = (step + self.skipped) / self.rounds;
+        let block = entry + (self.rounds * turn) as i64 - self.skipped as i64;
+        (block >= 0 && step < self.steps()).then(|| block.min(self.blocks as i64 - 1) as u64)
+    }
+
+    /// The step at which the member with this table receives `block`.
+    pub(crate) fn received_at(&self, table: &Table, block: u64) -> u64 {
+        let entries = &table[..self.rounds as usize];
+        // The only entry that is not negative is b(r).
+        let base_block = entries.iter().copied().max().unwrap_or(0);
+        let shifted = block + self.skipped;
+        let (turn, entry) =
+            if block == self.blocks - 1 || (shifted % self.rounds) as i64 == base_block {
+                // Block k-1 comes in the last turn, under the number b(r)+k-1.
+                (shifted / self.rounds, base_block)
+            } else {
+                (shifted / self.rounds + 1, (shifted % self.rounds) as i64 - self.rounds as i64)
+            };
+        let round = entries.iter().position(|&e| e == entry).unwrap_or(0);
+        turn * self.rounds + round as u64 - self.skipped
+    }
+
+    /// The step at which the member with this table receives its last block. The last turn, of steps
+    /// k-1 ..= k-2+q, has block b(r)+k-1 for every member, and the entry e, which stands for block e+k-1, where
+    /// that is a block.
+    pub(crate) fn last(&self, table: &Table) -> u64 {
+        let entries = &table[..self.rounds as usize];
+        let is_received = |entry: &i64| entry + self.blocks as i64 > 0;
+        self.blocks - 1 + entries.iter().rposition(is_received).unwrap_or(0) as u64
+    }
+
+    /// The step at which the member with this table receives its first block, which is in the first q + x rounds:
+    /// entry b(r) is a block in each turn after the first.
+    pub(crate) fn first(&self, table: &Table) -> u64 {
+        let has_block = |&step: &u64| self.block(table[self.index(step)], step).is_some();
+        (0..2 * self.rounds).find(has_block).unwrap_or(0)
+    }
 }
 
 /// A member's receive table during its computation.
@@ -102,8 +168,7 @@ impl Circulant {
         self.rounds
     }
 
-    /// R_r: the block of each round in the first turn; negative while nothing has arrived.
-    fn receive_table(&self, member: u32) -> [i64; SKIPS] {
+    pub(crate) fn receive_table(&self, member: u32) -> Table {
         let q = self.rounds as u8;
         let base_block = self.base_block(member) as u8;
         let mut search = Search {
@@ -123,23 +188,38 @@ impl Circulant {
             .map(|e| if e == q { i64::from(base_block) } else { i64::from(e) - i64::from(q) })
     }
 
-    /// x: how many rounds of the first turn are left out so that the last turn is full.
-    fn skipped_rounds(&self, blocks: u32) -> u32 {
-        (self.rounds - (blocks - 1) % self.rounds) % self.rounds
-    }
-
-    /// The index j of the skip used at `step`.
-    fn skip_index(&self, step: u64, blocks: u32) -> usize {
-        ((step + u64::from(self.skipped_rounds(blocks))) % u64::from(self.rounds)) as usize
+    /// The steps of a message of `blocks` blocks, at least one.
+    pub(crate) fn turns(&self, blocks: u64) -> Turns {
+        let rounds = u64::from(self.rounds);
+        Turns { rounds, skipped: (rounds - (blocks - 1) % rounds) % rounds, blocks }
     }
 
     /// The block that a member other than the root receives at `step`.
-    fn block_received(&self, member: u32, step: u64, blocks: u32) -> Option<u32> {
-        let (q, x) = (u64::from(self.rounds), u64::from(self.skipped_rounds(blocks)));
-        let round = step + x;
-        let entry = self.receive_table(member)[(round % q) as usize];
-        let block = entry + (q * (round / q)) as i64 - x as i64;
-        (block >= 0).then(|| block.min(i64::from(blocks) - 1) as u32)
+    fn block_received(&self, member: u32, step: u64, turns: Turns) -> Option<u32> {
+        let entry = self.receive_table(member)[turns.index(step)];
+        turns.block(entry, step).map(|block| block as u32)
+    }
+
+    /// q, at least 1.
+    pub(crate) fn rounds(&self) -> u32 {
+        self.rounds
+    }
+
+    /// The position of b(r) in the table of a member other than the root: of the largest skip that is not above r.
+    pub(crate) fn last_round(&self, member: u32) -> usize {
+        // Some skip fits, since Skip[0] = 1.
+        let skips = &self.skips[..self.rounds as usize];
+        skips.iter().rposition(|&skip| skip <= member).unwrap_or(0)
+    }
+
+    /// The member to which `member` sends in rounds of index `j`.
+    pub(crate) fn target(&self, member: u32, j: usize) -> u32 {
+        self.after(member, self.skips[j])
+    }
+
+    /// The member from which `member` receives in rounds of index `j`.
+    pub(crate) fn source(&self, member: u32, j: usize) -> u32 {
+        self.before(member, self.skips[j])
     }
 
     fn after(&self, member: u32, skip: u32) -> u32 {
@@ -168,23 +248,25 @@ impl Circulant {
 
 impl Flow for Circulant {
     fn steps(&self, blocks: u32) -> u64 {
-        u64::from(blocks) - 1 + u64::from(self.rounds)
+        self.turns(blocks.into()).steps()
     }
 
     fn send(&self, member: u32, step: u64, blocks: u32) -> Option<Hop> {
-        let peer = self.after(member, self.skips[self.skip_index(step, blocks)]);
+        let turns = self.turns(blocks.into());
+        let peer = self.target(member, turns.index(step));
         if peer == 0 {
             return None;
         }
-        Some(Hop { step, peer, block: self.block_received(peer, step, blocks)? })
+        Some(Hop { step, peer, block: self.block_received(peer, step, turns)? })
     }
 
     fn receive(&self, member: u32, step: u64, blocks: u32) -> Option<Hop> {
         if member == 0 {
             return None;
         }
-        let peer = self.before(member, self.skips[self.skip_index(step, blocks)]);
-        Some(Hop { step, peer, block: self.block_received(member, step, blocks)? })
+        let turns = self.turns(blocks.into());
+        let peer = self.source(member, turns.index(step));
+        Some(Hop { step, peer, block: self.block_received(member, step, turns)? })
     }
 
     fn next_send(&self, member: u32, from: u64, blocks: u32) -> Option<Hop> {
@@ -198,24 +280,13 @@ impl Flow for Circulant {
     }
 
     fn received_at(&self, member: u32, block: u32, blocks: u32) -> u64 {
-        let (q, x) = (u64::from(self.rounds), u64::from(self.skipped_rounds(blocks)));
-        let base_block = u64::from(self.base_block(member));
-        let shifted = u64::from(block) + x;
-        let (turn, entry) = if block == blocks - 1 || shifted % q == base_block {
-            // Block k-1 comes in the last turn, under the number b(r)+k-1.
-            (shifted / q, base_block as i64)
-        } else {
-            (shifted / q + 1, (shifted % q) as i64 - q as i64)
-        };
-        let table = self.receive_table(member);
-        let round = table[..self.rounds as usize].iter().position(|&e| e == entry).unwrap_or(0);
-        turn * q + round as u64 - x
+        self.turns(blocks.into()).received_at(&self.receive_table(member), block.into())
     }
 
+    /// The member that sends this one block k-1, whatever k: entry b(r) is in the position of the largest skip that is
+    /// not above r, and stands for block k-1 in the last turn.
     fn announcer(&self, member: u32) -> u32 {
-        // Some skip fits, since Skip[0] = 1.
-        let largest = self.skips[..self.rounds as usize].iter().rev().find(|&&skip| skip <= member);
-        member - largest.copied().unwrap_or(1)
+        member - self.skips[self.last_round(member)]
     }
 
     fn neighbour_candidates(&self, _member: u32) -> u32 {
@@ -253,6 +324,17 @@ mod tests {
                     j as i64,
                     "{members} members, round {j}"
                 );
+            }
+        }
+    }
+
+    #[test]
+    fn the_last_block_comes_along_a_tree() {
+        for members in (2..300).chain([1023, 1024, 1025, 99_991]) {
+            let flow = Circulant::new(members);
+            for member in (1..members).step_by(1 + members as usize / 500) {
+                let entry = flow.receive_table(member)[flow.last_round(member)];
+                assert_eq!(entry, flow.base_block(member).into(), "{members} members, {member}");
             }
         }
     }

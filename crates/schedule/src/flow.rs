@@ -13,7 +13,7 @@ pub(crate) struct Hop {
 ///
 /// The caller ([`crate::Schedule`]) guarantees that members are in range, that there is at least one block, and
 /// that the step given to `send` and `receive` is less than `steps(blocks)`. Member 0 is the root, except in
-/// [`crate::racks::Hybrid`], which works in real ranks.
+/// [`crate::racks::Hybrid`] and [`crate::rack_flow::RackFlow`], which work in real ranks.
 pub(crate) trait Flow {
     /// How many steps the whole message takes.
     fn steps(&self, blocks: u32) -> u64;

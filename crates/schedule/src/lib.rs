@@ -26,7 +26,9 @@
 //!
 //! Queries neither allocate nor panic. They take constant time, except for [`Algorithm::Circulant`], whose
 //! queries take O(log n) and whose [`Schedule::next_send`] and [`Schedule::next_receive`] take O(log² n).
-//! The rack algorithms keep a table of 12 bytes per member, built once by [`Schedule::with_racks`].
+//! The rack algorithms keep a table of 12 bytes per member, built once by [`Schedule::with_racks`]. Those of circulants,
+//! [`Algorithm::RacksChain`] and [`Algorithm::RacksPipeline`], cost as much as a circulant, and more at the start and end of a
+//! message ([`Schedule::next_send`]).
 //!
 //! [`Algorithm::InSwitch`] is for networks in which switches copy what the root sends: its steps order the copies,
 //! and all those of one block are one transmission on the root's link.
@@ -35,7 +37,7 @@
 //!
 //! "DSN" in the comments is Behrens, Jha, Birman, Tremel, *RDMC: A Reliable RDMA Multicast for Large Objects*,
 //! DSN 2018. The circulant schedule is that of Träff, *Optimal Broadcast Schedules in Logarithmic Time with
-//! Applications to Broadcast, All-Broadcast, Reduction and All-Reduction*.
+//! Applications to Broadcast, All-Broadcast, Reduction and All-Reduction*. Racks at full rate (`rack_flow`) are ours.
 #![no_std]
 
 extern crate alloc;
@@ -49,6 +51,9 @@ mod flow;
 mod limits;
 mod pipeline;
 mod plan;
+mod rack_flow;
+mod rack_slots;
+mod rack_table;
 mod racks;
 mod sequential;
 mod tree;

@@ -9,6 +9,7 @@ use crate::{
     flow::{Flow, Hop, floor_log2},
     limits::MAX_MEMBERS,
     pipeline::Pipeline,
+    rack_flow::RackFlow,
     racks::Hybrid,
     sequential::Sequential,
     tree::Tree,
@@ -51,6 +52,7 @@ enum Kind {
     Circulant(Circulant),
     Fanout(Fanout),
     Hybrid(Hybrid),
+    Racks(RackFlow),
 }
 
 impl Schedule {
@@ -63,16 +65,19 @@ impl Schedule {
     pub fn new(algorithm: Algorithm, members: u32, root: u32) -> Result<Self, ScheduleError> {
         check(members as usize, root)?;
         let kind = match algorithm {
-            Algorithm::ChainOfRacks | Algorithm::NestedPipelines => {
-                return Err(ScheduleError::RacksNeeded { algorithm });
-            }
-            _ if members == 1 => Kind::Alone,
+            _ if members == 1 && !algorithm.needs_racks() => Kind::Alone,
             Algorithm::Sequential => Kind::Sequential(Sequential { members }),
             Algorithm::Chain => Kind::Chain(Chain { members }),
             Algorithm::BinomialTree => Kind::Tree(Tree { members }),
             Algorithm::BinomialPipeline => Kind::Pipeline(Pipeline::new(members)),
             Algorithm::Circulant => Kind::Circulant(Circulant::new(members)),
             Algorithm::InSwitch => Kind::Fanout(Fanout { members }),
+            Algorithm::ChainOfRacks
+            | Algorithm::NestedPipelines
+            | Algorithm::RacksChain
+            | Algorithm::RacksPipeline => {
+                return Err(ScheduleError::RacksNeeded { algorithm });
+            }
         };
         Ok(Self { algorithm, members, root, kind })
     }
@@ -96,6 +101,8 @@ impl Schedule {
             _ if members == 1 => Kind::Alone,
             Algorithm::ChainOfRacks => Kind::Hybrid(Hybrid::chain_of_racks(racks, root)),
             Algorithm::NestedPipelines => Kind::Hybrid(Hybrid::nested_pipelines(racks, root)),
+            Algorithm::RacksChain => Kind::Racks(RackFlow::chain(racks, root)),
+            Algorithm::RacksPipeline => Kind::Racks(RackFlow::pipeline(racks, root)),
             _ => return Self::new(algorithm, members, root),
         };
         Ok(Self { algorithm, members, root, kind })
@@ -129,7 +136,10 @@ impl Schedule {
     ///   the largest of `2(k-1+q')-1` for the leaders' own layer, where `q'` is `racks - 1` for the chain and
     ///   `ceil(log2 racks)` for the pipeline, and, for each rack of `m > 1` members, `2(k-1+ceil(log2 m)+lag)`.
     ///   The lag is 0 in the root's rack; in rack `r` of a chain it is `r-1`; in a pipeline it is
-    ///   `floor(log2 racks)`, and one more when the leader has a twin.
+    ///   `floor(log2 racks)`, and one more when the leader has a twin;
+    /// - racks' chain and pipeline, for racks of `m` members, a power of two, `Q = ceil(log2 racks) > 0` and
+    ///   `k > Q (q+1)`, `q = log2 m` here: `k-1+(racks-1)(q+1)+q` and `k+(Q-1)(q+1)+2q`. The module `rack_flow` has those of
+    ///   other racks, which are a little more.
     #[must_use]
     pub fn steps(&self, blocks: u32) -> u64 {
         match self.flow() {
@@ -157,8 +167,9 @@ impl Schedule {
 
     /// Returns what `rank` sends first at `from_step` or later; `None` when it sends nothing more.
     ///
-    /// Jumps over idle stretches; O(log n) for the binomial pipeline and the rack algorithms, O(log² n) for the
-    /// circulant schedule, constant for the others.
+    /// Jumps over idle stretches; O(log n) for the binomial pipeline and the paper's rack algorithms, O(log² n) for the
+    /// circulant schedule and for the racks' chain and pipeline in the middle of a long message, there O(log³ n) at its
+    /// start and end and in short ones; constant for the others.
     #[must_use]
     pub fn next_send(&self, rank: u32, from_step: u64, blocks: u32) -> Option<Transfer> {
         let flow = self.flow_of_step(rank, from_step, blocks)?;
@@ -176,7 +187,7 @@ impl Schedule {
 
     /// Returns the step at which `rank` receives `block`; `None` for the root, which has every
     /// block, and for a block that the message does not have. Constant time, O(log n) for the
-    /// circulant schedule.
+    /// circulant schedule and the racks' chain and pipeline.
     #[must_use]
     pub fn received_at(&self, rank: u32, block: u32, blocks: u32) -> Option<u64> {
         if rank == self.root || block >= blocks {
@@ -191,7 +202,9 @@ impl Schedule {
     ///
     /// Being neighbours is mutual. For `n` members there are at most: `n-1` in a sequential or in-switch schedule, 2 in a
     /// chain, `ceil(log2 n)` in a binomial tree, `2*floor(log2 n)+1` in a binomial pipeline (`log2 n` when n is a
-    /// power of two), `2*ceil(log2 n)` in a circulant schedule; leaders of racks have those of both layers.
+    /// power of two), `2*ceil(log2 n)` in a circulant schedule; leaders of racks have those of both layers. In the racks' chain
+    /// and pipeline a member has `2*ceil(log2 m)` in its rack of `m`; `ceil(log2 m)` of a rack have up to `c` more,
+    /// and its leader up to `c*ceil(log2 m')` more in racks of `m'`, where `c` is 1 and `ceil(log2 racks)`.
     pub fn neighbours(&self, rank: u32) -> impl Iterator<Item = u32> + '_ {
         self.flow_of(rank).into_iter().flat_map(move |flow| {
             let member = self.to_virtual(rank);
@@ -204,9 +217,10 @@ impl Schedule {
     /// Returns the member that announces a message and its length to `rank`; `None` for the root.
     ///
     /// Announcers form a tree that is rooted at the root and whose edges join neighbours. An announcer is the
-    /// source of the member's first block, which does not depend on the number of blocks. Only in the circulant
-    /// schedule it does, and there the announcer of virtual rank `r` is `r - Skip[j]` for the largest
-    /// `Skip[j] <= r`.
+    /// source of the member's first block, which does not depend on the number of blocks. Only in circulants
+    /// it does, and there the announcer of virtual rank `r` is `r - Skip[j]` for the largest
+    /// `Skip[j] <= r`; that of a rack's leader is a member that sends to it, in the rack before it in this tree. In any
+    /// case an announcer sends at least one block of every message.
     #[must_use]
     pub fn announcer(&self, rank: u32) -> Option<u32> {
         if rank == self.root {
@@ -215,20 +229,35 @@ impl Schedule {
         Some(self.to_rank(self.flow_of(rank)?.announcer(self.to_virtual(rank))))
     }
 
+    /// Returns the number of the rank's rack, if the algorithm needs racks: the root's is 0, others follow in the order of
+    /// their lowest ranks. With the algorithm and the root these numbers determine the schedule.
+    #[must_use]
+    pub fn rack(&self, rank: u32) -> Option<u32> {
+        let table = match &self.kind {
+            Kind::Hybrid(flow) => flow.table(),
+            Kind::Racks(flow) => flow.table(),
+            _ => return None,
+        };
+        (rank < self.members).then(|| table.place(rank).0)
+    }
+
     /// Returns the source of the first block that `rank` receives, if it does not depend on the
     /// number of blocks, so that a receive can be posted before the message's length is announced;
-    /// `None` for the root and in the circulant schedule.
+    /// `None` for the root and where the size goes [first](Self::size_first).
     #[must_use]
     pub fn first_source(&self, rank: u32) -> Option<u32> {
         if self.size_first() { None } else { self.announcer(rank) }
     }
 
     /// Returns whether a receiver needs the number of blocks before its first block can arrive:
-    /// true for the circulant schedule only. The length then has to be announced ahead of the
-    /// blocks.
+    /// true for the circulant schedule and for racks' chain and pipeline, which are made of circulants. The length
+    /// then has to be announced ahead of the blocks.
     #[must_use]
     pub fn size_first(&self) -> bool {
-        self.algorithm == Algorithm::Circulant
+        matches!(
+            self.algorithm,
+            Algorithm::Circulant | Algorithm::RacksChain | Algorithm::RacksPipeline
+        )
     }
 
     /// Returns how many steps ago `rank` received the block that it sends at `step`, at least 1
@@ -268,6 +297,7 @@ impl Schedule {
             Kind::Circulant(flow) => Some(flow),
             Kind::Fanout(flow) => Some(flow),
             Kind::Hybrid(flow) => Some(flow),
+            Kind::Racks(flow) => Some(flow),
         }
     }
 
@@ -279,11 +309,11 @@ impl Schedule {
         self.flow_of(rank).filter(|flow| blocks > 0 && step < flow.steps(blocks))
     }
 
-    /// Returns the virtual rank of `rank`: counted from the root, except that hybrids use real
+    /// Returns the virtual rank of `rank`: counted from the root, except that rack algorithms use real
     /// ranks.
     fn to_virtual(&self, rank: u32) -> u32 {
         match self.kind {
-            Kind::Hybrid(_) => rank,
+            Kind::Hybrid(_) | Kind::Racks(_) => rank,
             _ if rank >= self.root => rank - self.root,
             _ => rank + self.members - self.root,
         }
@@ -291,7 +321,7 @@ impl Schedule {
 
     fn to_rank(&self, member: u32) -> u32 {
         match self.kind {
-            Kind::Hybrid(_) => member,
+            Kind::Hybrid(_) | Kind::Racks(_) => member,
             _ if member < self.members - self.root => member + self.root,
             _ => member - (self.members - self.root),
         }

@@ -9,64 +9,14 @@
 //! as late as step b + lag of the leaders' layer; so step j of the rack is step 2(j + lag) + 1 of the whole.
 //! With a single rack, or one member per rack, only one layer exists and uses every step.
 
-use alloc::{sync::Arc, vec::Vec};
+use alloc::sync::Arc;
 
 use crate::{
     chain::Chain,
     flow::{Flow, Hop, ceil_log2},
     pipeline::Pipeline,
+    rack_table::RackTable,
 };
-
-/// The members of each rack. Racks are numbered from 0: the root's first, then in the order of their lowest ranks.
-#[derive(Debug)]
-struct RackTable {
-    /// Ranks by rack and, inside a rack, by local number; local number 0 is the leader.
-    ranks: Vec<u32>,
-    /// Where each rack begins in `ranks`, and the end.
-    begins: Vec<u32>,
-    /// Each rank's rack and local number.
-    places: Vec<(u32, u32)>,
-}
-
-impl RackTable {
-    /// `racks` names the rack of each rank; `root` is one of the ranks.
-    fn new(racks: &[u32], root: u32) -> Self {
-        let root_rack = racks[root as usize];
-        let mut ranks: Vec<u32> = (0..racks.len() as u32).collect();
-        ranks.sort_by_key(|&rank| (racks[rank as usize], rank));
-        let mut groups: Vec<&mut [u32]> =
-            ranks.chunk_by_mut(|&a, &b| racks[a as usize] == racks[b as usize]).collect();
-        groups.sort_by_key(|group| (racks[group[0] as usize] != root_rack, group[0]));
-
-        let mut table =
-            Self { ranks: Vec::with_capacity(racks.len()), begins: Vec::new(), places: Vec::new() };
-        table.places.resize(racks.len(), (0, 0));
-        for (rack, group) in (0..).zip(groups) {
-            // The root leads its rack and the lowest rank any other; the rest follow in cyclic rank order.
-            let leader = group.iter().position(|&rank| rank == root).unwrap_or(0);
-            group.rotate_left(leader);
-            table.begins.push(table.ranks.len() as u32);
-            for (local, &rank) in (0..).zip(group.iter()) {
-                table.places[rank as usize] = (rack, local);
-                table.ranks.push(rank);
-            }
-        }
-        table.begins.push(table.ranks.len() as u32);
-        table
-    }
-
-    fn racks(&self) -> u32 {
-        self.begins.len() as u32 - 1
-    }
-
-    fn size(&self, rack: u32) -> u32 {
-        self.begins[rack as usize + 1] - self.begins[rack as usize]
-    }
-
-    fn rank(&self, rack: u32, local: u32) -> u32 {
-        self.ranks[(self.begins[rack as usize] + local) as usize]
-    }
-}
 
 /// How the leaders relay among themselves.
 #[derive(Debug, Clone)]
@@ -131,6 +81,10 @@ impl Part<'_> {
 }
 
 impl Hybrid {
+    pub(crate) fn table(&self) -> &RackTable {
+        &self.table
+    }
+
     /// A chain of leaders; `racks` is not empty and `root` is in range.
     pub(crate) fn chain_of_racks(racks: &[u32], root: u32) -> Self {
         Self::new(racks, root, |members| Leaders::Chain(Chain { members }))
@@ -159,7 +113,7 @@ impl Hybrid {
 
     /// Queries the member's part in the leaders' layer, if it leads a rack.
     fn among_leaders<T>(&self, member: u32, ask: impl FnOnce(&Part<'_>) -> Option<T>) -> Option<T> {
-        let (rack, local) = self.table.places[member as usize];
+        let (rack, local) = self.table.place(member);
         let flow = self.leaders.as_ref()?.flow();
         if local != 0 {
             return None;
@@ -169,7 +123,7 @@ impl Hybrid {
 
     /// Queries the member's part in its rack's layer, if it is not alone there.
     fn in_rack<T>(&self, member: u32, ask: impl FnOnce(&Part<'_>) -> Option<T>) -> Option<T> {
-        let (rack, local) = self.table.places[member as usize];
+        let (rack, local) = self.table.place(member);
         let size = self.table.size(rack);
         if size < 2 {
             return None;
@@ -185,7 +139,7 @@ impl Hybrid {
 
     /// A hop of the layer of the member's rack in real ranks.
     fn rack_hop(&self, member: u32, step: u64, hop: Hop) -> Hop {
-        let (rack, _) = self.table.places[member as usize];
+        let (rack, _) = self.table.place(member);
         Hop { step, peer: self.table.rank(rack, hop.peer), block: hop.block }
     }
 
@@ -272,7 +226,7 @@ impl Flow for Hybrid {
 
     fn announcer(&self, member: u32) -> u32 {
         let ask = |part: &Part<'_>| Some(part.flow.announcer(part.member));
-        let (rack, _) = self.table.places[member as usize];
+        let (rack, _) = self.table.place(member);
         self.among_leaders(member, ask)
             .map(|leader| self.table.rank(leader, 0))
             .or_else(|| self.in_rack(member, ask).map(|local| self.table.rank(rack, local)))
@@ -285,7 +239,7 @@ impl Flow for Hybrid {
     }
 
     fn neighbour(&self, member: u32, index: u32) -> Option<u32> {
-        let (rack, _) = self.table.places[member as usize];
+        let (rack, _) = self.table.place(member);
         let leaders = self
             .among_leaders(member, |part| Some(part.flow.neighbour_candidates(part.member)))
             .unwrap_or(0);

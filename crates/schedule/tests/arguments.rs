@@ -24,10 +24,20 @@ fn both_sides_of_each_limit_with_racks() {
 
 #[test]
 fn rack_algorithms_ask_for_racks() {
-    for algorithm in [Algorithm::ChainOfRacks, Algorithm::NestedPipelines] {
+    for algorithm in Algorithm::ALL.into_iter().filter(|algorithm| algorithm.needs_racks()) {
         let error = Schedule::new(algorithm, 8, 0).unwrap_err();
         assert_eq!(error, ScheduleError::RacksNeeded { algorithm });
         assert!(error.to_string().contains("give the racks"), "{error}");
+    }
+}
+
+#[test]
+fn racks_are_numbered_from_the_roots() {
+    for algorithm in Algorithm::ALL {
+        let plan = Schedule::with_racks(algorithm, &[7, 3, 7, 9, 3], 3).unwrap();
+        let racks = [0, 1, 2, 3, 4].map(|rank| plan.rack(rank));
+        let expected = [1, 2, 1, 0, 2].map(|rack| algorithm.needs_racks().then_some(rack));
+        assert_eq!((racks, plan.rack(5)), (expected, None), "{algorithm}");
     }
 }
 

@@ -2,4 +2,5 @@
 
 mod arguments;
 mod properties;
+mod rack_reference;
 mod reference;

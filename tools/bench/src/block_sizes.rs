@@ -124,8 +124,13 @@ impl Args {
     /// What the cost model takes.
     fn picked(&self, message_bytes: u64) -> u64 {
         let algorithm = Some(self.algorithm);
-        let request =
-            ChoiceRequest { members: self.members, message_bytes, algorithm, block_bytes: None };
+        let request = ChoiceRequest {
+            members: self.members,
+            racks: &[],
+            message_bytes,
+            algorithm,
+            block_bytes: None,
+        };
         request.choose(&shaped::costs(self.members, Link::of_rate(self.rate))).block_bytes
     }
 }

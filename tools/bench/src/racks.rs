@@ -43,7 +43,7 @@ pub struct Args {
     layouts: Vec<Layout>,
     /// Algorithms
     #[arg(long, value_delimiter = ',', value_parser = algorithms(),
-          default_value = "binomial-pipeline,chain,chain-of-racks,nested-pipelines")]
+          default_value = "binomial-pipeline,chain,chain-of-racks,nested-pipelines,racks-chain,racks-pipeline")]
     algorithms: Vec<Algorithm>,
     /// Length of the message
     #[arg(long, value_name = "SIZE", value_parser = size::parse_nonzero, default_value = "32MiB")]

@@ -78,8 +78,13 @@ impl Args {
     fn jobs(&self, members: u32, message_bytes: u64, link: Link) -> Vec<Job> {
         let mut jobs = Vec::new();
         if self.auto {
-            let request =
-                ChoiceRequest { members, message_bytes, algorithm: None, block_bytes: None };
+            let request = ChoiceRequest {
+                members,
+                racks: &[],
+                message_bytes,
+                algorithm: None,
+                block_bytes: None,
+            };
             let picked = request.choose(&costs(members, link));
             let choice = Choice { blocks: vec![picked.block_bytes], ..self.choice.clone() };
             jobs.extend(choice.jobs(&[picked.algorithm], members, message_bytes));

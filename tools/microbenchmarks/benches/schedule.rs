@@ -1,4 +1,4 @@
-//! How long one (rank, step) query takes, in the middle of a long message.
+//! How long one (rank, step) query takes, in the middle of a long message; racks have 32 members.
 
 #![allow(missing_docs)] // the macros below make public functions
 
@@ -10,11 +10,12 @@ use schedule::{Algorithm, Schedule};
 const BLOCKS: u32 = 100_000;
 
 fn queries(criterion: &mut Criterion) {
-    for algorithm in [Algorithm::BinomialPipeline, Algorithm::Circulant] {
+    for algorithm in [Algorithm::BinomialPipeline, Algorithm::Circulant, Algorithm::RacksPipeline] {
         for name in ["send_at", "receive_at", "next_send"] {
             let mut group = criterion.benchmark_group(format!("{algorithm}/{name}"));
             for members in [8, 1_000, 1_000_000] {
-                let plan = Schedule::new(algorithm, members, 0).expect("valid arguments");
+                let racks: Vec<u32> = (0..members).map(|rank| rank / 32).collect();
+                let plan = Schedule::with_racks(algorithm, &racks, 0).expect("valid arguments");
                 let query = match name {
                     "send_at" => Schedule::send_at,
                     "receive_at" => Schedule::receive_at,

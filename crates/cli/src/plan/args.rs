@@ -10,7 +10,10 @@ use plan::size;
 use schedule::{Algorithm, MAX_MEMBERS};
 
 use super::{in_switch, operation};
-use crate::help::{EXPERTS, USUAL};
+use crate::{
+    failure::Failure,
+    help::{EXPERTS, USUAL},
+};
 
 /// Show who sends which block to whom at which step, who writes to whom in a collective operation, or where switches
 /// copy
@@ -18,11 +21,11 @@ use crate::help::{EXPERTS, USUAL};
 #[command(after_long_help = in_switch::EXAMPLES, next_help_heading = USUAL)]
 #[command(group = ArgGroup::new("of_a_length").args(["explain", "collective"]).multiple(true))]
 pub struct Args {
-    /// Number of members, the root included
+    /// Number of members, the root included [default: those of --racks]
     #[arg(
         long,
         value_name = "N",
-        required_unless_present = "in_switch",
+        required_unless_present_any = ["in_switch", "racks"],
         value_parser = clap::value_parser!(u32).range(1..=i64::from(MAX_MEMBERS))
     )]
     pub members: Option<u32>,
@@ -33,7 +36,7 @@ pub struct Args {
 
     /// Schedule [default: binomial-pipeline; with --explain: any]
     ///
-    /// chain-of-racks and nested-pipelines need --racks. For in-switch each copy is a step, although switches make all
+    /// racks-pipeline, racks-chain, chain-of-racks and nested-pipelines need --racks. For in-switch each copy is a step, although switches make all
     /// copies of a block from one transmission.
     #[arg(long, value_name = "NAME", value_parser = algorithms())]
     pub algorithm: Option<Algorithm>,
@@ -49,8 +52,13 @@ pub struct Args {
     /// Print instead which algorithm and block size `auto` chooses for --bytes, and why
     ///
     /// With --collective, what each way takes.
-    #[arg(long, requires = "bytes", conflicts_with_all = ["blocks", "root", "racks", "svg"])]
+    #[arg(long, requires = "bytes", conflicts_with_all = ["blocks", "root", "svg"])]
     pub explain: bool,
+
+    /// How many times more a rack's hosts can send than its link to other racks carries [default: 4]
+    #[arg(long, value_name = "N", requires_all = ["explain", "racks"], help_heading = EXPERTS,
+          value_parser = crate::transfer::oversubscription)]
+    pub oversubscription: Option<f64>,
 
     /// Length of the message
     #[arg(long, value_name = "SIZE", requires = "of_a_length", value_parser = size::parse)]
@@ -89,9 +97,23 @@ pub struct Args {
 }
 
 impl Args {
-    /// Optional with `--in-switch` only.
-    pub fn members(&self) -> u32 {
-        self.members.unwrap_or(1)
+    /// As many as are in racks unless said; of no meaning with `--in-switch`.
+    ///
+    /// Errors: racks without members, or with too many.
+    pub fn members(&self) -> Result<u32, Failure> {
+        match (self.members, &self.racks) {
+            (Some(members), _) => Ok(members),
+            (None, None) => Ok(1),
+            (None, Some(sizes)) => {
+                let total: u64 = sizes.iter().copied().map(u64::from).sum();
+                match u32::try_from(total) {
+                    Ok(members @ 1..=MAX_MEMBERS) => Ok(members),
+                    _ => Err(Failure::Usage(format!(
+                        "--racks has {total} members, and a group has 1 to {MAX_MEMBERS}"
+                    ))),
+                }
+            }
+        }
     }
 }
 

@@ -10,38 +10,44 @@ use rdmc::Fabric;
 use schedule::{Algorithm, lower_bound_steps};
 use serde_json::{Value, json};
 
-use super::args::Args;
+use super::{args::Args, message::rack_of_each};
 use crate::{failure::Failure, json, output};
 
 /// Prints the comparison.
 pub fn run(args: &Args) -> Result<(), Failure> {
-    if let Some(algorithm) = args.algorithm.filter(|algorithm| algorithm.needs_racks()) {
-        return Err(Failure::Usage(format!(
-            "the cost model has no racks, which {algorithm} needs; leave out --explain"
-        )));
+    let members = args.members()?;
+    let racks = args.racks.as_ref().map(|sizes| rack_of_each(sizes, members)).transpose()?;
+    let racks = racks.as_deref().unwrap_or_default();
+    let lacking = args.algorithm.filter(|algorithm| algorithm.needs_racks() && racks.is_empty());
+    if let Some(algorithm) = lacking {
+        return Err(Failure::Usage(format!("{algorithm} needs racks; add --racks")));
     }
     let request = ChoiceRequest {
-        members: args.members(),
+        members,
+        racks,
         message_bytes: args.bytes.unwrap_or(0),
         algorithm: args.algorithm,
         block_bytes: args.block_size,
     };
-    let costs = match args.rate {
-        None if args.local => Costs::of_one_machine(&Fabric::Tcp, args.members()),
+    let mut costs = match args.rate {
+        None if args.local => Costs::of_one_machine(&Fabric::Tcp, members),
         rate => Costs { burst_bytes: args.burst, ..Costs::of_fabric(&Fabric::Tcp, rate) },
     };
+    if let Some(times) = args.oversubscription {
+        costs.oversubscription = times;
+    }
     let explanation = Explanation { request, costs };
     output::print(
         |out| if args.json { explanation.write_json(out) } else { explanation.write(out) },
     )
 }
 
-struct Explanation {
-    request: ChoiceRequest,
+struct Explanation<'a> {
+    request: ChoiceRequest<'a>,
     costs: Costs,
 }
 
-impl Explanation {
+impl Explanation<'_> {
     fn write(&self, out: &mut impl Write) -> io::Result<()> {
         let Self { request, costs } = self;
         let best = request.choose(costs);
@@ -71,6 +77,13 @@ impl Explanation {
             if costs.burst_bytes > 0 { " - the time that bursts save" } else { "" },
             show_seconds(self.one_copy_seconds()),
         )?;
+        if !request.racks.is_empty() {
+            writeln!(
+                out,
+                "Racks: a block takes longer by what goes between racks, whose uplinks carry 1/{} of their hosts' rate.",
+                costs.oversubscription
+            )?;
+        }
         if best.algorithm == Algorithm::InSwitch {
             writeln!(
                 out,
@@ -114,6 +127,7 @@ impl Explanation {
             "busy_seconds": costs.busy_seconds,
             "gap_seconds": costs.gap_seconds,
             "latency_seconds": costs.latency_seconds,
+            "oversubscription": costs.oversubscription,
             "burst_bytes": costs.burst_bytes,
             "choice": self.to_json(&best),
             "algorithms": all(request.compare(costs)),

@@ -16,7 +16,7 @@ pub struct Plan {
 
 impl Plan {
     pub fn new(args: &Args) -> Result<Self, Failure> {
-        let members = args.members();
+        let members = args.members()?;
         let algorithm = args.algorithm.unwrap_or(Algorithm::BinomialPipeline);
         let blocks = args.blocks.unwrap_or(0);
         let transfers = u64::from(members - 1) * u64::from(blocks);
@@ -55,7 +55,7 @@ impl Plan {
 }
 
 /// The rack of each rank, from the racks' sizes in rank order.
-fn rack_of_each(sizes: &[u32], members: u32) -> Result<Vec<u32>, Failure> {
+pub fn rack_of_each(sizes: &[u32], members: u32) -> Result<Vec<u32>, Failure> {
     let total: u64 = sizes.iter().copied().map(u64::from).sum();
     if total != u64::from(members) {
         return Err(Failure::Usage(format!(

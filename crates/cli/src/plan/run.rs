@@ -17,7 +17,7 @@ pub fn run(args: &Args) -> Result<Exit, Failure> {
     } else if args.operation.are_given() {
         operation::run(&operation::Request {
             options: &args.operation,
-            members: args.members(),
+            members: args.members()?,
             root: args.root,
             bytes: args.bytes,
             explain: args.explain,

@@ -181,6 +181,12 @@ pub struct Args {
     #[arg(long, value_name = "SIZES", value_delimiter = ',', help_heading = EXPERTS)]
     pub racks: Option<Vec<u32>>,
 
+    /// How many times more a rack's hosts can send than its link to other racks carries, for the choice of algorithm [default: 4]
+    ///
+    /// Of no effect where hosts are not in several racks (--racks, --hosts-file, --slurm).
+    #[arg(long, value_name = "N", value_parser = crate::transfer::oversubscription, help_heading = EXPERTS)]
+    pub oversubscription: Option<f64>,
+
     /// Let the network relay by itself, so that a stopped receiver process does not delay others
     ///
     /// Supported by the fabrics sockets (in software) and cxi; over others programs relay, with a message.

@@ -103,6 +103,9 @@ pub fn exclude_this_machine(settings: &mut PushSettings, args: &Args) -> Result<
 
 /// Puts this machine into the rack in which it was named, if it is one of the hosts.
 pub fn find_own_rack(settings: &mut PushSettings) {
+    if settings.hosts.iter().all(|host| host.rack == settings.root_rack) {
+        return;
+    }
     let names: Vec<&str> = settings.hosts.iter().map(|host| host.name.as_str()).collect();
     if let Some(index) = ThisMachine::new().position(&names) {
         settings.root_rack = settings.hosts[index].rack;

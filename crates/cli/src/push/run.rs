@@ -118,9 +118,7 @@ pub fn launcher(args: &Args) -> Result<Launcher, Failure> {
 pub fn settings(args: &Args, sources: &Sources) -> Result<PushSettings, Failure> {
     let local = args.local.is_some();
     let mut settings = args.hosting.settings(destinations::hosts(args, sources)?, local)?;
-    if args.slurm {
-        destinations::find_own_rack(&mut settings);
-    }
+    destinations::find_own_rack(&mut settings);
     if args.exclude_self {
         destinations::exclude_this_machine(&mut settings, args)?;
     }
@@ -132,6 +130,7 @@ pub fn settings(args: &Args, sources: &Sources) -> Result<PushSettings, Failure>
     destinations::put_into_racks(&mut settings, args)?;
     args.transfer.apply(&mut settings);
     settings.fabric = args.fabric.0.clone();
+    settings.oversubscription = args.oversubscription;
     settings.offload = args.offload;
     settings.dry_run = args.dry_run;
     settings.retries = args.retry;

@@ -265,7 +265,7 @@ impl Session<'_> {
             let members = hosts.len() + 1;
             let choice = self.push.settings.choose(
                 self.push.settings.algorithm,
-                members,
+                &vec![0; members],
                 bytes,
                 context.fabric(),
             );
@@ -385,7 +385,8 @@ impl Session<'_> {
             addresses.extend(host.ip.map(|ip| SocketAddr::new(ip, host.port)));
         }
         let Some(context) = self.push.context.get().cloned() else { return Ok(()) };
-        let choice = settings.choose(settings.algorithm, addresses.len(), bytes, context.fabric());
+        let racks = vec![0; addresses.len()];
+        let choice = settings.choose(settings.algorithm, &racks, bytes, context.fabric());
         let window = settings.window(addresses.len(), choice.block_bytes);
         let start = |number, rank, addresses: Vec<SocketAddr>, algorithm: Algorithm| Start {
             round: number,

@@ -424,7 +424,7 @@ impl<'a> Coordinator<'a> {
             known.repeated_bytes += known.has.intersection(&part.ranges).bytes();
         }
         let (members, algorithm) = (addresses.len(), self.algorithm(&part));
-        let choice = self.settings.choose(algorithm, members, part.ranges.bytes(), fabric);
+        let choice = self.settings.choose(algorithm, &racks, part.ranges.bytes(), fabric);
         self.choice = Some(choice);
         let window = self.settings.window(members, choice.block_bytes);
         let mut start = Start {

@@ -73,7 +73,7 @@ pub struct PushSettings {
     pub algorithm: Option<Algorithm>,
     /// Access to switches, for [`Algorithm::InSwitch`].
     pub switches: SwitchControl,
-    /// The root's rack, for algorithms that need racks.
+    /// The root's rack. Where hosts are in several racks, the algorithm is chosen by that too.
     pub root_rack: u32,
     /// Length of a block; `None` for the fastest.
     pub block_bytes: Option<u64>,
@@ -81,6 +81,9 @@ pub struct PushSettings {
     pub rate_bits_per_second: Option<u64>,
     /// Burst of links limited by a token bucket, for these choices ([`Costs::burst_bytes`]).
     pub burst_bytes: u64,
+    /// How many times more a rack's hosts can send than its uplink carries, for these choices where hosts are in several
+    /// racks; `None` for [`plan::choice::OVERSUBSCRIPTION_DEFAULT`].
+    pub oversubscription: Option<f64>,
     /// Receives and sends posted ahead; `None` for the default for the block size.
     pub window: Option<Window>,
     /// The network for blocks; `None` for the best that all hosts have.
@@ -133,6 +136,7 @@ impl PushSettings {
             block_bytes: None,
             rate_bits_per_second: None,
             burst_bytes: 0,
+            oversubscription: None,
             window: None,
             fabric: None,
             offload: false,
@@ -151,15 +155,15 @@ impl PushSettings {
         }
     }
 
-    /// Algorithm and block size for a message of this length and so many members, the root included.
+    /// Algorithm and block size for a message of this length to members in these racks, the root's first.
     pub(super) fn choose(
         &self,
         algorithm: Option<Algorithm>,
-        members: usize,
+        racks: &[u32],
         bytes: u64,
         fabric: &Fabric,
     ) -> Choice {
-        let members = u32::try_from(members).unwrap_or(u32::MAX);
+        let members = u32::try_from(racks.len()).unwrap_or(u32::MAX);
         let mut costs = match self.rate_bits_per_second {
             None if self.local_only => Costs::of_one_machine(fabric, members),
             rate => {
@@ -170,8 +174,12 @@ impl PushSettings {
         if let Some(rate) = self.rate_max {
             costs.rate_bytes_per_second = costs.rate_bytes_per_second.min(rate as f64);
         }
+        if let Some(times) = self.oversubscription {
+            costs.oversubscription = times;
+        }
         let block_bytes = self.block_bytes;
-        ChoiceRequest { members, message_bytes: bytes, algorithm, block_bytes }.choose(&costs)
+        ChoiceRequest { members, racks, message_bytes: bytes, algorithm, block_bytes }
+            .choose(&costs)
     }
 
     /// How long the root waits for a group: longer than its members, so that they report the cause first.

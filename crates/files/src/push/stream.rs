@@ -353,7 +353,7 @@ impl Session<'_> {
         };
         let bytes = MESSAGE_BYTES as u64;
         let members = addresses.len();
-        let choice = settings.choose(settings.algorithm, members, bytes, context.fabric());
+        let choice = settings.choose(settings.algorithm, &racks, bytes, context.fabric());
         let window = settings.window(members, choice.block_bytes);
         let mut start = Start {
             round: new_number()?,

@@ -218,12 +218,14 @@ fn on_off(used: bool) -> &'static str {
     if used { "used" } else { "not used" }
 }
 
-/// Hashes the layout of racks. Only announcers are hashed, since the schedule itself is a function:
-/// racks that differ and affect the schedule change the announcer of some member.
+/// Hashes what the schedule depends on besides the terms' other fields: the racks, where it needs them.
 fn layout(schedule: &Schedule) -> [u8; 8] {
     let mut hasher = blake3::Hasher::new();
     for rank in 0..schedule.members() {
         hasher.update(&schedule.announcer(rank).unwrap_or(u32::MAX).to_le_bytes());
+        if let Some(rack) = schedule.rack(rank) {
+            hasher.update(&rack.to_le_bytes());
+        }
     }
     shorten(&hasher.finalize())
 }
@@ -300,6 +302,9 @@ mod tests {
             )
         };
         let difference = racks(&[0, 0, 1, 1]).difference(&racks(&[0, 1, 0, 1]));
+        assert!(difference.unwrap().contains("racks"));
+        // These have the same announcers.
+        let difference = racks(&[0, 0, 0]).difference(&racks(&[0, 0, 1]));
         assert!(difference.unwrap().contains("racks"));
 
         let schedule = Schedule::new(Algorithm::Chain, 600, 0).unwrap();

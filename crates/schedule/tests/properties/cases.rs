@@ -41,3 +41,23 @@ pub fn schedules(algorithm: Algorithm, members: u32) -> Vec<Schedule> {
     };
     layouts.iter().zip(roots).map(|(racks, root)| build(algorithm, racks, root)).collect()
 }
+
+/// Every list of up to `racks` sizes from `choices`.
+pub fn lists(racks: usize, choices: &[u32]) -> Vec<Vec<u32>> {
+    let mut lists: Vec<Vec<u32>> = vec![vec![]];
+    for _ in 0..racks {
+        let longer = lists.iter().flat_map(|list| {
+            choices.iter().map(move |&size| list.iter().copied().chain([size]).collect())
+        });
+        lists.extend(longer.collect::<Vec<_>>());
+        lists.sort();
+        lists.dedup();
+    }
+    lists.retain(|list| !list.is_empty());
+    lists
+}
+
+/// The rack of each rank in racks of these sizes, one after another.
+pub fn racks_of(sizes: &[u32]) -> Vec<u32> {
+    (0..).zip(sizes).flat_map(|(rack, &size)| vec![rack; size as usize]).collect()
+}

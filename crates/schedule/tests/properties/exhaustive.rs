@@ -11,21 +11,25 @@ const BLOCKS: u32 = 40;
 /// Delivery, steps, neighbours and first sources for one algorithm.
 fn every_message_is_delivered(algorithm: Algorithm) {
     for members in 1..=MEMBERS {
-        for plan in cases::schedules(algorithm, members) {
-            let neighbours = oracle::neighbours(&plan);
-            oracle::announcers(&plan, &neighbours);
-            for blocks in 0..=BLOCKS {
-                let transfers = oracle::transfers(&plan, blocks);
-                let last = oracle::deliver(&plan, blocks, &transfers);
-                oracle::steps(&plan, blocks, &transfers);
-                oracle::first_sources(&plan, blocks, &transfers);
-                for transfer in &transfers {
-                    let declared = neighbours[transfer.source as usize].contains(&transfer.target);
-                    assert!(declared, "{transfer:?}: {}", oracle::case(&plan, blocks));
-                }
-                if algorithm == Algorithm::BinomialPipeline {
-                    final_receipts_are_together(&plan, blocks, &last);
-                }
+        deliver_by(cases::schedules(algorithm, members), BLOCKS);
+    }
+}
+
+fn deliver_by(plans: Vec<Schedule>, blocks_max: u32) {
+    for plan in plans {
+        let neighbours = oracle::neighbours(&plan);
+        oracle::announcers(&plan, &neighbours);
+        for blocks in 0..=blocks_max {
+            let transfers = oracle::transfers(&plan, blocks);
+            let last = oracle::deliver(&plan, blocks, &transfers);
+            oracle::steps(&plan, blocks, &transfers);
+            oracle::first_sources(&plan, blocks, &transfers);
+            for transfer in &transfers {
+                let declared = neighbours[transfer.source as usize].contains(&transfer.target);
+                assert!(declared, "{transfer:?}: {}", oracle::case(&plan, blocks));
+            }
+            if plan.algorithm() == Algorithm::BinomialPipeline {
+                final_receipts_are_together(&plan, blocks, &last);
             }
         }
     }
@@ -86,6 +90,16 @@ fn nested_pipelines_deliver() {
 }
 
 #[test]
+fn racks_chain_delivers() {
+    every_message_is_delivered(Algorithm::RacksChain);
+}
+
+#[test]
+fn racks_pipeline_delivers() {
+    every_message_is_delivered(Algorithm::RacksPipeline);
+}
+
+#[test]
 fn in_switch_delivers() {
     every_message_is_delivered(Algorithm::InSwitch);
 }
@@ -121,9 +135,21 @@ fn a_long_message_uses_every_declared_neighbour() {
     }
 }
 
+/// Up to four racks of one, two, three or five members, in every order.
+#[test]
+fn racks_of_all_small_sizes_deliver() {
+    for algorithm in Algorithm::ALL.into_iter().filter(|algorithm| algorithm.needs_racks()) {
+        for sizes in cases::lists(4, &[1, 2, 3, 5]) {
+            let racks = cases::racks_of(&sizes);
+            let root = racks.len() as u32 / 2;
+            deliver_by(vec![cases::build(algorithm, &racks, root)], 17);
+        }
+    }
+}
+
 #[test]
 fn a_block_enters_each_rack_once() {
-    for algorithm in [Algorithm::ChainOfRacks, Algorithm::NestedPipelines] {
+    for algorithm in Algorithm::ALL.into_iter().filter(|algorithm| algorithm.needs_racks()) {
         for racks in cases::layouts(23) {
             for root in cases::roots(23) {
                 let plan = cases::build(algorithm, &racks, root);

@@ -1,7 +1,7 @@
 //! The properties of every schedule: the generators (`cases`) and the checks (`oracle`) are
 //! independent of each other.
 
-mod cases;
+pub mod cases;
 mod exhaustive;
 mod oracle;
 mod random;

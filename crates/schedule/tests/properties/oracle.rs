@@ -137,6 +137,11 @@ pub fn first_sources(plan: &Schedule, blocks: u32, transfers: &[Transfer]) {
         let expected = (!plan.size_first()).then_some(transfer.source);
         assert_eq!(declared, expected, "{transfer:?}: {}", case(plan, blocks));
     }
+    // An announcer sends in every message.
+    let pairs: HashSet<(u32, u32)> = transfers.iter().map(|it| (it.source, it.target)).collect();
+    let announced = |rank| plan.announcer(rank).is_none_or(|from| pairs.contains(&(from, rank)));
+    let all = blocks == 0 || (0..plan.members()).all(announced);
+    assert!(all, "{}", case(plan, blocks));
     assert_eq!(plan.first_source(plan.root()), None);
     assert_eq!(plan.announcer(plan.root()), None);
 }

@@ -113,7 +113,8 @@ impl Args {
                     Costs::of_one_machine(&Fabric::libfabric("shm"), members)
                 }
             };
-            let request = ChoiceRequest { members, message_bytes, algorithm, block_bytes: None };
+            let request =
+                ChoiceRequest { members, racks: &[], message_bytes, algorithm, block_bytes: None };
             let choice = request.choose(&costs);
             Rdmc {
                 algorithm: choice.algorithm,

@@ -59,6 +59,9 @@ pub struct Args {
     #[arg(long, value_enum, value_name = "NAMES", value_delimiter = ',',
           default_values_t = [Shape::FatTree, Shape::Racks])]
     platform: Vec<Shape>,
+    /// How many times more a rack's hosts can send than its uplink carries
+    #[arg(long, value_name = "N", default_value_t = 4.0, value_parser = crate::racks::oversubscription)]
+    oversubscription: f64,
     /// MPI libraries whose choices MPI_Bcast makes, by their names in SimGrid: mvapich2, mpich, ompi, impi,
     /// default; `none` for no MPI_Bcast
     #[arg(
@@ -196,7 +199,9 @@ impl Args {
     fn title(&self, shape: Shape) -> String {
         match shape {
             Shape::FatTree => "Fat tree, full bisection".to_owned(),
-            Shape::Racks => format!("Racks of {RACK}, oversubscribed 4:1"),
+            Shape::Racks => {
+                format!("Racks of {RACK}, oversubscribed {}:1", self.oversubscription)
+            }
         }
     }
 
@@ -216,8 +221,13 @@ impl Args {
         let mut results = Vec::new();
         for members in members {
             let latency_ns = f64::from(self.latency_ns);
-            let platform =
-                Platform { shape, members, rate_bytes_per_s: RATE_BYTES_PER_S, latency_ns };
+            let platform = Platform {
+                shape,
+                members,
+                rate_bytes_per_s: RATE_BYTES_PER_S,
+                latency_ns,
+                oversubscription: self.oversubscription,
+            };
             let start = Instant::now();
             let times = match contender {
                 Contender::Schedule(algorithm) => {

@@ -6,15 +6,13 @@ use clap::ValueEnum;
 
 /// Members in a rack, and hosts at a leaf of the fat tree; ranks fill one after another.
 pub const RACK: u32 = 32;
-/// By how much the links of a rack's hosts exceed the rack's own.
-const OVERSUBSCRIPTION: f64 = 4.0;
 
 /// What links there are.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, ValueEnum)]
 pub enum Shape {
     /// Two levels of switches with as many links up as down
     FatTree,
-    /// Switches of racks under one core, with a quarter of the rate upwards
+    /// Switches of racks under one core, with a part of the rate upwards (--oversubscription)
     Racks,
 }
 
@@ -26,6 +24,8 @@ pub struct Platform {
     pub rate_bytes_per_s: f64,
     /// Of one link; there are two between hosts of a rack, and four between others.
     pub latency_ns: f64,
+    /// By how much the links of a rack's hosts exceed the rack's own.
+    pub oversubscription: f64,
 }
 
 impl Platform {
@@ -52,7 +52,7 @@ impl Platform {
     }
 
     fn write_racks(self, xml: &mut String, racks: u32) -> std::fmt::Result {
-        let up_rate = self.rate_bytes_per_s * f64::from(RACK) / OVERSUBSCRIPTION;
+        let up_rate = self.rate_bytes_per_s * f64::from(RACK) / self.oversubscription;
         writeln!(xml, "<zone id=\"core\" routing=\"Full\">")?;
         for rack in 0..racks {
             let router = format!(" router_id=\"s{rack}\"");
@@ -103,7 +103,8 @@ mod tests {
     use super::*;
 
     fn xml(shape: Shape, members: u32) -> String {
-        Platform { shape, members, rate_bytes_per_s: 12.5e9, latency_ns: 250.0 }.to_xml()
+        let (rate_bytes_per_s, latency_ns, oversubscription) = (12.5e9, 250.0, 4.0);
+        Platform { shape, members, rate_bytes_per_s, latency_ns, oversubscription }.to_xml()
     }
 
     #[test]
