@@ -36,7 +36,7 @@ fn processes_deliver_by_every_algorithm() {
     let json =
         json_of(&bench("local --members 2,5 --bytes 300KiB --blocks 7KiB --repeats 1 --json"));
     let rows = json["rows"].as_array().unwrap();
-    assert_eq!(rows.len(), 2 * 7);
+    assert_eq!(rows.len(), 2 * 9);
     assert!(rows.iter().all(|row| row["time_s"].as_f64().unwrap() >= 0.0));
     assert!(json["machine"]["cores"].as_u64().unwrap() > 0);
 }
@@ -105,8 +105,8 @@ fn traces_are_summed_up() {
     json_of(&bench(&format!("{arguments} {trace}")));
     let list = json_of(&bench(&format!("trace-summary {trace} --list --json")));
     let groups = list["rows"].as_array().unwrap();
-    // All 7 algorithms, each after a message that warms up.
-    assert_eq!(groups.len(), 7 * 2);
+    // All 9 algorithms, each after a message that warms up.
+    assert_eq!(groups.len(), 9 * 2);
     let json = json_of(&bench(&format!(
         "trace-summary {trace} --group 2 --message 1 --rate 1gbit --draw {picture} --json"
     )));
@@ -188,8 +188,8 @@ fn a_breakdown_over_libfabric_has_no_gaps() {
 #[test]
 fn groups_of_every_length_are_verified() {
     let json = json_of(&bench("verify --members 3 --bytes 0,1,7KiB,20001 --block 7KiB --json"));
-    // All of them relayed by 7 algorithms, and the 3 small ones also written to all receivers.
-    assert_eq!(json["rows"].as_array().unwrap().len(), 7 * 4 + 3);
+    // All of them relayed by 9 algorithms, and the 3 small ones also written to all receivers.
+    assert_eq!(json["rows"].as_array().unwrap().len(), 9 * 4 + 3);
 }
 
 /// All other members name the member; one that stops is found by its silence.
@@ -280,7 +280,7 @@ fn offloaded_groups_are_verified() {
     }
     let arguments = "verify --fabric sockets --offload --members 3 --bytes 0,1,20001 --block 7KiB";
     let json = json_of(&bench(&format!("{arguments} --json")));
-    assert_eq!(json["rows"].as_array().unwrap().len(), 7 * 3 + 2);
+    assert_eq!(json["rows"].as_array().unwrap().len(), 9 * 3 + 2);
 }
 
 /// Otherwise it would be a figure of relaying by programs.
