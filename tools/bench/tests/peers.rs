@@ -68,7 +68,7 @@ fn missing_peers_are_listed_with_the_reason() {
 #[test]
 fn installed_peers_take_part_on_one_machine() {
     let rows = rows(&peers("--local --members 3 --bytes 1MiB --repeats 1 --json", None));
-    assert_eq!(rows.len(), 14);
+    assert_eq!(rows.len(), 15);
     expect_figures(&rows);
     // Peers that are part of this program are never missing.
     for peer in ["rdmc", "copies, parallel", "chain of sockets"] {
