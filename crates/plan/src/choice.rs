@@ -48,8 +48,8 @@ const PART_BYTES: f64 = (16 << 10) as f64;
 /// and whose receivers finish together.
 const MARGIN: f64 = 1.01;
 
-/// How many times more a rack's hosts can send than its uplink carries, unless given: whoever tells racks apart has a
-/// reason, and this is a usual one.
+/// How many times more a rack's hosts can send than its uplink carries, unless given: racks are named where
+/// uplinks are oversubscribed, and this is a usual ratio.
 pub const OVERSUBSCRIPTION_DEFAULT: f64 = 4.0;
 
 /// Costs of replication in a network whose members and links are all alike.

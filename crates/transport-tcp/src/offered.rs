@@ -85,7 +85,7 @@ impl Offered {
     pub(crate) fn withdraw(&mut self, endpoint: EndpointId, completed: &mut Vec<Completion>) {
         // Overwrites it.
         self.proof = None;
-        // Whoever finds the memory of a block changed finds the proof changed, too.
+        // A reader that finds the memory of a block changed finds the proof changed, too.
         fence(Ordering::SeqCst);
         self.is_readable = false;
         for send in self.referred.drain(..) {

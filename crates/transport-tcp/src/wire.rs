@@ -217,7 +217,7 @@ impl Introduction {
         body
     }
 
-    /// Decodes any bytes: what they mean is checked by whoever reads that memory.
+    /// Decodes any bytes: what they mean is checked where that memory is read.
     pub(crate) fn decode(body: &[u8; INTRODUCTION_BYTES]) -> Self {
         let number =
             |at: usize| u32::from_le_bytes([body[at], body[at + 1], body[at + 2], body[at + 3]]);

@@ -149,7 +149,7 @@ fn a_reference_is_copied_and_answered() {
     assert_eq!(raw.read_frame(COPIED), frame(COPIED, 0, 0, 0, 0));
 }
 
-/// Whoever names another process, another connection or other bytes is not read.
+/// A peer that names another process, another connection or other bytes is not read.
 #[test]
 fn a_false_introduction_is_not_believed() {
     let Some(_) = Raw::neighbour() else { return };
