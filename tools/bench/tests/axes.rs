@@ -5,8 +5,7 @@ use crate::command::{bench, drawn, json_of, picture, rows_in_lab};
 #[test]
 fn completion_modes_are_compared() {
     let (file, draw) = picture();
-    let json =
-        json_of(&bench(&format!("modes --members 2,3 --less 50 --repeats 1 --json {draw}")));
+    let json = json_of(&bench(&format!("modes --members 2,3 --less 50 --repeats 1 --json {draw}")));
     let rows = json["rows"].as_array().unwrap();
     assert_eq!(rows.len(), 2 * 9);
     for mode in ["event", "hybrid", "polling"] {
