@@ -15,7 +15,7 @@ use crate::{
 };
 
 use world::BLOCK_NS;
-pub use world::{Late, Shape, World};
+pub use world::{GROUP, Late, Shape, World, take_events};
 
 /// Members in a rack.
 pub const RACK: u32 = 16;

@@ -13,7 +13,8 @@ const BLOCK_BYTES: u64 = 64;
 /// A block time.
 pub const BLOCK_NS: u64 = 1_000;
 const RATE_BYTES_PER_S: u64 = BLOCK_BYTES * 1_000_000_000 / BLOCK_NS;
-const GROUP: u64 = 1;
+/// The number of every simulated group.
+pub const GROUP: u64 = 1;
 
 /// Where ports are shared: sixteen parts of a block, of which a connection has four on their way.
 const SHARED: Ports = Ports::Shared { part_bytes: BLOCK_BYTES / 16, parts_under_way: 4 };
@@ -272,34 +273,21 @@ impl World {
         }
     }
 
-    /// Polls one member until it has no more events, and gives it memory on request.
+    /// Polls one member until it has no more events.
     fn poll(&mut self, member: usize) -> Outcome<()> {
-        let mut events = Vec::new();
-        loop {
-            self.engines[member].progress(Duration::ZERO, &mut events);
-            if events.is_empty() {
-                return Ok(());
-            }
-            for event in events.drain(..) {
-                match event {
-                    Event::Incoming { message, bytes, .. } => {
-                        let region = Region::zeroed(bytes as usize);
-                        self.engines[member].accept(GROUP, message, region)?;
-                    }
-                    Event::Block { offset, .. } => {
-                        let block = (offset / BLOCK_BYTES) as usize;
-                        self.arrivals[member][block] = self.network.now();
-                    }
-                    Event::Received { .. } => self.received[member] = Some(self.network.now()),
-                    Event::Complete { region, .. } => self.check(member, region)?,
-                    Event::Closed { .. } => self.closed += 1,
-                    Event::Failed { failure, .. } => {
-                        return Err(format!("member {member}: {failure}").into());
-                    }
-                    _ => {}
+        for event in take_events(&mut self.engines[member], member)? {
+            match event {
+                Event::Block { offset, .. } => {
+                    let block = (offset / BLOCK_BYTES) as usize;
+                    self.arrivals[member][block] = self.network.now();
                 }
+                Event::Received { .. } => self.received[member] = Some(self.network.now()),
+                Event::Complete { region, .. } => self.check(member, region)?,
+                Event::Closed { .. } => self.closed += 1,
+                _ => {}
             }
         }
+        Ok(())
     }
 
     fn check(&self, member: usize, region: Region) -> Outcome<()> {
@@ -308,6 +296,29 @@ impl World {
             Err(format!("the copy of member {member} is wrong").into())
         } else {
             Ok(())
+        }
+    }
+}
+
+/// Polls an engine of [`GROUP`] until it has no more events, and gives it memory on request; virtual time does not pass.
+/// Answers all other events. Errors: the group has failed.
+pub fn take_events(engine: &mut Engine<SimTransport>, member: usize) -> Outcome<Vec<Event>> {
+    let (mut events, mut others) = (Vec::new(), Vec::new());
+    loop {
+        engine.progress(Duration::ZERO, &mut events);
+        if events.is_empty() {
+            return Ok(others);
+        }
+        for event in events.drain(..) {
+            match event {
+                Event::Incoming { message, bytes, .. } => {
+                    engine.accept(GROUP, message, Region::zeroed(bytes as usize))?;
+                }
+                Event::Failed { failure, .. } => {
+                    return Err(format!("member {member}: {failure}").into());
+                }
+                other => others.push(other),
+            }
         }
     }
 }

@@ -6,9 +6,10 @@ use engine::{Engine, Event, GroupSettings, SmallMessages};
 use rdmc::{Algorithm, Region, Schedule};
 use transport_sim::{SimConfig, SimNet, SimTransport};
 
-use crate::outcome::Outcome;
-
-const GROUP: u64 = 1;
+use crate::{
+    outcome::Outcome,
+    sim::{GROUP, take_events},
+};
 
 /// For each block at both of its ports, and for each write at its source: what a program or a network
 /// card needs for one.
@@ -104,31 +105,15 @@ impl World {
         Ok(())
     }
 
-    /// Polls one member until it has no more events, and gives it memory on request.
+    /// Polls one member until it has no more events.
     fn poll(&mut self, member: usize) -> Outcome<()> {
-        let mut events = Vec::new();
-        loop {
-            self.engines[member].progress(Duration::ZERO, &mut events);
-            if events.is_empty() {
-                return Ok(());
-            }
-            for event in events.drain(..) {
-                match event {
-                    Event::Incoming { message, bytes, .. } => {
-                        let region = Region::zeroed(bytes as usize);
-                        self.engines[member].accept(GROUP, message, region)?;
-                    }
-                    Event::Received { .. } => {
-                        let (count, at) = &mut self.received[member];
-                        (*count, *at) = (*count + 1, self.network.now());
-                    }
-                    Event::Failed { failure, .. } => {
-                        return Err(format!("member {member}: {failure}").into());
-                    }
-                    _ => {}
-                }
+        for event in take_events(&mut self.engines[member], member)? {
+            if let Event::Received { .. } = event {
+                let (count, at) = &mut self.received[member];
+                (*count, *at) = (*count + 1, self.network.now());
             }
         }
+        Ok(())
     }
 }
 
