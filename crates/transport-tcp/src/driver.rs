@@ -314,6 +314,7 @@ impl TcpTransport {
         let Some(mut endpoint) = self.endpoints.remove(&id) else { return };
         endpoint.abandon(&mut self.completed);
         for stream in &mut endpoint.streams {
+            self.settings.bound_unsent(&stream.socket);
             // Closing the descriptor deregisters it only if it has no duplicate.
             let _ = self.queue.registry().deregister(&mut stream.socket);
         }
@@ -336,6 +337,13 @@ impl TcpTransport {
         }
         let when = until.into_iter().chain(self.next_time()).min()?;
         Some(when.saturating_duration_since(now))
+    }
+}
+
+impl Drop for TcpTransport {
+    fn drop(&mut self) {
+        let streams = self.endpoints.values().flat_map(|endpoint| &endpoint.streams);
+        streams.for_each(|stream| self.settings.bound_unsent(&stream.socket));
     }
 }
 

@@ -3,6 +3,7 @@
 use std::{
     io,
     net::{IpAddr, SocketAddr, TcpStream},
+    os::fd::AsFd,
     time::Duration,
 };
 
@@ -18,9 +19,6 @@ const TIMEOUT_MAX: Duration = Duration::from_secs(365 * 24 * 3600);
 /// The least [`TcpSettings::rate_max`], in bytes per second: 1 Mbit/s. With less, endpoints that wait
 /// for each other could seem dead.
 pub const RATE_MAX_LEAST: u64 = 125_000;
-
-/// For how many bytes at [`TcpSettings::rate_max`] a peer may leave what it was sent unread.
-const UNREAD_BYTES_MAX: u64 = 8 << 20;
 
 /// The shortest [`TcpSettings::silence_timeout`]: heartbeats are then 1 ms apart.
 const SILENCE_TIMEOUT_MIN: Duration = Duration::from_millis(4);
@@ -201,19 +199,6 @@ impl TcpSettings {
         let socket = socket2::SockRef::from(stream);
         named("O_NONBLOCK", stream.set_nonblocking(true))?;
         named("TCP_NODELAY", stream.set_nodelay(true))?;
-        // Heartbeats detect a dead peer while the socket is open. This option covers a socket that
-        // was closed with unsent bytes. It is twice the time, so that an open endpoint always
-        // reports `Silent` and not the system's own timeout. A peer under the same limit may leave
-        // its window closed for a while.
-        let unread_time = self.rate_max.map_or(Duration::ZERO, |rate| {
-            Duration::from_millis(UNREAD_BYTES_MAX * 1000 / rate.max(1))
-        });
-        let user_timeout = self
-            .silence_after()
-            .saturating_mul(2)
-            .saturating_add(unread_time)
-            .min(Duration::from_millis(u64::from(u32::MAX >> 1)));
-        named("TCP_USER_TIMEOUT", socket.set_tcp_user_timeout(Some(user_timeout)))?;
         if let Some(bytes) = self.notsent_lowat_bytes {
             named("TCP_NOTSENT_LOWAT", socket.set_tcp_notsent_lowat(bytes))?;
         }
@@ -227,6 +212,17 @@ impl TcpSettings {
             named("SO_RCVBUF", socket.set_recv_buffer_size(bytes))?;
         }
         Ok(())
+    }
+
+    /// Bounds how long the system keeps the unsent bytes of a stream that is closed next, for a peer that
+    /// does not take them.
+    ///
+    /// Not before: while the socket is open heartbeats detect a dead peer, and a live one may keep its
+    /// window closed for longer because of its own [`TcpSettings::rate_max`], which this end does not know.
+    pub(crate) fn bound_unsent(&self, socket: &impl AsFd) {
+        let timeout = self.silence_after().min(Duration::from_millis(u64::from(u32::MAX >> 1)));
+        // Without it the system's own limits on closed sockets hold.
+        let _ = socket2::SockRef::from(socket).set_tcp_user_timeout(Some(timeout));
     }
 
     /// Returns whether blocks of this stream may be copied directly, as far as its addresses tell.

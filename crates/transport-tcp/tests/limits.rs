@@ -99,6 +99,29 @@ fn a_pause_of_our_own_is_not_the_peers_silence() {
     transport.write_control(endpoint, b"x").unwrap();
 }
 
+/// A peer that reads nothing for several silence timeouts, as one whose rate is limited may, but sends
+/// heartbeats.
+#[test]
+fn a_closed_window_is_not_silence() {
+    let (mut transport, endpoint, mut raw) = facing_raw(&soon_silent());
+    let region = Region::from_vec(vec![1; 64 << 20]);
+    post_send(&mut transport, endpoint, &region, 1);
+    let mut reader = Some(raw.try_clone().unwrap());
+    let (begin, mut completions) = (Instant::now(), Vec::new());
+    while completions.is_empty() {
+        assert!(begin.elapsed() < PATIENCE, "nothing is sent");
+        raw.write_all(&frame(HEARTBEAT, 0, 0, 0, 0)).unwrap();
+        transport.poll(&mut completions, Duration::from_millis(10));
+        if begin.elapsed() > 12 * SHORT
+            && let Some(mut socket) = reader.take()
+        {
+            thread::spawn(move || std::io::copy(&mut socket, &mut std::io::sink()));
+        }
+    }
+    assert_eq!(completions, [Completion::Sent { endpoint, token: Token(1) }]);
+    assert!(reader.is_none(), "the window was not closed");
+}
+
 #[test]
 fn a_close_is_bounded_by_the_drain_time() {
     let (mut transport, endpoint, _never_reads) = facing_raw(&patient().drain_timeout(SHORT));
