@@ -16,12 +16,14 @@ use transport::{
 };
 
 use crate::{
+    channel::End,
+    connection::{Connection, ConnectionId, ONLY},
     counters::TcpCounters,
-    endpoint::{End, Endpoint},
     limit::{Direction, Limit},
-    link::{STREAMS_MAX, TcpLink},
-    posted_send::CUT_THROUGH_BLOCK_BYTES_MIN,
+    link::{Kind, STREAMS_MAX, StreamKeys, TcpLink},
+    posted_send::{CUT_THROUGH_BLOCK_BYTES_MIN, To},
     settings::TcpSettings,
+    shared::Sharing,
     stream::{Round, Stream},
 };
 
@@ -43,12 +45,15 @@ const READS_WITHOUT_WAIT_MAX: u32 = 16;
 /// different deadlines share one wake-up.
 const TICKS_PER_INTERVAL: u32 = 8;
 
+/// The endpoint of frames for no channel, which are refused.
+const NO_ENDPOINT: EndpointId = EndpointId(u64::MAX);
+
 const WAKER: mio::Token = mio::Token(usize::MAX);
 
 /// [`Transport`] over TCP: one event queue and no thread. All work is done in `poll`, by the thread
 /// that calls it; the posting methods only queue.
 ///
-/// Endpoints are served in turn, at most half a megabyte in each direction, so that none starves
+/// Connections are served in turn, at most half a megabyte in each direction, so that none starves
 /// another; also where [`TcpSettings::rate_max`] limits them together. Dropping the transport closes
 /// all sockets at once, without an ordered close: peers report [`transport::Cause::Lost`].
 pub struct TcpTransport {
@@ -58,15 +63,19 @@ pub struct TcpTransport {
     waker: Arc<mio::Waker>,
     origin: Instant,
     opened: u64,
-    endpoints: FxHashMap<EndpointId, Endpoint>,
-    /// Endpoints that can move bytes now, each at most once.
-    ready: VecDeque<EndpointId>,
+    connected: u64,
+    pub(crate) connections: FxHashMap<ConnectionId, Connection>,
+    /// The connection of each endpoint, and its channel there.
+    pub(crate) endpoints: FxHashMap<EndpointId, (ConnectionId, u32)>,
+    pub(crate) sharing: Sharing,
+    /// Connections that can move bytes now, each at most once.
+    ready: VecDeque<ConnectionId>,
     /// Endpoints that send blocks which have not arrived as a whole.
     following: Vec<EndpointId>,
     sending: Limit,
     receiving: Limit,
     /// Completions that were not reported yet.
-    completed: Vec<Completion>,
+    pub(crate) completed: Vec<Completion>,
     /// The next time at which an endpoint has to be ticked; `None` if there is none.
     next_tick: Option<Instant>,
     polls_without_wait: u32,
@@ -90,7 +99,10 @@ impl TcpTransport {
             waker,
             origin,
             opened: 0,
+            connected: 0,
+            connections: FxHashMap::default(),
             endpoints: FxHashMap::default(),
+            sharing: Sharing::default(),
             ready: VecDeque::new(),
             following: Vec::new(),
             sending: Limit::new(rate_max, origin),
@@ -117,7 +129,7 @@ impl TcpTransport {
     /// Returns when [`Transport::poll`] has to be called at the latest: at once if it can move
     /// bytes.
     pub fn next_tick(&self) -> Option<Instant> {
-        if self.ready.is_empty() && self.completed.is_empty() {
+        if self.ready.is_empty() && self.completed.is_empty() && self.sharing.events.is_empty() {
             self.next_time()
         } else {
             Some(self.origin)
@@ -136,30 +148,78 @@ impl TcpTransport {
         std::mem::take(&mut self.woken)
     }
 
-    /// Returns the endpoint if it still accepts posts.
-    fn open_endpoint(&mut self, id: EndpointId) -> Result<&mut Endpoint, PostError> {
-        self.endpoints
-            .get_mut(&id)
-            .filter(|endpoint| endpoint.is_open())
+    /// Returns the connection of an endpoint that still accepts posts, and its channel there.
+    fn open_endpoint(&mut self, id: EndpointId) -> Result<(&mut Connection, u32), PostError> {
+        let &(connection, number) = self.endpoints.get(&id).ok_or(PostError::EndpointGone(id))?;
+        self.connections
+            .get_mut(&connection)
+            .filter(|connection| connection.is_open(number))
+            .map(|connection| (connection, number))
             .ok_or(PostError::EndpointGone(id))
     }
 
-    /// Puts the endpoint into the ready list if it can move bytes or has ended.
-    fn enqueue(&mut self, id: EndpointId) {
-        if let Some(endpoint) = self.endpoints.get_mut(&id)
-            && !endpoint.queued
-            && endpoint.is_ready()
+    fn enqueue_endpoint(&mut self, id: EndpointId) {
+        if let Some(&(connection, _)) = self.endpoints.get(&id) {
+            self.enqueue(connection);
+        }
+    }
+
+    /// Puts the connection into the ready list if it can move bytes or has ended.
+    pub(crate) fn enqueue(&mut self, id: ConnectionId) {
+        if let Some(connection) = self.connections.get_mut(&id)
+            && !connection.queued
+            && connection.is_ready()
         {
-            endpoint.queued = true;
+            connection.queued = true;
             self.ready.push_back(id);
         }
+    }
+
+    pub(crate) fn new_endpoint(&mut self, connection: ConnectionId, channel: u32) -> EndpointId {
+        let id = EndpointId(self.opened);
+        self.opened += 1;
+        self.endpoints.insert(id, (connection, channel));
+        id
+    }
+
+    /// Makes streams of sockets. Errors: the system refuses a socket option (which is named), or cannot poll one more
+    /// socket.
+    pub(crate) fn connect(
+        &mut self,
+        sockets: Vec<(std::net::TcpStream, Option<StreamKeys>)>,
+        endpoint: Option<EndpointId>,
+    ) -> Result<(ConnectionId, Vec<Stream>), PostError> {
+        let system = |error: io::Error| PostError::System(error.to_string());
+        for (socket, _) in &sockets {
+            self.settings.prepare(socket).map_err(system)?;
+        }
+        let id = ConnectionId(self.connected);
+        self.connected += 1;
+        let now = Instant::now();
+        let mut streams = Vec::with_capacity(sockets.len());
+        for (index, (socket, keys)) in sockets.into_iter().enumerate() {
+            let copies_directly = self.settings.copies_directly(&socket);
+            let mut socket = TcpStream::from_std(socket);
+            let interests = Interest::READABLE | Interest::WRITABLE;
+            self.queue
+                .registry()
+                .register(&mut socket, join(id, index), interests)
+                .map_err(system)?;
+            let (is_shared, of) = (endpoint.is_none(), endpoint.unwrap_or(NO_ENDPOINT));
+            let segment_bytes = self.settings.segment_bytes;
+            let mut stream = Stream::new(socket, segment_bytes, keys, of, is_shared, now);
+            stream.copies_directly = copies_directly;
+            streams.push(stream);
+        }
+        self.tick_by(now + self.settings.heartbeat_interval());
+        Ok((id, streams))
     }
 
     fn tick_by(&mut self, when: Instant) {
         self.next_tick = Some(self.next_tick.map_or(when, |next| next.min(when)));
     }
 
-    /// Serves each endpoint that is ready now once, and those that have waited for a limit as far
+    /// Serves each connection that is ready now once, and those that have waited for a limit as far
     /// as it lets them.
     fn serve_ready(&mut self, now: Instant) {
         let bytes_in = self.counters.bytes_arrived();
@@ -182,8 +242,8 @@ impl TcpTransport {
     fn serve_queued(&mut self, now: Instant) {
         for _ in 0..self.ready.len() {
             let Some(id) = self.ready.pop_front() else { return };
-            if let Some(endpoint) = self.endpoints.get_mut(&id) {
-                endpoint.queued = false;
+            if let Some(connection) = self.connections.get_mut(&id) {
+                connection.queued = false;
                 self.serve(id, None, now);
             }
         }
@@ -196,19 +256,20 @@ impl TcpTransport {
         }
         let mut following = std::mem::take(&mut self.following);
         following.retain(|&id| {
-            let goes_on = self.endpoints.get_mut(&id).is_some_and(Endpoint::follow);
-            self.enqueue(id);
+            let Some(&(connection, number)) = self.endpoints.get(&id) else { return false };
+            let of_endpoint = self.connections.get_mut(&connection);
+            let goes_on = of_endpoint.is_some_and(|connection| connection.follow(number));
+            self.enqueue(connection);
             goes_on
         });
         self.following = following;
         true
     }
 
-    /// Serves an endpoint once, if it has not ended; `turn` is the limit that it has waited for.
-    fn serve(&mut self, id: EndpointId, turn: Option<Direction>, now: Instant) {
-        let Some(endpoint) = self.endpoints.get_mut(&id) else { return };
+    /// Serves a connection once, if it has not ended; `turn` is the limit that it has waited for.
+    fn serve(&mut self, id: ConnectionId, turn: Option<Direction>, now: Instant) {
+        let Some(connection) = self.connections.get_mut(&id) else { return };
         let mut round = Round {
-            endpoint: id,
             now,
             completed: &mut self.completed,
             counters: &mut self.counters,
@@ -216,7 +277,13 @@ impl TcpTransport {
             receiving: &mut self.receiving,
             turn,
         };
-        match endpoint.serve(&mut round) {
+        let end = connection.serve(&mut round);
+        if connection.is_shared {
+            self.sharing.take_messages(id, connection);
+            let ended = connection.take_ended(&mut self.completed);
+            self.report(ended);
+        }
+        match end {
             Some(end) => self.end(id, end),
             None => self.enqueue(id),
         }
@@ -225,19 +292,20 @@ impl TcpTransport {
     /// Reads from every stream, if there are few. Returns whether it did; sometimes it does not, so
     /// that the event queue has its turn.
     fn read_all(&mut self, now: Instant) -> bool {
-        let streams: usize = self.endpoints.values().map(|endpoint| endpoint.streams.len()).sum();
+        let streams: usize =
+            self.connections.values().map(|connection| connection.streams.len()).sum();
         if streams > STREAMS_READ_MAX || self.polls_without_wait >= READS_WITHOUT_WAIT_MAX {
             return false;
         }
         self.polls_without_wait += 1;
-        for (&id, endpoint) in &mut self.endpoints {
+        for (&id, connection) in &mut self.connections {
             // Others wait for an event.
-            if endpoint.streams.iter().any(Stream::waits_to_write) {
+            if connection.streams.iter().any(Stream::waits_to_write) {
                 return false;
             }
-            endpoint.streams.iter_mut().for_each(Stream::retry_read);
-            if !endpoint.queued && endpoint.is_ready() {
-                endpoint.queued = true;
+            connection.streams.iter_mut().for_each(Stream::retry_read);
+            if !connection.queued && connection.is_ready() {
+                connection.queued = true;
                 self.ready.push_back(id);
             }
         }
@@ -264,12 +332,12 @@ impl TcpTransport {
                 continue;
             }
             let (id, stream) = split(event.token());
-            // Events of an endpoint that has just ended may still be in the queue.
-            let Some(endpoint) = self.endpoints.get_mut(&id) else { continue };
-            let Some(stream) = endpoint.streams.get_mut(stream) else { continue };
+            // Events of a connection that has just ended may still be in the queue.
+            let Some(connection) = self.connections.get_mut(&id) else { continue };
+            let Some(stream) = connection.streams.get_mut(stream) else { continue };
             stream.on_event(event);
-            if !endpoint.queued && stream.is_ready() {
-                endpoint.queued = true;
+            if !connection.queued && stream.is_ready() {
+                connection.queued = true;
                 self.ready.push_back(id);
             }
         }
@@ -278,7 +346,7 @@ impl TcpTransport {
         woken
     }
 
-    /// Ticks every endpoint, if a tick is due.
+    /// Ticks every connection, if a tick is due.
     fn tick(&mut self, now: Instant) {
         // With a full batch of events more may be queued, and a peer could be reported as silent by
         // mistake.
@@ -287,11 +355,13 @@ impl TcpTransport {
             return;
         }
         self.next_tick = None;
-        let ids: Vec<EndpointId> = self.endpoints.keys().copied().collect();
+        let ids: Vec<ConnectionId> = self.connections.keys().copied().collect();
         for id in ids {
-            let Some(endpoint) = self.endpoints.get_mut(&id) else { continue };
-            match endpoint.tick(now, &self.settings, &mut self.counters) {
-                Ok(when) => {
+            let Some(connection) = self.connections.get_mut(&id) else { continue };
+            match connection.tick(now, &self.settings, &mut self.counters) {
+                Ok(mut when) => {
+                    let ended = connection.tick_closing(now, &mut when, &mut self.completed);
+                    self.report(ended);
                     self.enqueue(id);
                     self.tick_by(when);
                 }
@@ -303,36 +373,61 @@ impl TcpTransport {
     }
 
     fn break_all(&mut self, why: &str) {
-        let ids: Vec<EndpointId> = self.endpoints.keys().copied().collect();
+        let ids: Vec<ConnectionId> = self.connections.keys().copied().collect();
         for id in ids {
             self.end(id, End::Broken(transport::Cause::Lost(why.to_owned())));
         }
     }
 
-    /// Cancels the posts, closes the sockets, and reports the end last.
-    fn end(&mut self, id: EndpointId, end: End) {
-        let Some(mut endpoint) = self.endpoints.remove(&id) else { return };
-        endpoint.abandon(&mut self.completed);
-        for stream in &mut endpoint.streams {
+    /// Cancels the posts of all endpoints on a connection, closes the sockets, and reports the ends last.
+    fn end(&mut self, id: ConnectionId, end: End) {
+        let Some(connection) = self.connections.remove(&id) else { return };
+        if connection.is_shared {
+            self.sharing.end(id, &end);
+        }
+        let (mut streams, ended) = connection.into_ends(&end, &mut self.completed);
+        for stream in &mut streams {
             self.settings.bound_unsent(&stream.socket);
             // Closing the descriptor deregisters it only if it has no duplicate.
             let _ = self.queue.registry().deregister(&mut stream.socket);
         }
-        self.completed.push(match end {
-            End::Closed => {
-                tracing::debug!(endpoint = id.0, "closed");
-                Completion::Closed { endpoint: id }
-            }
-            End::Broken(cause) => {
-                tracing::debug!(endpoint = id.0, %cause, "broken");
-                Completion::Broken { endpoint: id, cause }
-            }
-        });
+        self.report(ended);
+    }
+
+    /// Reports endpoints that have ended, whose posts were cancelled.
+    fn report(&mut self, ended: Vec<(EndpointId, End)>) {
+        for (id, end) in ended {
+            self.endpoints.remove(&id);
+            self.completed.push(match end {
+                End::Closed => {
+                    tracing::debug!(endpoint = id.0, "closed");
+                    Completion::Closed { endpoint: id }
+                }
+                End::Broken(cause) => {
+                    tracing::debug!(endpoint = id.0, %cause, "broken");
+                    Completion::Broken { endpoint: id, cause }
+                }
+            });
+        }
+    }
+
+    /// Returns whether there is something to report.
+    fn has_news(&mut self) -> bool {
+        self.sharing.hold_back(&mut self.completed);
+        for endpoint in self.sharing.crowded() {
+            self.drop_reserved(endpoint);
+        }
+        !self.completed.is_empty() || !self.sharing.events.is_empty()
+    }
+
+    fn hand_out(&mut self, completions: &mut Vec<Completion>) {
+        self.sharing.hold_back(&mut self.completed);
+        completions.append(&mut self.completed);
     }
 
     /// Returns how long the next wait may be; `None` without limit.
-    fn timeout(&self, now: Instant, until: Option<Instant>) -> Option<Duration> {
-        if !self.ready.is_empty() || !self.completed.is_empty() {
+    fn timeout(&mut self, now: Instant, until: Option<Instant>) -> Option<Duration> {
+        if !self.ready.is_empty() || self.has_news() {
             return Some(Duration::ZERO);
         }
         let when = until.into_iter().chain(self.next_time()).min()?;
@@ -342,7 +437,7 @@ impl TcpTransport {
 
 impl Drop for TcpTransport {
     fn drop(&mut self) {
-        let streams = self.endpoints.values().flat_map(|endpoint| &endpoint.streams);
+        let streams = self.connections.values().flat_map(|connection| &connection.streams);
         streams.for_each(|stream| self.settings.bound_unsent(&stream.socket));
     }
 }
@@ -364,34 +459,18 @@ impl Transport for TcpTransport {
     /// Makes an endpoint. Errors: the system refuses a socket option (which is named), or cannot
     /// poll one more socket.
     fn open(&mut self, link: TcpLink) -> Result<EndpointId, PostError> {
-        let system = |error: io::Error| PostError::System(error.to_string());
-        for (stream, _) in &link.streams {
-            self.settings.prepare(stream).map_err(system)?;
-        }
-        let id = EndpointId(self.opened);
-        self.opened += 1;
-        let now = Instant::now();
-        let peer = link.streams.first().and_then(|(stream, _)| stream.peer_addr().ok());
-        tracing::debug!(endpoint = id.0, streams = link.streams.len(), ?peer, "opened");
-        let mut streams = Vec::with_capacity(link.streams.len());
-        for (index, (stream, keys)) in link.streams.into_iter().enumerate() {
-            let copies_directly = self.settings.copies_directly(&stream);
-            let mut socket = TcpStream::from_std(stream);
-            let interests = Interest::READABLE | Interest::WRITABLE;
-            self.queue
-                .registry()
-                .register(&mut socket, join(id, index), interests)
-                .map_err(system)?;
-            let mut stream = Stream::new(socket, self.settings.segment_bytes, keys, now);
-            if copies_directly {
-                stream.copy_directly();
-            }
-            streams.push(stream);
-        }
-        self.endpoints.insert(id, Endpoint::new(id, streams));
-        self.enqueue(id);
-        self.tick_by(now + self.settings.heartbeat_interval());
-        Ok(id)
+        let sockets = match link.kind {
+            Kind::Streams(sockets) => sockets,
+            Kind::Reserved(endpoint) => return self.open_reserved(endpoint),
+        };
+        let peer = sockets.first().and_then(|(socket, _)| socket.peer_addr().ok());
+        let (connection, endpoint) = (ConnectionId(self.connected), EndpointId(self.opened));
+        let (_, streams) = self.connect(sockets, Some(endpoint))?;
+        self.new_endpoint(connection, ONLY);
+        tracing::debug!(endpoint = endpoint.0, streams = streams.len(), ?peer, "opened");
+        self.connections.insert(connection, Connection::of_one(connection, streams, endpoint));
+        self.enqueue(connection);
+        Ok(endpoint)
     }
 
     fn post_receive(
@@ -401,7 +480,8 @@ impl Transport for TcpTransport {
         token: Token,
     ) -> Result<(), PostError> {
         PostError::check_length(into.bytes(), self.block_bytes_max())?;
-        self.open_endpoint(endpoint)?.post_receive(into, token);
+        let (connection, channel) = self.open_endpoint(endpoint)?;
+        connection.post_receive(channel, into, token);
         Ok(())
     }
 
@@ -413,8 +493,9 @@ impl Transport for TcpTransport {
         token: Token,
     ) -> Result<(), PostError> {
         PostError::check_length(from.bytes(), self.block_bytes_max())?;
-        self.open_endpoint(endpoint)?.post_send(from, immediate, token);
-        self.enqueue(endpoint);
+        let (connection, channel) = self.open_endpoint(endpoint)?;
+        connection.post_send(channel, from, immediate, token);
+        self.enqueue_endpoint(endpoint);
         Ok(())
     }
 
@@ -424,8 +505,9 @@ impl Transport for TcpTransport {
         if word.is_empty() {
             return Err(PostError::System("an empty control word".into()));
         }
-        self.open_endpoint(endpoint)?.write_control(word)?;
-        self.enqueue(endpoint);
+        let (connection, channel) = self.open_endpoint(endpoint)?;
+        connection.write_control(channel, word)?;
+        self.enqueue_endpoint(endpoint);
         Ok(())
     }
 
@@ -439,12 +521,12 @@ impl Transport for TcpTransport {
 
     fn close(&mut self, endpoint: EndpointId) {
         let deadline = Instant::now() + self.settings.drain_for();
-        let Ok(open) = self.open_endpoint(endpoint) else { return };
+        let Ok((connection, channel)) = self.open_endpoint(endpoint) else { return };
         tracing::debug!(endpoint = endpoint.0, "closing");
         let mut cancelled = Vec::new();
-        open.close(deadline, &mut cancelled);
+        connection.close(channel, deadline, &mut cancelled);
         self.completed.append(&mut cancelled);
-        self.enqueue(endpoint);
+        self.enqueue_endpoint(endpoint);
         self.tick_by(deadline);
     }
 
@@ -456,24 +538,25 @@ impl Transport for TcpTransport {
         // Posts are written first; if that completes something, the event queue need not be polled.
         self.serve_ready(now);
         if wait.is_zero() && self.read_all(now) {
-            completions.append(&mut self.completed);
+            self.hand_out(completions);
             return;
         }
-        if !self.completed.is_empty() && self.polls_without_wait < POLLS_WITHOUT_WAIT_MAX {
+        if self.has_news() && self.polls_without_wait < POLLS_WITHOUT_WAIT_MAX {
             self.polls_without_wait += 1;
-            completions.append(&mut self.completed);
+            self.hand_out(completions);
             return;
         }
         loop {
-            let woken = self.wait(self.timeout(now, until));
+            let timeout = self.timeout(now, until);
+            let woken = self.wait(timeout);
             if !wait.is_zero() {
                 now = Instant::now();
             }
             self.serve_ready(now);
             self.tick(now);
             let over = until.is_some_and(|until| now >= until);
-            if woken || over || !self.completed.is_empty() {
-                completions.append(&mut self.completed);
+            if woken || over || self.has_news() {
+                self.hand_out(completions);
                 return;
             }
         }
@@ -505,7 +588,8 @@ impl OneSidedWrites for TcpTransport {
         key: u32,
         memory: PeerMemory,
     ) -> Result<(), PostError> {
-        self.open_endpoint(endpoint)?.expose(key, memory)
+        let (connection, channel) = self.open_endpoint(endpoint)?;
+        connection.expose(channel, key, memory)
     }
 
     fn post_write(
@@ -518,8 +602,9 @@ impl OneSidedWrites for TcpTransport {
         token: Token,
     ) -> Result<(), PostError> {
         PostError::check_length(from.bytes(), self.block_bytes_max())?;
-        self.open_endpoint(endpoint)?.post_write(from, key, offset, immediate, token);
-        self.enqueue(endpoint);
+        let (connection, channel) = self.open_endpoint(endpoint)?;
+        connection.post_write(channel, from, To::Exposed { key, offset, immediate }, token);
+        self.enqueue_endpoint(endpoint);
         Ok(())
     }
 }
@@ -537,20 +622,21 @@ impl CutThroughSends for TcpTransport {
         token: Token,
     ) -> Result<(), PostError> {
         PostError::check_length(from.bytes(), self.block_bytes_max())?;
-        self.open_endpoint(endpoint)?.post_cut_through_send(from, immediate, token);
+        let (connection, channel) = self.open_endpoint(endpoint)?;
+        connection.post_cut_through_send(channel, from, immediate, token);
         if !self.following.contains(&endpoint) {
             self.following.push(endpoint);
         }
-        self.enqueue(endpoint);
+        self.enqueue_endpoint(endpoint);
         Ok(())
     }
 }
 
 /// Returns the token of a stream in the event queue.
-fn join(id: EndpointId, stream: usize) -> mio::Token {
+fn join(id: ConnectionId, stream: usize) -> mio::Token {
     mio::Token(id.0 as usize * STREAMS_MAX + stream)
 }
 
-fn split(token: mio::Token) -> (EndpointId, usize) {
-    (EndpointId((token.0 / STREAMS_MAX) as u64), token.0 % STREAMS_MAX)
+fn split(token: mio::Token) -> (ConnectionId, usize) {
+    (ConnectionId((token.0 / STREAMS_MAX) as u64), token.0 % STREAMS_MAX)
 }

@@ -1,21 +1,19 @@
 //! The receiving half of a stream: parses frames, fills posted memory, reports completions.
 
-use std::{
-    collections::{HashMap, VecDeque},
-    io::IoSliceMut,
-};
+use std::io::IoSliceMut;
 
 use mio::net::TcpStream;
+use rustc_hash::FxHashMap;
 use rustix::io::{Errno, readv};
 use transport::{
     CONTROL_BYTES_MAX, Cause, Completion, EndpointId, PeerMemory, PostError, Token, WriteLease,
 };
 
 use crate::{
+    inbound::Inbound,
+    messages::PartialMessage,
     moved::Moved,
-    posted_receive::PostedReceive,
     record::Opener,
-    references::References,
     segment_read::SegmentRead,
     settings::SEGMENT_BYTES,
     wire::{
@@ -70,11 +68,19 @@ enum Into {
 ///
 /// With `records`, records are read instead, and the lookahead stays empty: payload is copied to
 /// its destination once its record is authenticated.
+///
+/// On a shared connection, whose streams are always protected, frames are for the channel that was selected last.
 pub(crate) struct Incoming {
-    receives: VecDeque<PostedReceive>,
+    /// The channel whose frames come now, and its number.
+    current: Inbound,
+    number: u32,
+    /// The other channels of a shared connection.
+    others: FxHashMap<u32, Inbound>,
+    is_shared: bool,
+    /// What has come for channels, by number, since the connection has looked.
+    pub(crate) news: News,
+    message: PartialMessage,
     segment: Option<Segment>,
-    exposed: HashMap<u32, PeerMemory>,
-    pub(crate) references: References,
     records: Option<Opener>,
     lookahead: Box<[u8]>,
     /// Bytes of `lookahead` that were read and not yet parsed: always less than one frame between
@@ -84,38 +90,104 @@ pub(crate) struct Incoming {
     strays: Vec<u8>,
     /// Length of the last segment that did not end its block, by which the next ones are guessed; at first the default.
     usual_bytes: usize,
-    /// The endpoint is closing: blocks are read and dropped.
-    discarding: bool,
-    received_bye: bool,
+}
+
+/// What has come on a stream and concerns its connection.
+#[derive(Default)]
+pub(crate) struct News {
+    /// Channels whose peers have said something of memory for direct copies.
+    pub(crate) of_memory: Vec<u32>,
+    /// Channels with blocks to copy.
+    pub(crate) copying: Vec<u32>,
+    /// Channels of a shared connection that have received their bye.
+    pub(crate) byes: Vec<u32>,
+    /// Channels of a shared connection whose peers broke the protocol.
+    pub(crate) refused: Vec<(u32, Cause)>,
+    /// Messages of a shared connection.
+    pub(crate) messages: Vec<Vec<u8>>,
+}
+
+impl News {
+    fn add(list: &mut Vec<u32>, number: u32) {
+        if !list.contains(&number) {
+            list.push(number);
+        }
+    }
 }
 
 impl Incoming {
-    pub(crate) fn new(records: Option<Opener>) -> Self {
+    /// Begins with one channel, number 0: the only one, or, on a shared connection, one that no group has.
+    pub(crate) fn new(records: Option<Opener>, endpoint: EndpointId, is_shared: bool) -> Self {
         Self {
+            current: Inbound::new(endpoint),
+            number: 0,
+            others: FxHashMap::default(),
+            is_shared,
+            news: News::default(),
+            message: PartialMessage::default(),
             records,
-            receives: VecDeque::new(),
             segment: None,
-            exposed: HashMap::new(),
-            references: References::default(),
             lookahead: Box::new([0; LOOKAHEAD_BYTES]),
             ahead_bytes: 0,
             strays: Vec::new(),
             usual_bytes: SEGMENT_BYTES,
-            discarding: false,
-            received_bye: false,
         }
     }
 
-    pub(crate) fn post(&mut self, lease: WriteLease, token: Token, block: u32) {
-        self.receives.push_back(PostedReceive::new(lease, token, block));
+    /// Adds a channel of a shared connection.
+    pub(crate) fn add(&mut self, number: u32, endpoint: EndpointId) {
+        self.others.insert(number, Inbound::new(endpoint));
+    }
+
+    /// Returns a channel; `None` if it has ended.
+    pub(crate) fn channel(&mut self, number: u32) -> Option<&mut Inbound> {
+        if number == self.number { Some(&mut self.current) } else { self.others.get_mut(&number) }
+    }
+
+    /// Keeps a channel only until its bye, without its receives.
+    pub(crate) fn end(&mut self, number: u32, completed: &mut Vec<Completion>) {
+        self.discard(number, completed);
+        let Some(inbound) = self.channel(number) else { return };
+        inbound.has_ended = true;
+        if inbound.is_over() {
+            self.others.remove(&number);
+        }
+    }
+
+    /// Takes the frames that follow for a channel.
+    fn select(&mut self, number: u32) -> Result<(), Cause> {
+        if number == self.number {
+            return Ok(());
+        }
+        let Some(next) = self.others.remove(&number) else {
+            return Err(Cause::Protocol(format!("frames for channel {number}, which is not open")));
+        };
+        let last = std::mem::replace(&mut self.current, next);
+        let last_number = std::mem::replace(&mut self.number, number);
+        if !last.is_over() {
+            self.others.insert(last_number, last);
+        }
+        Ok(())
+    }
+
+    pub(crate) fn post(&mut self, number: u32, lease: WriteLease, token: Token, block: u32) {
+        if let Some(inbound) = self.channel(number) {
+            inbound.post(lease, token, block);
+        }
     }
 
     /// Lets the peer write into memory until the endpoint ends.
-    pub(crate) fn expose(&mut self, key: u32, memory: PeerMemory) -> Result<(), PostError> {
-        if self.exposed.contains_key(&key) {
+    pub(crate) fn expose(
+        &mut self,
+        number: u32,
+        key: u32,
+        memory: PeerMemory,
+    ) -> Result<(), PostError> {
+        let Some(inbound) = self.channel(number) else { return Ok(()) };
+        if inbound.exposed.contains_key(&key) {
             return Err(PostError::System(format!("key {key} is in use")));
         }
-        self.exposed.insert(key, memory);
+        inbound.exposed.insert(key, memory);
         if self.records.is_none() && self.lookahead.len() < LOOKAHEAD_OF_WRITES_BYTES {
             let mut longer = vec![0; LOOKAHEAD_OF_WRITES_BYTES].into_boxed_slice();
             longer[..self.ahead_bytes].copy_from_slice(&self.lookahead[..self.ahead_bytes]);
@@ -124,21 +196,24 @@ impl Incoming {
         Ok(())
     }
 
-    /// Returns whether the peer has sent its last frame.
-    pub(crate) fn received_bye(&self) -> bool {
-        self.received_bye
+    pub(crate) fn is_shared(&self) -> bool {
+        self.is_shared
     }
 
-    /// Cancels all receives; blocks that still arrive are dropped from now on.
-    pub(crate) fn discard(&mut self, endpoint: EndpointId, completed: &mut Vec<Completion>) {
-        self.discarding = true;
-        self.exposed.clear();
-        if let Some(segment) = &mut self.segment {
+    /// Returns whether the peer has sent its last frame.
+    pub(crate) fn received_bye(&self) -> bool {
+        !self.is_shared && self.current.received_bye
+    }
+
+    /// Cancels all receives of a channel; blocks that still arrive are dropped from now on.
+    pub(crate) fn discard(&mut self, number: u32, completed: &mut Vec<Completion>) {
+        if number == self.number
+            && let Some(segment) = &mut self.segment
+        {
             segment.into = Into::Discard;
         }
-        self.references.discard(endpoint, completed);
-        for receive in self.receives.drain(..) {
-            receive.cancel(endpoint, completed);
+        if let Some(inbound) = self.channel(number) {
+            inbound.discard(completed);
         }
     }
 
@@ -179,7 +254,7 @@ impl Incoming {
         ahead_free: usize,
     ) -> Result<Moved, Errno> {
         let may_guess = self.may_guess();
-        let Some(receive) = self.receives.front_mut() else { return Err(Errno::INVAL) };
+        let Some(receive) = self.current.receives.front_mut() else { return Err(Errno::INVAL) };
         let rest_bytes = self.segment.as_ref().map_or(0, |segment| segment.rest_bytes);
         let part_bytes = rest_bytes.min(budget_bytes);
         let mut read = SegmentRead::of_part(part_bytes);
@@ -202,7 +277,7 @@ impl Incoming {
     /// Returns whether frames are to be expected that are no blocks' payload: writes, or references in place
     /// of long blocks.
     fn has_short_frames(&self) -> bool {
-        !self.exposed.is_empty() || self.references.is_trusted()
+        !self.current.exposed.is_empty() || self.current.references.is_trusted()
     }
 
     /// Returns whether the next frame is likely to be a segment of the first posted receive, and bytes behind its block may be
@@ -213,7 +288,7 @@ impl Incoming {
             Some(Segment { into: Into::Receive { last }, .. }) => !last,
             Some(_) => false,
         };
-        goes_on && self.receives.front().is_some_and(|receive| receive.lease.is_followed())
+        goes_on && self.current.receives.front().is_some_and(|receive| receive.lease.is_followed())
     }
 
     /// Accounts for `bytes` bytes that were read, as far as the guesses were right.
@@ -226,7 +301,8 @@ impl Incoming {
                 return;
             }
             let Some(length) = self.begin_guessed(read, index, left_bytes) else {
-                let memory = self.receives.front().map_or(&[][..], |receive| &receive.lease);
+                let memory =
+                    self.current.receives.front().map_or(&[][..], |receive| &receive.lease);
                 let ahead = &self.lookahead[self.ahead_bytes..];
                 self.strays = read.in_line(index, left_bytes, memory, ahead);
                 return;
@@ -275,8 +351,8 @@ impl Incoming {
             Some(Segment { into: Into::Receive { last }, .. }) => (true, !last),
             _ => (false, false),
         };
-        let others = self.receives.len() - usize::from(in_block);
-        if self.discarding || (others == 0 && !block_goes_on) {
+        let others = self.current.receives.len() - usize::from(in_block);
+        if self.current.discarding || (others == 0 && !block_goes_on) {
             return capacity;
         }
         if self.has_short_frames() {
@@ -297,7 +373,7 @@ impl Incoming {
     fn fill(&mut self, bytes: usize) {
         let Some(segment) = &mut self.segment else { return };
         segment.rest_bytes -= bytes;
-        match (&mut segment.into, self.receives.front_mut()) {
+        match (&mut segment.into, self.current.receives.front_mut()) {
             (Into::Exposed { at, .. }, _) => *at += bytes,
             (Into::Receive { .. }, Some(receive)) => receive.fill(bytes),
             _ => {}
@@ -306,33 +382,29 @@ impl Incoming {
 
     /// Parses what was read. Errors: the peer broke the protocol, a record is corrupt, or memory
     /// failed.
-    pub(crate) fn parse(
-        &mut self,
-        endpoint: EndpointId,
-        completed: &mut Vec<Completion>,
-    ) -> Result<(), Cause> {
+    pub(crate) fn parse(&mut self, completed: &mut Vec<Completion>) -> Result<(), Cause> {
         if let Some(mut records) = self.records.take() {
-            let outcome = self.parse_records(&mut records, endpoint, completed);
+            let outcome = self.parse_records(&mut records, completed);
             self.records = Some(records);
             return outcome;
         }
         if !self.strays.is_empty() {
             let strays = std::mem::take(&mut self.strays);
-            let at = self.parse_frames(&strays, endpoint, completed)?;
+            let at = self.parse_frames(&strays, completed)?;
             // The rest is the beginning of a frame, or comes behind a bye.
-            let rest = if self.received_bye { &[][..] } else { &strays[at..] };
+            let rest = if self.received_bye() { &[][..] } else { &strays[at..] };
             self.lookahead[..rest.len()].copy_from_slice(rest);
             self.ahead_bytes = rest.len();
             return Ok(());
         }
         let mut lookahead = std::mem::take(&mut self.lookahead);
-        let outcome = self.parse_frames(&lookahead[..self.ahead_bytes], endpoint, completed);
+        let outcome = self.parse_frames(&lookahead[..self.ahead_bytes], completed);
         let at = *outcome.as_ref().unwrap_or(&0);
         lookahead.copy_within(at..self.ahead_bytes, 0);
         self.lookahead = lookahead;
         self.ahead_bytes -= at;
         debug_assert!(
-            self.received_bye || outcome.is_err() || self.ahead_bytes < CONTROL_FRAME_BYTES_MAX
+            self.received_bye() || outcome.is_err() || self.ahead_bytes < CONTROL_FRAME_BYTES_MAX
         );
         outcome.map(drop)
     }
@@ -340,15 +412,14 @@ impl Incoming {
     fn parse_records(
         &mut self,
         records: &mut Opener,
-        endpoint: EndpointId,
         completed: &mut Vec<Completion>,
     ) -> Result<(), Cause> {
-        while !self.received_bye
+        while !self.received_bye()
             && let Some(frames) =
                 records.next().map_err(|bad_tag| Cause::Corrupt(bad_tag.to_string()))?
         {
-            let parsed_bytes = self.parse_frames(frames, endpoint, completed)?;
-            if !self.received_bye && (parsed_bytes < frames.len() || self.segment.is_some()) {
+            let parsed_bytes = self.parse_frames(frames, completed)?;
+            if !self.received_bye() && (parsed_bytes < frames.len() || self.segment.is_some()) {
                 return Err(Cause::Protocol("a frame that does not end with its record".into()));
             }
         }
@@ -359,58 +430,132 @@ impl Incoming {
     fn parse_frames(
         &mut self,
         frames: &[u8],
-        endpoint: EndpointId,
         completed: &mut Vec<Completion>,
     ) -> Result<usize, Cause> {
-        let wrong = |error: WireError| Cause::Protocol(error.to_string());
         let mut at = 0;
-        while !self.received_bye {
-            at += self.end_segment(&frames[at..], endpoint, completed)?;
+        while !self.received_bye() {
+            at += self.end_segment(&frames[at..], completed)?;
             if self.segment.is_some() {
                 break;
             }
             let Some((header, body)) = frames[at..].split_first_chunk::<HEADER_BYTES>() else {
                 break;
             };
-            match Header::decode(header).map_err(wrong)? {
-                Header::Data { bytes, last, immediate, block } => {
-                    self.begin_segment(bytes, last, immediate, block).map_err(Cause::Protocol)?;
-                }
-                Header::Control { bytes } => {
-                    let Some(word) = body.get(..bytes) else { break };
-                    completed.push(Completion::Control { endpoint, word: word.to_vec() });
-                    at += bytes;
-                }
-                Header::Write { bytes, immediate, key } => {
-                    let Some(place) = body.first_chunk::<PLACE_BYTES>() else { break };
-                    let place = Place::decode(place, bytes).map_err(wrong)?;
-                    self.begin_write(bytes, place, immediate, key).map_err(Cause::Protocol)?;
-                    at += PLACE_BYTES;
-                }
-                Header::Introduction => {
-                    let Some(said) = body.first_chunk::<INTRODUCTION_BYTES>() else { break };
-                    let introduction = Introduction::decode(said);
-                    self.references.introduce(introduction).map_err(Cause::Protocol)?;
-                    at += INTRODUCTION_BYTES;
-                }
-                Header::Readable => self.references.set_readable(),
-                Header::Reference { bytes, immediate, block } => {
-                    let Some(address) = body.first_chunk::<ADDRESS_BYTES>() else { break };
-                    let address = u64::from_le_bytes(*address);
-                    self.begin_copy(bytes, immediate, block, address).map_err(Cause::Protocol)?;
-                    at += ADDRESS_BYTES;
-                }
-                Header::Copied { block } => self.references.acknowledge(block),
-                Header::Heartbeat => {}
-                Header::Bye => self.received_bye = true,
-                Header::Corrupt => return Err(Cause::Corrupt("as the peer reports".into())),
-            }
-            at += HEADER_BYTES;
+            let header = Header::decode(header).map_err(wrong)?;
+            let Some(body) = body.get(..header.whole_body_bytes()) else { break };
+            self.check_channel(header)?;
+            self.take_frame(header, body, completed)?;
+            at += HEADER_BYTES + body.len();
         }
-        if let Some(receive) = self.receives.front_mut() {
-            receive.report(endpoint, completed);
-        }
+        self.report(completed);
         Ok(at)
+    }
+
+    /// Reports what has arrived of the block that is arriving.
+    fn report(&mut self, completed: &mut Vec<Completion>) {
+        if let Some(receive) = self.current.receives.front_mut() {
+            receive.report(self.current.endpoint, completed);
+        }
+    }
+
+    /// Checks that a frame is one that may come now on this connection and its channel.
+    fn check_channel(&self, header: Header) -> Result<(), Cause> {
+        let why = match (header, self.is_shared) {
+            (Header::Heartbeat | Header::Corrupt, _) => return Ok(()),
+            (Header::Channel { .. } | Header::Message { .. }, true) => return Ok(()),
+            (Header::Channel { .. } | Header::Message { .. }, false) => {
+                "a frame of shared connections on one that is not"
+            }
+            (_, true) if self.number == 0 => "a frame for no channel",
+            (_, true) if self.current.received_bye => "a frame behind the bye of its channel",
+            _ => return Ok(()),
+        };
+        Err(Cause::Protocol(why.into()))
+    }
+
+    fn take_frame(
+        &mut self,
+        header: Header,
+        body: &[u8],
+        completed: &mut Vec<Completion>,
+    ) -> Result<(), Cause> {
+        let taken = match header {
+            Header::Data { bytes, last, immediate, block } => {
+                self.begin_segment(bytes, last, immediate, block)
+            }
+            Header::Control { .. } => {
+                let (endpoint, word) = (self.current.endpoint, body.to_vec());
+                if !self.current.has_ended {
+                    completed.push(Completion::Control { endpoint, word });
+                }
+                Ok(())
+            }
+            Header::Write { bytes, immediate, key } => {
+                let place = body.first_chunk::<PLACE_BYTES>().ok_or(WireError::StrayValue);
+                let place = Place::decode(place.map_err(wrong)?, bytes).map_err(wrong)?;
+                self.begin_write(bytes, place, immediate, key)
+            }
+            Header::Introduction => {
+                let said = body.first_chunk::<INTRODUCTION_BYTES>().ok_or(WireError::StrayValue);
+                let introduction = Introduction::decode(said.map_err(wrong)?);
+                News::add(&mut self.news.of_memory, self.number);
+                self.current.references.introduce(introduction)
+            }
+            Header::Readable => {
+                News::add(&mut self.news.of_memory, self.number);
+                self.current.references.set_readable();
+                Ok(())
+            }
+            Header::Reference { bytes, immediate, block } => {
+                let address = body.first_chunk::<ADDRESS_BYTES>().ok_or(WireError::StrayValue);
+                let address = u64::from_le_bytes(*address.map_err(wrong)?);
+                News::add(&mut self.news.copying, self.number);
+                self.current.begin_copy(bytes, immediate, block, address)
+            }
+            Header::Copied { block } => {
+                News::add(&mut self.news.of_memory, self.number);
+                self.current.references.acknowledge(block);
+                Ok(())
+            }
+            Header::Heartbeat => Ok(()),
+            Header::Bye => {
+                self.current.received_bye = true;
+                if self.is_shared {
+                    self.news.byes.push(self.number);
+                }
+                Ok(())
+            }
+            Header::Corrupt => return Err(Cause::Corrupt("as the peer reports".into())),
+            Header::Channel { number } => {
+                self.report(completed);
+                return self.select(number);
+            }
+            Header::Message { last, .. } => {
+                let message = self.message.add(body, last).map_err(Cause::Protocol)?;
+                self.news.messages.extend(message);
+                Ok(())
+            }
+        };
+        taken.or_else(|why| self.refuse(header, why, completed))
+    }
+
+    /// Ends a channel whose peer broke the protocol, and reads over the payload of the frame; the only channel ends with
+    /// its connection.
+    fn refuse(
+        &mut self,
+        header: Header,
+        why: String,
+        completed: &mut Vec<Completion>,
+    ) -> Result<(), Cause> {
+        if !self.is_shared {
+            return Err(Cause::Protocol(why));
+        }
+        if let Header::Data { bytes, .. } | Header::Write { bytes, .. } = header {
+            self.segment = Some(Segment { rest_bytes: bytes, into: Into::Discard });
+        }
+        self.discard(self.number, completed);
+        self.news.refused.push((self.number, Cause::Protocol(why)));
+        Ok(())
     }
 
     fn begin_segment(
@@ -420,45 +565,21 @@ impl Incoming {
         immediate: u32,
         block: u32,
     ) -> Result<(), String> {
-        if !self.discarding {
-            let receive =
-                self.receives.front_mut().ok_or("a block for which no memory was posted")?;
+        let mut into = Into::Discard;
+        if !self.current.discarding {
+            let receive = self
+                .current
+                .receives
+                .front_mut()
+                .ok_or("a block for which no memory was posted")?;
             receive.check(bytes, immediate, block)?;
+            into = Into::Receive { last };
         }
         if !last {
             self.usual_bytes = bytes;
         }
-        let into = if self.discarding { Into::Discard } else { Into::Receive { last } };
         self.segment = Some(Segment { rest_bytes: bytes, into });
         Ok(())
-    }
-
-    /// Takes the first posted receive for a block in the peer's memory.
-    fn begin_copy(
-        &mut self,
-        bytes: u32,
-        immediate: u32,
-        block: u32,
-        address: u64,
-    ) -> Result<(), String> {
-        if !self.references.is_trusted() {
-            return Err("it refers to memory that cannot be read here".into());
-        }
-        if self.discarding {
-            return Ok(());
-        }
-        let mut receive =
-            self.receives.pop_front().ok_or("a block for which no memory was posted")?;
-        let checked = match receive.filled_bytes {
-            0 => receive.check(bytes as usize, immediate, block),
-            _ => Err("a reference inside a block".into()),
-        };
-        if checked.is_err() {
-            self.receives.push_front(receive);
-        } else {
-            self.references.push(receive, address, bytes);
-        }
-        checked
     }
 
     fn begin_write(
@@ -468,22 +589,22 @@ impl Incoming {
         immediate: Option<u32>,
         key: u32,
     ) -> Result<(), String> {
-        let mut into = Into::Discard;
-        if !self.discarding {
-            let memory = self
-                .exposed
-                .get(&key)
-                .ok_or_else(|| format!("a write to key {key}, which is not exposed"))?;
-            let Place { offset, rest_bytes } = place;
-            if offset.checked_add(rest_bytes).is_none_or(|end| end > memory.len() as u64) {
-                return Err(format!(
-                    "a write of {rest_bytes} bytes at {offset} of the {} bytes of key {key}",
-                    memory.len()
-                ));
-            }
-            let ends = immediate.filter(|_| bytes as u64 == rest_bytes);
-            into = Into::Exposed { memory: memory.clone(), at: offset as usize, ends };
+        if self.current.discarding {
+            self.segment = Some(Segment { rest_bytes: bytes, into: Into::Discard });
+            return Ok(());
         }
+        let exposed = self.current.exposed.get(&key);
+        let memory =
+            exposed.ok_or_else(|| format!("a write to key {key}, which is not exposed"))?;
+        let Place { offset, rest_bytes } = place;
+        if offset.checked_add(rest_bytes).is_none_or(|end| end > memory.len() as u64) {
+            return Err(format!(
+                "a write of {rest_bytes} bytes at {offset} of the {} bytes of key {key}",
+                memory.len()
+            ));
+        }
+        let ends = immediate.filter(|_| bytes as u64 == rest_bytes);
+        let into = Into::Exposed { memory: memory.clone(), at: offset as usize, ends };
         self.segment = Some(Segment { rest_bytes: bytes, into });
         Ok(())
     }
@@ -493,17 +614,17 @@ impl Incoming {
     fn end_segment(
         &mut self,
         ahead: &[u8],
-        endpoint: EndpointId,
         completed: &mut Vec<Completion>,
     ) -> Result<usize, Cause> {
         let taken_bytes = self.take_payload(ahead)?;
         let Some(segment) = self.segment.take_if(|segment| segment.rest_bytes == 0) else {
             return Ok(taken_bytes);
         };
+        let endpoint = self.current.endpoint;
         match segment.into {
             // The receive exists: `begin_segment` has checked it.
             Into::Receive { last: true } => {
-                if let Some(receive) = self.receives.pop_front() {
+                if let Some(receive) = self.current.receives.pop_front() {
                     receive.complete(endpoint, completed);
                 }
             }
@@ -518,7 +639,7 @@ impl Incoming {
     fn take_payload(&mut self, ahead: &[u8]) -> Result<usize, Cause> {
         let Some(segment) = &mut self.segment else { return Ok(0) };
         let payload = &ahead[..segment.rest_bytes.min(ahead.len())];
-        match (&mut segment.into, self.receives.front_mut()) {
+        match (&mut segment.into, self.current.receives.front_mut()) {
             (Into::Exposed { memory, at, .. }, _) => {
                 memory.copy_in(*at, payload).map_err(|error| Cause::Protocol(error.to_string()))?;
             }
@@ -531,4 +652,8 @@ impl Incoming {
         self.fill(bytes);
         Ok(bytes)
     }
+}
+
+fn wrong(error: WireError) -> Cause {
+    Cause::Protocol(error.to_string())
 }

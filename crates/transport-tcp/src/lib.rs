@@ -7,7 +7,7 @@
 //! used (`record`).
 //!
 //! The path of a block through the files: [`transport::Transport::post_send`] (`driver`) -> a
-//! stream of the endpoint (`endpoint`) -> cut into segments and written (`posted_send`, `outgoing`, `wire`) -> read
+//! stream of its connection (`connection`) -> cut into segments and written (`posted_send`, `outgoing`, `wire`) -> read
 //! into the posted memory, several segments by one call (`incoming`, `segment_read`, `wire`) -> completion.
 //!
 //! # Cost
@@ -19,17 +19,21 @@
 
 #![forbid(unsafe_code)]
 
+mod channel;
+mod connection;
 mod counters;
 mod driver;
-mod endpoint;
 #[cfg(any(test, fuzzing))]
 pub mod fuzzing;
+mod inbound;
 mod incoming;
 mod limit;
 mod link;
+mod messages;
 mod moved;
 mod neighbour;
 mod offered;
+mod outbound;
 mod outgoing;
 mod posted_receive;
 mod posted_send;
@@ -37,11 +41,15 @@ mod record;
 mod references;
 mod segment_read;
 mod settings;
+mod shared;
 mod stream;
 mod wire;
 
+pub use connection::ConnectionId;
 pub use counters::TcpCounters;
 pub use driver::TcpTransport;
 pub use link::{LinkError, STREAMS_MAX, StreamKeys, TcpLink};
+pub use messages::MESSAGE_BYTES_MAX;
 pub use neighbour::check_direct_copies;
 pub use settings::{OutOfRange, RATE_MAX_LEAST, SEGMENT_BYTES_MAX, TcpSettings};
+pub use shared::SharedEvent;

@@ -1,4 +1,4 @@
-//! The limit on the bytes of one direction, together for all endpoints of a transport
+//! The limit on the bytes of one direction, together for all connections of a transport
 //! (docs/decisions/rate-limit.md).
 
 use std::{
@@ -6,7 +6,9 @@ use std::{
     time::{Duration, Instant},
 };
 
-use transport::{EndpointId, TokenBucket};
+use transport::TokenBucket;
+
+use crate::connection::ConnectionId;
 
 /// What may pass at once, as time at the limit: longer than a thread that sleeps usually wakes up
 /// too late, so that its sleep loses nothing.
@@ -15,7 +17,7 @@ const BURST_TIME: Duration = Duration::from_millis(10);
 /// The least burst: two segments.
 const BURST_BYTES_MIN: u64 = 128 << 10;
 
-/// Endpoints wait until this part of the burst is available, so that they move many bytes with few
+/// Connections wait until this part of the burst is available, so that they move many bytes with few
 /// waits.
 const GRANTS_PER_BURST: u64 = 4;
 
@@ -26,7 +28,7 @@ pub(crate) enum Direction {
     Receive,
 }
 
-/// The tokens of one direction, and the endpoints that wait for them. Endpoints take turns: while
+/// The tokens of one direction, and the connections that wait for them. Connections take turns: while
 /// one waits, no other that has no turn takes tokens.
 ///
 /// A call may move more bytes than are available (the least that one call reads or writes, the rest
@@ -34,8 +36,8 @@ pub(crate) enum Direction {
 pub(crate) struct Limit {
     /// `None` without a limit.
     bucket: Option<Bucket>,
-    /// Each endpoint at most once; some may have ended.
-    waiting: VecDeque<EndpointId>,
+    /// Each connection at most once; some may have ended.
+    waiting: VecDeque<ConnectionId>,
 }
 
 struct Bucket {
@@ -63,7 +65,7 @@ impl Limit {
         Self { bucket, waiting: VecDeque::new() }
     }
 
-    /// Returns how many bytes an endpoint may move now; 0 if it has to wait for its turn.
+    /// Returns how many bytes a connection may move now; 0 if it has to wait for its turn.
     pub(crate) fn room(&self, now: Instant, has_turn: bool) -> usize {
         let Some(bucket) = &self.bucket else { return usize::MAX };
         let available = bucket.available(now);
@@ -78,22 +80,22 @@ impl Limit {
         }
     }
 
-    /// Adds an endpoint, which is not there yet, behind those that wait.
-    pub(crate) fn wait(&mut self, endpoint: EndpointId) {
-        self.waiting.push_back(endpoint);
+    /// Adds a connection, which is not there yet, behind those that wait.
+    pub(crate) fn wait(&mut self, connection: ConnectionId) {
+        self.waiting.push_back(connection);
     }
 
-    /// Returns how many endpoints wait.
+    /// Returns how many connections wait.
     pub(crate) fn waiting(&self) -> usize {
         self.waiting.len()
     }
 
-    /// Removes and returns the endpoint whose turn it is, if there are tokens for it.
-    pub(crate) fn next_turn(&mut self, now: Instant) -> Option<EndpointId> {
+    /// Removes and returns the connection whose turn it is, if there are tokens for it.
+    pub(crate) fn next_turn(&mut self, now: Instant) -> Option<ConnectionId> {
         if self.room(now, true) == 0 { None } else { self.waiting.pop_front() }
     }
 
-    /// Returns when the next turn is; `None` if no endpoint waits.
+    /// Returns when the next turn is; `None` if no connection waits.
     pub(crate) fn next_turn_at(&self) -> Option<Instant> {
         let bucket = self.bucket.as_ref().filter(|_| !self.waiting.is_empty())?;
         bucket.origin.checked_add(bucket.tokens.available_from(bucket.grant_bytes))
@@ -104,8 +106,8 @@ impl Limit {
 mod tests {
     use super::*;
 
-    const ONE: EndpointId = EndpointId(1);
-    const OTHER: EndpointId = EndpointId(2);
+    const ONE: ConnectionId = ConnectionId(1);
+    const OTHER: ConnectionId = ConnectionId(2);
 
     #[test]
     fn without_a_limit_nobody_waits() {

@@ -2,6 +2,7 @@
 
 use std::{fmt, net::TcpStream};
 
+use transport::EndpointId;
 use zeroize::Zeroizing;
 
 use crate::record::{Opener, Sealer};
@@ -15,7 +16,15 @@ pub const STREAMS_MAX: usize = 8;
 /// [`transport::Transport::open`] on and closes them when the endpoint ends.
 #[derive(Debug)]
 pub struct TcpLink {
-    pub(crate) streams: Vec<(TcpStream, Option<StreamKeys>)>,
+    pub(crate) kind: Kind,
+}
+
+#[derive(Debug)]
+pub(crate) enum Kind {
+    /// The sockets of a connection, with their keys.
+    Streams(Vec<(TcpStream, Option<StreamKeys>)>),
+    /// A channel of a shared connection.
+    Reserved(EndpointId),
 }
 
 /// The keys of one stream: without them, changing, repeating or removing bytes on the stream is
@@ -73,7 +82,7 @@ impl TcpLink {
 
     fn with_keys(streams: Vec<(TcpStream, Option<StreamKeys>)>) -> Result<Self, LinkError> {
         if (1..=STREAMS_MAX).contains(&streams.len()) {
-            Ok(Self { streams })
+            Ok(Self { kind: Kind::Streams(streams) })
         } else {
             Err(LinkError::StreamCount(streams.len()))
         }
@@ -82,7 +91,7 @@ impl TcpLink {
 
 impl From<TcpStream> for TcpLink {
     fn from(stream: TcpStream) -> Self {
-        Self { streams: vec![(stream, None)] }
+        Self { kind: Kind::Streams(vec![(stream, None)]) }
     }
 }
 

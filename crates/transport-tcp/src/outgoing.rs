@@ -3,6 +3,7 @@
 use std::{collections::VecDeque, io::IoSlice, ops::Range};
 
 use mio::net::TcpStream;
+use rustc_hash::FxHashMap;
 use rustix::{
     io::Errno,
     net::{SendAncillaryBuffer, SendFlags, sendmsg},
@@ -10,8 +11,9 @@ use rustix::{
 use transport::{Completion, EndpointId};
 
 use crate::{
+    messages,
     moved::Moved,
-    offered::Offered,
+    outbound::Outbound,
     posted_send::{Head, PostedSend},
     record::{RECORD_BYTES_MAX, RECORD_HEAD_BYTES, Sealer},
     wire::{HEADER_BYTES, Header, Introduction, PLACE_BYTES},
@@ -37,11 +39,18 @@ const SHORT_BYTES_MAX: usize = 512;
 /// another. So control words overtake all blocks except for the segment being written.
 ///
 /// With `records`, the staged bytes are one whole record with copies of its frames, and no segment
-/// is ever left begun.
+/// is ever left begun. Shared connections always have them: their channels take turns by segments.
 pub(crate) struct Outgoing {
-    /// First, so that it is dropped before any memory is given back.
-    pub(crate) offered: Offered,
-    sends: VecDeque<PostedSend>,
+    /// The channel whose segments are written now, and its number.
+    current: Outbound,
+    number: u32,
+    /// The other channels of a shared connection.
+    others: FxHashMap<u32, Outbound>,
+    /// Channels with sends, in turn. Only on a shared connection.
+    turns: VecDeque<u32>,
+    /// The channel that the peer has selected behind `control`.
+    selected: u32,
+    is_shared: bool,
     segment_bytes: usize,
     records: Option<Sealer>,
     /// Bytes being written; the first `staged_done` of them were written.
@@ -51,83 +60,153 @@ pub(crate) struct Outgoing {
     segment_rest: Option<usize>,
     /// Whole frames that wait for the next segment boundary.
     control: Vec<u8>,
-    /// The endpoint is closing: the first send ends with the segment that was begun.
-    cut: bool,
+    /// How many bytes of `control` were queued, and how many of these were written, so far; with `records` only.
+    queued_bytes: u64,
+    staged_bytes: u64,
+    written_bytes: u64,
 }
 
 /// The new segments that one system call may write: head, index in `sends`, bytes of the block.
 type Plan = ([(Head, usize, Range<usize>); SEGMENTS_PER_CALL], usize);
 
 impl Outgoing {
-    pub(crate) fn new(segment_bytes: usize, records: Option<Sealer>) -> Self {
+    /// Begins with one channel, number 0: the only one, or, on a shared connection, one that no group has.
+    pub(crate) fn new(
+        segment_bytes: usize,
+        records: Option<Sealer>,
+        endpoint: EndpointId,
+        is_shared: bool,
+    ) -> Self {
         Self {
-            offered: Offered::default(),
-            sends: VecDeque::new(),
+            current: Outbound::new(endpoint),
+            number: 0,
+            others: FxHashMap::default(),
+            turns: VecDeque::new(),
+            selected: 0,
+            is_shared,
             segment_bytes,
             records,
             staged: Vec::new(),
             staged_done: 0,
             segment_rest: None,
             control: Vec::new(),
-            cut: false,
+            queued_bytes: 0,
+            staged_bytes: 0,
+            written_bytes: 0,
         }
     }
 
-    pub(crate) fn post(&mut self, send: PostedSend) {
-        self.sends.push_back(send);
+    /// Adds a channel of a shared connection.
+    pub(crate) fn add(&mut self, number: u32, endpoint: EndpointId) {
+        self.others.insert(number, Outbound::new(endpoint));
     }
 
-    /// Looks how much has arrived of the blocks that are sent while they arrive. Returns whether there
+    /// Returns a channel; `None` if it has ended.
+    pub(crate) fn channel(&mut self, number: u32) -> Option<&mut Outbound> {
+        if number == self.number { Some(&mut self.current) } else { self.others.get_mut(&number) }
+    }
+
+    /// Makes a channel the one whose segments are written now.
+    fn make_current(&mut self, number: u32) {
+        if number != self.number
+            && let Some(next) = self.others.remove(&number)
+        {
+            let last = std::mem::replace(&mut self.current, next);
+            self.others.insert(std::mem::replace(&mut self.number, number), last);
+        }
+    }
+
+    /// Makes the next channel current that has a send for which `is_ready` holds, and puts it behind the
+    /// others. Returns false if there is none.
+    fn take_turn(&mut self, is_ready: impl Fn(&Outbound) -> bool) -> bool {
+        for _ in 0..self.turns.len() {
+            let Some(number) = self.turns.pop_front() else { return false };
+            let Some(channel) = self.channel(number) else { continue };
+            channel.has_turn = !channel.sends.is_empty();
+            if !channel.has_turn {
+                continue;
+            }
+            let is_ready = is_ready(channel);
+            self.turns.push_back(number);
+            if is_ready {
+                self.make_current(number);
+                return true;
+            }
+        }
+        false
+    }
+
+    pub(crate) fn post(&mut self, number: u32, send: PostedSend) {
+        let is_shared = self.is_shared;
+        let Some(channel) = self.channel(number) else { return };
+        channel.sends.push_back(send);
+        if is_shared && !std::mem::replace(&mut channel.has_turn, true) {
+            self.turns.push_back(number);
+        }
+    }
+
+    /// Looks how much has arrived of the blocks of a channel that are sent while they arrive. Returns whether there
     /// are any.
-    pub(crate) fn follow(&mut self) -> bool {
-        self.sends.iter_mut().fold(false, |any, send| send.follow() | any)
+    pub(crate) fn follow(&mut self, number: u32) -> bool {
+        let Some(channel) = self.channel(number) else { return false };
+        channel.sends.iter_mut().fold(false, |any, send| send.follow() | any)
     }
 
-    pub(crate) fn push_control(&mut self, word: &[u8]) {
-        self.control.extend_from_slice(&Header::Control { bytes: word.len() }.encode());
-        self.control.extend_from_slice(word);
+    /// Queues a frame of a channel.
+    fn push(&mut self, number: u32, header: Header, body: &[u8]) {
+        if self.selected != number {
+            self.selected = number;
+            self.push_own(Header::Channel { number }, &[]);
+        }
+        self.push_own(header, body);
+    }
+
+    /// Queues a frame of the connection.
+    fn push_own(&mut self, header: Header, body: &[u8]) {
+        self.control.extend_from_slice(&header.encode());
+        self.control.extend_from_slice(body);
+        self.queued_bytes += (HEADER_BYTES + body.len()) as u64;
+    }
+
+    pub(crate) fn push_control(&mut self, number: u32, word: &[u8]) {
+        self.push(number, Header::Control { bytes: word.len() }, word);
     }
 
     pub(crate) fn push_heartbeat(&mut self) {
-        self.control.extend_from_slice(&Header::Heartbeat.encode());
+        self.push_own(Header::Heartbeat, &[]);
     }
 
-    pub(crate) fn push_introduction(&mut self, introduction: Introduction) {
-        self.control.extend_from_slice(&Header::Introduction.encode());
-        self.control.extend_from_slice(&introduction.encode());
+    pub(crate) fn push_message(&mut self, message: &[u8]) {
+        messages::parts(message, |header, part| self.push_own(header, part));
+    }
+
+    pub(crate) fn push_introduction(&mut self, number: u32, introduction: Introduction) {
+        self.push(number, Header::Introduction, &introduction.encode());
     }
 
     /// Tells the peer that its memory can be read, unless this end is closing.
-    pub(crate) fn push_readable(&mut self) {
-        if !self.cut {
-            self.control.extend_from_slice(&Header::Readable.encode());
+    pub(crate) fn push_readable(&mut self, number: u32) {
+        if self.channel(number).is_some_and(|channel| !channel.cut) {
+            self.push(number, Header::Readable, &[]);
         }
     }
 
     /// Tells the peer that a block was copied, unless this end is closing.
-    pub(crate) fn push_copied(&mut self, block: u32) {
-        if !self.cut {
-            self.control.extend_from_slice(&Header::Copied { block }.encode());
+    pub(crate) fn push_copied(&mut self, number: u32, block: u32) {
+        if self.channel(number).is_some_and(|channel| !channel.cut) {
+            self.push(number, Header::Copied { block }, &[]);
         }
     }
 
     /// Refers the peer to the next blocks, as far as they may be copied and are there.
     fn refer(&mut self) {
+        let is_referred = |channel: &Outbound| channel.can_send() && !channel.has_segment();
         while self.segment_rest.is_none()
-            && let Some(send) = self.sends.front()
-            && self.is_referred(send)
-            && let Some((header, address)) = send.reference()
-            && let Some(send) = self.sends.pop_front()
+            && (!self.is_shared || self.take_turn(is_referred))
+            && let Some((header, address)) = self.current.take_reference()
         {
-            self.control.extend_from_slice(&header.encode());
-            self.control.extend_from_slice(&address.to_le_bytes());
-            self.offered.push(send);
+            self.push(self.number, header, &address.to_le_bytes());
         }
-    }
-
-    /// Returns whether a send of which no segment was begun goes as a reference.
-    fn is_referred(&self, send: &PostedSend) -> bool {
-        send.sent_bytes == 0 && self.offered.takes(send)
     }
 
     /// Returns how many bytes of control frames wait.
@@ -137,11 +216,13 @@ impl Outgoing {
 
     /// Returns whether there is anything to write.
     pub(crate) fn is_pending(&self) -> bool {
-        self.is_urgent()
-            || self.sends.front().is_some_and(|send| match self.is_referred(send) {
-                true => send.reference().is_some(),
-                false => send.has_segment(send.sent_bytes),
-            })
+        self.is_urgent() || self.current.can_send() || self.others_can_send()
+    }
+
+    fn others_can_send(&self) -> bool {
+        self.turns
+            .iter()
+            .any(|number| self.others.get(number).is_some_and(|channel| channel.can_send()))
     }
 
     /// Returns whether there is anything to write besides new segments.
@@ -151,23 +232,38 @@ impl Outgoing {
             || !self.control.is_empty()
     }
 
-    /// Cancels sends that have not begun, and appends a bye to the rest. Nothing may be posted
+    /// Cancels the sends of a channel that have not begun, and appends a bye to the rest. Nothing may be posted on it
     /// afterwards.
-    pub(crate) fn finish(&mut self, endpoint: EndpointId, completed: &mut Vec<Completion>) {
-        self.offered.withdraw(endpoint, completed);
+    pub(crate) fn finish(&mut self, number: u32, completed: &mut Vec<Completion>) {
         let begun = usize::from(self.segment_rest.is_some());
-        for send in self.sends.drain(begun..) {
-            cancel(send, endpoint, completed);
+        let Some(channel) = self.channel(number) else { return };
+        channel.cancel(begun, completed);
+        if !std::mem::replace(&mut channel.cut, true) {
+            self.push(number, Header::Bye, &[]);
+            let bye_at = self.queued_bytes;
+            self.channel(number).iter_mut().for_each(|channel| channel.bye_at = bye_at);
         }
-        self.cut = true;
-        self.control.extend_from_slice(&Header::Bye.encode());
     }
 
-    /// Cancels all sends at once; nothing more is written.
-    pub(crate) fn abandon(&mut self, endpoint: EndpointId, completed: &mut Vec<Completion>) {
-        self.offered.withdraw(endpoint, completed);
-        for send in self.sends.drain(..) {
-            cancel(send, endpoint, completed);
+    /// Returns whether the bye of a channel of a shared connection was passed to the kernel, with all before it.
+    pub(crate) fn has_written_bye(&mut self, number: u32) -> bool {
+        let written_bytes = self.written_bytes;
+        self.channel(number).is_none_or(|channel| channel.bye_at <= written_bytes)
+    }
+
+    /// Forgets a channel of a shared connection, which was finished.
+    pub(crate) fn remove(&mut self, number: u32) {
+        if number == self.number {
+            self.current = Outbound::new(self.current.endpoint);
+            self.number = 0;
+        }
+        self.others.remove(&number);
+    }
+
+    /// Cancels all sends of all channels at once; nothing more is written.
+    pub(crate) fn abandon(&mut self, completed: &mut Vec<Completion>) {
+        for channel in [&mut self.current].into_iter().chain(self.others.values_mut()) {
+            channel.cancel(0, completed);
         }
         self.staged.clear();
         self.staged_done = 0;
@@ -181,25 +277,24 @@ impl Outgoing {
         &mut self,
         socket: &TcpStream,
         budget_bytes: usize,
-        endpoint: EndpointId,
         completed: &mut Vec<Completion>,
     ) -> Result<Moved, Errno> {
         if budget_bytes > 0 {
             self.refer();
         }
         if self.records.is_some() {
-            return self.write_record(socket, budget_bytes > 0, endpoint, completed);
+            return self.write_record(socket, budget_bytes > 0, completed);
         }
         let mut short = [0; SHORT_BYTES_MAX];
         let begins = budget_bytes > 0;
         if begins && let Some(wanted) = self.gather(&mut short) {
             let bytes = rustix::net::send(socket, &short[..wanted], SendFlags::NOSIGNAL)?;
             if bytes < wanted {
-                self.advance(bytes, endpoint, completed);
+                self.advance(bytes, completed);
             } else {
                 self.control.clear();
-                for send in self.sends.drain(..) {
-                    completed.push(Completion::Sent { endpoint, token: send.into_token() });
+                for send in self.current.sends.drain(..) {
+                    completed.push(sent(self.current.endpoint, send));
                 }
             }
             return Ok(Moved { bytes, wanted });
@@ -217,21 +312,22 @@ impl Outgoing {
             used = 3;
             for (head, index, range) in &planned[..count] {
                 slices[used] = IoSlice::new(head.as_slice());
-                slices[used + 1] = IoSlice::new(&self.sends[*index].contents()[range.clone()]);
+                slices[used + 1] =
+                    IoSlice::new(&self.current.sends[*index].contents()[range.clone()]);
                 used += 2;
             }
         }
         let slices = &slices[..used];
         let wanted = slices.iter().map(|slice| slice.len()).sum();
         let bytes = send(socket, slices)?;
-        self.advance(bytes, endpoint, completed);
+        self.advance(bytes, completed);
         Ok(Moved { bytes, wanted })
     }
 
     /// Copies everything that waits, if nothing is begun and it is short. Returns its length.
     fn gather(&self, into: &mut [u8; SHORT_BYTES_MAX]) -> Option<usize> {
         let is_begun = self.staged_done < self.staged.len() || self.segment_rest.is_some();
-        if is_begun || self.cut {
+        if is_begun || self.current.cut {
             return None;
         }
         let mut bytes = 0;
@@ -241,7 +337,7 @@ impl Outgoing {
             Some(())
         };
         add(&self.control)?;
-        for send in &self.sends {
+        for send in &self.current.sends {
             let (head, range) = send.segment(send.sent_bytes, self.segment_bytes);
             if range.end < send.bytes() {
                 return None;
@@ -258,57 +354,75 @@ impl Outgoing {
         &mut self,
         socket: &TcpStream,
         begins: bool,
-        endpoint: EndpointId,
         completed: &mut Vec<Completion>,
     ) -> Result<Moved, Errno> {
         if self.staged_done == self.staged.len() {
-            self.stage_record(begins, endpoint, completed)?;
+            self.stage_record(begins, completed)?;
         }
         let rest = &self.staged[self.staged_done..];
         let wanted = rest.len();
         let bytes = send(socket, &[IoSlice::new(rest)])?;
         self.staged_done += bytes;
+        if bytes == wanted {
+            self.written_bytes = self.staged_bytes;
+        }
         Ok(Moved { bytes, wanted })
     }
 
     /// Makes a record of the control frames that wait and, with `begins`, of as much of the blocks as
     /// fits. A block counts as sent once its last byte was copied here.
-    fn stage_record(
-        &mut self,
-        begins: bool,
-        endpoint: EndpointId,
-        completed: &mut Vec<Completion>,
-    ) -> Result<(), Errno> {
+    fn stage_record(&mut self, begins: bool, completed: &mut Vec<Completion>) -> Result<(), Errno> {
         self.staged_done = 0;
         self.staged.clear();
         self.staged.resize(RECORD_HEAD_BYTES, 0);
         let control_bytes = whole_frames(&self.control, RECORD_BYTES_MAX);
         self.staged.extend(self.control.drain(..control_bytes));
-        while let Some(send) = self.sends.front().filter(|_| begins)
-            && !self.is_referred(send)
-            && let Some(send) = self.sends.front_mut()
+        self.staged_bytes += control_bytes as u64;
+        // Segments stand behind all control frames, for the channel that these select last.
+        while begins
+            && self.control.is_empty()
+            && (!self.is_shared || self.take_turn(Outbound::has_segment))
         {
-            let from = send.sent_bytes;
-            let free_bytes = RECORD_HEAD_BYTES + RECORD_BYTES_MAX - self.staged.len();
-            let piece_bytes = free_bytes.saturating_sub(HEADER_BYTES + PLACE_BYTES);
-            let rest_bytes = (send.contents().len() - from).min(self.segment_bytes);
-            if piece_bytes < rest_bytes.min(PIECE_BYTES_MIN) || !send.has_segment(from) {
+            if !self.stage_segment(completed) {
+                // The record is full. The next one begins with this channel.
+                self.turns.rotate_right(usize::from(self.is_shared));
                 break;
-            }
-            let (head, range) = send.segment(from, rest_bytes.min(piece_bytes));
-            self.staged.extend_from_slice(head.as_slice());
-            self.staged.extend_from_slice(&send.contents()[range.clone()]);
-            send.sent_bytes = range.end;
-            if range.end == send.bytes()
-                && let Some(send) = self.sends.pop_front()
-            {
-                completed.push(Completion::Sent { endpoint, token: send.into_token() });
             }
         }
         match &mut self.records {
             Some(records) => records.seal(&mut self.staged),
             None => Ok(()),
         }
+    }
+
+    /// Copies the next segment of the current channel into the record, or a part of it. Returns whether another one may
+    /// follow.
+    fn stage_segment(&mut self, completed: &mut Vec<Completion>) -> bool {
+        if !self.current.has_segment() {
+            return false;
+        }
+        let Some(send) = self.current.sends.front_mut() else { return false };
+        let from = send.sent_bytes;
+        let free_bytes = RECORD_HEAD_BYTES + RECORD_BYTES_MAX - self.staged.len();
+        let piece_bytes = free_bytes.saturating_sub(2 * HEADER_BYTES + PLACE_BYTES);
+        let rest_bytes = (send.contents().len() - from).min(self.segment_bytes);
+        if piece_bytes < rest_bytes.min(PIECE_BYTES_MIN) {
+            return false;
+        }
+        if self.selected != self.number {
+            self.selected = self.number;
+            self.staged.extend_from_slice(&Header::Channel { number: self.number }.encode());
+        }
+        let (head, range) = send.segment(from, rest_bytes.min(piece_bytes));
+        self.staged.extend_from_slice(head.as_slice());
+        self.staged.extend_from_slice(&send.contents()[range.clone()]);
+        send.sent_bytes = range.end;
+        if range.end == send.bytes()
+            && let Some(send) = self.current.sends.pop_front()
+        {
+            completed.push(sent(self.current.endpoint, send));
+        }
+        true
     }
 
     /// Reports to the peer that this stream breaks because data received on it was corrupt, so that
@@ -327,7 +441,7 @@ impl Outgoing {
     /// Returns the payload left of the begun segment, at most `left_bytes`, which is reduced by its
     /// length.
     fn rest_of_segment(&self, left_bytes: &mut usize) -> &[u8] {
-        match (self.segment_rest, self.sends.front()) {
+        match (self.segment_rest, self.current.sends.front()) {
             (Some(rest_bytes), Some(send)) => {
                 let part_bytes = rest_bytes.min(*left_bytes);
                 *left_bytes -= part_bytes;
@@ -342,19 +456,19 @@ impl Outgoing {
     fn plan(&self, mut left_bytes: usize) -> Plan {
         let mut planned = std::array::from_fn(|_| (Head::EMPTY, 0, 0..0));
         let mut count = 0;
-        let (mut index, mut from) = match (self.segment_rest, self.sends.front()) {
+        let (mut index, mut from) = match (self.segment_rest, self.current.sends.front()) {
             (Some(rest_bytes), Some(send)) => (0, send.sent_bytes + rest_bytes),
             (_, front) => (0, front.map_or(0, |send| send.sent_bytes)),
         };
         let begun = self.segment_rest.is_some();
-        while !self.cut && count < SEGMENTS_PER_CALL && left_bytes > 0 {
-            let Some(send) = self.sends.get(index) else { break };
+        while !self.current.cut && count < SEGMENTS_PER_CALL && left_bytes > 0 {
+            let Some(send) = self.current.sends.get(index) else { break };
             // A block of 0 bytes also has one segment, which is begun at most once.
             if from == send.bytes() && (from > 0 || (begun && index == 0)) {
                 (index, from) = (index + 1, 0);
                 continue;
             }
-            let in_segments = (begun && index == 0) || !self.is_referred(send);
+            let in_segments = (begun && index == 0) || !self.current.is_referred(send);
             if !in_segments || !send.has_segment(from) {
                 break;
             }
@@ -372,9 +486,9 @@ impl Outgoing {
     }
 
     /// Accounts for `bytes` that the kernel has accepted, in the order in which they were passed.
-    fn advance(&mut self, mut bytes: usize, endpoint: EndpointId, completed: &mut Vec<Completion>) {
+    fn advance(&mut self, mut bytes: usize, completed: &mut Vec<Completion>) {
         loop {
-            self.advance_begun(&mut bytes, endpoint, completed);
+            self.advance_begun(&mut bytes, completed);
             if bytes == 0 {
                 return;
             }
@@ -383,7 +497,7 @@ impl Outgoing {
             self.staged_done = 0;
             if !self.control.is_empty() {
                 std::mem::swap(&mut self.staged, &mut self.control);
-            } else if let Some(send) = self.sends.front() {
+            } else if let Some(send) = self.current.sends.front() {
                 let (head, range) = send.segment(send.sent_bytes, self.segment_bytes);
                 self.staged.extend_from_slice(head.as_slice());
                 self.segment_rest = Some(range.len());
@@ -394,16 +508,12 @@ impl Outgoing {
         }
     }
 
-    fn advance_begun(
-        &mut self,
-        bytes: &mut usize,
-        endpoint: EndpointId,
-        completed: &mut Vec<Completion>,
-    ) {
+    fn advance_begun(&mut self, bytes: &mut usize, completed: &mut Vec<Completion>) {
         let staged_bytes = (self.staged.len() - self.staged_done).min(*bytes);
         self.staged_done += staged_bytes;
         *bytes -= staged_bytes;
-        let (Some(rest_bytes), Some(send)) = (&mut self.segment_rest, self.sends.front_mut())
+        let (Some(rest_bytes), Some(send)) =
+            (&mut self.segment_rest, self.current.sends.front_mut())
         else {
             return;
         };
@@ -416,14 +526,14 @@ impl Outgoing {
         }
         self.segment_rest = None;
         let whole = send.sent_bytes == send.bytes();
-        if !whole && !self.cut {
+        if !whole && !self.current.cut {
             return;
         }
-        let Some(send) = self.sends.pop_front() else { return };
+        let Some(send) = self.current.sends.pop_front() else { return };
         if whole {
-            completed.push(Completion::Sent { endpoint, token: send.into_token() });
+            completed.push(sent(self.current.endpoint, send));
         } else {
-            cancel(send, endpoint, completed);
+            completed.push(cancelled(self.current.endpoint, send));
         }
     }
 }
@@ -448,6 +558,10 @@ fn whole_frames(frames: &[u8], bytes_max: usize) -> usize {
     at
 }
 
-fn cancel(send: PostedSend, endpoint: EndpointId, completed: &mut Vec<Completion>) {
-    completed.push(Completion::Cancelled { endpoint, token: send.into_token() });
+fn sent(endpoint: EndpointId, send: PostedSend) -> Completion {
+    Completion::Sent { endpoint, token: send.into_token() }
+}
+
+fn cancelled(endpoint: EndpointId, send: PostedSend) -> Completion {
+    Completion::Cancelled { endpoint, token: send.into_token() }
 }

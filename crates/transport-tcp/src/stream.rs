@@ -1,4 +1,4 @@
-//! One TCP stream of an endpoint: its two halves, its readiness, and when it last moved bytes.
+//! One TCP stream of a connection: its two halves, its readiness, and when it last moved bytes.
 
 use std::{net::Shutdown, time::Instant};
 
@@ -21,18 +21,17 @@ const CALL_BYTES: usize = 4 << 10;
 
 /// Shared state for one round of service.
 pub(crate) struct Round<'a> {
-    pub(crate) endpoint: EndpointId,
     pub(crate) now: Instant,
     pub(crate) completed: &'a mut Vec<Completion>,
     pub(crate) counters: &'a mut TcpCounters,
     pub(crate) sending: &'a mut Limit,
     pub(crate) receiving: &'a mut Limit,
-    /// The direction in which it is the endpoint's turn, if it has waited for its limit.
+    /// The direction in which it is the connection's turn, if it has waited for its limit.
     pub(crate) turn: Option<Direction>,
 }
 
 impl Round<'_> {
-    /// Returns how many bytes the limit lets pass now in this direction; 0 if the endpoint has to
+    /// Returns how many bytes the limit lets pass now in this direction; 0 if the connection has to
     /// wait for its turn.
     fn room(&self, direction: Direction) -> usize {
         let limit = match direction {
@@ -66,7 +65,7 @@ pub(crate) struct Stream {
     /// In a close only: this stream moves no more bytes.
     pub(crate) lost: bool,
     /// Blocks may be copied out of the memory of the process at the other end, if it is one of this machine.
-    copies_directly: bool,
+    pub(crate) copies_directly: bool,
     pub(crate) last_received: Instant,
     pub(crate) last_written: Instant,
 }
@@ -76,13 +75,15 @@ impl Stream {
         socket: TcpStream,
         segment_bytes: usize,
         keys: Option<StreamKeys>,
+        endpoint: EndpointId,
+        is_shared: bool,
         now: Instant,
     ) -> Self {
         let (opener, sealer) = keys.map(StreamKeys::into_records).unzip();
         Self {
             socket,
-            incoming: Incoming::new(opener),
-            outgoing: Outgoing::new(segment_bytes, sealer),
+            incoming: Incoming::new(opener, endpoint, is_shared),
+            outgoing: Outgoing::new(segment_bytes, sealer, endpoint, is_shared),
             // Before the first event: nothing was received, and the send buffer is empty.
             readable: false,
             writable: true,
@@ -98,12 +99,20 @@ impl Stream {
         }
     }
 
-    /// Offers this end's memory to the peer, and reads the peer's if that does the same; before anything
-    /// else is sent.
-    pub(crate) fn copy_directly(&mut self) {
-        self.copies_directly = true;
-        if let Some(introduction) = self.outgoing.offered.introduce(&self.socket) {
-            self.outgoing.push_introduction(introduction);
+    /// Adds a channel of a shared connection.
+    pub(crate) fn add(&mut self, number: u32, endpoint: EndpointId) {
+        self.incoming.add(number, endpoint);
+        self.outgoing.add(number, endpoint);
+    }
+
+    /// Offers this end's memory to the peer of a channel, and reads the peer's if that does the same, where both are processes of
+    /// one machine; before anything else is sent.
+    pub(crate) fn introduce(&mut self, number: u32) {
+        if self.copies_directly
+            && let Some(channel) = self.outgoing.channel(number)
+            && let Some(introduction) = channel.offered.introduce(&self.socket)
+        {
+            self.outgoing.push_introduction(number, introduction);
         }
     }
 
@@ -131,7 +140,7 @@ impl Stream {
     pub(crate) fn is_ready(&self) -> bool {
         self.can_write()
             || (self.can_read() && !self.receive_held)
-            || self.incoming.references.can_copy()
+            || !self.incoming.news.copying.is_empty()
     }
 
     /// Marks the stream as ready again if it seems blocked. If a call moved only a part of the
@@ -182,7 +191,7 @@ impl Stream {
             }
             round.counters.write_calls += 1;
             let budget = left.min(room);
-            match self.outgoing.write(&self.socket, budget, round.endpoint, round.completed) {
+            match self.outgoing.write(&self.socket, budget, round.completed) {
                 Ok(moved) => {
                     round.sending.take(round.now, moved.bytes);
                     self.last_written = round.now;
@@ -232,7 +241,7 @@ impl Stream {
                     self.readable = moved.bytes == moved.wanted || self.read_closed;
                     round.counters.bytes_in += moved.bytes as u64;
                     left = left.saturating_sub(moved.bytes.max(CALL_BYTES));
-                    let parsed = self.incoming.parse(round.endpoint, round.completed);
+                    let parsed = self.incoming.parse(round.completed);
                     if let Err(Cause::Corrupt(_)) = &parsed {
                         self.outgoing.send_corrupt(&self.socket);
                     }
@@ -254,57 +263,110 @@ impl Stream {
         Ok(())
     }
 
-    /// Takes what the peer has said of its memory and of this end's.
+    /// Takes what the peers of channels have said of their memory and of this end's.
     fn hear(&mut self, round: &mut Round<'_>) -> Result<(), Cause> {
-        let references = &mut self.incoming.references;
+        for number in std::mem::take(&mut self.incoming.news.of_memory) {
+            let heard = self.hear_of(number, round);
+            self.of_channel(number, heard.map_err(Cause::Protocol), round)?;
+        }
+        Ok(())
+    }
+
+    /// Ends the channel of a shared connection by an error, and any other stream.
+    fn of_channel<T: Default>(
+        &mut self,
+        number: u32,
+        outcome: Result<T, Cause>,
+        round: &mut Round<'_>,
+    ) -> Result<T, Cause> {
+        match outcome {
+            Err(cause) if self.incoming.is_shared() => {
+                self.incoming.discard(number, round.completed);
+                self.incoming.news.refused.push((number, cause));
+                Ok(T::default())
+            }
+            outcome => outcome,
+        }
+    }
+
+    fn hear_of(&mut self, number: u32, round: &mut Round<'_>) -> Result<(), String> {
+        let Some(inbound) = self.incoming.channel(number) else { return Ok(()) };
+        let (endpoint, references) = (inbound.endpoint.0, &mut inbound.references);
         if let Some(introduction) = references.take_introduction()
             && self.copies_directly
         {
             match Neighbour::find(&self.socket, &introduction) {
                 Ok(neighbour) => {
-                    tracing::debug!(endpoint = round.endpoint.0, ?neighbour, "copies directly");
+                    tracing::debug!(endpoint, ?neighbour, "copies directly");
                     round.counters.direct_streams_in += 1;
                     references.trust(neighbour);
-                    self.outgoing.push_readable();
+                    self.outgoing.push_readable(number);
                 }
                 Err(why) => {
                     round.counters.refused_introductions += 1;
-                    tracing::debug!(endpoint = round.endpoint.0, why, "cannot copy directly");
+                    tracing::debug!(endpoint, why, "cannot copy directly");
                 }
             }
         }
-        if references.take_readable() {
-            self.outgoing.offered.set_readable().map_err(Cause::Protocol)?;
+        let (is_readable, copied) = (references.take_readable(), references.take_acknowledged());
+        // A channel that has ended here has no blocks left to be copied.
+        let Some(outbound) = self.outgoing.channel(number).filter(|channel| !channel.cut) else {
+            return Ok(());
+        };
+        if is_readable {
+            outbound.offered.set_readable()?;
             round.counters.direct_streams_out += 1;
         }
-        for block in references.take_acknowledged() {
-            let offered = &mut self.outgoing.offered;
-            offered.complete(block, round.endpoint, round.completed).map_err(Cause::Protocol)?;
-        }
-        Ok(())
+        copied.into_iter().try_for_each(|block| outbound.complete(block, round.completed))
     }
 
-    /// Copies blocks to which the peer has referred, until the budget is used up. Returns whether the peer
+    /// Copies blocks to which peers have referred, until the budget is used up. Returns whether some peer
     /// has to be told of some.
     pub(crate) fn copy(
         &mut self,
         round: &mut Round<'_>,
         budget_bytes: usize,
     ) -> Result<bool, Cause> {
-        let (mut left, references) = (budget_bytes, &mut self.incoming.references);
-        while left > 0 && references.can_copy() {
-            let bytes = references.copy(left, round.endpoint, round.completed)?;
-            round.counters.copies += 1;
-            round.counters.bytes_copied += bytes as u64;
+        let (mut left, mut any) = (budget_bytes, false);
+        while left > 0
+            && let Some(&number) = self.incoming.news.copying.first()
+        {
+            let outcome = self.copy_once(number, left, round);
+            let bytes = self.of_channel(number, outcome, round)?;
             left = left.saturating_sub(bytes.max(CALL_BYTES));
-            if bytes == 0 {
-                // The end of the stream is there or will come.
-                self.readable = true;
+            self.incoming.news.copying.remove(0);
+            let Some(inbound) = self.incoming.channel(number) else { continue };
+            let copied = inbound.references.take_copied();
+            if inbound.references.can_copy() {
+                // Behind the others.
+                self.incoming.news.copying.push(number);
             }
+            any |= !copied.is_empty();
+            copied.iter().for_each(|&block| self.outgoing.push_copied(number, block));
         }
-        let copied = references.take_copied();
-        copied.iter().for_each(|&block| self.outgoing.push_copied(block));
-        Ok(!copied.is_empty())
+        Ok(any)
+    }
+
+    /// Copies up to `budget_bytes` bytes of a channel's first block, and returns their number.
+    fn copy_once(
+        &mut self,
+        number: u32,
+        budget_bytes: usize,
+        round: &mut Round<'_>,
+    ) -> Result<usize, Cause> {
+        let channel = self.incoming.channel(number);
+        let Some(inbound) = channel.filter(|channel| channel.references.can_copy()) else {
+            return Ok(0);
+        };
+        let endpoint = inbound.endpoint;
+        let bytes = inbound.references.copy(budget_bytes, endpoint, round.completed)?;
+        round.counters.copies += 1;
+        round.counters.bytes_copied += bytes as u64;
+        if bytes == 0 {
+            // The end of the stream is there or will come.
+            self.readable = true;
+        }
+        Ok(bytes)
     }
 
     /// In a close: returns whether everything was written and the peer's bye received. Shuts down

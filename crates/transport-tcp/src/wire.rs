@@ -4,12 +4,12 @@
 //!
 //! | bytes | meaning (numbers are little endian) |
 //! |---|---|
-//! | 0 | kind: 1 data, 2 control, 3 heartbeat, 4 bye, 5 write, 6 corrupt, 7 introduction, 8 readable, 9 reference, 10 copied |
-//! | 1 | flags: bit 0 = last segment of its block (data only); bit 1 = its end is not reported (write only); others 0 |
+//! | 0 | kind: 1 data, 2 control, 3 heartbeat, 4 bye, 5 write, 6 corrupt, 7 introduction, 8 readable, 9 reference, 10 copied, 11 channel, 12 message |
+//! | 1 | flags: bit 0 = last segment of its block (data) or part of its message; bit 1 = its end is not reported (write only); others 0 |
 //! | 2..4 | `RD`, so that a loss of framing is detected at once |
 //! | 4..8 | length of the body in bytes; reference: length of the block |
 //! | 8..12 | data: the immediate of the block, the same in each segment; reference: the immediate of the block; write that is reported: its immediate; otherwise 0 |
-//! | 12..16 | data, reference, copied: number of the block on its endpoint, modulo 2^32; write: the key; otherwise 0 |
+//! | 12..16 | data, reference, copied: number of the block on its endpoint, modulo 2^32; write: the key; channel: its number; otherwise 0 |
 //!
 //! A block is one or more consecutive data frames (control frames and heartbeats may stand
 //! between), of which only the last has the flag. Only a block of 0 bytes has an empty data frame.
@@ -24,6 +24,11 @@
 //! sender's memory can be found; a readable, without a body, answers that it can be read. From then on
 //! a block may be a reference instead of data frames: 8 bytes follow, its address in the sender's
 //! memory. A copied, without a body, reports that its sender has copied the block of this number.
+//!
+//! On a connection that groups share (docs/decisions/shared-connections.md) the frames behind a channel, which
+//! has no body, are of the channel with its number, up to the next one; on each stream 0 is selected at first, which is no group's. Heartbeats,
+//! corrupts and messages are the connection's, whatever is selected. A message is one or more message frames of 1 to 64 bytes,
+//! of which only the last has the flag. No frame of a channel follows its bye.
 
 use transport::CONTROL_BYTES_MAX;
 
@@ -75,6 +80,10 @@ pub(crate) enum Header {
     Reference { bytes: u32, immediate: u32, block: u32 },
     /// The peer has copied a block.
     Copied { block: u32 },
+    /// The frames that follow are of the channel with this number.
+    Channel { number: u32 },
+    /// A part of a message between the ends of a shared connection; its `bytes` (1 to 64) follow.
+    Message { bytes: usize, last: bool },
 }
 
 /// Why a header was refused.
@@ -114,6 +123,8 @@ impl Header {
                 (9, 0, bytes as usize, immediate, block)
             }
             Header::Copied { block } => (10, 0, 0, 0, block),
+            Header::Channel { number } => (11, 0, 0, 0, number),
+            Header::Message { bytes, last } => (12, if last { FLAG_LAST } else { 0 }, bytes, 0, 0),
         };
         debug_assert!(
             kind == 9 || bytes <= SEGMENT_BYTES_MAX,
@@ -135,13 +146,13 @@ impl Header {
             u32::from_le_bytes([header[at], header[at + 1], header[at + 2], header[at + 3]])
         };
         let (bytes, immediate, block) = (number(4), number(8), number(12));
-        if mark != MARK || !(1..=10).contains(&kind) {
+        if mark != MARK || !(1..=12).contains(&kind) {
             return Err(WireError::NotAFrame([kind, flags, mark[0], mark[1]]));
         }
         let has_immediate = matches!(kind, 1 | 5 | 9);
-        let has_number = has_immediate || kind == 10;
+        let has_number = has_immediate || matches!(kind, 10 | 11);
         let allowed_flags = match kind {
-            1 => FLAG_LAST,
+            1 | 12 => FLAG_LAST,
             5 => FLAG_UNREPORTED,
             _ => 0,
         };
@@ -170,7 +181,10 @@ impl Header {
             }
             5 => Err(WireError::SegmentLength(bytes)),
             2 if (1..=CONTROL_BYTES_MAX).contains(&length) => Ok(Header::Control { bytes: length }),
-            2 => Err(WireError::ControlLength(bytes)),
+            12 if (1..=CONTROL_BYTES_MAX).contains(&length) => {
+                Ok(Header::Message { bytes: length, last: flags & FLAG_LAST != 0 })
+            }
+            2 | 12 => Err(WireError::ControlLength(bytes)),
             7 if length == INTRODUCTION_BYTES => Ok(Header::Introduction),
             7 => Err(WireError::IntroductionLength(bytes)),
             9 if bytes > 0 => Ok(Header::Reference { bytes, immediate, block }),
@@ -180,15 +194,17 @@ impl Header {
             4 => Ok(Header::Bye),
             6 => Ok(Header::Corrupt),
             8 => Ok(Header::Readable),
+            11 => Ok(Header::Channel { number: block }),
             _ => Ok(Header::Copied { block }),
         }
     }
 
-    /// Returns the length of what follows the header and is parsed as a whole; 0 for data, whose payload is
-    /// not.
+    /// Returns the length of what follows the header and is parsed as a whole, which the payload of blocks and
+    /// writes is not.
     pub(crate) fn whole_body_bytes(self) -> usize {
         match self {
-            Header::Control { bytes } => bytes,
+            Header::Control { bytes } | Header::Message { bytes, .. } => bytes,
+            Header::Write { .. } => PLACE_BYTES,
             Header::Introduction => INTRODUCTION_BYTES,
             Header::Reference { .. } => ADDRESS_BYTES,
             _ => 0,
@@ -360,6 +376,9 @@ mod tests {
                 Header::Reference { bytes, immediate, block }
             }),
             any::<u32>().prop_map(|block| Header::Copied { block }),
+            any::<u32>().prop_map(|number| Header::Channel { number }),
+            (1..=CONTROL_BYTES_MAX, any::<bool>())
+                .prop_map(|(bytes, last)| Header::Message { bytes, last }),
         ]
     }
 
@@ -375,7 +394,7 @@ mod tests {
         }
 
         #[test]
-        fn what_is_accepted_is_canonical(mut bytes: [u8; 16], plausible: bool, kind in 0_u8..13) {
+        fn what_is_accepted_is_canonical(mut bytes: [u8; 16], plausible: bool, kind in 0_u8..15) {
             if plausible {
                 (bytes[0], bytes[1]) = (kind, bytes[1] & 3);
                 bytes[2..4].copy_from_slice(b"RD");

@@ -2,6 +2,7 @@
 
 use std::time::Duration;
 
+use transport::Transport;
 use transport_contract::{Harness, Network};
 use transport_tcp::{TcpSettings, TcpTransport};
 
@@ -171,4 +172,63 @@ mod direct_from_the_start {
         is_direct: false,
         ..Loopback::direct(1, Protection::None)
     });
+}
+
+/// Every pair connected by a channel of a shared connection, beside others that are reserved.
+struct Channels(Loopback);
+
+impl Harness for Channels {
+    type Transport = TcpTransport;
+
+    fn network(&mut self, members: usize) -> Network<TcpTransport> {
+        let Self(Loopback { address, streams, settings, protection, .. }) = self;
+        let mut transports: Vec<_> = (0..members).map(|_| common::transport(settings)).collect();
+        let mut endpoints = vec![vec![None; members]; members];
+        for (left, right) in (0..members).flat_map(|l| (l + 1..members).map(move |r| (l, r))) {
+            let links = protected_pair(address, *streams, *protection).unwrap();
+            let ends = [(left, links.0), (right, links.1)].map(|(at, link)| {
+                let transport = &mut transports[at];
+                let shared = transport.share(link).unwrap();
+                let channels = [3, 7, 9].map(|channel| transport.reserve(shared, channel).unwrap());
+                let [_, of_test, _] = channels;
+                transport.open(of_test).unwrap()
+            });
+            (endpoints[left][right], endpoints[right][left]) = (Some(ends[0]), Some(ends[1]));
+        }
+        Network { members: transports.into_iter().map(Some).collect(), endpoints }
+    }
+
+    fn silence(&mut self, network: &mut Network<TcpTransport>, at: usize) -> Option<Duration> {
+        self.0.silence(network, at)
+    }
+}
+
+mod shared {
+    use super::{Channels, Loopback, Protection};
+
+    transport_contract::contract_tests!(Channels(Loopback::protected(
+        1,
+        Default::default(),
+        Protection::Authenticated
+    )));
+}
+
+mod shared_three_streams_in_small_pieces {
+    use super::{Channels, Loopback, Protection, TcpSettings};
+
+    fn settings() -> TcpSettings {
+        TcpSettings::default().segment_bytes(997).send_buffer_bytes(Some(1))
+    }
+
+    transport_contract::contract_tests!(Channels(Loopback::protected(
+        3,
+        settings(),
+        Protection::Encrypted
+    )));
+}
+
+mod shared_and_direct {
+    use super::{Channels, Loopback, Protection};
+
+    transport_contract::contract_tests!(Channels(Loopback::direct(1, Protection::Authenticated)));
 }

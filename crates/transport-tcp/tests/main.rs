@@ -9,4 +9,5 @@ mod limits;
 mod protected;
 mod rate;
 mod segments;
+mod shared;
 mod transfer;

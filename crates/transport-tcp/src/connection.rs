@@ -1,0 +1,426 @@
+//! One connection: its streams to one peer, the distribution of blocks over them, and its end. It is one endpoint,
+//! or is shared by several, its channels (docs/decisions/shared-connections.md).
+
+use std::time::{Duration, Instant};
+
+use rustc_hash::FxHashMap;
+use transport::{
+    ArrivingRead, Cause, Completion, EndpointId, PeerMemory, PostError, ReadLease, Token,
+    WriteLease,
+};
+
+use crate::{
+    channel::{Channel, End, Phase},
+    counters::TcpCounters,
+    limit::Direction,
+    posted_send::{PostedSend, To},
+    settings::TcpSettings,
+    stream::{Round, Stream},
+};
+
+/// How much one connection may write, and how much it may read, before the next one is served.
+const ROUND_BYTES: usize = 512 << 10;
+
+/// The most bytes of control words that wait for a peer that does not read; more are refused.
+const CONTROL_BACKLOG_BYTES_MAX: usize = 4 << 20;
+
+/// How long a shared connection stays open without channels.
+const IDLE_TIME: Duration = Duration::from_secs(60);
+
+/// The only channel of a connection that is not shared; on a shared one no endpoint has this number.
+pub(crate) const ONLY: u32 = 0;
+
+/// A connection of a transport.
+#[derive(Clone, Copy, PartialEq, Eq, Hash, PartialOrd, Ord, Debug)]
+pub struct ConnectionId(pub u64);
+
+pub(crate) struct Connection {
+    id: ConnectionId,
+    pub(crate) streams: Vec<Stream>,
+    channels: FxHashMap<u32, Channel>,
+    /// Channels in the phase `Closing`.
+    closing: Vec<u32>,
+    pub(crate) is_shared: bool,
+    /// When a shared connection lost its last channel, or had its last message; meaningless while it has some.
+    idle_from: Instant,
+    /// Whether the connection is in the transport's ready list.
+    pub(crate) queued: bool,
+    /// Whether the connection is among those that wait for the limit on sending.
+    waits_to_send: bool,
+    /// The same for receiving.
+    waits_to_receive: bool,
+}
+
+impl Connection {
+    /// Makes a connection of one endpoint, on whose streams it is the only channel.
+    pub(crate) fn of_one(id: ConnectionId, streams: Vec<Stream>, endpoint: EndpointId) -> Self {
+        let mut connection = Self::new(id, streams, false);
+        connection.channels.insert(ONLY, Channel::new(endpoint));
+        connection.introduce(ONLY);
+        connection
+    }
+
+    /// Makes a connection that is shared, without channels.
+    pub(crate) fn shared(id: ConnectionId, streams: Vec<Stream>) -> Self {
+        Self::new(id, streams, true)
+    }
+
+    fn new(id: ConnectionId, streams: Vec<Stream>, is_shared: bool) -> Self {
+        Self {
+            id,
+            streams,
+            channels: FxHashMap::default(),
+            closing: Vec::new(),
+            is_shared,
+            idle_from: Instant::now(),
+            queued: false,
+            waits_to_send: false,
+            waits_to_receive: false,
+        }
+    }
+
+    /// Adds a channel of a shared connection. Errors: its number is in use, or is 0.
+    pub(crate) fn add(&mut self, number: u32, endpoint: EndpointId) -> Result<(), PostError> {
+        let is_used = self.streams.iter_mut().any(|stream| {
+            stream.incoming.channel(number).is_some() || stream.outgoing.channel(number).is_some()
+        });
+        if is_used || !self.is_shared {
+            return Err(PostError::System(format!("channel {number} is in use")));
+        }
+        self.channels.insert(number, Channel::new(endpoint));
+        self.streams.iter_mut().for_each(|stream| stream.add(number, endpoint));
+        Ok(())
+    }
+
+    /// Lets the peer of a channel read this end's memory, where that is possible.
+    pub(crate) fn introduce(&mut self, number: u32) {
+        self.streams.iter_mut().for_each(|stream| stream.introduce(number));
+    }
+
+    /// Cancels all posts, and returns how the endpoints of all channels have ended with their connection.
+    pub(crate) fn into_ends(
+        mut self,
+        end: &End,
+        completed: &mut Vec<Completion>,
+    ) -> (Vec<Stream>, Vec<(EndpointId, End)>) {
+        for stream in &mut self.streams {
+            for &number in self.channels.keys() {
+                stream.incoming.discard(number, completed);
+            }
+            stream.outgoing.abandon(completed);
+        }
+        let ended = self
+            .channels
+            .into_values()
+            .map(|channel| (channel.endpoint, channel.ended(end.clone())));
+        (self.streams, ended.collect())
+    }
+
+    pub(crate) fn is_open(&self, number: u32) -> bool {
+        self.channels.get(&number).is_some_and(Channel::is_open)
+    }
+
+    pub(crate) fn post_receive(&mut self, channel: u32, into: WriteLease, token: Token) {
+        let Some(of_channel) = self.channels.get_mut(&channel) else { return };
+        let number = of_channel.next_receive();
+        self.stream_of(number).incoming.post(channel, into, token, number as u32);
+    }
+
+    pub(crate) fn post_send(
+        &mut self,
+        channel: u32,
+        from: ReadLease,
+        immediate: u32,
+        token: Token,
+    ) {
+        self.post(channel, immediate, |to| PostedSend::new(from, token, to));
+    }
+
+    pub(crate) fn post_cut_through_send(
+        &mut self,
+        channel: u32,
+        from: ArrivingRead,
+        immediate: u32,
+        token: Token,
+    ) {
+        self.post(channel, immediate, |to| PostedSend::arriving(from, token, to));
+    }
+
+    fn post(&mut self, channel: u32, immediate: u32, send: impl FnOnce(To) -> PostedSend) {
+        let Some(of_channel) = self.channels.get_mut(&channel) else { return };
+        let number = of_channel.next_send();
+        let to = To::Receive { block: number as u32, immediate };
+        self.stream_of(number).outgoing.post(channel, send(to));
+    }
+
+    /// Looks how much has arrived of the blocks of a channel that are sent while they arrive. Returns whether there
+    /// are any.
+    pub(crate) fn follow(&mut self, channel: u32) -> bool {
+        self.streams.iter_mut().fold(false, |any, stream| stream.outgoing.follow(channel) | any)
+    }
+
+    /// Exposes memory on the first stream, which carries all writes and so keeps them in order.
+    pub(crate) fn expose(
+        &mut self,
+        channel: u32,
+        key: u32,
+        memory: PeerMemory,
+    ) -> Result<(), PostError> {
+        self.streams[0].incoming.expose(channel, key, memory)
+    }
+
+    pub(crate) fn post_write(&mut self, channel: u32, from: ReadLease, to: To, token: Token) {
+        self.streams[0].outgoing.post(channel, PostedSend::new(from, token, to));
+    }
+
+    fn stream_of(&mut self, block: u64) -> &mut Stream {
+        let index = block % self.streams.len() as u64;
+        &mut self.streams[index as usize]
+    }
+
+    /// Queues a control word on the first stream, which carries all of them and so keeps them in
+    /// order.
+    pub(crate) fn write_control(&mut self, channel: u32, word: &[u8]) -> Result<(), PostError> {
+        self.check_backlog()?;
+        self.streams[0].outgoing.push_control(channel, word);
+        Ok(())
+    }
+
+    /// Queues a message to the other end of a shared connection.
+    pub(crate) fn write_message(&mut self, message: &[u8]) -> Result<(), PostError> {
+        self.check_backlog()?;
+        self.idle_from = Instant::now();
+        self.streams[0].outgoing.push_message(message);
+        Ok(())
+    }
+
+    fn check_backlog(&self) -> Result<(), PostError> {
+        let backlog_bytes = self.streams[0].outgoing.control_backlog_bytes();
+        if backlog_bytes <= CONTROL_BACKLOG_BYTES_MAX {
+            return Ok(());
+        }
+        Err(PostError::System(format!(
+            "{backlog_bytes} bytes of control words wait for a peer that does not read"
+        )))
+    }
+
+    /// Begins the ordered close of a channel, which ends at `deadline` at the latest.
+    pub(crate) fn close(
+        &mut self,
+        number: u32,
+        deadline: Instant,
+        completed: &mut Vec<Completion>,
+    ) {
+        let Some(channel) = self.channels.get_mut(&number) else { return };
+        channel.phase = Phase::Closing(deadline);
+        self.closing.push(number);
+        for stream in &mut self.streams {
+            stream.incoming.discard(number, completed);
+            stream.outgoing.finish(number, completed);
+        }
+    }
+
+    /// Takes the messages that the other end of a shared connection has sent.
+    pub(crate) fn take_messages(&mut self) -> Vec<Vec<u8>> {
+        let mut messages = Vec::new();
+        for stream in &mut self.streams {
+            messages.append(&mut stream.incoming.news.messages);
+        }
+        if !messages.is_empty() {
+            self.idle_from = Instant::now();
+        }
+        messages
+    }
+
+    /// Ends the channels of a shared connection that have ended, and returns how. All their posts are cancelled.
+    pub(crate) fn take_ended(&mut self, completed: &mut Vec<Completion>) -> Vec<(EndpointId, End)> {
+        let (mut ended, mut byes) = (Vec::new(), Vec::new());
+        for index in 0..self.streams.len() {
+            let news = &mut self.streams[index].incoming.news;
+            byes.append(&mut news.byes);
+            for (number, cause) in std::mem::take(&mut news.refused) {
+                ended.extend(self.end(number, End::Broken(cause), completed));
+            }
+        }
+        byes.retain(|&number| self.is_open(number) && self.has_byes(number));
+        for number in byes {
+            ended.extend(self.end(number, End::Broken(Cause::ClosedByPeer), completed));
+        }
+        for number in self.closing.clone() {
+            if self.has_byes(number) && self.has_written_byes(number) {
+                ended.extend(self.end(number, End::Closed, completed));
+            }
+        }
+        ended
+    }
+
+    fn has_byes(&mut self, number: u32) -> bool {
+        self.streams.iter_mut().all(|stream| {
+            stream.incoming.channel(number).is_none_or(|channel| channel.received_bye)
+        })
+    }
+
+    fn has_written_byes(&mut self, number: u32) -> bool {
+        self.streams.iter_mut().all(|stream| stream.outgoing.has_written_bye(number))
+    }
+
+    /// Ends a channel of a shared connection, if it has not ended: cancels its posts and tells the peer.
+    fn end(
+        &mut self,
+        number: u32,
+        end: End,
+        completed: &mut Vec<Completion>,
+    ) -> Option<(EndpointId, End)> {
+        let channel = self.channels.remove(&number)?;
+        self.closing.retain(|&other| other != number);
+        for stream in &mut self.streams {
+            stream.incoming.end(number, completed);
+            stream.outgoing.finish(number, completed);
+            stream.outgoing.remove(number);
+        }
+        self.idle_from = Instant::now();
+        Some((channel.endpoint, channel.ended(end)))
+    }
+
+    /// Returns whether another round of service would move bytes, as far as is known.
+    pub(crate) fn is_ready(&self) -> bool {
+        self.streams.iter().any(Stream::is_ready)
+    }
+
+    /// Serves the connection for one round, which moves a bounded number of bytes. Returns how it ended, if it did.
+    pub(crate) fn serve(&mut self, round: &mut Round<'_>) -> Option<End> {
+        self.begin_turn(round.turn);
+        let end = self.serve_streams(round);
+        self.wait_for_turns(round);
+        end
+    }
+
+    /// Lets the streams move bytes again in the direction in which it is the connection's turn.
+    fn begin_turn(&mut self, turn: Option<Direction>) {
+        match turn {
+            Some(Direction::Send) => {
+                self.waits_to_send = false;
+                self.streams.iter_mut().for_each(|stream| stream.send_held = false);
+            }
+            Some(Direction::Receive) => {
+                self.waits_to_receive = false;
+                self.streams.iter_mut().for_each(|stream| stream.receive_held = false);
+            }
+            None => {}
+        }
+    }
+
+    /// Queues the connection for its next turn in each direction in which the limit has held back
+    /// streams.
+    fn wait_for_turns(&mut self, round: &mut Round<'_>) {
+        if !self.waits_to_send && self.streams.iter().any(|stream| stream.send_held) {
+            self.waits_to_send = true;
+            round.sending.wait(self.id);
+            round.counters.limit_waits += 1;
+        }
+        if !self.waits_to_receive && self.streams.iter().any(|stream| stream.receive_held) {
+            self.waits_to_receive = true;
+            round.receiving.wait(self.id);
+            round.counters.limit_waits += 1;
+        }
+    }
+
+    fn serve_streams(&mut self, round: &mut Round<'_>) -> Option<End> {
+        let budget_bytes = ROUND_BYTES / self.streams.len();
+        for index in 0..self.streams.len() {
+            let stream = &mut self.streams[index];
+            let served = stream.serve(round, budget_bytes);
+            let Err(cause) = served else { continue };
+            if self.is_shared || self.is_open(ONLY) {
+                return Some(End::Broken(self.truest(cause)));
+            }
+            // The peer has closed or broken the connection: either way this stream moves no more
+            // bytes.
+            let stream = &mut self.streams[index];
+            stream.lost = true;
+            stream.outgoing.abandon(round.completed);
+        }
+        if self.is_shared {
+            return None;
+        }
+        if self.is_open(ONLY) {
+            let over = self.streams.iter().all(|stream| stream.incoming.received_bye());
+            return over.then_some(End::Broken(Cause::ClosedByPeer));
+        }
+        // Not `all`: each stream has to be visited, to shut it down in time.
+        let unfinished =
+            self.streams.iter_mut().filter_map(|stream| (!stream.is_finished()).then_some(()));
+        (unfinished.count() == 0).then_some(End::Closed)
+    }
+
+    /// Returns the real cause: a peer that has sent a bye on one stream, and then could not close
+    /// the others within its drain time, has closed the connection.
+    fn truest(&self, cause: Cause) -> Cause {
+        let bye = self.streams.iter().any(|stream| stream.incoming.received_bye());
+        match cause {
+            Cause::Lost(_) | Cause::Silent(_) if bye => Cause::ClosedByPeer,
+            cause => cause,
+        }
+    }
+
+    /// Breaks or ends the connection, or writes heartbeats, as is due by the clock. Otherwise returns
+    /// when to call it again. All that has arrived by `now` must have been read, or its stream be
+    /// marked as readable.
+    pub(crate) fn tick(
+        &mut self,
+        now: Instant,
+        settings: &TcpSettings,
+        counters: &mut TcpCounters,
+    ) -> Result<Instant, End> {
+        if let Some(&Channel { phase: Phase::Closing(deadline), .. }) = self.channels.get(&ONLY) {
+            return if now >= deadline { Err(End::Closed) } else { Ok(deadline) };
+        }
+        let (silence, interval) = (settings.silence_after(), settings.heartbeat_interval());
+        let mut next = now + interval;
+        if self.is_shared && self.channels.is_empty() {
+            if now >= self.idle_from + IDLE_TIME {
+                return Err(End::Closed);
+            }
+            next = next.min(self.idle_from + IDLE_TIME);
+        }
+        let mut silent: Option<Duration> = None;
+        for stream in &mut self.streams {
+            let quiet = now.saturating_duration_since(stream.last_received);
+            if quiet >= silence && !stream.can_read() {
+                silent = Some(quiet);
+            }
+            next = next.min(stream.last_received + silence).max(now);
+            if now.saturating_duration_since(stream.last_written) >= interval
+                && !stream.outgoing.is_urgent()
+            {
+                stream.outgoing.push_heartbeat();
+                counters.heartbeats += 1;
+            } else {
+                next = next.min(stream.last_written + interval).max(now);
+            }
+            stream.retry();
+        }
+        match silent {
+            Some(quiet) => Err(End::Broken(self.truest(Cause::Silent(quiet.as_millis() as u64)))),
+            None => Ok(next),
+        }
+    }
+
+    /// Ends the channels of a shared connection whose close has taken too long, and returns how. Otherwise lowers
+    /// `next` to when to call it again.
+    pub(crate) fn tick_closing(
+        &mut self,
+        now: Instant,
+        next: &mut Instant,
+        completed: &mut Vec<Completion>,
+    ) -> Vec<(EndpointId, End)> {
+        let mut ended = Vec::new();
+        for number in if self.is_shared { self.closing.clone() } else { Vec::new() } {
+            match self.channels.get(&number).map(|channel| channel.phase) {
+                Some(Phase::Closing(deadline)) if now < deadline => *next = (*next).min(deadline),
+                _ => ended.extend(self.end(number, End::Closed, completed)),
+            }
+        }
+        ended
+    }
+}
