@@ -331,6 +331,11 @@ impl<T: Transport> Engine<T> {
         &self.transport
     }
 
+    /// Returns the transport, for what it has besides the endpoints of groups.
+    pub fn transport_mut(&mut self) -> &mut T {
+        &mut self.transport
+    }
+
     /// Drops the transport and all groups, and returns the memory of messages that are not
     /// complete, by group number. For callers that have caught a panic of the engine.
     pub fn into_memory(self) -> HashMap<u64, Vec<(u64, Region)>> {

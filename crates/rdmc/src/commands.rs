@@ -2,6 +2,7 @@
 
 use std::{
     fmt,
+    net::SocketAddr,
     sync::{Arc, OnceLock},
     time::Duration,
 };
@@ -9,7 +10,12 @@ use std::{
 use crossbeam_channel::{Receiver, Sender, unbounded};
 use transport::{Region, Waker};
 
-use crate::{Counters, Error, Waited, network::Link, outlet::Outlet};
+use crate::{
+    Counters, Error, Waited,
+    creation::shared::Post,
+    network::{Link, TcpLink},
+    outlet::Outlet,
+};
 
 /// A command from a handle to the worker.
 pub(crate) enum Command {
@@ -34,6 +40,18 @@ pub(crate) enum Command {
     Abort {
         group: u64,
         reason: String,
+    },
+    /// Sends messages on shared connections.
+    Post(Vec<Post>),
+    /// Makes a connection one that groups share, with the context at this address.
+    Share {
+        link: TcpLink,
+        address: SocketAddr,
+        connected_here: bool,
+    },
+    /// Gives back a reserved channel of a shared connection.
+    Release {
+        link: TcpLink,
     },
     Register {
         region: Region,

@@ -19,7 +19,9 @@ use crate::{
     caller::Caller,
     commands::{Command, Commands},
     creation::{
+        expected::Meeting,
         links::{Joining, LinkListener, Wires, connect_neighbours},
+        shared::Sharing,
         terms::{GroupTerms, TeamTerms, Terms},
     },
     disks::DiskThreads,
@@ -83,8 +85,14 @@ impl Context {
         let mut transport = Network::start(&settings.fabric, settings.listen.ip(), &tcp)?;
         let (offers, can_offload) = (transport.offers(), transport.triggered().is_some());
         let disks = Arc::new(DiskThreads::new(transport.waker()));
-        let (worker, commands) = Worker::new(transport, settings.completion, Arc::clone(&disks));
-        let listener = LinkListener::start(settings.listen, settings.secret.clone())?;
+        let meeting = Arc::new(Meeting::new(settings.secret.clone(), Sharing::of(&settings)));
+        let (worker, commands) = Worker::new(
+            transport,
+            settings.completion,
+            Arc::clone(&disks),
+            Arc::clone(&meeting),
+        );
+        let listener = LinkListener::start(settings.listen, meeting)?;
         let mut context = Self {
             settings,
             can_offload,
@@ -188,6 +196,7 @@ impl Context {
             neighbours: made.links(),
             offers: network.offers(),
             terms: Terms::Team(TeamTerms::new(&settings, &fabric.name(), *protection)),
+            is_shared: false,
         };
         let deadline = Deadline::after(self.settings.connect_timeout);
         let wires = connect_neighbours(&self.listener, &joining, &settings.members, deadline)?;
@@ -349,6 +358,7 @@ impl Context {
             neighbours: settings.neighbours(),
             offers: self.offers.clone(),
             terms,
+            is_shared: !settings.is_in_switch(),
         };
         let mut wires = connect_neighbours(&self.listener, &joining, addresses, deadline)?;
         let (end, registration) = self.join_switches(settings, &mut wires, deadline)?;

@@ -11,7 +11,8 @@ use crate::creation::in_switch::{FromReceiver, FromRoot};
 use crate::{
     Offload,
     creation::{
-        links::{Request, Response},
+        links::{Hello, Request, Response},
+        shared::Message,
         terms::{GroupTerms, Terms},
     },
 };
@@ -22,6 +23,8 @@ pub fn messages(bytes: &[u8]) -> bool {
     let Some((&kind, body)) = bytes.split_first() else { return false };
     match kind {
         1 => decoded::<Request>(body).is_some(),
+        3 => decoded::<Hello>(body).is_some(),
+        4 => decoded::<Message>(body).is_some(),
         2 => decoded::<Response>(body).is_some(),
         5 => {
             let theirs = decoded::<Terms>(body);

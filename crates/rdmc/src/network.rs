@@ -14,9 +14,13 @@ use transport_fabric::{FabricLink, FabricSettings, FabricTransport, Role};
 pub(crate) use transport_switch::GroupEnd;
 #[cfg(feature = "switch")]
 use transport_switch::{SwitchLink, SwitchTransport};
-use transport_tcp::{LinkError, StreamKeys, TcpLink, TcpSettings, TcpTransport};
+pub(crate) use transport_tcp::{ConnectionId, SharedEvent, TcpLink};
+use transport_tcp::{LinkError, StreamKeys, TcpSettings, TcpTransport};
 
-use crate::{Error, Fabric, Protection};
+use crate::{
+    Error, Fabric, Protection,
+    commands::{Command, Commands},
+};
 
 /// This member's end of a group whose blocks switches copy. Without the feature there are none.
 #[cfg(not(feature = "switch"))]
@@ -41,6 +45,8 @@ pub(crate) enum Network {
 pub(crate) enum Link {
     /// With this member's end of the group, if switches copy its blocks.
     Tcp(TcpLink, Option<GroupEnd>),
+    /// A channel of a shared connection.
+    Shared(ReservedLink),
     #[cfg(feature = "fabric")]
     Libfabric(Box<FabricLink>),
 }
@@ -61,14 +67,42 @@ pub(crate) enum Offer {
     Libfabric(transport_fabric::Offer),
 }
 
-/// An authenticated connection to a neighbour, with the offers of both ends.
+/// A connection to a neighbour, or a part of one.
+pub(crate) enum Wire {
+    Own(OwnWire),
+    /// A channel of a shared connection, which is the whole link.
+    Shared(ReservedLink),
+}
+
+/// An authenticated connection for one group, with the offers of both ends.
 #[cfg_attr(not(feature = "fabric"), allow(dead_code, reason = "TCP needs no offers"))]
-pub(crate) struct Wire {
+pub(crate) struct OwnWire {
     pub(crate) channel: Channel,
     pub(crate) ours: Offer,
     pub(crate) theirs: Vec<u8>,
     /// Whether this end has connected and the other accepted.
     pub(crate) connected_here: bool,
+}
+
+/// A reserved channel of a shared connection, given back if it is dropped.
+pub(crate) struct ReservedLink {
+    link: Option<TcpLink>,
+    commands: Commands,
+}
+
+impl ReservedLink {
+    pub(crate) fn new(link: TcpLink, commands: Commands) -> Self {
+        Self { link: Some(link), commands }
+    }
+}
+
+impl Drop for ReservedLink {
+    fn drop(&mut self) {
+        if let Some(link) = self.link.take() {
+            // Without a worker there is no connection.
+            let _ = self.commands.give(Command::Release { link });
+        }
+    }
 }
 
 /// How long an ordered close waits for a live peer. The loss of a peer ends the wait.
@@ -132,6 +166,52 @@ impl Network {
         }
     }
 
+    /// Returns the transport over TCP. Errors: the network is another one, whose connections are not shared.
+    fn tcp(&mut self) -> Result<&mut TcpTransport, PostError> {
+        match self {
+            Self::Tcp(transport) => Ok(transport),
+            #[cfg(feature = "switch")]
+            Self::Switch(transport) => Ok(transport.tcp_mut()),
+            #[cfg(any(feature = "fabric", feature = "switch"))]
+            _ => Err(PostError::System("only connections over TCP are shared".into())),
+        }
+    }
+
+    /// As [`TcpTransport::share`].
+    pub(crate) fn share(&mut self, link: TcpLink) -> Result<ConnectionId, PostError> {
+        self.tcp()?.share(link)
+    }
+
+    /// As [`TcpTransport::reserve`].
+    pub(crate) fn reserve(
+        &mut self,
+        connection: ConnectionId,
+        channel: u32,
+    ) -> Result<TcpLink, PostError> {
+        self.tcp()?.reserve(connection, channel)
+    }
+
+    /// As [`TcpTransport::release`].
+    pub(crate) fn release(&mut self, link: TcpLink) {
+        if let Ok(tcp) = self.tcp() {
+            tcp.release(link);
+        }
+    }
+
+    /// As [`TcpTransport::write_message`].
+    pub(crate) fn write_message(
+        &mut self,
+        connection: ConnectionId,
+        message: &[u8],
+    ) -> Result<(), PostError> {
+        self.tcp()?.write_message(connection, message)
+    }
+
+    /// As [`TcpTransport::take_shared_events`].
+    pub(crate) fn take_shared_events(&mut self) -> Vec<SharedEvent> {
+        self.tcp().map(TcpTransport::take_shared_events).unwrap_or_default()
+    }
+
     /// Adds support for groups whose blocks switches copy. Endpoints, posts and wakers of TCP stay
     /// valid.
     #[cfg(feature = "switch")]
@@ -185,14 +265,21 @@ impl Link {
     /// Makes a link of the connections to one neighbour, with this member's end of the group if
     /// switches copy its blocks. Errors: the neighbour's offer is invalid.
     pub(crate) fn new(
-        mut wires: Vec<Wire>,
+        wires: Vec<Wire>,
         protection: Protection,
         end: Option<GroupEnd>,
     ) -> Result<Self, String> {
-        match wires.first().map(|wire| &wire.ours) {
+        let mut own = Vec::new();
+        for wire in wires {
+            match wire {
+                Wire::Own(wire) => own.push(wire),
+                Wire::Shared(link) => return Ok(Self::Shared(link)),
+            }
+        }
+        match own.first().map(|wire| &wire.ours) {
             #[cfg(feature = "fabric")]
             Some(Offer::Libfabric(_)) => {
-                let Wire { channel, ours, theirs, connected_here } = wires.swap_remove(0);
+                let OwnWire { channel, ours, theirs, connected_here } = own.swap_remove(0);
                 let (stream, keys) = channel.into_stream().map_err(|error| error.to_string())?;
                 let Offer::Libfabric(ours) = ours else { return Err("mixed offers".into()) };
                 let role = if connected_here { Role::Connect } else { Role::Accept };
@@ -203,14 +290,19 @@ impl Link {
                     .map_err(|error| error.to_string())
             }
             _ => {
-                let streams: Result<_, session::Error> =
-                    wires.drain(..).map(|wire| wire.channel.into_stream()).collect();
-                let lifeline = protected(streams.map_err(|error| error.to_string())?, protection)
-                    .map_err(|error| error.to_string())?;
-                Ok(Self::Tcp(lifeline, end))
+                let channels = own.into_iter().map(|wire| wire.channel).collect();
+                Ok(Self::Tcp(tcp_link(channels, protection)?, end))
             }
         }
     }
+}
+
+/// Makes a link of authenticated connections. Errors: a peer has sent too much, or the number of connections.
+pub(crate) fn tcp_link(channels: Vec<Channel>, protection: Protection) -> Result<TcpLink, String> {
+    let streams: Result<_, session::Error> =
+        channels.into_iter().map(Channel::into_stream).collect();
+    protected(streams.map_err(|error| error.to_string())?, protection)
+        .map_err(|error| error.to_string())
 }
 
 /// Makes a link whose streams have the protection on which the members have agreed.
@@ -257,6 +349,11 @@ impl Transport for Network {
             self.add_switches();
         }
         match (self, link) {
+            (network, Link::Shared(mut reserved)) => {
+                let gone = || PostError::System("the channel was given back".into());
+                let link = reserved.link.take().ok_or_else(gone)?;
+                network.tcp()?.open(link)
+            }
             (Self::Tcp(transport), Link::Tcp(link, None)) => transport.open(link),
             #[cfg(feature = "switch")]
             (Self::Switch(transport), Link::Tcp(link, end)) => transport.open(match end {

@@ -17,6 +17,7 @@ use transport::{Region, Transport};
 use crate::{
     CompletionMode, Error, Failure, FailureKind,
     commands::{Command, Commands},
+    creation::expected::Meeting,
     disks::DiskThreads,
     network::{Link, Network},
     outlet::{Due, Outlet},
@@ -31,6 +32,7 @@ const SLEEP_MAX: Duration = Duration::from_secs(1);
 pub(crate) struct Worker {
     engine: Engine<Network>,
     commands: Receiver<Command>,
+    meeting: Arc<Meeting>,
     failed: Arc<OnceLock<String>>,
     /// Outlets by group number, with this member's rank in the group.
     outlets: HashMap<u64, (u32, Outlet)>,
@@ -47,12 +49,15 @@ impl Worker {
         transport: Network,
         mode: CompletionMode,
         disks: Arc<DiskThreads>,
+        meeting: Arc<Meeting>,
     ) -> (Self, Commands) {
         let failed = Arc::new(OnceLock::new());
         let (commands, receiver) = Commands::new(transport.waker(), Arc::clone(&failed));
+        meeting.set_commands(commands.clone());
         let worker = Self {
             engine: Engine::with_disks(transport, disks),
             commands: receiver,
+            meeting,
             failed,
             outlets: HashMap::new(),
             mode,
@@ -142,6 +147,9 @@ impl Worker {
         if self.engine.progress(wait, &mut self.events) > 0 {
             self.last_completion = Instant::now();
         }
+        for event in self.engine.transport_mut().take_shared_events() {
+            self.meeting.on_event(self.engine.transport_mut(), event);
+        }
         self.hand_out(due);
     }
 
@@ -186,6 +194,19 @@ impl Worker {
             }
             Command::Close { group } => self.engine.close(group),
             Command::Abort { group, reason } => self.engine.abort(group, &reason),
+            Command::Post(posts) => {
+                self.meeting.post(self.engine.transport_mut(), posts);
+                Ok(())
+            }
+            Command::Share { link, address, connected_here } => {
+                let network = self.engine.transport_mut();
+                self.meeting.share(network, link, address, connected_here);
+                Ok(())
+            }
+            Command::Release { link } => {
+                self.engine.transport_mut().release(link);
+                Ok(())
+            }
             Command::Register { region, reply } => {
                 let _ = reply.send(self.register(&region));
                 Ok(())

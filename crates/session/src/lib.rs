@@ -34,6 +34,6 @@ pub use deadline::{Deadline, millis};
 pub use error::Error;
 pub use handshake_limit::Handshake;
 pub use listener::Listener;
-pub use secret::Secret;
+pub use secret::{Secret, random_id};
 pub use threads::Threads;
 pub use version::PROTOCOL_VERSION;

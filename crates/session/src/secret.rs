@@ -52,6 +52,14 @@ impl fmt::Debug for Secret {
     }
 }
 
+/// Returns a number that nobody else chooses, from the system's random source. Errors: the system has none.
+pub fn random_id() -> Result<[u8; 16], std::io::Error> {
+    let mut id = [0; 16];
+    getrandom::fill(&mut id)
+        .map_err(|error| std::io::Error::other(format!("no random numbers: {error}")))?;
+    Ok(id)
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;

@@ -183,6 +183,11 @@ impl TcpTransport {
         Ok(())
     }
 
+    /// Returns whether [`TcpTransport::take_shared_events`] would return something.
+    pub fn has_shared_events(&self) -> bool {
+        !self.sharing.events.is_empty()
+    }
+
     /// Returns what has happened on shared connections since the last call. [`Transport::poll`] returns when there is
     /// something.
     pub fn take_shared_events(&mut self) -> Vec<SharedEvent> {

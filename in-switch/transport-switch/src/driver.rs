@@ -55,6 +55,11 @@ impl SwitchTransport {
         self.tcp
     }
 
+    /// Returns the wrapped transport, for its shared connections.
+    pub fn tcp_mut(&mut self) -> &mut TcpTransport {
+        &mut self.tcp
+    }
+
     /// Adds an endpoint to the group of this end, which is created for its first link.
     fn join(&mut self, end: &GroupEnd, endpoint: EndpointId) -> Result<(), PostError> {
         let known = self.groups.iter().find(|(_, group)| group.is_of(end));
@@ -186,7 +191,8 @@ impl Transport for SwitchTransport {
             let woken = self.progress();
             let now = Instant::now();
             let is_over = until.is_some_and(|until| now >= until);
-            if woken || is_over || !self.completed.is_empty() {
+            let has_news = !self.completed.is_empty() || self.tcp.has_shared_events();
+            if woken || is_over || has_news {
                 completions.append(&mut self.completed);
                 return;
             }

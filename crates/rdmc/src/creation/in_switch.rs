@@ -289,7 +289,10 @@ fn shortened(reason: &str) -> String {
 fn channels(wires: &mut Wires) -> impl Iterator<Item = (u32, &mut Channel)> {
     wires
         .iter_mut()
-        .filter_map(|(rank, wires)| wires.first_mut().map(|Wire { channel, .. }| (*rank, channel)))
+        .filter_map(|(rank, wires)| match wires.first_mut() {
+            Some(Wire::Own(wire)) => Some((*rank, &mut wire.channel)),
+            _ => None,
+        })
 }
 
 fn local_ip(channel: &Channel) -> Result<IpAddr, String> {

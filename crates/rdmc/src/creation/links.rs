@@ -1,29 +1,34 @@
 //! Connecting the linked members of a group or a team.
 //!
 //! Of two neighbours the one with the higher rank connects and the other accepts, so that each pair
-//! is connected once, or once for each stream. The accepting member compares the terms, and both
+//! is connected once. Where both contexts share their connections the link is a channel (`shared`); elsewhere it is a
+//! connection, or one for each stream. The accepting member compares the terms, and both
 //! members return the same error if they differ.
 
 use std::{
-    collections::{BTreeMap, HashMap},
     io,
     net::{SocketAddr, TcpListener},
     sync::{
-        Arc, Condvar, Mutex, MutexGuard,
-        atomic::{AtomicBool, AtomicUsize, Ordering},
+        Arc, Mutex,
+        atomic::{AtomicUsize, Ordering},
     },
     thread,
     time::Duration,
 };
 
 use serde::{Deserialize, Serialize};
-use session::{Channel, Deadline, Listener, Secret, millis};
+use session::{Channel, Deadline, Listener, millis};
 use socket2::{Domain, Protocol, Socket, Type};
 
-use super::terms::Terms;
+use super::{
+    expected::Meeting,
+    shared::{Known, Sharing},
+    terms::Terms,
+};
 use crate::{
     Error,
-    network::{Offers, Wire},
+    commands::Command,
+    network::{ConnectionId, Offers, OwnWire, Wire, tcp_link},
 };
 
 /// How long a neighbour may take to send its request, and to take the response.
@@ -34,63 +39,88 @@ const CONNECTORS_MAX: usize = 16;
 /// The connections to each neighbour, by rank.
 pub(crate) type Wires = Vec<(u32, Vec<Wire>)>;
 
-#[derive(Debug, Serialize, Deserialize)]
-pub(crate) struct Request {
-    group: u64,
-    from: u32,
-    to: u32,
-    stream: u8,
-    terms: Terms,
-    /// The offer of the fabric's transport for its end of the link.
-    offer: Vec<u8>,
-    timeout_ms: u64,
+/// What a context says first on a connection that it has made.
+#[derive(Clone, PartialEq, Eq, Debug, Serialize, Deserialize)]
+pub(crate) enum Hello {
+    /// Asks for a link of one group.
+    Link(Request),
+    /// Offers to share the connection among groups. After a [`Response::Apart`] another hello follows.
+    Share(ShareRequest),
 }
 
-#[derive(Debug, Serialize, Deserialize)]
+#[derive(Clone, PartialEq, Eq, Debug, Serialize, Deserialize)]
+pub(crate) struct Request {
+    pub(crate) group: u64,
+    pub(crate) from: u32,
+    pub(crate) to: u32,
+    pub(crate) stream: u8,
+    pub(crate) terms: Terms,
+    /// The offer of the fabric's transport for its end of the link.
+    offer: Vec<u8>,
+    pub(crate) timeout_ms: u64,
+}
+
+impl Request {
+    /// Asks a member for the first or the only stream of a link.
+    pub(crate) fn of(joining: &Joining, to: u32, timeout_ms: u64) -> Self {
+        Self {
+            group: joining.number,
+            from: joining.rank,
+            to,
+            stream: 0,
+            terms: joining.terms.clone(),
+            offer: Vec::new(),
+            timeout_ms,
+        }
+    }
+}
+
+#[derive(Clone, PartialEq, Eq, Debug, Serialize, Deserialize)]
+pub(crate) struct ShareRequest {
+    /// The same for all streams of one connection.
+    id: [u8; 16],
+    stream: u8,
+    sharing: Sharing,
+    /// At which others connect to the context that has made the connection.
+    address: SocketAddr,
+}
+
+#[derive(Clone, PartialEq, Eq, Debug, Serialize, Deserialize)]
 pub(crate) enum Response {
     Accepted { offer: Vec<u8> },
     Refused(String),
+    /// The connection is shared as soon as all of its streams are there.
+    Shared,
+    /// Connections are not shared there, or not such as these.
+    Apart,
 }
+
+/// Streams of a connection that others make, until all are there.
+pub(crate) struct Forming {
+    channels: Vec<Option<Channel>>,
+    until: Deadline,
+}
+
+/// How many connections may be incomplete at the same time.
+const FORMING_MAX: usize = 1024;
 
 /// Accepts links for all groups of a context, until it is closed.
 pub(crate) struct LinkListener {
     listener: Listener,
-    shared: Arc<Shared>,
-}
-
-struct Shared {
-    secret: Secret,
-    expected: Mutex<HashMap<u64, Expected>>,
-    changed: Condvar,
-    stopped: AtomicBool,
-}
-
-/// A group or a team that is being created here, and the links accepted for it so far.
-struct Expected {
-    rank: u32,
-    offers: Offers,
-    terms: Terms,
-    wires: BTreeMap<u32, Vec<Option<Wire>>>,
-    problem: Option<(u32, SocketAddr, String)>,
+    meeting: Arc<Meeting>,
 }
 
 impl LinkListener {
     /// Listens on an address; port 0 selects a free port. Errors: a system call fails.
-    pub(crate) fn start(address: SocketAddr, secret: Secret) -> Result<Self, Error> {
+    pub(crate) fn start(address: SocketAddr, meeting: Arc<Meeting>) -> Result<Self, Error> {
         let system = |error| Error::System { what: format!("listening on {address}"), error };
         let socket = listen(address).map_err(system)?;
-        let shared = Arc::new(Shared {
-            secret: secret.clone(),
-            expected: Mutex::default(),
-            changed: Condvar::new(),
-            stopped: AtomicBool::new(false),
-        });
-        let answering = Arc::clone(&shared);
+        let (secret, answering) = (meeting.secret.clone(), Arc::clone(&meeting));
         // The handshake's guard is held until the answer is sent, so that closing the listener also
         // ends connections that wait here.
         let answer = move |channel, _handshake| answering.answer(channel);
         let listener = Listener::answering(socket, secret, answer).map_err(system)?;
-        Ok(Self { listener, shared })
+        Ok(Self { listener, meeting })
     }
 
     pub(crate) fn address(&self) -> SocketAddr {
@@ -100,11 +130,7 @@ impl LinkListener {
     /// Stops accepting, aborts handshakes in progress, and ends their threads. Returns what has not
     /// ended by the deadline; nothing when called again.
     pub(crate) fn close(&mut self, deadline: Deadline) -> Vec<String> {
-        self.shared.stopped.store(true, Ordering::Release);
-        // Once the lock was taken, every thread that saw `stopped` unset is waiting and receives
-        // this notification.
-        drop(self.shared.expected());
-        self.shared.changed.notify_all();
+        self.meeting.stop();
         self.listener.close(deadline)
     }
 }
@@ -123,16 +149,25 @@ fn listen(address: SocketAddr) -> io::Result<TcpListener> {
     Ok(socket.into())
 }
 
-impl Shared {
-    fn expected(&self) -> MutexGuard<'_, HashMap<u64, Expected>> {
-        self.expected.lock().unwrap_or_else(|poisoned| poisoned.into_inner())
-    }
-
+impl Meeting {
     fn answer(&self, mut channel: Channel) -> Result<(), Error> {
         let deadline = Deadline::after(REQUEST_TIMEOUT);
-        let request: Request = channel.receive(deadline)?;
+        let request = match channel.receive(deadline)? {
+            Hello::Link(request) => request,
+            Hello::Share(share) if self.sharing == Some(share.sharing) => {
+                channel.send(&Response::Shared, deadline)?;
+                return self.take_stream(share, channel);
+            }
+            Hello::Share(_) => {
+                channel.send(&Response::Apart, deadline)?;
+                match channel.receive(deadline)? {
+                    Hello::Link(request) => request,
+                    Hello::Share(_) => return Ok(()),
+                }
+            }
+        };
         let patience = Duration::from_millis(request.timeout_ms).min(Duration::from_secs(600));
-        let judged = self.judge(&request, channel.peer(), Deadline::after(patience));
+        let judged = self.await_group(&request, channel.peer(), Deadline::after(patience));
         let deadline = Deadline::after(REQUEST_TIMEOUT);
         let offers = match judged {
             Ok(offers) => offers,
@@ -140,92 +175,47 @@ impl Shared {
         };
         let ours = offers.make()?;
         channel.send(&Response::Accepted { offer: ours.bytes() }, deadline)?;
-        let wire = Wire { channel, ours, theirs: request.offer, connected_here: false };
-        let mut groups = self.expected();
-        if let Some(expected) = groups.get_mut(&request.group)
-            && let Some(wires) = expected.wires.get_mut(&request.from)
-            && let Some(place) = wires.get_mut(usize::from(request.stream))
-        {
-            *place = Some(wire);
-            self.changed.notify_all();
-        }
+        let theirs = request.offer.clone();
+        let wire = OwnWire { channel, ours, theirs, connected_here: false };
+        self.place(&request, Wire::Own(wire));
         Ok(())
     }
 
-    /// Waits until the group is being created here. Returns what makes offers for its links.
-    ///
-    /// Errors: why the link is refused.
-    fn judge(
+    /// Takes a stream of a connection that is to be shared, which is made with the last one.
+    fn take_stream(&self, share: ShareRequest, channel: Channel) -> Result<(), Error> {
+        let ShareRequest { id, stream, sharing, address } = share;
+        let mut state = self.state();
+        let forming = &mut state.shared.forming;
+        forming.retain(|_, one| !one.until.left().is_zero());
+        if forming.len() >= FORMING_MAX {
+            return Ok(());
+        }
+        let until = Deadline::after(REQUEST_TIMEOUT);
+        let none = || Forming { channels: (0..sharing.streams).map(|_| None).collect(), until };
+        let one = forming.entry(id).or_insert_with(none);
+        if let Some(place) = one.channels.get_mut(usize::from(stream)) {
+            *place = Some(channel);
+        }
+        if one.channels.iter().any(Option::is_none) {
+            return Ok(());
+        }
+        let channels = forming.remove(&id).into_iter().flat_map(|one| one.channels).flatten();
+        let channels = channels.collect();
+        drop(state);
+        self.give_shared(channels, sharing, address, false)
+    }
+
+    /// Gives a connection to the worker.
+    fn give_shared(
         &self,
-        request: &Request,
-        peer: SocketAddr,
-        deadline: Deadline,
-    ) -> Result<Offers, String> {
-        let mut groups = self.expected();
-        loop {
-            if let Some(expected) = groups.get_mut(&request.group) {
-                let Some(problem) = expected.problem_with(request) else {
-                    return Ok(expected.offers.clone());
-                };
-                expected.problem.get_or_insert((request.from, peer, problem.clone()));
-                self.changed.notify_all();
-                return Err(problem);
-            }
-            let left = deadline.left();
-            if left.is_zero() || self.stopped.load(Ordering::Acquire) {
-                return Err(format!("group {} was not created there in time", request.group));
-            }
-            groups = self
-                .changed
-                .wait_timeout(groups, left)
-                .unwrap_or_else(|poisoned| poisoned.into_inner())
-                .0;
-        }
-    }
-}
-
-impl Expected {
-    fn problem_with(&self, request: &Request) -> Option<String> {
-        let Request { group, from, to, stream, terms, .. } = request;
-        if let Some(difference) = self.terms.difference(terms) {
-            return Some(format!(
-                "members {} and {from} have different settings for group {group}: \
-                 {difference} (seen from member {})",
-                self.rank, self.rank
-            ));
-        }
-        if *to != self.rank {
-            return Some(format!(
-                "this is member {}, not member {to}: the member lists differ",
-                self.rank
-            ));
-        }
-        let Some(wires) = self.wires.get(from) else {
-            return Some(format!(
-                "member {from} is not expected to connect to member {}",
-                self.rank
-            ));
-        };
-        match wires.get(usize::from(*stream)) {
-            Some(None) => None,
-            _ => Some(format!("member {from} has connected already; is it running twice?")),
-        }
-    }
-
-    fn is_complete(&self) -> bool {
-        self.wires.values().flatten().all(Option::is_some)
-    }
-}
-
-/// Removes an expected group when its creation ends, with or without success.
-struct Expectation<'a> {
-    shared: &'a Shared,
-    group: u64,
-}
-
-impl Drop for Expectation<'_> {
-    fn drop(&mut self) {
-        self.shared.expected().remove(&self.group);
+        channels: Vec<Channel>,
+        sharing: Sharing,
+        address: SocketAddr,
+        connected_here: bool,
+    ) -> Result<(), Error> {
+        let link = tcp_link(channels, sharing.protection())
+            .map_err(|cause| session::Error::Peer { address, cause })?;
+        self.commands()?.give(Command::Share { link, address, connected_here })
     }
 }
 
@@ -240,6 +230,8 @@ pub(crate) struct Joining {
     /// Makes offers of the transport that the links are for.
     pub(crate) offers: Offers,
     pub(crate) terms: Terms,
+    /// Whether links may be channels of shared connections.
+    pub(crate) is_shared: bool,
 }
 
 /// Connects this member with its neighbours. Blocks until the deadline at most.
@@ -254,97 +246,191 @@ pub(crate) fn connect_neighbours(
 ) -> Result<Wires, Error> {
     let (lower, higher): (Vec<u32>, Vec<u32>) =
         joining.neighbours.iter().partition(|&&rank| rank < joining.rank);
-    let shared = &listener.shared;
-    let expectation = expect(shared, joining, &higher)?;
-    let mut links = connect_all(shared, joining, addresses, &lower, deadline)?;
-    links.extend(await_all(&expectation, addresses, deadline)?);
+    let expectation = listener.meeting.expect(joining, &higher)?;
+    let connecting = Connecting { meeting: &listener.meeting, joining, addresses, deadline };
+    let mut links = connecting.connect_all(lower)?;
+    links.extend(expectation.await_all(addresses, deadline)?);
     Ok(links)
 }
 
-fn expect<'a>(
-    shared: &'a Shared,
-    joining: &Joining,
-    ranks: &[u32],
-) -> Result<Expectation<'a>, Error> {
-    let group = joining.number;
-    let empty = || (0..joining.terms.streams()).map(|_| None).collect::<Vec<_>>();
-    let expected = Expected {
-        rank: joining.rank,
-        offers: joining.offers.clone(),
-        terms: joining.terms.clone(),
-        wires: ranks.iter().map(|&rank| (rank, empty())).collect(),
-        problem: None,
-    };
-    let mut groups = shared.expected();
-    if groups.contains_key(&group) {
-        return Err(Error::NumberInUse(group));
+/// The connecting side of a group that is being created.
+struct Connecting<'a> {
+    meeting: &'a Meeting,
+    joining: &'a Joining,
+    addresses: &'a [SocketAddr],
+    deadline: Deadline,
+}
+
+/// A way to another context.
+enum Way {
+    Shared(ConnectionId),
+    /// Each link has a connection of its own: this one, if it was just made.
+    Apart(Option<Channel>),
+}
+
+impl Connecting<'_> {
+    /// Makes a link to each of `ranks`: at once where there is a shared connection, and [`CONNECTORS_MAX`] at a time
+    /// where one has to be made.
+    fn connect_all(&self, ranks: Vec<u32>) -> Result<Wires, Error> {
+        let known = match self.sharing() {
+            Some(_) => self.meeting.connected(&ranks, self.addresses),
+            None => Vec::new(),
+        };
+        let is_asked = |rank: &u32| known.iter().any(|(asked, _)| asked == rank);
+        let asking = self.meeting.ask(self.joining, &known, self.timeout_ms())?;
+        let others: Vec<u32> = ranks.into_iter().filter(|rank| !is_asked(rank)).collect();
+        let mut links = self.connect_each(&others)?;
+        let (group, mut lost) = (self.joining.number, Vec::new());
+        let asked =
+            self.meeting.await_answers(asking, group, self.addresses, self.deadline, &mut lost)?;
+        links.extend(asked);
+        links.extend(self.connect_each(&lost)?);
+        Ok(links)
     }
-    groups.insert(group, expected);
-    shared.changed.notify_all();
-    Ok(Expectation { shared, group })
-}
 
-/// Connects to each of `ranks`, [`CONNECTORS_MAX`] at a time.
-fn connect_all(
-    shared: &Shared,
-    joining: &Joining,
-    addresses: &[SocketAddr],
-    ranks: &[u32],
-    deadline: Deadline,
-) -> Result<Wires, Error> {
-    let next = AtomicUsize::new(0);
-    let links = Mutex::new(Ok(Vec::new()));
-    thread::scope(|scope| {
-        for _ in 0..ranks.len().min(CONNECTORS_MAX) {
-            scope.spawn(|| {
-                while let Some(&to) = ranks.get(next.fetch_add(1, Ordering::Relaxed)) {
-                    let address = addresses[to as usize];
-                    let link = (0..joining.terms.streams()).map(|stream| {
-                        let request = Request {
-                            group: joining.number,
-                            from: joining.rank,
-                            to,
-                            stream,
-                            terms: joining.terms.clone(),
-                            offer: Vec::new(),
-                            timeout_ms: millis(deadline.left()),
-                        };
-                        connect_one(shared, &joining.offers, address, request, deadline)
-                    });
-                    let link = link.collect::<Result<Vec<_>, _>>();
-                    let mut links = links.lock().unwrap_or_else(|poisoned| poisoned.into_inner());
-                    match (link, &mut *links) {
-                        (Ok(link), Ok(links)) => links.push((to, link)),
-                        (Err(error), Ok(_)) => *links = Err(error),
-                        (_, Err(_)) => return,
+    fn connect_each(&self, ranks: &[u32]) -> Result<Wires, Error> {
+        let next = AtomicUsize::new(0);
+        let links = Mutex::new(Ok(Vec::new()));
+        thread::scope(|scope| {
+            for _ in 0..ranks.len().min(CONNECTORS_MAX) {
+                scope.spawn(|| {
+                    while let Some(&to) = ranks.get(next.fetch_add(1, Ordering::Relaxed)) {
+                        let link = self.connect(to);
+                        let mut links =
+                            links.lock().unwrap_or_else(|poisoned| poisoned.into_inner());
+                        match (link, &mut *links) {
+                            (Ok(link), Ok(links)) => links.push((to, link)),
+                            (Err(error), Ok(_)) => *links = Err(error),
+                            (_, Err(_)) => return,
+                        }
                     }
-                }
-            });
-        }
-    });
-    links.into_inner().unwrap_or_else(|poisoned| poisoned.into_inner())
-}
+                });
+            }
+        });
+        links.into_inner().unwrap_or_else(|poisoned| poisoned.into_inner())
+    }
 
-fn connect_one(
-    shared: &Shared,
-    offers: &Offers,
-    address: SocketAddr,
-    mut request: Request,
-    deadline: Deadline,
-) -> Result<Wire, Error> {
-    let member = request.to;
-    let named = |error| of_member(member, error);
-    // The peer may not have started listening yet.
-    let mut channel =
-        Channel::connect_patiently(address, &shared.secret, deadline).map_err(named)?;
-    let ours = offers.make()?;
-    request.offer = ours.bytes();
-    channel.send(&request, deadline).map_err(named)?;
-    match channel.receive(deadline).map_err(named)? {
-        Response::Accepted { offer: theirs } => {
-            Ok(Wire { channel, ours, theirs, connected_here: true })
+    /// Makes the link to one member. A shared connection that is lost meanwhile is made again.
+    fn connect(&self, to: u32) -> Result<Vec<Wire>, Error> {
+        loop {
+            let connection = match self.way_to(to)? {
+                Way::Apart(channel) => return self.connect_apart(to, channel),
+                Way::Shared(connection) => connection,
+            };
+            let asking = self.meeting.ask(self.joining, &[(to, connection)], self.timeout_ms())?;
+            let (group, mut lost) = (self.joining.number, Vec::new());
+            let mut wires = self.meeting.await_answers(
+                asking,
+                group,
+                self.addresses,
+                self.deadline,
+                &mut lost,
+            )?;
+            if let Some((_, wire)) = wires.pop() {
+                return Ok(wire);
+            }
         }
-        Response::Refused(cause) => Err(Error::Member { member, address, cause }),
+    }
+
+    fn sharing(&self) -> Option<Sharing> {
+        self.meeting.sharing.filter(|_| self.joining.is_shared)
+    }
+
+    fn timeout_ms(&self) -> u64 {
+        millis(self.deadline.left())
+    }
+
+    /// Finds the shared connection to a member, waits for another thread that is making it, or makes it.
+    fn way_to(&self, to: u32) -> Result<Way, Error> {
+        let Some(sharing) = self.sharing() else { return Ok(Way::Apart(None)) };
+        let address = self.addresses[to as usize];
+        let mut state = self.meeting.state();
+        loop {
+            match state.shared.by_address.get(&address) {
+                Some(&Known::Shared(connection)) => return Ok(Way::Shared(connection)),
+                Some(Known::Apart) => return Ok(Way::Apart(None)),
+                None => break,
+                Some(Known::Connecting) => {}
+            }
+            let Some(changed) = self.meeting.wait(state, self.deadline) else {
+                let what = format!("connecting to member {to} ({address})");
+                return Err(self.deadline.missed(what).into());
+            };
+            state = changed;
+        }
+        state.shared.by_address.insert(address, Known::Connecting);
+        drop(state);
+        let made = self.make_shared(to, sharing);
+        let mut state = self.meeting.state();
+        if state.shared.by_address.get(&address) == Some(&Known::Connecting) {
+            match &made {
+                Ok(None) => {}
+                Ok(Some(_)) => drop(state.shared.by_address.insert(address, Known::Apart)),
+                Err(_) => drop(state.shared.by_address.remove(&address)),
+            }
+        }
+        drop(state);
+        self.meeting.notify();
+        match made? {
+            Some(channel) => Ok(Way::Apart(Some(channel))),
+            // The worker tells when it has it.
+            None => self.way_to(to),
+        }
+    }
+
+    /// Makes the connection to a member's context and gives it to the worker. Returns a connection that is not
+    /// shared if that context shares none.
+    fn make_shared(&self, to: u32, sharing: Sharing) -> Result<Option<Channel>, Error> {
+        let (address, own) =
+            (self.addresses[to as usize], self.addresses[self.joining.rank as usize]);
+        let named = |error| of_member(to, error);
+        let random = |error| Error::System { what: "sharing a connection".into(), error };
+        let (id, mut channels) = (session::random_id().map_err(random)?, Vec::new());
+        for stream in 0..sharing.streams {
+            let mut channel = self.dial(to)?;
+            let hello = Hello::Share(ShareRequest { id, stream, sharing, address: own });
+            channel.send(&hello, self.deadline).map_err(named)?;
+            match channel.receive(self.deadline).map_err(named)? {
+                Response::Shared => channels.push(channel),
+                _ => return Ok(Some(channel)),
+            }
+        }
+        self.meeting.give_shared(channels, sharing, address, true)?;
+        Ok(None)
+    }
+
+    /// Connects to a member, which may not have started listening yet.
+    fn dial(&self, to: u32) -> Result<Channel, Error> {
+        let address = self.addresses[to as usize];
+        Channel::connect_patiently(address, &self.meeting.secret, self.deadline)
+            .map_err(|error| of_member(to, error))
+    }
+
+    /// Makes a connection for each stream of the link to a member; `channel` is the first, if there is one.
+    fn connect_apart(&self, to: u32, mut channel: Option<Channel>) -> Result<Vec<Wire>, Error> {
+        let streams = 0..self.joining.terms.streams();
+        let wires = streams.map(|stream| {
+            let channel = channel.take().map_or_else(|| self.dial(to), Ok)?;
+            self.request(to, stream, channel)
+        });
+        wires.collect()
+    }
+
+    fn request(&self, to: u32, stream: u8, mut channel: Channel) -> Result<Wire, Error> {
+        let (member, address) = (to, self.addresses[to as usize]);
+        let named = |error| of_member(member, error);
+        let ours = self.joining.offers.make()?;
+        let mut request = Request::of(self.joining, to, self.timeout_ms());
+        (request.stream, request.offer) = (stream, ours.bytes());
+        channel.send(&Hello::Link(request), self.deadline).map_err(named)?;
+        let cause = match channel.receive(self.deadline).map_err(named)? {
+            Response::Accepted { offer: theirs } => {
+                return Ok(Wire::Own(OwnWire { channel, ours, theirs, connected_here: true }));
+            }
+            Response::Refused(cause) => cause,
+            Response::Shared | Response::Apart => "sent an answer to another question".into(),
+        };
+        Err(Error::Member { member, address, cause })
     }
 }
 
@@ -358,41 +444,5 @@ pub(crate) fn of_member(member: u32, error: session::Error) -> Error {
             }
             other => other,
         },
-    }
-}
-
-/// Waits for the links from members with higher ranks.
-fn await_all(
-    expectation: &Expectation<'_>,
-    addresses: &[SocketAddr],
-    deadline: Deadline,
-) -> Result<Wires, Error> {
-    let (shared, group) = (expectation.shared, expectation.group);
-    let mut groups = shared.expected();
-    loop {
-        let Some(expected) = groups.get_mut(&group) else { return Err(Error::NoSuchGroup(group)) };
-        if let Some((member, address, cause)) = expected.problem.take() {
-            return Err(Error::Member { member, address, cause });
-        }
-        if expected.is_complete() {
-            let wires = std::mem::take(&mut expected.wires).into_iter();
-            return Ok(wires.map(|(rank, w)| (rank, w.into_iter().flatten().collect())).collect());
-        }
-        let left = deadline.left();
-        if left.is_zero() {
-            let missing: Vec<String> = expected
-                .wires
-                .iter()
-                .filter(|(_, wires)| wires.iter().any(Option::is_none))
-                .map(|(&rank, _)| format!("{rank} ({})", addresses[rank as usize]))
-                .collect();
-            let what = format!("waiting for members {} to join group {group}", missing.join(", "));
-            return Err(deadline.missed(what).into());
-        }
-        groups = shared
-            .changed
-            .wait_timeout(groups, left)
-            .unwrap_or_else(|poisoned| poisoned.into_inner())
-            .0;
     }
 }
