@@ -126,6 +126,16 @@ impl Caller {
         }
     }
 
+    /// Makes progress for up to `wait`, and leaves the callbacks that result to the next turn. Returns false if another
+    /// thread has the worker, or there is none. May be called from a callback.
+    pub(crate) fn poll(&self, wait: Duration) -> bool {
+        let mut state = self.lock();
+        let Some(worker) = state.take_worker() else { return false };
+        drop(state);
+        self.with(worker, |worker, due| worker.turn(wait, due));
+        true
+    }
+
     /// Executes pending commands now. A thread that has the worker executes them before it puts it
     /// back.
     pub(crate) fn take_commands(&self) {

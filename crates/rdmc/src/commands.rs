@@ -92,6 +92,11 @@ impl Commands {
         Ok(())
     }
 
+    /// Ends the wait of the worker.
+    pub(crate) fn wake(&self) {
+        (self.waker)();
+    }
+
     /// Errors: the worker has failed.
     pub(crate) fn check(&self) -> Result<(), Error> {
         if self.failed.get().is_some() { Err(self.ended()) } else { Ok(()) }

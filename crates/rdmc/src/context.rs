@@ -92,7 +92,7 @@ impl Context {
             Arc::clone(&disks),
             Arc::clone(&meeting),
         );
-        let listener = LinkListener::start(settings.listen, meeting)?;
+        let listener = LinkListener::start(settings.listen, Arc::clone(&meeting))?;
         let mut context = Self {
             settings,
             can_offload,
@@ -107,8 +107,9 @@ impl Context {
         };
         match context.settings.progress {
             Progress::Caller => {
-                let caller = Caller::new(worker, context.commands.clone());
-                context.caller = Some(Arc::new(caller));
+                let caller = Arc::new(Caller::new(worker, context.commands.clone()));
+                meeting.set_caller(&caller);
+                context.caller = Some(caller);
             }
             Progress::Thread => {
                 context

@@ -4,9 +4,10 @@ use std::{
     collections::{BTreeMap, HashMap},
     net::SocketAddr,
     sync::{
-        Condvar, Mutex, MutexGuard, OnceLock,
+        Arc, Condvar, Mutex, MutexGuard, OnceLock, Weak,
         atomic::{AtomicBool, Ordering},
     },
+    time::Duration,
 };
 
 use session::{Deadline, Secret};
@@ -18,9 +19,15 @@ use super::{
 };
 use crate::{
     Error,
+    caller::Caller,
     commands::Commands,
     network::{Offers, Wire},
 };
+
+/// How long a thread waits for the worker that another one has.
+const WORKER_PAUSE: Duration = Duration::from_millis(20);
+/// How long a thread makes progress at most before it looks again.
+const PROGRESS_TIME: Duration = Duration::from_secs(1);
 
 /// What all threads have in common that create links of a context.
 pub(crate) struct Meeting {
@@ -29,6 +36,8 @@ pub(crate) struct Meeting {
     pub(crate) sharing: Option<Sharing>,
     /// The worker's; set before there are links.
     commands: OnceLock<Commands>,
+    /// With [`crate::Progress::Caller`]: threads that wait make progress, without callbacks.
+    caller: OnceLock<Weak<Caller>>,
     state: Mutex<State>,
     changed: Condvar,
     stopped: AtomicBool,
@@ -56,6 +65,7 @@ impl Meeting {
             secret,
             sharing,
             commands: OnceLock::new(),
+            caller: OnceLock::new(),
             state: Mutex::default(),
             changed: Condvar::new(),
             stopped: AtomicBool::new(false),
@@ -64,6 +74,10 @@ impl Meeting {
 
     pub(crate) fn set_commands(&self, commands: Commands) {
         let _ = self.commands.set(commands);
+    }
+
+    pub(crate) fn set_caller(&self, caller: &Arc<Caller>) {
+        let _ = self.caller.set(Arc::downgrade(caller));
     }
 
     /// Errors: the context has not started.
@@ -80,8 +94,27 @@ impl Meeting {
         self.changed.notify_all();
     }
 
-    /// Waits for a change. Returns `None` if the deadline has passed or the context is closing.
+    /// Waits for a change, or less long. Returns `None` if the deadline has passed or the context is closing. For threads
+    /// of the application, which may have to make progress meanwhile.
     pub(crate) fn wait<'a>(
+        &'a self,
+        state: MutexGuard<'a, State>,
+        deadline: Deadline,
+    ) -> Option<MutexGuard<'a, State>> {
+        let Some(caller) = self.caller.get() else { return self.wait_for(state, deadline) };
+        drop(state);
+        let left = deadline.left();
+        let has_polled = caller.upgrade().is_some_and(|it| it.poll(left.min(PROGRESS_TIME)));
+        let state = self.state();
+        if has_polled && !left.is_zero() && !self.stopped.load(Ordering::Acquire) {
+            return Some(state);
+        }
+        // Another thread has the worker. It may stop making progress unnoticed.
+        let soon = Deadline::after(left.min(WORKER_PAUSE));
+        self.wait_for(state, soon)
+    }
+
+    fn wait_for<'a>(
         &'a self,
         state: MutexGuard<'a, State>,
         deadline: Deadline,
@@ -119,7 +152,7 @@ impl Meeting {
                 self.notify();
                 return judged.map(|()| expected.offers.clone());
             }
-            let Some(changed) = self.wait(state, deadline) else {
+            let Some(changed) = self.wait_for(state, deadline) else {
                 return Err(format!("group {} was not created there in time", request.group));
             };
             state = changed;
@@ -134,7 +167,12 @@ impl Meeting {
             && let Some(place) = wires.get_mut(usize::from(request.stream))
         {
             *place = Some(wire);
+            drop(state);
             self.notify();
+            if let Ok(commands) = self.commands() {
+                // For a thread that makes progress while it waits.
+                commands.wake();
+            }
         }
     }
 

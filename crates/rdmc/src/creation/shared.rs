@@ -14,7 +14,7 @@ use super::{
     links::{Forming, Joining, Request, Wires},
 };
 use crate::{
-    ContextSettings, Error, Fabric, Progress, Protection,
+    ContextSettings, Error, Fabric, Protection,
     commands::{Command, Commands},
     network::{ConnectionId, Network, ReservedLink, SharedEvent, TcpLink, Wire},
 };
@@ -47,14 +47,12 @@ pub(crate) struct Sharing {
 impl Sharing {
     /// Returns what contexts of these settings share; `None` if it is nothing.
     pub(crate) fn of(settings: &ContextSettings) -> Option<Self> {
-        // With `Progress::Caller` a connection would wait for the application while a group is created.
-        let is_shared = settings.fabric == Fabric::Tcp && settings.progress == Progress::Thread;
         let is_encrypted = match settings.protection {
             Protection::None => return None,
             Protection::Authenticate => false,
             Protection::Encrypt => true,
         };
-        is_shared.then_some(Self { streams: settings.streams, is_encrypted })
+        (settings.fabric == Fabric::Tcp).then_some(Self { streams: settings.streams, is_encrypted })
     }
 
     pub(crate) fn protection(self) -> Protection {
