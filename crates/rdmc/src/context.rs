@@ -86,12 +86,8 @@ impl Context {
         let (offers, can_offload) = (transport.offers(), transport.triggered().is_some());
         let disks = Arc::new(DiskThreads::new(transport.waker()));
         let meeting = Arc::new(Meeting::new(settings.secret.clone(), Sharing::of(&settings)));
-        let (worker, commands) = Worker::new(
-            transport,
-            settings.completion,
-            Arc::clone(&disks),
-            Arc::clone(&meeting),
-        );
+        let (worker, commands) =
+            Worker::new(transport, settings.completion, Arc::clone(&disks), Arc::clone(&meeting));
         let listener = LinkListener::start(settings.listen, Arc::clone(&meeting))?;
         let mut context = Self {
             settings,

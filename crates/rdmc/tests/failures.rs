@@ -306,11 +306,18 @@ fn a_callback_that_panics_fails_its_group_only() {
 /// counts its calls.
 struct PanicsOnce {
     events: Sender<Event>,
+    /// The second message was announced.
+    second: Sender<()>,
     all_is_here: std::sync::mpsc::Receiver<()>,
 }
 
 impl Application for PanicsOnce {
-    fn incoming(&mut self, _: u64, bytes: u64) -> Incoming {
+    /// The first message does not complete before the second is announced.
+    fn incoming(&mut self, message: u64, bytes: u64) -> Incoming {
+        if message == 0 {
+            return Incoming::Later;
+        }
+        let _ = self.second.send(());
         Incoming::Into(Region::zeroed(bytes as usize))
     }
 
@@ -338,6 +345,7 @@ impl Application for PanicsOnce {
 fn after_a_panic_an_application_gets_only_the_failure_and_its_memory() {
     let world = World::start(2);
     let ((sender, events), (here, all_is_here)) = (channel(), channel());
+    let (second, announced) = channel();
     let [root, receiver] = [0, 1].map(pipeline(1, 2));
     let (root, receiver) = thread::scope(|scope| {
         let (contexts, addresses) = (&world.contexts, &world.addresses);
@@ -346,13 +354,15 @@ fn after_a_panic_an_application_gets_only_the_failure_and_its_memory() {
         let root = scope.spawn(|| contexts[0].create_group_with(among(root, addresses), recorder));
         let receiver = contexts[1].create_group_with(
             among(receiver, addresses),
-            PanicsOnce { events: sender, all_is_here },
+            PanicsOnce { events: sender, second, all_is_here },
         );
         (root.join().unwrap().unwrap(), receiver.unwrap())
     });
     for _ in 0..2 {
         root.try_send(Region::zeroed(5_000)).unwrap();
     }
+    announced.recv_timeout(PATIENCE).unwrap();
+    receiver.accept(0, Region::zeroed(5_000)).unwrap();
     let deadline = std::time::Instant::now() + PATIENCE;
     while world.contexts[1].counters().unwrap().blocks_received < 10 {
         assert!(std::time::Instant::now() < deadline);

@@ -287,12 +287,10 @@ fn shortened(reason: &str) -> String {
 
 /// Returns one connection to each neighbour: the first if there are several.
 fn channels(wires: &mut Wires) -> impl Iterator<Item = (u32, &mut Channel)> {
-    wires
-        .iter_mut()
-        .filter_map(|(rank, wires)| match wires.first_mut() {
-            Some(Wire::Own(wire)) => Some((*rank, &mut wire.channel)),
-            _ => None,
-        })
+    wires.iter_mut().filter_map(|(rank, wires)| match wires.first_mut() {
+        Some(Wire::Own(wire)) => Some((*rank, &mut wire.channel)),
+        _ => None,
+    })
 }
 
 fn local_ip(channel: &Channel) -> Result<IpAddr, String> {

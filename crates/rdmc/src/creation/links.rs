@@ -87,7 +87,9 @@ pub(crate) struct ShareRequest {
 
 #[derive(Clone, PartialEq, Eq, Debug, Serialize, Deserialize)]
 pub(crate) enum Response {
-    Accepted { offer: Vec<u8> },
+    Accepted {
+        offer: Vec<u8>,
+    },
     Refused(String),
     /// The connection is shared as soon as all of its streams are there.
     Shared,

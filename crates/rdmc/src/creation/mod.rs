@@ -7,9 +7,9 @@
 //! - `in_switch`: creates groups whose blocks switches copy, once their links are connected
 //!   (feature `switch`).
 
+pub(crate) mod expected;
 #[cfg(feature = "switch")]
 pub(crate) mod in_switch;
-pub(crate) mod expected;
 pub(crate) mod links;
 pub(crate) mod shared;
 pub(crate) mod terms;

@@ -8,6 +8,7 @@ use std::{collections::HashMap, net::SocketAddr, time::Duration};
 
 use serde::{Deserialize, Serialize};
 use session::Deadline;
+use transport::Transport;
 
 use super::{
     expected::{Meeting, State, missed},
@@ -29,11 +30,21 @@ const PARKED_TIME_MAX: Duration = Duration::from_secs(600);
 #[derive(Clone, PartialEq, Eq, Debug, Serialize, Deserialize)]
 pub(crate) enum Message {
     /// Asks for a channel, which its sender has reserved, as the link of a group.
-    Asks { channel: u32, request: Request },
-    Accepts { channel: u32 },
-    Refuses { channel: u32, cause: String },
+    Asks {
+        channel: u32,
+        request: Request,
+    },
+    Accepts {
+        channel: u32,
+    },
+    Refuses {
+        channel: u32,
+        cause: String,
+    },
     /// The channel is no longer wanted.
-    Withdraws { channel: u32 },
+    Withdraws {
+        channel: u32,
+    },
 }
 
 /// Which connections a context shares; another context's have to be alike.
@@ -226,6 +237,8 @@ impl Meeting {
             send(network, connection, &message);
         }
         drop(state);
+        // With `Progress::Caller` nothing may poll soon.
+        network.flush();
         self.notify();
     }
 
@@ -267,20 +280,19 @@ impl Meeting {
                 tracing::debug!(connection = connection.0, ?cause, "a shared connection has ended");
                 state.shared.forget(network, connection);
             }
-            SharedEvent::Message { connection, message } => {
-                match postcard::from_bytes(&message) {
-                    Ok(message) => {
-                        if let Ok(commands) = self.commands() {
-                            state.on_message(network, connection, message, commands);
-                        }
-                    }
-                    Err(error) => {
-                        tracing::debug!(connection = connection.0, %error, "a malformed message");
+            SharedEvent::Message { connection, message } => match postcard::from_bytes(&message) {
+                Ok(message) => {
+                    if let Ok(commands) = self.commands() {
+                        state.on_message(network, connection, message, commands);
                     }
                 }
-            }
+                Err(error) => {
+                    tracing::debug!(connection = connection.0, %error, "a malformed message");
+                }
+            },
         }
         drop(state);
+        network.flush();
         self.notify();
     }
 }
@@ -324,7 +336,10 @@ impl Shared {
             if self.by_address.get(&peer.address) == Some(&Known::Shared(connection)) {
                 self.by_address.remove(&peer.address);
             }
-            peer.asked.into_values().filter_map(|it| it.link).for_each(|link| network.release(link));
+            peer.asked
+                .into_values()
+                .filter_map(|it| it.link)
+                .for_each(|link| network.release(link));
         }
         self.unpark(network, |parked| parked.connection == connection);
     }
@@ -409,11 +424,7 @@ impl State {
 
     /// Takes the requests that have waited for a group, which is expected from now on, and returns commands for the
     /// worker.
-    pub(crate) fn answer_parked(
-        &mut self,
-        group: u64,
-        commands: &Commands,
-    ) -> Vec<Command> {
+    pub(crate) fn answer_parked(&mut self, group: u64, commands: &Commands) -> Vec<Command> {
         let (mut given, mut posts) = (Vec::new(), Vec::new());
         for parked in self.shared.parked.remove(&group).unwrap_or_default() {
             let Parked { connection, channel, peer, link, request, until } = parked;
@@ -460,11 +471,9 @@ impl State {
 
 /// Sends a message. If it cannot be sent, the connection is lost, or its peer reads nothing and is lost soon.
 fn send(network: &mut Network, connection: ConnectionId, message: &Message) {
-    let sent = postcard::to_stdvec(message)
-        .map_err(|error| error.to_string())
-        .and_then(|bytes| {
-            network.write_message(connection, &bytes).map_err(|error| error.to_string())
-        });
+    let sent = postcard::to_stdvec(message).map_err(|error| error.to_string()).and_then(|bytes| {
+        network.write_message(connection, &bytes).map_err(|error| error.to_string())
+    });
     if let Err(error) = sent {
         tracing::debug!(connection = connection.0, error, "a message was not sent");
     }
