@@ -159,6 +159,7 @@ impl Member {
         settings.progress = Progress::Caller;
         settings.fabric = equipment.fabric.clone();
         settings.protection = equipment.protection();
+        settings.tcp.direct_copies = !equipment.through_sockets;
         settings.connect_timeout = TIMEOUT;
         let context = Arc::new(Context::start(settings)?);
         let (delays, stop) = (Arc::default(), Arc::default());

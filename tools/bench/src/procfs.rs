@@ -1,11 +1,21 @@
-//! What the kernel reports of processes in /proc: processor time, threads, children, listening ports.
+//! What the kernel reports of processes in /proc: processor time, threads, children,
+//! listening ports, and what this process holds.
 
-use std::{collections::BTreeMap, fs};
+use std::{
+    collections::BTreeMap,
+    fs, io, thread,
+    time::{Duration, Instant},
+};
 
 use rustix::param::clock_ticks_per_second;
 
 /// State LISTEN in `/proc/net/tcp`.
 const LISTENS: &str = "0A";
+
+/// How long descriptors and threads have to stay the same to be counted.
+const STEADY: Duration = Duration::from_millis(300);
+/// How long that is waited for.
+const SETTLING_MAX: Duration = Duration::from_secs(5);
 
 /// Processor time and threads of some processes, as last read.
 #[derive(Debug, Default)]
@@ -80,6 +90,50 @@ fn listening_port(line: &str) -> Option<u16> {
     u16::from_str_radix(local.rsplit(':').next()?, 16).ok()
 }
 
+/// What this process holds.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub struct Held {
+    pub descriptors: u64,
+    pub threads: u64,
+    /// Resident memory, mapped files included.
+    pub resident_kib: u64,
+}
+
+impl Held {
+    /// Once the number of descriptors and threads has been the same for some time: threads that have
+    /// answered a connection end a little later. Blocks for some seconds at most.
+    ///
+    /// Errors: /proc lacks one of them.
+    pub fn settled() -> io::Result<Self> {
+        let begin = Instant::now();
+        let (mut last, mut since) = (Self::counts()?, begin);
+        while since.elapsed() < STEADY && begin.elapsed() < SETTLING_MAX {
+            thread::sleep(Duration::from_millis(10));
+            let counts = Self::counts()?;
+            if counts != last {
+                (last, since) = (counts, Instant::now());
+            }
+        }
+        let (descriptors, threads) = last;
+        Ok(Self { descriptors, threads, resident_kib: resident_kib()? })
+    }
+
+    /// Descriptors, and threads.
+    fn counts() -> io::Result<(u64, u64)> {
+        let count = |directory: &str| Ok::<_, io::Error>(fs::read_dir(directory)?.count() as u64);
+        // One of them reads the directory.
+        Ok((count("/proc/self/fd")?.saturating_sub(1), count("/proc/self/task")?))
+    }
+}
+
+/// Of this process. `/proc/self/status` is off by some pages for each processor; this is exact.
+fn resident_kib() -> io::Result<u64> {
+    let text = fs::read_to_string("/proc/self/smaps_rollup")?;
+    let value = text.lines().find_map(|line| line.strip_prefix("Rss:"));
+    let kib = value.and_then(|value| value.trim().strip_suffix("kB")?.trim_end().parse().ok());
+    kib.ok_or_else(|| io::Error::other("/proc/self/smaps_rollup has no resident memory"))
+}
+
 #[cfg(test)]
 mod tests {
     use std::{net::TcpListener, process};
@@ -93,6 +147,12 @@ mod tests {
         assert!(listening_ports(process::id()).contains(&port));
         drop(listener);
         assert!(!listening_ports(process::id()).contains(&port));
+    }
+
+    #[test]
+    fn this_process_holds_memory_threads_and_descriptors() {
+        let held = Held::settled().unwrap();
+        assert!(held.descriptors >= 3 && held.threads >= 1 && held.resident_kib > 0, "{held:?}");
     }
 
     #[test]

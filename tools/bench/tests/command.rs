@@ -203,13 +203,6 @@ fn faults_of_a_member_are_reported_by_the_others() {
     }
 }
 
-/// Each copy is compared with what was sent.
-#[test]
-fn overlapping_groups_share_their_members() {
-    let json = json_of(&bench("groups --members 6 --bytes 100KiB --block 10KiB --json"));
-    assert_eq!(json["rows"][0]["groups"].as_u64(), Some(10));
-}
-
 #[test]
 fn the_cost_per_block_is_measured() {
     let json = json_of(&bench("overhead --members 4 --blocks 500 --repeats 1 --json"));
@@ -286,9 +279,7 @@ fn offloaded_groups_are_verified() {
 /// Otherwise it would be a figure of relaying by programs.
 #[test]
 fn offload_that_is_unavailable_is_an_error() {
-    for arguments in
-        ["verify --offload --members 3", "offload --fabric tcp", "groups --offload --members 4"]
-    {
+    for arguments in ["verify --offload --members 3", "offload --fabric tcp"] {
         let output = bench(arguments);
         assert_eq!(output.status.code(), Some(1), "{arguments}");
         let errors = String::from_utf8_lossy(&output.stderr);

@@ -4,6 +4,7 @@ mod axes;
 mod collectives;
 mod command;
 mod gpu;
+mod groups;
 mod nightly;
 mod peers;
 mod python;

@@ -16,7 +16,7 @@ use rdmc::{Algorithm, Application, Context, Failure, Group, GroupSettings, Incom
 use serde_json::json;
 
 use crate::{
-    clock::{ClockId, now_ns},
+    clock::cpu_ns,
     file_limit::raise_file_limit,
     member::{Equipment, check_offload},
     member_threads::{MemberThreads, TIMEOUT},
@@ -35,6 +35,9 @@ pub struct Args {
     /// Block size
     #[arg(long, value_name = "SIZE", value_parser = size::parse_nonzero, default_value = "64KiB")]
     block: u64,
+    /// Make, use and close the groups once more on the same contexts, with other numbers
+    #[arg(long)]
+    warm: bool,
     /// Addresses of this host that members use in rotation; each chooses its device by its address
     #[arg(long, value_delimiter = ',', default_value = "127.0.0.1")]
     addresses: Vec<IpAddr>,
@@ -69,22 +72,32 @@ pub fn run(args: &Args) -> Outcome<()> {
     );
     let threads = MemberThreads::start(args.members, &args.addresses, &args.equipment)?;
     let shared = Shared { args, groups, threads, step: Barrier::new(args.members as usize) };
-    let all = shared.threads.run(|rank, context| shared.take_part(rank, context))?;
-    let longest = |time: fn(&Member) -> Duration| {
-        all.iter().map(time).max().unwrap_or_default().as_secs_f64()
-    };
-    let (set_up, transfer) = (longest(|member| member.set_up), longest(|member| member.transfer));
-    let delivered = shared.groups.len() as u64 * 3 * args.bytes;
     let mut report = Report::new("groups", what);
-    report.row([
-        ("groups", json!(shared.groups.len())),
-        ("set_up_s", number(set_up)),
-        ("transfer_s", number(transfer)),
-        ("delivered_MB_per_s", number(delivered as f64 / transfer / 1e6)),
-        ("cpu_s", number(now_ns(ClockId::ProcessCPUTime) as f64 / 1e9)),
-        ("completion_queues", json!(args.members)),
-    ]);
+    let contexts: &[&str] = if args.warm { &["cold", "warm"] } else { &["cold"] };
+    for (first, contexts) in (1..).step_by(shared.groups.len()).zip(contexts) {
+        let cpu_start_ns = cpu_ns();
+        let all = shared.threads.run(|rank, context| shared.take_part(rank, context, first))?;
+        let cpu_ns = cpu_ns() - cpu_start_ns;
+        let longest = |time: fn(&Member) -> Duration| {
+            all.iter().map(time).max().unwrap_or_default().as_secs_f64()
+        };
+        let transfer = longest(|member| member.transfer);
+        let delivered = shared.groups.len() as u64 * 3 * args.bytes;
+        report.row([
+            ("groups", json!(shared.groups.len())),
+            ("contexts", json!(contexts)),
+            ("set_up_s", number(longest(|member| member.set_up))),
+            ("transfer_s", number(transfer)),
+            ("close_s", number(longest(|member| member.close))),
+            ("delivered_MB_per_s", number(delivered as f64 / transfer / 1e6)),
+            ("cpu_s", number(cpu_ns as f64 / 1e9)),
+            ("completion_queues", json!(args.members)),
+        ]);
+    }
     report.note("Every copy was compared with what was sent, and every group closed with success.");
+    if args.warm {
+        report.note("Warm: all pairs of contexts have had groups before, which are closed.");
+    }
     report.print(&args.output);
     Ok(())
 }
@@ -93,6 +106,7 @@ pub fn run(args: &Args) -> Outcome<()> {
 struct Member {
     set_up: Duration,
     transfer: Duration,
+    close: Duration,
 }
 
 /// Shared by the threads of all members.
@@ -104,12 +118,13 @@ struct Shared<'a> {
 }
 
 impl Shared<'_> {
-    /// Makes this member's groups, and then sends or receives in all of them.
-    fn take_part(&self, rank: u32, context: &Context) -> Outcome<Member> {
+    /// Makes this member's groups, sends or receives in all of them, and closes them. Their numbers
+    /// begin with `first`.
+    fn take_part(&self, rank: u32, context: &Context, first: u64) -> Outcome<Member> {
         let start = Instant::now();
         let (sender, results) = mpsc::channel();
         let own: Vec<(u64, &[u32; 4])> =
-            (1..).zip(&self.groups).filter(|(_, members)| members.contains(&rank)).collect();
+            (first..).zip(&self.groups).filter(|(_, members)| members.contains(&rank)).collect();
         // A thread that has failed still has to reach the barrier, for which all others wait.
         let made: Outcome<Vec<Group>> = own
             .iter()
@@ -135,11 +150,12 @@ impl Shared<'_> {
             left.remove(&number);
         }
         let transfer = start.elapsed();
+        let start = Instant::now();
         // In the same order at all members: closing waits for all members of a group.
         for group in &groups {
             group.close(TIMEOUT)?;
         }
-        Ok(Member { set_up, transfer })
+        Ok(Member { set_up, transfer, close: start.elapsed() })
     }
 
     fn join(
