@@ -161,6 +161,16 @@ fn receive_messages(groups: &[Group], numbers: Range<u64>) {
     }
 }
 
+/// Checks that groups which are open at the same time have no connections of their own.
+fn open_groups_hold_no_descriptors(world: &World, numbers: Range<u64>) {
+    let first = world.join_to_receive(chain(numbers.start));
+    let before = Held::now().descriptors;
+    let others = numbers.skip(1).map(|number| world.join_to_receive(chain(number)));
+    let others: Vec<_> = others.collect();
+    assert_eq!(Held::now().descriptors, before, "{} groups", others.len());
+    drop((first, others));
+}
+
 /// Creates groups that only one member joins.
 fn miss_members(world: &World, numbers: Range<u64>) {
     for number in numbers {
@@ -197,6 +207,7 @@ fn groups_and_contexts_leak_nothing_however_they_end() {
     leaves_nothing("groups without callbacks", 100, 2_400..2_900, |numbers| {
         receive_in_groups(&world, numbers);
     });
+    open_groups_hold_no_descriptors(&world, 2_900..2_930);
     let groups = world.join_to_receive(chain(3_000));
     leaves_nothing("messages", 500, 0..3_000, |numbers| receive_messages(&groups, numbers));
     drop(groups);

@@ -14,6 +14,7 @@ mod offload;
 mod rate;
 mod receive;
 mod refusals;
+mod sharing;
 mod simulated;
 mod small;
 mod storage;

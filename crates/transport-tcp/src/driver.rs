@@ -1,5 +1,7 @@
 //! The transport itself: all endpoints of a context, the event queue, and the ready list.
 
+mod capabilities;
+
 use std::{
     collections::VecDeque,
     io,
@@ -11,8 +13,8 @@ use std::{
 use mio::{Interest, net::TcpStream};
 use rustc_hash::FxHashMap;
 use transport::{
-    ArrivingRead, CONTROL_BYTES_MAX, Completion, CutThroughSends, EndpointId, OneSidedWrites,
-    PeerMemory, PostError, ReadLease, Token, Transport, Visibility, Waker, WriteLease,
+    CONTROL_BYTES_MAX, Completion, CutThroughSends, EndpointId, OneSidedWrites, PostError,
+    ReadLease, Token, Transport, Waker, WriteLease,
 };
 
 use crate::{
@@ -21,7 +23,6 @@ use crate::{
     counters::TcpCounters,
     limit::{Direction, Limit},
     link::{Kind, STREAMS_MAX, StreamKeys, TcpLink},
-    posted_send::{CUT_THROUGH_BLOCK_BYTES_MIN, To},
     settings::TcpSettings,
     shared::Sharing,
     stream::{Round, Stream},
@@ -572,63 +573,6 @@ impl Transport for TcpTransport {
         let waker = Arc::clone(&self.waker);
         // This fails only when the event queue is closed, and then there is no wait to end.
         Arc::new(move || drop(waker.wake()))
-    }
-}
-
-impl OneSidedWrites for TcpTransport {
-    /// The bytes of a write come in order over one stream, and are copied in `poll`: as seen by the
-    /// thread that calls it.
-    fn visibility(&self, _endpoint: EndpointId) -> Visibility {
-        Visibility { in_order: true, ..Visibility::default() }
-    }
-
-    fn expose(
-        &mut self,
-        endpoint: EndpointId,
-        key: u32,
-        memory: PeerMemory,
-    ) -> Result<(), PostError> {
-        let (connection, channel) = self.open_endpoint(endpoint)?;
-        connection.expose(channel, key, memory)
-    }
-
-    fn post_write(
-        &mut self,
-        endpoint: EndpointId,
-        from: ReadLease,
-        key: u32,
-        offset: u64,
-        immediate: Option<u32>,
-        token: Token,
-    ) -> Result<(), PostError> {
-        PostError::check_length(from.bytes(), self.block_bytes_max())?;
-        let (connection, channel) = self.open_endpoint(endpoint)?;
-        connection.post_write(channel, from, To::Exposed { key, offset, immediate }, token);
-        self.enqueue_endpoint(endpoint);
-        Ok(())
-    }
-}
-
-impl CutThroughSends for TcpTransport {
-    fn block_bytes_min(&self) -> u64 {
-        CUT_THROUGH_BLOCK_BYTES_MIN
-    }
-
-    fn post_cut_through_send(
-        &mut self,
-        endpoint: EndpointId,
-        from: ArrivingRead,
-        immediate: u32,
-        token: Token,
-    ) -> Result<(), PostError> {
-        PostError::check_length(from.bytes(), self.block_bytes_max())?;
-        let (connection, channel) = self.open_endpoint(endpoint)?;
-        connection.post_cut_through_send(channel, from, immediate, token);
-        if !self.following.contains(&endpoint) {
-            self.following.push(endpoint);
-        }
-        self.enqueue_endpoint(endpoint);
-        Ok(())
     }
 }
 

@@ -19,6 +19,8 @@ use crate::{
 /// The receives that are posted, in bytes.
 const POSTED_BYTES: [usize; 3] = [100, 0, 70_000];
 const EXPOSED_BYTES: usize = 4096;
+/// The channel of the endpoint on a shared connection.
+const CHANNEL: u32 = 3;
 /// The key of the exposed memory.
 const KEY: u32 = 1;
 const PATIENCE: Duration = Duration::from_secs(20);
@@ -30,6 +32,8 @@ const PROTECTED: u8 = 4;
 const ENCRYPTED: u8 = 8;
 /// The peer is this process, whose memory may be read: what follows may refer to it.
 const NEIGHBOUR: u8 = 32;
+/// The endpoint is a channel of a shared connection, which is protected.
+const SHARED: u8 = 64;
 /// The input is not put into records: it comes from an attacker on the path.
 const RAW: u8 = 16;
 
@@ -49,7 +53,20 @@ pub fn frames(bytes: &[u8]) -> bool {
         let keys = StreamKeys::new([1; 32], [2; 32], kind & ENCRYPTED != 0);
         TcpLink::protected(vec![(ours, keys)]).expect("one stream")
     };
-    let endpoint = transport.open(link).expect("it is connected");
+    let endpoint = if kind & (SHARED | PROTECTED) == SHARED | PROTECTED {
+        let connection = transport.share(link).expect("it is protected");
+        // One that was reserved, and one that has ended, receive, too.
+        for (channel, is_closed) in [(1, false), (2, true)] {
+            let other = transport.reserve(connection, channel).expect("it is new");
+            if is_closed {
+                transport.release(other);
+            }
+        }
+        let reserved = transport.reserve(connection, CHANNEL).expect("it is new");
+        transport.open(reserved).expect("it is reserved")
+    } else {
+        transport.open(link).expect("it is connected")
+    };
     let posted: Vec<Region> = if kind & POSTED == 0 { &[][..] } else { &POSTED_BYTES }
         .iter()
         .map(|&bytes| Region::zeroed(bytes))
@@ -192,6 +209,13 @@ mod tests {
         seeds.push(("sealed-reference", first));
         let answers = [Header::Readable.encode(), Header::Copied { block: 0 }.encode()].concat();
         seeds.push(("answers", [&[0][..], &word, &answers].concat()));
+        let channel = |number| Header::Channel { number }.encode().to_vec();
+        let message = [&Header::Message { bytes: 2, last: true }.encode()[..], b"hi"].concat();
+        let of_three = [channel(1), word.clone(), channel(3), blocks.concat(), message, channel(2)];
+        let of_three = [of_three.concat(), bye.to_vec(), channel(3), word.clone()].concat();
+        seeds.push(("channels", [&[protected | SHARED][..], &of_three].concat()));
+        let unwanted = [channel(3), data(&[1; 9], true, 7), word.clone(), bye.to_vec()].concat();
+        seeds.push(("channel-refused", [&[protected | SHARED | EXPOSED][..], &unwanted].concat()));
         let on_the_way = records(&blocks.concat(), false);
         seeds.push(("on-the-way", [&[protected | RAW][..], &on_the_way].concat()));
         testing::replay("tcp_frames", &seeds, frames);

@@ -1,0 +1,233 @@
+//! Groups on the connections that their contexts share. That these are few is tested in `leaks`.
+
+use std::{
+    io::Read,
+    net::SocketAddr,
+    sync::mpsc::channel,
+    thread,
+    time::{Duration, Instant},
+};
+
+use rdmc::{
+    Algorithm, Context, ContextSettings, Error, Fabric, FailureKind, Group, GroupSettings,
+    Progress, Protection, Region, Secret,
+};
+
+use crate::common::{
+    self, Event, PATIENCE, Recorder, World, among, close_all, contents, context_settings, group,
+};
+
+fn chain(number: u64, members: u32) -> impl Fn(u32) -> GroupSettings + Sync {
+    group(number, Algorithm::Chain, members, 0)
+}
+
+/// Sends a message in a group of these contexts and closes it.
+fn use_group(world: &World, number: u64) {
+    let groups = world.join(chain(number, world.contexts.len() as u32));
+    let message = contents(number, 30_000);
+    groups[0].0.try_send(Region::from_vec(message.clone())).unwrap();
+    close_all(&groups).into_iter().for_each(|closed| closed.unwrap());
+    for (_, events) in &groups {
+        let complete = events.iter().find_map(|event| match event {
+            Event::Complete(0, contents) => Some(contents),
+            _ => None,
+        });
+        assert!(complete == Some(message.clone()), "group {number}");
+    }
+}
+
+/// With every kind of contexts: such as share connections, and such as do not.
+#[test]
+fn contexts_of_all_kinds_meet() {
+    let kinds = [Protection::None, Protection::Authenticate, Protection::Encrypt];
+    for (streams, protection) in [1, 3].into_iter().flat_map(|s| kinds.map(|kind| (s, kind))) {
+        let world = World::start_with(3, |settings| {
+            settings.streams = streams;
+            settings.protection = protection;
+        });
+        thread::scope(|scope| {
+            for numbers in [1..6, 10..16] {
+                let world = &world;
+                scope.spawn(move || numbers.for_each(|number| use_group(world, number)));
+            }
+        });
+        world.close();
+    }
+}
+
+/// One makes progress by itself, the other while its application waits.
+#[test]
+fn a_context_that_its_caller_drives_shares_connections() {
+    let secret = Secret::random().unwrap();
+    let start = |progress| {
+        let mut settings = context_settings(&secret);
+        settings.progress = progress;
+        Context::start(settings).unwrap()
+    };
+    for kinds in [[Progress::Caller, Progress::Thread], [Progress::Caller, Progress::Caller]] {
+        let contexts = kinds.map(start);
+        let addresses: Vec<SocketAddr> = contexts.iter().map(Context::address).collect();
+        for number in 1..6 {
+            let groups = thread::scope(|scope| {
+                let join = |rank: usize| {
+                    let settings = among(chain(number, 2)(rank as u32), &addresses);
+                    contexts[rank].create_group(settings).unwrap()
+                };
+                let other = scope.spawn(move || join(1));
+                [join(0), other.join().unwrap()]
+            });
+            thread::scope(|scope| {
+                scope.spawn(|| {
+                    groups[0].try_send(Region::from_vec(contents(number, 50_000))).unwrap();
+                    groups[0].close(PATIENCE).unwrap();
+                });
+                let mut message = groups[1].receive(PATIENCE).unwrap().expect("a message");
+                let mut received = Vec::new();
+                message.read_to_end(&mut received).unwrap();
+                assert!(received == contents(number, 50_000));
+                groups[1].close(PATIENCE).unwrap();
+            });
+        }
+        contexts.into_iter().for_each(|context| context.close(PATIENCE).unwrap());
+    }
+}
+
+/// A group that one member creates late delays no other on the same connection, in whatever order they are asked for.
+#[test]
+fn a_group_that_is_created_late_delays_no_other() {
+    let world = World::start(2);
+    use_group(&world, 1);
+    let (contexts, addresses) = (&world.contexts, &world.addresses);
+    let join = |number: u64, rank: u32| {
+        contexts[rank as usize].create_group(among(chain(number, 2)(rank), addresses))
+    };
+    thread::scope(|scope| {
+        // Of each pair one member is here at once; each member asks for one of them.
+        let early = [(2, 1), (3, 0)].map(|(number, rank)| scope.spawn(move || join(number, rank)));
+        thread::sleep(Duration::from_millis(50));
+        (4..8).for_each(|number| use_group(&world, number));
+        assert!(early.iter().all(|thread| !thread.is_finished()));
+        let late = [(2, 0), (3, 1)].map(|(number, rank)| scope.spawn(move || join(number, rank)));
+        let groups: Vec<Group> =
+            early.into_iter().chain(late).map(|it| it.join().unwrap().unwrap()).collect();
+        let closing: Vec<_> =
+            groups.into_iter().map(|it| scope.spawn(move || it.close(PATIENCE))).collect();
+        closing.into_iter().for_each(|closed| closed.join().unwrap().unwrap());
+    });
+    world.close();
+}
+
+/// What one group has come to does not concern others on the same connection.
+#[test]
+fn groups_fail_and_are_refused_one_by_one() {
+    let world = World::start(3);
+    let stays = world.join(chain(1, 3));
+    let different = |rank: u32| chain(2, 3)(rank).block_bytes(if rank == 1 { 500 } else { 1_000 });
+    for (refused, _) in world.join_results(different, |_| Recorder) {
+        let error = refused.map(drop).unwrap_err().to_string();
+        assert!(error.contains("block size"), "{error}");
+    }
+    let aborted = world.join(chain(3, 3));
+    aborted[2].0.abort("enough");
+    for (group, _) in &aborted {
+        assert!(group.close(PATIENCE).is_err());
+    }
+    drop(world.join(chain(4, 3)).remove(1));
+    let message = contents(7, 20_000);
+    stays[0].0.try_send(Region::from_vec(message.clone())).unwrap();
+    close_all(&stays).into_iter().for_each(|closed| closed.unwrap());
+    for (_, events) in &stays {
+        assert!(events.iter().any(|it| matches!(it, Event::Complete(0, got) if got == message)));
+    }
+    use_group(&world, 2);
+    world.close();
+}
+
+/// A member that gives up waiting is not in the way when it, or its neighbour, tries again.
+#[test]
+fn a_creation_that_timed_out_can_be_repeated() {
+    let world = World::start_with(2, |settings| settings.connect_timeout = Duration::from_secs(1));
+    use_group(&world, 1);
+    for (late, number) in [(0, 2), (1, 3)] {
+        let settings = among(chain(number, 2)(1 - late), &world.addresses);
+        let error = world.contexts[1 - late as usize].create_group(settings).map(drop).unwrap_err();
+        assert!(matches!(error, Error::Timeout { .. } | Error::Member { .. }), "{error}");
+        assert!(error.to_string().contains("group"), "{error}");
+        use_group(&world, number);
+    }
+    world.close();
+}
+
+/// A context that ends takes its connections with it; the one that follows at its address is connected to again.
+#[test]
+fn a_context_that_starts_again_is_connected_to_again() {
+    if common::fabric() != Fabric::Tcp {
+        return;
+    }
+    for survivor in [0, 1] {
+        let secret = Secret::random().unwrap();
+        let start = |listen: Option<SocketAddr>| {
+            let mut settings: ContextSettings = context_settings(&secret);
+            settings.listen = listen.unwrap_or(settings.listen);
+            Context::start(settings)
+        };
+        let mut contexts = vec![start(None).unwrap(), start(None).unwrap()];
+        let addresses: Vec<SocketAddr> = contexts.iter().map(Context::address).collect();
+        for number in 1..4 {
+            let world = World { contexts, addresses: addresses.clone() };
+            let open = world.join(chain(number + 10, 2));
+            use_group(&world, number);
+            let mut left = world.contexts;
+            let stays = left.remove(survivor);
+            drop(left);
+            // The group that is still open fails.
+            let deadline = Instant::now() + PATIENCE;
+            let failed = open[survivor].1.iter().find_map(|event| match event {
+                Event::Failed(failure, _) => Some(failure),
+                _ => None,
+            });
+            assert_eq!(failed.expect("a failure").kind, FailureKind::Application);
+            let again = loop {
+                match start(Some(addresses[1 - survivor])) {
+                    Ok(context) => break context,
+                    Err(error) => assert!(Instant::now() < deadline, "{error}"),
+                }
+            };
+            contexts = if survivor == 0 { vec![stays, again] } else { vec![again, stays] };
+        }
+    }
+}
+
+/// Groups that many threads create at the same time, with every member as root of some.
+#[test]
+fn many_threads_create_groups_at_once() {
+    let world = World::start(4);
+    let (contexts, addresses) = (&world.contexts, &world.addresses);
+    thread::scope(|scope| {
+        for (rank, context) in (0..).zip(contexts) {
+            for thread in 0..4_u64 {
+                scope.spawn(move || {
+                    for number in (0..10).map(|it| 1 + thread * 10 + it) {
+                        let settings =
+                            group(number, Algorithm::BinomialPipeline, 4, number as u32 % 4)(rank);
+                        let (sender, events) = channel();
+                        let group = context
+                            .create_group_with(among(settings, addresses), Recorder(sender))
+                            .unwrap();
+                        if rank == number as u32 % 4 {
+                            group.try_send(Region::from_vec(contents(number, 10_000))).unwrap();
+                        }
+                        group.close(PATIENCE).unwrap();
+                        let wanted = contents(number, 10_000);
+                        assert!(
+                            events
+                                .iter()
+                                .any(|it| matches!(it, Event::Complete(0, got) if got == wanted))
+                        );
+                    }
+                });
+            }
+        }
+    });
+    world.close();
+}
