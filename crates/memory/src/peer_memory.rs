@@ -10,7 +10,7 @@ use std::{
     },
 };
 
-use crate::{ledger::LeaseError, zeros::zeros};
+use crate::{ledger::LeaseError, zeros::unused_zeros};
 
 /// Memory for one-sided writes of peers.
 ///
@@ -39,9 +39,9 @@ unsafe impl Send for Bytes {}
 unsafe impl Sync for Bytes {}
 
 impl PeerMemory {
-    /// Allocates memory, all zeros.
+    /// Allocates memory, all zeros. Its pages take no memory before they are first written.
     pub fn zeroed(bytes: usize) -> Self {
-        Self::from_vec(zeros(bytes))
+        Self::from_vec(unused_zeros(bytes))
     }
 
     /// Takes ownership of a vector; [`PeerMemory::try_into_vec`] returns it.
@@ -171,6 +171,20 @@ impl fmt::Debug for PeerMemory {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    /// Also where the allocator gives memory that was written before.
+    #[test]
+    fn memory_is_zero_when_it_is_allocated() {
+        for bytes in [0, 1, 4_095, 70_000, 300_001] {
+            for _ in 0..20 {
+                let memory = PeerMemory::zeroed(bytes);
+                let mut found = vec![9; bytes];
+                memory.copy_out(0, &mut found).unwrap();
+                assert!(found.iter().all(|&byte| byte == 0));
+                memory.copy_in(0, &vec![7; bytes]).unwrap();
+            }
+        }
+    }
 
     #[test]
     fn every_range_is_copied_exactly() {

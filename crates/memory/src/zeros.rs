@@ -34,6 +34,22 @@ pub(crate) fn try_zeros(bytes: usize) -> Option<Vec<u8>> {
     Some(vector)
 }
 
+/// As [`zeros`], for memory that may never be used: none of its whole pages is populated, although the allocator may have
+/// given memory that was in use before, and cleared it.
+pub(crate) fn unused_zeros(bytes: usize) -> Vec<u8> {
+    let mut vector = zeros(bytes);
+    let page_bytes = rustix::param::page_size();
+    let skip = vector.as_ptr().align_offset(page_bytes);
+    let whole_bytes = bytes.saturating_sub(skip) / page_bytes * page_bytes;
+    if whole_bytes > 0 {
+        let start = vector[skip..].as_mut_ptr().cast();
+        // SAFETY: these pages are inside the vector, which nothing else refers to. Allocators give private memory of
+        // no file, so the next access finds zeros again, as it would without the advice. An error changes nothing.
+        let _ = unsafe { madvise(start, whole_bytes, Advice::LinuxDontNeed) };
+    }
+    vector
+}
+
 fn ask_for_huge_pages(vector: &mut [u8]) {
     let bytes = vector.len();
     // Only whole huge pages: the start has to be that of a page, of whatever size.

@@ -30,7 +30,7 @@ pub enum Progress {
 pub struct ContextSettings {
     /// The address on which other members connect to this one; port 0 selects a free port.
     pub listen: SocketAddr,
-    /// Authenticates members to each other, and encrypts the messages by which groups are created.
+    /// Authenticates members to each other, and the messages by which groups are created.
     pub secret: Secret,
     /// What makes progress on transfers.
     pub progress: Progress,

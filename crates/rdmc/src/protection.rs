@@ -4,9 +4,11 @@ use std::{fmt, str::FromStr};
 
 use crate::Error;
 
-/// How the bytes of messages are protected on TCP connections between members. The messages by
-/// which members create a group are always encrypted. Other fabrics carry blocks without this
-/// protection.
+/// How the bytes of messages are protected on TCP connections between members. Other fabrics carry
+/// blocks without this protection.
+///
+/// The messages by which members create groups are always authenticated. They are encrypted except with
+/// [`Protection::Authenticate`], where connections that groups share carry the groups' numbers and settings.
 #[derive(Clone, Copy, PartialEq, Eq, Hash, Debug, Default)]
 #[non_exhaustive]
 pub enum Protection {
