@@ -24,9 +24,6 @@ const ROUND_BYTES: usize = 512 << 10;
 /// The most bytes of control words that wait for a peer that does not read; more are refused.
 const CONTROL_BACKLOG_BYTES_MAX: usize = 4 << 20;
 
-/// How long a shared connection stays open without channels.
-const IDLE_TIME: Duration = Duration::from_secs(60);
-
 /// The only channel of a connection that is not shared; on a shared one no endpoint has this number.
 pub(crate) const ONLY: u32 = 0;
 
@@ -378,10 +375,11 @@ impl Connection {
         let (silence, interval) = (settings.silence_after(), settings.heartbeat_interval());
         let mut next = now + interval;
         if self.is_shared && self.channels.is_empty() {
-            if now >= self.idle_from + IDLE_TIME {
+            let idle_until = self.idle_from + settings.idle_after();
+            if now >= idle_until {
                 return Err(End::Closed);
             }
-            next = next.min(self.idle_from + IDLE_TIME);
+            next = next.min(idle_until);
         }
         let mut silent: Option<Duration> = None;
         for stream in &mut self.streams {

@@ -42,6 +42,8 @@ pub struct TcpSettings {
     pub silence_timeout: Duration,
     /// How long the ordered close of a connection may write and wait for the peer.
     pub drain_timeout: Duration,
+    /// How long a connection that groups share stays open without groups. May differ between members.
+    pub idle_timeout: Duration,
     /// Length in bytes of the segments into which blocks are cut; control words are sent between
     /// segments. Smaller segments delay credits less; with larger ones the receiver makes fewer
     /// system calls (one for a few segments), but beyond the default of 64 KiB no gain can be measured. 1
@@ -92,6 +94,7 @@ impl Default for TcpSettings {
         Self {
             silence_timeout: Duration::from_secs(5),
             drain_timeout: Duration::from_secs(2),
+            idle_timeout: Duration::from_secs(60),
             segment_bytes: SEGMENT_BYTES,
             notsent_lowat_bytes: Some(128 << 10),
             congestion: None,
@@ -115,6 +118,13 @@ impl TcpSettings {
     #[must_use]
     pub fn drain_timeout(mut self, timeout: Duration) -> Self {
         self.drain_timeout = timeout;
+        self
+    }
+
+    /// Sets [`TcpSettings::idle_timeout`].
+    #[must_use]
+    pub fn idle_timeout(mut self, timeout: Duration) -> Self {
+        self.idle_timeout = timeout;
         self
     }
 
@@ -235,6 +245,10 @@ impl TcpSettings {
 
     pub(crate) fn silence_after(&self) -> Duration {
         self.silence_timeout.min(TIMEOUT_MAX)
+    }
+
+    pub(crate) fn idle_after(&self) -> Duration {
+        self.idle_timeout.min(TIMEOUT_MAX)
     }
 
     pub(crate) fn heartbeat_interval(&self) -> Duration {

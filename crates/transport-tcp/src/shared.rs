@@ -29,7 +29,7 @@ pub enum SharedEvent {
     Ended {
         /// Which.
         connection: ConnectionId,
-        /// Why; `None` if no endpoint used it for a minute.
+        /// Why; `None` if no endpoint used it for [`crate::TcpSettings::idle_timeout`].
         cause: Option<Cause>,
     },
 }
@@ -92,7 +92,7 @@ impl Sharing {
 
 impl TcpTransport {
     /// Makes a connection that endpoints share, each by a channel with a number. Its other end has to do the same.
-    /// It ends when it is lost, or was without endpoints for a minute.
+    /// It ends when it is lost, or was without endpoints for [`crate::TcpSettings::idle_timeout`].
     ///
     /// Errors: the link's streams are not protected; as [`Transport::open`].
     pub fn share(&mut self, link: TcpLink) -> Result<ConnectionId, PostError> {

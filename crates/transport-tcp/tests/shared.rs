@@ -7,6 +7,8 @@ use transport_tcp::{ConnectionId, MESSAGE_BYTES_MAX, SharedEvent, TcpLink, TcpTr
 
 use crate::common::*;
 
+const SHORT: Duration = Duration::from_millis(300);
+
 /// Two transports with a shared connection.
 struct Pair {
     transports: [TcpTransport; 2],
@@ -285,6 +287,38 @@ fn a_lost_connection_ends_all_of_its_channels() {
         matches!(told[..], [Completion::Broken { endpoint, .. }] if endpoint == late),
         "{told:?}"
     );
+}
+
+/// It stays while it has endpoints, however little they do.
+#[test]
+fn a_connection_without_endpoints_ends_after_a_while() {
+    let (one, other) = protected_pair("127.0.0.1", 2, Protection::Authenticated).unwrap();
+    let settings = patient();
+    let mut idle = transport(&settings.clone().idle_timeout(SHORT));
+    let mut peer = transport(&settings);
+    let (own, theirs) = (idle.share(one).unwrap(), peer.share(other).unwrap());
+    let (mine, of_peer) = (idle.reserve(own, 1).unwrap(), peer.reserve(theirs, 1).unwrap());
+    let (mine, of_peer) = (idle.open(mine).unwrap(), peer.open(of_peer).unwrap());
+    let (begin, mut completions) = (Instant::now(), Vec::new());
+    while begin.elapsed() < 5 * SHORT {
+        idle.poll(&mut completions, Duration::from_millis(1));
+        peer.poll(&mut completions, Duration::from_millis(1));
+    }
+    assert_eq!((completions.len(), idle.has_shared_events()), (0, false), "{completions:?}");
+    (idle.close(mine), peer.close(of_peer));
+    let begin = Instant::now();
+    while !idle.has_shared_events() || !peer.has_shared_events() {
+        assert!(begin.elapsed() < PATIENCE, "it stays");
+        idle.poll(&mut completions, Duration::from_millis(1));
+        peer.poll(&mut completions, Duration::from_millis(1));
+    }
+    assert!(begin.elapsed() >= SHORT, "{:?}", begin.elapsed());
+    let ended = |connection, cause| vec![SharedEvent::Ended { connection, cause }];
+    assert_eq!(idle.take_shared_events(), ended(own, None));
+    assert!(matches!(
+        peer.take_shared_events()[..],
+        [SharedEvent::Ended { connection, cause: Some(_) }] if connection == theirs
+    ));
 }
 
 #[test]

@@ -231,7 +231,10 @@ impl Meeting {
                 };
                 match network.reserve(connection, channel) {
                     Ok(link) => asked.link = Some(link),
-                    Err(error) => asked.answer = Some(Err(error.to_string())),
+                    Err(error) => {
+                        asked.answer = Some(Err(error.to_string()));
+                        continue;
+                    }
                 }
             }
             send(network, connection, &message);
