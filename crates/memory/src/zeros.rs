@@ -38,7 +38,10 @@ pub(crate) fn try_zeros(bytes: usize) -> Option<Vec<u8>> {
 /// given memory that was in use before, and cleared it.
 pub(crate) fn unused_zeros(bytes: usize) -> Vec<u8> {
     let mut vector = zeros(bytes);
-    let page_bytes = rustix::param::page_size();
+    // SAFETY: this reads a constant of the system. Not rustix's, which reads the auxiliary vector: valgrind's has
+    // addresses that are not the program's.
+    let page_bytes =
+        usize::try_from(unsafe { libc::sysconf(libc::_SC_PAGESIZE) }).unwrap_or(1 << 16);
     let skip = vector.as_ptr().align_offset(page_bytes);
     let whole_bytes = bytes.saturating_sub(skip) / page_bytes * page_bytes;
     if whole_bytes > 0 {

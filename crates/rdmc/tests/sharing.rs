@@ -122,11 +122,17 @@ fn a_group_that_is_created_late_delays_no_other() {
 fn groups_fail_and_are_refused_one_by_one() {
     let world = World::start(3);
     let stays = world.join(chain(1, 3));
-    let different = |rank: u32| chain(2, 3)(rank).block_bytes(if rank == 1 { 500 } else { 1_000 });
-    for (refused, _) in world.join_results(different, |_| Recorder) {
-        let error = refused.map(drop).unwrap_err().to_string();
-        assert!(error.contains("block size"), "{error}");
-    }
+    let different = |rank: u32| chain(2, 2)(rank).block_bytes(u64::from(rank + 1) * 500);
+    thread::scope(|scope| {
+        let join = |rank: u32| {
+            let settings = among(different(rank), &world.addresses[..2]);
+            world.contexts[rank as usize].create_group(settings).map(drop).unwrap_err().to_string()
+        };
+        let both = [0, 1].map(|rank| scope.spawn(move || join(rank)));
+        for error in both.map(|thread| thread.join().unwrap()) {
+            assert!(error.contains("block size"), "{error}");
+        }
+    });
     let aborted = world.join(chain(3, 3));
     aborted[2].0.abort("enough");
     for (group, _) in &aborted {

@@ -94,6 +94,9 @@ pub(crate) struct Shared {
     pub(crate) forming: HashMap<[u8; 16], Forming>,
     pub(crate) by_address: HashMap<SocketAddr, Known>,
     peers: HashMap<ConnectionId, Peer>,
+    /// The channels that this member has asked for. Answers stay until they are taken, also those on a connection
+    /// that has ended: their groups are told of it.
+    asked: HashMap<(ConnectionId, u32), Asked>,
     /// Requests for groups that are not being created here yet, by their number.
     parked: HashMap<u64, Vec<Parked>>,
 }
@@ -102,7 +105,6 @@ struct Peer {
     address: SocketAddr,
     /// The next channel that this end asks for: the end that has connected asks for odd ones.
     next_channel: u32,
-    asked: HashMap<u32, Asked>,
 }
 
 /// A channel that was asked for.
@@ -133,7 +135,7 @@ pub(crate) struct Asking<'a> {
 
 /// What has become of a request.
 pub(crate) enum Answer {
-    Accepted(Wire),
+    Accepted(ReservedLink),
     Refused(String),
     /// The connection was lost before there was an answer.
     Lost,
@@ -168,7 +170,7 @@ impl Meeting {
         let mut state = self.state();
         let (mut asking, mut posts) = (Vec::new(), Vec::new());
         for &(member, connection) in members {
-            let channel = state.shared.peers.get_mut(&connection).map_or(0, Peer::ask);
+            let channel = state.shared.ask(connection);
             let request = Request::of(joining, member, timeout_ms);
             posts.push(Post { connection, message: Message::Asks { channel, request } });
             asking.push(Asking { meeting: self, connection, channel, member, is_answered: false });
@@ -197,7 +199,7 @@ impl Meeting {
                 one.is_answered = true;
                 let member = one.member;
                 match answer {
-                    Answer::Accepted(wire) => wires.push((member, vec![wire])),
+                    Answer::Accepted(link) => wires.push((member, vec![Wire::Shared(link)])),
                     Answer::Lost => lost.push(member),
                     Answer::Refused(cause) => {
                         let address = addresses[member as usize];
@@ -224,8 +226,7 @@ impl Meeting {
         let mut state = self.state();
         for Post { connection, message } in posts {
             if let Message::Asks { channel, .. } = message {
-                let peer = state.shared.peers.get_mut(&connection);
-                let Some(asked) = peer.and_then(|peer| peer.asked.get_mut(&channel)) else {
+                let Some(asked) = state.shared.asked.get_mut(&(connection, channel)) else {
                     // Withdrawn, or lost.
                     continue;
                 };
@@ -258,7 +259,7 @@ impl Meeting {
         match connection {
             Ok(connection) => {
                 let next_channel = if connected_here { 1 } else { 2 };
-                let peer = Peer { address, next_channel, asked: HashMap::new() };
+                let peer = Peer { address, next_channel };
                 state.shared.peers.insert(connection, peer);
                 let known = state.shared.by_address.entry(address).or_insert(Known::Connecting);
                 if !matches!(known, Known::Shared(_)) {
@@ -305,11 +306,9 @@ impl Drop for Asking<'_> {
         if self.is_answered {
             return;
         }
-        let mut state = self.meeting.state();
-        let peer = state.shared.peers.get_mut(&self.connection);
-        let Some(asked) = peer.and_then(|peer| peer.asked.remove(&self.channel)) else { return };
-        drop(state);
         let (connection, channel) = (self.connection, self.channel);
+        let asked = self.meeting.state().shared.asked.remove(&(connection, channel));
+        let Some(asked) = asked else { return };
         let Ok(commands) = self.meeting.commands() else { return };
         let _ = commands.give(Command::Post(vec![Post {
             connection,
@@ -321,29 +320,26 @@ impl Drop for Asking<'_> {
     }
 }
 
-impl Peer {
-    /// Returns the number of a channel that is asked for.
-    fn ask(&mut self) -> u32 {
-        let channel = self.next_channel;
+impl Shared {
+    /// Returns the number of a channel that is asked for; 0 if the connection has ended.
+    fn ask(&mut self, connection: ConnectionId) -> u32 {
+        let Some(peer) = self.peers.get_mut(&connection) else { return 0 };
+        let channel = peer.next_channel;
         // Two for each link: four billion do not come together.
-        self.next_channel = channel.wrapping_add(2);
-        self.asked.insert(channel, Asked::default());
+        peer.next_channel = channel.wrapping_add(2);
+        self.asked.insert((connection, channel), Asked::default());
         channel
     }
-}
 
-impl Shared {
     /// Forgets a connection that has ended, and gives back what was reserved on it.
     fn forget(&mut self, network: &mut Network, connection: ConnectionId) {
-        if let Some(peer) = self.peers.remove(&connection) {
-            if self.by_address.get(&peer.address) == Some(&Known::Shared(connection)) {
-                self.by_address.remove(&peer.address);
-            }
-            peer.asked
-                .into_values()
-                .filter_map(|it| it.link)
-                .for_each(|link| network.release(link));
+        if let Some(peer) = self.peers.remove(&connection)
+            && self.by_address.get(&peer.address) == Some(&Known::Shared(connection))
+        {
+            self.by_address.remove(&peer.address);
         }
+        let unanswered = self.asked.extract_if(|at, it| at.0 == connection && it.answer.is_none());
+        unanswered.filter_map(|(_, it)| it.link).for_each(|link| network.release(link));
         self.unpark(network, |parked| parked.connection == connection);
     }
 
@@ -379,8 +375,7 @@ impl State {
 
     /// Notes the first answer to a request, if that was not withdrawn.
     fn on_answer(&mut self, connection: ConnectionId, channel: u32, answer: Result<(), String>) {
-        let peer = self.shared.peers.get_mut(&connection);
-        if let Some(asked) = peer.and_then(|peer| peer.asked.get_mut(&channel)) {
+        if let Some(asked) = self.shared.asked.get_mut(&(connection, channel)) {
             asked.answer.get_or_insert(answer);
         }
     }
@@ -457,15 +452,13 @@ impl State {
 
     /// Takes the answer to a request; `None` if there is none yet.
     fn take_answer(&mut self, asking: &Asking<'_>, commands: &Commands) -> Option<Answer> {
-        let peer = self.shared.peers.get_mut(&asking.connection);
-        let Some(peer) = peer.filter(|peer| peer.asked.contains_key(&asking.channel)) else {
-            return Some(Answer::Lost);
-        };
-        peer.asked.get(&asking.channel)?.answer.as_ref()?;
-        let asked = peer.asked.remove(&asking.channel)?;
+        let at = (asking.connection, asking.channel);
+        let Some(asked) = self.shared.asked.get(&at) else { return Some(Answer::Lost) };
+        asked.answer.as_ref()?;
+        let asked = self.shared.asked.remove(&at)?;
         let link = asked.link.map(|link| ReservedLink::new(link, commands.clone()));
         Some(match (asked.answer?, link) {
-            (Ok(()), Some(link)) => Answer::Accepted(Wire::Shared(link)),
+            (Ok(()), Some(link)) => Answer::Accepted(link),
             (Ok(()), None) => Answer::Lost,
             (Err(cause), _) => Answer::Refused(cause),
         })
@@ -479,5 +472,33 @@ fn send(network: &mut Network, connection: ConnectionId, message: &Message) {
     });
     if let Err(error) = sent {
         tracing::debug!(connection = connection.0, error, "a message was not sent");
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::net::IpAddr;
+
+    use super::*;
+
+    /// A member that has accepted and is gone at once has accepted all the same: its group is told that it is gone.
+    #[test]
+    fn answers_outlive_their_connection() {
+        let near = IpAddr::from([127, 0, 0, 1]);
+        let mut network = Network::start(&Fabric::Tcp, near, &Default::default()).unwrap();
+        let (connection, address) = (ConnectionId(7), SocketAddr::from((near, 9)));
+        let mut shared = Shared::default();
+        shared.peers.insert(connection, Peer { address, next_channel: 1 });
+        shared.by_address.insert(address, Known::Shared(connection));
+        let channels = [0; 2].map(|_| shared.ask(connection));
+        assert_eq!(channels, [1, 3]);
+        let asked = shared.asked.get_mut(&(connection, 3)).unwrap();
+        asked.answer = Some(Ok(()));
+        shared.forget(&mut network, connection);
+        assert!(!shared.asked.contains_key(&(connection, 1)));
+        assert!(shared.asked.contains_key(&(connection, 3)));
+        assert!(shared.by_address.is_empty());
+        // Nothing can be asked on it any more.
+        assert_eq!(shared.ask(connection), 0);
     }
 }

@@ -22,6 +22,7 @@ use crate::{
 };
 
 #[derive(Debug, clap::Args)]
+#[group(id = "groups-idle")]
 pub struct Args {
     /// Groups after the first, all of the same members
     #[arg(long, value_name = "N", default_value_t = 200, value_parser = clap::value_parser!(u32).range(1..=10_000))]

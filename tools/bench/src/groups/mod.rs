@@ -10,6 +10,7 @@ pub use sets::all_groups;
 
 #[derive(Debug, clap::Args)]
 #[command(args_conflicts_with_subcommands = true)]
+#[group(id = "groups-mod")]
 pub struct Args {
     #[command(subcommand)]
     cost: Option<Cost>,

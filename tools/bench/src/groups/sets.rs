@@ -25,6 +25,7 @@ use crate::{
 };
 
 #[derive(Debug, clap::Args)]
+#[group(id = "groups-sets")]
 pub struct Args {
     /// Members; the first is the root of every group, and each three of the others are one group
     #[arg(long, value_name = "N", default_value_t = 16, value_parser = clap::value_parser!(u32).range(4..=20))]

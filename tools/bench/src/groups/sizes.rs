@@ -17,6 +17,7 @@ use crate::{
 };
 
 #[derive(Debug, clap::Args)]
+#[group(id = "groups-sizes")]
 pub struct Args {
     /// Sizes of groups, the roots included
     #[arg(long, value_name = "SIZES", value_delimiter = ',', default_value = "2,4,8,16,32,64",
