@@ -12,7 +12,7 @@ use transport::{Region, Waker};
 
 use crate::{
     Counters, Error, Waited,
-    creation::shared::Post,
+    creation::messages::Post,
     network::{Link, TcpLink},
     outlet::Outlet,
 };

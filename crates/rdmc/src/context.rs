@@ -19,9 +19,10 @@ use crate::{
     caller::Caller,
     commands::{Command, Commands},
     creation::{
-        expected::Meeting,
-        links::{Joining, LinkListener, Wires, connect_neighbours},
-        shared::Sharing,
+        joining::{Joining, Wires},
+        links::{LinkListener, connect_neighbours},
+        meeting::Meeting,
+        messages::Sharing,
         terms::{GroupTerms, TeamTerms, Terms},
     },
     disks::DiskThreads,
@@ -104,7 +105,10 @@ impl Context {
         match context.settings.progress {
             Progress::Caller => {
                 let caller = Arc::new(Caller::new(worker, context.commands.clone()));
-                meeting.set_caller(&caller);
+                let weak = Arc::downgrade(&caller);
+                meeting.set_progress(move |wait| {
+                    weak.upgrade().is_some_and(|caller| caller.poll(wait))
+                });
                 context.caller = Some(caller);
             }
             Progress::Thread => {

@@ -11,8 +11,7 @@ use crate::creation::in_switch::{FromReceiver, FromRoot};
 use crate::{
     Offload,
     creation::{
-        links::{Hello, Request, Response},
-        shared::Message,
+        messages::{Hello, Message, Request, Response},
         terms::{GroupTerms, Terms},
     },
 };

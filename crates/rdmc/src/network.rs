@@ -3,6 +3,7 @@
 
 use std::{
     net::{IpAddr, TcpStream},
+    sync::Arc,
     time::Duration,
 };
 
@@ -15,12 +16,9 @@ pub(crate) use transport_switch::GroupEnd;
 #[cfg(feature = "switch")]
 use transport_switch::{SwitchLink, SwitchTransport};
 pub(crate) use transport_tcp::{ConnectionId, SharedEvent, TcpLink};
-use transport_tcp::{LinkError, StreamKeys, TcpSettings, TcpTransport};
+use transport_tcp::{LinkError, SharedConnections, StreamKeys, TcpSettings, TcpTransport};
 
-use crate::{
-    Error, Fabric, Protection,
-    commands::{Command, Commands},
-};
+use crate::{Error, Fabric, Protection};
 
 /// This member's end of a group whose blocks switches copy. Without the feature there are none.
 #[cfg(not(feature = "switch"))]
@@ -84,23 +82,25 @@ pub(crate) struct OwnWire {
     pub(crate) connected_here: bool,
 }
 
+/// Gives a reserved channel back to the transport, from any thread.
+pub(crate) type Release = Arc<dyn Fn(TcpLink) + Send + Sync>;
+
 /// A reserved channel of a shared connection, given back if it is dropped.
 pub(crate) struct ReservedLink {
     link: Option<TcpLink>,
-    commands: Commands,
+    release: Release,
 }
 
 impl ReservedLink {
-    pub(crate) fn new(link: TcpLink, commands: Commands) -> Self {
-        Self { link: Some(link), commands }
+    pub(crate) fn new(link: TcpLink, release: Release) -> Self {
+        Self { link: Some(link), release }
     }
 }
 
 impl Drop for ReservedLink {
     fn drop(&mut self) {
         if let Some(link) = self.link.take() {
-            // Without a worker there is no connection.
-            let _ = self.commands.give(Command::Release { link });
+            (self.release)(link);
         }
     }
 }
@@ -177,12 +177,12 @@ impl Network {
         }
     }
 
-    /// As [`TcpTransport::share`].
+    /// As [`SharedConnections::share`].
     pub(crate) fn share(&mut self, link: TcpLink) -> Result<ConnectionId, PostError> {
         self.tcp()?.share(link)
     }
 
-    /// As [`TcpTransport::reserve`].
+    /// As [`SharedConnections::reserve`].
     pub(crate) fn reserve(
         &mut self,
         connection: ConnectionId,
@@ -191,14 +191,14 @@ impl Network {
         self.tcp()?.reserve(connection, channel)
     }
 
-    /// As [`TcpTransport::release`].
+    /// As [`SharedConnections::release`].
     pub(crate) fn release(&mut self, link: TcpLink) {
         if let Ok(tcp) = self.tcp() {
             tcp.release(link);
         }
     }
 
-    /// As [`TcpTransport::write_message`].
+    /// As [`SharedConnections::write_message`].
     pub(crate) fn write_message(
         &mut self,
         connection: ConnectionId,
@@ -207,9 +207,9 @@ impl Network {
         self.tcp()?.write_message(connection, message)
     }
 
-    /// As [`TcpTransport::take_shared_events`].
+    /// As [`SharedConnections::take_shared_events`].
     pub(crate) fn take_shared_events(&mut self) -> Vec<SharedEvent> {
-        self.tcp().map(TcpTransport::take_shared_events).unwrap_or_default()
+        self.tcp().map(SharedConnections::take_shared_events).unwrap_or_default()
     }
 
     /// Adds support for groups whose blocks switches copy. Endpoints, posts and wakers of TCP stay

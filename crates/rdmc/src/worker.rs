@@ -17,7 +17,7 @@ use transport::{Region, Transport};
 use crate::{
     CompletionMode, Error, Failure, FailureKind,
     commands::{Command, Commands},
-    creation::expected::Meeting,
+    creation::meeting::Meeting,
     disks::DiskThreads,
     network::{Link, Network},
     outlet::{Due, Outlet},

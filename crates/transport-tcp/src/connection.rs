@@ -1,8 +1,12 @@
 //! One connection: its streams to one peer, the distribution of blocks over them, and its end. It is one endpoint,
 //! or is shared by several, its channels (docs/decisions/shared-connections.md).
 
-use std::time::{Duration, Instant};
+use std::{
+    io,
+    time::{Duration, Instant},
+};
 
+use mio::{Interest, Registry, net::TcpStream};
 use rustc_hash::FxHashMap;
 use transport::{
     ArrivingRead, Cause, Completion, EndpointId, PeerMemory, PostError, ReadLease, Token,
@@ -13,6 +17,7 @@ use crate::{
     channel::{Channel, End, Phase},
     counters::TcpCounters,
     limit::Direction,
+    link::{ConnectionId, STREAMS_MAX, Sockets},
     posted_send::{PostedSend, To},
     settings::TcpSettings,
     stream::{Round, Stream},
@@ -24,12 +29,11 @@ const ROUND_BYTES: usize = 512 << 10;
 /// The most bytes of control words that wait for a peer that does not read; more are refused.
 const CONTROL_BACKLOG_BYTES_MAX: usize = 4 << 20;
 
+/// The endpoint of frames for no channel, which are refused.
+const NO_ENDPOINT: EndpointId = EndpointId(u64::MAX);
+
 /// The only channel of a connection that is not shared; on a shared one no endpoint has this number.
 pub(crate) const ONLY: u32 = 0;
-
-/// A connection of a transport.
-#[derive(Clone, Copy, PartialEq, Eq, Hash, PartialOrd, Ord, Debug)]
-pub struct ConnectionId(pub u64);
 
 pub(crate) struct Connection {
     id: ConnectionId,
@@ -46,6 +50,44 @@ pub(crate) struct Connection {
     waits_to_send: bool,
     /// The same for receiving.
     waits_to_receive: bool,
+}
+
+/// Makes streams of sockets. Errors: the system refuses a socket option (which is named), or cannot poll one more
+/// socket.
+pub(crate) fn streams_of(
+    sockets: Sockets,
+    id: ConnectionId,
+    endpoint: Option<EndpointId>,
+    settings: &TcpSettings,
+    registry: &Registry,
+) -> Result<Vec<Stream>, PostError> {
+    let system = |error: io::Error| PostError::System(error.to_string());
+    for (socket, _) in &sockets {
+        settings.prepare(socket).map_err(system)?;
+    }
+    let now = Instant::now();
+    let mut streams = Vec::with_capacity(sockets.len());
+    for (index, (socket, keys)) in sockets.into_iter().enumerate() {
+        let copies_directly = settings.copies_directly(&socket);
+        let mut socket = TcpStream::from_std(socket);
+        let interests = Interest::READABLE | Interest::WRITABLE;
+        registry.register(&mut socket, join(id, index), interests).map_err(system)?;
+        let (is_shared, of) = (endpoint.is_none(), endpoint.unwrap_or(NO_ENDPOINT));
+        let mut stream = Stream::new(socket, settings.segment_bytes, keys, of, is_shared, now);
+        stream.copies_directly = copies_directly;
+        streams.push(stream);
+    }
+    Ok(streams)
+}
+
+/// Returns the token of a stream in the event queue.
+fn join(id: ConnectionId, stream: usize) -> mio::Token {
+    mio::Token(id.0 as usize * STREAMS_MAX + stream)
+}
+
+/// Returns the connection of a token, and the index of its stream.
+pub(crate) fn split(token: mio::Token) -> (ConnectionId, usize) {
+    (ConnectionId((token.0 / STREAMS_MAX) as u64), token.0 % STREAMS_MAX)
 }
 
 impl Connection {
@@ -79,7 +121,8 @@ impl Connection {
     /// Adds a channel of a shared connection. Errors: its number is in use, or is 0.
     pub(crate) fn add(&mut self, number: u32, endpoint: EndpointId) -> Result<(), PostError> {
         let is_used = self.streams.iter_mut().any(|stream| {
-            stream.incoming.channel(number).is_some() || stream.outgoing.channel(number).is_some()
+            stream.incoming.channels.get(number).is_some()
+                || stream.outgoing.channel(number).is_some()
         });
         if is_used || !self.is_shared {
             return Err(PostError::System(format!("channel {number} is in use")));
@@ -221,7 +264,7 @@ impl Connection {
     pub(crate) fn take_messages(&mut self) -> Vec<Vec<u8>> {
         let mut messages = Vec::new();
         for stream in &mut self.streams {
-            messages.append(&mut stream.incoming.news.messages);
+            messages.append(&mut stream.incoming.channels.news.messages);
         }
         if !messages.is_empty() {
             self.idle_from = Instant::now();
@@ -233,7 +276,7 @@ impl Connection {
     pub(crate) fn take_ended(&mut self, completed: &mut Vec<Completion>) -> Vec<(EndpointId, End)> {
         let (mut ended, mut byes) = (Vec::new(), Vec::new());
         for index in 0..self.streams.len() {
-            let news = &mut self.streams[index].incoming.news;
+            let news = &mut self.streams[index].incoming.channels.news;
             byes.append(&mut news.byes);
             for (number, cause) in std::mem::take(&mut news.refused) {
                 ended.extend(self.end(number, End::Broken(cause), completed));
@@ -253,7 +296,7 @@ impl Connection {
 
     fn has_byes(&mut self, number: u32) -> bool {
         self.streams.iter_mut().all(|stream| {
-            stream.incoming.channel(number).is_none_or(|channel| channel.received_bye)
+            stream.incoming.channels.get(number).is_none_or(|channel| channel.received_bye)
         })
     }
 
@@ -271,7 +314,8 @@ impl Connection {
         let channel = self.channels.remove(&number)?;
         self.closing.retain(|&other| other != number);
         for stream in &mut self.streams {
-            stream.incoming.end(number, completed);
+            stream.incoming.discard(number, completed);
+            stream.incoming.channels.end(number);
             stream.outgoing.finish(number, completed);
             stream.outgoing.remove(number);
         }

@@ -10,7 +10,6 @@ use std::{
     time::{Duration, Instant},
 };
 
-use mio::{Interest, net::TcpStream};
 use rustc_hash::FxHashMap;
 use transport::{
     CONTROL_BYTES_MAX, Completion, CutThroughSends, EndpointId, OneSidedWrites, PostError,
@@ -19,12 +18,12 @@ use transport::{
 
 use crate::{
     channel::End,
-    connection::{Connection, ConnectionId, ONLY},
+    connection::{Connection, ONLY, split, streams_of},
     counters::TcpCounters,
     limit::{Direction, Limit},
-    link::{Kind, STREAMS_MAX, StreamKeys, TcpLink},
+    link::{ConnectionId, Kind, Sockets, TcpLink},
     settings::TcpSettings,
-    shared::Sharing,
+    shared::{Held, Sharing},
     stream::{Round, Stream},
 };
 
@@ -46,9 +45,6 @@ const READS_WITHOUT_WAIT_MAX: u32 = 16;
 /// different deadlines share one wake-up.
 const TICKS_PER_INTERVAL: u32 = 8;
 
-/// The endpoint of frames for no channel, which are refused.
-const NO_ENDPOINT: EndpointId = EndpointId(u64::MAX);
-
 const WAKER: mio::Token = mio::Token(usize::MAX);
 
 /// [`Transport`] over TCP: one event queue and no thread. All work is done in `poll`, by the thread
@@ -65,10 +61,10 @@ pub struct TcpTransport {
     origin: Instant,
     opened: u64,
     connected: u64,
-    pub(crate) connections: FxHashMap<ConnectionId, Connection>,
+    connections: FxHashMap<ConnectionId, Connection>,
     /// The connection of each endpoint, and its channel there.
-    pub(crate) endpoints: FxHashMap<EndpointId, (ConnectionId, u32)>,
-    pub(crate) sharing: Sharing,
+    endpoints: FxHashMap<EndpointId, (ConnectionId, u32)>,
+    sharing: Sharing,
     /// Connections that can move bytes now, each at most once.
     ready: VecDeque<ConnectionId>,
     /// Endpoints that send blocks which have not arrived as a whole.
@@ -76,7 +72,7 @@ pub struct TcpTransport {
     sending: Limit,
     receiving: Limit,
     /// Completions that were not reported yet.
-    pub(crate) completed: Vec<Completion>,
+    completed: Vec<Completion>,
     /// The next time at which an endpoint has to be ticked; `None` if there is none.
     next_tick: Option<Instant>,
     polls_without_wait: u32,
@@ -166,7 +162,7 @@ impl TcpTransport {
     }
 
     /// Puts the connection into the ready list if it can move bytes or has ended.
-    pub(crate) fn enqueue(&mut self, id: ConnectionId) {
+    fn enqueue(&mut self, id: ConnectionId) {
         if let Some(connection) = self.connections.get_mut(&id)
             && !connection.queued
             && connection.is_ready()
@@ -176,43 +172,24 @@ impl TcpTransport {
         }
     }
 
-    pub(crate) fn new_endpoint(&mut self, connection: ConnectionId, channel: u32) -> EndpointId {
+    fn new_endpoint(&mut self, connection: ConnectionId, channel: u32) -> EndpointId {
         let id = EndpointId(self.opened);
         self.opened += 1;
         self.endpoints.insert(id, (connection, channel));
         id
     }
 
-    /// Makes streams of sockets. Errors: the system refuses a socket option (which is named), or cannot poll one more
-    /// socket.
-    pub(crate) fn connect(
+    /// Makes the streams of a new connection. Errors: as [`streams_of`].
+    fn connect(
         &mut self,
-        sockets: Vec<(std::net::TcpStream, Option<StreamKeys>)>,
+        sockets: Sockets,
         endpoint: Option<EndpointId>,
     ) -> Result<(ConnectionId, Vec<Stream>), PostError> {
-        let system = |error: io::Error| PostError::System(error.to_string());
-        for (socket, _) in &sockets {
-            self.settings.prepare(socket).map_err(system)?;
-        }
         let id = ConnectionId(self.connected);
         self.connected += 1;
-        let now = Instant::now();
-        let mut streams = Vec::with_capacity(sockets.len());
-        for (index, (socket, keys)) in sockets.into_iter().enumerate() {
-            let copies_directly = self.settings.copies_directly(&socket);
-            let mut socket = TcpStream::from_std(socket);
-            let interests = Interest::READABLE | Interest::WRITABLE;
-            self.queue
-                .registry()
-                .register(&mut socket, join(id, index), interests)
-                .map_err(system)?;
-            let (is_shared, of) = (endpoint.is_none(), endpoint.unwrap_or(NO_ENDPOINT));
-            let segment_bytes = self.settings.segment_bytes;
-            let mut stream = Stream::new(socket, segment_bytes, keys, of, is_shared, now);
-            stream.copies_directly = copies_directly;
-            streams.push(stream);
-        }
-        self.tick_by(now + self.settings.heartbeat_interval());
+        let registry = self.queue.registry();
+        let streams = streams_of(sockets, id, endpoint, &self.settings, registry)?;
+        self.tick_by(Instant::now() + self.settings.heartbeat_interval());
         Ok((id, streams))
     }
 
@@ -412,6 +389,32 @@ impl TcpTransport {
         }
     }
 
+    fn drop_reserved(&mut self, endpoint: EndpointId) {
+        if self.endpoints.contains_key(&endpoint) {
+            self.sharing.held.insert(endpoint, Held::Released);
+            self.close(endpoint);
+        } else {
+            self.sharing.held.remove(&endpoint);
+        }
+    }
+
+    fn open_reserved(&mut self, endpoint: EndpointId) -> Result<EndpointId, PostError> {
+        self.sharing.hold_back(&mut self.completed);
+        let Some(Held::Waiting(held)) = self.sharing.held.get_mut(&endpoint) else {
+            return Err(PostError::EndpointGone(endpoint));
+        };
+        let held = std::mem::take(held);
+        self.sharing.held.remove(&endpoint);
+        if let Some(&(connection, number)) = self.endpoints.get(&endpoint)
+            && let Some(shared) = self.connections.get_mut(&connection)
+        {
+            shared.introduce(number);
+            self.enqueue(connection);
+        }
+        self.completed.extend(held);
+        Ok(endpoint)
+    }
+
     /// Returns whether there is something to report.
     fn has_news(&mut self) -> bool {
         self.sharing.hold_back(&mut self.completed);
@@ -574,13 +577,4 @@ impl Transport for TcpTransport {
         // This fails only when the event queue is closed, and then there is no wait to end.
         Arc::new(move || drop(waker.wake()))
     }
-}
-
-/// Returns the token of a stream in the event queue.
-fn join(id: ConnectionId, stream: usize) -> mio::Token {
-    mio::Token(id.0 as usize * STREAMS_MAX + stream)
-}
-
-fn split(token: mio::Token) -> (ConnectionId, usize) {
-    (ConnectionId((token.0 / STREAMS_MAX) as u64), token.0 % STREAMS_MAX)
 }

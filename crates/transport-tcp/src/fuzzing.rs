@@ -11,7 +11,7 @@ use socket2::SockRef;
 use transport::{Completion, EndpointId, OneSidedWrites, PeerMemory, Region, Token, Transport};
 
 use crate::{
-    StreamKeys, TcpLink, TcpSettings, TcpTransport,
+    SharedConnections, StreamKeys, TcpLink, TcpSettings, TcpTransport,
     record::{RECORD_HEAD_BYTES, Sealer},
     wire::{Header, Introduction, PROOF_BYTES},
 };

@@ -1,10 +1,11 @@
-//! What the receiving half of a stream holds for one channel.
+//! What the receiving half of a stream holds for its channels.
 
 use std::collections::{HashMap, VecDeque};
 
-use transport::{Completion, EndpointId, PeerMemory, Token, WriteLease};
+use rustc_hash::FxHashMap;
+use transport::{Cause, Completion, EndpointId, PeerMemory, Token, WriteLease};
 
-use crate::{posted_receive::PostedReceive, references::References};
+use crate::{posted_receive::PostedReceive, references::References, wire::Header};
 
 /// The receives of one channel on one stream.
 pub(crate) struct Inbound {
@@ -77,5 +78,116 @@ impl Inbound {
             self.references.push(receive, address, bytes);
         }
         checked
+    }
+}
+
+/// The channels of one stream: the only one, or those of a shared connection.
+pub(crate) struct Channels {
+    /// The channel whose frames come now, and its number.
+    pub(crate) current: Inbound,
+    pub(crate) number: u32,
+    /// The other channels of a shared connection.
+    others: FxHashMap<u32, Inbound>,
+    pub(crate) is_shared: bool,
+    /// What has come, by numbers of channels, since the connection has looked.
+    pub(crate) news: News,
+}
+
+/// What has come on a stream and concerns its connection.
+#[derive(Default)]
+pub(crate) struct News {
+    /// Channels whose peers have said something of memory for direct copies.
+    pub(crate) of_memory: Vec<u32>,
+    /// Channels with blocks to copy.
+    pub(crate) copying: Vec<u32>,
+    /// Channels of a shared connection that have received their bye.
+    pub(crate) byes: Vec<u32>,
+    /// Channels of a shared connection whose peers broke the protocol.
+    pub(crate) refused: Vec<(u32, Cause)>,
+    /// Messages of a shared connection.
+    pub(crate) messages: Vec<Vec<u8>>,
+}
+
+impl Channels {
+    /// Begins with channel 0: the only one, or, on a shared connection, one that no group has.
+    pub(crate) fn new(endpoint: EndpointId, is_shared: bool) -> Self {
+        Self {
+            current: Inbound::new(endpoint),
+            number: 0,
+            others: FxHashMap::default(),
+            is_shared,
+            news: News::default(),
+        }
+    }
+
+    /// Adds a channel of a shared connection.
+    pub(crate) fn add(&mut self, number: u32, endpoint: EndpointId) {
+        self.others.insert(number, Inbound::new(endpoint));
+    }
+
+    /// Returns a channel; `None` if it has ended.
+    pub(crate) fn get(&mut self, number: u32) -> Option<&mut Inbound> {
+        if number == self.number { Some(&mut self.current) } else { self.others.get_mut(&number) }
+    }
+
+    /// Forgets a channel that has ended here, as soon as its bye has come.
+    pub(crate) fn end(&mut self, number: u32) {
+        let Some(inbound) = self.get(number) else { return };
+        inbound.has_ended = true;
+        if inbound.is_over() {
+            self.others.remove(&number);
+        }
+    }
+
+    /// Takes the frames that follow for a channel. Errors: it is not open.
+    pub(crate) fn select(&mut self, number: u32) -> Result<(), Cause> {
+        if number == self.number {
+            return Ok(());
+        }
+        let Some(next) = self.others.remove(&number) else {
+            return Err(Cause::Protocol(format!("frames for channel {number}, which is not open")));
+        };
+        let last = std::mem::replace(&mut self.current, next);
+        let last_number = std::mem::replace(&mut self.number, number);
+        if !last.is_over() {
+            self.others.insert(last_number, last);
+        }
+        Ok(())
+    }
+
+    /// Reports what has arrived of the block that is arriving.
+    pub(crate) fn report(&mut self, completed: &mut Vec<Completion>) {
+        if let Some(receive) = self.current.receives.front_mut() {
+            receive.report(self.current.endpoint, completed);
+        }
+    }
+
+    /// Checks that a frame is one that may come now on this connection and its channel.
+    pub(crate) fn check(&self, header: Header) -> Result<(), Cause> {
+        let why = match (header, self.is_shared) {
+            (Header::Heartbeat | Header::Corrupt, _) => return Ok(()),
+            (Header::Channel { .. } | Header::Message { .. }, true) => return Ok(()),
+            (Header::Channel { .. } | Header::Message { .. }, false) => {
+                "a frame of shared connections on one that is not"
+            }
+            (_, true) if self.number == 0 => "a frame for no channel",
+            (_, true) if self.current.received_bye => "a frame behind the bye of its channel",
+            _ => return Ok(()),
+        };
+        Err(Cause::Protocol(why.into()))
+    }
+
+    /// Notes that something has come of memory for direct copies.
+    pub(crate) fn news_of_memory(&mut self) {
+        if !self.news.of_memory.contains(&self.number) {
+            self.news.of_memory.push(self.number);
+        }
+    }
+
+    /// Notes that there is a block to copy.
+    pub(crate) fn news_to_copy(&mut self) {
+        if !self.news.copying.contains(&self.number) {
+            self.news.copying.push(self.number);
+        }
     }
 }

@@ -1,24 +1,24 @@
 //! The receiving half of a stream: parses frames, fills posted memory, reports completions.
 
-mod frames;
-
 use std::io::IoSliceMut;
 
 use mio::net::TcpStream;
-use rustc_hash::FxHashMap;
 use rustix::io::{Errno, readv};
 use transport::{
     CONTROL_BYTES_MAX, Cause, Completion, EndpointId, PeerMemory, PostError, Token, WriteLease,
 };
 
 use crate::{
-    inbound::Inbound,
+    inbound::Channels,
     messages::PartialMessage,
     moved::Moved,
     record::Opener,
     segment_read::SegmentRead,
     settings::SEGMENT_BYTES,
-    wire::{CONTROL_FRAME_BYTES_MAX, HEADER_BYTES, Header},
+    wire::{
+        ADDRESS_BYTES, CONTROL_FRAME_BYTES_MAX, HEADER_BYTES, Header, INTRODUCTION_BYTES,
+        Introduction, PLACE_BYTES, Place, WireError,
+    },
 };
 
 /// The length of the buffer for frames other than data: one system call reads many control words.
@@ -70,14 +70,7 @@ enum Into {
 ///
 /// On a shared connection, whose streams are always protected, frames are for the channel that was selected last.
 pub(crate) struct Incoming {
-    /// The channel whose frames come now, and its number.
-    current: Inbound,
-    number: u32,
-    /// The other channels of a shared connection.
-    others: FxHashMap<u32, Inbound>,
-    is_shared: bool,
-    /// What has come for channels, by number, since the connection has looked.
-    pub(crate) news: News,
+    pub(crate) channels: Channels,
     message: PartialMessage,
     segment: Option<Segment>,
     records: Option<Opener>,
@@ -91,38 +84,11 @@ pub(crate) struct Incoming {
     usual_bytes: usize,
 }
 
-/// What has come on a stream and concerns its connection.
-#[derive(Default)]
-pub(crate) struct News {
-    /// Channels whose peers have said something of memory for direct copies.
-    pub(crate) of_memory: Vec<u32>,
-    /// Channels with blocks to copy.
-    pub(crate) copying: Vec<u32>,
-    /// Channels of a shared connection that have received their bye.
-    pub(crate) byes: Vec<u32>,
-    /// Channels of a shared connection whose peers broke the protocol.
-    pub(crate) refused: Vec<(u32, Cause)>,
-    /// Messages of a shared connection.
-    pub(crate) messages: Vec<Vec<u8>>,
-}
-
-impl News {
-    fn add(list: &mut Vec<u32>, number: u32) {
-        if !list.contains(&number) {
-            list.push(number);
-        }
-    }
-}
-
 impl Incoming {
     /// Begins with one channel, number 0: the only one, or, on a shared connection, one that no group has.
     pub(crate) fn new(records: Option<Opener>, endpoint: EndpointId, is_shared: bool) -> Self {
         Self {
-            current: Inbound::new(endpoint),
-            number: 0,
-            others: FxHashMap::default(),
-            is_shared,
-            news: News::default(),
+            channels: Channels::new(endpoint, is_shared),
             message: PartialMessage::default(),
             records,
             segment: None,
@@ -133,44 +99,8 @@ impl Incoming {
         }
     }
 
-    /// Adds a channel of a shared connection.
-    pub(crate) fn add(&mut self, number: u32, endpoint: EndpointId) {
-        self.others.insert(number, Inbound::new(endpoint));
-    }
-
-    /// Returns a channel; `None` if it has ended.
-    pub(crate) fn channel(&mut self, number: u32) -> Option<&mut Inbound> {
-        if number == self.number { Some(&mut self.current) } else { self.others.get_mut(&number) }
-    }
-
-    /// Keeps a channel only until its bye, without its receives.
-    pub(crate) fn end(&mut self, number: u32, completed: &mut Vec<Completion>) {
-        self.discard(number, completed);
-        let Some(inbound) = self.channel(number) else { return };
-        inbound.has_ended = true;
-        if inbound.is_over() {
-            self.others.remove(&number);
-        }
-    }
-
-    /// Takes the frames that follow for a channel.
-    fn select(&mut self, number: u32) -> Result<(), Cause> {
-        if number == self.number {
-            return Ok(());
-        }
-        let Some(next) = self.others.remove(&number) else {
-            return Err(Cause::Protocol(format!("frames for channel {number}, which is not open")));
-        };
-        let last = std::mem::replace(&mut self.current, next);
-        let last_number = std::mem::replace(&mut self.number, number);
-        if !last.is_over() {
-            self.others.insert(last_number, last);
-        }
-        Ok(())
-    }
-
     pub(crate) fn post(&mut self, number: u32, lease: WriteLease, token: Token, block: u32) {
-        if let Some(inbound) = self.channel(number) {
+        if let Some(inbound) = self.channels.get(number) {
             inbound.post(lease, token, block);
         }
     }
@@ -182,7 +112,7 @@ impl Incoming {
         key: u32,
         memory: PeerMemory,
     ) -> Result<(), PostError> {
-        let Some(inbound) = self.channel(number) else { return Ok(()) };
+        let Some(inbound) = self.channels.get(number) else { return Ok(()) };
         if inbound.exposed.contains_key(&key) {
             return Err(PostError::System(format!("key {key} is in use")));
         }
@@ -195,23 +125,19 @@ impl Incoming {
         Ok(())
     }
 
-    pub(crate) fn is_shared(&self) -> bool {
-        self.is_shared
-    }
-
     /// Returns whether the peer has sent its last frame.
     pub(crate) fn received_bye(&self) -> bool {
-        !self.is_shared && self.current.received_bye
+        !self.channels.is_shared && self.channels.current.received_bye
     }
 
     /// Cancels all receives of a channel; blocks that still arrive are dropped from now on.
     pub(crate) fn discard(&mut self, number: u32, completed: &mut Vec<Completion>) {
-        if number == self.number
+        if number == self.channels.number
             && let Some(segment) = &mut self.segment
         {
             segment.into = Into::Discard;
         }
-        if let Some(inbound) = self.channel(number) {
+        if let Some(inbound) = self.channels.get(number) {
             inbound.discard(completed);
         }
     }
@@ -253,7 +179,9 @@ impl Incoming {
         ahead_free: usize,
     ) -> Result<Moved, Errno> {
         let may_guess = self.may_guess();
-        let Some(receive) = self.current.receives.front_mut() else { return Err(Errno::INVAL) };
+        let Some(receive) = self.channels.current.receives.front_mut() else {
+            return Err(Errno::INVAL);
+        };
         let rest_bytes = self.segment.as_ref().map_or(0, |segment| segment.rest_bytes);
         let part_bytes = rest_bytes.min(budget_bytes);
         let mut read = SegmentRead::of_part(part_bytes);
@@ -276,7 +204,7 @@ impl Incoming {
     /// Returns whether frames are to be expected that are no blocks' payload: writes, or references in place
     /// of long blocks.
     fn has_short_frames(&self) -> bool {
-        !self.current.exposed.is_empty() || self.current.references.is_trusted()
+        !self.channels.current.exposed.is_empty() || self.channels.current.references.is_trusted()
     }
 
     /// Returns whether the next frame is likely to be a segment of the first posted receive, and bytes behind its block may be
@@ -287,7 +215,13 @@ impl Incoming {
             Some(Segment { into: Into::Receive { last }, .. }) => !last,
             Some(_) => false,
         };
-        goes_on && self.current.receives.front().is_some_and(|receive| receive.lease.is_followed())
+        goes_on
+            && self
+                .channels
+                .current
+                .receives
+                .front()
+                .is_some_and(|receive| receive.lease.is_followed())
     }
 
     /// Accounts for `bytes` bytes that were read, as far as the guesses were right.
@@ -300,8 +234,12 @@ impl Incoming {
                 return;
             }
             let Some(length) = self.begin_guessed(read, index, left_bytes) else {
-                let memory =
-                    self.current.receives.front().map_or(&[][..], |receive| &receive.lease);
+                let memory = self
+                    .channels
+                    .current
+                    .receives
+                    .front()
+                    .map_or(&[][..], |receive| &receive.lease);
                 let ahead = &self.lookahead[self.ahead_bytes..];
                 self.strays = read.in_line(index, left_bytes, memory, ahead);
                 return;
@@ -350,8 +288,8 @@ impl Incoming {
             Some(Segment { into: Into::Receive { last }, .. }) => (true, !last),
             _ => (false, false),
         };
-        let others = self.current.receives.len() - usize::from(in_block);
-        if self.current.discarding || (others == 0 && !block_goes_on) {
+        let others = self.channels.current.receives.len() - usize::from(in_block);
+        if self.channels.current.discarding || (others == 0 && !block_goes_on) {
             return capacity;
         }
         if self.has_short_frames() {
@@ -372,7 +310,7 @@ impl Incoming {
     fn fill(&mut self, bytes: usize) {
         let Some(segment) = &mut self.segment else { return };
         segment.rest_bytes -= bytes;
-        match (&mut segment.into, self.current.receives.front_mut()) {
+        match (&mut segment.into, self.channels.current.receives.front_mut()) {
             (Into::Exposed { at, .. }, _) => *at += bytes,
             (Into::Receive { .. }, Some(receive)) => receive.fill(bytes),
             _ => {}
@@ -425,6 +363,168 @@ impl Incoming {
         Ok(())
     }
 
+    /// Parses whole frames and returns their length; the rest is the beginning of a frame.
+    fn parse_frames(
+        &mut self,
+        frames: &[u8],
+        completed: &mut Vec<Completion>,
+    ) -> Result<usize, Cause> {
+        let mut at = 0;
+        while !self.received_bye() {
+            at += self.end_segment(&frames[at..], completed)?;
+            if self.segment.is_some() {
+                break;
+            }
+            let Some((header, body)) = frames[at..].split_first_chunk::<HEADER_BYTES>() else {
+                break;
+            };
+            let header = Header::decode(header).map_err(wrong)?;
+            let Some(body) = body.get(..header.whole_body_bytes()) else { break };
+            self.channels.check(header)?;
+            self.take_frame(header, body, completed)?;
+            at += HEADER_BYTES + body.len();
+        }
+        self.channels.report(completed);
+        Ok(at)
+    }
+
+    fn take_frame(
+        &mut self,
+        header: Header,
+        body: &[u8],
+        completed: &mut Vec<Completion>,
+    ) -> Result<(), Cause> {
+        let taken = match header {
+            Header::Data { bytes, last, immediate, block } => {
+                self.begin_segment(bytes, last, immediate, block)
+            }
+            Header::Control { .. } => {
+                let (endpoint, word) = (self.channels.current.endpoint, body.to_vec());
+                if !self.channels.current.has_ended {
+                    completed.push(Completion::Control { endpoint, word });
+                }
+                Ok(())
+            }
+            Header::Write { bytes, immediate, key } => {
+                let place = body.first_chunk::<PLACE_BYTES>().ok_or(WireError::StrayValue);
+                let place = Place::decode(place.map_err(wrong)?, bytes).map_err(wrong)?;
+                self.begin_write(bytes, place, immediate, key)
+            }
+            Header::Introduction => {
+                let said = body.first_chunk::<INTRODUCTION_BYTES>().ok_or(WireError::StrayValue);
+                let introduction = Introduction::decode(said.map_err(wrong)?);
+                self.channels.news_of_memory();
+                self.channels.current.references.introduce(introduction)
+            }
+            Header::Readable => {
+                self.channels.news_of_memory();
+                self.channels.current.references.set_readable();
+                Ok(())
+            }
+            Header::Reference { bytes, immediate, block } => {
+                let address = body.first_chunk::<ADDRESS_BYTES>().ok_or(WireError::StrayValue);
+                let address = u64::from_le_bytes(*address.map_err(wrong)?);
+                self.channels.news_to_copy();
+                self.channels.current.begin_copy(bytes, immediate, block, address)
+            }
+            Header::Copied { block } => {
+                self.channels.news_of_memory();
+                self.channels.current.references.acknowledge(block);
+                Ok(())
+            }
+            Header::Heartbeat => Ok(()),
+            Header::Bye => {
+                self.channels.current.received_bye = true;
+                if self.channels.is_shared {
+                    self.channels.news.byes.push(self.channels.number);
+                }
+                Ok(())
+            }
+            Header::Corrupt => return Err(Cause::Corrupt("as the peer reports".into())),
+            Header::Channel { number } => {
+                self.channels.report(completed);
+                return self.channels.select(number);
+            }
+            Header::Message { last, .. } => {
+                let message = self.message.add(body, last).map_err(Cause::Protocol)?;
+                self.channels.news.messages.extend(message);
+                Ok(())
+            }
+        };
+        taken.or_else(|why| self.refuse(header, why, completed))
+    }
+
+    /// Ends a channel whose peer broke the protocol, and reads over the payload of the frame; the only channel ends with
+    /// its connection.
+    fn refuse(
+        &mut self,
+        header: Header,
+        why: String,
+        completed: &mut Vec<Completion>,
+    ) -> Result<(), Cause> {
+        if !self.channels.is_shared {
+            return Err(Cause::Protocol(why));
+        }
+        if let Header::Data { bytes, .. } | Header::Write { bytes, .. } = header {
+            self.segment = Some(Segment { rest_bytes: bytes, into: Into::Discard });
+        }
+        self.discard(self.channels.number, completed);
+        self.channels.news.refused.push((self.channels.number, Cause::Protocol(why)));
+        Ok(())
+    }
+
+    fn begin_segment(
+        &mut self,
+        bytes: usize,
+        last: bool,
+        immediate: u32,
+        block: u32,
+    ) -> Result<(), String> {
+        let mut into = Into::Discard;
+        if !self.channels.current.discarding {
+            let receive = self
+                .channels
+                .current
+                .receives
+                .front_mut()
+                .ok_or("a block for which no memory was posted")?;
+            receive.check(bytes, immediate, block)?;
+            into = Into::Receive { last };
+        }
+        if !last {
+            self.usual_bytes = bytes;
+        }
+        self.segment = Some(Segment { rest_bytes: bytes, into });
+        Ok(())
+    }
+
+    fn begin_write(
+        &mut self,
+        bytes: usize,
+        place: Place,
+        immediate: Option<u32>,
+        key: u32,
+    ) -> Result<(), String> {
+        if self.channels.current.discarding {
+            self.segment = Some(Segment { rest_bytes: bytes, into: Into::Discard });
+            return Ok(());
+        }
+        let exposed = self.channels.current.exposed.get(&key);
+        let memory =
+            exposed.ok_or_else(|| format!("a write to key {key}, which is not exposed"))?;
+        let Place { offset, rest_bytes } = place;
+        if offset.checked_add(rest_bytes).is_none_or(|end| end > memory.len() as u64) {
+            return Err(format!(
+                "a write of {rest_bytes} bytes at {offset} of the {} bytes of key {key}",
+                memory.len()
+            ));
+        }
+        let ends = immediate.filter(|_| bytes as u64 == rest_bytes);
+        let into = Into::Exposed { memory: memory.clone(), at: offset as usize, ends };
+        self.segment = Some(Segment { rest_bytes: bytes, into });
+        Ok(())
+    }
+
     /// Consumes the payload at the start of `ahead`, and returns its length. Ends the segment, and
     /// its block or write, if it is complete.
     fn end_segment(
@@ -436,11 +536,11 @@ impl Incoming {
         let Some(segment) = self.segment.take_if(|segment| segment.rest_bytes == 0) else {
             return Ok(taken_bytes);
         };
-        let endpoint = self.current.endpoint;
+        let endpoint = self.channels.current.endpoint;
         match segment.into {
             // The receive exists: `begin_segment` has checked it.
             Into::Receive { last: true } => {
-                if let Some(receive) = self.current.receives.pop_front() {
+                if let Some(receive) = self.channels.current.receives.pop_front() {
                     receive.complete(endpoint, completed);
                 }
             }
@@ -455,7 +555,7 @@ impl Incoming {
     fn take_payload(&mut self, ahead: &[u8]) -> Result<usize, Cause> {
         let Some(segment) = &mut self.segment else { return Ok(0) };
         let payload = &ahead[..segment.rest_bytes.min(ahead.len())];
-        match (&mut segment.into, self.current.receives.front_mut()) {
+        match (&mut segment.into, self.channels.current.receives.front_mut()) {
             (Into::Exposed { memory, at, .. }, _) => {
                 memory.copy_in(*at, payload).map_err(|error| Cause::Protocol(error.to_string()))?;
             }
@@ -468,4 +568,8 @@ impl Incoming {
         self.fill(bytes);
         Ok(bytes)
     }
+}
+
+fn wrong(error: WireError) -> Cause {
+    Cause::Protocol(error.to_string())
 }

@@ -45,11 +45,10 @@ mod shared;
 mod stream;
 mod wire;
 
-pub use connection::ConnectionId;
 pub use counters::TcpCounters;
 pub use driver::TcpTransport;
-pub use link::{LinkError, STREAMS_MAX, StreamKeys, TcpLink};
+pub use link::{ConnectionId, LinkError, STREAMS_MAX, StreamKeys, TcpLink};
 pub use messages::MESSAGE_BYTES_MAX;
 pub use neighbour::check_direct_copies;
 pub use settings::{OutOfRange, RATE_MAX_LEAST, SEGMENT_BYTES_MAX, TcpSettings};
-pub use shared::SharedEvent;
+pub use shared::{SharedConnections, SharedEvent};

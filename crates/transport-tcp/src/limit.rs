@@ -8,7 +8,7 @@ use std::{
 
 use transport::TokenBucket;
 
-use crate::connection::ConnectionId;
+use crate::link::ConnectionId;
 
 /// What may pass at once, as time at the limit: longer than a thread that sleeps usually wakes up
 /// too late, so that its sleep loses nothing.

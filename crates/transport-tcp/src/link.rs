@@ -10,6 +10,10 @@ use crate::record::{Opener, Sealer};
 /// The most streams that one endpoint can have.
 pub const STREAMS_MAX: usize = 8;
 
+/// A connection of a transport.
+#[derive(Clone, Copy, PartialEq, Eq, Hash, PartialOrd, Ord, Debug)]
+pub struct ConnectionId(pub u64);
+
 /// Connected and authenticated TCP streams to one peer, not yet used by either side for blocks.
 ///
 /// Both sides must give the same number of streams in the same order. The transport owns them from
@@ -19,10 +23,12 @@ pub struct TcpLink {
     pub(crate) kind: Kind,
 }
 
+/// The sockets of a connection, with their keys.
+pub(crate) type Sockets = Vec<(TcpStream, Option<StreamKeys>)>;
+
 #[derive(Debug)]
 pub(crate) enum Kind {
-    /// The sockets of a connection, with their keys.
-    Streams(Vec<(TcpStream, Option<StreamKeys>)>),
+    Streams(Sockets),
     /// A channel of a shared connection.
     Reserved(EndpointId),
 }

@@ -101,7 +101,7 @@ impl Stream {
 
     /// Adds a channel of a shared connection.
     pub(crate) fn add(&mut self, number: u32, endpoint: EndpointId) {
-        self.incoming.add(number, endpoint);
+        self.incoming.channels.add(number, endpoint);
         self.outgoing.add(number, endpoint);
     }
 
@@ -140,7 +140,7 @@ impl Stream {
     pub(crate) fn is_ready(&self) -> bool {
         self.can_write()
             || (self.can_read() && !self.receive_held)
-            || !self.incoming.news.copying.is_empty()
+            || !self.incoming.channels.news.copying.is_empty()
     }
 
     /// Marks the stream as ready again if it seems blocked. If a call moved only a part of the
@@ -265,7 +265,7 @@ impl Stream {
 
     /// Takes what the peers of channels have said of their memory and of this end's.
     fn hear(&mut self, round: &mut Round<'_>) -> Result<(), Cause> {
-        for number in std::mem::take(&mut self.incoming.news.of_memory) {
+        for number in std::mem::take(&mut self.incoming.channels.news.of_memory) {
             let heard = self.hear_of(number, round);
             self.of_channel(number, heard.map_err(Cause::Protocol), round)?;
         }
@@ -280,9 +280,9 @@ impl Stream {
         round: &mut Round<'_>,
     ) -> Result<T, Cause> {
         match outcome {
-            Err(cause) if self.incoming.is_shared() => {
+            Err(cause) if self.incoming.channels.is_shared => {
                 self.incoming.discard(number, round.completed);
-                self.incoming.news.refused.push((number, cause));
+                self.incoming.channels.news.refused.push((number, cause));
                 Ok(T::default())
             }
             outcome => outcome,
@@ -290,7 +290,7 @@ impl Stream {
     }
 
     fn hear_of(&mut self, number: u32, round: &mut Round<'_>) -> Result<(), String> {
-        let Some(inbound) = self.incoming.channel(number) else { return Ok(()) };
+        let Some(inbound) = self.incoming.channels.get(number) else { return Ok(()) };
         let (endpoint, references) = (inbound.endpoint.0, &mut inbound.references);
         if let Some(introduction) = references.take_introduction()
             && self.copies_directly
@@ -329,17 +329,17 @@ impl Stream {
     ) -> Result<bool, Cause> {
         let (mut left, mut any) = (budget_bytes, false);
         while left > 0
-            && let Some(&number) = self.incoming.news.copying.first()
+            && let Some(&number) = self.incoming.channels.news.copying.first()
         {
             let outcome = self.copy_once(number, left, round);
             let bytes = self.of_channel(number, outcome, round)?;
             left = left.saturating_sub(bytes.max(CALL_BYTES));
-            self.incoming.news.copying.remove(0);
-            let Some(inbound) = self.incoming.channel(number) else { continue };
+            self.incoming.channels.news.copying.remove(0);
+            let Some(inbound) = self.incoming.channels.get(number) else { continue };
             let copied = inbound.references.take_copied();
             if inbound.references.can_copy() {
                 // Behind the others.
-                self.incoming.news.copying.push(number);
+                self.incoming.channels.news.copying.push(number);
             }
             any |= !copied.is_empty();
             copied.iter().for_each(|&block| self.outgoing.push_copied(number, block));
@@ -354,7 +354,7 @@ impl Stream {
         budget_bytes: usize,
         round: &mut Round<'_>,
     ) -> Result<usize, Cause> {
-        let channel = self.incoming.channel(number);
+        let channel = self.incoming.channels.get(number);
         let Some(inbound) = channel.filter(|channel| channel.references.can_copy()) else {
             return Ok(0);
         };

@@ -4,7 +4,7 @@ use std::time::Duration;
 
 use transport::Transport;
 use transport_contract::{Harness, Network};
-use transport_tcp::{TcpSettings, TcpTransport};
+use transport_tcp::{SharedConnections, TcpSettings, TcpTransport};
 
 use crate::common::{self, Protection, protected_pair};
 

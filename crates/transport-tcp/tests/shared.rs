@@ -3,7 +3,9 @@
 use std::time::{Duration, Instant};
 
 use transport::{Cause, Completion, EndpointId, PostError, Region, Token, Transport};
-use transport_tcp::{ConnectionId, MESSAGE_BYTES_MAX, SharedEvent, TcpLink, TcpTransport};
+use transport_tcp::{
+    ConnectionId, MESSAGE_BYTES_MAX, SharedConnections, SharedEvent, TcpLink, TcpTransport,
+};
 
 use crate::common::*;
 
@@ -305,7 +307,8 @@ fn a_connection_without_endpoints_ends_after_a_while() {
         peer.poll(&mut completions, Duration::from_millis(1));
     }
     assert_eq!((completions.len(), idle.has_shared_events()), (0, false), "{completions:?}");
-    (idle.close(mine), peer.close(of_peer));
+    idle.close(mine);
+    peer.close(of_peer);
     let begin = Instant::now();
     while !idle.has_shared_events() || !peer.has_shared_events() {
         assert!(begin.elapsed() < PATIENCE, "it stays");

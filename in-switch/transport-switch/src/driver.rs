@@ -7,7 +7,7 @@ use std::{
 
 use rustix::event::{PollFd, PollFlags, Timespec, poll};
 use transport::{Completion, EndpointId, PostError, ReadLease, Token, Transport, WriteLease};
-use transport_tcp::TcpTransport;
+use transport_tcp::{SharedConnections, TcpTransport};
 
 use crate::{GroupEnd, SwitchLink, group::Group};
 

@@ -17,7 +17,7 @@ use transport_switch::{
     Switches, Unconnected,
 };
 
-use super::links::{Wires, of_member};
+use super::{joining::Wires, links::of_member};
 use crate::{Error, dispatcher, network::Wire};
 
 /// Range of the random group identifiers, disjoint from the numbers of queue pairs.

@@ -16,92 +16,25 @@ use std::{
     time::Duration,
 };
 
-use serde::{Deserialize, Serialize};
 use session::{Channel, Deadline, Listener, millis};
 use socket2::{Domain, Protocol, Socket, Type};
 
 use super::{
-    expected::Meeting,
-    shared::{Known, Sharing},
-    terms::Terms,
+    joining::{Joining, Wires},
+    meeting::Meeting,
+    messages::{Hello, Response, ShareRequest, Sharing},
+    shared::{Forming, Known},
 };
 use crate::{
     Error,
     commands::Command,
-    network::{ConnectionId, Offers, OwnWire, Wire, tcp_link},
+    network::{ConnectionId, OwnWire, Wire, tcp_link},
 };
 
 /// How long a neighbour may take to send its request, and to take the response.
 const REQUEST_TIMEOUT: Duration = Duration::from_secs(10);
 /// How many connections are made at the same time.
 const CONNECTORS_MAX: usize = 16;
-
-/// The connections to each neighbour, by rank.
-pub(crate) type Wires = Vec<(u32, Vec<Wire>)>;
-
-/// What a context says first on a connection that it has made.
-#[derive(Clone, PartialEq, Eq, Debug, Serialize, Deserialize)]
-pub(crate) enum Hello {
-    /// Asks for a link of one group.
-    Link(Request),
-    /// Offers to share the connection among groups. After a [`Response::Apart`] another hello follows.
-    Share(ShareRequest),
-}
-
-#[derive(Clone, PartialEq, Eq, Debug, Serialize, Deserialize)]
-pub(crate) struct Request {
-    pub(crate) group: u64,
-    pub(crate) from: u32,
-    pub(crate) to: u32,
-    pub(crate) stream: u8,
-    pub(crate) terms: Terms,
-    /// The offer of the fabric's transport for its end of the link.
-    offer: Vec<u8>,
-    pub(crate) timeout_ms: u64,
-}
-
-impl Request {
-    /// Asks a member for the first or the only stream of a link.
-    pub(crate) fn of(joining: &Joining, to: u32, timeout_ms: u64) -> Self {
-        Self {
-            group: joining.number,
-            from: joining.rank,
-            to,
-            stream: 0,
-            terms: joining.terms.clone(),
-            offer: Vec::new(),
-            timeout_ms,
-        }
-    }
-}
-
-#[derive(Clone, PartialEq, Eq, Debug, Serialize, Deserialize)]
-pub(crate) struct ShareRequest {
-    /// The same for all streams of one connection.
-    id: [u8; 16],
-    stream: u8,
-    sharing: Sharing,
-    /// At which others connect to the context that has made the connection.
-    address: SocketAddr,
-}
-
-#[derive(Clone, PartialEq, Eq, Debug, Serialize, Deserialize)]
-pub(crate) enum Response {
-    Accepted {
-        offer: Vec<u8>,
-    },
-    Refused(String),
-    /// The connection is shared as soon as all of its streams are there.
-    Shared,
-    /// Connections are not shared there, or not such as these.
-    Apart,
-}
-
-/// Streams of a connection that others make, until all are there.
-pub(crate) struct Forming {
-    channels: Vec<Option<Channel>>,
-    until: Deadline,
-}
 
 /// How many connections may be incomplete at the same time.
 const FORMING_MAX: usize = 1024;
@@ -117,11 +50,11 @@ impl LinkListener {
     pub(crate) fn start(address: SocketAddr, meeting: Arc<Meeting>) -> Result<Self, Error> {
         let system = |error| Error::System { what: format!("listening on {address}"), error };
         let socket = listen(address).map_err(system)?;
-        let (secret, answering) = (meeting.secret.clone(), Arc::clone(&meeting));
+        let (secret, known) = (meeting.secret.clone(), Arc::clone(&meeting));
         // The handshake's guard is held until the answer is sent, so that closing the listener also
         // ends connections that wait here.
-        let answer = move |channel, _handshake| answering.answer(channel);
-        let listener = Listener::answering(socket, secret, answer).map_err(system)?;
+        let answering = move |channel, _handshake| answer(&known, channel);
+        let listener = Listener::answering(socket, secret, answering).map_err(system)?;
         Ok(Self { listener, meeting })
     }
 
@@ -151,89 +84,73 @@ fn listen(address: SocketAddr) -> io::Result<TcpListener> {
     Ok(socket.into())
 }
 
-impl Meeting {
-    fn answer(&self, mut channel: Channel) -> Result<(), Error> {
-        let deadline = Deadline::after(REQUEST_TIMEOUT);
-        let request = match channel.receive(deadline)? {
-            Hello::Link(request) => request,
-            Hello::Share(share) if self.sharing == Some(share.sharing) => {
-                channel.send(&Response::Shared, deadline)?;
-                return self.take_stream(share, channel);
+/// Answers what another context says on a connection that it has made.
+fn answer(meeting: &Meeting, mut channel: Channel) -> Result<(), Error> {
+    let deadline = Deadline::after(REQUEST_TIMEOUT);
+    let request = match channel.receive(deadline)? {
+        Hello::Link(request) => request,
+        Hello::Share(share) if meeting.sharing == Some(share.sharing) => {
+            channel.send(&Response::Shared, deadline)?;
+            return take_stream(meeting, share, channel);
+        }
+        Hello::Share(_) => {
+            channel.send(&Response::Apart, deadline)?;
+            match channel.receive(deadline)? {
+                Hello::Link(request) => request,
+                Hello::Share(_) => return Ok(()),
             }
-            Hello::Share(_) => {
-                channel.send(&Response::Apart, deadline)?;
-                match channel.receive(deadline)? {
-                    Hello::Link(request) => request,
-                    Hello::Share(_) => return Ok(()),
-                }
-            }
-        };
-        let patience = Duration::from_millis(request.timeout_ms).min(Duration::from_secs(600));
-        let judged = self.await_group(&request, channel.peer(), Deadline::after(patience));
-        let deadline = Deadline::after(REQUEST_TIMEOUT);
-        let offers = match judged {
-            Ok(offers) => offers,
-            Err(reason) => return Ok(channel.send(&Response::Refused(reason), deadline)?),
-        };
-        let ours = offers.make()?;
-        channel.send(&Response::Accepted { offer: ours.bytes() }, deadline)?;
-        let theirs = request.offer.clone();
-        let wire = OwnWire { channel, ours, theirs, connected_here: false };
-        self.place(&request, Wire::Own(wire));
-        Ok(())
-    }
-
-    /// Takes a stream of a connection that is to be shared, which is made with the last one.
-    fn take_stream(&self, share: ShareRequest, channel: Channel) -> Result<(), Error> {
-        let ShareRequest { id, stream, sharing, address } = share;
-        let mut state = self.state();
-        let forming = &mut state.shared.forming;
-        forming.retain(|_, one| !one.until.left().is_zero());
-        if forming.len() >= FORMING_MAX {
-            return Ok(());
         }
-        let until = Deadline::after(REQUEST_TIMEOUT);
-        let none = || Forming { channels: (0..sharing.streams).map(|_| None).collect(), until };
-        let one = forming.entry(id).or_insert_with(none);
-        if let Some(place) = one.channels.get_mut(usize::from(stream)) {
-            *place = Some(channel);
-        }
-        if one.channels.iter().any(Option::is_none) {
-            return Ok(());
-        }
-        let channels = forming.remove(&id).into_iter().flat_map(|one| one.channels).flatten();
-        let channels = channels.collect();
-        drop(state);
-        self.give_shared(channels, sharing, address, false)
-    }
-
-    /// Gives a connection to the worker.
-    fn give_shared(
-        &self,
-        channels: Vec<Channel>,
-        sharing: Sharing,
-        address: SocketAddr,
-        connected_here: bool,
-    ) -> Result<(), Error> {
-        let link = tcp_link(channels, sharing.protection())
-            .map_err(|cause| session::Error::Peer { address, cause })?;
-        self.commands()?.give(Command::Share { link, address, connected_here })
-    }
+    };
+    let patience = Duration::from_millis(request.timeout_ms).min(Duration::from_secs(600));
+    let judged = meeting.await_group(&request, channel.peer(), Deadline::after(patience));
+    let deadline = Deadline::after(REQUEST_TIMEOUT);
+    let offers = match judged {
+        Ok(offers) => offers,
+        Err(reason) => return Ok(channel.send(&Response::Refused(reason), deadline)?),
+    };
+    let ours = offers.make()?;
+    channel.send(&Response::Accepted { offer: ours.bytes() }, deadline)?;
+    let theirs = request.offer.clone();
+    let wire = OwnWire { channel, ours, theirs, connected_here: false };
+    meeting.place(&request, Wire::Own(wire));
+    Ok(())
 }
 
-/// What is being created at one member.
-pub(crate) struct Joining {
-    /// Number of the group or the team.
-    pub(crate) number: u64,
-    /// This member's rank.
-    pub(crate) rank: u32,
-    /// The members to which this one has links.
-    pub(crate) neighbours: Vec<u32>,
-    /// Makes offers of the transport that the links are for.
-    pub(crate) offers: Offers,
-    pub(crate) terms: Terms,
-    /// Whether links may be channels of shared connections.
-    pub(crate) is_shared: bool,
+/// Takes a stream of a connection that is to be shared, which is made with the last one.
+fn take_stream(meeting: &Meeting, share: ShareRequest, channel: Channel) -> Result<(), Error> {
+    let ShareRequest { id, stream, sharing, address } = share;
+    let mut state = meeting.state();
+    let forming = &mut state.shared.forming;
+    forming.retain(|_, one| !one.until.left().is_zero());
+    if forming.len() >= FORMING_MAX {
+        return Ok(());
+    }
+    let until = Deadline::after(REQUEST_TIMEOUT);
+    let none = || Forming { channels: (0..sharing.streams).map(|_| None).collect(), until };
+    let one = forming.entry(id).or_insert_with(none);
+    if let Some(place) = one.channels.get_mut(usize::from(stream)) {
+        *place = Some(channel);
+    }
+    if one.channels.iter().any(Option::is_none) {
+        return Ok(());
+    }
+    let channels = forming.remove(&id).into_iter().flat_map(|one| one.channels).flatten();
+    let channels = channels.collect();
+    drop(state);
+    give_shared(meeting, channels, sharing, address, false)
+}
+
+/// Gives a connection to the worker.
+fn give_shared(
+    meeting: &Meeting,
+    channels: Vec<Channel>,
+    sharing: Sharing,
+    address: SocketAddr,
+    connected_here: bool,
+) -> Result<(), Error> {
+    let link = tcp_link(channels, sharing.protection())
+        .map_err(|cause| session::Error::Peer { address, cause })?;
+    meeting.commands()?.give(Command::Share { link, address, connected_here })
 }
 
 /// Connects this member with its neighbours. Blocks until the deadline at most.
@@ -275,7 +192,7 @@ impl Connecting<'_> {
     /// where one has to be made.
     fn connect_all(&self, ranks: Vec<u32>) -> Result<Wires, Error> {
         let known = match self.sharing() {
-            Some(_) => self.meeting.connected(&ranks, self.addresses),
+            Some(_) => self.meeting.state().shared.connected(&ranks, self.addresses),
             None => Vec::new(),
         };
         let is_asked = |rank: &u32| known.iter().any(|(asked, _)| asked == rank);
@@ -397,7 +314,7 @@ impl Connecting<'_> {
                 _ => return Ok(Some(channel)),
             }
         }
-        self.meeting.give_shared(channels, sharing, address, true)?;
+        give_shared(self.meeting, channels, sharing, address, true)?;
         Ok(None)
     }
 
@@ -422,7 +339,7 @@ impl Connecting<'_> {
         let (member, address) = (to, self.addresses[to as usize]);
         let named = |error| of_member(member, error);
         let ours = self.joining.offers.make()?;
-        let mut request = Request::of(self.joining, to, self.timeout_ms());
+        let mut request = self.joining.request(to, self.timeout_ms());
         (request.stream, request.offer) = (stream, ours.bytes());
         channel.send(&Hello::Link(request), self.deadline).map_err(named)?;
         let cause = match channel.receive(self.deadline).map_err(named)? {

@@ -2,14 +2,18 @@
 //!
 //! - `terms`: the settings that must be the same at all members.
 //! - `links`: connects a group's neighbours, and only those (docs/decisions/neighbours-only.md).
-//! - `expected`: the groups that are being created, and the links that others have made for them.
+//! - `meeting`: where the threads that create links meet, and the worker.
+//! - `expected`: a group that is being created, and the links that others have made for it.
 //! - `shared`: links on connections that groups share (docs/decisions/shared-connections.md).
 //! - `in_switch`: creates groups whose blocks switches copy, once their links are connected
 //!   (feature `switch`).
 
-pub(crate) mod expected;
+mod expected;
 #[cfg(feature = "switch")]
 pub(crate) mod in_switch;
+pub(crate) mod joining;
 pub(crate) mod links;
-pub(crate) mod shared;
+pub(crate) mod meeting;
+pub(crate) mod messages;
+mod shared;
 pub(crate) mod terms;

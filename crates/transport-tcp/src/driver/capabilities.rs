@@ -6,7 +6,13 @@ use transport::{
 };
 
 use super::TcpTransport;
-use crate::posted_send::{CUT_THROUGH_BLOCK_BYTES_MIN, To};
+use crate::{
+    connection::Connection,
+    link::{ConnectionId, Kind, TcpLink},
+    messages::MESSAGE_BYTES_MAX,
+    posted_send::{CUT_THROUGH_BLOCK_BYTES_MIN, To},
+    shared::{Held, SharedConnections, SharedEvent},
+};
 
 impl OneSidedWrites for TcpTransport {
     /// The bytes of a write come in order over one stream, and are copied in `poll`: as seen by the
@@ -62,5 +68,60 @@ impl CutThroughSends for TcpTransport {
         }
         self.enqueue_endpoint(endpoint);
         Ok(())
+    }
+}
+
+impl SharedConnections for TcpTransport {
+    fn share(&mut self, link: TcpLink) -> Result<ConnectionId, PostError> {
+        let sockets = match link.kind {
+            Kind::Streams(sockets) if sockets.iter().all(|(_, keys)| keys.is_some()) => sockets,
+            _ => return Err(PostError::System("only protected connections are shared".into())),
+        };
+        let (id, streams) = self.connect(sockets, None)?;
+        tracing::debug!(connection = id.0, streams = streams.len(), "shared");
+        self.connections.insert(id, Connection::shared(id, streams));
+        self.enqueue(id);
+        Ok(id)
+    }
+
+    fn reserve(&mut self, connection: ConnectionId, channel: u32) -> Result<TcpLink, PostError> {
+        let gone = || PostError::System("the connection is lost".into());
+        if !self.connections.contains_key(&connection) {
+            return Err(gone());
+        }
+        let endpoint = self.new_endpoint(connection, channel);
+        let shared = self.connections.get_mut(&connection).ok_or_else(gone)?;
+        if let Err(error) = shared.add(channel, endpoint) {
+            self.endpoints.remove(&endpoint);
+            return Err(error);
+        }
+        self.sharing.held.insert(endpoint, Held::Waiting(Vec::new()));
+        Ok(TcpLink { kind: Kind::Reserved(endpoint) })
+    }
+
+    fn release(&mut self, link: TcpLink) {
+        if let Kind::Reserved(endpoint) = link.kind {
+            self.drop_reserved(endpoint);
+        }
+    }
+
+    fn write_message(&mut self, connection: ConnectionId, message: &[u8]) -> Result<(), PostError> {
+        if message.is_empty() || message.len() > MESSAGE_BYTES_MAX {
+            return Err(PostError::System(format!("a message of {} bytes", message.len())));
+        }
+        let shared = self.connections.get_mut(&connection).filter(|it| it.is_shared);
+        shared
+            .ok_or_else(|| PostError::System("the connection is lost".into()))?
+            .write_message(message)?;
+        self.enqueue(connection);
+        Ok(())
+    }
+
+    fn has_shared_events(&self) -> bool {
+        !self.sharing.events.is_empty()
+    }
+
+    fn take_shared_events(&mut self) -> Vec<SharedEvent> {
+        std::mem::take(&mut self.sharing.events)
     }
 }
