@@ -2,6 +2,8 @@
 
 use roce::rc::{RateConfig, RequesterConfig};
 
+use crate::Dcqcn;
+
 /// A link, the same in both directions.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub struct LinkConfig {
@@ -64,6 +66,8 @@ pub struct Config {
     pub costs: Costs,
     /// Of all sending queue pairs.
     pub requester: RequesterConfig,
+    /// A variant of DCQCN in place of the requester's, and of the receivers' notifications.
+    pub dcqcn: Option<Dcqcn>,
     /// All CNPs are forwarded to groups' senders, as in the paper.
     pub all_notifications: bool,
     /// Seed of the random numbers.
@@ -95,6 +99,7 @@ impl Default for Config {
                 rate: Some(RateConfig::of_link(HOST_BITS_PER_S as f64)),
                 ..RequesterConfig::default()
             },
+            dcqcn: None,
             all_notifications: false,
             seed: 1,
         }
