@@ -114,6 +114,13 @@ impl Dcqcn {
             notification_timer_ns: 0,
         }
     }
+
+    /// [`Dcqcn::hpcc`] with receivers that send a CNP in 50 µs at most, as network cards do. It cuts by half once where that
+    /// cuts at each expiry of its timer, as long as a queue is marked.
+    #[must_use]
+    pub fn hpcc_paced(line_bits_per_s: f64) -> Self {
+        Self { notification_timer_ns: 50_000, ..Self::hpcc(line_bits_per_s) }
+    }
 }
 
 /// The rate of one queue pair. Timers are evaluated when it is asked or told something.
@@ -367,7 +374,11 @@ mod tests {
         limit.sent(308_999, 0);
         assert_eq!(gbit_per_s(&limit), second);
         limit.sent(309_000, 0);
-        assert_eq!(gbit_per_s(&limit), f64::midpoint(100.0, second), "half of the way to the target");
+        assert_eq!(
+            gbit_per_s(&limit),
+            f64::midpoint(100.0, second),
+            "half of the way to the target"
+        );
     }
 
     #[test]

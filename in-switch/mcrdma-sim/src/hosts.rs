@@ -14,7 +14,7 @@ use crate::{
     dcqcn::RateLimit,
     event::Event,
     fabric::Fabric,
-    packet::{Packet, address},
+    packet::{Packet, address, mixed},
 };
 
 /// First numbers of sending and of receiving queue pairs.
@@ -234,8 +234,10 @@ impl Hosts {
         outgoing.repeated += u64::from(request.is_repeated);
         let (source, (target, qpn)) = (address(outgoing.host), outgoing.peer);
         let mut headers = headers(source, target, Bth::new(request.opcode, qpn, request.psn))?;
-        // Cards choose the source port by queue pair, so that pairs of the same hosts use different ECMP paths.
-        headers.ip.source_port = 0xc000 | (pair as u16 & 0x3fff);
+        // Cards choose the source port by queue pair, so that pairs of the same hosts use different ECMP paths; with
+        // another seed others.
+        let port = (pair as u64).wrapping_add(mixed(fabric.config.seed)) as u16;
+        headers.ip.source_port = 0xc000 | (port & 0x3fff);
         headers.bth.ack_requested = request.ack_requested;
         (headers.reth, headers.immediate) = (request.reth, request.immediate);
         Some(Packet { headers, payload_bytes: request.bytes, held: 0 })

@@ -133,7 +133,7 @@ impl Network {
         let pair = self.hosts.outgoing.len();
         let psn_first = Serial::new(self.fabric.random.serial());
         let group = self.describe(pair, from, to, psn_first);
-        let random = mixed(self.groups as u64) as usize;
+        let random = mixed(mixed(self.fabric.config.seed) ^ self.groups as u64) as usize;
         let hop = |switch: Node, next: &[Node], _: &Member| {
             let chosen = next[(random ^ switch) % next.len()];
             // The port's index stands for an interface's.
