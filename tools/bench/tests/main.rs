@@ -4,6 +4,7 @@ mod axes;
 mod collectives;
 mod command;
 mod gpu;
+mod in_switch;
 mod nightly;
 mod peers;
 mod python;

@@ -4,7 +4,7 @@ use charts::{Line, Point};
 use clap::ValueEnum;
 use mcrdma_sim::{Config, Dcqcn, Pattern};
 
-use super::storage;
+use super::storage::StorageArgs;
 use crate::{
     outcome::Outcome,
     report::{DrawnOutput, Report, name},
@@ -28,7 +28,7 @@ pub struct Args {
     #[arg(long, value_enum, value_name = "VARIANT", value_delimiter = ',')]
     pub dcqcn: Vec<Control>,
     #[command(flatten)]
-    pub storage: storage::Args,
+    pub storage: StorageArgs,
     #[command(flatten)]
     pub output: DrawnOutput,
 }
@@ -92,7 +92,7 @@ impl Args {
                 "fig8 and fig9 alone compare variants of DCQCN and take several seeds".into()
             );
         }
-        if self.figure != Figure::Fig8 && self.storage != storage::Args::default() {
+        if self.figure != Figure::Fig8 && self.storage != StorageArgs::default() {
             return Err(
                 "sizes, layouts, groups, loads, switches and times are settings of fig8".into()
             );

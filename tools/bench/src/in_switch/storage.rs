@@ -20,7 +20,7 @@ use crate::{
 
 #[derive(Clone, Debug, Default, PartialEq, clap::Args)]
 #[command(next_help_heading = "fig8")]
-pub struct Args {
+pub struct StorageArgs {
     /// How long messages are [default: web-search]
     #[arg(long, value_enum, value_name = "SIZES", value_delimiter = ',')]
     sizes: Vec<Sizes>,
