@@ -14,7 +14,8 @@ pub struct LinkConfig {
 }
 
 /// When switches mark packets: with a probability that rises from 0 to `probability` while the
-/// output queue rises from `min_bytes` to `max_bytes`; always beyond (DCQCN, section 5.1).
+/// output queue, at the packet's arrival or departure, rises from `min_bytes` to `max_bytes`; always beyond (DCQCN,
+/// section 5.1).
 ///
 /// For a link of 100 Gbit/s; the lengths of others are in proportion to their rate.
 #[derive(Clone, Copy, PartialEq, Debug)]
@@ -25,6 +26,10 @@ pub struct Ecn {
     pub max_bytes: u64,
     /// Pmax.
     pub probability: f64,
+    /// A packet is marked when it leaves the queue, with what is behind it, as in HPCC's public model
+    /// (`SwitchNode::SwitchNotifyDequeue`). Otherwise when it comes: then a queue that shrinks still sends
+    /// marks for as long as it takes to send it.
+    pub marks_leaving: bool,
 }
 
 /// Thresholds of PFC (IEEE 802.1Qbb), by the buffered bytes of each ingress port. A packet counts once,
@@ -86,7 +91,12 @@ impl Default for Config {
         Self {
             host_link: LinkConfig { bits_per_s: HOST_BITS_PER_S, delay_ns: 500 },
             switch_link: LinkConfig { bits_per_s: 4 * HOST_BITS_PER_S, delay_ns: 500 },
-            ecn: Some(Ecn { min_bytes: 50_000, max_bytes: 500_000, probability: 0.01 }),
+            ecn: Some(Ecn {
+                min_bytes: 50_000,
+                max_bytes: 500_000,
+                probability: 0.01,
+                marks_leaving: false,
+            }),
             pfc: Some(Pfc { pause_bytes: 512 << 10, resume_bytes: 480 << 10 }),
             buffer_bytes: 32 << 20,
             costs: Costs { post_ns: 200, completion_ns: 200 },

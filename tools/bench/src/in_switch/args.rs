@@ -2,7 +2,7 @@
 
 use charts::{Line, Point};
 use clap::ValueEnum;
-use mcrdma_sim::{Config, Dcqcn, Pattern};
+use mcrdma_sim::{Config, Dcqcn, Ecn, Pattern};
 
 use super::storage::StorageArgs;
 use crate::{
@@ -24,7 +24,7 @@ pub struct Args {
     /// Simulate a part of the time or of the requests only, in percent
     #[arg(long, value_name = "PERCENT", default_value_t = 100, value_parser = clap::value_parser!(u64).range(1..=100))]
     pub part: u64,
-    /// Congestion control; fig8 and fig9 compare several [default: endpoint; fig8: paper,hpcc; fig9: all]
+    /// Congestion control; fig8 and fig9 compare several [default: endpoint; fig8: paper,hpcc; fig9: all but paper]
     #[arg(long, value_enum, value_name = "VARIANT", value_delimiter = ',')]
     pub dcqcn: Vec<Control>,
     #[command(flatten)]
@@ -56,7 +56,7 @@ pub enum Control {
     Endpoint,
     /// DCQCN as in its paper
     Paper,
-    /// DCQCN of HPCC's public simulator
+    /// DCQCN of HPCC's public simulator, with marks when packets leave queues
     Hpcc,
     /// The same with a notification in 50 µs at most
     HpccPaced,
@@ -65,9 +65,6 @@ pub enum Control {
 }
 
 impl Control {
-    pub const ALL: [Self; 5] =
-        [Self::Endpoint, Self::Paper, Self::Hpcc, Self::HpccPaced, Self::None];
-
     pub fn apply(self, mut config: Config) -> Config {
         let line_bits_per_s = config.host_link.bits_per_s as f64;
         config.dcqcn = match self {
@@ -76,8 +73,12 @@ impl Control {
             Self::Hpcc => Some(Dcqcn::hpcc(line_bits_per_s)),
             Self::HpccPaced => Some(Dcqcn::hpcc_paced(line_bits_per_s)),
         };
-        if self == Self::None {
-            (config.ecn, config.requester.rate) = (None, None);
+        match self {
+            Self::None => (config.ecn, config.requester.rate) = (None, None),
+            Self::Hpcc | Self::HpccPaced => {
+                config.ecn = config.ecn.map(|ecn| Ecn { marks_leaving: true, ..ecn });
+            }
+            Self::Endpoint | Self::Paper => {}
         }
         config
     }

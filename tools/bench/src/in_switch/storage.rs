@@ -40,7 +40,7 @@ pub struct StorageArgs {
     /// Virtual time before requests are measured [default: 50]
     #[arg(long, value_name = "MS")]
     warm_up_ms: Option<u64>,
-    /// Virtual time in which they are [default: 200]
+    /// Virtual time in which they are [default: 100]
     #[arg(long, value_name = "MS", value_parser = clap::value_parser!(u64).range(1..))]
     duration_ms: Option<u64>,
 }

@@ -57,7 +57,7 @@ impl StorageSettings {
             groups_of_store: 1,
             loads: vec![0.2, 0.4, 0.6],
             warm_up_ms: 50,
-            duration_ms: 200,
+            duration_ms: 100,
         }
     }
 }
