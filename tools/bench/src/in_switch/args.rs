@@ -4,7 +4,7 @@ use charts::{Line, Point};
 use clap::ValueEnum;
 use mcrdma_sim::{Config, Dcqcn, Ecn, Pattern};
 
-use super::storage::StorageArgs;
+use super::storage_args::StorageArgs;
 use crate::{
     outcome::Outcome,
     report::{DrawnOutput, Report, name},

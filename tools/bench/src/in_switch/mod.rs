@@ -6,6 +6,7 @@ mod confidence;
 mod congestion;
 mod replication;
 mod storage;
+mod storage_args;
 mod training;
 
 use crate::outcome::Outcome;

@@ -1,7 +1,6 @@
 //! Figure 8: a storage system that replicates writes.
 
 use charts::{Axis, Chart, Point};
-use clap::ValueEnum;
 use mcrdma::plan::Device;
 use mcrdma_sim::{
     Distribution, Pattern,
@@ -12,59 +11,12 @@ use serde_json::json;
 use super::{
     args::{self, Control},
     confidence::{Estimate, saved},
+    storage_args::{Hosts, Sizes, Switches},
 };
 use crate::{
     outcome::Outcome,
     report::{Report, name, number},
 };
-
-#[derive(Clone, Debug, Default, PartialEq, clap::Args)]
-#[command(next_help_heading = "fig8")]
-pub struct StorageArgs {
-    /// How long messages are [default: web-search]
-    #[arg(long, value_enum, value_name = "SIZES", value_delimiter = ',')]
-    sizes: Vec<Sizes>,
-    /// Hosts at a lowest switch, which has three links up [default: both]
-    #[arg(long, value_enum, value_name = "LAYOUT", value_delimiter = ',')]
-    layouts: Vec<Hosts>,
-    /// Groups of each store, each with queue pairs of its own [default: 1,32]
-    #[arg(long, value_name = "COUNT", value_delimiter = ',', value_parser = clap::value_parser!(u16).range(1..=32))]
-    groups: Vec<u16>,
-    /// Bytes that clients ask to read and write / what the links above their lowest switches carry
-    /// [default: 0.4]
-    #[arg(long, value_name = "PART", value_delimiter = ',')]
-    loads: Vec<f64>,
-    /// Which switches copy [default: all]
-    #[arg(long, value_enum, value_name = "WHICH", value_delimiter = ',')]
-    switches: Vec<Switches>,
-    /// Virtual time before requests are measured [default: 50]
-    #[arg(long, value_name = "MS")]
-    warm_up_ms: Option<u64>,
-    /// Virtual time in which they are [default: 100]
-    #[arg(long, value_name = "MS", value_parser = clap::value_parser!(u64).range(1..))]
-    duration_ms: Option<u64>,
-}
-
-#[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
-enum Sizes {
-    AlibabaStorage,
-    WebSearch,
-}
-
-#[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
-enum Hosts {
-    /// A fat tree with as much bandwidth at each layer
-    ThreePerEdge,
-    /// A third of the bandwidth above
-    NinePerEdge,
-}
-
-#[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
-enum Switches {
-    All,
-    /// Those above send on copies that others made
-    Lowest,
-}
 
 /// Settings that are compared, with what each seed gave.
 struct Cell {
@@ -245,23 +197,28 @@ fn add_saved(report: &mut Report, cell: &Cell) {
     report.row(row);
 }
 
+/// By load, or with a single load by the number of groups.
 fn chart(cells: &[Cell]) -> Chart {
+    let by_load = cells.iter().any(|cell| cell.load != cells[0].load);
     let mut points = Vec::new();
     for cell in cells {
-        let panel = format!(
-            "{}, {}, {}, groups: {}, switches: {}",
+        let mut panel = format!(
+            "{}, {}, {}, switches: {}",
             name(&cell.sizes),
             name(&cell.control),
             name(&cell.layout),
-            cell.groups,
             name(&cell.switches)
         );
+        if by_load {
+            panel += &format!(", groups: {}", cell.groups);
+        }
         for (at, pattern) in Pattern::ALL.iter().enumerate() {
-            let read_us = Estimate::of(&cell.values(at, |row| row.read_us)).mean;
-            let point = Point::new(cell.load, read_us);
+            let read_us = Estimate::of(&cell.values(at, |row| row.read_us));
+            let x = if by_load { cell.load } else { cell.groups.into() };
+            let point = Point { error: read_us.half, ..Point::new(x, read_us.mean) };
             points.push((panel.clone(), pattern.name().to_owned(), point));
         }
     }
-    let (x, y) = (Axis::linear("load"), Axis::linear("µs for a read"));
-    Chart::grouped("Reads from a storage system", x, y, points)
+    let x = if by_load { Axis::linear("load") } else { Axis::counted("groups of a store") };
+    Chart::grouped("Reads from a storage system", x, Axis::linear("µs for a read"), points)
 }

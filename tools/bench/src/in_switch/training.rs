@@ -116,8 +116,10 @@ fn chart(cells: &[Cell]) -> Chart {
     for cell in cells {
         let panel = format!("{}, {} Gbit/s above", name(&cell.control), cell.above_gbit_per_s);
         for (at, row) in cell.rows[0].iter().enumerate() {
-            let iteration_ms = Estimate::of(&cell.values(at, |row| row.iteration_ms)).mean;
-            let point = Point::new(f64::from(row.message_bytes) / 1e6, iteration_ms);
+            let iteration_ms = Estimate::of(&cell.values(at, |row| row.iteration_ms));
+            let message_mb = f64::from(row.message_bytes) / 1e6;
+            let point =
+                Point { error: iteration_ms.half, ..Point::new(message_mb, iteration_ms.mean) };
             points.push((panel.clone(), row.pattern.name().to_owned(), point));
         }
     }

@@ -3,7 +3,6 @@
 use mcrdma::plan::{Device, Node, Topology};
 use serde::Serialize;
 
-use super::Utilisation;
 use crate::Network;
 
 pub const CLIENTS: usize = 27;
@@ -106,6 +105,19 @@ impl Links {
             bytes.sum::<u64>() as f64 / links.len() as f64
         })
     }
+}
+
+/// What links on the stores' side carried / what they can, while it was measured.
+#[derive(Clone, Copy, PartialEq, Debug, Default, Serialize)]
+pub struct Utilisation {
+    /// From stores to the lowest switches.
+    pub store_up: f64,
+    /// From there to the switches above.
+    pub edge_up: f64,
+    /// From those down to the lowest.
+    pub edge_down: f64,
+    /// From there to stores.
+    pub store_down: f64,
 }
 
 impl Utilisation {

@@ -8,72 +8,16 @@
 
 mod layout;
 mod run;
+mod settings;
 
-use mcrdma::plan::Device;
-use roce::rc::RequesterConfig;
 use serde::Serialize;
 
 use self::run::Run;
 use super::{mean_us, quantile};
-use crate::{Config, Distribution, NoGroup, Pattern};
+use crate::{NoGroup, Pattern};
 
-pub use layout::Layout;
-
-/// What is measured.
-#[derive(Clone, PartialEq, Debug)]
-pub struct StorageSettings {
-    /// The network; its links are the paper's.
-    pub config: Config,
-    /// How long messages are.
-    pub distribution: Distribution,
-    /// How many hosts share a lowest switch.
-    pub layout: Layout,
-    /// Whether the switches above the lowest can copy.
-    pub above: Device,
-    /// Ways of replication.
-    pub patterns: Vec<Pattern>,
-    /// Groups of each store, which a write chooses from, each with queue pairs of its own.
-    pub groups_of_store: usize,
-    /// Bytes that clients ask to read and to write / what the links above their lowest switches carry in that time.
-    pub loads: Vec<f64>,
-    /// Before it is measured, in virtual time.
-    pub warm_up_ms: u64,
-    /// Requests that begin in this time after that are measured, in virtual time.
-    pub duration_ms: u64,
-}
-
-impl StorageSettings {
-    /// A fat tree all of whose switches copy. Packets have up to 4 KiB, to simulate fewer of them.
-    #[must_use]
-    pub fn new(distribution: Distribution) -> Self {
-        let config = Config::default();
-        let requester = RequesterConfig { mtu_bytes: 4096, ..config.requester };
-        Self {
-            config: Config { requester, ..config },
-            distribution,
-            layout: Layout::ThreePerEdge,
-            above: Device::Copies,
-            patterns: Pattern::ALL.to_vec(),
-            groups_of_store: 1,
-            loads: vec![0.2, 0.4, 0.6],
-            warm_up_ms: 50,
-            duration_ms: 100,
-        }
-    }
-}
-
-/// What links on the stores' side carried / what they can, while it was measured.
-#[derive(Clone, Copy, PartialEq, Debug, Default, Serialize)]
-pub struct Utilisation {
-    /// From stores to the lowest switches.
-    pub store_up: f64,
-    /// From there to the switches above.
-    pub edge_up: f64,
-    /// From those down to the lowest.
-    pub edge_down: f64,
-    /// From there to stores.
-    pub store_down: f64,
-}
+pub use layout::{Layout, Utilisation};
+pub use settings::StorageSettings;
 
 /// One way of replication at one load.
 #[derive(Clone, Copy, PartialEq, Debug, Serialize)]

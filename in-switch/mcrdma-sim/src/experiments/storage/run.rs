@@ -3,8 +3,8 @@
 use mcrdma::plan::{Device, Node};
 
 use super::{
-    StorageSettings, Utilisation,
-    layout::{CLIENTS, Links, STORES, members},
+    layout::{CLIENTS, Links, STORES, Utilisation, members},
+    settings::StorageSettings,
 };
 use crate::{
     Distribution, Network, NoGroup, Notice, PS_PER_S, Pair, Pattern, Poisson, Replicator,
