@@ -67,7 +67,7 @@ pub(crate) enum Offer {
 
 /// A connection to a neighbour, or a part of one.
 pub(crate) enum Wire {
-    Own(OwnWire),
+    Own(Box<OwnWire>),
     /// A channel of a shared connection, which is the whole link.
     Shared(ReservedLink),
 }
@@ -279,7 +279,7 @@ impl Link {
         match own.first().map(|wire| &wire.ours) {
             #[cfg(feature = "fabric")]
             Some(Offer::Libfabric(_)) => {
-                let OwnWire { channel, ours, theirs, connected_here } = own.swap_remove(0);
+                let OwnWire { channel, ours, theirs, connected_here } = *own.swap_remove(0);
                 let (stream, keys) = channel.into_stream().map_err(|error| error.to_string())?;
                 let Offer::Libfabric(ours) = ours else { return Err("mixed offers".into()) };
                 let role = if connected_here { Role::Connect } else { Role::Accept };

@@ -2,6 +2,8 @@
 
 use roce::rc::{RateConfig, RequesterConfig};
 
+use crate::Dcqcn;
+
 /// A link, the same in both directions.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub struct LinkConfig {
@@ -12,7 +14,8 @@ pub struct LinkConfig {
 }
 
 /// When switches mark packets: with a probability that rises from 0 to `probability` while the
-/// output queue rises from `min_bytes` to `max_bytes`; always beyond (DCQCN, section 5.1).
+/// output queue, at the packet's arrival or departure, rises from `min_bytes` to `max_bytes`; always beyond (DCQCN,
+/// section 5.1).
 ///
 /// For a link of 100 Gbit/s; the lengths of others are in proportion to their rate.
 #[derive(Clone, Copy, PartialEq, Debug)]
@@ -23,6 +26,10 @@ pub struct Ecn {
     pub max_bytes: u64,
     /// Pmax.
     pub probability: f64,
+    /// A packet is marked when it leaves the queue, with what is behind it, as in HPCC's public model
+    /// (`SwitchNode::SwitchNotifyDequeue`). Otherwise when it comes: then a queue that shrinks still sends
+    /// marks for as long as it takes to send it.
+    pub marks_leaving: bool,
 }
 
 /// Thresholds of PFC (IEEE 802.1Qbb), by the buffered bytes of each ingress port. A packet counts once,
@@ -64,6 +71,8 @@ pub struct Config {
     pub costs: Costs,
     /// Of all sending queue pairs.
     pub requester: RequesterConfig,
+    /// A variant of DCQCN in place of the requester's, and of the receivers' notifications.
+    pub dcqcn: Option<Dcqcn>,
     /// All CNPs are forwarded to groups' senders, as in the paper.
     pub all_notifications: bool,
     /// Seed of the random numbers.
@@ -82,7 +91,12 @@ impl Default for Config {
         Self {
             host_link: LinkConfig { bits_per_s: HOST_BITS_PER_S, delay_ns: 500 },
             switch_link: LinkConfig { bits_per_s: 4 * HOST_BITS_PER_S, delay_ns: 500 },
-            ecn: Some(Ecn { min_bytes: 50_000, max_bytes: 500_000, probability: 0.01 }),
+            ecn: Some(Ecn {
+                min_bytes: 50_000,
+                max_bytes: 500_000,
+                probability: 0.01,
+                marks_leaving: false,
+            }),
             pfc: Some(Pfc { pause_bytes: 512 << 10, resume_bytes: 480 << 10 }),
             buffer_bytes: 32 << 20,
             costs: Costs { post_ns: 200, completion_ns: 200 },
@@ -95,6 +109,7 @@ impl Default for Config {
                 rate: Some(RateConfig::of_link(HOST_BITS_PER_S as f64)),
                 ..RequesterConfig::default()
             },
+            dcqcn: None,
             all_notifications: false,
             seed: 1,
         }

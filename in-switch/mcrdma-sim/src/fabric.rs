@@ -171,20 +171,24 @@ impl Fabric {
         way
     }
 
-    /// Enqueues a packet at a switch's port, and marks it by ECN.
+    /// Enqueues a packet at a switch's port.
     fn enqueue(&mut self, at: usize, mut packet: Packet) {
-        let port = &mut self.ports[at];
-        if packet.headers.bth.opcode.is_request()
-            && let Some(ecn) = &self.config.ecn
-        {
-            let probability = port.mark_probability(ecn);
-            if probability > 0.0 && self.random.part() < probability {
-                packet.headers.ip.traffic_class |= 3;
-            }
+        if packet.headers.bth.opcode.is_request() && self.marks(at, false) {
+            packet.headers.ip.traffic_class |= 3;
         }
+        let port = &mut self.ports[at];
         port.queue_bytes += packet.wire_bytes();
         port.queue.push_back(self.packets.insert(packet));
         self.transmit(at);
+    }
+
+    /// Whether a packet that comes to a port's queue, or leaves it, is marked by ECN.
+    fn marks(&mut self, at: usize, is_leaving: bool) -> bool {
+        let Some(ecn) = self.config.ecn.filter(|ecn| ecn.marks_leaving == is_leaving) else {
+            return false;
+        };
+        let probability = self.ports[at].mark_probability(&ecn);
+        probability > 0.0 && self.random.part() < probability
     }
 
     /// Sends the next packet of a switch's port now, or when it can.
@@ -193,6 +197,10 @@ impl Fabric {
             return;
         }
         let Some(packet) = self.ports[at].queue.pop_front() else { return };
+        let is_request = self.packets.get(packet).headers.bth.opcode.is_request();
+        if is_request && self.marks(at, true) {
+            self.packets.get_mut(packet).headers.ip.traffic_class |= 3;
+        }
         self.release(at, packet);
         self.put_on_link(at, packet);
         if !self.ports[at].queue.is_empty() {

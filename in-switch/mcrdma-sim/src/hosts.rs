@@ -9,16 +9,19 @@ use roce::{
 };
 
 use crate::{
-    PS_PER_NS,
+    Dcqcn, PS_PER_NS,
     cpu::Cpu,
+    dcqcn::RateLimit,
     event::Event,
     fabric::Fabric,
-    packet::{Packet, address},
+    packet::{Packet, address, mixed},
 };
 
 /// First numbers of sending and of receiving queue pairs.
 pub const SENDER_QPN: u32 = 0x00_0100;
 pub const RECEIVER_QPN: u32 = 0x40_0000;
+/// Ethernet, IP, UDP, BTH, both check sequences, preamble and gap.
+const HEADER_BYTES: u64 = 14 + 20 + 8 + 12 + 4 + 4 + 20;
 
 /// A sending queue pair, with the queue pairs that it sends to.
 pub type Pair = usize;
@@ -39,9 +42,11 @@ pub struct Outgoing {
     pub host: Node,
     pub peer: (IpAddr, u32),
     pub requester: Requester,
+    /// In place of the requester's.
+    rate_limit: Option<RateLimit>,
     /// It is in its card's round robin.
     pub is_active: bool,
-    /// Nothing can be sent before then: a copy of [`Requester::wakes_ns`], for fast scans by its card.
+    /// Nothing can be sent before then: of [`Requester::wakes_ns`] and the rate limit, for fast scans by its card.
     pub wakes_ns: u64,
     /// The queue pairs that it sends to.
     pub incoming: Range<usize>,
@@ -54,10 +59,32 @@ pub struct Incoming {
     pub host: Node,
     pub peer: (IpAddr, u32),
     pub responder: Responder,
+    /// Time of the next CNP, where [`Dcqcn`] decides.
+    notifies_ns: u64,
     pub pair: Pair,
     pub member: usize,
     /// In order, of payload.
     pub bytes: u64,
+}
+
+impl Incoming {
+    /// A marked packet has come: whether a CNP is due.
+    fn notifies(&mut self, now_ns: u64, dcqcn: Option<Dcqcn>) -> bool {
+        let Some(dcqcn) = dcqcn else { return self.responder.congested(now_ns) };
+        let is_due = now_ns >= self.notifies_ns;
+        if is_due {
+            self.notifies_ns = now_ns + dcqcn.notification_timer_ns;
+        }
+        is_due
+    }
+}
+
+impl Outgoing {
+    /// Its rate limit, in bits per second, if it has one.
+    pub fn bits_per_s(&self) -> Option<f64> {
+        let own = self.rate_limit.as_ref().map(RateLimit::bits_per_s);
+        own.or_else(|| self.requester.bits_per_s())
+    }
 }
 
 /// A host's network card.
@@ -73,6 +100,7 @@ struct Card {
 
 /// All hosts of a network.
 pub struct Hosts {
+    dcqcn: Option<Dcqcn>,
     /// By node.
     cards: Vec<Card>,
     cpus: Vec<Cpu>,
@@ -81,9 +109,10 @@ pub struct Hosts {
 }
 
 impl Hosts {
-    /// Without queue pairs, for so many nodes.
-    pub fn new(count: usize) -> Self {
+    /// Without queue pairs, for so many nodes. `dcqcn`: in place of that of queue pairs.
+    pub fn new(count: usize, dcqcn: Option<Dcqcn>) -> Self {
         Self {
+            dcqcn,
             cards: vec![Card::default(); count],
             cpus: vec![Cpu::default(); count],
             outgoing: Vec::new(),
@@ -100,11 +129,13 @@ impl Hosts {
         members: usize,
     ) {
         let incoming = self.incoming.len()..self.incoming.len() + members;
-        let requester = Requester::new(config, psn_first);
+        let rate = config.rate.filter(|_| self.dcqcn.is_none());
+        let requester = Requester::new(RequesterConfig { rate, ..config }, psn_first);
         self.outgoing.push(Outgoing {
             host,
             peer,
             requester,
+            rate_limit: self.dcqcn.map(RateLimit::new),
             is_active: false,
             wakes_ns: u64::MAX,
             incoming,
@@ -123,8 +154,17 @@ impl Hosts {
     ) {
         let peer = (address(self.outgoing[pair].host), SENDER_QPN + pair as u32);
         let responder = Responder::new(mtu_bytes, psn_first, 1);
-        self.incoming.push(Incoming { host, peer, responder, pair, member, bytes: 0 });
+        self.incoming.push(Incoming {
+            host,
+            peer,
+            responder,
+            notifies_ns: 0,
+            pair,
+            member,
+            bytes: 0,
+        });
     }
+
     /// The next packet that a host's card sends: answers first, then queue pairs in round robin.
     fn next_packet(&mut self, fabric: &mut Fabric, host: Node) -> Option<u32> {
         if let Some(packet) = self.cards[host].answers.pop_front() {
@@ -183,15 +223,21 @@ impl Hosts {
 
     fn request(&mut self, fabric: &mut Fabric, pair: Pair) -> Option<Packet> {
         let now_ns = fabric.now_ns();
-        let request = self.outgoing[pair].requester.send(now_ns);
+        let outgoing = &mut self.outgoing[pair];
+        let request = outgoing.requester.send(now_ns);
+        if let (Some(request), Some(limit)) = (&request, &mut outgoing.rate_limit) {
+            limit.sent(now_ns, u64::from(request.bytes) + HEADER_BYTES);
+        }
         // A connection may have ended by this.
         self.complete(fabric, pair);
         let (request, outgoing) = (request?, &mut self.outgoing[pair]);
         outgoing.repeated += u64::from(request.is_repeated);
         let (source, (target, qpn)) = (address(outgoing.host), outgoing.peer);
         let mut headers = headers(source, target, Bth::new(request.opcode, qpn, request.psn))?;
-        // Cards choose the source port by queue pair, so that pairs of the same hosts use different ECMP paths.
-        headers.ip.source_port = 0xc000 | (pair as u16 & 0x3fff);
+        // Cards choose the source port by queue pair, so that pairs of the same hosts use different ECMP paths; with
+        // another seed others.
+        let port = (pair as u64).wrapping_add(mixed(fabric.config.seed)) as u16;
+        headers.ip.source_port = 0xc000 | (port & 0x3fff);
         headers.bth.ack_requested = request.ack_requested;
         (headers.reth, headers.immediate) = (request.reth, request.immediate);
         Some(Packet { headers, payload_bytes: request.bytes, held: 0 })
@@ -214,6 +260,9 @@ impl Hosts {
         let outgoing = &mut self.outgoing[pair];
         let host = outgoing.host;
         let work = Work { id: token, kind: Kind::Send, bytes, immediate: None };
+        if let Some(limit) = outgoing.rate_limit.as_mut().filter(|_| outgoing.requester.is_idle()) {
+            limit.begin();
+        }
         if outgoing.requester.post(work).is_err() {
             return self.tell_end(fabric, pair, token, false);
         }
@@ -228,7 +277,8 @@ impl Hosts {
     /// Delivers completions to the host's program, and schedules the next transmission.
     fn complete(&mut self, fabric: &mut Fabric, pair: Pair) {
         let outgoing = &mut self.outgoing[pair];
-        outgoing.wakes_ns = outgoing.requester.wakes_ns().unwrap_or(u64::MAX);
+        let ready_ns = outgoing.rate_limit.as_ref().map_or(0, RateLimit::ready_ns);
+        outgoing.wakes_ns = outgoing.requester.wakes_ns().map_or(u64::MAX, |ns| ns.max(ready_ns));
         while let Some(completion) = self.outgoing[pair].requester.completed() {
             self.tell_end(fabric, pair, completion.id, completion.status == Status::Done);
         }
@@ -265,7 +315,7 @@ impl Hosts {
         let incoming = &mut self.incoming[index];
         let (host, peer) = (incoming.host, incoming.peer);
         debug_assert_eq!(packet.headers.ip.source, peer.0, "requests come from the peer");
-        let is_due = packet.headers.ip.is_congested() && incoming.responder.congested(now_ns);
+        let is_due = packet.headers.ip.is_congested() && incoming.notifies(now_ns, self.dcqcn);
         let reaction = incoming.responder.receive(&packet.headers, packet.payload_bytes);
         if reaction.place.is_some() {
             incoming.bytes += u64::from(packet.payload_bytes);
@@ -308,6 +358,9 @@ impl Hosts {
             None => {
                 outgoing.notifications += 1;
                 outgoing.requester.notified(now_ns);
+                if let Some(limit) = &mut outgoing.rate_limit {
+                    limit.notified(now_ns);
+                }
             }
         }
         self.complete(fabric, pair);

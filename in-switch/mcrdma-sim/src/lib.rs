@@ -8,6 +8,7 @@
 //! - [`Network`]: one simulation; [`Network::next`] returns what has happened.
 //! - [`Replicator`]: a message to several hosts, in the switch, by fan-out or along a chain.
 //! - [`experiments`]: the figures of the MC-RDMA paper's section VII.
+//! - [`Dcqcn`]: variants of congestion control; by default that of [`roce::rc`].
 //!
 //! Not modelled: pause frames take no bandwidth, switches have no forwarding delay, and hosts always receive
 //! at line rate. Times are in picoseconds, so that a packet's time on a link of 100 Gbit/s is exact. Results
@@ -15,6 +16,7 @@
 
 mod config;
 mod cpu;
+mod dcqcn;
 mod error;
 mod event;
 pub mod experiments;
@@ -30,6 +32,7 @@ mod units;
 mod workload;
 
 pub use config::{Config, Costs, Ecn, LinkConfig, Pfc};
+pub use dcqcn::Dcqcn;
 pub use error::NoGroup;
 pub use fabric::Drops;
 pub use hosts::{Pair, PairCounts};

@@ -56,7 +56,7 @@ impl Network {
     /// Without connections, at time 0.
     #[must_use]
     pub fn new(topology: Topology, config: Config) -> Self {
-        let hosts = Hosts::new(topology.len());
+        let hosts = Hosts::new(topology.len(), config.dcqcn);
         Self { fabric: Fabric::new(topology, config), hosts, groups: 0 }
     }
 
@@ -105,7 +105,7 @@ impl Network {
     /// A pair's current rate limit, in bits per second.
     #[must_use]
     pub fn bits_per_s(&self, pair: Pair) -> f64 {
-        let limit = self.hosts.outgoing[pair].requester.bits_per_s();
+        let limit = self.hosts.outgoing[pair].bits_per_s();
         limit.unwrap_or(self.fabric.config.host_link.bits_per_s as f64)
     }
 
@@ -133,7 +133,7 @@ impl Network {
         let pair = self.hosts.outgoing.len();
         let psn_first = Serial::new(self.fabric.random.serial());
         let group = self.describe(pair, from, to, psn_first);
-        let random = mixed(self.groups as u64) as usize;
+        let random = mixed(mixed(self.fabric.config.seed) ^ self.groups as u64) as usize;
         let hop = |switch: Node, next: &[Node], _: &Member| {
             let chosen = next[(random ^ switch) % next.len()];
             // The port's index stands for an interface's.

@@ -1,4 +1,5 @@
 //! All tests of this crate that use it from outside, in one program: it is linked once.
 
 mod figures;
+mod hpcc;
 mod model;

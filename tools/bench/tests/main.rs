@@ -5,6 +5,7 @@ mod collectives;
 mod command;
 mod gpu;
 mod groups;
+mod in_switch;
 mod nightly;
 mod peers;
 mod python;

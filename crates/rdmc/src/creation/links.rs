@@ -112,7 +112,7 @@ fn answer(meeting: &Meeting, mut channel: Channel) -> Result<(), Error> {
     channel.send(&Response::Accepted { offer: ours.bytes() }, deadline)?;
     let theirs = request.offer.clone();
     let wire = OwnWire { channel, ours, theirs, connected_here: false };
-    meeting.place(&request, Wire::Own(wire));
+    meeting.place(&request, Wire::Own(Box::new(wire)));
     Ok(())
 }
 
@@ -344,7 +344,12 @@ impl Connecting<'_> {
         channel.send(&Hello::Link(request), self.deadline).map_err(named)?;
         let cause = match channel.receive(self.deadline).map_err(named)? {
             Response::Accepted { offer: theirs } => {
-                return Ok(Wire::Own(OwnWire { channel, ours, theirs, connected_here: true }));
+                return Ok(Wire::Own(Box::new(OwnWire {
+                    channel,
+                    ours,
+                    theirs,
+                    connected_here: true,
+                })));
             }
             Response::Refused(cause) => cause,
             Response::Shared | Response::Apart => "sent an answer to another question".into(),

@@ -1,4 +1,4 @@
-//! Figure 7: packets are lost on the long path.
+//! Figure 7: packets are lost, on the long path as in the paper, on the short one, or on both.
 
 use serde::Serialize;
 
@@ -10,12 +10,41 @@ use super::{
 };
 use crate::{Config, Network, NoGroup, PS_PER_S, Pattern};
 
+/// The members on whose links packets are lost.
+#[derive(Clone, Copy, PartialEq, Eq, Debug, Serialize)]
+#[serde(rename_all = "kebab-case")]
+pub enum Lossy {
+    /// A2, whose answers come last.
+    Far,
+    /// B1, whose answers come first.
+    Near,
+    /// Both, each with the same probability.
+    Both,
+}
+
+impl Lossy {
+    /// All of them.
+    pub const ALL: [Self; 3] = [Self::Far, Self::Near, Self::Both];
+
+    /// As in commands and files.
+    #[must_use]
+    pub const fn name(self) -> &'static str {
+        match self {
+            Self::Far => "far",
+            Self::Near => "near",
+            Self::Both => "both",
+        }
+    }
+}
+
 /// What is measured.
 #[derive(Clone, PartialEq, Debug)]
 pub struct LossSettings {
     /// The network.
     pub config: Config,
-    /// How probable it is that a packet is lost on A2's link.
+    /// Where packets are lost.
+    pub lossy: Lossy,
+    /// How probable it is there that a packet is lost.
     pub loss: Vec<f64>,
     /// Length of a request.
     pub request_bytes: u32,
@@ -30,7 +59,7 @@ impl Default for LossSettings {
     fn default() -> Self {
         let loss = vec![0.0, 1.0 / 16384.0, 1.0 / 4096.0, 1.0 / 1024.0];
         let config = Config::default();
-        Self { config, loss, request_bytes: 64 << 10, depth: 8, duration_ms: 50 }
+        Self { config, lossy: Lossy::Far, loss, request_bytes: 64 << 10, depth: 8, duration_ms: 50 }
     }
 }
 
@@ -53,7 +82,7 @@ pub struct LossRow {
     pub repeated: u64,
 }
 
-/// A1 replicates to B1, which is near, and A2, which is far, and behind a link that loses.
+/// A1 replicates to B1, which is near, and A2, which is far.
 ///
 /// Errors: the switches do not serve the group.
 pub fn loss(settings: &LossSettings) -> Result<Vec<LossRow>, NoGroup> {
@@ -69,8 +98,16 @@ pub fn loss(settings: &LossSettings) -> Result<Vec<LossRow>, NoGroup> {
 fn measure(settings: &LossSettings, pattern: Pattern, loss: f64) -> Result<LossRow, NoGroup> {
     let mut network = Network::new(testbed(), settings.config);
     let [from, b1, a2] = hosts(network.topology(), ["A1", "B1", "A2"]);
-    let switch = network.topology().neighbours(a2)[0];
-    network.lose(switch, a2, loss);
+    let members = match settings.lossy {
+        Lossy::Far => vec![a2],
+        Lossy::Near => vec![b1],
+        Lossy::Both => vec![b1, a2],
+    };
+    let links: Vec<_> =
+        members.iter().map(|&host| (network.topology().neighbours(host)[0], host)).collect();
+    for &(switch, host) in &links {
+        network.lose(switch, host, loss);
+    }
     let mut load = ClosedLoop::new(&mut network, pattern, from, &[b1, a2], settings.request_bytes)?;
     load.start(&mut network, settings.depth);
     let end_ps = settings.duration_ms * PS_PER_S / 1000;
@@ -85,7 +122,7 @@ fn measure(settings: &LossSettings, pattern: Pattern, loss: f64) -> Result<LossR
         loss,
         throughput_gbit_per_s: gbit_per_s(done_bytes, end_ps),
         latency_us: mean_us(&latencies_ps),
-        lost: network.carried(switch, a2).lost,
+        lost: links.iter().map(|&(switch, host)| network.carried(switch, host).lost).sum(),
         repeated: pairs.iter().map(|&pair| network.transferred(pair).repeated).sum(),
         latency_99_us: quantile(latencies_ps, 0.99) as f64 / 1e6,
     })

@@ -13,9 +13,9 @@ pub use congestion::{
     FairnessRow, FairnessSettings, NotificationsRow, NotificationsSettings, Rule, fairness,
     notifications,
 };
-pub use loss::{LossRow, LossSettings, loss};
+pub use loss::{LossRow, LossSettings, Lossy, loss};
 pub use single::{SingleRow, SingleSettings, single_client};
-pub use storage::{StorageRow, StorageSettings, storage};
+pub use storage::{Layout, StorageRow, StorageSettings, Utilisation, storage};
 pub use training::{TrainingRow, TrainingSettings, training};
 
 use crate::{Config, LinkConfig};

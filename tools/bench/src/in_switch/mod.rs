@@ -2,9 +2,12 @@
 //! VII, in a simulated network of packets ([`mcrdma_sim`]).
 
 mod args;
+mod confidence;
 mod congestion;
 mod replication;
 mod storage;
+mod storage_args;
+mod training;
 
 use crate::outcome::Outcome;
 use args::Figure;
@@ -12,13 +15,14 @@ use args::Figure;
 pub use args::Args;
 
 pub fn run(args: &Args) -> Outcome<()> {
+    args.check()?;
     let (report, chart) = match args.figure {
         Figure::Fig4 => replication::single_client(args)?,
         Figure::Fig5 => congestion::fairness(args)?,
         Figure::Fig6 => congestion::notifications(args)?,
         Figure::Fig7 => replication::loss(args)?,
         Figure::Fig8 => storage::storage(args)?,
-        Figure::Fig9 => replication::training(args)?,
+        Figure::Fig9 => training::training(args)?,
     };
     args.output.print(&report, || chart)
 }

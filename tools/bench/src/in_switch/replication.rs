@@ -1,11 +1,11 @@
-//! Figures 4, 7 and 9: what each way of replication costs.
+//! Figures 4 and 7: what each way of replication costs.
 
 use charts::{Axis, Chart, Panel, Unit};
 use mcrdma_sim::{
     Pattern,
     experiments::{
-        LossRow, LossSettings, SingleRow, SingleSettings, TrainingSettings, loss as simulate_loss,
-        single_client as simulate_single, training as simulate_training,
+        LossRow, LossSettings, Lossy, SingleRow, SingleSettings, loss as simulate_loss,
+        single_client as simulate_single,
     },
 };
 use plan::size;
@@ -60,86 +60,59 @@ pub fn loss(args: &Args) -> Outcome<(Report, Chart)> {
     let default = LossSettings::default();
     let duration_ms = args.part_of(default.duration_ms);
     let settings = LossSettings { config: args.config(), duration_ms, ..default };
-    let rows = simulate_loss(&settings)?;
+    let of = |lossy: Lossy| simulate_loss(&LossSettings { lossy, ..settings.clone() });
+    let rows: [Vec<LossRow>; 3] = [of(Lossy::Far)?, of(Lossy::Near)?, of(Lossy::Both)?];
     let what = format!(
-        "packets lost on the link of the farther of two receivers, requests of {}, {} at once, {} ms",
+        "packets lost on the links of the farther, the nearer or both of two receivers, requests of {}, {} at once, \
+         {} ms",
         size::show(settings.request_bytes.into()),
         settings.depth,
         settings.duration_ms
     );
     let mut report = args.report(&what);
-    for row in &rows {
-        let loss = if row.loss > 0.0 { format!("1/{:.0}", 1.0 / row.loss) } else { "0".into() };
-        report.row([
-            ("loss", json!(loss)),
-            ("pattern", json!(row.pattern.name())),
-            ("gbit_per_s", number(row.throughput_gbit_per_s)),
-            ("latency_us", number(row.latency_us)),
-            ("latency_99_us", number(row.latency_99_us)),
-            ("lost", json!(row.lost)),
-            ("repeated", json!(row.repeated)),
-        ]);
+    for (lossy, rows) in Lossy::ALL.iter().zip(&rows) {
+        for row in rows {
+            let loss = if row.loss > 0.0 { format!("1/{:.0}", 1.0 / row.loss) } else { "0".into() };
+            report.row([
+                ("lossy", json!(lossy.name())),
+                ("loss", json!(loss)),
+                ("pattern", json!(row.pattern.name())),
+                ("gbit_per_s", number(row.throughput_gbit_per_s)),
+                ("latency_us", number(row.latency_us)),
+                ("latency_99_us", number(row.latency_99_us)),
+                ("lost", json!(row.lost)),
+                ("repeated", json!(row.repeated)),
+            ]);
+        }
+        let kept = Pattern::ALL.map(|pattern| kept(rows, pattern)).join(", ");
+        report.note(format!("{}: at 1/1024 of the throughput is left: {kept}.", lossy.name()));
     }
-    let kept = |pattern: Pattern| {
-        let own: Vec<&LossRow> = rows.iter().filter(|row| row.pattern == pattern).collect();
-        let ends = own.first().zip(own.last());
-        let kept = ends.map_or(f64::NAN, |(first, last)| {
-            last.throughput_gbit_per_s / first.throughput_gbit_per_s
-        });
-        format!("{} {:.1} %", pattern.name(), kept * 100.0)
-    };
-    report.note(format!(
-        "at 1/1024 of the throughput is left: {}.",
-        Pattern::ALL.map(kept).join(", ")
-    ));
+    let panels = Lossy::ALL.iter().zip(&rows).flat_map(|(lossy, rows)| loss_panels(*lossy, rows));
+    let x = Axis::linear("lost, of 10,000 packets");
+    Ok((report, Chart { title: "Lost packets".into(), x, panels: panels.collect() }))
+}
+
+fn kept(rows: &[LossRow], pattern: Pattern) -> String {
+    let own: Vec<&LossRow> = rows.iter().filter(|row| row.pattern == pattern).collect();
+    let ends = own.first().zip(own.last());
+    let kept = ends
+        .map_or(f64::NAN, |(first, last)| last.throughput_gbit_per_s / first.throughput_gbit_per_s);
+    format!("{} {:.1} %", pattern.name(), kept * 100.0)
+}
+
+fn loss_panels(lossy: Lossy, rows: &[LossRow]) -> [Panel; 2] {
     let loss_lines =
-        |y: fn(&LossRow) -> f64| lines(&rows, |row| row.pattern, |row| (row.loss * 1e4, y(row)));
-    let panels = vec![
+        |y: fn(&LossRow) -> f64| lines(rows, |row| row.pattern, |row| (row.loss * 1e4, y(row)));
+    [
         Panel {
-            title: "Throughput".into(),
+            title: format!("Throughput, lossy: {}", lossy.name()),
             y: Axis::linear("Gbit/s"),
             lines: loss_lines(|row| row.throughput_gbit_per_s),
         },
         Panel {
-            title: "99th percentile of the latency".into(),
+            title: format!("99th percentile of the latency, lossy: {}", lossy.name()),
             y: Axis::linear("µs"),
             lines: loss_lines(|row| row.latency_99_us),
         },
-    ];
-    let x = Axis::linear("lost, of 10,000 packets");
-    Ok((report, Chart { title: "Lost packets".into(), x, panels }))
-}
-
-/// Figure 9.
-pub fn training(args: &Args) -> Outcome<(Report, Chart)> {
-    let default = TrainingSettings::default();
-    let iterations = args.part_of(default.iterations);
-    let settings = TrainingSettings { config: args.config(), iterations, ..default };
-    let rows = simulate_training(&settings)?;
-    let what = format!(
-        "five parameter servers in a pod of a fat tree (k = 6), six workers each in other pods, {} \
-         iterations",
-        settings.iterations
-    );
-    let mut report = args.report(&what);
-    for row in &rows {
-        report.row([
-            ("message_mb", json!(row.message_bytes / 1_000_000)),
-            ("pattern", json!(row.pattern.name())),
-            ("iteration_ms", number(row.iteration_ms)),
-            ("gather_ms", number(row.gather_ms)),
-            ("distribute_ms", number(row.iteration_ms - row.gather_ms)),
-        ]);
-    }
-    let panels = vec![Panel {
-        title: "Iteration".into(),
-        y: Axis::linear("ms"),
-        lines: lines(
-            &rows,
-            |row| row.pattern,
-            |row| (f64::from(row.message_bytes) / 1e6, row.iteration_ms),
-        ),
-    }];
-    let x = Axis::linear("message, MB");
-    Ok((report, Chart { title: "Parameter servers".into(), x, panels }))
+    ]
 }

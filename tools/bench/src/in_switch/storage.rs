@@ -1,94 +1,224 @@
-//! Figure 8: reads from a storage system that replicates writes.
+//! Figure 8: a storage system that replicates writes.
 
 use charts::{Axis, Chart, Point};
 use mcrdma::plan::Device;
 use mcrdma_sim::{
     Distribution, Pattern,
-    experiments::{StorageRow, StorageSettings, storage as simulate},
+    experiments::{Layout, StorageRow, StorageSettings, storage as simulate},
 };
 use serde_json::json;
 
-use super::args::Args;
+use super::{
+    args::{self, Control},
+    confidence::{Estimate, saved},
+    storage_args::{Hosts, Sizes, Switches},
+};
 use crate::{
     outcome::Outcome,
-    report::{Report, number},
+    report::{Report, name, number},
 };
 
-/// Both workloads, and the first of them with the lowest switches alone.
-pub fn storage(args: &Args) -> Outcome<(Report, Chart)> {
-    let settings = |distribution, above, patterns: &[Pattern]| {
-        let default = StorageSettings::new(distribution);
-        let config = args.apply(default.config);
-        let duration_ms = args.part_of(default.duration_ms);
-        StorageSettings { config, above, patterns: patterns.to_vec(), duration_ms, ..default }
-    };
-    let alibaba = simulate(&settings(Distribution::AlibabaStorage, Device::Copies, &Pattern::ALL))?;
-    let lowest =
-        simulate(&settings(Distribution::AlibabaStorage, Device::Plain, &[Pattern::InSwitch]))?;
-    let web_search = simulate(&settings(Distribution::WebSearch, Device::Copies, &Pattern::ALL))?;
-    let what =
-        "27 clients and 27 stores in a fat tree (k = 6), three copies, as many reads as writes";
-    let mut report = args.report(what);
-    for row in alibaba.iter().chain(&lowest).chain(&web_search) {
-        report.row([
-            ("sizes", json!(row.distribution.name())),
-            ("load", json!(row.load)),
-            ("pattern", json!(row.pattern.name())),
-            ("switches", json!(if row.full_deployment { "all" } else { "lowest" })),
-            ("read_us", number(row.read_us)),
-            ("read_99_us", number(row.read_99_us)),
-            ("write_us", number(row.write_us)),
-            ("reads", json!(row.reads)),
-        ]);
+/// Settings that are compared, with what each seed gave.
+struct Cell {
+    sizes: Sizes,
+    control: Control,
+    layout: Hosts,
+    groups: u16,
+    switches: Switches,
+    load: f64,
+    /// By pattern and seed.
+    rows: Vec<Vec<StorageRow>>,
+}
+
+/// All combinations of the settings.
+pub fn storage(args: &args::Args) -> Outcome<(Report, Chart)> {
+    let mut cells = cells(args);
+    for cell in &mut cells {
+        for seed in args.seeds() {
+            let rows = simulate(&settings(args, cell, seed))?;
+            cell.rows.resize_with(rows.len(), Vec::new);
+            cell.rows.iter_mut().zip(rows).for_each(|(own, row)| own.push(row));
+        }
     }
+    let (warm_up_ms, duration_ms) = times(args);
+    let mut report = args.report_of_seeds(&format!(
+        "27 clients and 27 stores, three copies, as many reads as writes, measured for {duration_ms} ms after \
+         {warm_up_ms} ms"
+    ));
+    cells.iter().for_each(|cell| add_rows(&mut report, cell));
+    report
+        .table("saved", "What in-switch saves of the time of the better of the others, in percent");
+    cells.iter().for_each(|cell| add_saved(&mut report, cell));
     report.note(
-        "load: bytes that clients ask to read and write / what their links carry. switches: which of \
-         them copy. Requests of the first fifth of the time are not counted.",
+        "load: bytes that clients ask to read and write / what the links above their lowest switches carry. \
+         half: half the width of the interval of 95 % confidence. drift: mean write of the later half / of the \
+         earlier. store, edge: utilisation of links from and to stores, and between their lowest \
+         switches and those above.",
     );
-    report.note(format!(
-            "in-switch against the better of the others: {}; {}; against the lowest switches alone: {}.",
-            savings(&alibaba),
-            savings(&web_search),
-            saved_by_all(&alibaba, &lowest)
-        ));
-    Ok((report, chart(&alibaba, &lowest, &web_search)))
+    report.note(
+        "expected: what the busiest link on a read's way would let in-switch save if it served reads and writes \
+         alike at its full rate (processor sharing, 1 / (1 - utilisation)).",
+    );
+    Ok((report, chart(&cells)))
 }
 
-fn percent(less: f64, more: f64) -> String {
-    format!("{:+.0} %", (less / more - 1.0) * 100.0)
+fn or<T: Clone>(given: &[T], default: &[T]) -> Vec<T> {
+    if given.is_empty() { default.to_vec() } else { given.to_vec() }
 }
 
-/// How much longer reads take in the switch than by the better of the other ways, at each load.
-fn savings(rows: &[StorageRow]) -> String {
-    let own = rows.iter().filter(|row| row.pattern == Pattern::InSwitch);
-    let words = own.map(|row| {
-        let others = rows.iter().filter(|it| it.load == row.load && it.pattern != row.pattern);
-        let best = others.map(|it| it.read_us).fold(f64::INFINITY, f64::min);
-        format!("{} at {}", percent(row.read_us, best), row.load)
-    });
-    let name = rows.first().map_or("", |row| row.distribution.name());
-    format!("{name} {}", words.collect::<Vec<_>>().join(", "))
+fn cells(args: &args::Args) -> Vec<Cell> {
+    let own = &args.storage;
+    let mut cells = Vec::new();
+    for sizes in or(&own.sizes, &[Sizes::WebSearch]) {
+        for control in or(&args.dcqcn, &[Control::Paper, Control::Hpcc]) {
+            for layout in or(&own.layouts, &[Hosts::ThreePerEdge, Hosts::NinePerEdge]) {
+                for groups in or(&own.groups, &[1, 32]) {
+                    for switches in or(&own.switches, &[Switches::All]) {
+                        for load in or(&own.loads, &[0.4]) {
+                            let rows = Vec::new();
+                            cells.push(Cell {
+                                sizes,
+                                control,
+                                layout,
+                                groups,
+                                switches,
+                                load,
+                                rows,
+                            });
+                        }
+                    }
+                }
+            }
+        }
+    }
+    cells
 }
 
-fn saved_by_all(all: &[StorageRow], lowest: &[StorageRow]) -> String {
-    let words = lowest.iter().filter_map(|row| {
-        let same = |it: &&StorageRow| it.load == row.load && it.pattern == row.pattern;
-        let full = all.iter().find(same)?;
-        Some(format!("{} at {}", percent(full.read_us, row.read_us), row.load))
-    });
-    words.collect::<Vec<_>>().join(", ")
+/// Before it is measured, and then, in milliseconds.
+fn times(args: &args::Args) -> (u64, u64) {
+    let default = StorageSettings::new(Distribution::WebSearch);
+    let own = &args.storage;
+    let times = (own.warm_up_ms, own.duration_ms);
+    (
+        args.part_of(times.0.unwrap_or(default.warm_up_ms)),
+        args.part_of(times.1.unwrap_or(default.duration_ms)),
+    )
 }
 
-fn chart(alibaba: &[StorageRow], lowest: &[StorageRow], web_search: &[StorageRow]) -> Chart {
-    let point = |panel: &str, line: &str, row: &StorageRow| {
-        (panel.to_owned(), line.to_owned(), Point::new(row.load, row.read_us))
+fn settings(args: &args::Args, cell: &Cell, seed: u64) -> StorageSettings {
+    let distribution = match cell.sizes {
+        Sizes::AlibabaStorage => Distribution::AlibabaStorage,
+        Sizes::WebSearch => Distribution::WebSearch,
     };
-    let by_pattern = |panel, rows: &[StorageRow]| {
-        rows.iter().map(|row| point(panel, row.pattern.name(), row)).collect::<Vec<_>>()
+    let layout = match cell.layout {
+        Hosts::ThreePerEdge => Layout::ThreePerEdge,
+        Hosts::NinePerEdge => Layout::NinePerEdge,
     };
-    let mut points = by_pattern("Alibaba's storage", alibaba);
-    points.extend(lowest.iter().map(|row| point("Alibaba's storage", "lowest switches", row)));
-    points.extend(by_pattern("Web search", web_search));
-    let (x, y) = (Axis::linear("load"), Axis::linear("µs for a read"));
-    Chart::grouped("Reads from a storage system", x, y, points)
+    let above = match cell.switches {
+        Switches::All => Device::Copies,
+        Switches::Lowest => Device::Plain,
+    };
+    let default = StorageSettings::new(distribution);
+    let mut config = cell.control.apply(default.config);
+    config.seed = seed;
+    let (warm_up_ms, duration_ms) = times(args);
+    StorageSettings {
+        config,
+        layout,
+        above,
+        groups_of_store: cell.groups.into(),
+        loads: vec![cell.load],
+        warm_up_ms,
+        duration_ms,
+        ..default
+    }
+}
+
+impl Cell {
+    /// A value of each seed, of a pattern.
+    fn values(&self, pattern: usize, value: impl Fn(&StorageRow) -> f64) -> Vec<f64> {
+        self.rows[pattern].iter().map(value).collect()
+    }
+
+    /// What identifies it in tables.
+    fn names(&self) -> Vec<(&'static str, serde_json::Value)> {
+        vec![
+            ("sizes", json!(name(&self.sizes))),
+            ("dcqcn", json!(name(&self.control))),
+            ("layout", json!(name(&self.layout))),
+            ("groups", json!(self.groups)),
+            ("switches", json!(name(&self.switches))),
+            ("load", json!(self.load)),
+        ]
+    }
+}
+
+fn add_rows(report: &mut Report, cell: &Cell) {
+    for (at, pattern) in Pattern::ALL.iter().enumerate() {
+        let estimate = |value: fn(&StorageRow) -> f64| Estimate::of(&cell.values(at, value));
+        let mean = |value: fn(&StorageRow) -> f64| number(estimate(value).mean);
+        let (read_us, read_half_us) = estimate(|row| row.read_us).cells();
+        let (write_us, write_half_us) = estimate(|row| row.write_us).cells();
+        let mut row = cell.names();
+        row.extend([
+            ("pattern", json!(pattern.name())),
+            ("read_us", read_us),
+            ("read_half_us", read_half_us),
+            ("read_99_us", mean(|row| row.read_99_us)),
+            ("write_us", write_us),
+            ("write_half_us", write_half_us),
+            ("drift", mean(|row| row.write_drift)),
+            ("store_up", mean(|row| row.links.store_up)),
+            ("edge_up", mean(|row| row.links.edge_up)),
+            ("edge_down", mean(|row| row.links.edge_down)),
+            ("store_down", mean(|row| row.links.store_down)),
+            ("reads", mean(|row| row.reads as f64)),
+        ]);
+        report.row(row);
+    }
+}
+
+fn add_saved(report: &mut Report, cell: &Cell) {
+    let estimate = |value: fn(&StorageRow) -> f64| {
+        let others = [1, 2].map(|pattern| cell.values(pattern, value));
+        saved(&cell.values(0, value), &others)
+    };
+    let (read, read_half) = estimate(|row| row.read_us).cells();
+    let (write, write_half) = estimate(|row| row.write_us).cells();
+    let expected = estimate(|row| 1.0 / (1.0 - row.links.store_up.max(row.links.edge_up)));
+    let mut row = cell.names();
+    row.extend([
+        ("read", read),
+        ("read_half", read_half),
+        ("write", write),
+        ("write_half", write_half),
+        ("expected", number(expected.mean)),
+    ]);
+    report.row(row);
+}
+
+/// By load, or with a single load by the number of groups.
+fn chart(cells: &[Cell]) -> Chart {
+    let by_load = cells.iter().any(|cell| cell.load != cells[0].load);
+    let mut points = Vec::new();
+    for cell in cells {
+        let mut panel = format!(
+            "{}, {}, {}, switches: {}",
+            name(&cell.sizes),
+            name(&cell.control),
+            name(&cell.layout),
+            name(&cell.switches)
+        );
+        if by_load {
+            panel += &format!(", groups: {}", cell.groups);
+        }
+        for (at, pattern) in Pattern::ALL.iter().enumerate() {
+            let read_us = Estimate::of(&cell.values(at, |row| row.read_us));
+            let x = if by_load { cell.load } else { cell.groups.into() };
+            let point = Point { error: read_us.half, ..Point::new(x, read_us.mean) };
+            points.push((panel.clone(), pattern.name().to_owned(), point));
+        }
+    }
+    let x = if by_load { Axis::linear("load") } else { Axis::counted("groups of a store") };
+    Chart::grouped("Reads from a storage system", x, Axis::linear("µs for a read"), points)
 }
