@@ -234,7 +234,9 @@ impl Meeting {
             asking.push(Asking { meeting: self, connection, channel, member, is_answered: false });
         }
         drop(state);
-        self.commands()?.give(Command::Post(posts))?;
+        if !posts.is_empty() {
+            self.commands()?.give(Command::Post(posts))?;
+        }
         Ok(asking)
     }
 
