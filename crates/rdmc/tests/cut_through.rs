@@ -57,6 +57,8 @@ fn blocks_that_are_arriving_are_sent_on() {
         let world = World::start_with(3, |settings| {
             settings.fabric = fabric.clone();
             settings.progress = Progress::Caller;
+            // One thread drives all, and copies long blocks between its turns.
+            settings.tcp.silence_timeout = PATIENCE;
         });
         assert_eq!(sends_on_early(&world), can_follow, "over {name}");
         world.close();

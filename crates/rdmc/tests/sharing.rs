@@ -135,8 +135,12 @@ fn groups_fail_and_are_refused_one_by_one() {
     });
     let aborted = world.join(chain(3, 3));
     aborted[2].0.abort("enough");
-    for (group, _) in &aborted {
-        assert!(group.close(PATIENCE).is_err());
+    for (_, events) in &aborted {
+        let failed = events.iter().find_map(|event| match event {
+            Event::Failed(failure, _) => Some(failure),
+            _ => None,
+        });
+        assert_eq!(failed.expect("a failure").member, Some(2));
     }
     drop(world.join(chain(4, 3)).remove(1));
     let message = contents(7, 20_000);
