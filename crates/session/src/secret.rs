@@ -52,7 +52,7 @@ impl fmt::Debug for Secret {
     }
 }
 
-/// Returns a number that nobody else chooses, from the system's random source. Errors: the system has none.
+/// Returns a random number, unique in practice, from the system's random source. Errors: the system has none.
 pub fn random_id() -> Result<[u8; 16], std::io::Error> {
     let mut id = [0; 16];
     getrandom::fill(&mut id)

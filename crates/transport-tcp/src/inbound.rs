@@ -37,7 +37,7 @@ impl Inbound {
         self.receives.push_back(PostedReceive::new(lease, token, block));
     }
 
-    /// Returns whether nothing more comes for it and nobody asks for it.
+    /// Returns whether it has ended at both ends.
     pub(crate) fn is_over(&self) -> bool {
         self.has_ended && self.received_bye
     }

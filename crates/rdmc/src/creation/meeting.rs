@@ -316,7 +316,7 @@ impl Meeting {
             Ok(connection) => state.shared.add(connection, address, connected_here),
             Err(error) => {
                 tracing::warn!(%address, %error, "cannot share a connection");
-                // Whoever waits for it tries again.
+                // A thread that waits for it tries again.
                 state.shared.by_address.remove(&address);
             }
         }
