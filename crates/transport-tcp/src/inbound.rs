@@ -2,10 +2,11 @@
 
 use std::collections::{HashMap, VecDeque};
 
-use rustc_hash::FxHashMap;
 use transport::{Cause, Completion, EndpointId, PeerMemory, Token, WriteLease};
 
-use crate::{posted_receive::PostedReceive, references::References, wire::Header};
+use crate::{
+    posted_receive::PostedReceive, references::References, selected::Selected, wire::Header,
+};
 
 /// The receives of one channel on one stream.
 pub(crate) struct Inbound {
@@ -83,11 +84,8 @@ impl Inbound {
 
 /// The channels of one stream: the only one, or those of a shared connection.
 pub(crate) struct Channels {
-    /// The channel whose frames come now, and its number.
-    pub(crate) current: Inbound,
-    pub(crate) number: u32,
-    /// The other channels of a shared connection.
-    others: FxHashMap<u32, Inbound>,
+    /// Selected is the channel whose frames come now.
+    pub(crate) all: Selected<Inbound>,
     pub(crate) is_shared: bool,
     /// What has come, by numbers of channels, since the connection has looked.
     pub(crate) news: News,
@@ -111,54 +109,45 @@ pub(crate) struct News {
 impl Channels {
     /// Begins with channel 0: the only one, or, on a shared connection, one that no group has.
     pub(crate) fn new(endpoint: EndpointId, is_shared: bool) -> Self {
-        Self {
-            current: Inbound::new(endpoint),
-            number: 0,
-            others: FxHashMap::default(),
-            is_shared,
-            news: News::default(),
-        }
+        Self { all: Selected::new(Inbound::new(endpoint)), is_shared, news: News::default() }
     }
 
     /// Adds a channel of a shared connection.
     pub(crate) fn add(&mut self, number: u32, endpoint: EndpointId) {
-        self.others.insert(number, Inbound::new(endpoint));
+        self.all.add(number, Inbound::new(endpoint));
     }
 
     /// Returns a channel; `None` if it has ended.
     pub(crate) fn get(&mut self, number: u32) -> Option<&mut Inbound> {
-        if number == self.number { Some(&mut self.current) } else { self.others.get_mut(&number) }
+        self.all.get_mut(number)
     }
 
     /// Forgets a channel that has ended here, as soon as its bye has come.
     pub(crate) fn end(&mut self, number: u32) {
         let Some(inbound) = self.get(number) else { return };
         inbound.has_ended = true;
-        if inbound.is_over() {
-            self.others.remove(&number);
+        // The selected one goes when another is selected.
+        if inbound.is_over() && number != self.all.number {
+            self.all.remove(number);
         }
     }
 
     /// Takes the frames that follow for a channel. Errors: it is not open.
     pub(crate) fn select(&mut self, number: u32) -> Result<(), Cause> {
-        if number == self.number {
-            return Ok(());
-        }
-        let Some(next) = self.others.remove(&number) else {
+        let (last, is_over) = (self.all.number, self.all.current.is_over());
+        if !self.all.select(number) {
             return Err(Cause::Protocol(format!("frames for channel {number}, which is not open")));
-        };
-        let last = std::mem::replace(&mut self.current, next);
-        let last_number = std::mem::replace(&mut self.number, number);
-        if !last.is_over() {
-            self.others.insert(last_number, last);
+        }
+        if is_over && number != last {
+            self.all.remove(last);
         }
         Ok(())
     }
 
     /// Reports what has arrived of the block that is arriving.
     pub(crate) fn report(&mut self, completed: &mut Vec<Completion>) {
-        if let Some(receive) = self.current.receives.front_mut() {
-            receive.report(self.current.endpoint, completed);
+        if let Some(receive) = self.all.current.receives.front_mut() {
+            receive.report(self.all.current.endpoint, completed);
         }
     }
 
@@ -170,8 +159,8 @@ impl Channels {
             (Header::Channel { .. } | Header::Message { .. }, false) => {
                 "a frame of shared connections on one that is not"
             }
-            (_, true) if self.number == 0 => "a frame for no channel",
-            (_, true) if self.current.received_bye => "a frame behind the bye of its channel",
+            (_, true) if self.all.number == 0 => "a frame for no channel",
+            (_, true) if self.all.current.received_bye => "a frame behind the bye of its channel",
             _ => return Ok(()),
         };
         Err(Cause::Protocol(why.into()))
@@ -179,15 +168,15 @@ impl Channels {
 
     /// Notes that something has come of memory for direct copies.
     pub(crate) fn news_of_memory(&mut self) {
-        if !self.news.of_memory.contains(&self.number) {
-            self.news.of_memory.push(self.number);
+        if !self.news.of_memory.contains(&self.all.number) {
+            self.news.of_memory.push(self.all.number);
         }
     }
 
     /// Notes that there is a block to copy.
     pub(crate) fn news_to_copy(&mut self) {
-        if !self.news.copying.contains(&self.number) {
-            self.news.copying.push(self.number);
+        if !self.news.copying.contains(&self.all.number) {
+            self.news.copying.push(self.all.number);
         }
     }
 }

@@ -127,12 +127,12 @@ impl Incoming {
 
     /// Returns whether the peer has sent its last frame.
     pub(crate) fn received_bye(&self) -> bool {
-        !self.channels.is_shared && self.channels.current.received_bye
+        !self.channels.is_shared && self.channels.all.current.received_bye
     }
 
     /// Cancels all receives of a channel; blocks that still arrive are dropped from now on.
     pub(crate) fn discard(&mut self, number: u32, completed: &mut Vec<Completion>) {
-        if number == self.channels.number
+        if number == self.channels.all.number
             && let Some(segment) = &mut self.segment
         {
             segment.into = Into::Discard;
@@ -179,7 +179,7 @@ impl Incoming {
         ahead_free: usize,
     ) -> Result<Moved, Errno> {
         let may_guess = self.may_guess();
-        let Some(receive) = self.channels.current.receives.front_mut() else {
+        let Some(receive) = self.channels.all.current.receives.front_mut() else {
             return Err(Errno::INVAL);
         };
         let rest_bytes = self.segment.as_ref().map_or(0, |segment| segment.rest_bytes);
@@ -204,7 +204,8 @@ impl Incoming {
     /// Returns whether frames are to be expected that are no blocks' payload: writes, or references in place
     /// of long blocks.
     fn has_short_frames(&self) -> bool {
-        !self.channels.current.exposed.is_empty() || self.channels.current.references.is_trusted()
+        !self.channels.all.current.exposed.is_empty()
+            || self.channels.all.current.references.is_trusted()
     }
 
     /// Returns whether the next frame is likely to be a segment of the first posted receive, and bytes behind its block may be
@@ -218,6 +219,7 @@ impl Incoming {
         goes_on
             && self
                 .channels
+                .all
                 .current
                 .receives
                 .front()
@@ -236,6 +238,7 @@ impl Incoming {
             let Some(length) = self.begin_guessed(read, index, left_bytes) else {
                 let memory = self
                     .channels
+                    .all
                     .current
                     .receives
                     .front()
@@ -288,8 +291,8 @@ impl Incoming {
             Some(Segment { into: Into::Receive { last }, .. }) => (true, !last),
             _ => (false, false),
         };
-        let others = self.channels.current.receives.len() - usize::from(in_block);
-        if self.channels.current.discarding || (others == 0 && !block_goes_on) {
+        let others = self.channels.all.current.receives.len() - usize::from(in_block);
+        if self.channels.all.current.discarding || (others == 0 && !block_goes_on) {
             return capacity;
         }
         if self.has_short_frames() {
@@ -310,7 +313,7 @@ impl Incoming {
     fn fill(&mut self, bytes: usize) {
         let Some(segment) = &mut self.segment else { return };
         segment.rest_bytes -= bytes;
-        match (&mut segment.into, self.channels.current.receives.front_mut()) {
+        match (&mut segment.into, self.channels.all.current.receives.front_mut()) {
             (Into::Exposed { at, .. }, _) => *at += bytes,
             (Into::Receive { .. }, Some(receive)) => receive.fill(bytes),
             _ => {}
@@ -399,8 +402,8 @@ impl Incoming {
                 self.begin_segment(bytes, last, immediate, block)
             }
             Header::Control { .. } => {
-                let (endpoint, word) = (self.channels.current.endpoint, body.to_vec());
-                if !self.channels.current.has_ended {
+                let (endpoint, word) = (self.channels.all.current.endpoint, body.to_vec());
+                if !self.channels.all.current.has_ended {
                     completed.push(Completion::Control { endpoint, word });
                 }
                 Ok(())
@@ -414,29 +417,29 @@ impl Incoming {
                 let said = body.first_chunk::<INTRODUCTION_BYTES>().ok_or(WireError::StrayValue);
                 let introduction = Introduction::decode(said.map_err(wrong)?);
                 self.channels.news_of_memory();
-                self.channels.current.references.introduce(introduction)
+                self.channels.all.current.references.introduce(introduction)
             }
             Header::Readable => {
                 self.channels.news_of_memory();
-                self.channels.current.references.set_readable();
+                self.channels.all.current.references.set_readable();
                 Ok(())
             }
             Header::Reference { bytes, immediate, block } => {
                 let address = body.first_chunk::<ADDRESS_BYTES>().ok_or(WireError::StrayValue);
                 let address = u64::from_le_bytes(*address.map_err(wrong)?);
                 self.channels.news_to_copy();
-                self.channels.current.begin_copy(bytes, immediate, block, address)
+                self.channels.all.current.begin_copy(bytes, immediate, block, address)
             }
             Header::Copied { block } => {
                 self.channels.news_of_memory();
-                self.channels.current.references.acknowledge(block);
+                self.channels.all.current.references.acknowledge(block);
                 Ok(())
             }
             Header::Heartbeat => Ok(()),
             Header::Bye => {
-                self.channels.current.received_bye = true;
+                self.channels.all.current.received_bye = true;
                 if self.channels.is_shared {
-                    self.channels.news.byes.push(self.channels.number);
+                    self.channels.news.byes.push(self.channels.all.number);
                 }
                 Ok(())
             }
@@ -468,8 +471,8 @@ impl Incoming {
         if let Header::Data { bytes, .. } | Header::Write { bytes, .. } = header {
             self.segment = Some(Segment { rest_bytes: bytes, into: Into::Discard });
         }
-        self.discard(self.channels.number, completed);
-        self.channels.news.refused.push((self.channels.number, Cause::Protocol(why)));
+        self.discard(self.channels.all.number, completed);
+        self.channels.news.refused.push((self.channels.all.number, Cause::Protocol(why)));
         Ok(())
     }
 
@@ -481,9 +484,10 @@ impl Incoming {
         block: u32,
     ) -> Result<(), String> {
         let mut into = Into::Discard;
-        if !self.channels.current.discarding {
+        if !self.channels.all.current.discarding {
             let receive = self
                 .channels
+                .all
                 .current
                 .receives
                 .front_mut()
@@ -505,11 +509,11 @@ impl Incoming {
         immediate: Option<u32>,
         key: u32,
     ) -> Result<(), String> {
-        if self.channels.current.discarding {
+        if self.channels.all.current.discarding {
             self.segment = Some(Segment { rest_bytes: bytes, into: Into::Discard });
             return Ok(());
         }
-        let exposed = self.channels.current.exposed.get(&key);
+        let exposed = self.channels.all.current.exposed.get(&key);
         let memory =
             exposed.ok_or_else(|| format!("a write to key {key}, which is not exposed"))?;
         let Place { offset, rest_bytes } = place;
@@ -536,11 +540,11 @@ impl Incoming {
         let Some(segment) = self.segment.take_if(|segment| segment.rest_bytes == 0) else {
             return Ok(taken_bytes);
         };
-        let endpoint = self.channels.current.endpoint;
+        let endpoint = self.channels.all.current.endpoint;
         match segment.into {
             // The receive exists: `begin_segment` has checked it.
             Into::Receive { last: true } => {
-                if let Some(receive) = self.channels.current.receives.pop_front() {
+                if let Some(receive) = self.channels.all.current.receives.pop_front() {
                     receive.complete(endpoint, completed);
                 }
             }
@@ -555,7 +559,7 @@ impl Incoming {
     fn take_payload(&mut self, ahead: &[u8]) -> Result<usize, Cause> {
         let Some(segment) = &mut self.segment else { return Ok(0) };
         let payload = &ahead[..segment.rest_bytes.min(ahead.len())];
-        match (&mut segment.into, self.channels.current.receives.front_mut()) {
+        match (&mut segment.into, self.channels.all.current.receives.front_mut()) {
             (Into::Exposed { memory, at, .. }, _) => {
                 memory.copy_in(*at, payload).map_err(|error| Cause::Protocol(error.to_string()))?;
             }

@@ -40,6 +40,7 @@ mod posted_send;
 mod record;
 mod references;
 mod segment_read;
+mod selected;
 mod settings;
 mod shared;
 mod stream;

@@ -3,7 +3,6 @@
 use std::{collections::VecDeque, io::IoSlice, ops::Range};
 
 use mio::net::TcpStream;
-use rustc_hash::FxHashMap;
 use rustix::{
     io::Errno,
     net::{SendAncillaryBuffer, SendFlags, sendmsg},
@@ -16,6 +15,7 @@ use crate::{
     outbound::Outbound,
     posted_send::{Head, PostedSend},
     record::{RECORD_BYTES_MAX, RECORD_HEAD_BYTES, Sealer},
+    selected::Selected,
     wire::{HEADER_BYTES, Header, Introduction, PLACE_BYTES},
 };
 
@@ -41,11 +41,8 @@ const SHORT_BYTES_MAX: usize = 512;
 /// With `records`, the staged bytes are one whole record with copies of its frames, and no segment
 /// is ever left begun. Shared connections always have them: their channels take turns by segments.
 pub(crate) struct Outgoing {
-    /// The channel whose segments are written now, and its number.
-    current: Outbound,
-    number: u32,
-    /// The other channels of a shared connection.
-    others: FxHashMap<u32, Outbound>,
+    /// Selected is the channel whose segments are written now.
+    channels: Selected<Outbound>,
     /// Channels with sends, in turn. Only on a shared connection.
     turns: VecDeque<u32>,
     /// The channel that the peer has selected behind `control`.
@@ -60,9 +57,8 @@ pub(crate) struct Outgoing {
     segment_rest: Option<usize>,
     /// Whole frames that wait for the next segment boundary.
     control: Vec<u8>,
-    /// How many bytes of `control` were queued, and how many of these were written, so far; with `records` only.
+    /// How many bytes of control frames were queued, and, with `records`, how many of these were written, so far.
     queued_bytes: u64,
-    staged_bytes: u64,
     written_bytes: u64,
 }
 
@@ -78,9 +74,7 @@ impl Outgoing {
         is_shared: bool,
     ) -> Self {
         Self {
-            current: Outbound::new(endpoint),
-            number: 0,
-            others: FxHashMap::default(),
+            channels: Selected::new(Outbound::new(endpoint)),
             turns: VecDeque::new(),
             selected: 0,
             is_shared,
@@ -91,29 +85,18 @@ impl Outgoing {
             segment_rest: None,
             control: Vec::new(),
             queued_bytes: 0,
-            staged_bytes: 0,
             written_bytes: 0,
         }
     }
 
     /// Adds a channel of a shared connection.
     pub(crate) fn add(&mut self, number: u32, endpoint: EndpointId) {
-        self.others.insert(number, Outbound::new(endpoint));
+        self.channels.add(number, Outbound::new(endpoint));
     }
 
     /// Returns a channel; `None` if it has ended.
     pub(crate) fn channel(&mut self, number: u32) -> Option<&mut Outbound> {
-        if number == self.number { Some(&mut self.current) } else { self.others.get_mut(&number) }
-    }
-
-    /// Makes a channel the one whose segments are written now.
-    fn make_current(&mut self, number: u32) {
-        if number != self.number
-            && let Some(next) = self.others.remove(&number)
-        {
-            let last = std::mem::replace(&mut self.current, next);
-            self.others.insert(std::mem::replace(&mut self.number, number), last);
-        }
+        self.channels.get_mut(number)
     }
 
     /// Makes the next channel current that has a send for which `is_ready` holds, and puts it behind the
@@ -129,8 +112,7 @@ impl Outgoing {
             let is_ready = is_ready(channel);
             self.turns.push_back(number);
             if is_ready {
-                self.make_current(number);
-                return true;
+                return self.channels.select(number);
             }
         }
         false
@@ -203,9 +185,9 @@ impl Outgoing {
         let is_referred = |channel: &Outbound| channel.can_send() && !channel.has_segment();
         while self.segment_rest.is_none()
             && (!self.is_shared || self.take_turn(is_referred))
-            && let Some((header, address)) = self.current.take_reference()
+            && let Some((header, address)) = self.channels.current.take_reference()
         {
-            self.push(self.number, header, &address.to_le_bytes());
+            self.push(self.channels.number, header, &address.to_le_bytes());
         }
     }
 
@@ -216,13 +198,8 @@ impl Outgoing {
 
     /// Returns whether there is anything to write.
     pub(crate) fn is_pending(&self) -> bool {
-        self.is_urgent() || self.current.can_send() || self.others_can_send()
-    }
-
-    fn others_can_send(&self) -> bool {
-        self.turns
-            .iter()
-            .any(|number| self.others.get(number).is_some_and(|channel| channel.can_send()))
+        let can_send = |number: &u32| self.channels.get(*number).is_some_and(Outbound::can_send);
+        self.is_urgent() || self.channels.current.can_send() || self.turns.iter().any(can_send)
     }
 
     /// Returns whether there is anything to write besides new segments.
@@ -253,18 +230,12 @@ impl Outgoing {
 
     /// Forgets a channel of a shared connection, which was finished.
     pub(crate) fn remove(&mut self, number: u32) {
-        if number == self.number {
-            self.current = Outbound::new(self.current.endpoint);
-            self.number = 0;
-        }
-        self.others.remove(&number);
+        self.channels.remove(number);
     }
 
     /// Cancels all sends of all channels at once; nothing more is written.
     pub(crate) fn abandon(&mut self, completed: &mut Vec<Completion>) {
-        for channel in [&mut self.current].into_iter().chain(self.others.values_mut()) {
-            channel.cancel(0, completed);
-        }
+        self.channels.iter_mut().for_each(|channel| channel.cancel(0, completed));
         self.staged.clear();
         self.staged_done = 0;
         self.segment_rest = None;
@@ -293,8 +264,8 @@ impl Outgoing {
                 self.advance(bytes, completed);
             } else {
                 self.control.clear();
-                for send in self.current.sends.drain(..) {
-                    completed.push(sent(self.current.endpoint, send));
+                for send in self.channels.current.sends.drain(..) {
+                    completed.push(sent(self.channels.current.endpoint, send));
                 }
             }
             return Ok(Moved { bytes, wanted });
@@ -313,7 +284,7 @@ impl Outgoing {
             for (head, index, range) in &planned[..count] {
                 slices[used] = IoSlice::new(head.as_slice());
                 slices[used + 1] =
-                    IoSlice::new(&self.current.sends[*index].contents()[range.clone()]);
+                    IoSlice::new(&self.channels.current.sends[*index].contents()[range.clone()]);
                 used += 2;
             }
         }
@@ -327,7 +298,7 @@ impl Outgoing {
     /// Copies everything that waits, if nothing is begun and it is short. Returns its length.
     fn gather(&self, into: &mut [u8; SHORT_BYTES_MAX]) -> Option<usize> {
         let is_begun = self.staged_done < self.staged.len() || self.segment_rest.is_some();
-        if is_begun || self.current.cut {
+        if is_begun || self.channels.current.cut {
             return None;
         }
         let mut bytes = 0;
@@ -337,7 +308,7 @@ impl Outgoing {
             Some(())
         };
         add(&self.control)?;
-        for send in &self.current.sends {
+        for send in &self.channels.current.sends {
             let (head, range) = send.segment(send.sent_bytes, self.segment_bytes);
             if range.end < send.bytes() {
                 return None;
@@ -364,7 +335,7 @@ impl Outgoing {
         let bytes = send(socket, &[IoSlice::new(rest)])?;
         self.staged_done += bytes;
         if bytes == wanted {
-            self.written_bytes = self.staged_bytes;
+            self.written_bytes = self.queued_bytes - self.control.len() as u64;
         }
         Ok(Moved { bytes, wanted })
     }
@@ -377,7 +348,6 @@ impl Outgoing {
         self.staged.resize(RECORD_HEAD_BYTES, 0);
         let control_bytes = whole_frames(&self.control, RECORD_BYTES_MAX);
         self.staged.extend(self.control.drain(..control_bytes));
-        self.staged_bytes += control_bytes as u64;
         // Segments stand behind all control frames, for the channel that these select last.
         while begins
             && self.control.is_empty()
@@ -398,10 +368,10 @@ impl Outgoing {
     /// Copies the next segment of the current channel into the record, or a part of it. Returns whether another one may
     /// follow.
     fn stage_segment(&mut self, completed: &mut Vec<Completion>) -> bool {
-        if !self.current.has_segment() {
+        if !self.channels.current.has_segment() {
             return false;
         }
-        let Some(send) = self.current.sends.front_mut() else { return false };
+        let Some(send) = self.channels.current.sends.front_mut() else { return false };
         let from = send.sent_bytes;
         let free_bytes = RECORD_HEAD_BYTES + RECORD_BYTES_MAX - self.staged.len();
         let piece_bytes = free_bytes.saturating_sub(2 * HEADER_BYTES + PLACE_BYTES);
@@ -409,18 +379,19 @@ impl Outgoing {
         if piece_bytes < rest_bytes.min(PIECE_BYTES_MIN) {
             return false;
         }
-        if self.selected != self.number {
-            self.selected = self.number;
-            self.staged.extend_from_slice(&Header::Channel { number: self.number }.encode());
+        if self.selected != self.channels.number {
+            self.selected = self.channels.number;
+            self.staged
+                .extend_from_slice(&Header::Channel { number: self.channels.number }.encode());
         }
         let (head, range) = send.segment(from, rest_bytes.min(piece_bytes));
         self.staged.extend_from_slice(head.as_slice());
         self.staged.extend_from_slice(&send.contents()[range.clone()]);
         send.sent_bytes = range.end;
         if range.end == send.bytes()
-            && let Some(send) = self.current.sends.pop_front()
+            && let Some(send) = self.channels.current.sends.pop_front()
         {
-            completed.push(sent(self.current.endpoint, send));
+            completed.push(sent(self.channels.current.endpoint, send));
         }
         true
     }
@@ -441,7 +412,7 @@ impl Outgoing {
     /// Returns the payload left of the begun segment, at most `left_bytes`, which is reduced by its
     /// length.
     fn rest_of_segment(&self, left_bytes: &mut usize) -> &[u8] {
-        match (self.segment_rest, self.current.sends.front()) {
+        match (self.segment_rest, self.channels.current.sends.front()) {
             (Some(rest_bytes), Some(send)) => {
                 let part_bytes = rest_bytes.min(*left_bytes);
                 *left_bytes -= part_bytes;
@@ -456,19 +427,19 @@ impl Outgoing {
     fn plan(&self, mut left_bytes: usize) -> Plan {
         let mut planned = std::array::from_fn(|_| (Head::EMPTY, 0, 0..0));
         let mut count = 0;
-        let (mut index, mut from) = match (self.segment_rest, self.current.sends.front()) {
+        let (mut index, mut from) = match (self.segment_rest, self.channels.current.sends.front()) {
             (Some(rest_bytes), Some(send)) => (0, send.sent_bytes + rest_bytes),
             (_, front) => (0, front.map_or(0, |send| send.sent_bytes)),
         };
         let begun = self.segment_rest.is_some();
-        while !self.current.cut && count < SEGMENTS_PER_CALL && left_bytes > 0 {
-            let Some(send) = self.current.sends.get(index) else { break };
+        while !self.channels.current.cut && count < SEGMENTS_PER_CALL && left_bytes > 0 {
+            let Some(send) = self.channels.current.sends.get(index) else { break };
             // A block of 0 bytes also has one segment, which is begun at most once.
             if from == send.bytes() && (from > 0 || (begun && index == 0)) {
                 (index, from) = (index + 1, 0);
                 continue;
             }
-            let in_segments = (begun && index == 0) || !self.current.is_referred(send);
+            let in_segments = (begun && index == 0) || !self.channels.current.is_referred(send);
             if !in_segments || !send.has_segment(from) {
                 break;
             }
@@ -497,7 +468,7 @@ impl Outgoing {
             self.staged_done = 0;
             if !self.control.is_empty() {
                 std::mem::swap(&mut self.staged, &mut self.control);
-            } else if let Some(send) = self.current.sends.front() {
+            } else if let Some(send) = self.channels.current.sends.front() {
                 let (head, range) = send.segment(send.sent_bytes, self.segment_bytes);
                 self.staged.extend_from_slice(head.as_slice());
                 self.segment_rest = Some(range.len());
@@ -513,7 +484,7 @@ impl Outgoing {
         self.staged_done += staged_bytes;
         *bytes -= staged_bytes;
         let (Some(rest_bytes), Some(send)) =
-            (&mut self.segment_rest, self.current.sends.front_mut())
+            (&mut self.segment_rest, self.channels.current.sends.front_mut())
         else {
             return;
         };
@@ -526,14 +497,14 @@ impl Outgoing {
         }
         self.segment_rest = None;
         let whole = send.sent_bytes == send.bytes();
-        if !whole && !self.current.cut {
+        if !whole && !self.channels.current.cut {
             return;
         }
-        let Some(send) = self.current.sends.pop_front() else { return };
+        let Some(send) = self.channels.current.sends.pop_front() else { return };
         if whole {
-            completed.push(sent(self.current.endpoint, send));
+            completed.push(sent(self.channels.current.endpoint, send));
         } else {
-            completed.push(cancelled(self.current.endpoint, send));
+            completed.push(cancelled(self.channels.current.endpoint, send));
         }
     }
 }

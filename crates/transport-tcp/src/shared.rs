@@ -20,7 +20,7 @@ pub enum SharedEvent {
     Message {
         /// Where it came.
         connection: ConnectionId,
-        /// Its bytes, at most [`MESSAGE_BYTES_MAX`].
+        /// Its bytes, at most [`crate::MESSAGE_BYTES_MAX`].
         message: Vec<u8>,
     },
     /// The connection is no more, and all of its endpoints have ended.

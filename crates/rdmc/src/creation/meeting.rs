@@ -41,8 +41,8 @@ pub(crate) struct Meeting {
     pub(crate) secret: Secret,
     /// Which connections groups share; `None` if each link has its own.
     pub(crate) sharing: Option<Sharing>,
-    /// The worker's; set before there are links.
-    commands: OnceLock<Commands>,
+    /// Gives commands to the worker, and channels back to it; set before there are links.
+    worker: OnceLock<(Commands, Release)>,
     /// With [`crate::Progress::Caller`]: threads that wait make progress, without callbacks.
     progress: OnceLock<MakeProgress>,
     state: Mutex<State>,
@@ -71,7 +71,7 @@ impl Meeting {
         Self {
             secret,
             sharing,
-            commands: OnceLock::new(),
+            worker: OnceLock::new(),
             progress: OnceLock::new(),
             state: Mutex::default(),
             changed: Condvar::new(),
@@ -80,7 +80,12 @@ impl Meeting {
     }
 
     pub(crate) fn set_commands(&self, commands: Commands) {
-        let _ = self.commands.set(commands);
+        let giving = commands.clone();
+        let release: Release = Arc::new(move |link| {
+            // Without a worker there is no connection.
+            let _ = giving.give(Command::Release { link });
+        });
+        let _ = self.worker.set((commands, release));
     }
 
     /// Sets what makes progress for up to a time, without callbacks, and returns false if another thread has the worker.
@@ -88,18 +93,9 @@ impl Meeting {
         let _ = self.progress.set(Box::new(progress));
     }
 
-    /// Returns what gives channels back to the worker. Errors: the context has not started.
-    fn release(&self) -> Result<Release, Error> {
-        let commands = self.commands()?.clone();
-        Ok(Arc::new(move |link| {
-            // Without a worker there is no connection.
-            let _ = commands.give(Command::Release { link });
-        }))
-    }
-
     /// Errors: the context has not started.
     pub(crate) fn commands(&self) -> Result<&Commands, Error> {
-        self.commands.get().ok_or(Error::ContextClosed)
+        self.worker.get().map(|(commands, _)| commands).ok_or(Error::ContextClosed)
     }
 
     pub(crate) fn state(&self) -> MutexGuard<'_, State> {
@@ -198,18 +194,17 @@ impl Meeting {
         joining: &Joining,
         ranks: &[u32],
     ) -> Result<Expectation<'_>, Error> {
-        let (group, commands, release) = (joining.number, self.commands()?, self.release()?);
+        let (group, commands) = (joining.number, self.commands()?);
         let mut state = self.state();
         let State { expected, shared } = &mut *state;
         let Entry::Vacant(place) = expected.entry(group) else {
             return Err(Error::NumberInUse(group));
         };
         let expected = place.insert(Expected::new(joining, ranks));
-        let (posts, refused) = shared.answer_parked(group, expected, &release);
+        let posts = shared.answer_parked(group, expected);
         drop(state);
         let expectation = Expectation { meeting: self, group };
         self.notify();
-        refused.into_iter().try_for_each(|link| commands.give(Command::Release { link }))?;
         if !posts.is_empty() {
             commands.give(Command::Post(posts))?;
         }
@@ -251,13 +246,11 @@ impl Meeting {
         deadline: Deadline,
         lost: &mut Vec<u32>,
     ) -> Result<Wires, Error> {
-        let (mut wires, mut refused, release) = (Wires::new(), None, self.release()?);
+        let (mut wires, mut refused) = (Wires::new(), None);
         let mut state = self.state();
         loop {
             for one in &mut asking {
-                let Some(answer) =
-                    state.shared.take_answer((one.connection, one.channel), &release)
-                else {
+                let Some(answer) = state.shared.take_answer((one.connection, one.channel)) else {
                     continue;
                 };
                 one.is_answered = true;
@@ -287,10 +280,11 @@ impl Meeting {
 
     /// Sends messages, and reserves the channels that they ask for. Called by the worker.
     pub(crate) fn post(&self, network: &mut Network, posts: Vec<Post>) {
+        let Some((_, release)) = self.worker.get() else { return };
         let mut state = self.state();
         for Post { connection, message } in posts {
             if let Message::Asks { channel, .. } = message
-                && !state.shared.reserve(network, connection, channel)
+                && !state.shared.reserve(network, (connection, channel), release)
             {
                 continue;
             }
@@ -330,13 +324,13 @@ impl Meeting {
         match event {
             SharedEvent::Ended { connection, cause } => {
                 tracing::debug!(connection = connection.0, ?cause, "a shared connection has ended");
-                state.shared.forget(network, connection);
+                state.shared.forget(connection);
             }
             SharedEvent::Message { connection, message } => match postcard::from_bytes(&message) {
                 Ok(message) => {
-                    if let Ok(release) = self.release() {
+                    if let Some((_, release)) = self.worker.get() {
                         let State { expected, shared } = &mut *state;
-                        shared.on_message(network, connection, message, expected, &release);
+                        shared.on_message(network, connection, message, expected, release);
                     }
                 }
                 Err(error) => {
@@ -357,15 +351,12 @@ impl Drop for Asking<'_> {
         }
         let (connection, channel) = (self.connection, self.channel);
         let asked = self.meeting.state().shared.withdraw((connection, channel));
-        let Some(asked) = asked else { return };
-        let Ok(commands) = self.meeting.commands() else { return };
-        let _ = commands.give(Command::Post(vec![Post {
-            connection,
-            message: Message::Withdraws { channel },
-        }]));
-        if let Some(link) = asked {
-            let _ = commands.give(Command::Release { link });
+        if let (Some(_), Ok(commands)) = (&asked, self.meeting.commands()) {
+            let message = Message::Withdraws { channel };
+            let _ = commands.give(Command::Post(vec![Post { connection, message }]));
         }
+        // Its channel is given back behind the message.
+        drop(asked);
     }
 }
 

@@ -4,12 +4,13 @@
 use std::{collections::HashMap, net::SocketAddr, sync::Arc, time::Duration};
 
 use session::{Channel, Deadline};
+use transport::PostError;
 
 use super::{
     expected::Expected,
     messages::{Message, Post, Request},
 };
-use crate::network::{ConnectionId, Network, Release, ReservedLink, TcpLink, Wire};
+use crate::network::{ConnectionId, Network, Release, ReservedLink, Wire};
 
 /// How many requests may wait in a context for groups that are not created yet.
 const PARKED_MAX: usize = 4096;
@@ -55,17 +56,16 @@ struct Peer {
 
 /// A channel that was asked for.
 #[derive(Default)]
-struct Asked {
+pub(crate) struct Asked {
     /// Once the worker has reserved it.
-    link: Option<TcpLink>,
+    link: Option<ReservedLink>,
     answer: Option<Result<(), String>>,
 }
 
 struct Parked {
-    connection: ConnectionId,
-    channel: u32,
+    at: (ConnectionId, u32),
     peer: SocketAddr,
-    link: TcpLink,
+    link: ReservedLink,
     request: Request,
     until: Deadline,
 }
@@ -112,23 +112,23 @@ impl Shared {
     pub(crate) fn reserve(
         &mut self,
         network: &mut Network,
-        connection: ConnectionId,
-        channel: u32,
+        at: (ConnectionId, u32),
+        release: &Release,
     ) -> bool {
-        let Some(asked) = self.asked.get_mut(&(connection, channel)) else {
+        let Some(asked) = self.asked.get_mut(&at) else {
             // Withdrawn, or lost.
             return false;
         };
-        match network.reserve(connection, channel) {
+        match reserved(network, at, release) {
             Ok(link) => asked.link = Some(link),
             Err(error) => asked.answer = Some(Err(error.to_string())),
         }
         asked.link.is_some()
     }
 
-    /// Forgets a request. Returns its channel, if that was reserved; `None` if there is no such request.
-    pub(crate) fn withdraw(&mut self, at: (ConnectionId, u32)) -> Option<Option<TcpLink>> {
-        self.asked.remove(&at).map(|asked| asked.link)
+    /// Forgets a request. Returns it, with its channel if that was reserved; `None` if there is no such request.
+    pub(crate) fn withdraw(&mut self, at: (ConnectionId, u32)) -> Option<Asked> {
+        self.asked.remove(&at)
     }
 
     /// Returns the number of a channel that is asked for; 0 if the connection has ended.
@@ -142,23 +142,22 @@ impl Shared {
     }
 
     /// Forgets a connection that has ended, and gives back what was reserved on it.
-    pub(crate) fn forget(&mut self, network: &mut Network, connection: ConnectionId) {
+    pub(crate) fn forget(&mut self, connection: ConnectionId) {
         if let Some(peer) = self.peers.remove(&connection)
             && self.by_address.get(&peer.address) == Some(&Known::Shared(connection))
         {
             self.by_address.remove(&peer.address);
         }
-        let unanswered = self.asked.extract_if(|at, it| at.0 == connection && it.answer.is_none());
-        unanswered.filter_map(|(_, it)| it.link).for_each(|link| network.release(link));
-        self.unpark(network, |parked| parked.connection == connection);
+        self.asked.retain(|at, it| at.0 != connection || it.answer.is_some());
+        self.unpark(|parked| parked.at.0 == connection);
     }
 
     /// Gives back the channels of parked requests for which `is_over` holds.
-    fn unpark(&mut self, network: &mut Network, is_over: impl Fn(&Parked) -> bool) {
-        for parked in self.parked.values_mut() {
-            parked.extract_if(.., |one| is_over(one)).for_each(|one| network.release(one.link));
-        }
-        self.parked.retain(|_, parked| !parked.is_empty());
+    fn unpark(&mut self, is_over: impl Fn(&Parked) -> bool) {
+        self.parked.retain(|_, parked| {
+            parked.retain(|one| !is_over(one));
+            !parked.is_empty()
+        });
     }
 
     /// Takes a message of another context. `expected`: the groups that are being created here.
@@ -180,7 +179,7 @@ impl Shared {
             Message::Accepts { channel } => self.on_answer(connection, channel, Ok(())),
             Message::Refuses { channel, cause } => self.on_answer(connection, channel, Err(cause)),
             Message::Withdraws { channel } => {
-                self.unpark(network, |one| (one.connection, one.channel) == (connection, channel))
+                self.unpark(|one| one.at == (connection, channel));
             }
         }
     }
@@ -196,89 +195,80 @@ impl Shared {
     fn on_asked(
         &mut self,
         network: &mut Network,
-        (connection, channel): (ConnectionId, u32),
+        at: (ConnectionId, u32),
         request: Request,
         expected: Option<&mut Expected>,
         release: &Release,
     ) -> Option<Message> {
-        let refused = |cause: String| Some(Message::Refuses { channel, cause });
-        let peer = self.peers.get(&connection)?.address;
-        let link = match network.reserve(connection, channel) {
+        let refused = |cause: String| Some(Message::Refuses { channel: at.1, cause });
+        let peer = self.peers.get(&at.0)?.address;
+        let link = match reserved(network, at, release) {
             Ok(link) => link,
             Err(error) => return refused(error.to_string()),
         };
+        let patience = Duration::from_millis(request.timeout_ms).min(PARKED_TIME_MAX);
+        let parked = Parked { at, peer, link, request, until: Deadline::after(patience) };
         if let Some(expected) = expected {
-            return match expected.judge(&request, peer) {
-                Ok(()) => {
-                    let wire = Wire::Shared(ReservedLink::new(link, Arc::clone(release)));
-                    expected.take_shared(request.from, wire);
-                    Some(Message::Accepts { channel })
-                }
-                Err(cause) => {
-                    network.release(link);
-                    refused(cause)
-                }
-            };
+            return Some(parked.answer(expected));
         }
-        self.unpark(network, |one| one.until.left().is_zero());
+        self.unpark(|one| one.until.left().is_zero());
         if self.parked.values().map(Vec::len).sum::<usize>() >= PARKED_MAX {
-            network.release(link);
             return refused("too many groups are being created there".into());
         }
-        let patience = Duration::from_millis(request.timeout_ms).min(PARKED_TIME_MAX);
-        let until = Deadline::after(patience);
-        let parked = Parked { connection, channel, peer, link, request, until };
         self.parked.entry(parked.request.group).or_default().push(parked);
         None
     }
 
-    /// Answers the requests that have waited for a group, which is expected from now on. Returns the answers, and the
-    /// channels to give back.
-    pub(crate) fn answer_parked(
-        &mut self,
-        group: u64,
-        expected: &mut Expected,
-        release: &Release,
-    ) -> (Vec<Post>, Vec<TcpLink>) {
-        let (mut posts, mut refused) = (Vec::new(), Vec::new());
-        for parked in self.parked.remove(&group).unwrap_or_default() {
-            let Parked { connection, channel, peer, link, request, until } = parked;
-            let judged = match until.left().is_zero() {
-                true => Err("it has come too late".into()),
-                false => expected.judge(&request, peer),
+    /// Returns the answers to the requests that have waited for a group, which is expected from now on.
+    pub(crate) fn answer_parked(&mut self, group: u64, expected: &mut Expected) -> Vec<Post> {
+        let parked = self.parked.remove(&group).unwrap_or_default().into_iter();
+        let posts = parked.map(|one| {
+            let (connection, channel) = one.at;
+            let message = if one.until.left().is_zero() {
+                Message::Refuses { channel, cause: "it has come too late".into() }
+            } else {
+                one.answer(expected)
             };
-            let message = match judged {
-                Ok(()) => {
-                    let link = ReservedLink::new(link, Arc::clone(release));
-                    expected.take_shared(request.from, Wire::Shared(link));
-                    Message::Accepts { channel }
-                }
-                Err(cause) => {
-                    refused.push(link);
-                    Message::Refuses { channel, cause }
-                }
-            };
-            posts.push(Post { connection, message });
-        }
-        (posts, refused)
+            Post { connection, message }
+        });
+        posts.collect()
     }
 
     /// Takes the answer to a request; `None` if there is none yet.
-    pub(crate) fn take_answer(
-        &mut self,
-        at: (ConnectionId, u32),
-        release: &Release,
-    ) -> Option<Answer> {
+    pub(crate) fn take_answer(&mut self, at: (ConnectionId, u32)) -> Option<Answer> {
         let Some(asked) = self.asked.get(&at) else { return Some(Answer::Lost) };
         asked.answer.as_ref()?;
         let asked = self.asked.remove(&at)?;
-        let link = asked.link.map(|link| ReservedLink::new(link, Arc::clone(release)));
-        Some(match (asked.answer?, link) {
+        Some(match (asked.answer?, asked.link) {
             (Ok(()), Some(link)) => Answer::Accepted(link),
             (Ok(()), None) => Answer::Lost,
             (Err(cause), _) => Answer::Refused(cause),
         })
     }
+}
+
+impl Parked {
+    /// Answers the request of a group that is being created here.
+    fn answer(self, expected: &mut Expected) -> Message {
+        let Self { at: (_, channel), peer, link, request, .. } = self;
+        match expected.judge(&request, peer) {
+            Ok(()) => {
+                expected.take_shared(request.from, Wire::Shared(link));
+                Message::Accepts { channel }
+            }
+            Err(cause) => Message::Refuses { channel, cause },
+        }
+    }
+}
+
+/// Reserves a channel. It is given back when it is dropped.
+fn reserved(
+    network: &mut Network,
+    (connection, channel): (ConnectionId, u32),
+    release: &Release,
+) -> Result<ReservedLink, PostError> {
+    let link = network.reserve(connection, channel)?;
+    Ok(ReservedLink::new(link, Arc::clone(release)))
 }
 
 /// Sends a message. If it cannot be sent, the connection is lost, or its peer reads nothing and is lost soon.
@@ -293,17 +283,12 @@ pub(crate) fn send(network: &mut Network, connection: ConnectionId, message: &Me
 
 #[cfg(test)]
 mod tests {
-    use std::net::IpAddr;
-
     use super::*;
-    use crate::Fabric;
 
     /// A member that has accepted and is gone at once has accepted all the same: its group is told that it is gone.
     #[test]
     fn answers_outlive_their_connection() {
-        let near = IpAddr::from([127, 0, 0, 1]);
-        let mut network = Network::start(&Fabric::Tcp, near, &Default::default()).unwrap();
-        let (connection, address) = (ConnectionId(7), SocketAddr::from((near, 9)));
+        let (connection, address) = (ConnectionId(7), SocketAddr::from(([127, 0, 0, 1], 9)));
         let mut shared = Shared::default();
         shared.peers.insert(connection, Peer { address, next_channel: 1 });
         shared.by_address.insert(address, Known::Shared(connection));
@@ -311,7 +296,7 @@ mod tests {
         assert_eq!(channels, [1, 3]);
         let asked = shared.asked.get_mut(&(connection, 3)).unwrap();
         asked.answer = Some(Ok(()));
-        shared.forget(&mut network, connection);
+        shared.forget(connection);
         assert!(!shared.asked.contains_key(&(connection, 1)));
         assert!(shared.asked.contains_key(&(connection, 3)));
         assert!(shared.by_address.is_empty());
