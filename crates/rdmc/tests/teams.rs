@@ -74,9 +74,9 @@ fn an_abort_ends_a_call_that_waits_on_another_thread() {
         let waits = Barrier::new(2);
         let act = |team: Team| {
             if team.rank() == 1 {
-                // Takes no part, and learns of the end.
+                // Takes no part, and learns of the end. Another operation might be noticed before that.
                 waits.wait();
-                return team.barrier(PATIENCE).unwrap_err();
+                return team.close(PATIENCE).unwrap_err();
             }
             thread::scope(|scope| {
                 let reduce = || team.all_reduce(&mut vec![0_u8; bytes], Op::Max, PATIENCE);
