@@ -12,7 +12,7 @@ use std::{
     task::{Context, Poll, Waker},
 };
 
-use engine::{Event, check_region};
+use engine::{Event, Slot, check_region};
 use relay::{Blocks, RelayError};
 use session::Deadline;
 use transport::Region;
@@ -89,7 +89,9 @@ impl Shared {
         let mut status = self.status();
         match event {
             Event::Incoming { message, bytes, .. } => {
+                // Nobody waits for an announcement; an inbox reports its change.
                 status.awaited.insert(*message, *bytes);
+                return;
             }
             Event::Complete { .. } => status.completed += 1,
             Event::Failed { failure, .. } => status.failure = Some(failure.clone()),
@@ -182,6 +184,17 @@ impl Shared {
     }
 
     pub(crate) fn accept(&self, message: u64, region: Region) -> Result<(), Error> {
+        self.accept_from(message, region, None).map(drop)
+    }
+
+    /// Accepts a message. If it is in a slot, and earlier ones are complete, copies it on this thread
+    /// and returns the region: its events are to be delivered now.
+    pub(crate) fn accept_from(
+        &self,
+        message: u64,
+        region: Region,
+        slot: Option<Slot>,
+    ) -> Result<Option<Region>, Error> {
         let group = self.settings.number;
         let mut status = self.status();
         status.check_alive(group)?;
@@ -196,7 +209,24 @@ impl Shared {
                 Err(Error::RegionReadOnly { group, region })
             }
             Err(error) => Err(error.into()),
-            Ok(()) => self.give(&mut status, vec![(message, region)]),
+            Ok(()) => {
+                status.awaited.remove(&message);
+                let is_next = status.completed == message;
+                drop(status);
+                let slot = slot.filter(|_| is_next && !region.is_stored());
+                // The engine reports memory that is in use.
+                match slot.filter(|slot| slot.copy_to(&region).is_ok()) {
+                    None => self.commands.give(Command::Accept { group, message, region })?,
+                    Some(slot) => {
+                        self.commands.leave(Command::Taken { group, message })?;
+                        if slot.note_done() {
+                            self.commands.wake();
+                        }
+                        return Ok(Some(region));
+                    }
+                }
+                Ok(None)
+            }
         }
     }
 
