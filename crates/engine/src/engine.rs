@@ -158,6 +158,18 @@ impl<T: Transport> Engine<T> {
         })
     }
 
+    /// Reports that the application has copied the next message out of its [`crate::Slot`], and has
+    /// received it and is done with it: no more events of it follow.
+    ///
+    /// Errors: the group has ended; the message is in no slot, or earlier ones are not complete.
+    pub fn taken(&mut self, group: u64, message: u64) -> Result<(), Error> {
+        self.with_group(group, |group, transport, counters| {
+            group.taken(message, counters)?;
+            group.carry_out(transport, counters);
+            Ok(())
+        })
+    }
+
     /// Starts to close a group. At the root no more messages can be sent; when all are complete
     /// everywhere each member gets [`Event::Closed`]. At other members the call only declares that
     /// this is awaited.

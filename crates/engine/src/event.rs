@@ -2,7 +2,7 @@
 
 use transport::Region;
 
-use crate::failure::Failure;
+use crate::{failure::Failure, slot::Slot};
 
 /// What has happened in a group. Events of one group are in order; after [`Event::Failed`] or
 /// [`Event::Closed`] nothing of that group follows.
@@ -18,6 +18,9 @@ pub enum Event {
         message: u64,
         /// Length of the message.
         bytes: u64,
+        /// The contents, if they are here: once all earlier messages are complete, they may be copied
+        /// from here, and [`crate::Engine::taken`] is the reply.
+        slot: Option<Slot>,
     },
     /// A block is in place and will not change (with [`crate::GroupSettings::report_blocks`]).
     Block {

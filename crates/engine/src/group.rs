@@ -138,6 +138,23 @@ impl Group {
         }
     }
 
+    /// Notes that the application has copied a message out of its slot, and is done with it.
+    pub(crate) fn taken(&mut self, message: u64, counters: &mut Counters) -> Result<(), Error> {
+        self.check_running()?;
+        let bytes = self.small.as_mut().and_then(|small| small.taken(message, &mut self.transfers));
+        let bytes = bytes.ok_or(RelayError::Unknown { what: "message", number: message })?;
+        counters.small_received += 1;
+        counters.bytes_copied += bytes;
+        Ok(())
+    }
+
+    /// Notes the small messages that the application is done with.
+    fn note_done(&mut self) {
+        if let (Phase::Running, Some(small)) = (&self.phase, &self.small) {
+            small.note_done(&mut self.transfers);
+        }
+    }
+
     pub(crate) fn ask_to_close(&mut self) -> Result<(), Error> {
         self.check_running()?;
         if self.closing.ask() { Ok(()) } else { Err(Error::Closed(self.number())) }
@@ -145,6 +162,7 @@ impl Group {
 
     pub(crate) fn abort<T: Transport>(&mut self, transport: &mut T, detail: &str) {
         let rank = self.rank();
+        self.note_done();
         self.fail(transport, Some(rank), FailureKind::Application, detail.to_owned());
     }
 
@@ -168,6 +186,7 @@ impl Group {
         if !matches!(completion, Completion::Control { .. }) {
             self.note_progress(now);
         }
+        self.note_done();
         let outcome = match completion {
             Completion::Sent { token, .. } => {
                 self.transfers.posts.completed();
@@ -386,36 +405,14 @@ impl Group {
         self.wait_times
             .note(self.transfers.waits().obstacle(&self.transfers.staging), transport.now());
         self.transfers.note_wait();
-        self.carry_out_small(transport, counters)?;
-        self.go_on_closing(transport)
-    }
-
-    /// Small messages: writes those for which there is room, reports those that are due, and frees
-    /// those that are complete.
-    fn carry_out_small<T: Transport>(
-        &mut self,
-        transport: &mut T,
-        counters: &mut Counters,
-    ) -> Result<(), LocalError> {
-        let Self { transfers, small, .. } = self;
-        if let Some(small) = small {
-            while let Some(written) =
-                small.write_next(transport, &transfers.memory, &transfers.peers)?
-            {
-                counters.small_sent += 1;
-                counters.bytes_copied += written.bytes;
-                transfers.order.complete(written.number);
-                for (rank, posted) in written.posts {
-                    transfers.record_post(rank, posted);
-                }
-            }
+        match &mut self.small {
+            Some(small) => small.carry_out(transport, &mut self.transfers, counters)?,
+            None => self.transfers.report(|_| None),
         }
-        transfers.report();
-        let completed = transfers.order.completed();
-        match small.as_mut().and_then(|small| small.free(completed)) {
-            Some((root, word)) => transfers.peers.write(transport, root, &word),
-            None => Ok(()),
-        }
+        self.go_on_closing(transport)?;
+        let is_awaited = self.closing.is_under_way() || self.transfers.needs_earlier();
+        self.small.iter().for_each(|small| small.set_awaited(is_awaited));
+        Ok(())
     }
 
     /// Takes the next step of closing, if it is due.
@@ -539,6 +536,7 @@ impl Group {
         if let Phase::Failed(failed) = &mut self.phase {
             failed.check(&mut self.transfers, transport, now);
         }
+        self.note_done();
         if !self.is_running() {
             return;
         }

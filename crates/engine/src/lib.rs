@@ -26,6 +26,7 @@ mod phase;
 mod posts;
 mod receives;
 mod settings;
+mod slot;
 mod small;
 mod staging;
 mod stalls;
@@ -45,4 +46,5 @@ pub use offload::Offload;
 pub use settings::{
     BLOCK_BYTES_DEFAULT, BLOCK_BYTES_MAX, GroupSettings, SmallMessages, check_region,
 };
+pub use slot::Slot;
 pub use wait_times::Waited;

@@ -136,6 +136,22 @@ impl Order {
         self.complete.take().map(|(message, ())| Due::Complete { message })
     }
 
+    /// Notes that the application has received this message, and is done with it, without events. Returns
+    /// `false` if it is not the next message.
+    pub(crate) fn skip(&mut self, number: u64) -> bool {
+        let is_next = self.received.next == number && self.complete.next == number;
+        if is_next {
+            self.received.next += 1;
+            self.complete.next += 1;
+        }
+        is_next
+    }
+
+    /// Returns whether events of later messages wait for those of earlier ones.
+    pub(crate) fn has_early(&self) -> bool {
+        !self.received.early.is_empty() || !self.complete.early.is_empty()
+    }
+
     /// Root only: returns how many messages were sent.
     pub(crate) fn known(&self) -> u64 {
         self.known

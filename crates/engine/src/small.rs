@@ -7,6 +7,21 @@
 //! ([`Word::Freed`]); while a ring is full, messages wait at the root. The root never waits for a
 //! batch that is not full: without it, three quarters of the ring are free by the root's count.
 //!
+//! A message lies complete in its slot when it is announced, so it needs one hand-over between threads at a
+//! receiver, from the thread that makes progress to the one that runs callbacks:
+//!
+//! - [`crate::Event::Incoming`] carries the slot ([`Slot`]). The application's thread copies the contents out
+//!   of it itself, and reports them as received and complete at once, provided that all earlier messages are
+//!   complete there: events keep the order of messages.
+//! - [`Small::taken`] is the reply: the slot may be freed. Only a root with a full ring waits for it,
+//!   so it need not wake the thread that makes progress more often than once for each batch of slots.
+//!   Something else may need it: closing, or a relayed message behind it. That wakes the thread by itself, and
+//!   later replies are given at once ([`Slot::note_done`]).
+//! - All else is as for [`Small::take`]: memory that is provided later, files, and memory in use.
+//!
+//! A slot is in use until its message was taken, whoever holds a [`Slot`] of it: the root has no leave to
+//! write it, so the contents do not change, and the ring bounds what waits for applications.
+//!
 //! Cost of a message to n members: n-1 writes, and 4(n-1)/slots words. The root copies the message
 //! once into a ring of its own, so that its memory is returned at once; receivers copy it once out
 //! of theirs.
@@ -17,9 +32,13 @@ use relay::RelayError;
 use transport::{LeaseError, PeerMemory, PostError, Region, Token, Transport};
 
 use crate::{
+    counters::Counters,
     error::Error,
+    local_error::LocalError,
     peers::Peers,
     settings::{GroupSettings, SmallMessages, check_region},
+    slot::{Slot, Tally},
+    transfers::Transfers,
     words::Word,
 };
 
@@ -64,15 +83,16 @@ enum End {
         freed: u64,
         /// How many of `freed` were reported to the root.
         reported: u64,
+        tally: Tally,
     },
 }
 
 /// A message that the root has written to every receiver.
-pub(crate) struct Written {
-    pub(crate) number: u64,
-    pub(crate) bytes: u64,
+struct Written {
+    number: u64,
+    bytes: u64,
     /// The outcome of each post, by rank.
-    pub(crate) posts: Vec<(u32, Result<(), PostError>)>,
+    posts: Vec<(u32, Result<(), PostError>)>,
 }
 
 /// A message that was copied out of its slot.
@@ -80,6 +100,11 @@ pub(crate) struct Taken {
     pub(crate) bytes: u64,
     /// The contents to be written to the application's file, if it provided one.
     pub(crate) contents: Option<Vec<u8>>,
+}
+
+/// Returns how many freed slots are reported to the root at once.
+fn batch(limits: SmallMessages) -> u64 {
+    u64::from(limits.slots / 4).max(1)
 }
 
 struct Arrived {
@@ -105,7 +130,8 @@ impl Small {
         } else {
             let root = settings.schedule.root();
             let ring = PeerMemory::zeroed(ring_bytes);
-            End::Receiver { root, ring, arrived: VecDeque::new(), freed: 0, reported: 0 }
+            let tally = Tally::default();
+            End::Receiver { root, ring, arrived: VecDeque::new(), freed: 0, reported: 0, tally }
         };
         let numbers = vec![0; limits.slots as usize + 1];
         Some(Self { limits, slot_bytes, end, numbers, delivered: 0 })
@@ -239,8 +265,42 @@ impl Small {
         (!taken).then_some((index, start, bytes))
     }
 
+    /// Returns the slot of a message that the application has not taken.
+    fn slot(&self, number: u64) -> Option<Slot> {
+        let End::Receiver { ring, freed, tally, .. } = &self.end else { return None };
+        let (index, start, bytes) = self.find(number)?;
+        let ends_batch = (freed + index as u64 + 1).is_multiple_of(batch(self.limits));
+        Some(Slot::new((ring, start, bytes as usize), number, ends_batch, tally))
+    }
+
+    /// Notes that the application has copied a message out of its slot, and is done with it. Returns its
+    /// length; `None` if it is in no slot, or not the next message.
+    pub(crate) fn taken(&mut self, number: u64, transfers: &mut Transfers) -> Option<u64> {
+        let (index, _, bytes) = self.find(number)?;
+        let End::Receiver { arrived, .. } = &mut self.end else { return None };
+        let is_done = transfers.order.is_reported(number)
+            && (number < transfers.order.completed() || transfers.note_done(number));
+        arrived[index].taken = is_done;
+        is_done.then_some(bytes)
+    }
+
+    /// Notes the messages that the application is done with, also those for which [`Small::taken`] was not
+    /// called yet; their slots stay in use.
+    pub(crate) fn note_done(&self, transfers: &mut Transfers) {
+        let End::Receiver { tally, .. } = &self.end else { return };
+        let mut done = transfers.order.completed()..tally.done();
+        while done.next().is_some_and(|number| transfers.note_done(number)) {}
+    }
+
+    /// Sets whether something besides the ring waits until messages are taken.
+    pub(crate) fn set_awaited(&self, is_awaited: bool) {
+        if let End::Receiver { tally, .. } = &self.end {
+            tally.set_awaited(is_awaited);
+        }
+    }
+
     /// Frees the slots of messages below `completed`. Returns the word to the root, if one is due.
-    pub(crate) fn free(&mut self, completed: u64) -> Option<(u32, Word)> {
+    fn free(&mut self, completed: u64) -> Option<(u32, Word)> {
         let End::Receiver { root, arrived, freed, reported, .. } = &mut self.end else {
             return None;
         };
@@ -248,7 +308,7 @@ impl Small {
             arrived.pop_front();
             *freed += 1;
         }
-        if *freed - *reported < u64::from(self.limits.slots / 4).max(1) {
+        if *freed - *reported < batch(self.limits) {
             return None;
         }
         *reported = *freed;
@@ -326,8 +386,31 @@ impl Small {
         Ok(Taken { bytes, contents })
     }
 
+    /// Writes messages for which there is room, reports events that are due, and frees slots of messages
+    /// that are complete.
+    pub(crate) fn carry_out<T: Transport>(
+        &mut self,
+        transport: &mut T,
+        transfers: &mut Transfers,
+        counters: &mut Counters,
+    ) -> Result<(), LocalError> {
+        while let Some(written) = self.write_next(transport, &transfers.memory, &transfers.peers)? {
+            counters.small_sent += 1;
+            counters.bytes_copied += written.bytes;
+            transfers.order.complete(written.number);
+            for (rank, posted) in written.posts {
+                transfers.record_post(rank, posted);
+            }
+        }
+        transfers.report(|message| self.slot(message));
+        match self.free(transfers.order.completed()) {
+            Some((root, word)) => transfers.peers.write(transport, root, &word),
+            None => Ok(()),
+        }
+    }
+
     /// Root only: writes the next message to every receiver. `None` if there is none, or no room for it.
-    pub(crate) fn write_next<T: Transport>(
+    fn write_next<T: Transport>(
         &mut self,
         transport: &mut T,
         memory: &BTreeMap<u64, Region>,

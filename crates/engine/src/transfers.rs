@@ -25,6 +25,7 @@ use crate::{
     posts::Posts,
     receives::Receives,
     settings::{GroupSettings, check_region},
+    slot::Slot,
     staging::{Contents, Ended, Next, Staging, range},
     timeline::{Facts, Timeline},
     waits::Waits,
@@ -526,13 +527,31 @@ impl Transfers {
         self.order.complete(message);
     }
 
-    /// Reports events that are due, in the order of the messages.
-    pub(crate) fn report(&mut self) {
+    /// Notes that the application has received a small message, and is done with it. Returns `false` if
+    /// it is not the next one.
+    pub(crate) fn note_done(&mut self, message: u64) -> bool {
+        let is_next = self.order.skip(message);
+        if is_next {
+            self.timeline.note_due(&Due::Received { message });
+            self.timeline.note_due(&Due::Complete { message });
+        }
+        is_next
+    }
+
+    /// Returns whether a message is relayed, or an event waits for earlier messages.
+    pub(crate) fn needs_earlier(&self) -> bool {
+        self.waits().is_relaying() || self.order.has_early()
+    }
+
+    /// Reports events that are due, in the order of the messages. `slot`: of a small message.
+    pub(crate) fn report(&mut self, slot: impl Fn(u64) -> Option<Slot>) {
         let group = self.settings.number;
         while let Some(due) = self.order.take_due() {
             self.timeline.note_due(&due);
             self.events.push_back(match due {
-                Due::Incoming { message, bytes } => Event::Incoming { group, message, bytes },
+                Due::Incoming { message, bytes } => {
+                    Event::Incoming { group, message, bytes, slot: slot(message) }
+                }
                 Due::Received { message } => Event::Received { group, message },
                 Due::Complete { message } => match self.memory.remove(&message) {
                     Some(region) => Event::Complete { group, message, region },

@@ -34,6 +34,11 @@ pub(crate) enum Command {
         message: u64,
         region: Region,
     },
+    /// The application has copied the message out of its slot, and is done with it.
+    Taken {
+        group: u64,
+        message: u64,
+    },
     Close {
         group: u64,
     },
@@ -87,9 +92,14 @@ impl Commands {
     }
 
     pub(crate) fn give(&self, command: Command) -> Result<(), Error> {
-        self.sender.send(command).map_err(|_| self.ended())?;
-        (self.waker)();
+        self.leave(command)?;
+        self.wake();
         Ok(())
+    }
+
+    /// Leaves a command to the worker without waking it: it is executed before the worker waits again.
+    pub(crate) fn leave(&self, command: Command) -> Result<(), Error> {
+        self.sender.send(command).map_err(|_| self.ended())
     }
 
     /// Ends the wait of the worker.

@@ -189,9 +189,9 @@ mod tests {
     #[test]
     fn blocks_keep_their_place_among_other_events() {
         let (sender, receiver) = events();
-        sender.send(Event::Incoming { group: 1, message: 0, bytes: 30 });
+        sender.send(Event::Incoming { group: 1, message: 0, bytes: 30, slot: None });
         send(&sender, 2);
-        sender.send(Event::Incoming { group: 1, message: 1, bytes: 0 });
+        sender.send(Event::Incoming { group: 1, message: 1, bytes: 0, slot: None });
         sender.send(Event::Block { group: 1, message: 1, offset: 0, bytes: 0 });
         send(&sender, 0);
         sender.send(Event::Received { group: 1, message: 1 });
@@ -201,9 +201,9 @@ mod tests {
         let mut told = Vec::new();
         receiver.for_each(|event| told.push(format!("{event:?}")));
         let expected = [
-            "Incoming { group: 1, message: 0, bytes: 30 }",
+            "Incoming { group: 1, message: 0, bytes: 30, slot: None }",
             "Block { group: 1, message: 0, offset: 0, bytes: 30 }",
-            "Incoming { group: 1, message: 1, bytes: 0 }",
+            "Incoming { group: 1, message: 1, bytes: 0, slot: None }",
             "Block { group: 1, message: 1, offset: 0, bytes: 0 }",
             "Received { group: 1, message: 1 }",
             "Received { group: 1, message: 0 }",

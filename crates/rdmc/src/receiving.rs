@@ -11,8 +11,16 @@ pub(crate) struct Receiving(pub(crate) Arc<Shared>);
 
 impl Application for Receiving {
     fn incoming(&mut self, message: u64, bytes: u64) -> Incoming {
-        self.0.with_inbox(|inbox| inbox.announced(message, bytes));
-        Incoming::Later
+        let mut own = None;
+        self.0.with_inbox(|inbox| {
+            let (this, others): (Given, Given) = inbox
+                .announced(message, bytes)
+                .into_iter()
+                .partition(|&(number, _)| number == message);
+            own = this.into_iter().next();
+            others
+        });
+        own.map_or(Incoming::Later, |(_, region)| Incoming::Into(region))
     }
 
     fn block(&mut self, message: u64, offset: u64, bytes: u64) {

@@ -12,7 +12,7 @@ use std::{
     task::{Context, Poll, Waker},
 };
 
-use engine::{Event, check_region};
+use engine::{Event, Slot, check_region};
 use relay::{Blocks, RelayError};
 use session::Deadline;
 use transport::Region;
@@ -89,7 +89,9 @@ impl Shared {
         let mut status = self.status();
         match event {
             Event::Incoming { message, bytes, .. } => {
+                // No call waits for an announcement; an inbox reports its change.
                 status.awaited.insert(*message, *bytes);
+                return;
             }
             Event::Complete { .. } => status.completed += 1,
             Event::Failed { failure, .. } => status.failure = Some(failure.clone()),
@@ -182,8 +184,39 @@ impl Shared {
     }
 
     pub(crate) fn accept(&self, message: u64, region: Region) -> Result<(), Error> {
-        let group = self.settings.number;
         let mut status = self.status();
+        let region = self.check_memory(&status, message, region)?;
+        self.give(&mut status, vec![(message, region)])
+    }
+
+    /// Accepts a message that lies in a slot. If earlier ones are complete, copies it on this thread and
+    /// returns the region: its events are to be delivered now.
+    pub(crate) fn accept_from(
+        &self,
+        slot: &Slot,
+        message: u64,
+        region: Region,
+    ) -> Result<Option<Region>, Error> {
+        let mut status = self.status();
+        let region = self.check_memory(&status, message, region)?;
+        // The engine reports memory that is in use.
+        let is_copied =
+            status.completed == message && !region.is_stored() && slot.copy_to(&region).is_ok();
+        if !is_copied {
+            return self.give(&mut status, vec![(message, region)]).map(|()| None);
+        }
+        status.awaited.remove(&message);
+        drop(status);
+        self.commands.leave(Command::Taken { group: self.settings.number, message })?;
+        if slot.note_done() {
+            self.commands.wake();
+        }
+        Ok(Some(region))
+    }
+
+    /// Returns memory that can take an awaited message.
+    fn check_memory(&self, status: &Status, message: u64, region: Region) -> Result<Region, Error> {
+        let group = self.settings.number;
         status.check_alive(group)?;
         let Some(&bytes) = status.awaited.get(&message) else {
             return Err(RelayError::Unknown { what: "message", number: message }.into());
@@ -196,7 +229,7 @@ impl Shared {
                 Err(Error::RegionReadOnly { group, region })
             }
             Err(error) => Err(error.into()),
-            Ok(()) => self.give(&mut status, vec![(message, region)]),
+            Ok(()) => Ok(region),
         }
     }
 

@@ -192,6 +192,7 @@ impl Worker {
             Command::Accept { group, message, region } => {
                 self.engine.accept(group, message, region)
             }
+            Command::Taken { group, message } => self.engine.taken(group, message),
             Command::Close { group } => self.engine.close(group),
             Command::Abort { group, reason } => self.engine.abort(group, &reason),
             Command::Post(posts) => {

@@ -133,6 +133,7 @@ proptest! {
             prop_assert!(member.messages == expected, "member {rank} (seed {seed})");
             let counters = member.engine.counters();
             prop_assert_eq!(counters.small_sent + counters.small_received, small);
+            prop_assert!(member.copied <= small);
         }
     }
 
@@ -172,6 +173,20 @@ proptest! {
                 prop_assert_eq!(got, &contents(message, 10));
             }
         }
+    }
+}
+
+#[test]
+fn small_messages_are_copied_before_the_engine_is_called_again() {
+    let schedule = schedule(Algorithm::Chain, 4, 0);
+    let mut world = World::new(&schedule, SimConfig::IDEAL, 1, |settings| {
+        settings.small = Some(SmallMessages { slots: 8, ..SmallMessages::default() });
+    });
+    let sizes: Vec<usize> = (0..30).collect();
+    world.deliver(0, &sizes);
+    for member in &world.members[1..] {
+        assert_eq!(member.copied, 20, "all that the test does not leave to the engine");
+        assert_eq!(member.engine.counters().small_received, 30);
     }
 }
 

@@ -87,7 +87,7 @@ fn once(algorithm: Algorithm, args: &Args) -> Outcome<Duration> {
             moved += engine.progress(Duration::ZERO, &mut events);
             for event in events.drain(..) {
                 match event {
-                    Event::Incoming { group, message, bytes } => {
+                    Event::Incoming { group, message, bytes, .. } => {
                         engine.accept(group, message, Region::zeroed(bytes as usize))?;
                         moved += 1;
                     }
