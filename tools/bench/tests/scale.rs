@@ -50,18 +50,19 @@ fn schedules_take_their_steps_and_mpi_no_less_than_the_link() {
     assert!(drawn.contains("MPI_Bcast as mpich"));
 }
 
-/// The effect in docs/results/scale.md of several flows at one member's link.
+/// The effect in docs/results/scale.md of several flows at one member's link. With one the engine agrees,
+/// with latency, too.
 #[test]
 fn blocks_that_share_a_link_slow_the_pipeline_down() {
-    let arguments = "--members 8 --algorithms binomial-pipeline --selectors none --engine 2 \
+    let arguments = "--members 8 --algorithms binomial-pipeline --selectors none \
                      --platform fat-tree --receives";
     let of_the_limit = |receives| {
         let json = scale(&format!("{arguments} {receives}"))?;
         rows(&json)[0]["of_the_limit"].as_f64()
     };
-    let Some(one_by_one) = of_the_limit(1) else { return };
+    let Some(one_by_one) = of_the_limit("1 --engine 8") else { return };
     assert!(one_by_one > 0.98, "{one_by_one}");
-    let shared = of_the_limit(2).expect("as before");
+    let shared = of_the_limit("2 --engine 2").expect("as before");
     assert!(shared < 0.9, "{shared}");
 }
 

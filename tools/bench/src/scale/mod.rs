@@ -36,6 +36,8 @@ use crate::{
 const RATE_BYTES_PER_S: f64 = 12.5e9;
 /// How far SimGrid and the engine may be apart.
 const AGREEMENT: f64 = 0.02;
+/// Receives and sends that members of the engine post ahead.
+const WINDOW: u32 = 2;
 const LINKS_BETWEEN_RACKS: f64 = 4.0;
 
 #[derive(Debug, clap::Args)]
@@ -296,7 +298,7 @@ impl Args {
         }
         report.table("engine", "The real engine at every member, over transport-sim:");
         report.note(
-            "engine: binomial pipeline on the fat tree. transport-sim has no links but the members' own, \
+            "engine: binomial pipeline on the fat tree, windows of 2. transport-sim has no links but the members' own, \
              and every block, credit and announcement is late by four links' latency; SimGrid has two \
              inside a rack, and neither credits nor announcements.",
         );
@@ -312,6 +314,9 @@ impl Args {
                 members: result.members,
                 blocks,
                 latency: latency / self.block_seconds(),
+                // Ports that serve one block after another lose the schedule's order with larger windows
+                // (docs/decisions/windows.md).
+                window: WINDOW,
                 check: false,
                 ..sim::Shape::default()
             };
