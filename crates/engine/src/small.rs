@@ -65,7 +65,7 @@ pub(crate) struct Small {
 
 enum End {
     Root {
-        /// The slots being written; the same at all receivers.
+        /// The slots being written; the same at all receivers. Empty until the first message.
         ring: Region,
         /// Messages that have no slot yet, in order.
         waiting: VecDeque<u64>,
@@ -119,17 +119,16 @@ impl Small {
         let limits = settings.small_messages()?;
         let slot_bytes = HEAD_BYTES + limits.bytes_max as usize;
         let receivers = (0..settings.schedule.members()).filter(|&rank| rank != settings.rank);
-        let ring_bytes = slot_bytes * limits.slots as usize;
         let end = if settings.is_root() {
             End::Root {
-                ring: Region::zeroed(ring_bytes),
+                ring: Region::zeroed(0),
                 waiting: VecDeque::new(),
                 written: 0,
                 freed: receivers.map(|rank| (rank, None)).collect(),
             }
         } else {
             let root = settings.schedule.root();
-            let ring = PeerMemory::zeroed(ring_bytes);
+            let ring = PeerMemory::zeroed(slot_bytes * limits.slots as usize);
             let tally = Tally::default();
             End::Receiver { root, ring, arrived: VecDeque::new(), freed: 0, reported: 0, tally }
         };
@@ -422,7 +421,11 @@ impl Small {
         let range = start..start + HEAD_BYTES + bytes;
         // The transport may still use the root's copy of a slot that is free at every receiver,
         // until its sends are reported.
-        let End::Root { ring, .. } = &self.end else { return Ok(None) };
+        let ring_bytes = self.slot_bytes * self.limits.slots as usize;
+        let End::Root { ring, .. } = &mut self.end else { return Ok(None) };
+        if ring.is_empty() {
+            *ring = Region::zeroed(ring_bytes);
+        }
         let Ok(mut slot) = ring.write(range.clone()) else { return Ok(None) };
         slot[..8].copy_from_slice(&number.to_le_bytes());
         slot[8..HEAD_BYTES].copy_from_slice(&(bytes as u64).to_le_bytes());
