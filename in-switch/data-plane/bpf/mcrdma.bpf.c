@@ -138,8 +138,8 @@ struct copying {
 	struct __sk_buff *skb;
 	struct scratch *scratch;
 	const struct group *group;
-	/* The first branch without the memory of a WRITE; MEMBERS_MAX: none. */
-	__u32 unknown;
+	/* The first branch for which the packet is refused; MEMBERS_MAX: none. */
+	__u32 refused;
 };
 
 /* Address and key of a WRITE at a branch's member. Whether its memory is known. */
@@ -182,7 +182,7 @@ static long find_unknown(__u32 index, void *context)
 	__u32 extended[3];
 
 	if (!translate(copying, index, &copying->group->branches[index & (MEMBERS_MAX - 1)], extended)) {
-		copying->unknown = index;
+		copying->refused = index;
 		return 1;
 	}
 	return 0;
@@ -292,15 +292,16 @@ static __always_inline int is_intact(struct __sk_buff *skb, const struct packet 
 	return ~checking.crc == packet->icrc;
 }
 
-/* Answers a WRITE to unknown memory for the member. */
+/* Answers a request for the member of a branch, so that the sender's operation fails at once. */
 static __always_inline int refuse(struct __sk_buff *skb, struct scratch *scratch, const struct group *group,
-				  __u32 unknown)
+				  __u32 index)
 {
 	const struct packet *asked = &scratch->packet;
 	struct packet *answer = &scratch->answer;
-	const struct branch *branch = &group->branches[unknown & (MEMBERS_MAX - 1)];
+	const struct branch *branch = &group->branches[index & (MEMBERS_MAX - 1)];
 	__u32 psn = asked->psn + (branch->rewrites ? branch->psn_offset : 0), sum, bytes;
-	struct merged merged = { .psn = psn & NUMBERS, .syndrome = SYNDROME_NAK | 2 };
+	__u32 code = is_unicast(asked->opcode) ? NAK_INVALID_REQUEST : NAK_REMOTE_ACCESS;
+	struct merged merged = { .psn = psn & NUMBERS, .syndrome = SYNDROME_NAK | code };
 	struct member_key member = { .sender = asked->source, .qpn = group->sender_qpn, .member = branch->target };
 	struct sender_key key = { .sender = asked->source, .qpn = group->sender_qpn };
 	struct address source = branch->target;
@@ -358,7 +359,7 @@ static __always_inline int refuse(struct __sk_buff *skb, struct scratch *scratch
 
 static __always_inline int replicate(struct __sk_buff *skb, struct scratch *scratch)
 {
-	struct copying copying = { .skb = skb, .scratch = scratch, .unknown = MEMBERS_MAX };
+	struct copying copying = { .skb = skb, .scratch = scratch, .refused = MEMBERS_MAX };
 	const struct packet *packet = &scratch->packet;
 	struct group_key key = { .sender = packet->source, .id = packet->target_qpn };
 	struct group *group;
@@ -378,11 +379,13 @@ static __always_inline int replicate(struct __sk_buff *skb, struct scratch *scra
 	}
 	count(REQUEST);
 	copying.group = group;
-	if (has_reth(packet->opcode))
+	if (is_unicast(packet->opcode))
+		copying.refused = 0;
+	else if (has_reth(packet->opcode))
 		bpf_loop(group->count, find_unknown, &copying, 0);
-	if (copying.unknown != MEMBERS_MAX) {
-		count(REGION_UNKNOWN);
-		return refuse(skb, scratch, group, copying.unknown);
+	if (copying.refused != MEMBERS_MAX) {
+		count(is_unicast(packet->opcode) ? REQUEST_REFUSED : REGION_UNKNOWN);
+		return refuse(skb, scratch, group, copying.refused);
 	}
 	bpf_loop(group->count, copy, &copying, 0);
 	return TC_ACT_STOLEN;
@@ -454,14 +457,18 @@ int mcrdma(struct __sk_buff *skb)
 	scratch = bpf_map_lookup_elem(&scratches, &first);
 	if (!scratch)
 		return TC_ACT_UNSPEC;
-	if (skb->vlan_present) {
-		count(FOREIGN);
+	/* One 802.1Q tag is kept outside the frame, and so are its copies'. */
+	if (skb->protocol == bpf_htons(ETH_P_8021Q) || skb->protocol == bpf_htons(ETH_P_8021AD) ||
+	    (skb->vlan_present && skb->vlan_proto != bpf_htons(ETH_P_8021Q))) {
+		count(TAG_UNSUPPORTED);
 		return TC_ACT_UNSPEC;
 	}
 	if (skb->protocol == bpf_htons(ETH_P_IP) || skb->protocol == bpf_htons(ETH_P_IPV6)) {
 		switch (parse(skb, &scratch->packet)) {
 		case IS_PACKET:
-			return is_request(scratch->packet.opcode) ? replicate(skb, scratch) : answer(skb, scratch);
+			if (is_request(scratch->packet.opcode) || is_unicast(scratch->packet.opcode))
+				return replicate(skb, scratch);
+			return answer(skb, scratch);
 		case IS_MALFORMED:
 			count(MALFORMED);
 			return TC_ACT_UNSPEC;

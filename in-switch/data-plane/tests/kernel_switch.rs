@@ -371,6 +371,69 @@ fn unknown_memory_is_refused_in_the_same_way() {
 }
 
 #[test]
+fn requests_that_only_one_receiver_can_carry_out_are_refused_in_the_same_way() {
+    if skipped() {
+        return;
+    }
+    let mut twins = Twins::new("unicast");
+    for is_v6 in [false, true] {
+        let (replication, merging) = group(&twins.ports, is_v6);
+        twins.insert(key(is_v6), replication, Some(merging));
+        for opcode in Opcode::ALL.into_iter().filter(|opcode| opcode.is_unicast()) {
+            for bytes in [0, 16, 28, 1024] {
+                let mut sent = frame(&request(is_v6, opcode, 5, None), &vec![7; bytes]);
+                let out = twins.compare(0, &sent);
+                assert_eq!(out.keys().copied().collect::<Vec<_>>(), [0], "{opcode:?}");
+                let nak = Packet::parse(&out[&0][0][14..]).unwrap();
+                assert!(nak.is_intact());
+                let refused = Syndrome::Nak(NakCode::InvalidRequest);
+                assert_eq!(nak.headers.aeth.unwrap().syndrome, refused);
+                let last = sent.len() - 5;
+                sent[last] ^= 1;
+                assert!(twins.compare(0, &sent).is_empty());
+            }
+        }
+    }
+    twins.compare_counters();
+}
+
+/// The tag's priority (PCP) is what priority flow control goes by.
+#[test]
+fn vlan_tags_are_kept_in_the_same_way() {
+    if skipped() {
+        return;
+    }
+    let mut twins = Twins::new("tags");
+    for is_v6 in [false, true] {
+        let (replication, merging) = group(&twins.ports, is_v6);
+        twins.insert(key(is_v6), replication, Some(merging));
+        let unknown = Reth { address: 0x2000, key: 1, bytes: 4 };
+        for tag in [[0x81, 0, 0x60, 5], [0x81, 0, 0x60, 0], [0x81, 0, 0, 1]] {
+            let mut tagged = |port, headers: &Headers, payload: &[u8]| {
+                let mut frame = frame(headers, payload);
+                frame.splice(12..12, tag);
+                let out = twins.compare(port, &frame);
+                for frame in out.values().flatten() {
+                    assert_eq!(frame[12..16], tag);
+                    assert!(Packet::parse(&frame[18..]).unwrap().is_intact());
+                }
+                out.values().map(Vec::len).sum::<usize>()
+            };
+            let copies = tagged(0, &request(is_v6, Opcode::SendOnly, 1, None), &[3; 1000]);
+            assert_eq!(copies, PORTS - 1);
+            assert_eq!(tagged(0, &request(is_v6, Opcode::WriteOnly, 1, Some(unknown)), b"four"), 1);
+            for member in 2..6 {
+                let ack = Aeth { syndrome: Syndrome::Ack(1), msn: Serial::new(1) };
+                let answer = answer(is_v6, member, 0xff_fff0, Some(ack));
+                tagged(usize::from(member) - 1, &answer, &[]);
+            }
+        }
+    }
+    assert!(twins.pure.tables.counters.counted(Counter::AckForwarded) > 0);
+    twins.compare_counters();
+}
+
+#[test]
 fn answers_are_merged_in_the_same_way() {
     if skipped() {
         return;
@@ -450,9 +513,23 @@ fn packets_of_no_group_pass_unchanged() {
     for bytes in [14, 20, 30, 40, 50, 60, 78] {
         twins.compare(0, &sent[..bytes]);
     }
-    let mut tagged = sent.clone();
-    tagged.splice(12..12, [0x81, 0, 0, 5]);
-    twins.compare(0, &tagged);
+    // A service tag, and two tags.
+    for tags in [
+        &[0x88, 0xa8, 0, 5][..],
+        &[0x81, 0, 0, 5, 0x81, 0, 0, 6],
+        &[0x88, 0xa8, 0, 5, 0x81, 0, 0, 6],
+    ] {
+        let mut tagged = sent.clone();
+        tagged.splice(12..12, tags.iter().copied());
+        twins.compare(0, &tagged);
+    }
+    assert_eq!(twins.pure.tables.counters.counted(Counter::TagUnsupported), 3);
+    // READs to a host, and their responses.
+    for opcode in 0x0c..0x20 {
+        let mut other = sent.clone();
+        (other[14 + 28], other[14 + 33]) = (opcode, 0x70);
+        twins.compare(0, &other);
+    }
     twins.compare_counters();
 }
 
@@ -471,8 +548,12 @@ fn arp_and_neighbour_requests_are_answered_in_the_same_way() {
         arp.extend([8, 6, 0, 1, 8, 0, 6, 4, 0, 1]);
         arp.extend(mac(1).0);
         arp.extend([10, 0, 0, 1, 0, 0, 0, 0, 0, 0, 10, 0, 0, asked]);
-        let out = twins.compare(0, &arp);
-        assert_eq!(out.contains_key(&0), asked == VIRTUAL);
+        let mut tagged = arp.clone();
+        tagged.splice(12..12, [0x81, 0, 0x60, 5]);
+        for arp in [arp, tagged] {
+            let out = twins.compare(0, &arp);
+            assert_eq!(out.contains_key(&0), asked == VIRTUAL);
+        }
         let IpAddr::V6(target) = address(true, asked) else { panic!() };
         let IpAddr::V6(source) = address(true, 1) else { panic!() };
         for option in [&[1, 1, 2, 0, 0, 0, 0, 1][..], &[]] {

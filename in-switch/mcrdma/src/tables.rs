@@ -211,7 +211,7 @@ impl Tables {
     /// Looks up a packet with these headers that was received at `port`.
     ///
     /// Receivers check the ICRC of what is only forwarded. `is_intact` is called for packets that change
-    /// state here or are answered here: answers, which are short, and WRITEs to unknown memory.
+    /// state here or are answered here: answers, which are short, and requests that are refused.
     pub fn decide(
         &mut self,
         now_ns: u64,
@@ -220,7 +220,7 @@ impl Tables {
         is_intact: impl FnOnce() -> bool,
     ) -> Decision {
         let (ip, bth) = (headers.ip, headers.bth);
-        let decision = if bth.opcode.is_request() {
+        let decision = if bth.opcode.has_payload() {
             let key = GroupKey { sender: ip.source, id: bth.target_qpn };
             let replication = self.replications.get(&key).map(Arc::clone);
             replication.map(|replication| {
@@ -253,23 +253,27 @@ impl Tables {
             return Decision::Drop;
         }
         self.counters.count(Counter::Request);
-        let unknown = replication.branches.iter().find(|branch| branch.patch(headers).is_none());
-        if let Some(branch) = unknown {
-            self.counters.count(Counter::RegionUnknown);
-            if !is_intact() {
-                self.counters.count(Counter::IcrcError);
-                return Decision::Drop;
+        let mut branches = replication.branches.iter();
+        let (refusing, counter, code) = match headers.bth.opcode.is_unicast() {
+            true => (branches.next(), Counter::RequestRefused, NakCode::InvalidRequest),
+            false => {
+                let unknown = branches.find(|branch| branch.patch(headers).is_none());
+                (unknown, Counter::RegionUnknown, NakCode::RemoteAccess)
             }
-            return self.refuse(now_ns, key, replication.sender_qpn, branch, headers);
+        };
+        let Some(branch) = refusing else { return Decision::Copy(replication) };
+        self.counters.count(counter);
+        if !is_intact() {
+            self.counters.count(Counter::IcrcError);
+            return Decision::Drop;
         }
-        Decision::Copy(replication)
+        self.refuse((now_ns, code), key, replication.sender_qpn, branch, headers)
     }
 
-    /// Answers a WRITE to unknown memory for the member, so that the sender's operation fails with a
-    /// remote access error.
+    /// Answers a request for the member with this NAK, so that the sender's operation fails at once.
     fn refuse(
         &mut self,
-        now_ns: u64,
+        (now_ns, code): (u64, NakCode),
         key: GroupKey,
         sender_qpn: u32,
         branch: &Branch,
@@ -285,7 +289,7 @@ impl Tables {
         if let Some(rewriting) = &branch.rewriting {
             answer.bth.psn = asked.bth.psn.plus(rewriting.psn_offset);
         }
-        let syndrome = Syndrome::Nak(NakCode::RemoteAccess);
+        let syndrome = Syndrome::Nak(code);
         let aeth = Aeth { syndrome, msn: Serial::new(0) };
         answer.aeth = Some(aeth);
         // At another switch than the first, the answer is merged on its way to the sender.

@@ -183,15 +183,28 @@ fn packets_of_no_group_pass_unchanged() {
     let cut = frame(&request(1, 9), b"four")[..60].to_vec();
     let mut tagged = frame(&request(1, 9), b"x");
     tagged[12..14].copy_from_slice(&[0x81, 0]);
-    let mut read = frame(&request(1, 9), b"");
-    read[14 + 28] = 0x0c;
+    // A service tag, and two tags.
+    let mut stacked = frame(&request(1, 9), b"x");
+    stacked[12..14].copy_from_slice(&[0x88, 0xa8]);
+    let mut twice = frame(&request(1, 9), b"x");
+    twice.splice(12..12, [0x81, 0, 0, 5, 0x81, 0, 0, 6]);
+    // READs to others, and a READ's response.
+    let read = |source, qpn, opcode: u8| {
+        let mut read = frame(&request(source, qpn), b"as long as a RETH");
+        read[14 + 28] = opcode;
+        read
+    };
     let others = [
         (frame(&request(1, 8), b"x"), Counter::Foreign),
         (frame(&request(4, 9), b"x"), Counter::Foreign),
         (tagged, Counter::Foreign),
         (fragment, Counter::Fragment),
         (cut, Counter::Malformed),
-        (read, Counter::Malformed),
+        (stacked, Counter::TagUnsupported),
+        (twice, Counter::TagUnsupported),
+        (read(1, 8, 0x0c), Counter::Foreign),
+        (read(4, 9, 0x0c), Counter::Foreign),
+        (read(1, 9, 0x0d), Counter::Foreign),
         (vec![1; 9], Counter::Malformed),
     ];
     for (mut frame, counter) in others {
@@ -201,6 +214,68 @@ fn packets_of_no_group_pass_unchanged() {
         assert_eq!(switch.tables.counters.counted(counter), counted + 1, "{counter:?}");
     }
     assert_eq!(handle(&mut switch, &mut frame(&request(1, 9), b"x")), (Verdict::Drop, 2));
+}
+
+/// At once, with the packet number that the group expects: nothing before it is acknowledged by that.
+#[test]
+fn requests_that_only_one_receiver_can_carry_out_are_refused() {
+    for (number, opcode) in (1..).zip(Opcode::ALL.into_iter().filter(|opcode| opcode.is_unicast()))
+    {
+        let mut switch = switch();
+        let mut asked = request(1, 9);
+        (asked.bth.opcode, asked.bth.psn) = (opcode, Serial::new(number));
+        let mut own = frame(&asked, &[0; 28]);
+        let sent = own.clone();
+        assert_eq!(handle(&mut switch, &mut own), (Verdict::Reflect, 0), "{opcode:?}");
+        let nak = Packet::parse(&own[14..]).unwrap();
+        assert!(nak.is_intact());
+        let headers = nak.headers;
+        assert_eq!((headers.ip.source, headers.ip.target), (address(250), address(1)));
+        assert_eq!((headers.bth.target_qpn, headers.bth.psn), (17, Serial::new(0)));
+        let syndrome = Syndrome::Nak(roce::NakCode::InvalidRequest);
+        assert_eq!(headers.aeth, Some(Aeth { syndrome, msn: Serial::new(0) }));
+        let mut damaged = sent;
+        damaged[14 + 45] ^= 1;
+        assert_eq!(handle(&mut switch, &mut damaged), (Verdict::Drop, 0));
+        let counted = |counter| switch.tables.counters.counted(counter);
+        assert_eq!((counted(Counter::RequestRefused), counted(Counter::IcrcError)), (2, 1));
+        assert_eq!((counted(Counter::NakForwarded), counted(Counter::Malformed)), (1, 0));
+    }
+}
+
+#[test]
+fn a_vlan_tag_is_kept_on_copies_answers_and_refusals() {
+    let mut switch = switch();
+    let tag = [0x81, 0, 0x60, 5];
+    let tagged = |headers: &Headers, payload: &[u8]| {
+        let mut frame = frame(headers, payload);
+        frame.splice(12..12, tag);
+        frame
+    };
+    let mut own = tagged(&request(1, 9), b"x");
+    let mut copies = 0;
+    let verdict = switch.handle(0, 1, &mut own, |port, copy| {
+        assert_eq!(copy[12..16], tag);
+        let packet = Packet::parse(&copy[18..]).unwrap();
+        assert!(packet.is_intact());
+        assert_eq!(packet.headers.ip.target, address(port as u8));
+        copies += 1;
+        true
+    });
+    assert_eq!((verdict, copies), (Verdict::Drop, 2));
+    assert_eq!(handle(&mut switch, &mut tagged(&answer(3, 5), b"")), (Verdict::Drop, 0));
+    let mut merged = tagged(&answer(2, 5), b"");
+    assert_eq!(handle(&mut switch, &mut merged), (Verdict::Pass, 0));
+    let mut read = request(1, 9);
+    read.bth.opcode = Opcode::ReadRequest;
+    let mut refused = tagged(&read, &[0; 16]);
+    assert_eq!(handle(&mut switch, &mut refused), (Verdict::Reflect, 0));
+    for frame in [merged, refused] {
+        assert_eq!(frame[12..16], tag);
+        let packet = Packet::parse(&frame[18..]).unwrap();
+        assert!(packet.is_intact());
+        assert_eq!(packet.headers.ip.source, address(250));
+    }
 }
 
 /// Of a host to the queue pair of the group's sender.
