@@ -142,6 +142,24 @@ struct copying {
 	__u32 refused;
 };
 
+/* Place of the last of so many (a power of two) numbers in order that is not above `address`; 0 if there is none. They
+ * are `stride` words apart. Without branches: the verifier would follow all ways.
+ */
+static __always_inline __u32 search(const __u64 *numbers, __u32 count, __u32 stride, __u64 address)
+{
+	__u32 place = 0, step;
+
+	for (step = count / 2; step; step /= 2) {
+		__u64 number = numbers[((place + step) & (count - 1)) * stride];
+		/* The borrow of a subtraction. */
+		__u64 is_above = ((~address & number) | (~(address ^ number) & (address - number))) >> 63;
+
+		NO_BRANCH(is_above);
+		place += step * (__u32)(is_above ^ 1);
+	}
+	return place & (count - 1);
+}
+
 /* Address and key of a WRITE at a branch's member. Whether its memory is known. */
 static __always_inline int translate(const struct copying *copying, __u32 index, const struct branch *branch,
 				     __u32 *extended)
@@ -149,31 +167,32 @@ static __always_inline int translate(const struct copying *copying, __u32 index,
 	const struct packet *packet = &copying->scratch->packet;
 	struct regions_key key = { .generation = copying->group->generation, .branch = index };
 	__u64 address, bytes, offset;
+	const struct region *region;
 	struct regions *found;
-	int i;
 
 	bytes = bpf_ntohl(packet->extended[3]);
 	if (!has_reth(packet->opcode) || !branch->rewrites || !bytes)
 		return 1;
+	address = (__u64)bpf_ntohl(packet->extended[0]) << 32 | bpf_ntohl(packet->extended[1]);
+	if (branch->chunks > 1) {
+		key.chunk = STARTS;
+		found = bpf_map_lookup_elem(&regions, &key);
+		if (!found)
+			return 0;
+		key.chunk = search(found->starts, CHUNKS_MAX, 1, address);
+	}
 	found = bpf_map_lookup_elem(&regions, &key);
 	if (!found)
 		return 0;
-	address = (__u64)bpf_ntohl(packet->extended[0]) << 32 | bpf_ntohl(packet->extended[1]);
-	for (i = 0; i < REGIONS_MAX; i++) {
-		const struct region *region = &found->all[i];
-
-		if (i >= branch->regions)
-			break;
-		offset = address - region->start;
-		if (address < region->start || offset >= region->bytes || bytes > region->bytes - offset)
-			continue;
-		address = region->member_start + offset;
-		extended[0] = bpf_htonl(address >> 32);
-		extended[1] = bpf_htonl((__u32)address);
-		extended[2] = bpf_htonl(region->member_key);
-		return 1;
-	}
-	return 0;
+	region = &found->all[search(&found->all[0].start, CHUNK_REGIONS, sizeof(*region) / 8, address)];
+	offset = address - region->start;
+	if (address < region->start || offset >= region->bytes || bytes > region->bytes - offset)
+		return 0;
+	address = region->member_start + offset;
+	extended[0] = bpf_htonl(address >> 32);
+	extended[1] = bpf_htonl((__u32)address);
+	extended[2] = bpf_htonl(region->member_key);
+	return 1;
 }
 
 static long find_unknown(__u32 index, void *context)

@@ -12,8 +12,8 @@ use std::{
 
 use data_plane::KernelPlane;
 use mcrdma::{
-    Branch, Counter, GroupKey, MEMBERS_MAX, Merging, Region, Replication, Rewriting, Source,
-    Switch, Verdict,
+    Branch, Counter, GroupKey, MEMBERS_MAX, Merging, REGIONS_MAX, Region, Replication, Rewriting,
+    Source, Switch, Verdict,
 };
 use packet_socket::{Batch, Interface, Offload};
 use roce::{
@@ -430,6 +430,54 @@ fn vlan_tags_are_kept_in_the_same_way() {
         }
     }
     assert!(twins.pure.tables.counters.counted(Counter::AckForwarded) > 0);
+    twins.compare_counters();
+}
+
+/// One chunk of regions in the kernel's table, more, and as many as may be.
+#[test]
+fn many_regions_are_found_in_the_same_way() {
+    if skipped() {
+        return;
+    }
+    let mut twins = Twins::new("regions");
+    for (id, count) in (0x80_0001..).zip([1, 15, 16, 17, 33, REGIONS_MAX as u64]) {
+        let key = GroupKey { id, ..key(false) };
+        let (mut replication, _) = group(&twins.ports, false);
+        let starts = (0..count).map(|number| number * 0x100 + (number % 7) * 8);
+        for rewriting in replication.branches.iter_mut().filter_map(|b| b.rewriting.as_mut()) {
+            // The order in which they are given is not that of their addresses.
+            let region = |start| Region {
+                start,
+                bytes: 0x80,
+                member_start: (u64::from(rewriting.qpn) << 32) + start * 3,
+                member_key: rewriting.qpn + start as u32,
+            };
+            rewriting.regions = starts.clone().rev().map(region).collect();
+        }
+        twins.insert(key, replication.clone(), None);
+        let places = [0, 1, 14, 15, 16, 17, 31, 32, 500, count.saturating_sub(2), count - 1];
+        for number in places.into_iter().filter(|&number| number < count) {
+            let start = starts.clone().nth(number as usize).unwrap();
+            for (address, is_known) in [(start, true), (start + 0x7c, true), (start + 0x7d, false)]
+            {
+                let reth = Reth { address, key: 1, bytes: 4 };
+                let mut headers = request(false, Opcode::WriteOnly, 5, Some(reth));
+                headers.bth.target_qpn = id;
+                let out = twins.compare(0, &frame(&headers, b"four"));
+                assert_eq!(out.len(), if is_known { PORTS - 1 } else { 1 }, "{number} of {count}");
+            }
+        }
+        for address in [u64::MAX, u64::MAX - 3, 1 << 63, 0x100 * count] {
+            let reth = Reth { address, key: 1, bytes: 4 };
+            let mut headers = request(false, Opcode::WriteOnly, 5, Some(reth));
+            headers.bth.target_qpn = id;
+            assert_eq!(twins.compare(0, &frame(&headers, b"four")).len(), 1);
+        }
+        // The next agent finds them.
+        let kernel = twins.kernel.as_ref().unwrap();
+        let found = kernel.groups().unwrap().into_iter().find(|(found, ..)| *found == key).unwrap();
+        assert_eq!(Some(&found.1), twins.pure.tables.replication(key));
+    }
     twins.compare_counters();
 }
 

@@ -10,7 +10,7 @@ use roce::{Aeth, Bth, Headers, IpHeader, Mac, NakCode, Opcode, Patch, Serial, Sy
 
 use crate::{
     Branch, Counter, Counters, GROUPS_MAX, GroupKey, Merged, Merger, Merging, PLACES_MAX, Port,
-    Refused, Replication, Source,
+    REGIONS_TOTAL_MAX, Refused, Replication, Source,
     group::{check_sources, is_among},
 };
 
@@ -59,20 +59,28 @@ pub struct Tables {
     copies: usize,
     /// Number of members of all groups whose answers are merged here, removed ones included.
     members: usize,
+    /// Number of memory regions of all groups.
+    regions: usize,
     /// Virtual addresses for which this switch answers ARP, and how many groups have each.
     addresses: HashMap<IpAddr, (Mac, usize)>,
     /// Counters of the packets that were looked up.
     pub counters: Counters,
 }
 
+const COPIES: &str = "copies";
+const REGIONS: &str = "memory regions";
+
 fn check_capacity(
     key: GroupKey,
     what: &'static str,
-    others: usize,
+    (others, most): (usize, usize),
     count: usize,
 ) -> Result<(), Refused> {
-    let free = PLACES_MAX - others;
-    if count <= free { Ok(()) } else { Err(Refused::CapacityExceeded { key, what, count, free }) }
+    let free = most - others;
+    if count <= free {
+        return Ok(());
+    }
+    Err(Refused::CapacityExceeded { key, what, count, free, most })
 }
 
 impl Tables {
@@ -82,9 +90,10 @@ impl Tables {
     pub fn insert(
         &mut self,
         key: GroupKey,
-        replication: Replication,
+        mut replication: Replication,
         merging: Option<Merging>,
     ) -> Result<(), Refused> {
+        replication.sort_regions();
         replication.check(key)?;
         if self.replications.contains_key(&key) {
             return Err(Refused::Duplicate { key });
@@ -92,9 +101,11 @@ impl Tables {
         if self.replications.len() == GROUPS_MAX {
             return Err(Refused::TableFull { key });
         }
-        check_capacity(key, "copies", self.copies, replication.branches.len())?;
+        check_capacity(key, COPIES, (self.copies, PLACES_MAX), replication.branches.len())?;
+        check_capacity(key, REGIONS, (self.regions, REGIONS_TOTAL_MAX), replication.regions())?;
         if let Some(merging) = &merging {
-            check_capacity(key, "members that answer", self.members, merging.members.len())?;
+            let used = (self.members, PLACES_MAX);
+            check_capacity(key, "members that answer", used, merging.members.len())?;
         }
         if let Some(merging) = merging {
             merging.check(key)?;
@@ -111,6 +122,7 @@ impl Tables {
             place.insert(Sender { key, merger: Merger::new(&merging), merging });
         }
         self.copies += replication.branches.len();
+        self.regions += replication.regions();
         self.replications.insert(key, Arc::new(replication));
         Ok(())
     }
@@ -119,12 +131,20 @@ impl Tables {
     /// Whether there is such a group.
     ///
     /// Errors: as [`Tables::insert`].
-    pub fn replace(&mut self, key: GroupKey, replication: Replication) -> Result<bool, Refused> {
+    pub fn replace(
+        &mut self,
+        key: GroupKey,
+        mut replication: Replication,
+    ) -> Result<bool, Refused> {
+        replication.sort_regions();
         replication.check(key)?;
         let Some(place) = self.replications.get_mut(&key) else { return Ok(false) };
-        let others = self.copies - place.branches.len();
-        check_capacity(key, "copies", others, replication.branches.len())?;
-        self.copies = others + replication.branches.len();
+        let copies = self.copies - place.branches.len();
+        check_capacity(key, COPIES, (copies, PLACES_MAX), replication.branches.len())?;
+        let regions = self.regions - place.regions();
+        check_capacity(key, REGIONS, (regions, REGIONS_TOTAL_MAX), replication.regions())?;
+        self.copies = copies + replication.branches.len();
+        self.regions = regions + replication.regions();
         *place = Arc::new(replication);
         Ok(true)
     }
@@ -161,9 +181,10 @@ impl Tables {
                 }
             }
         }
-        let removed = self.replications.remove(&key);
-        self.copies -= removed.as_ref().map_or(0, |removed| removed.branches.len());
-        removed.is_some()
+        let Some(removed) = self.replications.remove(&key) else { return false };
+        self.copies -= removed.branches.len();
+        self.regions -= removed.regions();
+        true
     }
 
     /// State of the group's answers, if this is its sender's first switch.

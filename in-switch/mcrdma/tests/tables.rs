@@ -3,12 +3,12 @@
 use std::net::IpAddr;
 
 use mcrdma::{
-    Branch, Counter, GROUPS_MAX, GroupKey, MEMBERS_MAX, Merging, PLACES_MAX, REGIONS_MAX, Refused,
-    Region, Replication, Rewriting, Source, Switch, Verdict,
+    Branch, Counter, GROUPS_MAX, GroupKey, MEMBERS_MAX, Merging, PLACES_MAX, REGIONS_MAX,
+    REGIONS_TOTAL_MAX, Refused, Region, Replication, Rewriting, Source, Switch, Verdict,
 };
 use proptest::prelude::*;
 use roce::{
-    Aeth, Bth, Headers, IpHeader, Mac, Opcode, Packet, Serial, Syndrome, internet_checksum,
+    Aeth, Bth, Headers, IpHeader, Mac, Opcode, Packet, Reth, Serial, Syndrome, internet_checksum,
 };
 
 fn address(host: u8) -> IpAddr {
@@ -81,6 +81,10 @@ fn invalid_groups_are_refused_with_the_limit() {
     let count = REGIONS_MAX + 1;
     let regions = Refused::Regions { key: key(9), member: address(3), count };
     assert_eq!(refused(9, Replication { sender_qpn: 17, inputs: vec![], branches }, None), regions);
+    assert_eq!(
+        regions.to_string(),
+        "group 10.0.0.1/0x9: 1025 memory regions of 10.0.0.3; at most 1024: register fewer and larger ones"
+    );
     assert_eq!(tables.groups().count(), 0);
 }
 
@@ -128,7 +132,13 @@ fn copies_of_all_groups_are_counted_and_refused_with_the_number() {
     let free = MEMBERS_MAX - 1;
     assert_eq!(
         full,
-        Refused::CapacityExceeded { key: key(9), what: "copies", count: MEMBERS_MAX, free }
+        Refused::CapacityExceeded {
+            key: key(9),
+            what: "copies",
+            count: MEMBERS_MAX,
+            free,
+            most: PLACES_MAX
+        }
     );
     assert_eq!(
         full.to_string(),
@@ -141,6 +151,43 @@ fn copies_of_all_groups_are_counted_and_refused_with_the_number() {
     assert_eq!(tables.replace(key(8), replication(hosts().skip(2))), Ok(true));
     assert!(tables.remove(key(8)));
     tables.insert(key(8), replication(hosts().skip(2)), None).unwrap();
+}
+
+/// As many regions as a member and a switch may have, in any order; one more is refused.
+#[test]
+fn regions_are_found_up_to_the_limits() {
+    let mut tables = Switch::new().tables;
+    let regions: Vec<(u64, u64)> = (1..=REGIONS_MAX as u64).rev().map(|at| (at * 16, 10)).collect();
+    let full = || {
+        let branches = (2..2 + MEMBERS_MAX as u8).map(|host| branch(host, &regions)).collect();
+        Replication { sender_qpn: 17, inputs: vec![], branches }
+    };
+    let per_group = MEMBERS_MAX * REGIONS_MAX;
+    for number in 0..REGIONS_TOTAL_MAX / per_group {
+        tables.insert(key(0x10_0000 + number as u32), full(), None).unwrap();
+    }
+    let one = || Replication { branches: vec![branch(2, &[(5, 5)])], ..full() };
+    let refused = tables.insert(key(9), one(), None).unwrap_err();
+    let (what, most) = ("memory regions", REGIONS_TOTAL_MAX);
+    assert_eq!(refused, Refused::CapacityExceeded { key: key(9), what, count: 1, free: 0, most });
+    assert!(tables.replace(key(0x10_0000), full()).unwrap());
+    assert!(tables.replace(key(0x10_0000), one()).unwrap());
+    tables
+        .insert(key(9), Replication { branches: vec![branch(3, &regions)], ..full() }, None)
+        .unwrap();
+    assert!(tables.remove(key(9)) && tables.replace(key(0x10_0000), full()).unwrap());
+    let found = &tables.replication(key(0x10_0000)).unwrap().branches[7];
+    for place in 0..16 * (REGIONS_MAX as u64 + 2) {
+        for bytes in [1, 5] {
+            let mut headers = request(1, 9);
+            headers.bth.opcode = Opcode::WriteOnly;
+            headers.reth = Some(Reth { address: place, key: 0, bytes });
+            let is_known = regions.iter().any(|&(start, length)| {
+                start <= place && place + u64::from(bytes) <= start + length
+            });
+            assert_eq!(found.patch(&headers).is_some(), is_known, "{bytes} bytes at {place}");
+        }
+    }
 }
 
 fn frame(headers: &Headers, payload: &[u8]) -> Vec<u8> {

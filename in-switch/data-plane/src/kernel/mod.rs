@@ -294,9 +294,8 @@ impl KernelPlane {
     ) -> Result<(), MapError> {
         for (index, branch) in replication.branches.iter().enumerate() {
             let regions = branch.rewriting.iter().map(|rewriting| &rewriting.regions);
-            for regions in regions.filter(|regions| !regions.is_empty()) {
-                let key = layout::regions_key(generation, index);
-                self.maps.regions.insert(key, layout::regions(regions), 0)?;
+            for (key, chunk) in regions.flat_map(|all| layout::regions(generation, index, all)) {
+                self.maps.regions.insert(key, chunk, 0)?;
             }
         }
         Ok(())
