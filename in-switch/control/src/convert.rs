@@ -85,8 +85,10 @@ pub fn members(members: &[proto::Member]) -> Result<Vec<Member>, ControlError> {
 fn member(member: &proto::Member) -> Result<Member, ControlError> {
     let count = member.regions.len();
     if count > REGIONS_MAX {
-        let message =
-            format!("{count} memory regions of {}; at most {REGIONS_MAX}", member.address);
+        let message = format!(
+            "{count} memory regions of {}; at most {REGIONS_MAX}: register fewer and larger ones",
+            member.address
+        );
         return Err(ControlError::new(ErrorKind::Limit, message));
     }
     let region = |region: &proto::Region| Region {

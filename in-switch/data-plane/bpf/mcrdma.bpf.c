@@ -138,9 +138,27 @@ struct copying {
 	struct __sk_buff *skb;
 	struct scratch *scratch;
 	const struct group *group;
-	/* The first branch without the memory of a WRITE; MEMBERS_MAX: none. */
-	__u32 unknown;
+	/* The first branch for which the packet is refused; MEMBERS_MAX: none. */
+	__u32 refused;
 };
+
+/* Place of the last of so many (a power of two) numbers in order that is not above `address`; 0 if there is none. They
+ * are `stride` words apart. Without branches: the verifier would follow all ways.
+ */
+static __always_inline __u32 search(const __u64 *numbers, __u32 count, __u32 stride, __u64 address)
+{
+	__u32 place = 0, step;
+
+	for (step = count / 2; step; step /= 2) {
+		__u64 number = numbers[((place + step) & (count - 1)) * stride];
+		/* The borrow of a subtraction. */
+		__u64 is_above = ((~address & number) | (~(address ^ number) & (address - number))) >> 63;
+
+		NO_BRANCH(is_above);
+		place += step * (__u32)(is_above ^ 1);
+	}
+	return place & (count - 1);
+}
 
 /* Address and key of a WRITE at a branch's member. Whether its memory is known. */
 static __always_inline int translate(const struct copying *copying, __u32 index, const struct branch *branch,
@@ -149,31 +167,32 @@ static __always_inline int translate(const struct copying *copying, __u32 index,
 	const struct packet *packet = &copying->scratch->packet;
 	struct regions_key key = { .generation = copying->group->generation, .branch = index };
 	__u64 address, bytes, offset;
+	const struct region *region;
 	struct regions *found;
-	int i;
 
 	bytes = bpf_ntohl(packet->extended[3]);
 	if (!has_reth(packet->opcode) || !branch->rewrites || !bytes)
 		return 1;
+	address = (__u64)bpf_ntohl(packet->extended[0]) << 32 | bpf_ntohl(packet->extended[1]);
+	if (branch->chunks > 1) {
+		key.chunk = STARTS;
+		found = bpf_map_lookup_elem(&regions, &key);
+		if (!found)
+			return 0;
+		key.chunk = search(found->starts, CHUNKS_MAX, 1, address);
+	}
 	found = bpf_map_lookup_elem(&regions, &key);
 	if (!found)
 		return 0;
-	address = (__u64)bpf_ntohl(packet->extended[0]) << 32 | bpf_ntohl(packet->extended[1]);
-	for (i = 0; i < REGIONS_MAX; i++) {
-		const struct region *region = &found->all[i];
-
-		if (i >= branch->regions)
-			break;
-		offset = address - region->start;
-		if (address < region->start || offset >= region->bytes || bytes > region->bytes - offset)
-			continue;
-		address = region->member_start + offset;
-		extended[0] = bpf_htonl(address >> 32);
-		extended[1] = bpf_htonl((__u32)address);
-		extended[2] = bpf_htonl(region->member_key);
-		return 1;
-	}
-	return 0;
+	region = &found->all[search(&found->all[0].start, CHUNK_REGIONS, sizeof(*region) / 8, address)];
+	offset = address - region->start;
+	if (address < region->start || offset >= region->bytes || bytes > region->bytes - offset)
+		return 0;
+	address = region->member_start + offset;
+	extended[0] = bpf_htonl(address >> 32);
+	extended[1] = bpf_htonl((__u32)address);
+	extended[2] = bpf_htonl(region->member_key);
+	return 1;
 }
 
 static long find_unknown(__u32 index, void *context)
@@ -182,7 +201,7 @@ static long find_unknown(__u32 index, void *context)
 	__u32 extended[3];
 
 	if (!translate(copying, index, &copying->group->branches[index & (MEMBERS_MAX - 1)], extended)) {
-		copying->unknown = index;
+		copying->refused = index;
 		return 1;
 	}
 	return 0;
@@ -292,15 +311,16 @@ static __always_inline int is_intact(struct __sk_buff *skb, const struct packet 
 	return ~checking.crc == packet->icrc;
 }
 
-/* Answers a WRITE to unknown memory for the member. */
+/* Answers a request for the member of a branch, so that the sender's operation fails at once. */
 static __always_inline int refuse(struct __sk_buff *skb, struct scratch *scratch, const struct group *group,
-				  __u32 unknown)
+				  __u32 index)
 {
 	const struct packet *asked = &scratch->packet;
 	struct packet *answer = &scratch->answer;
-	const struct branch *branch = &group->branches[unknown & (MEMBERS_MAX - 1)];
+	const struct branch *branch = &group->branches[index & (MEMBERS_MAX - 1)];
 	__u32 psn = asked->psn + (branch->rewrites ? branch->psn_offset : 0), sum, bytes;
-	struct merged merged = { .psn = psn & NUMBERS, .syndrome = SYNDROME_NAK | 2 };
+	__u32 code = is_unicast(asked->opcode) ? NAK_INVALID_REQUEST : NAK_REMOTE_ACCESS;
+	struct merged merged = { .psn = psn & NUMBERS, .syndrome = SYNDROME_NAK | code };
 	struct member_key member = { .sender = asked->source, .qpn = group->sender_qpn, .member = branch->target };
 	struct sender_key key = { .sender = asked->source, .qpn = group->sender_qpn };
 	struct address source = branch->target;
@@ -358,7 +378,7 @@ static __always_inline int refuse(struct __sk_buff *skb, struct scratch *scratch
 
 static __always_inline int replicate(struct __sk_buff *skb, struct scratch *scratch)
 {
-	struct copying copying = { .skb = skb, .scratch = scratch, .unknown = MEMBERS_MAX };
+	struct copying copying = { .skb = skb, .scratch = scratch, .refused = MEMBERS_MAX };
 	const struct packet *packet = &scratch->packet;
 	struct group_key key = { .sender = packet->source, .id = packet->target_qpn };
 	struct group *group;
@@ -378,11 +398,13 @@ static __always_inline int replicate(struct __sk_buff *skb, struct scratch *scra
 	}
 	count(REQUEST);
 	copying.group = group;
-	if (has_reth(packet->opcode))
+	if (is_unicast(packet->opcode))
+		copying.refused = 0;
+	else if (has_reth(packet->opcode))
 		bpf_loop(group->count, find_unknown, &copying, 0);
-	if (copying.unknown != MEMBERS_MAX) {
-		count(REGION_UNKNOWN);
-		return refuse(skb, scratch, group, copying.unknown);
+	if (copying.refused != MEMBERS_MAX) {
+		count(is_unicast(packet->opcode) ? REQUEST_REFUSED : REGION_UNKNOWN);
+		return refuse(skb, scratch, group, copying.refused);
 	}
 	bpf_loop(group->count, copy, &copying, 0);
 	return TC_ACT_STOLEN;
@@ -454,14 +476,18 @@ int mcrdma(struct __sk_buff *skb)
 	scratch = bpf_map_lookup_elem(&scratches, &first);
 	if (!scratch)
 		return TC_ACT_UNSPEC;
-	if (skb->vlan_present) {
-		count(FOREIGN);
+	/* One 802.1Q tag is kept outside the frame, and so are its copies'. */
+	if (skb->protocol == bpf_htons(ETH_P_8021Q) || skb->protocol == bpf_htons(ETH_P_8021AD) ||
+	    (skb->vlan_present && skb->vlan_proto != bpf_htons(ETH_P_8021Q))) {
+		count(TAG_UNSUPPORTED);
 		return TC_ACT_UNSPEC;
 	}
 	if (skb->protocol == bpf_htons(ETH_P_IP) || skb->protocol == bpf_htons(ETH_P_IPV6)) {
 		switch (parse(skb, &scratch->packet)) {
 		case IS_PACKET:
-			return is_request(scratch->packet.opcode) ? replicate(skb, scratch) : answer(skb, scratch);
+			if (is_request(scratch->packet.opcode) || is_unicast(scratch->packet.opcode))
+				return replicate(skb, scratch);
+			return answer(skb, scratch);
 		case IS_MALFORMED:
 			count(MALFORMED);
 			return TC_ACT_UNSPEC;

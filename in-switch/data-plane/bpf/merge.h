@@ -11,6 +11,8 @@
 #define SYNDROME_ACK 0x00
 #define SYNDROME_NOT_READY 0x20
 #define SYNDROME_NAK 0x60
+#define NAK_INVALID_REQUEST 1
+#define NAK_REMOTE_ACCESS 2
 
 /* RNR timer codes, in units of 10 us (IBA table 46). */
 const __u16 not_ready_units[32] = {
@@ -111,12 +113,12 @@ static __always_inline void look(struct answers *answers, const struct sender *s
 		look_at(answers, sender, state, MEMBERS_MAX);
 }
 
-static __always_inline void release_held(struct answers *answers, __u32 expected, __u32 members)
+static __always_inline void release_held(struct answers *answers, __u32 members)
 {
 	__u32 i;
 
 	for (i = 0; i < members; i++)
-		answers->records[i].is_nak_pending &= differ(answers->records[i].expected, expected);
+		answers->records[i].is_nak_pending = 0;
 }
 
 static __always_inline void nak_is_forwarded(struct answers *answers, const struct sender *sender, __u64 now_ns,
@@ -125,9 +127,9 @@ static __always_inline void nak_is_forwarded(struct answers *answers, const stru
 	answers->nak_number = expected;
 	answers->nak_until_ns = now_ns + HOLD_NS;
 	if (sender->count <= FEW_MEMBERS)
-		release_held(answers, expected, FEW_MEMBERS);
+		release_held(answers, FEW_MEMBERS);
 	else
-		release_held(answers, expected, MEMBERS_MAX);
+		release_held(answers, MEMBERS_MAX);
 }
 
 /* Under the lock. `psn` and `syndrome` are those of the packet. */

@@ -16,6 +16,7 @@
 #define ROCE_PORT 4791
 #define NUMBERS 0xffffff
 
+#define READ 0x0c
 #define ACKNOWLEDGE 0x11
 #define CNP 0x81
 
@@ -57,17 +58,25 @@ static __always_inline __u32 icrc_at(const struct packet *packet)
 
 static __always_inline int is_request(__u32 opcode)
 {
-	return opcode < ACKNOWLEDGE;
+	return opcode < READ;
+}
+
+/* READs, atomics, and SENDs that invalidate a key: only one receiver can carry them out. */
+static __always_inline int is_unicast(__u32 opcode)
+{
+	return opcode == READ || opcode == 0x13 || opcode == 0x14 || opcode == 0x16 || opcode == 0x17;
 }
 
 /* SEND and WRITE: first, middle, last, with immediate, only, with immediate. */
-const __s8 extended_of_requests[16] = { 0, 0, 0, 4, 0, 4, 16, 0, 0, 4, 16, 20, -1, -1, -1, -1 };
+const __u8 extended_of_requests[16] = { 0, 0, 0, 4, 0, 4, 16, 0, 0, 4, 16, 20 };
 
 /* Bytes of extended headers; -1: unknown opcode. */
 static __always_inline int extended_bytes(__u32 opcode)
 {
-	if (opcode < 16)
-		return extended_of_requests[opcode];
+	if (is_request(opcode))
+		return extended_of_requests[opcode & 15];
+	if (is_unicast(opcode))
+		return 0;
 	if (opcode == ACKNOWLEDGE)
 		return 4;
 	return opcode == CNP ? 16 : -1;
@@ -133,22 +142,22 @@ static __always_inline int parse_transport(struct __sk_buff *skb, struct packet 
 		return IS_FOREIGN;
 	if (bpf_ntohs((__u16)packet->udp[1]) != datagram_bytes)
 		return IS_MALFORMED;
-	if (datagram_bytes < UDP_BYTES + BTH_BYTES + ICRC_BYTES ||
+	if (datagram_bytes < UDP_BYTES + BTH_BYTES ||
 	    bpf_skb_load_bytes(skb, bth_at(packet), packet->bth, BTH_BYTES))
 		return IS_MALFORMED;
-	if (bth[1] & 0x0f)
-		return IS_FOREIGN;
 	packet->opcode = bth[0];
 	extended = extended_bytes(bth[0]);
-	left = datagram_bytes - UDP_BYTES - BTH_BYTES - ICRC_BYTES;
-	if (extended < 0 || left < extended)
+	if ((bth[1] & 0x0f) || extended < 0)
+		return IS_FOREIGN;
+	if (datagram_bytes < UDP_BYTES + BTH_BYTES + extended + ICRC_BYTES)
 		return IS_MALFORMED;
+	left = datagram_bytes - UDP_BYTES - BTH_BYTES - ICRC_BYTES;
 	packet->extended_bytes = extended;
 	packet->bytes_after = left - extended;
 	pad = bth[1] >> 4 & 3;
 	if ((packet->bytes_after & 3) || pad > packet->bytes_after)
 		return IS_MALFORMED;
-	if (!is_request(bth[0]) && packet->bytes_after)
+	if (!is_request(bth[0]) && !is_unicast(bth[0]) && packet->bytes_after)
 		return IS_MALFORMED;
 	if ((extended == 4 && bpf_skb_load_bytes(skb, bth_at(packet) + BTH_BYTES, packet->extended, 4)) ||
 	    (extended >= 16 && bpf_skb_load_bytes(skb, bth_at(packet) + BTH_BYTES, packet->extended, 16)))

@@ -9,11 +9,15 @@
 #include <bpf/bpf_helpers.h>
 
 #define MEMBERS_MAX 64
-#define REGIONS_MAX 16
+/* Of a member, in chunks. */
+#define REGIONS_MAX 1024
+#define CHUNK_REGIONS 16
+#define CHUNKS_MAX (REGIONS_MAX / CHUNK_REGIONS)
 #define PORTS_MAX 16
 #define GROUPS_MAX 65536
 /* Of all groups together. */
 #define PLACES_MAX 262144
+#define REGIONS_TOTAL_MAX 1048576
 
 struct address {
 	__u32 words[4];
@@ -31,7 +35,8 @@ struct branch {
 	__u8 mac[6];
 	/* Behind the last fork: rewritten for one member. */
 	__u8 rewrites;
-	__u8 regions;
+	/* Of its regions; with more than one also an entry of their first addresses. */
+	__u8 chunks;
 	struct address target;
 };
 
@@ -49,8 +54,11 @@ struct group {
 struct regions_key {
 	__u64 generation;
 	__u32 branch;
-	__u32 unused;
+	__u32 chunk;
 };
+
+/* Number of the entry with the first addresses of all chunks. */
+#define STARTS 0xffffffff
 
 struct region {
 	__u64 start;
@@ -60,8 +68,12 @@ struct region {
 	__u32 unused;
 };
 
+/* Ordered by their start; the starts of unused ones are ~0. */
 struct regions {
-	struct region all[REGIONS_MAX];
+	union {
+		struct region all[CHUNK_REGIONS];
+		__u64 starts[CHUNKS_MAX];
+	};
 };
 
 struct sender_key {
@@ -138,7 +150,7 @@ AT(branch, qpn, 4);
 AT(branch, psn_offset, 8);
 AT(branch, mac, 12);
 AT(branch, rewrites, 18);
-AT(branch, regions, 19);
+AT(branch, chunks, 19);
 AT(branch, target, 20);
 SIZE(group, 2384);
 AT(group, sender_qpn, 0);
@@ -149,7 +161,7 @@ AT(group, branches, 80);
 SIZE(regions_key, 16);
 AT(regions_key, generation, 0);
 AT(regions_key, branch, 8);
-AT(regions_key, unused, 12);
+AT(regions_key, chunk, 12);
 SIZE(region, 32);
 AT(region, start, 0);
 AT(region, bytes, 8);
@@ -158,6 +170,7 @@ AT(region, member_key, 24);
 AT(region, unused, 28);
 SIZE(regions, 512);
 AT(regions, all, 0);
+AT(regions, starts, 0);
 SIZE(sender_key, 20);
 AT(sender_key, sender, 0);
 AT(sender_key, qpn, 16);
@@ -205,8 +218,11 @@ AT(answers, records, 48);
 	} name_ SEC(".maps")
 
 TABLE(groups, struct group_key, struct group, GROUPS_MAX);
-/* While a group changes it has two versions. */
-TABLE(regions, struct regions_key, struct regions, PLACES_MAX + MEMBERS_MAX);
+/* A branch with up to a chunk of regions has one entry, others at most one for each 8; while a group changes it has two
+ * versions.
+ */
+TABLE(regions, struct regions_key, struct regions,
+      PLACES_MAX + REGIONS_TOTAL_MAX / 8 + MEMBERS_MAX * (CHUNKS_MAX + 1));
 TABLE(senders, struct sender_key, struct sender, GROUPS_MAX);
 TABLE(members, struct member_key, struct member, PLACES_MAX);
 TABLE(answers, struct sender_key, struct answers, GROUPS_MAX);
@@ -234,6 +250,7 @@ struct {
 enum counter {
 	FOREIGN,
 	MALFORMED,
+	TAG_UNSUPPORTED,
 	FRAGMENT,
 	RESOLVED,
 	REQUEST,
@@ -242,6 +259,7 @@ enum counter {
 	COPY,
 	COPY_FAILED,
 	REGION_UNKNOWN,
+	REQUEST_REFUSED,
 	ACK_FORWARDED,
 	NAK_FORWARDED,
 	RNR_NAK_FORWARDED,

@@ -190,7 +190,13 @@ fn a_full_switch_refuses_the_next_group_with_the_limit_in_both_planes() {
             let count = replication.branches.len();
             let refused = groups.insert(key(last), replication, Some(merging)).unwrap_err();
             let what = "copies";
-            let expected = Refused::CapacityExceeded { key: key(last), what, count, free: 0 };
+            let expected = Refused::CapacityExceeded {
+                key: key(last),
+                what,
+                count,
+                free: 0,
+                most: PLACES_MAX,
+            };
             assert!(matches!(&refused, PlaneError::Refused(why) if *why == expected), "{refused}");
         }
         assert!(groups.get(key(last)).is_none() && groups.members(key(last)).is_empty());

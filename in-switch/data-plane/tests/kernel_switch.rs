@@ -12,8 +12,8 @@ use std::{
 
 use data_plane::KernelPlane;
 use mcrdma::{
-    Branch, Counter, GroupKey, MEMBERS_MAX, Merging, Region, Replication, Rewriting, Source,
-    Switch, Verdict,
+    Branch, Counter, GroupKey, MEMBERS_MAX, Merging, REGIONS_MAX, Region, Replication, Rewriting,
+    Source, Switch, Verdict,
 };
 use packet_socket::{Batch, Interface, Offload};
 use roce::{
@@ -371,6 +371,117 @@ fn unknown_memory_is_refused_in_the_same_way() {
 }
 
 #[test]
+fn requests_that_only_one_receiver_can_carry_out_are_refused_in_the_same_way() {
+    if skipped() {
+        return;
+    }
+    let mut twins = Twins::new("unicast");
+    for is_v6 in [false, true] {
+        let (replication, merging) = group(&twins.ports, is_v6);
+        twins.insert(key(is_v6), replication, Some(merging));
+        for opcode in Opcode::ALL.into_iter().filter(|opcode| opcode.is_unicast()) {
+            for bytes in [0, 16, 28, 1024] {
+                let mut sent = frame(&request(is_v6, opcode, 5, None), &vec![7; bytes]);
+                let out = twins.compare(0, &sent);
+                assert_eq!(out.keys().copied().collect::<Vec<_>>(), [0], "{opcode:?}");
+                let nak = Packet::parse(&out[&0][0][14..]).unwrap();
+                assert!(nak.is_intact());
+                let refused = Syndrome::Nak(NakCode::InvalidRequest);
+                assert_eq!(nak.headers.aeth.unwrap().syndrome, refused);
+                let last = sent.len() - 5;
+                sent[last] ^= 1;
+                assert!(twins.compare(0, &sent).is_empty());
+            }
+        }
+    }
+    twins.compare_counters();
+}
+
+/// The tag's priority (PCP) is what priority flow control goes by.
+#[test]
+fn vlan_tags_are_kept_in_the_same_way() {
+    if skipped() {
+        return;
+    }
+    let mut twins = Twins::new("tags");
+    for is_v6 in [false, true] {
+        let (replication, merging) = group(&twins.ports, is_v6);
+        twins.insert(key(is_v6), replication, Some(merging));
+        let unknown = Reth { address: 0x2000, key: 1, bytes: 4 };
+        for tag in [[0x81, 0, 0x60, 5], [0x81, 0, 0x60, 0], [0x81, 0, 0, 1]] {
+            let mut tagged = |port, headers: &Headers, payload: &[u8]| {
+                let mut frame = frame(headers, payload);
+                frame.splice(12..12, tag);
+                let out = twins.compare(port, &frame);
+                for frame in out.values().flatten() {
+                    assert_eq!(frame[12..16], tag);
+                    assert!(Packet::parse(&frame[18..]).unwrap().is_intact());
+                }
+                out.values().map(Vec::len).sum::<usize>()
+            };
+            let copies = tagged(0, &request(is_v6, Opcode::SendOnly, 1, None), &[3; 1000]);
+            assert_eq!(copies, PORTS - 1);
+            assert_eq!(tagged(0, &request(is_v6, Opcode::WriteOnly, 1, Some(unknown)), b"four"), 1);
+            for member in 2..6 {
+                let ack = Aeth { syndrome: Syndrome::Ack(1), msn: Serial::new(1) };
+                let answer = answer(is_v6, member, 0xff_fff0, Some(ack));
+                tagged(usize::from(member) - 1, &answer, &[]);
+            }
+        }
+    }
+    assert!(twins.pure.tables.counters.counted(Counter::AckForwarded) > 0);
+    twins.compare_counters();
+}
+
+/// One chunk of regions in the kernel's table, more, and as many as may be.
+#[test]
+fn many_regions_are_found_in_the_same_way() {
+    if skipped() {
+        return;
+    }
+    let mut twins = Twins::new("regions");
+    for (id, count) in (0x80_0001..).zip([1, 15, 16, 17, 33, REGIONS_MAX as u64]) {
+        let key = GroupKey { id, ..key(false) };
+        let (mut replication, _) = group(&twins.ports, false);
+        let starts = (0..count).map(|number| number * 0x100 + (number % 7) * 8);
+        for rewriting in replication.branches.iter_mut().filter_map(|b| b.rewriting.as_mut()) {
+            // The order in which they are given is not that of their addresses.
+            let region = |start| Region {
+                start,
+                bytes: 0x80,
+                member_start: (u64::from(rewriting.qpn) << 32) + start * 3,
+                member_key: rewriting.qpn + start as u32,
+            };
+            rewriting.regions = starts.clone().rev().map(region).collect();
+        }
+        twins.insert(key, replication.clone(), None);
+        let places = [0, 1, 14, 15, 16, 17, 31, 32, 500, count.saturating_sub(2), count - 1];
+        for number in places.into_iter().filter(|&number| number < count) {
+            let start = starts.clone().nth(number as usize).unwrap();
+            for (address, is_known) in [(start, true), (start + 0x7c, true), (start + 0x7d, false)]
+            {
+                let reth = Reth { address, key: 1, bytes: 4 };
+                let mut headers = request(false, Opcode::WriteOnly, 5, Some(reth));
+                headers.bth.target_qpn = id;
+                let out = twins.compare(0, &frame(&headers, b"four"));
+                assert_eq!(out.len(), if is_known { PORTS - 1 } else { 1 }, "{number} of {count}");
+            }
+        }
+        for address in [u64::MAX, u64::MAX - 3, 1 << 63, 0x100 * count] {
+            let reth = Reth { address, key: 1, bytes: 4 };
+            let mut headers = request(false, Opcode::WriteOnly, 5, Some(reth));
+            headers.bth.target_qpn = id;
+            assert_eq!(twins.compare(0, &frame(&headers, b"four")).len(), 1);
+        }
+        // The next agent finds them.
+        let kernel = twins.kernel.as_ref().unwrap();
+        let found = kernel.groups().unwrap().into_iter().find(|(found, ..)| *found == key).unwrap();
+        assert_eq!(Some(&found.1), twins.pure.tables.replication(key));
+    }
+    twins.compare_counters();
+}
+
+#[test]
 fn answers_are_merged_in_the_same_way() {
     if skipped() {
         return;
@@ -450,9 +561,23 @@ fn packets_of_no_group_pass_unchanged() {
     for bytes in [14, 20, 30, 40, 50, 60, 78] {
         twins.compare(0, &sent[..bytes]);
     }
-    let mut tagged = sent.clone();
-    tagged.splice(12..12, [0x81, 0, 0, 5]);
-    twins.compare(0, &tagged);
+    // A service tag, and two tags.
+    for tags in [
+        &[0x88, 0xa8, 0, 5][..],
+        &[0x81, 0, 0, 5, 0x81, 0, 0, 6],
+        &[0x88, 0xa8, 0, 5, 0x81, 0, 0, 6],
+    ] {
+        let mut tagged = sent.clone();
+        tagged.splice(12..12, tags.iter().copied());
+        twins.compare(0, &tagged);
+    }
+    assert_eq!(twins.pure.tables.counters.counted(Counter::TagUnsupported), 3);
+    // READs to a host, and their responses.
+    for opcode in 0x0c..0x20 {
+        let mut other = sent.clone();
+        (other[14 + 28], other[14 + 33]) = (opcode, 0x70);
+        twins.compare(0, &other);
+    }
     twins.compare_counters();
 }
 
@@ -471,8 +596,12 @@ fn arp_and_neighbour_requests_are_answered_in_the_same_way() {
         arp.extend([8, 6, 0, 1, 8, 0, 6, 4, 0, 1]);
         arp.extend(mac(1).0);
         arp.extend([10, 0, 0, 1, 0, 0, 0, 0, 0, 0, 10, 0, 0, asked]);
-        let out = twins.compare(0, &arp);
-        assert_eq!(out.contains_key(&0), asked == VIRTUAL);
+        let mut tagged = arp.clone();
+        tagged.splice(12..12, [0x81, 0, 0x60, 5]);
+        for arp in [arp, tagged] {
+            let out = twins.compare(0, &arp);
+            assert_eq!(out.contains_key(&0), asked == VIRTUAL);
+        }
         let IpAddr::V6(target) = address(true, asked) else { panic!() };
         let IpAddr::V6(source) = address(true, 1) else { panic!() };
         for option in [&[1, 1, 2, 0, 0, 0, 0, 1][..], &[]] {

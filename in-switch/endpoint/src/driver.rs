@@ -11,7 +11,7 @@ use std::{
 
 use packet_socket::{Batch, Interface, InterfaceError, Offload};
 use roce::{
-    Bth, ETHERNET_BYTES, Headers, Mac, Packet, ROCE_PORT, Serial,
+    Bth, ETHERNET_BYTES, Headers, Mac, Opcode, Packet, ROCE_PORT, Serial,
     rc::{MemoryRegion, Requester, RequesterConfig, Responder, Work},
 };
 use rustix::net::{AddressFamily, SocketFlags, SocketType, bind, socket_with, sockopt};
@@ -403,7 +403,7 @@ impl Endpoint {
             self.counts.answers_received += 1;
             return queue_pair.requester.answered(now_ns, headers.bth.psn, aeth);
         }
-        if !headers.bth.opcode.is_request() {
+        if headers.bth.opcode == Opcode::Cnp {
             self.counts.notifications_received += 1;
             return queue_pair.requester.notified(now_ns);
         }

@@ -6,8 +6,10 @@
 pub enum Counter {
     /// Frames that are no RoCEv2 packets, or of no group here: forwarded as usual.
     Foreign,
-    /// RoCEv2 packets with inconsistent lengths or unknown opcodes: forwarded as usual.
+    /// RoCEv2 packets with inconsistent lengths: forwarded as usual.
     Malformed,
+    /// Frames with a service tag (802.1ad, QinQ) or more than one VLAN tag: forwarded as usual, and not copied.
+    TagUnsupported,
     /// IP fragments: forwarded as usual.
     Fragment,
     /// ARP requests and neighbour solicitations for virtual addresses that were answered.
@@ -24,6 +26,8 @@ pub enum Counter {
     CopyFailed,
     /// WRITEs to memory that is not in the tables: answered with a NAK (remote access error).
     RegionUnknown,
+    /// READs, atomics and SENDs that invalidate a key, to a group: answered with a NAK (invalid request).
+    RequestRefused,
     /// ACKs forwarded to the sender.
     AckForwarded,
     /// NAKs forwarded to the sender.
@@ -37,7 +41,7 @@ pub enum Counter {
     /// Answers with a member's address that were dropped: the member was removed, the port is none of
     /// its ingress ports, or the syndrome is reserved.
     AnswerDropped,
-    /// Answers, and WRITEs to unknown memory, with a wrong ICRC: dropped.
+    /// Answers, and requests that are answered here, with a wrong ICRC: dropped.
     IcrcError,
     /// CNPs forwarded to the sender.
     CnpForwarded,
@@ -47,9 +51,10 @@ pub enum Counter {
 
 impl Counter {
     /// All of them, with their names.
-    pub const ALL: [(Self, &'static str); 19] = [
+    pub const ALL: [(Self, &'static str); 21] = [
         (Self::Foreign, "foreign"),
         (Self::Malformed, "malformed"),
+        (Self::TagUnsupported, "tags_unsupported"),
         (Self::Fragment, "fragments"),
         (Self::Resolved, "resolved"),
         (Self::Request, "requests"),
@@ -58,6 +63,7 @@ impl Counter {
         (Self::Copy, "copies"),
         (Self::CopyFailed, "copies_failed"),
         (Self::RegionUnknown, "regions_unknown"),
+        (Self::RequestRefused, "requests_refused"),
         (Self::AckForwarded, "acks_forwarded"),
         (Self::NakForwarded, "naks_forwarded"),
         (Self::RnrNakForwarded, "rnr_naks_forwarded"),

@@ -2,7 +2,7 @@
 
 use std::net::IpAddr;
 
-use crate::{GROUPS_MAX, GroupKey, MEMBERS_MAX, PLACES_MAX, PORTS_MAX, REGIONS_MAX};
+use crate::{GROUPS_MAX, GroupKey, MEMBERS_MAX, PORTS_MAX, REGIONS_MAX};
 
 /// Why a switch refuses a group. Nothing has changed then.
 #[derive(Clone, PartialEq, Eq, Debug, thiserror::Error)]
@@ -16,19 +16,21 @@ pub enum Refused {
         /// The group.
         key: GroupKey,
     },
-    /// Too many copies, or members that answer, over all groups.
+    /// Too many copies, members that answer, or memory regions, over all groups.
     #[error(
-        "{key}: {count} {what}, and this switch has capacity for {free} more; at most {PLACES_MAX} for all its groups together: remove groups that are no longer used"
+        "{key}: {count} {what}, and this switch has capacity for {free} more; at most {most} for all its groups together: remove groups that are no longer used"
     )]
     CapacityExceeded {
         /// The group.
         key: GroupKey,
-        /// Copies, or members that answer.
+        /// Copies, members that answer, or memory regions.
         what: &'static str,
         /// How many the group needs.
         count: usize,
         /// How many are free.
         free: usize,
+        /// How many the switch has in all.
+        most: usize,
     },
     /// The identifier is in use.
     #[error("{key}: there is such a group already; choose another identifier")]
@@ -87,7 +89,9 @@ pub enum Refused {
         address: IpAddr,
     },
     /// Too many regions of a member.
-    #[error("{key}: {count} memory regions of {member}; at most {REGIONS_MAX}")]
+    #[error(
+        "{key}: {count} memory regions of {member}; at most {REGIONS_MAX}: register fewer and larger ones"
+    )]
     Regions {
         /// The group.
         key: GroupKey,

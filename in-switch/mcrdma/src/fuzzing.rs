@@ -2,7 +2,7 @@
 
 use std::net::IpAddr;
 
-use roce::{ETHERNET_BYTES, Mac, Packet, Serial, Syndrome, icrc};
+use roce::{Mac, Packet, Serial, Syndrome, ethernet, icrc};
 
 use crate::{
     Branch, GroupKey, MEMBERS_MAX, Merging, Region, Replication, Rewriting, Source, Switch, Verdict,
@@ -80,7 +80,9 @@ pub fn frames(mut bytes: &[u8]) -> bool {
 }
 
 fn fix_icrc(frame: &mut [u8]) {
-    let Some(inner) = frame.get_mut(ETHERNET_BYTES..) else { return };
+    let Some(inner) = ethernet::contents(frame).and_then(|(_, at)| frame.get_mut(at..)) else {
+        return;
+    };
     if Packet::parse(inner).is_err() {
         return;
     }
@@ -90,8 +92,12 @@ fn fix_icrc(frame: &mut [u8]) {
     inner[at..].copy_from_slice(&right.to_le_bytes());
 }
 
+fn contents(frame: &[u8]) -> Option<&[u8]> {
+    frame.get(ethernet::contents(frame)?.1..)
+}
+
 fn intact(frame: &[u8]) -> Option<bool> {
-    Packet::parse(frame.get(ETHERNET_BYTES..)?).ok().map(|packet| packet.is_intact())
+    Packet::parse(contents(frame)?).ok().map(|packet| packet.is_intact())
 }
 
 fn check(switch: &mut Switch, now_ns: u64, mut frame: Vec<u8>) -> bool {
@@ -115,7 +121,8 @@ fn check(switch: &mut Switch, now_ns: u64, mut frame: Vec<u8>) -> bool {
 
 /// A rewritten answer acknowledges no more than every member has.
 fn check_forwarded(switch: &Switch, frame: &[u8]) {
-    let packet = Packet::parse(&frame[ETHERNET_BYTES..]).expect("it was changed as a packet");
+    let packet = Packet::parse(contents(frame).expect("it has contents"))
+        .expect("it was changed as a packet");
     assert!(packet.is_intact(), "forwarded answers are intact");
     let headers = packet.headers;
     let key = GroupKey { sender: headers.ip.target, id: ID };
@@ -133,7 +140,7 @@ fn check_forwarded(switch: &Switch, frame: &[u8]) {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use roce::{Aeth, Bth, Headers, IpHeader, NakCode, Opcode, Reth};
+    use roce::{Aeth, Bth, ETHERNET_BYTES, Headers, IpHeader, NakCode, Opcode, Reth};
 
     fn frame(headers: &Headers, payload: &[u8]) -> Vec<u8> {
         let mut frame = vec![0; ETHERNET_BYTES + headers.packet_bytes(payload.len())];

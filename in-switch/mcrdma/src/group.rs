@@ -41,8 +41,32 @@ pub struct Rewriting {
     pub qpn: u32,
     /// Added to the sender's packet numbers, modulo 2^24.
     pub psn_offset: u32,
-    /// Where WRITEs may go; they do not overlap.
+    /// Where WRITEs may go, at most [`REGIONS_MAX`]; they do not overlap. Tables keep them ordered by their start.
     pub regions: Vec<Region>,
+}
+
+impl Rewriting {
+    /// Address and key of a WRITE at the member. `None`: it is not within a region.
+    fn translate(&self, address: u64, bytes: u32) -> Option<(u64, u32)> {
+        let after = self.regions.partition_point(|region| region.start <= address);
+        self.regions[..after].last()?.translate(address, bytes)
+    }
+
+    fn check(&self, key: GroupKey, member: IpAddr) -> Result<(), Refused> {
+        let count = self.regions.len();
+        if count > REGIONS_MAX {
+            return Err(Refused::Regions { key, member, count });
+        }
+        let mut end = 0;
+        for &Region { start, bytes, .. } in &self.regions {
+            let overlapping = Refused::Overlapping { key, member, start };
+            if start < end || bytes == 0 {
+                return Err(overlapping);
+            }
+            end = start.checked_add(bytes).ok_or(overlapping)?;
+        }
+        Ok(())
+    }
 }
 
 /// A copy that a switch makes of each packet of a group.
@@ -72,9 +96,7 @@ impl Branch {
         patch.psn = Some(headers.bth.psn.plus(rewriting.psn_offset));
         // A WRITE of 0 bytes, often sent for its immediate alone, has no address to translate.
         if let Some(reth) = headers.reth.filter(|reth| reth.bytes > 0) {
-            let mut regions = rewriting.regions.iter();
-            let translated = regions.find_map(|region| region.translate(reth.address, reth.bytes));
-            patch.memory = Some(translated?);
+            patch.memory = Some(rewriting.translate(reth.address, reth.bytes)?);
         }
         Some(patch)
     }
@@ -162,6 +184,20 @@ fn check_family(key: GroupKey, address: IpAddr) -> Result<(), Refused> {
 }
 
 impl Replication {
+    /// Memory regions of all branches.
+    pub(crate) fn regions(&self) -> usize {
+        let rewritings = self.branches.iter().filter_map(|branch| branch.rewriting.as_ref());
+        rewritings.map(|rewriting| rewriting.regions.len()).sum()
+    }
+
+    /// Orders each branch's regions by their start.
+    pub(crate) fn sort_regions(&mut self) {
+        for rewriting in self.branches.iter_mut().filter_map(|branch| branch.rewriting.as_mut()) {
+            rewriting.regions.sort_unstable_by_key(|region| region.start);
+        }
+    }
+
+    /// Regions have to be sorted.
     pub(crate) fn check(&self, key: GroupKey) -> Result<(), Refused> {
         check_qpn(key, key.id)?;
         check_qpn(key, self.sender_qpn)?;
@@ -173,26 +209,6 @@ impl Replication {
                 check_qpn(key, rewriting.qpn)?;
                 rewriting.check(key, branch.target)?;
             }
-        }
-        Ok(())
-    }
-}
-
-impl Rewriting {
-    fn check(&self, key: GroupKey, member: IpAddr) -> Result<(), Refused> {
-        let count = self.regions.len();
-        if count > REGIONS_MAX {
-            return Err(Refused::Regions { key, member, count });
-        }
-        let mut regions = self.regions.clone();
-        regions.sort_by_key(|region| region.start);
-        let mut end = 0;
-        for Region { start, bytes, .. } in regions {
-            let overlapping = Refused::Overlapping { key, member, start };
-            if start < end || bytes == 0 {
-                return Err(overlapping);
-            }
-            end = start.checked_add(bytes).ok_or(overlapping)?;
         }
         Ok(())
     }

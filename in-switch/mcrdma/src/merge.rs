@@ -29,7 +29,7 @@ struct Record {
     /// Its message sequence number: messages completed.
     msn: Serial,
     credits: u8,
-    /// It has sent a NAK at `expected`, which has not been forwarded.
+    /// It has sent a NAK at `expected`, and none at that or an earlier number has been forwarded since.
     is_nak_pending: bool,
     notifications: Notified,
 }
@@ -132,7 +132,8 @@ impl Merger {
 
     fn nak(&mut self, now_ns: u64, group: Serial) -> Merged {
         self.nak_forwarded = (group, now_ns + HOLD_NS);
-        for record in self.records.iter_mut().filter(|record| record.expected == group) {
+        // The sender sends everything from the group's number on again: what each of them lacks.
+        for record in &mut self.records {
             record.is_nak_pending = false;
         }
         self.forward(group, Syndrome::Nak(NakCode::Sequence))

@@ -5,7 +5,7 @@ use std::net::{IpAddr, Ipv4Addr, Ipv6Addr};
 
 use roce::{
     Mac,
-    ethernet::{self, ETHERNET_BYTES, TYPE_ARP, TYPE_IPV6},
+    ethernet::{self, TYPE_ARP, TYPE_IPV6},
     icmpv6_checksum,
 };
 
@@ -27,15 +27,15 @@ const TARGET_OPTION: [u8; 2] = [2, 1];
 
 /// Turns a request for an address that `known` has into its reply. Whether it was one.
 pub(crate) fn resolve(frame: &mut Vec<u8>, known: impl Fn(IpAddr) -> Option<Mac>) -> bool {
-    match ethernet::frame_type(frame) {
-        Some(TYPE_ARP) => resolve_arp(frame, known),
-        Some(TYPE_IPV6) => resolve_neighbour(frame, known),
+    match ethernet::contents(frame) {
+        Some((TYPE_ARP, at)) => resolve_arp(frame, at, known),
+        Some((TYPE_IPV6, at)) => resolve_neighbour(frame, at, known),
         _ => false,
     }
 }
 
-fn resolve_arp(frame: &mut [u8], known: impl Fn(IpAddr) -> Option<Mac>) -> bool {
-    let Some(arp) = frame.get(ETHERNET_BYTES..ETHERNET_BYTES + ARP_BYTES) else {
+fn resolve_arp(frame: &mut [u8], at: usize, known: impl Fn(IpAddr) -> Option<Mac>) -> bool {
+    let Some(arp) = frame.get(at..at + ARP_BYTES) else {
         return false;
     };
     if arp[..8] != ARP_REQUEST {
@@ -47,7 +47,7 @@ fn resolve_arp(frame: &mut [u8], known: impl Fn(IpAddr) -> Option<Mac>) -> bool 
     };
     ethernet::swap_addresses(frame);
     frame[6..12].copy_from_slice(&mac.0);
-    let arp = &mut frame[ETHERNET_BYTES..];
+    let arp = &mut frame[at..];
     arp[7] = 2;
     arp.copy_within(8..18, 18);
     arp[8..14].copy_from_slice(&mac.0);
@@ -55,8 +55,12 @@ fn resolve_arp(frame: &mut [u8], known: impl Fn(IpAddr) -> Option<Mac>) -> bool 
     true
 }
 
-fn resolve_neighbour(frame: &mut Vec<u8>, known: impl Fn(IpAddr) -> Option<Mac>) -> bool {
-    let Some((ip, message)) = frame[ETHERNET_BYTES..].split_at_checked(IPV6_BYTES) else {
+fn resolve_neighbour(
+    frame: &mut Vec<u8>,
+    at: usize,
+    known: impl Fn(IpAddr) -> Option<Mac>,
+) -> bool {
+    let Some((ip, message)) = frame[at..].split_at_checked(IPV6_BYTES) else {
         return false;
     };
     let is_asked = ip[0] >> 4 == 6 && ip[6] == ICMPV6 && ip[7] == HOP_LIMIT;
@@ -73,8 +77,8 @@ fn resolve_neighbour(frame: &mut Vec<u8>, known: impl Fn(IpAddr) -> Option<Mac>)
     };
     ethernet::swap_addresses(frame);
     frame[6..12].copy_from_slice(&mac.0);
-    frame.resize(ETHERNET_BYTES + IPV6_BYTES + ADVERTISEMENT_BYTES, 0);
-    let (ip, message) = frame[ETHERNET_BYTES..].split_at_mut(IPV6_BYTES);
+    frame.resize(at + IPV6_BYTES + ADVERTISEMENT_BYTES, 0);
+    let (ip, message) = frame[at..].split_at_mut(IPV6_BYTES);
     ip[4..6].copy_from_slice(&(ADVERTISEMENT_BYTES as u16).to_be_bytes());
     ip[8..24].copy_from_slice(&asked.octets());
     ip[24..40].copy_from_slice(&asker.octets());
@@ -89,6 +93,7 @@ fn resolve_neighbour(frame: &mut Vec<u8>, known: impl Fn(IpAddr) -> Option<Mac>)
 #[cfg(test)]
 mod tests {
     use super::*;
+    use roce::ETHERNET_BYTES;
 
     const MAC: Mac = Mac([2, 0, 0, 0, 0, 9]);
     const ASKER: [u8; 6] = [2, 0, 0, 0, 0, 1];

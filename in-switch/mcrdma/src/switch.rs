@@ -4,7 +4,7 @@ use std::sync::LazyLock;
 
 use roce::{
     Headers, Malformed, Packet, ShiftTables,
-    ethernet::{self, ETHERNET_BYTES, TYPE_IPV4, TYPE_IPV6},
+    ethernet::{self, TYPE_IPV4, TYPE_IPV6, TYPE_SERVICE_TAG, TYPE_TAG},
 };
 
 use crate::{Counter, Decision, Port, Replication, Tables, resolve::resolve};
@@ -46,21 +46,25 @@ impl Switch {
         frame: &mut Vec<u8>,
         mut send: impl FnMut(Port, &[u8]) -> bool,
     ) -> Verdict {
-        let decision = match ethernet::frame_type(frame) {
-            Some(TYPE_IPV4 | TYPE_IPV6) => match Packet::parse(&frame[ETHERNET_BYTES..]) {
+        let Some((kind, at)) = ethernet::contents(frame) else {
+            self.tables.counters.count(Counter::Malformed);
+            return Verdict::Pass;
+        };
+        let decision = match kind {
+            TYPE_IPV4 | TYPE_IPV6 => match Packet::parse(&frame[at..]) {
                 Ok(packet) => {
                     let headers = packet.headers;
                     Ok((self.tables.decide(now_ns, port, &headers, || packet.is_intact()), headers))
                 }
-                Err(Malformed::Foreign(_)) => return self.resolve(frame),
+                Err(Malformed::Foreign(_) | Malformed::Opcode(_)) => return self.resolve(frame),
                 Err(Malformed::Fragment) => Err(Counter::Fragment),
                 Err(_) => Err(Counter::Malformed),
             },
-            Some(_) => return self.resolve(frame),
-            None => Err(Counter::Malformed),
+            TYPE_TAG | TYPE_SERVICE_TAG => Err(Counter::TagUnsupported),
+            _ => return self.resolve(frame),
         };
         match decision {
-            Ok((decision, headers)) => self.carry_out(decision, &headers, frame, &mut send),
+            Ok((decision, headers)) => self.carry_out(decision, &headers, frame, at, &mut send),
             Err(counter) => {
                 self.tables.counters.count(counter);
                 Verdict::Pass
@@ -73,23 +77,24 @@ impl Switch {
         decision: Decision,
         headers: &Headers,
         frame: &mut Vec<u8>,
+        at: usize,
         send: &mut impl FnMut(Port, &[u8]) -> bool,
     ) -> Verdict {
         match decision {
             Decision::Pass => Verdict::Pass,
             Decision::Drop => Verdict::Drop,
             Decision::Change(patch) => {
-                let changed = patch.apply(&mut frame[ETHERNET_BYTES..], &SHIFT_TABLES);
+                let changed = patch.apply(&mut frame[at..], &SHIFT_TABLES);
                 if changed.is_ok() { Verdict::Pass } else { Verdict::Drop }
             }
             Decision::Copy(replication) => {
-                self.copy(&replication, headers, frame, send);
+                self.copy(&replication, headers, frame, at, send);
                 Verdict::Drop
             }
             Decision::Refuse(answer) => {
                 ethernet::swap_addresses(frame);
-                frame.resize(ETHERNET_BYTES + answer.packet_bytes(0), 0);
-                let written = answer.write(&[], &mut frame[ETHERNET_BYTES..]);
+                frame.resize(at + answer.packet_bytes(0), 0);
+                let written = answer.write(&[], &mut frame[at..]);
                 if written.is_ok() { Verdict::Reflect } else { Verdict::Drop }
             }
         }
@@ -100,6 +105,7 @@ impl Switch {
         replication: &Replication,
         headers: &Headers,
         frame: &[u8],
+        at: usize,
         send: &mut impl FnMut(Port, &[u8]) -> bool,
     ) {
         for branch in &replication.branches {
@@ -107,7 +113,7 @@ impl Switch {
             self.copy.clear();
             self.copy.extend_from_slice(frame);
             ethernet::set_target(&mut self.copy, branch.mac);
-            let patched = patch.apply(&mut self.copy[ETHERNET_BYTES..], &SHIFT_TABLES);
+            let patched = patch.apply(&mut self.copy[at..], &SHIFT_TABLES);
             let is_sent = patched.is_ok() && send(branch.port, &self.copy);
             let counter = if is_sent { Counter::Copy } else { Counter::CopyFailed };
             self.tables.counters.count(counter);

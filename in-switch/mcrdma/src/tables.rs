@@ -10,7 +10,7 @@ use roce::{Aeth, Bth, Headers, IpHeader, Mac, NakCode, Opcode, Patch, Serial, Sy
 
 use crate::{
     Branch, Counter, Counters, GROUPS_MAX, GroupKey, Merged, Merger, Merging, PLACES_MAX, Port,
-    Refused, Replication, Source,
+    REGIONS_TOTAL_MAX, Refused, Replication, Source,
     group::{check_sources, is_among},
 };
 
@@ -59,20 +59,28 @@ pub struct Tables {
     copies: usize,
     /// Number of members of all groups whose answers are merged here, removed ones included.
     members: usize,
+    /// Number of memory regions of all groups.
+    regions: usize,
     /// Virtual addresses for which this switch answers ARP, and how many groups have each.
     addresses: HashMap<IpAddr, (Mac, usize)>,
     /// Counters of the packets that were looked up.
     pub counters: Counters,
 }
 
+const COPIES: &str = "copies";
+const REGIONS: &str = "memory regions";
+
 fn check_capacity(
     key: GroupKey,
     what: &'static str,
-    others: usize,
+    (others, most): (usize, usize),
     count: usize,
 ) -> Result<(), Refused> {
-    let free = PLACES_MAX - others;
-    if count <= free { Ok(()) } else { Err(Refused::CapacityExceeded { key, what, count, free }) }
+    let free = most - others;
+    if count <= free {
+        return Ok(());
+    }
+    Err(Refused::CapacityExceeded { key, what, count, free, most })
 }
 
 impl Tables {
@@ -82,9 +90,10 @@ impl Tables {
     pub fn insert(
         &mut self,
         key: GroupKey,
-        replication: Replication,
+        mut replication: Replication,
         merging: Option<Merging>,
     ) -> Result<(), Refused> {
+        replication.sort_regions();
         replication.check(key)?;
         if self.replications.contains_key(&key) {
             return Err(Refused::Duplicate { key });
@@ -92,9 +101,11 @@ impl Tables {
         if self.replications.len() == GROUPS_MAX {
             return Err(Refused::TableFull { key });
         }
-        check_capacity(key, "copies", self.copies, replication.branches.len())?;
+        check_capacity(key, COPIES, (self.copies, PLACES_MAX), replication.branches.len())?;
+        check_capacity(key, REGIONS, (self.regions, REGIONS_TOTAL_MAX), replication.regions())?;
         if let Some(merging) = &merging {
-            check_capacity(key, "members that answer", self.members, merging.members.len())?;
+            let used = (self.members, PLACES_MAX);
+            check_capacity(key, "members that answer", used, merging.members.len())?;
         }
         if let Some(merging) = merging {
             merging.check(key)?;
@@ -111,6 +122,7 @@ impl Tables {
             place.insert(Sender { key, merger: Merger::new(&merging), merging });
         }
         self.copies += replication.branches.len();
+        self.regions += replication.regions();
         self.replications.insert(key, Arc::new(replication));
         Ok(())
     }
@@ -119,12 +131,20 @@ impl Tables {
     /// Whether there is such a group.
     ///
     /// Errors: as [`Tables::insert`].
-    pub fn replace(&mut self, key: GroupKey, replication: Replication) -> Result<bool, Refused> {
+    pub fn replace(
+        &mut self,
+        key: GroupKey,
+        mut replication: Replication,
+    ) -> Result<bool, Refused> {
+        replication.sort_regions();
         replication.check(key)?;
         let Some(place) = self.replications.get_mut(&key) else { return Ok(false) };
-        let others = self.copies - place.branches.len();
-        check_capacity(key, "copies", others, replication.branches.len())?;
-        self.copies = others + replication.branches.len();
+        let copies = self.copies - place.branches.len();
+        check_capacity(key, COPIES, (copies, PLACES_MAX), replication.branches.len())?;
+        let regions = self.regions - place.regions();
+        check_capacity(key, REGIONS, (regions, REGIONS_TOTAL_MAX), replication.regions())?;
+        self.copies = copies + replication.branches.len();
+        self.regions = regions + replication.regions();
         *place = Arc::new(replication);
         Ok(true)
     }
@@ -161,9 +181,10 @@ impl Tables {
                 }
             }
         }
-        let removed = self.replications.remove(&key);
-        self.copies -= removed.as_ref().map_or(0, |removed| removed.branches.len());
-        removed.is_some()
+        let Some(removed) = self.replications.remove(&key) else { return false };
+        self.copies -= removed.branches.len();
+        self.regions -= removed.regions();
+        true
     }
 
     /// State of the group's answers, if this is its sender's first switch.
@@ -211,7 +232,7 @@ impl Tables {
     /// Looks up a packet with these headers that was received at `port`.
     ///
     /// Receivers check the ICRC of what is only forwarded. `is_intact` is called for packets that change
-    /// state here or are answered here: answers, which are short, and WRITEs to unknown memory.
+    /// state here or are answered here: answers, which are short, and requests that are refused.
     pub fn decide(
         &mut self,
         now_ns: u64,
@@ -220,7 +241,7 @@ impl Tables {
         is_intact: impl FnOnce() -> bool,
     ) -> Decision {
         let (ip, bth) = (headers.ip, headers.bth);
-        let decision = if bth.opcode.is_request() {
+        let decision = if bth.opcode.has_payload() {
             let key = GroupKey { sender: ip.source, id: bth.target_qpn };
             let replication = self.replications.get(&key).map(Arc::clone);
             replication.map(|replication| {
@@ -253,23 +274,27 @@ impl Tables {
             return Decision::Drop;
         }
         self.counters.count(Counter::Request);
-        let unknown = replication.branches.iter().find(|branch| branch.patch(headers).is_none());
-        if let Some(branch) = unknown {
-            self.counters.count(Counter::RegionUnknown);
-            if !is_intact() {
-                self.counters.count(Counter::IcrcError);
-                return Decision::Drop;
+        let mut branches = replication.branches.iter();
+        let (refusing, counter, code) = match headers.bth.opcode.is_unicast() {
+            true => (branches.next(), Counter::RequestRefused, NakCode::InvalidRequest),
+            false => {
+                let unknown = branches.find(|branch| branch.patch(headers).is_none());
+                (unknown, Counter::RegionUnknown, NakCode::RemoteAccess)
             }
-            return self.refuse(now_ns, key, replication.sender_qpn, branch, headers);
+        };
+        let Some(branch) = refusing else { return Decision::Copy(replication) };
+        self.counters.count(counter);
+        if !is_intact() {
+            self.counters.count(Counter::IcrcError);
+            return Decision::Drop;
         }
-        Decision::Copy(replication)
+        self.refuse((now_ns, code), key, replication.sender_qpn, branch, headers)
     }
 
-    /// Answers a WRITE to unknown memory for the member, so that the sender's operation fails with a
-    /// remote access error.
+    /// Answers a request for the member with this NAK, so that the sender's operation fails at once.
     fn refuse(
         &mut self,
-        now_ns: u64,
+        (now_ns, code): (u64, NakCode),
         key: GroupKey,
         sender_qpn: u32,
         branch: &Branch,
@@ -285,7 +310,7 @@ impl Tables {
         if let Some(rewriting) = &branch.rewriting {
             answer.bth.psn = asked.bth.psn.plus(rewriting.psn_offset);
         }
-        let syndrome = Syndrome::Nak(NakCode::RemoteAccess);
+        let syndrome = Syndrome::Nak(code);
         let aeth = Aeth { syndrome, msn: Serial::new(0) };
         answer.aeth = Some(aeth);
         // At another switch than the first, the answer is merged on its way to the sender.

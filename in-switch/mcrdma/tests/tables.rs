@@ -3,12 +3,12 @@
 use std::net::IpAddr;
 
 use mcrdma::{
-    Branch, Counter, GROUPS_MAX, GroupKey, MEMBERS_MAX, Merging, PLACES_MAX, REGIONS_MAX, Refused,
-    Region, Replication, Rewriting, Source, Switch, Verdict,
+    Branch, Counter, GROUPS_MAX, GroupKey, MEMBERS_MAX, Merging, PLACES_MAX, REGIONS_MAX,
+    REGIONS_TOTAL_MAX, Refused, Region, Replication, Rewriting, Source, Switch, Verdict,
 };
 use proptest::prelude::*;
 use roce::{
-    Aeth, Bth, Headers, IpHeader, Mac, Opcode, Packet, Serial, Syndrome, internet_checksum,
+    Aeth, Bth, Headers, IpHeader, Mac, Opcode, Packet, Reth, Serial, Syndrome, internet_checksum,
 };
 
 fn address(host: u8) -> IpAddr {
@@ -81,6 +81,10 @@ fn invalid_groups_are_refused_with_the_limit() {
     let count = REGIONS_MAX + 1;
     let regions = Refused::Regions { key: key(9), member: address(3), count };
     assert_eq!(refused(9, Replication { sender_qpn: 17, inputs: vec![], branches }, None), regions);
+    assert_eq!(
+        regions.to_string(),
+        "group 10.0.0.1/0x9: 1025 memory regions of 10.0.0.3; at most 1024: register fewer and larger ones"
+    );
     assert_eq!(tables.groups().count(), 0);
 }
 
@@ -128,7 +132,13 @@ fn copies_of_all_groups_are_counted_and_refused_with_the_number() {
     let free = MEMBERS_MAX - 1;
     assert_eq!(
         full,
-        Refused::CapacityExceeded { key: key(9), what: "copies", count: MEMBERS_MAX, free }
+        Refused::CapacityExceeded {
+            key: key(9),
+            what: "copies",
+            count: MEMBERS_MAX,
+            free,
+            most: PLACES_MAX
+        }
     );
     assert_eq!(
         full.to_string(),
@@ -141,6 +151,43 @@ fn copies_of_all_groups_are_counted_and_refused_with_the_number() {
     assert_eq!(tables.replace(key(8), replication(hosts().skip(2))), Ok(true));
     assert!(tables.remove(key(8)));
     tables.insert(key(8), replication(hosts().skip(2)), None).unwrap();
+}
+
+/// As many regions as a member and a switch may have, in any order; one more is refused.
+#[test]
+fn regions_are_found_up_to_the_limits() {
+    let mut tables = Switch::new().tables;
+    let regions: Vec<(u64, u64)> = (1..=REGIONS_MAX as u64).rev().map(|at| (at * 16, 10)).collect();
+    let full = || {
+        let branches = (2..2 + MEMBERS_MAX as u8).map(|host| branch(host, &regions)).collect();
+        Replication { sender_qpn: 17, inputs: vec![], branches }
+    };
+    let per_group = MEMBERS_MAX * REGIONS_MAX;
+    for number in 0..REGIONS_TOTAL_MAX / per_group {
+        tables.insert(key(0x10_0000 + number as u32), full(), None).unwrap();
+    }
+    let one = || Replication { branches: vec![branch(2, &[(5, 5)])], ..full() };
+    let refused = tables.insert(key(9), one(), None).unwrap_err();
+    let (what, most) = ("memory regions", REGIONS_TOTAL_MAX);
+    assert_eq!(refused, Refused::CapacityExceeded { key: key(9), what, count: 1, free: 0, most });
+    assert!(tables.replace(key(0x10_0000), full()).unwrap());
+    assert!(tables.replace(key(0x10_0000), one()).unwrap());
+    tables
+        .insert(key(9), Replication { branches: vec![branch(3, &regions)], ..full() }, None)
+        .unwrap();
+    assert!(tables.remove(key(9)) && tables.replace(key(0x10_0000), full()).unwrap());
+    let found = &tables.replication(key(0x10_0000)).unwrap().branches[7];
+    for place in 0..16 * (REGIONS_MAX as u64 + 2) {
+        for bytes in [1, 5] {
+            let mut headers = request(1, 9);
+            headers.bth.opcode = Opcode::WriteOnly;
+            headers.reth = Some(Reth { address: place, key: 0, bytes });
+            let is_known = regions.iter().any(|&(start, length)| {
+                start <= place && place + u64::from(bytes) <= start + length
+            });
+            assert_eq!(found.patch(&headers).is_some(), is_known, "{bytes} bytes at {place}");
+        }
+    }
 }
 
 fn frame(headers: &Headers, payload: &[u8]) -> Vec<u8> {
@@ -183,15 +230,28 @@ fn packets_of_no_group_pass_unchanged() {
     let cut = frame(&request(1, 9), b"four")[..60].to_vec();
     let mut tagged = frame(&request(1, 9), b"x");
     tagged[12..14].copy_from_slice(&[0x81, 0]);
-    let mut read = frame(&request(1, 9), b"");
-    read[14 + 28] = 0x0c;
+    // A service tag, and two tags.
+    let mut stacked = frame(&request(1, 9), b"x");
+    stacked[12..14].copy_from_slice(&[0x88, 0xa8]);
+    let mut twice = frame(&request(1, 9), b"x");
+    twice.splice(12..12, [0x81, 0, 0, 5, 0x81, 0, 0, 6]);
+    // READs to others, and a READ's response.
+    let read = |source, qpn, opcode: u8| {
+        let mut read = frame(&request(source, qpn), b"as long as a RETH");
+        read[14 + 28] = opcode;
+        read
+    };
     let others = [
         (frame(&request(1, 8), b"x"), Counter::Foreign),
         (frame(&request(4, 9), b"x"), Counter::Foreign),
         (tagged, Counter::Foreign),
         (fragment, Counter::Fragment),
         (cut, Counter::Malformed),
-        (read, Counter::Malformed),
+        (stacked, Counter::TagUnsupported),
+        (twice, Counter::TagUnsupported),
+        (read(1, 8, 0x0c), Counter::Foreign),
+        (read(4, 9, 0x0c), Counter::Foreign),
+        (read(1, 9, 0x0d), Counter::Foreign),
         (vec![1; 9], Counter::Malformed),
     ];
     for (mut frame, counter) in others {
@@ -201,6 +261,68 @@ fn packets_of_no_group_pass_unchanged() {
         assert_eq!(switch.tables.counters.counted(counter), counted + 1, "{counter:?}");
     }
     assert_eq!(handle(&mut switch, &mut frame(&request(1, 9), b"x")), (Verdict::Drop, 2));
+}
+
+/// At once, with the packet number that the group expects: nothing before it is acknowledged by that.
+#[test]
+fn requests_that_only_one_receiver_can_carry_out_are_refused() {
+    for (number, opcode) in (1..).zip(Opcode::ALL.into_iter().filter(|opcode| opcode.is_unicast()))
+    {
+        let mut switch = switch();
+        let mut asked = request(1, 9);
+        (asked.bth.opcode, asked.bth.psn) = (opcode, Serial::new(number));
+        let mut own = frame(&asked, &[0; 28]);
+        let sent = own.clone();
+        assert_eq!(handle(&mut switch, &mut own), (Verdict::Reflect, 0), "{opcode:?}");
+        let nak = Packet::parse(&own[14..]).unwrap();
+        assert!(nak.is_intact());
+        let headers = nak.headers;
+        assert_eq!((headers.ip.source, headers.ip.target), (address(250), address(1)));
+        assert_eq!((headers.bth.target_qpn, headers.bth.psn), (17, Serial::new(0)));
+        let syndrome = Syndrome::Nak(roce::NakCode::InvalidRequest);
+        assert_eq!(headers.aeth, Some(Aeth { syndrome, msn: Serial::new(0) }));
+        let mut damaged = sent;
+        damaged[14 + 45] ^= 1;
+        assert_eq!(handle(&mut switch, &mut damaged), (Verdict::Drop, 0));
+        let counted = |counter| switch.tables.counters.counted(counter);
+        assert_eq!((counted(Counter::RequestRefused), counted(Counter::IcrcError)), (2, 1));
+        assert_eq!((counted(Counter::NakForwarded), counted(Counter::Malformed)), (1, 0));
+    }
+}
+
+#[test]
+fn a_vlan_tag_is_kept_on_copies_answers_and_refusals() {
+    let mut switch = switch();
+    let tag = [0x81, 0, 0x60, 5];
+    let tagged = |headers: &Headers, payload: &[u8]| {
+        let mut frame = frame(headers, payload);
+        frame.splice(12..12, tag);
+        frame
+    };
+    let mut own = tagged(&request(1, 9), b"x");
+    let mut copies = 0;
+    let verdict = switch.handle(0, 1, &mut own, |port, copy| {
+        assert_eq!(copy[12..16], tag);
+        let packet = Packet::parse(&copy[18..]).unwrap();
+        assert!(packet.is_intact());
+        assert_eq!(packet.headers.ip.target, address(port as u8));
+        copies += 1;
+        true
+    });
+    assert_eq!((verdict, copies), (Verdict::Drop, 2));
+    assert_eq!(handle(&mut switch, &mut tagged(&answer(3, 5), b"")), (Verdict::Drop, 0));
+    let mut merged = tagged(&answer(2, 5), b"");
+    assert_eq!(handle(&mut switch, &mut merged), (Verdict::Pass, 0));
+    let mut read = request(1, 9);
+    read.bth.opcode = Opcode::ReadRequest;
+    let mut refused = tagged(&read, &[0; 16]);
+    assert_eq!(handle(&mut switch, &mut refused), (Verdict::Reflect, 0));
+    for frame in [merged, refused] {
+        assert_eq!(frame[12..16], tag);
+        let packet = Packet::parse(&frame[18..]).unwrap();
+        assert!(packet.is_intact());
+        assert_eq!(packet.headers.ip.source, address(250));
+    }
 }
 
 /// Of a host to the queue pair of the group's sender.

@@ -1,6 +1,6 @@
 //! Ethernet frames: their header, and the addresses in it.
 
-/// Length of an Ethernet header. VLAN tags are not supported.
+/// Length of an Ethernet header without a VLAN tag.
 pub const ETHERNET_BYTES: usize = 14;
 /// Type of frames with IPv4 packets.
 pub const TYPE_IPV4: u16 = 0x0800;
@@ -8,6 +8,11 @@ pub const TYPE_IPV4: u16 = 0x0800;
 pub const TYPE_ARP: u16 = 0x0806;
 /// Type of frames with IPv6 packets.
 pub const TYPE_IPV6: u16 = 0x86dd;
+/// Type of frames with an 802.1Q tag.
+pub const TYPE_TAG: u16 = 0x8100;
+/// Type of frames with an 802.1ad service tag (QinQ).
+pub const TYPE_SERVICE_TAG: u16 = 0x88a8;
+const TAG_BYTES: usize = 4;
 
 /// An Ethernet address.
 #[derive(Clone, Copy, PartialEq, Eq, Hash, PartialOrd, Ord, Debug, Default)]
@@ -41,10 +46,23 @@ impl core::str::FromStr for Mac {
     }
 }
 
-/// The type of a frame, if it has a whole header.
+/// The type of a frame's contents, and where they begin: behind an 802.1Q tag, if there is one. `None`: the header is
+/// not whole.
+///
+/// Of frames with more tags, or a service tag, the type is [`TYPE_TAG`] or [`TYPE_SERVICE_TAG`].
 #[must_use]
-pub fn frame_type(frame: &[u8]) -> Option<u16> {
-    frame.get(12..14).map(|bytes| u16::from_be_bytes([bytes[0], bytes[1]]))
+pub fn contents(frame: &[u8]) -> Option<(u16, usize)> {
+    let type_before = |end: usize| {
+        let bytes = frame.get(end - 2..end)?;
+        Some(u16::from_be_bytes([bytes[0], bytes[1]]))
+    };
+    match type_before(ETHERNET_BYTES)? {
+        TYPE_TAG => {
+            let at = ETHERNET_BYTES + TAG_BYTES;
+            Some((type_before(at)?, at))
+        }
+        other => Some((other, ETHERNET_BYTES)),
+    }
 }
 
 /// Sets the target address. Panics if the frame has no whole header.

@@ -28,15 +28,25 @@ pub enum Opcode {
     WriteOnly = 0x0a,
     /// All of a WRITE, with an immediate.
     WriteOnlyImmediate = 0x0b,
+    /// A READ.
+    ReadRequest = 0x0c,
     /// ACK, NAK or RNR NAK, by its AETH.
     Acknowledge = 0x11,
+    /// An atomic: compare and swap.
+    CompareSwap = 0x13,
+    /// An atomic: fetch and add.
+    FetchAdd = 0x14,
+    /// The last packet of a SEND that invalidates a key.
+    SendLastInvalidate = 0x16,
+    /// All of a SEND that invalidates a key.
+    SendOnlyInvalidate = 0x17,
     /// Congestion notification packet.
     Cnp = 0x81,
 }
 
 impl Opcode {
     /// All of them.
-    pub const ALL: [Self; 14] = [
+    pub const ALL: [Self; 19] = [
         Self::SendFirst,
         Self::SendMiddle,
         Self::SendLast,
@@ -49,7 +59,12 @@ impl Opcode {
         Self::WriteLastImmediate,
         Self::WriteOnly,
         Self::WriteOnlyImmediate,
+        Self::ReadRequest,
         Self::Acknowledge,
+        Self::CompareSwap,
+        Self::FetchAdd,
+        Self::SendLastInvalidate,
+        Self::SendOnlyInvalidate,
         Self::Cnp,
     ];
 
@@ -82,7 +97,24 @@ impl Opcode {
     /// A part of a SEND or a WRITE.
     #[must_use]
     pub const fn is_request(self) -> bool {
-        (self as u8) < Self::Acknowledge as u8
+        self as u8 <= Self::WriteOnlyImmediate as u8
+    }
+
+    /// A request that only one receiver can carry out: READs and atomics, whose answers hold data, and SENDs that
+    /// name a receiver's key. Not supported: their extended headers are not decoded, and count as payload.
+    #[must_use]
+    pub const fn is_unicast(self) -> bool {
+        use Opcode::*;
+        matches!(
+            self,
+            ReadRequest | CompareSwap | FetchAdd | SendLastInvalidate | SendOnlyInvalidate
+        )
+    }
+
+    /// A payload may follow.
+    #[must_use]
+    pub const fn has_payload(self) -> bool {
+        self.is_request() || self.is_unicast()
     }
 
     /// A part of a WRITE.

@@ -63,7 +63,7 @@ impl Headers {
             (opcode.has_reth(), self.reth.is_some(), "RETH"),
             (opcode.has_immediate(), self.immediate.is_some(), "immediate"),
             (opcode.has_aeth(), self.aeth.is_some(), "AETH"),
-            (true, opcode.is_request() || payload.is_empty(), "payload"),
+            (true, opcode.has_payload() || payload.is_empty(), "payload"),
         ] {
             if has != given {
                 return Err(Malformed::Headers(what));
@@ -131,7 +131,7 @@ impl<'a> Packet<'a> {
         }
         let (extended, body) = rest.split_at(opcode.extended_bytes());
         let padded = body.len().is_multiple_of(4) && usize::from(bth.pad_bytes) <= body.len();
-        if !padded || !opcode.is_request() && !body.is_empty() {
+        if !padded || !opcode.has_payload() && !body.is_empty() {
             return Err(Malformed::Length("payload"));
         }
         let mut headers = Headers::new(ip, bth);

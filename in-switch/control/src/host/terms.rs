@@ -85,7 +85,7 @@ pub struct NewGroup {
     pub mtu_bytes: u32,
     /// 1 to 64.
     pub members: Vec<Invited>,
-    /// Memory of each member for WRITEs, by the addresses that the sender uses; at most 16 regions, which
+    /// Memory of each member for WRITEs, by the addresses that the sender uses; at most [`REGIONS_MAX`] regions, which
     /// do not overlap.
     pub regions: Vec<Extent>,
     /// For the members' applications; at most [`APPLICATION_DATA_BYTES_MAX`].
@@ -144,7 +144,8 @@ fn check_count(regions: usize) -> Result<(), ControlError> {
     if regions <= REGIONS_MAX {
         return Ok(());
     }
-    let why = format!("{regions} memory regions; at most {REGIONS_MAX}");
+    let why =
+        format!("{regions} memory regions; at most {REGIONS_MAX}: register fewer and larger ones");
     Err(ControlError::new(ErrorKind::Limit, why))
 }
 
@@ -420,7 +421,7 @@ mod tests {
             (|g| g.members[0].service = "s".repeat(256), "service's name"),
             (|g| g.members[0].daemon = "\u{1b}[2J".into(), "daemon's address"),
             (|g| g.application_data = vec![0; 4097], "4097 bytes"),
-            (|g| g.regions = vec![g.regions[0]; 17], "17 memory regions"),
+            (|g| g.regions = vec![g.regions[0]; REGIONS_MAX + 1], "1025 memory regions"),
             (|g| g.regions[0].start = 7, "overlap"),
             (|g| g.regions[0].start = u64::MAX - 6, "no memory region"),
         ];

@@ -11,6 +11,12 @@ use zerocopy::{FromBytes, Immutable, IntoBytes};
 
 pub type Address = [u8; 16];
 
+/// Regions of a member that one entry has.
+pub const CHUNK_REGIONS: usize = 16;
+const CHUNKS_MAX: usize = REGIONS_MAX / CHUNK_REGIONS;
+/// Number of the entry with the first addresses of all chunks.
+pub const STARTS: u32 = u32::MAX;
+
 #[derive(Clone, Copy, FromBytes, IntoBytes, Immutable)]
 #[repr(C)]
 pub struct GroupKey {
@@ -27,7 +33,7 @@ pub struct Branch {
     pub psn_offset: u32,
     pub mac: [u8; 6],
     pub rewrites: u8,
-    pub regions: u8,
+    pub chunks: u8,
     pub target: Address,
 }
 
@@ -46,7 +52,7 @@ pub struct Group {
 pub struct RegionsKey {
     pub generation: u64,
     pub branch: u32,
-    pub unused: u32,
+    pub chunk: u32,
 }
 
 #[derive(Clone, Copy, FromBytes, IntoBytes, Immutable)]
@@ -62,7 +68,14 @@ pub struct Region {
 #[derive(Clone, Copy, FromBytes, IntoBytes, Immutable)]
 #[repr(C)]
 pub struct Regions {
-    pub all: [Region; REGIONS_MAX],
+    pub all: [Region; CHUNK_REGIONS],
+}
+
+/// In place of [`Regions`], with [`STARTS`].
+#[derive(Clone, Copy, FromBytes, IntoBytes, Immutable)]
+#[repr(C)]
+pub struct Starts {
+    pub starts: [u64; CHUNKS_MAX],
 }
 
 #[derive(Clone, Copy, FromBytes, IntoBytes, Immutable)]
@@ -129,11 +142,12 @@ macro_rules! layout {
 
 layout! {
     GroupKey: 20 { sender: 0, id: 16 }
-    Branch: 36 { port: 0, qpn: 4, psn_offset: 8, mac: 12, rewrites: 18, regions: 19, target: 20 }
+    Branch: 36 { port: 0, qpn: 4, psn_offset: 8, mac: 12, rewrites: 18, chunks: 19, target: 20 }
     Group: 2384 { sender_qpn: 0, count: 4, generation: 8, inputs: 16, branches: 80 }
-    RegionsKey: 16 { generation: 0, branch: 8, unused: 12 }
+    RegionsKey: 16 { generation: 0, branch: 8, chunk: 12 }
     Region: 32 { start: 0, bytes: 8, member_start: 16, member_key: 24, unused: 28 }
     Regions: 512 { all: 0 }
+    Starts: 512 { starts: 0 }
     Sender: 40 { virtual_address: 0, present: 16, count: 24, forward_all: 28, id: 32, is_answered: 36 }
     MemberKey: 36 { sender: 0, qpn: 16, member: 20 }
     Member: 68 { index: 0, ports: 4 }

@@ -8,7 +8,7 @@ use mcrdma::{
 use roce::{Mac, Serial};
 use zerocopy::{FromZeros, transmute};
 
-use super::entries::{self, Address};
+use super::entries::{self, Address, CHUNK_REGIONS, STARTS};
 
 /// Credit code without a limit (IBA table 45).
 const CREDITS_UNLIMITED: u32 = 31;
@@ -58,9 +58,9 @@ pub fn read_group_key(bytes: &GroupKeyBytes) -> GroupKey {
     GroupKey { sender: read_address(key.sender), id: key.id }
 }
 
-/// Key of the regions of a branch, in this generation.
-pub fn regions_key(generation: u64, branch: usize) -> RegionsKeyBytes {
-    transmute!(entries::RegionsKey { generation, branch: branch as u32, unused: 0 })
+/// Key of a chunk of the regions of a branch, in this generation.
+fn regions_key(generation: u64, branch: usize, chunk: u32) -> RegionsKeyBytes {
+    transmute!(entries::RegionsKey { generation, branch: branch as u32, chunk })
 }
 
 pub fn regions_generation(key: &RegionsKeyBytes) -> u64 {
@@ -103,7 +103,7 @@ pub fn group(replication: &Replication, generation: u64) -> GroupBytes {
             place.qpn = rewriting.qpn;
             place.psn_offset = rewriting.psn_offset;
             place.rewrites = 1;
-            place.regions = rewriting.regions.len() as u8;
+            place.chunks = rewriting.regions.len().div_ceil(CHUNK_REGIONS) as u8;
         }
     }
     transmute!(group)
@@ -117,11 +117,14 @@ pub fn read_group_entry(bytes: &GroupBytes) -> entries::Group {
 pub fn regions_keys(bytes: &GroupBytes) -> impl Iterator<Item = RegionsKeyBytes> {
     let group = read_group_entry(bytes);
     let branches = group.branches.into_iter().take(group.count as usize);
-    let with_regions = branches.enumerate().filter(|(_, branch)| branch.regions > 0);
-    with_regions.map(move |(index, _)| regions_key(group.generation, index))
+    branches.enumerate().flat_map(move |(index, branch)| {
+        let starts = (branch.chunks > 1).then_some(STARTS);
+        let chunks = (0..branch.chunks.into()).chain(starts);
+        chunks.map(move |chunk| regions_key(group.generation, index, chunk))
+    })
 }
 
-/// `regions` reads the entry of a branch that has regions.
+/// `regions` reads the entry of a chunk of regions.
 pub fn read_group(
     bytes: &GroupBytes,
     mut regions: impl FnMut(&RegionsKeyBytes) -> Option<RegionsBytes>,
@@ -131,11 +134,10 @@ pub fn read_group(
         let rewriting = (branch.rewrites == 1).then(|| Rewriting {
             qpn: branch.qpn,
             psn_offset: branch.psn_offset,
-            regions: match branch.regions {
-                0 => Vec::new(),
-                count => regions(&regions_key(group.generation, index))
-                    .map_or(Vec::new(), |all| read_regions(&all, count)),
-            },
+            regions: (0..branch.chunks.into())
+                .filter_map(|chunk| regions(&regions_key(group.generation, index, chunk)))
+                .flat_map(read_regions)
+                .collect(),
         });
         let (port, mac) = (branch.port, Mac(branch.mac));
         Branch { port, mac, target: read_address(branch.target), rewriting }
@@ -148,26 +150,48 @@ pub fn read_group(
     }
 }
 
-/// At most `REGIONS_MAX`.
-pub fn regions(all: &[Region]) -> RegionsBytes {
-    let mut regions = entries::Regions::new_zeroed();
+/// A branch's entries: chunks of its regions, ordered by their start, and of more than one the first addresses.
+pub fn regions(
+    generation: u64,
+    branch: usize,
+    all: &[Region],
+) -> Vec<(RegionsKeyBytes, RegionsBytes)> {
+    let mut all = all.to_vec();
+    all.sort_unstable_by_key(|region| region.start);
+    let chunks = all.chunks(CHUNK_REGIONS);
+    let mut starts = entries::Starts { starts: [u64::MAX; _] };
+    for (place, chunk) in starts.starts.iter_mut().zip(chunks.clone()) {
+        *place = chunk[0].start;
+    }
+    let first_addresses =
+        (chunks.len() > 1).then(|| (regions_key(generation, branch, STARTS), transmute!(starts)));
+    let chunk = |(number, regions)| (regions_key(generation, branch, number), chunk(regions));
+    (0..).zip(chunks).map(chunk).chain(first_addresses).collect()
+}
+
+fn chunk(regions: &[Region]) -> RegionsBytes {
+    let mut chunk = entries::Regions::new_zeroed();
+    let unused = entries::Region { start: u64::MAX, ..entries::Region::new_zeroed() };
+    chunk.all = [unused; _];
     for (place, &Region { start, bytes, member_start, member_key }) in
-        regions.all.iter_mut().zip(all)
+        chunk.all.iter_mut().zip(regions)
     {
         *place = entries::Region { start, bytes, member_start, member_key, unused: 0 };
     }
-    transmute!(regions)
+    transmute!(chunk)
 }
 
-fn read_regions(bytes: &RegionsBytes, count: u8) -> Vec<Region> {
-    let regions: entries::Regions = transmute!(*bytes);
-    let region = |&entries::Region { start, bytes, member_start, member_key, .. }: &_| Region {
-        start,
-        bytes,
-        member_start,
-        member_key,
-    };
-    regions.all.iter().take(count.into()).map(region).collect()
+fn read_regions(bytes: RegionsBytes) -> impl Iterator<Item = Region> {
+    let regions: entries::Regions = transmute!(bytes);
+    // No region is empty.
+    regions.all.into_iter().take_while(|region| region.bytes > 0).map(
+        |entries::Region { start, bytes, member_start, member_key, .. }| Region {
+            start,
+            bytes,
+            member_start,
+            member_key,
+        },
+    )
 }
 
 /// With all members present.

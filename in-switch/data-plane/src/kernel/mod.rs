@@ -55,7 +55,7 @@ const MAPS: [&str; 7] =
     ["groups", "regions", "senders", "members", "answers", "addresses", "counters"];
 /// Suffix of the names of pinned maps: the version of the layout in `bpf/tables.h`, to be changed with it.
 /// Maps of another layout are not touched, and go when no port has their program any more.
-const LAYOUT: &str = "-2";
+const LAYOUT: &str = "-3";
 
 /// Members by the sender's address and queue pair: index, address, and ingress ports.
 type Members = BTreeMap<(IpAddr, u32), Vec<(u32, IpAddr, Vec<mcrdma::Port>)>>;
@@ -294,9 +294,8 @@ impl KernelPlane {
     ) -> Result<(), MapError> {
         for (index, branch) in replication.branches.iter().enumerate() {
             let regions = branch.rewriting.iter().map(|rewriting| &rewriting.regions);
-            for regions in regions.filter(|regions| !regions.is_empty()) {
-                let key = layout::regions_key(generation, index);
-                self.maps.regions.insert(key, layout::regions(regions), 0)?;
+            for (key, chunk) in regions.flat_map(|all| layout::regions(generation, index, all)) {
+                self.maps.regions.insert(key, chunk, 0)?;
             }
         }
         Ok(())

@@ -141,7 +141,7 @@ impl Responder {
     pub fn receive(&mut self, headers: &Headers, payload_bytes: u32) -> Reaction {
         let bth = headers.bth;
         let ahead = bth.psn.ahead_of(self.expected);
-        if self.has_ended || !bth.opcode.is_request() {
+        if self.has_ended || !bth.opcode.has_payload() {
             return Reaction::default();
         }
         if ahead < 0 {
@@ -187,6 +187,7 @@ impl Responder {
         const INVALID: Syndrome = Syndrome::Nak(NakCode::InvalidRequest);
         let opcode = headers.bth.opcode;
         let current = match self.current {
+            _ if opcode.is_unicast() => return Err(INVALID),
             None if opcode.begins() => self.begin(headers)?,
             Some(current) if !opcode.begins() && current.is_write == opcode.is_write() => current,
             _ => return Err(INVALID),
