@@ -25,6 +25,7 @@ use crate::{
     clock::Clock,
     downstream::Downstream,
     forwarding::{self, Forwarding, lock},
+    liveness::Reports,
     paths::{Paths, SplitError},
     settings::AgentSettings,
     state::{Entry, Lease, State},
@@ -42,6 +43,8 @@ pub(crate) struct Registry {
     pub(crate) stale_after: Duration,
     pub(crate) clock: Clock,
     pub(crate) paths: Paths,
+    /// Members that seem to have failed.
+    pub(crate) reports: Reports,
     groups_per_host_max: usize,
     authorities: Arc<RootCertStore>,
     agents: BTreeMap<String, Agent>,
@@ -68,6 +71,7 @@ impl Registry {
             stale_after: settings.stale_after,
             clock,
             paths: Paths { name: settings.name.clone(), downstream, forwarding },
+            reports: Reports::default(),
             groups_per_host_max: settings.groups_per_host_max,
             authorities: certificates.authorities(),
             agents,
@@ -355,6 +359,12 @@ impl Registry {
         self.check(&mut state, claim)?.renewed = self.clock.now();
         let members = if state.is_first { self.plane().members(claim.key) } else { Vec::new() };
         Ok((state.trouble(), members))
+    }
+
+    /// Checks that a caller has a lease of a group.
+    pub(crate) async fn check_lease(&self, claim: &Claim) -> Result<(), ControlError> {
+        let entry = self.claimed(claim)?;
+        self.check(&mut *entry.lock().await, claim).map(drop)
     }
 
     fn check<'a>(

@@ -22,22 +22,24 @@ use crate::{
     clock::{Clock, Timer},
     downstream::Downstream,
     forwarding::Forwarding,
+    liveness::Observer,
     maintenance::Maintenance,
     registry::Registry,
     service::Service,
-    settings::{AgentSettings, Plane},
+    settings::{AgentSettings, GROUPS_PER_HOST_MAX, Plane},
 };
 
 /// Deadline of calls in progress at shutdown.
 const LEAVE_TIMEOUT: Duration = Duration::from_secs(3);
-/// Concurrent calls of one connection.
-const CALLS_MAX: u32 = 256;
+/// Concurrent calls of one connection: a host watches each of its groups.
+const CALLS_MAX: u32 = 256 + GROUPS_PER_HOST_MAX as u32;
 /// Longest request: a group of 64 members with 16 regions each has less than 64 KiB.
 const REQUEST_BYTES_MAX: usize = 256 * 1024;
 
 /// An agent that is ready to serve.
 pub struct Prepared {
     service: Service,
+    observer: Observer,
     registry: Arc<Registry>,
     interval: Duration,
 }
@@ -71,6 +73,7 @@ pub fn prepare(
     let interval = forwarding.interval();
     let registry = Registry::new(&settings, downstream, certificates, (forwarding, groups), clock)?;
     let registry = Arc::new(registry);
+    let observer = Observer::open(Arc::clone(&registry), settings.liveness)?;
     let service = Service {
         registry: Arc::clone(&registry),
         ports: settings.ports,
@@ -78,7 +81,7 @@ pub fn prepare(
         trusted,
         started: Instant::now(),
     };
-    Ok(Prepared { service, registry, interval })
+    Ok(Prepared { service, observer, registry, interval })
 }
 
 /// Serves until `stop`, and completes calls in progress. The groups stay in the data plane.
@@ -91,8 +94,8 @@ pub async fn serve(
     stop: impl Future<Output = ()>,
 ) -> Result<(), ControlError> {
     let leases = tls::accept(listener, certificates)?;
-    let Prepared { service, registry, interval } = prepared;
-    let maintenance = tokio::spawn(look_after(registry, interval));
+    let Prepared { service, observer, registry, interval } = prepared;
+    let maintenance = tokio::spawn(look_after(registry, observer, interval));
     let service = SwitchServer::new(service).max_decoding_message_size(REQUEST_BYTES_MAX);
     let (stopping, is_stopping) = oneshot::channel();
     let stop = async {
@@ -120,16 +123,22 @@ pub async fn serve(
 /// Runs the periodic tasks, which do not block each other.
 ///
 /// The timers are made at once, so that they count in an advance of the clock before the tasks are polled.
-fn look_after(registry: Arc<Registry>, follow: Duration) -> impl Future<Output = ()> {
+fn look_after(
+    registry: Arc<Registry>,
+    observer: Observer,
+    follow: Duration,
+) -> impl Future<Output = ()> {
     let (stale_after, clock) = (registry.stale_after, registry.clock.clone());
     let follow = Clock::Machine.timer(follow);
     let (sweep, renew) = (clock.timer(stale_after / 6), clock.timer(stale_after / 4));
+    let observe = clock.timer(observer.interval());
     let maintenance = Maintenance(registry);
     async move {
         tokio::join!(
             repeat(follow, || maintenance.follow_routes()),
             repeat(sweep, || maintenance.sweep()),
             repeat(renew, || maintenance.renew_downstream()),
+            repeat(observe, async || observer.observe()),
         );
     }
 }

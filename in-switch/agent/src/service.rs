@@ -5,9 +5,13 @@ use std::{net::IpAddr, sync::Arc, time::Instant};
 use data_plane::MemberState;
 use mcrdma::{GROUPS_MAX, GroupKey, MEMBERS_MAX, Port, REGIONS_MAX, plan::Member};
 use routes::Station;
+use tokio::sync::{broadcast::error::RecvError, mpsc};
 use tonic::{
     Request, Response, Status,
-    codegen::{BoxStream, tokio_stream},
+    codegen::{
+        BoxStream,
+        tokio_stream::{self, wrappers::ReceiverStream},
+    },
 };
 
 use crate::{
@@ -22,6 +26,8 @@ use control::{
     tls::Trusted,
 };
 
+/// Unread reports of a stream.
+const SUSPICIONS_MAX: usize = 64;
 /// Longest name of a caller.
 const CALLER_BYTES_MAX: usize = 255;
 
@@ -190,6 +196,37 @@ impl Switch for Service {
         let (trouble, members) = self.registry.keep(&claim).await?;
         let members = members.iter().map(member_state).collect();
         Ok(Response::new(proto::KeepReply { trouble, members }))
+    }
+
+    type WatchStream = BoxStream<proto::Suspicion>;
+
+    async fn watch(
+        &self,
+        request: Request<proto::KeepRequest>,
+    ) -> Result<Response<Self::WatchStream>, Status> {
+        let asked = request.get_ref();
+        let claim = self.claim(&request, asked.key.as_ref(), &asked.caller, asked.instance)?;
+        // Before the check, so that a group without reports is one whose members have not failed since.
+        let mut reports = self.registry.reports.subscribe();
+        self.registry.check_lease(&claim).await?;
+        let (events_tx, events) = mpsc::channel(SUSPICIONS_MAX);
+        tokio::spawn(async move {
+            loop {
+                let next = tokio::select! {
+                    next = reports.recv() => next,
+                    () = events_tx.closed() => return,
+                };
+                match next {
+                    // A full queue: it is repeated.
+                    Ok(suspected) if suspected.key == claim.key => {
+                        let _ = events_tx.try_send(Ok(suspected.suspicion));
+                    }
+                    Ok(_) | Err(RecvError::Lagged(_)) => {}
+                    Err(RecvError::Closed) => return,
+                }
+            }
+        });
+        Ok(Response::new(Box::pin(ReceiverStream::new(events))))
     }
 
     async fn remove_member(

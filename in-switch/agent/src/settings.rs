@@ -27,6 +27,31 @@ pub struct AgentSettings {
     pub stale_after: Duration,
     /// Quota of groups of one sender's address.
     pub groups_per_host_max: usize,
+    /// When members are reported that seem to have failed.
+    pub liveness: Liveness,
+}
+
+/// When an agent reports members that seem to have failed. A real adapter gives up after eight timeouts of
+/// 134 ms: the sum of an interval, one of the others, and the time in which the sender's host asks the
+/// member's ([`control::watcher::Probing`]) has to be shorter.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub struct Liveness {
+    /// How often members are observed.
+    pub interval: Duration,
+    /// All ports to a member have had no carrier for so long.
+    pub carrier_lost_after: Duration,
+    /// A member has not acknowledged for so long what others have acknowledged.
+    pub silent_after: Duration,
+}
+
+impl Default for Liveness {
+    fn default() -> Self {
+        Self {
+            interval: Duration::from_millis(50),
+            carrier_lost_after: Duration::from_millis(250),
+            silent_after: Duration::from_millis(300),
+        }
+    }
 }
 
 /// The data plane.

@@ -4,7 +4,7 @@ use std::{collections::BTreeMap, sync::Arc, time::Instant};
 
 use mcrdma::plan::Group;
 
-use crate::split::Split;
+use crate::{liveness::Failing, split::Split};
 
 /// A lock for each group: its changes are serialized.
 pub(crate) type Entry = Arc<tokio::sync::Mutex<State>>;
@@ -28,6 +28,8 @@ pub(crate) struct State {
     pub(crate) downstream: BTreeMap<String, Group>,
     /// Downstream agents that do not answer, and since when.
     pub(crate) unreachable_since: BTreeMap<String, Instant>,
+    /// Members that seem to have failed.
+    pub(crate) failing: Failing,
     /// By cause.
     pub(crate) troubles: BTreeMap<String, String>,
 }

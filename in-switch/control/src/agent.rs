@@ -8,7 +8,7 @@ use mcrdma::{
     plan::{Group, Member},
 };
 use tokio::time::timeout;
-use tonic::{Request, Response, Status, transport::Channel};
+use tonic::{Request, Response, Status, Streaming, transport::Channel};
 
 use crate::{ControlError, ErrorKind, convert, proto, proto::switch_client::SwitchClient, tls};
 
@@ -114,6 +114,20 @@ impl Agent {
         Ok(Kept { trouble, members: kept.members })
     }
 
+    /// Members that may have failed, as long as the stream and the lease last. At the sender's first switch.
+    ///
+    /// Errors: among others [`ErrorKind::Unknown`], as for [`Agent::keep`].
+    pub async fn watch(&self, claim: &Claim) -> Result<Streaming<proto::Suspicion>, ControlError> {
+        let request = proto::KeepRequest {
+            key: Some(convert::key_to_proto(claim.key)),
+            caller: claim.caller.clone(),
+            instance: claim.instance,
+        };
+        let mut client = self.client.clone();
+        // A deadline of the call would end the stream.
+        self.in_time(ANSWER_TIMEOUT, client.watch(request)).await
+    }
+
     /// Removes a failed member; the group continues. Whether it was one, and not the last.
     pub async fn remove_member(&self, claim: &Claim, member: IpAddr) -> Result<bool, ControlError> {
         let request = proto::RemoveMemberRequest {
@@ -197,7 +211,15 @@ impl Agent {
     ) -> Result<A, ControlError> {
         let mut request = Request::new(request);
         request.set_timeout(wait);
-        match timeout(wait, call(self.client.clone(), request)).await {
+        self.in_time(wait, call(self.client.clone(), request)).await
+    }
+
+    async fn in_time<A>(
+        &self,
+        wait: Duration,
+        call: impl Future<Output = Result<Response<A>, Status>>,
+    ) -> Result<A, ControlError> {
+        match timeout(wait, call).await {
             Ok(Ok(response)) => Ok(response.into_inner()),
             Ok(Err(status)) => {
                 Err(ControlError::from_status(&format!("the agent at {}", self.address), &status))

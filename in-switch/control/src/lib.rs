@@ -24,6 +24,7 @@ pub mod keeper;
 pub mod proto;
 mod switches;
 pub mod tls;
+pub mod watcher;
 
 pub use agent::{Agent, Claim, HOPS_MAX, Kept};
 pub use error::{ControlError, ErrorKind};

@@ -3,7 +3,7 @@
 use std::{net::IpAddr, sync::Arc};
 
 use certificates::Certificates;
-use control::{Agent, ControlError, ErrorKind, tls::Trusted};
+use control::{Agent, ControlError, ErrorKind, tls::Trusted, watcher::Probing};
 use tokio::sync::watch;
 use tonic::Request;
 
@@ -21,6 +21,8 @@ pub(crate) struct Daemon {
     pub(crate) groups: Arc<Groups>,
     pub(crate) sending: Quota,
     pub(crate) memberships: Quota,
+    /// How hosts of suspected members are asked.
+    pub(crate) probing: Probing,
     pub(crate) shutdown: Shutdown,
 }
 

@@ -9,6 +9,7 @@ use control::{
     proto::{
         self, CreateEvent, CreateRequest, HostMember, create_event::Event, create_request::Kind,
     },
+    watcher::Watcher,
 };
 use roce::Serial;
 use tokio::sync::{OwnedSemaphorePermit, mpsc};
@@ -37,6 +38,7 @@ struct Running {
     new: NewGroup,
     members: Members,
     keeper: Keeper,
+    watcher: Watcher,
     reserved: Reserved,
 }
 
@@ -118,8 +120,11 @@ async fn insert(
                 };
                 members.notify_ready(reserved.id);
                 let key = group.key;
-                let keeper = Keeper::start(daemon.agent.clone(), claim, group, stale_after);
-                let running = Running { new, members, keeper, reserved };
+                let (agent, hosts) = (daemon.agent.clone(), members.hosts());
+                let watcher =
+                    Watcher::start(agent.clone(), claim.clone(), hosts, daemon.probing);
+                let keeper = Keeper::start(agent, claim, group, stale_after);
+                let running = Running { new, members, keeper, watcher, reserved };
                 running.report(convert::key_to_proto(key), &made);
                 return Ok((running, made));
             }
@@ -178,6 +183,10 @@ impl Running {
             let ended = tokio::select! {
                 (place, why) = self.members.next_failure() => {
                     self.remove(place, &why, self.new.continues, &application)
+                }
+                Some((address, why)) = self.watcher.failures.recv() => {
+                    let place = self.members.place(address);
+                    place.and_then(|place| self.remove(place, &why, self.new.continues, &application))
                 }
                 Some(trouble) = self.keeper.troubles.recv() => {
                     let trouble = trouble.unwrap_or_default();

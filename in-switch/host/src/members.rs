@@ -1,6 +1,6 @@
 //! At a sender: the members of a group, through their daemons.
 
-use std::{net::IpAddr, pin::pin, time::Duration};
+use std::{collections::BTreeMap, net::IpAddr, pin::pin, time::Duration};
 
 use certificates::Certificates;
 use control::{
@@ -146,6 +146,17 @@ impl Members {
     /// Their answers.
     pub(crate) fn accepted(&self) -> Vec<Acceptance> {
         self.members.iter().map(|member| member.accepted.clone()).collect()
+    }
+
+    /// By address, where their daemons are.
+    pub(crate) fn hosts(&self) -> BTreeMap<IpAddr, String> {
+        let host = |member: &Member| (member.accepted.address, member.invited.daemon.clone());
+        self.members.iter().map(host).collect()
+    }
+
+    /// The index of the member with this address.
+    pub(crate) fn place(&self, address: IpAddr) -> Option<usize> {
+        self.members.iter().position(|member| member.accepted.address == address)
     }
 
     /// The first member's delegation of its addresses, which are the virtual peer's.

@@ -7,6 +7,7 @@ use control::{
     Agent, ControlError,
     proto::{host_server::HostServer, peer_server::PeerServer},
     tls::{self, Trusted},
+    watcher::Probing,
 };
 use tokio::{sync::watch, time::sleep};
 use tonic::transport::Server;
@@ -43,6 +44,8 @@ pub struct DaemonSettings {
     /// Names (DNS names or IP addresses) whose certificates may invite members for any sender. Other daemons
     /// may for the addresses that their certificates are for.
     pub trusted: Vec<String>,
+    /// How hosts of members are asked that the switch suspects.
+    pub probing: Probing,
 }
 
 /// A daemon that is ready to serve. Applications can connect, and wait.
@@ -68,6 +71,7 @@ pub fn prepare(
         groups: Arc::default(),
         sending: Quota::new(SENDING_MAX, "groups to send to"),
         memberships: Quota::new(MEMBERSHIPS_MAX, "memberships"),
+        probing: settings.probing,
         shutdown: Shutdown(shutdown),
     };
     let socket = Socket::bind(&settings.socket, settings.socket_mode)?;

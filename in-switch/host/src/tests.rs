@@ -72,6 +72,15 @@ impl Switch for MockAgent {
         Ok(Response::new(proto::InsertReply { stale_after_ms: 300 }))
     }
 
+    type WatchStream = BoxStream<proto::Suspicion>;
+
+    async fn watch(
+        &self,
+        _: Request<proto::KeepRequest>,
+    ) -> Result<Response<Self::WatchStream>, Status> {
+        Err(Status::unimplemented("an agent without it"))
+    }
+
     async fn keep(
         &self,
         _: Request<proto::KeepRequest>,
@@ -165,6 +174,7 @@ impl World {
             socket: socket.clone(),
             socket_mode: 0o600,
             trusted: names.iter().map(|&name| name.to_owned()).collect(),
+            probing: control::watcher::Probing::default(),
         };
         let listener = StdListener::bind("127.0.0.1:0").unwrap();
         let daemon = listener.local_addr().unwrap().to_string();

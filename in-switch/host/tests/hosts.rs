@@ -11,13 +11,14 @@ mod world;
 
 use std::time::{Duration, Instant};
 
+use agent::Liveness;
 use control::{
     ErrorKind,
     host::client::{Group, GroupEvent, Host, Listener, ListenerEvent},
     proto::GroupReport,
 };
 use flow::{Connected, Flow, Receiver, new_group};
-use world::{STALE_AFTER, World, address, daemon, is_possible, runtime};
+use world::{SLOWER, STALE_AFTER, World, address, daemon, is_possible, runtime};
 
 const PATIENCE: Duration = Duration::from_secs(40);
 /// Subtracted from a time: shortly before it.
@@ -185,6 +186,25 @@ fn a_group_goes_on_without_an_application_that_dies() {
 }
 
 #[test]
+fn a_port_without_a_carrier_is_noticed() {
+    if !is_possible() {
+        return;
+    }
+    let mut world = World::in_real_time();
+    runtime().block_on(async {
+        let (mut group, mut receivers) = group_of_all(&mut world).await;
+        world.cut(3);
+        let dead = receivers.pop().unwrap();
+        // Nothing has been sent that it could have acknowledged.
+        let (member, reason, continues) = failed(&mut group.group).await;
+        assert_eq!((member, continues), (2, true));
+        assert!(reason.contains("switch switch: the port to it has had no carrier"), "{reason}");
+        drop(dead);
+        Flow::new(1, 10).run(&mut world, &group, &receivers).await;
+    });
+}
+
+#[test]
 fn a_host_that_is_cut_off_is_noticed() {
     if !is_possible() {
         return;
@@ -194,11 +214,63 @@ fn a_host_that_is_cut_off_is_noticed() {
         let (mut group, mut receivers) = group_of_all(&mut world).await;
         world.cut(3);
         let dead = receivers.pop().unwrap();
+        // The agent's clock stands still: only its connection tells.
         let (member, reason, continues) = failed(&mut group.group).await;
         assert_eq!((member, continues), (2, true));
         assert!(reason.contains("its host or its daemon is gone"), "{reason}");
         drop(dead);
         Flow::new(1, 10).run(&mut world, &group, &receivers).await;
+    });
+}
+
+/// Its link stays up, and the connection to its daemon is noticed to be gone much later.
+#[test]
+fn a_dead_host_is_removed_before_an_adapter_gives_up() {
+    if !is_possible() {
+        return;
+    }
+    let mut world = World::in_real_time();
+    runtime().block_on(async {
+        let mut receivers = listening(&world, &[1, 2, 3]).await;
+        let made = flow::connect_as(&mut world, 0, &mut receivers, flow::adapter()).await;
+        let mut group = made.unwrap();
+        Flow::new(1, 20).run(&mut world, &group, &receivers).await;
+        world.silence(2);
+        let dead = receivers.remove(1);
+        // Were it removed too late, the sender's queue pair would have failed.
+        Flow::new(2, 20).run(&mut world, &group, &receivers).await;
+        let (member, reason, continues) = failed(&mut group.group).await;
+        assert_eq!((member, continues), (1, true));
+        for expected in ["switch switch", "not acknowledged", &*daemon(2), "not answered"] {
+            assert!(reason.contains(expected), "{reason}");
+        }
+        Flow::new(3, 20).run(&mut world, &group, &receivers).await;
+        drop(dead);
+    });
+}
+
+#[test]
+fn a_slow_member_stays() {
+    if !is_possible() {
+        return;
+    }
+    let mut world = World::in_real_time();
+    runtime().block_on(async {
+        let (mut group, receivers) = group_of_all(&mut world).await;
+        let mut flow = Flow::new(1, 20);
+        flow.post(&mut world, &group, &receivers);
+        // Time enough to be suspected and asked several times.
+        let slow_until = Instant::now() + (Liveness::default().silent_after * SLOWER) * 4;
+        while Instant::now() < slow_until {
+            for event in flow::progress_without(&mut world, Some(2)).await {
+                assert!(flow.take(&world, &event, &group, &receivers), "{event:?}");
+            }
+        }
+        assert!(!flow.is_over());
+        flow.run(&mut world, &group, &receivers).await;
+        group.group.remove_member(0).await.unwrap();
+        let (member, reason, _) = failed(&mut group.group).await;
+        assert_eq!((member, &*reason), (0, "the sending application has removed it"), "the first");
     });
 }
 

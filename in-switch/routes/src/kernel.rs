@@ -18,7 +18,7 @@ use crate::{
 // Notifications after which a snapshot may be outdated: `RTMGRP_*` and, for the last, the bit of
 // `RTNLGRP_NEXTHOP`. Bridges' entries come with neighbours. IPv4 routes that are removed with a link or an
 // address are not notified, so those are subscribed to as well.
-const LINKS: u32 = 0x1;
+pub(crate) const LINKS: u32 = 0x1;
 const NEIGHBOURS: u32 = 0x4;
 const IPV4_ADDRESSES: u32 = 0x10;
 const IPV4_ROUTES: u32 = 0x40;

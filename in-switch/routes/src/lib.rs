@@ -3,6 +3,7 @@
 //!
 //! [`Kernel`] reads the forwarding state as a [`Snapshot`], and reports when it may have changed;
 //! [`Snapshot::hops`] looks up a station's next hops. A snapshot is pure data and can also be made by hand.
+//! [`Carriers`] follows which interfaces can carry packets.
 //!
 //! Ignored: policy rules and tables other than the main one, VRFs, routes by source address
 //! or type of service, VLANs of bridges, filters. Refused, with an error: tunnels, VLAN devices,
@@ -11,6 +12,7 @@
 
 #![forbid(unsafe_code)]
 
+mod carriers;
 mod error;
 mod kernel;
 mod messages;
@@ -22,6 +24,7 @@ use std::net::IpAddr;
 use mcrdma::Port;
 use roce::Mac;
 
+pub use carriers::Carriers;
 pub use error::{NoHop, RoutesError};
 pub use kernel::Kernel;
 pub use snapshot::{Link, LinkKind, NextHop, Prefix, Route, Snapshot, Target};

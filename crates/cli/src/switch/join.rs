@@ -4,8 +4,10 @@ use std::{
     net::{SocketAddr, TcpListener},
     path::PathBuf,
     sync::atomic::Ordering,
+    time::Duration,
 };
 
+use control::watcher::Probing;
 use host::DaemonSettings;
 
 use super::setup;
@@ -56,6 +58,11 @@ pub struct Args {
     #[arg(long, value_name = "NAME")]
     trust: Vec<String>,
 
+    /// Remove receivers that the switch suspects if their hosts do not answer within this time
+    #[arg(long, value_name = "MS", default_value_t = Probing::default().patience.as_millis() as u64,
+          value_parser = clap::value_parser!(u64).range(10..=3_600_000))]
+    answer_within_ms: u64,
+
     /// Log to stderr (or choose the level with RUST_LOG)
     #[arg(short, long)]
     verbose: bool,
@@ -79,6 +86,7 @@ pub fn run(args: &Args) -> Result<(), Failure> {
         socket: args.socket.clone(),
         socket_mode: args.socket_mode,
         trusted: args.trust.clone(),
+        probing: Probing::within(Duration::from_millis(args.answer_within_ms)),
     };
     let served = setup::runtime()?.block_on(async {
         let prepared = host::prepare(&settings, &certificates)?;

@@ -11,7 +11,7 @@ use std::{
     time::Duration,
 };
 
-use agent::{AgentSettings, NextAgent, Plane};
+use agent::{AgentSettings, Liveness, NextAgent, Plane};
 use clap::ValueEnum;
 use data_plane::{Groups, KernelPlane, UserspacePlane};
 use rustix::system::uname;
@@ -83,6 +83,18 @@ pub struct Args {
           help_heading = EXPERTS)]
     stale_after: u64,
 
+    /// Suspect receivers that have not acknowledged for this time what others have
+    ///
+    /// Their hosts are asked before they are removed. An RDMA device gives up after about a second.
+    #[arg(long, value_name = "MS", default_value_t = Liveness::default().silent_after.as_millis() as u64,
+          value_parser = clap::value_parser!(u64).range(10..=3_600_000), help_heading = EXPERTS)]
+    silent_after_ms: u64,
+
+    /// Take receivers for lost whose ports have had no carrier for this time
+    #[arg(long, value_name = "MS", default_value_t = Liveness::default().carrier_lost_after.as_millis() as u64,
+          value_parser = clap::value_parser!(u64).range(10..=3_600_000), help_heading = EXPERTS)]
+    carrier_lost_after_ms: u64,
+
     /// The most groups of one sending host
     #[arg(long, value_name = "COUNT", default_value_t = agent::GROUPS_PER_HOST_MAX as u32, value_parser = clap::value_parser!(u32).range(1..=65_536),
           help_heading = EXPERTS)]
@@ -126,6 +138,11 @@ pub fn run(args: &Args) -> Result<(), Failure> {
         trusted: args.trust.clone(),
         stale_after: Duration::from_secs(args.stale_after),
         groups_per_host_max: args.groups_per_host as usize,
+        liveness: Liveness {
+            carrier_lost_after: Duration::from_millis(args.carrier_lost_after_ms),
+            silent_after: Duration::from_millis(args.silent_after_ms),
+            ..Liveness::default()
+        },
     };
     let served = setup::runtime()?.block_on(async {
         let stopped = setup::until(|| {

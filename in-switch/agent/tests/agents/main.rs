@@ -1,5 +1,6 @@
 //! Agents at trees of switches in the kernel, each in a network namespace of its own. Needs root.
 
 mod bridged;
+mod liveness;
 mod routed;
 mod world;

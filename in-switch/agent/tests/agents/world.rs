@@ -9,7 +9,7 @@ use std::{
     time::{Duration, Instant},
 };
 
-use agent::{AgentSettings, Clock, Plane};
+use agent::{AgentSettings, Clock, Liveness, Plane};
 use certificates::{CertificateFiles, Certificates};
 use control::{Agent, Claim, ControlError};
 use data_plane::{Groups, KernelPlane};
@@ -221,6 +221,7 @@ impl World {
                 trusted: settings.trusted,
                 stale_after: settings.stale_after,
                 groups_per_host_max: GROUPS_PER_HOST_MAX,
+                liveness: Liveness::default(),
             };
             std::thread::spawn(move || {
                 runtime().block_on(async {

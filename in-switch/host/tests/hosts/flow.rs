@@ -12,7 +12,7 @@ use control::{
 use endpoint::{Endpoint, Event, Peer};
 use roce::rc::{Kind, MemoryRegion, RequesterConfig, Status, Work};
 
-use crate::world::{World, address, daemon};
+use crate::world::{SLOWER, World, address, daemon};
 
 const PATIENCE: Duration = Duration::from_secs(60);
 /// Virtual address of the members' memory, as the sender uses it.
@@ -37,6 +37,13 @@ pub struct Connected {
     pub group: Group,
     host: usize,
     qpn: u32,
+}
+
+/// As an adapter is usually configured: 7 retries, and timeout code 15 (134 ms), by which the sender's
+/// queue pair fails after eight timeouts.
+pub fn adapter() -> RequesterConfig {
+    let timeout_ns = (4096 << 15) * u64::from(SLOWER);
+    RequesterConfig { timeout_ns, retries: 7, ..RequesterConfig::default() }
 }
 
 fn config() -> RequesterConfig {
@@ -93,6 +100,16 @@ pub async fn connect(
     host: usize,
     receivers: &mut [Receiver],
 ) -> Result<Connected, ControlError> {
+    connect_as(world, host, receivers, config()).await
+}
+
+/// Makes a group whose sender retransmits so.
+pub async fn connect_as(
+    world: &mut World,
+    host: usize,
+    receivers: &mut [Receiver],
+    config: RequesterConfig,
+) -> Result<Connected, ControlError> {
     let qpn = world.endpoints[host].draw_number();
     let members: Vec<_> =
         receivers.iter().map(|receiver| (receiver.host, receiver.service)).collect();
@@ -105,7 +122,7 @@ pub async fn connect(
     let group = group?;
     let made = group.created().clone();
     let peer = Peer { address: made.virtual_address, qpn: made.id, next_hop: None };
-    world.endpoints[host].connect(qpn, peer, config(), (made.psn_first, 0));
+    world.endpoints[host].connect(qpn, peer, config, (made.psn_first, 0));
     for receiver in receivers {
         let begun = ListenerEvent::Ready { offer: receiver.offer, id: made.id };
         assert_eq!(receiver.listener.next().await.unwrap(), begun);
@@ -115,8 +132,14 @@ pub async fn connect(
 
 /// What has happened at all queue pairs.
 pub async fn progress(world: &mut World) -> Vec<(usize, Event)> {
+    progress_without(world, None).await
+}
+
+/// The same, while the queue pairs of one host stand still.
+pub async fn progress_without(world: &mut World, still: Option<usize>) -> Vec<(usize, Event)> {
     let mut events = Vec::new();
-    for (host, endpoint) in world.endpoints.iter_mut().enumerate() {
+    let moving = |(host, _): &(usize, &mut Endpoint)| Some(*host) != still;
+    for (host, endpoint) in world.endpoints.iter_mut().enumerate().filter(moving) {
         endpoint.progress(Duration::ZERO).unwrap();
         while let Some(event) = endpoint.completed() {
             events.push((host, event));

@@ -9,9 +9,9 @@ use std::{
     time::Duration,
 };
 
-use agent::{AgentSettings, Clock, ManualClock, Plane};
+use agent::{AgentSettings, Clock, Liveness, ManualClock, Plane};
 use certificates::{CertificateFiles, Certificates};
-use control::{Agent, host::client::Host, proto};
+use control::{Agent, host::client::Host, proto, watcher::Probing};
 use data_plane::{Groups, KernelPlane};
 use endpoint::Endpoint;
 use host::DaemonSettings;
@@ -26,6 +26,19 @@ const AGENT_PORT: u16 = 4790;
 const DAEMON_PORT: u16 = 4789;
 /// By the agent's clock. Daemons renew leases at least three times in so much real time.
 pub const STALE_AFTER: Duration = Duration::from_secs(1);
+
+/// All deadlines are so many times the defaults, so that a slow machine keeps them as well: an adapter's
+/// timeouts, too ([`crate::flow::adapter`]).
+pub const SLOWER: u32 = 4;
+
+fn liveness() -> Liveness {
+    let Liveness { interval, carrier_lost_after, silent_after } = Liveness::default();
+    Liveness {
+        interval: interval * SLOWER,
+        carrier_lost_after: carrier_lost_after * SLOWER,
+        silent_after: silent_after * SLOWER,
+    }
+}
 
 pub fn runtime() -> Runtime {
     tokio::runtime::Builder::new_current_thread().enable_all().build().unwrap()
@@ -102,6 +115,8 @@ pub struct World {
     maps: PathBuf,
     /// The agent's: leases expire when a test advances it.
     pub clock: ManualClock,
+    /// The agent's, and how long its leases last.
+    leases: (Clock, Duration),
     agent: Option<Running>,
     daemons: Vec<Option<Running>>,
     pub endpoints: Vec<Endpoint>,
@@ -119,6 +134,17 @@ impl Drop for World {
 
 impl World {
     pub fn new() -> Self {
+        let clock = ManualClock::new();
+        let leases = (Clock::Manual(clock.clone()), STALE_AFTER);
+        Self::with_clock(clock, leases)
+    }
+
+    /// With an agent whose clock is the machine's.
+    pub fn in_real_time() -> Self {
+        Self::with_clock(ManualClock::new(), (Clock::Machine, agent::STALE_AFTER))
+    }
+
+    fn with_clock(clock: ManualClock, leases: (Clock, Duration)) -> Self {
         lab::enter_own_network().unwrap();
         let networks: Vec<Network> = (0..HOSTS).map(|_| Network::new().unwrap()).collect();
         let switch = Network::new().unwrap();
@@ -151,7 +177,8 @@ impl World {
             authority: Authority::new("hosts"),
             directory: tempfile::tempdir().unwrap(),
             maps: format!("/sys/fs/bpf/rdmc-test-hosts-{thread}").into(),
-            clock: ManualClock::new(),
+            clock,
+            leases,
             agent: None,
             daemons: (0..HOSTS).map(|_| None).collect(),
             endpoints,
@@ -164,7 +191,7 @@ impl World {
     /// Starts the agent, on what one before has left in the kernel.
     pub fn start_agent(&mut self) {
         let files = self.authority.issue(&SWITCH.to_string());
-        let (maps, clock) = (self.maps.clone(), Clock::Manual(self.clock.clone()));
+        let (maps, (clock, stale_after)) = (self.maps.clone(), self.leases.clone());
         let running = self.switch.run(move || {
             let certificates = certificates(files);
             let listener = agent::listen((SWITCH, AGENT_PORT).into()).unwrap();
@@ -180,8 +207,9 @@ impl World {
                 ports: ports.collect(),
                 next: Vec::new(),
                 trusted: Vec::new(),
-                stale_after: STALE_AFTER,
+                stale_after,
                 groups_per_host_max: agent::GROUPS_PER_HOST_MAX,
+                liveness: liveness(),
             };
             // Made here, as its routes are those of this thread's network.
             Running::start(move |stopped| async move {
@@ -205,6 +233,7 @@ impl World {
             socket: self.socket(host),
             socket_mode: 0o600,
             trusted: Vec::new(),
+            probing: Probing::within(Probing::default().patience * SLOWER),
         };
         let running = self.networks[host].run(move || {
             let certificates = certificates(files);
@@ -232,6 +261,11 @@ impl World {
     /// Cuts a host off.
     pub fn cut(&self, host: usize) {
         self.switch.run(move || lab::ip(&format!("link set s{host} down")).unwrap());
+    }
+
+    /// A host dies: its link stays up, and nothing passes.
+    pub fn silence(&self, host: usize) {
+        self.switch.run(move || lab::ip(&format!("link set s{host} nomaster")).unwrap());
     }
 
     fn socket(&self, host: usize) -> PathBuf {

@@ -1,0 +1,98 @@
+//! Members that an agent suspects.
+
+use std::time::{Duration, Instant};
+
+use agent::{Clock, Liveness, ManualClock};
+use control::{Claim, ErrorKind, proto::Suspicion};
+use mcrdma::plan::{Device, Topology};
+
+use testing_switch::flow::{self, Flow};
+
+use crate::world::{self, World, link};
+
+const STALE_AFTER: Duration = Duration::from_secs(60);
+const PATIENCE: Duration = Duration::from_secs(60);
+/// Subtracted from a time: shortly before it.
+const MOMENT: Duration = Duration::from_millis(1);
+
+fn racks() -> (World, ManualClock) {
+    let (topology, clock) = (Topology::racks(2, 2, Device::Copies), ManualClock::new());
+    (World::bridged(topology, STALE_AFTER, Clock::Manual(clock.clone())), clock)
+}
+
+/// Changes the port of a switch to a neighbour.
+fn change(world: &World, switch: &str, neighbour: &str, how: &str) {
+    let port = link(world.find(switch), world.find(neighbour));
+    let command = format!("link set {port} {how}");
+    world.networks[world.find(switch)].run(move || lab::ip(&command).unwrap());
+}
+
+/// Watches a group while the agents' clock goes by these times, one after another. Returns the first report.
+fn first_report(
+    world: &World,
+    clock: &ManualClock,
+    claim: &Claim,
+    times: Vec<Duration>,
+) -> Suspicion {
+    let (clock, claim) = (clock.clone(), claim.clone());
+    world.ask(world.find("a1"), "tor-a", async move |agent| {
+        let mut reports = agent.watch(&claim).await.unwrap();
+        times.into_iter().for_each(|time| assert!(clock.advance(time, PATIENCE)));
+        let report = tokio::time::timeout(PATIENCE, reports.message()).await;
+        report.expect("a report comes").unwrap().unwrap()
+    })
+}
+
+#[test]
+fn a_silent_member_is_reported_when_that_lasts() {
+    if !world::is_possible() {
+        return;
+    }
+    let (mut world, clock) = racks();
+    let (group, queue_pairs) = world.connect(0, &["a1", "a2", "b1"]);
+    let claim = world.insert(&group, "tor-a").unwrap();
+    // Its frames are lost at a port that works.
+    change(&world, "tor-a", "a2", "nomaster");
+    let mut flows = [Flow::new(0, queue_pairs)];
+    let deadline = Instant::now() + PATIENCE;
+    let is_behind = |world: &World| {
+        let groups = world.ask(world.find("a1"), "tor-a", async |agent| agent.groups().await);
+        let members = groups.unwrap().remove(0).members;
+        members[0].expected_psn != members[1].expected_psn
+    };
+    while !is_behind(&world) {
+        assert!(Instant::now() < deadline, "nothing is acknowledged by the other member");
+        flow::turn(&mut flows, &mut world.endpoints);
+    }
+    let Liveness { interval, silent_after, .. } = Liveness::default();
+    let times = vec![interval, silent_after - MOMENT, interval];
+    let report = first_report(&world, &clock, &claim, times);
+    let lasting = (silent_after - MOMENT + interval).as_millis();
+    let why = format!("switch tor-a: it has not acknowledged what others have for {lasting} ms");
+    let member = world.address(world.find("a2")).to_string();
+    assert_eq!(report, Suspicion { member, reason: why, is_cut_off: false });
+}
+
+#[test]
+fn a_port_without_a_carrier_is_reported_when_that_lasts() {
+    if !world::is_possible() {
+        return;
+    }
+    let (mut world, clock) = racks();
+    let (group, _) = world.connect(0, &["a1", "a2", "b1"]);
+    let claim = world.insert(&group, "tor-a").unwrap();
+    change(&world, "tor-a", "a2", "down");
+    let Liveness { interval, carrier_lost_after, .. } = Liveness::default();
+    let times = vec![interval, carrier_lost_after - MOMENT, interval];
+    let report = first_report(&world, &clock, &claim, times);
+    let lasting = (carrier_lost_after - MOMENT + interval).as_millis();
+    let why = format!("switch tor-a: the port to it has had no carrier for {lasting} ms");
+    let member = world.address(world.find("a2")).to_string();
+    assert_eq!(report, Suspicion { member, reason: why, is_cut_off: true });
+    // Another group's reports, and those without a lease, are not for this caller.
+    let foreign = Claim { instance: claim.instance + 1, ..claim };
+    let refused = world.ask(world.find("a1"), "tor-a", async move |agent| {
+        agent.watch(&foreign).await.map(drop).unwrap_err()
+    });
+    assert_eq!(refused.kind, ErrorKind::Unknown);
+}
