@@ -23,9 +23,28 @@ pub(crate) struct Forwarding {
 
 enum Source {
     /// The kernel's routes, neighbours and bridges.
-    Kernel(Mutex<(Kernel, Snapshot)>),
+    Kernel(Mutex<Known>),
     /// Addresses that the bridge in userspace has learnt.
     Bridge(UserspaceTables),
+}
+
+struct Known {
+    kernel: Kernel,
+    snapshot: Snapshot,
+    /// It has changed since this was last asked for.
+    has_changed: bool,
+}
+
+impl Known {
+    /// Reads the kernel's state again if it has sent notifications.
+    fn refresh(&mut self) -> Result<(), RoutesError> {
+        while self.kernel.changed(Duration::ZERO)? {
+            let now = self.kernel.snapshot()?;
+            self.has_changed |= now != self.snapshot;
+            self.snapshot = now;
+        }
+        Ok(())
+    }
 }
 
 impl Forwarding {
@@ -33,7 +52,8 @@ impl Forwarding {
     pub(crate) fn of_kernel(ports: BTreeSet<Port>) -> Result<Self, RoutesError> {
         let mut kernel = Kernel::open()?;
         let snapshot = kernel.snapshot()?;
-        Ok(Self { ports, source: Source::Kernel(Mutex::new((kernel, snapshot))) })
+        let known = Known { kernel, snapshot, has_changed: false };
+        Ok(Self { ports, source: Source::Kernel(Mutex::new(known)) })
     }
 
     /// Of a bridge in userspace.
@@ -41,25 +61,20 @@ impl Forwarding {
         Self { ports: BTreeSet::new(), source: Source::Bridge(tables) }
     }
 
-    /// Reads the kernel's state again if it has sent notifications. Returns whether it has changed; for a
-    /// bridge in userspace, which sends none, always true.
+    /// Reads the kernel's state again if it has sent notifications. Returns whether it has changed since the
+    /// last call; for a bridge in userspace, which sends none, always true.
     pub(crate) fn has_changed(&self) -> Result<bool, RoutesError> {
-        let Source::Kernel(kernel) = &self.source else { return Ok(true) };
-        let (kernel, snapshot) = &mut *lock(kernel);
-        let mut has_changed = false;
-        while kernel.changed(Duration::ZERO)? {
-            let now = kernel.snapshot()?;
-            has_changed |= now != *snapshot;
-            *snapshot = now;
-        }
-        Ok(has_changed)
+        let Source::Kernel(known) = &self.source else { return Ok(true) };
+        let mut known = lock(known);
+        known.refresh()?;
+        Ok(std::mem::take(&mut known.has_changed))
     }
 
     /// A host's next hops, as far as they are known.
     pub(crate) fn hops(&self, to: Station) -> Result<BTreeSet<Hop>, Unresolved> {
         match &self.source {
-            Source::Kernel(kernel) => {
-                let found = lock(kernel).1.hops(&self.ports, to);
+            Source::Kernel(known) => {
+                let found = lock(known).snapshot.hops(&self.ports, to);
                 found.map_err(|why| Unresolved { remedy: Remedy::of(&why), why: why.to_string() })
             }
             Source::Bridge(tables) => {
@@ -96,8 +111,11 @@ impl Forwarding {
                 Err(unresolved) => self.solicit(&unresolved.remedy),
             }
             sleep(AGAIN_AFTER).await;
-            // An error is reported by the regular check of routes.
-            let _ = self.has_changed();
+            if let Source::Kernel(known) = &self.source {
+                // An error is reported by the regular check of routes, which is left what has changed, too: other
+                // groups depend on it.
+                let _ = lock(known).refresh();
+            }
             found = self.hops(to);
         }
         found
@@ -112,9 +130,9 @@ impl Forwarding {
     }
 
     fn solicit(&self, remedy: &Remedy) {
-        if let (Source::Kernel(kernel), Remedy::Neighbour(neighbour)) = (&self.source, remedy) {
+        if let (Source::Kernel(known), Remedy::Neighbour(neighbour)) = (&self.source, remedy) {
             // The reply is seen at the next attempt.
-            let _ = lock(kernel).0.ask(*neighbour);
+            let _ = lock(known).kernel.ask(*neighbour);
         }
     }
 }
@@ -160,4 +178,39 @@ impl Remedy {
 
 pub(crate) fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
     mutex.lock().unwrap_or_else(PoisonError::into_inner)
+}
+
+#[cfg(test)]
+mod tests {
+    use std::net::Ipv4Addr;
+
+    use super::*;
+
+    /// Whether this process may make a network namespace of its own; prints why not.
+    fn is_possible() -> bool {
+        let possible = lab::enter_own_network();
+        if let Err(error) = &possible {
+            println!("SKIPPED: needs root (network namespaces): {error}");
+        }
+        possible.is_ok()
+    }
+
+    /// Other groups' paths may depend on it.
+    #[test]
+    fn a_change_that_is_read_while_a_host_is_resolved_is_reported_later() {
+        if !is_possible() {
+            return;
+        }
+        let forwarding = Forwarding::of_kernel(BTreeSet::new()).unwrap();
+        assert!(!forwarding.has_changed().unwrap());
+        lab::ip("link add v0 type veth peer name v1").unwrap();
+        lab::ip("addr add 10.0.0.1/24 dev v0").unwrap();
+        lab::ip("link set v0 up").unwrap();
+        lab::ip("link set v1 up").unwrap();
+        let host = Station { address: Ipv4Addr::new(10, 0, 0, 2).into(), mac: None };
+        let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build().unwrap();
+        assert!(runtime.block_on(forwarding.resolve(host, 2)).is_err(), "no port leads to it");
+        assert!(forwarding.has_changed().unwrap());
+        assert!(!forwarding.has_changed().unwrap());
+    }
 }

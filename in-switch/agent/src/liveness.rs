@@ -1,7 +1,7 @@
 //! Members that may have failed, as far as this switch can tell: their port has lost its carrier, or
 //! they have stopped acknowledging what others acknowledge.
 //!
-//! It reports, and removes nobody: the sender's host asks the member's, and tells its application before
+//! It only reports: the sender's host asks the member's, and tells its application before
 //! the group continues without the member. The report has to come in time: a real adapter gives up after
 //! eight timeouts of 134 ms.
 
@@ -75,10 +75,7 @@ pub(crate) struct Observer {
 
 impl Observer {
     /// In the network namespace of this thread.
-    pub(crate) fn open(
-        registry: Arc<Registry>,
-        settings: Liveness,
-    ) -> Result<Self, ControlError> {
+    pub(crate) fn open(registry: Arc<Registry>, settings: Liveness) -> Result<Self, ControlError> {
         let failed = |error| ControlError::new(ErrorKind::Failed, format!("{error}"));
         let carriers = Mutex::new(Carriers::open().map_err(failed)?);
         Ok(Self { registry, settings, carriers })
@@ -89,7 +86,7 @@ impl Observer {
         self.settings.interval
     }
 
-    /// Reports members that seem to have failed. Costs nothing while nobody watches a group.
+    /// Reports members that seem to have failed. Costs nothing while no group is watched.
     pub(crate) fn observe(&self) {
         if !self.registry.reports.are_read() {
             return;

@@ -29,7 +29,7 @@ pub const STALE_AFTER: Duration = Duration::from_secs(1);
 
 /// All deadlines are so many times the defaults, so that a slow machine keeps them as well: an adapter's
 /// timeouts, too ([`crate::flow::adapter`]).
-pub const SLOWER: u32 = 4;
+pub const SLOWER: u32 = 6;
 
 fn liveness() -> Liveness {
     let Liveness { interval, carrier_lost_after, silent_after } = Liveness::default();
