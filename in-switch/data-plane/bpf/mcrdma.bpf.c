@@ -449,6 +449,11 @@ static __always_inline int answer(struct __sk_buff *skb, struct scratch *scratch
 	}
 	if (packet->opcode == CNP)
 		merged.syndrome = CNP << 8;
+	merged.way.port = skb->ifindex;
+	/* The bit of tags that are there (VLAN_CFI_MASK is none of theirs in a __u32). */
+	merged.way.tag = skb->vlan_present ? 0x10000 | skb->vlan_tci : 0;
+	if (bpf_skb_load_bytes(skb, 0, merged.way.ethernet, sizeof(merged.way.ethernet)))
+		return TC_ACT_SHOT;
 	merge_answer(&key, sender, found, &merged);
 	count(merged.counter);
 	if (merged.counter == ANSWER_SUPPRESSED || merged.counter == ANSWER_DROPPED ||
@@ -464,6 +469,13 @@ static __always_inline int answer(struct __sk_buff *skb, struct scratch *scratch
 		change->extended[0] = bpf_htonl(merged.syndrome << 24 | (merged.msn & NUMBERS));
 	}
 	return apply(skb, packet, change) ? TC_ACT_SHOT : TC_ACT_UNSPEC;
+}
+
+/* Run by the agent: the port whose number is the mark receives this frame. */
+SEC("classifier")
+int receive(struct __sk_buff *skb)
+{
+	return bpf_clone_redirect(skb, skb->mark, BPF_F_INGRESS) ? TC_ACT_SHOT : TC_ACT_OK;
 }
 
 SEC("classifier")

@@ -110,6 +110,13 @@ struct member {
 	__u32 ports[PORTS_MAX];
 };
 
+/* Where a frame was received, its tag if it has one, and its Ethernet addresses. */
+struct way {
+	__u32 port;
+	__u32 tag;
+	__u32 ethernet[3];
+};
+
 /* State of a member. */
 struct record {
 	__u32 expected;
@@ -119,6 +126,9 @@ struct record {
 	__u32 psn_offset;
 	__u32 notified;
 	__u64 notified_window;
+	/* Of its last answer. */
+	struct way way;
+	__u32 unused;
 };
 
 /* Written by this program alone, under the lock. */
@@ -188,7 +198,11 @@ AT(member_key, member, 20);
 SIZE(member, 68);
 AT(member, index, 0);
 AT(member, ports, 4);
-SIZE(record, 32);
+SIZE(way, 20);
+AT(way, port, 0);
+AT(way, tag, 4);
+AT(way, ethernet, 8);
+SIZE(record, 56);
 AT(record, expected, 0);
 AT(record, msn, 4);
 AT(record, credits, 8);
@@ -196,7 +210,9 @@ AT(record, is_nak_pending, 12);
 AT(record, psn_offset, 16);
 AT(record, notified, 20);
 AT(record, notified_window, 24);
-SIZE(answers, 2096);
+AT(record, way, 32);
+AT(record, unused, 52);
+SIZE(answers, 3632);
 AT(answers, lock, 0);
 AT(answers, forwarded, 4);
 AT(answers, nak_number, 8);

@@ -106,6 +106,18 @@ pub struct Member {
 
 #[derive(Clone, Copy, FromBytes, IntoBytes, Immutable)]
 #[repr(C)]
+pub struct Way {
+    pub port: u32,
+    /// The VLAN tag, and [`HAS_TAG`].
+    pub tag: u32,
+    pub ethernet: [u8; 12],
+}
+
+/// In [`Way::tag`].
+pub const HAS_TAG: u32 = 0x1_0000;
+
+#[derive(Clone, Copy, FromBytes, IntoBytes, Immutable)]
+#[repr(C)]
 pub struct Record {
     pub expected: u32,
     pub msn: u32,
@@ -114,6 +126,8 @@ pub struct Record {
     pub psn_offset: u32,
     pub notified: u32,
     pub notified_window: u64,
+    pub way: Way,
+    pub unused: u32,
 }
 
 #[derive(Clone, Copy, FromBytes, IntoBytes, Immutable)]
@@ -151,11 +165,12 @@ layout! {
     Sender: 40 { virtual_address: 0, present: 16, count: 24, forward_all: 28, id: 32, is_answered: 36 }
     MemberKey: 36 { sender: 0, qpn: 16, member: 20 }
     Member: 68 { index: 0, ports: 4 }
-    Record: 32 {
+    Way: 20 { port: 0, tag: 4, ethernet: 8 }
+    Record: 56 {
         expected: 0, msn: 4, credits: 8, is_nak_pending: 12, psn_offset: 16, notified: 20,
-        notified_window: 24
+        notified_window: 24, way: 32, unused: 52
     }
-    Answers: 2096 {
+    Answers: 3632 {
         lock: 0, forwarded: 4, nak_number: 8, wait_number: 12, nak_until_ns: 16, wait_until_ns: 24,
         notified_window: 32, notified: 40, unused: 44, records: 48
     }

@@ -5,7 +5,10 @@ use std::net::{IpAddr, Ipv6Addr};
 use mcrdma::{
     Branch, GroupKey, MEMBERS_MAX, Merging, PORTS_MAX, Port, Region, Replication, Rewriting, Source,
 };
-use roce::{Mac, Serial};
+use roce::{
+    Aeth, Mac, Serial, Syndrome,
+    ethernet::{TYPE_IPV4, TYPE_IPV6, TYPE_TAG},
+};
 use zerocopy::{FromZeros, transmute};
 
 use super::entries::{self, Address, CHUNK_REGIONS, STARTS};
@@ -245,6 +248,40 @@ pub fn read_record(bytes: &AnswersBytes, index: u32) -> (Serial, Serial) {
     let answers: entries::Answers = transmute!(*bytes);
     let record = record(&answers, index);
     (Serial::new(record.expected), Serial::new(record.msn))
+}
+
+/// The last ACK of the slowest of the members that are present, as a frame, and the port at which it came: as
+/// `mcrdma::Switch::remove_member` has it.
+pub fn repeated_answer(
+    (sender, sender_qpn): (IpAddr, u32),
+    entry: &SenderBytes,
+    answers: &AnswersBytes,
+    members: &[Source],
+) -> Option<(Port, Vec<u8>)> {
+    let (entry, answers) = (read_sender(entry), transmute!(*answers));
+    let entries::Answers { forwarded, records, .. } = answers;
+    let forwarded = Serial::new(forwarded);
+    let present = records.iter().zip(members).enumerate();
+    let present = present.filter(|(index, _)| entry.present >> index & 1 == 1);
+    let ahead = |record: &entries::Record| Serial::new(record.expected).ahead_of(forwarded);
+    let (_, (slowest, &Source { address: member, .. })) =
+        present.min_by_key(|(_, (record, _))| ahead(record))?;
+    let way = slowest.way;
+    if ahead(slowest) <= 0 || way.port == 0 {
+        return None;
+    }
+    let mut ethernet = way.ethernet.to_vec();
+    if way.tag & entries::HAS_TAG != 0 {
+        ethernet.extend(TYPE_TAG.to_be_bytes());
+        ethernet.extend((way.tag as u16).to_be_bytes());
+    }
+    let kind = if member.is_ipv4() { TYPE_IPV4 } else { TYPE_IPV6 };
+    ethernet.extend(kind.to_be_bytes());
+    let syndrome = Syndrome::Ack(slowest.credits as u8);
+    let aeth = Aeth { syndrome, msn: Serial::new(slowest.msn) };
+    let psn = Serial::new(slowest.expected).minus(1).plus(slowest.psn_offset);
+    let frame = mcrdma::answer_frame(&ethernet, member, (sender, sender_qpn), psn, aeth)?;
+    Some((way.port, frame))
 }
 
 /// As it was inserted, but for the first PSN, which is no longer needed.
