@@ -35,6 +35,7 @@ pub struct Branch {
     pub rewrites: u8,
     pub chunks: u8,
     pub target: Address,
+    pub crc: u32,
 }
 
 #[derive(Clone, Copy, FromBytes, IntoBytes, Immutable)]
@@ -156,8 +157,8 @@ macro_rules! layout {
 
 layout! {
     GroupKey: 20 { sender: 0, id: 16 }
-    Branch: 36 { port: 0, qpn: 4, psn_offset: 8, mac: 12, rewrites: 18, chunks: 19, target: 20 }
-    Group: 2384 { sender_qpn: 0, count: 4, generation: 8, inputs: 16, branches: 80 }
+    Branch: 40 { port: 0, qpn: 4, psn_offset: 8, mac: 12, rewrites: 18, chunks: 19, target: 20, crc: 36 }
+    Group: 2640 { sender_qpn: 0, count: 4, generation: 8, inputs: 16, branches: 80 }
     RegionsKey: 16 { generation: 0, branch: 8, chunk: 12 }
     Region: 32 { start: 0, bytes: 8, member_start: 16, member_key: 24, unused: 28 }
     Regions: 512 { all: 0 }

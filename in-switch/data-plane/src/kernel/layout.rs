@@ -6,7 +6,7 @@ use mcrdma::{
     Branch, GroupKey, MEMBERS_MAX, Merging, PORTS_MAX, Port, Region, Replication, Rewriting, Source,
 };
 use roce::{
-    Aeth, Mac, Serial, Syndrome,
+    Aeth, BTH_BYTES, Mac, Serial, ShiftTables, Syndrome, UDP_BYTES,
     ethernet::{TYPE_IPV4, TYPE_IPV6, TYPE_TAG},
 };
 use zerocopy::{FromZeros, transmute};
@@ -91,8 +91,30 @@ pub fn read_member(bytes: &MemberBytes) -> (u32, Vec<Port>) {
     (member.index, read_ports(&member.ports))
 }
 
+/// What a target address and a queue pair contribute to a packet's CRC, up to and with the packet number: CRCs are
+/// linear, so that this is the difference that they make to a packet of zeros.
+fn crc(tables: &ShiftTables, target: IpAddr, qpn: u32) -> u32 {
+    let mut zeros = [0; 40 + UDP_BYTES + BTH_BYTES];
+    let (ip_bytes, version) = if target.is_ipv4() { (20, 0x45) } else { (40, 0x60) };
+    zeros[0] = version;
+    let zeros = &zeros[..ip_bytes + UDP_BYTES + BTH_BYTES];
+    let mut headers = zeros.to_vec();
+    match target {
+        IpAddr::V4(target) => headers[16..20].copy_from_slice(&target.octets()),
+        IpAddr::V6(target) => headers[24..40].copy_from_slice(&target.octets()),
+    }
+    let qpn_at = ip_bytes + UDP_BYTES + 5;
+    headers[qpn_at..qpn_at + 3].copy_from_slice(&qpn.to_be_bytes()[1..]);
+    tables.update(0, zeros, &headers, 0).unwrap_or_default()
+}
+
 /// `replication` is valid. `generation`: that of its regions.
-pub fn group(replication: &Replication, generation: u64) -> GroupBytes {
+pub fn group(
+    key: GroupKey,
+    replication: &Replication,
+    generation: u64,
+    tables: &ShiftTables,
+) -> GroupBytes {
     let mut group = entries::Group::new_zeroed();
     group.sender_qpn = replication.sender_qpn;
     group.count = replication.branches.len() as u32;
@@ -102,12 +124,14 @@ pub fn group(replication: &Replication, generation: u64) -> GroupBytes {
         place.port = branch.port;
         place.mac = branch.mac.0;
         place.target = address(branch.target);
+        place.qpn = key.id;
         if let Some(rewriting) = &branch.rewriting {
             place.qpn = rewriting.qpn;
             place.psn_offset = rewriting.psn_offset;
             place.rewrites = 1;
             place.chunks = rewriting.regions.len().div_ceil(CHUNK_REGIONS) as u8;
         }
+        place.crc = crc(tables, branch.target, place.qpn);
     }
     transmute!(group)
 }

@@ -68,6 +68,7 @@ pub struct KernelPlane {
     directory: PathBuf,
     ebpf: Ebpf,
     maps: Maps,
+    shift_tables: ShiftTables,
     counters: PerCpuArray<MapData, u64>,
     test_time_ns: Array<MapData, u64>,
     graces: ArrayOfMaps<MapData, Array<MapData, u64>>,
@@ -114,7 +115,8 @@ impl KernelPlane {
         Self::check()?;
         prepare(directory)
             .map_err(|source| PlaneError::Directory { directory: directory.to_owned(), source })?;
-        let tables: Vec<u32> = ShiftTables::new().words().collect();
+        let shift_tables = ShiftTables::new();
+        let tables: Vec<u32> = shift_tables.words().collect();
         let mut loader = EbpfLoader::new();
         loader.override_global("shift_tables", &tables[..], true);
         let has_test_clock = u32::from(has_test_clock);
@@ -156,6 +158,7 @@ impl KernelPlane {
             is_unsettled: true,
             directory: directory.to_owned(),
             ebpf,
+            shift_tables,
         };
         plane.settle()?;
         plane.is_unsettled = true;
@@ -277,10 +280,11 @@ impl KernelPlane {
     /// Writes the regions of a new version, then the group's entry with its generation. That single write
     /// switches to the new version; packets that are being copied finish by the old one.
     fn write_branches(&mut self, key: GroupKey, replication: &Replication) -> Result<(), MapError> {
-        let (key, generation) = (layout::group_key(key.sender, key.id), self.generation);
+        let generation = self.generation;
         self.generation += 1;
+        let group = layout::group(key, replication, generation, &self.shift_tables);
+        let key = layout::group_key(key.sender, key.id);
         let old = self.maps.groups.get(&key, 0).ok();
-        let group = layout::group(replication, generation);
         let written = self
             .write_regions(generation, replication)
             .and_then(|()| self.maps.groups.insert(key, group, 0));
