@@ -6,18 +6,18 @@
 #include "resolve.h"
 #include "tables.h"
 
-/* The fields that are rewritten in a copy or an answer. */
+/* The fields that are rewritten in an answer. */
 struct change {
-	struct address target;
 	struct address source;
-	__u32 target_qpn;
 	__u32 psn;
-	__u32 extended[3];
-	__u8 has_target;
-	__u8 has_source;
-	/* Set for copies. */
-	__u8 decrements_ttl;
-	__u8 unused;
+	__u32 aeth;
+};
+
+/* The headers of a copy, up to address and key of its memory. Two bytes are unused, so that words are aligned. */
+struct headers {
+	__u8 unused[2];
+	__u8 ethernet[ETHERNET_BYTES];
+	__u32 words[10 + 2 + 3 + 3];
 };
 
 /* Too large for the stack; per processor, which handles one packet at a time. */
@@ -25,6 +25,14 @@ struct scratch {
 	struct packet packet;
 	struct packet answer;
 	struct change change;
+	/* Of the copy that is being made. Only what differs between copies is written for each. */
+	struct headers headers;
+	/* Of a WRITE at each branch's member: address and key. */
+	__u32 memory[MEMBERS_MAX][3];
+	/* IPv4's, with the packet's own target. */
+	__u32 checksum;
+	/* What the packet's own target and queue pair contribute to its CRC, as `crc` of a branch. */
+	__u32 crc;
 };
 
 struct {
@@ -34,103 +42,131 @@ struct {
 	__type(value, struct scratch);
 } scratches SEC(".maps");
 
-/* Writes an address and IPv4's checksum, or IPv6's address alone. */
-static __always_inline int store_address(struct __sk_buff *skb, const struct packet *packet, __u32 *checksum,
-					 int is_target, const struct address *address)
+/* The CRC of a target address (of so many words) and a queue pair, up to and with the packet number, all else zero:
+ * the constant part of a branch's, which the agent computes (src/kernel/layout.rs).
+ */
+static __always_inline __u32 crc_constant(const __u32 *target, int words, __u32 bth1)
 {
-	__u32 old = is_target ? packet->ip[4] : packet->ip[3];
-	__u16 sum;
-
-	if (packet->ip_bytes == 40)
-		return bpf_skb_store_bytes(skb, ETHERNET_BYTES + (is_target ? 24 : 8), address, 16, 0);
-	sum = *checksum = checksum_after(*checksum, old, address->words[3]);
-	if (bpf_skb_store_bytes(skb, ETHERNET_BYTES + 10, &sum, 2, 0))
-		return -1;
-	return bpf_skb_store_bytes(skb, ETHERNET_BYTES + (is_target ? 16 : 12), &address->words[3], 4, 0);
-}
-
-/* Decrements TTL or hop limit, with IPv4's checksum. The ICRC does not cover them. */
-static __always_inline int store_hop_limit(struct __sk_buff *skb, const struct packet *packet, __u32 *checksum)
-{
-	__u8 left = hop_limit(packet) - 1;
-	__u16 sum;
-
-	if (packet->ip_bytes == 40)
-		return bpf_skb_store_bytes(skb, ETHERNET_BYTES + 7, &left, 1, 0);
-	sum = *checksum = checksum_after(*checksum, packet->ip[2] & 0xffff, (packet->ip[2] & 0xff00) | left);
-	if (bpf_skb_store_bytes(skb, ETHERNET_BYTES + 10, &sum, 2, 0))
-		return -1;
-	return bpf_skb_store_bytes(skb, ETHERNET_BYTES + 8, &left, 1, 0);
-}
-
-/* The CRC of the difference of the addresses, up to the UDP header. */
-static __always_inline __u32 crc_addresses(const struct packet *packet, const struct change *change)
-{
-	__u32 crc = 0, word;
+	__u32 crc = 0;
 	int i;
 
-	if (packet->ip_bytes == 20) {
-		crc = crc_word(crc, change->has_source ? packet->ip[3] ^ change->source.words[3] : 0);
-		return crc_word(crc, change->has_target ? packet->ip[4] ^ change->target.words[3] : 0);
-	}
-	for (i = 0; i < 8; i++) {
-		word = i < 4 ? change->source.words[i] : change->target.words[i - 4];
-		word ^= packet->ip[i + 2];
-		if (i < 4 ? !change->has_source : !change->has_target)
-			word = 0;
-		crc = crc_word(crc, word);
-	}
-	return crc;
+	for (i = 0; i < words; i++)
+		crc = crc_word(crc, target[i]);
+	/* UDP and the first word of the BTH. */
+	crc = crc_shift(UDP_BYTES + 4, crc);
+	crc = crc_word(crc, bth1 & ~0xff);
+	return crc_shift(4, crc);
 }
 
-/* Rewrites a packet in place, with its checksums. `packet` is as it was received. */
+/* What all copies of a packet have in common. `ip_words` is a constant. */
+static __always_inline int begin_copies(struct __sk_buff *skb, struct scratch *scratch, const int ip_words)
+{
+	const struct packet *packet = &scratch->packet;
+	__u32 *words = scratch->headers.words;
+	__u32 left = hop_limit(packet) - 1;
+
+	if (bpf_skb_load_bytes(skb, 0, scratch->headers.ethernet, ETHERNET_BYTES))
+		return -1;
+	__builtin_memcpy(words, packet->ip, ip_words * 4);
+	words[ip_words] = packet->udp[0];
+	/* Without a checksum. */
+	words[ip_words + 1] = packet->udp[1] & 0xffff;
+	words[ip_words + 2] = packet->bth[0];
+	if (ip_words == 5) {
+		scratch->checksum = checksum_after(words[2] >> 16, words[2] & 0xffff, (words[2] & 0xff00) | left);
+		words[2] = (words[2] & 0xff00) | left;
+		scratch->crc = crc_constant(&packet->ip[4], 1, packet->bth[1]);
+	} else {
+		words[1] = (words[1] & 0xffffff) | left << 24;
+		scratch->crc = crc_constant(&packet->ip[6], 4, packet->bth[1]);
+	}
+	return 0;
+}
+
+/* Writes the headers and the CRC of a branch's copy. */
+static __always_inline int store_copy(struct __sk_buff *skb, struct scratch *scratch, const struct branch *branch,
+				      __u32 index, const int ip_words)
+{
+	const __u32 bytes = ETHERNET_BYTES + ip_words * 4 + UDP_BYTES + BTH_BYTES;
+	const struct packet *packet = &scratch->packet;
+	__u32 *words = scratch->headers.words;
+	const __u32 *memory = scratch->memory[index & (MEMBERS_MAX - 1)];
+	__u32 crc, i, rest = packet->extended_bytes;
+
+	__builtin_memcpy(scratch->headers.ethernet, branch->mac, 6);
+	if (ip_words == 5) {
+		words[2] = (words[2] & 0xffff) |
+			   checksum_after(scratch->checksum, packet->ip[4], branch->target.words[3]) << 16;
+		words[4] = branch->target.words[3];
+	} else {
+		__builtin_memcpy(&words[6], &branch->target, 16);
+	}
+	words[ip_words + 3] = (packet->bth[1] & 0xff) | bpf_htonl(branch->qpn & NUMBERS);
+	words[ip_words + 4] = (packet->bth[2] & 0xff) | bpf_htonl((packet->psn + branch->psn_offset) & NUMBERS);
+	crc = scratch->crc ^ branch->crc ^ crc_word(0, words[ip_words + 4] ^ packet->bth[2]);
+	if (has_reth(packet->opcode)) {
+		for (i = 0; i < 3; i++) {
+			words[ip_words + 5 + i] = memory[i];
+			crc = crc_word(crc, memory[i] ^ packet->extended[i]);
+		}
+		rest -= 12;
+		if (bpf_skb_store_bytes(skb, 0, scratch->headers.ethernet, bytes + 12, 0))
+			return -1;
+	} else if (bpf_skb_store_bytes(skb, 0, scratch->headers.ethernet, bytes, 0)) {
+		return -1;
+	}
+	if (rest)
+		crc = crc_shift(rest & 15, crc);
+	crc = crc_zeros(crc, packet->bytes_after) ^ packet->icrc;
+	return bpf_skb_store_bytes(skb, icrc_at(packet), &crc, ICRC_BYTES, 0);
+}
+
+/* Writes an address and IPv4's checksum, or IPv6's address alone. */
+static __always_inline int store_source(struct __sk_buff *skb, const struct packet *packet,
+					const struct address *source)
+{
+	__u16 sum;
+
+	if (packet->ip_bytes == 40)
+		return bpf_skb_store_bytes(skb, ETHERNET_BYTES + 8, source, 16, 0);
+	sum = checksum_after(packet->ip[2] >> 16, packet->ip[3], source->words[3]);
+	if (bpf_skb_store_bytes(skb, ETHERNET_BYTES + 10, &sum, 2, 0))
+		return -1;
+	return bpf_skb_store_bytes(skb, ETHERNET_BYTES + 12, &source->words[3], 4, 0);
+}
+
+/* Rewrites an answer in place, with its checksums. `packet` is as it was received. */
 static __noinline int apply(struct __sk_buff *skb, const struct packet *packet, const struct change *change)
 {
-	__u32 bth[2], crc, checksum, extended_words, i;
+	__u32 psn, crc = 0, i;
 	__u16 none = 0;
 
 	if (!packet || !change)
 		return -1;
-	bth[0] = (packet->bth[1] & 0xff) | bpf_htonl(change->target_qpn & NUMBERS);
-	bth[1] = (packet->bth[2] & 0xff) | bpf_htonl(change->psn & NUMBERS);
-	crc = crc_addresses(packet, change);
-	/* UDP and the first word of the BTH stay. */
-	crc = crc_zeros(crc, UDP_BYTES + 4);
-	crc = crc_word(crc, bth[0] ^ packet->bth[1]);
-	crc = crc_word(crc, bth[1] ^ packet->bth[2]);
-	extended_words = packet->extended_bytes / 4;
-	for (i = 0; i < 3; i++)
-		if (i < extended_words)
-			crc = crc_word(crc, change->extended[i] ^ packet->extended[i]);
-	if (extended_words > 3)
-		crc = crc_zeros(crc, packet->extended_bytes - 12);
-	crc = crc_zeros(crc, packet->bytes_after) ^ packet->icrc;
+	psn = (packet->bth[2] & 0xff) | bpf_htonl(change->psn & NUMBERS);
+	/* Behind the source are the target, UDP and the first two words of the BTH. */
+	if (packet->ip_bytes == 20) {
+		crc = crc_word(0, packet->ip[3] ^ change->source.words[3]);
+		crc = crc_zeros(crc, 4 + UDP_BYTES + 8);
+	} else {
+		for (i = 0; i < 4; i++)
+			crc = crc_word(crc, packet->ip[i + 2] ^ change->source.words[i]);
+		crc = crc_zeros(crc, 16 + UDP_BYTES + 8);
+	}
+	crc = crc_word(crc, psn ^ packet->bth[2]);
+	crc = crc_word(crc, change->aeth ^ packet->extended[0]);
+	/* A CNP's reserved bytes. */
+	crc = crc_zeros(crc, packet->extended_bytes - 4) ^ packet->icrc;
 
-	checksum = packet->ip[2] >> 16;
-	if (change->decrements_ttl && store_hop_limit(skb, packet, &checksum))
-		return -1;
-	if ((change->has_source && store_address(skb, packet, &checksum, 0, &change->source)) ||
-	    (change->has_target && store_address(skb, packet, &checksum, 1, &change->target)))
+	if (store_source(skb, packet, &change->source))
 		return -1;
 	if ((packet->udp[1] >> 16) &&
 	    bpf_skb_store_bytes(skb, ETHERNET_BYTES + packet->ip_bytes + 6, &none, 2, 0))
 		return -1;
-	if (bpf_skb_store_bytes(skb, bth_at(packet) + 4, bth, sizeof(bth), 0))
-		return -1;
-	if (packet->extended_bytes == 4 &&
-	    bpf_skb_store_bytes(skb, bth_at(packet) + BTH_BYTES, change->extended, 4, 0))
-		return -1;
-	if (has_reth(packet->opcode) &&
-	    bpf_skb_store_bytes(skb, bth_at(packet) + BTH_BYTES, change->extended, 12, 0))
+	if (bpf_skb_store_bytes(skb, bth_at(packet) + 8, &psn, sizeof(psn), 0) ||
+	    bpf_skb_store_bytes(skb, bth_at(packet) + BTH_BYTES, &change->aeth, 4, 0))
 		return -1;
 	return bpf_skb_store_bytes(skb, icrc_at(packet), &crc, ICRC_BYTES, 0);
-}
-
-static __always_inline void unchanged(const struct packet *packet, struct change *change)
-{
-	change->target_qpn = packet->target_qpn;
-	change->psn = packet->psn;
-	__builtin_memcpy(change->extended, packet->extended, sizeof(change->extended));
 }
 
 /* Context of the loops over branches. */
@@ -140,6 +176,8 @@ struct copying {
 	const struct group *group;
 	/* The first branch for which the packet is refused; MEMBERS_MAX: none. */
 	__u32 refused;
+	/* Number of copies that were not sent. */
+	__u32 failed;
 };
 
 /* Place of the last of so many (a power of two) numbers in order that is not above `address`; 0 if there is none. They
@@ -160,19 +198,21 @@ static __always_inline __u32 search(const __u64 *numbers, __u32 count, __u32 str
 	return place & (count - 1);
 }
 
-/* Address and key of a WRITE at a branch's member. Whether its memory is known. */
-static __always_inline int translate(const struct copying *copying, __u32 index, const struct branch *branch,
-				     __u32 *extended)
+/* Finds address and key of a WRITE at a branch's member. Whether its memory is known. */
+static __always_inline int translate(const struct copying *copying, __u32 index, const struct branch *branch)
 {
 	const struct packet *packet = &copying->scratch->packet;
+	__u32 *memory = copying->scratch->memory[index & (MEMBERS_MAX - 1)];
 	struct regions_key key = { .generation = copying->group->generation, .branch = index };
 	__u64 address, bytes, offset;
 	const struct region *region;
 	struct regions *found;
 
 	bytes = bpf_ntohl(packet->extended[3]);
-	if (!has_reth(packet->opcode) || !branch->rewrites || !bytes)
+	if (!branch->rewrites || !bytes) {
+		__builtin_memcpy(memory, packet->extended, 12);
 		return 1;
+	}
 	address = (__u64)bpf_ntohl(packet->extended[0]) << 32 | bpf_ntohl(packet->extended[1]);
 	if (branch->chunks > 1) {
 		key.chunk = STARTS;
@@ -189,18 +229,17 @@ static __always_inline int translate(const struct copying *copying, __u32 index,
 	if (address < region->start || offset >= region->bytes || bytes > region->bytes - offset)
 		return 0;
 	address = region->member_start + offset;
-	extended[0] = bpf_htonl(address >> 32);
-	extended[1] = bpf_htonl((__u32)address);
-	extended[2] = bpf_htonl(region->member_key);
+	memory[0] = bpf_htonl(address >> 32);
+	memory[1] = bpf_htonl((__u32)address);
+	memory[2] = bpf_htonl(region->member_key);
 	return 1;
 }
 
-static long find_unknown(__u32 index, void *context)
+static long find_memory(__u32 index, void *context)
 {
 	struct copying *copying = context;
-	__u32 extended[3];
 
-	if (!translate(copying, index, &copying->group->branches[index & (MEMBERS_MAX - 1)], extended)) {
+	if (!translate(copying, index, &copying->group->branches[index & (MEMBERS_MAX - 1)])) {
 		copying->refused = index;
 		return 1;
 	}
@@ -210,29 +249,16 @@ static long find_unknown(__u32 index, void *context)
 static long copy(__u32 index, void *context)
 {
 	struct copying *copying = context;
-	const struct packet *packet = &copying->scratch->packet;
+	struct scratch *scratch = copying->scratch;
 	const struct branch *branch = &copying->group->branches[index & (MEMBERS_MAX - 1)];
-	struct change *change = &copying->scratch->change;
+	int stored;
 
-	unchanged(packet, change);
-	change->has_source = 0;
-	change->has_target = 1;
-	change->decrements_ttl = 1;
-	change->target = branch->target;
-	if (branch->rewrites) {
-		change->target_qpn = branch->qpn;
-		change->psn = packet->psn + branch->psn_offset;
-		/* find_unknown has found it for all branches. */
-		if (!translate(copying, index, branch, change->extended)) {
-			count(COPY_FAILED);
-			return 0;
-		}
-	}
-	if (bpf_skb_store_bytes(copying->skb, 0, branch->mac, 6, 0) || apply(copying->skb, packet, change) ||
-	    bpf_clone_redirect(copying->skb, branch->port, 0))
-		count(COPY_FAILED);
+	if (scratch->packet.ip_bytes == 20)
+		stored = store_copy(copying->skb, scratch, branch, index, 5);
 	else
-		count(COPY);
+		stored = store_copy(copying->skb, scratch, branch, index, 10);
+	if (stored || bpf_clone_redirect(copying->skb, branch->port, 0))
+		copying->failed += 1;
 	return 0;
 }
 
@@ -401,12 +427,17 @@ static __always_inline int replicate(struct __sk_buff *skb, struct scratch *scra
 	if (is_unicast(packet->opcode))
 		copying.refused = 0;
 	else if (has_reth(packet->opcode))
-		bpf_loop(group->count, find_unknown, &copying, 0);
+		bpf_loop(group->count, find_memory, &copying, 0);
 	if (copying.refused != MEMBERS_MAX) {
 		count(is_unicast(packet->opcode) ? REQUEST_REFUSED : REGION_UNKNOWN);
 		return refuse(skb, scratch, group, copying.refused);
 	}
-	bpf_loop(group->count, copy, &copying, 0);
+	if (packet->ip_bytes == 20 ? begin_copies(skb, scratch, 5) : begin_copies(skb, scratch, 10))
+		copying.failed = group->count;
+	else
+		bpf_loop(group->count, copy, &copying, 0);
+	count_many(COPY, group->count - copying.failed);
+	count_many(COPY_FAILED, copying.failed);
 	return TC_ACT_STOLEN;
 }
 
@@ -449,21 +480,31 @@ static __always_inline int answer(struct __sk_buff *skb, struct scratch *scratch
 	}
 	if (packet->opcode == CNP)
 		merged.syndrome = CNP << 8;
+	merged.way.port = skb->ifindex;
+	/* The bit of tags that are there (VLAN_CFI_MASK is none of theirs in a __u32). */
+	merged.way.tag = skb->vlan_present ? 0x10000 | skb->vlan_tci : 0;
+	if (bpf_skb_load_bytes(skb, 0, merged.way.ethernet, sizeof(merged.way.ethernet)))
+		return TC_ACT_SHOT;
 	merge_answer(&key, sender, found, &merged);
 	count(merged.counter);
 	if (merged.counter == ANSWER_SUPPRESSED || merged.counter == ANSWER_DROPPED ||
 	    merged.counter == CNP_SUPPRESSED)
 		return TC_ACT_STOLEN;
-	unchanged(packet, change);
-	change->has_source = 1;
-	change->has_target = 0;
-	change->decrements_ttl = 0;
 	change->source = sender->virtual_address;
+	change->psn = packet->psn;
+	change->aeth = packet->extended[0];
 	if (packet->opcode != CNP) {
 		change->psn = merged.psn;
-		change->extended[0] = bpf_htonl(merged.syndrome << 24 | (merged.msn & NUMBERS));
+		change->aeth = bpf_htonl(merged.syndrome << 24 | (merged.msn & NUMBERS));
 	}
 	return apply(skb, packet, change) ? TC_ACT_SHOT : TC_ACT_UNSPEC;
+}
+
+/* Run by the agent: the port whose number is the mark receives this frame. */
+SEC("classifier")
+int receive(struct __sk_buff *skb)
+{
+	return bpf_clone_redirect(skb, skb->mark, BPF_F_INGRESS) ? TC_ACT_SHOT : TC_ACT_OK;
 }
 
 SEC("classifier")

@@ -38,6 +38,7 @@ struct merged {
 	__u32 psn;
 	__u32 syndrome;
 	__u32 msn;
+	struct way way;
 };
 
 /* State of the group: over all members. */
@@ -144,6 +145,9 @@ static __always_inline void merge(struct answers *answers, const struct sender *
 	struct state state = {};
 	__s32 ahead;
 
+	/* Answers that are made here have none. */
+	if (merged->way.port)
+		record->way = merged->way;
 	if (!is_other) {
 		ahead = ahead_of(number, record->expected);
 		is_repeated = !ahead;

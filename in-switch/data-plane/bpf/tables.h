@@ -30,6 +30,7 @@ struct group_key {
 
 struct branch {
 	__u32 port;
+	/* The group's identifier if it is not rewritten. */
 	__u32 qpn;
 	__u32 psn_offset;
 	__u8 mac[6];
@@ -38,6 +39,8 @@ struct branch {
 	/* Of its regions; with more than one also an entry of their first addresses. */
 	__u8 chunks;
 	struct address target;
+	/* What its target and queue pair contribute to the CRC up to the packet number. */
+	__u32 crc;
 };
 
 /* Replaced as a whole, and never changed where it lies: a packet is copied by one version of it. */
@@ -110,6 +113,13 @@ struct member {
 	__u32 ports[PORTS_MAX];
 };
 
+/* Where a frame was received, its tag if it has one, and its Ethernet addresses. */
+struct way {
+	__u32 port;
+	__u32 tag;
+	__u32 ethernet[3];
+};
+
 /* State of a member. */
 struct record {
 	__u32 expected;
@@ -119,6 +129,9 @@ struct record {
 	__u32 psn_offset;
 	__u32 notified;
 	__u64 notified_window;
+	/* Of its last answer. */
+	struct way way;
+	__u32 unused;
 };
 
 /* Written by this program alone, under the lock. */
@@ -144,7 +157,7 @@ struct answers {
 SIZE(group_key, 20);
 AT(group_key, sender, 0);
 AT(group_key, id, 16);
-SIZE(branch, 36);
+SIZE(branch, 40);
 AT(branch, port, 0);
 AT(branch, qpn, 4);
 AT(branch, psn_offset, 8);
@@ -152,7 +165,8 @@ AT(branch, mac, 12);
 AT(branch, rewrites, 18);
 AT(branch, chunks, 19);
 AT(branch, target, 20);
-SIZE(group, 2384);
+AT(branch, crc, 36);
+SIZE(group, 2640);
 AT(group, sender_qpn, 0);
 AT(group, count, 4);
 AT(group, generation, 8);
@@ -188,7 +202,11 @@ AT(member_key, member, 20);
 SIZE(member, 68);
 AT(member, index, 0);
 AT(member, ports, 4);
-SIZE(record, 32);
+SIZE(way, 20);
+AT(way, port, 0);
+AT(way, tag, 4);
+AT(way, ethernet, 8);
+SIZE(record, 56);
 AT(record, expected, 0);
 AT(record, msn, 4);
 AT(record, credits, 8);
@@ -196,7 +214,9 @@ AT(record, is_nak_pending, 12);
 AT(record, psn_offset, 16);
 AT(record, notified, 20);
 AT(record, notified_window, 24);
-SIZE(answers, 2096);
+AT(record, way, 32);
+AT(record, unused, 52);
+SIZE(answers, 3632);
 AT(answers, lock, 0);
 AT(answers, forwarded, 4);
 AT(answers, nak_number, 8);
@@ -279,12 +299,17 @@ struct {
 	__type(value, __u64);
 } counters SEC(".maps");
 
-static __always_inline void count(__u32 counter)
+static __always_inline void count_many(__u32 counter, __u64 number)
 {
 	__u64 *place = bpf_map_lookup_elem(&counters, &counter);
 
 	if (place)
-		*place += 1;
+		*place += number;
+}
+
+static __always_inline void count(__u32 counter)
+{
+	count_many(counter, 1);
 }
 
 /* Set by the loader for tests, whose clock is `test_time_ns`. If 0, the verifier removes that branch. */

@@ -146,13 +146,14 @@ impl Groups {
     /// No longer waits for a member's answers. Whether it was one, and not the last.
     pub fn remove_member(&mut self, key: GroupKey, member: IpAddr) -> Result<bool, PlaneError> {
         match &mut self.plane {
-            Plane::Userspace(tables) => Ok(tables.lock().tables.remove_member(key, member)),
-            Plane::Kernel(plane) => match self.installed.replication(key) {
-                Some(group) if self.installed.merging(key).is_some() => {
-                    plane.remove_member(key.sender, group.sender_qpn, member)
-                }
-                _ => Ok(false),
-            },
+            Plane::Userspace(tables) => Ok(tables.remove_member(key, member)),
+            Plane::Kernel(plane) => {
+                let entry = self.installed.replication(key).zip(self.installed.merging(key));
+                entry.map_or(Ok(false), |(group, merging)| {
+                    let sender = (key.sender, group.sender_qpn);
+                    plane.remove_member(sender, member, &merging.members)
+                })
+            }
         }
     }
 

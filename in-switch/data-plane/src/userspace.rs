@@ -3,6 +3,8 @@
 use std::{
     collections::HashMap,
     io,
+    net::IpAddr,
+    os::fd::OwnedFd,
     sync::{
         Arc, Mutex, MutexGuard, PoisonError,
         atomic::{AtomicBool, Ordering},
@@ -10,10 +12,10 @@ use std::{
     time::{Duration, Instant},
 };
 
-use mcrdma::{Port, Switch, Verdict};
+use mcrdma::{GroupKey, Port, Switch, Verdict};
 use packet_socket::{Batch, Interface, InterfaceError, Offload};
 use roce::{ETHERNET_BYTES, Mac};
-use rustix::event::{PollFd, PollFlags, poll};
+use rustix::event::{EventfdFlags, PollFd, PollFlags, eventfd, poll};
 
 /// Ageing time of learnt addresses (IEEE 802.1Q).
 const AGEING: Duration = Duration::from_secs(300);
@@ -39,8 +41,16 @@ pub struct UserspacePlane {
     ports: Vec<Interface>,
     switch: Arc<Mutex<Switch>>,
     stations: Arc<Mutex<Stations>>,
+    due: Arc<Due>,
     forwarded: Forwarded,
     started: Instant,
+}
+
+/// Frames to be handled as if ports had received them.
+struct Due {
+    frames: Mutex<Vec<(Port, Vec<u8>)>>,
+    /// Readable when there are some.
+    wake: OwnedFd,
 }
 
 /// Learnt addresses: port, and time of the last frame.
@@ -52,9 +62,22 @@ struct Stations(HashMap<Mac, (Port, Instant)>);
 pub struct UserspaceTables {
     switch: Arc<Mutex<Switch>>,
     stations: Arc<Mutex<Stations>>,
+    due: Arc<Due>,
 }
 
 impl UserspaceTables {
+    /// No longer waits for a member's answers. Whether it was one, and not the last. If the group advances by that, the
+    /// sender is told at once.
+    pub fn remove_member(&self, key: GroupKey, member: IpAddr) -> bool {
+        let (was_member, told) = self.lock().remove_member(key, member);
+        if let Some(told) = told {
+            lock(&self.due.frames).push(told);
+            // It fails only if it is readable already.
+            let _ = rustix::io::write(&self.due.wake, &1_u64.to_ne_bytes());
+        }
+        was_member
+    }
+
     /// Locks the switch, which forwards nothing meanwhile.
     pub fn lock(&self) -> MutexGuard<'_, Switch> {
         lock(&self.switch)
@@ -106,10 +129,15 @@ impl UserspacePlane {
             port.reserve(RECEIVE_BUFFER_BYTES).map_err(failed)?;
             Ok(port)
         };
+        let wake = eventfd(0, EventfdFlags::NONBLOCK | EventfdFlags::CLOEXEC).map_err(|error| {
+            let (name, step) = ("of the switch".to_owned(), "make its event descriptor");
+            InterfaceError { name, step, source: error.into() }
+        })?;
         Ok(Self {
             ports: ports.into_iter().map(open).collect::<Result<_, InterfaceError>>()?,
             switch: Arc::default(),
             stations: Arc::default(),
+            due: Arc::new(Due { frames: Mutex::default(), wake }),
             forwarded: Forwarded::default(),
             started: Instant::now(),
         })
@@ -118,7 +146,8 @@ impl UserspacePlane {
     /// A handle of the tables.
     #[must_use]
     pub fn tables(&self) -> UserspaceTables {
-        UserspaceTables { switch: Arc::clone(&self.switch), stations: Arc::clone(&self.stations) }
+        let (switch, stations) = (Arc::clone(&self.switch), Arc::clone(&self.stations));
+        UserspaceTables { switch, stations, due: Arc::clone(&self.due) }
     }
 
     /// Frames forwarded so far.
@@ -144,6 +173,7 @@ impl UserspacePlane {
             if !has_moved {
                 self.wait()?;
             }
+            self.handle_due(&mut frame);
         }
         Ok(())
     }
@@ -151,6 +181,7 @@ impl UserspacePlane {
     fn wait(&self) -> io::Result<()> {
         let mut ports: Vec<PollFd<'_>> =
             self.ports.iter().map(|port| PollFd::new(port, PollFlags::IN)).collect();
+        ports.push(PollFd::new(&self.due.wake, PollFlags::IN));
         let patience = PATIENCE.try_into().map_err(|_| io::ErrorKind::InvalidInput)?;
         match poll(&mut ports, Some(&patience)) {
             Ok(_) | Err(rustix::io::Errno::INTR) => Ok(()),
@@ -158,25 +189,50 @@ impl UserspacePlane {
         }
     }
 
+    fn handle_due(&mut self, frame: &mut Vec<u8>) {
+        let due = std::mem::take(&mut *lock(&self.due.frames));
+        if due.is_empty() {
+            return;
+        }
+        // What is added from here on wakes it again.
+        let _ = rustix::io::read(&self.due.wake, &mut [0; 8]);
+        let switch = Arc::clone(&self.switch);
+        for (number, due) in due {
+            let port = self.ports.iter().position(|port| port.index() == number);
+            if let Some(port) = port {
+                self.handle(&mut lock(&switch), port, (Offload::NONE, &due), frame);
+            }
+        }
+    }
+
     fn forward(&mut self, port: usize, batch: &Batch, frame: &mut Vec<u8>) {
         let switch = Arc::clone(&self.switch);
         let mut switch = lock(&switch);
-        for (offload, received) in batch.frames().filter(|(_, frame)| frame.len() >= ETHERNET_BYTES)
-        {
-            frame.clear();
-            frame.extend_from_slice(received);
-            let now_ns = self.started.elapsed().as_nanos() as u64;
-            let ports = &self.ports;
-            let at = self.ports[port].index();
-            let verdict = switch.handle(now_ns, at, frame, |to: Port, copy| {
-                let port = ports.iter().find(|port| port.index() == to);
-                port.is_some_and(|port| port.send(Offload::NONE, copy).is_ok())
-            });
-            match verdict {
-                Verdict::Drop => {}
-                Verdict::Reflect => self.send(port, Offload::NONE, frame),
-                Verdict::Pass => self.bridge(port, offload, frame),
-            }
+        for received in batch.frames().filter(|(_, frame)| frame.len() >= ETHERNET_BYTES) {
+            self.handle(&mut switch, port, received, frame);
+        }
+    }
+
+    fn handle(
+        &mut self,
+        switch: &mut Switch,
+        port: usize,
+        (offload, received): (Offload, &[u8]),
+        frame: &mut Vec<u8>,
+    ) {
+        frame.clear();
+        frame.extend_from_slice(received);
+        let now_ns = self.started.elapsed().as_nanos() as u64;
+        let ports = &self.ports;
+        let at = self.ports[port].index();
+        let verdict = switch.handle(now_ns, at, frame, |to: Port, copy| {
+            let port = ports.iter().find(|port| port.index() == to);
+            port.is_some_and(|port| port.send(Offload::NONE, copy).is_ok())
+        });
+        match verdict {
+            Verdict::Drop => {}
+            Verdict::Reflect => self.send(port, Offload::NONE, frame),
+            Verdict::Pass => self.bridge(port, offload, frame),
         }
     }
 

@@ -99,21 +99,41 @@ impl Twins {
         self.pure.tables.insert(key, replication, merging).unwrap();
     }
 
-    fn remove_member(&mut self, key: GroupKey, qpn: u32, member: IpAddr) {
+    /// Answers what comes out by itself: the group's ACK, if it advances.
+    fn remove_member(&mut self, key: GroupKey, qpn: u32, member: IpAddr) -> usize {
+        let members = self.pure.tables.merging(key).unwrap().members.clone();
+        let (was_member, told) = self.pure.remove_member(key, member);
+        let told = told.map(|(port, frame)| {
+            let port = self.ports.iter().position(|&known| known == port).unwrap();
+            self.expected(port, &frame)
+        });
         let kernel = self.kernel.as_mut().unwrap();
-        assert!(kernel.remove_member(key.sender, qpn, member).unwrap());
-        assert!(self.pure.tables.remove_member(key, member));
+        kernel.set_test_time(self.now_ns).unwrap();
+        assert_eq!(kernel.remove_member((key.sender, qpn), member, &members).unwrap(), was_member);
+        let expected = told.unwrap_or_default();
+        let count = expected.values().map(Vec::len).sum();
+        assert_eq!(self.received(count), expected);
+        count
     }
 
     /// Sends a frame into a port; what comes out of each port of the kernel's switch, in order, is
     /// what comes out of the pure one.
     fn compare(&mut self, port: usize, frame: &[u8]) -> BTreeMap<usize, Vec<Vec<u8>>> {
-        let mut expected: BTreeMap<usize, Vec<Vec<u8>>> = BTreeMap::new();
-        let mut own = frame.to_vec();
-        let ports = &self.ports;
         if let Some(kernel) = &mut self.kernel {
             kernel.set_test_time(self.now_ns).unwrap();
         }
+        let expected = self.expected(port, frame);
+        self.hosts[port].send(Offload::NONE, frame).unwrap();
+        let found = self.received(expected.values().map(Vec::len).sum());
+        assert_eq!(found, expected, "of {frame:02x?}");
+        found
+    }
+
+    /// What comes out of each port of the pure switch.
+    fn expected(&mut self, port: usize, frame: &[u8]) -> BTreeMap<usize, Vec<Vec<u8>>> {
+        let mut expected: BTreeMap<usize, Vec<Vec<u8>>> = BTreeMap::new();
+        let mut own = frame.to_vec();
+        let ports = &self.ports;
         let verdict = self.pure.handle(self.now_ns, self.ports[port], &mut own, |to, copy| {
             let to = ports.iter().position(|&known| known == to).unwrap();
             expected.entry(to).or_default().push(copy.to_vec());
@@ -128,10 +148,7 @@ impl Twins {
             }
             Verdict::Drop => {}
         }
-        self.hosts[port].send(Offload::NONE, frame).unwrap();
-        let found = self.received(expected.values().map(Vec::len).sum());
-        assert_eq!(found, expected, "of {frame:02x?}");
-        found
+        expected
     }
 
     /// What comes out of the ports, until there are so many frames and nothing more.
@@ -519,6 +536,37 @@ fn answers_are_merged_in_the_same_way() {
             }
             twins.now_ns += [1_000, 50_000, 300_000, 5_000_000][below(4) as usize];
             twins.compare((usize::from(member) - 1).min(PORTS - 1), &sent);
+        }
+    }
+    twins.compare_counters();
+}
+
+/// The sender need not retransmit to learn that the others have all.
+#[test]
+fn the_ack_for_a_removed_member_comes_at_once_in_the_same_way() {
+    if skipped() {
+        return;
+    }
+    let mut twins = Twins::new("removed");
+    for is_v6 in [false, true] {
+        let (replication, merging) = group(&twins.ports, is_v6);
+        twins.insert(key(is_v6), replication, Some(merging));
+        for tag in [&[][..], &[0x81, 0, 0x60, 5]] {
+            // Member 5 is the one that is waited for, and then 2.
+            let psn = 0xff_fff0 + tag.len() as u32;
+            for member in [2, 3, 4] {
+                let ack = Aeth { syndrome: Syndrome::Ack(9), msn: Serial::new(psn) };
+                let mut sent =
+                    frame(&answer(is_v6, member, psn + u32::from(member), Some(ack)), &[]);
+                sent.splice(12..12, tag.iter().copied());
+                twins.compare(usize::from(member) - 1, &sent);
+            }
+            let removed = if tag.is_empty() { 5 } else { 2 };
+            let forwarded = twins.pure.tables.counters.counted(Counter::AckForwarded);
+            let told = twins.remove_member(key(is_v6), SENDER_QPN, address(is_v6, removed));
+            assert_eq!(told, PORTS - 1, "{tag:?}");
+            let now = twins.pure.tables.counters.counted(Counter::AckForwarded);
+            assert_eq!(now - forwarded, 1);
         }
     }
     twins.compare_counters();

@@ -59,7 +59,7 @@ struct Group {
     plane: Option<KernelPlane>,
     key: GroupKey,
     sender_qpn: u32,
-    members: Vec<IpAddr>,
+    members: Vec<Source>,
     number: u64,
 }
 
@@ -117,7 +117,7 @@ impl Group {
             sources.push(Source { address: place.address, psn_offset, ports: Vec::new() });
             ends.push(end);
         }
-        let members = sources.iter().map(|source| source.address).collect();
+        let members = sources.clone();
         let merging = Merging {
             psn_first: Serial::new(PSN_FIRST),
             virtual_address,
@@ -252,9 +252,9 @@ fn a_group_continues_without_a_receiver_that_died_and_was_removed() {
     group.post(&[5; 3000], true, None);
     let early = group.sender.completion(Duration::from_millis(100));
     assert_eq!(early, None, "one of the members has not acknowledged it");
-    let (sender, dead) = (group.key.sender, group.members[1]);
+    let (sender, dead) = ((group.key.sender, group.sender_qpn), group.members[1].address);
     let plane = group.plane.as_mut().unwrap();
-    assert!(plane.remove_member(sender, group.sender_qpn, dead).unwrap());
+    assert!(plane.remove_member(sender, dead, &group.members).unwrap());
     let done = group.sender.completion(PATIENCE).expect("a completion without the dead");
     assert_eq!(done.status, Status::Done);
     group.receivers.remove(1);

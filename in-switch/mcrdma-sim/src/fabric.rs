@@ -140,7 +140,7 @@ impl Fabric {
         let now_ns = self.now_ns();
         // Without groups the tables always decide so.
         let decision = if self.buffers[switch].has_groups {
-            self.tables[switch].decide(now_ns, port as PortNumber, headers, || true)
+            self.tables[switch].decide(now_ns, (port as PortNumber, &[]), headers, || true)
         } else {
             Decision::Pass
         };

@@ -35,4 +35,4 @@ pub use limits::{GROUPS_MAX, MEMBERS_MAX, PLACES_MAX, PORTS_MAX, REGIONS_MAX, RE
 pub use merge::{HOLD_NS, Merged, Merger, WINDOW_NS};
 pub use switch::{Switch, Verdict};
 pub use switches::{InsertError, Inserted, Switches};
-pub use tables::{Decision, Tables};
+pub use tables::{Decision, Tables, answer_frame};

@@ -180,13 +180,24 @@ impl Merger {
 
     /// Removes a member. Whether it was one, and not the last.
     ///
-    /// If the group advances by that, the sender gets the ACK when it retransmits.
+    /// If the group advances by that, the sender gets the ACK with the next answer: [`Merger::repeat`].
     pub fn remove(&mut self, member: IpAddr) -> bool {
         let count = self.records.len();
         if count > 1 {
             self.records.retain(|record| record.address != member);
         }
         self.records.len() < count
+    }
+
+    /// If the group has advanced without an answer: the last ACK of its slowest member, numbered as it does. Taken as an
+    /// answer, it is forwarded as the group's.
+    #[must_use]
+    pub fn repeat(&self) -> Option<(IpAddr, Serial, Aeth)> {
+        let group = self.expected();
+        let slowest = self.records.iter().find(|record| record.expected == group)?;
+        let aeth = Aeth { syndrome: Syndrome::Ack(slowest.credits), msn: slowest.msn };
+        let psn = group.minus(1).plus(slowest.psn_offset);
+        group.is_after(self.forwarded).then_some((slowest.address, psn, aeth))
     }
 
     /// Members, with the PSN that each expects next and its MSN.

@@ -1,13 +1,13 @@
 //! Applies a switch's tables to frames.
 
-use std::sync::LazyLock;
+use std::{net::IpAddr, sync::LazyLock};
 
 use roce::{
     Headers, Malformed, Packet, ShiftTables,
     ethernet::{self, TYPE_IPV4, TYPE_IPV6, TYPE_SERVICE_TAG, TYPE_TAG},
 };
 
-use crate::{Counter, Decision, Port, Replication, Tables, resolve::resolve};
+use crate::{Counter, Decision, GroupKey, Port, Replication, Tables, resolve::resolve};
 
 static SHIFT_TABLES: LazyLock<ShiftTables> = LazyLock::new(ShiftTables::new);
 
@@ -54,7 +54,11 @@ impl Switch {
             TYPE_IPV4 | TYPE_IPV6 => match Packet::parse(&frame[at..]) {
                 Ok(packet) => {
                     let headers = packet.headers;
-                    Ok((self.tables.decide(now_ns, port, &headers, || packet.is_intact()), headers))
+                    Ok((
+                        self.tables
+                            .decide(now_ns, (port, &frame[..at]), &headers, || packet.is_intact()),
+                        headers,
+                    ))
                 }
                 Err(Malformed::Foreign(_) | Malformed::Opcode(_)) => return self.resolve(frame),
                 Err(Malformed::Fragment) => Err(Counter::Fragment),
@@ -118,6 +122,18 @@ impl Switch {
             let counter = if is_sent { Counter::Copy } else { Counter::CopyFailed };
             self.tables.counters.count(counter);
         }
+    }
+
+    /// No longer waits for a member's answers; see [`Tables::remove_member`]. Whether it was a member, and not the last.
+    /// If the group advances by that, the frame to be handled next, as if it had been received at that port: a member's
+    /// last answer once more, by which the sender learns of it at once.
+    pub fn remove_member(
+        &mut self,
+        key: GroupKey,
+        member: IpAddr,
+    ) -> (bool, Option<(Port, Vec<u8>)>) {
+        let was_member = self.tables.remove_member(key, member);
+        (was_member, self.tables.repeat(key).filter(|_| was_member))
     }
 
     fn resolve(&mut self, frame: &mut Vec<u8>) -> Verdict {

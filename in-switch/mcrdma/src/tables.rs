@@ -35,9 +35,23 @@ struct Sender {
     key: GroupKey,
     merging: Merging,
     merger: Merger,
+    /// Where each member's last answer was received, and its Ethernet header.
+    ways: HashMap<IpAddr, (Port, Vec<u8>)>,
 }
 
 impl Sender {
+    /// A member's answer as it would come from it, the way of its last one.
+    fn frame(
+        &self,
+        member: IpAddr,
+        psn: Serial,
+        aeth: Aeth,
+        sender_qpn: u32,
+    ) -> Option<(Port, Vec<u8>)> {
+        let (port, ethernet) = self.ways.get(&member)?;
+        Some((*port, answer_frame(ethernet, member, (self.key.sender, sender_qpn), psn, aeth)?))
+    }
+
     /// Whether answers from this address are the group's: from members, removed ones too, and from the
     /// virtual peer's address. Others may belong to a later connection that reuses the queue pair number.
     fn expects(&self, source: IpAddr) -> bool {
@@ -47,6 +61,24 @@ impl Sender {
     fn member(&self, address: IpAddr) -> Option<&Source> {
         self.merging.members.iter().find(|member| member.address == address)
     }
+}
+
+/// A member's answer to a sender's queue pair, behind this Ethernet header. `None`: addresses of two families.
+#[must_use]
+pub fn answer_frame(
+    ethernet: &[u8],
+    member: IpAddr,
+    (sender, sender_qpn): (IpAddr, u32),
+    psn: Serial,
+    aeth: Aeth,
+) -> Option<Vec<u8>> {
+    let ip = IpHeader::new(member, sender).ok()?;
+    let mut headers = Headers::new(ip, Bth::new(Opcode::Acknowledge, sender_qpn, psn));
+    headers.aeth = Some(aeth);
+    let mut frame = ethernet.to_vec();
+    frame.resize(ethernet.len() + headers.packet_bytes(0), 0);
+    headers.write(&[], &mut frame[ethernet.len()..]).ok()?;
+    Some(frame)
 }
 
 /// A switch's tables.
@@ -119,7 +151,8 @@ impl Tables {
                 *place = (mac, place.1 + 1);
             }
             self.members += merging.members.len();
-            place.insert(Sender { key, merger: Merger::new(&merging), merging });
+            let (merger, ways) = (Merger::new(&merging), HashMap::new());
+            place.insert(Sender { key, merger, merging, ways });
         }
         self.copies += replication.branches.len();
         self.regions += replication.regions();
@@ -194,10 +227,21 @@ impl Tables {
     }
 
     /// No longer waits for a member's answers. Whether it was one, and not the last.
+    ///
+    /// The sender does not learn of it before the next answer: [`crate::Switch::remove_member`].
     pub fn remove_member(&mut self, key: GroupKey, member: IpAddr) -> bool {
         let address = self.sender_address(key);
         let sender = address.and_then(|address| self.senders.get_mut(&address));
         sender.is_some_and(|sender| sender.merger.remove(member))
+    }
+
+    /// If the group's members have acknowledged more than the sender knows of, as after a removal: a frame that tells it
+    /// so when it is handled as received at that port.
+    pub(crate) fn repeat(&self, key: GroupKey) -> Option<(Port, Vec<u8>)> {
+        let (sender, qpn) = self.sender_address(key)?;
+        let sender = self.senders.get(&(sender, qpn))?;
+        let (member, psn, aeth) = sender.merger.repeat()?;
+        sender.frame(member, psn, aeth, qpn)
     }
 
     /// A group's branches.
@@ -229,14 +273,14 @@ impl Tables {
         self.addresses.get(&address).map(|(mac, _)| *mac)
     }
 
-    /// Looks up a packet with these headers that was received at `port`.
+    /// Looks up a packet with these headers that was received at `port`, behind this Ethernet header.
     ///
     /// Receivers check the ICRC of what is only forwarded. `is_intact` is called for packets that change
     /// state here or are answered here: answers, which are short, and requests that are refused.
     pub fn decide(
         &mut self,
         now_ns: u64,
-        port: Port,
+        (port, ethernet): (Port, &[u8]),
         headers: &Headers,
         is_intact: impl FnOnce() -> bool,
     ) -> Decision {
@@ -249,7 +293,7 @@ impl Tables {
                 self.replicate(at, key, replication, headers, is_intact)
             })
         } else {
-            self.answer((now_ns, port), headers, is_intact)
+            self.answer((now_ns, port, ethernet), headers, is_intact)
         };
         decision.unwrap_or_else(|| {
             self.counters.count(Counter::Foreign);
@@ -328,7 +372,7 @@ impl Tables {
     /// `None`: not for a sender whose answers are merged here.
     fn answer(
         &mut self,
-        (now_ns, port): (u64, Port),
+        (now_ns, port, ethernet): (u64, Port, &[u8]),
         headers: &Headers,
         is_intact: impl FnOnce() -> bool,
     ) -> Option<Decision> {
@@ -345,6 +389,12 @@ impl Tables {
         if !is_intact() {
             self.counters.count(Counter::IcrcError);
             return Some(Decision::Drop);
+        }
+        if headers.aeth.is_some() {
+            let way = sender.ways.entry(ip.source).or_default();
+            way.0 = port;
+            way.1.clear();
+            way.1.extend_from_slice(ethernet);
         }
         let mut patch = Patch { source: Some(sender.merging.virtual_address), ..Patch::default() };
         let counter = match headers.aeth {

@@ -365,6 +365,25 @@ fn answers_of_removed_members_or_with_the_virtual_address_are_dropped() {
     assert_eq!(switch.tables.counters.counted(Counter::AckForwarded), 1);
 }
 
+#[test]
+fn the_removal_of_the_member_that_was_waited_for_is_told_to_the_sender() {
+    let mut switch = switch();
+    let mut sent = frame(&answer(3, 7), b"");
+    sent[..12].copy_from_slice(&[1, 2, 3, 4, 5, 6, 7, 8, 9, 10, 11, 12]);
+    assert_eq!(handle_at(&mut switch, 4, &mut sent.clone()), (Verdict::Drop, 0));
+    let (was_member, told) = switch.remove_member(key(9), address(2));
+    let (port, mut own) = told.expect("the group has advanced");
+    assert_eq!((was_member, port), (true, 4));
+    assert_eq!(own, sent, "the other's answer once more");
+    assert_eq!(handle_at(&mut switch, port, &mut own), (Verdict::Pass, 0));
+    let packet = Packet::parse(&own[14..]).unwrap();
+    assert!(packet.is_intact());
+    assert_eq!((packet.headers.ip.source, packet.headers.bth.psn), (address(250), Serial::new(7)));
+    assert_eq!(switch.tables.counters.counted(Counter::AckForwarded), 1);
+    // The last one stays, and there is nothing more to tell.
+    assert_eq!(switch.remove_member(key(9), address(3)), (false, None));
+}
+
 /// Each copy has a hop limit one lower, so that loops end.
 #[test]
 fn copies_have_a_lower_hop_limit_and_none_is_made_at_one() {

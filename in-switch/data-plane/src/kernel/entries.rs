@@ -35,6 +35,7 @@ pub struct Branch {
     pub rewrites: u8,
     pub chunks: u8,
     pub target: Address,
+    pub crc: u32,
 }
 
 #[derive(Clone, Copy, FromBytes, IntoBytes, Immutable)]
@@ -106,6 +107,18 @@ pub struct Member {
 
 #[derive(Clone, Copy, FromBytes, IntoBytes, Immutable)]
 #[repr(C)]
+pub struct Way {
+    pub port: u32,
+    /// The VLAN tag, and [`HAS_TAG`].
+    pub tag: u32,
+    pub ethernet: [u8; 12],
+}
+
+/// In [`Way::tag`].
+pub const HAS_TAG: u32 = 0x1_0000;
+
+#[derive(Clone, Copy, FromBytes, IntoBytes, Immutable)]
+#[repr(C)]
 pub struct Record {
     pub expected: u32,
     pub msn: u32,
@@ -114,6 +127,8 @@ pub struct Record {
     pub psn_offset: u32,
     pub notified: u32,
     pub notified_window: u64,
+    pub way: Way,
+    pub unused: u32,
 }
 
 #[derive(Clone, Copy, FromBytes, IntoBytes, Immutable)]
@@ -142,8 +157,8 @@ macro_rules! layout {
 
 layout! {
     GroupKey: 20 { sender: 0, id: 16 }
-    Branch: 36 { port: 0, qpn: 4, psn_offset: 8, mac: 12, rewrites: 18, chunks: 19, target: 20 }
-    Group: 2384 { sender_qpn: 0, count: 4, generation: 8, inputs: 16, branches: 80 }
+    Branch: 40 { port: 0, qpn: 4, psn_offset: 8, mac: 12, rewrites: 18, chunks: 19, target: 20, crc: 36 }
+    Group: 2640 { sender_qpn: 0, count: 4, generation: 8, inputs: 16, branches: 80 }
     RegionsKey: 16 { generation: 0, branch: 8, chunk: 12 }
     Region: 32 { start: 0, bytes: 8, member_start: 16, member_key: 24, unused: 28 }
     Regions: 512 { all: 0 }
@@ -151,11 +166,12 @@ layout! {
     Sender: 40 { virtual_address: 0, present: 16, count: 24, forward_all: 28, id: 32, is_answered: 36 }
     MemberKey: 36 { sender: 0, qpn: 16, member: 20 }
     Member: 68 { index: 0, ports: 4 }
-    Record: 32 {
+    Way: 20 { port: 0, tag: 4, ethernet: 8 }
+    Record: 56 {
         expected: 0, msn: 4, credits: 8, is_nak_pending: 12, psn_offset: 16, notified: 20,
-        notified_window: 24
+        notified_window: 24, way: 32, unused: 52
     }
-    Answers: 2096 {
+    Answers: 3632 {
         lock: 0, forwarded: 4, nak_number: 8, wait_number: 12, nak_until_ns: 16, wait_until_ns: 24,
         notified_window: 32, notified: 40, unused: 44, records: 48
     }

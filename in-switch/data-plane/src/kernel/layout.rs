@@ -5,7 +5,10 @@ use std::net::{IpAddr, Ipv6Addr};
 use mcrdma::{
     Branch, GroupKey, MEMBERS_MAX, Merging, PORTS_MAX, Port, Region, Replication, Rewriting, Source,
 };
-use roce::{Mac, Serial};
+use roce::{
+    Aeth, BTH_BYTES, Mac, Serial, ShiftTables, Syndrome, UDP_BYTES,
+    ethernet::{TYPE_IPV4, TYPE_IPV6, TYPE_TAG},
+};
 use zerocopy::{FromZeros, transmute};
 
 use super::entries::{self, Address, CHUNK_REGIONS, STARTS};
@@ -88,8 +91,30 @@ pub fn read_member(bytes: &MemberBytes) -> (u32, Vec<Port>) {
     (member.index, read_ports(&member.ports))
 }
 
+/// What a target address and a queue pair contribute to a packet's CRC, up to and with the packet number: CRCs are
+/// linear, so that this is the difference that they make to a packet of zeros.
+fn crc(tables: &ShiftTables, target: IpAddr, qpn: u32) -> u32 {
+    let mut zeros = [0; 40 + UDP_BYTES + BTH_BYTES];
+    let (ip_bytes, version) = if target.is_ipv4() { (20, 0x45) } else { (40, 0x60) };
+    zeros[0] = version;
+    let zeros = &zeros[..ip_bytes + UDP_BYTES + BTH_BYTES];
+    let mut headers = zeros.to_vec();
+    match target {
+        IpAddr::V4(target) => headers[16..20].copy_from_slice(&target.octets()),
+        IpAddr::V6(target) => headers[24..40].copy_from_slice(&target.octets()),
+    }
+    let qpn_at = ip_bytes + UDP_BYTES + 5;
+    headers[qpn_at..qpn_at + 3].copy_from_slice(&qpn.to_be_bytes()[1..]);
+    tables.update(0, zeros, &headers, 0).unwrap_or_default()
+}
+
 /// `replication` is valid. `generation`: that of its regions.
-pub fn group(replication: &Replication, generation: u64) -> GroupBytes {
+pub fn group(
+    key: GroupKey,
+    replication: &Replication,
+    generation: u64,
+    tables: &ShiftTables,
+) -> GroupBytes {
     let mut group = entries::Group::new_zeroed();
     group.sender_qpn = replication.sender_qpn;
     group.count = replication.branches.len() as u32;
@@ -99,12 +124,14 @@ pub fn group(replication: &Replication, generation: u64) -> GroupBytes {
         place.port = branch.port;
         place.mac = branch.mac.0;
         place.target = address(branch.target);
+        place.qpn = key.id;
         if let Some(rewriting) = &branch.rewriting {
             place.qpn = rewriting.qpn;
             place.psn_offset = rewriting.psn_offset;
             place.rewrites = 1;
             place.chunks = rewriting.regions.len().div_ceil(CHUNK_REGIONS) as u8;
         }
+        place.crc = crc(tables, branch.target, place.qpn);
     }
     transmute!(group)
 }
@@ -245,6 +272,40 @@ pub fn read_record(bytes: &AnswersBytes, index: u32) -> (Serial, Serial) {
     let answers: entries::Answers = transmute!(*bytes);
     let record = record(&answers, index);
     (Serial::new(record.expected), Serial::new(record.msn))
+}
+
+/// The last ACK of the slowest of the members that are present, as a frame, and the port at which it came: as
+/// `mcrdma::Switch::remove_member` has it.
+pub fn repeated_answer(
+    (sender, sender_qpn): (IpAddr, u32),
+    entry: &SenderBytes,
+    answers: &AnswersBytes,
+    members: &[Source],
+) -> Option<(Port, Vec<u8>)> {
+    let (entry, answers) = (read_sender(entry), transmute!(*answers));
+    let entries::Answers { forwarded, records, .. } = answers;
+    let forwarded = Serial::new(forwarded);
+    let present = records.iter().zip(members).enumerate();
+    let present = present.filter(|(index, _)| entry.present >> index & 1 == 1);
+    let ahead = |record: &entries::Record| Serial::new(record.expected).ahead_of(forwarded);
+    let (_, (slowest, &Source { address: member, .. })) =
+        present.min_by_key(|(_, (record, _))| ahead(record))?;
+    let way = slowest.way;
+    if ahead(slowest) <= 0 || way.port == 0 {
+        return None;
+    }
+    let mut ethernet = way.ethernet.to_vec();
+    if way.tag & entries::HAS_TAG != 0 {
+        ethernet.extend(TYPE_TAG.to_be_bytes());
+        ethernet.extend((way.tag as u16).to_be_bytes());
+    }
+    let kind = if member.is_ipv4() { TYPE_IPV4 } else { TYPE_IPV6 };
+    ethernet.extend(kind.to_be_bytes());
+    let syndrome = Syndrome::Ack(slowest.credits as u8);
+    let aeth = Aeth { syndrome, msn: Serial::new(slowest.msn) };
+    let psn = Serial::new(slowest.expected).minus(1).plus(slowest.psn_offset);
+    let frame = mcrdma::answer_frame(&ethernet, member, (sender, sender_qpn), psn, aeth)?;
+    Some((way.port, frame))
 }
 
 /// As it was inserted, but for the first PSN, which is no longer needed.

@@ -27,13 +27,14 @@ use aya::{
     Ebpf, EbpfLoader,
     maps::{Array, ArrayOfMaps, MapData, MapError, PerCpuArray},
     programs::{
-        ProgramError, ProgramType, SchedClassifier, TcAttachType,
+        ProgramError, ProgramType, SchedClassifier, TcAttachType, TestRun, TestRunOptions,
         tc::{NlOptions, SchedClassifierLink, TcAttachOptions, TcHandle, qdisc_add_clsact},
     },
     sys::{Stats, enable_stats},
 };
 use mcrdma::{Counters, GroupKey, Merging, Replication, Source};
 use roce::ShiftTables;
+use zerocopy::IntoBytes;
 
 use crate::{MemberState, PlaneError, Statistics};
 use layout::{GroupBytes, MemberBytes, MemberKeyBytes, RegionsKeyBytes};
@@ -45,6 +46,8 @@ static PROGRAM: &[u8] = &[];
 #[cfg(ebpf)]
 static PROGRAM: &[u8] = aya::include_bytes_aligned!(concat!(env!("OUT_DIR"), "/mcrdma.bpf.o"));
 const NAME: &str = "mcrdma";
+/// The program that makes a port receive a frame.
+const RECEIVE: &str = "receive";
 const LOAD_ATTEMPTS: u32 = 5;
 /// In the verifier's log where it refuses what it allows with CAP_PERFMON.
 const UNPRIVILEGED: &str = "prohibited for !root";
@@ -65,6 +68,7 @@ pub struct KernelPlane {
     directory: PathBuf,
     ebpf: Ebpf,
     maps: Maps,
+    shift_tables: ShiftTables,
     counters: PerCpuArray<MapData, u64>,
     test_time_ns: Array<MapData, u64>,
     graces: ArrayOfMaps<MapData, Array<MapData, u64>>,
@@ -111,7 +115,8 @@ impl KernelPlane {
         Self::check()?;
         prepare(directory)
             .map_err(|source| PlaneError::Directory { directory: directory.to_owned(), source })?;
-        let tables: Vec<u32> = ShiftTables::new().words().collect();
+        let shift_tables = ShiftTables::new();
+        let tables: Vec<u32> = shift_tables.words().collect();
         let mut loader = EbpfLoader::new();
         loader.override_global("shift_tables", &tables[..], true);
         let has_test_clock = u32::from(has_test_clock);
@@ -120,15 +125,17 @@ impl KernelPlane {
             loader.map_pin_path(name, directory.join(format!("{name}{LAYOUT}")));
         }
         let mut ebpf = loader.load(PROGRAM).map_err(failed("load the maps", directory))?;
-        let program = Self::program(&mut ebpf)?;
-        load(program).map_err(|error| match &error {
-            ProgramError::LoadError { io_error, verifier_log }
-                if verifier_log.to_string().contains(UNPRIVILEGED) =>
-            {
-                PlaneError::NotPossible { why: io_error.to_string() }
-            }
-            _ => failed("load the program", directory)(error),
-        })?;
+        for name in [NAME, RECEIVE] {
+            let program = Self::program(&mut ebpf, name)?;
+            load(program).map_err(|error| match &error {
+                ProgramError::LoadError { io_error, verifier_log }
+                    if verifier_log.to_string().contains(UNPRIVILEGED) =>
+                {
+                    PlaneError::NotPossible { why: io_error.to_string() }
+                }
+                _ => failed("load the program", directory)(error),
+            })?;
+        }
         let mut map =
             |name: &'static str| ebpf.take_map(name).ok_or(PlaneError::Program { missing: name });
         let wrong = |error: MapError| failed("open the maps", directory)(error);
@@ -151,6 +158,7 @@ impl KernelPlane {
             is_unsettled: true,
             directory: directory.to_owned(),
             ebpf,
+            shift_tables,
         };
         plane.settle()?;
         plane.is_unsettled = true;
@@ -159,9 +167,12 @@ impl KernelPlane {
         Ok(plane)
     }
 
-    fn program(ebpf: &mut Ebpf) -> Result<&mut SchedClassifier, PlaneError> {
-        let program = ebpf.program_mut(NAME).and_then(|program| program.try_into().ok());
-        program.ok_or(PlaneError::Program { missing: NAME })
+    fn program<'a>(
+        ebpf: &'a mut Ebpf,
+        name: &'static str,
+    ) -> Result<&'a mut SchedClassifier, PlaneError> {
+        let program = ebpf.program_mut(name).and_then(|program| program.try_into().ok());
+        program.ok_or(PlaneError::Program { missing: name })
     }
 
     fn failed<E: Error>(&self, step: &'static str) -> impl FnOnce(E) -> PlaneError + use<E> {
@@ -181,7 +192,7 @@ impl KernelPlane {
     pub fn attach(&mut self, port: &str) -> Result<(), PlaneError> {
         // The qdisc may exist already.
         let qdisc = qdisc_add_clsact(port);
-        let program = Self::program(&mut self.ebpf)?;
+        let program = Self::program(&mut self.ebpf, NAME)?;
         let ingress = TcAttachType::Ingress;
         let there = SchedClassifierLink::attached(port, ingress, PRIORITY, HANDLE, None)
             .map_err(wrong_port(port))?;
@@ -269,10 +280,11 @@ impl KernelPlane {
     /// Writes the regions of a new version, then the group's entry with its generation. That single write
     /// switches to the new version; packets that are being copied finish by the old one.
     fn write_branches(&mut self, key: GroupKey, replication: &Replication) -> Result<(), MapError> {
-        let (key, generation) = (layout::group_key(key.sender, key.id), self.generation);
+        let generation = self.generation;
         self.generation += 1;
+        let group = layout::group(key, replication, generation, &self.shift_tables);
+        let key = layout::group_key(key.sender, key.id);
         let old = self.maps.groups.get(&key, 0).ok();
-        let group = layout::group(replication, generation);
         let written = self
             .write_regions(generation, replication)
             .and_then(|()| self.maps.groups.insert(key, group, 0));
@@ -393,12 +405,15 @@ impl KernelPlane {
         let _ = self.maps.addresses.remove(&layout::address(address));
     }
 
-    /// No longer waits for a member's answers. Whether it was one, and not the last.
+    /// No longer waits for a member's answers. Whether it was one, and not the last. If the group advances by that, the
+    /// sender is told at once. `members` are in the order in which they were inserted.
+    ///
+    /// Has to be called in the ports' network namespace.
     pub fn remove_member(
         &mut self,
-        sender: IpAddr,
-        qpn: u32,
+        (sender, qpn): (IpAddr, u32),
         member: IpAddr,
+        members: &[Source],
     ) -> Result<bool, PlaneError> {
         let key = layout::group_key(sender, qpn);
         let member = layout::member_key(sender, qpn, member);
@@ -414,8 +429,30 @@ impl KernelPlane {
             let failed = self.failed("remove a member");
             self.is_unsettled = true;
             self.maps.senders.insert(key, bytes, 0).map_err(failed)?;
+            let answers = self.maps.answers.get(&key, 0).ok();
+            let told = answers.and_then(|answers| {
+                layout::repeated_answer((sender, qpn), &bytes, &answers, members)
+            });
+            if let Some((port, frame)) = told {
+                // Where that fails, the sender learns of it when it retransmits.
+                let _ = self.receive(port, &frame);
+            }
         }
         Ok(is_there)
+    }
+
+    /// Makes a port receive a frame.
+    fn receive(&mut self, port: mcrdma::Port, frame: &[u8]) -> Result<(), PlaneError> {
+        let failed = self.failed("tell the sender of a removal");
+        let program = Self::program(&mut self.ebpf, RECEIVE)?;
+        // `struct __sk_buff` up to its mark, behind the length and the type.
+        let context: [u32; 3] = [0, 0, port];
+        let options = TestRunOptions {
+            data_in: Some(frame),
+            ctx_in: Some(context.as_bytes()),
+            ..TestRunOptions::new()
+        };
+        program.test_run(options).map(drop).map_err(failed)
     }
 
     /// The progress of the members of a group that was inserted with this merging.
