@@ -75,10 +75,7 @@ pub(crate) struct Observer {
 
 impl Observer {
     /// In the network namespace of this thread.
-    pub(crate) fn open(
-        registry: Arc<Registry>,
-        settings: Liveness,
-    ) -> Result<Self, ControlError> {
+    pub(crate) fn open(registry: Arc<Registry>, settings: Liveness) -> Result<Self, ControlError> {
         let failed = |error| ControlError::new(ErrorKind::Failed, format!("{error}"));
         let carriers = Mutex::new(Carriers::open().map_err(failed)?);
         Ok(Self { registry, settings, carriers })

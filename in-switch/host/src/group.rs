@@ -121,8 +121,7 @@ async fn insert(
                 members.notify_ready(reserved.id);
                 let key = group.key;
                 let (agent, hosts) = (daemon.agent.clone(), members.hosts());
-                let watcher =
-                    Watcher::start(agent.clone(), claim.clone(), hosts, daemon.probing);
+                let watcher = Watcher::start(agent.clone(), claim.clone(), hosts, daemon.probing);
                 let keeper = Keeper::start(agent, claim, group, stale_after);
                 let running = Running { new, members, keeper, watcher, reserved };
                 running.report(convert::key_to_proto(key), &made);
