@@ -5,6 +5,7 @@ use std::time::{Duration, Instant};
 use agent::{Clock, Liveness, ManualClock};
 use control::{Claim, ErrorKind, proto::Suspicion};
 use mcrdma::plan::{Device, Topology};
+use roce::rc::{Kind, Work};
 
 use testing_switch::flow::{self, Flow};
 
@@ -51,9 +52,13 @@ fn a_silent_member_is_reported_when_that_lasts() {
     let (mut world, clock) = racks();
     let (group, queue_pairs) = world.connect(0, &["a1", "a2", "b1"]);
     let claim = world.insert(&group, "tor-a").unwrap();
-    // Its frames are lost at a port that works.
-    change(&world, "tor-a", "a2", "nomaster");
-    let mut flows = [Flow::new(0, queue_pairs)];
+    flow::run(&mut [Flow::new(0, queue_pairs.clone())], &mut world.endpoints);
+    // One more message, which the first member does not take.
+    let [(sender, sender_qpn), (silent, _), (other, qpn)] = queue_pairs[..] else { panic!() };
+    let bytes = vec![1; 1000];
+    world.endpoints.get_mut(&other).unwrap().receive(qpn, 0, vec![0; bytes.len()]).unwrap();
+    let work = Work { id: 0, kind: Kind::Send, bytes: bytes.len() as u32, immediate: None };
+    world.endpoints.get_mut(&sender).unwrap().send(sender_qpn, work, bytes.into()).unwrap();
     let deadline = Instant::now() + PATIENCE;
     let is_behind = |world: &World| {
         let groups = world.ask(world.find("a1"), "tor-a", async |agent| agent.groups().await);
@@ -62,7 +67,9 @@ fn a_silent_member_is_reported_when_that_lasts() {
     };
     while !is_behind(&world) {
         assert!(Instant::now() < deadline, "nothing is acknowledged by the other member");
-        flow::turn(&mut flows, &mut world.endpoints);
+        for (_, endpoint) in world.endpoints.iter_mut().filter(|(node, _)| **node != silent) {
+            endpoint.progress(Duration::ZERO).unwrap();
+        }
     }
     let Liveness { interval, silent_after, .. } = Liveness::default();
     let times = vec![interval, silent_after - MOMENT, interval];

@@ -9,7 +9,7 @@ use std::{
 use agent::{Clock, ManualClock};
 use control::proto::GroupReport;
 
-use mcrdma::plan::{Device, Node, Topology};
+use mcrdma::plan::{Device, Group, Node, Topology};
 
 use testing_switch::flow::{self, Flow};
 
@@ -145,37 +145,45 @@ fn groups_take_equal_routes_and_follow_them_when_they_change() {
         return;
     }
     let mut world = routed();
-    let (group, queue_pairs) = world.connect(0, &["a1", "b1", "b2", "a2"]);
+    let (group, flow) = world.connect_writing(0, &["a1", "b1", "b2", "a2"]);
     world.insert(&group, "tor-a").unwrap();
     let at_first = group_at(&world, "tor-a").unwrap();
-    let (tor_a, tor_b) = (world.find("tor-a"), world.find("tor-b"));
-    let up = SPINES.map(|spine| link(tor_a, world.find(spine)));
+    let up = uplinks(&world);
     assert_eq!(at_first.copies[0].ports, up, "either of two is as good");
     assert_eq!(at_first.copies[0].agents.len(), 2);
     let below = group_at(&world, "tor-b").unwrap();
     assert_eq!(below.callers, SPINES, "both ask, since either may get the packets");
     assert_eq!(below.copies.len(), 2);
-    let mut flows = [Flow::new(0, queue_pairs)];
+    run_while_a_spine_fails(&mut world, &group, flow);
+}
+
+/// Of the sender's switch.
+fn uplinks(world: &World) -> [String; 2] {
+    SPINES.map(|spine| link(world.find("tor-a"), world.find(spine)))
+}
+
+/// The spine that has the packets (groups take turns by their identifiers) goes while messages are in
+/// flight; all arrive at all members.
+fn run_while_a_spine_fails(world: &mut World, group: &Group, flow: Flow) {
+    let (used, mut flows) = (group.key.id as usize % 2, [flow]);
     while flows[0].done < flow::MESSAGES / 3 {
         flow::turn(&mut flows, &mut world.endpoints);
     }
-
-    // The spine that has the packets (groups take turns by their identifiers) goes.
-    let used = group.key.id as usize % 2;
-    for tor in [tor_a, tor_b] {
+    let other = [uplinks(world)[1 - used].clone()];
+    for tor in ["tor-a", "tor-b"].map(|name| world.find(name)) {
         let link = link(tor, world.find(SPINES[used]));
         world.networks[tor].run(move || lab::ip(&format!("link set {link} down")).unwrap());
     }
+    assert!(!flows[0].is_over(), "it fails under load");
     let deadline = Instant::now() + PATIENCE;
-    let other = [up[1 - used].clone()];
     let goes_there = |group: GroupReport| group.copies.first().is_some_and(|c| c.ports == other);
-    while !goes_there(group_at(&world, "tor-a").unwrap()) {
-        assert!(Instant::now() < deadline, "{:?}", group_at(&world, "tor-a"));
+    while !goes_there(group_at(world, "tor-a").unwrap()) {
+        assert!(Instant::now() < deadline, "{:?}", group_at(world, "tor-a"));
         flow::turn(&mut flows, &mut world.endpoints);
         thread::sleep(Duration::from_millis(20));
     }
     flow::run(&mut flows, &mut world.endpoints);
-    let now = group_at(&world, "tor-a").unwrap();
+    let now = group_at(world, "tor-a").unwrap();
     assert!(now.members.iter().all(|member| u64::from(member.msn) == flow::MESSAGES), "{now:?}");
 }
 
@@ -198,10 +206,14 @@ fn plain_spines_only_forward() {
         let spine = world.find(spine);
         world.stop_agent(spine);
     }
-    let (group, queue_pairs) = world.connect(0, &["a1", "b1", "b2"]);
+    let (group, flow) = world.connect_writing(0, &["a1", "b1", "b2", "a2"]);
     world.insert(&group, "tor-a").unwrap();
     assert_eq!(group_at(&world, "tor-b").unwrap().callers, ["tor-a"]);
-    let [copy] = &group_at(&world, "tor-a").unwrap().copies[..] else { panic!("one copy") };
-    assert_eq!((copy.members.len(), copy.is_rewritten), (2, false));
-    flow::run(&mut [Flow::new(0, queue_pairs)], &mut world.endpoints);
+    let [to_other, to_own] = &group_at(&world, "tor-a").unwrap().copies[..] else {
+        panic!("two copies")
+    };
+    assert_eq!((to_other.members.len(), to_other.is_rewritten), (2, false));
+    assert_eq!(to_other.ports, uplinks(&world), "either of two is as good");
+    assert!(to_own.is_rewritten);
+    run_while_a_spine_fails(&mut world, &group, flow);
 }

@@ -16,11 +16,12 @@ use data_plane::{Groups, KernelPlane};
 use endpoint::{Endpoint, Peer};
 use lab::Network;
 use mcrdma::{
-    GroupKey,
+    GroupKey, Region,
     plan::{Device, Group, Member, Node, Topology},
 };
 use roce::{Mac, Serial, rc::RequesterConfig};
 use testing::{Authority, Issued};
+use testing_switch::flow::{self, Flow};
 use tokio::sync::oneshot;
 
 const PORT: u16 = 4790;
@@ -295,6 +296,19 @@ impl World {
             queue_pairs.push((node, qpn));
         }
         (group, queue_pairs)
+    }
+
+    /// The same, with a flow of SENDs and WRITEs to memory of the members'.
+    pub fn connect_writing(&mut self, number: u32, names: &[&str]) -> (Group, Flow) {
+        let (mut group, queue_pairs) = self.connect(number, names);
+        let (bytes, mut keys) = (flow::OPEN * flow::BYTES as u64, Vec::new());
+        for (member, (node, _)) in group.members.iter_mut().zip(&queue_pairs[1..]) {
+            let memory = self.endpoints.get_mut(node).unwrap().register(bytes as usize);
+            let (start, member_start, member_key) = (flow::VIRTUAL_START, memory.start, memory.key);
+            member.regions = vec![Region { start, bytes, member_start, member_key }];
+            keys.push(memory.key);
+        }
+        (group, Flow::new(number.into(), queue_pairs).writing(keys))
     }
 
     fn queue_pair(

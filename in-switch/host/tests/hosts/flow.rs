@@ -242,12 +242,23 @@ impl Flow {
     }
 
     /// Until all have all.
-    pub async fn run(mut self, world: &mut World, from: &Connected, to: &[Receiver]) {
+    pub async fn run(self, world: &mut World, from: &Connected, to: &[Receiver]) {
+        self.run_without(world, None, from, to).await;
+    }
+
+    /// The same, while the queue pairs of one host stand still.
+    pub async fn run_without(
+        mut self,
+        world: &mut World,
+        still: Option<usize>,
+        from: &Connected,
+        to: &[Receiver],
+    ) {
         let deadline = Instant::now() + PATIENCE;
         while !self.is_over() {
             assert!(Instant::now() < deadline, "{self:?}");
             self.post(world, from, to);
-            for event in progress(world).await {
+            for event in progress_without(world, still).await {
                 assert!(self.take(world, &event, from, to), "{event:?}");
             }
         }

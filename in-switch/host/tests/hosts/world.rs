@@ -263,9 +263,10 @@ impl World {
         self.switch.run(move || lab::ip(&format!("link set s{host} down")).unwrap());
     }
 
-    /// A host dies: its link stays up, and nothing passes.
+    /// A host no longer answers, and its link stays up. Its queue pairs go on.
     pub fn silence(&self, host: usize) {
-        self.switch.run(move || lab::ip(&format!("link set s{host} nomaster")).unwrap());
+        self.networks[host]
+            .run(move || lab::ip(&format!("addr flush dev {}", link(host))).unwrap());
     }
 
     fn socket(&self, host: usize) -> PathBuf {
