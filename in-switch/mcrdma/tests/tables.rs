@@ -252,6 +252,7 @@ fn copies_have_a_lower_hop_limit_and_none_is_made_at_one() {
         headers.ip.hop_limit = hop_limit;
         let mut copies = Vec::new();
         let verdict = switch.handle(0, 1, &mut frame(&headers, b"x"), |_, copy| {
+            let copy = copy.concat();
             let packet = Packet::parse(&copy[14..]).unwrap();
             assert!(packet.is_intact());
             assert_eq!(internet_checksum([&copy[14..34]]), 0);
