@@ -171,8 +171,9 @@ pub struct NotificationsSettings {
 }
 
 impl Default for NotificationsSettings {
+    /// DCQCN takes about 50 ms to share a link evenly.
     fn default() -> Self {
-        Self { config: Config::default(), settle_ms: 20, measure_ms: 20 }
+        Self { config: Config::default(), settle_ms: 60, measure_ms: 60 }
     }
 }
 
