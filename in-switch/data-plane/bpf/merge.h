@@ -4,7 +4,8 @@
 #include "packet.h"
 
 #define HOLD_NS 200000ULL
-#define WINDOW_NS 1000000ULL
+#define LAG_MAX 32
+#define SILENCE_NS 20000000ULL
 #define CREDITS_UNLIMITED 31
 
 #define SYNDROME_KIND 0xe0
@@ -199,24 +200,25 @@ static __always_inline void merge(struct answers *answers, const struct sender *
 	merged->psn = (state.expected - (merged->counter == ACK_FORWARDED)) & NUMBERS;
 }
 
+static __always_inline __u32 is_silent(__u64 now_ns, __u64 at_ns)
+{
+	return now_ns >= at_ns && now_ns - at_ns >= SILENCE_NS;
+}
+
 /* Under the lock: whether a member's CNP is forwarded. */
 static __always_inline __u32 notify(struct answers *answers, const struct sender *sender, __u64 now_ns, __u32 index)
 {
 	struct record *record = &answers->records[index & (MEMBERS_MAX - 1)];
-	__u64 window = now_ns / WINDOW_NS;
-	__u32 is_most;
+	__u32 lag_max = is_silent(now_ns, record->notified_ns) || is_silent(now_ns, answers->notified_ns) ? 0 : LAG_MAX;
+	__u32 lag = answers->notified - record->notified;
 
-	if (record->notified_window != window) {
-		record->notified_window = window;
-		record->notified = 0;
-	}
-	if (answers->notified_window != window) {
-		answers->notified_window = window;
-		answers->notified = 0;
-	}
-	record->notified += 1;
-	is_most = record->notified > answers->notified;
-	if (is_most)
+	if (lag > lag_max)
+		lag = lag_max;
+	record->notified = answers->notified - lag + 1;
+	record->notified_ns = now_ns;
+	if (!lag) {
 		answers->notified = record->notified;
-	return is_most || sender->forward_all ? CNP_FORWARDED : CNP_SUPPRESSED;
+		answers->notified_ns = now_ns;
+	}
+	return !lag || sender->forward_all ? CNP_FORWARDED : CNP_SUPPRESSED;
 }

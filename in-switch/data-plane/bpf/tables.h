@@ -128,7 +128,7 @@ struct record {
 	__u32 is_nak_pending;
 	__u32 psn_offset;
 	__u32 notified;
-	__u64 notified_window;
+	__u64 notified_ns;
 	/* Of its last answer. */
 	struct way way;
 	__u32 unused;
@@ -142,7 +142,7 @@ struct answers {
 	__u32 wait_number;
 	__u64 nak_until_ns;
 	__u64 wait_until_ns;
-	__u64 notified_window;
+	__u64 notified_ns;
 	__u32 notified;
 	__u32 unused;
 	struct record records[MEMBERS_MAX];
@@ -213,7 +213,7 @@ AT(record, credits, 8);
 AT(record, is_nak_pending, 12);
 AT(record, psn_offset, 16);
 AT(record, notified, 20);
-AT(record, notified_window, 24);
+AT(record, notified_ns, 24);
 AT(record, way, 32);
 AT(record, unused, 52);
 SIZE(answers, 3632);
@@ -223,7 +223,7 @@ AT(answers, nak_number, 8);
 AT(answers, wait_number, 12);
 AT(answers, nak_until_ns, 16);
 AT(answers, wait_until_ns, 24);
-AT(answers, notified_window, 32);
+AT(answers, notified_ns, 32);
 AT(answers, notified, 40);
 AT(answers, unused, 44);
 AT(answers, records, 48);

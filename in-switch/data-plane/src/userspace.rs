@@ -4,18 +4,24 @@ use std::{
     collections::HashMap,
     io,
     net::IpAddr,
+    num::NonZeroUsize,
     os::fd::OwnedFd,
     sync::{
         Arc, Mutex, MutexGuard, PoisonError,
-        atomic::{AtomicBool, Ordering},
+        atomic::{AtomicBool, AtomicU64, Ordering},
     },
+    thread,
     time::{Duration, Instant},
 };
 
-use mcrdma::{GroupKey, Port, Switch, Verdict};
-use packet_socket::{Batch, Interface, InterfaceError, Offload};
-use roce::{ETHERNET_BYTES, Mac};
-use rustix::event::{EventfdFlags, PollFd, PollFlags, eventfd, poll};
+use mcrdma::{GroupKey, Port, Switch};
+use packet_socket::{Interface, InterfaceError};
+use roce::Mac;
+use rustix::event::{EventfdFlags, eventfd};
+
+use worker::Worker;
+
+mod worker;
 
 /// Ageing time of learnt addresses (IEEE 802.1Q).
 const AGEING: Duration = Duration::from_secs(300);
@@ -23,8 +29,6 @@ const AGEING: Duration = Duration::from_secs(300);
 const STATIONS_MAX: usize = 65_536;
 /// Receive buffer of each port, if this process may have so much: the windows of several senders.
 const RECEIVE_BUFFER_BYTES: usize = 8 << 20;
-/// A stop is noticed within this time.
-const PATIENCE: Duration = Duration::from_millis(100);
 
 /// Counters of the bridge, besides those of the tables.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
@@ -42,7 +46,8 @@ pub struct UserspacePlane {
     switch: Arc<Mutex<Switch>>,
     stations: Arc<Mutex<Stations>>,
     due: Arc<Due>,
-    forwarded: Forwarded,
+    frames: AtomicU64,
+    refused: AtomicU64,
     started: Instant,
 }
 
@@ -138,7 +143,8 @@ impl UserspacePlane {
             switch: Arc::default(),
             stations: Arc::default(),
             due: Arc::new(Due { frames: Mutex::default(), wake }),
-            forwarded: Forwarded::default(),
+            frames: AtomicU64::new(0),
+            refused: AtomicU64::new(0),
             started: Instant::now(),
         })
     }
@@ -152,123 +158,43 @@ impl UserspacePlane {
 
     /// Frames forwarded so far.
     #[must_use]
-    pub const fn forwarded(&self) -> Forwarded {
-        self.forwarded
+    pub fn forwarded(&self) -> Forwarded {
+        let read = |count: &AtomicU64| count.load(Ordering::Relaxed);
+        Forwarded { frames: read(&self.frames), refused: read(&self.refused) }
     }
 
-    /// Forwards until `stop` is set. Blocks.
+    /// Forwards until `stop` is set. Blocks. Ports are served in parallel, by as many threads as there are ports or
+    /// processors; frames of one port are sent on in their order.
     ///
-    /// Errors: `poll` fails. A port that is down is skipped until it is up again.
+    /// Errors: `poll` fails, or a thread cannot be started. A port that is down is skipped until it is up again.
     pub fn run(&mut self, stop: &AtomicBool) -> io::Result<()> {
-        let mut batch = Batch::new();
-        let mut frame = Vec::new();
-        while !stop.load(Ordering::Relaxed) {
-            let mut has_moved = false;
-            for port in 0..self.ports.len() {
-                // A port that is down reports an error once, and then has nothing.
-                let received = self.ports[port].receive(&mut batch, Duration::ZERO);
-                has_moved |= received.is_ok_and(|count| count > 0);
-                self.forward(port, &batch, &mut frame);
-            }
-            if !has_moved {
-                self.wait()?;
-            }
-            self.handle_due(&mut frame);
-        }
-        Ok(())
-    }
-
-    fn wait(&self) -> io::Result<()> {
-        let mut ports: Vec<PollFd<'_>> =
-            self.ports.iter().map(|port| PollFd::new(port, PollFlags::IN)).collect();
-        ports.push(PollFd::new(&self.due.wake, PollFlags::IN));
-        let patience = PATIENCE.try_into().map_err(|_| io::ErrorKind::InvalidInput)?;
-        match poll(&mut ports, Some(&patience)) {
-            Ok(_) | Err(rustix::io::Errno::INTR) => Ok(()),
-            Err(error) => Err(error.into()),
-        }
-    }
-
-    fn handle_due(&mut self, frame: &mut Vec<u8>) {
-        let due = std::mem::take(&mut *lock(&self.due.frames));
-        if due.is_empty() {
-            return;
-        }
-        // What is added from here on wakes it again.
-        let _ = rustix::io::read(&self.due.wake, &mut [0; 8]);
-        let switch = Arc::clone(&self.switch);
-        for (number, due) in due {
-            let port = self.ports.iter().position(|port| port.index() == number);
-            if let Some(port) = port {
-                self.handle(&mut lock(&switch), port, (Offload::NONE, &due), frame);
-            }
-        }
-    }
-
-    fn forward(&mut self, port: usize, batch: &Batch, frame: &mut Vec<u8>) {
-        let switch = Arc::clone(&self.switch);
-        let mut switch = lock(&switch);
-        for received in batch.frames().filter(|(_, frame)| frame.len() >= ETHERNET_BYTES) {
-            self.handle(&mut switch, port, received, frame);
-        }
-    }
-
-    fn handle(
-        &mut self,
-        switch: &mut Switch,
-        port: usize,
-        (offload, received): (Offload, &[u8]),
-        frame: &mut Vec<u8>,
-    ) {
-        frame.clear();
-        frame.extend_from_slice(received);
-        let now_ns = self.started.elapsed().as_nanos() as u64;
-        let ports = &self.ports;
-        let at = self.ports[port].index();
-        let verdict = switch.handle(now_ns, at, frame, |to: Port, copy| {
-            let port = ports.iter().find(|port| port.index() == to);
-            port.is_some_and(|port| port.send(Offload::NONE, copy).is_ok())
-        });
-        match verdict {
-            Verdict::Drop => {}
-            Verdict::Reflect => self.send(port, Offload::NONE, frame),
-            Verdict::Pass => self.bridge(port, offload, frame),
-        }
-    }
-
-    fn send(&mut self, port: usize, offload: Offload, frame: &[u8]) {
-        match self.ports[port].send(offload, frame) {
-            Ok(()) => self.forwarded.frames += 1,
-            Err(_) => self.forwarded.refused += 1,
-        }
-    }
-
-    /// Forwards a frame to the port where its destination was learnt, or floods it.
-    fn bridge(&mut self, from: usize, offload: Offload, frame: &[u8]) {
-        let address = |at: usize| {
-            let mut mac = Mac::default();
-            mac.0.copy_from_slice(&frame[at..at + 6]);
-            mac
+        let processors = thread::available_parallelism().map_or(1, NonZeroUsize::get);
+        let count = self.ports.len().min(processors).max(1);
+        let (plane, ended) = (&*self, AtomicBool::new(false));
+        let is_stopped = || stop.load(Ordering::Relaxed) || ended.load(Ordering::Relaxed);
+        let serve = |first| {
+            let result = Worker::new(plane, first, count).run(&is_stopped);
+            // All end with the first that fails.
+            ended.fetch_or(result.is_err(), Ordering::Relaxed);
+            result
         };
-        let (target, source) = (address(0), address(6));
-        // Reserved addresses, such as those of spanning tree, are not forwarded (IEEE 802.1Q, table 8-1).
-        if target.0[..5] == [0x01, 0x80, 0xc2, 0, 0] && target.0[5] < 16 {
-            return;
-        }
-        let now = Instant::now();
-        let known = {
-            let mut stations = lock(&self.stations);
-            stations.learn(source, self.ports[from].index(), now);
-            stations.find(target, now).filter(|_| !is_multicast(target))
-        };
-        let place = known.and_then(|port| self.ports.iter().position(|p| p.index() == port));
-        match place {
-            Some(to) if to == from => {}
-            Some(to) => self.send(to, offload, frame),
-            None => (0..self.ports.len())
-                .filter(|&port| port != from)
-                .for_each(|port| self.send(port, offload, frame)),
-        }
+        let serve = &serve;
+        thread::scope(|scope| {
+            let start = |first| {
+                let name = format!("switch-{first}");
+                let started =
+                    thread::Builder::new().name(name).spawn_scoped(scope, move || serve(first));
+                started.inspect_err(|_| ended.store(true, Ordering::Relaxed))
+            };
+            let others = (1..count).map(start).collect::<Vec<_>>();
+            let own = serve(0);
+            others.into_iter().fold(own, |result, thread| {
+                let other = thread.and_then(|thread| {
+                    thread.join().unwrap_or_else(|panic| std::panic::resume_unwind(panic))
+                });
+                result.and(other)
+            })
+        })
     }
 
     /// Interface indices of its ports, in the order in which they were opened.

@@ -45,7 +45,7 @@ pub enum Counter {
     IcrcError,
     /// CNPs forwarded to the sender.
     CnpForwarded,
-    /// CNPs not forwarded: another member has sent more in the window.
+    /// CNPs not forwarded: another member has sent more of late.
     CnpSuppressed,
 }
 
@@ -90,6 +90,12 @@ impl Counters {
     /// Increments a counter.
     pub const fn count(&mut self, counter: Counter) {
         self.0[counter as usize] += 1;
+    }
+
+    /// So many copies that were counted as sent were refused by their ports.
+    pub const fn refuse_copies(&mut self, copies: u64) {
+        self.0[Counter::Copy as usize] = self.counted(Counter::Copy).saturating_sub(copies);
+        self.0[Counter::CopyFailed as usize] += copies;
     }
 
     /// A counter's value.

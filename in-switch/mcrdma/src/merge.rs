@@ -12,9 +12,13 @@ use crate::{Merging, Source};
 /// A NAK of the same PSN is forwarded once in this time: members that miss the same packet send theirs
 /// almost at once, and each NAK makes the sender go back.
 pub const HOLD_NS: u64 = 200_000;
-/// CNPs are counted in windows of this length. A receiver sends at most one in 50 µs (DCQCN): up to 20
-/// in a window.
-pub const WINDOW_NS: u64 = 1_000_000;
+/// How many CNPs a member's count lags behind that of forwarded ones at most: so many more than are forwarded it sends before
+/// its own are, if it has become the most congested. By chance any member of several that are congested alike
+/// sends some more than the others for a while: the less they may lag, the more are forwarded of all.
+pub const LAG_MAX: u32 = 32;
+/// A member that has sent no CNP for so long does not lag, and none does when none was forwarded for so long. Longer than a
+/// member of a congested group is silent by chance; a sender's own memory, DCQCN's alpha, fades in 14 ms.
+pub const SILENCE_NS: u64 = 20_000_000;
 
 /// Credit code without a limit (IBA table 45).
 const CREDITS_UNLIMITED: u8 = 31;
@@ -206,14 +210,16 @@ impl Merger {
     }
 }
 
-/// CNPs counted in a window.
+/// A member's CNPs, or those that were forwarded.
 #[derive(Clone, Copy, Debug, Default)]
 struct Notified {
-    window: u64,
+    /// Modulo 2^32.
     count: u32,
+    /// Time of the last.
+    at_ns: u64,
 }
 
-/// Which CNPs are forwarded: as many as the most congested member has sent. Were all forwarded, ten
+/// Which CNPs are forwarded: as many as the most congested member sends. Were all forwarded, ten
 /// slightly congested members would slow the sender down tenfold (the paper calls its own rule an
 /// over-reaction, section IV-D).
 #[derive(Clone, Copy, Debug)]
@@ -224,19 +230,21 @@ struct Notifications {
 
 impl Notifications {
     const fn new(forward_all: bool) -> Self {
-        Self { forward_all, forwarded: Notified { window: 0, count: 0 } }
+        Self { forward_all, forwarded: Notified { count: 0, at_ns: 0 } }
     }
 
+    /// A CNP is forwarded if its member has now sent more than were forwarded.
     fn notify(&mut self, now_ns: u64, member: &mut Notified) -> bool {
-        let window = now_ns / WINDOW_NS;
-        for notified in [&mut *member, &mut self.forwarded] {
-            if notified.window != window {
-                *notified = Notified { window, count: 0 };
-            }
+        let forwarded = &mut self.forwarded;
+        let is_silent = |notified: &Notified| now_ns.saturating_sub(notified.at_ns) >= SILENCE_NS;
+        let lag_max = if is_silent(member) || is_silent(forwarded) { 0 } else { LAG_MAX };
+        let lag = forwarded.count.wrapping_sub(member.count).min(lag_max);
+        member.count = forwarded.count.wrapping_sub(lag).wrapping_add(1);
+        member.at_ns = now_ns;
+        let is_most = lag == 0;
+        if is_most {
+            *forwarded = *member;
         }
-        member.count += 1;
-        let is_most = member.count > self.forwarded.count;
-        self.forwarded.count = self.forwarded.count.max(member.count);
         is_most || self.forward_all
     }
 }

@@ -3,7 +3,7 @@
 use std::{net::IpAddr, sync::LazyLock};
 
 use roce::{
-    Headers, Malformed, Packet, ShiftTables,
+    Headers, ICRC_BYTES, Malformed, Packet, ShiftTables,
     ethernet::{self, TYPE_IPV4, TYPE_IPV6, TYPE_SERVICE_TAG, TYPE_TAG},
 };
 
@@ -27,7 +27,9 @@ pub enum Verdict {
 pub struct Switch {
     /// Tables and counters.
     pub tables: Tables,
-    copy: Vec<u8>,
+    /// Headers and end of the copy that is made.
+    head: Vec<u8>,
+    tail: Vec<u8>,
 }
 
 impl Switch {
@@ -38,13 +40,14 @@ impl Switch {
     }
 
     /// Handles a frame, from its Ethernet header on, that was received at `port`. `send` transmits a copy
-    /// out of a port and returns whether that succeeded.
+    /// out of a port and returns whether that succeeded. It gets the copy in three parts: new headers, what is the same in
+    /// `frame` at that place, and the new CRC with what followed the old one.
     pub fn handle(
         &mut self,
         now_ns: u64,
         port: Port,
         frame: &mut Vec<u8>,
-        mut send: impl FnMut(Port, &[u8]) -> bool,
+        mut send: impl FnMut(Port, [&[u8]; 3]) -> bool,
     ) -> Verdict {
         let Some((kind, at)) = ethernet::contents(frame) else {
             self.tables.counters.count(Counter::Malformed);
@@ -82,7 +85,7 @@ impl Switch {
         headers: &Headers,
         frame: &mut Vec<u8>,
         at: usize,
-        send: &mut impl FnMut(Port, &[u8]) -> bool,
+        send: &mut impl FnMut(Port, [&[u8]; 3]) -> bool,
     ) -> Verdict {
         match decision {
             Decision::Pass => Verdict::Pass,
@@ -110,15 +113,22 @@ impl Switch {
         headers: &Headers,
         frame: &[u8],
         at: usize,
-        send: &mut impl FnMut(Port, &[u8]) -> bool,
+        send: &mut impl FnMut(Port, [&[u8]; 3]) -> bool,
     ) {
         for branch in &replication.branches {
             let Some(patch) = branch.patch(headers) else { continue };
-            self.copy.clear();
-            self.copy.extend_from_slice(frame);
-            ethernet::set_target(&mut self.copy, branch.mac);
-            let patched = patch.apply(&mut self.copy[at..], &SHIFT_TABLES);
-            let is_sent = patched.is_ok() && send(branch.port, &self.copy);
+            let patched = patch.of(&frame[at..], &SHIFT_TABLES);
+            let is_sent = patched.is_ok_and(|patched| {
+                self.head.clear();
+                self.head.extend_from_slice(&frame[..at]);
+                ethernet::set_target(&mut self.head, branch.mac);
+                self.head.extend_from_slice(patched.headers());
+                let (same, end) = frame.split_at(at + patched.icrc_at());
+                self.tail.clear();
+                self.tail.extend_from_slice(&patched.icrc());
+                self.tail.extend_from_slice(&end[ICRC_BYTES..]);
+                send(branch.port, [&self.head, &same[self.head.len()..], &self.tail])
+            });
             let counter = if is_sent { Counter::Copy } else { Counter::CopyFailed };
             self.tables.counters.count(counter);
         }

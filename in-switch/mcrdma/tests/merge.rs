@@ -2,7 +2,7 @@
 
 use std::net::IpAddr;
 
-use mcrdma::{HOLD_NS, Merged, Merger, Merging, Source, WINDOW_NS};
+use mcrdma::{HOLD_NS, LAG_MAX, Merged, Merger, Merging, SILENCE_NS, Source};
 use proptest::prelude::*;
 use roce::{Aeth, Mac, NakCode, Serial, Syndrome};
 
@@ -176,6 +176,13 @@ fn removing_its_slowest_member_advances_the_group() {
     assert!(merger.remove(member(1)) && !merger.remove(member(3)), "the last stays");
 }
 
+/// DCQCN's shortest time between two CNPs of a receiver.
+const SPACING_NS: u64 = 50_000;
+
+fn notified(merger: &mut Merger, now_ns: u64, from: u8) -> u32 {
+    u32::from(merger.notify(now_ns, member(from)).unwrap())
+}
+
 #[test]
 fn the_sender_gets_as_many_notifications_as_the_most_congested_member_sent() {
     let mut merger = Merger::new(&merging(3, 0));
@@ -184,15 +191,65 @@ fn the_sender_gets_as_many_notifications_as_the_most_congested_member_sent() {
         for from in 1..=3 {
             // The third is congested half as often.
             if from < 3 || at % 2 == 0 {
-                forwarded += u32::from(merger.notify(at * 50_000, member(from)).unwrap());
+                forwarded += notified(&mut merger, at * SPACING_NS, from);
             }
         }
     }
     assert_eq!(forwarded, 20);
-    assert_eq!(merger.notify(WINDOW_NS, member(3)), Some(true), "a new window");
     let mut all = Merger::new(&Merging { all_notifications: true, ..merging(3, 0) });
-    let notified = (1..=3).filter(|&from| all.notify(0, member(from)).unwrap());
-    assert_eq!(notified.count(), 3, "as the paper has it");
+    let forwarded: u32 = (1..=3).map(|from| notified(&mut all, 0, from)).sum();
+    assert_eq!(forwarded, 3, "as the paper has it");
+}
+
+/// Seven members that send equally many, in an order of their own in each round. By the most in each millisecond
+/// more than twice as many would be forwarded.
+#[test]
+fn members_that_are_congested_alike_are_heard_like_one() {
+    let (mut merger, mut forwarded, mut state) = (Merger::new(&merging(7, 0)), 0, 1_u64);
+    let (rounds, spacing_ns) = (2000, 700_000);
+    for round in 0..rounds {
+        for from in 1..=7 {
+            // A member sends none, one or two in a round.
+            state = state.wrapping_mul(6_364_136_223_846_793_005).wrapping_add(1);
+            for _ in 0..[0, 1, 1, 2][(state >> 62) as usize] {
+                forwarded += notified(&mut merger, round * spacing_ns, from);
+            }
+        }
+    }
+    assert!((rounds as u32..rounds as u32 * 11 / 10).contains(&forwarded), "{forwarded}");
+}
+
+#[test]
+fn a_member_that_was_silent_is_heard_at_once() {
+    let mut merger = Merger::new(&merging(3, 0));
+    let busy = |merger: &mut Merger| {
+        (0..1000).for_each(|at| _ = merger.notify(at * SPACING_NS, member(1)))
+    };
+    busy(&mut merger);
+    let now_ns = 1000 * SPACING_NS;
+    assert_eq!(notified(&mut merger, now_ns, 2), 1, "the first ever");
+    assert_eq!(notified(&mut merger, now_ns + SILENCE_NS, 3), 1, "all were silent");
+}
+
+#[test]
+fn a_member_that_becomes_the_most_congested_is_heard_after_few() {
+    let mut merger = Merger::new(&merging(2, 0));
+    let mut at_ns = 0;
+    for at in 0..1000 {
+        at_ns = at * 4 * SPACING_NS;
+        merger.notify(at_ns, member(1));
+        // So that it is not silent.
+        if at % 50 == 0 {
+            merger.notify(at_ns, member(2));
+        }
+    }
+    let mut send = || {
+        at_ns += SPACING_NS;
+        notified(&mut merger, at_ns, 2)
+    };
+    let unheard = (0..).take_while(|_| send() == 0).count();
+    assert_eq!(unheard as u32, LAG_MAX, "it lagged by all that it may");
+    assert_eq!(send(), 1, "from then on each is heard");
 }
 
 /// An answer of one of four members.

@@ -302,6 +302,7 @@ fn a_vlan_tag_is_kept_on_copies_answers_and_refusals() {
     let mut own = tagged(&request(1, 9), b"x");
     let mut copies = 0;
     let verdict = switch.handle(0, 1, &mut own, |port, copy| {
+        let copy = copy.concat();
         assert_eq!(copy[12..16], tag);
         let packet = Packet::parse(&copy[18..]).unwrap();
         assert!(packet.is_intact());
@@ -393,6 +394,7 @@ fn copies_have_a_lower_hop_limit_and_none_is_made_at_one() {
         headers.ip.hop_limit = hop_limit;
         let mut copies = Vec::new();
         let verdict = switch.handle(0, 1, &mut frame(&headers, b"x"), |_, copy| {
+            let copy = copy.concat();
             let packet = Packet::parse(&copy[14..]).unwrap();
             assert!(packet.is_intact());
             assert_eq!(internet_checksum([&copy[14..34]]), 0);

@@ -11,7 +11,7 @@ use rustix::{
     net::{SendAncillaryBuffer, SendFlags, netdevice},
 };
 
-use crate::{Batch, Offload, query};
+use crate::{Batch, Offload, Outgoing, outgoing, query};
 
 /// Why an interface cannot be used.
 #[derive(Debug, thiserror::Error)]
@@ -153,6 +153,12 @@ impl Interface {
         let (mut control, flags) = (SendAncillaryBuffer::default(), SendFlags::DONTWAIT);
         rustix::net::sendmsg(&self.socket, &parts, &mut control, flags)?;
         Ok(())
+    }
+
+    /// Sends frames in order, by as few system calls as possible. Does not block. `refused` gets the place of each that the
+    /// socket did not take, for the reasons of [`Interface::send`].
+    pub fn send_many(&self, frames: &[Outgoing<'_>], refused: impl FnMut(usize)) {
+        outgoing::send_many(&self.socket, frames, refused);
     }
 
     /// Receives frames into `batch`, and returns their number. Waits up to `patience` if there are none.

@@ -6,9 +6,11 @@
 mod batch;
 mod interface;
 mod offload;
+mod outgoing;
 mod query;
 
 pub use batch::{BATCH, Batch};
 pub use interface::{Interface, InterfaceError};
 pub use offload::Offload;
+pub use outgoing::{Outgoing, PARTS};
 pub use query::ethernet_address;

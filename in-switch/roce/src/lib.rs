@@ -48,5 +48,5 @@ pub use icrc::{ICRC_BYTES, ShiftTables, icrc};
 pub use ip::{IpHeader, ROCE_PORT, UDP_BYTES, icmpv6_checksum, internet_checksum};
 pub use opcode::Opcode;
 pub use packet::{Headers, Packet};
-pub use patch::Patch;
+pub use patch::{Patch, Patched};
 pub use serial::Serial;

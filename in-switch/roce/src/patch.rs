@@ -29,6 +29,35 @@ pub struct Patch {
     pub aeth: Option<Aeth>,
 }
 
+/// What a rewrite makes of a packet's headers and CRC; the bytes between them stay.
+#[derive(Clone, Copy, Debug)]
+pub struct Patched {
+    headers: [u8; HEADERS_BYTES_MAX],
+    headers_bytes: usize,
+    bytes_after: usize,
+    icrc: [u8; ICRC_BYTES],
+}
+
+impl Patched {
+    /// The headers, from the IP header on.
+    #[must_use]
+    pub fn headers(&self) -> &[u8] {
+        &self.headers[..self.headers_bytes]
+    }
+
+    /// The CRC, as on the wire.
+    #[must_use]
+    pub const fn icrc(&self) -> [u8; ICRC_BYTES] {
+        self.icrc
+    }
+
+    /// Where the CRC begins, behind the start of the IP header.
+    #[must_use]
+    pub const fn icrc_at(&self) -> usize {
+        self.headers_bytes + self.bytes_after
+    }
+}
+
 impl Patch {
     /// Rewrites a packet, from its IP header on.
     ///
@@ -37,6 +66,16 @@ impl Patch {
     ///
     /// Errors: the packet cannot be parsed, or is of another family. It is unchanged then.
     pub fn apply(&self, packet: &mut [u8], tables: &ShiftTables) -> Result<(), Malformed> {
+        let patched = self.of(packet, tables)?;
+        packet[..patched.headers_bytes].copy_from_slice(patched.headers());
+        packet[patched.icrc_at()..][..ICRC_BYTES].copy_from_slice(&patched.icrc);
+        Ok(())
+    }
+
+    /// What [`Patch::apply`] changes in a packet, without a copy of its payload.
+    ///
+    /// Errors: as [`Patch::apply`].
+    pub fn of(&self, packet: &[u8], tables: &ShiftTables) -> Result<Patched, Malformed> {
         let parsed = Packet::parse(packet)?;
         let ip = parsed.headers.ip;
         if [self.source, self.target]
@@ -51,30 +90,29 @@ impl Patch {
         let extended_at = bth_at + BTH_BYTES;
         let headers_bytes = extended_at + opcode.extended_bytes();
         let bytes_after = parsed.payload.len() + usize::from(parsed.headers.bth.pad_bytes);
-        let icrc = parsed.icrc;
-        let mut before = [0; HEADERS_BYTES_MAX];
-        before[..headers_bytes].copy_from_slice(&packet[..headers_bytes]);
-        self.change_addresses(packet, ip.bytes());
-        self.change_hop_limit(packet, ip.bytes());
+        let before = &packet[..headers_bytes];
+        let mut all = [0; HEADERS_BYTES_MAX];
+        let headers = &mut all[..headers_bytes];
+        headers.copy_from_slice(before);
+        self.change_addresses(headers, ip.bytes());
+        self.change_hop_limit(headers, ip.bytes());
         if let Some(qpn) = self.target_qpn {
-            packet[bth_at + 5..bth_at + 8].copy_from_slice(&Serial::new(qpn).to_bytes());
+            headers[bth_at + 5..bth_at + 8].copy_from_slice(&Serial::new(qpn).to_bytes());
         }
         if let Some(psn) = self.psn {
-            packet[bth_at + 9..bth_at + 12].copy_from_slice(&psn.to_bytes());
+            headers[bth_at + 9..bth_at + 12].copy_from_slice(&psn.to_bytes());
         }
         if let Some((address, key)) = self.memory.filter(|_| opcode.has_reth()) {
-            packet[extended_at..extended_at + 8].copy_from_slice(&address.to_be_bytes());
-            packet[extended_at + 8..extended_at + 12].copy_from_slice(&key.to_be_bytes());
+            headers[extended_at..extended_at + 8].copy_from_slice(&address.to_be_bytes());
+            headers[extended_at + 8..extended_at + 12].copy_from_slice(&key.to_be_bytes());
         }
         if let Some(aeth) = self.aeth.filter(|_| opcode.has_aeth()) {
-            packet[extended_at..extended_at + 4].copy_from_slice(&aeth.to_bytes());
+            headers[extended_at..extended_at + 4].copy_from_slice(&aeth.to_bytes());
         }
-        let (headers, rest) = packet.split_at_mut(headers_bytes);
         let icrc = tables
-            .update(icrc, &before[..headers_bytes], headers, bytes_after)
+            .update(parsed.icrc, before, headers, bytes_after)
             .ok_or(Malformed::Length("headers and payload"))?;
-        rest[bytes_after..bytes_after + ICRC_BYTES].copy_from_slice(&icrc.to_le_bytes());
-        Ok(())
+        Ok(Patched { headers: all, headers_bytes, bytes_after, icrc: icrc.to_le_bytes() })
     }
 
     /// With IPv4's checksum.

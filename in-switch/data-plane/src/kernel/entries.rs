@@ -126,7 +126,7 @@ pub struct Record {
     pub is_nak_pending: u32,
     pub psn_offset: u32,
     pub notified: u32,
-    pub notified_window: u64,
+    pub notified_ns: u64,
     pub way: Way,
     pub unused: u32,
 }
@@ -140,7 +140,7 @@ pub struct Answers {
     pub wait_number: u32,
     pub nak_until_ns: u64,
     pub wait_until_ns: u64,
-    pub notified_window: u64,
+    pub notified_ns: u64,
     pub notified: u32,
     pub unused: u32,
     pub records: [Record; MEMBERS_MAX],
@@ -169,10 +169,10 @@ layout! {
     Way: 20 { port: 0, tag: 4, ethernet: 8 }
     Record: 56 {
         expected: 0, msn: 4, credits: 8, is_nak_pending: 12, psn_offset: 16, notified: 20,
-        notified_window: 24, way: 32, unused: 52
+        notified_ns: 24, way: 32, unused: 52
     }
     Answers: 3632 {
         lock: 0, forwarded: 4, nak_number: 8, wait_number: 12, nak_until_ns: 16, wait_until_ns: 24,
-        notified_window: 32, notified: 40, unused: 44, records: 48
+        notified_ns: 32, notified: 40, unused: 44, records: 48
     }
 }

@@ -16,7 +16,7 @@ use crate::{Config, Network, NoGroup, Notice, PS_PER_S, Pattern};
 pub enum Rule {
     /// All of them (the paper's section IV-D).
     All,
-    /// In each window as many as the member that has most.
+    /// As many as the most congested member sends ([`mcrdma::Merger::notify`]).
     Most,
 }
 
@@ -42,6 +42,8 @@ impl Rule {
 const MESSAGE_BYTES: u32 = 1 << 20;
 const DEPTH: usize = 8;
 const PS_PER_MS: u64 = PS_PER_S / 1000;
+/// Sampling interval of a sender's rate after a change.
+const SAMPLE_US: u64 = 10;
 
 /// Flows that have all they can get.
 struct Flows {
@@ -76,6 +78,12 @@ impl Flows {
                 }
             }
         }
+    }
+
+    /// The rate limit of the first flow's sender.
+    fn sender_gbit_per_s(&self) -> f64 {
+        let pair = self.loads[0].replicator.forward().first();
+        pair.map_or(0.0, |&pair| self.network.bits_per_s(pair) / 1e9)
     }
 
     fn received(&self) -> Vec<u64> {
@@ -163,8 +171,9 @@ pub struct NotificationsSettings {
 }
 
 impl Default for NotificationsSettings {
+    /// DCQCN takes about 50 ms to share a link evenly.
     fn default() -> Self {
-        Self { config: Config::default(), settle_ms: 20, measure_ms: 20 }
+        Self { config: Config::default(), settle_ms: 60, measure_ms: 60 }
     }
 }
 
@@ -208,14 +217,7 @@ fn converged(
     rule: Rule,
     congested: usize,
 ) -> Result<NotificationsRow, NoGroup> {
-    let mut flows = Flows::new(rule.config(settings.config));
-    let [sender, members @ ..] =
-        hosts(flows.network.topology(), ["A1", "B1", "C1", "D1", "A2", "B2", "C2", "D2"]);
-    flows.add(sender, &members)?;
-    for at in 0..congested {
-        // As the paper has it: from C1 to B1, from D1 to C1, and so on.
-        flows.add(members[(at + 1) % members.len()], &[members[at]])?;
-    }
+    let mut flows = group_of_seven(rule.config(settings.config), congested)?.0;
     for flow in 0..=congested as u64 {
         flows.network.at(0, flow);
     }
@@ -237,6 +239,98 @@ fn converged(
         unicast_gbit_per_s: rates[1..].iter().sum::<f64>() / congested as f64,
         multicast_theory_gbit_per_s: capacity / (heard + 1.0),
         unicast_theory_gbit_per_s: capacity * heard / (heard + 1.0),
+    })
+}
+
+/// A group from A1 to seven members, and a flow to each of the first `congested` of them. The last member's link
+/// carries no other flow if there are fewer than seven.
+fn group_of_seven(config: Config, congested: usize) -> Result<(Flows, [Node; 7]), NoGroup> {
+    let mut flows = Flows::new(config);
+    let [sender, members @ ..] =
+        hosts(flows.network.topology(), ["A1", "B1", "C1", "D1", "A2", "B2", "C2", "D2"]);
+    flows.add(sender, &members)?;
+    for at in 0..congested {
+        // As the paper has it: from C1 to B1, from D1 to C1, and so on.
+        flows.add(members[(at + 1) % members.len()], &[members[at]])?;
+    }
+    Ok((flows, members))
+}
+
+/// Flows that start to one member's link, which leave the group a quarter of it.
+const TIGHTENING: usize = 3;
+
+/// How a group reacts when another member's link becomes the tightest.
+#[derive(Clone, Copy, PartialEq, Debug, Serialize)]
+pub struct ReactionRow {
+    /// Which CNPs are forwarded to the group's sender.
+    pub rule: Rule,
+    /// Members whose links carry one other flow from the start; 0 to 6.
+    pub congested: usize,
+    /// The sender's rate when three flows start to the link of another member.
+    pub before_gbit_per_s: f64,
+    /// From then until the sender's rate has fallen by a tenth; not more than `measure_ms`.
+    pub begun_us: u64,
+    /// From then until it is within a tenth of a quarter of the link, the group's new share; not more than `measure_ms`.
+    pub reacted_us: u64,
+    /// What the group gets in the second half of `measure_ms`.
+    pub after_gbit_per_s: f64,
+}
+
+/// How fast the group of figure 6 reacts when three flows start at the link of a member that was not congested,
+/// twice as tight as those where one flow competes.
+///
+/// Errors: the switches do not serve the group.
+pub fn reaction(settings: &NotificationsSettings) -> Result<Vec<ReactionRow>, NoGroup> {
+    let mut rows = Vec::new();
+    for rule in Rule::ALL {
+        for congested in [1, 3] {
+            rows.push(reacted(settings, rule, congested)?);
+        }
+    }
+    Ok(rows)
+}
+
+fn reacted(
+    settings: &NotificationsSettings,
+    rule: Rule,
+    congested: usize,
+) -> Result<ReactionRow, NoGroup> {
+    let (mut flows, members) = group_of_seven(rule.config(settings.config), congested)?;
+    for &member in &members[..TIGHTENING] {
+        flows.add(member, &members[6..])?;
+    }
+    let start_ps = settings.settle_ms * PS_PER_MS;
+    for flow in 0..=congested as u64 {
+        flows.network.at(0, flow);
+    }
+    for flow in 1..=TIGHTENING as u64 {
+        flows.network.at(start_ps, congested as u64 + flow);
+    }
+    flows.run(start_ps);
+    let before = flows.sender_gbit_per_s();
+    let share = settings.config.host_link.bits_per_s as f64 / 1e9 / (TIGHTENING + 1) as f64;
+    let mut reached_us = [settings.measure_ms * 1000; 2];
+    let mut received_half = 0;
+    for at_us in (SAMPLE_US..=settings.measure_ms * 1000).step_by(SAMPLE_US as usize) {
+        flows.run(start_ps + at_us * PS_PER_MS / 1000);
+        let rate = flows.sender_gbit_per_s();
+        for (reached_us, limit) in reached_us.iter_mut().zip([0.9 * before, 1.1 * share]) {
+            if rate <= limit {
+                *reached_us = at_us.min(*reached_us);
+            }
+        }
+        if at_us <= settings.measure_ms * 500 {
+            received_half = flows.received()[0];
+        }
+    }
+    let half_ps = settings.measure_ms * PS_PER_MS / 2;
+    Ok(ReactionRow {
+        rule,
+        congested,
+        before_gbit_per_s: before,
+        begun_us: reached_us[0],
+        reacted_us: reached_us[1],
+        after_gbit_per_s: gbit_per_s(flows.received()[0] - received_half, half_ps),
     })
 }
 

@@ -10,8 +10,8 @@ mod testbed;
 mod training;
 
 pub use congestion::{
-    FairnessRow, FairnessSettings, NotificationsRow, NotificationsSettings, Rule, fairness,
-    notifications,
+    FairnessRow, FairnessSettings, NotificationsRow, NotificationsSettings, ReactionRow, Rule,
+    fairness, notifications, reaction,
 };
 pub use loss::{LossRow, LossSettings, Lossy, loss};
 pub use single::{SingleRow, SingleSettings, single_client};

@@ -290,7 +290,7 @@ impl World {
         let mut out = Vec::new();
         let verdict = match self.switches.get_mut(&at) {
             Some(switch) => switch.handle(self.now_ns, from as u32, &mut frame, |port, copy| {
-                out.push((port as Node, copy.to_vec()));
+                out.push((port as Node, copy.concat()));
                 true
             }),
             None => Verdict::Pass,

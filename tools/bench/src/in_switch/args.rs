@@ -18,7 +18,7 @@ pub struct Args {
     /// Seed of random numbers: the same seed, the same figures
     #[arg(long, value_name = "SEED", default_value_t = 1)]
     pub seed: u64,
-    /// fig8 and fig9: mean of so many seeds from that on, with an interval of confidence [default: 5]
+    /// fig6, fig8 and fig9: mean of so many seeds from that on, with an interval of confidence [default: 5]
     #[arg(long, value_name = "COUNT", value_parser = clap::value_parser!(u64).range(1..=1000))]
     pub seeds: Option<u64>,
     /// Simulate a part of the time or of the requests only, in percent
@@ -41,6 +41,8 @@ pub enum Figure {
     Fig5,
     /// A group with 1 to 7 congested members
     Fig6,
+    /// That group, when another member's link becomes the tightest
+    Fig6Change,
     /// Lost packets
     Fig7,
     /// A storage system that replicates writes: takes hours unless settings are chosen
@@ -88,10 +90,12 @@ impl Args {
     /// Refuses settings of other figures.
     pub fn check(&self) -> Outcome<()> {
         let compares = matches!(self.figure, Figure::Fig8 | Figure::Fig9);
-        if !compares && (self.dcqcn.len() > 1 || self.seeds.is_some()) {
-            return Err(
-                "fig8 and fig9 alone compare variants of DCQCN and take several seeds".into()
-            );
+        if !compares && self.dcqcn.len() > 1 {
+            return Err("fig8 and fig9 alone compare variants of DCQCN".into());
+        }
+        if matches!(self.figure, Figure::Fig4 | Figure::Fig5 | Figure::Fig7) && self.seeds.is_some()
+        {
+            return Err("fig4, fig5 and fig7 take one seed".into());
         }
         if self.figure != Figure::Fig8 && self.storage != StorageArgs::default() {
             return Err(
@@ -103,8 +107,13 @@ impl Args {
 
     /// For figures of one seed and one variant.
     pub fn config(&self) -> Config {
+        self.config_of(self.seed)
+    }
+
+    /// For figures of one variant, of which several seeds are run.
+    pub fn config_of(&self, seed: u64) -> Config {
         let control = self.dcqcn.first().copied().unwrap_or(Control::Endpoint);
-        control.apply(Config { seed: self.seed, ..Config::default() })
+        control.apply(Config { seed, ..Config::default() })
     }
 
     pub fn seeds(&self) -> Vec<u64> {

@@ -2,12 +2,13 @@
 
 use charts::{Axis, Chart, Line, Panel, Point, Style};
 use mcrdma_sim::experiments::{
-    FairnessRow, FairnessSettings, NotificationsRow, NotificationsSettings, Rule,
+    FairnessRow, FairnessSettings, NotificationsRow, NotificationsSettings, ReactionRow, Rule,
     fairness as simulate_fairness, notifications as simulate_notifications,
+    reaction as simulate_reaction,
 };
 use serde_json::json;
 
-use super::args::Args;
+use super::{args::Args, confidence::Estimate};
 use crate::{
     outcome::Outcome,
     report::{Report, mean, number},
@@ -23,7 +24,7 @@ const FAIRNESS_FLOWS: [Flow; 3] = [
 ];
 
 const RULE_NOTE: &str = "rule: all: a group's sender receives every congestion notification (the \
-    paper); most: in each millisecond as many as the member that has most.";
+    paper); most: as many as the most congested member sends.";
 
 /// Figure 5.
 pub fn fairness(args: &Args) -> Outcome<(Report, Chart)> {
@@ -77,25 +78,49 @@ fn fairness_line(
     Line::new(name, own.map(|row| Point::new(row.at_ms as f64, rate(row))).collect())
 }
 
+/// What each seed gave: all have the same rows.
+struct Seeds<R>(Vec<Vec<R>>);
+
+impl<R> Seeds<R> {
+    fn simulate<E>(args: &Args, one: impl Fn(u64) -> Result<Vec<R>, E>) -> Result<Self, E> {
+        args.seeds().into_iter().map(one).collect::<Result<_, _>>().map(Self)
+    }
+
+    /// The first seed's rows: what is the same for all is read there.
+    fn rows(&self) -> impl Iterator<Item = (usize, &R)> {
+        self.0.first().into_iter().flatten().enumerate()
+    }
+
+    fn estimate(&self, at: usize, value: impl Fn(&R) -> f64) -> Estimate {
+        Estimate::of(&self.0.iter().map(|rows| value(&rows[at])).collect::<Vec<_>>())
+    }
+}
+
 /// Figure 6.
 pub fn notifications(args: &Args) -> Outcome<(Report, Chart)> {
     let default = NotificationsSettings::default();
     let (settle_ms, measure_ms) =
         (args.part_of(default.settle_ms), args.part_of(default.measure_ms));
-    let settings = NotificationsSettings { config: args.config(), settle_ms, measure_ms };
-    let rows = simulate_notifications(&settings)?;
+    let seeds = Seeds::simulate(args, |seed| {
+        let config = args.config_of(seed);
+        simulate_notifications(&NotificationsSettings { config, settle_ms, measure_ms })
+    })?;
     let what = format!(
         "a group of seven members, of which some share their link with another flow; rates over \
-         {measure_ms} ms after {settle_ms} ms"
+         {measure_ms} ms after {settle_ms} ms, with half the width of the 95 % interval of confidence"
     );
-    let mut report = args.report(&what);
-    for row in &rows {
+    let mut report = args.report_of_seeds(&what);
+    for (at, row) in seeds.rows() {
+        let (group, group_half) = seeds.estimate(at, |row| row.multicast_gbit_per_s).cells();
+        let (flow, flow_half) = seeds.estimate(at, |row| row.unicast_gbit_per_s).cells();
         report.row([
             ("rule", json!(row.rule.name())),
             ("congested", json!(row.congested)),
-            ("group_gbit_per_s", number(row.multicast_gbit_per_s)),
+            ("group_gbit_per_s", group),
+            ("group_half", group_half),
             ("group_in_theory", number(row.multicast_theory_gbit_per_s)),
-            ("flow_gbit_per_s", number(row.unicast_gbit_per_s)),
+            ("flow_gbit_per_s", flow),
+            ("flow_half", flow_half),
             ("flow_in_theory", number(row.unicast_theory_gbit_per_s)),
         ]);
     }
@@ -107,17 +132,19 @@ pub fn notifications(args: &Args) -> Outcome<(Report, Chart)> {
     let panels = Rule::ALL.map(|rule| Panel {
         title: format!("Notifications received: {}", rule.name()),
         y: Axis::linear("Gbit/s"),
-        lines: notification_lines(&rows, rule),
+        lines: notification_lines(&seeds, rule),
     });
     let x = Axis::counted("congested members");
     Ok((report, Chart { title: "Congested members".into(), x, panels: panels.into() }))
 }
 
-fn notification_lines(rows: &[NotificationsRow], rule: Rule) -> Vec<Line> {
+fn notification_lines(seeds: &Seeds<NotificationsRow>, rule: Rule) -> Vec<Line> {
     let line = |name: &str, style: Style, rate: fn(&NotificationsRow) -> f64| {
-        let own = rows.iter().filter(|row| row.rule == rule);
-        let points = own.map(|row| Point::new(row.congested as f64, rate(row))).collect();
-        Line { style, ..Line::new(name, points) }
+        let own = seeds.rows().filter(|(_, row)| row.rule == rule);
+        let point = |(at, row): (usize, &NotificationsRow)| {
+            Point::new(row.congested as f64, seeds.estimate(at, rate).mean)
+        };
+        Line { style, ..Line::new(name, own.map(point).collect()) }
     };
     vec![
         line("group", Style::Solid, |row| row.multicast_gbit_per_s),
@@ -125,4 +152,56 @@ fn notification_lines(rows: &[NotificationsRow], rule: Rule) -> Vec<Line> {
         line("other flows", Style::Solid, |row| row.unicast_gbit_per_s),
         line("others, in theory", Style::Bound, |row| row.unicast_theory_gbit_per_s),
     ]
+}
+
+/// Figure 6's group, when another member's link becomes the tightest.
+pub fn reaction(args: &Args) -> Outcome<(Report, Chart)> {
+    let default = NotificationsSettings::default();
+    let (settle_ms, measure_ms) =
+        (args.part_of(default.settle_ms), args.part_of(default.measure_ms));
+    let seeds = Seeds::simulate(args, |seed| {
+        let config = args.config_of(seed);
+        simulate_reaction(&NotificationsSettings { config, settle_ms, measure_ms })
+    })?;
+    let what = format!(
+        "a group of seven members, of which some share their link with another flow; after {settle_ms} ms \
+         three flows start to another member; with half the width of the 95 % interval of confidence"
+    );
+    let mut report = args.report_of_seeds(&what);
+    for (at, row) in seeds.rows() {
+        let of = |value: fn(&ReactionRow) -> f64| seeds.estimate(at, value).cells();
+        let (begun, begun_half) = of(|row| row.begun_us as f64);
+        let (reacted, reacted_half) = of(|row| row.reacted_us as f64);
+        let (after, after_half) = of(|row| row.after_gbit_per_s);
+        report.row([
+            ("rule", json!(row.rule.name())),
+            ("congested", json!(row.congested)),
+            ("before_gbit_per_s", of(|row| row.before_gbit_per_s).0),
+            ("begun_us", begun),
+            ("begun_half", begun_half),
+            ("reacted_us", reacted),
+            ("reacted_half", reacted_half),
+            ("after_gbit_per_s", after),
+            ("after_half", after_half),
+        ]);
+    }
+    report.note(RULE_NOTE);
+    report.note(
+        "begun: the sender's rate is a tenth below that before. reacted: within a tenth of a quarter of the \
+         link. after: what the group gets in the second half of the time that is measured.",
+    );
+    let lines = Rule::ALL.map(|rule| {
+        let own = seeds.rows().filter(|(_, row)| row.rule == rule);
+        let point = |(at, row): (usize, &ReactionRow)| {
+            Point::new(row.congested as f64, seeds.estimate(at, |row| row.reacted_us as f64).mean)
+        };
+        Line::new(rule.name(), own.map(point).collect())
+    });
+    let panel = Panel {
+        title: "Until the group's rate is its new share".into(),
+        y: Axis::linear("µs"),
+        lines: lines.into(),
+    };
+    let x = Axis::counted("congested members before");
+    Ok((report, Chart { title: "A new tightest link".into(), x, panels: vec![panel] }))
 }

@@ -20,6 +20,7 @@ pub fn run(args: &Args) -> Outcome<()> {
         Figure::Fig4 => replication::single_client(args)?,
         Figure::Fig5 => congestion::fairness(args)?,
         Figure::Fig6 => congestion::notifications(args)?,
+        Figure::Fig6Change => congestion::reaction(args)?,
         Figure::Fig7 => replication::loss(args)?,
         Figure::Fig8 => storage::storage(args)?,
         Figure::Fig9 => training::training(args)?,

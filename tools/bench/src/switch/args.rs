@@ -36,7 +36,7 @@ pub struct Args {
 pub enum Plane {
     /// The program in the kernel (eBPF)
     Kernel,
-    /// Packet sockets and the logic, on one thread
+    /// Packet sockets and the logic, on a thread for each processor
     Userspace,
     /// The logic on memory, without sockets
     Logic,

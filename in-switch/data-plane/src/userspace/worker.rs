@@ -1,0 +1,263 @@
+//! A thread of a userspace switch: the ports that it receives from, and the frames that wait to be sent.
+
+use std::{
+    io,
+    ops::Range,
+    sync::atomic::Ordering,
+    time::{Duration, Instant},
+};
+
+use mcrdma::{Port, Switch, Verdict};
+use packet_socket::{Batch, Interface, Offload, Outgoing, PARTS};
+use roce::{ETHERNET_BYTES, Mac};
+use rustix::event::{PollFd, PollFlags, poll};
+
+use super::{Stations, UserspacePlane, is_multicast, lock};
+
+/// A stop is noticed within this time.
+const PATIENCE: Duration = Duration::from_millis(100);
+
+/// Where a part of a frame is.
+#[derive(Clone, Debug)]
+enum Part {
+    /// In a received frame, by its place in the batch.
+    Received(usize, Range<usize>),
+    /// In memory of the worker.
+    Made(Range<usize>),
+}
+
+/// A frame to send.
+#[derive(Clone, Debug)]
+struct Queued {
+    offload: Offload,
+    parts: [Part; PARTS],
+    /// Of a group: counted in the tables.
+    is_copy: bool,
+}
+
+/// Receives from some of a switch's ports, and sends to all.
+///
+/// A batch of frames is looked up under the lock of the tables, and sent when that is free again.
+pub(super) struct Worker<'a> {
+    plane: &'a UserspacePlane,
+    /// Places of the ports that it receives from.
+    own: Vec<usize>,
+    /// Handles frames that are due, too.
+    is_first: bool,
+    /// By port.
+    queues: Vec<Vec<Queued>>,
+    /// Parts of frames that were made here.
+    made: Vec<u8>,
+    frame: Vec<u8>,
+}
+
+impl<'a> Worker<'a> {
+    /// For each `step`th port from the `first` on.
+    pub(super) fn new(plane: &'a UserspacePlane, first: usize, step: usize) -> Self {
+        Self {
+            plane,
+            own: (first..plane.ports.len()).step_by(step).collect(),
+            is_first: first == 0,
+            queues: vec![Vec::new(); plane.ports.len()],
+            made: Vec::new(),
+            frame: Vec::new(),
+        }
+    }
+
+    /// Forwards until it is stopped.
+    pub(super) fn run(&mut self, is_stopped: &impl Fn() -> bool) -> io::Result<()> {
+        let mut batch = Batch::new();
+        while !is_stopped() {
+            let mut has_moved = false;
+            for at in 0..self.own.len() {
+                let port = self.own[at];
+                // A port that is down reports an error once, and then has nothing.
+                if let Ok(1..) = self.plane.ports[port].receive(&mut batch, Duration::ZERO) {
+                    has_moved = true;
+                    let received: Vec<(Offload, &[u8])> = batch.frames().collect();
+                    self.forward(port, &received);
+                }
+            }
+            if !has_moved {
+                self.wait()?;
+            }
+            if self.is_first {
+                self.handle_due();
+            }
+        }
+        Ok(())
+    }
+
+    fn wait(&self) -> io::Result<()> {
+        let port = |&place: &usize| PollFd::new(&self.plane.ports[place], PollFlags::IN);
+        let mut ports: Vec<PollFd<'_>> = self.own.iter().map(port).collect();
+        if self.is_first {
+            ports.push(PollFd::new(&self.plane.due.wake, PollFlags::IN));
+        }
+        let patience = PATIENCE.try_into().map_err(|_| io::ErrorKind::InvalidInput)?;
+        match poll(&mut ports, Some(&patience)) {
+            Ok(_) | Err(rustix::io::Errno::INTR) => Ok(()),
+            Err(error) => Err(error.into()),
+        }
+    }
+
+    fn handle_due(&mut self) {
+        let due = &self.plane.due;
+        if lock(&due.frames).is_empty() {
+            return;
+        }
+        // Before they are taken: what is added later wakes it again.
+        let _ = rustix::io::read(&due.wake, &mut [0; 8]);
+        let frames = std::mem::take(&mut *lock(&due.frames));
+        for (number, frame) in frames {
+            let port = self.plane.ports.iter().position(|port| port.index() == number);
+            if let Some(port) = port {
+                self.forward(port, &[(Offload::NONE, &frame)]);
+            }
+        }
+    }
+
+    /// Forwards frames that a port has received.
+    fn forward(&mut self, port: usize, received: &[(Offload, &[u8])]) {
+        self.look_up(port, received);
+        self.send(received);
+    }
+
+    fn look_up(&mut self, port: usize, frames: &[(Offload, &[u8])]) {
+        let now_ns = self.plane.started.elapsed().as_nanos() as u64;
+        let (mut switch, mut stations) = (lock(&self.plane.switch), lock(&self.plane.stations));
+        let now = Instant::now();
+        for (place, &(offload, received)) in frames.iter().enumerate() {
+            if received.len() < ETHERNET_BYTES {
+                continue;
+            }
+            match self.handle(&mut switch, now_ns, port, (place, received)) {
+                Verdict::Drop => {}
+                Verdict::Reflect => {
+                    let parts = self.keep_frame();
+                    self.queues[port].push(Queued {
+                        offload: Offload::NONE,
+                        parts,
+                        is_copy: false,
+                    });
+                }
+                Verdict::Pass => {
+                    let is_same = self.frame == received;
+                    let parts = if is_same { whole(place, received) } else { self.keep_frame() };
+                    self.bridge(
+                        &mut stations,
+                        now,
+                        port,
+                        &Queued { offload, parts, is_copy: false },
+                    );
+                }
+            }
+        }
+    }
+
+    /// Queues a frame's copies. Leaves in `frame` what its verdict is on.
+    fn handle(
+        &mut self,
+        switch: &mut Switch,
+        now_ns: u64,
+        port: usize,
+        (place, received): (usize, &[u8]),
+    ) -> Verdict {
+        self.frame.clear();
+        self.frame.extend_from_slice(received);
+        let (ports, queues, made) = (&self.plane.ports, &mut self.queues, &mut self.made);
+        switch.handle(
+            now_ns,
+            ports[port].index(),
+            &mut self.frame,
+            |to: Port, [head, same, tail]| {
+                let Some(to) = ports.iter().position(|port| port.index() == to) else {
+                    return false;
+                };
+                let same = head.len()..head.len() + same.len();
+                let mut keep = |bytes: &[u8]| {
+                    made.extend_from_slice(bytes);
+                    Part::Made(made.len() - bytes.len()..made.len())
+                };
+                let parts = [keep(head), Part::Received(place, same), keep(tail)];
+                queues[to].push(Queued { offload: Offload::NONE, parts, is_copy: true });
+                true
+            },
+        )
+    }
+
+    /// Keeps what is in `frame` until it is sent.
+    fn keep_frame(&mut self) -> [Part; PARTS] {
+        let begin = self.made.len();
+        self.made.extend_from_slice(&self.frame);
+        [Part::Made(begin..self.made.len()), Part::Made(0..0), Part::Made(0..0)]
+    }
+
+    /// Queues the frame in `frame` for the port where its destination was learnt, or for all.
+    fn bridge(&mut self, stations: &mut Stations, now: Instant, from: usize, queued: &Queued) {
+        let frame = &self.frame;
+        let address = |at: usize| {
+            let mut mac = Mac::default();
+            mac.0.copy_from_slice(&frame[at..at + 6]);
+            mac
+        };
+        let (target, source) = (address(0), address(6));
+        // Reserved addresses, such as those of spanning tree, are not forwarded (IEEE 802.1Q, table 8-1).
+        if target.0[..5] == [0x01, 0x80, 0xc2, 0, 0] && target.0[5] < 16 {
+            return;
+        }
+        let ports = &self.plane.ports;
+        stations.learn(source, ports[from].index(), now);
+        let known = stations.find(target, now).filter(|_| !is_multicast(target));
+        match known.and_then(|port| ports.iter().position(|known| known.index() == port)) {
+            Some(to) if to == from => {}
+            Some(to) => self.queues[to].push(queued.clone()),
+            None => (0..ports.len())
+                .filter(|&to| to != from)
+                .for_each(|to| self.queues[to].push(queued.clone())),
+        }
+    }
+
+    /// Sends what is queued.
+    fn send(&mut self, received: &[(Offload, &[u8])]) {
+        let mut copies_refused = 0;
+        for (queue, port) in self.queues.iter_mut().zip(&self.plane.ports) {
+            copies_refused += send_queue(self.plane, port, queue, received, &self.made);
+            queue.clear();
+        }
+        self.made.clear();
+        if copies_refused > 0 {
+            lock(&self.plane.switch).tables.counters.refuse_copies(copies_refused);
+        }
+    }
+}
+
+/// Sends a port's frames. Returns how many copies it refused.
+fn send_queue(
+    plane: &UserspacePlane,
+    port: &Interface,
+    queue: &[Queued],
+    received: &[(Offload, &[u8])],
+    made: &[u8],
+) -> u64 {
+    let part = |part: &Part| match part {
+        Part::Received(place, range) => &received[*place].1[range.clone()],
+        Part::Made(range) => &made[range.clone()],
+    };
+    let frame = |queued: &Queued| Outgoing {
+        offload: queued.offload,
+        parts: queued.parts.each_ref().map(part),
+    };
+    let frames: Vec<Outgoing<'_>> = queue.iter().map(frame).collect();
+    // Of bridged frames, and of copies.
+    let mut refused = [0; 2];
+    port.send_many(&frames, |place| refused[usize::from(queue[place].is_copy)] += 1);
+    let bridged = queue.iter().filter(|queued| !queued.is_copy).count() as u64;
+    plane.frames.fetch_add(bridged - refused[0], Ordering::Relaxed);
+    plane.refused.fetch_add(refused[0], Ordering::Relaxed);
+    refused[1]
+}
+
+fn whole(place: usize, received: &[u8]) -> [Part; PARTS] {
+    [Part::Received(place, 0..received.len()), Part::Made(0..0), Part::Made(0..0)]
+}
