@@ -60,16 +60,17 @@ pub fn prepare(
     let by_name: BTreeMap<String, Port> = settings.ports.iter().cloned().collect();
     let downstream = Downstream::new(&settings.next, &by_name).map_err(invalid)?;
     let trusted = Trusted::parse(&settings.trusted)?;
-    let (plane_name, forwarding, groups) = match plane {
+    let (forwarding, groups) = match plane {
         Plane::Kernel(groups) => {
             let forwarding = Forwarding::of_kernel(by_name.into_values().collect());
             let failed = |error| ControlError::new(ErrorKind::Failed, format!("{error}"));
-            ("kernel", forwarding.map_err(failed)?, *groups)
+            (forwarding.map_err(failed)?, *groups)
         }
         Plane::Userspace(tables) => {
-            ("userspace", Forwarding::of_bridge(tables.clone()), Groups::in_userspace(tables))
+            (Forwarding::of_bridge(tables.clone()), Groups::in_userspace(tables))
         }
     };
+    let plane_name = groups.plane_name();
     let interval = forwarding.interval();
     let registry = Registry::new(&settings, downstream, certificates, (forwarding, groups), clock)?;
     let registry = Arc::new(registry);

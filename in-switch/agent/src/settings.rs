@@ -56,7 +56,8 @@ impl Default for Liveness {
 
 /// The data plane.
 pub enum Plane {
-    /// The program in the kernel, which bridges or routes between the ports.
+    /// One that forwards as the kernel does, whose bridges and routes the agent follows: the program in the
+    /// kernel, or an adapter of an ASIC that mirrors the kernel's tables ([`data_plane::DataPlane`]).
     Kernel(Box<Groups>),
     /// The bridge in userspace, which the caller runs on another thread.
     Userspace(UserspaceTables),

@@ -2,11 +2,13 @@
 //! without it.
 //!
 //! Both implement `mcrdma`: the second calls it, the program in `bpf/` is written after it, and tests
-//! compare the two. [`Groups`] is an agent's handle of either, and checks every change first.
+//! compare the two. [`Groups`] is an agent's handle of either, or of another [`DataPlane`], and checks every
+//! change first.
 
 mod error;
 mod groups;
 mod kernel;
+mod plane;
 mod userspace;
 
 use std::{net::IpAddr, time::Duration};
@@ -14,6 +16,7 @@ use std::{net::IpAddr, time::Duration};
 pub use error::PlaneError;
 pub use groups::{GroupState, Groups};
 pub use kernel::KernelPlane;
+pub use plane::{DataPlane, Entry};
 pub use userspace::{Forwarded, UserspacePlane, UserspaceTables};
 
 /// Whether this build has the switch in the kernel, which is compiled with clang. Without it opening one

@@ -26,7 +26,7 @@ pub struct Asked {
 
 impl Asked {
     /// Sends a query and prints the answer.
-    fn answer<A: Serialize>(
+    pub fn answer<A: Serialize>(
         &self,
         ask: impl AsyncFnOnce(Agent) -> Result<A, ControlError>,
         show: impl FnOnce(&A, &mut io::StdoutLock<'_>) -> io::Result<()>,

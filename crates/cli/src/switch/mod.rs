@@ -4,6 +4,7 @@ mod ask;
 mod detach;
 mod host;
 mod join;
+mod metrics;
 mod run;
 mod setup;
 mod text;
@@ -30,6 +31,7 @@ enum Command {
     Show(ask::Show),
     Groups(ask::Groups),
     Counters(ask::Counters),
+    Metrics(metrics::Metrics),
     Plan(ask::Plan),
 }
 
@@ -41,6 +43,7 @@ impl Args {
             Command::Show(args) => args.asked.json,
             Command::Groups(args) => args.asked.json,
             Command::Counters(args) => args.asked.json,
+            Command::Metrics(args) => args.asked.json,
             Command::Plan(args) => args.asked.json,
             Command::Run(_) | Command::Join(_) | Command::Detach(_) => false,
         }
@@ -57,6 +60,7 @@ pub fn run(args: &Args) -> Result<Exit, Failure> {
         Command::Show(args) => args.run(),
         Command::Groups(args) => args.run(),
         Command::Counters(args) => args.run(),
+        Command::Metrics(args) => args.run(),
         Command::Plan(args) => args.run(),
     }?;
     Ok(Exit::Done)

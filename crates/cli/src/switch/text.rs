@@ -16,8 +16,8 @@ pub fn show(switch: &ShowReply, out: &mut impl Write) -> io::Result<()> {
         out,
         "{name}: rdmc {version}, copies in {}, for {}",
         match switch.plane.as_str() {
-            "kernel" => "the kernel",
-            _ => "userspace",
+            "kernel" => "the kernel".to_owned(),
+            other => plain(other),
         },
         duration(switch.uptime_ms),
     )?;

@@ -2,5 +2,6 @@
 
 mod bridged;
 mod liveness;
+mod recorded;
 mod routed;
 mod world;

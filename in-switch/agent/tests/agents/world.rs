@@ -21,7 +21,10 @@ use mcrdma::{
 };
 use roce::{Mac, Serial, rc::RequesterConfig};
 use testing::{Authority, Issued};
-use testing_switch::flow::{self, Flow};
+use testing_switch::{
+    flow::{self, Flow},
+    recording::Recording,
+};
 use tokio::sync::oneshot;
 
 const PORT: u16 = 4790;
@@ -69,6 +72,8 @@ pub struct World {
     pub endpoints: BTreeMap<Node, Endpoint>,
     agents: BTreeMap<Node, Running>,
     settings: BTreeMap<Node, Settings>,
+    /// Data planes of switches that are not in the kernel.
+    recordings: BTreeMap<Node, Recording>,
     /// Of all agents.
     clock: Clock,
     /// By node: what it is reached by.
@@ -103,6 +108,7 @@ impl World {
             endpoints: BTreeMap::new(),
             agents: BTreeMap::new(),
             settings: BTreeMap::new(),
+            recordings: BTreeMap::new(),
             clock,
             addresses,
             gateways: BTreeMap::new(),
@@ -188,6 +194,11 @@ impl World {
         self.settings.insert(node, settings);
     }
 
+    /// Agents of this switch that start later have this data plane.
+    pub fn record(&mut self, node: Node, plane: Recording) {
+        self.recordings.insert(node, plane);
+    }
+
     fn directory(node: Node) -> PathBuf {
         format!(
             "/sys/fs/bpf/rdmc-test-control-{node}-{}-{:?}",
@@ -205,12 +216,18 @@ impl World {
             (self.address(node), self.links(node), self.settings[&node].clone());
         let files = self.authority.issue(&format!("{address},{name}"));
         let (directory, clock) = (Self::directory(node), self.clock.clone());
+        let recording = self.recordings.get(&node).cloned();
         let (stop, stopped) = oneshot::channel();
         let thread = self.networks[node].run(move || {
             let listener = listen(SocketAddr::new(address, PORT));
             let certificates = certificates(files);
-            let mut groups = Groups::in_kernel(&directory).unwrap();
-            links.iter().for_each(|link| groups.kernel().unwrap().attach(link).unwrap());
+            let mut groups = match recording {
+                Some(plane) => Groups::in_plane(Box::new(plane)).unwrap(),
+                None => Groups::in_kernel(&directory).unwrap(),
+            };
+            if let Some(kernel) = groups.kernel() {
+                links.iter().for_each(|link| kernel.attach(link).unwrap());
+            }
             let port = |link: String| {
                 let number = KernelPlane::port_number(&link).unwrap();
                 (link, number)

@@ -1,0 +1,194 @@
+//! `rdmc switch metrics`: a switch's state for Prometheus.
+
+use std::{
+    fmt::Display,
+    io::{self, Write},
+};
+
+use control::proto::{Count, GroupReport, ShowReply};
+use serde::Serialize;
+
+use super::ask::Asked;
+use crate::failure::Failure;
+
+const EXAMPLES: &str = "\
+Example, for the textfile collector of Prometheus' node_exporter, every few seconds:
+  rdmc switch metrics tor-a:4790 --cert monitor.pem --key monitor.key --ca ca.pem > rdmc.prom.new
+  mv rdmc.prom.new /var/lib/node_exporter/rdmc.prom";
+
+/// Print a switch's counters and groups in Prometheus' text format
+#[derive(Debug, clap::Args)]
+#[command(after_long_help = EXAMPLES)]
+pub struct Metrics {
+    #[command(flatten)]
+    pub asked: Asked,
+}
+
+/// The answer.
+#[derive(Serialize)]
+struct State {
+    switch: ShowReply,
+    counters: Vec<Count>,
+    groups: Vec<GroupReport>,
+}
+
+impl Metrics {
+    pub fn run(&self) -> Result<(), Failure> {
+        self.asked.answer(
+            async |agent| {
+                let switch = agent.show().await?;
+                let (counters, groups) = (agent.counters().await?, agent.groups().await?);
+                Ok(State { switch, counters, groups })
+            },
+            |state, out| write(state, out),
+        )
+    }
+}
+
+/// A label's value. In the format backslash, quote and line feed are escaped.
+fn escape(value: &str) -> String {
+    value.replace('\\', "\\\\").replace('"', "\\\"").replace('\n', "\\n")
+}
+
+/// Labels in braces.
+fn labels(pairs: &[(&str, &str)]) -> String {
+    let pairs: Vec<String> =
+        pairs.iter().map(|(name, value)| format!("{name}=\"{}\"", escape(value))).collect();
+    format!("{{{}}}", pairs.join(","))
+}
+
+/// A metric with its samples: labels and value. Without samples nothing.
+fn metric<V: Display>(
+    out: &mut impl Write,
+    (name, kind, help): (&str, &str, &str),
+    samples: impl IntoIterator<Item = (String, V)>,
+) -> io::Result<()> {
+    let mut samples = samples.into_iter().peekable();
+    if samples.peek().is_none() {
+        return Ok(());
+    }
+    writeln!(out, "# HELP rdmc_switch_{name} {help}")?;
+    writeln!(out, "# TYPE rdmc_switch_{name} {kind}")?;
+    for (labels, value) in samples {
+        writeln!(out, "rdmc_switch_{name}{labels} {value}")?;
+    }
+    Ok(())
+}
+
+fn write(state: &State, out: &mut impl Write) -> io::Result<()> {
+    let State { switch, counters, groups } = state;
+    let (name, version, plane) = (&*switch.name, &*switch.version, &*switch.plane);
+    let info = labels(&[("switch", name), ("version", version), ("plane", plane)]);
+    let own = || labels(&[("switch", name)]);
+    metric(out, ("info", "gauge", "The agent: always 1."), [(info, 1)])?;
+    let uptime = switch.uptime_ms as f64 / 1000.0;
+    metric(out, ("uptime_seconds", "gauge", "Since the agent has started."), [(own(), uptime)])?;
+    let installed = (own(), switch.groups);
+    metric(out, ("groups", "gauge", "Groups in the data plane."), [installed])?;
+    let most = (own(), switch.groups_max);
+    metric(out, ("groups_max", "gauge", "The most groups that it can have."), [most])?;
+    let counts = counters
+        .iter()
+        .map(|count| (labels(&[("switch", name), ("kind", &count.name)]), count.count));
+    let help = "Packets by what was done with them; docs/switches.md has the kinds.";
+    metric(out, ("packets_total", "counter", help), counts)?;
+    write_groups(name, groups, out)
+}
+
+fn write_groups(name: &str, groups: &[GroupReport], out: &mut impl Write) -> io::Result<()> {
+    let of_group = |group: &GroupReport, member: Option<&str>| {
+        let key = group.key.clone().unwrap_or_default();
+        let id = format!("{:#x}", key.id);
+        let mut pairs = vec![("switch", name), ("sender", &*key.sender), ("id", &*id)];
+        pairs.extend(member.map(|member| ("member", member)));
+        labels(&pairs)
+    };
+    let renewed =
+        groups.iter().map(|group| (of_group(group, None), group.since_renewal_ms as f64 / 1000.0));
+    let help = "Since its lease was renewed.";
+    metric(out, ("group_since_renewal_seconds", "gauge", help), renewed)?;
+    let troubled =
+        groups.iter().map(|group| (of_group(group, None), u8::from(!group.trouble.is_empty())));
+    let help = "1 if packets may not reach all its members.";
+    metric(out, ("group_trouble", "gauge", help), troubled)?;
+    let of_members = |value: fn(&GroupReport, usize) -> u32| {
+        groups.iter().flat_map(move |group| {
+            let samples = group.members.iter().enumerate();
+            samples.map(move |(index, member)| {
+                (of_group(group, Some(&member.address)), value(group, index))
+            })
+        })
+    };
+    let help = "Messages that the member has completed, modulo 2^24.";
+    let messages = of_members(|group, index| group.members[index].msn);
+    metric(out, ("group_member_messages", "gauge", help), messages)?;
+    let help = "Packets that another member has acknowledged and this one has not.";
+    metric(out, ("group_member_lag_packets", "gauge", help), of_members(lag))
+}
+
+/// Packet numbers have 24 bits, and wrap around.
+const NUMBERS: u32 = 1 << 24;
+
+/// How far a member is behind the first one.
+fn lag(group: &GroupReport, index: usize) -> u32 {
+    let own = group.members[index].expected_psn;
+    let ahead = group.members.iter().map(|other| other.expected_psn.wrapping_sub(own) % NUMBERS);
+    // More than half of all numbers ahead is behind.
+    ahead.filter(|ahead| *ahead < NUMBERS / 2).max().unwrap_or_default()
+}
+
+#[cfg(test)]
+mod tests {
+    use control::proto::{Key, MemberState};
+
+    use super::*;
+
+    #[test]
+    fn a_switch_is_written_in_the_text_format() {
+        let member = |address: &str, expected_psn, msn| MemberState {
+            address: address.into(),
+            expected_psn,
+            msn,
+        };
+        let group = GroupReport {
+            key: Some(Key { sender: "10.0.0.1".into(), id: 0x80_0001 }),
+            members: vec![member("10.0.0.2", 0xff_fffe, 3), member("10.0.0.3", 2, 4)],
+            trouble: "a\u{1b}b".into(),
+            since_renewal_ms: 1500,
+            ..GroupReport::default()
+        };
+        let switch = ShowReply {
+            name: "tor \"a\"\\\n".into(),
+            version: "1.0".into(),
+            plane: "kernel".into(),
+            groups: 1,
+            groups_max: 65_536,
+            uptime_ms: 250,
+            ..ShowReply::default()
+        };
+        let counters = vec![Count { name: "copies".into(), count: u64::MAX }];
+        let mut found = Vec::new();
+        write(&State { switch, counters, groups: vec![group] }, &mut found).unwrap();
+        let found = String::from_utf8(found).unwrap();
+        let samples: Vec<&str> = found.lines().filter(|line| !line.starts_with('#')).collect();
+        let own = r#"switch="tor \"a\"\\\n""#;
+        let group = format!(r#"{own},sender="10.0.0.1",id="0x800001""#);
+        let expected = [
+            format!(r#"info{{{own},version="1.0",plane="kernel"}} 1"#),
+            format!("uptime_seconds{{{own}}} 0.25"),
+            format!("groups{{{own}}} 1"),
+            format!("groups_max{{{own}}} 65536"),
+            format!(r#"packets_total{{{own},kind="copies"}} 18446744073709551615"#),
+            format!("group_since_renewal_seconds{{{group}}} 1.5"),
+            format!("group_trouble{{{group}}} 1"),
+            format!(r#"group_member_messages{{{group},member="10.0.0.2"}} 3"#),
+            format!(r#"group_member_messages{{{group},member="10.0.0.3"}} 4"#),
+            format!(r#"group_member_lag_packets{{{group},member="10.0.0.2"}} 4"#),
+            format!(r#"group_member_lag_packets{{{group},member="10.0.0.3"}} 0"#),
+        ];
+        assert_eq!(samples, expected.map(|line| format!("rdmc_switch_{line}")));
+        let types = found.lines().filter(|line| line.starts_with("# TYPE")).count();
+        let helps = found.lines().filter(|line| line.starts_with("# HELP")).count();
+        assert_eq!((types, helps), (9, 9), "{found}");
+    }
+}
