@@ -49,7 +49,7 @@ pub struct UserspacePlane {
 /// Frames to be handled as if ports had received them.
 struct Due {
     frames: Mutex<Vec<(Port, Vec<u8>)>>,
-    /// Readable when there are some.
+    /// Readable exactly when there are some: both change under the lock.
     wake: OwnedFd,
 }
 
@@ -71,7 +71,8 @@ impl UserspaceTables {
     pub fn remove_member(&self, key: GroupKey, member: IpAddr) -> bool {
         let (was_member, told) = self.lock().remove_member(key, member);
         if let Some(told) = told {
-            lock(&self.due.frames).push(told);
+            let mut frames = lock(&self.due.frames);
+            frames.push(told);
             // It fails only if it is readable already.
             let _ = rustix::io::write(&self.due.wake, &1_u64.to_ne_bytes());
         }
@@ -190,12 +191,14 @@ impl UserspacePlane {
     }
 
     fn handle_due(&mut self, frame: &mut Vec<u8>) {
-        let due = std::mem::take(&mut *lock(&self.due.frames));
-        if due.is_empty() {
-            return;
-        }
-        // What is added from here on wakes it again.
-        let _ = rustix::io::read(&self.due.wake, &mut [0; 8]);
+        let due = {
+            let mut frames = lock(&self.due.frames);
+            if frames.is_empty() {
+                return;
+            }
+            let _ = rustix::io::read(&self.due.wake, &mut [0; 8]);
+            std::mem::take(&mut *frames)
+        };
         let switch = Arc::clone(&self.switch);
         for (number, due) in due {
             let port = self.ports.iter().position(|port| port.index() == number);
