@@ -481,8 +481,7 @@ static __always_inline int answer(struct __sk_buff *skb, struct scratch *scratch
 	if (packet->opcode == CNP)
 		merged.syndrome = CNP << 8;
 	merged.way.port = skb->ifindex;
-	/* The bit of tags that are there (VLAN_CFI_MASK is none of theirs in a __u32). */
-	merged.way.tag = skb->vlan_present ? 0x10000 | skb->vlan_tci : 0;
+	merged.way.tag = skb->vlan_present ? HAS_TAG | (skb->vlan_tci & 0xffff) : 0;
 	if (bpf_skb_load_bytes(skb, 0, merged.way.ethernet, sizeof(merged.way.ethernet)))
 		return TC_ACT_SHOT;
 	merge_answer(&key, sender, found, &merged);

@@ -113,7 +113,10 @@ struct member {
 	__u32 ports[PORTS_MAX];
 };
 
-/* Where a frame was received, its tag if it has one, and its Ethernet addresses. */
+/* In the tag of a frame that has one. */
+#define HAS_TAG 0x10000
+
+/* Where a frame was received, its VLAN tag, and its Ethernet addresses. */
 struct way {
 	__u32 port;
 	__u32 tag;

@@ -54,7 +54,7 @@ pub struct UserspacePlane {
 /// Frames to be handled as if ports had received them.
 struct Due {
     frames: Mutex<Vec<(Port, Vec<u8>)>>,
-    /// Readable when there are some.
+    /// Readable exactly when there are some: both change under the lock.
     wake: OwnedFd,
 }
 
@@ -76,7 +76,8 @@ impl UserspaceTables {
     pub fn remove_member(&self, key: GroupKey, member: IpAddr) -> bool {
         let (was_member, told) = self.lock().remove_member(key, member);
         if let Some(told) = told {
-            lock(&self.due.frames).push(told);
+            let mut frames = lock(&self.due.frames);
+            frames.push(told);
             // It fails only if it is readable already.
             let _ = rustix::io::write(&self.due.wake, &1_u64.to_ne_bytes());
         }

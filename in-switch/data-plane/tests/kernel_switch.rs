@@ -23,16 +23,16 @@ use roce::{
 
 use crate::links;
 
-const PORTS: usize = 5;
-const PATIENCE: Duration = Duration::from_secs(60);
+pub const PORTS: usize = 5;
+pub const PATIENCE: Duration = Duration::from_secs(60);
 
 /// A switch in the kernel with both ends of its ports, and the same switch as pure logic.
-struct Twins {
-    kernel: Option<KernelPlane>,
+pub struct Twins {
+    pub kernel: Option<KernelPlane>,
     hosts: Vec<Interface>,
     /// Interface numbers of the switch's ends.
-    ports: Vec<u32>,
-    pure: Switch,
+    pub ports: Vec<u32>,
+    pub pure: Switch,
     now_ns: u64,
 }
 
@@ -54,7 +54,7 @@ fn quiet(link: &str) {
     lab::quiet(link, 9000).unwrap();
 }
 
-fn skipped() -> bool {
+pub fn skipped() -> bool {
     let possible = KernelPlane::check();
     if let Err(error) = &possible {
         println!("SKIPPED: needs root (network namespaces, eBPF): {error}");
@@ -69,7 +69,7 @@ fn directory(name: &str) -> PathBuf {
 }
 
 impl Twins {
-    fn new(name: &str) -> Self {
+    pub fn new(name: &str) -> Self {
         own_network();
         let mut kernel = KernelPlane::open_with_test_clock(&directory(name)).unwrap();
         ip("link add name bridge0 type bridge mcast_snooping 0");
@@ -94,7 +94,7 @@ impl Twins {
         Self { kernel, hosts, ports, pure, now_ns: 0 }
     }
 
-    fn insert(&mut self, key: GroupKey, replication: Replication, merging: Option<Merging>) {
+    pub fn insert(&mut self, key: GroupKey, replication: Replication, merging: Option<Merging>) {
         self.kernel.as_mut().unwrap().insert(key, &replication, merging.as_ref()).unwrap();
         self.pure.tables.insert(key, replication, merging).unwrap();
     }
@@ -177,7 +177,7 @@ impl Twins {
     }
 }
 
-fn address(is_v6: bool, host: u8) -> IpAddr {
+pub fn address(is_v6: bool, host: u8) -> IpAddr {
     match is_v6 {
         false => IpAddr::from([10, 0, 0, host]),
         true => IpAddr::from([0xfd00, 0, 0, 7, 0, 0, 0, u16::from(host)]),
@@ -188,15 +188,15 @@ const fn mac(host: u8) -> Mac {
     Mac([2, 0, 0, 0, 0, host])
 }
 
-const SENDER_QPN: u32 = 0x11;
+pub const SENDER_QPN: u32 = 0x11;
 const VIRTUAL: u8 = 200;
 
-fn key(is_v6: bool) -> GroupKey {
+pub fn key(is_v6: bool) -> GroupKey {
     GroupKey { sender: address(is_v6, 1), id: 0x80_0001 }
 }
 
 /// A group of members 2 on, at ports 1 on; the last branch is for several and not rewritten.
-fn group(ports: &[u32], is_v6: bool) -> (Replication, Merging) {
+pub fn group(ports: &[u32], is_v6: bool) -> (Replication, Merging) {
     let members = 2_u8..2 + ports.len() as u8 - 1;
     let branch = |(member, &port): (u8, &u32)| Branch {
         port,
@@ -242,7 +242,7 @@ fn group(ports: &[u32], is_v6: bool) -> (Replication, Merging) {
     (Replication { sender_qpn: SENDER_QPN, inputs: vec![ports[0], ports[4]], branches }, merging)
 }
 
-fn frame(headers: &Headers, payload: &[u8]) -> Vec<u8> {
+pub fn frame(headers: &Headers, payload: &[u8]) -> Vec<u8> {
     let mut frame = vec![0; ETHERNET_BYTES + headers.packet_bytes(payload.len())];
     frame[..6].copy_from_slice(&mac(VIRTUAL).0);
     frame[6..12].copy_from_slice(&mac(1).0);
@@ -252,7 +252,7 @@ fn frame(headers: &Headers, payload: &[u8]) -> Vec<u8> {
     frame
 }
 
-fn request(is_v6: bool, opcode: Opcode, psn: u32, reth: Option<Reth>) -> Headers {
+pub fn request(is_v6: bool, opcode: Opcode, psn: u32, reth: Option<Reth>) -> Headers {
     let mut ip = IpHeader::new(address(is_v6, 1), address(is_v6, VIRTUAL)).unwrap();
     (ip.label, ip.traffic_class, ip.hop_limit) = (0x1234, 0x6a, 63);
     let mut headers = Headers::new(ip, Bth::new(opcode, key(is_v6).id, Serial::new(psn)));
@@ -262,7 +262,7 @@ fn request(is_v6: bool, opcode: Opcode, psn: u32, reth: Option<Reth>) -> Headers
     headers
 }
 
-fn answer(is_v6: bool, member: u8, psn: u32, aeth: Option<Aeth>) -> Headers {
+pub fn answer(is_v6: bool, member: u8, psn: u32, aeth: Option<Aeth>) -> Headers {
     let ip = IpHeader::new(address(is_v6, member), address(is_v6, 1)).unwrap();
     let opcode = if aeth.is_some() { Opcode::Acknowledge } else { Opcode::Cnp };
     let psn = Serial::new(psn).plus(0x1000 * u32::from(member));

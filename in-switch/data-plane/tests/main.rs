@@ -3,6 +3,7 @@
 mod groups;
 mod kernel_switch;
 mod links;
+mod two_processors;
 mod unmodified_endpoints;
 mod updates;
 mod userspace_switch;

@@ -9,13 +9,13 @@ use std::{
         atomic::{AtomicBool, Ordering},
     },
     thread,
-    time::Duration,
+    time::{Duration, Instant},
 };
 
 use data_plane::{UserspacePlane, UserspaceTables};
-use mcrdma::{Branch, Counter, GroupKey, Replication, Rewriting};
+use mcrdma::{Branch, Counter, GroupKey, Merging, Replication, Rewriting, Source};
 use packet_socket::{Batch, Interface, Offload};
-use roce::{Bth, Headers, IpHeader, Mac, Opcode, Packet, Serial};
+use roce::{Aeth, Bth, Headers, IpHeader, Mac, Opcode, Packet, Serial, Syndrome};
 
 use crate::links;
 
@@ -200,6 +200,58 @@ fn groups_are_copied_and_the_rest_is_learnt() {
     }
     let forwarded = running.stop();
     assert_eq!((forwarded.frames, forwarded.refused), (7, 0));
+}
+
+/// While no packet comes that would wake the switch.
+#[test]
+fn the_sender_is_told_at_once_of_the_removal_of_the_member_that_was_waited_for() {
+    if skipped() {
+        return;
+    }
+    own_network();
+    (0..3).for_each(veth);
+    let mut running = Running::start(3);
+    let hosts: Vec<Interface> =
+        (0..3).map(|port| Interface::open(&format!("h{port}"), true).unwrap()).collect();
+    let address = |host: u8| IpAddr::from([10, 0, 0, host]);
+    let key = GroupKey { sender: address(1), id: 0x80_0001 };
+    let branch = |member: u8| Branch {
+        port: u32::from(member),
+        mac: Mac([2, 0, 0, 0, 1, member]),
+        target: address(member),
+        rewriting: None,
+    };
+    let source = |member| Source { address: address(member), psn_offset: 0, ports: Vec::new() };
+    let merging = Merging {
+        psn_first: Serial::new(5),
+        virtual_address: address(200),
+        virtual_mac: None,
+        members: vec![source(2), source(3)],
+        all_notifications: false,
+    };
+    let branches = vec![branch(2), branch(3)];
+    let replication = Replication { sender_qpn: 17, inputs: Vec::new(), branches };
+    running.tables.lock().tables.insert(key, replication, Some(merging)).unwrap();
+    let mut ack = Headers::new(
+        IpHeader::new(address(2), address(1)).unwrap(),
+        Bth::new(Opcode::Acknowledge, 17, Serial::new(9)),
+    );
+    ack.aeth = Some(Aeth { syndrome: Syndrome::Ack(31), msn: Serial::new(1) });
+    hosts[1].send(Offload::NONE, &frame(Mac([2, 0, 0, 0, 0, 7]), &ack, &[])).unwrap();
+    let deadline = Instant::now() + PATIENCE;
+    let suppressed =
+        || running.tables.lock().tables.counters.counted(Counter::AnswerSuppressed) == 1;
+    while !suppressed() {
+        assert!(Instant::now() < deadline, "the answer is not merged");
+        thread::yield_now();
+    }
+    assert!(running.tables.remove_member(key, address(3)));
+    let told = received(&hosts[0]);
+    let packet = Packet::parse(&told[14..]).unwrap();
+    assert!(packet.is_intact());
+    assert_eq!((packet.headers.ip.source, packet.headers.bth.psn), (address(200), Serial::new(9)));
+    assert!(!running.tables.remove_member(key, address(2)), "the last stays");
+    running.stop();
 }
 
 #[test]

@@ -3,16 +3,17 @@
 
 use std::{
     net::{IpAddr, Ipv4Addr},
+    path::PathBuf,
     sync::{
         Arc, Barrier,
-        atomic::{AtomicBool, Ordering},
+        atomic::{AtomicBool, AtomicU64, Ordering},
         mpsc,
     },
     thread,
     time::{Duration, Instant},
 };
 
-use data_plane::{KernelPlane, UserspacePlane};
+use data_plane::{Groups, KernelPlane, UserspacePlane};
 use endpoint::{Counts, Endpoint, Event, Faults, Peer};
 use mcrdma::{
     Branch, Counter, Counters, GroupKey, Merging, Region, Replication, Rewriting, Source,
@@ -152,13 +153,46 @@ fn receive(
     endpoint.counts()
 }
 
+/// Spreads changes of a group evenly over the messages that are sent through it: neither gets ahead of the other, on
+/// whatever machine.
+struct Pace {
+    messages: u64,
+    changes: u64,
+    done: AtomicU64,
+    changed: AtomicU64,
+}
+
+impl Pace {
+    fn new(messages: u64, changes: u64) -> Arc<Self> {
+        let (done, changed) = (AtomicU64::new(0), AtomicU64::new(0));
+        Arc::new(Self { messages, changes, done, changed })
+    }
+
+    /// Whether this message may be sent.
+    fn has_message(&self, message: u64) -> bool {
+        let changed = self.changed.load(Ordering::Relaxed);
+        changed == self.changes || message * self.changes < (changed + 1) * self.messages
+    }
+
+    /// Waits until the next change is due; whether there is one.
+    fn wait(&self) -> bool {
+        let changed = self.changed.load(Ordering::Relaxed);
+        let deadline = Instant::now() + PATIENCE;
+        while self.done.load(Ordering::Relaxed) * self.changes < changed * self.messages {
+            assert!(Instant::now() < deadline, "no messages are sent after {changed} changes");
+            thread::yield_now();
+        }
+        changed < self.changes
+    }
+}
+
 /// Sends so many messages, some at a time.
-fn send(endpoint: &mut Endpoint, qpn: u32, messages: u64) {
+fn send(endpoint: &mut Endpoint, qpn: u32, messages: u64, pace: &Pace) {
     let (mut posted, mut done) = (0, 0);
     let mut deadline = Instant::now() + PATIENCE;
     while done < messages {
         assert!(Instant::now() < deadline, "{done} of {messages}: {:?}", endpoint.counts());
-        while posted < messages && posted < done + OPEN {
+        while posted < messages && posted < done + OPEN && pace.has_message(posted) {
             let message = message(posted);
             let address = VIRTUAL_START + posted % OPEN * PLACE_BYTES;
             let kind = match message.is_write {
@@ -174,6 +208,7 @@ fn send(endpoint: &mut Endpoint, qpn: u32, messages: u64) {
         while let Some(event) = endpoint.completed() {
             assert_eq!(event, Event::Sent { qpn, id: done, status: Status::Done });
             done += 1;
+            pace.done.store(done, Ordering::Relaxed);
             deadline = Instant::now() + PATIENCE;
         }
     }
@@ -226,13 +261,22 @@ fn tables(
 
 /// Host 0 sends to `receivers` others, through the switch that `start` makes of the ports `s0` on;
 /// `start` inserts the group of the tables that it gets, and returns a function that reads the counters.
-fn run<S>(receivers: usize, messages: u64, faults: Faults, start: S) -> Outcome
-where
-    S: FnOnce(
-        &[String],
-    )
-        -> Box<dyn FnOnce(GroupKey, Replication, Merging) -> Box<dyn FnOnce() -> Counters>>,
-{
+fn run(
+    receivers: usize,
+    messages: u64,
+    faults: Faults,
+    start: impl FnOnce(&[String]) -> Inserting,
+) -> Outcome {
+    run_at(&Pace::new(messages, 0), receivers, faults, start)
+}
+
+fn run_at(
+    pace: &Pace,
+    receivers: usize,
+    faults: Faults,
+    start: impl FnOnce(&[String]) -> Inserting,
+) -> Outcome {
+    let messages = pace.messages;
     own_network();
     let ports: Vec<String> = (0..=receivers).map(|port| format!("s{port}")).collect();
     for (host, port) in ports.iter().enumerate() {
@@ -270,7 +314,7 @@ where
             tell_sender.send(qpn).unwrap();
             gone.recv().unwrap();
             let begin = Instant::now();
-            send(&mut endpoint, qpn, messages);
+            send(&mut endpoint, qpn, messages, pace);
             (endpoint.counts(), begin.elapsed().as_secs_f64())
         });
         let (sender_qpns, receiving): (Vec<_>, Vec<_>) = (1..=receivers)
@@ -339,14 +383,22 @@ fn in_userspace(ports: &[String]) -> Inserting {
     })
 }
 
-/// The switch in the kernel, on a bridge.
-fn in_the_kernel(ports: &[String]) -> Inserting {
+fn bridge() {
     ip("link add name bridge0 type bridge mcast_snooping 0");
     quiet("bridge0");
-    static NUMBER: std::sync::atomic::AtomicU32 = std::sync::atomic::AtomicU32::new(0);
+}
+
+/// A new one for maps.
+fn directory() -> PathBuf {
+    static NUMBER: AtomicU64 = AtomicU64::new(0);
     let number = NUMBER.fetch_add(1, Ordering::Relaxed);
-    let directory = format!("/sys/fs/bpf/rdmc-test-endpoint-{number}-{}", std::process::id());
-    let mut plane = KernelPlane::open(directory.as_ref()).unwrap();
+    format!("/sys/fs/bpf/rdmc-test-endpoint-{number}-{}", std::process::id()).into()
+}
+
+/// The switch in the kernel, on a bridge.
+fn in_the_kernel(ports: &[String]) -> Inserting {
+    bridge();
+    let mut plane = KernelPlane::open(&directory()).unwrap();
     for port in ports {
         ip(&format!("link set {port} master bridge0"));
         plane.attach(port).unwrap();
@@ -359,6 +411,102 @@ fn in_the_kernel(ports: &[String]) -> Inserting {
             counters
         })
     })
+}
+
+/// Changes a group at this pace, until its counters are read: all changes have been made then.
+fn changing(pace: Arc<Pace>, mut groups: Groups, stop: impl FnOnce() + 'static) -> Inserting {
+    Box::new(move |key, replication, merging| {
+        groups.insert(key, replication.clone(), Some(merging)).unwrap();
+        let thread = thread::spawn(move || {
+            while pace.wait() {
+                let change = pace.changed.load(Ordering::Relaxed) + 1;
+                assert!(groups.replace(key, changed(&replication, change)).unwrap());
+                pace.changed.store(change, Ordering::Relaxed);
+            }
+            groups.counters().unwrap()
+        });
+        Box::new(move || {
+            let counters = thread.join().unwrap();
+            stop();
+            counters
+        })
+    })
+}
+
+/// The group after so many changes: other members, which have no endpoint, leave and join at every place, and the ones with
+/// endpoints are at other places.
+fn changed(replication: &Replication, change: u64) -> Replication {
+    let mut branches = replication.branches.clone();
+    let places = branches.len();
+    branches.rotate_left(change as usize % places);
+    for other in 0..change * 7 % 6 {
+        let mut branch = branches[other as usize % places].clone();
+        branch.mac = Mac([2, 0, 0, 0, 8, other as u8]);
+        branch.target = address(100 + other as usize);
+        if let Some(rewriting) = &mut branch.rewriting {
+            (rewriting.qpn, rewriting.psn_offset) = (0x9000 + other as u32, other as u32 * 999);
+        }
+        branches.insert((change + other * 3) as usize % (branches.len() + 1), branch);
+    }
+    Replication { branches, ..replication.clone() }
+}
+
+/// One sender and three receivers, which compare the contents of all messages; nothing is repeated.
+fn check_changes(outcome: &Outcome, pace: &Pace) {
+    let counted = |counter| outcome.counters.counted(counter);
+    let changes = pace.changed.load(Ordering::Relaxed);
+    assert_eq!(changes, pace.changes);
+    let copies = counted(Counter::Copy);
+    println!("{changes} changes during {} messages, {copies} copies", pace.messages);
+    assert!(copies >= 3 * outcome.sender.requests_sent);
+    assert_eq!(counted(Counter::CopyFailed) + counted(Counter::RegionUnknown), 0);
+    assert_eq!(counted(Counter::IcrcError), 0);
+}
+
+/// 100, or as many as `RDMC_TEST_CHANGES` says: 1,000 every night.
+fn pace_of_changes() -> Arc<Pace> {
+    let changes = std::env::var("RDMC_TEST_CHANGES").map_or(100, |text| text.parse().unwrap());
+    Pace::new(4 * changes, changes)
+}
+
+#[test]
+fn groups_that_change_under_sends_and_writes_through_the_switch_in_userspace() {
+    if skipped() {
+        return;
+    }
+    let pace = pace_of_changes();
+    let changes = Arc::clone(&pace);
+    let outcome = run_at(&pace, 3, Faults::default(), move |ports| {
+        let mut plane = UserspacePlane::open(ports.iter().map(String::as_str)).unwrap();
+        let (tables, stop) = (plane.tables(), Arc::new(AtomicBool::new(false)));
+        let stopped = Arc::clone(&stop);
+        let thread = thread::spawn(move || plane.run(&stopped).unwrap());
+        changing(changes, Groups::in_userspace(tables), move || {
+            stop.store(true, Ordering::Relaxed);
+            thread.join().unwrap();
+        })
+    });
+    check_changes(&outcome, &pace);
+}
+
+#[test]
+fn groups_that_change_under_sends_and_writes_through_the_switch_in_the_kernel() {
+    if skipped() || no_kernel_plane() {
+        return;
+    }
+    let pace = pace_of_changes();
+    let changes = Arc::clone(&pace);
+    let outcome = run_at(&pace, 3, Faults::default(), move |ports| {
+        bridge();
+        let directory = directory();
+        let mut groups = Groups::in_kernel(&directory).unwrap();
+        for port in ports {
+            ip(&format!("link set {port} master bridge0"));
+            groups.kernel().unwrap().attach(port).unwrap();
+        }
+        changing(changes, groups, move || std::fs::remove_dir_all(&directory).unwrap())
+    });
+    check_changes(&outcome, &pace);
 }
 
 /// Messages with about the requested number of packets.

@@ -102,13 +102,14 @@ impl<'a> Worker<'a> {
     }
 
     fn handle_due(&mut self) {
-        let due = &self.plane.due;
-        if lock(&due.frames).is_empty() {
-            return;
-        }
-        // Before they are taken: what is added later wakes it again.
-        let _ = rustix::io::read(&due.wake, &mut [0; 8]);
-        let frames = std::mem::take(&mut *lock(&due.frames));
+        let frames = {
+            let mut frames = lock(&self.plane.due.frames);
+            if frames.is_empty() {
+                return;
+            }
+            let _ = rustix::io::read(&self.plane.due.wake, &mut [0; 8]);
+            std::mem::take(&mut *frames)
+        };
         for (number, frame) in frames {
             let port = self.plane.ports.iter().position(|port| port.index() == number);
             if let Some(port) = port {
