@@ -173,7 +173,7 @@ pub struct NotificationsSettings {
 impl Default for NotificationsSettings {
     /// DCQCN takes about 50 ms to share a link evenly.
     fn default() -> Self {
-        Self { config: Config::default(), settle_ms: 60, measure_ms: 60 }
+        Self { config: Config::default(), settle_ms: 50, measure_ms: 30 }
     }
 }
 

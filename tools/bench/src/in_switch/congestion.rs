@@ -1,10 +1,15 @@
 //! Figures 5 and 6: groups and other flows at the same links.
 
+use std::thread;
+
 use charts::{Axis, Chart, Line, Panel, Point, Style};
-use mcrdma_sim::experiments::{
-    FairnessRow, FairnessSettings, NotificationsRow, NotificationsSettings, ReactionRow, Rule,
-    fairness as simulate_fairness, notifications as simulate_notifications,
-    reaction as simulate_reaction,
+use mcrdma_sim::{
+    NoGroup,
+    experiments::{
+        FairnessRow, FairnessSettings, NotificationsRow, NotificationsSettings, ReactionRow, Rule,
+        fairness as simulate_fairness, notifications as simulate_notifications,
+        reaction as simulate_reaction,
+    },
 };
 use serde_json::json;
 
@@ -82,8 +87,21 @@ fn fairness_line(
 struct Seeds<R>(Vec<Vec<R>>);
 
 impl<R> Seeds<R> {
-    fn simulate<E>(args: &Args, one: impl Fn(u64) -> Result<Vec<R>, E>) -> Result<Self, E> {
-        args.seeds().into_iter().map(one).collect::<Result<_, _>>().map(Self)
+    /// Each seed on a thread of its own.
+    fn simulate(args: &Args, one: impl Fn(u64) -> Result<Vec<R>, NoGroup> + Sync) -> Outcome<Self>
+    where
+        R: Send,
+    {
+        let one = &one;
+        let rows = thread::scope(|scope| {
+            let start = |seed| scope.spawn(move || one(seed));
+            let threads: Vec<_> = args.seeds().into_iter().map(start).collect();
+            let end = |thread: thread::ScopedJoinHandle<'_, Result<Vec<R>, NoGroup>>| {
+                thread.join().unwrap_or_else(|panic| std::panic::resume_unwind(panic))
+            };
+            threads.into_iter().map(end).collect::<Result<_, _>>()
+        })?;
+        Ok(Self(rows))
     }
 
     /// The first seed's rows: what is the same for all is read there.
