@@ -1,4 +1,4 @@
-//! A long link between the two racks of a lab: its delay, and the packets that it loses.
+//! A long link between the two racks of a lab: its rate, its queue, its delay, and the packets that it loses.
 
 use std::{
     collections::VecDeque,
@@ -16,7 +16,12 @@ use std::{
 use packet_socket::{Batch, Interface, Offload};
 use rustix::thread::{LinkNameSpaceType, move_into_link_name_space};
 
-use crate::{Error, Lab, command, make, namespaces::of_switch, state::Lock};
+use crate::{
+    Error, Lab, Link, command, make,
+    namespaces::of_switch,
+    passage::{Distance, Fate, Passage},
+    state::Lock,
+};
 
 /// The longest wait for a frame: how late a stop is noticed.
 const PATIENCE: Duration = Duration::from_millis(20);
@@ -26,26 +31,18 @@ const RECEIVE_BUFFER_BYTES: usize = 32 << 20;
 const FRAME_BYTES: usize = 18;
 const IPV4: [u8; 2] = [8, 0];
 
-/// What a long link does to packets, in both directions.
-#[derive(Clone, Copy, Debug, PartialEq)]
-pub struct Distance {
-    /// How long each packet takes, in addition to its time in queues: half the round trip.
-    pub delay: Duration,
-    /// Which part of all IPv4 packets is lost, each independently of others. ARP is not: its retries after
-    /// a second would be measured instead.
-    pub loss: f64,
-    /// Of the generator that chooses the lost packets.
-    pub seed: u64,
-}
-
-/// What became of the packets of both directions.
+/// What became of the IPv4 packets of one direction.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct LongLinkCounts {
-    /// Carried to the other rack.
+    /// Arrived at the other rack.
     pub carried: u64,
+    /// Their bytes, as Ethernet frames.
+    pub carried_bytes: u64,
     /// Lost by [`Distance::loss`].
     pub lost: u64,
-    /// Dropped by the full queue of the other rack.
+    /// Dropped since the queue was full.
+    pub dropped: u64,
+    /// Not taken by the other rack, which does not limit what enters it.
     pub refused: u64,
     /// Longer than a packet of the link: several that the kernel has merged, and that would be lost together.
     pub merged: u64,
@@ -54,27 +51,31 @@ pub struct LongLinkCounts {
 #[derive(Debug, Default)]
 struct Counters {
     carried: AtomicU64,
+    carried_bytes: AtomicU64,
     lost: AtomicU64,
+    dropped: AtomicU64,
     refused: AtomicU64,
     merged: AtomicU64,
 }
 
 /// A running long link. It joins the racks until it is dropped; then they are apart.
 ///
-/// Rate and queue are those of the racks' uplinks. Two threads forward the frames, which costs this machine a few
-/// microseconds of processor time for each: it carries 200 Mbit/s of full packets beside a group on two cores.
+/// Two threads forward the frames, which costs this machine a few microseconds of processor time for each: it carries
+/// 200 Mbit/s of full packets beside a group on two cores. A thread that looks up to 2 ms late loses none of the rate.
 #[derive(Debug)]
 pub struct LongLink {
     stop: Arc<AtomicBool>,
-    counters: Arc<Counters>,
+    /// By direction, as the rack that it leaves.
+    counters: [Arc<Counters>; 2],
     directions: Vec<JoinHandle<()>>,
 }
 
 impl LongLink {
-    /// Puts a long link between the two racks of this lab, in place of the switch that joins them.
+    /// Puts a long link between the two racks of this lab, in place of their uplinks and the switch that joins them.
+    /// What is not IPv4 passes at once and is not counted: where ARP is lost, its retry after a second would be measured.
     ///
     /// Errors: the lab has not exactly two racks; not root; a loss that is no part.
-    pub fn between_racks(lab: &Lab, distance: &Distance) -> Result<Self, Error> {
+    pub fn between_racks(lab: &Lab, link: Link, distance: &Distance) -> Result<Self, Error> {
         if lab.settings().racks != 2 {
             return Err(Error::Usage("a long link joins two racks".into()));
         }
@@ -82,53 +83,65 @@ impl LongLink {
             return Err(Error::Usage(format!("a loss is 0 to 1, not {}", distance.loss)));
         }
         let switch = of_switch(lab.name());
+        let lock = Lock::take()?;
+        let devices = |rack| [make::leaving(rack), make::entering(rack)];
+        let unlimited: Vec<String> =
+            (0..2).flat_map(devices).map(|device| format!("qdisc del dev {device} root")).collect();
+        command::batch(&lock, "tc", Some(&switch), &unlimited)?;
         // Packets are to be lost one by one: the kernel cuts up before the link what TCP hands over at once.
         let lines = (0..2).flat_map(|rack| {
-            let (leaving, entering) = (make::leaving(rack), make::entering(rack));
+            let [leaving, entering] = devices(rack);
             [format!("link set {leaving} gso_max_segs 1"), format!("link set {entering} nomaster")]
         });
-        command::batch(&Lock::take()?, "ip", Some(&switch), &lines.collect::<Vec<_>>())?;
-        let mut link =
-            Self { stop: Arc::default(), counters: Arc::default(), directions: Vec::new() };
+        command::batch(&lock, "ip", Some(&switch), &lines.collect::<Vec<_>>())?;
+        drop(lock);
+        let mut long =
+            Self { stop: Arc::default(), counters: Default::default(), directions: Vec::new() };
         for rack in 0..2 {
-            link.start([make::entering(rack), make::entering(1 - rack)], &switch, lab, distance)?;
+            long.start(rack, &switch, link, distance)?;
         }
-        Ok(link)
+        Ok(long)
     }
 
-    /// What became of packets so far.
-    pub fn counts(&self) -> LongLinkCounts {
-        let of = |counter: &AtomicU64| counter.load(Ordering::Relaxed);
-        LongLinkCounts {
-            carried: of(&self.counters.carried),
-            lost: of(&self.counters.lost),
-            refused: of(&self.counters.refused),
-            merged: of(&self.counters.merged),
-        }
+    /// What became of packets so far, by the rack that they left.
+    pub fn counts(&self) -> [LongLinkCounts; 2] {
+        self.counters.each_ref().map(|counters| {
+            let of = |counter: &AtomicU64| counter.load(Ordering::Relaxed);
+            LongLinkCounts {
+                carried: of(&counters.carried),
+                carried_bytes: of(&counters.carried_bytes),
+                lost: of(&counters.lost),
+                dropped: of(&counters.dropped),
+                refused: of(&counters.refused),
+                merged: of(&counters.merged),
+            }
+        })
     }
 
-    /// Starts the thread of one direction, and waits until it forwards.
+    /// Starts the thread of the direction that leaves a rack, and waits until it forwards.
     fn start(
         &mut self,
-        [from, to]: [String; 2],
+        rack: u32,
         switch: &str,
-        lab: &Lab,
+        link: Link,
         distance: &Distance,
     ) -> Result<(), Error> {
         let path = format!("/run/netns/{switch}");
+        let [from, to] = [rack, 1 - rack].map(make::entering);
         let (sender, ready) = mpsc::channel();
-        let frame_bytes_max = lab.settings().link.mtu_bytes as usize + FRAME_BYTES;
-        let (stop, counters) = (Arc::clone(&self.stop), Arc::clone(&self.counters));
-        let seed = distance.seed.wrapping_mul(2).wrapping_add(self.directions.len() as u64);
-        let Distance { delay, loss, .. } = *distance;
+        let frame_bytes_max = link.mtu_bytes as usize + FRAME_BYTES;
+        let seed = distance.seed.wrapping_mul(2).wrapping_add(u64::from(rack));
+        let passage = Passage::new(&Distance { seed, ..*distance }, link.shaper_bits());
+        let stop = Arc::clone(&self.stop);
+        let counters = Arc::clone(&self.counters[rack as usize]);
         let carry = move || {
             let way = open(&path, &from, &to).map(|[from, to]| Way {
                 from,
                 to,
-                delay,
-                loss: Loss { part: loss, state: seed },
+                passage,
                 frame_bytes_max,
                 counters,
+                start: Instant::now(),
                 on_the_way: VecDeque::new(),
             });
             let (answer, way) = match way {
@@ -166,15 +179,17 @@ fn open(namespace: &str, from: &str, to: &str) -> Result<[Interface; 2], Error> 
     Ok([from, to])
 }
 
-/// One direction.
+/// One direction: moves frames as its passage says.
 struct Way {
     from: Interface,
     to: Interface,
-    delay: Duration,
-    loss: Loss,
+    passage: Passage,
     frame_bytes_max: usize,
     counters: Arc<Counters>,
-    on_the_way: VecDeque<(Instant, Offload, Vec<u8>)>,
+    /// What times of the passage count from.
+    start: Instant,
+    /// By the time when they arrive.
+    on_the_way: VecDeque<(Duration, Offload, Vec<u8>)>,
 }
 
 impl Way {
@@ -182,72 +197,49 @@ impl Way {
         let mut batch = Batch::new();
         while !stop.load(Ordering::Relaxed) {
             let next = self.on_the_way.front().map(|(due, ..)| *due);
-            let wait = next.map_or(PATIENCE, |due| due.saturating_duration_since(Instant::now()));
+            let wait = next.map_or(PATIENCE, |due| due.saturating_sub(self.start.elapsed()));
             // It fails once the lab is gone, before this is stopped.
             if self.from.receive(&mut batch, wait.min(PATIENCE)).is_err() {
                 return;
             }
-            let now = Instant::now();
+            let now = self.start.elapsed();
             for (offload, frame) in batch.frames() {
-                if frame.len() > self.frame_bytes_max {
-                    count(&self.counters.merged);
-                }
-                if frame.get(12..14) == Some(&IPV4) && self.loss.is_next_lost() {
-                    count(&self.counters.lost);
-                } else {
-                    self.on_the_way.push_back((now + self.delay, offload, frame.to_vec()));
-                }
+                self.accept(now, offload, frame);
             }
-            self.deliver(Instant::now());
+            self.deliver();
         }
     }
 
-    fn deliver(&mut self, now: Instant) {
+    fn accept(&mut self, now: Duration, offload: Offload, frame: &[u8]) {
+        if frame.get(12..14) != Some(&IPV4) {
+            // Address resolution repeats only after a second: if it fails now, it is as with any full device.
+            let _ = self.to.send(offload, frame);
+            return;
+        }
+        if frame.len() > self.frame_bytes_max {
+            add(&self.counters.merged, 1);
+        }
+        match self.passage.offer(now, frame.len()) {
+            Fate::Arrives(due) => self.on_the_way.push_back((due, offload, frame.to_vec())),
+            Fate::Lost => add(&self.counters.lost, 1),
+            Fate::Dropped => add(&self.counters.dropped, 1),
+        }
+    }
+
+    fn deliver(&mut self) {
+        let now = self.start.elapsed();
         let due = self.on_the_way.partition_point(|(due, ..)| *due <= now);
         for (_, offload, frame) in self.on_the_way.drain(..due) {
-            let sent = self.to.send(offload, &frame);
-            let Counters { carried, refused, .. } = &*self.counters;
-            count(if sent.is_ok() { carried } else { refused });
+            if self.to.send(offload, &frame).is_ok() {
+                add(&self.counters.carried, 1);
+                add(&self.counters.carried_bytes, frame.len() as u64);
+            } else {
+                add(&self.counters.refused, 1);
+            }
         }
     }
 }
 
-fn count(counter: &AtomicU64) {
-    counter.fetch_add(1, Ordering::Relaxed);
-}
-
-/// Chooses the lost packets: SplitMix64.
-struct Loss {
-    part: f64,
-    state: u64,
-}
-
-impl Loss {
-    fn is_next_lost(&mut self) -> bool {
-        self.state = self.state.wrapping_add(0x9e37_79b9_7f4a_7c15);
-        let mut mixed = self.state;
-        mixed = (mixed ^ (mixed >> 30)).wrapping_mul(0xbf58_476d_1ce4_e5b9);
-        mixed = (mixed ^ (mixed >> 27)).wrapping_mul(0x94d0_49bb_1331_11eb);
-        mixed ^= mixed >> 31;
-        ((mixed >> 11) as f64 / (1_u64 << 53) as f64) < self.part
-    }
-}
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-
-    #[test]
-    fn losses_are_as_frequent_as_told_and_the_same_with_the_same_seed() {
-        let lost = |part, seed| {
-            let mut loss = Loss { part, state: seed };
-            (0..100_000).filter(|_| loss.is_next_lost()).collect::<Vec<u32>>()
-        };
-        assert!(lost(0.0, 1).is_empty());
-        assert_eq!(lost(1.0, 1).len(), 100_000);
-        let one = lost(0.01, 7);
-        assert!((900..1_100).contains(&one.len()), "{}", one.len());
-        assert_eq!(one, lost(0.01, 7));
-        assert_ne!(one, lost(0.01, 8));
-    }
+fn add(counter: &AtomicU64, count: u64) {
+    counter.fetch_add(count, Ordering::Relaxed);
 }
