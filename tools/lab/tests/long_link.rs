@@ -65,11 +65,14 @@ impl Site {
         let (source, target) = (self.udp(0), self.udp(1));
         let to = target.local_addr().expect("an address");
         let start = Instant::now();
-        for _ in 0..count {
+        let of = |all: LongLinkCounts| all.carried + all.lost + all.dropped;
+        let counts = || self.link.counts()[0];
+        // While its target's Ethernet address is unknown, a host keeps few packets.
+        source.send_to(&[5; PAYLOAD_BYTES], to).expect("sent");
+        eventually("the first packet is counted", || of(counts()) == 1);
+        for _ in 1..count {
             source.send_to(&[5; PAYLOAD_BYTES], to).expect("sent");
         }
-        let counts = || self.link.counts()[0];
-        let of = |all: LongLinkCounts| all.carried + all.lost + all.dropped;
         eventually("all packets are counted", || of(counts()) == u64::from(count));
         (counts(), start.elapsed())
     }
