@@ -1,9 +1,9 @@
 //! Two racks joined by a long link, which delays packets and loses some: what a group reaches, beside
 //! plain TCP connections over the same link.
 
-use std::{cell::Cell, thread, time::Duration};
+use std::{thread, time::Duration};
 
-use lab::{Distance, Host, Lab, LabSettings, Link, LongLink, Rate};
+use lab::{Distance, Host, Lab, LabSettings, Link, LongLink, LongLinkCounts, Rate};
 use plan::size;
 use rdmc::Algorithm;
 use serde_json::json;
@@ -14,12 +14,15 @@ use crate::{
     member::{Equipment, Job},
     member_processes::{Measured, MemberProcesses},
     outcome::Outcome,
-    report::{Output, Report, median, number},
+    report::{Cell, Output, Report, median, number},
     sweep::{algorithms, alternate},
 };
 
 /// The part of a full packet on a link that is payload.
 const PAYLOAD_PART: f64 = 1448.0 / 1514.0;
+/// The queue in front of the long link is one bandwidth-delay product, but not shorter than this: hosts send up to
+/// 64 KiB at once.
+const QUEUE_MIN: Duration = Duration::from_millis(5);
 /// Messages are not made shorter than this.
 const BYTES_MIN: u64 = 1 << 20;
 /// The least time for plain connections to find their rate.
@@ -35,12 +38,12 @@ pub struct Args {
     /// Rate of each host's link
     #[arg(long, default_value = "400mbit")]
     rate: Rate,
-    /// Rate of the long link, whose queue holds 50 ms at each end
+    /// Rate of the long link, whose queue holds one bandwidth-delay product, and 5 ms at least
     #[arg(long, default_value = "200mbit")]
     long_rate: Rate,
-    /// Delays of the long link in one direction, in milliseconds
-    #[arg(long, value_name = "MS", value_delimiter = ',', default_value = "0,10,50", value_parser = clap::value_parser!(u64).range(0..=1_000))]
-    delay_ms: Vec<u64>,
+    /// Round trips over the long link, in milliseconds
+    #[arg(long, value_name = "MS", value_delimiter = ',', default_value = "1,10,50", value_parser = clap::value_parser!(u64).range(0..=2_000))]
+    round_trip_ms: Vec<u64>,
     /// Percentages of packets that the long link loses
     #[arg(long, value_name = "PERCENT", value_delimiter = ',', default_value = "0,0.01,0.1,1", value_parser = percentage)]
     loss: Vec<f64>,
@@ -58,10 +61,10 @@ pub struct Args {
           default_value = "chain,binomial-pipeline,racks-pipeline")]
     algorithms: Vec<Algorithm>,
     /// Length of the message
-    #[arg(long, value_name = "SIZE", value_parser = size::parse_nonzero, default_value = "64MiB")]
+    #[arg(long, value_name = "SIZE", value_parser = size::parse_nonzero, default_value = "32MiB")]
     bytes: u64,
     /// Shorter messages, of at least 1 MiB, where a plain connection would take longer than this
-    #[arg(long, value_name = "S", default_value_t = 5.0)]
+    #[arg(long, value_name = "S", default_value_t = 3.0)]
     longest_s: f64,
     /// Block sizes
     #[arg(long, value_name = "SIZES", value_delimiter = ',', value_parser = size::parse_block, default_value = "256KiB")]
@@ -70,7 +73,7 @@ pub struct Args {
     #[arg(long, value_name = "N", value_parser = clap::value_parser!(u32).range(1..=1024))]
     window: Option<u32>,
     /// How long plain connections are measured
-    #[arg(long, value_name = "S", default_value_t = 2.0)]
+    #[arg(long, value_name = "S", default_value_t = 1.5)]
     plain_s: f64,
     /// How often each is measured; the median is reported
     #[arg(long, value_name = "N", default_value_t = 1, value_parser = clap::value_parser!(u32).range(1..))]
@@ -88,7 +91,7 @@ fn percentage(text: &str) -> Result<f64, String> {
 struct Place<'a> {
     lab: &'a Lab,
     link: &'a LongLink,
-    delay_ms: u64,
+    round_trip: Duration,
     loss_percent: f64,
     connections: Connections,
 }
@@ -96,8 +99,11 @@ struct Place<'a> {
 /// One run of a group.
 struct Run {
     seconds: f64,
-    /// Copies of the message that crossed the long link.
+    /// Copies of the message that crossed the long link, in the direction that more crossed.
     crossed: f64,
+    /// The part of packets that the link lost, and that found its queue full.
+    lost: f64,
+    dropped: f64,
 }
 
 pub fn run(args: &Args) -> Outcome<()> {
@@ -111,15 +117,17 @@ pub fn run(args: &Args) -> Outcome<()> {
         args.repeats
     );
     let mut report = Report::new("wide-area", what);
-    for &delay_ms in &args.delay_ms {
+    for &round_trip_ms in &args.round_trip_ms {
         for &loss_percent in &args.loss {
-            measure(args, delay_ms, loss_percent, &interrupt, &mut report)?;
+            let round_trip = Duration::from_millis(round_trip_ms);
+            measure(args, round_trip, loss_percent, &interrupt, &mut report)?;
         }
     }
     report.note(
-        "mbit_per_s: length / time. of_rate: of the long link's. of_plain: the same / what as many plain connections \
-         between two hosts carry over the link. crossed: copies of the message that crossed the link, with \
-         retransmissions. lost: of the packets on the link, warm-up included.",
+        "limit: length / the long link's rate + half a round trip. of_limit: limit / time, and of plain connections \
+         their rate / the link's. of_plain: length / time / what as many plain connections between two hosts carry \
+         over the link. crossed: copies of the message that crossed the link, with retransmissions. lost, dropped: of \
+         the packets offered to the link, by its loss and by its full queue.",
     );
     report.print(&args.output);
     Ok(())
@@ -128,31 +136,35 @@ pub fn run(args: &Args) -> Outcome<()> {
 /// Adds the rows of one distance.
 fn measure(
     args: &Args,
-    delay_ms: u64,
+    round_trip: Duration,
     loss_percent: f64,
     interrupt: &Interrupt,
     report: &mut Report,
 ) -> Outcome<()> {
     let link = Link::of_rate(args.rate);
-    let uplink = Some(link.at_rate(args.long_rate));
-    let settings = LabSettings { racks: 2, uplink, ..LabSettings::new(args.members, link) };
+    let settings =
+        LabSettings { racks: 2, uplink: Some(link), ..LabSettings::new(args.members, link) };
     let lab = Lab::create(&settings)?;
     for host in lab.hosts() {
         forget_connections(&host)?;
     }
-    let delay = Duration::from_millis(delay_ms);
-    let distance = Distance { delay, loss: loss_percent / 100.0, seed: args.seed };
-    let link = LongLink::between_racks(&lab, &distance)?;
+    let distance = Distance {
+        delay: round_trip / 2,
+        queue: round_trip.max(QUEUE_MIN),
+        loss: loss_percent / 100.0,
+        seed: args.seed,
+    };
+    let link = LongLink::between_racks(&lab, link.at_rate(args.long_rate), &distance)?;
     for congestion in &args.congestion {
         for &count in &args.streams {
             let connections = Connections { count, congestion: Some(congestion.clone()) };
-            let place = Place { lab: &lab, link: &link, delay_ms, loss_percent, connections };
+            let place = Place { lab: &lab, link: &link, round_trip, loss_percent, connections };
             place.measure(args, interrupt, report)?;
         }
     }
-    match link.counts().merged {
-        0 => Ok(()),
-        merged => Err(format!("{merged} packets on the long link were merged ones").into()),
+    match link.counts().map(|counts| counts.merged + counts.refused) {
+        [0, 0] => Ok(()),
+        wrong => Err(format!("the long link did not treat packets one by one: {wrong:?}").into()),
     }
 }
 
@@ -166,36 +178,11 @@ fn forget_connections(host: &Host) -> Outcome<()> {
 impl Place<'_> {
     fn measure(&self, args: &Args, interrupt: &Interrupt, report: &mut Report) -> Outcome<()> {
         let plain_mbit = self.plain_mbit(args.plain_s)?;
-        let rate_mbit = args.long_rate.mbit();
         let fits = (plain_mbit * 1e6 / 8.0 * args.longest_s) as u64;
         let bytes = if fits < args.bytes { (fits >> 20 << 20).max(BYTES_MIN) } else { args.bytes };
         let bytes = bytes.min(args.bytes);
-        let mut row = |algorithm: &str, block: Option<u64>, mbit: f64, run: Option<(&Run, f64)>| {
-            report.row([
-                ("delay_ms", json!(self.delay_ms)),
-                ("loss_percent", json!(self.loss_percent)),
-                ("congestion", json!(self.connections.congestion)),
-                ("streams", json!(self.connections.count)),
-                ("algorithm", json!(algorithm)),
-                ("block", block.map_or(json!("-"), |block| json!(size::show(block)))),
-                ("bytes", run.map_or(json!("-"), |_| json!(size::show(bytes)))),
-                ("time_s", run.map_or(json!(null), |(run, _)| number(run.seconds))),
-                ("mbit_per_s", number(mbit)),
-                ("of_rate", number(mbit / rate_mbit)),
-                ("of_plain", number(mbit / plain_mbit)),
-                ("crossed", run.map_or(json!(null), |(run, _)| number(run.crossed))),
-                ("lost", run.map_or(json!(null), |(_, lost)| number(lost))),
-            ]);
-        };
-        row("plain TCP", None, plain_mbit, None);
-        let racks: Vec<u32> = (0..args.members).map(|host| self.lab.rack_of(host)).collect();
-        let equipment = Equipment {
-            racks,
-            congestion: self.connections.congestion.clone(),
-            streams: Some(self.connections.count),
-            ..Equipment::default()
-        };
-        let mut processes = MemberProcesses::start_with(&self.lab.hosts(), interrupt, &equipment)?;
+        report.row(self.row(None, plain_mbit / args.long_rate.mbit(), 1.0, None));
+        let mut processes = self.start(interrupt)?;
         let job = |algorithm, block| {
             Job::one(algorithm, block, bytes).in_group(args.members, args.window)
         };
@@ -205,25 +192,60 @@ impl Place<'_> {
             .flat_map(|&algorithm| args.blocks.iter().map(move |&block| job(algorithm, block)));
         let jobs: Vec<Job> = jobs.collect();
         let results = alternate(jobs.len(), args.repeats, "wide-area", |index| {
-            let before = self.link.counts();
-            let run = self.run(&mut processes, &jobs[index])?;
-            let after = self.link.counts();
-            let lost = (after.lost - before.lost) as f64;
-            Ok((run, lost / (lost + (after.carried - before.carried) as f64)))
+            self.run(&mut processes, &jobs[index])
         })?;
+        let limit = bytes as f64 * 8.0 / args.long_rate.bits_per_s() as f64
+            + self.round_trip.as_secs_f64() / 2.0;
         for (job, runs) in jobs.iter().zip(results) {
-            let seconds = median(runs.iter().map(|(run, ..)| run.seconds).collect());
-            let crossed = median(runs.iter().map(|(run, ..)| run.crossed).collect());
-            let lost = median(runs.iter().map(|(_, lost)| *lost).collect());
-            let mbit = bytes as f64 * 8e-6 / seconds;
-            row(
-                &job.algorithm,
-                Some(job.block_bytes),
-                mbit,
-                Some((&Run { seconds, crossed }, lost)),
-            );
+            let of = |what: fn(&Run) -> f64| median(runs.iter().map(what).collect());
+            let run = Run {
+                seconds: of(|run| run.seconds),
+                crossed: of(|run| run.crossed),
+                lost: of(|run| run.lost),
+                dropped: of(|run| run.dropped),
+            };
+            let of_plain = bytes as f64 * 8e-6 / run.seconds / plain_mbit;
+            report.row(self.row(Some(job), limit / run.seconds, of_plain, Some(&run)));
         }
         Ok(())
+    }
+
+    fn row(
+        &self,
+        job: Option<&Job>,
+        of_limit: f64,
+        of_plain: f64,
+        run: Option<&Run>,
+    ) -> impl IntoIterator<Item = Cell> + use<> {
+        let of = |what: fn(&Run) -> f64| run.map_or(json!(null), |run| number(what(run)));
+        let of_job =
+            |what: fn(&Job) -> u64| job.map_or(json!("-"), |job| json!(size::show(what(job))));
+        [
+            ("round_trip_ms", json!(self.round_trip.as_millis() as u64)),
+            ("loss_percent", json!(self.loss_percent)),
+            ("congestion", json!(self.connections.congestion)),
+            ("streams", json!(self.connections.count)),
+            ("algorithm", json!(job.map_or("plain TCP", |job| job.algorithm.as_str()))),
+            ("block", of_job(|job| job.block_bytes)),
+            ("bytes", of_job(|job| job.message_bytes)),
+            ("time_s", of(|run| run.seconds)),
+            ("of_limit", number(of_limit)),
+            ("of_plain", number(of_plain)),
+            ("crossed", of(|run| run.crossed)),
+            ("lost", of(|run| run.lost)),
+            ("dropped", of(|run| run.dropped)),
+        ]
+    }
+
+    fn start(&self, interrupt: &Interrupt) -> Outcome<MemberProcesses> {
+        let hosts = self.lab.hosts();
+        let equipment = Equipment {
+            racks: (0..hosts.len() as u32).map(|host| self.lab.rack_of(host)).collect(),
+            congestion: self.connections.congestion.clone(),
+            streams: Some(self.connections.count),
+            ..Equipment::default()
+        };
+        MemberProcesses::start_with(&hosts, interrupt, &equipment)
     }
 
     /// What plain connections carry from the first host to the last, which is in the other rack.
@@ -231,29 +253,36 @@ impl Place<'_> {
         let hosts = self.lab.hosts();
         let (first, last) = hosts.first().zip(hosts.last()).ok_or("there are no hosts")?;
         let mut flow = Flow::start_with(first, last, &self.connections)?;
-        let round_trip = Duration::from_millis(2 * self.delay_ms);
-        thread::sleep(SETTLE.max(round_trip * SETTLE_ROUND_TRIPS));
+        thread::sleep(SETTLE.max(self.round_trip * SETTLE_ROUND_TRIPS));
         let before = flow.read()?;
         thread::sleep(Duration::from_secs_f64(seconds));
         let mbit = flow.read()?.mbit_since(before);
         drop(flow);
         // What is under way arrives, and is refused.
-        thread::sleep(SETTLE.max(round_trip * 2));
+        thread::sleep(SETTLE.max(self.round_trip * 2));
         Ok(mbit)
     }
 
     fn run(&self, processes: &mut MemberProcesses, job: &Job) -> Outcome<Run> {
-        let before = Cell::new(Vec::new());
+        let mut before = [LongLinkCounts::default(); 2];
         let all = processes.run_after(job, || {
-            before.set(self.lab.uplink_bytes()?);
+            before = self.link.counts();
             Ok(())
         })?;
-        let before = before.into_inner();
-        let leaving = before
-            .iter()
-            .zip(self.lab.uplink_bytes()?)
-            .map(|(before, after)| after.leaving - before.leaving);
-        let crossed = leaving.max().unwrap_or(0) as f64 * PAYLOAD_PART / job.message_bytes as f64;
-        Ok(Run { seconds: Measured::of(&all)?.seconds, crossed })
+        let after = self.link.counts();
+        let grown = |what: fn(&LongLinkCounts) -> u64| {
+            let of = |direction: usize| (what(&after[direction]) - what(&before[direction])) as f64;
+            [of(0), of(1)]
+        };
+        let sum = |what| grown(what).iter().sum::<f64>();
+        let [there, back] = grown(|counts| counts.carried_bytes);
+        let (lost, dropped) = (sum(|counts| counts.lost), sum(|counts| counts.dropped));
+        let offered = lost + dropped + sum(|counts| counts.carried);
+        Ok(Run {
+            seconds: Measured::of(&all)?.seconds,
+            crossed: there.max(back) * PAYLOAD_PART / job.message_bytes as f64,
+            lost: lost / offered,
+            dropped: dropped / offered,
+        })
     }
 }
