@@ -36,10 +36,10 @@ pub struct Args {
     #[arg(long, value_name = "N", default_value_t = 8, value_parser = clap::value_parser!(u32).range(2..=64))]
     members: u32,
     /// Rate of each host's link
-    #[arg(long, default_value = "400mbit")]
+    #[arg(long, default_value = "200mbit")]
     rate: Rate,
     /// Rate of the long link, whose queue holds one bandwidth-delay product, and 5 ms at least
-    #[arg(long, default_value = "200mbit")]
+    #[arg(long, default_value = "100mbit")]
     long_rate: Rate,
     /// Round trips over the long link, in milliseconds
     #[arg(long, value_name = "MS", value_delimiter = ',', default_value = "1,10,50", value_parser = clap::value_parser!(u64).range(0..=2_000))]
@@ -61,10 +61,10 @@ pub struct Args {
           default_value = "chain,binomial-pipeline,racks-pipeline")]
     algorithms: Vec<Algorithm>,
     /// Length of the message
-    #[arg(long, value_name = "SIZE", value_parser = size::parse_nonzero, default_value = "32MiB")]
+    #[arg(long, value_name = "SIZE", value_parser = size::parse_nonzero, default_value = "16MiB")]
     bytes: u64,
     /// Shorter messages, of at least 1 MiB, where a plain connection would take longer than this
-    #[arg(long, value_name = "S", default_value_t = 3.0)]
+    #[arg(long, value_name = "S", default_value_t = 2.0)]
     longest_s: f64,
     /// Block sizes
     #[arg(long, value_name = "SIZES", value_delimiter = ',', value_parser = size::parse_block, default_value = "256KiB")]
