@@ -15,6 +15,7 @@ mod contents;
 mod delays;
 mod faults;
 mod file_limit;
+mod flow;
 mod foreign;
 mod gpu_staging;
 mod groups;
@@ -52,6 +53,7 @@ mod switch;
 mod timeline;
 mod traces;
 mod trees;
+mod wide_area;
 
 use std::{path::PathBuf, process::ExitCode};
 
@@ -101,6 +103,8 @@ enum Command {
     Overlapping(overlapping::Args),
     /// A group beside other programs' connections over the same links (needs root)
     Foreign(foreign::Args),
+    /// Two racks joined by a long link, which delays and loses packets (needs root)
+    WideArea(wide_area::Args),
     /// Where the time of one transfer goes
     Breakdown(breakdown::Args),
     /// Bandwidth and processor time of the three completion modes
@@ -155,9 +159,9 @@ enum Command {
     /// A host that takes no part; started by `flood`
     #[command(hide = true)]
     Bystander,
-    /// One end of a connection; started by `foreign`
+    /// One end of a connection; started by `foreign` and `wide-area`
     #[command(hide = true)]
-    Flow(foreign::FlowArgs),
+    Flow(flow::FlowArgs),
     /// One member; started by the other commands
     #[command(hide = true)]
     Member(member::Args),
@@ -193,7 +197,8 @@ fn run(command: Command) -> Outcome<()> {
         Command::Trees(args) => trees::run(&args),
         Command::Overlapping(args) => overlapping::run(&args),
         Command::Foreign(args) => foreign::run(&args),
-        Command::Flow(args) => foreign::run_flow(&args),
+        Command::Flow(args) => flow::run(&args),
+        Command::WideArea(args) => wide_area::run(&args),
         Command::Breakdown(args) => breakdown::run(&args),
         Command::Modes(args) => modes::run(&args),
         Command::Buffers(args) => buffers::run(&args),

@@ -40,6 +40,8 @@ pub fn run(args: &Args) -> Outcome<()> {
     settings.fabric = args.equipment.fabric.clone();
     settings.completion = args.equipment.completion;
     settings.protection = args.equipment.protection();
+    settings.streams = args.equipment.streams.unwrap_or(1);
+    settings.tcp.congestion = args.equipment.congestion.clone();
     settings.tcp.direct_copies = !args.equipment.through_sockets;
     let context = Context::start(settings)?;
     let addresses = meet(args, &secret, context.address(), &orders)?;

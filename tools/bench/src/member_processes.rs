@@ -150,6 +150,8 @@ impl MemberProcesses {
             .args(equipment.through_sockets.then_some("--through-sockets"))
             .args(equipment.timeline.then_some("--timeline"))
             .args((!racks.is_empty()).then(|| format!("--racks={}", racks.join(","))))
+            .args(equipment.congestion.as_ref().map(|name| format!("--congestion={name}")))
+            .args(equipment.streams.map(|streams| format!("--streams={streams}")))
             .args(traced.iter().flatten())
             .stdin(Stdio::piped())
             .stdout(Stdio::piped())

@@ -83,3 +83,22 @@ fn a_group_shares_links_with_other_connections() {
         assert_eq!(row["time_s"].is_null(), row["algorithm"] == "-", "{row}");
     }
 }
+
+/// Each rack's link is crossed as often as the schedule says, and packets are lost as told: not at all, or some.
+#[test]
+fn two_racks_are_joined_by_a_long_link() {
+    let arguments = "wide-area --members 4 --round-trip-ms 4 --loss 0,1 --congestion cubic --streams 2 --bytes 4MiB \
+                     --longest-s 100 --plain-s 0.2 --algorithms chain,racks-pipeline --blocks 64KiB";
+    let Some(rows) = rows_in_lab(arguments) else { return };
+    assert_eq!(rows.len(), 2 * 3);
+    for row in rows {
+        assert_eq!(row["time_s"].is_null(), row["algorithm"] == "plain TCP", "{row}");
+        if let Some(crossed) = row["crossed"].as_f64() {
+            // What is sent again, and acknowledgements, are a few percent.
+            assert!((1.0..1.2).contains(&crossed), "{row}");
+            assert_eq!(row["lost"].as_f64().unwrap() > 0.0, row["loss_percent"] == 1.0, "{row}");
+            // No link carries more than its rate, but for 2 ms of idle time and a header's rounding.
+            assert!(row["of_limit"].as_f64().unwrap() < 1.05, "{row}");
+        }
+    }
+}

@@ -532,6 +532,7 @@ fn invalid_arguments_are_refused() {
         "racks --rate 100",
         "robust --members 3",
         "overlapping --oversubscription 0",
+        "wide-area --loss 51",
         "block-sizes --blocks 0",
         "store --members 3",
         "sim --json --markdown",

@@ -7,6 +7,7 @@
 //!
 //! [`Lab::create`] makes a lab that goes when it is dropped, for measurements and tests.
 //! [`Lab::up`] makes one that stays under its name, as the command `rdmc-lab up` does.
+//! [`LongLink`] gives the two racks of a lab a distance: rate, queue, delay and loss.
 //! [`enter_own_network`] is for what is smaller than a lab, or of another shape. All of it
 //! needs root, and the programs `ip` and `tc` of iproute2. Everything blocks, and may be called
 //! from any thread.
@@ -18,9 +19,11 @@ mod error;
 mod host;
 mod lab;
 mod link;
+mod long_link;
 mod make;
 mod namespaces;
 mod own;
+mod passage;
 mod settings;
 mod signals;
 mod state;
@@ -30,7 +33,9 @@ pub use error::Error;
 pub use host::Host;
 pub use lab::{Condition, Lab, Listed, UplinkBytes, down, down_all, list};
 pub use link::Link;
+pub use long_link::{LongLink, LongLinkCounts};
 pub use own::{Network, enter_own_network, ip, quiet};
+pub use passage::Distance;
 pub use settings::{LabSettings, SlowHost, SlowLink};
 pub use signals::stop_flag;
 pub use units::Rate;

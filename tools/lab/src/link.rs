@@ -74,7 +74,7 @@ impl Link {
 
     /// What a token bucket is set to: it counts Ethernet headers, but not the link's rate, which is
     /// that of TCP payload.
-    fn shaper_bits(self) -> u64 {
+    pub(crate) fn shaper_bits(self) -> u64 {
         let mtu = u64::from(self.mtu_bytes);
         self.rate.bits_per_s() * (mtu + FRAME_BYTES) / (mtu - HEADER_BYTES)
     }

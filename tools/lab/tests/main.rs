@@ -3,3 +3,4 @@
 mod command;
 mod common;
 mod links;
+mod long_link;

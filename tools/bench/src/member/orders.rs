@@ -32,6 +32,12 @@ pub struct Equipment {
     /// The rack of each member, by rank; two racks of equal size unless given
     #[arg(long, hide = true, value_delimiter = ',')]
     pub racks: Vec<u32>,
+    /// The congestion control of TCP connections
+    #[arg(long, hide = true)]
+    pub congestion: Option<String>,
+    /// TCP connections to each neighbour; 1 unless given
+    #[arg(long, hide = true)]
+    pub streams: Option<u8>,
 }
 
 impl Equipment {

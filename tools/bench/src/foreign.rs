@@ -1,8 +1,6 @@
 //! A group beside other programs' connections over the same links: what each of them gets (DSN 2018
 //! section 4.5 leaves that to the network).
 
-mod flow;
-
 use std::{thread, time::Duration};
 
 use clap::ValueEnum;
@@ -12,6 +10,7 @@ use rdmc::Algorithm;
 use serde_json::{Value, json};
 
 use crate::{
+    flow::{Flow, Reading},
     interrupt::Interrupt,
     member::Job,
     member_processes::MemberProcesses,
@@ -20,9 +19,6 @@ use crate::{
     shaped::usual_rate,
     sweep::{algorithms, alternate},
 };
-use flow::{Flow, Reading};
-
-pub use flow::{FlowArgs, run as run_flow};
 
 /// For a flow to reach its rate, and for a measurement of flows alone.
 const SETTLE: Duration = Duration::from_millis(500);

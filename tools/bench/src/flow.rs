@@ -1,4 +1,4 @@
-//! One TCP connection that sends all it can from one host to another, as other programs do.
+//! TCP connections that send all they can from one host to another, as other programs do.
 
 use std::{
     io::{self, BufRead, BufReader, Read, Write},
@@ -12,6 +12,7 @@ use std::{
 };
 
 use lab::Host;
+use rustix::net::sockopt::set_tcp_congestion;
 
 use crate::{
     clock::{ClockId, now_ns},
@@ -30,28 +31,48 @@ pub struct FlowArgs {
     /// Send to this address
     #[arg(long, value_name = "ADDRESS")]
     to: Option<SocketAddr>,
+    #[command(flatten)]
+    connections: Connections,
+}
+
+/// The connections of a flow.
+#[derive(Clone, Debug, clap::Args)]
+pub struct Connections {
+    /// How many
+    #[arg(long, default_value_t = 1)]
+    pub count: u8,
+    /// Their congestion control. Unless given: the host's
+    #[arg(long)]
+    pub congestion: Option<String>,
+}
+
+impl Default for Connections {
+    fn default() -> Self {
+        Self { count: 1, congestion: None }
+    }
 }
 
 pub fn run(args: &FlowArgs) -> Outcome<()> {
     match (args.listen, args.to) {
-        (Some(address), _) => receive(address),
-        (_, Some(to)) => send(to),
+        (Some(address), _) => receive(address, args.connections.count),
+        (_, Some(to)) => send(to, &args.connections),
         _ => Err("an end of a flow listens, or has a target".into()),
     }
 }
 
-fn receive(address: IpAddr) -> Outcome<()> {
+fn receive(address: IpAddr, count: u8) -> Outcome<()> {
     let listener = TcpListener::bind((address, 0))?;
     println!("{}", listener.local_addr()?);
-    let mut stream = listener.accept()?.0;
     let received = Arc::new(AtomicU64::new(0));
-    let count = Arc::clone(&received);
-    thread::spawn(move || {
-        let mut piece = vec![0; PIECE_BYTES];
-        while let Ok(bytes @ 1..) = stream.read(&mut piece) {
-            count.fetch_add(bytes as u64, Ordering::Relaxed);
-        }
-    });
+    for _ in 0..count {
+        let (mut stream, received) = (listener.accept()?.0, Arc::clone(&received));
+        thread::spawn(move || {
+            let mut piece = vec![0; PIECE_BYTES];
+            while let Ok(bytes @ 1..) = stream.read(&mut piece) {
+                received.fetch_add(bytes as u64, Ordering::Relaxed);
+            }
+        });
+    }
     for line in io::stdin().lock().lines() {
         line?;
         println!("{} {}", received.load(Ordering::Relaxed), now_ns(ClockId::Monotonic));
@@ -59,15 +80,30 @@ fn receive(address: IpAddr) -> Outcome<()> {
     Ok(())
 }
 
-fn send(to: SocketAddr) -> Outcome<()> {
-    let mut stream = TcpStream::connect(to)?;
+fn send(to: SocketAddr, connections: &Connections) -> Outcome<()> {
+    let mut streams = Vec::new();
+    for _ in 0..connections.count {
+        let stream = TcpStream::connect(to)?;
+        if let Some(name) = &connections.congestion {
+            set_tcp_congestion(&stream, name)?;
+        }
+        streams.push(stream);
+    }
     thread::spawn(|| {
         let _ = io::copy(&mut io::stdin().lock(), &mut io::sink());
         process::exit(0);
     });
-    // Until the other end is gone.
-    let piece = vec![0; PIECE_BYTES];
-    while stream.write_all(&piece).is_ok() {}
+    let pump = |mut stream: TcpStream| {
+        // Until the other end is gone.
+        let piece = vec![0; PIECE_BYTES];
+        while stream.write_all(&piece).is_ok() {}
+    };
+    let threads: Vec<_> =
+        streams.into_iter().map(|stream| thread::spawn(move || pump(stream))).collect();
+    threads
+        .into_iter()
+        .try_for_each(thread::JoinHandle::join)
+        .map_err(|_| "a flow's thread panicked")?;
     Ok(())
 }
 
@@ -87,16 +123,24 @@ pub struct Reading {
 
 impl Flow {
     pub fn start(from: &Host, to: &Host) -> Outcome<Self> {
+        Self::start_with(from, to, &Connections::default())
+    }
+
+    /// [`Flow::start`] with several connections, whose bytes are counted together.
+    pub fn start_with(from: &Host, to: &Host, connections: &Connections) -> Outcome<Self> {
+        let count = connections.count.to_string();
+        let congestion = connections.congestion.as_deref().map(|name| ["--congestion", name]);
         let program = std::env::current_exe()?;
         let mut command = to.command(&program);
-        command.args(["flow", "--listen", &to.address.to_string()]);
+        command.args(["flow", "--listen", &to.address.to_string(), "--count", &count]);
         let mut sink = Running::start(command.stdin(Stdio::piped()).stdout(Stdio::piped()))?;
         let pipes = sink.0.stdin.take().zip(sink.0.stdout.take());
         let (orders, output) = pipes.ok_or("a flow has no pipes")?;
         let (mut answers, mut address) = (BufReader::new(output), String::new());
         answers.read_line(&mut address)?;
         let mut command = from.command(&program);
-        command.args(["flow", "--to", address.trim()]);
+        command.args(["flow", "--to", address.trim(), "--count", &count]);
+        command.args(congestion.into_iter().flatten());
         let source = Running::start(command.stdin(Stdio::piped()))?;
         Ok(Self { orders, answers, _ends: [sink, source] })
     }
