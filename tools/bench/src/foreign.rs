@@ -12,7 +12,7 @@ use serde_json::{Value, json};
 use crate::{
     flow::{Flow, Reading},
     interrupt::Interrupt,
-    member::Job,
+    member::{Equipment, Job},
     member_processes::MemberProcesses,
     outcome::Outcome,
     report::{Cell, Output, Report, median, number},
@@ -48,6 +48,13 @@ pub struct Args {
     /// Receives and sends that each member posts ahead. Unless given: what groups usually have
     #[arg(long, value_name = "N", value_parser = clap::value_parser!(u32).range(1..=1024))]
     window: Option<u32>,
+    /// TCP connections of the group to each neighbour
+    #[arg(long, value_name = "N", default_value_t = 1, value_parser = clap::value_parser!(u8).range(1..=8))]
+    streams: u8,
+    /// The hosts' net.ipv4.tcp_tso_rtt_log (usually 9). From about 20 on, packets that TCP hands to a link are as long
+    /// for connections that were opened while it had a queue as for others
+    #[arg(long, value_name = "N", value_parser = clap::value_parser!(u8).range(0..=31))]
+    tso_rtt_log: Option<u8>,
     /// How often each is measured; the median is reported
     #[arg(long, value_name = "N", default_value_t = 3, value_parser = clap::value_parser!(u32).range(1..))]
     repeats: u32,
@@ -97,7 +104,11 @@ pub fn run(args: &Args) -> Outcome<()> {
     let interrupt = Interrupt::watch()?;
     let rate = args.rate.unwrap_or(usual_rate(args.members));
     let lab = Lab::create(&LabSettings::new(args.members, Link::of_rate(rate)))?;
-    let mut processes = MemberProcesses::start(&lab.hosts(), &interrupt)?;
+    if let Some(log) = args.tso_rtt_log {
+        lab.hosts().iter().try_for_each(|host| set_tso_rtt_log(host, log))?;
+    }
+    let equipment = Equipment { streams: Some(args.streams), ..Equipment::default() };
+    let mut processes = MemberProcesses::start_with(&lab.hosts(), &interrupt, &equipment)?;
     let what = format!(
         "{} to {} members beside other TCP connections, links of {} Mbit/s; median of {}",
         size::show(args.bytes),
@@ -131,8 +142,19 @@ pub fn run(args: &Args) -> Outcome<()> {
          and highest, as a share of a link's rate. of undisturbed: the message's time without other \
          connections / time.",
     );
+    report.note(format!(
+        "TCP connections of the group to each neighbour: {}. The hosts' net.ipv4.tcp_tso_rtt_log: {}.",
+        args.streams,
+        args.tso_rtt_log.map_or("the system's".into(), |log| log.to_string())
+    ));
     report.print(&args.output);
     Ok(())
+}
+
+fn set_tso_rtt_log(host: &Host, log: u8) -> Outcome<()> {
+    let set = format!("echo {log} > /proc/sys/net/ipv4/tcp_tso_rtt_log");
+    let status = host.command("sh").args(["-c", &set]).status()?;
+    if status.success() { Ok(()) } else { Err(format!("{set}: {status}").into()) }
 }
 
 fn measure(processes: &mut MemberProcesses, job: Option<&Job>, flows: &mut [Flow]) -> Outcome<Run> {
