@@ -89,7 +89,7 @@ impl Side<'_> {
         let (ports, mut own) = (self.ports, frame.to_vec());
         let verdict = self.pure.handle(0, ports[port], &mut own, |to, copy| {
             let to = ports.iter().position(|&known| known == to).unwrap();
-            expected.entry(to).or_default().push(copy.to_vec());
+            expected.entry(to).or_default().push(copy.concat());
             true
         });
         let targets: Vec<usize> = match verdict {
