@@ -23,6 +23,7 @@ mod service;
 mod settings;
 mod split;
 mod state;
+mod suspicion;
 
 pub use clock::{Clock, ManualClock};
 pub use downstream::{InvalidNextAgent, Location, NextAgent};

@@ -25,10 +25,10 @@ use crate::{
     clock::Clock,
     downstream::Downstream,
     forwarding::{self, Forwarding, lock},
-    liveness::Reports,
     paths::{Paths, SplitError},
     settings::AgentSettings,
     state::{Entry, Lease, State},
+    suspicion::Reports,
 };
 
 /// Deadline of downstream agents: below that of this agent's callers.

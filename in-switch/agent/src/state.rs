@@ -4,7 +4,7 @@ use std::{collections::BTreeMap, sync::Arc, time::Instant};
 
 use mcrdma::plan::Group;
 
-use crate::{liveness::Failing, split::Split};
+use crate::{split::Split, suspicion::Failing};
 
 /// A lock for each group: its changes are serialized.
 pub(crate) type Entry = Arc<tokio::sync::Mutex<State>>;

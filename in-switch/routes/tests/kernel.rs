@@ -2,7 +2,7 @@
 
 use std::{net::UdpSocket, time::Duration};
 
-use routes::{Neighbour, NoHop, RoutesError, Station};
+use routes::{Carriers, Neighbour, NoHop, RoutesError, Station};
 
 use crate::common::{Host, Switch, address, batch, bridge, hop, index, ip, mac, own, skipped};
 
@@ -47,6 +47,23 @@ fn bridged() -> (Switch, [Host; 3]) {
     }
     switch.set_ports(&["p1", "p2"]);
     (switch, hosts)
+}
+
+#[test]
+fn carriers_are_followed() {
+    if skipped() {
+        return;
+    }
+    let (_switch, _far) = router();
+    let ports = ["up1", "up2", "direct"].map(index);
+    let mut carriers = Carriers::open().unwrap();
+    assert!(ports.iter().all(|port| carriers.up().unwrap().contains(port)));
+    ip("link set up2 down");
+    let now = ports.map(|port| carriers.up().unwrap().contains(&port));
+    assert_eq!(now, [true, false, true]);
+    ip("link del direct");
+    let now = ports.map(|port| carriers.up().unwrap().contains(&port));
+    assert_eq!(now, [true, false, false]);
 }
 
 #[test]
