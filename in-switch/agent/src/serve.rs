@@ -33,8 +33,8 @@ use crate::{
 const LEAVE_TIMEOUT: Duration = Duration::from_secs(3);
 /// Concurrent calls of one connection: a host watches each of its groups.
 const CALLS_MAX: u32 = 256 + GROUPS_PER_HOST_MAX as u32;
-/// Longest request: a group of 64 members with 16 regions each has less than 64 KiB.
-const REQUEST_BYTES_MAX: usize = 256 * 1024;
+/// Longest request: a group of 64 members with 1,024 regions each has less than 3 MiB.
+const REQUEST_BYTES_MAX: usize = 4 << 20;
 
 /// An agent that is ready to serve.
 pub struct Prepared {
