@@ -14,7 +14,7 @@ use std::{
 
 use data_plane::{UserspacePlane, UserspaceTables};
 use mcrdma::{Branch, Counter, GroupKey, Merging, Replication, Rewriting, Source};
-use packet_socket::{Batch, Interface, Offload};
+use packet_socket::{Batch, Interface, Offload, Outgoing};
 use roce::{Aeth, Bth, Headers, IpHeader, Mac, Opcode, Packet, Serial, Syndrome};
 
 use crate::links;
@@ -200,6 +200,77 @@ fn groups_are_copied_and_the_rest_is_learnt() {
     }
     let forwarded = running.stop();
     assert_eq!((forwarded.frames, forwarded.refused), (7, 0));
+}
+
+/// A frame of any station to all, with this payload.
+fn broadcast(payload: &[u8]) -> Vec<u8> {
+    let mut frame = [[0xff; 6], [2, 0, 0, 0, 0, 1]].concat();
+    frame.extend([0x88, 0xb5]);
+    frame.extend(payload);
+    frame
+}
+
+#[test]
+fn frames_of_parts_are_sent_whole_and_one_that_is_refused_keeps_none() {
+    if skipped() {
+        return;
+    }
+    own_network();
+    veth(0);
+    let [port, host] = ["s0", "h0"].map(|name| Interface::open(name, true).unwrap());
+    // More than one system call takes, and one frame in the middle that is longer than the MTU.
+    let payload = |number: u8| [&[number][..], &[7; 60]].concat();
+    let frames: Vec<Vec<u8>> = (0..100)
+        .map(|number| broadcast(&if number == 50 { vec![0; 20_000] } else { payload(number) }))
+        .collect();
+    let parts = frames.iter().map(|frame| Outgoing {
+        offload: Offload::NONE,
+        parts: [&frame[..13], &frame[13..40], &frame[40..]],
+    });
+    let mut refused = Vec::new();
+    port.send_many(&parts.collect::<Vec<_>>(), |place| refused.push(place));
+    assert_eq!(refused, [50]);
+    let mut batch = Batch::new();
+    let mut arrived = Vec::new();
+    while arrived.len() < 99 && host.receive(&mut batch, PATIENCE).unwrap() > 0 {
+        arrived.extend(batch.frames().map(|(_, frame)| frame.to_vec()));
+    }
+    assert!(arrived.iter().eq(frames.iter().filter(|frame| frame.len() < 1000)));
+}
+
+/// A copy that does not fit through its port is counted as such, and is no copy.
+#[test]
+fn copies_that_a_port_refuses_are_counted() {
+    if skipped() {
+        return;
+    }
+    own_network();
+    (0..3).for_each(veth);
+    let mut running = Running::start(3);
+    let hosts: Vec<Interface> =
+        (0..3).map(|port| Interface::open(&format!("h{port}"), true).unwrap()).collect();
+    lab::quiet("s2", 1500).unwrap();
+    let address = |host: u8| IpAddr::from([10, 0, 0, host]);
+    let key = GroupKey { sender: address(1), id: 0x80_0001 };
+    let branch = |port: u8| Branch {
+        port: rustix::net::netdevice::name_to_index(&hosts[0], &format!("s{port}")).unwrap(),
+        mac: Mac([2, 0, 0, 0, 1, port]),
+        target: address(10 + port),
+        rewriting: None,
+    };
+    let branches = vec![branch(1), branch(2)];
+    let replication = Replication { sender_qpn: 17, inputs: vec![branch(0).port], branches };
+    running.tables.lock().tables.insert(key, replication, None).unwrap();
+    let ip = IpHeader::new(address(1), address(200)).unwrap();
+    let headers = Headers::new(ip, Bth::new(Opcode::SendOnly, key.id, Serial::new(9)));
+    let sent = frame(Mac([2, 0, 0, 0, 2, 2]), &headers, &[5; 4096]);
+    hosts[0].send(Offload::NONE, &sent).unwrap();
+    assert_eq!(received(&hosts[1]).len(), sent.len());
+    // It has sent all copies of a batch when it ends.
+    running.stop();
+    let tables = running.tables.lock();
+    let counted = |counter| tables.tables.counters.counted(counter);
+    assert_eq!((counted(Counter::Copy), counted(Counter::CopyFailed)), (1, 1));
 }
 
 /// While no packet comes that would wake the switch.

@@ -3,7 +3,6 @@
 use std::{
     io,
     ops::Range,
-    sync::atomic::Ordering,
     time::{Duration, Instant},
 };
 
@@ -12,7 +11,7 @@ use packet_socket::{Batch, Interface, Offload, Outgoing, PARTS};
 use roce::{ETHERNET_BYTES, Mac};
 use rustix::event::{PollFd, PollFlags, poll};
 
-use super::{Stations, UserspacePlane, is_multicast, lock};
+use super::bridge::{Bridge, Forwarded, Stations, is_multicast, lock};
 
 /// A stop is noticed within this time.
 const PATIENCE: Duration = Duration::from_millis(100);
@@ -39,7 +38,7 @@ struct Queued {
 ///
 /// A batch of frames is looked up under the lock of the tables, and sent when that is free again.
 pub(super) struct Worker<'a> {
-    plane: &'a UserspacePlane,
+    bridge: &'a Bridge,
     /// Places of the ports that it receives from.
     own: Vec<usize>,
     /// Handles frames that are due, too.
@@ -53,12 +52,12 @@ pub(super) struct Worker<'a> {
 
 impl<'a> Worker<'a> {
     /// For each `step`th port from the `first` on.
-    pub(super) fn new(plane: &'a UserspacePlane, first: usize, step: usize) -> Self {
+    pub(super) fn new(bridge: &'a Bridge, first: usize, step: usize) -> Self {
         Self {
-            plane,
-            own: (first..plane.ports.len()).step_by(step).collect(),
+            bridge,
+            own: (first..bridge.ports.len()).step_by(step).collect(),
             is_first: first == 0,
-            queues: vec![Vec::new(); plane.ports.len()],
+            queues: vec![Vec::new(); bridge.ports.len()],
             made: Vec::new(),
             frame: Vec::new(),
         }
@@ -72,7 +71,7 @@ impl<'a> Worker<'a> {
             for at in 0..self.own.len() {
                 let port = self.own[at];
                 // A port that is down reports an error once, and then has nothing.
-                if let Ok(1..) = self.plane.ports[port].receive(&mut batch, Duration::ZERO) {
+                if let Ok(1..) = self.bridge.ports[port].receive(&mut batch, Duration::ZERO) {
                     has_moved = true;
                     let received: Vec<(Offload, &[u8])> = batch.frames().collect();
                     self.forward(port, &received);
@@ -89,10 +88,10 @@ impl<'a> Worker<'a> {
     }
 
     fn wait(&self) -> io::Result<()> {
-        let port = |&place: &usize| PollFd::new(&self.plane.ports[place], PollFlags::IN);
+        let port = |&place: &usize| PollFd::new(&self.bridge.ports[place], PollFlags::IN);
         let mut ports: Vec<PollFd<'_>> = self.own.iter().map(port).collect();
         if self.is_first {
-            ports.push(PollFd::new(&self.plane.due.wake, PollFlags::IN));
+            ports.push(PollFd::new(&self.bridge.due.wake, PollFlags::IN));
         }
         let patience = PATIENCE.try_into().map_err(|_| io::ErrorKind::InvalidInput)?;
         match poll(&mut ports, Some(&patience)) {
@@ -102,16 +101,8 @@ impl<'a> Worker<'a> {
     }
 
     fn handle_due(&mut self) {
-        let frames = {
-            let mut frames = lock(&self.plane.due.frames);
-            if frames.is_empty() {
-                return;
-            }
-            let _ = rustix::io::read(&self.plane.due.wake, &mut [0; 8]);
-            std::mem::take(&mut *frames)
-        };
-        for (number, frame) in frames {
-            let port = self.plane.ports.iter().position(|port| port.index() == number);
+        for (number, frame) in self.bridge.due.take() {
+            let port = self.bridge.ports.iter().position(|port| port.index() == number);
             if let Some(port) = port {
                 self.forward(port, &[(Offload::NONE, &frame)]);
             }
@@ -125,8 +116,8 @@ impl<'a> Worker<'a> {
     }
 
     fn look_up(&mut self, port: usize, frames: &[(Offload, &[u8])]) {
-        let now_ns = self.plane.started.elapsed().as_nanos() as u64;
-        let (mut switch, mut stations) = (lock(&self.plane.switch), lock(&self.plane.stations));
+        let now_ns = self.bridge.started.elapsed().as_nanos() as u64;
+        let (mut switch, mut stations) = (lock(&self.bridge.switch), lock(&self.bridge.stations));
         let now = Instant::now();
         for (place, &(offload, received)) in frames.iter().enumerate() {
             if received.len() < ETHERNET_BYTES {
@@ -166,7 +157,7 @@ impl<'a> Worker<'a> {
     ) -> Verdict {
         self.frame.clear();
         self.frame.extend_from_slice(received);
-        let (ports, queues, made) = (&self.plane.ports, &mut self.queues, &mut self.made);
+        let (ports, queues, made) = (&self.bridge.ports, &mut self.queues, &mut self.made);
         switch.handle(
             now_ns,
             ports[port].index(),
@@ -207,7 +198,7 @@ impl<'a> Worker<'a> {
         if target.0[..5] == [0x01, 0x80, 0xc2, 0, 0] && target.0[5] < 16 {
             return;
         }
-        let ports = &self.plane.ports;
+        let ports = &self.bridge.ports;
         stations.learn(source, ports[from].index(), now);
         let known = stations.find(target, now).filter(|_| !is_multicast(target));
         match known.and_then(|port| ports.iter().position(|known| known.index() == port)) {
@@ -222,20 +213,20 @@ impl<'a> Worker<'a> {
     /// Sends what is queued.
     fn send(&mut self, received: &[(Offload, &[u8])]) {
         let mut copies_refused = 0;
-        for (queue, port) in self.queues.iter_mut().zip(&self.plane.ports) {
-            copies_refused += send_queue(self.plane, port, queue, received, &self.made);
+        for (queue, port) in self.queues.iter_mut().zip(&self.bridge.ports) {
+            copies_refused += send_queue(self.bridge, port, queue, received, &self.made);
             queue.clear();
         }
         self.made.clear();
         if copies_refused > 0 {
-            lock(&self.plane.switch).tables.counters.refuse_copies(copies_refused);
+            lock(&self.bridge.switch).tables.counters.refuse_copies(copies_refused);
         }
     }
 }
 
 /// Sends a port's frames. Returns how many copies it refused.
 fn send_queue(
-    plane: &UserspacePlane,
+    bridge: &Bridge,
     port: &Interface,
     queue: &[Queued],
     received: &[(Offload, &[u8])],
@@ -254,8 +245,7 @@ fn send_queue(
     let mut refused = [0; 2];
     port.send_many(&frames, |place| refused[usize::from(queue[place].is_copy)] += 1);
     let bridged = queue.iter().filter(|queued| !queued.is_copy).count() as u64;
-    plane.frames.fetch_add(bridged - refused[0], Ordering::Relaxed);
-    plane.refused.fetch_add(refused[0], Ordering::Relaxed);
+    bridge.count(Forwarded { frames: bridged - refused[0], refused: refused[0] });
     refused[1]
 }
 
