@@ -94,7 +94,7 @@ const MAY_USE: &[(&str, &[&str])] = &[
         ],
     ),
     ("charts", &["trace"]),
-    ("lab", &["plan"]),
+    ("lab", &["packet-socket", "plan"]),
     ("microbenchmarks", &[]),
     ("rules", &[]),
     ("testing", &[]),
