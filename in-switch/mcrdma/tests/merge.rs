@@ -115,6 +115,17 @@ fn a_held_nak_is_forwarded_once_the_group_reaches_its_number() {
     assert_eq!(answer(&mut merger, 2, ACK, 12), forward(ACK, 12, 120));
 }
 
+/// It goes back to the slower member's number, which is earlier, and sends what the faster one lacks with the rest.
+#[test]
+fn a_loss_at_a_faster_member_makes_the_sender_go_back_once() {
+    let mut merger = three([4, 4, 9]);
+    assert_eq!(answer(&mut merger, 3, NAK, 10), forward(NAK, 5, 40));
+    // The slower ones have what was on its way to them, before the other gets its packet again.
+    assert_eq!(answer(&mut merger, 1, ACK, 12), Merged::Suppress);
+    assert_eq!(answer(&mut merger, 2, ACK, 12), forward(ACK, 9, 90));
+    assert_eq!(answer(&mut merger, 3, ACK, 12), forward(ACK, 12, 120));
+}
+
 #[test]
 fn rnr_naks_are_forwarded_with_the_groups_number() {
     let mut merger = three([4, 2, 5]);
