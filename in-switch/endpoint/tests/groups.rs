@@ -463,18 +463,9 @@ fn check_changes(outcome: &Outcome, pace: &Pace) {
     assert_eq!(counted(Counter::IcrcError), 0);
 }
 
-/// 100, or as many as `RDMC_TEST_CHANGES` says: 1,000 every night.
-fn pace_of_changes() -> Arc<Pace> {
-    let changes = std::env::var("RDMC_TEST_CHANGES").map_or(100, |text| text.parse().unwrap());
-    Pace::new(4 * changes, changes)
-}
-
-#[test]
-fn groups_that_change_under_sends_and_writes_through_the_switch_in_userspace() {
-    if skipped() {
-        return;
-    }
-    let pace = pace_of_changes();
+/// Through a switch in userspace.
+fn change_in_userspace(changes: u64) {
+    let pace = Pace::new(4 * changes, changes);
     let changes = Arc::clone(&pace);
     let outcome = run_at(&pace, 3, Faults::default(), move |ports| {
         let mut plane = UserspacePlane::open(ports.iter().map(String::as_str)).unwrap();
@@ -489,12 +480,9 @@ fn groups_that_change_under_sends_and_writes_through_the_switch_in_userspace() {
     check_changes(&outcome, &pace);
 }
 
-#[test]
-fn groups_that_change_under_sends_and_writes_through_the_switch_in_the_kernel() {
-    if skipped() || no_kernel_plane() {
-        return;
-    }
-    let pace = pace_of_changes();
+/// Through a switch in the kernel.
+fn change_in_kernel(changes: u64) {
+    let pace = Pace::new(4 * changes, changes);
     let changes = Arc::clone(&pace);
     let outcome = run_at(&pace, 3, Faults::default(), move |ports| {
         bridge();
@@ -507,6 +495,36 @@ fn groups_that_change_under_sends_and_writes_through_the_switch_in_the_kernel() 
         changing(changes, groups, move || std::fs::remove_dir_all(&directory).unwrap())
     });
     check_changes(&outcome, &pace);
+}
+
+#[test]
+fn groups_that_change_under_sends_and_writes_through_the_switch_in_userspace() {
+    if !skipped() {
+        change_in_userspace(100);
+    }
+}
+
+#[test]
+fn groups_that_change_under_sends_and_writes_through_the_switch_in_the_kernel() {
+    if !skipped() && !no_kernel_plane() {
+        change_in_kernel(100);
+    }
+}
+
+#[test]
+#[ignore = "takes minutes; for every night"]
+fn a_thousand_changes_under_sends_and_writes_through_the_switch_in_userspace() {
+    if !skipped() {
+        change_in_userspace(1000);
+    }
+}
+
+#[test]
+#[ignore = "takes minutes; for every night"]
+fn a_thousand_changes_under_sends_and_writes_through_the_switch_in_the_kernel() {
+    if !skipped() && !no_kernel_plane() {
+        change_in_kernel(1000);
+    }
 }
 
 /// Messages with about the requested number of packets.
