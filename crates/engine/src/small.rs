@@ -19,7 +19,7 @@
 //!   later replies are given at once ([`Slot::note_done`]).
 //! - All else is as for [`Small::take`]: memory that is provided later, files, and memory in use.
 //!
-//! A slot is in use until its message was taken, whoever holds a [`Slot`] of it: the root has no leave to
+//! A slot is in use until its message was taken, whatever holds a [`Slot`] of it: until then the root may not
 //! write it, so the contents do not change, and the ring bounds what waits for applications.
 //!
 //! Cost of a message to n members: n-1 writes, and 4(n-1)/slots words. The root copies the message
