@@ -44,6 +44,22 @@ fn every_copy_is_forwarded() {
 }
 
 #[test]
+fn sockets_alone_send_as_many_frames_as_come_out() {
+    let (rows, errors) = rows("--planes sockets --members 1,3 --bytes 100");
+    if errors.contains("SKIPPED: sockets:") {
+        println!("{errors}");
+        return;
+    }
+    assert_eq!(rows.len(), 2, "{rows:?}");
+    for row in rows {
+        assert!(row["replicas_per_s"].as_u64() > Some(0), "{row}");
+        assert!(row["ns_per_copy"].as_u64() > Some(0), "{row}");
+        assert_eq!(row["copies_lost"], 0, "{row}");
+        assert!(row["sent_per_s"].is_null() && row["taken"].is_null(), "{row}");
+    }
+}
+
+#[test]
 fn the_logic_needs_no_network() {
     let (rows, errors) = rows("--planes logic --members 2,64 --bytes 1,4KiB");
     assert_eq!((rows.len(), errors.as_str()), (4, ""));

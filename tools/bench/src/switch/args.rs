@@ -16,7 +16,7 @@ pub struct Args {
           value_parser = payload)]
     pub bytes: Vec<u64>,
     /// What is measured; the logic needs neither root nor a network
-    #[arg(long, value_delimiter = ',', default_value = "kernel,userspace,logic")]
+    #[arg(long, value_delimiter = ',', default_value = "kernel,userspace,sockets,logic")]
     pub planes: Vec<Plane>,
     /// How long packets are sent for
     #[arg(long, value_name = "SECONDS", default_value_t = 2.0, value_parser = seconds)]
@@ -38,6 +38,8 @@ pub enum Plane {
     Kernel,
     /// Packet sockets and the logic, on a thread for each processor
     Userspace,
+    /// Packet sockets alone: copies are sent as by the userspace switch, by a thread that does nothing else
+    Sockets,
     /// The logic on memory, without sockets
     Logic,
 }

@@ -82,8 +82,8 @@ fn report(args: &Args) -> Report {
     );
     report.note(
         "ns, kernel: time in the program by the kernel's statistics, in runs of their own, the \
-         copying of frames and the way to the ports' other ends included. ns, logic: all of its time. \
-         Sender, switch and receiving ends share this host's cores.",
+         copying of frames and the way to the ports' other ends included. ns, logic and sockets: all of \
+         its time. Sender, switch and receiving ends share this host's cores.",
     );
     report
 }
@@ -94,16 +94,22 @@ fn row(case: &Case, runs: &[Run]) -> impl IntoIterator<Item = Cell> {
     let total = |what: &dyn Fn(&Run) -> u64| -> u64 { runs.iter().map(what).sum() };
     let replicas_per_s = of(&|run| run.carried.arrived as f64 / run.carried.seconds);
     let frame_bits = (case.frame().len() * 8) as f64;
-    let is_sent = case.plane != Plane::Logic;
-    let if_sent = |value: Value| if is_sent { value } else { Value::Null };
+    let if_not = |left_out: &[Plane], value: Value| {
+        if left_out.contains(&case.plane) { Value::Null } else { value }
+    };
+    let if_switched = |value| if_not(&[Plane::Logic, Plane::Sockets], value);
+    let if_sent = |value| if_not(&[Plane::Logic], value);
     [
         ("plane", json!(name(&case.plane))),
         ("payload_bytes", json!(case.payload_bytes)),
         ("members", json!(case.members)),
-        ("sent_per_s", if_sent(whole(of(&|run| run.carried.sent as f64 / run.carried.seconds)))),
+        (
+            "sent_per_s",
+            if_switched(whole(of(&|run| run.carried.sent as f64 / run.carried.seconds))),
+        ),
         (
             "taken",
-            if_sent(number(of(&|run| run.carried.requests as f64 / run.carried.sent as f64))),
+            if_switched(number(of(&|run| run.carried.requests as f64 / run.carried.sent as f64))),
         ),
         ("replicas_per_s", whole(replicas_per_s)),
         ("gbit_per_s", number(replicas_per_s * frame_bits / 1e9)),

@@ -15,7 +15,7 @@ use crate::outcome::Outcome;
 
 const MTU_BYTES: u32 = 9000;
 /// Within this time copies of packets that were sent arrive.
-const SETTLING: Duration = Duration::from_millis(20);
+pub const SETTLING: Duration = Duration::from_millis(20);
 /// The longest wait for counters that still change.
 const SETTLING_MAX: Duration = Duration::from_secs(2);
 
@@ -132,7 +132,7 @@ fn settled(counters: &impl Fn() -> Outcome<Counters>) -> Outcome<Counters> {
 }
 
 /// Frames that have come out at the members' ends.
-fn arrived(members: usize) -> Outcome<u64> {
+pub fn arrived(members: usize) -> Outcome<u64> {
     // Where /sys is mounted it shows another network.
     let table = fs::read_to_string("/proc/thread-self/net/dev")?;
     let received = |member: usize| {

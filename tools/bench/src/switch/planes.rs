@@ -13,11 +13,13 @@ use std::{
 
 use data_plane::{KernelPlane, UserspacePlane, UserspaceTables};
 use mcrdma::{Port, Switch};
+use packet_socket::{BATCH, Interface, Offload, Outgoing};
+use roce::ICRC_BYTES;
 
 use super::{
     args::{Args, Plane},
     group::Case,
-    network::{Carried, Network},
+    network::{self, Carried, Network},
 };
 use crate::outcome::Outcome;
 
@@ -35,6 +37,7 @@ pub fn run(args: &Args, case: &Case, network: Option<&Network>) -> Outcome<Run> 
         (Plane::Logic, _) => logic(args, case),
         (Plane::Kernel, Some(network)) => kernel(args, case, network),
         (Plane::Userspace, Some(network)) => userspace(args, case, network),
+        (Plane::Sockets, Some(_)) => sockets(args, case),
         (_, None) => Err("a data plane needs a network".into()),
     }
 }
@@ -108,6 +111,33 @@ fn userspace(args: &Args, case: &Case, network: &Network) -> Outcome<Run> {
     running.tables.lock().tables.insert(case.key(), replication, None)?;
     let carried = network.load(args, case, || Ok(running.tables.lock().tables.counters))?;
     Ok(Run { carried, ns_per_packet: f64::NAN })
+}
+
+/// Sends frames of the copies' length in parts of the copies' lengths, the least that a switch on packet sockets does for its
+/// copies.
+fn sockets(args: &Args, case: &Case) -> Outcome<Run> {
+    let open = |port| Interface::open(&Network::port_name(port), true);
+    let ports = (1..=case.members).map(open).collect::<Result<Vec<_>, _>>()?;
+    let frame = case.frame();
+    let (head, rest) = frame.split_at(frame.len() - case.payload_bytes - ICRC_BYTES);
+    let (payload, icrc) = rest.split_at(case.payload_bytes);
+    let copy = Outgoing { offload: Offload::NONE, parts: [head, payload, icrc] };
+    let copies = [copy; BATCH];
+    let arrived_before = network::arrived(case.members)?;
+    let (mut carried, start) = (Carried::default(), Instant::now());
+    while start.elapsed() < Duration::from_secs_f64(args.seconds) {
+        for port in &ports {
+            let mut refused = 0;
+            port.send_many(&copies, |_| refused += 1);
+            carried.copies += BATCH as u64 - refused;
+            carried.copies_failed += refused;
+        }
+    }
+    carried.seconds = start.elapsed().as_secs_f64();
+    thread::sleep(network::SETTLING);
+    carried.arrived = network::arrived(case.members)? - arrived_before;
+    let packets = carried.copies as f64 / case.members as f64;
+    Ok(Run { carried, ns_per_packet: carried.seconds * 1e9 / packets })
 }
 
 /// Packets that are copied between two reads of the clock.
