@@ -161,7 +161,6 @@ fn write_groups(name: &str, groups: &[GroupReport], out: &mut impl Write) -> io:
             })
         })
     };
-    write_counters(name, groups, out)?;
     let help = "Messages that the member has completed, modulo 2^24.";
     let messages = of_members(|group, index| group.members[index].msn);
     metric(out, ("group_member_messages", "gauge", help), messages)?;
