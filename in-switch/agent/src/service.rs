@@ -3,7 +3,10 @@
 use std::{net::IpAddr, sync::Arc, time::Instant};
 
 use data_plane::MemberState;
-use mcrdma::{GROUPS_MAX, GroupKey, MEMBERS_MAX, Port, REGIONS_MAX, plan::Member};
+use mcrdma::{
+    AnswerCounters, Counter, GROUPS_MAX, GroupCounters, GroupKey, MEMBERS_MAX, Port, REGIONS_MAX,
+    plan::Member,
+};
 use routes::Station;
 use tokio::sync::{broadcast::error::RecvError, mpsc};
 use tonic::{
@@ -121,6 +124,7 @@ impl Service {
             callers: state.leases.keys().cloned().collect(),
             since_renewal_ms: renewed.map_or(0, |renewed| self.milliseconds_since(renewed)),
             virtual_address: group.virtual_address.to_string(),
+            counters: None,
         })
     }
 
@@ -146,6 +150,7 @@ impl Service {
             virtual_address: merging
                 .map(|merging| merging.virtual_address.to_string())
                 .unwrap_or_default(),
+            counters: None,
         })
     }
 
@@ -281,7 +286,7 @@ impl Switch for Service {
 
     async fn groups(
         &self,
-        _: Request<proto::GroupsRequest>,
+        request: Request<proto::GroupsRequest>,
     ) -> Result<Response<Self::GroupsStream>, Status> {
         let mut reports = Vec::new();
         for (group, entry) in self.registry.all() {
@@ -299,6 +304,14 @@ impl Switch for Service {
         for (group, since) in self.registry.orphans() {
             reports.extend(self.orphan(group, since).map(|report| (group, report)));
         }
+        if request.get_ref().with_counters {
+            for (group, report) in &mut reports {
+                let counted = self.registry.plane().group_counters(*group);
+                let counted =
+                    counted.map_err(|error| self.registry.refused(ErrorKind::Failed, error))?;
+                report.counters = counted.as_ref().map(group_counters);
+            }
+        }
         reports.sort_by_key(|(group, _)| *group);
         let reports = reports.into_iter().map(|(_, report)| Ok(report));
         Ok(Response::new(Box::pin(tokio_stream::iter(reports))))
@@ -310,7 +323,6 @@ impl Switch for Service {
     ) -> Result<Response<proto::CountersReply>, Status> {
         let counted = self.registry.plane().counters();
         let counted = counted.map_err(|error| self.registry.refused(ErrorKind::Failed, error))?;
-        let count = |(name, count): (&str, u64)| proto::Count { name: name.to_owned(), count };
         Ok(Response::new(proto::CountersReply { counts: counted.iter().map(count).collect() }))
     }
 
@@ -335,6 +347,23 @@ impl Switch for Service {
             switches.extend(self.registry.plan_downstream(agent, sender, &part, hops_left).await?);
         }
         Ok(Response::new(proto::PlanReply { switches }))
+    }
+}
+
+fn count((name, count): (&str, u64)) -> proto::Count {
+    proto::Count { name: name.to_owned(), count }
+}
+
+fn group_counters(counted: &GroupCounters) -> proto::GroupCounters {
+    let packets = Counter::OF_GROUPS.map(|of| (of.name(), counted.packets.counted(of)));
+    let counts = packets.into_iter().chain([("request_bytes", counted.request_bytes)]);
+    let member = |(address, answers): &(IpAddr, AnswerCounters)| proto::MemberCounters {
+        address: address.to_string(),
+        counts: answers.iter().map(count).collect(),
+    };
+    proto::GroupCounters {
+        counts: counts.map(count).collect(),
+        members: counted.members.iter().map(member).collect(),
     }
 }
 

@@ -160,6 +160,18 @@ impl Agent {
 
     /// Its groups.
     pub async fn groups(&self) -> Result<Vec<proto::GroupReport>, ControlError> {
+        self.ask_groups(false).await
+    }
+
+    /// Its groups, with their counters.
+    pub async fn counted_groups(&self) -> Result<Vec<proto::GroupReport>, ControlError> {
+        self.ask_groups(true).await
+    }
+
+    async fn ask_groups(
+        &self,
+        with_counters: bool,
+    ) -> Result<Vec<proto::GroupReport>, ControlError> {
         let ask = async |mut client: SwitchClient<Channel>, request| {
             let mut stream = client.groups(request).await?.into_inner();
             let mut all = Vec::new();
@@ -168,7 +180,7 @@ impl Agent {
             }
             Ok(Response::new(all))
         };
-        self.ask(proto::GroupsRequest {}, ANSWER_TIMEOUT, ask).await
+        self.ask(proto::GroupsRequest { with_counters }, ANSWER_TIMEOUT, ask).await
     }
 
     /// Its counters, by name.

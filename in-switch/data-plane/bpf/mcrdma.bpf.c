@@ -267,26 +267,48 @@ static __always_inline void merge_answer(const struct sender_key *key, const str
 					 const struct member *member, struct merged *merged)
 {
 	__u64 now_ns = time_ns();
+	struct answered *answered;
 	struct answers *state;
+	__u32 kind;
 
 	merged->counter = ANSWER_DROPPED;
 	state = bpf_map_lookup_elem(&answers, key);
-	if (!member || !state || !(sender->present >> (member->index & 63) & 1))
+	if (!member || !state)
 		return;
-	/* Reserved syndromes are dropped. A CNP has none. */
-	if (merged->syndrome != CNP << 8) {
-		__u32 kind = merged->syndrome & SYNDROME_KIND, value = merged->syndrome & 31;
-
-		if (kind != SYNDROME_ACK && kind != SYNDROME_NOT_READY && (kind != SYNDROME_NAK || value > 3))
-			return;
+	answered = &state->answered[member->index & (MEMBERS_MAX - 1)];
+	kind = kind_of(merged->syndrome);
+	if (kind == KINDS || !(sender->present >> (member->index & 63) & 1)) {
 		bpf_spin_lock(&state->lock);
-		merge(state, sender, now_ns, member->index, merged);
+		answered->dropped += is_own(merged);
 		bpf_spin_unlock(&state->lock);
 		return;
 	}
 	bpf_spin_lock(&state->lock);
-	merged->counter = notify(state, sender, now_ns, member->index);
+	if (kind == KIND_CNP)
+		merged->counter = notify(state, sender, now_ns, member->index);
+	else
+		merge(state, sender, now_ns, member->index, merged);
+	count_answer(answered, merged, kind);
 	bpf_spin_unlock(&state->lock);
+}
+
+/* Counts a member's answer that is dropped: it is not intact, or at a wrong port. */
+static __always_inline int drop_answer(const struct sender_key *key, const struct member *member, __u32 counter)
+{
+	struct answers *state = bpf_map_lookup_elem(&answers, key);
+
+	count(counter);
+	if (state) {
+		struct answered *answered = &state->answered[member->index & (MEMBERS_MAX - 1)];
+
+		bpf_spin_lock(&state->lock);
+		if (counter == ICRC_ERROR)
+			answered->icrc_errors += 1;
+		else
+			answered->dropped += 1;
+		bpf_spin_unlock(&state->lock);
+	}
+	return TC_ACT_SHOT;
 }
 
 /* The CRC over payload and padding, 16 bytes per iteration. */
@@ -339,7 +361,7 @@ static __always_inline int is_intact(struct __sk_buff *skb, const struct packet 
 
 /* Answers a request for the member of a branch, so that the sender's operation fails at once. */
 static __always_inline int refuse(struct __sk_buff *skb, struct scratch *scratch, const struct group *group,
-				  __u32 index)
+				  struct traffic *counted, __u32 index)
 {
 	const struct packet *asked = &scratch->packet;
 	struct packet *answer = &scratch->answer;
@@ -354,7 +376,7 @@ static __always_inline int refuse(struct __sk_buff *skb, struct scratch *scratch
 	__u8 *ip = (__u8 *)answer->ip;
 
 	if (!is_intact(skb, asked)) {
-		count(ICRC_ERROR);
+		count_of(counted, ICRC_ERROR, 1);
 		return TC_ACT_SHOT;
 	}
 	sender = bpf_map_lookup_elem(&senders, &key);
@@ -407,6 +429,7 @@ static __always_inline int replicate(struct __sk_buff *skb, struct scratch *scra
 	struct copying copying = { .skb = skb, .scratch = scratch, .refused = MEMBERS_MAX };
 	const struct packet *packet = &scratch->packet;
 	struct group_key key = { .sender = packet->source, .id = packet->target_qpn };
+	struct traffic *counted;
 	struct group *group;
 
 	group = bpf_map_lookup_elem(&groups, &key);
@@ -414,30 +437,37 @@ static __always_inline int replicate(struct __sk_buff *skb, struct scratch *scra
 		count(FOREIGN);
 		return TC_ACT_UNSPEC;
 	}
+	counted = bpf_map_lookup_elem(&traffic, &key);
 	if (!is_among(group->inputs, skb->ifindex)) {
-		count(REQUEST_MISPLACED);
+		count_of(counted, REQUEST_MISPLACED, 1);
 		return TC_ACT_SHOT;
 	}
 	if (hop_limit(packet) <= 1) {
-		count(REQUEST_EXPIRED);
+		count_of(counted, REQUEST_EXPIRED, 1);
 		return TC_ACT_SHOT;
 	}
-	count(REQUEST);
+	count_of(counted, REQUEST, 1);
+	if (counted)
+		counted->request_bytes += icrc_at(packet) + ICRC_BYTES - ETHERNET_BYTES;
 	copying.group = group;
 	if (is_unicast(packet->opcode))
 		copying.refused = 0;
 	else if (has_reth(packet->opcode))
 		bpf_loop(group->count, find_memory, &copying, 0);
 	if (copying.refused != MEMBERS_MAX) {
-		count(is_unicast(packet->opcode) ? REQUEST_REFUSED : REGION_UNKNOWN);
-		return refuse(skb, scratch, group, copying.refused);
+		if (is_unicast(packet->opcode))
+			count_of(counted, REQUEST_REFUSED, 1);
+		else
+			count_of(counted, REGION_UNKNOWN, 1);
+		return refuse(skb, scratch, group, counted, copying.refused);
 	}
 	if (packet->ip_bytes == 20 ? begin_copies(skb, scratch, 5) : begin_copies(skb, scratch, 10))
 		copying.failed = group->count;
 	else
 		bpf_loop(group->count, copy, &copying, 0);
-	count_many(COPY, group->count - copying.failed);
-	count_many(COPY_FAILED, copying.failed);
+	count_of(counted, COPY, group->count - copying.failed);
+	if (copying.failed)
+		count_of(counted, COPY_FAILED, copying.failed);
 	return TC_ACT_STOLEN;
 }
 
@@ -465,19 +495,22 @@ static __always_inline int answer(struct __sk_buff *skb, struct scratch *scratch
 	}
 	/* Others may belong to a later connection that reuses the queue pair number. */
 	found = bpf_map_lookup_elem(&members, &member);
-	if (!found && differ_addresses(&packet->source, &sender->virtual_address)) {
-		count(ANSWER_FOREIGN);
-		return TC_ACT_UNSPEC;
-	}
-	if (!found || !is_among(found->ports, skb->ifindex)) {
-		count(ANSWER_DROPPED);
+	if (!found) {
+		struct group_key group = { .sender = packet->target, .id = sender->id };
+		struct traffic *counted = bpf_map_lookup_elem(&traffic, &group);
+
+		if (differ_addresses(&packet->source, &sender->virtual_address)) {
+			count_of(counted, ANSWER_FOREIGN, 1);
+			return TC_ACT_UNSPEC;
+		}
+		count_of(counted, ANSWER_DROPPED, 1);
 		return TC_ACT_SHOT;
 	}
+	if (!is_among(found->ports, skb->ifindex))
+		return drop_answer(&key, found, ANSWER_DROPPED);
 	/* It changes state here, so its ICRC is checked here. */
-	if (~crc_headers(packet) != packet->icrc) {
-		count(ICRC_ERROR);
-		return TC_ACT_SHOT;
-	}
+	if (~crc_headers(packet) != packet->icrc)
+		return drop_answer(&key, found, ICRC_ERROR);
 	if (packet->opcode == CNP)
 		merged.syndrome = CNP << 8;
 	merged.way.port = skb->ifindex;

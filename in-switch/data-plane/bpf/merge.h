@@ -222,3 +222,33 @@ static __always_inline __u32 notify(struct answers *answers, const struct sender
 	}
 	return !lag || sender->forward_all ? CNP_FORWARDED : CNP_SUPPRESSED;
 }
+
+/* Those that are made here are none of the member's own. */
+static __always_inline __u32 is_own(const struct merged *merged)
+{
+	return merged->way.port != 0;
+}
+
+/* Under the lock: counts a member's answer that was merged. */
+static __always_inline void count_answer(struct answered *answered, const struct merged *merged, __u32 kind)
+{
+	kind &= KINDS - 1;
+	if (merged->counter == ANSWER_SUPPRESSED || merged->counter == CNP_SUPPRESSED)
+		answered->suppressed[kind] += is_own(merged);
+	else
+		answered->forwarded[kind] += is_own(merged);
+}
+
+/* KINDS: a reserved syndrome, which is dropped. A CNP has none. */
+static __always_inline __u32 kind_of(__u32 syndrome)
+{
+	__u32 kind = syndrome & SYNDROME_KIND;
+
+	if (syndrome == CNP << 8)
+		return KIND_CNP;
+	if (kind == SYNDROME_ACK)
+		return KIND_ACK;
+	if (kind == SYNDROME_NOT_READY)
+		return KIND_NOT_READY;
+	return kind == SYNDROME_NAK && (syndrome & 31) <= 3 ? KIND_NAK : KINDS;
+}

@@ -137,6 +137,25 @@ struct record {
 	__u32 unused;
 };
 
+/* Counters of a member's answers, written under the lock of its group's answers, whose cache line an answer writes anyway: an
+ * entry for each member and processor would take as much memory as there are processors times members. The order of kinds
+ * is that of mcrdma::AnswerKind.
+ */
+enum answer_kind {
+	KIND_ACK,
+	KIND_NAK,
+	KIND_NOT_READY,
+	KIND_CNP,
+	KINDS,
+};
+
+struct answered {
+	__u64 forwarded[KINDS];
+	__u64 suppressed[KINDS];
+	__u64 dropped;
+	__u64 icrc_errors;
+};
+
 /* Written by this program alone, under the lock. */
 struct answers {
 	struct bpf_spin_lock lock;
@@ -149,6 +168,7 @@ struct answers {
 	__u32 notified;
 	__u32 unused;
 	struct record records[MEMBERS_MAX];
+	struct answered answered[MEMBERS_MAX];
 };
 
 /* The same as in src/kernel/entries.rs: neither side builds with another layout. */
@@ -219,7 +239,12 @@ AT(record, notified, 20);
 AT(record, notified_ns, 24);
 AT(record, way, 32);
 AT(record, unused, 52);
-SIZE(answers, 3632);
+SIZE(answered, 80);
+AT(answered, forwarded, 0);
+AT(answered, suppressed, 32);
+AT(answered, dropped, 64);
+AT(answered, icrc_errors, 72);
+SIZE(answers, 8752);
 AT(answers, lock, 0);
 AT(answers, forwarded, 4);
 AT(answers, nak_number, 8);
@@ -230,10 +255,12 @@ AT(answers, notified_ns, 32);
 AT(answers, notified, 40);
 AT(answers, unused, 44);
 AT(answers, records, 48);
+AT(answers, answered, 3632);
 
-#define TABLE(name_, key_, value_, entries_)                                                     \
+#define TABLE(name_, key_, value_, entries_) TABLE_OF(BPF_MAP_TYPE_HASH, name_, key_, value_, entries_)
+#define TABLE_OF(type_, name_, key_, value_, entries_)                                           \
 	struct {                                                                                 \
-		__uint(type, BPF_MAP_TYPE_HASH);                                                 \
+		__uint(type, type_);                                                             \
 		__uint(map_flags, BPF_F_NO_PREALLOC);                                            \
 		__uint(max_entries, entries_);                                                   \
 		__type(key, key_);                                                               \
@@ -302,6 +329,18 @@ struct {
 	__type(value, __u64);
 } counters SEC(".maps");
 
+/* Counters of a group, of mcrdma::Counter::OF_GROUPS. Made by the agent before the group's entry. */
+struct traffic {
+	__u64 counts[COUNTERS];
+	__u64 request_bytes;
+};
+
+SIZE(traffic, 176);
+AT(traffic, counts, 0);
+AT(traffic, request_bytes, 168);
+
+TABLE_OF(BPF_MAP_TYPE_PERCPU_HASH, traffic, struct group_key, struct traffic, GROUPS_MAX);
+
 static __always_inline void count_many(__u32 counter, __u64 number)
 {
 	__u64 *place = bpf_map_lookup_elem(&counters, &counter);
@@ -313,6 +352,14 @@ static __always_inline void count_many(__u32 counter, __u64 number)
 static __always_inline void count(__u32 counter)
 {
 	count_many(counter, 1);
+}
+
+/* For the switch, and for a group if it is there. `counter` is a constant. */
+static __always_inline void count_of(struct traffic *group, __u32 counter, __u64 number)
+{
+	count_many(counter, number);
+	if (group)
+		group->counts[counter] += number;
 }
 
 /* Set by the loader for tests, whose clock is `test_time_ns`. If 0, the verifier removes that branch. */

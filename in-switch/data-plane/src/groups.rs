@@ -2,7 +2,7 @@
 
 use std::{any::Any, net::IpAddr, path::Path};
 
-use mcrdma::{Counters, GroupKey, Merging, Replication, Source, Tables};
+use mcrdma::{Counters, GroupCounters, GroupKey, Merging, Replication, Source, Tables};
 
 use crate::{DataPlane, KernelPlane, MemberState, PlaneError, UserspaceTables};
 
@@ -146,6 +146,13 @@ impl Groups {
         entry.map_or(Vec::new(), |(replication, merging)| {
             self.plane.members(key, replication.sender_qpn, merging)
         })
+    }
+
+    /// What was counted of a group since it was inserted. `None`: there is no such group.
+    pub fn group_counters(&self, key: GroupKey) -> Result<Option<GroupCounters>, PlaneError> {
+        let Some(replication) = self.installed.replication(key) else { return Ok(None) };
+        let merging = self.installed.merging(key);
+        self.plane.group_counters(key, replication.sender_qpn, merging).map(Some)
     }
 
     /// Number of groups.

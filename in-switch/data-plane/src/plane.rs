@@ -2,9 +2,9 @@
 
 use std::{any::Any, net::IpAddr};
 
-use mcrdma::{Counters, GroupKey, Merger, Merging, Replication, Source};
+use mcrdma::{Counters, GroupCounters, GroupKey, Merger, Merging, Replication, Source};
 
-use crate::{KernelPlane, MemberState, PlaneError, UserspaceTables};
+use crate::{MemberState, PlaneError, UserspaceTables};
 
 /// A group as it was inserted, with `Merging` at the sender's first switch.
 pub type Entry = (GroupKey, Replication, Option<Merging>);
@@ -72,69 +72,15 @@ pub trait DataPlane: Any + Send {
 
     /// Values of all counters.
     fn counters(&self) -> Result<Counters, PlaneError>;
-}
 
-impl DataPlane for KernelPlane {
-    fn name(&self) -> &'static str {
-        "kernel"
-    }
-
-    fn insert(
-        &mut self,
-        key: GroupKey,
-        replication: &Replication,
-        merging: Option<&Merging>,
-    ) -> Result<(), PlaneError> {
-        self.insert(key, replication, merging)
-    }
-
-    fn replace(&mut self, key: GroupKey, replication: &Replication) -> Result<(), PlaneError> {
-        self.replace(key, replication)
-    }
-
-    fn relocate(
-        &mut self,
+    /// What was counted of a group since it was inserted; `merging` as it was inserted. Changes of the group keep it, and
+    /// a plane that keeps groups when its agent ends keeps it with them.
+    fn group_counters(
+        &self,
         key: GroupKey,
         sender_qpn: u32,
-        members: &[Source],
-    ) -> Result<(), PlaneError> {
-        self.relocate(key.sender, sender_qpn, members)
-    }
-
-    fn remove(
-        &mut self,
-        key: GroupKey,
-        replication: &Replication,
         merging: Option<&Merging>,
-    ) -> Result<(), PlaneError> {
-        self.remove(key, replication, merging)
-    }
-
-    fn remove_address(&mut self, address: IpAddr) {
-        self.remove_address(address);
-    }
-
-    fn remove_member(
-        &mut self,
-        key: GroupKey,
-        sender_qpn: u32,
-        member: IpAddr,
-        members: &[Source],
-    ) -> Result<bool, PlaneError> {
-        self.remove_member((key.sender, sender_qpn), member, members)
-    }
-
-    fn members(&self, key: GroupKey, sender_qpn: u32, merging: &Merging) -> Vec<MemberState> {
-        self.members(key.sender, sender_qpn, merging)
-    }
-
-    fn groups(&self) -> Result<Vec<Entry>, PlaneError> {
-        self.groups()
-    }
-
-    fn counters(&self) -> Result<Counters, PlaneError> {
-        self.counters()
-    }
+    ) -> Result<GroupCounters, PlaneError>;
 }
 
 impl DataPlane for UserspaceTables {
@@ -200,5 +146,14 @@ impl DataPlane for UserspaceTables {
 
     fn counters(&self) -> Result<Counters, PlaneError> {
         Ok(self.lock().tables.counters)
+    }
+
+    fn group_counters(
+        &self,
+        key: GroupKey,
+        _: u32,
+        _: Option<&Merging>,
+    ) -> Result<GroupCounters, PlaneError> {
+        Ok(self.lock().tables.group_counters(key).unwrap_or_default())
     }
 }

@@ -2,7 +2,7 @@
 
 use std::{net::IpAddr, path::PathBuf};
 
-use data_plane::{Groups, KernelPlane, PlaneError, UserspacePlane};
+use data_plane::{DataPlane, Groups, KernelPlane, PlaneError, UserspacePlane};
 use mcrdma::{
     Branch, Counter, GroupKey, MEMBERS_MAX, Merging, PLACES_MAX, Refused, Region, Replication,
     Rewriting, Source,
@@ -158,11 +158,11 @@ fn a_partial_group_of_a_killed_agent_is_removed_by_the_next() {
     plane.insert(key(10), &half, Some(&half_merging)).unwrap();
     // Without its merging: as if the agent had been killed before.
     plane.remove(key(10), &half, None).unwrap();
-    assert_eq!(plane.members(address(1), 18, &half_merging).len(), 2);
+    assert_eq!(plane.members(key(10), 18, &half_merging).len(), 2);
     drop(plane);
     let plane = KernelPlane::open(&directory("killed")).unwrap();
-    assert_eq!(plane.members(address(1), 18, &half_merging), []);
-    assert_eq!(plane.members(address(1), 17, &whole_merging).len(), 2);
+    assert_eq!(plane.members(key(10), 18, &half_merging), []);
+    assert_eq!(plane.members(key(9), 17, &whole_merging).len(), 2);
     let [(found, replication, Some(_))] = &plane.groups().unwrap()[..] else { panic!("one") };
     assert_eq!((*found, replication), (key(9), &whole));
 }

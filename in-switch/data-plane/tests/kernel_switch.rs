@@ -10,10 +10,10 @@ use std::{
     time::{Duration, Instant},
 };
 
-use data_plane::KernelPlane;
+use data_plane::{DataPlane, KernelPlane};
 use mcrdma::{
-    Branch, Counter, GroupKey, MEMBERS_MAX, Merging, REGIONS_MAX, Region, Replication, Rewriting,
-    Source, Switch, Verdict,
+    Branch, Counter, GroupCounters, GroupKey, MEMBERS_MAX, Merging, REGIONS_MAX, Region,
+    Replication, Rewriting, Source, Switch, Verdict,
 };
 use packet_socket::{Batch, Interface, Offload};
 use roce::{
@@ -63,7 +63,7 @@ pub fn skipped() -> bool {
 }
 
 /// The directory of a test's maps.
-fn directory(name: &str) -> PathBuf {
+pub fn directory(name: &str) -> PathBuf {
     let root = PathBuf::from("/sys/fs/bpf");
     root.join(format!("rdmc-test-{name}-{}", std::process::id()))
 }
@@ -100,7 +100,7 @@ impl Twins {
     }
 
     /// Answers what comes out by itself: the group's ACK, if it advances.
-    fn remove_member(&mut self, key: GroupKey, qpn: u32, member: IpAddr) -> usize {
+    pub fn remove_member(&mut self, key: GroupKey, qpn: u32, member: IpAddr) -> usize {
         let members = self.pure.tables.merging(key).unwrap().members.clone();
         let (was_member, told) = self.pure.remove_member(key, member);
         let told = told.map(|(port, frame)| {
@@ -109,7 +109,7 @@ impl Twins {
         });
         let kernel = self.kernel.as_mut().unwrap();
         kernel.set_test_time(self.now_ns).unwrap();
-        assert_eq!(kernel.remove_member((key.sender, qpn), member, &members).unwrap(), was_member);
+        assert_eq!(kernel.remove_member(key, qpn, member, &members).unwrap(), was_member);
         let expected = told.unwrap_or_default();
         let count = expected.values().map(Vec::len).sum();
         assert_eq!(self.received(count), expected);
@@ -118,7 +118,7 @@ impl Twins {
 
     /// Sends a frame into a port; what comes out of each port of the kernel's switch, in order, is
     /// what comes out of the pure one.
-    fn compare(&mut self, port: usize, frame: &[u8]) -> BTreeMap<usize, Vec<Vec<u8>>> {
+    pub fn compare(&mut self, port: usize, frame: &[u8]) -> BTreeMap<usize, Vec<Vec<u8>>> {
         if let Some(kernel) = &mut self.kernel {
             kernel.set_test_time(self.now_ns).unwrap();
         }
@@ -170,10 +170,20 @@ impl Twins {
         }
     }
 
-    fn compare_counters(&self) {
+    pub fn compare_counters(&self) {
         let kernel = self.kernel.as_ref().unwrap().counters().unwrap();
         let named = |counters: mcrdma::Counters| counters.iter().collect::<Vec<_>>();
         assert_eq!(named(kernel), named(self.pure.tables.counters));
+        self.pure.tables.groups().for_each(|(key, _)| drop(self.group_counters(key)));
+    }
+
+    /// What was counted of a group: by both the same.
+    pub fn group_counters(&self, key: GroupKey) -> GroupCounters {
+        let (tables, kernel) = (&self.pure.tables, self.kernel.as_ref().unwrap());
+        let qpn = tables.replication(key).unwrap().sender_qpn;
+        let found = kernel.group_counters(key, qpn, tables.merging(key)).unwrap();
+        assert_eq!(found, tables.group_counters(key).unwrap());
+        found
     }
 }
 
@@ -189,7 +199,7 @@ const fn mac(host: u8) -> Mac {
 }
 
 pub const SENDER_QPN: u32 = 0x11;
-const VIRTUAL: u8 = 200;
+pub const VIRTUAL: u8 = 200;
 
 pub fn key(is_v6: bool) -> GroupKey {
     GroupKey { sender: address(is_v6, 1), id: 0x80_0001 }
@@ -333,7 +343,7 @@ fn ports_and_hop_limits_are_checked_in_the_same_way() {
         assert!(twins.pure.tables.relocate(key(is_v6), &[moved]).unwrap());
         let now = twins.pure.tables.merging(key(is_v6)).unwrap().members.clone();
         let kernel = twins.kernel.as_mut().unwrap();
-        kernel.relocate(key(is_v6).sender, SENDER_QPN, &now).unwrap();
+        kernel.relocate(key(is_v6), SENDER_QPN, &now).unwrap();
         for port in [1, 4] {
             let ack = Aeth { syndrome: Syndrome::Ack(1), msn: Serial::new(2) };
             twins.compare(port, &frame(&answer(is_v6, 2, 0xff_fff1, Some(ack)), &[]));

@@ -1,5 +1,6 @@
 //! All tests of this crate that use it from outside, in one program: it is linked once.
 
+mod group_counters;
 mod groups;
 mod kernel_switch;
 mod links;

@@ -8,7 +8,7 @@ use std::{
     time::{Duration, Instant},
 };
 
-use data_plane::KernelPlane;
+use data_plane::{DataPlane, KernelPlane};
 use mcrdma::{GroupKey, Merging, Replication, Switch, Verdict};
 use packet_socket::{Batch, Interface, Offload};
 use roce::{Aeth, Headers, NakCode, Opcode, Reth, Serial, Syndrome};
@@ -156,9 +156,10 @@ impl Side<'_> {
                     let port = self.ports.iter().position(|&known| known == port).unwrap();
                     self.expect(port, &frame, &mut expected);
                 }
-                let sender = (self.key().sender, SENDER_QPN);
                 let mut kernel = self.kernel.lock().unwrap();
-                let removed = kernel.remove_member(sender, member, &merging.members).unwrap();
+                let removed =
+                    kernel.remove_member(self.key(), SENDER_QPN, member, &merging.members);
+                let removed = removed.unwrap();
                 drop(kernel);
                 assert_eq!(removed, was_member);
                 self.compare(&expected);
@@ -216,6 +217,13 @@ fn both_do_the_same_on_two_processors_while_groups_change() {
             scope.spawn(move || side.run(processor));
         }
     });
+    for side in &sides {
+        let (replication, merging) = side.entry();
+        let kernel = kernel.lock().unwrap();
+        let qpn = replication.sender_qpn;
+        let counted = kernel.group_counters(side.key(), qpn, Some(&merging)).unwrap();
+        assert_eq!(Some(counted), side.pure.tables.group_counters(side.key()));
+    }
     // Counters of both processors together.
     let counted = kernel.lock().unwrap().counters().unwrap();
     let [one, other] = sides.map(|side| side.pure.tables.counters);
@@ -269,10 +277,15 @@ fn answers_of_one_group_on_two_processors_are_merged() {
         }
     }
     let kernel = twins.kernel.as_ref().unwrap();
-    let found = kernel.members(key(false).sender, SENDER_QPN, &merging);
+    let found = kernel.members(key(false), SENDER_QPN, &merging);
     let found: Vec<_> = found.iter().map(|m| (m.address, m.expected, m.msn)).collect();
     let merger = twins.pure.tables.merger(key(false)).unwrap();
     assert_eq!(found, merger.members().collect::<Vec<_>>());
+    let counted = kernel.group_counters(key(false), SENDER_QPN, Some(&merging)).unwrap();
+    let answers = counted.members.iter().map(|(_, answers)| {
+        answers.forwarded.iter().sum::<u64>() + answers.suppressed.iter().sum::<u64>()
+    });
+    assert!(answers.eq([u64::from(ANSWERS); 4]), "{counted:?}");
     let counted = kernel.counters().unwrap();
     use mcrdma::Counter::{AckForwarded, AnswerSuppressed};
     assert_eq!(

@@ -9,7 +9,7 @@ use std::{
     time::{Duration, Instant},
 };
 
-use data_plane::KernelPlane;
+use data_plane::{DataPlane, KernelPlane};
 use mcrdma::{Branch, Counter, GroupKey, Merging, Region, Replication, Rewriting, Source};
 use roce::{Mac, Serial};
 use testing::{Place, places};
@@ -252,9 +252,9 @@ fn a_group_continues_without_a_receiver_that_died_and_was_removed() {
     group.post(&[5; 3000], true, None);
     let early = group.sender.completion(Duration::from_millis(100));
     assert_eq!(early, None, "one of the members has not acknowledged it");
-    let (sender, dead) = ((group.key.sender, group.sender_qpn), group.members[1].address);
+    let dead = group.members[1].address;
     let plane = group.plane.as_mut().unwrap();
-    assert!(plane.remove_member(sender, dead, &group.members).unwrap());
+    assert!(plane.remove_member(group.key, group.sender_qpn, dead, &group.members).unwrap());
     let done = group.sender.completion(PATIENCE).expect("a completion without the dead");
     assert_eq!(done.status, Status::Done);
     group.receivers.remove(1);

@@ -271,6 +271,9 @@ fn copies_that_a_port_refuses_are_counted() {
     let tables = running.tables.lock();
     let counted = |counter| tables.tables.counters.counted(counter);
     assert_eq!((counted(Counter::Copy), counted(Counter::CopyFailed)), (1, 1));
+    let of_group = tables.tables.group_counters(key).unwrap().packets;
+    assert_eq!(of_group.counted(Counter::Copy), 1);
+    assert_eq!(of_group.counted(Counter::CopyFailed), 1);
 }
 
 /// While no packet comes that would wake the switch.

@@ -13,7 +13,7 @@ use std::{
     time::{Duration, Instant},
 };
 
-use data_plane::{Groups, KernelPlane, UserspacePlane};
+use data_plane::{DataPlane, Groups, KernelPlane, UserspacePlane};
 use endpoint::{Counts, Endpoint, Event, Faults, Peer};
 use mcrdma::{
     Branch, Counter, Counters, GroupKey, Merging, Region, Replication, Rewriting, Source,

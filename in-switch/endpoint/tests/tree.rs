@@ -7,7 +7,7 @@ use std::{
     time::{Duration, Instant},
 };
 
-use data_plane::KernelPlane;
+use data_plane::{DataPlane, KernelPlane};
 use endpoint::{Endpoint, Faults, Peer};
 use lab::Network;
 use mcrdma::{

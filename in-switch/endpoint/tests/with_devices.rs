@@ -9,7 +9,7 @@ use std::{
     time::{Duration, Instant},
 };
 
-use data_plane::KernelPlane;
+use data_plane::{DataPlane, KernelPlane};
 use endpoint::{Endpoint, Event, Peer};
 use mcrdma::{Branch, GroupKey, Merging, Region, Replication, Rewriting, Source};
 use roce::{

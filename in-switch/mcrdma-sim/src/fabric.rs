@@ -118,7 +118,7 @@ impl Fabric {
     pub fn forward(&mut self, port: usize, packet: u32) {
         let packet = self.packets.remove(packet);
         let (switch, bytes) = (self.ports[port].to, packet.wire_bytes());
-        let out = self.decide(switch, port, &packet.headers);
+        let out = self.decide(switch, port, (&packet.headers, bytes));
         if out.is_empty() {
             return;
         }
@@ -136,11 +136,16 @@ impl Fabric {
     }
 
     /// Egress ports of a packet, with the headers of each copy.
-    fn decide(&mut self, switch: usize, port: usize, headers: &Headers) -> Vec<(usize, Headers)> {
+    fn decide(
+        &mut self,
+        switch: usize,
+        port: usize,
+        (headers, bytes): (&Headers, u64),
+    ) -> Vec<(usize, Headers)> {
         let now_ns = self.now_ns();
         // Without groups the tables always decide so.
         let decision = if self.buffers[switch].has_groups {
-            self.tables[switch].decide(now_ns, (port as PortNumber, &[]), headers, || true)
+            self.tables[switch].decide(now_ns, (port as PortNumber, &[]), (headers, bytes), || true)
         } else {
             Decision::Pass
         };

@@ -74,6 +74,27 @@ impl Counter {
         (Self::CnpForwarded, "cnps_forwarded"),
         (Self::CnpSuppressed, "cnps_suppressed"),
     ];
+
+    /// Those that [`crate::GroupCounters::packets`] has: of packets that the sender has sent to the group, and of answers
+    /// to it that are no member's.
+    pub const OF_GROUPS: [Self; 10] = [
+        Self::Request,
+        Self::Copy,
+        Self::CopyFailed,
+        Self::RequestMisplaced,
+        Self::RequestExpired,
+        Self::RegionUnknown,
+        Self::RequestRefused,
+        Self::IcrcError,
+        Self::AnswerForeign,
+        Self::AnswerDropped,
+    ];
+
+    /// Its name in reports.
+    #[must_use]
+    pub const fn name(self) -> &'static str {
+        Self::ALL[self as usize].1
+    }
 }
 
 /// Values of all counters.
@@ -89,13 +110,18 @@ impl Counters {
 
     /// Increments a counter.
     pub const fn count(&mut self, counter: Counter) {
-        self.0[counter as usize] += 1;
+        self.count_many(counter, 1);
     }
 
-    /// So many copies that were counted as sent were refused by their ports.
-    pub const fn refuse_copies(&mut self, copies: u64) {
-        self.0[Counter::Copy as usize] = self.counted(Counter::Copy).saturating_sub(copies);
-        self.0[Counter::CopyFailed as usize] += copies;
+    /// Adds to a counter.
+    pub const fn count_many(&mut self, counter: Counter, number: u64) {
+        self.0[counter as usize] += number;
+    }
+
+    /// A copy that was counted as sent was refused by its port.
+    pub(crate) const fn refuse_copy(&mut self) {
+        self.0[Counter::Copy as usize] = self.counted(Counter::Copy).saturating_sub(1);
+        self.0[Counter::CopyFailed as usize] += 1;
     }
 
     /// A counter's value.

@@ -2,6 +2,8 @@
 
 use std::{fmt, net::IpAddr};
 
+use roce::Headers;
+
 /// A switch's port: on Linux the interface index.
 pub type Port = u32;
 
@@ -13,6 +15,14 @@ pub struct GroupKey {
     pub sender: IpAddr,
     /// The virtual queue pair number, of 24 bits.
     pub id: u32,
+}
+
+impl GroupKey {
+    /// The group of a packet from the sender, if there is one.
+    #[must_use]
+    pub const fn of(headers: &Headers) -> Self {
+        Self { sender: headers.ip.source, id: headers.bth.target_qpn }
+    }
 }
 
 impl fmt::Display for GroupKey {

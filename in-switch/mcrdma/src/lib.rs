@@ -16,6 +16,7 @@ mod error;
 #[cfg(any(test, fuzzing))]
 pub mod fuzzing;
 mod group;
+mod group_counters;
 mod key;
 mod limits;
 mod merge;
@@ -30,6 +31,7 @@ pub use error::Refused;
 pub use roce::Mac;
 
 pub use group::{Branch, Merging, Region, Replication, Rewriting, Source};
+pub use group_counters::{AnswerCounters, AnswerKind, GroupCounters};
 pub use key::{GroupKey, Port};
 pub use limits::{GROUPS_MAX, MEMBERS_MAX, PLACES_MAX, PORTS_MAX, REGIONS_MAX, REGIONS_TOTAL_MAX};
 pub use merge::{HOLD_NS, LAG_MAX, Merged, Merger, SILENCE_NS};

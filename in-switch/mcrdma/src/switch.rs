@@ -57,9 +57,11 @@ impl Switch {
             TYPE_IPV4 | TYPE_IPV6 => match Packet::parse(&frame[at..]) {
                 Ok(packet) => {
                     let headers = packet.headers;
+                    let bytes = headers.packet_bytes(packet.payload.len()) as u64;
                     Ok((
-                        self.tables
-                            .decide(now_ns, (port, &frame[..at]), &headers, || packet.is_intact()),
+                        self.tables.decide(now_ns, (port, &frame[..at]), (&headers, bytes), || {
+                            packet.is_intact()
+                        }),
                         headers,
                     ))
                 }
@@ -115,6 +117,7 @@ impl Switch {
         at: usize,
         send: &mut impl FnMut(Port, [&[u8]; 3]) -> bool,
     ) {
+        let (mut sent, mut failed) = (0, 0);
         for branch in &replication.branches {
             let Some(patch) = branch.patch(headers) else { continue };
             let patched = patch.of(&frame[at..], &SHIFT_TABLES);
@@ -129,9 +132,12 @@ impl Switch {
                 self.tail.extend_from_slice(&end[ICRC_BYTES..]);
                 send(branch.port, [&self.head, &same[self.head.len()..], &self.tail])
             });
-            let counter = if is_sent { Counter::Copy } else { Counter::CopyFailed };
-            self.tables.counters.count(counter);
+            match is_sent {
+                true => sent += 1,
+                false => failed += 1,
+            }
         }
+        self.tables.count_copies(GroupKey::of(headers), sent, failed);
     }
 
     /// No longer waits for a member's answers; see [`Tables::remove_member`]. Whether it was a member, and not the last.

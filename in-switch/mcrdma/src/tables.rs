@@ -9,8 +9,8 @@ use std::{
 use roce::{Aeth, Bth, Headers, IpHeader, Mac, NakCode, Opcode, Patch, Serial, Syndrome};
 
 use crate::{
-    Branch, Counter, Counters, GROUPS_MAX, GroupKey, Merged, Merger, Merging, PLACES_MAX, Port,
-    REGIONS_TOTAL_MAX, Refused, Replication, Source,
+    AnswerCounters, AnswerKind, Branch, Counter, Counters, GROUPS_MAX, GroupCounters, GroupKey,
+    Merged, Merger, Merging, PLACES_MAX, Port, REGIONS_TOTAL_MAX, Refused, Replication, Source,
     group::{check_sources, is_among},
 };
 
@@ -29,6 +29,13 @@ pub enum Decision {
     Refuse(Headers),
 }
 
+/// A group that is copied.
+struct Group {
+    replication: Arc<Replication>,
+    packets: Counters,
+    request_bytes: u64,
+}
+
 /// A sender whose first switch this is.
 struct Sender {
     /// The group whose answers are merged: others may use the same queue pair and only be copied here.
@@ -37,6 +44,8 @@ struct Sender {
     merger: Merger,
     /// Where each member's last answer was received, and its Ethernet header.
     ways: HashMap<IpAddr, (Port, Vec<u8>)>,
+    /// In the order of `merging.members`.
+    answered: Vec<AnswerCounters>,
 }
 
 impl Sender {
@@ -52,14 +61,9 @@ impl Sender {
         Some((*port, answer_frame(ethernet, member, (self.key.sender, sender_qpn), psn, aeth)?))
     }
 
-    /// Whether answers from this address are the group's: from members, removed ones too, and from the
-    /// virtual peer's address. Others may belong to a later connection that reuses the queue pair number.
-    fn expects(&self, source: IpAddr) -> bool {
-        self.member(source).is_some() || source == self.merging.virtual_address
-    }
-
-    fn member(&self, address: IpAddr) -> Option<&Source> {
-        self.merging.members.iter().find(|member| member.address == address)
+    /// Place of a member, removed ones too.
+    fn place(&self, address: IpAddr) -> Option<usize> {
+        self.merging.members.iter().position(|member| member.address == address)
     }
 }
 
@@ -84,7 +88,7 @@ pub fn answer_frame(
 /// A switch's tables.
 #[derive(Default)]
 pub struct Tables {
-    replications: HashMap<GroupKey, Arc<Replication>>,
+    groups: HashMap<GroupKey, Group>,
     /// By the sender's address and queue pair.
     senders: HashMap<(IpAddr, u32), Sender>,
     /// Number of branches of all groups.
@@ -127,10 +131,10 @@ impl Tables {
     ) -> Result<(), Refused> {
         replication.sort_regions();
         replication.check(key)?;
-        if self.replications.contains_key(&key) {
+        if self.groups.contains_key(&key) {
             return Err(Refused::Duplicate { key });
         }
-        if self.replications.len() == GROUPS_MAX {
+        if self.groups.len() == GROUPS_MAX {
             return Err(Refused::TableFull { key });
         }
         check_capacity(key, COPIES, (self.copies, PLACES_MAX), replication.branches.len())?;
@@ -152,15 +156,18 @@ impl Tables {
             }
             self.members += merging.members.len();
             let (merger, ways) = (Merger::new(&merging), HashMap::new());
-            place.insert(Sender { key, merger, merging, ways });
+            let answered = vec![AnswerCounters::default(); merging.members.len()];
+            place.insert(Sender { key, merger, merging, ways, answered });
         }
         self.copies += replication.branches.len();
         self.regions += replication.regions();
-        self.replications.insert(key, Arc::new(replication));
+        let replication = Arc::new(replication);
+        let group = Group { replication, packets: Counters::default(), request_bytes: 0 };
+        self.groups.insert(key, group);
         Ok(())
     }
 
-    /// Replaces a group's branches, as after a change of routes; the state of its answers is kept.
+    /// Replaces a group's branches, as after a change of routes; the state of its answers and its counters are kept.
     /// Whether there is such a group.
     ///
     /// Errors: as [`Tables::insert`].
@@ -171,7 +178,9 @@ impl Tables {
     ) -> Result<bool, Refused> {
         replication.sort_regions();
         replication.check(key)?;
-        let Some(place) = self.replications.get_mut(&key) else { return Ok(false) };
+        let Some(Group { replication: place, .. }) = self.groups.get_mut(&key) else {
+            return Ok(false);
+        };
         let copies = self.copies - place.branches.len();
         check_capacity(key, COPIES, (copies, PLACES_MAX), replication.branches.len())?;
         let regions = self.regions - place.regions();
@@ -214,9 +223,9 @@ impl Tables {
                 }
             }
         }
-        let Some(removed) = self.replications.remove(&key) else { return false };
-        self.copies -= removed.branches.len();
-        self.regions -= removed.regions();
+        let Some(Group { replication, .. }) = self.groups.remove(&key) else { return false };
+        self.copies -= replication.branches.len();
+        self.regions -= replication.regions();
         true
     }
 
@@ -247,7 +256,7 @@ impl Tables {
     /// A group's branches.
     #[must_use]
     pub fn replication(&self, key: GroupKey) -> Option<&Replication> {
-        self.replications.get(&key).map(|replication| &**replication)
+        self.groups.get(&key).map(|group| &*group.replication)
     }
 
     /// How a group's answers are merged, if this is its sender's first switch.
@@ -258,13 +267,49 @@ impl Tables {
 
     /// Key of a group in `senders`, if its answers are merged here.
     fn sender_address(&self, key: GroupKey) -> Option<(IpAddr, u32)> {
-        let address = (key.sender, self.replications.get(&key)?.sender_qpn);
+        let address = (key.sender, self.groups.get(&key)?.replication.sender_qpn);
         self.senders.get(&address).filter(|sender| sender.key == key).map(|_| address)
     }
 
     /// All groups.
     pub fn groups(&self) -> impl Iterator<Item = (GroupKey, &Replication)> {
-        self.replications.iter().map(|(key, replication)| (*key, &**replication))
+        self.groups.iter().map(|(key, group)| (*key, &*group.replication))
+    }
+
+    /// What was counted of a group since it was inserted.
+    #[must_use]
+    pub fn group_counters(&self, key: GroupKey) -> Option<GroupCounters> {
+        let group = self.groups.get(&key)?;
+        let sender = self.sender_address(key).and_then(|address| self.senders.get(&address));
+        let members = sender.into_iter().flat_map(|sender| {
+            let addresses = sender.merging.members.iter().map(|member| member.address);
+            addresses.zip(sender.answered.iter().copied())
+        });
+        let (packets, request_bytes) = (group.packets, group.request_bytes);
+        Some(GroupCounters { packets, request_bytes, members: members.collect() })
+    }
+
+    /// Counts for the switch, and for a group if it is there.
+    fn count(&mut self, key: GroupKey, counter: Counter) {
+        self.counters.count(counter);
+        if let Some(group) = self.groups.get_mut(&key) {
+            group.packets.count(counter);
+        }
+    }
+
+    /// Counts copies of a packet of a group: so many were sent, and so many not.
+    pub(crate) fn count_copies(&mut self, key: GroupKey, sent: u64, failed: u64) {
+        let group = self.groups.get_mut(&key).map(|group| &mut group.packets);
+        for counters in group.into_iter().chain([&mut self.counters]) {
+            counters.count_many(Counter::Copy, sent);
+            counters.count_many(Counter::CopyFailed, failed);
+        }
+    }
+
+    /// A copy that was counted as sent was refused by its port.
+    pub fn refuse_copy(&mut self, key: GroupKey) {
+        let group = self.groups.get_mut(&key).map(|group| &mut group.packets);
+        group.into_iter().chain([&mut self.counters]).for_each(Counters::refuse_copy);
     }
 
     /// The Ethernet address of a virtual address, if this switch answers ARP for it.
@@ -273,7 +318,8 @@ impl Tables {
         self.addresses.get(&address).map(|(mac, _)| *mac)
     }
 
-    /// Looks up a packet with these headers that was received at `port`, behind this Ethernet header.
+    /// Looks up a packet with these headers that was received at `port`, behind this Ethernet header. It has so many
+    /// bytes, from its IP header on.
     ///
     /// Receivers check the ICRC of what is only forwarded. `is_intact` is called for packets that change
     /// state here or are answered here: answers, which are short, and requests that are refused.
@@ -281,17 +327,11 @@ impl Tables {
         &mut self,
         now_ns: u64,
         (port, ethernet): (Port, &[u8]),
-        headers: &Headers,
+        (headers, bytes): (&Headers, u64),
         is_intact: impl FnOnce() -> bool,
     ) -> Decision {
-        let (ip, bth) = (headers.ip, headers.bth);
-        let decision = if bth.opcode.has_payload() {
-            let key = GroupKey { sender: ip.source, id: bth.target_qpn };
-            let replication = self.replications.get(&key).map(Arc::clone);
-            replication.map(|replication| {
-                let at = (now_ns, port);
-                self.replicate(at, key, replication, headers, is_intact)
-            })
+        let decision = if headers.bth.opcode.has_payload() {
+            self.replicate((now_ns, port), (headers, bytes), is_intact)
         } else {
             self.answer((now_ns, port, ethernet), headers, is_intact)
         };
@@ -301,22 +341,26 @@ impl Tables {
         })
     }
 
+    /// `None`: of no group.
     fn replicate(
         &mut self,
         (now_ns, port): (u64, Port),
-        key: GroupKey,
-        replication: Arc<Replication>,
-        headers: &Headers,
+        (headers, bytes): (&Headers, u64),
         is_intact: impl FnOnce() -> bool,
-    ) -> Decision {
+    ) -> Option<Decision> {
+        let key = GroupKey::of(headers);
+        let group = self.groups.get_mut(&key)?;
+        let replication = Arc::clone(&group.replication);
         if !is_among(&replication.inputs, port) {
-            self.counters.count(Counter::RequestMisplaced);
-            return Decision::Drop;
+            self.count(key, Counter::RequestMisplaced);
+            return Some(Decision::Drop);
         }
         if headers.ip.hop_limit <= 1 {
-            self.counters.count(Counter::RequestExpired);
-            return Decision::Drop;
+            self.count(key, Counter::RequestExpired);
+            return Some(Decision::Drop);
         }
+        group.packets.count(Counter::Request);
+        group.request_bytes += bytes;
         self.counters.count(Counter::Request);
         let mut branches = replication.branches.iter();
         let (refusing, counter, code) = match headers.bth.opcode.is_unicast() {
@@ -326,13 +370,13 @@ impl Tables {
                 (unknown, Counter::RegionUnknown, NakCode::RemoteAccess)
             }
         };
-        let Some(branch) = refusing else { return Decision::Copy(replication) };
-        self.counters.count(counter);
+        let Some(branch) = refusing else { return Some(Decision::Copy(replication)) };
+        self.count(key, counter);
         if !is_intact() {
-            self.counters.count(Counter::IcrcError);
-            return Decision::Drop;
+            self.count(key, Counter::IcrcError);
+            return Some(Decision::Drop);
         }
-        self.refuse((now_ns, code), key, replication.sender_qpn, branch, headers)
+        Some(self.refuse((now_ns, code), key, replication.sender_qpn, branch, headers))
     }
 
     /// Answers a request for the member with this NAK, so that the sender's operation fails at once.
@@ -378,16 +422,25 @@ impl Tables {
     ) -> Option<Decision> {
         let (ip, bth) = (headers.ip, headers.bth);
         let sender = self.senders.get_mut(&(ip.target, bth.target_qpn))?;
-        if !sender.expects(ip.source) {
-            self.counters.count(Counter::AnswerForeign);
-            return Some(Decision::Pass);
-        }
-        if !sender.member(ip.source).is_some_and(|member| is_among(&member.ports, port)) {
+        let Some(place) = sender.place(ip.source) else {
+            // Others than the virtual peer may belong to a later connection that reuses the queue pair number.
+            let (counter, decision) = match ip.source == sender.merging.virtual_address {
+                true => (Counter::AnswerDropped, Decision::Drop),
+                false => (Counter::AnswerForeign, Decision::Pass),
+            };
+            let key = sender.key;
+            self.count(key, counter);
+            return Some(decision);
+        };
+        let counted = &mut sender.answered[place];
+        if !is_among(&sender.merging.members[place].ports, port) {
             self.counters.count(Counter::AnswerDropped);
+            counted.dropped += 1;
             return Some(Decision::Drop);
         }
         if !is_intact() {
             self.counters.count(Counter::IcrcError);
+            counted.icrc_errors += 1;
             return Some(Decision::Drop);
         }
         if headers.aeth.is_some() {
@@ -418,9 +471,15 @@ impl Tables {
         };
         self.counters.count(counter);
         use Counter::{AnswerDropped, AnswerSuppressed, CnpSuppressed};
-        Some(match counter {
-            AnswerSuppressed | AnswerDropped | CnpSuppressed => Decision::Drop,
-            _ => Decision::Change(patch),
-        })
+        let (counts, decision) = match counter {
+            AnswerDropped => (None, Decision::Drop),
+            AnswerSuppressed | CnpSuppressed => (Some(&mut counted.suppressed), Decision::Drop),
+            _ => (Some(&mut counted.forwarded), Decision::Change(patch)),
+        };
+        match counts.zip(AnswerKind::of(headers.aeth)) {
+            Some((counts, kind)) => counts[kind as usize] += 1,
+            None => counted.dropped += 1,
+        }
+        Some(decision)
     }
 }

@@ -6,7 +6,7 @@ use std::{
 };
 
 use data_plane::{DataPlane, Entry, MemberState, PlaneError};
-use mcrdma::{Counters, GroupKey, Merging, Replication, Source};
+use mcrdma::{AnswerCounters, Counters, GroupCounters, GroupKey, Merging, Replication, Source};
 use roce::Serial;
 
 /// A call of the data plane.
@@ -126,5 +126,17 @@ impl DataPlane for Recording {
 
     fn counters(&self) -> Result<Counters, PlaneError> {
         Ok(Counters::default())
+    }
+
+    /// Nothing has passed.
+    fn group_counters(
+        &self,
+        _: GroupKey,
+        _: u32,
+        merging: Option<&Merging>,
+    ) -> Result<GroupCounters, PlaneError> {
+        let members = merging.into_iter().flat_map(|merging| &merging.members);
+        let none = |member: &Source| (member.address, AnswerCounters::default());
+        Ok(GroupCounters { members: members.map(none).collect(), ..GroupCounters::default() })
     }
 }

@@ -76,12 +76,22 @@ struct GroupList {
 pub struct Groups {
     #[command(flatten)]
     pub asked: Asked,
+
+    /// With what the switch has counted of each group: its sender's packets and each receiver's answers
+    #[arg(long)]
+    counters: bool,
 }
 
 impl Groups {
     pub fn run(&self) -> Result<(), Failure> {
         self.asked.answer(
-            async |agent| Ok(GroupList { groups: agent.groups().await? }),
+            async |agent| {
+                let groups = match self.counters {
+                    true => agent.counted_groups().await?,
+                    false => agent.groups().await?,
+                };
+                Ok(GroupList { groups })
+            },
             |list, out| text::groups(&list.groups, out),
         )
     }

@@ -1,6 +1,8 @@
 //! `rdmc switch metrics`: a switch's state for Prometheus.
 
 use std::{
+    cmp::Reverse,
+    collections::BTreeMap,
     fmt::Display,
     io::{self, Write},
 };
@@ -37,7 +39,7 @@ impl Metrics {
         self.asked.answer(
             async |agent| {
                 let switch = agent.show().await?;
-                let (counters, groups) = (agent.counters().await?, agent.groups().await?);
+                let (counters, groups) = (agent.counters().await?, agent.counted_groups().await?);
                 Ok(State { switch, counters, groups })
             },
             |state, out| write(state, out),
@@ -95,13 +97,53 @@ fn write(state: &State, out: &mut impl Write) -> io::Result<()> {
     write_groups(name, groups, out)
 }
 
+/// Labels of a group of a switch, and one more.
+fn of_group(switch: &str, group: &GroupReport, more: Option<(&str, &str)>) -> String {
+    let key = group.key.clone().unwrap_or_default();
+    let id = format!("{:#x}", key.id);
+    let mut pairs = vec![("switch", switch), ("sender", &*key.sender), ("id", &*id)];
+    pairs.extend(more);
+    labels(&pairs)
+}
+
+/// Groups whose counters are written, at most: groups come and go, and each has a sample for each counter.
+const COUNTED_GROUPS_MAX: usize = 100;
+
+/// Counters of a group by name, its members' answers together.
+fn sums(group: &GroupReport) -> BTreeMap<&str, u64> {
+    let mut sums = BTreeMap::new();
+    for counters in &group.counters {
+        let members = counters.members.iter().flat_map(|member| &member.counts);
+        for Count { name, count } in counters.counts.iter().chain(members) {
+            *sums.entry(&**name).or_default() += count;
+        }
+    }
+    sums
+}
+
+/// Counters of the groups with the most packets.
+fn write_counters(switch: &str, groups: &[GroupReport], out: &mut impl Write) -> io::Result<()> {
+    let mut counted: Vec<_> = groups.iter().map(|group| (group, sums(group))).collect();
+    counted.sort_by_key(|(_, sums)| Reverse(sums.get("requests").copied()));
+    counted.truncate(COUNTED_GROUPS_MAX);
+    let bytes = counted.iter_mut().filter_map(|(group, sums)| {
+        Some((of_group(switch, group, None), sums.remove("request_bytes")?))
+    });
+    let help = "Bytes of the packets of a group from its sender, without Ethernet headers.";
+    metric(out, ("group_request_bytes_total", "counter", help), bytes)?;
+    let packets = counted.iter().flat_map(|(group, sums)| {
+        let sample =
+            |(kind, count): (&&str, &u64)| (of_group(switch, group, Some(("kind", kind))), *count);
+        sums.iter().map(sample)
+    });
+    let help = "Packets of a group by what was done with them: of the groups with the most.";
+    metric(out, ("group_packets_total", "counter", help), packets)
+}
+
 fn write_groups(name: &str, groups: &[GroupReport], out: &mut impl Write) -> io::Result<()> {
+    write_counters(name, groups, out)?;
     let of_group = |group: &GroupReport, member: Option<&str>| {
-        let key = group.key.clone().unwrap_or_default();
-        let id = format!("{:#x}", key.id);
-        let mut pairs = vec![("switch", name), ("sender", &*key.sender), ("id", &*id)];
-        pairs.extend(member.map(|member| ("member", member)));
-        labels(&pairs)
+        of_group(name, group, member.map(|member| ("member", member)))
     };
     let renewed =
         groups.iter().map(|group| (of_group(group, None), group.since_renewal_ms as f64 / 1000.0));
@@ -139,12 +181,13 @@ fn lag(group: &GroupReport, index: usize) -> u32 {
 
 #[cfg(test)]
 mod tests {
-    use control::proto::{Key, MemberState};
+    use control::proto::{GroupCounters, Key, MemberCounters, MemberState};
 
     use super::*;
 
     #[test]
     fn a_switch_is_written_in_the_text_format() {
+        let count = |name: &str, count| Count { name: name.into(), count };
         let member = |address: &str, expected_psn, msn| MemberState {
             address: address.into(),
             expected_psn,
@@ -155,6 +198,20 @@ mod tests {
             members: vec![member("10.0.0.2", 0xff_fffe, 3), member("10.0.0.3", 2, 4)],
             trouble: "a\u{1b}b".into(),
             since_renewal_ms: 1500,
+            counters: Some(GroupCounters {
+                counts: vec![
+                    count("requests", 2),
+                    count("request_bytes", 99),
+                    count("icrc_errors", 1),
+                ],
+                members: vec![
+                    MemberCounters { counts: vec![count("icrc_errors", 2)], ..Default::default() },
+                    MemberCounters {
+                        counts: vec![count("acks_forwarded", 3)],
+                        ..Default::default()
+                    },
+                ],
+            }),
             ..GroupReport::default()
         };
         let switch = ShowReply {
@@ -166,7 +223,7 @@ mod tests {
             uptime_ms: 250,
             ..ShowReply::default()
         };
-        let counters = vec![Count { name: "copies".into(), count: u64::MAX }];
+        let counters = vec![count("copies", u64::MAX)];
         let mut found = Vec::new();
         write(&State { switch, counters, groups: vec![group] }, &mut found).unwrap();
         let found = String::from_utf8(found).unwrap();
@@ -179,6 +236,10 @@ mod tests {
             format!("groups{{{own}}} 1"),
             format!("groups_max{{{own}}} 65536"),
             format!(r#"packets_total{{{own},kind="copies"}} 18446744073709551615"#),
+            format!("group_request_bytes_total{{{group}}} 99"),
+            format!(r#"group_packets_total{{{group},kind="acks_forwarded"}} 3"#),
+            format!(r#"group_packets_total{{{group},kind="icrc_errors"}} 3"#),
+            format!(r#"group_packets_total{{{group},kind="requests"}} 2"#),
             format!("group_since_renewal_seconds{{{group}}} 1.5"),
             format!("group_trouble{{{group}}} 1"),
             format!(r#"group_member_messages{{{group},member="10.0.0.2"}} 3"#),
@@ -189,6 +250,30 @@ mod tests {
         assert_eq!(samples, expected.map(|line| format!("rdmc_switch_{line}")));
         let types = found.lines().filter(|line| line.starts_with("# TYPE")).count();
         let helps = found.lines().filter(|line| line.starts_with("# HELP")).count();
-        assert_eq!((types, helps), (9, 9), "{found}");
+        assert_eq!((types, helps), (11, 11), "{found}");
+    }
+
+    #[test]
+    fn counters_are_written_of_the_groups_with_the_most_packets() {
+        let group = |id: u32| GroupReport {
+            key: Some(Key { sender: "10.0.0.1".into(), id }),
+            counters: Some(GroupCounters {
+                counts: vec![Count { name: "requests".into(), count: id.into() }],
+                members: Vec::new(),
+            }),
+            ..GroupReport::default()
+        };
+        let groups: Vec<GroupReport> = (0..150).map(group).collect();
+        let mut found = Vec::new();
+        write_counters("tor", &groups, &mut found).unwrap();
+        let found = String::from_utf8(found).unwrap();
+        let counts: Vec<u64> = found
+            .lines()
+            .filter_map(|line| {
+                line.strip_prefix("rdmc_switch_group_packets_total")?.rsplit(' ').next()
+            })
+            .map(|count| count.parse().unwrap())
+            .collect();
+        assert_eq!(counts, (50..150).rev().collect::<Vec<u64>>());
     }
 }

@@ -5,7 +5,9 @@ use std::{
     time::Duration,
 };
 
-use control::proto::{Copy, Count, GroupReport, HostGroupsReply, Key, PlannedSwitch, ShowReply};
+use control::proto::{
+    Copy, Count, GroupReport, HostGroupsReply, Key, MemberCounters, PlannedSwitch, ShowReply,
+};
 
 use crate::failure::plain;
 
@@ -68,11 +70,25 @@ pub fn groups(groups: &[GroupReport], out: &mut impl Write) -> io::Result<()> {
                 member.expected_psn
             )?;
         }
+        if let Some(counters) = &group.counters {
+            writeln!(out, "  counted: {}", counted(&counters.counts))?;
+            for MemberCounters { address, counts } in &counters.members {
+                writeln!(out, "  counted of {}: {}", plain(address), counted(counts))?;
+            }
+        }
         if !group.trouble.is_empty() {
             writeln!(out, "  trouble: {}", plain(&group.trouble))?;
         }
     }
     Ok(())
+}
+
+/// Counters that are not 0.
+fn counted(counts: &[Count]) -> String {
+    let counts = counts.iter().filter(|count| count.count > 0);
+    let counts = counts.map(|Count { name, count }| format!("{} {count}", plain(name)));
+    let counts: Vec<String> = counts.collect();
+    if counts.is_empty() { "nothing".to_owned() } else { counts.join(", ") }
 }
 
 /// A host's daemon.
@@ -157,9 +173,33 @@ fn duration(ms: u64) -> String {
 
 #[cfg(test)]
 mod tests {
-    use control::proto::{HostGroup, HostMember, ListeningService};
+    use control::proto::{GroupCounters, HostGroup, HostMember, ListeningService};
 
     use super::*;
+
+    #[test]
+    fn a_groups_counters_are_shown_by_name_but_for_zeros() {
+        let count = |name: &str, count| Count { name: name.into(), count };
+        let member = |address: &str, counts| MemberCounters { address: address.into(), counts };
+        let counters = GroupCounters {
+            counts: vec![count("requests", 7), count("copies_failed", 0), count("copies", 14)],
+            members: vec![
+                member("10.0.0.2", vec![count("acks_forwarded", 3)]),
+                member("10.0.0.3", vec![count("acks_forwarded", 0)]),
+            ],
+        };
+        let key = Some(Key { sender: "10.0.0.1".into(), id: 9 });
+        let group = GroupReport { key, counters: Some(counters), ..GroupReport::default() };
+        let mut shown = Vec::new();
+        groups(&[group], &mut shown).unwrap();
+        let expected = "\
+group 10.0.0.1/0x9 from queue pair 0x0; leased by none, renewed 0 ms ago
+  counted: requests 7, copies 14
+  counted of 10.0.0.2: acks_forwarded 3
+  counted of 10.0.0.3: nothing
+";
+        assert_eq!(String::from_utf8(shown).unwrap(), expected);
+    }
 
     #[test]
     fn a_hosts_groups_are_shown_with_failed_members() {

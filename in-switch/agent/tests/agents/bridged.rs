@@ -6,7 +6,10 @@ use std::{
 };
 
 use agent::{Clock, ManualClock};
-use control::{Claim, ErrorKind, proto::GroupReport};
+use control::{
+    Claim, ErrorKind,
+    proto::{Count, GroupReport},
+};
 use endpoint::{Endpoint, Peer};
 use mcrdma::plan::{Device, Topology};
 use roce::rc::{Kind, RequesterConfig, Work};
@@ -33,6 +36,20 @@ fn racks_with_clock() -> (World, ManualClock) {
 
 fn groups(world: &World, switch: &str) -> Vec<GroupReport> {
     world.ask(world.find("a1"), switch, async |agent| agent.groups().await.unwrap())
+}
+
+/// With their counters.
+fn counted_groups(world: &World, switch: &str) -> Vec<GroupReport> {
+    world.ask(world.find("a1"), switch, async |agent| agent.counted_groups().await.unwrap())
+}
+
+fn counted(counts: &[Count], name: &str) -> u64 {
+    counts.iter().find(|count| count.name == name).unwrap().count
+}
+
+/// A counter of a group.
+fn group_count(group: &GroupReport, name: &str) -> u64 {
+    counted(&group.counters.as_ref().unwrap().counts, name)
 }
 
 /// The members of each copy.
@@ -80,6 +97,27 @@ fn agents_part_groups_as_late_as_possible_and_forget_them() {
     let copied = counts.iter().find(|count| count.name == "copies").unwrap();
     assert_eq!(copied.count, 0, "no paths diverge at the spine");
     let first = &groups(&world, "tor-a")[0];
+    assert_eq!(first.counters, None, "only if they are asked for");
+    let passed = counted_groups(&world, "spine");
+    assert!(passed.iter().all(|group| group.counters.is_none()), "it has no entry of them");
+    for (switch, merged) in [("tor-a", 2), ("tor-b", 1)] {
+        let all = counted_groups(&world, switch);
+        assert_eq!(all.iter().filter(|group| group.is_first).count(), merged);
+        for group in all {
+            let [requests, copies, bytes] =
+                ["requests", "copies", "request_bytes"].map(|name| group_count(&group, name));
+            assert!(requests >= flow::MESSAGES, "{switch} {group:?}");
+            assert_eq!(copies, requests * group.copies.len() as u64, "{switch} {group:?}");
+            assert!(bytes >= requests * 44, "headers alone have so many: {group:?}");
+            let members = &group.counters.as_ref().unwrap().members;
+            assert_eq!(members.len(), group.members.len());
+            for member in members {
+                let acks = ["acks_forwarded", "acks_suppressed"];
+                let acks: u64 = acks.iter().map(|name| counted(&member.counts, name)).sum();
+                assert!(acks > 0, "{switch} {group:?}");
+            }
+        }
+    }
     assert!(
         first.members.iter().all(|member| u64::from(member.msn) == flow::MESSAGES),
         "{first:?}"
@@ -281,12 +319,18 @@ fn groups_outlive_a_restart_of_the_agent() {
         while flows[0].done < part * flow::MESSAGES / 3 {
             flow::turn(&mut flows, &mut world.endpoints);
         }
+        let count = |world: &World| {
+            let name = if switch == tor_a { "tor-a" } else { "tor-b" };
+            group_count(&counted_groups(world, name)[0], "requests")
+        };
+        let before = count(&world);
         world.stop_agent(switch);
         let done = flows[0].done;
         while flows[0].done < done + 4 {
             flow::turn(&mut flows, &mut world.endpoints);
         }
         world.start_agent(switch);
+        assert!(count(&world) >= before + 4, "what was counted is kept, also without an agent");
     }
     let orphan = &groups(&world, "tor-a")[0];
     assert!(

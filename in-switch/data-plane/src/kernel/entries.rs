@@ -6,7 +6,7 @@
 
 use std::mem::offset_of;
 
-use mcrdma::{MEMBERS_MAX, PORTS_MAX, REGIONS_MAX};
+use mcrdma::{Counter, MEMBERS_MAX, PORTS_MAX, REGIONS_MAX};
 use zerocopy::{FromBytes, Immutable, IntoBytes};
 
 pub type Address = [u8; 16];
@@ -133,6 +133,15 @@ pub struct Record {
 
 #[derive(Clone, Copy, FromBytes, IntoBytes, Immutable)]
 #[repr(C)]
+pub struct Answered {
+    pub forwarded: [u64; 4],
+    pub suppressed: [u64; 4],
+    pub dropped: u64,
+    pub icrc_errors: u64,
+}
+
+#[derive(Clone, Copy, FromBytes, IntoBytes, Immutable)]
+#[repr(C)]
 pub struct Answers {
     pub lock: u32,
     pub forwarded: u32,
@@ -144,6 +153,15 @@ pub struct Answers {
     pub notified: u32,
     pub unused: u32,
     pub records: [Record; MEMBERS_MAX],
+    pub answered: [Answered; MEMBERS_MAX],
+}
+
+/// Of one processor.
+#[derive(Clone, Copy, FromBytes, IntoBytes, Immutable)]
+#[repr(C)]
+pub struct Traffic {
+    pub counts: [u64; Counter::ALL.len()],
+    pub request_bytes: u64,
 }
 
 macro_rules! layout {
@@ -171,8 +189,10 @@ layout! {
         expected: 0, msn: 4, credits: 8, is_nak_pending: 12, psn_offset: 16, notified: 20,
         notified_ns: 24, way: 32, unused: 52
     }
-    Answers: 3632 {
+    Answered: 80 { forwarded: 0, suppressed: 32, dropped: 64, icrc_errors: 72 }
+    Answers: 8752 {
         lock: 0, forwarded: 4, nak_number: 8, wait_number: 12, nak_until_ns: 16, wait_until_ns: 24,
-        notified_ns: 32, notified: 40, unused: 44, records: 48
+        notified_ns: 32, notified: 40, unused: 44, records: 48, answered: 3632
     }
+    Traffic: 176 { counts: 0, request_bytes: 168 }
 }

@@ -3,7 +3,8 @@
 use std::net::{IpAddr, Ipv6Addr};
 
 use mcrdma::{
-    Branch, GroupKey, MEMBERS_MAX, Merging, PORTS_MAX, Port, Region, Replication, Rewriting, Source,
+    AnswerCounters, Branch, Counters, GroupKey, MEMBERS_MAX, Merging, PORTS_MAX, Port, Region,
+    Replication, Rewriting, Source,
 };
 use roce::{
     Aeth, BTH_BYTES, Mac, Serial, ShiftTables, Syndrome, UDP_BYTES,
@@ -25,6 +26,7 @@ pub type GroupBytes = [u8; size_of::<entries::Group>()];
 pub type RegionsBytes = [u8; size_of::<entries::Regions>()];
 pub type SenderBytes = [u8; size_of::<entries::Sender>()];
 pub type AnswersBytes = [u8; size_of::<entries::Answers>()];
+pub type TrafficBytes = [u8; size_of::<entries::Traffic>()];
 
 /// IPv4 as `::ffff:a.b.c.d`.
 pub fn address(address: IpAddr) -> AddressBytes {
@@ -272,6 +274,32 @@ pub fn read_record(bytes: &AnswersBytes, index: u32) -> (Serial, Serial) {
     let answers: entries::Answers = transmute!(*bytes);
     let record = record(&answers, index);
     (Serial::new(record.expected), Serial::new(record.msn))
+}
+
+/// What was counted of the answers of a group's members, in their order.
+pub fn read_answered<'a>(
+    bytes: &AnswersBytes,
+    members: &'a [Source],
+) -> impl Iterator<Item = (IpAddr, AnswerCounters)> + use<'a> {
+    let answers: entries::Answers = transmute!(*bytes);
+    members.iter().zip(answers.answered).map(|(member, answered)| {
+        let entries::Answered { forwarded, suppressed, dropped, icrc_errors } = answered;
+        (member.address, AnswerCounters { forwarded, suppressed, dropped, icrc_errors })
+    })
+}
+
+/// Counters of a group's packets, and the bytes of those that [`Counter::Request`](mcrdma::Counter::Request) counts:
+/// of all processors together.
+pub fn read_traffic<'a>(all: impl IntoIterator<Item = &'a TrafficBytes>) -> (Counters, u64) {
+    let mut sum = entries::Traffic::new_zeroed();
+    for bytes in all {
+        let own: entries::Traffic = transmute!(*bytes);
+        sum.request_bytes += own.request_bytes;
+        for (sum, own) in sum.counts.iter_mut().zip(own.counts) {
+            *sum += own;
+        }
+    }
+    (Counters::new(sum.counts), sum.request_bytes)
 }
 
 /// The last ACK of the slowest of the members that are present, as a frame, and the port at which it came: as

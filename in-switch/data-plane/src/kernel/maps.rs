@@ -4,14 +4,14 @@ use std::collections::BTreeSet;
 
 use aya::{
     Pod,
-    maps::{HashMap, MapData, MapError},
+    maps::{HashMap, MapData, MapError, PerCpuHashMap},
 };
 
 use mcrdma::GroupKey;
 
 use super::layout::{
     self, AddressBytes, AnswersBytes, GroupBytes, GroupKeyBytes, MemberBytes, MemberKeyBytes,
-    RegionsBytes, RegionsKeyBytes, SenderBytes,
+    RegionsBytes, RegionsKeyBytes, SenderBytes, TrafficBytes,
 };
 
 /// The maps that an agent writes, and that the next one finds.
@@ -22,6 +22,7 @@ pub(crate) struct Maps {
     pub(crate) members: HashMap<MapData, MemberKeyBytes, MemberBytes>,
     pub(crate) answers: HashMap<MapData, GroupKeyBytes, AnswersBytes>,
     pub(crate) addresses: HashMap<MapData, AddressBytes, [u8; 8]>,
+    pub(crate) traffic: PerCpuHashMap<MapData, GroupKeyBytes, TrafficBytes>,
 }
 
 impl Maps {
@@ -31,6 +32,11 @@ impl Maps {
         let mut generations = BTreeSet::new();
         for key in keys(&self.groups)? {
             generations.insert(layout::read_group_entry(&self.groups.get(&key, 0)?).generation);
+        }
+        for key in self.traffic.keys().collect::<Result<Vec<_>, _>>()? {
+            if self.groups.get(&key, 0).is_err() {
+                self.traffic.remove(&key)?;
+            }
         }
         let mut first = generations.last().map_or(0, |last| last + 1);
         for key in keys(&self.regions)? {

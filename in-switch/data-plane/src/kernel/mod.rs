@@ -12,6 +12,7 @@
 mod entries;
 mod layout;
 mod maps;
+mod plane;
 
 use std::{
     collections::BTreeMap,
@@ -25,19 +26,19 @@ use std::{
 
 use aya::{
     Ebpf, EbpfLoader,
-    maps::{Array, ArrayOfMaps, MapData, MapError, PerCpuArray},
+    maps::{Array, ArrayOfMaps, MapData, MapError, PerCpuArray, PerCpuValues},
     programs::{
         ProgramError, ProgramType, SchedClassifier, TcAttachType, TestRun, TestRunOptions,
         tc::{NlOptions, SchedClassifierLink, TcAttachOptions, TcHandle, qdisc_add_clsact},
     },
     sys::{Stats, enable_stats},
 };
-use mcrdma::{Counters, GroupKey, Merging, Replication, Source};
+use mcrdma::{GroupKey, Merging, Replication, Source};
 use roce::ShiftTables;
 use zerocopy::IntoBytes;
 
-use crate::{MemberState, PlaneError, Statistics};
-use layout::{GroupBytes, MemberBytes, MemberKeyBytes, RegionsKeyBytes};
+use crate::{PlaneError, Statistics};
+use layout::{GroupBytes, MemberBytes, MemberKeyBytes, RegionsKeyBytes, TrafficBytes};
 use maps::Maps;
 
 /// `bpf/mcrdma.bpf.c`, compiled.
@@ -54,11 +55,11 @@ const UNPRIVILEGED: &str = "prohibited for !root";
 /// Priority and handle of the filter on a port: the same for every agent, so that one replaces another's.
 const PRIORITY: u16 = 4791;
 const HANDLE: TcHandle = TcHandle::new(0, 1);
-const MAPS: [&str; 7] =
-    ["groups", "regions", "senders", "members", "answers", "addresses", "counters"];
+const MAPS: [&str; 8] =
+    ["groups", "regions", "senders", "members", "answers", "addresses", "traffic", "counters"];
 /// Suffix of the names of pinned maps: the version of the layout in `bpf/tables.h`, to be changed with it.
 /// Maps of another layout are not touched, and go when no port has their program any more.
-const LAYOUT: &str = "-3";
+const LAYOUT: &str = "-4";
 
 /// Members by the sender's address and queue pair: index, address, and ingress ports.
 type Members = BTreeMap<(IpAddr, u32), Vec<(u32, IpAddr, Vec<mcrdma::Port>)>>;
@@ -147,6 +148,7 @@ impl KernelPlane {
                 members: map("members")?.try_into().map_err(wrong)?,
                 answers: map("answers")?.try_into().map_err(wrong)?,
                 addresses: map("addresses")?.try_into().map_err(wrong)?,
+                traffic: map("traffic")?.try_into().map_err(wrong)?,
             },
             counters: map("counters")?.try_into().map_err(wrong)?,
             test_time_ns: map("test_time_ns")?.try_into().map_err(wrong)?,
@@ -231,21 +233,6 @@ impl KernelPlane {
             .map_err(|source| PlaneError::Directory { directory: self.directory.clone(), source })
     }
 
-    /// Writes a valid group; see [`mcrdma::Tables::insert`]. If that fails, nothing of it is left.
-    pub fn insert(
-        &mut self,
-        key: GroupKey,
-        replication: &Replication,
-        merging: Option<&Merging>,
-    ) -> Result<(), PlaneError> {
-        let written = self.write(key, replication, merging);
-        if written.is_err() {
-            // The first error is the one to report.
-            let _ = self.remove(key, replication, merging);
-        }
-        written
-    }
-
     fn write(
         &mut self,
         key: GroupKey,
@@ -255,6 +242,9 @@ impl KernelPlane {
         self.settle()?;
         let failed = self.failed("write a group");
         let mut write = || {
+            let none = vec![[0; size_of::<TrafficBytes>()]; processors()?];
+            let group = layout::group_key(key.sender, key.id);
+            self.maps.traffic.insert(group, PerCpuValues::try_from(none)?, 0)?;
             if let Some(merging) = merging {
                 let qpn = replication.sender_qpn;
                 let sender = layout::group_key(key.sender, qpn);
@@ -333,14 +323,6 @@ impl KernelPlane {
         Ok(())
     }
 
-    /// Replaces a group's branches; the state of its answers is kept. Blocks for some milliseconds if
-    /// another change was made before.
-    pub fn replace(&mut self, key: GroupKey, new: &Replication) -> Result<(), PlaneError> {
-        self.settle()?;
-        let failed = self.failed("change a group");
-        self.write_branches(key, new).map_err(failed)
-    }
-
     fn member(
         sender: IpAddr,
         qpn: u32,
@@ -349,96 +331,6 @@ impl KernelPlane {
     ) -> (MemberKeyBytes, MemberBytes) {
         let key = layout::member_key(sender, qpn, member.address);
         (key, layout::member(index, &member.ports))
-    }
-
-    /// Changes the ingress ports of members' answers. `members` are in the order in which they were inserted.
-    pub fn relocate(
-        &mut self,
-        sender: IpAddr,
-        qpn: u32,
-        members: &[Source],
-    ) -> Result<(), PlaneError> {
-        for (index, member) in (0..).zip(members) {
-            let (key, member) = Self::member(sender, qpn, index, member);
-            if self.maps.members.get(&key, 0).is_ok_and(|old| old == member) {
-                continue;
-            }
-            self.settle()?;
-            self.is_unsettled = true;
-            self.maps.members.insert(key, member, 0).map_err(self.failed("move a member"))?;
-        }
-        Ok(())
-    }
-
-    /// Removes a group; with `merging` if it was inserted with it. ARP for its virtual address is answered
-    /// until [`KernelPlane::remove_address`].
-    pub fn remove(
-        &mut self,
-        key: GroupKey,
-        replication: &Replication,
-        merging: Option<&Merging>,
-    ) -> Result<(), PlaneError> {
-        let failed = self.failed("remove a group");
-        let group_key = layout::group_key(key.sender, key.id);
-        self.is_unsettled = true;
-        if let Ok(group) = self.maps.groups.get(&group_key, 0) {
-            self.retire(&group);
-        }
-        let removed = self.maps.groups.remove(&group_key);
-        // Some may not have been written.
-        if let Some(merging) = merging {
-            let qpn = replication.sender_qpn;
-            let sender = layout::group_key(key.sender, qpn);
-            let _ = self.maps.senders.remove(&sender);
-            let _ = self.maps.answers.remove(&sender);
-            for member in &merging.members {
-                let _ =
-                    self.maps.members.remove(&layout::member_key(key.sender, qpn, member.address));
-            }
-        }
-        removed.map_err(failed)
-    }
-
-    /// No longer answers ARP for a virtual address.
-    pub fn remove_address(&mut self, address: IpAddr) {
-        self.is_unsettled = true;
-        let _ = self.maps.addresses.remove(&layout::address(address));
-    }
-
-    /// No longer waits for a member's answers. Whether it was one, and not the last. If the group advances by that, the
-    /// sender is told at once. `members` are in the order in which they were inserted.
-    ///
-    /// Has to be called in the ports' network namespace.
-    pub fn remove_member(
-        &mut self,
-        (sender, qpn): (IpAddr, u32),
-        member: IpAddr,
-        members: &[Source],
-    ) -> Result<bool, PlaneError> {
-        let key = layout::group_key(sender, qpn);
-        let member = layout::member_key(sender, qpn, member);
-        let (Ok(index), Ok(mut bytes)) =
-            (self.maps.members.get(&member, 0), self.maps.senders.get(&key, 0))
-        else {
-            return Ok(false);
-        };
-        let (index, _) = layout::read_member(&index);
-        let is_there = layout::remove_member(&mut bytes, index);
-        if is_there {
-            self.settle()?;
-            let failed = self.failed("remove a member");
-            self.is_unsettled = true;
-            self.maps.senders.insert(key, bytes, 0).map_err(failed)?;
-            let answers = self.maps.answers.get(&key, 0).ok();
-            let told = answers.and_then(|answers| {
-                layout::repeated_answer((sender, qpn), &bytes, &answers, members)
-            });
-            if let Some((port, frame)) = told {
-                // Where that fails, the sender learns of it when it retransmits.
-                let _ = self.receive(port, &frame);
-            }
-        }
-        Ok(is_there)
     }
 
     /// Makes a port receive a frame.
@@ -453,40 +345,6 @@ impl KernelPlane {
             ..TestRunOptions::new()
         };
         program.test_run(options).map(drop).map_err(failed)
-    }
-
-    /// The progress of the members of a group that was inserted with this merging.
-    pub fn members(&self, sender: IpAddr, qpn: u32, merging: &Merging) -> Vec<MemberState> {
-        let Ok(answers) = self.maps.answers.get(&layout::group_key(sender, qpn), 0) else {
-            return Vec::new();
-        };
-        // Records are in the members' order.
-        let state = |(index, source): (u32, &Source)| {
-            let (expected, msn) = layout::read_record(&answers, index);
-            MemberState { address: source.address, expected, msn }
-        };
-        (0..).zip(&merging.members).map(state).collect()
-    }
-
-    /// Reads all groups, for an agent that starts.
-    pub fn groups(&self) -> Result<Vec<(GroupKey, Replication, Option<Merging>)>, PlaneError> {
-        let mut members = Members::new();
-        for entry in self.maps.members.iter() {
-            let (key, member) = entry.map_err(self.failed("read the members"))?;
-            let (sender, qpn, address) = layout::read_member_key(&key);
-            let (index, ports) = layout::read_member(&member);
-            members.entry((sender, qpn)).or_default().push((index, address, ports));
-        }
-        let mut found = Vec::new();
-        for entry in self.maps.groups.iter() {
-            let (key, bytes) = entry.map_err(self.failed("read the groups"))?;
-            let key = layout::read_group_key(&key);
-            let regions = |key: &RegionsKeyBytes| self.maps.regions.get(key, 0).ok();
-            let replication = layout::read_group(&bytes, regions);
-            let merging = self.merging(key, replication.sender_qpn, &members);
-            found.push((key, replication, merging));
-        }
-        Ok(found)
     }
 
     fn merging(&self, group: GroupKey, qpn: u32, members: &Members) -> Option<Merging> {
@@ -506,16 +364,6 @@ impl KernelPlane {
     pub fn set_test_time(&mut self, now_ns: u64) -> Result<(), PlaneError> {
         let failed = self.failed("set the clock");
         self.test_time_ns.set(0, now_ns, 0).map_err(failed)
-    }
-
-    /// Values of all counters, over all processors.
-    pub fn counters(&self) -> Result<Counters, PlaneError> {
-        let mut counts = [0; mcrdma::Counter::ALL.len()];
-        for (index, count) in (0..).zip(&mut counts) {
-            let values = self.counters.get(&index, 0).map_err(self.failed("read the counters"))?;
-            *count = values.iter().sum();
-        }
-        Ok(Counters::new(counts))
     }
 
     /// Enables the kernel's run-time statistics of all BPF programs until the descriptor is dropped. That
@@ -546,6 +394,11 @@ fn load(program: &mut SchedClassifier) -> Result<(), ProgramError> {
         }
     }
     program.load()
+}
+
+/// How many values an entry for each processor has.
+fn processors() -> Result<usize, MapError> {
+    aya::util::nr_cpus().map_err(|(_, error)| MapError::IoError(error))
 }
 
 /// An error with all its causes.

@@ -6,9 +6,9 @@ use std::{
     time::{Duration, Instant},
 };
 
-use mcrdma::{Port, Switch, Verdict};
+use mcrdma::{GroupKey, Port, Switch, Verdict};
 use packet_socket::{Batch, Interface, Offload, Outgoing, PARTS};
-use roce::{ETHERNET_BYTES, Mac};
+use roce::{ETHERNET_BYTES, Mac, Packet, ethernet};
 use rustix::event::{PollFd, PollFlags, poll};
 
 use super::bridge::{Bridge, Forwarded, Stations, is_multicast, lock};
@@ -30,7 +30,7 @@ enum Part {
 struct Queued {
     offload: Offload,
     parts: [Part; PARTS],
-    /// Of a group: counted in the tables.
+    /// A copy of the received frame, for a group: counted in the tables.
     is_copy: bool,
 }
 
@@ -212,26 +212,27 @@ impl<'a> Worker<'a> {
 
     /// Sends what is queued.
     fn send(&mut self, received: &[(Offload, &[u8])]) {
-        let mut copies_refused = 0;
+        let mut refused = Vec::new();
         for (queue, port) in self.queues.iter_mut().zip(&self.bridge.ports) {
-            copies_refused += send_queue(self.bridge, port, queue, received, &self.made);
+            refused.extend(send_queue(self.bridge, port, queue, received, &self.made));
             queue.clear();
         }
         self.made.clear();
-        if copies_refused > 0 {
-            lock(&self.bridge.switch).tables.counters.refuse_copies(copies_refused);
+        if !refused.is_empty() {
+            let mut switch = lock(&self.bridge.switch);
+            refused.into_iter().for_each(|group| switch.tables.refuse_copy(group));
         }
     }
 }
 
-/// Sends a port's frames. Returns how many copies it refused.
+/// Sends a port's frames. Returns the groups whose copies it refused, one for each copy.
 fn send_queue(
     bridge: &Bridge,
     port: &Interface,
     queue: &[Queued],
     received: &[(Offload, &[u8])],
     made: &[u8],
-) -> u64 {
+) -> Vec<GroupKey> {
     let part = |part: &Part| match part {
         Part::Received(place, range) => &received[*place].1[range.clone()],
         Part::Made(range) => &made[range.clone()],
@@ -241,12 +242,27 @@ fn send_queue(
         parts: queued.parts.each_ref().map(part),
     };
     let frames: Vec<Outgoing<'_>> = queue.iter().map(frame).collect();
-    // Of bridged frames, and of copies.
-    let mut refused = [0; 2];
-    port.send_many(&frames, |place| refused[usize::from(queue[place].is_copy)] += 1);
+    let (mut bridged_refused, mut copies_refused) = (0, Vec::new());
+    port.send_many(&frames, |place| match queue[place].is_copy {
+        true => copies_refused.extend(group_of(&queue[place], received)),
+        false => bridged_refused += 1,
+    });
     let bridged = queue.iter().filter(|queued| !queued.is_copy).count() as u64;
-    bridge.count(Forwarded { frames: bridged - refused[0], refused: refused[0] });
-    refused[1]
+    bridge.count(Forwarded { frames: bridged - bridged_refused, refused: bridged_refused });
+    copies_refused
+}
+
+/// The group of a copy, by the frame of which it is one.
+fn group_of(copy: &Queued, received: &[(Offload, &[u8])]) -> Option<GroupKey> {
+    let of_frame = |part: &Part| match part {
+        Part::Received(place, _) => {
+            let frame = received[*place].1;
+            let (_, at) = ethernet::contents(frame)?;
+            Some(GroupKey::of(&Packet::parse(&frame[at..]).ok()?.headers))
+        }
+        Part::Made(_) => None,
+    };
+    copy.parts.iter().find_map(of_frame)
 }
 
 fn whole(place: usize, received: &[u8]) -> [Part; PARTS] {

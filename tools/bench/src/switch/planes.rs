@@ -11,7 +11,7 @@ use std::{
     time::{Duration, Instant},
 };
 
-use data_plane::{KernelPlane, UserspacePlane, UserspaceTables};
+use data_plane::{DataPlane, KernelPlane, UserspacePlane, UserspaceTables};
 use mcrdma::{Port, Switch};
 use packet_socket::{BATCH, Interface, Offload, Outgoing};
 use roce::ICRC_BYTES;
