@@ -19,17 +19,17 @@
 //! queue pairs and of first packets are random, so that only an attacker that captures packets can
 //! find them.
 
-#![forbid(unsafe_code)]
-
 mod completion;
 mod device;
 mod driver;
 mod error;
 mod fanout;
 mod group;
+mod heard;
 mod link;
 mod peer;
 mod queue_pair;
+mod suspects;
 mod switches;
 mod userspace;
 mod way;
@@ -37,7 +37,7 @@ mod way;
 pub use driver::SwitchTransport;
 pub use error::OpenError;
 pub use link::{GroupEnd, SwitchLink};
-pub use mcrdma::{InsertError, Inserted, Switches};
+pub use mcrdma::{InsertError, Inserted, Suspicion, Switches};
 pub use peer::{MTUS_BYTES, Member, Root};
 pub use queue_pair::{QueuePair, Unconnected};
 pub use switches::{Registration, Watch};
