@@ -37,15 +37,21 @@ impl Suspects {
         self.hosts.remove(&endpoint);
     }
 
-    /// One is suspected, unless it is already.
+    /// A switch suspects one. Its words replace those of [`Suspects::suspect_all`], which name no cause.
     pub(crate) fn suspect(&mut self, member: IpAddr, why: &str, now: Instant) {
-        let known = self.hosts.values_mut().filter(|host| host.address == Some(member));
-        known.for_each(|host| host.ask(why, now));
+        for host in self.hosts.values_mut().filter(|host| host.address == Some(member)) {
+            why.clone_into(&mut host.ask(now).1);
+        }
     }
 
     /// All are suspected.
     pub(crate) fn suspect_all(&mut self, why: &str, now: Instant) {
-        self.hosts.values_mut().for_each(|host| host.ask(why, now));
+        for host in self.hosts.values_mut() {
+            let known = &mut host.ask(now).1;
+            if known.is_empty() {
+                why.clone_into(known);
+            }
+        }
     }
 
     /// Whether none is being asked.
@@ -83,8 +89,8 @@ impl Suspects {
 }
 
 impl Host {
-    fn ask(&mut self, why: &str, now: Instant) {
-        self.asked.get_or_insert_with(|| (now, why.to_owned()));
+    fn ask(&mut self, now: Instant) -> &mut (Instant, String) {
+        self.asked.get_or_insert_with(|| (now, String::new()))
     }
 }
 
@@ -111,10 +117,11 @@ mod tests {
     }
 
     #[test]
-    fn a_host_that_acknowledges_nothing_fails_and_only_that() {
+    fn a_host_that_acknowledges_nothing_has_failed() {
         let (mut suspects, start) = (suspects(), Instant::now());
         assert!(suspects.is_empty());
-        suspects.suspect([10, 0, 0, 2].into(), "tor: it is silent", start);
+        suspects.suspect_all("no answers", start);
+        suspects.suspect([10, 0, 0, 2].into(), "tor: it is silent", start + ms(100));
         suspects.suspect([10, 0, 0, 9].into(), "tor: a stranger", start);
         // Nothing was sent before for so long.
         let mut asked = Vec::new();
@@ -126,13 +133,18 @@ mod tests {
         };
         assert_eq!(judge(&mut suspects, ms(0), heard(true, 5_000)), []);
         // It is asked since the first time.
-        suspects.suspect_all("no answers", start + ms(250));
+        suspects.suspect_all("still no answers", start + ms(250));
         assert_eq!(judge(&mut suspects, ms(299), heard(true, 5_299)), []);
         let failed = judge(&mut suspects, ms(300), heard(true, 5_300));
-        let why = "tor: it is silent, and its host has acknowledged nothing for 5300 ms";
-        assert_eq!(failed, [(OTHER, why.to_owned())]);
-        assert_eq!(asked, [OTHER, ONE, OTHER, ONE, OTHER]);
-        assert!(!suspects.is_empty(), "the other is still asked");
+        let why = |why| format!("{why}, and its host has acknowledged nothing for 5300 ms");
+        assert_eq!(failed, [(ONE, why("no answers")), (OTHER, why("tor: it is silent"))]);
+        assert_eq!(asked, [ONE, OTHER, ONE, OTHER, ONE, OTHER]);
+        assert!(suspects.is_empty(), "each is reported once");
+        suspects.suspect([10, 0, 0, 2].into(), "tor: it is silent", start);
+        suspects.judge(start, |endpoint| {
+            assert_eq!(endpoint, OTHER, "the other is not asked");
+            None
+        });
     }
 
     #[test]
