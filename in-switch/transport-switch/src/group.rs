@@ -8,6 +8,7 @@ use std::{
 };
 
 use mcrdma::Suspicion;
+use packet_socket::Heard;
 use transport::{Cause, Completion, EndpointId, PostError, ReadLease, Token, WriteLease};
 use transport_tcp::TcpTransport;
 
@@ -15,7 +16,6 @@ use crate::{
     GroupEnd, QueuePair, Watch,
     completion::Ended,
     fanout::{Fanout, Send},
-    heard::Heard,
     link::Role,
     suspects::Suspects,
 };

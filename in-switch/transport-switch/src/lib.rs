@@ -19,13 +19,14 @@
 //! queue pairs and of first packets are random, so that only an attacker that captures packets can
 //! find them.
 
+#![forbid(unsafe_code)]
+
 mod completion;
 mod device;
 mod driver;
 mod error;
 mod fanout;
 mod group;
-mod heard;
 mod link;
 mod peer;
 mod queue_pair;

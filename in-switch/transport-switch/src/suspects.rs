@@ -7,9 +7,8 @@ use std::{
     time::{Duration, Instant},
 };
 
+use packet_socket::Heard;
 use transport::EndpointId;
-
-use crate::heard::Heard;
 
 /// A host has failed if it has acknowledged nothing for this long, although asked. As long as the daemons of
 /// `rdmc switch join` wait for an answer: with the time that an agent takes it is below the 8 timeouts of 134 ms after

@@ -8,19 +8,19 @@ use std::{
     time::Duration,
 };
 
-/// The state of a connection's sending side.
+/// The sending side of a TCP connection.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
-pub(crate) struct Heard {
+pub struct Heard {
     /// Whether something that was sent is not acknowledged. Bytes for which a peer that does not read has no room
     /// are not sent.
-    pub(crate) is_waiting: bool,
+    pub is_waiting: bool,
     /// Time since the last acknowledgement.
-    pub(crate) ago: Duration,
+    pub ago: Duration,
 }
 
 impl Heard {
     /// Errors: of the system; it is no TCP connection, for example.
-    pub(crate) fn of(socket: BorrowedFd<'_>) -> io::Result<Self> {
+    pub fn of(socket: BorrowedFd<'_>) -> io::Result<Self> {
         // SAFETY: a structure of numbers, of which all zeros is a value.
         let mut info: libc::tcp_info = unsafe { std::mem::zeroed() };
         let mut bytes = size_of::<libc::tcp_info>() as libc::socklen_t;
