@@ -5,6 +5,7 @@ use std::{
     io::{BufRead, BufReader},
     net::{IpAddr, SocketAddr},
     process::{Child, Command},
+    time::Duration,
 };
 
 use data_plane::KernelPlane;
@@ -115,6 +116,11 @@ fn is_possible() -> bool {
 
 impl World {
     fn new(kind: Kind) -> Self {
+        Self::with(kind, BYTES)
+    }
+
+    /// With an object of this length.
+    fn with(kind: Kind, bytes: usize) -> Self {
         lab::enter_own_network().unwrap();
         let switch = Network::new().unwrap();
         let hosts: Vec<Network> = (0..HOSTS).map(|_| Network::new().unwrap()).collect();
@@ -137,7 +143,7 @@ impl World {
         }
         let all = ports.clone();
         switch.run(move || kind.set_up(&all));
-        let (place, authority) = (Place::with(BYTES), Authority::new("network"));
+        let (place, authority) = (Place::with(bytes), Authority::new("network"));
         Self { kind, place, authority, switch, hosts, ports: ports.join(","), running: Vec::new() }
     }
 
@@ -168,7 +174,8 @@ impl World {
 
     fn command(&self, names: &str, words: &str) -> Command {
         let options = self.options(names);
-        let words = words.split(' ').chain(options.iter().map(String::as_str)).collect::<Vec<_>>();
+        let words =
+            words.split_whitespace().chain(options.iter().map(String::as_str)).collect::<Vec<_>>();
         self.place.rdmc(&words)
     }
 
@@ -325,6 +332,117 @@ fn push_through_a_kernel(kind: Kind, name: &str) {
     world.push_and_look(&hosts);
     drop(world);
     fs::remove_dir_all(pin).unwrap();
+}
+
+/// How a receiver ends.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+enum Death {
+    /// Its process alone.
+    Killed,
+    /// Its host, and its link goes down.
+    CutOff,
+    /// Its host, behind a link that stays up.
+    Silent,
+}
+
+impl World {
+    /// Lets the receiver at a host die.
+    fn end(&self, host: u8, death: Death) {
+        let drop_all = |link: String| {
+            // No frame fits into this queue.
+            let words = format!("qdisc replace dev {link} root bfifo limit 0");
+            assert!(Command::new("tc").args(words.split(' ')).status().unwrap().success());
+        };
+        match death {
+            Death::Killed => signal(self.receiver(host), "KILL"),
+            Death::CutOff => {
+                self.hosts[usize::from(host)].run(|| lab::ip("link set link0 down").unwrap());
+            }
+            Death::Silent => {
+                self.hosts[usize::from(host)].run(move || drop_all("link0".into()));
+                self.switch.run(move || drop_all(format!("s{host}")));
+            }
+        }
+    }
+
+    /// The process that receives at a host, which was started after the agent.
+    fn receiver(&self, host: u8) -> u32 {
+        // The command's parent is `env`, which it has replaced.
+        self.running[usize::from(host)].child.id()
+    }
+
+    /// Starts a push, and waits until blocks arrive.
+    fn start_push(&self, hosts: &str, more: &str) -> Child {
+        let words = format!("push object --to {hosts} --switch {} --json {more}", self.agent());
+        let mut command = self.command(&self.address(0).to_string(), &words);
+        let child = self.hosts[0].run(move || command.spawn().unwrap());
+        self.place.await_bytes("/r1/", 0);
+        child
+    }
+}
+
+/// Long enough that a receiver dies before it has all.
+const LONG: usize = 60_000_000;
+
+/// Pushes, and lets `happen` something once blocks arrive.
+fn push_meanwhile(name: &str, more: &str, happen: impl FnOnce(&World)) -> (World, Outcome) {
+    let mut world = World::with(Kind::Bridge("10.5.0."), LONG);
+    let pin = format!("/sys/fs/bpf/rdmc-test-cli-{name}-{}", std::process::id());
+    world.start_agent(&format!("--pin {pin}"));
+    let hosts = world.start_receivers();
+    let push = world.start_push(&hosts, more);
+    happen(&world);
+    let pushed = Outcome::of(push.wait_with_output().unwrap());
+    fs::remove_dir_all(pin).unwrap();
+    (world, pushed)
+}
+
+/// The others get all from the switch. Returns what is said of the dead one.
+fn push_while_one_dies(death: Death, more: &str) -> String {
+    let (world, pushed) = push_meanwhile(&format!("{death:?}"), more, |world| world.end(2, death));
+    assert_eq!(pushed.code, Some(3), "{pushed:?}");
+    let report = pushed.json();
+    assert_eq!(report["fell_back"], serde_json::Value::Null, "{pushed:?}");
+    assert_eq!(report["algorithm"], "in-switch", "{pushed:?}");
+    for host in [1, 3] {
+        assert!(world.place.is_copy(&format!("r{host}/object")), "{host}: {pushed:?}");
+    }
+    report["hosts"][1]["error"].as_str().unwrap().to_owned()
+}
+
+#[test]
+fn a_push_goes_on_without_a_receiver_that_is_killed() {
+    if is_possible() {
+        push_while_one_dies(Death::Killed, "");
+    }
+}
+
+/// Long before the failure deadline, by which links notice a silent member.
+#[test]
+fn a_push_goes_on_without_a_host_that_dies() {
+    if !is_possible() {
+        return;
+    }
+    for death in [Death::CutOff, Death::Silent] {
+        let error = push_while_one_dies(death, "--failure-deadline 3600");
+        assert!(error.contains("and its host has acknowledged nothing for"), "{error}");
+    }
+}
+
+/// The switch suspects it again and again meanwhile, and its host answers.
+#[test]
+fn a_push_waits_for_a_receiver_that_is_stopped() {
+    if !is_possible() {
+        return;
+    }
+    let (world, pushed) = push_meanwhile("stopped", "--failure-deadline 3600", |world| {
+        signal(world.receiver(2), "STOP");
+        std::thread::sleep(Duration::from_secs(3));
+        signal(world.receiver(2), "CONT");
+    });
+    assert_eq!(pushed.code, Some(0), "{pushed:?}");
+    assert_eq!(pushed.json()["fell_back"], serde_json::Value::Null, "{pushed:?}");
+    assert!(world.have_copies());
 }
 
 #[test]

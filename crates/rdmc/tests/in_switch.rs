@@ -4,18 +4,19 @@
 use std::{
     net::SocketAddr,
     os::unix::fs::FileExt,
+    process::Command,
     sync::{
         Arc, Barrier,
         atomic::{AtomicBool, Ordering},
         mpsc::{Receiver, Sender, channel},
     },
-    time::Duration,
+    time::{Duration, Instant},
 };
 
 use mcrdma::Counter;
 use rdmc::{
     Algorithm, Application, Context, ContextSettings, Error, Failure, FailureKind, Group,
-    GroupSettings, Incoming, Region, Secret,
+    GroupSettings, Incoming, Region, Secret, Suspicion,
 };
 use testing_switch::hosts::{MTU_BYTES, OneSwitch, Plane, address, run, skipped};
 
@@ -38,9 +39,14 @@ fn packets(bytes: u64) -> u64 {
 }
 
 fn start(host: usize, switch: &OneSwitch) -> Context {
+    start_with(host, switch, Duration::from_millis(SILENCE_MS))
+}
+
+/// With this silence timeout.
+fn start_with(host: usize, switch: &OneSwitch, silence_timeout: Duration) -> Context {
     let listen = SocketAddr::new(address(host), PORT);
     let mut settings = ContextSettings::new(listen, Secret::from_bytes([3; 32]));
-    settings.tcp.silence_timeout = Duration::from_millis(SILENCE_MS);
+    settings.tcp.silence_timeout = silence_timeout;
     settings.connect_timeout = Duration::from_secs(20);
     if host == 0 {
         settings.switches = Some(Arc::new(switch.clone()));
@@ -421,6 +427,114 @@ fn a_member_that_dies_ends_the_group() {
     for failure in failures.into_iter().flatten() {
         assert_eq!(failure.member, Some(2), "{failure}");
     }
+}
+
+/// Runs a group in which the hosts after this one fall silent once a message has arrived, although their links stay
+/// up. Returns the failures at the others; links would notice it much later.
+fn fall_silent(hosts: usize, last: usize, suspicions: &[Suspicion]) -> Vec<Failure> {
+    let over = Barrier::new(hosts);
+    let failures = run(
+        Plane::Userspace,
+        hosts,
+        |switch| switch.suspicions.lock().unwrap().extend_from_slice(suspicions),
+        |host, switch| {
+            let context = start_with(host, switch, 10 * PATIENCE);
+            let (group, events) = join(&context, host, hosts).unwrap();
+            let failure = if host > last {
+                assert!(matches!(events.recv_timeout(PATIENCE).unwrap(), Event::Complete(0, _)));
+                // No frame fits into this queue.
+                tc(&format!("qdisc add dev h{host} root bfifo limit 0"));
+                over.wait();
+                tc(&format!("qdisc del dev h{host} root"));
+                None
+            } else {
+                let failure = fail(host, &group, &events);
+                over.wait();
+                Some(failure)
+            };
+            drop(group);
+            drop(context);
+            failure
+        },
+    );
+    failures.into_iter().flatten().collect()
+}
+
+fn tc(words: &str) {
+    assert!(Command::new("tc").args(words.split(' ')).status().unwrap().success());
+}
+
+#[test]
+fn a_host_that_a_switch_suspects_is_asked_and_named() {
+    if skipped(Plane::Userspace) {
+        return;
+    }
+    let suspicion = |host: usize| Suspicion {
+        member: address(host),
+        reason: format!("switch tor: host {host} is silent"),
+    };
+    // It suspects one that lives, too.
+    let failures = fall_silent(4, 2, &[suspicion(1), suspicion(3)]);
+    assert_eq!(failures.len(), 3);
+    let detail = &failures[0].detail;
+    let expected = "switch tor: host 3 is silent, and its host has acknowledged nothing for";
+    assert!(detail.contains(expected), "{detail}");
+    for failure in failures {
+        assert_eq!((failure.member, failure.kind), (Some(3), FailureKind::Lost), "{failure}");
+    }
+}
+
+/// No switch can tell: it compares receivers with others.
+#[test]
+fn an_only_host_or_all_hosts_that_fall_silent_are_named() {
+    if skipped(Plane::Userspace) {
+        return;
+    }
+    for hosts in [2, 4] {
+        let failures = fall_silent(hosts, 0, &[]);
+        let [failure] = &failures[..] else { panic!("{failures:?}") };
+        assert!(failure.member.is_some_and(|member| member > 0), "{failure}");
+        assert_eq!(failure.kind, FailureKind::Lost, "{failure}");
+        for expected in ["no block was acknowledged by all", "its host has acknowledged nothing"] {
+            assert!(failure.detail.contains(expected), "{failure}");
+        }
+    }
+}
+
+/// It does not receive for a while, and its host answers.
+#[test]
+fn a_slow_receiver_stays_though_switches_suspect_it() {
+    if skipped(Plane::Userspace) {
+        return;
+    }
+    let suspicion = Suspicion { member: address(2), reason: "switch tor: it is slow".into() };
+    run(
+        Plane::Userspace,
+        3,
+        |switch| switch.suspicions.lock().unwrap().push(suspicion),
+        |host, switch| {
+            let context = start_with(host, switch, 10 * PATIENCE);
+            let (group, events) = join(&context, host, 3).unwrap();
+            // Time enough to be asked several times.
+            let until = Instant::now() + Duration::from_secs(2);
+            for message in 0.. {
+                if host == 0 {
+                    let last = Instant::now() >= until;
+                    let bytes = contents(u64::from(last), 100_000);
+                    group.send(Region::from_vec(bytes), PATIENCE).unwrap();
+                }
+                let event = events.recv_timeout(PATIENCE).unwrap();
+                let Event::Complete(number, region) = event else { panic!("{event:?}") };
+                assert_eq!(number, message);
+                if region.read(0..region.len()).unwrap()[..] == contents(1, 100_000) {
+                    break;
+                }
+                std::thread::sleep(Duration::from_millis(50));
+            }
+            group.close(PATIENCE).unwrap();
+            context.close(PATIENCE).unwrap();
+        },
+    );
 }
 
 /// Sends messages until the group fails, and returns the failure.

@@ -12,7 +12,7 @@ use std::{
 
 use rustc_hash::FxHashMap;
 use transport::{
-    CONTROL_BYTES_MAX, Completion, CutThroughSends, EndpointId, OneSidedWrites, PostError,
+    CONTROL_BYTES_MAX, Cause, Completion, CutThroughSends, EndpointId, OneSidedWrites, PostError,
     ReadLease, Token, Transport, Waker, WriteLease,
 };
 
@@ -143,6 +143,22 @@ impl TcpTransport {
     /// that waits for this one among others, and polls it without waiting.
     pub fn take_woken(&mut self) -> bool {
         std::mem::take(&mut self.woken)
+    }
+
+    /// Writes a heartbeat to an endpoint's peer now, which its system acknowledges even if its process does not run.
+    /// Returns the socket; `None` if the endpoint closes or has ended.
+    pub fn probe(&mut self, endpoint: EndpointId) -> Option<BorrowedFd<'_>> {
+        self.open_endpoint(endpoint).ok()?.0.streams[0].outgoing.push_heartbeat();
+        self.enqueue_endpoint(endpoint);
+        self.flush();
+        Some(self.open_endpoint(endpoint).ok()?.0.streams[0].socket.as_fd())
+    }
+
+    /// Ends an endpoint whose peer has failed, with all others of the same connection, which report this cause.
+    pub fn break_off(&mut self, endpoint: EndpointId, cause: Cause) {
+        if let Some(&(connection, _)) = self.endpoints.get(&endpoint) {
+            self.end(connection, End::Broken(cause));
+        }
     }
 
     /// Returns the connection of an endpoint that still accepts posts, and its channel there.
@@ -353,7 +369,7 @@ impl TcpTransport {
     fn break_all(&mut self, why: &str) {
         let ids: Vec<ConnectionId> = self.connections.keys().copied().collect();
         for id in ids {
-            self.end(id, End::Broken(transport::Cause::Lost(why.to_owned())));
+            self.end(id, End::Broken(Cause::Lost(why.to_owned())));
         }
     }
 
@@ -463,11 +479,11 @@ impl Transport for TcpTransport {
     /// Makes an endpoint. Errors: the system refuses a socket option (which is named), or cannot
     /// poll one more socket.
     fn open(&mut self, link: TcpLink) -> Result<EndpointId, PostError> {
+        let peer = link.peer();
         let sockets = match link.kind {
             Kind::Streams(sockets) => sockets,
             Kind::Reserved(endpoint) => return self.open_reserved(endpoint),
         };
-        let peer = sockets.first().and_then(|(socket, _)| socket.peer_addr().ok());
         let (connection, endpoint) = (ConnectionId(self.connected), EndpointId(self.opened));
         let (_, streams) = self.connect(sockets, Some(endpoint))?;
         self.new_endpoint(connection, ONLY);

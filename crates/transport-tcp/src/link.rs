@@ -1,6 +1,9 @@
 //! Streams and keys that an endpoint is made of.
 
-use std::{fmt, net::TcpStream};
+use std::{
+    fmt,
+    net::{SocketAddr, TcpStream},
+};
 
 use transport::EndpointId;
 use zeroize::Zeroizing;
@@ -92,6 +95,13 @@ impl TcpLink {
         } else {
             Err(LinkError::StreamCount(streams.len()))
         }
+    }
+
+    /// Returns the address of the other end, if this is a connection of its own and is connected.
+    #[must_use]
+    pub fn peer(&self) -> Option<SocketAddr> {
+        let Kind::Streams(sockets) = &self.kind else { return None };
+        sockets.first().and_then(|(socket, _)| socket.peer_addr().ok())
     }
 }
 

@@ -8,7 +8,7 @@ use std::{
 };
 
 use transport::{CONTROL_BYTES_MAX, Cause, Completion, PostError, Region, Token, Transport};
-use transport_tcp::TcpSettings;
+use transport_tcp::{TcpLink, TcpSettings};
 
 use crate::common;
 use crate::common::*;
@@ -43,6 +43,30 @@ fn a_silent_peer_is_found_in_time() {
         assert!(Duration::from_millis(*silent_ms) >= SHORT, "{silent_ms}");
         assert!(begin.elapsed() < PATIENCE, "not by the one wait, which was longer");
     }
+}
+
+#[test]
+fn a_probe_is_written_at_once_and_an_endpoint_can_be_broken_off() {
+    let (ours, mut peer) = stream_pair("127.0.0.1").unwrap();
+    let address = peer.local_addr().unwrap();
+    let link = TcpLink::from(ours);
+    assert_eq!(link.peer(), Some(address));
+    let mut transport = transport(&patient().direct_copies(false));
+    let endpoint = transport.open(link).unwrap();
+    assert!(transport.probe(endpoint).is_some());
+    let mut read = [0; 16];
+    peer.read_exact(&mut read).unwrap();
+    assert_eq!(read[..], frame(HEARTBEAT, 0, 0, 0, 0));
+    let region = Region::zeroed(8);
+    post_receive(&mut transport, endpoint, &region, 1);
+    let cause = Cause::Lost("its host has died".into());
+    transport.break_off(endpoint, cause.clone());
+    transport.break_off(endpoint, Cause::Lost("again".into()));
+    let cancelled = Completion::Cancelled { endpoint, token: Token(1) };
+    let mut completions = Vec::new();
+    transport.poll(&mut completions, Duration::ZERO);
+    assert_eq!(completions, [cancelled, Completion::Broken { endpoint, cause }]);
+    assert!(transport.probe(endpoint).is_none());
 }
 
 #[test]

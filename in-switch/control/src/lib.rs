@@ -22,6 +22,7 @@ pub mod keeper;
 /// Messages and stubs, generated from `proto/`.
 #[allow(missing_docs, clippy::all, reason = "generated")]
 pub mod proto;
+mod suspicions;
 mod switches;
 pub mod tls;
 pub mod watcher;

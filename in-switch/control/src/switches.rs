@@ -7,10 +7,10 @@ use std::{
 };
 
 use certificates::Certificates;
-use mcrdma::{InsertError, Inserted, Switches, plan::Group};
+use mcrdma::{InsertError, Inserted, Suspicion, Switches, plan::Group};
 use tokio::runtime::{Builder, Runtime};
 
-use crate::{Agent, Claim, ControlError, ErrorKind, keeper::Keeper};
+use crate::{Agent, Claim, ControlError, ErrorKind, keeper::Keeper, proto, suspicions::Suspicions};
 
 /// Installs groups by the agent at the sender's first switch.
 ///
@@ -60,22 +60,29 @@ impl Switches for AgentSwitches {
             _ => InsertError::Refused(error.message),
         })?;
         let _entered = self.runtime.enter();
+        let suspicions = Suspicions::start(self.agent.clone(), claim.clone());
         let keeper = Keeper::start(self.agent.clone(), claim, group.clone(), stale_after);
-        let runtime = Arc::clone(&self.runtime);
-        Ok(Box::new(InSwitches { kept: Mutex::new((Some(keeper), None)), runtime }))
+        let kept = Mutex::new(Kept { keeper: Some(keeper), trouble: None, suspicions });
+        Ok(Box::new(InSwitches { kept, runtime: Arc::clone(&self.runtime) }))
     }
 }
 
 /// A group that is installed in the switches.
 struct InSwitches {
-    /// With the last trouble that was reported.
-    kept: Mutex<(Option<Keeper>, Option<String>)>,
+    kept: Mutex<Kept>,
     runtime: Arc<Runtime>,
+}
+
+struct Kept {
+    keeper: Option<Keeper>,
+    /// The last trouble that was reported.
+    trouble: Option<String>,
+    suspicions: Suspicions,
 }
 
 impl Inserted for InSwitches {
     fn trouble(&self) -> Option<String> {
-        let (keeper, trouble) = &mut *lock(&self.kept);
+        let Kept { keeper, trouble, .. } = &mut *lock(&self.kept);
         while let Some(reported) =
             keeper.as_mut().and_then(|keeper| keeper.troubles.try_recv().ok())
         {
@@ -83,11 +90,20 @@ impl Inserted for InSwitches {
         }
         trouble.clone()
     }
+
+    fn suspicions(&self) -> Vec<Suspicion> {
+        let reports = &mut lock(&self.kept).suspicions.reports;
+        let reported = std::iter::from_fn(|| reports.try_recv().ok());
+        let suspicion = |proto::Suspicion { member, reason, .. }: proto::Suspicion| {
+            Some(Suspicion { member: member.parse().ok()?, reason })
+        };
+        reported.filter_map(suspicion).collect()
+    }
 }
 
 impl Drop for InSwitches {
     fn drop(&mut self) {
-        let keeper = lock(&self.kept).0.take();
+        let keeper = lock(&self.kept).keeper.take();
         if let Some(keeper) = keeper {
             self.runtime.block_on(keeper.end());
         }

@@ -14,10 +14,8 @@ use tokio::{
     time::{sleep, timeout},
 };
 
-use crate::{Agent, Claim, proto::Suspicion};
-
-/// Until a stream that has broken is opened again.
-const AGAIN_AFTER: Duration = Duration::from_secs(1);
+use crate::{Agent, Claim, proto::Suspicion, suspicions::Suspicions};
+use mcrdma::GroupKey;
 
 /// How the host of a suspected member is asked.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
@@ -86,8 +84,8 @@ impl Drop for Watcher {
 }
 
 struct Watching {
-    agent: Agent,
-    claim: Claim,
+    suspicions: Suspicions,
+    key: GroupKey,
     /// By member: addresses of its host's daemon.
     hosts: BTreeMap<IpAddr, Vec<SocketAddr>>,
     probing: Probing,
@@ -115,9 +113,10 @@ impl Watcher {
                 let found = lookup_host(&host).await.map_or_else(|_| Vec::new(), Iterator::collect);
                 resolved.insert(member, found);
             }
+            let (key, suspicions) = (claim.key, Suspicions::start(agent, claim));
             let (judged, asked) = (BTreeSet::new(), JoinSet::new());
             let watching =
-                Watching { agent, claim, hosts: resolved, probing, judged, asked, failed };
+                Watching { suspicions, key, hosts: resolved, probing, judged, asked, failed };
             watching.run().await;
         });
         Self { failures, task }
@@ -127,29 +126,15 @@ impl Watcher {
 impl Watching {
     async fn run(mut self) {
         loop {
-            match self.agent.watch(&self.claim).await {
-                Ok(mut suspicions) => {
-                    while let Some(suspicion) = self.next(&mut suspicions).await {
-                        self.take(suspicion);
-                    }
-                }
-                Err(error) => tracing::debug!(group = %self.claim.key, %error, "is not watched"),
-            }
-            sleep(AGAIN_AFTER).await;
-        }
-    }
-
-    /// The next suspicion; takes hosts' answers meanwhile. `None`: the stream has ended.
-    async fn next(&mut self, suspicions: &mut tonic::Streaming<Suspicion>) -> Option<Suspicion> {
-        loop {
             tokio::select! {
-                next = suspicions.message() => return next.ok().flatten(),
+                Some(suspicion) = self.suspicions.reports.recv() => self.take(suspicion),
                 Some(answer) = self.asked.join_next() => {
                     // A task fails only if the runtime shuts down.
                     if let Ok((member, failure)) = answer {
                         self.judge(member, failure);
                     }
                 }
+                else => return,
             }
         }
     }
@@ -179,7 +164,7 @@ impl Watching {
             // The receiver has gone if the group has ended.
             Some(why) => _ = self.failed.send((member, why)),
             None => {
-                tracing::debug!(group = %self.claim.key, %member, "is slow; its host answers");
+                tracing::debug!(group = %self.key, %member, "is slow; its host answers");
                 self.judged.remove(&member);
             }
         }

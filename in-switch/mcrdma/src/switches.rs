@@ -1,6 +1,6 @@
 //! Installing groups in switches, as the library sees it.
 
-use std::{fmt, time::Duration};
+use std::{fmt, net::IpAddr, time::Duration};
 
 use crate::plan;
 
@@ -25,6 +25,19 @@ pub trait Switches: Send + Sync + fmt::Debug {
 pub trait Inserted: Send {
     /// Why packets may not reach all members, if switches have reported that. Does not block.
     fn trouble(&self) -> Option<String>;
+
+    /// Members that switches have suspected since the last call; each again while the cause lasts. Does not
+    /// block.
+    fn suspicions(&self) -> Vec<Suspicion>;
+}
+
+/// A member that may have failed, as far as a switch can tell. It may be slow: its host has to be asked.
+#[derive(Clone, PartialEq, Eq, Debug)]
+pub struct Suspicion {
+    /// The member's address.
+    pub member: IpAddr,
+    /// Which switch, and what it has observed.
+    pub reason: String,
 }
 
 /// Why switches do not install a group.

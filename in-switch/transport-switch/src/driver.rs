@@ -2,6 +2,7 @@
 
 use std::{
     collections::HashMap,
+    net::IpAddr,
     time::{Duration, Instant},
 };
 
@@ -60,8 +61,13 @@ impl SwitchTransport {
         &mut self.tcp
     }
 
-    /// Adds an endpoint to the group of this end, which is created for its first link.
-    fn join(&mut self, end: &GroupEnd, endpoint: EndpointId) -> Result<(), PostError> {
+    /// Adds an endpoint, whose peer has this address, to the group of this end, which is created for its first link.
+    fn join(
+        &mut self,
+        end: &GroupEnd,
+        endpoint: EndpointId,
+        peer: Option<IpAddr>,
+    ) -> Result<(), PostError> {
         let known = self.groups.iter().find(|(_, group)| group.is_of(end));
         let number = match known {
             Some((&number, _)) => number,
@@ -74,7 +80,7 @@ impl SwitchTransport {
             }
         };
         if let Some(group) = self.groups.get_mut(&number) {
-            group.open(endpoint);
+            group.open(endpoint, peer);
         }
         self.by_endpoint.insert(endpoint, number);
         Ok(())
@@ -94,7 +100,7 @@ impl SwitchTransport {
         }
         let now = Instant::now();
         for group in self.groups.values_mut() {
-            group.progress(now, &mut self.completed);
+            group.progress(now, &mut self.tcp, &mut self.completed);
         }
         self.tcp.take_woken()
     }
@@ -112,7 +118,7 @@ impl SwitchTransport {
     fn leave(&mut self, endpoint: EndpointId) {
         let Some(number) = self.by_endpoint.remove(&endpoint) else { return };
         let Some(group) = self.groups.get_mut(&number) else { return };
-        group.endpoints.remove(&endpoint);
+        group.leave(endpoint);
         if group.endpoints.is_empty() {
             self.groups.remove(&number);
         }
@@ -139,9 +145,10 @@ impl Transport for SwitchTransport {
     transport::forward!(tcp; now, block_bytes_max, write_control, one_sided, cut_through, flush, waker);
 
     fn open(&mut self, link: SwitchLink) -> Result<EndpointId, PostError> {
+        let peer = link.lifeline.peer().map(|peer| peer.ip().to_canonical());
         let endpoint = self.tcp.open(link.lifeline)?;
         if let Some(end) = link.end
-            && let Err(error) = self.join(&end, endpoint)
+            && let Err(error) = self.join(&end, endpoint, peer)
         {
             self.tcp.close(endpoint);
             return Err(error);

@@ -64,6 +64,11 @@ impl Fanout {
         self.under_way.get(&id)?.first().map(|(_, send)| send)
     }
 
+    /// Whether messages are in flight.
+    pub(crate) fn has_messages(&self) -> bool {
+        !self.under_way.is_empty()
+    }
+
     /// Completes the sends of a message that all receivers have received.
     pub(crate) fn sent(&mut self, id: u64, completed: &mut Vec<Completion>) {
         for (endpoint, Send { from, token, .. }) in self.under_way.remove(&id).into_iter().flatten()

@@ -2,33 +2,52 @@
 
 use std::{
     collections::{BTreeSet, VecDeque},
+    net::IpAddr,
     os::fd::BorrowedFd,
     time::{Duration, Instant},
 };
 
+use mcrdma::Suspicion;
+use packet_socket::Heard;
 use transport::{Cause, Completion, EndpointId, PostError, ReadLease, Token, WriteLease};
+use transport_tcp::TcpTransport;
 
 use crate::{
     GroupEnd, QueuePair, Watch,
     completion::Ended,
     fanout::{Fanout, Send},
     link::Role,
+    suspects::Suspects,
 };
 
-/// How often switches are checked for reported failures.
-const WATCH_INTERVAL: Duration = Duration::from_millis(200);
+/// How often switches are checked for reported failures, and suspected hosts asked.
+const WATCH_INTERVAL: Duration = Duration::from_millis(50);
+/// All receivers are suspected if messages are under way and none completes for this long. Switches compare a receiver
+/// with others; this also notices an only one, and all at once.
+const SILENT_AFTER: Duration = Duration::from_millis(300);
 
 pub(crate) struct Group {
     end: GroupEnd,
     /// `None` once no more blocks can be transferred.
     queue_pair: Option<QueuePair>,
+    /// Why the queue pair has ended, until receivers' hosts have answered: one that has failed is the cause.
+    unexplained: Option<Cause>,
     side: Side,
     pub(crate) endpoints: BTreeSet<EndpointId>,
 }
 
 enum Side {
-    Root { fanout: Fanout, watch: Watch, next_look: Instant },
+    Root(Box<Root>),
     Receiver { receives: VecDeque<(WriteLease, Token)> },
+}
+
+struct Root {
+    fanout: Fanout,
+    watch: Watch,
+    next_look: Instant,
+    suspects: Suspects,
+    /// While messages are under way: since when none has completed, or since all receivers were suspected for that.
+    waits_since: Option<Instant>,
 }
 
 impl Group {
@@ -36,23 +55,37 @@ impl Group {
     pub(crate) fn new(end: &GroupEnd, now: Instant) -> Option<Self> {
         let parts = end.take()?;
         let side = match parts.role {
-            Role::Root { links, watch } => {
-                Side::Root { fanout: Fanout::new(links), watch, next_look: now + WATCH_INTERVAL }
-            }
+            Role::Root { links, watch } => Side::Root(Box::new(Root {
+                fanout: Fanout::new(links),
+                watch,
+                next_look: now + WATCH_INTERVAL,
+                suspects: Suspects::default(),
+                waits_since: None,
+            })),
             Role::Receiver => Side::Receiver { receives: VecDeque::new() },
         };
         let (end, queue_pair) = (end.clone(), Some(parts.queue_pair));
-        Some(Self { end, queue_pair, side, endpoints: BTreeSet::new() })
+        Some(Self { end, queue_pair, unexplained: None, side, endpoints: BTreeSet::new() })
     }
 
     pub(crate) fn is_of(&self, end: &GroupEnd) -> bool {
         self.end.is_same(end)
     }
 
-    pub(crate) fn open(&mut self, endpoint: EndpointId) {
+    /// Adds an endpoint, with the address of its peer.
+    pub(crate) fn open(&mut self, endpoint: EndpointId, peer: Option<IpAddr>) {
         self.endpoints.insert(endpoint);
-        if let Side::Root { fanout, .. } = &mut self.side {
-            fanout.open(endpoint);
+        if let Side::Root(root) = &mut self.side {
+            root.fanout.open(endpoint);
+            root.suspects.add(endpoint, peer);
+        }
+    }
+
+    /// Removes an endpoint that has ended.
+    pub(crate) fn leave(&mut self, endpoint: EndpointId) {
+        self.endpoints.remove(&endpoint);
+        if let Side::Root(root) = &mut self.side {
+            root.suspects.remove(endpoint);
         }
     }
 
@@ -64,9 +97,10 @@ impl Group {
         token: Token,
         completed: &mut Vec<Completion>,
     ) -> Result<(), PostError> {
-        let Side::Root { fanout, .. } = &mut self.side else {
+        let Side::Root(root) = &mut self.side else {
             return Err(PostError::Unsupported("way for blocks from receivers through switches"));
         };
+        let Root { fanout, waits_since, .. } = &mut **root;
         let posted = fanout.post(endpoint, Send { from, immediate, token });
         let outcome = posted.map_err(Cause::Protocol).and_then(|id| {
             // Without a queue pair the send stays in flight until its endpoints are closed.
@@ -74,6 +108,7 @@ impl Group {
                 && let Some(Send { from, immediate, .. }) = fanout.message(id)
             {
                 queue_pair.send(id, *immediate, from)?;
+                waits_since.get_or_insert_with(Instant::now);
             }
             Ok(())
         });
@@ -101,14 +136,32 @@ impl Group {
         Ok(())
     }
 
-    /// Sends and receives packets, and checks the switches.
-    pub(crate) fn progress(&mut self, now: Instant, completed: &mut Vec<Completion>) {
-        let Some(queue_pair) = &mut self.queue_pair else { return };
+    /// Sends and receives packets, checks the switches, and ends endpoints whose hosts have failed.
+    pub(crate) fn progress(
+        &mut self,
+        now: Instant,
+        tcp: &mut TcpTransport,
+        completed: &mut Vec<Completion>,
+    ) {
+        let moved = self.transfer(now, completed);
+        let looked = self.look(now, tcp).map_err(Cause::Lost);
+        if let Err(cause) = moved.and(looked) {
+            self.halt(cause, completed);
+        }
+        self.report_unexplained(completed);
+    }
+
+    /// Sends and receives packets.
+    fn transfer(&mut self, now: Instant, completed: &mut Vec<Completion>) -> Result<(), Cause> {
+        let Some(queue_pair) = &mut self.queue_pair else { return Ok(()) };
         let endpoint = self.endpoints.first().copied();
         let side = &mut self.side;
         let mut written = Ok(());
         let moved = queue_pair.progress(|ended| match (ended, &mut *side) {
-            (Ended::Sent { id }, Side::Root { fanout, .. }) => fanout.sent(id, completed),
+            (Ended::Sent { id }, Side::Root(root)) => {
+                root.fanout.sent(id, completed);
+                root.waits_since = root.fanout.has_messages().then_some(now);
+            }
             (Ended::Received { block, immediate }, Side::Receiver { receives }) => {
                 let (Some((into, token)), Some(endpoint)) = (receives.pop_front(), endpoint) else {
                     return;
@@ -125,29 +178,48 @@ impl Group {
             // Impossible: the root's queue pair only sends, and the others only receive.
             _ => {}
         });
-        let moved = moved.and_then(|()| self.look(now)).map_err(Cause::Lost);
-        if let Err(cause) = written.and(moved) {
-            self.halt(cause, completed);
-        }
+        written.and(moved.map_err(Cause::Lost))
     }
 
-    /// Checks the switches if that is due. Errors: switches report a failure.
-    fn look(&mut self, now: Instant) -> Result<(), String> {
-        let Side::Root { watch, next_look, .. } = &mut self.side else { return Ok(()) };
-        if now < *next_look {
+    /// Checks the switches and the hosts of suspected receivers, if that is due. Errors: switches report a failure.
+    fn look(&mut self, now: Instant, tcp: &mut TcpTransport) -> Result<(), String> {
+        let Side::Root(root) = &mut self.side else { return Ok(()) };
+        let is_over = self.queue_pair.is_none() && self.unexplained.is_none();
+        if is_over || now < root.next_look {
             return Ok(());
         }
-        *next_look = now + WATCH_INTERVAL;
-        watch.trouble().map_or(Ok(()), Err)
+        root.next_look = now + WATCH_INTERVAL;
+        root.suspect(now);
+        for (endpoint, why) in root.suspects.judge(now, |endpoint| ask(tcp, endpoint)) {
+            tracing::debug!(endpoint = endpoint.0, why, "a receiver's host has failed");
+            self.unexplained = None;
+            tcp.break_off(endpoint, Cause::Lost(why));
+        }
+        root.watch.trouble().map_or(Ok(()), Err)
     }
 
-    /// Stops transferring blocks; the engine notifies the other members by control words.
+    /// Stops transferring blocks. A root first asks its receivers' hosts if there are no answers.
     fn halt(&mut self, cause: Cause, completed: &mut Vec<Completion>) {
         if self.queue_pair.take().is_none() {
             return;
         }
         tracing::debug!(%cause, "a group's queue pair has ended");
-        if let Some(&endpoint) = self.endpoints.first() {
+        if let (Side::Root(root), Cause::Lost(why)) = (&mut self.side, &cause) {
+            root.suspects.suspect_all(why, Instant::now());
+            root.waits_since = None;
+        }
+        self.unexplained = Some(cause);
+        self.report_unexplained(completed);
+    }
+
+    /// Reports why the queue pair has ended, unless hosts are being asked; the engine notifies the other members by
+    /// control words.
+    fn report_unexplained(&mut self, completed: &mut Vec<Completion>) {
+        let is_lost = matches!(self.unexplained, Some(Cause::Lost(_)));
+        if is_lost && matches!(&self.side, Side::Root(root) if !root.suspects.is_empty()) {
+            return;
+        }
+        if let (Some(cause), Some(&endpoint)) = (self.unexplained.take(), self.endpoints.first()) {
             completed.push(Completion::Halted { endpoint, cause });
         }
     }
@@ -155,8 +227,9 @@ impl Group {
     /// Cancels the posts of an endpoint that ends, and with it the group.
     pub(crate) fn cancel(&mut self, endpoint: EndpointId, completed: &mut Vec<Completion>) {
         self.queue_pair = None;
+        self.unexplained = None;
         match &mut self.side {
-            Side::Root { fanout, .. } => fanout.cancel(endpoint, completed),
+            Side::Root(root) => root.fanout.cancel(endpoint, completed),
             Side::Receiver { receives } => {
                 for (into, token) in receives.drain(..) {
                     drop(into);
@@ -168,9 +241,12 @@ impl Group {
 
     /// Returns the time until there is something to do without a packet.
     pub(crate) fn wakes_in(&self, now: Instant) -> Option<Duration> {
-        let packets = self.queue_pair.as_ref()?.wakes_in();
+        if self.queue_pair.is_none() && self.unexplained.is_none() {
+            return None;
+        }
+        let packets = self.queue_pair.as_ref().and_then(QueuePair::wakes_in);
         let look = match &self.side {
-            Side::Root { next_look, .. } => Some(next_look.saturating_duration_since(now)),
+            Side::Root(root) => Some(root.next_look.saturating_duration_since(now)),
             Side::Receiver { .. } => None,
         };
         packets.into_iter().chain(look).min()
@@ -180,6 +256,29 @@ impl Group {
     pub(crate) fn as_fd(&self) -> Option<BorrowedFd<'_>> {
         self.queue_pair.as_ref().and_then(QueuePair::as_fd)
     }
+}
+
+impl Root {
+    /// Takes what speaks against receivers: reports of switches, and messages that do not complete.
+    fn suspect(&mut self, now: Instant) {
+        for Suspicion { member, reason } in self.watch.suspicions() {
+            self.suspects.suspect(member, &reason, now);
+        }
+        if let Some(since) = &mut self.waits_since {
+            let waited = now.saturating_duration_since(*since);
+            if waited >= SILENT_AFTER {
+                *since = now;
+                let ms = waited.as_millis();
+                self.suspects
+                    .suspect_all(&format!("no block was acknowledged by all for {ms} ms"), now);
+            }
+        }
+    }
+}
+
+/// Asks an endpoint's host. `None`: the endpoint has ended.
+fn ask(tcp: &mut TcpTransport, endpoint: EndpointId) -> Option<Heard> {
+    Heard::of(tcp.probe(endpoint)?).inspect_err(|error| tracing::debug!(%error, "TCP_INFO")).ok()
 }
 
 /// Copies a block into posted memory. Errors: the block is longer than the memory.

@@ -2,7 +2,7 @@
 
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
-use mcrdma::Inserted;
+use mcrdma::{Inserted, Suspicion};
 
 /// Keeps a group in the switches; dropping this removes it, on the thread that drops it.
 pub struct Registration(Arc<Mutex<Option<Box<dyn Inserted>>>>);
@@ -39,6 +39,12 @@ impl Watch {
     pub fn trouble(&self) -> Option<String> {
         lock(&self.0).as_ref().and_then(|inserted| inserted.trouble())
     }
+
+    /// Returns the members that switches have suspected since the last call.
+    #[must_use]
+    pub fn suspicions(&self) -> Vec<Suspicion> {
+        lock(&self.0).as_ref().map_or_else(Vec::new, |inserted| inserted.suspicions())
+    }
 }
 
 fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
@@ -56,6 +62,10 @@ mod tests {
         fn trouble(&self) -> Option<String> {
             Some("a switch is gone".into())
         }
+
+        fn suspicions(&self) -> Vec<Suspicion> {
+            vec![Suspicion { member: [10, 0, 0, 1].into(), reason: "it is silent".into() }]
+        }
     }
 
     impl Drop for Reporting {
@@ -70,9 +80,10 @@ mod tests {
         let registration = Registration::new(Box::new(Reporting(Arc::clone(&taken_out))));
         let watch = registration.watch();
         assert_eq!(watch.trouble().as_deref(), Some("a switch is gone"));
+        assert_eq!(watch.suspicions()[0].reason, "it is silent");
         assert!(!taken_out.load(Ordering::Relaxed));
         drop(registration);
         assert!(taken_out.load(Ordering::Relaxed));
-        assert_eq!(watch.trouble(), None);
+        assert_eq!((watch.trouble(), watch.suspicions()), (None, vec![]));
     }
 }

@@ -14,7 +14,8 @@ use roce::Serial;
 use testing::{Place, places};
 use transport::{Cause, Completion, EndpointId, Region, Token, Transport};
 use transport_switch::{
-    GroupEnd, Inserted, Member, Registration, Root, SwitchLink, SwitchTransport, Unconnected,
+    GroupEnd, Inserted, Member, Registration, Root, Suspicion, SwitchLink, SwitchTransport,
+    Unconnected,
 };
 use transport_tcp::{TcpLink, TcpSettings, TcpTransport};
 
@@ -45,6 +46,10 @@ struct Nobody;
 impl Inserted for Nobody {
     fn trouble(&self) -> Option<String> {
         None
+    }
+
+    fn suspicions(&self) -> Vec<Suspicion> {
+        Vec::new()
     }
 }
 

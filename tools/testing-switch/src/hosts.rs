@@ -16,7 +16,7 @@ use std::{
 
 use data_plane::{Groups, KernelPlane, PlaneError, UserspacePlane};
 use mcrdma::{Counters, GroupKey, Refused, Replication, plan};
-use rdmc::{InsertError, Inserted, Switches};
+use rdmc::{InsertError, Inserted, Suspicion, Switches};
 
 /// What interfaces carry: enough for packets with 4 KiB.
 pub const MTU_BYTES: u32 = 4200;
@@ -58,6 +58,8 @@ pub struct OneSwitch {
     pub duplicates: Arc<AtomicU32>,
     /// The fault that it reports.
     pub trouble: Arc<Mutex<Option<String>>>,
+    /// The members that it suspects.
+    pub suspicions: Arc<Mutex<Vec<Suspicion>>>,
 }
 
 impl fmt::Debug for OneSwitch {
@@ -135,6 +137,10 @@ impl Inserted for InOne {
     fn trouble(&self) -> Option<String> {
         lock(&self.switch.trouble).clone()
     }
+
+    fn suspicions(&self) -> Vec<Suspicion> {
+        lock(&self.switch.suspicions).clone()
+    }
 }
 
 impl Drop for InOne {
@@ -174,6 +180,7 @@ pub fn run<R: Send>(
         refuses: None,
         duplicates: Arc::default(),
         trouble: Arc::default(),
+        suspicions: Arc::default(),
     };
     let (moves, moved) = (Barrier::new(hosts + 1), Barrier::new(hosts + 1));
     let (tell_thread, threads) = mpsc::channel::<(usize, i32)>();

@@ -1,15 +1,21 @@
 //! Members that an agent suspects.
 
-use std::time::{Duration, Instant};
+use std::{
+    net::SocketAddr,
+    time::{Duration, Instant},
+};
 
 use agent::{Clock, Liveness, ManualClock};
-use control::{Claim, ErrorKind, proto::Suspicion};
-use mcrdma::plan::{Device, Topology};
+use control::{AgentSwitches, Claim, ErrorKind, proto::Suspicion};
+use mcrdma::{
+    Switches,
+    plan::{Device, Topology},
+};
 use roce::rc::{Kind, Work};
 
 use testing_switch::flow::{self, Flow};
 
-use crate::world::{self, World, link};
+use crate::world::{self, INSERT_TIMEOUT, PORT, World, link};
 
 const STALE_AFTER: Duration = Duration::from_secs(60);
 const PATIENCE: Duration = Duration::from_secs(60);
@@ -102,4 +108,33 @@ fn a_port_without_a_carrier_is_reported_when_that_lasts() {
         agent.watch(&foreign).await.map(drop).unwrap_err()
     });
     assert_eq!(refused.kind, ErrorKind::Unknown);
+}
+
+/// The library's groups have no daemon that watches them.
+#[test]
+fn reports_come_to_groups_of_the_library() {
+    if !world::is_possible() {
+        return;
+    }
+    let (mut world, clock) = racks();
+    let (group, _) = world.connect(0, &["a1", "a2", "b1"]);
+    let sender = world.find("a1");
+    let files = world.authority.issue(&world.address(sender).to_string());
+    let agent = SocketAddr::new(world.address(world.find("tor-a")), PORT).to_string();
+    let inserted = world.networks[sender].run(move || {
+        let switches = AgentSwitches::start(&agent, &world::certificates(files)).unwrap();
+        switches.insert(&group, INSERT_TIMEOUT).unwrap()
+    });
+    change(&world, "tor-a", "a2", "down");
+    let deadline = Instant::now() + PATIENCE;
+    let suspicion = loop {
+        if let Some(suspicion) = inserted.suspicions().pop() {
+            break suspicion;
+        }
+        assert!(Instant::now() < deadline, "no report comes");
+        assert!(clock.advance(Liveness::default().interval, PATIENCE));
+    };
+    assert_eq!(suspicion.member, world.address(world.find("a2")));
+    let why = "switch tor-a: the port to it has had no carrier for ";
+    assert!(suspicion.reason.starts_with(why), "{suspicion:?}");
 }
