@@ -3,6 +3,7 @@
 use std::{
     collections::{BTreeSet, VecDeque},
     os::fd::BorrowedFd,
+    sync::Arc,
     time::{Duration, Instant},
 };
 
@@ -67,7 +68,7 @@ impl Group {
         let Side::Root { fanout, .. } = &mut self.side else {
             return Err(PostError::Unsupported("way for blocks from receivers through switches"));
         };
-        let posted = fanout.post(endpoint, Send { from, immediate, token });
+        let posted = fanout.post(endpoint, Send { from: Arc::new(from), immediate, token });
         let outcome = posted.map_err(Cause::Protocol).and_then(|id| {
             // Without a queue pair the send stays in flight until its endpoints are closed.
             if let (Some(id), Some(queue_pair)) = (id, &mut self.queue_pair)

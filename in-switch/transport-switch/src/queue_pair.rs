@@ -1,6 +1,6 @@
 //! One end of a group's queue pair: of an RDMA device, or in userspace.
 
-use std::{net::IpAddr, os::fd::BorrowedFd, time::Duration};
+use std::{net::IpAddr, os::fd::BorrowedFd, sync::Arc, time::Duration};
 
 use roce::Mac;
 use transport::{Cause, ReadLease};
@@ -106,8 +106,15 @@ impl Unconnected {
 pub struct QueuePair(Kind<device::QueuePair, userspace::QueuePair>);
 
 impl QueuePair {
+    /// Sends a block from where it is, until it is reported as sent or this is dropped.
+    ///
     /// Errors: the connection has ended, or the block is in a file that cannot be read.
-    pub(crate) fn send(&mut self, id: u64, immediate: u32, from: &ReadLease) -> Result<(), Cause> {
+    pub(crate) fn send(
+        &mut self,
+        id: u64,
+        immediate: u32,
+        from: &Arc<ReadLease>,
+    ) -> Result<(), Cause> {
         match &mut self.0 {
             Kind::Device(pair) => pair.send(id, immediate, from),
             Kind::Userspace(pair) => pair.send(id, immediate, from),

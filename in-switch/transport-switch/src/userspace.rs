@@ -9,7 +9,7 @@ use std::{
     time::Duration,
 };
 
-use endpoint::{Endpoint, EndpointError, Event, Peer};
+use endpoint::{Counts, Endpoint, EndpointError, Event, Peer};
 use roce::{
     Mac,
     rc::{Kind, RequesterConfig, Status, Work},
@@ -122,12 +122,16 @@ pub(crate) struct QueuePair {
 }
 
 impl QueuePair {
-    pub(crate) fn send(&mut self, id: u64, immediate: u32, from: &ReadLease) -> Result<(), Cause> {
-        let bytes: Arc<[u8]> = Arc::from(&**from);
-        let length = u32::try_from(bytes.len());
+    pub(crate) fn send(
+        &mut self,
+        id: u64,
+        immediate: u32,
+        from: &Arc<ReadLease>,
+    ) -> Result<(), Cause> {
+        let length = u32::try_from(from.bytes());
         let length = length.map_err(|_| Cause::Lost("a block of 4 GiB".into()))?;
         let work = Work { id, kind: Kind::Send, bytes: length, immediate: Some(immediate) };
-        let sent = self.endpoint.send(self.number, work, bytes);
+        let sent = self.endpoint.send(self.number, work, Block(Arc::clone(from)));
         sent.map_err(|error| Cause::Lost(error.to_string()))
     }
 
@@ -171,6 +175,25 @@ impl QueuePair {
 
     pub(crate) fn as_fd(&self) -> BorrowedFd<'_> {
         self.endpoint.as_fd()
+    }
+}
+
+impl Drop for QueuePair {
+    fn drop(&mut self) {
+        let Counts { requests_sent: packets, requests_repeated: repeated, .. } =
+            self.endpoint.counts();
+        if packets > 0 {
+            tracing::debug!(packets, repeated, "sent through a queue pair in userspace");
+        }
+    }
+}
+
+/// A block that is sent from where it is.
+struct Block(Arc<ReadLease>);
+
+impl AsRef<[u8]> for Block {
+    fn as_ref(&self) -> &[u8] {
+        &self.0
     }
 }
 
