@@ -28,8 +28,15 @@ pub(crate) struct Group {
 }
 
 enum Side {
-    Root { fanout: Fanout, watch: Watch, next_look: Instant },
-    Receiver { receives: VecDeque<(WriteLease, Token)> },
+    Root {
+        fanout: Fanout,
+        watch: Watch,
+        next_look: Instant,
+    },
+    /// Posts, whose leases the queue pair has, in order.
+    Receiver {
+        receives: VecDeque<Token>,
+    },
 }
 
 impl Group {
@@ -93,9 +100,8 @@ impl Group {
         let Side::Receiver { receives } = &mut self.side else {
             return Err(PostError::Unsupported("way for blocks to the root through switches"));
         };
-        let bytes = into.bytes();
-        receives.push_back((into, token));
-        let posted = self.queue_pair.as_mut().map_or(Ok(()), |pair| pair.receive(bytes));
+        receives.push_back(token);
+        let posted = self.queue_pair.as_mut().map_or(Ok(()), |pair| pair.receive(into));
         if let Err(why) = posted {
             self.halt(Cause::Lost(why), completed);
         }
@@ -107,28 +113,21 @@ impl Group {
         let Some(queue_pair) = &mut self.queue_pair else { return };
         let endpoint = self.endpoints.first().copied();
         let side = &mut self.side;
-        let mut written = Ok(());
         let moved = queue_pair.progress(|ended| match (ended, &mut *side) {
             (Ended::Sent { id }, Side::Root { fanout, .. }) => fanout.sent(id, completed),
-            (Ended::Received { block, immediate }, Side::Receiver { receives }) => {
-                let (Some((into, token)), Some(endpoint)) = (receives.pop_front(), endpoint) else {
+            (Ended::Received { into, bytes, immediate }, Side::Receiver { receives }) => {
+                let (Some(token), Some(endpoint)) = (receives.pop_front(), endpoint) else {
                     return;
                 };
-                let taken = place(into, block);
-                if taken.is_ok() {
-                    let bytes = block.len() as u64;
-                    completed.push(Completion::Received { endpoint, token, bytes, immediate });
-                } else {
-                    completed.push(Completion::Cancelled { endpoint, token });
-                }
-                written = std::mem::replace(&mut written, Ok(())).and(taken);
+                drop(into);
+                let bytes = bytes as u64;
+                completed.push(Completion::Received { endpoint, token, bytes, immediate });
             }
             // Impossible: the root's queue pair only sends, and the others only receive.
             _ => {}
         });
-        let moved = moved.and_then(|()| self.look(now)).map_err(Cause::Lost);
-        if let Err(cause) = written.and(moved) {
-            self.halt(cause, completed);
+        if let Err(why) = moved.and_then(|()| self.look(now)) {
+            self.halt(Cause::Lost(why), completed);
         }
     }
 
@@ -153,16 +152,14 @@ impl Group {
         }
     }
 
-    /// Cancels the posts of an endpoint that ends, and with it the group.
+    /// Cancels the posts of an endpoint that ends, and with it the group. The queue pair goes first, and with it its leases.
     pub(crate) fn cancel(&mut self, endpoint: EndpointId, completed: &mut Vec<Completion>) {
         self.queue_pair = None;
         match &mut self.side {
             Side::Root { fanout, .. } => fanout.cancel(endpoint, completed),
             Side::Receiver { receives } => {
-                for (into, token) in receives.drain(..) {
-                    drop(into);
-                    completed.push(Completion::Cancelled { endpoint, token });
-                }
+                let cancelled = |token| Completion::Cancelled { endpoint, token };
+                completed.extend(receives.drain(..).map(cancelled));
             }
         }
     }
@@ -181,11 +178,4 @@ impl Group {
     pub(crate) fn as_fd(&self) -> Option<BorrowedFd<'_>> {
         self.queue_pair.as_ref().and_then(QueuePair::as_fd)
     }
-}
-
-/// Copies a block into posted memory. Errors: the block is longer than the memory.
-fn place(mut into: WriteLease, block: &[u8]) -> Result<(), Cause> {
-    let longer = || Cause::Protocol("a block longer than the memory posted for it".into());
-    into.get_mut(..block.len()).ok_or_else(longer)?.copy_from_slice(block);
-    Ok(())
 }

@@ -3,7 +3,7 @@
 use std::{net::IpAddr, os::fd::BorrowedFd, sync::Arc, time::Duration};
 
 use roce::Mac;
-use transport::{Cause, ReadLease};
+use transport::{Cause, ReadLease, WriteLease};
 
 use crate::{Member, OpenError, Root, completion::Ended, device, userspace, way};
 
@@ -121,17 +121,17 @@ impl QueuePair {
         }
     }
 
-    /// Posts a receive for a block of at most this length. Errors: the queue pair has ended.
-    pub(crate) fn receive(&mut self, bytes: usize) -> Result<(), String> {
+    /// Posts memory for a block of at most its length. Errors: the queue pair has ended.
+    pub(crate) fn receive(&mut self, into: WriteLease) -> Result<(), String> {
         match &mut self.0 {
-            Kind::Device(pair) => pair.receive(bytes),
-            Kind::Userspace(pair) => pair.receive(bytes),
+            Kind::Device(pair) => pair.receive(into),
+            Kind::Userspace(pair) => pair.receive(into),
         }
     }
 
     /// Sends and receives packets, without waiting. Errors: the connection has ended, or the
     /// interface failed.
-    pub(crate) fn progress(&mut self, ended: impl FnMut(Ended<'_>)) -> Result<(), String> {
+    pub(crate) fn progress(&mut self, ended: impl FnMut(Ended)) -> Result<(), String> {
         match &mut self.0 {
             Kind::Device(pair) => pair.progress(ended),
             Kind::Userspace(pair) => pair.progress(ended),

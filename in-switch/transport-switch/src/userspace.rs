@@ -2,6 +2,7 @@
 //! reached.
 
 use std::{
+    collections::VecDeque,
     io::ErrorKind,
     net::IpAddr,
     os::fd::{AsFd, BorrowedFd},
@@ -14,7 +15,7 @@ use roce::{
     Mac,
     rc::{Kind, RequesterConfig, Status, Work},
 };
-use transport::{Cause, ReadLease};
+use transport::{Cause, ReadLease, WriteLease};
 
 use crate::{
     MTUS_BYTES, Member, OpenError, Root,
@@ -85,7 +86,12 @@ impl Unconnected {
 
     fn connect(mut self, peer: Peer, config: RequesterConfig, psns: (u32, u32)) -> QueuePair {
         self.endpoint.connect(self.number, peer, config, psns);
-        QueuePair { endpoint: self.endpoint, number: self.number, spare: Vec::new() }
+        QueuePair {
+            endpoint: self.endpoint,
+            number: self.number,
+            receives: VecDeque::new(),
+            spare: Vec::new(),
+        }
     }
 }
 
@@ -118,6 +124,7 @@ fn refused(error: EndpointError) -> OpenError {
 pub(crate) struct QueuePair {
     endpoint: Endpoint,
     number: u32,
+    receives: VecDeque<WriteLease>,
     spare: Vec<Vec<u8>>,
 }
 
@@ -135,26 +142,29 @@ impl QueuePair {
         sent.map_err(|error| Cause::Lost(error.to_string()))
     }
 
-    pub(crate) fn receive(&mut self, bytes: usize) -> Result<(), String> {
+    pub(crate) fn receive(&mut self, into: WriteLease) -> Result<(), String> {
         let mut memory = self.spare.pop().unwrap_or_default();
-        memory.resize(bytes, 0);
+        memory.resize(into.bytes(), 0);
+        self.receives.push_back(into);
         self.endpoint.receive(self.number, 0, memory).map_err(|error| error.to_string())
     }
 
-    pub(crate) fn progress(&mut self, mut ended: impl FnMut(Ended<'_>)) -> Result<(), String> {
+    pub(crate) fn progress(&mut self, mut ended: impl FnMut(Ended)) -> Result<(), String> {
         self.endpoint.progress(Duration::ZERO).map_err(|error| error.to_string())?;
         while let Some(event) = self.endpoint.completed() {
             match event {
                 Event::Sent { id, status: Status::Done, .. } => ended(Ended::Sent { id }),
                 Event::Sent { status, .. } => return Err(in_words(status)),
                 Event::Arrived { arrival, memory, .. } => {
-                    let block = memory.get(..arrival.bytes as usize);
-                    match (block, arrival.immediate) {
-                        (Some(block), Some(immediate)) if !arrival.is_write => {
-                            ended(Ended::Received { block, immediate });
-                        }
-                        _ => return Err("the root has sent something that is no block".into()),
-                    }
+                    let bytes = arrival.bytes as usize;
+                    let (Some(mut into), Some(immediate), false) =
+                        (self.receives.pop_front(), arrival.immediate, arrival.is_write)
+                    else {
+                        return Err("the root has sent something that is no block".into());
+                    };
+                    // The responder refuses a longer one.
+                    into[..bytes].copy_from_slice(&memory[..bytes]);
+                    ended(Ended::Received { into, bytes, immediate });
                     if self.spare.len() < SPARE_MAX {
                         self.spare.push(memory);
                     }
