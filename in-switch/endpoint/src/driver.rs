@@ -5,11 +5,10 @@ use std::{
     io,
     net::{IpAddr, SocketAddr},
     os::fd::{AsFd, BorrowedFd, OwnedFd},
-    sync::Arc,
-    time::{Duration, Instant},
+    time::Duration,
 };
 
-use packet_socket::{Batch, Interface, InterfaceError, Offload};
+use packet_socket::{Batch, Interface, InterfaceError};
 use roce::{
     Bth, ETHERNET_BYTES, Headers, Mac, Opcode, Packet, ROCE_PORT, Serial,
     rc::{MemoryRegion, Requester, RequesterConfig, Responder, Work},
@@ -17,12 +16,10 @@ use roce::{
 use rustix::net::{AddressFamily, SocketFlags, SocketType, bind, socket_with, sockopt};
 
 use crate::{
-    Counts, EndpointError, Event, Faults, Peer, faults::Injector, neighbours::Neighbours,
+    Counts, EndpointError, Event, Faults, Peer, egress::Egress, faults::Injector,
     queue_pair::QueuePair,
 };
 
-/// Packets that a queue pair sends before the next one's turn, and before received packets are read.
-const BURST: usize = 64;
 /// RNR timer code: 0.64 ms (IBA table 46).
 const NOT_READY_TIMER: u8 = 12;
 /// Range of queue pair numbers, drawn at random: several endpoints of a host receive the same packets.
@@ -39,26 +36,20 @@ const COALESCING_NS: std::ops::RangeInclusive<u64> = 20_000..=500_000;
 /// A host's end, on one interface with one address.
 pub struct Endpoint {
     name: String,
-    interface: Interface,
-    address: IpAddr,
-    mac: Mac,
+    egress: Egress,
     /// Bound and never read, so that the kernel does not answer with ICMP port unreachable. `None` where
     /// rdma_rxe has the port.
     _port: Option<OwnedFd>,
     queue_pairs: HashMap<u32, QueuePair>,
     memories: Vec<(MemoryRegion, Vec<u8>)>,
     next_start: u64,
-    neighbours: Neighbours,
     events: VecDeque<Event>,
     counts: Counts,
     incoming: Injector,
-    outgoing: Injector,
     batch: Batch,
-    frame: Vec<u8>,
     /// Nothing that was due could be sent last time.
     is_held: bool,
     coalescing: Coalescing,
-    started: Instant,
 }
 
 /// State of interrupt coalescing.
@@ -97,37 +88,31 @@ impl Endpoint {
         let opened = Interface::open(interface, false)?;
         Ok(Self {
             name: interface.to_owned(),
-            mac: Mac(opened.mac()),
-            interface: opened,
-            address,
+            egress: Egress::new(opened, address),
             _port: port,
             queue_pairs: HashMap::new(),
             memories: Vec::new(),
             next_start: 1 << 32,
-            neighbours: Neighbours::default(),
             events: VecDeque::new(),
             counts: Counts::default(),
             incoming: Injector::default(),
-            outgoing: Injector::default(),
             batch: Batch::new(),
-            frame: Vec::new(),
             is_held: false,
             coalescing: Coalescing::default(),
-            started: Instant::now(),
         })
     }
 
     /// The interface's Ethernet address.
     #[must_use]
     pub const fn mac(&self) -> Mac {
-        self.mac
+        self.egress.mac
     }
 
     /// The interface's MTU: longest IP packet.
     ///
     /// Errors: the interface is gone.
     pub fn mtu_bytes(&self) -> Result<u32, EndpointError> {
-        self.interface.mtu_bytes().map_err(|source| self.failed(source))
+        self.egress.interface.mtu_bytes().map_err(|source| self.failed(source))
     }
 
     /// Sets the receive buffer's size, or the largest that this process may have. Returns the size, in which
@@ -135,19 +120,19 @@ impl Endpoint {
     ///
     /// Errors: the interface is gone.
     pub fn reserve(&self, bytes: usize) -> Result<usize, EndpointError> {
-        self.interface.reserve(bytes).map_err(|source| self.failed(source))
+        self.egress.interface.reserve(bytes).map_err(|source| self.failed(source))
     }
 
     /// The interface's index.
     #[must_use]
     pub const fn interface(&self) -> u32 {
-        self.interface.index()
+        self.egress.interface.index()
     }
 
     /// Injects faults from now on, into received and sent packets.
     pub fn inject(&mut self, faults: Faults) {
         self.incoming = Injector::new(faults);
-        self.outgoing = Injector::new(Faults { seed: faults.seed.wrapping_add(1), ..faults });
+        self.egress.inject(Faults { seed: faults.seed.wrapping_add(1), ..faults });
     }
 
     /// Makes a queue pair that is connected to a peer, without a handshake. Returns its number.
@@ -191,7 +176,7 @@ impl Endpoint {
         let queue_pair = QueuePair::new(number, peer, requester, responder);
         self.queue_pairs.insert(number, queue_pair);
         // Resolved now, so that the first answer is not delayed.
-        let _ = self.resolve(&peer);
+        let _ = self.egress.resolve(&peer);
     }
 
     /// Destroys a queue pair; its peer is not notified. Whether it was there.
@@ -221,14 +206,21 @@ impl Endpoint {
         self.queue_pairs.get_mut(&qpn).ok_or(EndpointError::QueuePair { qpn })
     }
 
-    /// Posts a message. Its `id` has to differ from those that have not completed.
-    pub fn send(&mut self, qpn: u32, work: Work, bytes: Arc<[u8]>) -> Result<(), EndpointError> {
-        if work.bytes as usize != bytes.len() {
-            return Err(EndpointError::Length { work: work.bytes, given: bytes.len() });
+    /// Posts a message. Its `id` has to differ from those that have not completed. Its bytes are sent from where they
+    /// are, and dropped when it has completed or its queue pair is removed.
+    pub fn send(
+        &mut self,
+        qpn: u32,
+        work: Work,
+        bytes: impl AsRef<[u8]> + Send + Sync + 'static,
+    ) -> Result<(), EndpointError> {
+        let given = bytes.as_ref().len();
+        if work.bytes as usize != given {
+            return Err(EndpointError::Length { work: work.bytes, given });
         }
         let queue_pair = self.get(qpn)?;
         queue_pair.requester.post(work)?;
-        queue_pair.keep_message(work.id, bytes);
+        queue_pair.keep_message(work.id, Box::new(bytes));
         Ok(())
     }
 
@@ -260,12 +252,15 @@ impl Endpoint {
     ///
     /// Errors: the interface is down or gone.
     pub fn progress(&mut self, patience: Duration) -> Result<(), EndpointError> {
-        let has_sent = self.send_requests();
+        let mut has_sent = false;
+        for queue_pair in self.queue_pairs.values_mut() {
+            has_sent |= self.egress.send_requests(queue_pair, &mut self.counts);
+        }
         self.is_held = !has_sent;
         let wakes_in = self.wakes_in().unwrap_or(patience);
         let patience = if has_sent { Duration::ZERO } else { patience.min(wakes_in) };
         let mut batch = std::mem::take(&mut self.batch);
-        let received = self.interface.receive(&mut batch, patience);
+        let received = self.egress.interface.receive(&mut batch, patience);
         let mut incoming = std::mem::take(&mut self.incoming);
         self.coalescing.is_urgent = false;
         for (_, frame) in batch.frames() {
@@ -273,7 +268,7 @@ impl Endpoint {
             self.counts.faults_injected += injected;
         }
         if let Ok(packets @ 1..) = received {
-            let now_ns = self.now_ns();
+            let now_ns = self.egress.now_ns();
             self.coalescing.took(now_ns, packets);
         }
         (self.incoming, self.batch) = (incoming, batch);
@@ -288,16 +283,12 @@ impl Endpoint {
         EndpointError::Failed { name: self.name.clone(), source }
     }
 
-    fn now_ns(&self) -> u64 {
-        self.started.elapsed().as_nanos() as u64
-    }
-
     /// Time until [`Endpoint::progress`] has to be called even if no frame arrives; `None`: no timer is set.
     /// For callers that poll its descriptor together with others.
     #[must_use]
     pub fn wakes_in(&self) -> Option<Duration> {
         let wakes = self.queue_pairs.values().filter_map(|pair| pair.requester.wakes_ns()).min();
-        let wait = Duration::from_nanos(wakes?.saturating_sub(self.now_ns()));
+        let wait = Duration::from_nanos(wakes?.saturating_sub(self.egress.now_ns()));
         Some(if wait.is_zero() && self.is_held { RETRY } else { wait })
     }
 
@@ -305,130 +296,55 @@ impl Endpoint {
     /// middle of a message. For callers that poll it together with others.
     #[must_use]
     pub fn coalesces_for(&self) -> Option<Duration> {
-        let left = self.coalescing.until_ns.saturating_sub(self.now_ns());
+        let left = self.coalescing.until_ns.saturating_sub(self.egress.now_ns());
         (left > 0).then(|| Duration::from_nanos(left))
-    }
-
-    /// Whether something was sent.
-    fn send_requests(&mut self) -> bool {
-        let numbers: Vec<u32> = self.queue_pairs.keys().copied().collect();
-        let mut has_sent = false;
-        for number in numbers {
-            // Removed meanwhile, so that `self` can be borrowed.
-            let Some(mut queue_pair) = self.queue_pairs.remove(&number) else { continue };
-            has_sent |= self.send_of(&mut queue_pair);
-            self.queue_pairs.insert(number, queue_pair);
-        }
-        has_sent
-    }
-
-    fn send_of(&mut self, queue_pair: &mut QueuePair) -> bool {
-        let mut count = 0;
-        while count < BURST {
-            let now_ns = self.now_ns();
-            if queue_pair.requester.wakes_ns().is_none_or(|wakes_ns| wakes_ns > now_ns) {
-                break;
-            }
-            let Some(mac) = self.resolve(&queue_pair.peer) else { break };
-            let Some(request) = queue_pair.requester.send(now_ns) else { break };
-            let Some((headers, payload)) = queue_pair.request(self.address, &request) else {
-                break;
-            };
-            if !self.emit(mac, &headers, payload) {
-                queue_pair.requester.take_back();
-                break;
-            }
-            self.counts.requests_sent += 1;
-            self.counts.requests_repeated += u64::from(request.is_repeated);
-            count += 1;
-        }
-        count > 0
-    }
-
-    /// The Ethernet address for a peer; sends a request if it is not known.
-    fn resolve(&mut self, peer: &Peer) -> Option<Mac> {
-        let address = peer.next_hop.unwrap_or(peer.address);
-        let known = self.neighbours.get(address);
-        if known.is_none() {
-            let (now_ns, own) = (self.now_ns(), (self.address, self.mac));
-            if let Some(question) = self.neighbours.ask(now_ns, own, address) {
-                // Retransmitted if this fails.
-                let _ = self.interface.send(Offload::NONE, &question);
-            }
-        }
-        known
-    }
-
-    /// Sends a packet. Whether the socket took it; packets lost by fault injection count as sent.
-    fn emit(&mut self, mac: Mac, headers: &Headers, payload: &[u8]) -> bool {
-        let kind: [u8; 2] = if self.address.is_ipv4() { [0x08, 0x00] } else { [0x86, 0xdd] };
-        self.frame.resize(ETHERNET_BYTES + headers.packet_bytes(payload.len()), 0);
-        self.frame[..6].copy_from_slice(&mac.0);
-        self.frame[6..12].copy_from_slice(&self.mac.0);
-        self.frame[12..14].copy_from_slice(&kind);
-        if headers.write(payload, &mut self.frame[ETHERNET_BYTES..]).is_err() {
-            return true;
-        }
-        let mut has_room = true;
-        let interface = &self.interface;
-        self.counts.faults_injected += self.outgoing.apply(&self.frame, |frame| {
-            has_room &= interface.send(Offload::NONE, frame).is_ok();
-        });
-        has_room
     }
 
     fn take(&mut self, frame: &[u8]) {
         let Some(inner) = frame.get(ETHERNET_BYTES..) else { return };
         let Ok(packet) = Packet::parse(inner) else {
-            return self.neighbours.learn(frame);
+            if self.egress.learn(frame) {
+                self.queue_pairs.values_mut().for_each(|queue_pair| queue_pair.mac = None);
+            }
+            return;
         };
         let Bth { opcode, ack_requested, .. } = packet.headers.bth;
         self.coalescing.is_urgent |= ack_requested || opcode.ends() || !opcode.is_request();
         let headers = packet.headers;
-        let number = headers.bth.target_qpn;
-        let Some(mut queue_pair) = self.queue_pairs.remove(&number) else { return };
-        let is_ours =
-            headers.ip.target == self.address && headers.ip.source == queue_pair.peer.address;
+        let Some(queue_pair) = self.queue_pairs.get(&headers.bth.target_qpn) else { return };
+        let is_ours = headers.ip.target == self.egress.address
+            && headers.ip.source == queue_pair.peer.address;
         if is_ours && packet.is_intact() {
-            self.take_packet(&mut queue_pair, &headers, packet.payload);
+            self.take_packet(&headers, packet.payload);
         } else {
             self.counts.refused += 1;
         }
-        self.queue_pairs.insert(number, queue_pair);
     }
 
-    fn take_packet(&mut self, queue_pair: &mut QueuePair, headers: &Headers, payload: &[u8]) {
-        let now_ns = self.now_ns();
+    fn take_packet(&mut self, headers: &Headers, payload: &[u8]) {
+        let now_ns = self.egress.now_ns();
+        let Self { queue_pairs, memories, events, counts, egress, coalescing, .. } = self;
+        let Some(queue_pair) = queue_pairs.get_mut(&headers.bth.target_qpn) else { return };
         if let Some(aeth) = headers.aeth {
-            self.counts.answers_received += 1;
+            counts.answers_received += 1;
             return queue_pair.requester.answered(now_ns, headers.bth.psn, aeth);
         }
         if headers.bth.opcode == Opcode::Cnp {
-            self.counts.notifications_received += 1;
+            counts.notifications_received += 1;
             return queue_pair.requester.notified(now_ns);
         }
-        self.counts.requests_received += 1;
+        counts.requests_received += 1;
         let is_noticed = headers.ip.is_congested() && queue_pair.responder.congested(now_ns);
-        let memories = &mut self.memories;
         let (answer, event) = queue_pair.receive(headers, payload, |address, bytes| {
             write(memories, address, bytes);
         });
-        self.events.extend(event);
+        events.extend(event);
         if is_noticed {
-            self.answer(queue_pair, None);
+            egress.answer(queue_pair, None, counts);
         }
         if answer.is_some() {
-            self.coalescing.is_urgent = true;
-            self.answer(queue_pair, answer);
-        }
-    }
-
-    fn answer(&mut self, queue_pair: &QueuePair, answer: Option<(Serial, roce::Aeth)>) {
-        let Some(mac) = self.resolve(&queue_pair.peer) else { return };
-        if let Some(headers) = queue_pair.answer(self.address, answer)
-            && self.emit(mac, &headers, &[])
-        {
-            self.counts.answers_sent += 1;
+            coalescing.is_urgent = true;
+            egress.answer(queue_pair, answer, counts);
         }
     }
 }
@@ -447,7 +363,7 @@ fn take_port(address: IpAddr) -> io::Result<OwnedFd> {
 
 impl AsFd for Endpoint {
     fn as_fd(&self) -> BorrowedFd<'_> {
-        self.interface.as_fd()
+        self.egress.interface.as_fd()
     }
 }
 

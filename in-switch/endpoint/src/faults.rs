@@ -36,6 +36,11 @@ impl Injector {
         Self { faults, random: Some(ChaCha8Rng::seed_from_u64(faults.seed)), late: None }
     }
 
+    /// Whether it injects any.
+    pub(crate) const fn is_active(&self) -> bool {
+        self.random.is_some()
+    }
+
     /// Applies faults to a frame: `pass` gets each frame to deliver. Returns the number of faults.
     pub(crate) fn apply(&mut self, frame: &[u8], mut pass: impl FnMut(&[u8])) -> u64 {
         let Faults { loss, duplicate, reorder, corrupt, mark, .. } = self.faults;

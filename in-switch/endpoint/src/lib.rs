@@ -13,7 +13,7 @@
 //! let peer = Peer { address: "10.0.0.2".parse()?, qpn: 0x80_0001, next_hop: None };
 //! let queue_pair = endpoint.queue_pair(peer, RequesterConfig::default(), 100, 100);
 //! let work = Work { id: 1, kind: Kind::Send, bytes: 5, immediate: None };
-//! endpoint.send(queue_pair, work, b"hello"[..].into())?;
+//! endpoint.send(queue_pair, work, b"hello")?;
 //! while endpoint.completed().is_none() {
 //!     endpoint.progress(Duration::from_millis(10))?;
 //! }
@@ -23,6 +23,7 @@
 //! One thread drives an [`Endpoint`]; all I/O is done in [`Endpoint::progress`].
 
 mod driver;
+mod egress;
 mod faults;
 mod neighbours;
 mod queue_pair;

@@ -44,19 +44,17 @@ impl Neighbours {
         }
     }
 
-    /// Takes the answer to a request, if a frame is one.
-    pub(crate) fn learn(&mut self, frame: &[u8]) {
+    /// Takes the answer to a request, if a frame is one. Whether that has changed an address.
+    pub(crate) fn learn(&mut self, frame: &[u8]) -> bool {
         let learnt = match frame.get(12..14) {
             Some([8, 6]) => answer_of_arp(&frame[ETHERNET_BYTES..]),
             Some([0x86, 0xdd]) => answer_of_neighbour(&frame[ETHERNET_BYTES..]),
             _ => None,
         };
         // Unsolicited answers are ignored: they may be spoofed.
-        if let Some((address, mac)) = learnt
-            && self.asked_ns.contains_key(&address)
-        {
-            self.known.insert(address, mac);
-        }
+        learnt.is_some_and(|(address, mac)| {
+            self.asked_ns.contains_key(&address) && self.known.insert(address, mac) != Some(mac)
+        })
     }
 }
 
@@ -143,9 +141,10 @@ mod tests {
             assert_eq!(neighbours.ask(1, (own, own_mac), peer), None, "not due yet");
             assert_eq!(switch.handle(0, 1, &mut frame, |_, _| true), Verdict::Reflect);
             let mut others = Neighbours::default();
-            others.learn(&frame);
+            assert!(!others.learn(&frame));
             assert_eq!(others.get(peer), None, "unsolicited");
-            neighbours.learn(&frame);
+            assert!(neighbours.learn(&frame));
+            assert!(!neighbours.learn(&frame), "nothing has changed");
             assert_eq!(neighbours.get(peer), Some(peer_mac));
         }
     }

@@ -1,25 +1,26 @@
 //! One queue pair: the state machines of both directions, and their messages' bytes.
 
-use std::{
-    collections::{HashMap, VecDeque},
-    net::IpAddr,
-    sync::Arc,
-};
+use std::{collections::VecDeque, net::IpAddr};
 
 use roce::{
-    Aeth, Bth, Headers, IpHeader, Opcode, Serial,
+    Aeth, Bth, Headers, IpHeader, Mac, Opcode, Serial,
     rc::{Place, Request, Requester, Responder},
 };
 
 use crate::{Event, Peer};
 
+/// A message's bytes, wherever they are.
+type Bytes = Box<dyn AsRef<[u8]> + Send + Sync>;
+
 pub(crate) struct QueuePair {
     pub(crate) number: u32,
     pub(crate) peer: Peer,
+    /// The next hop's Ethernet address, once it is resolved.
+    pub(crate) mac: Option<Mac>,
     pub(crate) requester: Requester,
     pub(crate) responder: Responder,
-    /// Bytes of messages that have not completed, by `id`.
-    messages: HashMap<u64, Arc<[u8]>>,
+    /// Messages that have not completed, in the order in which they were posted and complete: `id`, bytes.
+    messages: VecDeque<(u64, Bytes)>,
     /// Posted receives: internal number, which counts up; the caller's `id`; memory.
     receives: VecDeque<(u64, u64, Vec<u8>)>,
     next_receive: u64,
@@ -30,16 +31,17 @@ impl QueuePair {
         Self {
             number,
             peer,
+            mac: None,
             requester,
             responder,
-            messages: HashMap::new(),
+            messages: VecDeque::new(),
             receives: VecDeque::new(),
             next_receive: 0,
         }
     }
 
-    pub(crate) fn keep_message(&mut self, id: u64, bytes: Arc<[u8]>) {
-        self.messages.insert(id, bytes);
+    pub(crate) fn keep_message(&mut self, id: u64, bytes: Bytes) {
+        self.messages.push_back((id, bytes));
     }
 
     pub(crate) fn post_receive(&mut self, id: u64, memory: Vec<u8>) {
@@ -51,8 +53,10 @@ impl QueuePair {
 
     /// The headers and payload of a request; `None` if its message has completed.
     pub(crate) fn request(&self, own: IpAddr, request: &Request) -> Option<(Headers, &[u8])> {
-        let bytes = self.messages.get(&request.id)?;
-        let payload = bytes.get(request.offset as usize..)?.get(..request.bytes as usize)?;
+        // Those in flight are at the front.
+        let (_, bytes) = self.messages.iter().find(|(id, _)| *id == request.id)?;
+        let payload =
+            (**bytes).as_ref().get(request.offset as usize..)?.get(..request.bytes as usize)?;
         let mut headers = self.headers(own, request.opcode, request.psn)?;
         headers.bth.ack_requested = request.ack_requested;
         (headers.reth, headers.immediate) = (request.reth, request.immediate);
@@ -110,7 +114,7 @@ impl QueuePair {
     /// Moves completions of sent messages to `events`.
     pub(crate) fn sent(&mut self, events: &mut VecDeque<Event>) {
         while let Some(completion) = self.requester.completed() {
-            self.messages.remove(&completion.id);
+            self.messages.pop_front();
             let (qpn, id, status) = (self.number, completion.id, completion.status);
             events.push_back(Event::Sent { qpn, id, status });
         }

@@ -201,7 +201,7 @@ fn send(endpoint: &mut Endpoint, qpn: u32, messages: u64, pace: &Pace) {
             };
             let bytes = message.bytes.len() as u32;
             let work = Work { id: posted, kind, bytes, immediate: message.immediate };
-            endpoint.send(qpn, work, message.bytes.into()).unwrap();
+            endpoint.send(qpn, work, message.bytes).unwrap();
             posted += 1;
         }
         endpoint.progress(Duration::from_millis(5)).unwrap();

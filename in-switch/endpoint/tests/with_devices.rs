@@ -5,7 +5,6 @@
 
 use std::{
     net::IpAddr,
-    sync::Arc,
     time::{Duration, Instant},
 };
 
@@ -192,7 +191,7 @@ fn mixed_group(name: &str, send_by_device: bool) {
                     true => Kind::Write { address: VIRTUAL_START, key: 1 },
                 };
                 let work = Work { id, kind, bytes: bytes as u32, immediate };
-                sending_endpoint.send(sending_qpn, work, Arc::from(&sent[..])).unwrap();
+                sending_endpoint.send(sending_qpn, work, sent.clone()).unwrap();
             }
             let mut endpoints = [&mut sending_endpoint, &mut endpoint];
             let polled = || {

@@ -96,7 +96,7 @@ pub async fn send(
             file.by_ref().take(MESSAGE_BYTES).read_to_end(&mut part)?;
             let (kind, length) = (Kind::Send, part.len() as u32);
             let work = Work { id: posted, kind, bytes: length, immediate: None };
-            endpoint.send(qpn, work, part.into())?;
+            endpoint.send(qpn, work, part)?;
             posted += 1;
         }
         for event in events(&mut endpoint, done < messages)? {

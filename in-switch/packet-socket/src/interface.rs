@@ -161,6 +161,11 @@ impl Interface {
         outgoing::send_many(&self.socket, frames, refused);
     }
 
+    /// As [`Interface::send_many`], but nothing is sent behind a frame that the socket refuses. Returns how many it took.
+    pub fn send_some(&self, frames: &[Outgoing<'_>]) -> usize {
+        outgoing::send_some(&self.socket, frames)
+    }
+
     /// Receives frames into `batch`, and returns their number. Waits up to `patience` if there are none.
     ///
     /// Errors: the interface is down or gone.

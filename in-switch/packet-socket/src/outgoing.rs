@@ -29,17 +29,22 @@ impl<'a> Outgoing<'a> {
 
 /// Sends what the socket takes, without waiting, in order. A frame that it refuses does not keep the later ones.
 pub(crate) fn send_many(socket: &OwnedFd, frames: &[Outgoing<'_>], mut refused: impl FnMut(usize)) {
-    let mut at = 0;
+    let mut at = send_some(socket, frames);
     while at < frames.len() {
-        match send_chunk(socket, &frames[at..frames.len().min(at + BATCH)]) {
-            Ok(sent @ 1..) => at += sent,
-            // The first one's.
-            Ok(0) | Err(_) => {
-                refused(at);
-                at += 1;
-            }
-        }
+        refused(at);
+        at += 1 + send_some(socket, &frames[at + 1..]);
     }
+}
+
+/// Sends frames up to the first that the socket refuses, without waiting. Returns how many it took.
+pub(crate) fn send_some(socket: &OwnedFd, frames: &[Outgoing<'_>]) -> usize {
+    let mut at = 0;
+    while at < frames.len()
+        && let Ok(sent @ 1..) = send_chunk(socket, &frames[at..frames.len().min(at + BATCH)])
+    {
+        at += sent;
+    }
+    at
 }
 
 /// At most [`BATCH`] frames by one system call: how many the socket took before one that it refused.

@@ -25,14 +25,21 @@ const MASKED_BYTES_MAX: usize = ip::IPV6_BYTES + UDP_BYTES + crate::BTH_BYTES;
 /// [`crate::Headers::write`] have them. What is shorter has some CRC, too.
 #[must_use]
 pub fn icrc(packet: &[u8]) -> u32 {
+    let (headers, rest) = packet.split_at(masked_bytes(packet).min(packet.len()));
+    icrc_of_parts(headers, [rest])
+}
+
+/// As [`icrc`], of a packet in several places: the first has all headers up to the BTH.
+pub(crate) fn icrc_of_parts<const N: usize>(headers: &[u8], rest: [&[u8]; N]) -> u32 {
     let mut masked = [0; MASKED_BYTES_MAX];
-    let length = masked_bytes(packet).min(packet.len());
-    masked[..length].copy_from_slice(&packet[..length]);
-    mask(&mut masked[..length]);
+    let (first, extended) = headers.split_at(masked_bytes(headers).min(headers.len()));
+    let masked = &mut masked[..first.len()];
+    masked.copy_from_slice(first);
+    mask(masked);
     let mut hasher = crc32fast::Hasher::new();
     hasher.update(&LOCAL_HEADER);
-    hasher.update(&masked[..length]);
-    hasher.update(&packet[length..]);
+    hasher.update(masked);
+    [extended].iter().chain(&rest).for_each(|part| hasher.update(part));
     hasher.finalize()
 }
 

@@ -47,6 +47,6 @@ pub use headers::{Aeth, BTH_BYTES, Bth, NakCode, Reth, Syndrome};
 pub use icrc::{ICRC_BYTES, ShiftTables, icrc};
 pub use ip::{IpHeader, ROCE_PORT, UDP_BYTES, icmpv6_checksum, internet_checksum};
 pub use opcode::Opcode;
-pub use packet::{Headers, Packet};
+pub use packet::{HEAD_BYTES_MAX, Headers, Packet, TAIL_BYTES_MAX};
 pub use patch::{Patch, Patched};
 pub use serial::Serial;

@@ -2,8 +2,13 @@
 
 use crate::{
     Aeth, BTH_BYTES, Bth, ICRC_BYTES, IpHeader, Malformed, Reth, UDP_BYTES, headers::RETH_BYTES,
-    icrc,
+    icrc, icrc::icrc_of_parts, ip::IPV6_BYTES,
 };
+
+/// The longest headers from the IP header up to the payload: IPv6, UDP, BTH, and those of a WRITE with an immediate.
+pub const HEAD_BYTES_MAX: usize = IPV6_BYTES + UDP_BYTES + BTH_BYTES + RETH_BYTES + 4;
+/// Padding and CRC at most.
+pub const TAIL_BYTES_MAX: usize = 3 + ICRC_BYTES;
 
 /// All headers of a packet.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
@@ -43,9 +48,11 @@ impl Headers {
     /// Length of a packet with these headers and so many bytes of payload, from the IP header on.
     #[must_use]
     pub const fn packet_bytes(&self, payload_bytes: usize) -> usize {
-        let extended = self.bth.opcode.extended_bytes();
-        let headers = self.ip.bytes() + UDP_BYTES + BTH_BYTES + extended;
-        headers + payload_bytes.next_multiple_of(4) + ICRC_BYTES
+        self.head_bytes() + payload_bytes.next_multiple_of(4) + ICRC_BYTES
+    }
+
+    const fn head_bytes(&self) -> usize {
+        self.ip.bytes() + UDP_BYTES + BTH_BYTES + self.bth.opcode.extended_bytes()
     }
 
     /// Writes a packet, with its CRC. Answers its length.
@@ -55,6 +62,47 @@ impl Headers {
     /// Errors: `into` is too small; extended headers that are not those of the opcode; too long for an IP
     /// packet; addresses of different families.
     pub fn write(&self, payload: &[u8], into: &mut [u8]) -> Result<usize, Malformed> {
+        let needed = self.packet_bytes(payload.len());
+        let Some(packet) = into.get_mut(..needed) else {
+            self.check(payload)?;
+            return Err(Malformed::BufferTooSmall { needed });
+        };
+        let (head, rest) = packet.split_at_mut(self.head_bytes());
+        let (body, tail) = rest.split_at_mut(payload.len());
+        self.write_around(payload, head, tail)?;
+        body.copy_from_slice(payload);
+        Ok(needed)
+    }
+
+    /// Writes a packet but for its payload, which is read for the CRC: the headers to the front of `head`; padding and
+    /// the CRC to that of `tail`. Answers both lengths, at most [`HEAD_BYTES_MAX`] and [`TAIL_BYTES_MAX`].
+    ///
+    /// Errors: as for [`Headers::write`].
+    pub fn write_around(
+        &self,
+        payload: &[u8],
+        head: &mut [u8],
+        tail: &mut [u8],
+    ) -> Result<(usize, usize), Malformed> {
+        self.check(payload)?;
+        let pad_bytes = payload.len().next_multiple_of(4) - payload.len();
+        let (head_bytes, tail_bytes) = (self.head_bytes(), pad_bytes + ICRC_BYTES);
+        let (Some(head), Some(tail)) = (head.get_mut(..head_bytes), tail.get_mut(..tail_bytes))
+        else {
+            return Err(Malformed::BufferTooSmall { needed: head_bytes + tail_bytes });
+        };
+        let at = self.ip.bytes() + UDP_BYTES;
+        self.ip.write(self.packet_bytes(payload.len()) - at, head);
+        let bth = Bth { pad_bytes: pad_bytes as u8, ..self.bth };
+        head[at..at + BTH_BYTES].copy_from_slice(&bth.to_bytes());
+        self.write_extended(&mut head[at + BTH_BYTES..]);
+        let (padding, crc) = tail.split_at_mut(pad_bytes);
+        padding.fill(0);
+        crc.copy_from_slice(&icrc_of_parts(head, [payload, padding]).to_le_bytes());
+        Ok((head_bytes, tail_bytes))
+    }
+
+    fn check(&self, payload: &[u8]) -> Result<(), Malformed> {
         let opcode = self.bth.opcode;
         if self.ip.source.is_ipv4() != self.ip.target.is_ipv4() {
             return Err(Malformed::Families);
@@ -69,28 +117,10 @@ impl Headers {
                 return Err(Malformed::Headers(what));
             }
         }
-        let needed = self.packet_bytes(payload.len());
-        let Some(packet) = into.get_mut(..needed) else {
-            return Err(Malformed::BufferTooSmall { needed });
-        };
-        let at = self.ip.bytes() + UDP_BYTES;
-        if needed > usize::from(u16::MAX) {
+        if self.packet_bytes(payload.len()) > usize::from(u16::MAX) {
             return Err(Malformed::Length("payload"));
         }
-        self.ip.write(needed - at, packet);
-        let pad_bytes = payload.len().next_multiple_of(4) - payload.len();
-        let bth = Bth { pad_bytes: pad_bytes as u8, ..self.bth };
-        packet[at..at + BTH_BYTES].copy_from_slice(&bth.to_bytes());
-        let (extended, rest) =
-            packet[at + BTH_BYTES..].split_at_mut(self.bth.opcode.extended_bytes());
-        self.write_extended(extended);
-        let (body, _) = rest.split_at_mut(rest.len() - ICRC_BYTES);
-        body[..payload.len()].copy_from_slice(payload);
-        body[payload.len()..].fill(0);
-        let end = needed - ICRC_BYTES;
-        let icrc = icrc(&packet[..end]);
-        packet[end..].copy_from_slice(&icrc.to_le_bytes());
-        Ok(needed)
+        Ok(())
     }
 
     fn write_extended(&self, into: &mut [u8]) {

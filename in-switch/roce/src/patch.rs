@@ -3,12 +3,9 @@
 use core::net::IpAddr;
 
 use crate::{
-    Aeth, BTH_BYTES, ICRC_BYTES, Malformed, Packet, Serial, ShiftTables, UDP_BYTES,
-    headers::RETH_BYTES, ip,
+    Aeth, BTH_BYTES, HEAD_BYTES_MAX, ICRC_BYTES, Malformed, Packet, Serial, ShiftTables, UDP_BYTES,
+    ip,
 };
-
-/// The longest headers: IPv6, UDP, BTH, RETH and an immediate.
-const HEADERS_BYTES_MAX: usize = ip::IPV6_BYTES + UDP_BYTES + BTH_BYTES + RETH_BYTES + 4;
 
 /// A rewrite of a packet's headers; `None` leaves a field.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
@@ -32,7 +29,7 @@ pub struct Patch {
 /// What a rewrite makes of a packet's headers and CRC; the bytes between them stay.
 #[derive(Clone, Copy, Debug)]
 pub struct Patched {
-    headers: [u8; HEADERS_BYTES_MAX],
+    headers: [u8; HEAD_BYTES_MAX],
     headers_bytes: usize,
     bytes_after: usize,
     icrc: [u8; ICRC_BYTES],
@@ -91,7 +88,7 @@ impl Patch {
         let headers_bytes = extended_at + opcode.extended_bytes();
         let bytes_after = parsed.payload.len() + usize::from(parsed.headers.bth.pad_bytes);
         let before = &packet[..headers_bytes];
-        let mut all = [0; HEADERS_BYTES_MAX];
+        let mut all = [0; HEAD_BYTES_MAX];
         let headers = &mut all[..headers_bytes];
         headers.copy_from_slice(before);
         self.change_addresses(headers, ip.bytes());

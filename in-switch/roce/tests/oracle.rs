@@ -2,7 +2,10 @@
 
 use std::net::IpAddr;
 
-use roce::{Aeth, Bth, Headers, IpHeader, Malformed, Opcode, Packet, Reth, Serial, ShiftTables};
+use roce::{
+    Aeth, Bth, HEAD_BYTES_MAX, Headers, IpHeader, Malformed, Opcode, Packet, Reth, Serial,
+    ShiftTables, TAIL_BYTES_MAX,
+};
 use serde_json::Value;
 
 fn bytes(hex: &Value) -> Vec<u8> {
@@ -61,6 +64,10 @@ fn packets_of_scapy_are_understood_and_ours_are_the_same() {
         let mut own = vec![0xee; packet.len() + 3];
         assert_eq!(headers(said).write(&payload, &mut own), Ok(packet.len()));
         assert_eq!(own[..packet.len()], packet, "{said}");
+        let (mut head, mut tail) = ([0xee; HEAD_BYTES_MAX], [0xee; TAIL_BYTES_MAX]);
+        let around = headers(said).write_around(&payload, &mut head, &mut tail);
+        let (head_bytes, tail_bytes) = around.unwrap();
+        assert_eq!([&head[..head_bytes], &payload, &tail[..tail_bytes]].concat(), packet, "{said}");
     }
 }
 

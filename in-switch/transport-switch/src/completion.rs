@@ -1,5 +1,7 @@
 //! Events that queue pairs report, both of devices and in userspace.
 
+use transport::WriteLease;
+
 /// Why a connection has ended.
 pub(crate) const NO_ANSWER: &str = "no answers to its packets have come: a switch on the way has \
                                     forgotten the group, or a receiver gets none of its copies";
@@ -7,9 +9,9 @@ pub(crate) const NO_ANSWER: &str = "no answers to its packets have come: a switc
 pub(crate) const NEVER_READY: &str = "a receiver was never ready for a block";
 
 /// A completed operation.
-pub(crate) enum Ended<'a> {
-    /// All receivers have received the message.
+pub(crate) enum Ended {
+    /// All receivers have received the message, whose lease the queue pair has dropped.
     Sent { id: u64 },
     /// A message was received, for the oldest receive.
-    Received { block: &'a [u8], immediate: u32 },
+    Received { into: WriteLease, bytes: usize, immediate: u32 },
 }

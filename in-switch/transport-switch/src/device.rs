@@ -4,12 +4,13 @@
 use std::{
     net::IpAddr,
     os::fd::{AsFd, BorrowedFd},
+    sync::Arc,
     time::{Duration, Instant},
 };
 
 use if_addrs::Interface;
 use roce::Mac;
-use transport::{Cause, ReadLease};
+use transport::{Cause, ReadLease, WriteLease};
 use verbs::{BufferedQueuePair, Connection, Device, Status, VerbsError};
 
 use crate::{
@@ -107,29 +108,32 @@ pub(crate) struct QueuePair {
 }
 
 impl QueuePair {
-    pub(crate) fn send(&mut self, id: u64, immediate: u32, from: &ReadLease) -> Result<(), Cause> {
-        let lost = |error: VerbsError| Cause::Lost(error.to_string());
-        let mut message = self.queue_pair.buffer(from.bytes()).map_err(lost)?;
-        message.copy_from_slice(from);
-        self.queue_pair.send(id, Some(immediate), message).map_err(lost)?;
+    pub(crate) fn send(
+        &mut self,
+        id: u64,
+        immediate: u32,
+        from: &Arc<ReadLease>,
+    ) -> Result<(), Cause> {
+        let sent = self.queue_pair.send(id, Some(immediate), Arc::clone(from));
+        sent.map_err(|error| Cause::Lost(error.to_string()))?;
         self.sends += 1;
         self.waits_since.get_or_insert_with(Instant::now);
         Ok(())
     }
 
-    pub(crate) fn receive(&mut self, bytes: usize) -> Result<(), String> {
-        self.queue_pair.receive(bytes).map_err(|error| error.to_string())
+    pub(crate) fn receive(&mut self, into: WriteLease) -> Result<(), String> {
+        self.queue_pair.receive(into).map_err(|error| error.to_string())
     }
 
-    pub(crate) fn progress(&mut self, mut ended: impl FnMut(Ended<'_>)) -> Result<(), String> {
+    pub(crate) fn progress(&mut self, mut ended: impl FnMut(Ended)) -> Result<(), String> {
         let (mut sent, mut is_block) = (0, true);
         let moved = self.queue_pair.progress(|one| match one {
             verbs::Ended::Sent { id } => {
                 sent += 1;
                 ended(Ended::Sent { id });
             }
-            verbs::Ended::Received { message: block, immediate: Some(immediate) } => {
-                ended(Ended::Received { block, immediate });
+            verbs::Ended::Received { into, bytes, immediate: Some(immediate) } => {
+                ended(Ended::Received { into, bytes, immediate });
             }
             verbs::Ended::Received { immediate: None, .. } => is_block = false,
         });

@@ -1,13 +1,17 @@
 //! The root's sends of one group: sends of the same block to all receivers are combined into one
 //! message.
 
-use std::collections::{BTreeMap, VecDeque};
+use std::{
+    collections::{BTreeMap, VecDeque},
+    sync::Arc,
+};
 
 use transport::{Completion, EndpointId, ReadLease, Token};
 
 /// A send that was posted on one of the group's endpoints.
 pub(crate) struct Send {
-    pub(crate) from: ReadLease,
+    /// Shared with the queue pair that sends from it.
+    pub(crate) from: Arc<ReadLease>,
     pub(crate) immediate: u32,
     pub(crate) token: Token,
 }
@@ -69,7 +73,7 @@ impl Fanout {
         !self.under_way.is_empty()
     }
 
-    /// Completes the sends of a message that all receivers have received.
+    /// Completes the sends of a message that all receivers have received, and that the queue pair has dropped.
     pub(crate) fn sent(&mut self, id: u64, completed: &mut Vec<Completion>) {
         for (endpoint, Send { from, token, .. }) in self.under_way.remove(&id).into_iter().flatten()
         {
@@ -78,7 +82,7 @@ impl Fanout {
         }
     }
 
-    /// Cancels the sends of an endpoint that ends, waiting or in flight.
+    /// Cancels the sends of an endpoint that ends, waiting or in flight. The queue pair has to be gone.
     pub(crate) fn cancel(&mut self, endpoint: EndpointId, completed: &mut Vec<Completion>) {
         let mut hand_back = |send: Send| {
             let Send { from, token, .. } = send;
@@ -117,7 +121,7 @@ mod tests {
 
         fn post(&mut self, endpoint: usize, block: u32) -> Result<Option<u64>, String> {
             let at = block as usize * 10;
-            let from = self.region.read(at..at + 10).unwrap();
+            let from = Arc::new(self.region.read(at..at + 10).unwrap());
             let token = Token(self.next);
             self.next += 1;
             self.fanout.post(ENDPOINTS[endpoint], Send { from, immediate: block, token })

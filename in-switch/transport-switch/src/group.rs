@@ -4,6 +4,7 @@ use std::{
     collections::{BTreeSet, VecDeque},
     net::IpAddr,
     os::fd::BorrowedFd,
+    sync::Arc,
     time::{Duration, Instant},
 };
 
@@ -38,7 +39,10 @@ pub(crate) struct Group {
 
 enum Side {
     Root(Box<Root>),
-    Receiver { receives: VecDeque<(WriteLease, Token)> },
+    /// Posts, whose leases the queue pair has, in order.
+    Receiver {
+        receives: VecDeque<Token>,
+    },
 }
 
 struct Root {
@@ -101,7 +105,7 @@ impl Group {
             return Err(PostError::Unsupported("way for blocks from receivers through switches"));
         };
         let Root { fanout, waits_since, .. } = &mut **root;
-        let posted = fanout.post(endpoint, Send { from, immediate, token });
+        let posted = fanout.post(endpoint, Send { from: Arc::new(from), immediate, token });
         let outcome = posted.map_err(Cause::Protocol).and_then(|id| {
             // Without a queue pair the send stays in flight until its endpoints are closed.
             if let (Some(id), Some(queue_pair)) = (id, &mut self.queue_pair)
@@ -127,9 +131,8 @@ impl Group {
         let Side::Receiver { receives } = &mut self.side else {
             return Err(PostError::Unsupported("way for blocks to the root through switches"));
         };
-        let bytes = into.bytes();
-        receives.push_back((into, token));
-        let posted = self.queue_pair.as_mut().map_or(Ok(()), |pair| pair.receive(bytes));
+        receives.push_back(token);
+        let posted = self.queue_pair.as_mut().map_or(Ok(()), |pair| pair.receive(into));
         if let Err(why) = posted {
             self.halt(Cause::Lost(why), completed);
         }
@@ -156,29 +159,23 @@ impl Group {
         let Some(queue_pair) = &mut self.queue_pair else { return Ok(()) };
         let endpoint = self.endpoints.first().copied();
         let side = &mut self.side;
-        let mut written = Ok(());
         let moved = queue_pair.progress(|ended| match (ended, &mut *side) {
             (Ended::Sent { id }, Side::Root(root)) => {
                 root.fanout.sent(id, completed);
                 root.waits_since = root.fanout.has_messages().then_some(now);
             }
-            (Ended::Received { block, immediate }, Side::Receiver { receives }) => {
-                let (Some((into, token)), Some(endpoint)) = (receives.pop_front(), endpoint) else {
+            (Ended::Received { into, bytes, immediate }, Side::Receiver { receives }) => {
+                let (Some(token), Some(endpoint)) = (receives.pop_front(), endpoint) else {
                     return;
                 };
-                let taken = place(into, block);
-                if taken.is_ok() {
-                    let bytes = block.len() as u64;
-                    completed.push(Completion::Received { endpoint, token, bytes, immediate });
-                } else {
-                    completed.push(Completion::Cancelled { endpoint, token });
-                }
-                written = std::mem::replace(&mut written, Ok(())).and(taken);
+                drop(into);
+                let bytes = bytes as u64;
+                completed.push(Completion::Received { endpoint, token, bytes, immediate });
             }
             // Impossible: the root's queue pair only sends, and the others only receive.
             _ => {}
         });
-        written.and(moved.map_err(Cause::Lost))
+        moved.map_err(Cause::Lost)
     }
 
     /// Checks the switches and the hosts of suspected receivers, if that is due. Errors: switches report a failure.
@@ -224,17 +221,15 @@ impl Group {
         }
     }
 
-    /// Cancels the posts of an endpoint that ends, and with it the group.
+    /// Cancels the posts of an endpoint that ends, and with it the group. The queue pair goes first, and with it its leases.
     pub(crate) fn cancel(&mut self, endpoint: EndpointId, completed: &mut Vec<Completion>) {
         self.queue_pair = None;
         self.unexplained = None;
         match &mut self.side {
             Side::Root(root) => root.fanout.cancel(endpoint, completed),
             Side::Receiver { receives } => {
-                for (into, token) in receives.drain(..) {
-                    drop(into);
-                    completed.push(Completion::Cancelled { endpoint, token });
-                }
+                let cancelled = |token| Completion::Cancelled { endpoint, token };
+                completed.extend(receives.drain(..).map(cancelled));
             }
         }
     }
@@ -279,11 +274,4 @@ impl Root {
 /// Asks an endpoint's host. `None`: the endpoint has ended.
 fn ask(tcp: &mut TcpTransport, endpoint: EndpointId) -> Option<Heard> {
     Heard::of(tcp.probe(endpoint)?).inspect_err(|error| tracing::debug!(%error, "TCP_INFO")).ok()
-}
-
-/// Copies a block into posted memory. Errors: the block is longer than the memory.
-fn place(mut into: WriteLease, block: &[u8]) -> Result<(), Cause> {
-    let longer = || Cause::Protocol("a block longer than the memory posted for it".into());
-    into.get_mut(..block.len()).ok_or_else(longer)?.copy_from_slice(block);
-    Ok(())
 }

@@ -1,9 +1,9 @@
 //! One end of a group's queue pair: of an RDMA device, or in userspace.
 
-use std::{net::IpAddr, os::fd::BorrowedFd, time::Duration};
+use std::{net::IpAddr, os::fd::BorrowedFd, sync::Arc, time::Duration};
 
 use roce::Mac;
-use transport::{Cause, ReadLease};
+use transport::{Cause, ReadLease, WriteLease};
 
 use crate::{Member, OpenError, Root, completion::Ended, device, userspace, way};
 
@@ -106,25 +106,32 @@ impl Unconnected {
 pub struct QueuePair(Kind<device::QueuePair, userspace::QueuePair>);
 
 impl QueuePair {
+    /// Sends a block from where it is, until it is reported as sent or this is dropped.
+    ///
     /// Errors: the connection has ended, or the block is in a file that cannot be read.
-    pub(crate) fn send(&mut self, id: u64, immediate: u32, from: &ReadLease) -> Result<(), Cause> {
+    pub(crate) fn send(
+        &mut self,
+        id: u64,
+        immediate: u32,
+        from: &Arc<ReadLease>,
+    ) -> Result<(), Cause> {
         match &mut self.0 {
             Kind::Device(pair) => pair.send(id, immediate, from),
             Kind::Userspace(pair) => pair.send(id, immediate, from),
         }
     }
 
-    /// Posts a receive for a block of at most this length. Errors: the queue pair has ended.
-    pub(crate) fn receive(&mut self, bytes: usize) -> Result<(), String> {
+    /// Posts memory for a block of at most its length. Errors: the queue pair has ended.
+    pub(crate) fn receive(&mut self, into: WriteLease) -> Result<(), String> {
         match &mut self.0 {
-            Kind::Device(pair) => pair.receive(bytes),
-            Kind::Userspace(pair) => pair.receive(bytes),
+            Kind::Device(pair) => pair.receive(into),
+            Kind::Userspace(pair) => pair.receive(into),
         }
     }
 
     /// Sends and receives packets, without waiting. Errors: the connection has ended, or the
     /// interface failed.
-    pub(crate) fn progress(&mut self, ended: impl FnMut(Ended<'_>)) -> Result<(), String> {
+    pub(crate) fn progress(&mut self, ended: impl FnMut(Ended)) -> Result<(), String> {
         match &mut self.0 {
             Kind::Device(pair) => pair.progress(ended),
             Kind::Userspace(pair) => pair.progress(ended),

@@ -2,6 +2,7 @@
 //! reached.
 
 use std::{
+    collections::VecDeque,
     io::ErrorKind,
     net::IpAddr,
     os::fd::{AsFd, BorrowedFd},
@@ -9,12 +10,12 @@ use std::{
     time::Duration,
 };
 
-use endpoint::{Endpoint, EndpointError, Event, Peer};
+use endpoint::{Counts, Endpoint, EndpointError, Event, Peer};
 use roce::{
     Mac,
     rc::{Kind, RequesterConfig, Status, Work},
 };
-use transport::{Cause, ReadLease};
+use transport::{Cause, ReadLease, WriteLease};
 
 use crate::{
     MTUS_BYTES, Member, OpenError, Root,
@@ -85,7 +86,12 @@ impl Unconnected {
 
     fn connect(mut self, peer: Peer, config: RequesterConfig, psns: (u32, u32)) -> QueuePair {
         self.endpoint.connect(self.number, peer, config, psns);
-        QueuePair { endpoint: self.endpoint, number: self.number, spare: Vec::new() }
+        QueuePair {
+            endpoint: self.endpoint,
+            number: self.number,
+            receives: VecDeque::new(),
+            spare: Vec::new(),
+        }
     }
 }
 
@@ -118,39 +124,47 @@ fn refused(error: EndpointError) -> OpenError {
 pub(crate) struct QueuePair {
     endpoint: Endpoint,
     number: u32,
+    receives: VecDeque<WriteLease>,
     spare: Vec<Vec<u8>>,
 }
 
 impl QueuePair {
-    pub(crate) fn send(&mut self, id: u64, immediate: u32, from: &ReadLease) -> Result<(), Cause> {
-        let bytes: Arc<[u8]> = Arc::from(&**from);
-        let length = u32::try_from(bytes.len());
+    pub(crate) fn send(
+        &mut self,
+        id: u64,
+        immediate: u32,
+        from: &Arc<ReadLease>,
+    ) -> Result<(), Cause> {
+        let length = u32::try_from(from.bytes());
         let length = length.map_err(|_| Cause::Lost("a block of 4 GiB".into()))?;
         let work = Work { id, kind: Kind::Send, bytes: length, immediate: Some(immediate) };
-        let sent = self.endpoint.send(self.number, work, bytes);
+        let sent = self.endpoint.send(self.number, work, Block(Arc::clone(from)));
         sent.map_err(|error| Cause::Lost(error.to_string()))
     }
 
-    pub(crate) fn receive(&mut self, bytes: usize) -> Result<(), String> {
+    pub(crate) fn receive(&mut self, into: WriteLease) -> Result<(), String> {
         let mut memory = self.spare.pop().unwrap_or_default();
-        memory.resize(bytes, 0);
+        memory.resize(into.bytes(), 0);
+        self.receives.push_back(into);
         self.endpoint.receive(self.number, 0, memory).map_err(|error| error.to_string())
     }
 
-    pub(crate) fn progress(&mut self, mut ended: impl FnMut(Ended<'_>)) -> Result<(), String> {
+    pub(crate) fn progress(&mut self, mut ended: impl FnMut(Ended)) -> Result<(), String> {
         self.endpoint.progress(Duration::ZERO).map_err(|error| error.to_string())?;
         while let Some(event) = self.endpoint.completed() {
             match event {
                 Event::Sent { id, status: Status::Done, .. } => ended(Ended::Sent { id }),
                 Event::Sent { status, .. } => return Err(in_words(status)),
                 Event::Arrived { arrival, memory, .. } => {
-                    let block = memory.get(..arrival.bytes as usize);
-                    match (block, arrival.immediate) {
-                        (Some(block), Some(immediate)) if !arrival.is_write => {
-                            ended(Ended::Received { block, immediate });
-                        }
-                        _ => return Err("the root has sent something that is no block".into()),
-                    }
+                    let bytes = arrival.bytes as usize;
+                    let (Some(mut into), Some(immediate), false) =
+                        (self.receives.pop_front(), arrival.immediate, arrival.is_write)
+                    else {
+                        return Err("the root has sent something that is no block".into());
+                    };
+                    // The responder refuses a longer one.
+                    into[..bytes].copy_from_slice(&memory[..bytes]);
+                    ended(Ended::Received { into, bytes, immediate });
                     if self.spare.len() < SPARE_MAX {
                         self.spare.push(memory);
                     }
@@ -171,6 +185,25 @@ impl QueuePair {
 
     pub(crate) fn as_fd(&self) -> BorrowedFd<'_> {
         self.endpoint.as_fd()
+    }
+}
+
+impl Drop for QueuePair {
+    fn drop(&mut self) {
+        let Counts { requests_sent: packets, requests_repeated: repeated, .. } =
+            self.endpoint.counts();
+        if packets > 0 {
+            tracing::debug!(packets, repeated, "sent through a queue pair in userspace");
+        }
+    }
+}
+
+/// A block that is sent from where it is.
+struct Block(Arc<ReadLease>);
+
+impl AsRef<[u8]> for Block {
+    fn as_ref(&self) -> &[u8] {
+        &self.0
     }
 }
 

@@ -253,10 +253,10 @@ static int rv_poll(struct rv_device *device, struct rv_completion *completions, 
     return count < 0 ? -EIO : count;
 }
 
-static int rv_register(struct rv_device *device, void *begin, size_t bytes, uint32_t for_peers,
-                       struct rv_memory **memory) {
+static int rv_register(struct rv_device *device, void *begin, size_t bytes, uint32_t may_write,
+                       uint32_t for_peers, struct rv_memory **memory) {
     errno = 0;
-    int access = IBV_ACCESS_LOCAL_WRITE | (for_peers ? IBV_ACCESS_REMOTE_WRITE : 0);
+    int access = (may_write ? IBV_ACCESS_LOCAL_WRITE : 0) | (for_peers ? IBV_ACCESS_REMOTE_WRITE : 0);
     struct ibv_mr *mr = lib.register_mr(device->pd, begin, bytes, access);
     *memory = (struct rv_memory *)mr;
     return mr ? 0 : negative(-1);

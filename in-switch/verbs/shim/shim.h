@@ -64,9 +64,9 @@ struct rv_functions {
     /* Answers how many. */
     int (*poll)(struct rv_device *device, struct rv_completion *completions, uint32_t most);
 
-    /* Memory that the device may write, and peers if they are to. */
-    int (*register_memory)(struct rv_device *device, void *begin, size_t bytes, uint32_t for_peers,
-                    struct rv_memory **memory);
+    /* Memory that the device may read, and write if it may, and peers if they are to. */
+    int (*register_memory)(struct rv_device *device, void *begin, size_t bytes, uint32_t may_write,
+                    uint32_t for_peers, struct rv_memory **memory);
     void (*deregister_memory)(struct rv_memory *memory);
     uint32_t (*local_key)(const struct rv_memory *memory);
     uint32_t (*remote_key)(const struct rv_memory *memory);

@@ -1,62 +1,71 @@
-//! A queue pair with its own registered memory, into and out of which messages are copied.
+//! A queue pair whose messages are leased memory: registered where it is, or else copied.
 
 use std::{
     collections::{BTreeMap, VecDeque},
-    ops::{Deref, DerefMut},
     os::fd::{AsFd, BorrowedFd},
+    sync::Arc,
 };
+
+use memory::{ReadLease, WriteLease};
 
 use crate::{
     Completion, Connection, DEPTH, Device, Event, Memory, Operation, QueuePair, Status, VerbsError,
+    device::Registered,
+    registrar::{Registrar, Span},
 };
 
-/// Registered memory with one owner: the holder, or the queue pair while it is posted.
-pub struct Buffer {
-    memory: Memory,
-    bytes: usize,
-}
-
-impl Deref for Buffer {
-    type Target = [u8];
-
-    fn deref(&self) -> &[u8] {
-        // SAFETY: peers cannot write it, as it was registered. No queue pair has it: those that do are
-        // in `BufferedQueuePair::open` until they have ended, where nobody derefs them.
-        unsafe { &self.memory.slice()[..self.bytes] }
-    }
-}
-
-impl DerefMut for Buffer {
-    fn deref_mut(&mut self) -> &mut [u8] {
-        // SAFETY: as above.
-        unsafe { &mut self.memory.slice_mut()[..self.bytes] }
-    }
-}
-
 /// A completion.
-#[derive(Clone, Copy, PartialEq, Eq, Debug)]
-pub enum Ended<'a> {
-    /// The peer has acknowledged the message.
+#[derive(Debug)]
+pub enum Ended {
+    /// The peer has acknowledged the message, whose lease is dropped.
     Sent {
         /// The `id` of the send.
         id: u64,
     },
-    /// A message has come.
+    /// A message has come, for the oldest receive.
     Received {
-        /// Its contents.
-        message: &'a [u8],
+        /// The memory that was posted for it.
+        into: WriteLease,
+        /// The message's length.
+        bytes: usize,
         /// The immediate, if any.
         immediate: Option<u32>,
     },
 }
 
-/// A posted work request.
+/// Where the device finds a message.
+enum Place {
+    /// In a lease's memory.
+    Span(Span),
+    /// In a copy.
+    Copy(Memory),
+}
+
+impl Place {
+    fn registered(&self, bytes: usize) -> Registered<'_> {
+        match self {
+            Self::Span(span) => span.registered(),
+            Self::Copy(memory) => memory.registered(0..bytes),
+        }
+    }
+}
+
+/// A posted work request. The lease is dropped after the registration.
 enum Open {
-    Send { id: u64, buffer: Buffer },
-    Receive { buffer: Buffer },
+    Send { id: u64, place: Place, from: Arc<ReadLease> },
+    Receive { place: Place, into: WriteLease },
+}
+
+/// A message that is not posted yet.
+struct Waiting {
+    id: u64,
+    immediate: Option<u32>,
+    from: Arc<ReadLease>,
 }
 
 /// A queue pair with a device of its own. Queues work requests beyond the device's depth.
+///
+/// Leases are kept until their completion is reported, or this is dropped.
 pub struct BufferedQueuePair {
     // Dropped before the memory that the device accesses for it.
     queue_pair: QueuePair,
@@ -65,11 +74,12 @@ pub struct BufferedQueuePair {
     sends_open: usize,
     receives_open: usize,
     /// Queued beyond the device's depth.
-    sends: VecDeque<(u64, Option<u32>, Buffer)>,
-    receives: VecDeque<usize>,
+    sends: VecDeque<Waiting>,
+    receives: VecDeque<WriteLease>,
     /// Reused, since registering takes longer than sending.
     spare: Vec<Memory>,
     completions: Vec<Completion>,
+    registrar: Registrar,
     device: Device,
 }
 
@@ -86,6 +96,7 @@ impl BufferedQueuePair {
             receives: VecDeque::new(),
             spare: Vec::new(),
             completions: Vec::new(),
+            registrar: Registrar::new(),
             device,
         })
     }
@@ -107,18 +118,15 @@ impl BufferedQueuePair {
         self.queue_pair.connect(connection)
     }
 
-    /// Memory for a message of this length, with arbitrary contents.
-    pub fn buffer(&mut self, bytes: usize) -> Result<Buffer, VerbsError> {
+    /// Registered memory of its own for a message of this length, with arbitrary contents.
+    fn buffer(&mut self, bytes: usize) -> Result<Memory, VerbsError> {
         let fitting = self.spare.iter().position(|memory| memory.bytes() >= bytes);
-        let memory = match fitting {
-            Some(at) => self.spare.swap_remove(at),
-            None => {
-                // One that is too short is deregistered.
-                self.spare.pop();
-                self.device.register(bytes, false)?
-            }
-        };
-        Ok(Buffer { memory, bytes })
+        if let Some(at) = fitting {
+            return Ok(self.spare.swap_remove(at));
+        }
+        // One that is too short is deregistered.
+        self.spare.pop();
+        self.device.register(bytes, false)
     }
 
     /// Queues a message to be sent.
@@ -126,35 +134,51 @@ impl BufferedQueuePair {
         &mut self,
         id: u64,
         immediate: Option<u32>,
-        message: Buffer,
+        from: Arc<ReadLease>,
     ) -> Result<(), VerbsError> {
-        self.sends.push_back((id, immediate, message));
+        self.sends.push_back(Waiting { id, immediate, from });
         self.post()
     }
 
-    /// Queues a receive of this length.
-    pub fn receive(&mut self, bytes: usize) -> Result<(), VerbsError> {
-        self.receives.push_back(bytes);
+    /// Queues a receive.
+    pub fn receive(&mut self, into: WriteLease) -> Result<(), VerbsError> {
+        self.receives.push_back(into);
         self.post()
     }
 
     /// Posts queued work requests, up to the device's depth.
     fn post(&mut self) -> Result<(), VerbsError> {
         while self.receives_open < DEPTH as usize
-            && let Some(bytes) = self.receives.pop_front()
+            && let Some(mut into) = self.receives.pop_front()
         {
-            let buffer = self.buffer(bytes)?;
-            self.queue_pair.receive(self.next, &buffer.memory, 0..bytes)?;
+            let (start, bytes) = (into.as_mut_ptr(), into.bytes());
+            let place = match self.registrar.cover(&self.device, &into.memory(), start, bytes) {
+                Some(span) => Place::Span(span),
+                None => Place::Copy(self.buffer(bytes)?),
+            };
+            // SAFETY: the memory is this object's own, or leased for writing; `open` keeps the lease, and gives no access to
+            // it before the device has completed the receive or the queue pair is gone.
+            unsafe { self.queue_pair.receive_registered(self.next, place.registered(bytes)) }?;
             self.receives_open += 1;
-            self.keep(Open::Receive { buffer });
+            self.keep(Open::Receive { place, into });
         }
         while self.sends_open < DEPTH as usize
-            && let Some((id, immediate, buffer)) = self.sends.pop_front()
+            && let Some(Waiting { id, immediate, from }) = self.sends.pop_front()
         {
-            let (next, range) = (self.next, 0..buffer.bytes);
-            self.queue_pair.send(next, Operation::Send, &buffer.memory, range, immediate)?;
+            let (start, bytes) = (from.as_ptr(), from.bytes());
+            let place = match self.registrar.cover(&self.device, &from.memory(), start, bytes) {
+                Some(span) => Place::Span(span),
+                None => {
+                    let mut copy = self.buffer(bytes)?;
+                    copy.write(0, &from)?;
+                    Place::Copy(copy)
+                }
+            };
+            let what = (Operation::Send, immediate);
+            // SAFETY: as above; leased for reading.
+            unsafe { self.queue_pair.send_registered(self.next, what, place.registered(bytes)) }?;
             self.sends_open += 1;
-            self.keep(Open::Send { id, buffer });
+            self.keep(Open::Send { id, place, from });
         }
         Ok(())
     }
@@ -168,7 +192,7 @@ impl BufferedQueuePair {
     /// more.
     ///
     /// Errors: the connection or the device has failed.
-    pub fn progress(&mut self, mut ended: impl FnMut(Ended<'_>)) -> Result<(), VerbsError> {
+    pub fn progress(&mut self, mut ended: impl FnMut(Ended)) -> Result<(), VerbsError> {
         while self.device.poll_or_arm(&mut self.completions)? > 0 {
             for completion in std::mem::take(&mut self.completions) {
                 self.end(&completion, &mut ended)?;
@@ -181,32 +205,48 @@ impl BufferedQueuePair {
     fn end(
         &mut self,
         completion: &Completion,
-        mut ended: impl FnMut(Ended<'_>),
+        ended: &mut impl FnMut(Ended),
     ) -> Result<(), VerbsError> {
-        let failed = |status| VerbsError::Ended { device: self.device.name().to_owned(), status };
         let open = self.open.remove(&completion.id);
-        let buffer = match (open, completion.event) {
-            (Some(Open::Send { id, buffer }), Some(Event::Sent)) => {
+        match (open, completion.event) {
+            (Some(Open::Send { id, place, from }), Some(Event::Sent)) => {
                 self.sends_open -= 1;
+                self.reuse(place);
+                drop(from);
                 ended(Ended::Sent { id });
-                buffer
             }
-            (Some(Open::Receive { buffer }), Some(Event::Received { bytes, immediate })) => {
+            (
+                Some(Open::Receive { place, mut into }),
+                Some(Event::Received { bytes, immediate }),
+            ) => {
                 self.receives_open -= 1;
-                let message = buffer.get(..bytes as usize);
-                let message = message.ok_or_else(|| failed(Status::RemoteOperation))?;
-                ended(Ended::Received { message, immediate });
-                buffer
+                let bytes = bytes as usize;
+                if let Place::Copy(copy) = &place {
+                    let room = into.get_mut(..bytes);
+                    copy.read_into(room.ok_or_else(|| self.failed(Status::RemoteOperation))?)?;
+                }
+                self.reuse(place);
+                ended(Ended::Received { into, bytes, immediate });
             }
             // The device may still access it: dropped after the queue pair.
             (Some(open), _) => {
                 self.open.insert(completion.id, open);
-                return Err(failed(completion.status));
+                return Err(self.failed(completion.status));
             }
-            (None, _) => return Err(failed(completion.status)),
-        };
-        self.spare.push(buffer.memory);
+            (None, _) => return Err(self.failed(completion.status)),
+        }
         Ok(())
+    }
+
+    fn failed(&self, status: Status) -> VerbsError {
+        VerbsError::Ended { device: self.device.name().to_owned(), status }
+    }
+
+    /// Keeps memory of its own; ends the use of others' memory.
+    fn reuse(&mut self, place: Place) {
+        if let Place::Copy(memory) = place {
+            self.spare.push(memory);
+        }
     }
 }
 

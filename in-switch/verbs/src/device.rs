@@ -6,7 +6,7 @@ use std::{
     net::IpAddr,
     ops::Range,
     os::fd::{AsFd, BorrowedFd},
-    ptr, slice,
+    ptr,
     sync::{Arc, Mutex, PoisonError},
     time::{Duration, Instant},
 };
@@ -158,25 +158,52 @@ impl Device {
     pub(crate) fn register(&self, bytes: usize, for_peers: bool) -> Result<Memory, VerbsError> {
         let bytes = bytes.max(1);
         let begin = Box::into_raw(vec![0_u8; bytes].into_boxed_slice()).cast::<u8>();
+        let owned = Owned { begin, bytes };
+        // SAFETY: `owned` is freed after it was deregistered.
+        let registration = unsafe { self.register_raw(begin, bytes, (true, for_peers)) }?;
+        Ok(Memory { registration, owned })
+    }
+
+    /// Registers memory that belongs to others, which the device can read, and write if it `may_write`; peers cannot.
+    ///
+    /// # Safety
+    /// The memory stays mapped, and writable if it `may_write`, until the registration is dropped.
+    pub(crate) unsafe fn register_foreign(
+        &self,
+        begin: *mut u8,
+        bytes: usize,
+        may_write: bool,
+    ) -> Result<Registration, VerbsError> {
+        // SAFETY: as the caller says.
+        unsafe { self.register_raw(begin, bytes, (may_write, false)) }
+    }
+
+    /// # Safety
+    /// As for [`Device::register_foreign`].
+    unsafe fn register_raw(
+        &self,
+        begin: *mut u8,
+        bytes: usize,
+        (may_write, for_peers): (bool, bool),
+    ) -> Result<Registration, VerbsError> {
         let mut raw = ptr::null_mut();
-        // SAFETY: the device is open; `begin` is memory of that length, which is freed only after it
-        // was deregistered.
+        // SAFETY: the device is open; the memory is there, as the caller says, and the pointer is to a place for the
+        // result.
         let result = unsafe {
             (self.opened.functions.register_memory)(
                 self.opened.raw,
                 begin.cast(),
                 bytes,
+                may_write.into(),
                 for_peers.into(),
                 &raw mut raw,
             )
         };
         if result < 0 {
-            // SAFETY: it came from a box of this length, and the device has not got it.
-            drop(unsafe { Box::from_raw(ptr::slice_from_raw_parts_mut(begin, bytes)) });
             let (device, source) = (self.name().to_owned(), io::Error::from_raw_os_error(-result));
             return Err(VerbsError::Register { device, bytes, source });
         }
-        Ok(Memory { raw, begin, bytes, opened: Arc::clone(&self.opened) })
+        Ok(Registration { raw, begin: begin as u64, bytes, opened: Arc::clone(&self.opened) })
     }
 
     /// A queue pair that is not connected yet.
@@ -268,64 +295,30 @@ fn completion(raw: &RawCompletion) -> Completion {
     Completion { id: raw.id, qpn: raw.qpn, status, event }
 }
 
-/// Memory that a device may read and write at any time. It is copied in and out; nothing refers to it.
-pub struct Memory {
+/// Memory that a device can access, whoever owns it; no longer once this is dropped.
+pub(crate) struct Registration {
     raw: *mut RawMemory,
-    begin: *mut u8,
+    begin: u64,
     bytes: usize,
     opened: Arc<Opened>,
 }
 
-// SAFETY: the memory is this object's alone, but for the device, which is bound to no thread.
-unsafe impl Send for Memory {}
+// SAFETY: the library's object is bound to no thread.
+unsafe impl Send for Registration {}
+// SAFETY: only its keys are read while it is shared.
+unsafe impl Sync for Registration {}
 
-impl Drop for Memory {
+impl Drop for Registration {
     fn drop(&mut self) {
-        // SAFETY: `raw` came from `Functions::register_memory`. Once it is deregistered the device does not touch the
-        // memory, which came from a box of this length.
-        unsafe {
-            (self.opened.functions.deregister_memory)(self.raw);
-            drop(Box::from_raw(ptr::slice_from_raw_parts_mut(self.begin, self.bytes)));
-        }
+        // SAFETY: `raw` came from `Functions::register_memory`, and is not used any more.
+        unsafe { (self.opened.functions.deregister_memory)(self.raw) }
     }
 }
 
-impl Memory {
-    /// Its virtual address, for peers.
-    #[must_use]
-    pub fn address(&self) -> u64 {
-        self.begin as u64
-    }
-
-    /// Its remote key (R_Key), for peers.
-    #[must_use]
-    pub fn key(&self) -> u32 {
-        // SAFETY: it is registered as long as it lives.
-        unsafe { (self.opened.functions.remote_key)(self.raw) }
-    }
-
-    /// Its length.
-    #[must_use]
-    pub const fn bytes(&self) -> usize {
-        self.bytes
-    }
-
-    /// All of it.
-    ///
-    /// # Safety
-    /// Peers cannot write it, and no queue pair has it.
-    pub(crate) unsafe fn slice(&self) -> &[u8] {
-        // SAFETY: a box of this length, which nobody else writes, as the caller says.
-        unsafe { slice::from_raw_parts(self.begin, self.bytes) }
-    }
-
-    /// All of it.
-    ///
-    /// # Safety
-    /// As for [`Memory::slice`].
-    pub(crate) unsafe fn slice_mut(&mut self) -> &mut [u8] {
-        // SAFETY: as above, and nobody else reads it.
-        unsafe { slice::from_raw_parts_mut(self.begin, self.bytes) }
+impl Registration {
+    /// Virtual addresses of the memory: the first, and one behind the last.
+    pub(crate) const fn addresses(&self) -> Range<u64> {
+        self.begin..self.begin + self.bytes as u64
     }
 
     fn check(&self, range: &Range<usize>) -> Result<(), VerbsError> {
@@ -333,24 +326,101 @@ impl Memory {
         let is_inside = begin <= end && end <= bytes && end - begin <= u32::MAX as usize;
         if is_inside { Ok(()) } else { Err(VerbsError::Range { begin, end, bytes }) }
     }
+}
+
+/// A part of registered memory.
+pub(crate) struct Registered<'a> {
+    pub(crate) registration: &'a Registration,
+    pub(crate) range: Range<usize>,
+}
+
+impl Registered<'_> {
+    /// Its address, length and local key (L_Key). Errors: it is not in the memory.
+    fn place(&self) -> Result<(u64, u32, u32), VerbsError> {
+        let Registration { begin, .. } = self.registration;
+        self.registration.check(&self.range)?;
+        // SAFETY: it is registered as long as it lives.
+        let key = unsafe { (self.registration.opened.functions.local_key)(self.registration.raw) };
+        Ok((begin + self.range.start as u64, self.range.len() as u32, key))
+    }
+}
+
+/// A box's bytes.
+struct Owned {
+    begin: *mut u8,
+    bytes: usize,
+}
+
+impl Drop for Owned {
+    fn drop(&mut self) {
+        // SAFETY: it came from a box of this length, in `Device::register`.
+        drop(unsafe { Box::from_raw(ptr::slice_from_raw_parts_mut(self.begin, self.bytes)) });
+    }
+}
+
+/// Memory that a device may read and write at any time. It is copied in and out; nothing refers to it.
+pub struct Memory {
+    /// Dropped before the bytes.
+    registration: Registration,
+    owned: Owned,
+}
+
+// SAFETY: the memory is this object's alone, but for the device, which is bound to no thread.
+unsafe impl Send for Memory {}
+
+impl Memory {
+    /// Its virtual address, for peers.
+    #[must_use]
+    pub const fn address(&self) -> u64 {
+        self.registration.begin
+    }
+
+    /// Its remote key (R_Key), for peers.
+    #[must_use]
+    pub fn key(&self) -> u32 {
+        let registration = &self.registration;
+        // SAFETY: it is registered as long as it lives.
+        unsafe { (registration.opened.functions.remote_key)(registration.raw) }
+    }
+
+    /// Its length.
+    #[must_use]
+    pub const fn bytes(&self) -> usize {
+        self.owned.bytes
+    }
+
+    /// A part of it.
+    pub(crate) const fn registered(&self, range: Range<usize>) -> Registered<'_> {
+        Registered { registration: &self.registration, range }
+    }
 
     /// Copies bytes in, from a place on.
     pub fn write(&mut self, at: usize, bytes: &[u8]) -> Result<(), VerbsError> {
-        self.check(&(at..at.saturating_add(bytes.len())))?;
+        self.registration.check(&(at..at.saturating_add(bytes.len())))?;
         // SAFETY: the place is in the memory, and nothing of Rust's refers to that.
-        unsafe { ptr::copy_nonoverlapping(bytes.as_ptr(), self.begin.add(at), bytes.len()) };
+        unsafe { ptr::copy_nonoverlapping(bytes.as_ptr(), self.owned.begin.add(at), bytes.len()) };
         Ok(())
     }
 
     /// Copies bytes out.
     pub fn read(&self, range: Range<usize>) -> Result<Vec<u8>, VerbsError> {
-        self.check(&range)?;
+        self.registration.check(&range)?;
         let mut bytes = vec![0; range.len()];
-        // SAFETY: as in `write`. What the device writes meanwhile is any byte, and any byte is one.
-        unsafe {
-            ptr::copy_nonoverlapping(self.begin.add(range.start), bytes.as_mut_ptr(), bytes.len());
-        }
+        self.copy(range.start, &mut bytes);
         Ok(bytes)
+    }
+
+    /// Copies the first bytes out.
+    pub(crate) fn read_into(&self, into: &mut [u8]) -> Result<(), VerbsError> {
+        self.registration.check(&(0..into.len()))?;
+        self.copy(0, into);
+        Ok(())
+    }
+
+    /// The caller has checked the range.
+    fn copy(&self, at: usize, into: &mut [u8]) {
+        // SAFETY: as in `write`. What the device writes meanwhile is any byte, and any byte is one.
+        unsafe { ptr::copy_nonoverlapping(self.owned.begin.add(at), into.as_mut_ptr(), into.len()) }
     }
 }
 
@@ -406,13 +476,26 @@ impl QueuePair {
         range: Range<usize>,
         immediate: Option<u32>,
     ) -> Result<(), VerbsError> {
-        memory.check(&range)?;
+        // SAFETY: nothing refers to the memory, which is deregistered before it is freed.
+        unsafe { self.send_registered(id, (operation, immediate), memory.registered(range)) }
+    }
+
+    /// Posts a send of registered memory.
+    ///
+    /// # Safety
+    /// Until it has completed or the queue pair is gone, the memory is not written, and is there unless it is deregistered.
+    pub(crate) unsafe fn send_registered(
+        &mut self,
+        id: u64,
+        (operation, immediate): (Operation, Option<u32>),
+        from: Registered<'_>,
+    ) -> Result<(), VerbsError> {
+        let (address, bytes, local_key) = from.place()?;
         let mut work = RawWork {
             id,
-            address: memory.address() + range.start as u64,
-            bytes: range.len() as u32,
-            // SAFETY: it is registered as long as it lives.
-            local_key: unsafe { (self.opened.functions.local_key)(memory.raw) },
+            address,
+            bytes,
+            local_key,
             has_immediate: immediate.is_some().into(),
             immediate: immediate.unwrap_or_default(),
             ..RawWork::default()
@@ -420,8 +503,7 @@ impl QueuePair {
         if let Operation::Write { address, key } = operation {
             (work.is_write, work.remote_address, work.remote_key) = (1, address, key);
         }
-        // SAFETY: it is there, and so is what the pointer is to. Memory that goes before the work is
-        // done is deregistered first, so that the device finds nothing there.
+        // SAFETY: it is there, and so is what the pointer is to; the memory as the caller says.
         self.opened
             .check("send", unsafe { (self.opened.functions.send)(self.raw, &raw const work) })
     }
@@ -433,13 +515,22 @@ impl QueuePair {
         memory: &Memory,
         range: Range<usize>,
     ) -> Result<(), VerbsError> {
-        memory.check(&range)?;
-        let address = memory.address() + range.start as u64;
         // SAFETY: as in `send`.
-        let result = unsafe {
-            let key = (self.opened.functions.local_key)(memory.raw);
-            (self.opened.functions.receive)(self.raw, id, address, range.len() as u32, key)
-        };
+        unsafe { self.receive_registered(id, memory.registered(range)) }
+    }
+
+    /// Posts a receive into registered memory.
+    ///
+    /// # Safety
+    /// Until it has completed or the queue pair is gone, the memory is not accessed, and is there unless it is deregistered.
+    pub(crate) unsafe fn receive_registered(
+        &mut self,
+        id: u64,
+        into: Registered<'_>,
+    ) -> Result<(), VerbsError> {
+        let (address, bytes, key) = into.place()?;
+        // SAFETY: it is there; the memory as the caller says.
+        let result = unsafe { (self.opened.functions.receive)(self.raw, id, address, bytes, key) };
         self.opened.check("post a receive", result)
     }
 }

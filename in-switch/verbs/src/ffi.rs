@@ -79,6 +79,7 @@ pub(crate) struct Functions {
         device: *mut RawDevice,
         begin: *mut c_void,
         bytes: usize,
+        may_write: u32,
         for_peers: u32,
         memory: *mut *mut RawMemory,
     ) -> c_int,

@@ -9,8 +9,9 @@ mod buffered;
 mod device;
 mod error;
 mod ffi;
+mod registrar;
 
-pub use buffered::{Buffer, BufferedQueuePair, Ended};
+pub use buffered::{BufferedQueuePair, Ended};
 pub use device::{Device, Memory, QueuePair};
 pub use error::VerbsError;
 

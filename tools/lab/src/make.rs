@@ -40,6 +40,8 @@ pub fn make(
         check_stop()?;
     }
     batch(lock, "tc", Some(&switch), &shapers_of_switch(settings))?;
+    let devices: Vec<String> = devices_of_switch(settings).map(|(device, _)| device).collect();
+    script(lock, &switch, &[keep_order(&devices)])?;
     for host in 0..settings.hosts {
         script(lock, &of_host(name, host), &script_of_host(settings, host, cubic))?;
         check_stop()?;
@@ -102,13 +104,36 @@ fn limit_packets(device: &str, link: Link) -> Option<String> {
     link.gso_bytes().map(|bytes| format!("link set {device} gso_max_size {bytes}"))
 }
 
-fn shapers_of_switch(settings: &LabSettings) -> Vec<String> {
-    let ports = (0..settings.hosts).map(|host| settings.link_of(host).shape(&port_name(host)));
+/// The devices of all links at switches, and what shapes them.
+fn devices_of_switch(settings: &LabSettings) -> impl Iterator<Item = (String, Link)> {
+    let ports = (0..settings.hosts).map(|host| (port_name(host), settings.link_of(host)));
     let uplinks = settings.uplink.into_iter().flat_map(|uplink| {
         let devices = (0..settings.racks).flat_map(|rack| [leaving(rack), entering(rack)]);
-        devices.map(move |device| uplink.shape(&device))
+        devices.map(move |device| (device, uplink))
     });
-    ports.chain(uplinks).collect()
+    ports.chain(uplinks)
+}
+
+fn shapers_of_switch(settings: &LabSettings) -> Vec<String> {
+    devices_of_switch(settings).map(|(device, link)| link.shape(&device)).collect()
+}
+
+/// The command that hands all packets of a flow that devices receive to one processor (RPS), as network cards do.
+///
+/// A veth device receives on the processor that sends, which is the sender's or that of a token bucket's timer: packets
+/// of one flow would overtake each other. Receivers of RoCE take that for loss, and senders go back N packets.
+fn keep_order<D: AsRef<str>>(devices: &[D]) -> String {
+    let devices: Vec<&str> = devices.iter().map(AsRef::as_ref).collect();
+    // Kernels for one processor have no RPS.
+    format!(
+        "cpus=$(sed -n 's/^Cpus_allowed:[[:space:]]*//p' /proc/self/status)
+for device in {}; do
+  for queue in /sys/class/net/$device/queues/rx-*/rps_cpus; do
+    [ ! -e $queue ] || echo $cpus > $queue
+  done
+done",
+        devices.join(" ")
+    )
 }
 
 /// What is done on the host itself, as a script that starts few processes.
@@ -125,6 +150,7 @@ fn script_of_host(settings: &LabSettings, host: u32, cubic: bool) -> Vec<String>
     lines.extend(limit_packets(HOST_DEVICE, link));
     lines.push(format!("addr add {}/16 dev {HOST_DEVICE}", settings.address(host)));
     lines.extend(["link set lo up".into(), format!("link set {HOST_DEVICE} up"), "END".into()]);
+    lines.push(keep_order(&[HOST_DEVICE]));
     lines
 }
 

@@ -7,6 +7,7 @@ use std::{
     io::{Read, Write},
     net::{SocketAddr, TcpListener, TcpStream},
     os::fd::AsFd,
+    path::Path,
     process::Command,
     thread,
     time::{Duration, Instant},
@@ -185,4 +186,29 @@ fn a_temporary_lab_is_removed_when_it_is_dropped_or_its_process_ends() {
     assert_eq!(lab.uplink_bytes().expect("none"), []);
     drop(lab);
     assert!(namespaces(&name).is_empty());
+}
+
+/// Otherwise packets of a flow overtake each other, which receivers of RoCE take for loss.
+#[test]
+fn all_links_hand_a_flow_to_one_processor() {
+    if is_skipped() {
+        return;
+    }
+    if !Path::new("/sys/class/net/lo/queues/rx-0/rps_cpus").exists() {
+        return eprintln!("SKIPPED: a kernel for one processor, which has no RPS");
+    }
+    let lab = Lab::create(&racks()).expect("a lab");
+    for namespace in namespaces(lab.name()) {
+        let script = "cd /sys/class/net; grep . eth*/queues/rx-*/rps_cpus port*/queues/rx-*/rps_cpus \
+                      in*/queues/rx-*/rps_cpus out*/queues/rx-*/rps_cpus 2>&-; true";
+        let mut shell = Command::new("ip");
+        shell.args(["netns", "exec", &namespace, "sh", "-c", script]);
+        let text = String::from_utf8(shell.output().expect("ip runs").stdout).expect("text");
+        let queues: Vec<_> = text.lines().filter_map(|line| line.split_once(':')).collect();
+        assert!(!queues.is_empty(), "{namespace}: {text}");
+        for (queue, processors) in queues {
+            let has_none = processors.trim_matches(['0', ',']).is_empty();
+            assert!(!has_none, "{namespace}: {queue}: {processors}");
+        }
+    }
 }

@@ -74,7 +74,7 @@ impl Flow {
                 bytes: bytes.len() as u32,
                 immediate: Some(self.salt as u32),
             };
-            endpoints.get_mut(&node).unwrap().send(qpn, work, bytes.into()).unwrap();
+            endpoints.get_mut(&node).unwrap().send(qpn, work, bytes).unwrap();
             self.posted += 1;
         }
     }

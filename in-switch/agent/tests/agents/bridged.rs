@@ -219,7 +219,7 @@ fn packets_in_the_senders_name_from_another_port_are_not_copied() {
     let psn_first = group.psn_first.get();
     let qpn = forger.queue_pair(peer, RequesterConfig::default(), psn_first, 0);
     let work = Work { id: 0, kind: Kind::Send, bytes: 5, immediate: None };
-    forger.send(qpn, work, b"false".to_vec().into()).unwrap();
+    forger.send(qpn, work, b"false").unwrap();
     let counted = |name: &str| {
         let counts = world.ask(a1, "tor-a", async |agent| agent.counters().await.unwrap());
         counts.iter().find(|count| count.name == name).unwrap().count

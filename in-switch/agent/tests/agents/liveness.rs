@@ -64,7 +64,7 @@ fn a_silent_member_is_reported_when_that_lasts() {
     let bytes = vec![1; 1000];
     world.endpoints.get_mut(&other).unwrap().receive(qpn, 0, vec![0; bytes.len()]).unwrap();
     let work = Work { id: 0, kind: Kind::Send, bytes: bytes.len() as u32, immediate: None };
-    world.endpoints.get_mut(&sender).unwrap().send(sender_qpn, work, bytes.into()).unwrap();
+    world.endpoints.get_mut(&sender).unwrap().send(sender_qpn, work, bytes).unwrap();
     let deadline = Instant::now() + PATIENCE;
     let is_behind = |world: &World| {
         let groups = world.ask(world.find("a1"), "tor-a", async |agent| agent.groups().await);

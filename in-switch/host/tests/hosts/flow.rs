@@ -196,7 +196,7 @@ impl Flow {
             };
             let immediate = Some(self.salt as u32);
             let work = Work { id: self.posted, kind, bytes: bytes.len() as u32, immediate };
-            world.endpoints[from.host].send(from.qpn, work, bytes.into()).unwrap();
+            world.endpoints[from.host].send(from.qpn, work, bytes).unwrap();
             self.posted += 1;
         }
     }

@@ -227,9 +227,13 @@ impl Requester {
         Some(request)
     }
 
-    /// The last packet could not be sent: it is the next again.
-    pub fn take_back(&mut self) {
+    /// A packet could not be sent, and is the next again: the last that [`Requester::send`] returned and that was not
+    /// taken back. No answer may have come in between.
+    pub fn take_back(&mut self, request: &Request) {
         self.next = self.next.saturating_sub(1).max(self.acked);
+        if !request.is_repeated {
+            self.sent = self.sent.min(self.next);
+        }
     }
 
     fn may_send(&self) -> bool {
@@ -422,6 +426,26 @@ mod tests {
     fn acknowledge(requester: &mut Requester, now_ns: u64, psn: u32) {
         let aeth = Aeth { syndrome: Syndrome::Ack(0), msn: Serial::new(0) };
         requester.answered(now_ns, Serial::new(psn), aeth);
+    }
+
+    #[test]
+    fn packets_that_were_taken_back_are_sent_for_the_first_time() {
+        let mut requester = under_way();
+        let nak = Aeth { syndrome: Syndrome::Nak(NakCode::Sequence), msn: Serial::new(0) };
+        requester.answered(0, Serial::new(8), nak);
+        requester.post(Work { id: 2, kind: Kind::Send, bytes: 4 * 1024, immediate: None }).unwrap();
+        let send_all = |requester: &mut Requester| {
+            core::iter::from_fn(|| requester.send(0)).collect::<Vec<Request>>()
+        };
+        let first = send_all(&mut requester);
+        // Packets 8 and 9 again, and 10 to 13: all but the first two are taken back, the last one first.
+        first[2..].iter().rev().for_each(|request| requester.take_back(request));
+        let again = send_all(&mut requester);
+        assert_eq!(again, first[2..]);
+        assert!(again.iter().all(|request| !request.is_repeated), "{again:?}");
+        first.iter().rev().for_each(|request| requester.take_back(request));
+        assert_eq!(send_all(&mut requester), first);
+        assert!(first[..2].iter().all(|request| request.is_repeated), "{first:?}");
     }
 
     #[test]

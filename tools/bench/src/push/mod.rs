@@ -10,7 +10,7 @@ use charts::{Axis, Chart, Point};
 use clap::ValueEnum;
 use lab::{Link, Rate};
 use plan::size;
-use serde_json::json;
+use serde_json::{Value, json};
 
 use crate::{
     interrupt::Interrupt,
@@ -180,7 +180,8 @@ fn report(args: &Args) -> Report {
     );
     report.note(
         "sent: bytes of whole frames that the sender's link and all receivers' links together carried \
-         towards the switch, in lengths of the file. fell back: pushes whose receivers relayed in \
+         towards the switch, in lengths of the file. sent again: share of the packets of the sender's queue \
+         pair that were retransmissions. fell back: pushes whose receivers relayed in \
          the end because the switch could not copy. Every copy was compared with the file.",
     );
     report.note(
@@ -203,6 +204,13 @@ impl Found {
         self.one_copy_s() / self.median_of(|run| run.seconds)
     }
 
+    /// Share of the packets through a switch that were sent again.
+    fn sent_again(&self) -> Option<f64> {
+        let again =
+            |run: &Run| run.packets.map(|packets| packets.repeated as f64 / packets.sent as f64);
+        self.runs.iter().map(again).collect::<Option<_>>().map(median)
+    }
+
     fn row(&self, receivers: u32) -> impl IntoIterator<Item = Cell> {
         let seconds = || self.runs.iter().map(|run| run.seconds);
         let lengths = |bytes: u64| bytes as f64 / self.bytes as f64;
@@ -220,6 +228,7 @@ impl Found {
             ("total_s", number(self.median_of(|run| run.total_seconds))),
             ("cpu_s", number(self.median_of(|run| run.cpu_seconds))),
             ("sender_sent", number(self.median_of(|run| lengths(run.sent_bytes[0])))),
+            ("sent_again", self.sent_again().map_or(Value::Null, number)),
             ("receivers_sent", number(self.median_of(|run| lengths(receivers_sent(run))))),
             ("fell_back", json!(self.runs.iter().filter(|run| run.fell_back.is_some()).count())),
         ]

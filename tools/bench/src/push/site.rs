@@ -48,8 +48,28 @@ pub struct Run {
     pub cpu_seconds: f64,
     /// What each host's link carried towards the switch; the sender's first.
     pub sent_bytes: Vec<u64>,
+    /// Packets that the sender's queue pair in userspace has sent, and how many of them again; none where receivers relayed.
+    pub packets: Option<Packets>,
     /// Why receivers relayed, where the switch was to copy.
     pub fell_back: Option<String>,
+}
+
+/// What a queue pair has sent.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Packets {
+    pub sent: u64,
+    pub repeated: u64,
+}
+
+impl Packets {
+    /// From the log of a push (`transport_switch=debug`).
+    fn of_log(log: &str) -> Option<Self> {
+        let line =
+            log.lines().find(|line| line.contains("sent through a queue pair in userspace"))?;
+        let number =
+            |name: &str| line.split_once(&format!("{name}="))?.1.split(' ').next()?.parse().ok();
+        Some(Self { sent: number("packets")?, repeated: number("repeated")? })
+    }
 }
 
 /// A lab whose hosts but the first listen for pushes; gone when dropped.
@@ -186,7 +206,9 @@ impl<'a> Site<'a> {
             None => command.args(["--switch", &format!("{SWITCH}:{AGENT_PORT}")]),
         };
         command.args(self.certificates.options());
-        command.stdout(Stdio::piped()).stderr(Stdio::null());
+        let log = self.directory.path().join("log-push");
+        command.env("RUST_LOG", "transport_switch=debug");
+        command.stdout(Stdio::piped()).stderr(File::create(&log)?);
         let before = self.lab.sent_bytes()?;
         let one_copy_s = bytes as f64 * 8.0 / self.lab.settings().link.rate.bits_per_s() as f64;
         let copies_s = Duration::from_secs_f64(one_copy_s * 4.0 * hosts.len() as f64);
@@ -211,6 +233,7 @@ impl<'a> Site<'a> {
             total_seconds: of("total_seconds")?,
             cpu_seconds: watch.cpu_seconds(),
             sent_bytes: sent.iter().zip(before).map(|(sent, before)| sent - before).collect(),
+            packets: Packets::of_log(&fs::read_to_string(&log)?),
             fell_back: summary["fell_back"].as_str().map(str::to_owned),
         })
     }
@@ -219,5 +242,19 @@ impl<'a> Site<'a> {
         let object = fs::read(&self.files.object)?;
         let wrong = self.copies().find(|copy| !fs::read(copy).is_ok_and(|copy| copy == object));
         wrong.map_or(Ok(()), |copy| Err(format!("{} is no copy", copy.display()).into()))
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn packets_are_read_from_the_log() {
+        let log = "2026-01-01T00:00:00Z INFO transport_switch::queue_pair: blocks go through a queue pair\n\
+                   2026-01-01T00:00:01Z DEBUG transport_switch::userspace: sent through a queue pair in userspace \
+                   packets=32801 repeated=33\n";
+        assert_eq!(Packets::of_log(log), Some(Packets { sent: 32801, repeated: 33 }));
+        assert_eq!(Packets::of_log("nothing of the kind"), None);
     }
 }
