@@ -6,6 +6,9 @@
 #define HOLD_NS 200000ULL
 #define LAG_MAX 32
 #define SILENCE_NS 20000000ULL
+#define PACE_NS_MIN 40000
+#define PACE_NS_MAX 60000
+#define PACED 2
 #define CREDITS_UNLIMITED 31
 
 #define SYNDROME_KIND 0xe0
@@ -200,18 +203,24 @@ static __always_inline void merge(struct answers *answers, const struct sender *
 	merged->psn = (state.expected - (merged->counter == ACK_FORWARDED)) & NUMBERS;
 }
 
-static __always_inline __u32 is_silent(__u64 now_ns, __u64 at_ns)
+static __always_inline __u64 since(__u64 now_ns, __u64 at_ns)
 {
-	return now_ns >= at_ns && now_ns - at_ns >= SILENCE_NS;
+	return now_ns > at_ns ? now_ns - at_ns : 0;
 }
 
 /* Under the lock: whether a member's CNP is forwarded. */
 static __always_inline __u32 notify(struct answers *answers, const struct sender *sender, __u64 now_ns, __u32 index)
 {
 	struct record *record = &answers->records[index & (MEMBERS_MAX - 1)];
-	__u32 lag_max = is_silent(now_ns, record->notified_ns) || is_silent(now_ns, answers->notified_ns) ? 0 : LAG_MAX;
-	__u32 lag = answers->notified - record->notified;
+	__u64 interval_ns = since(now_ns, record->notified_ns);
+	__u32 lag = answers->notified - record->notified, lag_max = LAG_MAX;
 
+	if (interval_ns < PACE_NS_MIN || interval_ns > PACE_NS_MAX)
+		record->paced = 0;
+	else if (record->paced <= PACED)
+		record->paced += 1;
+	if (record->paced == PACED || interval_ns >= SILENCE_NS || since(now_ns, answers->notified_ns) >= SILENCE_NS)
+		lag_max = 0;
 	if (lag > lag_max)
 		lag = lag_max;
 	record->notified = answers->notified - lag + 1;

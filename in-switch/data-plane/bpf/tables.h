@@ -134,7 +134,7 @@ struct record {
 	__u64 notified_ns;
 	/* Of its last answer. */
 	struct way way;
-	__u32 unused;
+	__u32 paced;
 };
 
 /* Counters of a member's answers, written under the lock of its group's answers, whose cache line an answer writes anyway: an
@@ -238,7 +238,7 @@ AT(record, psn_offset, 16);
 AT(record, notified, 20);
 AT(record, notified_ns, 24);
 AT(record, way, 32);
-AT(record, unused, 52);
+AT(record, paced, 52);
 SIZE(answered, 80);
 AT(answered, forwarded, 0);
 AT(answered, suppressed, 32);

@@ -592,9 +592,18 @@ fn cnps_are_forwarded_in_the_same_way() {
     twins.insert(key(false), replication, Some(merging));
     // The second lags as far as it may, then is the only one that sends; then all are silent for long.
     let members = (0..200).map(|number| [2, 2, 2, 2, 3][number % 5]);
-    let later = [3; 40].into_iter().chain([4, 2, 3, 2, 4, 5].repeat(4));
-    for (number, member) in members.chain(later).enumerate() {
-        twins.now_ns += if number % 250 == 249 { 20_000_000 } else { 50_000 };
+    let alone = [3; 40].into_iter().chain([4, 2, 3, 2, 4, 5].repeat(4));
+    // At last others lag and catch up by their pace, at its limits.
+    let paces = [40_000, 60_000, 39_999, 60_001, 60_000, 40_000, 55_000];
+    let in_pace = (0..70).map(|number| [2, 2, 2, 4, 4, 4, 4, 4, 3, 3][number % 10]);
+    let intervals = (0..264).map(|number| match number {
+        249 => 20_000_000,
+        200..240 => 100_000,
+        _ => 50_000,
+    });
+    let intervals = intervals.chain(paces.into_iter().cycle());
+    for (member, interval_ns) in members.chain(alone).chain(in_pace).zip(intervals) {
+        twins.now_ns += interval_ns;
         let sent = frame(&answer(false, member, 0, None), &[]);
         twins.compare(usize::from(member) - 1, &sent);
     }

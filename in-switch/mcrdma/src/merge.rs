@@ -3,7 +3,7 @@
 //! The group's expected PSN is the earliest that any member expects. No answer to the sender
 //! acknowledges more than that, so a packet is acknowledged only when every member has it.
 
-use std::net::IpAddr;
+use std::{net::IpAddr, ops::RangeInclusive};
 
 use roce::{Aeth, NakCode, Serial, Syndrome};
 
@@ -19,6 +19,14 @@ pub const LAG_MAX: u32 = 32;
 /// A member that has sent no CNP for so long does not lag, and none does when none was forwarded for so long. Longer than a
 /// member of a congested group is silent by chance; a sender's own memory, DCQCN's alpha, fades in 14 ms.
 pub const SILENCE_NS: u64 = 20_000_000;
+
+/// Between CNPs of a member whose packets are all marked: receivers send one in 50 us (DCQCN's paper, section 3.2), give or take
+/// what queues delay them.
+pub const PACE_NS: RangeInclusive<u64> = 40_000..=60_000;
+/// After so many such intervals in a row a member's count catches up, once: its link has become the tightest just now. Members
+/// whose links have been congested for long send one or two CNPs in a millisecond. Where receivers send CNPs faster, counts catch
+/// up soon by themselves.
+pub const PACED: u32 = 2;
 
 /// Credit code without a limit (IBA table 45).
 const CREDITS_UNLIMITED: u8 = 31;
@@ -36,6 +44,8 @@ struct Record {
     /// It has sent a NAK at `expected`, and none at that or an earlier number has been forwarded since.
     is_nak_pending: bool,
     notifications: Notified,
+    /// Intervals of [`PACE_NS`] in a row between its CNPs until the last; at most one more than [`PACED`].
+    paced: u32,
 }
 
 /// What becomes of an answer.
@@ -80,6 +90,7 @@ impl Merger {
             credits: CREDITS_UNLIMITED,
             is_nak_pending: false,
             notifications: Notified::default(),
+            paced: 0,
         };
         Self {
             records: merging.members.iter().map(record).collect(),
@@ -179,7 +190,7 @@ impl Merger {
     /// Takes a member's CNP: whether to forward it. `None`: not from a current member.
     pub fn notify(&mut self, now_ns: u64, from: IpAddr) -> Option<bool> {
         let record = self.records.iter_mut().find(|record| record.address == from)?;
-        Some(self.notifications.notify(now_ns, &mut record.notifications))
+        Some(self.notifications.notify(now_ns, record))
     }
 
     /// Removes a member. Whether it was one, and not the last.
@@ -234,10 +245,13 @@ impl Notifications {
     }
 
     /// A CNP is forwarded if its member has now sent more than were forwarded.
-    fn notify(&mut self, now_ns: u64, member: &mut Notified) -> bool {
-        let forwarded = &mut self.forwarded;
-        let is_silent = |notified: &Notified| now_ns.saturating_sub(notified.at_ns) >= SILENCE_NS;
-        let lag_max = if is_silent(member) || is_silent(forwarded) { 0 } else { LAG_MAX };
+    fn notify(&mut self, now_ns: u64, record: &mut Record) -> bool {
+        let (forwarded, member) = (&mut self.forwarded, &mut record.notifications);
+        let since = |notified: &Notified| now_ns.saturating_sub(notified.at_ns);
+        let is_in_pace = PACE_NS.contains(&since(member));
+        record.paced = if is_in_pace { PACED.min(record.paced) + 1 } else { 0 };
+        let is_silent = since(member).max(since(forwarded)) >= SILENCE_NS;
+        let lag_max = if is_silent || record.paced == PACED { 0 } else { LAG_MAX };
         let lag = forwarded.count.wrapping_sub(member.count).min(lag_max);
         member.count = forwarded.count.wrapping_sub(lag).wrapping_add(1);
         member.at_ns = now_ns;

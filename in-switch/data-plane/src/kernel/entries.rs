@@ -128,7 +128,7 @@ pub struct Record {
     pub notified: u32,
     pub notified_ns: u64,
     pub way: Way,
-    pub unused: u32,
+    pub paced: u32,
 }
 
 #[derive(Clone, Copy, FromBytes, IntoBytes, Immutable)]
@@ -187,7 +187,7 @@ layout! {
     Way: 20 { port: 0, tag: 4, ethernet: 8 }
     Record: 56 {
         expected: 0, msn: 4, credits: 8, is_nak_pending: 12, psn_offset: 16, notified: 20,
-        notified_ns: 24, way: 32, unused: 52
+        notified_ns: 24, way: 32, paced: 52
     }
     Answered: 80 { forwarded: 0, suppressed: 32, dropped: 64, icrc_errors: 72 }
     Answers: 8752 {

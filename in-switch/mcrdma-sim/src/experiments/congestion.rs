@@ -256,17 +256,40 @@ fn group_of_seven(config: Config, congested: usize) -> Result<(Flows, [Node; 7])
     Ok((flows, members))
 }
 
-/// Flows that start to one member's link, which leave the group a quarter of it.
+/// Flows at the tightest link beside the group, which leave it a quarter.
 const TIGHTENING: usize = 3;
 
-/// How a group reacts when another member's link becomes the tightest.
+/// The member whose link becomes the tightest.
+#[derive(Clone, Copy, PartialEq, Eq, Debug, Serialize)]
+#[serde(rename_all = "kebab-case")]
+pub enum Tightened {
+    /// Its link carried no other flow.
+    Free,
+    /// Its link carried one other flow, like those of the other congested members.
+    Congested,
+}
+
+impl Tightened {
+    /// As in commands and files.
+    #[must_use]
+    pub const fn name(self) -> &'static str {
+        match self {
+            Self::Free => "free",
+            Self::Congested => "congested",
+        }
+    }
+}
+
+/// How a group reacts when a member's link becomes the tightest.
 #[derive(Clone, Copy, PartialEq, Debug, Serialize)]
 pub struct ReactionRow {
     /// Which CNPs are forwarded to the group's sender.
     pub rule: Rule,
     /// Members whose links carry one other flow from the start; 0 to 6.
     pub congested: usize,
-    /// The sender's rate when three flows start to the link of another member.
+    /// Whose link becomes the tightest.
+    pub tightened: Tightened,
+    /// The sender's rate when flows start to that member's link, until there are three.
     pub before_gbit_per_s: f64,
     /// From then until the sender's rate has fallen by a tenth; not more than `measure_ms`.
     pub begun_us: u64,
@@ -276,15 +299,21 @@ pub struct ReactionRow {
     pub after_gbit_per_s: f64,
 }
 
-/// How fast the group of figure 6 reacts when three flows start at the link of a member that was not congested,
-/// twice as tight as those where one flow competes.
+/// How fast the group of figure 6 reacts when flows start at the link of a member, which then is twice as tight as those where
+/// one flow competes.
 ///
 /// Errors: the switches do not serve the group.
 pub fn reaction(settings: &NotificationsSettings) -> Result<Vec<ReactionRow>, NoGroup> {
+    let cases = [
+        (1, Tightened::Free),
+        (3, Tightened::Free),
+        (3, Tightened::Congested),
+        (6, Tightened::Congested),
+    ];
     let mut rows = Vec::new();
     for rule in Rule::ALL {
-        for congested in [1, 3] {
-            rows.push(reacted(settings, rule, congested)?);
+        for (congested, tightened) in cases {
+            rows.push(reacted(settings, rule, congested, tightened)?);
         }
     }
     Ok(rows)
@@ -294,17 +323,23 @@ fn reacted(
     settings: &NotificationsSettings,
     rule: Rule,
     congested: usize,
+    tightened: Tightened,
 ) -> Result<ReactionRow, NoGroup> {
     let (mut flows, members) = group_of_seven(rule.config(settings.config), congested)?;
-    for &member in &members[..TIGHTENING] {
-        flows.add(member, &members[6..])?;
+    // To the first member there is a flow from the second already.
+    let (target, sources) = match tightened {
+        Tightened::Free => (members[6], &members[..TIGHTENING]),
+        Tightened::Congested => (members[0], &members[2..=TIGHTENING]),
+    };
+    for &source in sources {
+        flows.add(source, &[target])?;
     }
     let start_ps = settings.settle_ms * PS_PER_MS;
-    for flow in 0..=congested as u64 {
-        flows.network.at(0, flow);
+    for flow in 0..=congested {
+        flows.network.at(0, flow as u64);
     }
-    for flow in 1..=TIGHTENING as u64 {
-        flows.network.at(start_ps, congested as u64 + flow);
+    for flow in 1..=sources.len() {
+        flows.network.at(start_ps, (congested + flow) as u64);
     }
     flows.run(start_ps);
     let before = flows.sender_gbit_per_s();
@@ -327,6 +362,7 @@ fn reacted(
     Ok(ReactionRow {
         rule,
         congested,
+        tightened,
         before_gbit_per_s: before,
         begun_us: reached_us[0],
         reacted_us: reached_us[1],

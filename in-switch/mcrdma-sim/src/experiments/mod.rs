@@ -11,7 +11,7 @@ mod training;
 
 pub use congestion::{
     FairnessRow, FairnessSettings, NotificationsRow, NotificationsSettings, ReactionRow, Rule,
-    fairness, notifications, reaction,
+    Tightened, fairness, notifications, reaction,
 };
 pub use loss::{LossRow, LossSettings, Lossy, loss};
 pub use single::{SingleRow, SingleSettings, single_client};

@@ -7,7 +7,7 @@ use mcrdma_sim::{
     NoGroup,
     experiments::{
         FairnessRow, FairnessSettings, NotificationsRow, NotificationsSettings, ReactionRow, Rule,
-        fairness as simulate_fairness, notifications as simulate_notifications,
+        Tightened, fairness as simulate_fairness, notifications as simulate_notifications,
         reaction as simulate_reaction,
     },
 };
@@ -183,7 +183,7 @@ pub fn reaction(args: &Args) -> Outcome<(Report, Chart)> {
     })?;
     let what = format!(
         "a group of seven members, of which some share their link with another flow; after {settle_ms} ms \
-         three flows start to another member; with half the width of the 95 % interval of confidence"
+         flows start to a member's link until three compete there; with half the width of the 95 % interval of confidence"
     );
     let mut report = args.report_of_seeds(&what);
     for (at, row) in seeds.rows() {
@@ -194,6 +194,7 @@ pub fn reaction(args: &Args) -> Outcome<(Report, Chart)> {
         report.row([
             ("rule", json!(row.rule.name())),
             ("congested", json!(row.congested)),
+            ("tightened", json!(row.tightened.name())),
             ("before_gbit_per_s", of(|row| row.before_gbit_per_s).0),
             ("begun_us", begun),
             ("begun_half", begun_half),
@@ -205,21 +206,29 @@ pub fn reaction(args: &Args) -> Outcome<(Report, Chart)> {
     }
     report.note(RULE_NOTE);
     report.note(
-        "begun: the sender's rate is a tenth below that before. reacted: within a tenth of a quarter of the \
+        "tightened: free: a member whose link no other flow used; congested: one of those that were congested. begun: the sender's rate is a tenth below that before. reacted: within a tenth of a quarter of the \
          link. after: what the group gets in the second half of the time that is measured.",
     );
-    let lines = Rule::ALL.map(|rule| {
-        let own = seeds.rows().filter(|(_, row)| row.rule == rule);
-        let point = |(at, row): (usize, &ReactionRow)| {
-            Point::new(row.congested as f64, seeds.estimate(at, |row| row.reacted_us as f64).mean)
-        };
-        Line::new(rule.name(), own.map(point).collect())
-    });
-    let panel = Panel {
-        title: "Until the group's rate is its new share".into(),
-        y: Axis::linear("µs"),
-        lines: lines.into(),
+    let panel = |tightened: Tightened| {
+        let lines = Rule::ALL.map(|rule| {
+            let is_own = |row: &ReactionRow| row.rule == rule && row.tightened == tightened;
+            let own = seeds.rows().filter(|(_, row)| is_own(row));
+            let point = |(at, row): (usize, &ReactionRow)| {
+                let reacted_us = seeds.estimate(at, |row| row.reacted_us as f64).mean;
+                Point::new(row.congested as f64, reacted_us)
+            };
+            Line::new(rule.name(), own.map(point).collect())
+        });
+        Panel {
+            title: format!(
+                "Until the group's rate is its new share; link before: {}",
+                tightened.name()
+            ),
+            y: Axis::linear("µs"),
+            lines: lines.into(),
+        }
     };
+    let panels = [Tightened::Free, Tightened::Congested].map(panel).into();
     let x = Axis::counted("congested members before");
-    Ok((report, Chart { title: "A new tightest link".into(), x, panels: vec![panel] }))
+    Ok((report, Chart { title: "A new tightest link".into(), x, panels }))
 }
