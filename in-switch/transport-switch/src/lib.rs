@@ -7,7 +7,8 @@
 //!
 //! The path of a block through the files: the root posts it on each of the group's endpoints
 //! (`driver`); these posts become one message (`fanout`) on the queue pair (`queue_pair`) of a
-//! `device` or in `userspace`; at a receiver it is copied into posted memory (`group`).
+//! `device` or in `userspace`, which send from its memory and at a receiver put it into the memory
+//! that is posted (`group`).
 //! [`Switches`] adds groups to switches.
 //!
 //! # Threads

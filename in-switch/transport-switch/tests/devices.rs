@@ -30,6 +30,9 @@ const RECEIVERS: usize = 3;
 const BLOCKS: usize = 300;
 const BLOCK_BYTES: usize = 10_000;
 
+/// Length of each region: far more than copies of all blocks that can be in transit.
+const REGION_BYTES: usize = 16 << 20;
+
 /// One thread runs all members, each with a transport and a device of its own.
 struct Stage {
     root: SwitchTransport,
@@ -194,6 +197,13 @@ fn length(block: usize) -> usize {
     }
 }
 
+/// How much memory of this process is pinned for devices, in bytes.
+fn pinned_bytes() -> usize {
+    let status = std::fs::read_to_string("/proc/self/status").unwrap();
+    let line = status.lines().find_map(|line| line.strip_prefix("VmPin:")).unwrap();
+    line.trim().trim_end_matches(" kB").parse::<usize>().unwrap() * 1024
+}
+
 fn contents() -> Vec<u8> {
     (0..BLOCKS * BLOCK_BYTES).map(|at| (at.wrapping_mul(2_654_435_761) >> 7) as u8).collect()
 }
@@ -201,7 +211,8 @@ fn contents() -> Vec<u8> {
 #[test]
 fn blocks_come_whole_and_in_order_through_devices() {
     let Some(mut stage) = Stage::new("blocks", PATIENCE) else { return };
-    let into: Vec<Region> = (0..RECEIVERS).map(|_| Region::zeroed(BLOCKS * BLOCK_BYTES)).collect();
+    let pinned_before = pinned_bytes();
+    let into: Vec<Region> = (0..RECEIVERS).map(|_| Region::zeroed(REGION_BYTES)).collect();
     for ((transport, endpoint), region) in stage.receivers.iter_mut().zip(&into) {
         for block in 0..BLOCKS {
             let start = block * BLOCK_BYTES;
@@ -209,7 +220,8 @@ fn blocks_come_whole_and_in_order_through_devices() {
             transport.post_receive(*endpoint, lease, Token(block as u64)).unwrap();
         }
     }
-    let from = Region::from_vec(contents());
+    // Read-only, as mapped files are.
+    let from = Region::from_shared([contents(), vec![0; REGION_BYTES]].concat());
     for block in 0..BLOCKS {
         stage.send(&from, block, length(block));
     }
@@ -238,6 +250,13 @@ fn blocks_come_whole_and_in_order_through_devices() {
             assert!(left.iter().all(|&byte| byte == 0), "behind block {block}");
         }
     }
+    // Registered whole where they are, rather than copied block by block. Other tests pin little beside that.
+    let pinned = pinned_bytes().saturating_sub(pinned_before);
+    println!("{pinned} bytes are pinned for {} regions of {REGION_BYTES}", RECEIVERS + 1);
+    assert!(pinned >= RECEIVERS * REGION_BYTES, "{pinned}");
+    drop((into, from));
+    let left = pinned_bytes().saturating_sub(pinned_before);
+    assert!(left < REGION_BYTES, "{left} bytes are pinned after their memory is gone");
     let counters = stage.switch.counters().unwrap();
     let (requests, copies) = (counters.counted(Counter::Request), counters.counted(Counter::Copy));
     let packets: usize = (0..BLOCKS).map(|block| length(block).div_ceil(4096).max(1)).sum();
