@@ -123,7 +123,7 @@ fn a_trace_has_each_packet_of_the_group_in_order_with_what_was_decided() {
             (0, frame(&last_hop, b"x"), Counter::RequestExpired),
             (1, sent.clone(), Counter::RequestMisplaced),
             (1, cnp(2), Counter::CnpForwarded),
-            (2, cnp(3), Counter::CnpForwarded),
+            (2, cnp(3), Counter::CnpSuppressed),
             (4, cnp(2), Counter::AnswerDropped),
             (1, reserved, Counter::AnswerDropped),
             (1, cnp(99), Counter::AnswerForeign),

@@ -27,7 +27,7 @@ use testing_switch::{
 };
 use tokio::sync::oneshot;
 
-const PORT: u16 = 4790;
+pub const PORT: u16 = 4790;
 /// Small, so that a test can exceed it.
 pub const GROUPS_PER_HOST_MAX: usize = 8;
 const INSERT_TIMEOUT: Duration = Duration::from_secs(20);
@@ -381,7 +381,7 @@ pub fn runtime() -> tokio::runtime::Runtime {
 }
 
 /// What these files hold.
-fn certificates(issued: Issued) -> Certificates {
+pub fn certificates(issued: Issued) -> Certificates {
     let files = issued.into_files(|certificate, key, authorities| CertificateFiles {
         certificate,
         key,
