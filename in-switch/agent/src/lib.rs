@@ -17,6 +17,7 @@ mod liveness;
 mod maintenance;
 mod paths;
 mod persisting;
+mod ports;
 mod registry;
 mod serve;
 mod service;
@@ -24,6 +25,7 @@ mod settings;
 mod split;
 mod state;
 mod suspicion;
+mod trace;
 
 pub use clock::{Clock, ManualClock};
 pub use downstream::{InvalidNextAgent, Location, NextAgent};

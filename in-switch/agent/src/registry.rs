@@ -4,7 +4,7 @@
 //! incomplete tree; on errors everything is rolled back.
 
 use std::{
-    collections::BTreeMap,
+    collections::{BTreeMap, BTreeSet},
     net::IpAddr,
     sync::{Arc, Mutex, MutexGuard},
     time::{Duration, Instant},
@@ -49,6 +49,8 @@ pub(crate) struct Registry {
     authorities: Arc<RootCertStore>,
     agents: BTreeMap<String, Agent>,
     plane: Mutex<Groups>,
+    /// Groups that a caller traces.
+    pub(crate) traced: Mutex<BTreeSet<GroupKey>>,
     groups: Mutex<BTreeMap<GroupKey, Entry>>,
     /// Groups that a former agent has left in the data plane, and since when they have no lease.
     orphans: Mutex<BTreeMap<GroupKey, Instant>>,
@@ -76,6 +78,7 @@ impl Registry {
             authorities: certificates.authorities(),
             agents,
             plane: Mutex::new(plane),
+            traced: Mutex::default(),
             groups: Mutex::default(),
             orphans: Mutex::new(orphans),
         })

@@ -24,6 +24,7 @@ use crate::{
     forwarding::Forwarding,
     liveness::Observer,
     maintenance::Maintenance,
+    ports::Ports,
     registry::Registry,
     service::Service,
     settings::{AgentSettings, GROUPS_PER_HOST_MAX, Plane},
@@ -77,7 +78,7 @@ pub fn prepare(
     let observer = Observer::open(Arc::clone(&registry), settings.liveness)?;
     let service = Service {
         registry: Arc::clone(&registry),
-        ports: settings.ports,
+        ports: Ports::new(settings.ports),
         plane: plane_name,
         trusted,
         started: Instant::now(),

@@ -1,6 +1,10 @@
 //! The gRPC service of an agent.
 
-use std::{net::IpAddr, sync::Arc, time::Instant};
+use std::{
+    net::IpAddr,
+    sync::Arc,
+    time::{Duration, Instant},
+};
 
 use data_plane::MemberState;
 use mcrdma::{
@@ -18,12 +22,14 @@ use tonic::{
 };
 
 use crate::{
+    ports::Ports,
     registry::Registry,
     split::{Copied, Split},
     state::State,
+    trace::Trace,
 };
 use control::{
-    Claim, ControlError, ErrorKind, HOPS_MAX,
+    Claim, ControlError, ErrorKind, HOPS_MAX, TRACE_PACKETS_MAX, TRACE_TIME_MS_MAX,
     convert::{self, address, key, key_to_proto},
     proto::{self, switch_server::Switch},
     tls::Trusted,
@@ -31,14 +37,15 @@ use control::{
 
 /// Unread reports of a stream.
 const SUSPICIONS_MAX: usize = 64;
+/// Unread reports of a trace.
+const TRACE_REPORTS_MAX: usize = 4;
 /// Longest name of a caller.
 const CALLER_BYTES_MAX: usize = 255;
 
 /// The service.
 pub(crate) struct Service {
     pub(crate) registry: Arc<Registry>,
-    /// Names and indices of the ports.
-    pub(crate) ports: Vec<(String, Port)>,
+    pub(crate) ports: Ports,
     pub(crate) plane: &'static str,
     /// Callers that are authorized for groups of any sender.
     pub(crate) trusted: Trusted,
@@ -85,14 +92,9 @@ impl Service {
         self.registry.clock.since(start).as_millis() as u64
     }
 
-    fn port_name(&self, port: Port) -> String {
-        let known = self.ports.iter().find(|(_, number)| *number == port);
-        known.map_or_else(|| port.to_string(), |(name, _)| name.clone())
-    }
-
     fn copy(&self, copied: &Copied, member: impl Fn(usize) -> Option<IpAddr>) -> proto::Copy {
         proto::Copy {
-            ports: copied.hops.iter().map(|hop| self.port_name(hop.port)).collect(),
+            ports: copied.hops.iter().map(|hop| self.ports.name(hop.port)).collect(),
             members: copied
                 .members
                 .iter()
@@ -133,7 +135,7 @@ impl Service {
         let plane = self.registry.plane();
         let (replication, merging) = plane.get(group)?;
         let copy = |branch: &mcrdma::Branch| proto::Copy {
-            ports: vec![self.port_name(branch.port)],
+            ports: vec![self.ports.name(branch.port)],
             members: vec![branch.target.to_string()],
             is_rewritten: branch.rewriting.is_some(),
             agents: Vec::new(),
@@ -315,6 +317,30 @@ impl Switch for Service {
         reports.sort_by_key(|(group, _)| *group);
         let reports = reports.into_iter().map(|(_, report)| Ok(report));
         Ok(Response::new(Box::pin(tokio_stream::iter(reports))))
+    }
+
+    type TraceStream = BoxStream<proto::TraceReport>;
+
+    async fn trace(
+        &self,
+        request: Request<proto::TraceRequest>,
+    ) -> Result<Response<Self::TraceStream>, Status> {
+        let asked = request.get_ref();
+        let key = key(asked.key.as_ref())?;
+        for (what, number, most) in [
+            ("packets", asked.packets, TRACE_PACKETS_MAX),
+            ("milliseconds", asked.time_ms, TRACE_TIME_MS_MAX),
+        ] {
+            if !(1..=most).contains(&number) {
+                let why = format!("a trace of {number} {what} is not possible: 1 to {most}");
+                return Err(self.registry.refused(ErrorKind::Invalid, why).into());
+            }
+        }
+        let trace = Trace::begin(Arc::clone(&self.registry), self.ports.clone(), key)?;
+        let (reports_tx, reports) = mpsc::channel(TRACE_REPORTS_MAX);
+        let time = Duration::from_millis(asked.time_ms.into());
+        tokio::spawn(trace.run(asked.packets, time, reports_tx));
+        Ok(Response::new(Box::pin(ReceiverStream::new(reports))))
     }
 
     async fn counters(

@@ -12,6 +12,10 @@ use tonic::{Request, Response, Status, Streaming, transport::Channel};
 
 use crate::{ControlError, ErrorKind, convert, proto, proto::switch_client::SwitchClient, tls};
 
+/// Packets of a trace.
+pub const TRACE_PACKETS_MAX: u32 = 100_000;
+/// Time of a trace.
+pub const TRACE_TIME_MS_MAX: u32 = 600_000;
 /// Longest chain of switches of a group.
 pub const HOPS_MAX: u32 = 16;
 /// Deadline of calls that wait for no other switch.
@@ -181,6 +185,36 @@ impl Agent {
             Ok(Response::new(all))
         };
         self.ask(proto::GroupsRequest { with_counters }, ANSWER_TIMEOUT, ask).await
+    }
+
+    /// Each packet of a group and what was decided, until so many packets or for so long; it ends when the stream is dropped.
+    /// At most [`TRACE_PACKETS_MAX`] packets and [`TRACE_TIME_MS_MAX`].
+    ///
+    /// Errors: among others [`ErrorKind::Unknown`], and [`ErrorKind::Limit`] if another caller traces it.
+    pub async fn trace(
+        &self,
+        key: GroupKey,
+        packets: u32,
+        time_ms: u32,
+    ) -> Result<Streaming<proto::TraceReport>, ControlError> {
+        let key = Some(convert::key_to_proto(key));
+        let mut client = self.client.clone();
+        // A deadline of the call would end the stream.
+        let request = proto::TraceRequest { key, packets, time_ms };
+        self.in_time(ANSWER_TIMEOUT, client.trace(request)).await
+    }
+
+    /// The next report of a trace. `None`: it has ended.
+    ///
+    /// Errors: the agent has ended, or its switch has failed.
+    pub async fn next(
+        &self,
+        reports: &mut Streaming<proto::TraceReport>,
+    ) -> Result<Option<proto::TraceReport>, ControlError> {
+        let next = reports.message().await;
+        next.map_err(|status| {
+            ControlError::from_status(&format!("the agent at {}", self.address), &status)
+        })
     }
 
     /// Its counters, by name.

@@ -27,7 +27,7 @@ mod switches;
 pub mod tls;
 pub mod watcher;
 
-pub use agent::{Agent, Claim, HOPS_MAX, Kept};
+pub use agent::{Agent, Claim, HOPS_MAX, Kept, TRACE_PACKETS_MAX, TRACE_TIME_MS_MAX};
 pub use error::{ControlError, ErrorKind};
 pub use switches::AgentSwitches;
 

@@ -5,6 +5,7 @@
 #include "packet.h"
 #include "resolve.h"
 #include "tables.h"
+#include "trace.h"
 
 /* The fields that are rewritten in an answer. */
 struct change {
@@ -176,8 +177,9 @@ struct copying {
 	const struct group *group;
 	/* The first branch for which the packet is refused; MEMBERS_MAX: none. */
 	__u32 refused;
-	/* Number of copies that were not sent. */
+	/* Number of copies that were not sent, and a bit for each. */
 	__u32 failed;
+	__u64 failed_places;
 };
 
 /* Place of the last of so many (a power of two) numbers in order that is not above `address`; 0 if there is none. They
@@ -257,58 +259,11 @@ static long copy(__u32 index, void *context)
 		stored = store_copy(copying->skb, scratch, branch, index, 5);
 	else
 		stored = store_copy(copying->skb, scratch, branch, index, 10);
-	if (stored || bpf_clone_redirect(copying->skb, branch->port, 0))
+	if (stored || bpf_clone_redirect(copying->skb, branch->port, 0)) {
 		copying->failed += 1;
+		copying->failed_places |= 1ULL << (index & 63);
+	}
 	return 0;
-}
-
-/* Merges a member's answer, under the lock. `member`: null if it is none. */
-static __always_inline void merge_answer(const struct sender_key *key, const struct sender *sender,
-					 const struct member *member, struct merged *merged)
-{
-	__u64 now_ns = time_ns();
-	struct answered *answered;
-	struct answers *state;
-	__u32 kind;
-
-	merged->counter = ANSWER_DROPPED;
-	state = bpf_map_lookup_elem(&answers, key);
-	if (!member || !state)
-		return;
-	answered = &state->answered[member->index & (MEMBERS_MAX - 1)];
-	kind = kind_of(merged->syndrome);
-	if (kind == KINDS || !(sender->present >> (member->index & 63) & 1)) {
-		bpf_spin_lock(&state->lock);
-		answered->dropped += is_own(merged);
-		bpf_spin_unlock(&state->lock);
-		return;
-	}
-	bpf_spin_lock(&state->lock);
-	if (kind == KIND_CNP)
-		merged->counter = notify(state, sender, now_ns, member->index);
-	else
-		merge(state, sender, now_ns, member->index, merged);
-	count_answer(answered, merged, kind);
-	bpf_spin_unlock(&state->lock);
-}
-
-/* Counts a member's answer that is dropped: it is not intact, or at a wrong port. */
-static __always_inline int drop_answer(const struct sender_key *key, const struct member *member, __u32 counter)
-{
-	struct answers *state = bpf_map_lookup_elem(&answers, key);
-
-	count(counter);
-	if (state) {
-		struct answered *answered = &state->answered[member->index & (MEMBERS_MAX - 1)];
-
-		bpf_spin_lock(&state->lock);
-		if (counter == ICRC_ERROR)
-			answered->icrc_errors += 1;
-		else
-			answered->dropped += 1;
-		bpf_spin_unlock(&state->lock);
-	}
-	return TC_ACT_SHOT;
 }
 
 /* The CRC over payload and padding, 16 bytes per iteration. */
@@ -371,14 +326,20 @@ static __always_inline int refuse(struct __sk_buff *skb, struct scratch *scratch
 	struct merged merged = { .psn = psn & NUMBERS, .syndrome = SYNDROME_NAK | code };
 	struct member_key member = { .sender = asked->source, .qpn = group->sender_qpn, .member = branch->target };
 	struct sender_key key = { .sender = asked->source, .qpn = group->sender_qpn };
+	struct group_key traced = { .sender = asked->source, .id = asked->target_qpn };
+	struct outcome outcome = { .counter = is_unicast(asked->opcode) ? REQUEST_REFUSED : REGION_UNKNOWN };
 	struct address source = branch->target;
 	struct sender *sender;
 	__u8 *ip = (__u8 *)answer->ip;
 
 	if (!is_intact(skb, asked)) {
 		count_of(counted, ICRC_ERROR, 1);
-		return TC_ACT_SHOT;
+		outcome.counter = ICRC_ERROR;
 	}
+	if (group->is_traced)
+		trace(skb, asked, &traced, 0, &outcome);
+	if (outcome.counter == ICRC_ERROR)
+		return TC_ACT_SHOT;
 	sender = bpf_map_lookup_elem(&senders, &key);
 	if (sender) {
 		merge_answer(&key, sender, bpf_map_lookup_elem(&members, &member), &merged);
@@ -429,6 +390,7 @@ static __always_inline int replicate(struct __sk_buff *skb, struct scratch *scra
 	struct copying copying = { .skb = skb, .scratch = scratch, .refused = MEMBERS_MAX };
 	const struct packet *packet = &scratch->packet;
 	struct group_key key = { .sender = packet->source, .id = packet->target_qpn };
+	struct outcome outcome = { .counter = COPY };
 	struct traffic *counted;
 	struct group *group;
 
@@ -440,10 +402,14 @@ static __always_inline int replicate(struct __sk_buff *skb, struct scratch *scra
 	counted = bpf_map_lookup_elem(&traffic, &key);
 	if (!is_among(group->inputs, skb->ifindex)) {
 		count_of(counted, REQUEST_MISPLACED, 1);
-		return TC_ACT_SHOT;
-	}
-	if (hop_limit(packet) <= 1) {
+		outcome.counter = REQUEST_MISPLACED;
+	} else if (hop_limit(packet) <= 1) {
 		count_of(counted, REQUEST_EXPIRED, 1);
+		outcome.counter = REQUEST_EXPIRED;
+	}
+	if (outcome.counter != COPY) {
+		if (group->is_traced)
+			trace(skb, packet, &key, 0, &outcome);
 		return TC_ACT_SHOT;
 	}
 	count_of(counted, REQUEST, 1);
@@ -462,12 +428,16 @@ static __always_inline int replicate(struct __sk_buff *skb, struct scratch *scra
 		return refuse(skb, scratch, group, counted, copying.refused);
 	}
 	if (packet->ip_bytes == 20 ? begin_copies(skb, scratch, 5) : begin_copies(skb, scratch, 10))
-		copying.failed = group->count;
+		copying.failed = group->count, copying.failed_places = ~0ULL;
 	else
 		bpf_loop(group->count, copy, &copying, 0);
 	count_of(counted, COPY, group->count - copying.failed);
 	if (copying.failed)
 		count_of(counted, COPY_FAILED, copying.failed);
+	if (group->is_traced) {
+		outcome.failed = copying.failed_places;
+		trace(skb, packet, &key, group, &outcome);
+	}
 	return TC_ACT_STOLEN;
 }
 
@@ -477,29 +447,21 @@ static __always_inline int differ_addresses(const struct address *one, const str
 		(one->words[2] ^ other->words[2]) | (one->words[3] ^ other->words[3])) != 0;
 }
 
-static __always_inline int answer(struct __sk_buff *skb, struct scratch *scratch)
+/* Merges a member's answer. What becomes of it is identified by `merged->counter`. */
+static __always_inline int merge_packet(struct __sk_buff *skb, const struct packet *packet, const struct sender_key *key,
+					const struct sender *sender, struct merged *merged)
 {
-	const struct packet *packet = &scratch->packet;
-	struct change *change = &scratch->change;
-	__u32 aeth = bpf_ntohl(packet->extended[0]);
-	struct merged merged = { .psn = packet->psn, .syndrome = aeth >> 24, .msn = aeth & NUMBERS };
 	struct member_key member = { .sender = packet->target, .qpn = packet->target_qpn, .member = packet->source };
-	struct sender_key key = { .sender = packet->target, .qpn = packet->target_qpn };
-	struct sender *sender;
-	struct member *found;
+	struct member *found = bpf_map_lookup_elem(&members, &member);
 
-	sender = bpf_map_lookup_elem(&senders, &key);
-	if (!sender) {
-		count(FOREIGN);
-		return TC_ACT_UNSPEC;
-	}
-	/* Others may belong to a later connection that reuses the queue pair number. */
-	found = bpf_map_lookup_elem(&members, &member);
+	merged->counter = ANSWER_DROPPED;
 	if (!found) {
 		struct group_key group = { .sender = packet->target, .id = sender->id };
 		struct traffic *counted = bpf_map_lookup_elem(&traffic, &group);
 
+		/* Others may belong to a later connection that reuses the queue pair number. */
 		if (differ_addresses(&packet->source, &sender->virtual_address)) {
+			merged->counter = ANSWER_FOREIGN;
 			count_of(counted, ANSWER_FOREIGN, 1);
 			return TC_ACT_UNSPEC;
 		}
@@ -507,21 +469,50 @@ static __always_inline int answer(struct __sk_buff *skb, struct scratch *scratch
 		return TC_ACT_SHOT;
 	}
 	if (!is_among(found->ports, skb->ifindex))
-		return drop_answer(&key, found, ANSWER_DROPPED);
+		return drop_answer(key, found, ANSWER_DROPPED);
 	/* It changes state here, so its ICRC is checked here. */
-	if (~crc_headers(packet) != packet->icrc)
-		return drop_answer(&key, found, ICRC_ERROR);
+	if (~crc_headers(packet) != packet->icrc) {
+		merged->counter = ICRC_ERROR;
+		return drop_answer(key, found, ICRC_ERROR);
+	}
 	if (packet->opcode == CNP)
-		merged.syndrome = CNP << 8;
-	merged.way.port = skb->ifindex;
-	merged.way.tag = skb->vlan_present ? HAS_TAG | (skb->vlan_tci & 0xffff) : 0;
-	if (bpf_skb_load_bytes(skb, 0, merged.way.ethernet, sizeof(merged.way.ethernet)))
+		merged->syndrome = CNP << 8;
+	merged->way.port = skb->ifindex;
+	merged->way.tag = skb->vlan_present ? HAS_TAG | (skb->vlan_tci & 0xffff) : 0;
+	if (bpf_skb_load_bytes(skb, 0, merged->way.ethernet, sizeof(merged->way.ethernet)))
 		return TC_ACT_SHOT;
-	merge_answer(&key, sender, found, &merged);
-	count(merged.counter);
-	if (merged.counter == ANSWER_SUPPRESSED || merged.counter == ANSWER_DROPPED ||
-	    merged.counter == CNP_SUPPRESSED)
+	merge_answer(key, sender, found, merged);
+	count(merged->counter);
+	if (merged->counter == ANSWER_SUPPRESSED || merged->counter == ANSWER_DROPPED ||
+	    merged->counter == CNP_SUPPRESSED)
 		return TC_ACT_STOLEN;
+	return TC_ACT_OK;
+}
+
+static __always_inline int answer(struct __sk_buff *skb, struct scratch *scratch)
+{
+	const struct packet *packet = &scratch->packet;
+	struct change *change = &scratch->change;
+	__u32 aeth = bpf_ntohl(packet->extended[0]);
+	struct merged merged = { .psn = packet->psn, .syndrome = aeth >> 24, .msn = aeth & NUMBERS };
+	struct sender_key key = { .sender = packet->target, .qpn = packet->target_qpn };
+	struct sender *sender;
+	int verdict;
+
+	sender = bpf_map_lookup_elem(&senders, &key);
+	if (!sender) {
+		count(FOREIGN);
+		return TC_ACT_UNSPEC;
+	}
+	verdict = merge_packet(skb, packet, &key, sender, &merged);
+	if (sender->is_traced) {
+		struct group_key group = { .sender = packet->target, .id = sender->id };
+		struct outcome outcome = { .counter = merged.counter };
+
+		trace(skb, packet, &group, 0, &outcome);
+	}
+	if (verdict != TC_ACT_OK)
+		return verdict;
 	change->source = sender->virtual_address;
 	change->psn = packet->psn;
 	change->aeth = packet->extended[0];

@@ -261,3 +261,52 @@ static __always_inline __u32 kind_of(__u32 syndrome)
 		return KIND_NOT_READY;
 	return kind == SYNDROME_NAK && (syndrome & 31) <= 3 ? KIND_NAK : KINDS;
 }
+
+/* Merges a member's answer, under the lock. `member`: null if it is none. */
+static __always_inline void merge_answer(const struct sender_key *key, const struct sender *sender,
+					 const struct member *member, struct merged *merged)
+{
+	__u64 now_ns = time_ns();
+	struct answered *answered;
+	struct answers *state;
+	__u32 kind;
+
+	merged->counter = ANSWER_DROPPED;
+	state = bpf_map_lookup_elem(&answers, key);
+	if (!member || !state)
+		return;
+	answered = &state->answered[member->index & (MEMBERS_MAX - 1)];
+	kind = kind_of(merged->syndrome);
+	if (kind == KINDS || !(sender->present >> (member->index & 63) & 1)) {
+		bpf_spin_lock(&state->lock);
+		answered->dropped += is_own(merged);
+		bpf_spin_unlock(&state->lock);
+		return;
+	}
+	bpf_spin_lock(&state->lock);
+	if (kind == KIND_CNP)
+		merged->counter = notify(state, sender, now_ns, member->index);
+	else
+		merge(state, sender, now_ns, member->index, merged);
+	count_answer(answered, merged, kind);
+	bpf_spin_unlock(&state->lock);
+}
+
+/* Counts a member's answer that is dropped: it is not intact, or at a wrong port. */
+static __always_inline int drop_answer(const struct sender_key *key, const struct member *member, __u32 counter)
+{
+	struct answers *state = bpf_map_lookup_elem(&answers, key);
+
+	count(counter);
+	if (state) {
+		struct answered *answered = &state->answered[member->index & (MEMBERS_MAX - 1)];
+
+		bpf_spin_lock(&state->lock);
+		if (counter == ICRC_ERROR)
+			answered->icrc_errors += 1;
+		else
+			answered->dropped += 1;
+		bpf_spin_unlock(&state->lock);
+	}
+	return TC_ACT_SHOT;
+}

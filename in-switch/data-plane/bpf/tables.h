@@ -49,6 +49,8 @@ struct group {
 	__u32 count;
 	/* Key of its branches in `regions`; unique among all versions of all groups. */
 	__u64 generation;
+	__u32 is_traced;
+	__u32 unused;
 	/* Ingress ports, zero-terminated; none: any port. */
 	__u32 inputs[PORTS_MAX];
 	struct branch branches[MEMBERS_MAX];
@@ -98,6 +100,9 @@ struct sender {
 	__u32 id;
 	/* Read by the agent alone: whether ARP for the virtual address is answered. */
 	__u32 is_answered;
+	/* The group is. */
+	__u32 is_traced;
+	__u32 unused;
 };
 
 struct member_key {
@@ -189,12 +194,14 @@ AT(branch, rewrites, 18);
 AT(branch, chunks, 19);
 AT(branch, target, 20);
 AT(branch, crc, 36);
-SIZE(group, 2640);
+SIZE(group, 2648);
 AT(group, sender_qpn, 0);
 AT(group, count, 4);
 AT(group, generation, 8);
-AT(group, inputs, 16);
-AT(group, branches, 80);
+AT(group, is_traced, 16);
+AT(group, unused, 20);
+AT(group, inputs, 24);
+AT(group, branches, 88);
 SIZE(regions_key, 16);
 AT(regions_key, generation, 0);
 AT(regions_key, branch, 8);
@@ -211,13 +218,15 @@ AT(regions, starts, 0);
 SIZE(sender_key, 20);
 AT(sender_key, sender, 0);
 AT(sender_key, qpn, 16);
-SIZE(sender, 40);
+SIZE(sender, 48);
 AT(sender, virtual_address, 0);
 AT(sender, present, 16);
 AT(sender, count, 24);
 AT(sender, forward_all, 28);
 AT(sender, id, 32);
 AT(sender, is_answered, 36);
+AT(sender, is_traced, 40);
+AT(sender, unused, 44);
 SIZE(member_key, 36);
 AT(member_key, sender, 0);
 AT(member_key, qpn, 16);
@@ -333,11 +342,14 @@ struct {
 struct traffic {
 	__u64 counts[COUNTERS];
 	__u64 request_bytes;
+	/* Traced packets for which there was no space. */
+	__u64 trace_lost;
 };
 
-SIZE(traffic, 176);
+SIZE(traffic, 184);
 AT(traffic, counts, 0);
 AT(traffic, request_bytes, 168);
+AT(traffic, trace_lost, 176);
 
 TABLE_OF(BPF_MAP_TYPE_PERCPU_HASH, traffic, struct group_key, struct traffic, GROUPS_MAX);
 

@@ -2,7 +2,7 @@
 
 use std::{any::Any, net::IpAddr, path::Path};
 
-use mcrdma::{Counters, GroupCounters, GroupKey, Merging, Replication, Source, Tables};
+use mcrdma::{Counters, GroupCounters, GroupKey, Merging, Replication, Source, Tables, Traced};
 
 use crate::{DataPlane, KernelPlane, MemberState, PlaneError, UserspaceTables};
 
@@ -153,6 +153,17 @@ impl Groups {
         let Some(replication) = self.installed.replication(key) else { return Ok(None) };
         let merging = self.installed.merging(key);
         self.plane.group_counters(key, replication.sender_qpn, merging).map(Some)
+    }
+
+    /// Begins to note each packet of a group, or ends it. Whether there is such a group.
+    pub fn trace(&mut self, key: GroupKey, is_on: bool) -> Result<bool, PlaneError> {
+        let Some(replication) = self.installed.replication(key) else { return Ok(false) };
+        self.plane.trace(key, replication.sender_qpn, is_on).map(|()| true)
+    }
+
+    /// Takes what was noted of a group. `None`: it is not traced, or was removed.
+    pub fn take_traced(&mut self, key: GroupKey) -> Result<Option<Traced>, PlaneError> {
+        self.plane.take_traced(key)
     }
 
     /// Number of groups.

@@ -2,7 +2,7 @@
 
 use std::{any::Any, net::IpAddr};
 
-use mcrdma::{Counters, GroupCounters, GroupKey, Merger, Merging, Replication, Source};
+use mcrdma::{Counters, GroupCounters, GroupKey, Merger, Merging, Replication, Source, Traced};
 
 use crate::{MemberState, PlaneError, UserspaceTables};
 
@@ -69,6 +69,13 @@ pub trait DataPlane: Any + Send {
 
     /// Reads all groups, for an agent that starts. A plane that forgets them with its agent has none.
     fn groups(&self) -> Result<Vec<Entry>, PlaneError>;
+
+    /// Begins to note each packet of a group that is there, or ends it. Of one that is not noted, a packet costs no more than
+    /// a look at its entry.
+    fn trace(&mut self, key: GroupKey, sender_qpn: u32, is_on: bool) -> Result<(), PlaneError>;
+
+    /// Takes what was noted of a group. It may have been replaced meanwhile. `None`: it is not traced, or was removed.
+    fn take_traced(&mut self, key: GroupKey) -> Result<Option<Traced>, PlaneError>;
 
     /// Values of all counters.
     fn counters(&self) -> Result<Counters, PlaneError>;
@@ -142,6 +149,15 @@ impl DataPlane for UserspaceTables {
             (key, replication.clone(), switch.tables.merging(key).cloned())
         };
         Ok(switch.tables.groups().map(entry).collect())
+    }
+
+    fn trace(&mut self, key: GroupKey, _: u32, is_on: bool) -> Result<(), PlaneError> {
+        self.lock().tables.trace(key, is_on);
+        Ok(())
+    }
+
+    fn take_traced(&mut self, key: GroupKey) -> Result<Option<Traced>, PlaneError> {
+        Ok(self.lock().tables.take_traced(key))
     }
 
     fn counters(&self) -> Result<Counters, PlaneError> {

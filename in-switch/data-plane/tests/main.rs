@@ -4,6 +4,7 @@ mod group_counters;
 mod groups;
 mod kernel_switch;
 mod links;
+mod traces;
 mod two_processors;
 mod unmodified_endpoints;
 mod updates;

@@ -123,6 +123,15 @@ impl Switch for MockAgent {
         Err(Status::unimplemented("not mocked"))
     }
 
+    type TraceStream = BoxStream<proto::TraceReport>;
+
+    async fn trace(
+        &self,
+        _: Request<proto::TraceRequest>,
+    ) -> Result<Response<Self::TraceStream>, Status> {
+        Err(Status::unimplemented("not mocked"))
+    }
+
     async fn counters(
         &self,
         _: Request<proto::CountersRequest>,

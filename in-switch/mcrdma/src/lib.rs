@@ -25,6 +25,7 @@ mod resolve;
 mod switch;
 mod switches;
 mod tables;
+mod trace;
 
 pub use counter::{Counter, Counters};
 pub use error::Refused;
@@ -38,3 +39,4 @@ pub use merge::{HOLD_NS, LAG_MAX, Merged, Merger, PACE_NS, PACED, SILENCE_NS};
 pub use switch::{Switch, Verdict};
 pub use switches::{InsertError, Inserted, Suspicion, Switches};
 pub use tables::{Decision, Tables, answer_frame};
+pub use trace::{TRACE_KEPT_MAX, Traced, TracedPacket};

@@ -73,7 +73,9 @@ impl Switch {
             _ => return self.resolve(frame),
         };
         match decision {
-            Ok((decision, headers)) => self.carry_out(decision, &headers, frame, at, &mut send),
+            Ok((decision, headers)) => {
+                self.carry_out((now_ns, port), decision, &headers, (frame, at), &mut send)
+            }
             Err(counter) => {
                 self.tables.counters.count(counter);
                 Verdict::Pass
@@ -83,10 +85,10 @@ impl Switch {
 
     fn carry_out(
         &mut self,
+        received: (u64, Port),
         decision: Decision,
         headers: &Headers,
-        frame: &mut Vec<u8>,
-        at: usize,
+        (frame, at): (&mut Vec<u8>, usize),
         send: &mut impl FnMut(Port, [&[u8]; 3]) -> bool,
     ) -> Verdict {
         match decision {
@@ -97,7 +99,8 @@ impl Switch {
                 if changed.is_ok() { Verdict::Pass } else { Verdict::Drop }
             }
             Decision::Copy(replication) => {
-                self.copy(&replication, headers, frame, at, send);
+                let copied = self.copy(&replication, headers, frame, at, send);
+                self.tables.on_copied(received, headers, copied);
                 Verdict::Drop
             }
             Decision::Refuse(answer) => {
@@ -109,6 +112,7 @@ impl Switch {
         }
     }
 
+    /// Returns how many copies were made, and a bit for each branch whose copy was not sent.
     fn copy(
         &mut self,
         replication: &Replication,
@@ -116,9 +120,9 @@ impl Switch {
         frame: &[u8],
         at: usize,
         send: &mut impl FnMut(Port, [&[u8]; 3]) -> bool,
-    ) {
-        let (mut sent, mut failed) = (0, 0);
-        for branch in &replication.branches {
+    ) -> (u64, u64) {
+        let (mut count, mut failed) = (0, 0);
+        for (place, branch) in replication.branches.iter().enumerate() {
             let Some(patch) = branch.patch(headers) else { continue };
             let patched = patch.of(&frame[at..], &SHIFT_TABLES);
             let is_sent = patched.is_ok_and(|patched| {
@@ -132,12 +136,10 @@ impl Switch {
                 self.tail.extend_from_slice(&end[ICRC_BYTES..]);
                 send(branch.port, [&self.head, &same[self.head.len()..], &self.tail])
             });
-            match is_sent {
-                true => sent += 1,
-                false => failed += 1,
-            }
+            count += 1;
+            failed |= u64::from(!is_sent) << place;
         }
-        self.tables.count_copies(GroupKey::of(headers), sent, failed);
+        (count, failed)
     }
 
     /// No longer waits for a member's answers; see [`Tables::remove_member`]. Whether it was a member, and not the last.

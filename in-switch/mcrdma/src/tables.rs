@@ -11,6 +11,7 @@ use roce::{Aeth, Bth, Headers, IpHeader, Mac, NakCode, Opcode, Patch, Serial, Sy
 use crate::{
     AnswerCounters, AnswerKind, Branch, Counter, Counters, GROUPS_MAX, GroupCounters, GroupKey,
     Merged, Merger, Merging, PLACES_MAX, Port, REGIONS_TOTAL_MAX, Refused, Replication, Source,
+    Traced, TracedPacket,
     group::{check_sources, is_among},
 };
 
@@ -34,6 +35,16 @@ struct Group {
     replication: Arc<Replication>,
     packets: Counters,
     request_bytes: u64,
+    trace: Option<Traced>,
+}
+
+impl Group {
+    /// Notes a packet if it is traced.
+    fn trace(&mut self, at: (u64, Port), headers: &Headers, decision: Counter) {
+        if let Some(trace) = &mut self.trace {
+            trace.add(TracedPacket::new(at.0, at.1, headers, decision));
+        }
+    }
 }
 
 /// A sender whose first switch this is.
@@ -46,6 +57,7 @@ struct Sender {
     ways: HashMap<IpAddr, (Port, Vec<u8>)>,
     /// In the order of `merging.members`.
     answered: Vec<AnswerCounters>,
+    is_traced: bool,
 }
 
 impl Sender {
@@ -157,12 +169,13 @@ impl Tables {
             self.members += merging.members.len();
             let (merger, ways) = (Merger::new(&merging), HashMap::new());
             let answered = vec![AnswerCounters::default(); merging.members.len()];
-            place.insert(Sender { key, merger, merging, ways, answered });
+            place.insert(Sender { key, merger, merging, ways, answered, is_traced: false });
         }
         self.copies += replication.branches.len();
         self.regions += replication.regions();
         let replication = Arc::new(replication);
-        let group = Group { replication, packets: Counters::default(), request_bytes: 0 };
+        let packets = Counters::default();
+        let group = Group { replication, packets, request_bytes: 0, trace: None };
         self.groups.insert(key, group);
         Ok(())
     }
@@ -289,6 +302,19 @@ impl Tables {
         Some(GroupCounters { packets, request_bytes, members: members.collect() })
     }
 
+    /// Begins to trace a group's packets, or ends it. Whether there is such a group.
+    pub fn trace(&mut self, key: GroupKey, is_on: bool) -> bool {
+        let sender = self.sender_address(key).and_then(|address| self.senders.get_mut(&address));
+        sender.into_iter().for_each(|sender| sender.is_traced = is_on);
+        let group = self.groups.get_mut(&key);
+        group.map(|group| group.trace = is_on.then(Traced::default)).is_some()
+    }
+
+    /// Takes what was traced of a group. `None`: it is not there, or not traced.
+    pub fn take_traced(&mut self, key: GroupKey) -> Option<Traced> {
+        self.groups.get_mut(&key)?.trace.as_mut().map(Traced::take)
+    }
+
     /// Counts for the switch, and for a group if it is there.
     fn count(&mut self, key: GroupKey, counter: Counter) {
         self.counters.count(counter);
@@ -297,12 +323,27 @@ impl Tables {
         }
     }
 
-    /// Counts copies of a packet of a group: so many were sent, and so many not.
-    pub(crate) fn count_copies(&mut self, key: GroupKey, sent: u64, failed: u64) {
-        let group = self.groups.get_mut(&key).map(|group| &mut group.packets);
-        for counters in group.into_iter().chain([&mut self.counters]) {
-            counters.count_many(Counter::Copy, sent);
-            counters.count_many(Counter::CopyFailed, failed);
+    /// Counts the copies of a packet of a group, and notes it if it is traced; the copies of these branches failed.
+    pub(crate) fn on_copied(
+        &mut self,
+        at: (u64, Port),
+        headers: &Headers,
+        (count, failed): (u64, u64),
+    ) {
+        let number = u64::from(failed.count_ones());
+        let add = |counters: &mut Counters| {
+            counters.count_many(Counter::Copy, count - number);
+            counters.count_many(Counter::CopyFailed, number);
+        };
+        add(&mut self.counters);
+        let Some(group) = self.groups.get_mut(&GroupKey::of(headers)) else { return };
+        add(&mut group.packets);
+        if let Some(trace) = &mut group.trace {
+            let mut packet = TracedPacket::new(at.0, at.1, headers, Counter::Copy);
+            let copies = group.replication.branches.iter().enumerate();
+            packet.copies =
+                copies.map(|(place, branch)| (branch.port, failed >> place & 1 == 0)).collect();
+            trace.add(packet);
         }
     }
 
@@ -351,12 +392,14 @@ impl Tables {
         let key = GroupKey::of(headers);
         let group = self.groups.get_mut(&key)?;
         let replication = Arc::clone(&group.replication);
-        if !is_among(&replication.inputs, port) {
-            self.count(key, Counter::RequestMisplaced);
-            return Some(Decision::Drop);
-        }
-        if headers.ip.hop_limit <= 1 {
-            self.count(key, Counter::RequestExpired);
+        let dropped = match () {
+            () if !is_among(&replication.inputs, port) => Some(Counter::RequestMisplaced),
+            () if headers.ip.hop_limit <= 1 => Some(Counter::RequestExpired),
+            () => None,
+        };
+        if let Some(counter) = dropped {
+            group.trace((now_ns, port), headers, counter);
+            self.count(key, counter);
             return Some(Decision::Drop);
         }
         group.packets.count(Counter::Request);
@@ -371,8 +414,13 @@ impl Tables {
             }
         };
         let Some(branch) = refusing else { return Some(Decision::Copy(replication)) };
+        let is_intact = is_intact();
+        if let Some(group) = self.groups.get_mut(&key) {
+            let decision = if is_intact { counter } else { Counter::IcrcError };
+            group.trace((now_ns, port), headers, decision);
+        }
         self.count(key, counter);
-        if !is_intact() {
+        if !is_intact {
             self.count(key, Counter::IcrcError);
             return Some(Decision::Drop);
         }
@@ -420,28 +468,43 @@ impl Tables {
         headers: &Headers,
         is_intact: impl FnOnce() -> bool,
     ) -> Option<Decision> {
+        let (traced, counter, decision) =
+            self.merge((now_ns, port, ethernet), headers, is_intact)?;
+        if let Some(group) = traced.and_then(|key| self.groups.get_mut(&key)) {
+            group.trace((now_ns, port), headers, counter);
+        }
+        Some(decision)
+    }
+
+    /// By what an answer is counted, and what becomes of it; with its group if that is traced.
+    fn merge(
+        &mut self,
+        (now_ns, port, ethernet): (u64, Port, &[u8]),
+        headers: &Headers,
+        is_intact: impl FnOnce() -> bool,
+    ) -> Option<(Option<GroupKey>, Counter, Decision)> {
         let (ip, bth) = (headers.ip, headers.bth);
         let sender = self.senders.get_mut(&(ip.target, bth.target_qpn))?;
+        let (key, traced) = (sender.key, sender.is_traced.then_some(sender.key));
         let Some(place) = sender.place(ip.source) else {
             // Others than the virtual peer may belong to a later connection that reuses the queue pair number.
             let (counter, decision) = match ip.source == sender.merging.virtual_address {
                 true => (Counter::AnswerDropped, Decision::Drop),
                 false => (Counter::AnswerForeign, Decision::Pass),
             };
-            let key = sender.key;
             self.count(key, counter);
-            return Some(decision);
+            return Some((traced, counter, decision));
         };
         let counted = &mut sender.answered[place];
         if !is_among(&sender.merging.members[place].ports, port) {
             self.counters.count(Counter::AnswerDropped);
             counted.dropped += 1;
-            return Some(Decision::Drop);
+            return Some((traced, Counter::AnswerDropped, Decision::Drop));
         }
         if !is_intact() {
             self.counters.count(Counter::IcrcError);
             counted.icrc_errors += 1;
-            return Some(Decision::Drop);
+            return Some((traced, Counter::IcrcError, Decision::Drop));
         }
         if headers.aeth.is_some() {
             let way = sender.ways.entry(ip.source).or_default();
@@ -480,6 +543,6 @@ impl Tables {
             Some((counts, kind)) => counts[kind as usize] += 1,
             None => counted.dropped += 1,
         }
-        Some(decision)
+        Some((traced, counter, decision))
     }
 }

@@ -74,6 +74,32 @@ impl Opcode {
         Self::ALL.into_iter().find(|opcode| *opcode as u8 == byte)
     }
 
+    /// In words.
+    #[must_use]
+    pub const fn name(self) -> &'static str {
+        match self {
+            Self::SendFirst => "SEND first",
+            Self::SendMiddle => "SEND middle",
+            Self::SendLast => "SEND last",
+            Self::SendLastImmediate => "SEND last with immediate",
+            Self::SendOnly => "SEND only",
+            Self::SendOnlyImmediate => "SEND only with immediate",
+            Self::WriteFirst => "WRITE first",
+            Self::WriteMiddle => "WRITE middle",
+            Self::WriteLast => "WRITE last",
+            Self::WriteLastImmediate => "WRITE last with immediate",
+            Self::WriteOnly => "WRITE only",
+            Self::WriteOnlyImmediate => "WRITE only with immediate",
+            Self::ReadRequest => "READ",
+            Self::Acknowledge => "acknowledge",
+            Self::CompareSwap => "compare and swap",
+            Self::FetchAdd => "fetch and add",
+            Self::SendLastInvalidate => "SEND last with invalidate",
+            Self::SendOnlyInvalidate => "SEND only with invalidate",
+            Self::Cnp => "CNP",
+        }
+    }
+
     /// It begins a message.
     #[must_use]
     pub const fn begins(self) -> bool {

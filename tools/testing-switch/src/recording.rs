@@ -6,7 +6,9 @@ use std::{
 };
 
 use data_plane::{DataPlane, Entry, MemberState, PlaneError};
-use mcrdma::{AnswerCounters, Counters, GroupCounters, GroupKey, Merging, Replication, Source};
+use mcrdma::{
+    AnswerCounters, Counters, GroupCounters, GroupKey, Merging, Replication, Source, Traced,
+};
 use roce::Serial;
 
 /// A call of the data plane.
@@ -19,6 +21,7 @@ pub enum Call {
     Remove { key: GroupKey },
     RemoveAddress { address: IpAddr },
     RemoveMember { key: GroupKey, sender_qpn: u32, member: IpAddr },
+    Trace { key: GroupKey, is_on: bool },
 }
 
 #[derive(Default)]
@@ -122,6 +125,16 @@ impl DataPlane for Recording {
 
     fn groups(&self) -> Result<Vec<Entry>, PlaneError> {
         Ok(self.lock().groups.clone())
+    }
+
+    fn trace(&mut self, key: GroupKey, _: u32, is_on: bool) -> Result<(), PlaneError> {
+        self.lock().calls.push(Call::Trace { key, is_on });
+        Ok(())
+    }
+
+    /// Nothing has passed.
+    fn take_traced(&mut self, _: GroupKey) -> Result<Option<Traced>, PlaneError> {
+        Ok(Some(Traced::default()))
     }
 
     fn counters(&self) -> Result<Counters, PlaneError> {

@@ -31,12 +31,17 @@ impl Asked {
         ask: impl AsyncFnOnce(Agent) -> Result<A, ControlError>,
         show: impl FnOnce(&A, &mut io::StdoutLock<'_>) -> io::Result<()>,
     ) -> Result<(), Failure> {
+        let answer = self.ask(async |agent| ask(agent).await.map_err(Failure::because))?;
+        write(&answer, self.json, show)
+    }
+
+    /// Runs what asks the agent.
+    pub fn ask<A>(&self, ask: impl AsyncFnOnce(Agent) -> Result<A, Failure>) -> Result<A, Failure> {
         let certificates = setup::certificates(&self.credentials)?;
-        let answer = setup::runtime()?.block_on(async {
-            let agent = Agent::new(&self.agent, &certificates)?;
+        setup::runtime()?.block_on(async {
+            let agent = Agent::new(&self.agent, &certificates).map_err(Failure::because)?;
             ask(agent).await
-        });
-        write(&answer.map_err(Failure::because)?, self.json, show)
+        })
     }
 }
 

@@ -8,6 +8,7 @@ mod metrics;
 mod run;
 mod setup;
 mod text;
+mod trace;
 
 use clap::Subcommand;
 
@@ -31,6 +32,7 @@ enum Command {
     Show(ask::Show),
     Groups(ask::Groups),
     Counters(ask::Counters),
+    Trace(trace::Trace),
     Metrics(metrics::Metrics),
     Plan(ask::Plan),
 }
@@ -43,6 +45,7 @@ impl Args {
             Command::Show(args) => args.asked.json,
             Command::Groups(args) => args.asked.json,
             Command::Counters(args) => args.asked.json,
+            Command::Trace(args) => args.asked.json,
             Command::Metrics(args) => args.asked.json,
             Command::Plan(args) => args.asked.json,
             Command::Run(_) | Command::Join(_) | Command::Detach(_) => false,
@@ -60,6 +63,7 @@ pub fn run(args: &Args) -> Result<Exit, Failure> {
         Command::Show(args) => args.run(),
         Command::Groups(args) => args.run(),
         Command::Counters(args) => args.run(),
+        Command::Trace(args) => args.run(),
         Command::Metrics(args) => args.run(),
         Command::Plan(args) => args.run(),
     }?;

@@ -4,4 +4,5 @@ mod bridged;
 mod liveness;
 mod recorded;
 mod routed;
+mod traces;
 mod world;

@@ -7,7 +7,7 @@
 use std::mem::offset_of;
 
 use mcrdma::{Counter, MEMBERS_MAX, PORTS_MAX, REGIONS_MAX};
-use zerocopy::{FromBytes, Immutable, IntoBytes};
+use zerocopy::{FromBytes, Immutable, IntoBytes, KnownLayout};
 
 pub type Address = [u8; 16];
 
@@ -17,7 +17,7 @@ const CHUNKS_MAX: usize = REGIONS_MAX / CHUNK_REGIONS;
 /// Number of the entry with the first addresses of all chunks.
 pub const STARTS: u32 = u32::MAX;
 
-#[derive(Clone, Copy, FromBytes, IntoBytes, Immutable)]
+#[derive(Clone, Copy, FromBytes, IntoBytes, Immutable, KnownLayout)]
 #[repr(C)]
 pub struct GroupKey {
     pub sender: Address,
@@ -44,6 +44,8 @@ pub struct Group {
     pub sender_qpn: u32,
     pub count: u32,
     pub generation: u64,
+    pub is_traced: u32,
+    pub unused: u32,
     pub inputs: [u32; PORTS_MAX],
     pub branches: [Branch; MEMBERS_MAX],
 }
@@ -88,6 +90,8 @@ pub struct Sender {
     pub forward_all: u32,
     pub id: u32,
     pub is_answered: u32,
+    pub is_traced: u32,
+    pub unused: u32,
 }
 
 #[derive(Clone, Copy, FromBytes, IntoBytes, Immutable)]
@@ -162,6 +166,24 @@ pub struct Answers {
 pub struct Traffic {
     pub counts: [u64; Counter::ALL.len()],
     pub request_bytes: u64,
+    pub trace_lost: u64,
+}
+
+/// As `bpf/trace.h` has it; of `ports` only `count` are there.
+#[derive(Clone, Copy, FromBytes, IntoBytes, Immutable, KnownLayout)]
+#[repr(C)]
+pub struct Event {
+    pub at_ns: u64,
+    pub group: GroupKey,
+    pub port: u32,
+    pub opcode: u32,
+    pub psn: u32,
+    pub syndrome: u32,
+    pub counter: u32,
+    pub source: Address,
+    pub failed: u64,
+    pub count: u32,
+    pub unused: u32,
 }
 
 macro_rules! layout {
@@ -176,12 +198,17 @@ macro_rules! layout {
 layout! {
     GroupKey: 20 { sender: 0, id: 16 }
     Branch: 40 { port: 0, qpn: 4, psn_offset: 8, mac: 12, rewrites: 18, chunks: 19, target: 20, crc: 36 }
-    Group: 2640 { sender_qpn: 0, count: 4, generation: 8, inputs: 16, branches: 80 }
+    Group: 2648 {
+        sender_qpn: 0, count: 4, generation: 8, is_traced: 16, unused: 20, inputs: 24, branches: 88
+    }
     RegionsKey: 16 { generation: 0, branch: 8, chunk: 12 }
     Region: 32 { start: 0, bytes: 8, member_start: 16, member_key: 24, unused: 28 }
     Regions: 512 { all: 0 }
     Starts: 512 { starts: 0 }
-    Sender: 40 { virtual_address: 0, present: 16, count: 24, forward_all: 28, id: 32, is_answered: 36 }
+    Sender: 48 {
+        virtual_address: 0, present: 16, count: 24, forward_all: 28, id: 32, is_answered: 36,
+        is_traced: 40, unused: 44
+    }
     MemberKey: 36 { sender: 0, qpn: 16, member: 20 }
     Member: 68 { index: 0, ports: 4 }
     Way: 20 { port: 0, tag: 4, ethernet: 8 }
@@ -194,5 +221,9 @@ layout! {
         lock: 0, forwarded: 4, nak_number: 8, wait_number: 12, nak_until_ns: 16, wait_until_ns: 24,
         notified_ns: 32, notified: 40, unused: 44, records: 48, answered: 3632
     }
-    Traffic: 176 { counts: 0, request_bytes: 168 }
+    Traffic: 184 { counts: 0, request_bytes: 168, trace_lost: 176 }
+    Event: 80 {
+        at_ns: 0, group: 8, port: 28, opcode: 32, psn: 36, syndrome: 40, counter: 44, source: 48,
+        failed: 64, count: 72, unused: 76
+    }
 }

@@ -3,14 +3,14 @@
 use std::net::{IpAddr, Ipv6Addr};
 
 use mcrdma::{
-    AnswerCounters, Branch, Counters, GroupKey, MEMBERS_MAX, Merging, PORTS_MAX, Port, Region,
-    Replication, Rewriting, Source,
+    AnswerCounters, Branch, Counter, GroupKey, MEMBERS_MAX, Merging, PORTS_MAX, Port, Region,
+    Replication, Rewriting, Source, TracedPacket,
 };
 use roce::{
-    Aeth, BTH_BYTES, Mac, Serial, ShiftTables, Syndrome, UDP_BYTES,
+    Aeth, BTH_BYTES, Mac, Opcode, Serial, ShiftTables, Syndrome, UDP_BYTES,
     ethernet::{TYPE_IPV4, TYPE_IPV6, TYPE_TAG},
 };
-use zerocopy::{FromZeros, transmute};
+use zerocopy::{FromBytes, FromZeros, transmute};
 
 use super::entries::{self, Address, CHUNK_REGIONS, STARTS};
 
@@ -233,6 +233,8 @@ pub fn sender(id: u32, merging: &Merging) -> SenderBytes {
         forward_all: merging.all_notifications.into(),
         id,
         is_answered: merging.virtual_mac.is_some().into(),
+        is_traced: 0,
+        unused: 0,
     })
 }
 
@@ -288,18 +290,56 @@ pub fn read_answered<'a>(
     })
 }
 
-/// Counters of a group's packets, and the bytes of those that [`Counter::Request`](mcrdma::Counter::Request) counts:
-/// of all processors together.
-pub fn read_traffic<'a>(all: impl IntoIterator<Item = &'a TrafficBytes>) -> (Counters, u64) {
+/// Counters of a group's packets, of all processors together.
+pub fn read_traffic<'a>(all: impl IntoIterator<Item = &'a TrafficBytes>) -> entries::Traffic {
     let mut sum = entries::Traffic::new_zeroed();
     for bytes in all {
         let own: entries::Traffic = transmute!(*bytes);
         sum.request_bytes += own.request_bytes;
+        sum.trace_lost += own.trace_lost;
         for (sum, own) in sum.counts.iter_mut().zip(own.counts) {
             *sum += own;
         }
     }
-    (Counters::new(sum.counts), sum.request_bytes)
+    sum
+}
+
+/// A packet that was traced, and its group. `None`: it is not as `bpf/trace.h` has it.
+pub fn read_event(bytes: &[u8]) -> Option<(GroupKey, TracedPacket)> {
+    let (event, ports) = entries::Event::read_from_prefix(bytes).ok()?;
+    let (ports, _) = <[u32]>::ref_from_prefix_with_elems(ports, event.count as usize).ok()?;
+    let opcode = Opcode::from_byte(u8::try_from(event.opcode).ok()?)?;
+    let syndrome = u8::try_from(event.syndrome).ok();
+    let syndrome = syndrome.map(|byte| Aeth::from_bytes(&[byte, 0, 0, 0]).syndrome);
+    let key = GroupKey { sender: read_address(event.group.sender), id: event.group.id };
+    let copies = ports.iter().enumerate();
+    Some((
+        key,
+        TracedPacket {
+            at_ns: event.at_ns,
+            port: event.port,
+            opcode,
+            psn: Serial::new(event.psn),
+            answer: (!opcode.has_payload()).then(|| (read_address(event.source), syndrome)),
+            decision: Counter::ALL.get(event.counter as usize)?.0,
+            copies: copies.map(|(place, &port)| (port, event.failed >> place & 1 == 0)).collect(),
+        },
+    ))
+}
+
+/// Whether a group's entry says that its packets are traced.
+pub fn is_traced(bytes: &GroupBytes) -> bool {
+    read_group_entry(bytes).is_traced != 0
+}
+
+/// Begins or ends tracing, in a group's entry.
+pub fn trace_group(bytes: &GroupBytes, is_on: bool) -> GroupBytes {
+    transmute!(entries::Group { is_traced: is_on.into(), ..read_group_entry(bytes) })
+}
+
+/// Begins or ends tracing, in the entry of the group's sender.
+pub fn trace_sender(bytes: &SenderBytes, is_on: bool) -> SenderBytes {
+    transmute!(entries::Sender { is_traced: is_on.into(), ..read_sender(bytes) })
 }
 
 /// The last ACK of the slowest of the members that are present, as a frame, and the port at which it came: as

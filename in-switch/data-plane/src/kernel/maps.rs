@@ -26,6 +26,35 @@ pub(crate) struct Maps {
 }
 
 impl Maps {
+    /// Begins or ends tracing of a group.
+    pub(crate) fn trace(
+        &mut self,
+        (key, sender_qpn): (GroupKey, u32),
+        is_on: bool,
+    ) -> Result<(), MapError> {
+        let place = layout::group_key(key.sender, sender_qpn);
+        if let Ok(sender) = self.senders.get(&place, 0)
+            && layout::read_sender(&sender).id == key.id
+        {
+            self.senders.insert(place, layout::trace_sender(&sender, is_on), 0)?;
+        }
+        let place = layout::group_key(key.sender, key.id);
+        let group = self.groups.get(&place, 0)?;
+        self.groups.insert(place, layout::trace_group(&group, is_on), 0)
+    }
+
+    /// Ends the traces of a former agent.
+    pub(crate) fn end_traces(&mut self) -> Result<(), MapError> {
+        for key in keys(&self.groups)? {
+            let group = self.groups.get(&key, 0)?;
+            if layout::is_traced(&group) {
+                let sender_qpn = layout::read_group_entry(&group).sender_qpn;
+                self.trace((layout::read_group_key(&key), sender_qpn), false)?;
+            }
+        }
+        Ok(())
+    }
+
     /// Removes entries of no group, which an agent leaves that is killed during a change: answers to a sender
     /// without a group would be merged for ever. Returns the first generation that is not in use.
     pub(crate) fn remove_strays(&mut self) -> Result<u64, MapError> {

@@ -13,6 +13,7 @@ mod entries;
 mod layout;
 mod maps;
 mod plane;
+mod traces;
 
 use std::{
     collections::BTreeMap,
@@ -40,6 +41,7 @@ use zerocopy::IntoBytes;
 use crate::{PlaneError, Statistics};
 use layout::{GroupBytes, MemberBytes, MemberKeyBytes, RegionsKeyBytes, TrafficBytes};
 use maps::Maps;
+use traces::Traces;
 
 /// `bpf/mcrdma.bpf.c`, compiled.
 #[cfg(not(ebpf))]
@@ -75,6 +77,7 @@ pub struct KernelPlane {
     graces: ArrayOfMaps<MapData, Array<MapData, u64>>,
     /// The value with which `graces` is updated; never read.
     grace: Array<MapData, u64>,
+    traces: Traces,
     /// Generation of the next version of a group.
     generation: u64,
     /// Regions of replaced or removed versions, which a running program may still read.
@@ -154,6 +157,7 @@ impl KernelPlane {
             test_time_ns: map("test_time_ns")?.try_into().map_err(wrong)?,
             graces: map("graces")?.try_into().map_err(wrong)?,
             grace: Array::create(1, 0).map_err(wrong)?,
+            traces: Traces::new(map("events")?.try_into().map_err(wrong)?),
             generation: 0,
             retired: Vec::new(),
             // A former agent may have freed entries.
@@ -166,6 +170,8 @@ impl KernelPlane {
         plane.is_unsettled = true;
         let failed = plane.failed("remove what belongs to no group");
         plane.generation = plane.maps.remove_strays().map_err(failed)?;
+        let failed = plane.failed("end traces");
+        plane.maps.end_traces().map_err(failed)?;
         Ok(plane)
     }
 
@@ -273,6 +279,7 @@ impl KernelPlane {
         let generation = self.generation;
         self.generation += 1;
         let group = layout::group(key, replication, generation, &self.shift_tables);
+        let group = layout::trace_group(&group, self.traces.contains(key));
         let key = layout::group_key(key.sender, key.id);
         let old = self.maps.groups.get(&key, 0).ok();
         let written = self
@@ -287,6 +294,14 @@ impl KernelPlane {
             self.retire(&old);
         }
         written
+    }
+
+    /// How many traced packets of a group there was no space for, since it was inserted.
+    fn trace_lost(&self, key: GroupKey) -> Result<u64, PlaneError> {
+        let failed = self.failed("read a group's counters");
+        let place = layout::group_key(key.sender, key.id);
+        let traffic = self.maps.traffic.get(&place, 0).map_err(failed)?;
+        Ok(layout::read_traffic(traffic.iter()).trace_lost)
     }
 
     fn write_regions(

@@ -3,9 +3,9 @@
 use std::net::IpAddr;
 
 use aya::maps::MapError;
-use mcrdma::{Counters, GroupCounters, GroupKey, Merging, Replication, Source};
+use mcrdma::{Counters, GroupCounters, GroupKey, Merging, Replication, Source, Traced};
 
-use super::{KernelPlane, Members, layout, layout::RegionsKeyBytes};
+use super::{KernelPlane, Members, entries::Traffic, layout, layout::RegionsKeyBytes};
 use crate::{DataPlane, Entry, MemberState, PlaneError};
 
 impl DataPlane for KernelPlane {
@@ -65,6 +65,7 @@ impl DataPlane for KernelPlane {
         if let Ok(group) = self.maps.groups.get(&group_key, 0) {
             self.retire(&group);
         }
+        self.traces.end(key);
         let removed = self.maps.groups.remove(&group_key);
         let _ = self.maps.traffic.remove(&group_key);
         // Some may not have been written.
@@ -163,6 +164,30 @@ impl DataPlane for KernelPlane {
         Ok(Counters::new(counts))
     }
 
+    fn trace(&mut self, key: GroupKey, sender_qpn: u32, is_on: bool) -> Result<(), PlaneError> {
+        let failed = self.failed("trace a group");
+        self.settle()?;
+        self.is_unsettled = true;
+        if is_on {
+            let lost = self.trace_lost(key)?;
+            self.traces.begin(key, lost);
+        }
+        let written = self.maps.trace((key, sender_qpn), is_on).map_err(failed);
+        if !is_on || written.is_err() {
+            self.traces.end(key);
+        }
+        // A program that still runs by the entry before would note packets in the next trace of the group.
+        written.and_then(|()| self.settle())
+    }
+
+    fn take_traced(&mut self, key: GroupKey) -> Result<Option<Traced>, PlaneError> {
+        if !self.traces.contains(key) {
+            return Ok(None);
+        }
+        let lost = self.trace_lost(key)?;
+        Ok(self.traces.take(key, lost))
+    }
+
     fn group_counters(
         &self,
         key: GroupKey,
@@ -172,7 +197,8 @@ impl DataPlane for KernelPlane {
         let failed = self.failed("read a group's counters");
         let read = || {
             let traffic = self.maps.traffic.get(&layout::group_key(key.sender, key.id), 0)?;
-            let (packets, request_bytes) = layout::read_traffic(traffic.iter());
+            let Traffic { counts, request_bytes, .. } = layout::read_traffic(traffic.iter());
+            let packets = Counters::new(counts);
             let mut members = Vec::new();
             if let Some(merging) = merging {
                 let sender = layout::group_key(key.sender, sender_qpn);
