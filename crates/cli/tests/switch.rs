@@ -248,8 +248,10 @@ impl World {
         let sent = self.sent() - before;
         assert!(sent < 3 * BYTES as u64 / 2, "{sent} bytes for {BYTES}: its link carries it once");
         assert!(self.counted("copies") >= 3 * self.counted("requests") - 3, "three of each");
-        let groups = self.run(&format!("switch groups {}", self.agent()));
+        let groups = self.run(&format!("switch groups {} --counters", self.agent()));
         assert_eq!(groups.out, "no groups\n", "{groups:?}");
+        let unknown = format!("switch trace {} --group {}/9", self.agent(), self.address(0));
+        self.run(&unknown).has_failed_with(1, "are copied or merged here");
     }
 }
 
@@ -453,6 +455,11 @@ fn wrong_options_are_named() {
         ("switch run --ports a --listen 127.0.0.1:0 --next a", 2, "swp1=spine:4790"),
         ("switch run --listen 127.0.0.1:0", 2, "--ports"),
         ("switch detach --ports a --pin /nowhere", 1, "no agent has run here"),
+        ("switch trace 10.0.0.1:1", 2, "--group"),
+        ("switch trace 10.0.0.1:1 --group 10.0.0.1", 2, "10.0.0.1/0xf54130"),
+        ("switch trace 10.0.0.1:1 --group 10.0.0.1/0x1000000", 2, "10.0.0.1/0x1000000: no group"),
+        ("switch trace 10.0.0.1:1 --group 10.0.0.1/9 --packets 0", 2, "1..=100000"),
+        ("switch trace 10.0.0.1:1 --group 10.0.0.1/9 --seconds 601", 2, "1..=600"),
         (
             "switch plan 10.0.0.1:1 --sender 10.0.0.2 --receivers 10.0.0.3=1:2",
             2,

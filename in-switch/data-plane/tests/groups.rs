@@ -5,7 +5,7 @@ use std::{net::IpAddr, path::PathBuf};
 use data_plane::{DataPlane, Groups, KernelPlane, PlaneError, UserspacePlane};
 use mcrdma::{
     Branch, Counter, GroupKey, MEMBERS_MAX, Merging, PLACES_MAX, Refused, Region, Replication,
-    Rewriting, Source,
+    Rewriting, Source, Traced,
 };
 use roce::{Mac, Serial};
 
@@ -99,6 +99,14 @@ fn both_planes_insert_and_remove_the_same_groups() {
         let now = groups.get(key(9)).unwrap().1.unwrap().members;
         assert_eq!(now, [merging.members[0].clone(), moved]);
         assert_eq!(groups.all()[0].replication, other);
+        let counted = groups.group_counters(key(9)).unwrap().unwrap();
+        assert_eq!(counted.members.len(), 2);
+        assert_eq!(groups.group_counters(key(11)).unwrap(), None);
+        assert!(groups.trace(key(9), true).unwrap() && !groups.trace(key(11), true).unwrap());
+        assert_eq!(groups.take_traced(key(9)).unwrap(), Some(Traced::default()));
+        assert_eq!(groups.take_traced(key(11)).unwrap(), None);
+        assert!(groups.trace(key(9), false).unwrap());
+        assert_eq!(groups.take_traced(key(9)).unwrap(), None);
         assert!(groups.remove_member(key(9), address(2)).unwrap());
         assert!(!groups.remove_member(key(9), address(3)).unwrap(), "the last stays");
         assert!(!groups.remove_member(key(11), address(3)).unwrap());

@@ -9,10 +9,10 @@
 //! for preallocated maps). So nothing is written before every program that may have looked up a freed
 //! entry has ended: [`KernelPlane::settle`].
 
+mod changes;
 mod entries;
 mod layout;
 mod maps;
-mod plane;
 mod traces;
 
 use std::{

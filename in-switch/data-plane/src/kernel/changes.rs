@@ -1,4 +1,4 @@
-//! Changes of the kernel's groups.
+//! The kernel's groups as a data plane: changes of them, and what is read of them.
 
 use std::net::IpAddr;
 
