@@ -43,7 +43,7 @@ const MAY_USE: &[(&str, &[&str])] = &[
     ("mcrdma", &["roce"]),
     ("mcrdma-sim", &["mcrdma", "roce"]),
     ("packet-socket", &[]),
-    ("verbs", &[]),
+    ("verbs", &["memory"]),
     ("data-plane", &["mcrdma", "packet-socket", "roce"]),
     ("routes", &["mcrdma", "roce"]),
     ("control", &["certificates", "mcrdma", "roce"]),
