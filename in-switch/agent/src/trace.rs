@@ -16,6 +16,8 @@ use crate::{forwarding::lock, ports::Ports, registry::Registry};
 const INTERVAL: Duration = Duration::from_millis(5);
 /// A caller that has not read for so long after the trace's time gets no more of it.
 const READER_PATIENCE: Duration = Duration::from_secs(10);
+/// Groups that are traced at a time: each may hold some MiB that its caller has not read.
+const TRACES_MAX: usize = 16;
 /// Packets of a message: below 4 MiB with 64 copies each.
 const PACKETS_PER_REPORT: usize = 256;
 
@@ -37,15 +39,24 @@ impl Drop for Trace {
 }
 
 impl Trace {
-    /// Errors: there is no such group here, or another caller traces it.
+    /// Errors: there is no such group here, another caller traces it, or too many groups are traced.
     pub(crate) fn begin(
         registry: Arc<Registry>,
         ports: Ports,
         key: GroupKey,
     ) -> Result<Self, ControlError> {
-        if !lock(&registry.traced).insert(key) {
-            let why = format!("{key} is traced already: one caller at a time");
-            return Err(registry.refused(ErrorKind::Limit, why));
+        let refused = |why| Err(registry.refused(ErrorKind::Limit, why));
+        {
+            let mut traced = lock(&registry.traced);
+            if traced.contains(&key) {
+                return refused(format!("{key} is traced already: one caller at a time"));
+            }
+            if traced.len() == TRACES_MAX {
+                return refused(format!(
+                    "{TRACES_MAX} groups are traced already, the most at a time"
+                ));
+            }
+            traced.insert(key);
         }
         // Ends it also if that fails.
         let trace = Self { registry, ports, key, begun_ns: None };

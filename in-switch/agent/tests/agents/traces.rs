@@ -158,7 +158,29 @@ fn a_group_is_traced_for_one_caller_while_that_reads_and_wrong_requests_are_refu
     });
     assert_eq!(taken.kind, ErrorKind::Limit, "{taken}");
     assert!(taken.message.contains("traced already"), "{taken}");
-    // The caller has gone.
+    let many: Vec<GroupKey> = (1..=16)
+        .map(|number| {
+            let (group, _) = world.connect(number, &["a1", "a2"]);
+            world.insert(&group, "tor-a").unwrap();
+            group.key
+        })
+        .collect();
+    let (last, refused) = world.ask(a1, "tor-a", async move |agent| {
+        let mut all = Vec::new();
+        for key in many {
+            match agent.trace(key, 1, TRACE_TIME_MS_MAX).await {
+                Ok(reports) => all.push(reports),
+                Err(error) => return (all.len(), error),
+            }
+        }
+        // The former trace of the first group is still there.
+        let error = agent.trace(GroupKey { id: 7, ..key }, 1, 1000).await.map(drop).unwrap_err();
+        (all.len(), error)
+    });
+    assert!((15..=16).contains(&last), "{last}");
+    assert_eq!(refused.kind, ErrorKind::Limit, "{refused}");
+    assert!(refused.message.contains("16 groups"), "{refused}");
+    // The callers have gone.
     let deadline = Instant::now() + PATIENCE;
     let again = async move |agent: Agent| agent.trace(key, 1, 1).await.map(drop);
     while let Err(error) = world.ask(a1, "tor-a", again) {
