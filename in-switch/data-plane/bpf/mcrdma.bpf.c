@@ -423,6 +423,7 @@ static __always_inline int replicate(struct __sk_buff *skb, struct scratch *scra
 		return TC_ACT_SHOT;
 	}
 	count(REQUEST);
+	group->entered = packet->psn;
 	copying.group = group;
 	if (is_unicast(packet->opcode))
 		copying.refused = 0;

@@ -3,6 +3,7 @@
 use std::{any::Any, net::IpAddr, path::Path};
 
 use mcrdma::{Counters, GroupKey, Merging, Replication, Source, Tables};
+use roce::Serial;
 
 use crate::{DataPlane, KernelPlane, MemberState, PlaneError, UserspaceTables};
 
@@ -146,6 +147,12 @@ impl Groups {
         entry.map_or(Vec::new(), |(replication, merging)| {
             self.plane.members(key, replication.sender_qpn, merging)
         })
+    }
+
+    /// The number of the packet of a group that came last, since the group was inserted or replaced.
+    #[must_use]
+    pub fn entered(&self, key: GroupKey) -> Option<Serial> {
+        self.plane.entered(key)
     }
 
     /// Number of groups.

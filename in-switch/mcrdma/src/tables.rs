@@ -81,10 +81,22 @@ pub fn answer_frame(
     Some(frame)
 }
 
+struct Group {
+    replication: Arc<Replication>,
+    /// The number of the packet that came last, since this version was written.
+    entered: Option<Serial>,
+}
+
+impl From<Replication> for Group {
+    fn from(replication: Replication) -> Self {
+        Self { replication: Arc::new(replication), entered: None }
+    }
+}
+
 /// A switch's tables.
 #[derive(Default)]
 pub struct Tables {
-    replications: HashMap<GroupKey, Arc<Replication>>,
+    groups: HashMap<GroupKey, Group>,
     /// By the sender's address and queue pair.
     senders: HashMap<(IpAddr, u32), Sender>,
     /// Number of branches of all groups.
@@ -127,10 +139,10 @@ impl Tables {
     ) -> Result<(), Refused> {
         replication.sort_regions();
         replication.check(key)?;
-        if self.replications.contains_key(&key) {
+        if self.groups.contains_key(&key) {
             return Err(Refused::Duplicate { key });
         }
-        if self.replications.len() == GROUPS_MAX {
+        if self.groups.len() == GROUPS_MAX {
             return Err(Refused::TableFull { key });
         }
         check_capacity(key, COPIES, (self.copies, PLACES_MAX), replication.branches.len())?;
@@ -156,7 +168,7 @@ impl Tables {
         }
         self.copies += replication.branches.len();
         self.regions += replication.regions();
-        self.replications.insert(key, Arc::new(replication));
+        self.groups.insert(key, replication.into());
         Ok(())
     }
 
@@ -171,14 +183,14 @@ impl Tables {
     ) -> Result<bool, Refused> {
         replication.sort_regions();
         replication.check(key)?;
-        let Some(place) = self.replications.get_mut(&key) else { return Ok(false) };
-        let copies = self.copies - place.branches.len();
+        let Some(place) = self.groups.get_mut(&key) else { return Ok(false) };
+        let copies = self.copies - place.replication.branches.len();
         check_capacity(key, COPIES, (copies, PLACES_MAX), replication.branches.len())?;
-        let regions = self.regions - place.regions();
+        let regions = self.regions - place.replication.regions();
         check_capacity(key, REGIONS, (regions, REGIONS_TOTAL_MAX), replication.regions())?;
         self.copies = copies + replication.branches.len();
         self.regions = regions + replication.regions();
-        *place = Arc::new(replication);
+        *place = replication.into();
         Ok(true)
     }
 
@@ -214,7 +226,9 @@ impl Tables {
                 }
             }
         }
-        let Some(removed) = self.replications.remove(&key) else { return false };
+        let Some(Group { replication: removed, .. }) = self.groups.remove(&key) else {
+            return false;
+        };
         self.copies -= removed.branches.len();
         self.regions -= removed.regions();
         true
@@ -247,7 +261,13 @@ impl Tables {
     /// A group's branches.
     #[must_use]
     pub fn replication(&self, key: GroupKey) -> Option<&Replication> {
-        self.replications.get(&key).map(|replication| &**replication)
+        self.groups.get(&key).map(|group| &*group.replication)
+    }
+
+    /// The number of the packet of a group that came last, since the group was inserted or replaced.
+    #[must_use]
+    pub fn entered(&self, key: GroupKey) -> Option<Serial> {
+        self.groups.get(&key)?.entered
     }
 
     /// How a group's answers are merged, if this is its sender's first switch.
@@ -258,13 +278,13 @@ impl Tables {
 
     /// Key of a group in `senders`, if its answers are merged here.
     fn sender_address(&self, key: GroupKey) -> Option<(IpAddr, u32)> {
-        let address = (key.sender, self.replications.get(&key)?.sender_qpn);
+        let address = (key.sender, self.groups.get(&key)?.replication.sender_qpn);
         self.senders.get(&address).filter(|sender| sender.key == key).map(|_| address)
     }
 
     /// All groups.
     pub fn groups(&self) -> impl Iterator<Item = (GroupKey, &Replication)> {
-        self.replications.iter().map(|(key, replication)| (*key, &**replication))
+        self.groups.iter().map(|(key, group)| (*key, &*group.replication))
     }
 
     /// The Ethernet address of a virtual address, if this switch answers ARP for it.
@@ -287,7 +307,7 @@ impl Tables {
         let (ip, bth) = (headers.ip, headers.bth);
         let decision = if bth.opcode.has_payload() {
             let key = GroupKey { sender: ip.source, id: bth.target_qpn };
-            let replication = self.replications.get(&key).map(Arc::clone);
+            let replication = self.groups.get(&key).map(|group| Arc::clone(&group.replication));
             replication.map(|replication| {
                 let at = (now_ns, port);
                 self.replicate(at, key, replication, headers, is_intact)
@@ -318,6 +338,9 @@ impl Tables {
             return Decision::Drop;
         }
         self.counters.count(Counter::Request);
+        if let Some(group) = self.groups.get_mut(&key) {
+            group.entered = Some(headers.bth.psn);
+        }
         let mut branches = replication.branches.iter();
         let (refusing, counter, code) = match headers.bth.opcode.is_unicast() {
             true => (branches.next(), Counter::RequestRefused, NakCode::InvalidRequest),

@@ -33,7 +33,7 @@ use aya::{
     sys::{Stats, enable_stats},
 };
 use mcrdma::{Counters, GroupKey, Merging, Replication, Source};
-use roce::ShiftTables;
+use roce::{Serial, ShiftTables};
 use zerocopy::IntoBytes;
 
 use crate::{MemberState, PlaneError, Statistics};
@@ -58,7 +58,7 @@ const MAPS: [&str; 7] =
     ["groups", "regions", "senders", "members", "answers", "addresses", "counters"];
 /// Suffix of the names of pinned maps: the version of the layout in `bpf/tables.h`, to be changed with it.
 /// Maps of another layout are not touched, and go when no port has their program any more.
-const LAYOUT: &str = "-3";
+const LAYOUT: &str = "-4";
 
 /// Members by the sender's address and queue pair: index, address, and ingress ports.
 type Members = BTreeMap<(IpAddr, u32), Vec<(u32, IpAddr, Vec<mcrdma::Port>)>>;
@@ -466,6 +466,12 @@ impl KernelPlane {
             MemberState { address: source.address, expected, msn }
         };
         (0..).zip(&merging.members).map(state).collect()
+    }
+
+    /// The number of the packet of a group that came last, since the group was written.
+    pub fn entered(&self, key: GroupKey) -> Option<Serial> {
+        let group = self.maps.groups.get(&layout::group_key(key.sender, key.id), 0).ok()?;
+        layout::read_entered(&group)
     }
 
     /// Reads all groups, for an agent that starts.
