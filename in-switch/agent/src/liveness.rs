@@ -1,5 +1,5 @@
 //! Members that may have failed, as far as this switch can tell: their port has lost its carrier, or
-//! they have stopped acknowledging what others acknowledge.
+//! they have stopped acknowledging what others acknowledge, or what has come from the sender.
 //!
 //! It only reports: the sender's host asks the member's, and tells its application before
 //! the group continues without the member. The report has to come in time: a real adapter gives up after
@@ -15,6 +15,7 @@ use std::{
 use control::{ControlError, ErrorKind, proto};
 use data_plane::MemberState;
 use mcrdma::{GroupKey, Port};
+use roce::Serial;
 use routes::Carriers;
 
 use crate::{
@@ -77,13 +78,20 @@ impl Observer {
             indices.filter_map(|&index| Some(group.members.get(index)?.address)).collect()
         });
         let cut_off = state.failing.cut_off.observe(now, &cut_off, after.carrier_lost_after);
-        let silent = state.failing.silent.observe(now, &behind(&members), after.silent_after);
+        let entered = self.registry.plane().entered(key);
+        let silent = behind(&members, entered);
+        let silent = state.failing.silent.observe(now, &silent, after.silent_after);
         for (member, lasting) in cut_off {
             let why = "the port to it has had no carrier for";
             self.report(key, member, why, lasting, true);
         }
-        for ((member, _), lasting) in silent {
-            let why = "it has not acknowledged what others have for";
+        let others = behind(&members, None);
+        for (at, lasting) in silent {
+            let (member, _) = at;
+            let why = match others.contains(&at) {
+                true => "it has not acknowledged what others have for",
+                false => "it has not acknowledged what was sent for",
+            };
             self.report(key, member, why, lasting, false);
         }
     }
@@ -104,10 +112,11 @@ impl Observer {
     }
 }
 
-/// Members that expect an earlier packet than others: what was sent, and others have, they have not
-/// acknowledged. If all are at the same packet, there may be nothing to acknowledge.
-fn behind(members: &[MemberState]) -> BTreeSet<(IpAddr, u32)> {
-    let first = members.iter().map(|member| member.expected).reduce(roce::Serial::max);
+/// Members that expect an earlier packet than others, or one that has come from the sender: what was sent, they have
+/// not acknowledged.
+fn behind(members: &[MemberState], entered: Option<Serial>) -> BTreeSet<(IpAddr, u32)> {
+    let expected = members.iter().map(|member| member.expected);
+    let first = expected.chain(entered.map(|psn| psn.plus(1))).reduce(Serial::max);
     let Some(first) = first else { return BTreeSet::new() };
     let behind = members.iter().filter(|member| first.is_after(member.expected));
     behind.map(|member| (member.address, member.expected.get())).collect()
@@ -116,7 +125,6 @@ fn behind(members: &[MemberState]) -> BTreeSet<(IpAddr, u32)> {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use roce::Serial;
 
     fn member(number: u8, expected: u32) -> MemberState {
         let address = IpAddr::from([10, 0, 0, number]);
@@ -125,13 +133,20 @@ mod tests {
 
     #[test]
     fn those_behind_others_are_found_also_where_numbers_wrap() {
-        let found = |members: &[MemberState]| -> Vec<u32> {
-            behind(members).into_iter().map(|(_, expected)| expected).collect()
+        let found = |members: &[MemberState], entered: Option<u32>| -> Vec<u32> {
+            let behind = behind(members, entered.map(Serial::new));
+            behind.into_iter().map(|(_, expected)| expected).collect()
         };
-        assert_eq!(found(&[]), [0; 0]);
-        assert_eq!(found(&[member(1, 5)]), [0; 0], "one alone may be idle");
-        assert_eq!(found(&[member(1, 5), member(2, 5)]), [0; 0]);
-        assert_eq!(found(&[member(1, 5), member(2, 9), member(3, 7)]), [5, 7]);
-        assert_eq!(found(&[member(1, 0xff_fffe), member(2, 3)]), [0xff_fffe]);
+        assert_eq!(found(&[], Some(5)), [0; 0]);
+        assert_eq!(found(&[member(1, 5)], None), [0; 0], "one alone may be idle");
+        assert_eq!(found(&[member(1, 5), member(2, 5)], None), [0; 0]);
+        assert_eq!(found(&[member(1, 5), member(2, 9), member(3, 7)], None), [5, 7]);
+        assert_eq!(found(&[member(1, 0xff_fffe), member(2, 3)], None), [0xff_fffe]);
+        // What came last may have been sent again.
+        assert_eq!(found(&[member(1, 5)], Some(4)), [0; 0]);
+        assert_eq!(found(&[member(1, 5)], Some(1)), [0; 0]);
+        assert_eq!(found(&[member(1, 5)], Some(5)), [5]);
+        assert_eq!(found(&[member(1, 5), member(2, 6)], Some(8)), [5, 6]);
+        assert_eq!(found(&[member(1, 0xff_ffff)], Some(0)), [0xff_ffff]);
     }
 }

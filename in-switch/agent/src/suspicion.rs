@@ -48,6 +48,6 @@ impl Reports {
 pub(crate) struct Failing {
     /// All of their ports are without a carrier.
     pub(crate) cut_off: Persisting<IpAddr>,
-    /// They have fallen behind others, and are still at this PSN.
+    /// They have fallen behind others or the sender, and are still at this PSN.
     pub(crate) silent: Persisting<(IpAddr, u32)>,
 }

@@ -415,6 +415,7 @@ static __always_inline int replicate(struct __sk_buff *skb, struct scratch *scra
 	count_of(counted, REQUEST, 1);
 	if (counted)
 		counted->request_bytes += icrc_at(packet) + ICRC_BYTES - ETHERNET_BYTES;
+	group->entered = packet->psn;
 	copying.group = group;
 	if (is_unicast(packet->opcode))
 		copying.refused = 0;

@@ -43,14 +43,15 @@ struct branch {
 	__u32 crc;
 };
 
-/* Replaced as a whole, and never changed where it lies: a packet is copied by one version of it. */
+/* Replaced as a whole, and but for `entered` never changed where it lies: a packet is copied by one version of it. */
 struct group {
 	__u32 sender_qpn;
 	__u32 count;
 	/* Key of its branches in `regions`; unique among all versions of all groups. */
 	__u64 generation;
 	__u32 is_traced;
-	__u32 unused;
+	/* Written by the program: number of the packet that came last. All ones in a new version. */
+	__u32 entered;
 	/* Ingress ports, zero-terminated; none: any port. */
 	__u32 inputs[PORTS_MAX];
 	struct branch branches[MEMBERS_MAX];
@@ -199,7 +200,7 @@ AT(group, sender_qpn, 0);
 AT(group, count, 4);
 AT(group, generation, 8);
 AT(group, is_traced, 16);
-AT(group, unused, 20);
+AT(group, entered, 20);
 AT(group, inputs, 24);
 AT(group, branches, 88);
 SIZE(regions_key, 16);

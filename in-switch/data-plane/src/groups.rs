@@ -3,6 +3,7 @@
 use std::{any::Any, net::IpAddr, path::Path};
 
 use mcrdma::{Counters, GroupCounters, GroupKey, Merging, Replication, Source, Tables, Traced};
+use roce::Serial;
 
 use crate::{DataPlane, KernelPlane, MemberState, PlaneError, UserspaceTables};
 
@@ -164,6 +165,12 @@ impl Groups {
     /// Takes what was noted of a group. `None`: it is not traced, or was removed.
     pub fn take_traced(&mut self, key: GroupKey) -> Result<Option<Traced>, PlaneError> {
         self.plane.take_traced(key)
+    }
+
+    /// The number of the packet of a group that came last, since the group was inserted or replaced.
+    #[must_use]
+    pub fn entered(&self, key: GroupKey) -> Option<Serial> {
+        self.plane.entered(key)
     }
 
     /// Number of groups.

@@ -3,6 +3,7 @@
 use std::{any::Any, net::IpAddr};
 
 use mcrdma::{Counters, GroupCounters, GroupKey, Merger, Merging, Replication, Source, Traced};
+use roce::Serial;
 
 use crate::{MemberState, PlaneError, UserspaceTables};
 
@@ -66,6 +67,10 @@ pub trait DataPlane: Any + Send {
 
     /// The progress of a group's members, by their answers.
     fn members(&self, key: GroupKey, sender_qpn: u32, merging: &Merging) -> Vec<MemberState>;
+
+    /// The number of the packet of a group that came last from its sender. `None`: none has come since the group was
+    /// inserted or replaced. What members have not acknowledged of it tells that an only one, or all, are silent.
+    fn entered(&self, key: GroupKey) -> Option<Serial>;
 
     /// Reads all groups, for an agent that starts. A plane that forgets them with its agent has none.
     fn groups(&self) -> Result<Vec<Entry>, PlaneError>;
@@ -141,6 +146,10 @@ impl DataPlane for UserspaceTables {
         let state = |(address, expected, msn)| MemberState { address, expected, msn };
         let members = |merger: &Merger| merger.members().map(state).collect();
         self.lock().tables.merger(key).map_or(Vec::new(), members)
+    }
+
+    fn entered(&self, key: GroupKey) -> Option<Serial> {
+        self.lock().tables.entered(key)
     }
 
     fn groups(&self) -> Result<Vec<Entry>, PlaneError> {

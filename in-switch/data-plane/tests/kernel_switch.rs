@@ -170,8 +170,13 @@ impl Twins {
         }
     }
 
+    /// Also what came last of each group.
     pub fn compare_counters(&self) {
-        let kernel = self.kernel.as_ref().unwrap().counters().unwrap();
+        let plane = self.kernel.as_ref().unwrap();
+        for (key, _) in self.pure.tables.groups() {
+            assert_eq!(plane.entered(key), self.pure.tables.entered(key), "{key}");
+        }
+        let kernel = plane.counters().unwrap();
         let named = |counters: mcrdma::Counters| counters.iter().collect::<Vec<_>>();
         assert_eq!(named(kernel), named(self.pure.tables.counters));
         self.pure.tables.groups().for_each(|(key, _)| drop(self.group_counters(key)));

@@ -7,10 +7,12 @@
 //! devices receive SOCKET DEVICE INTERFACE ADDRESS SERVICE
 //! devices send SOCKET DEVICE INTERFACE ADDRESS SERVICE DAEMON...
 //! devices outlive SOCKET DEVICE INTERFACE ADDRESS SERVICE DAEMON...
+//! devices outlive-as-adapter SOCKET DEVICE INTERFACE ADDRESS SERVICE DAEMON...
 //! ```
 //!
 //! `send` makes groups of the first, of the first two, and so on; `outlive` makes one of all, and prints when
-//! the first receiver has to be killed. A group gets rounds of one message of each kind, all of one length.
+//! the first receiver has to be killed; `outlive-as-adapter` when it has to fall silent, which the sender's queue
+//! pair bears no longer than an adapter's. A group gets rounds of one message of each kind, all of one length.
 //! Receivers have memory for one round, and are ready for the next when they have compared it. One that finds
 //! a difference leaves the group with it as the reason, so that the sender fails, too.
 
@@ -42,6 +44,11 @@ const MTUS_BYTES: [u32; 3] = [1024, 2048, 4096];
 /// The length of `outlive`'s, and how many there are before the death and after it.
 const STREAM_BYTES: u32 = 40_000;
 const STREAM_ROUNDS: u32 = 10;
+/// `outlive-as-adapter`'s: the queue pair fails after 7 timeouts, an adapter's after 8. These devices take 7 retries, with
+/// which there are 8, for "for ever".
+const RETRIES_OF_ADAPTER: u8 = 6;
+/// Four times the usual 134 ms (code 15), as are switch's and daemon's times (`slower` in tools/rdma-vm/guest/network).
+const TIMEOUT_OF_ADAPTER: u8 = 17;
 /// In the immediate of a group's last message. The other bits are the round.
 const LAST: u32 = 1 << 31;
 /// Each kind of message has a place in memory.
@@ -159,6 +166,15 @@ impl End {
     }
 }
 
+/// How a receiver ends.
+#[derive(Clone, Copy, PartialEq, Eq)]
+enum Death {
+    /// With its machine.
+    Killed,
+    /// Nothing comes from it, and nothing gets to it.
+    Silent,
+}
+
 const fn connection(peer: IpAddr, peer_qpn: u32, psn_first: u32, mtu_bytes: u32) -> Connection {
     Connection {
         peer,
@@ -188,8 +204,8 @@ struct Sending<'a> {
     queue_pair: QueuePair,
     group: Group,
     plan: Plan,
-    /// The first receiver is to die, and has.
-    outlives: bool,
+    /// The first receiver is to end so, and has.
+    outlives: Option<Death>,
     has_outlived: bool,
 }
 
@@ -200,7 +216,7 @@ impl<'a> Sending<'a> {
         service: &str,
         daemons: &[&str],
         plan: Plan,
-        outlives: bool,
+        outlives: Option<Death>,
     ) -> Outcome<Self> {
         let mut queue_pair = end.device.queue_pair()?;
         let mtu_bytes = MTUS_BYTES[(daemons.len() - 1) % MTUS_BYTES.len()];
@@ -216,7 +232,7 @@ impl<'a> Sending<'a> {
                 bytes: (KINDS.len() * PLACE_BYTES) as u64,
             }],
             application_data: plan.to_bytes(),
-            continues: outlives,
+            continues: outlives.is_some(),
             all_notifications: false,
         };
         let deadline = Instant::now() + GROUP_PATIENCE;
@@ -231,12 +247,11 @@ impl<'a> Sending<'a> {
             }
         };
         let made = group.created();
-        queue_pair.connect(&connection(
-            made.virtual_address,
-            made.id,
-            made.psn_first,
-            mtu_bytes,
-        ))?;
+        let mut connection = connection(made.virtual_address, made.id, made.psn_first, mtu_bytes);
+        if outlives == Some(Death::Silent) {
+            (connection.timeout, connection.retries) = (TIMEOUT_OF_ADAPTER, RETRIES_OF_ADAPTER);
+        }
+        queue_pair.connect(&connection)?;
         Ok(Self { end, queue_pair, group, plan, outlives, has_outlived: false })
     }
 
@@ -247,9 +262,9 @@ impl<'a> Sending<'a> {
         let mut survived = None;
         for round in 0.. {
             let is_last = match (self.outlives, survived) {
-                (false, _) => round + 1 == self.plan.lengths.len() as u32,
-                (true, None) => false,
-                (true, Some(first)) => round == first + STREAM_ROUNDS,
+                (None, _) => round + 1 == self.plan.lengths.len() as u32,
+                (Some(_), None) => false,
+                (Some(_), Some(first)) => round == first + STREAM_ROUNDS,
             };
             self.round(round, is_last).await?;
             bytes += KINDS.len() * self.plan.bytes(round);
@@ -263,8 +278,10 @@ impl<'a> Sending<'a> {
                 );
                 break;
             }
-            if self.outlives && round == STREAM_ROUNDS {
-                println!("the first receiver is to die now");
+            match self.outlives.filter(|_| round == STREAM_ROUNDS) {
+                Some(Death::Killed) => println!("the first receiver is to die now"),
+                Some(Death::Silent) => println!("the first receiver is to fall silent now"),
+                None => {}
             }
         }
         self.group.close().await?;
@@ -310,7 +327,7 @@ impl<'a> Sending<'a> {
     fn on_event(&mut self, event: GroupEvent, progressed: Instant) -> Outcome<()> {
         match event {
             GroupEvent::MemberFailed { member: 0, continues: true, reason }
-                if self.outlives && !self.has_outlived =>
+                if self.outlives.is_some() && !self.has_outlived =>
             {
                 let seconds = progressed.elapsed().as_secs_f32();
                 println!(
@@ -504,15 +521,15 @@ async fn send(end: &mut End, service: &str, daemons: &[&str]) -> Outcome<()> {
         // To one receiver, where nothing is copied, the longest would take time alone.
         let lengths = if receivers == 1 { &LENGTHS[..LENGTHS.len() - 1] } else { &LENGTHS };
         let plan = Plan { seed: receivers as u64, is_last, lengths: lengths.to_vec() };
-        let sending = Sending::make(end, service, &daemons[..receivers], plan, false).await?;
+        let sending = Sending::make(end, service, &daemons[..receivers], plan, None).await?;
         sending.run(receivers).await?;
     }
     Ok(())
 }
 
-async fn outlive(end: &mut End, service: &str, daemons: &[&str]) -> Outcome<()> {
+async fn outlive(end: &mut End, service: &str, daemons: &[&str], death: Death) -> Outcome<()> {
     let plan = Plan { seed: 9, is_last: true, lengths: vec![STREAM_BYTES] };
-    Sending::make(end, service, daemons, plan, true).await?.run(daemons.len()).await
+    Sending::make(end, service, daemons, plan, Some(death)).await?.run(daemons.len()).await
 }
 
 fn main() -> Outcome<()> {
@@ -529,7 +546,10 @@ fn main() -> Outcome<()> {
         match (*what, daemons) {
             ("receive", []) => receive(&mut end, service).await,
             ("send", [_, ..]) => send(&mut end, service, daemons).await,
-            ("outlive", [_, _, ..]) => outlive(&mut end, service, daemons).await,
+            ("outlive", [_, _, ..]) => outlive(&mut end, service, daemons, Death::Killed).await,
+            ("outlive-as-adapter", [_, _, ..]) => {
+                outlive(&mut end, service, daemons, Death::Silent).await
+            }
             _ => Err("that makes no sense".into()),
         }
     })

@@ -248,29 +248,65 @@ fn a_dead_host_is_removed_before_an_adapter_gives_up() {
     });
 }
 
+/// There is no other member to compare with: the packets that the switch has got from the sender tell.
 #[test]
-fn a_slow_member_stays() {
+fn hosts_of_an_only_member_or_of_all_that_die_are_noticed() {
     if !is_possible() {
         return;
     }
-    let mut world = World::in_real_time();
-    runtime().block_on(async {
-        let (mut group, receivers) = group_of_all(&mut world).await;
-        let mut flow = Flow::new(1, 20);
-        flow.post(&mut world, &group, &receivers);
-        // Time enough to be suspected and asked several times.
-        let slow_until = Instant::now() + (Liveness::default().silent_after * SLOWER) * 4;
-        while Instant::now() < slow_until {
-            for event in flow::progress_without(&mut world, Some(2)).await {
-                assert!(flow.take(&world, &event, &group, &receivers), "{event:?}");
+    for hosts in [&[2][..], &[1, 3]] {
+        let mut world = World::in_real_time();
+        runtime().block_on(async {
+            let mut receivers = listening(&world, hosts).await;
+            let made = flow::connect_as(&mut world, 0, &mut receivers, flow::adapter()).await;
+            let mut group = made.unwrap();
+            Flow::new(1, 20).run(&mut world, &group, &receivers).await;
+            hosts.iter().for_each(|&host| world.silence(host));
+            let mut flow = Flow::new(2, 20);
+            flow.post(&mut world, &group, &receivers);
+            // The sender's endpoint sends and retransmits; the members' stand still.
+            for left in (0..hosts.len()).rev() {
+                let failed = failed(&mut group.group);
+                let (_, reason, continues) = flow::sending(&mut world.endpoints[0], failed).await;
+                assert_eq!(continues, left > 0);
+                for expected in ["switch switch", "not acknowledged what was sent", "not answered"]
+                {
+                    assert!(reason.contains(expected), "{reason}");
+                }
             }
-        }
-        assert!(!flow.is_over());
-        flow.run(&mut world, &group, &receivers).await;
-        group.group.remove_member(0).await.unwrap();
-        let (member, reason, _) = failed(&mut group.group).await;
-        assert_eq!((member, &*reason), (0, "the sending application has removed it"), "the first");
-    });
+            let GroupEvent::Ended(why) = soon(group.group.next()).await.unwrap() else { panic!() };
+            assert!(why.contains("not acknowledged what was sent"), "{why}");
+        });
+    }
+}
+
+#[test]
+fn a_slow_member_stays_also_an_only_one() {
+    if !is_possible() {
+        return;
+    }
+    for hosts in [&[1, 2, 3][..], &[2]] {
+        let mut world = World::in_real_time();
+        runtime().block_on(async {
+            let mut receivers = listening(&world, hosts).await;
+            let mut group = flow::connect(&mut world, 0, &mut receivers).await.unwrap();
+            let mut flow = Flow::new(1, 20);
+            flow.post(&mut world, &group, &receivers);
+            // Time enough to be suspected and asked several times.
+            let slow_until = Instant::now() + (Liveness::default().silent_after * SLOWER) * 4;
+            while Instant::now() < slow_until {
+                for event in flow::progress_without(&mut world, Some(2)).await {
+                    assert!(flow.take(&world, &event, &group, &receivers), "{event:?}");
+                }
+            }
+            assert!(!flow.is_over());
+            flow.run(&mut world, &group, &receivers).await;
+            group.group.remove_member(0).await.unwrap();
+            let (member, reason, _) = failed(&mut group.group).await;
+            let expected = (0, "the sending application has removed it");
+            assert_eq!((member, &*reason), expected, "the first");
+        });
+    }
 }
 
 #[test]

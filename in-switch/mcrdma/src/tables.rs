@@ -35,6 +35,8 @@ struct Group {
     replication: Arc<Replication>,
     packets: Counters,
     request_bytes: u64,
+    /// The number of the packet that came last, since its branches were written.
+    entered: Option<Serial>,
     trace: Option<Traced>,
 }
 
@@ -175,7 +177,7 @@ impl Tables {
         self.regions += replication.regions();
         let replication = Arc::new(replication);
         let packets = Counters::default();
-        let group = Group { replication, packets, request_bytes: 0, trace: None };
+        let group = Group { replication, packets, request_bytes: 0, entered: None, trace: None };
         self.groups.insert(key, group);
         Ok(())
     }
@@ -191,9 +193,8 @@ impl Tables {
     ) -> Result<bool, Refused> {
         replication.sort_regions();
         replication.check(key)?;
-        let Some(Group { replication: place, .. }) = self.groups.get_mut(&key) else {
-            return Ok(false);
-        };
+        let Some(group) = self.groups.get_mut(&key) else { return Ok(false) };
+        let place = &mut group.replication;
         let copies = self.copies - place.branches.len();
         check_capacity(key, COPIES, (copies, PLACES_MAX), replication.branches.len())?;
         let regions = self.regions - place.regions();
@@ -201,6 +202,7 @@ impl Tables {
         self.copies = copies + replication.branches.len();
         self.regions = regions + replication.regions();
         *place = Arc::new(replication);
+        group.entered = None;
         Ok(true)
     }
 
@@ -270,6 +272,12 @@ impl Tables {
     #[must_use]
     pub fn replication(&self, key: GroupKey) -> Option<&Replication> {
         self.groups.get(&key).map(|group| &*group.replication)
+    }
+
+    /// The number of the packet of a group that came last, since the group was inserted or replaced.
+    #[must_use]
+    pub fn entered(&self, key: GroupKey) -> Option<Serial> {
+        self.groups.get(&key)?.entered
     }
 
     /// How a group's answers are merged, if this is its sender's first switch.
@@ -404,6 +412,7 @@ impl Tables {
         }
         group.packets.count(Counter::Request);
         group.request_bytes += bytes;
+        group.entered = Some(headers.bth.psn);
         self.counters.count(Counter::Request);
         let mut branches = replication.branches.iter();
         let (refusing, counter, code) = match headers.bth.opcode.is_unicast() {

@@ -123,6 +123,10 @@ impl DataPlane for Recording {
         merging.members.iter().map(state).collect()
     }
 
+    fn entered(&self, _: GroupKey) -> Option<Serial> {
+        None
+    }
+
     fn groups(&self) -> Result<Vec<Entry>, PlaneError> {
         Ok(self.lock().groups.clone())
     }

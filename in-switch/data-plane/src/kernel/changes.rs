@@ -4,6 +4,7 @@ use std::net::IpAddr;
 
 use aya::maps::MapError;
 use mcrdma::{Counters, GroupCounters, GroupKey, Merging, Replication, Source, Traced};
+use roce::Serial;
 
 use super::{KernelPlane, Members, entries::Traffic, layout, layout::RegionsKeyBytes};
 use crate::{DataPlane, Entry, MemberState, PlaneError};
@@ -132,6 +133,11 @@ impl DataPlane for KernelPlane {
             MemberState { address: source.address, expected, msn }
         };
         (0..).zip(&merging.members).map(state).collect()
+    }
+
+    fn entered(&self, key: GroupKey) -> Option<Serial> {
+        let group = self.maps.groups.get(&layout::group_key(key.sender, key.id), 0).ok()?;
+        layout::read_entered(&group)
     }
 
     fn groups(&self) -> Result<Vec<Entry>, PlaneError> {

@@ -45,7 +45,7 @@ pub struct Group {
     pub count: u32,
     pub generation: u64,
     pub is_traced: u32,
-    pub unused: u32,
+    pub entered: u32,
     pub inputs: [u32; PORTS_MAX],
     pub branches: [Branch; MEMBERS_MAX],
 }
@@ -199,7 +199,7 @@ layout! {
     GroupKey: 20 { sender: 0, id: 16 }
     Branch: 40 { port: 0, qpn: 4, psn_offset: 8, mac: 12, rewrites: 18, chunks: 19, target: 20, crc: 36 }
     Group: 2648 {
-        sender_qpn: 0, count: 4, generation: 8, is_traced: 16, unused: 20, inputs: 24, branches: 88
+        sender_qpn: 0, count: 4, generation: 8, is_traced: 16, entered: 20, inputs: 24, branches: 88
     }
     RegionsKey: 16 { generation: 0, branch: 8, chunk: 12 }
     Region: 32 { start: 0, bytes: 8, member_start: 16, member_key: 24, unused: 28 }

@@ -14,6 +14,8 @@ use zerocopy::{FromBytes, FromZeros, transmute};
 
 use super::entries::{self, Address, CHUNK_REGIONS, STARTS};
 
+/// In place of a packet's number.
+const NO_PACKET: u32 = u32::MAX;
 /// Credit code without a limit (IBA table 45).
 const CREDITS_UNLIMITED: u32 = 31;
 
@@ -121,6 +123,7 @@ pub fn group(
     group.sender_qpn = replication.sender_qpn;
     group.count = replication.branches.len() as u32;
     group.generation = generation;
+    group.entered = NO_PACKET;
     group.inputs = ports(&replication.inputs);
     for (place, branch) in group.branches.iter_mut().zip(&replication.branches) {
         place.port = branch.port;
@@ -136,6 +139,12 @@ pub fn group(
         place.crc = crc(tables, branch.target, place.qpn);
     }
     transmute!(group)
+}
+
+/// The number of the packet that came last, if any came.
+pub fn read_entered(bytes: &GroupBytes) -> Option<Serial> {
+    let entered = read_group_entry(bytes).entered;
+    (entered != NO_PACKET).then(|| Serial::new(entered))
 }
 
 pub fn read_group_entry(bytes: &GroupBytes) -> entries::Group {

@@ -151,6 +151,18 @@ pub async fn progress_without(world: &mut World, still: Option<usize>) -> Vec<(u
     events
 }
 
+/// Waits for `what` while an endpoint sends.
+pub async fn sending<T>(endpoint: &mut Endpoint, what: impl Future<Output = T>) -> T {
+    let mut what = std::pin::pin!(what);
+    loop {
+        endpoint.progress(Duration::ZERO).unwrap();
+        assert_eq!(endpoint.completed(), None, "nothing is acknowledged, and it does not give up");
+        if let Ok(done) = tokio::time::timeout(Duration::from_millis(1), &mut what).await {
+            return done;
+        }
+    }
+}
+
 /// Messages of one group: SEND and WRITE in turn.
 #[derive(Debug)]
 pub struct Flow {
