@@ -112,7 +112,7 @@ const COUNTED_GROUPS_MAX: usize = 100;
 /// Counters of a group by name, its members' answers together.
 fn sums(group: &GroupReport) -> BTreeMap<&str, u64> {
     let mut sums = BTreeMap::new();
-    for counters in &group.counters {
+    if let Some(counters) = &group.counters {
         let members = counters.members.iter().flat_map(|member| &member.counts);
         for Count { name, count } in counters.counts.iter().chain(members) {
             *sums.entry(&**name).or_default() += count;
