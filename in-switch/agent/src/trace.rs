@@ -17,7 +17,7 @@ const INTERVAL: Duration = Duration::from_millis(5);
 /// A caller that has not read for so long after the trace's time gets no more of it.
 const READER_PATIENCE: Duration = Duration::from_secs(10);
 /// Groups that are traced at a time: each may hold some MiB that its caller has not read.
-const TRACES_MAX: usize = 16;
+const TRACES_MAX: usize = 8;
 /// Packets of a message: below 4 MiB with 64 copies each.
 const PACKETS_PER_REPORT: usize = 256;
 
