@@ -18,6 +18,10 @@ use crate::{
     completion::{Ended, NEVER_READY, NO_ANSWER},
 };
 
+/// As long as the daemons of `rdmc switch join` wait for an answer: with the time that an agent takes it is below the 8
+/// timeouts of 134 ms after which an adapter gives up. A lost packet is sent again meanwhile (after 200 ms), and further ones
+/// follow it.
+pub(crate) const ANSWER_WITHIN: Duration = Duration::from_millis(300);
 /// The retransmission timeout, 134 ms (`ibv_modify_qp`).
 const TIMEOUT: u8 = 15;
 /// The maximum, which some devices treat as infinite, so [`QueuePair::patience`] bounds the time.

@@ -18,11 +18,9 @@ use crate::{
     completion::Ended,
     fanout::{Fanout, Send},
     link::Role,
-    suspects::Suspects,
+    suspects::{ASK_INTERVAL, Suspects},
 };
 
-/// How often switches are checked for reported failures, and suspected hosts asked.
-const WATCH_INTERVAL: Duration = Duration::from_millis(50);
 /// All receivers are suspected if messages are under way and none completes for this long. Switches compare a receiver
 /// with others; this also notices an only one, and all at once.
 const SILENT_AFTER: Duration = Duration::from_millis(300);
@@ -62,8 +60,8 @@ impl Group {
             Role::Root { links, watch } => Side::Root(Box::new(Root {
                 fanout: Fanout::new(links),
                 watch,
-                next_look: now + WATCH_INTERVAL,
-                suspects: Suspects::default(),
+                next_look: now + ASK_INTERVAL,
+                suspects: Suspects::new(parts.queue_pair.answer_within()),
                 waits_since: None,
             })),
             Role::Receiver => Side::Receiver { receives: VecDeque::new() },
@@ -185,7 +183,7 @@ impl Group {
         if is_over || now < root.next_look {
             return Ok(());
         }
-        root.next_look = now + WATCH_INTERVAL;
+        root.next_look = now + ASK_INTERVAL;
         root.suspect(now);
         for (endpoint, why) in root.suspects.judge(now, |endpoint| ask(tcp, endpoint)) {
             tracing::debug!(endpoint = endpoint.0, why, "a receiver's host has failed");

@@ -138,6 +138,14 @@ impl QueuePair {
         }
     }
 
+    /// How long a host that is asked may take to answer before it counts as failed.
+    pub(crate) const fn answer_within(&self) -> Duration {
+        match &self.0 {
+            Kind::Device(_) => device::ANSWER_WITHIN,
+            Kind::Userspace(_) => userspace::ANSWER_WITHIN,
+        }
+    }
+
     /// Returns the time until there is something to do without a packet.
     pub(crate) fn wakes_in(&self) -> Option<Duration> {
         match &self.0 {

@@ -22,6 +22,9 @@ use crate::{
     completion::{Ended, NEVER_READY, NO_ANSWER},
 };
 
+/// Nothing gives up before: a host may be away for as long as a virtual machine moves to another host, or a link that
+/// flaps comes back.
+pub(crate) const ANSWER_WITHIN: Duration = Duration::from_secs(2);
 /// Headers and trailer of a packet of a SEND: IPv6, UDP, BTH, immediate, ICRC. With IPv4 they are
 /// shorter.
 const HEADERS_BYTES: u32 = 40 + 8 + 12 + 4 + 4;
