@@ -447,6 +447,38 @@ fn a_push_waits_for_a_receiver_that_is_stopped() {
     assert!(world.have_copies());
 }
 
+/// One receiver is stopped until the trace has begun, so that the push is not over before.
+#[test]
+fn the_packets_of_a_push_are_traced() {
+    if !is_possible() {
+        return;
+    }
+    let (world, pushed) = push_meanwhile("traced", "", |world| {
+        signal(world.receiver(2), "STOP");
+        let groups = world.run(&format!("switch groups {} --json", world.agent())).json();
+        let (key, agent) = (&groups["groups"][0]["key"], world.agent());
+        let group = format!("{}/{}", key["sender"].as_str().unwrap(), key["id"]);
+        let words = format!("switch trace {agent} --group {group} --packets 500");
+        let mut command = world.command(&world.address(0).to_string(), &words);
+        let mut trace = world.hosts[0].run(move || command.spawn().unwrap());
+        let mut said = BufReader::new(trace.stdout.take().unwrap()).lines().map(Result::unwrap);
+        assert!(said.next().unwrap().starts_with("tracing group"));
+        signal(world.receiver(2), "CONT");
+        let lines: Vec<String> = said.collect();
+        assert!(trace.wait().unwrap().success());
+        let (end, packets) = lines.split_last().unwrap();
+        assert_eq!(end, "ended: so many packets were asked for; no packet is missing");
+        assert_eq!(packets.len(), 500, "{lines:#?}");
+        let has = |words: &[&str]| {
+            packets.iter().any(|line| words.iter().all(|words| line.contains(words)))
+        };
+        assert!(has(&["s0 → SEND", "copies to s1, s2, s3"]), "{packets:#?}");
+        assert!(has(&["← ACK", "answers_suppressed"]), "{packets:#?}");
+    });
+    assert_eq!(pushed.code, Some(0), "{pushed:?}");
+    assert!(world.have_copies());
+}
+
 #[test]
 fn wrong_options_are_named() {
     let place = Place::with(10);
