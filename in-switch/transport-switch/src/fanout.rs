@@ -68,9 +68,9 @@ impl Fanout {
         self.under_way.get(&id)?.first().map(|(_, send)| send)
     }
 
-    /// Whether messages are in flight.
-    pub(crate) fn has_messages(&self) -> bool {
-        !self.under_way.is_empty()
+    /// Whether messages are in flight, or blocks wait until they are posted for all.
+    pub(crate) fn is_busy(&self) -> bool {
+        !self.under_way.is_empty() || self.waiting.values().any(|sends| !sends.is_empty())
     }
 
     /// Completes the sends of a message that all receivers have received, and that the queue pair has dropped.

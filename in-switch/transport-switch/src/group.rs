@@ -21,9 +21,11 @@ use crate::{
     suspects::{ASK_INTERVAL, Suspects},
 };
 
-/// All receivers are suspected if messages are under way and none completes for this long. Switches compare a receiver
+/// All receivers are suspected if blocks are posted and none is acknowledged by all for this long. Switches compare a receiver
 /// with others; this also notices an only one, and all at once.
 const SILENT_AFTER: Duration = Duration::from_millis(300);
+/// As often all are suspected while no block is posted: one that has died grants no credit for the next.
+const IDLE_FOR: Duration = Duration::from_secs(1);
 
 pub(crate) struct Group {
     end: GroupEnd,
@@ -48,8 +50,8 @@ struct Root {
     watch: Watch,
     next_look: Instant,
     suspects: Suspects,
-    /// While messages are under way: since when none has completed, or since all receivers were suspected for that.
-    waits_since: Option<Instant>,
+    /// Since when nothing has completed, or since all receivers were suspected for that; `None` without a queue pair.
+    quiet_since: Option<Instant>,
 }
 
 impl Group {
@@ -62,7 +64,7 @@ impl Group {
                 watch,
                 next_look: now + ASK_INTERVAL,
                 suspects: Suspects::new(parts.queue_pair.answer_within()),
-                waits_since: None,
+                quiet_since: Some(now),
             })),
             Role::Receiver => Side::Receiver { receives: VecDeque::new() },
         };
@@ -102,7 +104,12 @@ impl Group {
         let Side::Root(root) = &mut self.side else {
             return Err(PostError::Unsupported("way for blocks from receivers through switches"));
         };
-        let Root { fanout, waits_since, .. } = &mut **root;
+        let Root { fanout, quiet_since, .. } = &mut **root;
+        if !fanout.is_busy()
+            && let Some(quiet_since) = quiet_since
+        {
+            *quiet_since = Instant::now();
+        }
         let posted = fanout.post(endpoint, Send { from: Arc::new(from), immediate, token });
         let outcome = posted.map_err(Cause::Protocol).and_then(|id| {
             // Without a queue pair the send stays in flight until its endpoints are closed.
@@ -110,7 +117,6 @@ impl Group {
                 && let Some(Send { from, immediate, .. }) = fanout.message(id)
             {
                 queue_pair.send(id, *immediate, from)?;
-                waits_since.get_or_insert_with(Instant::now);
             }
             Ok(())
         });
@@ -160,7 +166,7 @@ impl Group {
         let moved = queue_pair.progress(|ended| match (ended, &mut *side) {
             (Ended::Sent { id }, Side::Root(root)) => {
                 root.fanout.sent(id, completed);
-                root.waits_since = root.fanout.has_messages().then_some(now);
+                root.quiet_since = Some(now);
             }
             (Ended::Received { into, bytes, immediate }, Side::Receiver { receives }) => {
                 let (Some(token), Some(endpoint)) = (receives.pop_front(), endpoint) else {
@@ -201,7 +207,7 @@ impl Group {
         tracing::debug!(%cause, "a group's queue pair has ended");
         if let (Side::Root(root), Cause::Lost(why)) = (&mut self.side, &cause) {
             root.suspects.suspect_all(why, Instant::now());
-            root.waits_since = None;
+            root.quiet_since = None;
         }
         self.unexplained = Some(cause);
         self.report_unexplained(completed);
@@ -257,14 +263,15 @@ impl Root {
         for Suspicion { member, reason } in self.watch.suspicions() {
             self.suspects.suspect(member, &reason, now);
         }
-        if let Some(since) = &mut self.waits_since {
-            let waited = now.saturating_duration_since(*since);
-            if waited >= SILENT_AFTER {
-                *since = now;
-                let ms = waited.as_millis();
-                self.suspects
-                    .suspect_all(&format!("no block was acknowledged by all for {ms} ms"), now);
-            }
+        let Some(since) = &mut self.quiet_since else { return };
+        let quiet = now.saturating_duration_since(*since);
+        let (limit, what) = match self.fanout.is_busy() {
+            true => (SILENT_AFTER, "no block was acknowledged by all"),
+            false => (IDLE_FOR, "no block was under way"),
+        };
+        if quiet >= limit {
+            *since = now;
+            self.suspects.suspect_all(&format!("{what} for {} ms", quiet.as_millis()), now);
         }
     }
 }
