@@ -16,8 +16,10 @@ use crate::outcome::Outcome;
 const MTU_BYTES: u32 = 9000;
 /// Within this time copies of packets that were sent arrive.
 pub const SETTLING: Duration = Duration::from_millis(20);
+/// Counters that have not changed for so long do not change any more: the switch could not take all packets.
+const UNCHANGED: Duration = Duration::from_millis(500);
 /// The longest wait for counters that still change.
-const SETTLING_MAX: Duration = Duration::from_secs(2);
+const SETTLING_MAX: Duration = Duration::from_secs(10);
 
 /// Ports `s0` on of a switch that is not yet started, and their other ends, `h0` on. It is removed with the thread that
 /// makes it, which moves into it.
@@ -82,7 +84,10 @@ impl Network {
             sender.join().map_err(|_| "the sender has failed")
         })??;
         let seconds = start.elapsed().as_secs_f64();
-        let counted = settled(&counters)?;
+        let all = counted_before.counted(Counter::Request) + sent;
+        // At a given rate it can take all.
+        let patience = args.packets_per_s.map_or(UNCHANGED, |_| SETTLING_MAX);
+        let counted = settled(&counters, all, patience)?;
         let since = |counter| counted.counted(counter) - counted_before.counted(counter);
         Ok(Carried {
             seconds,
@@ -117,17 +122,25 @@ impl Network {
     }
 }
 
-/// The counters, when they do not change any more.
-fn settled(counters: &impl Fn() -> Outcome<Counters>) -> Outcome<Counters> {
+/// The counters, when they have all of so many packets, or have not changed for so long.
+fn settled(
+    counters: &impl Fn() -> Outcome<Counters>,
+    requests: u64,
+    patience: Duration,
+) -> Outcome<Counters> {
     let deadline = Instant::now() + SETTLING_MAX;
-    let mut last = counters()?;
+    let (mut last, mut changed) = (counters()?, Instant::now());
     loop {
         thread::sleep(SETTLING);
         let counted = counters()?;
-        if counted == last || Instant::now() > deadline {
+        let is_unchanged = counted == last;
+        let has_all = counted.counted(Counter::Request) >= requests;
+        if is_unchanged && (has_all || changed.elapsed() > patience) || Instant::now() > deadline {
             return Ok(counted);
         }
-        last = counted;
+        if !is_unchanged {
+            (last, changed) = (counted, Instant::now());
+        }
     }
 }
 
