@@ -295,7 +295,7 @@ fn completion(raw: &RawCompletion) -> Completion {
     Completion { id: raw.id, qpn: raw.qpn, status, event }
 }
 
-/// Memory that a device can access, whoever owns it; no longer once this is dropped.
+/// Memory that a device can access until this is dropped. It may belong to others.
 pub(crate) struct Registration {
     raw: *mut RawMemory,
     begin: u64,
