@@ -46,7 +46,9 @@ impl Heard {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use std::{io::Write, net::TcpListener, os::fd::AsFd, thread};
+    use std::{io::Write, net::TcpListener, os::fd::AsFd, thread, time::Instant};
+
+    const PATIENCE: Duration = Duration::from_secs(60);
 
     /// The peer never reads; its kernel acknowledges what there is room for, and then only says that there is none.
     #[test]
@@ -56,7 +58,9 @@ mod tests {
         let _peer = listener.accept().unwrap();
         socket.set_nonblocking(true).unwrap();
         let settled = |socket: &std::net::TcpStream| {
+            let deadline = Instant::now() + PATIENCE;
             while Heard::of(socket.as_fd()).unwrap().is_waiting {
+                assert!(Instant::now() < deadline, "not all is acknowledged");
                 thread::sleep(Duration::from_millis(1));
             }
         };
