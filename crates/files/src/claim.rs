@@ -17,7 +17,7 @@ use rdmc::Secret;
 use rustix::{fs::OFlags, io::Errno, process::geteuid, system::uname};
 
 use crate::{
-    disk::Disk,
+    disk::{Directory, Disk, errno},
     place::{LOCK, Place},
 };
 
@@ -63,7 +63,7 @@ impl From<Errno> for ClaimError {
 /// The right to write a destination and the temporary files beside it, until dropped.
 #[derive(Debug)]
 pub(crate) struct Claim {
-    disk: Disk,
+    directory: Directory,
     name: OsString,
     file: File,
 }
@@ -73,23 +73,23 @@ impl Claim {
     ///
     /// Errors: owned by another process; the system's.
     pub(crate) fn take(place: &Place, owner: &Owner) -> Result<Self, ClaimError> {
-        let (disk, name) = (place.disk(), place.hidden(LOCK));
+        let (directory, name) = (place.parent(), place.hidden(LOCK));
         let until = Instant::now() + TIMEOUT;
         loop {
-            let (file, is_own) = open(disk, &name)?;
+            let (file, is_own) = open(directory, &name)?;
             let known = Owner::read(&file);
             // Even if the lock is free: some mounts do not share locks between hosts.
             if let Some(other) = known.as_ref().filter(|other| other.is_elsewhere(owner)) {
                 return Err(ClaimError::Shared(other.clone()));
             }
-            match disk.lock(&file) {
+            match directory.disk().lock(&file) {
                 // Unless its last owner removed the file between opening and locking.
-                Ok(()) if disk.is_named(&file, &name) => {
+                Ok(()) if directory.is_named(&file, &name) => {
                     // Another user's file cannot be written to and is replaced, if permitted.
-                    if is_own || disk.unlink(&name).is_err() {
-                        let claim = Self { disk: disk.clone(), name, file };
+                    if is_own || directory.unlink(&name).is_err() {
+                        let claim = Self { directory: directory.clone(), name, file };
                         if is_own {
-                            owner.write(disk, &claim.file)?;
+                            owner.write(directory.disk(), &claim.file)?;
                         }
                         return Ok(claim);
                     }
@@ -97,7 +97,7 @@ impl Claim {
                 Ok(()) | Err(Errno::WOULDBLOCK | Errno::INTR | Errno::STALE) => {}
                 // The file system has no locks.
                 Err(error @ (Errno::OPNOTSUPP | Errno::NOSYS | Errno::NOLCK)) => {
-                    let _ = disk.unlink(&name);
+                    let _ = directory.unlink(&name);
                     return Err(error.into());
                 }
                 Err(error) => return Err(error.into()),
@@ -113,28 +113,28 @@ impl Claim {
 impl Drop for Claim {
     /// Removes the file while it is still locked, so that it is not another owner's.
     fn drop(&mut self) {
-        if self.disk.is_named(&self.file, &self.name) {
+        if self.directory.is_named(&self.file, &self.name) {
             // An unlocked file that remains is reused.
-            let _ = self.disk.unlink(&self.name);
+            let _ = self.directory.unlink(&self.name);
         }
     }
 }
 
 /// Opens or creates the lock file; true if it is this user's. Anything else of that name is removed: in a shared
 /// directory others can create it.
-fn open(disk: &Disk, name: &OsString) -> Result<(File, bool), Errno> {
+fn open(directory: &Directory, name: &OsString) -> Result<(File, bool), Errno> {
     for _ in 0..TRIES {
-        match disk.create(name, MODE) {
+        match directory.create(name, MODE) {
             Ok(file) => {
                 // Against the umask. If it fails, other users cannot lock the file and are refused.
-                let _ = disk.set_mode(&file, MODE);
+                let _ = directory.disk().set_mode(&file, MODE);
                 return Ok((file, true));
             }
             Err(Errno::EXIST) => {}
             Err(error) => return Err(error),
         }
-        let opened = match disk.open(name, OFlags::RDWR) {
-            Err(Errno::ACCESS) => disk.open(name, OFlags::RDONLY),
+        let opened = match directory.open(name, OFlags::RDWR) {
+            Err(Errno::ACCESS) => directory.open(name, OFlags::RDONLY),
             opened => opened,
         };
         match opened {
@@ -144,7 +144,7 @@ fn open(disk: &Disk, name: &OsString) -> Result<(File, bool), Errno> {
                 // A file with a second name may be any file of the user.
                 if known.is_file() && known.nlink() <= 1 {
                     if is_own && known.mode() & 0o600 != 0o600 {
-                        disk.set_mode(&file, MODE)?;
+                        directory.disk().set_mode(&file, MODE)?;
                         continue;
                     }
                     return Ok((file, is_own));
@@ -155,7 +155,7 @@ fn open(disk: &Disk, name: &OsString) -> Result<(File, bool), Errno> {
             Err(Errno::ACCESS) => return Err(Errno::ACCESS),
             Err(_) => {}
         }
-        disk.unlink(name)?;
+        directory.unlink(name)?;
     }
     Err(Errno::AGAIN)
 }
@@ -188,7 +188,7 @@ impl Owner {
         let Self { push, host, machine, process } = self;
         let text = format!("push {push}\nhost {host}\nmachine {machine}\nprocess {process}\n");
         disk.set_len(file, 0)?;
-        disk.write(file, text.as_bytes(), 0)?;
+        disk.write(file, text.as_bytes(), 0).map_err(errno)?;
         // Makes it visible to other hosts of a shared file system.
         disk.sync(file)
     }
@@ -279,7 +279,7 @@ mod tests {
             assert!(matches!(Claim::take(&place, &owner), Err(ClaimError::Busy(Some(_)))));
         }
         // By its contents, as on mounts that do not share locks between hosts.
-        claim.disk.rename(&claim.name, "kept".as_ref()).unwrap();
+        claim.directory.rename(&claim.name, &claim.directory, "kept".as_ref()).unwrap();
         let lock = directory.path().join(".copy.rdmc-lock");
         fs::copy(directory.path().join("kept"), lock).unwrap();
         let shared = Claim::take(&place, &Owner::here(&push, "b"));

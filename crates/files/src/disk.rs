@@ -1,52 +1,43 @@
-//! The system calls by which a receiver changes files in one directory.
+//! The system calls by which a receiver changes files.
 //!
 //! They are in one place so that tests can end a session before any of them, or let one fail.
 
 use std::{
     ffi::{OsStr, OsString},
-    fs::{File, Permissions},
+    fs::File,
     io::{self, Read, Seek, SeekFrom},
     num::NonZeroU64,
-    os::fd::OwnedFd,
-    os::unix::{
-        ffi::OsStrExt,
-        fs::{FileExt, PermissionsExt},
+    os::{
+        fd::{AsFd, AsRawFd, OwnedFd},
+        unix::{ffi::OsStrExt, fs::FileExt},
     },
     sync::Arc,
-    time::SystemTime,
 };
 
 #[cfg(not(test))]
 use rustix::io::{ReadWriteFlags, preadv2};
 use rustix::{
     fs::{
-        Advice, AtFlags, Dir, FallocateFlags, FileType, FlockOperation, Mode, OFlags, Stat,
-        StatVfs, fadvise, fallocate, flock, fstat, fstatfs, fstatvfs, fsync, mkdirat, openat,
-        renameat, statat, unlinkat,
+        Access, Advice, AtFlags, CWD, Dir, FallocateFlags, FileType, FlockOperation, Gid, Mode, OFlags,
+        RenameFlags, Stat, StatVfs, StatxAttributes, StatxFlags, Timespec, Timestamps, UTIME_OMIT, accessat, chmodat, chownat, fadvise,
+        fallocate, fchmod, fchown, flock, fstat, fstatfs, fstatvfs, fsync, ftruncate, futimens, linkat, mkdirat, openat,
+        readlinkat, renameat, renameat_with, statat, statx, symlinkat, syncfs, unlinkat, utimensat,
     },
     io::{Errno, Result},
 };
 
 use crate::ranges::ByteRange;
 
-/// A directory that is held open; clones share it. All names are names in it; symbolic links are not followed unless
-/// documented.
-#[derive(Clone, Debug)]
+const DIRECTORY: OFlags = OFlags::RDONLY.union(OFlags::DIRECTORY).union(OFlags::NOFOLLOW);
+
+/// Calls on what is open; clones share injected faults.
+#[derive(Clone, Debug, Default)]
 pub(crate) struct Disk {
-    directory: Arc<OwnedFd>,
     #[cfg(test)]
     pub(crate) faults: faults::Faults,
 }
 
 impl Disk {
-    pub(crate) fn new(directory: OwnedFd) -> Self {
-        Self {
-            directory: Arc::new(directory),
-            #[cfg(test)]
-            faults: faults::Faults::default(),
-        }
-    }
-
     #[cfg(not(test))]
     #[expect(clippy::unused_self, clippy::unnecessary_wraps, reason = "tests let calls fail")]
     fn call(&self) -> Result<()> {
@@ -58,79 +49,16 @@ impl Disk {
         self.faults.call()
     }
 
-    /// The directory, for what has more than one level.
-    pub(crate) fn shared(&self) -> Arc<OwnedFd> {
-        Arc::clone(&self.directory)
-    }
-
-    #[cfg(any(test, fuzzing))]
-    pub(crate) fn directory(&self) -> &OwnedFd {
-        &self.directory
-    }
-
-    /// Does not block on a FIFO.
-    pub(crate) fn open(&self, name: &OsStr, flags: OFlags) -> Result<File> {
-        self.call()?;
-        let flags = flags | OFlags::CLOEXEC | OFlags::NOFOLLOW | OFlags::NONBLOCK;
-        Ok(openat(&*self.directory, name, flags, Mode::empty())?.into())
-    }
-
-    /// Creates a file for reading and writing. Errors: [`Errno::EXIST`] if the name exists.
-    pub(crate) fn create(&self, name: &OsStr, mode: u32) -> Result<File> {
-        self.call()?;
-        let flags = OFlags::RDWR | OFlags::CREATE | OFlags::EXCL | OFlags::CLOEXEC;
-        Ok(openat(&*self.directory, name, flags, Mode::from_raw_mode(mode))?.into())
-    }
-
-    /// Makes a directory with the usual mode.
-    pub(crate) fn make_directory(&self, name: &OsStr) -> Result<()> {
-        self.call()?;
-        mkdirat(&*self.directory, name, Mode::from_raw_mode(0o777))
-    }
-
-    pub(crate) fn unlink(&self, name: &OsStr) -> Result<()> {
-        self.call()?;
-        unlinkat(&*self.directory, name, AtFlags::empty())
-    }
-
-    /// Replaces what has the new name, atomically.
-    pub(crate) fn rename(&self, old: &OsStr, new: &OsStr) -> Result<()> {
-        self.call()?;
-        renameat(&*self.directory, old, &*self.directory, new)
-    }
-
-    /// All names that can be read.
-    pub(crate) fn names(&self) -> Vec<OsString> {
-        let Ok(entries) = Dir::read_from(&*self.directory) else { return Vec::new() };
-        let name = |entry: rustix::fs::DirEntry| {
-            OsStr::from_bytes(entry.file_name().to_bytes()).to_owned()
-        };
-        entries.flatten().map(name).collect()
-    }
-
-    /// The type of the file of this name; follows links.
-    pub(crate) fn kind(&self, name: &OsStr) -> Option<FileType> {
-        let stat = statat(&*self.directory, name, AtFlags::empty()).ok()?;
-        Some(FileType::from_raw_mode(stat.st_mode))
-    }
-
-    /// Whether the name still is that of this file.
-    pub(crate) fn is_named(&self, file: &File, name: &OsStr) -> bool {
-        let identity = |stat: Stat| (stat.st_dev, stat.st_ino);
-        let named = statat(&*self.directory, name, AtFlags::SYMLINK_NOFOLLOW).map(identity);
-        named.is_ok() && named == fstat(file).map(identity)
-    }
-
-    /// Writes the directory to disk.
-    pub(crate) fn sync_names(&self) -> Result<()> {
-        self.call()?;
-        fsync(&*self.directory)
-    }
-
-    /// Writes a file to disk, including its mode and times.
-    pub(crate) fn sync(&self, file: &File) -> Result<()> {
+    /// Writes a file or a directory to disk, including mode and times.
+    pub(crate) fn sync(&self, file: impl AsFd) -> Result<()> {
         self.call()?;
         fsync(file)
+    }
+
+    /// Writes the whole file system to disk on which this is.
+    pub(crate) fn sync_file_system(&self, file: impl AsFd) -> Result<()> {
+        self.call()?;
+        syncfs(file)
     }
 
     /// Locks a file until this descriptor is closed. Errors: [`Errno::WOULDBLOCK`] if it is locked.
@@ -139,19 +67,39 @@ impl Disk {
         flock(file, FlockOperation::NonBlockingLockExclusive)
     }
 
-    pub(crate) fn set_mode(&self, file: &File, mode: u32) -> Result<()> {
+    /// Sets the mode of what is open, also with `O_PATH`.
+    pub(crate) fn set_mode(&self, file: impl AsFd, mode: u32) -> Result<()> {
         self.call()?;
-        file.set_permissions(Permissions::from_mode(mode)).map_err(errno)
+        let mode = Mode::from_raw_mode(mode);
+        match fchmod(&file, mode) {
+            Err(Errno::BADF) => chmodat(CWD, by_descriptor(file), mode, AtFlags::empty()),
+            set => set,
+        }
     }
 
-    pub(crate) fn set_modified(&self, file: &File, time: SystemTime) -> Result<()> {
+    /// Sets the modification time of what is open, also with `O_PATH`: nanoseconds since 1970.
+    pub(crate) fn set_modified_ns(&self, file: impl AsFd, modified_ns: i64) -> Result<()> {
         self.call()?;
-        file.set_modified(time).map_err(errno)
+        let times = times(modified_ns);
+        match futimens(&file, &times) {
+            Err(Errno::BADF) => utimensat(CWD, by_descriptor(file), &times, AtFlags::empty()),
+            set => set,
+        }
+    }
+
+    /// Sets the group of what is open, also with `O_PATH`.
+    pub(crate) fn set_group(&self, file: impl AsFd, group: u32) -> Result<()> {
+        self.call()?;
+        let group = Some(Gid::from_raw(group));
+        match fchown(&file, None, group) {
+            Err(Errno::BADF) => chownat(CWD, by_descriptor(file), None, group, AtFlags::empty()),
+            set => set,
+        }
     }
 
     pub(crate) fn set_len(&self, file: &File, bytes: u64) -> Result<()> {
         self.call()?;
-        file.set_len(bytes).map_err(errno)
+        ftruncate(file, bytes)
     }
 
     /// Reserves space for the first bytes of a file; extends it if it is shorter.
@@ -160,32 +108,218 @@ impl Disk {
         fallocate(file, FallocateFlags::empty(), 0, bytes)
     }
 
-    pub(crate) fn write(&self, file: &File, bytes: &[u8], offset: u64) -> Result<()> {
+    pub(crate) fn write(&self, file: &File, bytes: &[u8], offset: u64) -> io::Result<()> {
         self.call()?;
-        file.write_all_at(bytes, offset).map_err(errno)
+        file.write_all_at(bytes, offset)
     }
 
     /// Copies a range of one file to the same offset of another, by sharing extents where the file system can.
     /// Errors: the first file is too short.
-    pub(crate) fn copy(&self, from: &File, to: &File, (start, end): ByteRange) -> Result<()> {
+    pub(crate) fn copy(&self, from: &File, to: &File, (start, end): ByteRange) -> io::Result<()> {
         self.call()?;
         let (mut from, mut to) = (from, to);
-        from.seek(SeekFrom::Start(start)).map_err(errno)?;
-        to.seek(SeekFrom::Start(start)).map_err(errno)?;
-        let copied = io::copy(&mut from.take(end - start), &mut to).map_err(errno)?;
-        if copied == end - start { Ok(()) } else { Err(Errno::IO) }
+        from.seek(SeekFrom::Start(start))?;
+        to.seek(SeekFrom::Start(start))?;
+        let copied = io::copy(&mut from.take(end - start), &mut to)?;
+        if copied == end - start { Ok(()) } else { Err(io::ErrorKind::UnexpectedEof.into()) }
+    }
+}
+
+/// The path of what a descriptor with `O_PATH` stands for, whatever has its name now.
+fn by_descriptor(file: impl AsFd) -> String {
+    format!("/proc/self/fd/{}", file.as_fd().as_raw_fd())
+}
+
+fn times(modified_ns: i64) -> Timestamps {
+    let second = 1_000_000_000;
+    Timestamps {
+        last_access: Timespec { tv_sec: 0, tv_nsec: UTIME_OMIT },
+        last_modification: Timespec {
+            tv_sec: modified_ns.div_euclid(second),
+            tv_nsec: modified_ns.rem_euclid(second),
+        },
+    }
+}
+
+/// A directory that is held open; clones share it. All names are names in it; symbolic links are not followed unless
+/// documented.
+#[derive(Clone, Debug)]
+pub(crate) struct Directory {
+    opened: Arc<OwnedFd>,
+    disk: Disk,
+}
+
+impl Directory {
+    pub(crate) fn new(opened: OwnedFd) -> Self {
+        Self { opened: Arc::new(opened), disk: Disk::default() }
+    }
+
+    /// Another directory, with the same injected faults.
+    pub(crate) fn beside(&self, opened: OwnedFd) -> Self {
+        Self { opened: Arc::new(opened), disk: self.disk.clone() }
+    }
+
+    pub(crate) fn disk(&self) -> &Disk {
+        &self.disk
+    }
+
+    pub(crate) fn as_fd(&self) -> &OwnedFd {
+        &self.opened
+    }
+
+    /// Its own attributes.
+    pub(crate) fn own_stat(&self) -> Result<Stat> {
+        fstat(&*self.opened)
+    }
+
+    /// Does not block on a FIFO.
+    pub(crate) fn open(&self, name: &OsStr, flags: OFlags) -> Result<File> {
+        self.disk.call()?;
+        let flags = flags | OFlags::CLOEXEC | OFlags::NOFOLLOW | OFlags::NONBLOCK;
+        Ok(openat(&*self.opened, name, flags, Mode::empty())?.into())
+    }
+
+    /// Opens a directory in it.
+    ///
+    /// Errors: [`Errno::LOOP`] or [`Errno::NOTDIR`] for a symbolic link.
+    pub(crate) fn open_directory(&self, name: &OsStr) -> Result<Self> {
+        self.disk.call()?;
+        let opened = openat(&*self.opened, name, DIRECTORY | OFlags::CLOEXEC, Mode::empty())?;
+        Ok(self.beside(opened))
+    }
+
+    /// Creates a file for reading and writing. Errors: [`Errno::EXIST`] if the name exists.
+    pub(crate) fn create(&self, name: &OsStr, mode: u32) -> Result<File> {
+        self.disk.call()?;
+        let flags = OFlags::RDWR | OFlags::CREATE | OFlags::EXCL | OFlags::CLOEXEC;
+        Ok(openat(&*self.opened, name, flags, Mode::from_raw_mode(mode))?.into())
+    }
+
+    /// Makes a directory; the mode is limited by the umask.
+    pub(crate) fn make_directory(&self, name: &OsStr, mode: u32) -> Result<()> {
+        self.disk.call()?;
+        mkdirat(&*self.opened, name, Mode::from_raw_mode(mode))
+    }
+
+    /// Makes a symbolic link.
+    pub(crate) fn make_link(&self, name: &OsStr, target: &OsStr) -> Result<()> {
+        self.disk.call()?;
+        symlinkat(target, &*self.opened, name)
+    }
+
+    /// Gives a file a further name, in this directory or another one.
+    pub(crate) fn link(&self, name: &OsStr, to: &Self, new: &OsStr) -> Result<()> {
+        self.disk.call()?;
+        linkat(&*self.opened, name, &*to.opened, new, AtFlags::empty())
+    }
+
+    pub(crate) fn unlink(&self, name: &OsStr) -> Result<()> {
+        self.disk.call()?;
+        unlinkat(&*self.opened, name, AtFlags::empty())
+    }
+
+    /// Removes an empty directory.
+    pub(crate) fn remove_directory(&self, name: &OsStr) -> Result<()> {
+        self.disk.call()?;
+        unlinkat(&*self.opened, name, AtFlags::REMOVEDIR)
+    }
+
+    /// Replaces what has the new name, atomically.
+    pub(crate) fn rename(&self, old: &OsStr, to: &Self, new: &OsStr) -> Result<()> {
+        self.disk.call()?;
+        renameat(&*self.opened, old, &*to.opened, new)
+    }
+
+    /// With [`RenameFlags`]. Errors: [`Errno::INVAL`] where the file system does not know them.
+    pub(crate) fn rename_with(
+        &self,
+        old: &OsStr,
+        to: &Self,
+        new: &OsStr,
+        flags: RenameFlags,
+    ) -> Result<()> {
+        self.disk.call()?;
+        renameat_with(&*self.opened, old, &*to.opened, new, flags)
+    }
+
+    /// Sets the modification time of a symbolic link itself.
+    pub(crate) fn set_link_modified_ns(&self, name: &OsStr, modified_ns: i64) -> Result<()> {
+        self.disk.call()?;
+        utimensat(&*self.opened, name, &times(modified_ns), AtFlags::SYMLINK_NOFOLLOW)
+    }
+
+    /// Opens a file or directory only to change or examine its attributes, whatever its mode.
+    pub(crate) fn open_path(&self, name: &OsStr) -> Result<OwnedFd> {
+        self.disk.call()?;
+        let flags = OFlags::PATH | OFlags::NOFOLLOW | OFlags::CLOEXEC;
+        openat(&*self.opened, name, flags, Mode::empty())
+    }
+
+    /// All names in it but `.` and `..`.
+    pub(crate) fn names(&self) -> Result<Vec<OsString>> {
+        // A descriptor of its own: reading moves its position.
+        let reader = openat(&*self.opened, ".", DIRECTORY | OFlags::CLOEXEC, Mode::empty())?;
+        let mut names = Vec::new();
+        for entry in Dir::new(reader)? {
+            let entry = entry?;
+            let name = entry.file_name().to_bytes();
+            if name != b"." && name != b".." {
+                names.push(OsStr::from_bytes(name).to_owned());
+            }
+        }
+        Ok(names)
+    }
+
+    /// The attributes of the file of this name, of a link its own.
+    pub(crate) fn stat(&self, name: &OsStr) -> Result<Stat> {
+        statat(&*self.opened, name, AtFlags::SYMLINK_NOFOLLOW)
+    }
+
+    /// Where the symbolic link of this name leads.
+    pub(crate) fn read_link(&self, name: &OsStr) -> Result<Vec<u8>> {
+        readlinkat(&*self.opened, name, Vec::new()).map(std::ffi::CString::into_bytes)
+    }
+
+    /// The type of the file of this name; follows links.
+    pub(crate) fn kind(&self, name: &OsStr) -> Option<FileType> {
+        let stat = statat(&*self.opened, name, AtFlags::empty()).ok()?;
+        Some(FileType::from_raw_mode(stat.st_mode))
+    }
+
+    /// Errors: this user may not make or remove names in it.
+    pub(crate) fn check_writable(&self) -> Result<()> {
+        accessat(&*self.opened, ".", Access::WRITE_OK | Access::EXEC_OK, AtFlags::EACCESS)
+    }
+
+    /// Whether something is mounted on the directory of this name; false before Linux 5.8.
+    pub(crate) fn is_mount(&self, name: &OsStr) -> bool {
+        let flags = AtFlags::SYMLINK_NOFOLLOW | AtFlags::NO_AUTOMOUNT;
+        statx(&*self.opened, name, flags, StatxFlags::TYPE)
+            .is_ok_and(|found| found.stx_attributes.contains(StatxAttributes::MOUNT_ROOT))
+    }
+
+    /// Whether the name still is that of this file.
+    pub(crate) fn is_named(&self, file: &File, name: &OsStr) -> bool {
+        let identity = |stat: Stat| (stat.st_dev, stat.st_ino);
+        let named = self.stat(name).map(identity);
+        named.is_ok() && named == fstat(file).map(identity)
+    }
+
+    /// Writes the directory to disk.
+    pub(crate) fn sync(&self) -> Result<()> {
+        self.disk.sync(&*self.opened)
     }
 
     /// Whether files are in memory. Reserving space there writes zeros to all of it, which takes some 0.5 s for each GiB.
     pub(crate) fn is_memory(&self) -> bool {
         /// tmpfs and ramfs (statfs(2)).
         const IN_MEMORY: [u64; 2] = [0x0102_1994, 0x8584_58f6];
-        fstatfs(&*self.directory).is_ok_and(|found| IN_MEMORY.contains(&(found.f_type as u64)))
+        fstatfs(&*self.opened).is_ok_and(|found| IN_MEMORY.contains(&(found.f_type as u64)))
     }
 
     /// Statistics of the file system.
     pub(crate) fn free(&self) -> Result<StatVfs> {
-        fstatvfs(&*self.directory)
+        fstatvfs(&*self.opened)
     }
 }
 
@@ -266,8 +400,9 @@ pub(crate) mod advice {
     }
 }
 
+/// The system's error; [`Errno::IO`] for others.
 #[expect(clippy::needless_pass_by_value, reason = "for map_err")]
-fn errno(error: io::Error) -> Errno {
+pub(crate) fn errno(error: io::Error) -> Errno {
     Errno::from_io_error(&error).unwrap_or(Errno::IO)
 }
 
@@ -301,6 +436,12 @@ pub(crate) mod faults {
         /// How many calls were made.
         pub(crate) fn calls(&self) -> u64 {
             self.0.lock().unwrap_or_else(PoisonError::into_inner).0
+        }
+
+        /// Whether the process would be dead by now.
+        pub(crate) fn is_over(&self) -> bool {
+            let (calls, fault) = *self.0.lock().unwrap_or_else(PoisonError::into_inner);
+            matches!(fault, Fault::Crash(from) if calls > from)
         }
 
         pub(super) fn call(&self) -> Result<()> {

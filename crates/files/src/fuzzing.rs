@@ -10,7 +10,7 @@ use crate::{
     claim::{Claim, Owner},
     messages::{Start, ToReceiver, ToRoot},
     receiver::Placement,
-    temporary::Temporary,
+    copy::Temporary,
 };
 
 /// Decodes a message to the root if the first byte is 0, else to a receiver, with the checks that precede any
@@ -162,7 +162,7 @@ mod tests {
                 listing_bytes: 1_000,
                 top: Some(Top { mode: 0o755, modified_ns: -1 }),
                 by_contents: true,
-                in_place: false,
+                atomic: false,
             }),
             destination,
             probe: [3; 32],

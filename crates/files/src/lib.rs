@@ -4,9 +4,8 @@
 //! [`receiver::serve`]. They exchange messages over an authenticated control connection ([`session::Channel`]); the
 //! file's bytes move in groups that the root and the receivers join.
 //!
-//! A receiver writes to a temporary file beside the destination ([`Target`]), verifies it against the root's digest,
-//! and then gives it mode, modification time and name. So a file under the destination's name is always complete. A tree is
-//! built in a temporary directory ([`tree_copy`]), with links to what the receiver keeps, and replaces the old one.
+//! A receiver stages what it receives, hidden ([`Target`]), verifies it against the root's digest, and then gives it
+//! attributes and name. So a file under its name is always complete. A directory that is there is updated entry by entry.
 //!
 //! The order of a session: [`Source`] -> offer -> [`Target`] -> group -> digest -> verify -> publish. Nothing here
 //! prints, exits, installs signal handlers or keeps global state.
@@ -18,12 +17,12 @@ mod collective;
 mod connect;
 #[doc(hidden)]
 mod control;
+mod copy;
 #[cfg(test)]
 mod crashes;
 #[doc(hidden)]
 mod digests;
 mod disk;
-mod existing;
 #[cfg(any(test, fuzzing))]
 pub mod fuzzing;
 mod hash;
@@ -40,15 +39,13 @@ mod push;
 mod ranges;
 mod read_ahead;
 pub mod receiver;
+mod removal;
 mod resident;
 #[doc(hidden)]
 mod resume;
 mod sending;
 mod source;
 mod system;
-mod target;
-mod temporary;
-mod tree_copy;
 mod writeback;
 
 /// Patterns that choose what of a tree is sent.
@@ -57,6 +54,7 @@ pub use collective::{
     COLLECTIVE_BYTES_MAX, COLLECTIVE_REPEATS_MAX, Collective, CollectiveMeasurement, CollectivePlan,
 };
 pub use control::check_failure_deadline;
+pub use copy::{Target, TargetError, Verified};
 pub use hash::digest_of;
 pub use manifest::Manifest;
 pub use push::{
@@ -66,4 +64,4 @@ pub use push::{
 };
 pub use resident::peak_resident_bytes;
 pub use source::{Source, SourceError};
-pub use target::{Target, TargetError, Verified};
+

@@ -161,8 +161,8 @@ pub struct TreeOffer {
     pub top: Option<Top>,
     /// Files that the receiver has are compared by their contents, not by length and time.
     pub by_contents: bool,
-    /// Files are written into an existing tree one by one.
-    pub in_place: bool,
+    /// An existing directory is exchanged as a whole.
+    pub atomic: bool,
 }
 
 /// Attributes of a tree's top directory.

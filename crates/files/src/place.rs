@@ -15,7 +15,7 @@ use rustix::{
     io::Errno,
 };
 
-use crate::{disk::Disk, tree_copy::remove_tree};
+use crate::{disk::Directory, removal::remove_tree};
 
 /// The longest file name of common file systems, in bytes.
 pub(crate) const NAME_BYTES_MAX: usize = 255;
@@ -29,10 +29,11 @@ const TRIES: usize = 64;
 
 const DIRECTORY: OFlags = OFlags::RDONLY.union(OFlags::DIRECTORY).union(OFlags::CLOEXEC);
 
-/// A name in a directory.
+/// A name in a directory; or a directory itself, in which its temporary files and its lock are then.
 #[derive(Clone, Debug)]
 pub(crate) struct Place {
-    disk: Disk,
+    parent: Directory,
+    /// Empty for a directory itself.
     name: OsString,
     /// For messages only.
     path: PathBuf,
@@ -62,29 +63,55 @@ impl Place {
     /// stay below it.
     pub(crate) fn below(root: &Path, relative: &Path) -> Result<Self, PlaceError> {
         let name = relative.file_name().ok_or(PlaceError::NoName)?;
-        let refused = |error: Errno| match error {
-            Errno::XDEV | Errno::LOOP => PlaceError::Outside,
-            error => PlaceError::Directory(error.into()),
-        };
         let start = open(root, DIRECTORY, Mode::empty()).map_err(refused)?;
         let directory = open_beneath(&start, directory_of(relative)).map_err(refused)?;
         Ok(Self::new(directory, name, &root.join(relative)))
     }
 
+    /// Opens a directory by any path; follows a symbolic link at its end only with `follows`.
+    pub(crate) fn directory_anywhere(path: &Path, follows: bool) -> Result<Directory, PlaceError> {
+        let flags = if follows { DIRECTORY } else { DIRECTORY | OFlags::NOFOLLOW };
+        let opened = open(path, flags, Mode::empty());
+        opened.map(Directory::new).map_err(|error| PlaceError::Directory(error.into()))
+    }
+
+    /// The same for a relative path without `..` below a directory, which no link may leave.
+    pub(crate) fn directory_below(
+        root: &Path,
+        relative: &Path,
+        follows: bool,
+    ) -> Result<Directory, PlaceError> {
+        if !follows {
+            let place = Self::below(root, relative)?;
+            let opened = place.parent.open_directory(&place.name);
+            return opened.map_err(|error| PlaceError::Directory(error.into()));
+        }
+        let start = open(root, DIRECTORY, Mode::empty()).map_err(refused)?;
+        open_beneath(&start, relative).map(Directory::new).map_err(refused)
+    }
+
     fn new(directory: OwnedFd, name: &OsStr, path: &Path) -> Self {
-        Self { disk: Disk::new(directory), name: name.to_owned(), path: path.to_owned() }
+        let parent = Directory::new(directory);
+        Self { parent, name: name.to_owned(), path: path.to_owned() }
+    }
+
+    /// A directory that is open.
+    pub(crate) fn inside(directory: Directory, path: &Path) -> Self {
+        Self { parent: directory, name: OsString::new(), path: path.to_owned() }
     }
 
     pub(crate) fn path(&self) -> &Path {
         &self.path
     }
 
+    /// The path of [`Place::parent`].
     pub(crate) fn directory(&self) -> &Path {
-        directory_of(&self.path)
+        if self.name.is_empty() { &self.path } else { directory_of(&self.path) }
     }
 
-    pub(crate) fn disk(&self) -> &Disk {
-        &self.disk
+    /// The directory in which temporary files are.
+    pub(crate) fn parent(&self) -> &Directory {
+        &self.parent
     }
 
     pub(crate) fn name(&self) -> &OsStr {
@@ -96,16 +123,16 @@ impl Place {
     pub(crate) fn real_directory(&self) -> io::Result<PathBuf> {
         std::fs::read_link(format!(
             "/proc/self/fd/{}",
-            std::os::fd::AsRawFd::as_raw_fd(self.disk.directory())
+            std::os::fd::AsRawFd::as_raw_fd(self.parent.as_fd())
         ))
     }
 
     /// The type of the file of this name, if there is one; follows links.
     pub(crate) fn occupant(&self) -> Option<FileType> {
-        self.disk.kind(&self.name)
+        self.parent.kind(&self.name)
     }
 
-    /// The hidden name `.NAME.rdmc-END`, which no destination can have.
+    /// The hidden name `.NAME.rdmc-END`, or `.rdmc-END`, which no destination can have.
     pub(crate) fn hidden(&self, end: &str) -> OsString {
         (prefix(&self.name) + end).into()
     }
@@ -117,19 +144,19 @@ impl Place {
         let is_version = |end: &str| {
             end.len() == VERSION_DIGITS && end.bytes().all(|digit| digit.is_ascii_hexdigit())
         };
-        for name in self.disk.names() {
+        for name in self.parent.names().unwrap_or_default() {
             let end = name.to_str().and_then(|name| name.strip_prefix(&prefix));
             if end.is_some_and(is_version) && Some(name.as_os_str()) != but {
                 tracing::info!(?name, "removing a temporary file of an earlier session");
                 // A copy of a tree is a directory.
-                let _ = remove_tree(&*self.disk.shared(), &name);
+                let _ = remove_tree(&self.parent, &name);
             }
         }
     }
 
     /// Opens the file of this name for reading; not a link.
     pub(crate) fn open_occupant(&self) -> io::Result<File> {
-        Ok(self.disk.open(&self.name, OFlags::RDONLY)?)
+        Ok(self.parent.open(&self.name, OFlags::RDONLY)?)
     }
 }
 
@@ -142,6 +169,9 @@ pub(crate) fn is_hidden(name: &str) -> bool {
 /// The prefix of hidden names for a name: the name itself, or if it is too long or not UTF-8 a part of it with a digest
 /// of the whole.
 fn prefix(name: &OsStr) -> String {
+    if name.is_empty() {
+        return MARK.to_owned();
+    }
     let shown = name.to_string_lossy();
     let bytes_max = NAME_BYTES_MAX - 1 - MARK.len() - VERSION_DIGITS;
     if shown.len() <= bytes_max && shown.as_bytes() == name.as_bytes() {
@@ -150,6 +180,14 @@ fn prefix(name: &OsStr) -> String {
     let digest = &blake3::hash(name.as_bytes()).to_hex()[..VERSION_DIGITS];
     let end = shown.floor_char_boundary(bytes_max - 1 - digest.len());
     format!(".{}~{digest}{MARK}", &shown[..end])
+}
+
+/// The error for a path below a directory.
+fn refused(error: Errno) -> PlaceError {
+    match error {
+        Errno::XDEV | Errno::LOOP => PlaceError::Outside,
+        error => PlaceError::Directory(error.into()),
+    }
 }
 
 fn directory_of(path: &Path) -> &Path {
@@ -242,6 +280,10 @@ mod tests {
             fs::write(directory.path().join(name), "").unwrap();
         }
         let place = Place::anywhere(&directory.path().join("copy")).unwrap();
+        let inside = Place::inside(place.parent().clone(), directory.path());
+        fs::write(directory.path().join(inside.hidden("0123456789ab")), "").unwrap();
+        inside.remove_temporaries(None);
+        assert!(!directory.path().join(".rdmc-0123456789ab").exists());
         place.remove_temporaries(Some(OsStr::new(own[0])));
         assert!(directory.path().join(own[0]).exists());
         place.remove_temporaries(None);

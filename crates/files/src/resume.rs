@@ -3,18 +3,11 @@
 //! The receiver digests its file in chunks, skipping holes, and the root compares them with its source. Equal chunks
 //! are not sent again. Only the file's contents count, so changes since the earlier session do no damage.
 
-use std::{collections::BTreeMap, fs::File, io, os::unix::fs::FileExt, sync::atomic::AtomicBool};
+use std::{collections::BTreeMap, io};
 
-use rustix::{
-    fs::{SeekFrom, seek},
-    io::Errno,
-};
 use serde::{Deserialize, Serialize};
 
-use crate::{
-    hash::digest_range,
-    ranges::{ByteRange, Ranges},
-};
+use crate::ranges::{ByteRange, Ranges};
 
 /// The shortest chunk: what differs somewhere in it is sent again.
 const CHUNK_BYTES_MIN: u64 = 1 << 20;
@@ -51,21 +44,6 @@ impl ChunkDigests {
     #[cfg(test)]
     pub(crate) fn made_up() -> Self {
         Self(vec![(0, [1; 32]), (u32::MAX, [2; 32])])
-    }
-
-    /// The chunks with data of a partial copy of an object of this length; `None` if there is no data. Holes were
-    /// never written.
-    ///
-    /// Blocks while it reads, or until `stop`. Errors: the system's.
-    pub(crate) fn of(file: &File, bytes: u64, stop: &AtomicBool) -> io::Result<Option<Self>> {
-        let next = |position| next_data(file, position, bytes);
-        Self::of_chunks(Chunking::of(bytes), next, |range| digest_file(file, range, stop))
-    }
-
-    /// All chunks of a complete file; its holes are zeros.
-    pub(crate) fn of_whole(file: &File, bytes: u64, stop: &AtomicBool) -> io::Result<Option<Self>> {
-        let next = |position| Ok((position < bytes).then_some(position));
-        Self::of_chunks(Chunking::of(bytes), next, |range| digest_file(file, range, stop))
     }
 
     /// The chunks with data; `next` returns the next position with data.
@@ -134,29 +112,12 @@ impl SourceChunks {
     }
 }
 
-fn digest_file(file: &File, range: ByteRange, stop: &AtomicBool) -> io::Result<blake3::Hash> {
-    digest_range(|into, at| file.read_exact_at(into, at), range, stop)
-}
-
-/// The next position with data, from here to the end of the object.
-fn next_data(file: &File, position: u64, bytes: u64) -> io::Result<Option<u64>> {
-    if position >= bytes {
-        return Ok(None);
-    }
-    match seek(file, SeekFrom::Data(position)) {
-        Ok(data) => Ok((data < bytes).then_some(data.max(position))),
-        Err(Errno::NXIO) => Ok(None),
-        // A file system without holes has data everywhere.
-        Err(Errno::INVAL | Errno::OPNOTSUPP) => Ok(Some(position)),
-        Err(error) => Err(error.into()),
-    }
-}
-
 #[cfg(test)]
 mod tests {
-    use std::io::Write;
+    use std::{fs::File, io::Write, os::unix::fs::FileExt, sync::atomic::AtomicBool};
 
     use super::*;
+    use crate::hash::digest_range;
 
     const MIB: usize = 1 << 20;
 
@@ -164,6 +125,17 @@ mod tests {
         let mut file = tempfile::tempfile().unwrap();
         file.write_all(contents).unwrap();
         file
+    }
+
+    fn digest_file(file: &File, range: ByteRange, stop: &AtomicBool) -> io::Result<blake3::Hash> {
+        digest_range(|into, at| file.read_exact_at(into, at), range, stop)
+    }
+
+    /// All chunks of a file.
+    fn digests(file: &File, bytes: u64) -> ChunkDigests {
+        let next = |position| Ok((position < bytes).then_some(position));
+        let digest = |range| digest_file(file, range, &go_on());
+        ChunkDigests::of_chunks(Chunking::of(bytes), next, digest).unwrap().unwrap()
     }
 
     fn digest_of(file: &File) -> impl Fn(ByteRange) -> io::Result<blake3::Hash> {
@@ -180,7 +152,7 @@ mod tests {
         let source: Vec<u8> = (0..bytes).map(|at| (at % 241) as u8).collect();
         let mut other = source.clone();
         other[MIB + 5] ^= 1;
-        let digests = ChunkDigests::of(&file_of(&other), bytes as u64, &go_on()).unwrap().unwrap();
+        let digests = digests(&file_of(&other), bytes as u64);
         let mut chunks = SourceChunks::new(bytes as u64);
         let right = chunks.matching(&digests, digest_of(&file_of(&source))).unwrap();
         let mib = MIB as u64;
@@ -191,29 +163,13 @@ mod tests {
     }
 
     #[test]
-    fn holes_are_neither_read_nor_reported() {
-        let bytes = 64 * MIB as u64;
-        let file = tempfile::tempfile().unwrap();
-        file.set_len(bytes).unwrap();
-        assert_eq!(ChunkDigests::of(&file, bytes, &go_on()).unwrap(), None);
-        file.write_all_at(&[1; 10], 33 * MIB as u64 + 7).unwrap();
-        let digests = ChunkDigests::of(&file, bytes, &go_on()).unwrap().unwrap();
-        let chunks: Vec<u32> = digests.0.iter().map(|&(index, _)| index).collect();
-        // A file system without holes has data everywhere.
-        assert!(chunks == [33] || chunks.len() == 64, "{chunks:?}");
-        assert_eq!(ChunkDigests::of(&file, 0, &go_on()).unwrap(), None);
-        let whole = ChunkDigests::of_whole(&file, bytes, &go_on()).unwrap().unwrap();
-        assert!(whole.0.iter().map(|&(index, _)| index).eq(0..64));
-    }
-
-    #[test]
     fn chunks_beyond_the_end_are_refused() {
         let source = file_of(&[1; 100]);
         for index in [1, u32::MAX] {
             let outside = ChunkDigests(vec![(index, [0; 32])]);
             assert!(SourceChunks::new(100).matching(&outside, digest_of(&source)).is_err());
         }
-        let digests = ChunkDigests::of(&source, 100, &go_on()).unwrap().unwrap();
+        let digests = digests(&source, 100);
         let stopped = AtomicBool::new(true);
         let interrupted = |range| digest_file(&source, range, &stopped);
         assert!(SourceChunks::new(100).matching(&digests, interrupted).is_err());

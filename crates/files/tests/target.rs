@@ -40,7 +40,7 @@ fn a_copy_appears_whole_with_mode_and_time_and_replaces_the_old_one() {
     let found = names(directory.path());
     assert!(found.len() == 3 && found[0].starts_with(".copy.rdmc-"), "{found:?}");
     assert_eq!(found[1..], [".copy.rdmc-lock", "copy"]);
-    target.region().write_stored(0..100_000).unwrap().copy_from(&[5; 100_000]).unwrap();
+    target.region().unwrap().write_stored(0..100_000).unwrap().copy_from(&[5; 100_000]).unwrap();
     assert_eq!(fs::read(&path).unwrap(), b"old", "not before it is published");
     target.publish(&proof()).unwrap();
     assert_eq!(names(directory.path()), ["copy"]);
@@ -61,7 +61,7 @@ fn an_abandoned_copy_leaves_nothing() {
 fn an_empty_copy_is_a_copy() {
     let (_directory, path) = place();
     let target = Target::create(&path, manifest(0)).unwrap();
-    assert!(target.region().is_empty());
+    assert!(target.region().unwrap().is_empty());
     target.publish(&proof()).unwrap();
     assert_eq!(fs::metadata(&path).unwrap().len(), 0);
 }
@@ -108,7 +108,8 @@ fn a_directory_created_meanwhile_at_the_destination_is_not_replaced() {
     let target = Target::create(&path, manifest(1)).unwrap();
     fs::create_dir(&path).unwrap();
     assert!(matches!(target.publish(&proof()), Err(TargetError::InTheWay { .. })));
-    assert_eq!(names(directory.path()), ["copy"]);
+    let found = names(directory.path());
+    assert!(found.len() == 2 && found[1] == "copy", "what was received is kept: {found:?}");
 }
 
 #[test]
@@ -128,7 +129,7 @@ fn names_too_long_for_any_file_system_are_refused_before_data_arrives() {
         Target::create(&directory.path().join(name), manifest(3)).unwrap_err().to_string()
     };
     assert!(refused(&"n".repeat(256)).contains("longer than 255 bytes; choose a shorter --dest"));
-    assert!(refused("a\0b").contains("cannot create a file in"));
+    assert!(refused("a\0b").contains("does not name a file"));
     assert!(names(directory.path()).is_empty());
 }
 
@@ -192,7 +193,7 @@ fn a_partial_copy_of_any_mode_does_not_block_the_next_session() {
     for mode in [0o400, 0o600, 0o640, 0o644, 0o666, 0o000, 0o444, 0o777, 0o4755] {
         let (directory, path) = place();
         let target = Target::create(&path, manifest(100_000)).unwrap();
-        target.region().write_stored(0..100_000).unwrap().copy_from(&[5; 100_000]).unwrap();
+        target.region().unwrap().write_stored(0..100_000).unwrap().copy_from(&[5; 100_000]).unwrap();
         target.keep();
         let left = directory.path().join(&names(directory.path())[0]);
         fs::set_permissions(&left, fs::Permissions::from_mode(mode)).unwrap();
@@ -200,7 +201,7 @@ fn a_partial_copy_of_any_mode_does_not_block_the_next_session() {
         for version in [manifest(100_000), Manifest { modified_ns: 1, ..manifest(100_000) }] {
             let target = Target::create(&path, version).unwrap();
             assert_eq!(hidden_mode(directory.path()), 0o600, "of {mode:o}");
-            target.region().write_stored(0..100_000).unwrap().copy_from(&[6; 100_000]).unwrap();
+            target.region().unwrap().write_stored(0..100_000).unwrap().copy_from(&[6; 100_000]).unwrap();
             target.publish(&proof()).unwrap();
             assert_eq!(names(directory.path()), ["copy"], "of {mode:o}");
             assert_eq!(fs::read(&path).unwrap(), vec![6; 100_000]);
@@ -221,8 +222,8 @@ fn long_names_with_a_common_prefix_have_separate_partial_copies() {
     let sibling = |end: &str| directory.path().join("n".repeat(250) + end);
     let one = Target::create(&sibling("one"), manifest(3)).unwrap();
     let two = Target::create(&sibling("two"), manifest(3)).unwrap();
-    one.region().write_stored(0..3).unwrap().copy_from(&[1; 3]).unwrap();
-    two.region().write_stored(0..3).unwrap().copy_from(&[2; 3]).unwrap();
+    one.region().unwrap().write_stored(0..3).unwrap().copy_from(&[1; 3]).unwrap();
+    two.region().unwrap().write_stored(0..3).unwrap().copy_from(&[2; 3]).unwrap();
     one.publish(&proof()).unwrap();
     two.publish(&proof()).unwrap();
     assert_eq!(fs::read(sibling("one")).unwrap(), [1; 3]);
@@ -238,10 +239,10 @@ fn one_session_at_a_time_owns_a_destination() {
         assert!(busy.contains("is being written"), "{busy}");
         assert!(busy.contains(&format!("process {}", std::process::id())), "{busy}");
     }
-    first.region().write_stored(0..3).unwrap().copy_from(&[1; 3]).unwrap();
+    first.region().unwrap().write_stored(0..3).unwrap().copy_from(&[1; 3]).unwrap();
     first.publish(&proof()).unwrap();
     let second = Target::create(&path, manifest(4)).unwrap();
-    second.region().write_stored(0..4).unwrap().copy_from(&[2; 4]).unwrap();
+    second.region().unwrap().write_stored(0..4).unwrap().copy_from(&[2; 4]).unwrap();
     second.publish(&proof()).unwrap();
     assert_eq!(fs::read(&path).unwrap(), [2; 4]);
     assert_eq!(names(directory.path()), ["copy"]);

@@ -211,7 +211,7 @@ fn a_tree_is_written_in_place() {
     fs::hard_link(top.join("small/7"), top.join("small/second name")).unwrap();
     mode(&top.join("small/8"), 0o711);
     fs::remove_dir(copy.join("nothing in it")).unwrap();
-    push_all(&world, open(&top).in_place(true));
+    push_all(&world, open(&top));
     fs::remove_file(copy.join("own")).unwrap();
     assert_eq!(fs::metadata(&copy).unwrap().ino(), inode);
     for host in 0..3 {

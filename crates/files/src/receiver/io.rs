@@ -10,14 +10,14 @@ use std::{
 use rdmc::{Context, Error, Fabric, Group};
 
 use super::{
-    destination::Destination,
+    destination::{prepare, start_hasher},
     error::ReceiveError,
     membership::{Copy, Member},
     root_link::{Event, RootLink},
     session::Effects,
 };
 use crate::{
-    TargetError, Verified,
+    Target, TargetError, Verified,
     claim::Owner,
     hash::{HashOptions, PrefixHasher},
     messages::{Offer, Start, ToRoot, WaitedFor},
@@ -31,11 +31,9 @@ pub(super) struct Io<'a> {
     root: &'a RootLink<'a>,
     /// Of a tree, until its target is prepared; encoded.
     listing: Option<Vec<u8>>,
-    target: Option<Destination>,
+    target: Option<Target>,
     /// The source has holes, so zero pages of the copy become holes.
     makes_holes: bool,
-    /// Nothing will be received.
-    dry_run: bool,
     /// Once the root has chosen a fabric.
     context: Option<Arc<Context>>,
     /// Once the root has compared the existing data.
@@ -57,7 +55,6 @@ impl<'a> Io<'a> {
             listing,
             target: None,
             makes_holes: false,
-            dry_run: false,
             context: None,
             copy: None,
             groups: BTreeMap::new(),
@@ -83,10 +80,8 @@ impl<'a> Io<'a> {
     /// Ends all groups; keeps the partial copy or removes it.
     pub(super) fn close(mut self, keep: bool) {
         self.end_all();
-        match self.target.filter(|_| keep) {
-            Some(target) if self.dry_run => target.keep_old(),
-            Some(target) => target.keep(),
-            None => {}
+        if let Some(target) = self.target.filter(|_| keep) {
+            target.keep();
         }
     }
 
@@ -97,7 +92,7 @@ impl<'a> Io<'a> {
         self.copy = None;
     }
 
-    fn target(&mut self) -> Result<&mut Destination, ReceiveError> {
+    fn target(&mut self) -> Result<&mut Target, ReceiveError> {
         self.target.as_mut().ok_or_else(|| ReceiveError::System("there is no target".into()))
     }
 
@@ -131,11 +126,11 @@ impl Effects for Io<'_> {
 
     fn prepare(&mut self, offer: &Offer) -> Result<(Ranges, Option<ChunkDigests>), ReceiveError> {
         self.root.check_size(offer.manifest.bytes)?;
-        (self.makes_holes, self.dry_run) = (offer.has_holes, offer.dry_run);
+        self.makes_holes = offer.has_holes;
         let settings = self.root.settings;
         let owner = Owner::here(&offer.terms.secret, &settings.host);
-        let destination = Destination::prepare(settings, offer, self.listing.take(), &owner)?;
-        let target = self.target.insert(destination);
+        let target = prepare(settings, offer, self.listing.take(), &owner)?;
+        let target = self.target.insert(target);
         let kept = target.kept();
         let digests = target.chunk_digests(&settings.stop);
         digests.map(|digests| (kept, digests)).map_err(|error| self.interrupted_or(error))
@@ -162,7 +157,7 @@ impl Effects for Io<'_> {
         let target = self.target()?;
         let hashed = move |digest| drop(events.send(Event::OwnDigest(digest)));
         let region = target.region()?;
-        let (hasher, in_place) = target.start_hasher(options, hashed)?;
+        let (hasher, in_place) = start_hasher(target, options, hashed)?;
         let copy = Copy { region, has: Arc::default(), bytes, in_place };
         let is_complete = copy.add_all(has);
         self.copy = Some(HashedCopy { copy, _hasher: hasher });

@@ -5,6 +5,7 @@ use std::path::{Component, Path, PathBuf};
 use super::error::ReceiveError;
 use crate::{
     TargetError,
+    disk::Directory,
     place::{NAME_BYTES_MAX, Place, is_hidden as is_hidden_name},
 };
 
@@ -29,6 +30,27 @@ impl Placement {
         check(destination).map_err(ReceiveError::Refused)?;
         Place::below(directory, Path::new(destination))
             .map_err(|error| TargetError::no_place(&directory.join(destination), error).into())
+    }
+
+    /// Opens a directory that is there, and its path; with `follows` also by a symbolic link, which may not lead out of
+    /// a receiver's directory.
+    ///
+    /// Errors: the destination is not accepted; it is no directory.
+    pub(crate) fn directory(
+        &self,
+        destination: &str,
+        follows: bool,
+    ) -> Result<(Directory, PathBuf), ReceiveError> {
+        let path = Path::new(destination);
+        let (opened, path) = match self {
+            Self::Anywhere => (Place::directory_anywhere(path, follows), path.to_owned()),
+            Self::Below(root) => {
+                check(destination).map_err(ReceiveError::Refused)?;
+                (Place::directory_below(root, path, follows), root.join(path))
+            }
+        };
+        let opened = opened.map_err(|error| TargetError::no_place(&path.join("."), error))?;
+        Ok((opened, path))
     }
 }
 

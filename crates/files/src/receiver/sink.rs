@@ -59,7 +59,7 @@ impl Sink {
             Self::Output(_) => Ok(None),
             Self::File { mut target, .. } => {
                 let path = target.path().to_owned();
-                target.set_modified_ns(since_1970_ns());
+                target.set_modified_ns(since_1970_ns())?;
                 target.publish(proof)?;
                 Ok(Some(path))
             }

@@ -31,8 +31,8 @@ pub struct Source {
     contents: Contents,
     /// Receivers compare files by their contents, not by length and time.
     by_contents: bool,
-    /// Receivers write into an existing tree, file by file.
-    in_place: bool,
+    /// Receivers exchange an existing directory as a whole.
+    atomic: bool,
 }
 
 #[derive(Debug)]
@@ -43,7 +43,7 @@ enum Contents {
 
 impl From<Contents> for Source {
     fn from(contents: Contents) -> Self {
-        Self { contents, by_contents: false, in_place: false }
+        Self { contents, by_contents: false, atomic: false }
     }
 }
 
@@ -78,10 +78,10 @@ impl Source {
         self
     }
 
-    /// Lets receivers write into an existing tree file by file, instead of replacing it as a whole.
+    /// Lets receivers exchange an existing directory as a whole, instead of updating it entry by entry.
     #[must_use]
-    pub fn in_place(mut self, in_place: bool) -> Self {
-        self.in_place = in_place;
+    pub fn atomic(mut self, atomic: bool) -> Self {
+        self.atomic = atomic;
         self
     }
 
@@ -185,8 +185,8 @@ impl Source {
     /// What receivers have to know of a tree, and its encoded listing.
     pub(crate) fn tree(&self) -> Option<(TreeOffer, Arc<[u8]>)> {
         let Contents::Tree(tree) = &self.contents else { return None };
-        let (by_contents, in_place) = (self.by_contents, self.in_place);
-        let offer = TreeOffer { by_contents, in_place, ..tree.offer() };
+        let (by_contents, atomic) = (self.by_contents, self.atomic);
+        let offer = TreeOffer { by_contents, atomic, ..tree.offer() };
         Some((offer, Arc::clone(tree.encoded())))
     }
 }

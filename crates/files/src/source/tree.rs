@@ -135,7 +135,7 @@ impl TreeSource {
             listing_bytes: self.encoded.len() as u64,
             top: self.top,
             by_contents: false,
-            in_place: false,
+            atomic: false,
         }
     }
 

@@ -9,8 +9,6 @@ use std::{
     },
 };
 
-use rustix::fs::OFlags;
-
 use super::files::CopyFiles;
 use crate::{
     digests::CopyDigest,
@@ -36,8 +34,8 @@ pub(crate) fn follow(
 ) -> io::Result<Option<blake3::Hash>> {
     let mut arrivals = Arrivals { here: Ranges::default(), in_place, stop };
     let mut copy = CopyDigest::default();
-    for number in 0..files.layout.files() {
-        let range = files.layout.range_of(number);
+    for number in 0..files.order.layout.files() {
+        let range = files.order.layout.range_of(number);
         let holds = (range.start, range.end);
         if options.kept.covers(holds) {
             continue;
@@ -83,7 +81,7 @@ impl Arrivals<'_> {
         (number, holds): (usize, ByteRange),
         options: &HashOptions,
     ) -> io::Result<Option<blake3::Hash>> {
-        let file = files.open_staged(number, OFlags::RDWR)?;
+        let file = files.open_file(number)?;
         let read = |into: &mut [u8], at| {
             file.read_exact_at(into, at).map_err(|error| files.error(number, error))?;
             options.on_read(&file, into, at);
@@ -105,16 +103,22 @@ impl Arrivals<'_> {
 #[cfg(test)]
 mod tests {
     use std::{
-        fs::{self, File},
-        path::Path,
+        fs,
+        path::{Path, PathBuf},
         sync::{Arc, mpsc::channel},
     };
 
     use rdmc::Storage;
-    use tree::{Entry, Kind, Layout, Listing};
+    use tree::{Entry, Kind, Listing};
 
     use super::*;
-    use crate::disk::advice::{Advised, take};
+    use crate::{
+        claim::{Claim, Owner},
+        disk::advice::{Advised, take},
+        messages::TreeOffer,
+        place::Place,
+        copy::{order::Order, staging::Staging, there::There},
+    };
 
     const MIB: u64 = 1 << 20;
 
@@ -125,11 +129,24 @@ mod tests {
             mode: 0o600,
             modified_ns: 0,
         };
-        let listing = Arc::new(Listing::new(lengths.iter().map(entry).collect()).unwrap());
-        let layout = Arc::new(Layout::of(&listing));
-        let kept = vec![false; layout.files()];
-        let staged = Arc::new(File::open(directory).unwrap().into());
-        CopyFiles::new((&listing, &layout), None, kept, Some(staged), (false, directory))
+        let listing = Listing::new(lengths.iter().map(entry).collect()).unwrap();
+        let offer =
+            TreeOffer { listing_bytes: 0, top: None, by_contents: false, atomic: false };
+        let encoded = listing.encode().unwrap();
+        let order = Arc::new(Order::of_tree("", &encoded, &offer, directory).unwrap());
+        let place = Place::anywhere(&directory.join("copy")).unwrap();
+        let there = There::nothing(&order);
+        let claim = Claim::take(&place, &Owner::of_no_push("")).unwrap();
+        let staging = Staging::create(&place, &order, None, (&there, &claim)).unwrap();
+        let staged = (staging.staged.clone(), vec![false; lengths.len()]);
+        staging.keep();
+        CopyFiles::new(&order, None, vec![true; lengths.len()], Some(staged))
+    }
+
+    /// The staging directory.
+    fn staged(directory: &Path) -> PathBuf {
+        let hidden = fs::read_dir(directory).unwrap().map(|entry| entry.unwrap().path());
+        hidden.filter(|path| path.is_dir()).last().unwrap()
     }
 
     #[test]
@@ -154,7 +171,7 @@ mod tests {
         let mut start = 0;
         for (name, length) in lengths {
             let part = &contents[start as usize..(start + length) as usize];
-            assert!(fs::read(directory.path().join(name)).unwrap() == part, "{name}");
+            assert!(fs::read(staged(directory.path()).join(name)).unwrap() == part, "{name}");
             expected.add(start, &blake3::hash(part));
             start += length;
         }

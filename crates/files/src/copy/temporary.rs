@@ -10,7 +10,7 @@ use rustix::{fs::OFlags, io::Errno, process::geteuid};
 
 use crate::{
     claim::Claim,
-    disk::Disk,
+    disk::Directory,
     place::{Place, VERSION_DIGITS},
 };
 
@@ -22,32 +22,41 @@ const NAMES_MAX: u32 = 8;
 /// The file `.NAME.rdmc-VERSION`; removed when dropped, unless it was published or is kept.
 #[derive(Debug)]
 pub(crate) struct Temporary {
-    disk: Disk,
+    directory: Directory,
     name: OsString,
     file: File,
-    /// It is that of an earlier session.
-    pub(crate) is_old: bool,
     is_removed_when_dropped: bool,
 }
 
 impl Temporary {
-    /// Opens the file that an earlier session left of this version, or creates one; removes those of other versions.
-    /// The claim excludes other users of these files.
+    /// Opens the file that an earlier session left of this version.
+    pub(crate) fn find(place: &Place, version: &[u8]) -> Option<Self> {
+        let directory = place.parent().clone();
+        let found = |name: OsString| {
+            let file = reclaim(&directory, &name)?;
+            Some((name, file))
+        };
+        let (name, file) = names(place, version).find_map(found)?;
+        Some(Self { directory, name, file, is_removed_when_dropped: true })
+    }
+
+    /// The same, or creates one; removes those of other versions. The claim excludes other users of these files.
     ///
     /// Errors: the system's.
     pub(crate) fn open(place: &Place, version: &[u8], _claim: &Claim) -> Result<Self, Errno> {
-        let disk = place.disk();
-        for attempt in 0..NAMES_MAX {
-            let mut hasher = blake3::Hasher::new();
-            hasher.update(version).update(&attempt.to_le_bytes());
-            let name = place.hidden(&hasher.finalize().to_hex()[..VERSION_DIGITS]);
-            if let Some((file, is_old)) = open(disk, &name)? {
+        let directory = place.parent();
+        for name in names(place, version) {
+            if let Some(file) = open(directory, &name)? {
                 place.remove_temporaries(Some(&name));
-                let disk = disk.clone();
-                return Ok(Self { disk, name, file, is_old, is_removed_when_dropped: true });
+                let directory = directory.clone();
+                return Ok(Self { directory, name, file, is_removed_when_dropped: true });
             }
         }
         Err(Errno::EXIST)
+    }
+
+    pub(crate) fn name(&self) -> &OsStr {
+        &self.name
     }
 
     pub(crate) fn as_file(&self) -> &File {
@@ -58,40 +67,42 @@ impl Temporary {
     pub(crate) fn keep(mut self) {
         self.is_removed_when_dropped = false;
     }
-
-    /// Gives the file the name of the place, atomically. Replaces what had the name; of a link only the link itself.
-    pub(crate) fn publish(mut self, place: &Place) -> Result<(), Errno> {
-        self.disk.rename(&self.name, place.name())?;
-        self.is_removed_when_dropped = false;
-        Ok(())
-    }
 }
 
 impl Drop for Temporary {
     fn drop(&mut self) {
         if self.is_removed_when_dropped {
             // Removed already, or a failing disk.
-            let _ = self.disk.unlink(&self.name);
+            let _ = self.directory.unlink(&self.name);
         }
     }
 }
 
-/// The file of this name, and whether it is old; `None` if the name has another user's file that cannot be removed.
-fn open(disk: &Disk, name: &OsStr) -> Result<Option<(File, bool)>, Errno> {
-    match disk.create(name, MODE) {
-        Ok(file) => return Ok(Some((file, false))),
+/// Names to try for a version.
+fn names(place: &Place, version: &[u8]) -> impl Iterator<Item = OsString> {
+    (0..NAMES_MAX).map(move |attempt: u32| {
+        let mut hasher = blake3::Hasher::new();
+        hasher.update(version).update(&attempt.to_le_bytes());
+        place.hidden(&hasher.finalize().to_hex()[..VERSION_DIGITS])
+    })
+}
+
+/// The file of this name; `None` if the name has another user's file that cannot be removed.
+fn open(directory: &Directory, name: &OsStr) -> Result<Option<File>, Errno> {
+    match directory.create(name, MODE) {
+        Ok(file) => return Ok(Some(file)),
         Err(Errno::EXIST) => {}
         Err(error) => return Err(error),
     }
-    if let Some(file) = reclaim(disk, name) {
-        return Ok(Some((file, true)));
+    if let Some(file) = reclaim(directory, name) {
+        return Ok(Some(file));
     }
     // Removes only the name: the target of a link, and a file with a second name, stay.
-    if disk.unlink(name).is_err() {
+    if directory.unlink(name).is_err() {
         return Ok(None);
     }
-    match disk.create(name, MODE) {
-        Ok(file) => Ok(Some((file, false))),
+    match directory.create(name, MODE) {
+        Ok(file) => Ok(Some(file)),
         Err(Errno::EXIST) => Ok(None),
         Err(error) => Err(error),
     }
@@ -99,18 +110,18 @@ fn open(disk: &Disk, name: &OsStr) -> Result<Option<(File, bool)>, Errno> {
 
 /// The file of an earlier session, made private again: a session that is killed while it publishes leaves the source's
 /// mode. `None` if others may have it open for writing, or it has a second name: it could change after verification.
-fn reclaim(disk: &Disk, name: &OsStr) -> Option<File> {
+fn reclaim(directory: &Directory, name: &OsStr) -> Option<File> {
     let own = |file: File| is_own(&file.metadata().ok()?).then_some(file);
-    let open = |flags| disk.open(name, flags).and_then(|file| own(file).ok_or(Errno::PERM));
+    let open = |flags| directory.open(name, flags).and_then(|file| own(file).ok_or(Errno::PERM));
     let file = match open(OFlags::RDWR) {
         Err(Errno::ACCESS) => {
-            disk.set_mode(&open(OFlags::RDONLY).ok()?, MODE).ok()?;
+            directory.disk().set_mode(&open(OFlags::RDONLY).ok()?, MODE).ok()?;
             open(OFlags::RDWR)
         }
         opened => opened,
     };
     let file = file.ok()?;
-    disk.set_mode(&file, MODE).ok()?;
+    directory.disk().set_mode(&file, MODE).ok()?;
     Some(file)
 }
 
@@ -150,6 +161,10 @@ mod tests {
             Temporary::open(&self.place, version.as_bytes(), &self.claim).unwrap()
         }
 
+        fn find(&self, version: &str) -> Option<Temporary> {
+            Temporary::find(&self.place, version.as_bytes())
+        }
+
         /// Names of temporary files.
         fn names(&self) -> Vec<String> {
             let entries = fs::read_dir(self.directory.path()).unwrap().flatten();
@@ -170,16 +185,17 @@ mod tests {
     #[test]
     fn a_kept_file_is_found_again_and_another_version_removes_it() {
         let fixture = Fixture::new();
+        assert!(fixture.find("one").is_none());
         let first = fixture.open("one");
-        assert!(!first.is_old);
         let name = fixture.names();
         assert_eq!(name.len(), 1);
         first.keep();
-        let again = fixture.open("one");
-        assert!(again.is_old && fixture.names() == name);
+        let again = fixture.find("one").unwrap();
+        assert_eq!(fixture.names(), name);
         again.keep();
+        assert!(fixture.find("two").is_none());
         let other = fixture.open("two");
-        assert!(!other.is_old && fixture.names().len() == 1 && fixture.names() != name);
+        assert!(fixture.names().len() == 1 && fixture.names() != name);
         drop(other);
         assert!(fixture.names().is_empty());
     }
@@ -191,8 +207,7 @@ mod tests {
             let path = fixture.left_of("one");
             fs::write(&path, "partial").unwrap();
             mode(&path, left);
-            let again = fixture.open("one");
-            assert!(again.is_old, "{left:o}");
+            assert!(fixture.find("one").is_some_and(|found| { found.keep(); true }), "{left:o}");
             assert_eq!(fs::read(&path).unwrap(), b"partial");
             assert_eq!(fs::metadata(&path).unwrap().mode() & 0o7777, 0o600, "{left:o}");
         }
@@ -207,8 +222,9 @@ mod tests {
             mode(&path, left);
             let before = fs::File::open(&path).unwrap().metadata().unwrap().ino();
             let theirs = fs::File::options().write(true).open(&path).unwrap();
+            assert!(fixture.find("one").is_none(), "{left:o}");
             let new = fixture.open("one");
-            assert!(!new.is_old && new.file.metadata().unwrap().len() == 0, "{left:o}");
+            assert!(new.file.metadata().unwrap().len() == 0, "{left:o}");
             assert_ne!(new.file.metadata().unwrap().ino(), before);
             drop(theirs);
         }
@@ -227,8 +243,8 @@ mod tests {
         ] {
             let _ = fs::remove_file(&path);
             leave(victim.clone(), path.clone()).unwrap();
+            assert!(fixture.find("one").is_none());
             let new = fixture.open("one");
-            assert!(!new.is_old);
             disk_write(&new);
             assert_eq!(fs::read(&victim).unwrap(), b"precious");
             assert_eq!(fs::metadata(&victim).unwrap().nlink(), 1);
@@ -236,6 +252,6 @@ mod tests {
     }
 
     fn disk_write(temporary: &Temporary) {
-        temporary.disk.write(temporary.as_file(), b"contents", 0).unwrap();
+        temporary.directory.disk().write(temporary.as_file(), b"contents", 0).unwrap();
     }
 }

@@ -1,0 +1,206 @@
+//! Why a copy cannot be made.
+
+use std::{
+    io,
+    path::{Path, PathBuf},
+};
+
+use rdmc::RegionError;
+
+use crate::place::{NAME_BYTES_MAX, PlaceError};
+
+/// Why a copy cannot be made or published.
+#[derive(Debug, thiserror::Error)]
+#[non_exhaustive]
+pub enum TargetError {
+    /// The directory of the path does not exist.
+    #[error("the directory {} does not exist; create it first (--mkdir makes it where a push starts the receiver), or choose another --dest", .0.display())]
+    MissingParent(PathBuf),
+    /// Something has the name that the copy may not replace.
+    #[error("{} is {kind} and will not be replaced; {remedy}", path.display())]
+    InTheWay {
+        /// Which.
+        path: PathBuf,
+        /// What it is, with an article.
+        kind: &'static str,
+        /// What to do.
+        remedy: &'static str,
+    },
+    /// A directory would have to become something else.
+    #[error("{} is a directory, and {what} is to have its name; remove it first, or choose another --dest", path.display())]
+    DirectoryInTheWay {
+        /// Which.
+        path: PathBuf,
+        /// What it is to become, with an article.
+        what: &'static str,
+    },
+    /// Two entries of a tree are one file or directory at this host.
+    #[error(
+        "{} and {} are one file here: the file system does not distinguish their names, or the host has linked them; \
+         rename or --exclude one", one.display(), other.display()
+    )]
+    Collision {
+        /// The first.
+        one: PathBuf,
+        /// The other.
+        other: PathBuf,
+    },
+    /// A name that the file system does not take.
+    #[error("cannot create {}: {error}; the file system there does not take it: rename or --exclude it, or choose another --dest", path.display())]
+    Unsupported {
+        /// Which.
+        path: PathBuf,
+        /// The system's error.
+        error: io::Error,
+    },
+    /// The directory of the destination's name was made during the push.
+    #[error("{} was made during the push; run the push again: what was received is kept", .0.display())]
+    Appeared(PathBuf),
+    /// A directory in which only owners may replace their files.
+    #[error("{} belongs to another user, and its directory has the sticky bit; let its owner or root push, or choose another --dest", .0.display())]
+    Sticky(PathBuf),
+    /// The listing of a tree is no tree.
+    #[error("the root's list of files is refused: {0}")]
+    Listing(#[from] tree::ListingError),
+    /// The path does not end with a file's name.
+    #[error("{:?} does not name a file; name one as --dest", .0.display().to_string())]
+    NoName(PathBuf),
+    /// The name is too long for common file systems.
+    #[error("the name of {} is longer than {NAME_BYTES_MAX} bytes; choose a shorter --dest", .0.display())]
+    LongName(PathBuf),
+    /// It is not below the receiver's directory.
+    #[error("{} leads out of this receiver's directory by a symbolic link; choose another --dest", .0.display())]
+    Outside(PathBuf),
+    /// Not enough space.
+    #[error("no space for {bytes} bytes in {}; free some, or choose another --dest", directory.display())]
+    NoSpace {
+        /// Where.
+        directory: PathBuf,
+        /// How much is needed.
+        bytes: u64,
+    },
+    /// More than this user's quota.
+    #[error("{bytes} bytes in {} are more than this user's quota; free some, or choose another --dest", directory.display())]
+    Quota {
+        /// Where.
+        directory: PathBuf,
+        /// How much is needed.
+        bytes: u64,
+    },
+    /// No inodes left.
+    #[error("no more files can be created in {}: its file system has no inodes left; remove files, or choose another --dest", .0.display())]
+    NoInodes(PathBuf),
+    /// Longer than files can be there.
+    #[error(
+        "{bytes} bytes are more than a file in {} can have, by its file system or a limit of the receiver (ulimit -f); \
+         raise it, or choose another --dest",
+        directory.display()
+    )]
+    TooLong {
+        /// Where.
+        directory: PathBuf,
+        /// How long it is to be.
+        bytes: u64,
+    },
+    /// A read-only file system.
+    #[error("the file system of {} is read-only; choose another --dest, or mount it for writing", .0.display())]
+    ReadOnly(PathBuf),
+    /// A file system without locks, on which two pushes could write at the same time.
+    #[error("the file system of {} has no file locks; choose another --dest, or mount it with them (flock)", .0.display())]
+    NoLocks(PathBuf),
+    /// Another push owns it.
+    #[error("{} is being written already{owner}; wait for that push, or end it", path.display())]
+    Busy {
+        /// Which.
+        path: PathBuf,
+        /// The host and process of the owner, if known; follows the word "already".
+        owner: String,
+    },
+    /// Another host of the same push owns it.
+    #[error(
+        "{} is being written already{owner}, in the same push: both hosts share a file system; name only one of them, \
+         or put {{host}} into --dest",
+        path.display()
+    )]
+    Shared {
+        /// Which.
+        path: PathBuf,
+        /// The host and process of the owner; follows the word "already".
+        owner: String,
+        /// The host's name.
+        host: String,
+    },
+    /// No permission to write there.
+    #[error("no permission to write in {}; choose another --dest or another user", .0.display())]
+    NoPermission(PathBuf),
+    /// An existing file that was equal to the source has changed.
+    #[error("{} was changed while it was compared; run the push again", .0.display())]
+    Changed(PathBuf),
+    /// The digests of copy and source differ.
+    #[error("the copy differs from what was sent: its digest is {received}, not {sent}")]
+    Mismatch {
+        /// Of the copy.
+        received: blake3::Hash,
+        /// Of the source.
+        sent: blake3::Hash,
+    },
+    /// An error of the system.
+    #[error("cannot {what} {}: {error}", path.display())]
+    System {
+        /// Which file or directory.
+        path: PathBuf,
+        /// The operation, as a verb.
+        what: &'static str,
+        /// The error.
+        error: io::Error,
+    },
+    /// The temporary file cannot be written in blocks.
+    #[error("{}: {error}", path.display())]
+    Map {
+        /// The destination.
+        path: PathBuf,
+        /// Why.
+        error: RegionError,
+    },
+}
+
+impl TargetError {
+    /// The error of a storage, which may be one of these already.
+    pub(crate) fn stored(error: io::Error, what: &'static str, path: &Path) -> Self {
+        match error.downcast::<Self>() {
+            Ok(known) => known,
+            Err(error) => refusal(path, what, 0, error),
+        }
+    }
+
+    /// The error for a path whose place cannot be opened.
+    pub(crate) fn no_place(path: &Path, error: PlaceError) -> Self {
+        let directory = path.parent().unwrap_or(path);
+        match error {
+            PlaceError::NoName => Self::NoName(path.to_owned()),
+            PlaceError::Outside => Self::Outside(path.to_owned()),
+            PlaceError::Directory(error) if error.kind() == io::ErrorKind::NotFound => {
+                Self::MissingParent(directory.to_owned())
+            }
+            PlaceError::Directory(error) => refusal(directory, "write in", 0, error),
+        }
+    }
+}
+
+/// The error with a remedy, if there is one for this kind.
+pub(crate) fn refusal(
+    directory: &Path,
+    what: &'static str,
+    bytes: u64,
+    error: io::Error,
+) -> TargetError {
+    let path = directory.to_owned();
+    match error.kind() {
+        io::ErrorKind::StorageFull => TargetError::NoSpace { directory: path, bytes },
+        io::ErrorKind::QuotaExceeded => TargetError::Quota { directory: path, bytes },
+        io::ErrorKind::FileTooLarge => TargetError::TooLong { directory: path, bytes },
+        io::ErrorKind::ReadOnlyFilesystem => TargetError::ReadOnly(path),
+        io::ErrorKind::PermissionDenied => TargetError::NoPermission(path),
+        _ => TargetError::System { path, what, error },
+    }
+}

@@ -1,0 +1,289 @@
+//! The contents of a copy while it is received.
+
+use std::{
+    collections::HashMap,
+    fmt,
+    fs::File,
+    io,
+    os::unix::fs::FileExt,
+    path::PathBuf,
+    sync::{Arc, Mutex, MutexGuard, PoisonError},
+};
+
+use rdmc::Storage;
+use rustix::{
+    fs::{OFlags, SeekFrom, fstat, seek},
+    io::Errno,
+};
+
+use super::{
+    error::{TargetError, refusal},
+    order::Order,
+    parents::{Parents, split},
+    staging::Staged,
+};
+use crate::{
+    disk::{Directory, start_writeback},
+    open_files::{OpenFiles, read_pieces},
+    ranges::Ranges,
+    resume::Chunking,
+};
+
+/// Staged files are private until they are published.
+const MODE: u32 = 0o600;
+/// Of shorter staged files of an earlier session all bytes are taken to be there.
+const SPARSE_BYTES_MIN: u64 = 1 << 20;
+
+/// The files of a copy: those that stay where they are, the others where they are staged.
+pub(crate) struct CopyFiles {
+    pub(super) order: Arc<Order>,
+    /// The directory with the entries that are there, if there is one.
+    pub(super) existing: Option<Directory>,
+    /// By the number of the entry: it is staged.
+    pub(super) stages: Vec<bool>,
+    /// `None` if nothing is received.
+    pub(super) staged: Option<Staged>,
+    /// By the number of the entry: what is staged is there. A file that is not there has to be created, which fails if
+    /// another one of the listing has its name on this file system.
+    is_there: Mutex<Vec<bool>>,
+    open: OpenFiles,
+    /// Digests of files that were written as a whole, by number, until [`CopyFiles::digest_of_written`] takes them: small
+    /// files are not opened again to be read.
+    written: Mutex<HashMap<usize, blake3::Hash>>,
+}
+
+impl CopyFiles {
+    pub(super) fn new(
+        order: &Arc<Order>,
+        existing: Option<Directory>,
+        stages: Vec<bool>,
+        staged: Option<(Staged, Vec<bool>)>,
+    ) -> Self {
+        let (staged, is_there) = staged.unzip();
+        Self {
+            order: Arc::clone(order),
+            existing,
+            stages,
+            staged,
+            is_there: Mutex::new(is_there.unwrap_or_default()),
+            open: OpenFiles::default(),
+            written: Mutex::default(),
+        }
+    }
+
+    /// The path of a file in the tree.
+    fn path_of(&self, file: usize) -> &[u8] {
+        &self.order.entries()[self.order.layout.entry(file)].path
+    }
+
+    /// Whether a file is received.
+    pub(super) fn is_staged(&self, file: usize) -> bool {
+        self.stages[self.order.layout.entry(file)]
+    }
+
+    /// The bytes that are there: of files that stay all, of others what an earlier session wrote, by whole chunks.
+    pub(super) fn there(&self) -> Ranges {
+        let mut there = Ranges::default();
+        let chunking = Chunking::of(self.order.bytes());
+        for file in 0..self.order.layout.files() {
+            let range = self.order.layout.range_of(file);
+            if !self.is_staged(file) {
+                there.add((range.start, range.end));
+                continue;
+            }
+            let whole = |position: u64| chunking.range((position / chunking.chunk_bytes) as u32);
+            let (data, length) = self.data_of(file);
+            for (start, end) in data.iter() {
+                let (start, end) = (range.start + start, range.start + end);
+                let end = whole(end - 1).1.min(range.start + length);
+                there.add((whole(start).0.max(range.start), end));
+            }
+        }
+        there
+    }
+
+    /// Which bytes of a staged file were written, and its length as far as it is that of the source.
+    fn data_of(&self, file: usize) -> (Ranges, u64) {
+        let mut data = Ranges::default();
+        let entry = self.order.layout.entry(file);
+        if !lock(&self.is_there).get(entry).is_some_and(|&is_there| is_there) {
+            return (data, 0);
+        }
+        let Ok(opened) = self.open_staged(entry, OFlags::RDWR) else { return (data, 0) };
+        let length = fstat(&opened).map_or(0, |stat| stat.st_size as u64);
+        let range = self.order.layout.range_of(file);
+        let bytes = length.min(range.end - range.start);
+        if bytes < SPARSE_BYTES_MIN {
+            data.add((0, bytes));
+            return (data, bytes);
+        }
+        let mut position = 0;
+        while position < bytes {
+            let start = match seek(&opened, SeekFrom::Data(position)) {
+                Ok(start) => start.max(position),
+                Err(Errno::NXIO) => break,
+                // A file system without holes has data everywhere.
+                Err(_) => position,
+            };
+            let end = seek(&opened, SeekFrom::Hole(start)).unwrap_or(bytes).min(bytes);
+            if start >= end {
+                break;
+            }
+            data.add((start, end));
+            position = end;
+        }
+        (data, bytes)
+    }
+
+    /// Opens a staged file by the number of its entry. With [`OFlags::CREATE`] creates it unless it is there.
+    ///
+    /// Errors: another entry has its name on this file system; the system's.
+    pub(super) fn open_staged(&self, entry: usize, flags: OFlags) -> io::Result<File> {
+        let path = &self.order.entries()[entry].path;
+        let Some(staged) = &self.staged else { return Err(io::ErrorKind::NotFound.into()) };
+        let (directory, name) = staged.of(path);
+        let creates = flags.contains(OFlags::CREATE);
+        let mut is_there = lock(&self.is_there);
+        let opened = match is_there.get_mut(entry) {
+            Some(is_there) if creates && !*is_there => {
+                let created = directory.create(name, MODE);
+                *is_there = created.is_ok();
+                created
+            }
+            _ => directory.open(name, flags - OFlags::CREATE),
+        };
+        drop(is_there);
+        opened.map_err(|error| io::Error::other(self.create_error(entry, error)))
+    }
+
+    /// The error for an entry that cannot be created where it is staged.
+    pub(super) fn create_error(&self, entry: usize, error: Errno) -> TargetError {
+        let path = self.order.shown(&self.order.entries()[entry].path);
+        match error {
+            Errno::EXIST => match self.other_name(entry) {
+                Some(other) => {
+                    let one = self.order.shown(&self.order.entries()[other].path);
+                    TargetError::Collision { one, other: path }
+                }
+                None => refusal(&path, "create", 0, error.into()),
+            },
+            Errno::INVAL | Errno::ILSEQ | Errno::NAMETOOLONG | Errno::NOSYS | Errno::PERM => {
+                TargetError::Unsupported { path, error: error.into() }
+            }
+            error => refusal(&path, "create", 0, error.into()),
+        }
+    }
+
+    /// The entry that has the same file or directory where things are staged.
+    fn other_name(&self, entry: usize) -> Option<usize> {
+        let staged = self.staged.as_ref()?;
+        let inode = |number: usize| {
+            let (directory, name) = staged.of(&self.order.entries()[number].path);
+            directory.stat(name).ok().map(|stat| stat.st_ino)
+        };
+        let parent = |number: usize| split(&self.order.entries()[number].path).0;
+        let own = inode(entry)?;
+        let others = (0..self.order.entries().len()).filter(|&other| other != entry);
+        let mut beside = others.filter(|&other| parent(other) == parent(entry));
+        beside.find(|&other| inode(other) == Some(own))
+    }
+
+    /// Copies bytes of an existing file into the staged one.
+    pub(super) fn copy(&self, from: &File, file: usize, range: (u64, u64)) -> io::Result<()> {
+        let entry = self.order.layout.entry(file);
+        let to = self.open.get(file, false, || {
+            self.open_staged(entry, OFlags::RDWR | OFlags::CREATE)
+        })?;
+        let Some(staged) = &self.staged else { return Err(io::ErrorKind::NotFound.into()) };
+        staged.of(self.path_of(file)).0.disk().copy(from, &to, range)?;
+        start_writeback(&to, range);
+        Ok(())
+    }
+
+    /// The digest of a file that was written as a whole; once.
+    pub(super) fn digest_of_written(&self, file: usize) -> Option<blake3::Hash> {
+        lock(&self.written).remove(&file)
+    }
+
+    /// Opens a file that is there.
+    ///
+    /// Errors: it has another length; the system's.
+    pub(super) fn open_existing(&self, file: usize) -> io::Result<File> {
+        let Some(existing) = &self.existing else { return Err(io::ErrorKind::NotFound.into()) };
+        let mut parents = Parents::new(existing);
+        let opened = parents
+            .of(self.path_of(file))
+            .and_then(|(directory, name)| directory.open(name, OFlags::RDONLY))
+            .map_err(|error| self.error(file, error.into()))?;
+        let stat = fstat(&opened)?;
+        let range = self.order.layout.range_of(file);
+        if stat.st_size as u64 != range.end - range.start {
+            return Err(self.error(file, io::Error::other("it was changed meanwhile")));
+        }
+        Ok(opened)
+    }
+
+    /// A file that is received or stays, for reading and writing what arrives.
+    pub(super) fn open_file(&self, file: usize) -> io::Result<File> {
+        match self.is_staged(file) {
+            true => self.open_staged(self.order.layout.entry(file), OFlags::RDWR),
+            false => self.open_existing(file),
+        }
+    }
+
+    /// Names the file in an error, with the remedy.
+    pub(super) fn error(&self, file: usize, error: io::Error) -> io::Error {
+        let (path, range) =
+            (self.order.shown(self.path_of(file)), self.order.layout.range_of(file));
+        let bytes = range.end - range.start;
+        io::Error::new(error.kind(), refusal(&path, "access", bytes, error))
+    }
+}
+
+fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
+    mutex.lock().unwrap_or_else(PoisonError::into_inner)
+}
+
+impl fmt::Debug for CopyFiles {
+    fn fmt(&self, formatter: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(formatter, "{} entries", self.stages.len())
+    }
+}
+
+impl Storage for CopyFiles {
+    fn read_at(&self, into: &mut [u8], offset: u64) -> io::Result<()> {
+        read_pieces(&self.order.layout, into, offset, |piece, part| {
+            let file = self.open.get(piece.file, false, || self.open_file(piece.file))?;
+            file.read_exact_at(part, piece.in_file.start)
+                .map_err(|error| self.error(piece.file, error))
+        })
+    }
+
+    fn write_at(&self, bytes: &[u8], offset: u64) -> io::Result<()> {
+        for piece in self.order.layout.pieces(offset..offset + bytes.len() as u64) {
+            if !self.stages[piece.entry] {
+                // Sent together with what is missing; it is there already.
+                continue;
+            }
+            let from = (piece.in_object.start - offset) as usize;
+            let part = &bytes[from..][..(piece.in_file.end - piece.in_file.start) as usize];
+            let range = self.order.layout.range_of(piece.file);
+            let is_whole = part.len() as u64 == range.end - range.start;
+            let file = self.open.get(piece.file, is_whole, || {
+                self.open_staged(piece.entry, OFlags::RDWR | OFlags::CREATE)
+            })?;
+            file.write_all_at(part, piece.in_file.start)
+                .map_err(|error| self.error(piece.file, error))?;
+            if is_whole && !self.order.is_file {
+                lock(&self.written).insert(piece.file, blake3::hash(part));
+            }
+        }
+        Ok(())
+    }
+
+    fn name(&self) -> String {
+        let first = self.order.entries().first().filter(|_| self.order.is_file);
+        let path: PathBuf = self.order.shown(first.map_or(&[], |entry| &entry.path));
+        path.display().to_string()
+    }
+}

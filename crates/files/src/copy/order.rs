@@ -1,0 +1,110 @@
+//! What a receiver is to make.
+
+use std::{
+    ffi::OsStr,
+    os::unix::ffi::OsStrExt,
+    path::{Path, PathBuf},
+    sync::Arc,
+};
+
+use tree::{Entry, Kind, Layout, Listing};
+
+use super::error::TargetError;
+use crate::{
+    Manifest,
+    messages::{Top, TreeOffer},
+    place::{NAME_BYTES_MAX, Place},
+};
+
+/// What a receiver is to make: a tree, or a file as a tree of one entry in a directory that is there.
+pub(crate) struct Order {
+    pub(super) listing: Arc<Listing>,
+    pub(super) layout: Arc<Layout>,
+    /// Identifies the version of the source, for names of what is staged.
+    pub(super) version: Vec<u8>,
+    /// Attributes of the tree's top, if the copy is that of one directory.
+    pub(super) top: Option<Top>,
+    /// Existing files are compared by contents, not by length and time.
+    pub(super) by_contents: bool,
+    /// It is a file: an existing one is read only if its probe ([`crate::hash::probe`]) is this.
+    pub(super) probe: Option<[u8; 32]>,
+    pub(super) is_file: bool,
+    /// The top of the entries' paths, for messages.
+    pub(super) shown: PathBuf,
+}
+
+impl Order {
+    /// Of a file at a place. `probe`: of the source; without it an existing file is not looked at.
+    ///
+    /// Errors: the name is too long, or none.
+    pub(crate) fn of_file(
+        place: &Place,
+        manifest: &Manifest,
+        probe: Option<[u8; 32]>,
+    ) -> Result<Self, TargetError> {
+        let entry = Entry {
+            path: place.name().as_bytes().to_vec(),
+            // Never set-user-id and the like, whatever the manifest has.
+            mode: (manifest.mode & 0o777) as u16,
+            modified_ns: manifest.modified_ns,
+            kind: Kind::File { bytes: manifest.bytes },
+        };
+        let refused = |_| match place.name().len() > NAME_BYTES_MAX {
+            true => TargetError::LongName(place.path().to_owned()),
+            false => TargetError::NoName(place.path().to_owned()),
+        };
+        let listing = Listing::new(vec![entry]).map_err(refused)?;
+        let numbers = [manifest.bytes.to_le_bytes(), manifest.modified_ns.to_le_bytes()];
+        let version = [numbers.as_flattened(), manifest.name.as_bytes()].concat();
+        let is_file = true;
+        let shown = place.directory().to_owned();
+        Ok(Self { by_contents: true, probe, is_file, ..Self::new(listing, version, None, shown) })
+    }
+
+    /// Of a tree, whose encoded listing identifies its version. `shown`: the path of its top.
+    ///
+    /// Errors: the listing is no tree.
+    pub(crate) fn of_tree(
+        name: &str,
+        encoded: &[u8],
+        offer: &TreeOffer,
+        shown: &Path,
+    ) -> Result<Self, TargetError> {
+        let listing = Listing::decode(encoded)?;
+        let mut version = blake3::Hasher::new();
+        version.update(name.as_bytes()).update(&[0]).update(encoded);
+        let version = version.finalize().as_bytes().to_vec();
+        let order = Self::new(listing, version, offer.top, shown.to_owned());
+        Ok(Self { by_contents: offer.by_contents, ..order })
+    }
+
+    fn new(listing: Listing, version: Vec<u8>, top: Option<Top>, shown: PathBuf) -> Self {
+        let layout = Arc::new(Layout::of(&listing));
+        let listing = Arc::new(listing);
+        let (by_contents, probe, is_file) = (false, None, false);
+        Self { listing, layout, version, top, by_contents, probe, is_file, shown }
+    }
+
+    /// Length of all contents in bytes.
+    pub(crate) fn bytes(&self) -> u64 {
+        self.layout.bytes()
+    }
+
+    pub(super) fn entries(&self) -> &[Entry] {
+        self.listing.entries()
+    }
+
+    /// The path of an entry on disk, for messages.
+    pub(super) fn shown(&self, path: &[u8]) -> PathBuf {
+        match path {
+            [] => self.shown.clone(),
+            path => self.shown.join(OsStr::from_bytes(path)),
+        }
+    }
+}
+
+impl std::fmt::Debug for Order {
+    fn fmt(&self, formatter: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        write!(formatter, "{} entries", self.entries().len())
+    }
+}

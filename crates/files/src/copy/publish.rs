@@ -1,0 +1,423 @@
+//! Gives a verified copy its names, entry by entry.
+
+use std::{
+    collections::BTreeMap,
+    ffi::OsStr,
+    os::{fd::AsFd, unix::ffi::OsStrExt},
+};
+
+use rustix::{
+    fs::{OFlags, RenameFlags, fstat},
+    io::Errno,
+    process::geteuid,
+};
+use tree::{Entry, Kind};
+
+use super::{
+    error::{TargetError, refusal},
+    files::CopyFiles,
+    order::Order,
+    parents::{Parents, is_below, split},
+    staging::Staged,
+    there::{Found, Known, There, has_mode, has_time, is_top, kind_of, mode_for},
+};
+use crate::{disk::Directory, messages::Top};
+
+/// Up to this many staged entries are written to disk one by one; for more, whole file systems are.
+const SYNCED_MAX: usize = 256;
+
+/// The publishing of one copy.
+pub(super) struct Publication<'a> {
+    order: &'a Order,
+    stages: &'a [bool],
+    staged: &'a Staged,
+    there: &'a There,
+    /// By the number of the entry: the inode of what was staged; 0 of what was not.
+    inodes: Vec<u64>,
+    /// Files and directories are written to disk one by one.
+    syncs_each: bool,
+    /// Directories in which names have changed.
+    changed: BTreeMap<Vec<u8>, Directory>,
+}
+
+type Outcome = Result<(), TargetError>;
+
+impl<'a> Publication<'a> {
+    /// `stages`: by the number of the entry, whether it is staged.
+    pub(super) fn new(
+        (order, stages): (&'a Order, &'a [bool]),
+        staged: &'a Staged,
+        there: &'a There,
+    ) -> Self {
+        Self {
+            order,
+            stages,
+            staged,
+            there,
+            inodes: vec![0; stages.len()],
+            syncs_each: stages.iter().filter(|&&stages| stages).count() <= SYNCED_MAX,
+            changed: BTreeMap::new(),
+        }
+    }
+
+    /// The entries that are staged, with their numbers.
+    fn staged_entries(&self) -> impl Iterator<Item = (usize, &'a Entry)> + use<'a> {
+        let (order, stages) = (self.order, self.stages);
+        order.entries().iter().enumerate().filter(move |(number, _)| stages[*number])
+    }
+
+    fn failed(&self, what: &'static str, path: &[u8]) -> impl FnOnce(Errno) -> TargetError + use<> {
+        let path = self.order.shown(path);
+        move |error| refusal(&path, what, 0, error.into())
+    }
+
+    /// Completes what is staged: empty files, links, attributes of all but directories; and writes it to disk.
+    pub(super) fn complete(&mut self, files: &CopyFiles) -> Outcome {
+        for (number, entry) in self.staged_entries() {
+            let (directory, name) = self.staged.of(&entry.path);
+            match &entry.kind {
+                Kind::Directory => {}
+                Kind::File { bytes } => {
+                    // A file that is one, and no tree, has been created.
+                    if *bytes == 0 && !self.order.is_file {
+                        self.create_empty(files, number)?;
+                    }
+                    self.finish_file(directory, name, (number, entry))?;
+                }
+                Kind::Name { of } => {
+                    self.link(files, number, *of as usize)?;
+                    continue;
+                }
+                Kind::Link { target } => {
+                    let made = directory.make_link(name, OsStr::from_bytes(target));
+                    made.map_err(|error| files.create_error(number, error))?;
+                    let set = directory.set_link_modified_ns(name, entry.modified_ns);
+                    set.map_err(self.failed("set the time of", &entry.path))?;
+                }
+            }
+            if self.inodes[number] == 0 {
+                let stat = directory.stat(name).map_err(self.failed("examine", &entry.path))?;
+                self.inodes[number] = stat.st_ino;
+            }
+        }
+        if !self.syncs_each {
+            for directory in self.staged.directories() {
+                let synced = directory.disk().sync_file_system(directory.as_fd());
+                synced.map_err(self.failed("write to disk", b""))?;
+            }
+        }
+        Ok(())
+    }
+
+    fn create_empty(&self, files: &CopyFiles, number: usize) -> Outcome {
+        let path = &self.order.entries()[number].path;
+        let created = files.open_staged(number, OFlags::RDWR | OFlags::CREATE);
+        let file = created
+            .map_err(|error| TargetError::stored(error, "create", &self.order.shown(path)))?;
+        let (directory, _) = self.staged.of(path);
+        directory.disk().set_len(&file, 0).map_err(self.failed("create", path))
+    }
+
+    /// Sets mode and time of a staged file, and writes it to disk.
+    fn finish_file(
+        &mut self,
+        directory: &Directory,
+        name: &OsStr,
+        (number, entry): (usize, &Entry),
+    ) -> Outcome {
+        let finished = directory.open(name, OFlags::RDONLY).and_then(|file| {
+            let inode = set_attributes(directory, &file, (entry.mode.into(), entry.modified_ns))?;
+            if self.syncs_each {
+                directory.disk().sync(&file)?;
+            }
+            Ok(inode)
+        });
+        self.inodes[number] = finished.map_err(self.failed("write to disk", &entry.path))?;
+        Ok(())
+    }
+
+    /// Stages a further name of a file.
+    fn link(&mut self, files: &CopyFiles, number: usize, first: usize) -> Outcome {
+        let (path, of) = (&self.order.entries()[number].path, &self.order.entries()[first].path);
+        let (to, name) = self.staged.of(path);
+        let linked = match (self.stages[first], &files.existing) {
+            (true, _) => {
+                let (from, first_name) = self.staged.of(of);
+                from.link(first_name, to, name)
+            }
+            (false, Some(existing)) => Parents::new(existing)
+                .of(of)
+                .and_then(|(from, first_name)| from.link(first_name, to, name)),
+            (false, None) => Err(Errno::NOENT),
+        };
+        linked.map_err(|error| files.create_error(number, error))?;
+        self.inodes[number] = match self.stages[first] {
+            true => self.inodes[first],
+            false => self.there.inode(first).unwrap_or(0),
+        };
+        Ok(())
+    }
+
+    /// Checks that what stays is as it was when it was compared.
+    pub(super) fn check_kept(&self, existing: &Directory) -> Outcome {
+        let mut parents = Parents::new(existing);
+        for (number, entry) in self.order.entries().iter().enumerate() {
+            let expected = match (&entry.kind, self.there.found[number]) {
+                _ if self.stages[number] => continue,
+                (Kind::File { .. }, Found::File { known, .. }) => Some(known),
+                (Kind::Name { of }, Found::Same) => {
+                    let Some(first) = self.there.inode(*of as usize) else { continue };
+                    let stat = parents.of(&entry.path).and_then(|(at, name)| at.stat(name));
+                    if stat.is_ok_and(|stat| stat.st_ino == first) {
+                        continue;
+                    }
+                    None
+                }
+                _ => continue,
+            };
+            let stat = parents.of(&entry.path).and_then(|(at, name)| at.stat(name));
+            if expected.is_none() || stat.ok().map(|stat| Known::of(&stat)) != expected {
+                return Err(TargetError::Changed(self.order.shown(&entry.path)));
+            }
+        }
+        Ok(())
+    }
+
+    /// Corrects mode and time of files that stay; before they get further names, which changes them.
+    pub(super) fn correct_kept(&self, existing: &Directory) -> Outcome {
+        let mut parents = Parents::new(existing);
+        for (number, entry) in self.order.entries().iter().enumerate() {
+            let Found::File { known, is_finished: false, .. } = self.there.found[number] else {
+                continue;
+            };
+            if self.stages[number] {
+                continue;
+            }
+            let failed = || self.failed("set mode and time of", &entry.path);
+            let (to, name) = parents.of(&entry.path).map_err(failed())?;
+            let opened = to.open_path(name).map_err(failed())?;
+            if Known::of(&fstat(&opened).map_err(failed())?) != known {
+                return Err(TargetError::Changed(self.order.shown(&entry.path)));
+            }
+            let attributes = (entry.mode.into(), entry.modified_ns);
+            set_attributes(to, &opened, attributes).map_err(failed())?;
+        }
+        Ok(())
+    }
+
+    /// Moves what is staged to where it belongs.
+    ///
+    /// Errors: the system's; then a part may be published, and what is left is staged still.
+    pub(super) fn move_all(&mut self, existing: &Directory) -> Outcome {
+        let mut parents = Parents::new(existing);
+        // It has its name with all that is in it.
+        let mut moved: Option<&[u8]> = None;
+        for (number, entry) in self.staged_entries() {
+            let is_moved = moved.is_some_and(|moved| is_below(&entry.path, moved));
+            if is_moved {
+                continue;
+            }
+            let (to, name) = parents
+                .of(&entry.path)
+                .map_err(self.failed("open the directory of", &entry.path))?;
+            match entry.kind {
+                Kind::Directory => {
+                    if self.move_directory(to, name, number)? {
+                        moved = Some(&entry.path);
+                    }
+                }
+                _ => self.move_entry(to, name, number)?,
+            }
+            self.note_change(&entry.path, to);
+        }
+        Ok(())
+    }
+
+    fn note_change(&mut self, path: &[u8], directory: &Directory) {
+        let parent = split(path).0;
+        if !self.changed.contains_key(parent) && self.changed.len() <= SYNCED_MAX {
+            self.changed.insert(parent.to_vec(), directory.clone());
+        }
+    }
+
+    /// Moves a file or a link; replaces what has the name.
+    fn move_entry(&self, to: &Directory, name: &OsStr, number: usize) -> Outcome {
+        let path = &self.order.entries()[number].path;
+        let (from, staged) = self.staged.of(path);
+        let moved = self.with_group(to, from, staged).and_then(|()| {
+            with_write_permission(to, || from.rename(staged, to, name))
+        });
+        moved.map_err(|error| match error {
+            Errno::ISDIR | Errno::NOTEMPTY | Errno::EXIST => TargetError::DirectoryInTheWay {
+                path: self.order.shown(path),
+                what: "another entry",
+            },
+            error => self.failed("rename the temporary file to", path)(error),
+        })
+    }
+
+    /// Gives a staged file the group of a directory with the set-group-id bit, as if it were made in it.
+    fn with_group(&self, to: &Directory, from: &Directory, staged: &OsStr) -> Result<(), Errno> {
+        let parent = to.own_stat()?;
+        if parent.st_mode & 0o2000 == 0 || from.own_stat()?.st_gid == parent.st_gid {
+            return Ok(());
+        }
+        // A user who is not in that group cannot; the file keeps its own then.
+        let opened = from.open_path(staged)?;
+        let _ = from.disk().set_group(&opened, parent.st_gid);
+        Ok(())
+    }
+
+    /// Moves a directory with all that is in it; false if there is one now, into which its entries go one by one.
+    fn move_directory(
+        &mut self,
+        to: &Directory,
+        name: &OsStr,
+        number: usize,
+    ) -> Result<bool, TargetError> {
+        let path = &self.order.entries()[number].path;
+        if matches!(self.there.found[number], Found::Other) {
+            // A file or a link, which a rename of a directory does not replace.
+            match with_write_permission(to, || to.unlink(name)) {
+                Ok(()) | Err(Errno::NOENT | Errno::ISDIR) => {}
+                Err(error) => return Err(self.failed("remove", path)(error)),
+            }
+        }
+        let (from, staged) = self.staged.of(path);
+        let flags = RenameFlags::NOREPLACE;
+        let moved = with_write_permission(to, || from.rename_with(staged, to, name, flags));
+        match moved {
+            Ok(()) => return Ok(true),
+            Err(Errno::EXIST) => {}
+            // The file system has no such rename.
+            Err(Errno::INVAL | Errno::NOSYS) => match to.make_directory(name, 0o700) {
+                Ok(()) | Err(Errno::EXIST) => {}
+                Err(error) => return Err(self.failed("create", path)(error)),
+            },
+            Err(error) => {
+                return Err(self.failed("rename the temporary directory to", path)(error));
+            }
+        }
+        let inode = to.open_directory(name).and_then(|directory| Ok(directory.own_stat()?.st_ino));
+        self.inodes[number] = inode.map_err(self.failed("open", path))?;
+        Ok(false)
+    }
+
+    /// Sets modes and times of directories, the deepest first, since changes in a directory change its time; and writes
+    /// them to disk. A directory of another user keeps its own, as only that user and root may set them.
+    pub(super) fn finish_directories(&self, top: &Directory) -> Outcome {
+        let mut parents = Parents::new(top);
+        for (number, entry) in self.order.entries().iter().enumerate().rev() {
+            if entry.kind != Kind::Directory {
+                continue;
+            }
+            let directory = parents.open(&entry.path);
+            let directory = directory.map_err(self.failed("open", &entry.path))?;
+            let stat = directory.own_stat().map_err(self.failed("examine", &entry.path))?;
+            let expected = match self.stages[number] {
+                true => Some(self.inodes[number]),
+                false => self.there.inode(number),
+            };
+            if expected != Some(stat.st_ino) {
+                return Err(TargetError::Changed(self.order.shown(&entry.path)));
+            }
+            let attributes = (u32::from(entry.mode), entry.modified_ns);
+            let is_finished = has_mode(&stat, attributes.0) && has_time(&stat, entry);
+            if !is_finished && may_set(&stat) {
+                let set = set_attributes(&directory, directory.as_fd(), attributes);
+                set.map_err(self.failed("set mode and time of", &entry.path))?;
+            }
+            if self.syncs_each && (self.stages[number] || self.changed.contains_key(&entry.path)) {
+                directory.sync().map_err(self.failed("write to disk", &entry.path))?;
+            }
+        }
+        Ok(())
+    }
+
+    /// Checks that every entry that was staged has its name, and that none has taken another's.
+    pub(super) fn check_names(&self, top: &Directory) -> Outcome {
+        let mut parents = Parents::new(top);
+        for (number, entry) in self.staged_entries() {
+            let stat = parents.of(&entry.path).and_then(|(at, name)| at.stat(name));
+            let inode = stat.ok().map(|stat| stat.st_ino);
+            if inode == Some(self.inodes[number]) {
+                continue;
+            }
+            let other = self.inodes.iter().position(|&other| Some(other) == inode);
+            let path = self.order.shown(&entry.path);
+            return Err(match other {
+                Some(other) => {
+                    let one = self.order.shown(&self.order.entries()[other].path);
+                    TargetError::Collision { one, other: path }
+                }
+                None => TargetError::Changed(path),
+            });
+        }
+        Ok(())
+    }
+
+    /// Writes the new names in the top directory to disk; with many entries those of all file systems.
+    pub(super) fn sync_names(&self, top: &Directory) -> Outcome {
+        if self.syncs_each {
+            return top.sync().map_err(self.failed("write to disk", b""));
+        }
+        // Directories of what was staged are on the same file systems.
+        for directory in self.staged.directories() {
+            let synced = directory.disk().sync_file_system(directory.as_fd());
+            synced.map_err(self.failed("write to disk", b""))?;
+        }
+        Ok(())
+    }
+}
+
+/// Whether this user may set the attributes of something.
+fn may_set(stat: &rustix::fs::Stat) -> bool {
+    let user = geteuid();
+    user.is_root() || stat.st_uid == user.as_raw()
+}
+
+/// Sets mode, and modification time in nanoseconds since 1970, of what is open; returns its inode.
+fn set_attributes(
+    directory: &Directory,
+    opened: &impl AsFd,
+    (mode, modified_ns): (u32, i64),
+) -> Result<u64, Errno> {
+    let stat = fstat(opened)?;
+    if kind_of(&stat) == rustix::fs::FileType::Symlink {
+        return Err(Errno::LOOP);
+    }
+    // The time first: without the right to read, some file systems refuse it.
+    directory.disk().set_modified_ns(opened, modified_ns)?;
+    if !has_mode(&stat, mode) {
+        directory.disk().set_mode(opened, mode_for(&stat, mode))?;
+    }
+    Ok(stat.st_ino)
+}
+
+/// Sets the attributes of the top directory, if it is this user's; false if they were set before.
+pub(super) fn finish_top(directory: &Directory, top: Top) -> Result<bool, Errno> {
+    let stat = directory.own_stat()?;
+    if is_top(&stat, Some(top)) || !may_set(&stat) {
+        return Ok(false);
+    }
+    set_attributes(directory, directory.as_fd(), (top.mode, top.modified_ns)).map(|_| true)
+}
+
+/// Repeats a change in a directory of this user with its owner's write permission, if that was missing. Its mode is
+/// set with those of all directories at the end.
+fn with_write_permission(
+    directory: &Directory,
+    change: impl Fn() -> Result<(), Errno>,
+) -> Result<(), Errno> {
+    match change() {
+        Err(Errno::ACCESS) => {
+            let mode = directory.own_stat()?.st_mode & 0o7777;
+            if mode & 0o700 == 0o700 {
+                return Err(Errno::ACCESS);
+            }
+            directory.disk().set_mode(directory.as_fd(), mode | 0o700)?;
+            change()
+        }
+        outcome => outcome,
+    }
+}

@@ -1,0 +1,77 @@
+//! Space for what is received.
+
+use std::{collections::BTreeMap, os::unix::fs::MetadataExt};
+
+use rustix::{fs::OFlags, io::Errno};
+
+use super::{
+    error::{TargetError, refusal},
+    files::CopyFiles,
+};
+use crate::disk::Directory;
+
+/// What is needed of one file system.
+#[derive(Default)]
+struct Need {
+    bytes: u64,
+    entries: u64,
+}
+
+/// Checks that there is space for what is staged, and reserves it for files of at least `bytes_min`.
+///
+/// Errors: no space, or no inodes, on one of the file systems.
+pub(super) fn reserve(files: &CopyFiles, bytes_min: u64) -> Result<(), TargetError> {
+    let Some(staged) = &files.staged else { return Ok(()) };
+    let order = &files.order;
+    let mut needs: BTreeMap<usize, Need> = BTreeMap::new();
+    let staged_entries = || order.entries().iter().enumerate().filter(|(at, _)| files.stages[*at]);
+    for (number, entry) in staged_entries() {
+        let need = needs.entry(staged.area(&entry.path)).or_default();
+        need.entries += 1;
+        // Data of an earlier session has its space already.
+        let there = files.open_staged(number, OFlags::RDONLY).ok();
+        let there = there.and_then(|file| file.metadata().ok());
+        let there = there.map_or(0, |metadata| metadata.blocks() * 512);
+        need.bytes += entry.bytes().unwrap_or(0).saturating_sub(there);
+    }
+    // Before anything is reserved, since a failing reservation may fill the disk before it gives up.
+    for (directory, (_, need)) in staged.directories().zip(&needs) {
+        let Ok(free) = directory.free() else { continue };
+        if free.f_bavail.saturating_mul(free.f_frsize) < need.bytes {
+            let directory = order.shown.clone();
+            return Err(TargetError::NoSpace { directory, bytes: need.bytes });
+        }
+        // File systems without a fixed number of inodes report 0 for both.
+        if free.f_files != 0 && free.f_favail < need.entries {
+            return Err(TargetError::NoInodes(order.shown.clone()));
+        }
+    }
+    for (number, entry) in staged_entries() {
+        let Some(bytes) = entry.bytes().filter(|&bytes| bytes >= bytes_min) else { continue };
+        let (directory, _) = staged.of(&entry.path);
+        let path = order.shown(&entry.path);
+        let file = files
+            .open_staged(number, OFlags::RDWR | OFlags::CREATE)
+            .map_err(|error| TargetError::stored(error, "create", &path))?;
+        reserve_file(directory, &file, bytes)
+            .map_err(|error| refusal(&path, "reserve space for", bytes, error.into()))?;
+    }
+    Ok(())
+}
+
+fn reserve_file(directory: &Directory, file: &std::fs::File, bytes: u64) -> Result<(), Errno> {
+    let disk = directory.disk();
+    if file.metadata().is_ok_and(|metadata| metadata.len() > bytes) {
+        disk.set_len(file, 0)?;
+    }
+    if directory.is_memory() {
+        return disk.set_len(file, bytes);
+    }
+    loop {
+        match disk.reserve(file, bytes) {
+            Err(Errno::INTR) => {}
+            Err(Errno::OPNOTSUPP | Errno::NOSYS) => return disk.set_len(file, bytes),
+            reserved => return reserved,
+        }
+    }
+}

@@ -1,0 +1,324 @@
+//! Where contents are until they are published: hidden, and only this user's.
+
+use std::{
+    ffi::{OsStr, OsString},
+    os::unix::ffi::OsStrExt,
+    path::Path,
+    sync::Arc,
+};
+
+use rustix::{
+    fs::{FileType, fstat},
+    io::Errno,
+    process::geteuid,
+};
+use tree::Kind;
+
+use super::{order::Order, parents::{Parents, is_below}, temporary::Temporary, there::There};
+use crate::{
+    claim::{Claim, Owner},
+    disk::Directory,
+    place::{LOCK, Place, VERSION_DIGITS},
+    removal::remove_tree,
+};
+
+/// What is staged is private until it is published.
+const MODE: u32 = 0o700;
+
+/// Where entries are staged: a directory for each file system of the destination, or one file. Nobody else can change
+/// what is in it, so that paths of several names are safe.
+#[derive(Clone, Default, Debug)]
+pub(super) struct Staged(Arc<[Area]>);
+
+/// The staging directory of what is below a directory of the tree.
+#[derive(Debug)]
+struct Area {
+    /// The directory's path; empty for the top.
+    below: Vec<u8>,
+    directory: Directory,
+    /// The only file, if it is one.
+    file: Option<OsString>,
+}
+
+impl Staged {
+    /// The directory and the path in it where an entry is staged.
+    pub(super) fn of<'a>(&'a self, path: &'a [u8]) -> (&'a Directory, &'a OsStr) {
+        let area = &self.0[self.area(path)];
+        let rest = match area.below.len() {
+            0 => path,
+            length => &path[length + 1..],
+        };
+        (&area.directory, area.file.as_deref().unwrap_or(OsStr::from_bytes(rest)))
+    }
+
+    /// The number of the file system on which an entry is staged.
+    pub(super) fn area(&self, path: &[u8]) -> usize {
+        // Inner ones come later.
+        self.0.iter().rposition(|area| is_below(path, &area.below)).unwrap_or(0)
+    }
+
+    /// A directory on each file system.
+    pub(super) fn directories(&self) -> impl Iterator<Item = &Directory> {
+        self.0.iter().map(|area| &area.directory)
+    }
+}
+
+/// What is staged; removed when dropped, unless it is kept.
+#[derive(Debug)]
+pub(super) struct Staging {
+    pub(super) staged: Staged,
+    /// By the number of the entry: it is there, from an earlier session.
+    pub(super) is_there: Vec<bool>,
+    /// Staging directories, with what they are in.
+    hidden: Vec<(Directory, OsString)>,
+    /// Instead of them, for a file.
+    temporary: Option<Temporary>,
+    is_kept: bool,
+}
+
+impl Staging {
+    /// Opens what an earlier session left of this version; `None` if there is nothing that only this user could have
+    /// written. `existing`: the directory that is updated.
+    pub(super) fn find(
+        place: &Place,
+        order: &Order,
+        existing: Option<&Directory>,
+        there: &There,
+    ) -> Option<Self> {
+        if order.is_file {
+            return Temporary::find(place, &order.version).map(|file| Self::of_file(place, file));
+        }
+        Self::open(place, order, (existing, there), false).ok().flatten()
+    }
+
+    /// Makes what is missing of the staging directories, or the file.
+    pub(super) fn create(
+        place: &Place,
+        order: &Order,
+        existing: Option<&Directory>,
+        (there, claim): (&There, &Claim),
+    ) -> Result<Self, Errno> {
+        if order.is_file {
+            let file = Temporary::open(place, &order.version, claim)?;
+            return Ok(Self::of_file(place, file));
+        }
+        Self::open(place, order, (existing, there), true)?.ok_or(Errno::NOENT)
+    }
+
+    fn of_file(place: &Place, file: Temporary) -> Self {
+        let area = Area {
+            below: Vec::new(),
+            directory: place.parent().clone(),
+            file: Some(file.name().to_owned()),
+        };
+        Self {
+            staged: Staged([area].into()),
+            is_there: vec![true],
+            hidden: Vec::new(),
+            temporary: Some(file),
+            is_kept: false,
+        }
+    }
+
+    fn open(
+        place: &Place,
+        order: &Order,
+        (existing, there): (Option<&Directory>, &There),
+        creates: bool,
+    ) -> Result<Option<Self>, Errno> {
+        let name = hidden(place, order);
+        let mut is_there = vec![false; order.entries().len()];
+        let (mut areas, mut hidden) = (Vec::new(), Vec::new());
+        let mut add = |below: &[u8], parent: &Directory, name: OsString| {
+            let directory = match reclaim(parent, &name) {
+                Some(directory) => {
+                    clean(&directory, below, order, &mut is_there)?;
+                    directory
+                }
+                None if !creates => return Ok(false),
+                None => create(parent, &name)?,
+            };
+            if creates {
+                // Of other versions.
+                let place = if below.is_empty() { place.clone() } else { inside(parent) };
+                place.remove_temporaries(Some(&name));
+            }
+            areas.push(Area { below: below.to_vec(), directory, file: None });
+            hidden.push((parent.clone(), name));
+            Ok(true)
+        };
+        let mut is_found = add(b"", place.parent(), name.clone())?;
+        for &mount in &there.mounts {
+            let Some(existing) = existing.filter(|_| is_found) else { break };
+            let path = &order.entries()[mount].path;
+            let directory = Parents::new(existing).open(path)?;
+            let name = inside(&directory).hidden(&blake3::hash(&order.version).to_hex()[..VERSION_DIGITS]);
+            is_found = add(path, &directory, name)?;
+        }
+        let staged = Staged(areas.into());
+        Ok(is_found.then_some(Self { staged, is_there, hidden, temporary: None, is_kept: false }))
+    }
+
+    /// Makes those directories of the tree in which something is staged (`stages`: by the number of the entry).
+    ///
+    /// Errors: the number of the entry, and the system's error.
+    pub(super) fn make_directories(
+        &mut self,
+        order: &Order,
+        stages: &[bool],
+    ) -> Result<(), (usize, Errno)> {
+        let entries = order.entries();
+        let mut is_needed = stages.to_vec();
+        for (number, entry) in entries.iter().enumerate().rev() {
+            let parent = entry.parent().filter(|_| is_needed[number]);
+            if let Some(parent) = parent.and_then(|parent| order.listing.find(parent)) {
+                is_needed[parent] = true;
+            }
+        }
+        for (number, entry) in entries.iter().enumerate() {
+            let is_top = self.staged.0.iter().any(|area| area.below == entry.path);
+            if entry.kind != Kind::Directory || !is_needed[number] || is_top {
+                continue;
+            }
+            let (directory, path) = self.staged.of(&entry.path);
+            match directory.make_directory(path, MODE) {
+                Err(Errno::EXIST) if self.is_there[number] => {}
+                made => made.map_err(|error| (number, error))?,
+            }
+            self.is_there[number] = true;
+        }
+        Ok(())
+    }
+
+    /// Moves what an earlier session has left beside a name inside the directory that has the name now, unless another
+    /// session uses it.
+    pub(super) fn move_inside(name: &Place, place: &Place, (order, owner): (&Order, &Owner)) {
+        let (from, to) = (hidden(name, order), hidden(place, order));
+        let is_left = |name: &Place, end: &OsStr| name.parent().stat(end).is_ok();
+        if !is_left(name, &name.hidden(LOCK)) && !is_left(name, &from) {
+            return;
+        }
+        // Removes the lock of a session that was killed.
+        let Ok(_claim) = Claim::take(name, owner) else { return };
+        if is_left(name, &from) && !is_left(place, &to) {
+            // On another file system everything is received again.
+            let _ = name.parent().rename(&from, place.parent(), &to);
+        }
+        name.remove_temporaries(None);
+    }
+
+    /// The staging directory of a whole tree, and its name in its directory.
+    pub(super) fn top(&self) -> Option<(&Directory, &OsStr)> {
+        let (_, name) = self.hidden.first()?;
+        Some((&self.staged.0.first()?.directory, name))
+    }
+
+    /// The file, if it is one.
+    pub(super) fn file(&self) -> Option<&std::fs::File> {
+        self.temporary.as_ref().map(Temporary::as_file)
+    }
+
+    /// Leaves everything for a later session.
+    pub(super) fn keep(mut self) {
+        self.is_kept = true;
+        if let Some(file) = self.temporary.take() {
+            file.keep();
+        }
+    }
+}
+
+impl Drop for Staging {
+    fn drop(&mut self) {
+        if !self.is_kept {
+            for (parent, name) in &self.hidden {
+                // What remains is removed by the next push to this destination.
+                let _ = remove_tree(parent, name);
+            }
+        }
+    }
+}
+
+/// The hidden name for a version of a tree.
+fn hidden(place: &Place, order: &Order) -> OsString {
+    place.hidden(&blake3::hash(&order.version).to_hex()[..VERSION_DIGITS])
+}
+
+/// The place of temporary files of a directory itself.
+fn inside(directory: &Directory) -> Place {
+    Place::inside(directory.clone(), Path::new(""))
+}
+
+/// The staging directory of an earlier session, if only this user could have written it.
+fn reclaim(parent: &Directory, name: &OsStr) -> Option<Directory> {
+    let directory = parent.open_directory(name).ok()?;
+    let stat = directory.own_stat().ok()?;
+    let is_own = stat.st_uid == geteuid().as_raw() && stat.st_mode & 0o022 == 0;
+    if !is_own {
+        return None;
+    }
+    make_private(&directory).ok()?;
+    Some(directory)
+}
+
+fn create(parent: &Directory, name: &OsStr) -> Result<Directory, Errno> {
+    match parent.make_directory(name, MODE) {
+        Err(Errno::EXIST) => {
+            remove_tree(parent, name)?;
+            parent.make_directory(name, MODE)?;
+        }
+        made => made?,
+    }
+    parent.open_directory(name)
+}
+
+/// Keeps the set-group-id bit, so that what is staged has the group that it would have.
+fn make_private(directory: &Directory) -> Result<(), Errno> {
+    let mode = directory.own_stat()?.st_mode & 0o7777;
+    match mode & 0o777 == MODE {
+        true => Ok(()),
+        false => directory.disk().set_mode(directory.as_fd(), MODE | mode & 0o2000),
+    }
+}
+
+/// Removes what is not the beginning of a copy of this tree. Leaves its directories, and regular files of it that have
+/// one name and that only this user can write; `is_there` is set for them.
+fn clean(
+    directory: &Directory,
+    path: &[u8],
+    order: &Order,
+    is_there: &mut [bool],
+) -> Result<(), Errno> {
+    for name in directory.names()? {
+        let inner = match path {
+            [] => name.as_bytes().to_vec(),
+            path => [path, b"/", name.as_bytes()].concat(),
+        };
+        let stat = directory.stat(&name)?;
+        let is_own = stat.st_uid == geteuid().as_raw();
+        let number = order.listing.find(&inner);
+        let kind = number.map(|number| &order.entries()[number].kind);
+        match (kind, FileType::from_raw_mode(stat.st_mode)) {
+            (Some(Kind::Directory), FileType::Directory) if is_own => {
+                let opened = directory.open_path(&name)?;
+                directory.disk().set_mode(&opened, MODE | fstat(&opened)?.st_mode & 0o2000)?;
+                clean(&directory.open_directory(&name)?, &inner, order, is_there)?;
+            }
+            (Some(Kind::File { .. }), FileType::RegularFile)
+                if is_own && stat.st_mode & 0o022 == 0 && stat.st_nlink == 1 =>
+            {
+                // Of a session that had set its mode.
+                if stat.st_mode & 0o7777 != 0o600 {
+                    directory.disk().set_mode(&directory.open_path(&name)?, 0o600)?;
+                }
+            }
+            _ => {
+                remove_tree(directory, &name)?;
+                continue;
+            }
+        }
+        if let Some(number) = number {
+            is_there[number] = true;
+        }
+    }
+    Ok(())
+}

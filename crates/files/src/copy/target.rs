@@ -1,0 +1,600 @@
+//! The copy that a receiver makes: hidden until it is complete and verified.
+
+use std::{
+    fs::File,
+    io,
+    path::Path,
+    sync::{
+        Arc,
+        atomic::{AtomicBool, Ordering},
+    },
+};
+
+use rdmc::{Region, Storage};
+use rustix::{
+    fs::{FileType, RenameFlags, Stat},
+    io::Errno,
+    process::geteuid,
+};
+
+use super::{
+    error::{TargetError, refusal},
+    files::CopyFiles,
+    order::Order,
+    publish::{Publication, finish_top},
+    staging::Staging,
+    there::{Found, There, is_top, modified_ns},
+    verified::Verified,
+};
+use crate::{
+    Manifest,
+    claim::{Claim, ClaimError, Owner},
+    disk::Directory,
+    hash::digest_range,
+    messages::Top,
+    place::{NAME_BYTES_MAX, Place},
+    ranges::{ByteRange, Ranges},
+    resume::{ChunkDigests, Chunking},
+};
+
+/// Bytes copied between checks of the stop flag.
+const COPIED_BYTES: u64 = 64 << 20;
+/// Of shorter files no space is reserved: they are written at once.
+const RESERVED_BYTES_MIN: u64 = 1 << 20;
+/// Kept bytes between missing ones that are fewer than this are sent again: each range is a message.
+const GAP_BYTES_MIN: u64 = 64 << 10;
+/// The most ranges of kept bytes that are reported.
+const RANGES_MAX: usize = 1 << 20;
+
+/// The copy of a file or of a tree, to be published at a path (docs/decisions/publishing.md).
+///
+/// Until it is published or dropped no process can make another target for the path, of any version of any source: it
+/// holds a lock, which ends with its process.
+///
+/// Space is reserved at the start, so that a full disk is detected before the transfer. (Where a file system cannot
+/// reserve, or is in memory, free space is checked once.) Dropping it unpublished removes what is staged; [`Target::keep`] leaves it
+/// for a later session, which finds it by the version of the source.
+#[derive(Debug)]
+pub struct Target {
+    place: Place,
+    order: Arc<Order>,
+    manifest: Manifest,
+    /// The directory with the entries that are there; of a file, that of its name.
+    existing: Option<Directory>,
+    there: There,
+    staging: Option<Staging>,
+    /// Once the root has compared what is there.
+    files: Option<Arc<CopyFiles>>,
+    /// Dropped before the directory gets its attributes back.
+    claim: Claim,
+    top: OwnTop,
+}
+
+/// The directory that is updated, if there is one: it gets its mode back when this is dropped.
+#[derive(Debug)]
+struct OwnTop {
+    directory: Option<Directory>,
+    /// Before anything was changed in it.
+    before: Option<Stat>,
+}
+
+impl Drop for OwnTop {
+    fn drop(&mut self) {
+        if let (Some(directory), Some(before)) = (&self.directory, &self.before)
+            && directory.own_stat().is_ok_and(|now| now.st_mode != before.st_mode)
+        {
+            // Whoever cannot set it has not changed it.
+            let _ = directory.disk().set_mode(directory.as_fd(), before.st_mode & 0o7777);
+        }
+    }
+}
+
+/// Where a tree goes.
+pub(crate) enum Spot {
+    /// A name that nothing has.
+    Name(Place),
+    /// A directory that is there; its name, if it is in a directory that could be opened.
+    Inside(Directory, Option<Place>),
+}
+
+impl Target {
+    /// Begins the copy of a file.
+    ///
+    /// Blocks while it reserves space, and up to 3 seconds for another session of the path that is ending. Errors: the
+    /// directory is missing, full or not writable; another push owns the path; the path cannot be replaced.
+    pub fn create(path: &Path, manifest: Manifest) -> Result<Self, TargetError> {
+        let place = Place::anywhere(path).map_err(|error| TargetError::no_place(path, error))?;
+        Self::create_at(place, manifest, &Owner::of_no_push(""))
+    }
+
+    /// The same at a place that is open already.
+    pub(crate) fn create_at(
+        place: Place,
+        manifest: Manifest,
+        owner: &Owner,
+    ) -> Result<Self, TargetError> {
+        let mut target = Self::prepare_file(place, manifest, owner, None)?;
+        target.begin(&Ranges::default(), &AtomicBool::new(false))?;
+        Ok(target)
+    }
+
+    /// Claims the place of a file and looks at what is there; creates nothing else. `probe`: of the source
+    /// ([`crate::hash::probe`]); an existing file with another one is replaced, without one any.
+    ///
+    /// Errors: as for [`Target::create`].
+    pub(crate) fn prepare_file(
+        place: Place,
+        manifest: Manifest,
+        owner: &Owner,
+        probe: Option<[u8; 32]>,
+    ) -> Result<Self, TargetError> {
+        check_replaceable(&place)?;
+        let order = Order::of_file(&place, &manifest, probe)?;
+        let claim = claim(&place, owner)?;
+        let existing = Some(place.parent().clone());
+        let looks = existing.as_ref().filter(|_| probe.is_some());
+        let (there, staging) = look(&place, &order, looks)?;
+        let top = OwnTop { directory: None, before: None };
+        let order = Arc::new(order);
+        Ok(Self { place, order, manifest, existing, there, staging, files: None, claim, top })
+    }
+
+    /// Claims the place of a tree and looks at what is there; creates nothing else.
+    ///
+    /// Errors: another push owns the path; something is there that cannot be replaced.
+    pub(crate) fn prepare_tree(
+        (spot, path): (Spot, &Path),
+        order: Order,
+        manifest: Manifest,
+        owner: &Owner,
+    ) -> Result<Self, TargetError> {
+        let (place, existing, name) = match spot {
+            Spot::Name(place) => (place, None, None),
+            Spot::Inside(directory, name) => {
+                (Place::inside(directory.clone(), path), Some(directory), name)
+            }
+        };
+        let before = existing.as_ref().map(Directory::own_stat).transpose();
+        let before = before.map_err(|error| refusal(path, "examine", 0, error.into()))?;
+        let top = OwnTop { directory: existing.clone(), before };
+        if let (Some(directory), Some(before)) = (&existing, &before) {
+            make_writable(directory, before);
+        }
+        let claim = claim(&place, owner)?;
+        if let Some(name) = &name {
+            Staging::move_inside(name, &place, (&order, owner));
+        }
+        let (there, staging) = look(&place, &order, existing.as_ref())?;
+        let order = Arc::new(order);
+        Ok(Self { place, order, manifest, existing, there, staging, files: None, claim, top })
+    }
+
+    /// The files of a tree that are there, of the right length and time: they stay without being read. None if files are
+    /// compared by contents.
+    pub(crate) fn kept(&self) -> Ranges {
+        let mut kept = Ranges::default();
+        let (order, bytes) = (&self.order, self.order.bytes());
+        if order.by_contents {
+            return kept;
+        }
+        for file in 0..order.layout.files() {
+            if let Found::File { may_stay: true, .. } = self.there.found[order.layout.entry(file)] {
+                let range = order.layout.range_of(file);
+                kept.add((range.start, range.end));
+            }
+        }
+        let is_long =
+            |&(start, end): &ByteRange| end - start >= GAP_BYTES_MIN || start == 0 || end == bytes;
+        kept.iter().filter(is_long).take(RANGES_MAX).collect()
+    }
+
+    /// Digests of chunks of the object that are there, of an earlier session or of files to be compared by contents;
+    /// `None` if there are none.
+    ///
+    /// Blocks while it reads, or until `stop`. Errors: the system's.
+    pub(crate) fn chunk_digests(
+        &self,
+        stop: &AtomicBool,
+    ) -> Result<Option<ChunkDigests>, TargetError> {
+        let known = self.kept();
+        let is_file = |found: &Found| matches!(found, Found::File { .. });
+        let files = self.files_with(self.there.found.iter().map(|found| !is_file(found)).collect());
+        let bytes = self.order.bytes();
+        let chunking = Chunking::of(bytes);
+        let there = files.there();
+        let is_wanted = |range: ByteRange| there.covers(range) && !known.covers(range);
+        let next = |mut position: u64| {
+            while position < bytes {
+                let range = chunking.range((position / chunking.chunk_bytes) as u32);
+                if is_wanted(range) {
+                    return Ok(Some(position));
+                }
+                position = range.1;
+            }
+            Ok(None)
+        };
+        let read = |into: &mut [u8], at| files.read_at(into, at);
+        ChunkDigests::of_chunks(chunking, next, |range| digest_range(read, range, stop))
+            .map_err(self.system("read what is there of"))
+    }
+
+    /// Begins the copy, of which these ranges are there. Unless nothing has to be done, stages what is missing.
+    ///
+    /// Blocks while it reserves space and copies parts of existing files that do not stay, or until `stop`. Errors: no
+    /// space; something that has to change may not be changed; the system's.
+    pub(crate) fn begin(&mut self, has: &Ranges, stop: &AtomicBool) -> Result<(), TargetError> {
+        let stages = self.stages(has);
+        if !stages.contains(&true) {
+            self.files = Some(Arc::new(self.files_with(stages)));
+            return Ok(());
+        }
+        if let Some(existing) = &self.existing {
+            super::permission::check(existing, &self.order, &stages)?;
+        }
+        let staging = match self.staging.take() {
+            Some(staging) => staging,
+            None => Staging::create(
+                &self.place,
+                &self.order,
+                self.existing.as_ref(),
+                (&self.there, &self.claim),
+            )
+            .map_err(|error| no_file(&self.place, error))?,
+        };
+        let made = self.staging.insert(staging).make_directories(&self.order, &stages);
+        let files = self.files_with(stages);
+        made.map_err(|(entry, error)| files.create_error(entry, error))?;
+        super::space::reserve(&files, RESERVED_BYTES_MIN)?;
+        self.copy_parts(&files, has, stop).map_err(self.system("copy what is there of"))?;
+        self.files = Some(Arc::new(files));
+        Ok(())
+    }
+
+    /// By the number of the entry: whether it has to be staged.
+    fn stages(&self, has: &Ranges) -> Vec<bool> {
+        let mut stages: Vec<bool> = Vec::with_capacity(self.there.found.len());
+        for (number, found) in self.there.found.iter().enumerate() {
+            let stays = match (found, &self.order.entries()[number].kind) {
+                (Found::Directory { .. }, _) => true,
+                (Found::File { may_stay, .. }, _) => {
+                    let range = self.order.layout.range(number);
+                    *may_stay && (range.is_empty() || has.covers((range.start, range.end)))
+                }
+                (Found::Same, tree::Kind::Name { of }) => !stages[*of as usize],
+                (Found::Same, _) => true,
+                (Found::Nothing | Found::Other, _) => false,
+            };
+            stages.push(!stays);
+        }
+        stages
+    }
+
+    /// Copies what is right of existing files that do not stay.
+    fn copy_parts(&self, files: &CopyFiles, has: &Ranges, stop: &AtomicBool) -> io::Result<()> {
+        for file in 0..self.order.layout.files() {
+            let entry = self.order.layout.entry(file);
+            let is_there = matches!(self.there.found[entry], Found::File { .. });
+            if !files.stages[entry] || !is_there {
+                continue;
+            }
+            let range = self.order.layout.range_of(file);
+            let right = has.intersection(&[(range.start, range.end)].into_iter().collect());
+            if right.bytes() == 0 {
+                continue;
+            }
+            let from = files.open_existing(file)?;
+            for (start, end) in right.iter() {
+                let (start, end) = (start - range.start, end - range.start);
+                for piece in (start..end).step_by(COPIED_BYTES as usize) {
+                    if stop.load(Ordering::Relaxed) {
+                        return Err(io::ErrorKind::Interrupted.into());
+                    }
+                    let piece = (piece, end.min(piece + COPIED_BYTES));
+                    files.copy(&from, file, piece)?;
+                }
+            }
+        }
+        Ok(())
+    }
+
+    fn files_with(&self, stages: Vec<bool>) -> CopyFiles {
+        let staged = self.staging.as_ref();
+        let staged = staged.map(|staging| (staging.staged.clone(), staging.is_there.clone()));
+        CopyFiles::new(&self.order, self.existing.clone(), stages, staged)
+    }
+
+    /// The files for the digest of the copy, once it has begun.
+    pub(crate) fn files(&self) -> Option<Arc<CopyFiles>> {
+        self.files.clone()
+    }
+
+    /// Whether it is the copy of a file.
+    pub(crate) fn is_file(&self) -> bool {
+        self.order.is_file
+    }
+
+    /// Leaves what is staged for a later session.
+    pub fn keep(mut self) {
+        if let Some(staging) = self.staging.take() {
+            staging.keep();
+        }
+    }
+
+    /// Sets the modification time that the copy of a file is to have.
+    pub(crate) fn set_modified_ns(&mut self, modified_ns: i64) -> Result<(), TargetError> {
+        self.manifest.modified_ns = modified_ns;
+        self.order = Arc::new(Order::of_file(&self.place, &self.manifest, None)?);
+        Ok(())
+    }
+
+    /// The source's name, length and attributes.
+    pub fn manifest(&self) -> &Manifest {
+        &self.manifest
+    }
+
+    /// The destination: the copy, or the directory that copies of several sources go into.
+    pub fn path(&self) -> &Path {
+        self.place.path()
+    }
+
+    /// The region of all contents, of exactly the source's length. Read-only if nothing is missing.
+    ///
+    /// Errors: longer than this machine can address; the copy has not begun.
+    pub fn region(&self) -> Result<Region, TargetError> {
+        let path = || self.place.path().to_owned();
+        let Some(files) = self.files.clone() else {
+            let error = io::ErrorKind::NotFound.into();
+            return Err(TargetError::System { path: path(), what: "receive", error });
+        };
+        let (bytes, is_writable) = (self.order.bytes(), files.stages.contains(&true));
+        Region::from_storage(files as Arc<dyn Storage>, bytes, is_writable)
+            .map_err(|error| TargetError::Map { path: path(), error })
+    }
+
+    /// The file, for reading what has arrived. Errors: no descriptor; it is a tree.
+    pub fn file(&self) -> Result<File, TargetError> {
+        let staged = self.staging.as_ref().and_then(Staging::file).map(File::try_clone);
+        let opened = match (staged, &self.files) {
+            (Some(file), _) => file,
+            (None, Some(files)) if self.order.bytes() > 0 => files.open_file(0),
+            (None, _) => self.place.open_occupant(),
+        };
+        opened.map_err(self.system("open"))
+    }
+
+    /// Gives the copy its attributes and its name, entry by entry if it is a directory that is there, and returns once all of it
+    /// is on disk. True if it was there already. Blocks for the disk.
+    ///
+    /// Errors: the system's; something was changed meanwhile. Then what is staged stays, for a later session.
+    pub fn publish(mut self, _proof: &Verified) -> Result<bool, TargetError> {
+        let Some(files) = self.files.take() else {
+            let error = io::ErrorKind::NotFound.into();
+            let path = self.place.path().to_owned();
+            return Err(TargetError::System { path, what: "publish", error });
+        };
+        let published = match &self.staging {
+            Some(staging) if files.stages.contains(&true) => {
+                let mut publication = Publication::new((&self.order, &files.stages), &staging.staged, &self.there);
+                self.publish_staged(&mut publication, &files).map(|()| false)
+            }
+            _ => self.publish_kept(&files).map(|is_changed| !is_changed),
+        };
+        match published {
+            Ok(was_there) => self.finish(was_there),
+            Err(error) => {
+                self.keep();
+                Err(error)
+            }
+        }
+    }
+
+    fn publish_staged(
+        &self,
+        publication: &mut Publication<'_>,
+        files: &CopyFiles,
+    ) -> Result<(), TargetError> {
+        if self.order.is_file {
+            check_replaceable(&self.place)?;
+        }
+        if let Some(existing) = &self.existing {
+            publication.check_kept(existing)?;
+            publication.correct_kept(existing)?;
+            publication.complete(files)?;
+            publication.move_all(existing)?;
+            publication.finish_directories(existing)?;
+            publication.check_names(existing)?;
+            return publication.sync_names(existing);
+        }
+        publication.complete(files)?;
+        let Some((staged, name)) = self.staging.as_ref().and_then(Staging::top) else {
+            return Ok(());
+        };
+        publication.finish_directories(staged)?;
+        publication.check_names(staged)?;
+        let system = |what| move |error: Errno| self.failed(what, error);
+        let top = self.order.top.unwrap_or_else(new_top);
+        finish_top(staged, top).map_err(system("set mode and time of"))?;
+        publication.sync_names(staged)?;
+        let parent = self.place.parent();
+        match parent.rename_with(name, parent, self.place.name(), RenameFlags::NOREPLACE) {
+            Ok(()) => {}
+            Err(Errno::EXIST) => {
+                return Err(TargetError::Appeared(self.place.path().to_owned()));
+            }
+            // The file system has no such rename. One of a directory replaces nothing but an empty directory.
+            Err(Errno::INVAL | Errno::NOSYS) if self.place.occupant().is_none() => parent
+                .rename(name, parent, self.place.name())
+                .map_err(system("rename the temporary directory to"))?,
+            Err(error) => return Err(self.failed("rename the temporary directory to", error)),
+        }
+        parent.sync().map_err(system("write to disk the directory of"))
+    }
+
+    /// Nothing is staged: corrects attributes. True if any were corrected.
+    fn publish_kept(&self, files: &CopyFiles) -> Result<bool, TargetError> {
+        let Some(existing) = &self.existing else { return Ok(false) };
+        let staged = super::staging::Staged::default();
+        let publication = Publication::new((&self.order, &files.stages), &staged, &self.there);
+        publication.check_kept(existing)?;
+        publication.correct_kept(existing)?;
+        publication.finish_directories(existing)?;
+        if self.order.is_file {
+            let synced = self.file()?.sync_all();
+            synced.map_err(self.system("write to disk"))?;
+            existing.sync().map_err(|error| self.failed("write to disk", error))?;
+            // A file is the same whatever its attributes were.
+            return Ok(false);
+        }
+        let is_finished = |found: &Found| match found {
+            Found::File { is_finished, .. } | Found::Directory { is_finished, .. } => *is_finished,
+            Found::Nothing | Found::Other | Found::Same => true,
+        };
+        let has_top = self.top.before.is_none_or(|before| is_top(&before, self.order.top));
+        Ok(!has_top || !self.there.found.iter().all(is_finished))
+    }
+
+    /// Ends the staging, the claim, and then the work on the top directory.
+    fn finish(self, was_there: bool) -> Result<bool, TargetError> {
+        let Self { place, order, staging, claim, mut top, .. } = self;
+        match staging {
+            // It has its name.
+            Some(staging) if top.directory.is_none() => staging.keep(),
+            // Nothing but directories is left.
+            staging => drop(staging),
+        }
+        place.remove_temporaries(None);
+        drop(claim);
+        let attributes = match (order.top, &top.before) {
+            (Some(attributes), _) => attributes,
+            // The lock has changed its time.
+            (None, Some(before)) if was_there => {
+                Top { mode: before.st_mode & 0o1777, modified_ns: modified_ns(before) }
+            }
+            (None, _) => return Ok(was_there),
+        };
+        let Some(directory) = top.directory.take() else { return Ok(was_there) };
+        let finished = finish_top(&directory, attributes)
+            .and_then(|was_set| if was_set { directory.sync() } else { Ok(()) });
+        finished.map_err(|error| refusal(place.path(), "set mode and time of", 0, error.into()))?;
+        Ok(was_there)
+    }
+
+    fn failed(&self, what: &'static str, error: Errno) -> TargetError {
+        refusal(self.place.path(), what, 0, error.into())
+    }
+
+    fn system<E: Into<io::Error>>(
+        &self,
+        what: &'static str,
+    ) -> impl FnOnce(E) -> TargetError + use<E> {
+        let path = self.place.path().to_owned();
+        move |error| TargetError::stored(error.into(), what, &path)
+    }
+}
+
+/// Looks at what is there, and at what an earlier session has left.
+fn look(
+    place: &Place,
+    order: &Order,
+    existing: Option<&Directory>,
+) -> Result<(There, Option<Staging>), TargetError> {
+    let look = || match existing {
+        Some(directory) => There::look(directory, order),
+        None => Ok(There::nothing(order)),
+    };
+    let there = look()?;
+    match Staging::find(place, order, existing, &there) {
+        // What of it was removed may have been further names of what is there.
+        Some(staging) => Ok((look()?, Some(staging))),
+        None => Ok((there, None)),
+    }
+}
+
+/// The attributes of a directory that has none of a source.
+fn new_top() -> Top {
+    let now = std::time::SystemTime::now().duration_since(std::time::UNIX_EPOCH);
+    let modified_ns = now.map_or(0, |time| i64::try_from(time.as_nanos()).unwrap_or(i64::MAX));
+    Top { mode: 0o777 & !crate::system::umask(), modified_ns }
+}
+
+/// Gives a directory of this user its owner's permissions for the time of the session. Who cannot is refused later.
+fn make_writable(directory: &Directory, stat: &Stat) {
+    let (mode, user) = (stat.st_mode & 0o7777, geteuid());
+    if mode & 0o700 != 0o700 && stat.st_uid == user.as_raw() && !user.is_root() {
+        let _ = directory.disk().set_mode(directory.as_fd(), mode | 0o700);
+    }
+}
+
+/// Only a regular file or a link to one may be replaced by a file.
+fn check_replaceable(place: &Place) -> Result<(), TargetError> {
+    let (kind, remedy) = match place.occupant() {
+        None | Some(FileType::RegularFile) => return Ok(()),
+        Some(FileType::Directory) => {
+            ("a directory", "add / at the end of --dest for a copy in it, or name a file")
+        }
+        Some(_) => ("not a regular file", "name a file as --dest"),
+    };
+    Err(TargetError::InTheWay { path: place.path().to_owned(), kind, remedy })
+}
+
+/// Claims a place whose name can be written.
+fn claim(place: &Place, owner: &Owner) -> Result<Claim, TargetError> {
+    let path = || place.path().to_owned();
+    if place.name().len() > NAME_BYTES_MAX {
+        return Err(TargetError::LongName(path()));
+    }
+    Claim::take(place, owner).map_err(|error| match error {
+        ClaimError::Busy(owner) => {
+            let owner = owner.map(|owner| format!(" {owner}")).unwrap_or_default();
+            TargetError::Busy { path: path(), owner }
+        }
+        ClaimError::Shared(owner) => {
+            let host = owner.host().to_owned();
+            TargetError::Shared { path: path(), owner: format!(" {owner}"), host }
+        }
+        ClaimError::System(Errno::OPNOTSUPP | Errno::NOSYS | Errno::NOLCK) => {
+            TargetError::NoLocks(place.directory().to_owned())
+        }
+        ClaimError::System(error) => no_file(place, error),
+    })
+}
+
+/// The error for a file that cannot be created.
+fn no_file(place: &Place, error: Errno) -> TargetError {
+    let directory = place.directory();
+    // File systems without a fixed number of inodes report 0 for both.
+    let has_inodes =
+        place.parent().free().map_or(true, |free| free.f_files == 0 || free.f_favail > 0);
+    if error == Errno::NOSPC && !has_inodes {
+        return TargetError::NoInodes(directory.to_owned());
+    }
+    refusal(directory, "create a file in", 0, error.into())
+}
+
+#[cfg(test)]
+mod tests {
+    use std::{fs::Permissions, os::unix::fs::PermissionsExt};
+
+    use super::*;
+    use crate::{
+        disk::advice::{Advised, take},
+        hash::probe,
+    };
+
+    #[test]
+    fn what_is_copied_of_an_existing_file_is_written_to_disk() {
+        let directory = tempfile::tempdir().unwrap();
+        let path = directory.path().join("copy");
+        std::fs::write(&path, [7; 10_000]).unwrap();
+        // It cannot stay, as others could write to it.
+        std::fs::set_permissions(&path, Permissions::from_mode(0o666)).unwrap();
+        let probe = probe(&File::open(&path).unwrap(), 10_000).unwrap();
+        let manifest = Manifest { name: "a".into(), bytes: 10_000, mode: 0o600, modified_ns: 0 };
+        let (place, owner) = (Place::anywhere(&path).unwrap(), Owner::of_no_push(""));
+        let mut target = Target::prepare_file(place, manifest, &owner, Some(probe)).unwrap();
+        take();
+        let has = [(0, 4_000), (5_000, 10_000)];
+        target.begin(&has.into_iter().collect(), &AtomicBool::new(false)).unwrap();
+        assert_eq!(take(), has.map(Advised::Writeback));
+    }
+}

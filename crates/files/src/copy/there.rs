@@ -1,0 +1,244 @@
+//! What of a tree is at the host already.
+
+use std::collections::{HashMap, hash_map::Entry as Slot};
+
+use rustix::{
+    fs::{FileType, Stat, fstat},
+    io::Errno,
+    process::geteuid,
+};
+use tree::{Entry, Kind};
+
+use super::{
+    error::{TargetError, refusal},
+    order::Order,
+    parents::{Parents, is_below},
+};
+use crate::{disk::Directory, hash::probe, messages::Top};
+
+/// A file that is there, as it was when it was looked at: whatever changes it, changes this.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub(super) struct Known {
+    pub(super) inode: u64,
+    /// Time of the last change (ctime): seconds, nanoseconds.
+    changed: (i64, u32),
+}
+
+impl Known {
+    pub(super) fn of(stat: &Stat) -> Self {
+        Self { inode: stat.st_ino, changed: (stat.st_ctime, stat.st_ctime_nsec as u32) }
+    }
+}
+
+/// What has an entry's path.
+#[derive(Clone, Copy, Debug)]
+pub(super) enum Found {
+    Nothing,
+    /// Something that the entry replaces.
+    Other,
+    /// A directory that stays. `is_finished`: it has mode and time.
+    Directory {
+        inode: u64,
+        is_finished: bool,
+    },
+    /// A file of the right length and, unless files are compared by contents, of the right time. `may_stay`: if the
+    /// contents are right; otherwise they are only copied.
+    File {
+        known: Known,
+        may_stay: bool,
+        is_finished: bool,
+    },
+    /// A link of the same text, or a further name of the same file.
+    Same,
+}
+
+/// What of a tree is there.
+#[derive(Debug)]
+pub(super) struct There {
+    /// By the number of the entry.
+    pub(super) found: Vec<Found>,
+    /// Directories of the tree that are on other file systems than theirs, or mounted, by the number of the entry.
+    pub(super) mounts: Vec<usize>,
+}
+
+impl There {
+    pub(super) fn nothing(order: &Order) -> Self {
+        Self { found: vec![Found::Nothing; order.entries().len()], mounts: Vec::new() }
+    }
+
+    /// Compares a tree with what is below `top`. Of files only attributes are read, and 1 MiB at most where there is a
+    /// probe to compare.
+    ///
+    /// Errors: a directory is where something else has to be; something cannot be looked at; two entries are one file.
+    pub(super) fn look(top: &Directory, order: &Order) -> Result<Self, TargetError> {
+        let mut there = Self { found: Vec::with_capacity(order.entries().len()), mounts: vec![] };
+        let mut parents = Parents::new(top);
+        let mut numbers: HashMap<(u64, u64), usize> = HashMap::new();
+        // What is below it is not there.
+        let mut missing: Option<&[u8]> = None;
+        for (number, entry) in order.entries().iter().enumerate() {
+            if missing.is_some_and(|missing| is_below(&entry.path, missing)) {
+                there.found.push(Found::Nothing);
+                continue;
+            }
+            let stat = match parents.of(&entry.path).and_then(|(at, name)| at.stat(name)) {
+                Ok(stat) => Some(stat),
+                Err(Errno::NOENT | Errno::NOTDIR | Errno::LOOP) => None,
+                Err(error) => {
+                    return Err(refusal(&order.shown(&entry.path), "examine", 0, error.into()));
+                }
+            };
+            let mut found = match &stat {
+                None => Found::Nothing,
+                Some(stat) => there.find(order, entry, stat, &mut parents)?,
+            };
+            if entry.kind == Kind::Directory && !matches!(found, Found::Directory { .. }) {
+                missing = Some(&entry.path);
+            }
+            if let Some(stat) = stat.as_ref().filter(|_| !matches!(entry.kind, Kind::Name { .. })) {
+                match numbers.entry((stat.st_dev, stat.st_ino)) {
+                    Slot::Vacant(slot) => drop(slot.insert(number)),
+                    // Further names that the source does not have.
+                    Slot::Occupied(_) if is_linked(stat) => found = Found::Other,
+                    Slot::Occupied(first) => {
+                        let one = order.shown(&order.entries()[*first.get()].path);
+                        let other = order.shown(&entry.path);
+                        return Err(TargetError::Collision { one, other });
+                    }
+                }
+            }
+            if let (Found::Directory { .. }, Some(stat)) = (found, &stat) {
+                // Subvolumes have devices of their own, without a mount.
+                let is_mount = parents.of(&entry.path).and_then(|(at, name)| {
+                    Ok(at.is_mount(name) || at.own_stat()?.st_dev != stat.st_dev)
+                });
+                if is_mount.unwrap_or(false) {
+                    there.mounts.push(number);
+                }
+            }
+            there.found.push(found);
+        }
+        Ok(there)
+    }
+
+    fn find(
+        &self,
+        order: &Order,
+        entry: &Entry,
+        stat: &Stat,
+        parents: &mut Parents,
+    ) -> Result<Found, TargetError> {
+        let kind = kind_of(stat);
+        if kind == FileType::Directory && entry.kind != Kind::Directory {
+            let path = order.shown(&entry.path);
+            return Err(match &entry.kind {
+                Kind::File { .. } if order.is_file => TargetError::InTheWay {
+                    path,
+                    kind: "a directory",
+                    remedy: "write --dest PATH/ for a copy in it, or name a file as --dest",
+                },
+                Kind::Link { .. } => TargetError::DirectoryInTheWay { path, what: "a link" },
+                _ => TargetError::DirectoryInTheWay { path, what: "a file" },
+            });
+        }
+        Ok(match &entry.kind {
+            Kind::Directory if kind == FileType::Directory => {
+                let is_finished = has_mode(stat, entry.mode.into()) && has_time(stat, entry);
+                Found::Directory { inode: stat.st_ino, is_finished }
+            }
+            Kind::File { bytes } => find_file(order, entry, (*bytes, stat), parents),
+            Kind::Name { of } => match self.found[*of as usize] {
+                Found::File { known, .. } if known.inode == stat.st_ino => Found::Same,
+                _ => Found::Other,
+            },
+            Kind::Link { target } if kind == FileType::Symlink => {
+                let text = parents.of(&entry.path).and_then(|(at, name)| at.read_link(name));
+                match text {
+                    Ok(text) if text == *target => Found::Same,
+                    _ => Found::Other,
+                }
+            }
+            Kind::Directory | Kind::Link { .. } => Found::Other,
+        })
+    }
+
+    /// The inode of a file that is there.
+    pub(super) fn inode(&self, entry: usize) -> Option<u64> {
+        match self.found[entry] {
+            Found::File { known, .. } => Some(known.inode),
+            Found::Directory { inode, .. } => Some(inode),
+            _ => None,
+        }
+    }
+}
+
+fn find_file(
+    order: &Order,
+    entry: &Entry,
+    (bytes, stat): (u64, &Stat),
+    parents: &mut Parents,
+) -> Found {
+    let is_alike = kind_of(stat) == FileType::RegularFile
+        && stat.st_size as u64 == bytes
+        && (order.by_contents || has_time(stat, entry));
+    if !is_alike {
+        return Found::Other;
+    }
+    let known = match order.probe {
+        None => Some(Known::of(stat)),
+        Some(expected) => parents.of(&entry.path).ok().and_then(|(at, name)| {
+            let file = at.open(name, rustix::fs::OFlags::RDONLY).ok()?;
+            // Of what is read.
+            let known = Known::of(&fstat(&file).ok()?);
+            (probe(&file, bytes).ok()? == expected).then_some(known)
+        }),
+    };
+    let is_finished = has_mode(stat, entry.mode.into()) && has_time(stat, entry);
+    match known {
+        Some(known) => Found::File { known, may_stay: may_stay(stat, entry), is_finished },
+        None => Found::Other,
+    }
+}
+
+/// Not if users whom the source's mode excludes can write to it, since it could change after verification; and not if
+/// it needs another mode or time and has further names, whose attributes would change.
+fn may_stay(stat: &Stat, entry: &Entry) -> bool {
+    let has_its_writers = stat.st_mode & 0o022 & !u32::from(entry.mode) == 0;
+    let is_finished = has_mode(stat, entry.mode.into()) && has_time(stat, entry);
+    stat.st_uid == geteuid().as_raw() && has_its_writers && (is_finished || !is_linked(stat))
+}
+
+/// Whether a file has further names.
+fn is_linked(stat: &Stat) -> bool {
+    kind_of(stat) != FileType::Directory && stat.st_nlink > 1
+}
+
+/// The mode that something is to have: a directory keeps its set-group-id bit, by which what is in it has its group.
+pub(super) fn mode_for(stat: &Stat, mode: u32) -> u32 {
+    match kind_of(stat) {
+        FileType::Directory => mode & 0o1777 | stat.st_mode & 0o2000,
+        _ => mode & 0o777,
+    }
+}
+
+pub(super) fn has_mode(stat: &Stat, mode: u32) -> bool {
+    stat.st_mode & 0o7777 == mode_for(stat, mode)
+}
+
+pub(super) fn has_time(stat: &Stat, entry: &Entry) -> bool {
+    modified_ns(stat) == entry.modified_ns
+}
+
+/// Whether a directory has the attributes of a tree's top; any has, if there are none.
+pub(super) fn is_top(stat: &Stat, top: Option<Top>) -> bool {
+    top.is_none_or(|top| has_mode(stat, top.mode) && modified_ns(stat) == top.modified_ns)
+}
+
+pub(super) fn modified_ns(stat: &Stat) -> i64 {
+    let seconds_ns = stat.st_mtime.saturating_mul(1_000_000_000);
+    seconds_ns.saturating_add(stat.st_mtime_nsec.cast_signed())
+}
+
+pub(super) fn kind_of(stat: &Stat) -> FileType {
+    FileType::from_raw_mode(stat.st_mode)
+}
