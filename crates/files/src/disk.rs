@@ -409,7 +409,7 @@ pub(crate) fn errno(error: io::Error) -> Errno {
 /// Fault injection for tests.
 #[cfg(test)]
 pub(crate) mod faults {
-    use std::sync::{Arc, Mutex, PoisonError};
+    use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
     use super::{Errno, Result};
 
@@ -422,37 +422,68 @@ pub(crate) mod faults {
         Crash(u64),
         /// Only this call fails.
         Error(u64, Errno),
+        /// Something happens right before this call ([`Faults::set_action`]).
+        Action(u64),
+    }
+
+    #[derive(Default)]
+    struct State {
+        calls: u64,
+        fault: Fault,
+        action: Option<Box<dyn FnOnce() + Send>>,
     }
 
     /// Counts calls; clones share the count.
-    #[derive(Clone, Debug, Default)]
-    pub(crate) struct Faults(Arc<Mutex<(u64, Fault)>>);
+    #[derive(Clone, Default)]
+    pub(crate) struct Faults(Arc<Mutex<State>>);
+
+    impl std::fmt::Debug for Faults {
+        fn fmt(&self, formatter: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+            formatter.write_str("Faults")
+        }
+    }
 
     impl Faults {
+        fn state(&self) -> MutexGuard<'_, State> {
+            self.0.lock().unwrap_or_else(PoisonError::into_inner)
+        }
+
         pub(crate) fn set(&self, fault: Fault) {
-            *self.0.lock().unwrap_or_else(PoisonError::into_inner) = (0, fault);
+            let mut state = self.state();
+            (state.calls, state.fault) = (0, fault);
+        }
+
+        /// What happens before the call of [`Fault::Action`]: what another process does.
+        pub(crate) fn set_action(&self, action: impl FnOnce() + Send + 'static) {
+            self.state().action = Some(Box::new(action));
         }
 
         /// How many calls were made.
         pub(crate) fn calls(&self) -> u64 {
-            self.0.lock().unwrap_or_else(PoisonError::into_inner).0
+            self.state().calls
         }
 
         /// Whether the process would be dead by now.
         pub(crate) fn is_over(&self) -> bool {
-            let (calls, fault) = *self.0.lock().unwrap_or_else(PoisonError::into_inner);
-            matches!(fault, Fault::Crash(from) if calls > from)
+            let state = self.state();
+            matches!(state.fault, Fault::Crash(from) if state.calls > from)
         }
 
         pub(super) fn call(&self) -> Result<()> {
-            let (calls, fault) = &mut *self.0.lock().unwrap_or_else(PoisonError::into_inner);
-            let this = *calls;
-            *calls += 1;
-            match *fault {
-                Fault::Crash(from) if this >= from => Err(Errno::CANCELED),
-                Fault::Error(at, errno) if this == at => Err(errno),
-                _ => Ok(()),
+            let mut state = self.state();
+            let this = state.calls;
+            state.calls += 1;
+            match state.fault {
+                Fault::Crash(from) if this >= from => return Err(Errno::CANCELED),
+                Fault::Error(at, errno) if this == at => return Err(errno),
+                Fault::Action(at) if this == at => {
+                    if let Some(action) = state.action.take() {
+                        action();
+                    }
+                }
+                _ => {}
             }
+            Ok(())
         }
     }
 }

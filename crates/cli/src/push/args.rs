@@ -41,9 +41,10 @@ Examples:
   rdmc push data.tar --local 3
       to three receivers on this machine, as a test
 
-A copy appears under its name only when it is complete, verified and on disk. It atomically
-replaces a file or directory of that name; an existing file with the same contents is verified and kept. Mode
-and modification time are preserved. Only one push at a time may write a destination; hosts that
+A file appears under its name only when it is complete, verified and on disk, and atomically replaces
+a file of that name; an existing file with the same contents is verified and kept. A new directory
+appears as a whole; one that is there is updated entry by entry. Mode and modification time are
+preserved. Only one push at a time may write a destination; hosts that
 would write the same file are refused. If a host fails, the others continue. A lost host keeps its
 partial copy: the same command again, or --retry, sends it only the rest.
 
@@ -147,8 +148,15 @@ pub struct Args {
     #[arg(long, help_heading = TREES)]
     pub checksum: bool,
 
-    /// Write into existing directories file by file, each atomically, instead of replacing them as a whole
+    /// Exchange an existing directory as a whole, in one step, instead of updating it entry by entry
+    ///
+    /// Refused before anything is sent where the file system cannot do it. What only the host has is moved into the new
+    /// directory right after.
     #[arg(long, help_heading = TREES)]
+    pub atomic: bool,
+
+    /// The default since directories are updated entry by entry
+    #[arg(long, hide = true, conflicts_with = "atomic")]
     pub inplace: bool,
 
     #[command(flatten)]

@@ -53,7 +53,7 @@ impl Ready {
         let source = sources.open(TreeOptions {
             selection: args.patterns.selection()?,
             by_contents: args.checksum,
-            in_place: args.inplace,
+            atomic: args.atomic,
         })?;
         let settings = settings(args, &sources)?;
         let launcher = launcher(args)?;

@@ -36,8 +36,8 @@ pub struct TreeOptions {
     pub selection: Selection,
     /// Files at receivers are compared by their contents.
     pub by_contents: bool,
-    /// Existing directories are written file by file.
-    pub in_place: bool,
+    /// Existing directories are exchanged as a whole.
+    pub atomic: bool,
 }
 
 impl Sources {
@@ -76,7 +76,7 @@ impl Sources {
             Kind::Several => Source::open_several(&self.paths, selection),
         };
         let source = source.map_err(Failure::because)?;
-        Ok(source.by_contents(options.by_contents).in_place(options.in_place))
+        Ok(source.by_contents(options.by_contents).atomic(options.atomic))
     }
 
     /// The path of the copy, or the directory that copies go into, under a `--dest` in which the host's name is filled

@@ -88,7 +88,7 @@ fn refuse(args: &Args) -> Result<(), Failure> {
         (args.sources.len() > 1, "several sources"),
         (args.dry_run, "--dry-run"),
         (args.checksum, "--checksum"),
-        (args.inplace, "--inplace"),
+        (args.atomic, "--atomic"),
         (args.retry > 0, "--retry"),
         (args.admit.is_some(), "--admit"),
         (args.switch.is_some(), "--switch"),

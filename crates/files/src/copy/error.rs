@@ -56,6 +56,9 @@ pub enum TargetError {
     /// The directory of the destination's name was made during the push.
     #[error("{} was made during the push; run the push again: what was received is kept", .0.display())]
     Appeared(PathBuf),
+    /// Something else has the destination's name than when the push began.
+    #[error("{} was replaced or moved away during the push; run the push again: what was received is kept", .0.display())]
+    Replaced(PathBuf),
     /// A directory in which only owners may replace their files.
     #[error("{} belongs to another user, and its directory has the sticky bit; let its owner or root push, or choose another --dest", .0.display())]
     Sticky(PathBuf),

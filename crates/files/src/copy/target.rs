@@ -3,6 +3,7 @@
 use std::{
     fs::File,
     io,
+    os::unix::fs::MetadataExt,
     path::Path,
     sync::{
         Arc,
@@ -397,13 +398,15 @@ impl Target {
             check_replaceable(&self.place)?;
         }
         if let Some(existing) = &self.existing {
+            self.check_place()?;
             publication.check_kept(existing)?;
             publication.correct_kept(existing)?;
             publication.complete(files)?;
             publication.move_all(existing)?;
             publication.finish_directories(existing)?;
             publication.check_names(existing)?;
-            return publication.sync_names(existing);
+            publication.sync_names(existing)?;
+            return self.check_place();
         }
         publication.complete(files)?;
         let Some((staged, name)) = self.staging.as_ref().and_then(Staging::top) else {
@@ -430,11 +433,22 @@ impl Target {
         parent.sync().map_err(system("write to disk the directory of"))
     }
 
+    /// Checks that the directory that is updated still has its path. It is looked up only to be compared.
+    fn check_place(&self) -> Result<(), TargetError> {
+        let Some(directory) = &self.top.directory else { return Ok(()) };
+        let path = self.place.path();
+        let own = directory.own_stat().map_err(|error| self.failed("examine", error))?;
+        let is_it = std::fs::metadata(path)
+            .is_ok_and(|found| (found.dev(), found.ino()) == (own.st_dev, own.st_ino));
+        if is_it { Ok(()) } else { Err(TargetError::Replaced(path.to_owned())) }
+    }
+
     /// Nothing is staged: corrects attributes. True if any were corrected.
     fn publish_kept(&self, files: &CopyFiles) -> Result<bool, TargetError> {
         let Some(existing) = &self.existing else { return Ok(false) };
         let staged = super::staging::Staged::default();
         let publication = Publication::new((&self.order, &files.stages), &staged, &self.there);
+        self.check_place()?;
         publication.check_kept(existing)?;
         publication.correct_kept(existing)?;
         publication.finish_directories(existing)?;
