@@ -2,6 +2,7 @@
 
 #[cfg(feature = "switch")]
 mod in_switch;
+mod second_writers;
 mod session;
 mod streams;
 mod target;

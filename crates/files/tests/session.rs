@@ -123,8 +123,12 @@ impl World {
         names.iter().map(start).collect()
     }
 
+    /// How many names of rdmc there are in the directory, and in copies in it.
     pub(super) fn temporaries(&self) -> usize {
-        let names = fs::read_dir(self.directory.path()).unwrap().flatten();
+        let copies = fs::read_dir(self.directory.path()).unwrap().flatten();
+        let copies = copies.map(|entry| entry.path()).filter(|path| path.is_dir());
+        let directories = copies.chain([self.directory.path().to_owned()]);
+        let names = directories.flat_map(|directory| fs::read_dir(directory).unwrap().flatten());
         names.filter(|entry| entry.file_name().to_string_lossy().contains(".rdmc-")).count()
     }
 }

@@ -6,6 +6,7 @@ use std::{
 };
 
 use rdmc::RegionError;
+use rustix::io::Errno;
 
 use crate::place::{NAME_BYTES_MAX, PlaceError};
 
@@ -45,11 +46,15 @@ pub enum TargetError {
         /// The other.
         other: PathBuf,
     },
-    /// A name that the file system does not take.
-    #[error("cannot create {}: {error}; the file system there does not take it: rename or --exclude it, or choose another --dest", path.display())]
+    /// Something that the file system does not have.
+    #[error("cannot create {}: {error}; the file system there has no {what}: {remedy}, or choose another --dest", path.display())]
     Unsupported {
         /// Which.
         path: PathBuf,
+        /// What it does not have.
+        what: &'static str,
+        /// What to do.
+        remedy: &'static str,
         /// The system's error.
         error: io::Error,
     },
@@ -174,6 +179,12 @@ impl TargetError {
             Ok(known) => known,
             Err(error) => refusal(path, what, 0, error),
         }
+    }
+
+    /// The error for a name that the file system does not take.
+    pub(crate) fn refused_name(path: PathBuf, error: Errno) -> Self {
+        let (what, remedy) = ("such names", "rename or --exclude it");
+        Self::Unsupported { path, what, remedy, error: error.into() }
     }
 
     /// The error for a path whose place cannot be opened.

@@ -16,6 +16,8 @@ use rustix::{
     io::Errno,
 };
 
+use tree::Kind;
+
 use super::{
     error::{TargetError, refusal},
     order::Order,
@@ -158,34 +160,51 @@ impl CopyFiles {
 
     /// The error for an entry that cannot be created where it is staged.
     pub(super) fn create_error(&self, entry: usize, error: Errno) -> TargetError {
-        let path = self.order.shown(&self.order.entries()[entry].path);
-        match error {
-            Errno::EXIST => match self.other_name(entry) {
+        let entries = self.order.entries();
+        let path = self.order.shown(&entries[entry].path);
+        let unsupported = |what| {
+            let (path, error) = (path.clone(), error.into());
+            TargetError::Unsupported { path, what, remedy: "--exclude it", error }
+        };
+        match (error, &entries[entry].kind) {
+            (Errno::EXIST, _) => match self.other_name(entry) {
                 Some(other) => {
-                    let one = self.order.shown(&self.order.entries()[other].path);
+                    let one = self.order.shown(&entries[other].path);
                     TargetError::Collision { one, other: path }
                 }
                 None => refusal(&path, "create", 0, error.into()),
             },
-            Errno::INVAL | Errno::ILSEQ | Errno::NAMETOOLONG | Errno::NOSYS | Errno::PERM => {
-                TargetError::Unsupported { path, error: error.into() }
+            (Errno::PERM | Errno::NOSYS | Errno::OPNOTSUPP, Kind::Name { .. }) => {
+                unsupported("hard links")
             }
-            error => refusal(&path, "create", 0, error.into()),
+            (Errno::PERM | Errno::NOSYS | Errno::OPNOTSUPP, Kind::Link { .. }) => {
+                unsupported("symbolic links")
+            }
+            (Errno::XDEV, Kind::Name { .. }) => unsupported("link to a file of another one"),
+            // The directory is there.
+            (Errno::INVAL | Errno::ILSEQ | Errno::NAMETOOLONG | Errno::NOENT, _) => {
+                TargetError::refused_name(path, error)
+            }
+            (error, _) => refusal(&path, "create", 0, error.into()),
         }
     }
 
-    /// The entry that has the same file or directory where things are staged.
+    /// The entry whose name is this entry's on the file system on which both are staged.
     fn other_name(&self, entry: usize) -> Option<usize> {
         let staged = self.staged.as_ref()?;
+        let path = |number: usize| self.order.entries()[number].path.as_slice();
         let inode = |number: usize| {
-            let (directory, name) = staged.of(&self.order.entries()[number].path);
+            let (directory, name) = staged.of(path(number));
             directory.stat(name).ok().map(|stat| stat.st_ino)
         };
-        let parent = |number: usize| split(&self.order.entries()[number].path).0;
-        let own = inode(entry)?;
+        // Some file systems make up inodes.
+        let folded = |number: usize| String::from_utf8_lossy(path(number)).to_lowercase();
+        let (own, name) = (inode(entry), folded(entry));
         let others = (0..self.order.entries().len()).filter(|&other| other != entry);
-        let mut beside = others.filter(|&other| parent(other) == parent(entry));
-        beside.find(|&other| inode(other) == Some(own))
+        let beside: Vec<usize> =
+            others.filter(|&other| split(path(other)).0 == split(path(entry)).0).collect();
+        let same_file = || beside.iter().find(|&&other| own.is_some() && inode(other) == own);
+        beside.iter().find(|&&other| folded(other) == name).or_else(same_file).copied()
     }
 
     /// Copies bytes of an existing file into the staged one.

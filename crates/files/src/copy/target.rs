@@ -225,7 +225,8 @@ impl Target {
     /// space; something that has to change may not be changed; the system's.
     pub(crate) fn begin(&mut self, has: &Ranges, stop: &AtomicBool) -> Result<(), TargetError> {
         let stages = self.stages(has);
-        if !stages.contains(&true) {
+        // A directory that is not there is made, whatever is in it.
+        if !stages.contains(&true) && self.existing.is_some() {
             self.files = Some(Arc::new(self.files_with(stages)));
             return Ok(());
         }
@@ -374,7 +375,7 @@ impl Target {
             return Err(TargetError::System { path, what: "publish", error });
         };
         let published = match &self.staging {
-            Some(staging) if files.stages.contains(&true) => {
+            Some(staging) if files.stages.contains(&true) || self.existing.is_none() => {
                 let mut publication = Publication::new((&self.order, &files.stages), &staging.staged, &self.there);
                 self.publish_staged(&mut publication, &files).map(|()| false)
             }
@@ -582,7 +583,16 @@ fn no_file(place: &Place, error: Errno) -> TargetError {
     if error == Errno::NOSPC && !has_inodes {
         return TargetError::NoInodes(directory.to_owned());
     }
-    refusal(directory, "create a file in", 0, error.into())
+    match error {
+        Errno::INVAL | Errno::ILSEQ | Errno::NOENT if !place.name().is_empty() => {
+            // A directory that was removed has no names.
+            match place.parent().own_stat() {
+                Ok(stat) if stat.st_nlink == 0 => TargetError::MissingParent(directory.to_owned()),
+                _ => TargetError::refused_name(place.path().to_owned(), error),
+            }
+        }
+        error => refusal(directory, "create a file in", 0, error.into()),
+    }
 }
 
 #[cfg(test)]
