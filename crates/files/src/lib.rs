@@ -6,7 +6,7 @@
 //!
 //! A receiver writes to a temporary file beside the destination ([`Target`]), verifies it against the root's digest,
 //! and then gives it mode, modification time and name. So a file under the destination's name is always complete. A tree is
-//! built in a temporary directory ([`tree_copy`]), with links to what the receiver keeps, and replaces the old one.
+//! built in a temporary directory (`tree_copy`), with links to what the receiver keeps, and replaces the old one.
 //!
 //! The order of a session: [`Source`] -> offer -> [`Target`] -> group -> digest -> verify -> publish. Nothing here
 //! prints, exits, installs signal handlers or keeps global state.
