@@ -142,8 +142,8 @@ impl FileSource {
             .map_err(|error| SourceError::Map { path: self.path.clone(), error })
     }
 
-    /// Checks that the open file and the file at its path have the same inode, length and modification time as when it
-    /// was opened.
+    /// Checks that the open file and the file at its path have the same inode, length, modification time and mode as when
+    /// it was opened.
     ///
     /// Errors: [`SourceError::Changed`] with the difference.
     pub fn check_unchanged(&self) -> Result<(), SourceError> {
@@ -199,7 +199,7 @@ impl FileSource {
     }
 
     fn compare(&self, metadata: &Metadata) -> Result<(), SourceError> {
-        self.identity.check(metadata).map_err(|what| self.changed(what))
+        self.identity.check(&Identity::of(metadata)).map_err(|what| self.changed(what))
     }
 
     /// The error for two reads with different digests.
@@ -314,6 +314,10 @@ mod tests {
             fs::rename(path.with_extension("new"), path).unwrap();
         };
         assert!(changed(replace).contains("another file"));
+        let chmod = |path: &Path| {
+            fs::set_permissions(path, fs::Permissions::from_mode(0o400)).unwrap();
+        };
+        assert!(changed(chmod).contains("and is 400"));
     }
 
     #[test]
