@@ -92,7 +92,7 @@ impl World<'_> {
                     self.facts.faults.iter().any(|done| done.what == Fault::Cancel)
                 }
                 PushError::Source(_) => {
-                    self.is_first() && self.scenario.source != SourceFaults::default()
+                    self.is_first() && self.has_source_faults() || self.is_replaced(self.push_ns())
                 }
                 PushError::Group(_) => self.facts.faults.len() > 1,
                 _ => false,
@@ -108,6 +108,7 @@ impl World<'_> {
             }
             let facts = &mut self.facts.hosts[host];
             (facts.has_published, facts.published_ns) = (false, None);
+            facts.verified_ns = None;
         }
     }
 
@@ -120,13 +121,13 @@ impl World<'_> {
         let disturbances = disturbances(&self.facts.faults, host);
         let is_first = self.facts.pushes == 1;
         let is_late = is_first && (plan.is_absent || plan.start_ns >= 29 * SECOND_NS);
-        let has_faults =
-            plan.faults != HostFaults::default() || self.scenario.source != SourceFaults::default();
+        let has_faults = plan.faults != HostFaults::default() || self.has_source_faults();
         let may_differ = has_faults
             || self.facts.faults.iter().any(|done| matches!(done.what, Fault::Corrupt { .. }));
         let may_fail = is_first
             && (has_faults
                 || disturbances.all
+                || matches!(self.root.outcome, Some(Err(PushError::Source(_))))
                 || disturbances.host
                 || disturbances.connections_lost > 1)
             || is_late;
@@ -153,6 +154,12 @@ impl World<'_> {
             step => format!("has neither a copy nor failed: {step:?}"),
         };
         self.facts.violated(format!("push {}, host {host} {problem}", self.facts.pushes));
+    }
+
+    /// Returns whether something other than a second writer befalls the source.
+    fn has_source_faults(&self) -> bool {
+        let others = SourceFaults { replaced_ns: None, ..self.scenario.source.clone() };
+        others != SourceFaults::default()
     }
 
     /// Checks that no host is sent bytes again that the root has recorded as received. Only once all connections

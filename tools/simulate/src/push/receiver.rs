@@ -384,6 +384,16 @@ impl ReceiverEffects for AtHost<'_, '_> {
             Ok(copy) if copy[..] != self.world.source[..] => {
                 self.world.facts.violated(format!("machine {machine} publishes something else"));
             }
+            // What was there no more when its copy was verified.
+            Ok(_)
+                if self.world.facts.hosts[machine - 1]
+                    .verified_ns
+                    .is_none_or(|at_ns| self.world.is_replaced(at_ns)) =>
+            {
+                self.world.facts.violated(format!(
+                    "machine {machine} publishes what the source was before it was replaced"
+                ));
+            }
             Ok(copy) => {
                 let until_ns = self.world.processes[index].busy_until_ns;
                 let since_ns = until_ns - self.world.host_of(index).disk_ns;
