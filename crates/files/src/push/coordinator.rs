@@ -236,15 +236,12 @@ impl<'a> Coordinator<'a> {
                     attempt.set_waited(Some(host), waited);
                 }
             }
-            Some(HostEvent::Closed { group }) => {
-                // What a host says of a group that it is not in counts for nothing.
-                if self.attempts.get(&group).is_some_and(|attempt| attempt.has_member(host)) {
-                    self.succeeded(effects, group);
-                }
-            }
+            // What a host says of a group that it is not in counts for nothing.
+            Some(HostEvent::Closed { group } | HostEvent::GroupFailed { group, .. })
+                if !self.attempts.get(&group).is_some_and(|it| it.has_member(host)) => {}
+            Some(HostEvent::Closed { group }) => self.succeeded(effects, group),
             Some(HostEvent::GroupFailed { group, blamed, detail, has }) => {
-                let attempt = self.attempts.get_mut(&group);
-                if let Some(attempt) = attempt.filter(|attempt| attempt.has_member(host)) {
+                if let Some(attempt) = self.attempts.get_mut(&group) {
                     self.hosts[host].has.extend(has.iter());
                     attempt.reported(host, blamed);
                     let reason = match attempt.is_in_switch() {
