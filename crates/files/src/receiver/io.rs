@@ -15,6 +15,7 @@ use super::{
     membership::{Copy, Member},
     root_link::{Event, RootLink},
     session::Effects,
+    storage::FirstError,
 };
 use crate::{
     TargetError, Verified,
@@ -40,6 +41,7 @@ pub(super) struct Io<'a> {
     context: Option<Arc<Context>>,
     /// Once the root has compared the existing data.
     copy: Option<HashedCopy>,
+    storage_error: FirstError,
     /// Joined groups.
     groups: BTreeMap<u64, Group>,
 }
@@ -60,6 +62,7 @@ impl<'a> Io<'a> {
             dry_run: false,
             context: None,
             copy: None,
+            storage_error: FirstError::default(),
             groups: BTreeMap::new(),
         }
     }
@@ -158,10 +161,14 @@ impl Effects for Io<'_> {
         begun.map_err(|error| self.interrupted_or(error))?;
         let (events, bytes) = (self.root.events.clone(), Arc::clone(&self.root.received_bytes));
         let worked = Arc::clone(&self.root.worked);
+        let first_error = self.storage_error.clone();
         let options = HashOptions { worked, makes_holes: self.makes_holes, kept: has.clone() };
         let target = self.target()?;
         let hashed = move |digest| drop(events.send(Event::OwnDigest(digest)));
         let region = target.region()?;
+        let region = first_error.watch(region, target.path()).map_err(|error| {
+            ReceiveError::System(format!("cannot use {}: {error}", target.path().display()))
+        })?;
         let (hasher, in_place) = target.start_hasher(options, hashed)?;
         let copy = Copy { region, has: Arc::default(), bytes, in_place };
         let is_complete = copy.add_all(has);
@@ -171,6 +178,10 @@ impl Effects for Io<'_> {
 
     fn has(&self) -> Ranges {
         self.copy.as_ref().map(|hashed| hashed.copy.has()).unwrap_or_default()
+    }
+
+    fn check_storage(&self) -> Result<(), ReceiveError> {
+        self.storage_error.get().map_or(Ok(()), |error| Err(ReceiveError::Storage(error)))
     }
 
     /// Joins on a thread that ends by the context's own deadline.

@@ -27,6 +27,7 @@ mod serve;
 mod session;
 mod settings;
 mod sink;
+mod storage;
 mod stream;
 
 pub use call::{call, join};

@@ -67,8 +67,16 @@ struct Files {
     open: OpenFiles,
     /// Of what is sent.
     ahead: ReadAhead,
-    /// The first change that was found.
-    changed: Mutex<Option<(PathBuf, String)>>,
+    /// Why a file could not be read as it was listed: the first reason.
+    fault: Mutex<Option<(PathBuf, Fault)>>,
+}
+
+/// Why a file cannot be read as it was listed.
+#[derive(Clone, Debug)]
+enum Fault {
+    Changed(String),
+    /// By the system, with the number of its error.
+    Unreadable(i32),
 }
 
 impl std::fmt::Debug for Files {
@@ -107,8 +115,8 @@ impl TreeSource {
         let layout = Layout::of(&listing);
         let name = path.file_name().unwrap_or_default().to_string_lossy().into_owned();
         let manifest = Manifest { name, bytes: layout.bytes(), mode: 0o600, modified_ns: 0 };
-        let (open, ahead, changed) = Default::default();
-        let files = Arc::new(Files { layout, origins, open, ahead, changed });
+        let (open, ahead, fault) = Default::default();
+        let files = Arc::new(Files { layout, origins, open, ahead, fault });
         let (path, entries) = (path.to_owned(), listing.entries().len());
         let encoded = encoded.into();
         Ok(Self { path, sources, manifest, entries, encoded, top, has_holes, files })
@@ -151,11 +159,15 @@ impl TreeSource {
             .map_err(|error| SourceError::Map { path: self.path.clone(), error })
     }
 
-    /// Errors: a file was found to have changed when it was read.
+    /// Errors: a file was found to have changed, or was not readable, when it was read.
     pub(super) fn check_unchanged(&self) -> Result<(), SourceError> {
-        let changed = self.files.changed.lock().unwrap_or_else(PoisonError::into_inner);
-        match changed.clone() {
-            Some((path, what)) => Err(SourceError::Changed { path, what }),
+        let fault = self.files.fault.lock().unwrap_or_else(PoisonError::into_inner);
+        match fault.clone() {
+            Some((path, Fault::Changed(what))) => Err(SourceError::Changed { path, what }),
+            Some((path, Fault::Unreadable(errno))) => {
+                let error = io::Error::from_raw_os_error(errno);
+                Err(SourceError::System { path, what: "read", error })
+            }
             None => Ok(()),
         }
     }
@@ -260,7 +272,7 @@ impl Files {
         let opened = OpenOptions::new().read(true).custom_flags(flags).open(&origin.path);
         let file = opened.map_err(|error| match error.kind() {
             io::ErrorKind::NotFound => self.changed(index, "it was removed or renamed".into()),
-            _ => named_error(&origin.path, &error),
+            _ => self.unreadable(index, &error),
         })?;
         self.check(index, &file)?;
         Ok(file)
@@ -277,9 +289,21 @@ impl Files {
     fn changed(&self, index: usize, what: String) -> io::Error {
         let path = &self.origins[index].path;
         let error = io::Error::other(format!("{} changed: {what}", path.display()));
-        let mut changed = self.changed.lock().unwrap_or_else(PoisonError::into_inner);
-        changed.get_or_insert((path.clone(), what));
+        self.keep(path, Fault::Changed(what));
         error
+    }
+
+    fn unreadable(&self, index: usize, error: &io::Error) -> io::Error {
+        let path = &self.origins[index].path;
+        if let Some(errno) = error.raw_os_error() {
+            self.keep(path, Fault::Unreadable(errno));
+        }
+        io::Error::new(error.kind(), format!("{}: {error}", path.display()))
+    }
+
+    fn keep(&self, path: &Path, fault: Fault) {
+        let mut first = self.fault.lock().unwrap_or_else(PoisonError::into_inner);
+        first.get_or_insert((path.to_owned(), fault));
     }
 
     fn digest_range(&self, range: ByteRange, stop: &AtomicBool) -> io::Result<blake3::Hash> {
@@ -310,7 +334,7 @@ impl Files {
                 io::ErrorKind::UnexpectedEof => {
                     self.changed(piece.file, "it became shorter".into())
                 }
-                _ => named_error(&self.origins[piece.file].path, &error),
+                _ => self.unreadable(piece.file, &error),
             })?;
             // A change while it was read, too.
             self.check(piece.file, &file)
@@ -330,10 +354,6 @@ impl Storage for Files {
     fn name(&self) -> String {
         format!("a tree of {} files", self.origins.len())
     }
-}
-
-fn named_error(path: &Path, error: &io::Error) -> io::Error {
-    io::Error::new(error.kind(), format!("{}: {error}", path.display()))
 }
 
 /// Sources in the order of their names in the tree; without a name those whose contents go to its top.

@@ -349,6 +349,10 @@ impl ReceiverEffects for AtHost<'_, '_> {
         copy.map(Copy::has).unwrap_or_default()
     }
 
+    fn check_storage(&self) -> Result<(), ReceiveError> {
+        Ok(())
+    }
+
     fn join(&mut self, start: Start) -> Result<(), String> {
         self.world.begin_join(self.index, start)
     }
