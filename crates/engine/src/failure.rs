@@ -35,7 +35,7 @@ pub enum FailureKind {
     Silent,
     /// The member broke the protocol.
     Protocol,
-    /// The member's memory could not be read or written.
+    /// The member's memory, or the file that has the message there, could not be read or written.
     Memory,
     /// The member's application refused a message, panicked or aborted.
     Application,
@@ -90,7 +90,7 @@ impl fmt::Display for FailureKind {
             Self::Lost => "was lost",
             Self::Silent => "fell silent",
             Self::Protocol => "broke the protocol",
-            Self::Memory => "could not use its memory",
+            Self::Memory => "could not read or write the message",
             Self::Application => "gave up",
             Self::Stalled => "was waited for too long",
             Self::Corrupt => "is behind a link that damages what it carries",

@@ -354,10 +354,9 @@ impl Group {
             return;
         }
         if let Err(error) = done.outcome {
-            let access = if ended.what.is_write { "written" } else { "read" };
-            let cause = Cause::Memory { access, error: error.to_string() };
+            // The cause first: other members get the beginning alone.
             let doing = self.transfers.waits().occupation();
-            let detail = format!("while {doing}, {cause}: {}", ended.what);
+            let detail = format!("{error}: {}, while {doing}", ended.what);
             return self.fail(transport, Some(self.rank()), FailureKind::Memory, detail);
         }
         match self.transfers.follow(transport, ended) {

@@ -393,10 +393,10 @@ fn a_copy_writable_for_others_or_with_other_links_is_replaced() {
 }
 
 /// A file system of its own below a directory, until it is dropped.
-struct SmallDisk(PathBuf);
+pub(super) struct SmallDisk(pub(super) PathBuf);
 
 impl SmallDisk {
-    fn mount(at: PathBuf, options: &str) -> Option<Self> {
+    pub(super) fn mount(at: PathBuf, options: &str) -> Option<Self> {
         fs::create_dir(&at).unwrap();
         let arguments = ["-t", "tmpfs", "-o", options, "tmpfs"];
         let mounted = Command::new("mount").args(arguments).arg(&at).output();

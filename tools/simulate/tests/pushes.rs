@@ -100,6 +100,20 @@ fn a_source_that_changes_ends_the_push_before_all_is_sent() {
     assert!(end.steps.iter().all(|step| matches!(step, Some(Step::Failed(_)))), "{end:?}");
 }
 
+#[test]
+fn a_source_that_is_replaced_is_not_published_by_hosts_that_are_verified_later() {
+    let mut scenario = scenario(2);
+    scenario.hosts[1].verify_ns = 60 * SECOND_NS;
+    scenario.source.replaced_ns = Some(40 * SECOND_NS);
+    let end = first(&scenario);
+    assert!(end.error.as_ref().is_some_and(|error| error.contains("another file")), "{end:?}");
+    assert_eq!(end.steps[0], Some(Step::Published));
+    assert!(matches!(end.steps[1], Some(Step::Failed(_))), "{end:?}");
+    // After both are verified it is too late to notice.
+    scenario.source.replaced_ns = Some(3600 * SECOND_NS);
+    assert!(first(&scenario).error.is_none());
+}
+
 /// Runs a push to two hosts, of which the second has a copy that differs from the digest.
 fn differing(reads_differently: bool) -> PushEnd {
     let mut scenario = scenario(2);

@@ -152,6 +152,16 @@ pub enum TargetError {
         /// Of the source.
         sent: blake3::Hash,
     },
+    /// What is received cannot be written, or read back.
+    #[error("cannot {what} {}: {error}{}", path.display(), remedy(error))]
+    Storage {
+        /// Which file.
+        path: PathBuf,
+        /// `read` or `write`.
+        what: &'static str,
+        /// The error.
+        error: io::Error,
+    },
     /// An error of the system.
     #[error("cannot {what} {}: {error}", path.display())]
     System {
@@ -198,6 +208,24 @@ impl TargetError {
             }
             PlaceError::Directory(error) => refusal(directory, "write in", 0, error),
         }
+    }
+}
+
+/// What to do about an error of what is received; begins with `; `.
+fn remedy(error: &io::Error) -> &'static str {
+    match error.kind() {
+        io::ErrorKind::StorageFull => "; free some space there, or choose another --dest",
+        io::ErrorKind::QuotaExceeded => {
+            "; that is this user's quota: free some of it, or choose another --dest"
+        }
+        io::ErrorKind::FileTooLarge => {
+            "; a file cannot be that long, by its file system or a limit of the receiver \
+             (ulimit -f): raise it, or choose another --dest"
+        }
+        io::ErrorKind::ReadOnlyFilesystem => {
+            "; its file system has become read-only: look for the reason in that machine's log"
+        }
+        _ => "",
     }
 }
 

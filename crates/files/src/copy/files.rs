@@ -7,7 +7,7 @@ use std::{
     io,
     os::unix::fs::FileExt,
     path::PathBuf,
-    sync::{Arc, Mutex, MutexGuard, PoisonError},
+    sync::{Arc, Mutex, MutexGuard, OnceLock, PoisonError},
 };
 
 use rdmc::Storage;
@@ -52,6 +52,8 @@ pub(crate) struct CopyFiles {
     /// Digests of files that were written as a whole, by number, until [`CopyFiles::digest_of_written`] takes them: small
     /// files are not opened again to be read.
     written: Mutex<HashMap<usize, blake3::Hash>>,
+    /// The first error of reading and writing.
+    failure: OnceLock<String>,
 }
 
 impl CopyFiles {
@@ -70,6 +72,7 @@ impl CopyFiles {
             is_there: Mutex::new(is_there.unwrap_or_default()),
             open: OpenFiles::default(),
             written: Mutex::default(),
+            failure: OnceLock::new(),
         }
     }
 
@@ -181,12 +184,20 @@ impl CopyFiles {
                 unsupported("symbolic links")
             }
             (Errno::XDEV, Kind::Name { .. }) => unsupported("link to a file of another one"),
+            (Errno::NOENT, _) if self.is_staging_removed(&entries[entry].path) => {
+                TargetError::Storage { path, what: "create", error: io::Error::other("what was staged was removed") }
+            }
             // The directory is there.
             (Errno::INVAL | Errno::ILSEQ | Errno::NAMETOOLONG | Errno::NOENT, _) => {
                 TargetError::refused_name(path, error)
             }
             (error, _) => refusal(&path, "create", 0, error.into()),
         }
+    }
+
+    fn is_staging_removed(&self, path: &[u8]) -> bool {
+        let directory = self.staged.as_ref().map(|staged| staged.of(path).0);
+        directory.is_some_and(|it| it.own_stat().is_ok_and(|stat| stat.st_nlink == 0))
     }
 
     /// The entry whose name is this entry's on the file system on which both are staged.
@@ -233,11 +244,11 @@ impl CopyFiles {
         let opened = parents
             .of(self.path_of(file))
             .and_then(|(directory, name)| directory.open(name, OFlags::RDONLY))
-            .map_err(|error| self.error(file, error.into()))?;
+            .map_err(|error| self.error(file, "open", error.into()))?;
         let stat = fstat(&opened)?;
         let range = self.order.layout.range_of(file);
         if stat.st_size as u64 != range.end - range.start {
-            return Err(self.error(file, io::Error::other("it was changed meanwhile")));
+            return Err(self.error(file, "read", io::Error::other("it was changed meanwhile")));
         }
         Ok(opened)
     }
@@ -250,12 +261,55 @@ impl CopyFiles {
         }
     }
 
-    /// Names the file in an error, with the remedy.
-    pub(super) fn error(&self, file: usize, error: io::Error) -> io::Error {
-        let (path, range) =
-            (self.order.shown(self.path_of(file)), self.order.layout.range_of(file));
-        let bytes = range.end - range.start;
-        io::Error::new(error.kind(), refusal(&path, "access", bytes, error))
+    /// Names the file in an error.
+    pub(super) fn error(&self, file: usize, what: &'static str, error: io::Error) -> io::Error {
+        let path = self.order.shown(self.path_of(file));
+        let error = match error.kind() {
+            io::ErrorKind::UnexpectedEof => io::Error::other("the file has shrunk"),
+            _ => error,
+        };
+        io::Error::new(error.kind(), TargetError::Storage { path, what, error })
+    }
+
+    /// Why what is received could not be written or read first: a failed group does not say it in full.
+    pub(crate) fn failure(&self) -> Option<String> {
+        self.failure.get().cloned()
+    }
+
+    fn note(&self, outcome: io::Result<()>) -> io::Result<()> {
+        outcome.inspect_err(|error| {
+            self.failure.get_or_init(|| error.to_string());
+        })
+    }
+
+    fn read(&self, into: &mut [u8], offset: u64) -> io::Result<()> {
+        read_pieces(&self.order.layout, into, offset, |piece, part| {
+            let file = self.open.get(piece.file, false, || self.open_file(piece.file))?;
+            file.read_exact_at(part, piece.in_file.start)
+                .map_err(|error| self.error(piece.file, "read", error))
+        })
+    }
+
+    fn write(&self, bytes: &[u8], offset: u64) -> io::Result<()> {
+        for piece in self.order.layout.pieces(offset..offset + bytes.len() as u64) {
+            if !self.stages[piece.entry] {
+                // Sent together with what is missing; it is there already.
+                continue;
+            }
+            let from = (piece.in_object.start - offset) as usize;
+            let part = &bytes[from..][..(piece.in_file.end - piece.in_file.start) as usize];
+            let range = self.order.layout.range_of(piece.file);
+            let is_whole = part.len() as u64 == range.end - range.start;
+            let file = self.open.get(piece.file, is_whole, || {
+                self.open_staged(piece.entry, OFlags::RDWR | OFlags::CREATE)
+            })?;
+            file.write_all_at(part, piece.in_file.start)
+                .map_err(|error| self.error(piece.file, "write", error))?;
+            if is_whole && !self.order.is_file {
+                lock(&self.written).insert(piece.file, blake3::hash(part));
+            }
+        }
+        Ok(())
     }
 }
 
@@ -271,33 +325,11 @@ impl fmt::Debug for CopyFiles {
 
 impl Storage for CopyFiles {
     fn read_at(&self, into: &mut [u8], offset: u64) -> io::Result<()> {
-        read_pieces(&self.order.layout, into, offset, |piece, part| {
-            let file = self.open.get(piece.file, false, || self.open_file(piece.file))?;
-            file.read_exact_at(part, piece.in_file.start)
-                .map_err(|error| self.error(piece.file, error))
-        })
+        self.note(self.read(into, offset))
     }
 
     fn write_at(&self, bytes: &[u8], offset: u64) -> io::Result<()> {
-        for piece in self.order.layout.pieces(offset..offset + bytes.len() as u64) {
-            if !self.stages[piece.entry] {
-                // Sent together with what is missing; it is there already.
-                continue;
-            }
-            let from = (piece.in_object.start - offset) as usize;
-            let part = &bytes[from..][..(piece.in_file.end - piece.in_file.start) as usize];
-            let range = self.order.layout.range_of(piece.file);
-            let is_whole = part.len() as u64 == range.end - range.start;
-            let file = self.open.get(piece.file, is_whole, || {
-                self.open_staged(piece.entry, OFlags::RDWR | OFlags::CREATE)
-            })?;
-            file.write_all_at(part, piece.in_file.start)
-                .map_err(|error| self.error(piece.file, error))?;
-            if is_whole && !self.order.is_file {
-                lock(&self.written).insert(piece.file, blake3::hash(part));
-            }
-        }
-        Ok(())
+        self.note(self.write(bytes, offset))
     }
 
     fn name(&self) -> String {

@@ -83,7 +83,7 @@ impl Arrivals<'_> {
     ) -> io::Result<Option<blake3::Hash>> {
         let file = files.open_file(number)?;
         let read = |into: &mut [u8], at| {
-            file.read_exact_at(into, at).map_err(|error| files.error(number, error))?;
+            file.read_exact_at(into, at).map_err(|error| files.error(number, "read", error))?;
             options.on_read(&file, into, at);
             Ok(())
         };

@@ -40,7 +40,7 @@ use crate::{
 
 /// Bytes copied between checks of the stop flag.
 const COPIED_BYTES: u64 = 64 << 20;
-/// Of shorter files no space is reserved: they are written at once.
+/// Of shorter files of a tree no space is reserved: they are written at once.
 const RESERVED_BYTES_MIN: u64 = 1 << 20;
 /// Kept bytes between missing ones that are fewer than this are sent again: each range is a message.
 const GAP_BYTES_MIN: u64 = 64 << 10;
@@ -246,7 +246,8 @@ impl Target {
         let made = self.staging.insert(staging).make_directories(&self.order, &stages);
         let files = self.files_with(stages);
         made.map_err(|(entry, error)| files.create_error(entry, error))?;
-        super::space::reserve(&files, RESERVED_BYTES_MIN)?;
+        let reserved_bytes_min = if self.order.is_file { 1 } else { RESERVED_BYTES_MIN };
+        super::space::reserve(&files, reserved_bytes_min)?;
         self.copy_parts(&files, has, stop).map_err(self.system("copy what is there of"))?;
         self.files = Some(Arc::new(files));
         Ok(())

@@ -101,6 +101,16 @@ impl Attempt {
         root.into_iter().chain(self.members().map(Some))
     }
 
+    pub(super) fn has_member(&self, host: usize) -> bool {
+        self.members().any(|member| member == host)
+    }
+
+    /// Each host's share in the delay of the group.
+    pub(super) fn shares(&self) -> impl Iterator<Item = (usize, f64)> {
+        let shares = self.rate.shares(self.by_rank().count());
+        self.by_rank().zip(shares).filter_map(|(member, share)| Some((member?, share)))
+    }
+
     /// A member's report of its waits.
     pub(super) fn set_waited(&mut self, host: Option<usize>, waited: Vec<Waited>) {
         let rank = self.by_rank().position(|member| member == host);
@@ -174,11 +184,11 @@ impl Attempt {
 
     /// Marks a host as given up; false if it is not a member.
     pub(super) fn lose(&mut self, host: usize) -> bool {
-        let is_member = self.members().any(|member| member == host);
-        is_member && {
+        let is_member = self.has_member(host);
+        if is_member {
             self.lost.insert(host);
-            true
         }
+        is_member
     }
 
     pub(super) fn has_lost(&self) -> bool {
@@ -192,7 +202,7 @@ impl Attempt {
 
     /// Whether this host is a member for which the group has not ended.
     pub(super) fn needs(&self, host: usize) -> bool {
-        self.members().any(|member| member == host) && !self.has_reported(host)
+        self.has_member(host) && !self.has_reported(host)
     }
 
     /// How many members blame each host. Where the root is blamed, the one that noticed it counts as blamed: its connection

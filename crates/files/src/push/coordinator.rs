@@ -24,6 +24,7 @@ use super::{
     regroup::{Slowness, has_unserved_host},
     settings::{HostPlan, PushError, PushEvent, PushSettings},
     source_digest::{Mismatch, SourceDigest},
+    source_look::SourceLook,
 };
 use crate::{
     SourceError,
@@ -52,6 +53,7 @@ pub struct Coordinator<'a> {
     /// The first groups have been started; hosts that become ready later get groups of their own.
     has_begun: bool,
     source_digest: SourceDigest,
+    source_look: SourceLook,
     fabric: Option<Fabric>,
     /// How often groups were started; groups of one round often fail together, for one cause.
     rounds: u32,
@@ -59,7 +61,6 @@ pub struct Coordinator<'a> {
     /// Why members relay instead of switches.
     pub fell_back: Option<String>,
     slowness: Slowness,
-    is_publishing: bool,
     /// Why the push ends early; then nothing new is started, and only hosts that publish are waited for.
     pub stopped: Option<PushError>,
     /// Members of the largest group of the last round, the root included.
@@ -79,12 +80,12 @@ impl<'a> Coordinator<'a> {
             attempts: BTreeMap::new(),
             has_begun: false,
             source_digest: SourceDigest::default(),
+            source_look: SourceLook::default(),
             fabric: None,
             rounds: 0,
             blame: Blame::default(),
             fell_back: None,
             slowness: Slowness::new(settings.rate_min),
-            is_publishing: false,
             stopped: None,
             members: 0,
             choice: None,
@@ -116,7 +117,8 @@ impl<'a> Coordinator<'a> {
     pub fn deadline(&self) -> Option<Duration> {
         let attempts = self.attempts.values().filter_map(Attempt::deadline);
         let unawaited = self.hosts.next_unawaited(self.now).filter(|_| !self.has_begun);
-        attempts.chain(self.hosts.deadline()).chain(unawaited).min()
+        let look = self.source_look.deadline();
+        attempts.chain(self.hosts.deadline()).chain(unawaited).chain(look).min()
     }
 
     /// Adds a host that joins; returns its index.
@@ -171,6 +173,11 @@ impl<'a> Coordinator<'a> {
         digests: Digests,
     ) -> Result<(), PushError> {
         if self.source_digest.on_read(digests) { Ok(()) } else { Err(effects.source_differs()) }
+    }
+
+    /// The source was looked at again, and has not changed.
+    pub fn on_source_unchanged(&mut self) {
+        self.source_look.on_unchanged();
     }
 
     /// Whether the root is joining this group, to send in it.
@@ -229,6 +236,9 @@ impl<'a> Coordinator<'a> {
                     attempt.set_waited(Some(host), waited);
                 }
             }
+            // What a host says of a group that it is not in counts for nothing.
+            Some(HostEvent::Closed { group } | HostEvent::GroupFailed { group, .. })
+                if !self.attempts.get(&group).is_some_and(|it| it.has_member(host)) => {}
             Some(HostEvent::Closed { group }) => self.succeeded(effects, group),
             Some(HostEvent::GroupFailed { group, blamed, detail, has }) => {
                 if let Some(attempt) = self.attempts.get_mut(&group) {
@@ -352,8 +362,8 @@ impl<'a> Coordinator<'a> {
         group: u64,
         silent: &[usize],
     ) -> Result<(), PushError> {
-        self.keep_shares(group);
         let Some(attempt) = self.attempts.remove(&group) else { return Ok(()) };
+        self.hosts.keep_shares(attempt.shares());
         // A changed source explains any failure, and no further group could succeed.
         effects.check_source()?;
         let why = attempt.why();
@@ -486,14 +496,12 @@ impl<'a> Coordinator<'a> {
         // A host that publishes leaves its groups, in which others may still need it as a relay.
         let is_needed = |host: usize| self.attempts.values().any(|attempt| attempt.needs(host));
         let free: Vec<usize> = verified.into_iter().filter(|&host| !is_needed(host)).collect();
-        if free.is_empty() {
-            return Ok(());
+        let starts = free.iter().map(|&host| (host, self.hosts[host].start)).collect();
+        let look = self.source_look.judge(starts, self.now)?;
+        if look.begins {
+            effects.look_at_source()?;
         }
-        effects.check_source()?;
-        if !std::mem::replace(&mut self.is_publishing, true) {
-            effects.observe(PushEvent::Publishing);
-        }
-        for host in free {
+        for host in look.unchanged {
             self.hosts.publish(effects, host, self.now);
         }
         Ok(())
@@ -501,25 +509,14 @@ impl<'a> Coordinator<'a> {
 
     /// A group has closed: all of its members have its part.
     fn succeeded(&mut self, effects: &mut impl Effects, group: u64) {
-        self.keep_shares(group);
         let Some(attempt) = self.attempts.remove(&group) else { return };
+        self.hosts.keep_shares(attempt.shares());
         for host in attempt.receivers_left() {
             self.hosts[host].has.extend(attempt.part.ranges.iter());
         }
         // The root's own group may not have ended yet.
         if attempt.is_failing() {
             effects.abort(group, "all members have it");
-        }
-    }
-
-    /// Keeps each host's share in the delay of a group that has ended.
-    fn keep_shares(&mut self, group: u64) {
-        let Some(attempt) = self.attempts.get(&group) else { return };
-        let shares = attempt.rate.shares(attempt.by_rank().count());
-        for (member, share) in attempt.by_rank().zip(shares) {
-            if let Some(host) = member {
-                self.hosts[host].waiting_share = Some(share);
-            }
         }
     }
 

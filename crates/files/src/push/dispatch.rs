@@ -62,6 +62,10 @@ pub fn handle<S: Effects>(
             }
         }
         Event::Digest(digest) => core.on_source_digest(effects, digest?)?,
+        Event::Looked(outcome) => {
+            outcome?;
+            core.on_source_unchanged();
+        }
         Event::Joined(number, Ok(group)) => {
             if core.is_joining(number) {
                 effects.add_group(number, group);

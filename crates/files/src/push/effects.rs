@@ -56,6 +56,8 @@ pub trait Effects {
     /// Starts to read the source, of a tree the files with a byte in these ranges; completes with
     /// [`super::Event::Digest`].
     fn digest_source(&mut self, ranges: &Ranges) -> Result<(), PushError>;
+    /// Starts to look at every name of the source again; completes with [`super::Event::Looked`].
+    fn look_at_source(&mut self) -> Result<(), PushError>;
     /// The error for a source of which two reads differ.
     fn source_differs(&self) -> PushError;
     /// Starts the root's context over the requested fabric, or the best one for which `common` is true.

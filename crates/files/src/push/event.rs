@@ -22,6 +22,8 @@ pub enum Event<C, G> {
     Compared { host: usize, connection: u64, matching: Result<Ranges, SourceError> },
     /// The source has been read, or those files of a tree that were to be.
     Digest(Result<Digests, SourceError>),
+    /// The source was looked at again. Errors: it has changed.
+    Looked(Result<(), SourceError>),
     /// The root has joined a group, or failed to.
     Joined(u64, Result<G, Error>),
     /// A group has closed with success, or failed.

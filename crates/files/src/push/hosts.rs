@@ -44,6 +44,8 @@ pub struct Hosts<'a> {
     timeouts: Timeouts,
     /// When the first group started to send.
     pub(super) first_sent: Option<Duration>,
+    /// A host was told to publish its copy.
+    is_publishing: bool,
     /// The push ends early: no deadline is extended.
     is_ending: bool,
 }
@@ -71,6 +73,7 @@ impl<'a> Hosts<'a> {
             bytes,
             timeouts: Timeouts::new(bytes),
             first_sent: None,
+            is_publishing: false,
             is_ending: false,
         }
     }
@@ -322,9 +325,19 @@ impl<'a> Hosts<'a> {
 
     /// Lets a host publish its copy.
     pub(super) fn publish(&mut self, effects: &mut impl Effects, host: usize, now: Duration) {
+        if !std::mem::replace(&mut self.is_publishing, true) {
+            effects.observe(PushEvent::Publishing);
+        }
         self.all[host].may_have_published = true;
         effects.send_message(host, &ToReceiver::Publish);
         self.set(effects, host, Step::Publishing(now + self.timeouts.sync_timeout()), now);
+    }
+
+    /// Keeps each host's share in the delay of a group that has ended.
+    pub(super) fn keep_shares(&mut self, shares: impl Iterator<Item = (usize, f64)>) {
+        for (host, share) in shares {
+            self.all[host].waiting_share = Some(share);
+        }
     }
 
     /// Gives a host up, or schedules a retry.

@@ -140,6 +140,19 @@ impl<'a> Io<'a> {
         Ok(sender)
     }
 
+    /// Starts a thread that reads the source and reports how that ended.
+    fn read_source(
+        &self,
+        name: &str,
+        read: impl FnOnce() -> Event + Send + 'static,
+    ) -> Result<(), PushError> {
+        let events = self.push.events.clone();
+        let spawned = thread::Builder::new()
+            .name(name.into())
+            .spawn(move || drop(events.send(read().into())));
+        spawned.map(drop).map_err(|error| system("starting a thread", error).into())
+    }
+
     fn source(&self) -> Result<&Source, PushError> {
         let missing = || PushError::Setting("there is no file in a measurement".into());
         self.push.source.as_deref().ok_or_else(missing)
@@ -271,14 +284,13 @@ impl Effects for Io<'_> {
 
     fn digest_source(&mut self, ranges: &Ranges) -> Result<(), PushError> {
         let Some(source) = self.push.source.clone() else { return Ok(()) };
-        let events = self.push.events.clone();
         let (stop, ranges) = (Arc::clone(&self.stop), ranges.clone());
-        let hash = move || drop(events.send(Event::Digest(source.digest(&ranges, &stop)).into()));
-        thread::Builder::new()
-            .name("rdmc-hash".into())
-            .spawn(hash)
-            .map(drop)
-            .map_err(|error| system("starting a thread", error).into())
+        self.read_source("rdmc-hash", move || Event::Digest(source.digest(&ranges, &stop)))
+    }
+
+    fn look_at_source(&mut self) -> Result<(), PushError> {
+        let Some(source) = self.push.source.clone() else { return Ok(()) };
+        self.read_source("rdmc-look", move || Event::Looked(source.look_again()))
     }
 
     fn source_differs(&self) -> PushError {

@@ -33,6 +33,7 @@ mod run;
 mod session;
 mod settings;
 mod source_digest;
+mod source_look;
 mod stream;
 mod switch_control;
 mod timeouts;

@@ -73,9 +73,7 @@ pub(super) fn has_unserved_host(
     let mut ready = hosts.iter().enumerate().filter(|(_, host)| {
         host.is_ready() && host.deferred_at.is_none() && !host.has.covers((0, bytes))
     });
-    let is_member = |host: usize| {
-        attempts.values().any(|attempt| attempt.members().any(|member| member == host))
-    };
+    let is_member = |host: usize| attempts.values().any(|attempt| attempt.has_member(host));
     ready.any(|(host, _)| !is_member(host))
         && attempts.values().all(|attempt| {
             let members = attempt.part.hosts.iter().map(|&host| hosts[host].bytes);

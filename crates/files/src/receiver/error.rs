@@ -25,6 +25,9 @@ pub enum ReceiveError {
     /// The control connection to the root was lost.
     #[error("lost the root: {0}")]
     Root(Error),
+    /// The copy could not be written, or read to be passed on: with its path and what to do.
+    #[error("{0}")]
+    Storage(String),
     /// The received data could not be read back.
     #[error("cannot read back what was received: {0}")]
     ReadBack(std::io::Error),
@@ -41,10 +44,10 @@ pub enum ReceiveError {
 
 impl ReceiveError {
     /// Whether to keep the partial copy: a later session can resume after a lost root or neighbour, or after this
-    /// receiver was stopped.
+    /// receiver was stopped, and once there is space again.
     pub fn keeps_partial(&self) -> bool {
         match self {
-            Self::Root(_) | Self::Stopped => true,
+            Self::Root(_) | Self::Stopped | Self::Storage(_) => true,
             Self::Aborted { keep, .. } => *keep,
             // Stopped while it was reading.
             Self::ReadBack(error) => error.kind() == std::io::ErrorKind::Interrupted,

@@ -168,6 +168,14 @@ impl Effects for Io<'_> {
         self.copy.as_ref().map(|hashed| hashed.copy.has()).unwrap_or_default()
     }
 
+    fn check_storage(&self) -> Result<(), ReceiveError> {
+        let files = self.target.as_ref().and_then(Target::files);
+        match files.and_then(|files| files.failure()) {
+            Some(failure) => Err(ReceiveError::Storage(failure)),
+            None => Ok(()),
+        }
+    }
+
     /// Joins on a thread that ends by the context's own deadline.
     fn join(&mut self, start: Start) -> Result<(), String> {
         let (Some(context), Some(hashed)) = (self.context.clone(), &self.copy) else {

@@ -42,6 +42,8 @@ pub trait Effects {
     fn start_copy(&mut self, has: &Ranges) -> Result<bool, ReceiveError>;
     /// The ranges in place.
     fn has(&self) -> Ranges;
+    /// Errors: the copy could not be written or read. Any group that accesses it fails by that.
+    fn check_storage(&self) -> Result<(), ReceiveError>;
     /// Starts to join; completes with [`super::Event::Joined`]. Errors: invalid terms.
     fn join(&mut self, start: Start) -> Result<(), String>;
     /// Sends these ranges of the copy in a joined group and closes it; completes with [`MemberEvent::Ended`].
@@ -247,6 +249,8 @@ fn report_failure(
     blamed: Option<Blamed>,
     detail: String,
 ) -> Result<(), ReceiveError> {
+    // No other member is to blame, and no further group would succeed.
+    effects.check_storage()?;
     let has = RangeList::from(&effects.has());
     send(effects, &ToRoot::RoundFailed { round, blamed, detail, has })
 }

@@ -5,7 +5,7 @@ use std::{
     io,
     os::unix::fs::{FileExt, MetadataExt, OpenOptionsExt},
     path::{Path, PathBuf},
-    sync::{Arc, atomic::AtomicBool},
+    sync::{Arc, OnceLock, atomic::AtomicBool},
 };
 
 use rdmc::{Region, Storage};
@@ -29,6 +29,8 @@ pub(super) struct FileSource {
     file: Arc<File>,
     manifest: Manifest,
     identity: Identity,
+    /// The number of the system's error by which it could not be read to be sent.
+    unreadable: Arc<OnceLock<i32>>,
 }
 
 /// The bytes of a file as they are sent.
@@ -37,6 +39,7 @@ struct Sent {
     bytes: u64,
     name: String,
     ahead: ReadAhead,
+    unreadable: Arc<OnceLock<i32>>,
 }
 
 impl Storage for Sent {
@@ -44,7 +47,12 @@ impl Storage for Sent {
         let read = self.ahead.read_exact(&self.file, (0, self.bytes), into, offset);
         read.map_err(|error| match error.kind() {
             io::ErrorKind::UnexpectedEof => io::Error::other("the file has shrunk"),
-            _ => error,
+            _ => {
+                if let Some(errno) = error.raw_os_error() {
+                    self.unreadable.get_or_init(|| errno);
+                }
+                error
+            }
         })
     }
 
@@ -89,7 +97,8 @@ impl FileSource {
             modified_ns: seconds_ns.saturating_add(metadata.mtime_nsec()),
         };
         let identity = Identity::of(&metadata);
-        let source = Self { path: path.to_owned(), file: Arc::new(file), manifest, identity };
+        let (path, file) = (path.to_owned(), Arc::new(file));
+        let source = Self { path, file, manifest, identity, unreadable: Arc::default() };
         source.check_length()?;
         Ok(source)
     }
@@ -137,18 +146,22 @@ impl FileSource {
     pub fn region(&self) -> Result<Region, SourceError> {
         let (file, bytes) = (Arc::clone(&self.file), self.manifest.bytes);
         let name = self.path.display().to_string();
-        let sent = Sent { file, bytes, name, ahead: ReadAhead::default() };
+        let unreadable = Arc::clone(&self.unreadable);
+        let sent = Sent { file, bytes, name, ahead: ReadAhead::default(), unreadable };
         Region::from_storage(Arc::new(sent), bytes, false)
             .map_err(|error| SourceError::Map { path: self.path.clone(), error })
     }
 
-    /// Checks that the open file and the file at its path have the same inode, length and modification time as when it
-    /// was opened.
+    /// Checks that the open file and the file at its path have the same inode, length, modification time and mode as when
+    /// it was opened.
     ///
-    /// Errors: [`SourceError::Changed`] with the difference.
+    /// Errors: [`SourceError::Changed`] with the difference; it could not be read to be sent.
     pub fn check_unchanged(&self) -> Result<(), SourceError> {
         let system =
             |error| SourceError::System { path: self.path.clone(), what: "examine", error };
+        if let Some(&errno) = self.unreadable.get() {
+            return Err(self.read_error(io::Error::from_raw_os_error(errno)));
+        }
         self.compare(&self.file.metadata().map_err(system)?)?;
         match std::fs::metadata(&self.path) {
             Ok(metadata) => self.compare(&metadata),
@@ -199,7 +212,7 @@ impl FileSource {
     }
 
     fn compare(&self, metadata: &Metadata) -> Result<(), SourceError> {
-        self.identity.check(metadata).map_err(|what| self.changed(what))
+        self.identity.check(&Identity::of(metadata)).map_err(|what| self.changed(what))
     }
 
     /// The error for two reads with different digests.
@@ -314,6 +327,10 @@ mod tests {
             fs::rename(path.with_extension("new"), path).unwrap();
         };
         assert!(changed(replace).contains("another file"));
+        let chmod = |path: &Path| {
+            fs::set_permissions(path, fs::Permissions::from_mode(0o400)).unwrap();
+        };
+        assert!(changed(chmod).contains("and is 400"));
     }
 
     #[test]

@@ -9,6 +9,8 @@ pub(super) struct Identity {
     inode: u64,
     bytes: u64,
     modified: (i64, i64),
+    /// Permission bits.
+    mode: u32,
 }
 
 impl Identity {
@@ -18,6 +20,7 @@ impl Identity {
             inode: metadata.ino(),
             bytes: metadata.len(),
             modified: (metadata.mtime(), metadata.mtime_nsec()),
+            mode: metadata.mode() & 0o777,
         }
     }
 
@@ -26,8 +29,7 @@ impl Identity {
     }
 
     /// Errors: what has changed.
-    pub(super) fn check(&self, metadata: &Metadata) -> Result<(), String> {
-        let now = Self::of(metadata);
+    pub(super) fn check(&self, now: &Self) -> Result<(), String> {
         if (self.device, self.inode) != (now.device, now.inode) {
             return Err("another file has its name".into());
         }
@@ -38,6 +40,14 @@ impl Identity {
         if self.modified != now.modified {
             return Err("it was written to".into());
         }
+        if self.mode != now.mode {
+            return Err(mode_changed(self.mode, now.mode));
+        }
         Ok(())
     }
+}
+
+/// What has changed where only permission bits have.
+pub(super) fn mode_changed(before: u32, now: u32) -> String {
+    format!("its mode was {before:03o} and is {now:03o}")
 }

@@ -1,5 +1,6 @@
 //! What the root sends: a file, or a tree.
 
+mod difference;
 mod error;
 mod file;
 mod identity;
@@ -127,14 +128,25 @@ impl Source {
         }
     }
 
-    /// Checks that a file, open and at its path, has the same inode, length and modification time as when it was
-    /// opened; the files of a tree are checked whenever they are read.
+    /// Checks that a file, open and at its path, has the same inode, length, modification time and mode as when it was
+    /// opened; the files of a tree are checked whenever they are read, and all of it by [`Source::look_again`].
     ///
     /// Errors: [`SourceError::Changed`] with the difference.
     pub fn check_unchanged(&self) -> Result<(), SourceError> {
         match &self.contents {
             Contents::File(file) => file.check_unchanged(),
             Contents::Tree(tree) => tree.check_unchanged(),
+        }
+    }
+
+    /// Looks at every name again, of a tree also for names that were added. Blocks: 100,000 entries take some tenths of a
+    /// second.
+    ///
+    /// Errors: [`SourceError::Changed`] with the first difference; unreadable.
+    pub fn look_again(&self) -> Result<(), SourceError> {
+        match &self.contents {
+            Contents::File(file) => file.check_unchanged(),
+            Contents::Tree(tree) => tree.look_again(),
         }
     }
 

@@ -1,6 +1,7 @@
 //! A directory, or several sources, as the source of a push (docs/decisions/trees.md).
 
 use std::{
+    ffi::OsStr,
     fs::{self, File, OpenOptions},
     io,
     os::unix::{
@@ -16,10 +17,12 @@ use std::{
 
 use rdmc::{Region, Storage};
 use rustix::fs::OFlags;
-use tree::{Layout, Selection};
+use tree::{Layout, Listing, Selection};
 
 use super::{
+    difference::{Difference, Seen},
     error::SourceError,
+    identity::{Identity, mode_changed},
     scan::{Origin, Scan, modified_ns, system},
 };
 use crate::{
@@ -37,6 +40,7 @@ use crate::{
 #[derive(Debug)]
 pub(super) struct TreeSource {
     path: PathBuf,
+    sources: Sources,
     manifest: Manifest,
     entries: usize,
     /// For receivers.
@@ -44,6 +48,15 @@ pub(super) struct TreeSource {
     top: Option<Top>,
     has_holes: bool,
     files: Arc<Files>,
+}
+
+/// What the tree is made of.
+#[derive(Debug)]
+struct Sources {
+    named: Named,
+    /// The copy of the only one, a directory, is the destination itself.
+    is_top: bool,
+    selection: Selection,
 }
 
 /// The files with contents, in order.
@@ -54,8 +67,16 @@ struct Files {
     open: OpenFiles,
     /// Of what is sent.
     ahead: ReadAhead,
-    /// The first change that was found.
-    changed: Mutex<Option<(PathBuf, String)>>,
+    /// Why a file could not be read as it was listed: the first reason.
+    fault: Mutex<Option<(PathBuf, Fault)>>,
+}
+
+/// Why a file cannot be read as it was listed.
+#[derive(Clone, Debug)]
+enum Fault {
+    Changed(String),
+    /// By the system, with the number of its error.
+    Unreadable(i32),
 }
 
 impl std::fmt::Debug for Files {
@@ -69,11 +90,8 @@ impl TreeSource {
     ///
     /// Errors: unreadable; something in it cannot be replicated.
     pub(super) fn of_directory(path: &Path, selection: &Selection) -> Result<Self, SourceError> {
-        let metadata = fs::metadata(path).map_err(system(path, "examine"))?;
-        let top = Top { mode: metadata.mode() & 0o777, modified_ns: modified_ns(&metadata) };
-        let mut scan = Scan::new(selection);
-        scan.add_contents(path, b"")?;
-        Self::new(path, scan, Some(top))
+        let (named, selection) = (vec![(path.to_owned(), None)], selection.clone());
+        Self::new(path, Sources { named, is_top: true, selection })
     }
 
     /// Lists several sources, whose copies go into the destination under their names; of a directory with `/` at the
@@ -84,17 +102,12 @@ impl TreeSource {
         paths: &[PathBuf],
         selection: &Selection,
     ) -> Result<Self, SourceError> {
-        let mut scan = Scan::new(selection);
-        for (path, name) in named(paths)? {
-            match name {
-                Some(name) => scan.add_named(&path, &name)?,
-                None => scan.add_contents(&path, b"")?,
-            }
-        }
-        Self::new(&paths[0], scan, None)
+        let (named, selection) = (named(paths)?, selection.clone());
+        Self::new(&paths[0], Sources { named, is_top: false, selection })
     }
 
-    fn new(path: &Path, scan: Scan<'_>, top: Option<Top>) -> Result<Self, SourceError> {
+    fn new(path: &Path, sources: Sources) -> Result<Self, SourceError> {
+        let (top, scan) = sources.scan()?;
         let has_holes = scan.has_holes;
         let (listing, origins) = scan.finish(path)?;
         let encoded =
@@ -102,10 +115,11 @@ impl TreeSource {
         let layout = Layout::of(&listing);
         let name = path.file_name().unwrap_or_default().to_string_lossy().into_owned();
         let manifest = Manifest { name, bytes: layout.bytes(), mode: 0o600, modified_ns: 0 };
-        let (open, ahead, changed) = Default::default();
-        let files = Arc::new(Files { layout, origins, open, ahead, changed });
+        let (open, ahead, fault) = Default::default();
+        let files = Arc::new(Files { layout, origins, open, ahead, fault });
         let (path, entries) = (path.to_owned(), listing.entries().len());
-        Ok(Self { path, manifest, entries, encoded: encoded.into(), top, has_holes, files })
+        let encoded = encoded.into();
+        Ok(Self { path, sources, manifest, entries, encoded, top, has_holes, files })
     }
 
     pub(super) fn manifest(&self) -> &Manifest {
@@ -145,12 +159,49 @@ impl TreeSource {
             .map_err(|error| SourceError::Map { path: self.path.clone(), error })
     }
 
-    /// Errors: a file was found to have changed when it was read.
+    /// Errors: a file was found to have changed, or was not readable, when it was read.
     pub(super) fn check_unchanged(&self) -> Result<(), SourceError> {
-        let changed = self.files.changed.lock().unwrap_or_else(PoisonError::into_inner);
-        match changed.clone() {
-            Some((path, what)) => Err(SourceError::Changed { path, what }),
+        let fault = self.files.fault.lock().unwrap_or_else(PoisonError::into_inner);
+        match fault.clone() {
+            Some((path, Fault::Changed(what))) => Err(SourceError::Changed { path, what }),
+            Some((path, Fault::Unreadable(errno))) => {
+                let error = io::Error::from_raw_os_error(errno);
+                Err(SourceError::System { path, what: "read", error })
+            }
             None => Ok(()),
+        }
+    }
+
+    /// Lists everything again, and compares. The time of a directory is no difference: names that were not selected may
+    /// come and go in it.
+    ///
+    /// Errors: something was added, removed, replaced or changed; unreadable.
+    pub(super) fn look_again(&self) -> Result<(), SourceError> {
+        self.check_unchanged()?;
+        let looked =
+            self.sources.scan().and_then(|(top, scan)| Ok((top, scan.finish(&self.path)?)));
+        let (top, (listing, origins)) = looked.map_err(|error| match error {
+            // Since its directory was read.
+            SourceError::Missing(path) => {
+                SourceError::Changed { path, what: "it was removed or renamed".into() }
+            }
+            other => other,
+        })?;
+        let invalid = |error| SourceError::Tree { path: self.path.clone(), error };
+        let sent = Listing::decode(&self.encoded).map_err(invalid)?;
+        let sent = Seen { listing: &sent, origins: &self.files.origins };
+        if let Some(Difference { entry, what }) =
+            sent.difference(&Seen { listing: &listing, origins: &origins })
+        {
+            return Err(SourceError::Changed { path: self.sources.path_of(&entry), what });
+        }
+        let modes = (self.top.map(|top| top.mode), top.map(|top| top.mode));
+        match modes {
+            (Some(before), Some(now)) if before != now => Err(SourceError::Changed {
+                path: self.path.clone(),
+                what: mode_changed(before, now),
+            }),
+            _ => Ok(()),
         }
     }
 
@@ -221,7 +272,7 @@ impl Files {
         let opened = OpenOptions::new().read(true).custom_flags(flags).open(&origin.path);
         let file = opened.map_err(|error| match error.kind() {
             io::ErrorKind::NotFound => self.changed(index, "it was removed or renamed".into()),
-            _ => named_error(&origin.path, &error),
+            _ => self.unreadable(index, &error),
         })?;
         self.check(index, &file)?;
         Ok(file)
@@ -229,15 +280,30 @@ impl Files {
 
     fn check(&self, index: usize, file: &File) -> io::Result<()> {
         let metadata = file.metadata()?;
-        self.origins[index].identity.check(&metadata).map_err(|what| self.changed(index, what))
+        self.origins[index]
+            .identity
+            .check(&Identity::of(&metadata))
+            .map_err(|what| self.changed(index, what))
     }
 
     fn changed(&self, index: usize, what: String) -> io::Error {
         let path = &self.origins[index].path;
         let error = io::Error::other(format!("{} changed: {what}", path.display()));
-        let mut changed = self.changed.lock().unwrap_or_else(PoisonError::into_inner);
-        changed.get_or_insert((path.clone(), what));
+        self.keep(path, Fault::Changed(what));
         error
+    }
+
+    fn unreadable(&self, index: usize, error: &io::Error) -> io::Error {
+        let path = &self.origins[index].path;
+        if let Some(errno) = error.raw_os_error() {
+            self.keep(path, Fault::Unreadable(errno));
+        }
+        io::Error::new(error.kind(), format!("{}: {error}", path.display()))
+    }
+
+    fn keep(&self, path: &Path, fault: Fault) {
+        let mut first = self.fault.lock().unwrap_or_else(PoisonError::into_inner);
+        first.get_or_insert((path.to_owned(), fault));
     }
 
     fn digest_range(&self, range: ByteRange, stop: &AtomicBool) -> io::Result<blake3::Hash> {
@@ -268,7 +334,7 @@ impl Files {
                 io::ErrorKind::UnexpectedEof => {
                     self.changed(piece.file, "it became shorter".into())
                 }
-                _ => named_error(&self.origins[piece.file].path, &error),
+                _ => self.unreadable(piece.file, &error),
             })?;
             // A change while it was read, too.
             self.check(piece.file, &file)
@@ -290,12 +356,45 @@ impl Storage for Files {
     }
 }
 
-fn named_error(path: &Path, error: &io::Error) -> io::Error {
-    io::Error::new(error.kind(), format!("{}: {error}", path.display()))
-}
-
 /// Sources in the order of their names in the tree; without a name those whose contents go to its top.
 type Named = Vec<(PathBuf, Option<Vec<u8>>)>;
+
+impl Sources {
+    /// Finds everything that is selected, now. With the attributes of the top, if the tree has one.
+    fn scan(&self) -> Result<(Option<Top>, Scan<'_>), SourceError> {
+        let mut scan = Scan::new(&self.selection);
+        let mut top = None;
+        for (path, name) in &self.named {
+            if self.is_top {
+                let metadata = fs::metadata(path).map_err(system(path, "examine"))?;
+                let mode = metadata.mode() & 0o777;
+                top = Some(Top { mode, modified_ns: modified_ns(&metadata) });
+            }
+            match name {
+                Some(name) => scan.add_named(path, name)?,
+                None => scan.add_contents(path, b"")?,
+            }
+        }
+        Ok((top, scan))
+    }
+
+    /// Where an entry of the tree is, or was.
+    fn path_of(&self, entry: &[u8]) -> PathBuf {
+        let entry = Path::new(OsStr::from_bytes(entry));
+        let paths = self.named.iter().filter_map(|(path, name)| match name {
+            None => Some(path.join(entry)),
+            Some(name) => {
+                let below = entry.strip_prefix(OsStr::from_bytes(name)).ok()?;
+                // Joining nothing adds a `/`.
+                Some(if below.as_os_str().is_empty() { path.clone() } else { path.join(below) })
+            }
+        });
+        let mut paths: Vec<PathBuf> = paths.collect();
+        // Several directories may have their contents at the top.
+        let found = paths.iter().position(|path| path.symlink_metadata().is_ok());
+        if paths.is_empty() { entry.to_owned() } else { paths.swap_remove(found.unwrap_or(0)) }
+    }
+}
 
 /// Errors: two have the same name.
 fn named(paths: &[PathBuf]) -> Result<Named, SourceError> {

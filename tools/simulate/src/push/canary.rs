@@ -19,11 +19,13 @@ pub enum PushCanary {
     ForgetsPublish,
     /// Receivers rename their copies before they sync them.
     SkipsSync,
+    /// The root does not look at the source again before copies are published.
+    SkipsLook,
 }
 
 impl PushCanary {
     /// All planted bugs.
-    pub const ALL: [Self; 7] = [
+    pub const ALL: [Self; 8] = [
         Self::TrustsLeftovers,
         Self::BelievesCopies,
         Self::LosesReports,
@@ -31,6 +33,7 @@ impl PushCanary {
         Self::ClaimsNothing,
         Self::ForgetsPublish,
         Self::SkipsSync,
+        Self::SkipsLook,
     ];
 
     /// Returns the name as it is displayed and parsed.
@@ -43,6 +46,7 @@ impl PushCanary {
             Self::ClaimsNothing => "claims-nothing",
             Self::ForgetsPublish => "forgets-publish",
             Self::SkipsSync => "skips-sync",
+            Self::SkipsLook => "skips-look",
         }
     }
 }

@@ -55,6 +55,9 @@ pub fn draw(seed: u64, limits: &Limits) -> PushScenario {
     if dice.percent(25) {
         scenario.rate_min_percent = dice.between(10, 90);
     }
+    if dice.percent(8) {
+        scenario.source.replaced_ns = Some(dice.magnitude(100 * MS, 60 * S));
+    }
     scenario
 }
 

@@ -59,6 +59,8 @@ pub(super) struct HostFacts {
     pub(super) has_published: bool,
     /// When its copy was published, since the push began.
     pub(super) published_ns: Option<u64>,
+    /// When the root learned that its copy is verified, since the push began.
+    pub(super) verified_ns: Option<u64>,
 }
 
 impl Facts {

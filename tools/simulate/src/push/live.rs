@@ -80,6 +80,7 @@ impl World<'_> {
             | Due::Create(process, _)
             | Due::Hashed(process)
             | Due::Digest(process)
+            | Due::Looked(process, _)
             | Due::RootDeadline(process)
             | Due::Linger(process) => Some(*process),
             Due::Deliver(line, way) | Due::Silence(line, way, _) => {
@@ -117,6 +118,7 @@ impl World<'_> {
                 self.note(root, Note::Checked(line, right));
             }
             Due::Digest(process) => self.note(process, Note::Digest),
+            Due::Looked(process, is_same) => self.note(process, Note::Looked(is_same)),
             Due::RootDeadline(process) => {
                 if self.root.process == process {
                     self.root.deadline_ns = None;

@@ -34,6 +34,10 @@ impl World<'_> {
         self.options.canary != Some(PushCanary::SkipsSync)
     }
 
+    pub(super) fn looks(&self) -> bool {
+        self.options.canary != Some(PushCanary::SkipsLook)
+    }
+
     pub(super) fn trusts_leftovers(&self) -> bool {
         self.options.canary == Some(PushCanary::TrustsLeftovers)
     }

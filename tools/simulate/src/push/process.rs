@@ -53,6 +53,8 @@ pub(super) enum Note {
     },
     Checked(usize, Ranges),
     Digest,
+    /// The source was looked at again: whether it was as before.
+    Looked(bool),
     Ended(u64, Result<(), Failure>),
     Cancel,
 }

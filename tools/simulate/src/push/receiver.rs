@@ -349,6 +349,10 @@ impl ReceiverEffects for AtHost<'_, '_> {
         copy.map(Copy::has).unwrap_or_default()
     }
 
+    fn check_storage(&self) -> Result<(), ReceiveError> {
+        Ok(())
+    }
+
     fn join(&mut self, start: Start) -> Result<(), String> {
         self.world.begin_join(self.index, start)
     }
@@ -383,6 +387,16 @@ impl ReceiverEffects for AtHost<'_, '_> {
             Err(error) => self.world.facts.violated(format!("machine {machine}: {error}")),
             Ok(copy) if copy[..] != self.world.source[..] => {
                 self.world.facts.violated(format!("machine {machine} publishes something else"));
+            }
+            // What was there no more when its copy was verified.
+            Ok(_)
+                if self.world.facts.hosts[machine - 1]
+                    .verified_ns
+                    .is_none_or(|at_ns| self.world.is_replaced(at_ns)) =>
+            {
+                self.world.facts.violated(format!(
+                    "machine {machine} publishes what the source was before it was replaced"
+                ));
             }
             Ok(copy) => {
                 let until_ns = self.world.processes[index].busy_until_ns;

@@ -10,7 +10,7 @@ use files::{
     HostPlan, PushError, PushEvent, SourceError,
     machines::{
         ChunkDigests, Chunking, Digests, Ranges, RootEffects, RootEvent, SourceChunks, Start, Step,
-        ToReceiver, linger_timeout, step,
+        ToReceiver, ToRoot, linger_timeout, step,
     },
 };
 use rdmc::{Error, Fabric, Region, Waited};
@@ -138,6 +138,11 @@ fn changed() -> PushError {
     SourceError::Changed { path: "object".into(), what }.into()
 }
 
+fn replaced() -> SourceError {
+    let what = "another file has its name".to_owned();
+    SourceError::Changed { path: "object".into(), what }
+}
+
 /// The root's surroundings, for its coordinator.
 pub(super) struct AtRoot<'w, 'a> {
     world: &'w mut World<'a>,
@@ -158,6 +163,12 @@ impl AtRoot<'_, '_> {
             }
             Note::Said(line, message) => {
                 let (host, connection) = (seat_of_line(line)?, line as u64);
+                if let ToRoot::Compared { equal: true } = message
+                    && root.seats[host].line == Some(line)
+                {
+                    let (seat, now_ns) = (root.seats[host].host, self.world.push_ns());
+                    self.world.facts.hosts[seat].verified_ns = Some(now_ns);
+                }
                 Some(RootEvent::Message { host, connection, message })
             }
             Note::Gone(line, how) => {
@@ -184,6 +195,9 @@ impl AtRoot<'_, '_> {
                     false => blake3::hash(&self.world.source),
                 };
                 Some(RootEvent::Digest(Ok(Digests::Whole(digest))))
+            }
+            Note::Looked(is_same) => {
+                Some(RootEvent::Looked(if is_same { Ok(()) } else { Err(replaced()) }))
             }
             Note::Joined(group, outcome) => Some(RootEvent::Joined(group, outcome)),
             Note::Ended(group, outcome) => Some(RootEvent::Ended(group, outcome)),
@@ -300,6 +314,17 @@ impl RootEffects for AtRoot<'_, '_> {
         Ok(())
     }
 
+    fn look_at_source(&mut self) -> Result<(), PushError> {
+        // A name is looked at at some time between the beginning and the end.
+        let most_ns = self.world.scenario.digest_ns / 4;
+        let lasts_ns = self.world.dice.between(0, most_ns);
+        let seen_ns = self.world.push_ns() + self.world.dice.between(0, lasts_ns);
+        let is_same = !self.world.looks() || !self.world.is_replaced(seen_ns);
+        let at_ns = self.world.now_ns() + lasts_ns;
+        self.world.plan(at_ns, Due::Looked(self.world.root.process, is_same));
+        Ok(())
+    }
+
     fn source_differs(&self) -> PushError {
         changed()
     }
@@ -346,6 +371,12 @@ impl RootEffects for AtRoot<'_, '_> {
 }
 
 impl World<'_> {
+    /// Returns whether a second writer has replaced the source by this time since the push began.
+    pub(super) fn is_replaced(&self, push_ns: u64) -> bool {
+        let replaced_ns = self.scenario.source.replaced_ns.filter(|_| self.is_first());
+        replaced_ns.is_some_and(|at_ns| at_ns <= push_ns)
+    }
+
     /// Sends each range as a message, and closes the group.
     pub(super) fn send_parts(
         &mut self,

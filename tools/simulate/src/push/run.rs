@@ -52,6 +52,7 @@ impl<'a> World<'a> {
         }
         if self.facts.violations.is_empty() {
             self.settle();
+            self.check_repeats();
             self.check_leaks();
         }
     }

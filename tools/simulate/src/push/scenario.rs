@@ -45,13 +45,16 @@ pub struct PushScenario {
     pub planned_faults: Vec<PlannedFault>,
 }
 
-/// Irregularities of the source during the first push; not drawn from seeds.
+/// Irregularities of the source during the first push; but for the second writer not drawn from seeds.
 #[derive(Clone, PartialEq, Default, Debug, Serialize, Deserialize)]
 pub struct SourceFaults {
     /// When its attributes show a change.
     pub changes_ns: Option<u64>,
     /// Whether its contents differ when it is read for the second time.
     pub reads_differently: bool,
+    /// When a second writer replaces it under its name: what the root has open stays as it is.
+    #[serde(default)]
+    pub replaced_ns: Option<u64>,
 }
 
 /// Irregularities of a host during the first push; not drawn from seeds.

@@ -26,6 +26,7 @@ pub fn smaller_pushes(from: &PushScenario) -> Vec<PushScenario> {
     with(&|it| it.word_ns_max = 0);
     with(&|it| it.look_ns_max = 0);
     with(&|it| it.digest_ns = 1);
+    with(&|it| it.source.replaced_ns = None);
     for host in 0..from.hosts.len() {
         with(&|it| it.hosts[host].is_absent = false);
         with(&|it| it.hosts[host].joins = false);

@@ -53,6 +53,8 @@ pub(super) enum Due {
     /// The bytes of a host were compared, by line.
     Checked(usize, Ranges),
     Digest(usize),
+    /// The source was looked at again, with its state at some time since the look began.
+    Looked(usize, bool),
     RootDeadline(usize),
     /// The time for a last message has passed.
     Linger(usize),

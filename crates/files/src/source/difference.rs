@@ -1,0 +1,193 @@
+//! What differs between two listings of one source.
+
+use std::cmp::Ordering;
+
+use tree::{Entry, Kind, Listing, compare};
+
+use super::{identity::mode_changed, scan::Origin};
+
+/// A listing, and its files with contents in the same order.
+pub(super) struct Seen<'a> {
+    pub(super) listing: &'a Listing,
+    pub(super) origins: &'a [Origin],
+}
+
+/// The first difference, in the order of the listings.
+#[derive(PartialEq, Eq, Debug)]
+pub(super) struct Difference {
+    /// Path of the entry in the tree.
+    pub(super) entry: Vec<u8>,
+    pub(super) what: String,
+}
+
+impl Seen<'_> {
+    /// How `now` differs from what was sent; `None` if it does not. Times of directories are not compared.
+    pub(super) fn difference(&self, now: &Self) -> Option<Difference> {
+        let (mut before, mut after) = (self.listing.entries(), now.listing.entries());
+        let mut origins = self.origins.iter().zip(now.origins);
+        loop {
+            let (entry, what) = match (before, after) {
+                ([], []) => return None,
+                ([one, ..], [other, ..]) => match compare(&one.path, &other.path) {
+                    Ordering::Equal => {
+                        // Until the first difference both have the same files.
+                        let has_contents = |entry: &Entry| entry.bytes().is_some_and(|it| it > 0);
+                        let identities = match has_contents(one) && has_contents(other) {
+                            true => origins.next(),
+                            false => None,
+                        };
+                        let changed = identities
+                            .map_or(Ok(()), |(one, other)| one.identity.check(&other.identity));
+                        match changed.and_then(|()| check(one, other)) {
+                            Ok(()) => {
+                                (before, after) = (&before[1..], &after[1..]);
+                                continue;
+                            }
+                            Err(what) => (one, what),
+                        }
+                    }
+                    Ordering::Less => (one, "it was removed or renamed".to_owned()),
+                    Ordering::Greater => (other, "it was added".to_owned()),
+                },
+                ([one, ..], []) => (one, "it was removed or renamed".to_owned()),
+                ([], [other, ..]) => (other, "it was added".to_owned()),
+            };
+            return Some(Difference { entry: entry.path.clone(), what });
+        }
+    }
+}
+
+/// Errors: what has changed.
+fn check(before: &Entry, now: &Entry) -> Result<(), String> {
+    match (&before.kind, &now.kind) {
+        (Kind::Link { target: one }, Kind::Link { target: other }) if one != other => {
+            return Err("it leads elsewhere".into());
+        }
+        (one, other) if name_of(one) != name_of(other) => {
+            return Err(format!("it was {} and is {}", name_of(one), name_of(other)));
+        }
+        (one, other) if one != other => return Err("another file has its name".into()),
+        _ => {}
+    }
+    if before.kind != Kind::Directory && before.modified_ns != now.modified_ns {
+        return Err("it was written to".into());
+    }
+    let has_mode = !matches!(before.kind, Kind::Link { .. });
+    if has_mode && before.mode != now.mode {
+        return Err(mode_changed(before.mode.into(), now.mode.into()));
+    }
+    Ok(())
+}
+
+fn name_of(kind: &Kind) -> &'static str {
+    match kind {
+        Kind::Directory => "a directory",
+        Kind::File { .. } => "a file",
+        Kind::Name { .. } => "a hard link",
+        Kind::Link { .. } => "a symbolic link",
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::{
+        fs,
+        os::unix::fs::{PermissionsExt, symlink},
+        path::Path,
+    };
+
+    use tree::{Rule, Selection};
+
+    use crate::{Source, SourceError};
+
+    /// What a change of this tree, with `*.tmp` left out, is called: the path in it, and what has changed.
+    fn look_after(change: impl Fn(&Path)) -> Option<(String, String)> {
+        let directory = tempfile::tempdir().unwrap();
+        let top = directory.path().join("t");
+        fs::create_dir_all(top.join("sub/deep")).unwrap();
+        for name in ["a", "b", "sub/c", "sub/deep/d", "left.tmp"] {
+            fs::write(top.join(name), name).unwrap();
+        }
+        fs::write(top.join("empty"), "").unwrap();
+        symlink("a", top.join("link")).unwrap();
+        fs::hard_link(top.join("a"), top.join("same")).unwrap();
+        let selection = Selection::new(&[Rule::Exclude("*.tmp".into())]).unwrap();
+        let source = Source::open_directory(&top, &selection).unwrap();
+        let several = Source::open_several(std::slice::from_ref(&top), &selection).unwrap();
+        source.look_again().unwrap();
+        change(&top);
+        let what = |source: Source| match source.look_again() {
+            Ok(()) => None,
+            Err(SourceError::Changed { path, what }) => {
+                Some((path.strip_prefix(&top).unwrap().display().to_string(), what))
+            }
+            Err(other) => panic!("{other}"),
+        };
+        let (one, other) = (what(source), what(several));
+        assert_eq!(one, other);
+        one
+    }
+
+    fn changed(path: &str, what: &str) -> Option<(String, String)> {
+        Some((path.to_owned(), what.to_owned()))
+    }
+
+    #[test]
+    fn everything_that_changes_in_a_tree_is_seen_and_named() {
+        let removed = "it was removed or renamed";
+        assert_eq!(look_after(|_| ()), None);
+        assert_eq!(
+            look_after(|top| fs::remove_file(top.join("b")).unwrap()),
+            changed("b", removed)
+        );
+        let rename = |top: &Path| fs::rename(top.join("sub"), top.join("tub")).unwrap();
+        assert_eq!(look_after(rename), changed("sub", removed));
+        let replace = |top: &Path| {
+            let modified = fs::metadata(top.join("b")).unwrap().modified().unwrap();
+            fs::write(top.join("new.tmp"), "c").unwrap();
+            let new = fs::File::options().write(true).open(top.join("new.tmp")).unwrap();
+            new.set_modified(modified).unwrap();
+            fs::rename(top.join("new.tmp"), top.join("b")).unwrap();
+        };
+        assert_eq!(look_after(replace), changed("b", "another file has its name"));
+        let add = |top: &Path| fs::write(top.join("sub/deep/e"), "").unwrap();
+        assert_eq!(look_after(add), changed("sub/deep/e", "it was added"));
+        let add = |top: &Path| fs::create_dir(top.join("sub/0")).unwrap();
+        assert_eq!(look_after(add), changed("sub/0", "it was added"));
+        let mode = |path: &str| {
+            let chmod = |top: &Path| {
+                fs::set_permissions(top.join(path), fs::Permissions::from_mode(0o700)).unwrap();
+            };
+            let (at, what) = look_after(chmod).unwrap();
+            assert!(what.ends_with("and is 700"), "{what}");
+            at
+        };
+        for path in ["b", "empty", "sub/deep", ""] {
+            assert_eq!(mode(path), path);
+        }
+        let write = |top: &Path| fs::write(top.join("sub/c"), "longer than before").unwrap();
+        let (path, what) = look_after(write).unwrap();
+        assert!(path == "sub/c" && what.contains("had 5 bytes and has 18"), "{path}: {what}");
+        let link = |top: &Path| {
+            fs::remove_file(top.join("link")).unwrap();
+            symlink("b", top.join("link")).unwrap();
+        };
+        assert_eq!(look_after(link), changed("link", "it leads elsewhere"));
+        let kind = |top: &Path| {
+            fs::remove_file(top.join("empty")).unwrap();
+            fs::create_dir(top.join("empty")).unwrap();
+        };
+        assert_eq!(look_after(kind), changed("empty", "it was a file and is a directory"));
+        let separate = |top: &Path| {
+            fs::remove_file(top.join("same")).unwrap();
+            fs::copy(top.join("a"), top.join("same")).unwrap();
+        };
+        assert_eq!(look_after(separate), changed("same", "it was a hard link and is a file"));
+        // What is not selected may come and go.
+        let beside = |top: &Path| {
+            fs::remove_file(top.join("left.tmp")).unwrap();
+            fs::write(top.join("sub/other.tmp"), "x").unwrap();
+        };
+        assert_eq!(look_after(beside), None);
+    }
+}

@@ -1,0 +1,160 @@
+//! Sources that change, and disks that fail, in the middle of a push.
+
+use std::{
+    fs,
+    io::Write,
+    os::unix::fs::PermissionsExt,
+    path::{Path, PathBuf},
+};
+
+use files::{HostState, Push, PushError, PushEvent, PushReport, Selection, Source, SourceError};
+
+use crate::session::{SmallDisk, World, failure, joined};
+
+/// Runs a push, and does something as soon as it is at this event.
+fn run(
+    world: &World,
+    push: Push,
+    hosts: usize,
+    is_time: impl Fn(&PushEvent) -> bool,
+    act: impl FnOnce(),
+) -> PushReport {
+    let names: Vec<String> = (0..hosts).map(|host| format!("host-{host}")).collect();
+    let names: Vec<&str> = names.iter().map(String::as_str).collect();
+    let receptions = world.receive(&push, &names);
+    let mut act = Some(act);
+    let report = push.run(&mut |event| {
+        if is_time(&event)
+            && let Some(act) = act.take()
+        {
+            act();
+        }
+    });
+    joined(receptions);
+    assert!(act.is_none(), "nothing was done: {report:?}");
+    report
+}
+
+/// A host has all data; it has not published them.
+fn has_come(event: &PushEvent) -> bool {
+    matches!(event, PushEvent::Host { state: HostState::Received, .. })
+}
+
+/// Groups start: all targets are there, and nothing has been received.
+fn begins(event: &PushEvent) -> bool {
+    matches!(event, PushEvent::Round { .. })
+}
+
+fn tree(world: &World) -> PathBuf {
+    let top = world.path("tree");
+    fs::create_dir_all(top.join("sub")).unwrap();
+    for (name, bytes) in [("a", 300_000), ("b", 10), ("sub/c", 70_000)] {
+        fs::write(top.join(name), vec![7; bytes]).unwrap();
+    }
+    top
+}
+
+#[test]
+fn nothing_is_published_of_a_tree_that_has_changed_meanwhile() {
+    let new = |path: &Path| fs::write(path, [8; 10]).unwrap();
+    type Change<'a> = (&'a str, &'a str, &'a dyn Fn(&Path));
+    let changes: [Change<'_>; 6] = [
+        ("b", "it was removed or renamed", &|top| fs::remove_file(top.join("b")).unwrap()),
+        ("b", "another file has its name", &|top| {
+            new(&top.with_file_name("new"));
+            fs::rename(top.with_file_name("new"), top.join("b")).unwrap();
+        }),
+        ("sub", "it was removed or renamed", &|top| {
+            fs::rename(top.join("sub"), top.join("tub")).unwrap();
+        }),
+        ("sub/d", "it was added", &|top| new(&top.join("sub/d"))),
+        ("a", "and is 604", &|top| {
+            fs::set_permissions(top.join("a"), fs::Permissions::from_mode(0o604)).unwrap();
+        }),
+        ("a", "it had 300000 bytes and has 300001", &|top| {
+            let mut file = fs::File::options().append(true).open(top.join("a")).unwrap();
+            file.write_all(b"x").unwrap();
+        }),
+    ];
+    for (path, what, change) in changes {
+        let world = World::with(b"");
+        let top = tree(&world);
+        fs::create_dir(world.path("copy-0")).unwrap();
+        fs::write(world.path("copy-0/b"), "old").unwrap();
+        let source = Source::open_directory(&top, &Selection::default()).unwrap();
+        let push = world.open_with(source, 2, |_| {});
+        let report = run(&world, push, 2, has_come, || change(&top));
+        let Some(PushError::Source(SourceError::Changed { path: changed, what: how })) =
+            &report.error
+        else {
+            panic!("{path}, {what}: {report:?}")
+        };
+        assert_eq!(*changed, top.join(path), "{what}");
+        assert!(how.contains(what), "{path}: {how}");
+        assert_eq!(report.published(), 0, "{report:?}");
+        assert_eq!(fs::read(world.path("copy-0/b")).unwrap(), b"old");
+        assert!(!world.path("copy-1").exists());
+    }
+}
+
+#[test]
+fn nothing_is_published_of_a_file_that_has_changed_meanwhile() {
+    let world = World::with(&[1; 100_000]);
+    let object = world.path("object");
+    let push = world.open(2, |_| {});
+    let report = run(&world, push, 2, has_come, || {
+        fs::set_permissions(&object, fs::Permissions::from_mode(0o604)).unwrap();
+    });
+    let error = report.error.as_ref().map(ToString::to_string).unwrap_or_default();
+    assert!(error.contains("object changed") && error.contains("and is 604"), "{report:?}");
+    assert!(report.published() == 0 && !world.path("copy-0").exists(), "{report:?}");
+}
+
+#[test]
+fn a_receiver_whose_storage_fails_says_so_and_the_others_get_their_copies() {
+    let world = World::with(b"");
+    let source = Source::open_directory(&tree(&world), &Selection::default()).unwrap();
+    let push = world.open_with(source, 4, |_| {});
+    let report = run(&world, push, 4, begins, || {
+        let names = fs::read_dir(world.directory()).unwrap().flatten();
+        let mut paths = names.map(|entry| entry.path()).filter(|path| path.is_dir());
+        let staged = paths.find(|path| path.to_string_lossy().contains("copy-2.rdmc-"));
+        fs::remove_dir_all(staged.expect("the staging directory of host 2")).unwrap();
+    });
+    let reason = failure(&report, 2);
+    let path = world.path("copy-2").display().to_string();
+    assert!(reason.starts_with("cannot ") && reason.contains(&path), "{reason}");
+    assert!(reason.contains("was removed"), "{reason}");
+    assert!(report.error.is_none() && report.published() == 3, "{report:?}");
+}
+
+#[test]
+fn a_disk_that_fills_up_is_named_with_the_path_and_the_remedy() {
+    for is_tree in [false, true] {
+        let world = World::with(&[1; 4 << 20]);
+        let Some(disk) = SmallDisk::mount(world.path("small"), "size=6M") else {
+            eprintln!("SKIPPED: a small file system needs root, to mount it");
+            return;
+        };
+        let copy = disk.0.join("copy");
+        let source = match is_tree {
+            false => Source::open(&world.path("object")).unwrap(),
+            true => {
+                let top = tree(&world);
+                fs::write(top.join("sub/large"), vec![3; 4 << 20]).unwrap();
+                Source::open_directory(&top, &Selection::default()).unwrap()
+            }
+        };
+        let push = world.open_with(source, 3, |settings| {
+            copy.to_str().unwrap().clone_into(&mut settings.hosts[1].destination);
+        });
+        let report = run(&world, push, 3, begins, || {
+            let mut filler = fs::File::create(disk.0.join("filler")).unwrap();
+            while filler.write_all(&[0; 4096]).is_ok() {}
+        });
+        let reason = failure(&report, 1);
+        assert!(reason.contains(copy.to_str().unwrap()), "{reason}");
+        assert!(reason.contains("(os error 28); free some space"), "{reason}");
+        assert!(report.error.is_none() && report.published() == 2, "{report:?}");
+    }
+}
