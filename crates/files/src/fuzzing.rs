@@ -176,7 +176,7 @@ mod tests {
         let digests = Some(ChunkDigests::made_up());
         let measure = Measure { start: start(), bytes: 1_000, echo: Some(start()) };
         let bench = ToReceiver::Bench(terms());
-        let (destination, mode) = ("a/b".into(), 0o644);
+        let (destination, mode) = ("a/b".into(), Some(0o644));
         let stream = ToReceiver::Stream(StreamOffer { destination, mode, terms: terms() });
         let seeds = [
             ("hello", seed(0, &ToRoot::Hello { host: text() })),

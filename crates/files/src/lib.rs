@@ -62,7 +62,7 @@ pub use manifest::Manifest;
 pub use push::{
     Admission, Bench, BenchEvent, BenchPlan, BenchReport, HostPlan, HostReport, HostState,
     MEASURED_BYTES_MAX, Measurement, Push, PushError, PushEvent, PushHandle, PushReport,
-    PushSettings, Reach, Stream, StreamHost, StreamReport, Subject, SwitchControl,
+    PushSettings, Reach, Stream, StreamHost, StreamReport, StreamSettings, Subject, SwitchControl,
 };
 pub use resident::peak_resident_bytes;
 pub use source::{Source, SourceError};

@@ -147,8 +147,8 @@ pub struct Offer {
 pub struct StreamOffer {
     /// A path at the receiver, unless it writes to an output of its own.
     pub destination: String,
-    /// Permission bits of the file.
-    pub mode: u32,
+    /// Permission bits of the file; none for those that the receiver's umask gives to new files.
+    pub mode: Option<u32>,
     pub terms: Terms,
 }
 

@@ -4,7 +4,7 @@ use std::{
     fs::File,
     io::{self, Read},
     mem::MaybeUninit,
-    os::fd::OwnedFd,
+    os::{fd::OwnedFd, unix::fs::PermissionsExt},
     path::Path,
 };
 
@@ -44,6 +44,15 @@ impl Follow {
         let opened = File::open(path);
         let file = opened.map_err(|error| Failure::Io(path.display().to_string(), error))?;
         Ok(Self { file, events, is_done: false })
+    }
+
+    /// The file's permission bits.
+    ///
+    /// Errors: the system's.
+    pub fn mode(&self) -> Result<u32, Failure> {
+        let metadata = self.file.metadata();
+        let metadata = metadata.map_err(Failure::while_doing("the mode of the file"))?;
+        Ok(metadata.permissions().mode() & 0o777)
     }
 
     /// Waits until the file has changed.

@@ -1,14 +1,19 @@
 //! Where a receiver puts a stream.
 
 use std::{
-    fs::File,
+    fs::{self, File},
     io::{self, Write},
     path::PathBuf,
     time::SystemTime,
 };
 
+use rustix::fs::{AtFlags, FileType, statat};
+
 use super::{error::ReceiveError, output::Output, settings::ReceiverSettings};
-use crate::{Manifest, Target, Verified, claim::Owner, messages::StreamOffer};
+use crate::{Manifest, Target, Verified, claim::Owner, messages::StreamOffer, place::Place};
+
+/// What open(2) is asked for when a program makes a file, before the umask.
+const NEW_FILE_MODE: u32 = 0o666;
 
 /// Where a receiver puts a stream.
 pub(super) enum Sink {
@@ -40,7 +45,8 @@ impl Sink {
         // A name of its own each time, as a stream cannot be resumed.
         let begun_ns = since_1970_ns();
         let name = "stream".to_owned();
-        let manifest = Manifest { name, bytes: 0, mode: offer.mode, modified_ns: begun_ns };
+        let mode = offer.mode.unwrap_or_else(|| NEW_FILE_MODE & !umask()) & replaced_mode(&place);
+        let manifest = Manifest { name, bytes: 0, mode, modified_ns: begun_ns };
         let target = Box::new(Target::create_at(place, manifest, &owner)?);
         let file = target.file()?;
         Ok(Self::File { target, file })
@@ -80,7 +86,38 @@ impl Write for SinkWriter {
     }
 }
 
+/// The permission bits of the file that a copy replaces; all if there is none. Follows links, as what has the name now is
+/// read through them.
+fn replaced_mode(place: &Place) -> u32 {
+    let stat = statat(&*place.disk().shared(), place.name(), AtFlags::empty());
+    let file = stat.ok().filter(|stat| FileType::from_raw_mode(stat.st_mode).is_file());
+    file.map_or(0o777, |stat| stat.st_mode & 0o777)
+}
+
+/// This process's umask. Where it cannot be read without setting it, nobody but the owner gets anything.
+fn umask() -> u32 {
+    let status = fs::read_to_string("/proc/self/status").unwrap_or_default();
+    umask_of(&status).unwrap_or(0o077)
+}
+
+/// From the text of proc(5).
+fn umask_of(status: &str) -> Option<u32> {
+    let umask = status.lines().find_map(|line| line.strip_prefix("Umask:"))?;
+    u32::from_str_radix(umask.trim(), 8).ok()
+}
+
 fn since_1970_ns() -> i64 {
     let now = SystemTime::now().duration_since(SystemTime::UNIX_EPOCH);
     now.map_or(0, |time| i64::try_from(time.as_nanos()).unwrap_or(i64::MAX))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn the_umask_is_read() {
+        assert_eq!(umask_of("Name:\tx\nUmask:\t0027\nState:\tR\n"), Some(0o27));
+        assert_eq!(umask_of("Name:\tx\n"), None);
+    }
 }

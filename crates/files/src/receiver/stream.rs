@@ -1,7 +1,7 @@
 //! A receiver of a stream: messages are written out in order, as their bytes arrive.
 
 use std::{
-    io::{self, Read, Write},
+    io::{Read, Write},
     path::PathBuf,
     sync::{
         Arc, Mutex, OnceLock, PoisonError,
@@ -12,6 +12,7 @@ use std::{
     time::Duration,
 };
 
+use plan::size;
 use rdmc::{Context, Error, Failure, FailureKind, Group};
 
 use super::{
@@ -45,6 +46,29 @@ struct Written {
     digest: blake3::Hasher,
     /// How much; also for the root's progress.
     bytes: Arc<AtomicU64>,
+    /// The most that this receiver accepts.
+    bytes_max: Option<u64>,
+}
+
+impl Written {
+    /// Errors: the stream is longer than this receiver accepts.
+    fn check_size(&self, bytes: u64) -> Result<(), ReceiveError> {
+        match self.bytes_max {
+            Some(most) if bytes > most => Err(ReceiveError::Refused(format!(
+                "the stream is longer than {}, and this receiver accepts no more; start it with a larger --max-size",
+                size::show(most)
+            ))),
+            _ => Ok(()),
+        }
+    }
+
+    /// Writes out what follows on what was written before.
+    fn write(&mut self, bytes: &[u8]) -> Result<(), ReceiveError> {
+        self.sink.write_all(bytes).map_err(ReceiveError::Sink)?;
+        self.digest.update(bytes);
+        self.bytes.fetch_add(bytes.len() as u64, Ordering::Relaxed);
+        Ok(())
+    }
 }
 
 /// A group that is being joined, or is joined.
@@ -56,8 +80,21 @@ struct Membership {
 
 /// Receives until everything is published; the path, if it is a file.
 ///
-/// Errors: the sink fails; the root is lost or ends the stream.
+/// Errors: [`ReceiveError::Stream`]: the sink fails; the stream is too long; the root is lost or ends it.
 pub(super) fn take_part(
+    root: &RootLink<'_>,
+    offer: &StreamOffer,
+    measured: &OnceLock<Arc<Context>>,
+) -> Result<Option<PathBuf>, ReceiveError> {
+    receive(root, offer, measured).map_err(|cause| {
+        let bytes = root.received_bytes.load(Ordering::Relaxed);
+        // Before the last message, so that the root says the same.
+        let _ = root.control.send(&ToRoot::Progress { bytes });
+        ReceiveError::Stream { cause: Box::new(cause), bytes }
+    })
+}
+
+fn receive(
     root: &RootLink<'_>,
     offer: &StreamOffer,
     measured: &OnceLock<Arc<Context>>,
@@ -68,6 +105,7 @@ pub(super) fn take_part(
         sink: sink_writer,
         digest: blake3::Hasher::new(),
         bytes: Arc::clone(&root.received_bytes),
+        bytes_max: root.settings.bytes_max,
     };
     let written = Arc::new(Mutex::new(written));
     let context = agree_on_fabric(root, &offer.terms, measured)?;
@@ -102,7 +140,7 @@ pub(super) fn take_part(
                     let read = move || {
                         let event = match write_out(&group, from, &written, &control) {
                             Ok(outcome) => Event::Group(MemberEvent::Ended(number, outcome)),
-                            Err(error) => Event::OwnDigest(Err(error)),
+                            Err(error) => Event::NotWritten(error),
                         };
                         // Fails only if the session has ended.
                         let _ = events.send(event);
@@ -122,7 +160,7 @@ pub(super) fn take_part(
                 membership = None;
                 report_failure(root, number, blamed(&failure), predicate(&failure))?;
             }
-            Event::OwnDigest(Err(error)) => return Err(ReceiveError::Sink(error)),
+            Event::NotWritten(error) => return Err(error),
             Event::Root(Ok(ToReceiver::Digest { digest })) => {
                 let own = lock(&written).digest.finalize();
                 verified = Verified::compare(own, blake3::Hash::from_bytes(digest)).ok();
@@ -146,13 +184,13 @@ pub(super) fn take_part(
 /// Writes the messages of a group out, of which the first begins at `from`, but not what was written before. Returns
 /// when the group has ended.
 ///
-/// Errors: the sink's.
+/// Errors: the sink's; the stream is longer than this receiver accepts.
 fn write_out(
     group: &Group,
     from: u64,
     written: &Mutex<Written>,
     control: &Control,
-) -> io::Result<Result<(), Failure>> {
+) -> Result<Result<(), Failure>, ReceiveError> {
     let mut position = from;
     let mut piece = vec![0; PIECE_BYTES];
     loop {
@@ -162,6 +200,7 @@ fn write_out(
             Err(Error::Timeout { .. }) => continue,
             Err(error) => return Ok(Err(failure_of(group, &error))),
         };
+        lock(written).check_size(position + message.len())?;
         loop {
             let count = match message.read(&mut piece) {
                 Ok(0) => break,
@@ -171,10 +210,7 @@ fn write_out(
             let mut written = lock(written);
             let done = written.bytes.load(Ordering::Relaxed);
             let new = (position + count as u64).saturating_sub(done).min(count as u64) as usize;
-            let new = &piece[count - new..count];
-            written.sink.write_all(new)?;
-            written.digest.update(new);
-            written.bytes.fetch_add(new.len() as u64, Ordering::Relaxed);
+            written.write(&piece[count - new..count])?;
             position += count as u64;
         }
         let bytes = lock(written).bytes.load(Ordering::Relaxed);
