@@ -13,6 +13,8 @@
 
 #![forbid(unsafe_code)]
 
+#[cfg(test)]
+mod alterations;
 mod claim;
 mod collective;
 mod connect;
@@ -45,6 +47,8 @@ mod resident;
 mod resume;
 mod sending;
 mod source;
+#[doc(hidden)]
+mod stream_message;
 mod system;
 mod target;
 mod temporary;

@@ -121,7 +121,8 @@ fn replicate(
     interrupt: &Interrupt,
 ) -> Result<StreamReport, Failure> {
     let start = Start::of(&settings, launcher);
-    let mut progress = Progress::new(args, settings.hosts.len());
+    let names = settings.hosts.iter().map(|host| host.name.clone()).collect();
+    let mut progress = Progress::new(args, names);
     let stream = Stream::open(settings, stream).map_err(|error| Failure::of_push(&error))?;
     let handle = stream.handle();
     interrupt.watch(handle.clone());
@@ -153,6 +154,7 @@ fn replicate(
 /// Prints a line now and then: how much is at all hosts is not a part of a known length.
 struct Progress {
     is_shown: bool,
+    names: Vec<String>,
     bytes: Vec<u64>,
     lost: Vec<bool>,
     shown_at: Instant,
@@ -160,16 +162,21 @@ struct Progress {
 }
 
 impl Progress {
-    fn new(args: &Args, hosts: usize) -> Self {
+    fn new(args: &Args, names: Vec<String>) -> Self {
         let is_shown = !args.quiet && matches!(args.progress, Mode::Auto | Mode::Plain);
-        let (bytes, lost) = (vec![0; hosts], vec![false; hosts]);
-        Self { is_shown, bytes, lost, shown_at: Instant::now(), shown: 0 }
+        let (bytes, lost) = (vec![0; names.len()], vec![false; names.len()]);
+        Self { is_shown, names, bytes, lost, shown_at: Instant::now(), shown: 0 }
     }
 
     fn note(&mut self, event: &PushEvent) {
         match event {
             PushEvent::Progress { host, bytes } => self.bytes[*host] = *bytes,
             PushEvent::Host { host, state: HostState::Failed(_) } => self.lost[*host] = true,
+            PushEvent::Altered { host, at } => print_message(format_args!(
+                "{}: bytes from {at} on were changed by a host that relays, or by a link; nothing of them was \
+                 written out, and they are sent again from here (with --protect none links are not authenticated)",
+                self.names[*host]
+            )),
             _ => {}
         }
         let elapsed = self.shown_at.elapsed();

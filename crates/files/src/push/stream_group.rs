@@ -19,9 +19,29 @@ pub(super) struct StreamGroup {
     pub(super) blamed: Option<usize>,
     /// The place in the stream where it began.
     pub(super) from: u64,
+    /// The root sends to all hosts itself, up to this place in the stream.
+    pub(super) direct_until: Option<u64>,
+    /// Hosts that got other bytes than those that were sent.
+    pub(super) altered: BTreeSet<usize>,
 }
 
 impl StreamGroup {
+    /// A group that begins at a place in the stream; see [`Self::direct_until`].
+    pub(super) fn new(number: u64, hosts: Vec<usize>, place: (u64, Option<u64>)) -> Self {
+        Self {
+            number,
+            hosts,
+            group: None,
+            joined: BTreeSet::new(),
+            reported: BTreeSet::new(),
+            failure: None,
+            blamed: None,
+            from: place.0,
+            direct_until: place.1,
+            altered: BTreeSet::new(),
+        }
+    }
+
     pub(super) fn fail(&mut self, why: String, blamed: Option<usize>) {
         self.failure.get_or_insert(why);
         self.blamed = self.blamed.or(blamed);

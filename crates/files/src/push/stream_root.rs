@@ -4,7 +4,6 @@
 //! lost; hosts that write slowly hold the reader back.
 
 use std::{
-    collections::BTreeSet,
     io::Read,
     net::SocketAddr,
     sync::mpsc::{SyncSender, sync_channel},
@@ -12,14 +11,14 @@ use std::{
     time::Duration,
 };
 
-use rdmc::{Error, Group};
+use rdmc::{Algorithm, Error, Group};
 use session::Deadline;
 
 use super::{
     bench::RootCallbacks,
     effects::Effects,
     host::{Host, Step},
-    inbox::{Event, Input, MeasureEvent},
+    inbox::{Event, Input, MeasureEvent, Part},
     io::new_number,
     kept::Kept,
     prepared::Prepared,
@@ -28,15 +27,15 @@ use super::{
     stream_group::{StreamGroup, stream_settings},
 };
 use crate::{
-    messages::{Blamed, Start, ToReceiver, ToRoot, join_predicate, predicate},
+    messages::{ALTERED, Blamed, Start, ToReceiver, ToRoot, join_predicate, predicate},
     ranges::RangeList,
     system::system,
 };
 
 /// The most that is read at once.
 const READ_BYTES: usize = 256 << 10;
-/// What is sent as one message while others are under way; less if none is.
-const MESSAGE_BYTES: usize = 4 << 20;
+/// For the choice of an algorithm: messages of this length.
+const MESSAGE_BYTES: u64 = 4 << 20;
 /// The most that is kept because some host has not written it: the root's memory.
 const KEPT_BYTES_MAX: u64 = 128 << 20;
 /// The most reads that have not been taken up.
@@ -45,6 +44,11 @@ const READS_MAX: usize = 16;
 const REPORT_TIMEOUT: Duration = Duration::from_secs(10);
 /// How often groups may fail one after another without any host to blame, or any progress.
 const FAILURES_MAX: u32 = 3;
+/// Of a host without relays before it.
+const ALTERED_IN_VAIN: &str = "bytes that it received were changed on their way, again after this machine sent them to it \
+                               itself: its link, its memory or that of this machine is faulty";
+/// How often hosts relay again after relays or links have changed bytes.
+const ALTERATIONS_MAX: u32 = 3;
 
 /// A stream that runs.
 pub(super) struct StreamRoot<'a> {
@@ -57,12 +61,17 @@ pub(super) struct StreamRoot<'a> {
     last: Option<StreamGroup>,
     /// How much all hosts had when the stream ended early.
     stopped_at: Option<u64>,
+    /// How many groups have got other bytes than those that were sent.
+    alterations: u32,
+    /// The next group has no relays.
+    is_direct: bool,
 }
 
 impl<'a> StreamRoot<'a> {
     pub(super) fn new(push: &'a Prepared, observe: &'a mut dyn FnMut(PushEvent)) -> Self {
         let (run, stream) = (Run::new(push, observe), Kept::default());
-        Self { run, push, stream, permits: None, last: None, stopped_at: None }
+        let (permits, last, stopped_at) = (None, None, None);
+        Self { run, push, stream, permits, last, stopped_at, alterations: 0, is_direct: false }
     }
 
     /// Replicates what `input` gives until it ends and all hosts have published, or have failed.
@@ -122,8 +131,7 @@ impl<'a> StreamRoot<'a> {
         let prefix = self.stopped_at.unwrap_or_else(|| self.prefix());
         self.last = None;
         self.run.end();
-        let digest = self.stream.has_ended.then(|| self.stream.digest.finalize());
-        (prefix, self.stream.end, digest)
+        (prefix, self.stream.end, self.stream.digest)
     }
 
     pub(super) fn hosts(&self) -> impl Iterator<Item = &Host> {
@@ -146,16 +154,20 @@ impl<'a> StreamRoot<'a> {
         let (permits, permitted) = sync_channel::<()>(READS_MAX);
         let events = self.push.events.clone();
         let read = move || {
-            let mut buffer = vec![0; READ_BYTES];
+            let (mut buffer, mut digest) = (vec![0; READ_BYTES], blake3::Hasher::new());
             while permitted.recv().is_ok() {
-                let read = loop {
-                    match input.read(&mut buffer) {
-                        Err(error) if error.kind() == std::io::ErrorKind::Interrupted => {}
-                        read => break read.map(|count| buffer[..count].to_vec()),
+                let part = match input.read(&mut buffer) {
+                    Err(error) if error.kind() == std::io::ErrorKind::Interrupted => {
+                        Ok(Part::Bytes(Vec::new()))
                     }
+                    Ok(0) => Ok(Part::End(digest.finalize())),
+                    read => read.map(|count| {
+                        digest.update(&buffer[..count]);
+                        Part::Bytes(buffer[..count].to_vec())
+                    }),
                 };
-                let is_last = read.as_ref().map_or(true, Vec::is_empty);
-                if events.send(Input::Read(read)).is_err() || is_last {
+                let is_last = !matches!(part, Ok(Part::Bytes(_)));
+                if events.send(Input::Read(part)).is_err() || is_last {
                     return;
                 }
             }
@@ -168,7 +180,7 @@ impl<'a> StreamRoot<'a> {
 
     /// Lets the reader go on if there is room.
     fn permit(&mut self) {
-        let may_take = self.stream.bytes() < KEPT_BYTES_MAX && !self.stream.has_ended;
+        let may_take = self.stream.bytes() < KEPT_BYTES_MAX && self.stream.digest.is_none();
         let Some((permits, given)) = &mut self.permits else { return };
         while may_take && *given < READS_MAX && permits.try_send(()).is_ok() {
             *given += 1;
@@ -188,9 +200,10 @@ impl<'a> StreamRoot<'a> {
         let Some(context) = self.push.context.get().cloned() else {
             return Err(PushError::Group("no network was chosen".into()));
         };
-        let bytes = MESSAGE_BYTES as u64;
         let members = addresses.len();
-        let choice = settings.choose(settings.algorithm, &racks, bytes, context.fabric());
+        let algorithm =
+            if self.is_direct { Some(Algorithm::Sequential) } else { settings.algorithm };
+        let choice = settings.choose(algorithm, &racks, MESSAGE_BYTES, context.fabric());
         let window = settings.window(members, choice.block_bytes);
         let mut start = Start {
             round: new_number()?,
@@ -219,9 +232,8 @@ impl<'a> StreamRoot<'a> {
         };
         let thread = thread::Builder::new().name("rdmc-join".into()).spawn(join);
         thread.map_err(|error| system("starting a thread", error))?;
-        let (joined, reported) = (BTreeSet::new(), BTreeSet::new());
-        let (group, failure, blamed) = (None, None, None);
-        Ok(StreamGroup { number, hosts, group, joined, reported, failure, blamed, from })
+        let direct_until = self.is_direct.then(|| self.stream.messages_end());
+        Ok(StreamGroup::new(number, hosts, (from, direct_until)))
     }
 
     /// Sends what is kept and what is read; true at the end of the stream, when all hosts have written it.
@@ -241,13 +253,13 @@ impl<'a> StreamRoot<'a> {
             let prefix = self.prefix();
             self.stream.release(prefix);
             self.permit();
-            let is_idle = self.stream.messages.is_empty();
-            let pending = self.stream.pending.len();
-            let is_due = pending >= MESSAGE_BYTES || is_idle || self.stream.has_ended;
-            if pending > 0 && is_due {
-                group.send(self.stream.take_message());
+            if self.stream.is_due() {
+                let (message, region) = self.stream.take_message();
+                let message = ToReceiver::Announce(message);
+                group.hosts.iter().for_each(|&host| self.run.io.send_message(host, &message));
+                group.send(region);
             }
-            if self.stream.has_ended && !is_closing {
+            if self.stream.digest.is_some() && !is_closing {
                 is_closing = true;
                 // A group that has failed reports that by an event.
                 let _ = group.group.as_ref().map(Group::start_close);
@@ -255,7 +267,13 @@ impl<'a> StreamRoot<'a> {
             if is_closing && prefix == self.stream.end {
                 return Ok(true);
             }
-            self.take_event(group, None)?;
+            let is_repeated = group.direct_until.is_some_and(|until| prefix >= until);
+            if is_repeated && !is_closing && self.alterations < ALTERATIONS_MAX {
+                self.is_direct = false;
+                group.fail("hosts relay again".into(), None);
+                break;
+            }
+            self.take_event(group, self.stream.due_in().map(Deadline::after))?;
         }
         Ok(false)
     }
@@ -288,8 +306,8 @@ impl<'a> StreamRoot<'a> {
                     *given -= 1;
                 }
                 match read {
-                    Ok(bytes) if bytes.is_empty() => self.stream.has_ended = true,
-                    Ok(bytes) => self.stream.add(&bytes),
+                    Ok(Part::Bytes(bytes)) => self.stream.add(&bytes),
+                    Ok(Part::End(digest)) => self.stream.digest = Some(digest),
                     Err(error) => return Err(PushError::Input(error)),
                 }
             }
@@ -333,6 +351,16 @@ impl<'a> StreamRoot<'a> {
                     known.bytes = known.bytes.max(written);
                 }
             }
+            Input::Event(Event::Message {
+                host, message: ToRoot::Altered { round, at }, ..
+            }) => {
+                if round == group.number {
+                    group.altered.insert(host);
+                    self.run.io.observe(PushEvent::Altered { host, at });
+                    let name = &self.run.core.hosts[host].plan.name;
+                    group.fail(format!("failed at {name}: {ALTERED}"), None);
+                }
+            }
             Input::Event(event) => self.run.handle(event)?,
         }
         Ok(())
@@ -367,6 +395,13 @@ impl<'a> StreamRoot<'a> {
             let reason = format!("it no longer answers: {why}");
             self.run.core.fail(&mut self.run.io, host, &reason);
         }
+        if !group.altered.is_empty() {
+            self.alterations += 1;
+            self.is_direct = true;
+        }
+        for host in group.altered.iter().copied().filter(|_| group.direct_until.is_some()) {
+            self.run.core.fail(&mut self.run.io, host, ALTERED_IN_VAIN);
+        }
         if let Some(host) = group.blamed.filter(|_| !lost)
             && self.run.core.hosts[host].is_ready()
         {
@@ -377,7 +412,7 @@ impl<'a> StreamRoot<'a> {
 
     /// Lets all hosts compare their digests and publish. Errors: those that end the stream.
     fn verify(&mut self) -> Result<(), PushError> {
-        let digest = self.stream.digest.finalize();
+        let digest = self.stream.digest_of_pieces();
         let now = self.run.core.now;
         for host in self.ready() {
             self.run.core.hosts.set_complete(&mut self.run.io, host, now);
