@@ -99,7 +99,7 @@ fn a_growing_file_is_followed_until_it_is_closed() {
     let place = Place::with(0);
     let mut log = fs::File::create(place.path("log")).unwrap();
     log.write_all(b"one\n").unwrap();
-    let push = start(&place, "push log --follow --local 2 --dest copies/{host}");
+    let push = start(&place, "push log --follow --follow-idle 0 --local 2 --dest copies/{host}");
     fs::create_dir(place.path("copies")).unwrap();
     await_that("what is there has arrived", || {
         place.temporaries().iter().any(|path| fs::metadata(path).is_ok_and(|file| file.len() == 4))
@@ -109,6 +109,21 @@ fn a_growing_file_is_followed_until_it_is_closed() {
     let outcome = ended(push);
     assert_eq!(outcome.code, Some(0), "{outcome:?}");
     assert_eq!(fs::read(place.path("copies/local-2")).unwrap(), b"one\ntwo\n");
+}
+
+#[test]
+fn a_file_that_is_truncated_while_it_is_followed_is_no_success() {
+    let place = Place::with(10);
+    let log = fs::OpenOptions::new().write(true).open(place.path("object")).unwrap();
+    let push = start(&place, "push object --follow --local 1 --dest copies/log");
+    fs::create_dir(place.path("copies")).unwrap();
+    await_that("what is there has arrived", || {
+        place.temporaries().iter().any(|path| fs::metadata(path).is_ok_and(|file| file.len() == 10))
+    });
+    log.set_len(4).unwrap();
+    drop(log);
+    ended(push).has_failed_with(1, "object was truncated to 4 bytes after 10 were sent");
+    assert!(!place.path("copies/log").exists());
 }
 
 #[test]
@@ -168,6 +183,9 @@ fn what_has_no_meaning_for_a_stream_is_refused() {
         ("push - --local 1 --dry-run", "--dry-run cannot be used with a stream"),
         ("push - --local 1 --retry 1", "--retry cannot be used with a stream"),
         ("push - --hosts-file -", "standard input cannot be both"),
+        ("push - --follow --local 1", "--follow takes a file"),
+        ("push . --follow --local 1", ". is a directory; --follow takes one file"),
+        ("push object --follow-idle 3 --local 1", "--follow"),
         ("push - --to a", "name the file that the stream becomes by --dest"),
         ("push - --local 1 --dest into/", "names a directory"),
     ] {
@@ -324,7 +342,7 @@ fn copies_of_private_files_are_private() {
 
     fs::set_permissions(place.path("object"), fs::Permissions::from_mode(0o600)).unwrap();
     let log = fs::OpenOptions::new().append(true).open(place.path("object")).unwrap();
-    let push = start(&place, "push object --follow --local 1 --dest copies/log");
+    let push = start(&place, "push object --follow --follow-idle 0 --local 1 --dest copies/log");
     await_that("what is there has arrived", || {
         place.temporaries().iter().any(|path| fs::metadata(path).is_ok_and(|file| file.len() == 10))
     });

@@ -151,7 +151,8 @@ fn forward<M: Serialize + DeserializeOwned>(
     while let Ok(message) = from.receive::<M>(Deadline::after(TIMEOUT))
         && to.send(&change(message), Deadline::after(TIMEOUT)).is_ok()
     {}
-    (from.shutdown(), to.shutdown());
+    from.shutdown();
+    to.shutdown();
 }
 
 #[derive(Clone, Default)]

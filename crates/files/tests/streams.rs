@@ -229,6 +229,35 @@ fn what_is_read_arrives_before_the_end() {
 }
 
 #[test]
+fn a_consumer_that_waits_does_not_delay_short_writes_to_others() {
+    let world = World::new();
+    let stream = world.open(2);
+    let (steady, slow, never) = (Consumer::default(), Consumer::default(), Arc::default());
+    slow.close();
+    let port = stream.control_port();
+    let receptions = [
+        world.receive(port, 0, Some(steady.clone()), &never),
+        world.receive(port, 1, Some(slow.clone()), &never),
+    ];
+    let (reader, mut writer) = io::pipe().unwrap();
+    let running = thread::spawn(move || stream.run(reader, &mut |_| {}));
+    let deadline = std::time::Instant::now() + TIMEOUT;
+    for line in 1..=3 {
+        writer.write_all(b"a line\n").unwrap();
+        while steady.taken().len() < line * 7 {
+            assert!(std::time::Instant::now() < deadline, "{:?}", steady.taken());
+            thread::sleep(Duration::from_millis(5));
+        }
+    }
+    assert!(slow.taken().is_empty());
+    slow.open();
+    drop(writer);
+    assert_eq!(running.join().unwrap().published(), 2);
+    assert!(receptions.into_iter().all(|thread| thread.join().unwrap().is_ok()));
+    assert_eq!(slow.taken(), b"a line\n".repeat(3));
+}
+
+#[test]
 fn a_consumer_that_waits_holds_the_producer_back() {
     const BYTES: u64 = 600 << 20;
     let world = World::new();

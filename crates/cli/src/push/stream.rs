@@ -63,7 +63,13 @@ pub fn run(args: &Args) -> Result<Exit, Failure> {
     let settings = settings(args, &sources)?;
     let (input, mode): (Box<dyn Read + Send>, _) = match args.follow {
         true => {
-            let follow = Follow::open(sources.first())?;
+            let (idle, quiet) = (args.follow_idle.map(Duration::from_secs), args.quiet);
+            let say = move |words: &str| {
+                if !quiet {
+                    print_message(words)
+                }
+            };
+            let follow = Follow::open(sources.first(), idle, say)?;
             let mode = follow.mode()?;
             (Box::new(follow), Some(mode))
         }
@@ -103,6 +109,11 @@ fn refuse(args: &Args) -> Result<(), Failure> {
         return Err(Failure::Usage(format!(
             "{what} cannot be used with a stream; write it to a file and push that"
         )));
+    }
+    if args.follow && args.sources.iter().any(|source| source.as_os_str() == "-") {
+        return Err(Failure::Usage(
+            "--follow takes a file; standard input is read until it ends anyway".into(),
+        ));
     }
     let hosts_from_input = args.hosts_file.as_ref().is_some_and(|file| file.as_os_str() == "-");
     if hosts_from_input && !args.follow {
