@@ -80,7 +80,7 @@ pub struct Args {
     dir: Option<PathBuf>,
 
     /// Write one stream (`rdmc push -`) to standard output, and end with it
-    #[arg(long, group = "into", conflicts_with_all = ["join", "session", "max_size"])]
+    #[arg(long, group = "into", conflicts_with_all = ["join", "session"])]
     stdout: bool,
 
     #[command(flatten)]
@@ -92,7 +92,7 @@ pub struct Args {
     #[arg(long, value_name = "NAME", requires = "cert")]
     allow: Vec<String>,
 
-    /// Refuse longer files before anything is written
+    /// Refuse longer files before anything is written, and end a stream that becomes longer
     #[arg(long, value_name = "SIZE", value_parser = size::parse_nonzero, conflicts_with = "session",
           help_heading = EXPERTS)]
     max_size: Option<u64>,
@@ -239,6 +239,12 @@ fn connect(
 fn failure(error: ReceiveError) -> Failure {
     match error {
         ReceiveError::Stopped => Failure::Interrupted,
+        ReceiveError::Stream { cause, bytes } if matches!(*cause, ReceiveError::Stopped) => {
+            print_message(format_args!(
+                "{bytes} bytes of the stream were verified and written out"
+            ));
+            Failure::Interrupted
+        }
         other => Failure::because(other),
     }
 }

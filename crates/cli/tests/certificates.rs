@@ -11,7 +11,7 @@ use testing::{Authority, Issued};
 use crate::common::{Listener, Place};
 
 /// The options that name these files; the key becomes its owner's alone.
-fn options(files: &Issued) -> Vec<String> {
+pub fn options(files: &Issued) -> Vec<String> {
     fs::set_permissions(&files.key, Permissions::from_mode(0o600)).unwrap();
     let text = |path: &Path| path.to_str().unwrap().to_owned();
     let named =
@@ -19,7 +19,7 @@ fn options(files: &Issued) -> Vec<String> {
     named.into_iter().flat_map(|(name, path)| [name.to_owned(), text(path)]).collect()
 }
 
-fn words<'a>(first: &[&'a str], more: &'a [String]) -> Vec<&'a str> {
+pub fn words<'a>(first: &[&'a str], more: &'a [String]) -> Vec<&'a str> {
     first.iter().copied().chain(more.iter().map(String::as_str)).collect()
 }
 

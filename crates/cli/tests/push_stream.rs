@@ -8,7 +8,12 @@ use std::{
     thread,
 };
 
-use crate::common::{Listener, Outcome, Place, await_that, signal};
+use testing::Authority;
+
+use crate::{
+    certificates::{options, words},
+    common::{Listener, Outcome, Place, RDMC, await_that, signal},
+};
 
 fn with_secret() -> Place {
     let place = Place::with(3_000_000);
@@ -94,7 +99,7 @@ fn a_growing_file_is_followed_until_it_is_closed() {
     let place = Place::with(0);
     let mut log = fs::File::create(place.path("log")).unwrap();
     log.write_all(b"one\n").unwrap();
-    let push = start(&place, "push log --follow --local 2 --dest copies/{host}");
+    let push = start(&place, "push log --follow --follow-idle 0 --local 2 --dest copies/{host}");
     fs::create_dir(place.path("copies")).unwrap();
     await_that("what is there has arrived", || {
         place.temporaries().iter().any(|path| fs::metadata(path).is_ok_and(|file| file.len() == 4))
@@ -104,6 +109,21 @@ fn a_growing_file_is_followed_until_it_is_closed() {
     let outcome = ended(push);
     assert_eq!(outcome.code, Some(0), "{outcome:?}");
     assert_eq!(fs::read(place.path("copies/local-2")).unwrap(), b"one\ntwo\n");
+}
+
+#[test]
+fn a_file_that_is_truncated_while_it_is_followed_is_no_success() {
+    let place = Place::with(10);
+    let log = fs::OpenOptions::new().write(true).open(place.path("object")).unwrap();
+    let push = start(&place, "push object --follow --local 1 --dest copies/log");
+    fs::create_dir(place.path("copies")).unwrap();
+    await_that("what is there has arrived", || {
+        place.temporaries().iter().any(|path| fs::metadata(path).is_ok_and(|file| file.len() == 10))
+    });
+    log.set_len(4).unwrap();
+    drop(log);
+    ended(push).has_failed_with(1, "object was truncated to 4 bytes after 10 were sent");
+    assert!(!place.path("copies/log").exists());
 }
 
 #[test]
@@ -163,10 +183,170 @@ fn what_has_no_meaning_for_a_stream_is_refused() {
         ("push - --local 1 --dry-run", "--dry-run cannot be used with a stream"),
         ("push - --local 1 --retry 1", "--retry cannot be used with a stream"),
         ("push - --hosts-file -", "standard input cannot be both"),
+        ("push - --follow --local 1", "--follow takes a file"),
+        ("push . --follow --local 1", ". is a directory; --follow takes one file"),
+        ("push object --follow-idle 3 --local 1", "--follow"),
         ("push - --to a", "name the file that the stream becomes by --dest"),
         ("push - --local 1 --dest into/", "names a directory"),
     ] {
         place.run_words(words).has_failed_with(2, reason);
     }
     place.run_words("push missing --follow --local 1").has_failed_with(1, "missing");
+}
+
+/// What a stream that reached nobody says, which is what JSON has.
+fn has_reason(place: &Place, words: &[&str], reason: &str) {
+    let outcome = place.run(words);
+    outcome.has_failed_with(1, reason);
+    assert!(outcome.err.contains("no host is left"), "{outcome:?}");
+    let json = place.run(&[words, &["--json"]].concat()).json();
+    let said = json["hosts"][0]["error"].as_str().unwrap();
+    assert!(said.contains(reason), "{json}");
+    // Names of temporary directories and numbers of processes aside, the same words.
+    let own: Vec<&str> = outcome.err.lines().filter(|line| line.contains(reason)).collect();
+    assert!(matches!(own[..], [line] if line.starts_with("rdmc: ")), "{own:?}");
+}
+
+#[test]
+fn a_stream_that_reaches_nobody_says_why() {
+    let (place, authority) = (with_secret(), Authority::new("one"));
+    fs::write(place.path("other"), place.run(&["secret"]).out).unwrap();
+    fs::set_permissions(place.path("other"), fs::Permissions::from_mode(0o600)).unwrap();
+    let listener = Listener::start(&place, "incoming", &["--secret-file", "secret"]);
+    let host = format!("127.0.0.1:{}", listener.port);
+    let push = ["push", "-", "--to", &host, "--timeout", "2"];
+    let with = |more: &[&'static str]| [&push[..], more].concat();
+    has_reason(&place, &with(&["--secret-file", "other"]), "does not have this session's secret");
+    has_reason(&place, &with(&["--secret-file", "secret", "--dest", "../x"]), "without \"..\"");
+    has_reason(
+        &place,
+        &with(&["--secret-file", "secret", "--dest", "missing/x"]),
+        "create it first",
+    );
+    let nobody = std::net::TcpListener::bind("127.0.0.1:0").unwrap().local_addr().unwrap();
+    let to_nobody = ["push", "-", "--to", &nobody.to_string(), "--timeout", "2"];
+    has_reason(&place, &[&to_nobody[..], &["--secret-file", "secret"]].concat(), "refused");
+    has_reason(&place, &["push", "-", "--local", "1", "--dest", "missing/x"], "create it first");
+
+    let receiver = options(&authority.issue("127.0.0.1"));
+    let listener = Listener::start(&place, "certified", &words(&["--allow", "login1"], &receiver));
+    let host = format!("127.0.0.1:{}", listener.port);
+    let root = options(&authority.issue("login2"));
+    has_reason(
+        &place,
+        &words(&["push", "-", "--to", &host], &root),
+        "it may allow other names alone",
+    );
+}
+
+#[test]
+fn a_full_disk_is_named_and_how_much_is_good() {
+    let place = Place::with(5_000_000);
+    let full = place.path("full");
+    fs::create_dir(&full).unwrap();
+    let mount = format!("mount -t tmpfs -o size=1m none {}", full.display());
+    let can = Command::new("unshare").args(["-m", "sh", "-c", &mount]).output();
+    if !can.is_ok_and(|output| output.status.success()) {
+        println!("SKIPPED: a full disk needs the right to mount one (root, or CAP_SYS_ADMIN)");
+        return;
+    }
+    let launcher = format!(
+        "sh -c 'exec unshare -m sh -c \"{mount} && exec \\\"\\$@\\\"\" sh \"$@\"' {{host}}"
+    );
+    let dest = full.join("copy");
+    let push = |input: fs::File, more: &[&str]| {
+        let words = ["push", "-", "--to", "a", "--dest", dest.to_str().unwrap()];
+        let mut command = place.rdmc(&[&words[..], more].concat());
+        command.args(["--launcher", &launcher, "--remote-rdmc", RDMC, "--advertise", "127.0.0.1"]);
+        ended(command.stdin(input).spawn().unwrap())
+    };
+    let input = || fs::File::open(place.path("object")).unwrap();
+    let outcome = push(input(), &[]);
+    outcome.has_failed_with(1, "a: cannot write the stream out: No space left on device");
+    assert!(outcome.err.contains("bytes of the stream are good there"), "{outcome:?}");
+    let json = push(input(), &["--json"]).json();
+    let error = json["hosts"][0]["error"].as_str().unwrap();
+    assert!(error.contains("cannot write the stream out: No space left on device"), "{json}");
+}
+
+#[test]
+fn an_early_end_says_how_much_is_good_at_all_hosts() {
+    for end in ["INT", "KILL"] {
+        let place = with_secret();
+        let mut listener = Listener::with_output(&place, &["--secret-file", "secret"]);
+        let host = format!("127.0.0.1:{}", listener.port);
+        let push = ["push", "-", "--to", &host, "--secret-file", "secret"];
+        let mut push = place.rdmc(&push).stdin(Stdio::piped()).spawn().unwrap();
+        let mut input = push.stdin.take().unwrap();
+        input.write_all(b"seven\n\n").unwrap();
+        let mut taken = [0; 7];
+        listener.child.stdout.take().unwrap().read_exact(&mut taken).unwrap();
+        signal(push.id(), end);
+        let said = listener.next_line();
+        assert!(said.contains("the first 7 bytes of the stream were verified"), "{said}");
+        let outcome = ended(push);
+        if end == "INT" {
+            outcome.has_failed_with(130, "bytes of 7 read are good at all hosts that were left");
+        }
+        drop(input);
+    }
+}
+
+#[test]
+fn a_receiver_that_is_interrupted_says_how_much_is_good() {
+    let place = with_secret();
+    let mut listener = Listener::with_output(&place, &["--secret-file", "secret"]);
+    let host = format!("127.0.0.1:{}", listener.port);
+    let push = ["push", "-", "--to", &host, "--secret-file", "secret"];
+    let mut push = place.rdmc(&push).stdin(Stdio::piped()).spawn().unwrap();
+    let mut input = push.stdin.take().unwrap();
+    input.write_all(b"seven\n\n").unwrap();
+    let mut taken = [0; 7];
+    listener.child.stdout.take().unwrap().read_exact(&mut taken).unwrap();
+    signal(listener.child.id(), "INT");
+    let said = listener.next_line();
+    assert!(said.contains("7 bytes of the stream were verified and written out"), "{said}");
+    assert_eq!(listener.child.wait().unwrap().code(), Some(130));
+    drop(input);
+    ended(push).has_failed_with(1, "interrupted (7 bytes of the stream are good there)");
+}
+
+#[test]
+fn a_receiver_that_listens_takes_no_longer_streams_than_files() {
+    let place = with_secret();
+    let more = ["--secret-file", "secret", "--max-size", "1MiB"];
+    let listener = Listener::start(&place, "incoming", &more);
+    let host = format!("127.0.0.1:{}", listener.port);
+    let push = ["push", "-", "--to", &host, "--secret-file", "secret", "--dest", "copy"];
+    let input = fs::File::open(place.path("object")).unwrap();
+    let outcome = ended(place.rdmc(&push).stdin(input).spawn().unwrap());
+    outcome.has_failed_with(1, "the stream is longer than 1 MiB");
+    assert_eq!(fs::read_dir(place.path("incoming")).unwrap().count(), 0);
+}
+
+#[test]
+fn copies_of_private_files_are_private() {
+    let place = Place::with(10);
+    let mode = |path: &str| fs::metadata(place.path(path)).unwrap().permissions().mode() & 0o777;
+    fs::create_dir(place.path("copies")).unwrap();
+    let with_umask = |umask: &str, words: &str| {
+        let command = format!("umask {umask}; exec {RDMC} push {words} < /dev/null");
+        let mut shell = Command::new("sh");
+        shell.args(["-c", &command]).current_dir(place.directory.path());
+        let outcome = Outcome::of(shell.env("RDMC_CONFIG", "/dev/null").output().unwrap());
+        assert_eq!(outcome.code, Some(0), "{outcome:?}");
+    };
+    with_umask("077", "- --local 1 --dest copies/private");
+    with_umask("022", "- --local 1 --dest copies/public");
+    assert_eq!((mode("copies/private"), mode("copies/public")), (0o600, 0o644));
+
+    fs::set_permissions(place.path("object"), fs::Permissions::from_mode(0o600)).unwrap();
+    let log = fs::OpenOptions::new().append(true).open(place.path("object")).unwrap();
+    let push = start(&place, "push object --follow --follow-idle 0 --local 1 --dest copies/log");
+    await_that("what is there has arrived", || {
+        place.temporaries().iter().any(|path| fs::metadata(path).is_ok_and(|file| file.len() == 10))
+    });
+    drop(log);
+    assert_eq!(ended(push).code, Some(0));
+    assert_eq!(mode("copies/log"), 0o600);
 }

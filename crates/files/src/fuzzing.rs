@@ -94,6 +94,7 @@ mod tests {
         messages::{Blamed, Measure, MeasureCollective, Offer, StreamOffer, Terms, Top, TreeOffer},
         ranges::{RangeList, Ranges},
         resume::ChunkDigests,
+        stream_message::StreamMessage,
     };
 
     fn seed(kind: u8, message: &impl Serialize) -> Vec<u8> {
@@ -176,7 +177,7 @@ mod tests {
         let digests = Some(ChunkDigests::made_up());
         let measure = Measure { start: start(), bytes: 1_000, echo: Some(start()) };
         let bench = ToReceiver::Bench(terms());
-        let (destination, mode) = ("a/b".into(), 0o644);
+        let (destination, mode) = ("a/b".into(), Some(0o644));
         let stream = ToReceiver::Stream(StreamOffer { destination, mode, terms: terms() });
         let seeds = [
             ("hello", seed(0, &ToRoot::Hello { host: text() })),
@@ -202,6 +203,8 @@ mod tests {
             ("bench", seed(1, &bench)),
             ("stream", seed(1, &stream)),
             ("take", seed(1, &ToReceiver::Take { start: start(), from: 1 << 40 })),
+            ("announce", seed(1, &ToReceiver::Announce(StreamMessage::of(7, b"contents")))),
+            ("altered", seed(0, &ToRoot::Altered { round: 1, at: 7 })),
             ("listing", seed(1, &ToReceiver::Listing { part: vec![1, 2, 3] })),
             ("measure", seed(1, &ToReceiver::Measure(measure))),
             ("start", seed(1, &ToReceiver::Start(start()))),

@@ -12,6 +12,8 @@
 
 #![forbid(unsafe_code)]
 
+#[cfg(test)]
+mod alterations;
 mod claim;
 mod collective;
 mod connect;
@@ -45,6 +47,8 @@ mod resident;
 mod resume;
 mod sending;
 mod source;
+#[doc(hidden)]
+mod stream_message;
 mod system;
 mod writeback;
 
@@ -60,7 +64,7 @@ pub use manifest::Manifest;
 pub use push::{
     Admission, Bench, BenchEvent, BenchPlan, BenchReport, HostPlan, HostReport, HostState,
     MEASURED_BYTES_MAX, Measurement, Push, PushError, PushEvent, PushHandle, PushReport,
-    PushSettings, Reach, Stream, StreamHost, StreamReport, Subject, SwitchControl,
+    PushSettings, Reach, Stream, StreamHost, StreamReport, StreamSettings, Subject, SwitchControl,
 };
 pub use resident::peak_resident_bytes;
 pub use source::{Source, SourceError};

@@ -12,7 +12,7 @@ use serde::{Deserialize, Serialize};
 
 use crate::{
     CollectivePlan, Manifest, control::check_failure_deadline, ranges::RangeList,
-    resume::ChunkDigests,
+    resume::ChunkDigests, stream_message::StreamMessage,
 };
 
 /// From a receiver.
@@ -47,6 +47,9 @@ pub enum ToRoot {
     /// This group failed or could not be joined, and does not access the target any more. `has`: the ranges of
     /// the file in place.
     RoundFailed { round: u64, blamed: Option<Blamed>, detail: String, has: RangeList },
+    /// The bytes of a stream that arrived in this group at this place are not those that the root has announced. The group
+    /// fails.
+    Altered { round: u64, at: u64 },
     /// The copy is published; `was_there` if it had its name before.
     Published { peak_resident_bytes: Option<u64>, was_there: bool },
     /// This other host of the push has claimed the destination: both use one file system. The last message.
@@ -100,6 +103,8 @@ pub enum ToReceiver {
     Listing { part: Vec<u8> },
     /// The first message of a stream.
     Stream(StreamOffer),
+    /// A message of a stream, once, whatever groups it is sent in. It follows on the one before.
+    Announce(StreamMessage),
     /// Join this group, and write its messages out; the first begins at this place in the stream.
     Take { start: Start, from: u64 },
     /// The first message of a bench.
@@ -147,8 +152,8 @@ pub struct Offer {
 pub struct StreamOffer {
     /// A path at the receiver, unless it writes to an output of its own.
     pub destination: String,
-    /// Permission bits of the file.
-    pub mode: u32,
+    /// Permission bits of the file; none for those that the receiver's umask gives to new files.
+    pub mode: Option<u32>,
     pub terms: Terms,
 }
 
@@ -310,9 +315,13 @@ impl Start {
 /// The reason of members that leave a group on the root's request.
 pub(crate) const GIVEN_UP: &str = "the root has given this group up";
 
-/// The member that a failure blames; none if a member left on the root's request.
+/// The reason of members that leave a group because they got other bytes than those that the root has announced.
+pub(crate) const ALTERED: &str = "a relay or a link changed bytes of the stream";
+
+/// The member that a failure blames; none if a member left on the root's request, or because of others.
 pub(crate) fn blamed(failure: &Failure) -> Option<Blamed> {
-    let has_left = failure.kind == FailureKind::Application && failure.detail == GIVEN_UP;
+    let has_left = failure.kind == FailureKind::Application
+        && [GIVEN_UP, ALTERED].contains(&failure.detail.as_str());
     let noticed_by = Some(failure.reporter);
     failure.member.filter(|_| !has_left).map(|member| Blamed { member, noticed_by })
 }

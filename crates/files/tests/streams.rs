@@ -4,6 +4,7 @@ use std::{
     fs,
     io::{self, Read, Write},
     net::Ipv4Addr,
+    os::unix::fs::{OpenOptionsExt, PermissionsExt},
     sync::{
         Arc, Condvar, Mutex,
         atomic::{AtomicBool, AtomicU64, Ordering},
@@ -14,6 +15,7 @@ use std::{
 
 use files::{
     HostPlan, HostState, PushError, PushEvent, PushSettings, Reach, Stream, StreamReport,
+    StreamSettings,
     receiver::{self, Output, Placement, ReceiveError, ReceiverSettings},
 };
 use rdmc::Secret;
@@ -110,6 +112,10 @@ impl World {
     }
 
     fn open(&self, hosts: usize) -> Stream {
+        self.open_with(hosts, StreamSettings::default())
+    }
+
+    fn open_with(&self, hosts: usize, stream: StreamSettings) -> Stream {
         let plans = (0..hosts).map(|host| HostPlan {
             name: format!("host-{host}"),
             destination: self.copy(host).to_str().unwrap().to_owned(),
@@ -119,7 +125,7 @@ impl World {
         let mut settings = PushSettings::new(plans.collect(), self.secret.clone());
         settings.local_only = true;
         settings.start_timeout = Duration::from_secs(20);
-        Stream::open(settings).unwrap()
+        Stream::open(settings, stream).unwrap()
     }
 
     fn copy(&self, host: usize) -> std::path::PathBuf {
@@ -134,13 +140,17 @@ impl World {
         output: Option<Consumer>,
         stop: &Arc<AtomicBool>,
     ) -> thread::JoinHandle<Outcome> {
-        let settings = ReceiverSettings {
-            host: format!("host-{host}"),
-            placement: Placement::Anywhere,
-            output: output.map(Output::new),
-            bytes_max: None,
-            stop: Arc::clone(stop),
-        };
+        self.receive_with(
+            port,
+            ReceiverSettings {
+                output: output.map(Output::new),
+                stop: Arc::clone(stop),
+                ..receiver_settings(host)
+            },
+        )
+    }
+
+    fn receive_with(&self, port: u16, settings: ReceiverSettings) -> thread::JoinHandle<Outcome> {
         let secret = self.secret.clone();
         thread::spawn(move || {
             let own = [Ipv4Addr::LOCALHOST.into()];
@@ -148,6 +158,22 @@ impl World {
             receiver::serve(channel, &settings)
         })
     }
+}
+
+/// Of a receiver that writes a file anywhere.
+fn receiver_settings(host: usize) -> ReceiverSettings {
+    ReceiverSettings {
+        host: format!("host-{host}"),
+        placement: Placement::Anywhere,
+        output: None,
+        bytes_max: None,
+        stop: Arc::default(),
+    }
+}
+
+fn failure(report: &StreamReport, host: usize) -> &str {
+    let HostState::Failed(reason) = &report.hosts[host].state else { panic!("{report:?}") };
+    reason
 }
 
 fn all_have_it(report: &StreamReport, bytes: u64) {
@@ -203,6 +229,35 @@ fn what_is_read_arrives_before_the_end() {
 }
 
 #[test]
+fn a_consumer_that_waits_does_not_delay_short_writes_to_others() {
+    let world = World::new();
+    let stream = world.open(2);
+    let (steady, slow, never) = (Consumer::default(), Consumer::default(), Arc::default());
+    slow.close();
+    let port = stream.control_port();
+    let receptions = [
+        world.receive(port, 0, Some(steady.clone()), &never),
+        world.receive(port, 1, Some(slow.clone()), &never),
+    ];
+    let (reader, mut writer) = io::pipe().unwrap();
+    let running = thread::spawn(move || stream.run(reader, &mut |_| {}));
+    let deadline = std::time::Instant::now() + TIMEOUT;
+    for line in 1..=3 {
+        writer.write_all(b"a line\n").unwrap();
+        while steady.taken().len() < line * 7 {
+            assert!(std::time::Instant::now() < deadline, "{:?}", steady.taken());
+            thread::sleep(Duration::from_millis(5));
+        }
+    }
+    assert!(slow.taken().is_empty());
+    slow.open();
+    drop(writer);
+    assert_eq!(running.join().unwrap().published(), 2);
+    assert!(receptions.into_iter().all(|thread| thread.join().unwrap().is_ok()));
+    assert_eq!(slow.taken(), b"a line\n".repeat(3));
+}
+
+#[test]
 fn a_consumer_that_waits_holds_the_producer_back() {
     const BYTES: u64 = 600 << 20;
     let world = World::new();
@@ -251,7 +306,7 @@ fn survivors_go_on_when_a_consumer_or_a_receiver_ends() {
     });
     let state = |host: usize| &report.hosts[host].state;
     assert_eq!((state(0), state(3)), (&HostState::Published, &HostState::Published), "{report:?}");
-    let HostState::Failed(reason) = state(1) else { panic!("{report:?}") };
+    let reason = failure(&report, 1);
     assert!(reason.contains("cannot write the stream out"), "{reason}");
     if let HostState::Failed(reason) = state(2) {
         assert!(reason.contains("interrupted") || reason.contains("lost"), "{reason}");
@@ -262,7 +317,77 @@ fn survivors_go_on_when_a_consumer_or_a_receiver_ends() {
     assert_eq!((report.bytes, report.prefix_bytes), (BYTES, BYTES));
     assert!(steady.taken() == expected(BYTES));
     assert!(fs::read(world.copy(3)).unwrap() == expected(BYTES));
-    receptions.into_iter().for_each(|thread| drop(thread.join().unwrap()));
+    let outcomes: Vec<Outcome> =
+        receptions.into_iter().map(|thread| thread.join().unwrap()).collect();
+    // The host says as many bytes as the root.
+    let said = outcomes[1].as_ref().unwrap_err().to_string();
+    let good = format!("the first {} bytes of the stream", report.hosts[1].bytes);
+    assert!(said.contains(&good), "{said}: {report:?}");
+}
+
+#[test]
+fn a_new_file_gets_what_the_umask_gives_and_never_more_than_the_one_that_it_replaces() {
+    let mode = |path: &std::path::Path| fs::metadata(path).unwrap().permissions().mode() & 0o7777;
+    let world = World::new();
+    let given = world.directory.path().join("given");
+    // What this process makes.
+    fs::OpenOptions::new().append(true).create(true).mode(0o666).open(&given).unwrap();
+    for (stream, before, expected) in [
+        (None, None, mode(&given)),
+        (None, Some(0o600), 0o600),
+        (None, Some(0o777), mode(&given)),
+        (Some(0o640), None, 0o640),
+        (Some(0o4755), None, 0o755),
+        (Some(0o644), Some(0o620), 0o600),
+    ] {
+        let _ = fs::remove_file(world.copy(0));
+        if let Some(before) = before {
+            fs::write(world.copy(0), "old").unwrap();
+            fs::set_permissions(world.copy(0), fs::Permissions::from_mode(before)).unwrap();
+        }
+        let stream = world.open_with(1, StreamSettings { mode: stream });
+        let reception = world.receive(stream.control_port(), 0, None, &Arc::default());
+        all_have_it(&stream.run(Producer::of(1000), &mut |_| {}), 1000);
+        reception.join().unwrap().unwrap();
+        assert_eq!(mode(&world.copy(0)), expected, "{before:?}");
+    }
+}
+
+#[test]
+fn a_stream_that_is_too_long_fails_at_the_receivers_that_refuse_it() {
+    const BYTES: u64 = 20_000_000;
+    let world = World::new();
+    let stream = world.open(3);
+    let port = stream.control_port();
+    let (consumer, most) = (Consumer::default(), Some(5_000_000));
+    let receptions = [
+        world.receive_with(port, ReceiverSettings { bytes_max: most, ..receiver_settings(0) }),
+        world.receive_with(
+            port,
+            ReceiverSettings {
+                bytes_max: most,
+                output: Some(Output::new(consumer.clone())),
+                ..receiver_settings(1)
+            },
+        ),
+        world.receive_with(
+            port,
+            ReceiverSettings { bytes_max: Some(BYTES), ..receiver_settings(2) },
+        ),
+    ];
+    let report = stream.run(Producer::of(BYTES), &mut |_| {});
+    for host in 0..2 {
+        let reason = failure(&report, host);
+        assert!(
+            reason.contains("longer than 4.77 MiB") && reason.contains("--max-size"),
+            "{reason}"
+        );
+        assert!(report.hosts[host].bytes <= 5_000_000, "{report:?}");
+    }
+    assert_eq!(report.hosts[2].state, HostState::Published, "{report:?}");
+    assert!(consumer.taken().len() as u64 <= 5_000_000);
+    assert!(!world.copy(0).exists() && fs::read(world.copy(2)).unwrap() == expected(BYTES));
+    assert_eq!(receptions.map(|thread| thread.join().unwrap().is_ok()), [false, false, true]);
 }
 
 #[test]
@@ -284,6 +409,7 @@ fn an_input_that_fails_leaves_a_prefix_that_is_known() {
         let error = thread.join().unwrap().unwrap_err().to_string();
         let prefix = format!("the first {} bytes are at all hosts", report.prefix_bytes);
         assert!(error.contains(&prefix), "{error}");
+        assert!(error.contains("bytes of the stream were verified and written out"), "{error}");
     }
     let taken = consumer.taken();
     assert!(taken.len() as u64 >= report.prefix_bytes && expected(9_000_000).starts_with(&taken));

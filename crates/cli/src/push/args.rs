@@ -133,9 +133,17 @@ pub struct Args {
     #[arg(short, long)]
     pub quiet: bool,
 
-    /// Send a file that is still being written, until its writer closes, renames or removes it
+    /// Send a file that is still being written, until it is complete
+    ///
+    /// That is 5 s after a writer has closed it, if nothing was written since, or at once when it is renamed or removed; then it is
+    /// compared with what was sent.
     #[arg(long, help_heading = TREES)]
     pub follow: bool,
+
+    /// With --follow: it is complete when nothing was written for so long, closed or not; 0: when a writer closes it
+    #[arg(long, value_name = "SECONDS", requires = "follow", value_parser = clap::value_parser!(u64).range(..=604_800),
+          help_heading = TREES)]
+    pub follow_idle: Option<u64>,
 
     /// Send nothing; print what each host lacks
     #[arg(short = 'n', long, help_heading = TREES)]

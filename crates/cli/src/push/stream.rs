@@ -5,7 +5,7 @@ use std::{
     time::{Duration, Instant},
 };
 
-use files::{HostState, PushError, PushEvent, PushSettings, Stream, StreamReport};
+use files::{HostState, PushEvent, PushSettings, Stream, StreamReport, StreamSettings};
 use plan::size;
 use serde::Serialize;
 
@@ -24,7 +24,7 @@ use crate::{
     launch::Launcher,
     output::{self, InUse},
     recording,
-    replicate::Start,
+    replicate::{Start, add_last_line},
 };
 
 /// How often progress is printed.
@@ -61,10 +61,21 @@ pub fn run(args: &Args) -> Result<Exit, Failure> {
     refuse(args)?;
     let sources = Sources::of(&args.sources)?;
     let settings = settings(args, &sources)?;
-    let input: Box<dyn Read + Send> = match args.follow {
-        true => Box::new(Follow::open(sources.first())?),
-        false => Box::new(io::stdin()),
+    let (input, mode): (Box<dyn Read + Send>, _) = match args.follow {
+        true => {
+            let (idle, quiet) = (args.follow_idle.map(Duration::from_secs), args.quiet);
+            let say = move |words: &str| {
+                if !quiet {
+                    print_message(words)
+                }
+            };
+            let follow = Follow::open(sources.first(), idle, say)?;
+            let mode = follow.mode()?;
+            (Box::new(follow), Some(mode))
+        }
+        false => (Box::new(io::stdin()), None),
     };
+    let stream = StreamSettings { mode };
     let launcher = launcher(args)?;
     let mut in_use = InUse::default();
     args.hosting.add_to(&mut in_use);
@@ -75,7 +86,7 @@ pub fn run(args: &Args) -> Result<Exit, Failure> {
     let (trace, verbose) = (args.hosting.trace.as_ref(), args.hosting.verbose);
     let (report, traced) = recording::around(trace, &in_use, verbose, |recording| {
         let launcher = launcher.recorded(recording);
-        replicate(args, input, settings, &launcher, &interrupt)
+        replicate(args, input, (settings, stream), &launcher, &interrupt)
     })?;
     let exit = exit(&report, interrupt.happened()).and(traced);
     print(args, &report, exit);
@@ -99,6 +110,11 @@ fn refuse(args: &Args) -> Result<(), Failure> {
             "{what} cannot be used with a stream; write it to a file and push that"
         )));
     }
+    if args.follow && args.sources.iter().any(|source| source.as_os_str() == "-") {
+        return Err(Failure::Usage(
+            "--follow takes a file; standard input is read until it ends anyway".into(),
+        ));
+    }
     let hosts_from_input = args.hosts_file.as_ref().is_some_and(|file| file.as_os_str() == "-");
     if hosts_from_input && !args.follow {
         return Err(Failure::Usage(
@@ -111,17 +127,18 @@ fn refuse(args: &Args) -> Result<(), Failure> {
 fn replicate(
     args: &Args,
     input: Box<dyn Read + Send>,
-    settings: PushSettings,
+    (settings, stream): (PushSettings, StreamSettings),
     launcher: &Launcher,
     interrupt: &Interrupt,
 ) -> Result<StreamReport, Failure> {
     let start = Start::of(&settings, launcher);
-    let mut progress = Progress::new(args, settings.hosts.len());
-    let stream = Stream::open(settings).map_err(|error| Failure::of_push(&error))?;
+    let names = settings.hosts.iter().map(|host| host.name.clone()).collect();
+    let mut progress = Progress::new(args, names);
+    let stream = Stream::open(settings, stream).map_err(|error| Failure::of_push(&error))?;
     let handle = stream.handle();
     interrupt.watch(handle.clone());
     let (mut receivers, _callback) = start.receivers(launcher, stream.control_port(), &handle)?;
-    let report = stream.run(input, &mut |event| {
+    let mut report = stream.run(input, &mut |event| {
         if let PushEvent::Host { host, state } = &event
             && *state != HostState::Awaited
         {
@@ -135,12 +152,20 @@ fn replicate(
         HostState::Unknown(_) => true,
         _ => false,
     });
+    if !is_over {
+        for (index, host) in report.hosts.iter_mut().enumerate() {
+            if let HostState::Failed(reason) | HostState::Unknown(reason) = &mut host.state {
+                add_last_line(reason, index, &receivers);
+            }
+        }
+    }
     Ok(report)
 }
 
 /// Prints a line now and then: how much is at all hosts is not a part of a known length.
 struct Progress {
     is_shown: bool,
+    names: Vec<String>,
     bytes: Vec<u64>,
     lost: Vec<bool>,
     shown_at: Instant,
@@ -148,16 +173,21 @@ struct Progress {
 }
 
 impl Progress {
-    fn new(args: &Args, hosts: usize) -> Self {
+    fn new(args: &Args, names: Vec<String>) -> Self {
         let is_shown = !args.quiet && matches!(args.progress, Mode::Auto | Mode::Plain);
-        let (bytes, lost) = (vec![0; hosts], vec![false; hosts]);
-        Self { is_shown, bytes, lost, shown_at: Instant::now(), shown: 0 }
+        let (bytes, lost) = (vec![0; names.len()], vec![false; names.len()]);
+        Self { is_shown, names, bytes, lost, shown_at: Instant::now(), shown: 0 }
     }
 
     fn note(&mut self, event: &PushEvent) {
         match event {
             PushEvent::Progress { host, bytes } => self.bytes[*host] = *bytes,
             PushEvent::Host { host, state: HostState::Failed(_) } => self.lost[*host] = true,
+            PushEvent::Altered { host, at } => print_message(format_args!(
+                "{}: bytes from {at} on were changed by a host that relays, or by a link; nothing of them was \
+                 written out, and they are sent again from here (with --protect none links are not authenticated)",
+                self.names[*host]
+            )),
             _ => {}
         }
         let elapsed = self.shown_at.elapsed();
@@ -186,22 +216,33 @@ fn exit(report: &StreamReport, is_interrupted: bool) -> Exit {
 }
 
 fn print(args: &Args, report: &StreamReport, exit: Exit) {
-    match &report.error {
-        Some(PushError::Cancelled) => print_message("interrupted"),
-        Some(error) => print_message(error),
-        None => {
-            for host in &report.hosts {
-                if let HostState::Failed(reason) | HostState::Unknown(reason) = &host.state {
-                    print_message(format_args!("{}: {reason}", host.name));
-                }
+    let common = report.error.as_ref().map(ToString::to_string);
+    if let Some(error) = &common {
+        print_message(error);
+    }
+    // The reason of all hosts is printed once.
+    let is_common = |reason: &str| common.as_ref().is_some_and(|error| reason.starts_with(error));
+    let mut are_left = report.published() > 0;
+    for host in &report.hosts {
+        if let HostState::Failed(reason) | HostState::Unknown(reason) = &host.state {
+            if is_common(reason) {
+                are_left = true;
+                continue;
             }
+            let good = match report.bytes {
+                0 => String::new(),
+                _ => format!(" ({} bytes of the stream are good there)", host.bytes),
+            };
+            print_message(format_args!("{}: {reason}{good}", host.name));
         }
     }
-    if report.published() < report.hosts.len() && report.prefix_bytes < report.bytes {
+    let (prefix, bytes) = (report.prefix_bytes, report.bytes);
+    if report.error.is_some() && are_left {
         print_message(format_args!(
-            "the first {} bytes of {} read are at all hosts that were left",
-            report.prefix_bytes, report.bytes
+            "the first {prefix} bytes of {bytes} read are good at all hosts that were left"
         ));
+    } else if report.error.is_some() && bytes > 0 {
+        print_message(format_args!("{bytes} bytes were read"));
     }
     let written = output::print(|out| {
         if args.json {

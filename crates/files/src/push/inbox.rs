@@ -19,8 +19,16 @@ pub(super) enum Input {
     Event(Event),
     /// Of the measurement with this number.
     Measured(u64, MeasureEvent),
-    /// The next part of a stream, or its end: nothing.
-    Read(io::Result<Vec<u8>>),
+    /// The next part of a stream, or its end.
+    Read(io::Result<Part>),
+}
+
+/// What the reader of a stream gives.
+#[derive(Debug)]
+pub(super) enum Part {
+    Bytes(Vec<u8>),
+    /// The end, with the digest of everything.
+    End(blake3::Hash),
 }
 
 impl From<Event> for Input {

@@ -24,6 +24,7 @@ mod host;
 mod hosts;
 mod inbox;
 mod io;
+mod kept;
 mod parts;
 mod prepared;
 mod rate;
@@ -35,6 +36,9 @@ mod settings;
 mod source_digest;
 mod source_look;
 mod stream;
+mod stream_group;
+mod stream_root;
+mod stream_settings;
 mod switch_control;
 mod timeouts;
 
@@ -52,6 +56,7 @@ pub use settings::{
     Admission, HostPlan, HostReport, HostState, PushError, PushEvent, PushReport, PushSettings,
     Reach,
 };
-pub(crate) use stream::stream_settings;
 pub use stream::{Stream, StreamHost, StreamReport};
+pub(crate) use stream_group::stream_settings;
+pub use stream_settings::StreamSettings;
 pub use switch_control::SwitchControl;

@@ -15,6 +15,7 @@ use super::{
     descriptors,
     inbox::{Events, Input, PushHandle},
     settings::{HostPlan, PushError, PushSettings},
+    stream_settings::StreamSettings,
 };
 use crate::{
     Source, SourceError,
@@ -24,16 +25,13 @@ use crate::{
 /// A part of a listing in one message, which keeps its memory and its time small.
 const LISTING_PART_BYTES: usize = 4 << 20;
 
-/// Permission bits of files that streams become.
-const STREAM_MODE: u32 = 0o644;
-
 /// A push or a bench that is ready to run and listens for receivers.
 pub(super) struct Prepared {
     pub(super) settings: PushSettings,
     /// The file to replicate; none for a bench.
     pub(super) source: Option<Arc<Source>>,
-    /// Without a file: it is a stream and no bench.
-    is_stream: bool,
+    /// What hosts do with a stream; a bench has neither this nor a file.
+    stream: Option<StreamSettings>,
     /// Of the source.
     pub(super) probe: [u8; 32],
     /// Once the fabric is chosen.
@@ -70,7 +68,7 @@ impl Prepared {
         let prepared = Self {
             settings,
             source,
-            is_stream: false,
+            stream: None,
             probe,
             context,
             acceptor,
@@ -86,8 +84,8 @@ impl Prepared {
     }
 
     /// The same for a stream, which has no file either.
-    pub(super) fn into_stream(self) -> Self {
-        Self { is_stream: true, ..self }
+    pub(super) fn for_stream(self, stream: StreamSettings) -> Self {
+        Self { stream: Some(stream), ..self }
     }
 
     pub(super) fn use_fabric(&self, fabric: Fabric) -> Result<(), Error> {
@@ -128,9 +126,11 @@ impl Prepared {
         };
         let Some(source) = &self.source else {
             let destination = plan.destination.clone();
-            return vec![match self.is_stream {
-                true => ToReceiver::Stream(StreamOffer { destination, mode: STREAM_MODE, terms }),
-                false => ToReceiver::Bench(terms),
+            return vec![match &self.stream {
+                Some(StreamSettings { mode }) => {
+                    ToReceiver::Stream(StreamOffer { destination, mode: *mode, terms })
+                }
+                None => ToReceiver::Bench(terms),
             }];
         };
         let (tree, listing) = source.tree().unzip();

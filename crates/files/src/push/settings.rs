@@ -342,6 +342,14 @@ pub enum PushEvent {
         /// Which switch or member, and what happened.
         reason: String,
     },
+    /// Bytes of a stream that a host received are not those that were sent: a relay or a link changed them. They were not
+    /// written out, and are sent again.
+    Altered {
+        /// Which.
+        host: usize,
+        /// Where they begin in the stream.
+        at: u64,
+    },
     /// The first complete copies are being written to disk.
     Publishing,
     /// The push ends early and waits a short time for hosts that are publishing; cancelling again ends that wait.

@@ -41,7 +41,7 @@ pub fn handle<S: Effects>(
         }
         Event::Group(MemberEvent::Complete) => session.on_complete(effects)?,
         Event::OwnDigest(digest) => session.on_digest(effects, digest)?,
-        event @ Event::Root(Err(_)) => unexpected_event(event)?,
+        event @ (Event::Root(Err(_)) | Event::NotWritten(_)) => unexpected_event(event)?,
     }
     Ok(false)
 }
@@ -51,6 +51,6 @@ pub fn unexpected_event<G>(event: Event<G>) -> Result<(), ReceiveError> {
     match event {
         Event::Root(Ok(message)) => unexpected_message(message),
         Event::Root(Err(error)) => Err(ReceiveError::Root(error)),
-        Event::Joined(..) | Event::Group(_) | Event::OwnDigest(_) => Ok(()),
+        Event::Joined(..) | Event::Group(_) | Event::OwnDigest(_) | Event::NotWritten(_) => Ok(()),
     }
 }

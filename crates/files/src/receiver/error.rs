@@ -34,6 +34,14 @@ pub enum ReceiveError {
     /// The output of a stream cannot be written.
     #[error("cannot write the stream out: {0}")]
     Sink(std::io::Error),
+    /// A stream ended early.
+    #[error("{cause}; the first {bytes} bytes of the stream were verified and written out")]
+    Stream {
+        /// Why.
+        cause: Box<Self>,
+        /// How much was verified and written out. A file of them is removed.
+        bytes: u64,
+    },
     /// The receiver was stopped.
     #[error("interrupted")]
     Stopped,
@@ -60,6 +68,8 @@ impl ReceiveError {
     pub fn last_message(&self) -> Option<ToRoot> {
         match self {
             Self::Aborted { .. } | Self::Root(_) => None,
+            // The root knows how much.
+            Self::Stream { cause, .. } => cause.last_message(),
             Self::Target(TargetError::Shared { host, .. }) => {
                 Some(ToRoot::Shares { host: host.clone() })
             }

@@ -4,7 +4,7 @@ use std::io;
 
 use rdmc::Error;
 
-use super::membership::MemberEvent;
+use super::{error::ReceiveError, membership::MemberEvent};
 use crate::messages::ToReceiver;
 
 /// An input event of a session; `G` is a joined group.
@@ -18,4 +18,6 @@ pub enum Event<G> {
     Group(MemberEvent),
     /// The digest of the whole copy.
     OwnDigest(io::Result<blake3::Hash>),
+    /// A stream cannot be written out.
+    NotWritten(ReceiveError),
 }

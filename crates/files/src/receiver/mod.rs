@@ -7,6 +7,7 @@
 //! `session::Session` makes all decisions. The caller's thread drives it in [`serve`]: `dispatch` passes events in,
 //! which other threads queue, and `io::Io` carries out its effects.
 
+mod announced;
 mod bench;
 mod call;
 mod collective;

@@ -7,8 +7,15 @@ use std::{
     time::SystemTime,
 };
 
+use rustix::fs::{AtFlags, FileType, statat};
+
 use super::{error::ReceiveError, output::Output, settings::ReceiverSettings};
-use crate::{Manifest, Target, Verified, claim::Owner, messages::StreamOffer};
+use crate::{
+    Manifest, Target, Verified, claim::Owner, messages::StreamOffer, place::Place, system::umask,
+};
+
+/// What open(2) is asked for when a program makes a file, before the umask.
+const NEW_FILE_MODE: u32 = 0o666;
 
 /// Where a receiver puts a stream.
 pub(super) enum Sink {
@@ -40,7 +47,8 @@ impl Sink {
         // A name of its own each time, as a stream cannot be resumed.
         let begun_ns = since_1970_ns();
         let name = "stream".to_owned();
-        let manifest = Manifest { name, bytes: 0, mode: offer.mode, modified_ns: begun_ns };
+        let mode = offer.mode.unwrap_or_else(|| NEW_FILE_MODE & !umask()) & replaced_mode(&place);
+        let manifest = Manifest { name, bytes: 0, mode, modified_ns: begun_ns };
         let target = Box::new(Target::create_at(place, manifest, &owner)?);
         let file = target.file()?;
         Ok(Self::File { target, file })
@@ -78,6 +86,14 @@ impl Write for SinkWriter {
     fn flush(&mut self) -> io::Result<()> {
         Ok(())
     }
+}
+
+/// The permission bits of the file that a copy replaces; all if there is none. Follows links, as what has the name now is
+/// read through them.
+fn replaced_mode(place: &Place) -> u32 {
+    let stat = statat(place.parent().as_fd(), place.name(), AtFlags::empty());
+    let file = stat.ok().filter(|stat| FileType::from_raw_mode(stat.st_mode).is_file());
+    file.map_or(0o777, |stat| stat.st_mode & 0o777)
 }
 
 fn since_1970_ns() -> i64 {

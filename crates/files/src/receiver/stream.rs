@@ -1,7 +1,8 @@
-//! A receiver of a stream: messages are written out in order, as their bytes arrive.
+//! A receiver of a stream: messages are written out in order, piece by piece, as soon as a piece has arrived and equals what
+//! the root has announced.
 
 use std::{
-    io::{self, Read, Write},
+    io::{Read, Write},
     path::PathBuf,
     sync::{
         Arc, Mutex, OnceLock, PoisonError,
@@ -12,9 +13,11 @@ use std::{
     time::Duration,
 };
 
+use plan::size;
 use rdmc::{Context, Error, Failure, FailureKind, Group};
 
 use super::{
+    announced::{Announced, Found},
     bench::agree_on_fabric,
     dispatch::unexpected_event,
     error::ReceiveError,
@@ -27,24 +30,50 @@ use crate::{
     Verified,
     control::Control,
     messages::{
-        Blamed, GIVEN_UP, Start, StreamOffer, ToReceiver, ToRoot, blamed, join_predicate, predicate,
+        ALTERED, Blamed, GIVEN_UP, Start, StreamOffer, ToReceiver, ToRoot, blamed, join_predicate,
+        predicate,
     },
     push::stream_settings,
     ranges::{RangeList, Ranges},
     resident::peak_resident_bytes,
+    stream_message::PIECE_BYTES,
 };
 
 /// How long a wait for the next message may last before it is begun again.
 const WAIT: Duration = Duration::from_secs(3600);
-/// Bytes written at once.
-const PIECE_BYTES: usize = 256 << 10;
 
 /// What has been written out.
 struct Written {
     sink: SinkWriter,
+    /// Of the digests of all pieces.
     digest: blake3::Hasher,
     /// How much; also for the root's progress.
     bytes: Arc<AtomicU64>,
+    /// The most that this receiver accepts.
+    bytes_max: Option<u64>,
+}
+
+impl Written {
+    /// Errors: the stream is longer than this receiver accepts.
+    fn check_size(&self, bytes: u64) -> Result<(), ReceiveError> {
+        match self.bytes_max {
+            Some(most) if bytes > most => Err(ReceiveError::Refused(format!(
+                "the stream is longer than {}, and this receiver accepts no more; start it with a larger --max-size",
+                size::show(most)
+            ))),
+            _ => Ok(()),
+        }
+    }
+
+    /// Writes out a piece that begins at this place, but not what was written before.
+    fn write(&mut self, at: u64, piece: &[u8], digest: &[u8; 32]) -> Result<(), ReceiveError> {
+        let done = self.bytes.load(Ordering::Relaxed).saturating_sub(at);
+        let Some(new @ [_, ..]) = piece.get(done as usize..) else { return Ok(()) };
+        self.sink.write_all(new).map_err(ReceiveError::Sink)?;
+        self.digest.update(digest);
+        self.bytes.fetch_add(new.len() as u64, Ordering::Relaxed);
+        Ok(())
+    }
 }
 
 /// A group that is being joined, or is joined.
@@ -56,8 +85,21 @@ struct Membership {
 
 /// Receives until everything is published; the path, if it is a file.
 ///
-/// Errors: the sink fails; the root is lost or ends the stream.
+/// Errors: [`ReceiveError::Stream`]: the sink fails; the stream is too long; the root is lost or ends it.
 pub(super) fn take_part(
+    root: &RootLink<'_>,
+    offer: &StreamOffer,
+    measured: &OnceLock<Arc<Context>>,
+) -> Result<Option<PathBuf>, ReceiveError> {
+    receive(root, offer, measured).map_err(|cause| {
+        let bytes = root.received_bytes.load(Ordering::Relaxed);
+        // Before the last message, so that the root says the same.
+        let _ = root.control.send(&ToRoot::Progress { bytes });
+        ReceiveError::Stream { cause: Box::new(cause), bytes }
+    })
+}
+
+fn receive(
     root: &RootLink<'_>,
     offer: &StreamOffer,
     measured: &OnceLock<Arc<Context>>,
@@ -68,8 +110,10 @@ pub(super) fn take_part(
         sink: sink_writer,
         digest: blake3::Hasher::new(),
         bytes: Arc::clone(&root.received_bytes),
+        bytes_max: root.settings.bytes_max,
     };
     let written = Arc::new(Mutex::new(written));
+    let announced = Arc::new(Announced::default());
     let context = agree_on_fabric(root, &offer.terms, measured)?;
     let mut membership: Option<Membership> = None;
     let mut verified = None;
@@ -82,6 +126,11 @@ pub(super) fn take_part(
                     Ok(()) => membership = Some(Membership { number, from, group: None }),
                     Err(detail) => report_failure(root, number, None, detail)?,
                 }
+            }
+            Event::Root(Ok(ToReceiver::Announce(message))) => {
+                announced
+                    .add(message)
+                    .map_err(|what| ReceiveError::System(format!("the root announced {what}")))?;
             }
             Event::Root(Ok(ToReceiver::Leave { round })) if current(round) => {
                 // One that is being joined is dropped once it is. The thread of a joined one may be in a write that
@@ -97,17 +146,19 @@ pub(super) fn take_part(
                     membership.group = Some(Arc::clone(&group));
                     // Until the root closes it. A group that has failed is noticed by the thread.
                     let _ = group.start_close();
-                    let (written, from) = (Arc::clone(&written), membership.from);
                     let (control, events) = (Arc::clone(&root.control), root.events.clone());
-                    let read = move || {
-                        let event = match write_out(&group, from, &written, &control) {
+                    let (written, announced) = (Arc::clone(&written), Arc::clone(&announced));
+                    let writing =
+                        Writing { group, from: membership.from, written, announced, control };
+                    let write = move || {
+                        let event = match writing.write_out() {
                             Ok(outcome) => Event::Group(MemberEvent::Ended(number, outcome)),
-                            Err(error) => Event::OwnDigest(Err(error)),
+                            Err(error) => Event::NotWritten(error),
                         };
                         // Fails only if the session has ended.
                         let _ = events.send(event);
                     };
-                    let thread = thread::Builder::new().name("rdmc-write".into()).spawn(read);
+                    let thread = thread::Builder::new().name("rdmc-write".into()).spawn(write);
                     thread.map_err(|error| {
                         ReceiveError::System(format!("cannot start a thread: {error}"))
                     })?;
@@ -122,7 +173,7 @@ pub(super) fn take_part(
                 membership = None;
                 report_failure(root, number, blamed(&failure), predicate(&failure))?;
             }
-            Event::OwnDigest(Err(error)) => return Err(ReceiveError::Sink(error)),
+            Event::NotWritten(error) => return Err(error),
             Event::Root(Ok(ToReceiver::Digest { digest })) => {
                 let own = lock(&written).digest.finalize();
                 verified = Verified::compare(own, blake3::Hash::from_bytes(digest)).ok();
@@ -143,56 +194,82 @@ pub(super) fn take_part(
     }
 }
 
-/// Writes the messages of a group out, of which the first begins at `from`, but not what was written before. Returns
-/// when the group has ended.
-///
-/// Errors: the sink's.
-fn write_out(
-    group: &Group,
+/// Writes the messages of one group out.
+struct Writing {
+    group: Arc<Group>,
+    /// Where its first message begins in the stream.
     from: u64,
-    written: &Mutex<Written>,
-    control: &Control,
-) -> io::Result<Result<(), Failure>> {
-    let mut position = from;
-    let mut piece = vec![0; PIECE_BYTES];
-    loop {
-        let mut message = match group.receive(WAIT) {
-            Ok(Some(message)) => message,
-            Ok(None) => return Ok(Ok(())),
-            Err(Error::Timeout { .. }) => continue,
-            Err(error) => return Ok(Err(failure_of(group, &error))),
-        };
-        loop {
-            let count = match message.read(&mut piece) {
-                Ok(0) => break,
-                Ok(count) => count,
-                Err(error) => return Ok(Err(failure_of(group, &error))),
-            };
-            let mut written = lock(written);
-            let done = written.bytes.load(Ordering::Relaxed);
-            let new = (position + count as u64).saturating_sub(done).min(count as u64) as usize;
-            let new = &piece[count - new..count];
-            written.sink.write_all(new)?;
-            written.digest.update(new);
-            written.bytes.fetch_add(new.len() as u64, Ordering::Relaxed);
-            position += count as u64;
-        }
-        let bytes = lock(written).bytes.load(Ordering::Relaxed);
-        // The reading thread of the connection reports a lost root.
-        let _ = control.send(&ToRoot::Progress { bytes });
-    }
+    written: Arc<Mutex<Written>>,
+    announced: Arc<Announced>,
+    control: Arc<Control>,
 }
 
-/// The failure of a group whose call has failed.
-fn failure_of(group: &Group, error: &dyn std::fmt::Display) -> Failure {
-    group.failure().unwrap_or_else(|| Failure {
-        group: group.settings().number,
-        member: None,
-        reporter: group.settings().rank,
-        kind: FailureKind::Application,
-        detail: error.to_string(),
-        delivered: 0,
-    })
+impl Writing {
+    /// Returns when the group has ended, or when its bytes are not those that the root has announced.
+    ///
+    /// Errors: the sink's; the stream is longer than this receiver accepts.
+    fn write_out(&self) -> Result<Result<(), Failure>, ReceiveError> {
+        let mut position = self.from;
+        let mut piece = Vec::with_capacity(PIECE_BYTES);
+        loop {
+            let mut message = match self.group.receive(WAIT) {
+                Ok(Some(message)) => message,
+                Ok(None) => return Ok(Ok(())),
+                Err(Error::Timeout { .. }) => continue,
+                Err(error) => return Ok(Err(self.failure(&error))),
+            };
+            let end = position.saturating_add(message.len());
+            let done = lock(&self.written).bytes.load(Ordering::Relaxed);
+            if end <= done {
+                position = end;
+                continue;
+            }
+            lock(&self.written).check_size(end)?;
+            let announced = match self.announced.wait(position, || self.group.failure().is_some()) {
+                Found::Message(announced) if announced.end() == end => announced,
+                Found::Message(_) | Found::Nothing => return Ok(Err(self.altered(position))),
+                Found::Ended => return Ok(Err(self.failure(&"it has ended"))),
+            };
+            for expected in &announced.digests {
+                let bytes = (end - position).min(PIECE_BYTES as u64);
+                piece.clear();
+                match message.by_ref().take(bytes).read_to_end(&mut piece) {
+                    Ok(_) => {}
+                    Err(error) => return Ok(Err(self.failure(&error))),
+                }
+                if blake3::hash(&piece) != *expected {
+                    return Ok(Err(self.altered(position)));
+                }
+                lock(&self.written).write(position, &piece, expected)?;
+                position += bytes;
+            }
+            self.announced.release(position);
+            // The reading thread of the connection reports a lost root.
+            let _ = self.control.send(&ToRoot::Progress { bytes: position });
+        }
+    }
+
+    /// Leaves the group: what was received at this place is not what was sent.
+    fn altered(&self, at: u64) -> Failure {
+        tracing::warn!(at, "{ALTERED}");
+        // The reading thread of the connection reports a lost root.
+        let _ = self.control.send(&ToRoot::Altered { round: self.group.settings().number, at });
+        self.group.abort(ALTERED);
+        self.failure(&ALTERED)
+    }
+
+    /// The failure of the group, of which a call has failed.
+    fn failure(&self, error: &dyn std::fmt::Display) -> Failure {
+        let settings = self.group.settings();
+        self.group.failure().unwrap_or_else(|| Failure {
+            group: settings.number,
+            member: None,
+            reporter: settings.rank,
+            kind: FailureKind::Application,
+            detail: error.to_string(),
+            delivered: 0,
+        })
+    }
 }
 
 /// Joins a group on a thread that ends by the context's own deadline.

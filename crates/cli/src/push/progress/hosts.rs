@@ -143,7 +143,7 @@ impl Hosts {
                 }
             }
             // Part of the summary.
-            PushEvent::FellBack { .. } => {}
+            PushEvent::FellBack { .. } | PushEvent::Altered { .. } => {}
             PushEvent::Publishing => self.phase = Phase::Publishing,
             PushEvent::Stopping { .. } => self.phase = Phase::Ending,
         }

@@ -1,0 +1,123 @@
+//! The messages of a stream that the root has announced and that are not written out.
+
+use std::{
+    collections::VecDeque,
+    sync::{Condvar, Mutex, MutexGuard, PoisonError},
+    time::Duration,
+};
+
+use crate::stream_message::StreamMessage;
+
+/// The most messages that a root may announce ahead: the memory of a receiver whose consumer waits. A root has far fewer
+/// under way.
+const MESSAGES_MAX: usize = 256;
+/// How often a wait looks whether it still has a reason.
+const TICK: Duration = Duration::from_millis(100);
+
+/// Shared by the session, which adds messages, and the threads that write out.
+#[derive(Default)]
+pub(super) struct Announced {
+    state: Mutex<State>,
+    changed: Condvar,
+}
+
+#[derive(Default)]
+struct State {
+    messages: VecDeque<StreamMessage>,
+    /// Where the next one begins.
+    end: u64,
+}
+
+/// What was announced at a place in the stream.
+#[derive(PartialEq, Eq, Debug)]
+pub(super) enum Found {
+    Message(StreamMessage),
+    /// No message begins there.
+    Nothing,
+    /// The wait has ended first.
+    Ended,
+}
+
+impl Announced {
+    /// Errors: it does not follow on the one before; too many are waiting.
+    pub(super) fn add(&self, message: StreamMessage) -> Result<(), String> {
+        message.check()?;
+        let mut state = self.lock();
+        if message.at != state.end {
+            return Err(format!("a message at {}, not at {}", message.at, state.end));
+        }
+        if state.messages.len() >= MESSAGES_MAX {
+            return Err(format!("more than {MESSAGES_MAX} messages that were not sent"));
+        }
+        state.end = message.end();
+        state.messages.push_back(message);
+        drop(state);
+        self.changed.notify_all();
+        Ok(())
+    }
+
+    /// What begins at this place. Waits until the root has announced something there, or `has_ended`, which is called
+    /// several times a second.
+    pub(super) fn wait(&self, at: u64, has_ended: impl Fn() -> bool) -> Found {
+        let mut state = self.lock();
+        loop {
+            if at < state.end {
+                let found = state.messages.iter().find(|message| message.at == at);
+                return found.cloned().map_or(Found::Nothing, Found::Message);
+            }
+            if has_ended() {
+                return Found::Ended;
+            }
+            let waited = self.changed.wait_timeout(state, TICK);
+            state = waited.unwrap_or_else(PoisonError::into_inner).0;
+        }
+    }
+
+    /// Forgets what is written out.
+    pub(super) fn release(&self, written: u64) {
+        let mut state = self.lock();
+        while state.messages.front().is_some_and(|message| message.end() <= written) {
+            state.messages.pop_front();
+        }
+    }
+
+    fn lock(&self) -> MutexGuard<'_, State> {
+        self.state.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn messages_are_found_where_they_begin_until_they_are_written() {
+        let announced = Announced::default();
+        let (one, two) = (StreamMessage::of(0, b"one"), StreamMessage::of(3, b"more"));
+        announced.add(one.clone()).unwrap();
+        announced.add(two.clone()).unwrap();
+        let find = |at| announced.wait(at, || true);
+        assert_eq!((find(0), find(3)), (Found::Message(one), Found::Message(two)));
+        assert_eq!((find(1), find(7)), (Found::Nothing, Found::Ended));
+        announced.release(3);
+        assert_eq!(find(0), Found::Nothing);
+    }
+
+    #[test]
+    fn what_a_root_cannot_mean_is_refused() {
+        let announced = Announced::default();
+        assert!(announced.add(StreamMessage::of(1, b"one")).unwrap_err().contains("not at 0"));
+        assert!(announced.add(StreamMessage::of(0, b"")).is_err());
+        let longer = StreamMessage { bytes: 4, ..StreamMessage::of(0, b"one") };
+        announced.add(longer).unwrap();
+        let endless = StreamMessage { bytes: u64::MAX, ..StreamMessage::of(4, b"one") };
+        assert!(announced.add(endless).is_err());
+        let mut at = 4;
+        let more = std::iter::from_fn(|| {
+            at += 1;
+            Some(announced.add(StreamMessage::of(at - 1, b"x")))
+        });
+        let refused = more.take(MESSAGES_MAX).find_map(Result::err).unwrap();
+        assert!(refused.contains("more than 256"), "{refused}");
+    }
+}
