@@ -65,5 +65,5 @@ pub use push::{
     PushSettings, Reach, Stream, StreamHost, StreamReport, Subject, SwitchControl,
 };
 pub use resident::peak_resident_bytes;
-pub use source::{Source, SourceError};
+pub use source::{ListOptions, Source, SourceError};
 pub use target::{Target, TargetError, Verified};

@@ -3,10 +3,7 @@
 use std::{
     fs::{self, File, OpenOptions},
     io,
-    os::unix::{
-        ffi::OsStrExt,
-        fs::{FileExt, MetadataExt, OpenOptionsExt},
-    },
+    os::unix::fs::{FileExt, MetadataExt, OpenOptionsExt},
     path::{Path, PathBuf},
     sync::{
         Arc, Mutex, PoisonError,
@@ -16,11 +13,12 @@ use std::{
 
 use rdmc::{Region, Storage};
 use rustix::fs::OFlags;
-use tree::{Layout, Selection};
+use tree::Layout;
 
 use super::{
     error::SourceError,
-    scan::{Origin, Scan, modified_ns, system},
+    options::ListOptions,
+    scan::{Origin, Scan, modified_ns, name_of, system},
 };
 use crate::{
     Manifest,
@@ -68,11 +66,15 @@ impl TreeSource {
     /// Lists one directory, whose copy is the destination itself.
     ///
     /// Errors: unreadable; something in it cannot be replicated.
-    pub(super) fn of_directory(path: &Path, selection: &Selection) -> Result<Self, SourceError> {
+    pub(super) fn of_directory(
+        path: &Path,
+        options: &mut ListOptions,
+    ) -> Result<Self, SourceError> {
         let metadata = fs::metadata(path).map_err(system(path, "examine"))?;
-        let top = Top { mode: metadata.mode() & 0o777, modified_ns: modified_ns(&metadata) };
-        let mut scan = Scan::new(selection);
-        scan.add_contents(path, b"")?;
+        let modified_ns = modified_ns(path, &metadata)?;
+        let top = Top { mode: metadata.mode() & 0o1777, modified_ns };
+        let mut scan = Scan::new(options);
+        scan.add_single(path)?;
         Self::new(path, scan, Some(top))
     }
 
@@ -82,9 +84,9 @@ impl TreeSource {
     /// Errors: as before; two have the same name.
     pub(super) fn of_several(
         paths: &[PathBuf],
-        selection: &Selection,
+        options: &mut ListOptions,
     ) -> Result<Self, SourceError> {
-        let mut scan = Scan::new(selection);
+        let mut scan = Scan::new(options);
         for (path, name) in named(paths)? {
             match name {
                 Some(name) => scan.add_named(&path, &name)?,
@@ -301,13 +303,7 @@ type Named = Vec<(PathBuf, Option<Vec<u8>>)>;
 fn named(paths: &[PathBuf]) -> Result<Named, SourceError> {
     let mut named: Named = Vec::new();
     for path in paths {
-        let is_contents = path.as_os_str().as_bytes().ends_with(b"/");
-        let name = match path.file_name() {
-            _ if is_contents => None,
-            Some(name) => Some(name.as_bytes().to_vec()),
-            None => return Err(SourceError::Name(path.clone())),
-        };
-        named.push((path.clone(), name));
+        named.push((path.clone(), name_of(path)?));
     }
     named.sort_by(|(_, one), (_, other)| one.cmp(other));
     for pair in named.windows(2) {
