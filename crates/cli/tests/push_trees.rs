@@ -74,10 +74,91 @@ fn the_first_pattern_that_matches_decides() {
     assert_eq!(push("--exclude *.tmp", "one"), ["b", "link"]);
     assert_eq!(push("--include c.* --exclude *.tmp", "two"), ["b", "c.tmp", "link"]);
     assert_eq!(push("--exclude *.tmp --include c.*", "three"), ["b", "link"]);
-    assert_eq!(push("--exclude /d/b", "four"), ["c.tmp", "link"]);
+    assert_eq!(push("--exclude /tree/d/b", "four"), ["c.tmp", "link"]);
     let outcome = place.run(&["push", "tree", "--local", "1", "--exclude", "["]);
     assert_eq!(outcome.code, Some(2), "{outcome:?}");
     assert!(outcome.err.contains("the pattern \"[\" is invalid"), "{outcome:?}");
+}
+
+/// What is below a directory, sorted.
+fn paths(place: &Place, directory: &str) -> Vec<String> {
+    let output = Command::new("find")
+        .args([".", "-mindepth", "1", "-printf", "%P\n"])
+        .current_dir(place.path(directory))
+        .output();
+    let mut paths: Vec<String> =
+        String::from_utf8(output.unwrap().stdout).unwrap().lines().map(str::to_owned).collect();
+    paths.sort();
+    paths
+}
+
+/// What rsync leaves out of `ex` and `empty`.
+#[test]
+fn paths_that_patterns_see_begin_with_the_name_of_the_source() {
+    let place = Place::with(0);
+    fs::create_dir_all(place.path("ex/a/b")).unwrap();
+    for file in ["ex/x.tmp", "ex/a/b/z", "ex/top", "ex/a/top", "empty"] {
+        fs::write(place.path(file), "").unwrap();
+    }
+    let all = ["empty", "ex", "ex/a", "ex/a/b", "ex/a/b/z", "ex/a/top", "ex/top", "ex/x.tmp"];
+    let left_out: [(&str, &[&str]); 12] = [
+        ("empty", &["empty"]),
+        ("ex", &all[1..]),
+        ("ex/", &all[1..]),
+        ("/ex/top", &["ex/top"]),
+        ("/ex/a/", &["ex/a", "ex/a/b", "ex/a/b/z", "ex/a/top"]),
+        ("ex/**/z", &["ex/a/b/z"]),
+        ("*/top", &["ex/a/top", "ex/top"]),
+        ("a/top", &["ex/a/top"]),
+        ("/top", &[]),
+        ("top", &["ex/a/top", "ex/top"]),
+        ("/ex/a/***", &["ex/a", "ex/a/b", "ex/a/b/z", "ex/a/top"]),
+        ("*.tmp", &["ex/x.tmp"]),
+    ];
+    for (number, (pattern, left_out)) in left_out.into_iter().enumerate() {
+        let to = format!("to-{number}");
+        let words = format!("push ex empty --local 1 --dest {to} --exclude {pattern} --json");
+        fs::create_dir(place.path(&to)).unwrap();
+        let outcome = place.run_words(&words);
+        assert_eq!(outcome.code, Some(0), "{outcome:?}");
+        let expected: Vec<&str> = all.into_iter().filter(|path| !left_out.contains(path)).collect();
+        assert_eq!(paths(&place, &to), expected, "{pattern}");
+        let is_named = outcome.err.contains(&format!("--exclude {pattern} matches nothing"));
+        assert_eq!(is_named, left_out.is_empty(), "{outcome:?}");
+        let unmatched = outcome.json()["unmatched_patterns"].as_array().unwrap().len();
+        assert_eq!(unmatched, usize::from(left_out.is_empty()), "{outcome:?}");
+    }
+    for words in ["empty --exclude empty", "ex --exclude ex/", "ex empty --exclude e*"] {
+        let outcome = place.run_words(&format!("push {words} --local 1"));
+        outcome.has_failed_with(2, "the patterns leave nothing of e");
+    }
+    for stream in ["-", "empty --follow"] {
+        for option in ["--exclude x", "--include x", "--links"] {
+            let outcome = place.run_words(&format!("push {stream} --local 1 {option}"));
+            outcome.has_failed_with(2, "cannot be used with a stream");
+        }
+    }
+}
+
+#[test]
+fn links_are_sent_as_they_are_if_that_is_asked_for() {
+    let place = tree();
+    symlink("nowhere", place.path("tree/d/dangling")).unwrap();
+    symlink("/etc", place.path("tree/out")).unwrap();
+    symlink(".", place.path("tree/self")).unwrap();
+    let outcome = place.run_words("push tree --local 1");
+    outcome.has_failed_with(1, "send links as they are (--links)");
+    for again in [false, true] {
+        let outcome = place.run_words("push tree --local 1 --links --json");
+        assert_eq!((outcome.code, outcome.err.as_str()), (Some(0), ""), "{outcome:?}");
+        assert_eq!(outcome.json()["hosts"][0]["was_there"], again);
+    }
+    for (link, text) in
+        [("d/dangling", "nowhere"), ("out", "/etc"), ("self", "."), ("d/link", "../a")]
+    {
+        let copy = place.path(&format!("rdmc-local/local-1/tree/{link}"));
+        assert_eq!(fs::read_link(copy).unwrap().to_str(), Some(text));
+    }
 }
 
 #[test]

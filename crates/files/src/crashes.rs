@@ -539,8 +539,7 @@ fn beside_another_process(
         let path = directory.path().join("copy");
         let extras = Before::Tree(3).make(&path);
         let acts_on = path.clone();
-        let session =
-            source.session_beside(&path, Fault::Action(call), move || act(&acts_on));
+        let session = source.session_beside(&path, Fault::Action(call), move || act(&acts_on));
         let after = format!("before call {call}: {:?}", session.outcome);
         extras.assert_are_there(&after);
         if call >= session.faults.calls() {
@@ -605,8 +604,7 @@ fn a_directory_replaced_by_a_link_at_any_call_leads_nowhere() {
         let path = directory.path().join("copy");
         Before::Tree(3).make(&path);
         let acts_on = path.clone();
-        let session =
-            source.session_beside(&path, Fault::Action(call), move || replace(&acts_on));
+        let session = source.session_beside(&path, Fault::Action(call), move || replace(&acts_on));
         let after = format!("before call {call}: {:?}", session.outcome);
         if call >= session.faults.calls() {
             assert!(call > 50, "{call}");
@@ -656,8 +654,7 @@ fn a_destination_moved_away_at_any_call_is_never_said_to_be_written() {
         let path = directory.path().join("copy");
         Before::Tree(3).make(&path);
         let acts_on = path.clone();
-        let session =
-            source.session_beside(&path, Fault::Action(call), move || replace(&acts_on));
+        let session = source.session_beside(&path, Fault::Action(call), move || replace(&acts_on));
         let after = format!("before call {call}: {:?}", session.outcome);
         if call >= session.faults.calls() {
             assert!(call > 50, "{call}");

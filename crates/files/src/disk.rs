@@ -18,10 +18,11 @@ use std::{
 use rustix::io::{ReadWriteFlags, preadv2};
 use rustix::{
     fs::{
-        Access, Advice, AtFlags, CWD, Dir, FallocateFlags, FileType, FlockOperation, Gid, Mode, OFlags,
-        RenameFlags, Stat, StatVfs, StatxAttributes, StatxFlags, Timespec, Timestamps, UTIME_OMIT, accessat, chmodat, chownat, fadvise,
-        fallocate, fchmod, fchown, flock, fstat, fstatfs, fstatvfs, fsync, ftruncate, futimens, linkat, mkdirat, openat,
-        readlinkat, renameat, renameat_with, statat, statx, symlinkat, syncfs, unlinkat, utimensat,
+        Access, Advice, AtFlags, CWD, Dir, FallocateFlags, FileType, FlockOperation, Gid, Mode,
+        OFlags, RenameFlags, Stat, StatVfs, StatxAttributes, StatxFlags, Timespec, Timestamps,
+        UTIME_OMIT, accessat, chmodat, chownat, fadvise, fallocate, fchmod, fchown, flock, fstat,
+        fstatfs, fstatvfs, fsync, ftruncate, futimens, linkat, mkdirat, openat, readlinkat,
+        renameat, renameat_with, statat, statx, symlinkat, syncfs, unlinkat, utimensat,
     },
     io::{Errno, Result},
 };

@@ -8,9 +8,9 @@ use tempfile::TempDir;
 
 use crate::{
     claim::{Claim, Owner},
+    copy::Temporary,
     messages::{Start, ToReceiver, ToRoot},
     receiver::Placement,
-    copy::Temporary,
 };
 
 /// Decodes a message to the root if the first byte is 0, else to a receiver, with the checks that precede any

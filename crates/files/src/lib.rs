@@ -67,5 +67,4 @@ pub use push::{
     PushSettings, Reach, Stream, StreamHost, StreamReport, StreamSettings, Subject, SwitchControl,
 };
 pub use resident::peak_resident_bytes;
-pub use source::{Source, SourceError};
-
+pub use source::{ListOptions, Source, SourceError};

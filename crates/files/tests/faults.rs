@@ -7,7 +7,7 @@ use std::{
     path::{Path, PathBuf},
 };
 
-use files::{HostState, Push, PushError, PushEvent, PushReport, Selection, Source, SourceError};
+use files::{HostState, ListOptions, Push, PushError, PushEvent, PushReport, Source, SourceError};
 
 use crate::session::{SmallDisk, World, failure, joined};
 
@@ -81,7 +81,7 @@ fn nothing_is_published_of_a_tree_that_has_changed_meanwhile() {
         let top = tree(&world);
         fs::create_dir(world.path("copy-0")).unwrap();
         fs::write(world.path("copy-0/b"), "old").unwrap();
-        let source = Source::open_directory(&top, &Selection::default()).unwrap();
+        let source = Source::of(&[top.clone()], &ListOptions::default()).unwrap();
         let push = world.open_with(source, 2, |_| {});
         let report = run(&world, push, 2, has_come, || change(&top));
         let Some(PushError::Source(SourceError::Changed { path: changed, what: how })) =
@@ -113,7 +113,7 @@ fn nothing_is_published_of_a_file_that_has_changed_meanwhile() {
 #[test]
 fn a_receiver_whose_storage_fails_says_so_and_the_others_get_their_copies() {
     let world = World::with(b"");
-    let source = Source::open_directory(&tree(&world), &Selection::default()).unwrap();
+    let source = Source::of(&[tree(&world)], &ListOptions::default()).unwrap();
     let push = world.open_with(source, 4, |_| {});
     let report = run(&world, push, 4, begins, || {
         let names = fs::read_dir(world.directory()).unwrap().flatten();
@@ -142,7 +142,7 @@ fn a_disk_that_fills_up_is_named_with_the_path_and_the_remedy() {
             true => {
                 let top = tree(&world);
                 fs::write(top.join("sub/large"), vec![3; 4 << 20]).unwrap();
-                Source::open_directory(&top, &Selection::default()).unwrap()
+                Source::of(&[top.clone()], &ListOptions::default()).unwrap()
             }
         };
         let push = world.open_with(source, 3, |settings| {

@@ -7,7 +7,7 @@ use std::{
     thread,
 };
 
-use files::{Selection, Source};
+use files::{ListOptions, Source};
 
 use crate::session::{World, joined};
 
@@ -27,7 +27,7 @@ fn fill(directory: &Path, version: u8) {
 fn push_by_turns(world: &World, sources: &[PathBuf; 2], is_enough: &AtomicBool) -> usize {
     let mut pushes = 0;
     while !is_enough.load(Ordering::Relaxed) || pushes < 4 {
-        let source = Source::open_directory(&sources[pushes % 2], &Selection::default()).unwrap();
+        let source = Source::of(&[sources[pushes % 2].clone()], &ListOptions::default()).unwrap();
         let push = world.open_with(source, 1, |_| {});
         let receptions = world.receive(&push, &["host-0"]);
         let report = push.run(&mut |_| {});
@@ -54,7 +54,8 @@ fn none_of_many_writes_beside_pushes_is_lost() {
             // Each file is made under a temporary name, renamed, and linked; a few operations each.
             for number in 0..WRITES_MIN / 4 {
                 let directory = if number % 3 == 0 { copy.join("sub") } else { copy.clone() };
-                let (made, name) = (directory.join("log.tmp"), directory.join(format!("log{number}")));
+                let (made, name) =
+                    (directory.join("log.tmp"), directory.join(format!("log{number}")));
                 fs::write(&made, number.to_string()).unwrap();
                 fs::rename(&made, &name).unwrap();
                 if number % 50 == 0 {

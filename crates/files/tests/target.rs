@@ -193,7 +193,13 @@ fn a_partial_copy_of_any_mode_does_not_block_the_next_session() {
     for mode in [0o400, 0o600, 0o640, 0o644, 0o666, 0o000, 0o444, 0o777, 0o4755] {
         let (directory, path) = place();
         let target = Target::create(&path, manifest(100_000)).unwrap();
-        target.region().unwrap().write_stored(0..100_000).unwrap().copy_from(&[5; 100_000]).unwrap();
+        target
+            .region()
+            .unwrap()
+            .write_stored(0..100_000)
+            .unwrap()
+            .copy_from(&[5; 100_000])
+            .unwrap();
         target.keep();
         let left = directory.path().join(&names(directory.path())[0]);
         fs::set_permissions(&left, fs::Permissions::from_mode(mode)).unwrap();
@@ -201,7 +207,13 @@ fn a_partial_copy_of_any_mode_does_not_block_the_next_session() {
         for version in [manifest(100_000), Manifest { modified_ns: 1, ..manifest(100_000) }] {
             let target = Target::create(&path, version).unwrap();
             assert_eq!(hidden_mode(directory.path()), 0o600, "of {mode:o}");
-            target.region().unwrap().write_stored(0..100_000).unwrap().copy_from(&[6; 100_000]).unwrap();
+            target
+                .region()
+                .unwrap()
+                .write_stored(0..100_000)
+                .unwrap()
+                .copy_from(&[6; 100_000])
+                .unwrap();
             target.publish(&proof()).unwrap();
             assert_eq!(names(directory.path()), ["copy"], "of {mode:o}");
             assert_eq!(fs::read(&path).unwrap(), vec![6; 100_000]);

@@ -12,7 +12,7 @@ use std::{
     time::{Duration, SystemTime, UNIX_EPOCH},
 };
 
-use files::{PushReport, Rule, Selection, Source};
+use files::{ListOptions, PushReport, Rule, Selection, Source};
 
 use crate::session::{World, failure, joined};
 
@@ -86,8 +86,8 @@ fn tree(world: &World) -> PathBuf {
     top
 }
 
-fn everything() -> Selection {
-    Selection::default()
+fn everything() -> ListOptions {
+    ListOptions::default()
 }
 
 /// Pushes a tree to hosts, as `copy-N` beside it.
@@ -111,7 +111,7 @@ fn push_all(world: &World, source: Source) -> PushReport {
 }
 
 fn open(top: &Path) -> Source {
-    Source::open_directory(top, &everything()).unwrap()
+    Source::of(&[top.to_owned()], &everything()).unwrap()
 }
 
 #[test]
@@ -234,8 +234,8 @@ fn links_that_lead_out_become_what_they_lead_to_once() {
     put(&top.join("d/inside"), b"inside");
     symlink(fs::canonicalize(&top).unwrap().join("d/inside"), top.join("d/absolute")).unwrap();
     symlink("excluded", top.join("to what is not sent")).unwrap();
-    let selection = Selection::new(&[Rule::Exclude("/excluded".into())]).unwrap();
-    let source = Source::open_directory(&top, &selection).unwrap();
+    let selection = Selection::new(&[Rule::Exclude("/tree/excluded".into())]).unwrap();
+    let source = Source::of(std::slice::from_ref(&top), &ListOptions::new(selection)).unwrap();
     assert_eq!(source.manifest().bytes, 50_000 + 11 + 6);
     push_all(&world, source);
     let copy = world.path("copy-0");
@@ -260,7 +260,7 @@ fn several_sources_go_into_a_directory_under_their_names() {
         world.path("object"),
         PathBuf::from(format!("{}/", world.path("other").display())),
     ];
-    let open = || Source::open_several(&sources, &everything()).unwrap();
+    let open = || Source::of(&sources, &everything()).unwrap();
     push_all(&world, open());
     for host in 0..3 {
         let copy = world.path(&format!("copy-{host}"));
@@ -284,7 +284,7 @@ fn what_cannot_be_sent_is_named_before_anything_is() {
         let top = world.path("bad");
         fs::create_dir(&top).unwrap();
         make(&top);
-        let error = Source::open_directory(&top, &everything()).unwrap_err().to_string();
+        let error = Source::of(std::slice::from_ref(&top), &everything()).unwrap_err().to_string();
         fs::remove_dir_all(&top).unwrap();
         error
     };
@@ -299,10 +299,10 @@ fn what_cannot_be_sent_is_named_before_anything_is() {
         assert!(status.success());
     });
     assert!(pipe.contains("bad/pipe is a pipe"), "{pipe}");
-    let missing = Source::open_directory(&world.path("missing"), &everything()).unwrap_err();
+    let missing = Source::of(&[world.path("missing")], &everything()).unwrap_err();
     assert!(missing.to_string().contains("does not exist"), "{missing}");
     let twice = [world.path("a/x"), world.path("b/x")];
-    let twice = Source::open_several(&twice, &everything()).unwrap_err().to_string();
+    let twice = Source::of(&twice, &everything()).unwrap_err().to_string();
     assert!(twice.contains("have the same name"), "{twice}");
 }
 

@@ -17,7 +17,7 @@ pub enum Kind {
     },
     /// A symbolic link.
     Link {
-        /// Where it leads: relative, and to a place inside the tree.
+        /// Its text: relative and to a place inside the tree, unless the listing's links may lead anywhere.
         target: Vec<u8>,
     },
 }
@@ -27,7 +27,7 @@ pub enum Kind {
 pub struct Entry {
     /// Relative to the top of the tree, with `/` between names: any bytes but 0.
     pub path: Vec<u8>,
-    /// Permission bits, `0o777` at most; of no meaning for links.
+    /// Permission bits, `0o777` at most, of directories with the sticky bit `0o1777`; of no meaning for links.
     pub mode: u16,
     /// Modification time in nanoseconds since 1970, negative before.
     pub modified_ns: i64,

@@ -6,7 +6,7 @@ use crate::{Layout, Listing};
 /// Returns whether it was accepted.
 pub fn listings(bytes: &[u8]) -> bool {
     let Ok(listing) = Listing::decode(bytes) else { return false };
-    let again = Listing::new(listing.entries().to_vec());
+    let again = Listing::with_links(listing.entries().to_vec(), listing.links());
     assert_eq!(again.as_ref(), Ok(&listing));
     let encoded = listing.encode().expect("it is no longer than what was decoded");
     assert_eq!(Listing::decode(&encoded).as_ref(), Ok(&listing));
@@ -25,7 +25,7 @@ pub fn listings(bytes: &[u8]) -> bool {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::{Entry, Kind};
+    use crate::{Entry, Kind, Links};
 
     #[test]
     fn the_corpus_passes() {
@@ -39,8 +39,13 @@ mod tests {
             entry("model/shard-2", Kind::Name { of: 3 }),
         ];
         let seed = |entries| Listing::new(entries).unwrap().encode().unwrap();
-        let seeds =
-            [("tree", seed(tree)), ("empty_file", seed(vec![entry("a", Kind::File { bytes: 0 })]))];
+        let outwards = vec![entry("out", Kind::Link { target: b"/opt/../model".into() })];
+        let outwards = Listing::with_links(outwards, Links::Anywhere).unwrap().encode().unwrap();
+        let seeds = [
+            ("tree", seed(tree)),
+            ("empty_file", seed(vec![entry("a", Kind::File { bytes: 0 })])),
+            ("links_anywhere", outwards),
+        ];
         testing::replay("tree_listings", &seeds, listings);
     }
 }

@@ -2,13 +2,14 @@
 //! ([`Layout`]): pure, without I/O (docs/decisions/trees.md).
 //!
 //! Paths are bytes, relative to the top of the tree, with `/` between names. Listings come from peers: whatever
-//! [`Listing::decode`] returns names nothing outside the tree and nothing twice.
+//! [`Listing::decode`] returns names nothing outside the tree and nothing twice; links lead out only if [`Listing::links`] says so.
 
 #![forbid(unsafe_code)]
 
 mod entry;
 #[cfg(any(test, fuzzing))]
 pub mod fuzzing;
+mod glob;
 mod layout;
 mod listing;
 mod path;
@@ -16,6 +17,6 @@ mod selection;
 
 pub use entry::{Entry, Kind};
 pub use layout::{Layout, Piece};
-pub use listing::{ENTRIES_MAX, LISTING_BYTES_MAX, Listing, ListingError, PATHS_BYTES_MAX};
+pub use listing::{ENTRIES_MAX, LISTING_BYTES_MAX, Links, Listing, ListingError, PATHS_BYTES_MAX};
 pub use path::{NAME_BYTES_MAX, PATH_BYTES_MAX, PathFault, check_link, check_path, compare};
 pub use selection::{PatternError, Rule, Selection};

@@ -4,7 +4,7 @@ use serde::{Deserialize, Serialize};
 
 use crate::{
     entry::{Entry, Kind},
-    path::{PathFault, check_link, check_path, compare},
+    path::{PathFault, check_link, check_path, check_text, compare},
 };
 
 /// The most entries of a listing.
@@ -21,14 +21,39 @@ pub const PATHS_BYTES_MAX: usize = 256 << 20;
 /// Its memory is that of the paths and some 80 bytes for each entry.
 #[derive(Clone, PartialEq, Eq, Default, Debug)]
 pub struct Listing {
+    links: Links,
     entries: Vec<Entry>,
+}
+
+/// Where the symbolic links of a tree may lead.
+#[derive(Clone, Copy, PartialEq, Eq, Default, Debug)]
+pub enum Links {
+    /// To places in the tree, and to its top.
+    #[default]
+    Inside,
+    /// Anywhere, also nowhere.
+    Anywhere,
+}
+
+impl Links {
+    /// The first byte of an encoded listing.
+    fn code(self) -> u8 {
+        self as u8
+    }
+
+    fn of_code(code: u8) -> Option<Self> {
+        [Self::Inside, Self::Anywhere].into_iter().find(|links| links.code() == code)
+    }
 }
 
 /// Why entries are no tree. Entries are named by their number.
 #[derive(Clone, PartialEq, Eq, Debug, thiserror::Error)]
 #[non_exhaustive]
 pub enum ListingError {
-    /// The bytes are no listing.
+    /// The first byte is none of a listing.
+    #[error("the bytes are no listing of this version")]
+    Version,
+    /// The bytes of an entry are none.
     #[error("entry {0} cannot be read")]
     Encoding(usize),
     /// An invalid path.
@@ -65,7 +90,7 @@ pub enum ListingError {
     /// The directory of an entry is not in the listing, or no directory.
     #[error("{0:?} is in no directory of the tree")]
     NoDirectory(String),
-    /// Not permission bits.
+    /// Not permission bits, or not those of a file.
     #[error("{path:?} has the mode {mode:o}")]
     Mode {
         /// Its path.
@@ -117,6 +142,7 @@ enum PackedKind<'a> {
 /// What is checked of entries one after another.
 #[derive(Default)]
 struct Checks {
+    links: Links,
     /// Directories that contain the last entry, by the lengths of their paths, and the last entry if it is one.
     open: Vec<usize>,
     paths_bytes: usize,
@@ -124,19 +150,29 @@ struct Checks {
 }
 
 impl Listing {
-    /// Makes a tree of entries in any order.
+    /// Makes a tree of entries in any order, whose links lead into it.
     ///
     /// Errors: they are no tree. [`Kind::Name`] refers to entries by their number after sorting, so that entries with
     /// hard links have to be in order.
-    pub fn new(mut entries: Vec<Entry>) -> Result<Self, ListingError> {
+    pub fn new(entries: Vec<Entry>) -> Result<Self, ListingError> {
+        Self::with_links(entries, Links::Inside)
+    }
+
+    /// As [`Listing::new`], with links that may lead elsewhere.
+    pub fn with_links(mut entries: Vec<Entry>, links: Links) -> Result<Self, ListingError> {
         if !entries.iter().any(|entry| matches!(entry.kind, Kind::Name { .. })) {
             entries.sort_by(|one, other| compare(&one.path, &other.path));
         }
-        let mut checks = Checks::default();
+        let mut checks = Checks { links, ..Checks::default() };
         for number in 0..entries.len() {
             checks.add(&entries[..number], &entries[number])?;
         }
-        Ok(Self { entries })
+        Ok(Self { links, entries })
+    }
+
+    /// Returns where its links may lead.
+    pub fn links(&self) -> Links {
+        self.links
     }
 
     /// Returns the entries in order.
@@ -153,7 +189,7 @@ impl Listing {
     ///
     /// Errors: it is longer than [`LISTING_BYTES_MAX`].
     pub fn encode(&self) -> Result<Vec<u8>, ListingError> {
-        let mut encoded = Vec::new();
+        let mut encoded = vec![self.links.code()];
         let (mut path, mut modified_ns) = (&[][..], 0_i64);
         for (number, entry) in self.entries.iter().enumerate() {
             let shared =
@@ -178,12 +214,14 @@ impl Listing {
     /// Decodes a tree that anybody may have sent.
     ///
     /// Errors: the bytes are no listing, or what they list is no tree.
-    pub fn decode(mut encoded: &[u8]) -> Result<Self, ListingError> {
+    pub fn decode(encoded: &[u8]) -> Result<Self, ListingError> {
         if encoded.len() > LISTING_BYTES_MAX {
             return Err(too_large("bytes of the encoded listing", LISTING_BYTES_MAX as u64));
         }
+        let (code, mut encoded) = encoded.split_first().ok_or(ListingError::Version)?;
+        let links = Links::of_code(*code).ok_or(ListingError::Version)?;
         let mut entries: Vec<Entry> = Vec::new();
-        let (mut checks, mut modified_ns) = (Checks::default(), 0_i64);
+        let (mut checks, mut modified_ns) = (Checks { links, ..Checks::default() }, 0_i64);
         while !encoded.is_empty() {
             let invalid = || ListingError::Encoding(entries.len());
             let (packed, rest) =
@@ -201,7 +239,7 @@ impl Listing {
             entries.push(entry);
             encoded = rest;
         }
-        Ok(Self { entries })
+        Ok(Self { links, entries })
     }
 }
 
@@ -245,7 +283,8 @@ impl Checks {
             }
         }
         self.check_parent(before, entry)?;
-        if entry.mode > 0o777 {
+        let mode_max = if matches!(entry.kind, Kind::Directory) { 0o1777 } else { 0o777 };
+        if entry.mode > mode_max {
             return Err(ListingError::Mode { path: shown(), mode: entry.mode });
         }
         self.paths_bytes += entry.path.len();
@@ -263,7 +302,11 @@ impl Checks {
             Kind::Link { target } => {
                 self.paths_bytes += target.len();
                 let target_shown = || crate::listing::shown(target);
-                check_link(&entry.path, target).map_err(|fault| ListingError::Link {
+                let checked = match self.links {
+                    Links::Inside => check_link(&entry.path, target),
+                    Links::Anywhere => check_text(target),
+                };
+                checked.map_err(|fault| ListingError::Link {
                     path: shown(),
                     target: target_shown(),
                     fault,

@@ -1,8 +1,8 @@
 //! Which entries of a source are taken: patterns, as rsync's users write them.
 
-use std::{ffi::OsStr, os::unix::ffi::OsStrExt, path::Path};
+use std::borrow::Cow;
 
-use globset::{Glob, GlobBuilder, GlobMatcher};
+use crate::glob::Glob;
 
 /// What a pattern decides.
 #[derive(Clone, PartialEq, Eq, Debug)]
@@ -15,10 +15,11 @@ pub enum Rule {
 
 /// Rules in order: the first that matches decides, and what none matches is taken.
 ///
-/// A pattern is matched against the last name of a path, or, if it has a `/` before its end, or `**`, against the end of the whole path; if it
-/// begins with `/`, against the whole path from the top of the source. If it ends with `/`, it matches directories only.
-/// `*` and `?` stand for bytes but `/`, `**` for any bytes, `[..]` for a set; `\` takes the special meaning from what follows. `PATH/***` matches
-/// the directory and all that is in it.
+/// Paths begin at the top of the transfer, as rsync's do: with the name of a source, or of a source whose contents are meant (`DIR/`)
+/// with a name in it. A pattern is matched against the last name of a path, or, if it has a `/` before its end, or `**`, against the end
+/// of the whole path; if it begins with `/`, against the whole path. If it ends with `/`, it matches directories only. `*` and `?` stand
+/// for bytes but `/`, `**` for any bytes, `[..]` for a set; `\` takes the special meaning from what follows, if there is any wildcard.
+/// `PATH/***` matches the directory and all that is in it.
 #[derive(Clone, Default, Debug)]
 pub struct Selection {
     rules: Vec<Compiled>,
@@ -36,13 +37,34 @@ pub struct PatternError {
 
 #[derive(Clone, Debug)]
 struct Compiled {
-    includes: bool,
+    rule: Rule,
     directories_only: bool,
-    /// Whether only the last name is matched.
-    by_name: bool,
-    glob: GlobMatcher,
-    /// The same for `PATH/***`: what is in the directory.
-    below: Option<GlobMatcher>,
+    scope: Scope,
+    /// Paths are matched with `/` before them, so that `**/` at the start also stands for nothing.
+    from_slash: bool,
+    /// Paths of directories are matched with `/` behind them, so that `/***` at the end also stands for nothing.
+    to_slash: bool,
+    glob: Glob,
+    /// It has matched an entry.
+    has_matched: bool,
+}
+
+/// Which part of a path is matched.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+enum Scope {
+    Whole,
+    /// As many of the last names as there are.
+    Last(usize),
+    /// The whole, or what is behind any `/`.
+    AnyEnd,
+}
+
+impl Rule {
+    /// The pattern as it was given.
+    pub fn pattern(&self) -> &str {
+        let (Self::Include(pattern) | Self::Exclude(pattern)) = self;
+        pattern
+    }
 }
 
 impl Selection {
@@ -54,63 +76,91 @@ impl Selection {
         Ok(Self { rules })
     }
 
-    /// Returns whether an entry is taken, if the directory that it is in is; by its path from the top of the source.
-    pub fn takes(&self, path: &[u8], is_directory: bool) -> bool {
-        let decides = |rule: &&Compiled| rule.matches(path, is_directory);
-        self.rules.iter().find(decides).is_none_or(|rule| rule.includes)
+    /// Returns whether an entry is taken, if the directory that it is in is; by its path from the top of the transfer. Remembers
+    /// which patterns match it.
+    pub fn takes(&mut self, path: &[u8], is_directory: bool) -> bool {
+        let mut decision = None;
+        for rule in &mut self.rules {
+            if decision.is_some() && rule.has_matched || !rule.matches(path, is_directory) {
+                continue;
+            }
+            rule.has_matched = true;
+            decision.get_or_insert(matches!(rule.rule, Rule::Include(_)));
+        }
+        decision.unwrap_or(true)
+    }
+
+    /// The rules whose patterns have matched nothing so far.
+    pub fn unmatched(&self) -> impl Iterator<Item = &Rule> {
+        self.rules.iter().filter(|rule| !rule.has_matched).map(|rule| &rule.rule)
     }
 }
 
 impl Compiled {
     fn new(rule: &Rule) -> Result<Self, PatternError> {
-        let (includes, pattern) = match rule {
-            Rule::Include(pattern) => (true, pattern),
-            Rule::Exclude(pattern) => (false, pattern),
+        let pattern = rule.pattern();
+        let refused = |reason: &str| {
+            Err(PatternError { pattern: pattern.to_owned(), reason: reason.to_owned() })
         };
-        let refused = |reason: String| PatternError { pattern: pattern.clone(), reason };
-        let (text, is_whole) = match pattern.strip_suffix("/***") {
+        let (text, directories_only) = match pattern.strip_suffix('/') {
             Some(directory) => (directory, true),
-            None => (pattern.as_str(), false),
+            None => (pattern, false),
         };
-        let (text, directories_only) = match text.strip_suffix('/') {
-            Some(directory) => (directory, true),
-            None => (text, is_whole),
+        // A `/` at the start counts, too: with it, names are matched from the top.
+        let slashes = text.matches('/').count();
+        let crosses = text.contains("**");
+        let (from_slash, to_slash) = (text.starts_with("**"), text.ends_with("***"));
+        let scope = match (text.starts_with('/'), crosses) {
+            (true, _) => Scope::Whole,
+            (false, true) if from_slash => Scope::Whole,
+            (false, true) => Scope::AnyEnd,
+            (false, false) => Scope::Last(slashes + 1),
         };
-        let (text, is_anchored) = match text.strip_prefix('/') {
-            Some(below_top) => (below_top, true),
-            None => (text, false),
-        };
+        let text = text.strip_prefix('/').unwrap_or(text);
         if text.is_empty() {
-            return Err(refused("it names nothing".to_owned()));
+            return refused("it names nothing");
         }
-        let by_name = !is_anchored && !text.contains('/') && !text.contains("**");
-        // The end of a path, from any of its names on.
-        let text = if by_name || is_anchored { text.to_owned() } else { format!("**/{text}") };
-        let compile = |text: &str| -> Result<Glob, PatternError> {
-            GlobBuilder::new(text)
-                .literal_separator(true)
-                .backslash_escape(true)
-                .build()
-                .map_err(|error| refused(error.kind().to_string()))
-        };
-        let below = match (is_whole, by_name) {
-            (false, _) => None,
-            (true, true) => Some(compile(&format!("**/{text}/**"))?.compile_matcher()),
-            (true, false) => Some(compile(&format!("{text}/**"))?.compile_matcher()),
-        };
-        let glob = compile(&text)?.compile_matcher();
-        Ok(Self { includes, directories_only, by_name, glob, below })
+        if text.split('/').any(str::is_empty) {
+            return refused("a name in it is empty");
+        }
+        match Glob::new(text) {
+            Ok(glob) => {
+                let (rule, has_matched) = (rule.clone(), false);
+                Ok(Self { rule, directories_only, scope, from_slash, to_slash, glob, has_matched })
+            }
+            Err(reason) => refused(reason),
+        }
     }
 
     fn matches(&self, path: &[u8], is_directory: bool) -> bool {
-        let as_path = |bytes| Path::new(OsStr::from_bytes(bytes));
-        if self.below.as_ref().is_some_and(|below| below.is_match(as_path(path))) {
-            return true;
-        }
         if self.directories_only && !is_directory {
             return false;
         }
-        let name = path.rsplit(|&byte| byte == b'/').next().unwrap_or(path);
-        self.glob.is_match(as_path(if self.by_name { name } else { path }))
+        let mut path = Cow::Borrowed(path);
+        if self.from_slash {
+            path.to_mut().insert(0, b'/');
+        }
+        if self.to_slash && is_directory {
+            path.to_mut().push(b'/');
+        }
+        let behind_slashes = |path: &[u8]| {
+            let slashes = path.iter().enumerate().filter(|(_, byte)| **byte == b'/');
+            slashes.map(|(at, _)| at + 1).collect::<Vec<_>>()
+        };
+        match self.scope {
+            Scope::Whole => self.glob.matches(&path),
+            Scope::AnyEnd => {
+                let starts = [0].into_iter().chain(behind_slashes(&path));
+                starts.into_iter().any(|start| self.glob.matches(&path[start..]))
+            }
+            Scope::Last(names) => {
+                let mut slashes = path.iter().rposition(|&byte| byte == b'/');
+                for _ in 1..names {
+                    slashes =
+                        slashes.and_then(|end| path[..end].iter().rposition(|&byte| byte == b'/'));
+                }
+                self.glob.matches(&path[slashes.map_or(0, |at| at + 1)..])
+            }
+        }
     }
 }

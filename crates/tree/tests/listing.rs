@@ -1,7 +1,7 @@
 //! Encoding of trees, and entries that are none.
 
 use proptest::prelude::*;
-use tree::{Entry, Kind, Listing, ListingError};
+use tree::{Entry, Kind, Links, Listing, ListingError};
 
 use crate::trees::{any_tree, directory, entry, file};
 
@@ -21,14 +21,16 @@ proptest! {
             encoded[at] = to;
         }
         if let Ok(other) = Listing::decode(&encoded) {
-            prop_assert_eq!(Listing::new(other.entries().to_vec()).unwrap(), other);
+            let again = Listing::with_links(other.entries().to_vec(), other.links()).unwrap();
+            prop_assert_eq!(again, other);
         }
     }
 
     #[test]
     fn any_bytes_are_a_tree_or_refused(bytes in prop::collection::vec(any::<u8>(), 0..64)) {
         if let Ok(tree) = Listing::decode(&bytes) {
-            prop_assert_eq!(Listing::new(tree.entries().to_vec()).unwrap(), tree);
+            let again = Listing::with_links(tree.entries().to_vec(), tree.links()).unwrap();
+            prop_assert_eq!(again, tree);
         }
     }
 
@@ -60,6 +62,12 @@ fn entries_that_are_no_tree_are_refused_by_name() {
     assert!(text(vec![file("/a", 1)]).contains("begins with /"));
     let link = entry(b"a", Kind::Link { target: b"../b".into() });
     assert!(text(vec![link]).contains("symbolic link to \"../b\": it leads out of the tree"));
+    let back = vec![
+        directory("d"),
+        entry(b"d/s", Kind::Link { target: b"..".into() }),
+        entry(b"l", Kind::Link { target: b"d/s/../etc".into() }),
+    ];
+    assert!(text(back).contains("symbolic link to \"d/s/../etc\": it has .. after a name"));
     let of_a_directory = vec![directory("a"), entry(b"b", Kind::Name { of: 0 })];
     assert!(text(of_a_directory).contains("no earlier file"));
     let of_itself = vec![entry(b"a", Kind::Name { of: 0 })];
@@ -68,8 +76,31 @@ fn entries_that_are_no_tree_are_refused_by_name() {
     assert!(text(unordered).contains("comes after"));
     let set_user_id = vec![Entry { mode: 0o4755, ..file("a", 1) }];
     assert!(text(set_user_id).contains("mode 4755"));
+    assert!(text(vec![Entry { mode: 0o1777, ..file("a", 1) }]).contains("mode 1777"));
+    assert!(text(vec![Entry { mode: 0o2777, ..directory("a") }]).contains("mode 2777"));
+    Listing::new(vec![Entry { mode: 0o1777, ..directory("a") }]).unwrap();
     let long = vec![file("a", i64::MAX as u64), file("b", 1)];
     assert!(text(long).contains("too large"));
+}
+
+#[test]
+fn links_lead_out_only_where_the_listing_says_so() {
+    let to = |target: &[u8]| vec![entry(b"a", Kind::Link { target: target.to_vec() })];
+    for target in [&b"/etc/passwd"[..], b"../../x", b"nowhere", b"b/../..", &[b'n'; 300]] {
+        let tree = Listing::with_links(to(target), Links::Anywhere).unwrap();
+        let mut encoded = tree.encode().unwrap();
+        assert_eq!(Listing::decode(&encoded).unwrap(), tree);
+        // The same entries of a tree whose links stay inside.
+        encoded[0] = Listing::default().encode().unwrap()[0];
+        assert_eq!(Listing::decode(&encoded).is_ok(), target == b"nowhere", "{target:?}");
+    }
+    for target in [&b""[..], b"a\0b", &[b'a'; 4096]] {
+        assert!(Listing::with_links(to(target), Links::Anywhere).is_err(), "{target:?}");
+    }
+    let through = [to(b"/etc"), vec![file("a/passwd", 1)]].concat();
+    assert!(Listing::with_links(through, Links::Anywhere).is_err());
+    assert_eq!(Listing::decode(b""), Err(ListingError::Version));
+    assert_eq!(Listing::decode(b"\x02"), Err(ListingError::Version));
 }
 
 /// A few bytes must not become gigabytes of paths.

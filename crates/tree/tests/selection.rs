@@ -29,7 +29,7 @@ fn include(pattern: &str) -> Rule {
 
 /// The files that are taken, walking down as a sender does.
 fn taken(rules: &[Rule]) -> BTreeSet<String> {
-    let selection = Selection::new(rules).unwrap();
+    let mut selection = Selection::new(rules).unwrap();
     let is_taken = |file: &&&str| {
         let ends: Vec<usize> = file.match_indices('/').map(|(at, _)| at).collect();
         ends.iter().all(|&end| selection.takes(&file.as_bytes()[..end], true))
@@ -65,6 +65,15 @@ fn cases() -> Vec<Vec<Rule>> {
         vec![exclude(r"we\[ird\]/")],
         vec![exclude("* *")],
         vec![exclude("logs/[0-9]/b*")],
+        vec![exclude("logs/[[:digit:]]/b*")],
+        vec![exclude("**/sub/*.txt")],
+        vec![exclude("o**x")],
+        vec![exclude("dir/**/c.txt")],
+        vec![exclude("/***")],
+        vec![exclude("***")],
+        vec![exclude("s***")],
+        vec![exclude("{a,b}.txt")],
+        vec![exclude("dir/sub/"), include("dir/sub/***")],
     ]
 }
 
@@ -86,10 +95,22 @@ fn the_first_rule_that_matches_decides() {
 
 #[test]
 fn invalid_patterns_are_refused_by_name() {
-    for pattern in ["", "/", "//", "[a", "/***"] {
+    for pattern in ["", "/", "//", "[a", "a//b", "a//", "//a", "*\\"] {
         let error = Selection::new(&[exclude("ok"), exclude(pattern)]).unwrap_err();
         assert!(error.to_string().contains(&format!("{pattern:?} is invalid")), "{error}");
     }
+}
+
+#[test]
+fn patterns_that_match_nothing_are_known() {
+    let rules = [include("keep.log"), exclude("*.log"), exclude("/keep.log"), exclude("/x")];
+    let mut selection = Selection::new(&rules).unwrap();
+    assert_eq!(selection.unmatched().count(), 4);
+    // The second has matched, too, although the first decided.
+    assert!(selection.takes(b"logs/keep.log", false));
+    assert_eq!(selection.unmatched().collect::<Vec<_>>(), [&rules[2], &rules[3]]);
+    assert!(selection.takes(b"keep.log", false));
+    assert_eq!(selection.unmatched().collect::<Vec<_>>(), [&rules[3]]);
 }
 
 #[test]

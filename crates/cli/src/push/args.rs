@@ -70,9 +70,10 @@ reason why the push failed as a whole, or null.";
 pub struct Args {
     /// The file or directory to replicate, or several; - for standard input
     ///
-    /// A directory goes into the destination under its name; with / at its end, the destination becomes its copy. Modes,
-    /// times, links and holes are kept; links that lead out of it become what they lead to. Files that a host has
-    /// already, by length and time, are not sent, and what only the host has stays.
+    /// A directory goes into the destination under its name; with / at its end, the destination becomes its copy. Modes
+    /// (without set-user-id and set-group-id), times, links and holes are kept; links that lead out of it become what they lead
+    /// to, unless --links is given. Files that a host has already, by length and time, are not sent, and what only the host
+    /// has stays. Temporary files and locks of receivers are left out.
     #[arg(help_heading = None::<&str>, required = true, value_name = "SOURCE")]
     pub sources: Vec<PathBuf>,
 
@@ -151,6 +152,12 @@ pub struct Args {
 
     #[command(flatten)]
     pub patterns: Patterns,
+
+    /// Send symbolic links as they are, wherever they lead
+    ///
+    /// Otherwise links out of what is sent become what they lead to, and those that lead nowhere are errors.
+    #[arg(long, help_heading = TREES)]
+    pub links: bool,
 
     /// Compare files that hosts have by their contents, not by length and time
     #[arg(long, help_heading = TREES)]

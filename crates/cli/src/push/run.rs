@@ -2,7 +2,7 @@
 
 use std::sync::Arc;
 
-use files::{PushEvent, PushReport, PushSettings, Reach, Source};
+use files::{ListOptions, PushEvent, PushReport, PushSettings, Reach, Source};
 use rdmc::Algorithm;
 use session::Credentials;
 
@@ -10,6 +10,7 @@ use super::{
     args::Args,
     destinations,
     progress::{Mode, Progress},
+    selection::warn_of,
     sources::{Sources, TreeOptions},
     summary, switches,
 };
@@ -51,12 +52,15 @@ impl Ready {
     fn of(args: &Args) -> Result<Self, Failure> {
         let sources = Sources::of(&args.sources)?;
         let source = sources.open(TreeOptions {
-            selection: args.patterns.selection()?,
+            list: ListOptions::new(args.patterns.selection()?).any_links(args.links),
             by_contents: args.checksum,
             atomic: args.atomic,
         })?;
         let settings = settings(args, &sources)?;
         let launcher = launcher(args)?;
+        if !args.quiet {
+            source.unmatched().iter().for_each(warn_of);
+        }
         Ok(Self { source, settings, launcher })
     }
 

@@ -3,17 +3,43 @@
 use clap::{Arg, ArgAction, ArgMatches, Args, Command, FromArgMatches};
 use files::{Rule, Selection};
 
-use crate::{failure::Failure, help::TREES};
+use crate::{
+    failure::{Failure, print_message},
+    help::TREES,
+};
 
 /// The patterns in the order in which they were given.
 #[derive(Clone, Default, Debug)]
 pub struct Patterns(Vec<Rule>);
 
 impl Patterns {
+    /// The first option of them, if there is one.
+    pub fn option(&self) -> Option<&'static str> {
+        self.0.first().map(option_of)
+    }
+
     /// Errors: an invalid pattern.
     pub fn selection(&self) -> Result<Selection, Failure> {
         Selection::new(&self.0).map_err(|error| Failure::Usage(error.to_string()))
     }
+}
+
+/// The option that a rule was given by.
+fn option_of(rule: &Rule) -> &'static str {
+    match rule {
+        Rule::Include(_) => "--include",
+        Rule::Exclude(_) => "--exclude",
+    }
+}
+
+/// Names a pattern that has matched nothing. That may be meant, and may send what was to be left out.
+pub fn warn_of(rule: &Rule) {
+    print_message(format_args!(
+        "{} {} matches nothing of what is sent; patterns see paths that begin with the name of a source, or with what is in it \
+         if the source ends with /",
+        option_of(rule),
+        rule.pattern()
+    ));
 }
 
 impl FromArgMatches for Patterns {
@@ -45,11 +71,13 @@ impl Args for Patterns {
                 .help_heading(TREES)
         };
         command
-            .arg(arg("exclude", "Leave out what matches: *.tmp, /top, dir/, a/**/b").long_help(
-                "Leave out what matches: *.tmp, /top, dir/, a/**/b\n\nAs with rsync: the first pattern of --exclude and \
-                 --include that matches decides. / at the start is the top of each source, / at the end means directories \
-                 only, a pattern with no other / is compared with the last name. What is below a directory that is left \
-                 out is not looked at.",
+            .arg(arg("exclude", "Leave out what matches: *.tmp, /run/top, dir/, a/**/b").long_help(
+                "Leave out what matches: *.tmp, /run/top, dir/, a/**/b\n\nAs with rsync: the first pattern of --exclude and \
+                 --include that matches decides. A path begins with the name of the source (run/top of the source \
+                 /data/run), or with what is in it if the source ends with / (top of /data/run/). / at the start of a \
+                 pattern is the start of the path, / at the end means directories only, a pattern with no other / is \
+                 compared with the last name, dir/*** is dir and all that is in it. What is below a directory that is left \
+                 out is not looked at. A pattern that matches nothing is named.",
             ))
             .arg(arg("include", "Do not leave out what matches, although a later --exclude does"))
     }

@@ -1,11 +1,8 @@
 //! What is pushed, and the names of its copies.
 
-use std::{
-    os::unix::ffi::OsStrExt,
-    path::{Path, PathBuf},
-};
+use std::path::{Path, PathBuf};
 
-use files::{Selection, Source};
+use files::{ListOptions, Source, SourceError};
 
 use crate::failure::Failure;
 
@@ -33,7 +30,7 @@ enum Kind {
 #[derive(Debug)]
 pub struct TreeOptions {
     /// What is sent.
-    pub selection: Selection,
+    pub list: ListOptions,
     /// Files at receivers are compared by their contents.
     pub by_contents: bool,
     /// Existing directories are exchanged as a whole.
@@ -48,7 +45,7 @@ impl Sources {
         let kind = match paths {
             [path] if path.as_os_str() == "-" => Kind::Stream,
             [path] if !path.is_dir() => Kind::File,
-            [path] if is_contents(path) => Kind::Contents,
+            [path] if Source::means_contents(path) => Kind::Contents,
             [_] => Kind::Directory,
             _ => Kind::Several,
         };
@@ -69,13 +66,10 @@ impl Sources {
     ///
     /// Errors: unreadable, or something that cannot be replicated.
     pub fn open(&self, options: TreeOptions) -> Result<Source, Failure> {
-        let selection = &options.selection;
-        let source = match self.kind {
-            Kind::File | Kind::Stream => Source::open(self.first()),
-            Kind::Directory | Kind::Contents => Source::open_directory(self.first(), selection),
-            Kind::Several => Source::open_several(&self.paths, selection),
-        };
-        let source = source.map_err(Failure::because)?;
+        let source = Source::of(&self.paths, &options.list).map_err(|error| match error {
+            SourceError::NothingLeft(_) => Failure::Usage(error.to_string()),
+            error => Failure::because(error),
+        })?;
         Ok(source.by_contents(options.by_contents).atomic(options.atomic))
     }
 
@@ -123,7 +117,8 @@ impl Sources {
         }
         let parents = self.paths.iter().map(|path| {
             let path = absolute(path)?;
-            let parent = if is_contents(&path) { Some(path.as_path()) } else { path.parent() };
+            let parent =
+                if Source::means_contents(&path) { Some(path.as_path()) } else { path.parent() };
             Ok(parent.unwrap_or(&path).to_owned())
         });
         let mut parents = parents.collect::<Result<Vec<PathBuf>, Failure>>()?;
@@ -146,11 +141,6 @@ impl Sources {
             ))
         })
     }
-}
-
-/// Whether the contents of a directory are meant and not the directory: as rsync's users expect.
-fn is_contents(path: &Path) -> bool {
-    path.as_os_str().as_bytes().ends_with(b"/") || path.file_name().is_none()
 }
 
 pub fn absolute(path: &Path) -> Result<PathBuf, Failure> {
@@ -186,7 +176,8 @@ mod tests {
         assert_eq!(named(&["dir"], "/d"), "/d/dir");
         assert_eq!(named(&["dir"], "/d/"), "/d/dir");
         assert_eq!(named(&["dir/"], "/d"), "/d");
-        assert_eq!(named(&["dir/."], "/d"), "/d/dir");
+        assert_eq!(named(&["dir/."], "/d"), "/d");
+        assert_eq!(named(&["dir/.."], "/d"), "/d");
         assert_eq!(named(&["dir", "file"], "/d"), "/d");
         assert_eq!(of(&["dir", "file"]).name_below().unwrap(), ".");
         assert_eq!(of(&["dir/"]).name_below().unwrap(), "dir");

@@ -100,6 +100,8 @@ fn refuse(args: &Args) -> Result<(), Failure> {
         (args.dry_run, "--dry-run"),
         (args.checksum, "--checksum"),
         (args.atomic, "--atomic"),
+        (args.links, "--links"),
+        (args.patterns.option().is_some(), args.patterns.option().unwrap_or_default()),
         (args.retry > 0, "--retry"),
         (args.admit.is_some(), "--admit"),
         (args.switch.is_some(), "--switch"),

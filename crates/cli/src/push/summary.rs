@@ -23,6 +23,8 @@ pub struct Facts {
     bytes: u64,
     /// Of a tree: directories, files and links.
     entries: Option<usize>,
+    /// Patterns that match nothing.
+    unmatched: Vec<String>,
     /// The limit of each host, in bits per second.
     bwlimit: Option<u64>,
 }
@@ -34,6 +36,8 @@ struct Summary<'a> {
     bytes: u64,
     /// Directories, files and links of a tree; null for a file.
     entries: Option<usize>,
+    /// Patterns of --exclude and --include that match nothing of what was looked at.
+    unmatched_patterns: &'a [String],
     exit_code: Exit,
     /// Of the last group, if there was one.
     algorithm: Option<&'a str>,
@@ -89,7 +93,8 @@ struct HostSummary<'a> {
 impl Facts {
     pub fn new(source: &Source, bwlimit: Option<u64>) -> Self {
         let (bytes, entries) = (source.manifest().bytes, source.entries());
-        Self { file: source.path().to_owned(), bytes, entries, bwlimit }
+        let unmatched = source.unmatched().iter().map(|rule| rule.pattern().to_owned()).collect();
+        Self { file: source.path().to_owned(), bytes, entries, unmatched, bwlimit }
     }
 
     /// How much, and in how many entries.
@@ -205,6 +210,7 @@ impl Facts {
             file: self.file.to_string_lossy(),
             bytes: self.bytes,
             entries: self.entries,
+            unmatched_patterns: &self.unmatched,
             exit_code: exit,
             algorithm: report.choice.map(|choice| choice.algorithm.name()),
             block_bytes: report.choice.map(|choice| choice.block_bytes),

@@ -185,7 +185,11 @@ impl CopyFiles {
             }
             (Errno::XDEV, Kind::Name { .. }) => unsupported("link to a file of another one"),
             (Errno::NOENT, _) if self.is_staging_removed(&entries[entry].path) => {
-                TargetError::Storage { path, what: "create", error: io::Error::other("what was staged was removed") }
+                TargetError::Storage {
+                    path,
+                    what: "create",
+                    error: io::Error::other("what was staged was removed"),
+                }
             }
             // The directory is there.
             (Errno::INVAL | Errno::ILSEQ | Errno::NAMETOOLONG | Errno::NOENT, _) => {
@@ -221,9 +225,9 @@ impl CopyFiles {
     /// Copies bytes of an existing file into the staged one.
     pub(super) fn copy(&self, from: &File, file: usize, range: (u64, u64)) -> io::Result<()> {
         let entry = self.order.layout.entry(file);
-        let to = self.open.get(file, false, || {
-            self.open_staged(entry, OFlags::RDWR | OFlags::CREATE)
-        })?;
+        let to = self
+            .open
+            .get(file, false, || self.open_staged(entry, OFlags::RDWR | OFlags::CREATE))?;
         let Some(staged) = &self.staged else { return Err(io::ErrorKind::NotFound.into()) };
         staged.of(self.path_of(file)).0.disk().copy(from, &to, range)?;
         start_writeback(&to, range);

@@ -114,10 +114,10 @@ mod tests {
     use super::*;
     use crate::{
         claim::{Claim, Owner},
+        copy::{order::Order, staging::Staging, there::There},
         disk::advice::{Advised, take},
         messages::TreeOffer,
         place::Place,
-        copy::{order::Order, staging::Staging, there::There},
     };
 
     const MIB: u64 = 1 << 20;
@@ -130,8 +130,7 @@ mod tests {
             modified_ns: 0,
         };
         let listing = Listing::new(lengths.iter().map(entry).collect()).unwrap();
-        let offer =
-            TreeOffer { listing_bytes: 0, top: None, by_contents: false, atomic: false };
+        let offer = TreeOffer { listing_bytes: 0, top: None, by_contents: false, atomic: false };
         let encoded = listing.encode().unwrap();
         let order = Arc::new(Order::of_tree("", &encoded, &offer, directory).unwrap());
         let place = Place::anywhere(&directory.join("copy")).unwrap();

@@ -15,12 +15,12 @@ mod temporary;
 mod there;
 mod verified;
 
-pub(crate) use error::refusal;
 pub use error::TargetError;
+pub(crate) use error::refusal;
 pub(crate) use hasher::follow;
 pub(crate) use order::Order;
-pub use target::Target;
 pub(crate) use target::Spot;
+pub use target::Target;
 #[cfg(any(test, fuzzing))]
 pub(crate) use temporary::Temporary;
 pub use verified::Verified;

@@ -20,7 +20,8 @@ pub(super) fn check(
 ) -> Result<(), TargetError> {
     let mut parents = Parents::new(existing);
     let mut last: Option<(&[u8], Option<Stat>)> = None;
-    let is_there = |path: &[u8]| path.is_empty() || order.listing.find(path).is_some_and(|at| !stages[at]);
+    let is_there =
+        |path: &[u8]| path.is_empty() || order.listing.find(path).is_some_and(|at| !stages[at]);
     for (_, entry) in order.entries().iter().enumerate().filter(|(number, _)| stages[*number]) {
         let parent = split(&entry.path).0;
         if last.is_none_or(|(last, _)| last != parent) {

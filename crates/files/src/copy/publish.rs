@@ -244,9 +244,9 @@ impl<'a> Publication<'a> {
     fn move_entry(&self, to: &Directory, name: &OsStr, number: usize) -> Outcome {
         let path = &self.order.entries()[number].path;
         let (from, staged) = self.staged.of(path);
-        let moved = self.with_group(to, from, staged).and_then(|()| {
-            with_write_permission(to, || from.rename(staged, to, name))
-        });
+        let moved = self
+            .with_group(to, from, staged)
+            .and_then(|()| with_write_permission(to, || from.rename(staged, to, name)));
         moved.map_err(|error| match error {
             Errno::ISDIR | Errno::NOTEMPTY | Errno::EXIST => TargetError::DirectoryInTheWay {
                 path: self.order.shown(path),

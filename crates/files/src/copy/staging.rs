@@ -14,7 +14,12 @@ use rustix::{
 };
 use tree::Kind;
 
-use super::{order::Order, parents::{Parents, is_below}, temporary::Temporary, there::There};
+use super::{
+    order::Order,
+    parents::{Parents, is_below},
+    temporary::Temporary,
+    there::There,
+};
 use crate::{
     claim::{Claim, Owner},
     disk::Directory,
@@ -152,7 +157,8 @@ impl Staging {
             let Some(existing) = existing.filter(|_| is_found) else { break };
             let path = &order.entries()[mount].path;
             let directory = Parents::new(existing).open(path)?;
-            let name = inside(&directory).hidden(&blake3::hash(&order.version).to_hex()[..VERSION_DIGITS]);
+            let name =
+                inside(&directory).hidden(&blake3::hash(&order.version).to_hex()[..VERSION_DIGITS]);
             is_found = add(path, &directory, name)?;
         }
         let staged = Staged(areas.into());

@@ -377,7 +377,8 @@ impl Target {
         };
         let published = match &self.staging {
             Some(staging) if files.stages.contains(&true) || self.existing.is_none() => {
-                let mut publication = Publication::new((&self.order, &files.stages), &staging.staged, &self.there);
+                let mut publication =
+                    Publication::new((&self.order, &files.stages), &staging.staged, &self.there);
                 self.publish_staged(&mut publication, &files).map(|()| false)
             }
             _ => self.publish_kept(&files).map(|is_changed| !is_changed),

@@ -207,7 +207,13 @@ mod tests {
             let path = fixture.left_of("one");
             fs::write(&path, "partial").unwrap();
             mode(&path, left);
-            assert!(fixture.find("one").is_some_and(|found| { found.keep(); true }), "{left:o}");
+            assert!(
+                fixture.find("one").is_some_and(|found| {
+                    found.keep();
+                    true
+                }),
+                "{left:o}"
+            );
             assert_eq!(fs::read(&path).unwrap(), b"partial");
             assert_eq!(fs::metadata(&path).unwrap().mode() & 0o7777, 0o600, "{left:o}");
         }

@@ -93,12 +93,12 @@ mod tests {
     use std::{
         fs,
         os::unix::fs::{PermissionsExt, symlink},
-        path::Path,
+        path::{Path, PathBuf},
     };
 
     use tree::{Rule, Selection};
 
-    use crate::{Source, SourceError};
+    use crate::{ListOptions, Source, SourceError};
 
     /// What a change of this tree, with `*.tmp` left out, is called: the path in it, and what has changed.
     fn look_after(change: impl Fn(&Path)) -> Option<(String, String)> {
@@ -112,8 +112,11 @@ mod tests {
         symlink("a", top.join("link")).unwrap();
         fs::hard_link(top.join("a"), top.join("same")).unwrap();
         let selection = Selection::new(&[Rule::Exclude("*.tmp".into())]).unwrap();
-        let source = Source::open_directory(&top, &selection).unwrap();
-        let several = Source::open_several(std::slice::from_ref(&top), &selection).unwrap();
+        let options = ListOptions::new(selection);
+        let open = |paths: &[PathBuf]| Source::of(paths, &options).unwrap();
+        let other = directory.path().join("other");
+        fs::write(&other, "").unwrap();
+        let (source, several) = (open(std::slice::from_ref(&top)), open(&[top.clone(), other]));
         source.look_again().unwrap();
         change(&top);
         let what = |source: Source| match source.look_again() {

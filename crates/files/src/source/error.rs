@@ -62,9 +62,34 @@ pub enum SourceError {
         /// What it is, with an article.
         kind: &'static str,
     },
+    /// Patterns leave out all that was named.
+    #[error("the patterns leave nothing of {} to send; see --exclude and --include", .0.display())]
+    NothingLeft(PathBuf),
+    /// A modification time that cannot be sent.
+    #[error(
+        "{} has a modification time {seconds} s from 1970; only the years 1678 to 2261 can be sent: touch it, or exclude it",
+        path.display()
+    )]
+    Time {
+        /// Which.
+        path: PathBuf,
+        /// In seconds since 1970, negative before.
+        seconds: i64,
+    },
+    /// A symbolic link that leads back to itself.
+    #[error(
+        "{} is a symbolic link to {}, which is part of a loop of links; exclude the link, or send links as they are (--links)",
+        path.display(), target.display()
+    )]
+    Loop {
+        /// Which.
+        path: PathBuf,
+        /// Where it leads.
+        target: PathBuf,
+    },
     /// A symbolic link that leads nowhere.
     #[error(
-        "{} is a symbolic link to {}, which does not exist; exclude the link, or remove it",
+        "{} is a symbolic link to {}, which does not exist; exclude the link, or send links as they are (--links)",
         path.display(), target.display()
     )]
     Dangling {
@@ -75,8 +100,8 @@ pub enum SourceError {
     },
     /// A symbolic link to a directory that is not in the tree.
     #[error(
-        "{} is a symbolic link to the directory {}, which is not in what is pushed; exclude the link, or push that \
-         directory as well", path.display(), target.display()
+        "{} is a symbolic link to the directory {}, which is not in what is pushed; exclude the link, push that \
+         directory as well, or send links as they are (--links)", path.display(), target.display()
     )]
     DirectoryOutside {
         /// Which.

@@ -11,7 +11,7 @@ use std::{
 use rdmc::{Region, Storage};
 use rustix::fs::{OFlags, SeekFrom, seek};
 
-use super::{error::SourceError, identity::Identity};
+use super::{error::SourceError, identity::Identity, scan::modified_ns};
 use crate::{
     Manifest, hash,
     ranges::{ByteRange, Ranges},
@@ -88,13 +88,12 @@ impl FileSource {
             return Err(SourceError::NotAFile { path: path.to_owned(), kind });
         }
         let name = path.file_name().ok_or_else(|| SourceError::Name(path.to_owned()))?;
-        let seconds_ns = metadata.mtime().saturating_mul(1_000_000_000);
         let manifest = Manifest {
             // For information only; the destination is a path of its own.
             name: name.to_string_lossy().into_owned(),
             bytes: metadata.len(),
             mode: metadata.mode() & 0o777,
-            modified_ns: seconds_ns.saturating_add(metadata.mtime_nsec()),
+            modified_ns: modified_ns(path, &metadata)?,
         };
         let identity = Identity::of(&metadata);
         let (path, file) = (path.to_owned(), Arc::new(file));

@@ -4,7 +4,10 @@ mod difference;
 mod error;
 mod file;
 mod identity;
+mod options;
 mod scan;
+#[cfg(test)]
+mod tests;
 mod tree;
 
 use std::{
@@ -12,10 +15,12 @@ use std::{
     sync::{Arc, atomic::AtomicBool},
 };
 
-use ::tree::Selection;
+use ::tree::Rule;
 pub use error::SourceError;
 use file::FileSource;
+pub use options::ListOptions;
 use rdmc::Region;
+use scan::name_of;
 use tree::TreeSource;
 
 use crate::{
@@ -34,6 +39,8 @@ pub struct Source {
     by_contents: bool,
     /// Receivers exchange an existing directory as a whole.
     atomic: bool,
+    /// Rules whose patterns have matched nothing.
+    unmatched: Vec<Rule>,
 }
 
 #[derive(Debug)]
@@ -44,7 +51,7 @@ enum Contents {
 
 impl From<Contents> for Source {
     fn from(contents: Contents) -> Self {
-        Self { contents, by_contents: false, atomic: false }
+        Self { contents, by_contents: false, atomic: false, unmatched: Vec::new() }
     }
 }
 
@@ -56,20 +63,40 @@ impl Source {
         FileSource::open(path).map(|file| Contents::File(file).into())
     }
 
-    /// Lists a directory; its copy is the destination itself. Blocks while it looks at everything in it.
+    /// Opens what one path or several name. The copy of a file, or of a single directory, is the destination itself; those of
+    /// several sources go into the destination under their names, of one whose contents are meant ([`Source::means_contents`])
+    /// what it contains. Blocks while it looks at everything in directories.
     ///
-    /// Errors: unreadable; it has a link that leads nowhere or to a directory outside, or something else that is
-    /// neither file nor directory; it is too large.
-    pub fn open_directory(path: &Path, selection: &Selection) -> Result<Self, SourceError> {
-        TreeSource::of_directory(path, selection).map(|tree| Contents::Tree(tree).into())
+    /// Errors: unreadable; the options leave nothing; a link leads nowhere or to a directory outside, unless links are sent as they
+    /// are; something is neither file nor directory; two have the same name; it is too large. Panics without any path.
+    pub fn of(paths: &[PathBuf], options: &ListOptions) -> Result<Self, SourceError> {
+        let mut options = options.clone();
+        let contents = match paths {
+            [path] if path.is_dir() => {
+                Contents::Tree(TreeSource::of_directory(path, &mut options)?)
+            }
+            [path] => {
+                let file = FileSource::open(path)?;
+                let name = name_of(path)?.unwrap_or_default();
+                if !options.selection.takes(&name, false) {
+                    return Err(SourceError::NothingLeft(path.clone()));
+                }
+                Contents::File(file)
+            }
+            paths => Contents::Tree(TreeSource::of_several(paths, &mut options)?),
+        };
+        Ok(Self { unmatched: options.unmatched(), ..contents.into() })
     }
 
-    /// Lists files and directories, whose copies go into the destination under their names; of a directory with `/` at
-    /// the end what it contains.
-    ///
-    /// Errors: as [`Source::open_directory`]; two have the same name. Panics without any path.
-    pub fn open_several(paths: &[PathBuf], selection: &Selection) -> Result<Self, SourceError> {
-        TreeSource::of_several(paths, selection).map(|tree| Contents::Tree(tree).into())
+    /// Whether a path means what a directory contains and not the directory, as with rsync: it ends with `/`, or with the name `.`
+    /// or `..`.
+    pub fn means_contents(path: &Path) -> bool {
+        scan::is_contents(path)
+    }
+
+    /// The rules whose patterns have matched nothing that was looked at.
+    pub fn unmatched(&self) -> &[Rule] {
+        &self.unmatched
     }
 
     /// Lets receivers compare the files of a tree that they have by their contents instead of length and time.

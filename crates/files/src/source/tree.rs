@@ -17,13 +17,14 @@ use std::{
 
 use rdmc::{Region, Storage};
 use rustix::fs::OFlags;
-use tree::{Layout, Listing, Selection};
+use tree::{Layout, Listing};
 
 use super::{
     difference::{Difference, Seen},
     error::SourceError,
     identity::{Identity, mode_changed},
-    scan::{Origin, Scan, modified_ns, system},
+    options::ListOptions,
+    scan::{Origin, Scan, modified_ns, name_of, system},
 };
 use crate::{
     Manifest,
@@ -41,6 +42,7 @@ use crate::{
 pub(super) struct TreeSource {
     path: PathBuf,
     sources: Sources,
+    options: ListOptions,
     manifest: Manifest,
     entries: usize,
     /// For receivers.
@@ -56,7 +58,6 @@ struct Sources {
     named: Named,
     /// The copy of the only one, a directory, is the destination itself.
     is_top: bool,
-    selection: Selection,
 }
 
 /// The files with contents, in order.
@@ -89,9 +90,11 @@ impl TreeSource {
     /// Lists one directory, whose copy is the destination itself.
     ///
     /// Errors: unreadable; something in it cannot be replicated.
-    pub(super) fn of_directory(path: &Path, selection: &Selection) -> Result<Self, SourceError> {
-        let (named, selection) = (vec![(path.to_owned(), None)], selection.clone());
-        Self::new(path, Sources { named, is_top: true, selection })
+    pub(super) fn of_directory(
+        path: &Path,
+        options: &mut ListOptions,
+    ) -> Result<Self, SourceError> {
+        Self::new(path, Sources { named: vec![(path.to_owned(), None)], is_top: true }, options)
     }
 
     /// Lists several sources, whose copies go into the destination under their names; of a directory with `/` at the
@@ -100,14 +103,14 @@ impl TreeSource {
     /// Errors: as before; two have the same name.
     pub(super) fn of_several(
         paths: &[PathBuf],
-        selection: &Selection,
+        options: &mut ListOptions,
     ) -> Result<Self, SourceError> {
-        let (named, selection) = (named(paths)?, selection.clone());
-        Self::new(&paths[0], Sources { named, is_top: false, selection })
+        Self::new(&paths[0], Sources { named: named(paths)?, is_top: false }, options)
     }
 
-    fn new(path: &Path, sources: Sources) -> Result<Self, SourceError> {
-        let (top, scan) = sources.scan()?;
+    fn new(path: &Path, sources: Sources, options: &mut ListOptions) -> Result<Self, SourceError> {
+        let again = options.clone();
+        let (top, scan) = sources.scan(options)?;
         let has_holes = scan.has_holes;
         let (listing, origins) = scan.finish(path)?;
         let encoded =
@@ -119,7 +122,17 @@ impl TreeSource {
         let files = Arc::new(Files { layout, origins, open, ahead, fault });
         let (path, entries) = (path.to_owned(), listing.entries().len());
         let encoded = encoded.into();
-        Ok(Self { path, sources, manifest, entries, encoded, top, has_holes, files })
+        Ok(Self {
+            path,
+            sources,
+            options: again,
+            manifest,
+            entries,
+            encoded,
+            top,
+            has_holes,
+            files,
+        })
     }
 
     pub(super) fn manifest(&self) -> &Manifest {
@@ -178,8 +191,9 @@ impl TreeSource {
     /// Errors: something was added, removed, replaced or changed; unreadable.
     pub(super) fn look_again(&self) -> Result<(), SourceError> {
         self.check_unchanged()?;
-        let looked =
-            self.sources.scan().and_then(|(top, scan)| Ok((top, scan.finish(&self.path)?)));
+        let mut options = self.options.clone();
+        let scanned = self.sources.scan(&mut options);
+        let looked = scanned.and_then(|(top, scan)| Ok((top, scan.finish(&self.path)?)));
         let (top, (listing, origins)) = looked.map_err(|error| match error {
             // Since its directory was read.
             SourceError::Missing(path) => {
@@ -361,16 +375,20 @@ type Named = Vec<(PathBuf, Option<Vec<u8>>)>;
 
 impl Sources {
     /// Finds everything that is selected, now. With the attributes of the top, if the tree has one.
-    fn scan(&self) -> Result<(Option<Top>, Scan<'_>), SourceError> {
-        let mut scan = Scan::new(&self.selection);
+    fn scan<'a>(
+        &self,
+        options: &'a mut ListOptions,
+    ) -> Result<(Option<Top>, Scan<'a>), SourceError> {
+        let mut scan = Scan::new(options);
         let mut top = None;
         for (path, name) in &self.named {
-            if self.is_top {
-                let metadata = fs::metadata(path).map_err(system(path, "examine"))?;
-                let mode = metadata.mode() & 0o777;
-                top = Some(Top { mode, modified_ns: modified_ns(&metadata) });
-            }
             match name {
+                _ if self.is_top => {
+                    let metadata = fs::metadata(path).map_err(system(path, "examine"))?;
+                    let modified_ns = modified_ns(path, &metadata)?;
+                    top = Some(Top { mode: metadata.mode() & 0o1777, modified_ns });
+                    scan.add_single(path)?;
+                }
                 Some(name) => scan.add_named(path, name)?,
                 None => scan.add_contents(path, b"")?,
             }
@@ -400,13 +418,7 @@ impl Sources {
 fn named(paths: &[PathBuf]) -> Result<Named, SourceError> {
     let mut named: Named = Vec::new();
     for path in paths {
-        let is_contents = path.as_os_str().as_bytes().ends_with(b"/");
-        let name = match path.file_name() {
-            _ if is_contents => None,
-            Some(name) => Some(name.as_bytes().to_vec()),
-            None => return Err(SourceError::Name(path.clone())),
-        };
-        named.push((path.clone(), name));
+        named.push((path.clone(), name_of(path)?));
     }
     named.sort_by(|(_, one), (_, other)| one.cmp(other));
     for pair in named.windows(2) {
