@@ -19,7 +19,7 @@ use crate::{
     copy::{Order, Spot},
     disk::faults::{Fault, Faults},
     hash::{digest_range, probe},
-    messages::{Top, TreeOffer},
+    messages::{Deletion, Top, TreeOffer},
     place::Place,
     resume::SourceChunks,
 };
@@ -38,6 +38,8 @@ struct Source {
     top: Option<Top>,
     is_tree: bool,
     by_contents: bool,
+    deletion: Option<Deletion>,
+    atomic: bool,
 }
 
 /// What came of a session.
@@ -61,7 +63,15 @@ impl Source {
         let entry = Entry { path: b"copy".to_vec(), kind, mode, modified_ns };
         let listing = Listing::new(vec![entry]).unwrap();
         let contents = vec![fill; BYTES];
-        Self { listing, contents, top: None, is_tree: false, by_contents: true }
+        Self {
+            listing,
+            contents,
+            top: None,
+            is_tree: false,
+            by_contents: true,
+            deletion: None,
+            atomic: false,
+        }
     }
 
     /// A tree with everything that trees have; versions differ in some entries.
@@ -102,7 +112,15 @@ impl Source {
                 .fill((entry.modified_ns / TIME_NS) as u8);
         }
         let top = Some(Top { mode: 0o750, modified_ns: 9 * TIME_NS });
-        Self { listing, contents, top, is_tree: true, by_contents: false }
+        Self {
+            listing,
+            contents,
+            top,
+            is_tree: true,
+            by_contents: false,
+            deletion: None,
+            atomic: false,
+        }
     }
 
     fn bytes(&self) -> u64 {
@@ -157,7 +175,8 @@ impl Source {
             listing_bytes: 0,
             top: self.top,
             by_contents: self.by_contents,
-            atomic: false,
+            atomic: self.atomic,
+            deletion: self.deletion.clone(),
         };
         let (encoded, path) = (self.listing.encode().unwrap(), place.path().to_owned());
         let order = Order::of_tree("object", &encoded, &offer, &path)?;
@@ -668,6 +687,170 @@ fn a_destination_moved_away_at_any_call_is_never_said_to_be_written() {
         // The last calls only remove what was staged.
         let is_late = call + 12 >= session.faults.calls();
         assert!(is_copy || is_late || session.outcome.is_err(), "{after}");
+    }
+    panic!("a session makes more than {CALLS_MAX} calls");
+}
+
+#[test]
+fn what_only_the_host_has_is_removed_where_that_is_asked_for() {
+    let patterns = vec![(false, "own link".to_owned())];
+    let deletion = Some(Deletion { at_top: true, prefix: Vec::new(), patterns });
+    let source = Source { deletion, ..Source::tree(7) };
+    for call in 0..CALLS_MAX {
+        let directory = in_memory();
+        let path = directory.path().join("copy");
+        let outside = directory.path().join("outside");
+        fs::create_dir(&outside).unwrap();
+        fs::write(outside.join("file"), "outside").unwrap();
+        Before::Tree(3).make(&path);
+        symlink("../outside", path.join("own/to outside")).unwrap();
+        fs::write(path.join(".other.rdmc-lock"), "another push").unwrap();
+        let session = source.session(&path, Fault::Crash(call));
+        let after = format!("killed before call {call}: {:?}", session.outcome);
+        let is_over = call >= session.faults.calls();
+        source.session(&path, Fault::None).outcome.unwrap();
+        fs::remove_file(path.join(".other.rdmc-lock")).expect(&after);
+        let top = source.top.unwrap().modified_ns as u64;
+        let modified = std::time::UNIX_EPOCH + std::time::Duration::from_nanos(top);
+        fs::File::open(&path).unwrap().set_modified(modified).unwrap();
+        assert_eq!(fs::read(outside.join("file")).unwrap(), b"outside", "{after}");
+        assert_eq!(fs::read_link(path.join("own link")).unwrap(), Path::new("nowhere"), "{after}");
+        for extra in ["own", "d/own"] {
+            assert!(!path.join(extra).exists(), "{after}: {extra} is left");
+        }
+        source.assert_is_at(&path, &Extras::default(), &after);
+        if is_over {
+            return;
+        }
+    }
+    panic!("a session makes more than {CALLS_MAX} calls");
+}
+
+#[test]
+fn what_comes_while_it_is_removed_stays() {
+    let deletion = Some(Deletion { at_top: true, prefix: Vec::new(), patterns: Vec::new() });
+    let source = Source { deletion, ..Source::tree(7) };
+    for call in 0..CALLS_MAX {
+        let directory = in_memory();
+        let path = directory.path().join("copy");
+        Before::Tree(3).make(&path);
+        let top = path.clone();
+        let write = move || {
+            if top.join("own").is_dir() {
+                fs::write(top.join("own/theirs"), "theirs").unwrap();
+            }
+            fs::write(top.join("new"), "new").unwrap();
+            fs::write(top.join("replaced"), "replaced").unwrap();
+            fs::rename(top.join("replaced"), top.join("d/own")).unwrap();
+        };
+        let session = source.session_beside(&path, Fault::Action(call), write);
+        let after = format!("before call {call}: {:?}", session.outcome);
+        if call >= session.faults.calls() {
+            assert!(call > 50, "{call}");
+            return;
+        }
+        session.outcome.as_ref().unwrap_or_else(|error| panic!("{after}: {error}"));
+        // What was there when the push looked may be removed.
+        if call >= session.looked_at {
+            assert_eq!(fs::read(path.join("new")).unwrap(), b"new", "{after}");
+            assert_eq!(fs::read(path.join("d/own")).unwrap(), b"replaced", "{after}");
+        }
+    }
+    panic!("a session makes more than {CALLS_MAX} calls");
+}
+
+/// A source whose copy is exchanged as a whole.
+fn exchanged() -> Source {
+    Source { atomic: true, ..Source::tree(7) }
+}
+
+/// The whole old tree, or the whole new one.
+fn assert_is_whole(path: &Path, old: &BTreeMap<PathBuf, Vec<u8>>, after: &str) {
+    let found = contents_below(path);
+    let is_new = |path: &Path, contents: &[u8]| match path.file_name().unwrap().to_str().unwrap() {
+        "changes" | "name" => contents.iter().all(|&byte| byte == 7),
+        _ => true,
+    };
+    let is_whole_old = old.iter().all(|(path, contents)| found.get(path) == Some(contents));
+    let is_whole_new = found.iter().all(|(path, contents)| is_new(path, contents))
+        && path.join("made anew/inner/2").exists();
+    assert!(is_whole_old != is_whole_new, "{after}: neither the old tree nor the new one");
+}
+
+#[test]
+fn an_exchange_killed_at_any_call_leaves_a_whole_tree_and_loses_nothing() {
+    for next in [exchanged(), Source::tree(7), Source { atomic: true, ..Source::tree(8) }] {
+        for call in 0..CALLS_MAX {
+            let directory = in_memory();
+            let path = directory.path().join("copy");
+            let extras = Before::Tree(3).make(&path);
+            let old = contents_below(&path);
+            let session = exchanged().session(&path, Fault::Crash(call));
+            let after = format!("killed before call {call}: {:?}", session.outcome);
+            assert_is_whole(&path, &old, &after);
+            if call >= session.faults.calls() {
+                session.outcome.unwrap();
+                exchanged().assert_is_at(&path, &extras, &after);
+                break;
+            }
+            let again = next.session(&path, Fault::None).outcome;
+            again.unwrap_or_else(|error| panic!("{after}: {error}"));
+            next.assert_is_at(&path, &extras, &after);
+            assert!(call + 1 < CALLS_MAX, "a session makes more calls");
+        }
+    }
+}
+
+#[test]
+fn what_comes_before_any_call_of_an_exchange_stays() {
+    let write = |top: &Path| {
+        fs::write(top.join("theirs"), "theirs").unwrap();
+        fs::create_dir(top.join("their directory")).unwrap();
+        fs::write(top.join("their directory/file"), "theirs").unwrap();
+        fs::write(top.join("d/theirs"), "theirs").unwrap();
+    };
+    for call in 0..CALLS_MAX {
+        let directory = in_memory();
+        let path = directory.path().join("copy");
+        let extras = Before::Tree(3).make(&path);
+        // A process in the directory, whatever its name is then.
+        let top = path.clone();
+        let session = exchanged().session_beside(&path, Fault::Action(call), move || write(&top));
+        let after = format!("before call {call}: {:?}", session.outcome);
+        if call >= session.faults.calls() {
+            assert!(call > 80, "{call}");
+            return;
+        }
+        session.outcome.as_ref().unwrap_or_else(|error| panic!("{after}: {error}"));
+        for theirs in ["theirs", "their directory/file", "d/theirs"] {
+            assert_eq!(fs::read(path.join(theirs)).unwrap(), b"theirs", "{after}: {theirs}");
+        }
+        extras.assert_are_there(&after);
+    }
+    panic!("a session makes more than {CALLS_MAX} calls");
+}
+
+#[test]
+fn an_exchange_whose_place_is_taken_at_any_call_replaces_nothing_else() {
+    for call in 0..CALLS_MAX {
+        let directory = in_memory();
+        let path = directory.path().join("copy");
+        Before::Tree(3).make(&path);
+        let top = path.clone();
+        let replace = move || {
+            fs::rename(&top, top.with_file_name("moved")).unwrap();
+            fs::create_dir(&top).unwrap();
+            fs::write(top.join("precious"), "hours of work").unwrap();
+        };
+        let session = exchanged().session_beside(&path, Fault::Action(call), replace);
+        let after = format!("before call {call}: {:?}", session.outcome);
+        if call >= session.faults.calls() {
+            assert!(call > 80, "{call}");
+            return;
+        }
+        let found = fs::read(path.join("precious")).ok();
+        assert_eq!(found.as_deref(), Some(&b"hours of work"[..]), "{after}");
+        assert!(directory.path().join("moved/changes").exists(), "{after}");
     }
     panic!("a session makes more than {CALLS_MAX} calls");
 }

@@ -20,8 +20,8 @@ use rustix::{
     fs::{
         Access, Advice, AtFlags, CWD, Dir, FallocateFlags, FileType, FlockOperation, Gid, Mode,
         OFlags, RenameFlags, Stat, StatVfs, StatxAttributes, StatxFlags, Timespec, Timestamps,
-        UTIME_OMIT, accessat, chmodat, chownat, fadvise, fallocate, fchmod, fchown, flock, fstat,
-        fstatfs, fstatvfs, fsync, ftruncate, futimens, linkat, mkdirat, openat, readlinkat,
+        UTIME_OMIT, Uid, accessat, chmodat, chownat, fadvise, fallocate, fchmod, fchown, flock,
+        fstat, fstatfs, fstatvfs, fsync, ftruncate, futimens, linkat, mkdirat, openat, readlinkat,
         renameat, renameat_with, statat, statx, symlinkat, syncfs, unlinkat, utimensat,
     },
     io::{Errno, Result},
@@ -96,6 +96,12 @@ impl Disk {
             Err(Errno::BADF) => chownat(CWD, by_descriptor(file), None, group, AtFlags::empty()),
             set => set,
         }
+    }
+
+    /// Sets owner and group of what is open.
+    pub(crate) fn set_owner(&self, file: impl AsFd, owner: u32, group: u32) -> Result<()> {
+        self.call()?;
+        fchown(file, Some(Uid::from_raw(owner)), Some(Gid::from_raw(group)))
     }
 
     pub(crate) fn set_len(&self, file: &File, bytes: u64) -> Result<()> {
@@ -313,9 +319,14 @@ impl Directory {
 
     /// Whether files are in memory. Reserving space there writes zeros to all of it, which takes some 0.5 s for each GiB.
     pub(crate) fn is_memory(&self) -> bool {
-        /// tmpfs and ramfs (statfs(2)).
+        /// tmpfs and ramfs.
         const IN_MEMORY: [u64; 2] = [0x0102_1994, 0x8584_58f6];
-        fstatfs(&*self.opened).is_ok_and(|found| IN_MEMORY.contains(&(found.f_type as u64)))
+        IN_MEMORY.into_iter().any(|kind| self.is_of_type(kind))
+    }
+
+    /// Whether its file system has this magic number (statfs(2)).
+    pub(crate) fn is_of_type(&self, magic: u64) -> bool {
+        fstatfs(&*self.opened).is_ok_and(|found| found.f_type as u64 == magic)
     }
 
     /// Statistics of the file system.

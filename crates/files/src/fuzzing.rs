@@ -91,7 +91,9 @@ mod tests {
     use super::*;
     use crate::{
         Collective, CollectivePlan, Manifest,
-        messages::{Blamed, Measure, MeasureCollective, Offer, StreamOffer, Terms, Top, TreeOffer},
+        messages::{
+            Blamed, Deletion, Measure, MeasureCollective, Offer, StreamOffer, Terms, Top, TreeOffer,
+        },
         ranges::{RangeList, Ranges},
         resume::ChunkDigests,
         stream_message::StreamMessage,
@@ -164,6 +166,11 @@ mod tests {
                 top: Some(Top { mode: 0o755, modified_ns: -1 }),
                 by_contents: true,
                 atomic: false,
+                deletion: Some(Deletion {
+                    at_top: true,
+                    prefix: b"a/".to_vec(),
+                    patterns: vec![(false, "*.tmp".into())],
+                }),
             }),
             destination,
             probe: [3; 32],

@@ -9,9 +9,10 @@ use rdmc::{
     Algorithm, Error, Failure, FailureKind, GroupSettings, Secret, TeamSettings, Waited, Window,
 };
 use serde::{Deserialize, Serialize};
+use tree::{Rule, Selection};
 
 use crate::{
-    CollectivePlan, Manifest, control::check_failure_deadline, ranges::RangeList,
+    CollectivePlan, Manifest, TargetError, control::check_failure_deadline, ranges::RangeList,
     resume::ChunkDigests, stream_message::StreamMessage,
 };
 
@@ -158,7 +159,7 @@ pub struct StreamOffer {
 }
 
 /// What a receiver has to know of a tree besides its listing.
-#[derive(Clone, Copy, Debug, Serialize, Deserialize)]
+#[derive(Clone, Debug, Serialize, Deserialize)]
 pub struct TreeOffer {
     /// Length of the encoded listing, which follows in [`ToReceiver::Listing`].
     pub listing_bytes: u64,
@@ -168,6 +169,31 @@ pub struct TreeOffer {
     pub by_contents: bool,
     /// An existing directory is exchanged as a whole.
     pub atomic: bool,
+    /// What only the receiver has is removed.
+    pub deletion: Option<Deletion>,
+}
+
+/// What is removed of what only a receiver has.
+#[derive(Clone, PartialEq, Eq, Debug, Serialize, Deserialize)]
+pub struct Deletion {
+    /// Also at the top of the tree: not if that is the directory that sources go into under their names.
+    pub at_top: bool,
+    /// What patterns see before the paths of the tree.
+    pub prefix: Vec<u8>,
+    /// The patterns of the push, in order, each with whether it includes: what they leave out stays.
+    pub patterns: Vec<(bool, String)>,
+}
+
+impl Deletion {
+    /// Errors: an invalid pattern.
+    pub(crate) fn selection(&self) -> Result<Selection, TargetError> {
+        let rule = |(includes, pattern): &(bool, String)| match includes {
+            true => Rule::Include(pattern.clone()),
+            false => Rule::Exclude(pattern.clone()),
+        };
+        let rules: Vec<Rule> = self.patterns.iter().map(rule).collect();
+        Ok(Selection::new(&rules)?)
+    }
 }
 
 /// Attributes of a tree's top directory.

@@ -90,6 +90,11 @@ impl Selection {
         decision.unwrap_or(true)
     }
 
+    /// The rules in order.
+    pub fn rules(&self) -> impl Iterator<Item = &Rule> {
+        self.rules.iter().map(|rule| &rule.rule)
+    }
+
     /// The rules whose patterns have matched nothing so far.
     pub fn unmatched(&self) -> impl Iterator<Item = &Rule> {
         self.rules.iter().filter(|rule| !rule.has_matched).map(|rule| &rule.rule)

@@ -170,6 +170,13 @@ pub struct Args {
     #[arg(long, help_heading = TREES)]
     pub atomic: bool,
 
+    /// Remove what only hosts have in the directories that are pushed
+    ///
+    /// As with rsync: what --exclude leaves out stays, and of sources without / at the end only what is in their own copies is
+    /// removed. Nothing is that comes while the push runs. --dry-run says what would be.
+    #[arg(long, help_heading = TREES)]
+    pub delete: bool,
+
     /// The default since directories are updated entry by entry
     #[arg(long, hide = true, conflicts_with = "atomic")]
     pub inplace: bool,

@@ -55,6 +55,7 @@ impl Ready {
             list: ListOptions::new(args.patterns.selection()?).any_links(args.links),
             by_contents: args.checksum,
             atomic: args.atomic,
+            deletes: args.delete,
         })?;
         let settings = settings(args, &sources)?;
         let launcher = launcher(args)?;

@@ -35,6 +35,8 @@ pub struct TreeOptions {
     pub by_contents: bool,
     /// Existing directories are exchanged as a whole.
     pub atomic: bool,
+    /// What only hosts have is removed.
+    pub deletes: bool,
 }
 
 impl Sources {
@@ -66,11 +68,17 @@ impl Sources {
     ///
     /// Errors: unreadable, or something that cannot be replicated.
     pub fn open(&self, options: TreeOptions) -> Result<Source, Failure> {
+        if options.deletes && !self.paths.iter().any(|path| path.is_dir()) {
+            return Err(Failure::Usage(
+                "--delete removes what is in copies of directories; name a directory as source"
+                    .into(),
+            ));
+        }
         let source = Source::of(&self.paths, &options.list).map_err(|error| match error {
             SourceError::NothingLeft(_) => Failure::Usage(error.to_string()),
             error => Failure::because(error),
         })?;
-        Ok(source.by_contents(options.by_contents).atomic(options.atomic))
+        Ok(source.by_contents(options.by_contents).atomic(options.atomic).delete(options.deletes))
     }
 
     /// The path of the copy, or the directory that copies go into, under a `--dest` in which the host's name is filled

@@ -100,6 +100,7 @@ fn refuse(args: &Args) -> Result<(), Failure> {
         (args.dry_run, "--dry-run"),
         (args.checksum, "--checksum"),
         (args.atomic, "--atomic"),
+        (args.delete, "--delete"),
         (args.links, "--links"),
         (args.patterns.option().is_some(), args.patterns.option().unwrap_or_default()),
         (args.retry > 0, "--retry"),

@@ -64,12 +64,34 @@ pub enum TargetError {
     /// Something else has the destination's name than when the push began.
     #[error("{} was replaced or moved away during the push; run the push again: what was received is kept", .0.display())]
     Replaced(PathBuf),
+    /// It cannot be exchanged as a whole.
+    #[error("{} cannot be exchanged as a whole: {reason}; without --atomic it is updated entry by entry", path.display())]
+    NotAtomic {
+        /// Which.
+        path: PathBuf,
+        /// Why.
+        reason: String,
+    },
+    /// Something came into the old directory that the new one has as well.
+    #[error(
+        "{} is the new copy; {} is what is left of the old one, as it has something that could not be moved: move or remove it, \
+         and run the push again", path.display(), old.display()
+    )]
+    Left {
+        /// The destination.
+        path: PathBuf,
+        /// The old directory.
+        old: PathBuf,
+    },
     /// A directory in which only owners may replace their files.
     #[error("{} belongs to another user, and its directory has the sticky bit; let its owner or root push, or choose another --dest", .0.display())]
     Sticky(PathBuf),
     /// The listing of a tree is no tree.
     #[error("the root's list of files is refused: {0}")]
     Listing(#[from] tree::ListingError),
+    /// A pattern of what is to stay.
+    #[error("the root's patterns are refused: {0}")]
+    Pattern(#[from] tree::PatternError),
     /// The path does not end with a file's name.
     #[error("{:?} does not name a file; name one as --dest", .0.display().to_string())]
     NoName(PathBuf),

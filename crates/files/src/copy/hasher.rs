@@ -130,7 +130,13 @@ mod tests {
             modified_ns: 0,
         };
         let listing = Listing::new(lengths.iter().map(entry).collect()).unwrap();
-        let offer = TreeOffer { listing_bytes: 0, top: None, by_contents: false, atomic: false };
+        let offer = TreeOffer {
+            listing_bytes: 0,
+            top: None,
+            by_contents: false,
+            atomic: false,
+            deletion: None,
+        };
         let encoded = listing.encode().unwrap();
         let order = Arc::new(Order::of_tree("", &encoded, &offer, directory).unwrap());
         let place = Place::anywhere(&directory.join("copy")).unwrap();

@@ -1,7 +1,9 @@
 //! The copy of a file or of a tree that a receiver makes (docs/decisions/publishing.md): compared with what is there, staged
 //! hidden, verified, published entry by entry.
 
+mod atomic;
 mod error;
+mod extras;
 mod files;
 mod hasher;
 mod order;

@@ -12,7 +12,7 @@ use tree::{Entry, Kind, Layout, Listing};
 use super::error::TargetError;
 use crate::{
     Manifest,
-    messages::{Top, TreeOffer},
+    messages::{Deletion, Top, TreeOffer},
     place::{NAME_BYTES_MAX, Place},
 };
 
@@ -29,6 +29,9 @@ pub(crate) struct Order {
     /// It is a file: an existing one is read only if its probe ([`crate::hash::probe`]) is this.
     pub(super) probe: Option<[u8; 32]>,
     pub(super) is_file: bool,
+    /// An existing directory is exchanged as a whole.
+    pub(super) atomic: bool,
+    pub(super) deletion: Option<Deletion>,
     /// The top of the entries' paths, for messages.
     pub(super) shown: PathBuf,
 }
@@ -75,14 +78,25 @@ impl Order {
         version.update(name.as_bytes()).update(&[0]).update(encoded);
         let version = version.finalize().as_bytes().to_vec();
         let order = Self::new(listing, version, offer.top, shown.to_owned());
-        Ok(Self { by_contents: offer.by_contents, ..order })
+        let (by_contents, atomic) = (offer.by_contents, offer.atomic);
+        Ok(Self { by_contents, atomic, deletion: offer.deletion.clone(), ..order })
     }
 
     fn new(listing: Listing, version: Vec<u8>, top: Option<Top>, shown: PathBuf) -> Self {
         let layout = Arc::new(Layout::of(&listing));
         let listing = Arc::new(listing);
-        let (by_contents, probe, is_file) = (false, None, false);
-        Self { listing, layout, version, top, by_contents, probe, is_file, shown }
+        Self {
+            listing,
+            layout,
+            version,
+            top,
+            by_contents: false,
+            probe: None,
+            is_file: false,
+            atomic: false,
+            deletion: None,
+            shown,
+        }
     }
 
     /// Length of all contents in bytes.

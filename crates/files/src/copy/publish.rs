@@ -60,6 +60,10 @@ impl<'a> Publication<'a> {
         }
     }
 
+    pub(super) fn staged(&self) -> &'a Staged {
+        self.staged
+    }
+
     /// The entries that are staged, with their numbers.
     fn staged_entries(&self) -> impl Iterator<Item = (usize, &'a Entry)> + use<'a> {
         let (order, stages) = (self.order, self.stages);
@@ -155,6 +159,29 @@ impl<'a> Publication<'a> {
             true => self.inodes[first],
             false => self.there.inode(first).unwrap_or(0),
         };
+        Ok(())
+    }
+
+    /// Links the files that stay where everything else is staged, for a directory that is exchanged.
+    pub(super) fn link_kept(&self, existing: &Directory) -> Outcome {
+        let mut parents = Parents::new(existing);
+        for (number, entry) in self.order.entries().iter().enumerate() {
+            if self.stages[number] || !matches!(entry.kind, Kind::File { .. }) {
+                continue;
+            }
+            let (to, staged) = self.staged.of(&entry.path);
+            let linked = parents.of(&entry.path).and_then(|(from, name)| {
+                match from.link(name, to, staged) {
+                    // By an earlier session.
+                    Err(Errno::EXIST) => {
+                        to.unlink(staged)?;
+                        from.link(name, to, staged)
+                    }
+                    linked => linked,
+                }
+            });
+            linked.map_err(self.failed("keep", &entry.path))?;
+        }
         Ok(())
     }
 
@@ -405,7 +432,7 @@ pub(super) fn finish_top(directory: &Directory, top: Top) -> Result<bool, Errno>
 
 /// Repeats a change in a directory of this user with its owner's write permission, if that was missing. Its mode is
 /// set with those of all directories at the end.
-fn with_write_permission(
+pub(super) fn with_write_permission(
     directory: &Directory,
     change: impl Fn() -> Result<(), Errno>,
 ) -> Result<(), Errno> {

@@ -213,6 +213,11 @@ impl Staging {
         name.remove_temporaries(None);
     }
 
+    /// Removes what earlier sessions have left of other versions of a tree.
+    pub(super) fn remove_others(place: &Place, order: &Order) {
+        place.remove_temporaries(Some(&hidden(place, order)));
+    }
+
     /// The staging directory of a whole tree, and its name in its directory.
     pub(super) fn top(&self) -> Option<(&Directory, &OsStr)> {
         let (_, name) = self.hidden.first()?;

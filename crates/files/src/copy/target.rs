@@ -19,7 +19,9 @@ use rustix::{
 };
 
 use super::{
+    atomic,
     error::{TargetError, refusal},
+    extras::{self, Extra},
     files::CopyFiles,
     order::Order,
     publish::{Publication, finish_top},
@@ -63,6 +65,8 @@ pub struct Target {
     /// The directory with the entries that are there; of a file, that of its name.
     existing: Option<Directory>,
     there: There,
+    /// What only the host has and is to be removed.
+    extras: Vec<Extra>,
     staging: Option<Staging>,
     /// Once the root has compared what is there.
     files: Option<Arc<CopyFiles>>,
@@ -136,8 +140,9 @@ impl Target {
         let looks = existing.as_ref().filter(|_| probe.is_some());
         let (there, staging) = look(&place, &order, looks)?;
         let top = OwnTop { directory: None, before: None };
-        let order = Arc::new(order);
-        Ok(Self { place, order, manifest, existing, there, staging, files: None, claim, top })
+        let (order, extras) = (Arc::new(order), Vec::new());
+        let files = None;
+        Ok(Self { place, order, manifest, existing, there, extras, staging, files, claim, top })
     }
 
     /// Claims the place of a tree and looks at what is there; creates nothing else.
@@ -151,23 +156,38 @@ impl Target {
     ) -> Result<Self, TargetError> {
         let (place, existing, name) = match spot {
             Spot::Name(place) => (place, None, None),
+            Spot::Inside(directory, Some(name)) if order.atomic => (name, Some(directory), None),
+            Spot::Inside(..) if order.atomic => {
+                let reason = "its directory cannot be written".to_owned();
+                return Err(TargetError::NotAtomic { path: path.to_owned(), reason });
+            }
             Spot::Inside(directory, name) => {
                 (Place::inside(directory.clone(), path), Some(directory), name)
             }
         };
         let before = existing.as_ref().map(Directory::own_stat).transpose();
         let before = before.map_err(|error| refusal(path, "examine", 0, error.into()))?;
-        let top = OwnTop { directory: existing.clone(), before };
-        if let (Some(directory), Some(before)) = (&existing, &before) {
+        let directory = existing.clone().filter(|_| !order.atomic);
+        let top = OwnTop { directory, before };
+        if let (Some(directory), Some(before)) = (&top.directory, &top.before) {
             make_writable(directory, before);
         }
         let claim = claim(&place, owner)?;
         if let Some(name) = &name {
             Staging::move_inside(name, &place, (&order, owner));
         }
+        if order.atomic {
+            // Before what is there is looked at: it may have further names in them.
+            Staging::remove_others(&place, &order);
+        }
+        atomic::recover(name.as_ref().unwrap_or(&place), existing.as_ref(), &order);
         let (there, staging) = look(&place, &order, existing.as_ref())?;
-        let order = Arc::new(order);
-        Ok(Self { place, order, manifest, existing, there, staging, files: None, claim, top })
+        let extras = match (&existing, &order.deletion) {
+            (Some(directory), Some(deletion)) => extras::find(directory, &order, deletion, &there)?,
+            _ => Vec::new(),
+        };
+        let (order, files) = (Arc::new(order), None);
+        Ok(Self { place, order, manifest, existing, there, extras, staging, files, claim, top })
     }
 
     /// The files of a tree that are there, of the right length and time: they stay without being read. None if files are
@@ -224,14 +244,21 @@ impl Target {
     /// Blocks while it reserves space and copies parts of existing files that do not stay, or until `stop`. Errors: no
     /// space; something that has to change may not be changed; the system's.
     pub(crate) fn begin(&mut self, has: &Ranges, stop: &AtomicBool) -> Result<(), TargetError> {
-        let stages = self.stages(has);
-        // A directory that is not there is made, whatever is in it.
-        if !stages.contains(&true) && self.existing.is_some() {
+        let mut stages = self.stages(has);
+        if !self.has_work(&stages) {
             self.files = Some(Arc::new(self.files_with(stages)));
             return Ok(());
         }
-        if let Some(existing) = &self.existing {
-            super::permission::check(existing, &self.order, &stages)?;
+        match &self.existing {
+            Some(existing) if self.order.atomic => {
+                atomic::check(&self.place, existing, (&self.order, &self.there))?;
+                // All but files is made anew.
+                for (stages, entry) in stages.iter_mut().zip(self.order.entries()) {
+                    *stages |= entry.bytes().is_none();
+                }
+            }
+            Some(existing) => super::permission::check(existing, &self.order, &stages)?,
+            None => {}
         }
         let staging = match self.staging.take() {
             Some(staging) => staging,
@@ -246,6 +273,11 @@ impl Target {
         let made = self.staging.insert(staging).make_directories(&self.order, &stages);
         let files = self.files_with(stages);
         made.map_err(|(entry, error)| files.create_error(entry, error))?;
+        if let (true, Some(existing), Some((staged, _))) =
+            (self.order.atomic, &self.existing, self.staging.as_ref().and_then(Staging::top))
+        {
+            atomic::copy_attributes(existing, staged, &self.order)?;
+        }
         let reserved_bytes_min = if self.order.is_file { 1 } else { RESERVED_BYTES_MIN };
         super::space::reserve(&files, reserved_bytes_min)?;
         self.copy_parts(&files, has, stop).map_err(self.system("copy what is there of"))?;
@@ -376,7 +408,7 @@ impl Target {
             return Err(TargetError::System { path, what: "publish", error });
         };
         let published = match &self.staging {
-            Some(staging) if files.stages.contains(&true) || self.existing.is_none() => {
+            Some(staging) if self.has_work(&files.stages) => {
                 let mut publication =
                     Publication::new((&self.order, &files.stages), &staging.staged, &self.there);
                 self.publish_staged(&mut publication, &files).map(|()| false)
@@ -392,6 +424,11 @@ impl Target {
         }
     }
 
+    /// Whether something is staged or removed. A directory that is not there is made, whatever is in it.
+    fn has_work(&self, stages: &[bool]) -> bool {
+        stages.contains(&true) || self.existing.is_none() || !self.extras.is_empty()
+    }
+
     fn publish_staged(
         &self,
         publication: &mut Publication<'_>,
@@ -400,16 +437,25 @@ impl Target {
         if self.order.is_file {
             check_replaceable(&self.place)?;
         }
-        if let Some(existing) = &self.existing {
+        if let Some(existing) = &self.existing
+            && !self.order.atomic
+        {
             self.check_place()?;
             publication.check_kept(existing)?;
             publication.correct_kept(existing)?;
             publication.complete(files)?;
             publication.move_all(existing)?;
+            let staged = (&self.extras[..], publication.staged());
+            extras::remove(existing, &self.order, staged)?;
             publication.finish_directories(existing)?;
             publication.check_names(existing)?;
             publication.sync_names(existing)?;
             return self.check_place();
+        }
+        if let Some(existing) = &self.existing {
+            publication.check_kept(existing)?;
+            publication.correct_kept(existing)?;
+            publication.link_kept(existing)?;
         }
         publication.complete(files)?;
         let Some((staged, name)) = self.staging.as_ref().and_then(Staging::top) else {
@@ -418,9 +464,18 @@ impl Target {
         publication.finish_directories(staged)?;
         publication.check_names(staged)?;
         let system = |what| move |error: Errno| self.failed(what, error);
-        let top = self.order.top.unwrap_or_else(new_top);
+        let top =
+            self.order.top.unwrap_or_else(|| self.top.before.as_ref().map_or_else(new_top, top_of));
         finish_top(staged, top).map_err(system("set mode and time of"))?;
         publication.sync_names(staged)?;
+        if let Some(existing) = &self.existing {
+            atomic::exchange(&self.place, (existing, staged), (name, &self.order))?;
+            extras::remove(staged, &self.order, (&self.extras, publication.staged()))?;
+            // What was moved and removed has changed them.
+            publication.finish_directories(staged)?;
+            finish_top(staged, top).map_err(system("set mode and time of"))?;
+            return publication.sync_names(staged);
+        }
         let parent = self.place.parent();
         match parent.rename_with(name, parent, self.place.name(), RenameFlags::NOREPLACE) {
             Ok(()) => {}
@@ -462,6 +517,11 @@ impl Target {
             // A file is the same whatever its attributes were.
             return Ok(false);
         }
+        if let (true, Some(top)) = (self.order.atomic, self.order.top) {
+            // Nothing of this session is in it.
+            finish_top(existing, top)
+                .map_err(|error| self.failed("set mode and time of", error))?;
+        }
         let is_finished = |found: &Found| match found {
             Found::File { is_finished, .. } | Found::Directory { is_finished, .. } => *is_finished,
             Found::Nothing | Found::Other | Found::Same => true,
@@ -484,9 +544,7 @@ impl Target {
         let attributes = match (order.top, &top.before) {
             (Some(attributes), _) => attributes,
             // The lock has changed its time.
-            (None, Some(before)) if was_there => {
-                Top { mode: before.st_mode & 0o1777, modified_ns: modified_ns(before) }
-            }
+            (None, Some(before)) if was_there => top_of(before),
             (None, _) => return Ok(was_there),
         };
         let Some(directory) = top.directory.take() else { return Ok(was_there) };
@@ -525,6 +583,11 @@ fn look(
         Some(staging) => Ok((look()?, Some(staging))),
         None => Ok((there, None)),
     }
+}
+
+/// The attributes that a directory has.
+fn top_of(stat: &Stat) -> Top {
+    Top { mode: stat.st_mode & 0o1777, modified_ns: modified_ns(stat) }
 }
 
 /// The attributes of a directory that has none of a source.

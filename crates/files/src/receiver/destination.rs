@@ -31,12 +31,12 @@ pub(super) fn prepare(
     owner: &Owner,
 ) -> Result<Target, ReceiveError> {
     let manifest = offer.manifest.clone();
-    let (Some(tree), Some(encoded)) = (offer.tree, listing) else {
+    let (Some(tree), Some(encoded)) = (&offer.tree, listing) else {
         let place = settings.placement.place(&offer.destination)?;
         return Ok(Target::prepare_file(place, manifest, owner, Some(offer.probe))?);
     };
-    let (spot, path) = spot_of_tree(settings, &offer.destination, &tree)?;
-    let order = Order::of_tree(&manifest.name, &encoded, &tree, &path)?;
+    let (spot, path) = spot_of_tree(settings, &offer.destination, tree)?;
+    let order = Order::of_tree(&manifest.name, &encoded, tree, &path)?;
     if order.bytes() != manifest.bytes {
         return Err(ReceiveError::Refused("the list of files has another length".into()));
     }

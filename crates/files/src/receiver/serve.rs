@@ -110,7 +110,8 @@ fn session(root: &RootLink<'_>, measured: &OnceLock<Arc<Context>>) -> Result<Don
 }
 
 fn replicate(root: &RootLink<'_>, offer: Offer) -> Result<PathBuf, ReceiveError> {
-    let listing = offer.tree.map(|tree| receive_listing(root, tree.listing_bytes)).transpose()?;
+    let listing =
+        offer.tree.as_ref().map(|tree| receive_listing(root, tree.listing_bytes)).transpose()?;
     let mut io = Io::new(root, listing);
     let outcome = receive(root, &mut io, offer);
     io.close(outcome.as_ref().err().is_some_and(ReceiveError::keeps_partial));

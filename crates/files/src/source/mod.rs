@@ -39,6 +39,8 @@ pub struct Source {
     by_contents: bool,
     /// Receivers exchange an existing directory as a whole.
     atomic: bool,
+    /// Receivers remove what only they have.
+    deletes: bool,
     /// Rules whose patterns have matched nothing.
     unmatched: Vec<Rule>,
 }
@@ -51,7 +53,7 @@ enum Contents {
 
 impl From<Contents> for Source {
     fn from(contents: Contents) -> Self {
-        Self { contents, by_contents: false, atomic: false, unmatched: Vec::new() }
+        Self { contents, by_contents: false, atomic: false, deletes: false, unmatched: Vec::new() }
     }
 }
 
@@ -110,6 +112,14 @@ impl Source {
     #[must_use]
     pub fn atomic(mut self, atomic: bool) -> Self {
         self.atomic = atomic;
+        self
+    }
+
+    /// Lets receivers remove what they have in the directories of a tree and the source has not, but for what the
+    /// patterns leave out.
+    #[must_use]
+    pub fn delete(mut self, deletes: bool) -> Self {
+        self.deletes = deletes;
         self
     }
 
@@ -225,7 +235,8 @@ impl Source {
     pub(crate) fn tree(&self) -> Option<(TreeOffer, Arc<[u8]>)> {
         let Contents::Tree(tree) = &self.contents else { return None };
         let (by_contents, atomic) = (self.by_contents, self.atomic);
-        let offer = TreeOffer { by_contents, atomic, ..tree.offer() };
+        let deletion = self.deletes.then(|| tree.deletion().clone());
+        let offer = TreeOffer { by_contents, atomic, deletion, ..tree.offer() };
         Some((offer, Arc::clone(tree.encoded())))
     }
 }

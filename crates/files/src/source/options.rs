@@ -22,6 +22,12 @@ impl ListOptions {
         self
     }
 
+    /// The patterns in order, each with whether it includes.
+    pub(super) fn patterns(&self) -> Vec<(bool, String)> {
+        let pattern = |rule: &Rule| (matches!(rule, Rule::Include(_)), rule.pattern().to_owned());
+        self.selection.rules().map(pattern).collect()
+    }
+
     /// The rules whose patterns have matched nothing.
     pub(super) fn unmatched(&self) -> Vec<Rule> {
         self.selection.unmatched().cloned().collect()

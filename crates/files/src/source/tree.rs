@@ -30,7 +30,7 @@ use crate::{
     Manifest,
     digests::Digests,
     hash,
-    messages::{Top, TreeOffer},
+    messages::{Deletion, Top, TreeOffer},
     open_files::{OpenFiles, read_pieces},
     ranges::{ByteRange, Ranges},
     read_ahead::ReadAhead,
@@ -43,6 +43,7 @@ pub(super) struct TreeSource {
     path: PathBuf,
     sources: Sources,
     options: ListOptions,
+    deletion: Deletion,
     manifest: Manifest,
     entries: usize,
     /// For receivers.
@@ -110,6 +111,7 @@ impl TreeSource {
 
     fn new(path: &Path, sources: Sources, options: &mut ListOptions) -> Result<Self, SourceError> {
         let again = options.clone();
+        let deletion = sources.deletion(&again)?;
         let (top, scan) = sources.scan(options)?;
         let has_holes = scan.has_holes;
         let (listing, origins) = scan.finish(path)?;
@@ -126,6 +128,7 @@ impl TreeSource {
             path,
             sources,
             options: again,
+            deletion,
             manifest,
             entries,
             encoded,
@@ -163,7 +166,13 @@ impl TreeSource {
             top: self.top,
             by_contents: false,
             atomic: false,
+            deletion: None,
         }
+    }
+
+    /// What receivers remove of what only they have, if they are asked to.
+    pub(super) fn deletion(&self) -> &Deletion {
+        &self.deletion
     }
 
     pub(super) fn region(&self) -> Result<Region, SourceError> {
@@ -394,6 +403,19 @@ impl Sources {
             }
         }
         Ok((top, scan))
+    }
+
+    fn deletion(&self, options: &ListOptions) -> Result<Deletion, SourceError> {
+        let means_contents = self.named.iter().any(|(_, name)| name.is_none());
+        let prefix = match &self.named[..] {
+            [(path, _)] if self.is_top => name_of(path)?.map(|name| [&name[..], b"/"].concat()),
+            _ => None,
+        };
+        Ok(Deletion {
+            at_top: self.is_top || means_contents,
+            prefix: prefix.unwrap_or_default(),
+            patterns: options.patterns(),
+        })
     }
 
     /// Where an entry of the tree is, or was.

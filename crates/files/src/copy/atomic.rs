@@ -1,0 +1,311 @@
+//! The exchange of an existing directory as a whole (`--atomic`).
+//!
+//! The new directory is complete, with hard links to files that stay. After the exchange everything in the old one that is not
+//! in the tree is moved into the new one, whenever it came; only entries of the tree are removed.
+
+use std::ffi::{OsStr, OsString};
+
+use rustix::{
+    fs::{RenameFlags, XattrFlags, fgetxattr, flistxattr, fsetxattr},
+    io::Errno,
+    process::geteuid,
+};
+use tree::Kind;
+
+use super::{
+    error::{TargetError, refusal},
+    order::Order,
+    parents::Parents,
+    publish::with_write_permission,
+    there::There,
+};
+use crate::{
+    disk::Directory,
+    place::{Place, VERSION_DIGITS},
+    removal::remove_tree,
+};
+
+/// The end of the hidden name that the old directory has after the exchange. Nothing of this name is removed as a whole.
+const OLD: &str = "old";
+/// In a directory of that name before the exchange.
+const MARK: &str = ".rdmc-staged";
+/// How often what comes into the old directory meanwhile is moved.
+const SWEEPS_MAX: usize = 4;
+/// statfs(2).
+const OVERLAYFS: u64 = 0x794c_7630;
+
+fn refused(path: &std::path::Path, reason: impl Into<String>) -> TargetError {
+    TargetError::NotAtomic { path: path.to_owned(), reason: reason.into() }
+}
+
+/// Checks, before anything is sent, that a directory can be exchanged, and that all that only the host has can be moved
+/// then. `existing`: the directory that has the place's name.
+///
+/// Errors: why not.
+pub(super) fn check(
+    place: &Place,
+    existing: &Directory,
+    (order, there): (&Order, &There),
+) -> Result<(), TargetError> {
+    let path = place.path();
+    let system = |error: Errno| refusal(path, "examine", 0, error.into());
+    let (own, parent) =
+        (existing.own_stat().map_err(system)?, place.parent().own_stat().map_err(system)?);
+    if place.parent().is_mount(place.name()) || own.st_dev != parent.st_dev {
+        return Err(refused(path, "a file system is mounted on it"));
+    }
+    if let Some(&mount) = there.mounts.first() {
+        let inside = order.shown(&order.entries()[mount].path);
+        return Err(refused(path, format!("a file system is mounted on {}", inside.display())));
+    }
+    if existing.is_of_type(OVERLAYFS) {
+        return Err(refused(path, "an overlay file system cannot exchange all of its directories"));
+    }
+    if place.parent().stat(&place.hidden(OLD)).is_ok() {
+        let old = place.directory().join(place.hidden(OLD));
+        return Err(TargetError::Left { path: path.to_owned(), old });
+    }
+    probe(place).map_err(|error| refused(path, std::io::Error::from(error).to_string()))?;
+    let mut parents = Parents::new(existing);
+    for path in directories(order) {
+        match parents.open(path) {
+            Ok(directory) => check_extras(&directory, path, (place, order))?,
+            Err(Errno::NOENT | Errno::NOTDIR | Errno::LOOP) => {}
+            Err(error) => return Err(refusal(&order.shown(path), "open", 0, error.into())),
+        }
+    }
+    Ok(())
+}
+
+/// The paths of all directories of a tree, its top first.
+fn directories(order: &Order) -> impl DoubleEndedIterator<Item = &[u8]> {
+    let inner = order.entries().iter().filter(|entry| entry.kind == Kind::Directory);
+    std::iter::once(&b""[..]).chain(inner.map(|entry| entry.path.as_slice()))
+}
+
+/// Exchanges two directories there.
+fn probe(place: &Place) -> Result<(), Errno> {
+    let parent = place.parent();
+    let name = |of: &[u8]| place.hidden(&blake3::hash(of).to_hex()[..VERSION_DIGITS]);
+    let (one, other) = (name(b"one"), name(b"other"));
+    let exchanged = [&one, &other]
+        .into_iter()
+        .try_for_each(|name| match parent.make_directory(name, 0o700) {
+            Err(Errno::EXIST) => Ok(()),
+            made => made,
+        })
+        .and_then(|()| parent.rename_with(&one, parent, &other, RenameFlags::EXCHANGE));
+    for name in [&one, &other] {
+        // What remains has the name of a temporary directory.
+        let _ = parent.remove_directory(name);
+    }
+    exchanged
+}
+
+/// Checks that this user may move what is in a directory of the tree and not in the tree, and give a new directory the
+/// owner of the old one.
+fn check_extras(
+    directory: &Directory,
+    path: &[u8],
+    (place, order): (&Place, &Order),
+) -> Result<(), TargetError> {
+    let system = |error: Errno| refusal(&order.shown(path), "examine", 0, error.into());
+    let stat = directory.own_stat().map_err(system)?;
+    let user = geteuid();
+    if user.is_root() {
+        return Ok(());
+    }
+    let not = |path: &[u8], what: &str| {
+        Err(refused(place.path(), format!("{} {what}", order.shown(path).display())))
+    };
+    if stat.st_uid != user.as_raw() {
+        return not(path, "is another user's");
+    }
+    for name in directory.names().map_err(system)? {
+        let inner = inner_path(path, &name);
+        if order.listing.find(&inner).is_some() {
+            continue;
+        }
+        let is_directory = directory.kind(&name) == Some(rustix::fs::FileType::Directory);
+        // Moving a directory changes its entry `..`.
+        let may_move = !is_directory
+            || directory.open_directory(&name).is_ok_and(|it| it.check_writable().is_ok());
+        if !may_move {
+            return not(&inner, "cannot be moved");
+        }
+    }
+    Ok(())
+}
+
+fn inner_path(path: &[u8], name: &OsStr) -> Vec<u8> {
+    let name = std::os::unix::ffi::OsStrExt::as_bytes(name);
+    match path {
+        [] => name.to_vec(),
+        path => [path, b"/", name].concat(),
+    }
+}
+
+/// Gives the staged directories owner, group, access control lists and further attributes of the existing ones.
+///
+/// Errors: one cannot be given.
+pub(super) fn copy_attributes(
+    existing: &Directory,
+    staged: &Directory,
+    order: &Order,
+) -> Result<(), TargetError> {
+    let (mut from, mut to) = (Parents::new(existing), Parents::new(staged));
+    for path in directories(order) {
+        let Ok(from) = from.open(path) else { continue };
+        let copied = to.open(path).and_then(|to| copy_attributes_of(&from, &to));
+        copied.map_err(|error| {
+            let reason = format!("attributes of {}: {error}", order.shown(path).display());
+            refused(&order.shown, reason)
+        })?;
+    }
+    Ok(())
+}
+
+fn copy_attributes_of(from: &Directory, to: &Directory) -> Result<(), Errno> {
+    let (one, other) = (from.own_stat()?, to.own_stat()?);
+    if one.st_uid != other.st_uid || one.st_gid != other.st_gid {
+        to.disk().set_owner(to.as_fd(), one.st_uid, one.st_gid)?;
+    }
+    // Set with modes at the end, which keep it.
+    let mode = to.own_stat()?.st_mode & 0o777 | one.st_mode & 0o2000;
+    to.disk().set_mode(to.as_fd(), mode)?;
+    let mut names = Vec::with_capacity(64 << 10);
+    match flistxattr(from.as_fd(), rustix::buffer::spare_capacity(&mut names)) {
+        Ok(_) => {}
+        Err(Errno::OPNOTSUPP | Errno::NOSYS) => return Ok(()),
+        Err(error) => return Err(error),
+    }
+    for name in names.split(|&byte| byte == 0).filter(|name| !name.is_empty()) {
+        let mut value = Vec::with_capacity(64 << 10);
+        fgetxattr(from.as_fd(), name, rustix::buffer::spare_capacity(&mut value))?;
+        fsetxattr(to.as_fd(), name, &value, XattrFlags::empty())?;
+    }
+    Ok(())
+}
+
+/// Exchanges the complete directory of this hidden name with the existing one, and moves what is only there.
+///
+/// Errors: something else has the place's name by now, then nothing has changed; something cannot be moved, then it is left
+/// in the old directory.
+pub(super) fn exchange(
+    place: &Place,
+    (existing, staged): (&Directory, &Directory),
+    (hidden, order): (&OsStr, &Order),
+) -> Result<(), TargetError> {
+    let (parent, old) = (place.parent(), place.hidden(OLD));
+    let failed = |what| move |error: Errno| refusal(place.path(), what, 0, error.into());
+    let prepared = staged
+        .create(OsStr::new(MARK), 0o600)
+        .and_then(|_| parent.rename_with(hidden, parent, &old, RenameFlags::NOREPLACE));
+    prepared.map_err(failed("rename the temporary directory to"))?;
+    let is_existing = |name: &OsStr| {
+        let (found, own) = (parent.stat(name)?, existing.own_stat()?);
+        Ok((found.st_dev, found.st_ino) == (own.st_dev, own.st_ino))
+    };
+    let exchanged = is_existing(place.name()).and_then(|is_it| match is_it {
+        true => parent.rename_with(&old, parent, place.name(), RenameFlags::EXCHANGE),
+        false => Err(Errno::STALE),
+    });
+    // Between the look and the exchange something else may have got the name: it gets it back.
+    let checked = exchanged.and_then(|()| match is_existing(&old)? {
+        true => Ok(()),
+        false => parent
+            .rename_with(&old, parent, place.name(), RenameFlags::EXCHANGE)
+            .and(Err(Errno::STALE)),
+    });
+    if let Err(error) = checked {
+        // As before, for a later session.
+        let _ = parent.rename_with(&old, parent, hidden, RenameFlags::NOREPLACE);
+        let _ = staged.unlink(OsStr::new(MARK));
+        return Err(match error {
+            Errno::STALE | Errno::NOENT => TargetError::Replaced(place.path().to_owned()),
+            error => failed("exchange")(error),
+        });
+    }
+    staged.unlink(OsStr::new(MARK)).map_err(failed("clean"))?;
+    parent.sync().map_err(failed("write to disk the directory of"))?;
+    sweep_all(place, (existing, staged), order)
+}
+
+/// Moves what is only in the old directory into the new one, until nothing is left.
+fn sweep_all(
+    place: &Place,
+    (old, new): (&Directory, &Directory),
+    order: &Order,
+) -> Result<(), TargetError> {
+    let name = place.hidden(OLD);
+    for _ in 0..SWEEPS_MAX {
+        sweep(old, new, order).map_err(|error| {
+            refusal(&place.directory().join(&name), "move out of", 0, error.into())
+        })?;
+        match place.parent().remove_directory(&name) {
+            Ok(()) => return Ok(()),
+            Err(Errno::NOTEMPTY | Errno::EXIST) => {}
+            Err(error) => return Err(refusal(place.path(), "remove the old", 0, error.into())),
+        }
+    }
+    let old = place.directory().join(name);
+    Err(TargetError::Left { path: place.path().to_owned(), old })
+}
+
+fn sweep(old: &Directory, new: &Directory, order: &Order) -> Result<(), Errno> {
+    let (mut from, mut to) = (Parents::new(old), Parents::new(new));
+    for path in directories(order) {
+        let Ok(from) = from.open(path) else { continue };
+        let to = to.open(path)?;
+        for name in from.names()? {
+            let is_directory = || {
+                let stat = from.stat(&name);
+                stat.is_ok_and(|it| super::there::kind_of(&it) == rustix::fs::FileType::Directory)
+            };
+            let listed = order.listing.find(&inner_path(path, &name));
+            let outcome = match listed.map(|entry| &order.entries()[entry].kind) {
+                Some(Kind::Directory) if is_directory() => continue,
+                Some(_) => with_write_permission(&from, || from.unlink(&name)),
+                None => with_write_permission(&from, || {
+                    from.rename_with(&name, &to, &name, RenameFlags::NOREPLACE)
+                }),
+            };
+            match outcome {
+                // What has come into the new one under that name stays, and this where it is.
+                Ok(()) | Err(Errno::NOENT | Errno::EXIST | Errno::ISDIR | Errno::PERM) => {}
+                Err(error) => return Err(error),
+            }
+        }
+    }
+    // Only empty ones are removed.
+    let mut parents = Parents::new(old);
+    for path in directories(order).rev().filter(|path| !path.is_empty()) {
+        let _ = parents
+            .of(path)
+            .and_then(|(at, name)| with_write_permission(at, || at.remove_directory(name)));
+    }
+    Ok(())
+}
+
+/// Completes the exchange of a session that was killed. What cannot be moved stays where it is.
+pub(super) fn recover(place: &Place, existing: Option<&Directory>, order: &Order) {
+    let old: OsString = place.hidden(OLD);
+    if let Some(existing) = existing {
+        let _ = existing.unlink(OsStr::new(MARK));
+    }
+    let Ok(found) = place.parent().open_directory(&old) else { return };
+    if !found.own_stat().is_ok_and(|stat| stat.st_uid == geteuid().as_raw()) {
+        return;
+    }
+    match (found.stat(OsStr::new(MARK)), existing) {
+        // It was not exchanged: all that is in it is the copy of that session.
+        (Ok(_), _) => drop(remove_tree(place.parent(), &old)),
+        (Err(_), Some(existing)) => {
+            if let Err(error) = sweep_all(place, (&found, existing), order) {
+                tracing::warn!(%error, "an exchange that was interrupted");
+            }
+        }
+        // The directory that it was exchanged for is gone; this one has been complete.
+        (Err(_), None) => {}
+    }
+}

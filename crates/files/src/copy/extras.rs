@@ -1,0 +1,166 @@
+//! What only the host has in the directories of a tree, to be removed where the root asks for that.
+
+use std::{collections::HashSet, ffi::OsStr, os::unix::ffi::OsStrExt};
+
+use rustix::{
+    fs::{FileType, RenameFlags, Stat},
+    io::Errno,
+};
+use tree::{Kind, Selection};
+
+use super::{
+    error::{TargetError, refusal},
+    order::Order,
+    parents::Parents,
+    publish::with_write_permission,
+    staging::Staged,
+    there::{Found, There, kind_of},
+};
+use crate::{disk::Directory, messages::Deletion, place::is_hidden};
+
+/// The name of a file that is being removed, where contents are staged.
+const REMOVED: &str = ".rdmc-removed";
+
+/// An entry that only the host has, as it was when the push began: whatever comes later stays.
+#[derive(Clone, PartialEq, Eq, Debug)]
+pub(super) struct Extra {
+    path: Vec<u8>,
+    inode: u64,
+    is_directory: bool,
+}
+
+/// Finds what is to be removed.
+struct Search<'a> {
+    order: &'a Order,
+    deletion: &'a Deletion,
+    selection: Selection,
+    /// Files and directories of the tree that are there, maybe under another name.
+    listed: HashSet<u64>,
+    extras: Vec<Extra>,
+}
+
+/// Finds what is in the directories of a tree and not in the tree, what is in a directory before it. Not what the
+/// patterns leave out, nor what is mounted, nor files of rdmc.
+///
+/// Errors: a directory cannot be read; an invalid pattern.
+pub(super) fn find(
+    top: &Directory,
+    order: &Order,
+    deletion: &Deletion,
+    there: &There,
+) -> Result<Vec<Extra>, TargetError> {
+    let selection = deletion.selection()?;
+    let listed = (0..order.entries().len()).filter_map(|entry| there.inode(entry)).collect();
+    let mut search = Search { order, deletion, selection, listed, extras: Vec::new() };
+    if deletion.at_top {
+        search.directory(top, b"", false)?;
+    }
+    let mut parents = Parents::new(top);
+    for (number, entry) in order.entries().iter().enumerate() {
+        if entry.kind == Kind::Directory && matches!(there.found[number], Found::Directory { .. }) {
+            let directory = parents.open(&entry.path);
+            let directory = directory.map_err(|error| search.failed(&entry.path, error))?;
+            search.directory(&directory, &entry.path, false)?;
+        }
+    }
+    Ok(search.extras)
+}
+
+impl Search<'_> {
+    fn failed(&self, path: &[u8], error: Errno) -> TargetError {
+        refusal(&self.order.shown(path), "examine", 0, error.into())
+    }
+
+    /// `is_extra`: the directory is not in the tree, and so nothing is that is in it.
+    fn directory(
+        &mut self,
+        directory: &Directory,
+        path: &[u8],
+        is_extra: bool,
+    ) -> Result<(), TargetError> {
+        for name in directory.names().map_err(|error| self.failed(path, error))? {
+            let inner = match path {
+                [] => name.as_bytes().to_vec(),
+                path => [path, b"/", name.as_bytes()].concat(),
+            };
+            let is_listed = !is_extra && self.order.listing.find(&inner).is_some();
+            if is_listed || name.to_str().is_some_and(is_hidden) {
+                continue;
+            }
+            let stat = match directory.stat(&name) {
+                Ok(stat) => stat,
+                Err(Errno::NOENT) => continue,
+                Err(error) => return Err(self.failed(&inner, error)),
+            };
+            self.add(directory, &name, (inner, &stat))?;
+        }
+        Ok(())
+    }
+
+    fn add(
+        &mut self,
+        directory: &Directory,
+        name: &OsStr,
+        (path, stat): (Vec<u8>, &Stat),
+    ) -> Result<(), TargetError> {
+        let is_directory = kind_of(stat) == FileType::Directory;
+        let shown = [&self.deletion.prefix[..], &path].concat();
+        if self.listed.contains(&stat.st_ino) || !self.selection.takes(&shown, is_directory) {
+            return Ok(());
+        }
+        if is_directory {
+            if directory.is_mount(name) {
+                return Ok(());
+            }
+            let inner = directory.open_directory(name);
+            let inner = inner.map_err(|error| self.failed(&path, error))?;
+            self.directory(&inner, &path, true)?;
+        }
+        self.extras.push(Extra { path, inode: stat.st_ino, is_directory });
+        Ok(())
+    }
+}
+
+/// Removes what was found, as far as it is the same still; a directory only if nothing is left in it. Returns how many
+/// entries were removed.
+///
+/// A file is moved to where only this user can replace it, and looked at there: another that has just got its name is moved
+/// back. Errors: the system's.
+pub(super) fn remove(
+    top: &Directory,
+    order: &Order,
+    (extras, staged): (&[Extra], &Staged),
+) -> Result<usize, TargetError> {
+    let mut parents = Parents::new(top);
+    let mut removed = 0;
+    for extra in extras {
+        let outcome = parents.of(&extra.path).and_then(|(at, name)| {
+            if at.stat(name)?.st_ino != extra.inode {
+                return Err(Errno::NOENT);
+            }
+            with_write_permission(at, || match extra.is_directory {
+                true => at.remove_directory(name),
+                false => remove_file(at, name, extra.inode, staged.of(&extra.path).0),
+            })
+        });
+        match outcome {
+            Ok(()) => removed += 1,
+            // Something else has its name, or something new or protected is in it.
+            Err(Errno::NOENT | Errno::NOTDIR | Errno::LOOP | Errno::NOTEMPTY | Errno::EXIST) => {}
+            Err(error) => {
+                return Err(refusal(&order.shown(&extra.path), "remove", 0, error.into()));
+            }
+        }
+    }
+    Ok(removed)
+}
+
+fn remove_file(at: &Directory, name: &OsStr, inode: u64, private: &Directory) -> Result<(), Errno> {
+    let moved = OsStr::new(REMOVED);
+    at.rename(name, private, moved)?;
+    if private.stat(moved)?.st_ino == inode {
+        return private.unlink(moved);
+    }
+    private.rename_with(moved, at, name, RenameFlags::NOREPLACE)?;
+    Err(Errno::NOENT)
+}
