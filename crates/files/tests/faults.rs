@@ -5,6 +5,7 @@ use std::{
     io::Write,
     os::unix::fs::PermissionsExt,
     path::{Path, PathBuf},
+    process::Command,
 };
 
 use files::{HostState, Push, PushError, PushEvent, PushReport, Selection, Source, SourceError};
@@ -160,4 +161,55 @@ fn a_disk_that_fills_up_is_named_with_the_path_and_the_remedy() {
         assert!(reason.contains("(os error 28); free some space"), "{reason}");
         assert!(report.error.is_none() && report.published() == 2, "{report:?}");
     }
+}
+
+/// A file system that does not take all names, until it is dropped.
+struct Exfat {
+    device: String,
+    at: PathBuf,
+}
+
+impl Exfat {
+    fn mount(world: &World) -> Option<Self> {
+        let (image, at) = (world.path("image"), world.path("exfat"));
+        fs::File::create(&image).unwrap().set_len(64 << 20).unwrap();
+        fs::create_dir(&at).unwrap();
+        let attached = Command::new("losetup").args(["-f", "--show"]).arg(&image).output().ok()?;
+        let device = String::from_utf8(attached.stdout).unwrap().trim().to_owned();
+        let disk = Self { device, at };
+        let runs = |command: &mut Command| command.output().is_ok_and(|it| it.status.success());
+        let is_mounted = attached.status.success()
+            && runs(Command::new("mkfs.exfat").arg(&disk.device))
+            && runs(Command::new("mount.exfat-fuse").arg(&disk.device).arg(&disk.at));
+        is_mounted.then_some(disk)
+    }
+}
+
+impl Drop for Exfat {
+    fn drop(&mut self) {
+        let _ = Command::new("umount").arg(&self.at).output();
+        let _ = Command::new("losetup").args(["-d", &self.device]).output();
+    }
+}
+
+#[test]
+fn a_name_that_a_file_system_refuses_is_named_with_the_path_and_the_remedy() {
+    let world = World::with(b"");
+    let Some(disk) = Exfat::mount(&world) else {
+        eprintln!("SKIPPED: exFAT needs root, exfat-fuse and exfatprogs");
+        return;
+    };
+    let top = tree(&world);
+    fs::write(top.join("sub/a:b?"), "contents").unwrap();
+    let source = Source::open_directory(&top, &Selection::default()).unwrap();
+    let copy = disk.at.join("copy");
+    let push = world.open_with(source, 2, |settings| {
+        copy.to_str().unwrap().clone_into(&mut settings.hosts[0].destination);
+    });
+    let report = run(&world, push, 2, begins, || {});
+    let reason = failure(&report, 0);
+    let path = copy.join("sub/a:b?").display().to_string();
+    assert!(reason.contains(&path) && reason.contains("(os error "), "{reason}");
+    assert!(reason.contains("may not take that name"), "{reason}");
+    assert!(report.error.is_none() && report.published() == 1, "{report:?}");
 }

@@ -2,6 +2,7 @@
 
 use std::{
     collections::BTreeMap,
+    io,
     path::PathBuf,
     sync::{Arc, atomic::Ordering},
     thread,
@@ -15,7 +16,7 @@ use super::{
     membership::{Copy, Member},
     root_link::{Event, RootLink},
     session::Effects,
-    storage::FirstError,
+    storage::{FirstError, named},
 };
 use crate::{
     TargetError, Verified,
@@ -164,7 +165,11 @@ impl Effects for Io<'_> {
         let first_error = self.storage_error.clone();
         let options = HashOptions { worked, makes_holes: self.makes_holes, kept: has.clone() };
         let target = self.target()?;
-        let hashed = move |digest| drop(events.send(Event::OwnDigest(digest)));
+        let path = target.path().to_owned();
+        let hashed = move |digest: io::Result<blake3::Hash>| {
+            let digest = digest.map_err(|error| named(&path, &error));
+            drop(events.send(Event::OwnDigest(digest)));
+        };
         let region = target.region()?;
         let region = first_error.watch(region, target.path()).map_err(|error| {
             ReceiveError::System(format!("cannot use {}: {error}", target.path().display()))

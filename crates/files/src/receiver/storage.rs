@@ -60,16 +60,18 @@ impl Storage for Watched {
 
 /// What cannot be done, why, and what to do about it.
 fn sentence(what: &str, path: &Path, error: &io::Error) -> String {
-    let (path, error_text) = (path.display().to_string(), error.to_string());
-    // Errors of files in a tree have the whole path.
-    let failed = match error_text.starts_with(&path) {
-        true => format!("cannot {what} {error_text}"),
-        false => format!("cannot {what} {path}: {error_text}"),
-    };
+    let failed = named(path, error);
     match remedy(error.kind()) {
-        Some(remedy) => format!("{failed}; {remedy}"),
-        None => failed,
+        Some(remedy) => format!("cannot {what} {failed}; {remedy}"),
+        None => format!("cannot {what} {failed}"),
     }
+}
+
+/// The error with the path of the copy; errors of files in a tree have their whole path.
+pub(super) fn named(path: &Path, error: &io::Error) -> io::Error {
+    let (path, text) = (path.display().to_string(), error.to_string());
+    let named = if text.starts_with(&path) { text } else { format!("{path}: {text}") };
+    io::Error::new(error.kind(), named)
 }
 
 fn remedy(kind: io::ErrorKind) -> Option<&'static str> {
