@@ -5,6 +5,7 @@ use std::{
     io::Write,
     os::unix::fs::PermissionsExt,
     path::{Path, PathBuf},
+    process::Command,
 };
 
 use files::{HostState, ListOptions, Push, PushError, PushEvent, PushReport, Source, SourceError};
@@ -156,5 +157,104 @@ fn a_disk_that_fills_up_is_named_with_the_path_and_the_remedy() {
         assert!(reason.contains(copy.to_str().unwrap()), "{reason}");
         assert!(reason.contains("(os error 28); free some space"), "{reason}");
         assert!(report.error.is_none() && report.published() == 2, "{report:?}");
+    }
+}
+
+/// A file system that does not take all names, until it is dropped.
+struct Exfat {
+    device: String,
+    at: PathBuf,
+}
+
+impl Exfat {
+    fn mount(world: &World) -> Option<Self> {
+        let (image, at) = (world.path("image"), world.path("exfat"));
+        fs::File::create(&image).unwrap().set_len(64 << 20).unwrap();
+        fs::create_dir(&at).unwrap();
+        let attached = Command::new("losetup").args(["-f", "--show"]).arg(&image).output().ok()?;
+        let device = String::from_utf8(attached.stdout).unwrap().trim().to_owned();
+        let disk = Self { device, at };
+        let runs = |command: &mut Command| command.output().is_ok_and(|it| it.status.success());
+        let is_mounted = attached.status.success()
+            && runs(Command::new("mkfs.exfat").arg(&disk.device))
+            && runs(Command::new("mount.exfat-fuse").arg(&disk.device).arg(&disk.at));
+        is_mounted.then_some(disk)
+    }
+}
+
+impl Drop for Exfat {
+    fn drop(&mut self) {
+        let _ = Command::new("umount").arg(&self.at).output();
+        let _ = Command::new("losetup").args(["-d", &self.device]).output();
+    }
+}
+
+#[test]
+fn a_name_that_a_file_system_refuses_is_named_with_the_path_and_the_remedy() {
+    let world = World::with(b"");
+    let Some(disk) = Exfat::mount(&world) else {
+        eprintln!("SKIPPED: exFAT needs root, exfat-fuse and exfatprogs");
+        return;
+    };
+    let top = tree(&world);
+    fs::write(top.join("sub/a:b?"), "contents").unwrap();
+    let source = Source::of(std::slice::from_ref(&top), &ListOptions::default()).unwrap();
+    let copy = disk.at.join("copy");
+    let push = world.open_with(source, 2, |settings| {
+        copy.to_str().unwrap().clone_into(&mut settings.hosts[0].destination);
+    });
+    let report = run(&world, push, 2, begins, || {});
+    let reason = failure(&report, 0);
+    let path = copy.join("sub/a:b?").display().to_string();
+    assert!(reason.contains(&path) && reason.contains("(os error "), "{reason}");
+    assert!(reason.contains("has no such names"), "{reason}");
+    assert!(report.error.is_none() && report.published() == 1, "{report:?}");
+}
+
+#[test]
+fn names_that_a_file_system_takes_for_one_are_named_and_nothing_is_lost() {
+    let files = |names: &[(&str, usize)]| {
+        let names = names.iter().map(|(name, bytes)| ((*name).to_owned(), *bytes));
+        names.collect::<Vec<(String, usize)>>()
+    };
+    // Two short files; two long ones, of which one exists; directories.
+    for (names, existing) in [
+        (files(&[("README", 3), ("readme", 2)]), None),
+        (files(&[("Model", 3 << 20), ("model", 2 << 20)]), None),
+        (files(&[("Model", 3 << 20), ("model", 2 << 20)]), Some("Model")),
+        (files(&[("Data/x", 10), ("data/y", 10)]), None),
+    ] {
+        let world = World::with(b"");
+        let Some(disk) = Exfat::mount(&world) else {
+            eprintln!("SKIPPED: exFAT needs root, exfat-fuse and exfatprogs");
+            return;
+        };
+        let top = world.path("tree");
+        for (number, (name, bytes)) in names.iter().enumerate() {
+            fs::create_dir_all(top.join(name).parent().unwrap()).unwrap();
+            fs::write(top.join(name), vec![number as u8; *bytes]).unwrap();
+        }
+        let copy = disk.at.join("copy");
+        if let Some(existing) = existing {
+            fs::create_dir(&copy).unwrap();
+            fs::copy(top.join(existing), copy.join(existing)).unwrap();
+        }
+        let source = Source::of(&[top.clone()], &ListOptions::default()).unwrap();
+        let push = world.open_with(source, 1, |settings| {
+            copy.to_str().unwrap().clone_into(&mut settings.hosts[0].destination);
+        });
+        let receptions = world.receive(&push, &["host-0"]);
+        let report = push.run(&mut |_| {});
+        joined(receptions);
+        let reason = failure(&report, 0);
+        let first = |name: &str| copy.join(name.split('/').next().unwrap()).display().to_string();
+        for (name, _) in &names {
+            assert!(reason.contains(&first(name)), "{name} is not named: {reason}");
+        }
+        assert!(reason.contains("does not distinguish their names"), "{reason}");
+        if let Some(existing) = existing {
+            let found = fs::read(copy.join(existing)).unwrap();
+            assert_eq!(found, fs::read(top.join(existing)).unwrap());
+        }
     }
 }

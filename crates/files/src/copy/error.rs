@@ -213,6 +213,12 @@ impl TargetError {
         }
     }
 
+    /// The error for what was received and cannot be read.
+    pub(crate) fn read_back(path: &Path, error: io::Error) -> io::Error {
+        let (kind, path) = (error.kind(), path.to_owned());
+        io::Error::new(kind, Self::Storage { path, what: "read", error })
+    }
+
     /// The error for a name that the file system does not take.
     pub(crate) fn refused_name(path: PathBuf, error: Errno) -> Self {
         let (what, remedy) = ("such names", "rename or --exclude it");

@@ -51,7 +51,13 @@ pub(super) fn start_hasher(
     done: impl FnOnce(io::Result<blake3::Hash>) + Send + 'static,
 ) -> Result<(PrefixHasher, InPlace), ReceiveError> {
     let started = match target.files().filter(|_| !target.is_file()) {
-        None => PrefixHasher::start(target.file()?, target.manifest().bytes, options, done),
+        None => {
+            let path = target.path().to_owned();
+            let named = move |digest: io::Result<blake3::Hash>| {
+                done(digest.map_err(|error| TargetError::read_back(&path, error)));
+            };
+            PrefixHasher::start(target.file()?, target.manifest().bytes, options, named)
+        }
         Some(files) => PrefixHasher::run(
             move |in_place: &Receiver<_>, stop: &AtomicBool| {
                 follow(&files, in_place, stop, &options)

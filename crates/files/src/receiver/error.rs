@@ -29,7 +29,7 @@ pub enum ReceiveError {
     #[error("{0}")]
     Storage(String),
     /// The received data could not be read back.
-    #[error("cannot read back what was received: {0}")]
+    #[error("{0}")]
     ReadBack(std::io::Error),
     /// The output of a stream cannot be written.
     #[error("cannot write the stream out: {0}")]
