@@ -16,6 +16,8 @@ pub(crate) struct Existing {
     known: Known,
     /// Whether it may stay if it is equal; otherwise it only is a source of equal chunks.
     pub(crate) may_stay: bool,
+    /// It may stay, and its mode and time are those of the source.
+    pub(crate) is_finished: bool,
 }
 
 /// Attributes that must not change while it is compared.
@@ -46,7 +48,8 @@ impl Existing {
             return None;
         }
         let may_stay = may_stay(&metadata, manifest);
-        Some(Self { file, known: Known::of(&metadata), may_stay })
+        let is_finished = may_stay && is_finished(&metadata, manifest);
+        Some(Self { file, known: Known::of(&metadata), may_stay, is_finished })
     }
 
     pub(crate) fn as_file(&self) -> &File {
@@ -87,7 +90,10 @@ fn has_time(metadata: &Metadata, manifest: &Manifest) -> bool {
 /// it needs another mode or time and has a second name, whose attributes would change.
 fn may_stay(metadata: &Metadata, manifest: &Manifest) -> bool {
     let has_its_writers = metadata.mode() & 0o022 & !manifest.mode == 0;
-    let is_finished = has_mode(metadata, manifest) && has_time(metadata, manifest);
     let is_own = metadata.uid() == geteuid().as_raw();
-    is_own && has_its_writers && (is_finished || metadata.nlink() == 1)
+    is_own && has_its_writers && (is_finished(metadata, manifest) || metadata.nlink() == 1)
+}
+
+fn is_finished(metadata: &Metadata, manifest: &Manifest) -> bool {
+    has_mode(metadata, manifest) && has_time(metadata, manifest)
 }

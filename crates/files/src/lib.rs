@@ -13,6 +13,7 @@
 
 #![forbid(unsafe_code)]
 
+mod changes;
 mod claim;
 mod collective;
 mod connect;
@@ -53,6 +54,7 @@ mod writeback;
 
 /// Patterns that choose what of a tree is sent.
 pub use ::tree::{PatternError, Rule, Selection};
+pub use changes::{Change, ChangeCounts, Changes};
 pub use collective::{
     COLLECTIVE_BYTES_MAX, COLLECTIVE_REPEATS_MAX, Collective, CollectiveMeasurement, CollectivePlan,
 };
@@ -65,5 +67,5 @@ pub use push::{
     PushSettings, Reach, Stream, StreamHost, StreamReport, Subject, SwitchControl,
 };
 pub use resident::peak_resident_bytes;
-pub use source::{ListOptions, Source, SourceError};
+pub use source::{EntryNames, ListOptions, Source, SourceError};
 pub use target::{Target, TargetError, Verified};

@@ -11,7 +11,7 @@ use rdmc::{
 use serde::{Deserialize, Serialize};
 
 use crate::{
-    CollectivePlan, Manifest, control::check_failure_deadline, ranges::RangeList,
+    CollectivePlan, Manifest, changes::Changes, control::check_failure_deadline, ranges::RangeList,
     resume::ChunkDigests,
 };
 
@@ -23,8 +23,13 @@ pub enum ToRoot {
     /// The target is prepared: names of the fabrics that this host can use, best first, and digests of the
     /// target's existing chunks.
     ///
-    /// `kept`: what it keeps of a tree that it has, by length and time.
-    Prepared { fabrics: Vec<String>, kept: RangeList, digests: Option<ChunkDigests> },
+    /// `kept`: what it keeps of a tree that it has, by length and time. `changes`: what of the source is there already.
+    Prepared {
+        fabrics: Vec<String>,
+        kept: RangeList,
+        digests: Option<ChunkDigests>,
+        changes: Changes,
+    },
     /// The fabric has been started; other members reach this one at its address and this port.
     Ready { port: u16 },
     /// How much of the file is in place; also the keepalive.
@@ -163,6 +168,8 @@ pub struct TreeOffer {
     pub by_contents: bool,
     /// Files are written into an existing tree one by one.
     pub in_place: bool,
+    /// The receiver lists which entries change, not only how many.
+    pub lists_changes: bool,
 }
 
 /// Attributes of a tree's top directory.

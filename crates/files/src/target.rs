@@ -13,6 +13,7 @@ use rustix::{fs::FileType, io::Errno};
 
 use crate::{
     Manifest,
+    changes::{Change, Changes},
     claim::{Claim, ClaimError, Owner},
     disk::{Disk, start_writeback},
     existing::Existing,
@@ -264,6 +265,20 @@ impl Target {
             None => receive(&place, &manifest, &claim)?,
         };
         Ok(Self { place, manifest, contents, region, claim })
+    }
+
+    /// What happens to the file of this name: the only entry.
+    pub(crate) fn changes(&self) -> Changes {
+        let mut changes = Changes::new(true);
+        match &self.contents {
+            Contents::Existing(existing) if existing.is_finished => {
+                changes.add_if_equal(0, Change::Kept);
+            }
+            Contents::Existing(_) => changes.add_if_equal(0, Change::Attributes),
+            _ if self.place.occupant().is_some() => changes.add(0, Change::Contents),
+            _ => changes.add(0, Change::New),
+        }
+        changes
     }
 
     /// Digests of its existing chunks, for the root to compare. `None` if there are none.

@@ -137,7 +137,7 @@ pub struct Args {
     #[arg(long, help_heading = TREES)]
     pub follow: bool,
 
-    /// Send nothing; print what each host lacks
+    /// Send nothing; print what each host lacks, with --verbose which entries
     #[arg(short = 'n', long, help_heading = TREES)]
     pub dry_run: bool,
 

@@ -35,6 +35,8 @@ pub struct TreeOptions {
     pub by_contents: bool,
     /// Existing directories are written file by file.
     pub in_place: bool,
+    /// Hosts list what changes there.
+    pub lists_changes: bool,
 }
 
 impl Sources {
@@ -70,7 +72,8 @@ impl Sources {
             SourceError::NothingLeft(_) => Failure::Usage(error.to_string()),
             error => Failure::because(error),
         })?;
-        Ok(source.by_contents(options.by_contents).in_place(options.in_place))
+        let source = source.by_contents(options.by_contents).in_place(options.in_place);
+        Ok(source.lists_changes(options.lists_changes))
     }
 
     /// The path of the copy, or the directory that copies go into, under a `--dest` in which the host's name is filled

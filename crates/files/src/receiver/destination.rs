@@ -12,6 +12,7 @@ use tree::Listing;
 use super::{error::ReceiveError, settings::ReceiverSettings};
 use crate::{
     Target, TargetError, Verified,
+    changes::Changes,
     claim::Owner,
     hash::{HashOptions, InPlace, PrefixHasher},
     messages::{Offer, TreeOffer},
@@ -61,6 +62,14 @@ impl Destination {
         match self {
             Self::File(_) => Ranges::default(),
             Self::Tree(tree) => tree.kept(),
+        }
+    }
+
+    /// What of the source is there already.
+    pub(super) fn changes(&self) -> Changes {
+        match self {
+            Self::File(file) => file.changes(),
+            Self::Tree(tree) => tree.changes(),
         }
     }
 

@@ -18,6 +18,7 @@ use super::{
 };
 use crate::{
     TargetError, Verified,
+    changes::Changes,
     claim::Owner,
     hash::{HashOptions, PrefixHasher},
     messages::{Offer, Start, ToRoot, WaitedFor},
@@ -139,6 +140,10 @@ impl Effects for Io<'_> {
         let kept = target.kept();
         let digests = target.chunk_digests(&settings.stop);
         digests.map(|digests| (kept, digests)).map_err(|error| self.interrupted_or(error))
+    }
+
+    fn changes(&self) -> Changes {
+        self.target.as_ref().map(Destination::changes).unwrap_or_default()
     }
 
     fn fabrics(&self) -> Vec<String> {

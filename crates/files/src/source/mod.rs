@@ -3,6 +3,7 @@
 mod error;
 mod file;
 mod identity;
+mod names;
 mod options;
 mod scan;
 #[cfg(test)]
@@ -17,6 +18,7 @@ use std::{
 use ::tree::Rule;
 pub use error::SourceError;
 use file::FileSource;
+pub use names::EntryNames;
 pub use options::ListOptions;
 use rdmc::Region;
 use scan::name_of;
@@ -26,7 +28,7 @@ use crate::{
     Manifest,
     digests::Digests,
     messages::TreeOffer,
-    ranges::Ranges,
+    ranges::{ByteRange, Ranges},
     resume::{ChunkDigests, SourceChunks},
 };
 
@@ -38,6 +40,7 @@ pub struct Source {
     by_contents: bool,
     /// Receivers write into an existing tree, file by file.
     in_place: bool,
+    lists_changes: bool,
     /// Rules whose patterns have matched nothing.
     unmatched: Vec<Rule>,
 }
@@ -50,7 +53,8 @@ enum Contents {
 
 impl From<Contents> for Source {
     fn from(contents: Contents) -> Self {
-        Self { contents, by_contents: false, in_place: false, unmatched: Vec::new() }
+        let (by_contents, in_place, lists_changes, unmatched) = Default::default();
+        Self { contents, by_contents, in_place, lists_changes, unmatched }
     }
 }
 
@@ -110,6 +114,29 @@ impl Source {
     pub fn in_place(mut self, in_place: bool) -> Self {
         self.in_place = in_place;
         self
+    }
+
+    /// Lets receivers list which entries they change, not only how many ([`crate::Changes::listed`]).
+    #[must_use]
+    pub fn lists_changes(mut self, lists_changes: bool) -> Self {
+        self.lists_changes = lists_changes;
+        self
+    }
+
+    /// The names of its entries, which stay after it is closed.
+    pub fn names(&self) -> EntryNames {
+        match &self.contents {
+            Contents::File(file) => EntryNames::of_file(&file.manifest().name),
+            Contents::Tree(tree) => EntryNames::of_tree(tree.encoded()),
+        }
+    }
+
+    /// The bytes of an entry in the object; empty for an entry without contents.
+    pub(crate) fn range_of(&self, entry: u32) -> ByteRange {
+        match &self.contents {
+            Contents::File(file) => (0, file.manifest().bytes),
+            Contents::Tree(tree) => tree.range_of(entry),
+        }
     }
 
     /// Name, length and attributes for receivers.
@@ -213,7 +240,8 @@ impl Source {
     pub(crate) fn tree(&self) -> Option<(TreeOffer, Arc<[u8]>)> {
         let Contents::Tree(tree) = &self.contents else { return None };
         let (by_contents, in_place) = (self.by_contents, self.in_place);
-        let offer = TreeOffer { by_contents, in_place, ..tree.offer() };
+        let lists_changes = self.lists_changes;
+        let offer = TreeOffer { by_contents, in_place, lists_changes, ..tree.offer() };
         Some((offer, Arc::clone(tree.encoded())))
     }
 }

@@ -138,7 +138,14 @@ impl TreeSource {
             top: self.top,
             by_contents: false,
             in_place: false,
+            lists_changes: false,
         }
+    }
+
+    /// The bytes of an entry in the object; empty for an entry without contents.
+    pub(super) fn range_of(&self, entry: u32) -> ByteRange {
+        let range = self.files.layout.range(entry as usize);
+        (range.start, range.end)
     }
 
     pub(super) fn region(&self) -> Result<Region, SourceError> {

@@ -3,13 +3,16 @@
 use std::os::fd::OwnedFd;
 
 use rustix::{
-    fs::{AtFlags, FileType, Stat, readlinkat, statat},
+    fs::{AtFlags, FileType, Stat, fstat, readlinkat, statat},
     process::geteuid,
 };
 use tree::{Entry, Kind, Layout, Listing};
 
 use super::parents::Parents;
-use crate::messages::TreeOffer;
+use crate::{
+    changes::{Change, Changes},
+    messages::TreeOffer,
+};
 
 /// What of a tree is there already.
 #[derive(Debug)]
@@ -18,6 +21,7 @@ pub(super) struct Comparison {
     pub(super) may_stay: Vec<bool>,
     /// If all files stay, nothing has to be done.
     pub(super) is_same: bool,
+    pub(super) changes: Changes,
 }
 
 /// Why a tree cannot replace what is there: the number of the entry.
@@ -26,8 +30,11 @@ pub(super) struct InTheWay(pub(super) usize);
 
 impl Comparison {
     /// Nothing is there.
-    pub(super) fn of_nothing(layout: &Layout) -> Self {
-        Self { may_stay: vec![false; layout.files()], is_same: false }
+    pub(super) fn of_nothing(listing: &Listing, layout: &Layout, offer: &TreeOffer) -> Self {
+        let mut changes = Changes::new(offer.lists_changes);
+        (0..listing.entries().len()).for_each(|entry| changes.add(entry as u32, Change::New));
+        offer.top.iter().for_each(|_| changes.set_top(Change::New));
+        Self { may_stay: vec![false; layout.files()], is_same: false, changes }
     }
 
     /// Compares a tree with what is below `top`. Only attributes are read.
@@ -39,7 +46,15 @@ impl Comparison {
         layout: &Layout,
         offer: &TreeOffer,
     ) -> Result<Self, InTheWay> {
-        let mut comparison = Self { may_stay: Vec::with_capacity(layout.files()), is_same: true };
+        let mut changes = Changes::new(offer.lists_changes);
+        if let Some(wanted) = &offer.top {
+            let is_same = fstat(top).is_ok_and(|stat| {
+                stat.st_mode & 0o7777 == wanted.mode && modified_ns(&stat) == wanted.modified_ns
+            });
+            changes.set_top(if is_same { Change::Kept } else { Change::Attributes });
+        }
+        let mut comparison =
+            Self { may_stay: Vec::with_capacity(layout.files()), is_same: true, changes };
         let mut parents = Parents::new(top);
         let user = geteuid().as_raw();
         let mut inodes: Vec<Option<(u64, u64)>> = vec![None; listing.entries().len()];
@@ -54,12 +69,14 @@ impl Comparison {
                 return Err(InTheWay(number));
             }
             inodes[number] = found.map(|stat| (stat.st_dev, stat.st_ino));
-            comparison.is_same &= match &entry.kind {
+            let mut stays = is_directory;
+            let is_same = match &entry.kind {
                 Kind::Directory => is_directory && found.is_some_and(|stat| has(&stat, entry)),
                 Kind::File { bytes } => {
                     let is_it = found.filter(|stat| may_stay(stat, entry, *bytes, user));
                     let may_stay =
                         is_it.is_some_and(|stat| offer.by_contents || has_time(&stat, entry));
+                    stays = may_stay;
                     if *bytes > 0 {
                         comparison.may_stay.push(may_stay);
                     }
@@ -73,6 +90,18 @@ impl Comparison {
                     text.is_ok_and(|text| text.as_bytes() == target)
                 }),
             };
+            comparison.is_same &= is_same;
+            let change = match found {
+                None => Change::New,
+                Some(_) if is_same => Change::Kept,
+                Some(_) if stays => Change::Attributes,
+                Some(_) => Change::Contents,
+            };
+            let is_read = offer.by_contents && stays && entry.bytes().is_some();
+            match is_read {
+                true => comparison.changes.add_if_equal(number as u32, change),
+                false => comparison.changes.add(number as u32, change),
+            }
         }
         Ok(comparison)
     }

@@ -22,6 +22,7 @@ use super::{
 };
 use crate::{
     TargetError, Verified,
+    changes::Changes,
     claim::{Claim, Owner},
     hash::digest_range,
     messages::TreeOffer,
@@ -100,7 +101,7 @@ impl TreeTarget {
             Some(_) => existing_directory(&place, &path)?,
         };
         let comparison = match &existing {
-            None => Comparison::of_nothing(&layout),
+            None => Comparison::of_nothing(&listing, &layout, &offer),
             Some(top) => Comparison::of(top, &listing, &layout, &offer).map_err(|in_the_way| {
                 let entry = &listing.entries()[in_the_way.0];
                 TargetError::DirectoryInTheWay {
@@ -118,6 +119,11 @@ impl TreeTarget {
         place.remove_temporaries(staging.as_ref().map(|staging| staging.name.as_os_str()));
         let order = Order { listing, layout, version, offer };
         Ok(Self { place, path, order, existing, comparison, staging, files: None, _claim: claim })
+    }
+
+    /// What of the tree is there already.
+    pub(crate) fn changes(&self) -> Changes {
+        self.comparison.changes.clone()
     }
 
     /// The files that are there, of the right length and time: they stay without being read. None if files are
