@@ -100,7 +100,7 @@ pub struct Hosting {
     #[arg(long, value_name = "FILE", help_heading = REPORTS)]
     pub trace: Option<PathBuf>,
 
-    /// Log to stderr (or choose the level with RUST_LOG)
+    /// Log to stderr (or choose the level with RUST_LOG); a push also lists what it changes at each host
     #[arg(short, long, help_heading = REPORTS)]
     pub verbose: bool,
 

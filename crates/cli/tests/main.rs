@@ -6,6 +6,7 @@ mod certificates;
 mod common;
 mod configured;
 mod copy_self;
+mod destinations;
 mod doctor;
 mod hugging_face;
 mod join;

@@ -1,6 +1,12 @@
 //! `rdmc push` of directories and several sources.
 
-use std::{fs, os::unix::fs::symlink, process::Command, thread, time::Instant};
+use std::{
+    fs,
+    os::unix::fs::{PermissionsExt, symlink},
+    process::Command,
+    thread,
+    time::Instant,
+};
 
 use crate::common::{Place, children};
 
@@ -162,26 +168,83 @@ fn links_are_sent_as_they_are_if_that_is_asked_for() {
 }
 
 #[test]
-fn a_dry_run_says_what_would_be_sent_to_whom() {
+fn a_dry_run_says_what_each_host_lacks() {
     let place = tree();
     let first = place.run_words("push tree --local 2 --dry-run");
     assert_eq!((first.code, first.err.as_str()), (Some(0), ""), "{first:?}");
     let lines: Vec<&str> = first.out.lines().collect();
-    assert_eq!(lines[0], "97.7 KiB in 5 entries would be replicated:");
-    assert!(lines[1].starts_with("local-1: 97.7 KiB to /") && lines[1].ends_with("local-1/tree"));
+    assert_eq!(lines[0], "of 97.7 KiB in 5 entries hosts lack:");
+    assert!(lines[1].starts_with("local-1: 97.7 KiB at /"), "{first:?}");
+    assert!(lines[1].ends_with("local-1/tree: 5 new"), "{first:?}");
     assert!(!place.path("rdmc-local/local-1/tree").exists());
     assert!(place.run_words("push tree --local 1").code == Some(0));
+    let same = place.run_words("push tree --local 1 -n");
+    assert!(same.out.contains("local-1: nothing at /") && same.out.ends_with(": 5 kept\n"));
     fs::write(place.path("tree/d/b"), "changed").unwrap();
     let second = place.run_words("push tree --local 2 -n --json");
     let hosts = &second.json()["hosts"];
     assert_eq!((&hosts[0]["state"], &hosts[1]["state"]), (&"examined".into(), &"examined".into()));
     assert!(hosts[0]["resumed_bytes"].as_u64().unwrap() > 90_000, "{second:?}");
     assert_eq!(hosts[1]["resumed_bytes"], 0);
+    let count = |host: usize, what: &str| hosts[host]["changes"][what].as_u64().unwrap();
+    let kinds = ["new", "changed", "attributes", "kept", "removed"];
+    assert_eq!(kinds.map(|what| count(0, what)), [0, 1, 0, 4, 0], "{second:?}");
+    assert_eq!(kinds.map(|what| count(1, what)), [5, 0, 0, 0, 0], "{second:?}");
     assert_eq!(fs::read(place.path("rdmc-local/local-1/tree/d/b")).unwrap(), b"b");
-    let file = place.run_words("push object --local 1 --dry-run");
-    assert!(file.out.contains("local-1: 97.7 KiB to"), "{file:?}");
     assert!(place.temporaries().is_empty(), "{:?}", place.temporaries());
+}
+
+#[test]
+fn a_dry_run_counts_entries_without_data_and_those_of_which_only_the_mode_differs() {
+    let place = Place::with(0);
+    fs::create_dir_all(place.path("et")).unwrap();
+    fs::write(place.path("et/a"), "").unwrap();
+    symlink("a", place.path("et/l")).unwrap();
+    let words = "push et --local 1 --checksum --dry-run --verbose";
+    // Debug messages go to standard error.
+    let line = |words: &str| place.run_words(words).out;
+    let first = line(words);
+    assert!(first.contains("local-1: no data at /") && first.ends_with("et: 2 new\n"), "{first}");
+    assert!(first.contains("local-1: new: a\n") && first.contains("local-1: new: l\n"), "{first}");
+    assert_eq!(place.run_words("push et --local 1").code, Some(0));
+    let same = line(words);
+    assert!(same.ends_with("et: 2 kept\n") && !same.contains("local-1: new"), "{same}");
+    fs::set_permissions(place.path("et/a"), fs::Permissions::from_mode(0o600)).unwrap();
+    let mode = line(words);
+    assert!(mode.ends_with("et: 1 with another mode or time, 1 kept\n"), "{mode}");
+    assert!(mode.contains("local-1: mode or time: a\n"), "{mode}");
+    // Equal length, and so decided by the root's comparison of contents.
+    fs::write(place.path("et/a"), "old").unwrap();
+    assert_eq!(place.run_words("push et --local 1").code, Some(0));
+    fs::write(place.path("et/a"), "new").unwrap();
+    let contents = line(words);
+    assert!(contents.ends_with("et: 1 changed, 1 kept\n"), "{contents}");
+    let pushed = line("push et --local 1 --verbose");
+    assert!(pushed.starts_with("local-1: changed: a\n3 B in 2 entries to 1 host"), "{pushed}");
+}
+
+#[test]
+fn a_dry_run_of_a_file_says_whether_it_is_there() {
+    let place = Place::with(100_000);
+    let counted = || {
+        let outcome = place.run_words("push object --local 1 --dry-run");
+        assert!(outcome.out.starts_with("of 97.7 KiB hosts lack:\nlocal-1: "), "{outcome:?}");
+        outcome.out.trim_end().rsplit_once("object: ").unwrap().1.to_owned()
+    };
+    assert_eq!(counted(), "1 new");
     assert!(!place.path("rdmc-local/local-1/object").exists());
+    assert_eq!(place.run_words("push object --local 1").code, Some(0));
+    assert_eq!(counted(), "1 kept");
+    let copy = place.path("rdmc-local/local-1/object");
+    fs::set_permissions(&copy, fs::Permissions::from_mode(0o600)).unwrap();
+    assert_eq!(counted(), "1 with another mode or time");
+    // As long, and the same at its start and end.
+    let mut other = place.contents.clone();
+    other[50_000] ^= 1;
+    fs::write(&copy, &other).unwrap();
+    assert_eq!(counted(), "1 changed");
+    fs::write(&copy, "shorter").unwrap();
+    assert_eq!(counted(), "1 changed");
 }
 
 #[test]
@@ -201,18 +264,19 @@ fn what_cannot_be_sent_is_named_before_anything_starts() {
     assert!(outcome.err.contains("missing does not exist"), "{outcome:?}");
 }
 
-/// The contents of the files of a directory, by name.
+/// The contents of the files of a directory, by name, without those of rdmc.
 fn contents(place: &Place, directory: &str) -> Vec<(String, Vec<u8>)> {
     let read = |name: String| {
         let contents = fs::read(place.path(&format!("{directory}/{name}"))).unwrap();
         (name, contents)
     };
-    names(place, directory).into_iter().map(read).collect()
+    let is_copy = |name: &String| !name.starts_with(".rdmc-");
+    names(place, directory).into_iter().filter(is_copy).map(read).collect()
 }
 
 #[test]
-fn a_receiver_that_is_killed_at_any_moment_leaves_the_old_or_the_new_tree() {
-    const MOMENTS: u32 = 6;
+fn a_receiver_that_is_killed_at_any_moment_leaves_old_and_new_files_and_with_atomic_a_whole_tree() {
+    const MOMENTS: u32 = 4;
     let place = Place::with(0);
     let fill = |directory: &str, version: u8| {
         fs::create_dir_all(place.path(directory)).unwrap();
@@ -238,23 +302,34 @@ fn a_receiver_that_is_killed_at_any_moment_leaves_the_old_or_the_new_tree() {
     assert_eq!(place.run_words("push tree --local 1").code, Some(0));
     let whole = start.elapsed();
     assert!(contents(&place, copy) == new);
-    let (mut with_old, mut with_new) = (0, 0);
-    for moment in 1..=MOMENTS {
+    for moment in 1..=2 * MOMENTS {
+        let is_atomic = moment % 2 == 0;
+        let words = match is_atomic {
+            true => "push tree --local 1 --atomic",
+            false => "push tree --local 1",
+        };
         reset();
-        let mut push = place.rdmc(&["push", "tree", "--local", "1"]).spawn().unwrap();
-        thread::sleep(whole * moment / MOMENTS);
+        let words: Vec<&str> = words.split(' ').collect();
+        let mut push = place.rdmc(&words).spawn().unwrap();
+        thread::sleep(whole * moment.div_ceil(2) / MOMENTS);
         for receiver in children(push.id()) {
             // It may have ended meanwhile.
             let _ = Command::new("kill").args(["-KILL", &receiver.to_string()]).output();
         }
         push.wait().unwrap();
         let found = contents(&place, copy);
-        assert!(found == old || found == new, "neither old nor new");
-        *(if found == old { &mut with_old } else { &mut with_new }) += 1;
+        // Between the exchange and what follows it, what only the host has is in the old directory.
+        let is_whole = |tree: &[_]| found == tree || found == tree[..tree.len() - 1];
+        if is_atomic {
+            assert!(is_whole(&old) || is_whole(&new), "neither old nor new");
+        } else {
+            assert_eq!(found.len(), new.len());
+            let either = found.iter().zip(new.iter().zip(&old));
+            assert!(either.into_iter().all(|(found, (new, old))| found == new || found == old));
+        }
         let again = place.run_words("push tree --local 1");
         assert_eq!(again.code, Some(0), "{again:?}");
         assert!(contents(&place, copy) == new);
         assert!(place.temporaries().is_empty(), "{:?}", place.temporaries());
     }
-    println!("killed: {with_old} with the old tree, {with_new} with the new one");
 }

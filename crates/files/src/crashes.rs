@@ -177,6 +177,7 @@ impl Source {
             by_contents: self.by_contents,
             atomic: self.atomic,
             deletion: self.deletion.clone(),
+            lists_changes: true,
         };
         let (encoded, path) = (self.listing.encode().unwrap(), place.path().to_owned());
         let order = Order::of_tree("object", &encoded, &offer, &path)?;

@@ -18,7 +18,11 @@ use crate::{
 pub fn messages(bytes: &[u8]) -> bool {
     let Some((&kind, body)) = bytes.split_first() else { return false };
     if kind == 0 {
-        return decoded::<ToRoot>(body).is_some();
+        let Some(message) = decoded::<ToRoot>(body) else { return false };
+        if let ToRoot::Prepared { changes, .. } = message {
+            drop(changes.settled(1 << 16, |entry| entry % 2 == 0));
+        }
+        return true;
     }
     let Some(message) = decoded::<ToReceiver>(body) else { return false };
     match &message {
@@ -91,6 +95,7 @@ mod tests {
     use super::*;
     use crate::{
         Collective, CollectivePlan, Manifest,
+        changes::{Change, Changes},
         messages::{
             Blamed, Deletion, Measure, MeasureCollective, Offer, StreamOffer, Terms, Top, TreeOffer,
         },
@@ -171,6 +176,7 @@ mod tests {
                     prefix: b"a/".to_vec(),
                     patterns: vec![(false, "*.tmp".into())],
                 }),
+                lists_changes: true,
             }),
             destination,
             probe: [3; 32],
@@ -182,6 +188,10 @@ mod tests {
         let blamed = Some(Blamed { member: 2, noticed_by: Some(1) });
         let failed = ToRoot::RoundFailed { round: 1, blamed, detail: text(), has: has.clone() };
         let digests = Some(ChunkDigests::made_up());
+        let mut changes = Changes::new(true);
+        changes.add(0, Change::New);
+        changes.add_if_equal(1, Change::Kept);
+        changes.remove(b"old");
         let measure = Measure { start: start(), bytes: 1_000, echo: Some(start()) };
         let bench = ToReceiver::Bench(terms());
         let (destination, mode) = ("a/b".into(), Some(0o644));
@@ -196,6 +206,7 @@ mod tests {
                         fabrics: vec![text()],
                         kept: RangeList::default(),
                         digests,
+                        changes,
                     },
                 ),
             ),

@@ -14,6 +14,7 @@
 
 #[cfg(test)]
 mod alterations;
+mod changes;
 mod claim;
 mod collective;
 mod connect;
@@ -54,6 +55,7 @@ mod writeback;
 
 /// Patterns that choose what of a tree is sent.
 pub use ::tree::{PatternError, Rule, Selection};
+pub use changes::{Change, ChangeCounts, Changes};
 pub use collective::{
     COLLECTIVE_BYTES_MAX, COLLECTIVE_REPEATS_MAX, Collective, CollectiveMeasurement, CollectivePlan,
 };
@@ -67,4 +69,4 @@ pub use push::{
     PushSettings, Reach, Stream, StreamHost, StreamReport, StreamSettings, Subject, SwitchControl,
 };
 pub use resident::peak_resident_bytes;
-pub use source::{ListOptions, Source, SourceError};
+pub use source::{EntryNames, ListOptions, Source, SourceError};

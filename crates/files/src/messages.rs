@@ -12,8 +12,8 @@ use serde::{Deserialize, Serialize};
 use tree::{Rule, Selection};
 
 use crate::{
-    CollectivePlan, Manifest, TargetError, control::check_failure_deadline, ranges::RangeList,
-    resume::ChunkDigests, stream_message::StreamMessage,
+    CollectivePlan, Manifest, TargetError, changes::Changes, control::check_failure_deadline,
+    ranges::RangeList, resume::ChunkDigests, stream_message::StreamMessage,
 };
 
 /// From a receiver.
@@ -24,8 +24,13 @@ pub enum ToRoot {
     /// The target is prepared: names of the fabrics that this host can use, best first, and digests of the
     /// target's existing chunks.
     ///
-    /// `kept`: what it keeps of a tree that it has, by length and time.
-    Prepared { fabrics: Vec<String>, kept: RangeList, digests: Option<ChunkDigests> },
+    /// `kept`: what it keeps of a tree that it has, by length and time. `changes`: what of the source is there already.
+    Prepared {
+        fabrics: Vec<String>,
+        kept: RangeList,
+        digests: Option<ChunkDigests>,
+        changes: Changes,
+    },
     /// The fabric has been started; other members reach this one at its address and this port.
     Ready { port: u16 },
     /// How much of the file is in place; also the keepalive.
@@ -171,6 +176,8 @@ pub struct TreeOffer {
     pub atomic: bool,
     /// What only the receiver has is removed.
     pub deletion: Option<Deletion>,
+    /// The receiver lists which entries change, not only how many.
+    pub lists_changes: bool,
 }
 
 /// What is removed of what only a receiver has.

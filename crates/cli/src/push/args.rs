@@ -146,7 +146,7 @@ pub struct Args {
           help_heading = TREES)]
     pub follow_idle: Option<u64>,
 
-    /// Send nothing; print what each host lacks
+    /// Send nothing; print what each host lacks, with --verbose which entries
     #[arg(short = 'n', long, help_heading = TREES)]
     pub dry_run: bool,
 

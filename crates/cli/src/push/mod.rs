@@ -1,6 +1,7 @@
 //! `rdmc push`: files and directories to many hosts.
 
 mod args;
+mod changes;
 mod destinations;
 mod follow;
 mod progress;

@@ -29,7 +29,8 @@ pub fn run(args: &Args) -> Result<Exit, Failure> {
     let ready = Ready::of(args)?;
     let in_use = ready.in_use(args)?;
     let interrupt = interrupt.begin();
-    let facts = summary::Facts::new(&ready.source, args.transfer.bwlimit);
+    let (bwlimit, lists) = (args.transfer.bwlimit, args.hosting.verbose);
+    let facts = summary::Facts::new(&ready.source, bwlimit, lists);
 
     let hosting = &args.hosting;
     let trace = hosting.trace.as_ref();
@@ -56,6 +57,7 @@ impl Ready {
             by_contents: args.checksum,
             atomic: args.atomic,
             deletes: args.delete,
+            lists_changes: args.hosting.verbose,
         })?;
         let settings = settings(args, &sources)?;
         let launcher = launcher(args)?;

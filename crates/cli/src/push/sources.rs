@@ -37,6 +37,8 @@ pub struct TreeOptions {
     pub atomic: bool,
     /// What only hosts have is removed.
     pub deletes: bool,
+    /// Hosts list what changes there.
+    pub lists_changes: bool,
 }
 
 impl Sources {
@@ -78,7 +80,8 @@ impl Sources {
             SourceError::NothingLeft(_) => Failure::Usage(error.to_string()),
             error => Failure::because(error),
         })?;
-        Ok(source.by_contents(options.by_contents).atomic(options.atomic).delete(options.deletes))
+        let source = source.by_contents(options.by_contents).atomic(options.atomic);
+        Ok(source.delete(options.deletes).lists_changes(options.lists_changes))
     }
 
     /// The path of the copy, or the directory that copies go into, under a `--dest` in which the host's name is filled

@@ -2,11 +2,12 @@
 
 use std::{borrow::Cow, io::Write, path::PathBuf, time::Duration};
 
-use files::{HostReport, HostState, PushError, PushReport, Source};
+use files::{EntryNames, HostReport, HostState, PushError, PushReport, Source};
 use plan::size;
 use rdmc::{Fabric, Offload};
 use serde::Serialize;
 
+use super::changes::{self, Counted};
 use crate::{
     failure::{Exit, print_message},
     json,
@@ -25,6 +26,8 @@ pub struct Facts {
     entries: Option<usize>,
     /// Patterns that match nothing.
     unmatched: Vec<String>,
+    /// Of what is listed, if it is.
+    names: Option<EntryNames>,
     /// The limit of each host, in bits per second.
     bwlimit: Option<u64>,
 }
@@ -77,6 +80,8 @@ struct HostSummary<'a> {
     shares_with: Option<&'a str>,
     seconds: Option<f64>,
     error: Option<&'a str>,
+    /// What it had of the source at the start; null if it has not said so.
+    changes: Option<changes::Summary>,
     /// Bytes of an earlier session, or of a file of that name, that were not sent.
     resumed_bytes: u64,
     /// The complete copy existed under its name; it was verified and kept.
@@ -91,10 +96,12 @@ struct HostSummary<'a> {
 }
 
 impl Facts {
-    pub fn new(source: &Source, bwlimit: Option<u64>) -> Self {
+    /// `lists`: what changes at hosts is listed in texts.
+    pub fn new(source: &Source, bwlimit: Option<u64>, lists: bool) -> Self {
         let (bytes, entries) = (source.manifest().bytes, source.entries());
         let unmatched = source.unmatched().iter().map(|rule| rule.pattern().to_owned()).collect();
-        Self { file: source.path().to_owned(), bytes, entries, unmatched, bwlimit }
+        let (file, names) = (source.path().to_owned(), lists.then(|| source.names()));
+        Self { file, bytes, entries, unmatched, names, bwlimit }
     }
 
     /// How much, and in how many entries.
@@ -132,11 +139,18 @@ impl Facts {
             if json {
                 return json::write_line(out, &self.summary(report, exit));
             }
-            if !quiet && report.examined() > 0 {
-                return self.write_lacking(out, report);
-            }
-            if quiet || report.published() == 0 {
+            let has_result = report.examined() + report.published() > 0;
+            if quiet || !has_result {
                 return Ok(());
+            }
+            if let Some(names) = &self.names {
+                let is_result = |host: &&HostReport| {
+                    matches!(host.state, HostState::Examined | HostState::Published)
+                };
+                changes::write_listed(out, report.hosts.iter().filter(is_result), names)?;
+            }
+            if report.examined() > 0 {
+                return self.write_lacking(out, report);
             }
             writeln!(out, "{}", self.text(report))
         });
@@ -147,13 +161,17 @@ impl Facts {
 
     /// What would be sent to whom.
     fn write_lacking(&self, out: &mut impl Write, report: &PushReport) -> std::io::Result<()> {
-        writeln!(out, "{} would be replicated:", self.amount())?;
+        writeln!(out, "of {} hosts lack:", self.amount())?;
         for host in report.hosts.iter().filter(|host| host.state == HostState::Examined) {
             let (name, destination) = (&host.name, &host.destination);
-            match self.bytes - host.resumed_bytes {
-                0 => writeln!(out, "{name}: has all data at {destination}")?,
-                lacks => writeln!(out, "{name}: {} to {destination}", size::show(lacks))?,
-            }
+            let counted = host.changes.as_ref().map(Counted);
+            let amount = match self.bytes - host.resumed_bytes {
+                0 if counted.as_ref().is_some_and(Counted::is_nothing) => "nothing".to_owned(),
+                0 => "no data".to_owned(),
+                lacks => size::show(lacks),
+            };
+            let counted = counted.map_or(String::new(), |counted| format!(": {counted}"));
+            writeln!(out, "{name}: {amount} at {destination}{counted}")?;
         }
         Ok(())
     }
@@ -270,6 +288,7 @@ fn host_summary(host: &HostReport) -> HostSummary<'_> {
         },
         seconds: host.replication.map(|time| time.as_secs_f64()),
         error,
+        changes: host.changes.as_ref().map(changes::Summary::of),
         resumed_bytes: host.resumed_bytes,
         was_there: host.was_there,
         repeated_bytes: host.repeated_bytes,

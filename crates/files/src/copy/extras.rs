@@ -29,6 +29,13 @@ pub(super) struct Extra {
     is_directory: bool,
 }
 
+impl Extra {
+    /// In the tree.
+    pub(super) fn path(&self) -> &[u8] {
+        &self.path
+    }
+}
+
 /// Finds what is to be removed.
 struct Search<'a> {
     order: &'a Order,

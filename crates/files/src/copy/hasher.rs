@@ -136,6 +136,7 @@ mod tests {
             by_contents: false,
             atomic: false,
             deletion: None,
+            lists_changes: false,
         };
         let encoded = listing.encode().unwrap();
         let order = Arc::new(Order::of_tree("", &encoded, &offer, directory).unwrap());

@@ -6,6 +6,7 @@ mod error;
 mod extras;
 mod files;
 mod hasher;
+mod held;
 mod order;
 mod parents;
 mod permission;

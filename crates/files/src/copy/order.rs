@@ -32,6 +32,8 @@ pub(crate) struct Order {
     /// An existing directory is exchanged as a whole.
     pub(super) atomic: bool,
     pub(super) deletion: Option<Deletion>,
+    /// The root wants to know which entries change, not only how many.
+    pub(super) lists_changes: bool,
     /// The top of the entries' paths, for messages.
     pub(super) shown: PathBuf,
 }
@@ -61,7 +63,8 @@ impl Order {
         let version = [numbers.as_flattened(), manifest.name.as_bytes()].concat();
         let is_file = true;
         let shown = place.directory().to_owned();
-        Ok(Self { by_contents: true, probe, is_file, ..Self::new(listing, version, None, shown) })
+        let order = Self::new(listing, version, None, shown);
+        Ok(Self { by_contents: true, lists_changes: true, probe, is_file, ..order })
     }
 
     /// Of a tree, whose encoded listing identifies its version. `shown`: the path of its top.
@@ -78,8 +81,13 @@ impl Order {
         version.update(name.as_bytes()).update(&[0]).update(encoded);
         let version = version.finalize().as_bytes().to_vec();
         let order = Self::new(listing, version, offer.top, shown.to_owned());
-        let (by_contents, atomic) = (offer.by_contents, offer.atomic);
-        Ok(Self { by_contents, atomic, deletion: offer.deletion.clone(), ..order })
+        Ok(Self {
+            by_contents: offer.by_contents,
+            atomic: offer.atomic,
+            deletion: offer.deletion.clone(),
+            lists_changes: offer.lists_changes,
+            ..order
+        })
     }
 
     fn new(listing: Listing, version: Vec<u8>, top: Option<Top>, shown: PathBuf) -> Self {
@@ -95,6 +103,7 @@ impl Order {
             is_file: false,
             atomic: false,
             deletion: None,
+            lists_changes: false,
             shown,
         }
     }

@@ -224,6 +224,13 @@ impl Staging {
         Some((&self.staged.0.first()?.directory, name))
     }
 
+    /// Removes the empty staging directories of inner file systems, before the directories that they are in get their times.
+    pub(super) fn remove_inner(&self) {
+        for (parent, name) in self.hidden.iter().skip(1) {
+            let _ = remove_tree(parent, name);
+        }
+    }
+
     /// The file, if it is one.
     pub(super) fn file(&self) -> Option<&std::fs::File> {
         self.temporary.as_ref().map(Temporary::as_file)

@@ -23,6 +23,7 @@ use super::{
     error::{TargetError, refusal},
     extras::{self, Extra},
     files::CopyFiles,
+    held::Held,
     order::Order,
     publish::{Publication, finish_top},
     staging::Staging,
@@ -31,7 +32,8 @@ use super::{
 };
 use crate::{
     Manifest,
-    claim::{Claim, ClaimError, Owner},
+    changes::{Change, Changes},
+    claim::{ClaimError, Owner},
     disk::Directory,
     hash::digest_range,
     messages::Top,
@@ -70,28 +72,8 @@ pub struct Target {
     staging: Option<Staging>,
     /// Once the root has compared what is there.
     files: Option<Arc<CopyFiles>>,
-    /// Dropped before the directory gets its attributes back.
-    claim: Claim,
-    top: OwnTop,
-}
-
-/// The directory that is updated, if there is one: it gets its mode back when this is dropped.
-#[derive(Debug)]
-struct OwnTop {
-    directory: Option<Directory>,
-    /// Before anything was changed in it.
-    before: Option<Stat>,
-}
-
-impl Drop for OwnTop {
-    fn drop(&mut self) {
-        if let (Some(directory), Some(before)) = (&self.directory, &self.before)
-            && directory.own_stat().is_ok_and(|now| now.st_mode != before.st_mode)
-        {
-            // Whoever cannot set it has not changed it.
-            let _ = directory.disk().set_mode(directory.as_fd(), before.st_mode & 0o7777);
-        }
-    }
+    /// Dropped last.
+    held: Held,
 }
 
 /// Where a tree goes.
@@ -135,14 +117,13 @@ impl Target {
     ) -> Result<Self, TargetError> {
         check_replaceable(&place)?;
         let order = Order::of_file(&place, &manifest, probe)?;
-        let claim = claim(&place, owner)?;
+        let held = hold((&place, owner), None, false)?;
         let existing = Some(place.parent().clone());
         let looks = existing.as_ref().filter(|_| probe.is_some());
         let (there, staging) = look(&place, &order, looks)?;
-        let top = OwnTop { directory: None, before: None };
         let (order, extras) = (Arc::new(order), Vec::new());
         let files = None;
-        Ok(Self { place, order, manifest, existing, there, extras, staging, files, claim, top })
+        Ok(Self { place, order, manifest, existing, there, extras, staging, files, held })
     }
 
     /// Claims the place of a tree and looks at what is there; creates nothing else.
@@ -165,14 +146,7 @@ impl Target {
                 (Place::inside(directory.clone(), path), Some(directory), name)
             }
         };
-        let before = existing.as_ref().map(Directory::own_stat).transpose();
-        let before = before.map_err(|error| refusal(path, "examine", 0, error.into()))?;
-        let directory = existing.clone().filter(|_| !order.atomic);
-        let top = OwnTop { directory, before };
-        if let (Some(directory), Some(before)) = (&top.directory, &top.before) {
-            make_writable(directory, before);
-        }
-        let claim = claim(&place, owner)?;
+        let held = hold((&place, owner), existing.as_ref(), !order.atomic)?;
         if let Some(name) = &name {
             Staging::move_inside(name, &place, (&order, owner));
         }
@@ -187,7 +161,7 @@ impl Target {
             _ => Vec::new(),
         };
         let (order, files) = (Arc::new(order), None);
-        Ok(Self { place, order, manifest, existing, there, extras, staging, files, claim, top })
+        Ok(Self { place, order, manifest, existing, there, extras, staging, files, held })
     }
 
     /// The files of a tree that are there, of the right length and time: they stay without being read. None if files are
@@ -207,6 +181,20 @@ impl Target {
         let is_long =
             |&(start, end): &ByteRange| end - start >= GAP_BYTES_MIN || start == 0 || end == bytes;
         kept.iter().filter(is_long).take(RANGES_MAX).collect()
+    }
+
+    /// What the push changes here.
+    pub(crate) fn changes(&self) -> Changes {
+        let mut changes = self.there.changes(&self.order);
+        if !self.order.is_file && self.order.top.is_some() {
+            changes.set_top(match self.held.before() {
+                None => Change::New,
+                Some(before) if is_top(before, self.order.top) => Change::Kept,
+                Some(_) => Change::Attributes,
+            });
+        }
+        self.extras.iter().for_each(|extra| changes.remove(extra.path()));
+        changes
     }
 
     /// Digests of chunks of the object that are there, of an earlier session or of files to be compared by contents;
@@ -266,7 +254,7 @@ impl Target {
                 &self.place,
                 &self.order,
                 self.existing.as_ref(),
-                (&self.there, &self.claim),
+                (&self.there, self.held.claim().map_err(|error| no_file(&self.place, error))?),
             )
             .map_err(|error| no_file(&self.place, error))?,
         };
@@ -447,6 +435,7 @@ impl Target {
             publication.move_all(existing)?;
             let staged = (&self.extras[..], publication.staged());
             extras::remove(existing, &self.order, staged)?;
+            self.staging.iter().for_each(Staging::remove_inner);
             publication.finish_directories(existing)?;
             publication.check_names(existing)?;
             publication.sync_names(existing)?;
@@ -464,8 +453,7 @@ impl Target {
         publication.finish_directories(staged)?;
         publication.check_names(staged)?;
         let system = |what| move |error: Errno| self.failed(what, error);
-        let top =
-            self.order.top.unwrap_or_else(|| self.top.before.as_ref().map_or_else(new_top, top_of));
+        let top = self.order.top.unwrap_or_else(|| self.held.before().map_or_else(new_top, top_of));
         finish_top(staged, top).map_err(system("set mode and time of"))?;
         publication.sync_names(staged)?;
         if let Some(existing) = &self.existing {
@@ -493,7 +481,7 @@ impl Target {
 
     /// Checks that the directory that is updated still has its path. It is looked up only to be compared.
     fn check_place(&self) -> Result<(), TargetError> {
-        let Some(directory) = &self.top.directory else { return Ok(()) };
+        let Some(directory) = self.held.directory() else { return Ok(()) };
         let path = self.place.path();
         let own = directory.own_stat().map_err(|error| self.failed("examine", error))?;
         let is_it = std::fs::metadata(path)
@@ -526,31 +514,23 @@ impl Target {
             Found::File { is_finished, .. } | Found::Directory { is_finished, .. } => *is_finished,
             Found::Nothing | Found::Other | Found::Same => true,
         };
-        let has_top = self.top.before.is_none_or(|before| is_top(&before, self.order.top));
-        Ok(!has_top || !self.there.found.iter().all(is_finished))
+        Ok(!self.held.has_top(self.order.top) || !self.there.found.iter().all(is_finished))
     }
 
     /// Ends the staging, the claim, and then the work on the top directory.
     fn finish(self, was_there: bool) -> Result<bool, TargetError> {
-        let Self { place, order, staging, claim, mut top, .. } = self;
+        let Self { place, order, staging, held, .. } = self;
         match staging {
             // It has its name.
-            Some(staging) if top.directory.is_none() => staging.keep(),
+            Some(staging) if held.directory().is_none() => staging.keep(),
             // Nothing but directories is left.
             staging => drop(staging),
         }
         place.remove_temporaries(None);
-        drop(claim);
-        let attributes = match (order.top, &top.before) {
-            (Some(attributes), _) => attributes,
-            // The lock has changed its time.
-            (None, Some(before)) if was_there => top_of(before),
-            (None, _) => return Ok(was_there),
-        };
-        let Some(directory) = top.directory.take() else { return Ok(was_there) };
-        let finished = finish_top(&directory, attributes)
-            .and_then(|was_set| if was_set { directory.sync() } else { Ok(()) });
-        finished.map_err(|error| refusal(place.path(), "set mode and time of", 0, error.into()))?;
+        if let Some(top) = order.top {
+            held.finish(top)
+                .map_err(|error| refusal(place.path(), "set mode and time of", 0, error.into()))?;
+        }
         Ok(was_there)
     }
 
@@ -597,14 +577,6 @@ fn new_top() -> Top {
     Top { mode: 0o777 & !crate::system::umask(), modified_ns }
 }
 
-/// Gives a directory of this user its owner's permissions for the time of the session. Who cannot is refused later.
-fn make_writable(directory: &Directory, stat: &Stat) {
-    let (mode, user) = (stat.st_mode & 0o7777, geteuid());
-    if mode & 0o700 != 0o700 && stat.st_uid == user.as_raw() && !user.is_root() {
-        let _ = directory.disk().set_mode(directory.as_fd(), mode | 0o700);
-    }
-}
-
 /// Only a regular file or a link to one may be replaced by a file.
 fn check_replaceable(place: &Place) -> Result<(), TargetError> {
     let (kind, remedy) = match place.occupant() {
@@ -617,13 +589,17 @@ fn check_replaceable(place: &Place) -> Result<(), TargetError> {
     Err(TargetError::InTheWay { path: place.path().to_owned(), kind, remedy })
 }
 
-/// Claims a place whose name can be written.
-fn claim(place: &Place, owner: &Owner) -> Result<Claim, TargetError> {
+/// Claims a place whose name can be written; see [`Held::take`].
+fn hold(
+    (place, owner): (&Place, &Owner),
+    existing: Option<&Directory>,
+    is_inside: bool,
+) -> Result<Held, TargetError> {
     let path = || place.path().to_owned();
     if place.name().len() > NAME_BYTES_MAX {
         return Err(TargetError::LongName(path()));
     }
-    Claim::take(place, owner).map_err(|error| match error {
+    Held::take((place, owner), existing, is_inside).map_err(|error| match error {
         ClaimError::Busy(owner) => {
             let owner = owner.map(|owner| format!(" {owner}")).unwrap_or_default();
             TargetError::Busy { path: path(), owner }

@@ -14,7 +14,12 @@ use super::{
     order::Order,
     parents::{Parents, is_below},
 };
-use crate::{disk::Directory, hash::probe, messages::Top};
+use crate::{
+    changes::{Change, Changes},
+    disk::Directory,
+    hash::probe,
+    messages::Top,
+};
 
 /// A file that is there, as it was when it was looked at: whatever changes it, changes this.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
@@ -160,6 +165,31 @@ impl There {
             }
             Kind::Directory | Kind::Link { .. } => Found::Other,
         })
+    }
+
+    /// What a push changes of what is there, but for the top and what is removed.
+    pub(super) fn changes(&self, order: &Order) -> Changes {
+        let mut changes = Changes::new(order.lists_changes);
+        for (entry, found) in (0..).zip(&self.found) {
+            let finished = |is_finished| match is_finished {
+                true => Change::Kept,
+                false => Change::Attributes,
+            };
+            match *found {
+                Found::Nothing => changes.add(entry, Change::New),
+                Found::Other | Found::File { may_stay: false, .. } => {
+                    changes.add(entry, Change::Contents);
+                }
+                Found::File { is_finished, .. } if order.by_contents => {
+                    changes.add_if_equal(entry, finished(is_finished));
+                }
+                Found::File { is_finished, .. } | Found::Directory { is_finished, .. } => {
+                    changes.add(entry, finished(is_finished));
+                }
+                Found::Same => changes.add(entry, Change::Kept),
+            }
+        }
+        changes
     }
 
     /// The inode of a file that is there.

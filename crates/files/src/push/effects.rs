@@ -6,6 +6,7 @@ use rdmc::{Error, Fabric, Waited};
 
 use super::settings::{HostPlan, PushError, PushEvent};
 use crate::{
+    changes::Changes,
     messages::{Start, ToReceiver},
     ranges::Ranges,
     resume::ChunkDigests,
@@ -49,6 +50,8 @@ pub trait Effects {
     /// Expects a lost host again: connects anew to one that listens.
     fn expect_again(&mut self, host: usize, start: u32);
     fn observe(&mut self, event: PushEvent);
+    /// What changes at a host, which has these ranges of the source, by what is known of the source.
+    fn settle(&self, changes: Changes, has: &Ranges) -> Changes;
     /// Starts to compare with the source; completes with [`super::Event::Compared`].
     fn compare(&mut self, host: usize, digests: ChunkDigests);
     /// Errors: the source's attributes have changed.

@@ -3,7 +3,7 @@
 use std::{net::IpAddr, time::Duration};
 
 use super::settings::{HostPlan, HostReport, HostState};
-use crate::ranges::Ranges;
+use crate::{changes::Changes, ranges::Ranges};
 
 /// The state of a host; with its deadline in the push's time where there is one.
 #[derive(Clone, PartialEq, Eq, Debug)]
@@ -82,6 +82,8 @@ pub struct Host {
     pub may_have_published: bool,
     /// Existing data that was not sent again.
     pub resumed_bytes: u64,
+    /// What it had of the source when it was prepared.
+    pub changes: Option<Changes>,
     /// It had the complete copy under its name.
     pub was_there: bool,
     /// Data sent again although it had it.
@@ -115,6 +117,7 @@ impl Host {
             replication: None,
             may_have_published: false,
             resumed_bytes: 0,
+            changes: None,
             was_there: false,
             repeated_bytes: 0,
             peak_resident_bytes: None,
@@ -210,6 +213,7 @@ impl Host {
             },
             replication: self.replication,
             resumed_bytes: self.resumed_bytes,
+            changes: self.changes.clone(),
             was_there: self.was_there,
             repeated_bytes: self.repeated_bytes,
             deferred_at: self.deferred_at,

@@ -155,8 +155,14 @@ impl<'a> Hosts<'a> {
             let known = &mut self.all[host];
             known.has.extend(matching.iter());
             known.resumed_bytes = known.has.bytes();
-            self.set(effects, host, Step::Prepared, now);
+            self.set_prepared(effects, host, now);
         }
+    }
+
+    fn set_prepared(&mut self, effects: &mut impl Effects, host: usize, now: Duration) {
+        let known = &mut self.all[host];
+        known.changes = known.changes.take().map(|changes| effects.settle(changes, &known.has));
+        self.set(effects, host, Step::Prepared, now);
     }
 
     /// A message from a host.
@@ -169,9 +175,10 @@ impl<'a> Hosts<'a> {
     ) -> Option<HostEvent> {
         let step = self.all[host].step.clone();
         match (message, step) {
-            (ToRoot::Prepared { fabrics, kept, digests }, Step::Preparing(_)) => {
+            (ToRoot::Prepared { fabrics, kept, digests, changes }, Step::Preparing(_)) => {
                 let known = &mut self.all[host];
                 known.fabrics = fabrics;
+                known.changes = Some(changes);
                 // A host could keep what it likes of a file as well; then its digest would differ.
                 known.has = kept.within(self.bytes);
                 known.keeps_unread = !known.has.is_empty();
@@ -181,7 +188,7 @@ impl<'a> Hosts<'a> {
                         self.set(effects, host, Step::Checking, now);
                         effects.compare(host, digests);
                     }
-                    None => self.set(effects, host, Step::Prepared, now),
+                    None => self.set_prepared(effects, host, now),
                 }
             }
             (ToRoot::Ready { port }, Step::Starting(_)) => {

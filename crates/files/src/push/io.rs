@@ -27,6 +27,7 @@ use super::{
 };
 use crate::{
     Source,
+    changes::Changes,
     control::{Control, silence},
     messages::{Start, ToReceiver},
     ranges::Ranges,
@@ -258,6 +259,12 @@ impl Effects for Io<'_> {
 
     fn observe(&mut self, event: PushEvent) {
         (self.observe)(event);
+    }
+
+    fn settle(&self, changes: Changes, has: &Ranges) -> Changes {
+        let Some(source) = &self.push.source else { return changes };
+        let entries = source.entries().unwrap_or(1) as u32;
+        changes.settled(entries, |entry| has.covers(source.range_of(entry)))
     }
 
     fn compare(&mut self, host: usize, digests: ChunkDigests) {

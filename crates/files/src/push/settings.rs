@@ -14,6 +14,7 @@ use session::Credentials;
 
 use crate::{
     SourceError,
+    changes::Changes,
     control::{FAILURE_DEADLINE, check_failure_deadline, silence},
     messages::JOIN_TIMEOUT,
     push::switch_control::SwitchControl,
@@ -422,6 +423,9 @@ pub struct HostReport {
     pub replication: Option<Duration>,
     /// Bytes that it had from an earlier session, or in a file of that name, and that were not sent.
     pub resumed_bytes: u64,
+    /// What it had of the source at the start; `None` if it has not said so. In a push that resumes another, what that had
+    /// received is not there.
+    pub changes: Option<Changes>,
     /// It had the complete copy under its name, which was verified and stays the same file.
     pub was_there: bool,
     /// Bytes that were sent to it again although it had them, after others were lost.

@@ -16,6 +16,7 @@ use super::{
     session::blamed_by,
 };
 use crate::{
+    changes::Changes,
     control::Control,
     messages::{
         Blamed, MEASURED_BYTES_MAX, Measure, Terms, ToReceiver, ToRoot, blamed, join_predicate,
@@ -93,7 +94,12 @@ pub(super) fn agree_on_fabric(
     measured: &OnceLock<Arc<Context>>,
 ) -> Result<Arc<Context>, ReceiveError> {
     let fabrics = Fabric::candidates().iter().map(Fabric::name).collect();
-    root.send(&ToRoot::Prepared { fabrics, kept: RangeList::default(), digests: None })?;
+    root.send(&ToRoot::Prepared {
+        fabrics,
+        kept: RangeList::default(),
+        digests: None,
+        changes: Changes::default(),
+    })?;
     let fabric = loop {
         match root.next()? {
             Event::Root(Ok(ToReceiver::Use { fabric, .. })) => break fabric,

@@ -18,6 +18,7 @@ use super::{
 };
 use crate::{
     Target, TargetError, Verified,
+    changes::Changes,
     claim::Owner,
     hash::{HashOptions, PrefixHasher},
     messages::{Offer, Start, ToRoot, WaitedFor},
@@ -134,6 +135,10 @@ impl Effects for Io<'_> {
         let kept = target.kept();
         let digests = target.chunk_digests(&settings.stop);
         digests.map(|digests| (kept, digests)).map_err(|error| self.interrupted_or(error))
+    }
+
+    fn changes(&self) -> Changes {
+        self.target.as_ref().map(Target::changes).unwrap_or_default()
     }
 
     fn fabrics(&self) -> Vec<String> {

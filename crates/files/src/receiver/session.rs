@@ -10,6 +10,7 @@ use rdmc::{Error, Failure};
 use super::error::ReceiveError;
 use crate::{
     Verified,
+    changes::Changes,
     messages::{
         Blamed, GIVEN_UP, Offer, Start, ToReceiver, ToRoot, blamed, join_predicate, predicate,
     },
@@ -33,6 +34,8 @@ pub trait Effects {
     /// Opens the target, new or from an earlier session; returns what it keeps of a tree, and the digests of other
     /// existing chunks.
     fn prepare(&mut self, offer: &Offer) -> Result<(Ranges, Option<ChunkDigests>), ReceiveError>;
+    /// What of the prepared copy is there already.
+    fn changes(&self) -> Changes;
     /// Names of the fabrics that this host can use, best first.
     fn fabrics(&self) -> Vec<String>;
     /// Starts this fabric; returns the port at which other members reach this one.
@@ -83,7 +86,8 @@ impl Session {
     pub fn begin(effects: &mut impl Effects, offer: Offer) -> Result<Self, ReceiveError> {
         let (kept, digests) = effects.prepare(&offer)?;
         let kept = RangeList::from(&kept);
-        send(effects, &ToRoot::Prepared { fabrics: effects.fabrics(), kept, digests })?;
+        let (fabrics, changes) = (effects.fabrics(), effects.changes());
+        send(effects, &ToRoot::Prepared { fabrics, kept, digests, changes })?;
         Ok(Self {
             offer,
             is_receiving: false,

@@ -4,6 +4,7 @@ mod difference;
 mod error;
 mod file;
 mod identity;
+mod names;
 mod options;
 mod scan;
 #[cfg(test)]
@@ -18,6 +19,7 @@ use std::{
 use ::tree::Rule;
 pub use error::SourceError;
 use file::FileSource;
+pub use names::EntryNames;
 pub use options::ListOptions;
 use rdmc::Region;
 use scan::name_of;
@@ -27,7 +29,7 @@ use crate::{
     Manifest,
     digests::Digests,
     messages::TreeOffer,
-    ranges::Ranges,
+    ranges::{ByteRange, Ranges},
     resume::{ChunkDigests, SourceChunks},
 };
 
@@ -41,6 +43,8 @@ pub struct Source {
     atomic: bool,
     /// Receivers remove what only they have.
     deletes: bool,
+    /// They list which entries change there.
+    lists_changes: bool,
     /// Rules whose patterns have matched nothing.
     unmatched: Vec<Rule>,
 }
@@ -53,7 +57,8 @@ enum Contents {
 
 impl From<Contents> for Source {
     fn from(contents: Contents) -> Self {
-        Self { contents, by_contents: false, atomic: false, deletes: false, unmatched: Vec::new() }
+        let (by_contents, atomic, deletes, lists_changes, unmatched) = Default::default();
+        Self { contents, by_contents, atomic, deletes, lists_changes, unmatched }
     }
 }
 
@@ -121,6 +126,29 @@ impl Source {
     pub fn delete(mut self, deletes: bool) -> Self {
         self.deletes = deletes;
         self
+    }
+
+    /// Lets receivers list which entries they change, not only how many ([`crate::Changes::listed`]).
+    #[must_use]
+    pub fn lists_changes(mut self, lists_changes: bool) -> Self {
+        self.lists_changes = lists_changes;
+        self
+    }
+
+    /// The names of its entries, which stay after it is closed.
+    pub fn names(&self) -> EntryNames {
+        match &self.contents {
+            Contents::File(file) => EntryNames::of_file(&file.manifest().name),
+            Contents::Tree(tree) => EntryNames::of_tree(tree.encoded()),
+        }
+    }
+
+    /// The bytes of an entry in the object; empty for an entry without contents.
+    pub(crate) fn range_of(&self, entry: u32) -> ByteRange {
+        match &self.contents {
+            Contents::File(file) => (0, file.manifest().bytes),
+            Contents::Tree(tree) => tree.range_of(entry),
+        }
     }
 
     /// Name, length and attributes for receivers.
@@ -236,7 +264,8 @@ impl Source {
         let Contents::Tree(tree) = &self.contents else { return None };
         let (by_contents, atomic) = (self.by_contents, self.atomic);
         let deletion = self.deletes.then(|| tree.deletion().clone());
-        let offer = TreeOffer { by_contents, atomic, deletion, ..tree.offer() };
+        let lists_changes = self.lists_changes;
+        let offer = TreeOffer { by_contents, atomic, deletion, lists_changes, ..tree.offer() };
         Some((offer, Arc::clone(tree.encoded())))
     }
 }

@@ -167,12 +167,19 @@ impl TreeSource {
             by_contents: false,
             atomic: false,
             deletion: None,
+            lists_changes: false,
         }
     }
 
     /// What receivers remove of what only they have, if they are asked to.
     pub(super) fn deletion(&self) -> &Deletion {
         &self.deletion
+    }
+
+    /// The bytes of an entry in the object; empty for an entry without contents.
+    pub(super) fn range_of(&self, entry: u32) -> ByteRange {
+        let range = self.files.layout.range(entry as usize);
+        (range.start, range.end)
     }
 
     pub(super) fn region(&self) -> Result<Region, SourceError> {

@@ -6,7 +6,7 @@ use std::{
 };
 
 use files::{
-    Manifest, TargetError, Verified,
+    Changes, Manifest, TargetError, Verified,
     machines::{
         ChunkDigests, Copy, FAILURE_DEADLINE, Offer, Ranges, ReceiverEffects, ReceiverEvent,
         Session, Start, Terms, ToReceiver, ToRoot, WaitedFor, first, handle,
@@ -315,6 +315,10 @@ impl ReceiverEffects for AtHost<'_, '_> {
         let partial = if is_left { self.world.partial(&bytes) } else { None };
         self.receiver().region = Some(Region::from_vec(bytes));
         Ok((Ranges::default(), partial))
+    }
+
+    fn changes(&self) -> Changes {
+        Changes::default()
     }
 
     fn fabrics(&self) -> Vec<String> {

@@ -7,7 +7,7 @@ use std::{
 };
 
 use files::{
-    HostPlan, PushError, PushEvent, SourceError,
+    Changes, HostPlan, PushError, PushEvent, SourceError,
     machines::{
         ChunkDigests, Chunking, Digests, Ranges, RootEffects, RootEvent, SourceChunks, Start, Step,
         ToReceiver, ToRoot, linger_timeout, step,
@@ -290,6 +290,10 @@ impl RootEffects for AtRoot<'_, '_> {
 
     fn observe(&mut self, event: PushEvent) {
         self.world.observe(event);
+    }
+
+    fn settle(&self, changes: Changes, _has: &Ranges) -> Changes {
+        changes
     }
 
     fn compare(&mut self, seat: usize, partial: ChunkDigests) {

@@ -1,0 +1,106 @@
+//! What a push changes at hosts, as text and as JSON.
+
+use std::{
+    fmt,
+    io::{self, Write},
+};
+
+use files::{Change, ChangeCounts, Changes, EntryNames, HostReport};
+use serde::Serialize;
+
+use crate::failure::plain;
+
+/// How many entries of the source a push changes at a host.
+#[derive(Serialize)]
+pub struct Summary {
+    /// They were not there.
+    new: u64,
+    /// Their contents or targets differed, or they were something else.
+    changed: u64,
+    /// Only mode, time or owner differed.
+    attributes: u64,
+    kept: u64,
+    /// Only the host had them.
+    removed: u64,
+    /// The destination itself, if it is the copy of a directory: `new`, `attributes` or `kept`; not counted.
+    top: Option<&'static str>,
+}
+
+impl Summary {
+    pub fn of(changes: &Changes) -> Self {
+        let ChangeCounts { new, contents, attributes, kept, removed } = changes.counts();
+        let top = changes.top().map(|change| match change {
+            Change::New => "new",
+            Change::Contents | Change::Attributes => "attributes",
+            Change::Kept => "kept",
+        });
+        Self { new, changed: contents, attributes, kept, removed, top }
+    }
+}
+
+/// How many entries change how: `1 new, 3 kept`.
+pub struct Counted<'a>(pub &'a Changes);
+
+impl Counted<'_> {
+    /// Whether all is there as it should be.
+    pub fn is_nothing(&self) -> bool {
+        let ChangeCounts { new, contents, attributes, removed, .. } = self.0.counts();
+        let is_kept = self.0.top().is_none_or(|change| change == Change::Kept);
+        new + contents + attributes + removed == 0 && is_kept
+    }
+}
+
+impl fmt::Display for Counted<'_> {
+    fn fmt(&self, formatter: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let counts = self.0.counts();
+        let kinds = [
+            (counts.new, "new"),
+            (counts.contents, "changed"),
+            (counts.attributes, "with another mode or time"),
+            (counts.removed, "to be removed"),
+            (counts.kept, "kept"),
+        ];
+        let mut parts: Vec<String> = (kinds.iter())
+            .filter(|(count, _)| *count > 0)
+            .map(|(count, what)| format!("{count} {what}"))
+            .collect();
+        match self.0.top() {
+            Some(Change::Attributes) => {
+                parts.push("the directory itself gets another mode or time".into())
+            }
+            Some(Change::New) if parts.is_empty() => parts.push("a new directory".into()),
+            _ if parts.is_empty() => parts.push("an empty directory".into()),
+            _ => {}
+        }
+        formatter.write_str(&parts.join(", "))
+    }
+}
+
+/// Lists what changes at hosts, a line for each entry; not what is kept. `names`: of the source's entries.
+pub fn write_listed<'a>(
+    out: &mut impl Write,
+    hosts: impl Iterator<Item = &'a HostReport>,
+    names: &EntryNames,
+) -> io::Result<()> {
+    let names = names.to_vec();
+    for host in hosts {
+        let (host, Some(changes)) = (&host.name, &host.changes) else { continue };
+        for (entry, change) in changes.listed() {
+            let what = match change {
+                Change::New => "new",
+                Change::Contents => "changed",
+                Change::Attributes => "mode or time",
+                Change::Kept => continue,
+            };
+            let name = names.get(entry).map_or("", String::as_str);
+            writeln!(out, "{host}: {what}: {}", plain(name))?;
+        }
+        for path in changes.removed() {
+            writeln!(out, "{host}: removed: {}", plain(&String::from_utf8_lossy(path)))?;
+        }
+        if changes.is_cut() {
+            writeln!(out, "{host}: and more, which are not listed")?;
+        }
+    }
+    Ok(())
+}
