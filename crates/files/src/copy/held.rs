@@ -1,8 +1,13 @@
 //! What a session holds of its destination: the lock, and the directory that is updated.
 
-use rustix::{fs::Stat, io::Errno, process::geteuid};
+use rustix::{
+    fs::{FileType, Stat},
+    io::Errno,
+    process::geteuid,
+};
 
 use super::{
+    error::{TargetError, refusal},
     publish::finish_top,
     there::{is_top, modified_ns},
 };
@@ -10,7 +15,7 @@ use crate::{
     claim::{Claim, ClaimError, Owner},
     disk::Directory,
     messages::Top,
-    place::Place,
+    place::{NAME_BYTES_MAX, Place},
 };
 
 /// The lock of a destination, and the directory that is updated, if there is one.
@@ -101,5 +106,64 @@ fn make_writable(directory: &Directory, stat: &Stat) {
     let (mode, user) = (stat.st_mode & 0o7777, geteuid());
     if mode & 0o700 != 0o700 && stat.st_uid == user.as_raw() && !user.is_root() {
         let _ = directory.disk().set_mode(directory.as_fd(), mode | 0o700);
+    }
+}
+
+/// Only a regular file or a link to one may be replaced by a file.
+pub(super) fn check_replaceable(place: &Place) -> Result<(), TargetError> {
+    let (kind, remedy) = match place.occupant() {
+        None | Some(FileType::RegularFile) => return Ok(()),
+        Some(FileType::Directory) => {
+            ("a directory", "add / at the end of --dest for a copy in it, or name a file")
+        }
+        Some(_) => ("not a regular file", "name a file as --dest"),
+    };
+    Err(TargetError::InTheWay { path: place.path().to_owned(), kind, remedy })
+}
+
+/// Claims a place whose name can be written; see [`Held::take`].
+pub(super) fn hold(
+    (place, owner): (&Place, &Owner),
+    existing: Option<&Directory>,
+    is_inside: bool,
+) -> Result<Held, TargetError> {
+    let path = || place.path().to_owned();
+    if place.name().len() > NAME_BYTES_MAX {
+        return Err(TargetError::LongName(path()));
+    }
+    Held::take((place, owner), existing, is_inside).map_err(|error| match error {
+        ClaimError::Busy(owner) => {
+            let owner = owner.map(|owner| format!(" {owner}")).unwrap_or_default();
+            TargetError::Busy { path: path(), owner }
+        }
+        ClaimError::Shared(owner) => {
+            let host = owner.host().to_owned();
+            TargetError::Shared { path: path(), owner: format!(" {owner}"), host }
+        }
+        ClaimError::System(Errno::OPNOTSUPP | Errno::NOSYS | Errno::NOLCK) => {
+            TargetError::NoLocks(place.directory().to_owned())
+        }
+        ClaimError::System(error) => no_file(place, error),
+    })
+}
+
+/// The error for a file that cannot be created.
+pub(super) fn no_file(place: &Place, error: Errno) -> TargetError {
+    let directory = place.directory();
+    // File systems without a fixed number of inodes report 0 for both.
+    let has_inodes =
+        place.parent().free().map_or(true, |free| free.f_files == 0 || free.f_favail > 0);
+    if error == Errno::NOSPC && !has_inodes {
+        return TargetError::NoInodes(directory.to_owned());
+    }
+    match error {
+        Errno::INVAL | Errno::ILSEQ | Errno::NOENT if !place.name().is_empty() => {
+            // A directory that was removed has no names.
+            match place.parent().own_stat() {
+                Ok(stat) if stat.st_nlink == 0 => TargetError::MissingParent(directory.to_owned()),
+                _ => TargetError::refused_name(place.path().to_owned(), error),
+            }
+        }
+        error => refusal(directory, "create a file in", 0, error.into()),
     }
 }

@@ -7,7 +7,7 @@ use std::{
 };
 
 use rustix::{
-    fs::{OFlags, RenameFlags, fstat},
+    fs::{OFlags, RenameFlags, Stat, fstat},
     io::Errno,
     process::geteuid,
 };
@@ -19,7 +19,7 @@ use super::{
     order::Order,
     parents::{Parents, is_below, split},
     staging::Staged,
-    there::{Found, Known, There, has_mode, has_time, is_top, kind_of, mode_for},
+    there::{Found, Known, There, has_mode, has_time, is_top, kind_of, mode_for, modified_ns},
 };
 use crate::{disk::Directory, messages::Top};
 
@@ -398,7 +398,7 @@ impl<'a> Publication<'a> {
 }
 
 /// Whether this user may set the attributes of something.
-fn may_set(stat: &rustix::fs::Stat) -> bool {
+fn may_set(stat: &Stat) -> bool {
     let user = geteuid();
     user.is_root() || stat.st_uid == user.as_raw()
 }
@@ -447,4 +447,16 @@ pub(super) fn with_write_permission(
         }
         outcome => outcome,
     }
+}
+
+/// The attributes that a directory has.
+pub(super) fn top_of(stat: &Stat) -> Top {
+    Top { mode: stat.st_mode & 0o1777, modified_ns: modified_ns(stat) }
+}
+
+/// The attributes of a directory that has none of a source.
+pub(super) fn new_top() -> Top {
+    let now = std::time::SystemTime::now().duration_since(std::time::UNIX_EPOCH);
+    let modified_ns = now.map_or(0, |time| i64::try_from(time.as_nanos()).unwrap_or(i64::MAX));
+    Top { mode: 0o777 & !crate::system::umask(), modified_ns }
 }

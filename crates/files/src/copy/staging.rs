@@ -15,6 +15,7 @@ use rustix::{
 use tree::Kind;
 
 use super::{
+    error::TargetError,
     order::Order,
     parents::{Parents, is_below},
     temporary::Temporary,
@@ -339,4 +340,22 @@ fn clean(
         }
     }
     Ok(())
+}
+
+/// Looks at what is there, and at what an earlier session has left.
+pub(super) fn look(
+    place: &Place,
+    order: &Order,
+    existing: Option<&Directory>,
+) -> Result<(There, Option<Staging>), TargetError> {
+    let look = || match existing {
+        Some(directory) => There::look(directory, order),
+        None => Ok(There::nothing(order)),
+    };
+    let there = look()?;
+    match Staging::find(place, order, existing, &there) {
+        // What of it was removed may have been further names of what is there.
+        Some(staging) => Ok((look()?, Some(staging))),
+        None => Ok((there, None)),
+    }
 }

@@ -12,32 +12,27 @@ use std::{
 };
 
 use rdmc::{Region, Storage};
-use rustix::{
-    fs::{FileType, RenameFlags, Stat},
-    io::Errno,
-    process::geteuid,
-};
+use rustix::{fs::RenameFlags, io::Errno};
 
 use super::{
     atomic,
     error::{TargetError, refusal},
     extras::{self, Extra},
     files::CopyFiles,
-    held::Held,
+    held::{Held, check_replaceable, hold, no_file},
     order::Order,
-    publish::{Publication, finish_top},
-    staging::Staging,
-    there::{Found, There, is_top, modified_ns},
+    publish::{Publication, finish_top, new_top, top_of},
+    staging::{Staging, look},
+    there::{Found, There},
     verified::Verified,
 };
 use crate::{
     Manifest,
     changes::{Change, Changes},
-    claim::{ClaimError, Owner},
+    claim::Owner,
     disk::Directory,
     hash::digest_range,
-    messages::Top,
-    place::{NAME_BYTES_MAX, Place},
+    place::Place,
     ranges::{ByteRange, Ranges},
     resume::{ChunkDigests, Chunking},
 };
@@ -189,7 +184,7 @@ impl Target {
         if !self.order.is_file && self.order.top.is_some() {
             changes.set_top(match self.held.before() {
                 None => Change::New,
-                Some(before) if is_top(before, self.order.top) => Change::Kept,
+                Some(_) if self.held.has_top(self.order.top) => Change::Kept,
                 Some(_) => Change::Attributes,
             });
         }
@@ -544,95 +539,6 @@ impl Target {
     ) -> impl FnOnce(E) -> TargetError + use<E> {
         let path = self.place.path().to_owned();
         move |error| TargetError::stored(error.into(), what, &path)
-    }
-}
-
-/// Looks at what is there, and at what an earlier session has left.
-fn look(
-    place: &Place,
-    order: &Order,
-    existing: Option<&Directory>,
-) -> Result<(There, Option<Staging>), TargetError> {
-    let look = || match existing {
-        Some(directory) => There::look(directory, order),
-        None => Ok(There::nothing(order)),
-    };
-    let there = look()?;
-    match Staging::find(place, order, existing, &there) {
-        // What of it was removed may have been further names of what is there.
-        Some(staging) => Ok((look()?, Some(staging))),
-        None => Ok((there, None)),
-    }
-}
-
-/// The attributes that a directory has.
-fn top_of(stat: &Stat) -> Top {
-    Top { mode: stat.st_mode & 0o1777, modified_ns: modified_ns(stat) }
-}
-
-/// The attributes of a directory that has none of a source.
-fn new_top() -> Top {
-    let now = std::time::SystemTime::now().duration_since(std::time::UNIX_EPOCH);
-    let modified_ns = now.map_or(0, |time| i64::try_from(time.as_nanos()).unwrap_or(i64::MAX));
-    Top { mode: 0o777 & !crate::system::umask(), modified_ns }
-}
-
-/// Only a regular file or a link to one may be replaced by a file.
-fn check_replaceable(place: &Place) -> Result<(), TargetError> {
-    let (kind, remedy) = match place.occupant() {
-        None | Some(FileType::RegularFile) => return Ok(()),
-        Some(FileType::Directory) => {
-            ("a directory", "add / at the end of --dest for a copy in it, or name a file")
-        }
-        Some(_) => ("not a regular file", "name a file as --dest"),
-    };
-    Err(TargetError::InTheWay { path: place.path().to_owned(), kind, remedy })
-}
-
-/// Claims a place whose name can be written; see [`Held::take`].
-fn hold(
-    (place, owner): (&Place, &Owner),
-    existing: Option<&Directory>,
-    is_inside: bool,
-) -> Result<Held, TargetError> {
-    let path = || place.path().to_owned();
-    if place.name().len() > NAME_BYTES_MAX {
-        return Err(TargetError::LongName(path()));
-    }
-    Held::take((place, owner), existing, is_inside).map_err(|error| match error {
-        ClaimError::Busy(owner) => {
-            let owner = owner.map(|owner| format!(" {owner}")).unwrap_or_default();
-            TargetError::Busy { path: path(), owner }
-        }
-        ClaimError::Shared(owner) => {
-            let host = owner.host().to_owned();
-            TargetError::Shared { path: path(), owner: format!(" {owner}"), host }
-        }
-        ClaimError::System(Errno::OPNOTSUPP | Errno::NOSYS | Errno::NOLCK) => {
-            TargetError::NoLocks(place.directory().to_owned())
-        }
-        ClaimError::System(error) => no_file(place, error),
-    })
-}
-
-/// The error for a file that cannot be created.
-fn no_file(place: &Place, error: Errno) -> TargetError {
-    let directory = place.directory();
-    // File systems without a fixed number of inodes report 0 for both.
-    let has_inodes =
-        place.parent().free().map_or(true, |free| free.f_files == 0 || free.f_favail > 0);
-    if error == Errno::NOSPC && !has_inodes {
-        return TargetError::NoInodes(directory.to_owned());
-    }
-    match error {
-        Errno::INVAL | Errno::ILSEQ | Errno::NOENT if !place.name().is_empty() => {
-            // A directory that was removed has no names.
-            match place.parent().own_stat() {
-                Ok(stat) if stat.st_nlink == 0 => TargetError::MissingParent(directory.to_owned()),
-                _ => TargetError::refused_name(place.path().to_owned(), error),
-            }
-        }
-        error => refusal(directory, "create a file in", 0, error.into()),
     }
 }
 

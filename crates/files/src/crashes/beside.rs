@@ -1,0 +1,148 @@
+//! Sessions beside another process, which acts before any call.
+
+use super::*;
+
+/// Runs one session for each call, before which another process acts on the destination. `judge` gets the path, the
+/// session, the call, and a text for messages.
+fn beside_another_process(
+    source: &Source,
+    act: fn(&Path),
+    mut judge: impl FnMut(&Path, &Session, u64, &str),
+) {
+    for call in 0..CALLS_MAX {
+        let directory = in_memory();
+        let path = directory.path().join("copy");
+        let extras = Before::Tree(3).make(&path);
+        let acts_on = path.clone();
+        let session = source.session_beside(&path, Fault::Action(call), move || act(&acts_on));
+        let after = format!("before call {call}: {:?}", session.outcome);
+        extras.assert_are_there(&after);
+        if call >= session.faults.calls() {
+            assert!(call > 50, "{call}");
+            return;
+        }
+        judge(&path, &session, call, &after);
+    }
+    panic!("a session makes more than {CALLS_MAX} calls");
+}
+
+#[test]
+fn what_another_process_writes_at_any_call_stays() {
+    let source = Source::tree(7);
+    let write = |top: &Path| {
+        fs::write(top.join("theirs"), "theirs").unwrap();
+        fs::create_dir(top.join("their directory")).unwrap();
+        fs::write(top.join("their directory/file"), "theirs").unwrap();
+        fs::write(top.join("d/theirs.tmp"), "theirs").unwrap();
+        fs::rename(top.join("d/theirs.tmp"), top.join("d/theirs")).unwrap();
+        if top.join("made anew").is_dir() {
+            fs::write(top.join("made anew/theirs"), "theirs").unwrap();
+        }
+    };
+    beside_another_process(&source, write, |path, session, _, after| {
+        assert!(session.outcome.is_ok(), "{after}");
+        for theirs in ["theirs", "their directory/file", "d/theirs"] {
+            assert_eq!(fs::read(path.join(theirs)).unwrap(), b"theirs", "{after}: {theirs}");
+        }
+        for theirs in ["theirs", "their directory"] {
+            let theirs = path.join(theirs);
+            match theirs.is_dir() {
+                true => fs::remove_dir_all(theirs).unwrap(),
+                false => fs::remove_file(theirs).unwrap(),
+            }
+        }
+        source.session(path, Fault::None).outcome.unwrap();
+        source.assert_is_at(path, &Extras::default(), after);
+    });
+}
+
+#[test]
+fn a_directory_replaced_by_a_link_at_any_call_leads_nowhere() {
+    let source = Source::tree(7);
+    let replace = |top: &Path| {
+        let victim = top.parent().unwrap().join("victim");
+        fs::create_dir(&victim).unwrap();
+        fs::write(victim.join("stays"), "secret").unwrap();
+        for path in [victim.join("stays"), victim.clone()] {
+            fs::set_permissions(path, fs::Permissions::from_mode(0o500)).unwrap();
+        }
+        fs::rename(top.join("d"), top.parent().unwrap().join("moved")).unwrap();
+        symlink("../victim", top.join("d")).unwrap();
+        // What only the host has is looked for there.
+        let own = |directory: &str| top.parent().unwrap().join(directory).join("own");
+        fs::set_permissions(&victim, fs::Permissions::from_mode(0o700)).unwrap();
+        fs::hard_link(own("moved"), own("victim")).unwrap();
+        fs::set_permissions(&victim, fs::Permissions::from_mode(0o500)).unwrap();
+    };
+    for call in 0..CALLS_MAX {
+        let directory = in_memory();
+        let path = directory.path().join("copy");
+        Before::Tree(3).make(&path);
+        let acts_on = path.clone();
+        let session = source.session_beside(&path, Fault::Action(call), move || replace(&acts_on));
+        let after = format!("before call {call}: {:?}", session.outcome);
+        if call >= session.faults.calls() {
+            assert!(call > 50, "{call}");
+            return;
+        }
+        let victim = directory.path().join("victim");
+        let mode = |path: &Path| fs::metadata(path).unwrap().mode() & 0o7777;
+        assert_eq!((mode(&victim), mode(&victim.join("stays"))), (0o500, 0o500), "{after}");
+        assert_eq!(fs::read(victim.join("stays")).unwrap(), b"secret", "{after}");
+        assert_eq!(fs::read_dir(&victim).unwrap().count(), 2, "{after}");
+    }
+    panic!("a session makes more than {CALLS_MAX} calls");
+}
+
+#[test]
+fn a_kept_file_that_changes_before_it_is_published_is_named() {
+    let source = Source::tree(7);
+    let change = |top: &Path| {
+        let path = top.join("d/stays");
+        let modified = fs::metadata(&path).unwrap().modified().unwrap();
+        fs::write(&path, [9; 70_000]).unwrap();
+        fs::File::options().write(true).open(&path).unwrap().set_modified(modified).unwrap();
+    };
+    let mut named = 0;
+    beside_another_process(&source, change, |path, session, call, after| {
+        let is_kept = fs::read(path.join("d/stays")).unwrap() == [9; 70_000];
+        assert!(is_kept, "{after}: what another process wrote is gone");
+        if call >= session.looked_at && session.published_at.is_some_and(|at| call <= at) {
+            let error = session.outcome.as_ref().expect_err(after).to_string();
+            assert!(error.contains("d/stays was changed"), "{after}");
+            named += 1;
+        }
+    });
+    assert!(named > 2, "{named}");
+}
+
+#[test]
+fn a_destination_moved_away_at_any_call_is_never_said_to_be_written() {
+    let source = Source::tree(7);
+    let replace = |top: &Path| {
+        fs::rename(top, top.parent().unwrap().join("moved")).unwrap();
+        fs::create_dir(top).unwrap();
+        fs::write(top.join("precious"), "hours of work").unwrap();
+    };
+    for call in 0..CALLS_MAX {
+        let directory = in_memory();
+        let path = directory.path().join("copy");
+        Before::Tree(3).make(&path);
+        let acts_on = path.clone();
+        let session = source.session_beside(&path, Fault::Action(call), move || replace(&acts_on));
+        let after = format!("before call {call}: {:?}", session.outcome);
+        if call >= session.faults.calls() {
+            assert!(call > 50, "{call}");
+            return;
+        }
+        let found = fs::read(path.join("precious")).unwrap();
+        assert_eq!(found, b"hours of work", "{after}");
+        let is_copy = path.join("changes").exists();
+        let is_moved = directory.path().join("moved/changes").exists();
+        assert!(is_moved, "{after}");
+        // The last calls only remove what was staged.
+        let is_late = call + 12 >= session.faults.calls();
+        assert!(is_copy || is_late || session.outcome.is_err(), "{after}");
+    }
+    panic!("a session makes more than {CALLS_MAX} calls");
+}

@@ -1,0 +1,99 @@
+//! Directories that are exchanged as a whole.
+
+use super::*;
+
+/// A source whose copy is exchanged as a whole.
+fn exchanged() -> Source {
+    Source { atomic: true, ..Source::tree(7) }
+}
+
+/// The whole old tree, or the whole new one.
+fn assert_is_whole(path: &Path, old: &BTreeMap<PathBuf, Vec<u8>>, after: &str) {
+    let found = contents_below(path);
+    let is_new = |path: &Path, contents: &[u8]| match path.file_name().unwrap().to_str().unwrap() {
+        "changes" | "name" => contents.iter().all(|&byte| byte == 7),
+        _ => true,
+    };
+    let is_whole_old = old.iter().all(|(path, contents)| found.get(path) == Some(contents));
+    let is_whole_new = found.iter().all(|(path, contents)| is_new(path, contents))
+        && path.join("made anew/inner/2").exists();
+    assert!(is_whole_old != is_whole_new, "{after}: neither the old tree nor the new one");
+}
+
+#[test]
+fn an_exchange_killed_at_any_call_leaves_a_whole_tree_and_loses_nothing() {
+    for next in [exchanged(), Source::tree(7), Source { atomic: true, ..Source::tree(8) }] {
+        for call in 0..CALLS_MAX {
+            let directory = in_memory();
+            let path = directory.path().join("copy");
+            let extras = Before::Tree(3).make(&path);
+            let old = contents_below(&path);
+            let session = exchanged().session(&path, Fault::Crash(call));
+            let after = format!("killed before call {call}: {:?}", session.outcome);
+            assert_is_whole(&path, &old, &after);
+            if call >= session.faults.calls() {
+                session.outcome.unwrap();
+                exchanged().assert_is_at(&path, &extras, &after);
+                break;
+            }
+            let again = next.session(&path, Fault::None).outcome;
+            again.unwrap_or_else(|error| panic!("{after}: {error}"));
+            next.assert_is_at(&path, &extras, &after);
+            assert!(call + 1 < CALLS_MAX, "a session makes more calls");
+        }
+    }
+}
+
+#[test]
+fn what_comes_before_any_call_of_an_exchange_stays() {
+    let write = |top: &Path| {
+        fs::write(top.join("theirs"), "theirs").unwrap();
+        fs::create_dir(top.join("their directory")).unwrap();
+        fs::write(top.join("their directory/file"), "theirs").unwrap();
+        fs::write(top.join("d/theirs"), "theirs").unwrap();
+    };
+    for call in 0..CALLS_MAX {
+        let directory = in_memory();
+        let path = directory.path().join("copy");
+        let extras = Before::Tree(3).make(&path);
+        // A process in the directory, whatever its name is then.
+        let top = path.clone();
+        let session = exchanged().session_beside(&path, Fault::Action(call), move || write(&top));
+        let after = format!("before call {call}: {:?}", session.outcome);
+        if call >= session.faults.calls() {
+            assert!(call > 80, "{call}");
+            return;
+        }
+        session.outcome.as_ref().unwrap_or_else(|error| panic!("{after}: {error}"));
+        for theirs in ["theirs", "their directory/file", "d/theirs"] {
+            assert_eq!(fs::read(path.join(theirs)).unwrap(), b"theirs", "{after}: {theirs}");
+        }
+        extras.assert_are_there(&after);
+    }
+    panic!("a session makes more than {CALLS_MAX} calls");
+}
+
+#[test]
+fn an_exchange_whose_place_is_taken_at_any_call_replaces_nothing_else() {
+    for call in 0..CALLS_MAX {
+        let directory = in_memory();
+        let path = directory.path().join("copy");
+        Before::Tree(3).make(&path);
+        let top = path.clone();
+        let replace = move || {
+            fs::rename(&top, top.with_file_name("moved")).unwrap();
+            fs::create_dir(&top).unwrap();
+            fs::write(top.join("precious"), "hours of work").unwrap();
+        };
+        let session = exchanged().session_beside(&path, Fault::Action(call), replace);
+        let after = format!("before call {call}: {:?}", session.outcome);
+        if call >= session.faults.calls() {
+            assert!(call > 80, "{call}");
+            return;
+        }
+        let found = fs::read(path.join("precious")).ok();
+        assert_eq!(found.as_deref(), Some(&b"hours of work"[..]), "{after}");
+        assert!(directory.path().join("moved/changes").exists(), "{after}");
+    }
+    panic!("a session makes more than {CALLS_MAX} calls");
+}

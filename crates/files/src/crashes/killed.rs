@@ -1,0 +1,130 @@
+//! Sessions that are killed before any call, or in which one fails.
+
+use rustix::io::Errno;
+
+use super::*;
+
+/// Modes of sources: some writable for others, some read-only for the owner.
+const MODES: [u16; 4] = [0o600, 0o400, 0o666, 0o755];
+
+#[test]
+fn a_session_killed_at_any_call_does_not_block_the_next() {
+    for mode in MODES {
+        let killed = Source::file(7, mode);
+        for next in [killed.clone(), Source::file(8, 0o644)] {
+            for before in [Before::Nothing, Before::File(b"old".to_vec(), 0o644)] {
+                at_every_call(&killed, &before, Fault::Crash, |path, _, extras, after| {
+                    let again = next.session(path, Fault::None).outcome;
+                    again.unwrap_or_else(|error| panic!("{after}: {error}"));
+                    next.assert_is_at(path, extras, after);
+                });
+            }
+        }
+    }
+}
+
+#[test]
+fn a_push_of_a_tree_killed_at_any_call_does_not_block_the_next() {
+    let killed = Source::tree(7);
+    for next in [killed.clone(), Source::tree(8)] {
+        for before in [Before::Nothing, Before::Tree(3), Before::Tree(7)] {
+            at_every_call(&killed, &before, Fault::Crash, |path, _, extras, after| {
+                let again = next.session(path, Fault::None).outcome;
+                again.unwrap_or_else(|error| panic!("{after}: {error}"));
+                next.assert_is_at(path, extras, after);
+            });
+        }
+    }
+}
+
+#[test]
+fn a_tree_compared_by_contents_survives_a_kill_at_any_call() {
+    let source = Source { by_contents: true, ..Source::tree(7) };
+    at_every_call(&source, &Before::Tree(3), Fault::Crash, |path, _, extras, after| {
+        source.session(path, Fault::None).outcome.unwrap();
+        source.assert_is_at(path, extras, after);
+    });
+}
+
+#[test]
+fn a_session_killed_repeatedly_does_not_block_the_next() {
+    for source in [Source::file(7, 0o664), Source::tree(7)] {
+        at_every_call(&source, &Before::Nothing, Fault::Crash, |path, _, extras, after| {
+            for call in (0..CALLS_MAX).step_by(17) {
+                drop(source.session(path, Fault::Crash(call)));
+            }
+            source.session(path, Fault::None).outcome.unwrap();
+            source.assert_is_at(path, extras, after);
+        });
+    }
+}
+
+#[test]
+fn an_existing_copy_survives_a_kill_at_any_call_and_keeps_its_inode() {
+    let source = Source::file(7, 0o640);
+    let inode = |path: &Path| fs::metadata(path).unwrap().ino();
+    let before = Before::File(source.contents.clone(), 0o600);
+    at_every_call(&source, &before, Fault::Crash, |path, _, extras, after| {
+        let before = inode(path);
+        let again = source.session(path, Fault::None);
+        assert!(again.outcome.unwrap(), "{after}");
+        source.assert_is_at(path, extras, after);
+        assert_eq!(inode(path), before, "{after}");
+    });
+}
+
+#[test]
+fn a_copy_writable_for_others_is_replaced_after_a_kill_at_any_call() {
+    let source = Source::file(7, 0o640);
+    let before = Before::File(source.contents.clone(), 0o666);
+    at_every_call(&source, &before, Fault::Crash, |path, session, extras, after| {
+        assert!(!matches!(session.outcome, Ok(true)), "{after}");
+        source.session(path, Fault::None).outcome.unwrap();
+        source.assert_is_at(path, extras, after);
+    });
+}
+
+#[test]
+fn a_publish_that_fails_keeps_what_was_received() {
+    for (source, before) in [
+        (Source::file(7, 0o640), Before::File(b"old".to_vec(), 0o644)),
+        (Source::tree(7), Before::Nothing),
+        (Source::tree(7), Before::Tree(3)),
+    ] {
+        for errno in [Errno::IO, Errno::NOSPC, Errno::ROFS, Errno::PERM] {
+            let fault = |call| Fault::Error(call, errno);
+            at_every_call(&source, &before, fault, |path, session, extras, after| {
+                let is_publishing = session.published_at.is_some() && session.outcome.is_err();
+                let again = source.session(path, Fault::None);
+                if is_publishing {
+                    assert_eq!(again.received, Some(0), "{after}: sent again");
+                }
+                again.outcome.unwrap_or_else(|error| panic!("{after}: {error}"));
+                source.assert_is_at(path, extras, after);
+            });
+        }
+    }
+}
+
+#[test]
+fn a_disk_error_at_any_call_is_reported_with_the_remedy() {
+    for (source, before) in
+        [(Source::file(7, 0o640), Before::Nothing), (Source::tree(7), Before::Tree(3))]
+    {
+        for (errno, words) in [
+            (Errno::NOSPC, "no space for"),
+            (Errno::DQUOT, "more than this user's quota"),
+            (Errno::FBIG, "more than a file in"),
+            (Errno::ROFS, "is read-only"),
+            (Errno::ACCESS, "no permission to write in"),
+            (Errno::NOLCK, "has no file locks"),
+        ] {
+            let mut errors = Vec::new();
+            let fault = |call| Fault::Error(call, errno);
+            at_every_call(&source, &before, fault, |_, session, _, _| {
+                errors.extend(session.outcome.as_ref().err().map(ToString::to_string));
+            });
+            assert!(errors.iter().any(|error| error.contains(words)), "{words}: {errors:?}");
+        }
+    }
+}

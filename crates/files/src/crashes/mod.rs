@@ -1,0 +1,427 @@
+//! Sessions that are killed before any of their system calls, or in which one fails, and the sessions after them: of
+//! files, new trees and trees that are updated.
+
+mod beside;
+mod exchange;
+mod killed;
+mod removal;
+
+use std::{
+    collections::BTreeMap,
+    fs,
+    os::unix::fs::{MetadataExt, PermissionsExt, symlink},
+    path::{Path, PathBuf},
+    sync::atomic::AtomicBool,
+};
+
+use rdmc::Storage;
+use tree::{Entry, Kind, Layout, Listing};
+
+use crate::{
+    Manifest, Target, TargetError, Verified,
+    claim::Owner,
+    copy::{Order, Spot},
+    disk::faults::{Fault, Faults},
+    hash::{digest_range, probe},
+    messages::{Deletion, Top, TreeOffer},
+    place::Place,
+    resume::SourceChunks,
+};
+
+const BYTES: usize = 10_000;
+/// More calls than a session makes.
+const CALLS_MAX: u64 = 400;
+const TIME_NS: i64 = 1_000_000_000;
+
+/// What is replicated.
+#[derive(Clone)]
+struct Source {
+    listing: Listing,
+    contents: Vec<u8>,
+    /// Of a tree.
+    top: Option<Top>,
+    is_tree: bool,
+    by_contents: bool,
+    deletion: Option<Deletion>,
+    atomic: bool,
+}
+
+/// What came of a session.
+struct Session {
+    /// Whether the copy was there before.
+    outcome: Result<bool, TargetError>,
+    faults: Faults,
+    /// Bytes that were received; `None` before they are known.
+    received: Option<u64>,
+    /// The number of the first call after what is there was looked at.
+    looked_at: u64,
+    /// The number of the first call of publishing.
+    published_at: Option<u64>,
+}
+
+impl Source {
+    /// A file full of one byte.
+    fn file(fill: u8, mode: u16) -> Self {
+        let kind = Kind::File { bytes: BYTES as u64 };
+        let modified_ns = i64::from(fill) * TIME_NS;
+        let entry = Entry { path: b"copy".to_vec(), kind, mode, modified_ns };
+        let listing = Listing::new(vec![entry]).unwrap();
+        let contents = vec![fill; BYTES];
+        Self {
+            listing,
+            contents,
+            top: None,
+            is_tree: false,
+            by_contents: true,
+            deletion: None,
+            atomic: false,
+        }
+    }
+
+    /// A tree with everything that trees have; versions differ in some entries.
+    fn tree(version: u8) -> Self {
+        let file = |path: &str, bytes: u64, version: u8| Entry {
+            path: path.into(),
+            kind: Kind::File { bytes },
+            mode: 0o640,
+            modified_ns: i64::from(version) * TIME_NS,
+        };
+        let other = |path: &str, kind, mode| Entry {
+            path: path.into(),
+            kind,
+            mode,
+            modified_ns: 5 * TIME_NS,
+        };
+        let target = vec![b'0' + version];
+        let entries = vec![
+            file("changes", 3_000, version),
+            other("d", Kind::Directory, 0o755),
+            file("d/empty", 0, 5),
+            // Long enough to be kept between what is missing.
+            file("d/stays", 70_000, 5),
+            other("link", Kind::Link { target }, 0o777),
+            other("made anew", Kind::Directory, 0o555),
+            file("made anew/1", 500, version),
+            other("made anew/inner", Kind::Directory, 0o700),
+            file("made anew/inner/2", 1, version),
+            file("mode changes", 100, 5),
+            other("name", Kind::Name { of: 0 }, 0o640),
+        ];
+        let listing = Listing::new(entries).unwrap();
+        let layout = Layout::of(&listing);
+        let mut contents = vec![0; layout.bytes() as usize];
+        for (number, entry) in listing.entries().iter().enumerate() {
+            let range = layout.range(number);
+            contents[range.start as usize..range.end as usize]
+                .fill((entry.modified_ns / TIME_NS) as u8);
+        }
+        let top = Some(Top { mode: 0o750, modified_ns: 9 * TIME_NS });
+        Self {
+            listing,
+            contents,
+            top,
+            is_tree: true,
+            by_contents: false,
+            deletion: None,
+            atomic: false,
+        }
+    }
+
+    fn bytes(&self) -> u64 {
+        self.contents.len() as u64
+    }
+
+    /// A session from the offer to the published copy.
+    fn session(&self, path: &Path, fault: Fault) -> Session {
+        self.session_beside(path, fault, || {})
+    }
+
+    /// The same beside another process, which acts before the call of [`Fault::Action`].
+    fn session_beside(
+        &self,
+        path: &Path,
+        fault: Fault,
+        action: impl FnOnce() + Send + 'static,
+    ) -> Session {
+        let place = Place::anywhere(path).unwrap();
+        let faults = place.parent().disk().faults.clone();
+        let spot = match place.parent().open_directory(place.name()) {
+            Ok(directory) => Spot::Inside(directory, Some(place.clone())),
+            Err(_) => Spot::Name(place.clone()),
+        };
+        faults.set(fault);
+        faults.set_action(action);
+        let outcome = Err(TargetError::Changed(path.to_owned()));
+        let (received, published_at) = (None, None);
+        let mut session = Session { outcome, faults, received, looked_at: 0, published_at };
+        let target = self.prepare(place, spot);
+        session.looked_at = session.faults.calls();
+        session.outcome = target.and_then(|target| self.receive(target, &mut session));
+        session
+    }
+
+    fn prepare(&self, place: Place, spot: Spot) -> Result<Target, TargetError> {
+        let owner = Owner::of_no_push("a");
+        let first = &self.listing.entries()[0];
+        let manifest = Manifest {
+            name: "object".into(),
+            bytes: self.bytes(),
+            mode: first.mode.into(),
+            modified_ns: first.modified_ns,
+        };
+        if !self.is_tree {
+            let mut source = tempfile::tempfile().unwrap();
+            std::io::Write::write_all(&mut source, &self.contents).unwrap();
+            let probe = probe(&source, self.bytes()).unwrap();
+            return Target::prepare_file(place, manifest, &owner, Some(probe));
+        }
+        let offer = TreeOffer {
+            listing_bytes: 0,
+            top: self.top,
+            by_contents: self.by_contents,
+            atomic: self.atomic,
+            deletion: self.deletion.clone(),
+            lists_changes: true,
+        };
+        let (encoded, path) = (self.listing.encode().unwrap(), place.path().to_owned());
+        let order = Order::of_tree("object", &encoded, &offer, &path)?;
+        Target::prepare_tree((spot, &path), order, manifest, &owner)
+    }
+
+    fn receive(&self, mut target: Target, session: &mut Session) -> Result<bool, TargetError> {
+        let go_on = AtomicBool::new(false);
+        let failed = |target: &Target| TargetError::Changed(target.path().to_owned());
+        let mut has = target.kept();
+        let read = |into: &mut [u8], at: u64| {
+            into.copy_from_slice(&self.contents[at as usize..][..into.len()]);
+            Ok(())
+        };
+        if let Some(digests) = target.chunk_digests(&go_on)? {
+            let digest = |range| digest_range(read, range, &go_on);
+            let right = SourceChunks::new(self.bytes()).matching(&digests, digest).unwrap();
+            has.extend(right.iter());
+        }
+        target.begin(&has, &go_on)?;
+        let region = target.region()?;
+        let missing = has.missing(self.bytes());
+        for (start, end) in missing.iter() {
+            let middle = start + (end - start) / 2;
+            for part in [start..middle, middle..end] {
+                let part = part.start as usize..part.end as usize;
+                if part.is_empty() {
+                    continue;
+                }
+                let write = region.write_stored(part.clone()).unwrap();
+                write.copy_from(&self.contents[part]).map_err(|_| failed(&target))?;
+            }
+        }
+        session.received = Some(missing.bytes());
+        // A killed session compares nothing.
+        if session.faults.is_over() {
+            return Err(failed(&target));
+        }
+        let mut found = vec![0; self.contents.len()];
+        target.files().unwrap().read_at(&mut found, 0).map_err(|_| failed(&target))?;
+        let proof = Verified::compare(blake3::hash(&found), blake3::hash(&self.contents))?;
+        session.published_at = Some(session.faults.calls());
+        target.publish(&proof)
+    }
+
+    /// What is at a path is the copy, with these extra entries.
+    fn assert_is_at(&self, path: &Path, extras: &Extras, after: &str) {
+        let hidden = hidden_below(path.parent().unwrap());
+        assert!(hidden.is_empty(), "{after}: {hidden:?} is left");
+        if self.is_tree {
+            let (top, stat) = (self.top.unwrap(), fs::metadata(path).unwrap());
+            assert_eq!(stat.permissions().mode() & 0o7777, top.mode, "{after}");
+            assert_eq!(nanoseconds(&stat), top.modified_ns, "{after}");
+        }
+        let layout = Layout::of(&self.listing);
+        for (number, entry) in self.listing.entries().iter().enumerate() {
+            let text = std::str::from_utf8(&entry.path).unwrap();
+            let path = if self.is_tree { path.join(text) } else { path.to_owned() };
+            let at = format!("{after}: {}", path.display());
+            let stat = fs::symlink_metadata(&path).unwrap_or_else(|error| panic!("{at}: {error}"));
+            if !matches!(entry.kind, Kind::Name { .. }) {
+                assert_eq!(nanoseconds(&stat), entry.modified_ns, "{at}");
+            }
+            match &entry.kind {
+                Kind::Link { target } => {
+                    let text = fs::read_link(&path).unwrap().into_os_string().into_string();
+                    assert_eq!(text.unwrap().as_bytes(), target, "{at}");
+                    continue;
+                }
+                Kind::Name { of } => {
+                    let first = &self.listing.entries()[*of as usize].path;
+                    let first = path.parent().unwrap().join(std::str::from_utf8(first).unwrap());
+                    assert_eq!(stat.ino(), fs::metadata(first).unwrap().ino(), "{at}");
+                }
+                Kind::Directory => assert!(stat.is_dir(), "{at}"),
+                Kind::File { .. } => {
+                    let range = layout.range(number);
+                    let expected = &self.contents[range.start as usize..range.end as usize];
+                    assert!(fs::read(&path).unwrap() == expected, "{at}");
+                }
+            }
+            assert_eq!(stat.permissions().mode() & 0o7777, u32::from(entry.mode), "{at}");
+        }
+        extras.assert_are_there(after);
+    }
+}
+
+fn nanoseconds(metadata: &fs::Metadata) -> i64 {
+    metadata.mtime() * TIME_NS + metadata.mtime_nsec()
+}
+
+/// Names of rdmc below a directory.
+fn hidden_below(directory: &Path) -> Vec<PathBuf> {
+    let mut found = Vec::new();
+    for entry in fs::read_dir(directory).unwrap() {
+        let path = entry.unwrap().path();
+        if path.file_name().unwrap().to_string_lossy().contains(".rdmc-") {
+            found.push(path);
+        } else if path.is_dir() && !path.is_symlink() {
+            found.extend(hidden_below(&path));
+        }
+    }
+    found
+}
+
+/// Entries that only the host has: they stay as they are.
+#[derive(Default)]
+struct Extras(BTreeMap<PathBuf, (u64, u32, u32, i64)>);
+
+impl Extras {
+    /// Makes some in an existing tree.
+    fn made_in(top: &Path) -> Self {
+        fs::create_dir_all(top.join("own/inner")).unwrap();
+        fs::write(top.join("own/inner/file"), "own").unwrap();
+        fs::write(top.join("d/own"), "own").unwrap();
+        fs::set_permissions(top.join("own"), fs::Permissions::from_mode(0o2711)).unwrap();
+        symlink("nowhere", top.join("own link")).unwrap();
+        let paths = ["own", "own/inner", "own/inner/file", "d/own", "own link"];
+        let of = |path: &str| (top.join(path), identity(&top.join(path)));
+        Self(paths.into_iter().map(of).collect())
+    }
+
+    fn assert_are_there(&self, after: &str) {
+        for (path, known) in &self.0 {
+            assert_eq!(identity(path), *known, "{after}: {}", path.display());
+        }
+    }
+}
+
+/// Inode, mode, number of names and time.
+fn identity(path: &Path) -> (u64, u32, u32, i64) {
+    let stat = fs::symlink_metadata(path).unwrap_or_else(|error| panic!("{path:?}: {error}"));
+    (stat.ino(), stat.mode(), stat.nlink() as u32, nanoseconds(&stat))
+}
+
+/// What has a name before a session.
+enum Before {
+    Nothing,
+    /// A file with these contents and this mode.
+    File(Vec<u8>, u32),
+    /// Another version of the tree, with entries of its own, some of which are in the way.
+    Tree(u8),
+}
+
+impl Before {
+    fn make(&self, path: &Path) -> Extras {
+        match self {
+            Self::Nothing => Extras::default(),
+            Self::File(contents, mode) => {
+                fs::write(path, contents).unwrap();
+                fs::set_permissions(path, fs::Permissions::from_mode(*mode)).unwrap();
+                Extras::default()
+            }
+            Self::Tree(version) => {
+                Source::tree(*version).session(path, Fault::None).outcome.unwrap();
+                fs::remove_dir_all(path.join("made anew")).unwrap();
+                // A directory has to come here.
+                fs::write(path.join("made anew"), "a file").unwrap();
+                let mode = fs::Permissions::from_mode(0o600);
+                fs::set_permissions(path.join("mode changes"), mode).unwrap();
+                Extras::made_in(path)
+            }
+        }
+    }
+}
+
+/// Runs one session for each call, with a fault at that call. `judge` gets the path, the session, what only the host has, and
+/// a text for messages.
+fn at_every_call(
+    source: &Source,
+    before: &Before,
+    fault: impl Fn(u64) -> Fault,
+    mut judge: impl FnMut(&Path, &Session, &Extras, &str),
+) {
+    for call in 0..CALLS_MAX {
+        let directory = in_memory();
+        let path = directory.path().join("copy");
+        let extras = before.make(&path);
+        let old = contents_below(&path);
+        let session = source.session(&path, fault(call));
+        let is_reached = call < session.faults.calls();
+        let after = format!("{:?}: {:?}", fault(call), session.outcome);
+        extras.assert_are_there(&after);
+        source.assert_old_or_new(&path, &old, &after);
+        judge(&path, &session, &extras, &after);
+        if !is_reached {
+            // The least number of calls of a whole session.
+            assert!(call > 5, "{call}");
+            session.outcome.unwrap();
+            return;
+        }
+    }
+    panic!("a session makes more than {CALLS_MAX} calls");
+}
+
+/// A directory in memory, where there is one: sessions write everything to disk.
+fn in_memory() -> tempfile::TempDir {
+    tempfile::tempdir_in("/dev/shm").or_else(|_| tempfile::tempdir()).unwrap()
+}
+
+/// The contents of files at or below a path.
+fn contents_below(path: &Path) -> BTreeMap<PathBuf, Vec<u8>> {
+    let mut found = BTreeMap::new();
+    let Ok(stat) = fs::symlink_metadata(path) else { return found };
+    if stat.is_file() {
+        found.insert(path.to_owned(), fs::read(path).unwrap());
+    } else if stat.is_dir() {
+        for entry in fs::read_dir(path).unwrap() {
+            let path = entry.unwrap().path();
+            if !path.file_name().unwrap().to_string_lossy().contains(".rdmc-") {
+                found.append(&mut contents_below(&path));
+            }
+        }
+    }
+    found
+}
+
+impl Source {
+    /// Each file has its old contents or its new ones; none is missing that was there.
+    fn assert_old_or_new(&self, path: &Path, old: &BTreeMap<PathBuf, Vec<u8>>, after: &str) {
+        let layout = Layout::of(&self.listing);
+        let found = contents_below(path);
+        for (number, entry) in self.listing.entries().iter().enumerate() {
+            let text = std::str::from_utf8(&entry.path).unwrap();
+            let path = if self.is_tree { path.join(text) } else { path.to_owned() };
+            let number = match entry.kind {
+                Kind::Name { of } => of as usize,
+                _ => number,
+            };
+            let range = layout.range(number);
+            let new = &self.contents[range.start as usize..range.end as usize];
+            match (found.get(&path), old.get(&path)) {
+                (Some(found), Some(old)) => {
+                    assert!(found == old || found == new, "{after}: {path:?} is neither");
+                }
+                (Some(found), None) => assert!(found == new, "{after}: {path:?}"),
+                // A file where a directory comes is removed for it.
+                (None, Some(_)) => assert_eq!(entry.kind, Kind::Directory, "{after}: {path:?}"),
+                (None, None) => {}
+            }
+        }
+    }
+}

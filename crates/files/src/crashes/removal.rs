@@ -1,0 +1,72 @@
+//! Sessions that remove what only the host has.
+
+use super::*;
+use crate::messages::Deletion;
+
+#[test]
+fn what_only_the_host_has_is_removed_where_that_is_asked_for() {
+    let patterns = vec![(false, "own link".to_owned())];
+    let deletion = Some(Deletion { at_top: true, prefix: Vec::new(), patterns });
+    let source = Source { deletion, ..Source::tree(7) };
+    for call in 0..CALLS_MAX {
+        let directory = in_memory();
+        let path = directory.path().join("copy");
+        let outside = directory.path().join("outside");
+        fs::create_dir(&outside).unwrap();
+        fs::write(outside.join("file"), "outside").unwrap();
+        Before::Tree(3).make(&path);
+        symlink("../outside", path.join("own/to outside")).unwrap();
+        fs::write(path.join(".other.rdmc-lock"), "another push").unwrap();
+        let session = source.session(&path, Fault::Crash(call));
+        let after = format!("killed before call {call}: {:?}", session.outcome);
+        let is_over = call >= session.faults.calls();
+        source.session(&path, Fault::None).outcome.unwrap();
+        fs::remove_file(path.join(".other.rdmc-lock")).expect(&after);
+        let top = source.top.unwrap().modified_ns as u64;
+        let modified = std::time::UNIX_EPOCH + std::time::Duration::from_nanos(top);
+        fs::File::open(&path).unwrap().set_modified(modified).unwrap();
+        assert_eq!(fs::read(outside.join("file")).unwrap(), b"outside", "{after}");
+        assert_eq!(fs::read_link(path.join("own link")).unwrap(), Path::new("nowhere"), "{after}");
+        for extra in ["own", "d/own"] {
+            assert!(!path.join(extra).exists(), "{after}: {extra} is left");
+        }
+        source.assert_is_at(&path, &Extras::default(), &after);
+        if is_over {
+            return;
+        }
+    }
+    panic!("a session makes more than {CALLS_MAX} calls");
+}
+
+#[test]
+fn what_comes_while_it_is_removed_stays() {
+    let deletion = Some(Deletion { at_top: true, prefix: Vec::new(), patterns: Vec::new() });
+    let source = Source { deletion, ..Source::tree(7) };
+    for call in 0..CALLS_MAX {
+        let directory = in_memory();
+        let path = directory.path().join("copy");
+        Before::Tree(3).make(&path);
+        let top = path.clone();
+        let write = move || {
+            if top.join("own").is_dir() {
+                fs::write(top.join("own/theirs"), "theirs").unwrap();
+            }
+            fs::write(top.join("new"), "new").unwrap();
+            fs::write(top.join("replaced"), "replaced").unwrap();
+            fs::rename(top.join("replaced"), top.join("d/own")).unwrap();
+        };
+        let session = source.session_beside(&path, Fault::Action(call), write);
+        let after = format!("before call {call}: {:?}", session.outcome);
+        if call >= session.faults.calls() {
+            assert!(call > 50, "{call}");
+            return;
+        }
+        session.outcome.as_ref().unwrap_or_else(|error| panic!("{after}: {error}"));
+        // What was there when the push looked may be removed.
+        if call >= session.looked_at {
+            assert_eq!(fs::read(path.join("new")).unwrap(), b"new", "{after}");
+            assert_eq!(fs::read(path.join("d/own")).unwrap(), b"replaced", "{after}");
+        }
+    }
+    panic!("a session makes more than {CALLS_MAX} calls");
+}
