@@ -221,6 +221,9 @@ impl World<'_> {
             let news = receiver.news.0.clone();
             let notify: Notify = Box::new(move |what| drop(news.send(what)));
             receiver.members.insert(round, Member::new(&start, copy.clone(), notify));
+            if receiver.has_failed_disk {
+                self.disk_fails(index);
+            }
         }
         self.note(index, Note::Joined(round, created.map_err(rdmc::Error::from)));
         self.look(index);

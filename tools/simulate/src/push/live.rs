@@ -78,6 +78,7 @@ impl World<'_> {
             | Due::Progress(process)
             | Due::JoinTimeout(process, _)
             | Due::Create(process, _)
+            | Due::DiskFails(process)
             | Due::Hashed(process)
             | Due::Digest(process)
             | Due::Looked(process, _)
@@ -112,6 +113,7 @@ impl World<'_> {
             }
             Due::JoinTimeout(process, round) => self.join_timeout(process, round),
             Due::Create(process, round) => self.create(process, round),
+            Due::DiskFails(process) => self.disk_fails(process),
             Due::Hashed(process) => self.hashed(process),
             Due::Checked(line, right) => {
                 let root = self.lines[line].root;
