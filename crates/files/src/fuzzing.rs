@@ -117,7 +117,7 @@ mod tests {
 
     fn start() -> Start {
         Start {
-            round: 1,
+            group: 1,
             rank: 1,
             ranges: RangeList::from(&ranges()),
             addresses: vec![SocketAddr::from(([10, 0, 0, 1], 7)); 3],
@@ -134,7 +134,7 @@ mod tests {
     fn collective() -> MeasureCollective {
         let (operation, sizes) = (Collective::AllReduce, vec![4, 1 << 20]);
         MeasureCollective {
-            round: 1,
+            team: 1,
             rank: 1,
             addresses: start().addresses,
             plan: CollectivePlan { operation, sizes, repeats: None, degree: Some(3) },
@@ -172,7 +172,7 @@ mod tests {
         };
         let has = RangeList::from(&ranges());
         let blamed = Some(Blamed { member: 2, noticed_by: Some(1) });
-        let failed = ToRoot::RoundFailed { round: 1, blamed, detail: text(), has: has.clone() };
+        let failed = ToRoot::GroupFailed { group: 1, blamed, detail: text(), has: has.clone() };
         let digests = Some(ChunkDigests::made_up());
         let measure = Measure { start: start(), bytes: 1_000, echo: Some(start()) };
         let bench = ToReceiver::Bench(terms());
@@ -193,7 +193,7 @@ mod tests {
             ),
             ("progress", seed(0, &ToRoot::Progress { bytes: 1 << 40 })),
             ("compared", seed(0, &ToRoot::Compared { equal: true })),
-            ("round-failed", seed(0, &failed)),
+            ("group-failed", seed(0, &failed)),
             (
                 "published",
                 seed(0, &ToRoot::Published { peak_resident_bytes: Some(5), was_there: true }),

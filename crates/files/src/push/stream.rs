@@ -356,7 +356,7 @@ impl Session<'_> {
         let choice = settings.choose(settings.algorithm, &racks, bytes, context.fabric());
         let window = settings.window(members, choice.block_bytes);
         let mut start = Start {
-            round: new_number()?,
+            group: new_number()?,
             rank: 0,
             ranges: RangeList::default(),
             addresses,
@@ -369,7 +369,7 @@ impl Session<'_> {
             offload: settings.offload,
         };
         let from = self.stream.messages.front().map_or(self.stream.messages_end(), |(at, _)| *at);
-        let (number, own) = (start.round, stream_settings(&start)?);
+        let (number, own) = (start.group, stream_settings(&start)?);
         for &host in &hosts {
             start.rank += 1;
             self.run.io.send_message(host, &ToReceiver::Take { start: start.clone(), from });
@@ -483,14 +483,14 @@ impl Session<'_> {
             Input::Measured(..) => {}
             Input::Event(Event::Message {
                 host,
-                message: ToRoot::Joined { round: number },
+                message: ToRoot::Joined { group: number },
                 ..
             }) if number == round.number => {
                 round.joined.insert(host);
             }
             Input::Event(Event::Message {
                 host,
-                message: ToRoot::RoundFailed { round: number, blamed, detail, has },
+                message: ToRoot::GroupFailed { group: number, blamed, detail, has },
                 ..
             }) => {
                 if number == round.number {
@@ -513,7 +513,7 @@ impl Session<'_> {
             group.abort(reason);
         }
         for &host in &round.hosts {
-            self.run.io.send_message(host, &ToReceiver::Leave { round: round.number });
+            self.run.io.send_message(host, &ToReceiver::Leave { group: round.number });
         }
     }
 

@@ -111,8 +111,8 @@ impl World<'_> {
                 self.note_silence();
                 self.meet();
             }
-            Due::JoinTimeout(process, round) => self.join_timeout(process, round),
-            Due::Create(process, round) => self.create(process, round),
+            Due::JoinTimeout(process, group) => self.join_timeout(process, group),
+            Due::Create(process, group) => self.create(process, group),
             Due::DiskFails(process) => self.disk_fails(process),
             Due::Hashed(process) => self.hashed(process),
             Due::Checked(line, right) => {

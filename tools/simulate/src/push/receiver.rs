@@ -111,9 +111,9 @@ impl World<'_> {
         }
         receiver.next_waited_report_ns = now_ns + SECOND_NS;
         let line = receiver.line;
-        for (round, waited) in engine.waited() {
+        for (group, waited) in engine.waited() {
             let waited = waited.into_iter().map(WaitedFor::from).collect();
-            self.send_word(line, Way::ToRoot, Word::ToRoot(ToRoot::Waited { round, waited }));
+            self.send_word(line, Way::ToRoot, Word::ToRoot(ToRoot::Waited { group, waited }));
         }
     }
 
@@ -311,7 +311,7 @@ impl ReceiverEffects for AtHost<'_, '_> {
             let address = address(0, self.world.root.process);
             return Err(Error::Peer { address, cause: "connection reset".into() });
         }
-        let is_lost = matches!(message, ToRoot::RoundFailed { .. })
+        let is_lost = matches!(message, ToRoot::GroupFailed { .. })
             && self.world.is_first()
             && self.world.host_of(self.index).faults.is_mute;
         if !is_lost {
