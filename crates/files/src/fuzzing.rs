@@ -125,7 +125,7 @@ mod tests {
 
     fn start() -> Start {
         Start {
-            round: 1,
+            group: 1,
             rank: 1,
             ranges: RangeList::from(&ranges()),
             addresses: vec![SocketAddr::from(([10, 0, 0, 1], 7)); 3],
@@ -142,7 +142,7 @@ mod tests {
     fn collective() -> MeasureCollective {
         let (operation, sizes) = (Collective::AllReduce, vec![4, 1 << 20]);
         MeasureCollective {
-            round: 1,
+            team: 1,
             rank: 1,
             addresses: start().addresses,
             plan: CollectivePlan { operation, sizes, repeats: None, degree: Some(3) },
@@ -186,7 +186,7 @@ mod tests {
         };
         let has = RangeList::from(&ranges());
         let blamed = Some(Blamed { member: 2, noticed_by: Some(1) });
-        let failed = ToRoot::RoundFailed { round: 1, blamed, detail: text(), has: has.clone() };
+        let failed = ToRoot::GroupFailed { group: 1, blamed, detail: text(), has: has.clone() };
         let digests = Some(ChunkDigests::made_up());
         let mut changes = Changes::new(true);
         changes.add(0, Change::New);
@@ -212,7 +212,7 @@ mod tests {
             ),
             ("progress", seed(0, &ToRoot::Progress { bytes: 1 << 40 })),
             ("compared", seed(0, &ToRoot::Compared { equal: true })),
-            ("round-failed", seed(0, &failed)),
+            ("group-failed", seed(0, &failed)),
             (
                 "published",
                 seed(0, &ToRoot::Published { peak_resident_bytes: Some(5), was_there: true }),
@@ -222,7 +222,7 @@ mod tests {
             ("stream", seed(1, &stream)),
             ("take", seed(1, &ToReceiver::Take { start: start(), from: 1 << 40 })),
             ("announce", seed(1, &ToReceiver::Announce(StreamMessage::of(7, b"contents")))),
-            ("altered", seed(0, &ToRoot::Altered { round: 1, at: 7 })),
+            ("altered", seed(0, &ToRoot::Altered { group: 1, at: 7 })),
             ("listing", seed(1, &ToReceiver::Listing { part: vec![1, 2, 3] })),
             ("measure", seed(1, &ToReceiver::Measure(measure))),
             ("start", seed(1, &ToReceiver::Start(start()))),

@@ -39,23 +39,23 @@ pub enum ToRoot {
     /// published.
     Worked { bytes: u64 },
     /// The groups of a measurement are joined.
-    Joined { round: u64 },
+    Joined { group: u64 },
     /// The last message of a measurement has arrived, or the operations of a team are measured.
-    Received { round: u64 },
+    Received { group: u64 },
     /// How long this receiver has waited for the members of a group so far.
-    Waited { round: u64, waited: Vec<WaitedFor> },
+    Waited { group: u64, waited: Vec<WaitedFor> },
     /// The last byte of the file is in place.
     Complete,
     /// The copy was compared with the root's digest.
     Compared { equal: bool },
     /// This group has closed: all of its members have all of its bytes.
-    RoundClosed { round: u64 },
+    GroupClosed { group: u64 },
     /// This group failed or could not be joined, and does not access the target any more. `has`: the ranges of
     /// the file in place.
-    RoundFailed { round: u64, blamed: Option<Blamed>, detail: String, has: RangeList },
+    GroupFailed { group: u64, blamed: Option<Blamed>, detail: String, has: RangeList },
     /// The bytes of a stream that arrived in this group at this place are not those that the root has announced. The group
     /// fails.
-    Altered { round: u64, at: u64 },
+    Altered { group: u64, at: u64 },
     /// The copy is published; `was_there` if it had its name before.
     Published { peak_resident_bytes: Option<u64>, was_there: bool },
     /// This other host of the push has claimed the destination: both use one file system. The last message.
@@ -121,8 +121,8 @@ pub enum ToReceiver {
     Use { fabric: String, has: RangeList },
     /// Join this group, and send in it (rank 0) or receive.
     Start(Start),
-    /// The group has failed: leave it and, unless sent before, report [`ToRoot::RoundFailed`].
-    Leave { round: u64 },
+    /// The group has failed: leave it and, unless sent before, report [`ToRoot::GroupFailed`].
+    Leave { group: u64 },
     /// The digest of the source, for comparison with the whole copy.
     Digest { digest: [u8; 32] },
     /// The copy matches and the source has not changed: publish it.
@@ -267,8 +267,8 @@ pub struct Measure {
 /// A measurement of a team's operations at one host.
 #[derive(Clone, Debug, Serialize, Deserialize)]
 pub struct MeasureCollective {
-    /// Number of the team, never used again.
-    pub round: u64,
+    /// Number of the team, never used again; `group` in what is reported of it.
+    pub team: u64,
     pub rank: u32,
     /// Addresses of the members' contexts, by rank.
     pub addresses: Vec<SocketAddr>,
@@ -278,7 +278,7 @@ pub struct MeasureCollective {
 impl MeasureCollective {
     /// The team at the member that this was sent to. Creating it checks them.
     pub fn team_settings(&self) -> TeamSettings {
-        let settings = TeamSettings::new(self.round, self.addresses.clone(), self.rank);
+        let settings = TeamSettings::new(self.team, self.addresses.clone(), self.rank);
         match self.plan.degree {
             // By trees, also where an exchange has fewer steps.
             Some(degree) => settings.degrees(vec![(u64::MAX, degree)]).exchange_bytes(0),
@@ -300,7 +300,7 @@ pub const JOIN_TIMEOUT: Duration = Duration::from_secs(15);
 #[derive(Clone, Debug, Serialize, Deserialize)]
 pub struct Start {
     /// Number of the group, never used again.
-    pub round: u64,
+    pub group: u64,
     pub rank: u32,
     /// The ranges to replicate; none in a measurement.
     pub ranges: RangeList,
@@ -331,7 +331,7 @@ impl Start {
             return refuse("racks", format!("{:?}", self.racks), "one for each member");
         }
         let window = Window { receives: self.window_receives, sends: self.window_sends };
-        let settings = GroupSettings::new(self.round, self.addresses.clone(), self.rank)
+        let settings = GroupSettings::new(self.group, self.addresses.clone(), self.rank)
             .algorithm(algorithm)
             .racks(self.racks.clone())
             .block_bytes(self.block_bytes)
@@ -393,7 +393,7 @@ mod tests {
 
     fn start() -> Start {
         Start {
-            round: 1,
+            group: 1,
             rank: 1,
             ranges: RangeList::default(),
             addresses: vec![([127, 0, 0, 1], 1).into(); 2],

@@ -112,6 +112,22 @@ fn nothing_is_published_of_a_file_that_has_changed_meanwhile() {
 }
 
 #[test]
+fn a_file_of_the_source_that_cannot_be_read_ends_the_push_by_name() {
+    let world = World::with(b"");
+    let top = tree(&world);
+    let source = Source::open_directory(&top, &Selection::default()).unwrap();
+    let push = world.open_with(source, 2, |_| {});
+    let report = run(&world, push, 2, begins, || {
+        fs::rename(top.join("sub"), top.with_file_name("away")).unwrap();
+        fs::write(top.join("sub"), "a file").unwrap();
+    });
+    let error = report.error.as_ref().map(ToString::to_string).unwrap_or_default();
+    let path = top.join("sub/c").display().to_string();
+    assert!(error.contains(&path) && error.contains("(os error 20)"), "{report:?}");
+    assert_eq!(report.published(), 0, "{report:?}");
+}
+
+#[test]
 fn a_receiver_whose_storage_fails_says_so_and_the_others_get_their_copies() {
     let world = World::with(b"");
     let source = Source::of(&[tree(&world)], &ListOptions::default()).unwrap();

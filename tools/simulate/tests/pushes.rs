@@ -101,6 +101,23 @@ fn a_source_that_changes_ends_the_push_before_all_is_sent() {
 }
 
 #[test]
+fn a_host_whose_disk_fails_says_why_and_no_other_host_is_blamed() {
+    for host in 0..4 {
+        let mut scenario = scenario(4);
+        scenario.hosts[host].faults.disk_fails_ns = Some(5 * SECOND_NS);
+        let outcome = run(&scenario);
+        for (other, step) in outcome.ends[0].steps.iter().enumerate() {
+            if other == host {
+                let Some(Step::Failed(reason)) = step else { panic!("{outcome:?}") };
+                assert!(reason.starts_with("cannot write the copy: No space left"), "{reason}");
+            } else {
+                assert_eq!(*step, Some(Step::Published), "{outcome:?}");
+            }
+        }
+    }
+}
+
+#[test]
 fn a_source_that_is_replaced_is_not_published_by_hosts_that_are_verified_later() {
     let mut scenario = scenario(2);
     scenario.hosts[1].verify_ns = 60 * SECOND_NS;
@@ -185,14 +202,13 @@ fn a_host_that_does_not_report_a_failed_group_fails_and_the_others_get_their_cop
 
 #[test]
 fn hosts_are_deferred_only_below_the_minimum_rate() {
-    let deferred = |percent: Option<u64>| -> u64 {
-        let drawn = (0..300).map(|seed| draw_push(seed, &Limits::default()));
-        let runs = drawn.map(|mut scenario| {
-            scenario.rate_min_percent = percent.unwrap_or(scenario.rate_min_percent);
-            run_push(&scenario, Options::default()).deferred
-        });
-        runs.sum()
+    let deferred = |seed: u64, percent: Option<u64>| {
+        let mut scenario = draw_push(seed, &Limits::default());
+        scenario.rate_min_percent = percent.unwrap_or(scenario.rate_min_percent);
+        run_push(&scenario, Options::default()).deferred
     };
-    assert_eq!(deferred(Some(0)), 0);
-    assert!(deferred(None) > 0);
+    // One of a hundred drawn pushes defers a host.
+    let first = (0..1_000).find(|&seed| deferred(seed, None) > 0);
+    assert!(first.is_some_and(|seed| deferred(seed, Some(0)) == 0), "{first:?}");
+    assert_eq!((0..200).map(|seed| deferred(seed, Some(0))).sum::<u64>(), 0);
 }

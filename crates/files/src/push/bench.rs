@@ -320,7 +320,7 @@ impl Session<'_> {
         let outcome = self.measure_in(&mut measuring, subject, bytes, repeats);
         if outcome.is_err() {
             measuring.abort("the measurement has failed");
-            let leave = ToReceiver::Leave { round: measuring.number };
+            let leave = ToReceiver::Leave { group: measuring.number };
             measuring.hosts.iter().for_each(|&host| self.run.io.send_message(host, &leave));
         }
         outcome
@@ -389,7 +389,7 @@ impl Session<'_> {
         let choice = settings.choose(settings.algorithm, &racks, bytes, context.fabric());
         let window = settings.window(addresses.len(), choice.block_bytes);
         let start = |number, rank, addresses: Vec<SocketAddr>, algorithm: Algorithm| Start {
-            round: number,
+            group: number,
             rank,
             ranges: RangeList::default(),
             racks: vec![0; addresses.len()],
@@ -472,13 +472,13 @@ impl Session<'_> {
                 // Of no group.
                 MeasureEvent::Collective(_) => {}
             },
-            Input::Event(Event::Message { host, message: ToRoot::Joined { round }, .. })
-                if round == measuring.number =>
+            Input::Event(Event::Message { host, message: ToRoot::Joined { group }, .. })
+                if group == measuring.number =>
             {
                 measuring.joined.insert(host);
             }
-            Input::Event(Event::Message { host, message: ToRoot::Received { round }, .. })
-                if round == measuring.number =>
+            Input::Event(Event::Message { host, message: ToRoot::Received { group }, .. })
+                if group == measuring.number =>
             {
                 measuring.received.insert(host);
                 if measuring.received.len() == measuring.hosts.len() {
@@ -487,9 +487,9 @@ impl Session<'_> {
             }
             Input::Event(Event::Message {
                 host,
-                message: ToRoot::RoundFailed { round, detail, .. },
+                message: ToRoot::GroupFailed { group, detail, .. },
                 ..
-            }) if round == measuring.number => {
+            }) if group == measuring.number => {
                 let name = &self.run.core.hosts[host].plan.name;
                 measuring.fail(format!("failed at {name}: {detail}"));
             }

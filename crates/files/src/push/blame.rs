@@ -2,7 +2,7 @@
 
 use std::collections::BTreeSet;
 
-use super::{attempt::Attempt, host::Host};
+use super::{group::PushGroup, host::Host};
 
 /// A connected host fails after this many rounds in which it was blamed: one may be due to a single reset connection.
 const FAILED_ROUNDS_MAX: u32 = 2;
@@ -32,19 +32,19 @@ impl Blame {
     /// Judges a failed group of this round; `silent`: members that have not reported.
     pub(super) fn judge(
         &mut self,
-        attempt: &Attempt,
+        group: &PushGroup,
         silent: &[usize],
         round: u32,
         hosts: &mut [Host],
     ) -> Response {
-        if attempt.has_failed_by_switches() {
+        if group.has_failed_by_switches() {
             return Response::Relay;
         }
         // Lost hosts explain the failure; otherwise the members' reports decide.
-        if attempt.has_lost() || !silent.is_empty() || !attempt.is_wanted {
+        if group.has_lost() || !silent.is_empty() || !group.is_wanted {
             return Response::Continue;
         }
-        match attempt.most_blamed() {
+        match group.most_blamed() {
             Some(host) => {
                 hosts[host].count_failed_round(round);
                 // A host that publishes needs no group any more.
@@ -52,7 +52,7 @@ impl Blame {
                     hosts[host].failed_rounds >= FAILED_ROUNDS_MAX && hosts[host].is_ready();
                 if is_out { Response::FailHost(host) } else { Response::Continue }
             }
-            None if attempt.is_in_switch() => Response::Relay,
+            None if group.is_in_switch() => Response::Relay,
             None => {
                 self.unexplained.insert(round);
                 if self.unexplained.len() >= UNEXPLAINED_MAX {

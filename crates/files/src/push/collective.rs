@@ -68,9 +68,9 @@ impl CollectiveRun<'_, '_> {
                 }
                 Some(Input::Event(Event::Message {
                     host,
-                    message: ToRoot::RoundFailed { round, blamed, detail, .. },
+                    message: ToRoot::GroupFailed { group, blamed, detail, .. },
                     ..
-                })) if round == number => {
+                })) if group == number => {
                     // It is told by the team here as well, unless it was never made there.
                     if blamed.is_none() {
                         self.run.core.fail(&mut self.run.io, host, &format!("it {detail}"));
@@ -96,7 +96,7 @@ impl CollectiveRun<'_, '_> {
             addresses.extend(host.ip.map(|ip| SocketAddr::new(ip, host.port)));
         }
         let request = |rank| MeasureCollective {
-            round: number,
+            team: number,
             rank,
             addresses: addresses.clone(),
             plan: self.plan.clone(),
@@ -142,7 +142,7 @@ fn take_part(request: &MeasureCollective, context: &Context, events: &Events) ->
         let of_member = times_ns.chunks(times_ns.len() / team.members() as usize);
         let times = of_member.map(|times| times.iter().copied().map(Duration::from_nanos));
         let times = times.map(Iterator::collect).collect();
-        send(events, request.round, Ok(Some(CollectiveMeasurement { bytes, times })));
+        send(events, request.team, Ok(Some(CollectiveMeasurement { bytes, times })));
     }
     team.close(TEAM_CLOSE_TIMEOUT)
 }

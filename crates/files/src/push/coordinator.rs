@@ -15,9 +15,9 @@ use plan::choice::Choice;
 use rdmc::{Algorithm, Error, Fabric, Failure};
 
 use super::{
-    attempt::{Attempt, Verdict},
     blame::{Blame, Response},
     effects::Effects,
+    group::{PushGroup, Verdict},
     host::{Host, Step},
     hosts::{HostEvent, Hosts},
     parts::{Holder, Part, parts},
@@ -49,7 +49,7 @@ pub struct Coordinator<'a> {
     /// The object is a tree, whose files have digests of their own.
     is_tree: bool,
     pub hosts: Hosts<'a>,
-    attempts: BTreeMap<u64, Attempt>,
+    groups: BTreeMap<u64, PushGroup>,
     /// The first groups have been started; hosts that become ready later get groups of their own.
     has_begun: bool,
     source_digest: SourceDigest,
@@ -77,7 +77,7 @@ impl<'a> Coordinator<'a> {
             bytes,
             is_tree: false,
             hosts: Hosts::new(settings, bytes),
-            attempts: BTreeMap::new(),
+            groups: BTreeMap::new(),
             has_begun: false,
             source_digest: SourceDigest::default(),
             source_look: SourceLook::default(),
@@ -99,7 +99,7 @@ impl<'a> Coordinator<'a> {
 
     /// Whether every host has published or failed, and no group is left.
     pub fn is_over(&self) -> bool {
-        self.attempts.is_empty() && !self.hosts.iter().any(Host::is_open)
+        self.groups.is_empty() && !self.hosts.iter().any(Host::is_open)
     }
 
     /// Whether the first groups still wait for hosts.
@@ -110,15 +110,15 @@ impl<'a> Coordinator<'a> {
     /// The state of all hosts and groups, for messages of simulations.
     pub fn describe(&self) -> String {
         let steps: Vec<&Step> = self.hosts.iter().map(|host| &host.step).collect();
-        format!("{steps:?} in {:?}", self.attempts)
+        format!("{steps:?} in {:?}", self.groups)
     }
 
     /// When [`Coordinator::advance`] must be called at the latest.
     pub fn deadline(&self) -> Option<Duration> {
-        let attempts = self.attempts.values().filter_map(Attempt::deadline);
+        let groups = self.groups.values().filter_map(PushGroup::deadline);
         let unawaited = self.hosts.next_unawaited(self.now).filter(|_| !self.has_begun);
         let look = self.source_look.deadline();
-        attempts.chain(self.hosts.deadline()).chain(unawaited).chain(look).min()
+        groups.chain(self.hosts.deadline()).chain(unawaited).chain(look).min()
     }
 
     /// Adds a host that joins; returns its index.
@@ -182,7 +182,7 @@ impl<'a> Coordinator<'a> {
 
     /// Whether the root is joining this group, to send in it.
     pub fn is_joining(&self, group: u64) -> bool {
-        self.attempts.get(&group).is_some_and(Attempt::is_joining)
+        self.groups.get(&group).is_some_and(PushGroup::is_joining)
     }
 
     /// The root has joined a group, or failed to.
@@ -192,18 +192,18 @@ impl<'a> Coordinator<'a> {
         group: u64,
         outcome: Result<(), Error>,
     ) -> Result<(), PushError> {
-        let Some(attempt) = self.attempts.get_mut(&group) else { return Ok(()) };
+        let Some(state) = self.groups.get_mut(&group) else { return Ok(()) };
         match outcome {
             // Aborted meanwhile.
-            Ok(()) if !attempt.is_joining() => Ok(()),
+            Ok(()) if !state.is_joining() => Ok(()),
             Ok(()) => {
-                attempt.start_running(self.now);
+                state.start_running(self.now);
                 self.hosts.first_sent.get_or_insert(self.now);
-                let ranges = attempt.part.ranges.clone();
+                let ranges = state.part.ranges.clone();
                 effects.send_ranges(group, &ranges)
             }
             Err(error) => {
-                attempt.not_joined_here(&error);
+                state.not_joined_here(&error);
                 self.begin_failing(effects, group, "a member could not join");
                 Ok(())
             }
@@ -220,8 +220,8 @@ impl<'a> Coordinator<'a> {
         match outcome {
             Ok(()) => self.succeeded(effects, group),
             Err(failure) => {
-                if let Some(attempt) = self.attempts.get_mut(&group) {
-                    attempt.failed_here(&failure);
+                if let Some(state) = self.groups.get_mut(&group) {
+                    state.failed_here(&failure);
                     self.begin_failing(effects, group, "the group has failed");
                 }
             }
@@ -232,19 +232,19 @@ impl<'a> Coordinator<'a> {
     pub fn on_message(&mut self, effects: &mut impl Effects, host: usize, message: ToRoot) {
         match self.hosts.on_message(effects, host, message, self.now) {
             Some(HostEvent::Waited { group, waited }) => {
-                if let Some(attempt) = self.attempts.get_mut(&group) {
-                    attempt.set_waited(Some(host), waited);
+                if let Some(state) = self.groups.get_mut(&group) {
+                    state.set_waited(Some(host), waited);
                 }
             }
             // What a host says of a group that it is not in counts for nothing.
             Some(HostEvent::Closed { group } | HostEvent::GroupFailed { group, .. })
-                if !self.attempts.get(&group).is_some_and(|it| it.has_member(host)) => {}
+                if !self.groups.get(&group).is_some_and(|it| it.has_member(host)) => {}
             Some(HostEvent::Closed { group }) => self.succeeded(effects, group),
             Some(HostEvent::GroupFailed { group, blamed, detail, has }) => {
-                if let Some(attempt) = self.attempts.get_mut(&group) {
+                if let Some(state) = self.groups.get_mut(&group) {
                     self.hosts[host].has.extend(has.iter());
-                    attempt.reported(host, blamed);
-                    let reason = match attempt.is_in_switch() {
+                    state.reported(host, blamed);
+                    let reason = match state.is_in_switch() {
                         // No host is blamed for that, so the reason has to name the member.
                         true => format!("{}: {detail}", self.hosts[host].plan.name),
                         false => detail,
@@ -303,27 +303,27 @@ impl<'a> Coordinator<'a> {
 
     /// Checks the rates of running groups. Errors: the source has changed.
     fn check_rates(&mut self, effects: &mut impl Effects) -> Result<(), PushError> {
-        let is_due = |(&group, attempt): (&u64, &mut Attempt)| {
-            (attempt.is_running() && attempt.rate.is_due(self.now)).then_some(group)
+        let is_due = |(&group, state): (&u64, &mut PushGroup)| {
+            (state.is_running() && state.rate.is_due(self.now)).then_some(group)
         };
-        let due: Vec<u64> = self.attempts.iter_mut().filter_map(is_due).collect();
+        let due: Vec<u64> = self.groups.iter_mut().filter_map(is_due).collect();
         if due.is_empty() {
             return Ok(());
         }
         effects.check_source()?;
         for &group in &due {
-            let Some(attempt) = self.attempts.get_mut(&group) else { continue };
-            if attempt.part.source.is_none() {
-                attempt.set_waited(None, effects.waited(group));
+            let Some(state) = self.groups.get_mut(&group) else { continue };
+            if state.part.source.is_none() {
+                state.set_waited(None, effects.waited(group));
             }
-            let slow = self.slowness.judge(attempt, &mut self.hosts, self.bytes, self.now);
+            let slow = self.slowness.judge(state, &mut self.hosts, self.bytes, self.now);
             if let Some((host, bytes_per_second)) = slow {
                 tracing::info!(host = self.hosts[host].plan.name, bytes_per_second, "deferred");
                 effects.observe(PushEvent::Deferred { host, bytes_per_second });
                 self.regroup(effects, &[group]);
             }
         }
-        if has_unserved_host(&self.hosts, &self.attempts, self.bytes, self.now) {
+        if has_unserved_host(&self.hosts, &self.groups, self.bytes, self.now) {
             self.regroup(effects, &due);
         }
         Ok(())
@@ -332,8 +332,8 @@ impl<'a> Coordinator<'a> {
     /// Ends these groups; what is missing is planned again once their members have reported what they have.
     fn regroup(&mut self, effects: &mut impl Effects, groups: &[u64]) {
         for &group in groups {
-            if let Some(attempt) = self.attempts.get_mut(&group) {
-                attempt.is_wanted = false;
+            if let Some(state) = self.groups.get_mut(&group) {
+                state.is_wanted = false;
                 self.begin_failing(effects, group, "new groups replace it");
             }
         }
@@ -341,13 +341,13 @@ impl<'a> Coordinator<'a> {
 
     /// Concludes failed groups whose members have reported, or had their time.
     fn conclude_failed(&mut self, effects: &mut impl Effects) -> Result<(), PushError> {
-        let groups: Vec<u64> = self.attempts.keys().copied().collect();
+        let groups: Vec<u64> = self.groups.keys().copied().collect();
         for group in groups {
-            let Some(attempt) = self.attempts.get_mut(&group) else { continue };
-            if attempt.is_joining() && attempt.deadline().is_some_and(|until| self.now >= until) {
+            let Some(state) = self.groups.get_mut(&group) else { continue };
+            if state.is_joining() && state.deadline().is_some_and(|until| self.now >= until) {
                 self.begin_failing(effects, group, "it took too long to join");
-            } else if attempt.is_failing()
-                && let Verdict::Over { silent } = attempt.judge(self.now)
+            } else if state.is_failing()
+                && let Verdict::Over { silent } = state.judge(self.now)
             {
                 self.conclude(effects, group, &silent)?;
             }
@@ -362,15 +362,15 @@ impl<'a> Coordinator<'a> {
         group: u64,
         silent: &[usize],
     ) -> Result<(), PushError> {
-        let Some(attempt) = self.attempts.remove(&group) else { return Ok(()) };
-        self.hosts.keep_shares(attempt.shares());
+        let Some(state) = self.groups.remove(&group) else { return Ok(()) };
+        self.hosts.keep_shares(state.shares());
         // A changed source explains any failure, and no further group could succeed.
         effects.check_source()?;
-        let why = attempt.why();
+        let why = state.why();
         for &host in silent {
             self.fail(effects, host, &format!("it no longer answers: {why}"));
         }
-        match self.blame.judge(&attempt, silent, self.rounds, &mut self.hosts) {
+        match self.blame.judge(&state, silent, self.rounds, &mut self.hosts) {
             Response::Continue => {}
             Response::FailHost(host) => self.fail(effects, host, &format!("it {why}")),
             Response::Relay if self.fell_back.is_none() => {
@@ -387,7 +387,7 @@ impl<'a> Coordinator<'a> {
     /// If no group is running: starts groups for what is missing.
     fn start_groups(&mut self, effects: &mut impl Effects) -> Result<(), PushError> {
         let waits = !self.has_begun && self.is_gathering();
-        if waits || !self.attempts.is_empty() {
+        if waits || !self.groups.is_empty() {
             return Ok(());
         }
         let ready = self.hosts.iter().enumerate().filter(|(_, host)| host.is_ready());
@@ -438,7 +438,7 @@ impl<'a> Coordinator<'a> {
         self.choice = Some(choice);
         let window = self.settings.window(members, choice.block_bytes);
         let mut start = Start {
-            round: effects.group_number()?,
+            group: effects.group_number()?,
             rank: 0,
             ranges: RangeList::from(&part.ranges),
             addresses,
@@ -455,12 +455,12 @@ impl<'a> Coordinator<'a> {
             start.rank = 1;
         }
         let joining_until = self.now + self.settings.join_timeout();
-        let attempt = Attempt::new(part, choice.algorithm, self.now, joining_until);
-        for host in attempt.members() {
+        let state = PushGroup::new(part, choice.algorithm, self.now, joining_until);
+        for host in state.members() {
             effects.send_message(host, &ToReceiver::Start(start.clone()));
             start.rank += 1;
         }
-        self.attempts.insert(start.round, attempt);
+        self.groups.insert(start.group, state);
         Ok(())
     }
 
@@ -494,7 +494,7 @@ impl<'a> Coordinator<'a> {
         let verified: Vec<usize> =
             (0..self.hosts.len()).filter(|&host| self.hosts[host].step == Step::Verified).collect();
         // A host that publishes leaves its groups, in which others may still need it as a relay.
-        let is_needed = |host: usize| self.attempts.values().any(|attempt| attempt.needs(host));
+        let is_needed = |host: usize| self.groups.values().any(|state| state.needs(host));
         let free: Vec<usize> = verified.into_iter().filter(|&host| !is_needed(host)).collect();
         let starts = free.iter().map(|&host| (host, self.hosts[host].start)).collect();
         let look = self.source_look.judge(starts, self.now)?;
@@ -509,27 +509,27 @@ impl<'a> Coordinator<'a> {
 
     /// A group has closed: all of its members have its part.
     fn succeeded(&mut self, effects: &mut impl Effects, group: u64) {
-        let Some(attempt) = self.attempts.remove(&group) else { return };
-        self.hosts.keep_shares(attempt.shares());
-        for host in attempt.receivers_left() {
-            self.hosts[host].has.extend(attempt.part.ranges.iter());
+        let Some(state) = self.groups.remove(&group) else { return };
+        self.hosts.keep_shares(state.shares());
+        for host in state.receivers_left() {
+            self.hosts[host].has.extend(state.part.ranges.iter());
         }
         // The root's own group may not have ended yet.
-        if attempt.is_failing() {
+        if state.is_failing() {
             effects.abort(group, "all members have it");
         }
     }
 
     fn begin_failing(&mut self, effects: &mut impl Effects, group: u64, reason: &str) {
-        let Some(attempt) = self.attempts.get_mut(&group) else { return };
-        if !attempt.begin_failing(self.now, reason) {
+        let Some(state) = self.groups.get_mut(&group) else { return };
+        if !state.begin_failing(self.now, reason) {
             return;
         }
         tracing::debug!(group, reason, "aborting a group");
         effects.abort(group, GIVEN_UP);
-        for host in attempt.members() {
-            if !attempt.has_reported(host) {
-                effects.send_message(host, &ToReceiver::Leave { round: group });
+        for host in state.members() {
+            if !state.has_reported(host) {
+                effects.send_message(host, &ToReceiver::Leave { group });
             }
         }
     }
@@ -542,9 +542,9 @@ impl<'a> Coordinator<'a> {
         effects.send_message(host, &ToReceiver::Abort { reason: reason.to_owned(), keep });
         let name = known.plan.name.clone();
         self.hosts.lose(effects, host, reason, self.now);
-        let attempts = self.attempts.iter_mut();
+        let groups = self.groups.iter_mut();
         let its_groups: Vec<u64> =
-            attempts.filter_map(|(&group, attempt)| attempt.lose(host).then_some(group)).collect();
+            groups.filter_map(|(&group, state)| state.lose(host).then_some(group)).collect();
         for group in its_groups {
             self.begin_failing(effects, group, &format!("{name}: {reason}"));
         }
@@ -568,7 +568,7 @@ impl<'a> Coordinator<'a> {
         self.stopped = Some(error);
         let (publishing, others) = self.hosts.end(LAST_ANSWER, self.now);
         others.into_iter().for_each(|host| self.fail(effects, host, &reason));
-        for group in std::mem::take(&mut self.attempts).into_keys() {
+        for group in std::mem::take(&mut self.groups).into_keys() {
             effects.abort(group, &reason);
         }
         if publishing > 0 {

@@ -202,16 +202,16 @@ impl<'a> Hosts<'a> {
             (ToRoot::Worked { bytes }, _) => {
                 self.timeouts.worked(&mut self.all[host], bytes, now, self.is_ending);
             }
-            (ToRoot::Waited { round, waited }, _) => {
+            (ToRoot::Waited { group, waited }, _) => {
                 let waited = waited.into_iter().map(Waited::from).collect();
-                return Some(HostEvent::Waited { group: round, waited });
+                return Some(HostEvent::Waited { group, waited });
             }
             (ToRoot::Complete, Step::Ready) => self.set_complete(effects, host, now),
-            (ToRoot::RoundClosed { round }, _) => return Some(HostEvent::Closed { group: round }),
-            (ToRoot::RoundFailed { round, blamed, detail, has }, _) => {
+            (ToRoot::GroupClosed { group }, _) => return Some(HostEvent::Closed { group }),
+            (ToRoot::GroupFailed { group, blamed, detail, has }, _) => {
                 // May lack ranges already known by the success of a group: the message is older.
                 let has = has.within(self.bytes);
-                return Some(HostEvent::GroupFailed { group: round, blamed, detail, has });
+                return Some(HostEvent::GroupFailed { group, blamed, detail, has });
             }
             (ToRoot::Compared { equal: true }, Step::Comparing(_)) => {
                 self.set(effects, host, Step::Verified, now);

@@ -332,7 +332,7 @@ impl Effects for Io<'_> {
     /// Joins on a thread that ends by the context's own deadline.
     fn join(&mut self, start: &Start) -> Result<(), PushError> {
         let settings = start.group_settings()?;
-        let number = start.round;
+        let number = start.group;
         let Some(context) = self.push.context.get().cloned() else { return Ok(()) };
         let events = self.push.events.clone();
         let sending = Sending { number, events: events.clone() };

@@ -4,7 +4,6 @@
 //! [`dispatch`] passes events in, which other threads queue, and [`io::Io`] carries out its [`Effects`].
 
 mod accept;
-mod attempt;
 mod bench;
 mod blame;
 mod collective;
@@ -18,6 +17,7 @@ mod dispatch;
 mod effects;
 #[doc(hidden)]
 mod event;
+mod group;
 #[doc(hidden)]
 mod host;
 #[doc(hidden)]

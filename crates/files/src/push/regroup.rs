@@ -2,7 +2,7 @@
 
 use std::{collections::BTreeMap, time::Duration};
 
-use super::{attempt::Attempt, host::Host};
+use super::{group::PushGroup, host::Host};
 
 /// The least age of a group that is replaced for a host that became ready later.
 const REGROUP_AFTER: Duration = Duration::from_secs(1);
@@ -29,19 +29,19 @@ impl Slowness {
     /// `bytes`: length of the object.
     pub(super) fn judge(
         &mut self,
-        attempt: &mut Attempt,
+        group: &mut PushGroup,
         hosts: &mut [Host],
         bytes: u64,
         now: Duration,
     ) -> Option<(usize, u64)> {
         let rate_min = self.rate_min?;
-        let members: Vec<usize> = attempt.members().collect();
+        let members: Vec<usize> = group.members().collect();
         let unfinished = members.iter().map(|&host| hosts[host].bytes).filter(|&has| has < bytes);
         let slowest_bytes = unfinished.min()?;
-        let by_rank: Vec<Option<usize>> = attempt.by_rank().collect();
+        let by_rank: Vec<Option<usize>> = group.by_rank().collect();
         let (ranks, host_of) = (by_rank.len(), |rank: u32| by_rank[rank as usize]);
         let suspicions = |rank: u32| host_of(rank).map_or(0, |host| hosts[host].suspicions);
-        let slow = attempt.rate.judge(now, slowest_bytes, (ranks, rate_min as f64), &suspicions)?;
+        let slow = group.rate.judge(now, slowest_bytes, (ranks, rate_min as f64), &suspicions)?;
         let Some(host) = host_of(slow.rank) else {
             tracing::warn!(rate = slow.rate, "this machine delays the others");
             return None;
@@ -66,19 +66,19 @@ impl Slowness {
 /// Whether a ready host is in no group, and the running groups are worth replacing. `bytes`: length of the object.
 pub(super) fn has_unserved_host(
     hosts: &[Host],
-    attempts: &BTreeMap<u64, Attempt>,
+    groups: &BTreeMap<u64, PushGroup>,
     bytes: u64,
     now: Duration,
 ) -> bool {
     let mut ready = hosts.iter().enumerate().filter(|(_, host)| {
         host.is_ready() && host.deferred_at.is_none() && !host.has.covers((0, bytes))
     });
-    let is_member = |host: usize| attempts.values().any(|attempt| attempt.has_member(host));
+    let is_member = |host: usize| groups.values().any(|group| group.has_member(host));
     ready.any(|(host, _)| !is_member(host))
-        && attempts.values().all(|attempt| {
-            let members = attempt.part.hosts.iter().map(|&host| hosts[host].bytes);
+        && groups.values().all(|group| {
+            let members = group.part.hosts.iter().map(|&host| hosts[host].bytes);
             let left = bytes.saturating_sub(members.min().unwrap_or(bytes));
-            let is_old = now >= attempt.since + REGROUP_AFTER;
-            attempt.is_running() && is_old && left > bytes / REGROUP_PART
+            let is_old = now >= group.since + REGROUP_AFTER;
+            group.is_running() && is_old && left > bytes / REGROUP_PART
         })
 }

@@ -206,7 +206,7 @@ impl<'a> StreamRoot<'a> {
         let choice = settings.choose(algorithm, &racks, MESSAGE_BYTES, context.fabric());
         let window = settings.window(members, choice.block_bytes);
         let mut start = Start {
-            round: new_number()?,
+            group: new_number()?,
             rank: 0,
             ranges: RangeList::default(),
             addresses,
@@ -219,7 +219,7 @@ impl<'a> StreamRoot<'a> {
             offload: settings.offload,
         };
         let from = self.stream.messages.front().map_or(self.stream.messages_end(), |(at, _)| *at);
-        let (number, own) = (start.round, stream_settings(&start)?);
+        let (number, own) = (start.group, stream_settings(&start)?);
         for &host in &hosts {
             start.rank += 1;
             self.run.io.send_message(host, &ToReceiver::Take { start: start.clone(), from });
@@ -331,14 +331,14 @@ impl<'a> StreamRoot<'a> {
             Input::Measured(..) => {}
             Input::Event(Event::Message {
                 host,
-                message: ToRoot::Joined { round: number },
+                message: ToRoot::Joined { group: number },
                 ..
             }) if number == group.number => {
                 group.joined.insert(host);
             }
             Input::Event(Event::Message {
                 host,
-                message: ToRoot::RoundFailed { round: number, blamed, detail, has },
+                message: ToRoot::GroupFailed { group: number, blamed, detail, has },
                 ..
             }) => {
                 if number == group.number {
@@ -352,9 +352,11 @@ impl<'a> StreamRoot<'a> {
                 }
             }
             Input::Event(Event::Message {
-                host, message: ToRoot::Altered { round, at }, ..
+                host,
+                message: ToRoot::Altered { group: number, at },
+                ..
             }) => {
-                if round == group.number {
+                if number == group.number {
                     group.altered.insert(host);
                     self.run.io.observe(PushEvent::Altered { host, at });
                     let name = &self.run.core.hosts[host].plan.name;
@@ -371,7 +373,7 @@ impl<'a> StreamRoot<'a> {
             group.abort(reason);
         }
         for &host in &group.hosts {
-            self.run.io.send_message(host, &ToReceiver::Leave { round: group.number });
+            self.run.io.send_message(host, &ToReceiver::Leave { group: group.number });
         }
     }
 

@@ -44,7 +44,7 @@ pub(super) fn take_part(
         let current = |number| measuring.as_ref().is_some_and(|m| m.number == number);
         match root.next()? {
             Event::Root(Ok(ToReceiver::Measure(measure))) => {
-                let number = measure.start.round;
+                let number = measure.start.group;
                 // The previous one has closed or failed.
                 measuring = None;
                 root.check_size(measure.bytes)?;
@@ -54,14 +54,14 @@ pub(super) fn take_part(
                 }
             }
             Event::Root(Ok(ToReceiver::Collective(request))) => {
-                let (number, longest) = (request.round, request.plan.sizes.iter().copied().max());
+                let (number, longest) = (request.team, request.plan.sizes.iter().copied().max());
                 root.check_size(longest.unwrap_or(0))?;
                 // Its thread reports the outcome.
                 if let Err(detail) = collective::take_part(request, &context, &root.control) {
                     report_failure(root, number, None, detail)?;
                 }
             }
-            Event::Root(Ok(ToReceiver::Leave { round })) if current(round) => {
+            Event::Root(Ok(ToReceiver::Leave { group: number })) if current(number) => {
                 if let Some(group) = measuring.take().and_then(|measuring| measuring.group) {
                     group.abort("the root has ended this measurement");
                 }
@@ -72,7 +72,7 @@ pub(super) fn take_part(
                 // that by an event of its own.
                 let _ = group.start_close();
                 measuring = Some(Measuring { number, group: Some(group) });
-                root.send(&ToRoot::Joined { round: number })?;
+                root.send(&ToRoot::Joined { group: number })?;
             }
             Event::Joined(number, Err(error)) if current(number) => {
                 measuring = None;
@@ -114,12 +114,12 @@ pub(super) fn agree_on_fabric(
 
 fn report_failure(
     root: &RootLink<'_>,
-    round: u64,
+    group: u64,
     blamed: Option<Blamed>,
     detail: String,
 ) -> Result<(), ReceiveError> {
     let has = RangeList::default();
-    root.send(&ToRoot::RoundFailed { round, blamed, detail, has })
+    root.send(&ToRoot::GroupFailed { group, blamed, detail, has })
 }
 
 /// Joins the groups on a thread that ends by the context's own deadline.
@@ -132,7 +132,7 @@ fn join(
     events: &Sender<Event>,
 ) -> Result<(), String> {
     let Measure { start, bytes, echo } = measure;
-    let number = start.round;
+    let number = start.group;
     let settings = start.group_settings().map_err(|error| error.to_string())?;
     let echo = match echo {
         Some(echo) => {
@@ -225,7 +225,7 @@ impl Application for Receiver {
         if self.0.echo.is_some() {
             self.0.with_echo(|group| drop(group.try_send(self.0.memory.clone())));
         } else {
-            let _ = self.0.control.send(&ToRoot::Received { round: self.0.number });
+            let _ = self.0.control.send(&ToRoot::Received { group: self.0.number });
         }
     }
 

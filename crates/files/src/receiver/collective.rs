@@ -23,9 +23,9 @@ pub(super) fn take_part(
     let (context, control) = (Arc::clone(context), Arc::clone(control));
     let thread = thread::Builder::new().name("rdmc-measure".into());
     let run = move || {
-        let round = request.round;
+        let group = request.team;
         let message = match measure_all(&request, &context, &control) {
-            Ok(()) => ToRoot::Received { round },
+            Ok(()) => ToRoot::Received { group },
             Err(error) => {
                 let member = match &error {
                     Error::TeamFailed(failure) => failure.member,
@@ -34,7 +34,7 @@ pub(super) fn take_part(
                 };
                 let blamed = member.map(|member| Blamed { member, noticed_by: None });
                 let (detail, has) = (team_predicate(&error), RangeList::default());
-                ToRoot::RoundFailed { round, blamed, detail, has }
+                ToRoot::GroupFailed { group, blamed, detail, has }
             }
         };
         // Fails only if the session has ended.
@@ -49,7 +49,7 @@ fn measure_all(
     control: &Control,
 ) -> Result<(), Error> {
     let team = context.create_team(request.team_settings())?;
-    let _ = control.send(&ToRoot::Joined { round: request.round });
+    let _ = control.send(&ToRoot::Joined { group: request.team });
     for &bytes in &request.plan.sizes {
         measure(&team, &request.plan, bytes)?;
     }

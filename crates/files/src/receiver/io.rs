@@ -71,9 +71,9 @@ impl<'a> Io<'a> {
     pub(super) fn report_waits(&self) -> Result<(), ReceiveError> {
         let Some(context) = &self.context else { return Ok(()) };
         // A closed context has failed its groups, which is reported by events.
-        for (round, waited) in context.waited().unwrap_or_default() {
+        for (group, waited) in context.waited().unwrap_or_default() {
             let waited = waited.into_iter().map(WaitedFor::from).collect();
-            self.root.send(&ToRoot::Waited { round, waited })?;
+            self.root.send(&ToRoot::Waited { group, waited })?;
         }
         Ok(())
     }
@@ -188,7 +188,7 @@ impl Effects for Io<'_> {
         };
         let mut settings = start.group_settings().map_err(|error| error.to_string())?;
         settings.report_blocks = true;
-        let (number, events) = (start.round, self.root.events.clone());
+        let (number, events) = (start.group, self.root.events.clone());
         let group_events = events.clone();
         let notify = move |event| drop(group_events.send(Event::Group(event)));
         let member = Member::new(&start, hashed.copy.clone(), notify);

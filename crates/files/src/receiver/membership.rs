@@ -73,7 +73,7 @@ impl<F: FnMut(MemberEvent)> Member<F> {
             0 => Vec::new(),
             _ => start.ranges.within(copy.region.len() as u64).iter().collect(),
         };
-        Self { number: start.round, ranges, copy, notify }
+        Self { number: start.group, ranges, copy, notify }
     }
 }
 

@@ -116,7 +116,7 @@ impl Session {
                 }
             }
             ToReceiver::Start(start) if self.is_receiving => self.start(effects, start)?,
-            ToReceiver::Leave { round } if self.is_receiving => self.leave(effects, round)?,
+            ToReceiver::Leave { group } if self.is_receiving => self.leave(effects, group)?,
             ToReceiver::Digest { digest } if self.is_receiving => {
                 self.root_digest = Some(blake3::Hash::from_bytes(digest));
                 self.compare(effects)?;
@@ -175,7 +175,7 @@ impl Session {
             return Ok(());
         }
         match outcome {
-            Ok(()) => send(effects, &ToRoot::RoundClosed { round: group }),
+            Ok(()) => send(effects, &ToRoot::GroupClosed { group }),
             Err(failure) => report_failure(effects, group, blamed(&failure), predicate(&failure)),
         }
     }
@@ -196,7 +196,7 @@ impl Session {
     }
 
     fn start(&mut self, effects: &mut impl Effects, start: Start) -> Result<(), ReceiveError> {
-        let group = start.round;
+        let group = start.group;
         let sends = (start.rank == 0).then(|| start.ranges.within(self.offer.manifest.bytes));
         match effects.join(start) {
             Ok(()) => {
@@ -249,14 +249,14 @@ fn send(effects: &mut impl Effects, message: &ToRoot) -> Result<(), ReceiveError
 
 fn report_failure(
     effects: &mut impl Effects,
-    round: u64,
+    group: u64,
     blamed: Option<Blamed>,
     detail: String,
 ) -> Result<(), ReceiveError> {
     // No other member is to blame, and no further group would succeed.
     effects.check_storage()?;
     let has = RangeList::from(&effects.has());
-    send(effects, &ToRoot::RoundFailed { round, blamed, detail, has })
+    send(effects, &ToRoot::GroupFailed { group, blamed, detail, has })
 }
 
 /// The member that an error of joining a group blames.

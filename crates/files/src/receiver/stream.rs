@@ -121,7 +121,7 @@ fn receive(
         let current = |number| membership.as_ref().is_some_and(|m| m.number == number);
         match root.next()? {
             Event::Root(Ok(ToReceiver::Take { start, from })) => {
-                let number = start.round;
+                let number = start.group;
                 match join(&start, &context, &root.events) {
                     Ok(()) => membership = Some(Membership { number, from, group: None }),
                     Err(detail) => report_failure(root, number, None, detail)?,
@@ -132,13 +132,13 @@ fn receive(
                     .add(message)
                     .map_err(|what| ReceiveError::System(format!("the root announced {what}")))?;
             }
-            Event::Root(Ok(ToReceiver::Leave { round })) if current(round) => {
+            Event::Root(Ok(ToReceiver::Leave { group: number })) if current(number) => {
                 // One that is being joined is dropped once it is. The thread of a joined one may be in a write that
                 // waits for the consumer, and ends later.
                 if let Some(group) = membership.take().and_then(|membership| membership.group) {
                     group.abort(GIVEN_UP);
                 }
-                report_failure(root, round, None, "left".into())?;
+                report_failure(root, number, None, "left".into())?;
             }
             Event::Joined(number, Ok(group)) if current(number) => {
                 let group = Arc::new(group);
@@ -163,7 +163,7 @@ fn receive(
                         ReceiveError::System(format!("cannot start a thread: {error}"))
                     })?;
                 }
-                root.send(&ToRoot::Joined { round: number })?;
+                root.send(&ToRoot::Joined { group: number })?;
             }
             Event::Joined(number, Err(error)) if current(number) => {
                 membership = None;
@@ -253,7 +253,7 @@ impl Writing {
     fn altered(&self, at: u64) -> Failure {
         tracing::warn!(at, "{ALTERED}");
         // The reading thread of the connection reports a lost root.
-        let _ = self.control.send(&ToRoot::Altered { round: self.group.settings().number, at });
+        let _ = self.control.send(&ToRoot::Altered { group: self.group.settings().number, at });
         self.group.abort(ALTERED);
         self.failure(&ALTERED)
     }
@@ -277,7 +277,7 @@ impl Writing {
 /// Errors: invalid terms, no thread.
 fn join(start: &Start, context: &Arc<Context>, events: &Sender<Event>) -> Result<(), String> {
     let settings = stream_settings(start).map_err(|error| error.to_string())?;
-    let (number, context, events) = (start.round, Arc::clone(context), events.clone());
+    let (number, context, events) = (start.group, Arc::clone(context), events.clone());
     let join = move || {
         // Fails only if the session has ended.
         let _ = events.send(Event::Joined(number, context.create_group(settings)));
@@ -288,13 +288,13 @@ fn join(start: &Start, context: &Arc<Context>, events: &Sender<Event>) -> Result
 
 fn report_failure(
     root: &RootLink<'_>,
-    round: u64,
+    group: u64,
     blamed: Option<Blamed>,
     detail: String,
 ) -> Result<(), ReceiveError> {
     let written: Ranges = [(0, root.received_bytes.load(Ordering::Relaxed))].into_iter().collect();
     let has = RangeList::from(&written);
-    root.send(&ToRoot::RoundFailed { round, blamed, detail, has })
+    root.send(&ToRoot::GroupFailed { group, blamed, detail, has })
 }
 
 fn lock(written: &Mutex<Written>) -> std::sync::MutexGuard<'_, Written> {

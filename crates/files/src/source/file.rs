@@ -333,6 +333,17 @@ mod tests {
     }
 
     #[test]
+    fn a_file_that_cannot_be_read_to_be_sent_is_named_with_the_error() {
+        let (directory, path) = written(10);
+        let mut source = FileSource::open(&path).unwrap();
+        source.file = Arc::new(File::open(directory.path()).unwrap());
+        let region = source.region().unwrap();
+        region.read_stored(0..10).unwrap().copy_to(&mut [0; 10]).unwrap_err();
+        let error = source.check_unchanged().unwrap_err().to_string();
+        assert!(error.contains("object: Is a directory (os error 21)"), "{error}");
+    }
+
+    #[test]
     fn a_file_that_has_become_shorter_has_no_digest() {
         let (_directory, path) = written(10);
         let source = FileSource::open(&path).unwrap();

@@ -58,6 +58,11 @@ pub fn draw(seed: u64, limits: &Limits) -> PushScenario {
     if dice.percent(8) {
         scenario.source.replaced_ns = Some(dice.magnitude(100 * MS, 60 * S));
     }
+    for host in &mut scenario.hosts {
+        if dice.percent(2) {
+            host.faults.disk_fails_ns = Some(dice.magnitude(MS, 30 * S));
+        }
+    }
     scenario
 }
 

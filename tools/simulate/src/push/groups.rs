@@ -156,11 +156,11 @@ impl World<'_> {
         let settings = start.group_settings().map_err(|error| error.to_string())?;
         let mut settings = GroupSettings::try_from(&settings).map_err(|error| error.to_string())?;
         settings.report_blocks = self.processes[index].receiver.is_some();
-        let round = start.round;
+        let group = start.group;
         let joining = Joining { start, settings, links: BTreeMap::new(), is_complete: false };
-        self.processes[index].joinings.insert(round, joining);
+        self.processes[index].joinings.insert(group, joining);
         let until_ns = self.now_ns() + files::machines::JOIN_TIMEOUT.as_nanos() as u64;
-        self.plan(until_ns, Due::JoinTimeout(index, round));
+        self.plan(until_ns, Due::JoinTimeout(index, group));
         self.meet();
         Ok(())
     }
@@ -169,24 +169,24 @@ impl World<'_> {
     pub(super) fn meet(&mut self) {
         let mut complete = Vec::new();
         for one in 0..self.processes.len() {
-            let rounds: Vec<u64> = self.processes[one].joinings.keys().copied().collect();
-            for round in rounds {
-                self.meet_neighbours(one, round);
-                let Some(joining) = self.processes[one].joinings.get_mut(&round) else { continue };
+            let groups: Vec<u64> = self.processes[one].joinings.keys().copied().collect();
+            for group in groups {
+                self.meet_neighbours(one, group);
+                let Some(joining) = self.processes[one].joinings.get_mut(&group) else { continue };
                 let lacks = joining.links.len() < joining.settings.neighbours().len();
                 if !lacks && !std::mem::replace(&mut joining.is_complete, true) {
-                    complete.push((one, round));
+                    complete.push((one, group));
                 }
             }
         }
-        for (one, round) in complete {
+        for (one, group) in complete {
             let late_ns = self.dice.between(0, self.scenario.network.latency_ns * 2);
-            self.plan(self.now_ns() + late_ns, Due::Create(one, round));
+            self.plan(self.now_ns() + late_ns, Due::Create(one, group));
         }
     }
 
-    fn meet_neighbours(&mut self, one: usize, round: u64) {
-        let joining = &self.processes[one].joinings[&round];
+    fn meet_neighbours(&mut self, one: usize, group: u64) {
+        let joining = &self.processes[one].joinings[&group];
         let rank = joining.settings.rank;
         let wanted: Vec<(u32, usize)> = joining
             .settings
@@ -196,11 +196,11 @@ impl World<'_> {
             .map(|other| (other, process_at(joining.start.addresses[other as usize])))
             .collect();
         for (other_rank, other) in wanted {
-            if self.processes[other].joinings.contains_key(&round) && self.can_talk(one, other) {
+            if self.processes[other].joinings.contains_key(&group) && self.can_talk(one, other) {
                 let link = self.scenario.network.link(0, 0);
                 let (near, far) = self.network.connect_with(one, other, link);
                 let links = |process: &mut Process, rank, link| {
-                    process.joinings.get_mut(&round).map(|it| it.links.insert(rank, link))
+                    process.joinings.get_mut(&group).map(|it| it.links.insert(rank, link))
                 };
                 links(&mut self.processes[one], other_rank, near);
                 links(&mut self.processes[other], rank, far);
@@ -209,9 +209,9 @@ impl World<'_> {
     }
 
     /// Creates a group all of whose neighbours are connected.
-    pub(super) fn create(&mut self, index: usize, round: u64) {
+    pub(super) fn create(&mut self, index: usize, group: u64) {
         let process = &mut self.processes[index];
-        let Some(joining) = process.joinings.remove(&round) else { return };
+        let Some(joining) = process.joinings.remove(&group) else { return };
         let Joining { start, settings, links, .. } = joining;
         let Some(engine) = &mut process.engine else { return };
         let created = engine.create(settings, links.into_iter().collect());
@@ -220,25 +220,28 @@ impl World<'_> {
         {
             let news = receiver.news.0.clone();
             let notify: Notify = Box::new(move |what| drop(news.send(what)));
-            receiver.members.insert(round, Member::new(&start, copy.clone(), notify));
+            receiver.members.insert(group, Member::new(&start, copy.clone(), notify));
+            if receiver.has_failed_disk {
+                self.disk_fails(index);
+            }
         }
-        self.note(index, Note::Joined(round, created.map_err(rdmc::Error::from)));
+        self.note(index, Note::Joined(group, created.map_err(rdmc::Error::from)));
         self.look(index);
     }
 
-    pub(super) fn join_timeout(&mut self, index: usize, round: u64) {
-        let Some(joining) = self.processes[index].joinings.remove(&round) else { return };
+    pub(super) fn join_timeout(&mut self, index: usize, group: u64) {
+        let Some(joining) = self.processes[index].joinings.remove(&group) else { return };
         let lacking = joining.settings.neighbours();
         let member = lacking.into_iter().find(|rank| !joining.links.contains_key(rank));
         let Some(member) = member else {
             // All neighbours are connected; the group is about to be created.
-            self.processes[index].joinings.insert(round, joining);
+            self.processes[index].joinings.insert(group, joining);
             return;
         };
         let address = joining.start.addresses[member as usize];
         joining.links.into_values().for_each(|link| self.network.discard(link));
         let error = rdmc::Error::Member { member, address, cause: "did not come in time".into() };
-        self.note(index, Note::Joined(round, Err(error)));
+        self.note(index, Note::Joined(group, Err(error)));
     }
 
     /// Ends all groups after the decision thread has ended.

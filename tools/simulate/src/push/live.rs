@@ -78,6 +78,7 @@ impl World<'_> {
             | Due::Progress(process)
             | Due::JoinTimeout(process, _)
             | Due::Create(process, _)
+            | Due::DiskFails(process)
             | Due::Hashed(process)
             | Due::Digest(process)
             | Due::Looked(process, _)
@@ -110,8 +111,9 @@ impl World<'_> {
                 self.note_silence();
                 self.meet();
             }
-            Due::JoinTimeout(process, round) => self.join_timeout(process, round),
-            Due::Create(process, round) => self.create(process, round),
+            Due::JoinTimeout(process, group) => self.join_timeout(process, group),
+            Due::Create(process, group) => self.create(process, group),
+            Due::DiskFails(process) => self.disk_fails(process),
             Due::Hashed(process) => self.hashed(process),
             Due::Checked(line, right) => {
                 let root = self.lines[line].root;

@@ -9,13 +9,13 @@ impl World<'_> {
     pub(super) fn planted(&self, mut word: Word) -> Option<Word> {
         let Some(canary) = self.options.canary else { return Some(word) };
         match (canary, &mut word) {
-            (PushCanary::LosesReports, Word::ToRoot(ToRoot::RoundFailed { .. }))
+            (PushCanary::LosesReports, Word::ToRoot(ToRoot::GroupFailed { .. }))
             | (PushCanary::ForgetsPublish, Word::ToReceiver(ToReceiver::Publish)) => return None,
-            (PushCanary::ClaimsAll, Word::ToRoot(ToRoot::RoundFailed { has, .. })) => {
+            (PushCanary::ClaimsAll, Word::ToRoot(ToRoot::GroupFailed { has, .. })) => {
                 let all: Ranges = [(0, self.scenario.bytes)].into_iter().collect();
                 *has = RangeList::from(&all);
             }
-            (PushCanary::ClaimsNothing, Word::ToRoot(ToRoot::RoundFailed { has, .. })) => {
+            (PushCanary::ClaimsNothing, Word::ToRoot(ToRoot::GroupFailed { has, .. })) => {
                 *has = RangeList::default();
             }
             _ => {}

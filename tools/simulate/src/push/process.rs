@@ -89,6 +89,8 @@ pub(super) struct Receiver {
     pub(super) keeps: Option<bool>,
     /// Whether it waits until the root has received its last message.
     pub(super) is_leaving: bool,
+    /// Whether its disk takes no more; nothing can be received.
+    pub(super) has_failed_disk: bool,
 }
 
 pub(super) type Notify = Box<dyn FnMut(MemberEvent) + Send>;
@@ -112,6 +114,7 @@ impl Receiver {
             next_waited_report_ns: 0,
             keeps: None,
             is_leaving: false,
+            has_failed_disk: false,
         }
     }
 }

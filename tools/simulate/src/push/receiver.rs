@@ -26,6 +26,8 @@ use super::{
 
 /// How long the root may take to read a last message.
 const LINGER_NS: u64 = 3 * SECOND_NS;
+/// Why a receiver ends whose disk takes no more.
+const DISK_FAULT: &str = "cannot write the copy: No space left on device (os error 28)";
 /// The delay before reading is tried again.
 const AGAIN_NS: u64 = SECOND_NS / 1_000;
 
@@ -57,6 +59,25 @@ impl World<'_> {
         let hello = ToRoot::Hello { host: name(host) };
         self.send_word(line, Way::ToRoot, Word::ToRoot(hello));
         self.plan(now_ns + PROGRESS_NS, Due::Progress(index));
+        let fails_ns = self.scenario.hosts[host].faults.disk_fails_ns;
+        if let Some(fails_ns) = fails_ns.filter(|_| self.is_first()) {
+            self.plan(now_ns + fails_ns, Due::DiskFails(index));
+        }
+    }
+
+    /// Lets all groups of a receiver fail that write into its copy.
+    pub(super) fn disk_fails(&mut self, index: usize) {
+        let process = &mut self.processes[index];
+        let (Some(engine), Some(receiver)) = (&mut process.engine, &mut process.receiver) else {
+            return;
+        };
+        receiver.has_failed_disk = true;
+        let groups: Vec<u64> = receiver.members.keys().copied().collect();
+        for group in groups {
+            // One that has ended reports that itself.
+            let _ = engine.abort(group, DISK_FAULT);
+        }
+        self.look(index);
     }
 
     /// Sends the first message to a receiver.
@@ -90,9 +111,9 @@ impl World<'_> {
         }
         receiver.next_waited_report_ns = now_ns + SECOND_NS;
         let line = receiver.line;
-        for (round, waited) in engine.waited() {
+        for (group, waited) in engine.waited() {
             let waited = waited.into_iter().map(WaitedFor::from).collect();
-            self.send_word(line, Way::ToRoot, Word::ToRoot(ToRoot::Waited { round, waited }));
+            self.send_word(line, Way::ToRoot, Word::ToRoot(ToRoot::Waited { group, waited }));
         }
     }
 
@@ -290,7 +311,7 @@ impl ReceiverEffects for AtHost<'_, '_> {
             let address = address(0, self.world.root.process);
             return Err(Error::Peer { address, cause: "connection reset".into() });
         }
-        let is_lost = matches!(message, ToRoot::RoundFailed { .. })
+        let is_lost = matches!(message, ToRoot::GroupFailed { .. })
             && self.world.is_first()
             && self.world.host_of(self.index).faults.is_mute;
         if !is_lost {
@@ -354,7 +375,11 @@ impl ReceiverEffects for AtHost<'_, '_> {
     }
 
     fn check_storage(&self) -> Result<(), ReceiveError> {
-        Ok(())
+        let receiver = self.world.processes[self.index].receiver.as_ref();
+        match receiver.is_some_and(|receiver| receiver.has_failed_disk) {
+            true => Err(ReceiveError::Storage(DISK_FAULT.into())),
+            false => Ok(()),
+        }
     }
 
     fn join(&mut self, start: Start) -> Result<(), String> {

@@ -57,7 +57,7 @@ pub struct SourceFaults {
     pub replaced_ns: Option<u64>,
 }
 
-/// Irregularities of a host during the first push; not drawn from seeds.
+/// Irregularities of a host during the first push; but for a disk that fails not drawn from seeds.
 #[derive(Clone, PartialEq, Default, Debug, Serialize, Deserialize)]
 pub struct HostFaults {
     /// Until when it cannot be started; each attempt is reported as failed.
@@ -73,6 +73,9 @@ pub struct HostFaults {
     pub differs: bool,
     /// Whether it never reports that a group has failed.
     pub is_mute: bool,
+    /// When its disk takes no more, since its receiver was started.
+    #[serde(default)]
+    pub disk_fails_ns: Option<u64>,
 }
 
 /// One host.

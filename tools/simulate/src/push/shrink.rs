@@ -30,6 +30,7 @@ pub fn smaller_pushes(from: &PushScenario) -> Vec<PushScenario> {
     for host in 0..from.hosts.len() {
         with(&|it| it.hosts[host].is_absent = false);
         with(&|it| it.hosts[host].joins = false);
+        with(&|it| it.hosts[host].faults.disk_fails_ns = None);
         with(&|it| it.hosts[host].partial_percent = 0);
         with(&|it| it.hosts[host].disk_ns = 0);
         with(&|it| it.hosts[host].verify_ns = 0);

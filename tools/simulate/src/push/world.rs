@@ -49,6 +49,8 @@ pub(super) enum Due {
     Release,
     JoinTimeout(usize, u64),
     Create(usize, u64),
+    /// A host's disk takes no more.
+    DiskFails(usize),
     Hashed(usize),
     /// The bytes of a host were compared, by line.
     Checked(usize, Ranges),

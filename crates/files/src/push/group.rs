@@ -25,7 +25,7 @@ enum Phase {
 }
 
 #[derive(Debug)]
-pub(super) struct Attempt {
+pub(super) struct PushGroup {
     pub(super) part: Part,
     algorithm: Algorithm,
     phase: Phase,
@@ -46,15 +46,15 @@ pub(super) struct Attempt {
     lost: BTreeSet<usize>,
 }
 
-/// The state of a failed attempt.
+/// The state of a failed group.
 pub(super) enum Verdict {
-    /// Reports are missing; wait until [`Attempt::deadline`] at the latest.
+    /// Reports are missing; wait until [`PushGroup::deadline`] at the latest.
     Wait,
     /// Only these hosts have not reported, and they had their time.
     Over { silent: Vec<usize> },
 }
 
-impl Attempt {
+impl PushGroup {
     /// `joining_until` applies only if the root is the source.
     pub(super) fn new(
         part: Part,
