@@ -217,7 +217,7 @@ mod tests {
                 "published",
                 seed(0, &ToRoot::Published { peak_resident_bytes: Some(5), was_there: true }),
             ),
-            ("offer", seed(1, &ToReceiver::Offer(offer))),
+            ("offer", seed(1, &ToReceiver::Offer(Box::new(offer)))),
             ("bench", seed(1, &bench)),
             ("stream", seed(1, &stream)),
             ("take", seed(1, &ToReceiver::Take { start: start(), from: 1 << 40 })),

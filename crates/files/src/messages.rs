@@ -104,7 +104,7 @@ impl From<WaitedFor> for Waited {
 #[derive(Clone, Debug, Serialize, Deserialize)]
 pub enum ToReceiver {
     /// The first message of a push.
-    Offer(Offer),
+    Offer(Box<Offer>),
     /// The next part of a tree's listing; all follow the offer.
     Listing { part: Vec<u8> },
     /// The first message of a stream.

@@ -82,7 +82,7 @@ fn nothing_is_published_of_a_tree_that_has_changed_meanwhile() {
         let top = tree(&world);
         fs::create_dir(world.path("copy-0")).unwrap();
         fs::write(world.path("copy-0/b"), "old").unwrap();
-        let source = Source::of(&[top.clone()], &ListOptions::default()).unwrap();
+        let source = Source::of(std::slice::from_ref(&top), &ListOptions::default()).unwrap();
         let push = world.open_with(source, 2, |_| {});
         let report = run(&world, push, 2, has_come, || change(&top));
         let Some(PushError::Source(SourceError::Changed { path: changed, what: how })) =
@@ -115,7 +115,7 @@ fn nothing_is_published_of_a_file_that_has_changed_meanwhile() {
 fn a_file_of_the_source_that_cannot_be_read_ends_the_push_by_name() {
     let world = World::with(b"");
     let top = tree(&world);
-    let source = Source::open_directory(&top, &Selection::default()).unwrap();
+    let source = Source::of(std::slice::from_ref(&top), &ListOptions::default()).unwrap();
     let push = world.open_with(source, 2, |_| {});
     let report = run(&world, push, 2, begins, || {
         fs::rename(top.join("sub"), top.with_file_name("away")).unwrap();
@@ -159,7 +159,7 @@ fn a_disk_that_fills_up_is_named_with_the_path_and_the_remedy() {
             true => {
                 let top = tree(&world);
                 fs::write(top.join("sub/large"), vec![3; 4 << 20]).unwrap();
-                Source::of(&[top.clone()], &ListOptions::default()).unwrap()
+                Source::of(std::slice::from_ref(&top), &ListOptions::default()).unwrap()
             }
         };
         let push = world.open_with(source, 3, |settings| {
@@ -255,7 +255,7 @@ fn names_that_a_file_system_takes_for_one_are_named_and_nothing_is_lost() {
             fs::create_dir(&copy).unwrap();
             fs::copy(top.join(existing), copy.join(existing)).unwrap();
         }
-        let source = Source::of(&[top.clone()], &ListOptions::default()).unwrap();
+        let source = Source::of(std::slice::from_ref(&top), &ListOptions::default()).unwrap();
         let push = world.open_with(source, 1, |settings| {
             copy.to_str().unwrap().clone_into(&mut settings.hosts[0].destination);
         });

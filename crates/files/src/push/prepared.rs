@@ -134,7 +134,7 @@ impl Prepared {
             }];
         };
         let (tree, listing) = source.tree().unzip();
-        let mut messages = vec![ToReceiver::Offer(Offer {
+        let mut messages = vec![ToReceiver::Offer(Box::new(Offer {
             manifest: source.manifest().clone(),
             tree,
             destination: plan.destination.clone(),
@@ -142,7 +142,7 @@ impl Prepared {
             has_holes: source.has_holes(),
             dry_run: self.settings.dry_run,
             terms,
-        })];
+        }))];
         if let Some(listing) = listing {
             let parts = listing.chunks(LISTING_PART_BYTES);
             messages.extend(parts.map(|part| ToReceiver::Listing { part: part.to_vec() }));

@@ -82,10 +82,12 @@ fn session(root: &RootLink<'_>, measured: &OnceLock<Arc<Context>>) -> Result<Don
             break request;
         }
     };
-    if let ToReceiver::Offer(Offer { terms, .. })
-    | ToReceiver::Stream(StreamOffer { terms, .. })
-    | ToReceiver::Bench(terms) = &request
-    {
+    let terms = match &request {
+        ToReceiver::Offer(offer) => Some(&offer.terms),
+        ToReceiver::Stream(StreamOffer { terms, .. }) | ToReceiver::Bench(terms) => Some(terms),
+        _ => None,
+    };
+    if let Some(terms) = terms {
         root.control.set_failure_deadline(terms.failure_deadline().map_err(ReceiveError::Refused)?);
     }
     // On a thread of their own, since reserving space and writing to disk can block. Dropping the sender ends it.
@@ -100,7 +102,7 @@ fn session(root: &RootLink<'_>, measured: &OnceLock<Arc<Context>>) -> Result<Don
         ToReceiver::Offer(_) if root.settings.output.is_some() => Err(ReceiveError::Refused(
             "this receiver writes a stream to its output, not files: rdmc push - sends one".into(),
         )),
-        ToReceiver::Offer(offer) => replicate(root, offer).map(|path| Done::Published(Some(path))),
+        ToReceiver::Offer(offer) => replicate(root, *offer).map(|path| Done::Published(Some(path))),
         ToReceiver::Stream(offer) => stream::take_part(root, &offer, measured).map(Done::Published),
         ToReceiver::Bench(terms) => {
             bench::take_part(root, &terms, measured).map(|()| Done::Measured)

@@ -96,7 +96,7 @@ impl World<'_> {
         let (destination, probe, has_holes) = (name(host), [0; 32], false);
         let offer =
             Offer { manifest, tree: None, destination, probe, has_holes, dry_run: false, terms };
-        self.send_word(line, Way::ToReceiver, Word::ToReceiver(ToReceiver::Offer(offer)));
+        self.send_word(line, Way::ToReceiver, Word::ToReceiver(ToReceiver::Offer(Box::new(offer))));
     }
 
     /// Reports once a second which members it has waited for.
@@ -266,7 +266,7 @@ impl AtHost<'_, '_> {
             return handle(session, self, event);
         }
         if let Some(ToReceiver::Offer(offer)) = first(event)? {
-            *session = Some(Session::begin(self, offer)?);
+            *session = Some(Session::begin(self, *offer)?);
         }
         Ok(false)
     }
