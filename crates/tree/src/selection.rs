@@ -2,7 +2,7 @@
 
 use std::borrow::Cow;
 
-use crate::glob::Glob;
+use crate::{glob::Glob, path::PATH_BYTES_MAX};
 
 /// What a pattern decides.
 #[derive(Clone, PartialEq, Eq, Debug)]
@@ -107,6 +107,10 @@ impl Compiled {
         let refused = |reason: &str| {
             Err(PatternError { pattern: pattern.to_owned(), reason: reason.to_owned() })
         };
+        // Peers send patterns as well: what one costs is bounded.
+        if pattern.len() > PATH_BYTES_MAX {
+            return refused("it is longer than a path");
+        }
         let (text, directories_only) = match pattern.strip_suffix('/') {
             Some(directory) => (directory, true),
             None => (pattern, false),
