@@ -224,6 +224,25 @@ fn a_dry_run_counts_entries_without_data_and_those_of_which_only_the_mode_differ
 }
 
 #[test]
+fn a_dry_run_lists_what_would_be_removed() {
+    let place = tree();
+    assert_eq!(place.run_words("push tree --local 1").code, Some(0));
+    for extra in ["extra", "d/deep/extra"] {
+        let path = place.path("rdmc-local/local-1/tree").join(extra);
+        fs::create_dir_all(path.parent().unwrap()).unwrap();
+        fs::write(path, "only here").unwrap();
+    }
+    let kept = place.run_words("push tree --local 1 --dry-run --verbose").out;
+    assert!(!kept.contains("removed"), "{kept}");
+    let listed = place.run_words("push tree --local 1 --delete --dry-run --verbose").out;
+    for extra in ["extra", "d/deep", "d/deep/extra"] {
+        assert!(listed.contains(&format!("local-1: removed: {extra}\n")), "{listed}");
+    }
+    assert!(listed.contains(" 3 to be removed, ") && !listed.contains("nothing at"), "{listed}");
+    assert!(place.path("rdmc-local/local-1/tree/d/deep/extra").exists());
+}
+
+#[test]
 fn a_dry_run_of_a_file_says_whether_it_is_there() {
     let place = Place::with(100_000);
     let counted = || {
