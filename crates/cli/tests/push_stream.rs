@@ -12,7 +12,7 @@ use testing::Authority;
 
 use crate::{
     certificates::{options, words},
-    common::{Listener, Outcome, Place, RDMC, await_that, signal},
+    common::{Listener, Outcome, Place, RDMC, await_that, children, is_running, signal},
 };
 
 fn with_secret() -> Place {
@@ -185,6 +185,9 @@ fn what_has_no_meaning_for_a_stream_is_refused() {
         ("push - --hosts-file -", "standard input cannot be both"),
         ("push - --follow --local 1", "--follow takes a file"),
         ("push . --follow --local 1", ". is a directory; --follow takes one file"),
+        ("push object --local 1 --pipe-to cat", "--pipe-to takes a stream"),
+        ("push - --to 127.0.0.1:1 --pipe-to cat", "127.0.0.1:1 listens, and such receivers run no"),
+        ("push - --local 1 --dest x --pipe-to cat", "cannot be used with"),
         ("push object --follow-idle 3 --local 1", "--follow"),
         ("push - --to a", "name the file that the stream becomes by --dest"),
         ("push - --local 1 --dest into/", "names a directory"),
@@ -349,4 +352,93 @@ fn copies_of_private_files_are_private() {
     drop(log);
     assert_eq!(ended(push).code, Some(0));
     assert_eq!(mode("copies/log"), 0o600);
+}
+
+/// Pushes the object as a stream to two commands on this machine.
+fn piped(place: &Place, command: &str, more: &[&str]) -> Outcome {
+    let push = [&["push", "-", "--local", "2", "--pipe-to", command][..], more].concat();
+    let input = fs::File::open(place.path("object")).unwrap();
+    ended(place.rdmc(&push).stdin(input).spawn().unwrap())
+}
+
+#[test]
+fn a_stream_is_unpacked_by_a_command_on_each_host() {
+    let place = Place::with(1_000_000);
+    let mut tar = Command::new("tar");
+    tar.args(["cf", "packed", "object"]).current_dir(place.directory.path());
+    assert!(tar.status().unwrap().success());
+    fs::rename(place.path("packed"), place.path("object")).unwrap();
+    let outcome = piped(&place, "mkdir $RDMC_HOST && tar x -C $RDMC_HOST", &[]);
+    assert_eq!((outcome.code, outcome.err.as_str()), (Some(0), ""), "{outcome:?}");
+    assert!(place.is_copy("local-1/object") && place.is_copy("local-2/object"));
+    assert!(!place.path("rdmc-local").exists());
+}
+
+#[test]
+fn the_last_line_of_a_command_is_the_result_of_its_host() {
+    let place = Place::with(3_000_000);
+    let docker = "#!/bin/sh\n[ \"$1\" = load ] && echo reading && cat > image-$RDMC_HOST && echo \"Loaded image: app:2\"\n";
+    fs::write(place.path("docker"), docker).unwrap();
+    fs::set_permissions(place.path("docker"), fs::Permissions::from_mode(0o755)).unwrap();
+    let command = "PATH=.:$PATH; docker load";
+    let outcome = piped(&place, command, &[]);
+    assert_eq!(outcome.code, Some(0), "{outcome:?}");
+    assert!(outcome.out.contains("local-2: Loaded image: app:2\n"), "{outcome:?}");
+    assert!(place.is_copy("image-local-1") && place.is_copy("image-local-2"));
+    let json = piped(&place, command, &["--json"]).json();
+    assert_eq!(json["hosts"][0]["said"], "Loaded image: app:2", "{json}");
+
+    // It decides how much it needs.
+    let outcome = piped(&place, "head -c 5 > first-$RDMC_HOST", &[]);
+    assert_eq!(outcome.code, Some(0), "{outcome:?}");
+    assert_eq!(fs::read(place.path("first-local-1")).unwrap(), place.contents[..5]);
+}
+
+#[test]
+fn a_command_that_fails_fails_its_host_only() {
+    let place = Place::with(3_000_000);
+    // Before the end, and after it.
+    for before in ["", "cat > all;"] {
+        let command = format!(
+            "case $RDMC_HOST in local-1) {before} echo >&2; echo no room >&2; exit 7;; esac; cat > copy"
+        );
+        let outcome = piped(&place, &command, &[]);
+        outcome.has_failed_with(3, "local-1: the command has failed (exit status 7): no room");
+        assert!(outcome.out.contains("to 1 of 2 hosts") && place.is_copy("copy"), "{outcome:?}");
+        fs::remove_file(place.path("copy")).unwrap();
+    }
+    let outcome = piped(&place, "kill -SEGV $$", &[]);
+    outcome.has_failed_with(1, "local-2: the command has failed (signal 11)");
+}
+
+#[test]
+fn a_command_is_killed_when_its_stream_ends_early() {
+    #[derive(PartialEq)]
+    enum Dies {
+        Root(&'static str),
+        Receiver,
+    }
+    for dies in [Dies::Root("INT"), Dies::Root("KILL"), Dies::Receiver] {
+        let place = Place::with(0);
+        // With a child of its own, and not before what it was given is there.
+        let command = "sleep 1000 & echo $! > pid; head -c 4 > first; cat > rest; touch finished";
+        let push = ["push", "-", "--local", "1", "--pipe-to", command];
+        let mut push = place.rdmc(&push).stdin(Stdio::piped()).spawn().unwrap();
+        let mut input = push.stdin.take().unwrap();
+        input.write_all(b"fourmore").unwrap();
+        let rest = || fs::read(place.path("rest")).is_ok_and(|rest| rest == b"more");
+        await_that("the command has read", rest);
+        let child = fs::read_to_string(place.path("pid")).unwrap().trim().parse().unwrap();
+        match dies {
+            Dies::Root(signalled) => signal(push.id(), signalled),
+            Dies::Receiver => signal(children(push.id())[0], "KILL"),
+        }
+        let outcome = ended(push);
+        assert_ne!(outcome.code, Some(0), "{outcome:?}");
+        await_that("what the command has started has ended", || !is_running(child));
+        if dies != Dies::Receiver {
+            assert!(!place.path("finished").exists(), "it took a part for the whole");
+        }
+        drop(input);
+    }
 }

@@ -195,7 +195,12 @@ mod tests {
         let measure = Measure { start: start(), bytes: 1_000, echo: Some(start()) };
         let bench = ToReceiver::Bench(terms());
         let (destination, mode) = ("a/b".into(), Some(0o644));
-        let stream = ToReceiver::Stream(StreamOffer { destination, mode, terms: terms() });
+        let stream = ToReceiver::Stream(StreamOffer {
+            destination,
+            mode,
+            command: Some(text()),
+            terms: terms(),
+        });
         let seeds = [
             ("hello", seed(0, &ToRoot::Hello { host: text() })),
             (
@@ -222,6 +227,7 @@ mod tests {
             ("stream", seed(1, &stream)),
             ("take", seed(1, &ToReceiver::Take { start: start(), from: 1 << 40 })),
             ("announce", seed(1, &ToReceiver::Announce(StreamMessage::of(7, b"contents")))),
+            ("said", seed(0, &ToRoot::Said { line: text() })),
             ("altered", seed(0, &ToRoot::Altered { group: 1, at: 7 })),
             ("listing", seed(1, &ToReceiver::Listing { part: vec![1, 2, 3] })),
             ("measure", seed(1, &ToReceiver::Measure(measure))),

@@ -56,6 +56,8 @@ pub enum ToRoot {
     /// The bytes of a stream that arrived in this group at this place are not those that the root has announced. The group
     /// fails.
     Altered { group: u64, at: u64 },
+    /// The last line of output of the command that has taken a stream; [`ToRoot::Published`] follows.
+    Said { line: String },
     /// The copy is published; `was_there` if it had its name before.
     Published { peak_resident_bytes: Option<u64>, was_there: bool },
     /// This other host of the push has claimed the destination: both use one file system. The last message.
@@ -160,6 +162,8 @@ pub struct StreamOffer {
     pub destination: String,
     /// Permission bits of the file; none for those that the receiver's umask gives to new files.
     pub mode: Option<u32>,
+    /// A command of the shell that takes the stream as its standard input, instead of a file.
+    pub command: Option<String>,
     pub terms: Terms,
 }
 

@@ -332,7 +332,7 @@ fn a_new_file_gets_what_the_umask_gives_and_never_more_than_the_one_that_it_repl
     let given = world.directory.path().join("given");
     // What this process makes.
     fs::OpenOptions::new().append(true).create(true).mode(0o666).open(&given).unwrap();
-    for (stream, before, expected) in [
+    for (mode_sent, before, expected) in [
         (None, None, mode(&given)),
         (None, Some(0o600), 0o600),
         (None, Some(0o777), mode(&given)),
@@ -345,7 +345,7 @@ fn a_new_file_gets_what_the_umask_gives_and_never_more_than_the_one_that_it_repl
             fs::write(world.copy(0), "old").unwrap();
             fs::set_permissions(world.copy(0), fs::Permissions::from_mode(before)).unwrap();
         }
-        let stream = world.open_with(1, StreamSettings { mode: stream });
+        let stream = world.open_with(1, StreamSettings { mode: mode_sent, command: None });
         let reception = world.receive(stream.control_port(), 0, None, &Arc::default());
         all_have_it(&stream.run(Producer::of(1000), &mut |_| {}), 1000);
         reception.join().unwrap().unwrap();
@@ -414,6 +414,28 @@ fn an_input_that_fails_leaves_a_prefix_that_is_known() {
     let taken = consumer.taken();
     assert!(taken.len() as u64 >= report.prefix_bytes && expected(9_000_000).starts_with(&taken));
     assert!(!world.copy(1).exists());
+}
+
+#[test]
+fn a_confined_receiver_and_one_with_an_output_run_no_commands() {
+    let world = World::new();
+    let ran = world.directory.path().join("ran");
+    let command = Some(format!("cat > {}", ran.display()));
+    let stream = world.open_with(2, StreamSettings { command, ..StreamSettings::default() });
+    let port = stream.control_port();
+    let below = Placement::Below(world.directory.path().to_owned());
+    let output = Some(Output::new(Consumer::default()));
+    let receptions = [
+        world.receive_with(port, ReceiverSettings { placement: below, ..receiver_settings(0) }),
+        world.receive_with(port, ReceiverSettings { output, ..receiver_settings(1) }),
+    ];
+    let report = stream.run(Producer::of(1000), &mut |_| {});
+    for host in 0..2 {
+        let reason = failure(&report, host);
+        assert!(reason.contains("runs no commands for a root"), "{reason}");
+    }
+    assert!(receptions.into_iter().all(|thread| thread.join().unwrap().is_err()));
+    assert!(!ran.exists());
 }
 
 #[test]

@@ -36,6 +36,9 @@ Examples:
       directories and files under their names; with / at its end what a directory contains
   tar c run | rdmc push - --to a:7000,b:7000 --secret-file secret
       a stream, to `rdmc receive --listen IP:7000 --secret-file secret --stdout | tar x`
+  docker save app:2 | rdmc push - --to node[01-16] --pipe-to 'docker load'
+  tar c run | rdmc push - --to node[01-16] --pipe-to 'tar x -C /scratch'
+      a stream, to a command on each host
   rdmc push data.tar --slurm --dest /tmp/
       in a job of Slurm's: to all of its nodes, as sbcast does
   rdmc push data.tar --local 3
@@ -140,6 +143,15 @@ pub struct Args {
     /// compared with what was sent.
     #[arg(long, help_heading = TREES)]
     pub follow: bool,
+
+    /// A stream: each host runs this command of the shell with the verified stream as its standard input
+    ///
+    /// For hosts that this command starts receivers on, and --local; instead of --dest. RDMC_HOST is the host's name. The exit status
+    /// and the last line of output are the host's result. If the stream ends early, or cannot be verified, the command and what it has
+    /// started are killed before they see an end.
+    #[arg(long, value_name = "COMMAND", conflicts_with_all = ["dest", "mkdir"], value_parser = NonEmptyStringValueParser::new(),
+          help_heading = TREES)]
+    pub pipe_to: Option<String>,
 
     /// With --follow: it is complete when nothing was written for so long, closed or not; 0: when a writer closes it
     #[arg(long, value_name = "SECONDS", requires = "follow", value_parser = clap::value_parser!(u64).range(..=604_800),

@@ -34,7 +34,15 @@ pub fn hosts(args: &Args, sources: &Sources) -> Result<Vec<HostPlan>, Failure> {
     hosts
         .into_iter()
         .map(|host| {
+            if args.pipe_to.is_some() && host.listens {
+                return Err(Failure::Usage(format!(
+                    "{} listens, and such receivers run no commands; use `rdmc receive --stdout` there instead of --pipe-to",
+                    host.name
+                )));
+            }
             let dest = match &args.dest {
+                // Nothing is written.
+                None if args.pipe_to.is_some() => String::new(),
                 Some(dest) => sources.named(dest.replace("{host}", &host.name))?,
                 None if host.listens => sources.name_below()?.to_owned(),
                 None => sources.same_path()?,

@@ -20,5 +20,9 @@ pub use progress::Display;
 /// Replicates and prints the summary.
 pub fn run(args: &Args) -> Result<Exit, Failure> {
     let is_stream = args.follow || args.sources.iter().any(|source| source.as_os_str() == "-");
+    if args.pipe_to.is_some() && !is_stream {
+        let what = "--pipe-to takes a stream: - for standard input, or a file with --follow";
+        return Err(Failure::Usage(what.into()));
+    }
     if is_stream { stream::run(args) } else { run::run(args) }
 }

@@ -18,7 +18,7 @@ use super::{
     summary::{bandwidth, seconds},
 };
 use crate::{
-    failure::{Exit, Failure, print_message},
+    failure::{Exit, Failure, plain, print_message},
     interrupt::Interrupt,
     json,
     launch::Launcher,
@@ -52,6 +52,8 @@ struct HostSummary<'a> {
     state: &'static str,
     /// How much it has written out, as far as it has said.
     bytes: u64,
+    /// The last line of output of its command.
+    said: Option<&'a str>,
     error: Option<&'a str>,
 }
 
@@ -75,12 +77,12 @@ pub fn run(args: &Args) -> Result<Exit, Failure> {
         }
         false => (Box::new(io::stdin()), None),
     };
-    let stream = StreamSettings { mode };
+    let stream = StreamSettings { mode, command: args.pipe_to.clone() };
     let launcher = launcher(args)?;
     let mut in_use = InUse::default();
     args.hosting.add_to(&mut in_use);
     let interrupt = interrupt.begin();
-    if args.local.is_some() && args.dest.is_none() {
+    if args.local.is_some() && args.dest.is_none() && args.pipe_to.is_none() {
         super::destinations::make_local_directories(&settings.hosts)?;
     }
     let (trace, verbose) = (args.hosting.trace.as_ref(), args.hosting.verbose);
@@ -254,6 +256,11 @@ fn print(args: &Args, report: &StreamReport, exit: Exit) {
         if args.quiet || report.published() == 0 {
             return Ok(());
         }
+        for host in &report.hosts {
+            if let Some(line) = host.said.as_ref().filter(|line| !line.is_empty()) {
+                writeln!(out, "{}: {}", host.name, plain(line))?;
+            }
+        }
         writeln!(out, "{}", text(report))
     });
     if let Err(failure) = written {
@@ -282,7 +289,8 @@ fn summary(report: &StreamReport, exit_code: Exit) -> Summary<'_> {
             HostState::Unknown(reason) => ("unknown", Some(reason.as_str())),
             _ => ("published", None),
         };
-        HostSummary { host: &host.name, state, bytes: host.bytes, error }
+        let (bytes, said) = (host.bytes, host.said.as_deref());
+        HostSummary { host: &host.name, state, bytes, said, error }
     });
     Summary {
         bytes: report.bytes,

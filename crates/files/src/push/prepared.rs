@@ -127,8 +127,9 @@ impl Prepared {
         let Some(source) = &self.source else {
             let destination = plan.destination.clone();
             return vec![match &self.stream {
-                Some(StreamSettings { mode }) => {
-                    ToReceiver::Stream(StreamOffer { destination, mode: *mode, terms })
+                Some(StreamSettings { mode, command }) => {
+                    let (mode, command) = (*mode, command.clone());
+                    ToReceiver::Stream(StreamOffer { destination, mode, command, terms })
                 }
                 None => ToReceiver::Bench(terms),
             }];

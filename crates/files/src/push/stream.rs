@@ -44,6 +44,8 @@ pub struct StreamHost {
     pub state: HostState,
     /// How much it has written out, as far as it has said.
     pub bytes: u64,
+    /// The last line of output of its command, if that has succeeded.
+    pub said: Option<String>,
 }
 
 impl StreamReport {
@@ -101,10 +103,13 @@ impl Stream {
         let (prefix_bytes, bytes, digest) = root.end();
         let of_host = |host: &Host| {
             let report = host.report();
-            StreamHost { name: report.name, state: report.state, bytes: host.bytes }
+            let (name, state) = (report.name, report.state);
+            StreamHost { name, state, bytes: host.bytes, said: None }
         };
+        let mut hosts: Vec<StreamHost> = root.hosts().map(of_host).collect();
+        root.said.into_iter().for_each(|(host, line)| hosts[host].said = Some(line));
         StreamReport {
-            hosts: root.hosts().map(of_host).collect(),
+            hosts,
             bytes,
             prefix_bytes,
             digest,

@@ -4,6 +4,7 @@
 //! lost; hosts that write slowly hold the reader back.
 
 use std::{
+    collections::BTreeMap,
     io::Read,
     net::SocketAddr,
     sync::mpsc::{SyncSender, sync_channel},
@@ -25,6 +26,7 @@ use super::{
     run::Run,
     settings::{HostState, PushError, PushEvent},
     stream_group::{StreamGroup, stream_settings},
+    timeouts::Timeouts,
 };
 use crate::{
     messages::{ALTERED, Blamed, Start, ToReceiver, ToRoot, join_predicate, predicate},
@@ -65,13 +67,16 @@ pub(super) struct StreamRoot<'a> {
     alterations: u32,
     /// The next group has no relays.
     is_direct: bool,
+    /// The last lines of output of hosts' commands.
+    pub(super) said: BTreeMap<usize, String>,
 }
 
 impl<'a> StreamRoot<'a> {
     pub(super) fn new(push: &'a Prepared, observe: &'a mut dyn FnMut(PushEvent)) -> Self {
         let (run, stream) = (Run::new(push, observe), Kept::default());
         let (permits, last, stopped_at) = (None, None, None);
-        Self { run, push, stream, permits, last, stopped_at, alterations: 0, is_direct: false }
+        let (alterations, is_direct, said) = (0, false, BTreeMap::new());
+        Self { run, push, stream, permits, last, stopped_at, alterations, is_direct, said }
     }
 
     /// Replicates what `input` gives until it ends and all hosts have published, or have failed.
@@ -412,6 +417,16 @@ impl<'a> StreamRoot<'a> {
         Ok(())
     }
 
+    /// A command may take as long as it likes after the end of the stream, while its host is heard of; a file's bytes have
+    /// to get to the disk.
+    fn extend(&mut self, event: &Event) {
+        let Event::Message { host, .. } = *event else { return };
+        let (now, bytes) = (self.run.core.now, self.stream.end);
+        if let Step::Publishing(until) = &mut self.run.core.hosts[host].step {
+            *until = now + Timeouts::new(bytes).sync_timeout();
+        }
+    }
+
     /// Lets all hosts compare their digests and publish. Errors: those that end the stream.
     fn verify(&mut self) -> Result<(), PushError> {
         let digest = self.stream.digest_of_pieces();
@@ -421,8 +436,19 @@ impl<'a> StreamRoot<'a> {
             self.run.core.hosts.compare(&mut self.run.io, host, digest, now);
         }
         while self.run.core.hosts.iter().any(Host::is_open) {
-            if let Some(Input::Event(event)) = self.run.next(None) {
-                self.run.handle(event)?;
+            match self.run.next(None) {
+                Some(Input::Event(Event::Message {
+                    host,
+                    connection,
+                    message: ToRoot::Said { line },
+                })) if self.run.io.is_current(host, connection) => {
+                    self.said.insert(host, line);
+                }
+                Some(Input::Event(event)) => {
+                    self.extend(&event);
+                    self.run.handle(event)?;
+                }
+                _ => {}
             }
             self.run.core.gather(&mut self.run.io)?;
             let now = self.run.core.now;

@@ -34,6 +34,14 @@ pub enum ReceiveError {
     /// The output of a stream cannot be written.
     #[error("cannot write the stream out: {0}")]
     Sink(std::io::Error),
+    /// The command that takes a stream has failed.
+    #[error("the command has failed ({how}){}{line}", if line.is_empty() { "" } else { ": " })]
+    Command {
+        /// Its exit status, or the signal that has ended it.
+        how: String,
+        /// The last line of its output.
+        line: String,
+    },
     /// A stream ended early.
     #[error("{cause}; the first {bytes} bytes of the stream were verified and written out")]
     Stream {

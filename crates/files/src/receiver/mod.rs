@@ -11,6 +11,7 @@ mod announced;
 mod bench;
 mod call;
 mod collective;
+mod command;
 mod destination;
 #[doc(hidden)]
 mod dispatch;

@@ -4,12 +4,16 @@ use std::{
     fs::File,
     io::{self, Write},
     path::PathBuf,
+    process::ChildStdin,
     time::SystemTime,
 };
 
 use rustix::fs::{AtFlags, FileType, statat};
 
-use super::{error::ReceiveError, output::Output, settings::ReceiverSettings};
+use super::{
+    command::StreamCommand, error::ReceiveError, output::Output, placement::Placement,
+    settings::ReceiverSettings,
+};
 use crate::{
     Manifest, Target, Verified, claim::Owner, messages::StreamOffer, place::Place, system::umask,
 };
@@ -25,12 +29,16 @@ pub(super) enum Sink {
         target: Box<Target>,
         file: File,
     },
+    /// A command that the root has named.
+    Command(StreamCommand),
 }
 
 /// The part of a sink that the reading thread writes to.
 pub(super) enum SinkWriter {
     Output(Output),
     File(File),
+    /// The standard input of a command; none after the end of the stream, or once the command reads no more.
+    Command(Option<ChildStdin>),
 }
 
 impl Sink {
@@ -39,6 +47,16 @@ impl Sink {
         settings: &ReceiverSettings,
         offer: &StreamOffer,
     ) -> Result<Self, ReceiveError> {
+        if let Some(command) = &offer.command {
+            // A launched receiver has the rights of its user anyway.
+            if settings.placement != Placement::Anywhere || settings.output.is_some() {
+                return Err(ReceiveError::Refused(
+                    "this receiver runs no commands for a root; --pipe-to is for receivers that the push starts"
+                        .into(),
+                ));
+            }
+            return Ok(Self::Command(StreamCommand::start(command, &settings.host)?));
+        }
         if let Some(output) = &settings.output {
             return Ok(Self::Output(output.clone()));
         }
@@ -54,23 +72,46 @@ impl Sink {
         Ok(Self::File { target, file })
     }
 
-    pub(super) fn writer(&self) -> io::Result<SinkWriter> {
+    /// Where the stream is written; once.
+    pub(super) fn writer(&mut self) -> io::Result<SinkWriter> {
         Ok(match self {
             Self::Output(output) => SinkWriter::Output(output.clone()),
             Self::File { file, .. } => SinkWriter::File(file.try_clone()?),
+            Self::Command(command) => SinkWriter::Command(command.take_input()),
         })
     }
 
-    /// Gives a file its name; the path, if there is one.
-    pub(super) fn publish(self, proof: &Verified) -> Result<Option<PathBuf>, ReceiveError> {
+    /// Whether nothing is left to wait for but the end of the stream. Errors: a command has failed.
+    pub(super) fn has_ended(&self) -> Result<bool, ReceiveError> {
         match self {
-            Self::Output(_) => Ok(None),
+            Self::Command(command) => command.has_ended(),
+            Self::Output(_) | Self::File { .. } => Ok(true),
+        }
+    }
+
+    /// Gives a file its name; the path, if there is one. The last line of output of a command, which has ended.
+    pub(super) fn publish(
+        self,
+        proof: &Verified,
+    ) -> Result<(Option<PathBuf>, Option<String>), ReceiveError> {
+        match self {
+            Self::Output(_) => Ok((None, None)),
+            Self::Command(command) => Ok((None, Some(command.finish()))),
             Self::File { mut target, .. } => {
                 let path = target.path().to_owned();
                 target.set_modified_ns(since_1970_ns())?;
                 target.publish(proof)?;
-                Ok(Some(path))
+                Ok((Some(path), None))
             }
+        }
+    }
+}
+
+impl SinkWriter {
+    /// Lets a command see the end of the stream.
+    pub(super) fn close(&mut self) {
+        if let Self::Command(input) = self {
+            *input = None;
         }
     }
 }
@@ -80,6 +121,15 @@ impl Write for SinkWriter {
         match self {
             Self::Output(output) => output.write(bytes),
             Self::File(file) => file.write(bytes),
+            Self::Command(input) => match input.as_mut().map(|input| input.write(bytes)) {
+                // Its exit status says whether it has read what it needs.
+                Some(Err(error)) if error.kind() == io::ErrorKind::BrokenPipe => {
+                    *input = None;
+                    Ok(bytes.len())
+                }
+                Some(written) => written,
+                None => Ok(bytes.len()),
+            },
         }
     }
 

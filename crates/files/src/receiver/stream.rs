@@ -104,7 +104,7 @@ fn receive(
     offer: &StreamOffer,
     measured: &OnceLock<Arc<Context>>,
 ) -> Result<Option<PathBuf>, ReceiveError> {
-    let sink = Sink::open(root.settings, offer)?;
+    let mut sink = Sink::open(root.settings, offer)?;
     let sink_writer = sink.writer().map_err(ReceiveError::Sink)?;
     let written = Written {
         sink: sink_writer,
@@ -119,7 +119,14 @@ fn receive(
     let mut verified = None;
     loop {
         let current = |number| membership.as_ref().is_some_and(|m| m.number == number);
-        match root.next()? {
+        let event = loop {
+            // A failed command ends this host at once.
+            sink.has_ended()?;
+            if let Some(event) = root.next_in_time()? {
+                break event;
+            }
+        };
+        match event {
             Event::Root(Ok(ToReceiver::Take { start, from })) => {
                 let number = start.group;
                 match join(&start, &context, &root.events) {
@@ -182,7 +189,18 @@ fn receive(
             Event::Root(Ok(ToReceiver::Publish)) => {
                 let unverified =
                     || ReceiveError::System("was told to publish unverified data".into());
-                let path = sink.publish(&verified.take().ok_or_else(unverified)?)?;
+                let proof = verified.take().ok_or_else(unverified)?;
+                lock(&written).sink.close();
+                // The root hears from this host meanwhile, and may end it.
+                while !sink.has_ended()? {
+                    if let Some(event) = root.next_in_time()? {
+                        unexpected_event(event)?;
+                    }
+                }
+                let (path, said) = sink.publish(&proof)?;
+                if let Some(line) = said {
+                    root.send(&ToRoot::Said { line })?;
+                }
                 let peak_resident_bytes = peak_resident_bytes();
                 let published = ToRoot::Published { peak_resident_bytes, was_there: false };
                 // It is published even if the root is lost.
