@@ -352,3 +352,24 @@ fn a_receiver_that_is_killed_at_any_moment_leaves_old_and_new_files_and_with_ato
         assert!(place.temporaries().is_empty(), "{:?}", place.temporaries());
     }
 }
+
+#[test]
+fn copies_in_the_source_are_no_part_of_it() {
+    let place = tree();
+    let push = |words: &[&str]| {
+        let mut command = place.rdmc(words);
+        command.current_dir(place.path("tree"));
+        let output = command.output().unwrap();
+        assert!(output.status.success(), "{output:?}");
+    };
+    for words in
+        [&["push", ".", "--local", "2"][..], &["push", ".", "--local", "1", "--dest", "d/x"]]
+    {
+        for _ in 0..2 {
+            push(words);
+        }
+    }
+    assert_eq!(names(&place, "tree/rdmc-local/local-2"), ["a", "d"]);
+    assert_eq!(names(&place, "tree/d/x"), ["a", "d", "rdmc-local"]);
+    assert_eq!(names(&place, "tree/d/x/d"), ["b", "c.tmp", "link"]);
+}

@@ -1,6 +1,6 @@
 //! Hosts of a push, and the paths of their copies.
 
-use std::path::Path;
+use std::path::{Path, PathBuf};
 
 use files::{Admission, HostPlan, PushSettings};
 
@@ -50,6 +50,17 @@ pub fn hosts(args: &Args, sources: &Sources) -> Result<Vec<HostPlan>, Failure> {
             Ok(plan(host, dest))
         })
         .collect()
+}
+
+/// Where all copies of `--local` are: they are no part of the source.
+pub fn local_copies_root(args: &Args, sources: &Sources) -> Option<PathBuf> {
+    args.local?;
+    let dest = args.dest.as_deref().unwrap_or(sources.local_default());
+    let parts = Path::new(dest).components();
+    let root: PathBuf =
+        parts.take_while(|part| !part.as_os_str().to_string_lossy().contains("{host}")).collect();
+    root.file_name()?;
+    absolute(&root).ok()
 }
 
 /// Admission of hosts that join, and the path of their copies.

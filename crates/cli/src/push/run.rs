@@ -52,8 +52,9 @@ struct Ready {
 impl Ready {
     fn of(args: &Args) -> Result<Self, Failure> {
         let sources = Sources::of(&args.sources)?;
+        let list = ListOptions::new(args.patterns.selection()?).any_links(args.links);
         let source = sources.open(TreeOptions {
-            list: ListOptions::new(args.patterns.selection()?).any_links(args.links),
+            list: list.without(destinations::local_copies_root(args, &sources)),
             by_contents: args.checksum,
             atomic: args.atomic,
             deletes: args.delete,

@@ -89,6 +89,9 @@ pub enum TargetError {
     /// The listing of a tree is no tree.
     #[error("the root's list of files is refused: {0}")]
     Listing(#[from] tree::ListingError),
+    /// An entry has a name of what is staged, or of a lock.
+    #[error("the root's list of files is refused: {} has the form of a temporary file of rdmc", .0.display())]
+    Reserved(PathBuf),
     /// A pattern of what is to stay.
     #[error("the root's patterns are refused: {0}")]
     Pattern(#[from] tree::PatternError),

@@ -13,7 +13,7 @@ use super::error::TargetError;
 use crate::{
     Manifest,
     messages::{Deletion, Top, TreeOffer},
-    place::{NAME_BYTES_MAX, Place},
+    place::{NAME_BYTES_MAX, Place, is_hidden},
 };
 
 /// What a receiver is to make: a tree, or a file as a tree of one entry in a directory that is there.
@@ -69,7 +69,7 @@ impl Order {
 
     /// Of a tree, whose encoded listing identifies its version. `shown`: the path of its top.
     ///
-    /// Errors: the listing is no tree.
+    /// Errors: the listing is no tree; an entry has a name of what is staged.
     pub(crate) fn of_tree(
         name: &str,
         encoded: &[u8],
@@ -77,6 +77,10 @@ impl Order {
         shown: &Path,
     ) -> Result<Self, TargetError> {
         let listing = Listing::decode(encoded)?;
+        let is_own = |entry: &&Entry| std::str::from_utf8(entry.name()).is_ok_and(is_hidden);
+        if let Some(entry) = listing.entries().iter().find(is_own) {
+            return Err(TargetError::Reserved(shown.join(OsStr::from_bytes(&entry.path))));
+        }
         let mut version = blake3::Hasher::new();
         version.update(name.as_bytes()).update(&[0]).update(encoded);
         let version = version.finalize().as_bytes().to_vec();
@@ -129,5 +133,35 @@ impl Order {
 impl std::fmt::Debug for Order {
     fn fmt(&self, formatter: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
         write!(formatter, "{} entries", self.entries().len())
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn names_of_what_is_staged_are_refused() {
+        let offer = TreeOffer {
+            listing_bytes: 0,
+            top: None,
+            by_contents: false,
+            atomic: false,
+            deletion: None,
+            lists_changes: false,
+        };
+        for (name, is_refused) in [
+            (".rdmc-0123456789ab", true),
+            (".a.rdmc-lock", true),
+            (".rdmc-lock", true),
+            (".a", false),
+        ] {
+            let (path, kind) = (name.as_bytes().to_vec(), Kind::Directory);
+            let entry = Entry { path, kind, mode: 0o700, modified_ns: 0 };
+            let encoded = Listing::new(vec![entry]).unwrap().encode().unwrap();
+            let order = Order::of_tree("", &encoded, &offer, Path::new("/copy"));
+            let refused = matches!(order, Err(TargetError::Reserved(path)) if path.ends_with(name));
+            assert_eq!(refused, is_refused, "{name}");
+        }
     }
 }

@@ -1,5 +1,7 @@
 //! What of a source is listed.
 
+use std::path::{Path, PathBuf};
+
 use tree::{Links, Rule, Selection};
 
 /// What of files and directories is sent, and how.
@@ -7,12 +9,14 @@ use tree::{Links, Rule, Selection};
 pub struct ListOptions {
     pub(super) selection: Selection,
     pub(super) links: Links,
+    /// An absolute path that is not sent.
+    without: Option<PathBuf>,
 }
 
 impl ListOptions {
     /// What the patterns take, and links that lead into what is sent.
     pub fn new(selection: Selection) -> Self {
-        Self { selection, links: Links::Inside }
+        Self { selection, links: Links::Inside, without: None }
     }
 
     /// Sends symbolic links as they are, wherever they lead: also out of what is sent, and nowhere.
@@ -20,6 +24,22 @@ impl ListOptions {
     pub fn any_links(mut self, any_links: bool) -> Self {
         self.links = if any_links { Links::Anywhere } else { Links::Inside };
         self
+    }
+
+    /// Leaves out what has this absolute path, whatever the patterns say: copies on this machine that are in the source.
+    #[must_use]
+    pub fn without(mut self, path: Option<PathBuf>) -> Self {
+        self.without = path;
+        self
+    }
+
+    pub(super) fn leaves_out(&self, path: &Path) -> bool {
+        let Some(without) = self.without.as_ref().filter(|it| it.file_name() == path.file_name())
+        else {
+            return false;
+        };
+        let parent = |path: &Path| path.parent().and_then(|parent| parent.canonicalize().ok());
+        parent(without).is_some_and(|without| parent(path) == Some(without))
     }
 
     /// The patterns in order, each with whether it includes.

@@ -109,6 +109,9 @@ impl<'a> Scan<'a> {
                 continue;
             }
             let path = real.join(&name);
+            if self.options.leaves_out(&path) {
+                continue;
+            }
             let metadata = fs::symlink_metadata(&path).map_err(system(&path, "examine"))?;
             let in_tree = match under {
                 [] => name.as_bytes().to_vec(),
