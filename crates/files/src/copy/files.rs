@@ -140,6 +140,19 @@ impl CopyFiles {
         (data, bytes)
     }
 
+    /// The space that a staged entry of an earlier session has, in bytes.
+    pub(super) fn staged_bytes(&self, entry: usize) -> u64 {
+        if !lock(&self.is_there).get(entry).is_some_and(|&is_there| is_there) {
+            return 0;
+        }
+        let path = &self.order.entries()[entry].path;
+        let stat = self.staged.as_ref().and_then(|staged| {
+            let (directory, name) = staged.of(path);
+            directory.stat(name).ok()
+        });
+        stat.map_or(0, |stat| stat.st_blocks as u64 * 512)
+    }
+
     /// Opens a staged file by the number of its entry. With [`OFlags::CREATE`] creates it unless it is there.
     ///
     /// Errors: another entry has its name on this file system; the system's.

@@ -239,6 +239,7 @@ impl<'a> Publication<'a> {
         let mut parents = Parents::new(existing);
         // It has its name with all that is in it.
         let mut moved: Option<&[u8]> = None;
+        let mut checked: Option<&[u8]> = None;
         for (number, entry) in self.staged_entries() {
             let is_moved = moved.is_some_and(|moved| is_below(&entry.path, moved));
             if is_moved {
@@ -247,6 +248,11 @@ impl<'a> Publication<'a> {
             let (to, name) = parents
                 .of(&entry.path)
                 .map_err(self.failed("open the directory of", &entry.path))?;
+            let parent = split(&entry.path).0;
+            if checked != Some(parent) {
+                self.check_directory(parent, to)?;
+                checked = Some(parent);
+            }
             match entry.kind {
                 Kind::Directory => {
                     if self.move_directory(to, name, number)? {
@@ -258,6 +264,23 @@ impl<'a> Publication<'a> {
             self.note_change(&entry.path, to);
         }
         Ok(())
+    }
+
+    /// Checks that an open directory is the one that was looked at, or that has been made.
+    fn check_directory(&self, path: &[u8], directory: &Directory) -> Outcome {
+        let Some(number) = self.order.listing.find(path) else { return Ok(()) };
+        let stat = directory.own_stat().map_err(self.failed("examine", path))?;
+        match self.inode_of_directory(number) == Some(stat.st_ino) {
+            true => Ok(()),
+            false => Err(TargetError::Changed(self.order.shown(path))),
+        }
+    }
+
+    fn inode_of_directory(&self, number: usize) -> Option<u64> {
+        match self.stages[number] {
+            true => Some(self.inodes[number]),
+            false => self.there.inode(number),
+        }
     }
 
     fn note_change(&mut self, path: &[u8], directory: &Directory) {
@@ -340,14 +363,8 @@ impl<'a> Publication<'a> {
             }
             let directory = parents.open(&entry.path);
             let directory = directory.map_err(self.failed("open", &entry.path))?;
+            self.check_directory(&entry.path, &directory)?;
             let stat = directory.own_stat().map_err(self.failed("examine", &entry.path))?;
-            let expected = match self.stages[number] {
-                true => Some(self.inodes[number]),
-                false => self.there.inode(number),
-            };
-            if expected != Some(stat.st_ino) {
-                return Err(TargetError::Changed(self.order.shown(&entry.path)));
-            }
             let attributes = (u32::from(entry.mode), entry.modified_ns);
             let is_finished = has_mode(&stat, attributes.0) && has_time(&stat, entry);
             if !is_finished && may_set(&stat) {

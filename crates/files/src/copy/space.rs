@@ -1,6 +1,6 @@
 //! Space for what is received.
 
-use std::{collections::BTreeMap, os::unix::fs::MetadataExt};
+use std::collections::BTreeMap;
 
 use rustix::{fs::OFlags, io::Errno};
 
@@ -29,10 +29,7 @@ pub(super) fn reserve(files: &CopyFiles, bytes_min: u64) -> Result<(), TargetErr
         let need = needs.entry(staged.area(&entry.path)).or_default();
         need.entries += 1;
         // Data of an earlier session has its space already.
-        let there = files.open_staged(number, OFlags::RDONLY).ok();
-        let there = there.and_then(|file| file.metadata().ok());
-        let there = there.map_or(0, |metadata| metadata.blocks() * 512);
-        need.bytes += entry.bytes().unwrap_or(0).saturating_sub(there);
+        need.bytes += entry.bytes().unwrap_or(0).saturating_sub(files.staged_bytes(number));
     }
     // Before anything is reserved, since a failing reservation may fill the disk before it gives up.
     for (directory, (_, need)) in staged.directories().zip(&needs) {

@@ -146,3 +146,37 @@ fn a_destination_moved_away_at_any_call_is_never_said_to_be_written() {
     }
     panic!("a session makes more than {CALLS_MAX} calls");
 }
+
+#[test]
+fn a_directory_replaced_by_another_at_any_call_gets_nothing() {
+    let source = Source::tree(7);
+    let replace = |top: &Path| {
+        let private = top.join("private");
+        fs::create_dir(&private).unwrap();
+        fs::write(private.join("stays"), "private").unwrap();
+        fs::set_permissions(&private, fs::Permissions::from_mode(0o700)).unwrap();
+        fs::rename(top.join("d"), top.join("moved")).unwrap();
+        fs::rename(private, top.join("d")).unwrap();
+    };
+    for call in 0..CALLS_MAX {
+        let directory = in_memory();
+        let path = directory.path().join("copy");
+        Before::Tree(3).make(&path);
+        // A file in it is new.
+        fs::remove_file(path.join("d/empty")).unwrap();
+        let acts_on = path.clone();
+        let session = source.session_beside(&path, Fault::Action(call), move || replace(&acts_on));
+        let after = format!("before call {call}: {:?}", session.outcome);
+        if call >= session.faults.calls() {
+            assert!(call > 50, "{call}");
+            return;
+        }
+        if call < session.looked_at {
+            continue;
+        }
+        assert_eq!(fs::read(path.join("d/stays")).unwrap(), b"private", "{after}");
+        let mode = fs::metadata(path.join("d")).unwrap().mode() & 0o7777;
+        assert_eq!((fs::read_dir(path.join("d")).unwrap().count(), mode), (1, 0o700), "{after}");
+    }
+    panic!("a session makes more than {CALLS_MAX} calls");
+}
