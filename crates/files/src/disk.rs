@@ -293,6 +293,13 @@ impl Directory {
         Some(FileType::from_raw_mode(stat.st_mode))
     }
 
+    /// Whether what has this name is immutable or append-only, so that nobody can move it.
+    pub(crate) fn is_fixed(&self, name: &OsStr) -> bool {
+        let fixed = StatxAttributes::IMMUTABLE | StatxAttributes::APPEND;
+        statx(&*self.opened, name, AtFlags::SYMLINK_NOFOLLOW, StatxFlags::TYPE)
+            .is_ok_and(|found| found.stx_attributes.intersects(fixed))
+    }
+
     /// Errors: this user may not make or remove names in it.
     pub(crate) fn check_writable(&self) -> Result<()> {
         accessat(&*self.opened, ".", Access::WRITE_OK | Access::EXEC_OK, AtFlags::EACCESS)

@@ -22,6 +22,8 @@ pub(crate) const NAME_BYTES_MAX: usize = 255;
 const MARK: &str = ".rdmc-";
 /// The end of the name of a lock.
 pub(crate) const LOCK: &str = "lock";
+/// Ends of further names: of what is exchanged, its mark, its list, and of a file that is removed.
+const STAGING_ENDS: [&str; 4] = ["old", "staged", "list", "removed"];
 /// Hexadecimal digits of a source's version, at the end of the name of a temporary file.
 pub(crate) const VERSION_DIGITS: usize = 12;
 /// Attempts of a lookup while other processes rename directories.
@@ -162,7 +164,8 @@ impl Place {
 
 /// Whether this has the form of a temporary file's or a lock's name.
 pub(crate) fn is_hidden(name: &str) -> bool {
-    let is_end = |end: &str| end.len() == VERSION_DIGITS || end == LOCK;
+    let is_end =
+        |end: &str| end.len() == VERSION_DIGITS || end == LOCK || STAGING_ENDS.contains(&end);
     name.starts_with('.') && name.rsplit_once(MARK).is_some_and(|(_, end)| is_end(end))
 }
 

@@ -3,14 +3,14 @@
 //! The new directory is complete, with hard links to files that stay. After the exchange everything in the old one that is not
 //! in the tree is moved into the new one, whenever it came; only entries of the tree are removed.
 
-use std::ffi::{OsStr, OsString};
+use std::{ffi::OsStr, io::Read, os::unix::fs::MetadataExt};
 
 use rustix::{
-    fs::{RenameFlags, XattrFlags, fgetxattr, flistxattr, fsetxattr},
+    fs::{OFlags, RenameFlags, XattrFlags, fgetxattr, flistxattr, fsetxattr},
     io::Errno,
     process::geteuid,
 };
-use tree::Kind;
+use tree::{Kind, LISTING_BYTES_MAX, Listing};
 
 use super::{
     error::{TargetError, refusal},
@@ -20,13 +20,15 @@ use super::{
     there::There,
 };
 use crate::{
-    disk::Directory,
+    disk::{Directory, errno},
     place::{Place, VERSION_DIGITS},
     removal::remove_tree,
 };
 
 /// The end of the hidden name that the old directory has after the exchange. Nothing of this name is removed as a whole.
 const OLD: &str = "old";
+/// The end of the hidden name of the list of what is exchanged.
+const LIST: &str = "list";
 /// In a directory of that name before the exchange.
 const MARK: &str = ".rdmc-staged";
 /// How often what comes into the old directory meanwhile is moved.
@@ -67,7 +69,7 @@ pub(super) fn check(
     }
     probe(place).map_err(|error| refused(path, std::io::Error::from(error).to_string()))?;
     let mut parents = Parents::new(existing);
-    for path in directories(order) {
+    for path in directories(&order.listing) {
         match parents.open(path) {
             Ok(directory) => check_extras(&directory, path, (place, order))?,
             Err(Errno::NOENT | Errno::NOTDIR | Errno::LOOP) => {}
@@ -78,8 +80,8 @@ pub(super) fn check(
 }
 
 /// The paths of all directories of a tree, its top first.
-fn directories(order: &Order) -> impl DoubleEndedIterator<Item = &[u8]> {
-    let inner = order.entries().iter().filter(|entry| entry.kind == Kind::Directory);
+fn directories(listing: &Listing) -> impl DoubleEndedIterator<Item = &[u8]> {
+    let inner = listing.entries().iter().filter(|entry| entry.kind == Kind::Directory);
     std::iter::once(&b""[..]).chain(inner.map(|entry| entry.path.as_slice()))
 }
 
@@ -112,13 +114,10 @@ fn check_extras(
     let system = |error: Errno| refusal(&order.shown(path), "examine", 0, error.into());
     let stat = directory.own_stat().map_err(system)?;
     let user = geteuid();
-    if user.is_root() {
-        return Ok(());
-    }
     let not = |path: &[u8], what: &str| {
         Err(refused(place.path(), format!("{} {what}", order.shown(path).display())))
     };
-    if stat.st_uid != user.as_raw() {
+    if !user.is_root() && stat.st_uid != user.as_raw() {
         return not(path, "is another user's");
     }
     for name in directory.names().map_err(system)? {
@@ -128,7 +127,11 @@ fn check_extras(
         }
         let is_directory = directory.kind(&name) == Some(rustix::fs::FileType::Directory);
         // Moving a directory changes its entry `..`.
+        if directory.is_fixed(&name) {
+            return not(&inner, "is immutable or append-only");
+        }
         let may_move = !is_directory
+            || user.is_root()
             || directory.open_directory(&name).is_ok_and(|it| it.check_writable().is_ok());
         if !may_move {
             return not(&inner, "cannot be moved");
@@ -154,7 +157,7 @@ pub(super) fn copy_attributes(
     order: &Order,
 ) -> Result<(), TargetError> {
     let (mut from, mut to) = (Parents::new(existing), Parents::new(staged));
-    for path in directories(order) {
+    for path in directories(&order.listing) {
         let Ok(from) = from.open(path) else { continue };
         let copied = to.open(path).and_then(|to| copy_attributes_of(&from, &to));
         copied.map_err(|error| {
@@ -198,9 +201,10 @@ pub(super) fn exchange(
 ) -> Result<(), TargetError> {
     let (parent, old) = (place.parent(), place.hidden(OLD));
     let failed = |what| move |error: Errno| refusal(place.path(), what, 0, error.into());
-    let prepared = staged
-        .create(OsStr::new(MARK), 0o600)
-        .and_then(|_| parent.rename_with(hidden, parent, &old, RenameFlags::NOREPLACE));
+    let mark = || staged.create(OsStr::new(MARK), 0o600).map(drop);
+    let prepared = write_list(place, order)
+        .and_then(|()| with_write_permission(staged, mark))
+        .and_then(|()| parent.rename_with(hidden, parent, &old, RenameFlags::NOREPLACE));
     prepared.map_err(failed("rename the temporary directory to"))?;
     let is_existing = |name: &OsStr| {
         let (found, own) = (parent.stat(name)?, existing.own_stat()?);
@@ -226,24 +230,27 @@ pub(super) fn exchange(
             error => failed("exchange")(error),
         });
     }
-    staged.unlink(OsStr::new(MARK)).map_err(failed("clean"))?;
+    with_write_permission(staged, || staged.unlink(OsStr::new(MARK))).map_err(failed("clean"))?;
     parent.sync().map_err(failed("write to disk the directory of"))?;
-    sweep_all(place, (existing, staged), order)
+    sweep_all(place, (existing, staged), &order.listing)
 }
 
 /// Moves what is only in the old directory into the new one, until nothing is left.
 fn sweep_all(
     place: &Place,
     (old, new): (&Directory, &Directory),
-    order: &Order,
+    listing: &Listing,
 ) -> Result<(), TargetError> {
     let name = place.hidden(OLD);
     for _ in 0..SWEEPS_MAX {
-        sweep(old, new, order).map_err(|error| {
+        sweep(old, new, listing).map_err(|error| {
             refusal(&place.directory().join(&name), "move out of", 0, error.into())
         })?;
         match place.parent().remove_directory(&name) {
-            Ok(()) => return Ok(()),
+            Ok(()) => {
+                let _ = place.parent().unlink(&place.hidden(LIST));
+                return Ok(());
+            }
             Err(Errno::NOTEMPTY | Errno::EXIST) => {}
             Err(error) => return Err(refusal(place.path(), "remove the old", 0, error.into())),
         }
@@ -252,9 +259,9 @@ fn sweep_all(
     Err(TargetError::Left { path: place.path().to_owned(), old })
 }
 
-fn sweep(old: &Directory, new: &Directory, order: &Order) -> Result<(), Errno> {
+fn sweep(old: &Directory, new: &Directory, listing: &Listing) -> Result<(), Errno> {
     let (mut from, mut to) = (Parents::new(old), Parents::new(new));
-    for path in directories(order) {
+    for path in directories(listing) {
         let Ok(from) = from.open(path) else { continue };
         let to = to.open(path)?;
         for name in from.names()? {
@@ -262,12 +269,14 @@ fn sweep(old: &Directory, new: &Directory, order: &Order) -> Result<(), Errno> {
                 let stat = from.stat(&name);
                 stat.is_ok_and(|it| super::there::kind_of(&it) == rustix::fs::FileType::Directory)
             };
-            let listed = order.listing.find(&inner_path(path, &name));
-            let outcome = match listed.map(|entry| &order.entries()[entry].kind) {
+            let listed = listing.find(&inner_path(path, &name));
+            let outcome = match listed.map(|entry| &listing.entries()[entry].kind) {
                 Some(Kind::Directory) if is_directory() => continue,
                 Some(_) => with_write_permission(&from, || from.unlink(&name)),
                 None => with_write_permission(&from, || {
-                    from.rename_with(&name, &to, &name, RenameFlags::NOREPLACE)
+                    with_write_permission(&to, || {
+                        from.rename_with(&name, &to, &name, RenameFlags::NOREPLACE)
+                    })
                 }),
             };
             match outcome {
@@ -279,7 +288,7 @@ fn sweep(old: &Directory, new: &Directory, order: &Order) -> Result<(), Errno> {
     }
     // Only empty ones are removed.
     let mut parents = Parents::new(old);
-    for path in directories(order).rev().filter(|path| !path.is_empty()) {
+    for path in directories(listing).rev().filter(|path| !path.is_empty()) {
         let _ = parents
             .of(path)
             .and_then(|(at, name)| with_write_permission(at, || at.remove_directory(name)));
@@ -287,25 +296,54 @@ fn sweep(old: &Directory, new: &Directory, order: &Order) -> Result<(), Errno> {
     Ok(())
 }
 
-/// Completes the exchange of a session that was killed. What cannot be moved stays where it is.
-pub(super) fn recover(place: &Place, existing: Option<&Directory>, order: &Order) {
-    let old: OsString = place.hidden(OLD);
-    if let Some(existing) = existing {
-        let _ = existing.unlink(OsStr::new(MARK));
-    }
-    let Ok(found) = place.parent().open_directory(&old) else { return };
-    if !found.own_stat().is_ok_and(|stat| stat.st_uid == geteuid().as_raw()) {
-        return;
-    }
-    match (found.stat(OsStr::new(MARK)), existing) {
+/// Completes the exchange of a session that was killed.
+///
+/// Errors: something is left in the old directory, which cannot be moved, or of which nothing is known.
+pub(super) fn recover(place: &Place, existing: Option<&Directory>) -> Result<(), TargetError> {
+    let (parent, old) = (place.parent(), place.hidden(OLD));
+    let Ok(found) = parent.open_directory(&old) else {
+        // The last of an exchange that is complete.
+        let _ = parent.unlink(&place.hidden(LIST));
+        let _ = existing.map(|existing| existing.unlink(OsStr::new(MARK)));
+        return Ok(());
+    };
+    let left = || {
+        let (path, old) = (place.path().to_owned(), place.directory().join(&old));
+        TargetError::Left { path, old }
+    };
+    let list = read_list(place).ok_or_else(left)?;
+    if found.stat(OsStr::new(MARK)).is_ok() {
         // It was not exchanged: all that is in it is the copy of that session.
-        (Ok(_), _) => drop(remove_tree(place.parent(), &old)),
-        (Err(_), Some(existing)) => {
-            if let Err(error) = sweep_all(place, (&found, existing), order) {
-                tracing::warn!(%error, "an exchange that was interrupted");
-            }
-        }
-        // The directory that it was exchanged for is gone; this one has been complete.
-        (Err(_), None) => {}
+        let removed = remove_tree(parent, &old).and_then(|()| parent.unlink(&place.hidden(LIST)));
+        return removed.map_err(|error| refusal(place.path(), "clean", 0, error.into()));
     }
+    let existing = existing.ok_or_else(left)?;
+    let _ = existing.unlink(OsStr::new(MARK));
+    sweep_all(place, (&found, existing), &list)
+}
+
+/// Leaves the list of entries of a tree for a session that completes the exchange.
+fn write_list(place: &Place, order: &Order) -> Result<(), Errno> {
+    let (parent, name) = (place.parent(), place.hidden(LIST));
+    match parent.unlink(&name) {
+        Ok(()) | Err(Errno::NOENT) => {}
+        Err(error) => return Err(error),
+    }
+    let encoded = order.listing.encode().map_err(|_| Errno::FBIG)?;
+    let file = parent.create(&name, 0o600)?;
+    parent.disk().write(&file, &encoded, 0).map_err(errno)?;
+    parent.disk().sync(&file)
+}
+
+/// The list of a session of this user.
+fn read_list(place: &Place) -> Option<Listing> {
+    let file = place.parent().open(&place.hidden(LIST), OFlags::RDONLY).ok()?;
+    let metadata = file.metadata().ok()?;
+    let is_own = metadata.uid() == geteuid().as_raw() && metadata.mode() & 0o022 == 0;
+    if !is_own || !metadata.is_file() || metadata.len() > LISTING_BYTES_MAX as u64 {
+        return None;
+    }
+    let mut encoded = Vec::new();
+    file.take(LISTING_BYTES_MAX as u64).read_to_end(&mut encoded).ok()?;
+    Listing::decode(&encoded).ok()
 }

@@ -1,6 +1,6 @@
 //! What only the host has in the directories of a tree, to be removed where the root asks for that.
 
-use std::{collections::HashSet, ffi::OsStr, os::unix::ffi::OsStrExt};
+use std::{collections::HashMap, ffi::OsStr, os::unix::ffi::OsStrExt};
 
 use rustix::{
     fs::{FileType, RenameFlags, Stat},
@@ -14,7 +14,7 @@ use super::{
     parents::Parents,
     publish::with_write_permission,
     staging::Staged,
-    there::{Found, There, kind_of},
+    there::{Found, Known, There, kind_of},
 };
 use crate::{disk::Directory, messages::Deletion, place::is_hidden};
 
@@ -25,7 +25,7 @@ const REMOVED: &str = ".rdmc-removed";
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub(super) struct Extra {
     path: Vec<u8>,
-    inode: u64,
+    known: Known,
     is_directory: bool,
 }
 
@@ -34,6 +34,14 @@ impl Extra {
     pub(super) fn path(&self) -> &[u8] {
         &self.path
     }
+
+    /// Whether it is the same still; a directory changes as what is in it is removed.
+    fn is(&self, stat: &Stat) -> bool {
+        match self.is_directory {
+            true => stat.st_ino == self.known.inode,
+            false => Known::of(stat) == self.known,
+        }
+    }
 }
 
 /// Finds what is to be removed.
@@ -41,8 +49,8 @@ struct Search<'a> {
     order: &'a Order,
     deletion: &'a Deletion,
     selection: Selection,
-    /// Files and directories of the tree that are there, maybe under another name.
-    listed: HashSet<u64>,
+    /// Paths of files and directories of the tree that are there, by inode: the name on disk may be another one.
+    listed: HashMap<u64, &'a [u8]>,
     extras: Vec<Extra>,
 }
 
@@ -57,7 +65,10 @@ pub(super) fn find(
     there: &There,
 ) -> Result<Vec<Extra>, TargetError> {
     let selection = deletion.selection()?;
-    let listed = (0..order.entries().len()).filter_map(|entry| there.inode(entry)).collect();
+    let entries = order.entries().iter().enumerate();
+    let listed = entries
+        .filter_map(|(number, entry)| Some((there.inode(number)?, entry.path.as_slice())))
+        .collect();
     let mut search = Search { order, deletion, selection, listed, extras: Vec::new() };
     if deletion.at_top {
         search.directory(top, b"", false)?;
@@ -75,7 +86,15 @@ pub(super) fn find(
 
 impl Search<'_> {
     fn failed(&self, path: &[u8], error: Errno) -> TargetError {
-        refusal(&self.order.shown(path), "examine", 0, error.into())
+        let path = self.order.shown(path);
+        TargetError::System { path, what: "examine", error: error.into() }
+    }
+
+    /// Whether this is an entry of the tree under another name, which the file system does not distinguish.
+    fn is_other_name(&self, path: &[u8], stat: &Stat) -> bool {
+        let folded = |path: &[u8]| String::from_utf8_lossy(path).to_lowercase();
+        let listed = self.listed.get(&stat.st_ino);
+        listed.is_some_and(|listed| stat.st_nlink == 1 || folded(listed) == folded(path))
     }
 
     /// `is_extra`: the directory is not in the tree, and so nothing is that is in it.
@@ -112,7 +131,7 @@ impl Search<'_> {
     ) -> Result<(), TargetError> {
         let is_directory = kind_of(stat) == FileType::Directory;
         let shown = [&self.deletion.prefix[..], &path].concat();
-        if self.listed.contains(&stat.st_ino) || !self.selection.takes(&shown, is_directory) {
+        if self.is_other_name(&path, stat) || !self.selection.takes(&shown, is_directory) {
             return Ok(());
         }
         if is_directory {
@@ -123,7 +142,7 @@ impl Search<'_> {
             let inner = inner.map_err(|error| self.failed(&path, error))?;
             self.directory(&inner, &path, true)?;
         }
-        self.extras.push(Extra { path, inode: stat.st_ino, is_directory });
+        self.extras.push(Extra { path, known: Known::of(stat), is_directory });
         Ok(())
     }
 }
@@ -142,12 +161,12 @@ pub(super) fn remove(
     let mut removed = 0;
     for extra in extras {
         let outcome = parents.of(&extra.path).and_then(|(at, name)| {
-            if at.stat(name)?.st_ino != extra.inode {
+            if !extra.is(&at.stat(name)?) {
                 return Err(Errno::NOENT);
             }
             with_write_permission(at, || match extra.is_directory {
                 true => at.remove_directory(name),
-                false => remove_file(at, name, extra.inode, staged.of(&extra.path).0),
+                false => remove_file(at, name, extra, staged.of(&extra.path).0),
             })
         });
         match outcome {
@@ -162,10 +181,16 @@ pub(super) fn remove(
     Ok(removed)
 }
 
-fn remove_file(at: &Directory, name: &OsStr, inode: u64, private: &Directory) -> Result<(), Errno> {
+fn remove_file(
+    at: &Directory,
+    name: &OsStr,
+    extra: &Extra,
+    private: &Directory,
+) -> Result<(), Errno> {
     let moved = OsStr::new(REMOVED);
     at.rename(name, private, moved)?;
-    if private.stat(moved)?.st_ino == inode {
+    // The move may have changed the time of its last change.
+    if private.stat(moved)?.st_ino == extra.known.inode {
         return private.unlink(moved);
     }
     private.rename_with(moved, at, name, RenameFlags::NOREPLACE)?;

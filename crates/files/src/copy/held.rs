@@ -27,6 +27,8 @@ pub(super) struct Held {
     directory: Option<Directory>,
     /// Of the directory with the destination's name, before anything was changed in it.
     before: Option<Stat>,
+    /// The mode that this session has given it.
+    set_mode: Option<u32>,
     /// The directory's time once the lock was in it.
     claimed_ns: Option<i64>,
 }
@@ -42,9 +44,9 @@ impl Held {
     ) -> Result<Self, ClaimError> {
         let before = existing.map(Directory::own_stat).transpose()?;
         let directory = existing.filter(|_| is_inside).cloned();
-        let mut held = Self { claim: None, directory, before, claimed_ns: None };
+        let mut held = Self { claim: None, directory, before, set_mode: None, claimed_ns: None };
         if let (Some(directory), Some(before)) = (&held.directory, &held.before) {
-            make_writable(directory, before);
+            held.set_mode = make_writable(directory, before);
         }
         held.claim = Some(Claim::take(place, owner)?);
         held.claimed_ns = held.modified_ns();
@@ -91,8 +93,9 @@ impl Drop for Held {
         let is_untouched = self.claimed_ns.is_some() && self.modified_ns() == self.claimed_ns;
         self.claim = None;
         let (Some(directory), Some(before)) = (&self.directory, &self.before) else { return };
-        // Whoever may not set them has not changed them.
-        if directory.own_stat().is_ok_and(|now| now.st_mode != before.st_mode) {
+        // Not one that somebody else has given it since.
+        let mode = directory.own_stat().map(|now| now.st_mode & 0o7777);
+        if self.set_mode.is_some() && mode.ok() == self.set_mode {
             let _ = directory.disk().set_mode(directory.as_fd(), before.st_mode & 0o7777);
         }
         if is_untouched {
@@ -101,12 +104,15 @@ impl Drop for Held {
     }
 }
 
-/// Gives a directory of this user its owner's permissions for the time of the session. Who cannot is refused later.
-fn make_writable(directory: &Directory, stat: &Stat) {
+/// Gives a directory of this user its owner's permissions for the time of the session; returns the mode if it was changed. Who
+/// cannot is refused later.
+fn make_writable(directory: &Directory, stat: &Stat) -> Option<u32> {
     let (mode, user) = (stat.st_mode & 0o7777, geteuid());
     if mode & 0o700 != 0o700 && stat.st_uid == user.as_raw() && !user.is_root() {
-        let _ = directory.disk().set_mode(directory.as_fd(), mode | 0o700);
+        directory.disk().set_mode(directory.as_fd(), mode | 0o700).ok()?;
+        return Some(mode | 0o700);
     }
+    None
 }
 
 /// Only a regular file or a link to one may be replaced by a file.

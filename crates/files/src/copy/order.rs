@@ -34,6 +34,8 @@ pub(crate) struct Order {
     pub(super) deletion: Option<Deletion>,
     /// The root wants to know which entries change, not only how many.
     pub(super) lists_changes: bool,
+    /// Nothing is changed, not even what an earlier session has left.
+    pub(super) dry_run: bool,
     /// The top of the entries' paths, for messages.
     pub(super) shown: PathBuf,
 }
@@ -94,6 +96,11 @@ impl Order {
         })
     }
 
+    /// The same for a session that changes nothing.
+    pub(crate) fn dry_run(self, dry_run: bool) -> Self {
+        Self { dry_run, ..self }
+    }
+
     fn new(listing: Listing, version: Vec<u8>, top: Option<Top>, shown: PathBuf) -> Self {
         let layout = Arc::new(Layout::of(&listing));
         let listing = Arc::new(listing);
@@ -108,6 +115,7 @@ impl Order {
             atomic: false,
             deletion: None,
             lists_changes: false,
+            dry_run: false,
             shown,
         }
     }

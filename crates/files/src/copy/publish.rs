@@ -200,6 +200,13 @@ impl<'a> Publication<'a> {
                     }
                     None
                 }
+                (Kind::Link { target }, Found::Same) => {
+                    let text = parents.of(&entry.path).and_then(|(at, name)| at.read_link(name));
+                    if text.is_ok_and(|text| text == *target) {
+                        continue;
+                    }
+                    None
+                }
                 _ => continue,
             };
             let stat = parents.of(&entry.path).and_then(|(at, name)| at.stat(name));

@@ -320,6 +320,8 @@ fn clean(
             (Some(Kind::Directory), FileType::Directory) if is_own => {
                 let opened = directory.open_path(&name)?;
                 directory.disk().set_mode(&opened, MODE | fstat(&opened)?.st_mode & 0o2000)?;
+                // One descriptor for each level.
+                drop(opened);
                 clean(&directory.open_directory(&name)?, &inner, order, is_there)?;
             }
             (Some(Kind::File { .. }), FileType::RegularFile)

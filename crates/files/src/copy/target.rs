@@ -142,14 +142,16 @@ impl Target {
             }
         };
         let held = hold((&place, owner), existing.as_ref(), !order.atomic)?;
-        if let Some(name) = &name {
-            Staging::move_inside(name, &place, (&order, owner));
+        if !order.dry_run {
+            if let Some(name) = &name {
+                Staging::move_inside(name, &place, (&order, owner));
+            }
+            if order.atomic {
+                // Before what is there is looked at: it may have further names in them.
+                Staging::remove_others(&place, &order);
+            }
+            atomic::recover(name.as_ref().unwrap_or(&place), existing.as_ref())?;
         }
-        if order.atomic {
-            // Before what is there is looked at: it may have further names in them.
-            Staging::remove_others(&place, &order);
-        }
-        atomic::recover(name.as_ref().unwrap_or(&place), existing.as_ref(), &order);
         let (there, staging) = look(&place, &order, existing.as_ref())?;
         let extras = match (&existing, &order.deletion) {
             (Some(directory), Some(deletion)) => extras::find(directory, &order, deletion, &there)?,

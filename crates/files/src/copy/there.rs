@@ -10,7 +10,7 @@ use rustix::{
 use tree::{Entry, Kind};
 
 use super::{
-    error::{TargetError, refusal},
+    error::TargetError,
     order::Order,
     parents::{Parents, is_below},
 };
@@ -90,7 +90,8 @@ impl There {
                 Ok(stat) => Some(stat),
                 Err(Errno::NOENT | Errno::NOTDIR | Errno::LOOP) => None,
                 Err(error) => {
-                    return Err(refusal(&order.shown(&entry.path), "examine", 0, error.into()));
+                    let path = order.shown(&entry.path);
+                    return Err(TargetError::System { path, what: "examine", error: error.into() });
                 }
             };
             let mut found = match &stat {

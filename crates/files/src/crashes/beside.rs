@@ -5,14 +5,14 @@ use super::*;
 /// Runs one session for each call, before which another process acts on the destination. `judge` gets the path, the
 /// session, the call, and a text for messages.
 fn beside_another_process(
-    source: &Source,
+    (source, before): (&Source, &Before),
     act: fn(&Path),
     mut judge: impl FnMut(&Path, &Session, u64, &str),
 ) {
     for call in 0..CALLS_MAX {
         let directory = in_memory();
         let path = directory.path().join("copy");
-        let extras = Before::Tree(3).make(&path);
+        let extras = before.make(&path);
         let acts_on = path.clone();
         let session = source.session_beside(&path, Fault::Action(call), move || act(&acts_on));
         let after = format!("before call {call}: {:?}", session.outcome);
@@ -39,7 +39,7 @@ fn what_another_process_writes_at_any_call_stays() {
             fs::write(top.join("made anew/theirs"), "theirs").unwrap();
         }
     };
-    beside_another_process(&source, write, |path, session, _, after| {
+    beside_another_process((&source, &Before::Tree(3)), write, |path, session, _, after| {
         assert!(session.outcome.is_ok(), "{after}");
         for theirs in ["theirs", "their directory/file", "d/theirs"] {
             assert_eq!(fs::read(path.join(theirs)).unwrap(), b"theirs", "{after}: {theirs}");
@@ -104,7 +104,7 @@ fn a_kept_file_that_changes_before_it_is_published_is_named() {
         fs::File::options().write(true).open(&path).unwrap().set_modified(modified).unwrap();
     };
     let mut named = 0;
-    beside_another_process(&source, change, |path, session, call, after| {
+    beside_another_process((&source, &Before::Tree(3)), change, |path, session, call, after| {
         let is_kept = fs::read(path.join("d/stays")).unwrap() == [9; 70_000];
         assert!(is_kept, "{after}: what another process wrote is gone");
         if call >= session.looked_at && session.published_at.is_some_and(|at| call <= at) {
@@ -179,4 +179,32 @@ fn a_directory_replaced_by_another_at_any_call_gets_nothing() {
         assert_eq!((fs::read_dir(path.join("d")).unwrap().count(), mode), (1, 0o700), "{after}");
     }
     panic!("a session makes more than {CALLS_MAX} calls");
+}
+
+#[test]
+fn a_link_that_stays_and_changes_before_it_is_published_is_named() {
+    let source = Source::tree(7);
+    let change = |top: &Path| {
+        fs::remove_file(top.join("link")).unwrap();
+        symlink("/etc/passwd", top.join("link")).unwrap();
+    };
+    let mut named = 0;
+    beside_another_process((&source, &Before::Tree(7)), change, |_, session, call, after| {
+        if call >= session.looked_at && session.published_at.is_some_and(|at| call <= at) {
+            let error = session.outcome.as_ref().expect_err(after).to_string();
+            assert!(error.contains("link was changed"), "{after}");
+            named += 1;
+        }
+    });
+    assert!(named > 2, "{named}");
+}
+
+#[test]
+fn the_mode_that_the_destination_gets_meanwhile_stays_unless_the_source_has_one() {
+    let source = Source { top: None, ..Source::tree(7) };
+    let change = |top: &Path| fs::set_permissions(top, fs::Permissions::from_mode(0o710)).unwrap();
+    beside_another_process((&source, &Before::Tree(3)), change, |path, session, _, after| {
+        assert!(session.outcome.is_ok(), "{after}");
+        assert_eq!(fs::metadata(path).unwrap().mode() & 0o7777, 0o710, "{after}");
+    });
 }

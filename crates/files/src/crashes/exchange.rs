@@ -22,7 +22,13 @@ fn assert_is_whole(path: &Path, old: &BTreeMap<PathBuf, Vec<u8>>, after: &str) {
 
 #[test]
 fn an_exchange_killed_at_any_call_leaves_a_whole_tree_and_loses_nothing() {
-    for next in [exchanged(), Source::tree(7), Source { atomic: true, ..Source::tree(8) }] {
+    for next in [
+        exchanged(),
+        Source::tree(7),
+        Source { atomic: true, ..Source::tree(8) },
+        Source::other(),
+        Source { atomic: true, ..Source::other() },
+    ] {
         for call in 0..CALLS_MAX {
             let directory = in_memory();
             let path = directory.path().join("copy");
@@ -36,6 +42,10 @@ fn an_exchange_killed_at_any_call_leaves_a_whole_tree_and_loses_nothing() {
                 exchanged().assert_is_at(&path, &extras, &after);
                 break;
             }
+            let before = everything_below(directory.path());
+            let looking = Source { dry_run: true, ..next.clone() };
+            looking.look(&path).unwrap_or_else(|error| panic!("{after}: {error}"));
+            assert_eq!(everything_below(directory.path()), before, "{after}: a dry run");
             let again = next.session(&path, Fault::None).outcome;
             again.unwrap_or_else(|error| panic!("{after}: {error}"));
             next.assert_is_at(&path, &extras, &after);
@@ -96,4 +106,23 @@ fn an_exchange_whose_place_is_taken_at_any_call_replaces_nothing_else() {
         assert!(directory.path().join("moved/changes").exists(), "{after}");
     }
     panic!("a session makes more than {CALLS_MAX} calls");
+}
+
+/// Inode and digest of the contents of everything but locks, and what is staged.
+fn everything_below(directory: &Path) -> BTreeMap<PathBuf, (u64, blake3::Hash)> {
+    let mut found = BTreeMap::new();
+    for entry in fs::read_dir(directory).unwrap() {
+        let path = entry.unwrap().path();
+        let stat = fs::symlink_metadata(&path).unwrap();
+        let name = path.file_name().unwrap().to_string_lossy().into_owned();
+        if name.contains(".rdmc-") && !name.ends_with("old") {
+            continue;
+        }
+        if stat.is_dir() {
+            found.append(&mut everything_below(&path));
+        }
+        let contents = if stat.is_file() { fs::read(&path).unwrap() } else { Vec::new() };
+        found.insert(path, (stat.ino(), blake3::hash(&contents)));
+    }
+    found
 }

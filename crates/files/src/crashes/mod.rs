@@ -44,6 +44,7 @@ struct Source {
     by_contents: bool,
     deletion: Option<Deletion>,
     atomic: bool,
+    dry_run: bool,
 }
 
 /// What came of a session.
@@ -75,6 +76,7 @@ impl Source {
             by_contents: true,
             deletion: None,
             atomic: false,
+            dry_run: false,
         }
     }
 
@@ -124,7 +126,16 @@ impl Source {
             by_contents: false,
             deletion: None,
             atomic: false,
+            dry_run: false,
         }
+    }
+
+    /// A tree that has nothing of the others.
+    fn other() -> Self {
+        let kind = Kind::File { bytes: 0 };
+        let entry = Entry { path: b"other".to_vec(), kind, mode: 0o600, modified_ns: TIME_NS };
+        let listing = Listing::new(vec![entry]).unwrap();
+        Self { listing, contents: Vec::new(), ..Self::tree(7) }
     }
 
     fn bytes(&self) -> u64 {
@@ -160,6 +171,17 @@ impl Source {
         session
     }
 
+    /// A session that ends once it has looked.
+    fn look(&self, path: &Path) -> Result<(), TargetError> {
+        let place = Place::anywhere(path).unwrap();
+        let spot = match place.parent().open_directory(place.name()) {
+            Ok(directory) => Spot::Inside(directory, Some(place.clone())),
+            Err(_) => Spot::Name(place.clone()),
+        };
+        self.prepare(place, spot)?.keep();
+        Ok(())
+    }
+
     fn prepare(&self, place: Place, spot: Spot) -> Result<Target, TargetError> {
         let owner = Owner::of_no_push("a");
         let first = &self.listing.entries()[0];
@@ -184,7 +206,7 @@ impl Source {
             lists_changes: true,
         };
         let (encoded, path) = (self.listing.encode().unwrap(), place.path().to_owned());
-        let order = Order::of_tree("object", &encoded, &offer, &path)?;
+        let order = Order::of_tree("object", &encoded, &offer, &path)?.dry_run(self.dry_run);
         Target::prepare_tree((spot, &path), order, manifest, &owner)
     }
 

@@ -1,5 +1,13 @@
 //! Sessions that remove what only the host has.
 
+use std::{
+    io::Write,
+    sync::{
+        Arc,
+        atomic::{AtomicBool, Ordering},
+    },
+};
+
 use super::*;
 use crate::messages::Deletion;
 
@@ -67,6 +75,37 @@ fn what_comes_while_it_is_removed_stays() {
             assert_eq!(fs::read(path.join("new")).unwrap(), b"new", "{after}");
             assert_eq!(fs::read(path.join("d/own")).unwrap(), b"replaced", "{after}");
         }
+    }
+    panic!("a session makes more than {CALLS_MAX} calls");
+}
+
+#[test]
+fn what_is_rewritten_before_it_is_removed_stays() {
+    let deletion = Some(Deletion { at_top: true, prefix: Vec::new(), patterns: Vec::new() });
+    let source = Source { deletion, ..Source::tree(7) };
+    for call in 0..CALLS_MAX {
+        let directory = in_memory();
+        let path = directory.path().join("copy");
+        Before::Tree(3).make(&path);
+        let (file, has_written) = (path.join("own/inner/file"), Arc::new(AtomicBool::new(false)));
+        let (rewritten, noted) = (file.clone(), Arc::clone(&has_written));
+        let write = move || {
+            let opened = fs::File::options().write(true).truncate(true).open(rewritten);
+            if let Ok(mut file) = opened {
+                file.write_all(b"rewritten").unwrap();
+                noted.store(true, Ordering::Relaxed);
+            }
+        };
+        let session = source.session_beside(&path, Fault::Action(call), write);
+        let after = format!("before call {call}: {:?}", session.outcome);
+        if call >= session.faults.calls() {
+            assert!(call > 50, "{call}");
+            return;
+        }
+        // Between the look at its change time and its removal nothing can be compared: two calls.
+        let is_late = fs::read(&file).is_err() && has_written.load(Ordering::Relaxed);
+        let is_removing = session.published_at.is_some_and(|at| call > at);
+        assert!(!is_late || call < session.looked_at || is_removing, "{after}");
     }
     panic!("a session makes more than {CALLS_MAX} calls");
 }

@@ -41,6 +41,9 @@ const HEARTBEAT: Duration = Duration::from_secs(1);
 /// How long receivers may take to read the last messages.
 const FLUSH_TIMEOUT: Duration = Duration::from_secs(1);
 
+/// Stack of a thread that lists the source: directories may lie in each other as deep as paths can be long.
+const READING_STACK_BYTES: usize = 32 << 20;
+
 /// The connection to one host.
 struct Connection {
     number: u64,
@@ -150,6 +153,7 @@ impl<'a> Io<'a> {
         let events = self.push.events.clone();
         let spawned = thread::Builder::new()
             .name(name.into())
+            .stack_size(READING_STACK_BYTES)
             .spawn(move || drop(events.send(read().into())));
         spawned.map(drop).map_err(|error| system("starting a thread", error).into())
     }

@@ -36,7 +36,7 @@ pub(super) fn prepare(
         return Ok(Target::prepare_file(place, manifest, owner, Some(offer.probe))?);
     };
     let (spot, path) = spot_of_tree(settings, &offer.destination, tree)?;
-    let order = Order::of_tree(&manifest.name, &encoded, tree, &path)?;
+    let order = Order::of_tree(&manifest.name, &encoded, tree, &path)?.dry_run(offer.dry_run);
     if order.bytes() != manifest.bytes {
         return Err(ReceiveError::Refused("the list of files has another length".into()));
     }

@@ -16,7 +16,7 @@ use rustix::io::Errno;
 use tree::{Entry, Kind, Links, Listing, check_link, compare};
 
 use super::{error::SourceError, identity::Identity, options::ListOptions};
-use crate::place::{LOCK, is_hidden};
+use crate::place::{VERSION_DIGITS, is_hidden};
 
 /// What was found under one path.
 struct Found {
@@ -329,7 +329,7 @@ pub(super) fn modified_ns(path: &Path, metadata: &Metadata) -> Result<i64, Sourc
 fn is_leftover(name: &OsStr) -> bool {
     let Some(name) = name.to_str().filter(|name| is_hidden(name)) else { return false };
     let end = name.rsplit('-').next().unwrap_or(name);
-    end == LOCK || end.bytes().all(|digit| digit.is_ascii_hexdigit())
+    end.len() != VERSION_DIGITS || end.bytes().all(|digit| digit.is_ascii_hexdigit())
 }
 
 /// The name of a source; `None` if what a directory contains is meant.
