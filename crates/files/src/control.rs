@@ -37,9 +37,10 @@ pub fn check_failure_deadline(deadline: Duration) -> Result<(), String> {
 }
 
 /// How long a peer may be silent on a control connection before it is lost. Longer than the silence timeout of
-/// groups' links, so that these detect a lost member first: they report the step that failed.
+/// groups' links and the time that a member that others blame has to report, so that these detect a lost member first:
+/// they report the step that failed.
 pub const fn silence(failure_deadline: Duration) -> Duration {
-    failure_deadline.saturating_add(Duration::from_secs(3))
+    failure_deadline.saturating_add(Duration::from_secs(5))
 }
 
 /// How long a send may make no progress before the peer is lost.
