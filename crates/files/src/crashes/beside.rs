@@ -26,6 +26,18 @@ fn beside_another_process(
     panic!("a session makes more than {CALLS_MAX} calls");
 }
 
+/// Returns whether the call is one between the last look and the publication: what another process does then has to end
+/// the session with an error that contains `change`.
+fn is_named_before_publication(session: &Session, call: u64, change: &str, after: &str) -> bool {
+    let published = session.published_at.is_some_and(|at| call <= at);
+    if call < session.looked_at || !published {
+        return false;
+    }
+    let error = session.outcome.as_ref().expect_err(after).to_string();
+    assert!(error.contains(change), "{after}");
+    true
+}
+
 #[test]
 fn what_another_process_writes_at_any_call_stays() {
     let source = Source::tree(7);
@@ -107,11 +119,8 @@ fn a_kept_file_that_changes_before_it_is_published_is_named() {
     beside_another_process((&source, &Before::Tree(3)), change, |path, session, call, after| {
         let is_kept = fs::read(path.join("d/stays")).unwrap() == [9; 70_000];
         assert!(is_kept, "{after}: what another process wrote is gone");
-        if call >= session.looked_at && session.published_at.is_some_and(|at| call <= at) {
-            let error = session.outcome.as_ref().expect_err(after).to_string();
-            assert!(error.contains("d/stays was changed"), "{after}");
-            named += 1;
-        }
+        named +=
+            u32::from(is_named_before_publication(session, call, "d/stays was changed", after));
     });
     assert!(named > 2, "{named}");
 }
@@ -190,11 +199,7 @@ fn a_link_that_stays_and_changes_before_it_is_published_is_named() {
     };
     let mut named = 0;
     beside_another_process((&source, &Before::Tree(7)), change, |_, session, call, after| {
-        if call >= session.looked_at && session.published_at.is_some_and(|at| call <= at) {
-            let error = session.outcome.as_ref().expect_err(after).to_string();
-            assert!(error.contains("link was changed"), "{after}");
-            named += 1;
-        }
+        named += u32::from(is_named_before_publication(session, call, "link was changed", after));
     });
     assert!(named > 2, "{named}");
 }
