@@ -225,7 +225,6 @@ mod tests {
             ("offer", seed(1, &ToReceiver::Offer(Box::new(offer)))),
             ("bench", seed(1, &bench)),
             ("stream", seed(1, &stream)),
-            ("take", seed(1, &ToReceiver::Take { start: start(), from: 1 << 40 })),
             ("announce", seed(1, &ToReceiver::Announce(StreamMessage::of(7, b"contents")))),
             ("said", seed(0, &ToRoot::Said { line: text() })),
             ("altered", seed(0, &ToRoot::Altered { group: 1, at: 7 })),

@@ -5,7 +5,8 @@ pub use crate::{
     digests::Digests,
     messages::{JOIN_TIMEOUT, Offer, Start, Terms, ToReceiver, ToRoot, WaitedFor},
     push::{
-        Coordinator, Effects as RootEffects, Event as RootEvent, Host, Step, linger_timeout, step,
+        Coordinator, Effects as RootEffects, Event as RootEvent, Host, Step, StreamPart,
+        linger_timeout, step,
     },
     ranges::{ByteRange, RangeList, Ranges},
     receiver::{
@@ -13,4 +14,5 @@ pub use crate::{
         first, handle,
     },
     resume::{ChunkDigests, Chunking, SourceChunks},
+    stream_message::StreamMessage,
 };

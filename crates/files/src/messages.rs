@@ -113,8 +113,6 @@ pub enum ToReceiver {
     Stream(StreamOffer),
     /// A message of a stream, once, whatever groups it is sent in. It follows on the one before.
     Announce(StreamMessage),
-    /// Join this group, and write its messages out; the first begins at this place in the stream.
-    Take { start: Start, from: u64 },
     /// The first message of a bench.
     Bench(Terms),
     /// Join these groups and receive messages into memory.
@@ -306,7 +304,8 @@ pub struct Start {
     /// Number of the group, never used again.
     pub group: u64,
     pub rank: u32,
-    /// The ranges to replicate; none in a measurement.
+    /// The ranges to replicate, one per message; none in a measurement. One range of a stream, without an end: its messages
+    /// follow on each other from there.
     pub ranges: RangeList,
     /// Addresses of the members' contexts, by rank.
     pub addresses: Vec<SocketAddr>,
@@ -347,7 +346,19 @@ impl Start {
         settings.make_schedule()?;
         Ok(settings)
     }
+
+    /// The same for a group of a stream.
+    pub fn stream_settings(&self) -> Result<GroupSettings, Error> {
+        let mut settings = self.group_settings()?;
+        // A consumer may pause for as long as it likes; members that die are noticed all the same.
+        settings.stall_timeout = Duration::MAX;
+        settings.receive_bytes_max = STREAM_RECEIVE_BYTES_MAX;
+        Ok(settings)
+    }
 }
+
+/// What a receiver of a stream holds of messages that its consumer has not taken, in bytes.
+const STREAM_RECEIVE_BYTES_MAX: u64 = 64 << 20;
 
 /// The reason of members that leave a group on the root's request.
 pub(crate) const GIVEN_UP: &str = "the root has given this group up";

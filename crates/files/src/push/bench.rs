@@ -494,15 +494,15 @@ impl Session<'_> {
                 measuring.fail(format!("failed at {name}: {detail}"));
             }
             // Of an earlier measurement, or of no bench.
-            Input::Measured(..) | Input::Read(_) => {}
+            Input::Measured(..) => {}
             Input::Event(event) => self.run.handle(event)?,
         }
         Ok(())
     }
 }
 
-/// The root's callbacks: in both groups of a measurement, or in a group of a stream.
-pub(super) struct RootCallbacks {
+/// The root's callbacks in both groups of a measurement.
+struct RootCallbacks {
     number: u64,
     /// For returned messages.
     memory: Option<Region>,
@@ -510,11 +510,6 @@ pub(super) struct RootCallbacks {
 }
 
 impl RootCallbacks {
-    /// Of a group in which the root only sends.
-    pub(super) fn of_sender(number: u64, events: Events) -> Self {
-        Self { number, memory: None, events }
-    }
-
     fn send(&self, event: MeasureEvent) {
         // Fails only if the bench has ended.
         let _ = self.events.send(Input::Measured(self.number, event));

@@ -29,6 +29,11 @@ pub(super) struct Blame {
 }
 
 impl Blame {
+    /// All hosts have more of a stream, which has no last round.
+    pub(super) fn progressed(&mut self) {
+        self.unexplained.clear();
+    }
+
     /// Judges a failed group of this round; `silent`: members that have not reported.
     pub(super) fn judge(
         &mut self,
@@ -40,8 +45,9 @@ impl Blame {
         if group.has_failed_by_switches() {
             return Response::Relay;
         }
-        // Lost hosts explain the failure; otherwise the members' reports decide.
-        if group.has_lost() || !silent.is_empty() || !group.is_wanted {
+        // Lost hosts and changed bytes explain the failure; otherwise the members' reports decide.
+        let is_explained = group.has_lost() || !silent.is_empty() || !group.altered.is_empty();
+        if is_explained || !group.is_wanted {
             return Response::Continue;
         }
         match group.most_blamed() {

@@ -78,7 +78,7 @@ impl CollectiveRun<'_, '_> {
                     }
                 }
                 Some(Input::Event(event)) => self.run.handle(event)?,
-                Some(Input::Measured(..) | Input::Read(_)) | None => {}
+                Some(Input::Measured(..)) | None => {}
             }
         }
     }

@@ -5,11 +5,7 @@
 //! a fabric and the first groups wait for all. When no group is running and a host lacks data, new groups send
 //! what is missing ([`super::parts`]).
 
-use std::{
-    collections::BTreeMap,
-    net::{IpAddr, SocketAddr},
-    time::Duration,
-};
+use std::{collections::BTreeMap, net::IpAddr, time::Duration};
 
 use plan::choice::Choice;
 use rdmc::{Algorithm, Error, Fabric, Failure};
@@ -18,42 +14,34 @@ use super::{
     blame::{Blame, Response},
     effects::Effects,
     group::{PushGroup, Verdict},
+    group_plan::GroupPlan,
     host::{Host, Step},
     hosts::{HostEvent, Hosts},
-    parts::{Holder, Part, parts},
+    object::{Object, Source},
+    parts::{Holder, Part},
     regroup::{Slowness, has_unserved_host},
     settings::{HostPlan, PushError, PushEvent, PushSettings},
-    source_digest::{Mismatch, SourceDigest},
-    source_look::SourceLook,
+    stream_source::{StreamPart, StreamSource},
 };
 use crate::{
     SourceError,
     digests::Digests,
-    messages::{GIVEN_UP, Start, ToReceiver, ToRoot},
-    ranges::{RangeList, Ranges},
+    messages::{ALTERED, GIVEN_UP, ToReceiver, ToRoot},
+    ranges::Ranges,
 };
 
 /// How long a push that ends early waits for hosts that publish.
 const LAST_ANSWER: Duration = Duration::from_secs(10);
-/// The reason for a host whose copy differs from a source that gave the same digest twice.
-const DIFFERS: &str = "its copy differs from the source, which has the same digest as before: either it was \
-                       written to during the push and its modification time was kept, or that machine's \
-                       memory or network is faulty. Run the push again";
 
 pub struct Coordinator<'a> {
     /// Since the start of the push.
     pub now: Duration,
     pub(super) settings: &'a PushSettings,
-    /// Length of the object.
-    bytes: u64,
-    /// The object is a tree, whose files have digests of their own.
-    is_tree: bool,
+    object: Object,
     pub hosts: Hosts<'a>,
     groups: BTreeMap<u64, PushGroup>,
     /// The first groups have been started; hosts that become ready later get groups of their own.
     has_begun: bool,
-    source_digest: SourceDigest,
-    source_look: SourceLook,
     fabric: Option<Fabric>,
     /// How often groups were started; groups of one round often fail together, for one cause.
     rounds: u32,
@@ -71,16 +59,27 @@ pub struct Coordinator<'a> {
 impl<'a> Coordinator<'a> {
     /// A push of an object of this length; a bench has none.
     pub fn new(settings: &'a PushSettings, bytes: u64) -> Self {
+        Self::of(settings, Object::Source(Source::new(bytes, false)))
+    }
+
+    /// The same for a push of a tree: each host verifies the files that it did not have.
+    pub fn of_tree(settings: &'a PushSettings, bytes: u64) -> Self {
+        Self::of(settings, Object::Source(Source::new(bytes, true)))
+    }
+
+    /// The same for a push of a stream, which is read until it ends.
+    pub fn of_stream(settings: &'a PushSettings) -> Self {
+        Self::of(settings, Object::Stream(Box::default()))
+    }
+
+    fn of(settings: &'a PushSettings, object: Object) -> Self {
         Self {
             now: Duration::ZERO,
             settings,
-            bytes,
-            is_tree: false,
-            hosts: Hosts::new(settings, bytes),
+            hosts: Hosts::new(settings, &object),
+            object,
             groups: BTreeMap::new(),
             has_begun: false,
-            source_digest: SourceDigest::default(),
-            source_look: SourceLook::default(),
             fabric: None,
             rounds: 0,
             blame: Blame::default(),
@@ -90,11 +89,6 @@ impl<'a> Coordinator<'a> {
             members: 0,
             choice: None,
         }
-    }
-
-    /// The same for a push of a tree: each host verifies the files that it did not have.
-    pub fn of_tree(settings: &'a PushSettings, bytes: u64) -> Self {
-        Self { is_tree: true, ..Self::new(settings, bytes) }
     }
 
     /// Whether every host has published or failed, and no group is left.
@@ -117,8 +111,7 @@ impl<'a> Coordinator<'a> {
     pub fn deadline(&self) -> Option<Duration> {
         let groups = self.groups.values().filter_map(PushGroup::deadline);
         let unawaited = self.hosts.next_unawaited(self.now).filter(|_| !self.has_begun);
-        let look = self.source_look.deadline();
-        groups.chain(self.hosts.deadline()).chain(unawaited).chain(look).min()
+        groups.chain(self.hosts.deadline()).chain(unawaited).chain(self.object.deadline()).min()
     }
 
     /// Adds a host that joins; returns its index.
@@ -172,12 +165,25 @@ impl<'a> Coordinator<'a> {
         effects: &mut impl Effects,
         digests: Digests,
     ) -> Result<(), PushError> {
-        if self.source_digest.on_read(digests) { Ok(()) } else { Err(effects.source_differs()) }
+        if self.object.on_digests(digests) { Ok(()) } else { Err(effects.source_differs()) }
     }
 
     /// The source was looked at again, and has not changed.
     pub fn on_source_unchanged(&mut self) {
-        self.source_look.on_unchanged();
+        self.object.on_unchanged();
+    }
+
+    /// The reader of the stream has read once.
+    pub fn on_read(&mut self, part: StreamPart) {
+        if let Some(stream) = self.object.as_stream_mut() {
+            stream.on_read(part, self.now);
+            self.hosts.set_bytes(stream.end());
+        }
+    }
+
+    /// What was read of the object, if it is a stream.
+    pub(super) fn stream(&self) -> Option<&StreamSource> {
+        self.object.as_stream()
     }
 
     /// Whether the root is joining this group, to send in it.
@@ -199,8 +205,11 @@ impl<'a> Coordinator<'a> {
             Ok(()) => {
                 state.start_running(self.now);
                 self.hosts.first_sent.get_or_insert(self.now);
-                let ranges = state.part.ranges.clone();
-                effects.send_ranges(group, &ranges)
+                match self.object {
+                    // As it is read.
+                    Object::Stream(_) => Ok(()),
+                    Object::Source(_) => effects.send_ranges(group, &state.part.ranges),
+                }
             }
             Err(error) => {
                 state.not_joined_here(&error);
@@ -218,6 +227,8 @@ impl<'a> Coordinator<'a> {
         outcome: Result<(), Failure>,
     ) {
         match outcome {
+            // Members may still write it out.
+            Ok(()) if self.object.is_stream() => {}
             Ok(()) => self.succeeded(effects, group),
             Err(failure) => {
                 if let Some(state) = self.groups.get_mut(&group) {
@@ -236,10 +247,17 @@ impl<'a> Coordinator<'a> {
                     state.set_waited(Some(host), waited);
                 }
             }
-            // What a host says of a group that it is not in counts for nothing.
-            Some(HostEvent::Closed { group } | HostEvent::GroupFailed { group, .. })
-                if !self.groups.get(&group).is_some_and(|it| it.has_member(host)) => {}
+            Some(event) if !self.concerns_member(&event, host) => {}
+            Some(HostEvent::Closed { group }) if self.object.is_stream() => {
+                self.groups.entry(group).and_modify(|state| state.closed_at(host));
+            }
             Some(HostEvent::Closed { group }) => self.succeeded(effects, group),
+            Some(HostEvent::Altered { group, at }) => {
+                effects.observe(PushEvent::Altered { host, at });
+                self.groups.entry(group).and_modify(|state| state.altered_at(host));
+                let name = &self.hosts[host].plan.name;
+                self.begin_failing(effects, group, &format!("failed at {name}: {ALTERED}"));
+            }
             Some(HostEvent::GroupFailed { group, blamed, detail, has }) => {
                 if let Some(state) = self.groups.get_mut(&group) {
                     self.hosts[host].has.extend(has.iter());
@@ -257,6 +275,13 @@ impl<'a> Coordinator<'a> {
         }
     }
 
+    /// False if a host says something of a group that it is not in, which counts for nothing.
+    fn concerns_member(&self, event: &HostEvent, host: usize) -> bool {
+        event
+            .group()
+            .is_none_or(|group| self.groups.get(&group).is_some_and(|state| state.has_member(host)))
+    }
+
     /// Does everything that is possible now. Errors: those that end the push.
     pub fn advance(&mut self, effects: &mut impl Effects) -> Result<(), PushError> {
         self.gather(effects)?;
@@ -266,6 +291,8 @@ impl<'a> Coordinator<'a> {
         self.check_rates(effects)?;
         self.conclude_failed(effects)?;
         self.start_groups(effects)?;
+        let replaced = self.object.send(effects, &self.hosts, &mut self.groups, self.now)?;
+        replaced.into_iter().for_each(|group| self.regroup(effects, &[group]));
         self.verify_and_publish(effects)
     }
 
@@ -290,12 +317,7 @@ impl<'a> Coordinator<'a> {
         };
         for host in prepared {
             self.hosts.use_fabric(effects, host, fabric.name(), self.now);
-            if self.is_tree {
-                let lacking = self.source_digest.request(&self.hosts[host].kept, self.bytes);
-                if !lacking.is_empty() {
-                    effects.digest_source(&lacking)?;
-                }
-            }
+            self.object.read_for(effects, &self.hosts[host])?;
         }
         self.fabric = Some(fabric);
         Ok(())
@@ -316,14 +338,14 @@ impl<'a> Coordinator<'a> {
             if state.part.source.is_none() {
                 state.set_waited(None, effects.waited(group));
             }
-            let slow = self.slowness.judge(state, &mut self.hosts, self.bytes, self.now);
+            let slow = self.slowness.judge(state, &mut self.hosts, self.object.bytes(), self.now);
             if let Some((host, bytes_per_second)) = slow {
                 tracing::info!(host = self.hosts[host].plan.name, bytes_per_second, "deferred");
                 effects.observe(PushEvent::Deferred { host, bytes_per_second });
                 self.regroup(effects, &[group]);
             }
         }
-        if has_unserved_host(&self.hosts, &self.groups, self.bytes, self.now) {
+        if has_unserved_host(&self.hosts, &self.groups, &self.object, self.now) {
             self.regroup(effects, &due);
         }
         Ok(())
@@ -346,6 +368,8 @@ impl<'a> Coordinator<'a> {
             let Some(state) = self.groups.get_mut(&group) else { continue };
             if state.is_joining() && state.deadline().is_some_and(|until| self.now >= until) {
                 self.begin_failing(effects, group, "it took too long to join");
+            } else if state.has_closed() {
+                self.groups.remove(&group);
             } else if state.is_failing()
                 && let Verdict::Over { silent } = state.judge(self.now)
             {
@@ -370,6 +394,7 @@ impl<'a> Coordinator<'a> {
         for &host in silent {
             self.fail(effects, host, &format!("it no longer answers: {why}"));
         }
+        let in_vain = self.object.on_failed(&state, &self.hosts, &mut self.blame);
         match self.blame.judge(&state, silent, self.rounds, &mut self.hosts) {
             Response::Continue => {}
             Response::FailHost(host) => self.fail(effects, host, &format!("it {why}")),
@@ -381,6 +406,7 @@ impl<'a> Coordinator<'a> {
             Response::Relay => {}
             Response::End => return Err(PushError::Group(why)),
         }
+        in_vain.into_iter().for_each(|(host, reason)| self.fail(effects, host, reason));
         Ok(())
     }
 
@@ -399,7 +425,7 @@ impl<'a> Coordinator<'a> {
                 sends: host.deferred_at.is_none() && !host.keeps_unread,
             })
             .collect();
-        let parts = parts(self.bytes, &holders);
+        let parts = self.object.parts(&holders);
         self.has_begun |= !holders.is_empty();
         let Some(members) = parts.iter().map(|part| part.hosts.len() + 1).max() else {
             return Ok(());
@@ -415,47 +441,29 @@ impl<'a> Coordinator<'a> {
 
     fn start(&mut self, effects: &mut impl Effects, part: Part) -> Result<(), PushError> {
         let Some(fabric) = &self.fabric else { return Ok(()) };
-        let root = part.source.is_none();
-        let mut addresses = Vec::new();
-        let mut racks = Vec::new();
-        if root {
-            addresses.push(self.hosts.own_address(effects.address()));
-            racks.push(self.settings.root_rack);
-        } else {
-            self.hosts.first_sent.get_or_insert(self.now);
-        }
-        for &host in part.source.iter().chain(&part.hosts) {
-            let known = &self.hosts[host];
-            addresses.extend(known.ip.map(|ip| SocketAddr::new(ip, known.port)));
-            racks.push(known.plan.rack);
-        }
+        let direct_until = self.object.as_stream().and_then(StreamSource::direct_until);
+        let algorithm = match direct_until {
+            Some(_) => Some(Algorithm::Sequential),
+            None => self.algorithm(&part),
+        };
         for &host in &part.hosts {
             let known = &mut self.hosts[host];
             known.repeated_bytes += known.has.intersection(&part.ranges).bytes();
         }
-        let (members, algorithm) = (addresses.len(), self.algorithm(&part));
-        let choice = self.settings.choose(algorithm, &racks, part.ranges.bytes(), fabric);
+        let plan = GroupPlan { part: &part, algorithm, messages: self.object.messages(&part) };
+        let number = effects.group_number()?;
+        let (mut start, choice) =
+            plan.start(number, self.settings, &self.hosts, (effects.address(), fabric));
         self.choice = Some(choice);
-        let window = self.settings.window(members, choice.block_bytes);
-        let mut start = Start {
-            group: effects.group_number()?,
-            rank: 0,
-            ranges: RangeList::from(&part.ranges),
-            addresses,
-            racks,
-            algorithm: choice.algorithm.code(),
-            block_bytes: choice.block_bytes,
-            window_receives: window.receives,
-            window_sends: window.sends,
-            messages_in_flight: part.ranges.iter().count().clamp(2, 16) as u32,
-            offload: self.settings.offload,
-        };
-        if root {
+        if part.source.is_none() {
             effects.join(&start)?;
             start.rank = 1;
+        } else {
+            self.hosts.first_sent.get_or_insert(self.now);
         }
         let joining_until = self.now + self.settings.join_timeout();
-        let state = PushGroup::new(part, choice.algorithm, self.now, joining_until);
+        let mut state = PushGroup::new(part, choice.algorithm, self.now, joining_until);
+        state.direct_until = direct_until;
         for host in state.members() {
             effects.send_message(host, &ToReceiver::Start(start.clone()));
             start.rank += 1;
@@ -475,18 +483,14 @@ impl<'a> Coordinator<'a> {
     fn verify_and_publish(&mut self, effects: &mut impl Effects) -> Result<(), PushError> {
         for host in 0..self.hosts.len() {
             if self.hosts[host].step == Step::Mismatch {
-                effects.check_source()?;
-                match self.source_digest.on_mismatch() {
-                    Mismatch::ReadAgain(ranges) => effects.digest_source(&ranges)?,
-                    Mismatch::Wait => {}
-                    Mismatch::CopyIsWrong => self.fail(effects, host, DIFFERS),
-                }
+                let reason = self.object.on_mismatch(effects)?;
+                reason.into_iter().for_each(|reason| self.fail(effects, host, reason));
             }
             let known = &self.hosts[host];
-            if known.step == Step::Ready && known.has.covers((0, self.bytes)) {
+            if known.step == Step::Ready && self.object.is_all_at(known) {
+                let digest = self.object.digest_of_copy(known);
                 self.hosts.set_complete(effects, host, self.now);
-                let kept = &self.hosts[host].kept;
-                if let Some(digest) = self.source_digest.of_copy(self.is_tree, kept, self.bytes) {
+                if let Some(digest) = digest {
                     self.hosts.compare(effects, host, digest, self.now);
                 }
             }
@@ -496,12 +500,7 @@ impl<'a> Coordinator<'a> {
         // A host that publishes leaves its groups, in which others may still need it as a relay.
         let is_needed = |host: usize| self.groups.values().any(|state| state.needs(host));
         let free: Vec<usize> = verified.into_iter().filter(|&host| !is_needed(host)).collect();
-        let starts = free.iter().map(|&host| (host, self.hosts[host].start)).collect();
-        let look = self.source_look.judge(starts, self.now)?;
-        if look.begins {
-            effects.look_at_source()?;
-        }
-        for host in look.unchanged {
+        for host in self.object.publishable(effects, &self.hosts, free, self.now)? {
             self.hosts.publish(effects, host, self.now);
         }
         Ok(())
@@ -565,6 +564,8 @@ impl<'a> Coordinator<'a> {
             open.into_iter().for_each(|host| self.fail(effects, host, &reason));
             return;
         }
+        let good = self.object.as_stream_mut().map(|stream| stream.stop(&self.hosts));
+        let reason = reason + &good.unwrap_or_default();
         self.stopped = Some(error);
         let (publishing, others) = self.hosts.end(LAST_ANSWER, self.now);
         others.into_iter().for_each(|host| self.fail(effects, host, &reason));

@@ -66,6 +66,7 @@ pub fn handle<S: Effects>(
             outcome?;
             core.on_source_unchanged();
         }
+        Event::Read(part) => core.on_read(part.map_err(PushError::Input)?),
         Event::Joined(number, Ok(group)) => {
             if core.is_joining(number) {
                 effects.add_group(number, group);

@@ -2,7 +2,7 @@
 
 use std::net::{IpAddr, SocketAddr};
 
-use rdmc::{Error, Fabric, Waited};
+use rdmc::{Error, Fabric, Region, Waited};
 
 use super::settings::{HostPlan, PushError, PushEvent};
 use crate::{
@@ -73,6 +73,12 @@ pub trait Effects {
     fn join(&mut self, start: &Start) -> Result<(), PushError>;
     /// Sends these ranges of the source in a joined group and closes it; completes with [`super::Event::Ended`].
     fn send_ranges(&mut self, group: u64, ranges: &Ranges) -> Result<(), PushError>;
+    /// Lets the reader of a stream read once; completes with [`super::Event::Read`].
+    fn read(&mut self);
+    /// Sends a message of a stream in a joined group; one that has failed reports that by an event.
+    fn send_region(&mut self, group: u64, region: &Region) -> Result<(), PushError>;
+    /// Closes a joined group; completes with [`super::Event::Ended`].
+    fn close(&mut self, group: u64);
     /// How long the root has waited for each member of a group; empty if it is not a member.
     fn waited(&mut self, group: u64) -> Vec<Waited>;
     /// Ends a group if it was joined; no event needs to follow.

@@ -1,7 +1,10 @@
 //! Input events of a push.
 
+use std::io;
+
 use rdmc::{Error, Failure};
 
+use super::stream_source::StreamPart;
 use crate::{SourceError, digests::Digests, messages::ToRoot, ranges::Ranges};
 
 /// An input event of a coordinator. Hosts are identified by their index, successive connections to one host by
@@ -24,6 +27,8 @@ pub enum Event<C, G> {
     Digest(Result<Digests, SourceError>),
     /// The source was looked at again. Errors: it has changed.
     Looked(Result<(), SourceError>),
+    /// The reader of a stream has read once, or failed.
+    Read(io::Result<StreamPart>),
     /// The root has joined a group, or failed to.
     Joined(u64, Result<G, Error>),
     /// A group has closed with success, or failed.

@@ -33,6 +33,16 @@ pub(super) struct PushGroup {
     /// When it started.
     pub(super) since: Duration,
     pub(super) rate: GroupRate,
+    /// Of a stream: up to which place messages were sent in it.
+    pub(super) sent_until: u64,
+    /// Of a stream: the root sends to all hosts itself, up to this place.
+    pub(super) direct_until: Option<u64>,
+    /// Of a stream: it is closed once all members have its messages.
+    pub(super) is_closing: bool,
+    /// Hosts that got other bytes of a stream than those that were sent.
+    pub(super) altered: BTreeSet<usize>,
+    /// Hosts for which it has closed with success, while others may still write out a stream.
+    closed: BTreeSet<usize>,
     /// False if it was aborted to be replaced by other groups.
     pub(super) is_wanted: bool,
     /// The first known reason of its failure.
@@ -70,12 +80,18 @@ impl PushGroup {
         };
         let (reports, lost) = (BTreeMap::new(), BTreeSet::new());
         let rate = GroupRate::new(now);
+        let sent_until = part.ranges.iter().next().map_or(0, |(start, _)| start);
         Self {
+            sent_until,
             part,
             algorithm,
             phase,
             since: now,
             rate,
+            direct_until: None,
+            is_closing: false,
+            altered: BTreeSet::new(),
+            closed: BTreeSet::new(),
             is_wanted: true,
             reason: None,
             own: None,
@@ -198,7 +214,23 @@ impl PushGroup {
 
     /// No further report of this host is expected.
     pub(super) fn has_reported(&self, host: usize) -> bool {
-        self.reports.contains_key(&host) || self.lost.contains(&host)
+        let has_ended = self.reports.contains_key(&host) || self.closed.contains(&host);
+        has_ended || self.lost.contains(&host)
+    }
+
+    /// It has closed at a host, which has written out everything.
+    pub(super) fn closed_at(&mut self, host: usize) {
+        self.closed.insert(host);
+    }
+
+    /// A host got other bytes of a stream than those that were sent.
+    pub(super) fn altered_at(&mut self, host: usize) {
+        self.altered.insert(host);
+    }
+
+    /// Whether no member needs it any more.
+    pub(super) fn has_closed(&self) -> bool {
+        !self.is_failing() && self.members().all(|host| self.has_reported(host))
     }
 
     /// Whether this host is a member for which the group has not ended.

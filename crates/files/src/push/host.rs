@@ -78,6 +78,8 @@ pub struct Host {
     /// Its share in the delay of its last group.
     pub waiting_share: Option<f64>,
     pub replication: Option<Duration>,
+    /// The last line of output of its command, which has taken a stream.
+    pub said: Option<String>,
     /// It was told to publish its copy, and has not reported a failure.
     pub may_have_published: bool,
     /// Existing data that was not sent again.
@@ -115,6 +117,7 @@ impl Host {
             suspicions: 0,
             waiting_share: None,
             replication: None,
+            said: None,
             may_have_published: false,
             resumed_bytes: 0,
             changes: None,

@@ -14,6 +14,7 @@ use rdmc::Waited;
 use super::{
     effects::Effects,
     host::{Host, Step},
+    object::Object,
     retry,
     settings::{HostPlan, HostState, PushEvent, PushSettings},
     timeouts::{Timeouts, VERIFY_TIMEOUT},
@@ -31,16 +32,32 @@ pub(super) enum HostEvent {
     Closed { group: u64 },
     /// A group has failed: the rank of the member that it blames, and the ranges that it has.
     GroupFailed { group: u64, blamed: Option<Blamed>, detail: String, has: Ranges },
+    /// What it got of a stream in a group at this place is not what was sent.
+    Altered { group: u64, at: u64 },
     /// It cannot continue.
     Failed { reason: String },
+}
+
+impl HostEvent {
+    /// The group that it concerns.
+    pub(super) fn group(&self) -> Option<u64> {
+        match *self {
+            Self::Waited { group, .. }
+            | Self::Closed { group }
+            | Self::GroupFailed { group, .. }
+            | Self::Altered { group, .. } => Some(group),
+            Self::Failed { .. } => None,
+        }
+    }
 }
 
 /// Hosts by index.
 pub struct Hosts<'a> {
     all: Vec<Host>,
     settings: &'a PushSettings,
-    /// Length of the object.
+    /// Length of the object; of a stream, what was read so far.
     bytes: u64,
+    is_stream: bool,
     timeouts: Timeouts,
     /// When the first group started to send.
     pub(super) first_sent: Option<Duration>,
@@ -65,17 +82,24 @@ impl DerefMut for Hosts<'_> {
 }
 
 impl<'a> Hosts<'a> {
-    pub(super) fn new(settings: &'a PushSettings, bytes: u64) -> Self {
+    pub(super) fn new(settings: &'a PushSettings, object: &Object) -> Self {
+        let bytes = object.bytes();
         let host = |plan| Host::new(plan, settings.retries, settings.start_timeout);
         Self {
             all: settings.hosts.iter().cloned().map(host).collect(),
             settings,
             bytes,
+            is_stream: object.is_stream(),
             timeouts: Timeouts::new(bytes),
             first_sent: None,
             is_publishing: false,
             is_ending: false,
         }
+    }
+
+    /// This much of the stream was read.
+    pub(super) fn set_bytes(&mut self, bytes: u64) {
+        (self.bytes, self.timeouts.bytes) = (bytes, bytes);
     }
 
     /// Adds a host that joins; returns its index.
@@ -173,6 +197,9 @@ impl<'a> Hosts<'a> {
         message: ToRoot,
         now: Duration,
     ) -> Option<HostEvent> {
+        if self.is_stream {
+            self.timeouts.heard(&mut self.all[host], now, self.is_ending);
+        }
         let step = self.all[host].step.clone();
         match (message, step) {
             (ToRoot::Prepared { fabrics, kept, digests, changes }, Step::Preparing(_)) => {
@@ -197,6 +224,9 @@ impl<'a> Hosts<'a> {
             }
             (ToRoot::Progress { bytes }, _) if bytes > self.all[host].bytes => {
                 self.all[host].bytes = bytes;
+                if self.is_stream {
+                    self.all[host].has.add((0, bytes.min(self.bytes)));
+                }
                 effects.observe(PushEvent::Progress { host, bytes });
             }
             (ToRoot::Worked { bytes }, _) => {
@@ -213,6 +243,8 @@ impl<'a> Hosts<'a> {
                 let has = has.within(self.bytes);
                 return Some(HostEvent::GroupFailed { group, blamed, detail, has });
             }
+            (ToRoot::Altered { group, at }, _) => return Some(HostEvent::Altered { group, at }),
+            (ToRoot::Said { line }, Step::Publishing(_)) => self.all[host].said = Some(line),
             (ToRoot::Compared { equal: true }, Step::Comparing(_)) => {
                 self.set(effects, host, Step::Verified, now);
             }

@@ -1,6 +1,6 @@
 //! The event queue of the thread that runs a push, and the handle for other threads.
 
-use std::{io, sync::mpsc::Sender, time::Instant};
+use std::{sync::mpsc::Sender, time::Instant};
 
 use rdmc::{Error, Failure, Group};
 use session::Channel;
@@ -13,22 +13,12 @@ pub(super) type Event = event::Event<Channel, Group>;
 /// The sending end of the queue.
 pub(super) type Events = Sender<Input>;
 
-/// An input of a push, a bench or a stream.
+/// An input of a push or a bench.
 #[derive(Debug)]
 pub(super) enum Input {
     Event(Event),
     /// Of the measurement with this number.
     Measured(u64, MeasureEvent),
-    /// The next part of a stream, or its end.
-    Read(io::Result<Part>),
-}
-
-/// What the reader of a stream gives.
-#[derive(Debug)]
-pub(super) enum Part {
-    Bytes(Vec<u8>),
-    /// The end, with the digest of everything.
-    End(blake3::Hash),
 }
 
 impl From<Event> for Input {

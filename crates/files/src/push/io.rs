@@ -2,7 +2,7 @@
 
 use std::{
     collections::BTreeMap,
-    io,
+    io::{self, Read},
     net::{IpAddr, SocketAddr},
     sync::{
         Arc,
@@ -24,6 +24,7 @@ use super::{
     inbox::{Event, Events},
     prepared::Prepared,
     settings::{HostPlan, PushError, PushEvent, Reach},
+    stream_source::StreamPart,
 };
 use crate::{
     Source,
@@ -41,6 +42,8 @@ const HEARTBEAT: Duration = Duration::from_secs(1);
 /// How long receivers may take to read the last messages.
 const FLUSH_TIMEOUT: Duration = Duration::from_secs(1);
 
+/// The most that is read of a stream at once.
+const READ_BYTES: usize = 256 << 10;
 /// Stack of a thread that lists the source: directories may lie in each other as deep as paths can be long.
 const READING_STACK_BYTES: usize = 32 << 20;
 
@@ -63,6 +66,8 @@ pub(super) struct Io<'a> {
     pub(super) offload: Option<Offload>,
     /// The thread that compares chunks with the source; started on first use.
     checker: Option<Sender<Check>>,
+    /// Each lets the reader of a stream read once.
+    permits: Option<Sender<()>>,
     /// Ends all reading of the source.
     pub(super) stop: Arc<AtomicBool>,
 }
@@ -84,6 +89,7 @@ impl<'a> Io<'a> {
             groups: BTreeMap::new(),
             offload: None,
             checker: None,
+            permits: None,
             stop: Arc::default(),
         }
     }
@@ -156,6 +162,38 @@ impl<'a> Io<'a> {
             .stack_size(READING_STACK_BYTES)
             .spawn(move || drop(events.send(read().into())));
         spawned.map(drop).map_err(|error| system("starting a thread", error).into())
+    }
+
+    /// Starts the thread that reads a stream. It may outlive the push by one read.
+    pub(super) fn start_reader(
+        &mut self,
+        mut input: impl Read + Send + 'static,
+    ) -> Result<(), PushError> {
+        let (permits, permitted) = mpsc::channel::<()>();
+        let events = self.push.events.clone();
+        let read = move || {
+            let (mut buffer, mut digest) = (vec![0; READ_BYTES], blake3::Hasher::new());
+            while permitted.recv().is_ok() {
+                let part = match input.read(&mut buffer) {
+                    Err(error) if error.kind() == io::ErrorKind::Interrupted => {
+                        Ok(StreamPart::Bytes(Vec::new()))
+                    }
+                    Ok(0) => Ok(StreamPart::End(digest.finalize())),
+                    read => read.map(|count| {
+                        digest.update(&buffer[..count]);
+                        StreamPart::Bytes(buffer[..count].to_vec())
+                    }),
+                };
+                let is_last = !matches!(part, Ok(StreamPart::Bytes(_)));
+                if events.send(Event::Read(part).into()).is_err() || is_last {
+                    return;
+                }
+            }
+        };
+        let thread = thread::Builder::new().name("rdmc-read".into()).spawn(read);
+        thread.map_err(|error| system("starting a thread", error))?;
+        self.permits = Some(permits);
+        Ok(())
     }
 
     fn source(&self) -> Result<&Source, PushError> {
@@ -335,7 +373,7 @@ impl Effects for Io<'_> {
 
     /// Joins on a thread that ends by the context's own deadline.
     fn join(&mut self, start: &Start) -> Result<(), PushError> {
-        let settings = start.group_settings()?;
+        let settings = self.push.group_settings(start)?;
         let number = start.group;
         let Some(context) = self.push.context.get().cloned() else { return Ok(()) };
         let events = self.push.events.clone();
@@ -356,6 +394,25 @@ impl Effects for Io<'_> {
         let Some(group) = self.groups.get(&number) else { return Ok(()) };
         send_ranges(group, &region, ranges)?;
         Ok(())
+    }
+
+    fn read(&mut self) {
+        // One that has ended reads no more.
+        let _ = self.permits.as_ref().map(|permits| permits.send(()));
+    }
+
+    fn send_region(&mut self, number: u64, region: &Region) -> Result<(), PushError> {
+        match self.groups.get(&number).map(|group| group.try_send(region.clone())) {
+            Some(Err(error)) if !matches!(error, Error::Failed(_) | Error::Closed(_)) => {
+                Err(error.into())
+            }
+            _ => Ok(()),
+        }
+    }
+
+    fn close(&mut self, number: u64) {
+        // A group that has failed reports that by an event.
+        let _ = self.groups.get(&number).map(Group::start_close);
     }
 
     fn waited(&mut self, number: u64) -> Vec<Waited> {

@@ -18,13 +18,14 @@ mod effects;
 #[doc(hidden)]
 mod event;
 mod group;
+mod group_plan;
 #[doc(hidden)]
 mod host;
 #[doc(hidden)]
 mod hosts;
 mod inbox;
 mod io;
-mod kept;
+mod object;
 mod parts;
 mod prepared;
 mod rate;
@@ -36,9 +37,9 @@ mod settings;
 mod source_digest;
 mod source_look;
 mod stream;
-mod stream_group;
-mod stream_root;
 mod stream_settings;
+#[doc(hidden)]
+mod stream_source;
 mod switch_control;
 mod timeouts;
 
@@ -57,6 +58,7 @@ pub use settings::{
     Reach,
 };
 pub use stream::{Stream, StreamHost, StreamReport};
-pub(crate) use stream_group::stream_settings;
 pub use stream_settings::StreamSettings;
+#[doc(hidden)]
+pub use stream_source::StreamPart;
 pub use switch_control::SwitchControl;

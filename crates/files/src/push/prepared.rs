@@ -8,7 +8,7 @@ use std::{
     },
 };
 
-use rdmc::{Context, ContextSettings, Error, Fabric};
+use rdmc::{Context, ContextSettings, Error, Fabric, GroupSettings};
 
 use super::{
     accept::Acceptor,
@@ -19,7 +19,7 @@ use super::{
 };
 use crate::{
     Source, SourceError,
-    messages::{JOIN_TIMEOUT, Offer, StreamOffer, Terms, ToReceiver},
+    messages::{JOIN_TIMEOUT, Offer, Start, StreamOffer, Terms, ToReceiver},
 };
 
 /// A part of a listing in one message, which keeps its memory and its time small.
@@ -149,6 +149,19 @@ impl Prepared {
             messages.extend(parts.map(|part| ToReceiver::Listing { part: part.to_vec() }));
         }
         messages
+    }
+
+    /// The settings of a group at the root. Errors: terms that make no group.
+    pub(super) fn group_settings(&self, start: &Start) -> Result<GroupSettings, Error> {
+        match self.stream {
+            Some(_) => start.stream_settings(),
+            None => start.group_settings(),
+        }
+    }
+
+    /// Whether this is a push of a stream.
+    pub(super) fn is_stream(&self) -> bool {
+        self.stream.is_some()
     }
 
     /// Whether the source is a tree.

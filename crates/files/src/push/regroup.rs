@@ -2,7 +2,7 @@
 
 use std::{collections::BTreeMap, time::Duration};
 
-use super::{group::PushGroup, host::Host};
+use super::{group::PushGroup, host::Host, object::Object};
 
 /// The least age of a group that is replaced for a host that became ready later.
 const REGROUP_AFTER: Duration = Duration::from_secs(1);
@@ -63,13 +63,14 @@ impl Slowness {
     }
 }
 
-/// Whether a ready host is in no group, and the running groups are worth replacing. `bytes`: length of the object.
+/// Whether a ready host is in no group, and the running groups are worth replacing: those of a stream always are.
 pub(super) fn has_unserved_host(
     hosts: &[Host],
     groups: &BTreeMap<u64, PushGroup>,
-    bytes: u64,
+    object: &Object,
     now: Duration,
 ) -> bool {
+    let bytes = object.bytes();
     let mut ready = hosts.iter().enumerate().filter(|(_, host)| {
         host.is_ready() && host.deferred_at.is_none() && !host.has.covers((0, bytes))
     });
@@ -79,6 +80,7 @@ pub(super) fn has_unserved_host(
             let members = group.part.hosts.iter().map(|&host| hosts[host].bytes);
             let left = bytes.saturating_sub(members.min().unwrap_or(bytes));
             let is_old = now >= group.since + REGROUP_AFTER;
-            group.is_running() && is_old && left > bytes / REGROUP_PART
+            let is_worth_it = object.is_stream() || left > bytes / REGROUP_PART;
+            group.is_running() && is_old && is_worth_it
         })
 }

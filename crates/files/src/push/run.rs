@@ -27,25 +27,26 @@ pub(super) struct Run<'a> {
 
 impl<'a> Run<'a> {
     pub(super) fn new(push: &'a Prepared, observe: &'a mut dyn FnMut(PushEvent)) -> Self {
-        let core = match push.is_tree() {
-            true => Coordinator::of_tree(&push.settings, push.bytes()),
-            false => Coordinator::new(&push.settings, push.bytes()),
+        let core = match (push.is_stream(), push.is_tree()) {
+            (true, _) => Coordinator::of_stream(&push.settings),
+            (_, true) => Coordinator::of_tree(&push.settings, push.bytes()),
+            _ => Coordinator::new(&push.settings, push.bytes()),
         };
         Self { push, started: Instant::now(), core, io: Io::new(push, observe) }
     }
 
-    pub(super) fn replicate(&mut self) -> Result<(), PushError> {
-        let mut begun = self.io.start();
-        if !self.push.is_tree() {
-            let all = [(0, self.push.bytes())].into_iter().collect();
-            begun = begun.and_then(|()| self.io.digest_source(&all));
-        }
+    /// Replicates what `start_reading` starts to read. Errors: those that end the push early.
+    pub(super) fn replicate(
+        &mut self,
+        start_reading: impl FnOnce(&mut Io<'_>) -> Result<(), PushError>,
+    ) -> Result<(), PushError> {
+        let begun = self.io.start().and_then(|()| start_reading(&mut self.io));
         begun.unwrap_or_else(|error| self.core.stop(&mut self.io, error));
         while !self.core.is_over() {
             let event = match self.next(None) {
                 Some(Input::Event(event)) => Some(event),
                 // Not in a push.
-                Some(Input::Measured(..) | Input::Read(_)) | None => None,
+                Some(Input::Measured(..)) | None => None,
             };
             step(&mut self.core, &mut self.io, self.started.elapsed(), event);
         }

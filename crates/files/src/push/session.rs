@@ -9,8 +9,10 @@ use std::{
 use rdmc::{Algorithm, Fabric};
 
 use super::{
+    effects::Effects,
     host::Host,
     inbox::PushHandle,
+    io::Io,
     prepared::Prepared,
     run::Run,
     settings::{HostReport, HostState, PushError, PushEvent, PushReport, PushSettings},
@@ -56,7 +58,11 @@ impl Push {
     pub fn run(self, observe: &mut dyn FnMut(PushEvent)) -> PushReport {
         let started = Instant::now();
         let mut run = Run::new(&self.prepared, observe);
-        let error = run.replicate().err();
+        let is_tree = self.prepared.is_tree();
+        let all = [(0, self.prepared.bytes())].into_iter().collect();
+        // Of a tree only what hosts lack, once that is known.
+        let digest = |io: &mut Io<'_>| if is_tree { Ok(()) } else { io.digest_source(&all) };
+        let error = run.replicate(digest).err();
         run.io.stop.store(true, Ordering::Relaxed);
         run.end();
         let mut hosts: Vec<HostReport> = run.core.hosts.iter().map(Host::report).collect();

@@ -8,12 +8,13 @@ use std::{
 use rdmc::Fabric;
 
 use super::{
-    host::Host,
+    host::{Host, Step},
     inbox::PushHandle,
     prepared::Prepared,
+    run::Run,
     settings::{HostState, PushError, PushEvent, PushSettings},
-    stream_root::StreamRoot,
     stream_settings::StreamSettings,
+    stream_source::StreamSource,
 };
 
 /// How a stream ended.
@@ -98,16 +99,21 @@ impl Stream {
         observe: &mut dyn FnMut(PushEvent),
     ) -> StreamReport {
         let started = Instant::now();
-        let mut root = StreamRoot::new(&self.push, observe);
-        let error = root.replicate(input).err().and_then(|error| root.stop(error));
-        let (prefix_bytes, bytes, digest) = root.end();
+        let mut run = Run::new(&self.push, observe);
+        let error = run.replicate(|io| io.start_reader(input)).err();
+        run.end();
+        let is_left = run.core.hosts.iter().any(|host| host.step == Step::Published);
+        let none_left = || (!is_left).then(|| PushError::Group("no host is left".into()));
+        let error = error.or_else(none_left);
         let of_host = |host: &Host| {
-            let report = host.report();
-            let (name, state) = (report.name, report.state);
-            StreamHost { name, state, bytes: host.bytes, said: None }
+            let (report, bytes) = (host.report(), host.has.prefix());
+            StreamHost { name: report.name, state: report.state, bytes, said: host.said.clone() }
         };
-        let mut hosts: Vec<StreamHost> = root.hosts().map(of_host).collect();
-        root.said.into_iter().for_each(|(host, line)| hosts[host].said = Some(line));
+        let hosts = run.core.hosts.iter().map(of_host).collect();
+        let stream = run.core.stream();
+        let bytes = stream.map_or(0, StreamSource::end);
+        let prefix_bytes = stream.map_or(0, |stream| stream.prefix(&run.core.hosts));
+        let digest = stream.and_then(StreamSource::digest);
         StreamReport {
             hosts,
             bytes,

@@ -21,8 +21,8 @@ const GATHER_MAX: Duration = Duration::from_secs(60);
 
 /// The timeouts of a push of an object of some length.
 pub(super) struct Timeouts {
-    /// Length of the object.
-    bytes: u64,
+    /// Length of the object; of a stream, what was read so far.
+    pub(super) bytes: u64,
     /// When the first host was prepared.
     pub(super) first_prepared: Option<Duration>,
 }
@@ -53,6 +53,15 @@ impl Timeouts {
             Step::Comparing(until) => *until = now + VERIFY_TIMEOUT,
             Step::Publishing(until) if !is_ending => *until = now + self.sync_timeout(),
             _ => {}
+        }
+    }
+
+    /// A host that publishes a stream is heard of: its command may take as long as it likes.
+    pub(super) fn heard(&self, host: &mut Host, now: Duration, is_ending: bool) {
+        if let Step::Publishing(until) = &mut host.step
+            && !is_ending
+        {
+            *until = now + self.sync_timeout();
         }
     }
 

@@ -40,7 +40,14 @@ pub fn handle<S: Effects>(
             session.on_ended(effects, number, outcome)?;
         }
         Event::Group(MemberEvent::Complete) => session.on_complete(effects)?,
+        Event::Group(MemberEvent::Altered(number, at)) => {
+            session.on_altered(effects, number, at)?;
+        }
         Event::OwnDigest(digest) => session.on_digest(effects, digest)?,
+        Event::Published(was_there) => {
+            session.on_published(effects, was_there);
+            return Ok(true);
+        }
         event @ (Event::Root(Err(_)) | Event::NotWritten(_)) => unexpected_event(event)?,
     }
     Ok(false)
@@ -51,6 +58,7 @@ pub fn unexpected_event<G>(event: Event<G>) -> Result<(), ReceiveError> {
     match event {
         Event::Root(Ok(message)) => unexpected_message(message),
         Event::Root(Err(error)) => Err(ReceiveError::Root(error)),
-        Event::Joined(..) | Event::Group(_) | Event::OwnDigest(_) | Event::NotWritten(_) => Ok(()),
+        Event::NotWritten(error) => Err(error),
+        Event::Joined(..) | Event::Group(_) | Event::OwnDigest(_) | Event::Published(_) => Ok(()),
     }
 }

@@ -18,6 +18,8 @@ pub enum Event<G> {
     Group(MemberEvent),
     /// The digest of the whole copy.
     OwnDigest(io::Result<blake3::Hash>),
+    /// The command that takes a stream has succeeded; whether the copy had its name already.
+    Published(bool),
     /// A stream cannot be written out.
     NotWritten(ReceiveError),
 }

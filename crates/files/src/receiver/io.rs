@@ -26,15 +26,15 @@ use crate::{
     resident::peak_resident_bytes,
     resume::ChunkDigests,
     sending::send_ranges,
+    stream_message::StreamMessage,
 };
 
 pub(super) struct Io<'a> {
     root: &'a RootLink<'a>,
+    offer: Offer,
     /// Of a tree, until its target is prepared; encoded.
     listing: Option<Vec<u8>>,
     target: Option<Target>,
-    /// The source has holes, so zero pages of the copy become holes.
-    makes_holes: bool,
     /// Once the root has chosen a fabric.
     context: Option<Arc<Context>>,
     /// Once the root has compared the existing data.
@@ -50,12 +50,12 @@ struct HashedCopy {
 }
 
 impl<'a> Io<'a> {
-    pub(super) fn new(root: &'a RootLink<'a>, listing: Option<Vec<u8>>) -> Self {
+    pub(super) fn new(root: &'a RootLink<'a>, offer: Offer, listing: Option<Vec<u8>>) -> Self {
         Self {
             root,
+            offer,
             listing,
             target: None,
-            makes_holes: false,
             context: None,
             copy: None,
             groups: BTreeMap::new(),
@@ -125,9 +125,9 @@ impl Effects for Io<'_> {
         self.root.control.send(message)
     }
 
-    fn prepare(&mut self, offer: &Offer) -> Result<(Ranges, Option<ChunkDigests>), ReceiveError> {
+    fn prepare(&mut self) -> Result<(Ranges, Option<ChunkDigests>), ReceiveError> {
+        let offer = &self.offer;
         self.root.check_size(offer.manifest.bytes)?;
-        self.makes_holes = offer.has_holes;
         let settings = self.root.settings;
         let owner = Owner::here(&offer.terms.secret, &settings.host);
         let target = prepare(settings, offer, self.listing.take(), &owner)?;
@@ -145,8 +145,8 @@ impl Effects for Io<'_> {
         Fabric::candidates().iter().map(Fabric::name).collect()
     }
 
-    fn start_fabric(&mut self, offer: &Offer, fabric: &str) -> Result<u16, ReceiveError> {
-        let context = Arc::new(self.root.start_context(fabric, &offer.terms)?);
+    fn start_fabric(&mut self, fabric: &str) -> Result<u16, ReceiveError> {
+        let context = Arc::new(self.root.start_context(fabric, &self.offer.terms)?);
         let port = context.address().port();
         self.context = Some(context);
         Ok(port)
@@ -158,7 +158,7 @@ impl Effects for Io<'_> {
         begun.map_err(|error| self.interrupted_or(error))?;
         let (events, bytes) = (self.root.events.clone(), Arc::clone(&self.root.received_bytes));
         let worked = Arc::clone(&self.root.worked);
-        let options = HashOptions { worked, makes_holes: self.makes_holes, kept: has.clone() };
+        let options = HashOptions { worked, makes_holes: self.offer.has_holes, kept: has.clone() };
         let target = self.target()?;
         let hashed = move |digest| drop(events.send(Event::OwnDigest(digest)));
         let region = target.region()?;
@@ -226,10 +226,18 @@ impl Effects for Io<'_> {
         }
     }
 
-    fn publish(&mut self, proof: &Verified) -> Result<bool, ReceiveError> {
+    fn announce(&mut self, _message: StreamMessage) -> Result<(), ReceiveError> {
+        Err(ReceiveError::System("the root announced a message of a stream".into()))
+    }
+
+    fn written_digest(&self) -> Option<blake3::Hash> {
+        None
+    }
+
+    fn publish(&mut self, proof: &Verified) -> Result<Option<bool>, ReceiveError> {
         self.end_all();
         match self.target.take() {
-            Some(target) => Ok(target.publish(proof)?),
+            Some(target) => Ok(Some(target.publish(proof)?)),
             None => Err(ReceiveError::System("there is no target".into())),
         }
     }

@@ -30,6 +30,7 @@ mod session;
 mod settings;
 mod sink;
 mod stream;
+mod writing;
 
 pub use call::{call, join};
 #[doc(hidden)]

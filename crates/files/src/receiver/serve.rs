@@ -11,7 +11,7 @@ use std::{
     time::{Duration, Instant},
 };
 
-use rdmc::Context;
+use rdmc::{Context, Group};
 use session::Channel;
 use tree::LISTING_BYTES_MAX;
 
@@ -21,9 +21,9 @@ use super::{
     error::ReceiveError,
     io::Io,
     root_link::{Event, RootLink},
-    session::{Session, unexpected_message},
+    session::{Effects, Session, unexpected_message},
     settings::ReceiverSettings,
-    stream,
+    stream::StreamIo,
 };
 use crate::{
     control::{Control, silence},
@@ -103,7 +103,7 @@ fn session(root: &RootLink<'_>, measured: &OnceLock<Arc<Context>>) -> Result<Don
             "this receiver writes a stream to its output, not files: rdmc push - sends one".into(),
         )),
         ToReceiver::Offer(offer) => replicate(root, *offer).map(|path| Done::Published(Some(path))),
-        ToReceiver::Stream(offer) => stream::take_part(root, &offer, measured).map(Done::Published),
+        ToReceiver::Stream(offer) => receive_stream(root, &offer, measured).map(Done::Published),
         ToReceiver::Bench(terms) => {
             bench::take_part(root, &terms, measured).map(|()| Done::Measured)
         }
@@ -114,10 +114,37 @@ fn session(root: &RootLink<'_>, measured: &OnceLock<Arc<Context>>) -> Result<Don
 fn replicate(root: &RootLink<'_>, offer: Offer) -> Result<PathBuf, ReceiveError> {
     let listing =
         offer.tree.as_ref().map(|tree| receive_listing(root, tree.listing_bytes)).transpose()?;
-    let mut io = Io::new(root, listing);
-    let outcome = receive(root, &mut io, offer);
+    let bytes = offer.manifest.bytes;
+    let mut io = Io::new(root, offer, listing);
+    let mut path = None;
+    let mut reported_at = Instant::now();
+    let outcome = receive(root, &mut io, bytes, |io| {
+        path = path.take().or_else(|| io.path());
+        if reported_at.elapsed() >= WAITS_INTERVAL {
+            reported_at = Instant::now();
+            io.report_waits()?;
+        }
+        Ok(None)
+    });
     io.close(outcome.as_ref().err().is_some_and(ReceiveError::keeps_partial));
-    outcome
+    outcome.map(|()| path.unwrap_or_default())
+}
+
+/// Errors: [`ReceiveError::Stream`].
+fn receive_stream(
+    root: &RootLink<'_>,
+    offer: &StreamOffer,
+    context: &OnceLock<Arc<Context>>,
+) -> Result<Option<PathBuf>, ReceiveError> {
+    let mut io = StreamIo::new(root, offer, context);
+    let outcome = receive(root, &mut io, u64::MAX, StreamIo::poll);
+    let path = io.path.take();
+    outcome.map(|()| path).map_err(|cause| {
+        let bytes = root.received_bytes.load(Ordering::Relaxed);
+        // Before the last message, so that the root says the same.
+        let _ = root.control.send(&ToRoot::Progress { bytes });
+        ReceiveError::Stream { cause: Box::new(cause), bytes }
+    })
 }
 
 /// The encoded listing of a tree, which follows its offer.
@@ -144,20 +171,23 @@ fn receive_listing(root: &RootLink<'_>, bytes: u64) -> Result<Vec<u8>, ReceiveEr
     Ok(listing)
 }
 
-/// Runs the session until the copy is published.
-fn receive(root: &RootLink<'_>, io: &mut Io<'_>, offer: Offer) -> Result<PathBuf, ReceiveError> {
-    let mut session = Session::begin(io, offer)?;
-    let path = io.path().unwrap_or_default();
-    let mut reported_at = Instant::now();
+/// Runs a session until what it receives is published. `poll` is called several times a second, and may give an event.
+fn receive<E: Effects<Group = Group>>(
+    root: &RootLink<'_>,
+    effects: &mut E,
+    bytes: u64,
+    mut poll: impl FnMut(&mut E) -> Result<Option<Event>, ReceiveError>,
+) -> Result<(), ReceiveError> {
+    let mut session = Session::begin(effects, bytes)?;
     loop {
-        if reported_at.elapsed() >= WAITS_INTERVAL {
-            reported_at = Instant::now();
-            io.report_waits()?;
-        }
-        if let Some(event) = root.next_in_time()?
-            && handle(&mut session, io, event)?
+        let event = match poll(effects)? {
+            Some(event) => Some(event),
+            None => root.next_in_time()?,
+        };
+        if let Some(event) = event
+            && handle(&mut session, effects, event)?
         {
-            return Ok(path);
+            return Ok(());
         }
     }
 }

@@ -12,10 +12,11 @@ use crate::{
     Verified,
     changes::Changes,
     messages::{
-        Blamed, GIVEN_UP, Offer, Start, ToReceiver, ToRoot, blamed, join_predicate, predicate,
+        ALTERED, Blamed, GIVEN_UP, Start, ToReceiver, ToRoot, blamed, join_predicate, predicate,
     },
     ranges::{RangeList, Ranges},
     resume::ChunkDigests,
+    stream_message::StreamMessage,
 };
 
 /// Carries out what a session decides. An error ends the session.
@@ -31,15 +32,15 @@ pub trait Effects {
     fn remove_group(&mut self, number: u64);
     /// Queues a message to the root. Errors: it is lost.
     fn send_message(&mut self, message: &ToRoot) -> Result<(), Error>;
-    /// Opens the target, new or from an earlier session; returns what it keeps of a tree, and the digests of other
+    /// Opens the offered target, new or from an earlier session; returns what it keeps of a tree, and the digests of other
     /// existing chunks.
-    fn prepare(&mut self, offer: &Offer) -> Result<(Ranges, Option<ChunkDigests>), ReceiveError>;
+    fn prepare(&mut self) -> Result<(Ranges, Option<ChunkDigests>), ReceiveError>;
     /// What of the prepared copy is there already.
     fn changes(&self) -> Changes;
     /// Names of the fabrics that this host can use, best first.
     fn fabrics(&self) -> Vec<String>;
     /// Starts this fabric; returns the port at which other members reach this one.
-    fn start_fabric(&mut self, offer: &Offer, fabric: &str) -> Result<u16, ReceiveError>;
+    fn start_fabric(&mut self, fabric: &str) -> Result<u16, ReceiveError>;
     /// Starts the copy with these ranges in place, and a digest of the contiguous part that completes with
     /// [`super::Event::OwnDigest`]. True if nothing is missing.
     fn start_copy(&mut self, has: &Ranges) -> Result<bool, ReceiveError>;
@@ -57,8 +58,13 @@ pub trait Effects {
     fn await_close(&mut self, group: u64);
     /// Ends a joined group, if it has not ended before.
     fn abort(&mut self, group: u64, reason: &str);
-    /// Publishes the copy; true if it had its name already.
-    fn publish(&mut self, proof: &Verified) -> Result<bool, ReceiveError>;
+    /// The root has announced a message of a stream. Errors: this is no stream; the message does not follow.
+    fn announce(&mut self, message: StreamMessage) -> Result<(), ReceiveError>;
+    /// The digest of what is written out of a stream; of a copy nothing, since it completes with
+    /// [`super::Event::OwnDigest`].
+    fn written_digest(&self) -> Option<blake3::Hash>;
+    /// Publishes the copy; true if it had its name already. `None` if it completes with [`super::Event::Published`].
+    fn publish(&mut self, proof: &Verified) -> Result<Option<bool>, ReceiveError>;
     /// Peak resident memory of this process.
     fn peak_resident_bytes(&self) -> Option<u64>;
 }
@@ -72,7 +78,8 @@ struct Membership {
 
 /// A session from the offer until the copy is published.
 pub struct Session {
-    offer: Offer,
+    /// Length of the object; without an end for a stream.
+    bytes: u64,
     /// The root has chosen a fabric and may start groups.
     is_receiving: bool,
     groups: BTreeMap<u64, Membership>,
@@ -82,14 +89,14 @@ pub struct Session {
 }
 
 impl Session {
-    /// Prepares the offered file. Errors: it cannot be prepared or is refused; the root is lost.
-    pub fn begin(effects: &mut impl Effects, offer: Offer) -> Result<Self, ReceiveError> {
-        let (kept, digests) = effects.prepare(&offer)?;
+    /// Prepares what was offered, of this length. Errors: it cannot be prepared or is refused; the root is lost.
+    pub fn begin(effects: &mut impl Effects, bytes: u64) -> Result<Self, ReceiveError> {
+        let (kept, digests) = effects.prepare()?;
         let kept = RangeList::from(&kept);
         let (fabrics, changes) = (effects.fabrics(), effects.changes());
         send(effects, &ToRoot::Prepared { fabrics, kept, digests, changes })?;
         Ok(Self {
-            offer,
+            bytes,
             is_receiving: false,
             groups: BTreeMap::new(),
             own_digest: None,
@@ -107,9 +114,9 @@ impl Session {
         match message {
             ToReceiver::Use { fabric, has } if !self.is_receiving => {
                 self.is_receiving = true;
-                let port = effects.start_fabric(&self.offer, &fabric)?;
+                let port = effects.start_fabric(&fabric)?;
                 // Before `Ready`: it reserves space, whose lack must be reported before anything is sent.
-                let is_complete = effects.start_copy(&has.within(self.offer.manifest.bytes))?;
+                let is_complete = effects.start_copy(&has.within(self.bytes))?;
                 send(effects, &ToRoot::Ready { port })?;
                 if is_complete {
                     self.on_complete(effects)?;
@@ -117,14 +124,13 @@ impl Session {
             }
             ToReceiver::Start(start) if self.is_receiving => self.start(effects, start)?,
             ToReceiver::Leave { group } if self.is_receiving => self.leave(effects, group)?,
+            ToReceiver::Announce(message) if self.is_receiving => effects.announce(message)?,
             ToReceiver::Digest { digest } if self.is_receiving => {
+                self.own_digest = effects.written_digest().or(self.own_digest);
                 self.root_digest = Some(blake3::Hash::from_bytes(digest));
                 self.compare(effects)?;
             }
-            ToReceiver::Publish if self.is_receiving => {
-                self.publish(effects)?;
-                return Ok(true);
-            }
+            ToReceiver::Publish if self.is_receiving => return self.publish(effects),
             message => unexpected_message(message)?,
         }
         Ok(false)
@@ -180,6 +186,20 @@ impl Session {
         }
     }
 
+    /// What has arrived in a group at this place in a stream is not what was announced: leaves the group.
+    pub fn on_altered(
+        &mut self,
+        effects: &mut impl Effects,
+        group: u64,
+        at: u64,
+    ) -> Result<(), ReceiveError> {
+        if self.groups.contains_key(&group) {
+            send(effects, &ToRoot::Altered { group, at })?;
+            effects.abort(group, ALTERED);
+        }
+        Ok(())
+    }
+
     /// The last byte is in place.
     pub fn on_complete(&mut self, effects: &mut impl Effects) -> Result<(), ReceiveError> {
         send(effects, &ToRoot::Complete)
@@ -197,7 +217,7 @@ impl Session {
 
     fn start(&mut self, effects: &mut impl Effects, start: Start) -> Result<(), ReceiveError> {
         let group = start.group;
-        let sends = (start.rank == 0).then(|| start.ranges.within(self.offer.manifest.bytes));
+        let sends = (start.rank == 0).then(|| start.ranges.within(self.bytes));
         match effects.join(start) {
             Ok(()) => {
                 self.groups.insert(group, Membership { is_joined: false, sends });
@@ -233,13 +253,19 @@ impl Session {
         send(effects, &ToRoot::Compared { equal: self.verified.is_some() })
     }
 
-    fn publish(&mut self, effects: &mut impl Effects) -> Result<(), ReceiveError> {
+    fn publish(&mut self, effects: &mut impl Effects) -> Result<bool, ReceiveError> {
         let unverified = || ReceiveError::System("was told to publish an unverified copy".into());
-        let was_there = effects.publish(&self.verified.take().ok_or_else(unverified)?)?;
+        let published = effects.publish(&self.verified.take().ok_or_else(unverified)?)?;
+        let is_published = published.is_some();
+        published.into_iter().for_each(|was_there| self.on_published(effects, was_there));
+        Ok(is_published)
+    }
+
+    /// The copy has its name, or the command that takes a stream has succeeded.
+    pub fn on_published(&mut self, effects: &mut impl Effects, was_there: bool) {
         let peak_resident_bytes = effects.peak_resident_bytes();
         // The copy is published even if the root is lost.
         let _ = effects.send_message(&ToRoot::Published { peak_resident_bytes, was_there });
-        Ok(())
     }
 }
 

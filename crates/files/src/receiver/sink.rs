@@ -89,20 +89,20 @@ impl Sink {
         }
     }
 
-    /// Gives a file its name; the path, if there is one. The last line of output of a command, which has ended.
-    pub(super) fn publish(
-        self,
-        proof: &Verified,
-    ) -> Result<(Option<PathBuf>, Option<String>), ReceiveError> {
+    /// Gives a file its name; the path, if there is one.
+    pub(super) fn publish(self, proof: &Verified) -> Result<Option<PathBuf>, ReceiveError> {
+        let Self::File { mut target, .. } = self else { return Ok(None) };
+        let path = target.path().to_owned();
+        target.set_modified_ns(since_1970_ns())?;
+        target.publish(proof)?;
+        Ok(Some(path))
+    }
+
+    /// The last line of output of a command, which has ended.
+    pub(super) fn finish(self) -> Option<String> {
         match self {
-            Self::Output(_) => Ok((None, None)),
-            Self::Command(command) => Ok((None, Some(command.finish()))),
-            Self::File { mut target, .. } => {
-                let path = target.path().to_owned();
-                target.set_modified_ns(since_1970_ns())?;
-                target.publish(proof)?;
-                Ok((Some(path), None))
-            }
+            Self::Command(command) => Some(command.finish()),
+            Self::Output(_) | Self::File { .. } => None,
         }
     }
 }

@@ -1,320 +1,232 @@
-//! A receiver of a stream: messages are written out in order, piece by piece, as soon as a piece has arrived and equals what
-//! the root has announced.
+//! Carries out the decisions of a session that receives a stream: its sink, its fabric, groups.
 
 use std::{
-    io::{Read, Write},
+    collections::BTreeMap,
     path::PathBuf,
-    sync::{
-        Arc, Mutex, OnceLock, PoisonError,
-        atomic::{AtomicU64, Ordering},
-        mpsc::Sender,
-    },
+    sync::{Arc, Mutex, OnceLock, atomic::Ordering},
     thread,
-    time::Duration,
 };
 
-use plan::size;
-use rdmc::{Context, Error, Failure, FailureKind, Group};
+use rdmc::{Context, Error, Fabric, Failure, FailureKind, Group};
 
 use super::{
-    announced::{Announced, Found},
-    bench::agree_on_fabric,
-    dispatch::unexpected_event,
+    announced::Announced,
     error::ReceiveError,
     membership::MemberEvent,
     root_link::{Event, RootLink},
-    session::blamed_by,
-    sink::{Sink, SinkWriter},
+    session::Effects,
+    sink::Sink,
+    writing::{Writing, Written, lock},
 };
 use crate::{
     Verified,
-    control::Control,
-    messages::{
-        ALTERED, Blamed, GIVEN_UP, Start, StreamOffer, ToReceiver, ToRoot, blamed, join_predicate,
-        predicate,
-    },
-    push::stream_settings,
-    ranges::{RangeList, Ranges},
+    changes::Changes,
+    messages::{Start, StreamOffer, ToRoot},
+    ranges::Ranges,
     resident::peak_resident_bytes,
-    stream_message::PIECE_BYTES,
+    resume::ChunkDigests,
+    stream_message::StreamMessage,
 };
 
-/// How long a wait for the next message may last before it is begun again.
-const WAIT: Duration = Duration::from_secs(3600);
-
-/// What has been written out.
-struct Written {
-    sink: SinkWriter,
-    /// Of the digests of all pieces.
-    digest: blake3::Hasher,
-    /// How much; also for the root's progress.
-    bytes: Arc<AtomicU64>,
-    /// The most that this receiver accepts.
-    bytes_max: Option<u64>,
+pub(super) struct StreamIo<'a> {
+    root: &'a RootLink<'a>,
+    offer: &'a StreamOffer,
+    /// Outlives this, so that groups end after the last message, which has the cause.
+    context: &'a OnceLock<Arc<Context>>,
+    /// Until it is published.
+    sink: Option<Sink>,
+    written: Option<Arc<Mutex<Written>>>,
+    announced: Arc<Announced>,
+    /// Groups that are being joined or are joined, each with the place in the stream where its first message begins.
+    groups: BTreeMap<u64, (u64, Option<Arc<Group>>)>,
+    /// The root has told it to publish; its command has not ended.
+    is_publishing: bool,
+    /// Of a file that is published.
+    pub(super) path: Option<PathBuf>,
 }
 
-impl Written {
-    /// Errors: the stream is longer than this receiver accepts.
-    fn check_size(&self, bytes: u64) -> Result<(), ReceiveError> {
-        match self.bytes_max {
-            Some(most) if bytes > most => Err(ReceiveError::Refused(format!(
-                "the stream is longer than {}, and this receiver accepts no more; start it with a larger --max-size",
-                size::show(most)
-            ))),
-            _ => Ok(()),
+impl<'a> StreamIo<'a> {
+    pub(super) fn new(
+        root: &'a RootLink<'a>,
+        offer: &'a StreamOffer,
+        context: &'a OnceLock<Arc<Context>>,
+    ) -> Self {
+        Self {
+            root,
+            offer,
+            context,
+            sink: None,
+            written: None,
+            announced: Arc::default(),
+            groups: BTreeMap::new(),
+            is_publishing: false,
+            path: None,
         }
     }
 
-    /// Writes out a piece that begins at this place, but not what was written before.
-    fn write(&mut self, at: u64, piece: &[u8], digest: &[u8; 32]) -> Result<(), ReceiveError> {
-        let done = self.bytes.load(Ordering::Relaxed).saturating_sub(at);
-        let Some(new @ [_, ..]) = piece.get(done as usize..) else { return Ok(()) };
-        self.sink.write_all(new).map_err(ReceiveError::Sink)?;
-        self.digest.update(digest);
-        self.bytes.fetch_add(new.len() as u64, Ordering::Relaxed);
+    /// Looks after a command: one that has failed ends this session at once; one that has succeeded publishes.
+    pub(super) fn poll(&mut self) -> Result<Option<Event>, ReceiveError> {
+        let Some(sink) = &self.sink else { return Ok(None) };
+        if !sink.has_ended()? || !self.is_publishing {
+            return Ok(None);
+        }
+        if let Some(line) = self.sink.take().and_then(Sink::finish) {
+            self.root.send(&ToRoot::Said { line })?;
+        }
+        Ok(Some(Event::Published(false)))
+    }
+}
+
+impl Effects for StreamIo<'_> {
+    type Group = Group;
+
+    fn add_group(&mut self, number: u64, group: Group) {
+        if let Some((_, joined)) = self.groups.get_mut(&number) {
+            *joined = Some(Arc::new(group));
+        }
+    }
+
+    fn discard_group(&mut self, number: u64, _group: Group) {
+        // Dropping it ends it.
+        self.groups.remove(&number);
+    }
+
+    fn remove_group(&mut self, number: u64) {
+        self.groups.remove(&number);
+    }
+
+    fn send_message(&mut self, message: &ToRoot) -> Result<(), Error> {
+        self.root.control.send(message)
+    }
+
+    fn prepare(&mut self) -> Result<(Ranges, Option<ChunkDigests>), ReceiveError> {
+        let mut sink = Sink::open(self.root.settings, self.offer)?;
+        let writer = sink.writer().map_err(ReceiveError::Sink)?;
+        self.sink = Some(sink);
+        let written = Written {
+            sink: writer,
+            digest: blake3::Hasher::new(),
+            bytes: Arc::clone(&self.root.received_bytes),
+            bytes_max: self.root.settings.bytes_max,
+        };
+        self.written = Some(Arc::new(Mutex::new(written)));
+        Ok((Ranges::default(), None))
+    }
+
+    fn changes(&self) -> Changes {
+        Changes::default()
+    }
+
+    fn fabrics(&self) -> Vec<String> {
+        Fabric::candidates().iter().map(Fabric::name).collect()
+    }
+
+    fn start_fabric(&mut self, fabric: &str) -> Result<u16, ReceiveError> {
+        let context = Arc::new(self.root.start_context(fabric, &self.offer.terms)?);
+        Ok(self.context.get_or_init(|| context).address().port())
+    }
+
+    fn start_copy(&mut self, _has: &Ranges) -> Result<bool, ReceiveError> {
+        Ok(false)
+    }
+
+    fn has(&self) -> Ranges {
+        [(0, self.root.received_bytes.load(Ordering::Relaxed))].into_iter().collect()
+    }
+
+    fn check_storage(&self) -> Result<(), ReceiveError> {
+        // The thread that writes reports that.
         Ok(())
     }
-}
 
-/// A group that is being joined, or is joined.
-struct Membership {
-    number: u64,
-    from: u64,
-    group: Option<Arc<Group>>,
-}
-
-/// Receives until everything is published; the path, if it is a file.
-///
-/// Errors: [`ReceiveError::Stream`]: the sink fails; the stream is too long; the root is lost or ends it.
-pub(super) fn take_part(
-    root: &RootLink<'_>,
-    offer: &StreamOffer,
-    measured: &OnceLock<Arc<Context>>,
-) -> Result<Option<PathBuf>, ReceiveError> {
-    receive(root, offer, measured).map_err(|cause| {
-        let bytes = root.received_bytes.load(Ordering::Relaxed);
-        // Before the last message, so that the root says the same.
-        let _ = root.control.send(&ToRoot::Progress { bytes });
-        ReceiveError::Stream { cause: Box::new(cause), bytes }
-    })
-}
-
-fn receive(
-    root: &RootLink<'_>,
-    offer: &StreamOffer,
-    measured: &OnceLock<Arc<Context>>,
-) -> Result<Option<PathBuf>, ReceiveError> {
-    let mut sink = Sink::open(root.settings, offer)?;
-    let sink_writer = sink.writer().map_err(ReceiveError::Sink)?;
-    let written = Written {
-        sink: sink_writer,
-        digest: blake3::Hasher::new(),
-        bytes: Arc::clone(&root.received_bytes),
-        bytes_max: root.settings.bytes_max,
-    };
-    let written = Arc::new(Mutex::new(written));
-    let announced = Arc::new(Announced::default());
-    let context = agree_on_fabric(root, &offer.terms, measured)?;
-    let mut membership: Option<Membership> = None;
-    let mut verified = None;
-    loop {
-        let current = |number| membership.as_ref().is_some_and(|m| m.number == number);
-        let event = loop {
-            // A failed command ends this host at once.
-            sink.has_ended()?;
-            if let Some(event) = root.next_in_time()? {
-                break event;
-            }
+    /// Joins on a thread that ends by the context's own deadline.
+    fn join(&mut self, start: Start) -> Result<(), String> {
+        let Some(context) = self.context.get().cloned() else {
+            return Err("no fabric is started".into());
         };
-        match event {
-            Event::Root(Ok(ToReceiver::Take { start, from })) => {
-                let number = start.group;
-                match join(&start, &context, &root.events) {
-                    Ok(()) => membership = Some(Membership { number, from, group: None }),
-                    Err(detail) => report_failure(root, number, None, detail)?,
-                }
-            }
-            Event::Root(Ok(ToReceiver::Announce(message))) => {
-                announced
-                    .add(message)
-                    .map_err(|what| ReceiveError::System(format!("the root announced {what}")))?;
-            }
-            Event::Root(Ok(ToReceiver::Leave { group: number })) if current(number) => {
-                // One that is being joined is dropped once it is. The thread of a joined one may be in a write that
-                // waits for the consumer, and ends later.
-                if let Some(group) = membership.take().and_then(|membership| membership.group) {
-                    group.abort(GIVEN_UP);
-                }
-                report_failure(root, number, None, "left".into())?;
-            }
-            Event::Joined(number, Ok(group)) if current(number) => {
-                let group = Arc::new(group);
-                if let Some(membership) = &mut membership {
-                    membership.group = Some(Arc::clone(&group));
-                    // Until the root closes it. A group that has failed is noticed by the thread.
-                    let _ = group.start_close();
-                    let (control, events) = (Arc::clone(&root.control), root.events.clone());
-                    let (written, announced) = (Arc::clone(&written), Arc::clone(&announced));
-                    let writing =
-                        Writing { group, from: membership.from, written, announced, control };
-                    let write = move || {
-                        let event = match writing.write_out() {
-                            Ok(outcome) => Event::Group(MemberEvent::Ended(number, outcome)),
-                            Err(error) => Event::NotWritten(error),
-                        };
-                        // Fails only if the session has ended.
-                        let _ = events.send(event);
-                    };
-                    let thread = thread::Builder::new().name("rdmc-write".into()).spawn(write);
-                    thread.map_err(|error| {
-                        ReceiveError::System(format!("cannot start a thread: {error}"))
-                    })?;
-                }
-                root.send(&ToRoot::Joined { group: number })?;
-            }
-            Event::Joined(number, Err(error)) if current(number) => {
-                membership = None;
-                report_failure(root, number, blamed_by(&error), join_predicate(&error))?;
-            }
-            Event::Group(MemberEvent::Ended(number, Err(failure))) if current(number) => {
-                membership = None;
-                report_failure(root, number, blamed(&failure), predicate(&failure))?;
-            }
-            Event::NotWritten(error) => return Err(error),
-            Event::Root(Ok(ToReceiver::Digest { digest })) => {
-                let own = lock(&written).digest.finalize();
-                verified = Verified::compare(own, blake3::Hash::from_bytes(digest)).ok();
-                root.send(&ToRoot::Compared { equal: verified.is_some() })?;
-            }
-            Event::Root(Ok(ToReceiver::Publish)) => {
-                let unverified =
-                    || ReceiveError::System("was told to publish unverified data".into());
-                let proof = verified.take().ok_or_else(unverified)?;
-                lock(&written).sink.close();
-                // The root hears from this host meanwhile, and may end it.
-                while !sink.has_ended()? {
-                    if let Some(event) = root.next_in_time()? {
-                        unexpected_event(event)?;
-                    }
-                }
-                let (path, said) = sink.publish(&proof)?;
-                if let Some(line) = said {
-                    root.send(&ToRoot::Said { line })?;
-                }
-                let peak_resident_bytes = peak_resident_bytes();
-                let published = ToRoot::Published { peak_resident_bytes, was_there: false };
-                // It is published even if the root is lost.
-                let _ = root.control.send(&published);
-                return Ok(path);
-            }
-            event => unexpected_event(event)?,
-        }
+        let settings = start.stream_settings().map_err(|error| error.to_string())?;
+        let Some((from, _)) = start.ranges.within(u64::MAX).iter().next() else {
+            return Err("the root has not said where the group begins in the stream".into());
+        };
+        let (number, events) = (start.group, self.root.events.clone());
+        let join = move || {
+            // Fails only if the session has ended.
+            let _ = events.send(Event::Joined(number, context.create_group(settings)));
+        };
+        let thread = thread::Builder::new().name("rdmc-join".into()).spawn(join);
+        thread.map(drop).map_err(|error| format!("cannot start a thread: {error}"))?;
+        self.groups.insert(number, (from, None));
+        Ok(())
     }
-}
 
-/// Writes the messages of one group out.
-struct Writing {
-    group: Arc<Group>,
-    /// Where its first message begins in the stream.
-    from: u64,
-    written: Arc<Mutex<Written>>,
-    announced: Arc<Announced>,
-    control: Arc<Control>,
-}
+    fn send_ranges(&mut self, _group: u64, _ranges: &Ranges) -> Result<(), Error> {
+        // Of a stream only the root sends; a group in which nobody does ends when the root leaves it.
+        Ok(())
+    }
 
-impl Writing {
-    /// Returns when the group has ended, or when its bytes are not those that the root has announced.
-    ///
-    /// Errors: the sink's; the stream is longer than this receiver accepts.
-    fn write_out(&self) -> Result<Result<(), Failure>, ReceiveError> {
-        let mut position = self.from;
-        let mut piece = Vec::with_capacity(PIECE_BYTES);
-        loop {
-            let mut message = match self.group.receive(WAIT) {
-                Ok(Some(message)) => message,
-                Ok(None) => return Ok(Ok(())),
-                Err(Error::Timeout { .. }) => continue,
-                Err(error) => return Ok(Err(self.failure(&error))),
-            };
-            let end = position.saturating_add(message.len());
-            let done = lock(&self.written).bytes.load(Ordering::Relaxed);
-            if end <= done {
-                position = end;
-                continue;
-            }
-            lock(&self.written).check_size(end)?;
-            let announced = match self.announced.wait(position, || self.group.failure().is_some()) {
-                Found::Message(announced) if announced.end() == end => announced,
-                Found::Message(_) | Found::Nothing => return Ok(Err(self.altered(position))),
-                Found::Ended => return Ok(Err(self.failure(&"it has ended"))),
-            };
-            for expected in &announced.digests {
-                let bytes = (end - position).min(PIECE_BYTES as u64);
-                piece.clear();
-                match message.by_ref().take(bytes).read_to_end(&mut piece) {
-                    Ok(_) => {}
-                    Err(error) => return Ok(Err(self.failure(&error))),
-                }
-                if blake3::hash(&piece) != *expected {
-                    return Ok(Err(self.altered(position)));
-                }
-                lock(&self.written).write(position, &piece, expected)?;
-                position += bytes;
-            }
-            self.announced.release(position);
-            // The reading thread of the connection reports a lost root.
-            let _ = self.control.send(&ToRoot::Progress { bytes: position });
+    /// Writes its messages out until the root closes it.
+    fn await_close(&mut self, number: u64) {
+        let Some((from, Some(group))) = self.groups.get(&number) else { return };
+        let Some(written) = &self.written else { return };
+        // A group that has failed is noticed by the thread.
+        let _ = group.start_close();
+        let writing = Writing {
+            group: Arc::clone(group),
+            from: *from,
+            written: Arc::clone(written),
+            announced: Arc::clone(&self.announced),
+            control: Arc::clone(&self.root.control),
+            events: self.root.events.clone(),
+        };
+        if let Err(error) = writing.start() {
+            let _ = self.root.events.send(Event::NotWritten(error));
         }
     }
 
-    /// Leaves the group: what was received at this place is not what was sent.
-    fn altered(&self, at: u64) -> Failure {
-        tracing::warn!(at, "{ALTERED}");
-        // The reading thread of the connection reports a lost root.
-        let _ = self.control.send(&ToRoot::Altered { group: self.group.settings().number, at });
-        self.group.abort(ALTERED);
-        self.failure(&ALTERED)
-    }
-
-    /// The failure of the group, of which a call has failed.
-    fn failure(&self, error: &dyn std::fmt::Display) -> Failure {
-        let settings = self.group.settings();
-        self.group.failure().unwrap_or_else(|| Failure {
-            group: settings.number,
+    fn abort(&mut self, number: u64, reason: &str) {
+        let Some((_, Some(group))) = self.groups.get(&number) else { return };
+        group.abort(reason);
+        let settings = group.settings();
+        // Its thread may be in a write that waits for the consumer.
+        let failure = Failure {
+            group: number,
             member: None,
             reporter: settings.rank,
             kind: FailureKind::Application,
-            detail: error.to_string(),
+            detail: reason.to_owned(),
             delivered: 0,
-        })
+        };
+        let _ = self.root.events.send(Event::Group(MemberEvent::Ended(number, Err(failure))));
     }
-}
 
-/// Joins a group on a thread that ends by the context's own deadline.
-///
-/// Errors: invalid terms, no thread.
-fn join(start: &Start, context: &Arc<Context>, events: &Sender<Event>) -> Result<(), String> {
-    let settings = stream_settings(start).map_err(|error| error.to_string())?;
-    let (number, context, events) = (start.group, Arc::clone(context), events.clone());
-    let join = move || {
-        // Fails only if the session has ended.
-        let _ = events.send(Event::Joined(number, context.create_group(settings)));
-    };
-    let thread = thread::Builder::new().name("rdmc-join".into()).spawn(join);
-    thread.map(drop).map_err(|error| format!("cannot start a thread: {error}"))
-}
+    fn announce(&mut self, message: StreamMessage) -> Result<(), ReceiveError> {
+        let announced = self.announced.add(message);
+        announced.map_err(|what| ReceiveError::System(format!("the root announced {what}")))
+    }
 
-fn report_failure(
-    root: &RootLink<'_>,
-    group: u64,
-    blamed: Option<Blamed>,
-    detail: String,
-) -> Result<(), ReceiveError> {
-    let written: Ranges = [(0, root.received_bytes.load(Ordering::Relaxed))].into_iter().collect();
-    let has = RangeList::from(&written);
-    root.send(&ToRoot::GroupFailed { group, blamed, detail, has })
-}
+    fn written_digest(&self) -> Option<blake3::Hash> {
+        self.written.as_ref().map(|written| lock(written).digest.finalize())
+    }
 
-fn lock(written: &Mutex<Written>) -> std::sync::MutexGuard<'_, Written> {
-    written.lock().unwrap_or_else(PoisonError::into_inner)
+    fn publish(&mut self, proof: &Verified) -> Result<Option<bool>, ReceiveError> {
+        if let Some(written) = &self.written {
+            lock(written).sink.close();
+        }
+        match self.sink.take() {
+            Some(sink @ Sink::Command(_)) => {
+                self.sink = Some(sink);
+                self.is_publishing = true;
+                Ok(None)
+            }
+            Some(sink) => {
+                self.path = sink.publish(proof)?;
+                Ok(Some(false))
+            }
+            None => Err(ReceiveError::System("there is nothing to publish".into())),
+        }
+    }
+
+    fn peak_resident_bytes(&self) -> Option<u64> {
+        peak_resident_bytes()
+    }
 }

@@ -9,7 +9,7 @@ use files::{
     Changes, Manifest, TargetError, Verified,
     machines::{
         ChunkDigests, Copy, FAILURE_DEADLINE, Offer, Ranges, ReceiverEffects, ReceiverEvent,
-        Session, Start, Terms, ToReceiver, ToRoot, WaitedFor, first, handle,
+        Session, Start, StreamMessage, Terms, ToReceiver, ToRoot, WaitedFor, first, handle,
     },
     receiver::ReceiveError,
 };
@@ -266,7 +266,7 @@ impl AtHost<'_, '_> {
             return handle(session, self, event);
         }
         if let Some(ToReceiver::Offer(offer)) = first(event)? {
-            *session = Some(Session::begin(self, *offer)?);
+            *session = Some(Session::begin(self, offer.manifest.bytes)?);
         }
         Ok(false)
     }
@@ -320,14 +320,14 @@ impl ReceiverEffects for AtHost<'_, '_> {
         Ok(())
     }
 
-    fn prepare(&mut self, offer: &Offer) -> Result<(Ranges, Option<ChunkDigests>), ReceiveError> {
+    fn prepare(&mut self) -> Result<(Ranges, Option<ChunkDigests>), ReceiveError> {
         let (index, machine) = (self.index, self.world.processes[self.index].machine);
         self.work(self.world.host_of(index).disk_ns);
         self.work_by_faults(|faults| faults.prepare_ns);
         let (now_ns, source) = (self.world.now_ns(), Arc::clone(&self.world.source));
         let disk = &mut self.world.machines[machine].disk;
         if disk.is_busy(now_ns) {
-            let path = PathBuf::from(&offer.destination);
+            let path = PathBuf::from(name(machine - 1));
             return Err(TargetError::Busy { path, owner: String::new() }.into());
         }
         // Bytes that were never written are poisoned: each differs from the right one.
@@ -346,7 +346,7 @@ impl ReceiverEffects for AtHost<'_, '_> {
         vec!["tcp".into()]
     }
 
-    fn start_fabric(&mut self, _offer: &Offer, fabric: &str) -> Result<u16, ReceiveError> {
+    fn start_fabric(&mut self, fabric: &str) -> Result<u16, ReceiveError> {
         if fabric != "tcp" {
             self.world.facts.violated(format!("the root has chosen {fabric}"));
         }
@@ -407,11 +407,19 @@ impl ReceiverEffects for AtHost<'_, '_> {
         self.world.abort(self.index, group, reason);
     }
 
-    fn publish(&mut self, _proof: &Verified) -> Result<bool, ReceiveError> {
+    fn announce(&mut self, _message: StreamMessage) -> Result<(), ReceiveError> {
+        Err(ReceiveError::System("a message of a stream in a push of a file".into()))
+    }
+
+    fn written_digest(&self) -> Option<blake3::Hash> {
+        None
+    }
+
+    fn publish(&mut self, _proof: &Verified) -> Result<Option<bool>, ReceiveError> {
         let (index, machine) = (self.index, self.world.processes[self.index].machine);
         self.work(self.world.host_of(index).disk_ns);
         self.world.close_engine(index);
-        let Some(region) = self.receiver().region.clone() else { return Ok(false) };
+        let Some(region) = self.receiver().region.clone() else { return Ok(Some(false)) };
         match region.read(0..region.len()) {
             Err(error) => self.world.facts.violated(format!("machine {machine}: {error}")),
             Ok(copy) if copy[..] != self.world.source[..] => {
@@ -438,7 +446,7 @@ impl ReceiverEffects for AtHost<'_, '_> {
                 (facts.has_published, facts.published_ns) = (true, Some(now_ns));
             }
         }
-        Ok(false)
+        Ok(Some(false))
     }
 
     fn peak_resident_bytes(&self) -> Option<u64> {

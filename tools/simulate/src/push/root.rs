@@ -360,6 +360,34 @@ impl RootEffects for AtRoot<'_, '_> {
         Ok(self.world.send_parts(self.world.root.process, group, &region, ranges)?)
     }
 
+    fn read(&mut self) {
+        self.world.facts.violated("the root reads a stream in a push of a file");
+    }
+
+    fn send_region(&mut self, group: u64, region: &Region) -> Result<(), PushError> {
+        let engine = self.world.processes[self.world.root.process].engine.as_mut();
+        match engine.map(|engine| engine.send(group, region.clone())) {
+            // One that has failed in the meantime reports that itself.
+            None
+            | Some(
+                Ok(_)
+                | Err(
+                    engine::Error::Failed(_)
+                    | engine::Error::Closed(_)
+                    | engine::Error::NoSuchGroup(_),
+                ),
+            ) => Ok(()),
+            Some(Err(error)) => Err(Error::from(error).into()),
+        }
+    }
+
+    fn close(&mut self, group: u64) {
+        if let Some(engine) = &mut self.world.processes[self.world.root.process].engine {
+            // One that has failed reports that itself.
+            let _ = engine.close(group);
+        }
+    }
+
     fn waited(&mut self, group: u64) -> Vec<Waited> {
         let engine = self.world.processes[self.world.root.process].engine.as_mut();
         let all = engine.map(|engine| engine.waited()).unwrap_or_default();

@@ -1,0 +1,211 @@
+//! What is replicated: a file or a tree, which can be read again, or a stream, which is read once.
+
+use std::{collections::BTreeMap, time::Duration};
+
+use super::{
+    blame::Blame,
+    effects::Effects,
+    group::PushGroup,
+    host::Host,
+    parts::{Holder, Part, parts},
+    settings::PushError,
+    source_digest::{Mismatch, SourceDigest},
+    source_look::SourceLook,
+    stream_source::{self, StreamSource},
+};
+use crate::digests::Digests;
+
+/// The reason for a host whose copy differs from a source that gave the same digest twice.
+const DIFFERS: &str = "its copy differs from the source, which has the same digest as before: either it was \
+                       written to during the push and its modification time was kept, or that machine's \
+                       memory or network is faulty. Run the push again";
+/// The same for a stream.
+const STREAM_DIFFERS: &str = "what it wrote differs from what was read here";
+
+/// The object of a push.
+pub(super) enum Object {
+    Source(Source),
+    Stream(Box<StreamSource>),
+}
+
+/// A file or a tree, or nothing.
+pub(super) struct Source {
+    bytes: u64,
+    /// A tree, whose files have digests of their own.
+    is_tree: bool,
+    digest: SourceDigest,
+    look: SourceLook,
+}
+
+impl Source {
+    pub(super) fn new(bytes: u64, is_tree: bool) -> Self {
+        let (digest, look) = (SourceDigest::default(), SourceLook::default());
+        Self { bytes, is_tree, digest, look }
+    }
+}
+
+impl Object {
+    /// Its length; of a stream, what was read so far.
+    pub(super) fn bytes(&self) -> u64 {
+        match self {
+            Self::Source(source) => source.bytes,
+            Self::Stream(stream) => stream.end(),
+        }
+    }
+
+    pub(super) fn as_stream(&self) -> Option<&StreamSource> {
+        match self {
+            Self::Stream(stream) => Some(stream),
+            Self::Source(_) => None,
+        }
+    }
+
+    pub(super) fn as_stream_mut(&mut self) -> Option<&mut StreamSource> {
+        match self {
+            Self::Stream(stream) => Some(stream),
+            Self::Source(_) => None,
+        }
+    }
+
+    pub(super) fn is_stream(&self) -> bool {
+        matches!(self, Self::Stream(_))
+    }
+
+    /// When something is due if nothing happens.
+    pub(super) fn deadline(&self) -> Option<Duration> {
+        match self {
+            Self::Source(source) => source.look.deadline(),
+            Self::Stream(stream) => stream.deadline(),
+        }
+    }
+
+    /// Of a tree: starts to read what this host lacks, unless it was read before.
+    pub(super) fn read_for(
+        &mut self,
+        effects: &mut impl Effects,
+        host: &Host,
+    ) -> Result<(), PushError> {
+        if let Self::Source(Source { bytes, is_tree: true, digest, .. }) = self {
+            let lacking = digest.request(&host.kept, *bytes);
+            if !lacking.is_empty() {
+                effects.digest_source(&lacking)?;
+            }
+        }
+        Ok(())
+    }
+
+    /// The source was read. False if the digests differ from the first ones.
+    pub(super) fn on_digests(&mut self, digests: Digests) -> bool {
+        match self {
+            Self::Source(source) => source.digest.on_read(digests),
+            Self::Stream(_) => true,
+        }
+    }
+
+    /// The source was looked at again, and has not changed.
+    pub(super) fn on_unchanged(&mut self) {
+        if let Self::Source(source) = self {
+            source.look.on_unchanged();
+        }
+    }
+
+    /// What the next groups replicate.
+    pub(super) fn parts(&self, holders: &[Holder<'_>]) -> Vec<Part> {
+        match self {
+            Self::Source(source) => parts(source.bytes, holders),
+            Self::Stream(stream) => stream.part(holders).into_iter().collect(),
+        }
+    }
+
+    /// For the choice of an algorithm: the length of the messages of a part, and the most of them under way.
+    pub(super) fn messages(&self, part: &Part) -> (u64, u32) {
+        let ranges = &part.ranges;
+        match self {
+            Self::Source(_) => (ranges.bytes(), ranges.iter().count().clamp(2, 16) as u32),
+            Self::Stream(_) => stream_source::MESSAGES,
+        }
+    }
+
+    /// Whether a host has everything, and no more will come.
+    pub(super) fn is_all_at(&self, host: &Host) -> bool {
+        match self {
+            Self::Source(source) => host.has.covers((0, source.bytes)),
+            Self::Stream(stream) => stream.is_all_at(host),
+        }
+    }
+
+    /// What a host compares its complete copy with, once that is known.
+    pub(super) fn digest_of_copy(&self, host: &Host) -> Option<blake3::Hash> {
+        match self {
+            Self::Source(source) => source.digest.of_copy(source.is_tree, &host.kept, source.bytes),
+            Self::Stream(stream) => Some(stream.digest_of_pieces()),
+        }
+    }
+
+    /// A copy differs from what was read. Returns why its host has to be given up; nothing while the source is read again.
+    ///
+    /// Errors: the source has changed.
+    pub(super) fn on_mismatch(
+        &mut self,
+        effects: &mut impl Effects,
+    ) -> Result<Option<&'static str>, PushError> {
+        let Self::Source(source) = self else { return Ok(Some(STREAM_DIFFERS)) };
+        effects.check_source()?;
+        match source.digest.on_mismatch() {
+            Mismatch::ReadAgain(ranges) => effects.digest_source(&ranges)?,
+            Mismatch::Wait => {}
+            Mismatch::CopyIsWrong => return Ok(Some(DIFFERS)),
+        }
+        Ok(None)
+    }
+
+    /// Of these hosts with verified copies, those that may publish: the source was looked at after that. What was read of a
+    /// stream cannot change.
+    pub(super) fn publishable(
+        &mut self,
+        effects: &mut impl Effects,
+        hosts: &[Host],
+        verified: Vec<usize>,
+        now: Duration,
+    ) -> Result<Vec<usize>, PushError> {
+        let Self::Source(source) = self else { return Ok(verified) };
+        let starts = verified.iter().map(|&host| (host, hosts[host].start)).collect();
+        let look = source.look.judge(starts, now)?;
+        if look.begins {
+            effects.look_at_source()?;
+        }
+        Ok(look.unchanged)
+    }
+
+    /// A group has failed. Returns the hosts to give up for what they got of a stream, with the reason.
+    pub(super) fn on_failed(
+        &mut self,
+        group: &PushGroup,
+        hosts: &[Host],
+        blame: &mut Blame,
+    ) -> Vec<(usize, &'static str)> {
+        let Self::Stream(stream) = self else { return Vec::new() };
+        if stream.has_progressed(hosts, group) {
+            blame.progressed();
+        }
+        stream.on_failed(group)
+    }
+
+    /// Sends what was read of a stream, and lets it be read on. Returns a group to be replaced.
+    pub(super) fn send(
+        &mut self,
+        effects: &mut impl Effects,
+        hosts: &[Host],
+        groups: &mut BTreeMap<u64, PushGroup>,
+        now: Duration,
+    ) -> Result<Option<u64>, PushError> {
+        match self {
+            Self::Source(_) => Ok(None),
+            // One group at a time.
+            Self::Stream(stream) => {
+                let group = groups.iter_mut().next().map(|(&number, state)| (number, state));
+                stream.advance(effects, hosts, group, now)
+            }
+        }
+    }
+}
