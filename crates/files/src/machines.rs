@@ -3,15 +3,15 @@
 pub use crate::{
     control::{FAILURE_DEADLINE, silence},
     digests::Digests,
-    messages::{JOIN_TIMEOUT, Offer, Start, Terms, ToReceiver, ToRoot, WaitedFor},
+    messages::{JOIN_TIMEOUT, Offer, Start, StreamOffer, Terms, ToReceiver, ToRoot, WaitedFor},
     push::{
         Coordinator, Effects as RootEffects, Event as RootEvent, Host, Step, StreamPart,
         linger_timeout, step,
     },
     ranges::{ByteRange, RangeList, Ranges},
     receiver::{
-        Copy, Effects as ReceiverEffects, Event as ReceiverEvent, Member, MemberEvent, Session,
-        first, handle,
+        Announcements, Copy, Effects as ReceiverEffects, Event as ReceiverEvent, Found, Member,
+        MemberEvent, Session, first, handle,
     },
     resume::{ChunkDigests, Chunking, SourceChunks},
     stream_message::StreamMessage,

@@ -20,12 +20,14 @@ pub struct StreamMessage {
 }
 
 impl StreamMessage {
-    pub(crate) fn of(at: u64, contents: &[u8]) -> Self {
+    /// A message that begins at this place.
+    pub fn of(at: u64, contents: &[u8]) -> Self {
         let digests = contents.chunks(PIECE_BYTES).map(|piece| blake3::hash(piece).into());
         Self { at, bytes: contents.len() as u64, digests: digests.collect() }
     }
 
-    pub(crate) fn end(&self) -> u64 {
+    /// Where the next one begins.
+    pub fn end(&self) -> u64 {
         self.at.saturating_add(self.bytes)
     }
 

@@ -44,7 +44,7 @@ pub use options::Options;
 pub use push::{
     Fault as PushFault, HostFaults, HostScenario, InjectedPushFault,
     PlannedFault as PlannedPushFault, PushCanary, PushEnd, PushOutcome, PushScenario, PushTally,
-    SourceFaults, draw_push, run_push,
+    SourceFaults, StreamPlan, draw_push, run_push,
 };
 pub use report::Report;
 pub use scenario::*;

@@ -23,6 +23,7 @@ fn scenario(hosts: usize) -> PushScenario {
         faults: HostFaults::default(),
     };
     PushScenario {
+        stream: None,
         seed: 7,
         bytes: 40_000,
         block_bytes: 1_000,

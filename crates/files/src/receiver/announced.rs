@@ -17,12 +17,13 @@ const TICK: Duration = Duration::from_millis(100);
 /// Shared by the session, which adds messages, and the threads that write out.
 #[derive(Default)]
 pub(super) struct Announced {
-    state: Mutex<State>,
+    messages: Mutex<Announcements>,
     changed: Condvar,
 }
 
+/// Messages that follow on each other.
 #[derive(Default)]
-struct State {
+pub struct Announcements {
     messages: VecDeque<StreamMessage>,
     /// Where the next one begins.
     end: u64,
@@ -30,28 +31,51 @@ struct State {
 
 /// What was announced at a place in the stream.
 #[derive(PartialEq, Eq, Debug)]
-pub(super) enum Found {
+pub enum Found {
+    /// This message.
     Message(StreamMessage),
     /// No message begins there.
     Nothing,
-    /// The wait has ended first.
-    Ended,
+    /// It is not announced yet; the wait has ended first.
+    NotYet,
+}
+
+impl Announcements {
+    /// Errors: it does not follow on the one before; too many are waiting.
+    pub fn add(&mut self, message: StreamMessage) -> Result<(), String> {
+        message.check()?;
+        if message.at != self.end {
+            return Err(format!("a message at {}, not at {}", message.at, self.end));
+        }
+        if self.messages.len() >= MESSAGES_MAX {
+            return Err(format!("more than {MESSAGES_MAX} messages that were not sent"));
+        }
+        self.end = message.end();
+        self.messages.push_back(message);
+        Ok(())
+    }
+
+    /// What begins at this place.
+    pub fn find(&self, at: u64) -> Found {
+        if at >= self.end {
+            return Found::NotYet;
+        }
+        let found = self.messages.iter().find(|message| message.at == at);
+        found.cloned().map_or(Found::Nothing, Found::Message)
+    }
+
+    /// Forgets what is written out.
+    pub fn release(&mut self, written: u64) {
+        while self.messages.front().is_some_and(|message| message.end() <= written) {
+            self.messages.pop_front();
+        }
+    }
 }
 
 impl Announced {
-    /// Errors: it does not follow on the one before; too many are waiting.
+    /// Errors: as [`Announcements::add`].
     pub(super) fn add(&self, message: StreamMessage) -> Result<(), String> {
-        message.check()?;
-        let mut state = self.lock();
-        if message.at != state.end {
-            return Err(format!("a message at {}, not at {}", message.at, state.end));
-        }
-        if state.messages.len() >= MESSAGES_MAX {
-            return Err(format!("more than {MESSAGES_MAX} messages that were not sent"));
-        }
-        state.end = message.end();
-        state.messages.push_back(message);
-        drop(state);
+        self.lock().add(message)?;
         self.changed.notify_all();
         Ok(())
     }
@@ -59,30 +83,24 @@ impl Announced {
     /// What begins at this place. Waits until the root has announced something there, or `has_ended`, which is called
     /// several times a second.
     pub(super) fn wait(&self, at: u64, has_ended: impl Fn() -> bool) -> Found {
-        let mut state = self.lock();
+        let mut messages = self.lock();
         loop {
-            if at < state.end {
-                let found = state.messages.iter().find(|message| message.at == at);
-                return found.cloned().map_or(Found::Nothing, Found::Message);
+            match messages.find(at) {
+                Found::NotYet if !has_ended() => {}
+                found => return found,
             }
-            if has_ended() {
-                return Found::Ended;
-            }
-            let waited = self.changed.wait_timeout(state, TICK);
-            state = waited.unwrap_or_else(PoisonError::into_inner).0;
+            let waited = self.changed.wait_timeout(messages, TICK);
+            messages = waited.unwrap_or_else(PoisonError::into_inner).0;
         }
     }
 
     /// Forgets what is written out.
     pub(super) fn release(&self, written: u64) {
-        let mut state = self.lock();
-        while state.messages.front().is_some_and(|message| message.end() <= written) {
-            state.messages.pop_front();
-        }
+        self.lock().release(written);
     }
 
-    fn lock(&self) -> MutexGuard<'_, State> {
-        self.state.lock().unwrap_or_else(PoisonError::into_inner)
+    fn lock(&self) -> MutexGuard<'_, Announcements> {
+        self.messages.lock().unwrap_or_else(PoisonError::into_inner)
     }
 }
 
@@ -98,7 +116,7 @@ mod tests {
         announced.add(two.clone()).unwrap();
         let find = |at| announced.wait(at, || true);
         assert_eq!((find(0), find(3)), (Found::Message(one), Found::Message(two)));
-        assert_eq!((find(1), find(7)), (Found::Nothing, Found::Ended));
+        assert_eq!((find(1), find(7)), (Found::Nothing, Found::NotYet));
         announced.release(3);
         assert_eq!(find(0), Found::Nothing);
     }

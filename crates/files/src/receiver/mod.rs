@@ -32,6 +32,8 @@ mod sink;
 mod stream;
 mod writing;
 
+#[doc(hidden)]
+pub use announced::{Announcements, Found};
 pub use call::{call, join};
 #[doc(hidden)]
 pub use dispatch::{first, handle};

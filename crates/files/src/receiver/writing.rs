@@ -121,7 +121,7 @@ impl Writing {
             let announced = match self.announced.wait(position, || self.group.failure().is_some()) {
                 Found::Message(announced) if announced.end() == end => announced,
                 Found::Message(_) | Found::Nothing => return Ok(Err(self.altered(position))),
-                Found::Ended => return Ok(Err(self.failure(&"it has ended"))),
+                Found::NotYet => return Ok(Err(self.failure(&"it has ended"))),
             };
             for expected in &announced.digests {
                 let bytes = (end - position).min(PIECE_BYTES as u64);

@@ -95,6 +95,7 @@ impl World<'_> {
                     self.is_first() && self.has_source_faults() || self.is_replaced(self.push_ns())
                 }
                 PushError::Group(_) => self.facts.faults.len() > 1,
+                PushError::Input(_) => self.reader_fails(),
                 _ => false,
             };
             if !is_explained {
@@ -127,7 +128,10 @@ impl World<'_> {
         let may_fail = is_first
             && (has_faults
                 || disturbances.all
-                || matches!(self.root.outcome, Some(Err(PushError::Source(_))))
+                || matches!(
+                    self.root.outcome,
+                    Some(Err(PushError::Source(_) | PushError::Input(_)))
+                )
                 || disturbances.host
                 || disturbances.connections_lost > 1)
             || is_late;

@@ -2,7 +2,9 @@
 
 use rdmc::Algorithm;
 
-use super::scenario::{Fault, HostFaults, HostScenario, PlannedFault, PushScenario, SourceFaults};
+use super::scenario::{
+    Fault, HostFaults, HostScenario, PlannedFault, PushScenario, SourceFaults, StreamPlan,
+};
 use crate::{
     dice::Dice,
     scenario::{Limits, NetworkPlan},
@@ -47,6 +49,7 @@ pub fn draw(seed: u64, limits: &Limits) -> PushScenario {
         look_ns_max: rarely(&mut dice, 60, 1_000, 50 * MS),
         digest_ns: dice.magnitude(1, 40 * S),
         hosts,
+        stream: None,
         source: SourceFaults::default(),
         planned_faults: Vec::new(),
     };
@@ -63,7 +66,40 @@ pub fn draw(seed: u64, limits: &Limits) -> PushScenario {
             host.faults.disk_fails_ns = Some(dice.magnitude(MS, 30 * S));
         }
     }
+    if dice.percent(25) {
+        draw_stream(&mut dice, &mut scenario);
+    }
     scenario
+}
+
+/// Makes the object a stream.
+fn draw_stream(dice: &mut Dice, scenario: &mut PushScenario) {
+    scenario.retries = 0;
+    scenario.rate_min_percent = 0;
+    scenario.source = SourceFaults::default();
+    for host in &mut scenario.hosts {
+        (host.joins, host.partial_percent) = (false, 0);
+        host.faults.disk_fails_ns = None;
+    }
+    // Groups are formed again and again while consumers still take what earlier ones have brought.
+    let machines = u64::from(scenario.machines());
+    for _ in 0..rarely(dice, 60, 1, 6) {
+        let one = dice.below(machines) as u32;
+        let machines = [one, (one + 1 + dice.below(machines - 1) as u32) % machines as u32];
+        let what = match dice.percent(30) {
+            true => Fault::Corrupt { machine: one.max(1) },
+            false => Fault::Reset { machines },
+        };
+        scenario.planned_faults.push(PlannedFault { step: dice.magnitude(1, 2_000), what });
+    }
+    scenario.planned_faults.sort_by_key(|planned| planned.step);
+    let most = scenario.bytes.max(1);
+    scenario.stream = Some(StreamPlan {
+        read_bytes: dice.magnitude(most.div_ceil(100), most),
+        read_ns_max: rarely(dice, 70, 1_000, S),
+        fails_at: dice.percent(5).then(|| dice.below(most)),
+        consumer_ns_max: rarely(dice, 60, 1_000, 2 * S),
+    });
 }
 
 /// Makes some hosts join by themselves, at any time; the first is always named.

@@ -41,6 +41,7 @@ pub(super) struct Facts {
     pub(super) retries: u64,
     pub(super) joined: u64,
     pub(super) deferred: u64,
+    pub(super) altered: u64,
     /// How long the run took after its last disturbance, as a fraction of its limit.
     pub(super) lateness: f64,
     pub(super) published: u64,
@@ -76,6 +77,7 @@ impl Facts {
             retries: 0,
             joined: 0,
             deferred: 0,
+            altered: 0,
             lateness: 0.0,
             published: 0,
             failed: 0,

@@ -68,6 +68,9 @@ impl World<'_> {
             }
             return;
         };
+        if receiver.stream.groups.contains_key(&number) {
+            return self.stream_event(index, number, event);
+        }
         let (Some(member), Some(engine)) = (receiver.members.get_mut(&number), &mut process.engine)
         else {
             return;
@@ -153,9 +156,14 @@ impl World<'_> {
 
     /// Starts to connect to the neighbours in a group.
     pub(super) fn begin_join(&mut self, index: usize, start: Start) -> Result<(), String> {
-        let settings = start.group_settings().map_err(|error| error.to_string())?;
+        let settings = match self.scenario.stream {
+            Some(_) => start.stream_settings(),
+            None => start.group_settings(),
+        };
+        let settings = settings.map_err(|error| error.to_string())?;
         let mut settings = GroupSettings::try_from(&settings).map_err(|error| error.to_string())?;
-        settings.report_blocks = self.processes[index].receiver.is_some();
+        let is_file = self.scenario.stream.is_none();
+        settings.report_blocks = self.processes[index].receiver.is_some() && is_file;
         let group = start.group;
         let joining = Joining { start, settings, links: BTreeMap::new(), is_complete: false };
         self.processes[index].joinings.insert(group, joining);
@@ -224,6 +232,9 @@ impl World<'_> {
             if receiver.has_failed_disk {
                 self.disk_fails(index);
             }
+        }
+        if created.is_ok() && self.scenario.stream.is_some() {
+            self.begin_stream_group(index, &start);
         }
         self.note(index, Note::Joined(group, created.map_err(rdmc::Error::from)));
         self.look(index);

@@ -177,6 +177,12 @@ impl World<'_> {
     fn corrupt_byte(&mut self, machine: usize) {
         for index in self.living(machine as u32) {
             let Some(receiver) = &self.processes[index].receiver else { continue };
+            if let Some(region) = receiver.stream.arriving() {
+                let at = self.dice.below(region.len() as u64) as usize;
+                if let Ok(mut lease) = region.write(at..at + 1) {
+                    lease[0] ^= 0x10;
+                }
+            }
             let (Some(region), Some(copy)) = (&receiver.region, &receiver.copy) else { continue };
             let Some((start, end)) = copy.has().iter().last().filter(|_| !receiver.is_hashing)
             else {

@@ -81,6 +81,8 @@ impl World<'_> {
             | Due::DiskFails(process)
             | Due::Hashed(process)
             | Due::Digest(process)
+            | Due::Read(process)
+            | Due::Written(process)
             | Due::Looked(process, _)
             | Due::RootDeadline(process)
             | Due::Linger(process) => Some(*process),
@@ -120,6 +122,8 @@ impl World<'_> {
                 self.note(root, Note::Checked(line, right));
             }
             Due::Digest(process) => self.note(process, Note::Digest),
+            Due::Read(process) => self.read_stream(process),
+            Due::Written(process) => self.write_stream(process),
             Due::Looked(process, is_same) => self.note(process, Note::Looked(is_same)),
             Due::RootDeadline(process) => {
                 if self.root.process == process {
@@ -151,7 +155,8 @@ impl World<'_> {
         let Some(receiver) = self.processes[index].receiver.as_mut().filter(|_| !is_over) else {
             return;
         };
-        let bytes = receiver.copy.as_ref().map_or(0, |copy| copy.has().bytes());
+        let written = receiver.stream.written.len() as u64;
+        let bytes = receiver.copy.as_ref().map_or(written, |copy| copy.has().bytes());
         let line = receiver.line;
         // Without progress nothing is sent; silence of a line is checked elsewhere.
         if std::mem::replace(&mut receiver.reported_bytes, bytes) != bytes {

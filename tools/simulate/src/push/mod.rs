@@ -24,6 +24,7 @@ mod scenario;
 mod seats;
 mod settings;
 mod shrink;
+mod stream;
 mod tally;
 mod world;
 
@@ -32,6 +33,8 @@ pub use draw::draw as draw_push;
 pub use facts::{Done as InjectedPushFault, PushEnd};
 pub use outcome::PushOutcome;
 pub use run::run_push;
-pub use scenario::{Fault, HostFaults, HostScenario, PlannedFault, PushScenario, SourceFaults};
+pub use scenario::{
+    Fault, HostFaults, HostScenario, PlannedFault, PushScenario, SourceFaults, StreamPlan,
+};
 pub use shrink::smaller_pushes;
 pub use tally::PushTally;

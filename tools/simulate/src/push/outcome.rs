@@ -33,6 +33,10 @@ pub struct PushOutcome {
     pub joined: u64,
     /// See `joined`.
     pub deferred: u64,
+    /// Whether the object was a stream.
+    pub is_stream: bool,
+    /// How often a host got other bytes of a stream than those that were sent.
+    pub altered: u64,
     /// Bytes kept from earlier sessions, bytes received although they were in place, and bytes to
     /// replicate, of all hosts in both pushes.
     pub resumed_bytes: u64,

@@ -7,10 +7,13 @@ use std::{
 };
 
 use engine::GroupSettings;
-use files::machines::{Copy, Member, MemberEvent, Ranges, Session, Start, ToReceiver, ToRoot};
+use files::machines::{
+    Copy, Member, MemberEvent, Ranges, Session, Start, StreamPart, ToReceiver, ToRoot,
+};
 use rdmc::{Error, Failure, Region};
 use transport_sim::SimLink;
 
+use super::stream::StreamEnd;
 use crate::{actor::MemberEngine, node::Watch};
 
 /// One process of rdmc at a machine. Its index is also its number in the simulated network.
@@ -53,6 +56,7 @@ pub(super) enum Note {
     },
     Checked(usize, Ranges),
     Digest,
+    Read(std::io::Result<StreamPart>),
     /// The source was looked at again: whether it was as before.
     Looked(bool),
     Ended(u64, Result<(), Failure>),
@@ -82,6 +86,8 @@ pub(super) struct Receiver {
     /// Minutes of hashing that were reported to the root.
     pub(super) reported_minutes: u64,
     pub(super) members: BTreeMap<u64, Member<Notify>>,
+    /// What it has of a stream.
+    pub(super) stream: StreamEnd,
     pub(super) news: (mpsc::Sender<MemberEvent>, mpsc::Receiver<MemberEvent>),
     pub(super) reported_bytes: u64,
     pub(super) next_waited_report_ns: u64,
@@ -109,6 +115,7 @@ impl Receiver {
             hashes_since_ns: None,
             reported_minutes: 0,
             members: BTreeMap::new(),
+            stream: StreamEnd::default(),
             news: mpsc::channel(),
             reported_bytes: 0,
             next_waited_report_ns: 0,

@@ -9,7 +9,8 @@ use files::{
     Changes, Manifest, TargetError, Verified,
     machines::{
         ChunkDigests, Copy, FAILURE_DEADLINE, Offer, Ranges, ReceiverEffects, ReceiverEvent,
-        Session, Start, StreamMessage, Terms, ToReceiver, ToRoot, WaitedFor, first, handle,
+        Session, Start, StreamMessage, StreamOffer, Terms, ToReceiver, ToRoot, WaitedFor, first,
+        handle,
     },
     receiver::ReceiveError,
 };
@@ -93,6 +94,11 @@ impl World<'_> {
             rate_max: None,
             secret: Secret::from_bytes([7; 32]),
         };
+        if self.scenario.stream.is_some() {
+            let (destination, mode, command) = (name(host), None, None);
+            let offer = ToReceiver::Stream(StreamOffer { destination, mode, command, terms });
+            return self.send_word(line, Way::ToReceiver, Word::ToReceiver(offer));
+        }
         let (destination, probe, has_holes) = (name(host), [0; 32], false);
         let offer =
             Offer { manifest, tree: None, destination, probe, has_holes, dry_run: false, terms };
@@ -265,10 +271,18 @@ impl AtHost<'_, '_> {
         if let Some(session) = session {
             return handle(session, self, event);
         }
-        if let Some(ToReceiver::Offer(offer)) = first(event)? {
-            *session = Some(Session::begin(self, offer.manifest.bytes)?);
+        match first(event)? {
+            Some(ToReceiver::Offer(offer)) => {
+                *session = Some(Session::begin(self, offer.manifest.bytes)?);
+            }
+            Some(ToReceiver::Stream(_)) => *session = Some(Session::begin(self, u64::MAX)?),
+            _ => {}
         }
         Ok(false)
+    }
+
+    fn is_stream(&self) -> bool {
+        self.world.scenario.stream.is_some()
     }
 
     fn receiver(&mut self) -> &mut Receiver {
@@ -324,6 +338,9 @@ impl ReceiverEffects for AtHost<'_, '_> {
         let (index, machine) = (self.index, self.world.processes[self.index].machine);
         self.work(self.world.host_of(index).disk_ns);
         self.work_by_faults(|faults| faults.prepare_ns);
+        if self.is_stream() {
+            return Ok((Ranges::default(), None));
+        }
         let (now_ns, source) = (self.world.now_ns(), Arc::clone(&self.world.source));
         let disk = &mut self.world.machines[machine].disk;
         if disk.is_busy(now_ns) {
@@ -370,6 +387,10 @@ impl ReceiverEffects for AtHost<'_, '_> {
 
     fn has(&self) -> Ranges {
         let receiver = self.world.processes[self.index].receiver.as_ref();
+        if self.is_stream() {
+            let written = receiver.map_or(0, |receiver| receiver.stream.written.len());
+            return [(0, written as u64)].into_iter().collect();
+        }
         let copy = receiver.and_then(|receiver| receiver.copy.as_ref());
         copy.map(Copy::has).unwrap_or_default()
     }
@@ -405,20 +426,28 @@ impl ReceiverEffects for AtHost<'_, '_> {
 
     fn abort(&mut self, group: u64, reason: &str) {
         self.world.abort(self.index, group, reason);
+        if self.is_stream() {
+            self.world.leave_stream_group(self.index, group, reason);
+        }
     }
 
-    fn announce(&mut self, _message: StreamMessage) -> Result<(), ReceiveError> {
-        Err(ReceiveError::System("a message of a stream in a push of a file".into()))
+    fn announce(&mut self, message: StreamMessage) -> Result<(), ReceiveError> {
+        self.world.announce(self.index, message).map_err(ReceiveError::System)
     }
 
     fn written_digest(&self) -> Option<blake3::Hash> {
-        None
+        let receiver = self.world.processes[self.index].receiver.as_ref();
+        receiver.filter(|_| self.is_stream()).map(|receiver| receiver.stream.digest())
     }
 
     fn publish(&mut self, _proof: &Verified) -> Result<Option<bool>, ReceiveError> {
         let (index, machine) = (self.index, self.world.processes[self.index].machine);
         self.work(self.world.host_of(index).disk_ns);
         self.world.close_engine(index);
+        if self.is_stream() {
+            self.world.publish_stream(index);
+            return Ok(Some(false));
+        }
         let Some(region) = self.receiver().region.clone() else { return Ok(Some(false)) };
         match region.read(0..region.len()) {
             Err(error) => self.world.facts.violated(format!("machine {machine}: {error}")),

@@ -16,8 +16,10 @@ use files::{
 use rdmc::{Error, Fabric, Region, Waited};
 
 use super::{
+    facts::Done,
     line::{Way, Word},
     process::{Note, address},
+    scenario::Fault,
     seats::Seat,
     settings::name,
     world::{Due, SECOND_NS, World},
@@ -29,7 +31,9 @@ impl<'a> World<'a> {
         let now_ns = self.now_ns();
         self.root.process = self.add_process(0, None);
         self.root.began_ns = now_ns;
-        self.plan(now_ns + self.scenario.digest_ns, Due::Digest(self.root.process));
+        if self.scenario.stream.is_none() {
+            self.plan(now_ns + self.scenario.digest_ns, Due::Digest(self.root.process));
+        }
         for (host, plan) in self.scenario.hosts.iter().enumerate() {
             // Hosts start late in the first push only.
             let start_ns = if self.facts.pushes > 1 { SECOND_NS } else { plan.start_ns };
@@ -199,6 +203,7 @@ impl AtRoot<'_, '_> {
             Note::Looked(is_same) => {
                 Some(RootEvent::Looked(if is_same { Ok(()) } else { Err(replaced()) }))
             }
+            Note::Read(part) => Some(RootEvent::Read(part)),
             Note::Joined(group, outcome) => Some(RootEvent::Joined(group, outcome)),
             Note::Ended(group, outcome) => Some(RootEvent::Ended(group, outcome)),
             Note::Cancel => Some(RootEvent::Cancel),
@@ -361,7 +366,7 @@ impl RootEffects for AtRoot<'_, '_> {
     }
 
     fn read(&mut self) {
-        self.world.facts.violated("the root reads a stream in a push of a file");
+        self.world.begin_read();
     }
 
     fn send_region(&mut self, group: u64, region: &Region) -> Result<(), PushError> {
@@ -466,6 +471,14 @@ impl World<'_> {
             PushEvent::Retry { .. } => self.facts.retries += 1,
             PushEvent::Deferred { .. } => self.facts.deferred += 1,
             PushEvent::Joined { .. } => self.facts.joined += 1,
+            PushEvent::Altered { host, at } => {
+                self.facts.altered += 1;
+                let is_corrupt = |done: &Done| matches!(done.what, Fault::Corrupt { .. });
+                if !self.facts.faults.iter().any(is_corrupt) {
+                    let what = format!("host {host} got other bytes at {at}, and none was changed");
+                    self.facts.violated(what);
+                }
+            }
             _ => {}
         }
     }

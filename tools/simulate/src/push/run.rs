@@ -2,7 +2,7 @@
 
 use std::panic::{AssertUnwindSafe, catch_unwind};
 
-use files::{PushSettings, machines::Coordinator};
+use files::PushSettings;
 use transport_sim::SimNet;
 
 use super::{
@@ -66,8 +66,7 @@ impl<'a> World<'a> {
         self.partitions.clear();
         self.agenda.clear();
         self.disturbed_ns = self.now_ns();
-        let core = Coordinator::new(settings, self.scenario.bytes);
-        self.root = Root::new(core, self.scenario);
+        self.root = Root::new(self.scenario.coordinator(settings), self.scenario);
         self.push();
     }
 
@@ -87,6 +86,8 @@ impl<'a> World<'a> {
             retries: facts.retries,
             joined: facts.joined,
             deferred: facts.deferred,
+            is_stream: self.scenario.stream.is_some(),
+            altered: facts.altered,
             resumed_bytes: facts.resumed_bytes,
             bytes_again: facts.bytes_again,
             bytes: facts.bytes,

@@ -38,6 +38,9 @@ pub struct PushScenario {
     pub digest_ns: u64,
     /// All receivers.
     pub hosts: Vec<HostScenario>,
+    /// How it is read, if the object is a stream.
+    #[serde(default)]
+    pub stream: Option<StreamPlan>,
     /// Irregularities of the source.
     #[serde(default)]
     pub source: SourceFaults,
@@ -76,6 +79,19 @@ pub struct HostFaults {
     /// When its disk takes no more, since its receiver was started.
     #[serde(default)]
     pub disk_fails_ns: Option<u64>,
+}
+
+/// A stream, whose length nobody knows before its end.
+#[derive(Clone, PartialEq, Debug, Serialize, Deserialize)]
+pub struct StreamPlan {
+    /// The length of each read but the last.
+    pub read_bytes: u64,
+    /// The most that a read takes.
+    pub read_ns_max: u64,
+    /// After how many bytes the reader fails, in the first push.
+    pub fails_at: Option<u64>,
+    /// The most that a consumer takes for a message.
+    pub consumer_ns_max: u64,
 }
 
 /// One host.
@@ -270,6 +286,13 @@ impl PushScenario {
             return Err(
                 "a push needs a host that is named, and blocks and chunks of bytes".to_owned()
             );
+        }
+        if let Some(plan) = &self.stream
+            && (plan.read_bytes == 0
+                || self.retries > 0
+                || self.hosts.iter().any(|host| host.joins || host.partial_percent > 0))
+        {
+            return Err("hosts neither return to a stream nor have a part of it".to_owned());
         }
         self.algorithm()?;
         let machines = self.machines();

@@ -19,6 +19,8 @@ pub(super) struct Root<'a> {
     pub(super) is_closed: bool,
     /// Whether the source was read once.
     pub(super) has_read: bool,
+    /// How much of a stream was read, and how many reads are under way.
+    pub(super) stream_read: (u64, u32),
 }
 
 /// A host as the root counts it.
@@ -39,6 +41,7 @@ impl<'a> Root<'a> {
             outcome: None,
             is_closed: false,
             has_read: false,
+            stream_read: (0, 0),
         }
     }
 

@@ -2,7 +2,7 @@
 
 use std::net::{Ipv4Addr, SocketAddr};
 
-use files::{Admission, HostPlan, PushSettings, Reach};
+use files::{Admission, HostPlan, PushSettings, Reach, machines::Coordinator};
 use rdmc::Secret;
 
 use super::scenario::PushScenario;
@@ -35,4 +35,14 @@ pub(super) fn settings(scenario: &PushScenario) -> Result<PushSettings, String> 
         rate_min: (scenario.rate_min_percent > 0).then_some(rate_min),
         ..PushSettings::new(hosts, Secret::from_bytes([7; 32]))
     })
+}
+
+impl PushScenario {
+    /// Returns the coordinator of a push.
+    pub(super) fn coordinator<'a>(&self, settings: &'a PushSettings) -> Coordinator<'a> {
+        match self.stream {
+            Some(_) => Coordinator::of_stream(settings),
+            None => Coordinator::new(settings, self.bytes),
+        }
+    }
 }

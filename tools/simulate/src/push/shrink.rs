@@ -1,6 +1,6 @@
 //! Reductions of a push, which may still fail.
 
-use super::scenario::{Fault, PlannedFault, PushScenario};
+use super::scenario::{Fault, PlannedFault, PushScenario, StreamPlan};
 
 /// Returns smaller valid scenarios, the most effective reduction first.
 pub fn smaller_pushes(from: &PushScenario) -> Vec<PushScenario> {
@@ -27,6 +27,15 @@ pub fn smaller_pushes(from: &PushScenario) -> Vec<PushScenario> {
     with(&|it| it.look_ns_max = 0);
     with(&|it| it.digest_ns = 1);
     with(&|it| it.source.replaced_ns = None);
+    if let Some(plan) = &from.stream {
+        let with_plan =
+            |plan: StreamPlan| move |it: &mut PushScenario| it.stream = Some(plan.clone());
+        with(&|it| it.stream = None);
+        with(&with_plan(StreamPlan { read_bytes: from.bytes.max(1), ..plan.clone() }));
+        with(&with_plan(StreamPlan { read_ns_max: 0, ..plan.clone() }));
+        with(&with_plan(StreamPlan { fails_at: None, ..plan.clone() }));
+        with(&with_plan(StreamPlan { consumer_ns_max: 0, ..plan.clone() }));
+    }
     for host in 0..from.hosts.len() {
         with(&|it| it.hosts[host].is_absent = false);
         with(&|it| it.hosts[host].joins = false);

@@ -29,6 +29,10 @@ pub struct PushTally {
     pub joined: u64,
     /// Hosts that were deferred.
     pub deferred: u64,
+    /// Runs of streams, and those of them in which groups were formed again.
+    pub streams: [u64; 2],
+    /// See [`PushOutcome::altered`].
+    pub altered: u64,
     /// See [`PushOutcome::resumed_bytes`].
     pub resumed_bytes: u64,
     /// See [`PushOutcome::resumed_bytes`].
@@ -62,6 +66,10 @@ impl PushTally {
         self.retries += outcome.retries;
         self.joined += outcome.joined;
         self.deferred += outcome.deferred;
+        self.streams[0] += u64::from(outcome.is_stream);
+        self.streams[1] +=
+            u64::from(outcome.is_stream && outcome.rounds > outcome.ends.len() as u64);
+        self.altered += outcome.altered;
         self.resumed_bytes += outcome.resumed_bytes;
         self.bytes_again += outcome.bytes_again;
         self.bytes += outcome.bytes;
@@ -80,6 +88,8 @@ impl PushTally {
         self.retries += other.retries;
         self.joined += other.joined;
         self.deferred += other.deferred;
+        self.streams.iter_mut().zip(other.streams).for_each(|(sum, count)| *sum += count);
+        self.altered += other.altered;
         self.resumed_bytes += other.resumed_bytes;
         self.bytes_again += other.bytes_again;
         self.bytes += other.bytes;
@@ -113,6 +123,12 @@ impl fmt::Display for PushTally {
             self.deferred,
             percent(self.resumed_bytes),
             percent(self.bytes_again)
+        )?;
+        let [streams, again] = self.streams;
+        writeln!(
+            f,
+            "streams: {streams}, of which {again} with more than one group in a push; altered bytes noticed: {}",
+            self.altered
         )?;
         let (part, seed) = self.slowest;
         write!(f, "slowest end: {:.0} % of the time allowed (seed {seed})", 100.0 * part)

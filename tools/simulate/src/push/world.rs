@@ -3,10 +3,7 @@
 use std::{collections::BTreeMap, sync::Arc};
 
 use engine::Engine;
-use files::{
-    PushSettings,
-    machines::{Coordinator, Ranges},
-};
+use files::{PushSettings, machines::Ranges};
 use transport_sim::SimNet;
 
 use super::{
@@ -55,6 +52,10 @@ pub(super) enum Due {
     /// The bytes of a host were compared, by line.
     Checked(usize, Ranges),
     Digest(usize),
+    /// The root's reader has read once.
+    Read(usize),
+    /// The consumer of a stream has taken a message.
+    Written(usize),
     /// The source was looked at again, with its state at some time since the look began.
     Looked(usize, bool),
     RootDeadline(usize),
@@ -126,7 +127,7 @@ impl<'a> World<'a> {
             partitions: Vec::new(),
             agenda: BTreeMap::new(),
             serial: 0,
-            root: Root::new(Coordinator::new(settings, scenario.bytes), scenario),
+            root: Root::new(scenario.coordinator(settings), scenario),
             facts: Facts::new(scenario),
             dice: Dice::new(scenario.seed, PURPOSE),
             step: 0,
