@@ -159,7 +159,7 @@ impl<'a> Io<'a> {
     }
 
     fn source(&self) -> Result<&Source, PushError> {
-        let missing = || PushError::Setting("there is no file in a measurement".into());
+        let missing = || PushError::Setting("this session has no file".into());
         self.push.source.as_deref().ok_or_else(missing)
     }
 }
@@ -377,9 +377,9 @@ pub(super) fn new_number() -> Result<u64, Error> {
 }
 
 /// The root's callbacks.
-struct Sending {
-    number: u64,
-    events: Events,
+pub(super) struct Sending {
+    pub(super) number: u64,
+    pub(super) events: Events,
 }
 
 impl Application for Sending {

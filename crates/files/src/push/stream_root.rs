@@ -16,11 +16,10 @@ use rdmc::{Algorithm, Error, Group};
 use session::Deadline;
 
 use super::{
-    bench::RootCallbacks,
     effects::Effects,
     host::{Host, Step},
-    inbox::{Event, Input, MeasureEvent, Part},
-    io::new_number,
+    inbox::{Event, Input, Part},
+    io::{Sending, new_number},
     kept::Kept,
     prepared::Prepared,
     run::Run,
@@ -231,9 +230,9 @@ impl<'a> StreamRoot<'a> {
         }
         let events = self.push.events.clone();
         let join = move || {
-            let callbacks = RootCallbacks::of_sender(number, events.clone());
-            let joined = context.create_group_with(own, callbacks).map(|group| (group, None));
-            let _ = events.send(Input::Measured(number, MeasureEvent::Joined(joined)));
+            let callbacks = Sending { number, events: events.clone() };
+            let joined = context.create_group_with(own, callbacks);
+            let _ = events.send(Event::Joined(number, joined).into());
         };
         let thread = thread::Builder::new().name("rdmc-join".into()).spawn(join);
         thread.map_err(|error| system("starting a thread", error))?;
@@ -316,9 +315,9 @@ impl<'a> StreamRoot<'a> {
                     Err(error) => return Err(PushError::Input(error)),
                 }
             }
-            Input::Measured(number, event) if number == group.number => match event {
-                MeasureEvent::Joined(Ok((joined, _))) => group.group = Some(joined),
-                MeasureEvent::Joined(Err(error)) => {
+            Input::Event(Event::Joined(number, joined)) if number == group.number => match joined {
+                Ok(joined) => group.group = Some(joined),
+                Err(error) => {
                     let blamed = match &error {
                         Error::Member { member, .. } => {
                             group.host_of(Some(Blamed { member: *member, noticed_by: None }))
@@ -327,13 +326,13 @@ impl<'a> StreamRoot<'a> {
                     };
                     group.fail(join_predicate(&error), blamed);
                 }
-                MeasureEvent::Failed(failure) => {
-                    let blamed = group.host_of(crate::messages::blamed(&failure));
-                    group.fail(predicate(&failure), blamed);
-                }
-                MeasureEvent::Echoed(_) | MeasureEvent::Collective(_) => {}
             },
-            Input::Measured(..) => {}
+            Input::Event(Event::Ended(number, Err(failure))) if number == group.number => {
+                let blamed = group.host_of(crate::messages::blamed(&failure));
+                group.fail(predicate(&failure), blamed);
+            }
+            // Of an earlier group, or closed.
+            Input::Event(Event::Joined(..) | Event::Ended(..)) | Input::Woken => {}
             Input::Event(Event::Message {
                 host,
                 message: ToRoot::Joined { group: number },

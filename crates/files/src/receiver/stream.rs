@@ -18,9 +18,9 @@ use rdmc::{Context, Error, Failure, FailureKind, Group};
 
 use super::{
     announced::{Announced, Found},
-    bench::agree_on_fabric,
     dispatch::unexpected_event,
     error::ReceiveError,
+    gathering::agree_on_fabric,
     membership::MemberEvent,
     root_link::{Event, RootLink},
     session::blamed_by,
