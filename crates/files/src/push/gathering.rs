@@ -25,7 +25,8 @@ pub struct Gathering {
 impl Gathering {
     /// Starts to listen for receivers. The hosts' destinations are ignored. `bytes`: the longest message of a group.
     ///
-    /// Errors: a setting is out of range; too few file descriptors for so many hosts; the system refuses.
+    /// Errors: a setting is out of range, or lets hosts join or return later; too few file descriptors for so many hosts; the
+    /// system refuses.
     pub fn open(settings: PushSettings, bytes: u64) -> Result<Self, PushError> {
         if settings.admission.is_some() || settings.retries > 0 {
             let what = "hosts cannot join a session of an application or return to it".to_owned();
