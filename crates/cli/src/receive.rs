@@ -158,7 +158,7 @@ fn join(root: &str, credentials: &Credentials, settings: &ReceiverSettings) -> R
     let channel = receiver::join(root, credentials, CONNECT_TIMEOUT).map_err(|error| {
         Failure::Failed(format!("cannot join a push at {root}: {error} (is one under way?)"))
     })?;
-    let path = receiver::serve(channel, settings).map_err(failure)?;
+    let path = serve(channel, settings).map_err(failure)?;
     if let Some(path) = path {
         print_message(path.display());
     }
@@ -233,7 +233,7 @@ fn connect(
     if let Some(network) = network::faster(networks, channel.peer().ip().to_canonical(), &own) {
         let _ = writeln!(io::stderr(), "{FASTER_NETWORK}{network}");
     }
-    receiver::serve(channel, settings).map(drop).map_err(failure)
+    serve(channel, settings).map(drop).map_err(failure)
 }
 
 fn failure(error: ReceiveError) -> Failure {
@@ -272,14 +272,14 @@ fn listen(
         let Ok(channel) = inbox.recv_timeout(TICK) else { continue };
         if once {
             drop(listener);
-            return receiver::serve(channel, settings).map(drop).map_err(failure);
+            return serve(channel, settings).map(drop).map_err(failure);
         }
         if sessions.len() >= SESSIONS_MAX {
             print_message(format_args!("rejected: {SESSIONS_MAX} pushes are running already"));
             continue;
         }
         let settings = settings.clone();
-        let session = move || serve(channel, &settings);
+        let session = move || serve_and_report(channel, &settings);
         // Without a thread the connection is closed, which the root reports.
         sessions.extend(thread::Builder::new().name("rdmc-session".into()).spawn(session));
     }
@@ -292,9 +292,14 @@ fn listen(
     if interrupt.is_termination() && !once { Ok(()) } else { Err(Failure::Interrupted) }
 }
 
-fn serve(channel: Channel, settings: &ReceiverSettings) {
+/// Serves a push, a stream or a bench.
+fn serve(channel: Channel, settings: &ReceiverSettings) -> Result<Option<PathBuf>, ReceiveError> {
+    receiver::serve_with(channel, settings, measure::take_part)
+}
+
+fn serve_and_report(channel: Channel, settings: &ReceiverSettings) {
     let peer = channel.peer();
-    match receiver::serve(channel, settings) {
+    match serve(channel, settings) {
         Ok(Some(path)) => print_message(format_args!("{} from {peer}", path.display())),
         Ok(None) => print_message(format_args!("measured by {peer}")),
         Err(error) => print_message(format_args!("no file from {peer}: {error}")),

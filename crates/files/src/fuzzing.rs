@@ -28,11 +28,6 @@ pub fn messages(bytes: &[u8]) -> bool {
     match &message {
         ToReceiver::Offer(offer) => drop(offer.manifest.modified()),
         ToReceiver::Start(start) => group(start),
-        ToReceiver::Collective(request) => drop(request.plan.check()),
-        ToReceiver::Measure(measure) => {
-            group(&measure.start);
-            measure.echo.iter().for_each(group);
-        }
         _ => {}
     }
     true
@@ -94,11 +89,9 @@ mod tests {
 
     use super::*;
     use crate::{
-        Collective, CollectivePlan, Manifest,
+        Manifest,
         changes::{Change, Changes},
-        messages::{
-            Blamed, Deletion, Measure, MeasureCollective, Offer, StreamOffer, Terms, Top, TreeOffer,
-        },
+        messages::{Blamed, Deletion, Offer, StreamOffer, Terms, Top, TreeOffer},
         ranges::{RangeList, Ranges},
         resume::ChunkDigests,
         stream_message::StreamMessage,
@@ -136,16 +129,6 @@ mod tests {
             window_sends: 2,
             messages_in_flight: 2,
             offload: false,
-        }
-    }
-
-    fn collective() -> MeasureCollective {
-        let (operation, sizes) = (Collective::AllReduce, vec![4, 1 << 20]);
-        MeasureCollective {
-            team: 1,
-            rank: 1,
-            addresses: start().addresses,
-            plan: CollectivePlan { operation, sizes, repeats: None, degree: Some(3) },
         }
     }
 
@@ -192,8 +175,7 @@ mod tests {
         changes.add(0, Change::New);
         changes.add_if_equal(1, Change::Kept);
         changes.remove(b"old");
-        let measure = Measure { start: start(), bytes: 1_000, echo: Some(start()) };
-        let bench = ToReceiver::Bench(terms());
+        let gather = ToReceiver::Gather(terms());
         let (destination, mode) = ("a/b".into(), Some(0o644));
         let stream = ToReceiver::Stream(StreamOffer {
             destination,
@@ -223,15 +205,15 @@ mod tests {
                 seed(0, &ToRoot::Published { peak_resident_bytes: Some(5), was_there: true }),
             ),
             ("offer", seed(1, &ToReceiver::Offer(Box::new(offer)))),
-            ("bench", seed(1, &bench)),
+            ("gather", seed(1, &gather)),
+            ("application", seed(1, &ToReceiver::Application(vec![1, 2, 3]))),
+            ("answer", seed(0, &ToRoot::Application(vec![1, 2, 3]))),
             ("stream", seed(1, &stream)),
             ("announce", seed(1, &ToReceiver::Announce(StreamMessage::of(7, b"contents")))),
             ("said", seed(0, &ToRoot::Said { line: text() })),
             ("altered", seed(0, &ToRoot::Altered { group: 1, at: 7 })),
             ("listing", seed(1, &ToReceiver::Listing { part: vec![1, 2, 3] })),
-            ("measure", seed(1, &ToReceiver::Measure(measure))),
             ("start", seed(1, &ToReceiver::Start(start()))),
-            ("collective", seed(1, &ToReceiver::Collective(collective()))),
             ("use", seed(1, &ToReceiver::Use { fabric: text(), has })),
             ("abort", seed(1, &ToReceiver::Abort { reason: text(), keep: true })),
         ];

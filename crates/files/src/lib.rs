@@ -7,6 +7,8 @@
 //! A receiver stages what it receives, hidden ([`Target`]), verifies it against the root's digest, and then gives it
 //! attributes and name. So a file under its name is always complete. A directory that is there is updated entry by entry.
 //!
+//! Applications above this crate have sessions of their own with the same hosts and settings: [`Gathering`].
+//!
 //! The order of a session: [`Source`] -> offer -> [`Target`] -> group -> digest -> verify -> publish. Nothing here
 //! prints, exits, installs signal handlers or keeps global state.
 
@@ -16,7 +18,6 @@
 mod alterations;
 mod changes;
 mod claim;
-mod collective;
 mod connect;
 #[doc(hidden)]
 mod control;
@@ -56,17 +57,15 @@ mod writeback;
 /// Patterns that choose what of a tree is sent.
 pub use ::tree::{PatternError, Rule, Selection};
 pub use changes::{Change, ChangeCounts, Changes};
-pub use collective::{
-    COLLECTIVE_BYTES_MAX, COLLECTIVE_REPEATS_MAX, Collective, CollectiveMeasurement, CollectivePlan,
-};
 pub use control::check_failure_deadline;
 pub use copy::{Target, TargetError, Verified};
 pub use hash::digest_of;
 pub use manifest::Manifest;
+pub use messages::{join_predicate, predicate};
 pub use push::{
-    Admission, Bench, BenchEvent, BenchPlan, BenchReport, HostPlan, HostReport, HostState,
-    MEASURED_BYTES_MAX, Measurement, Push, PushError, PushEvent, PushHandle, PushReport,
-    PushSettings, Reach, Stream, StreamHost, StreamReport, StreamSettings, Subject, SwitchControl,
+    Admission, Gathering, GatheringRoot, GatheringWaker, HostPlan, HostReport, HostState, Push,
+    PushError, PushEvent, PushHandle, PushReport, PushSettings, Reach, Stream, StreamHost,
+    StreamReport, StreamSettings, SwitchControl,
 };
 pub use resident::peak_resident_bytes;
 pub use source::{EntryNames, ListOptions, Source, SourceError};

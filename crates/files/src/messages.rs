@@ -5,15 +5,13 @@
 
 use std::{net::SocketAddr, time::Duration};
 
-use rdmc::{
-    Algorithm, Error, Failure, FailureKind, GroupSettings, Secret, TeamSettings, Waited, Window,
-};
+use rdmc::{Algorithm, Error, Failure, FailureKind, GroupSettings, Secret, Waited, Window};
 use serde::{Deserialize, Serialize};
 use tree::{Rule, Selection};
 
 use crate::{
-    CollectivePlan, Manifest, TargetError, changes::Changes, control::check_failure_deadline,
-    ranges::RangeList, resume::ChunkDigests, stream_message::StreamMessage,
+    Manifest, TargetError, changes::Changes, control::check_failure_deadline, ranges::RangeList,
+    resume::ChunkDigests, stream_message::StreamMessage,
 };
 
 /// From a receiver.
@@ -38,10 +36,10 @@ pub enum ToRoot {
     /// Bytes read or written so far, other than received ones: progress while a target is prepared, verified or
     /// published.
     Worked { bytes: u64 },
-    /// The groups of a measurement are joined.
+    /// A group of a stream is joined.
     Joined { group: u64 },
-    /// The last message of a measurement has arrived, or the operations of a team are measured.
-    Received { group: u64 },
+    /// Of an application, which knows the contents.
+    Application(Vec<u8>),
     /// How long this receiver has waited for the members of a group so far.
     Waited { group: u64, waited: Vec<WaitedFor> },
     /// The last byte of the file is in place.
@@ -113,10 +111,10 @@ pub enum ToReceiver {
     Stream(StreamOffer),
     /// A message of a stream, once, whatever groups it is sent in. It follows on the one before.
     Announce(StreamMessage),
-    /// The first message of a bench.
-    Bench(Terms),
-    /// Join these groups and receive messages into memory.
-    Measure(Measure),
+    /// The first message of a session of an application: gather on a fabric, then exchange its messages.
+    Gather(Terms),
+    /// Of an application, which knows the contents.
+    Application(Vec<u8>),
     /// Start this fabric, by name. `has`: the ranges of the existing data that match the source.
     Use { fabric: String, has: RangeList },
     /// Join this group, and send in it (rank 0) or receive.
@@ -133,8 +131,6 @@ pub enum ToReceiver {
     Abort { reason: String, keep: bool },
     /// The keepalive.
     Alive,
-    /// Join this team and call its operations.
-    Collective(MeasureCollective),
 }
 
 #[derive(Clone, Debug, Serialize, Deserialize)]
@@ -255,46 +251,6 @@ mod secret_bytes {
     }
 }
 
-/// One measurement at one host: a sequence of messages of one length.
-#[derive(Clone, Debug, Serialize, Deserialize)]
-pub struct Measure {
-    pub start: Start,
-    /// Length of each message.
-    pub bytes: u64,
-    /// A return group, in which the host sends each message back to the root. Without it, it confirms by
-    /// [`ToRoot::Received`].
-    pub echo: Option<Start>,
-}
-
-/// A measurement of a team's operations at one host.
-#[derive(Clone, Debug, Serialize, Deserialize)]
-pub struct MeasureCollective {
-    /// Number of the team, never used again; `group` in what is reported of it.
-    pub team: u64,
-    pub rank: u32,
-    /// Addresses of the members' contexts, by rank.
-    pub addresses: Vec<SocketAddr>,
-    pub plan: CollectivePlan,
-}
-
-impl MeasureCollective {
-    /// The team at the member that this was sent to. Creating it checks them.
-    pub fn team_settings(&self) -> TeamSettings {
-        let settings = TeamSettings::new(self.team, self.addresses.clone(), self.rank);
-        match self.plan.degree {
-            // By trees, also where an exchange has fewer steps.
-            Some(degree) => settings.degrees(vec![(u64::MAX, degree)]).exchange_bytes(0),
-            None => settings,
-        }
-    }
-}
-
-/// How long a team may take to close.
-pub(crate) const TEAM_CLOSE_TIMEOUT: Duration = Duration::from_secs(10);
-
-/// The longest message of a measurement, in bytes: hosts hold it in memory.
-pub const MEASURED_BYTES_MAX: u64 = 16 << 30;
-
 /// How long all members may take to join a group.
 pub const JOIN_TIMEOUT: Duration = Duration::from_secs(15);
 
@@ -304,8 +260,8 @@ pub struct Start {
     /// Number of the group, never used again.
     pub group: u64,
     pub rank: u32,
-    /// The ranges to replicate, one per message; none in a measurement. One range of a stream, without an end: its messages
-    /// follow on each other from there.
+    /// The ranges to replicate, one per message. One range of a stream, without an end: its messages follow on each other
+    /// from there.
     pub ranges: RangeList,
     /// Addresses of the members' contexts, by rank.
     pub addresses: Vec<SocketAddr>,
@@ -375,7 +331,7 @@ pub(crate) fn blamed(failure: &Failure) -> Option<Blamed> {
 }
 
 /// The predicate of a sentence about the member that a failure blames, without ranks.
-pub(crate) fn predicate(failure: &Failure) -> String {
+pub fn predicate(failure: &Failure) -> String {
     match failure.detail.as_str() {
         "" => failure.kind.to_string(),
         detail => format!("{}: {detail}", failure.kind),
@@ -383,22 +339,11 @@ pub(crate) fn predicate(failure: &Failure) -> String {
 }
 
 /// The same for an error of joining.
-pub(crate) fn join_predicate(error: &Error) -> String {
+pub fn join_predicate(error: &Error) -> String {
     match error {
         Error::Failed(failure) => predicate(failure),
         Error::Member { cause, .. } => format!("could not be joined: {cause}"),
         other => format!("could not be joined: {other}"),
-    }
-}
-
-/// The predicate of a sentence about the member that has failed a team, or could not be joined, without ranks.
-pub(crate) fn team_predicate(error: &Error) -> String {
-    match error {
-        Error::TeamFailed(failure) => match failure.detail.as_str() {
-            "" => failure.kind.to_string(),
-            detail => format!("{}: {detail}", failure.kind),
-        },
-        other => join_predicate(other),
     }
 }
 

@@ -13,8 +13,8 @@ use std::{
 };
 
 use files::{
-    Bench, BenchEvent, BenchPlan, HostPlan, HostReport, HostState, Push, PushError, PushEvent,
-    PushReport, PushSettings, Reach, Source, Subject, Target,
+    HostPlan, HostReport, HostState, Push, PushError, PushEvent, PushReport, PushSettings, Reach,
+    Source, Target,
     receiver::{self, Placement, ReceiveError, ReceiverSettings},
 };
 use rdmc::Secret;
@@ -43,28 +43,6 @@ impl World {
 
     pub(super) fn path(&self, name: &str) -> PathBuf {
         self.directory.path().join(name)
-    }
-
-    /// A bench of hosts 0 .. `hosts`, with messages of this length.
-    fn bench(&self, hosts: usize, bytes: u64) -> Bench {
-        let plan = |host| HostPlan {
-            name: format!("host-{host}"),
-            destination: String::new(),
-            rack: 0,
-            reach: Reach::Calls,
-        };
-        let hosts = (0..hosts).map(plan).collect();
-        let mut settings = PushSettings::new(hosts, self.secret.clone());
-        (settings.local_only, settings.block_bytes) = (true, Some(1000));
-        settings.start_timeout = Duration::from_secs(2);
-        let plan = BenchPlan {
-            bytes,
-            repeats: 3,
-            latency_bytes: vec![1, 2000],
-            latency_repeats: 5,
-            collective: None,
-        };
-        Bench::open(settings, plan).unwrap()
     }
 
     /// A push to hosts 0 .. `hosts`, each with its copy beside the object.
@@ -602,81 +580,6 @@ fn too_many_blocks_are_refused_at_the_start() {
     };
     assert!(settings(1).err().expect("refused").to_string().contains("too many blocks"));
     assert!(settings(2).is_ok());
-}
-
-#[test]
-fn a_bench_measures_every_host_and_all_together() {
-    let world = World::with(b"");
-    let bench = world.bench(3, 10_000);
-    let receptions = world.receive_at(bench.control_port(), &["host-0", "host-1", "host-2"]);
-    let mut told = Vec::new();
-    let report = bench.run(&mut |event| {
-        if let BenchEvent::Measuring { subject, bytes } = event {
-            told.push((subject, bytes));
-        }
-    });
-    assert!(report.error.is_none() && report.failures == [const { None }; 3], "{report:?}");
-    let measured: Vec<_> = report.measurements.iter().map(|m| (m.subject, m.bytes)).collect();
-    let each =
-        |subject: fn(usize) -> Subject, bytes| (0..3).map(move |host| (subject(host), bytes));
-    let mut expected: Vec<_> =
-        each(Subject::Latency, 1).chain(each(Subject::Latency, 2000)).collect();
-    expected.extend(each(Subject::Unicast, 10_000));
-    expected.push((Subject::Multicast, 10_000));
-    assert_eq!(measured, expected);
-    assert_eq!(told, expected);
-    for measurement in &report.measurements {
-        let latency = matches!(measurement.subject, Subject::Latency(_));
-        assert_eq!(measurement.times.len(), if latency { 5 } else { 3 });
-        assert!(measurement.times.iter().all(|time| !time.is_zero()));
-    }
-    assert_eq!(report.measurements.last().unwrap().members, 4);
-    // Nothing was written, and all have ended well.
-    assert!(joined(receptions).into_iter().all(|outcome| matches!(outcome, Ok(None))));
-}
-
-#[test]
-fn a_bench_names_hosts_that_are_lost_and_measures_the_others() {
-    let world = World::with(b"");
-    let bench = world.bench(3, 5_000_000);
-    let receptions = world.receive_at(bench.control_port(), &["host-0", "host-2"]);
-    let report = bench.run(&mut |_| {});
-    assert!(report.error.is_none(), "{report:?}");
-    assert_eq!(report.failures[1].as_deref(), Some("did not connect within 2 s"));
-    assert_eq!(report.measurements.len(), 7);
-    assert!(joined(receptions).into_iter().all(|outcome| outcome.is_ok()));
-}
-
-#[test]
-fn a_bench_that_is_interrupted_ends_everywhere() {
-    let world = World::with(b"");
-    let bench = world.bench(2, 50_000_000);
-    let receptions = world.receive_at(bench.control_port(), &["host-0", "host-1"]);
-    let handle = bench.handle();
-    let report = bench.run(&mut |event| {
-        if matches!(event, BenchEvent::Measuring { subject: Subject::Multicast, .. }) {
-            handle.cancel();
-        }
-    });
-    assert!(matches!(report.error, Some(PushError::Cancelled)), "{report:?}");
-    for outcome in joined(receptions) {
-        assert!(matches!(outcome.unwrap_err(), ReceiveError::Aborted { reason: _, .. }));
-    }
-}
-
-#[test]
-fn a_receiver_that_stops_during_a_bench_is_named() {
-    let world = World::with(b"");
-    let bench = world.bench(1, 5_000_000);
-    let receptions = world.receive_at(bench.control_port(), &["host-0"]);
-    let stop = Arc::clone(&world.stop);
-    let report = bench.run(&mut |event| {
-        if matches!(event, BenchEvent::Measuring { subject: Subject::Unicast(_), .. }) {
-            stop.store(true, Ordering::Relaxed);
-        }
-    });
-    assert_eq!(report.failures[0].as_deref(), Some("interrupted"), "{report:?}");
-    assert!(joined(receptions).into_iter().all(|outcome| outcome.is_err()));
 }
 
 #[test]

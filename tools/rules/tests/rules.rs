@@ -75,6 +75,7 @@ const MAY_USE: &[(&str, &[&str])] = &[
     ("plan", &["rdmc"]),
     ("tree", &[]),
     ("files", &["plan", "rdmc", "session", "tree"]),
+    ("measure", &["files", "plan", "rdmc", "session"]),
     (
         "cli",
         &[
@@ -86,6 +87,7 @@ const MAY_USE: &[(&str, &[&str])] = &[
             "gpu",
             "host",
             "mcrdma",
+            "measure",
             "plan",
             "rdmc",
             "schedule",

@@ -2,7 +2,7 @@
 
 use std::path::PathBuf;
 
-use files::{COLLECTIVE_REPEATS_MAX, Collective, CollectivePlan};
+use measure::{COLLECTIVE_REPEATS_MAX, Collective, CollectivePlan};
 use plan::size;
 use rdmc::Fabric;
 

@@ -2,7 +2,7 @@
 
 use std::time::Duration;
 
-use files::CollectiveMeasurement;
+use measure::CollectiveMeasurement;
 use serde::Serialize;
 
 /// One length, by OSU's rules. Times are in microseconds.

@@ -2,7 +2,8 @@
 
 use std::{collections::BTreeSet, fmt, time::Duration};
 
-use files::{BenchReport, CollectivePlan, HostPlan, Measurement, PushError, Subject};
+use files::{HostPlan, PushError};
+use measure::{BenchReport, CollectivePlan, Measurement, Subject};
 use rdmc::Algorithm;
 use serde::Serialize;
 

@@ -5,10 +5,9 @@ use std::{
     time::Duration,
 };
 
-use files::{
-    Bench, BenchEvent, BenchPlan, HostPlan, MEASURED_BYTES_MAX, PushError, PushSettings, Subject,
-};
+use files::{HostPlan, PushError, PushSettings};
 use indicatif::{ProgressBar, ProgressDrawTarget, ProgressStyle};
+use measure::{Bench, BenchEvent, BenchPlan, MEASURED_BYTES_MAX, Subject};
 use plan::size;
 use rdmc::Error;
 

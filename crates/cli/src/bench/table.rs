@@ -2,7 +2,7 @@
 
 use std::io::{self, Write};
 
-use files::CollectivePlan;
+use measure::CollectivePlan;
 use plan::size;
 
 use super::report::{Document, Kind, Row};

@@ -57,7 +57,7 @@ pub struct Coordinator<'a> {
 }
 
 impl<'a> Coordinator<'a> {
-    /// A push of an object of this length; a bench has none.
+    /// A push of an object of this length; 0 without one.
     pub fn new(settings: &'a PushSettings, bytes: u64) -> Self {
         Self::of(settings, Object::Source(Source::new(bytes, false)))
     }

@@ -197,7 +197,7 @@ impl<'a> Io<'a> {
     }
 
     fn source(&self) -> Result<&Source, PushError> {
-        let missing = || PushError::Setting("there is no file in a measurement".into());
+        let missing = || PushError::Setting("this session has no file".into());
         self.push.source.as_deref().ok_or_else(missing)
     }
 }

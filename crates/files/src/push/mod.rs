@@ -4,9 +4,7 @@
 //! [`dispatch`] passes events in, which other threads queue, and [`io::Io`] carries out its [`Effects`].
 
 mod accept;
-mod bench;
 mod blame;
-mod collective;
 mod connect;
 #[doc(hidden)]
 mod coordinator;
@@ -17,6 +15,7 @@ mod dispatch;
 mod effects;
 #[doc(hidden)]
 mod event;
+mod gathering;
 mod group;
 mod group_plan;
 #[doc(hidden)]
@@ -43,13 +42,11 @@ mod stream_source;
 mod switch_control;
 mod timeouts;
 
-pub use bench::{
-    Bench, BenchEvent, BenchPlan, BenchReport, MEASURED_BYTES_MAX, Measurement, Subject,
-};
 pub use coordinator::Coordinator;
 pub use dispatch::{linger_timeout, step};
 pub use effects::Effects;
 pub use event::Event;
+pub use gathering::{Gathering, GatheringRoot, GatheringWaker};
 pub use host::{Host, Step};
 pub use inbox::PushHandle;
 pub use session::Push;

@@ -1,4 +1,4 @@
-//! The resources of a push or a bench: settings, source, listeners, and the context once its fabric is chosen.
+//! The resources of a session: settings, source, listeners, and the context once its fabric is chosen.
 
 use std::{
     net::SocketAddr,
@@ -25,12 +25,12 @@ use crate::{
 /// A part of a listing in one message, which keeps its memory and its time small.
 const LISTING_PART_BYTES: usize = 4 << 20;
 
-/// A push or a bench that is ready to run and listens for receivers.
+/// A session that is ready to run and listens for receivers.
 pub(super) struct Prepared {
     pub(super) settings: PushSettings,
-    /// The file to replicate; none for a bench.
+    /// The file to replicate; none in a stream, or a session of an application.
     pub(super) source: Option<Arc<Source>>,
-    /// What hosts do with a stream; a bench has neither this nor a file.
+    /// What hosts do with a stream; a session of an application has neither this nor a file.
     stream: Option<StreamSettings>,
     /// Of the source.
     pub(super) probe: [u8; 32],
@@ -131,7 +131,7 @@ impl Prepared {
                     let (mode, command) = (*mode, command.clone());
                     ToReceiver::Stream(StreamOffer { destination, mode, command, terms })
                 }
-                None => ToReceiver::Bench(terms),
+                None => ToReceiver::Gather(terms),
             }];
         };
         let (tree, listing) = source.tree().unzip();
@@ -169,7 +169,7 @@ impl Prepared {
         self.source.as_ref().is_some_and(|source| source.entries().is_some())
     }
 
-    /// Length of the source; 0 for a bench.
+    /// Length of the source; 0 without one.
     pub(super) fn bytes(&self) -> u64 {
         self.source.as_ref().map_or(0, |source| source.manifest().bytes)
     }

@@ -1,4 +1,4 @@
-//! The loop that drives the coordinator of a push or a bench.
+//! The loop that drives the coordinator of a session.
 
 use std::time::{Duration, Instant};
 
@@ -17,7 +17,7 @@ use super::{
 /// The longest wait for an event.
 const IDLE: Duration = Duration::from_secs(60);
 
-/// A session that is running: a push, or a bench.
+/// A session that is running: a push, a stream, or one of an application.
 pub(super) struct Run<'a> {
     pub(super) push: &'a Prepared,
     started: Instant,
@@ -46,14 +46,14 @@ impl<'a> Run<'a> {
             let event = match self.next(None) {
                 Some(Input::Event(event)) => Some(event),
                 // Not in a push.
-                Some(Input::Measured(..)) | None => None,
+                Some(Input::Woken) | None => None,
             };
             step(&mut self.core, &mut self.io, self.started.elapsed(), event);
         }
         self.core.outcome()
     }
 
-    /// Waits until every host is ready or has failed; for a bench.
+    /// Waits until every host is ready or has failed; not in a push.
     pub(super) fn gather(&mut self) -> Result<(), PushError> {
         self.io.start()?;
         while self.core.is_gathering() {
@@ -92,7 +92,7 @@ impl<'a> Run<'a> {
         input
     }
 
-    /// Handles one event of a bench.
+    /// Handles one event, not in a push.
     pub(super) fn handle(&mut self, event: Event) -> Result<(), PushError> {
         handle(&mut self.core, &mut self.io, event)
     }

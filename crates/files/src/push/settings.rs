@@ -58,7 +58,7 @@ impl Admission {
     }
 }
 
-/// Settings of a push or a bench.
+/// Settings of a push, a stream, or a session of an application.
 #[derive(Clone, Debug)]
 pub struct PushSettings {
     /// All receivers, in rank order from 1.
@@ -157,7 +157,7 @@ impl PushSettings {
     }
 
     /// Algorithm and block size for a message of this length to members in these racks, the root's first.
-    pub(super) fn choose(
+    pub fn choose(
         &self,
         algorithm: Option<Algorithm>,
         racks: &[u32],
@@ -184,12 +184,12 @@ impl PushSettings {
     }
 
     /// How long the root waits for a group: longer than its members, so that they report the cause first.
-    pub(super) fn join_timeout(&self) -> Duration {
+    pub fn join_timeout(&self) -> Duration {
         JOIN_TIMEOUT + silence(self.failure_deadline)
     }
 
     /// The window for so many members and blocks of this length.
-    pub(super) fn window(&self, members: usize, block_bytes: u64) -> Window {
+    pub fn window(&self, members: usize, block_bytes: u64) -> Window {
         let members = u32::try_from(members).unwrap_or(u32::MAX);
         self.window.unwrap_or_else(|| Window::for_group(block_bytes, members))
     }

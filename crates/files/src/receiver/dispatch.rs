@@ -12,7 +12,7 @@ use crate::messages::ToReceiver;
 pub fn first<G>(event: Event<G>) -> Result<Option<ToReceiver>, ReceiveError> {
     match event {
         Event::Root(Ok(
-            first @ (ToReceiver::Offer(_) | ToReceiver::Bench(_) | ToReceiver::Stream(_)),
+            first @ (ToReceiver::Offer(_) | ToReceiver::Gather(_) | ToReceiver::Stream(_)),
         )) => Ok(Some(first)),
         event => unexpected_event(event).map(|()| None),
     }

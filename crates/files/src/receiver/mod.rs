@@ -8,9 +8,7 @@
 //! which other threads queue, and `io::Io` carries out its effects.
 
 mod announced;
-mod bench;
 mod call;
-mod collective;
 mod command;
 mod destination;
 #[doc(hidden)]
@@ -18,6 +16,7 @@ mod dispatch;
 mod error;
 #[doc(hidden)]
 mod event;
+mod gathering;
 mod io;
 #[doc(hidden)]
 mod membership;
@@ -40,11 +39,12 @@ pub use dispatch::{first, handle};
 pub use error::ReceiveError;
 #[doc(hidden)]
 pub use event::Event;
+pub use gathering::{GatheringReceiver, GatheringSender, TakePart};
 #[doc(hidden)]
 pub use membership::{Copy, Member, MemberEvent};
 pub use output::Output;
 pub use placement::Placement;
-pub use serve::serve;
+pub use serve::{serve, serve_with};
 #[doc(hidden)]
 pub use session::{Effects, Session};
 pub use settings::ReceiverSettings;

@@ -16,9 +16,9 @@ use session::Channel;
 use tree::LISTING_BYTES_MAX;
 
 use super::{
-    bench,
     dispatch::{first, handle, unexpected_event},
     error::ReceiveError,
+    gathering::{self, TakePart},
     io::Io,
     root_link::{Event, RootLink},
     session::{Effects, Session, unexpected_message},
@@ -35,7 +35,7 @@ const HEARTBEAT: Duration = Duration::from_millis(200);
 /// Interval of reports of waits.
 const WAITS_INTERVAL: Duration = Duration::from_secs(1);
 
-/// Serves one session and returns the path of the published copy; none for a bench, and for a stream to an output.
+/// Serves one session of files or of a stream, and returns the path of the published copy; none for a stream to an output.
 ///
 /// Blocks until the session ends; a silent root ends it. A temporary file remains only if a later session can resume
 /// from it ([`ReceiveError::keeps_partial`]).
@@ -45,11 +45,27 @@ pub fn serve(
     channel: Channel,
     settings: &ReceiverSettings,
 ) -> Result<Option<PathBuf>, ReceiveError> {
+    serve_any(channel, settings, None)
+}
+
+/// The same, and runs this part in a session of an application ([`crate::Gathering`]), which returns no path.
+pub fn serve_with(
+    channel: Channel,
+    settings: &ReceiverSettings,
+    application: TakePart,
+) -> Result<Option<PathBuf>, ReceiveError> {
+    serve_any(channel, settings, Some(application))
+}
+
+fn serve_any(
+    channel: Channel,
+    settings: &ReceiverSettings,
+    application: Option<TakePart>,
+) -> Result<Option<PathBuf>, ReceiveError> {
     let root = RootLink::start(channel, settings)?;
-    // The context of a bench ends after the last message, which has the cause; ending it makes groups fail at the
-    // root.
-    let measured = OnceLock::new();
-    let outcome = session(&root, &measured);
+    // This context ends after the last message, which has the cause; ending it makes groups fail at the root.
+    let kept = OnceLock::new();
+    let outcome = session(&root, &kept, application);
     let last_message = match &outcome {
         Ok(_) => None,
         Err(error) => error.last_message(),
@@ -64,7 +80,7 @@ pub fn serve(
     root.control.disconnect();
     outcome.map(|done| match done {
         Done::Published(path) => path,
-        Done::Measured => None,
+        Done::Gathered => None,
     })
 }
 
@@ -72,10 +88,14 @@ pub fn serve(
 enum Done {
     /// The root still has to read that; the path of a file.
     Published(Option<PathBuf>),
-    Measured,
+    Gathered,
 }
 
-fn session(root: &RootLink<'_>, measured: &OnceLock<Arc<Context>>) -> Result<Done, ReceiveError> {
+fn session(
+    root: &RootLink<'_>,
+    kept: &OnceLock<Arc<Context>>,
+    application: Option<TakePart>,
+) -> Result<Done, ReceiveError> {
     root.send(&ToRoot::Hello { host: root.settings.host.clone() })?;
     let request = loop {
         if let Some(request) = first(root.next()?)? {
@@ -84,7 +104,7 @@ fn session(root: &RootLink<'_>, measured: &OnceLock<Arc<Context>>) -> Result<Don
     };
     let terms = match &request {
         ToReceiver::Offer(offer) => Some(&offer.terms),
-        ToReceiver::Stream(StreamOffer { terms, .. }) | ToReceiver::Bench(terms) => Some(terms),
+        ToReceiver::Stream(StreamOffer { terms, .. }) | ToReceiver::Gather(terms) => Some(terms),
         _ => None,
     };
     if let Some(terms) = terms {
@@ -103,11 +123,11 @@ fn session(root: &RootLink<'_>, measured: &OnceLock<Arc<Context>>) -> Result<Don
             "this receiver writes a stream to its output, not files: rdmc push - sends one".into(),
         )),
         ToReceiver::Offer(offer) => replicate(root, *offer).map(|path| Done::Published(Some(path))),
-        ToReceiver::Stream(offer) => receive_stream(root, &offer, measured).map(Done::Published),
-        ToReceiver::Bench(terms) => {
-            bench::take_part(root, &terms, measured).map(|()| Done::Measured)
+        ToReceiver::Stream(offer) => receive_stream(root, &offer, kept).map(Done::Published),
+        ToReceiver::Gather(terms) => {
+            gathering::take_part(root, &terms, kept, application).map(|()| Done::Gathered)
         }
-        other => unexpected_message(other).map(|()| Done::Measured),
+        other => unexpected_message(other).map(|()| Done::Gathered),
     }
 }
 

@@ -6,6 +6,7 @@ use std::{
     time::{Duration, Instant},
 };
 
+use files::join_predicate;
 use rdmc::{Error, Op, Team};
 use serde::{Deserialize, Serialize};
 
@@ -20,6 +21,9 @@ const SHORT_BYTES_MAX: u64 = 8 << 10;
 
 /// How long one operation may take.
 const TIMEOUT: Duration = Duration::from_secs(60);
+
+/// How long a team may take to close.
+pub(crate) const TEAM_CLOSE_TIMEOUT: Duration = Duration::from_secs(10);
 
 /// The operations that are measured.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Serialize, Deserialize)]
@@ -140,6 +144,26 @@ pub(crate) fn measure(team: &Team, plan: &CollectivePlan, bytes: u64) -> Result<
     memory.check(team)?;
     team.all_gather(&mut all, TIMEOUT)?;
     Ok(all)
+}
+
+/// The member that has failed a team, or could not be joined.
+pub(crate) fn blamed(error: &Error) -> Option<u32> {
+    match error {
+        Error::TeamFailed(failure) => failure.member,
+        Error::Member { member, .. } => Some(*member),
+        _ => None,
+    }
+}
+
+/// The predicate of a sentence about that member, without ranks.
+pub(crate) fn team_predicate(error: &Error) -> String {
+    match error {
+        Error::TeamFailed(failure) => match failure.detail.as_str() {
+            "" => failure.kind.to_string(),
+            detail => format!("{}: {detail}", failure.kind),
+        },
+        other => join_predicate(other),
+    }
 }
 
 /// Fails the team because of this member. Returns the error.

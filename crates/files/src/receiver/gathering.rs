@@ -1,0 +1,113 @@
+//! A receiver in a session of an application above this crate ([`crate::Gathering`]).
+
+use std::sync::{Arc, OnceLock};
+
+use rdmc::{Context, Fabric};
+
+use super::{
+    dispatch::unexpected_event,
+    error::ReceiveError,
+    root_link::{Event, RootLink},
+};
+use crate::{
+    changes::Changes,
+    control::Control,
+    messages::{Terms, ToReceiver, ToRoot},
+    ranges::RangeList,
+};
+
+/// The receiver's end of a session of an application.
+pub struct GatheringReceiver<'a> {
+    root: &'a RootLink<'a>,
+    context: Arc<Context>,
+}
+
+impl GatheringReceiver<'_> {
+    /// This host's context, on the network that the root has chosen.
+    pub fn context(&self) -> &Arc<Context> {
+        &self.context
+    }
+
+    /// Errors: messages of this length are longer than this receiver accepts.
+    pub fn check_size(&self, bytes: u64) -> Result<(), ReceiveError> {
+        self.root.check_size(bytes)
+    }
+
+    /// Waits for a message of the root; `None` at the end of the session.
+    ///
+    /// Errors: the root is lost, or gives this host up; the receiver was stopped.
+    pub fn next(&self) -> Result<Option<Vec<u8>>, ReceiveError> {
+        loop {
+            match self.root.next()? {
+                Event::Root(Ok(ToReceiver::Application(message))) => return Ok(Some(message)),
+                Event::Root(Ok(ToReceiver::Finish)) => return Ok(None),
+                event => unexpected_event(event)?,
+            }
+        }
+    }
+
+    /// Sends messages from any thread.
+    pub fn sender(&self) -> GatheringSender {
+        GatheringSender { control: Arc::clone(&self.root.control) }
+    }
+}
+
+/// Sends messages of an application to the root.
+#[derive(Clone, Debug)]
+pub struct GatheringSender {
+    control: Arc<Control>,
+}
+
+impl GatheringSender {
+    /// Queues a message; does not block.
+    ///
+    /// Errors: the root is lost.
+    pub fn send(&self, message: Vec<u8>) -> Result<(), ReceiveError> {
+        self.control.send(&ToRoot::Application(message)).map_err(ReceiveError::Root)
+    }
+}
+
+/// An application's part in a session. It runs until the last message ([`GatheringReceiver::next`]), or an error, which
+/// the root is told.
+pub type TakePart = fn(&GatheringReceiver<'_>) -> Result<(), ReceiveError>;
+
+/// Joins the session and runs the application's part until it returns.
+pub(super) fn take_part(
+    root: &RootLink<'_>,
+    terms: &Terms,
+    kept: &OnceLock<Arc<Context>>,
+    application: Option<TakePart>,
+) -> Result<(), ReceiveError> {
+    let Some(application) = application else {
+        return Err(ReceiveError::Refused(
+            "this receiver takes files and streams only, and the root sends neither".into(),
+        ));
+    };
+    let context = agree_on_fabric(root, terms, kept)?;
+    application(&GatheringReceiver { root, context })
+}
+
+/// Sends the list of fabrics and starts the one that the root chooses.
+fn agree_on_fabric(
+    root: &RootLink<'_>,
+    terms: &Terms,
+    kept: &OnceLock<Arc<Context>>,
+) -> Result<Arc<Context>, ReceiveError> {
+    let fabrics = Fabric::candidates().iter().map(Fabric::name).collect();
+    root.send(&ToRoot::Prepared {
+        fabrics,
+        kept: RangeList::default(),
+        digests: None,
+        changes: Changes::default(),
+    })?;
+    let fabric = loop {
+        match root.next()? {
+            Event::Root(Ok(ToReceiver::Use { fabric, .. })) => break fabric,
+            event => unexpected_event(event)?,
+        }
+    };
+    let context = Arc::new(root.start_context(&fabric, terms)?);
+    let _ = kept.set(Arc::clone(&context));
+    root.send(&ToRoot::Ready { port: context.address().port() })?;
+    Ok(context)
+}

@@ -1,0 +1,344 @@
+//! Measurements of messages in groups, over the same networks as a push.
+
+use std::{
+    collections::BTreeSet,
+    time::{Duration, Instant},
+};
+
+use files::{HostState, PushError, join_predicate, predicate};
+use rdmc::{Algorithm, Application, Failure, Group, Incoming, Region};
+use session::Deadline;
+
+use super::{
+    measurement::{BenchEvent, BenchPlan, Measurement, Subject},
+    session::{Event, Input, Reporter, Session, start_thread},
+};
+use crate::messages::{Answer, GroupTerms, Measure, Request};
+
+/// How long a group may take to close once all messages have arrived.
+const CLOSE_TIMEOUT: Duration = Duration::from_secs(10);
+/// How long one message may take; a group without any progress fails sooner.
+const MESSAGE_TIMEOUT: Duration = Duration::from_secs(900);
+
+/// A running measurement.
+struct Measuring {
+    number: u64,
+    hosts: Vec<usize>,
+    groups: Option<(Group, Option<Group>)>,
+    joined: BTreeSet<usize>,
+    /// Hosts that have confirmed the current message.
+    received: BTreeSet<usize>,
+    /// When the last of them did.
+    done_at: Option<Instant>,
+    failure: Option<String>,
+}
+
+impl Measuring {
+    fn fail(&mut self, why: String) {
+        self.failure.get_or_insert(why);
+    }
+
+    fn abort(&self, reason: &str) {
+        let groups = self.groups.iter().flat_map(|(out, back)| [Some(out), back.as_ref()]);
+        groups.flatten().for_each(|group| group.abort(reason));
+    }
+}
+
+/// Why a measurement failed.
+enum MeasureError {
+    /// The bench cannot continue.
+    Bench(PushError),
+    /// Only this measurement has failed, for this reason.
+    Measurement(String),
+}
+
+impl<E: Into<PushError>> From<E> for MeasureError {
+    fn from(error: E) -> Self {
+        Self::Bench(error.into())
+    }
+}
+
+/// Measures everything, one after another. Adds what was measured, also before a failure.
+///
+/// Errors: nothing can be measured any more.
+pub(super) fn measure_all(
+    session: &mut Session<'_>,
+    plan: &BenchPlan,
+    measurements: &mut Vec<Measurement>,
+    observe: &mut dyn FnMut(BenchEvent),
+) -> Result<(), PushError> {
+    session.root.gather()?;
+    Groups { session }.measure_all(plan, measurements, observe)
+}
+
+/// Measurements in groups.
+struct Groups<'a, 'b> {
+    session: &'a mut Session<'b>,
+}
+
+impl Groups<'_, '_> {
+    fn measure_all(
+        &mut self,
+        plan: &BenchPlan,
+        measurements: &mut Vec<Measurement>,
+        observe: &mut dyn FnMut(BenchEvent),
+    ) -> Result<(), PushError> {
+        let all = 0..self.session.gathering.settings().hosts.len();
+        let mut subjects = Vec::new();
+        for &bytes in &plan.latency_bytes {
+            subjects.extend(all.clone().map(|host| (Subject::Latency(host), bytes)));
+        }
+        subjects.extend(all.map(|host| (Subject::Unicast(host), plan.bytes)));
+        subjects.push((Subject::Multicast, plan.bytes));
+        for (subject, bytes) in subjects {
+            let hosts = self.ready_hosts(subject);
+            if hosts.is_empty() {
+                continue;
+            }
+            observe(BenchEvent::Measuring { subject, bytes });
+            let Some(context) = self.session.gathering.context() else { return Ok(()) };
+            let members = hosts.len() + 1;
+            let settings = self.session.gathering.settings();
+            let choice =
+                settings.choose(settings.algorithm, &vec![0; members], bytes, context.fabric());
+            let repeats = match subject {
+                Subject::Latency(_) => plan.latency_repeats,
+                _ => plan.repeats,
+            };
+            match self.measure(subject, hosts, bytes, repeats) {
+                Ok(times) => {
+                    measurements.push(Measurement { subject, bytes, members, choice, times });
+                }
+                Err(MeasureError::Bench(error)) => return Err(error),
+                Err(MeasureError::Measurement(why)) => match subject {
+                    Subject::Unicast(host) | Subject::Latency(host) => {
+                        if self.session.root.is_ready(host) {
+                            self.session.root.fail(host, &format!("it {why}"));
+                        }
+                    }
+                    Subject::Multicast => return Err(PushError::Group(why)),
+                },
+            }
+        }
+        Ok(())
+    }
+
+    fn ready_hosts(&self, subject: Subject) -> Vec<usize> {
+        match subject {
+            Subject::Unicast(only) | Subject::Latency(only) => {
+                [only].into_iter().filter(|&host| self.session.root.is_ready(host)).collect()
+            }
+            Subject::Multicast => self.session.root.ready(),
+        }
+    }
+
+    /// Times of all messages but the first.
+    fn measure(
+        &mut self,
+        subject: Subject,
+        hosts: Vec<usize>,
+        bytes: u64,
+        repeats: u32,
+    ) -> Result<Vec<Duration>, MeasureError> {
+        let mut measuring = Measuring {
+            number: self.session.root.number()?,
+            hosts,
+            groups: None,
+            joined: BTreeSet::new(),
+            received: BTreeSet::new(),
+            done_at: None,
+            failure: None,
+        };
+        let outcome = self.measure_in(&mut measuring, subject, bytes, repeats);
+        if outcome.is_err() {
+            measuring.abort("the measurement has failed");
+            let leave = Request::Leave { number: measuring.number };
+            for &host in &measuring.hosts {
+                self.session.send(host, &leave)?;
+            }
+        }
+        outcome
+    }
+
+    fn measure_in(
+        &mut self,
+        measuring: &mut Measuring,
+        subject: Subject,
+        bytes: u64,
+        repeats: u32,
+    ) -> Result<Vec<Duration>, MeasureError> {
+        let is_latency = matches!(subject, Subject::Latency(_));
+        self.start_measuring(measuring, is_latency, bytes)?;
+        let joining = self.session.gathering.settings().join_timeout();
+        self.wait_measuring(measuring, joining, "did not join the group in time", |m| {
+            m.groups.is_some() && m.joined.len() == m.hosts.len()
+        })?;
+        // The same memory each time, as at the receivers.
+        let length = usize::try_from(bytes).unwrap_or(usize::MAX);
+        let region = Region::from_vec(vec![1; length]);
+        if let Some(context) = self.session.gathering.context() {
+            let registered = context.register(&region);
+            registered.map_err(|error| MeasureError::Measurement(error.to_string()))?;
+        }
+        let mut times = Vec::new();
+        for _ in 0..=repeats {
+            measuring.received.clear();
+            measuring.done_at = None;
+            let sent_at = Instant::now();
+            if let Some((group, _)) = &measuring.groups {
+                group
+                    .try_send(region.clone())
+                    .map_err(|e| MeasureError::Measurement(e.to_string()))?;
+            }
+            let late = "did not get a message in time";
+            self.wait_measuring(measuring, MESSAGE_TIMEOUT, late, |m| m.done_at.is_some())?;
+            let time = measuring.done_at.unwrap_or(sent_at) - sent_at;
+            times.push(if is_latency { time / 2 } else { time });
+        }
+        times.remove(0);
+        if let Some((out, back)) = measuring.groups.take() {
+            for group in [Some(out), back].into_iter().flatten() {
+                let closed = group.close(CLOSE_TIMEOUT);
+                closed.map_err(|error| MeasureError::Measurement(error.to_string()))?;
+            }
+        }
+        Ok(times)
+    }
+
+    /// Starts the groups at the hosts, and joins them on a thread that ends by the context's own deadline.
+    fn start_measuring(
+        &mut self,
+        measuring: &Measuring,
+        is_latency: bool,
+        bytes: u64,
+    ) -> Result<(), MeasureError> {
+        let gathering = self.session.gathering;
+        let settings = gathering.settings();
+        let Some(context) = gathering.context().cloned() else { return Ok(()) };
+        let addresses = self.session.root.addresses(&measuring.hosts);
+        let racks = vec![0; addresses.len()];
+        let choice = settings.choose(settings.algorithm, &racks, bytes, context.fabric());
+        let window = settings.window(addresses.len(), choice.block_bytes);
+        let terms = |number, rank, addresses, algorithm: Algorithm| GroupTerms {
+            number,
+            rank,
+            addresses,
+            algorithm: algorithm.code(),
+            block_bytes: choice.block_bytes,
+            window_receives: window.receives,
+            window_sends: window.sends,
+            offload: settings.offload,
+        };
+        let back_addresses: Vec<_> = addresses.iter().rev().copied().collect();
+        let back_number = self.session.root.number()?;
+        let out = |rank| terms(measuring.number, rank, addresses.clone(), choice.algorithm);
+        let back = |rank| {
+            let back = || terms(back_number, rank, back_addresses.clone(), Algorithm::Sequential);
+            is_latency.then(back)
+        };
+        for (rank, &host) in (1..).zip(&measuring.hosts) {
+            let measure = Measure { group: out(rank), bytes, echo: back(0) };
+            self.session.send(host, &Request::Measure(measure))?;
+        }
+        let (out, back) = (out(0), back(1));
+        let reporter = self.session.reporter(measuring.number);
+        let join = move || {
+            let callbacks = |memory| RootCallbacks { memory, reporter: reporter.clone() };
+            let joined = (|| {
+                let group = context.create_group_with(out.settings()?, callbacks(None))?;
+                let Some(back) = back else { return Ok((group, None)) };
+                let length = usize::try_from(bytes).unwrap_or(usize::MAX);
+                let memory = Some(Region::from_vec(vec![1; length]));
+                let back = context.create_group_with(back.settings()?, callbacks(memory))?;
+                Ok((group, Some(back)))
+            })();
+            reporter.report(Event::Joined(joined));
+        };
+        Ok(start_thread("rdmc-join", join)?)
+    }
+
+    /// Handles events until `done`, or until the measurement or one of its hosts fails.
+    fn wait_measuring(
+        &mut self,
+        measuring: &mut Measuring,
+        timeout: Duration,
+        late: &str,
+        done: impl Fn(&Measuring) -> bool,
+    ) -> Result<(), MeasureError> {
+        let deadline = Deadline::after(timeout);
+        while !done(measuring) {
+            if deadline.left().is_zero() {
+                measuring.fail(late.to_owned());
+            } else if let Some(input) = self.session.next(deadline)? {
+                self.note(measuring, input);
+            }
+            let root = &self.session.root;
+            let lost = measuring.hosts.iter().find(|&&host| !root.is_ready(host));
+            if let Some(HostState::Failed(why)) = lost.map(|&host| root.state(host)) {
+                measuring.fail(why);
+            }
+            if let Some(why) = &measuring.failure {
+                return Err(MeasureError::Measurement(why.clone()));
+            }
+        }
+        Ok(())
+    }
+
+    fn note(&self, measuring: &mut Measuring, input: Input) {
+        match input {
+            Input::Reported(number, event) if number == measuring.number => match event {
+                Event::Joined(Ok(groups)) => measuring.groups = Some(groups),
+                Event::Joined(Err(error)) => measuring.fail(join_predicate(&error)),
+                Event::Echoed(at) => measuring.done_at = Some(at),
+                Event::Failed(failure) => measuring.fail(predicate(&failure)),
+                // Of no group.
+                Event::Collective(_) => {}
+            },
+            Input::Answered(host, Answer::Joined { number }) if number == measuring.number => {
+                measuring.joined.insert(host);
+            }
+            Input::Answered(host, Answer::Received { number }) if number == measuring.number => {
+                measuring.received.insert(host);
+                if measuring.received.len() == measuring.hosts.len() {
+                    measuring.done_at = Some(Instant::now());
+                }
+            }
+            Input::Answered(host, Answer::Failed { number, detail })
+                if number == measuring.number =>
+            {
+                let name = &self.session.gathering.settings().hosts[host].name;
+                measuring.fail(format!("failed at {name}: {detail}"));
+            }
+            // Of an earlier measurement.
+            Input::Reported(..) | Input::Answered(..) => {}
+        }
+    }
+}
+
+/// The root's callbacks in both groups of a measurement.
+struct RootCallbacks {
+    /// For returned messages.
+    memory: Option<Region>,
+    reporter: Reporter,
+}
+
+impl Application for RootCallbacks {
+    fn incoming(&mut self, _message: u64, bytes: u64) -> Incoming {
+        match &self.memory {
+            Some(memory) if memory.len() as u64 == bytes => Incoming::Into(memory.clone()),
+            _ => Incoming::Refuse(format!("a message of {bytes} bytes was not expected")),
+        }
+    }
+
+    fn received(&mut self, _message: u64) {
+        if self.memory.is_some() {
+            self.reporter.report(Event::Echoed(Instant::now()));
+        }
+    }
+
+    fn complete(&mut self, _message: u64, _region: Region) {}
+
+    fn failed(&mut self, failure: &Failure, _regions: Vec<(u64, Region)>) {
+        self.reporter.report(Event::Failed(failure.clone()));
+    }
+}

@@ -1,0 +1,10 @@
+//! The root's side of a measurement.
+
+mod bench;
+mod groups;
+mod measurement;
+mod session;
+mod team;
+
+pub use bench::{Bench, BenchReport};
+pub use measurement::{BenchEvent, BenchPlan, Measurement, Subject};
