@@ -25,6 +25,7 @@ mod seats;
 mod settings;
 mod shrink;
 mod stream;
+mod stream_end;
 mod tally;
 mod world;
 

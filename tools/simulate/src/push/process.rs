@@ -13,7 +13,7 @@ use files::machines::{
 use rdmc::{Error, Failure, Region};
 use transport_sim::SimLink;
 
-use super::stream::StreamEnd;
+use super::stream_end::StreamEnd;
 use crate::{actor::MemberEngine, node::Watch};
 
 /// One process of rdmc at a machine. Its index is also its number in the simulated network.

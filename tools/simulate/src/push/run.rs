@@ -6,8 +6,12 @@ use files::PushSettings;
 use transport_sim::SimNet;
 
 use super::{
-    canary::PushCanary, outcome::PushOutcome, scenario::PushScenario, seats::Root,
-    settings::settings, world::World,
+    canary::PushCanary,
+    outcome::PushOutcome,
+    scenario::PushScenario,
+    seats::Root,
+    settings::{coordinator, settings},
+    world::World,
 };
 use crate::options::Options;
 
@@ -66,7 +70,7 @@ impl<'a> World<'a> {
         self.partitions.clear();
         self.agenda.clear();
         self.disturbed_ns = self.now_ns();
-        self.root = Root::new(self.scenario.coordinator(settings), self.scenario);
+        self.root = Root::new(coordinator(self.scenario, settings), self.scenario);
         self.push();
     }
 

@@ -37,12 +37,13 @@ pub(super) fn settings(scenario: &PushScenario) -> Result<PushSettings, String> 
     })
 }
 
-impl PushScenario {
-    /// Returns the coordinator of a push.
-    pub(super) fn coordinator<'a>(&self, settings: &'a PushSettings) -> Coordinator<'a> {
-        match self.stream {
-            Some(_) => Coordinator::of_stream(settings),
-            None => Coordinator::new(settings, self.bytes),
-        }
+/// Returns the coordinator of a push.
+pub(super) fn coordinator<'a>(
+    scenario: &PushScenario,
+    settings: &'a PushSettings,
+) -> Coordinator<'a> {
+    match scenario.stream {
+        Some(_) => Coordinator::of_stream(settings),
+        None => Coordinator::new(settings, scenario.bytes),
     }
 }

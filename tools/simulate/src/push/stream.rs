@@ -1,73 +1,18 @@
-//! Both ends of a stream: the reader at the root, and what receivers write out for consumers that take their time.
+//! Both ends of a stream: the reader at the root, and receivers whose consumers take their time.
 
-use std::{
-    collections::{BTreeMap, VecDeque},
-    io,
-};
+use std::{collections::VecDeque, io};
 
 use engine::Event;
-use files::machines::{
-    Announcements, Found, MemberEvent, Start, StreamMessage, StreamPart, ToRoot,
-};
+use files::machines::{Found, MemberEvent, Start, StreamMessage, StreamPart, ToRoot};
 use rdmc::{Failure, FailureKind, Region};
 
 use super::{
     line::{Way, Word},
     process::Note,
     receiver::contents,
+    stream_end::{Arriving, StreamGroup},
     world::{Due, World},
 };
-
-/// What a receiver has of a stream.
-#[derive(Default)]
-pub(super) struct StreamEnd {
-    announced: Announcements,
-    pub(super) groups: BTreeMap<u64, StreamGroup>,
-    pub(super) written: Vec<u8>,
-    /// Of the digests of all pieces that are written.
-    digest: blake3::Hasher,
-    /// A consumer takes a message.
-    is_writing: bool,
-}
-
-/// A group of a stream at a receiver, until its messages are written out and its end is reported.
-pub(super) struct StreamGroup {
-    /// Where its next message begins.
-    end: u64,
-    /// Messages that are arriving or whole, in order.
-    messages: VecDeque<Arriving>,
-    /// How it has ended, once it has.
-    ended: Option<Result<(), Failure>>,
-}
-
-struct Arriving {
-    message: u64,
-    at: u64,
-    region: Region,
-    is_whole: bool,
-}
-
-impl StreamEnd {
-    /// Returns a message that arrives and is not written out.
-    pub(super) fn arriving(&self) -> Option<&Region> {
-        let mut messages = self.groups.values().flat_map(|group| &group.messages);
-        messages.next().map(|arriving| &arriving.region)
-    }
-
-    /// Returns the digest of the digests of all pieces.
-    pub(super) fn digest(&self) -> blake3::Hash {
-        self.digest.finalize()
-    }
-
-    /// Returns the first group with a whole message, or with an end and none.
-    fn due_group(&self) -> Option<u64> {
-        let is_due = |group: &StreamGroup| match group.messages.front() {
-            Some(arriving) => arriving.is_whole || group.ended.is_some(),
-            None => group.ended.is_some(),
-        };
-        self.groups.iter().find(|(_, group)| is_due(group)).map(|(&number, _)| number)
-    }
-}
 
 impl World<'_> {
     /// Lets the root's reader read once more.

@@ -14,6 +14,7 @@ use super::{
     process::{Process, Receiver},
     scenario::{HostScenario, PushScenario},
     seats::Root,
+    settings::coordinator,
 };
 use crate::{clock::Clock, dice::Dice, node::Node, options::Options};
 
@@ -127,7 +128,7 @@ impl<'a> World<'a> {
             partitions: Vec::new(),
             agenda: BTreeMap::new(),
             serial: 0,
-            root: Root::new(scenario.coordinator(settings), scenario),
+            root: Root::new(coordinator(scenario, settings), scenario),
             facts: Facts::new(scenario),
             dice: Dice::new(scenario.seed, PURPOSE),
             step: 0,
