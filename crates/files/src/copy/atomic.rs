@@ -206,10 +206,7 @@ pub(super) fn exchange(
         .and_then(|()| with_write_permission(staged, mark))
         .and_then(|()| parent.rename_with(hidden, parent, &old, RenameFlags::NOREPLACE));
     prepared.map_err(failed("rename the temporary directory to"))?;
-    let is_existing = |name: &OsStr| {
-        let (found, own) = (parent.stat(name)?, existing.own_stat()?);
-        Ok((found.st_dev, found.st_ino) == (own.st_dev, own.st_ino))
-    };
+    let is_existing = |name: &OsStr| parent.is_named_directory(existing, name);
     let exchanged = is_existing(place.name()).and_then(|is_it| match is_it {
         true => parent.rename_with(&old, parent, place.name(), RenameFlags::EXCHANGE),
         false => Err(Errno::STALE),

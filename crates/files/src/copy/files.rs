@@ -320,7 +320,9 @@ impl CopyFiles {
             let file = self.open.get(piece.file, is_whole, || {
                 self.open_staged(piece.entry, OFlags::RDWR | OFlags::CREATE)
             })?;
-            file.write_all_at(part, piece.in_file.start)
+            let Some(staged) = &self.staged else { return Err(io::ErrorKind::NotFound.into()) };
+            let disk = staged.of(self.path_of(piece.file)).0.disk();
+            disk.write(&file, part, piece.in_file.start)
                 .map_err(|error| self.error(piece.file, "write", error))?;
             if is_whole && !self.order.is_file {
                 lock(&self.written).insert(piece.file, blake3::hash(part));

@@ -230,7 +230,7 @@ impl<'a> Publication<'a> {
             let failed = || self.failed("set mode and time of", &entry.path);
             let (to, name) = parents.of(&entry.path).map_err(failed())?;
             let opened = to.open_path(name).map_err(failed())?;
-            if Known::of(&fstat(&opened).map_err(failed())?) != known {
+            if Known::of(&to.disk().stat(&opened).map_err(failed())?) != known {
                 return Err(TargetError::Changed(self.order.shown(&entry.path)));
             }
             let attributes = (entry.mode.into(), entry.modified_ns);

@@ -3,7 +3,7 @@
 use std::collections::{HashMap, hash_map::Entry as Slot};
 
 use rustix::{
-    fs::{FileType, Stat, fstat},
+    fs::{FileType, Stat},
     io::Errno,
     process::geteuid,
 };
@@ -220,7 +220,7 @@ fn find_file(
         Some(expected) => parents.of(&entry.path).ok().and_then(|(at, name)| {
             let file = at.open(name, rustix::fs::OFlags::RDONLY).ok()?;
             // Of what is read.
-            let known = Known::of(&fstat(&file).ok()?);
+            let known = Known::of(&at.disk().stat(&file).ok()?);
             (probe(&file, bytes).ok()? == expected).then_some(known)
         }),
     };

@@ -7,7 +7,7 @@ use super::*;
 fn beside_another_process(
     (source, before): (&Source, &Before),
     act: fn(&Path),
-    mut judge: impl FnMut(&Path, &Session, u64, &str),
+    mut judge: impl FnMut(&Path, &CopySession, u64, &str),
 ) {
     for call in 0..CALLS_MAX {
         let directory = in_memory();
@@ -28,7 +28,12 @@ fn beside_another_process(
 
 /// Returns whether the call is one between the last look and the publication: what another process does then has to end
 /// the session with an error that contains `change`.
-fn is_named_before_publication(session: &Session, call: u64, change: &str, after: &str) -> bool {
+fn is_named_before_publication(
+    session: &CopySession,
+    call: u64,
+    change: &str,
+    after: &str,
+) -> bool {
     let published = session.published_at.is_some_and(|at| call <= at);
     if call < session.looked_at || !published {
         return false;
@@ -206,7 +211,7 @@ fn a_link_that_stays_and_changes_before_it_is_published_is_named() {
 
 #[test]
 fn the_mode_that_the_destination_gets_meanwhile_stays_unless_the_source_has_one() {
-    let source = Source { top: None, ..Source::tree(7) };
+    let source = Source::tree(7).with(|it| it.top = None);
     let change = |top: &Path| fs::set_permissions(top, fs::Permissions::from_mode(0o710)).unwrap();
     beside_another_process((&source, &Before::Tree(3)), change, |path, session, _, after| {
         assert!(session.outcome.is_ok(), "{after}");

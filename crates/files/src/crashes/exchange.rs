@@ -4,7 +4,7 @@ use super::*;
 
 /// A source whose copy is exchanged as a whole.
 fn exchanged() -> Source {
-    Source { atomic: true, ..Source::tree(7) }
+    Source::tree(7).with(|it| it.atomic = true)
 }
 
 /// The whole old tree, or the whole new one.
@@ -25,9 +25,9 @@ fn an_exchange_killed_at_any_call_leaves_a_whole_tree_and_loses_nothing() {
     for next in [
         exchanged(),
         Source::tree(7),
-        Source { atomic: true, ..Source::tree(8) },
+        Source::tree(8).with(|it| it.atomic = true),
         Source::other(),
-        Source { atomic: true, ..Source::other() },
+        Source::other().with(|it| it.atomic = true),
     ] {
         for call in 0..CALLS_MAX {
             let directory = in_memory();
@@ -43,7 +43,7 @@ fn an_exchange_killed_at_any_call_leaves_a_whole_tree_and_loses_nothing() {
                 break;
             }
             let before = everything_below(directory.path());
-            let looking = Source { dry_run: true, ..next.clone() };
+            let looking = next.clone().with(|it| it.dry_run = true);
             looking.look(&path).unwrap_or_else(|error| panic!("{after}: {error}"));
             assert_eq!(everything_below(directory.path()), before, "{after}: a dry run");
             let again = next.session(&path, Fault::None).outcome;

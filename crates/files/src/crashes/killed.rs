@@ -39,7 +39,7 @@ fn a_push_of_a_tree_killed_at_any_call_does_not_block_the_next() {
 
 #[test]
 fn a_tree_compared_by_contents_survives_a_kill_at_any_call() {
-    let source = Source { by_contents: true, ..Source::tree(7) };
+    let source = Source::tree(7).with(|it| it.by_contents = true);
     at_every_call(&source, &Before::Tree(3), Fault::Crash, |path, _, extras, after| {
         source.session(path, Fault::None).outcome.unwrap();
         source.assert_is_at(path, extras, after);

@@ -15,7 +15,7 @@ use crate::messages::Deletion;
 fn what_only_the_host_has_is_removed_where_that_is_asked_for() {
     let patterns = vec![(false, "own link".to_owned())];
     let deletion = Some(Deletion { at_top: true, prefix: Vec::new(), patterns });
-    let source = Source { deletion, ..Source::tree(7) };
+    let source = Source::tree(7).with(|it| it.deletion = deletion);
     for call in 0..CALLS_MAX {
         let directory = in_memory();
         let path = directory.path().join("copy");
@@ -49,7 +49,7 @@ fn what_only_the_host_has_is_removed_where_that_is_asked_for() {
 #[test]
 fn what_comes_while_it_is_removed_stays() {
     let deletion = Some(Deletion { at_top: true, prefix: Vec::new(), patterns: Vec::new() });
-    let source = Source { deletion, ..Source::tree(7) };
+    let source = Source::tree(7).with(|it| it.deletion = deletion);
     for call in 0..CALLS_MAX {
         let directory = in_memory();
         let path = directory.path().join("copy");
@@ -82,7 +82,7 @@ fn what_comes_while_it_is_removed_stays() {
 #[test]
 fn what_is_rewritten_before_it_is_removed_stays() {
     let deletion = Some(Deletion { at_top: true, prefix: Vec::new(), patterns: Vec::new() });
-    let source = Source { deletion, ..Source::tree(7) };
+    let source = Source::tree(7).with(|it| it.deletion = deletion);
     for call in 0..CALLS_MAX {
         let directory = in_memory();
         let path = directory.path().join("copy");
