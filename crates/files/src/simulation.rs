@@ -169,7 +169,10 @@ impl CopySource {
             Err(Errno::NOTDIR | Errno::LOOP) => {
                 return Err(TargetError::InTheWay { path, kind: "no directory", remedy: "" });
             }
-            Err(_) => Spot::Name(place),
+            Err(Errno::NOENT) => Spot::Name(place),
+            Err(error) => {
+                return Err(TargetError::System { path, what: "open", error: error.into() });
+            }
         };
         Target::prepare_tree((spot, &path), order, manifest, &owner)
     }

@@ -190,10 +190,9 @@ fn copy_attributes_of(from: &Directory, to: &Directory) -> Result<(), Errno> {
     Ok(())
 }
 
-/// Exchanges the complete directory of this hidden name with the existing one, and moves what is only there.
+/// Exchanges the complete directory of this hidden name with the existing one; [`sweep_all`] has to follow.
 ///
-/// Errors: something else has the place's name by now, then nothing has changed; something cannot be moved, then it is left
-/// in the old directory.
+/// Errors: something else has the place's name by now, then nothing has changed.
 pub(super) fn exchange(
     place: &Place,
     (existing, staged): (&Directory, &Directory),
@@ -228,12 +227,13 @@ pub(super) fn exchange(
         });
     }
     with_write_permission(staged, || staged.unlink(OsStr::new(MARK))).map_err(failed("clean"))?;
-    parent.sync().map_err(failed("write to disk the directory of"))?;
-    sweep_all(place, (existing, staged), &order.listing)
+    parent.sync().map_err(failed("write to disk the directory of"))
 }
 
 /// Moves what is only in the old directory into the new one, until nothing is left.
-fn sweep_all(
+///
+/// Errors: something cannot be moved, then it is left in the old directory.
+pub(super) fn sweep_all(
     place: &Place,
     (old, new): (&Directory, &Directory),
     listing: &Listing,

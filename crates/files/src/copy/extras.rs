@@ -151,11 +151,11 @@ impl Search<'_> {
 /// entries were removed.
 ///
 /// A file is moved to where only this user can replace it, and looked at there: another that has just got its name is moved
-/// back. Errors: the system's.
+/// back. Not without `staged`: in a directory that was exchanged, in which nobody gets names. Errors: the system's.
 pub(super) fn remove(
     top: &Directory,
     order: &Order,
-    (extras, staged): (&[Extra], &Staged),
+    (extras, staged): (&[Extra], Option<&Staged>),
 ) -> Result<usize, TargetError> {
     let mut parents = Parents::new(top);
     let mut removed = 0;
@@ -164,9 +164,10 @@ pub(super) fn remove(
             if !extra.is(&at.stat(name)?) {
                 return Err(Errno::NOENT);
             }
-            with_write_permission(at, || match extra.is_directory {
-                true => at.remove_directory(name),
-                false => remove_file(at, name, extra, staged.of(&extra.path).0),
+            with_write_permission(at, || match staged {
+                _ if extra.is_directory => at.remove_directory(name),
+                Some(staged) => remove_file(at, name, extra, staged.of(&extra.path).0),
+                None => at.unlink(name),
             })
         });
         match outcome {

@@ -430,8 +430,8 @@ impl Target {
             publication.correct_kept(existing)?;
             publication.complete(files)?;
             publication.move_all(existing)?;
-            let staged = (&self.extras[..], publication.staged());
-            extras::remove(existing, &self.order, staged)?;
+            let staged = Some(publication.staged());
+            extras::remove(existing, &self.order, (&self.extras, staged))?;
             self.staging.iter().for_each(Staging::remove_inner);
             publication.finish_directories(existing)?;
             publication.check_names(existing)?;
@@ -455,7 +455,9 @@ impl Target {
         publication.sync_names(staged)?;
         if let Some(existing) = &self.existing {
             atomic::exchange(&self.place, (existing, staged), (name, &self.order))?;
-            extras::remove(staged, &self.order, (&self.extras, publication.staged()))?;
+            // Before they are moved, which changes them.
+            extras::remove(existing, &self.order, (&self.extras, None))?;
+            atomic::sweep_all(&self.place, (existing, staged), &self.order.listing)?;
             // What was moved and removed has changed them.
             publication.finish_directories(staged)?;
             finish_top(staged, top).map_err(system("set mode and time of"))?;

@@ -21,7 +21,7 @@ use crate::simulation::{CopySession, CopySource, Fate, Injection, Top};
 
 const BYTES: usize = 10_000;
 /// More calls than a session makes.
-const CALLS_MAX: u64 = 400;
+const CALLS_MAX: u64 = 500;
 const TIME_NS: i64 = 1_000_000_000;
 
 /// What is replicated.

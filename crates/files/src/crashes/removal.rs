@@ -16,6 +16,12 @@ fn what_only_the_host_has_is_removed_where_that_is_asked_for() {
     let patterns = vec![(false, "own link".to_owned())];
     let deletion = Some(Deletion { at_top: true, prefix: Vec::new(), patterns });
     let source = Source::tree(7).with(|it| it.deletion = deletion);
+    removes_what_only_the_host_has(&source);
+    removes_what_only_the_host_has(&source.with(|it| it.atomic = true));
+}
+
+/// Kills a session before any of its calls.
+fn removes_what_only_the_host_has(source: &Source) {
     for call in 0..CALLS_MAX {
         let directory = in_memory();
         let path = directory.path().join("copy");
