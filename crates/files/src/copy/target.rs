@@ -478,9 +478,11 @@ impl Target {
         parent.sync().map_err(system("write to disk the directory of"))
     }
 
-    /// Checks that the directory that is updated still has its path. It is looked up only to be compared.
+    /// Checks that the directory of a tree that is there still has its path. It is looked up only to be compared.
     fn check_place(&self) -> Result<(), TargetError> {
-        let Some(directory) = self.held.directory() else { return Ok(()) };
+        let Some(directory) = self.existing.as_ref().filter(|_| !self.order.is_file) else {
+            return Ok(());
+        };
         let path = self.place.path();
         let own = directory.own_stat().map_err(|error| self.failed("examine", error))?;
         let is_it = std::fs::metadata(path)

@@ -259,6 +259,8 @@ enum Before {
     File(Vec<u8>, u32),
     /// Another version of the tree, with entries of its own, some of which are in the way.
     Tree(u8),
+    /// A version of the tree, without anything else.
+    Copy(u8),
 }
 
 impl Before {
@@ -268,6 +270,10 @@ impl Before {
             Self::File(contents, mode) => {
                 fs::write(path, contents).unwrap();
                 fs::set_permissions(path, fs::Permissions::from_mode(*mode)).unwrap();
+                Extras::default()
+            }
+            Self::Copy(version) => {
+                Source::tree(*version).session(path, Fault::None).outcome.unwrap();
                 Extras::default()
             }
             Self::Tree(version) => {
