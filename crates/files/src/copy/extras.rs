@@ -1,6 +1,10 @@
 //! What only the host has in the directories of a tree, to be removed where the root asks for that.
 
-use std::{collections::HashMap, ffi::OsStr, os::unix::ffi::OsStrExt};
+use std::{
+    collections::{HashMap, HashSet},
+    ffi::OsStr,
+    os::unix::ffi::OsStrExt,
+};
 
 use rustix::{
     fs::{FileType, RenameFlags, Stat},
@@ -151,17 +155,20 @@ impl Search<'_> {
 /// entries were removed.
 ///
 /// A file is moved to where only this user can replace it, and looked at there: another that has just got its name is moved
-/// back. Not without `staged`: in a directory that was exchanged, in which nobody gets names. Errors: the system's.
+/// back. Not without `staged`: in a directory that was exchanged, in which nobody gets names. There files that stay
+/// (`linked`: their inodes) have got further names, which changes them. Errors: the system's.
 pub(super) fn remove(
     top: &Directory,
     order: &Order,
-    (extras, staged): (&[Extra], Option<&Staged>),
+    (extras, staged, linked): (&[Extra], Option<&Staged>, &HashSet<u64>),
 ) -> Result<usize, TargetError> {
     let mut parents = Parents::new(top);
     let mut removed = 0;
     for extra in extras {
         let outcome = parents.of(&extra.path).and_then(|(at, name)| {
-            if !extra.is(&at.stat(name)?) {
+            let stat = at.stat(name)?;
+            let is_linked = stat.st_ino == extra.known.inode && linked.contains(&stat.st_ino);
+            if !is_linked && !extra.is(&stat) {
                 return Err(Errno::NOENT);
             }
             with_write_permission(at, || match staged {

@@ -300,7 +300,7 @@ fn make_private(directory: &Directory) -> Result<(), Errno> {
 }
 
 /// Removes what is not the beginning of a copy of this tree. Leaves its directories, and regular files of it that have
-/// one name and that only this user can write; `is_there` is set for them.
+/// one name and that only those can write who may write to the copy; `is_there` is set for them.
 fn clean(
     directory: &Directory,
     path: &[u8],
@@ -316,6 +316,7 @@ fn clean(
         let is_own = stat.st_uid == geteuid().as_raw();
         let number = order.listing.find(&inner);
         let kind = number.map(|number| &order.entries()[number].kind);
+        let writers = number.map_or(0, |number| order.entries()[number].mode.into());
         match (kind, FileType::from_raw_mode(stat.st_mode)) {
             (Some(Kind::Directory), FileType::Directory) if is_own => {
                 let opened = directory.open_path(&name)?;
@@ -325,7 +326,7 @@ fn clean(
                 clean(&directory.open_directory(&name)?, &inner, order, is_there)?;
             }
             (Some(Kind::File { .. }), FileType::RegularFile)
-                if is_own && stat.st_mode & 0o022 == 0 && stat.st_nlink == 1 =>
+                if is_own && stat.st_mode & 0o022 & !writers == 0 && stat.st_nlink == 1 =>
             {
                 // Of a session that had set its mode.
                 if stat.st_mode & 0o7777 != 0o600 {

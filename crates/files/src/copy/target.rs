@@ -1,6 +1,7 @@
 //! The copy that a receiver makes: hidden until it is complete and verified.
 
 use std::{
+    collections::HashSet,
     fs::File,
     io,
     os::unix::fs::MetadataExt,
@@ -431,7 +432,7 @@ impl Target {
             publication.complete(files)?;
             publication.move_all(existing)?;
             let staged = Some(publication.staged());
-            extras::remove(existing, &self.order, (&self.extras, staged))?;
+            extras::remove(existing, &self.order, (&self.extras, staged, &HashSet::new()))?;
             self.staging.iter().for_each(Staging::remove_inner);
             publication.finish_directories(existing)?;
             publication.check_names(existing)?;
@@ -456,7 +457,7 @@ impl Target {
         if let Some(existing) = &self.existing {
             atomic::exchange(&self.place, (existing, staged), (name, &self.order))?;
             // Before they are moved, which changes them.
-            extras::remove(existing, &self.order, (&self.extras, None))?;
+            extras::remove(existing, &self.order, (&self.extras, None, &publication.kept()))?;
             atomic::sweep_all(&self.place, (existing, staged), &self.order.listing)?;
             // What was moved and removed has changed them.
             publication.finish_directories(staged)?;

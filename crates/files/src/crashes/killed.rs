@@ -90,6 +90,9 @@ fn a_publish_that_fails_keeps_what_was_received() {
         (Source::file(7, 0o640), Before::File(b"old".to_vec(), 0o644)),
         (Source::tree(7), Before::Nothing),
         (Source::tree(7), Before::Tree(3)),
+        // As by an umask of 0002.
+        (Source::tree(7).with_modes(0o664), Before::Nothing),
+        (Source::tree(7).with_modes(0o664), Before::Tree(3)),
     ] {
         for errno in [Errno::IO, Errno::NOSPC, Errno::ROFS, Errno::PERM] {
             let fault = |call| Fault::Error(call, errno);

@@ -143,6 +143,15 @@ impl Source {
         Self::tree(7).with(|it| (it.listing, it.contents) = (listing, Vec::new()))
     }
 
+    /// The same with another mode of all files.
+    fn with_modes(self, mode: u16) -> Self {
+        let mut entries = self.listing.entries().to_vec();
+        let files = entries.iter_mut().filter(|entry| entry.kind != Kind::Directory);
+        files.for_each(|entry| entry.mode = mode);
+        let listing = Listing::new(entries).unwrap();
+        self.with(|it| it.listing = listing)
+    }
+
     /// The same with other options.
     fn with(mut self, change: impl FnOnce(&mut CopySource)) -> Self {
         change(&mut self.0);

@@ -30,6 +30,7 @@ fn removes_what_only_the_host_has(source: &Source) {
         fs::write(outside.join("file"), "outside").unwrap();
         Before::Tree(3).make(&path);
         symlink("../outside", path.join("own/to outside")).unwrap();
+        fs::hard_link(path.join("d/stays"), path.join("own name")).unwrap();
         fs::write(path.join(".other.rdmc-lock"), "another push").unwrap();
         let session = source.session(&path, Fault::Crash(call));
         let after = format!("killed before call {call}: {:?}", session.outcome);
@@ -41,7 +42,7 @@ fn removes_what_only_the_host_has(source: &Source) {
         fs::File::open(&path).unwrap().set_modified(modified).unwrap();
         assert_eq!(fs::read(outside.join("file")).unwrap(), b"outside", "{after}");
         assert_eq!(fs::read_link(path.join("own link")).unwrap(), Path::new("nowhere"), "{after}");
-        for extra in ["own", "d/own"] {
+        for extra in ["own", "d/own", "own name"] {
             assert!(!path.join(extra).exists(), "{after}: {extra} is left");
         }
         source.assert_is_at(&path, &Extras::default(), &after);
