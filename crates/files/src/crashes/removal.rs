@@ -116,3 +116,43 @@ fn what_is_rewritten_before_it_is_removed_stays() {
     }
     panic!("a session makes more than {CALLS_MAX} calls");
 }
+
+#[test]
+fn a_directory_with_something_that_stays_is_not_in_the_way_of_the_next_push() {
+    let patterns = vec![(false, "*.keep".to_owned())];
+    let deletion = Some(Deletion { at_top: true, prefix: Vec::new(), patterns });
+    for atomic in [false, true] {
+        let source = Source::tree(7).with(|it| it.deletion = deletion.clone());
+        let source = source.with(|it| it.atomic = atomic);
+        let directory = in_memory();
+        let path = directory.path().join("copy");
+        Before::Copy(7).make(&path);
+        fs::create_dir(path.join("own")).unwrap();
+        fs::write(path.join("own/it.keep"), "stays").unwrap();
+        fs::write(path.join("own/goes"), "goes").unwrap();
+        assert!(!source.session(&path, Fault::None).outcome.unwrap());
+        assert!(!path.join("own/goes").exists());
+        // Nothing is left to be done.
+        assert!(source.session(&path, Fault::None).outcome.unwrap(), "atomic: {atomic}");
+        assert_eq!(fs::read(path.join("own/it.keep")).unwrap(), b"stays");
+    }
+}
+
+#[test]
+fn names_that_differ_by_case_are_no_others_where_that_is_not_distinguished() {
+    let deletion = Some(Deletion { at_top: true, prefix: Vec::new(), patterns: Vec::new() });
+    let source = Source::tree(7).with(|it| it.deletion = deletion);
+    let directory = in_memory();
+    let path = directory.path().join("copy");
+    Before::Copy(7).make(&path);
+    // A further name of a file, a link, and a directory.
+    for name in ["name", "link", "d"] {
+        fs::rename(path.join(name), path.join(name.to_uppercase())).unwrap();
+    }
+    let folding = || Injection { folds_case: true, ..Fault::None.injection(|| {}) };
+    source.0.session(&path, folding()).outcome.unwrap();
+    for name in ["NAME", "LINK", "D/stays"] {
+        assert!(path.join(name).symlink_metadata().is_ok(), "{name} was removed");
+    }
+    assert!(source.0.session(&path, folding()).outcome.unwrap());
+}
