@@ -260,7 +260,8 @@ fn sweep(old: &Directory, new: &Directory, listing: &Listing) -> Result<(), Errn
     let (mut from, mut to) = (Parents::new(old), Parents::new(new));
     for path in directories(listing) {
         let Ok(from) = from.open(path) else { continue };
-        let to = to.open(path)?;
+        // Somebody has moved it away: what belongs there stays where it is.
+        let Ok(to) = to.open(path) else { continue };
         for name in from.names()? {
             let is_directory = || {
                 let stat = from.stat(&name);

@@ -1,6 +1,7 @@
 //! Directories that are exchanged as a whole.
 
 use super::*;
+use crate::TargetError;
 
 /// A source whose copy is exchanged as a whole.
 fn exchanged() -> Source {
@@ -104,6 +105,33 @@ fn an_exchange_whose_place_is_taken_at_any_call_replaces_nothing_else() {
         let found = fs::read(path.join("precious")).ok();
         assert_eq!(found.as_deref(), Some(&b"hours of work"[..]), "{after}");
         assert!(directory.path().join("moved/changes").exists(), "{after}");
+    }
+    panic!("a session makes more than {CALLS_MAX} calls");
+}
+
+#[test]
+fn what_belongs_into_a_directory_that_is_moved_away_is_left_and_named() {
+    let mut left = 0;
+    for call in 0..CALLS_MAX {
+        let directory = in_memory();
+        let path = directory.path().join("copy");
+        Before::Tree(3).make(&path);
+        let top = path.clone();
+        let moves = move || {
+            let _ = fs::rename(top.join("d"), top.with_file_name("moved"));
+        };
+        let session = exchanged().session_beside(&path, Fault::Action(call), moves);
+        let after = format!("before call {call}: {:?}", session.outcome);
+        if call >= session.faults.calls() {
+            assert!(left > 2, "{left}");
+            return;
+        }
+        if session.outcome.as_ref().is_err_and(|error| error.to_string().contains(".rdmc-old")) {
+            let again = exchanged().session(&path, Fault::None).outcome;
+            let Err(TargetError::Left { old, .. }) = again else { panic!("{after}: {again:?}") };
+            assert_eq!(fs::read(old.join("d/own")).unwrap(), b"own", "{after}");
+            left += 1;
+        }
     }
     panic!("a session makes more than {CALLS_MAX} calls");
 }
