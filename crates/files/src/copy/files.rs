@@ -107,6 +107,12 @@ impl CopyFiles {
         there
     }
 
+    /// Whether all bytes of a staged file were written.
+    pub(super) fn is_whole(&self, file: usize) -> bool {
+        let range = self.order.layout.range_of(file);
+        self.data_of(file).0.covers((0, range.end - range.start))
+    }
+
     /// Which bytes of a staged file were written, and its length as far as it is that of the source.
     fn data_of(&self, file: usize) -> (Ranges, u64) {
         let mut data = Ranges::default();

@@ -16,6 +16,7 @@ use tree::Kind;
 
 use super::{
     error::TargetError,
+    files::CopyFiles,
     order::Order,
     parents::{Parents, is_below},
     temporary::Temporary,
@@ -166,6 +167,14 @@ impl Staging {
         Ok(is_found.then_some(Self { staged, is_there, hidden, temporary: None, is_kept: false }))
     }
 
+    /// Numbers of files' entries that an earlier session has received as a whole.
+    fn whole_files(&self, order: &Arc<Order>) -> Vec<usize> {
+        let staged = Some((self.staged.clone(), self.is_there.clone()));
+        let files = CopyFiles::new(order, None, vec![true; order.entries().len()], staged);
+        let all = 0..order.layout.files();
+        all.filter(|&file| files.is_whole(file)).map(|file| order.layout.entry(file)).collect()
+    }
+
     /// Makes those directories of the tree in which something is staged (`stages`: by the number of the entry).
     ///
     /// Errors: the number of the entry, and the system's error.
@@ -202,7 +211,7 @@ impl Staging {
     pub(super) fn move_inside(name: &Place, place: &Place, (order, owner): (&Order, &Owner)) {
         let (from, to) = (hidden(name, order), hidden(place, order));
         let is_left = |name: &Place, end: &OsStr| name.parent().stat(end).is_ok();
-        if !is_left(name, &name.hidden(LOCK)) && !is_left(name, &from) {
+        if !is_left(name, &name.hidden(LOCK)) && name.temporaries().next().is_none() {
             return;
         }
         // Removes the lock of a session that was killed.
@@ -348,7 +357,7 @@ fn clean(
 /// Looks at what is there, and at what an earlier session has left.
 pub(super) fn look(
     place: &Place,
-    order: &Order,
+    order: &Arc<Order>,
     existing: Option<&Directory>,
 ) -> Result<(There, Option<Staging>), TargetError> {
     let look = || match existing {
@@ -357,8 +366,14 @@ pub(super) fn look(
     };
     let there = look()?;
     match Staging::find(place, order, existing, &there) {
-        // What of it was removed may have been further names of what is there.
-        Some(staging) => Ok((look()?, Some(staging))),
+        Some(staging) => {
+            // What of it was removed may have been further names of what is there.
+            let mut there = look()?;
+            if order.by_contents {
+                there.replace_staged(&staging.whole_files(order));
+            }
+            Ok((there, Some(staging)))
+        }
         None => Ok((there, None)),
     }
 }

@@ -112,13 +112,12 @@ impl Target {
         probe: Option<[u8; 32]>,
     ) -> Result<Self, TargetError> {
         check_replaceable(&place)?;
-        let order = Order::of_file(&place, &manifest, probe)?;
+        let order = Arc::new(Order::of_file(&place, &manifest, probe)?);
         let held = hold((&place, owner), None, false)?;
         let existing = Some(place.parent().clone());
         let looks = existing.as_ref().filter(|_| probe.is_some());
         let (there, staging) = look(&place, &order, looks)?;
-        let (order, extras) = (Arc::new(order), Vec::new());
-        let files = None;
+        let (extras, files) = (Vec::new(), None);
         Ok(Self { place, order, manifest, existing, there, extras, staging, files, held })
     }
 
@@ -153,12 +152,13 @@ impl Target {
             }
             atomic::recover(name.as_ref().unwrap_or(&place), existing.as_ref())?;
         }
+        let order = Arc::new(order);
         let (there, staging) = look(&place, &order, existing.as_ref())?;
         let extras = match (&existing, &order.deletion) {
             (Some(directory), Some(deletion)) => extras::find(directory, &order, deletion, &there)?,
             _ => Vec::new(),
         };
-        let (order, files) = (Arc::new(order), None);
+        let files = None;
         Ok(Self { place, order, manifest, existing, there, extras, staging, files, held })
     }
 

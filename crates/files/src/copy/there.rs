@@ -193,6 +193,16 @@ impl There {
         changes
     }
 
+    /// Replaces files that are staged as a whole, which an earlier session has found to differ. Otherwise what is there would
+    /// be compared instead, and they would be received again.
+    pub(super) fn replace_staged(&mut self, entries: &[usize]) {
+        for &entry in entries {
+            if matches!(self.found[entry], Found::File { .. }) {
+                self.found[entry] = Found::Other;
+            }
+        }
+    }
+
     /// The inode of a file that is there.
     pub(super) fn inode(&self, entry: usize) -> Option<u64> {
         match self.found[entry] {

@@ -90,6 +90,8 @@ fn a_publish_that_fails_keeps_what_was_received() {
         (Source::file(7, 0o640), Before::File(b"old".to_vec(), 0o644)),
         (Source::tree(7), Before::Nothing),
         (Source::tree(7), Before::Tree(3)),
+        // With files of the same length and other contents.
+        (Source::tree(7).with(|it| it.by_contents = true), Before::Tree(3)),
         // As by an umask of 0002.
         (Source::tree(7).with_modes(0o664), Before::Nothing),
         (Source::tree(7).with_modes(0o664), Before::Tree(3)),
@@ -130,4 +132,21 @@ fn a_disk_error_at_any_call_is_reported_with_the_remedy() {
             assert!(errors.iter().any(|error| error.contains(words)), "{words}: {errors:?}");
         }
     }
+}
+
+#[test]
+fn a_copy_that_is_not_published_is_removed_by_the_next_version() {
+    let directory = in_memory();
+    let path = directory.path().join("copy");
+    let source = Source::tree(7);
+    let whole = source.session(&directory.path().join("other"), Fault::None);
+    fs::remove_dir_all(directory.path().join("other")).unwrap();
+    let top = path.clone();
+    let appear = move || fs::create_dir(top).unwrap();
+    let published_at = whole.published_at.unwrap();
+    let session = source.session_beside(&path, Fault::Action(published_at), appear);
+    assert!(matches!(session.outcome, Err(crate::TargetError::Appeared(_))), "{session:?}");
+    assert_eq!(hidden_below(directory.path()).len(), 1);
+    Source::tree(8).session(&path, Fault::None).outcome.unwrap();
+    Source::tree(8).assert_is_at(&path, &Extras::default(), "after it");
 }
