@@ -227,3 +227,28 @@ fn the_mode_that_the_destination_gets_meanwhile_stays_unless_the_source_has_one(
         assert_eq!(fs::metadata(path).unwrap().mode() & 0o7777, 0o710, "{after}");
     });
 }
+
+#[test]
+fn a_mode_that_changes_while_a_file_is_looked_at_is_corrected() {
+    let source = Source::file(7, 0o640);
+    let before = Before::File(source.contents.clone(), 0o640);
+    let change =
+        |path: &Path| fs::set_permissions(path, fs::Permissions::from_mode(0o600)).unwrap();
+    for call in 0..CALLS_MAX {
+        let directory = in_memory();
+        let path = directory.path().join("copy");
+        before.make(&path);
+        let modified = std::time::UNIX_EPOCH + std::time::Duration::from_secs(7);
+        fs::File::open(&path).unwrap().set_modified(modified).unwrap();
+        let acts_on = path.clone();
+        let session = source.session_beside(&path, Fault::Action(call), move || change(&acts_on));
+        let after = format!("before call {call}: {:?}", session.outcome);
+        if session.published_at.is_none_or(|at| call >= at) {
+            assert!(call > 5, "{after}");
+            return;
+        }
+        let mode = fs::metadata(&path).unwrap().mode() & 0o777;
+        assert!(session.outcome.is_err() || mode == 0o640, "{after}: {mode:o}");
+    }
+    panic!("a session makes more than {CALLS_MAX} calls");
+}
