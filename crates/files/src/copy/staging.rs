@@ -137,7 +137,9 @@ impl Staging {
         let mut is_there = vec![false; order.entries().len()];
         let (mut areas, mut hidden) = (Vec::new(), Vec::new());
         let mut add = |below: &[u8], parent: &Directory, name: OsString| {
-            let directory = match reclaim(parent, &name) {
+            // Those may write to the copy, too.
+            let writers = order.top.filter(|_| below.is_empty()).map_or(0, |top| top.mode);
+            let directory = match reclaim(parent, &name, writers) {
                 Some(directory) => {
                     clean(&directory, below, order, &mut is_there)?;
                     directory
@@ -276,11 +278,11 @@ fn inside(directory: &Directory) -> Place {
     Place::inside(directory.clone(), Path::new(""))
 }
 
-/// The staging directory of an earlier session, if only this user could have written it.
-fn reclaim(parent: &Directory, name: &OsStr) -> Option<Directory> {
+/// The staging directory of an earlier session, if only this user could have written it, or those with these permissions.
+fn reclaim(parent: &Directory, name: &OsStr, writers: u32) -> Option<Directory> {
     let directory = parent.open_directory(name).ok()?;
     let stat = directory.own_stat().ok()?;
-    let is_own = stat.st_uid == geteuid().as_raw() && stat.st_mode & 0o022 == 0;
+    let is_own = stat.st_uid == geteuid().as_raw() && stat.st_mode & 0o022 & !writers == 0;
     if !is_own {
         return None;
     }

@@ -146,10 +146,8 @@ impl Target {
             if let Some(name) = &name {
                 Staging::move_inside(name, &place, (&order, owner));
             }
-            if order.atomic {
-                // Before what is there is looked at: it may have further names in them.
-                Staging::remove_others(&place, &order);
-            }
+            // Before what is there is looked at: it may have further names in them.
+            Staging::remove_others(&place, &order);
             atomic::recover(name.as_ref().unwrap_or(&place), existing.as_ref())?;
         }
         let order = Arc::new(order);

@@ -86,6 +86,7 @@ fn a_copy_writable_for_others_is_replaced_after_a_kill_at_any_call() {
 
 #[test]
 fn a_publish_that_fails_keeps_what_was_received() {
+    let top = Some(Top { mode: 0o775, modified_ns: 9 * TIME_NS });
     for (source, before) in [
         (Source::file(7, 0o640), Before::File(b"old".to_vec(), 0o644)),
         (Source::tree(7), Before::Nothing),
@@ -93,6 +94,8 @@ fn a_publish_that_fails_keeps_what_was_received() {
         // With files of the same length and other contents.
         (Source::tree(7).with(|it| it.by_contents = true), Before::Tree(3)),
         // As by an umask of 0002.
+        (Source::tree(7).with(|it| it.top = top), Before::Nothing),
+        (Source::tree(7).with(|it| (it.top, it.atomic) = (top, true)), Before::Copy(3)),
         (Source::tree(7).with_modes(0o664), Before::Nothing),
         (Source::tree(7).with_modes(0o664), Before::Tree(3)),
     ] {
@@ -149,4 +152,26 @@ fn a_copy_that_is_not_published_is_removed_by_the_next_version() {
     assert_eq!(hidden_below(directory.path()).len(), 1);
     Source::tree(8).session(&path, Fault::None).outcome.unwrap();
     Source::tree(8).assert_is_at(&path, &Extras::default(), "after it");
+}
+
+#[test]
+fn what_another_version_has_staged_is_removed_before_what_stays_is_looked_at() {
+    for call in 0..CALLS_MAX {
+        let directory = in_memory();
+        let path = directory.path().join("copy");
+        Before::Copy(7).make(&path);
+        // A file that stays gets a further name where that is staged.
+        fs::remove_file(path.join("name")).unwrap();
+        let killed = Source::tree(7).session(&path, Fault::Crash(call));
+        let mut entries = Source::tree(7).listing.entries().to_vec();
+        entries.iter_mut().find(|entry| entry.path == b"d").unwrap().modified_ns = 0;
+        let listing = Listing::new(entries).unwrap();
+        let next = Source::tree(7).with(|it| it.listing = listing);
+        let outcome = next.session(&path, Fault::None).outcome;
+        outcome.unwrap_or_else(|error| panic!("killed before {call}: {error}"));
+        if call >= killed.faults.calls() {
+            return;
+        }
+    }
+    panic!("a session makes more than {CALLS_MAX} calls");
 }
