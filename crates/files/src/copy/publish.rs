@@ -181,6 +181,11 @@ impl<'a> Publication<'a> {
                 }
             });
             linked.map_err(self.failed("keep", &entry.path))?;
+            // Something else may have got the name since it was checked.
+            let stat = to.stat(staged).map_err(self.failed("examine", &entry.path))?;
+            if Some(stat.st_ino) != self.there.inode(number) {
+                return Err(TargetError::Changed(self.order.shown(&entry.path)));
+            }
         }
         Ok(())
     }

@@ -141,7 +141,9 @@ impl Staging {
             let writers = order.top.filter(|_| below.is_empty()).map_or(0, |top| top.mode);
             let directory = match reclaim(parent, &name, writers) {
                 Some(directory) => {
-                    clean(&directory, below, order, &mut is_there)?;
+                    // Files have one name once further names of the tree are gone, in whatever directory.
+                    clean(&directory, (below, false), order, &mut is_there)?;
+                    clean(&directory, (below, true), order, &mut is_there)?;
                     directory
                 }
                 None if !creates => return Ok(false),
@@ -311,10 +313,11 @@ fn make_private(directory: &Directory) -> Result<(), Errno> {
 }
 
 /// Removes what is not the beginning of a copy of this tree. Leaves its directories, and regular files of it that have
-/// one name and that only those can write who may write to the copy; `is_there` is set for them.
+/// one name and that only those can write who may write to the copy; `is_there` is set for them. Files are looked at with
+/// `files` only.
 fn clean(
     directory: &Directory,
-    path: &[u8],
+    (path, files): (&[u8], bool),
     order: &Order,
     is_there: &mut [bool],
 ) -> Result<(), Errno> {
@@ -334,8 +337,10 @@ fn clean(
                 directory.disk().set_mode(&opened, MODE | fstat(&opened)?.st_mode & 0o2000)?;
                 // One descriptor for each level.
                 drop(opened);
-                clean(&directory.open_directory(&name)?, &inner, order, is_there)?;
+                let opened = directory.open_directory(&name)?;
+                clean(&opened, (&inner, files), order, is_there)?;
             }
+            (Some(Kind::File { .. }), FileType::RegularFile) if !files => continue,
             (Some(Kind::File { .. }), FileType::RegularFile)
                 if is_own && stat.st_mode & 0o022 & !writers == 0 && stat.st_nlink == 1 =>
             {

@@ -1,5 +1,10 @@
 //! Directories that are exchanged as a whole.
 
+use std::sync::{
+    Arc,
+    atomic::{AtomicBool, Ordering},
+};
+
 use super::*;
 use crate::TargetError;
 
@@ -105,6 +110,33 @@ fn an_exchange_whose_place_is_taken_at_any_call_replaces_nothing_else() {
         let found = fs::read(path.join("precious")).ok();
         assert_eq!(found.as_deref(), Some(&b"hours of work"[..]), "{after}");
         assert!(directory.path().join("moved/changes").exists(), "{after}");
+    }
+    panic!("a session makes more than {CALLS_MAX} calls");
+}
+
+#[test]
+fn what_gets_the_name_of_a_file_that_stays_is_not_published() {
+    for call in 0..CALLS_MAX {
+        let directory = in_memory();
+        let path = directory.path().join("copy");
+        Before::Tree(3).make(&path);
+        let (top, first) = (path.clone(), identity(&path).0);
+        let is_early = Arc::new(AtomicBool::new(false));
+        let noted = Arc::clone(&is_early);
+        let replace = move || {
+            noted.store(identity(&top).0 == first, Ordering::Relaxed);
+            fs::rename(top.join("d/stays"), top.with_file_name("moved")).unwrap();
+            symlink("/etc/passwd", top.join("d/stays")).unwrap();
+        };
+        let session = exchanged().session_beside(&path, Fault::Action(call), replace);
+        let after = format!("before call {call}: {:?}", session.outcome);
+        if call >= session.faults.calls() {
+            assert!(call > 80, "{call}");
+            return;
+        }
+        let is_file = fs::symlink_metadata(path.join("d/stays")).is_ok_and(|it| it.is_file());
+        let is_wrong = session.outcome.is_ok() && !is_file;
+        assert!(!is_wrong || !is_early.load(Ordering::Relaxed), "{after}");
     }
     panic!("a session makes more than {CALLS_MAX} calls");
 }

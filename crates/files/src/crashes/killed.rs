@@ -175,3 +175,26 @@ fn what_another_version_has_staged_is_removed_before_what_stays_is_looked_at() {
     }
     panic!("a session makes more than {CALLS_MAX} calls");
 }
+
+#[test]
+fn files_with_further_names_in_other_directories_are_not_sent_again() {
+    let entry = |path: &[u8], kind, mode| {
+        let path = path.to_vec();
+        Entry { path, kind, mode, modified_ns: 0 }
+    };
+    let entries = vec![
+        entry(b"a", Kind::File { bytes: 10_000 }, 0o640),
+        entry(b"m", Kind::Directory, 0o755),
+        entry(b"m/name", Kind::Name { of: 0 }, 0o640),
+    ];
+    let (listing, contents) = (Listing::new(entries).unwrap(), vec![7; 10_000]);
+    let source = Source::tree(7).with(|it| (it.listing, it.contents) = (listing, contents));
+    let fault = |call| Fault::Error(call, Errno::IO);
+    at_every_call(&source, &Before::Nothing, fault, |path, session, _, after| {
+        if session.published_at.is_some() && session.outcome.is_err() {
+            let again = source.session(path, Fault::None);
+            assert_eq!(again.received, Some(0), "{after}: sent again");
+            again.outcome.unwrap();
+        }
+    });
+}
