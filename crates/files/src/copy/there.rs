@@ -105,7 +105,9 @@ impl There {
             if entry.kind == Kind::Directory && !matches!(found, Found::Directory { .. }) {
                 missing = Some(&entry.path);
             }
-            if let Some(stat) = stat.as_ref().filter(|_| !matches!(entry.kind, Kind::Name { .. })) {
+            // A further name is its file.
+            let is_name = matches!((&entry.kind, found), (Kind::Name { .. }, Found::Same));
+            if let Some(stat) = stat.as_ref().filter(|_| !is_name) {
                 match numbers.entry((stat.st_dev, stat.st_ino)) {
                     Slot::Vacant(slot) => drop(slot.insert(number)),
                     // Further names that the source does not have.

@@ -159,28 +159,33 @@ fn names_that_differ_by_case_are_no_others_where_that_is_not_distinguished() {
 
 #[test]
 fn names_that_differ_by_case_collide_also_if_the_host_has_linked_the_file() {
-    let directory = in_memory();
-    let path = directory.path().join("copy");
-    let kind = Kind::File { bytes: 0 };
-    let entry = |name: &[u8]| Entry {
-        path: name.to_vec(),
-        kind: kind.clone(),
-        mode: 0o640,
-        modified_ns: 0,
+    let file = Kind::File { bytes: 0 };
+    let entry = |name: &[u8], kind: &Kind| {
+        let (path, kind) = (name.to_vec(), kind.clone());
+        Entry { path, kind, mode: 0o640, modified_ns: 0 }
     };
-    let listing = Listing::new(vec![entry(b"A"), entry(b"a")]).unwrap();
-    let source = Source::other().with(|it| it.listing = listing);
-    fs::create_dir(&path).unwrap();
-    // It has the attributes of both entries.
-    let file = fs::File::create(path.join("a")).unwrap();
-    file.set_permissions(fs::Permissions::from_mode(0o640)).unwrap();
-    file.set_modified(std::time::UNIX_EPOCH).unwrap();
-    fs::hard_link(path.join("a"), path.join("own")).unwrap();
-    let folding = || Injection { folds_case: true, ..Fault::None.injection(|| {}) };
-    let session = source.0.session(&path, folding());
-    assert!(session.outcome.is_err_and(|error| error.to_string().contains("are one file here")));
-    // Where it is distinguished they are two.
-    fs::hard_link(path.join("a"), path.join("A")).unwrap();
-    source.session(&path, Fault::None).outcome.unwrap();
-    assert_ne!(identity(&path.join("a")).0, identity(&path.join("A")).0);
+    for entries in [
+        vec![entry(b"A", &file), entry(b"a", &file)],
+        vec![entry(b"0", &file), entry(b"A", &file), entry(b"a", &Kind::Name { of: 0 })],
+        vec![entry(b"0", &file), entry(b"A", &Kind::Name { of: 0 }), entry(b"a", &file)],
+    ] {
+        let directory = in_memory();
+        let path = directory.path().join("copy");
+        let listing = Listing::new(entries).unwrap();
+        let source = Source::other().with(|it| it.listing = listing);
+        fs::create_dir(&path).unwrap();
+        // It has the attributes of both entries.
+        let file = fs::File::create(path.join("a")).unwrap();
+        file.set_permissions(fs::Permissions::from_mode(0o640)).unwrap();
+        file.set_modified(std::time::UNIX_EPOCH).unwrap();
+        fs::hard_link(path.join("a"), path.join("own")).unwrap();
+        let folding = || Injection { folds_case: true, ..Fault::None.injection(|| {}) };
+        let outcome = source.0.session(&path, folding()).outcome;
+        let text = outcome.expect_err("two entries are one file").to_string();
+        assert!(text.contains("are one file here"), "{text}");
+        // Where it is distinguished they are two.
+        fs::hard_link(path.join("a"), path.join("A")).unwrap();
+        source.session(&path, Fault::None).outcome.unwrap();
+        assert_ne!(identity(&path.join("a")).0, identity(&path.join("A")).0);
+    }
 }
