@@ -257,14 +257,15 @@ fn may_stay(stat: &Stat, entry: &Entry) -> bool {
     stat.st_uid == geteuid().as_raw() && has_its_writers && (is_finished || !is_linked(stat))
 }
 
-/// Whether two entries that are one file are that by one name in their directory, not by two.
+/// Whether two entries that are one file are that by one name in their directory, which they have in other letters, not by two.
 fn is_one_name(order: &Order, (one, other): (usize, usize), top: &Directory) -> bool {
     let (one, other) = (&order.entries()[one], &order.entries()[other]);
+    let folded = |entry: &Entry| String::from_utf8_lossy(&entry.path).to_lowercase();
     let names = || Parents::new(top).of(&one.path).and_then(|(at, _)| at.names());
     let has = |names: &[OsString], entry: &Entry| {
         names.iter().any(|name| name.as_bytes() == entry.name())
     };
-    one.parent() == other.parent()
+    folded(one) == folded(other)
         && names().is_ok_and(|names| !has(&names, one) || !has(&names, other))
 }
 

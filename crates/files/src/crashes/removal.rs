@@ -189,3 +189,22 @@ fn names_that_differ_by_case_collide_also_if_the_host_has_linked_the_file() {
         assert_ne!(identity(&path.join("a")).0, identity(&path.join("A")).0);
     }
 }
+
+#[test]
+fn linked_files_are_two_where_their_names_differ_by_case_from_the_listing_s() {
+    let file = Kind::File { bytes: 0 };
+    let entry = |name: &[u8]| {
+        let (path, kind) = (name.to_vec(), file.clone());
+        Entry { path, kind, mode: 0o640, modified_ns: 0 }
+    };
+    let listing = Listing::new(vec![entry(b"a"), entry(b"b")]).unwrap();
+    let source = Source::other().with(|it| it.listing = listing);
+    let directory = in_memory();
+    let path = directory.path().join("copy");
+    fs::create_dir(&path).unwrap();
+    fs::write(path.join("A"), "").unwrap();
+    fs::hard_link(path.join("A"), path.join("B")).unwrap();
+    let folding = Injection { folds_case: true, ..Fault::None.injection(|| {}) };
+    source.0.session(&path, folding).outcome.unwrap();
+    assert_ne!(identity(&path.join("A")).0, identity(&path.join("B")).0);
+}
