@@ -70,8 +70,7 @@ impl Disk {
     pub(crate) fn set_mode(&self, file: impl AsFd, mode: u32) -> Result<()> {
         self.call()?;
         let mode = Mode::from_raw_mode(mode);
-        if self.faults.changes_by_path() {
-            let path = readlinkat(CWD, by_descriptor(file), Vec::new())?;
+        if let Some(path) = self.faults.path_of(&file) {
             return chmodat(CWD, path, mode, AtFlags::empty());
         }
         match fchmod(&file, mode) {
@@ -422,6 +421,12 @@ fn advise(file: &File, (start, end): ByteRange, advice: Advice) {
     let _ = fadvise(file, start, Some(length), advice);
 }
 
+/// The system's error; [`Errno::IO`] for others.
+#[expect(clippy::needless_pass_by_value, reason = "for map_err")]
+pub(crate) fn errno(error: io::Error) -> Errno {
+    Errno::from_io_error(&error).unwrap_or(Errno::IO)
+}
+
 /// The advice that this thread has given, and whether files seem to it to be in memory, for tests.
 #[cfg(test)]
 pub(crate) mod advice {
@@ -457,10 +462,4 @@ pub(crate) mod advice {
     pub(crate) fn take() -> Vec<Advised> {
         GIVEN.take()
     }
-}
-
-/// The system's error; [`Errno::IO`] for others.
-#[expect(clippy::needless_pass_by_value, reason = "for map_err")]
-pub(crate) fn errno(error: io::Error) -> Errno {
-    Errno::from_io_error(&error).unwrap_or(Errno::IO)
 }

@@ -5,13 +5,16 @@ use std::{
     borrow::Cow,
     ffi::{OsStr, OsString},
     fmt, fs,
-    os::fd::{AsRawFd, OwnedFd},
+    os::{
+        fd::{AsFd, AsRawFd, OwnedFd},
+        unix::fs::MetadataExt,
+    },
     path::{Component, Path, PathBuf},
     sync::{Arc, Mutex, MutexGuard, PoisonError},
 };
 
 use rustix::{
-    fs::{OFlags, RenameFlags, Stat},
+    fs::{OFlags, RenameFlags, Stat, fstat},
     io::{Errno, Result},
 };
 
@@ -44,8 +47,8 @@ pub enum Bug {
     LinksEarly,
 }
 
-/// Called before each call, with its number from 0 and the name it is about, if any.
-type Hook = Box<dyn FnMut(u64, Option<&OsStr>) -> Fate + Send>;
+/// Called before each call that changes or opens something, with its number from 0 and the name it is about, if any.
+pub type Hook = Box<dyn FnMut(u64, Option<&OsStr>) -> Fate + Send>;
 
 #[derive(Default)]
 struct State {
@@ -54,6 +57,8 @@ struct State {
     hook: Option<Hook>,
     folds_case: bool,
     bug: Option<Bug>,
+    /// For [`Bug::ChangesByPath`]: the last path that was looked up, and its inode then.
+    last: Option<(PathBuf, u64)>,
 }
 
 /// Counts calls; clones share the count.
@@ -72,10 +77,10 @@ impl Faults {
     }
 
     /// Counts from 0 again. `hook` decides what calls do; it must not make any.
-    pub(crate) fn start(&self, hook: impl FnMut(u64, Option<&OsStr>) -> Fate + Send + 'static) {
+    pub(crate) fn start(&self, hook: Hook) {
         let mut state = self.state();
         (state.calls, state.is_killed) = (0, false);
-        state.hook = Some(Box::new(hook));
+        state.hook = Some(hook);
     }
 
     /// Lets the file system seem to distinguish no case of ASCII letters.
@@ -130,10 +135,16 @@ impl Faults {
 
     /// The name by which the directory has it. It may have several components.
     pub(crate) fn name<'n>(&self, directory: &OwnedFd, name: &'n OsStr) -> Cow<'n, OsStr> {
+        let top = PathBuf::from(format!("/proc/self/fd/{}", directory.as_raw_fd()));
+        if self.has(Bug::ChangesByPath)
+            && let Ok(path) = fs::read_link(&top).map(|top| top.join(name))
+        {
+            let inode = fs::symlink_metadata(&path).map(|stat| stat.ino());
+            self.state().last = inode.ok().map(|inode| (path, inode));
+        }
         if !self.state().folds_case {
             return Cow::Borrowed(name);
         }
-        let top = PathBuf::from(format!("/proc/self/fd/{}", directory.as_raw_fd()));
         let mut known = PathBuf::new();
         for part in Path::new(name).components() {
             let Component::Normal(part) = part else { return Cow::Borrowed(name) };
@@ -161,8 +172,10 @@ impl Faults {
         is_same || self.has(Bug::ExchangesAnything)
     }
 
-    pub(crate) fn changes_by_path(&self) -> bool {
-        self.has(Bug::ChangesByPath)
+    pub(crate) fn path_of(&self, file: impl AsFd) -> Option<PathBuf> {
+        let stat = fstat(file).ok()?;
+        let (path, inode) = self.state().last.clone()?;
+        (inode == stat.st_ino).then_some(path)
     }
 
     pub(crate) fn links_early(&self) -> bool {

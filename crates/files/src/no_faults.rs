@@ -1,6 +1,11 @@
 //! What is between decisions and system calls where nothing is injected: nothing.
 
-use std::{borrow::Cow, ffi::OsStr, os::fd::OwnedFd};
+use std::{
+    borrow::Cow,
+    ffi::OsStr,
+    os::fd::{AsFd, OwnedFd},
+    path::PathBuf,
+};
 
 use rustix::{
     fs::{OFlags, RenameFlags, Stat},
@@ -41,8 +46,8 @@ impl Faults {
         is_same
     }
 
-    pub(crate) fn changes_by_path(self) -> bool {
-        false
+    pub(crate) fn path_of(self, _file: impl AsFd) -> Option<PathBuf> {
+        None
     }
 
     pub(crate) fn links_early(self) -> bool {

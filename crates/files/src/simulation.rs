@@ -27,7 +27,7 @@ use crate::{
     resume::SourceChunks,
 };
 pub use crate::{
-    faults::{Bug, Fate, Faults},
+    faults::{Bug, Fate, Faults, Hook},
     messages::{Deletion, Top},
 };
 
@@ -59,8 +59,8 @@ pub fn is_hidden(name: &str) -> bool {
 
 /// What is injected into a session.
 pub struct Injection {
-    /// Called before each call that changes or opens something, with its number from 0 and the name it is about, if any.
-    pub hook: Box<dyn FnMut(u64, Option<&OsStr>) -> Fate + Send>,
+    /// What happens before calls.
+    pub hook: Hook,
     /// A planted bug.
     pub bug: Option<Bug>,
     /// The file system seems to distinguish no case.
