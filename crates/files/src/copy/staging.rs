@@ -15,8 +15,6 @@ use rustix::{
 use tree::Kind;
 
 use super::{
-    error::TargetError,
-    files::CopyFiles,
     order::Order,
     parents::{Parents, is_below},
     temporary::Temporary,
@@ -169,14 +167,6 @@ impl Staging {
         }
         let staged = Staged(areas.into());
         Ok(is_found.then_some(Self { staged, is_there, hidden, temporary: None, is_kept: false }))
-    }
-
-    /// Numbers of files' entries that an earlier session has received as a whole.
-    fn whole_files(&self, order: &Arc<Order>) -> Vec<usize> {
-        let staged = Some((self.staged.clone(), self.is_there.clone()));
-        let files = CopyFiles::new(order, None, vec![true; order.entries().len()], staged);
-        let all = 0..order.layout.files();
-        all.filter(|&file| files.is_whole(file)).map(|file| order.layout.entry(file)).collect()
     }
 
     /// Makes those directories of the tree in which something is staged (`stages`: by the number of the entry).
@@ -359,28 +349,4 @@ fn clean(
         }
     }
     Ok(())
-}
-
-/// Looks at what is there, and at what an earlier session has left.
-pub(super) fn look(
-    place: &Place,
-    order: &Arc<Order>,
-    existing: Option<&Directory>,
-) -> Result<(There, Option<Staging>), TargetError> {
-    let look = || match existing {
-        Some(directory) => There::look(directory, order),
-        None => Ok(There::nothing(order)),
-    };
-    let there = look()?;
-    match Staging::find(place, order, existing, &there) {
-        Some(staging) => {
-            // What of it was removed may have been further names of what is there.
-            let mut there = look()?;
-            if order.by_contents {
-                there.replace_staged(&staging.whole_files(order));
-            }
-            Ok((there, Some(staging)))
-        }
-        None => Ok((there, None)),
-    }
 }

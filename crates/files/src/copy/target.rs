@@ -21,9 +21,10 @@ use super::{
     extras::{self, Extra},
     files::CopyFiles,
     held::{Held, check_replaceable, hold, no_file},
+    look::look,
     order::Order,
     publish::{Publication, finish_top, new_top, top_of},
-    staging::{Staging, look},
+    staging::Staging,
     there::{Found, There},
     verified::Verified,
 };

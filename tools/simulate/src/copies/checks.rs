@@ -2,15 +2,13 @@
 
 use std::collections::BTreeMap;
 
-use files::{
-    TargetError,
-    simulation::{CopySession, CopySource, is_hidden},
-};
+use files::{TargetError, simulation::is_hidden};
 use tree::Kind;
 
 use super::{
+    record::Record,
     roles::{Role, Roles},
-    scenario::{COPY, CopyScenario, CopySessionPlan},
+    scenario::{COPY, CopyScenario},
     snapshot::{Node, NodeKind, Snapshot, inner},
 };
 
@@ -18,39 +16,6 @@ use super::{
 const IN_COPY: &str = "copy/";
 /// Begins the paths in a directory that was exchanged.
 const IN_OLD: &str = ".copy.rdmc-old/";
-
-/// What another process did before a call.
-#[derive(Debug)]
-pub(super) struct Act {
-    pub(super) call: u64,
-    pub(super) before: Snapshot,
-    pub(super) after: Snapshot,
-}
-
-/// A session, and what was there before and after it.
-#[derive(Debug)]
-pub(super) struct Record {
-    pub(super) plan: CopySessionPlan,
-    pub(super) source: CopySource,
-    pub(super) session: CopySession,
-    pub(super) start: Snapshot,
-    pub(super) acts: Vec<Act>,
-    pub(super) end: Snapshot,
-}
-
-impl Record {
-    /// What was there when the session had looked.
-    pub(super) fn look(&self) -> &Snapshot {
-        let before = self.acts.iter().rfind(|act| act.call < self.session.looked_at);
-        before.map_or(&self.start, |act| &act.after)
-    }
-
-    /// Changes by other processes from a call on, by path.
-    fn changed_from(&self, call: u64) -> Vec<&str> {
-        let acts = self.acts.iter().filter(|act| act.call >= call);
-        acts.flat_map(|act| act.after.changed_since(&act.before)).collect()
-    }
-}
 
 /// What a session has moved to where only it looks, and has to move back: by inode and path where it was, and whether it may
 /// be removed instead.
@@ -158,7 +123,12 @@ impl Checks<'_> {
                 && old.is_directory()
                 && old.mode == node.mode
                 && self.may_remove(path, old);
-            if !is_emptied && !self.roles.may_set(old, node, is_linked) {
+            // An exchange that was killed is completed: what is moved into directories changes their time.
+            let is_completed = old.is_directory()
+                && old.mode == node.mode
+                && path.starts_with(IN_COPY)
+                && all.hidden.keys().any(|path| path.starts_with(IN_OLD));
+            if !is_emptied && !is_completed && !self.roles.may_set(old, node, is_linked) {
                 let facts = |it: &Node| format!("{:o} {}", it.mode, it.modified_ns);
                 let what = format!("had {} and has {}", facts(old), facts(node));
                 self.violation(&what, path);

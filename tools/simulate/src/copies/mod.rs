@@ -9,6 +9,7 @@ mod checks;
 mod draw;
 mod host;
 mod outcome;
+mod record;
 mod roles;
 mod run;
 mod scenario;

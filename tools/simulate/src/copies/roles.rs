@@ -6,7 +6,7 @@ use files::simulation::{CopySource, is_hidden};
 use tree::Kind;
 
 use super::{
-    checks::Record,
+    record::Record,
     scenario::{COPY, CopyScenario},
     snapshot::{Node, NodeKind, Snapshot, inner, split},
 };

@@ -15,9 +15,10 @@ use files::{
 
 use super::{
     canary::CopyCanary,
-    checks::{self, Act, Record},
+    checks,
     host::Host,
     outcome::CopyOutcome,
+    record::{Act, Record},
     scenario::{COPY, CopyFault, CopyScenario, CopySessionPlan, PlannedCopyFault},
     snapshot::{Seen, Snapshot},
 };
