@@ -3,6 +3,7 @@
 //! They are in one place so that tests can end a session before any of them, or let one fail.
 
 use std::{
+    borrow::Cow,
     ffi::{OsStr, OsString},
     fs::File,
     io::{self, Read, Seek, SeekFrom},
@@ -27,6 +28,10 @@ use rustix::{
     io::{Errno, Result},
 };
 
+#[cfg(any(test, feature = "simulation"))]
+use crate::faults::Faults;
+#[cfg(not(any(test, feature = "simulation")))]
+use crate::no_faults::Faults;
 use crate::ranges::ByteRange;
 
 const DIRECTORY: OFlags = OFlags::RDONLY.union(OFlags::DIRECTORY).union(OFlags::NOFOLLOW);
@@ -34,19 +39,12 @@ const DIRECTORY: OFlags = OFlags::RDONLY.union(OFlags::DIRECTORY).union(OFlags::
 /// Calls on what is open; clones share injected faults.
 #[derive(Clone, Debug, Default)]
 pub(crate) struct Disk {
-    #[cfg(test)]
-    pub(crate) faults: faults::Faults,
+    /// What tests inject.
+    pub(crate) faults: Faults,
 }
 
 impl Disk {
-    #[cfg(not(test))]
-    #[expect(clippy::unused_self, clippy::unnecessary_wraps, reason = "tests let calls fail")]
     fn call(&self) -> Result<()> {
-        Ok(())
-    }
-
-    #[cfg(test)]
-    pub(crate) fn call(&self) -> Result<()> {
         self.faults.call()
     }
 
@@ -72,10 +70,18 @@ impl Disk {
     pub(crate) fn set_mode(&self, file: impl AsFd, mode: u32) -> Result<()> {
         self.call()?;
         let mode = Mode::from_raw_mode(mode);
+        if let Some(path) = self.faults.path_of(&file) {
+            return chmodat(CWD, path, mode, AtFlags::empty());
+        }
         match fchmod(&file, mode) {
             Err(Errno::BADF) => chmodat(CWD, by_descriptor(file), mode, AtFlags::empty()),
             set => set,
         }
+    }
+
+    /// The attributes of what is open.
+    pub(crate) fn stat(&self, file: impl AsFd) -> Result<Stat> {
+        Ok(self.faults.seen(fstat(file)?))
     }
 
     /// Sets the modification time of what is open, also with `O_PATH`: nanoseconds since 1970.
@@ -174,6 +180,16 @@ impl Directory {
         &self.opened
     }
 
+    /// A name by which something has to be found or made, before a call that changes something or opens it.
+    fn named<'n>(&self, name: &'n OsStr) -> Result<Cow<'n, OsStr>> {
+        self.disk.faults.call_on(name)?;
+        Ok(self.name(name))
+    }
+
+    fn name<'n>(&self, name: &'n OsStr) -> Cow<'n, OsStr> {
+        self.disk.faults.name(&self.opened, name)
+    }
+
     /// Its own attributes.
     pub(crate) fn own_stat(&self) -> Result<Stat> {
         fstat(&*self.opened)
@@ -181,7 +197,7 @@ impl Directory {
 
     /// Does not block on a FIFO.
     pub(crate) fn open(&self, name: &OsStr, flags: OFlags) -> Result<File> {
-        self.disk.call()?;
+        let name = &*self.named(name)?;
         let flags = flags | OFlags::CLOEXEC | OFlags::NOFOLLOW | OFlags::NONBLOCK;
         Ok(openat(&*self.opened, name, flags, Mode::empty())?.into())
     }
@@ -190,50 +206,53 @@ impl Directory {
     ///
     /// Errors: [`Errno::LOOP`] or [`Errno::NOTDIR`] for a symbolic link.
     pub(crate) fn open_directory(&self, name: &OsStr) -> Result<Self> {
-        self.disk.call()?;
+        let name = &*self.named(name)?;
         let opened = openat(&*self.opened, name, DIRECTORY | OFlags::CLOEXEC, Mode::empty())?;
         Ok(self.beside(opened))
     }
 
     /// Creates a file for reading and writing. Errors: [`Errno::EXIST`] if the name exists.
     pub(crate) fn create(&self, name: &OsStr, mode: u32) -> Result<File> {
-        self.disk.call()?;
+        let name = &*self.named(name)?;
         let flags = OFlags::RDWR | OFlags::CREATE | OFlags::EXCL | OFlags::CLOEXEC;
+        let flags = self.disk.faults.creating(flags);
         Ok(openat(&*self.opened, name, flags, Mode::from_raw_mode(mode))?.into())
     }
 
     /// Makes a directory; the mode is limited by the umask.
     pub(crate) fn make_directory(&self, name: &OsStr, mode: u32) -> Result<()> {
-        self.disk.call()?;
+        let name = &*self.named(name)?;
         mkdirat(&*self.opened, name, Mode::from_raw_mode(mode))
     }
 
     /// Makes a symbolic link.
     pub(crate) fn make_link(&self, name: &OsStr, target: &OsStr) -> Result<()> {
-        self.disk.call()?;
+        let name = &*self.named(name)?;
         symlinkat(target, &*self.opened, name)
     }
 
     /// Gives a file a further name, in this directory or another one.
     pub(crate) fn link(&self, name: &OsStr, to: &Self, new: &OsStr) -> Result<()> {
-        self.disk.call()?;
+        let new = &*to.named(new)?;
+        let name = &*self.name(name);
         linkat(&*self.opened, name, &*to.opened, new, AtFlags::empty())
     }
 
     pub(crate) fn unlink(&self, name: &OsStr) -> Result<()> {
-        self.disk.call()?;
+        let name = &*self.named(name)?;
         unlinkat(&*self.opened, name, AtFlags::empty())
     }
 
     /// Removes an empty directory.
     pub(crate) fn remove_directory(&self, name: &OsStr) -> Result<()> {
-        self.disk.call()?;
+        let name = &*self.named(name)?;
         unlinkat(&*self.opened, name, AtFlags::REMOVEDIR)
     }
 
     /// Replaces what has the new name, atomically.
     pub(crate) fn rename(&self, old: &OsStr, to: &Self, new: &OsStr) -> Result<()> {
-        self.disk.call()?;
+        let new = &*to.named(new)?;
+        let old = &*self.name(old);
         renameat(&*self.opened, old, &*to.opened, new)
     }
 
@@ -245,19 +264,26 @@ impl Directory {
         new: &OsStr,
         flags: RenameFlags,
     ) -> Result<()> {
-        self.disk.call()?;
-        renameat_with(&*self.opened, old, &*to.opened, new, flags)
+        let new = &*to.named(new)?;
+        let old = &*self.name(old);
+        let flags = self.disk.faults.renaming(flags);
+        match renameat_with(&*self.opened, old, &*to.opened, new, flags) {
+            Err(Errno::EXIST) if self.disk.faults.links_early() => {
+                unlinkat(&*self.opened, old, AtFlags::empty())
+            }
+            renamed => renamed,
+        }
     }
 
     /// Sets the modification time of a symbolic link itself.
     pub(crate) fn set_link_modified_ns(&self, name: &OsStr, modified_ns: i64) -> Result<()> {
-        self.disk.call()?;
+        let name = &*self.named(name)?;
         utimensat(&*self.opened, name, &times(modified_ns), AtFlags::SYMLINK_NOFOLLOW)
     }
 
     /// Opens a file or directory only to change or examine its attributes, whatever its mode.
     pub(crate) fn open_path(&self, name: &OsStr) -> Result<OwnedFd> {
-        self.disk.call()?;
+        let name = &*self.named(name)?;
         let flags = OFlags::PATH | OFlags::NOFOLLOW | OFlags::CLOEXEC;
         openat(&*self.opened, name, flags, Mode::empty())
     }
@@ -279,22 +305,27 @@ impl Directory {
 
     /// The attributes of the file of this name, of a link its own.
     pub(crate) fn stat(&self, name: &OsStr) -> Result<Stat> {
-        statat(&*self.opened, name, AtFlags::SYMLINK_NOFOLLOW)
+        let name = &*self.name(name);
+        let stat = statat(&*self.opened, name, AtFlags::SYMLINK_NOFOLLOW)?;
+        Ok(self.disk.faults.seen(stat))
     }
 
     /// Where the symbolic link of this name leads.
     pub(crate) fn read_link(&self, name: &OsStr) -> Result<Vec<u8>> {
+        let name = &*self.name(name);
         readlinkat(&*self.opened, name, Vec::new()).map(std::ffi::CString::into_bytes)
     }
 
     /// The type of the file of this name; follows links.
     pub(crate) fn kind(&self, name: &OsStr) -> Option<FileType> {
+        let name = &*self.name(name);
         let stat = statat(&*self.opened, name, AtFlags::empty()).ok()?;
         Some(FileType::from_raw_mode(stat.st_mode))
     }
 
     /// Whether what has this name is immutable or append-only, so that nobody can move it.
     pub(crate) fn is_fixed(&self, name: &OsStr) -> bool {
+        let name = &*self.name(name);
         let fixed = StatxAttributes::IMMUTABLE | StatxAttributes::APPEND;
         statx(&*self.opened, name, AtFlags::SYMLINK_NOFOLLOW, StatxFlags::TYPE)
             .is_ok_and(|found| found.stx_attributes.intersects(fixed))
@@ -307,6 +338,7 @@ impl Directory {
 
     /// Whether something is mounted on the directory of this name; false before Linux 5.8.
     pub(crate) fn is_mount(&self, name: &OsStr) -> bool {
+        let name = &*self.name(name);
         let flags = AtFlags::SYMLINK_NOFOLLOW | AtFlags::NO_AUTOMOUNT;
         statx(&*self.opened, name, flags, StatxFlags::TYPE)
             .is_ok_and(|found| found.stx_attributes.contains(StatxAttributes::MOUNT_ROOT))
@@ -317,6 +349,13 @@ impl Directory {
         let identity = |stat: Stat| (stat.st_dev, stat.st_ino);
         let named = self.stat(name).map(identity);
         named.is_ok() && named == fstat(file).map(identity)
+    }
+
+    /// Whether the name is that of a directory that is open. Errors: the system's.
+    pub(crate) fn is_named_directory(&self, directory: &Self, name: &OsStr) -> Result<bool> {
+        let identity = |stat: Stat| (stat.st_dev, stat.st_ino);
+        let is_same = identity(self.stat(name)?) == identity(directory.own_stat()?);
+        Ok(self.disk.faults.compared(is_same))
     }
 
     /// Writes the directory to disk.
@@ -382,6 +421,12 @@ fn advise(file: &File, (start, end): ByteRange, advice: Advice) {
     let _ = fadvise(file, start, Some(length), advice);
 }
 
+/// The system's error; [`Errno::IO`] for others.
+#[expect(clippy::needless_pass_by_value, reason = "for map_err")]
+pub(crate) fn errno(error: io::Error) -> Errno {
+    Errno::from_io_error(&error).unwrap_or(Errno::IO)
+}
+
 /// The advice that this thread has given, and whether files seem to it to be in memory, for tests.
 #[cfg(test)]
 pub(crate) mod advice {
@@ -416,93 +461,5 @@ pub(crate) mod advice {
     /// Since the last call.
     pub(crate) fn take() -> Vec<Advised> {
         GIVEN.take()
-    }
-}
-
-/// The system's error; [`Errno::IO`] for others.
-#[expect(clippy::needless_pass_by_value, reason = "for map_err")]
-pub(crate) fn errno(error: io::Error) -> Errno {
-    Errno::from_io_error(&error).unwrap_or(Errno::IO)
-}
-
-/// Fault injection for tests.
-#[cfg(test)]
-pub(crate) mod faults {
-    use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
-
-    use super::{Errno, Result};
-
-    /// Which call fails, counted from 0.
-    #[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
-    pub(crate) enum Fault {
-        #[default]
-        None,
-        /// This call and all after it have no effect, as after a kill.
-        Crash(u64),
-        /// Only this call fails.
-        Error(u64, Errno),
-        /// Something happens right before this call ([`Faults::set_action`]).
-        Action(u64),
-    }
-
-    #[derive(Default)]
-    struct State {
-        calls: u64,
-        fault: Fault,
-        action: Option<Box<dyn FnOnce() + Send>>,
-    }
-
-    /// Counts calls; clones share the count.
-    #[derive(Clone, Default)]
-    pub(crate) struct Faults(Arc<Mutex<State>>);
-
-    impl std::fmt::Debug for Faults {
-        fn fmt(&self, formatter: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
-            formatter.write_str("Faults")
-        }
-    }
-
-    impl Faults {
-        fn state(&self) -> MutexGuard<'_, State> {
-            self.0.lock().unwrap_or_else(PoisonError::into_inner)
-        }
-
-        pub(crate) fn set(&self, fault: Fault) {
-            let mut state = self.state();
-            (state.calls, state.fault) = (0, fault);
-        }
-
-        /// What happens before the call of [`Fault::Action`]: what another process does.
-        pub(crate) fn set_action(&self, action: impl FnOnce() + Send + 'static) {
-            self.state().action = Some(Box::new(action));
-        }
-
-        /// How many calls were made.
-        pub(crate) fn calls(&self) -> u64 {
-            self.state().calls
-        }
-
-        /// Whether the process would be dead by now.
-        pub(crate) fn is_over(&self) -> bool {
-            let state = self.state();
-            matches!(state.fault, Fault::Crash(from) if state.calls > from)
-        }
-
-        pub(super) fn call(&self) -> Result<()> {
-            let mut state = self.state();
-            let this = state.calls;
-            state.calls += 1;
-            match state.fault {
-                Fault::Crash(from) if this >= from => return Err(Errno::CANCELED),
-                Fault::Error(at, errno) if this == at => return Err(errno),
-                Fault::Action(at) if this == at => {
-                    if let Some(action) = state.action.take() {
-                        action();
-                    }
-                }
-                _ => {}
-            }
-            Ok(())
-        }
     }
 }

@@ -27,6 +27,8 @@ mod crashes;
 #[doc(hidden)]
 mod digests;
 mod disk;
+#[cfg(any(test, feature = "simulation"))]
+mod faults;
 #[cfg(any(test, fuzzing))]
 pub mod fuzzing;
 mod hash;
@@ -35,6 +37,8 @@ pub mod machines;
 mod manifest;
 #[doc(hidden)]
 mod messages;
+#[cfg(not(any(test, feature = "simulation")))]
+mod no_faults;
 mod open_files;
 mod pieces;
 mod place;
@@ -48,6 +52,9 @@ mod resident;
 #[doc(hidden)]
 mod resume;
 mod sending;
+#[cfg(any(test, feature = "simulation"))]
+#[doc(hidden)]
+pub mod simulation;
 mod source;
 #[doc(hidden)]
 mod stream_message;

@@ -139,20 +139,24 @@ impl Place {
         (prefix(&self.name) + end).into()
     }
 
-    /// Removes temporary files and directories of all versions except one; the caller must own the claim. Files that cannot be
-    /// removed stay without effect.
-    pub(crate) fn remove_temporaries(&self, but: Option<&OsStr>) {
+    /// Names of temporary files and directories of all versions.
+    pub(crate) fn temporaries(&self) -> impl Iterator<Item = OsString> {
         let prefix = prefix(&self.name);
         let is_version = |end: &str| {
             end.len() == VERSION_DIGITS && end.bytes().all(|digit| digit.is_ascii_hexdigit())
         };
-        for name in self.parent.names().unwrap_or_default() {
+        self.parent.names().unwrap_or_default().into_iter().filter(move |name| {
             let end = name.to_str().and_then(|name| name.strip_prefix(&prefix));
-            if end.is_some_and(is_version) && Some(name.as_os_str()) != but {
-                tracing::info!(?name, "removing a temporary file of an earlier session");
-                // A copy of a tree is a directory.
-                let _ = remove_tree(&self.parent, &name);
-            }
+            end.is_some_and(is_version)
+        })
+    }
+
+    /// Removes them except for one; the caller must own the claim. Files that cannot be removed stay without effect.
+    pub(crate) fn remove_temporaries(&self, but: Option<&OsStr>) {
+        for name in self.temporaries().filter(|name| Some(name.as_os_str()) != but) {
+            tracing::info!(?name, "removing a temporary file of an earlier session");
+            // A copy of a tree is a directory.
+            let _ = remove_tree(&self.parent, &name);
         }
     }
 

@@ -50,7 +50,10 @@ const MAY_USE: &[(&str, &[&str])] = &[
     ("agent", &["certificates", "control", "data-plane", "mcrdma", "roce", "routes"]),
     ("host", &["certificates", "control", "roce"]),
     ("endpoint", &["mcrdma", "packet-socket", "roce"]),
-    ("simulate", &["collective", "engine", "files", "rdmc", "team", "transport", "transport-sim"]),
+    (
+        "simulate",
+        &["collective", "engine", "files", "rdmc", "team", "transport", "transport-sim", "tree"],
+    ),
     (
         "rdmc",
         &[

@@ -17,6 +17,7 @@ mod campaign;
 mod canary;
 pub mod checks;
 mod clock;
+mod copies;
 mod dice;
 mod draw;
 mod memory;
@@ -37,6 +38,10 @@ pub use book::{Book, Done, End, GroupBook, MemberBook};
 pub use campaign::Campaign;
 pub use canary::Canary;
 pub use clock::Clock;
+pub use copies::{
+    CopyCanary, CopyFault, CopyOutcome, CopyScenario, CopySessionPlan, CopyTally, PlannedCopyFault,
+    Thing, What, draw_copies, run_copies,
+};
 pub use dice::Dice;
 pub use draw::draw;
 pub use node::{Bug, Node, Watch};
@@ -49,7 +54,7 @@ pub use push::{
 pub use report::Report;
 pub use scenario::*;
 pub use shrink::shrink;
-pub use subject::{Groups, Pushes, Subject, Teams};
+pub use subject::{Copies, Groups, Pushes, Subject, Teams};
 pub use tally::Tally;
 pub use teams::{
     CallKind, CallPlan, FoldPlan, FunctionPlan, InjectedTeamFault, OtherCall, PlannedTeamFault,

@@ -10,12 +10,14 @@ use std::{
 
 use clap::Parser;
 use serde::de::DeserializeOwned;
-use simulate::{Campaign, Groups, Limits, Options, Pushes, Subject, Teams, shrink};
+use simulate::{Campaign, Copies, Groups, Limits, Options, Pushes, Subject, Teams, shrink};
 
+/// The option of copies at one host, which have no members.
+const COPIES: &str = " --copies";
 /// How long a failing scenario is shrunk.
 const SHRINKING: Duration = Duration::from_secs(60);
 
-/// Runs groups of real engines, whole pushes, or teams, in virtual time, with everything that can go wrong
+/// Runs groups of real engines, whole pushes, or teams in virtual time, or copies at one host, with everything that can go wrong
 #[derive(Debug, Parser)]
 #[command(name = "rdmc-simulate")]
 struct Arguments {
@@ -31,6 +33,9 @@ struct Arguments {
     /// Teams that call collective operations instead of groups
     #[arg(long, conflicts_with = "pushes")]
     teams: bool,
+    /// What receivers do with their disks, beside other processes, instead of groups
+    #[arg(long, conflicts_with_all = ["pushes", "teams", "members"])]
+    copies: bool,
     /// Sizes of groups, both ends included; of pushes, with the root; 1..9, of teams 1..33
     #[arg(long, value_name = "A..B", value_parser = range)]
     members: Option<RangeInclusive<u32>>,
@@ -66,9 +71,10 @@ fn range(text: &str) -> Result<RangeInclusive<u32>, String> {
 
 fn main() -> ExitCode {
     let arguments = Arguments::parse();
-    let outcome = match (arguments.pushes, arguments.teams) {
-        (true, _) => command::<Pushes>(&arguments),
-        (_, true) => command::<Teams>(&arguments),
+    let outcome = match arguments.subject() {
+        " --pushes" => command::<Pushes>(&arguments),
+        " --teams" => command::<Teams>(&arguments),
+        COPIES => command::<Copies>(&arguments),
         _ => command::<Groups>(&arguments),
     };
     match outcome {
@@ -108,9 +114,10 @@ impl Arguments {
 
     /// Returns the option that selects what is simulated.
     fn subject(&self) -> &'static str {
-        match (self.pushes, self.teams) {
-            (true, _) => " --pushes",
-            (_, true) => " --teams",
+        match (self.pushes, self.teams, self.copies) {
+            (true, ..) => " --pushes",
+            (_, true, _) => " --teams",
+            (.., true) => COPIES,
             _ => "",
         }
     }
@@ -134,10 +141,13 @@ impl<S: Subject> Runner<'_, S> {
     fn replay(&self, seed: u64) -> String {
         let subject = self.arguments.subject();
         let Limits { members } = self.limits();
-        let (least, most) = (members.start(), members.end());
+        let members = match subject {
+            COPIES => String::new(),
+            _ => format!(" --members {}..{}", members.start(), members.end()),
+        };
         let canary = self.arguments.canary.as_ref().map(|name| format!(" --canary {name}"));
         let canary = canary.unwrap_or_default();
-        format!("./dev sim{subject} --seed {seed} --members {least}..{most}{canary}")
+        format!("./dev sim{subject} --seed {seed}{members}{canary}")
     }
 
     fn options(&self, trace_events: usize) -> Options<S::Canary> {

@@ -1,4 +1,4 @@
-//! What can be simulated from seeds: groups, whole pushes, and teams.
+//! What can be simulated from seeds: groups, whole pushes, teams, and copies at one host.
 
 use std::{fmt, str::FromStr};
 
@@ -6,6 +6,9 @@ use serde::{Serialize, de::DeserializeOwned};
 
 use crate::{
     canary::Canary,
+    copies::{
+        CopyCanary, CopyOutcome, CopyScenario, CopyTally, draw_copies, run_copies, smaller_copies,
+    },
     draw::draw,
     options::Options,
     push::{PushCanary, PushOutcome, PushScenario, PushTally, draw_push, run_push, smaller_pushes},
@@ -59,6 +62,10 @@ pub enum Pushes {}
 /// Teams that call operations ([`run_team`]).
 #[derive(Debug)]
 pub enum Teams {}
+
+/// Copies at one host ([`run_copies`]).
+#[derive(Debug)]
+pub enum Copies {}
 
 impl Subject for Groups {
     type Scenario = Scenario;
@@ -167,5 +174,40 @@ impl Subject for Teams {
 
     fn smaller(scenario: &TeamScenario) -> Vec<TeamScenario> {
         smaller_teams(scenario)
+    }
+}
+
+impl Subject for Copies {
+    type Scenario = CopyScenario;
+    type Canary = CopyCanary;
+    type Report = CopyOutcome;
+    type Tally = CopyTally;
+
+    fn draw(seed: u64, limits: &Limits) -> CopyScenario {
+        draw_copies(seed, limits)
+    }
+
+    fn run(scenario: &CopyScenario, options: Options<CopyCanary>) -> CopyOutcome {
+        run_copies(scenario, options)
+    }
+
+    fn verdict(report: &CopyOutcome) -> (&[String], &str) {
+        (&report.violations, &report.trace)
+    }
+
+    fn add(tally: &mut CopyTally, seed: u64, report: &CopyOutcome) {
+        tally.add(seed, report);
+    }
+
+    fn runs(tally: &CopyTally) -> u64 {
+        tally.runs
+    }
+
+    fn merge(tally: &mut CopyTally, other: &CopyTally) {
+        tally.merge(other);
+    }
+
+    fn smaller(scenario: &CopyScenario) -> Vec<CopyScenario> {
+        smaller_copies(scenario)
     }
 }

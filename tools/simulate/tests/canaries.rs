@@ -1,8 +1,8 @@
 //! Planted bugs are detected within a few hundred seeds.
 
 use simulate::{
-    Campaign, Canary, Groups, Options, PushCanary, Pushes, TeamCanary, Teams, draw, draw_push, run,
-    run_push, run_team, shrink,
+    Campaign, Canary, Copies, CopyCanary, Groups, Options, PushCanary, Pushes, TeamCanary, Teams,
+    draw, draw_push, run, run_copies, run_push, run_team, shrink,
 };
 use std::time::Duration;
 
@@ -81,4 +81,30 @@ fn a_failing_team_becomes_smaller_and_still_fails() {
     assert!(!run_team(&smaller, options).violations.is_empty());
     assert!(smaller.size() <= 3 && smaller.faults.is_empty(), "{smaller}");
     assert!(run_team(&smaller, Options::default()).violations.is_empty(), "without it it is well");
+}
+
+#[test]
+fn every_canary_of_copies_is_caught() {
+    for canary in CopyCanary::ALL {
+        assert_eq!(canary.name().parse(), Ok(canary));
+        let options = Options { canary: Some(canary), trace_events: 0 };
+        let campaign = Campaign::<Copies> { options, jobs: 1, ..Campaign::new(0, PUSH_SEEDS) };
+        let (tally, failed) = campaign.run();
+        assert!(failed.is_some(), "{canary} was not noticed\n{tally}");
+        println!("{canary}: seed {failed:?}");
+    }
+}
+
+#[test]
+fn failing_copies_become_smaller_and_still_fail() {
+    let canary = "renames-over".parse::<CopyCanary>().unwrap();
+    let options = Options { canary: Some(canary), trace_events: 0 };
+    let campaign = Campaign::<Copies> { options, jobs: 1, ..Campaign::new(0, PUSH_SEEDS) };
+    let scenario = simulate::draw_copies(campaign.run().1.unwrap(), &campaign.limits);
+    let smaller = shrink::<Copies>(&scenario, options, Duration::from_secs(60));
+    assert!(!run_copies(&smaller, options).violations.is_empty());
+    let size = |it: &simulate::CopyScenario| it.to_string().lines().count();
+    assert!(size(&smaller) < size(&scenario), "{smaller}");
+    let without = run_copies(&smaller, Options { canary: None, trace_events: 100 });
+    assert!(without.violations.is_empty(), "without it it is well: {}", without.trace);
 }

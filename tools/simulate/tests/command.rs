@@ -45,6 +45,9 @@ fn wrong_arguments_are_refused() {
         "--pushes --canary misplaces-block",
         "--teams --canary misplaces-block",
         "--teams --pushes",
+        "--copies --pushes",
+        "--copies --members 2..3",
+        "--copies --canary misplaces-block",
         "--members 0..3",
         "--members 5..3",
         "--scenario nowhere.json",
@@ -78,6 +81,21 @@ fn teams_are_run_shown_and_replayed() {
     assert!(again.contains("--teams") && repeated.contains("VIOLATION: "), "{repeated}");
 }
 
+#[test]
+fn copies_are_run_shown_and_replayed() {
+    let (output, text) = simulate("--copies --count 20");
+    assert!(output.status.success() && text.contains("20 runs, "), "{text}");
+    let (output, text) = simulate("--copies --canary renames-over --count 200 --jobs 1");
+    assert_eq!(output.status.code(), Some(1), "{text}");
+    let again = text.lines().find_map(|line| line.split_once("; again: ./dev sim ")).unwrap().1;
+    let (output, repeated) = simulate(again);
+    assert_eq!(output.status.code(), Some(1), "{repeated}");
+    let violation =
+        |text: &str| text.lines().find(|it| it.starts_with("VIOLATION")).map(str::to_owned);
+    assert!(again.contains("--copies") && violation(&text).is_some(), "{again}: {text}");
+    assert_eq!(violation(&text), violation(&repeated));
+}
+
 /// With `--help` appended, a command is only parsed.
 #[test]
 fn the_nightly_commands_are_understood() {
@@ -85,7 +103,7 @@ fn the_nightly_commands_are_understood() {
     let steps = std::fs::read_to_string(steps).unwrap();
     let commands: Vec<&str> =
         steps.lines().filter_map(|it| Some(it.split_once("./dev sim ")?.1)).collect();
-    assert_eq!(commands.len(), 3, "groups, pushes and teams");
+    assert_eq!(commands.len(), 4, "groups, pushes, teams and copies");
     for command in commands {
         let command = command.replace("{}", "7").replace("{seed}", "7");
         let (output, text) = simulate(&format!("{command} --help"));

@@ -4,8 +4,9 @@
 use std::{fs, path::Path};
 
 use simulate::{
-    Groups, Limits, Options, PushScenario, Pushes, Scenario, Subject, TeamScenario, Teams, draw,
-    draw_push, draw_team, run, run_push, run_team,
+    Copies, CopyScenario, Groups, Limits, Options, PushScenario, Pushes, Scenario, Subject,
+    TeamScenario, Teams, draw, draw_copies, draw_push, draw_team, run, run_copies, run_push,
+    run_team,
 };
 
 #[test]
@@ -64,6 +65,7 @@ fn past_findings_stay_fixed() {
     assert_fixed::<Groups>("groups");
     assert_fixed::<Pushes>("pushes");
     assert_fixed::<Teams>("teams");
+    assert_fixed::<Copies>("copies");
 }
 
 #[test]
@@ -96,4 +98,21 @@ fn a_team_is_the_same_every_time_also_from_a_file() {
         assert_eq!(facts(&one), facts(&other), "seed {seed}");
         assert!(other.trace.contains("member 0"), "{}", other.trace);
     }
+}
+
+#[test]
+fn copies_are_the_same_every_time_also_from_a_file() {
+    for seed in 0..200 {
+        let scenario = draw_copies(seed, &Limits::default());
+        let one = run_copies(&scenario, Options::default());
+        let text = serde_json::to_string(&scenario).unwrap();
+        let read: CopyScenario = serde_json::from_str(&text).unwrap();
+        assert_eq!(read, scenario);
+        let other = run_copies(&read, Options { canary: None, trace_events: 1 });
+        assert_eq!(one.digest, other.digest, "seed {seed}");
+        assert!(other.trace.contains("session of version"), "{}", other.trace);
+    }
+    let digest =
+        |seed| run_copies(&draw_copies(seed, &Limits::default()), Options::default()).digest;
+    assert_ne!(digest(1), digest(2));
 }

@@ -2,14 +2,17 @@
 //! without a cause.
 
 use simulate::{
-    Campaign, Groups, Limits, Options, PlannedPushFault, PushFault, Pushes, Subject, Teams,
+    Campaign, Copies, Groups, Limits, Options, PlannedPushFault, PushFault, Pushes, Subject, Teams,
     draw_push, run_push,
 };
 
 fn assert_good<S: Subject>(campaign: &Campaign<S>, kind: &str) -> S::Tally {
     let (tally, failed) = campaign.run();
     let sizes = &campaign.limits.members;
-    let again = format!("--members {}..{}", sizes.start(), sizes.end());
+    let again = match kind {
+        " --copies" => String::new(),
+        _ => format!("--members {}..{}", sizes.start(), sizes.end()),
+    };
     assert_eq!(failed, None, "again: ./dev sim{kind} {again} --seed SEED\n{tally}");
     println!("{tally}");
     tally
@@ -54,6 +57,15 @@ fn teams_hold_every_invariant() {
     assert!([lost, silent, stalled, application].iter().all(|&count| count > 500), "{tally}");
     assert_eq!(broke_protocol, 0, "{tally}");
     assert!(tally.blame.exact > 5 * tally.blame.behind && tally.completed > 50_000, "{tally}");
+}
+
+#[test]
+fn copies_hold_every_invariant() {
+    let tally = assert_good(&Campaign::<Copies>::new(0, 3_000), " --copies");
+    // Every kind of fault was injected, and every outcome occurred.
+    assert!(tally.injected.iter().all(|&count| count > 50), "{tally}");
+    assert!(tally.ended.iter().all(|&count| count > 500), "{tally}");
+    assert!(tally.moved_away > 100, "{tally}");
 }
 
 #[test]

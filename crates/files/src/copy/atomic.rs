@@ -190,10 +190,9 @@ fn copy_attributes_of(from: &Directory, to: &Directory) -> Result<(), Errno> {
     Ok(())
 }
 
-/// Exchanges the complete directory of this hidden name with the existing one, and moves what is only there.
+/// Exchanges the complete directory of this hidden name with the existing one; [`sweep_all`] has to follow.
 ///
-/// Errors: something else has the place's name by now, then nothing has changed; something cannot be moved, then it is left
-/// in the old directory.
+/// Errors: something else has the place's name by now, then nothing has changed.
 pub(super) fn exchange(
     place: &Place,
     (existing, staged): (&Directory, &Directory),
@@ -206,10 +205,7 @@ pub(super) fn exchange(
         .and_then(|()| with_write_permission(staged, mark))
         .and_then(|()| parent.rename_with(hidden, parent, &old, RenameFlags::NOREPLACE));
     prepared.map_err(failed("rename the temporary directory to"))?;
-    let is_existing = |name: &OsStr| {
-        let (found, own) = (parent.stat(name)?, existing.own_stat()?);
-        Ok((found.st_dev, found.st_ino) == (own.st_dev, own.st_ino))
-    };
+    let is_existing = |name: &OsStr| parent.is_named_directory(existing, name);
     let exchanged = is_existing(place.name()).and_then(|is_it| match is_it {
         true => parent.rename_with(&old, parent, place.name(), RenameFlags::EXCHANGE),
         false => Err(Errno::STALE),
@@ -231,12 +227,13 @@ pub(super) fn exchange(
         });
     }
     with_write_permission(staged, || staged.unlink(OsStr::new(MARK))).map_err(failed("clean"))?;
-    parent.sync().map_err(failed("write to disk the directory of"))?;
-    sweep_all(place, (existing, staged), &order.listing)
+    parent.sync().map_err(failed("write to disk the directory of"))
 }
 
 /// Moves what is only in the old directory into the new one, until nothing is left.
-fn sweep_all(
+///
+/// Errors: something cannot be moved, then it is left in the old directory.
+pub(super) fn sweep_all(
     place: &Place,
     (old, new): (&Directory, &Directory),
     listing: &Listing,
@@ -263,7 +260,8 @@ fn sweep(old: &Directory, new: &Directory, listing: &Listing) -> Result<(), Errn
     let (mut from, mut to) = (Parents::new(old), Parents::new(new));
     for path in directories(listing) {
         let Ok(from) = from.open(path) else { continue };
-        let to = to.open(path)?;
+        // Somebody has moved it away: what belongs there stays where it is.
+        let Ok(to) = to.open(path) else { continue };
         for name in from.names()? {
             let is_directory = || {
                 let stat = from.stat(&name);

@@ -1,6 +1,10 @@
 //! What only the host has in the directories of a tree, to be removed where the root asks for that.
 
-use std::{collections::HashMap, ffi::OsStr, os::unix::ffi::OsStrExt};
+use std::{
+    collections::{HashMap, HashSet},
+    ffi::{OsStr, OsString},
+    os::unix::ffi::OsStrExt,
+};
 
 use rustix::{
     fs::{FileType, RenameFlags, Stat},
@@ -11,7 +15,7 @@ use tree::{Kind, Selection};
 use super::{
     error::{TargetError, refusal},
     order::Order,
-    parents::Parents,
+    parents::{Parents, split},
     publish::with_write_permission,
     staging::Staged,
     there::{Found, Known, There, kind_of},
@@ -49,8 +53,10 @@ struct Search<'a> {
     order: &'a Order,
     deletion: &'a Deletion,
     selection: Selection,
-    /// Paths of files and directories of the tree that are there, by inode: the name on disk may be another one.
-    listed: HashMap<u64, &'a [u8]>,
+    /// Inodes of files and directories of the tree that are there: the name on disk may be another one.
+    listed: HashSet<u64>,
+    /// Paths of the tree by what they are in small letters.
+    folded: HashMap<String, &'a [u8]>,
     extras: Vec<Extra>,
 }
 
@@ -65,11 +71,10 @@ pub(super) fn find(
     there: &There,
 ) -> Result<Vec<Extra>, TargetError> {
     let selection = deletion.selection()?;
-    let entries = order.entries().iter().enumerate();
-    let listed = entries
-        .filter_map(|(number, entry)| Some((there.inode(number)?, entry.path.as_slice())))
-        .collect();
-    let mut search = Search { order, deletion, selection, listed, extras: Vec::new() };
+    let listed = (0..order.entries().len()).filter_map(|number| there.inode(number)).collect();
+    let paths = order.entries().iter().map(|entry| entry.path.as_slice());
+    let folded = paths.map(|path| (folded(path), path)).collect();
+    let mut search = Search { order, deletion, selection, listed, folded, extras: Vec::new() };
     if deletion.at_top {
         search.directory(top, b"", false)?;
     }
@@ -90,83 +95,109 @@ impl Search<'_> {
         TargetError::System { path, what: "examine", error: error.into() }
     }
 
-    /// Whether this is an entry of the tree under another name, which the file system does not distinguish.
-    fn is_other_name(&self, path: &[u8], stat: &Stat) -> bool {
-        let folded = |path: &[u8]| String::from_utf8_lossy(path).to_lowercase();
-        let listed = self.listed.get(&stat.st_ino);
-        listed.is_some_and(|listed| stat.st_nlink == 1 || folded(listed) == folded(path))
+    /// Whether this is an entry of the tree under another name, which the file system does not distinguish: one of the names
+    /// in a directory is found by a name of the tree that is none of them.
+    fn is_other_name(
+        &self,
+        (directory, names): (&Directory, &[OsString]),
+        (path, stat): (&[u8], &Stat),
+    ) -> bool {
+        let is_same = |found: Stat| (found.st_dev, found.st_ino) == (stat.st_dev, stat.st_ino);
+        let is_found = |listed: &&[u8]| {
+            let name = OsStr::from_bytes(split(listed).1);
+            names.iter().all(|other| other != name) && directory.stat(name).is_ok_and(is_same)
+        };
+        let is_listed = stat.st_nlink == 1 && self.listed.contains(&stat.st_ino);
+        is_listed || self.folded.get(&folded(path)).is_some_and(is_found)
     }
 
-    /// `is_extra`: the directory is not in the tree, and so nothing is that is in it.
+    /// `is_extra`: the directory is not in the tree, and so nothing is that is in it. Returns whether nothing else is in it
+    /// than what is to be removed.
     fn directory(
         &mut self,
         directory: &Directory,
         path: &[u8],
         is_extra: bool,
-    ) -> Result<(), TargetError> {
-        for name in directory.names().map_err(|error| self.failed(path, error))? {
+    ) -> Result<bool, TargetError> {
+        let names = directory.names().map_err(|error| self.failed(path, error))?;
+        let mut is_all = true;
+        for name in &names {
             let inner = match path {
                 [] => name.as_bytes().to_vec(),
                 path => [path, b"/", name.as_bytes()].concat(),
             };
             let is_listed = !is_extra && self.order.listing.find(&inner).is_some();
             if is_listed || name.to_str().is_some_and(is_hidden) {
+                is_all = false;
                 continue;
             }
-            let stat = match directory.stat(&name) {
+            let stat = match directory.stat(name) {
                 Ok(stat) => stat,
                 Err(Errno::NOENT) => continue,
                 Err(error) => return Err(self.failed(&inner, error)),
             };
-            self.add(directory, &name, (inner, &stat))?;
+            is_all &= self.add((directory, &names), name, (inner, &stat))?;
         }
-        Ok(())
+        Ok(is_all)
     }
 
+    /// Returns whether it is to be removed.
     fn add(
         &mut self,
-        directory: &Directory,
+        (directory, names): (&Directory, &[OsString]),
         name: &OsStr,
         (path, stat): (Vec<u8>, &Stat),
-    ) -> Result<(), TargetError> {
+    ) -> Result<bool, TargetError> {
         let is_directory = kind_of(stat) == FileType::Directory;
         let shown = [&self.deletion.prefix[..], &path].concat();
-        if self.is_other_name(&path, stat) || !self.selection.takes(&shown, is_directory) {
-            return Ok(());
+        let is_other_name = self.is_other_name((directory, names), (&path, stat));
+        if is_other_name || !self.selection.takes(&shown, is_directory) {
+            return Ok(false);
         }
         if is_directory {
             if directory.is_mount(name) {
-                return Ok(());
+                return Ok(false);
             }
             let inner = directory.open_directory(name);
             let inner = inner.map_err(|error| self.failed(&path, error))?;
-            self.directory(&inner, &path, true)?;
+            if !self.directory(&inner, &path, true)? {
+                return Ok(false);
+            }
         }
         self.extras.push(Extra { path, known: Known::of(stat), is_directory });
-        Ok(())
+        Ok(true)
     }
+}
+
+/// In small letters, as far as it is text.
+fn folded(path: &[u8]) -> String {
+    String::from_utf8_lossy(path).to_lowercase()
 }
 
 /// Removes what was found, as far as it is the same still; a directory only if nothing is left in it. Returns how many
 /// entries were removed.
 ///
 /// A file is moved to where only this user can replace it, and looked at there: another that has just got its name is moved
-/// back. Errors: the system's.
+/// back. Not without `staged`: in a directory that was exchanged, in which nobody gets names. There files that stay
+/// (`linked`: their inodes) have got further names, which changes them. Errors: the system's.
 pub(super) fn remove(
     top: &Directory,
     order: &Order,
-    (extras, staged): (&[Extra], &Staged),
+    (extras, staged, linked): (&[Extra], Option<&Staged>, &HashSet<u64>),
 ) -> Result<usize, TargetError> {
     let mut parents = Parents::new(top);
     let mut removed = 0;
     for extra in extras {
         let outcome = parents.of(&extra.path).and_then(|(at, name)| {
-            if !extra.is(&at.stat(name)?) {
+            let stat = at.stat(name)?;
+            let is_linked = stat.st_ino == extra.known.inode && linked.contains(&stat.st_ino);
+            if !is_linked && !extra.is(&stat) {
                 return Err(Errno::NOENT);
             }
-            with_write_permission(at, || match extra.is_directory {
-                true => at.remove_directory(name),
-                false => remove_file(at, name, extra, staged.of(&extra.path).0),
+            with_write_permission(at, || match staged {
+                _ if extra.is_directory => at.remove_directory(name),
+                Some(staged) => remove_file(at, name, extra, staged.of(&extra.path).0),
+                None => at.unlink(name),
             })
         });
         match outcome {

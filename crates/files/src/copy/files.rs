@@ -107,6 +107,12 @@ impl CopyFiles {
         there
     }
 
+    /// Whether all bytes of a staged file were written.
+    pub(super) fn is_whole(&self, file: usize) -> bool {
+        let range = self.order.layout.range_of(file);
+        self.data_of(file).0.covers((0, range.end - range.start))
+    }
+
     /// Which bytes of a staged file were written, and its length as far as it is that of the source.
     fn data_of(&self, file: usize) -> (Ranges, u64) {
         let mut data = Ranges::default();
@@ -320,7 +326,9 @@ impl CopyFiles {
             let file = self.open.get(piece.file, is_whole, || {
                 self.open_staged(piece.entry, OFlags::RDWR | OFlags::CREATE)
             })?;
-            file.write_all_at(part, piece.in_file.start)
+            let Some(staged) = &self.staged else { return Err(io::ErrorKind::NotFound.into()) };
+            let disk = staged.of(self.path_of(piece.file)).0.disk();
+            disk.write(&file, part, piece.in_file.start)
                 .map_err(|error| self.error(piece.file, "write", error))?;
             if is_whole && !self.order.is_file {
                 lock(&self.written).insert(piece.file, blake3::hash(part));

@@ -7,6 +7,7 @@ mod extras;
 mod files;
 mod hasher;
 mod held;
+mod look;
 mod order;
 mod parents;
 mod permission;

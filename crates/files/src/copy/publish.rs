@@ -1,7 +1,7 @@
 //! Gives a verified copy its names, entry by entry.
 
 use std::{
-    collections::BTreeMap,
+    collections::{BTreeMap, HashSet},
     ffi::OsStr,
     os::{fd::AsFd, unix::ffi::OsStrExt},
 };
@@ -181,8 +181,23 @@ impl<'a> Publication<'a> {
                 }
             });
             linked.map_err(self.failed("keep", &entry.path))?;
+            // Something else may have got the name since it was checked.
+            let stat = to.stat(staged).map_err(self.failed("examine", &entry.path))?;
+            if Some(stat.st_ino) != self.there.inode(number) {
+                return Err(TargetError::Changed(self.order.shown(&entry.path)));
+            }
         }
         Ok(())
+    }
+
+    /// Inodes of files that stay.
+    pub(super) fn kept(&self) -> HashSet<u64> {
+        let entries = self.there.found.iter().zip(self.stages);
+        let kept = entries.filter_map(|(found, stages)| match found {
+            Found::File { known, .. } if !stages => Some(known.inode),
+            _ => None,
+        });
+        kept.collect()
     }
 
     /// Checks that what stays is as it was when it was compared.
@@ -230,7 +245,7 @@ impl<'a> Publication<'a> {
             let failed = || self.failed("set mode and time of", &entry.path);
             let (to, name) = parents.of(&entry.path).map_err(failed())?;
             let opened = to.open_path(name).map_err(failed())?;
-            if Known::of(&fstat(&opened).map_err(failed())?) != known {
+            if Known::of(&to.disk().stat(&opened).map_err(failed())?) != known {
                 return Err(TargetError::Changed(self.order.shown(&entry.path)));
             }
             let attributes = (entry.mode.into(), entry.modified_ns);

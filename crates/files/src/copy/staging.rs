@@ -15,7 +15,6 @@ use rustix::{
 use tree::Kind;
 
 use super::{
-    error::TargetError,
     order::Order,
     parents::{Parents, is_below},
     temporary::Temporary,
@@ -136,9 +135,13 @@ impl Staging {
         let mut is_there = vec![false; order.entries().len()];
         let (mut areas, mut hidden) = (Vec::new(), Vec::new());
         let mut add = |below: &[u8], parent: &Directory, name: OsString| {
-            let directory = match reclaim(parent, &name) {
+            // Those may write to the copy, too.
+            let writers = order.top.filter(|_| below.is_empty()).map_or(0, |top| top.mode);
+            let directory = match reclaim(parent, &name, writers) {
                 Some(directory) => {
-                    clean(&directory, below, order, &mut is_there)?;
+                    // Files have one name once further names of the tree are gone, in whatever directory.
+                    clean(&directory, (below, false), order, &mut is_there)?;
+                    clean(&directory, (below, true), order, &mut is_there)?;
                     directory
                 }
                 None if !creates => return Ok(false),
@@ -202,7 +205,7 @@ impl Staging {
     pub(super) fn move_inside(name: &Place, place: &Place, (order, owner): (&Order, &Owner)) {
         let (from, to) = (hidden(name, order), hidden(place, order));
         let is_left = |name: &Place, end: &OsStr| name.parent().stat(end).is_ok();
-        if !is_left(name, &name.hidden(LOCK)) && !is_left(name, &from) {
+        if !is_left(name, &name.hidden(LOCK)) && name.temporaries().next().is_none() {
             return;
         }
         // Removes the lock of a session that was killed.
@@ -267,11 +270,11 @@ fn inside(directory: &Directory) -> Place {
     Place::inside(directory.clone(), Path::new(""))
 }
 
-/// The staging directory of an earlier session, if only this user could have written it.
-fn reclaim(parent: &Directory, name: &OsStr) -> Option<Directory> {
+/// The staging directory of an earlier session, if only this user could have written it, or those with these permissions.
+fn reclaim(parent: &Directory, name: &OsStr, writers: u32) -> Option<Directory> {
     let directory = parent.open_directory(name).ok()?;
     let stat = directory.own_stat().ok()?;
-    let is_own = stat.st_uid == geteuid().as_raw() && stat.st_mode & 0o022 == 0;
+    let is_own = stat.st_uid == geteuid().as_raw() && stat.st_mode & 0o022 & !writers == 0;
     if !is_own {
         return None;
     }
@@ -300,10 +303,11 @@ fn make_private(directory: &Directory) -> Result<(), Errno> {
 }
 
 /// Removes what is not the beginning of a copy of this tree. Leaves its directories, and regular files of it that have
-/// one name and that only this user can write; `is_there` is set for them.
+/// one name and that only those can write who may write to the copy; `is_there` is set for them. Files are looked at with
+/// `files` only.
 fn clean(
     directory: &Directory,
-    path: &[u8],
+    (path, files): (&[u8], bool),
     order: &Order,
     is_there: &mut [bool],
 ) -> Result<(), Errno> {
@@ -316,16 +320,19 @@ fn clean(
         let is_own = stat.st_uid == geteuid().as_raw();
         let number = order.listing.find(&inner);
         let kind = number.map(|number| &order.entries()[number].kind);
+        let writers = number.map_or(0, |number| order.entries()[number].mode.into());
         match (kind, FileType::from_raw_mode(stat.st_mode)) {
             (Some(Kind::Directory), FileType::Directory) if is_own => {
                 let opened = directory.open_path(&name)?;
                 directory.disk().set_mode(&opened, MODE | fstat(&opened)?.st_mode & 0o2000)?;
                 // One descriptor for each level.
                 drop(opened);
-                clean(&directory.open_directory(&name)?, &inner, order, is_there)?;
+                let opened = directory.open_directory(&name)?;
+                clean(&opened, (&inner, files), order, is_there)?;
             }
+            (Some(Kind::File { .. }), FileType::RegularFile) if !files => continue,
             (Some(Kind::File { .. }), FileType::RegularFile)
-                if is_own && stat.st_mode & 0o022 == 0 && stat.st_nlink == 1 =>
+                if is_own && stat.st_mode & 0o022 & !writers == 0 && stat.st_nlink == 1 =>
             {
                 // Of a session that had set its mode.
                 if stat.st_mode & 0o7777 != 0o600 {
@@ -342,22 +349,4 @@ fn clean(
         }
     }
     Ok(())
-}
-
-/// Looks at what is there, and at what an earlier session has left.
-pub(super) fn look(
-    place: &Place,
-    order: &Order,
-    existing: Option<&Directory>,
-) -> Result<(There, Option<Staging>), TargetError> {
-    let look = || match existing {
-        Some(directory) => There::look(directory, order),
-        None => Ok(There::nothing(order)),
-    };
-    let there = look()?;
-    match Staging::find(place, order, existing, &there) {
-        // What of it was removed may have been further names of what is there.
-        Some(staging) => Ok((look()?, Some(staging))),
-        None => Ok((there, None)),
-    }
 }

@@ -1,6 +1,7 @@
 //! The copy that a receiver makes: hidden until it is complete and verified.
 
 use std::{
+    collections::HashSet,
     fs::File,
     io,
     os::unix::fs::MetadataExt,
@@ -20,9 +21,10 @@ use super::{
     extras::{self, Extra},
     files::CopyFiles,
     held::{Held, check_replaceable, hold, no_file},
+    look::look,
     order::Order,
     publish::{Publication, finish_top, new_top, top_of},
-    staging::{Staging, look},
+    staging::Staging,
     there::{Found, There},
     verified::Verified,
 };
@@ -111,13 +113,12 @@ impl Target {
         probe: Option<[u8; 32]>,
     ) -> Result<Self, TargetError> {
         check_replaceable(&place)?;
-        let order = Order::of_file(&place, &manifest, probe)?;
+        let order = Arc::new(Order::of_file(&place, &manifest, probe)?);
         let held = hold((&place, owner), None, false)?;
         let existing = Some(place.parent().clone());
         let looks = existing.as_ref().filter(|_| probe.is_some());
         let (there, staging) = look(&place, &order, looks)?;
-        let (order, extras) = (Arc::new(order), Vec::new());
-        let files = None;
+        let (extras, files) = (Vec::new(), None);
         Ok(Self { place, order, manifest, existing, there, extras, staging, files, held })
     }
 
@@ -146,18 +147,17 @@ impl Target {
             if let Some(name) = &name {
                 Staging::move_inside(name, &place, (&order, owner));
             }
-            if order.atomic {
-                // Before what is there is looked at: it may have further names in them.
-                Staging::remove_others(&place, &order);
-            }
+            // Before what is there is looked at: it may have further names in them.
+            Staging::remove_others(&place, &order);
             atomic::recover(name.as_ref().unwrap_or(&place), existing.as_ref())?;
         }
+        let order = Arc::new(order);
         let (there, staging) = look(&place, &order, existing.as_ref())?;
         let extras = match (&existing, &order.deletion) {
             (Some(directory), Some(deletion)) => extras::find(directory, &order, deletion, &there)?,
             _ => Vec::new(),
         };
-        let (order, files) = (Arc::new(order), None);
+        let files = None;
         Ok(Self { place, order, manifest, existing, there, extras, staging, files, held })
     }
 
@@ -430,8 +430,8 @@ impl Target {
             publication.correct_kept(existing)?;
             publication.complete(files)?;
             publication.move_all(existing)?;
-            let staged = (&self.extras[..], publication.staged());
-            extras::remove(existing, &self.order, staged)?;
+            let staged = Some(publication.staged());
+            extras::remove(existing, &self.order, (&self.extras, staged, &HashSet::new()))?;
             self.staging.iter().for_each(Staging::remove_inner);
             publication.finish_directories(existing)?;
             publication.check_names(existing)?;
@@ -455,7 +455,9 @@ impl Target {
         publication.sync_names(staged)?;
         if let Some(existing) = &self.existing {
             atomic::exchange(&self.place, (existing, staged), (name, &self.order))?;
-            extras::remove(staged, &self.order, (&self.extras, publication.staged()))?;
+            // Before they are moved, which changes them.
+            extras::remove(existing, &self.order, (&self.extras, None, &publication.kept()))?;
+            atomic::sweep_all(&self.place, (existing, staged), &self.order.listing)?;
             // What was moved and removed has changed them.
             publication.finish_directories(staged)?;
             finish_top(staged, top).map_err(system("set mode and time of"))?;
@@ -476,9 +478,11 @@ impl Target {
         parent.sync().map_err(system("write to disk the directory of"))
     }
 
-    /// Checks that the directory that is updated still has its path. It is looked up only to be compared.
+    /// Checks that the directory of a tree that is there still has its path. It is looked up only to be compared.
     fn check_place(&self) -> Result<(), TargetError> {
-        let Some(directory) = self.held.directory() else { return Ok(()) };
+        let Some(directory) = self.existing.as_ref().filter(|_| !self.order.is_file) else {
+            return Ok(());
+        };
         let path = self.place.path();
         let own = directory.own_stat().map_err(|error| self.failed("examine", error))?;
         let is_it = std::fs::metadata(path)

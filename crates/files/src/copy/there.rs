@@ -1,9 +1,13 @@
 //! What of a tree is at the host already.
 
-use std::collections::{HashMap, hash_map::Entry as Slot};
+use std::{
+    collections::{HashMap, hash_map::Entry as Slot},
+    ffi::OsString,
+    os::unix::ffi::OsStrExt,
+};
 
 use rustix::{
-    fs::{FileType, Stat, fstat},
+    fs::{FileType, Stat},
     io::Errno,
     process::geteuid,
 };
@@ -101,11 +105,17 @@ impl There {
             if entry.kind == Kind::Directory && !matches!(found, Found::Directory { .. }) {
                 missing = Some(&entry.path);
             }
-            if let Some(stat) = stat.as_ref().filter(|_| !matches!(entry.kind, Kind::Name { .. })) {
+            // A further name is its file.
+            let is_name = matches!((&entry.kind, found), (Kind::Name { .. }, Found::Same));
+            if let Some(stat) = stat.as_ref().filter(|_| !is_name) {
                 match numbers.entry((stat.st_dev, stat.st_ino)) {
                     Slot::Vacant(slot) => drop(slot.insert(number)),
                     // Further names that the source does not have.
-                    Slot::Occupied(_) if is_linked(stat) => found = Found::Other,
+                    Slot::Occupied(first)
+                        if is_linked(stat) && !is_one_name(order, (*first.get(), number), top) =>
+                    {
+                        found = Found::Other;
+                    }
                     Slot::Occupied(first) => {
                         let one = order.shown(&order.entries()[*first.get()].path);
                         let other = order.shown(&entry.path);
@@ -193,6 +203,16 @@ impl There {
         changes
     }
 
+    /// Replaces files that are staged as a whole, which an earlier session has found to differ. Otherwise what is there would
+    /// be compared instead, and they would be received again.
+    pub(super) fn replace_staged(&mut self, entries: &[usize]) {
+        for &entry in entries {
+            if matches!(self.found[entry], Found::File { .. }) {
+                self.found[entry] = Found::Other;
+            }
+        }
+    }
+
     /// The inode of a file that is there.
     pub(super) fn inode(&self, entry: usize) -> Option<u64> {
         match self.found[entry] {
@@ -215,20 +235,18 @@ fn find_file(
     if !is_alike {
         return Found::Other;
     }
-    let known = match order.probe {
-        None => Some(Known::of(stat)),
+    let compared = match order.probe {
+        None => Some(*stat),
         Some(expected) => parents.of(&entry.path).ok().and_then(|(at, name)| {
             let file = at.open(name, rustix::fs::OFlags::RDONLY).ok()?;
             // Of what is read.
-            let known = Known::of(&fstat(&file).ok()?);
-            (probe(&file, bytes).ok()? == expected).then_some(known)
+            let stat = at.disk().stat(&file).ok()?;
+            (probe(&file, bytes).ok()? == expected).then_some(stat)
         }),
     };
-    let is_finished = has_mode(stat, entry.mode.into()) && has_time(stat, entry);
-    match known {
-        Some(known) => Found::File { known, may_stay: may_stay(stat, entry), is_finished },
-        None => Found::Other,
-    }
+    let Some(stat) = compared else { return Found::Other };
+    let is_finished = has_mode(&stat, entry.mode.into()) && has_time(&stat, entry);
+    Found::File { known: Known::of(&stat), may_stay: may_stay(&stat, entry), is_finished }
 }
 
 /// Not if users whom the source's mode excludes can write to it, since it could change after verification; and not if
@@ -237,6 +255,18 @@ fn may_stay(stat: &Stat, entry: &Entry) -> bool {
     let has_its_writers = stat.st_mode & 0o022 & !u32::from(entry.mode) == 0;
     let is_finished = has_mode(stat, entry.mode.into()) && has_time(stat, entry);
     stat.st_uid == geteuid().as_raw() && has_its_writers && (is_finished || !is_linked(stat))
+}
+
+/// Whether two entries that are one file are that by one name in their directory, which they have in other letters, not by two.
+fn is_one_name(order: &Order, (one, other): (usize, usize), top: &Directory) -> bool {
+    let (one, other) = (&order.entries()[one], &order.entries()[other]);
+    let folded = |entry: &Entry| String::from_utf8_lossy(&entry.path).to_lowercase();
+    let names = || Parents::new(top).of(&one.path).and_then(|(at, _)| at.names());
+    let has = |names: &[OsString], entry: &Entry| {
+        names.iter().any(|name| name.as_bytes() == entry.name())
+    };
+    folded(one) == folded(other)
+        && names().is_ok_and(|names| !has(&names, one) || !has(&names, other))
 }
 
 /// Whether a file has further names.

@@ -7,7 +7,7 @@ use super::*;
 fn beside_another_process(
     (source, before): (&Source, &Before),
     act: fn(&Path),
-    mut judge: impl FnMut(&Path, &Session, u64, &str),
+    mut judge: impl FnMut(&Path, &CopySession, u64, &str),
 ) {
     for call in 0..CALLS_MAX {
         let directory = in_memory();
@@ -28,7 +28,12 @@ fn beside_another_process(
 
 /// Returns whether the call is one between the last look and the publication: what another process does then has to end
 /// the session with an error that contains `change`.
-fn is_named_before_publication(session: &Session, call: u64, change: &str, after: &str) -> bool {
+fn is_named_before_publication(
+    session: &CopySession,
+    call: u64,
+    change: &str,
+    after: &str,
+) -> bool {
     let published = session.published_at.is_some_and(|at| call <= at);
     if call < session.looked_at || !published {
         return false;
@@ -127,21 +132,30 @@ fn a_kept_file_that_changes_before_it_is_published_is_named() {
 
 #[test]
 fn a_destination_moved_away_at_any_call_is_never_said_to_be_written() {
-    let source = Source::tree(7);
     let replace = |top: &Path| {
         fs::rename(top, top.parent().unwrap().join("moved")).unwrap();
         fs::create_dir(top).unwrap();
         fs::write(top.join("precious"), "hours of work").unwrap();
     };
+    let source = Source::tree(7);
+    never_said_to_be_written(&source, &Before::Tree(3), replace);
+    for atomic in [false, true] {
+        let source = source.clone().with(|it| it.atomic = atomic);
+        never_said_to_be_written(&source, &Before::Copy(7), replace);
+    }
+}
+
+/// `replace`: moves the destination away and makes another one, before any call.
+fn never_said_to_be_written(source: &Source, before: &Before, replace: fn(&Path)) {
     for call in 0..CALLS_MAX {
         let directory = in_memory();
         let path = directory.path().join("copy");
-        Before::Tree(3).make(&path);
+        before.make(&path);
         let acts_on = path.clone();
         let session = source.session_beside(&path, Fault::Action(call), move || replace(&acts_on));
         let after = format!("before call {call}: {:?}", session.outcome);
         if call >= session.faults.calls() {
-            assert!(call > 50, "{call}");
+            assert!(call > 10, "{call}");
             return;
         }
         let found = fs::read(path.join("precious")).unwrap();
@@ -206,10 +220,35 @@ fn a_link_that_stays_and_changes_before_it_is_published_is_named() {
 
 #[test]
 fn the_mode_that_the_destination_gets_meanwhile_stays_unless_the_source_has_one() {
-    let source = Source { top: None, ..Source::tree(7) };
+    let source = Source::tree(7).with(|it| it.top = None);
     let change = |top: &Path| fs::set_permissions(top, fs::Permissions::from_mode(0o710)).unwrap();
     beside_another_process((&source, &Before::Tree(3)), change, |path, session, _, after| {
         assert!(session.outcome.is_ok(), "{after}");
         assert_eq!(fs::metadata(path).unwrap().mode() & 0o7777, 0o710, "{after}");
     });
+}
+
+#[test]
+fn a_mode_that_changes_while_a_file_is_looked_at_is_corrected() {
+    let source = Source::file(7, 0o640);
+    let before = Before::File(source.contents.clone(), 0o640);
+    let change =
+        |path: &Path| fs::set_permissions(path, fs::Permissions::from_mode(0o600)).unwrap();
+    for call in 0..CALLS_MAX {
+        let directory = in_memory();
+        let path = directory.path().join("copy");
+        before.make(&path);
+        let modified = std::time::UNIX_EPOCH + std::time::Duration::from_secs(7);
+        fs::File::open(&path).unwrap().set_modified(modified).unwrap();
+        let acts_on = path.clone();
+        let session = source.session_beside(&path, Fault::Action(call), move || change(&acts_on));
+        let after = format!("before call {call}: {:?}", session.outcome);
+        if session.published_at.is_none_or(|at| call >= at) {
+            assert!(call > 5, "{after}");
+            return;
+        }
+        let mode = fs::metadata(&path).unwrap().mode() & 0o777;
+        assert!(session.outcome.is_err() || mode == 0o640, "{after}: {mode:o}");
+    }
+    panic!("a session makes more than {CALLS_MAX} calls");
 }

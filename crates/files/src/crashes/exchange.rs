@@ -1,10 +1,16 @@
 //! Directories that are exchanged as a whole.
 
+use std::sync::{
+    Arc,
+    atomic::{AtomicBool, Ordering},
+};
+
 use super::*;
+use crate::TargetError;
 
 /// A source whose copy is exchanged as a whole.
 fn exchanged() -> Source {
-    Source { atomic: true, ..Source::tree(7) }
+    Source::tree(7).with(|it| it.atomic = true)
 }
 
 /// The whole old tree, or the whole new one.
@@ -25,9 +31,9 @@ fn an_exchange_killed_at_any_call_leaves_a_whole_tree_and_loses_nothing() {
     for next in [
         exchanged(),
         Source::tree(7),
-        Source { atomic: true, ..Source::tree(8) },
+        Source::tree(8).with(|it| it.atomic = true),
         Source::other(),
-        Source { atomic: true, ..Source::other() },
+        Source::other().with(|it| it.atomic = true),
     ] {
         for call in 0..CALLS_MAX {
             let directory = in_memory();
@@ -43,7 +49,7 @@ fn an_exchange_killed_at_any_call_leaves_a_whole_tree_and_loses_nothing() {
                 break;
             }
             let before = everything_below(directory.path());
-            let looking = Source { dry_run: true, ..next.clone() };
+            let looking = next.clone().with(|it| it.dry_run = true);
             looking.look(&path).unwrap_or_else(|error| panic!("{after}: {error}"));
             assert_eq!(everything_below(directory.path()), before, "{after}: a dry run");
             let again = next.session(&path, Fault::None).outcome;
@@ -104,6 +110,60 @@ fn an_exchange_whose_place_is_taken_at_any_call_replaces_nothing_else() {
         let found = fs::read(path.join("precious")).ok();
         assert_eq!(found.as_deref(), Some(&b"hours of work"[..]), "{after}");
         assert!(directory.path().join("moved/changes").exists(), "{after}");
+    }
+    panic!("a session makes more than {CALLS_MAX} calls");
+}
+
+#[test]
+fn what_gets_the_name_of_a_file_that_stays_is_not_published() {
+    for call in 0..CALLS_MAX {
+        let directory = in_memory();
+        let path = directory.path().join("copy");
+        Before::Tree(3).make(&path);
+        let (top, first) = (path.clone(), identity(&path).0);
+        let is_early = Arc::new(AtomicBool::new(false));
+        let noted = Arc::clone(&is_early);
+        let replace = move || {
+            noted.store(identity(&top).0 == first, Ordering::Relaxed);
+            fs::rename(top.join("d/stays"), top.with_file_name("moved")).unwrap();
+            symlink("/etc/passwd", top.join("d/stays")).unwrap();
+        };
+        let session = exchanged().session_beside(&path, Fault::Action(call), replace);
+        let after = format!("before call {call}: {:?}", session.outcome);
+        if call >= session.faults.calls() {
+            assert!(call > 80, "{call}");
+            return;
+        }
+        let is_file = fs::symlink_metadata(path.join("d/stays")).is_ok_and(|it| it.is_file());
+        let is_wrong = session.outcome.is_ok() && !is_file;
+        assert!(!is_wrong || !is_early.load(Ordering::Relaxed), "{after}");
+    }
+    panic!("a session makes more than {CALLS_MAX} calls");
+}
+
+#[test]
+fn what_belongs_into_a_directory_that_is_moved_away_is_left_and_named() {
+    let mut left = 0;
+    for call in 0..CALLS_MAX {
+        let directory = in_memory();
+        let path = directory.path().join("copy");
+        Before::Tree(3).make(&path);
+        let top = path.clone();
+        let moves = move || {
+            let _ = fs::rename(top.join("d"), top.with_file_name("moved"));
+        };
+        let session = exchanged().session_beside(&path, Fault::Action(call), moves);
+        let after = format!("before call {call}: {:?}", session.outcome);
+        if call >= session.faults.calls() {
+            assert!(left > 2, "{left}");
+            return;
+        }
+        if session.outcome.as_ref().is_err_and(|error| error.to_string().contains(".rdmc-old")) {
+            let again = exchanged().session(&path, Fault::None).outcome;
+            let Err(TargetError::Left { old, .. }) = again else { panic!("{after}: {again:?}") };
+            assert_eq!(fs::read(old.join("d/own")).unwrap(), b"own", "{after}");
+            left += 1;
+        }
     }
     panic!("a session makes more than {CALLS_MAX} calls");
 }

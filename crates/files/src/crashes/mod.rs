@@ -8,56 +8,61 @@ mod removal;
 
 use std::{
     collections::BTreeMap,
+    ffi::OsStr,
     fs,
     os::unix::fs::{MetadataExt, PermissionsExt, symlink},
     path::{Path, PathBuf},
-    sync::atomic::AtomicBool,
 };
 
-use rdmc::Storage;
+use rustix::io::Errno;
 use tree::{Entry, Kind, Layout, Listing};
 
-use crate::{
-    Manifest, Target, TargetError, Verified,
-    claim::Owner,
-    copy::{Order, Spot},
-    disk::faults::{Fault, Faults},
-    hash::{digest_range, probe},
-    messages::{Deletion, Top, TreeOffer},
-    place::Place,
-    resume::SourceChunks,
-};
+use crate::simulation::{CopySession, CopySource, Fate, Injection, Top};
 
 const BYTES: usize = 10_000;
 /// More calls than a session makes.
-const CALLS_MAX: u64 = 400;
+const CALLS_MAX: u64 = 500;
 const TIME_NS: i64 = 1_000_000_000;
 
 /// What is replicated.
 #[derive(Clone)]
-struct Source {
-    listing: Listing,
-    contents: Vec<u8>,
-    /// Of a tree.
-    top: Option<Top>,
-    is_tree: bool,
-    by_contents: bool,
-    deletion: Option<Deletion>,
-    atomic: bool,
-    dry_run: bool,
+struct Source(CopySource);
+
+impl std::ops::Deref for Source {
+    type Target = CopySource;
+
+    fn deref(&self) -> &CopySource {
+        &self.0
+    }
 }
 
-/// What came of a session.
-struct Session {
-    /// Whether the copy was there before.
-    outcome: Result<bool, TargetError>,
-    faults: Faults,
-    /// Bytes that were received; `None` before they are known.
-    received: Option<u64>,
-    /// The number of the first call after what is there was looked at.
-    looked_at: u64,
-    /// The number of the first call of publishing.
-    published_at: Option<u64>,
+/// What is injected into a session.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+enum Fault {
+    None,
+    /// This call and all after it have no effect, as after a kill.
+    Crash(u64),
+    /// Only this call fails.
+    Error(u64, Errno),
+    /// Something happens right before this call.
+    Action(u64),
+}
+
+impl Fault {
+    /// `action`: what another process does before the call of [`Fault::Action`].
+    fn injection(self, action: impl FnOnce() + Send + 'static) -> Injection {
+        let mut action = Some(action);
+        let hook = move |call, _: Option<&OsStr>| match self {
+            Self::Crash(at) if call == at => Fate::Killed,
+            Self::Error(at, errno) if call == at => Fate::Fails(errno.raw_os_error()),
+            Self::Action(at) if call == at => {
+                action.take().into_iter().for_each(|action| action());
+                Fate::Succeeds
+            }
+            _ => Fate::Succeeds,
+        };
+        Injection { hook: Box::new(hook), bug: None, folds_case: false }
+    }
 }
 
 impl Source {
@@ -68,7 +73,7 @@ impl Source {
         let entry = Entry { path: b"copy".to_vec(), kind, mode, modified_ns };
         let listing = Listing::new(vec![entry]).unwrap();
         let contents = vec![fill; BYTES];
-        Self {
+        Self(CopySource {
             listing,
             contents,
             top: None,
@@ -77,7 +82,7 @@ impl Source {
             deletion: None,
             atomic: false,
             dry_run: false,
-        }
+        })
     }
 
     /// A tree with everything that trees have; versions differ in some entries.
@@ -118,7 +123,7 @@ impl Source {
                 .fill((entry.modified_ns / TIME_NS) as u8);
         }
         let top = Some(Top { mode: 0o750, modified_ns: 9 * TIME_NS });
-        Self {
+        Self(CopySource {
             listing,
             contents,
             top,
@@ -127,7 +132,7 @@ impl Source {
             deletion: None,
             atomic: false,
             dry_run: false,
-        }
+        })
     }
 
     /// A tree that has nothing of the others.
@@ -135,15 +140,26 @@ impl Source {
         let kind = Kind::File { bytes: 0 };
         let entry = Entry { path: b"other".to_vec(), kind, mode: 0o600, modified_ns: TIME_NS };
         let listing = Listing::new(vec![entry]).unwrap();
-        Self { listing, contents: Vec::new(), ..Self::tree(7) }
+        Self::tree(7).with(|it| (it.listing, it.contents) = (listing, Vec::new()))
     }
 
-    fn bytes(&self) -> u64 {
-        self.contents.len() as u64
+    /// The same with another mode of all files.
+    fn with_modes(self, mode: u16) -> Self {
+        let mut entries = self.listing.entries().to_vec();
+        let files = entries.iter_mut().filter(|entry| entry.kind != Kind::Directory);
+        files.for_each(|entry| entry.mode = mode);
+        let listing = Listing::new(entries).unwrap();
+        self.with(|it| it.listing = listing)
+    }
+
+    /// The same with other options.
+    fn with(mut self, change: impl FnOnce(&mut CopySource)) -> Self {
+        change(&mut self.0);
+        self
     }
 
     /// A session from the offer to the published copy.
-    fn session(&self, path: &Path, fault: Fault) -> Session {
+    fn session(&self, path: &Path, fault: Fault) -> CopySession {
         self.session_beside(path, fault, || {})
     }
 
@@ -153,100 +169,8 @@ impl Source {
         path: &Path,
         fault: Fault,
         action: impl FnOnce() + Send + 'static,
-    ) -> Session {
-        let place = Place::anywhere(path).unwrap();
-        let faults = place.parent().disk().faults.clone();
-        let spot = match place.parent().open_directory(place.name()) {
-            Ok(directory) => Spot::Inside(directory, Some(place.clone())),
-            Err(_) => Spot::Name(place.clone()),
-        };
-        faults.set(fault);
-        faults.set_action(action);
-        let outcome = Err(TargetError::Changed(path.to_owned()));
-        let (received, published_at) = (None, None);
-        let mut session = Session { outcome, faults, received, looked_at: 0, published_at };
-        let target = self.prepare(place, spot);
-        session.looked_at = session.faults.calls();
-        session.outcome = target.and_then(|target| self.receive(target, &mut session));
-        session
-    }
-
-    /// A session that ends once it has looked.
-    fn look(&self, path: &Path) -> Result<(), TargetError> {
-        let place = Place::anywhere(path).unwrap();
-        let spot = match place.parent().open_directory(place.name()) {
-            Ok(directory) => Spot::Inside(directory, Some(place.clone())),
-            Err(_) => Spot::Name(place.clone()),
-        };
-        self.prepare(place, spot)?.keep();
-        Ok(())
-    }
-
-    fn prepare(&self, place: Place, spot: Spot) -> Result<Target, TargetError> {
-        let owner = Owner::of_no_push("a");
-        let first = &self.listing.entries()[0];
-        let manifest = Manifest {
-            name: "object".into(),
-            bytes: self.bytes(),
-            mode: first.mode.into(),
-            modified_ns: first.modified_ns,
-        };
-        if !self.is_tree {
-            let mut source = tempfile::tempfile().unwrap();
-            std::io::Write::write_all(&mut source, &self.contents).unwrap();
-            let probe = probe(&source, self.bytes()).unwrap();
-            return Target::prepare_file(place, manifest, &owner, Some(probe));
-        }
-        let offer = TreeOffer {
-            listing_bytes: 0,
-            top: self.top,
-            by_contents: self.by_contents,
-            atomic: self.atomic,
-            deletion: self.deletion.clone(),
-            lists_changes: true,
-        };
-        let (encoded, path) = (self.listing.encode().unwrap(), place.path().to_owned());
-        let order = Order::of_tree("object", &encoded, &offer, &path)?.dry_run(self.dry_run);
-        Target::prepare_tree((spot, &path), order, manifest, &owner)
-    }
-
-    fn receive(&self, mut target: Target, session: &mut Session) -> Result<bool, TargetError> {
-        let go_on = AtomicBool::new(false);
-        let failed = |target: &Target| TargetError::Changed(target.path().to_owned());
-        let mut has = target.kept();
-        let read = |into: &mut [u8], at: u64| {
-            into.copy_from_slice(&self.contents[at as usize..][..into.len()]);
-            Ok(())
-        };
-        if let Some(digests) = target.chunk_digests(&go_on)? {
-            let digest = |range| digest_range(read, range, &go_on);
-            let right = SourceChunks::new(self.bytes()).matching(&digests, digest).unwrap();
-            has.extend(right.iter());
-        }
-        target.begin(&has, &go_on)?;
-        let region = target.region()?;
-        let missing = has.missing(self.bytes());
-        for (start, end) in missing.iter() {
-            let middle = start + (end - start) / 2;
-            for part in [start..middle, middle..end] {
-                let part = part.start as usize..part.end as usize;
-                if part.is_empty() {
-                    continue;
-                }
-                let write = region.write_stored(part.clone()).unwrap();
-                write.copy_from(&self.contents[part]).map_err(|_| failed(&target))?;
-            }
-        }
-        session.received = Some(missing.bytes());
-        // A killed session compares nothing.
-        if session.faults.is_over() {
-            return Err(failed(&target));
-        }
-        let mut found = vec![0; self.contents.len()];
-        target.files().unwrap().read_at(&mut found, 0).map_err(|_| failed(&target))?;
-        let proof = Verified::compare(blake3::hash(&found), blake3::hash(&self.contents))?;
-        session.published_at = Some(session.faults.calls());
-        target.publish(&proof)
+    ) -> CopySession {
+        self.0.session(path, fault.injection(action))
     }
 
     /// What is at a path is the copy, with these extra entries.
@@ -258,7 +182,6 @@ impl Source {
             assert_eq!(stat.permissions().mode() & 0o7777, top.mode, "{after}");
             assert_eq!(nanoseconds(&stat), top.modified_ns, "{after}");
         }
-        let layout = Layout::of(&self.listing);
         for (number, entry) in self.listing.entries().iter().enumerate() {
             let text = std::str::from_utf8(&entry.path).unwrap();
             let path = if self.is_tree { path.join(text) } else { path.to_owned() };
@@ -280,8 +203,7 @@ impl Source {
                 }
                 Kind::Directory => assert!(stat.is_dir(), "{at}"),
                 Kind::File { .. } => {
-                    let range = layout.range(number);
-                    let expected = &self.contents[range.start as usize..range.end as usize];
+                    let expected = self.contents_of(number);
                     assert!(fs::read(&path).unwrap() == expected, "{at}");
                 }
             }
@@ -346,6 +268,8 @@ enum Before {
     File(Vec<u8>, u32),
     /// Another version of the tree, with entries of its own, some of which are in the way.
     Tree(u8),
+    /// A version of the tree, without anything else.
+    Copy(u8),
 }
 
 impl Before {
@@ -355,6 +279,10 @@ impl Before {
             Self::File(contents, mode) => {
                 fs::write(path, contents).unwrap();
                 fs::set_permissions(path, fs::Permissions::from_mode(*mode)).unwrap();
+                Extras::default()
+            }
+            Self::Copy(version) => {
+                Source::tree(*version).session(path, Fault::None).outcome.unwrap();
                 Extras::default()
             }
             Self::Tree(version) => {
@@ -376,7 +304,7 @@ fn at_every_call(
     source: &Source,
     before: &Before,
     fault: impl Fn(u64) -> Fault,
-    mut judge: impl FnMut(&Path, &Session, &Extras, &str),
+    mut judge: impl FnMut(&Path, &CopySession, &Extras, &str),
 ) {
     for call in 0..CALLS_MAX {
         let directory = in_memory();
@@ -424,17 +352,11 @@ fn contents_below(path: &Path) -> BTreeMap<PathBuf, Vec<u8>> {
 impl Source {
     /// Each file has its old contents or its new ones; none is missing that was there.
     fn assert_old_or_new(&self, path: &Path, old: &BTreeMap<PathBuf, Vec<u8>>, after: &str) {
-        let layout = Layout::of(&self.listing);
         let found = contents_below(path);
         for (number, entry) in self.listing.entries().iter().enumerate() {
             let text = std::str::from_utf8(&entry.path).unwrap();
             let path = if self.is_tree { path.join(text) } else { path.to_owned() };
-            let number = match entry.kind {
-                Kind::Name { of } => of as usize,
-                _ => number,
-            };
-            let range = layout.range(number);
-            let new = &self.contents[range.start as usize..range.end as usize];
+            let new = self.contents_of(number);
             match (found.get(&path), old.get(&path)) {
                 (Some(found), Some(old)) => {
                     assert!(found == old || found == new, "{after}: {path:?} is neither");
