@@ -69,4 +69,4 @@ pub use push::{
     PushSettings, Reach, Stream, StreamHost, StreamReport, StreamSettings, Subject, SwitchControl,
 };
 pub use resident::peak_resident_bytes;
-pub use source::{EntryNames, ListOptions, Source, SourceError};
+pub use source::{EntryNames, KeptAttributes, ListOptions, Source, SourceError};

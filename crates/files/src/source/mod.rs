@@ -1,5 +1,6 @@
 //! What the root sends: a file, or a tree.
 
+mod attributes;
 mod difference;
 mod error;
 mod file;
@@ -17,6 +18,7 @@ use std::{
 };
 
 use ::tree::Rule;
+pub use attributes::KeptAttributes;
 pub use error::SourceError;
 use file::FileSource;
 pub use names::EntryNames;
