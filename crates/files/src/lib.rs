@@ -35,6 +35,7 @@ mod manifest;
 #[doc(hidden)]
 mod messages;
 mod open_files;
+mod owners;
 mod pieces;
 mod place;
 mod push;

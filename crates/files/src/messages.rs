@@ -13,7 +13,7 @@ use tree::{Rule, Selection};
 
 use crate::{
     CollectivePlan, Manifest, TargetError, changes::Changes, control::check_failure_deadline,
-    ranges::RangeList, resume::ChunkDigests, stream_message::StreamMessage,
+    owners::Kept, ranges::RangeList, resume::ChunkDigests, stream_message::StreamMessage,
 };
 
 /// From a receiver.
@@ -144,6 +144,8 @@ pub struct Offer {
     pub manifest: Manifest,
     /// If it is a tree.
     pub tree: Option<TreeOffer>,
+    /// What of its attributes is kept besides modes and times.
+    pub kept: Option<Kept>,
     /// A path at the receiver, which may confine it to a directory.
     pub destination: String,
     /// `hash::probe` of the source: an existing file is read only if its probe is equal.

@@ -19,8 +19,12 @@ const ACCESS: &[u8] = b"system.posix_acl_access";
 const DEFAULT_ACCESS: &[u8] = b"system.posix_acl_default";
 const OF_USERS: &[u8] = b"user.";
 
+/// Tags of the entries of access lists for users and groups by number.
+const ACCESS_OF_USER: u16 = 2;
+const ACCESS_OF_GROUP: u16 = 8;
+
 /// Owner and extended attributes of an entry.
-#[derive(Clone, PartialEq, Eq, Default, Debug)]
+#[derive(Clone, PartialEq, Eq, Default, Debug, Serialize, Deserialize)]
 pub struct Attributes {
     /// The user that it belongs to, by number.
     pub user: Option<u32>,
@@ -29,6 +33,51 @@ pub struct Attributes {
     /// Of files and directories: names and values in the order of names, each once: `user.NAME`, and access lists
     /// (`system.posix_acl_access`, of directories `system.posix_acl_default`).
     pub extended: Vec<(Vec<u8>, Vec<u8>)>,
+}
+
+/// Whose a number is.
+#[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Debug, Serialize, Deserialize)]
+pub enum Holder {
+    /// A user's.
+    User,
+    /// A group's.
+    Group,
+}
+
+impl Attributes {
+    /// Replaces the numbers of users and groups, of the owners and in access lists.
+    pub fn map_ids(&mut self, mut map: impl FnMut(Holder, u32) -> u32) {
+        for (holder, id) in [(Holder::User, &mut self.user), (Holder::Group, &mut self.group)] {
+            if let Some(id) = id {
+                *id = map(holder, *id);
+            }
+        }
+        let lists = self.extended.iter_mut().filter(|(name, _)| is_access(name));
+        for (_, list) in lists {
+            // A version, and entries of a tag, permissions (both 16 bits) and a number, in little endian.
+            for entry in list.get_mut(4..).unwrap_or_default().chunks_exact_mut(8) {
+                let holder = match u16::from_le_bytes([entry[0], entry[1]]) {
+                    ACCESS_OF_USER => Holder::User,
+                    ACCESS_OF_GROUP => Holder::Group,
+                    _ => continue,
+                };
+                let id = u32::from_le_bytes([entry[4], entry[5], entry[6], entry[7]]);
+                entry[4..].copy_from_slice(&map(holder, id).to_le_bytes());
+            }
+        }
+    }
+
+    /// Checks that an entry of this kind can have them.
+    ///
+    /// Errors: it cannot, or they are too long.
+    pub fn check(&self, kind: &Kind) -> Result<(), AttributesFault> {
+        check(kind, self)
+    }
+}
+
+/// Whether an extended attribute of this name is an access list.
+pub fn is_access(name: &[u8]) -> bool {
+    name == ACCESS || name == DEFAULT_ACCESS
 }
 
 /// What is wrong with the attributes of an entry.
@@ -120,6 +169,11 @@ impl Table {
                 Packed::Other { user: *user, group: *group, extended: extended.collect() }
             }
         }
+    }
+
+    /// Replaces the numbers of users and groups.
+    pub(crate) fn map_ids(&mut self, map: &mut impl FnMut(Holder, u32) -> u32) {
+        self.runs.iter_mut().for_each(|(_, attributes)| attributes.map_ids(&mut *map));
     }
 
     /// Those of an entry.

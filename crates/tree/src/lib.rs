@@ -16,7 +16,7 @@ mod listing;
 mod path;
 mod selection;
 
-pub use attributes::{Attributes, AttributesFault};
+pub use attributes::{Attributes, AttributesFault, Holder, is_access};
 pub use entry::{Entry, Kind};
 pub use layout::{Layout, Piece};
 pub use listing::{ENTRIES_MAX, LISTING_BYTES_MAX, Links, Listing, ListingError, PATHS_BYTES_MAX};

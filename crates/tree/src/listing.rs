@@ -3,7 +3,7 @@
 use serde::{Deserialize, Serialize};
 
 use crate::{
-    attributes::{self, Attributes, AttributesFault},
+    attributes::{self, Attributes, AttributesFault, Holder},
     entry::{Entry, Kind},
     path::{PathFault, check_link, check_path, check_text, compare},
 };
@@ -199,6 +199,15 @@ impl Listing {
     /// Returns the attributes of an entry besides mode and time, by its number; `None` if none are kept of any.
     pub fn attributes(&self, entry: usize) -> Option<&Attributes> {
         self.attributes.as_ref()?.of(entry)
+    }
+
+    /// Replaces the numbers of users and groups in the attributes of all entries; asks at least once for each number.
+    #[must_use]
+    pub fn map_ids(mut self, mut map: impl FnMut(Holder, u32) -> u32) -> Self {
+        if let Some(attributes) = &mut self.attributes {
+            attributes.map_ids(&mut map);
+        }
+        self
     }
 
     /// Returns where its links may lead.

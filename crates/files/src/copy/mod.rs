@@ -2,6 +2,7 @@
 //! hidden, verified, published entry by entry.
 
 mod atomic;
+mod attributes;
 mod error;
 mod extras;
 mod files;
@@ -10,6 +11,7 @@ mod held;
 mod order;
 mod parents;
 mod permission;
+mod probes;
 mod publish;
 mod space;
 mod staging;

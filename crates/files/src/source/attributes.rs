@@ -1,34 +1,53 @@
 //! Owners and extended attributes of what is listed.
 
-use std::{io, path::Path};
+use std::{io, os::unix::fs::MetadataExt, path::Path};
 
 use rustix::{
     fs::{lgetxattr, llistxattr},
     io::Errno,
 };
-use tree::{Attributes, Kind};
+use tree::{Attributes, Kind, is_access};
 
 use super::error::SourceError;
 
 /// The most that Linux has of an entry: names of its attributes together, and one value.
 const BYTES_MAX: usize = 64 << 10;
 
+/// What has changed where only these have.
+pub(super) const CHANGED: &str = "its owner, access list or attributes were changed";
+
 /// Which attributes are sent besides mode and time.
 #[derive(Clone, Copy, PartialEq, Eq, Default, Debug)]
 pub struct KeptAttributes {
-    /// Users, by number.
+    /// Users.
     pub user: bool,
-    /// Groups, by number.
+    /// Groups.
     pub group: bool,
     /// Access lists.
     pub access: bool,
     /// `user.*` attributes.
     pub extended: bool,
+    /// Users and groups are known by their numbers, also where hosts have other ones of the same name.
+    pub numbers: bool,
 }
 
 impl KeptAttributes {
     pub(super) fn any(self) -> bool {
-        self != Self::default()
+        self.user || self.group || self.access || self.extended
+    }
+
+    /// Those of a source itself; links are followed.
+    ///
+    /// Errors: they cannot be read.
+    pub(super) fn of_source(self, path: &Path) -> Result<Attributes, SourceError> {
+        let failed = |error| {
+            let path = path.to_owned();
+            SourceError::System { path, what: "examine", error }
+        };
+        let real = path.canonicalize().map_err(failed)?;
+        let metadata = real.metadata().map_err(failed)?;
+        let kind = if metadata.is_dir() { Kind::Directory } else { Kind::File { bytes: 0 } };
+        self.of(&real, &kind, (metadata.uid(), metadata.gid()))
     }
 
     /// Those of an entry at a path, which is not followed. `owner`: its user and group.
@@ -75,7 +94,6 @@ impl KeptAttributes {
     }
 
     fn takes(self, name: &[u8]) -> bool {
-        let is_access = name.starts_with(b"system.posix_acl_");
-        self.access && is_access || self.extended && name.starts_with(b"user.")
+        self.access && is_access(name) || self.extended && name.starts_with(b"user.")
     }
 }

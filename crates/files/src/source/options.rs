@@ -45,7 +45,7 @@ impl ListOptions {
         parent(without).is_some_and(|without| parent(path) == Some(without))
     }
 
-    /// Sends owners and extended attributes. Receivers do not set them yet.
+    /// Sends owners, access lists and `user.*` attributes, which copies are to have as well.
     #[must_use]
     pub fn keeps(mut self, attributes: KeptAttributes) -> Self {
         self.attributes = attributes;

@@ -235,7 +235,8 @@ fn owners_and_attributes_are_listed_if_that_is_asked_for() {
     let expected = Attributes { user: Some(other.0), ..Attributes::default() };
     assert_eq!(attributes(user, "l"), Some(expected.clone()), "of the link itself");
     assert_eq!(attributes(user, "out"), Some(expected), "of what it became");
-    let all = KeptAttributes { user: true, group: true, access: true, extended: true };
+    let all =
+        KeptAttributes { user: true, group: true, access: true, extended: true, numbers: true };
     let of_file = attributes(all, "f").unwrap();
     assert_eq!((of_file.user, of_file.group), (Some(own.0), Some(own.1)));
     let mut expected = Vec::new();
