@@ -457,6 +457,8 @@ impl Before {
                     _ => Source::tree(*version),
                 };
                 source.session(path, Fault::None).outcome.unwrap();
+                let writable = fs::Permissions::from_mode(0o700);
+                fs::set_permissions(path.join("made anew"), writable).unwrap();
                 fs::remove_dir_all(path.join("made anew")).unwrap();
                 // A directory has to come here.
                 fs::write(path.join("made anew"), "a file").unwrap();
