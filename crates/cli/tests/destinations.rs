@@ -12,7 +12,7 @@ use crate::common::{Outcome, Place, RDMC};
 const USER: u32 = 1500;
 const OTHER: u32 = 1600;
 
-fn is_root() -> bool {
+pub fn is_root() -> bool {
     let is_root = rustix::process::geteuid().is_root();
     if !is_root {
         eprintln!("SKIPPED: needs root, to be several users and to mount file systems");
@@ -21,13 +21,13 @@ fn is_root() -> bool {
 }
 
 /// A directory that every user can enter, with a source `src` of a file `f` and a file `d/g`, and the program.
-struct Hosts {
+pub struct Hosts {
     place: Place,
     rdmc: PathBuf,
 }
 
 impl Hosts {
-    fn new() -> Self {
+    pub fn new() -> Self {
         let place = Place::with(0);
         fs::set_permissions(place.path("."), fs::Permissions::from_mode(0o755)).unwrap();
         fs::create_dir_all(place.path("src/d")).unwrap();
@@ -40,12 +40,12 @@ impl Hosts {
         Self { place, rdmc }
     }
 
-    fn path(&self, relative: &str) -> PathBuf {
+    pub fn path(&self, relative: &str) -> PathBuf {
         self.place.path(relative)
     }
 
     /// Pushes with these words, `{}` being the directory of all, as a user.
-    fn push_as(&self, user: u32, words: &str) -> Outcome {
+    pub fn push_as(&self, user: u32, words: &str) -> Outcome {
         let words = words.replace("{}", self.path("").to_str().unwrap().trim_end_matches('/'));
         let id = user.to_string();
         let mut command = Command::new("setpriv");
@@ -54,12 +54,19 @@ impl Hosts {
         self.run(command)
     }
 
-    fn push(&self, words: &str) -> Outcome {
+    pub fn push_as_oneself(&self, words: &str) -> Outcome {
+        let words = words.replace("{}", self.path("").to_str().unwrap().trim_end_matches('/'));
+        let mut command = Command::new(&self.rdmc);
+        command.arg("push").args(words.split(' ')).args(["--local", "1"]);
+        self.run(command)
+    }
+
+    pub fn push(&self, words: &str) -> Outcome {
         self.push_as(0, words)
     }
 
     /// Runs a shell in which file systems can be mounted, seen by nobody else. `$R` pushes to one host.
-    fn shell(&self, script: &str) -> Outcome {
+    pub fn shell(&self, script: &str) -> Outcome {
         let push = format!("set -e; R() {{ {} push \"$@\" --local 1; }}; ", self.rdmc.display());
         let mut command = Command::new("unshare");
         command.args(["-m", "sh", "-c", &(push + script)]);

@@ -139,7 +139,7 @@ fn paths_that_patterns_see_begin_with_the_name_of_the_source() {
         outcome.has_failed_with(2, "the patterns leave nothing of e");
     }
     for stream in ["-", "empty --follow"] {
-        for option in ["--exclude x", "--include x", "--links"] {
+        for option in ["--exclude x", "--include x", "--links", "--owner", "--xattrs"] {
             let outcome = place.run_words(&format!("push {stream} --local 1 {option}"));
             outcome.has_failed_with(2, "cannot be used with a stream");
         }
@@ -211,8 +211,8 @@ fn a_dry_run_counts_entries_without_data_and_those_of_which_only_the_mode_differ
     assert!(same.ends_with("et: 2 kept\n") && !same.contains("local-1: new"), "{same}");
     fs::set_permissions(place.path("et/a"), fs::Permissions::from_mode(0o600)).unwrap();
     let mode = line(words);
-    assert!(mode.ends_with("et: 1 with another mode or time, 1 kept\n"), "{mode}");
-    assert!(mode.contains("local-1: mode or time: a\n"), "{mode}");
+    assert!(mode.ends_with("et: 1 with other attributes, 1 kept\n"), "{mode}");
+    assert!(mode.contains("local-1: attributes: a\n"), "{mode}");
     // Equal length, and so decided by the root's comparison of contents.
     fs::write(place.path("et/a"), "old").unwrap();
     assert_eq!(place.run_words("push et --local 1").code, Some(0));
@@ -256,7 +256,7 @@ fn a_dry_run_of_a_file_says_whether_it_is_there() {
     assert_eq!(counted(), "1 kept");
     let copy = place.path("rdmc-local/local-1/object");
     fs::set_permissions(&copy, fs::Permissions::from_mode(0o600)).unwrap();
-    assert_eq!(counted(), "1 with another mode or time");
+    assert_eq!(counted(), "1 with other attributes");
     // As long, and the same at its start and end.
     let mut other = place.contents.clone();
     other[50_000] ^= 1;

@@ -15,7 +15,7 @@ pub enum Change {
     New,
     /// It is there with other contents, another target, or as something else.
     Contents,
-    /// Only its mode, time or owner differs.
+    /// Only its mode, time, owner, access list or `user.*` attributes differ.
     Attributes,
     /// It is there as it should be.
     Kept,

@@ -18,12 +18,15 @@ use std::{
 #[cfg(not(test))]
 use rustix::io::{ReadWriteFlags, preadv2};
 use rustix::{
+    buffer::spare_capacity,
     fs::{
         Access, Advice, AtFlags, CWD, Dir, FallocateFlags, FileType, FlockOperation, Gid, Mode,
         OFlags, RenameFlags, Stat, StatVfs, StatxAttributes, StatxFlags, Timespec, Timestamps,
-        UTIME_OMIT, Uid, accessat, chmodat, chownat, fadvise, fallocate, fchmod, fchown, flock,
-        fstat, fstatfs, fstatvfs, fsync, ftruncate, futimens, linkat, mkdirat, openat, readlinkat,
-        renameat, renameat_with, statat, statx, symlinkat, syncfs, unlinkat, utimensat,
+        UTIME_OMIT, Uid, XattrFlags, accessat, chmodat, chownat, fadvise, fallocate, fchmod,
+        fchown, fgetxattr, flistxattr, flock, fremovexattr, fsetxattr, fstat, fstatfs, fstatvfs,
+        fsync, ftruncate, futimens, getxattr, linkat, listxattr, mkdirat, openat, readlinkat,
+        removexattr, renameat, renameat_with, setxattr, statat, statx, symlinkat, syncfs, unlinkat,
+        utimensat,
     },
     io::{Errno, Result},
 };
@@ -33,6 +36,9 @@ use crate::faults::Faults;
 #[cfg(not(any(test, feature = "simulation")))]
 use crate::no_faults::Faults;
 use crate::ranges::ByteRange;
+
+/// The most that Linux has: names of extended attributes of a file together, and one value.
+const EXTENDED_BYTES_MAX: usize = 64 << 10;
 
 const DIRECTORY: OFlags = OFlags::RDONLY.union(OFlags::DIRECTORY).union(OFlags::NOFOLLOW);
 
@@ -104,10 +110,61 @@ impl Disk {
         }
     }
 
-    /// Sets owner and group of what is open.
-    pub(crate) fn set_owner(&self, file: impl AsFd, owner: u32, group: u32) -> Result<()> {
+    /// Sets owner or group of what is open, also with `O_PATH`, and also of links.
+    pub(crate) fn set_owner(
+        &self,
+        file: impl AsFd,
+        owner: Option<u32>,
+        group: Option<u32>,
+    ) -> Result<()> {
         self.call()?;
-        fchown(file, Some(Uid::from_raw(owner)), Some(Gid::from_raw(group)))
+        let (owner, group) = (owner.map(Uid::from_raw), group.map(Gid::from_raw));
+        chownat(file, "", owner, group, AtFlags::EMPTY_PATH)
+    }
+
+    /// The names of the extended attributes of what is open, also with `O_PATH`; none where the file system has none.
+    pub(crate) fn extended_names(file: impl AsFd) -> Result<Vec<Vec<u8>>> {
+        let mut names = Vec::with_capacity(EXTENDED_BYTES_MAX);
+        let found = match flistxattr(&file, spare_capacity(&mut names)) {
+            Err(Errno::BADF) => listxattr(by_descriptor(&file), spare_capacity(&mut names)),
+            found => found,
+        };
+        match found {
+            Ok(_) => {
+                let names = names.split(|&byte| byte == 0).filter(|name| !name.is_empty());
+                Ok(names.map(<[u8]>::to_vec).collect())
+            }
+            Err(Errno::NOTSUP | Errno::NOSYS) => Ok(Vec::new()),
+            Err(error) => Err(error),
+        }
+    }
+
+    /// The value of an extended attribute of what is open, also with `O_PATH`.
+    pub(crate) fn extended(file: impl AsFd, name: &[u8]) -> Result<Vec<u8>> {
+        let mut value = Vec::with_capacity(EXTENDED_BYTES_MAX);
+        match fgetxattr(&file, name, spare_capacity(&mut value)) {
+            Err(Errno::BADF) => getxattr(by_descriptor(&file), name, spare_capacity(&mut value)),
+            found => found,
+        }?;
+        Ok(value)
+    }
+
+    /// Sets an extended attribute of what is open, also with `O_PATH`.
+    pub(crate) fn set_extended(&self, file: impl AsFd, name: &[u8], value: &[u8]) -> Result<()> {
+        self.call()?;
+        match fsetxattr(&file, name, value, XattrFlags::empty()) {
+            Err(Errno::BADF) => setxattr(by_descriptor(&file), name, value, XattrFlags::empty()),
+            set => set,
+        }
+    }
+
+    /// Removes an extended attribute of what is open, also with `O_PATH`.
+    pub(crate) fn remove_extended(&self, file: impl AsFd, name: &[u8]) -> Result<()> {
+        self.call()?;
+        match fremovexattr(&file, name) {
+            Err(Errno::BADF) => removexattr(by_descriptor(&file), name),
+            removed => removed,
+        }
     }
 
     pub(crate) fn set_len(&self, file: &File, bytes: u64) -> Result<()> {

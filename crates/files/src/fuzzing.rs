@@ -45,7 +45,7 @@ pub fn places(bytes: &[u8]) -> bool {
     assert!(directory.starts_with(&inside), "{destination:?} is in {}", directory.display());
     assert!(!destination.contains(|character: char| character.is_control()), "{destination:?}");
     let Ok(claim) = Claim::take(&place, &Owner::of_no_push("")) else { return false };
-    Temporary::open(&place, b"", &claim).is_ok()
+    Temporary::open(&place, (b"", None), &claim).is_ok()
 }
 
 /// A directory `in` with links that stay inside and links that lead out.
@@ -92,6 +92,7 @@ mod tests {
         Manifest,
         changes::{Change, Changes},
         messages::{Blamed, Deletion, Offer, StreamOffer, Terms, Top, TreeOffer},
+        owners::Kept,
         ranges::{RangeList, Ranges},
         resume::ChunkDigests,
         stream_message::StreamMessage,
@@ -160,6 +161,12 @@ mod tests {
                     patterns: vec![(false, "*.tmp".into())],
                 }),
                 lists_changes: true,
+            }),
+            kept: Some(Kept {
+                access: true,
+                names: vec![(tree::Holder::User, 1_000, text())],
+                own: tree::Attributes { user: Some(1_000), ..tree::Attributes::default() },
+                ..Kept::default()
             }),
             destination,
             probe: [3; 32],

@@ -40,6 +40,7 @@ mod messages;
 #[cfg(not(any(test, feature = "simulation")))]
 mod no_faults;
 mod open_files;
+mod owners;
 mod pieces;
 mod place;
 mod push;
@@ -75,4 +76,4 @@ pub use push::{
     StreamReport, StreamSettings, SwitchControl,
 };
 pub use resident::peak_resident_bytes;
-pub use source::{EntryNames, ListOptions, Source, SourceError};
+pub use source::{EntryNames, KeptAttributes, ListOptions, Source, SourceError};

@@ -10,8 +10,8 @@ use serde::{Deserialize, Serialize};
 use tree::{Rule, Selection};
 
 use crate::{
-    Manifest, TargetError, changes::Changes, control::check_failure_deadline, ranges::RangeList,
-    resume::ChunkDigests, stream_message::StreamMessage,
+    Manifest, TargetError, changes::Changes, control::check_failure_deadline, owners::Kept,
+    ranges::RangeList, resume::ChunkDigests, stream_message::StreamMessage,
 };
 
 /// From a receiver.
@@ -138,6 +138,8 @@ pub struct Offer {
     pub manifest: Manifest,
     /// If it is a tree.
     pub tree: Option<TreeOffer>,
+    /// What of its attributes is kept besides modes and times.
+    pub kept: Option<Kept>,
     /// A path at the receiver, which may confine it to a directory.
     pub destination: String,
     /// `hash::probe` of the source: an existing file is read only if its probe is equal.

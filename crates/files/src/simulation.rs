@@ -29,6 +29,7 @@ use crate::{
 pub use crate::{
     faults::{Bug, Fate, Faults, Hook},
     messages::{Deletion, Top},
+    owners::Kept,
 };
 
 /// What is replicated.
@@ -50,6 +51,8 @@ pub struct CopySource {
     pub atomic: bool,
     /// As by `--dry-run`.
     pub dry_run: bool,
+    /// As by `--owner` and its like.
+    pub kept: Option<Kept>,
 }
 
 /// Whether this has the form of a temporary file's or a lock's name.
@@ -152,7 +155,12 @@ impl CopySource {
                 what: "probe",
                 error,
             })?;
-            return Target::prepare_file(place, manifest, &owner, Some(probe));
+            return Target::prepare_file(
+                place,
+                manifest,
+                &owner,
+                (Some(probe), self.kept.as_ref()),
+            );
         }
         let offer = TreeOffer {
             listing_bytes: 0,
@@ -164,6 +172,7 @@ impl CopySource {
         };
         let (encoded, path) = (self.listing.encode()?, place.path().to_owned());
         let order = Order::of_tree("object", &encoded, &offer, &path)?.dry_run(self.dry_run);
+        let order = order.keeping(self.kept.as_ref())?;
         let spot = match place.parent().open_directory(place.name()) {
             Ok(directory) => Spot::Inside(directory, Some(place)),
             Err(Errno::NOTDIR | Errno::LOOP) => {

@@ -47,6 +47,15 @@ impl Entry {
         Some(&self.path[..at])
     }
 
+    /// Returns how many bytes its path and the text of a link have.
+    pub(crate) fn own_bytes(&self) -> usize {
+        let target = match &self.kind {
+            Kind::Link { target } => target.len(),
+            _ => 0,
+        };
+        self.path.len() + target
+    }
+
     /// Returns the length of the contents; `None` of an entry without contents of its own.
     pub fn bytes(&self) -> Option<u64> {
         match self.kind {

@@ -1,12 +1,18 @@
 //! Fuzz target of this crate: listings from peers.
 
-use crate::{Layout, Listing};
+use crate::{Attributes, Layout, Listing};
 
 /// Decodes a listing. What is accepted is a tree, is encoded again with the same meaning, and lays out its files without gaps.
 /// Returns whether it was accepted.
 pub fn listings(bytes: &[u8]) -> bool {
     let Ok(listing) = Listing::decode(bytes) else { return false };
     let again = Listing::with_links(listing.entries().to_vec(), listing.links());
+    let attributes = (0..listing.entries().len()).map_while(|entry| listing.attributes(entry));
+    let attributes: Vec<Attributes> = attributes.cloned().collect();
+    let again = again.and_then(|again| match bytes[0] & 2 {
+        0 => Ok(again),
+        _ => again.with_attributes(attributes),
+    });
     assert_eq!(again.as_ref(), Ok(&listing));
     let encoded = listing.encode().expect("it is no longer than what was decoded");
     assert_eq!(Listing::decode(&encoded).as_ref(), Ok(&listing));
@@ -41,7 +47,13 @@ mod tests {
         let seed = |entries| Listing::new(entries).unwrap().encode().unwrap();
         let outwards = vec![entry("out", Kind::Link { target: b"/opt/../model".into() })];
         let outwards = Listing::with_links(outwards, Links::Anywhere).unwrap().encode().unwrap();
+        let owned = vec![entry("d", Kind::Directory), entry("d/f", Kind::File { bytes: 7 })];
+        let extended = vec![(b"user.note".to_vec(), b"value".to_vec())];
+        let attributes = Attributes { user: Some(1000), group: Some(100), extended };
+        let owned = Listing::new(owned).unwrap().with_attributes(vec![attributes; 2]).unwrap();
+        let owned = owned.encode().unwrap();
         let seeds = [
+            ("attributes", owned),
             ("tree", seed(tree)),
             ("empty_file", seed(vec![entry("a", Kind::File { bytes: 0 })])),
             ("links_anywhere", outwards),

@@ -6,6 +6,7 @@
 
 #![forbid(unsafe_code)]
 
+mod attributes;
 mod entry;
 #[cfg(any(test, fuzzing))]
 pub mod fuzzing;
@@ -15,6 +16,7 @@ mod listing;
 mod path;
 mod selection;
 
+pub use attributes::{Attributes, AttributesFault, Holder, is_access};
 pub use entry::{Entry, Kind};
 pub use layout::{Layout, Piece};
 pub use listing::{ENTRIES_MAX, LISTING_BYTES_MAX, Links, Listing, ListingError, PATHS_BYTES_MAX};

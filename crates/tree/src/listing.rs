@@ -3,6 +3,7 @@
 use serde::{Deserialize, Serialize};
 
 use crate::{
+    attributes::{self, Attributes, AttributesFault, Holder},
     entry::{Entry, Kind},
     path::{PathFault, check_link, check_path, check_text, compare},
 };
@@ -13,7 +14,8 @@ pub const ENTRIES_MAX: usize = 1 << 24;
 /// The longest encoded listing, in bytes.
 pub const LISTING_BYTES_MAX: usize = 256 << 20;
 
-/// The most bytes of all paths and targets of links together: a bound on the memory that an encoded listing takes.
+/// The most bytes of all paths, targets of links and extended attributes together: a bound on the memory that an encoded listing
+/// takes.
 pub const PATHS_BYTES_MAX: usize = 256 << 20;
 
 /// A tree: its entries in the order of their paths, each directory before what is in it.
@@ -23,7 +25,15 @@ pub const PATHS_BYTES_MAX: usize = 256 << 20;
 pub struct Listing {
     links: Links,
     entries: Vec<Entry>,
+    /// If its entries have any.
+    attributes: Option<attributes::Table>,
 }
+
+/// In the first byte of an encoded listing: links may lead anywhere.
+const ANY_LINKS: u8 = 1;
+
+/// In the first byte of an encoded listing: each entry is followed by its attributes.
+const ATTRIBUTES: u8 = 2;
 
 /// Where the symbolic links of a tree may lead.
 #[derive(Clone, Copy, PartialEq, Eq, Default, Debug)]
@@ -33,17 +43,6 @@ pub enum Links {
     Inside,
     /// Anywhere, also nowhere.
     Anywhere,
-}
-
-impl Links {
-    /// The first byte of an encoded listing.
-    fn code(self) -> u8 {
-        self as u8
-    }
-
-    fn of_code(code: u8) -> Option<Self> {
-        [Self::Inside, Self::Anywhere].into_iter().find(|links| links.code() == code)
-    }
 }
 
 /// Why entries are no tree. Entries are named by their number.
@@ -97,6 +96,14 @@ pub enum ListingError {
         path: String,
         /// Its mode.
         mode: u16,
+    },
+    /// Attributes that the entry cannot have.
+    #[error("{path:?} has invalid attributes: {fault}")]
+    Attributes {
+        /// Its path.
+        path: String,
+        /// What is wrong with them.
+        fault: AttributesFault,
     },
     /// A further name of what is no earlier file.
     #[error("{path:?} is another name of entry {of}, which is no earlier file")]
@@ -167,7 +174,40 @@ impl Listing {
         for number in 0..entries.len() {
             checks.add(&entries[..number], &entries[number])?;
         }
-        Ok(Self { links, entries })
+        Ok(Self { links, entries, attributes: None })
+    }
+
+    /// The same tree with attributes of its entries, in their order; what is not there has none.
+    ///
+    /// Errors: an entry cannot have them; they are too long together.
+    pub fn with_attributes(
+        mut self,
+        all: impl IntoIterator<Item = Attributes>,
+    ) -> Result<Self, ListingError> {
+        let paths_bytes = self.entries.iter().map(Entry::own_bytes).sum();
+        let mut checks = Checks { paths_bytes, ..Checks::default() };
+        let mut table = attributes::Table::default();
+        let mut all = all.into_iter();
+        for (number, entry) in self.entries.iter().enumerate() {
+            let added = table.add(number, &entry.kind, all.next().unwrap_or_default());
+            checks.add_attributes(entry, added)?;
+        }
+        self.attributes = Some(table);
+        Ok(self)
+    }
+
+    /// Returns the attributes of an entry besides mode and time, by its number; `None` if none are kept of any.
+    pub fn attributes(&self, entry: usize) -> Option<&Attributes> {
+        self.attributes.as_ref()?.of(entry)
+    }
+
+    /// Replaces the numbers of users and groups in the attributes of all entries; asks at least once for each number.
+    #[must_use]
+    pub fn map_ids(mut self, mut map: impl FnMut(Holder, u32) -> u32) -> Self {
+        if let Some(attributes) = &mut self.attributes {
+            attributes.map_ids(&mut map);
+        }
+        self
     }
 
     /// Returns where its links may lead.
@@ -189,7 +229,8 @@ impl Listing {
     ///
     /// Errors: it is longer than [`LISTING_BYTES_MAX`].
     pub fn encode(&self) -> Result<Vec<u8>, ListingError> {
-        let mut encoded = vec![self.links.code()];
+        let links = if self.links == Links::Anywhere { ANY_LINKS } else { 0 };
+        let mut encoded = vec![links | if self.attributes.is_some() { ATTRIBUTES } else { 0 }];
         let (mut path, mut modified_ns) = (&[][..], 0_i64);
         for (number, entry) in self.entries.iter().enumerate() {
             let shared =
@@ -204,6 +245,10 @@ impl Listing {
             (path, modified_ns) = (&entry.path, entry.modified_ns);
             encoded = postcard::to_extend(&packed, encoded)
                 .map_err(|_| ListingError::Encoding(number))?;
+            if let Some(attributes) = &self.attributes {
+                encoded = postcard::to_extend(&attributes.packed(number), encoded)
+                    .map_err(|_| ListingError::Encoding(number))?;
+            }
             if encoded.len() > LISTING_BYTES_MAX {
                 return Err(too_large("bytes of the encoded listing", LISTING_BYTES_MAX as u64));
             }
@@ -219,12 +264,16 @@ impl Listing {
             return Err(too_large("bytes of the encoded listing", LISTING_BYTES_MAX as u64));
         }
         let (code, mut encoded) = encoded.split_first().ok_or(ListingError::Version)?;
-        let links = Links::of_code(*code).ok_or(ListingError::Version)?;
+        if code & !(ANY_LINKS | ATTRIBUTES) != 0 {
+            return Err(ListingError::Version);
+        }
+        let links = if code & ANY_LINKS != 0 { Links::Anywhere } else { Links::Inside };
+        let mut attributes = (code & ATTRIBUTES != 0).then(attributes::Table::default);
         let mut entries: Vec<Entry> = Vec::new();
         let (mut checks, mut modified_ns) = (Checks { links, ..Checks::default() }, 0_i64);
         while !encoded.is_empty() {
             let invalid = || ListingError::Encoding(entries.len());
-            let (packed, rest) =
+            let (packed, mut rest) =
                 postcard::take_from_bytes::<Packed<'_>>(encoded).map_err(|_| invalid())?;
             let before = entries.last().map_or(&[][..], |entry| &entry.path);
             let shared = before.get(..packed.shared.into()).ok_or_else(invalid)?;
@@ -236,10 +285,17 @@ impl Listing {
                 kind: packed.kind.unpacked(),
             };
             checks.add(&entries, &entry)?;
+            if let Some(attributes) = &mut attributes {
+                let taken = postcard::take_from_bytes::<attributes::Packed<'_>>(rest);
+                let (packed, behind) = taken.map_err(|_| invalid())?;
+                let added = attributes.unpack(entries.len(), &entry.kind, packed);
+                checks.add_attributes(&entry, added)?;
+                rest = behind;
+            }
             entries.push(entry);
             encoded = rest;
         }
-        Ok(Self { links, entries })
+        Ok(Self { links, entries, attributes })
     }
 }
 
@@ -287,7 +343,7 @@ impl Checks {
         if entry.mode > mode_max {
             return Err(ListingError::Mode { path: shown(), mode: entry.mode });
         }
-        self.paths_bytes += entry.path.len();
+        self.paths_bytes += entry.own_bytes();
         match &entry.kind {
             Kind::Directory => self.open.push(number),
             &Kind::File { bytes } => {
@@ -300,7 +356,6 @@ impl Checks {
                 }
             }
             Kind::Link { target } => {
-                self.paths_bytes += target.len();
                 let target_shown = || crate::listing::shown(target);
                 let checked = match self.links {
                     Links::Inside => check_link(&entry.path, target),
@@ -316,10 +371,26 @@ impl Checks {
         if number >= ENTRIES_MAX {
             return Err(too_large("entries", ENTRIES_MAX as u64));
         }
-        if self.paths_bytes > PATHS_BYTES_MAX {
-            return Err(too_large("bytes of paths", PATHS_BYTES_MAX as u64));
+        self.check_bytes()
+    }
+
+    /// Counts what is kept of an entry's attributes.
+    fn add_attributes(
+        &mut self,
+        entry: &Entry,
+        added: Result<usize, AttributesFault>,
+    ) -> Result<(), ListingError> {
+        let path = || shown(&entry.path);
+        self.paths_bytes +=
+            added.map_err(|fault| ListingError::Attributes { path: path(), fault })?;
+        self.check_bytes()
+    }
+
+    fn check_bytes(&self) -> Result<(), ListingError> {
+        match self.paths_bytes > PATHS_BYTES_MAX {
+            true => Err(too_large("bytes of paths", PATHS_BYTES_MAX as u64)),
+            false => Ok(()),
         }
-        Ok(())
     }
 
     /// Checks that the entry's directory is there. As entries are in order, only those that contain the last one can be it.

@@ -1,7 +1,7 @@
 //! Encoding of trees, and entries that are none.
 
 use proptest::prelude::*;
-use tree::{Entry, Kind, Links, Listing, ListingError};
+use tree::{Attributes, Entry, Kind, Links, Listing, ListingError};
 
 use crate::trees::{any_tree, directory, entry, file};
 
@@ -10,6 +10,21 @@ proptest! {
     fn every_tree_comes_back(tree in any_tree()) {
         let encoded = tree.encode().unwrap();
         prop_assert_eq!(Listing::decode(&encoded).unwrap(), tree);
+    }
+
+    #[test]
+    fn attributes_come_back(tree in any_tree(), made in prop::collection::vec(any_attributes(), 1..6)) {
+        let all: Vec<Attributes> = (tree.entries().iter().zip(made.iter().cycle()))
+            .map(|(entry, made)| match entry.kind {
+                Kind::Directory | Kind::File { .. } => made.clone(),
+                _ => Attributes { extended: Vec::new(), ..made.clone() },
+            })
+            .collect();
+        let tree = tree.with_attributes(all.clone()).unwrap();
+        let again = Listing::decode(&tree.encode().unwrap()).unwrap();
+        prop_assert_eq!(&again, &tree);
+        let found = (0..all.len()).map(|entry| again.attributes(entry).unwrap().clone());
+        prop_assert_eq!(found.collect::<Vec<_>>(), all);
     }
 
     /// What is decoded of changed bytes is a tree again, so that nothing in it leads outside.
@@ -21,16 +36,14 @@ proptest! {
             encoded[at] = to;
         }
         if let Ok(other) = Listing::decode(&encoded) {
-            let again = Listing::with_links(other.entries().to_vec(), other.links()).unwrap();
-            prop_assert_eq!(again, other);
+            prop_assert_eq!(made_again(&other), other);
         }
     }
 
     #[test]
     fn any_bytes_are_a_tree_or_refused(bytes in prop::collection::vec(any::<u8>(), 0..64)) {
         if let Ok(tree) = Listing::decode(&bytes) {
-            let again = Listing::with_links(tree.entries().to_vec(), tree.links()).unwrap();
-            prop_assert_eq!(again, tree);
+            prop_assert_eq!(made_again(&tree), tree);
         }
     }
 
@@ -43,6 +56,87 @@ proptest! {
         });
         prop_assert_eq!(Listing::new(entries).unwrap(), tree);
     }
+}
+
+/// The same tree, of its entries.
+fn made_again(tree: &Listing) -> Listing {
+    let again = Listing::with_links(tree.entries().to_vec(), tree.links()).unwrap();
+    if tree.encode().unwrap()[0] & 2 == 0 {
+        return again;
+    }
+    let attributes = (0..tree.entries().len()).map(|entry| tree.attributes(entry).unwrap().clone());
+    again.with_attributes(attributes.collect::<Vec<_>>()).unwrap()
+}
+
+fn any_attributes() -> impl Strategy<Value = Attributes> {
+    let extended = prop::collection::btree_map("[a-z]{1,3}", any::<Vec<u8>>(), 0..3);
+    (any::<Option<u32>>(), any::<Option<u32>>(), extended).prop_map(|(user, group, extended)| {
+        let named = |(name, value): (String, Vec<u8>)| (format!("user.{name}").into(), value);
+        Attributes { user, group, extended: extended.into_iter().map(named).collect() }
+    })
+}
+
+#[test]
+fn attributes_that_a_peer_may_not_set_are_refused() {
+    let of = |entry: Entry, names: &[&str]| {
+        let extended = names.iter().map(|name| (name.as_bytes().to_vec(), vec![1])).collect();
+        let attributes = Attributes { extended, ..Attributes::default() };
+        let made = Listing::new(vec![entry]).unwrap().with_attributes([attributes]);
+        made.map(|_| ()).map_err(|error| error.to_string())
+    };
+    let (file, directory) = (|| file("a", 1), || directory("a"));
+    let link = || entry(b"a", Kind::Link { target: b"b".into() });
+    let (access, default) = ("system.posix_acl_access", "system.posix_acl_default");
+    for names in [&[][..], &["user.a"], &[access, "user.a", "user.b"]] {
+        assert_eq!(of(file(), names), Ok(()), "{names:?}");
+    }
+    assert_eq!(of(directory(), &[access, default]), Ok(()));
+    let long = format!("user.{}", "n".repeat(251));
+    for (made, words) in [
+        (of(file(), &["security.capability"]), "neither user.NAME"),
+        (of(file(), &["trusted.overlay.opaque"]), "neither user.NAME"),
+        (of(file(), &["user."]), "neither user.NAME"),
+        (of(file(), &["user.b", "user.a"]), "order"),
+        (of(file(), &["user.a", "user.a"]), "order"),
+        (of(file(), &[default]), "of its kind"),
+        (of(link(), &["user.a"]), "of its kind"),
+        (of(file(), &[&long]), "too many bytes"),
+        (of(file(), &["user.a\0b"]), "too many bytes"),
+    ] {
+        let error = made.unwrap_err();
+        assert!(
+            error.contains("\"a\" has invalid attributes: ") && error.contains(words),
+            "{error}"
+        );
+    }
+    // Of the entry before the first.
+    let mut encoded = Listing::new(vec![file()]).unwrap().encode().unwrap();
+    encoded[0] = 2;
+    encoded.push(0);
+    let error = Listing::decode(&encoded).unwrap_err().to_string();
+    assert!(error.contains("there is no entry before"), "{error}");
+    // A link after a file of which it has the attributes.
+    let tree = vec![file(), entry(b"l", Kind::Link { target: b"a".into() })];
+    let extended = vec![(b"user.a".to_vec(), vec![1])];
+    let alike = vec![Attributes { extended, ..Attributes::default() }; 2];
+    assert!(Listing::new(tree).unwrap().with_attributes(alike).is_err());
+}
+
+/// A few bytes must not become gigabytes of attributes, and equal ones take a byte an entry.
+#[test]
+fn attributes_are_bounded_and_small() {
+    let entries: Vec<Entry> = (0..5_000).map(|number| file(&format!("{number:04}"), 1)).collect();
+    let plain = Listing::new(entries).unwrap();
+    let owned = |user| Attributes { user: Some(user), group: Some(7), extended: Vec::new() };
+    let alike = plain.clone().with_attributes((0..5_000).map(|_| owned(1_000))).unwrap();
+    let more = alike.encode().unwrap().len() - plain.encode().unwrap().len();
+    assert!((5_000..5_100).contains(&more), "{more} bytes");
+    let large = (0..5_000_u32).map(|number| Attributes {
+        extended: vec![(b"user.a".to_vec(), [&number.to_le_bytes()[..], &[0; 60_000]].concat())],
+        ..Attributes::default()
+    });
+    let error = plain.with_attributes(large).unwrap_err();
+    assert!(error.to_string().contains("too large"), "{error}");
 }
 
 fn refused(entries: Vec<Entry>) -> ListingError {
@@ -100,7 +194,7 @@ fn links_lead_out_only_where_the_listing_says_so() {
     let through = [to(b"/etc"), vec![file("a/passwd", 1)]].concat();
     assert!(Listing::with_links(through, Links::Anywhere).is_err());
     assert_eq!(Listing::decode(b""), Err(ListingError::Version));
-    assert_eq!(Listing::decode(b"\x02"), Err(ListingError::Version));
+    assert_eq!(Listing::decode(b"\x04"), Err(ListingError::Version));
 }
 
 /// A few bytes must not become gigabytes of paths.

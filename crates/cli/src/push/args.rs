@@ -3,6 +3,7 @@
 use std::{net::SocketAddr, path::PathBuf};
 
 use clap::builder::NonEmptyStringValueParser;
+use files::KeptAttributes;
 use plan::size;
 use rdmc::Fabric;
 
@@ -65,6 +66,55 @@ interrupted again. Other hosts keep their partial copies for the next push.
 
 With --json standard output has one object in any case. exit_code is the same number; error is the
 reason why the push failed as a whole, or null.";
+
+/// What copies have of their sources besides modes and times.
+#[derive(Clone, Copy, Default, Debug, clap::Args)]
+#[command(next_help_heading = TREES)]
+#[expect(clippy::struct_excessive_bools, reason = "an option each")]
+pub struct AttributeOptions {
+    /// Copies belong to the users that the sources belong to; needs root at the hosts
+    ///
+    /// Users are known by name, and by number where a host does not know the name. A host that cannot give a copy what this and the
+    /// next three options ask for is named before anything is sent to it, and gets nothing.
+    #[arg(long)]
+    pub owner: bool,
+
+    /// Copies belong to the groups that the sources belong to; without root only to those that the receiver is in
+    #[arg(long)]
+    pub group: bool,
+
+    /// Copies have the access lists (POSIX) that the sources have, and no others
+    #[arg(long)]
+    pub acls: bool,
+
+    /// Copies have the user.* attributes that the sources have, and no others
+    #[arg(long)]
+    pub xattrs: bool,
+
+    /// Users and groups are known by number alone
+    #[arg(long)]
+    pub numeric_ids: bool,
+}
+
+impl AttributeOptions {
+    pub fn kept(self) -> KeptAttributes {
+        let Self { owner, group, acls, xattrs, numeric_ids } = self;
+        KeptAttributes { user: owner, group, access: acls, extended: xattrs, numbers: numeric_ids }
+    }
+
+    /// The first that was given.
+    pub fn option(self) -> Option<&'static str> {
+        let Self { owner, group, acls, xattrs, numeric_ids } = self;
+        let all = [
+            (owner, "--owner"),
+            (group, "--group"),
+            (acls, "--acls"),
+            (xattrs, "--xattrs"),
+            (numeric_ids, "--numeric-ids"),
+        ];
+        all.into_iter().find(|(is_given, _)| *is_given).map(|(_, option)| option)
+    }
+}
 
 /// Replicate files and directories to many hosts
 #[derive(Debug, clap::Args)]
@@ -170,6 +220,9 @@ pub struct Args {
     /// Otherwise links out of what is sent become what they lead to, and those that lead nowhere are errors.
     #[arg(long, help_heading = TREES)]
     pub links: bool,
+
+    #[command(flatten)]
+    pub attributes: AttributeOptions,
 
     /// Compare files that hosts have by their contents, not by length and time
     #[arg(long, help_heading = TREES)]

@@ -17,7 +17,7 @@ pub struct Summary {
     new: u64,
     /// Their contents or targets differed, or they were something else.
     changed: u64,
-    /// Only mode, time or owner differed.
+    /// Only mode, time, owner, access list or `user.*` attributes differed.
     attributes: u64,
     kept: u64,
     /// Only the host had them.
@@ -56,7 +56,7 @@ impl fmt::Display for Counted<'_> {
         let kinds = [
             (counts.new, "new"),
             (counts.contents, "changed"),
-            (counts.attributes, "with another mode or time"),
+            (counts.attributes, "with other attributes"),
             (counts.removed, "to be removed"),
             (counts.kept, "kept"),
         ];
@@ -66,7 +66,7 @@ impl fmt::Display for Counted<'_> {
             .collect();
         match self.0.top() {
             Some(Change::Attributes) => {
-                parts.push("the directory itself gets another mode or time".into())
+                parts.push("the directory itself gets other attributes".into())
             }
             Some(Change::New) if parts.is_empty() => parts.push("a new directory".into()),
             _ if parts.is_empty() => parts.push("an empty directory".into()),
@@ -89,7 +89,7 @@ pub fn write_listed<'a>(
             let what = match change {
                 Change::New => "new",
                 Change::Contents => "changed",
-                Change::Attributes => "mode or time",
+                Change::Attributes => "attributes",
                 Change::Kept => continue,
             };
             let name = names.get(entry).map_or("", String::as_str);

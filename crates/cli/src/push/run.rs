@@ -53,6 +53,7 @@ impl Ready {
     fn of(args: &Args) -> Result<Self, Failure> {
         let sources = Sources::of(&args.sources)?;
         let list = ListOptions::new(args.patterns.selection()?).any_links(args.links);
+        let list = list.keeps(args.attributes.kept());
         let source = sources.open(TreeOptions {
             list: list.without(destinations::local_copies_root(args, &sources)),
             by_contents: args.checksum,

@@ -35,8 +35,8 @@ fn option_of(rule: &Rule) -> &'static str {
 /// Names a pattern that has matched nothing. That may be meant, and may send what was to be left out.
 pub fn warn_of(rule: &Rule) {
     print_message(format_args!(
-        "{} {} matches nothing of what is sent; patterns see paths that begin with the name of a source, or with what is in it \
-         if the source ends with /",
+        "{} {} matches nothing that was looked at; a path begins with the name of its source, or with what is in that if the source \
+         ends with /",
         option_of(rule),
         rule.pattern()
     ));

@@ -104,6 +104,7 @@ fn refuse(args: &Args) -> Result<(), Failure> {
         (args.atomic, "--atomic"),
         (args.delete, "--delete"),
         (args.links, "--links"),
+        (args.attributes.option().is_some(), args.attributes.option().unwrap_or_default()),
         (args.patterns.option().is_some(), args.patterns.option().unwrap_or_default()),
         (args.retry > 0, "--retry"),
         (args.admit.is_some(), "--admit"),

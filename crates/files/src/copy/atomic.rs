@@ -6,7 +6,7 @@
 use std::{ffi::OsStr, io::Read, os::unix::fs::MetadataExt};
 
 use rustix::{
-    fs::{OFlags, RenameFlags, XattrFlags, fgetxattr, flistxattr, fsetxattr},
+    fs::{OFlags, RenameFlags},
     io::Errno,
     process::geteuid,
 };
@@ -20,7 +20,7 @@ use super::{
     there::There,
 };
 use crate::{
-    disk::{Directory, errno},
+    disk::{Directory, Disk, errno},
     place::{Place, VERSION_DIGITS},
     removal::remove_tree,
 };
@@ -171,21 +171,14 @@ pub(super) fn copy_attributes(
 fn copy_attributes_of(from: &Directory, to: &Directory) -> Result<(), Errno> {
     let (one, other) = (from.own_stat()?, to.own_stat()?);
     if one.st_uid != other.st_uid || one.st_gid != other.st_gid {
-        to.disk().set_owner(to.as_fd(), one.st_uid, one.st_gid)?;
+        to.disk().set_owner(to.as_fd(), Some(one.st_uid), Some(one.st_gid))?;
     }
     // Set with modes at the end, which keep it.
     let mode = to.own_stat()?.st_mode & 0o777 | one.st_mode & 0o2000;
     to.disk().set_mode(to.as_fd(), mode)?;
-    let mut names = Vec::with_capacity(64 << 10);
-    match flistxattr(from.as_fd(), rustix::buffer::spare_capacity(&mut names)) {
-        Ok(_) => {}
-        Err(Errno::OPNOTSUPP | Errno::NOSYS) => return Ok(()),
-        Err(error) => return Err(error),
-    }
-    for name in names.split(|&byte| byte == 0).filter(|name| !name.is_empty()) {
-        let mut value = Vec::with_capacity(64 << 10);
-        fgetxattr(from.as_fd(), name, rustix::buffer::spare_capacity(&mut value))?;
-        fsetxattr(to.as_fd(), name, &value, XattrFlags::empty())?;
+    for name in Disk::extended_names(from.as_fd())? {
+        let value = Disk::extended(from.as_fd(), &name)?;
+        to.disk().set_extended(to.as_fd(), &name, &value)?;
     }
     Ok(())
 }

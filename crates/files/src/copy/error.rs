@@ -58,6 +58,21 @@ pub enum TargetError {
         /// The system's error.
         error: io::Error,
     },
+    /// An attribute that was asked for.
+    #[error("cannot give {} {what}, as the source has it: {error}; {remedy}", path.display())]
+    Attributes {
+        /// Which.
+        path: PathBuf,
+        /// The attribute.
+        what: String,
+        /// What to do.
+        remedy: &'static str,
+        /// The system's error.
+        error: io::Error,
+    },
+    /// Attributes that are none, or too many names.
+    #[error("the root's list of attributes is refused: {0}")]
+    Kept(&'static str),
     /// The directory of the destination's name was made during the push.
     #[error("{} was made during the push; run the push again: what was received is kept", .0.display())]
     Appeared(PathBuf),

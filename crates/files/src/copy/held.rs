@@ -8,6 +8,7 @@ use rustix::{
 
 use super::{
     error::{TargetError, refusal},
+    order::Order,
     publish::finish_top,
     there::{is_top, modified_ns},
 };
@@ -78,11 +79,13 @@ impl Held {
     }
 
     /// Ends the claim, and then gives the directory its attributes.
-    pub(super) fn finish(mut self, top: Top) -> Result<(), Errno> {
+    pub(super) fn finish(mut self, top: Top, order: &Order) -> Result<(), TargetError> {
         self.claim = None;
         let Some(directory) = self.directory.take() else { return Ok(()) };
-        match finish_top(&directory, top)? {
-            true => directory.sync(),
+        match finish_top(&directory, top, order)? {
+            true => directory
+                .sync()
+                .map_err(|error| refusal(&order.shown(b""), "write to disk", 0, error.into())),
             false => Ok(()),
         }
     }

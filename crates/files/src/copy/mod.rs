@@ -2,6 +2,7 @@
 //! hidden, verified, published entry by entry.
 
 mod atomic;
+mod attributes;
 mod error;
 mod extras;
 mod files;
@@ -11,6 +12,7 @@ mod look;
 mod order;
 mod parents;
 mod permission;
+mod probes;
 mod publish;
 mod space;
 mod staging;

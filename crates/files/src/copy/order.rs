@@ -9,10 +9,11 @@ use std::{
 
 use tree::{Entry, Kind, Layout, Listing};
 
-use super::error::TargetError;
+use super::{attributes::Wanted, error::TargetError};
 use crate::{
     Manifest,
     messages::{Deletion, Top, TreeOffer},
+    owners::{Kept, Numbers},
     place::{NAME_BYTES_MAX, Place, is_hidden},
 };
 
@@ -34,6 +35,8 @@ pub(crate) struct Order {
     pub(super) deletion: Option<Deletion>,
     /// The root wants to know which entries change, not only how many.
     pub(super) lists_changes: bool,
+    /// Which attributes besides mode and time are kept.
+    kept: Option<Kept>,
     /// Nothing is changed, not even what an earlier session has left.
     pub(super) dry_run: bool,
     /// The top of the entries' paths, for messages.
@@ -101,6 +104,50 @@ impl Order {
         Self { dry_run, ..self }
     }
 
+    /// The same with attributes besides modes and times.
+    ///
+    /// Errors: they are none of such a source; too many names.
+    pub(crate) fn keeping(mut self, kept: Option<&Kept>) -> Result<Self, TargetError> {
+        let Some(kept) = kept else { return Ok(self) };
+        let numbers = Numbers::of(&kept.names).ok_or(TargetError::Kept("too many names"))?;
+        let here = |holder, id| numbers.here(holder, id);
+        let mut kept = kept.clone();
+        kept.own.map_ids(here);
+        let listing = Arc::unwrap_or_clone(self.listing);
+        self.listing = Arc::new(match self.is_file {
+            true => listing.with_attributes([std::mem::take(&mut kept.own)])?,
+            false => listing.map_ids(here),
+        });
+        if kept.own.check(&Kind::Directory).is_err() {
+            return Err(TargetError::Kept("no directory can have them"));
+        }
+        self.kept = Some(kept);
+        Ok(self)
+    }
+
+    /// Whether something besides modes and times is kept.
+    pub(super) fn keeps_attributes(&self) -> bool {
+        self.kept.is_some()
+    }
+
+    /// What an entry is to have besides mode and time.
+    pub(super) fn wanted(&self, entry: usize) -> Option<Wanted<'_>> {
+        let Kept { access, extended, .. } = *self.kept.as_ref()?;
+        let attributes = self.listing.attributes(entry)?;
+        Some(Wanted { attributes, access, extended })
+    }
+
+    /// The user whose an entry is to be.
+    pub(super) fn user(&self, entry: usize) -> Option<u32> {
+        self.wanted(entry)?.attributes.user
+    }
+
+    /// The same of the tree's top, if the copy is that of one directory.
+    pub(super) fn wanted_of_top(&self) -> Option<Wanted<'_>> {
+        let Kept { access, extended, own, .. } = self.kept.as_ref()?;
+        self.top.map(|_| Wanted { attributes: own, access: *access, extended: *extended })
+    }
+
     fn new(listing: Listing, version: Vec<u8>, top: Option<Top>, shown: PathBuf) -> Self {
         let layout = Arc::new(Layout::of(&listing));
         let listing = Arc::new(listing);
@@ -115,6 +162,7 @@ impl Order {
             atomic: false,
             deletion: None,
             lists_changes: false,
+            kept: None,
             dry_run: false,
             shown,
         }

@@ -9,15 +9,16 @@ use std::{
 use rustix::{
     fs::{OFlags, RenameFlags, Stat, fstat},
     io::Errno,
-    process::geteuid,
 };
 use tree::{Entry, Kind};
 
 use super::{
+    attributes::{Refused, Wanted, may_set},
     error::{TargetError, refusal},
     files::CopyFiles,
     order::Order,
     parents::{Parents, is_below, split},
+    probes::check_own,
     staging::Staged,
     there::{Found, Known, There, has_mode, has_time, is_top, kind_of, mode_for, modified_ns},
 };
@@ -97,6 +98,11 @@ impl<'a> Publication<'a> {
                     made.map_err(|error| files.create_error(number, error))?;
                     let set = directory.set_link_modified_ns(name, entry.modified_ns);
                     set.map_err(self.failed("set the time of", &entry.path))?;
+                    if let Some(wanted) = self.order.wanted(number) {
+                        let opened = directory.open_path(name);
+                        let opened = opened.map_err(self.failed("open", &entry.path))?;
+                        self.set_owner_of_link(directory, &opened, wanted, &entry.path)?;
+                    }
                 }
             }
             if self.inodes[number] == 0 {
@@ -129,15 +135,33 @@ impl<'a> Publication<'a> {
         name: &OsStr,
         (number, entry): (usize, &Entry),
     ) -> Outcome {
-        let finished = directory.open(name, OFlags::RDONLY).and_then(|file| {
-            let inode = set_attributes(directory, &file, (entry.mode.into(), entry.modified_ns))?;
-            if self.syncs_each {
-                directory.disk().sync(&file)?;
-            }
-            Ok(inode)
-        });
-        self.inodes[number] = finished.map_err(self.failed("write to disk", &entry.path))?;
+        let failed = || self.failed("write to disk", &entry.path);
+        let file = directory.open(name, OFlags::RDONLY).map_err(failed())?;
+        let set = set_attributes(directory, &file, self.attributes(number));
+        let inode = set.map_err(|error| error.named(self.order, &entry.path))?;
+        if self.syncs_each {
+            directory.disk().sync(&file).map_err(failed())?;
+        }
+        self.inodes[number] = inode;
         Ok(())
+    }
+
+    /// What an entry is to have.
+    fn attributes(&self, number: usize) -> Attributes<'a> {
+        let entry = &self.order.entries()[number];
+        let wanted = self.order.wanted(number);
+        Attributes { mode: entry.mode.into(), modified_ns: entry.modified_ns, wanted }
+    }
+
+    fn set_owner_of_link(
+        &self,
+        directory: &Directory,
+        opened: impl AsFd,
+        wanted: Wanted<'_>,
+        path: &[u8],
+    ) -> Outcome {
+        let set = wanted.set_owner(directory.disk(), opened);
+        set.map_err(|refused| refused.of(self.order.shown(path)))
     }
 
     /// Stages a further name of a file.
@@ -215,7 +239,7 @@ impl<'a> Publication<'a> {
                     }
                     None
                 }
-                (Kind::Link { target }, Found::Same) => {
+                (Kind::Link { target }, Found::Link { .. }) => {
                     let text = parents.of(&entry.path).and_then(|(at, name)| at.read_link(name));
                     if text.is_ok_and(|text| text == *target) {
                         continue;
@@ -232,11 +256,13 @@ impl<'a> Publication<'a> {
         Ok(())
     }
 
-    /// Corrects mode and time of files that stay; before they get further names, which changes them.
+    /// Corrects attributes of files and links that stay; before they get further names, which changes them.
     pub(super) fn correct_kept(&self, existing: &Directory) -> Outcome {
         let mut parents = Parents::new(existing);
         for (number, entry) in self.order.entries().iter().enumerate() {
-            let Found::File { known, is_finished: false, .. } = self.there.found[number] else {
+            let (Found::File { known, is_finished: false, .. }
+            | Found::Link { known, is_finished: false }) = self.there.found[number]
+            else {
                 continue;
             };
             if self.stages[number] {
@@ -248,8 +274,15 @@ impl<'a> Publication<'a> {
             if Known::of(&to.disk().stat(&opened).map_err(failed())?) != known {
                 return Err(TargetError::Changed(self.order.shown(&entry.path)));
             }
-            let attributes = (entry.mode.into(), entry.modified_ns);
-            set_attributes(to, &opened, attributes).map_err(failed())?;
+            match (&entry.kind, self.order.wanted(number)) {
+                (Kind::Link { .. }, Some(wanted)) => {
+                    self.set_owner_of_link(to, &opened, wanted, &entry.path)?;
+                }
+                _ => {
+                    let set = set_attributes(to, &opened, self.attributes(number));
+                    set.map_err(|error| error.named(self.order, &entry.path))?;
+                }
+            }
         }
         Ok(())
     }
@@ -316,9 +349,11 @@ impl<'a> Publication<'a> {
     fn move_entry(&self, to: &Directory, name: &OsStr, number: usize) -> Outcome {
         let path = &self.order.entries()[number].path;
         let (from, staged) = self.staged.of(path);
-        let moved = self
-            .with_group(to, from, staged)
-            .and_then(|()| with_write_permission(to, || from.rename(staged, to, name)));
+        let has_group =
+            self.order.wanted(number).is_some_and(|wanted| wanted.attributes.group.is_some());
+        let with_group = if has_group { Ok(()) } else { self.with_group(to, from, staged) };
+        let moved =
+            with_group.and_then(|()| with_write_permission(to, || from.rename(staged, to, name)));
         moved.map_err(|error| match error {
             Errno::ISDIR | Errno::NOTEMPTY | Errno::EXIST => TargetError::DirectoryInTheWay {
                 path: self.order.shown(path),
@@ -387,11 +422,17 @@ impl<'a> Publication<'a> {
             let directory = directory.map_err(self.failed("open", &entry.path))?;
             self.check_directory(&entry.path, &directory)?;
             let stat = directory.own_stat().map_err(self.failed("examine", &entry.path))?;
-            let attributes = (u32::from(entry.mode), entry.modified_ns);
-            let is_finished = has_mode(&stat, attributes.0) && has_time(&stat, entry);
+            let wanted = self.order.wanted(number);
+            let has_wanted =
+                wanted.is_none_or(|wanted| wanted.is_had_by(&stat, || Ok(directory.as_fd())));
+            let is_finished =
+                has_mode(&stat, entry.mode.into()) && has_time(&stat, entry) && has_wanted;
+            if let Some(wanted) = wanted.filter(|_| !has_wanted) {
+                check_own(self.order, &entry.path, &directory, wanted)?;
+            }
             if !is_finished && may_set(&stat) {
-                let set = set_attributes(&directory, directory.as_fd(), attributes);
-                set.map_err(self.failed("set mode and time of", &entry.path))?;
+                let set = set_attributes(&directory, directory.as_fd(), self.attributes(number));
+                set.map_err(|error| error.named(self.order, &entry.path))?;
             }
             if self.syncs_each && (self.stages[number] || self.changed.contains_key(&entry.path)) {
                 directory.sync().map_err(self.failed("write to disk", &entry.path))?;
@@ -436,37 +477,90 @@ impl<'a> Publication<'a> {
     }
 }
 
-/// Whether this user may set the attributes of something.
-fn may_set(stat: &Stat) -> bool {
-    let user = geteuid();
-    user.is_root() || stat.st_uid == user.as_raw()
+/// What an entry is to have.
+struct Attributes<'a> {
+    mode: u32,
+    modified_ns: i64,
+    wanted: Option<Wanted<'a>>,
 }
 
-/// Sets mode, and modification time in nanoseconds since 1970, of what is open; returns its inode.
+/// Why attributes cannot be set.
+enum AttributesError {
+    System(Errno),
+    Refused(Refused),
+}
+
+impl AttributesError {
+    fn named(self, order: &Order, path: &[u8]) -> TargetError {
+        match self {
+            Self::System(error) => {
+                refusal(&order.shown(path), "set mode and time of", 0, error.into())
+            }
+            Self::Refused(refused) => refused.of(order.shown(path)),
+        }
+    }
+}
+
+impl From<Errno> for AttributesError {
+    fn from(error: Errno) -> Self {
+        Self::System(error)
+    }
+}
+
+impl From<Refused> for AttributesError {
+    fn from(refused: Refused) -> Self {
+        Self::Refused(refused)
+    }
+}
+
+/// Sets the attributes of what is open; returns its inode.
 fn set_attributes(
     directory: &Directory,
     opened: &impl AsFd,
-    (mode, modified_ns): (u32, i64),
-) -> Result<u64, Errno> {
-    let stat = fstat(opened)?;
+    Attributes { mode, modified_ns, wanted }: Attributes<'_>,
+) -> Result<u64, AttributesError> {
+    let (stat, disk) = (fstat(opened)?, directory.disk());
     if kind_of(&stat) == rustix::fs::FileType::Symlink {
-        return Err(Errno::LOOP);
+        return Err(Errno::LOOP.into());
     }
-    // The time first: without the right to read, some file systems refuse it.
-    directory.disk().set_modified_ns(opened, modified_ns)?;
-    if !has_mode(&stat, mode) {
-        directory.disk().set_mode(opened, mode_for(&stat, mode))?;
+    if let Some(wanted) = wanted {
+        wanted.set_extended(disk, opened)?;
+    }
+    // Before the mode: without the right to read, some file systems refuse it.
+    disk.set_modified_ns(opened, modified_ns)?;
+    if let Some(wanted) = wanted {
+        wanted.set_owner(disk, opened)?;
+    }
+    let now = fstat(opened)?;
+    if !has_mode(&now, mode) {
+        disk.set_mode(opened, mode_for(&stat, mode))?;
+    }
+    if let Some(wanted) = wanted {
+        wanted.set_access(disk, opened)?;
     }
     Ok(stat.st_ino)
 }
 
 /// Sets the attributes of the top directory, if it is this user's; false if they were set before.
-pub(super) fn finish_top(directory: &Directory, top: Top) -> Result<bool, Errno> {
-    let stat = directory.own_stat()?;
-    if is_top(&stat, Some(top)) || !may_set(&stat) {
+///
+/// Errors: it is another user's, and would have to get other ones than mode and time.
+pub(super) fn finish_top(
+    directory: &Directory,
+    Top { mode, modified_ns }: Top,
+    order: &Order,
+) -> Result<bool, TargetError> {
+    let named = |error: AttributesError| error.named(order, b"");
+    let stat = directory.own_stat().map_err(|error| named(error.into()))?;
+    let wanted = order.wanted_of_top();
+    let has_wanted = wanted.is_none_or(|wanted| wanted.is_had_by(&stat, || Ok(directory.as_fd())));
+    if let Some(wanted) = wanted.filter(|_| !has_wanted) {
+        check_own(order, b"", directory, wanted)?;
+    }
+    if is_top(&stat, Some(Top { mode, modified_ns })) && has_wanted || !may_set(&stat) {
         return Ok(false);
     }
-    set_attributes(directory, directory.as_fd(), (top.mode, top.modified_ns)).map(|_| true)
+    let attributes = Attributes { mode, modified_ns, wanted };
+    set_attributes(directory, directory.as_fd(), attributes).map(|_| true).map_err(named)
 }
 
 /// Repeats a change in a directory of this user with its owner's write permission, if that was missing. Its mode is

@@ -33,7 +33,8 @@ pub(super) fn reserve(files: &CopyFiles, bytes_min: u64) -> Result<(), TargetErr
     }
     // Before anything is reserved, since a failing reservation may fill the disk before it gives up.
     for (directory, (_, need)) in staged.directories().zip(&needs) {
-        let Ok(free) = directory.free() else { continue };
+        // One that counts no space, as ramfs, reports 0.
+        let Some(free) = directory.free().ok().filter(|free| free.f_blocks != 0) else { continue };
         if free.f_bavail.saturating_mul(free.f_frsize) < need.bytes {
             let directory = order.shown.clone();
             return Err(TargetError::NoSpace { directory, bytes: need.bytes });

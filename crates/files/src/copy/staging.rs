@@ -2,13 +2,13 @@
 
 use std::{
     ffi::{OsStr, OsString},
-    os::unix::ffi::OsStrExt,
+    os::{fd::AsFd, unix::ffi::OsStrExt},
     path::Path,
     sync::Arc,
 };
 
 use rustix::{
-    fs::{FileType, fstat},
+    fs::{FileType, Stat, fstat},
     io::Errno,
     process::geteuid,
 };
@@ -91,7 +91,8 @@ impl Staging {
         there: &There,
     ) -> Option<Self> {
         if order.is_file {
-            return Temporary::find(place, &order.version).map(|file| Self::of_file(place, file));
+            return Temporary::find(place, &order.version, order.user(0))
+                .map(|file| Self::of_file(place, file));
         }
         Self::open(place, order, (existing, there), false).ok().flatten()
     }
@@ -104,7 +105,7 @@ impl Staging {
         (there, claim): (&There, &Claim),
     ) -> Result<Self, Errno> {
         if order.is_file {
-            let file = Temporary::open(place, &order.version, claim)?;
+            let file = Temporary::open(place, (&order.version, order.user(0)), claim)?;
             return Ok(Self::of_file(place, file));
         }
         Self::open(place, order, (existing, there), true)?.ok_or(Errno::NOENT)
@@ -135,9 +136,11 @@ impl Staging {
         let mut is_there = vec![false; order.entries().len()];
         let (mut areas, mut hidden) = (Vec::new(), Vec::new());
         let mut add = |below: &[u8], parent: &Directory, name: OsString| {
-            // Those may write to the copy, too.
+            // A new directory gets its owner before its name. Who may write to the copy may do so here, too.
+            let is_new = below.is_empty() && (existing.is_none() || order.atomic);
+            let user = order.wanted_of_top().filter(|_| is_new).and_then(|top| top.attributes.user);
             let writers = order.top.filter(|_| below.is_empty()).map_or(0, |top| top.mode);
-            let directory = match reclaim(parent, &name, writers) {
+            let directory = match reclaim(parent, &name, (user, writers)) {
                 Some(directory) => {
                     // Files have one name once further names of the tree are gone, in whatever directory.
                     clean(&directory, (below, false), order, &mut is_there)?;
@@ -270,15 +273,18 @@ fn inside(directory: &Directory) -> Place {
     Place::inside(directory.clone(), Path::new(""))
 }
 
-/// The staging directory of an earlier session, if only this user could have written it, or those with these permissions.
-fn reclaim(parent: &Directory, name: &OsStr, writers: u32) -> Option<Directory> {
+/// The staging directory of an earlier session, if only this user could have written it, or the one whose it is to be, or
+/// those with these permissions.
+fn reclaim(
+    parent: &Directory,
+    name: &OsStr,
+    (user, writers): (Option<u32>, u32),
+) -> Option<Directory> {
     let directory = parent.open_directory(name).ok()?;
-    let stat = directory.own_stat().ok()?;
-    let is_own = stat.st_uid == geteuid().as_raw() && stat.st_mode & 0o022 & !writers == 0;
-    if !is_own {
+    if directory.own_stat().ok()?.st_mode & 0o022 & !writers != 0 {
         return None;
     }
-    make_private(&directory).ok()?;
+    take(parent, directory.as_fd(), user).ok()?;
     Some(directory)
 }
 
@@ -293,18 +299,9 @@ fn create(parent: &Directory, name: &OsStr) -> Result<Directory, Errno> {
     parent.open_directory(name)
 }
 
-/// Keeps the set-group-id bit, so that what is staged has the group that it would have.
-fn make_private(directory: &Directory) -> Result<(), Errno> {
-    let mode = directory.own_stat()?.st_mode & 0o7777;
-    match mode & 0o777 == MODE {
-        true => Ok(()),
-        false => directory.disk().set_mode(directory.as_fd(), MODE | mode & 0o2000),
-    }
-}
-
 /// Removes what is not the beginning of a copy of this tree. Leaves its directories, and regular files of it that have
-/// one name and that only those can write who may write to the copy; `is_there` is set for them. Files are looked at with
-/// `files` only.
+/// one name and that only those can write who may write to the copy, or the owner that they are to have; `is_there` is set for
+/// them. Files are looked at with `files` only.
 fn clean(
     directory: &Directory,
     (path, files): (&[u8], bool),
@@ -317,26 +314,32 @@ fn clean(
             path => [path, b"/", name.as_bytes()].concat(),
         };
         let stat = directory.stat(&name)?;
-        let is_own = stat.st_uid == geteuid().as_raw();
         let number = order.listing.find(&inner);
         let kind = number.map(|number| &order.entries()[number].kind);
         let writers = number.map_or(0, |number| order.entries()[number].mode.into());
+        let user = number.and_then(|number| order.user(number));
         match (kind, FileType::from_raw_mode(stat.st_mode)) {
-            (Some(Kind::Directory), FileType::Directory) if is_own => {
-                let opened = directory.open_path(&name)?;
-                directory.disk().set_mode(&opened, MODE | fstat(&opened)?.st_mode & 0o2000)?;
-                // One descriptor for each level.
-                drop(opened);
-                let opened = directory.open_directory(&name)?;
+            (Some(Kind::Directory), FileType::Directory) if is_of(&stat, user) => {
+                let opened = match directory.open_directory(&name) {
+                    // Without its owner's permission.
+                    Err(Errno::ACCESS) => {
+                        take(directory, &directory.open_path(&name)?, user)?;
+                        directory.open_directory(&name)
+                    }
+                    opened => opened,
+                }?;
+                take(directory, opened.as_fd(), user)?;
                 clean(&opened, (&inner, files), order, is_there)?;
             }
             (Some(Kind::File { .. }), FileType::RegularFile) if !files => continue,
             (Some(Kind::File { .. }), FileType::RegularFile)
-                if is_own && stat.st_mode & 0o022 & !writers == 0 && stat.st_nlink == 1 =>
+                if is_of(&stat, user)
+                    && stat.st_mode & 0o022 & !writers == 0
+                    && stat.st_nlink == 1 =>
             {
-                // Of a session that had set its mode.
-                if stat.st_mode & 0o7777 != 0o600 {
-                    directory.disk().set_mode(&directory.open_path(&name)?, 0o600)?;
+                // Of a session that had set its attributes.
+                if stat.st_mode & 0o7777 != 0o600 || !is_of(&stat, None) {
+                    take(directory, &directory.open_path(&name)?, user)?;
                 }
             }
             _ => {
@@ -349,4 +352,29 @@ fn clean(
         }
     }
     Ok(())
+}
+
+/// Whether something is this user's, or the one's whose it is to be.
+fn is_of(stat: &Stat, user: Option<u32>) -> bool {
+    stat.st_uid == geteuid().as_raw() || Some(stat.st_uid) == user
+}
+
+/// Makes private what an earlier session had given its attributes. Looks at what is open: its name may have another one by now.
+///
+/// Errors: it is no more what it was.
+fn take(directory: &Directory, opened: impl AsFd, user: Option<u32>) -> Result<(), Errno> {
+    let (stat, disk) = (fstat(&opened)?, directory.disk());
+    let is_directory = FileType::from_raw_mode(stat.st_mode) == FileType::Directory;
+    if !is_of(&stat, user) || !is_directory && stat.st_nlink != 1 {
+        return Err(Errno::STALE);
+    }
+    if !is_of(&stat, None) {
+        disk.set_owner(&opened, Some(geteuid().as_raw()), None)?;
+    }
+    // With this bit what is staged has the group that it would have.
+    let mode = if is_directory { MODE | stat.st_mode & 0o2000 } else { 0o600 };
+    match stat.st_mode & 0o7777 == mode {
+        true => Ok(()),
+        false => disk.set_mode(&opened, mode),
+    }
 }

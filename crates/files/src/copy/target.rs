@@ -23,6 +23,7 @@ use super::{
     held::{Held, check_replaceable, hold, no_file},
     look::look,
     order::Order,
+    probes,
     publish::{Publication, finish_top, new_top, top_of},
     staging::Staging,
     there::{Found, There},
@@ -34,6 +35,7 @@ use crate::{
     claim::Owner,
     disk::Directory,
     hash::digest_range,
+    owners::Kept,
     place::Place,
     ranges::{ByteRange, Ranges},
     resume::{ChunkDigests, Chunking},
@@ -97,7 +99,7 @@ impl Target {
         manifest: Manifest,
         owner: &Owner,
     ) -> Result<Self, TargetError> {
-        let mut target = Self::prepare_file(place, manifest, owner, None)?;
+        let mut target = Self::prepare_file(place, manifest, owner, (None, None))?;
         target.begin(&Ranges::default(), &AtomicBool::new(false))?;
         Ok(target)
     }
@@ -110,10 +112,10 @@ impl Target {
         place: Place,
         manifest: Manifest,
         owner: &Owner,
-        probe: Option<[u8; 32]>,
+        (probe, kept): (Option<[u8; 32]>, Option<&Kept>),
     ) -> Result<Self, TargetError> {
         check_replaceable(&place)?;
-        let order = Arc::new(Order::of_file(&place, &manifest, probe)?);
+        let order = Arc::new(Order::of_file(&place, &manifest, probe)?.keeping(kept)?);
         let held = hold((&place, owner), None, false)?;
         let existing = Some(place.parent().clone());
         let looks = existing.as_ref().filter(|_| probe.is_some());
@@ -186,12 +188,23 @@ impl Target {
         if !self.order.is_file && self.order.top.is_some() {
             changes.set_top(match self.held.before() {
                 None => Change::New,
-                Some(_) if self.held.has_top(self.order.top) => Change::Kept,
+                Some(_) if self.has_top() => Change::Kept,
                 Some(_) => Change::Attributes,
             });
         }
         self.extras.iter().for_each(|extra| changes.remove(extra.path()));
         changes
+    }
+
+    /// Whether what has the destination's name has the attributes of the tree's top.
+    fn has_top(&self) -> bool {
+        let has_wanted = || match (&self.existing, self.order.wanted_of_top()) {
+            (Some(existing), Some(wanted)) => existing
+                .own_stat()
+                .is_ok_and(|stat| wanted.is_had_by(&stat, || Ok(existing.as_fd()))),
+            _ => true,
+        };
+        self.held.has_top(self.order.top) && has_wanted()
     }
 
     /// Digests of chunks of the object that are there, of an earlier session or of files to be compared by contents;
@@ -265,6 +278,8 @@ impl Target {
         }
         let reserved_bytes_min = if self.order.is_file { 1 } else { RESERVED_BYTES_MIN };
         super::space::reserve(&files, reserved_bytes_min)?;
+        let places = (&self.place, self.existing.as_ref());
+        probes::check(places, &self.order, &self.there, &files)?;
         self.copy_parts(&files, has, stop).map_err(self.system("copy what is there of"))?;
         self.files = Some(Arc::new(files));
         Ok(())
@@ -275,14 +290,13 @@ impl Target {
         let mut stages: Vec<bool> = Vec::with_capacity(self.there.found.len());
         for (number, found) in self.there.found.iter().enumerate() {
             let stays = match (found, &self.order.entries()[number].kind) {
-                (Found::Directory { .. }, _) => true,
+                (Found::Directory { .. } | Found::Link { .. }, _) => true,
                 (Found::File { may_stay, .. }, _) => {
                     let range = self.order.layout.range(number);
                     *may_stay && (range.is_empty() || has.covers((range.start, range.end)))
                 }
                 (Found::Same, tree::Kind::Name { of }) => !stages[*of as usize],
-                (Found::Same, _) => true,
-                (Found::Nothing | Found::Other, _) => false,
+                (Found::Nothing | Found::Other | Found::Same, _) => false,
             };
             stages.push(!stays);
         }
@@ -451,7 +465,7 @@ impl Target {
         publication.check_names(staged)?;
         let system = |what| move |error: Errno| self.failed(what, error);
         let top = self.order.top.unwrap_or_else(|| self.held.before().map_or_else(new_top, top_of));
-        finish_top(staged, top).map_err(system("set mode and time of"))?;
+        finish_top(staged, top, &self.order)?;
         publication.sync_names(staged)?;
         if let Some(existing) = &self.existing {
             atomic::exchange(&self.place, (existing, staged), (name, &self.order))?;
@@ -460,7 +474,7 @@ impl Target {
             atomic::sweep_all(&self.place, (existing, staged), &self.order.listing)?;
             // What was moved and removed has changed them.
             publication.finish_directories(staged)?;
-            finish_top(staged, top).map_err(system("set mode and time of"))?;
+            finish_top(staged, top, &self.order)?;
             return publication.sync_names(staged);
         }
         let parent = self.place.parent();
@@ -493,6 +507,7 @@ impl Target {
     /// Nothing is staged: corrects attributes. True if any were corrected.
     fn publish_kept(&self, files: &CopyFiles) -> Result<bool, TargetError> {
         let Some(existing) = &self.existing else { return Ok(false) };
+        let had_top = self.has_top();
         let staged = super::staging::Staged::default();
         let publication = Publication::new((&self.order, &files.stages), &staged, &self.there);
         self.check_place()?;
@@ -508,14 +523,9 @@ impl Target {
         }
         if let (true, Some(top)) = (self.order.atomic, self.order.top) {
             // Nothing of this session is in it.
-            finish_top(existing, top)
-                .map_err(|error| self.failed("set mode and time of", error))?;
+            finish_top(existing, top, &self.order)?;
         }
-        let is_finished = |found: &Found| match found {
-            Found::File { is_finished, .. } | Found::Directory { is_finished, .. } => *is_finished,
-            Found::Nothing | Found::Other | Found::Same => true,
-        };
-        Ok(!self.held.has_top(self.order.top) || !self.there.found.iter().all(is_finished))
+        Ok(!had_top || !self.there.found.iter().all(Found::is_finished))
     }
 
     /// Ends the staging, the claim, and then the work on the top directory.
@@ -529,8 +539,7 @@ impl Target {
         }
         place.remove_temporaries(None);
         if let Some(top) = order.top {
-            held.finish(top)
-                .map_err(|error| refusal(place.path(), "set mode and time of", 0, error.into()))?;
+            held.finish(top, &order)?;
         }
         Ok(was_there)
     }
@@ -568,7 +577,8 @@ mod tests {
         let probe = probe(&File::open(&path).unwrap(), 10_000).unwrap();
         let manifest = Manifest { name: "a".into(), bytes: 10_000, mode: 0o600, modified_ns: 0 };
         let (place, owner) = (Place::anywhere(&path).unwrap(), Owner::of_no_push(""));
-        let mut target = Target::prepare_file(place, manifest, &owner, Some(probe)).unwrap();
+        let mut target =
+            Target::prepare_file(place, manifest, &owner, (Some(probe), None)).unwrap();
         take();
         let has = [(0, 4_000), (5_000, 10_000)];
         target.begin(&has.into_iter().collect(), &AtomicBool::new(false)).unwrap();

@@ -29,11 +29,11 @@ pub(crate) struct Temporary {
 }
 
 impl Temporary {
-    /// Opens the file that an earlier session left of this version.
-    pub(crate) fn find(place: &Place, version: &[u8]) -> Option<Self> {
+    /// Opens the file that an earlier session left of this version. `user`: whose it is to be; it may be already.
+    pub(crate) fn find(place: &Place, version: &[u8], user: Option<u32>) -> Option<Self> {
         let directory = place.parent().clone();
         let found = |name: OsString| {
-            let file = reclaim(&directory, &name)?;
+            let file = reclaim(&directory, &name, user)?;
             Some((name, file))
         };
         let (name, file) = names(place, version).find_map(found)?;
@@ -43,10 +43,14 @@ impl Temporary {
     /// The same, or creates one; removes those of other versions. The claim excludes other users of these files.
     ///
     /// Errors: the system's.
-    pub(crate) fn open(place: &Place, version: &[u8], _claim: &Claim) -> Result<Self, Errno> {
+    pub(crate) fn open(
+        place: &Place,
+        (version, user): (&[u8], Option<u32>),
+        _claim: &Claim,
+    ) -> Result<Self, Errno> {
         let directory = place.parent();
         for name in names(place, version) {
-            if let Some(file) = open(directory, &name)? {
+            if let Some(file) = open(directory, &name, user)? {
                 place.remove_temporaries(Some(&name));
                 let directory = directory.clone();
                 return Ok(Self { directory, name, file, is_removed_when_dropped: true });
@@ -88,13 +92,13 @@ fn names(place: &Place, version: &[u8]) -> impl Iterator<Item = OsString> {
 }
 
 /// The file of this name; `None` if the name has another user's file that cannot be removed.
-fn open(directory: &Directory, name: &OsStr) -> Result<Option<File>, Errno> {
+fn open(directory: &Directory, name: &OsStr, user: Option<u32>) -> Result<Option<File>, Errno> {
     match directory.create(name, MODE) {
         Ok(file) => return Ok(Some(file)),
         Err(Errno::EXIST) => {}
         Err(error) => return Err(error),
     }
-    if let Some(file) = reclaim(directory, name) {
+    if let Some(file) = reclaim(directory, name, user) {
         return Ok(Some(file));
     }
     // Removes only the name: the target of a link, and a file with a second name, stay.
@@ -110,8 +114,8 @@ fn open(directory: &Directory, name: &OsStr) -> Result<Option<File>, Errno> {
 
 /// The file of an earlier session, made private again: a session that is killed while it publishes leaves the source's
 /// mode. `None` if others may have it open for writing, or it has a second name: it could change after verification.
-fn reclaim(directory: &Directory, name: &OsStr) -> Option<File> {
-    let own = |file: File| is_own(&file.metadata().ok()?).then_some(file);
+fn reclaim(directory: &Directory, name: &OsStr, user: Option<u32>) -> Option<File> {
+    let own = |file: File| is_own(&file.metadata().ok()?, user).then_some(file);
     let open = |flags| directory.open(name, flags).and_then(|file| own(file).ok_or(Errno::PERM));
     let file = match open(OFlags::RDWR) {
         Err(Errno::ACCESS) => {
@@ -120,15 +124,19 @@ fn reclaim(directory: &Directory, name: &OsStr) -> Option<File> {
         }
         opened => opened,
     };
-    let file = file.ok()?;
+    let (file, own) = (file.ok()?, geteuid().as_raw());
+    if file.metadata().ok()?.uid() != own {
+        directory.disk().set_owner(&file, Some(own), None).ok()?;
+    }
     directory.disk().set_mode(&file, MODE).ok()?;
     Some(file)
 }
 
-/// Whether only this user could write to it.
-fn is_own(metadata: &Metadata) -> bool {
+/// Whether only this user could write to it, or the one whose it is to be.
+fn is_own(metadata: &Metadata, user: Option<u32>) -> bool {
     let has_one_writer = metadata.mode() & 0o022 == 0 && metadata.nlink() == 1;
-    metadata.is_file() && has_one_writer && metadata.uid() == geteuid().as_raw()
+    let uid = metadata.uid();
+    metadata.is_file() && has_one_writer && (uid == geteuid().as_raw() || Some(uid) == user)
 }
 
 #[cfg(test)]
@@ -158,11 +166,11 @@ mod tests {
         }
 
         fn open(&self, version: &str) -> Temporary {
-            Temporary::open(&self.place, version.as_bytes(), &self.claim).unwrap()
+            Temporary::open(&self.place, (version.as_bytes(), None), &self.claim).unwrap()
         }
 
         fn find(&self, version: &str) -> Option<Temporary> {
-            Temporary::find(&self.place, version.as_bytes())
+            Temporary::find(&self.place, version.as_bytes(), None)
         }
 
         /// Names of temporary files.

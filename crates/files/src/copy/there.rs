@@ -14,6 +14,7 @@ use rustix::{
 use tree::{Entry, Kind};
 
 use super::{
+    attributes::Wanted,
     error::TargetError,
     order::Order,
     parents::{Parents, is_below},
@@ -57,8 +58,25 @@ pub(super) enum Found {
         may_stay: bool,
         is_finished: bool,
     },
-    /// A link of the same text, or a further name of the same file.
+    /// A link of the same text.
+    Link {
+        known: Known,
+        is_finished: bool,
+    },
+    /// A further name of the same file.
     Same,
+}
+
+impl Found {
+    /// Whether what stays has all its attributes.
+    pub(super) fn is_finished(&self) -> bool {
+        match *self {
+            Self::File { is_finished, .. }
+            | Self::Directory { is_finished, .. }
+            | Self::Link { is_finished, .. } => is_finished,
+            Self::Nothing | Self::Other | Self::Same => true,
+        }
+    }
 }
 
 /// What of a tree is there.
@@ -100,7 +118,7 @@ impl There {
             };
             let mut found = match &stat {
                 None => Found::Nothing,
-                Some(stat) => there.find(order, entry, stat, &mut parents)?,
+                Some(stat) => there.find(order, number, stat, &mut parents)?,
             };
             if entry.kind == Kind::Directory && !matches!(found, Found::Directory { .. }) {
                 missing = Some(&entry.path);
@@ -140,11 +158,12 @@ impl There {
     fn find(
         &self,
         order: &Order,
-        entry: &Entry,
+        number: usize,
         stat: &Stat,
         parents: &mut Parents,
     ) -> Result<Found, TargetError> {
-        let kind = kind_of(stat);
+        let (entry, kind) = (&order.entries()[number], kind_of(stat));
+        let wanted = order.wanted(number);
         if kind == FileType::Directory && entry.kind != Kind::Directory {
             let path = order.shown(&entry.path);
             return Err(match &entry.kind {
@@ -159,10 +178,10 @@ impl There {
         }
         Ok(match &entry.kind {
             Kind::Directory if kind == FileType::Directory => {
-                let is_finished = has_mode(stat, entry.mode.into()) && has_time(stat, entry);
+                let is_finished = is_finished((stat, entry), wanted, parents);
                 Found::Directory { inode: stat.st_ino, is_finished }
             }
-            Kind::File { bytes } => find_file(order, entry, (*bytes, stat), parents),
+            Kind::File { bytes } => find_file(order, number, (*bytes, stat), parents),
             Kind::Name { of } => match self.found[*of as usize] {
                 Found::File { known, .. } if known.inode == stat.st_ino => Found::Same,
                 _ => Found::Other,
@@ -170,7 +189,13 @@ impl There {
             Kind::Link { target } if kind == FileType::Symlink => {
                 let text = parents.of(&entry.path).and_then(|(at, name)| at.read_link(name));
                 match text {
-                    Ok(text) if text == *target => Found::Same,
+                    Ok(text) if text == *target => {
+                        let known = Known::of(stat);
+                        Found::Link {
+                            known,
+                            is_finished: has_wanted((stat, entry), wanted, parents),
+                        }
+                    }
                     _ => Found::Other,
                 }
             }
@@ -194,7 +219,9 @@ impl There {
                 Found::File { is_finished, .. } if order.by_contents => {
                     changes.add_if_equal(entry, finished(is_finished));
                 }
-                Found::File { is_finished, .. } | Found::Directory { is_finished, .. } => {
+                Found::File { is_finished, .. }
+                | Found::Directory { is_finished, .. }
+                | Found::Link { is_finished, .. } => {
                     changes.add(entry, finished(is_finished));
                 }
                 Found::Same => changes.add(entry, Change::Kept),
@@ -225,10 +252,11 @@ impl There {
 
 fn find_file(
     order: &Order,
-    entry: &Entry,
+    number: usize,
     (bytes, stat): (u64, &Stat),
     parents: &mut Parents,
 ) -> Found {
+    let (entry, wanted) = (&order.entries()[number], order.wanted(number));
     let is_alike = kind_of(stat) == FileType::RegularFile
         && stat.st_size as u64 == bytes
         && (order.by_contents || has_time(stat, entry));
@@ -245,16 +273,41 @@ fn find_file(
         }),
     };
     let Some(stat) = compared else { return Found::Other };
-    let is_finished = has_mode(&stat, entry.mode.into()) && has_time(&stat, entry);
-    Found::File { known: Known::of(&stat), may_stay: may_stay(&stat, entry), is_finished }
+    let is_finished = is_finished((&stat, entry), wanted, parents);
+    let may_stay = may_stay((&stat, entry), wanted, is_finished);
+    Found::File { known: Known::of(&stat), may_stay, is_finished }
 }
 
-/// Not if users whom the source's mode excludes can write to it, since it could change after verification; and not if
-/// it needs another mode or time and has further names, whose attributes would change.
-fn may_stay(stat: &Stat, entry: &Entry) -> bool {
-    let has_its_writers = stat.st_mode & 0o022 & !u32::from(entry.mode) == 0;
-    let is_finished = has_mode(stat, entry.mode.into()) && has_time(stat, entry);
-    stat.st_uid == geteuid().as_raw() && has_its_writers && (is_finished || !is_linked(stat))
+/// Whether an entry that is there has mode, time and further attributes.
+fn is_finished(
+    (stat, entry): (&Stat, &Entry),
+    wanted: Option<Wanted<'_>>,
+    parents: &mut Parents,
+) -> bool {
+    has_mode(stat, entry.mode.into())
+        && has_time(stat, entry)
+        && has_wanted((stat, entry), wanted, parents)
+}
+
+fn has_wanted(
+    (stat, entry): (&Stat, &Entry),
+    wanted: Option<Wanted<'_>>,
+    parents: &mut Parents,
+) -> bool {
+    let mut open = || parents.of(&entry.path).and_then(|(at, name)| at.open_path(name));
+    wanted.is_none_or(|wanted| wanted.is_had_by(stat, &mut open))
+}
+
+/// Not if users whom the source excludes can write to it, since it could change after verification; and not if it needs other
+/// attributes and has further names, whose attributes would change.
+fn may_stay((stat, entry): (&Stat, &Entry), wanted: Option<Wanted<'_>>, is_finished: bool) -> bool {
+    let excluded = 0o022 & !u32::from(entry.mode);
+    let other_group = |group| group != stat.st_gid && stat.st_mode & 0o020 != 0;
+    let has_its_writers = stat.st_mode & excluded == 0
+        && !wanted.and_then(|wanted| wanted.attributes.group).is_some_and(other_group);
+    let of_source = wanted.and_then(|wanted| wanted.attributes.user);
+    let has_its_owner = stat.st_uid == geteuid().as_raw() || Some(stat.st_uid) == of_source;
+    has_its_owner && has_its_writers && (is_finished || !is_linked(stat))
 }
 
 /// Whether two entries that are one file are that by one name in their directory, which they have in other letters, not by two.

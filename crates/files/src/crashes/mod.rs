@@ -1,6 +1,7 @@
 //! Sessions that are killed before any of their system calls, or in which one fails, and the sessions after them: of
 //! files, new trees and trees that are updated.
 
+mod attributes;
 mod beside;
 mod exchange;
 mod killed;
@@ -15,9 +16,12 @@ use std::{
 };
 
 use rustix::io::Errno;
-use tree::{Entry, Kind, Layout, Listing};
+use tree::{Attributes, Entry, Kind, Layout, Listing};
 
-use crate::simulation::{CopySession, CopySource, Fate, Injection, Top};
+use crate::{
+    disk::Disk,
+    simulation::{CopySession, CopySource, Fate, Injection, Kept, Top},
+};
 
 const BYTES: usize = 10_000;
 /// More calls than a session makes.
@@ -82,6 +86,7 @@ impl Source {
             deletion: None,
             atomic: false,
             dry_run: false,
+            kept: None,
         })
     }
 
@@ -132,7 +137,61 @@ impl Source {
             deletion: None,
             atomic: false,
             dry_run: false,
+            kept: None,
         })
+    }
+
+    /// The same with owners, if this is root, access lists and `user.*` attributes, which differ by version.
+    fn owned(self, version: u8) -> Self {
+        let user = rustix::process::geteuid();
+        let owner = match user.is_root() {
+            true => (60_000 + u32::from(version), 61_000),
+            false => (user.as_raw(), rustix::process::getegid().as_raw()),
+        };
+        self.attributed(version, Some(owner))
+    }
+
+    fn attributed(self, version: u8, owner: Option<(u32, u32)>) -> Self {
+        let (user, group) = owner.unzip();
+        let of = |entry: Option<&Entry>| {
+            let mode = entry.map_or(0o750, |entry| entry.mode);
+            let is_directory = entry.is_none_or(|entry| entry.kind == Kind::Directory);
+            let mut extended = vec![(b"user.version".to_vec(), vec![version])];
+            if mode & 0o070 != 0 {
+                extended
+                    .insert(0, (ACCESS.to_vec(), access_list(mode, 1_000 + u32::from(version))));
+            }
+            if is_directory {
+                extended
+                    .insert(extended.len() - 1, (DEFAULT_ACCESS.to_vec(), access_list(0o750, 7)));
+            }
+            if entry.is_some_and(|it| matches!(it.kind, Kind::Link { .. } | Kind::Name { .. })) {
+                extended.clear();
+            }
+            Attributes { user, group, extended }
+        };
+        let all: Vec<Attributes> = self.listing.entries().iter().map(|it| of(Some(it))).collect();
+        let own = if self.is_tree { of(None) } else { all[0].clone() };
+        let kept = Some(Kept { access: true, extended: true, own, names: Vec::new() });
+        let listing = self.listing.clone().with_attributes(all).unwrap();
+        Self(CopySource { listing, kept, ..self.0 })
+    }
+
+    fn assert_has_attributes(&self, path: &Path, expected: &Attributes, at: &str) {
+        let stat = fs::symlink_metadata(path).unwrap();
+        assert_eq!(stat.uid(), expected.user.unwrap_or(stat.uid()), "{at}");
+        assert_eq!(stat.gid(), expected.group.unwrap_or(stat.gid()), "{at}");
+        let mut found = Vec::new();
+        if !stat.is_symlink() {
+            let opened = fs::File::open(path).unwrap();
+            for name in Disk::extended_names(&opened).unwrap() {
+                let value = Disk::extended(&opened, &name).unwrap();
+                found.push((name, value));
+            }
+        }
+        found.retain(|(name, _)| name.starts_with(b"user.") || tree::is_access(name));
+        found.sort_unstable();
+        assert_eq!(found, expected.extended, "{at}");
     }
 
     /// A tree that has nothing of the others.
@@ -181,6 +240,9 @@ impl Source {
             let (top, stat) = (self.top.unwrap(), fs::metadata(path).unwrap());
             assert_eq!(stat.permissions().mode() & 0o7777, top.mode, "{after}");
             assert_eq!(nanoseconds(&stat), top.modified_ns, "{after}");
+            if let Some(kept) = &self.kept {
+                self.assert_has_attributes(path, &kept.own, after);
+            }
         }
         for (number, entry) in self.listing.entries().iter().enumerate() {
             let text = std::str::from_utf8(&entry.path).unwrap();
@@ -189,6 +251,11 @@ impl Source {
             let stat = fs::symlink_metadata(&path).unwrap_or_else(|error| panic!("{at}: {error}"));
             if !matches!(entry.kind, Kind::Name { .. }) {
                 assert_eq!(nanoseconds(&stat), entry.modified_ns, "{at}");
+            }
+            if let Some(attributes) = self.listing.attributes(number)
+                && !matches!(entry.kind, Kind::Name { .. })
+            {
+                self.assert_has_attributes(&path, attributes, &at);
             }
             match &entry.kind {
                 Kind::Link { target } => {
@@ -211,6 +278,27 @@ impl Source {
         }
         extras.assert_are_there(after);
     }
+}
+
+const ACCESS: &[u8] = b"system.posix_acl_access";
+const DEFAULT_ACCESS: &[u8] = b"system.posix_acl_default";
+
+/// An access list of this mode with one more user, who may read.
+fn access_list(mode: u16, user: u32) -> Vec<u8> {
+    let none = u32::MAX;
+    let entries = [
+        (1, mode >> 6, none),
+        (2, 4, user),
+        (4, mode >> 3, none),
+        (0x10, mode >> 3, none),
+        (0x20, mode, none),
+    ];
+    let mut list = 2_u32.to_le_bytes().to_vec();
+    for (tag, permissions, id) in entries {
+        list.extend([u16::to_le_bytes(tag), u16::to_le_bytes(permissions & 7)].as_flattened());
+        list.extend(id.to_le_bytes());
+    }
+    list
 }
 
 fn nanoseconds(metadata: &fs::Metadata) -> i64 {
@@ -270,6 +358,8 @@ enum Before {
     Tree(u8),
     /// A version of the tree, without anything else.
     Copy(u8),
+    /// As [`Self::Tree`], with attributes.
+    Owned(u8),
 }
 
 impl Before {
@@ -285,8 +375,14 @@ impl Before {
                 Source::tree(*version).session(path, Fault::None).outcome.unwrap();
                 Extras::default()
             }
-            Self::Tree(version) => {
-                Source::tree(*version).session(path, Fault::None).outcome.unwrap();
+            Self::Owned(version) | Self::Tree(version) => {
+                let source = match self {
+                    Self::Owned(_) => Source::tree(*version).owned(*version + 1),
+                    _ => Source::tree(*version),
+                };
+                source.session(path, Fault::None).outcome.unwrap();
+                let writable = fs::Permissions::from_mode(0o700);
+                fs::set_permissions(path.join("made anew"), writable).unwrap();
                 fs::remove_dir_all(path.join("made anew")).unwrap();
                 // A directory has to come here.
                 fs::write(path.join("made anew"), "a file").unwrap();

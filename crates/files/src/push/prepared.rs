@@ -138,6 +138,7 @@ impl Prepared {
         let mut messages = vec![ToReceiver::Offer(Box::new(Offer {
             manifest: source.manifest().clone(),
             tree,
+            kept: source.kept().cloned(),
             destination: plan.destination.clone(),
             probe: self.probe,
             has_holes: source.has_holes(),

@@ -33,10 +33,12 @@ pub(super) fn prepare(
     let manifest = offer.manifest.clone();
     let (Some(tree), Some(encoded)) = (&offer.tree, listing) else {
         let place = settings.placement.place(&offer.destination)?;
-        return Ok(Target::prepare_file(place, manifest, owner, Some(offer.probe))?);
+        let source = (Some(offer.probe), offer.kept.as_ref());
+        return Ok(Target::prepare_file(place, manifest, owner, source)?);
     };
     let (spot, path) = spot_of_tree(settings, &offer.destination, tree)?;
     let order = Order::of_tree(&manifest.name, &encoded, tree, &path)?.dry_run(offer.dry_run);
+    let order = order.keeping(offer.kept.as_ref())?;
     if order.bytes() != manifest.bytes {
         return Err(ReceiveError::Refused("the list of files has another length".into()));
     }

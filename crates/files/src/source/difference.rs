@@ -4,7 +4,7 @@ use std::cmp::Ordering;
 
 use tree::{Entry, Kind, Listing, compare};
 
-use super::{identity::mode_changed, scan::Origin};
+use super::{attributes::CHANGED, identity::mode_changed, scan::Origin};
 
 /// A listing, and its files with contents in the same order.
 pub(super) struct Seen<'a> {
@@ -27,7 +27,7 @@ impl Seen<'_> {
         let mut origins = self.origins.iter().zip(now.origins);
         loop {
             let (entry, what) = match (before, after) {
-                ([], []) => return None,
+                ([], []) => return self.difference_of_attributes(now),
                 ([one, ..], [other, ..]) => match compare(&one.path, &other.path) {
                     Ordering::Equal => {
                         // Until the first difference both have the same files.
@@ -54,6 +54,18 @@ impl Seen<'_> {
             };
             return Some(Difference { entry: entry.path.clone(), what });
         }
+    }
+
+    /// The first of listings with the same entries.
+    fn difference_of_attributes(&self, now: &Self) -> Option<Difference> {
+        let entries = self.listing.entries();
+        let is_changed = |entry: &usize| {
+            // Those of a further name are its file's.
+            let is_own = !matches!(entries[*entry].kind, Kind::Name { .. });
+            is_own && self.listing.attributes(*entry) != now.listing.attributes(*entry)
+        };
+        let changed = (0..entries.len()).find(is_changed)?;
+        Some(Difference { entry: entries[changed].path.clone(), what: CHANGED.to_owned() })
     }
 }
 

@@ -1,5 +1,6 @@
 //! What the root sends: a file, or a tree.
 
+mod attributes;
 mod difference;
 mod error;
 mod file;
@@ -12,11 +13,13 @@ mod tests;
 mod tree;
 
 use std::{
+    collections::BTreeSet,
     path::{Path, PathBuf},
     sync::{Arc, atomic::AtomicBool},
 };
 
 use ::tree::Rule;
+pub use attributes::KeptAttributes;
 pub use error::SourceError;
 use file::FileSource;
 pub use names::EntryNames;
@@ -29,6 +32,7 @@ use crate::{
     Manifest,
     digests::Digests,
     messages::TreeOffer,
+    owners::{Kept, names_of},
     ranges::{ByteRange, Ranges},
     resume::{ChunkDigests, SourceChunks},
 };
@@ -47,6 +51,8 @@ pub struct Source {
     lists_changes: bool,
     /// Rules whose patterns have matched nothing.
     unmatched: Vec<Rule>,
+    /// What of attributes is kept besides modes and times.
+    kept: Option<(KeptAttributes, Kept)>,
 }
 
 #[derive(Debug)]
@@ -55,10 +61,38 @@ enum Contents {
     Tree(TreeSource),
 }
 
+impl Contents {
+    fn path(&self) -> &Path {
+        match self {
+            Self::File(file) => file.path(),
+            Self::Tree(tree) => tree.path(),
+        }
+    }
+
+    /// Errors: attributes cannot be read; there are too many users.
+    fn kept(&self, attributes: KeptAttributes) -> Result<Kept, SourceError> {
+        let mut own = attributes.of_source(self.path())?;
+        let mut ids = match self {
+            Self::File(_) => BTreeSet::new(),
+            Self::Tree(tree) => tree.ids(),
+        };
+        let note = |holder, id| {
+            ids.insert((holder, id));
+            id
+        };
+        own.map_ids(note);
+        let names = if attributes.numbers { Ok(Vec::new()) } else { names_of(&ids) };
+        let names = names.map_err(scan::system(self.path(), "list the owners of"))?;
+        let KeptAttributes { access, extended, .. } = attributes;
+        Ok(Kept { access, extended, own, names })
+    }
+}
+
 impl From<Contents> for Source {
     fn from(contents: Contents) -> Self {
-        let (by_contents, atomic, deletes, lists_changes, unmatched) = Default::default();
-        Self { contents, by_contents, atomic, deletes, lists_changes, unmatched }
+        let (by_contents, atomic, deletes, lists_changes) = Default::default();
+        let (unmatched, kept) = Default::default();
+        Self { contents, by_contents, atomic, deletes, lists_changes, unmatched, kept }
     }
 }
 
@@ -92,7 +126,16 @@ impl Source {
             }
             paths => Contents::Tree(TreeSource::of_several(paths, &mut options)?),
         };
-        Ok(Self { unmatched: options.unmatched(), ..contents.into() })
+        let kept = match options.attributes.any() {
+            true => Some((options.attributes, contents.kept(options.attributes)?)),
+            false => None,
+        };
+        Ok(Self { unmatched: options.unmatched(), kept, ..contents.into() })
+    }
+
+    /// What receivers have to know of attributes besides modes and times.
+    pub(crate) fn kept(&self) -> Option<&Kept> {
+        self.kept.as_ref().map(|(_, kept)| kept)
     }
 
     /// Whether a path means what a directory contains and not the directory, as with rsync: it ends with `/`, or with the name `.`
@@ -177,10 +220,7 @@ impl Source {
 
     /// The path that was opened; the first of several.
     pub fn path(&self) -> &Path {
-        match &self.contents {
-            Contents::File(file) => file.path(),
-            Contents::Tree(tree) => tree.path(),
-        }
+        self.contents.path()
     }
 
     /// The contents for sending; keeps the files open.
@@ -212,6 +252,14 @@ impl Source {
         match &self.contents {
             Contents::File(file) => file.check_unchanged(),
             Contents::Tree(tree) => tree.look_again(),
+        }?;
+        let Some((attributes, kept)) = &self.kept else { return Ok(()) };
+        match attributes.of_source(self.path())? == kept.own {
+            true => Ok(()),
+            false => {
+                let (path, what) = (self.path().to_owned(), attributes::CHANGED.to_owned());
+                Err(SourceError::Changed { path, what })
+            }
         }
     }
 

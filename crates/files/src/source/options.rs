@@ -4,6 +4,8 @@ use std::path::{Path, PathBuf};
 
 use tree::{Links, Rule, Selection};
 
+use super::attributes::KeptAttributes;
+
 /// What of files and directories is sent, and how.
 #[derive(Clone, Default, Debug)]
 pub struct ListOptions {
@@ -11,12 +13,13 @@ pub struct ListOptions {
     pub(super) links: Links,
     /// An absolute path that is not sent.
     without: Option<PathBuf>,
+    pub(super) attributes: KeptAttributes,
 }
 
 impl ListOptions {
     /// What the patterns take, and links that lead into what is sent.
     pub fn new(selection: Selection) -> Self {
-        Self { selection, links: Links::Inside, without: None }
+        Self { selection, ..Self::default() }
     }
 
     /// Sends symbolic links as they are, wherever they lead: also out of what is sent, and nowhere.
@@ -40,6 +43,13 @@ impl ListOptions {
         };
         let parent = |path: &Path| path.parent().and_then(|parent| parent.canonicalize().ok());
         parent(without).is_some_and(|without| parent(path) == Some(without))
+    }
+
+    /// Sends owners, access lists and `user.*` attributes, which copies are to have as well.
+    #[must_use]
+    pub fn keeps(mut self, attributes: KeptAttributes) -> Self {
+        self.attributes = attributes;
+        self
     }
 
     /// The patterns in order, each with whether it includes.

@@ -31,6 +31,8 @@ struct Found {
     link: Option<Link>,
     /// Of the entry itself.
     modified_ns: i64,
+    /// User and group of the entry itself.
+    owner: (u32, u32),
 }
 
 struct Link {
@@ -144,8 +146,9 @@ impl<'a> Scan<'a> {
             return Err(SourceError::Special { path: real, kind: special(&metadata) });
         }
         self.has_holes |= metadata.is_file() && metadata.blocks() * 512 < metadata.len();
-        let modified_ns = modified_ns(&real, &metadata)?;
-        self.found.push(Found { path, under_bytes, real, metadata, link: None, modified_ns });
+        let (modified_ns, owner) = (modified_ns(&real, &metadata)?, owner_of(&metadata));
+        let link = None;
+        self.found.push(Found { path, under_bytes, real, metadata, link, modified_ns, owner });
         Ok(())
     }
 
@@ -157,7 +160,7 @@ impl<'a> Scan<'a> {
         own: Metadata,
     ) -> Result<(), SourceError> {
         let target = fs::read_link(&real).map_err(system(&real, "read"))?;
-        let modified_ns = modified_ns(&real, &own)?;
+        let (modified_ns, owner) = (modified_ns(&real, &own)?, owner_of(&own));
         let (to, metadata) = match self.options.links {
             Links::Anywhere => (None, own),
             Links::Inside => {
@@ -167,7 +170,7 @@ impl<'a> Scan<'a> {
             }
         };
         let link = Some(Link { text: target.into_os_string().into_vec(), to });
-        self.found.push(Found { path, under_bytes, real, metadata, link, modified_ns });
+        self.found.push(Found { path, under_bytes, real, metadata, link, modified_ns, owner });
         Ok(())
     }
 
@@ -187,19 +190,22 @@ impl<'a> Scan<'a> {
         let paths = paths.map(|found| (found.path.clone(), found.link.is_some())).collect();
         let mut first_names: HashMap<(u64, u64), u32> = HashMap::new();
         let (mut entries, mut origins) = (Vec::with_capacity(self.found.len()), Vec::new());
+        let (kept, mut attributes) = (self.options.attributes, Vec::new());
         self.found.sort_by(|one, other| compare(&one.path, &other.path));
         for found in std::mem::take(&mut self.found) {
             let target = found.link.as_ref().and_then(|link| self.target(&found, link, &paths));
             let metadata = &found.metadata;
-            let kind = match (target, found.link) {
+            let followed = found.link.as_ref().filter(|_| target.is_none());
+            let path = followed.and_then(|link| link.to.as_ref()).unwrap_or(&found.real);
+            let kind = match (target, followed) {
                 (Some(target), _) => Kind::Link { target },
-                (None, link) if metadata.is_file() => {
+                (None, _) if metadata.is_file() => {
                     let number = entries.len() as u32;
                     let key = (metadata.dev(), metadata.ino());
                     let first = *first_names.entry(key).or_insert(number);
                     if first == number {
                         if metadata.len() > 0 {
-                            let path = link.and_then(|link| link.to).unwrap_or(found.real.clone());
+                            let path = path.clone();
                             origins.push(Origin { path, identity: Identity::of(metadata) });
                         }
                         Kind::File { bytes: metadata.len() }
@@ -208,8 +214,8 @@ impl<'a> Scan<'a> {
                     }
                 }
                 (None, None) => Kind::Directory,
-                (None, Some(link)) if metadata.is_dir() => {
-                    let target = link.to.unwrap_or_default();
+                (None, Some(_)) if metadata.is_dir() => {
+                    let target = path.clone();
                     return Err(SourceError::DirectoryOutside { path: found.real, target });
                 }
                 (None, Some(_)) => {
@@ -224,11 +230,21 @@ impl<'a> Scan<'a> {
                 _ => (modified_ns(&found.real, metadata)?, 0o777),
             };
             let mode = (metadata.mode() & mode_bits) as u16;
+            if kept.any() {
+                let owner = if followed.is_some() { owner_of(metadata) } else { found.owner };
+                attributes.push(kept.of(path, &kind, owner)?);
+            }
             entries.push(Entry { path: found.path, mode, modified_ns, kind });
         }
-        let listing = Listing::with_links(entries, self.options.links)
-            .map_err(|error| SourceError::Tree { path: shown.to_owned(), error })?;
-        Ok((listing, origins))
+        let listing = Listing::with_links(entries, self.options.links);
+        let listing = listing.and_then(|listing| match kept.any() {
+            true => listing.with_attributes(attributes),
+            false => Ok(listing),
+        });
+        match listing {
+            Ok(listing) => Ok((listing, origins)),
+            Err(error) => Err(SourceError::Tree { path: shown.to_owned(), error }),
+        }
     }
 
     /// The text of a link that stays one. `paths`: whether an entry is a link.
@@ -265,6 +281,10 @@ impl<'a> Scan<'a> {
             })
         })
     }
+}
+
+fn owner_of(metadata: &Metadata) -> (u32, u32) {
+    (metadata.uid(), metadata.gid())
 }
 
 /// Whether a path is that of a source, or below.

@@ -10,10 +10,11 @@ use std::{
     time::{Duration, UNIX_EPOCH},
 };
 
-use ::tree::{Entry, Kind, Listing, Rule, Selection};
+use ::tree::{Attributes, Entry, Kind, Listing, Rule, Selection};
 use proptest::prelude::*;
+use rustix::fs::{XattrFlags, lsetxattr};
 
-use super::{ListOptions, Source, SourceError};
+use super::{KeptAttributes, ListOptions, Source, SourceError};
 
 /// A directory of sources.
 struct World(tempfile::TempDir);
@@ -194,6 +195,68 @@ fn directories_keep_their_sticky_bit_and_nothing_else_beyond_permissions() {
     assert_eq!(modes, [0o775, 0o1777, 0o755], "{entries:?}");
     let source = Source::of(&world.paths(&["t"]), &ListOptions::default()).unwrap();
     assert_eq!(source.tree().unwrap().0.top.unwrap().mode, 0o1755);
+}
+
+/// An access list of a file: `user::rw-,user:1234:r--,group::r--,mask::r--,other::---`.
+fn access_list() -> Vec<u8> {
+    let none = u32::MAX;
+    let entries = [(1, 6, none), (2, 4, 1234), (4, 4, none), (0x10, 4, none), (0x20, 0, none)];
+    let mut list = 2_u32.to_le_bytes().to_vec();
+    for (tag, permissions, id) in entries {
+        list.extend(u16::to_le_bytes(tag));
+        list.extend(u16::to_le_bytes(permissions));
+        list.extend(id.to_le_bytes());
+    }
+    list
+}
+
+#[test]
+fn owners_and_attributes_are_listed_if_that_is_asked_for() {
+    let world = World::new();
+    world.file("t/f");
+    world.link("t/l", "f");
+    world.file("outside");
+    world.link("t/out", "../outside");
+    let chown = |path: &str| std::os::unix::fs::lchown(world.at(path), Some(1234), Some(4321));
+    let is_root = ["t/l", "outside"].iter().all(|path| chown(path).is_ok());
+    let own = (rustix::process::geteuid().as_raw(), rustix::process::getegid().as_raw());
+    let other = if is_root { (1234, 4321) } else { own };
+    let set = |path: &str, name: &str, value: &[u8]| {
+        lsetxattr(world.at(path), name, value, XattrFlags::empty()).is_ok()
+    };
+    let sets_user = set("t/f", "user.note", b"value") && set("outside", "user.z", b"");
+    let sets_access = set("t/f", "system.posix_acl_access", &access_list());
+    let attributes = |kept: KeptAttributes, path: &str| {
+        let listing = world.listing(&["t"], &ListOptions::default().keeps(kept)).unwrap();
+        listing.attributes(listing.find(path.as_bytes()).unwrap()).cloned()
+    };
+    assert_eq!(attributes(KeptAttributes::default(), "f"), None);
+    let user = KeptAttributes { user: true, ..KeptAttributes::default() };
+    let expected = Attributes { user: Some(other.0), ..Attributes::default() };
+    assert_eq!(attributes(user, "l"), Some(expected.clone()), "of the link itself");
+    assert_eq!(attributes(user, "out"), Some(expected), "of what it became");
+    let all =
+        KeptAttributes { user: true, group: true, access: true, extended: true, numbers: true };
+    let of_file = attributes(all, "f").unwrap();
+    assert_eq!((of_file.user, of_file.group), (Some(own.0), Some(own.1)));
+    let mut expected = Vec::new();
+    if sets_access {
+        expected.push((b"system.posix_acl_access".to_vec(), access_list()));
+    } else {
+        println!("SKIPPED: this file system has no access lists");
+    }
+    if sets_user {
+        expected.push((b"user.note".to_vec(), b"value".to_vec()));
+        let of_target = attributes(all, "out").unwrap().extended;
+        assert_eq!(of_target, [(b"user.z".to_vec(), Vec::new())], "of what it became");
+    } else {
+        println!("SKIPPED: this file system has no user.* attributes");
+    }
+    assert_eq!(of_file.extended, expected);
+    assert_eq!(attributes(all, "l").unwrap().extended, []);
+    let extended = KeptAttributes { extended: true, ..KeptAttributes::default() };
+    let only = attributes(extended, "f").unwrap();
+    assert!(only.extended.len() <= 1 && only.user.is_none(), "{only:?}");
 }
 
 #[test]

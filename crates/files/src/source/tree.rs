@@ -1,6 +1,7 @@
 //! A directory, or several sources, as the source of a push (docs/decisions/trees.md).
 
 use std::{
+    collections::BTreeSet,
     ffi::OsStr,
     fs::{self, File, OpenOptions},
     io,
@@ -17,7 +18,7 @@ use std::{
 
 use rdmc::{Region, Storage};
 use rustix::fs::OFlags;
-use tree::{Layout, Listing};
+use tree::{Holder, Layout, Listing};
 
 use super::{
     difference::{Difference, Seen},
@@ -50,6 +51,8 @@ pub(super) struct TreeSource {
     encoded: Arc<[u8]>,
     top: Option<Top>,
     has_holes: bool,
+    /// Of owners and in access lists.
+    ids: BTreeSet<(Holder, u32)>,
     files: Arc<Files>,
 }
 
@@ -118,11 +121,16 @@ impl TreeSource {
         let encoded =
             listing.encode().map_err(|error| SourceError::Tree { path: path.to_owned(), error })?;
         let layout = Layout::of(&listing);
+        let (entries, mut ids) = (listing.entries().len(), BTreeSet::new());
+        drop(listing.map_ids(|holder, id| {
+            ids.insert((holder, id));
+            id
+        }));
         let name = path.file_name().unwrap_or_default().to_string_lossy().into_owned();
         let manifest = Manifest { name, bytes: layout.bytes(), mode: 0o600, modified_ns: 0 };
         let (open, ahead, fault) = Default::default();
         let files = Arc::new(Files { layout, origins, open, ahead, fault });
-        let (path, entries) = (path.to_owned(), listing.entries().len());
+        let path = path.to_owned();
         let encoded = encoded.into();
         Ok(Self {
             path,
@@ -134,6 +142,7 @@ impl TreeSource {
             encoded,
             top,
             has_holes,
+            ids,
             files,
         })
     }
@@ -153,6 +162,11 @@ impl TreeSource {
     /// How many entries it has: directories, files and links.
     pub(super) fn entries(&self) -> usize {
         self.entries
+    }
+
+    /// The numbers of users and groups in attributes of entries.
+    pub(super) fn ids(&self) -> BTreeSet<(Holder, u32)> {
+        self.ids.clone()
     }
 
     /// The listing for receivers.

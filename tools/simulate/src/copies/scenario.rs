@@ -217,6 +217,7 @@ impl CopyScenario {
             deletion,
             atomic: self.atomic,
             dry_run: false,
+            kept: None,
         })
     }
 }

@@ -100,8 +100,8 @@ impl World<'_> {
             return self.send_word(line, Way::ToReceiver, Word::ToReceiver(offer));
         }
         let (destination, probe, has_holes) = (name(host), [0; 32], false);
-        let offer =
-            Offer { manifest, tree: None, destination, probe, has_holes, dry_run: false, terms };
+        let (tree, kept, dry_run) = (None, None, false);
+        let offer = Offer { manifest, tree, kept, destination, probe, has_holes, dry_run, terms };
         self.send_word(line, Way::ToReceiver, Word::ToReceiver(ToReceiver::Offer(Box::new(offer))));
     }
 
