@@ -1,6 +1,7 @@
 //! All tests of this crate that use it from outside, in one program: it is linked once.
 
 mod faults;
+mod holes;
 #[cfg(feature = "switch")]
 mod in_switch;
 mod second_writers;
