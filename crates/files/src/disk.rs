@@ -8,6 +8,7 @@ use std::{
     fs::File,
     io::{self, Read, Seek, SeekFrom},
     num::NonZeroU64,
+    ops::Range,
     os::{
         fd::{AsFd, AsRawFd, OwnedFd},
         unix::{ffi::OsStrExt, fs::FileExt},
@@ -25,8 +26,8 @@ use rustix::{
         UTIME_OMIT, Uid, XattrFlags, accessat, chmodat, chownat, fadvise, fallocate, fchmod,
         fchown, fgetxattr, flistxattr, flock, fremovexattr, fsetxattr, fstat, fstatfs, fstatvfs,
         fsync, ftruncate, futimens, getxattr, linkat, listxattr, mkdirat, openat, readlinkat,
-        removexattr, renameat, renameat_with, setxattr, statat, statx, symlinkat, syncfs, unlinkat,
-        utimensat,
+        removexattr, renameat, renameat_with, seek, setxattr, statat, statx, symlinkat, syncfs,
+        unlinkat, utimensat,
     },
     io::{Errno, Result},
 };
@@ -172,10 +173,10 @@ impl Disk {
         ftruncate(file, bytes)
     }
 
-    /// Reserves space for the first bytes of a file; extends it if it is shorter.
-    pub(crate) fn reserve(&self, file: &File, bytes: u64) -> Result<()> {
+    /// Reserves space for a range of a file; extends it if it is shorter.
+    pub(crate) fn reserve(&self, file: &File, range: Range<u64>) -> Result<()> {
         self.call()?;
-        fallocate(file, FallocateFlags::empty(), 0, bytes)
+        fallocate(file, FallocateFlags::empty(), range.start, range.end - range.start)
     }
 
     pub(crate) fn write(&self, file: &File, bytes: &[u8], offset: u64) -> io::Result<()> {
@@ -470,6 +471,17 @@ pub(crate) fn read_ahead(file: &File, range: ByteRange) {
     #[cfg(test)]
     advice::note(advice::Advised::ReadAhead(range));
     advise(file, range, Advice::WillNeed);
+}
+
+/// The next data in the first `bytes` of a file, from a position on; all that follows where the file system knows no holes.
+pub(crate) fn next_data(file: &File, from: u64, bytes: u64) -> Option<Range<u64>> {
+    let start = match seek(file, rustix::fs::SeekFrom::Data(from)) {
+        Ok(start) => start.max(from),
+        Err(Errno::NXIO) => return None,
+        Err(_) => from,
+    };
+    let end = seek(file, rustix::fs::SeekFrom::Hole(start)).unwrap_or(bytes).min(bytes);
+    (start < end).then_some(start..end)
 }
 
 fn advise(file: &File, (start, end): ByteRange, advice: Advice) {

@@ -2,6 +2,7 @@
 
 mod faults;
 mod gathering;
+mod holes;
 #[cfg(feature = "switch")]
 mod in_switch;
 mod second_writers;

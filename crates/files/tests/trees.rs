@@ -47,7 +47,7 @@ fn time(seconds: u64) -> SystemTime {
     UNIX_EPOCH + Duration::new(seconds, 123_456_789)
 }
 
-fn put(path: &Path, contents: &[u8]) {
+pub fn put(path: &Path, contents: &[u8]) {
     fs::create_dir_all(path.parent().unwrap()).unwrap();
     fs::write(path, contents).unwrap();
     fs::File::options().write(true).open(path).unwrap().set_modified(time(1_000_000)).unwrap();
@@ -57,7 +57,7 @@ fn mode(path: &Path, mode: u32) {
     fs::set_permissions(path, fs::Permissions::from_mode(mode)).unwrap();
 }
 
-fn bytes(count: usize, seed: usize) -> Vec<u8> {
+pub fn bytes(count: usize, seed: usize) -> Vec<u8> {
     (0..count).map(|at| ((at * 31 + seed * 7 + at / 251) % 256) as u8).collect()
 }
 
@@ -91,7 +91,7 @@ fn everything() -> ListOptions {
 }
 
 /// Pushes a tree to hosts, as `copy-N` beside it.
-fn push(world: &World, source: Source, names: &[&str]) -> PushReport {
+pub fn push(world: &World, source: Source, names: &[&str]) -> PushReport {
     let push = world.open_with(source, names.len(), |_| {});
     let receptions = world.receive(&push, names);
     let report = push.run(&mut |_| {});
@@ -103,14 +103,14 @@ fn push(world: &World, source: Source, names: &[&str]) -> PushReport {
     report
 }
 
-fn push_all(world: &World, source: Source) -> PushReport {
+pub fn push_all(world: &World, source: Source) -> PushReport {
     let report = push(world, source, &["host-0", "host-1", "host-2"]);
     assert!(report.error.is_none() && report.published() == 3, "{report:?}");
     assert_eq!(world.temporaries(), 0);
     report
 }
 
-fn open(top: &Path) -> Source {
+pub fn open(top: &Path) -> Source {
     Source::of(&[top.to_owned()], &everything()).unwrap()
 }
 

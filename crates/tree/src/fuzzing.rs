@@ -13,6 +13,9 @@ pub fn listings(bytes: &[u8]) -> bool {
         0 => Ok(again),
         _ => again.with_attributes(attributes),
     });
+    let files = 0..listing.entries().len();
+    let data = files.filter_map(|entry| Some((entry, listing.data(entry)?.to_vec())));
+    let again = again.and_then(|again| again.with_data(data));
     assert_eq!(again.as_ref(), Ok(&listing));
     let encoded = listing.encode().expect("it is no longer than what was decoded");
     assert_eq!(Listing::decode(&encoded).as_ref(), Ok(&listing));
@@ -52,7 +55,11 @@ mod tests {
         let attributes = Attributes { user: Some(1000), group: Some(100), extended };
         let owned = Listing::new(owned).unwrap().with_attributes(vec![attributes; 2]).unwrap();
         let owned = owned.encode().unwrap();
+        let holes =
+            vec![entry("a", Kind::File { bytes: 9 }), entry("b", Kind::File { bytes: 1 << 40 })];
+        let holes = Listing::new(holes).unwrap().with_data([(1, vec![0..7, 9..1 << 39])]).unwrap();
         let seeds = [
+            ("holes", holes.encode().unwrap()),
             ("attributes", owned),
             ("tree", seed(tree)),
             ("empty_file", seed(vec![entry("a", Kind::File { bytes: 0 })])),

@@ -8,6 +8,7 @@
 
 mod attributes;
 mod entry;
+mod extents;
 #[cfg(any(test, fuzzing))]
 pub mod fuzzing;
 mod glob;

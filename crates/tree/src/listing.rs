@@ -1,10 +1,13 @@
 //! A whole tree as a list, and its encoding.
 
+use std::ops::Range;
+
 use serde::{Deserialize, Serialize};
 
 use crate::{
     attributes::{self, Attributes, AttributesFault, Holder},
     entry::{Entry, Kind},
+    extents,
     path::{PathFault, check_link, check_path, check_text, compare},
 };
 
@@ -27,6 +30,8 @@ pub struct Listing {
     entries: Vec<Entry>,
     /// If its entries have any.
     attributes: Option<attributes::Table>,
+    /// If files have holes.
+    data: Option<extents::Table>,
 }
 
 /// In the first byte of an encoded listing: links may lead anywhere.
@@ -34,6 +39,9 @@ const ANY_LINKS: u8 = 1;
 
 /// In the first byte of an encoded listing: each entry is followed by its attributes.
 const ATTRIBUTES: u8 = 2;
+
+/// In the first byte of an encoded listing: each file is followed by where it has data.
+const HOLES: u8 = 4;
 
 /// Where the symbolic links of a tree may lead.
 #[derive(Clone, Copy, PartialEq, Eq, Default, Debug)]
@@ -105,6 +113,9 @@ pub enum ListingError {
         /// What is wrong with them.
         fault: AttributesFault,
     },
+    /// Data that a file with holes cannot have.
+    #[error("{0:?} has invalid holes")]
+    Holes(String),
     /// A further name of what is no earlier file.
     #[error("{path:?} is another name of entry {of}, which is no earlier file")]
     NoFile {
@@ -174,7 +185,7 @@ impl Listing {
         for number in 0..entries.len() {
             checks.add(&entries[..number], &entries[number])?;
         }
-        Ok(Self { links, entries, attributes: None })
+        Ok(Self { links, entries, attributes: None, data: None })
     }
 
     /// The same tree with attributes of its entries, in their order; what is not there has none.
@@ -194,6 +205,30 @@ impl Listing {
         }
         self.attributes = Some(table);
         Ok(self)
+    }
+
+    /// The same tree with where files with holes have data, by the numbers of their entries: ascending, with holes between.
+    ///
+    /// Errors: a file cannot have such data; there is too much of it.
+    pub fn with_data(
+        mut self,
+        all: impl IntoIterator<Item = (usize, Vec<Range<u64>>)>,
+    ) -> Result<Self, ListingError> {
+        let paths_bytes = self.entries.iter().map(Entry::own_bytes).sum();
+        let mut checks = Checks { paths_bytes, ..Checks::default() };
+        let mut table = extents::Table::default();
+        for (number, data) in all {
+            let entry = &self.entries[number];
+            let added = entry.bytes().and_then(|bytes| table.add(number, bytes, data));
+            checks.add_holes(entry, added)?;
+        }
+        self.data = Some(table).filter(|table| !table.is_empty());
+        Ok(self)
+    }
+
+    /// Returns where a file with holes has data, by the number of its entry; `None` if it has no holes.
+    pub fn data(&self, entry: usize) -> Option<&[Range<u64>]> {
+        self.data.as_ref()?.of(entry)
     }
 
     /// Returns the attributes of an entry besides mode and time, by its number; `None` if none are kept of any.
@@ -230,7 +265,8 @@ impl Listing {
     /// Errors: it is longer than [`LISTING_BYTES_MAX`].
     pub fn encode(&self) -> Result<Vec<u8>, ListingError> {
         let links = if self.links == Links::Anywhere { ANY_LINKS } else { 0 };
-        let mut encoded = vec![links | if self.attributes.is_some() { ATTRIBUTES } else { 0 }];
+        let attributes = if self.attributes.is_some() { ATTRIBUTES } else { 0 };
+        let mut encoded = vec![links | attributes | if self.data.is_some() { HOLES } else { 0 }];
         let (mut path, mut modified_ns) = (&[][..], 0_i64);
         for (number, entry) in self.entries.iter().enumerate() {
             let shared =
@@ -249,6 +285,10 @@ impl Listing {
                 encoded = postcard::to_extend(&attributes.packed(number), encoded)
                     .map_err(|_| ListingError::Encoding(number))?;
             }
+            if let (Some(data), Kind::File { .. }) = (&self.data, &entry.kind) {
+                encoded = postcard::to_extend(&data.packed(number), encoded)
+                    .map_err(|_| ListingError::Encoding(number))?;
+            }
             if encoded.len() > LISTING_BYTES_MAX {
                 return Err(too_large("bytes of the encoded listing", LISTING_BYTES_MAX as u64));
             }
@@ -264,11 +304,12 @@ impl Listing {
             return Err(too_large("bytes of the encoded listing", LISTING_BYTES_MAX as u64));
         }
         let (code, mut encoded) = encoded.split_first().ok_or(ListingError::Version)?;
-        if code & !(ANY_LINKS | ATTRIBUTES) != 0 {
+        if code & !(ANY_LINKS | ATTRIBUTES | HOLES) != 0 {
             return Err(ListingError::Version);
         }
         let links = if code & ANY_LINKS != 0 { Links::Anywhere } else { Links::Inside };
         let mut attributes = (code & ATTRIBUTES != 0).then(attributes::Table::default);
+        let mut data = (code & HOLES != 0).then(extents::Table::default);
         let mut entries: Vec<Entry> = Vec::new();
         let (mut checks, mut modified_ns) = (Checks { links, ..Checks::default() }, 0_i64);
         while !encoded.is_empty() {
@@ -292,10 +333,20 @@ impl Listing {
                 checks.add_attributes(&entry, added)?;
                 rest = behind;
             }
+            if let (Some(data), Some(bytes)) = (&mut data, entry.bytes()) {
+                let taken = postcard::take_from_bytes::<extents::Packed>(rest);
+                let (packed, behind) = taken.map_err(|_| invalid())?;
+                if let Some(packed) = packed {
+                    let added = data.unpack(entries.len(), bytes, &packed);
+                    checks.add_holes(&entry, added)?;
+                }
+                rest = behind;
+            }
             entries.push(entry);
             encoded = rest;
         }
-        Ok(Self { links, entries, attributes })
+        let data = data.filter(|data| !data.is_empty());
+        Ok(Self { links, entries, attributes, data })
     }
 }
 
@@ -383,6 +434,12 @@ impl Checks {
         let path = || shown(&entry.path);
         self.paths_bytes +=
             added.map_err(|fault| ListingError::Attributes { path: path(), fault })?;
+        self.check_bytes()
+    }
+
+    /// Counts what is kept of where a file has data; `None` if it cannot have it.
+    fn add_holes(&mut self, entry: &Entry, added: Option<usize>) -> Result<(), ListingError> {
+        self.paths_bytes += added.ok_or_else(|| ListingError::Holes(shown(&entry.path)))?;
         self.check_bytes()
     }
 

@@ -1,7 +1,9 @@
 //! Ranges of the object, and of files.
 
+use std::ops::Range;
+
 use proptest::prelude::*;
-use tree::{Layout, Listing};
+use tree::{Entry, Kind, Layout, Listing, ListingError};
 
 use crate::trees::{any_tree, file};
 
@@ -62,4 +64,83 @@ fn a_block_holds_the_end_of_one_file_and_the_start_of_the_next() {
     assert_eq!(pieces, [(0, 8..10, 8..10), (2, 0..5, 10..15), (3, 0..5, 15..20)]);
     assert_eq!(layout.pieces(115..200).count(), 0);
     assert_eq!(layout.pieces(5..5).count(), 0);
+}
+
+/// Files with holes: their data alone are in the object.
+fn with_holes(files: &[(u64, Vec<Range<u64>>)]) -> Listing {
+    let entries = files.iter().enumerate().map(|(number, (bytes, _))| Entry {
+        path: format!("{number:03}").into(),
+        mode: 0o644,
+        modified_ns: 0,
+        kind: Kind::File { bytes: *bytes },
+    });
+    let listing = Listing::new(entries.collect()).unwrap();
+    let data =
+        files.iter().enumerate().filter(|(_, (bytes, data))| data.first() != Some(&(0..*bytes)));
+    listing.with_data(data.map(|(number, (_, data))| (number, data.clone()))).unwrap()
+}
+
+proptest! {
+    #[test]
+    fn of_files_with_holes_the_data_are_laid_out(
+        files in prop::collection::vec((prop::collection::vec(1..9_u64, 0..7), any::<bool>()), 1..6),
+        start in 0..60_u64,
+        length in 0..60_u64,
+    ) {
+        let files: Vec<(u64, Vec<Range<u64>>)> = files.into_iter().map(|(lengths, starts_with_data)| {
+            let (mut at, mut data) = (0, Vec::new());
+            for (number, length) in lengths.into_iter().enumerate() {
+                if (number % 2 == 0) == starts_with_data {
+                    data.push(at..at + length);
+                }
+                at += length;
+            }
+            (at.max(1), data)
+        }).collect();
+        let listing = with_holes(&files);
+        let encoded = listing.encode().unwrap();
+        prop_assert_eq!(&Listing::decode(&encoded).unwrap(), &listing);
+        // By definition: each byte of data in turn.
+        let bytes = |(file, (_, data)): (usize, &(u64, Vec<Range<u64>>))| {
+            data.iter().cloned().flatten().map(move |at| (file, at)).collect::<Vec<_>>()
+        };
+        let object: Vec<(usize, u64)> = files.iter().enumerate().flat_map(bytes).collect();
+        let layout = Layout::of(&listing);
+        prop_assert_eq!(layout.bytes(), object.len() as u64);
+        let pieces = layout.pieces(start..start + length);
+        let found: Vec<(usize, u64)> =
+            pieces.flat_map(|piece| piece.in_file.map(move |at| (piece.file, at))).collect();
+        let end = object.len().min((start + length) as usize);
+        prop_assert_eq!(&found[..], object.get(start as usize..end).unwrap_or_default());
+        for (file, (bytes, _)) in files.iter().enumerate() {
+            let part = bytes / 3..*bytes;
+            let ranges = layout.in_object(file, part.clone());
+            let found: Vec<(usize, u64)> =
+                ranges.into_iter().flatten().map(|at| object[at as usize]).collect();
+            let expected: Vec<(usize, u64)> =
+                object.iter().copied().filter(|(of, at)| *of == file && part.contains(at)).collect();
+            prop_assert_eq!(found, expected);
+        }
+    }
+}
+
+#[test]
+fn holes_that_a_file_cannot_have_are_refused() {
+    let kind = |bytes| Kind::File { bytes };
+    let file =
+        |bytes| Entry { path: b"f".to_vec(), mode: 0o644, modified_ns: 0, kind: kind(bytes) };
+    let cases: [(u64, &[(u64, u64)]); 6] = [
+        (0, &[]),
+        (9, &[(0, 9)]),
+        (9, &[(0, 10)]),
+        (9, &[(3, 3)]),
+        (9, &[(0, 3), (3, 5)]),
+        (9, &[(4, 6), (2, 3)]),
+    ];
+    for (bytes, data) in cases {
+        let listing = Listing::new(vec![file(bytes)]).unwrap();
+        let ranges = data.iter().map(|&(start, end)| start..end).collect();
+        let error = listing.with_data([(0, ranges)]).unwrap_err();
+        assert!(matches!(error, ListingError::Holes(_)), "{data:?}: {error}");
+    }
 }

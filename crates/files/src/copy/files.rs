@@ -12,7 +12,7 @@ use std::{
 
 use rdmc::Storage;
 use rustix::{
-    fs::{OFlags, SeekFrom, fstat, seek},
+    fs::{OFlags, fstat},
     io::Errno,
 };
 
@@ -25,7 +25,7 @@ use super::{
     staging::Staged,
 };
 use crate::{
-    disk::{Directory, start_writeback},
+    disk::{Directory, next_data, start_writeback},
     open_files::{OpenFiles, read_pieces},
     ranges::Ranges,
     resume::Chunking,
@@ -122,26 +122,27 @@ impl CopyFiles {
         }
         let Ok(opened) = self.open_staged(entry, OFlags::RDWR) else { return (data, 0) };
         let length = fstat(&opened).map_or(0, |stat| stat.st_size as u64);
-        let range = self.order.layout.range_of(file);
+        let (layout, range) = (&self.order.layout, self.order.layout.range_of(file));
+        if layout.has_holes(file) {
+            // It has its length from the start.
+            let mut at = 0;
+            while let Some(found) = next_data(&opened, at, length) {
+                at = found.end;
+                for part in layout.in_object(file, found) {
+                    data.add((part.start - range.start, part.end - range.start));
+                }
+            }
+            return (data, range.end - range.start);
+        }
         let bytes = length.min(range.end - range.start);
         if bytes < SPARSE_BYTES_MIN {
             data.add((0, bytes));
             return (data, bytes);
         }
-        let mut position = 0;
-        while position < bytes {
-            let start = match seek(&opened, SeekFrom::Data(position)) {
-                Ok(start) => start.max(position),
-                Err(Errno::NXIO) => break,
-                // A file system without holes has data everywhere.
-                Err(_) => position,
-            };
-            let end = seek(&opened, SeekFrom::Hole(start)).unwrap_or(bytes).min(bytes);
-            if start >= end {
-                break;
-            }
-            data.add((start, end));
-            position = end;
+        let mut at = 0;
+        while let Some(found) = next_data(&opened, at, bytes) {
+            at = found.end;
+            data.add((found.start, found.end));
         }
         (data, bytes)
     }
@@ -269,8 +270,8 @@ impl CopyFiles {
             .and_then(|(directory, name)| directory.open(name, OFlags::RDONLY))
             .map_err(|error| self.error(file, "open", error.into()))?;
         let stat = fstat(&opened)?;
-        let range = self.order.layout.range_of(file);
-        if stat.st_size as u64 != range.end - range.start {
+        let bytes = self.order.entries()[self.order.layout.entry(file)].bytes();
+        if Some(stat.st_size as u64) != bytes {
             return Err(self.error(file, "read", io::Error::other("it was changed meanwhile")));
         }
         Ok(opened)
@@ -305,6 +306,22 @@ impl CopyFiles {
         })
     }
 
+    /// Reads the data of an open file: from a position in its part of the object on.
+    pub(super) fn read_data(
+        &self,
+        (file, opened): (usize, &File),
+        into: &mut [u8],
+        at: u64,
+    ) -> io::Result<()> {
+        if !self.order.layout.has_holes(file) {
+            return opened.read_exact_at(into, at);
+        }
+        let start = self.order.layout.range_of(file).start;
+        read_pieces(&self.order.layout, into, start + at, |piece, part| {
+            opened.read_exact_at(part, piece.in_file.start)
+        })
+    }
+
     fn read(&self, into: &mut [u8], offset: u64) -> io::Result<()> {
         read_pieces(&self.order.layout, into, offset, |piece, part| {
             let file = self.open.get(piece.file, false, || self.open_file(piece.file))?;
@@ -322,7 +339,8 @@ impl CopyFiles {
             let from = (piece.in_object.start - offset) as usize;
             let part = &bytes[from..][..(piece.in_file.end - piece.in_file.start) as usize];
             let range = self.order.layout.range_of(piece.file);
-            let is_whole = part.len() as u64 == range.end - range.start;
+            let is_whole = part.len() as u64 == range.end - range.start
+                && !self.order.layout.has_holes(piece.file);
             let file = self.open.get(piece.file, is_whole, || {
                 self.open_staged(piece.entry, OFlags::RDWR | OFlags::CREATE)
             })?;

@@ -2,7 +2,6 @@
 
 use std::{
     io,
-    os::unix::fs::FileExt,
     sync::{
         atomic::{AtomicBool, Ordering},
         mpsc::Receiver,
@@ -83,7 +82,9 @@ impl Arrivals<'_> {
     ) -> io::Result<Option<blake3::Hash>> {
         let file = files.open_file(number)?;
         let read = |into: &mut [u8], at| {
-            file.read_exact_at(into, at).map_err(|error| files.error(number, "read", error))?;
+            files
+                .read_data((number, &file), into, at)
+                .map_err(|error| files.error(number, "read", error))?;
             options.on_read(&file, into, at);
             Ok(())
         };

@@ -1,6 +1,6 @@
 //! Space for what is received.
 
-use std::collections::BTreeMap;
+use std::{collections::BTreeMap, ops::Range};
 
 use rustix::{fs::OFlags, io::Errno};
 
@@ -29,7 +29,8 @@ pub(super) fn reserve(files: &CopyFiles, bytes_min: u64) -> Result<(), TargetErr
         let need = needs.entry(staged.area(&entry.path)).or_default();
         need.entries += 1;
         // Data of an earlier session has its space already.
-        need.bytes += entry.bytes().unwrap_or(0).saturating_sub(files.staged_bytes(number));
+        let range = order.layout.range(number);
+        need.bytes += (range.end - range.start).saturating_sub(files.staged_bytes(number));
     }
     // Before anything is reserved, since a failing reservation may fill the disk before it gives up.
     for (directory, (_, need)) in staged.directories().zip(&needs) {
@@ -45,31 +46,47 @@ pub(super) fn reserve(files: &CopyFiles, bytes_min: u64) -> Result<(), TargetErr
         }
     }
     for (number, entry) in staged_entries() {
-        let Some(bytes) = entry.bytes().filter(|&bytes| bytes >= bytes_min) else { continue };
+        let data = order.listing.data(number);
+        // Those with holes get their length here.
+        let is_reserved = |bytes: &u64| *bytes >= bytes_min || data.is_some();
+        let Some(bytes) = entry.bytes().filter(is_reserved) else { continue };
         let (directory, _) = staged.of(&entry.path);
         let path = order.shown(&entry.path);
         let file = files
             .open_staged(number, OFlags::RDWR | OFlags::CREATE)
             .map_err(|error| TargetError::stored(error, "create", &path))?;
-        reserve_file(directory, &file, bytes)
+        reserve_file(directory, &file, (bytes, data))
             .map_err(|error| refusal(&path, "reserve space for", bytes, error.into()))?;
     }
     Ok(())
 }
 
-fn reserve_file(directory: &Directory, file: &std::fs::File, bytes: u64) -> Result<(), Errno> {
+/// `data`: where it has data, if it has holes.
+fn reserve_file(
+    directory: &Directory,
+    file: &std::fs::File,
+    (bytes, data): (u64, Option<&[Range<u64>]>),
+) -> Result<(), Errno> {
     let disk = directory.disk();
     if file.metadata().is_ok_and(|metadata| metadata.len() > bytes) {
         disk.set_len(file, 0)?;
     }
-    if directory.is_memory() {
-        return disk.set_len(file, bytes);
+    if data.is_some() || directory.is_memory() {
+        disk.set_len(file, bytes)?;
     }
-    loop {
-        match disk.reserve(file, bytes) {
-            Err(Errno::INTR) => {}
-            Err(Errno::OPNOTSUPP | Errno::NOSYS) => return disk.set_len(file, bytes),
-            reserved => return reserved,
+    if directory.is_memory() {
+        return Ok(());
+    }
+    let all = 0..bytes;
+    for range in data.unwrap_or(std::slice::from_ref(&all)) {
+        loop {
+            match disk.reserve(file, range.clone()) {
+                Ok(()) => break,
+                Err(Errno::INTR) => {}
+                Err(Errno::OPNOTSUPP | Errno::NOSYS) => return disk.set_len(file, bytes),
+                Err(error) => return Err(error),
+            }
         }
     }
+    Ok(())
 }

@@ -318,13 +318,14 @@ impl Target {
             }
             let from = files.open_existing(file)?;
             for (start, end) in right.iter() {
-                let (start, end) = (start - range.start, end - range.start);
-                for piece in (start..end).step_by(COPIED_BYTES as usize) {
+                for part in (start..end).step_by(COPIED_BYTES as usize) {
                     if stop.load(Ordering::Relaxed) {
                         return Err(io::ErrorKind::Interrupted.into());
                     }
-                    let piece = (piece, end.min(piece + COPIED_BYTES));
-                    files.copy(&from, file, piece)?;
+                    let part = part..end.min(part + COPIED_BYTES);
+                    for piece in self.order.layout.pieces(part) {
+                        files.copy(&from, file, (piece.in_file.start, piece.in_file.end))?;
+                    }
                 }
             }
         }

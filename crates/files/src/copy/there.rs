@@ -3,11 +3,13 @@
 use std::{
     collections::{HashMap, hash_map::Entry as Slot},
     ffi::OsString,
-    os::unix::ffi::OsStrExt,
+    fs::File,
+    ops::Range,
+    os::unix::{ffi::OsStrExt, fs::FileExt},
 };
 
 use rustix::{
-    fs::{FileType, Stat},
+    fs::{FileType, OFlags, Stat},
     io::Errno,
     process::geteuid,
 };
@@ -21,7 +23,7 @@ use super::{
 };
 use crate::{
     changes::{Change, Changes},
-    disk::Directory,
+    disk::{Directory, next_data},
     hash::probe,
     messages::Top,
 };
@@ -259,14 +261,15 @@ fn find_file(
     let (entry, wanted) = (&order.entries()[number], order.wanted(number));
     let is_alike = kind_of(stat) == FileType::RegularFile
         && stat.st_size as u64 == bytes
-        && (order.by_contents || has_time(stat, entry));
+        && (order.by_contents || has_time(stat, entry))
+        && (!order.by_contents || has_holes(order, number, parents));
     if !is_alike {
         return Found::Other;
     }
     let compared = match order.probe {
         None => Some(*stat),
         Some(expected) => parents.of(&entry.path).ok().and_then(|(at, name)| {
-            let file = at.open(name, rustix::fs::OFlags::RDONLY).ok()?;
+            let file = at.open(name, OFlags::RDONLY).ok()?;
             // Of what is read.
             let stat = at.disk().stat(&file).ok()?;
             (probe(&file, bytes).ok()? == expected).then_some(stat)
@@ -276,6 +279,40 @@ fn find_file(
     let is_finished = is_finished((&stat, entry), wanted, parents);
     let may_stay = may_stay((&stat, entry), wanted, is_finished);
     Found::File { known: Known::of(&stat), may_stay, is_finished }
+}
+
+/// Whether a file that is there has zeros where the source has holes, which are not compared with anything.
+fn has_holes(order: &Order, number: usize, parents: &mut Parents) -> bool {
+    let entry = &order.entries()[number];
+    let (Some(data), Some(bytes)) = (order.listing.data(number), entry.bytes()) else {
+        return true;
+    };
+    let opened = parents.of(&entry.path).and_then(|(at, name)| at.open(name, OFlags::RDONLY));
+    let Ok(file) = opened else { return false };
+    let ends = data.iter().map(|range| range.end);
+    let starts = data.iter().map(|range| range.start);
+    std::iter::once(0)
+        .chain(ends)
+        .zip(starts.chain([bytes]))
+        .all(|(start, end)| is_zero(&file, start..end))
+}
+
+/// Whether a range of a file reads as zeros. What is a hole there as well is not read.
+fn is_zero(file: &File, range: Range<u64>) -> bool {
+    let mut buffer = vec![0; 64 << 10];
+    let mut at = range.start;
+    while let Some(found) = next_data(file, at, range.end) {
+        at = found.start;
+        while at < found.end {
+            let length = buffer.len().min((found.end - at) as usize);
+            let part = &mut buffer[..length];
+            if file.read_exact_at(part, at).is_err() || part.iter().any(|&byte| byte != 0) {
+                return false;
+            }
+            at += length as u64;
+        }
+    }
+    true
 }
 
 /// Whether an entry that is there has mode, time and further attributes.

@@ -4,6 +4,7 @@ mod attributes;
 mod difference;
 mod error;
 mod file;
+mod holes;
 mod identity;
 mod names;
 mod options;
@@ -202,11 +203,12 @@ impl Source {
         }
     }
 
-    /// Whether it has holes.
+    /// Whether it is a file with holes, which are sent as zeros.
     pub fn has_holes(&self) -> bool {
         match &self.contents {
             Contents::File(file) => file.has_holes(),
-            Contents::Tree(tree) => tree.has_holes(),
+            // They are not sent.
+            Contents::Tree(_) => false,
         }
     }
 

@@ -15,7 +15,7 @@ use std::{
 use rustix::io::Errno;
 use tree::{Entry, Kind, Links, Listing, check_link, compare};
 
-use super::{error::SourceError, identity::Identity, options::ListOptions};
+use super::{error::SourceError, holes::data_of, identity::Identity, options::ListOptions};
 use crate::place::{VERSION_DIGITS, is_hidden};
 
 /// What was found under one path.
@@ -55,13 +55,12 @@ pub(super) struct Scan<'a> {
     tops: Vec<(PathBuf, Vec<u8>)>,
     /// Of a single directory: its name with `/`, which patterns see before the paths of the tree.
     prefix: Vec<u8>,
-    pub(super) has_holes: bool,
 }
 
 impl<'a> Scan<'a> {
     pub(super) fn new(options: &'a mut ListOptions) -> Self {
         let (found, tops, prefix) = Default::default();
-        Self { options, found, tops, prefix, has_holes: false }
+        Self { options, found, tops, prefix }
     }
 
     /// Adds what a directory contains, whose copy is the destination itself. Patterns see its name, unless only its contents are
@@ -145,7 +144,6 @@ impl<'a> Scan<'a> {
         if !metadata.is_file() && !metadata.is_dir() {
             return Err(SourceError::Special { path: real, kind: special(&metadata) });
         }
-        self.has_holes |= metadata.is_file() && metadata.blocks() * 512 < metadata.len();
         let (modified_ns, owner) = (modified_ns(&real, &metadata)?, owner_of(&metadata));
         let link = None;
         self.found.push(Found { path, under_bytes, real, metadata, link, modified_ns, owner });
@@ -191,6 +189,7 @@ impl<'a> Scan<'a> {
         let mut first_names: HashMap<(u64, u64), u32> = HashMap::new();
         let (mut entries, mut origins) = (Vec::with_capacity(self.found.len()), Vec::new());
         let (kept, mut attributes) = (self.options.attributes, Vec::new());
+        let mut data = Vec::new();
         self.found.sort_by(|one, other| compare(&one.path, &other.path));
         for found in std::mem::take(&mut self.found) {
             let target = found.link.as_ref().and_then(|link| self.target(&found, link, &paths));
@@ -205,6 +204,9 @@ impl<'a> Scan<'a> {
                     let first = *first_names.entry(key).or_insert(number);
                     if first == number {
                         if metadata.len() > 0 {
+                            if let Some(found) = data_of(path, metadata) {
+                                data.push((entries.len(), found));
+                            }
                             let path = path.clone();
                             origins.push(Origin { path, identity: Identity::of(metadata) });
                         }
@@ -241,7 +243,7 @@ impl<'a> Scan<'a> {
             true => listing.with_attributes(attributes),
             false => Ok(listing),
         });
-        match listing {
+        match listing.and_then(|listing| listing.with_data(data)) {
             Ok(listing) => Ok((listing, origins)),
             Err(error) => Err(SourceError::Tree { path: shown.to_owned(), error }),
         }

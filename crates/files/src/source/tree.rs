@@ -50,7 +50,6 @@ pub(super) struct TreeSource {
     /// For receivers.
     encoded: Arc<[u8]>,
     top: Option<Top>,
-    has_holes: bool,
     /// Of owners and in access lists.
     ids: BTreeSet<(Holder, u32)>,
     files: Arc<Files>,
@@ -116,7 +115,6 @@ impl TreeSource {
         let again = options.clone();
         let deletion = sources.deletion(&again)?;
         let (top, scan) = sources.scan(options)?;
-        let has_holes = scan.has_holes;
         let (listing, origins) = scan.finish(path)?;
         let encoded =
             listing.encode().map_err(|error| SourceError::Tree { path: path.to_owned(), error })?;
@@ -141,7 +139,6 @@ impl TreeSource {
             entries,
             encoded,
             top,
-            has_holes,
             ids,
             files,
         })
@@ -153,10 +150,6 @@ impl TreeSource {
 
     pub(super) fn path(&self) -> &Path {
         &self.path
-    }
-
-    pub(super) fn has_holes(&self) -> bool {
-        self.has_holes
     }
 
     /// How many entries it has: directories, files and links.
@@ -367,7 +360,8 @@ impl Files {
             let is_whole = part.len() as u64 == whole;
             let file = self.open.get(piece.file, is_whole, || self.open(piece.file))?;
             let range = self.layout.range_of(piece.file);
-            let read = match is_whole {
+            // Those with holes are not contiguous.
+            let read = match is_whole || self.layout.has_holes(piece.file) {
                 true => file.read_exact_at(part, piece.in_file.start),
                 false => {
                     let holds = (range.start, range.end.min(limit));
