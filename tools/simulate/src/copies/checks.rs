@@ -144,6 +144,8 @@ impl Checks<'_> {
                 // What has it instead is looked at as something new.
                 Some(_) => {}
                 None if entries[entry].kind == Kind::Directory => {}
+                // Its directory was moved to where the session removes what is not listed.
+                None if self.may_remove(path, old) => {}
                 None => self.violation("is gone for a moment", path),
             },
             Role::Entry(entry)
