@@ -140,7 +140,7 @@ impl<'a> Roles<'a> {
         if before.is_directory() {
             // The time changes with what is in it.
             let directories = self.directories.get(&before.inode).into_iter().flatten();
-            let started = self.modes.get(&before.inode).copied().unwrap_or(before.mode);
+            let started = self.modes.get(&before.inode).copied().unwrap_or(before.mode | 0o2000);
             return directories.into_iter().any(|path| {
                 let own = match path.as_str() {
                     "" => self.source.top.map(|top| top.mode).or(self.top_mode),
@@ -162,6 +162,11 @@ impl<'a> Roles<'a> {
                 is_mode(u32::from(entry.mode) & 0o777)
                     && [entry.modified_ns, before.modified_ns].contains(&now.modified_ns)
             })
+    }
+
+    /// Whether it has the mode that it had before the session.
+    pub(super) fn is_restored(&self, node: &Node) -> bool {
+        self.modes.get(&node.inode) == Some(&node.mode)
     }
 
     /// Whether it is a directory of the copy.
