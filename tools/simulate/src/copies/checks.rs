@@ -163,6 +163,8 @@ impl Checks<'_> {
                 self.violation("is another directory or none", path);
             }
             Role::Other if self.may_remove(path, old) => {}
+            // In a directory that somebody has put in the place of one that is exchanged.
+            Role::Other if self.scenario.atomic && self.roles.lists(path) => {}
             Role::Other => self.violation("is lost", path),
         }
     }
