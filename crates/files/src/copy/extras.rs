@@ -194,11 +194,19 @@ pub(super) fn remove(
             if !is_linked && !extra.is(&stat) {
                 return Err(Errno::NOENT);
             }
-            with_write_permission(at, || match staged {
+            let mode = at.own_stat()?.st_mode & 0o7777;
+            let removed = with_write_permission(at, || match staged {
                 _ if extra.is_directory => at.remove_directory(name),
                 Some(staged) => remove_file(at, name, extra, staged.of(&extra.path).0),
                 None => at.unlink(name),
-            })
+            });
+            // The mode of a directory of the tree is set at the end; another one keeps its own.
+            let parent = split(&extra.path).0;
+            let is_listed = parent.is_empty() || order.listing.find(parent).is_some();
+            if !is_listed && at.own_stat()?.st_mode & 0o7777 != mode {
+                at.disk().set_mode(at.as_fd(), mode)?;
+            }
+            removed
         });
         match outcome {
             Ok(()) => removed += 1,

@@ -272,7 +272,8 @@ fn find_file(
             let file = at.open(name, OFlags::RDONLY).ok()?;
             // Of what is read.
             let stat = at.disk().stat(&file).ok()?;
-            (probe(&file, bytes).ok()? == expected).then_some(stat)
+            let is_alike = stat.st_size as u64 == bytes && probe(&file, bytes).ok()? == expected;
+            is_alike.then_some(stat)
         }),
     };
     let Some(stat) = compared else { return Found::Other };

@@ -252,3 +252,30 @@ fn a_mode_that_changes_while_a_file_is_looked_at_is_corrected() {
     }
     panic!("a session makes more than {CALLS_MAX} calls");
 }
+
+#[test]
+fn an_empty_file_that_is_replaced_while_it_is_looked_at_is_not_said_to_be_there() {
+    let source = Source::file(7, 0o640);
+    let mut entries = source.listing.entries().to_vec();
+    entries[0].kind = Kind::File { bytes: 0 };
+    let listing = Listing::new(entries).unwrap();
+    let source = source.with(|it| (it.listing, it.contents) = (listing, Vec::new()));
+    for call in 0..CALLS_MAX {
+        let directory = in_memory();
+        let path = directory.path().join("copy");
+        fs::write(&path, "").unwrap();
+        let top = path.clone();
+        let replace = move || {
+            fs::write(top.with_file_name("new"), "theirs").unwrap();
+            fs::rename(top.with_file_name("new"), top).unwrap();
+        };
+        let session = source.session_beside(&path, Fault::Action(call), replace);
+        let after = format!("before call {call}: {:?}", session.outcome);
+        if session.published_at.is_none_or(|at| call >= at) {
+            assert!(call > 5, "{after}");
+            return;
+        }
+        assert!(session.outcome.is_err() || fs::read(&path).unwrap().is_empty(), "{after}");
+    }
+    panic!("a session makes more than {CALLS_MAX} calls");
+}

@@ -75,6 +75,8 @@ impl Checks<'_> {
 
     /// What only the session has done between two looks.
     fn window(&mut self, (before, now): (&Snapshot, &Snapshot), floating: &mut Floating) {
+        let is_killed = self.record.session.faults.is_killed();
+        let is_working = is_killed || !std::ptr::eq(now, &raw const self.record.end);
         for (path, old) in &before.nodes {
             if path.is_empty() {
                 continue;
@@ -82,7 +84,7 @@ impl Checks<'_> {
             let role = self.roles.role(before, path);
             match now.get(path) {
                 Some(node) if node.inode == old.inode => {
-                    self.stays((path, role), (old, node), before);
+                    self.stays((path, role), (old, node), (before, is_working));
                 }
                 _ if now.hidden.values().any(|node| node.inode == old.inode) => {
                     let may_go = role != Role::Other || self.may_remove(path, old);
@@ -110,7 +112,12 @@ impl Checks<'_> {
         lost.iter().for_each(|path| self.violation("was moved out of the way and is lost", path));
     }
 
-    fn stays(&mut self, (path, role): (&str, Role), (old, node): (&Node, &Node), all: &Snapshot) {
+    fn stays(
+        &mut self,
+        (path, role): (&str, Role),
+        (old, node): (&Node, &Node),
+        (all, is_working): (&Snapshot, bool),
+    ) {
         if node.bytes != old.bytes {
             self.violation("was written to", path);
         } else if !node.is_untouched(old) {
@@ -118,10 +125,11 @@ impl Checks<'_> {
             let is_linked = !old.is_directory()
                 && names.any(|(path, _)| self.roles.role(all, path) == Role::Other)
                 && self.record.changed_from(self.record.session.looked_at).is_empty();
-            // Its time changes as what is in it is removed.
+            // Its time changes as what is in it is removed, and its mode meanwhile.
+            let is_given = is_working && node.mode == old.mode | 0o700;
             let is_emptied = role == Role::Other
                 && old.is_directory()
-                && old.mode == node.mode
+                && (old.mode == node.mode || is_given || self.roles.is_restored(node))
                 && self.may_remove(path, old);
             // An exchange that was killed is completed: what is moved into directories changes their time.
             let is_completed = old.is_directory()
@@ -144,6 +152,8 @@ impl Checks<'_> {
                 // What has it instead is looked at as something new.
                 Some(_) => {}
                 None if entries[entry].kind == Kind::Directory => {}
+                // Its directory was moved to where the session removes what is not listed.
+                None if self.may_remove(path, old) => {}
                 None => self.violation("is gone for a moment", path),
             },
             Role::Entry(entry)
@@ -153,6 +163,8 @@ impl Checks<'_> {
                 self.violation("is another directory or none", path);
             }
             Role::Other if self.may_remove(path, old) => {}
+            // In a directory that somebody has put in the place of one that is exchanged.
+            Role::Other if self.scenario.atomic && self.roles.lists(path) => {}
             Role::Other => self.violation("is lost", path),
         }
     }

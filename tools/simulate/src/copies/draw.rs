@@ -220,7 +220,7 @@ fn host_tree(dice: &mut Dice, versions: &[Vec<Thing>], folds_case: bool) -> Vec<
                     if is_directory { dice.pick(&OWN_MODES) } else { dice.pick(&FILE_MODES) };
             }
             4 => thing.what = What::Link(dice.pick(&["a", "../beside/private"]).to_owned()),
-            5 if dice.percent(30) => thing.what = What::Directory,
+            5 if dice.percent(30) => (thing.what, thing.mode) = (What::Directory, 0o755),
             6 => thing = file(thing.path, 5, 9, 0o644),
             _ => {}
         }
@@ -337,7 +337,7 @@ fn act(dice: &mut Dice, scenario: &CopyScenario) -> CopyFault {
         10 => CopyFault::Move(one, join(BESIDE, "theirs")),
         11 => CopyFault::Move(one, new),
         12 | 13 => {
-            CopyFault::ChangeMode(one, dice.pick(&[0o700, 0o755, 0o644, 0o600, 0o777, 0o500]))
+            CopyFault::ChangeMode(one, dice.pick(&[0o700, 0o755, 0o744, 0o711, 0o777, 0o500]))
         }
         14 => CopyFault::MakeDirectory(if dice.percent(50) { new } else { one }),
         15 => CopyFault::Link(one, new),

@@ -121,9 +121,22 @@ impl Host {
     }
 
     /// Moves something to where nothing of a push is.
-    pub(super) fn move_away(&mut self, path: &Path) -> io::Result<()> {
+    fn move_away(&mut self, path: &Path) -> io::Result<()> {
         self.made = self.made.wrapping_add(1);
         fs::rename(path, self.top.join(BESIDE).join(format!("moved {}", self.made)))
+    }
+
+    /// The same by a user, who gives permission to do it.
+    pub(super) fn clear(&mut self, path: &Path) -> io::Result<()> {
+        let writable = || fs::Permissions::from_mode(0o700);
+        if fs::symlink_metadata(path)?.is_dir() {
+            fs::set_permissions(path, writable())?;
+        }
+        let Some(directory) = path.parent() else { return Ok(()) };
+        let mode = fs::metadata(directory)?.permissions();
+        fs::set_permissions(directory, writable())?;
+        self.move_away(path)?;
+        fs::set_permissions(directory, mode)
     }
 
     /// Does what another process does before a call about `this`. What is not possible is not done, nor anything with names

@@ -30,6 +30,10 @@ pub(super) struct Roles<'a> {
     /// Paths in the tree of directories that the session has found or made, by inode: it may have them open, wherever they are
     /// moved.
     directories: HashMap<u64, BTreeSet<String>>,
+    /// Modes before the session, by inode: it gives a user's directories their owner's permissions while it works.
+    modes: HashMap<u64, u32>,
+    /// The mode of the destination then.
+    top_mode: Option<u32>,
     /// Entries of files that it has found.
     files: HashMap<u64, BTreeSet<usize>>,
 }
@@ -38,7 +42,10 @@ impl<'a> Roles<'a> {
     pub(super) fn of(scenario: &CopyScenario, record: &'a Record) -> Self {
         let (source, folds_case) = (&record.source, scenario.folds_case);
         let (directories, files) = (HashMap::new(), HashMap::new());
-        let mut roles = Self { source, folds_case, directories, files };
+        let nodes = record.start.nodes.values();
+        let modes = nodes.map(|node| (node.inode, node.mode)).collect();
+        let top_mode = record.start.get(COPY).map(|node| node.mode);
+        let mut roles = Self { source, folds_case, directories, modes, top_mode, files };
         let mut before = &record.start;
         roles.find(&record.start, |_, _| true);
         for act in &record.acts {
@@ -133,15 +140,19 @@ impl<'a> Roles<'a> {
         if before.is_directory() {
             // The time changes with what is in it.
             let directories = self.directories.get(&before.inode).into_iter().flatten();
+            let started = self.modes.get(&before.inode).copied().unwrap_or(before.mode | 0o2000);
             return directories.into_iter().any(|path| {
                 let own = match path.as_str() {
-                    "" => self.source.top.map(|top| top.mode),
+                    "" => self.source.top.map(|top| top.mode).or(self.top_mode),
                     path => {
                         self.entry(path).map(|it| self.source.listing.entries()[it].mode.into())
                     }
                 };
-                let own = own.unwrap_or(before.mode) & 0o1777 | before.mode & 0o2000;
-                is_mode(own) || now.mode == before.mode | 0o700
+                let own = own.unwrap_or(before.mode) & 0o1777;
+                // Somebody may have taken the set-group-id bit since it was looked at.
+                [own | before.mode & 0o2000, own | started & 0o2000, before.mode | 0o700, started]
+                    .into_iter()
+                    .any(is_mode)
             });
         }
         let entries = self.files.get(&before.inode).into_iter().flatten();
@@ -151,6 +162,11 @@ impl<'a> Roles<'a> {
                 is_mode(u32::from(entry.mode) & 0o777)
                     && [entry.modified_ns, before.modified_ns].contains(&now.modified_ns)
             })
+    }
+
+    /// Whether it has the mode that it had before the session.
+    pub(super) fn is_restored(&self, node: &Node) -> bool {
+        self.modes.get(&node.inode) == Some(&node.mode)
     }
 
     /// Whether it is a directory of the copy.
