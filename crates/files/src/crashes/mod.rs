@@ -261,6 +261,7 @@ impl Source {
         }
         let offer = TreeOffer {
             listing_bytes: 0,
+            is_file: false,
             top: self.top,
             by_contents: self.by_contents,
             atomic: self.atomic,
