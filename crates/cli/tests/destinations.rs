@@ -322,3 +322,18 @@ fn what_only_hosts_have_is_removed_by_delete_as_rsync_does() {
     let outcome = place.run_words("push file --local 1 --dest to/ --delete");
     assert_eq!(outcome.code, Some(2), "{outcome:?}");
 }
+
+#[test]
+fn an_image_with_holes_fits_where_its_data_fit() {
+    if !is_root() {
+        return;
+    }
+    let hosts = Hosts::new();
+    let outcome = hosts.shell(
+        "truncate -s 64G src/image; dd if=/dev/urandom of=src/image bs=1M count=3 seek=9999 conv=notrunc status=none; \
+         mkdir small; mount -t tmpfs -o size=8m none small; \
+         R src/image --dest small/image; R src --dest small/ 2>&1 || true; rm small/image; R src --dest small/ >&2; \
+         cmp -i 10000M -n 10M src/image small/src/image; stat -c %s small/src/image; du -m small/src/image >&2",
+    );
+    assert!(outcome.code == Some(0) && outcome.out.ends_with("68719476736\n"), "{outcome:?}");
+}

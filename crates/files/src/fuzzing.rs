@@ -152,6 +152,7 @@ mod tests {
             manifest,
             tree: Some(TreeOffer {
                 listing_bytes: 1_000,
+                is_file: false,
                 top: Some(Top { mode: 0o755, modified_ns: -1 }),
                 by_contents: true,
                 atomic: false,

@@ -168,6 +168,8 @@ pub struct StreamOffer {
 pub struct TreeOffer {
     /// Length of the encoded listing, which follows in [`ToReceiver::Listing`].
     pub listing_bytes: u64,
+    /// It is a file, the only entry, and the destination is the path of its copy.
+    pub is_file: bool,
     /// The destination itself, if it is the copy of a directory; otherwise it is a directory that the copies go into.
     pub top: Option<Top>,
     /// Files that the receiver has are compared by their contents, not by length and time.

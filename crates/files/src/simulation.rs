@@ -164,6 +164,7 @@ impl CopySource {
         }
         let offer = TreeOffer {
             listing_bytes: 0,
+            is_file: false,
             top: self.top,
             by_contents: self.by_contents,
             atomic: self.atomic,

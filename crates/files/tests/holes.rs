@@ -157,3 +157,28 @@ fn holes_that_change_during_the_push_are_named() {
     let error = source.look_again().unwrap_err();
     assert!(matches!(error, SourceError::Changed { .. }), "{error}");
 }
+
+#[test]
+fn of_a_single_file_holes_are_not_sent() {
+    let world = World::with(b"");
+    for (number, (_, length, data)) in FILES.into_iter().take(5).enumerate() {
+        let source = world.path(&format!("source-{number}"));
+        sparse(&source, length, data);
+        for host in 0..3 {
+            // Something else before, for some.
+            let copy = world.path(&format!("copy-{host}"));
+            let _ = fs::remove_file(&copy);
+            if host == 1 {
+                fs::write(&copy, "old").unwrap();
+            }
+        }
+        let opened = open(&source);
+        assert!(opened.manifest().bytes < 8 * MIB && opened.entries().is_none());
+        push_all(&world, opened);
+        for host in 0..3 {
+            assert_is_copy(&world.path(&format!("copy-{host}")), &source);
+        }
+        let report = push_all(&world, open(&source));
+        assert!(report.hosts.iter().all(|host| host.was_there), "{report:?}");
+    }
+}

@@ -133,6 +133,7 @@ mod tests {
         let listing = Listing::new(lengths.iter().map(entry).collect()).unwrap();
         let offer = TreeOffer {
             listing_bytes: 0,
+            is_file: false,
             top: None,
             by_contents: false,
             atomic: false,

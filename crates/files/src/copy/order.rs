@@ -59,11 +59,7 @@ impl Order {
             modified_ns: manifest.modified_ns,
             kind: Kind::File { bytes: manifest.bytes },
         };
-        let refused = |_| match place.name().len() > NAME_BYTES_MAX {
-            true => TargetError::LongName(place.path().to_owned()),
-            false => TargetError::NoName(place.path().to_owned()),
-        };
-        let listing = Listing::new(vec![entry]).map_err(refused)?;
+        let listing = Listing::new(vec![entry]).map_err(|_| refused_name(place))?;
         let numbers = [manifest.bytes.to_le_bytes(), manifest.modified_ns.to_le_bytes()];
         let version = [numbers.as_flattened(), manifest.name.as_bytes()].concat();
         let is_file = true;
@@ -99,6 +95,27 @@ impl Order {
         })
     }
 
+    /// Of a file at a place that is listed as a tree of one entry.
+    ///
+    /// Errors: as for [`Order::of_tree`]; it is no file; the name is too long, or none.
+    pub(crate) fn of_listed_file(
+        name: &str,
+        encoded: &[u8],
+        offer: &TreeOffer,
+        place: &Place,
+    ) -> Result<Self, TargetError> {
+        let order = Self::of_tree(name, encoded, offer, place.directory())?;
+        let [Entry { kind: Kind::File { .. }, .. }] = order.entries() else {
+            return Err(TargetError::NoName(place.path().to_owned()));
+        };
+        let entry = Entry { path: place.name().as_bytes().to_vec(), ..order.entries()[0].clone() };
+        let data = order.listing.data(0).map(|data| (0, data.to_vec()));
+        let listing = Listing::new(vec![entry]).map_err(|_| refused_name(place))?;
+        let listing = Arc::new(listing.with_data(data)?);
+        let (is_file, by_contents, lists_changes) = (true, true, true);
+        Ok(Self { listing, is_file, by_contents, lists_changes, ..order })
+    }
+
     /// The same for a session that changes nothing.
     pub(crate) fn dry_run(self, dry_run: bool) -> Self {
         Self { dry_run, ..self }
@@ -115,6 +132,7 @@ impl Order {
         kept.own.map_ids(here);
         let listing = Arc::unwrap_or_clone(self.listing);
         self.listing = Arc::new(match self.is_file {
+            // Of a listing that has them as well the same.
             true => listing.with_attributes([std::mem::take(&mut kept.own)])?,
             false => listing.map_ids(here),
         });
@@ -186,6 +204,13 @@ impl Order {
     }
 }
 
+fn refused_name(place: &Place) -> TargetError {
+    match place.name().len() > NAME_BYTES_MAX {
+        true => TargetError::LongName(place.path().to_owned()),
+        false => TargetError::NoName(place.path().to_owned()),
+    }
+}
+
 impl std::fmt::Debug for Order {
     fn fmt(&self, formatter: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
         write!(formatter, "{} entries", self.entries().len())
@@ -200,6 +225,7 @@ mod tests {
     fn names_of_what_is_staged_are_refused() {
         let offer = TreeOffer {
             listing_bytes: 0,
+            is_file: false,
             top: None,
             by_contents: false,
             atomic: false,

@@ -114,12 +114,22 @@ impl Target {
         owner: &Owner,
         (probe, kept): (Option<[u8; 32]>, Option<&Kept>),
     ) -> Result<Self, TargetError> {
+        let order = Order::of_file(&place, &manifest, probe)?.keeping(kept)?;
+        Self::prepare_ordered((place, order), manifest, owner, probe.is_some())
+    }
+
+    /// The same of a file that is listed as a tree of one entry.
+    pub(crate) fn prepare_ordered(
+        (place, order): (Place, Order),
+        manifest: Manifest,
+        owner: &Owner,
+        looks: bool,
+    ) -> Result<Self, TargetError> {
         check_replaceable(&place)?;
-        let order = Arc::new(Order::of_file(&place, &manifest, probe)?.keeping(kept)?);
         let held = hold((&place, owner), None, false)?;
         let existing = Some(place.parent().clone());
-        let looks = existing.as_ref().filter(|_| probe.is_some());
-        let (there, staging) = look(&place, &order, looks)?;
+        let order = Arc::new(order);
+        let (there, staging) = look(&place, &order, existing.as_ref().filter(|_| looks))?;
         let (extras, files) = (Vec::new(), None);
         Ok(Self { place, order, manifest, existing, there, extras, staging, files, held })
     }
@@ -343,9 +353,9 @@ impl Target {
         self.files.clone()
     }
 
-    /// Whether it is the copy of a file.
+    /// Whether it is the copy of a file whose contents are all of the object.
     pub(crate) fn is_file(&self) -> bool {
-        self.order.is_file
+        self.order.is_file && self.order.listing.data(0).is_none()
     }
 
     /// Leaves what is staged for a later session.

@@ -167,7 +167,7 @@ impl Prepared {
 
     /// Whether the source is a tree.
     pub(super) fn is_tree(&self) -> bool {
-        self.source.as_ref().is_some_and(|source| source.entries().is_some())
+        self.source.as_ref().is_some_and(|source| source.is_tree())
     }
 
     /// Length of the source; 0 without one.

@@ -123,7 +123,10 @@ impl Source {
                 if !options.selection.takes(&name, false) {
                     return Err(SourceError::NothingLeft(path.clone()));
                 }
-                Contents::File(file)
+                match TreeSource::of_file_with_holes(path, &name, &mut options)? {
+                    Some(tree) => Contents::Tree(tree),
+                    None => Contents::File(file),
+                }
             }
             paths => Contents::Tree(TreeSource::of_several(paths, &mut options)?),
         };
@@ -216,8 +219,13 @@ impl Source {
     pub fn entries(&self) -> Option<usize> {
         match &self.contents {
             Contents::File(_) => None,
-            Contents::Tree(tree) => Some(tree.entries()),
+            Contents::Tree(tree) => (!tree.is_file()).then(|| tree.entries()),
         }
+    }
+
+    /// Whether it is sent as a tree: also a file with holes.
+    pub(crate) fn is_tree(&self) -> bool {
+        matches!(self.contents, Contents::Tree(_))
     }
 
     /// The path that was opened; the first of several.

@@ -23,6 +23,7 @@ use tree::{Holder, Layout, Listing};
 use super::{
     difference::{Difference, Seen},
     error::SourceError,
+    holes::data_of,
     identity::{Identity, mode_changed},
     options::ListOptions,
     scan::{Origin, Scan, modified_ns, name_of, system},
@@ -61,6 +62,8 @@ struct Sources {
     named: Named,
     /// The copy of the only one, a directory, is the destination itself.
     is_top: bool,
+    /// The only one is a file, and the destination is the path of its copy.
+    is_file: bool,
 }
 
 /// The files with contents, in order.
@@ -97,7 +100,27 @@ impl TreeSource {
         path: &Path,
         options: &mut ListOptions,
     ) -> Result<Self, SourceError> {
-        Self::new(path, Sources { named: vec![(path.to_owned(), None)], is_top: true }, options)
+        let named = vec![(path.to_owned(), None)];
+        Self::new(path, Sources { named, is_top: true, is_file: false }, options)
+    }
+
+    /// Lists a single file of this name if it has holes.
+    pub(super) fn of_file_with_holes(
+        path: &Path,
+        name: &[u8],
+        options: &mut ListOptions,
+    ) -> Result<Option<Self>, SourceError> {
+        let real = path.canonicalize().map_err(system(path, "examine"))?;
+        let metadata = fs::metadata(&real).map_err(system(path, "examine"))?;
+        if data_of(&real, &metadata).is_none() {
+            return Ok(None);
+        }
+        let named = vec![(real, Some(name.to_vec()))];
+        Self::new(path, Sources { named, is_top: false, is_file: true }, options).map(Some)
+    }
+
+    pub(super) fn is_file(&self) -> bool {
+        self.sources.is_file
     }
 
     /// Lists several sources, whose copies go into the destination under their names; of a directory with `/` at the
@@ -108,7 +131,11 @@ impl TreeSource {
         paths: &[PathBuf],
         options: &mut ListOptions,
     ) -> Result<Self, SourceError> {
-        Self::new(&paths[0], Sources { named: named(paths)?, is_top: false }, options)
+        Self::new(
+            &paths[0],
+            Sources { named: named(paths)?, is_top: false, is_file: false },
+            options,
+        )
     }
 
     fn new(path: &Path, sources: Sources, options: &mut ListOptions) -> Result<Self, SourceError> {
@@ -170,6 +197,7 @@ impl TreeSource {
     pub(super) fn offer(&self) -> TreeOffer {
         TreeOffer {
             listing_bytes: self.encoded.len() as u64,
+            is_file: self.sources.is_file,
             top: self.top,
             by_contents: false,
             atomic: false,
