@@ -1,18 +1,16 @@
 //! What differs between two listings of one source.
 
-use std::cmp::Ordering;
+use std::{cmp::Ordering, ops::ControlFlow, slice};
 
 use tree::{Entry, Kind, Listing, compare};
 
-use super::{attributes::CHANGED, identity::mode_changed, scan::Origin};
+use super::{
+    attributes::CHANGED,
+    identity::mode_changed,
+    scan::{Listed, Origin},
+};
 
-/// A listing, and its files with contents in the same order.
-pub(super) struct Seen<'a> {
-    pub(super) listing: &'a Listing,
-    pub(super) origins: &'a [Origin],
-}
-
-/// The first difference, in the order of the listings.
+/// The first difference, in the order of listings.
 #[derive(PartialEq, Eq, Debug)]
 pub(super) struct Difference {
     /// Path of the entry in the tree.
@@ -20,53 +18,72 @@ pub(super) struct Difference {
     pub(super) what: String,
 }
 
-impl Seen<'_> {
-    /// How `now` differs from what was sent; `None` if it does not. Times of directories are not compared.
-    pub(super) fn difference(&self, now: &Self) -> Option<Difference> {
-        let (mut before, mut after) = (self.listing.entries(), now.listing.entries());
-        let mut origins = self.origins.iter().zip(now.origins);
-        loop {
-            let (entry, what) = match (before, after) {
-                ([], []) => return self.difference_of_attributes(now),
-                ([one, ..], [other, ..]) => match compare(&one.path, &other.path) {
-                    Ordering::Equal => {
-                        // Until the first difference both have the same files.
-                        let has_contents = |entry: &Entry| entry.bytes().is_some_and(|it| it > 0);
-                        let identities = match has_contents(one) && has_contents(other) {
-                            true => origins.next(),
-                            false => None,
-                        };
-                        let changed = identities
-                            .map_or(Ok(()), |(one, other)| one.identity.check(&other.identity));
-                        match changed.and_then(|()| check(one, other)) {
-                            Ok(()) => {
-                                (before, after) = (&before[1..], &after[1..]);
-                                continue;
-                            }
-                            Err(what) => (one, what),
-                        }
-                    }
-                    Ordering::Less => (one, "it was removed or renamed".to_owned()),
-                    Ordering::Greater => (other, "it was added".to_owned()),
-                },
-                ([one, ..], []) => (one, "it was removed or renamed".to_owned()),
-                ([], [other, ..]) => (other, "it was added".to_owned()),
-            };
-            return Some(Difference { entry: entry.path.clone(), what });
+/// Compares what was sent with what is there now, entry by entry. Times of directories are not compared.
+pub(super) struct Comparison<'a> {
+    sent: &'a Listing,
+    /// The next entry of what was sent.
+    next: usize,
+    /// From the next one on: until the first difference both have the same files.
+    origins: slice::Iter<'a, Origin>,
+    first: Option<Difference>,
+}
+
+impl<'a> Comparison<'a> {
+    /// `origins`: of the files with contents, in the same order.
+    pub(super) fn new(sent: &'a Listing, origins: &'a [Origin]) -> Self {
+        Self { sent, next: 0, origins: origins.iter(), first: None }
+    }
+
+    /// The next entry that is there now. Breaks off at the first difference.
+    pub(super) fn compare(&mut self, now: &Listed) -> ControlFlow<()> {
+        self.first = self.difference(now);
+        match self.first {
+            Some(_) => ControlFlow::Break(()),
+            None => ControlFlow::Continue(()),
         }
     }
 
-    /// The first of listings with the same entries.
-    fn difference_of_attributes(&self, now: &Self) -> Option<Difference> {
-        let entries = self.listing.entries();
-        let is_changed = |entry: &usize| {
-            // Those of a further name are its file's.
-            let is_own = !matches!(entries[*entry].kind, Kind::Name { .. });
-            is_own && self.listing.attributes(*entry) != now.listing.attributes(*entry)
-        };
-        let changed = (0..entries.len()).find(is_changed)?;
-        Some(Difference { entry: entries[changed].path.clone(), what: CHANGED.to_owned() })
+    /// The first difference; `None` if there is none.
+    pub(super) fn end(self) -> Option<Difference> {
+        let missing = self.sent.entries().get(self.next).map(removed);
+        self.first.or(missing)
     }
+
+    fn difference(&mut self, now: &Listed) -> Option<Difference> {
+        let added = || difference(&now.entry, "it was added".to_owned());
+        let Some(before) = self.sent.entries().get(self.next) else { return Some(added()) };
+        match compare(&before.path, &now.entry.path) {
+            Ordering::Less => return Some(removed(before)),
+            Ordering::Greater => return Some(added()),
+            Ordering::Equal => {}
+        }
+        let origin = before.bytes().filter(|&bytes| bytes > 0).and_then(|_| self.origins.next());
+        let changed = match (origin, &now.origin) {
+            (Some(origin), Some(now)) => origin.identity.check(&now.identity),
+            _ => Ok(()),
+        };
+        let changed = changed.and_then(|()| check(before, &now.entry));
+        // Those of a further name are its file's.
+        let is_own = !matches!(before.kind, Kind::Name { .. });
+        let has_others = || is_own && self.sent.attributes(self.next) != now.attributes.as_ref();
+        let what = match changed {
+            Err(what) => what,
+            Ok(()) if has_others() => CHANGED.to_owned(),
+            Ok(()) => {
+                self.next += 1;
+                return None;
+            }
+        };
+        Some(difference(before, what))
+    }
+}
+
+fn difference(entry: &Entry, what: String) -> Difference {
+    Difference { entry: entry.path.clone(), what }
+}
+
+fn removed(entry: &Entry) -> Difference {
+    difference(entry, "it was removed or renamed".to_owned())
 }
 
 /// Errors: what has changed.

@@ -11,7 +11,7 @@ use std::{
 use rdmc::{Region, Storage};
 use rustix::fs::{OFlags, SeekFrom, seek};
 
-use super::{error::SourceError, identity::Identity, scan::modified_ns};
+use super::{error::SourceError, identity::Identity, scan::modified_ns, status::Status};
 use crate::{
     Manifest, hash,
     ranges::{ByteRange, Ranges},
@@ -93,9 +93,9 @@ impl FileSource {
             name: name.to_string_lossy().into_owned(),
             bytes: metadata.len(),
             mode: metadata.mode() & 0o777,
-            modified_ns: modified_ns(path, &metadata)?,
+            modified_ns: modified_ns(path, &Status::from(&metadata))?,
         };
-        let identity = Identity::of(&metadata);
+        let identity = Identity::of(&Status::from(&metadata));
         let (path, file) = (path.to_owned(), Arc::new(file));
         let source = Self { path, file, manifest, identity, unreadable: Arc::default() };
         source.check_length()?;
@@ -211,7 +211,9 @@ impl FileSource {
     }
 
     fn compare(&self, metadata: &Metadata) -> Result<(), SourceError> {
-        self.identity.check(&Identity::of(metadata)).map_err(|what| self.changed(what))
+        self.identity
+            .check(&Identity::of(&Status::from(metadata)))
+            .map_err(|what| self.changed(what))
     }
 
     /// The error for two reads with different digests.

@@ -1,26 +1,28 @@
 //! Where files have data.
 
 use std::{
-    fs::{File, Metadata, OpenOptions},
+    fs::{File, OpenOptions},
     ops::Range,
-    os::unix::fs::{MetadataExt, OpenOptionsExt},
+    os::unix::fs::OpenOptionsExt,
     path::Path,
 };
 
 use rustix::fs::OFlags;
 
+use super::status::Status;
 use crate::disk::next_data;
 
 /// Shorter holes are sent, as zeros.
 const HOLE_BYTES_MIN: u64 = 64 << 10;
 
-/// Where the file at a path has data, if it has holes that are worth it. `None` as well if it cannot be read: that is an error when
-/// it is sent.
-pub(super) fn data_of(path: &Path, metadata: &Metadata) -> Option<Vec<Range<u64>>> {
-    let bytes = metadata.len();
-    if bytes < HOLE_BYTES_MIN || metadata.blocks() * 512 >= bytes {
-        return None;
-    }
+/// Whether a file has less on disk than its length.
+pub(super) fn may_have_holes(status: &Status) -> bool {
+    status.bytes >= HOLE_BYTES_MIN && status.allocated_bytes < status.bytes
+}
+
+/// Where the file of this length at a path has data, if it has holes that are worth it. `None` as well if it cannot be read: that is
+/// an error when it is sent.
+pub(super) fn data_of(path: &Path, bytes: u64) -> Option<Vec<Range<u64>>> {
     let flags = (OFlags::NONBLOCK | OFlags::NOFOLLOW).bits().cast_signed();
     let file = OpenOptions::new().read(true).custom_flags(flags).open(path).ok()?;
     let data = data_in(&file, bytes);
@@ -62,7 +64,7 @@ mod tests {
         let (bytes, page) = (1 << 40, 4096);
         let long = HOLE_BYTES_MIN;
         file.set_len(bytes).unwrap();
-        let data = || data_of(&path, &path.metadata().unwrap());
+        let data = || data_of(&path, path.metadata().unwrap().len());
         assert_eq!(data(), Some(vec![]));
         for at in [long, long + 2 * page, 10 * long, bytes - page] {
             file.write_all_at(&[1; 4096], at).unwrap();
@@ -76,6 +78,6 @@ mod tests {
         let data = data().unwrap();
         assert_eq!((data[0].start, data.last().unwrap().end), (0, 12 * long - 1), "{data:?}");
         std::fs::write(&path, vec![1; long as usize]).unwrap();
-        assert_eq!(data_of(&path, &path.metadata().unwrap()), None);
+        assert_eq!(data_of(&path, path.metadata().unwrap().len()), None);
     }
 }

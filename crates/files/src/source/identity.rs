@@ -1,6 +1,6 @@
 //! Attributes of a file that must not change while it is sent.
 
-use std::{fs::Metadata, os::unix::fs::MetadataExt};
+use super::status::Status;
 
 /// Attributes of a file that must not change while it is sent.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
@@ -14,14 +14,9 @@ pub(super) struct Identity {
 }
 
 impl Identity {
-    pub(super) fn of(metadata: &Metadata) -> Self {
-        Self {
-            device: metadata.dev(),
-            inode: metadata.ino(),
-            bytes: metadata.len(),
-            modified: (metadata.mtime(), metadata.mtime_nsec()),
-            mode: metadata.mode() & 0o777,
-        }
+    pub(super) fn of(status: &Status) -> Self {
+        let Status { device, inode, bytes, modified, mode, .. } = *status;
+        Self { device, inode, bytes, modified, mode: mode & 0o777 }
     }
 
     pub(super) fn bytes(&self) -> u64 {

@@ -9,6 +9,7 @@ mod identity;
 mod names;
 mod options;
 mod scan;
+mod status;
 #[cfg(test)]
 mod tests;
 mod tree;

@@ -3,36 +3,46 @@
 use std::{
     collections::HashMap,
     ffi::OsStr,
-    fs::{self, Metadata},
-    io,
-    os::unix::{
-        ffi::{OsStrExt, OsStringExt},
-        fs::{FileTypeExt, MetadataExt},
-    },
+    fs, io,
+    ops::{ControlFlow, Range},
+    os::{fd::OwnedFd, unix::ffi::OsStrExt},
     path::{Path, PathBuf},
 };
 
-use rustix::io::Errno;
-use tree::{Entry, Kind, Links, Listing, check_link, compare};
+use rustix::{
+    fs::{AtFlags, CWD, Dir, FileType, Mode, OFlags, openat, readlinkat, statat},
+    io::Errno,
+};
+use tree::{Attributes, Entry, Kind, Links, Listing, check_link, compare};
 
-use super::{error::SourceError, holes::data_of, identity::Identity, options::ListOptions};
+use super::{
+    error::SourceError,
+    holes::{data_of, may_have_holes},
+    identity::Identity,
+    options::ListOptions,
+    status::Status,
+};
 use crate::place::{VERSION_DIGITS, is_hidden};
 
 /// What was found under one path.
 struct Found {
     /// In the tree.
     path: Vec<u8>,
-    /// How much of it is the path of its source.
-    under_bytes: usize,
-    /// On disk; of a link that is replaced by what it leads to, that.
-    real: PathBuf,
+    /// The source in [`Scan::roots`].
+    root: u32,
     /// Of the entry itself; of a link that is followed, of what it leads to.
-    metadata: Metadata,
-    link: Option<Link>,
+    status: Status,
+    link: Option<Box<Link>>,
     /// Of the entry itself.
     modified_ns: i64,
     /// User and group of the entry itself.
     owner: (u32, u32),
+}
+
+/// A source, on disk and in the tree.
+struct Root {
+    path: PathBuf,
+    under_bytes: usize,
 }
 
 struct Link {
@@ -45,12 +55,44 @@ struct Link {
 pub(super) struct Origin {
     pub(super) path: PathBuf,
     pub(super) identity: Identity,
+    /// It seems to have holes.
+    has_holes: bool,
+}
+
+impl Origin {
+    fn new(path: PathBuf, status: &Status) -> Self {
+        Self { path, identity: Identity::of(status), has_holes: may_have_holes(status) }
+    }
+
+    /// Where it has data, if it has holes.
+    fn data(&self) -> Option<Vec<Range<u64>>> {
+        self.has_holes.then(|| data_of(&self.path, self.identity.bytes())).flatten()
+    }
+}
+
+/// An entry of a tree, with what its listing has of it and where its contents are.
+pub(super) struct Listed {
+    pub(super) entry: Entry,
+    /// If they are kept.
+    pub(super) attributes: Option<Attributes>,
+    /// Of a file with contents.
+    pub(super) origin: Option<Origin>,
+}
+
+/// A directory that is read.
+struct Place<'a> {
+    opened: &'a OwnedFd,
+    path: &'a Path,
+    /// In the tree.
+    under: &'a [u8],
+    root: u32,
 }
 
 /// Finds the entries of a tree.
 pub(super) struct Scan<'a> {
     options: &'a mut ListOptions,
     found: Vec<Found>,
+    roots: Vec<Root>,
     /// Real paths of the sources with their paths in the tree: links into them stay links.
     tops: Vec<(PathBuf, Vec<u8>)>,
     /// Of a single directory: its name with `/`, which patterns see before the paths of the tree.
@@ -59,8 +101,8 @@ pub(super) struct Scan<'a> {
 
 impl<'a> Scan<'a> {
     pub(super) fn new(options: &'a mut ListOptions) -> Self {
-        let (found, tops, prefix) = Default::default();
-        Self { options, found, tops, prefix }
+        let (found, roots, tops, prefix) = Default::default();
+        Self { options, found, roots, tops, prefix }
     }
 
     /// Adds what a directory contains, whose copy is the destination itself. Patterns see its name, unless only its contents are
@@ -81,104 +123,176 @@ impl<'a> Scan<'a> {
     pub(super) fn add_contents(&mut self, top: &Path, under: &[u8]) -> Result<(), SourceError> {
         let real = fs::canonicalize(top).map_err(system(top, "examine"))?;
         self.tops.push((real, under.to_vec()));
-        self.directory(top, under, under.len())
+        let root = self.add_root(top, under.len());
+        self.directory(top, OFlags::empty(), under, root)
     }
 
     /// Adds a source under a name, unless the patterns leave it out: a file, or a directory with what it contains. Follows links.
     pub(super) fn add_named(&mut self, path: &Path, name: &[u8]) -> Result<(), SourceError> {
-        let metadata = fs::metadata(path).map_err(system(path, "examine"))?;
-        let is_directory = metadata.is_dir();
-        if !self.options.selection.takes(name, is_directory) {
+        let status = Status::from(&fs::metadata(path).map_err(system(path, "examine"))?);
+        if !self.options.selection.takes(name, status.is_directory()) {
             return Ok(());
         }
-        self.add(path.to_owned(), name.to_vec(), name.len(), metadata)?;
-        if is_directory { self.add_contents(path, name) } else { Ok(()) }
+        let root = self.add_root(path, name.len());
+        self.add(path, name.to_vec(), root, status)?;
+        if status.is_directory() { self.add_contents(path, name) } else { Ok(()) }
     }
 
+    fn add_root(&mut self, path: &Path, under_bytes: usize) -> u32 {
+        self.roots.push(Root { path: path.to_owned(), under_bytes });
+        self.roots.len() as u32 - 1
+    }
+
+    /// Adds what a directory contains.
     fn directory(
         &mut self,
-        real: &Path,
+        path: &Path,
+        flags: OFlags,
         under: &[u8],
-        under_bytes: usize,
+        root: u32,
     ) -> Result<(), SourceError> {
-        let entries = fs::read_dir(real).map_err(system(real, "read"))?;
-        let names = entries.map(|entry| Ok(entry?.file_name()));
-        let mut names = names.collect::<io::Result<Vec<_>>>().map_err(system(real, "read"))?;
-        names.sort_unstable_by(|one, other| one.as_bytes().cmp(other.as_bytes()));
-        for name in names {
-            if is_leftover(&name) {
-                continue;
+        let flags = flags | OFlags::RDONLY | OFlags::DIRECTORY | OFlags::CLOEXEC;
+        let failed = |error: Errno| system(path, "read")(error.into());
+        let opened = openat(CWD, path, flags, Mode::empty()).map_err(failed)?;
+        let mut names = Vec::new();
+        for entry in Dir::read_from(&opened).map_err(failed)? {
+            let name = entry.map_err(failed)?.file_name().to_bytes().to_vec();
+            if name != b"." && name != b".." {
+                names.push(name);
             }
-            let path = real.join(&name);
-            if self.options.leaves_out(&path) {
-                continue;
-            }
-            let metadata = fs::symlink_metadata(&path).map_err(system(&path, "examine"))?;
-            let in_tree = match under {
-                [] => name.as_bytes().to_vec(),
-                under => [under, b"/", name.as_bytes()].concat(),
-            };
-            let shown = [&self.prefix[..], &in_tree].concat();
-            if !self.options.selection.takes(&shown, metadata.is_dir()) {
-                continue;
-            }
-            if metadata.is_symlink() {
-                self.add_link(path, in_tree, under_bytes, metadata)?;
-            } else if metadata.is_dir() {
-                self.add(path.clone(), in_tree.clone(), under_bytes, metadata)?;
-                self.directory(&path, &in_tree, under_bytes)?;
-            } else {
-                self.add(path, in_tree, under_bytes, metadata)?;
-            }
+        }
+        names.sort_unstable();
+        let place = Place { opened: &opened, path, under, root };
+        let mut inner = Vec::new();
+        for name in &names {
+            inner.extend(self.entry(&place, OsStr::from_bytes(name))?);
+        }
+        // Not one descriptor for each level.
+        drop(opened);
+        for (path, under) in inner {
+            self.directory(&path, OFlags::NOFOLLOW, &under, root)?;
         }
         Ok(())
     }
 
+    /// Adds an entry; returns a directory's path, and its path in the tree.
+    fn entry(
+        &mut self,
+        place: &Place<'_>,
+        name: &OsStr,
+    ) -> Result<Option<(PathBuf, Vec<u8>)>, SourceError> {
+        let path = place.path.join(name);
+        if is_leftover(name) || self.options.leaves_out(&path) {
+            return Ok(None);
+        }
+        let status = statat(place.opened, name, AtFlags::SYMLINK_NOFOLLOW);
+        let status = status.map_err(|error| system(&path, "examine")(error.into()))?;
+        let status = Status::from(&status);
+        let in_tree = match place.under {
+            [] => name.as_bytes().to_vec(),
+            under => [under, b"/", name.as_bytes()].concat(),
+        };
+        let shown = [&self.prefix[..], &in_tree].concat();
+        if !self.options.selection.takes(&shown, status.is_directory()) {
+            return Ok(None);
+        }
+        if status.is_link() {
+            self.add_link(place, (name, &path), in_tree, status)?;
+            return Ok(None);
+        }
+        self.add(&path, in_tree.clone(), place.root, status)?;
+        Ok(status.is_directory().then_some((path, in_tree)))
+    }
+
     fn add(
         &mut self,
-        real: PathBuf,
+        real: &Path,
         path: Vec<u8>,
-        under_bytes: usize,
-        metadata: Metadata,
+        root: u32,
+        status: Status,
     ) -> Result<(), SourceError> {
-        if !metadata.is_file() && !metadata.is_dir() {
-            return Err(SourceError::Special { path: real, kind: special(&metadata) });
+        if !status.is_file() && !status.is_directory() {
+            return Err(SourceError::Special { path: real.to_owned(), kind: special(&status) });
         }
-        let (modified_ns, owner) = (modified_ns(&real, &metadata)?, owner_of(&metadata));
-        let link = None;
-        self.found.push(Found { path, under_bytes, real, metadata, link, modified_ns, owner });
+        let (modified_ns, owner) = (modified_ns(real, &status)?, status.owner);
+        self.found.push(Found { path, root, status, link: None, modified_ns, owner });
         Ok(())
     }
 
     fn add_link(
         &mut self,
-        real: PathBuf,
+        place: &Place<'_>,
+        (name, real): (&OsStr, &Path),
         path: Vec<u8>,
-        under_bytes: usize,
-        own: Metadata,
+        own: Status,
     ) -> Result<(), SourceError> {
-        let target = fs::read_link(&real).map_err(system(&real, "read"))?;
-        let (modified_ns, owner) = (modified_ns(&real, &own)?, owner_of(&own));
-        let (to, metadata) = match self.options.links {
+        let text = readlinkat(place.opened, name, Vec::new());
+        let text = text.map_err(|error| system(real, "read")(error.into()))?.into_bytes();
+        let target = Path::new(OsStr::from_bytes(&text));
+        let (modified_ns, owner) = (modified_ns(real, &own)?, own.owner);
+        let (to, status) = match self.options.links {
             Links::Anywhere => (None, own),
             Links::Inside => {
-                let to = fs::canonicalize(&real).map_err(leads_nowhere(&real, &target))?;
-                let metadata = fs::metadata(&to).map_err(system(&real, "follow"))?;
-                (Some(to), metadata)
+                let to = fs::canonicalize(real).map_err(leads_nowhere(real, target))?;
+                let status = Status::from(&fs::metadata(&to).map_err(system(real, "follow"))?);
+                (Some(to), status)
             }
         };
-        let link = Some(Link { text: target.into_os_string().into_vec(), to });
-        self.found.push(Found { path, under_bytes, real, metadata, link, modified_ns, owner });
+        let (link, root) = (Some(Box::new(Link { text, to })), place.root);
+        self.found.push(Found { path, root, status, link, modified_ns, owner });
         Ok(())
+    }
+
+    /// Where an entry is on disk.
+    fn real(&self, found: &Found) -> PathBuf {
+        let root = &self.roots[found.root as usize];
+        let below = &found.path[root.under_bytes..];
+        let below = below.strip_prefix(b"/").unwrap_or(below);
+        match below {
+            // Joining nothing adds a `/`.
+            [] => root.path.clone(),
+            below => root.path.join(OsStr::from_bytes(below)),
+        }
     }
 
     /// The tree, and its files with contents, in order.
     ///
+    /// Errors: as [`Scan::for_each`]; it is too large.
+    pub(super) fn finish(self, shown: &Path) -> Result<(Listing, Vec<Origin>), SourceError> {
+        let (links, keeps) = (self.options.links, self.options.attributes.any());
+        let mut entries = Vec::with_capacity(self.found.len());
+        let (mut attributes, mut data, mut origins) = (Vec::new(), Vec::new(), Vec::new());
+        self.for_each(shown, |listed| {
+            attributes.extend(listed.attributes);
+            if let Some(origin) = listed.origin {
+                data.extend(origin.data().map(|data| (entries.len(), data)));
+                origins.push(origin);
+            }
+            entries.push(listed.entry);
+            ControlFlow::Continue(())
+        })?;
+        let listing = Listing::with_links(entries, links);
+        let listing = listing.and_then(|listing| match keeps {
+            true => listing.with_attributes(attributes),
+            false => Ok(listing),
+        });
+        match listing.and_then(|listing| listing.with_data(data)) {
+            Ok(listing) => Ok((listing, origins)),
+            Err(error) => Err(SourceError::Tree { path: shown.to_owned(), error }),
+        }
+    }
+
+    /// Gives all entries in the order of a listing, until that breaks off.
+    ///
     /// Links into the tree stay links. Others become what they lead to; further ones to the same file, and further
     /// names of a file, become hard links.
     ///
-    /// Errors: the patterns have left nothing; a link leads to a directory outside; it is too large.
-    pub(super) fn finish(mut self, shown: &Path) -> Result<(Listing, Vec<Origin>), SourceError> {
+    /// Errors: the patterns have left nothing; a link leads to a directory outside.
+    pub(super) fn for_each(
+        mut self,
+        shown: &Path,
+        mut take: impl FnMut(Listed) -> ControlFlow<()>,
+    ) -> Result<(), SourceError> {
         if self.found.is_empty() && self.tops.is_empty() {
             return Err(SourceError::NothingLeft(shown.to_owned()));
         }
@@ -187,66 +301,54 @@ impl<'a> Scan<'a> {
         let paths = self.found.iter().filter(|_| has_links);
         let paths = paths.map(|found| (found.path.clone(), found.link.is_some())).collect();
         let mut first_names: HashMap<(u64, u64), u32> = HashMap::new();
-        let (mut entries, mut origins) = (Vec::with_capacity(self.found.len()), Vec::new());
-        let (kept, mut attributes) = (self.options.attributes, Vec::new());
-        let mut data = Vec::new();
         self.found.sort_by(|one, other| compare(&one.path, &other.path));
-        for found in std::mem::take(&mut self.found) {
+        for (number, found) in (0_u32..).zip(std::mem::take(&mut self.found)) {
             let target = found.link.as_ref().and_then(|link| self.target(&found, link, &paths));
-            let metadata = &found.metadata;
+            let status = &found.status;
             let followed = found.link.as_ref().filter(|_| target.is_none());
-            let path = followed.and_then(|link| link.to.as_ref()).unwrap_or(&found.real);
+            let real = || match followed.and_then(|link| link.to.as_ref()) {
+                Some(to) => to.clone(),
+                None => self.real(&found),
+            };
+            let mut origin = None;
             let kind = match (target, followed) {
                 (Some(target), _) => Kind::Link { target },
-                (None, _) if metadata.is_file() => {
-                    let number = entries.len() as u32;
-                    let key = (metadata.dev(), metadata.ino());
-                    let first = *first_names.entry(key).or_insert(number);
-                    if first == number {
-                        if metadata.len() > 0 {
-                            if let Some(found) = data_of(path, metadata) {
-                                data.push((entries.len(), found));
-                            }
-                            let path = path.clone();
-                            origins.push(Origin { path, identity: Identity::of(metadata) });
-                        }
-                        Kind::File { bytes: metadata.len() }
-                    } else {
-                        Kind::Name { of: first }
+                (None, _) if status.is_file() => {
+                    let first = *first_names.entry((status.device, status.inode)).or_insert(number);
+                    let has_contents = first == number && status.bytes > 0;
+                    origin = has_contents.then(|| Origin::new(real(), status));
+                    match first == number {
+                        true => Kind::File { bytes: status.bytes },
+                        false => Kind::Name { of: first },
                     }
                 }
                 (None, None) => Kind::Directory,
-                (None, Some(_)) if metadata.is_dir() => {
-                    let target = path.clone();
-                    return Err(SourceError::DirectoryOutside { path: found.real, target });
+                (None, Some(_)) if status.is_directory() => {
+                    let (path, target) = (self.real(&found), real());
+                    return Err(SourceError::DirectoryOutside { path, target });
                 }
                 (None, Some(_)) => {
-                    let kind = special(metadata);
-                    return Err(SourceError::Special { path: found.real, kind });
+                    let (path, kind) = (self.real(&found), special(status));
+                    return Err(SourceError::Special { path, kind });
                 }
             };
             let (modified_ns, mode_bits) = match kind {
                 Kind::Link { .. } => (found.modified_ns, 0o777),
                 // Without the sticky bit everybody who may write a directory could remove others' files.
                 Kind::Directory => (found.modified_ns, 0o1777),
-                _ => (modified_ns(&found.real, metadata)?, 0o777),
+                _ if followed.is_some() => (modified_ns(&self.real(&found), status)?, 0o777),
+                _ => (found.modified_ns, 0o777),
             };
-            let mode = (metadata.mode() & mode_bits) as u16;
-            if kept.any() {
-                let owner = if followed.is_some() { owner_of(metadata) } else { found.owner };
-                attributes.push(kept.of(path, &kind, owner)?);
+            let mode = (status.mode & mode_bits) as u16;
+            let kept = self.options.attributes;
+            let owner = if followed.is_some() { status.owner } else { found.owner };
+            let attributes = kept.any().then(|| kept.of(&real(), &kind, owner)).transpose()?;
+            let entry = Entry { path: found.path.clone(), mode, modified_ns, kind };
+            if take(Listed { entry, attributes, origin }).is_break() {
+                return Ok(());
             }
-            entries.push(Entry { path: found.path, mode, modified_ns, kind });
         }
-        let listing = Listing::with_links(entries, self.options.links);
-        let listing = listing.and_then(|listing| match kept.any() {
-            true => listing.with_attributes(attributes),
-            false => Ok(listing),
-        });
-        match listing.and_then(|listing| listing.with_data(data)) {
-            Ok(listing) => Ok((listing, origins)),
-            Err(error) => Err(SourceError::Tree { path: shown.to_owned(), error }),
-        }
+        Ok(())
     }
 
     /// The text of a link that stays one. `paths`: whether an entry is a link.
@@ -257,7 +359,7 @@ impl<'a> Scan<'a> {
         paths: &HashMap<Vec<u8>, bool>,
     ) -> Option<Vec<u8>> {
         let Some(to) = &link.to else { return Some(link.text.clone()) };
-        let source = &found.path[..found.under_bytes];
+        let source = &found.path[..self.roots[found.root as usize].under_bytes];
         let final_target =
             self.in_tree(to).filter(|path| path.is_empty() || paths.contains_key(path));
         // By its text it may lead to another link, and stays one wherever that leads. What it says of other sources than its own
@@ -283,10 +385,6 @@ impl<'a> Scan<'a> {
             })
         })
     }
-}
-
-fn owner_of(metadata: &Metadata) -> (u32, u32) {
-    (metadata.uid(), metadata.gid())
 }
 
 /// Whether a path is that of a source, or below.
@@ -340,11 +438,12 @@ fn relative(path: &[u8], target: &[u8]) -> Vec<u8> {
 }
 
 /// Errors: it is beyond what is sent, of 292 years before and after 1970.
-pub(super) fn modified_ns(path: &Path, metadata: &Metadata) -> Result<i64, SourceError> {
-    let seconds_ns = metadata.mtime().checked_mul(1_000_000_000);
+pub(super) fn modified_ns(path: &Path, status: &Status) -> Result<i64, SourceError> {
+    let (seconds, nanoseconds) = status.modified;
+    let seconds_ns = seconds.checked_mul(1_000_000_000);
     seconds_ns
-        .and_then(|seconds_ns| seconds_ns.checked_add(metadata.mtime_nsec()))
-        .ok_or_else(|| SourceError::Time { path: path.to_owned(), seconds: metadata.mtime() })
+        .and_then(|seconds_ns| seconds_ns.checked_add(nanoseconds))
+        .ok_or_else(|| SourceError::Time { path: path.to_owned(), seconds })
 }
 
 /// Whether a name is that of a temporary file or a lock that receivers of rdmc have left: never sent.
@@ -369,12 +468,11 @@ pub(super) fn is_contents(path: &Path) -> bool {
     matches!(last, Some(b"" | b"." | b".."))
 }
 
-fn special(metadata: &Metadata) -> &'static str {
-    let kind = metadata.file_type();
-    match () {
-        () if kind.is_fifo() => "a pipe",
-        () if kind.is_socket() => "a socket",
-        () => "a device",
+fn special(status: &Status) -> &'static str {
+    match status.kind {
+        FileType::Fifo => "a pipe",
+        FileType::Socket => "a socket",
+        _ => "a device",
     }
 }
 

@@ -7,7 +7,7 @@ use std::{
     io,
     os::unix::{
         ffi::OsStrExt,
-        fs::{FileExt, MetadataExt, OpenOptionsExt},
+        fs::{FileExt, OpenOptionsExt},
     },
     path::{Path, PathBuf},
     sync::{
@@ -21,12 +21,13 @@ use rustix::fs::OFlags;
 use tree::{Holder, Layout, Listing};
 
 use super::{
-    difference::{Difference, Seen},
+    difference::{Comparison, Difference},
     error::SourceError,
-    holes::data_of,
+    holes::{data_of, may_have_holes},
     identity::{Identity, mode_changed},
     options::ListOptions,
     scan::{Origin, Scan, modified_ns, name_of, system},
+    status::Status,
 };
 use crate::{
     Manifest,
@@ -111,8 +112,8 @@ impl TreeSource {
         options: &mut ListOptions,
     ) -> Result<Option<Self>, SourceError> {
         let real = path.canonicalize().map_err(system(path, "examine"))?;
-        let metadata = fs::metadata(&real).map_err(system(path, "examine"))?;
-        if data_of(&real, &metadata).is_none() {
+        let status = Status::from(&fs::metadata(&real).map_err(system(path, "examine"))?);
+        if !may_have_holes(&status) || data_of(&real, status.bytes).is_none() {
             return Ok(None);
         }
         let named = vec![(real, Some(name.to_vec()))];
@@ -244,20 +245,21 @@ impl TreeSource {
         self.check_unchanged()?;
         let mut options = self.options.clone();
         let scanned = self.sources.scan(&mut options);
-        let looked = scanned.and_then(|(top, scan)| Ok((top, scan.finish(&self.path)?)));
-        let (top, (listing, origins)) = looked.map_err(|error| match error {
+        let invalid = |error| SourceError::Tree { path: self.path.clone(), error };
+        let sent = Listing::decode(&self.encoded).map_err(invalid)?;
+        let mut comparison = Comparison::new(&sent, &self.files.origins);
+        let looked = scanned.and_then(|(top, scan)| {
+            scan.for_each(&self.path, |listed| comparison.compare(&listed))?;
+            Ok(top)
+        });
+        let top = looked.map_err(|error| match error {
             // Since its directory was read.
             SourceError::Missing(path) => {
                 SourceError::Changed { path, what: "it was removed or renamed".into() }
             }
             other => other,
         })?;
-        let invalid = |error| SourceError::Tree { path: self.path.clone(), error };
-        let sent = Listing::decode(&self.encoded).map_err(invalid)?;
-        let sent = Seen { listing: &sent, origins: &self.files.origins };
-        if let Some(Difference { entry, what }) =
-            sent.difference(&Seen { listing: &listing, origins: &origins })
-        {
+        if let Some(Difference { entry, what }) = comparison.end() {
             return Err(SourceError::Changed { path: self.sources.path_of(&entry), what });
         }
         let modes = (self.top.map(|top| top.mode), top.map(|top| top.mode));
@@ -347,7 +349,7 @@ impl Files {
         let metadata = file.metadata()?;
         self.origins[index]
             .identity
-            .check(&Identity::of(&metadata))
+            .check(&Identity::of(&Status::from(&metadata)))
             .map_err(|what| self.changed(index, what))
     }
 
@@ -437,8 +439,9 @@ impl Sources {
             match name {
                 _ if self.is_top => {
                     let metadata = fs::metadata(path).map_err(system(path, "examine"))?;
-                    let modified_ns = modified_ns(path, &metadata)?;
-                    top = Some(Top { mode: metadata.mode() & 0o1777, modified_ns });
+                    let status = Status::from(&metadata);
+                    let modified_ns = modified_ns(path, &status)?;
+                    top = Some(Top { mode: status.mode & 0o1777, modified_ns });
                     scan.add_single(path)?;
                 }
                 Some(name) => scan.add_named(path, name)?,
