@@ -2,7 +2,7 @@
 
 pub use crate::{
     control::{FAILURE_DEADLINE, silence},
-    digests::Digests,
+    digests::{CopyDigest, Digests},
     messages::{JOIN_TIMEOUT, Offer, Start, StreamOffer, Terms, ToReceiver, ToRoot, WaitedFor},
     push::{
         Coordinator, Effects as RootEffects, Event as RootEvent, Host, Step, StreamPart,

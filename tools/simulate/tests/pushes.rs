@@ -20,9 +20,11 @@ fn scenario(hosts: usize) -> PushScenario {
         verify_ns: 0,
         rate_bytes_per_s: None,
         partial_percent: 0,
+        kept_files: Vec::new(),
         faults: HostFaults::default(),
     };
     PushScenario {
+        files: Vec::new(),
         stream: None,
         seed: 7,
         bytes: 40_000,

@@ -58,6 +58,11 @@ pub(super) struct Disk {
 }
 
 impl Disk {
+    /// Has these contents under the target's name from the start.
+    pub(super) fn hold(&mut self, bytes: Vec<u8>) {
+        self.published = Some(File::synced(bytes));
+    }
+
     /// Opens the temporary file for a process. Bytes that were never written are `poison`.
     pub(super) fn open(&mut self, owner: usize, poison: impl Fn() -> Vec<u8>) -> Opened {
         self.owner = Some(owner);

@@ -49,6 +49,7 @@ pub fn draw(seed: u64, limits: &Limits) -> PushScenario {
         look_ns_max: rarely(&mut dice, 60, 1_000, 50 * MS),
         digest_ns: dice.magnitude(1, 40 * S),
         hosts,
+        files: Vec::new(),
         stream: None,
         source: SourceFaults::default(),
         planned_faults: Vec::new(),
@@ -66,10 +67,29 @@ pub fn draw(seed: u64, limits: &Limits) -> PushScenario {
             host.faults.disk_fails_ns = Some(dice.magnitude(MS, 30 * S));
         }
     }
-    if dice.percent(25) {
-        draw_stream(&mut dice, &mut scenario);
+    match dice.below(4) {
+        0 => draw_stream(&mut dice, &mut scenario),
+        1 => draw_tree(&mut dice, &mut scenario),
+        _ => {}
     }
     scenario
+}
+
+/// Makes the object a tree, of which some hosts have files.
+fn draw_tree(dice: &mut Dice, scenario: &mut PushScenario) {
+    if scenario.bytes == 0 {
+        return;
+    }
+    let cuts = dice.magnitude(1, 20) - 1;
+    let mut ends: Vec<u64> = (0..cuts).map(|_| dice.between(1, scenario.bytes)).collect();
+    ends.push(scenario.bytes);
+    ends.sort_unstable();
+    ends.dedup();
+    for host in &mut scenario.hosts {
+        let percent = if dice.percent(50) { dice.between(10, 100) } else { 0 };
+        host.kept_files = (0..ends.len()).filter(|_| dice.percent(percent)).collect();
+    }
+    scenario.files = ends;
 }
 
 /// Makes the object a stream.
@@ -150,6 +170,7 @@ fn host(dice: &mut Dice, rate: u64) -> HostScenario {
         verify_ns: rarely(dice, 60, MS, 3 * S),
         rate_bytes_per_s: dice.percent(10).then(|| slower(dice, rate)),
         partial_percent: if dice.percent(15) { dice.between(1, 100) } else { 0 },
+        kept_files: Vec::new(),
         faults: HostFaults::default(),
     }
 }

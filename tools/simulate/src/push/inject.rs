@@ -189,6 +189,13 @@ impl World<'_> {
                 continue;
             };
             let at = self.dice.between(start, end - 1) as usize;
+            // Files of a tree that stay are never in memory.
+            let stays = |&(start, end): &(u64, u64)| {
+                (start..end).contains(&(at as u64)) && receiver.kept.covers((start, end))
+            };
+            if self.scenario.files().any(|file| stays(&file)) {
+                continue;
+            }
             // The byte may be leased because it is being sent to a neighbour, which would not
             // protect real memory.
             if let Ok(mut lease) = region.write(at..at + 1) {

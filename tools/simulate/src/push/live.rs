@@ -80,7 +80,7 @@ impl World<'_> {
             | Due::Create(process, _)
             | Due::DiskFails(process)
             | Due::Hashed(process)
-            | Due::Digest(process)
+            | Due::Digest(process, _)
             | Due::Read(process)
             | Due::Written(process)
             | Due::Looked(process, _)
@@ -121,7 +121,7 @@ impl World<'_> {
                 let root = self.lines[line].root;
                 self.note(root, Note::Checked(line, right));
             }
-            Due::Digest(process) => self.note(process, Note::Digest),
+            Due::Digest(process, ranges) => self.note(process, Note::Digest(ranges)),
             Due::Read(process) => self.read_stream(process),
             Due::Written(process) => self.write_stream(process),
             Due::Looked(process, is_same) => self.note(process, Note::Looked(is_same)),

@@ -33,6 +33,8 @@ pub struct PushOutcome {
     pub joined: u64,
     /// See `joined`.
     pub deferred: u64,
+    /// Whether the object was a tree.
+    pub is_tree: bool,
     /// Whether the object was a stream.
     pub is_stream: bool,
     /// How often a host got other bytes of a stream than those that were sent.

@@ -55,7 +55,7 @@ pub(super) enum Note {
         start: u32,
     },
     Checked(usize, Ranges),
-    Digest,
+    Digest(Ranges),
     Read(std::io::Result<StreamPart>),
     /// The source was looked at again: whether it was as before.
     Looked(bool),
@@ -79,6 +79,8 @@ pub(super) struct Receiver {
     pub(super) region: Option<Region>,
     pub(super) copy: Option<Copy>,
     pub(super) in_place: Option<mpsc::Receiver<(u64, u64)>>,
+    /// The ranges that it had before it was sent anything.
+    pub(super) kept: Ranges,
     /// The ranges that the hashing thread was notified of.
     pub(super) known: Ranges,
     pub(super) is_hashing: bool,
@@ -110,6 +112,7 @@ impl Receiver {
             region: None,
             copy: None,
             in_place: None,
+            kept: Ranges::default(),
             known: Ranges::default(),
             is_hashing: false,
             hashes_since_ns: None,

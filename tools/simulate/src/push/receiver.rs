@@ -8,9 +8,9 @@ use std::{
 use files::{
     Changes, Manifest, TargetError, Verified,
     machines::{
-        ChunkDigests, Copy, FAILURE_DEADLINE, Offer, Ranges, ReceiverEffects, ReceiverEvent,
-        Session, Start, StreamMessage, StreamOffer, Terms, ToReceiver, ToRoot, WaitedFor, first,
-        handle,
+        ChunkDigests, Copy, CopyDigest, FAILURE_DEADLINE, Offer, Ranges, ReceiverEffects,
+        ReceiverEvent, Session, Start, StreamMessage, StreamOffer, Terms, ToReceiver, ToRoot,
+        WaitedFor, first, handle,
     },
     receiver::ReceiveError,
 };
@@ -216,7 +216,16 @@ impl World<'_> {
             Ok(copy) => {
                 let own = match self.is_first() && self.host_of(index).faults.differs {
                     true => blake3::hash(b"another copy"),
-                    false => blake3::hash(&copy),
+                    false if self.scenario.files.is_empty() => blake3::hash(&copy),
+                    false => {
+                        let mut digest = CopyDigest::default();
+                        let is_new =
+                            |&(start, end): &(u64, u64)| !receiver.kept.covers((start, end));
+                        for (start, end) in self.scenario.files().filter(is_new) {
+                            digest.add(start, &blake3::hash(&copy[start as usize..end as usize]));
+                        }
+                        digest.finish()
+                    }
                 };
                 let digest = self.planted_digest(own);
                 self.note(index, Note::Hashed(digest));
@@ -224,6 +233,19 @@ impl World<'_> {
             // Small differences may come again; a file can be read meanwhile, this memory cannot.
             Err(_) => self.plan(self.now_ns() + AGAIN_NS, Due::Hashed(index)),
         }
+    }
+
+    /// Returns the ranges of files of a tree that a machine has under their names.
+    fn kept_files(&mut self, machine: usize) -> Ranges {
+        let (now_ns, source) = (self.now_ns(), Arc::clone(&self.source));
+        let Some(there) = self.machines[machine].disk.published(now_ns) else {
+            return Ranges::default();
+        };
+        let is_there = |&(start, end): &(u64, u64)| {
+            let range = start as usize..end as usize;
+            there[range.clone()] == source[range]
+        };
+        self.scenario.files().filter(is_there).collect()
     }
 
     /// Returns the parts of a file that were ever written, with their digests.
@@ -348,11 +370,17 @@ impl ReceiverEffects for AtHost<'_, '_> {
             return Err(TargetError::Busy { path, owner: String::new() }.into());
         }
         // Bytes that were never written are poisoned: each differs from the right one.
-        let Opened { bytes, is_left } =
+        let kept = self.world.kept_files(machine);
+        let disk = &mut self.world.machines[machine].disk;
+        let Opened { mut bytes, is_left } =
             disk.open(index, || source.iter().map(|&byte| !byte).collect());
+        for (start, end) in kept.iter() {
+            let range = start as usize..end as usize;
+            bytes[range.clone()].copy_from_slice(&source[range]);
+        }
         let partial = if is_left { self.world.partial(&bytes) } else { None };
         self.receiver().region = Some(Region::from_vec(bytes));
-        Ok((Ranges::default(), partial))
+        Ok((kept, partial))
     }
 
     fn changes(&self) -> Changes {
@@ -375,6 +403,7 @@ impl ReceiverEffects for AtHost<'_, '_> {
     fn start_copy(&mut self, has: &Ranges) -> Result<bool, ReceiveError> {
         let (sender, in_place) = mpsc::channel();
         let receiver = self.receiver();
+        receiver.kept = has.clone();
         let Some(region) = receiver.region.clone() else { return Ok(false) };
         let (has_none, bytes) = (Default::default(), Default::default());
         let copy = Copy { region, has: has_none, bytes, in_place: sender };

@@ -31,8 +31,10 @@ impl<'a> World<'a> {
         let now_ns = self.now_ns();
         self.root.process = self.add_process(0, None);
         self.root.began_ns = now_ns;
-        if self.scenario.stream.is_none() {
-            self.plan(now_ns + self.scenario.digest_ns, Due::Digest(self.root.process));
+        // Of a tree only what hosts lack is read, and of a stream nothing twice.
+        if self.scenario.stream.is_none() && self.scenario.files.is_empty() {
+            let all = [(0, self.scenario.bytes)].into_iter().collect();
+            self.plan(now_ns + self.scenario.digest_ns, Due::Digest(self.root.process, all));
         }
         for (host, plan) in self.scenario.hosts.iter().enumerate() {
             // Hosts start late in the first push only.
@@ -191,15 +193,7 @@ impl AtRoot<'_, '_> {
                 let (host, connection) = (seat_of_line(line)?, line as u64);
                 Some(RootEvent::Compared { host, connection, matching: Ok(right) })
             }
-            Note::Digest => {
-                let is_again = std::mem::replace(&mut self.world.root.has_read, true);
-                let differs = self.world.scenario.source.reads_differently;
-                let digest = match is_again && differs && self.world.is_first() {
-                    true => blake3::hash(b"another object"),
-                    false => blake3::hash(&self.world.source),
-                };
-                Some(RootEvent::Digest(Ok(Digests::Whole(digest))))
-            }
+            Note::Digest(ranges) => Some(RootEvent::Digest(Ok(self.digests(&ranges)))),
             Note::Looked(is_same) => {
                 Some(RootEvent::Looked(if is_same { Ok(()) } else { Err(replaced()) }))
             }
@@ -209,6 +203,28 @@ impl AtRoot<'_, '_> {
             Note::Cancel => Some(RootEvent::Cancel),
             Note::FromRoot(_) | Note::News(_) | Note::Hashed(_) => None,
         }
+    }
+
+    /// What reading the source gives: of a tree, of files with a byte in these ranges.
+    fn digests(&mut self, ranges: &Ranges) -> Digests {
+        let is_again = std::mem::replace(&mut self.world.root.has_read, true);
+        let source = &self.world.source;
+        if !self.world.scenario.files.is_empty() {
+            let is_read = |(start, end): &(u64, u64)| {
+                ranges.iter().any(|(from, to)| from < *end && *start < to)
+            };
+            let digest = |(start, end): (u64, u64)| {
+                ((start, end), blake3::hash(&source[start as usize..end as usize]))
+            };
+            return Digests::Files(
+                self.world.scenario.files().filter(is_read).map(digest).collect(),
+            );
+        }
+        let differs = self.world.scenario.source.reads_differently;
+        Digests::Whole(match is_again && differs && self.world.is_first() {
+            true => blake3::hash(b"another object"),
+            false => blake3::hash(source),
+        })
     }
 
     fn line_of(&self, seat: usize) -> Option<usize> {
@@ -317,9 +333,9 @@ impl RootEffects for AtRoot<'_, '_> {
         }
     }
 
-    fn digest_source(&mut self, _ranges: &Ranges) -> Result<(), PushError> {
+    fn digest_source(&mut self, ranges: &Ranges) -> Result<(), PushError> {
         let at_ns = self.world.now_ns() + self.world.scenario.digest_ns;
-        self.world.plan(at_ns, Due::Digest(self.world.root.process));
+        self.world.plan(at_ns, Due::Digest(self.world.root.process, ranges.clone()));
         Ok(())
     }
 

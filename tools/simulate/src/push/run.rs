@@ -90,6 +90,7 @@ impl<'a> World<'a> {
             retries: facts.retries,
             joined: facts.joined,
             deferred: facts.deferred,
+            is_tree: !self.scenario.files.is_empty(),
             is_stream: self.scenario.stream.is_some(),
             altered: facts.altered,
             resumed_bytes: facts.resumed_bytes,

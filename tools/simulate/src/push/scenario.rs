@@ -38,6 +38,9 @@ pub struct PushScenario {
     pub digest_ns: u64,
     /// All receivers.
     pub hosts: Vec<HostScenario>,
+    /// Where its files end, ascending, if the object is a tree.
+    #[serde(default)]
+    pub files: Vec<u64>,
     /// How it is read, if the object is a stream.
     #[serde(default)]
     pub stream: Option<StreamPlan>,
@@ -113,6 +116,9 @@ pub struct HostScenario {
     /// The part of the file that an earlier session has left, from the start, in percent.
     #[serde(alias = "leftover_percent")]
     pub partial_percent: u64,
+    /// The files of a tree that it has, by their numbers.
+    #[serde(default)]
+    pub kept_files: Vec<usize>,
     /// Other irregularities.
     #[serde(default, alias = "trouble")]
     pub faults: HostFaults,
@@ -253,6 +259,12 @@ impl PushScenario {
         (0..self.hosts.len()).filter(|&host| !self.hosts[host].joins)
     }
 
+    /// Returns the ranges of the files of a tree.
+    pub fn files(&self) -> impl Iterator<Item = (u64, u64)> + '_ {
+        let starts = std::iter::once(0).chain(self.files.iter().copied());
+        starts.zip(self.files.iter().copied())
+    }
+
     /// Returns byte `index` of the object.
     pub fn byte(index: usize) -> u8 {
         ((index as u64).wrapping_mul(0x9E37_79B9_7F4A_7C15) >> 56) as u8
@@ -293,6 +305,17 @@ impl PushScenario {
                 || self.hosts.iter().any(|host| host.joins || host.partial_percent > 0))
         {
             return Err("hosts neither return to a stream nor have a part of it".to_owned());
+        }
+        let ascend = self.files.windows(2).all(|pair| pair[0] < pair[1]);
+        let is_all = self.files.last().is_none_or(|&end| end == self.bytes);
+        if !ascend || !is_all || self.files.first() == Some(&0) {
+            return Err(
+                "files of a tree have contents, and the last ends with the object".to_owned()
+            );
+        }
+        if self.hosts.iter().flat_map(|host| &host.kept_files).any(|&file| file >= self.files.len())
+        {
+            return Err("a host keeps a file that is not in the tree".to_owned());
         }
         self.algorithm()?;
         let machines = self.machines();

@@ -42,8 +42,9 @@ pub(super) fn coordinator<'a>(
     scenario: &PushScenario,
     settings: &'a PushSettings,
 ) -> Coordinator<'a> {
-    match scenario.stream {
-        Some(_) => Coordinator::of_stream(settings),
-        None => Coordinator::new(settings, scenario.bytes),
+    match (&scenario.stream, scenario.files.is_empty()) {
+        (Some(_), _) => Coordinator::of_stream(settings),
+        (None, false) => Coordinator::of_tree(settings, scenario.bytes),
+        (None, true) => Coordinator::new(settings, scenario.bytes),
     }
 }

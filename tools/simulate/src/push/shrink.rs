@@ -20,13 +20,17 @@ pub fn smaller_pushes(from: &PushScenario) -> Vec<PushScenario> {
     }
     with(&|it| it.retries = 0);
     with(&|it| it.rate_min_percent = 0);
-    with(&|it| it.bytes /= 2);
-    with(&|it| it.bytes -= it.bytes.min(it.block_bytes));
+    with(&|it| shorten(it, it.bytes / 2));
+    with(&|it| shorten(it, it.bytes - it.bytes.min(it.block_bytes)));
     with(&|it| it.algorithm = None);
     with(&|it| it.word_ns_max = 0);
     with(&|it| it.look_ns_max = 0);
     with(&|it| it.digest_ns = 1);
     with(&|it| it.source.replaced_ns = None);
+    with(&|it| {
+        it.files.clear();
+        it.hosts.iter_mut().for_each(|host| host.kept_files.clear());
+    });
     if let Some(plan) = &from.stream {
         let with_plan =
             |plan: StreamPlan| move |it: &mut PushScenario| it.stream = Some(plan.clone());
@@ -41,6 +45,7 @@ pub fn smaller_pushes(from: &PushScenario) -> Vec<PushScenario> {
         with(&|it| it.hosts[host].joins = false);
         with(&|it| it.hosts[host].faults.disk_fails_ns = None);
         with(&|it| it.hosts[host].partial_percent = 0);
+        with(&|it| it.hosts[host].kept_files.clear());
         with(&|it| it.hosts[host].disk_ns = 0);
         with(&|it| it.hosts[host].verify_ns = 0);
         with(&|it| it.hosts[host].rate_bytes_per_s = None);
@@ -52,6 +57,18 @@ pub fn smaller_pushes(from: &PushScenario) -> Vec<PushScenario> {
     with(&|it| it.network.loss_detection_ns = 0);
     all.retain(|candidate| candidate.check().is_ok());
     all
+}
+
+/// Shortens the object; a tree loses files.
+fn shorten(scenario: &mut PushScenario, bytes: u64) {
+    scenario.bytes = bytes;
+    let is_tree = !scenario.files.is_empty();
+    scenario.files.retain(|&end| end < bytes);
+    if is_tree && bytes > 0 {
+        scenario.files.push(bytes);
+    }
+    let files = scenario.files.len();
+    scenario.hosts.iter_mut().for_each(|host| host.kept_files.retain(|&file| file < files));
 }
 
 /// Removes a host; the others keep their order.

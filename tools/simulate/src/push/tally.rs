@@ -29,6 +29,8 @@ pub struct PushTally {
     pub joined: u64,
     /// Hosts that were deferred.
     pub deferred: u64,
+    /// Runs of trees.
+    pub trees: u64,
     /// Runs of streams, and those of them in which groups were formed again.
     pub streams: [u64; 2],
     /// See [`PushOutcome::altered`].
@@ -66,6 +68,7 @@ impl PushTally {
         self.retries += outcome.retries;
         self.joined += outcome.joined;
         self.deferred += outcome.deferred;
+        self.trees += u64::from(outcome.is_tree);
         self.streams[0] += u64::from(outcome.is_stream);
         self.streams[1] +=
             u64::from(outcome.is_stream && outcome.rounds > outcome.ends.len() as u64);
@@ -88,6 +91,7 @@ impl PushTally {
         self.retries += other.retries;
         self.joined += other.joined;
         self.deferred += other.deferred;
+        self.trees += other.trees;
         self.streams.iter_mut().zip(other.streams).for_each(|(sum, count)| *sum += count);
         self.altered += other.altered;
         self.resumed_bytes += other.resumed_bytes;
@@ -127,8 +131,8 @@ impl fmt::Display for PushTally {
         let [streams, again] = self.streams;
         writeln!(
             f,
-            "streams: {streams}, of which {again} with more than one group in a push; altered bytes noticed: {}",
-            self.altered
+            "trees: {}; streams: {streams}, of which {again} with more than one group in a push; altered bytes noticed: {}",
+            self.trees, self.altered
         )?;
         let (part, seed) = self.slowest;
         write!(f, "slowest end: {:.0} % of the time allowed (seed {seed})", 100.0 * part)

@@ -52,7 +52,8 @@ pub(super) enum Due {
     Hashed(usize),
     /// The bytes of a host were compared, by line.
     Checked(usize, Ranges),
-    Digest(usize),
+    /// The root has read these ranges of the source.
+    Digest(usize, Ranges),
     /// The root's reader has read once.
     Read(usize),
     /// The consumer of a stream has taken a message.
@@ -116,6 +117,15 @@ impl<'a> World<'a> {
             let byte = |(at, &byte): (usize, &u8)| if at < kept { byte } else { !byte };
             machines[host + 1].disk.temporary =
                 (kept > 0).then(|| File::synced(source.iter().enumerate().map(byte).collect()));
+            if !plan.kept_files.is_empty() {
+                let mut bytes: Vec<u8> = source.iter().map(|&byte| !byte).collect();
+                let files: Vec<(u64, u64)> = scenario.files().collect();
+                for &file in &plan.kept_files {
+                    let range = files[file].0 as usize..files[file].1 as usize;
+                    bytes[range.clone()].copy_from_slice(&source[range]);
+                }
+                machines[host + 1].disk.hold(bytes);
+            }
         }
         Self {
             scenario,
