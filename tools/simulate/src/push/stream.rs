@@ -66,7 +66,8 @@ impl World<'_> {
     pub(super) fn begin_stream_group(&mut self, index: usize, start: &Start) {
         let from = start.ranges.within(u64::MAX).iter().next().map(|(start, _)| start);
         if let (Some(receiver), Some(end)) = (&mut self.processes[index].receiver, from) {
-            let group = StreamGroup { end, messages: VecDeque::new(), ended: None };
+            let group =
+                StreamGroup { end, messages: VecDeque::new(), ended: None, is_altered: false };
             receiver.stream.groups.insert(start.group, group);
         }
     }
@@ -85,7 +86,9 @@ impl World<'_> {
                 let _ = engine.accept(number, message, region.clone());
                 let at = group.end;
                 group.end += bytes;
-                group.messages.push_back(Arriving { message, at, region, is_whole: false });
+                if !group.is_altered {
+                    group.messages.push_back(Arriving { message, at, region, is_whole: false });
+                }
             }
             Event::Received { message, .. } => {
                 let mut messages = group.messages.iter_mut();
@@ -154,6 +157,7 @@ impl World<'_> {
         let right = StreamMessage::of(at, bytes);
         if message.is_none_or(|message| message != right) {
             group.messages.clear();
+            group.is_altered = true;
             self.note(index, Note::News(MemberEvent::Altered(number, at)));
             return true;
         }

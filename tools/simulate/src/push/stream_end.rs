@@ -25,6 +25,8 @@ pub(super) struct StreamGroup {
     pub(super) messages: VecDeque<Arriving>,
     /// How it has ended, once it has.
     pub(super) ended: Option<Result<(), Failure>>,
+    /// It has brought other bytes than those that were announced: nothing more of it is taken.
+    pub(super) is_altered: bool,
 }
 
 /// A message that arrives, and its place in the stream.
