@@ -5,13 +5,13 @@ pub use crate::{
     digests::{CopyDigest, Digests},
     messages::{JOIN_TIMEOUT, Offer, Start, StreamOffer, Terms, ToReceiver, ToRoot, WaitedFor},
     push::{
-        Coordinator, Effects as RootEffects, Event as RootEvent, Host, Step, StreamPart,
+        Effects as RootEffects, Event as RootEvent, Host, RootMachine, Step, StreamPart,
         linger_timeout, step,
     },
     ranges::{ByteRange, RangeList, Ranges},
     receiver::{
         Announcements, Copy, Effects as ReceiverEffects, Event as ReceiverEvent, Found, Member,
-        MemberEvent, Session, first, handle,
+        MemberEvent, ReceiverMachine, first, handle,
     },
     resume::{ChunkDigests, Chunking, SourceChunks},
     stream_message::StreamMessage,

@@ -1,12 +1,12 @@
-//! Passes events to a coordinator, in real and in simulated pushes.
+//! Passes events to a root's state machine, in real and in simulated pushes.
 
 use std::time::Duration;
 
 use super::{
-    coordinator::Coordinator,
     effects::Effects,
     event::Event,
     host::Step,
+    machine::RootMachine,
     settings::{PushError, PushEvent},
 };
 
@@ -17,10 +17,10 @@ const LOST_LINGER: Duration = Duration::from_millis(300);
 /// Hosts of one push, including those that joined.
 const HOSTS_MAX: usize = 10_000;
 
-/// Handles an event, or only the passing of time, and lets the coordinator do everything that is possible
+/// Handles an event, or only the passing of time, and lets the state machine do everything that is possible
 /// `now`. An error ends the push.
 pub fn step<S: Effects>(
-    core: &mut Coordinator<'_>,
+    core: &mut RootMachine<'_>,
     effects: &mut S,
     now: Duration,
     event: Option<Event<S::Connection, S::Group>>,
@@ -31,9 +31,9 @@ pub fn step<S: Effects>(
     advanced.unwrap_or_else(|error| core.stop(effects, error));
 }
 
-/// Passes one event to a coordinator. Errors: those that end the push.
+/// Passes one event to a root's state machine. Errors: those that end the push.
 pub fn handle<S: Effects>(
-    core: &mut Coordinator<'_>,
+    core: &mut RootMachine<'_>,
     effects: &mut S,
     event: Event<S::Connection, S::Group>,
 ) -> Result<(), PushError> {
@@ -86,7 +86,7 @@ pub fn handle<S: Effects>(
 }
 
 fn connected<S: Effects>(
-    core: &mut Coordinator<'_>,
+    core: &mut RootMachine<'_>,
     effects: &mut S,
     host: usize,
     connection: S::Connection,
@@ -103,7 +103,7 @@ fn connected<S: Effects>(
 
 /// Admits a receiver that asks to join. Errors: why not.
 fn admit<S: Effects>(
-    core: &mut Coordinator<'_>,
+    core: &mut RootMachine<'_>,
     effects: &mut S,
     name: String,
     connection: &S::Connection,
@@ -133,7 +133,7 @@ fn admit<S: Effects>(
 
 /// How long after the last message the root waits for receivers that are still connected; `None` if there are
 /// none.
-pub fn linger_timeout(core: &Coordinator<'_>, effects: &impl Effects) -> Option<Duration> {
+pub fn linger_timeout(core: &RootMachine<'_>, effects: &impl Effects) -> Option<Duration> {
     let timeout = |host: usize| match core.hosts[host].step {
         Step::Failed(_) | Step::Unknown(_) => LOST_LINGER,
         _ => LINGER,

@@ -1,4 +1,4 @@
-//! The operations that a coordinator requests.
+//! The operations that a root's state machine requests.
 
 use std::net::{IpAddr, SocketAddr};
 
@@ -12,7 +12,7 @@ use crate::{
     resume::ChunkDigests,
 };
 
-/// Carries out what a coordinator decides: with threads and connections, or in a simulation.
+/// Carries out what a root's state machine decides: with threads and connections, or in a simulation.
 pub trait Effects {
     /// A connection that has not been accepted yet.
     type Connection;

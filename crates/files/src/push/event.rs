@@ -7,7 +7,7 @@ use rdmc::{Error, Failure};
 use super::stream_source::StreamPart;
 use crate::{SourceError, digests::Digests, messages::ToRoot, ranges::Ranges};
 
-/// An input event of a coordinator. Hosts are identified by their index, successive connections to one host by
+/// An input event of a root's state machine. Hosts are identified by their index, successive connections to one host by
 /// their numbers. `C` is a connection that has no number yet, `G` a joined group.
 #[derive(Debug)]
 pub enum Event<C, G> {

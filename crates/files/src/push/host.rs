@@ -1,4 +1,4 @@
-//! The coordinator's state of one receiver.
+//! The root's state of one receiver.
 
 use std::{net::IpAddr, time::Duration};
 

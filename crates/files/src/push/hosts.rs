@@ -1,7 +1,7 @@
 //! All hosts of a push: their states, ranges and deadlines.
 //!
 //! Reports of a host about itself are handled here. Those that concern groups, and hosts to give up, are returned
-//! to the coordinator.
+//! to the state machine.
 
 use std::{
     net::{IpAddr, SocketAddr},

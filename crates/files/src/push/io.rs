@@ -1,4 +1,4 @@
-//! Carries out a coordinator's decisions: control connections, groups, threads.
+//! Carries out a root's decisions: control connections, groups, threads.
 
 use std::{
     collections::BTreeMap,

@@ -1,13 +1,11 @@
 //! The root's side of a session.
 //!
-//! [`coordinator::Coordinator`] makes all decisions. The caller's thread drives it in [`Push::run`] ([`run`]):
+//! [`machine::RootMachine`] makes all decisions. The caller's thread drives it in [`Push::run`] ([`run`]):
 //! [`dispatch`] passes events in, which other threads queue, and [`io::Io`] carries out its [`Effects`].
 
 mod accept;
 mod blame;
 mod connect;
-#[doc(hidden)]
-mod coordinator;
 mod descriptors;
 #[doc(hidden)]
 mod dispatch;
@@ -24,6 +22,8 @@ mod host;
 mod hosts;
 mod inbox;
 mod io;
+#[doc(hidden)]
+mod machine;
 mod object;
 mod parts;
 mod prepared;
@@ -42,13 +42,13 @@ mod stream_source;
 mod switch_control;
 mod timeouts;
 
-pub use coordinator::Coordinator;
 pub use dispatch::{linger_timeout, step};
 pub use effects::Effects;
 pub use event::Event;
 pub use gathering::{Gathering, GatheringRoot, GatheringWaker};
 pub use host::{Host, Step};
 pub use inbox::PushHandle;
+pub use machine::RootMachine;
 pub use session::Push;
 pub use settings::{
     Admission, HostPlan, HostReport, HostState, PushError, PushEvent, PushReport, PushSettings,

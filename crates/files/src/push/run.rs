@@ -1,15 +1,15 @@
-//! The loop that drives the coordinator of a session.
+//! The loop that drives the state machine of a session.
 
 use std::time::{Duration, Instant};
 
 use session::Deadline;
 
 use super::{
-    coordinator::Coordinator,
     dispatch::{handle, linger_timeout, step},
     effects::Effects,
     inbox::{Event, Input},
     io::Io,
+    machine::RootMachine,
     prepared::Prepared,
     settings::{PushError, PushEvent},
 };
@@ -21,16 +21,16 @@ const IDLE: Duration = Duration::from_secs(60);
 pub(super) struct Run<'a> {
     pub(super) push: &'a Prepared,
     started: Instant,
-    pub(super) core: Coordinator<'a>,
+    pub(super) core: RootMachine<'a>,
     pub(super) io: Io<'a>,
 }
 
 impl<'a> Run<'a> {
     pub(super) fn new(push: &'a Prepared, observe: &'a mut dyn FnMut(PushEvent)) -> Self {
         let core = match (push.is_stream(), push.is_tree()) {
-            (true, _) => Coordinator::of_stream(&push.settings),
-            (_, true) => Coordinator::of_tree(&push.settings, push.bytes()),
-            _ => Coordinator::new(&push.settings, push.bytes()),
+            (true, _) => RootMachine::of_stream(&push.settings),
+            (_, true) => RootMachine::of_tree(&push.settings, push.bytes()),
+            _ => RootMachine::new(&push.settings, push.bytes()),
         };
         Self { push, started: Instant::now(), core, io: Io::new(push, observe) }
     }
@@ -82,7 +82,7 @@ impl<'a> Run<'a> {
         self.io.close();
     }
 
-    /// Waits for the next event, until this deadline or the coordinator's.
+    /// Waits for the next event, until this deadline or the state machine's.
     pub(super) fn next(&mut self, deadline: Option<Deadline>) -> Option<Input> {
         let now = self.started.elapsed();
         let until = self.core.deadline().map_or(IDLE, |at| at.saturating_sub(now).min(IDLE));

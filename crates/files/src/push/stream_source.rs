@@ -1,6 +1,6 @@
 //! What the root has read of a stream: messages that some host has not written out, and what is sent of them when.
 //!
-//! A state machine as the coordinator, which passes events and the time in. Groups of a stream follow one after another;
+//! A state machine below the root's, which passes events and the time in. Groups of a stream follow one after another;
 //! each begins where the slowest host is.
 
 use std::{

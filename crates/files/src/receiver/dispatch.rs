@@ -3,8 +3,8 @@
 use super::{
     error::ReceiveError,
     event::Event,
+    machine::{Effects, ReceiverMachine, unexpected_message},
     membership::MemberEvent,
-    session::{Effects, Session, unexpected_message},
 };
 use crate::messages::ToReceiver;
 
@@ -20,7 +20,7 @@ pub fn first<G>(event: Event<G>) -> Result<Option<ToReceiver>, ReceiveError> {
 
 /// Passes one event to a session. True once the copy is published; the session takes no events after that.
 pub fn handle<S: Effects>(
-    session: &mut Session,
+    session: &mut ReceiverMachine,
     effects: &mut S,
     event: Event<S::Group>,
 ) -> Result<bool, ReceiveError> {

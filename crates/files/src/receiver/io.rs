@@ -12,9 +12,9 @@ use rdmc::{Context, Error, Fabric, Group};
 use super::{
     destination::{prepare, start_hasher},
     error::ReceiveError,
+    machine::Effects,
     membership::{Copy, Member},
     root_link::{Event, RootLink},
-    session::Effects,
 };
 use crate::{
     Target, TargetError, Verified,

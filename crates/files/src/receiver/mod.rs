@@ -4,7 +4,7 @@
 //! leaves a published copy or nothing. If the root is lost or gives this receiver up, or the receiver is stopped, it
 //! leaves its partial copy, hidden, for the next session.
 //!
-//! `session::Session` makes all decisions. The caller's thread drives it in [`serve`]: `dispatch` passes events in,
+//! `machine::ReceiverMachine` makes all decisions. The caller's thread drives it in [`serve`]: `dispatch` passes events in,
 //! which other threads queue, and `io::Io` carries out its effects.
 
 mod announced;
@@ -19,13 +19,13 @@ mod event;
 mod gathering;
 mod io;
 #[doc(hidden)]
+mod machine;
+#[doc(hidden)]
 mod membership;
 mod output;
 mod placement;
 mod root_link;
 mod serve;
-#[doc(hidden)]
-mod session;
 mod settings;
 mod sink;
 mod stream;
@@ -41,10 +41,10 @@ pub use error::ReceiveError;
 pub use event::Event;
 pub use gathering::{GatheringReceiver, GatheringSender, TakePart};
 #[doc(hidden)]
+pub use machine::{Effects, ReceiverMachine};
+#[doc(hidden)]
 pub use membership::{Copy, Member, MemberEvent};
 pub use output::Output;
 pub use placement::Placement;
 pub use serve::{serve, serve_with};
-#[doc(hidden)]
-pub use session::{Effects, Session};
 pub use settings::ReceiverSettings;

@@ -20,8 +20,8 @@ use super::{
     error::ReceiveError,
     gathering::{self, TakePart},
     io::Io,
+    machine::{Effects, ReceiverMachine, unexpected_message},
     root_link::{Event, RootLink},
-    session::{Effects, Session, unexpected_message},
     settings::ReceiverSettings,
     stream::StreamIo,
 };
@@ -198,7 +198,7 @@ fn receive<E: Effects<Group = Group>>(
     bytes: u64,
     mut poll: impl FnMut(&mut E) -> Result<Option<Event>, ReceiveError>,
 ) -> Result<(), ReceiveError> {
-    let mut session = Session::begin(effects, bytes)?;
+    let mut session = ReceiverMachine::begin(effects, bytes)?;
     loop {
         let event = match poll(effects)? {
             Some(event) => Some(event),

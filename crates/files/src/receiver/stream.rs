@@ -12,9 +12,9 @@ use rdmc::{Context, Error, Fabric, Failure, FailureKind, Group};
 use super::{
     announced::Announced,
     error::ReceiveError,
+    machine::Effects,
     membership::MemberEvent,
     root_link::{Event, RootLink},
-    session::Effects,
     sink::Sink,
     writing::{Writing, Written, lock},
 };

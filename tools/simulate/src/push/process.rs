@@ -8,7 +8,7 @@ use std::{
 
 use engine::GroupSettings;
 use files::machines::{
-    Copy, Member, MemberEvent, Ranges, Session, Start, StreamPart, ToReceiver, ToRoot,
+    Copy, Member, MemberEvent, Ranges, ReceiverMachine, Start, StreamPart, ToReceiver, ToRoot,
 };
 use rdmc::{Error, Failure, Region};
 use transport_sim::SimLink;
@@ -75,7 +75,7 @@ pub(super) struct Joining {
 pub(super) struct Receiver {
     pub(super) host: usize,
     pub(super) line: usize,
-    pub(super) session: Option<Session>,
+    pub(super) session: Option<ReceiverMachine>,
     pub(super) region: Option<Region>,
     pub(super) copy: Option<Copy>,
     pub(super) in_place: Option<mpsc::Receiver<(u64, u64)>>,

@@ -9,8 +9,8 @@ use files::{
     Changes, Manifest, TargetError, Verified,
     machines::{
         ChunkDigests, Copy, CopyDigest, FAILURE_DEADLINE, Offer, Ranges, ReceiverEffects,
-        ReceiverEvent, Session, Start, StreamMessage, StreamOffer, Terms, ToReceiver, ToRoot,
-        WaitedFor, first, handle,
+        ReceiverEvent, ReceiverMachine, Start, StreamMessage, StreamOffer, Terms, ToReceiver,
+        ToRoot, WaitedFor, first, handle,
     },
     receiver::ReceiveError,
 };
@@ -275,7 +275,7 @@ impl AtHost<'_, '_> {
     /// Returns `true` once the copy is published.
     fn handle_note(
         &mut self,
-        session: &mut Option<Session>,
+        session: &mut Option<ReceiverMachine>,
         note: Note,
     ) -> Result<bool, ReceiveError> {
         let event = match note {
@@ -295,9 +295,9 @@ impl AtHost<'_, '_> {
         }
         match first(event)? {
             Some(ToReceiver::Offer(offer)) => {
-                *session = Some(Session::begin(self, offer.manifest.bytes)?);
+                *session = Some(ReceiverMachine::begin(self, offer.manifest.bytes)?);
             }
-            Some(ToReceiver::Stream(_)) => *session = Some(Session::begin(self, u64::MAX)?),
+            Some(ToReceiver::Stream(_)) => *session = Some(ReceiverMachine::begin(self, u64::MAX)?),
             _ => {}
         }
         Ok(false)

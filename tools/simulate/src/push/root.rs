@@ -1,4 +1,4 @@
-//! The root: its coordinator, and the simulated effects of its decisions.
+//! The root: its state machine, and the simulated effects of its decisions.
 
 use std::{
     net::{IpAddr, SocketAddr},
@@ -63,7 +63,7 @@ impl<'a> World<'a> {
         }
     }
 
-    /// Passes an event to the coordinator, or only the time.
+    /// Passes an event to the state machine, or only the time.
     fn decide(&mut self, note: Option<Note>) {
         let Some(mut core) = self.root.core.take() else { return };
         let now = Duration::from_nanos(self.push_ns());
@@ -149,13 +149,13 @@ fn replaced() -> SourceError {
     SourceError::Changed { path: "object".into(), what }
 }
 
-/// The root's surroundings, for its coordinator.
+/// The root's surroundings, for its state machine.
 pub(super) struct AtRoot<'w, 'a> {
     world: &'w mut World<'a>,
 }
 
 impl AtRoot<'_, '_> {
-    /// Returns the coordinator's event for a note; `None` if it does not concern the coordinator.
+    /// Returns the event for a note; `None` if it does not concern the state machine.
     fn event_of(&mut self, note: Note) -> Option<RootEvent<usize, ()>> {
         let root = &self.world.root;
         let seat_of_line = |line: usize| self.world.lines[line].seat;

@@ -10,7 +10,7 @@ use super::{
     outcome::PushOutcome,
     scenario::PushScenario,
     seats::Root,
-    settings::{coordinator, settings},
+    settings::{root_machine, settings},
     world::World,
 };
 use crate::options::Options;
@@ -70,7 +70,7 @@ impl<'a> World<'a> {
         self.partitions.clear();
         self.agenda.clear();
         self.disturbed_ns = self.now_ns();
-        self.root = Root::new(coordinator(self.scenario, settings), self.scenario);
+        self.root = Root::new(root_machine(self.scenario, settings), self.scenario);
         self.push();
     }
 

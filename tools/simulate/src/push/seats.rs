@@ -1,16 +1,16 @@
-//! The root's state: its coordinator, and a seat for each host.
+//! The root's state: its state machine, and a seat for each host.
 
-use files::{PushError, machines::Coordinator};
+use files::{PushError, machines::RootMachine};
 
 use super::scenario::PushScenario;
 
 pub(super) struct Root<'a> {
     /// The process of the current or last push.
     pub(super) process: usize,
-    /// The coordinator; taken while it decides.
-    pub(super) core: Option<Coordinator<'a>>,
+    /// The state machine; taken while it decides.
+    pub(super) core: Option<RootMachine<'a>>,
     pub(super) began_ns: u64,
-    /// Hosts by the coordinator's numbers: those that the command names, then those that have
+    /// Hosts by the state machine's numbers: those that the command names, then those that have
     /// joined.
     pub(super) seats: Vec<Seat>,
     pub(super) deadline_ns: Option<u64>,
@@ -31,7 +31,7 @@ pub(super) struct Seat {
 }
 
 impl<'a> Root<'a> {
-    pub(super) fn new(core: Coordinator<'a>, scenario: &PushScenario) -> Self {
+    pub(super) fn new(core: RootMachine<'a>, scenario: &PushScenario) -> Self {
         Self {
             process: usize::MAX,
             core: Some(core),
@@ -56,6 +56,6 @@ impl<'a> Root<'a> {
     }
 
     pub(super) fn describe(&self) -> String {
-        self.core.as_ref().map(Coordinator::describe).unwrap_or_default()
+        self.core.as_ref().map(RootMachine::describe).unwrap_or_default()
     }
 }

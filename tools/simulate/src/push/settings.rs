@@ -2,7 +2,7 @@
 
 use std::net::{Ipv4Addr, SocketAddr};
 
-use files::{Admission, HostPlan, PushSettings, Reach, machines::Coordinator};
+use files::{Admission, HostPlan, PushSettings, Reach, machines::RootMachine};
 use rdmc::Secret;
 
 use super::scenario::PushScenario;
@@ -37,14 +37,14 @@ pub(super) fn settings(scenario: &PushScenario) -> Result<PushSettings, String> 
     })
 }
 
-/// Returns the coordinator of a push.
-pub(super) fn coordinator<'a>(
+/// Returns the root's state machine of a push.
+pub(super) fn root_machine<'a>(
     scenario: &PushScenario,
     settings: &'a PushSettings,
-) -> Coordinator<'a> {
+) -> RootMachine<'a> {
     match (&scenario.stream, scenario.files.is_empty()) {
-        (Some(_), _) => Coordinator::of_stream(settings),
-        (None, false) => Coordinator::of_tree(settings, scenario.bytes),
-        (None, true) => Coordinator::new(settings, scenario.bytes),
+        (Some(_), _) => RootMachine::of_stream(settings),
+        (None, false) => RootMachine::of_tree(settings, scenario.bytes),
+        (None, true) => RootMachine::new(settings, scenario.bytes),
     }
 }

@@ -14,7 +14,7 @@ use super::{
     process::{Process, Receiver},
     scenario::{HostScenario, PushScenario},
     seats::Root,
-    settings::coordinator,
+    settings::root_machine,
 };
 use crate::{clock::Clock, dice::Dice, node::Node, options::Options};
 
@@ -138,7 +138,7 @@ impl<'a> World<'a> {
             partitions: Vec::new(),
             agenda: BTreeMap::new(),
             serial: 0,
-            root: Root::new(coordinator(scenario, settings), scenario),
+            root: Root::new(root_machine(scenario, settings), scenario),
             facts: Facts::new(scenario),
             dice: Dice::new(scenario.seed, PURPOSE),
             step: 0,

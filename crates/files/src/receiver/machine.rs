@@ -77,7 +77,7 @@ struct Membership {
 }
 
 /// A session from the offer until the copy is published.
-pub struct Session {
+pub struct ReceiverMachine {
     /// Length of the object; without an end for a stream.
     bytes: u64,
     /// The root has chosen a fabric and may start groups.
@@ -88,7 +88,7 @@ pub struct Session {
     verified: Option<Verified>,
 }
 
-impl Session {
+impl ReceiverMachine {
     /// Prepares what was offered, of this length. Errors: it cannot be prepared or is refused; the root is lost.
     pub fn begin(effects: &mut impl Effects, bytes: u64) -> Result<Self, ReceiveError> {
         let (kept, digests) = effects.prepare()?;

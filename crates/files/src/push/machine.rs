@@ -1,6 +1,6 @@
 //! The root's decisions, as a state machine without threads, clock and connections.
 //!
-//! The driver sets [`Coordinator::now`], passes events in and calls [`Coordinator::advance`]; operations go out
+//! The driver sets [`RootMachine::now`], passes events in and calls [`RootMachine::advance`]; operations go out
 //! through [`Effects`]. Each host goes through the steps of [`Step`], mostly on its own ([`Hosts`]): only starting
 //! a fabric and the first groups wait for all. When no group is running and a host lacks data, new groups send
 //! what is missing ([`super::parts`]).
@@ -33,7 +33,7 @@ use crate::{
 /// How long a push that ends early waits for hosts that publish.
 const LAST_ANSWER: Duration = Duration::from_secs(10);
 
-pub struct Coordinator<'a> {
+pub struct RootMachine<'a> {
     /// Since the start of the push.
     pub now: Duration,
     pub(super) settings: &'a PushSettings,
@@ -56,7 +56,7 @@ pub struct Coordinator<'a> {
     pub choice: Option<Choice>,
 }
 
-impl<'a> Coordinator<'a> {
+impl<'a> RootMachine<'a> {
     /// A push of an object of this length; 0 without one.
     pub fn new(settings: &'a PushSettings, bytes: u64) -> Self {
         Self::of(settings, Object::Source(Source::new(bytes, false)))
@@ -107,7 +107,7 @@ impl<'a> Coordinator<'a> {
         format!("{steps:?} in {:?}", self.groups)
     }
 
-    /// When [`Coordinator::advance`] must be called at the latest.
+    /// When [`RootMachine::advance`] must be called at the latest.
     pub fn deadline(&self) -> Option<Duration> {
         let groups = self.groups.values().filter_map(PushGroup::deadline);
         let unawaited = self.hosts.next_unawaited(self.now).filter(|_| !self.has_begun);
@@ -549,7 +549,7 @@ impl<'a> Coordinator<'a> {
         }
     }
 
-    /// Ends the push early; it is over when [`Coordinator::is_over`]. Groups and all other hosts are given up at
+    /// Ends the push early; it is over when [`RootMachine::is_over`]. Groups and all other hosts are given up at
     /// once. Hosts that were told to publish may have done so and are waited for, up to [`LAST_ANSWER`]. A second
     /// interrupt ends that wait; other errors after the first are ignored.
     pub fn stop(&mut self, effects: &mut impl Effects, error: PushError) {
