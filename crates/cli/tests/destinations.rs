@@ -337,3 +337,21 @@ fn an_image_with_holes_fits_where_its_data_fit() {
     );
     assert!(outcome.code == Some(0) && outcome.out.ends_with("68719476736\n"), "{outcome:?}");
 }
+
+#[test]
+fn space_is_looked_for_on_the_file_system_of_each_file() {
+    if !is_root() {
+        return;
+    }
+    let hosts = Hosts::new();
+    let outcome = hosts.shell(
+        "mkdir small m m/in; head -c 9M /dev/urandom > m/in/file; echo top > m/top; \
+         mount -t tmpfs -o size=2m none small; mkdir -p small/m/in; \
+         mount -t tmpfs -o size=20m none small/m/in; R m --dest $PWD/small; cmp m/in/file small/m/in/file; \
+         mkdir -p large/m/in; mount -t tmpfs -o size=2m none large/m/in; ! R m --dest $PWD/large; ls large/m large/m/in",
+    );
+    assert_eq!(outcome.code, Some(0), "{outcome:?}");
+    assert!(outcome.err.contains("no space for 9437184 bytes in"), "{outcome:?}");
+    assert!(outcome.err.contains("large/m/in; free some"), "{outcome:?}");
+    assert!(!outcome.out.contains("top"), "{outcome:?}");
+}

@@ -76,7 +76,10 @@ impl GroupTerms {
             .block_bytes(self.block_bytes)
             .window(window)
             .messages_in_flight(1)
-            .offload(self.offload);
+            .offload(self.offload)
+            // The next message is sent when the one before has arrived or come back, which may be before the sender itself is done
+            // with it.
+            .send_queue_max(u32::MAX);
         settings.make_schedule()?;
         Ok(settings)
     }
@@ -137,6 +140,8 @@ mod tests {
         };
         let settings = terms.settings().unwrap();
         assert!(settings.members.len() == 2 && settings.offload);
+        // A message comes back before its sender is done with it: many may be queued.
+        assert_eq!(settings.send_queue_max, u32::MAX);
         let unknown = GroupTerms { algorithm: 99, ..terms.clone() }.settings().unwrap_err();
         assert!(unknown.to_string().contains("number 99"), "{unknown}");
         assert!(GroupTerms { addresses: vec![], ..terms }.settings().is_err());

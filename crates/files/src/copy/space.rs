@@ -33,16 +33,17 @@ pub(super) fn reserve(files: &CopyFiles, bytes_min: u64) -> Result<(), TargetErr
         need.bytes += (range.end - range.start).saturating_sub(files.staged_bytes(number));
     }
     // Before anything is reserved, since a failing reservation may fill the disk before it gives up.
-    for (directory, (_, need)) in staged.directories().zip(&needs) {
+    for (area, directory) in staged.directories().enumerate() {
+        let Some(need) = needs.get(&area) else { continue };
         // One that counts no space, as ramfs, reports 0.
         let Some(free) = directory.free().ok().filter(|free| free.f_blocks != 0) else { continue };
         if free.f_bavail.saturating_mul(free.f_frsize) < need.bytes {
-            let directory = order.shown.clone();
+            let directory = order.shown(staged.below(area));
             return Err(TargetError::NoSpace { directory, bytes: need.bytes });
         }
         // File systems without a fixed number of inodes report 0 for both.
         if free.f_files != 0 && free.f_favail < need.entries {
-            return Err(TargetError::NoInodes(order.shown.clone()));
+            return Err(TargetError::NoInodes(order.shown(staged.below(area))));
         }
     }
     for (number, entry) in staged_entries() {

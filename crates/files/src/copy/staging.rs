@@ -62,6 +62,11 @@ impl Staged {
         self.0.iter().rposition(|area| is_below(path, &area.below)).unwrap_or(0)
     }
 
+    /// The directory of the tree at which this file system begins; empty for the top's.
+    pub(super) fn below(&self, area: usize) -> &[u8] {
+        self.0.get(area).map_or(&[], |area| &area.below)
+    }
+
     /// A directory on each file system.
     pub(super) fn directories(&self) -> impl Iterator<Item = &Directory> {
         self.0.iter().map(|area| &area.directory)

@@ -165,7 +165,10 @@ impl Application for Receiver {
     fn received(&mut self, _message: u64) {
         // A lost group or connection reports an event of its own.
         if self.0.echo.is_some() {
-            self.0.with_echo(|group| drop(group.try_send(self.0.memory.clone())));
+            self.0.with_echo(|group| match group.try_send(self.0.memory.clone()) {
+                Ok(_) | Err(Error::Failed(_) | Error::Closed(_)) => {}
+                Err(error) => group.abort(&format!("a message cannot be returned: {error}")),
+            });
         } else {
             let _ = answer(&self.0.sender, &Answer::Received { number: self.0.number });
         }
