@@ -126,8 +126,8 @@ fn control_proxy(root: u16, secret: &Secret, changes: Changes, from_root: FromRo
         let (messages, to_receiver) = (there.second(), here.second());
         let take = move |message| match message {
             ToReceiver::Start(start) => {
-                from_root.groups.lock().unwrap().insert(start.group);
-                let (address, from_root) = (start.addresses[0], from_root.clone());
+                from_root.groups.lock().unwrap().insert(start.group.number);
+                let (address, from_root) = (start.group.addresses[0], from_root.clone());
                 // Another receiver's proxy may have it already.
                 let _ = tampered_at(address, address.port(), move || from_root.of_connection());
                 ToReceiver::Start(start)

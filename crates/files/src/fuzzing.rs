@@ -9,7 +9,8 @@ use tempfile::TempDir;
 use crate::{
     claim::{Claim, Owner},
     copy::Temporary,
-    messages::{Start, ToReceiver, ToRoot},
+    group_terms::GroupTerms,
+    messages::{ToReceiver, ToRoot},
     receiver::Placement,
 };
 
@@ -27,7 +28,7 @@ pub fn messages(bytes: &[u8]) -> bool {
     let Some(message) = decoded::<ToReceiver>(body) else { return false };
     match &message {
         ToReceiver::Offer(offer) => drop(offer.manifest.modified()),
-        ToReceiver::Start(start) => group(start),
+        ToReceiver::Start(start) => group(&start.group),
         _ => {}
     }
     true
@@ -64,12 +65,12 @@ fn sandbox() -> io::Result<TempDir> {
     Ok(sandbox)
 }
 
-/// A valid [`Start`] must make a group whose neighbours are members.
-fn group(start: &Start) {
-    if let Ok(settings) = start.group_settings() {
+/// Valid terms must make a group whose neighbours are members.
+fn group(terms: &GroupTerms) {
+    if let Ok(settings) = terms.settings() {
         let schedule = settings.make_schedule().expect("it was made before");
         let members = schedule.members();
-        assert_eq!(members as usize, start.addresses.len());
+        assert_eq!(members as usize, terms.addresses.len());
         assert!(schedule.neighbours(settings.rank).all(|neighbour| neighbour < members));
     }
 }
@@ -91,7 +92,7 @@ mod tests {
     use crate::{
         Manifest,
         changes::{Change, Changes},
-        messages::{Blamed, Deletion, Offer, StreamOffer, Terms, Top, TreeOffer},
+        messages::{Blamed, Deletion, Offer, Start, StreamOffer, Terms, Top, TreeOffer},
         owners::Kept,
         ranges::{RangeList, Ranges},
         resume::ChunkDigests,
@@ -118,10 +119,9 @@ mod tests {
     }
 
     fn start() -> Start {
-        Start {
-            group: 1,
+        let group = GroupTerms {
+            number: 1,
             rank: 1,
-            ranges: RangeList::from(&ranges()),
             addresses: vec![SocketAddr::from(([10, 0, 0, 1], 7)); 3],
             racks: vec![0, 0, 1],
             algorithm: 3,
@@ -130,7 +130,8 @@ mod tests {
             window_sends: 2,
             messages_in_flight: 2,
             offload: false,
-        }
+        };
+        Start { group, ranges: RangeList::from(&ranges()) }
     }
 
     #[test]

@@ -31,6 +31,7 @@ mod disk;
 mod faults;
 #[cfg(any(test, fuzzing))]
 pub mod fuzzing;
+mod group_terms;
 mod hash;
 #[doc(hidden)]
 pub mod machines;
@@ -67,6 +68,7 @@ pub use ::tree::{PatternError, Rule, Selection};
 pub use changes::{Change, ChangeCounts, Changes};
 pub use control::check_failure_deadline;
 pub use copy::{Target, TargetError, Verified};
+pub use group_terms::GroupTerms;
 pub use hash::digest_of;
 pub use manifest::Manifest;
 pub use messages::{join_predicate, predicate};

@@ -3,15 +3,16 @@
 //! Either end may close the connection at any time; the other then cleans up. Both send at least every second (see
 //! [`crate::control::silence`]), so a vanished peer is detected.
 
-use std::{net::SocketAddr, time::Duration};
+use std::time::Duration;
 
-use rdmc::{Algorithm, Error, Failure, FailureKind, GroupSettings, Secret, Waited, Window};
+use rdmc::{Error, Failure, FailureKind, GroupSettings, Secret, Waited};
 use serde::{Deserialize, Serialize};
 use tree::{Rule, Selection};
 
 use crate::{
-    Manifest, TargetError, changes::Changes, control::check_failure_deadline, owners::Kept,
-    ranges::RangeList, resume::ChunkDigests, stream_message::StreamMessage,
+    Manifest, TargetError, changes::Changes, control::check_failure_deadline,
+    group_terms::GroupTerms, owners::Kept, ranges::RangeList, resume::ChunkDigests,
+    stream_message::StreamMessage,
 };
 
 /// From a receiver.
@@ -261,55 +262,16 @@ pub const JOIN_TIMEOUT: Duration = Duration::from_secs(15);
 /// A group that replicates a part of the file: rank 0 sends each range as a message.
 #[derive(Clone, Debug, Serialize, Deserialize)]
 pub struct Start {
-    /// Number of the group, never used again.
-    pub group: u64,
-    pub rank: u32,
+    pub group: GroupTerms,
     /// The ranges to replicate, one per message. One range of a stream, without an end: its messages follow on each other
     /// from there.
     pub ranges: RangeList,
-    /// Addresses of the members' contexts, by rank.
-    pub addresses: Vec<SocketAddr>,
-    /// The rack of each rank.
-    pub racks: Vec<u32>,
-    pub algorithm: u8,
-    pub block_bytes: u64,
-    pub window_receives: u32,
-    pub window_sends: u32,
-    pub messages_in_flight: u32,
-    /// Whether the network relays by itself where it can.
-    pub offload: bool,
 }
 
 impl Start {
-    /// The group at the member that this was sent to. Errors: terms that make no group.
-    pub fn group_settings(&self) -> Result<GroupSettings, Error> {
-        let refuse = |name, value, allowed: &str| {
-            Err(Error::Setting { name, value, allowed: allowed.to_owned() })
-        };
-        let Some(algorithm) = Algorithm::from_code(self.algorithm) else {
-            let value = format!("number {}", self.algorithm);
-            return refuse("algorithm", value, "one that all hosts know: the same version of rdmc");
-        };
-        if self.addresses.len() != self.racks.len() {
-            return refuse("racks", format!("{:?}", self.racks), "one for each member");
-        }
-        let window = Window { receives: self.window_receives, sends: self.window_sends };
-        let settings = GroupSettings::new(self.group, self.addresses.clone(), self.rank)
-            .algorithm(algorithm)
-            .racks(self.racks.clone())
-            .block_bytes(self.block_bytes)
-            .window(window)
-            .messages_in_flight(self.messages_in_flight)
-            .offload(self.offload)
-            // A message for each range, all queued at once.
-            .send_queue_max(u32::MAX);
-        settings.make_schedule()?;
-        Ok(settings)
-    }
-
-    /// The same for a group of a stream.
+    /// The group of a stream at the member that this was sent to. Errors: terms that make no group.
     pub fn stream_settings(&self) -> Result<GroupSettings, Error> {
-        let mut settings = self.group_settings()?;
+        let mut settings = self.group.settings()?;
         // A consumer may pause for as long as it likes; members that die are noticed all the same.
         settings.stall_timeout = Duration::MAX;
         settings.receive_bytes_max = STREAM_RECEIVE_BYTES_MAX;
@@ -348,37 +310,5 @@ pub fn join_predicate(error: &Error) -> String {
         Error::Failed(failure) => predicate(failure),
         Error::Member { cause, .. } => format!("could not be joined: {cause}"),
         other => format!("could not be joined: {other}"),
-    }
-}
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-
-    fn start() -> Start {
-        Start {
-            group: 1,
-            rank: 1,
-            ranges: RangeList::default(),
-            addresses: vec![([127, 0, 0, 1], 1).into(); 2],
-            racks: vec![0, 0],
-            algorithm: Algorithm::Chain.code(),
-            block_bytes: 10,
-            window_receives: 2,
-            window_sends: 2,
-            messages_in_flight: 2,
-            offload: true,
-        }
-    }
-
-    #[test]
-    fn terms_without_a_valid_group_are_refused() {
-        let settings = start().group_settings().unwrap();
-        assert!(settings.members.len() == 2 && settings.offload);
-        let unknown = Start { algorithm: 99, ..start() }.group_settings().unwrap_err();
-        assert!(unknown.to_string().contains("number 99"), "{unknown}");
-        assert!(Start { racks: vec![0], ..start() }.group_settings().is_err());
-        let empty = Start { racks: vec![], addresses: vec![], ..start() };
-        assert!(empty.group_settings().is_err());
     }
 }

@@ -1,8 +1,9 @@
 //! Entry point of a fuzzer (`./dev fuzz`): messages of roots and receivers in measurements.
 
+use files::GroupTerms;
 use serde::{Serialize, de::DeserializeOwned};
 
-use crate::messages::{Answer, GroupTerms, Request, decode, encode};
+use crate::messages::{Answer, Request, decode, encode};
 
 /// Decodes an answer if the first byte is 0, else a request, with the checks that precede any join. True if it is valid.
 pub fn messages(bytes: &[u8]) -> bool {
@@ -65,10 +66,12 @@ mod tests {
             number,
             rank: 1,
             addresses: addresses.clone(),
+            racks: vec![0; 3],
             algorithm,
             block_bytes: 65_536,
             window_receives: 2,
             window_sends: 2,
+            messages_in_flight: 1,
             offload: false,
         };
         let measure = Measure { group: group(1, 3), bytes: 1_000, echo: Some(group(2, 0)) };

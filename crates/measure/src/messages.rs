@@ -2,7 +2,8 @@
 
 use std::{io, net::SocketAddr};
 
-use rdmc::{Algorithm, Error, GroupSettings, TeamSettings, Window};
+use files::GroupTerms;
+use rdmc::{Error, TeamSettings};
 use serde::{Deserialize, Serialize, de::DeserializeOwned};
 
 use crate::CollectivePlan;
@@ -35,54 +36,13 @@ pub(crate) enum Answer {
 /// One measurement at one host: a sequence of messages of one length.
 #[derive(Clone, Debug, Serialize, Deserialize)]
 pub(crate) struct Measure {
+    /// Its number is the measurement's. All messages use the same memory, so that one follows another.
     pub group: GroupTerms,
     /// Length of each message.
     pub bytes: u64,
     /// A return group, in which the host sends each message back to the root. Without it, it confirms by
     /// [`Answer::Received`].
     pub echo: Option<GroupTerms>,
-}
-
-/// A group of a measurement, at one member. All members are in one rack, and messages follow one another, since all use
-/// the same memory.
-#[derive(Clone, Debug, Serialize, Deserialize)]
-pub(crate) struct GroupTerms {
-    /// Never used again. That of the group from the root is the measurement's.
-    pub number: u64,
-    pub rank: u32,
-    /// Addresses of the members' contexts, by rank.
-    pub addresses: Vec<SocketAddr>,
-    pub algorithm: u8,
-    pub block_bytes: u64,
-    pub window_receives: u32,
-    pub window_sends: u32,
-    /// Whether the network relays by itself where it can.
-    pub offload: bool,
-}
-
-impl GroupTerms {
-    /// Errors: terms that make no group.
-    pub fn settings(&self) -> Result<GroupSettings, Error> {
-        let Some(algorithm) = Algorithm::from_code(self.algorithm) else {
-            return Err(Error::Setting {
-                name: "algorithm",
-                value: format!("number {}", self.algorithm),
-                allowed: "one that all hosts know: the same version of rdmc".to_owned(),
-            });
-        };
-        let window = Window { receives: self.window_receives, sends: self.window_sends };
-        let settings = GroupSettings::new(self.number, self.addresses.clone(), self.rank)
-            .algorithm(algorithm)
-            .block_bytes(self.block_bytes)
-            .window(window)
-            .messages_in_flight(1)
-            .offload(self.offload)
-            // The next message is sent when the one before has arrived or come back, which may be before the sender itself is done
-            // with it.
-            .send_queue_max(u32::MAX);
-        settings.make_schedule()?;
-        Ok(settings)
-    }
 }
 
 /// A measurement of a team's operations at one host.
@@ -120,30 +80,4 @@ pub(crate) fn encode(message: &impl Serialize) -> Result<Vec<u8>, Error> {
 pub(crate) fn decode<M: DeserializeOwned>(bytes: &[u8]) -> Result<M, String> {
     postcard::from_bytes(bytes)
         .map_err(|error| format!("sent a message that is none of a measurement: {error}"))
-}
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-
-    #[test]
-    fn terms_without_a_valid_group_are_refused() {
-        let terms = GroupTerms {
-            number: 1,
-            rank: 1,
-            addresses: vec![([127, 0, 0, 1], 1).into(); 2],
-            algorithm: Algorithm::Chain.code(),
-            block_bytes: 10,
-            window_receives: 2,
-            window_sends: 2,
-            offload: true,
-        };
-        let settings = terms.settings().unwrap();
-        assert!(settings.members.len() == 2 && settings.offload);
-        // A message comes back before its sender is done with it: many may be queued.
-        assert_eq!(settings.send_queue_max, u32::MAX);
-        let unknown = GroupTerms { algorithm: 99, ..terms.clone() }.settings().unwrap_err();
-        assert!(unknown.to_string().contains("number 99"), "{unknown}");
-        assert!(GroupTerms { addresses: vec![], ..terms }.settings().is_err());
-    }
 }

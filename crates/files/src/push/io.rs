@@ -374,7 +374,7 @@ impl Effects for Io<'_> {
     /// Joins on a thread that ends by the context's own deadline.
     fn join(&mut self, start: &Start) -> Result<(), PushError> {
         let settings = self.push.group_settings(start)?;
-        let number = start.group;
+        let number = start.group.number;
         let Some(context) = self.push.context.get().cloned() else { return Ok(()) };
         let events = self.push.events.clone();
         let sending = Sending { number, events: events.clone() };

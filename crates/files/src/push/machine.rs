@@ -442,22 +442,27 @@ impl<'a> RootMachine<'a> {
     fn start(&mut self, effects: &mut impl Effects, part: Part) -> Result<(), PushError> {
         let Some(fabric) = &self.fabric else { return Ok(()) };
         let direct_until = self.object.as_stream().and_then(StreamSource::direct_until);
-        let algorithm = match direct_until {
-            Some(_) => Some(Algorithm::Sequential),
-            None => self.algorithm(&part),
-        };
+        let direct = direct_until.map(|_| Algorithm::Sequential);
+        let algorithm = direct.or_else(|| self.algorithm(&part));
         for &host in &part.hosts {
             let known = &mut self.hosts[host];
             known.repeated_bytes += known.has.intersection(&part.ranges).bytes();
         }
-        let plan = GroupPlan { part: &part, algorithm, messages: self.object.messages(&part) };
+        let plan = GroupPlan {
+            part: &part,
+            algorithm,
+            messages: self.object.messages(&part),
+            settings: self.settings,
+            hosts: &self.hosts,
+            listening: effects.address(),
+            fabric,
+        };
         let number = effects.group_number()?;
-        let (mut start, choice) =
-            plan.start(number, self.settings, &self.hosts, (effects.address(), fabric));
+        let (mut start, choice) = plan.start(number);
         self.choice = Some(choice);
         if part.source.is_none() {
             effects.join(&start)?;
-            start.rank = 1;
+            start.group.rank = 1;
         } else {
             self.hosts.first_sent.get_or_insert(self.now);
         }
@@ -466,9 +471,9 @@ impl<'a> RootMachine<'a> {
         state.direct_until = direct_until;
         for host in state.members() {
             effects.send_message(host, &ToReceiver::Start(start.clone()));
-            start.rank += 1;
+            start.group.rank += 1;
         }
-        self.groups.insert(start.group, state);
+        self.groups.insert(number, state);
         Ok(())
     }
 

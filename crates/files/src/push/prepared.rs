@@ -156,7 +156,7 @@ impl Prepared {
     pub(super) fn group_settings(&self, start: &Start) -> Result<GroupSettings, Error> {
         match self.stream {
             Some(_) => start.stream_settings(),
-            None => start.group_settings(),
+            None => start.group.settings(),
         }
     }
 

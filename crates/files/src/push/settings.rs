@@ -16,6 +16,7 @@ use crate::{
     SourceError,
     changes::Changes,
     control::{FAILURE_DEADLINE, check_failure_deadline, silence},
+    group_terms::GroupTerms,
     messages::JOIN_TIMEOUT,
     push::switch_control::SwitchControl,
 };
@@ -188,10 +189,28 @@ impl PushSettings {
         JOIN_TIMEOUT + silence(self.failure_deadline)
     }
 
-    /// The window for so many members and blocks of this length.
-    pub fn window(&self, members: usize, block_bytes: u64) -> Window {
-        let members = u32::try_from(members).unwrap_or(u32::MAX);
-        self.window.unwrap_or_else(|| Window::for_group(block_bytes, members))
+    /// What rank 0 is told of a group of the members with these addresses, in these racks, in which one message follows another.
+    pub fn group_terms(
+        &self,
+        number: u64,
+        choice: &Choice,
+        addresses: Vec<SocketAddr>,
+        racks: Vec<u32>,
+    ) -> GroupTerms {
+        let members = u32::try_from(addresses.len()).unwrap_or(u32::MAX);
+        let window = self.window.unwrap_or_else(|| Window::for_group(choice.block_bytes, members));
+        GroupTerms {
+            number,
+            rank: 0,
+            addresses,
+            racks,
+            algorithm: choice.algorithm.code(),
+            block_bytes: choice.block_bytes,
+            window_receives: window.receives,
+            window_sends: window.sends,
+            messages_in_flight: 1,
+            offload: self.offload,
+        }
     }
 
     pub(super) fn check(&self, bytes: u64) -> Result<(), PushError> {

@@ -186,9 +186,9 @@ impl Effects for Io<'_> {
         let (Some(context), Some(hashed)) = (self.context.clone(), &self.copy) else {
             return Err("no fabric is started".into());
         };
-        let mut settings = start.group_settings().map_err(|error| error.to_string())?;
+        let mut settings = start.group.settings().map_err(|error| error.to_string())?;
         settings.report_blocks = true;
-        let (number, events) = (start.group, self.root.events.clone());
+        let (number, events) = (start.group.number, self.root.events.clone());
         let group_events = events.clone();
         let notify = move |event| drop(group_events.send(Event::Group(event)));
         let member = Member::new(&start, hashed.copy.clone(), notify);

@@ -216,8 +216,8 @@ impl ReceiverMachine {
     }
 
     fn start(&mut self, effects: &mut impl Effects, start: Start) -> Result<(), ReceiveError> {
-        let group = start.group;
-        let sends = (start.rank == 0).then(|| start.ranges.within(self.bytes));
+        let group = start.group.number;
+        let sends = (start.group.rank == 0).then(|| start.ranges.within(self.bytes));
         match effects.join(start) {
             Ok(()) => {
                 self.groups.insert(group, Membership { is_joined: false, sends });

@@ -71,11 +71,11 @@ pub struct Member<F> {
 
 impl<F: FnMut(MemberEvent)> Member<F> {
     pub fn new(start: &Start, copy: Copy, notify: F) -> Self {
-        let ranges = match start.rank {
+        let ranges = match start.group.rank {
             0 => Vec::new(),
             _ => start.ranges.within(copy.region.len() as u64).iter().collect(),
         };
-        Self { number: start.group, ranges, copy, notify }
+        Self { number: start.group.number, ranges, copy, notify }
     }
 }
 

@@ -148,7 +148,7 @@ impl Effects for StreamIo<'_> {
         let Some((from, _)) = start.ranges.within(u64::MAX).iter().next() else {
             return Err("the root has not said where the group begins in the stream".into());
         };
-        let (number, events) = (start.group, self.root.events.clone());
+        let (number, events) = (start.group.number, self.root.events.clone());
         let join = move || {
             // Fails only if the session has ended.
             let _ = events.send(Event::Joined(number, context.create_group(settings)));

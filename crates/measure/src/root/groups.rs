@@ -5,7 +5,7 @@ use std::{
     time::{Duration, Instant},
 };
 
-use files::{HostState, PushError, join_predicate, predicate};
+use files::{GroupTerms, HostState, PushError, join_predicate, predicate};
 use rdmc::{Algorithm, Application, Failure, Group, Incoming, Region};
 use session::Deadline;
 
@@ -13,7 +13,7 @@ use super::{
     measurement::{BenchEvent, BenchPlan, Measurement, Subject},
     session::{Event, Input, Reporter, Session, start_thread},
 };
-use crate::messages::{Answer, GroupTerms, Measure, Request};
+use crate::messages::{Answer, Measure, Request};
 
 /// How long a group may take to close once all messages have arrived.
 const CLOSE_TIMEOUT: Duration = Duration::from_secs(10);
@@ -216,26 +216,18 @@ impl Groups<'_, '_> {
         let settings = gathering.settings();
         let Some(context) = gathering.context().cloned() else { return Ok(()) };
         let addresses = self.session.root.addresses(&measuring.hosts);
+        // All are in one rack.
         let racks = vec![0; addresses.len()];
         let choice = settings.choose(settings.algorithm, &racks, bytes, context.fabric());
-        let window = settings.window(addresses.len(), choice.block_bytes);
-        let terms = |number, rank, addresses, algorithm: Algorithm| GroupTerms {
-            number,
-            rank,
-            addresses,
-            algorithm: algorithm.code(),
-            block_bytes: choice.block_bytes,
-            window_receives: window.receives,
-            window_sends: window.sends,
-            offload: settings.offload,
+        let terms = settings.group_terms(measuring.number, &choice, addresses, racks);
+        let back_terms = GroupTerms {
+            number: self.session.root.number()?,
+            addresses: terms.addresses.iter().rev().copied().collect(),
+            algorithm: Algorithm::Sequential.code(),
+            ..terms.clone()
         };
-        let back_addresses: Vec<_> = addresses.iter().rev().copied().collect();
-        let back_number = self.session.root.number()?;
-        let out = |rank| terms(measuring.number, rank, addresses.clone(), choice.algorithm);
-        let back = |rank| {
-            let back = || terms(back_number, rank, back_addresses.clone(), Algorithm::Sequential);
-            is_latency.then(back)
-        };
+        let out = |rank| GroupTerms { rank, ..terms.clone() };
+        let back = |rank| is_latency.then(|| GroupTerms { rank, ..back_terms.clone() });
         for (rank, &host) in (1..).zip(&measuring.hosts) {
             let measure = Measure { group: out(rank), bytes, echo: back(0) };
             self.session.send(host, &Request::Measure(measure))?;

@@ -158,13 +158,13 @@ impl World<'_> {
     pub(super) fn begin_join(&mut self, index: usize, start: Start) -> Result<(), String> {
         let settings = match self.scenario.stream {
             Some(_) => start.stream_settings(),
-            None => start.group_settings(),
+            None => start.group.settings(),
         };
         let settings = settings.map_err(|error| error.to_string())?;
         let mut settings = GroupSettings::try_from(&settings).map_err(|error| error.to_string())?;
         let is_file = self.scenario.stream.is_none();
         settings.report_blocks = self.processes[index].receiver.is_some() && is_file;
-        let group = start.group;
+        let group = start.group.number;
         let joining = Joining { start, settings, links: BTreeMap::new(), is_complete: false };
         self.processes[index].joinings.insert(group, joining);
         let until_ns = self.now_ns() + files::machines::JOIN_TIMEOUT.as_nanos() as u64;
@@ -201,7 +201,7 @@ impl World<'_> {
             .neighbours()
             .into_iter()
             .filter(|other| !joining.links.contains_key(other))
-            .map(|other| (other, process_at(joining.start.addresses[other as usize])))
+            .map(|other| (other, process_at(joining.start.group.addresses[other as usize])))
             .collect();
         for (other_rank, other) in wanted {
             if self.processes[other].joinings.contains_key(&group) && self.can_talk(one, other) {
@@ -249,7 +249,7 @@ impl World<'_> {
             self.processes[index].joinings.insert(group, joining);
             return;
         };
-        let address = joining.start.addresses[member as usize];
+        let address = joining.start.group.addresses[member as usize];
         joining.links.into_values().for_each(|link| self.network.discard(link));
         let error = rdmc::Error::Member { member, address, cause: "did not come in time".into() };
         self.note(index, Note::Joined(group, Err(error)));

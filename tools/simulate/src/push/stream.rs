@@ -68,7 +68,7 @@ impl World<'_> {
         if let (Some(receiver), Some(end)) = (&mut self.processes[index].receiver, from) {
             let group =
                 StreamGroup { end, messages: VecDeque::new(), ended: None, is_altered: false };
-            receiver.stream.groups.insert(start.group, group);
+            receiver.stream.groups.insert(start.group.number, group);
         }
     }
 
