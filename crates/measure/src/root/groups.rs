@@ -17,6 +17,8 @@ use crate::messages::{Answer, Measure, Request};
 
 /// How long a group may take to close once all messages have arrived.
 const CLOSE_TIMEOUT: Duration = Duration::from_secs(10);
+/// How long a host whose group has failed may take to say why, by its control connection.
+const REPORT_TIMEOUT: Duration = Duration::from_secs(3);
 /// How long one message may take; a group without any progress fails sooner.
 const MESSAGE_TIMEOUT: Duration = Duration::from_secs(900);
 
@@ -30,12 +32,19 @@ struct Measuring {
     received: BTreeSet<usize>,
     /// When the last of them did.
     done_at: Option<Instant>,
-    failure: Option<String>,
+    /// The first reason to end, and when it does: a host that is lost before has the reason.
+    failure: Option<(String, Deadline)>,
 }
 
 impl Measuring {
+    /// Ends it now.
     fn fail(&mut self, why: String) {
-        self.failure.get_or_insert(why);
+        self.failure = Some((why, Deadline::after(Duration::ZERO)));
+    }
+
+    /// A group has failed: at a member that has ended, whose last message comes by another connection, perhaps later.
+    fn fail_group(&mut self, why: String) {
+        self.failure.get_or_insert_with(|| (why, Deadline::after(REPORT_TIMEOUT)));
     }
 
     fn abort(&self, reason: &str) {
@@ -180,17 +189,16 @@ impl Groups<'_, '_> {
             let registered = context.register(&region);
             registered.map_err(|error| MeasureError::Measurement(error.to_string()))?;
         }
+        let late = "did not get a message in time";
         let mut times = Vec::new();
         for _ in 0..=repeats {
             measuring.received.clear();
             measuring.done_at = None;
             let sent_at = Instant::now();
-            if let Some((group, _)) = &measuring.groups {
-                group
-                    .try_send(region.clone())
-                    .map_err(|e| MeasureError::Measurement(e.to_string()))?;
+            let sent = measuring.groups.as_ref().map(|(group, _)| group.try_send(region.clone()));
+            if let Some(Err(error)) = sent {
+                measuring.fail_group(error.to_string());
             }
-            let late = "did not get a message in time";
             self.wait_measuring(measuring, MESSAGE_TIMEOUT, late, |m| m.done_at.is_some())?;
             let time = measuring.done_at.unwrap_or(sent_at) - sent_at;
             times.push(if is_latency { time / 2 } else { time });
@@ -198,8 +206,10 @@ impl Groups<'_, '_> {
         times.remove(0);
         if let Some((out, back)) = measuring.groups.take() {
             for group in [Some(out), back].into_iter().flatten() {
-                let closed = group.close(CLOSE_TIMEOUT);
-                closed.map_err(|error| MeasureError::Measurement(error.to_string()))?;
+                if let Err(error) = group.close(CLOSE_TIMEOUT) {
+                    measuring.fail_group(error.to_string());
+                }
+                self.wait_measuring(measuring, CLOSE_TIMEOUT, late, |_| true)?;
             }
         }
         Ok(times)
@@ -258,18 +268,21 @@ impl Groups<'_, '_> {
         done: impl Fn(&Measuring) -> bool,
     ) -> Result<(), MeasureError> {
         let deadline = Deadline::after(timeout);
-        while !done(measuring) {
-            if deadline.left().is_zero() {
-                measuring.fail(late.to_owned());
-            } else if let Some(input) = self.session.next(deadline)? {
+        while measuring.failure.is_some() || !done(measuring) {
+            let until = measuring.failure.as_ref().map_or(deadline, |(_, until)| *until);
+            if let Some(input) = self.session.next(until)? {
                 self.note(measuring, input);
+            } else if measuring.failure.is_none() && deadline.left().is_zero() {
+                measuring.fail(late.to_owned());
             }
             let root = &self.session.root;
             let lost = measuring.hosts.iter().find(|&&host| !root.is_ready(host));
             if let Some(HostState::Failed(why)) = lost.map(|&host| root.state(host)) {
                 measuring.fail(why);
             }
-            if let Some(why) = &measuring.failure {
+            if let Some((why, until)) = &measuring.failure
+                && until.left().is_zero()
+            {
                 return Err(MeasureError::Measurement(why.clone()));
             }
         }
@@ -280,9 +293,9 @@ impl Groups<'_, '_> {
         match input {
             Input::Reported(number, event) if number == measuring.number => match event {
                 Event::Joined(Ok(groups)) => measuring.groups = Some(groups),
-                Event::Joined(Err(error)) => measuring.fail(join_predicate(&error)),
+                Event::Joined(Err(error)) => measuring.fail_group(join_predicate(&error)),
                 Event::Echoed(at) => measuring.done_at = Some(at),
-                Event::Failed(failure) => measuring.fail(predicate(&failure)),
+                Event::Failed(failure) => measuring.fail_group(predicate(&failure)),
                 // Of no group.
                 Event::Collective(_) => {}
             },
@@ -299,7 +312,7 @@ impl Groups<'_, '_> {
                 if number == measuring.number =>
             {
                 let name = &self.session.gathering.settings().hosts[host].name;
-                measuring.fail(format!("failed at {name}: {detail}"));
+                measuring.fail_group(format!("failed at {name}: {detail}"));
             }
             // Of an earlier measurement.
             Input::Reported(..) | Input::Answered(..) => {}
@@ -332,5 +345,66 @@ impl Application for RootCallbacks {
 
     fn failed(&mut self, failure: &Failure, _regions: Vec<(u64, Region)>) {
         self.reporter.report(Event::Failed(failure.clone()));
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::{net::Ipv4Addr, sync::Arc, thread};
+
+    use files::{
+        HostPlan, PushSettings, Reach,
+        receiver::{self, Placement, ReceiveError, ReceiverSettings},
+    };
+    use rdmc::Secret;
+
+    use super::*;
+    use crate::{
+        Bench,
+        messages::{decode, encode},
+    };
+
+    #[test]
+    fn a_host_whose_group_ends_before_its_last_message_is_named_by_that_message() {
+        let plan = HostPlan {
+            name: "host-0".to_owned(),
+            destination: String::new(),
+            rack: 0,
+            reach: Reach::Calls,
+        };
+        let secret = Secret::random().unwrap();
+        let mut settings = PushSettings::new(vec![plan], secret.clone());
+        settings.local_only = true;
+        let plan = BenchPlan {
+            bytes: 10,
+            repeats: 1,
+            latency_bytes: Vec::new(),
+            latency_repeats: 1,
+            collective: None,
+        };
+        let bench = Bench::open(settings, plan).unwrap();
+        let port = bench.control_port();
+        let receiver = thread::spawn(move || {
+            let settings = ReceiverSettings {
+                host: "host-0".to_owned(),
+                placement: Placement::Anywhere,
+                output: None,
+                bytes_max: None,
+                stop: Arc::default(),
+            };
+            let own = [Ipv4Addr::LOCALHOST.into()];
+            let channel = receiver::call(&own, port, &secret, Duration::from_secs(30)).unwrap();
+            receiver::serve_with(channel, &settings, |session| {
+                let message = session.next()?.unwrap();
+                let Ok(Request::Measure(measure)) = decode(&message) else { panic!() };
+                let (number, detail) = (measure.group.number, "lost its peer".to_owned());
+                session.sender().send(encode(&Answer::Failed { number, detail }).unwrap())?;
+                thread::sleep(Duration::from_millis(300));
+                Err(ReceiveError::Stopped)
+            })
+        });
+        let report = bench.run(&mut |_| {});
+        assert_eq!(report.failures[0].as_deref(), Some("interrupted"), "{report:?}");
+        assert!(receiver.join().unwrap().is_err());
     }
 }
