@@ -65,7 +65,7 @@ impl Hosts {
         self.push_as(0, words)
     }
 
-    /// Runs a shell in which file systems can be mounted, seen by nobody else. `$R` pushes to one host.
+    /// Runs a shell in which file systems can be mounted, which no other process sees. `$R` pushes to one host.
     pub fn shell(&self, script: &str) -> Outcome {
         let push = format!("set -e; R() {{ {} push \"$@\" --local 1; }}; ", self.rdmc.display());
         let mut command = Command::new("unshare");
@@ -200,6 +200,38 @@ fn files_and_private_directories_of_others_stay_and_do_no_harm() {
     assert_eq!(outcome.code, Some(1), "{outcome:?}");
     assert!(outcome.err.contains("its directory has the sticky bit"), "{outcome:?}");
     assert!(!sticky.join("d").exists());
+}
+
+#[test]
+fn directories_of_others_that_keep_their_modes_and_times_are_named() {
+    if !is_root() {
+        return;
+    }
+    let hosts = Hosts::new();
+    let shared = hosts.directory("shared", (OTHER, 0o777));
+    let inner = hosts.directory("shared/d", (OTHER, 0o777));
+    let push = "src/ --dest {}/shared";
+    for dry_run in [" -n", ""] {
+        let outcome = hosts.push_as(USER, &format!("{push}{dry_run}"));
+        assert_eq!(outcome.code, Some(0), "{outcome:?}");
+        let both = "local-1: 2 directories belong to other users and keep their modes and times: ";
+        let first = format!("{both}{} is the first", shared.display());
+        assert!(outcome.err.contains(&first), "{outcome:?}");
+    }
+    assert_eq!(fs::read(inner.join("g")).unwrap(), b"new");
+    assert_eq!(owner(&inner), (OTHER, OTHER, 0o777));
+    // They are no change that every push makes again.
+    let host = hosts.push_as(USER, &format!("{push} --json")).json()["hosts"][0].clone();
+    let expected = serde_json::json!({"count": 2, "first": ""});
+    assert_eq!(host["changes"]["others_directories"], expected, "{host}");
+    assert_eq!((&host["changes"]["attributes"], &host["was_there"]), (&0.into(), &true.into()));
+    own(&shared, USER, 0o755);
+    let outcome = hosts.push_as(USER, push);
+    let one = format!("{} belongs to another user and keeps its mode and time", inner.display());
+    assert!(outcome.err.contains(&one), "{outcome:?}");
+    let outcome = hosts.push(push);
+    assert!(!outcome.err.contains("belong"), "{outcome:?}");
+    assert_eq!(owner(&inner), (OTHER, OTHER, 0o755));
 }
 
 #[test]

@@ -1,6 +1,7 @@
 //! What a push changes at a host, entry by entry: counted by receivers, and listed if the root asks for it.
 
 use serde::{Deserialize, Serialize};
+use tree::PATH_BYTES_MAX;
 
 /// The most runs of entries that are listed: 400 KiB in a message.
 const RUNS_MAX: usize = 1 << 15;
@@ -36,6 +37,15 @@ pub struct ChangeCounts {
     pub removed: u64,
 }
 
+/// Directories that belong to other users than the receiver's, which therefore keep their mode and time where the source has others.
+#[derive(Clone, PartialEq, Eq, Debug, Serialize, Deserialize)]
+pub struct OthersDirectories {
+    /// How many there are.
+    pub count: u64,
+    /// The path of the first in the destination; empty if it is the destination itself.
+    pub first: Vec<u8>,
+}
+
 /// What a push changes at a host.
 ///
 /// Its size is bounded, however many entries there are: consecutive ones that change alike take one run.
@@ -49,6 +59,7 @@ pub struct Changes {
     runs: Vec<Run>,
     removed: Vec<Vec<u8>>,
     removed_bytes: usize,
+    others: Option<Box<OthersDirectories>>,
     /// More has changed than is listed.
     is_cut: bool,
 }
@@ -113,12 +124,24 @@ impl Changes {
         self.removed.push(path.to_vec());
     }
 
+    /// Adds a directory of another user, which keeps its mode and time: its path in the destination. The destination itself, which
+    /// has an empty one, counts as the first.
+    pub(crate) fn keep_of_other(&mut self, path: &[u8]) {
+        let first = || Box::new(OthersDirectories { count: 0, first: path.to_vec() });
+        let others = self.others.get_or_insert_with(first);
+        others.count = others.count.saturating_add(1);
+        if path.is_empty() {
+            others.first.clear();
+        }
+    }
+
     /// At the root, which trusts no receiver: the same of a source with so many entries, where it has decided whether contents
     /// that were compared are equal.
     pub(crate) fn settled(self, entries: u32, is_equal: impl Fn(u32) -> bool) -> Self {
         let (counts, is_cut) = (self.counts, self.is_cut);
         let removed = if self.is_listing { self.removed } else { Vec::new() };
         let mut settled = Self { runs: Vec::new(), removed, counts, is_cut, ..self };
+        settled.others.iter_mut().for_each(|others| others.first.truncate(PATH_BYTES_MAX));
         let mut next = 0;
         for run in self.runs {
             let end = run.first.checked_add(run.entries).filter(|&end| end <= entries);
@@ -163,6 +186,11 @@ impl Changes {
     /// Paths in the destination that are to be removed, as they were listed.
     pub fn removed(&self) -> impl Iterator<Item = &[u8]> {
         self.removed.iter().map(Vec::as_slice)
+    }
+
+    /// Directories that keep their mode and time, as they are other users'; `None` if there are none.
+    pub fn others_directories(&self) -> Option<&OthersDirectories> {
+        self.others.as_deref()
     }
 
     /// Whether more changes than is listed.
@@ -272,9 +300,17 @@ mod tests {
         changes.add_if_equal(2, Change::Kept);
         changes.set_top(Change::Attributes);
         changes.remove(b"old");
+        changes.keep_of_other(b"theirs");
+        changes.keep_of_other(&[b'a'; 2 * PATH_BYTES_MAX]);
         let settled = changes.settled(3, |entry| entry == 1);
         let expected = ChangeCounts { new: 1, contents: 1, attributes: 1, kept: 0, removed: 1 };
         assert_eq!((settled.counts(), settled.top()), (expected, Some(Change::Attributes)));
         assert_eq!((settled.listed().count(), settled.removed().count()), (0, 0));
+        let others = OthersDirectories { count: 2, first: b"theirs".to_vec() };
+        assert_eq!(settled.others_directories(), Some(&others));
+        let mut invented = Changes::new(false);
+        invented.keep_of_other(&[b'a'; 2 * PATH_BYTES_MAX]);
+        let settled = invented.settled(3, |_| true);
+        assert_eq!(settled.others_directories().unwrap().first.len(), PATH_BYTES_MAX);
     }
 }

@@ -65,7 +65,7 @@ mod writeback;
 
 /// Patterns that choose what of a tree is sent.
 pub use ::tree::{PatternError, Rule, Selection};
-pub use changes::{Change, ChangeCounts, Changes};
+pub use changes::{Change, ChangeCounts, Changes, OthersDirectories};
 pub use control::check_failure_deadline;
 pub use copy::{Target, TargetError, Verified};
 pub use group_terms::GroupTerms;

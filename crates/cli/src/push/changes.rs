@@ -5,7 +5,7 @@ use std::{
     io::{self, Write},
 };
 
-use files::{Change, ChangeCounts, Changes, EntryNames, HostReport};
+use files::{Change, ChangeCounts, Changes, EntryNames, HostReport, OthersDirectories};
 use serde::Serialize;
 
 use crate::failure::plain;
@@ -24,6 +24,15 @@ pub struct Summary {
     removed: u64,
     /// The destination itself, if it is the copy of a directory: `new`, `attributes` or `kept`; not counted.
     top: Option<&'static str>,
+    /// Directories of other users, which keep their mode and time.
+    others_directories: Option<Others>,
+}
+
+#[derive(Serialize)]
+struct Others {
+    count: u64,
+    /// The path of the first in the destination; empty if it is the destination itself.
+    first: String,
 }
 
 impl Summary {
@@ -34,7 +43,11 @@ impl Summary {
             Change::Contents | Change::Attributes => "attributes",
             Change::Kept => "kept",
         });
-        Self { new, changed: contents, attributes, kept, removed, top }
+        let others_directories = changes.others_directories().map(|others| Others {
+            count: others.count,
+            first: String::from_utf8_lossy(&others.first).into_owned(),
+        });
+        Self { new, changed: contents, attributes, kept, removed, top, others_directories }
     }
 }
 
@@ -74,6 +87,22 @@ impl fmt::Display for Counted<'_> {
         }
         formatter.write_str(&parts.join(", "))
     }
+}
+
+/// What is said of directories of other users, after the name of the host; `None` if there are none.
+pub fn others_directories(host: &HostReport) -> Option<String> {
+    let OthersDirectories { count, first } = host.changes.as_ref()?.others_directories()?;
+    let first = match &first[..] {
+        [] => host.destination.clone(),
+        first => format!("{}/{}", host.destination, String::from_utf8_lossy(first)),
+    };
+    let first = plain(&first);
+    Some(match count {
+        1 => format!("{first} belongs to another user and keeps its mode and time"),
+        _ => format!(
+            "{count} directories belong to other users and keep their modes and times: {first} is the first"
+        ),
+    })
 }
 
 /// Lists what changes at hosts, a line for each entry; not what is kept. `names`: of the source's entries.

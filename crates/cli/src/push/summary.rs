@@ -139,15 +139,12 @@ impl Facts {
             if json {
                 return json::write_line(out, &self.summary(report, exit));
             }
-            let has_result = report.examined() + report.published() > 0;
-            if quiet || !has_result {
+            if quiet || report.examined() + report.published() == 0 {
                 return Ok(());
             }
             if let Some(names) = &self.names {
-                let is_result = |host: &&HostReport| {
-                    matches!(host.state, HostState::Examined | HostState::Published)
-                };
-                changes::write_listed(out, report.hosts.iter().filter(is_result), names)?;
+                let hosts = report.hosts.iter().filter(|host| has_result(host));
+                changes::write_listed(out, hosts, names)?;
             }
             if report.examined() > 0 {
                 return self.write_lacking(out, report);
@@ -313,6 +310,11 @@ pub fn failures(report: &PushReport) -> impl Iterator<Item = (&str, &str)> {
     })
 }
 
+/// Whether a host has the copy, or would get it.
+fn has_result(host: &HostReport) -> bool {
+    matches!(host.state, HostState::Examined | HostState::Published)
+}
+
 /// Messages beside the summary.
 fn remarks(report: &PushReport) {
     if let Some(Offload::Unavailable(reason)) = report.offload {
@@ -325,6 +327,10 @@ fn remarks(report: &PushReport) {
         if let HostState::Shares(other) = &host.state {
             let name = &host.name;
             print_message(format_args!("{name} has the copy of {other}: both use one file system"));
+        }
+        if let Some(others) = has_result(host).then(|| changes::others_directories(host)).flatten()
+        {
+            print_message(format_args!("{}: {others}", host.name));
         }
         if let Some(rate) = host.deferred_at {
             let rate = size::show_rate(rate.saturating_mul(8));

@@ -10,9 +10,10 @@ use super::{
     error::{TargetError, refusal},
     order::Order,
     publish::finish_top,
-    there::{is_top, modified_ns},
+    there::{is_top, keeps_own, modified_ns},
 };
 use crate::{
+    changes::Changes,
     claim::{Claim, ClaimError, Owner},
     disk::Directory,
     messages::Top,
@@ -73,9 +74,18 @@ impl Held {
         self.before.as_ref()
     }
 
-    /// Whether that has the attributes of a tree's top.
-    pub(super) fn has_top(&self, top: Option<Top>) -> bool {
-        self.before.as_ref().is_none_or(|before| is_top(before, top))
+    /// Whether that has the attributes of a tree's top, or keeps its own as it is another user's.
+    pub(super) fn has_top(&self, order: &Order) -> bool {
+        let has_top = |before: &Stat| is_top(before, order.top) || keeps_own(before, order);
+        self.before.as_ref().is_none_or(has_top)
+    }
+
+    /// Adds it to the changes if it keeps other attributes than those of a tree's top.
+    pub(super) fn note_others(&self, order: &Order, changes: &mut Changes) {
+        let keeps = |before: &Stat| !is_top(before, order.top) && keeps_own(before, order);
+        if self.before.as_ref().is_some_and(keeps) {
+            changes.keep_of_other(b"");
+        }
     }
 
     /// Ends the claim, and then gives the directory its attributes.

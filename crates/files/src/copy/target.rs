@@ -201,12 +201,13 @@ impl Target {
                 Some(_) if self.has_top() => Change::Kept,
                 Some(_) => Change::Attributes,
             });
+            self.held.note_others(&self.order, &mut changes);
         }
         self.extras.iter().for_each(|extra| changes.remove(extra.path()));
         changes
     }
 
-    /// Whether what has the destination's name has the attributes of the tree's top.
+    /// Whether what has the destination's name has the attributes of the tree's top, or keeps its own.
     fn has_top(&self) -> bool {
         let has_wanted = || match (&self.existing, self.order.wanted_of_top()) {
             (Some(existing), Some(wanted)) => existing
@@ -214,7 +215,7 @@ impl Target {
                 .is_ok_and(|stat| wanted.is_had_by(&stat, || Ok(existing.as_fd()))),
             _ => true,
         };
-        self.held.has_top(self.order.top) && has_wanted()
+        self.held.has_top(&self.order) && has_wanted()
     }
 
     /// Digests of chunks of the object that are there, of an earlier session or of files to be compared by contents;

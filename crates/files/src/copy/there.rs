@@ -16,7 +16,7 @@ use rustix::{
 use tree::{Entry, Kind};
 
 use super::{
-    attributes::Wanted,
+    attributes::{Wanted, may_set},
     error::TargetError,
     order::Order,
     parents::{Parents, is_below},
@@ -48,7 +48,7 @@ pub(super) enum Found {
     Nothing,
     /// Something that the entry replaces.
     Other,
-    /// A directory that stays. `is_finished`: it has mode and time.
+    /// A directory that stays. `is_finished`: it has mode and time, or keeps its own as it is another user's.
     Directory {
         inode: u64,
         is_finished: bool,
@@ -88,11 +88,14 @@ pub(super) struct There {
     pub(super) found: Vec<Found>,
     /// Directories of the tree that are on other file systems than theirs, or mounted, by the number of the entry.
     pub(super) mounts: Vec<usize>,
+    /// Directories of other users, which keep their mode and time where the tree has others, by the number of the entry.
+    others: Vec<usize>,
 }
 
 impl There {
     pub(super) fn nothing(order: &Order) -> Self {
-        Self { found: vec![Found::Nothing; order.entries().len()], mounts: Vec::new() }
+        let found = vec![Found::Nothing; order.entries().len()];
+        Self { found, mounts: Vec::new(), others: Vec::new() }
     }
 
     /// Compares a tree with what is below `top`. Of files only attributes are read, and 1 MiB at most where there is a
@@ -100,7 +103,8 @@ impl There {
     ///
     /// Errors: a directory is where something else has to be; something cannot be looked at; two entries are one file.
     pub(super) fn look(top: &Directory, order: &Order) -> Result<Self, TargetError> {
-        let mut there = Self { found: Vec::with_capacity(order.entries().len()), mounts: vec![] };
+        let found = Vec::with_capacity(order.entries().len());
+        let mut there = Self { found, mounts: Vec::new(), others: Vec::new() };
         let mut parents = Parents::new(top);
         let mut numbers: HashMap<(u64, u64), usize> = HashMap::new();
         // What is below it is not there.
@@ -151,6 +155,13 @@ impl There {
                 if is_mount.unwrap_or(false) {
                     there.mounts.push(number);
                 }
+            }
+            if let (Found::Directory { inode, is_finished: false }, Some(stat)) = (found, &stat)
+                && keeps_own(stat, order)
+                && has_wanted((stat, entry), order.wanted(number), &mut parents)
+            {
+                found = Found::Directory { inode, is_finished: true };
+                there.others.push(number);
             }
             there.found.push(found);
         }
@@ -228,6 +239,9 @@ impl There {
                 }
                 Found::Same => changes.add(entry, Change::Kept),
             }
+        }
+        for &number in &self.others {
+            changes.keep_of_other(&order.entries()[number].path);
         }
         changes
     }
@@ -325,6 +339,11 @@ fn is_finished(
     has_mode(stat, entry.mode.into())
         && has_time(stat, entry)
         && has_wanted((stat, entry), wanted, parents)
+}
+
+/// Whether a directory keeps mode and time as it is another user's, and is not exchanged.
+pub(super) fn keeps_own(stat: &Stat, order: &Order) -> bool {
+    !order.atomic && !may_set(stat)
 }
 
 fn has_wanted(
