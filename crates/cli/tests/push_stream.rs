@@ -4,7 +4,7 @@ use std::{
     fs,
     io::{Read, Write},
     os::unix::fs::PermissionsExt,
-    process::{Child, Command, Stdio},
+    process::{Child, ChildStdin, Command, Stdio},
     thread,
 };
 
@@ -197,7 +197,7 @@ fn what_has_no_meaning_for_a_stream_is_refused() {
     place.run_words("push missing --follow --local 1").has_failed_with(1, "missing");
 }
 
-/// What a stream that reached nobody says, which is what JSON has.
+/// The reason in text of a stream that no host has taken, which JSON has as well.
 fn has_reason(place: &Place, words: &[&str], reason: &str) {
     let outcome = place.run(words);
     outcome.has_failed_with(1, reason);
@@ -211,7 +211,7 @@ fn has_reason(place: &Place, words: &[&str], reason: &str) {
 }
 
 #[test]
-fn a_stream_that_reaches_nobody_says_why() {
+fn a_stream_that_no_host_takes_says_why() {
     let (place, authority) = (with_secret(), Authority::new("one"));
     fs::write(place.path("other"), place.run(&["secret"]).out).unwrap();
     fs::set_permissions(place.path("other"), fs::Permissions::from_mode(0o600)).unwrap();
@@ -272,18 +272,24 @@ fn a_full_disk_is_named_and_how_much_is_good() {
     assert!(error.contains("cannot write the stream out: No space left on device"), "{json}");
 }
 
+/// Starts to push a stream, of which the listener has written out 7 bytes. It goes on as long as its input is held.
+fn push_seven_bytes(place: &Place, listener: &mut Listener) -> (Child, ChildStdin) {
+    let host = format!("127.0.0.1:{}", listener.port);
+    let push = ["push", "-", "--to", &host, "--secret-file", "secret"];
+    let mut push = place.rdmc(&push).stdin(Stdio::piped()).spawn().unwrap();
+    let mut input = push.stdin.take().unwrap();
+    input.write_all(b"seven\n\n").unwrap();
+    let mut taken = [0; 7];
+    listener.child.stdout.take().unwrap().read_exact(&mut taken).unwrap();
+    (push, input)
+}
+
 #[test]
 fn an_early_end_says_how_much_is_good_at_all_hosts() {
     for end in ["INT", "KILL"] {
         let place = with_secret();
         let mut listener = Listener::with_output(&place, &["--secret-file", "secret"]);
-        let host = format!("127.0.0.1:{}", listener.port);
-        let push = ["push", "-", "--to", &host, "--secret-file", "secret"];
-        let mut push = place.rdmc(&push).stdin(Stdio::piped()).spawn().unwrap();
-        let mut input = push.stdin.take().unwrap();
-        input.write_all(b"seven\n\n").unwrap();
-        let mut taken = [0; 7];
-        listener.child.stdout.take().unwrap().read_exact(&mut taken).unwrap();
+        let (push, input) = push_seven_bytes(&place, &mut listener);
         signal(push.id(), end);
         let said = listener.next_line();
         assert!(said.contains("the first 7 bytes of the stream were verified"), "{said}");
@@ -299,13 +305,7 @@ fn an_early_end_says_how_much_is_good_at_all_hosts() {
 fn a_receiver_that_is_interrupted_says_how_much_is_good() {
     let place = with_secret();
     let mut listener = Listener::with_output(&place, &["--secret-file", "secret"]);
-    let host = format!("127.0.0.1:{}", listener.port);
-    let push = ["push", "-", "--to", &host, "--secret-file", "secret"];
-    let mut push = place.rdmc(&push).stdin(Stdio::piped()).spawn().unwrap();
-    let mut input = push.stdin.take().unwrap();
-    input.write_all(b"seven\n\n").unwrap();
-    let mut taken = [0; 7];
-    listener.child.stdout.take().unwrap().read_exact(&mut taken).unwrap();
+    let (push, input) = push_seven_bytes(&place, &mut listener);
     signal(listener.child.id(), "INT");
     let said = listener.next_line();
     assert!(said.contains("7 bytes of the stream were verified and written out"), "{said}");

@@ -165,7 +165,7 @@ pub struct StreamOffer {
 }
 
 /// What a receiver has to know of a tree besides its listing.
-#[derive(Clone, Debug, Serialize, Deserialize)]
+#[derive(Clone, Default, Debug, Serialize, Deserialize)]
 pub struct TreeOffer {
     /// Length of the encoded listing, which follows in [`ToReceiver::Listing`].
     pub listing_bytes: u64,

@@ -163,13 +163,12 @@ impl CopySource {
             );
         }
         let offer = TreeOffer {
-            listing_bytes: 0,
-            is_file: false,
             top: self.top,
             by_contents: self.by_contents,
             atomic: self.atomic,
             deletion: self.deletion.clone(),
             lists_changes: true,
+            ..TreeOffer::default()
         };
         let (encoded, path) = (self.listing.encode()?, place.path().to_owned());
         let order = Order::of_tree("object", &encoded, &offer, &path)?.dry_run(self.dry_run);

@@ -72,7 +72,7 @@ impl What {
 pub struct Moment {
     /// When, by the clock of the recorder; 0 until then.
     pub at_ns: u64,
-    /// What.
+    /// What has happened.
     pub what: What,
     /// Number of the group.
     pub group: u64,

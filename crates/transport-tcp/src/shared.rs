@@ -25,7 +25,7 @@ pub enum SharedEvent {
     },
     /// The connection is no more, and all of its endpoints have ended.
     Ended {
-        /// Which.
+        /// The connection that has ended.
         connection: ConnectionId,
         /// Why; `None` if no endpoint used it for [`crate::TcpSettings::idle_timeout`].
         cause: Option<Cause>,

@@ -28,9 +28,9 @@ pub enum PlaneError {
     /// The directory for pinned maps.
     #[error("cannot pin maps in {}: {source}; it has to be in a BPF file system: mount -t bpf bpf /sys/fs/bpf", directory.display())]
     Directory {
-        /// Which.
+        /// The directory that was given.
         directory: PathBuf,
-        /// Why.
+        /// The system's error.
         source: std::io::Error,
     },
     /// The kernel refused something.
@@ -38,9 +38,9 @@ pub enum PlaneError {
     Kernel {
         /// What was to be done.
         step: &'static str,
-        /// Whose.
+        /// The directory of its pinned maps.
         directory: PathBuf,
-        /// Why.
+        /// The reason, for messages.
         why: String,
     },
     /// A port.
@@ -48,13 +48,13 @@ pub enum PlaneError {
     Port {
         /// Its name.
         port: String,
-        /// Why.
+        /// The reason, for messages.
         why: String,
     },
     /// The kernel keeps no statistics of its programs.
     #[error("the kernel cannot keep statistics of its programs: {why}")]
     Statistics {
-        /// Why.
+        /// The reason, for messages.
         why: String,
     },
     /// The compiled program does not have what this build expects.

@@ -103,7 +103,7 @@ pub enum EndpointError {
     Failed {
         /// Its name.
         name: String,
-        /// Why.
+        /// The system's error.
         source: io::Error,
     },
     /// There is no such queue pair.

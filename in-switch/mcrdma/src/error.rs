@@ -95,7 +95,7 @@ pub enum Refused {
     Regions {
         /// The group.
         key: GroupKey,
-        /// Whose.
+        /// The member that has them.
         member: IpAddr,
         /// How many.
         count: usize,
@@ -107,7 +107,7 @@ pub enum Refused {
     Overlapping {
         /// The group.
         key: GroupKey,
-        /// Whose.
+        /// The member that has them.
         member: IpAddr,
         /// Where the later of them begins.
         start: u64,

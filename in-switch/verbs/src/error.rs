@@ -13,7 +13,7 @@ pub enum VerbsError {
         "libibverbs cannot be used: {why}; install it (Debian: libibverbs1, ibverbs-providers)"
     )]
     Library {
-        /// Why.
+        /// The loader's reason.
         why: String,
     },
     /// The device has no such address.

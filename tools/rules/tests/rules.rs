@@ -328,6 +328,21 @@ fn no_unfinished_work_is_marked_in_sources() {
 }
 
 #[test]
+fn documentation_is_more_than_a_question() {
+    let questions = ["Which", "Whose", "Why", "Where", "What", "Who", "How", "When"];
+    let is_question = |line: &str| {
+        let doc = line.trim_start().strip_prefix("/// ").and_then(|doc| doc.strip_suffix('.'));
+        doc.is_some_and(|doc| questions.contains(&doc))
+    };
+    let mut broken = Vec::new();
+    for (path, text) in sources() {
+        let lines = text.lines().enumerate().filter(|(_, line)| is_question(line));
+        broken.extend(lines.map(|(at, _)| format!("{}:{}", path.display(), at + 1)));
+    }
+    assert_none(&broken, "documentation that is one word says nothing");
+}
+
+#[test]
 fn crates_use_only_what_is_below_them() {
     let allowed: BTreeMap<_, _> = MAY_USE.iter().copied().collect();
     let mut broken = Vec::new();

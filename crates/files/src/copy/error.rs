@@ -20,7 +20,7 @@ pub enum TargetError {
     /// Something has the name that the copy may not replace.
     #[error("{} is {kind} and will not be replaced; {remedy}", path.display())]
     InTheWay {
-        /// Which.
+        /// The path of what is there.
         path: PathBuf,
         /// What it is, with an article.
         kind: &'static str,
@@ -30,7 +30,7 @@ pub enum TargetError {
     /// A directory would have to become something else.
     #[error("{} is a directory, and {what} is to have its name; remove it first, or choose another --dest", path.display())]
     DirectoryInTheWay {
-        /// Which.
+        /// The path of the directory.
         path: PathBuf,
         /// What it is to become, with an article.
         what: &'static str,
@@ -49,7 +49,7 @@ pub enum TargetError {
     /// Something that the file system does not have.
     #[error("cannot create {}: {error}; the file system there has no {what}: {remedy}, or choose another --dest", path.display())]
     Unsupported {
-        /// Which.
+        /// The path of the entry.
         path: PathBuf,
         /// What it does not have.
         what: &'static str,
@@ -61,7 +61,7 @@ pub enum TargetError {
     /// An attribute that was asked for.
     #[error("cannot give {} {what}, as the source has it: {error}; {remedy}", path.display())]
     Attributes {
-        /// Which.
+        /// The path of the entry.
         path: PathBuf,
         /// The attribute.
         what: String,
@@ -82,9 +82,9 @@ pub enum TargetError {
     /// It cannot be exchanged as a whole.
     #[error("{} cannot be exchanged as a whole: {reason}; without --atomic it is updated entry by entry", path.display())]
     NotAtomic {
-        /// Which.
+        /// The destination.
         path: PathBuf,
-        /// Why.
+        /// What stands against it.
         reason: String,
     },
     /// Something came into the old directory that the new one has as well.
@@ -122,7 +122,7 @@ pub enum TargetError {
     /// Not enough space.
     #[error("no space for {bytes} bytes in {}; free some, or choose another --dest", directory.display())]
     NoSpace {
-        /// Where.
+        /// The directory in which the copy is made.
         directory: PathBuf,
         /// How much is needed.
         bytes: u64,
@@ -130,7 +130,7 @@ pub enum TargetError {
     /// More than this user's quota.
     #[error("{bytes} bytes in {} are more than this user's quota; free some, or choose another --dest", directory.display())]
     Quota {
-        /// Where.
+        /// The directory in which the copy is made.
         directory: PathBuf,
         /// How much is needed.
         bytes: u64,
@@ -145,7 +145,7 @@ pub enum TargetError {
         directory.display()
     )]
     TooLong {
-        /// Where.
+        /// The directory in which the copy is made.
         directory: PathBuf,
         /// How long it is to be.
         bytes: u64,
@@ -159,7 +159,7 @@ pub enum TargetError {
     /// Another push owns it.
     #[error("{} is being written already{owner}; wait for that push, or end it", path.display())]
     Busy {
-        /// Which.
+        /// The destination.
         path: PathBuf,
         /// The host and process of the owner, if known; follows the word "already".
         owner: String,
@@ -171,7 +171,7 @@ pub enum TargetError {
         path.display()
     )]
     Shared {
-        /// Which.
+        /// The destination.
         path: PathBuf,
         /// The host and process of the owner; follows the word "already".
         owner: String,
@@ -217,7 +217,7 @@ pub enum TargetError {
     Map {
         /// The destination.
         path: PathBuf,
-        /// Why.
+        /// Why no region can be made of it.
         error: RegionError,
     },
 }

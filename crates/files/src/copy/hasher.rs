@@ -131,17 +131,9 @@ mod tests {
             modified_ns: 0,
         };
         let listing = Listing::new(lengths.iter().map(entry).collect()).unwrap();
-        let offer = TreeOffer {
-            listing_bytes: 0,
-            is_file: false,
-            top: None,
-            by_contents: false,
-            atomic: false,
-            deletion: None,
-            lists_changes: false,
-        };
         let encoded = listing.encode().unwrap();
-        let order = Arc::new(Order::of_tree("", &encoded, &offer, directory).unwrap());
+        let order =
+            Arc::new(Order::of_tree("", &encoded, &TreeOffer::default(), directory).unwrap());
         let place = Place::anywhere(&directory.join("copy")).unwrap();
         let there = There::nothing(&order);
         let claim = Claim::take(&place, &Owner::of_no_push("")).unwrap();

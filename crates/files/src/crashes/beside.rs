@@ -1,29 +1,45 @@
 //! Sessions beside another process, which acts before any call.
 
+use std::cell::RefCell;
+
 use super::*;
 
-/// Runs one session for each call, before which another process acts on the destination. `judge` gets the path, the
-/// session, the call, and a text for messages.
+/// Runs one session for each call, before which another process acts on the destination. `make`: what is there before.
+/// `judge` gets the path, the session, the call, and a text for messages. Returns how many calls a session makes.
+pub(super) fn before_each_call(
+    source: &Source,
+    make: impl Fn(&Path),
+    act: fn(&Path),
+    mut judge: impl FnMut(&Path, &CopySession, u64, &str),
+) -> u64 {
+    for call in 0..CALLS_MAX {
+        let directory = in_memory();
+        let path = directory.path().join("copy");
+        make(&path);
+        let acts_on = path.clone();
+        let session = source.session_beside(&path, Fault::Action(call), move || act(&acts_on));
+        let after = format!("before call {call}: {:?}", session.outcome);
+        if call >= session.faults.calls() {
+            return call;
+        }
+        judge(&path, &session, call, &after);
+    }
+    panic!("a session makes more than {CALLS_MAX} calls");
+}
+
+/// The same of a tree, where all that only the host has has to stay.
 fn beside_another_process(
     (source, before): (&Source, &Before),
     act: fn(&Path),
     mut judge: impl FnMut(&Path, &CopySession, u64, &str),
 ) {
-    for call in 0..CALLS_MAX {
-        let directory = in_memory();
-        let path = directory.path().join("copy");
-        let extras = before.make(&path);
-        let acts_on = path.clone();
-        let session = source.session_beside(&path, Fault::Action(call), move || act(&acts_on));
-        let after = format!("before call {call}: {:?}", session.outcome);
-        extras.assert_are_there(&after);
-        if call >= session.faults.calls() {
-            assert!(call > 50, "{call}");
-            return;
-        }
-        judge(&path, &session, call, &after);
-    }
-    panic!("a session makes more than {CALLS_MAX} calls");
+    let extras = RefCell::new(None);
+    let make = |path: &Path| drop(extras.replace(Some(before.make(path))));
+    let calls = before_each_call(source, make, act, |path, session, call, after| {
+        extras.borrow().as_ref().unwrap().assert_are_there(after);
+        judge(path, session, call, after);
+    });
+    assert!(calls > 50, "{calls}");
 }
 
 /// Returns whether the call is one between the last look and the publication: what another process does then has to end
@@ -91,24 +107,15 @@ fn a_directory_replaced_by_a_link_at_any_call_leads_nowhere() {
         fs::hard_link(own("moved"), own("victim")).unwrap();
         fs::set_permissions(&victim, fs::Permissions::from_mode(0o500)).unwrap();
     };
-    for call in 0..CALLS_MAX {
-        let directory = in_memory();
-        let path = directory.path().join("copy");
-        Before::Tree(3).make(&path);
-        let acts_on = path.clone();
-        let session = source.session_beside(&path, Fault::Action(call), move || replace(&acts_on));
-        let after = format!("before call {call}: {:?}", session.outcome);
-        if call >= session.faults.calls() {
-            assert!(call > 50, "{call}");
-            return;
-        }
-        let victim = directory.path().join("victim");
+    let make = |path: &Path| drop(Before::Tree(3).make(path));
+    let calls = before_each_call(&source, make, replace, |path, _, _, after| {
+        let victim = path.with_file_name("victim");
         let mode = |path: &Path| fs::metadata(path).unwrap().mode() & 0o7777;
         assert_eq!((mode(&victim), mode(&victim.join("stays"))), (0o500, 0o500), "{after}");
         assert_eq!(fs::read(victim.join("stays")).unwrap(), b"secret", "{after}");
         assert_eq!(fs::read_dir(&victim).unwrap().count(), 2, "{after}");
-    }
-    panic!("a session makes more than {CALLS_MAX} calls");
+    });
+    assert!(calls > 50, "{calls}");
 }
 
 #[test]
@@ -147,27 +154,18 @@ fn a_destination_moved_away_at_any_call_is_never_said_to_be_written() {
 
 /// `replace`: moves the destination away and makes another one, before any call.
 fn never_said_to_be_written(source: &Source, before: &Before, replace: fn(&Path)) {
-    for call in 0..CALLS_MAX {
-        let directory = in_memory();
-        let path = directory.path().join("copy");
-        before.make(&path);
-        let acts_on = path.clone();
-        let session = source.session_beside(&path, Fault::Action(call), move || replace(&acts_on));
-        let after = format!("before call {call}: {:?}", session.outcome);
-        if call >= session.faults.calls() {
-            assert!(call > 10, "{call}");
-            return;
-        }
+    let make = |path: &Path| drop(before.make(path));
+    let calls = before_each_call(source, make, replace, |path, session, call, after| {
         let found = fs::read(path.join("precious")).unwrap();
         assert_eq!(found, b"hours of work", "{after}");
         let is_copy = path.join("changes").exists();
-        let is_moved = directory.path().join("moved/changes").exists();
+        let is_moved = path.with_file_name("moved").join("changes").exists();
         assert!(is_moved, "{after}");
         // The last calls only remove what was staged.
         let is_late = call + 12 >= session.faults.calls();
         assert!(is_copy || is_late || session.outcome.is_err(), "{after}");
-    }
-    panic!("a session makes more than {CALLS_MAX} calls");
+    });
+    assert!(calls > 10, "{calls}");
 }
 
 #[test]
@@ -181,27 +179,20 @@ fn a_directory_replaced_by_another_at_any_call_gets_nothing() {
         fs::rename(top.join("d"), top.join("moved")).unwrap();
         fs::rename(private, top.join("d")).unwrap();
     };
-    for call in 0..CALLS_MAX {
-        let directory = in_memory();
-        let path = directory.path().join("copy");
-        Before::Tree(3).make(&path);
+    let make = |path: &Path| {
+        Before::Tree(3).make(path);
         // A file in it is new.
         fs::remove_file(path.join("d/empty")).unwrap();
-        let acts_on = path.clone();
-        let session = source.session_beside(&path, Fault::Action(call), move || replace(&acts_on));
-        let after = format!("before call {call}: {:?}", session.outcome);
-        if call >= session.faults.calls() {
-            assert!(call > 50, "{call}");
-            return;
-        }
+    };
+    let calls = before_each_call(&source, make, replace, |path, session, call, after| {
         if call < session.looked_at {
-            continue;
+            return;
         }
         assert_eq!(fs::read(path.join("d/stays")).unwrap(), b"private", "{after}");
         let mode = fs::metadata(path.join("d")).unwrap().mode() & 0o7777;
         assert_eq!((fs::read_dir(path.join("d")).unwrap().count(), mode), (1, 0o700), "{after}");
-    }
-    panic!("a session makes more than {CALLS_MAX} calls");
+    });
+    assert!(calls > 50, "{calls}");
 }
 
 #[test]
@@ -234,23 +225,20 @@ fn a_mode_that_changes_while_a_file_is_looked_at_is_corrected() {
     let before = Before::File(source.contents.clone(), 0o640);
     let change =
         |path: &Path| fs::set_permissions(path, fs::Permissions::from_mode(0o600)).unwrap();
-    for call in 0..CALLS_MAX {
-        let directory = in_memory();
-        let path = directory.path().join("copy");
-        before.make(&path);
+    let make = |path: &Path| {
+        before.make(path);
         let modified = std::time::UNIX_EPOCH + std::time::Duration::from_secs(7);
-        fs::File::open(&path).unwrap().set_modified(modified).unwrap();
-        let acts_on = path.clone();
-        let session = source.session_beside(&path, Fault::Action(call), move || change(&acts_on));
-        let after = format!("before call {call}: {:?}", session.outcome);
-        if session.published_at.is_none_or(|at| call >= at) {
-            assert!(call > 5, "{after}");
-            return;
+        fs::File::open(path).unwrap().set_modified(modified).unwrap();
+    };
+    let mut looked = 0;
+    before_each_call(&source, make, change, |path, session, call, after| {
+        if session.published_at.is_some_and(|at| call < at) {
+            looked += 1;
+            let mode = fs::metadata(path).unwrap().mode() & 0o777;
+            assert!(session.outcome.is_err() || mode == 0o640, "{after}: {mode:o}");
         }
-        let mode = fs::metadata(&path).unwrap().mode() & 0o777;
-        assert!(session.outcome.is_err() || mode == 0o640, "{after}: {mode:o}");
-    }
-    panic!("a session makes more than {CALLS_MAX} calls");
+    });
+    assert!(looked > 5, "{looked}");
 }
 
 #[test]
@@ -260,22 +248,17 @@ fn an_empty_file_that_is_replaced_while_it_is_looked_at_is_not_said_to_be_there(
     entries[0].kind = Kind::File { bytes: 0 };
     let listing = Listing::new(entries).unwrap();
     let source = source.with(|it| (it.listing, it.contents) = (listing, Vec::new()));
-    for call in 0..CALLS_MAX {
-        let directory = in_memory();
-        let path = directory.path().join("copy");
-        fs::write(&path, "").unwrap();
-        let top = path.clone();
-        let replace = move || {
-            fs::write(top.with_file_name("new"), "theirs").unwrap();
-            fs::rename(top.with_file_name("new"), top).unwrap();
-        };
-        let session = source.session_beside(&path, Fault::Action(call), replace);
-        let after = format!("before call {call}: {:?}", session.outcome);
-        if session.published_at.is_none_or(|at| call >= at) {
-            assert!(call > 5, "{after}");
-            return;
+    let make = |path: &Path| fs::write(path, "").unwrap();
+    let replace = |top: &Path| {
+        fs::write(top.with_file_name("new"), "theirs").unwrap();
+        fs::rename(top.with_file_name("new"), top).unwrap();
+    };
+    let mut looked = 0;
+    before_each_call(&source, make, replace, |path, session, call, after| {
+        if session.published_at.is_some_and(|at| call < at) {
+            looked += 1;
+            assert!(session.outcome.is_err() || fs::read(path).unwrap().is_empty(), "{after}");
         }
-        assert!(session.outcome.is_err() || fs::read(&path).unwrap().is_empty(), "{after}");
-    }
-    panic!("a session makes more than {CALLS_MAX} calls");
+    });
+    assert!(looked > 5, "{looked}");
 }

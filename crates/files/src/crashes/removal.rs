@@ -1,14 +1,8 @@
 //! Sessions that remove what only the host has.
 
-use std::{
-    io::Write,
-    sync::{
-        Arc,
-        atomic::{AtomicBool, Ordering},
-    },
-};
+use std::io::Write;
 
-use super::*;
+use super::{beside::before_each_call, *};
 use crate::messages::Deletion;
 
 #[test]
@@ -57,64 +51,46 @@ fn removes_what_only_the_host_has(source: &Source) {
 fn what_comes_while_it_is_removed_stays() {
     let deletion = Some(Deletion { at_top: true, prefix: Vec::new(), patterns: Vec::new() });
     let source = Source::tree(7).with(|it| it.deletion = deletion);
-    for call in 0..CALLS_MAX {
-        let directory = in_memory();
-        let path = directory.path().join("copy");
-        Before::Tree(3).make(&path);
-        let top = path.clone();
-        let write = move || {
-            if top.join("own").is_dir() {
-                fs::write(top.join("own/theirs"), "theirs").unwrap();
-            }
-            fs::write(top.join("new"), "new").unwrap();
-            fs::write(top.join("replaced"), "replaced").unwrap();
-            fs::rename(top.join("replaced"), top.join("d/own")).unwrap();
-        };
-        let session = source.session_beside(&path, Fault::Action(call), write);
-        let after = format!("before call {call}: {:?}", session.outcome);
-        if call >= session.faults.calls() {
-            assert!(call > 50, "{call}");
-            return;
+    let make = |path: &Path| drop(Before::Tree(3).make(path));
+    let write = |top: &Path| {
+        if top.join("own").is_dir() {
+            fs::write(top.join("own/theirs"), "theirs").unwrap();
         }
+        fs::write(top.join("new"), "new").unwrap();
+        fs::write(top.join("replaced"), "replaced").unwrap();
+        fs::rename(top.join("replaced"), top.join("d/own")).unwrap();
+    };
+    let calls = before_each_call(&source, make, write, |path, session, call, after| {
         session.outcome.as_ref().unwrap_or_else(|error| panic!("{after}: {error}"));
         // What was there when the push looked may be removed.
         if call >= session.looked_at {
             assert_eq!(fs::read(path.join("new")).unwrap(), b"new", "{after}");
             assert_eq!(fs::read(path.join("d/own")).unwrap(), b"replaced", "{after}");
         }
-    }
-    panic!("a session makes more than {CALLS_MAX} calls");
+    });
+    assert!(calls > 50, "{calls}");
 }
 
 #[test]
 fn what_is_rewritten_before_it_is_removed_stays() {
     let deletion = Some(Deletion { at_top: true, prefix: Vec::new(), patterns: Vec::new() });
     let source = Source::tree(7).with(|it| it.deletion = deletion);
-    for call in 0..CALLS_MAX {
-        let directory = in_memory();
-        let path = directory.path().join("copy");
-        Before::Tree(3).make(&path);
-        let (file, has_written) = (path.join("own/inner/file"), Arc::new(AtomicBool::new(false)));
-        let (rewritten, noted) = (file.clone(), Arc::clone(&has_written));
-        let write = move || {
-            let opened = fs::File::options().write(true).truncate(true).open(rewritten);
-            if let Ok(mut file) = opened {
-                file.write_all(b"rewritten").unwrap();
-                noted.store(true, Ordering::Relaxed);
-            }
-        };
-        let session = source.session_beside(&path, Fault::Action(call), write);
-        let after = format!("before call {call}: {:?}", session.outcome);
-        if call >= session.faults.calls() {
-            assert!(call > 50, "{call}");
-            return;
+    let make = |path: &Path| drop(Before::Tree(3).make(path));
+    let write = |top: &Path| {
+        let file = fs::File::options().write(true).truncate(true).open(top.join("own/inner/file"));
+        if let Ok(mut file) = file {
+            file.write_all(b"rewritten").unwrap();
+            fs::write(top.with_file_name("was written"), "").unwrap();
         }
+    };
+    let calls = before_each_call(&source, make, write, |path, session, call, after| {
         // Between the look at its change time and its removal nothing can be compared: two calls.
-        let is_late = fs::read(&file).is_err() && has_written.load(Ordering::Relaxed);
+        let was_written = path.with_file_name("was written").exists();
+        let is_late = was_written && fs::read(path.join("own/inner/file")).is_err();
         let is_removing = session.published_at.is_some_and(|at| call > at);
         assert!(!is_late || call < session.looked_at || is_removing, "{after}");
-    }
-    panic!("a session makes more than {CALLS_MAX} calls");
+    });
+    assert!(calls > 50, "{calls}");
 }
 
 #[test]

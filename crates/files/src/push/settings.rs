@@ -316,7 +316,7 @@ pub enum HostState {
 pub enum PushEvent {
     /// A host's state has changed.
     Host {
-        /// Which.
+        /// Its index in [`PushSettings::hosts`].
         host: usize,
         /// Its new state.
         state: HostState,
@@ -335,24 +335,24 @@ pub enum PushEvent {
     },
     /// How much of the file a host has.
     Progress {
-        /// Which.
+        /// Its index in [`PushSettings::hosts`].
         host: usize,
-        /// Bytes.
+        /// Bytes of the object that it has.
         bytes: u64,
     },
     /// A host was lost, for this reason, and is expected again: the application that started its receiver has to
     /// start it again.
     Retry {
-        /// Which.
+        /// Its index in [`PushSettings::hosts`].
         host: usize,
         /// How often it was lost so far.
         start: u32,
-        /// Why.
+        /// The reason, for messages.
         reason: String,
     },
     /// A host slowed the others below [`PushSettings::rate_min`]: it gets its copy after them.
     Deferred {
-        /// Which.
+        /// Its index in [`PushSettings::hosts`].
         host: usize,
         /// The rate of its group.
         bytes_per_second: u64,
@@ -365,7 +365,7 @@ pub enum PushEvent {
     /// Bytes of a stream that a host received are not those that were sent: a relay or a link changed them. They were not
     /// written out, and are sent again.
     Altered {
-        /// Which.
+        /// Its index in [`PushSettings::hosts`].
         host: usize,
         /// Where they begin in the stream.
         at: u64,

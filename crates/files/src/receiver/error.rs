@@ -17,7 +17,7 @@ pub enum ReceiveError {
     /// The root ended the session.
     #[error("the root ended the session: {reason}")]
     Aborted {
-        /// Why.
+        /// What the root says of it.
         reason: String,
         /// Whether to keep the partial copy for a later session.
         keep: bool,
@@ -45,7 +45,7 @@ pub enum ReceiveError {
     /// A stream ended early.
     #[error("{cause}; the first {bytes} bytes of the stream were verified and written out")]
     Stream {
-        /// Why.
+        /// The error that ended it.
         cause: Box<Self>,
         /// How much was verified and written out. A file of them is removed.
         bytes: u64,

@@ -15,7 +15,7 @@ pub enum SourceError {
     /// Not a regular file.
     #[error("{} is {kind}; only files and directories can be replicated", path.display())]
     NotAFile {
-        /// Which.
+        /// The path that was given.
         path: PathBuf,
         /// What it is, with an article.
         kind: &'static str,
@@ -26,7 +26,7 @@ pub enum SourceError {
          copy it to a file first, and push that", path.display()
     )]
     NotStored {
-        /// Which.
+        /// The path of the file.
         path: PathBuf,
         /// Its length by its attributes.
         bytes: u64,
@@ -39,7 +39,7 @@ pub enum SourceError {
     /// The contents or the name changed after the file was opened.
     #[error("{} changed while it was sent ({what}): run the push again", path.display())]
     Changed {
-        /// Which.
+        /// The path of what changed.
         path: PathBuf,
         /// What changed.
         what: String,
@@ -47,7 +47,7 @@ pub enum SourceError {
     /// An error of the system.
     #[error("cannot {what} {}: {error}", path.display())]
     System {
-        /// Which.
+        /// The path that the operation was on.
         path: PathBuf,
         /// The operation, as a verb.
         what: &'static str,
@@ -57,7 +57,7 @@ pub enum SourceError {
     /// Neither a file nor a directory nor a link.
     #[error("{} is {kind}, which cannot be replicated; exclude it", path.display())]
     Special {
-        /// Which.
+        /// The path of what cannot be sent.
         path: PathBuf,
         /// What it is, with an article.
         kind: &'static str,
@@ -71,7 +71,7 @@ pub enum SourceError {
         path.display()
     )]
     Time {
-        /// Which.
+        /// The path of what has that time.
         path: PathBuf,
         /// In seconds since 1970, negative before.
         seconds: i64,
@@ -82,7 +82,7 @@ pub enum SourceError {
         path.display(), target.display()
     )]
     Loop {
-        /// Which.
+        /// The path of the link.
         path: PathBuf,
         /// Where it leads.
         target: PathBuf,
@@ -93,7 +93,7 @@ pub enum SourceError {
         path.display(), target.display()
     )]
     Dangling {
-        /// Which.
+        /// The path of the link.
         path: PathBuf,
         /// Where it leads.
         target: PathBuf,
@@ -104,7 +104,7 @@ pub enum SourceError {
          directory as well, or send links as they are (--links)", path.display(), target.display()
     )]
     DirectoryOutside {
-        /// Which.
+        /// The path of the link.
         path: PathBuf,
         /// Where it leads.
         target: PathBuf,
@@ -122,15 +122,15 @@ pub enum SourceError {
     Tree {
         /// The source.
         path: PathBuf,
-        /// Why.
+        /// Why its entries are no listing.
         error: ListingError,
     },
     /// The file cannot be read in blocks.
     #[error("{}: {error}", path.display())]
     Map {
-        /// Which.
+        /// The path of the file.
         path: PathBuf,
-        /// Why.
+        /// Why no region can be made of it.
         error: RegionError,
     },
 }

@@ -200,10 +200,7 @@ impl TreeSource {
             listing_bytes: self.encoded.len() as u64,
             is_file: self.sources.is_file,
             top: self.top,
-            by_contents: false,
-            atomic: false,
-            deletion: None,
-            lists_changes: false,
+            ..TreeOffer::default()
         }
     }
 

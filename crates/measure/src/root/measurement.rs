@@ -53,7 +53,7 @@ pub struct Measurement {
 pub enum BenchEvent {
     /// A host is ready, or has failed.
     Host {
-        /// Which.
+        /// Its index in [`files::PushSettings::hosts`].
         host: usize,
         /// Its new state.
         state: HostState,

@@ -97,7 +97,7 @@ pub enum ListenerEvent {
     Ended {
         /// The offer.
         offer: u64,
-        /// Why.
+        /// The reason, for messages.
         reason: String,
     },
 }
@@ -133,7 +133,7 @@ pub enum GroupEvent {
     MemberFailed {
         /// Its index in [`NewGroup::members`].
         member: usize,
-        /// Why.
+        /// The reason, for messages.
         reason: String,
         /// Whether the group continues without it.
         continues: bool,

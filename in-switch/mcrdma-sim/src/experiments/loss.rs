@@ -66,7 +66,7 @@ impl Default for LossSettings {
 /// One way of replication with one rate of loss.
 #[derive(Clone, Copy, PartialEq, Debug, Serialize)]
 pub struct LossRow {
-    /// How.
+    /// The way of replication.
     pub pattern: Pattern,
     /// How probable a loss is.
     pub loss: f64,

@@ -34,7 +34,7 @@ impl Default for SingleSettings {
 /// One way of replication with one length.
 #[derive(Clone, Copy, PartialEq, Debug, Serialize)]
 pub struct SingleRow {
-    /// How.
+    /// The way of replication.
     pub pattern: Pattern,
     /// Length of a request.
     pub request_bytes: u32,

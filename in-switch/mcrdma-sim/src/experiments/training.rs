@@ -32,7 +32,7 @@ impl Default for TrainingSettings {
 /// One way of replication with one length.
 #[derive(Clone, Copy, PartialEq, Debug, Serialize)]
 pub struct TrainingRow {
-    /// How.
+    /// The way of replication.
     pub pattern: Pattern,
     /// Length of a message.
     pub message_bytes: u32,

@@ -90,7 +90,7 @@ pub enum NoTree {
         "copies for different members of the group would meet at {switch}, which could not tell them apart; let the members relay instead"
     )]
     Meet {
-        /// Where.
+        /// The switch at which they would meet.
         switch: String,
     },
 }

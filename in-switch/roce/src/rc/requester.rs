@@ -111,7 +111,7 @@ pub enum Status {
 pub struct Completion {
     /// The caller's name for it.
     pub id: u64,
-    /// How.
+    /// Whether it has arrived, or why not.
     pub status: Status,
 }
 

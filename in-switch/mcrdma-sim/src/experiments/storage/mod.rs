@@ -22,7 +22,7 @@ pub use settings::StorageSettings;
 /// One way of replication at one load.
 #[derive(Clone, Copy, PartialEq, Debug, Serialize)]
 pub struct StorageRow {
-    /// How.
+    /// The way of replication.
     pub pattern: Pattern,
     /// Requested bytes / what the links above clients' lowest switches carry.
     pub load: f64,
