@@ -367,6 +367,15 @@ impl World {
         }
     }
 
+    /// Limits what the last host gets, and by that what all get, to 100 Mbit/s. The queue takes whatever is on its way.
+    fn slow_down(&self) {
+        let words =
+            format!("qdisc add dev s{} root tbf rate 100mbit burst 64kb limit 32mb", HOSTS - 1);
+        self.switch.run(move || {
+            assert!(Command::new("tc").args(words.split(' ')).status().unwrap().success());
+        });
+    }
+
     /// The process that receives at a host, which was started after the agent.
     fn receiver(&self, host: u8) -> u32 {
         // The command's parent is `env`, which it has replaced.
@@ -383,7 +392,7 @@ impl World {
     }
 }
 
-/// Long enough that a receiver dies before it has all.
+/// With [`World::slow_down`] it takes seconds: something happens before it is over.
 const LONG: usize = 60_000_000;
 
 /// Pushes, and lets `happen` something once blocks arrive.
@@ -392,6 +401,7 @@ fn push_meanwhile(name: &str, more: &str, happen: impl FnOnce(&World)) -> (World
     let pin = format!("/sys/fs/bpf/rdmc-test-cli-{name}-{}", std::process::id());
     world.start_agent(&format!("--pin {pin}"));
     let hosts = world.start_receivers();
+    world.slow_down();
     let push = world.start_push(&hosts, more);
     happen(&world);
     let pushed = Outcome::of(push.wait_with_output().unwrap());
