@@ -7,6 +7,7 @@ mod certificates;
 mod common;
 mod configured;
 mod copy_self;
+mod deep_trees;
 mod destinations;
 mod doctor;
 mod hugging_face;

@@ -173,6 +173,12 @@ pub(crate) fn is_hidden(name: &str) -> bool {
     name.starts_with('.') && name.rsplit_once(MARK).is_some_and(|(_, end)| is_end(end))
 }
 
+/// The start of a long path, for messages.
+pub(crate) fn start(path: &Path) -> String {
+    let bytes = path.as_os_str().as_bytes();
+    String::from_utf8_lossy(&bytes[..bytes.len().min(100)]).into_owned()
+}
+
 /// The prefix of hidden names for a name: the name itself, or if it is too long or not UTF-8 a part of it with a digest
 /// of the whole.
 fn prefix(name: &OsStr) -> String {

@@ -8,7 +8,9 @@ use std::{
 use rdmc::RegionError;
 use rustix::io::Errno;
 
-use crate::place::{NAME_BYTES_MAX, PlaceError};
+use tree::PATH_BYTES_MAX;
+
+use crate::place::{NAME_BYTES_MAX, PlaceError, start};
 
 /// Why a copy cannot be made or published.
 #[derive(Debug, thiserror::Error)]
@@ -17,6 +19,12 @@ pub enum TargetError {
     /// The directory of the path does not exist.
     #[error("the directory {} does not exist; create it first (--mkdir makes it where a push starts the receiver), or choose another --dest", .0.display())]
     MissingParent(PathBuf),
+    /// Only the host has it, so deep that it is not removed.
+    #[error(
+        "{}... is to be removed and has a path of {} bytes, of which only {PATH_BYTES_MAX} are possible; remove it there, --exclude it, \
+         or push without --delete", start(.0), .0.as_os_str().len()
+    )]
+    Deep(PathBuf),
     /// Something has the name that the copy may not replace.
     #[error("{} is {kind} and will not be replaced; {remedy}", path.display())]
     InTheWay {

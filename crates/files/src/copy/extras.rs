@@ -10,7 +10,7 @@ use rustix::{
     fs::{FileType, RenameFlags, Stat},
     io::Errno,
 };
-use tree::{Kind, Selection};
+use tree::{Kind, PATH_BYTES_MAX, Selection};
 
 use super::{
     error::{TargetError, refusal},
@@ -154,10 +154,14 @@ impl Search<'_> {
         if is_other_name || !self.selection.takes(&shown, is_directory) {
             return Ok(false);
         }
+        if is_directory && directory.is_mount(name) {
+            return Ok(false);
+        }
+        // Other users may have made them, and each level takes a descriptor and stack.
+        if path.len() > PATH_BYTES_MAX {
+            return Err(TargetError::Deep(self.order.shown(&path)));
+        }
         if is_directory {
-            if directory.is_mount(name) {
-                return Ok(false);
-            }
             let inner = directory.open_directory(name);
             let inner = inner.map_err(|error| self.failed(&path, error))?;
             if !self.directory(&inner, &path, true)? {

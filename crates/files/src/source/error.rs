@@ -3,7 +3,9 @@
 use std::{io, path::PathBuf};
 
 use rdmc::RegionError;
-use tree::ListingError;
+use tree::{ListingError, PATH_BYTES_MAX};
+
+use crate::place::start;
 
 /// Why a file cannot be sent.
 #[derive(Debug, thiserror::Error)]
@@ -62,6 +64,12 @@ pub enum SourceError {
         /// What it is, with an article.
         kind: &'static str,
     },
+    /// A path that is longer than the system opens.
+    #[error(
+        "{}... is a path of {} bytes, and only {PATH_BYTES_MAX} can be opened; start the push in a directory further down, or exclude it",
+        start(.0), .0.as_os_str().len()
+    )]
+    LongPath(PathBuf),
     /// Patterns leave out all that was named.
     #[error("the patterns leave nothing of {} to send; see --exclude and --include", .0.display())]
     NothingLeft(PathBuf),

@@ -13,7 +13,7 @@ use rustix::{
     fs::{AtFlags, CWD, Dir, FileType, Mode, OFlags, openat, readlinkat, statat},
     io::Errno,
 };
-use tree::{Attributes, Entry, Kind, Links, Listing, check_link, compare};
+use tree::{Attributes, Entry, Kind, Links, Listing, PATH_BYTES_MAX, check_link, compare};
 
 use super::{
     error::SourceError,
@@ -195,6 +195,9 @@ impl<'a> Scan<'a> {
         let shown = [&self.prefix[..], &in_tree].concat();
         if !self.options.selection.takes(&shown, status.is_directory()) {
             return Ok(None);
+        }
+        if path.as_os_str().len() > PATH_BYTES_MAX {
+            return Err(SourceError::LongPath(path));
         }
         if status.is_link() {
             self.add_link(place, (name, &path), in_tree, status)?;
