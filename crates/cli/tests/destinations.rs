@@ -235,6 +235,41 @@ fn directories_of_others_that_keep_their_modes_and_times_are_named() {
 }
 
 #[test]
+fn a_quota_is_named_with_the_path_before_anything_is_written() {
+    if !is_root() {
+        return;
+    }
+    let can = Command::new("sh").args(["-c", "command -v mkfs.btrfs btrfs losetup"]).output();
+    if !can.is_ok_and(|found| found.status.success()) {
+        eprintln!("SKIPPED: a quota needs a file system that has them (Debian: btrfs-progs)");
+        return;
+    }
+    let hosts = Hosts::new();
+    fs::write(hosts.path("large"), vec![7; 3_000_000]).unwrap();
+    fs::write(hosts.path("src/large"), vec![7; 3_000_000]).unwrap();
+    let mount = "truncate -s 200M image && mkfs.btrfs -q image && mkdir m && mount -o loop image m && \
+                 btrfs quota enable m && btrfs subvolume create m/own && btrfs qgroup limit 1M m/own";
+    if hosts.shell(mount).code != Some(0) {
+        eprintln!("SKIPPED: a quota needs btrfs in the kernel, and loop devices");
+        return;
+    }
+    fs::remove_dir(hosts.path("m")).unwrap();
+    fs::remove_file(hosts.path("image")).unwrap();
+    let outcome = hosts.shell(&format!(
+        "({mount}) > /dev/null; ! R src --dest $PWD/m/own; ! R large --dest $PWD/m/own/copy; \
+         find m/own -name f -o -name large -o -name copy; rm -f src/large; R src --dest $PWD/m/own; cat m/own/src/d/g"
+    ));
+    assert_eq!(outcome.code, Some(0), "{outcome:?}");
+    assert!(outcome.out.ends_with("new"), "{outcome:?}");
+    assert!(!outcome.out.contains("m/own/"), "{outcome:?}");
+    let named = "this user's quota has no space for 3000000 bytes in ";
+    for path in ["m/own/src/large", "m/own/copy"] {
+        let named = format!("{named}{} (EDQUOT)", hosts.path(path).display());
+        assert!(outcome.err.contains(&named), "{named}: {outcome:?}");
+    }
+}
+
+#[test]
 fn mount_points_are_destinations_and_may_be_in_them() {
     if !is_root() {
         return;

@@ -153,8 +153,8 @@ fn a_full_disk_is_noticed_before_anything_is_sent() {
         "--dest",
         dest.to_str().unwrap(),
     ]);
-    outcome.has_failed_with(3, "b: 100000 bytes are more than a file in");
-    assert!(outcome.err.contains("(ulimit -f)"), "{outcome:?}");
+    outcome.has_failed_with(3, "b: no file has space for 100000 bytes in");
+    assert!(outcome.err.contains("(ulimit -f, EFBIG)"), "{outcome:?}");
     assert!(place.is_copy("a/copy") && !place.path("b/copy").exists());
     assert!(place.temporaries().is_empty());
 }

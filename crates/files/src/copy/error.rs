@@ -128,19 +128,19 @@ pub enum TargetError {
     #[error("{} leads out of this receiver's directory by a symbolic link; choose another --dest", .0.display())]
     Outside(PathBuf),
     /// Not enough space.
-    #[error("no space for {bytes} bytes in {}; free some, or choose another --dest", directory.display())]
+    #[error("no space{} in {} (ENOSPC); free some, or choose another --dest", of(*bytes), directory.display())]
     NoSpace {
         /// The directory in which the copy is made.
         directory: PathBuf,
-        /// How much is needed.
+        /// How much is needed; 0 if that is not known.
         bytes: u64,
     },
     /// More than this user's quota.
-    #[error("{bytes} bytes in {} are more than this user's quota; free some, or choose another --dest", directory.display())]
+    #[error("this user's quota has no space{} in {} (EDQUOT); free some, or choose another --dest", of(*bytes), directory.display())]
     Quota {
         /// The directory in which the copy is made.
         directory: PathBuf,
-        /// How much is needed.
+        /// How much is needed; 0 if that is not known.
         bytes: u64,
     },
     /// No inodes left.
@@ -148,14 +148,13 @@ pub enum TargetError {
     NoInodes(PathBuf),
     /// Longer than files can be there.
     #[error(
-        "{bytes} bytes are more than a file in {} can have, by its file system or a limit of the receiver (ulimit -f); \
-         raise it, or choose another --dest",
-        directory.display()
+        "no file has space{} in {}, by its file system or a limit of the receiver (ulimit -f, EFBIG); raise it, or choose \
+         another --dest", of(*bytes), directory.display()
     )]
     TooLong {
         /// The directory in which the copy is made.
         directory: PathBuf,
-        /// How long it is to be.
+        /// How long it is to be; 0 if that is not known.
         bytes: u64,
     },
     /// A read-only file system.
@@ -263,6 +262,11 @@ impl TargetError {
             PlaceError::Directory(error) => refusal(directory, "write in", 0, error),
         }
     }
+}
+
+/// How much is needed, if that is known; begins with a space.
+fn of(bytes: u64) -> String {
+    if bytes > 0 { format!(" for {bytes} bytes") } else { String::new() }
 }
 
 /// What to do about an error of what is received; begins with `; `.

@@ -120,17 +120,24 @@ fn a_disk_error_at_any_call_is_reported_with_the_remedy() {
         [(Source::file(7, 0o640), Before::Nothing), (Source::tree(7), Before::Tree(3))]
     {
         for (errno, words) in [
-            (Errno::NOSPC, "no space for"),
-            (Errno::DQUOT, "more than this user's quota"),
-            (Errno::FBIG, "more than a file in"),
+            (Errno::NOSPC, "no space in"),
+            (Errno::NOSPC, "(ENOSPC); free some"),
+            (Errno::DQUOT, "this user's quota has no space"),
+            (Errno::DQUOT, "(EDQUOT); free some"),
+            (Errno::FBIG, "no file has space"),
             (Errno::ROFS, "is read-only"),
             (Errno::ACCESS, "no permission to write in"),
             (Errno::NOLCK, "has no file locks"),
         ] {
             let mut errors = Vec::new();
             let fault = |call| Fault::Error(call, errno);
-            at_every_call(&source, &before, fault, |_, session, _, _| {
-                errors.extend(session.outcome.as_ref().err().map(ToString::to_string));
+            at_every_call(&source, &before, fault, |path, session, _, _| {
+                let Err(error) = &session.outcome else { return };
+                let error = error.to_string();
+                let directory = path.parent().unwrap().display().to_string();
+                assert!(error.contains(&directory), "no path: {error}");
+                assert!(!error.contains(" 0 bytes"), "no length is known: {error}");
+                errors.push(error);
             });
             assert!(errors.iter().any(|error| error.contains(words)), "{words}: {errors:?}");
         }
