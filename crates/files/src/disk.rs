@@ -26,8 +26,8 @@ use rustix::{
         UTIME_OMIT, Uid, XattrFlags, accessat, chmodat, chownat, fadvise, fallocate, fchmod,
         fchown, fgetxattr, flistxattr, flock, fremovexattr, fsetxattr, fstat, fstatfs, fstatvfs,
         fsync, ftruncate, futimens, getxattr, linkat, listxattr, mkdirat, openat, readlinkat,
-        removexattr, renameat, renameat_with, seek, setxattr, statat, statx, symlinkat, syncfs,
-        unlinkat, utimensat,
+        removexattr, renameat, renameat_with, setxattr, statat, statx, symlinkat, syncfs, unlinkat,
+        utimensat,
     },
     io::{Errno, Result},
 };
@@ -471,17 +471,6 @@ pub(crate) fn read_ahead(file: &File, range: ByteRange) {
     #[cfg(test)]
     advice::note(advice::Advised::ReadAhead(range));
     advise(file, range, Advice::WillNeed);
-}
-
-/// The next data in the first `bytes` of a file, from a position on; all that follows where the file system knows no holes.
-pub(crate) fn next_data(file: &File, from: u64, bytes: u64) -> Option<Range<u64>> {
-    let start = match seek(file, rustix::fs::SeekFrom::Data(from)) {
-        Ok(start) => start.max(from),
-        Err(Errno::NXIO) => return None,
-        Err(_) => from,
-    };
-    let end = seek(file, rustix::fs::SeekFrom::Hole(start)).unwrap_or(bytes).min(bytes);
-    (start < end).then_some(start..end)
 }
 
 fn advise(file: &File, (start, end): ByteRange, advice: Advice) {

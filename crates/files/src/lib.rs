@@ -33,6 +33,7 @@ mod faults;
 pub mod fuzzing;
 mod group_terms;
 mod hash;
+mod holes;
 #[doc(hidden)]
 pub mod machines;
 mod manifest;

@@ -25,7 +25,8 @@ use super::{
     staging::Staged,
 };
 use crate::{
-    disk::{Directory, next_data, start_writeback},
+    disk::{Directory, start_writeback},
+    holes::data_in,
     open_files::{OpenFiles, read_pieces},
     ranges::Ranges,
     resume::Chunking,
@@ -125,9 +126,7 @@ impl CopyFiles {
         let (layout, range) = (&self.order.layout, self.order.layout.range_of(file));
         if layout.has_holes(file) {
             // It has its length from the start.
-            let mut at = 0;
-            while let Some(found) = next_data(&opened, at, length) {
-                at = found.end;
+            for found in data_in(&opened, 0..length) {
                 for part in layout.in_object(file, found) {
                     data.add((part.start - range.start, part.end - range.start));
                 }
@@ -139,11 +138,7 @@ impl CopyFiles {
             data.add((0, bytes));
             return (data, bytes);
         }
-        let mut at = 0;
-        while let Some(found) = next_data(&opened, at, bytes) {
-            at = found.end;
-            data.add((found.start, found.end));
-        }
+        data.extend(data_in(&opened, 0..bytes).map(|found| (found.start, found.end)));
         (data, bytes)
     }
 

@@ -3,9 +3,7 @@
 use std::{
     collections::{HashMap, hash_map::Entry as Slot},
     ffi::OsString,
-    fs::File,
-    ops::Range,
-    os::unix::{ffi::OsStrExt, fs::FileExt},
+    os::unix::ffi::OsStrExt,
 };
 
 use rustix::{
@@ -23,8 +21,9 @@ use super::{
 };
 use crate::{
     changes::{Change, Changes},
-    disk::{Directory, next_data},
+    disk::Directory,
     hash::probe,
+    holes::has_zeros_outside,
     messages::Top,
 };
 
@@ -304,30 +303,7 @@ fn has_holes(order: &Order, number: usize, parents: &mut Parents) -> bool {
     };
     let opened = parents.of(&entry.path).and_then(|(at, name)| at.open(name, OFlags::RDONLY));
     let Ok(file) = opened else { return false };
-    let ends = data.iter().map(|range| range.end);
-    let starts = data.iter().map(|range| range.start);
-    std::iter::once(0)
-        .chain(ends)
-        .zip(starts.chain([bytes]))
-        .all(|(start, end)| is_zero(&file, start..end))
-}
-
-/// Whether a range of a file reads as zeros. What is a hole there as well is not read.
-fn is_zero(file: &File, range: Range<u64>) -> bool {
-    let mut buffer = vec![0; 64 << 10];
-    let mut at = range.start;
-    while let Some(found) = next_data(file, at, range.end) {
-        at = found.start;
-        while at < found.end {
-            let length = buffer.len().min((found.end - at) as usize);
-            let part = &mut buffer[..length];
-            if file.read_exact_at(part, at).is_err() || part.iter().any(|&byte| byte != 0) {
-                return false;
-            }
-            at += length as u64;
-        }
-    }
-    true
+    has_zeros_outside(&file, data, bytes)
 }
 
 /// Whether an entry that is there has mode, time and further attributes.

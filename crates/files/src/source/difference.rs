@@ -59,7 +59,11 @@ impl<'a> Comparison<'a> {
         }
         let origin = before.bytes().filter(|&bytes| bytes > 0).and_then(|_| self.origins.next());
         let changed = match (origin, &now.origin) {
-            (Some(origin), Some(now)) => origin.identity.check(&now.identity),
+            (Some(origin), Some(now)) => origin.identity.check(&now.identity).and_then(|()| {
+                let data = self.sent.data(self.next);
+                let is_sent = data.is_none_or(|data| now.has_only(data));
+                is_sent.then_some(()).ok_or_else(|| "a hole of it was written to".to_owned())
+            }),
             _ => Ok(()),
         };
         let changed = changed.and_then(|()| check(before, &now.entry));
@@ -121,7 +125,7 @@ fn name_of(kind: &Kind) -> &'static str {
 mod tests {
     use std::{
         fs,
-        os::unix::fs::{PermissionsExt, symlink},
+        os::unix::fs::{FileExt, PermissionsExt, symlink},
         path::{Path, PathBuf},
     };
 
@@ -162,6 +166,30 @@ mod tests {
 
     fn changed(path: &str, what: &str) -> Option<(String, String)> {
         Some((path.to_owned(), what.to_owned()))
+    }
+
+    #[test]
+    fn a_hole_that_is_written_to_is_seen_and_named_whatever_its_time() {
+        let directory = tempfile::tempdir().unwrap();
+        let path = directory.path().join("f");
+        fs::write(&path, "data").unwrap();
+        let file = fs::File::options().write(true).open(&path).unwrap();
+        file.set_len(1 << 30).unwrap();
+        let write = |bytes: &[u8]| {
+            let modified = path.metadata().unwrap().modified().unwrap();
+            file.write_all_at(bytes, 1 << 29).unwrap();
+            file.set_modified(modified).unwrap();
+        };
+        let source = Source::of(std::slice::from_ref(&path), &ListOptions::default()).unwrap();
+        // What it reads as stays the same.
+        write(&[0; 70_000]);
+        source.look_again().unwrap();
+        write(b"x");
+        let error = source.look_again().unwrap_err();
+        assert!(
+            matches!(&error, SourceError::Changed { path: at, what } if *at == path && what.contains("a hole")),
+            "{error}"
+        );
     }
 
     #[test]

@@ -10,7 +10,7 @@ use std::{
 use rustix::fs::OFlags;
 
 use super::status::Status;
-use crate::disk::next_data;
+use crate::holes::{data_in, has_zeros_outside};
 
 /// Shorter holes are sent, as zeros.
 const HOLE_BYTES_MIN: u64 = 64 << 10;
@@ -23,17 +23,9 @@ pub(super) fn may_have_holes(status: &Status) -> bool {
 /// Where the file of this length at a path has data, if it has holes that are worth it. `None` as well if it cannot be read: that is
 /// an error when it is sent.
 pub(super) fn data_of(path: &Path, bytes: u64) -> Option<Vec<Range<u64>>> {
-    let flags = (OFlags::NONBLOCK | OFlags::NOFOLLOW).bits().cast_signed();
-    let file = OpenOptions::new().read(true).custom_flags(flags).open(path).ok()?;
-    let data = data_in(&file, bytes);
-    (data.first() != Some(&(0..bytes))).then_some(data)
-}
-
-fn data_in(file: &File, bytes: u64) -> Vec<Range<u64>> {
+    let file = open(path)?;
     let mut data: Vec<Range<u64>> = Vec::new();
-    let mut at = 0;
-    while let Some(mut next) = next_data(file, at, bytes) {
-        at = next.end;
+    for mut next in data_in(&file, 0..bytes) {
         let hole = next.start - data.last().map_or(0, |last| last.end);
         match data.last_mut() {
             Some(last) if hole < HOLE_BYTES_MIN => last.end = next.end,
@@ -47,7 +39,17 @@ fn data_in(file: &File, bytes: u64) -> Vec<Range<u64>> {
     if let Some(last) = data.last_mut().filter(|last| bytes - last.end < HOLE_BYTES_MIN) {
         last.end = bytes;
     }
-    data
+    (data.first() != Some(&(0..bytes))).then_some(data)
+}
+
+/// Whether the file at a path reads as zeros outside of what was sent of it. False if it cannot be read.
+pub(super) fn has_only(path: &Path, sent: &[Range<u64>], bytes: u64) -> bool {
+    open(path).is_some_and(|file| has_zeros_outside(&file, sent, bytes))
+}
+
+fn open(path: &Path) -> Option<File> {
+    let flags = (OFlags::NONBLOCK | OFlags::NOFOLLOW).bits().cast_signed();
+    OpenOptions::new().read(true).custom_flags(flags).open(path).ok()
 }
 
 #[cfg(test)]

@@ -17,7 +17,7 @@ use tree::{Attributes, Entry, Kind, Links, Listing, PATH_BYTES_MAX, check_link, 
 
 use super::{
     error::SourceError,
-    holes::{data_of, may_have_holes},
+    holes::{data_of, has_only, may_have_holes},
     identity::Identity,
     options::ListOptions,
     status::Status,
@@ -67,6 +67,11 @@ impl Origin {
     /// Where it has data, if it has holes.
     fn data(&self) -> Option<Vec<Range<u64>>> {
         self.has_holes.then(|| data_of(&self.path, self.identity.bytes())).flatten()
+    }
+
+    /// Whether it reads as zeros outside of these ranges.
+    pub(super) fn has_only(&self, data: &[Range<u64>]) -> bool {
+        has_only(&self.path, data, self.identity.bytes())
     }
 }
 
