@@ -2,12 +2,12 @@
 
 use std::io::IsTerminal;
 
-/// Logs to standard error, filtered by RUST_LOG, or at level debug with --verbose. Trace events go to the trace, if
+/// Logs to standard error, filtered by RUST_LOG, or at level debug with --verbose, but for those of the TLS library. Trace events go to the trace, if
 /// there is one.
 pub fn start(verbose: bool, trace: Option<&trace::Writer>) {
     use tracing_subscriber::{EnvFilter, Layer, layer::SubscriberExt, util::SubscriberInitExt};
     let wanted = std::env::var("RUST_LOG").ok().filter(|filter| !filter.is_empty());
-    let wanted = wanted.or_else(|| verbose.then(|| "debug".to_owned()));
+    let wanted = wanted.or_else(|| verbose.then(|| "debug,rustls=warn".to_owned()));
     if wanted.is_none() && trace.is_none() {
         return;
     }

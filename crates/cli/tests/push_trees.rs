@@ -202,7 +202,11 @@ fn a_dry_run_counts_entries_without_data_and_those_of_which_only_the_mode_differ
     symlink("a", place.path("et/l")).unwrap();
     let words = "push et --local 1 --checksum --dry-run --verbose";
     // Debug messages go to standard error.
-    let line = |words: &str| place.run_words(words).out;
+    let line = |words: &str| {
+        let outcome = place.run_words(words);
+        assert!(!outcome.err.contains("rustls"), "{outcome:?}");
+        outcome.out
+    };
     let first = line(words);
     assert!(first.contains("local-1: no data at /") && first.ends_with("et: 2 new\n"), "{first}");
     assert!(first.contains("local-1: new: a\n") && first.contains("local-1: new: l\n"), "{first}");

@@ -7,7 +7,7 @@ use crate::ranges::Ranges;
 /// Sends each range as a message, and starts to close the group. A failed or closed group is no error here, since it
 /// reports that by its callbacks.
 pub(crate) fn send_ranges(group: &Group, region: &Region, ranges: &Ranges) -> Result<(), Error> {
-    let send = || {
+    unless_ended((|| {
         for (start, end) in ranges.iter() {
             let part = region
                 .slice(start as usize..end as usize)
@@ -15,8 +15,12 @@ pub(crate) fn send_ranges(group: &Group, region: &Region, ranges: &Ranges) -> Re
             group.try_send(part)?;
         }
         group.start_close()
-    };
-    match send() {
+    })())
+}
+
+/// The error of a call of a group, unless that has ended, which it reports by its callbacks.
+pub(crate) fn unless_ended(outcome: Result<(), Error>) -> Result<(), Error> {
+    match outcome {
         Ok(()) | Err(Error::Failed(_) | Error::Closed(_)) => Ok(()),
         Err(error) => Err(error),
     }

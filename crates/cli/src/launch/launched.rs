@@ -3,6 +3,7 @@
 use std::{
     io,
     process::{Child, ExitStatus},
+    thread,
     time::{Duration, Instant},
 };
 
@@ -16,6 +17,9 @@ use super::{
     said::Said,
 };
 use crate::invitation::Invitation;
+
+/// How long a process that was killed may take to end.
+const KILL_TIMEOUT: Duration = Duration::from_secs(2);
 
 /// A launched process.
 pub struct Launched {
@@ -230,11 +234,15 @@ impl Launched {
         self.held = None;
     }
 
-    /// Kills it if it is running. Its status is not kept, since it would show this kill.
+    /// Kills it if it is running. Its status is not kept, since it would show this kill. One that the kernel does not end in
+    /// [`KILL_TIMEOUT`], since it waits for a device, is left.
     pub fn kill(&mut self) {
         if self.poll().is_none() {
             let _ = self.child.kill();
-            let _ = self.child.wait();
+            let until = Instant::now() + KILL_TIMEOUT;
+            while matches!(self.child.try_wait(), Ok(None)) && Instant::now() < until {
+                thread::sleep(Duration::from_millis(1));
+            }
         }
     }
 }

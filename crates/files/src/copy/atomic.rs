@@ -253,7 +253,7 @@ fn sweep(old: &Directory, new: &Directory, listing: &Listing) -> Result<(), Errn
     let (mut from, mut to) = (Parents::new(old), Parents::new(new));
     for path in directories(listing) {
         let Ok(from) = from.open(path) else { continue };
-        // Somebody has moved it away: what belongs there stays where it is.
+        // Another process has moved the directory away: its entries stay where they are.
         let Ok(to) = to.open(path) else { continue };
         for name in from.names()? {
             let is_directory = || {

@@ -1,6 +1,7 @@
 //! What only the host has in the directories of a tree, to be removed where the root asks for that.
 
 use std::{
+    cell::OnceCell,
     collections::{HashMap, HashSet},
     ffi::{OsStr, OsString},
     os::unix::ffi::OsStrExt,
@@ -15,7 +16,7 @@ use tree::{Kind, PATH_BYTES_MAX, Selection};
 use super::{
     error::{TargetError, refusal},
     order::Order,
-    parents::{Parents, split},
+    parents::{Parents, folded, split},
     publish::with_write_permission,
     staging::Staged,
     there::{Found, Known, There, kind_of},
@@ -55,8 +56,8 @@ struct Search<'a> {
     selection: Selection,
     /// Inodes of files and directories of the tree that are there: the name on disk may be another one.
     listed: HashSet<u64>,
-    /// Paths of the tree by what they are in small letters.
-    folded: HashMap<String, &'a [u8]>,
+    /// Paths of the tree by what they are in small letters, made for the first that is not in the tree.
+    folded: OnceCell<HashMap<String, &'a [u8]>>,
     extras: Vec<Extra>,
 }
 
@@ -72,9 +73,8 @@ pub(super) fn find(
 ) -> Result<Vec<Extra>, TargetError> {
     let selection = deletion.selection()?;
     let listed = (0..order.entries().len()).filter_map(|number| there.inode(number)).collect();
-    let paths = order.entries().iter().map(|entry| entry.path.as_slice());
-    let folded = paths.map(|path| (folded(path), path)).collect();
-    let mut search = Search { order, deletion, selection, listed, folded, extras: Vec::new() };
+    let (folded, extras) = Default::default();
+    let mut search = Search { order, deletion, selection, listed, folded, extras };
     if deletion.at_top {
         search.directory(top, b"", false)?;
     }
@@ -108,7 +108,11 @@ impl Search<'_> {
             names.iter().all(|other| other != name) && directory.stat(name).is_ok_and(is_same)
         };
         let is_listed = stat.st_nlink == 1 && self.listed.contains(&stat.st_ino);
-        is_listed || self.folded.get(&folded(path)).is_some_and(is_found)
+        let folded_paths = || {
+            let paths = self.order.entries().iter().map(|entry| entry.path.as_slice());
+            paths.map(|path| (folded(path), path)).collect()
+        };
+        is_listed || self.folded.get_or_init(folded_paths).get(&folded(path)).is_some_and(is_found)
     }
 
     /// `is_extra`: the directory is not in the tree, and so nothing is that is in it. Returns whether nothing else is in it
@@ -173,16 +177,11 @@ impl Search<'_> {
     }
 }
 
-/// In small letters, as far as it is text.
-fn folded(path: &[u8]) -> String {
-    String::from_utf8_lossy(path).to_lowercase()
-}
-
 /// Removes what was found, as far as it is the same still; a directory only if nothing is left in it. Returns how many
 /// entries were removed.
 ///
 /// A file is moved to where only this user can replace it, and looked at there: another that has just got its name is moved
-/// back. Not without `staged`: in a directory that was exchanged, in which nobody gets names. There files that stay
+/// back. Not without `staged`: in a directory that was exchanged, which has no name any more. There files that stay
 /// (`linked`: their inodes) have got further names, which changes them. Errors: the system's.
 pub(super) fn remove(
     top: &Directory,
@@ -198,16 +197,19 @@ pub(super) fn remove(
             if !is_linked && !extra.is(&stat) {
                 return Err(Errno::NOENT);
             }
-            let mode = at.own_stat()?.st_mode & 0o7777;
+            // The mode of a directory of the tree is set at the end; another one keeps its own.
+            let parent = split(&extra.path).0;
+            let is_listed = parent.is_empty() || order.listing.find(parent).is_some();
+            let own_mode = || at.own_stat().map(|stat| stat.st_mode & 0o7777);
+            let mode = if is_listed { None } else { Some(own_mode()?) };
             let removed = with_write_permission(at, || match staged {
                 _ if extra.is_directory => at.remove_directory(name),
                 Some(staged) => remove_file(at, name, extra, staged.of(&extra.path).0),
                 None => at.unlink(name),
             });
-            // The mode of a directory of the tree is set at the end; another one keeps its own.
-            let parent = split(&extra.path).0;
-            let is_listed = parent.is_empty() || order.listing.find(parent).is_some();
-            if !is_listed && at.own_stat()?.st_mode & 0o7777 != mode {
+            if let Some(mode) = mode
+                && own_mode()? != mode
+            {
                 at.disk().set_mode(at.as_fd(), mode)?;
             }
             removed

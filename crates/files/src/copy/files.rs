@@ -21,7 +21,7 @@ use tree::Kind;
 use super::{
     error::{TargetError, refusal},
     order::Order,
-    parents::{Parents, split},
+    parents::{Parents, folded, split},
     staging::Staged,
 };
 use crate::{
@@ -228,13 +228,12 @@ impl CopyFiles {
             directory.stat(name).ok().map(|stat| stat.st_ino)
         };
         // Some file systems make up inodes.
-        let folded = |number: usize| String::from_utf8_lossy(path(number)).to_lowercase();
-        let (own, name) = (inode(entry), folded(entry));
+        let (own, name) = (inode(entry), folded(path(entry)));
         let others = (0..self.order.entries().len()).filter(|&other| other != entry);
         let beside: Vec<usize> =
             others.filter(|&other| split(path(other)).0 == split(path(entry)).0).collect();
         let same_file = || beside.iter().find(|&&other| own.is_some() && inode(other) == own);
-        beside.iter().find(|&&other| folded(other) == name).or_else(same_file).copied()
+        beside.iter().find(|&&other| folded(path(other)) == name).or_else(same_file).copied()
     }
 
     /// Copies bytes of an existing file into the staged one.

@@ -88,6 +88,11 @@ pub(super) fn split(path: &[u8]) -> (&[u8], &[u8]) {
     }
 }
 
+/// A path in small letters, as far as it is text: paths that some file system does not distinguish are the same.
+pub(super) fn folded(path: &[u8]) -> String {
+    String::from_utf8_lossy(path).to_lowercase()
+}
+
 /// Whether a path is below a directory of the tree; the top is empty.
 pub(super) fn is_below(path: &[u8], directory: &[u8]) -> bool {
     match directory {

@@ -86,7 +86,7 @@ struct Probes<'a> {
 
 impl<'a> Probes<'a> {
     fn new(place: &Place, order: &'a Order, files: &'a CopyFiles) -> Self {
-        // Beside a file that is one; otherwise in what nobody else writes.
+        // Beside a file that is one; otherwise in the staging directory, which only this user writes.
         let of_place = |of: &[u8]| place.hidden(&blake3::hash(of).to_hex()[..VERSION_DIGITS]);
         let names = [of_place(b"file"), of_place(b"directory")];
         Self { order, files, names, made: Vec::new(), last: None }

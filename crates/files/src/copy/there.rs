@@ -17,7 +17,7 @@ use super::{
     attributes::{Wanted, may_set},
     error::TargetError,
     order::Order,
-    parents::{Parents, is_below},
+    parents::{Parents, folded, is_below},
 };
 use crate::{
     changes::{Change, Changes},
@@ -346,12 +346,11 @@ fn may_stay((stat, entry): (&Stat, &Entry), wanted: Option<Wanted<'_>>, is_finis
 /// Whether two entries that are one file are that by one name in their directory, which they have in other letters, not by two.
 fn is_one_name(order: &Order, (one, other): (usize, usize), top: &Directory) -> bool {
     let (one, other) = (&order.entries()[one], &order.entries()[other]);
-    let folded = |entry: &Entry| String::from_utf8_lossy(&entry.path).to_lowercase();
     let names = || Parents::new(top).of(&one.path).and_then(|(at, _)| at.names());
     let has = |names: &[OsString], entry: &Entry| {
         names.iter().any(|name| name.as_bytes() == entry.name())
     };
-    folded(one) == folded(other)
+    folded(&one.path) == folded(&other.path)
         && names().is_ok_and(|names| !has(&names, one) || !has(&names, other))
 }
 

@@ -54,16 +54,7 @@ fn an_exchange_with_attributes_is_complete_after_a_kill_at_any_call() {
 fn a_publish_of_attributes_that_fails_keeps_what_was_received() {
     for (source, before) in cases() {
         for errno in [Errno::IO, Errno::NOSPC, Errno::PERM] {
-            let fault = |call| Fault::Error(call, errno);
-            at_every_call(&source, &before, fault, |path, session, extras, after| {
-                let is_publishing = session.published_at.is_some() && session.outcome.is_err();
-                let again = source.session(path, Fault::None);
-                if is_publishing {
-                    assert_eq!(again.received, Some(0), "{after}: sent again");
-                }
-                again.outcome.unwrap_or_else(|error| panic!("{after}: {error}"));
-                source.assert_is_at(path, extras, after);
-            });
+            is_complete_after_an_error_at_any_call(&source, &before, errno);
         }
     }
 }

@@ -100,16 +100,7 @@ fn a_publish_that_fails_keeps_what_was_received() {
         (Source::tree(7).with_modes(0o664), Before::Tree(3)),
     ] {
         for errno in [Errno::IO, Errno::NOSPC, Errno::ROFS, Errno::PERM] {
-            let fault = |call| Fault::Error(call, errno);
-            at_every_call(&source, &before, fault, |path, session, extras, after| {
-                let is_publishing = session.published_at.is_some() && session.outcome.is_err();
-                let again = source.session(path, Fault::None);
-                if is_publishing {
-                    assert_eq!(again.received, Some(0), "{after}: sent again");
-                }
-                again.outcome.unwrap_or_else(|error| panic!("{after}: {error}"));
-                source.assert_is_at(path, extras, after);
-            });
+            is_complete_after_an_error_at_any_call(&source, &before, errno);
         }
     }
 }

@@ -423,6 +423,21 @@ fn at_every_call(
     panic!("a session makes more than {CALLS_MAX} calls");
 }
 
+/// Runs a session in which a call fails with this error, for each call, and another one after it, which has to complete the copy;
+/// one that failed while it published is resumed without any data.
+fn is_complete_after_an_error_at_any_call(source: &Source, before: &Before, errno: Errno) {
+    let fault = |call| Fault::Error(call, errno);
+    at_every_call(source, before, fault, |path, session, extras, after| {
+        let is_publishing = session.published_at.is_some() && session.outcome.is_err();
+        let again = source.session(path, Fault::None);
+        if is_publishing {
+            assert_eq!(again.received, Some(0), "{after}: sent again");
+        }
+        again.outcome.unwrap_or_else(|error| panic!("{after}: {error}"));
+        source.assert_is_at(path, extras, after);
+    });
+}
+
 /// A directory in memory, where there is one: sessions write everything to disk.
 fn in_memory() -> tempfile::TempDir {
     tempfile::tempdir_in("/dev/shm").or_else(|_| tempfile::tempdir()).unwrap()

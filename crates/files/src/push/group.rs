@@ -33,6 +33,8 @@ pub(super) struct PushGroup {
     /// When it started.
     pub(super) since: Duration,
     pub(super) rate: GroupRate,
+    /// Of a stream: up to which place messages were announced to its members.
+    pub(super) announced_until: u64,
     /// Of a stream: up to which place messages were sent in it.
     pub(super) sent_until: u64,
     /// Of a stream: the root sends to all hosts itself, up to this place.
@@ -82,6 +84,7 @@ impl PushGroup {
         let rate = GroupRate::new(now);
         let sent_until = part.ranges.iter().next().map_or(0, |(start, _)| start);
         Self {
+            announced_until: 0,
             sent_until,
             part,
             algorithm,

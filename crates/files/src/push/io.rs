@@ -33,7 +33,7 @@ use crate::{
     messages::{Start, ToReceiver},
     ranges::Ranges,
     resume::{ChunkDigests, SourceChunks},
-    sending::send_ranges,
+    sending::{send_ranges, unless_ended},
     system::system,
 };
 
@@ -402,12 +402,8 @@ impl Effects for Io<'_> {
     }
 
     fn send_region(&mut self, number: u64, region: &Region) -> Result<(), PushError> {
-        match self.groups.get(&number).map(|group| group.try_send(region.clone())) {
-            Some(Err(error)) if !matches!(error, Error::Failed(_) | Error::Closed(_)) => {
-                Err(error.into())
-            }
-            _ => Ok(()),
-        }
+        let Some(group) = self.groups.get(&number) else { return Ok(()) };
+        Ok(unless_ended(group.try_send(region.clone()).map(drop))?)
     }
 
     fn close(&mut self, number: u64) {

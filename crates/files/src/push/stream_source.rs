@@ -209,8 +209,9 @@ impl StreamSource {
             self.take_message();
         }
         let Some((number, group)) = group else { return Ok(None) };
-        for host in group.members() {
-            self.announce(effects, host);
+        if group.announced_until < self.messages_end() {
+            group.announced_until = self.messages_end();
+            group.members().for_each(|host| self.announce(effects, host));
         }
         let is_repeated = group.direct_until.is_some_and(|until| prefix >= until);
         if is_repeated && !group.is_closing && self.alterations < ALTERATIONS_MAX {
@@ -225,11 +226,12 @@ impl StreamSource {
 
     /// Announces each message once to a host, whatever groups it is sent in.
     fn announce(&mut self, effects: &mut impl Effects, host: usize) {
+        let end = self.messages_end();
         let announced = self.announced.entry(host).or_insert(0);
         for (message, _) in self.messages.iter().filter(|(message, _)| message.at >= *announced) {
             effects.send_message(host, &ToReceiver::Announce(message.clone()));
         }
-        *announced = self.end - self.pending.len() as u64;
+        *announced = end;
     }
 
     fn send(
@@ -238,11 +240,13 @@ impl StreamSource {
         number: u64,
         group: &mut PushGroup,
     ) -> Result<(), PushError> {
-        let new = self.messages.iter().filter(|(message, _)| message.at >= group.sent_until);
-        for (_, region) in new {
-            effects.send_region(number, region)?;
+        if group.sent_until < self.messages_end() {
+            let new = self.messages.iter().filter(|(message, _)| message.at >= group.sent_until);
+            for (_, region) in new {
+                effects.send_region(number, region)?;
+            }
+            group.sent_until = self.messages_end();
         }
-        group.sent_until = self.messages_end();
         if self.is_final() && !std::mem::replace(&mut group.is_closing, true) {
             effects.close(number);
         }

@@ -7,7 +7,7 @@ use std::{
     thread,
 };
 
-use rdmc::{Context, Error, Fabric, Failure, FailureKind, Group};
+use rdmc::{Context, Error, Fabric, Group};
 
 use super::{
     announced::Announced,
@@ -16,7 +16,7 @@ use super::{
     membership::MemberEvent,
     root_link::{Event, RootLink},
     sink::Sink,
-    writing::{Writing, Written, lock},
+    writing::{Writing, Written, lock, own_failure},
 };
 use crate::{
     Verified,
@@ -186,16 +186,8 @@ impl Effects for StreamIo<'_> {
     fn abort(&mut self, number: u64, reason: &str) {
         let Some((_, Some(group))) = self.groups.get(&number) else { return };
         group.abort(reason);
-        let settings = group.settings();
         // Its thread may be in a write that waits for the consumer.
-        let failure = Failure {
-            group: number,
-            member: None,
-            reporter: settings.rank,
-            kind: FailureKind::Application,
-            detail: reason.to_owned(),
-            delivered: 0,
-        };
+        let failure = own_failure(group.settings(), &reason);
         let _ = self.root.events.send(Event::Group(MemberEvent::Ended(number, Err(failure))));
     }
 

@@ -13,7 +13,7 @@ use std::{
 };
 
 use plan::size;
-use rdmc::{Error, Failure, FailureKind, Group};
+use rdmc::{Error, Failure, FailureKind, Group, GroupSettings};
 
 use super::{
     announced::{Announced, Found},
@@ -152,14 +152,18 @@ impl Writing {
 
     /// The failure of the group, of which a call has failed.
     fn failure(&self, error: &dyn std::fmt::Display) -> Failure {
-        let settings = self.group.settings();
-        self.group.failure().unwrap_or_else(|| Failure {
-            group: settings.number,
-            member: None,
-            reporter: settings.rank,
-            kind: FailureKind::Application,
-            detail: error.to_string(),
-            delivered: 0,
-        })
+        self.group.failure().unwrap_or_else(|| own_failure(self.group.settings(), error))
+    }
+}
+
+/// The failure of a group that this member ends.
+pub(super) fn own_failure(settings: &GroupSettings, reason: &dyn std::fmt::Display) -> Failure {
+    Failure {
+        group: settings.number,
+        member: None,
+        reporter: settings.rank,
+        kind: FailureKind::Application,
+        detail: reason.to_string(),
+        delivered: 0,
     }
 }
