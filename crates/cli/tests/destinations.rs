@@ -419,6 +419,6 @@ fn space_is_looked_for_on_the_file_system_of_each_file() {
     );
     assert_eq!(outcome.code, Some(0), "{outcome:?}");
     assert!(outcome.err.contains("no space for 9437184 bytes in"), "{outcome:?}");
-    assert!(outcome.err.contains("large/m/in; free some"), "{outcome:?}");
+    assert!(outcome.err.contains("large/m/in (ENOSPC); free some"), "{outcome:?}");
     assert!(!outcome.out.contains("top"), "{outcome:?}");
 }
