@@ -2,6 +2,7 @@
 //! (`tools/simulate`). Not a public interface.
 
 use std::{
+    borrow::Cow,
     ffi::{OsStr, OsString},
     fs::{self, File},
     io::{self, Write},
@@ -97,14 +98,26 @@ impl CopySource {
         self.contents.len() as u64
     }
 
-    /// The contents of an entry, which may be a further name of a file.
-    pub fn contents_of(&self, number: usize) -> &[u8] {
+    /// The contents of an entry, which may be a further name of a file: also its holes.
+    pub fn contents_of(&self, number: usize) -> Cow<'_, [u8]> {
         let number = match self.listing.entries()[number].kind {
             Kind::Name { of } => of as usize,
             _ => number,
         };
         let range = Layout::of(&self.listing).range(number);
-        &self.contents[range.start as usize..range.end as usize]
+        let mut sent = &self.contents[range.start as usize..range.end as usize];
+        let bytes = self.listing.entries()[number].bytes();
+        let (Some(data), Some(bytes)) = (self.listing.data(number), bytes) else {
+            return sent.into();
+        };
+        let mut whole = vec![0; bytes as usize];
+        for range in data {
+            let part = &mut whole[range.start as usize..range.end as usize];
+            let (own, others) = sent.split_at(part.len());
+            part.copy_from_slice(own);
+            sent = others;
+        }
+        whole.into()
     }
 
     /// A session from the offer to the published copy, as the receiver runs it. Blocks until then.

@@ -271,7 +271,7 @@ impl Source {
                 Kind::Directory => assert!(stat.is_dir(), "{at}"),
                 Kind::File { .. } => {
                     let expected = self.contents_of(number);
-                    assert!(fs::read(&path).unwrap() == expected, "{at}");
+                    assert!(fs::read(&path).unwrap() == *expected, "{at}");
                 }
             }
             assert_eq!(stat.permissions().mode() & 0o7777, u32::from(entry.mode), "{at}");
@@ -470,9 +470,9 @@ impl Source {
             let new = self.contents_of(number);
             match (found.get(&path), old.get(&path)) {
                 (Some(found), Some(old)) => {
-                    assert!(found == old || found == new, "{after}: {path:?} is neither");
+                    assert!(found == old || *found == *new, "{after}: {path:?} is neither");
                 }
-                (Some(found), None) => assert!(found == new, "{after}: {path:?}"),
+                (Some(found), None) => assert!(*found == *new, "{after}: {path:?}"),
                 // A file where a directory comes is removed for it.
                 (None, Some(_)) => assert_eq!(entry.kind, Kind::Directory, "{after}: {path:?}"),
                 (None, None) => {}

@@ -71,6 +71,14 @@ fn drawn_file(dice: &mut Dice, path: String) -> Thing {
     file(path, bytes, fill, mode)
 }
 
+/// With holes of which some can be holes at the host, too.
+fn sparse_file(dice: &mut Dice, path: String) -> Thing {
+    let bytes = dice.pick(&[1, 300, 70_000, 300_000]);
+    let (fill, mode) = (1 + dice.below(4) as u8, dice.pick(&FILE_MODES));
+    let modified_s = 1_100 + i64::from(fill);
+    Thing { path, what: What::Sparse { bytes, fill }, mode, modified_s }
+}
+
 fn join(directory: &str, name: &str) -> String {
     if directory.is_empty() { name.to_owned() } else { format!("{directory}/{name}") }
 }
@@ -112,7 +120,7 @@ fn add_entry(dice: &mut Dice, things: &mut Vec<Thing>, folds_case: bool) {
     if has(things, &path) {
         return;
     }
-    let files = things.iter().filter(|thing| matches!(thing.what, What::File { .. }));
+    let files = things.iter().filter(|thing| thing.what.is_file());
     // A further name comes after the file in order.
     let firsts: Vec<Thing> = files
         .filter(|thing| tree::compare(thing.path.as_bytes(), path.as_bytes()).is_lt())
@@ -131,6 +139,7 @@ fn add_entry(dice: &mut Dice, things: &mut Vec<Thing>, folds_case: bool) {
             let first = dice.pick(&firsts);
             Thing { path, what: What::Name(first.path.clone()), ..first }
         }
+        2 => sparse_file(dice, path),
         _ => drawn_file(dice, path),
     };
     things.push(thing);
@@ -139,7 +148,7 @@ fn add_entry(dice: &mut Dice, things: &mut Vec<Thing>, folds_case: bool) {
 /// Makes another version.
 fn change(dice: &mut Dice, things: &mut Vec<Thing>, folds_case: bool) {
     let index = dice.below(things.len() as u64) as usize;
-    let is_file = matches!(things[index].what, What::File { .. });
+    let is_file = things[index].what.is_file();
     let is_first = |thing: &Thing| thing.what == What::Name(things[index].path.clone());
     let is_linked = things.iter().any(is_first);
     match dice.below(4) {
@@ -211,7 +220,7 @@ fn host_tree(dice: &mut Dice, versions: &[Vec<Thing>], folds_case: bool) -> Vec<
         let mut thing = thing.clone();
         match dice.below(13) {
             0 | 1 => continue,
-            2 if matches!(thing.what, What::File { .. }) => {
+            2 if thing.what.is_file() => {
                 thing = drawn_file(dice, thing.path);
             }
             3 | 12 => {
@@ -247,7 +256,7 @@ fn add_own(dice: &mut Dice, before: &mut Vec<Thing>) {
     if has(before, &path) {
         return;
     }
-    let files = before.iter().filter(|thing| matches!(thing.what, What::File { .. }));
+    let files = before.iter().filter(|thing| thing.what.is_file());
     let firsts: Vec<String> = files.map(|thing| thing.path.clone()).collect();
     let mode = dice.pick(&OWN_MODES);
     let thing = match dice.below(8) {

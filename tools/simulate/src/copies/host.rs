@@ -3,7 +3,7 @@
 use std::{
     fs, io,
     io::Write,
-    os::unix::fs::{MetadataExt, PermissionsExt, symlink},
+    os::unix::fs::{FileExt, MetadataExt, PermissionsExt, symlink},
     path::{Path, PathBuf},
     process,
     sync::atomic::{AtomicU64, Ordering},
@@ -93,6 +93,13 @@ impl Host {
             What::Directory => fs::create_dir(&path)?,
             What::File { bytes, fill } => {
                 fs::File::create_new(&path)?.write_all(&vec![*fill; *bytes as usize])?;
+                fs::set_permissions(&path, fs::Permissions::from_mode(thing.mode.into()))?;
+            }
+            sparse @ What::Sparse { bytes, fill } => {
+                let file = fs::File::create_new(&path)?;
+                file.set_len(u64::from(*bytes))?;
+                let data = sparse.data();
+                file.write_all_at(&vec![*fill; data.clone().count()], data.start)?;
                 fs::set_permissions(&path, fs::Permissions::from_mode(thing.mode.into()))?;
             }
             What::Name(first) => return fs::hard_link(self.path(first), &path),

@@ -179,7 +179,7 @@ impl<'a> Roles<'a> {
         match &self.source.listing.entries()[entry].kind {
             Kind::Directory => node.is_directory(),
             Kind::File { .. } | Kind::Name { .. } => {
-                node.kind == NodeKind::File && node.bytes == self.source.contents_of(entry)
+                node.kind == NodeKind::File && node.bytes == *self.source.contents_of(entry)
             }
             Kind::Link { target } => node.kind == NodeKind::Link && node.bytes == *target,
         }

@@ -1,6 +1,6 @@
 //! Copies at one host, as plain data.
 
-use std::fmt;
+use std::{fmt, ops::Range};
 
 use files::simulation::{CopySource, Deletion, Top};
 use serde::{Deserialize, Serialize};
@@ -65,10 +65,32 @@ pub enum What {
         /// The byte.
         fill: u8,
     },
+    /// A file in a tree of which only [`What::data`] is no hole.
+    Sparse {
+        /// Its length.
+        bytes: u32,
+        /// The byte of its data.
+        fill: u8,
+    },
     /// A further name of the file of this path.
     Name(String),
     /// A symbolic link with this text.
     Link(String),
+}
+
+impl What {
+    /// Whether it is a file, with or without holes.
+    pub(super) fn is_file(&self) -> bool {
+        matches!(self, Self::File { .. } | Self::Sparse { .. })
+    }
+
+    /// Where a sparse file has data: in its middle third.
+    pub(super) fn data(&self) -> Range<u64> {
+        match self {
+            Self::Sparse { bytes, .. } => u64::from(*bytes / 3)..u64::from(*bytes / 3 * 2),
+            _ => 0..0,
+        }
+    }
 }
 
 /// One session.
@@ -181,13 +203,22 @@ impl CopyScenario {
         if !self.is_tree && things.len() != 1 {
             return Err("a file is one entry".to_owned());
         }
-        let mut contents = Vec::new();
+        let (mut contents, mut data) = (Vec::new(), Vec::new());
         let mut entries = Vec::new();
         for thing in &things {
             let kind = match &thing.what {
                 What::Directory => Kind::Directory,
                 What::File { bytes, fill } => {
                     contents.resize(contents.len() + *bytes as usize, *fill);
+                    Kind::File { bytes: u64::from(*bytes) }
+                }
+                sparse @ What::Sparse { bytes, fill } => {
+                    let range = sparse.data();
+                    contents.resize(contents.len() + range.clone().count(), *fill);
+                    data.push((
+                        entries.len(),
+                        Vec::from_iter((!range.is_empty()).then_some(range)),
+                    ));
                     Kind::File { bytes: u64::from(*bytes) }
                 }
                 What::Name(first) => {
@@ -200,8 +231,9 @@ impl CopyScenario {
             let path = thing.path.clone().into_bytes();
             entries.push(Entry { path, mode: thing.mode, modified_ns, kind });
         }
-        let listing =
-            Listing::with_links(entries, Links::Anywhere).map_err(|error| error.to_string())?;
+        let listing = Listing::with_links(entries, Links::Anywhere)
+            .and_then(|listing| listing.with_data(data))
+            .map_err(|error| error.to_string())?;
         let patterns = vec![(false, KEPT.to_owned())];
         let deletion =
             self.deletes.then_some(Deletion { at_top: true, prefix: Vec::new(), patterns });
@@ -229,6 +261,9 @@ impl fmt::Display for Thing {
             What::Directory => write!(f, "{path}/ {mode:o} {modified_s}"),
             What::File { bytes, fill } => {
                 write!(f, "{path} {mode:o} {modified_s}, {bytes} of {fill}")
+            }
+            What::Sparse { bytes, fill } => {
+                write!(f, "{path} {mode:o} {modified_s}, {bytes} with {fill} in the middle")
             }
             What::Name(first) => write!(f, "{path} = {first}"),
             What::Link(target) => write!(f, "{path} -> {target} {modified_s}"),
