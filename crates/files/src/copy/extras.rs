@@ -235,9 +235,12 @@ fn remove_file(
     let moved = OsStr::new(REMOVED);
     at.rename(name, private, moved)?;
     // The move may have changed the time of its last change.
-    if private.stat(moved)?.st_ino == extra.known.inode {
-        return private.unlink(moved);
+    let removed = private.stat(moved).and_then(|stat| match stat.st_ino == extra.known.inode {
+        true => private.unlink(moved),
+        false => Err(Errno::NOENT),
+    });
+    if removed.is_err() {
+        private.rename_with(moved, at, name, RenameFlags::NOREPLACE)?;
     }
-    private.rename_with(moved, at, name, RenameFlags::NOREPLACE)?;
-    Err(Errno::NOENT)
+    removed
 }
