@@ -16,12 +16,16 @@ use crate::{failure::Failure, standard_output};
 
 /// Files that a command reads or replaces, each with a description.
 #[derive(Debug, Default)]
-pub struct InUse(Vec<(String, PathBuf)>);
+pub struct InUse {
+    files: Vec<(String, PathBuf)>,
+    /// Those among them that are copies; one may be a directory.
+    copies: Vec<(String, PathBuf)>,
+}
 
 impl InUse {
     /// Adds a file, which may not exist yet.
     pub fn add(&mut self, what: impl Into<String>, path: impl Into<PathBuf>) {
-        self.0.push((what.into(), path.into()));
+        self.files.push((what.into(), path.into()));
     }
 
     /// Adds a file of hosts, if given.
@@ -41,13 +45,22 @@ impl InUse {
             )));
         }
         self.add(format!("the copy of {host}"), destination);
+        self.copies.push((format!("a file in the copy of {host}"), destination.to_owned()));
         Ok(())
     }
 
     /// The entry that is this file, by any name.
     fn find(&self, device: u64, inode: u64) -> Option<&(String, PathBuf)> {
-        self.0.iter().find(|(_, path)| {
+        self.files.iter().find(|(_, path)| {
             fs::metadata(path).is_ok_and(|known| (known.dev(), known.ino()) == (device, inode))
+        })
+    }
+
+    /// The copy that has this path in it.
+    fn around(&self, path: &Path) -> Option<&(String, PathBuf)> {
+        let path = fs::canonicalize(path).ok()?;
+        self.copies.iter().find(|(_, copy)| {
+            fs::canonicalize(copy).is_ok_and(|copy| copy.is_dir() && path.starts_with(copy))
         })
     }
 
@@ -97,7 +110,10 @@ pub fn create(option: &str, path: &Path, in_use: &InUse) -> Result<File, Failure
 }
 
 fn check(option: &str, path: &Path, opened: &Metadata, in_use: &InUse) -> Result<(), Failure> {
-    let known = opened.is_file().then(|| in_use.find(opened.dev(), opened.ino())).flatten();
+    if !opened.is_file() {
+        return Ok(());
+    }
+    let known = in_use.find(opened.dev(), opened.ino()).or_else(|| in_use.around(path));
     let Some((what, same)) = known else { return Ok(()) };
     let path = path.display();
     let same = if same.as_os_str() == path.to_string().as_str() {
@@ -132,11 +148,18 @@ mod tests {
         let mut in_use = InUse::default();
         in_use.add("the input", at("input"));
         in_use.add("the copy", at("coming"));
-        for name in ["input", "hard", "soft", "coming", "ahead"] {
+        fs::create_dir_all(at("tree/d")).unwrap();
+        fs::write(at("tree/d/file"), "precious").unwrap();
+        symlink("tree", at("link")).unwrap();
+        in_use.add_copy("a", &at("link")).unwrap();
+        for name in ["input", "hard", "soft", "coming", "ahead", "tree/d/file", "tree/d/new"] {
             let refused = create("--out", &at(name), &in_use).unwrap_err();
             assert!(matches!(refused, Failure::Usage(_)), "{name}: {refused:?}");
         }
-        assert_eq!(fs::read(at("input")).unwrap(), b"precious");
+        for name in ["input", "tree/d/file"] {
+            assert_eq!(fs::read(at(name)).unwrap(), b"precious");
+        }
+        assert!(!at("tree/d/new").exists());
         assert!(!at("coming").exists());
 
         fs::write(at("old"), "longer than what comes").unwrap();

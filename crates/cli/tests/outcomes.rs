@@ -200,7 +200,10 @@ fn inputs_are_never_overwritten() {
     fs::create_dir(place.path("d")).unwrap();
     fs::write(place.path("d/old"), "an old copy").unwrap();
     let precious = |name: &str| fs::read(place.path(name)).unwrap();
-    let before = ["object", "secret", "hosts", "d/old"].map(precious);
+    fs::create_dir_all(place.path("to/d")).unwrap();
+    fs::write(place.path("to/d/old"), "a copy").unwrap();
+    let all = ["object", "secret", "hosts", "d/old", "to/d/old"];
+    let before = all.map(precious);
     for arguments in [
         "push object --local 1 --trace object",
         "push object --local 1 --trace ./d/../object",
@@ -211,6 +214,11 @@ fn inputs_are_never_overwritten() {
         "push object --to a:1 --secret-file secret --trace secret",
         "push object --local 1 --dest d/old --trace d/old",
         "push object --local 1 --dest d/new --trace d/new",
+        "push d --local 1 --trace d/old",
+        "push d object --local 1 --dest to --trace d/old",
+        "push d --local 1 --dest to --trace to/d/old",
+        "push object --follow --local 1 --dest to/o --trace object",
+        "push object --follow --local 1 --dest object",
         "push object --local 1 --dest object",
         "push object --local 1 --dest hard",
         "demo object --receivers 1 --trace soft",
@@ -227,7 +235,12 @@ fn inputs_are_never_overwritten() {
         let ended = outcome(through_shell(&push, &script));
         assert_eq!(ended.code, Some(2), "{more}: {ended:?}");
     }
-    assert!(["object", "secret", "hosts", "d/old"].map(precious) == before);
+    for more in ["--trace object", "--dest object"] {
+        let push = place.rdmc(&["push", "-", "--local", "1"]);
+        let ended = outcome(through_shell(&push, &format!("exec \"$@\" {more} <object")));
+        assert_eq!(ended.code, Some(2), "{more}: {ended:?}");
+    }
+    assert!(all.map(precious) == before);
     assert!(!place.path("d/new").exists() && !place.path("rdmc-local").exists());
 }
 

@@ -75,13 +75,10 @@ impl Ready {
         for path in &args.sources {
             in_use.add("the file to replicate", path);
         }
-        in_use.add_hosts_file(args.hosts_file.as_ref());
-        args.hosting.add_to(&mut in_use);
-        if args.local.is_some() {
-            for host in &self.settings.hosts {
-                in_use.add_copy(&host.name, host.destination.as_ref())?;
-            }
+        if args.hosting.trace.is_some() {
+            self.source.files().for_each(|path| in_use.add("a file to replicate", path));
         }
+        add_to(&mut in_use, args, &self.settings)?;
         Ok(in_use)
     }
 
@@ -113,6 +110,15 @@ impl Ready {
         progress.finish();
         report
     }
+}
+
+/// Adds the files of options and the copies on this machine. Errors: one would replace a file in use.
+pub fn add_to(in_use: &mut InUse, args: &Args, settings: &PushSettings) -> Result<(), Failure> {
+    in_use.add_hosts_file(args.hosts_file.as_ref());
+    args.hosting.add_to(in_use);
+    let is_copied = args.local.is_some() && args.pipe_to.is_none();
+    let copies = settings.hosts.iter().filter(|_| is_copied);
+    copies.into_iter().try_for_each(|host| in_use.add_copy(&host.name, host.destination.as_ref()))
 }
 
 /// The launcher of the receivers.

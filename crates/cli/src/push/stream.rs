@@ -2,6 +2,7 @@
 
 use std::{
     io::{self, Read, Write},
+    path::Path,
     time::{Duration, Instant},
 };
 
@@ -11,9 +12,10 @@ use serde::Serialize;
 
 use super::{
     args::Args,
+    destinations::make_local_directories,
     follow::Follow,
     progress::Mode,
-    run::{launcher, settings},
+    run::{add_to, launcher, settings},
     sources::Sources,
     summary::{bandwidth, seconds},
 };
@@ -80,13 +82,15 @@ pub fn run(args: &Args) -> Result<Exit, Failure> {
     let stream = StreamSettings { mode, command: args.pipe_to.clone() };
     let launcher = launcher(args)?;
     let mut in_use = InUse::default();
-    args.hosting.add_to(&mut in_use);
+    let from = if args.follow { sources.first() } else { Path::new("/dev/stdin") };
+    in_use.add("what is replicated", from);
+    add_to(&mut in_use, args, &settings)?;
     let interrupt = interrupt.begin();
-    if args.local.is_some() && args.dest.is_none() && args.pipe_to.is_none() {
-        super::destinations::make_local_directories(&settings.hosts)?;
-    }
     let (trace, verbose) = (args.hosting.trace.as_ref(), args.hosting.verbose);
     let (report, traced) = recording::around(trace, &in_use, verbose, |recording| {
+        if args.local.is_some() && args.dest.is_none() && args.pipe_to.is_none() {
+            make_local_directories(&settings.hosts)?;
+        }
         let launcher = launcher.recorded(recording);
         replicate(args, input, (settings, stream), &launcher, &interrupt)
     })?;

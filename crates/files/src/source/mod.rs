@@ -224,6 +224,15 @@ impl Source {
         }
     }
 
+    /// The files whose contents are sent.
+    pub fn files(&self) -> impl Iterator<Item = &Path> {
+        let (file, tree) = match &self.contents {
+            Contents::File(file) => (Some(file.path()), None),
+            Contents::Tree(tree) => (None, Some(tree)),
+        };
+        file.into_iter().chain(tree.into_iter().flat_map(TreeSource::files))
+    }
+
     /// Whether it is sent as a tree: also a file with holes.
     pub(crate) fn is_tree(&self) -> bool {
         matches!(self.contents, Contents::Tree(_))

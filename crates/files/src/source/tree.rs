@@ -180,6 +180,10 @@ impl TreeSource {
         &self.path
     }
 
+    pub(super) fn files(&self) -> impl Iterator<Item = &Path> {
+        self.files.origins.iter().map(|origin| origin.path.as_path())
+    }
+
     /// How many entries it has: directories, files and links.
     pub(super) fn entries(&self) -> usize {
         self.entries
