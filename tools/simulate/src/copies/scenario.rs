@@ -65,7 +65,7 @@ pub enum What {
         /// The byte.
         fill: u8,
     },
-    /// A file in a tree of which only [`What::data`] is no hole.
+    /// A file in a tree of which only the middle third is no hole.
     Sparse {
         /// Its length.
         bytes: u32,
