@@ -20,6 +20,8 @@ PATIENCE = 1800.0 if os.environ.get("RDMC_TEST_LARGE") == "1" else 120.0
 
 def _start(act: Callable[..., Any], rank: int, size: int, store: str, given: tuple[Any, ...], result: Connection) -> None:
     os.environ.update(RANK=str(rank), WORLD_SIZE=str(size), RDMC_STORE=store, RDMC_IP="127.0.0.1")
+    # A shell's background ignores it.
+    signal.signal(signal.SIGINT, signal.default_int_handler)
     try:
         result.send(("returned", act(*given)))
     except BaseException as error:

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import json
 import os
-import signal
 import subprocess
 import threading
 from collections.abc import Callable, Iterable, Mapping, Sequence
@@ -115,11 +114,12 @@ class _Errors:
                     self._progress(json.loads(line))
                 except BaseException as error:
                     self.raised = error
-                    command.send_signal(signal.SIGINT)
+                    # SIGINT is ignored by what a shell has in its background.
+                    command.terminate()
 
 
 def _end(command: subprocess.Popen[str]) -> None:
-    command.send_signal(signal.SIGINT)
+    command.terminate()
     try:
         command.wait(_END_SECONDS)
     except subprocess.TimeoutExpired:
