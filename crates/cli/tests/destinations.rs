@@ -270,6 +270,49 @@ fn a_quota_is_named_with_the_path_before_anything_is_written() {
 }
 
 #[test]
+fn what_is_immutable_is_refused_before_a_directory_is_exchanged() {
+    if !is_root() {
+        return;
+    }
+    let mount = "truncate -s 64M image && mkfs.ext4 -q image && mkdir m && mount -o loop image m && touch m/f && chattr +i m/f";
+    if Hosts::new().shell(mount).code != Some(0) {
+        eprintln!("SKIPPED: immutable files need ext4 in the kernel, and loop devices");
+        return;
+    }
+    for (fixed, options) in [
+        ("+i d", "--atomic"),
+        ("+a d", "--atomic"),
+        ("+i d/g", "--atomic"),
+        ("+i d", "--atomic --delete"),
+    ] {
+        let outcome = Hosts::new().shell(&format!(
+            "({mount}) > /dev/null; R src --dest m/ > /dev/null; echo own > m/src/d/own; echo newer > src/d/g; cd m/src; \
+             chattr {fixed}; cd ../..; ! R src --dest m/ {options}; ls -A m; cat m/src/d/own"
+        ));
+        assert_eq!(outcome.code, Some(0), "{fixed}: {outcome:?}");
+        assert!(outcome.err.contains("is immutable or append-only"), "{fixed}: {outcome:?}");
+        assert_eq!(outcome.out, "f\nlost+found\nsrc\nown\n", "{fixed}: {outcome:?}");
+    }
+}
+
+#[test]
+fn files_that_are_mounted_are_refused_at_once_or_stay() {
+    if !is_root() {
+        return;
+    }
+    let outcome = Hosts::new().shell(
+        "mkdir to; R src --dest to/ > /dev/null; echo mounted > m; mount --bind m to/src/d/g; ! R src --dest to/; \
+         ls -A to/src; rm src/d/g; R src --dest to/ --delete > /dev/null; cat to/src/d/g",
+    );
+    assert_eq!(outcome.code, Some(0), "{outcome:?}");
+    assert!(
+        outcome.err.contains("d/g is a mount and will not be replaced; unmount it"),
+        "{outcome:?}"
+    );
+    assert!(!outcome.out.contains(".rdmc") && outcome.out.ends_with("mounted\n"), "{outcome:?}");
+}
+
+#[test]
 fn mount_points_are_destinations_and_may_be_in_them() {
     if !is_root() {
         return;

@@ -285,6 +285,26 @@ fn push_seven_bytes(place: &Place, listener: &mut Listener) -> (Child, ChildStdi
 }
 
 #[test]
+fn hosts_that_share_a_file_system_share_the_copy() {
+    let place = Place::with(100_000);
+    let dest = place.path("shared");
+    let push = |more: &[&str]| {
+        let words = ["push", "--to", "h1,h2", "--launcher", "env H={host}", "--remote-rdmc", RDMC];
+        let dest = ["--advertise", "127.0.0.1", "--dest", dest.to_str().unwrap()];
+        let input = fs::File::open(place.path("object")).unwrap();
+        let mut push = place.rdmc(&[&words[..], &dest, more].concat());
+        ended(push.stdin(input).spawn().unwrap())
+    };
+    let dry_run = push(&["object", "--dry-run"]);
+    assert_eq!(dry_run.code, Some(0), "{dry_run:?}");
+    assert!(!dest.exists());
+    let outcome = push(&["-"]);
+    assert!(outcome.code == Some(0) && outcome.out.contains("to 2 hosts"), "{outcome:?}");
+    assert!(outcome.err.contains(": both use one file system"), "{outcome:?}");
+    assert!(place.is_copy("shared"));
+}
+
+#[test]
 fn an_early_end_says_how_much_is_good_at_all_hosts() {
     for end in ["INT", "KILL"] {
         let place = with_secret();

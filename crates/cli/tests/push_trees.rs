@@ -228,6 +228,20 @@ fn a_dry_run_counts_entries_without_data_and_those_of_which_only_the_mode_differ
 }
 
 #[test]
+fn a_dry_run_makes_no_directories() {
+    let place = tree();
+    for words in ["push tree --local 2", "push tree --local 1 --dest new"] {
+        let outcome = place.run_words(&format!("{words} --dry-run"));
+        assert!(outcome.code == Some(0) && outcome.out.contains(" new"), "{words}: {outcome:?}");
+        assert!(!place.path("rdmc-local").exists() && !place.path("new").exists(), "{words}");
+    }
+    // Not one that was there.
+    fs::create_dir(place.path("rdmc-local")).unwrap();
+    assert_eq!(place.run_words("push object --local 1 --dry-run").code, Some(0));
+    assert_eq!(fs::read_dir(place.path("rdmc-local")).unwrap().count(), 0);
+}
+
+#[test]
 fn a_dry_run_lists_what_would_be_removed() {
     let place = tree();
     assert_eq!(place.run_words("push tree --local 1").code, Some(0));

@@ -92,15 +92,17 @@ fn local_copies(sources: &Sources, count: usize, dest: &str) -> Result<Vec<HostP
         .collect()
 }
 
-/// Creates the default destinations' directories of `--local`.
-pub fn make_local_directories(hosts: &[HostPlan]) -> Result<(), Failure> {
+/// Creates the default destinations' directories of `--local`; returns those that were missing.
+pub fn make_local_directories(hosts: &[HostPlan]) -> Result<Vec<PathBuf>, Failure> {
+    let mut made = Vec::new();
     for host in hosts {
         if let Some(directory) = Path::new(&host.destination).parent() {
+            made.extend(directory.ancestors().take_while(|it| !it.exists()).map(Path::to_owned));
             std::fs::create_dir_all(directory)
                 .map_err(Failure::while_doing(format_args!("creating {}", directory.display())))?;
         }
     }
-    Ok(())
+    Ok(made)
 }
 
 /// Takes this machine out of the hosts, if it is one of them; its rack is the one in which it was named.

@@ -89,9 +89,11 @@ impl Ready {
         interrupt: &Interrupt,
     ) -> Result<PushReport, Failure> {
         let Self { source, settings, launcher } = self;
-        if args.local.is_some() && args.dest.is_none() {
-            destinations::make_local_directories(&settings.hosts)?;
-        }
+        let made = match args.local.is_some() && args.dest.is_none() {
+            true => destinations::make_local_directories(&settings.hosts)?,
+            false => Vec::new(),
+        };
+        let is_dry_run = settings.dry_run;
         let bytes = source.manifest().bytes;
         let names: Vec<String> = settings.hosts.iter().map(|host| host.name.clone()).collect();
         let mode = if args.quiet { Mode::None } else { args.progress };
@@ -108,6 +110,12 @@ impl Ready {
             }
         });
         progress.finish();
+        if is_dry_run {
+            // Without what others have put into them meanwhile; the deepest first.
+            let mut made = made;
+            made.sort_by_key(|directory| std::cmp::Reverse(directory.components().count()));
+            made.iter().for_each(|directory| drop(std::fs::remove_dir(directory)));
+        }
         report
     }
 }

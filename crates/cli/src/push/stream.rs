@@ -17,7 +17,7 @@ use super::{
     progress::Mode,
     run::{add_to, launcher, settings},
     sources::Sources,
-    summary::{bandwidth, seconds},
+    summary::{bandwidth, print_shared, seconds},
 };
 use crate::{
     failure::{Exit, Failure, plain, print_message},
@@ -234,6 +234,9 @@ fn print(args: &Args, report: &StreamReport, exit: Exit) {
     let is_common = |reason: &str| common.as_ref().is_some_and(|error| reason.starts_with(error));
     let mut are_left = report.published() > 0;
     for host in &report.hosts {
+        if let HostState::Shares(other) = &host.state {
+            print_shared(&host.name, other);
+        }
         if let HostState::Failed(reason) | HostState::Unknown(reason) = &host.state {
             if is_common(reason) {
                 are_left = true;
@@ -292,6 +295,7 @@ fn summary(report: &StreamReport, exit_code: Exit) -> Summary<'_> {
         let (state, error) = match &host.state {
             HostState::Failed(reason) => ("failed", Some(reason.as_str())),
             HostState::Unknown(reason) => ("unknown", Some(reason.as_str())),
+            HostState::Shares(_) => ("shares", None),
             _ => ("published", None),
         };
         let (bytes, said) = (host.bytes, host.said.as_deref());

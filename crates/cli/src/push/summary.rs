@@ -315,6 +315,11 @@ fn has_result(host: &HostReport) -> bool {
     matches!(host.state, HostState::Examined | HostState::Published)
 }
 
+/// Says why a host has no copy of its own.
+pub fn print_shared(name: &str, other: &str) {
+    print_message(format_args!("{name} has the copy of {other}: both use one file system"));
+}
+
 /// Messages beside the summary.
 fn remarks(report: &PushReport) {
     if let Some(Offload::Unavailable(reason)) = report.offload {
@@ -325,8 +330,7 @@ fn remarks(report: &PushReport) {
     }
     for host in &report.hosts {
         if let HostState::Shares(other) = &host.state {
-            let name = &host.name;
-            print_message(format_args!("{name} has the copy of {other}: both use one file system"));
+            print_shared(&host.name, other);
         }
         if let Some(others) = has_result(host).then(|| changes::others_directories(host)).flatten()
         {

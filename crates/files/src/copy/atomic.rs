@@ -104,8 +104,8 @@ fn probe(place: &Place) -> Result<(), Errno> {
     exchanged
 }
 
-/// Checks that this user may move what is in a directory of the tree and not in the tree, and give a new directory the
-/// owner of the old one.
+/// Checks that this user may move what is in a directory of the tree and not in the tree, remove what is in the tree, and give a
+/// new directory the owner of the old one.
 fn check_extras(
     directory: &Directory,
     path: &[u8],
@@ -122,14 +122,15 @@ fn check_extras(
     }
     for name in directory.names().map_err(system)? {
         let inner = inner_path(path, &name);
+        // Entries of the tree are removed from the old directory.
+        if directory.is_fixed(&name) {
+            return not(&inner, "is immutable or append-only");
+        }
         if order.listing.find(&inner).is_some() {
             continue;
         }
         let is_directory = directory.kind(&name) == Some(rustix::fs::FileType::Directory);
         // Moving a directory changes its entry `..`.
-        if directory.is_fixed(&name) {
-            return not(&inner, "is immutable or append-only");
-        }
         let may_move = !is_directory
             || user.is_root()
             || directory.open_directory(&name).is_ok_and(|it| it.check_writable().is_ok());

@@ -158,7 +158,7 @@ impl Search<'_> {
         if is_other_name || !self.selection.takes(&shown, is_directory) {
             return Ok(false);
         }
-        if is_directory && directory.is_mount(name) {
+        if directory.is_mount(name) {
             return Ok(false);
         }
         // Other users may have made them, and each level takes a descriptor and stack.

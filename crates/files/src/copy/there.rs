@@ -162,6 +162,11 @@ impl There {
                 found = Found::Directory { inode, is_finished: true };
                 there.others.push(number);
             }
+            let is_replaced = matches!(found, Found::Other | Found::File { may_stay: false, .. });
+            if is_replaced && parents.of(&entry.path).is_ok_and(|(at, name)| at.is_mount(name)) {
+                let (kind, remedy) = ("a mount", "unmount it, or --exclude it");
+                return Err(TargetError::InTheWay { path: order.shown(&entry.path), kind, remedy });
+            }
             there.found.push(found);
         }
         Ok(there)

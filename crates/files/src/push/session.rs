@@ -88,14 +88,15 @@ impl Push {
     }
 }
 
-/// A host that leaves the copy to another has failed if that one has none.
-fn settle_shared(hosts: &mut [HostReport]) {
-    let published = |name: &String| {
-        hosts.iter().any(|host| host.name == *name && host.state == HostState::Published)
+/// A host that leaves the copy to another has failed if that one has none, or would get none in a dry run.
+pub(super) fn settle_shared(hosts: &mut [HostReport]) {
+    let has_result = |name: &String| {
+        let done = [HostState::Published, HostState::Examined];
+        hosts.iter().any(|host| host.name == *name && done.contains(&host.state))
     };
     let without: Vec<usize> = (0..hosts.len())
         .filter(|&host| match &hosts[host].state {
-            HostState::Shares(other) => !published(other),
+            HostState::Shares(other) => !has_result(other),
             _ => false,
         })
         .collect();

@@ -311,6 +311,13 @@ pub enum HostState {
     Unknown(String),
 }
 
+impl HostState {
+    /// Whether the host has a verified copy under its name, maybe that of another host.
+    pub fn has_copy(&self) -> bool {
+        matches!(self, Self::Published | Self::Shares(_))
+    }
+}
+
 /// Events of a running push. Hosts are identified by their index in [`PushSettings::hosts`].
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub enum PushEvent {
@@ -466,8 +473,6 @@ impl PushReport {
 
     /// How many hosts have a verified copy under its name.
     pub fn published(&self) -> usize {
-        let has_it =
-            |state: &HostState| matches!(state, HostState::Published | HostState::Shares(_));
-        self.hosts.iter().filter(|host| has_it(&host.state)).count()
+        self.hosts.iter().filter(|host| host.state.has_copy()).count()
     }
 }

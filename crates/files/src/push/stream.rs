@@ -12,7 +12,8 @@ use super::{
     inbox::PushHandle,
     prepared::Prepared,
     run::Run,
-    settings::{HostState, PushError, PushEvent, PushSettings},
+    session::settle_shared,
+    settings::{HostReport, HostState, PushError, PushEvent, PushSettings},
     stream_settings::StreamSettings,
     stream_source::StreamSource,
 };
@@ -41,7 +42,7 @@ pub struct StreamReport {
 pub struct StreamHost {
     /// Its name.
     pub name: String,
-    /// [`HostState::Published`] (written out, and verified), [`HostState::Failed`] or [`HostState::Unknown`].
+    /// [`HostState::Published`] (written out, and verified), [`HostState::Shares`], [`HostState::Failed`] or [`HostState::Unknown`].
     pub state: HostState,
     /// How much it has written out, as far as it has said.
     pub bytes: u64,
@@ -52,7 +53,7 @@ pub struct StreamHost {
 impl StreamReport {
     /// How many hosts have everything, verified.
     pub fn published(&self) -> usize {
-        self.hosts.iter().filter(|host| host.state == HostState::Published).count()
+        self.hosts.iter().filter(|host| host.state.has_copy()).count()
     }
 }
 
@@ -105,11 +106,13 @@ impl Stream {
         let is_left = run.core.hosts.iter().any(|host| host.step == Step::Published);
         let none_left = || (!is_left).then(|| PushError::Group("no host is left".into()));
         let error = error.or_else(none_left);
-        let of_host = |host: &Host| {
-            let (report, bytes) = (host.report(), host.has.prefix());
+        let mut reports: Vec<HostReport> = run.core.hosts.iter().map(Host::report).collect();
+        settle_shared(&mut reports);
+        let of_host = |(report, host): (HostReport, &Host)| {
+            let bytes = host.has.prefix();
             StreamHost { name: report.name, state: report.state, bytes, said: host.said.clone() }
         };
-        let hosts = run.core.hosts.iter().map(of_host).collect();
+        let hosts = reports.into_iter().zip(run.core.hosts.iter()).map(of_host).collect();
         let stream = run.core.stream();
         let bytes = stream.map_or(0, StreamSource::end);
         let prefix_bytes = stream.map_or(0, |stream| stream.prefix(&run.core.hosts));

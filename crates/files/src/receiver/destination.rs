@@ -46,7 +46,7 @@ pub(super) fn prepare(
         }
         return Ok(Target::prepare_ordered((place, order), manifest, owner, true)?);
     }
-    let (spot, path) = spot_of_tree(settings, &offer.destination, tree)?;
+    let (spot, path) = spot_of_tree(settings, offer, tree)?;
     let order = Order::of_tree(&manifest.name, &encoded, tree, &path)?.dry_run(offer.dry_run);
     let order = order.keeping(offer.kept.as_ref())?;
     if order.bytes() != manifest.bytes {
@@ -86,16 +86,16 @@ pub(super) fn start_hasher(
 /// sources go into.
 fn spot_of_tree(
     settings: &ReceiverSettings,
-    destination: &str,
+    offer: &Offer,
     tree: &TreeOffer,
 ) -> Result<(Spot, PathBuf), ReceiveError> {
-    let placement = &settings.placement;
+    let (placement, destination) = (&settings.placement, &offer.destination);
     let trimmed = match destination.trim_end_matches('/') {
         "" => "/",
         trimmed => trimmed,
     };
     let follows = destination.ends_with('/') || tree.top.is_none();
-    let place = match place_in_new(settings, trimmed) {
+    let place = match place_in_new(settings, trimmed, offer.dry_run) {
         Ok(place) => place,
         // A directory without a name of its own, or in one that cannot be read.
         Err(error) => {
@@ -129,14 +129,22 @@ fn spot_of_tree(
     }
 }
 
-/// A place whose directory, but not that one's directory, is made if it is missing.
-fn place_in_new(settings: &ReceiverSettings, destination: &str) -> Result<Place, ReceiveError> {
+/// A place whose directory, but not that one's directory, is made if it is missing. In a dry run the place of that directory.
+fn place_in_new(
+    settings: &ReceiverSettings,
+    destination: &str,
+    dry_run: bool,
+) -> Result<Place, ReceiveError> {
     let parent = Path::new(destination).parent().and_then(Path::to_str);
     match (settings.placement.place(destination), parent) {
         (Err(ReceiveError::Target(TargetError::MissingParent(_))), Some(parent))
             if !parent.is_empty() =>
         {
             let directory = settings.placement.place(parent)?;
+            if dry_run {
+                // Nothing is in what is not there either.
+                return Ok(directory);
+            }
             let made = directory.parent().make_directory(directory.name(), 0o777);
             made.map_err(|error| TargetError::System {
                 path: directory.path().to_owned(),
