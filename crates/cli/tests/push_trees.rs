@@ -242,6 +242,25 @@ fn a_dry_run_makes_no_directories() {
 }
 
 #[test]
+fn files_of_the_source_are_never_removed() {
+    let place = tree();
+    symlink("tree/d", place.path("in")).unwrap();
+    for words in [
+        "tree --local 1 --dest tree/d",
+        "tree/ --local 1 --dest in/",
+        "tree --local 1 --dest tree/{host}",
+        "tree/d/ --local 1 --dest tree/",
+        "tree/d --local 1 --dest tree",
+    ] {
+        let outcome = place.run_words(&format!("push {words} --delete"));
+        outcome.has_failed_with(2, "--delete would remove files of the source");
+        assert_eq!(names(&place, "tree/d"), ["b", "c.tmp", "link"], "{words}");
+        assert_eq!(names(&place, "tree"), ["a", "d"], "{words}");
+    }
+    assert_eq!(place.run_words("push tree --local 1 --delete").code, Some(0));
+}
+
+#[test]
 fn a_dry_run_lists_what_would_be_removed() {
     let place = tree();
     assert_eq!(place.run_words("push tree --local 1").code, Some(0));

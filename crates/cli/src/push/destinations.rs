@@ -63,6 +63,35 @@ pub fn local_copies_root(args: &Args, sources: &Sources) -> Option<PathBuf> {
     absolute(&root).ok()
 }
 
+/// Errors: `--delete` would remove files of a source on this machine, as a copy is in the source or the source in the copy.
+pub fn refuse_overlap(args: &Args, hosts: &[HostPlan]) -> Result<(), Failure> {
+    let is_checked = args.delete && args.local.is_some() && args.dest.is_some();
+    for host in hosts.iter().filter(|_| is_checked) {
+        let copy = resolved(Path::new(&host.destination));
+        for source in args.sources.iter().map(|source| resolved(source)) {
+            if copy.starts_with(&source) || source.starts_with(&copy) {
+                return Err(Failure::Usage(format!(
+                    "--delete would remove files of the source {}: it and the copy of {}, {}, are in one another; choose \
+                     another --dest",
+                    source.display(),
+                    host.name,
+                    copy.display()
+                )));
+            }
+        }
+    }
+    Ok(())
+}
+
+/// A path without links, as far as it exists.
+fn resolved(path: &Path) -> PathBuf {
+    let real = |ancestor: &Path| {
+        let below = path.strip_prefix(ancestor).ok()?;
+        Some(ancestor.canonicalize().ok()?.join(below))
+    };
+    path.ancestors().find_map(real).unwrap_or_else(|| path.to_owned())
+}
+
 /// Admission of hosts that join, and the path of their copies.
 pub fn admission(args: &Args, sources: &Sources) -> Result<Option<Admission>, Failure> {
     let Some(listen) = args.admit else { return Ok(None) };

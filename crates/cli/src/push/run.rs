@@ -62,6 +62,7 @@ impl Ready {
             lists_changes: args.hosting.verbose,
         })?;
         let settings = settings(args, &sources)?;
+        destinations::refuse_overlap(args, &settings.hosts)?;
         let launcher = launcher(args)?;
         if !args.quiet {
             source.unmatched().iter().for_each(warn_of);
