@@ -8,18 +8,23 @@ use std::{
     time::SystemTime,
 };
 
-use rustix::fs::{AtFlags, FileType, statat};
+use rustix::fs::{FileType, Mode, OFlags, fstat, openat};
 
 use super::{
     command::StreamCommand, error::ReceiveError, output::Output, placement::Placement,
     settings::ReceiverSettings,
 };
 use crate::{
-    Manifest, Target, Verified, claim::Owner, messages::StreamOffer, place::Place, system::umask,
+    Manifest, Target, Verified, claim::Owner, disk::Disk, messages::StreamOffer, place::Place,
+    system::umask,
 };
 
 /// What open(2) is asked for when a program makes a file, before the umask.
 const NEW_FILE_MODE: u32 = 0o666;
+/// The attribute with an access list, and tags of its entries: the owning group, and the most that all but the owner and others have.
+const ACCESS: &[u8] = b"system.posix_acl_access";
+const GROUP: u8 = 0x04;
+const MASK: u8 = 0x10;
 
 /// Where a receiver puts a stream.
 pub(super) enum Sink {
@@ -138,15 +143,78 @@ impl Write for SinkWriter {
     }
 }
 
-/// The permission bits of the file that a copy replaces; all if there is none. Follows links, as what has the name now is
-/// read through them.
+/// What the owner, the owning group and others may do with the file that a copy replaces; all if there is none. Follows links,
+/// as what has the name now is read through them.
 fn replaced_mode(place: &Place) -> u32 {
-    let stat = statat(place.parent().as_fd(), place.name(), AtFlags::empty());
-    let file = stat.ok().filter(|stat| FileType::from_raw_mode(stat.st_mode).is_file());
-    file.map_or(0o777, |stat| stat.st_mode & 0o777)
+    let flags = OFlags::PATH | OFlags::CLOEXEC;
+    let Ok(file) = openat(place.parent().as_fd(), place.name(), flags, Mode::empty()) else {
+        return 0o777;
+    };
+    match fstat(&file) {
+        Ok(stat) if FileType::from_raw_mode(stat.st_mode).is_file() => {
+            // With an access list the mode has its mask instead.
+            let list = Disk::extended(&file, ACCESS);
+            stat.st_mode & list.map_or(0o777, |list| 0o707 | group_bits(&list))
+        }
+        _ => 0o777,
+    }
+}
+
+/// What an access list allows the owning group, as bits of a mode (acl(5)). A list is a version and entries of a tag,
+/// permissions and a number, little-endian.
+fn group_bits(list: &[u8]) -> u32 {
+    let entries = list.get(4..).unwrap_or_default().chunks_exact(8);
+    let of = |tag: u8| {
+        let mut found = entries.clone().filter(|entry| entry[..2] == [tag, 0]);
+        found.next().map(|entry| u32::from(entry[2] & 7))
+    };
+    (of(GROUP).unwrap_or(0) & of(MASK).unwrap_or(7)) << 3
 }
 
 fn since_1970_ns() -> i64 {
     let now = SystemTime::now().duration_since(SystemTime::UNIX_EPOCH);
     now.map_or(0, |time| i64::try_from(time.as_nanos()).unwrap_or(i64::MAX))
+}
+
+#[cfg(test)]
+mod tests {
+    use std::{fs, os::unix::fs::MetadataExt};
+
+    use rustix::fs::{XattrFlags, setxattr};
+
+    use super::*;
+
+    #[test]
+    fn an_access_list_allows_the_owning_group_what_its_entry_says() {
+        let directory = tempfile::tempdir().unwrap();
+        let path = directory.path().join("f");
+        fs::write(&path, "old").unwrap();
+        let place = Place::anywhere(&path).unwrap();
+        assert_eq!(replaced_mode(&place), fs::metadata(&path).unwrap().mode() & 0o777);
+        let none = u32::MAX;
+        let list = |group: u16, mask: u16| {
+            let entries = [
+                (1, 6, none),
+                (2, 6, 65534),
+                (4, group, none),
+                (0x10, mask, none),
+                (0x20, 0, none),
+            ];
+            let mut list = 2_u32.to_le_bytes().to_vec();
+            for (tag, permissions, id) in entries {
+                list.extend([u16::to_le_bytes(tag), u16::to_le_bytes(permissions)].concat());
+                list.extend(u32::to_le_bytes(id));
+            }
+            list
+        };
+        for (group, mask, mode) in [(0, 6, 0o600), (4, 6, 0o640), (6, 4, 0o640)] {
+            assert_eq!(group_bits(&list(group, mask)), mode & 0o070);
+            if setxattr(&path, ACCESS, &list(group, mask), XattrFlags::empty()).is_err() {
+                println!("SKIPPED: one part needs a file system with access lists");
+                continue;
+            }
+            assert_eq!(replaced_mode(&place), mode, "{group} {mask}");
+        }
+        assert_eq!(group_bits(b""), 0);
+    }
 }
