@@ -178,6 +178,13 @@ fn a_listener_refuses_what_is_too_long_for_it() {
     place
         .run(&["bench", "--to", &host, "--secret-file", "secret", "--size", "2KiB"])
         .has_failed_with(3, "accepts at most 1000 B");
+    // Holes count, which are not sent.
+    fs::create_dir(place.path("sparse")).unwrap();
+    fs::File::create(place.path("sparse/f")).unwrap().set_len(1 << 30).unwrap();
+    for source in ["sparse", "sparse/f"] {
+        let push = ["push", source, "--to", &host, "--secret-file", "secret"];
+        place.run(&push).has_failed_with(1, "offers 1 GiB, and this receiver accepts at most");
+    }
     assert_eq!(fs::read_dir(place.path("in")).unwrap().count(), 0);
     fs::write(place.path("object"), &place.contents[..1000]).unwrap();
     let outcome = place.run(&push);

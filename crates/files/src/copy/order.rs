@@ -191,6 +191,11 @@ impl Order {
         self.layout.bytes()
     }
 
+    /// The same with the holes of files.
+    pub(crate) fn whole_bytes(&self) -> u64 {
+        self.entries().iter().filter_map(Entry::bytes).fold(0, u64::saturating_add)
+    }
+
     pub(super) fn entries(&self) -> &[Entry] {
         self.listing.entries()
     }

@@ -44,6 +44,7 @@ pub(super) fn prepare(
         if order.bytes() != manifest.bytes {
             return Err(refused());
         }
+        settings.check_size(order.whole_bytes())?;
         return Ok(Target::prepare_ordered((place, order), manifest, owner, true)?);
     }
     let (spot, path) = spot_of_tree(settings, offer, tree)?;
@@ -52,6 +53,7 @@ pub(super) fn prepare(
     if order.bytes() != manifest.bytes {
         return Err(refused());
     }
+    settings.check_size(order.whole_bytes())?;
     Ok(Target::prepare_tree((spot, &path), order, manifest, owner)?)
 }
 

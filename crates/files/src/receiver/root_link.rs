@@ -10,7 +10,6 @@ use std::{
     time::Duration,
 };
 
-use plan::size;
 use rdmc::{Context, ContextSettings, Error, Group};
 use session::{Channel, Deadline};
 
@@ -70,15 +69,7 @@ impl<'a> RootLink<'a> {
 
     /// Errors: more than this receiver accepts.
     pub(super) fn check_size(&self, bytes: u64) -> Result<(), ReceiveError> {
-        match self.settings.bytes_max {
-            Some(most) if bytes > most => Err(ReceiveError::Refused(format!(
-                "the root offers {}, and this receiver accepts at most {}; start it with a larger \
-                 --max-size",
-                size::show(bytes),
-                size::show(most)
-            ))),
-            _ => Ok(()),
-        }
+        self.settings.check_size(bytes)
     }
 
     pub(super) fn start_context(
