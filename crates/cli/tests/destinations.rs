@@ -296,6 +296,24 @@ fn what_is_immutable_is_refused_before_a_directory_is_exchanged() {
 }
 
 #[test]
+fn what_only_the_host_has_mounted_is_refused_before_a_directory_is_exchanged() {
+    if !is_root() {
+        return;
+    }
+    for mount in
+        ["touch to/src/d/own; mount --bind src/d/g", "mkdir to/src/d/own; mount -t tmpfs none"]
+    {
+        let outcome = Hosts::new().shell(&format!(
+            "mkdir to; R src --dest to/ > /dev/null; {mount} to/src/d/own; echo newer > src/d/g; \
+             ! R src --dest to/ --atomic; ls -A to; umount to/src/d/own; test -e to/src/d/own"
+        ));
+        assert_eq!(outcome.code, Some(0), "{outcome:?}");
+        assert!(outcome.err.contains("d/own is a mount"), "{outcome:?}");
+        assert_eq!(outcome.out, "src\n", "{outcome:?}");
+    }
+}
+
+#[test]
 fn files_that_are_mounted_are_refused_at_once_or_stay() {
     if !is_root() {
         return;

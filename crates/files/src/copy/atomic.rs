@@ -126,6 +126,9 @@ fn check_extras(
         if directory.is_fixed(&name) {
             return not(&inner, "is immutable or append-only");
         }
+        if directory.is_mount(&name) {
+            return not(&inner, "is a mount");
+        }
         if order.listing.find(&inner).is_some() {
             continue;
         }
