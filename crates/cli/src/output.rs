@@ -18,7 +18,7 @@ use crate::{failure::Failure, standard_output};
 #[derive(Debug, Default)]
 pub struct InUse {
     files: Vec<(String, PathBuf)>,
-    /// Those among them that are copies; one may be a directory.
+    /// Of receivers on this machine; one may be a directory.
     copies: Vec<(String, PathBuf)>,
 }
 
@@ -44,14 +44,13 @@ impl InUse {
                 "the copy of {host}, {destination}, would replace {what}; choose another --dest"
             )));
         }
-        self.add(format!("the copy of {host}"), destination);
-        self.copies.push((format!("a file in the copy of {host}"), destination.to_owned()));
+        self.copies.push((format!("the copy of {host}"), destination.to_owned()));
         Ok(())
     }
 
     /// The entry that is this file, by any name.
     fn find(&self, device: u64, inode: u64) -> Option<&(String, PathBuf)> {
-        self.files.iter().find(|(_, path)| {
+        self.files.iter().chain(&self.copies).find(|(_, path)| {
             fs::metadata(path).is_ok_and(|known| (known.dev(), known.ino()) == (device, inode))
         })
     }
@@ -113,15 +112,18 @@ fn check(option: &str, path: &Path, opened: &Metadata, in_use: &InUse) -> Result
     if !opened.is_file() {
         return Ok(());
     }
-    let known = in_use.find(opened.dev(), opened.ino()).or_else(|| in_use.around(path));
-    let Some((what, same)) = known else { return Ok(()) };
+    let known = in_use.find(opened.dev(), opened.ino()).map(|known| ("", known));
+    let known = known.or_else(|| in_use.around(path).map(|copy| ("a file in ", copy)));
+    let Some((within, (what, same))) = known else { return Ok(()) };
     let path = path.display();
     let same = if same.as_os_str() == path.to_string().as_str() {
         String::new()
     } else {
         format!(" (by the name {})", same.display())
     };
-    Err(Failure::Usage(format!("{option} {path} would overwrite {what}{same}; name another file")))
+    Err(Failure::Usage(format!(
+        "{option} {path} would overwrite {within}{what}{same}; name another file"
+    )))
 }
 
 /// Writes to standard output. A closed pipe is no error.

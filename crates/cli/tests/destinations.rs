@@ -99,6 +99,15 @@ fn owner(path: &Path) -> (u32, u32, u32) {
     (stat.uid(), stat.gid(), stat.mode() & 0o7777)
 }
 
+/// Whether a script that mounts a file system works here; else says what it needs.
+fn can_mount(script: &str, needs: &str) -> bool {
+    let can = Hosts::new().shell(script).code == Some(0);
+    if !can {
+        eprintln!("SKIPPED: {needs}");
+    }
+    can
+}
+
 #[test]
 fn directories_of_the_host_keep_owner_group_mode_and_attributes() {
     if !is_root() {
@@ -249,12 +258,9 @@ fn a_quota_is_named_with_the_path_before_anything_is_written() {
     fs::write(hosts.path("src/large"), vec![7; 3_000_000]).unwrap();
     let mount = "truncate -s 200M image && mkfs.btrfs -q image && mkdir m && mount -o loop image m && \
                  btrfs quota enable m && btrfs subvolume create m/own && btrfs qgroup limit 1M m/own";
-    if hosts.shell(mount).code != Some(0) {
-        eprintln!("SKIPPED: a quota needs btrfs in the kernel, and loop devices");
+    if !can_mount(mount, "a quota needs btrfs in the kernel, and loop devices") {
         return;
     }
-    fs::remove_dir(hosts.path("m")).unwrap();
-    fs::remove_file(hosts.path("image")).unwrap();
     let outcome = hosts.shell(&format!(
         "({mount}) > /dev/null; ! R src --dest $PWD/m/own; ! R large --dest $PWD/m/own/copy; \
          find m/own -name f -o -name large -o -name copy; rm -f src/large; R src --dest $PWD/m/own; cat m/own/src/d/g"
@@ -275,8 +281,7 @@ fn what_is_immutable_is_refused_before_a_directory_is_exchanged() {
         return;
     }
     let mount = "truncate -s 64M image && mkfs.ext4 -q image && mkdir m && mount -o loop image m && touch m/f && chattr +i m/f";
-    if Hosts::new().shell(mount).code != Some(0) {
-        eprintln!("SKIPPED: immutable files need ext4 in the kernel, and loop devices");
+    if !can_mount(mount, "immutable files need ext4 in the kernel, and loop devices") {
         return;
     }
     for (fixed, options) in [

@@ -381,12 +381,14 @@ impl Directory {
         Some(FileType::from_raw_mode(stat.st_mode))
     }
 
-    /// Whether what has this name is immutable or append-only, so that nobody can move it.
-    pub(crate) fn is_fixed(&self, name: &OsStr) -> bool {
-        let name = &*self.name(name);
+    /// Why nobody can move or remove what has this name; `None` if nothing of its own prevents that.
+    pub(crate) fn fixed_by(&self, name: &OsStr) -> Option<&'static str> {
+        let attributes = self.attributes(name)?;
         let fixed = StatxAttributes::IMMUTABLE | StatxAttributes::APPEND;
-        statx(&*self.opened, name, AtFlags::SYMLINK_NOFOLLOW, StatxFlags::TYPE)
-            .is_ok_and(|found| found.stx_attributes.intersects(fixed))
+        if attributes.intersects(fixed) {
+            return Some("is immutable or append-only");
+        }
+        attributes.contains(StatxAttributes::MOUNT_ROOT).then_some("is a mount")
     }
 
     /// Errors: this user may not make or remove names in it.
@@ -396,10 +398,14 @@ impl Directory {
 
     /// Whether something is mounted on the directory of this name; false before Linux 5.8.
     pub(crate) fn is_mount(&self, name: &OsStr) -> bool {
+        self.attributes(name).is_some_and(|it| it.contains(StatxAttributes::MOUNT_ROOT))
+    }
+
+    fn attributes(&self, name: &OsStr) -> Option<StatxAttributes> {
         let name = &*self.name(name);
         let flags = AtFlags::SYMLINK_NOFOLLOW | AtFlags::NO_AUTOMOUNT;
-        statx(&*self.opened, name, flags, StatxFlags::TYPE)
-            .is_ok_and(|found| found.stx_attributes.contains(StatxAttributes::MOUNT_ROOT))
+        let found = statx(&*self.opened, name, flags, StatxFlags::TYPE).ok()?;
+        Some(found.stx_attributes)
     }
 
     /// Whether the name still is that of this file.

@@ -8,7 +8,7 @@ use tree::PATH_BYTES_MAX;
 use crate::disk::Directory;
 
 /// Deeper than a tree is, whose paths have at most [`PATH_BYTES_MAX`] bytes, in a staging directory. Other users may make directories that
-/// have the names of rdmc's, and each level takes a descriptor and stack.
+/// have the names of rdmc's; each level costs a file descriptor and a recursive call.
 const LEVELS_MAX: usize = PATH_BYTES_MAX / 2 + 2;
 
 /// Removes a file, or a directory with all that is in it; follows no links. Only for what is rdmc's own.

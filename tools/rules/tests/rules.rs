@@ -339,7 +339,7 @@ fn documentation_is_more_than_a_question() {
         let lines = text.lines().enumerate().filter(|(_, line)| is_question(line));
         broken.extend(lines.map(|(at, _)| format!("{}:{}", path.display(), at + 1)));
     }
-    assert_none(&broken, "documentation that is one word says nothing");
+    assert_none(&broken, "a doc comment of one word documents nothing: say what the item is");
 }
 
 #[test]

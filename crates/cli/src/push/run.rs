@@ -90,11 +90,7 @@ impl Ready {
         interrupt: &Interrupt,
     ) -> Result<PushReport, Failure> {
         let Self { source, settings, launcher } = self;
-        let made = match args.local.is_some() && args.dest.is_none() {
-            true => destinations::make_local_directories(&settings.hosts)?,
-            false => Vec::new(),
-        };
-        let is_dry_run = settings.dry_run;
+        let made = destinations::make_local_directories(args, &settings.hosts)?;
         let bytes = source.manifest().bytes;
         let names: Vec<String> = settings.hosts.iter().map(|host| host.name.clone()).collect();
         let mode = if args.quiet { Mode::None } else { args.progress };
@@ -111,11 +107,9 @@ impl Ready {
             }
         });
         progress.finish();
-        if is_dry_run {
-            // Without what others have put into them meanwhile; the deepest first.
-            let mut made = made;
-            made.sort_by_key(|directory| std::cmp::Reverse(directory.components().count()));
-            made.iter().for_each(|directory| drop(std::fs::remove_dir(directory)));
+        if args.dry_run {
+            // But for those in which others have put something meanwhile.
+            made.iter().rev().for_each(|directory| drop(std::fs::remove_dir(directory)));
         }
         report
     }

@@ -17,7 +17,7 @@ use super::{
     progress::Mode,
     run::{add_to, launcher, settings},
     sources::Sources,
-    summary::{bandwidth, print_shared, seconds},
+    summary::{bandwidth, print_shared, seconds, state_and_error},
 };
 use crate::{
     failure::{Exit, Failure, plain, print_message},
@@ -88,9 +88,7 @@ pub fn run(args: &Args) -> Result<Exit, Failure> {
     let interrupt = interrupt.begin();
     let (trace, verbose) = (args.hosting.trace.as_ref(), args.hosting.verbose);
     let (report, traced) = recording::around(trace, &in_use, verbose, |recording| {
-        if args.local.is_some() && args.dest.is_none() && args.pipe_to.is_none() {
-            make_local_directories(&settings.hosts)?;
-        }
+        make_local_directories(args, &settings.hosts)?;
         let launcher = launcher.recorded(recording);
         replicate(args, input, (settings, stream), &launcher, &interrupt)
     })?;
@@ -292,12 +290,7 @@ fn text(report: &StreamReport) -> String {
 
 fn summary(report: &StreamReport, exit_code: Exit) -> Summary<'_> {
     let hosts = report.hosts.iter().map(|host| {
-        let (state, error) = match &host.state {
-            HostState::Failed(reason) => ("failed", Some(reason.as_str())),
-            HostState::Unknown(reason) => ("unknown", Some(reason.as_str())),
-            HostState::Shares(_) => ("shares", None),
-            _ => ("published", None),
-        };
+        let (state, error) = state_and_error(&host.state);
         let (bytes, said) = (host.bytes, host.said.as_deref());
         HostSummary { host: &host.name, state, bytes, said, error }
     });

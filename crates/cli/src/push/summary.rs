@@ -143,7 +143,7 @@ impl Facts {
                 return Ok(());
             }
             if let Some(names) = &self.names {
-                let hosts = report.hosts.iter().filter(|host| has_result(host));
+                let hosts = report.hosts.iter().filter(|host| host.state.has_result());
                 changes::write_listed(out, hosts, names)?;
             }
             if report.examined() > 0 {
@@ -267,14 +267,19 @@ fn print_copy_state(host: &HostReport) {
     }
 }
 
-fn host_summary(host: &HostReport) -> HostSummary<'_> {
-    let (state, error) = match &host.state {
+/// The state of a host after a push, and the reason if it has failed, as JSON has them.
+pub fn state_and_error(state: &HostState) -> (&'static str, Option<&str>) {
+    match state {
         HostState::Failed(reason) => ("failed", Some(reason.as_str())),
         HostState::Unknown(reason) => ("unknown", Some(reason.as_str())),
         HostState::Examined => ("examined", None),
         HostState::Shares(_) => ("shares", None),
         _ => ("published", None),
-    };
+    }
+}
+
+fn host_summary(host: &HostReport) -> HostSummary<'_> {
+    let (state, error) = state_and_error(&host.state);
     HostSummary {
         host: &host.name,
         destination: &host.destination,
@@ -310,11 +315,6 @@ pub fn failures(report: &PushReport) -> impl Iterator<Item = (&str, &str)> {
     })
 }
 
-/// Whether a host has the copy, or would get it.
-fn has_result(host: &HostReport) -> bool {
-    matches!(host.state, HostState::Examined | HostState::Published)
-}
-
 /// Says why a host has no copy of its own.
 pub fn print_shared(name: &str, other: &str) {
     print_message(format_args!("{name} has the copy of {other}: both use one file system"));
@@ -332,8 +332,8 @@ fn remarks(report: &PushReport) {
         if let HostState::Shares(other) = &host.state {
             print_shared(&host.name, other);
         }
-        if let Some(others) = has_result(host).then(|| changes::others_directories(host)).flatten()
-        {
+        let others = changes::others_directories(host).filter(|_| host.state.has_result());
+        if let Some(others) = others {
             print_message(format_args!("{}: {others}", host.name));
         }
         if let Some(rate) = host.deferred_at {

@@ -123,11 +123,8 @@ fn check_extras(
     for name in directory.names().map_err(system)? {
         let inner = inner_path(path, &name);
         // Entries of the tree are removed from the old directory.
-        if directory.is_fixed(&name) {
-            return not(&inner, "is immutable or append-only");
-        }
-        if directory.is_mount(&name) {
-            return not(&inner, "is a mount");
+        if let Some(why) = directory.fixed_by(&name) {
+            return not(&inner, why);
         }
         if order.listing.find(&inner).is_some() {
             continue;

@@ -161,7 +161,7 @@ impl Search<'_> {
         if directory.is_mount(name) {
             return Ok(false);
         }
-        // Other users may have made them, and each level takes a descriptor and stack.
+        // Other users may have made them; each level costs a file descriptor and a recursive call.
         if path.len() > PATH_BYTES_MAX {
             return Err(TargetError::Deep(self.order.shown(&path)));
         }

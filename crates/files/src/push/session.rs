@@ -90,10 +90,8 @@ impl Push {
 
 /// A host that leaves the copy to another has failed if that one has none, or would get none in a dry run.
 pub(super) fn settle_shared(hosts: &mut [HostReport]) {
-    let has_result = |name: &String| {
-        let done = [HostState::Published, HostState::Examined];
-        hosts.iter().any(|host| host.name == *name && done.contains(&host.state))
-    };
+    let has_result =
+        |name: &String| hosts.iter().any(|host| host.name == *name && host.state.has_result());
     let without: Vec<usize> = (0..hosts.len())
         .filter(|&host| match &hosts[host].state {
             HostState::Shares(other) => !has_result(other),

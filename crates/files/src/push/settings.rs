@@ -316,6 +316,11 @@ impl HostState {
     pub fn has_copy(&self) -> bool {
         matches!(self, Self::Published | Self::Shares(_))
     }
+
+    /// Whether the host has a copy of its own, or would get one in a dry run.
+    pub fn has_result(&self) -> bool {
+        matches!(self, Self::Published | Self::Examined)
+    }
 }
 
 /// Events of a running push. Hosts are identified by their index in [`PushSettings::hosts`].

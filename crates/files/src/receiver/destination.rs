@@ -36,24 +36,21 @@ pub(super) fn prepare(
         let source = (Some(offer.probe), offer.kept.as_ref());
         return Ok(Target::prepare_file(place, manifest, owner, source)?);
     };
-    let refused = || ReceiveError::Refused("the list of files has another length".into());
+    let check = |order: &Order| match order.bytes() == manifest.bytes {
+        true => settings.check_size(order.whole_bytes()),
+        false => Err(ReceiveError::Refused("the list of files has another length".into())),
+    };
     if tree.is_file {
         let place = settings.placement.place(&offer.destination)?;
         let order = Order::of_listed_file(&manifest.name, &encoded, tree, &place)?;
         let order = order.dry_run(offer.dry_run).keeping(offer.kept.as_ref())?;
-        if order.bytes() != manifest.bytes {
-            return Err(refused());
-        }
-        settings.check_size(order.whole_bytes())?;
+        check(&order)?;
         return Ok(Target::prepare_ordered((place, order), manifest, owner, true)?);
     }
     let (spot, path) = spot_of_tree(settings, offer, tree)?;
     let order = Order::of_tree(&manifest.name, &encoded, tree, &path)?.dry_run(offer.dry_run);
     let order = order.keeping(offer.kept.as_ref())?;
-    if order.bytes() != manifest.bytes {
-        return Err(refused());
-    }
-    settings.check_size(order.whole_bytes())?;
+    check(&order)?;
     Ok(Target::prepare_tree((spot, &path), order, manifest, owner)?)
 }
 

@@ -30,7 +30,7 @@ impl GatheringReceiver<'_> {
 
     /// Errors: messages of this length are longer than this receiver accepts.
     pub fn check_size(&self, bytes: u64) -> Result<(), ReceiveError> {
-        self.root.check_size(bytes)
+        self.root.settings.check_size(bytes)
     }
 
     /// Waits for a message of the root; `None` at the end of the session.

@@ -127,8 +127,8 @@ impl Effects for Io<'_> {
 
     fn prepare(&mut self) -> Result<(Ranges, Option<ChunkDigests>), ReceiveError> {
         let offer = &self.offer;
-        self.root.check_size(offer.manifest.bytes)?;
         let settings = self.root.settings;
+        settings.check_size(offer.manifest.bytes)?;
         let owner = Owner::here(&offer.terms.secret, &settings.host);
         let target = prepare(settings, offer, self.listing.take(), &owner)?;
         let target = self.target.insert(target);

@@ -67,11 +67,6 @@ impl<'a> RootLink<'a> {
         })
     }
 
-    /// Errors: more than this receiver accepts.
-    pub(super) fn check_size(&self, bytes: u64) -> Result<(), ReceiveError> {
-        self.settings.check_size(bytes)
-    }
-
     pub(super) fn start_context(
         &self,
         fabric: &str,
