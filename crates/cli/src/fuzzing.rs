@@ -74,7 +74,7 @@ mod tests {
             addresses,
             networks: Vec::new(),
             port: 7,
-            directory: None,
+            makes_directories: false,
             trace,
         };
         let line = line.to_line();

@@ -31,8 +31,8 @@ pub struct Invitation {
     pub networks: Vec<Network>,
     /// The root's port.
     pub port: u16,
-    /// The directory that the receiver makes first, if it is missing; `{host}` stands for its name.
-    pub directory: Option<String>,
+    /// The receiver makes missing directories of its copy.
+    pub makes_directories: bool,
     /// The part of a trace that the receiver writes to standard output.
     pub trace: Option<Part>,
 }
@@ -46,8 +46,7 @@ struct Line {
     #[serde(default)]
     networks: Vec<Network>,
     port: u16,
-    #[serde(default)]
-    directory: Option<String>,
+    makes_directories: bool,
     #[serde(default)]
     trace: Option<Part>,
 }
@@ -68,7 +67,7 @@ impl Invitation {
             addresses: self.addresses.clone(),
             networks: self.networks.clone(),
             port: self.port,
-            directory: self.directory.clone(),
+            makes_directories: self.makes_directories,
             trace: self.trace.clone(),
         };
         let mut text = Zeroizing::new(serde_json::to_string(&line).unwrap_or_default());
@@ -94,8 +93,8 @@ impl Invitation {
         }
         let line: Line = serde_json::from_str(line).map_err(wrong)?;
         let secret = Secret::from_hex(&line.secret)?;
-        let Line { host, addresses, networks, port, directory, trace, .. } = line;
-        Ok(Self { host, secret, addresses, networks, port, directory, trace })
+        let Line { host, addresses, networks, port, makes_directories, trace, .. } = line;
+        Ok(Self { host, secret, addresses, networks, port, makes_directories, trace })
     }
 }
 
@@ -109,26 +108,25 @@ mod tests {
         let addresses = vec!["10.0.0.1".parse().unwrap(), "::1".parse().unwrap()];
         let part = Part::alone(None);
         let trace = Some(part.clone());
-        let directory = Some("/new".to_owned());
-        let host = "a\nb".to_owned();
+        let (host, networks, makes_directories) = ("a\nb".to_owned(), Vec::new(), true);
         let line =
-            Invitation { host, secret, addresses, networks: vec![], port: 7, directory, trace };
+            Invitation { host, secret, addresses, networks, port: 7, makes_directories, trace };
         let line = line.to_line();
         assert_eq!(line.lines().count(), 1);
         let again = Invitation::from_line(&line).unwrap();
         assert_eq!((again.host.as_str(), again.port, again.addresses.len()), ("a\nb", 7, 2));
         assert_eq!(*again.secret.to_hex(), "09".repeat(32));
-        assert_eq!((again.trace, again.directory.as_deref()), (Some(part), Some("/new")));
+        assert_eq!((again.trace, again.makes_directories), (Some(part), true));
     }
 
     #[test]
     fn other_lines_and_versions_are_refused() {
         assert!(Invitation::from_line("").is_err());
         let secret = Secret::from_bytes([9; 32]);
-        let (addresses, directory, trace) = (Vec::new(), None, None);
+        let (addresses, networks, makes_directories, trace) = (Vec::new(), Vec::new(), false, None);
         let host = "a".to_owned();
         let line =
-            Invitation { host, secret, addresses, networks: vec![], port: 7, directory, trace };
+            Invitation { host, secret, addresses, networks, port: 7, makes_directories, trace };
         let line = line.to_line();
         let own = format!("\"version\":{}", session::PROTOCOL_VERSION);
         let other = line.replace(&own, "\"version\":99");

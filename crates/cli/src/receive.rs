@@ -1,7 +1,7 @@
 //! `rdmc receive`: the receiver of a push.
 
 use std::{
-    env, fs,
+    env,
     io::{self, BufRead, IsTerminal, Read, Write},
     net::{IpAddr, SocketAddr, TcpListener},
     path::PathBuf,
@@ -189,19 +189,18 @@ fn answer_invitation(verbose: bool) -> Result<Exit, Failure> {
         .read_line(&mut line)
         .map_err(Failure::while_doing("standard input"))?;
     let invitation = Invitation::from_line(&line).map_err(Failure::Failed)?;
-    let Invitation { host, secret, addresses, networks, port, directory, trace } = invitation;
+    let Invitation { host, secret, addresses, networks, port, makes_directories, trace } =
+        invitation;
     let host = named(host)?;
-    if let Some(directory) = directory.map(|directory| directory.replace("{host}", &host)) {
-        // Which the umask of this user's login makes accessible or not.
-        fs::create_dir_all(&directory)
-            .map_err(Failure::while_doing(format_args!("--mkdir: making {directory}")))?;
-    }
     let writer = trace.as_ref().map(recording::to_standard_output).transpose();
     let writer = writer.map_err(Failure::while_doing("its part of the trace"))?;
     let stop = Interrupt::catch(false)?.begin().flag();
     recorded(writer, verbose, || {
         // The launcher already has the rights of this user.
-        let placement = Placement::Anywhere;
+        let placement = match makes_directories {
+            true => Placement::Making,
+            false => Placement::Anywhere,
+        };
         let settings = ReceiverSettings { host, placement, output: None, bytes_max: None, stop };
         connect((&addresses, &networks), port, &secret, &settings)
     })

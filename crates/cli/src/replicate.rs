@@ -1,9 +1,6 @@
 //! One push from its start to its report, for `rdmc push` and `rdmc demo`; and the start of receivers for `rdmc bench`.
 
-use std::{
-    net::{IpAddr, Ipv4Addr},
-    path::Path,
-};
+use std::net::{IpAddr, Ipv4Addr};
 
 use files::{
     HostPlan, HostState, Push, PushEvent, PushHandle, PushReport, PushSettings, Reach, Source,
@@ -27,7 +24,7 @@ pub fn replicate(
     interrupt: &Interrupt,
     observe: &mut dyn FnMut(PushEvent),
 ) -> Result<PushReport, Failure> {
-    let start = Start::of(&settings, launcher);
+    let start = Start::of(&settings);
     let push = Push::open(source, settings).map_err(|error| Failure::of_push(&error))?;
     if let Some(address) = push.admission_address() {
         print_message(format_args!("receivers may join at {address}"));
@@ -82,20 +79,12 @@ pub struct Start {
 }
 
 impl Start {
-    /// For receivers that this launcher starts.
-    pub fn of(settings: &PushSettings, launcher: &Launcher) -> Self {
-        let mkdir = launcher.makes_directories;
-        let directory = |plan: &HostPlan| {
-            let parent = Path::new(&plan.destination).parent().and_then(Path::to_str);
-            parent.filter(|parent| mkdir && !parent.is_empty()).map(str::to_owned)
-        };
+    /// For the receivers of a push that are launched.
+    pub fn of(settings: &PushSettings) -> Self {
         let hosts = settings.hosts.iter().enumerate();
         let hosts = hosts.filter(|(_, host)| host.reach == Reach::Calls);
-        let recipient = |(host, plan): (usize, &HostPlan)| Recipient {
-            host,
-            name: plan.name.clone(),
-            directory: directory(plan),
-        };
+        let recipient =
+            |(host, plan): (usize, &HostPlan)| Recipient { host, name: plan.name.clone() };
         Self {
             hosts: hosts.map(recipient).collect(),
             local_only: settings.local_only,
@@ -125,7 +114,8 @@ impl Start {
             let remedy = "connect it to a network, or use --local";
             return Err(Failure::Failed(format!("this machine has no network address; {remedy}")));
         }
-        let callback = Callback { addresses, networks, port, secret: self.secret.clone() };
+        let (secret, makes_directories) = (self.secret.clone(), launcher.makes_directories);
+        let callback = Callback { addresses, networks, port, secret, makes_directories };
         let superior = Superior::Push(push.clone());
         let receivers = Receivers::launch(launcher, &self.hosts, &callback, &superior)?;
         Ok((receivers, callback))

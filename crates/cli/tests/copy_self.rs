@@ -57,7 +57,7 @@ fn without_the_options_the_errors_name_them() {
     place.run(&listening).has_failed_with(2, "--mkdir is for receivers that this push starts");
     fs::write(place.path("blocked"), "").unwrap();
     let blocked = [&to[..], &["--remote-rdmc", RDMC, "--dest", "blocked/sub/object", "--mkdir"]];
-    place.run(&blocked.concat()).has_failed_with(1, "--mkdir: making blocked/sub");
+    place.run(&blocked.concat()).has_failed_with(1, "cannot write in blocked/sub: Not a directory");
 }
 
 /// Each case is a program that is put before those of the system at the host.

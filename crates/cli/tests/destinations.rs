@@ -276,7 +276,7 @@ fn a_quota_is_named_with_the_path_before_anything_is_written() {
 }
 
 #[test]
-fn what_is_immutable_is_refused_before_a_directory_is_exchanged() {
+fn what_is_immutable_is_refused_before_anything_is_sent() {
     if !is_root() {
         return;
     }
@@ -289,14 +289,28 @@ fn what_is_immutable_is_refused_before_a_directory_is_exchanged() {
         ("+a d", "--atomic"),
         ("+i d/g", "--atomic"),
         ("+i d", "--atomic --delete"),
+        ("+i d/g", ""),
+        ("+a d/g", ""),
+        ("+i d", ""),
+        ("+a d", ""),
+        ("+a .", ""),
+        ("+i d/own", "--delete"),
+        ("+a d", "--delete"),
     ] {
         let outcome = Hosts::new().shell(&format!(
             "({mount}) > /dev/null; R src --dest m/ > /dev/null; echo own > m/src/d/own; echo newer > src/d/g; cd m/src; \
-             chattr {fixed}; cd ../..; ! R src --dest m/ {options}; ls -A m; cat m/src/d/own"
+             chattr {fixed}; cd ../..; ! R src --dest m/ {options}; ls -A m; ls -a m/src; cat m/src/d/own m/src/d/g"
         ));
         assert_eq!(outcome.code, Some(0), "{fixed}: {outcome:?}");
         assert!(outcome.err.contains("is immutable or append-only"), "{fixed}: {outcome:?}");
-        assert_eq!(outcome.out, "f\nlost+found\nsrc\nown\n", "{fixed}: {outcome:?}");
+        assert!(
+            outcome.err.contains("chattr -i -a") || options.contains("--atomic"),
+            "{outcome:?}"
+        );
+        assert_eq!(
+            outcome.out, "f\nlost+found\nsrc\n.\n..\nd\nf\nown\nnew",
+            "{fixed}: {outcome:?}"
+        );
     }
 }
 
@@ -329,7 +343,7 @@ fn files_that_are_mounted_are_refused_at_once_or_stay() {
     );
     assert_eq!(outcome.code, Some(0), "{outcome:?}");
     assert!(
-        outcome.err.contains("d/g is a mount and will not be replaced; unmount it"),
+        outcome.err.contains("d/g is a mount, and this push would change it; undo that (umount)"),
         "{outcome:?}"
     );
     assert!(!outcome.out.contains(".rdmc") && outcome.out.ends_with("mounted\n"), "{outcome:?}");

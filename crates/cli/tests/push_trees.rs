@@ -2,7 +2,7 @@
 
 use std::{
     fs,
-    os::unix::fs::{PermissionsExt, symlink},
+    os::unix::fs::{MetadataExt, PermissionsExt, symlink},
     process::Command,
     thread,
     time::Instant,
@@ -235,10 +235,69 @@ fn a_dry_run_makes_no_directories() {
         assert!(outcome.code == Some(0) && outcome.out.contains(" new"), "{words}: {outcome:?}");
         assert!(!place.path("rdmc-local").exists() && !place.path("new").exists(), "{words}");
     }
+    for words in [
+        "push tree --local 2 --dest to/{host}/x --mkdir",
+        "push tree/a --local 1 --dest to/the/copy --mkdir",
+    ] {
+        let outcome = place.run_words(&format!("{words} --dry-run"));
+        assert!(outcome.code == Some(0) && outcome.out.contains(" new"), "{words}: {outcome:?}");
+        assert!(!place.path("to").exists(), "{words}");
+        assert_eq!(place.run_words(words).code, Some(0), "{words}");
+        fs::remove_dir_all(place.path("to")).unwrap();
+    }
     // Not one that was there.
     fs::create_dir(place.path("rdmc-local")).unwrap();
     assert_eq!(place.run_words("push object --local 1 --dry-run").code, Some(0));
     assert_eq!(fs::read_dir(place.path("rdmc-local")).unwrap().count(), 0);
+}
+
+#[test]
+fn a_dry_run_changes_no_time() {
+    let place = tree();
+    fs::create_dir(place.path("to")).unwrap();
+    assert_eq!(place.run_words("push tree --local 1 --dest to").code, Some(0));
+    fs::write(place.path("tree/a"), "other").unwrap();
+    let times = || {
+        let of = |path: &str| fs::metadata(place.path(path)).unwrap();
+        ["to", "to/tree", "to/tree/d"].map(|path| (of(path).ctime_nsec(), of(path).mtime_nsec()))
+    };
+    let before = times();
+    for options in ["", " --atomic", " --delete", " --checksum"] {
+        let outcome = place.run_words(&format!("push tree --local 1 --dest to --dry-run{options}"));
+        assert!(outcome.code == Some(0) && outcome.out.contains(" changed"), "{outcome:?}");
+        assert_eq!(times(), before, "{options}");
+    }
+}
+
+#[test]
+fn times_of_links_are_those_of_the_source() {
+    let place = tree();
+    let link = "tree/d/link";
+    assert_eq!(place.run_words("push tree --local 1 --dest to").code, Some(0));
+    let touched =
+        Command::new("touch").args(["-h", "-d", "2001-02-03"]).arg(place.path(link)).status();
+    assert!(touched.unwrap().success());
+    let listed = place.run_words("push tree --local 1 --dest to --dry-run --verbose");
+    assert!(listed.out.contains("local-1: attributes: d/link\n"), "{listed:?}");
+    assert_eq!(place.run_words("push tree --local 1 --dest to").code, Some(0));
+    let modified = |path: &str| fs::symlink_metadata(place.path(path)).unwrap().mtime();
+    assert_eq!(modified("to/tree/d/link"), modified(link));
+}
+
+#[test]
+fn files_whose_contents_are_generated_are_refused() {
+    let place = Place::with(0);
+    fs::create_dir(place.path("etc")).unwrap();
+    symlink("/proc/self/mounts", place.path("etc/mtab")).unwrap();
+    for words in ["/proc/sys/kernel", "/sys/kernel", "etc", "object /proc/version"] {
+        let outcome = place.run_words(&format!("push {words} --local 1"));
+        outcome.has_failed_with(
+            1,
+            "is on a file system whose contents are generated when they are read",
+        );
+    }
+    assert_eq!(place.run_words("push etc --local 1 --exclude mtab").code, Some(0));
+    assert_eq!(place.run_words("push etc --local 1 --links").code, Some(0));
 }
 
 #[test]

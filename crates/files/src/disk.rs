@@ -381,14 +381,10 @@ impl Directory {
         Some(FileType::from_raw_mode(stat.st_mode))
     }
 
-    /// Why nobody can move or remove what has this name; `None` if nothing of its own prevents that.
-    pub(crate) fn fixed_by(&self, name: &OsStr) -> Option<&'static str> {
-        let attributes = self.attributes(name)?;
+    /// Whether nobody can move, replace or remove what has this name, nor what is in it, until its attribute is taken away.
+    pub(crate) fn is_immutable(&self, name: &OsStr) -> bool {
         let fixed = StatxAttributes::IMMUTABLE | StatxAttributes::APPEND;
-        if attributes.intersects(fixed) {
-            return Some("is immutable or append-only");
-        }
-        attributes.contains(StatxAttributes::MOUNT_ROOT).then_some("is a mount")
+        self.attributes(name).is_some_and(|attributes| attributes.intersects(fixed))
     }
 
     /// Errors: this user may not make or remove names in it.

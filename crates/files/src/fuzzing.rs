@@ -41,7 +41,9 @@ pub fn places(bytes: &[u8]) -> bool {
     let sandbox = SANDBOX.get_or_init(|| sandbox().expect("a directory for temporary files"));
     let Ok(destination) = std::str::from_utf8(bytes) else { return false };
     let inside = sandbox.path().join("in");
-    let Ok(place) = Placement::Below(inside.clone()).place(destination) else { return false };
+    let Ok(place) = Placement::Below(inside.clone()).place(destination, false) else {
+        return false;
+    };
     let directory = place.real_directory().expect("it is open");
     assert!(directory.starts_with(&inside), "{destination:?} is in {}", directory.display());
     assert!(!destination.contains(|character: char| character.is_control()), "{destination:?}");

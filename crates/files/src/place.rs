@@ -52,6 +52,13 @@ pub(crate) enum PlaceError {
     Directory(io::Error),
 }
 
+impl PlaceError {
+    /// Whether the directory does not exist.
+    pub(crate) fn is_missing(&self) -> bool {
+        matches!(self, Self::Directory(error) if error.kind() == io::ErrorKind::NotFound)
+    }
+}
+
 impl Place {
     /// The place of any path; follows links.
     pub(crate) fn anywhere(path: &Path) -> Result<Self, PlaceError> {

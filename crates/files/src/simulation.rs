@@ -168,12 +168,9 @@ impl CopySource {
                 what: "probe",
                 error,
             })?;
-            return Target::prepare_file(
-                place,
-                manifest,
-                &owner,
-                (Some(probe), self.kept.as_ref()),
-            );
+            let order = Order::of_file(&place, &manifest, Some(probe))?;
+            let order = order.keeping(self.kept.as_ref())?;
+            return Target::prepare_file((place, order), manifest, &owner);
         }
         let offer = TreeOffer {
             top: self.top,

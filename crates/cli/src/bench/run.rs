@@ -136,7 +136,7 @@ fn measure(
     interrupt: &Interrupt,
 ) -> Result<Run, Failure> {
     let names: Vec<String> = settings.hosts.iter().map(|host| host.name.clone()).collect();
-    let start = Start::of(&settings, launcher);
+    let start = Start::of(&settings);
     let bench = match Bench::open(settings, plan) {
         Ok(bench) => bench,
         Err(error @ (PushError::Setting(_) | PushError::Library(Error::Setting { .. }))) => {

@@ -52,7 +52,6 @@ impl Launched {
         let [own, others @ ..] = hosts else { return Err("no host".into()) };
         let at_once = launcher.starts_at_once(hosts);
         let launches = !others.is_empty() && !at_once;
-        let directory = Recipient::directory_of_all(hosts, at_once)?;
         let mut command = launcher.command(hosts);
         let mut trace = None;
         if let Some(recording) = launcher.recording.as_ref().filter(|_| others.is_empty()) {
@@ -76,7 +75,7 @@ impl Launched {
             addresses: callback.addresses.clone(),
             networks: callback.networks.clone(),
             port: callback.port,
-            directory,
+            makes_directories: callback.makes_directories,
             trace,
         };
         let mut text = invitation.to_line();

@@ -224,11 +224,7 @@ mod tests {
     use super::*;
 
     fn hosts(names: &[&str]) -> Vec<Recipient> {
-        let recipient = |(host, name): (usize, &&str)| Recipient {
-            host,
-            name: (*name).to_owned(),
-            directory: None,
-        };
+        let recipient = |(host, name): (usize, &&str)| Recipient { host, name: (*name).to_owned() };
         names.iter().enumerate().map(recipient).collect()
     }
 

@@ -10,7 +10,7 @@ use crate::{
     network::Network,
 };
 
-/// Where receivers connect.
+/// What receivers are told: where they connect, and more.
 #[derive(Clone)]
 pub struct Callback {
     /// The root's addresses.
@@ -21,38 +21,16 @@ pub struct Callback {
     pub port: u16,
     /// The session's secret.
     pub secret: Secret,
+    /// They make missing directories of their copies.
+    pub makes_directories: bool,
 }
 
-/// A host, and what it gets.
+/// A host.
 #[derive(Clone, PartialEq, Eq, Debug, Serialize, Deserialize)]
 pub struct Recipient {
     /// Index in the push.
     pub host: usize,
     pub name: String,
-    /// The directory that its receiver makes first, if it is missing.
-    pub directory: Option<String>,
-}
-
-impl Recipient {
-    /// The directory for the invitation of the first, or with `at_once` of all: a text in which `{host}` stands for the name.
-    ///
-    /// Errors: there is no such text.
-    pub fn directory_of_all(hosts: &[Self], at_once: bool) -> Result<Option<String>, String> {
-        let [first, ..] = hosts else { return Ok(None) };
-        let Some(directory) = first.directory.clone().filter(|_| at_once) else {
-            return Ok(first.directory.clone());
-        };
-        let template = directory.replace(&first.name, "{host}");
-        let fits = |template: &String| {
-            let is_its =
-                |to: &Self| to.directory.as_ref() == Some(&template.replace("{host}", &to.name));
-            hosts.iter().all(is_its)
-        };
-        let found = [directory, template].into_iter().find(fits);
-        found.map(Some).ok_or_else(|| {
-            "--mkdir: the directories differ by more than {host}; make them first".to_owned()
-        })
-    }
 }
 
 /// Longer lines are not orders.
@@ -126,28 +104,8 @@ mod tests {
     use super::*;
 
     #[test]
-    fn directories_of_all_are_one_text() {
-        let of = |pairs: &[(&str, &str)], at_once| {
-            let to = |&(name, directory): &(&str, &str)| Recipient {
-                host: 0,
-                name: name.into(),
-                directory: Some(directory.into()),
-            };
-            Recipient::directory_of_all(&pairs.iter().map(to).collect::<Vec<_>>(), at_once)
-        };
-        let is = |text: &str| Ok(Some(text.to_owned()));
-        assert_eq!(of(&[("a", "/data"), ("b", "/data")], true), is("/data"));
-        assert_eq!(of(&[("n1", "/x/n1/y"), ("n2", "/x/n2/y")], true), is("/x/{host}/y"));
-        assert_eq!(of(&[("n1", "/x/n1/y"), ("n2", "/x/n2/y")], false), is("/x/n1/y"));
-        assert!(
-            of(&[("a", "/data/a"), ("b", "/data/b")], true).is_err(),
-            "the name is in the path by chance"
-        );
-    }
-
-    #[test]
     fn orders_and_reports_come_back() {
-        let to = |host, name: &str| Recipient { host, name: name.into(), directory: None };
+        let to = |host, name: &str| Recipient { host, name: name.into() };
         let order = Order {
             hosts: vec![to(3, "me@a"), to(4, "b")],
             words: vec!["ssh".into(), "{host}".into()],

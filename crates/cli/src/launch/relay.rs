@@ -41,8 +41,8 @@ pub fn run(_: &Args) -> Result<Exit, Failure> {
     let order = Order::from_line(&read_line()?).map_err(Failure::Failed)?;
     let interrupt = Interrupt::catch(false)?.begin();
     let is_over = when_input_ends()?;
-    let Invitation { secret, addresses, networks, port, .. } = invitation;
-    let callback = Callback { addresses, networks, port, secret };
+    let Invitation { secret, addresses, networks, port, makes_directories, .. } = invitation;
+    let callback = Callback { addresses, networks, port, secret, makes_directories };
     // An order has at least one host: this one.
     let (own, others) = order.hosts.split_at(1);
     let launcher = Launcher::of_order(&order)?;

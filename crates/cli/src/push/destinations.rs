@@ -121,22 +121,6 @@ fn local_copies(sources: &Sources, count: usize, dest: &str) -> Result<Vec<HostP
         .collect()
 }
 
-/// Creates the default destinations' directories of `--local`, where they are used; returns those that were missing, the outer
-/// before the inner ones.
-pub fn make_local_directories(args: &Args, hosts: &[HostPlan]) -> Result<Vec<PathBuf>, Failure> {
-    let mut made = Vec::new();
-    let is_default = args.local.is_some() && args.dest.is_none() && args.pipe_to.is_none();
-    for host in hosts.iter().filter(|_| is_default) {
-        if let Some(directory) = Path::new(&host.destination).parent() {
-            let missing: Vec<&Path> = directory.ancestors().take_while(|it| !it.exists()).collect();
-            made.extend(missing.into_iter().rev().map(Path::to_owned));
-            std::fs::create_dir_all(directory)
-                .map_err(Failure::while_doing(format_args!("creating {}", directory.display())))?;
-        }
-    }
-    Ok(made)
-}
-
 /// Takes this machine out of the hosts, if it is one of them; its rack is the one in which it was named.
 ///
 /// Errors: no other host is left.

@@ -90,7 +90,6 @@ impl Ready {
         interrupt: &Interrupt,
     ) -> Result<PushReport, Failure> {
         let Self { source, settings, launcher } = self;
-        let made = destinations::make_local_directories(args, &settings.hosts)?;
         let bytes = source.manifest().bytes;
         let names: Vec<String> = settings.hosts.iter().map(|host| host.name.clone()).collect();
         let mode = if args.quiet { Mode::None } else { args.progress };
@@ -107,10 +106,6 @@ impl Ready {
             }
         });
         progress.finish();
-        if args.dry_run {
-            // But for those in which others have put something meanwhile.
-            made.iter().rev().for_each(|directory| drop(std::fs::remove_dir(directory)));
-        }
         report
     }
 }
@@ -130,7 +125,8 @@ pub fn launcher(args: &Args) -> Result<Launcher, Failure> {
         true => args.hosting.slurm_launcher(),
         false => args.hosting.launcher(args.local.is_some()),
     }?;
-    Ok(launcher.making_directories(args.mkdir))
+    // The default destinations of copies on this machine are in directories of their own.
+    Ok(launcher.making_directories(args.mkdir || args.local.is_some() && args.dest.is_none()))
 }
 
 pub fn settings(args: &Args, sources: &Sources) -> Result<PushSettings, Failure> {

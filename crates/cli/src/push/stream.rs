@@ -12,7 +12,6 @@ use serde::Serialize;
 
 use super::{
     args::Args,
-    destinations::make_local_directories,
     follow::Follow,
     progress::Mode,
     run::{add_to, launcher, settings},
@@ -88,7 +87,6 @@ pub fn run(args: &Args) -> Result<Exit, Failure> {
     let interrupt = interrupt.begin();
     let (trace, verbose) = (args.hosting.trace.as_ref(), args.hosting.verbose);
     let (report, traced) = recording::around(trace, &in_use, verbose, |recording| {
-        make_local_directories(args, &settings.hosts)?;
         let launcher = launcher.recorded(recording);
         replicate(args, input, (settings, stream), &launcher, &interrupt)
     })?;
@@ -139,7 +137,7 @@ fn replicate(
     launcher: &Launcher,
     interrupt: &Interrupt,
 ) -> Result<StreamReport, Failure> {
-    let start = Start::of(&settings, launcher);
+    let start = Start::of(&settings);
     let names = settings.hosts.iter().map(|host| host.name.clone()).collect();
     let mut progress = Progress::new(args, names);
     let stream = Stream::open(settings, stream).map_err(|error| Failure::of_push(&error))?;

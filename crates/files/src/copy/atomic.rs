@@ -123,8 +123,11 @@ fn check_extras(
     for name in directory.names().map_err(system)? {
         let inner = inner_path(path, &name);
         // Entries of the tree are removed from the old directory.
-        if let Some(why) = directory.fixed_by(&name) {
-            return not(&inner, why);
+        if directory.is_immutable(&name) {
+            return not(&inner, "is immutable or append-only");
+        }
+        if directory.is_mount(&name) {
+            return not(&inner, "is a mount");
         }
         if order.listing.find(&inner).is_some() {
             continue;

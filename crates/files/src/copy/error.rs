@@ -35,6 +35,16 @@ pub enum TargetError {
         /// What to do.
         remedy: &'static str,
     },
+    /// Something that has to be changed, replaced or removed and cannot.
+    #[error("{} is {what}, and this push would change it; undo that ({remedy}), --exclude it, or choose another --dest", path.display())]
+    Fixed {
+        /// Its path.
+        path: PathBuf,
+        /// What prevents it, as a description of it.
+        what: &'static str,
+        /// By which command.
+        remedy: &'static str,
+    },
     /// A directory would have to become something else.
     #[error("{} is a directory, and {what} is to have its name; remove it first, or choose another --dest", path.display())]
     DirectoryInTheWay {
@@ -230,6 +240,16 @@ pub enum TargetError {
 }
 
 impl TargetError {
+    /// The error for something that has an attribute by which nobody can change it.
+    pub(crate) fn immutable(path: PathBuf) -> Self {
+        Self::Fixed { path, what: "immutable or append-only", remedy: "chattr -i -a" }
+    }
+
+    /// The error for something that is mounted and would be replaced.
+    pub(crate) fn mounted(path: PathBuf) -> Self {
+        Self::Fixed { path, what: "a mount", remedy: "umount" }
+    }
+
     /// The error of a storage, which may be one of these already.
     pub(crate) fn stored(error: io::Error, what: &'static str, path: &Path) -> Self {
         match error.downcast::<Self>() {
@@ -254,11 +274,9 @@ impl TargetError {
     pub(crate) fn no_place(path: &Path, error: PlaceError) -> Self {
         let directory = path.parent().unwrap_or(path);
         match error {
+            error if error.is_missing() => Self::MissingParent(directory.to_owned()),
             PlaceError::NoName => Self::NoName(path.to_owned()),
             PlaceError::Outside => Self::Outside(path.to_owned()),
-            PlaceError::Directory(error) if error.kind() == io::ErrorKind::NotFound => {
-                Self::MissingParent(directory.to_owned())
-            }
             PlaceError::Directory(error) => refusal(directory, "write in", 0, error),
         }
     }

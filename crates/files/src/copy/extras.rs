@@ -161,6 +161,9 @@ impl Search<'_> {
         if directory.is_mount(name) {
             return Ok(false);
         }
+        if directory.is_immutable(name) || directory.is_immutable(OsStr::new(".")) {
+            return Err(TargetError::immutable(self.order.shown(&path)));
+        }
         // Other users may have made them; each level costs a file descriptor and a recursive call.
         if path.len() > PATH_BYTES_MAX {
             return Err(TargetError::Deep(self.order.shown(&path)));

@@ -1,5 +1,7 @@
 //! What a session holds of its destination: the lock, and the directory that is updated.
 
+use std::ffi::OsStr;
+
 use rustix::{
     fs::{FileType, Stat},
     io::Errno,
@@ -36,17 +38,21 @@ pub(super) struct Held {
 }
 
 impl Held {
-    /// Claims a place. `existing`: the directory of its name or, with `is_inside`, the place itself.
+    /// Claims a place; not in a dry run, which changes nothing. `existing`: the directory of its name or, with `is_inside`, the
+    /// place itself.
     ///
     /// Errors: those of [`Claim::take`].
-    pub(super) fn take(
+    fn take(
         (place, owner): (&Place, &Owner),
-        existing: Option<&Directory>,
-        is_inside: bool,
+        (existing, is_inside): (Option<&Directory>, bool),
+        dry_run: bool,
     ) -> Result<Self, ClaimError> {
         let before = existing.map(Directory::own_stat).transpose()?;
-        let directory = existing.filter(|_| is_inside).cloned();
+        let directory = existing.filter(|_| is_inside && !dry_run).cloned();
         let mut held = Self { claim: None, directory, before, set_mode: None, claimed_ns: None };
+        if dry_run {
+            return Ok(held);
+        }
         if let (Some(directory), Some(before)) = (&held.directory, &held.before) {
             held.set_mode = make_writable(directory, before);
         }
@@ -143,14 +149,18 @@ pub(super) fn check_replaceable(place: &Place) -> Result<(), TargetError> {
 /// Claims a place whose name can be written; see [`Held::take`].
 pub(super) fn hold(
     (place, owner): (&Place, &Owner),
-    existing: Option<&Directory>,
-    is_inside: bool,
+    existing: (Option<&Directory>, bool),
+    order: &Order,
 ) -> Result<Held, TargetError> {
     let path = || place.path().to_owned();
     if place.name().len() > NAME_BYTES_MAX {
         return Err(TargetError::LongName(path()));
     }
-    Held::take((place, owner), existing, is_inside).map_err(|error| match error {
+    // The lock could not be removed.
+    if place.parent().is_immutable(OsStr::new(".")) {
+        return Err(TargetError::immutable(place.directory().to_owned()));
+    }
+    Held::take((place, owner), existing, order.dry_run).map_err(|error| match error {
         ClaimError::Busy(owner) => {
             let owner = owner.map(|owner| format!(" {owner}")).unwrap_or_default();
             TargetError::Busy { path: path(), owner }

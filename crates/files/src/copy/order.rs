@@ -30,6 +30,8 @@ pub(crate) struct Order {
     /// It is a file: an existing one is read only if its probe ([`crate::hash::probe`]) is this.
     pub(super) probe: Option<[u8; 32]>,
     pub(super) is_file: bool,
+    /// What is there is looked at, and may stay.
+    pub(super) looks: bool,
     /// An existing directory is exchanged as a whole.
     pub(super) atomic: bool,
     pub(super) deletion: Option<Deletion>,
@@ -65,7 +67,8 @@ impl Order {
         let is_file = true;
         let shown = place.directory().to_owned();
         let order = Self::new(listing, version, None, shown);
-        Ok(Self { by_contents: true, lists_changes: true, probe, is_file, ..order })
+        let looks = probe.is_some();
+        Ok(Self { by_contents: true, lists_changes: true, probe, is_file, looks, ..order })
     }
 
     /// Of a tree, whose encoded listing identifies its version. `shown`: the path of its top.
@@ -177,6 +180,7 @@ impl Order {
             by_contents: false,
             probe: None,
             is_file: false,
+            looks: true,
             atomic: false,
             deletion: None,
             lists_changes: false,

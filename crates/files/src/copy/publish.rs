@@ -275,8 +275,12 @@ impl<'a> Publication<'a> {
                 return Err(TargetError::Changed(self.order.shown(&entry.path)));
             }
             match (&entry.kind, self.order.wanted(number)) {
-                (Kind::Link { .. }, Some(wanted)) => {
-                    self.set_owner_of_link(to, &opened, wanted, &entry.path)?;
+                (Kind::Link { .. }, wanted) => {
+                    let set = to.set_link_modified_ns(name, entry.modified_ns);
+                    set.map_err(failed())?;
+                    if let Some(wanted) = wanted {
+                        self.set_owner_of_link(to, &opened, wanted, &entry.path)?;
+                    }
                 }
                 _ => {
                     let set = set_attributes(to, &opened, self.attributes(number));

@@ -35,7 +35,6 @@ use crate::{
     claim::Owner,
     disk::Directory,
     hash::digest_range,
-    owners::Kept,
     place::Place,
     ranges::{ByteRange, Ranges},
     resume::{ChunkDigests, Chunking},
@@ -99,37 +98,25 @@ impl Target {
         manifest: Manifest,
         owner: &Owner,
     ) -> Result<Self, TargetError> {
-        let mut target = Self::prepare_file(place, manifest, owner, (None, None))?;
+        let order = Order::of_file(&place, &manifest, None)?;
+        let mut target = Self::prepare_file((place, order), manifest, owner)?;
         target.begin(&Ranges::default(), &AtomicBool::new(false))?;
         Ok(target)
     }
 
-    /// Claims the place of a file and looks at what is there; creates nothing else. `probe`: of the source
-    /// ([`crate::hash::probe`]); an existing file with another one is replaced, without one any.
+    /// Claims the place of a file and looks at what is there; creates nothing else.
     ///
     /// Errors: as for [`Target::create`].
     pub(crate) fn prepare_file(
-        place: Place,
-        manifest: Manifest,
-        owner: &Owner,
-        (probe, kept): (Option<[u8; 32]>, Option<&Kept>),
-    ) -> Result<Self, TargetError> {
-        let order = Order::of_file(&place, &manifest, probe)?.keeping(kept)?;
-        Self::prepare_ordered((place, order), manifest, owner, probe.is_some())
-    }
-
-    /// The same of a file that is listed as a tree of one entry.
-    pub(crate) fn prepare_ordered(
         (place, order): (Place, Order),
         manifest: Manifest,
         owner: &Owner,
-        looks: bool,
     ) -> Result<Self, TargetError> {
         check_replaceable(&place)?;
-        let held = hold((&place, owner), None, false)?;
+        let held = hold((&place, owner), (None, false), &order)?;
         let existing = Some(place.parent().clone());
         let order = Arc::new(order);
-        let (there, staging) = look(&place, &order, existing.as_ref().filter(|_| looks))?;
+        let (there, staging) = look(&place, &order, existing.as_ref().filter(|_| order.looks))?;
         let (extras, files) = (Vec::new(), None);
         Ok(Self { place, order, manifest, existing, there, extras, staging, files, held })
     }
@@ -154,7 +141,7 @@ impl Target {
                 (Place::inside(directory.clone(), path), Some(directory), name)
             }
         };
-        let held = hold((&place, owner), existing.as_ref(), !order.atomic)?;
+        let held = hold((&place, owner), (existing.as_ref(), !order.atomic), &order)?;
         if !order.dry_run {
             if let Some(name) = &name {
                 Staging::move_inside(name, &place, (&order, owner));
@@ -266,7 +253,9 @@ impl Target {
                     *stages |= entry.bytes().is_none();
                 }
             }
-            Some(existing) => super::permission::check(existing, &self.order, &stages)?,
+            Some(existing) => {
+                super::permission::check(existing, (&self.order, &self.there), &stages)?;
+            }
             None => {}
         }
         let staging = match self.staging.take() {
@@ -413,26 +402,41 @@ impl Target {
     ///
     /// Errors: the system's; something was changed meanwhile. Then what is staged stays, for a later session.
     pub fn publish(mut self, _proof: &Verified) -> Result<bool, TargetError> {
-        let Some(files) = self.files.take() else {
-            let error = io::ErrorKind::NotFound.into();
-            let path = self.place.path().to_owned();
-            return Err(TargetError::System { path, what: "publish", error });
-        };
-        let published = match &self.staging {
-            Some(staging) if self.has_work(&files.stages) => {
-                let mut publication =
-                    Publication::new((&self.order, &files.stages), &staging.staged, &self.there);
-                self.publish_staged(&mut publication, &files).map(|()| false)
-            }
-            _ => self.publish_kept(&files).map(|is_changed| !is_changed),
-        };
-        match published {
+        match self.publish_files() {
             Ok(was_there) => self.finish(was_there),
             Err(error) => {
                 self.keep();
                 Err(error)
             }
         }
+    }
+
+    /// The same, but nothing stays for a later session: what cannot be resumed.
+    pub(crate) fn publish_or_remove(mut self, _proof: &Verified) -> Result<bool, TargetError> {
+        let was_there = self.publish_files()?;
+        self.finish(was_there)
+    }
+
+    fn publish_files(&mut self) -> Result<bool, TargetError> {
+        let Some(files) = self.files.take() else {
+            let error = io::Error::from(io::ErrorKind::NotFound);
+            return Err(self.system("publish")(error));
+        };
+        if self.order.is_file {
+            check_replaceable(&self.place)?;
+        }
+        self.check_place()?;
+        let was_there = match &self.staging {
+            Some(staging) if self.has_work(&files.stages) => {
+                let mut publication =
+                    Publication::new((&self.order, &files.stages), &staging.staged, &self.there);
+                self.publish_staged(&mut publication, &files).map(|()| false)
+            }
+            _ => self.publish_kept(&files).map(|is_changed| !is_changed),
+        }?;
+        // Whoever looks for the copy has to find it.
+        self.check_place()?;
+        Ok(was_there)
     }
 
     /// Whether something is staged or removed. A directory that is not there is made, whatever is in it.
@@ -445,13 +449,9 @@ impl Target {
         publication: &mut Publication<'_>,
         files: &CopyFiles,
     ) -> Result<(), TargetError> {
-        if self.order.is_file {
-            check_replaceable(&self.place)?;
-        }
         if let Some(existing) = &self.existing
             && !self.order.atomic
         {
-            self.check_place()?;
             publication.check_kept(existing)?;
             publication.correct_kept(existing)?;
             publication.complete(files)?;
@@ -461,8 +461,7 @@ impl Target {
             self.staging.iter().for_each(Staging::remove_inner);
             publication.finish_directories(existing)?;
             publication.check_names(existing)?;
-            publication.sync_names(existing)?;
-            return self.check_place();
+            return publication.sync_names(existing);
         }
         if let Some(existing) = &self.existing {
             publication.check_kept(existing)?;
@@ -504,13 +503,10 @@ impl Target {
         parent.sync().map_err(system("write to disk the directory of"))
     }
 
-    /// Checks that the directory of a tree that is there still has its path. It is looked up only to be compared.
+    /// Checks that the directory in which names are changed still has its path, which is looked up only to be compared.
     fn check_place(&self) -> Result<(), TargetError> {
-        let Some(directory) = self.existing.as_ref().filter(|_| !self.order.is_file) else {
-            return Ok(());
-        };
-        let path = self.place.path();
-        let own = directory.own_stat().map_err(|error| self.failed("examine", error))?;
+        let path = self.place.directory();
+        let own = self.place.parent().own_stat().map_err(|error| self.failed("examine", error))?;
         let is_it = std::fs::metadata(path)
             .is_ok_and(|found| (found.dev(), found.ino()) == (own.st_dev, own.st_ino));
         if is_it { Ok(()) } else { Err(TargetError::Replaced(path.to_owned())) }
@@ -519,10 +515,15 @@ impl Target {
     /// Nothing is staged: corrects attributes. True if any were corrected.
     fn publish_kept(&self, files: &CopyFiles) -> Result<bool, TargetError> {
         let Some(existing) = &self.existing else { return Ok(false) };
+        if self.order.atomic {
+            let is_it = self.place.parent().is_named_directory(existing, self.place.name());
+            if is_it != Ok(true) {
+                return Err(TargetError::Replaced(self.place.path().to_owned()));
+            }
+        }
         let had_top = self.has_top();
         let staged = super::staging::Staged::default();
         let publication = Publication::new((&self.order, &files.stages), &staged, &self.there);
-        self.check_place()?;
         publication.check_kept(existing)?;
         publication.correct_kept(existing)?;
         publication.finish_directories(existing)?;
@@ -589,8 +590,8 @@ mod tests {
         let probe = probe(&File::open(&path).unwrap(), 10_000).unwrap();
         let manifest = Manifest { name: "a".into(), bytes: 10_000, mode: 0o600, modified_ns: 0 };
         let (place, owner) = (Place::anywhere(&path).unwrap(), Owner::of_no_push(""));
-        let mut target =
-            Target::prepare_file(place, manifest, &owner, (Some(probe), None)).unwrap();
+        let order = Order::of_file(&place, &manifest, Some(probe)).unwrap();
+        let mut target = Target::prepare_file((place, order), manifest, &owner).unwrap();
         take();
         let has = [(0, 4_000), (5_000, 10_000)];
         target.begin(&has.into_iter().collect(), &AtomicBool::new(false)).unwrap();

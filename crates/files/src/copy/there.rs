@@ -162,11 +162,6 @@ impl There {
                 found = Found::Directory { inode, is_finished: true };
                 there.others.push(number);
             }
-            let is_replaced = matches!(found, Found::Other | Found::File { may_stay: false, .. });
-            if is_replaced && parents.of(&entry.path).is_ok_and(|(at, name)| at.is_mount(name)) {
-                let (kind, remedy) = ("a mount", "unmount it, or --exclude it");
-                return Err(TargetError::InTheWay { path: order.shown(&entry.path), kind, remedy });
-            }
             there.found.push(found);
         }
         Ok(there)
@@ -208,10 +203,11 @@ impl There {
                 match text {
                     Ok(text) if text == *target => {
                         let known = Known::of(stat);
-                        Found::Link {
-                            known,
-                            is_finished: has_wanted((stat, entry), wanted, parents),
-                        }
+                        // Another user's link keeps its own.
+                        let has_link_time = has_time(stat, entry) || !may_set(stat);
+                        let is_finished =
+                            has_link_time && has_wanted((stat, entry), wanted, parents);
+                        Found::Link { known, is_finished }
                     }
                     _ => Found::Other,
                 }

@@ -14,7 +14,8 @@ pub(super) fn before_each_call(
 ) -> u64 {
     for call in 0..CALLS_MAX {
         let directory = in_memory();
-        let path = directory.path().join("copy");
+        let path = directory.path().join("above/copy");
+        fs::create_dir(directory.path().join("above")).unwrap();
         make(&path);
         let acts_on = path.clone();
         let session = source.session_beside(&path, Fault::Action(call), move || act(&acts_on));
@@ -166,6 +167,33 @@ fn never_said_to_be_written(source: &Source, before: &Before, replace: fn(&Path)
         assert!(is_copy || is_late || session.outcome.is_err(), "{after}");
     });
     assert!(calls > 10, "{calls}");
+}
+
+#[test]
+fn a_copy_whose_directory_is_moved_away_at_any_call_is_never_said_to_be_there() {
+    let replace = |path: &Path| {
+        let above = path.parent().unwrap();
+        fs::rename(above, above.with_file_name("moved")).unwrap();
+        fs::create_dir(above).unwrap();
+    };
+    let exchanged = Source::tree(7).with(|it| it.atomic = true);
+    for (source, before) in [
+        (Source::file(7, 0o640), Before::Nothing),
+        (Source::file(7, 0o640), Before::File(vec![3; BYTES], 0o640)),
+        (Source::file(7, 0o640), Before::File(vec![7; BYTES], 0o640)),
+        (Source::tree(7), Before::Nothing),
+        (Source::tree(7), Before::Tree(3)),
+        (exchanged, Before::Tree(3)),
+    ] {
+        let make = |path: &Path| drop(before.make(path));
+        let calls = before_each_call(&source, make, replace, |path, session, call, after| {
+            assert!(!path.exists(), "{after}");
+            // After the last look the lock and what is left of the staging are removed.
+            let is_late = call + 12 >= session.faults.calls();
+            assert!(is_late || session.outcome.is_err(), "{after}");
+        });
+        assert!(calls > 12, "{calls}");
+    }
 }
 
 #[test]

@@ -1,8 +1,12 @@
 //! A command that takes a stream as its standard input.
 
 use std::{
-    io::{self, BufRead, BufReader, Read},
-    os::unix::process::CommandExt,
+    fs::File,
+    io::{self, BufRead, BufReader, Read, Write},
+    os::{
+        fd::{AsFd, OwnedFd},
+        unix::process::CommandExt,
+    },
     process::{Child, ChildStdin, Command, Stdio},
     sync::{
         Arc, Mutex, PoisonError,
@@ -22,13 +26,39 @@ use super::error::ReceiveError;
 const LINE_BYTES_MAX: u64 = 1000;
 /// How long output may come after the command has ended: what it has started may hold it open.
 const OUTPUT_TIMEOUT: Duration = Duration::from_secs(1);
-/// Kills the command's process group if this process ends without saying anything: as its input ends with it, the command
-/// would take a part of the stream for the whole.
-const GUARD: &str = "read said || kill -s KILL -- \"-$1\"";
+/// Kills the command's process group if this process ends without saying anything: the command would take a part of the stream
+/// for the whole. Until it has killed it, or has been told of the end of the stream, it holds the command's input open.
+const GUARD: &str = "read end && exec >&-; read said || kill -s KILL -- \"-$1\"";
+
+/// The input of a command.
+pub(super) struct Input {
+    pipe: ChildStdin,
+    /// The input of the guard, which is open until this process ends.
+    guard: OwnedFd,
+}
+
+impl Input {
+    /// Lets the command see the end of the stream.
+    pub(super) fn end(self) {
+        // If it fails, the guard has ended and holds nothing.
+        let _ = File::from(self.guard).write_all(b"\n");
+    }
+}
+
+impl Write for Input {
+    fn write(&mut self, bytes: &[u8]) -> io::Result<usize> {
+        self.pipe.write(bytes)
+    }
+
+    fn flush(&mut self) -> io::Result<()> {
+        self.pipe.flush()
+    }
+}
 
 /// A shell that runs the command, in a process group of its own, which is killed when this is dropped before it has ended.
 pub(super) struct StreamCommand {
     shell: Child,
+    input: Option<Input>,
     guard: Child,
     /// The last line of output so far; the channel is closed after the last.
     line: Arc<Mutex<String>>,
@@ -47,29 +77,31 @@ impl StreamCommand {
         let mut command = Command::new("sh");
         command.args(["-c", text]).env("RDMC_HOST", host).process_group(0);
         command.stdin(Stdio::piped()).stdout(writer.try_clone().map_err(failed)?).stderr(writer);
-        let shell = command.spawn().map_err(failed)?;
+        let mut shell = command.spawn().map_err(failed)?;
         // Its copies of the pipe's writing end would keep it open.
         drop(command);
         let mut guard = Command::new("sh");
         guard.args(["-c", GUARD, "sh", &shell.id().to_string()]).process_group(0);
-        guard.stdin(Stdio::piped()).stdout(Stdio::null()).stderr(Stdio::null());
+        guard.stdin(Stdio::piped()).stderr(Stdio::null());
         let (line, (ending, output_ended)) = (Arc::<Mutex<String>>::default(), channel());
-        let guard = guard.spawn().map_err(|error| {
+        let started = start_guard(&mut shell, guard).map_err(|error| {
             kill(&shell);
             failed(error)
-        })?;
-        let own = Self { shell, guard, line: Arc::clone(&line), output_ended, is_over: false };
+        });
+        let (guard, input) = started?;
+        let line_read = Arc::clone(&line);
+        let own = Self { shell, input: Some(input), guard, line, output_ended, is_over: false };
         let read = move || {
             let _ending = ending;
-            keep_last_line(output, &line);
+            keep_last_line(output, &line_read);
         };
         thread::Builder::new().name("rdmc-output".into()).spawn(read).map_err(failed)?;
         Ok(own)
     }
 
     /// Its standard input; once.
-    pub(super) fn take_input(&mut self) -> Option<ChildStdin> {
-        self.shell.stdin.take()
+    pub(super) fn take_input(&mut self) -> Option<Input> {
+        self.input.take()
     }
 
     /// Whether it has ended with success. Errors: it has failed; says its last line of output.
@@ -111,6 +143,16 @@ impl Drop for StreamCommand {
         let _ = self.guard.kill();
         let _ = self.guard.wait();
     }
+}
+
+/// Starts the guard of a command; its output is the command's input.
+fn start_guard(shell: &mut Child, mut guard: Command) -> io::Result<(Child, Input)> {
+    let pipe = shell.stdin.take().ok_or(io::ErrorKind::BrokenPipe)?;
+    guard.stdout(pipe.as_fd().try_clone_to_owned()?);
+    let guard = guard.spawn()?;
+    let input = guard.stdin.as_ref().ok_or(io::ErrorKind::BrokenPipe)?;
+    let input = Input { pipe, guard: input.as_fd().try_clone_to_owned()? };
+    Ok((guard, input))
 }
 
 /// Kills a process group that has not been waited for.

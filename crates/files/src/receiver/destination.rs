@@ -2,7 +2,7 @@
 
 use std::{
     io,
-    path::{Path, PathBuf},
+    path::Path,
     sync::{atomic::AtomicBool, mpsc::Receiver},
 };
 
@@ -31,26 +31,30 @@ pub(super) fn prepare(
     owner: &Owner,
 ) -> Result<Target, ReceiveError> {
     let manifest = offer.manifest.clone();
+    let complete = |order: Order| order.dry_run(offer.dry_run).keeping(offer.kept.as_ref());
     let (Some(tree), Some(encoded)) = (&offer.tree, listing) else {
-        let place = settings.placement.place(&offer.destination)?;
-        let source = (Some(offer.probe), offer.kept.as_ref());
-        return Ok(Target::prepare_file(place, manifest, owner, source)?);
+        let place = settings.placement.place(&offer.destination, offer.dry_run)?;
+        let order = complete(Order::of_file(&place, &manifest, Some(offer.probe))?)?;
+        return Ok(Target::prepare_file((place, order), manifest, owner)?);
     };
     let check = |order: &Order| match order.bytes() == manifest.bytes {
         true => settings.check_size(order.whole_bytes()),
         false => Err(ReceiveError::Refused("the list of files has another length".into())),
     };
     if tree.is_file {
-        let place = settings.placement.place(&offer.destination)?;
-        let order = Order::of_listed_file(&manifest.name, &encoded, tree, &place)?;
-        let order = order.dry_run(offer.dry_run).keeping(offer.kept.as_ref())?;
+        let place = settings.placement.place(&offer.destination, offer.dry_run)?;
+        let order = complete(Order::of_listed_file(&manifest.name, &encoded, tree, &place)?)?;
         check(&order)?;
-        return Ok(Target::prepare_ordered((place, order), manifest, owner, true)?);
+        return Ok(Target::prepare_file((place, order), manifest, owner)?);
     }
-    let (spot, path) = spot_of_tree(settings, offer, tree)?;
-    let order = Order::of_tree(&manifest.name, &encoded, tree, &path)?.dry_run(offer.dry_run);
-    let order = order.keeping(offer.kept.as_ref())?;
+    let destination = match offer.destination.trim_end_matches('/') {
+        "" => "/",
+        trimmed => trimmed,
+    };
+    let path = settings.placement.path(destination)?;
+    let order = complete(Order::of_tree(&manifest.name, &encoded, tree, &path)?)?;
     check(&order)?;
+    let spot = spot_of_tree(settings, (offer, tree), destination)?;
     Ok(Target::prepare_tree((spot, &path), order, manifest, owner)?)
 }
 
@@ -79,40 +83,35 @@ pub(super) fn start_hasher(
     started.map_err(|error| ReceiveError::System(format!("cannot start a thread: {error}")))
 }
 
-/// Where a tree goes, and the path for messages. Makes the directory of its name if that is missing, as rsync does.
+/// Where a tree goes. Makes the directory of its name if that is missing, as rsync does.
 ///
 /// A symbolic link to a directory is followed if the destination ends in `/`, or if it is the directory that several
-/// sources go into.
+/// sources go into. `destination`: without that.
 fn spot_of_tree(
     settings: &ReceiverSettings,
-    offer: &Offer,
-    tree: &TreeOffer,
-) -> Result<(Spot, PathBuf), ReceiveError> {
-    let (placement, destination) = (&settings.placement, &offer.destination);
-    let trimmed = match destination.trim_end_matches('/') {
-        "" => "/",
-        trimmed => trimmed,
-    };
-    let follows = destination.ends_with('/') || tree.top.is_none();
-    let place = match place_in_new(settings, trimmed, offer.dry_run) {
+    (offer, tree): (&Offer, &TreeOffer),
+    destination: &str,
+) -> Result<Spot, ReceiveError> {
+    let placement = &settings.placement;
+    let follows = offer.destination.ends_with('/') || tree.top.is_none();
+    let place = match place_in_new(settings, destination, offer.dry_run) {
         Ok(place) => place,
         // A directory without a name of its own, or in one that cannot be read.
         Err(error) => {
-            let (directory, path) = placement.directory(trimmed, follows).map_err(|_| error)?;
-            return Ok((Spot::Inside(directory, None), path));
+            let directory = placement.directory(destination, follows).map_err(|_| error)?;
+            return Ok(Spot::Inside(directory, None));
         }
     };
     let path = place.path().to_owned();
     let opened = place.parent().open_directory(place.name());
     match opened {
-        Ok(directory) => Ok((Spot::Inside(directory, Some(place)), path)),
-        Err(Errno::NOENT) => Ok((Spot::Name(place), path)),
+        Ok(directory) => Ok(Spot::Inside(directory, Some(place))),
+        Err(Errno::NOENT) => Ok(Spot::Name(place)),
         Err(Errno::NOTDIR | Errno::LOOP) => {
             let occupant = place.occupant();
             let is_directory = occupant == Some(FileType::Directory);
             if is_directory && follows {
-                let (directory, path) = placement.directory(trimmed, true)?;
-                return Ok((Spot::Inside(directory, None), path));
+                return Ok(Spot::Inside(placement.directory(destination, true)?, None));
             }
             let (kind, remedy) = match is_directory {
                 true => (
@@ -135,11 +134,11 @@ fn place_in_new(
     dry_run: bool,
 ) -> Result<Place, ReceiveError> {
     let parent = Path::new(destination).parent().and_then(Path::to_str);
-    match (settings.placement.place(destination), parent) {
+    match (settings.placement.place(destination, dry_run), parent) {
         (Err(ReceiveError::Target(TargetError::MissingParent(_))), Some(parent))
             if !parent.is_empty() =>
         {
-            let directory = settings.placement.place(parent)?;
+            let directory = settings.placement.place(parent, dry_run)?;
             if dry_run {
                 // Nothing is in what is not there either.
                 return Ok(directory);
@@ -150,7 +149,7 @@ fn place_in_new(
                 what: "create",
                 error: error.into(),
             })?;
-            settings.placement.place(destination)
+            settings.placement.place(destination, dry_run)
         }
         (place, _) => place,
     }

@@ -5,6 +5,7 @@ use std::path::{Component, Path, PathBuf};
 use super::error::ReceiveError;
 use crate::{
     TargetError,
+    copy::refusal,
     disk::Directory,
     place::{NAME_BYTES_MAX, Place, is_hidden as is_hidden_name},
 };
@@ -14,25 +15,43 @@ use crate::{
 pub enum Placement {
     /// Any path: for a receiver started by the root, with the rights of that user.
     Anywhere,
+    /// The same, and missing directories of the path are made.
+    Making,
     /// Only paths below this directory: for a receiver that listens.
     Below(PathBuf),
 }
 
 impl Placement {
-    /// Opens the directory of a destination. The place stays the same if directories on its path are replaced.
+    /// Opens the directory of a destination. The place stays the same if directories on its path are replaced. A dry run makes no
+    /// directory: the place of the outermost one that is missing stands for what would be in it, as nothing is there either.
     ///
-    /// Errors: the destination is not accepted; its directory is missing.
-    pub(crate) fn place(&self, destination: &str) -> Result<Place, ReceiveError> {
-        let Self::Below(directory) = self else {
-            return Place::anywhere(Path::new(destination))
-                .map_err(|error| TargetError::no_place(Path::new(destination), error).into());
+    /// Errors: the destination is not accepted; its directory is missing, or cannot be made.
+    pub(crate) fn place(&self, destination: &str, dry_run: bool) -> Result<Place, ReceiveError> {
+        let path = self.path(destination)?;
+        if let Self::Below(root) = self {
+            return Place::below(root, Path::new(destination))
+                .map_err(|error| TargetError::no_place(&path, error).into());
+        }
+        let place =
+            |path: &Path| Place::anywhere(path).map_err(|error| TargetError::no_place(path, error));
+        let placed = match place(&path) {
+            Err(TargetError::MissingParent(directory)) if *self == Self::Making => {
+                let missing = directory.ancestors().take_while(|outer| !outer.exists());
+                match missing.last().filter(|_| dry_run) {
+                    Some(outermost) => place(outermost),
+                    None => {
+                        let made = std::fs::create_dir_all(&directory);
+                        made.map_err(|error| refusal(&directory, "create", 0, error))?;
+                        place(&path)
+                    }
+                }
+            }
+            placed => placed,
         };
-        check(destination).map_err(ReceiveError::Refused)?;
-        Place::below(directory, Path::new(destination))
-            .map_err(|error| TargetError::no_place(&directory.join(destination), error).into())
+        Ok(placed?)
     }
 
-    /// Opens a directory that is there, and its path; with `follows` also by a symbolic link, which may not lead out of
+    /// Opens a directory that is there; with `follows` also by a symbolic link, which may not lead out of
     /// a receiver's directory.
     ///
     /// Errors: the destination is not accepted; it is no directory.
@@ -40,17 +59,20 @@ impl Placement {
         &self,
         destination: &str,
         follows: bool,
-    ) -> Result<(Directory, PathBuf), ReceiveError> {
-        let path = Path::new(destination);
-        let (opened, path) = match self {
-            Self::Anywhere => (Place::directory_anywhere(path, follows), path.to_owned()),
-            Self::Below(root) => {
-                check(destination).map_err(ReceiveError::Refused)?;
-                (Place::directory_below(root, path, follows), root.join(path))
-            }
+    ) -> Result<Directory, ReceiveError> {
+        let path = self.path(destination)?;
+        let opened = match self {
+            Self::Anywhere | Self::Making => Place::directory_anywhere(&path, follows),
+            Self::Below(root) => Place::directory_below(root, Path::new(destination), follows),
         };
-        let opened = opened.map_err(|error| TargetError::no_place(&path.join("."), error))?;
-        Ok((opened, path))
+        Ok(opened.map_err(|error| TargetError::no_place(&path.join("."), error))?)
+    }
+
+    /// The path of a destination. Errors: it is not accepted.
+    pub(crate) fn path(&self, destination: &str) -> Result<PathBuf, ReceiveError> {
+        let Self::Below(root) = self else { return Ok(destination.into()) };
+        check(destination).map_err(ReceiveError::Refused)?;
+        Ok(root.join(destination))
     }
 }
 
@@ -104,7 +126,7 @@ fn is_hidden(character: char) -> bool {
 mod tests {
     use std::{
         fs,
-        os::unix::fs::{PermissionsExt, symlink},
+        os::unix::fs::symlink,
         sync::atomic::{AtomicBool, Ordering},
         thread,
     };
@@ -124,16 +146,16 @@ mod tests {
         for good in
             ["a", "sub/a", "./a", "sub/./a", "in/a", "...", "a b", "-", "\u{e4}", "a\u{308}"]
         {
-            assert_eq!(below.place(good).unwrap().path(), directory.path().join(good));
+            assert_eq!(below.place(good, false).unwrap().path(), directory.path().join(good));
         }
         for bad in ["/etc/passwd", "../a", "sub/../../a", "sub/../a", "", ".", "..", "/"] {
-            let error = below.place(bad).unwrap_err().to_string();
+            let error = below.place(bad, false).unwrap_err().to_string();
             assert!(error.contains("only below its own directory: give --dest"), "{bad}: {error}");
         }
         for bad in ["out/a", "out/etc/b", "in/../out/b"] {
-            assert!(below.place(bad).is_err(), "{bad}");
+            assert!(below.place(bad, false).is_err(), "{bad}");
         }
-        let missing = below.place("missing/a").unwrap_err().to_string();
+        let missing = below.place("missing/a", false).unwrap_err().to_string();
         assert!(missing.contains("/missing does not exist; create it first"), "{missing}");
     }
 
@@ -141,7 +163,7 @@ mod tests {
     fn misleading_names_are_refused_with_the_remedy() {
         let directory = tempfile::tempdir().unwrap();
         let below = Placement::Below(directory.path().to_owned());
-        let refused = |name: &str| below.place(name).unwrap_err().to_string();
+        let refused = |name: &str| below.place(name, false).unwrap_err().to_string();
         for name in ["a/", "a/.", "a//"] {
             assert!(refused(name).contains("names a directory; name a file"), "{name}");
         }
@@ -152,14 +174,14 @@ mod tests {
             assert!(error.contains("has the character U+"), "{name:?}: {error}");
             assert!(!error.contains(name), "shown as it is: {error:?}");
         }
-        assert!(below.place(&"n".repeat(255)).is_ok());
+        assert!(below.place(&"n".repeat(255), false).is_ok());
         assert!(refused(&"n".repeat(256)).contains("has 256 bytes, at most 255"));
         assert!(refused(&format!("{}/a", "\u{e4}".repeat(128))).contains("has 256 bytes"));
         assert!(refused(".copy.rdmc-0123456789ab").contains("temporary file of rdmc"));
     }
 
     fn manifest() -> Manifest {
-        Manifest { name: "object".into(), bytes: 1, mode: 0o6755, modified_ns: 0 }
+        Manifest { name: "object".into(), bytes: 1, mode: 0o755, modified_ns: 0 }
     }
 
     fn names(directory: &Path) -> Vec<String> {
@@ -167,28 +189,30 @@ mod tests {
         entries.map(|entry| entry.unwrap().file_name().into_string().unwrap()).collect()
     }
 
-    fn publish(target: Target) {
+    fn publish(target: Target) -> Result<bool, TargetError> {
         let digest = blake3::hash(b"");
-        target.publish(&Verified::compare(digest, digest).unwrap()).unwrap();
+        target.publish(&Verified::compare(digest, digest).unwrap())
     }
 
     #[test]
-    fn a_directory_replaced_by_a_link_has_no_effect() {
+    fn a_directory_replaced_by_a_link_is_named_and_never_written_through() {
         let (root, outside) = (tempfile::tempdir().unwrap(), tempfile::tempdir().unwrap());
         let (sub, moved) = (root.path().join("sub"), root.path().join("moved"));
         fs::create_dir(&sub).unwrap();
         let below = Placement::Below(root.path().to_owned());
-        let target =
-            Target::create_at(below.place("sub/a").unwrap(), manifest(), &Owner::of_no_push(""))
-                .unwrap();
+        let target = Target::create_at(
+            below.place("sub/a", false).unwrap(),
+            manifest(),
+            &Owner::of_no_push(""),
+        )
+        .unwrap();
         fs::rename(&sub, &moved).unwrap();
         symlink(outside.path(), &sub).unwrap();
-        publish(target);
-        assert_eq!(names(&moved), ["a"]);
+        let replaced = publish(target);
+        assert!(matches!(replaced, Err(TargetError::Replaced(path)) if path == sub));
+        assert!(names(&moved)[0].starts_with(".a.rdmc-"), "kept for another push");
         assert!(names(outside.path()).is_empty());
-        let mode = fs::metadata(moved.join("a")).unwrap().permissions().mode();
-        assert_eq!(mode & 0o7777, 0o755, "no set-user-id, whatever the manifest has");
-        assert!(below.place("sub/b").unwrap_err().to_string().contains("leads out of"));
+        assert!(below.place("sub/b", false).unwrap_err().to_string().contains("leads out of"));
     }
 
     #[test]
@@ -199,7 +223,7 @@ mod tests {
         symlink(outside.path(), &link).unwrap();
         let done = AtomicBool::new(false);
         let below = Placement::Below(root.path().to_owned());
-        let (mut placed, mut refused) = (0, 0);
+        let (mut published, mut replaced, mut refused) = (0, 0, 0);
         thread::scope(|scope| {
             scope.spawn(|| {
                 while !done.load(Ordering::Relaxed) {
@@ -207,19 +231,21 @@ mod tests {
                 }
             });
             for _ in 0..500 {
-                match below.place("sub/a") {
-                    Ok(place) => {
-                        placed += 1;
-                        publish(
-                            Target::create_at(place, manifest(), &Owner::of_no_push("")).unwrap(),
-                        );
-                    }
-                    Err(_) => refused += 1,
+                let place = below.place("sub/a", false);
+                let target =
+                    place.map(|place| Target::create_at(place, manifest(), &Owner::of_no_push("")));
+                match target.map(|target| target.and_then(publish)) {
+                    Ok(Ok(_)) => published += 1,
+                    Ok(Err(TargetError::Replaced(_))) => replaced += 1,
+                    Ok(Err(_)) | Err(_) => refused += 1,
                 }
             }
             done.store(true, Ordering::Relaxed);
         });
-        assert!(names(outside.path()).is_empty(), "of {placed} placed, {refused} refused");
+        assert!(
+            names(outside.path()).is_empty(),
+            "of {published} published, {replaced} replaced, {refused} refused"
+        );
     }
 
     #[test]
@@ -227,7 +253,7 @@ mod tests {
         let directory = tempfile::tempdir().unwrap();
         let path = directory.path().join("sub/../a");
         fs::create_dir(directory.path().join("sub")).unwrap();
-        let place = Placement::Anywhere.place(path.to_str().unwrap()).unwrap();
+        let place = Placement::Anywhere.place(path.to_str().unwrap(), false).unwrap();
         assert_eq!(place.path(), path);
     }
 }

@@ -58,7 +58,7 @@ impl Written {
     fn write(&mut self, at: u64, piece: &[u8], digest: &[u8; 32]) -> Result<(), ReceiveError> {
         let done = self.bytes.load(Ordering::Relaxed).saturating_sub(at);
         let Some(new @ [_, ..]) = piece.get(done as usize..) else { return Ok(()) };
-        self.sink.write_all(new).map_err(ReceiveError::Sink)?;
+        self.sink.write_all(new).map_err(|error| self.sink.failed(error))?;
         self.digest.update(digest);
         self.bytes.fetch_add(new.len() as u64, Ordering::Relaxed);
         Ok(())

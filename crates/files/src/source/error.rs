@@ -35,6 +35,12 @@ pub enum SourceError {
         /// `more` or `less`.
         instead: &'static str,
     },
+    /// The same in a tree.
+    #[error(
+        "{} is on a file system whose contents are generated when they are read; --exclude it, or copy it to a file or a directory first, and \
+         push that", .0.display()
+    )]
+    Generated(PathBuf),
     /// The path does not end with a name.
     #[error("{} does not end with a file's name; name the file", .0.display())]
     Name(PathBuf),

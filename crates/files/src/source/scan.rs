@@ -10,7 +10,10 @@ use std::{
 };
 
 use rustix::{
-    fs::{AtFlags, CWD, Dir, FileType, Mode, OFlags, openat, readlinkat, statat},
+    fs::{
+        AtFlags, CWD, Dir, FileType, Mode, OFlags, StatFs, fstatfs, openat, readlinkat, statat,
+        statfs,
+    },
     io::Errno,
 };
 use tree::{Attributes, Entry, Kind, Links, Listing, PATH_BYTES_MAX, check_link, compare};
@@ -23,6 +26,19 @@ use super::{
     status::Status,
 };
 use crate::place::{VERSION_DIGITS, is_hidden};
+
+/// File systems whose files have contents when they are read, whatever their lengths say: those of proc, sysfs, control groups (both
+/// versions), debugfs, tracefs, securityfs and configfs (linux/magic.h).
+const GENERATED: [u64; 8] = [
+    0x9fa0,
+    0x6265_6572,
+    0x27_e0eb,
+    0x6367_7270,
+    0x6462_6720,
+    0x7472_6163,
+    0x7363_6673,
+    0x6265_6570,
+];
 
 /// What was found under one path.
 struct Found {
@@ -138,6 +154,7 @@ impl<'a> Scan<'a> {
         if !self.options.selection.takes(name, status.is_directory()) {
             return Ok(());
         }
+        check_stored(path, &status)?;
         let root = self.add_root(path, name.len());
         self.add(path, name.to_vec(), root, status)?;
         if status.is_directory() { self.add_contents(path, name) } else { Ok(()) }
@@ -159,6 +176,9 @@ impl<'a> Scan<'a> {
         let flags = flags | OFlags::RDONLY | OFlags::DIRECTORY | OFlags::CLOEXEC;
         let failed = |error: Errno| system(path, "read")(error.into());
         let opened = openat(CWD, path, flags, Mode::empty()).map_err(failed)?;
+        if fstatfs(&opened).is_ok_and(|found| is_generated(&found)) {
+            return Err(SourceError::Generated(path.to_owned()));
+        }
         let mut names = Vec::new();
         for entry in Dir::read_from(&opened).map_err(failed)? {
             let name = entry.map_err(failed)?.file_name().to_bytes().to_vec();
@@ -243,6 +263,7 @@ impl<'a> Scan<'a> {
             Links::Inside => {
                 let to = fs::canonicalize(real).map_err(leads_nowhere(real, target))?;
                 let status = Status::from(&fs::metadata(&to).map_err(system(real, "follow"))?);
+                check_stored(&to, &status)?;
                 (Some(to), status)
             }
         };
@@ -474,6 +495,19 @@ pub(super) fn name_of(path: &Path) -> Result<Option<Vec<u8>>, SourceError> {
 pub(super) fn is_contents(path: &Path) -> bool {
     let last = path.as_os_str().as_bytes().rsplit(|&byte| byte == b'/').next();
     matches!(last, Some(b"" | b"." | b".."))
+}
+
+/// Errors: a file whose contents are generated when they are read.
+fn check_stored(path: &Path, status: &Status) -> Result<(), SourceError> {
+    let may_be = status.is_file() && status.allocated_bytes == 0;
+    match may_be && statfs(path).is_ok_and(|found| is_generated(&found)) {
+        true => Err(SourceError::Generated(path.to_owned())),
+        false => Ok(()),
+    }
+}
+
+fn is_generated(system: &StatFs) -> bool {
+    GENERATED.contains(&(system.f_type as u64))
 }
 
 fn special(status: &Status) -> &'static str {
