@@ -185,6 +185,9 @@ fn a_listener_refuses_what_is_too_long_for_it() {
         let push = ["push", source, "--to", &host, "--secret-file", "secret"];
         place.run(&push).has_failed_with(1, "offers 1 GiB, and this receiver accepts at most");
     }
+    let several = ["push", "sparse", "object", "--to", &host, "--secret-file", "secret"];
+    let several = [&several[..], &["--dest", "new"]].concat();
+    place.run(&several).has_failed_with(1, "this receiver accepts at most 1000 B");
     assert_eq!(fs::read_dir(place.path("in")).unwrap().count(), 0);
     fs::write(place.path("object"), &place.contents[..1000]).unwrap();
     let outcome = place.run(&push);

@@ -272,6 +272,39 @@ fn a_full_disk_is_named_and_how_much_is_good() {
     assert!(error.contains("(ENOSPC); free some, or choose another --dest"), "{json}");
 }
 
+#[test]
+fn a_stream_that_cannot_be_published_leaves_nothing() {
+    let place = Place::with(1_000_000);
+    let to = place.path("to");
+    let push = |place: &Place| {
+        let push = ["push", "-", "--local", "1", "--dest", "to/copy"];
+        place.rdmc(&push).stdin(Stdio::piped()).spawn().unwrap()
+    };
+    for is_moved in [false, true] {
+        fs::create_dir(&to).unwrap();
+        let mut push = push(&place);
+        let mut input = push.stdin.take().unwrap();
+        input.write_all(b"beginning").unwrap();
+        await_that("it is written", || place.temporaries().len() == 2);
+        let reason = match is_moved {
+            // Something that cannot be replaced gets the name.
+            false => {
+                fs::create_dir(to.join("copy")).unwrap();
+                "copy is a directory and will not be replaced"
+            }
+            true => {
+                fs::rename(&to, place.path("moved")).unwrap();
+                fs::create_dir(&to).unwrap();
+                "to was replaced or moved away during the push"
+            }
+        };
+        drop(input);
+        ended(push).has_failed_with(1, reason);
+        assert!(place.temporaries().is_empty());
+        fs::remove_dir_all(&to).unwrap();
+    }
+}
+
 /// Starts to push a stream, of which the listener has written out 7 bytes. It goes on as long as its input is held.
 fn push_seven_bytes(place: &Place, listener: &mut Listener) -> (Child, ChildStdin) {
     let host = format!("127.0.0.1:{}", listener.port);
