@@ -68,19 +68,25 @@ impl Route<'_> {
         let schedule = Schedule::new(Algorithm::Circulant, members, self.call.root);
         let schedule = schedule.expect("a team has a valid number of members and root");
         let mut came = vec![None; blocks.len()];
+        let mut sent = 0;
+        let mut send_until = |transfers: &mut Transfers, came: &[Option<u32>], step| {
+            while let Some(next) = schedule.next_send(rank, sent, count)
+                && next.step < step
+            {
+                let block = next.block as usize;
+                transfers.send(next.target, blocks[block].clone(), came[block]);
+                sent = next.step + 1;
+            }
+        };
         let mut step = 0;
         while let Some(next) = schedule.next_receive(rank, step, count) {
+            step = next.step + 1;
+            send_until(&mut self.transfers, &came, step);
             let place = blocks[next.block as usize].clone();
             came[next.block as usize] =
                 Some(self.transfers.receive(next.source, place, false, None));
-            step = next.step + 1;
         }
-        step = 0;
-        while let Some(next) = schedule.next_send(rank, step, count) {
-            let place = blocks[next.block as usize].clone();
-            self.transfers.send(next.target, place, came[next.block as usize]);
-            step = next.step + 1;
-        }
+        send_until(&mut self.transfers, &came, u64::MAX);
     }
 
     /// Reduce-scatter and all-gather on a ring: [`RingRounds`].

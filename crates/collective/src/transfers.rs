@@ -24,6 +24,8 @@ pub(crate) struct Receive {
     pub(crate) folds: bool,
     /// The send that must have completed before, since it reads the same memory.
     pub(crate) after: Option<u32>,
+    /// How many transfers were added before it.
+    number: usize,
     is_done: bool,
 }
 
@@ -35,6 +37,8 @@ pub(crate) struct Send {
     pub(crate) place: Range<u64>,
     /// The receive that must have completed before, since it makes the block.
     pub(crate) after: Option<u32>,
+    /// How many transfers were added before it.
+    number: usize,
     is_done: bool,
 }
 
@@ -76,7 +80,7 @@ impl Transfers {
         Self { is_in_order: true, ..Self::default() }
     }
 
-    /// Adds a receive, behind all others of that member. Returns its index.
+    /// Adds a receive, behind all others of that member, in the order of rounds. Returns its index.
     pub(crate) fn receive(
         &mut self,
         from: u32,
@@ -85,15 +89,17 @@ impl Transfers {
         after: Option<u32>,
     ) -> u32 {
         let index = self.receives.len() as u32;
-        self.receives.push(Receive { from, place, folds, after, is_done: false });
+        let number = self.receives.len() + self.sends.len();
+        self.receives.push(Receive { from, place, folds, after, number, is_done: false });
         Lane::of(&mut self.inbound, from).blocks.push(index);
         index
     }
 
-    /// Adds a send, behind all others to that member. Returns its index.
+    /// Adds a send, behind all others to that member, in the order of rounds. Returns its index.
     pub(crate) fn send(&mut self, to: u32, place: Range<u64>, after: Option<u32>) -> u32 {
         let index = self.sends.len() as u32;
-        self.sends.push(Send { to, place, after, is_done: false });
+        let number = self.receives.len() + self.sends.len();
+        self.sends.push(Send { to, place, after, number, is_done: false });
         Lane::of(&mut self.outbound, to).blocks.push(index);
         index
     }
@@ -195,11 +201,16 @@ impl Transfers {
         self.completed += 1;
     }
 
-    /// Returns the member that has to send something, or to receive.
+    /// Returns the member that has to send something, or to receive: of the first transfer that is not done, in the order in which they
+    /// were added. As that is the order of rounds, members do not wait for each other in a circle.
     pub(crate) fn awaited(&self) -> Option<u32> {
         let missing = self.receives.iter().find(|receive| !receive.is_done);
-        let stuck = || self.sends.iter().find(|send| !send.is_done);
-        missing.map(|receive| receive.from).or_else(|| Some(stuck()?.to))
+        let stuck = self.sends.iter().find(|send| !send.is_done);
+        match (missing, stuck) {
+            (Some(receive), Some(send)) if send.number < receive.number => Some(send.to),
+            (Some(receive), _) => Some(receive.from),
+            (None, stuck) => stuck.map(|send| send.to),
+        }
     }
 }
 

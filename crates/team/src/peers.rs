@@ -137,13 +137,20 @@ impl Peers {
         self.all.iter().any(shows)
     }
 
-    /// Returns the member for which an awaited one waits in the end, or that member itself: as it has told since then. A member
-    /// that leaves (`leaving`) does not wait for those that have left.
+    /// Returns the member at the end of the chain of members that wait for each other, of which an awaited one is the first: as they
+    /// have told since then. A member that leaves (`leaving`) does not wait for those that have left. What members tell each other goes
+    /// round a circle for a moment; then it is the awaited one.
     pub(crate) fn held_by(&mut self, awaited: u32, since: Duration, leaving: bool) -> u32 {
-        let waits = self.of_rank(awaited).and_then(|peer| peer.waits);
-        let Some((_, held_by, at)) = waits else { return awaited };
-        let has_left = leaving && self.of_rank(held_by).is_some_and(|peer| peer.has_left);
-        if at < since || has_left { awaited } else { held_by }
+        let mut end = awaited;
+        for _ in 0..self.all.len() {
+            let waits = self.of_rank(end).and_then(|peer| peer.waits);
+            let Some((_, held_by, _)) = waits.filter(|&(_, _, at)| at >= since) else { return end };
+            if leaving && self.of_rank(held_by).is_some_and(|peer| peer.has_left) {
+                return end;
+            }
+            end = held_by;
+        }
+        awaited
     }
 
     /// Notes that an endpoint has ended. Returns the member, if it was one.

@@ -19,7 +19,7 @@ use super::{
     parents::{Parents, folded, split},
     publish::with_write_permission,
     staging::Staged,
-    there::{Found, Known, There, kind_of},
+    there::{Found, Known, There, kind_of, modified_ns},
 };
 use crate::{disk::Directory, messages::Deletion, place::is_hidden};
 
@@ -32,6 +32,9 @@ pub(super) struct Extra {
     path: Vec<u8>,
     known: Known,
     is_directory: bool,
+    /// Length and modification time in nanoseconds, of a file with further names: when the push has removed or added some, the time of
+    /// its last change says nothing.
+    linked: Option<(u64, i64)>,
 }
 
 impl Extra {
@@ -40,13 +43,26 @@ impl Extra {
         &self.path
     }
 
-    /// Whether it is the same still; a directory changes as what is in it is removed.
-    fn is(&self, stat: &Stat) -> bool {
+    /// Whether it is the same still before anything was published; a directory may change.
+    fn is_unchanged(&self, stat: &Stat) -> bool {
         match self.is_directory {
             true => stat.st_ino == self.known.inode,
             false => Known::of(stat) == self.known,
         }
     }
+
+    /// The same afterwards.
+    fn is(&self, stat: &Stat) -> bool {
+        match self.linked {
+            Some(linked) => stat.st_ino == self.known.inode && contents_of(stat) == linked,
+            None => self.is_unchanged(stat),
+        }
+    }
+}
+
+/// Length and modification time in nanoseconds.
+fn contents_of(stat: &Stat) -> (u64, i64) {
+    (stat.st_size as u64, modified_ns(stat))
 }
 
 /// Finds what is to be removed.
@@ -175,29 +191,38 @@ impl Search<'_> {
                 return Ok(false);
             }
         }
-        self.extras.push(Extra { path, known: Known::of(stat), is_directory });
+        let linked = (!is_directory && stat.st_nlink > 1).then(|| contents_of(stat));
+        self.extras.push(Extra { path, known: Known::of(stat), is_directory, linked });
         Ok(true)
     }
 }
 
-/// Removes what was found, as far as it is the same still; a directory only if nothing is left in it. Returns how many
-/// entries were removed.
+/// What is the same still, before anything is published.
+pub(super) fn unchanged(top: &Directory, extras: &[Extra]) -> Vec<Extra> {
+    let mut parents = Parents::new(top);
+    let mut is_unchanged = |extra: &&Extra| {
+        let stat = parents.of(&extra.path).and_then(|(at, name)| at.stat(name));
+        stat.is_ok_and(|stat| extra.is_unchanged(&stat))
+    };
+    extras.iter().filter(&mut is_unchanged).cloned().collect()
+}
+
+/// Removes what was found and [`unchanged`], as far as it is the same still; a directory only if nothing is left in it. Returns
+/// how many entries were removed.
 ///
 /// A file is moved to where only this user can replace it, and looked at there: another that has just got its name is moved
-/// back. Not without `staged`: in a directory that was exchanged, which has no name any more. There files that stay
-/// (`linked`: their inodes) have got further names, which changes them. Errors: the system's.
+/// back. Not without `staged`: in a directory that was exchanged, which has no name any more. Errors: the system's.
 pub(super) fn remove(
     top: &Directory,
     order: &Order,
-    (extras, staged, linked): (&[Extra], Option<&Staged>, &HashSet<u64>),
+    (extras, staged): (&[Extra], Option<&Staged>),
 ) -> Result<usize, TargetError> {
     let mut parents = Parents::new(top);
     let mut removed = 0;
     for extra in extras {
         let outcome = parents.of(&extra.path).and_then(|(at, name)| {
             let stat = at.stat(name)?;
-            let is_linked = stat.st_ino == extra.known.inode && linked.contains(&stat.st_ino);
-            if !is_linked && !extra.is(&stat) {
+            if !extra.is(&stat) {
                 return Err(Errno::NOENT);
             }
             // The mode of a directory of the tree is set at the end; another one keeps its own.

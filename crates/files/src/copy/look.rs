@@ -16,6 +16,10 @@ pub(super) fn look(
         None => Ok(There::nothing(order)),
     };
     let there = look()?;
+    if order.dry_run {
+        // What is staged may be another session's, as this one holds no lock.
+        return Ok((there, None));
+    }
     match Staging::find(place, order, existing, &there) {
         Some(staging) => {
             // What of it was removed may have been further names of what is there.

@@ -1,7 +1,7 @@
 //! Gives a verified copy its names, entry by entry.
 
 use std::{
-    collections::{BTreeMap, HashSet},
+    collections::BTreeMap,
     ffi::OsStr,
     os::{fd::AsFd, unix::ffi::OsStrExt},
 };
@@ -212,16 +212,6 @@ impl<'a> Publication<'a> {
             }
         }
         Ok(())
-    }
-
-    /// Inodes of files that stay.
-    pub(super) fn kept(&self) -> HashSet<u64> {
-        let entries = self.there.found.iter().zip(self.stages);
-        let kept = entries.filter_map(|(found, stages)| match found {
-            Found::File { known, .. } if !stages => Some(known.inode),
-            _ => None,
-        });
-        kept.collect()
     }
 
     /// Checks that what stays is as it was when it was compared.

@@ -1,7 +1,6 @@
 //! The copy that a receiver makes: hidden until it is complete and verified.
 
 use std::{
-    collections::HashSet,
     fs::File,
     io,
     os::unix::fs::MetadataExt,
@@ -449,6 +448,10 @@ impl Target {
         publication: &mut Publication<'_>,
         files: &CopyFiles,
     ) -> Result<(), TargetError> {
+        let extras = match &self.existing {
+            Some(existing) => extras::unchanged(existing, &self.extras),
+            None => Vec::new(),
+        };
         if let Some(existing) = &self.existing
             && !self.order.atomic
         {
@@ -457,7 +460,7 @@ impl Target {
             publication.complete(files)?;
             publication.move_all(existing)?;
             let staged = Some(publication.staged());
-            extras::remove(existing, &self.order, (&self.extras, staged, &HashSet::new()))?;
+            extras::remove(existing, &self.order, (&extras, staged))?;
             self.staging.iter().for_each(Staging::remove_inner);
             publication.finish_directories(existing)?;
             publication.check_names(existing)?;
@@ -480,8 +483,8 @@ impl Target {
         publication.sync_names(staged)?;
         if let Some(existing) = &self.existing {
             atomic::exchange(&self.place, (existing, staged), (name, &self.order))?;
-            // Before they are moved, which changes them.
-            extras::remove(existing, &self.order, (&self.extras, None, &publication.kept()))?;
+            // Before they are moved.
+            extras::remove(existing, &self.order, (&extras, None))?;
             atomic::sweep_all(&self.place, (existing, staged), &self.order.listing)?;
             // What was moved and removed has changed them.
             publication.finish_directories(staged)?;

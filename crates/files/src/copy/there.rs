@@ -106,6 +106,8 @@ impl There {
         let mut there = Self { found, mounts: Vec::new(), others: Vec::new() };
         let mut parents = Parents::new(top);
         let mut numbers: HashMap<(u64, u64), usize> = HashMap::new();
+        // Of files with further names also by the name, as the file system may not distinguish it from another.
+        let mut names: HashMap<(u64, u64, String), usize> = HashMap::new();
         // What is below it is not there.
         let mut missing: Option<&[u8]> = None;
         for (number, entry) in order.entries().iter().enumerate() {
@@ -128,22 +130,27 @@ impl There {
             if entry.kind == Kind::Directory && !matches!(found, Found::Directory { .. }) {
                 missing = Some(&entry.path);
             }
+            let collision = |first: usize| {
+                let one = order.shown(&order.entries()[first].path);
+                Err(TargetError::Collision { one, other: order.shown(&entry.path) })
+            };
+            if let Some(stat) = stat.as_ref().filter(|stat| is_linked(stat)) {
+                match names.entry((stat.st_dev, stat.st_ino, folded(&entry.path))) {
+                    Slot::Vacant(slot) => drop(slot.insert(number)),
+                    Slot::Occupied(first) if is_one_name(order, (*first.get(), number), top) => {
+                        return collision(*first.get());
+                    }
+                    Slot::Occupied(_) => {}
+                }
+            }
             // A further name is its file.
             let is_name = matches!((&entry.kind, found), (Kind::Name { .. }, Found::Same));
             if let Some(stat) = stat.as_ref().filter(|_| !is_name) {
                 match numbers.entry((stat.st_dev, stat.st_ino)) {
                     Slot::Vacant(slot) => drop(slot.insert(number)),
                     // Further names that the source does not have.
-                    Slot::Occupied(first)
-                        if is_linked(stat) && !is_one_name(order, (*first.get(), number), top) =>
-                    {
-                        found = Found::Other;
-                    }
-                    Slot::Occupied(first) => {
-                        let one = order.shown(&order.entries()[*first.get()].path);
-                        let other = order.shown(&entry.path);
-                        return Err(TargetError::Collision { one, other });
-                    }
+                    Slot::Occupied(_) if is_linked(stat) => found = Found::Other,
+                    Slot::Occupied(first) => return collision(*first.get()),
                 }
             }
             if let (Found::Directory { .. }, Some(stat)) = (found, &stat) {
@@ -344,15 +351,14 @@ fn may_stay((stat, entry): (&Stat, &Entry), wanted: Option<Wanted<'_>>, is_finis
     has_its_owner && has_its_writers && (is_finished || !is_linked(stat))
 }
 
-/// Whether two entries that are one file are that by one name in their directory, which they have in other letters, not by two.
+/// Whether two entries that are one file, and of one path in small letters, are that by one name in their directory, not by two.
 fn is_one_name(order: &Order, (one, other): (usize, usize), top: &Directory) -> bool {
     let (one, other) = (&order.entries()[one], &order.entries()[other]);
     let names = || Parents::new(top).of(&one.path).and_then(|(at, _)| at.names());
     let has = |names: &[OsString], entry: &Entry| {
         names.iter().any(|name| name.as_bytes() == entry.name())
     };
-    folded(&one.path) == folded(&other.path)
-        && names().is_ok_and(|names| !has(&names, one) || !has(&names, other))
+    names().is_ok_and(|names| !has(&names, one) || !has(&names, other))
 }
 
 /// Whether a file has further names.

@@ -96,7 +96,7 @@ impl Checks<'_> {
         for (path, node) in &now.nodes {
             let is_new = before.get(path).is_none_or(|old| old.inode != node.inode);
             if is_new && !path.is_empty() {
-                self.comes(path, (node, now), before, floating);
+                self.comes(path, (node, now), floating);
             }
         }
         let visible = |inode| now.nodes.values().any(|node| node.inode == inode);
@@ -188,13 +188,7 @@ impl Checks<'_> {
         old.is_directory() || old.is_untouched(known) || is_late
     }
 
-    fn comes(
-        &mut self,
-        path: &str,
-        (node, all): (&Node, &Snapshot),
-        before: &Snapshot,
-        floating: &mut Floating,
-    ) {
+    fn comes(&mut self, path: &str, (node, all): (&Node, &Snapshot), floating: &mut Floating) {
         let role = self.roles.role(all, path);
         if let Some((old, may_go)) = floating.take(path, node.inode, role) {
             let is_as_before = node.is_untouched(&old) || may_go;
@@ -208,10 +202,8 @@ impl Checks<'_> {
             Role::Entry(entry) if self.roles.is_copy(entry, node) => {}
             // A further name of a file that somebody has written to after it was checked.
             Role::Entry(entry)
-                if matches!(
-                    self.record.source.listing.entries()[entry].kind,
-                    Kind::Name { .. }
-                ) && before.nodes.values().any(|old| node.is_untouched(old)) => {}
+                if let Kind::Name { of } = self.record.source.listing.entries()[entry].kind
+                    && self.is_changed_late(&self.path(of as usize)) => {}
             Role::Entry(_) => self.violation("is neither the old one nor the source's", path),
             Role::Top | Role::Other => self.violation("was made by the session", path),
         }
@@ -235,6 +227,13 @@ impl Checks<'_> {
         }
     }
 
+    /// Whether somebody has changed it after it was compared for the last time.
+    fn is_changed_late(&self, path: &str) -> bool {
+        let changed = self.record.changed_from(self.record.session.published_at.unwrap_or(0));
+        let folds_case = self.scenario.folds_case;
+        changed.iter().any(|it| *it == path || folds_case && it.eq_ignore_ascii_case(path))
+    }
+
     /// After success the copy has everything as the source has it, but for what somebody changed after it was published.
     fn success(&mut self) {
         let record = self.record;
@@ -242,12 +241,7 @@ impl Checks<'_> {
             self.violation("has two entries of one name, and no error says so", COPY);
             return;
         }
-        let published_at = record.session.published_at.unwrap_or(0);
-        let changed = record.changed_from(published_at);
         let folds_case = self.scenario.folds_case;
-        let is_changed = |path: &str| {
-            changed.iter().any(|it| *it == path || folds_case && it.eq_ignore_ascii_case(path))
-        };
         let mut inodes = BTreeMap::new();
         for (number, entry) in record.source.listing.entries().iter().enumerate() {
             let path = self.path(number);
@@ -256,15 +250,14 @@ impl Checks<'_> {
                 _ => number,
             };
             let first = self.path(of);
-            if is_changed(&path) || is_changed(&first) {
+            if self.is_changed_late(&path) || self.is_changed_late(&first) {
                 continue;
             }
             let Some(node) = record.end.find(&path, folds_case) else {
                 self.violation("is missing after success", &path);
                 continue;
             };
-            let at_start = record.start.find(&path, folds_case);
-            if let Some(problem) = self.difference(number, node, at_start) {
+            if let Some(problem) = self.difference(number, node) {
                 self.violation(&format!("is published, and {problem}"), &path);
             }
             let other = inodes.insert(node.inode, of);
@@ -276,7 +269,7 @@ impl Checks<'_> {
                 self.violation("is no further name of its file", &path);
             }
         }
-        let Some(top) = record.source.top.filter(|_| !is_changed(COPY)) else { return };
+        let Some(top) = record.source.top.filter(|_| !self.is_changed_late(COPY)) else { return };
         let is_right = |node: &Node| {
             (node.mode & 0o1777, node.modified_ns) == (top.mode & 0o1777, top.modified_ns)
         };
@@ -285,14 +278,25 @@ impl Checks<'_> {
         }
     }
 
+    /// Whether a file was there when the session looked, with the length and time of its entry, and is the same still: another process has
+    /// written to it before, and kept its time. Then it stays, unless contents are compared.
+    fn is_kept_by_time(&self, number: usize, node: &Node) -> bool {
+        let (source, path) = (&self.record.source, self.path(number));
+        let there = self.record.look().find(&path, self.scenario.folds_case);
+        let (entry, contents) = (&source.listing.entries()[number], source.contents_of(number));
+        there.is_some_and(|there| node.is_untouched(there))
+            && !source.by_contents
+            && (node.bytes.len(), node.modified_ns) == (contents.len(), entry.modified_ns)
+    }
+
     /// How what is published differs from its entry.
-    fn difference(&self, number: usize, node: &Node, start: Option<&Node>) -> Option<&'static str> {
+    fn difference(&self, number: usize, node: &Node) -> Option<&'static str> {
         let entry = &self.record.source.listing.entries()[number];
-        let is_kept = start.is_some_and(|start| start.inode == node.inode);
         let mode = u32::from(entry.mode);
         match node.kind {
-            _ if !self.roles.is_copy(number, node) => Some("has other contents"),
-            NodeKind::Link if is_kept => None,
+            _ if !self.roles.is_copy(number, node) && !self.is_kept_by_time(number, node) => {
+                Some("has other contents")
+            }
             _ if matches!(entry.kind, Kind::Name { .. }) => None,
             _ if node.modified_ns != entry.modified_ns => Some("has another time"),
             NodeKind::Directory if node.mode & 0o1777 != mode & 0o1777 => Some("has another mode"),

@@ -34,7 +34,7 @@ pub(super) struct Roles<'a> {
     modes: HashMap<u64, u32>,
     /// The mode of the destination then.
     top_mode: Option<u32>,
-    /// Entries of files that it has found.
+    /// Entries of files and links that it has found.
     files: HashMap<u64, BTreeSet<usize>>,
 }
 
@@ -100,7 +100,7 @@ impl<'a> Roles<'a> {
                 });
                 self.directories.entry(node.inode).or_default().insert(name.to_owned());
             }
-            NodeKind::File => {
+            NodeKind::File | NodeKind::Link => {
                 if let Some(entry) = entry {
                     self.files.entry(node.inode).or_default().insert(entry);
                 }
