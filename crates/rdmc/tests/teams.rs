@@ -402,21 +402,27 @@ fn a_prepared_operation_is_repeated() {
 fn a_long_operation_that_times_out_ends() {
     let world = World::start(3);
     let meeting = Barrier::new(3);
-    at_all(
+    let outcomes = at_all(
         &world,
         |_, settings| settings,
         |team| {
             let mut values = vec![1.0_f32; 300_000];
-            if team.rank() < 2 {
-                let error = team.all_reduce(&mut values, Op::Sum, SHORT).unwrap_err();
-                assert!(matches!(error, Error::TeamFailed(_) | Error::Timeout { .. }), "{error}");
+            let outcomes = (team.rank() < 2).then(|| {
+                // So long that they have told each other whom they wait for, on a slow machine too.
+                let outcome = team.all_reduce(&mut values, Op::Sum, 10 * SHORT);
                 values.fill(2.0);
-                let failure = failure(team.barrier(PATIENCE));
-                assert_eq!((failure.member, failure.kind), (Some(2), FailureKind::Stalled));
-            }
+                (outcome, team.barrier(PATIENCE))
+            });
             meeting.wait();
+            outcomes
         },
     );
+    for (outcome, later) in outcomes.into_iter().flatten() {
+        let error = outcome.unwrap_err();
+        assert!(matches!(error, Error::TeamFailed(_) | Error::Timeout { .. }), "{error}");
+        let failure = failure(later);
+        assert_eq!((failure.member, failure.kind), (Some(2), FailureKind::Stalled));
+    }
     world.close();
 }
 

@@ -8,7 +8,7 @@ use std::{
 };
 
 use rustix::{
-    fs::{FileType, Stat, fstat},
+    fs::{FileType, RenameFlags, Stat, fstat},
     io::Errno,
     process::geteuid,
 };
@@ -218,9 +218,15 @@ impl Staging {
         }
         // Removes the lock of a session that was killed.
         let Ok(_claim) = Claim::take(name, owner) else { return };
-        if is_left(name, &from) && !is_left(place, &to) {
+        if is_left(name, &from) {
+            // What is inside already is older, of a time when the directory had this name before.
             // On another file system everything is received again.
-            let _ = name.parent().rename(&from, place.parent(), &to);
+            let _ = match is_left(place, &to) {
+                true => {
+                    name.parent().rename_with(&from, place.parent(), &to, RenameFlags::EXCHANGE)
+                }
+                false => name.parent().rename(&from, place.parent(), &to),
+            };
         }
         name.remove_temporaries(None);
     }
