@@ -102,8 +102,9 @@ impl Checks<'_> {
         let visible = |inode| now.nodes.values().any(|node| node.inode == inode);
         let hidden = |inode| now.hidden.values().any(|node| node.inode == inode);
         let mut lost = Vec::new();
-        floating.0.retain(|(inode, path), (_, may_go)| {
-            let may_go = *may_go || self.roles.lists(path);
+        floating.0.retain(|(inode, path), (old, may_go)| {
+            // A session that completes an exchange of another may remove what it has moved back.
+            let may_go = *may_go || self.roles.lists(path) || self.may_remove(path, old);
             if !may_go && !visible(*inode) && !hidden(*inode) {
                 lost.push(path.clone());
             }
