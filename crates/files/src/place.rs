@@ -3,10 +3,10 @@
 
 use std::{
     ffi::{OsStr, OsString},
-    fs::File,
+    fs::{File, Metadata},
     io,
     os::fd::OwnedFd,
-    os::unix::ffi::OsStrExt,
+    os::unix::{ffi::OsStrExt, fs::MetadataExt},
     path::{Component, Path, PathBuf},
 };
 
@@ -116,6 +116,13 @@ impl Place {
     /// The path of [`Place::parent`].
     pub(crate) fn directory(&self) -> &Path {
         if self.name.is_empty() { &self.path } else { directory_of(&self.path) }
+    }
+
+    /// Whether the directory that is open still has its path, which is looked up only to be compared.
+    pub(crate) fn has_its_path(&self) -> Result<bool, Errno> {
+        let own = self.parent.own_stat()?;
+        let is_it = |found: Metadata| (found.dev(), found.ino()) == (own.st_dev, own.st_ino);
+        Ok(std::fs::metadata(self.directory()).is_ok_and(is_it))
     }
 
     /// The directory in which temporary files are.

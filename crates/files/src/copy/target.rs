@@ -3,7 +3,6 @@
 use std::{
     fs::File,
     io,
-    os::unix::fs::MetadataExt,
     path::Path,
     sync::{
         Arc,
@@ -506,13 +505,12 @@ impl Target {
         parent.sync().map_err(system("write to disk the directory of"))
     }
 
-    /// Checks that the directory in which names are changed still has its path, which is looked up only to be compared.
+    /// Checks that the directory in which names are changed still has its path.
     fn check_place(&self) -> Result<(), TargetError> {
-        let path = self.place.directory();
-        let own = self.place.parent().own_stat().map_err(|error| self.failed("examine", error))?;
-        let is_it = std::fs::metadata(path)
-            .is_ok_and(|found| (found.dev(), found.ino()) == (own.st_dev, own.st_ino));
-        if is_it { Ok(()) } else { Err(TargetError::Replaced(path.to_owned())) }
+        match self.place.has_its_path().map_err(|error| self.failed("examine", error))? {
+            true => Ok(()),
+            false => Err(TargetError::Replaced(self.place.directory().to_owned())),
+        }
     }
 
     /// Nothing is staged: corrects attributes. True if any were corrected.
