@@ -447,10 +447,8 @@ impl Target {
         publication: &mut Publication<'_>,
         files: &CopyFiles,
     ) -> Result<(), TargetError> {
-        let extras = match &self.existing {
-            Some(existing) => extras::unchanged(existing, &self.extras),
-            None => Vec::new(),
-        };
+        let unchanged = |existing| extras::unchanged(existing, &self.extras);
+        let extras = self.existing.as_ref().map(unchanged).unwrap_or_default();
         if let Some(existing) = &self.existing
             && !self.order.atomic
         {
