@@ -8,7 +8,6 @@ mod extras;
 mod files;
 mod hasher;
 mod held;
-mod letters;
 mod look;
 mod order;
 mod parents;
