@@ -104,7 +104,10 @@ impl Checks<'_> {
         let mut lost = Vec::new();
         floating.0.retain(|(inode, path), (old, may_go)| {
             // A session that completes an exchange of another may remove what it has moved back.
-            let may_go = *may_go || self.roles.lists(path) || self.may_remove(path, old);
+            let look = &self.record.look().hidden;
+            let was_left = look.iter().any(|(at, it)| at.starts_with(IN_OLD) && it.inode == *inode);
+            let may_go =
+                *may_go || self.roles.lists(path) || was_left && self.may_remove(path, old);
             if !may_go && !visible(*inode) && !hidden(*inode) {
                 lost.push(path.clone());
             }
