@@ -104,17 +104,14 @@ impl Operation {
             return exchange.awaited();
         }
         let up = self.up.as_ref().and_then(|up| {
-            // The others may wait for this one, until pieces of all are folded.
-            let missing = up.children.iter().filter(|child| child.pieces < child.total);
-            let missing = missing.min_by_key(|child| child.pieces);
+            let missing = up.children.iter().find(|child| child.pieces < child.total);
             let full = || up.parent.as_ref().filter(|parent| parent.pieces < up.pieces);
             missing.map(|child| child.from).or_else(|| Some(full()?.to))
         });
         up.or_else(|| {
             let down = self.down.as_ref()?;
             let missing = down.parent.as_ref().filter(|parent| parent.pieces < parent.total);
-            let full = || down.children.iter().filter(|child| child.pieces < down.pieces);
-            let full = || full().min_by_key(|child| child.pieces);
+            let full = || down.children.iter().find(|child| child.pieces < down.pieces);
             missing.map(|parent| parent.from).or_else(|| Some(full()?.to))
         })
     }
