@@ -381,10 +381,16 @@ impl Directory {
         Some(FileType::from_raw_mode(stat.st_mode))
     }
 
-    /// Whether nobody can move, replace or remove what has this name, nor what is in it, until its attribute is taken away.
+    /// Whether what has this name has the immutable or append-only attribute (chattr(1)): nobody can move, replace or remove it then, nor
+    /// entries of it.
     pub(crate) fn is_immutable(&self, name: &OsStr) -> bool {
         let fixed = StatxAttributes::IMMUTABLE | StatxAttributes::APPEND;
         self.attributes(name).is_some_and(|attributes| attributes.intersects(fixed))
+    }
+
+    /// The same of this directory itself.
+    pub(crate) fn is_itself_immutable(&self) -> bool {
+        self.is_immutable(OsStr::new("."))
     }
 
     /// Errors: this user may not make or remove names in it.

@@ -7,8 +7,8 @@ use tree::PATH_BYTES_MAX;
 
 use crate::disk::Directory;
 
-/// Deeper than a tree is, whose paths have at most [`PATH_BYTES_MAX`] bytes, in a staging directory. Other users may make directories that
-/// have the names of rdmc's; each level costs a file descriptor and a recursive call.
+/// The depth limit of a removal: more levels than a staged tree has, whose paths have at most [`PATH_BYTES_MAX`] bytes. Other users may
+/// make deeper directories under the names that rdmc uses, and each level of the recursion holds a file descriptor.
 const LEVELS_MAX: usize = PATH_BYTES_MAX / 2 + 2;
 
 /// Removes a file, or a directory with all that is in it; follows no links. Only for what is rdmc's own.

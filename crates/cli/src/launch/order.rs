@@ -10,7 +10,7 @@ use crate::{
     network::Network,
 };
 
-/// What receivers are told: where they connect, and more.
+/// What the invitations of all receivers have in common.
 #[derive(Clone)]
 pub struct Callback {
     /// The root's addresses.

@@ -240,7 +240,7 @@ pub enum TargetError {
 }
 
 impl TargetError {
-    /// The error for something that has an attribute by which nobody can change it.
+    /// The error for a file or directory with the immutable or append-only attribute (chattr(1)).
     pub(crate) fn immutable(path: PathBuf) -> Self {
         Self::Fixed { path, what: "immutable or append-only", remedy: "chattr -i -a" }
     }

@@ -32,8 +32,8 @@ pub(super) struct Extra {
     path: Vec<u8>,
     known: Known,
     is_directory: bool,
-    /// Length and modification time in nanoseconds, of a file with further names: when the push has removed or added some, the time of
-    /// its last change says nothing.
+    /// Length and modification time in nanoseconds, of a file with several hard links: the push itself changes its ctime when it adds or
+    /// removes one of them.
     linked: Option<(u64, i64)>,
 }
 
@@ -140,6 +140,7 @@ impl Search<'_> {
         is_extra: bool,
     ) -> Result<bool, TargetError> {
         let names = directory.names().map_err(|error| self.failed(path, error))?;
+        let is_immutable = directory.is_itself_immutable();
         let mut is_all = true;
         for name in &names {
             let inner = match path {
@@ -156,7 +157,11 @@ impl Search<'_> {
                 Err(Errno::NOENT) => continue,
                 Err(error) => return Err(self.failed(&inner, error)),
             };
-            is_all &= self.add((directory, &names), name, (inner, &stat))?;
+            let is_removed = self.add((directory, &names), name, (inner, &stat))?;
+            if is_removed && is_immutable {
+                return Err(TargetError::immutable(self.order.shown(path)));
+            }
+            is_all &= is_removed;
         }
         Ok(is_all)
     }
@@ -177,10 +182,10 @@ impl Search<'_> {
         if directory.is_mount(name) {
             return Ok(false);
         }
-        if directory.is_immutable(name) || directory.is_immutable(OsStr::new(".")) {
+        if directory.is_immutable(name) {
             return Err(TargetError::immutable(self.order.shown(&path)));
         }
-        // Other users may have made them; each level costs a file descriptor and a recursive call.
+        // Other users may have made deeper ones; each level of the recursion holds a file descriptor.
         if path.len() > PATH_BYTES_MAX {
             return Err(TargetError::Deep(self.order.shown(&path)));
         }

@@ -1,7 +1,5 @@
 //! What a session holds of its destination: the lock, and the directory that is updated.
 
-use std::ffi::OsStr;
-
 use rustix::{
     fs::{FileType, Stat},
     io::Errno,
@@ -38,19 +36,19 @@ pub(super) struct Held {
 }
 
 impl Held {
-    /// Claims a place; not in a dry run, which changes nothing. `existing`: the directory of its name or, with `is_inside`, the
-    /// place itself.
+    /// Claims a place; not in a dry run, which changes nothing. `existing`: the directory that is updated, which is the place itself, or
+    /// exchanged, which has its name.
     ///
     /// Errors: those of [`Claim::take`].
     fn take(
         (place, owner): (&Place, &Owner),
-        (existing, is_inside): (Option<&Directory>, bool),
-        dry_run: bool,
+        existing: Option<&Directory>,
+        order: &Order,
     ) -> Result<Self, ClaimError> {
         let before = existing.map(Directory::own_stat).transpose()?;
-        let directory = existing.filter(|_| is_inside && !dry_run).cloned();
+        let directory = existing.filter(|_| !order.atomic && !order.dry_run).cloned();
         let mut held = Self { claim: None, directory, before, set_mode: None, claimed_ns: None };
-        if dry_run {
+        if order.dry_run {
             return Ok(held);
         }
         if let (Some(directory), Some(before)) = (&held.directory, &held.before) {
@@ -149,7 +147,7 @@ pub(super) fn check_replaceable(place: &Place) -> Result<(), TargetError> {
 /// Claims a place whose name can be written; see [`Held::take`].
 pub(super) fn hold(
     (place, owner): (&Place, &Owner),
-    existing: (Option<&Directory>, bool),
+    existing: Option<&Directory>,
     order: &Order,
 ) -> Result<Held, TargetError> {
     let path = || place.path().to_owned();
@@ -157,10 +155,10 @@ pub(super) fn hold(
         return Err(TargetError::LongName(path()));
     }
     // The lock could not be removed.
-    if place.parent().is_immutable(OsStr::new(".")) {
+    if place.parent().is_itself_immutable() {
         return Err(TargetError::immutable(place.directory().to_owned()));
     }
-    Held::take((place, owner), existing, order.dry_run).map_err(|error| match error {
+    Held::take((place, owner), existing, order).map_err(|error| match error {
         ClaimError::Busy(owner) => {
             let owner = owner.map(|owner| format!(" {owner}")).unwrap_or_default();
             TargetError::Busy { path: path(), owner }

@@ -1,7 +1,5 @@
 //! Whether this user may change what has to change.
 
-use std::ffi::OsStr;
-
 use rustix::{fs::Stat, io::Errno, process::geteuid};
 
 use super::{
@@ -67,7 +65,7 @@ fn check_directory(
     let failed = |error: Errno| refusal(&order.shown(parent), "write in", 0, error.into());
     let (directory, _) = parents.of(path).map_err(failed)?;
     let (stat, user) = (directory.own_stat().map_err(failed)?, geteuid());
-    if directory.is_immutable(OsStr::new(".")) {
+    if directory.is_itself_immutable() {
         return Err(TargetError::immutable(order.shown(parent)));
     }
     match directory.check_writable() {

@@ -111,7 +111,7 @@ impl Target {
         owner: &Owner,
     ) -> Result<Self, TargetError> {
         check_replaceable(&place)?;
-        let held = hold((&place, owner), (None, false), &order)?;
+        let held = hold((&place, owner), None, &order)?;
         let existing = Some(place.parent().clone());
         let order = Arc::new(order);
         let (there, staging) = look(&place, &order, existing.as_ref().filter(|_| order.looks))?;
@@ -139,7 +139,7 @@ impl Target {
                 (Place::inside(directory.clone(), path), Some(directory), name)
             }
         };
-        let held = hold((&place, owner), (existing.as_ref(), !order.atomic), &order)?;
+        let held = hold((&place, owner), existing.as_ref(), &order)?;
         if !order.dry_run {
             if let Some(name) = &name {
                 Staging::move_inside(name, &place, (&order, owner));
@@ -432,7 +432,7 @@ impl Target {
             }
             _ => self.publish_kept(&files).map(|is_changed| !is_changed),
         }?;
-        // Whoever looks for the copy has to find it.
+        // Success is reported only if the path leads to the copy.
         self.check_place()?;
         Ok(was_there)
     }

@@ -38,8 +38,8 @@ const WAITS_INTERVAL: Duration = Duration::from_secs(1);
 /// Serves one session of files or of a stream, and returns the path of the published copy; none for a stream to an output.
 ///
 /// Blocks until the session ends; a silent root ends it. A temporary file remains only if a later session can resume
-/// from it ([`ReceiveError::keeps_partial`]). To stage and to remove a tree opens one file descriptor per level of
-/// directories, 2049 at most, and recurses as deep on this thread: 2 MiB of stack, the default of Rust's threads, are enough.
+/// from it ([`ReceiveError::keeps_partial`]). Staging and removing a tree
+/// recurse on this thread with one file descriptor per directory level, 2049 at most; the default stack of Rust's threads (2 MiB) suffices.
 ///
 /// Errors: see [`ReceiveError`].
 pub fn serve(

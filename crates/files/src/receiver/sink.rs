@@ -211,7 +211,7 @@ mod tests {
 
     use super::*;
 
-    /// Of tags and permissions; the only named user is nobody.
+    /// An access list with these entries of a tag and permissions; an entry for a named user is for the user nobody.
     fn list(entries: [(u16, u16); 5]) -> Vec<u8> {
         let mut list = 2_u32.to_le_bytes().to_vec();
         for (tag, permissions) in entries {

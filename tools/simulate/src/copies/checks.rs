@@ -231,7 +231,7 @@ impl Checks<'_> {
         }
     }
 
-    /// Whether somebody has changed it after it was compared for the last time.
+    /// Whether another process has changed a path after the session's last comparison with it.
     fn is_changed_late(&self, path: &str) -> bool {
         let changed = self.record.changed_from(self.record.session.published_at.unwrap_or(0));
         let folds_case = self.scenario.folds_case;
