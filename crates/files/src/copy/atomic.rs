@@ -14,6 +14,7 @@ use tree::{Kind, LISTING_BYTES_MAX, Listing};
 
 use super::{
     error::{TargetError, refusal},
+    letters::Letters,
     order::Order,
     parents::Parents,
     publish::with_write_permission,
@@ -255,22 +256,25 @@ pub(super) fn sweep_all(
 
 fn sweep(old: &Directory, new: &Directory, listing: &Listing) -> Result<(), Errno> {
     let (mut from, mut to) = (Parents::new(old), Parents::new(new));
+    let letters = Letters::new(listing);
     for path in directories(listing) {
         let Ok(from) = from.open(path) else { continue };
         // Another process has moved the directory away: its entries stay where they are.
         let Ok(to) = to.open(path) else { continue };
-        for name in from.names()? {
+        let names = from.names()?;
+        for name in &names {
             let is_directory = || {
-                let stat = from.stat(&name);
+                let stat = from.stat(name);
                 stat.is_ok_and(|it| super::there::kind_of(&it) == rustix::fs::FileType::Directory)
             };
-            let listed = listing.find(&inner_path(path, &name));
+            let inner = inner_path(path, name);
+            let listed = listing.find(&inner).or_else(|| letters.entry((&from, &names), &inner));
             let outcome = match listed.map(|entry| &listing.entries()[entry].kind) {
                 Some(Kind::Directory) if is_directory() => continue,
-                Some(_) => with_write_permission(&from, || from.unlink(&name)),
+                Some(_) => with_write_permission(&from, || from.unlink(name)),
                 None => with_write_permission(&from, || {
                     with_write_permission(&to, || {
-                        from.rename_with(&name, &to, &name, RenameFlags::NOREPLACE)
+                        from.rename_with(name, &to, name, RenameFlags::NOREPLACE)
                     })
                 }),
             };

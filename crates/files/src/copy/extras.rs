@@ -1,8 +1,7 @@
 //! What only the host has in the directories of a tree, to be removed where the root asks for that.
 
 use std::{
-    cell::OnceCell,
-    collections::{HashMap, HashSet},
+    collections::HashSet,
     ffi::{OsStr, OsString},
     os::unix::ffi::OsStrExt,
 };
@@ -15,8 +14,9 @@ use tree::{Kind, PATH_BYTES_MAX, Selection};
 
 use super::{
     error::{TargetError, refusal},
+    letters::Letters,
     order::Order,
-    parents::{Parents, folded, split},
+    parents::{Parents, split},
     publish::with_write_permission,
     staging::Staged,
     there::{Found, Known, There, kind_of, modified_ns},
@@ -72,8 +72,7 @@ struct Search<'a> {
     selection: Selection,
     /// Inodes of files and directories of the tree that are there: the name on disk may be another one.
     listed: HashSet<u64>,
-    /// Paths of the tree by what they are in small letters, made for the first that is not in the tree.
-    folded: OnceCell<HashMap<String, &'a [u8]>>,
+    letters: Letters<'a>,
     extras: Vec<Extra>,
 }
 
@@ -89,8 +88,8 @@ pub(super) fn find(
 ) -> Result<Vec<Extra>, TargetError> {
     let selection = deletion.selection()?;
     let listed = (0..order.entries().len()).filter_map(|number| there.inode(number)).collect();
-    let (folded, extras) = Default::default();
-    let mut search = Search { order, deletion, selection, listed, folded, extras };
+    let (letters, extras) = (Letters::new(&order.listing), Vec::new());
+    let mut search = Search { order, deletion, selection, listed, letters, extras };
     if deletion.at_top {
         search.directory(top, b"", false)?;
     }
@@ -109,26 +108,6 @@ impl Search<'_> {
     fn failed(&self, path: &[u8], error: Errno) -> TargetError {
         let path = self.order.shown(path);
         TargetError::System { path, what: "examine", error: error.into() }
-    }
-
-    /// Whether this is an entry of the tree under another name, which the file system does not distinguish: one of the names
-    /// in a directory is found by a name of the tree that is none of them.
-    fn is_other_name(
-        &self,
-        (directory, names): (&Directory, &[OsString]),
-        (path, stat): (&[u8], &Stat),
-    ) -> bool {
-        let is_same = |found: Stat| (found.st_dev, found.st_ino) == (stat.st_dev, stat.st_ino);
-        let is_found = |listed: &&[u8]| {
-            let name = OsStr::from_bytes(split(listed).1);
-            names.iter().all(|other| other != name) && directory.stat(name).is_ok_and(is_same)
-        };
-        let is_listed = stat.st_nlink == 1 && self.listed.contains(&stat.st_ino);
-        let folded_paths = || {
-            let paths = self.order.entries().iter().map(|entry| entry.path.as_slice());
-            paths.map(|path| (folded(path), path)).collect()
-        };
-        is_listed || self.folded.get_or_init(folded_paths).get(&folded(path)).is_some_and(is_found)
     }
 
     /// `is_extra`: the directory is not in the tree, and so nothing is that is in it. Returns whether nothing else is in it
@@ -175,7 +154,9 @@ impl Search<'_> {
     ) -> Result<bool, TargetError> {
         let is_directory = kind_of(stat) == FileType::Directory;
         let shown = [&self.deletion.prefix[..], &path].concat();
-        let is_other_name = self.is_other_name((directory, names), (&path, stat));
+        // By its inode, or in other letters.
+        let is_other_name = stat.st_nlink == 1 && self.listed.contains(&stat.st_ino)
+            || self.letters.entry((directory, names), &path).is_some();
         if is_other_name || !self.selection.takes(&shown, is_directory) {
             return Ok(false);
         }

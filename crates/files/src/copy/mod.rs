@@ -8,6 +8,7 @@ mod extras;
 mod files;
 mod hasher;
 mod held;
+mod letters;
 mod look;
 mod order;
 mod parents;

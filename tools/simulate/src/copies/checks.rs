@@ -73,6 +73,14 @@ impl Checks<'_> {
         self.violations.push(format!("{path:?} {what}"));
     }
 
+    /// Whether the session takes back a directory that it had exchanged, since it got another than it had looked at: with what
+    /// others have put into it in that moment.
+    fn is_taken_back(&self, before: &Snapshot, now: &Snapshot) -> bool {
+        let top = |it: &Snapshot| it.get(COPY).map(|node| node.inode);
+        let exposed = top(before).filter(|_| top(before) != top(&self.record.start));
+        exposed.is_some_and(|inode| now.hidden.values().any(|node| node.inode == inode))
+    }
+
     /// What only the session has done between two looks.
     fn window(&mut self, (before, now): (&Snapshot, &Snapshot), floating: &mut Floating) {
         let is_killed = self.record.session.faults.is_killed();
@@ -87,7 +95,9 @@ impl Checks<'_> {
                     self.stays((path, role), (old, node), (before, is_working));
                 }
                 _ if now.hidden.values().any(|node| node.inode == old.inode) => {
-                    let may_go = role != Role::Other || self.may_remove(path, old);
+                    let may_go = role != Role::Other
+                        || self.may_remove(path, old)
+                        || self.is_taken_back(before, now);
                     floating.0.insert((old.inode, path.clone()), (old.clone(), may_go));
                 }
                 node => self.goes((path, role), (old, node)),

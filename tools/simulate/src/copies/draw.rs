@@ -302,8 +302,20 @@ fn faults(dice: &mut Dice, scenario: &CopyScenario) -> Vec<PlannedCopyFault> {
             false => PlannedCopyFault { call, on_open, what },
         });
     }
+    if acts && scenario.atomic && dice.percent(20) {
+        faults.extend(create_own(dice, scenario));
+    }
     faults.sort_by_key(|planned| planned.call);
     faults
+}
+
+/// A name of the host's own gets free between the exchange of directories and the move of what only the host has.
+fn create_own(dice: &mut Dice, scenario: &CopyScenario) -> Option<PlannedCopyFault> {
+    let is_own = |path: &String| OWN.contains(&path.rsplit('/').next().unwrap_or(path));
+    let there = scenario.before.iter().map(|thing| thing.path.clone());
+    let own: Vec<String> = there.filter(is_own).collect();
+    let what = CopyFault::Create((!own.is_empty()).then(|| dice.pick(&own))?);
+    Some(PlannedCopyFault { call: dice.below(CALLS / 3), on_open: false, what })
 }
 
 /// A path that a session changes, one that only the host has, or that the call is about.

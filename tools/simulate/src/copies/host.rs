@@ -146,6 +146,14 @@ impl Host {
         fs::set_permissions(directory, mode)
     }
 
+    /// Whether another process makes something under a name that is taken.
+    pub(super) fn has_to_wait(&self, fault: &CopyFault) -> bool {
+        let (CopyFault::Create(path) | CopyFault::MakeDirectory(path)) = fault else {
+            return false;
+        };
+        path != THIS && self.path(path).symlink_metadata().is_ok()
+    }
+
     /// Does what another process does before a call about `this`. What is not possible is not done, nor anything with names
     /// of rdmc.
     pub(super) fn act(&mut self, fault: &CopyFault, this: &str) {

@@ -38,6 +38,8 @@ struct Shared {
     name: String,
     /// How many calls there were on what is open.
     on_open: u64,
+    /// Acts that make something as soon as nothing has the name.
+    waiting: Vec<CopyFault>,
     problem: Option<io::Error>,
 }
 
@@ -62,23 +64,31 @@ impl Shared {
             true => on_open == Some(planned.call),
             false => planned.call == call,
         };
+        for act in std::mem::take(&mut self.waiting) {
+            self.act(call, &act, listed);
+        }
         let mut fate = Fate::Succeeds;
         for PlannedCopyFault { what, .. } in faults.iter().filter(is_now) {
             self.injected[what.kind()] += 1;
             match what {
                 CopyFault::Kill => return Fate::Killed,
                 CopyFault::Fail(error) => fate = Fate::Fails(*error),
-                act => {
-                    if let Err(error) = self.act(call, act, listed) {
-                        self.problem.get_or_insert(error);
-                    }
-                }
+                act => self.act(call, act, listed),
             }
         }
         fate
     }
 
-    fn act(&mut self, call: u64, what: &CopyFault, listed: &[String]) -> io::Result<()> {
+    fn act(&mut self, call: u64, what: &CopyFault, listed: &[String]) {
+        if self.host.has_to_wait(what) {
+            return self.waiting.push(what.clone());
+        }
+        if let Err(error) = self.try_act(call, what, listed) {
+            self.problem.get_or_insert(error);
+        }
+    }
+
+    fn try_act(&mut self, call: u64, what: &CopyFault, listed: &[String]) -> io::Result<()> {
         let before = self.look()?;
         let this = Host::this(&before, &self.name, listed);
         self.host.act(what, &this);
@@ -147,6 +157,7 @@ impl<'a> Run<'a> {
             injected: Default::default(),
             name: String::new(),
             on_open: 0,
+            waiting: Vec::new(),
             problem: None,
         };
         let floating = checks::Floating::default();
@@ -178,6 +189,7 @@ impl<'a> Run<'a> {
             let mut shared = self.shared();
             shared.acts.clear();
             shared.on_open = 0;
+            shared.waiting.clear();
             shared.look()?
         };
         let session = self.copy(&source, &plan.faults);

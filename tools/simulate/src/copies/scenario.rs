@@ -123,7 +123,7 @@ pub enum CopyFault {
     Fail(i32),
     /// Another process writes other bytes to a file; its time and length stay.
     Write(String),
-    /// Another process makes a file.
+    /// Another process makes a file, as soon as nothing has the name.
     Create(String),
     /// Another process renames a new file over what is there.
     Replace(String),
@@ -133,7 +133,7 @@ pub enum CopyFault {
     Move(String, String),
     /// Another process changes a mode.
     ChangeMode(String, u32),
-    /// Another process makes a directory with a file in it.
+    /// Another process makes a directory with a file in it, as soon as nothing has the name.
     MakeDirectory(String),
     /// Another process gives a file a further name.
     Link(String, String),
