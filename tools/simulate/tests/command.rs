@@ -85,7 +85,7 @@ fn teams_are_run_shown_and_replayed() {
 fn copies_are_run_shown_and_replayed() {
     let (output, text) = simulate("--copies --count 20");
     assert!(output.status.success() && text.contains("20 runs, "), "{text}");
-    let (output, text) = simulate("--copies --canary renames-over --count 200 --jobs 1");
+    let (output, text) = simulate("--copies --canary links-early --count 200 --jobs 1");
     assert_eq!(output.status.code(), Some(1), "{text}");
     let again = text.lines().find_map(|line| line.split_once("; again: ./dev sim ")).unwrap().1;
     let (output, repeated) = simulate(again);
