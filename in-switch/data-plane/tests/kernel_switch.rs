@@ -119,11 +119,26 @@ impl Twins {
     /// Sends a frame into a port; what comes out of each port of the kernel's switch, in order, is
     /// what comes out of the pure one.
     pub fn compare(&mut self, port: usize, frame: &[u8]) -> BTreeMap<usize, Vec<Vec<u8>>> {
+        self.compare_often(port, frame, 1)
+    }
+
+    /// The same for one frame so often, one right after the other.
+    pub fn compare_often(
+        &mut self,
+        port: usize,
+        frame: &[u8],
+        count: usize,
+    ) -> BTreeMap<usize, Vec<Vec<u8>>> {
         if let Some(kernel) = &mut self.kernel {
             kernel.set_test_time(self.now_ns).unwrap();
         }
-        let expected = self.expected(port, frame);
-        self.hosts[port].send(Offload::NONE, frame).unwrap();
+        let mut expected: BTreeMap<usize, Vec<Vec<u8>>> = BTreeMap::new();
+        for _ in 0..count {
+            for (to, frames) in self.expected(port, frame) {
+                expected.entry(to).or_default().extend(frames);
+            }
+            self.hosts[port].send(Offload::NONE, frame).unwrap();
+        }
         let found = self.received(expected.values().map(Vec::len).sum());
         assert_eq!(found, expected, "of {frame:02x?}");
         found
