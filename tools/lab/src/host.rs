@@ -29,7 +29,8 @@ impl Host {
     /// The same with programs that run on this core only.
     #[must_use]
     pub fn on_core(mut self, core: usize) -> Self {
-        self.enter.extend(["taskset".into(), "--cpu-list".into(), core.to_string()]);
+        // Not --cpu-list, which BusyBox has not.
+        self.enter.extend(["taskset".into(), "-c".into(), core.to_string()]);
         self
     }
 
