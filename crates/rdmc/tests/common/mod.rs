@@ -151,6 +151,8 @@ impl World {
 pub fn context_settings(secret: &Secret) -> ContextSettings {
     let mut settings = ContextSettings::new((address(0), 0).into(), secret.clone());
     settings.fabric = fabric();
+    // Members on emulated processors stand still for seconds.
+    settings.tcp.silence_timeout = Duration::from_secs(20);
     settings
 }
 
