@@ -381,8 +381,8 @@ impl Directory {
         Some(FileType::from_raw_mode(stat.st_mode))
     }
 
-    /// Whether what has this name has the immutable or append-only attribute (chattr(1)): nobody can move, replace or remove it then, nor
-    /// entries of it.
+    /// Whether the entry of this name is immutable or append-only (chattr(1)). Neither it nor, if it is a directory, its entries can
+    /// then be renamed, replaced or removed, by root either.
     pub(crate) fn is_immutable(&self, name: &OsStr) -> bool {
         let fixed = StatxAttributes::IMMUTABLE | StatxAttributes::APPEND;
         self.attributes(name).is_some_and(|attributes| attributes.intersects(fixed))

@@ -211,7 +211,8 @@ mod tests {
 
     use super::*;
 
-    /// An access list with these entries of a tag and permissions; an entry for a named user is for the user nobody.
+    /// A POSIX access list in the format of its extended attribute, from the tag and the permissions of each entry. A named
+    /// user is `nobody`.
     fn list(entries: [(u16, u16); 5]) -> Vec<u8> {
         let mut list = 2_u32.to_le_bytes().to_vec();
         for (tag, permissions) in entries {

@@ -73,8 +73,8 @@ impl Checks<'_> {
         self.violations.push(format!("{path:?} {what}"));
     }
 
-    /// Whether the session takes back a directory that it had exchanged, since it got another than it had looked at: with what
-    /// others have put into it in that moment.
+    /// Whether the session exchanges back, since another process had replaced the old directory right before the exchange. What
+    /// others have created in the new directory in between goes with it.
     fn is_taken_back(&self, before: &Snapshot, now: &Snapshot) -> bool {
         let top = |it: &Snapshot| it.get(COPY).map(|node| node.inode);
         let exposed = top(before).filter(|_| top(before) != top(&self.record.start));
