@@ -9,6 +9,7 @@
 #define PACE_NS_MIN 40000
 #define PACE_NS_MAX 60000
 #define PACED 2
+#define AHEAD_MAX 0x7ffffe
 #define CREDITS_UNLIMITED 31
 
 #define SYNDROME_KIND 0xe0
@@ -86,7 +87,7 @@ static __always_inline void look_at(struct answers *answers, const struct sender
 				    __u32 members)
 {
 	/* Ahead of every member. */
-	__u32 expected = answers->forwarded + 0x3fffff, slowest = 0, credits = CREDITS_UNLIMITED, held = 0;
+	__u32 expected = answers->forwarded + AHEAD_MAX + 1, slowest = 0, credits = CREDITS_UNLIMITED, held = 0;
 	__u32 i, mask;
 
 	for (i = 0; i < members; i++) {
@@ -147,13 +148,18 @@ static __always_inline void merge(struct answers *answers, const struct sender *
 	__u32 number = (merged->psn - record->psn_offset + is_ack) & NUMBERS;
 	__u32 is_other = kind == SYNDROME_NAK && value;
 	struct state state = {};
-	__s32 ahead;
+	__s32 ahead, ahead_of_all;
 
 	/* Answers that are made here have none. */
 	if (merged->way.port)
 		record->way = merged->way;
 	if (!is_other) {
 		ahead = ahead_of(number, record->expected);
+		ahead_of_all = ahead_of(number, answers->forwarded);
+		if (ahead > 0 && (ahead_of_all < 1 || ahead_of_all > AHEAD_MAX)) {
+			merged->counter = ANSWER_DROPPED;
+			return;
+		}
 		is_repeated = !ahead;
 		if (is_ack)
 			record->credits = value;
@@ -242,7 +248,9 @@ static __always_inline __u32 is_own(const struct merged *merged)
 static __always_inline void count_answer(struct answered *answered, const struct merged *merged, __u32 kind)
 {
 	kind &= KINDS - 1;
-	if (merged->counter == ANSWER_SUPPRESSED || merged->counter == CNP_SUPPRESSED)
+	if (merged->counter == ANSWER_DROPPED)
+		answered->dropped += is_own(merged);
+	else if (merged->counter == ANSWER_SUPPRESSED || merged->counter == CNP_SUPPRESSED)
 		answered->suppressed[kind] += is_own(merged);
 	else
 		answered->forwarded[kind] += is_own(merged);

@@ -35,7 +35,7 @@ pub use group::{Branch, Merging, Region, Replication, Rewriting, Source};
 pub use group_counters::{AnswerCounters, AnswerKind, GroupCounters};
 pub use key::{GroupKey, Port};
 pub use limits::{GROUPS_MAX, MEMBERS_MAX, PLACES_MAX, PORTS_MAX, REGIONS_MAX, REGIONS_TOTAL_MAX};
-pub use merge::{HOLD_NS, LAG_MAX, Merged, Merger, PACE_NS, PACED, SILENCE_NS};
+pub use merge::{AHEAD_MAX, HOLD_NS, LAG_MAX, Merged, Merger, PACE_NS, PACED, SILENCE_NS};
 pub use switch::{Switch, Verdict};
 pub use switches::{InsertError, Inserted, Suspicion, Switches};
 pub use tables::{Decision, Tables, answer_frame};

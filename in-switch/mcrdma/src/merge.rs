@@ -28,6 +28,10 @@ pub const PACE_NS: RangeInclusive<u64> = 40_000..=60_000;
 /// up soon by themselves.
 pub const PACED: u32 = 2;
 
+/// How far a member may be ahead of what was forwarded. A sender never has half of the numbers outstanding (IBA 9.7.2); what goes beyond
+/// was not sent, and numbers that far apart have no order.
+pub const AHEAD_MAX: i32 = (1 << 23) - 2;
+
 /// Credit code without a limit (IBA table 45).
 const CREDITS_UNLIMITED: u8 = 31;
 
@@ -60,7 +64,7 @@ pub enum Merged {
     },
     /// Recorded, and dropped: the group's state has not changed.
     Suppress,
-    /// Not from a current member, or with a reserved syndrome.
+    /// Not from a current member, with a reserved syndrome, or of packets that cannot have been sent.
     Unknown,
 }
 
@@ -108,17 +112,21 @@ impl Merger {
         };
         let psn = psn.minus(record.psn_offset);
         let expected = match aeth.syndrome {
-            Syndrome::Ack(credits) => {
-                record.credits = credits;
-                psn.plus(1)
-            }
+            Syndrome::Ack(_) => psn.plus(1),
             Syndrome::Nak(NakCode::Sequence) | Syndrome::ReceiverNotReady(_) => psn,
             // The connection ends; nothing more is acknowledged.
             Syndrome::Nak(_) => return self.forward(self.expected(), aeth.syndrome),
             Syndrome::Reserved(_) => return Merged::Unknown,
         };
         let is_repeated = expected == record.expected;
-        if expected.is_after(record.expected) {
+        let is_later = expected.is_after(record.expected);
+        if is_later && !(1..=AHEAD_MAX).contains(&expected.ahead_of(self.forwarded)) {
+            return Merged::Unknown;
+        }
+        if let Syndrome::Ack(credits) = aeth.syndrome {
+            record.credits = credits;
+        }
+        if is_later {
             (record.expected, record.msn) = (expected, record.msn.max(aeth.msn));
             record.is_nak_pending = false;
         }

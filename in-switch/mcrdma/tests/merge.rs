@@ -2,7 +2,9 @@
 
 use std::net::IpAddr;
 
-use mcrdma::{HOLD_NS, LAG_MAX, Merged, Merger, Merging, PACE_NS, PACED, SILENCE_NS, Source};
+use mcrdma::{
+    AHEAD_MAX, HOLD_NS, LAG_MAX, Merged, Merger, Merging, PACE_NS, PACED, SILENCE_NS, Source,
+};
 use proptest::prelude::*;
 use roce::{Aeth, Mac, NakCode, Serial, Syndrome};
 
@@ -159,6 +161,18 @@ fn answers_of_non_members_are_ignored() {
 }
 
 #[test]
+fn what_was_never_sent_is_not_acknowledged() {
+    // Numbers that are half of all away from each other have no order: three can be in a circle.
+    let most = AHEAD_MAX as u32;
+    let mut merger = three([0, 0, 0]);
+    assert_eq!(answer(&mut merger, 3, ACK, most + 1), Merged::Unknown);
+    assert_eq!(answer(&mut merger, 3, ACK, most), Merged::Suppress);
+    assert_eq!(answer(&mut merger, 3, ACK, 2 * most), Merged::Unknown);
+    assert_eq!(answer(&mut merger, 1, ACK, 1), Merged::Suppress);
+    assert_eq!(answer(&mut merger, 2, ACK, 3), forward(ACK, 1, 10));
+}
+
+#[test]
 fn each_member_has_its_own_sequence_numbers() {
     let mut merging = merging(2, 100);
     merging.members[1].psn_offset = Serial::COUNT - 50;
@@ -274,7 +288,27 @@ fn answers() -> impl Strategy<Value = (u8, u32, Syndrome)> {
 }
 
 proptest! {
-/// In whatever order answers arrive, nothing is acknowledged to the sender that a member has not
+    /// Whatever members claim to have.
+    #[test]
+    fn no_more_is_acknowledged_than_each_member_has_acknowledged(
+        answers in prop::collection::vec((answers(), 0_u32..8), 0..200),
+    ) {
+        let mut merger = Merger::new(&merging(4, 7));
+        for (now, ((from, to, syndrome), jump)) in (0..).zip(answers) {
+            let psn = Serial::new(to).plus(jump * ((1 << 21) - 1));
+            let Merged::Forward { psn, aeth } =
+                merger.answer(now * 1000, member(from), psn, aeth(syndrome, 0))
+            else {
+                continue;
+            };
+            let group = psn.plus(u32::from(matches!(aeth.syndrome, Syndrome::Ack(_))));
+            for (of, expected, _) in merger.members() {
+                prop_assert!(!group.is_after(expected), "{} lacks what was acknowledged", of);
+            }
+        }
+    }
+
+    /// In whatever order answers arrive, nothing is acknowledged to the sender that a member has not
     /// acknowledged; in the end everything is that all members have acknowledged.
     #[test]
     fn nothing_is_acknowledged_before_all_members_acknowledge_it(
