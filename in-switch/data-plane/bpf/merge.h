@@ -138,6 +138,13 @@ static __always_inline void nak_is_forwarded(struct answers *answers, const stru
 		release_held(answers, MEMBERS_MAX);
 }
 
+/* All ones if a member expects a later packet than its record has, and one that can have been sent. */
+static __always_inline __u32 is_later(const struct answers *answers, const struct record *record, __u32 number)
+{
+	return is_behind(record->expected, number) & is_behind(answers->forwarded, number) &
+	       ~is_behind(answers->forwarded + AHEAD_MAX, number);
+}
+
 /* Under the lock. `psn` and `syndrome` are those of the packet. */
 static __always_inline void merge(struct answers *answers, const struct sender *sender, __u64 now_ns, __u32 index,
 				  struct merged *merged)
@@ -148,22 +155,15 @@ static __always_inline void merge(struct answers *answers, const struct sender *
 	__u32 number = (merged->psn - record->psn_offset + is_ack) & NUMBERS;
 	__u32 is_other = kind == SYNDROME_NAK && value;
 	struct state state = {};
-	__s32 ahead, ahead_of_all;
 
 	/* Answers that are made here have none. */
 	if (merged->way.port)
 		record->way = merged->way;
 	if (!is_other) {
-		ahead = ahead_of(number, record->expected);
-		ahead_of_all = ahead_of(number, answers->forwarded);
-		if (ahead > 0 && (ahead_of_all < 1 || ahead_of_all > AHEAD_MAX)) {
-			merged->counter = ANSWER_DROPPED;
-			return;
-		}
-		is_repeated = !ahead;
+		is_repeated = number == record->expected;
 		if (is_ack)
 			record->credits = value;
-		if (ahead > 0) {
+		if (is_later(answers, record, number)) {
 			record->expected = number;
 			if (ahead_of(merged->msn, record->msn) > 0)
 				record->msn = merged->msn;
@@ -248,9 +248,7 @@ static __always_inline __u32 is_own(const struct merged *merged)
 static __always_inline void count_answer(struct answered *answered, const struct merged *merged, __u32 kind)
 {
 	kind &= KINDS - 1;
-	if (merged->counter == ANSWER_DROPPED)
-		answered->dropped += is_own(merged);
-	else if (merged->counter == ANSWER_SUPPRESSED || merged->counter == CNP_SUPPRESSED)
+	if (merged->counter == ANSWER_SUPPRESSED || merged->counter == CNP_SUPPRESSED)
 		answered->suppressed[kind] += is_own(merged);
 	else
 		answered->forwarded[kind] += is_own(merged);

@@ -64,7 +64,7 @@ pub enum Merged {
     },
     /// Recorded, and dropped: the group's state has not changed.
     Suppress,
-    /// Not from a current member, with a reserved syndrome, or of packets that cannot have been sent.
+    /// Not from a current member, or with a reserved syndrome.
     Unknown,
 }
 
@@ -112,21 +112,18 @@ impl Merger {
         };
         let psn = psn.minus(record.psn_offset);
         let expected = match aeth.syndrome {
-            Syndrome::Ack(_) => psn.plus(1),
+            Syndrome::Ack(credits) => {
+                record.credits = credits;
+                psn.plus(1)
+            }
             Syndrome::Nak(NakCode::Sequence) | Syndrome::ReceiverNotReady(_) => psn,
             // The connection ends; nothing more is acknowledged.
             Syndrome::Nak(_) => return self.forward(self.expected(), aeth.syndrome),
             Syndrome::Reserved(_) => return Merged::Unknown,
         };
         let is_repeated = expected == record.expected;
-        let is_later = expected.is_after(record.expected);
-        if is_later && !(1..=AHEAD_MAX).contains(&expected.ahead_of(self.forwarded)) {
-            return Merged::Unknown;
-        }
-        if let Syndrome::Ack(credits) = aeth.syndrome {
-            record.credits = credits;
-        }
-        if is_later {
+        let is_possible = (1..=AHEAD_MAX).contains(&expected.ahead_of(self.forwarded));
+        if expected.is_after(record.expected) && is_possible {
             (record.expected, record.msn) = (expected, record.msn.max(aeth.msn));
             record.is_nak_pending = false;
         }

@@ -450,3 +450,44 @@ fn prepare(directory: &Path) -> io::Result<()> {
     }
     std::fs::create_dir_all(directory)
 }
+
+#[cfg(all(test, ebpf))]
+mod tests {
+    use super::*;
+
+    /// Linux up to 6.6 takes 512 bytes for all functions that are active at a time, each rounded up to 32; newer ones take more.
+    /// The functions that it calls need 96.
+    const STACK_MAX: usize = 512 - 96;
+
+    /// How far below its frame pointer, r10, a function reaches.
+    fn stack_bytes(function: &aya_obj::Function) -> usize {
+        let mut copies_of_r10 = [false; 16];
+        copies_of_r10[10] = true;
+        let mut deepest = 0;
+        for instruction in &function.instructions {
+            let (to, from) = (instruction.dst_reg() as usize, instruction.src_reg() as usize);
+            // Operations as in the kernel's Documentation/bpf/standardization/instruction-set.rst.
+            match instruction.code {
+                0xbf => copies_of_r10[to] = from == 10,
+                0x07 if copies_of_r10[to] => deepest = deepest.min(instruction.imm),
+                code if code & 7 == 1 && from == 10 => {
+                    deepest = deepest.min(instruction.off.into())
+                }
+                code if matches!(code & 7, 2 | 3) && to == 10 => {
+                    deepest = deepest.min(instruction.off.into());
+                }
+                _ => {}
+            }
+        }
+        deepest.unsigned_abs() as usize
+    }
+
+    #[test]
+    fn kernels_with_little_stack_take_the_program() {
+        let object = aya_obj::Object::parse(PROGRAM).expect("clang has made it");
+        let functions = object.functions.values().filter(|function| function.name == NAME);
+        let used: Vec<usize> = functions.map(stack_bytes).collect();
+        assert_eq!(used.len(), 1);
+        assert!(used[0] > 100 && used[0] <= STACK_MAX, "{used:?} bytes of {STACK_MAX}");
+    }
+}
