@@ -28,8 +28,8 @@ pub const PACE_NS: RangeInclusive<u64> = 40_000..=60_000;
 /// up soon by themselves.
 pub const PACED: u32 = 2;
 
-/// How far a member may be ahead of what was forwarded. A sender never has half of the numbers outstanding (IBA 9.7.2); what goes beyond
-/// was not sent, and numbers that far apart have no order.
+/// How far a member's expected PSN may be ahead of what was forwarded. A sender never has half of the numbers outstanding (IBA 9.7.2), so
+/// what is beyond was not sent; and comparing serial numbers is transitive only within half of the number space.
 pub const AHEAD_MAX: i32 = (1 << 23) - 2;
 
 /// Credit code without a limit (IBA table 45).

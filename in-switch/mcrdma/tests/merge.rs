@@ -162,7 +162,7 @@ fn answers_of_non_members_are_ignored() {
 
 #[test]
 fn what_was_never_sent_is_not_acknowledged() {
-    // Numbers that are half of all away from each other have no order: three can be in a circle.
+    // Comparing serial numbers is not transitive over more than half of the number space: each of three can be before the next.
     let most = AHEAD_MAX as u32;
     let mut merger = three([0, 0, 0]);
     assert_eq!(answer(&mut merger, 3, ACK, most + 1), Merged::Suppress);

@@ -39,8 +39,8 @@ const WAITS_INTERVAL: Duration = Duration::from_secs(1);
 ///
 /// Blocks until the session ends; a silent root ends it. A temporary file remains only if a later session can resume
 /// from it ([`ReceiveError::keeps_partial`]). Staging and removing a tree
-/// recurse on this thread, with an open file descriptor for each directory level. A path has 2,049 levels at most, for which a stack
-/// of 2 MiB suffices, the default of Rust's threads.
+/// recurse on this thread, with an open file descriptor for each directory level. A path has 2,049 levels at most; they need less
+/// than 2 MiB of stack, which Rust gives a thread by default.
 ///
 /// Errors: see [`ReceiveError`].
 pub fn serve(

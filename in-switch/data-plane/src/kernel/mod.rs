@@ -455,8 +455,8 @@ fn prepare(directory: &Path) -> io::Result<()> {
 mod tests {
     use super::*;
 
-    /// Linux up to 6.6 takes 512 bytes for all functions that are active at a time, each rounded up to 32; newer ones take more.
-    /// The functions that it calls need 96.
+    /// The verifier of Linux 6.1 allows 512 bytes of stack for a chain of calls, each function's rounded up to 32 (Linux 6.18 allows
+    /// more). Of these, 96 are what the functions need that the program calls; that is not checked here.
     const STACK_MAX: usize = 512 - 96;
 
     /// How far below its frame pointer, r10, a function reaches.
