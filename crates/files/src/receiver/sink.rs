@@ -211,8 +211,8 @@ mod tests {
 
     use super::*;
 
-    /// A POSIX access control list in the format of its extended attribute, from the tag and the permissions of each entry. Entries for
-    /// named users have the user ID of `nobody`.
+    /// A POSIX access control list in the format of its extended attribute, from the tag and the permissions of each entry. Those of tag
+    /// `ACL_USER` (2) are for user ID 65534, `nobody`.
     fn list(entries: [(u16, u16); 5]) -> Vec<u8> {
         let mut list = 2_u32.to_le_bytes().to_vec();
         for (tag, permissions) in entries {
