@@ -5,5 +5,5 @@
 pub use certificates::Error as CertificatesError;
 pub use session::{
     CertificateFiles, Certificates, Channel, Credentials, Deadline, Error as SessionError,
-    Listener, MESSAGE_BYTES_MAX, PROTOCOL_VERSION, is_certificate_for, rendezvous,
+    Interruption, Listener, MESSAGE_BYTES_MAX, PROTOCOL_VERSION, is_certificate_for, rendezvous,
 };

@@ -2,7 +2,6 @@
 
 use std::{
     fmt,
-    net::SocketAddr,
     sync::{Arc, OnceLock},
     time::Duration,
 };
@@ -12,14 +11,14 @@ use transport::{Region, Waker};
 
 use crate::{
     Counters, Error, Waited,
-    creation::messages::Post,
+    creation::steps::Step,
     network::{Link, TcpLink},
     outlet::Outlet,
 };
 
 /// A command from a handle to the worker.
 pub(crate) enum Command {
-    Create {
+    Add {
         settings: Box<engine::GroupSettings>,
         links: Vec<(u32, Link)>,
         outlet: Outlet,
@@ -46,14 +45,8 @@ pub(crate) enum Command {
         group: u64,
         reason: String,
     },
-    /// Sends messages on shared connections.
-    Post(Vec<Post>),
-    /// Makes a connection one that groups share, with the context at this address.
-    Share {
-        link: TcpLink,
-        address: SocketAddr,
-        connected_here: bool,
-    },
+    /// For groups and teams that are being created.
+    Create(Step),
     /// Gives back a reserved channel of a shared connection.
     Release {
         link: TcpLink,
@@ -84,11 +77,19 @@ pub(crate) struct Commands {
     failed: Arc<OnceLock<String>>,
 }
 
+/// The receiving end.
+pub(crate) struct CommandReceiver {
+    pub(crate) receiver: Receiver<Command>,
+    /// Set by the worker when it fails.
+    pub(crate) failed: Arc<OnceLock<String>>,
+}
+
 impl Commands {
-    /// Returns the sending and the receiving end. The worker sets `failed` when it fails.
-    pub(crate) fn new(waker: Waker, failed: Arc<OnceLock<String>>) -> (Self, Receiver<Command>) {
+    /// Returns the sending and the receiving end; `waker` ends the wait of the worker.
+    pub(crate) fn new(waker: Waker) -> (Self, CommandReceiver) {
         let (sender, receiver) = unbounded();
-        (Self { sender, waker, failed }, receiver)
+        let failed = Arc::new(OnceLock::new());
+        (Self { sender, waker, failed: Arc::clone(&failed) }, CommandReceiver { receiver, failed })
     }
 
     pub(crate) fn give(&self, command: Command) -> Result<(), Error> {

@@ -7,7 +7,7 @@ use std::{
     time::Duration,
 };
 
-use crossbeam_channel::{Receiver, RecvTimeoutError, Sender, bounded};
+use crossbeam_channel::{Receiver, RecvTimeoutError, Sender, TryRecvError, bounded};
 use session::{Deadline, Threads};
 use transport::{Region, Transport};
 
@@ -19,16 +19,19 @@ use crate::{
     caller::Caller,
     commands::{Command, Commands},
     creation::{
-        joining::{Joining, Wires},
-        links::{LinkListener, connect_neighbours},
-        meeting::Meeting,
+        creating::Creating,
+        dialing::{Connecting, Dialer},
+        joining::Joining,
+        links::{Links, Wire},
+        listening::LinkListener,
         messages::Sharing,
+        steps::Step,
         terms::{GroupTerms, TeamTerms, Terms},
     },
     disks::DiskThreads,
     dispatcher::{Dispatcher, Registration},
     inbox::Inbox,
-    network::{GroupEnd, Link, Network, Offers, Wire},
+    network::{GroupEnd, Link, Network, Offers},
     outbox::events,
     outlet::Outlet,
     receiving::Receiving,
@@ -40,6 +43,14 @@ use crate::{
 /// How long a call waits for the worker's reply. The worker replies much sooner unless the network
 /// or memory that it uses does not respond.
 const ANSWER_TIMEOUT: Duration = Duration::from_secs(10);
+
+/// How much longer than its timeout a creation may take if the worker is busy, which ends it at the timeout.
+const CREATION_GRACE: Duration = Duration::from_secs(2);
+
+/// How long a thread that creates a group makes progress before it looks again; and how long it waits for the worker that another
+/// one has.
+const PROGRESS_TIME: Duration = Duration::from_millis(100);
+const WORKER_PAUSE: Duration = Duration::from_millis(20);
 
 /// How much memory is registered at once, in bytes: progress stops meanwhile.
 const REGISTER_BYTES: usize = 256 << 20;
@@ -59,6 +70,7 @@ pub struct Context {
     settings: ContextSettings,
     can_offload: bool,
     offers: Offers,
+    dialer: Arc<Dialer>,
     listener: LinkListener,
     commands: Commands,
     disks: Arc<DiskThreads>,
@@ -86,14 +98,24 @@ impl Context {
         let mut transport = Network::start(&settings.fabric, settings.listen.ip(), &tcp)?;
         let (offers, can_offload) = (transport.offers(), transport.triggered().is_some());
         let disks = Arc::new(DiskThreads::new(transport.waker()));
-        let meeting = Arc::new(Meeting::new(settings.secret.clone(), Sharing::of(&settings)));
-        let (worker, commands) =
-            Worker::new(transport, settings.completion, Arc::clone(&disks), Arc::clone(&meeting));
-        let listener = LinkListener::start(settings.listen, Arc::clone(&meeting))?;
+        let (commands, receiver) = Commands::new(transport.waker());
+        let connecting = Connecting {
+            secret: settings.secret.clone(),
+            sharing: Sharing::of(&settings),
+            tcp,
+            commands: commands.clone(),
+        };
+        let identity = session::random_id().map_err(system("naming a context"))?;
+        let dialer = Arc::new(Dialer::new(connecting.clone()));
+        let creating = Creating::new(identity, Arc::clone(&dialer), commands.clone());
+        let (completion, waiting) = (settings.completion, Arc::clone(&disks));
+        let worker = Worker::new(transport, completion, waiting, creating, receiver);
+        let listener = LinkListener::start(settings.listen, connecting)?;
         let mut context = Self {
             settings,
             can_offload,
             offers,
+            dialer,
             listener,
             commands,
             disks,
@@ -104,12 +126,8 @@ impl Context {
         };
         match context.settings.progress {
             Progress::Caller => {
-                let caller = Arc::new(Caller::new(worker, context.commands.clone()));
-                let weak = Arc::downgrade(&caller);
-                meeting.set_progress(move |wait| {
-                    weak.upgrade().is_some_and(|caller| caller.poll(wait))
-                });
-                context.caller = Some(caller);
+                let caller = Caller::new(worker, context.commands.clone());
+                context.caller = Some(Arc::new(caller));
             }
             Progress::Thread => {
                 context
@@ -194,14 +212,13 @@ impl Context {
         let joining = Joining {
             number: made.number,
             rank: made.rank,
+            addresses: settings.members.clone(),
             neighbours: made.links(),
-            offers: network.offers(),
             terms: Terms::Team(TeamTerms::new(&settings, &fabric.name(), *protection)),
             is_shared: false,
         };
-        let deadline = Deadline::after(self.settings.connect_timeout);
-        let wires = connect_neighbours(&self.listener, &joining, &settings.members, deadline)?;
-        let links = self.links(wires, &settings.members, None)?;
+        let links = self.connect(joining, network.offers())?;
+        let links = self.links(links, &settings.members, None)?;
         let identity = (made.number, made.rank, made.members);
         let driver = Arc::new(Driver::new(team::Team::new(network, made, links)?));
         let threads = Threads::default();
@@ -308,6 +325,7 @@ impl Context {
         let patience = (deadline.left() / 2).min(LEAVE_TIMEOUT);
         let _ = self.commands.give(Command::Stop { patience });
         let mut late = self.listener.close(deadline);
+        late.extend(self.dialer.close(deadline));
         if let Some(caller) = &self.caller {
             caller.stop(deadline);
         }
@@ -356,19 +374,19 @@ impl Context {
         let joining = Joining {
             number: settings.number,
             rank: settings.rank,
+            addresses: addresses.clone(),
             neighbours: settings.neighbours(),
-            offers: self.offers.clone(),
             terms,
             is_shared: !settings.is_in_switch(),
         };
-        let mut wires = connect_neighbours(&self.listener, &joining, addresses, deadline)?;
-        let (end, registration) = self.join_switches(settings, &mut wires, deadline)?;
-        let links = self.links(wires, addresses, end)?;
+        let mut links = self.connect(joining, self.offers.clone())?;
+        let (end, registration) = self.join_switches(settings, &mut links, deadline)?;
+        let links = self.links(links, addresses, end)?;
         let dispatcher = Dispatcher::new(application, Arc::clone(shared), registration);
         let outlet = self.outlet(dispatcher, shared)?;
         let (reply, answer) = bounded(1);
         let settings = Box::new(settings.clone());
-        self.commands.give(Command::Create { settings, links, outlet, reply })?;
+        self.commands.give(Command::Add { settings, links, outlet, reply })?;
         let created = self.await_answer(&answer, deadline);
         if created.is_err() {
             // The worker may still create it.
@@ -377,18 +395,48 @@ impl Context {
         created?
     }
 
-    /// Makes links of the connections to each neighbour, with this member's end of the group if switches
+    /// Connects this member with its neighbours.
+    ///
+    /// Errors: it is being created here already; a neighbour is unreachable, refuses, or does not appear in time.
+    fn connect(&self, joining: Joining, offers: Offers) -> Result<Links, Error> {
+        let (reply, answer) = bounded(1);
+        let (joining, timeout) = (Box::new(joining), self.settings.connect_timeout);
+        let deadline = Deadline::after(timeout.saturating_add(CREATION_GRACE));
+        self.commands.give(Command::Create(Step::Begin { joining, offers, timeout, reply }))?;
+        let Some(caller) = &self.caller else { return self.await_answer(&answer, deadline)? };
+        loop {
+            match answer.try_recv() {
+                Ok(links) => return links,
+                Err(TryRecvError::Disconnected) => return Err(self.commands.ended()),
+                Err(TryRecvError::Empty) => {}
+            }
+            let left = deadline.left();
+            if left.is_zero() || !caller.poll(left.min(PROGRESS_TIME)) {
+                // Another thread has the worker. It may stop making progress unnoticed.
+                match answer.recv_timeout(left.min(WORKER_PAUSE)) {
+                    Ok(links) => return links,
+                    Err(_) if left.is_zero() => return self.await_answer(&answer, deadline)?,
+                    Err(_) => {}
+                }
+            }
+        }
+    }
+
+    /// Makes what the transport takes of the links to each neighbour, with this member's end of the group if switches
     /// copy its blocks.
     ///
     /// Errors: names the member whose offer is invalid.
     fn links(
         &self,
-        wires: Wires,
+        links: Links,
         addresses: &[SocketAddr],
         end: Option<GroupEnd>,
     ) -> Result<Vec<(u32, Link)>, Error> {
-        let link = |(rank, wires): (u32, Vec<Wire>)| {
-            let link = Link::new(wires, self.settings.protection, end.clone());
+        let link = |(rank, wire): (u32, Wire)| {
+            let link = match wire {
+                Wire::Shared(reserved) => Ok(Link::Shared(reserved)),
+                Wire::Own(own) => Link::of_own(*own, self.settings.protection, end.clone()),
+            };
             let address = addresses[rank as usize];
             link.map(|link| (rank, link)).map_err(|cause| Error::Member {
                 member: rank,
@@ -396,7 +444,7 @@ impl Context {
                 cause,
             })
         };
-        wires.into_iter().map(link).collect()
+        links.into_iter().map(link).collect()
     }
 
     /// Checks that this context can take part in the group, if switches are to copy its blocks.
@@ -439,7 +487,7 @@ impl Context {
     fn join_switches(
         &self,
         settings: &engine::GroupSettings,
-        wires: &mut Wires,
+        links: &mut Links,
         deadline: Deadline,
     ) -> Result<(Option<GroupEnd>, Option<Registration>), Error> {
         let number = settings.number;
@@ -448,9 +496,9 @@ impl Context {
             Some(switches) if settings.is_root() => {
                 // The link detects a silent member before this timeout does, and names it.
                 let patience = self.settings.tcp.silence_timeout.saturating_mul(2);
-                in_switch::arrange(number, wires, switches.as_ref(), patience, deadline)
+                in_switch::arrange(number, links, switches.as_ref(), patience, deadline)
             }
-            _ => Ok((in_switch::join(number, wires, deadline)?, None)),
+            _ => Ok((in_switch::join(number, links, deadline)?, None)),
         }
     }
 
@@ -459,7 +507,7 @@ impl Context {
     fn join_switches(
         &self,
         _: &engine::GroupSettings,
-        _: &mut Wires,
+        _: &mut Links,
         _: Deadline,
     ) -> Result<(Option<GroupEnd>, Option<Registration>), Error> {
         Ok((None, None))

@@ -234,12 +234,13 @@ mod tests {
             let waker = Arc::new(move || {
                 counted.fetch_add(1, Ordering::Relaxed);
             });
-            let (sender, commands) = Commands::new(waker, Arc::default());
+            let (sender, commands) = Commands::new(waker);
             let (settings, made) = settings(1);
             let shared = Shared::new(settings, made, Offload::NotAsked, (sender, None), None);
             let (sender, calls) = crossbeam_channel::unbounded();
             let application = Box::new(Recorder { calls: sender, answer });
             let dispatcher = Dispatcher::new(application, shared, None);
+            let commands = commands.receiver;
             Self { network, engines, dispatcher, commands, wakes, calls }
         }
 

@@ -11,7 +11,7 @@ use crate::creation::in_switch::{FromReceiver, FromRoot};
 use crate::{
     Offload,
     creation::{
-        messages::{Hello, Message, Request, Response},
+        messages::{Asks, Hello, Message, Request, Response},
         terms::{GroupTerms, Terms},
     },
 };
@@ -23,6 +23,7 @@ pub fn messages(bytes: &[u8]) -> bool {
     match kind {
         1 => decoded::<Request>(body).is_some(),
         3 => decoded::<Hello>(body).is_some(),
+        8 => decoded::<Asks>(body).is_some(),
         4 => decoded::<Message>(body).is_some(),
         2 => decoded::<Response>(body).is_some(),
         5 => {
@@ -70,11 +71,32 @@ mod tests {
         [vec![kind], postcard::to_stdvec(message).unwrap()].concat()
     }
 
+    fn request() -> Request {
+        let (terms, offer) = (terms(), vec![9; 8]);
+        Request {
+            group: 5,
+            from: 2,
+            to: 1,
+            context: 1 << 77,
+            attempt: 4,
+            terms,
+            offer,
+            timeout_ms: 1_000,
+        }
+    }
+
+    fn hello(asks: Option<Asks>) -> Hello {
+        Hello { id: [7; 16], stream: u8::from(asks.is_none()), streams: 2, asks }
+    }
+
     #[test]
     fn the_corpus_of_messages_passes() {
         let messages = [
-            // The fields in their order: group, from, to, stream, terms, offer, time.
-            ("request", seed(1, &(5_u64, 2_u32, 1_u32, 0_u8, terms(), vec![9_u8; 8], 1_000_u64))),
+            ("request", seed(1, &request())),
+            ("asks", seed(4, &Message::Asks { channel: 3, request: request() })),
+            ("withdraws", seed(4, &Message::Withdraws { channel: 3 })),
+            ("first-stream", seed(3, &hello(Some(Asks::Link(request()))))),
+            ("another-stream", seed(3, &hello(None))),
             ("accepted", seed(2, &(0_u8, vec![9_u8; 8]))),
             ("refused", seed(2, &(1_u8, "no"))),
             ("terms", seed(5, &terms())),

@@ -65,17 +65,11 @@ pub(crate) enum Offer {
     Libfabric(transport_fabric::Offer),
 }
 
-/// A connection to a neighbour, or a part of one.
-pub(crate) enum Wire {
-    Own(Box<OwnWire>),
-    /// A channel of a shared connection, which is the whole link.
-    Shared(ReservedLink),
-}
-
-/// An authenticated connection for one group, with the offers of both ends.
+/// A link that has connections of its own, authenticated, with the offers of both ends.
 #[cfg_attr(not(feature = "fabric"), allow(dead_code, reason = "TCP needs no offers"))]
-pub(crate) struct OwnWire {
-    pub(crate) channel: Channel,
+pub(crate) struct OwnLink {
+    /// One for each stream.
+    pub(crate) channels: Vec<Channel>,
     pub(crate) ours: Offer,
     pub(crate) theirs: Vec<u8>,
     /// Whether this end has connected and the other accepted.
@@ -262,36 +256,22 @@ impl Offer {
 }
 
 impl Link {
-    /// Makes a link of the connections to one neighbour, with this member's end of the group if
-    /// switches copy its blocks. Errors: the neighbour's offer is invalid.
-    pub(crate) fn new(
-        wires: Vec<Wire>,
+    /// Makes a link of connections of its own, with this member's end of the group if switches copy its
+    /// blocks. Errors: the neighbour's offer is invalid, or it has sent too much.
+    pub(crate) fn of_own(
+        own: OwnLink,
         protection: Protection,
         end: Option<GroupEnd>,
     ) -> Result<Self, String> {
-        let mut own = Vec::new();
-        for wire in wires {
-            match wire {
-                Wire::Own(wire) => own.push(wire),
-                Wire::Shared(link) => return Ok(Self::Shared(link)),
-            }
-        }
-        match own.first().map(|wire| &wire.ours) {
+        match own.ours {
+            Offer::Tcp => Ok(Self::Tcp(tcp_link(own.channels, protection)?, end)),
             #[cfg(feature = "fabric")]
-            Some(Offer::Libfabric(_)) => {
-                let OwnWire { channel, ours, theirs, connected_here } = *own.swap_remove(0);
-                let (stream, keys) = channel.into_stream().map_err(|error| error.to_string())?;
-                let Offer::Libfabric(ours) = ours else { return Err("mixed offers".into()) };
-                let role = if connected_here { Role::Connect } else { Role::Accept };
-                let lifeline = protected(vec![(stream, keys)], protection)
-                    .map_err(|error| error.to_string())?;
-                FabricLink::new(lifeline, role, ours, &theirs)
+            Offer::Libfabric(ours) => {
+                let role = if own.connected_here { Role::Connect } else { Role::Accept };
+                let lifeline = tcp_link(own.channels, protection)?;
+                FabricLink::new(lifeline, role, ours, &own.theirs)
                     .map(|link| Self::Libfabric(Box::new(link)))
                     .map_err(|error| error.to_string())
-            }
-            _ => {
-                let channels = own.into_iter().map(|wire| wire.channel).collect();
-                Ok(Self::Tcp(tcp_link(channels, protection)?, end))
             }
         }
     }

@@ -16,8 +16,8 @@ use transport::{Region, Transport};
 
 use crate::{
     CompletionMode, Error, Failure, FailureKind,
-    commands::{Command, Commands},
-    creation::meeting::Meeting,
+    commands::{Command, CommandReceiver},
+    creation::creating::Creating,
     disks::DiskThreads,
     network::{Link, Network},
     outlet::{Due, Outlet},
@@ -32,7 +32,7 @@ const SLEEP_MAX: Duration = Duration::from_secs(1);
 pub(crate) struct Worker {
     engine: Engine<Network>,
     commands: Receiver<Command>,
-    meeting: Arc<Meeting>,
+    creating: Creating,
     failed: Arc<OnceLock<String>>,
     /// Outlets by group number, with this member's rank in the group.
     outlets: HashMap<u64, (u32, Outlet)>,
@@ -44,28 +44,25 @@ pub(crate) struct Worker {
 }
 
 impl Worker {
-    /// Returns a worker, and the sending end of its commands.
+    /// Returns a worker of what the commands' receiver gets.
     pub(crate) fn new(
         transport: Network,
         mode: CompletionMode,
         disks: Arc<DiskThreads>,
-        meeting: Arc<Meeting>,
-    ) -> (Self, Commands) {
-        let failed = Arc::new(OnceLock::new());
-        let (commands, receiver) = Commands::new(transport.waker(), Arc::clone(&failed));
-        meeting.set_commands(commands.clone());
-        let worker = Self {
+        creating: Creating,
+        commands: CommandReceiver,
+    ) -> Self {
+        Self {
             engine: Engine::with_disks(transport, disks),
-            commands: receiver,
-            meeting,
-            failed,
+            commands: commands.receiver,
+            creating,
+            failed: commands.failed,
             outlets: HashMap::new(),
             mode,
             last_completion: Instant::now(),
             events: Vec::new(),
             stopping: None,
-        };
-        (worker, commands)
+        }
     }
 
     /// Runs until stopped and all groups have ended.
@@ -144,12 +141,15 @@ impl Worker {
         if self.has_stopped() {
             return;
         }
+        let wait = self.creating.idle_for(self.engine.transport(), wait);
         if self.engine.progress(wait, &mut self.events) > 0 {
             self.last_completion = Instant::now();
         }
-        for event in self.engine.transport_mut().take_shared_events() {
-            self.meeting.on_event(self.engine.transport_mut(), event);
+        let network = self.engine.transport_mut();
+        for event in network.take_shared_events() {
+            self.creating.on_event(network, event);
         }
+        self.creating.handle_timeout(network);
         self.hand_out(due);
     }
 
@@ -184,8 +184,8 @@ impl Worker {
         // If a group has ended in the meantime, its application receives that event, and the
         // command has no effect.
         let outcome = match command {
-            Command::Create { settings, links, outlet, reply } => {
-                let _ = reply.send(self.create(*settings, links, outlet));
+            Command::Add { settings, links, outlet, reply } => {
+                let _ = reply.send(self.add(*settings, links, outlet));
                 Ok(())
             }
             Command::Send { group, region } => self.engine.send(group, region).map(drop),
@@ -195,13 +195,8 @@ impl Worker {
             Command::Taken { group, message } => self.engine.taken(group, message),
             Command::Close { group } => self.engine.close(group),
             Command::Abort { group, reason } => self.engine.abort(group, &reason),
-            Command::Post(posts) => {
-                self.meeting.post(self.engine.transport_mut(), posts);
-                Ok(())
-            }
-            Command::Share { link, address, connected_here } => {
-                let network = self.engine.transport_mut();
-                self.meeting.share(network, link, address, connected_here);
+            Command::Create(step) => {
+                self.creating.step(self.engine.transport_mut(), step);
                 Ok(())
             }
             Command::Release { link } => {
@@ -239,7 +234,7 @@ impl Worker {
         registered.map_err(|error| Error::Transport(error.to_string()))
     }
 
-    fn create(
+    fn add(
         &mut self,
         settings: GroupSettings,
         links: Vec<(u32, Link)>,

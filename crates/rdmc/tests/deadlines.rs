@@ -16,7 +16,7 @@ use std::{
 use rdmc::{
     Algorithm, Application, Context, Error, Group, GroupSettings, Incoming, Progress, Region,
     Secret,
-    bootstrap::{Channel, Deadline, Listener, rendezvous},
+    bootstrap::{Channel, Deadline, Interruption, Listener, rendezvous},
 };
 use tracing::{
     Metadata, Subscriber,
@@ -337,7 +337,8 @@ fn waits_for_a_silent_or_absent_peer_end_at_the_deadline() {
         let connect = move |deadline| Channel::connect(at, &secret(), deadline).unwrap_err().into();
         ends("Channel::connect", Box::new(connect), timeout);
         let patiently = move |deadline| {
-            Channel::connect_patiently(nobody, &secret(), deadline).unwrap_err().into()
+            let never = Interruption::default();
+            Channel::connect_patiently(nobody, &secret(), deadline, &never).unwrap_err().into()
         };
         ends("Channel::connect_patiently", Box::new(patiently), timeout);
         let accept = move |deadline| {

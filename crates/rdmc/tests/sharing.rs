@@ -171,6 +171,86 @@ fn a_creation_that_timed_out_can_be_repeated() {
     world.close();
 }
 
+/// Starts contexts of these timeouts; returns them with their addresses.
+fn contexts_of(protection: Protection, timeouts: &[Duration]) -> (Vec<Context>, Vec<SocketAddr>) {
+    let secret = Secret::random().unwrap();
+    let start = |&timeout: &Duration| {
+        let settings = context_settings(&secret).protection(protection);
+        Context::start(settings.connect_timeout(timeout)).unwrap()
+    };
+    let contexts: Vec<Context> = timeouts.iter().map(start).collect();
+    let addresses = contexts.iter().map(Context::address).collect();
+    (contexts, addresses)
+}
+
+/// Of two neighbours, one has little patience and tries again and again, while both wait for members that come late: the group
+/// is created at all of them, and works.
+fn one_member_tries_again(protection: Protection, impatient: u32) {
+    const SHORT: Duration = Duration::from_secs(2);
+    let timeouts = [0, 1, 2, 3].map(|rank| if rank == impatient { SHORT } else { PATIENCE });
+    let (contexts, addresses) = contexts_of(protection, &timeouts);
+    // A square: 0 and 1 are neighbours; 2 is the other one of 0, and 3 of 1.
+    let square = group(7, Algorithm::BinomialPipeline, 4, 0);
+    let create = |rank: u32| contexts[rank as usize].create_group(among(square(rank), &addresses));
+    let (tried, has_tried) = channel();
+    let create_again = || {
+        loop {
+            let created = create(impatient);
+            let _ = tried.send(());
+            match created {
+                Ok(group) => return group,
+                Err(Error::Timeout { .. }) => {}
+                Err(error) => panic!("{error}"),
+            }
+        }
+    };
+    let groups = thread::scope(|scope| {
+        let early = [0, 1].map(|rank| {
+            let (create, create_again) = (&create, &create_again);
+            scope.spawn(move || match rank == impatient {
+                true => create_again(),
+                false => create(rank).unwrap(),
+            })
+        });
+        has_tried.recv_timeout(PATIENCE).unwrap();
+        let late = [2, 3].map(|rank| scope.spawn(move || create(rank).unwrap()));
+        let all: Vec<Group> = early.into_iter().chain(late).map(|it| it.join().unwrap()).collect();
+        all
+    });
+    let message = contents(7, 20_000);
+    groups[0].try_send(Region::from_vec(message.clone())).unwrap();
+    let closing: Vec<_> = thread::scope(|scope| {
+        let closing = groups.iter().map(|group| scope.spawn(|| group.close(PATIENCE)));
+        closing.collect::<Vec<_>>().into_iter().map(|it| it.join().unwrap()).collect()
+    });
+    closing.into_iter().for_each(|closed| closed.unwrap());
+    contexts.into_iter().for_each(|context| context.close(PATIENCE).unwrap());
+}
+
+#[test]
+fn a_member_that_tries_again_does_not_harm_its_neighbours() {
+    for protection in [Protection::None, Protection::Authenticate] {
+        one_member_tries_again(protection, 1);
+    }
+}
+
+/// The member that had accepted gives up: the one that had asked is told, and asks again.
+#[test]
+fn a_member_that_had_accepted_may_try_again() {
+    if common::fabric() == Fabric::Tcp {
+        one_member_tries_again(Protection::Authenticate, 0);
+    }
+}
+
+/// An option that the system does not have is refused where the context starts.
+#[test]
+fn an_option_that_the_system_lacks_is_refused_at_once() {
+    let mut settings = context_settings(&Secret::random().unwrap());
+    settings.tcp = settings.tcp.congestion(Some("nosuch".into()));
+    let error = Context::start(settings).map(drop).unwrap_err().to_string();
+    assert!(error.contains("TCP_CONGESTION"), "{error}");
+}
+
 /// A context that ends takes its connections with it; the one that follows at its address is connected to again.
 #[test]
 fn a_context_that_starts_again_is_connected_to_again() {

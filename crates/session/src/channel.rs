@@ -3,6 +3,7 @@
 use std::{
     io::{self, Read, Write},
     net::{SocketAddr, TcpStream},
+    os::fd::{AsFd, BorrowedFd},
     sync::{Arc, Mutex, MutexGuard},
     thread,
     time::Duration,
@@ -10,12 +11,14 @@ use std::{
 
 use rustls::Connection;
 use serde::{Serialize, de::DeserializeOwned};
+use socket2::{Domain, Protocol, SockRef, Socket, Type};
 use zeroize::Zeroizing;
 
 use crate::{
     credentials::Credentials,
     deadline::Deadline,
     error::Error,
+    interruption::Interruption,
     line::{Line, lost, peer_error},
     refusal,
     secret::Secret,
@@ -54,6 +57,13 @@ pub struct Channel {
     connected_here: bool,
 }
 
+/// For options of the socket.
+impl AsFd for Channel {
+    fn as_fd(&self) -> BorrowedFd<'_> {
+        self.stream.as_fd()
+    }
+}
+
 /// Keys that the two ends share, for the data that follows on a connection.
 pub struct SessionKeys {
     /// Protects what this end sends.
@@ -72,7 +82,8 @@ impl Channel {
         secret: &Secret,
         deadline: Deadline,
     ) -> Result<Self, Error> {
-        Self::dial(address, || tls::connector(secret, address.ip()), deadline)
+        let never = Interruption::default();
+        Self::dial(address, || tls::connector(secret, address.ip()), deadline, &never)
     }
 
     /// Connects to a listener of `host`, which was resolved to this address, and authenticates.
@@ -87,19 +98,29 @@ impl Channel {
         credentials: &Credentials,
         deadline: Deadline,
     ) -> Result<Self, Error> {
-        Self::dial(address, || credentials.connector(host, address.ip()), deadline)
+        let never = Interruption::default();
+        Self::dial(address, || credentials.connector(host, address.ip()), deadline, &never)
     }
 
     fn dial(
         address: SocketAddr,
         tls: impl FnOnce() -> Result<Connection, rustls::Error>,
         deadline: Deadline,
+        interruption: &Interruption,
     ) -> Result<Self, Error> {
         let left = deadline.left();
         if left.is_zero() {
             return Err(deadline.missed(format!("connecting to {address}")));
         }
-        let stream = TcpStream::connect_timeout(&address, left)
+        let socket = Socket::new(Domain::for_address(address), Type::STREAM, Some(Protocol::TCP));
+        let socket = socket
+            .map_err(|error| Error::System { what: format!("connecting to {address}"), error })?;
+        let stream = Arc::new(TcpStream::from(socket));
+        if !interruption.watch(&stream) {
+            return Err(interrupted(address));
+        }
+        SockRef::from(&*stream)
+            .connect_timeout(&address.into(), left)
             .map_err(|error| peer_error(address, format!("cannot connect: {error}")))?;
         Line { stream: &stream, peer: address }.greet(deadline)?;
         let tls = tls().map_err(refused_by(address))?;
@@ -107,18 +128,24 @@ impl Channel {
     }
 
     /// As [`Channel::connect`], but retries while nothing listens at the address, and a few times
-    /// if a listener at its limit closes the connection.
+    /// if a listener at its limit closes the connection. Another thread can interrupt it, and also what follows on
+    /// the channel until the next attempt with the same interruption.
     pub fn connect_patiently(
         address: SocketAddr,
         secret: &Secret,
         deadline: Deadline,
+        interruption: &Interruption,
     ) -> Result<Self, Error> {
         let mut times_closed = 0;
         loop {
-            let error = match Self::connect(address, secret, deadline) {
+            let tls = || tls::connector(secret, address.ip());
+            let error = match Self::dial(address, tls, deadline, interruption) {
                 Err(error) => error,
                 connected => return connected,
             };
+            if interruption.is_interrupted() {
+                return Err(interrupted(address));
+            }
             let Error::Peer { cause, .. } = &error else { return Err(error) };
             let is_absent = cause.starts_with("cannot connect");
             let is_crowded = CROWDED.iter().any(|words| cause.contains(words));
@@ -175,13 +202,13 @@ impl Channel {
         line.read_greeting(deadline)?;
         line.read_record(&mut hello, deadline, "handshake").map_err(ended_in_handshake)?;
         let tls = tls().map_err(refused_by(address))?;
-        Self::new(stream, address, tls).authenticate(hello, deadline)
+        Self::new(Arc::new(stream), address, tls).authenticate(hello, deadline)
     }
 
-    fn new(stream: TcpStream, peer: SocketAddr, tls: Connection) -> Self {
+    fn new(stream: Arc<TcpStream>, peer: SocketAddr, tls: Connection) -> Self {
         let connected_here = matches!(tls, Connection::Client(_));
         let tls = Arc::new(Mutex::new(tls));
-        Self { stream: Arc::new(stream), peer, tls, record: Vec::new(), connected_here }
+        Self { stream, peer, tls, record: Vec::new(), connected_here }
     }
 
     /// Completes the handshake, given what the peer has sent so far.
@@ -201,6 +228,18 @@ impl Channel {
     /// Returns the peer's address.
     pub fn peer(&self) -> SocketAddr {
         self.peer
+    }
+
+    /// Returns whether the other end has not closed the connection, or has sent something before that is unread. Does not
+    /// block; no other thread may use the channel meanwhile.
+    pub fn is_open(&self) -> bool {
+        let peeked = self.stream.set_nonblocking(true).and_then(|()| self.stream.peek(&mut [0]));
+        let restored = self.stream.set_nonblocking(false);
+        restored.is_ok()
+            && match peeked {
+                Ok(count) => count > 0,
+                Err(error) => error.kind() == io::ErrorKind::WouldBlock,
+            }
     }
 
     /// Returns this end's address.
@@ -405,6 +444,10 @@ impl Channel {
         }
         Ok(())
     }
+}
+
+fn interrupted(address: SocketAddr) -> Error {
+    peer_error(address, "connecting was given up".into())
 }
 
 /// Replaces the cause of a connection that ended during its handshake by the probable reason.

@@ -17,6 +17,7 @@ mod error;
 #[cfg(any(test, fuzzing))]
 pub mod fuzzing;
 mod handshake_limit;
+mod interruption;
 mod line;
 mod listener;
 mod pending;
@@ -33,6 +34,7 @@ pub use credentials::Credentials;
 pub use deadline::{Deadline, millis};
 pub use error::Error;
 pub use handshake_limit::Handshake;
+pub use interruption::Interruption;
 pub use listener::Listener;
 pub use secret::{Secret, random_id};
 pub use threads::Threads;

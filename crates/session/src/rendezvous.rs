@@ -13,7 +13,7 @@ use serde::{Deserialize, Serialize};
 
 use crate::{
     channel::Channel, deadline::Deadline, error::Error, handshake_limit::Handshake,
-    listener::Listener, secret::Secret,
+    interruption::Interruption, listener::Listener, secret::Secret,
 };
 
 /// The time that a joining member has to send its address, and the bound on closing the other
@@ -151,7 +151,8 @@ pub fn join(
     own: SocketAddr,
     deadline: Deadline,
 ) -> Result<(u32, Vec<SocketAddr>), Error> {
-    let mut channel = Channel::connect_patiently(rendezvous, secret, deadline)?;
+    let mut channel =
+        Channel::connect_patiently(rendezvous, secret, deadline, &Interruption::default())?;
     channel.send(&Join { rank, address: own }, deadline)?;
     match channel.receive(deadline)? {
         Answer::Members { rank, addresses } if (rank as usize) < addresses.len() => {

@@ -83,9 +83,10 @@ pub struct TcpTransport {
 
 impl TcpTransport {
     /// Makes a transport with an event queue and no endpoints. Errors: a setting is out
-    /// of range, or the process has no file descriptors left.
+    /// of range, the system refuses an option, or the process has no file descriptors left.
     pub fn new(settings: TcpSettings) -> io::Result<Self> {
         settings.check().map_err(|error| io::Error::new(io::ErrorKind::InvalidInput, error))?;
+        settings.try_options()?;
         let queue = mio::Poll::new()?;
         let waker = Arc::new(mio::Waker::new(queue.registry(), WAKER)?);
         let (origin, rate_max) = (Instant::now(), settings.rate_max);

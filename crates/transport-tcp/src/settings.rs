@@ -204,11 +204,23 @@ impl TcpSettings {
         Ok(())
     }
 
-    /// Sets the options of these settings on a connected stream. Errors name the option.
+    /// Prepares a connected stream for the transport. Errors name the option.
     pub(crate) fn prepare(&self, stream: &TcpStream) -> io::Result<()> {
-        let socket = socket2::SockRef::from(stream);
         named("O_NONBLOCK", stream.set_nonblocking(true))?;
-        named("TCP_NODELAY", stream.set_nodelay(true))?;
+        self.set_options(stream)
+    }
+
+    /// Tries the options on a socket that is not connected. Errors name the option that this system refuses.
+    pub(crate) fn try_options(&self) -> io::Result<()> {
+        use socket2::{Domain, Protocol, Socket, Type};
+        self.set_options(&Socket::new(Domain::IPV4, Type::STREAM, Some(Protocol::TCP))?)
+    }
+
+    /// Sets the options of these settings on a stream, as [`transport::Transport::open`] does: to know before whether
+    /// that will fail. Errors name the option.
+    pub fn set_options(&self, stream: &impl AsFd) -> io::Result<()> {
+        let socket = socket2::SockRef::from(stream);
+        named("TCP_NODELAY", socket.set_tcp_nodelay(true))?;
         if let Some(bytes) = self.notsent_lowat_bytes {
             named("TCP_NOTSENT_LOWAT", socket.set_tcp_notsent_lowat(bytes))?;
         }

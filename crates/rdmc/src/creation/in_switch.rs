@@ -17,8 +17,11 @@ use transport_switch::{
     Switches, Unconnected,
 };
 
-use super::{joining::Wires, links::of_member};
-use crate::{Error, dispatcher, network::Wire};
+use super::{
+    dialing::of_member,
+    links::{Links, Wire},
+};
+use crate::{Error, dispatcher};
 
 /// Range of the random group identifiers, disjoint from the numbers of queue pairs.
 const IDS: std::ops::Range<u32> = 0x80_0000..0x100_0000;
@@ -75,7 +78,7 @@ pub(crate) fn check_size(settings: &GroupSettings) -> Result<(), Error> {
 /// Errors: this host cannot open a queue pair, or the root reports why there is no group.
 pub(crate) fn join(
     group: u64,
-    wires: &mut Wires,
+    wires: &mut Links,
     deadline: Deadline,
 ) -> Result<Option<GroupEnd>, Error> {
     let refused = |cause: String| Error::InSwitch { group, cause };
@@ -120,7 +123,7 @@ pub(crate) fn join(
 /// receivers.
 pub(crate) fn arrange(
     group: u64,
-    wires: &mut Wires,
+    wires: &mut Links,
     switches: &dyn Switches,
     patience: Duration,
     deadline: Deadline,
@@ -157,7 +160,7 @@ pub(crate) fn arrange(
 /// Receives the parameters of all receivers. Returns the root's own address, too.
 fn gather(
     group: u64,
-    wires: &mut Wires,
+    wires: &mut Links,
     deadline: Deadline,
 ) -> Result<(IpAddr, Vec<Receiver>), Error> {
     let refused = |cause: String| Error::InSwitch { group, cause };
@@ -286,10 +289,10 @@ fn shortened(reason: &str) -> String {
 }
 
 /// Returns one connection to each neighbour: the first if there are several.
-fn channels(wires: &mut Wires) -> impl Iterator<Item = (u32, &mut Channel)> {
-    wires.iter_mut().filter_map(|(rank, wires)| match wires.first_mut() {
-        Some(Wire::Own(wire)) => Some((*rank, &mut wire.channel)),
-        _ => None,
+fn channels(links: &mut Links) -> impl Iterator<Item = (u32, &mut Channel)> {
+    links.iter_mut().filter_map(|(rank, link)| match link {
+        Wire::Own(own) => own.channels.first_mut().map(|channel| (*rank, channel)),
+        Wire::Shared(_) => None,
     })
 }
 

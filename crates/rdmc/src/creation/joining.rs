@@ -1,34 +1,39 @@
 //! What is being created at one member.
 
-use super::{messages::Request, terms::Terms};
-use crate::network::{Offers, Wire};
+use std::net::SocketAddr;
 
-/// The connections to each neighbour, by rank.
-pub(crate) type Wires = Vec<(u32, Vec<Wire>)>;
+use super::{messages::Request, terms::Terms};
 
 /// What is being created at one member.
-pub(crate) struct Joining {
+pub struct Joining {
     /// Number of the group or the team.
-    pub(crate) number: u64,
+    pub number: u64,
     /// This member's rank.
-    pub(crate) rank: u32,
+    pub rank: u32,
+    /// Where each member listens, by rank.
+    pub addresses: Vec<SocketAddr>,
     /// The members to which this one has links.
-    pub(crate) neighbours: Vec<u32>,
-    /// Makes offers of the transport that the links are for.
-    pub(crate) offers: Offers,
-    pub(crate) terms: Terms,
+    pub neighbours: Vec<u32>,
+    /// What has to be the same at all members.
+    pub terms: Terms,
     /// Whether links may be channels of shared connections.
-    pub(crate) is_shared: bool,
+    pub is_shared: bool,
 }
 
 impl Joining {
-    /// Asks a member for the first or the only stream of a link.
-    pub(crate) fn request(&self, to: u32, timeout_ms: u64) -> Request {
+    /// Asks a member for the link to it. `context` and `attempt`: see [`Request`].
+    pub(crate) fn request(
+        &self,
+        to: u32,
+        (context, attempt): (u128, u64),
+        timeout_ms: u64,
+    ) -> Request {
         Request {
             group: self.number,
             from: self.rank,
             to,
-            stream: 0,
+            context,
+            attempt,
             terms: self.terms.clone(),
             offer: Vec::new(),
             timeout_ms,

@@ -3,40 +3,54 @@
 use std::net::SocketAddr;
 
 use serde::{Deserialize, Serialize};
-use transport_tcp::ConnectionId;
 
 use super::terms::Terms;
 use crate::{ContextSettings, Fabric, Protection};
 
-/// What a context says first on a connection that it has made.
+/// What a context says first on each stream of a connection that it has made.
 #[derive(Clone, PartialEq, Eq, Debug, Serialize, Deserialize)]
-pub(crate) enum Hello {
-    /// Asks for a link of one group.
-    Link(Request),
-    /// Offers to share the connection among groups. After a [`Response::Apart`] another hello follows.
-    Share(ShareRequest),
-}
-
-#[derive(Clone, PartialEq, Eq, Debug, Serialize, Deserialize)]
-pub(crate) struct Request {
-    pub(crate) group: u64,
-    pub(crate) from: u32,
-    pub(crate) to: u32,
-    pub(crate) stream: u8,
-    pub(crate) terms: Terms,
-    /// The offer of the fabric's transport for its end of the link.
-    pub(crate) offer: Vec<u8>,
-    pub(crate) timeout_ms: u64,
-}
-
-#[derive(Clone, PartialEq, Eq, Debug, Serialize, Deserialize)]
-pub(crate) struct ShareRequest {
-    /// The same for all streams of one connection.
+pub(crate) struct Hello {
+    /// The same for all streams of one connection: a random number.
     pub(crate) id: [u8; 16],
     pub(crate) stream: u8,
-    pub(crate) sharing: Sharing,
-    /// At which others connect to the context that has made the connection.
-    pub(crate) address: SocketAddr,
+    /// How many streams the connection has.
+    pub(crate) streams: u8,
+    /// On the first stream, which also has the answer.
+    pub(crate) asks: Option<Asks>,
+}
+
+/// What a connection is for.
+#[derive(Clone, PartialEq, Eq, Debug, Serialize, Deserialize)]
+pub(crate) enum Asks {
+    /// It is the link of one group.
+    Link(Request),
+    /// It is offered to be shared among groups. After a [`Response::Apart`] a request for a link follows.
+    Share {
+        sharing: Sharing,
+        /// At which others connect to the context that has made the connection.
+        address: SocketAddr,
+    },
+}
+
+/// Asks for the link of a group or a team.
+#[derive(Clone, PartialEq, Eq, Debug, Serialize, Deserialize)]
+pub struct Request {
+    /// The number of the group or team.
+    pub group: u64,
+    /// The rank of the member that asks.
+    pub from: u32,
+    /// The rank of the member that is asked.
+    pub to: u32,
+    /// A random number, which tells the context that asks from others at its address.
+    pub context: u128,
+    /// Grows with each request of the context.
+    pub attempt: u64,
+    /// What has to be the same at all members.
+    pub terms: Terms,
+    /// The offer of the fabric's transport for its end of the link.
+    pub offer: Vec<u8>,
+    /// How long the member waits.
+    pub timeout_ms: u64,
 }
 
 #[derive(Clone, PartialEq, Eq, Debug, Serialize, Deserialize)]
@@ -45,7 +59,7 @@ pub(crate) enum Response {
         offer: Vec<u8>,
     },
     Refused(String),
-    /// The connection is shared as soon as all of its streams are there.
+    /// The connection is shared.
     Shared,
     /// Connections are not shared there, or not such as these.
     Apart,
@@ -53,21 +67,29 @@ pub(crate) enum Response {
 
 /// What the two ends of a shared connection say to each other.
 #[derive(Clone, PartialEq, Eq, Debug, Serialize, Deserialize)]
-pub(crate) enum Message {
+pub enum Message {
     /// Asks for a channel, which its sender has reserved, as the link of a group.
     Asks {
+        /// The channel's number.
         channel: u32,
+        /// The link.
         request: Request,
     },
+    /// The channel is the link.
     Accepts {
+        /// The channel's number.
         channel: u32,
     },
+    /// The channel is not the link.
     Refuses {
+        /// The channel's number.
         channel: u32,
+        /// Why not.
         cause: String,
     },
-    /// The channel is no longer wanted.
+    /// The channel is no longer wanted, by the end that has asked for it or by the other one.
     Withdraws {
+        /// The channel's number.
         channel: u32,
     },
 }
@@ -94,10 +116,4 @@ impl Sharing {
     pub(crate) fn protection(self) -> Protection {
         if self.is_encrypted { Protection::Encrypt } else { Protection::Authenticate }
     }
-}
-
-/// A message for the worker to send.
-pub(crate) struct Post {
-    pub(crate) connection: ConnectionId,
-    pub(crate) message: Message,
 }

@@ -1,19 +1,33 @@
-//! Creating a group together with its other members.
+//! Creating a group together with its other members (docs/decisions/creation.md).
 //!
+//! A pure state machine, which is told what has happened and says what is to be done:
 //! - `terms`: the settings that must be the same at all members.
-//! - `links`: connects a group's neighbours, and only those (docs/decisions/neighbours-only.md).
-//! - `meeting`: where the threads that create links meet, and the worker.
-//! - `expected`: a group that is being created, and the links that others have made for it.
-//! - `shared`: links on connections that groups share (docs/decisions/shared-connections.md).
+//! - `messages`: what contexts say to each other.
+//! - `joining`: what is to be created at one member.
+//! - `creation`: one creation, with its links so far; only neighbours are linked (docs/decisions/neighbours-only.md).
+//! - `parked`: requests for groups that are not created here yet.
+//! - `contexts`: the other contexts, and the connections with them that groups share (docs/decisions/shared-connections.md).
+//! - `creations`: all creations of a context. `effects`: what they ask for.
+//!
+//! What runs it:
+//! - `steps`: what the worker is told, and `creating`, which tells the state machine, and carries out what it asks for.
+//! - `dialing`: the threads that connect, and `listening`: those that answer.
+//! - `links`: what comes out.
 //! - `in_switch`: creates groups whose blocks switches copy, once their links are connected
 //!   (feature `switch`).
 
-mod expected;
+mod contexts;
+pub(crate) mod creating;
+mod creation;
+mod creations;
+pub(crate) mod dialing;
+mod effects;
 #[cfg(feature = "switch")]
 pub(crate) mod in_switch;
 pub(crate) mod joining;
 pub(crate) mod links;
-pub(crate) mod meeting;
+pub(crate) mod listening;
 pub(crate) mod messages;
-mod shared;
+mod parked;
+pub(crate) mod steps;
 pub(crate) mod terms;

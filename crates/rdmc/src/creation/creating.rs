@@ -1,0 +1,209 @@
+//! Carries out what creations need, for the worker of a context.
+
+use std::{collections::HashMap, sync::Arc, time::Duration};
+
+use crossbeam_channel::Sender;
+use transport::Transport;
+use transport_tcp::ConnectionId;
+
+use super::{
+    creations::Creations,
+    dialing::{Dial, Dialer},
+    effects::{Effect, Reserve},
+    links::{Links, Sockets},
+    messages::Message,
+    steps::Step,
+};
+use crate::{
+    Error,
+    commands::{Command, Commands},
+    network::{Network, Offers, Release, ReservedLink, SharedEvent},
+};
+
+/// What is being created in a context.
+pub(crate) struct Creating {
+    creations: Creations<Sockets>,
+    /// Who waits for a creation, by number.
+    callers: HashMap<u64, Caller>,
+    /// Who waits for the answer to a request.
+    asks: HashMap<u64, Sender<Result<Offers, String>>>,
+    dialer: Arc<Dialer>,
+    release: Release,
+}
+
+struct Caller {
+    offers: Offers,
+    reply: Sender<Result<Links, Error>>,
+}
+
+/// Reserves channels that are given back when they are dropped.
+struct Channels<'a> {
+    network: &'a mut Network,
+    release: Release,
+}
+
+impl Reserve<ReservedLink> for Channels<'_> {
+    fn reserve(&mut self, connection: ConnectionId, channel: u32) -> Result<ReservedLink, String> {
+        let reserved = self.network.reserve(connection, channel);
+        let link = reserved.map_err(|error| error.to_string())?;
+        Ok(ReservedLink::new(link, Arc::clone(&self.release)))
+    }
+}
+
+impl Creating {
+    /// `identity`: a random number.
+    pub(crate) fn new(identity: [u8; 16], dialer: Arc<Dialer>, commands: Commands) -> Self {
+        let release: Release = Arc::new(move |link| {
+            // Without a worker there is no connection.
+            let _ = commands.give(Command::Release { link });
+        });
+        let (callers, asks) = (HashMap::new(), HashMap::new());
+        Self {
+            creations: Creations::new(u128::from_le_bytes(identity)),
+            callers,
+            asks,
+            dialer,
+            release,
+        }
+    }
+
+    /// Returns how long nothing has to be done, unless something happens; at most `longest`.
+    pub(crate) fn idle_for(&self, network: &Network, longest: Duration) -> Duration {
+        let due = self.creations.poll_timeout();
+        due.map_or(longest, |due| due.saturating_sub(network.now()).min(longest))
+    }
+
+    /// Does what is due.
+    pub(crate) fn handle_timeout(&mut self, network: &mut Network) {
+        let now = network.now();
+        if self.creations.poll_timeout().is_some_and(|due| due <= now) {
+            let mut channels = Channels { network, release: Arc::clone(&self.release) };
+            self.creations.handle_timeout(&mut channels, now);
+            self.carry_out(network);
+        }
+    }
+
+    /// Takes what has happened.
+    pub(crate) fn step(&mut self, network: &mut Network, step: Step) {
+        let now = network.now();
+        let release = Arc::clone(&self.release);
+        match step {
+            Step::Begin { joining, offers, timeout, reply } => {
+                let number = joining.number;
+                let channels = &mut Channels { network, release };
+                match self.creations.begin(channels, now, *joining, timeout) {
+                    Ok(()) => drop(self.callers.insert(number, Caller { offers, reply })),
+                    Err(error) => drop(reply.send(Err(error))),
+                }
+            }
+            Step::Connected { link, address, dial } => {
+                let shared = network.share(link);
+                let channels = &mut Channels { network, release };
+                match shared {
+                    Ok(connection) => {
+                        self.creations.connected(channels, now, connection, address, dial);
+                    }
+                    Err(error) => {
+                        self.creations.unusable(channels, now, address, dial, &error.to_string());
+                    }
+                }
+            }
+            Step::Linked { dial, link } => {
+                self.creations.linked(&mut Channels { network, release }, now, dial, link);
+            }
+            Step::NotConnected { dial, error } => {
+                let channels = &mut Channels { network, release };
+                self.creations.not_connected(channels, now, dial, error);
+            }
+            Step::Requested { ask, peer, request, reply } => {
+                self.asks.insert(ask, reply);
+                let channels = &mut Channels { network, release };
+                self.creations.requested(channels, now, ask, peer, request);
+            }
+            Step::Placed { ask, link } => {
+                self.creations.placed(&mut Channels { network, release }, now, ask, link);
+            }
+            Step::TakenBack { ask } => {
+                self.asks.remove(&ask);
+                self.creations.taken_back(ask);
+            }
+        }
+        self.carry_out(network);
+    }
+
+    /// Takes what has happened on a shared connection.
+    pub(crate) fn on_event(&mut self, network: &mut Network, event: SharedEvent) {
+        let now = network.now();
+        let mut channels = Channels { network, release: Arc::clone(&self.release) };
+        match event {
+            SharedEvent::Ended { connection, cause } => {
+                tracing::debug!(connection = connection.0, ?cause, "a shared connection has ended");
+                let cause = cause.map(|cause| cause.to_string());
+                self.creations.disconnected(&mut channels, now, connection, cause.as_deref());
+            }
+            SharedEvent::Message { connection, message } => match postcard::from_bytes(&message) {
+                Ok(message) => {
+                    self.creations.on_message(&mut channels, now, connection, message);
+                }
+                Err(error) => {
+                    tracing::warn!(connection = connection.0, %error, "a malformed message");
+                }
+            },
+        }
+        self.carry_out(network);
+    }
+
+    fn carry_out(&mut self, network: &mut Network) {
+        let mut has_sent = false;
+        while let Some(effect) = self.creations.next_effect() {
+            match effect {
+                Effect::Connect { dial, address, own, patience, shares, request } => {
+                    let Some(caller) = self.callers.get(&request.group) else { continue };
+                    let offers = caller.offers.clone();
+                    let number = dial;
+                    let dial = Dial { number, address, own, patience, shares, request, offers };
+                    if let Err(error) = self.dialer.start(dial) {
+                        let (now, release) = (network.now(), Arc::clone(&self.release));
+                        let channels = &mut Channels { network, release };
+                        self.creations.not_connected(channels, now, number, error);
+                    }
+                }
+                Effect::Interrupt { dial } => self.dialer.interrupt(dial),
+                Effect::Send { connection, message } => {
+                    has_sent = true;
+                    if let Err(cause) = send(network, connection, &message) {
+                        let (now, release) = (network.now(), Arc::clone(&self.release));
+                        let channels = &mut Channels { network, release };
+                        self.creations.disconnected(channels, now, connection, Some(&cause));
+                    }
+                }
+                Effect::Answer { ask, number, answer } => self.answer(ask, number, answer),
+                Effect::End { number, outcome } => {
+                    if let Some(caller) = self.callers.remove(&number) {
+                        // A caller that waits no longer gives the links back.
+                        let _ = caller.reply.send(outcome);
+                    }
+                }
+            }
+        }
+        if has_sent {
+            // With `Progress::Caller` nothing may poll soon.
+            network.flush();
+        }
+    }
+
+    fn answer(&mut self, ask: u64, number: u64, answer: Result<(), String>) {
+        let Some(reply) = self.asks.remove(&ask) else { return };
+        let caller = self.callers.get(&number);
+        let offers = caller.map(|caller| caller.offers.clone());
+        let granted = answer.and_then(|()| offers.ok_or("its creation has ended".to_owned()));
+        // The thread that waits takes it back if it has ended.
+        let _ = reply.send(granted);
+    }
+}
+
+/// Sends a message. Errors: the connection is no more, or its peer does not read.
+fn send(network: &mut Network, connection: ConnectionId, message: &Message) -> Result<(), String> {
+    let bytes = postcard::to_stdvec(message).map_err(|error| error.to_string())?;
+    network.write_message(connection, &bytes).map_err(|error| error.to_string())
+}

@@ -1,0 +1,342 @@
+//! One group or team that is being created at this member: the links that it has to its neighbours so far.
+//!
+//! Of two neighbours the one with the higher rank asks, and the other accepts.
+
+use std::{collections::BTreeMap, net::SocketAddr, time::Duration};
+
+use transport_tcp::ConnectionId;
+
+use super::{
+    effects::{Medium, Wire},
+    joining::Joining,
+    messages::Request,
+};
+use crate::Error;
+
+/// The pause before a connection that was lost is made again, the second time in a row.
+const PAUSE: Duration = Duration::from_millis(50);
+const PAUSE_MAX: Duration = Duration::from_secs(1);
+
+/// A channel of a shared connection.
+pub(crate) type ChannelId = (ConnectionId, u32);
+
+pub(crate) struct Creation<M: Medium> {
+    pub(crate) joining: Joining,
+    /// Tells it from others of the same number that this context has created.
+    pub(crate) attempt: u64,
+    /// When it has to have ended, and after how long; `None` if the clock does not go that far.
+    pub(crate) until: Option<Duration>,
+    timeout: Duration,
+    /// Members of lower ranks, which this one asks.
+    asked: BTreeMap<u32, Asked<M>>,
+    /// Members of higher ranks, which ask this one.
+    expected: BTreeMap<u32, Option<Taken<M>>>,
+    /// Which connection was lost last, and why.
+    lost: Option<(u32, String)>,
+    /// Why it cannot succeed.
+    problem: Option<Error>,
+    /// When its neighbours were last asked, as far as that could be done.
+    advanced: Option<Duration>,
+}
+
+struct Asked<M: Medium> {
+    state: Asking<M>,
+    /// How often the connection was lost on which it was asked.
+    losses: u32,
+}
+
+/// How far this member is with a neighbour that it asks.
+pub(crate) enum Asking<M: Medium> {
+    /// It is to be asked, not before this time.
+    NotBefore(Duration),
+    /// Its connection is being made, for this creation or for another.
+    Connecting,
+    /// It was asked for this channel, and has not answered.
+    Waiting(ChannelId, M::Channel),
+    /// It has accepted.
+    Linked(Option<ChannelId>, Wire<M>),
+}
+
+/// A link that was granted to a neighbour.
+struct Taken<M: Medium> {
+    at: Place,
+    context: u128,
+    attempt: u64,
+    /// `None` while the link's connections are being handed over.
+    wire: Option<Wire<M>>,
+    /// Its connection is no more.
+    is_lost: bool,
+}
+
+/// Where a request has come from.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub(crate) enum Place {
+    Channel(ChannelId),
+    /// On a connection of its own, by the number of the request.
+    Own(u64),
+}
+
+impl<M: Medium> Creation<M> {
+    pub(crate) fn new(joining: Joining, attempt: u64, now: Duration, timeout: Duration) -> Self {
+        let asks = |&&rank: &&u32| rank < joining.rank;
+        let ask = |&rank| (rank, Asked { state: Asking::NotBefore(now), losses: 0 });
+        Self {
+            attempt,
+            until: now.checked_add(timeout),
+            timeout,
+            asked: joining.neighbours.iter().filter(asks).map(ask).collect(),
+            expected: joining
+                .neighbours
+                .iter()
+                .filter(|rank| !asks(rank))
+                .map(|&rank| (rank, None))
+                .collect(),
+            lost: None,
+            problem: None,
+            advanced: None,
+            joining,
+        }
+    }
+
+    pub(crate) fn address(&self, rank: u32) -> SocketAddr {
+        self.joining.addresses[rank as usize]
+    }
+
+    /// Returns the neighbours that are to be asked now.
+    pub(crate) fn to_ask(&mut self, now: Duration) -> Vec<u32> {
+        self.advanced = Some(now);
+        let is_due =
+            |asked: &Asked<M>| matches!(asked.state, Asking::NotBefore(from) if from <= now);
+        self.asked.iter().filter(|(_, asked)| is_due(asked)).map(|(&rank, _)| rank).collect()
+    }
+
+    /// Returns when this has to be looked at again.
+    pub(crate) fn next_time(&self) -> Option<Duration> {
+        // Those that could not be asked wait for other connections to be made.
+        let times = self.asked.values().filter_map(|asked| match asked.state {
+            Asking::NotBefore(from) if self.advanced.is_none_or(|at| at < from) => Some(from),
+            _ => None,
+        });
+        times.chain(self.until).min()
+    }
+
+    pub(crate) fn set(&mut self, rank: u32, state: Asking<M>) {
+        if let Some(asked) = self.asked.get_mut(&rank) {
+            asked.state = state;
+        }
+    }
+
+    /// Asks again whoever waits for the connection to this address. Returns whether somebody does.
+    pub(crate) fn stop_connecting(&mut self, address: SocketAddr, now: Duration) -> bool {
+        let mut any = false;
+        for (&rank, asked) in &mut self.asked {
+            let is_there = self.joining.addresses[rank as usize] == address;
+            if is_there && matches!(asked.state, Asking::Connecting) {
+                asked.state = Asking::NotBefore(now);
+                any = true;
+            }
+        }
+        any
+    }
+
+    /// Takes the answer that a neighbour has accepted.
+    pub(crate) fn accepted(&mut self, rank: u32) {
+        let Some(asked) = self.asked.get_mut(&rank) else { return };
+        asked.state = match std::mem::replace(&mut asked.state, Asking::Connecting) {
+            Asking::Waiting(at, channel) => Asking::Linked(Some(at), Wire::Shared(channel)),
+            other => other,
+        };
+    }
+
+    /// Gives up a channel, whose other end has withdrawn it. Returns whether there was one.
+    pub(crate) fn withdrawn(&mut self, at: ChannelId, now: Duration) -> bool {
+        for asked in self.asked.values_mut() {
+            let channel = match &asked.state {
+                Asking::Waiting(channel, _) => Some(channel),
+                Asking::Linked(channel, _) => channel.as_ref(),
+                _ => None,
+            };
+            if channel == Some(&at) {
+                asked.state = Asking::NotBefore(now);
+                return true;
+            }
+        }
+        self.take_back(Place::Channel(at))
+    }
+
+    /// Forgets what was granted to a request. Returns whether it was.
+    pub(crate) fn take_back(&mut self, at: Place) -> bool {
+        let granted = |taken: &&mut Option<Taken<M>>| taken.as_ref().is_some_and(|it| it.at == at);
+        let taken = self.expected.values_mut().find(granted);
+        taken.is_some_and(|taken| taken.take().is_some())
+    }
+
+    /// Notes that a connection is no more. Returns whether a neighbour has to be asked again.
+    pub(crate) fn lose(
+        &mut self,
+        connection: ConnectionId,
+        cause: Option<&str>,
+        now: Duration,
+    ) -> bool {
+        let mut any = false;
+        for (&rank, asked) in &mut self.asked {
+            if matches!(&asked.state, Asking::Waiting(at, _) if at.0 == connection) {
+                let pause = match asked.losses {
+                    0 => Duration::ZERO,
+                    more => PAUSE.saturating_mul(1 << (more - 1).min(8)).min(PAUSE_MAX),
+                };
+                asked.losses += 1;
+                asked.state = Asking::NotBefore(now + pause);
+                self.lost = cause.map(|cause| (rank, cause.to_owned())).or(self.lost.take());
+                any = true;
+            }
+        }
+        for taken in self.expected.values_mut().flatten() {
+            taken.is_lost |= matches!(taken.at, Place::Channel(at) if at.0 == connection);
+        }
+        any
+    }
+
+    /// Checks a request. If it is not wanted, the creation has a problem.
+    ///
+    /// Errors: why it is refused.
+    pub(crate) fn judge(&mut self, request: &Request, peer: SocketAddr) -> Result<(), String> {
+        if let Some(cause) = self.problem_with(request) {
+            let (member, address) = (request.from, peer);
+            self.problem.get_or_insert(Error::Member { member, address, cause: cause.clone() });
+            return Err(cause);
+        }
+        match self.expected.get(&request.from) {
+            Some(Some(old)) if old.context == request.context && old.attempt > request.attempt => {
+                Err("it has made a newer request since".into())
+            }
+            _ => Ok(()),
+        }
+    }
+
+    /// Fails if it has no link yet to a neighbour at this address, whose connection cannot be used. Returns whether it does.
+    pub(crate) fn cannot_reach(&mut self, address: SocketAddr, cause: &str) -> bool {
+        let asked = self.asked.iter().filter(|(_, it)| !matches!(it.state, Asking::Linked(..)));
+        let absent = self.expected.iter().filter(|(_, it)| it.is_none()).map(|(&rank, _)| rank);
+        let mut missing = asked.map(|(&rank, _)| rank).chain(absent);
+        let found = missing.find(|&rank| self.joining.addresses[rank as usize] == address);
+        let Some(rank) = found else { return false };
+        self.problem.get_or_insert(Error::Transport(format!("link to member {rank}: {cause}")));
+        true
+    }
+
+    /// Returns why the creation cannot succeed.
+    pub(crate) fn take_problem(&mut self) -> Option<Error> {
+        self.problem.take()
+    }
+
+    fn problem_with(&self, request: &Request) -> Option<String> {
+        let Request { group, from, to, context, terms, .. } = request;
+        let own = self.joining.rank;
+        if let Some(difference) = self.joining.terms.difference(terms) {
+            return Some(format!(
+                "members {own} and {from} have different settings for group {group}: \
+                 {difference} (seen from member {from})"
+            ));
+        }
+        if *to != own {
+            return Some(format!("this is member {own}, not member {to}: the member lists differ"));
+        }
+        match self.expected.get(from) {
+            None => Some(format!("member {from} is not expected to connect to member {own}")),
+            Some(Some(old)) if old.context != *context && !old.is_lost => {
+                Some(format!("member {from} has connected already; is it running twice?"))
+            }
+            Some(_) => None,
+        }
+    }
+
+    /// Grants a request that was judged, in place of an older one of its context, or of a context that is lost. Without a
+    /// wire, that comes by [`Creation::place`].
+    pub(crate) fn grant(&mut self, request: &Request, at: Place, wire: Option<Wire<M>>) {
+        let Request { context, attempt, .. } = *request;
+        let taken = Taken { at, context, attempt, wire, is_lost: false };
+        self.expected.insert(request.from, Some(taken));
+    }
+
+    /// Returns whether a request on a connection of its own is granted.
+    pub(crate) fn has_granted(&self, ask: u64) -> bool {
+        self.expected.values().flatten().any(|taken| taken.at == Place::Own(ask))
+    }
+
+    /// Takes the link of a request that is granted.
+    pub(crate) fn place(&mut self, ask: u64, wire: M::Own) {
+        let mut granted = self.expected.values_mut().flatten();
+        if let Some(taken) = granted.find(|taken| taken.at == Place::Own(ask)) {
+            taken.wire = Some(Wire::Own(wire));
+        }
+    }
+
+    /// Returns whether all links are there.
+    pub(crate) fn is_complete(&self) -> bool {
+        let is_taken =
+            |taken: &Option<Taken<M>>| taken.as_ref().is_some_and(|it| it.wire.is_some());
+        self.asked.values().all(|asked| matches!(asked.state, Asking::Linked(..)))
+            && self.expected.values().all(is_taken)
+    }
+
+    /// Gives up links with connections of their own that the other end has closed: it has given up its attempt, without
+    /// another way to tell. Returns whether there are any.
+    pub(crate) fn drop_closed(&mut self, now: Duration) -> bool {
+        let is_closed = |wire: &Wire<M>| matches!(wire, Wire::Own(own) if !M::is_open(own));
+        let mut any = false;
+        for asked in self.asked.values_mut() {
+            if matches!(&asked.state, Asking::Linked(_, wire) if is_closed(wire)) {
+                asked.state = Asking::NotBefore(now);
+                any = true;
+            }
+        }
+        for taken in self.expected.values_mut() {
+            if taken.as_ref().and_then(|it| it.wire.as_ref()).is_some_and(is_closed) {
+                *taken = None;
+                any = true;
+            }
+        }
+        any
+    }
+
+    /// Returns the links, by rank.
+    pub(crate) fn into_links(self) -> Vec<(u32, Wire<M>)> {
+        let asked = self.asked.into_iter().filter_map(|(rank, asked)| match asked.state {
+            Asking::Linked(_, wire) => Some((rank, wire)),
+            _ => None,
+        });
+        let granted =
+            self.expected.into_iter().filter_map(|(rank, taken)| Some((rank, taken?.wire?)));
+        asked.chain(granted).collect()
+    }
+
+    /// Returns the channels of which the other end has to be told that they are not wanted any more.
+    pub(crate) fn channels(&self) -> Vec<ChannelId> {
+        let asked = self.asked.values().filter_map(|asked| match &asked.state {
+            Asking::Waiting(at, _) => Some(*at),
+            Asking::Linked(at, _) => *at,
+            _ => None,
+        });
+        let granted = self.expected.values().flatten().filter_map(|taken| match taken.at {
+            Place::Channel(at) if !taken.is_lost => Some(at),
+            _ => None,
+        });
+        asked.chain(granted).collect()
+    }
+
+    /// Returns the error that it has not ended in time.
+    pub(crate) fn missed(&self) -> Error {
+        let missing = self.asked.iter().filter(|(_, it)| !matches!(it.state, Asking::Linked(..)));
+        let missing = missing.map(|(&rank, _)| rank);
+        let absent = self.expected.iter().filter(|(_, it)| it.is_none()).map(|(&rank, _)| rank);
+        let members: Vec<String> =
+            missing.chain(absent).map(|rank| format!("{rank} ({})", self.address(rank))).collect();
+        let (members, group) = (members.join(", "), self.joining.number);
+        let lost = self.lost.as_ref().map_or(String::new(), |(rank, cause)| {
+            format!(" (the connection to member {rank} was lost: {cause})")
+        });
+        let what = format!("waiting for members {members} to join group {group}{lost}");
+        Error::Timeout { what, timeout: self.timeout }
+    }
+}

@@ -1,0 +1,430 @@
+//! All groups and teams that are being created at one member: a state machine that is told what has happened, and says what
+//! has to be done (docs/decisions/creation.md). Times are since any fixed moment.
+
+use std::{
+    collections::{BTreeMap, HashMap, VecDeque},
+    net::SocketAddr,
+    time::Duration,
+};
+
+use transport_tcp::ConnectionId;
+
+use super::{
+    contexts::{Contexts, Dial, Way},
+    creation::{Asking, ChannelId, Creation, Place},
+    effects::{Effect, Medium, Reserve, Wire},
+    joining::Joining,
+    messages::{Message, Request},
+    parked::{Parked, Waiting},
+};
+use crate::Error;
+
+/// How many connections are being made at the same time for one creation.
+const CONNECTING_MAX: usize = 16;
+
+/// What is being created at one member, and asked of it.
+pub struct Creations<M: Medium> {
+    /// Tells this context from another at the same address.
+    context: u128,
+    attempts: u64,
+    contexts: Contexts,
+    creations: BTreeMap<u64, Creation<M>>,
+    /// For each channel that was asked for and has no answer yet: the number, and the member.
+    asked: HashMap<ChannelId, (u64, u32)>,
+    waiting: Waiting<M::Channel>,
+    /// Creations that something has happened to.
+    touched: VecDeque<u64>,
+    effects: VecDeque<Effect<M>>,
+}
+
+impl<M: Medium> Creations<M> {
+    /// Returns one in which nothing is being created. `context`: a random number.
+    pub fn new(context: u128) -> Self {
+        Self {
+            context,
+            attempts: 0,
+            contexts: Contexts::default(),
+            creations: BTreeMap::new(),
+            asked: HashMap::new(),
+            waiting: Waiting::default(),
+            touched: VecDeque::new(),
+            effects: VecDeque::new(),
+        }
+    }
+
+    /// Returns what has to be done next. To be called until it returns nothing, after each other call.
+    pub fn next_effect(&mut self) -> Option<Effect<M>> {
+        self.effects.pop_front()
+    }
+
+    /// Begins to create a group or a team. [`Effect::End`] follows within `timeout`, if [`Creations::handle_timeout`] is called in time.
+    ///
+    /// Errors: one of this number is being created here already.
+    pub fn begin(
+        &mut self,
+        channels: &mut impl Reserve<M::Channel>,
+        now: Duration,
+        joining: Joining,
+        timeout: Duration,
+    ) -> Result<(), Error> {
+        let number = joining.number;
+        if self.creations.contains_key(&number) {
+            return Err(Error::NumberInUse(number));
+        }
+        self.attempts += 1;
+        let creation = Creation::new(joining, self.attempts, now, timeout);
+        self.creations.insert(number, creation);
+        for parked in self.waiting.take(number) {
+            self.answer(parked);
+        }
+        self.touched.push_back(number);
+        self.settle(channels, now);
+        Ok(())
+    }
+
+    /// Returns when [`Creations::handle_timeout`] has to be called at the latest.
+    pub fn poll_timeout(&self) -> Option<Duration> {
+        let creations = self.creations.values().filter_map(Creation::next_time);
+        creations.chain(self.waiting.next_time()).min()
+    }
+
+    /// Does what is due at this time.
+    pub fn handle_timeout(&mut self, channels: &mut impl Reserve<M::Channel>, now: Duration) {
+        for parked in self.waiting.take_late(now) {
+            let cause = format!("group {} was not created there in time", parked.request.group);
+            self.refuse(parked.at, parked.request.group, cause);
+        }
+        let is_late = |creation: &Creation<M>| creation.until.is_some_and(|until| until <= now);
+        let late = self.creations.values().filter(|creation| is_late(creation));
+        let missed: Vec<(u64, Error)> =
+            late.map(|creation| (creation.joining.number, creation.missed())).collect();
+        for (number, error) in missed {
+            self.fail(number, error, now);
+        }
+        self.touched.extend(self.creations.keys());
+        self.settle(channels, now);
+    }
+
+    /// A connection to the context at this address is shared from now on. `dial`: if it was made for
+    /// [`Effect::Connect`].
+    pub fn connected(
+        &mut self,
+        channels: &mut impl Reserve<M::Channel>,
+        now: Duration,
+        connection: ConnectionId,
+        address: SocketAddr,
+        dial: Option<u64>,
+    ) {
+        let ended = dial.and_then(|dial| self.contexts.end(dial));
+        self.touched.extend(ended.map(|ended| ended.number));
+        self.contexts.add(connection, address, dial.is_some());
+        self.connect_again(address, now);
+        self.settle(channels, now);
+    }
+
+    /// A link was made for [`Effect::Connect`], which has connections of its own.
+    pub fn linked(
+        &mut self,
+        channels: &mut impl Reserve<M::Channel>,
+        now: Duration,
+        dial: u64,
+        link: M::Own,
+    ) {
+        let Some(Dial { address, number, attempt, member }) = self.contexts.end(dial) else {
+            return;
+        };
+        if let Some(creation) = self.creations.get_mut(&number).filter(|it| it.attempt == attempt) {
+            creation.set(member, Asking::Linked(None, Wire::Own(link)));
+        }
+        self.touched.push_back(number);
+        self.connect_again(address, now);
+        self.settle(channels, now);
+    }
+
+    /// [`Effect::Connect`] has failed.
+    pub fn not_connected(
+        &mut self,
+        channels: &mut impl Reserve<M::Channel>,
+        now: Duration,
+        dial: u64,
+        error: Error,
+    ) {
+        let Some(Dial { address, number, attempt, .. }) = self.contexts.end(dial) else { return };
+        if self.creations.get(&number).is_some_and(|creation| creation.attempt == attempt) {
+            self.fail(number, error, now);
+        }
+        self.connect_again(address, now);
+        self.settle(channels, now);
+    }
+
+    /// A connection with the context at this address cannot be used, for a reason of this host. `dial`: if it was made for
+    /// [`Effect::Connect`].
+    pub fn unusable(
+        &mut self,
+        channels: &mut impl Reserve<M::Channel>,
+        now: Duration,
+        address: SocketAddr,
+        dial: Option<u64>,
+        cause: &str,
+    ) {
+        let ended = dial.and_then(|dial| self.contexts.end(dial));
+        self.touched.extend(ended.map(|ended| ended.number));
+        self.touch_each(|creation| creation.cannot_reach(address, cause));
+        self.settle(channels, now);
+    }
+
+    /// A shared connection has ended; `cause`, unless it was idle.
+    pub fn disconnected(
+        &mut self,
+        channels: &mut impl Reserve<M::Channel>,
+        now: Duration,
+        connection: ConnectionId,
+        cause: Option<&str>,
+    ) {
+        self.contexts.forget(connection);
+        self.waiting.lose(connection);
+        self.asked.retain(|at, _| at.0 != connection);
+        self.touch_each(|creation| creation.lose(connection, cause, now));
+        self.settle(channels, now);
+    }
+
+    /// A message has come on a shared connection.
+    pub fn on_message(
+        &mut self,
+        channels: &mut impl Reserve<M::Channel>,
+        now: Duration,
+        connection: ConnectionId,
+        message: Message,
+    ) {
+        match message {
+            Message::Asks { channel, request } => {
+                let Some(peer) = self.contexts.address(connection) else { return };
+                let (at, number) = (Place::Channel((connection, channel)), request.group);
+                match channels.reserve(connection, channel) {
+                    Ok(channel) => {
+                        self.take_request(Parked::new(at, peer, Some(channel), request, now));
+                    }
+                    Err(cause) => self.refuse(at, number, cause),
+                }
+            }
+            Message::Accepts { channel } => {
+                if let Some((number, member)) = self.asked.remove(&(connection, channel)) {
+                    if let Some(creation) = self.creations.get_mut(&number) {
+                        creation.accepted(member);
+                    }
+                    self.touched.push_back(number);
+                }
+            }
+            Message::Refuses { channel, cause } => {
+                if let Some((number, member)) = self.asked.remove(&(connection, channel))
+                    && let Some(creation) = self.creations.get(&number)
+                {
+                    let address = creation.address(member);
+                    self.fail(number, Error::Member { member, address, cause }, now);
+                }
+            }
+            Message::Withdraws { channel } => {
+                let at = (connection, channel);
+                self.waiting.forget(Place::Channel(at));
+                self.asked.remove(&at);
+                self.touch_each(|creation| creation.withdrawn(at, now));
+            }
+        }
+        self.settle(channels, now);
+    }
+
+    /// Another context asks for a link that has connections of its own. [`Effect::Answer`] follows, at the latest when the request's
+    /// time is over, unless it is taken back before. `ask` names it; `peer`: where the other context has connected from.
+    pub fn requested(
+        &mut self,
+        channels: &mut impl Reserve<M::Channel>,
+        now: Duration,
+        ask: u64,
+        peer: SocketAddr,
+        request: Request,
+    ) {
+        self.take_request(Parked::new(Place::Own(ask), peer, None, request, now));
+        self.settle(channels, now);
+    }
+
+    /// The link of a request that was granted is there. Dropped if the creation has ended.
+    pub fn placed(
+        &mut self,
+        channels: &mut impl Reserve<M::Channel>,
+        now: Duration,
+        ask: u64,
+        link: M::Own,
+    ) {
+        let mut creations = self.creations.iter_mut();
+        if let Some((&number, creation)) = creations.find(|(_, it)| it.has_granted(ask)) {
+            creation.place(ask, link);
+            self.touched.push_back(number);
+        }
+        self.settle(channels, now);
+    }
+
+    /// A request for a link that has connections of its own is no longer made.
+    pub fn taken_back(&mut self, ask: u64) {
+        self.waiting.forget(Place::Own(ask));
+        self.touch_each(|creation| creation.take_back(Place::Own(ask)));
+        // Nothing can be done now: it has to be asked again.
+        self.touched.clear();
+    }
+
+    /// Calls this for each creation. Those for which it returns true are touched.
+    fn touch_each(&mut self, mut act: impl FnMut(&mut Creation<M>) -> bool) {
+        let touched =
+            self.creations.iter_mut().filter_map(|(&number, it)| act(it).then_some(number));
+        self.touched.extend(touched);
+    }
+
+    /// Those that waited for the connection to an address use it, or make it.
+    fn connect_again(&mut self, address: SocketAddr, now: Duration) {
+        self.touch_each(|creation| creation.stop_connecting(address, now));
+    }
+
+    /// Goes on with all creations that something has happened to.
+    fn settle(&mut self, channels: &mut impl Reserve<M::Channel>, now: Duration) {
+        while let Some(number) = self.touched.pop_front() {
+            let advanced = self.advance(channels, now, number);
+            if let Err(error) = advanced {
+                // This touches those that have waited for its connections.
+                self.fail(number, error, now);
+            }
+        }
+    }
+
+    /// Asks the neighbours of a creation that are to be asked now, and ends it once all links are there.
+    ///
+    /// Errors: why it cannot succeed.
+    fn advance(
+        &mut self,
+        channels: &mut impl Reserve<M::Channel>,
+        now: Duration,
+        number: u64,
+    ) -> Result<(), Error> {
+        let Some(creation) = self.creations.get_mut(&number) else { return Ok(()) };
+        if let Some(problem) = creation.take_problem() {
+            return Err(problem);
+        }
+        if creation.is_complete() && !creation.drop_closed(now) {
+            let creation = self.creations.remove(&number);
+            let outcome = Ok(creation.map(Creation::into_links).unwrap_or_default());
+            self.effects.push_back(Effect::End { number, outcome });
+            return Ok(());
+        }
+        for rank in creation.to_ask(now) {
+            self.ask(channels, now, number, rank)?;
+        }
+        Ok(())
+    }
+
+    /// Asks a neighbour, or connects to it first. Errors: a channel cannot be reserved.
+    fn ask(
+        &mut self,
+        channels: &mut impl Reserve<M::Channel>,
+        now: Duration,
+        number: u64,
+        rank: u32,
+    ) -> Result<(), Error> {
+        let Some(creation) = self.creations.get_mut(&number) else { return Ok(()) };
+        let (address, own) = (creation.address(rank), creation.address(creation.joining.rank));
+        let left = creation.until.map_or(Duration::MAX, |until| until.saturating_sub(now));
+        self.attempts += 1;
+        let identity = (self.context, self.attempts);
+        let request = creation.joining.request(rank, identity, session::millis(left));
+        let shares = creation.joining.is_shared;
+        let way = if shares { self.contexts.way(address) } else { Way::None };
+        match way {
+            Way::Connecting => creation.set(rank, Asking::Connecting),
+            Way::Shared(connection) => {
+                let Some(channel) = self.contexts.next_channel(connection) else { return Ok(()) };
+                let at = (connection, channel);
+                let reserved = channels.reserve(connection, channel);
+                let link =
+                    reserved.map_err(|cause| Error::Member { member: rank, address, cause })?;
+                creation.set(rank, Asking::Waiting(at, link));
+                self.asked.insert(at, (number, rank));
+                let message = Message::Asks { channel, request };
+                self.effects.push_back(Effect::Send { connection, message });
+            }
+            Way::None => {
+                let attempt = creation.attempt;
+                if self.contexts.dials_of(number, attempt).len() >= CONNECTING_MAX {
+                    return Ok(());
+                }
+                creation.set(rank, Asking::Connecting);
+                let dial = Dial { address, number, attempt, member: rank };
+                let dial = self.contexts.begin(dial, shares);
+                let connect =
+                    Effect::Connect { dial, address, own, patience: left, shares, request };
+                self.effects.push_back(connect);
+            }
+        }
+        Ok(())
+    }
+
+    /// Ends a creation with an error, and tells its neighbours.
+    fn fail(&mut self, number: u64, error: Error, now: Duration) {
+        let Some(creation) = self.creations.remove(&number) else { return };
+        for (connection, channel) in creation.channels() {
+            self.asked.remove(&(connection, channel));
+            let message = Message::Withdraws { channel };
+            self.effects.push_back(Effect::Send { connection, message });
+        }
+        let dials = self.contexts.dials_of(number, creation.attempt);
+        // Its channels are given back behind these messages.
+        drop(creation);
+        self.effects.push_back(Effect::End { number, outcome: Err(error) });
+        for dial in dials {
+            self.effects.push_back(Effect::Interrupt { dial });
+            if let Some(ended) = self.contexts.end(dial) {
+                self.connect_again(ended.address, now);
+            }
+        }
+    }
+
+    /// Answers a request, or keeps it until its group is created here.
+    fn take_request(&mut self, request: Parked<M::Channel>) {
+        let number = request.request.group;
+        if self.creations.contains_key(&number) {
+            self.answer(request);
+            return self.touched.push_back(number);
+        }
+        let replaced = self.waiting.take_outdated(&request.request);
+        for outdated in replaced {
+            self.refuse(outdated.at, number, "it has made a newer request since".into());
+        }
+        if let Some(parked) = self.waiting.park(request) {
+            self.refuse(parked.at, number, "too many groups are being created there".into());
+        }
+    }
+
+    /// Answers a request for a group that is being created here.
+    fn answer(&mut self, parked: Parked<M::Channel>) {
+        let Parked { at, peer, channel, request, .. } = parked;
+        let number = request.group;
+        let Some(creation) = self.creations.get_mut(&number) else { return };
+        match creation.judge(&request, peer) {
+            Ok(()) => {
+                creation.grant(&request, at, channel.map(Wire::Shared));
+                self.effects.push_back(match at {
+                    Place::Own(ask) => Effect::Answer { ask, number, answer: Ok(()) },
+                    Place::Channel((connection, channel)) => {
+                        Effect::Send { connection, message: Message::Accepts { channel } }
+                    }
+                });
+            }
+            Err(cause) => self.refuse(at, number, cause),
+        }
+    }
+
+    fn refuse(&mut self, at: Place, number: u64, cause: String) {
+        self.effects.push_back(match at {
+            Place::Own(ask) => Effect::Answer { ask, number, answer: Err(cause) },
+            Place::Channel((connection, channel)) => {
+                Effect::Send { connection, message: Message::Refuses { channel, cause } }
+            }
+        });
+    }
+}

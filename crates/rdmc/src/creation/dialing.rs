@@ -1,0 +1,183 @@
+//! Connects to other contexts, each time on a thread of its own that does nothing else.
+
+use std::{
+    collections::HashMap,
+    net::SocketAddr,
+    sync::{Arc, Mutex, MutexGuard},
+    time::Duration,
+};
+
+use session::{Channel, Deadline, Interruption, Secret, Threads};
+use transport_tcp::TcpSettings;
+
+use super::{
+    messages::{Asks, Hello, Request, Response, Sharing},
+    steps::Step,
+};
+use crate::{
+    Error,
+    commands::{Command, Commands},
+    network::{Offers, OwnLink, tcp_link},
+};
+
+/// What all connections of a context have in common.
+#[derive(Clone)]
+pub(crate) struct Connecting {
+    pub(crate) secret: Secret,
+    /// Which connections groups share; `None` if each link has its own.
+    pub(crate) sharing: Option<Sharing>,
+    pub(crate) tcp: TcpSettings,
+    /// Tells the worker.
+    pub(crate) commands: Commands,
+}
+
+/// A connection to be made for a link.
+pub(crate) struct Dial {
+    pub(crate) number: u64,
+    pub(crate) address: SocketAddr,
+    /// At which others connect to this context.
+    pub(crate) own: SocketAddr,
+    pub(crate) patience: Duration,
+    pub(crate) shares: bool,
+    pub(crate) request: Request,
+    /// Makes offers for a link that has connections of its own.
+    pub(crate) offers: Offers,
+}
+
+/// The threads of a context that connect.
+pub(crate) struct Dialer {
+    connecting: Connecting,
+    interruptions: Mutex<HashMap<u64, Interruption>>,
+    threads: Threads,
+}
+
+impl Dialer {
+    pub(crate) fn new(connecting: Connecting) -> Self {
+        Self { connecting, interruptions: Mutex::default(), threads: Threads::default() }
+    }
+
+    /// Starts to connect. The worker gets a [`Step`] when that has ended.
+    ///
+    /// Errors: no thread is left.
+    pub(crate) fn start(self: &Arc<Self>, dial: Dial) -> Result<(), Error> {
+        let interruption = Interruption::default();
+        self.lock().insert(dial.number, interruption.clone());
+        let (dialer, number) = (Arc::clone(self), dial.number);
+        let what = format!("connecting to {}", dial.address);
+        let connect = move || {
+            let made = dialer.connecting.connect(&dial, &interruption);
+            let step = made.unwrap_or_else(|error| Step::NotConnected { dial: number, error });
+            dialer.lock().remove(&number);
+            // Without a worker nobody waits for it.
+            let _ = dialer.connecting.commands.give(Command::Create(step));
+        };
+        let started = self.threads.spawn("rdmc-connect", what.clone(), connect);
+        started.map_err(|error| {
+            self.lock().remove(&number);
+            Error::System { what, error }
+        })
+    }
+
+    /// Ends a connection that is being made.
+    pub(crate) fn interrupt(&self, dial: u64) {
+        if let Some(interruption) = self.lock().get(&dial) {
+            interruption.interrupt();
+        }
+    }
+
+    /// Ends all connections that are being made, and their threads. Returns descriptions of those that have not ended by the
+    /// deadline.
+    pub(crate) fn close(&self, deadline: Deadline) -> Vec<String> {
+        self.lock().values().for_each(Interruption::interrupt);
+        self.threads.join(deadline)
+    }
+
+    fn lock(&self) -> MutexGuard<'_, HashMap<u64, Interruption>> {
+        self.interruptions.lock().unwrap_or_else(|poisoned| poisoned.into_inner())
+    }
+}
+
+impl Connecting {
+    /// Makes a connection, which is shared if both contexts share such connections, and else is the link of one group.
+    fn connect(&self, dial: &Dial, interruption: &Interruption) -> Result<Step, Error> {
+        let (deadline, member) = (Deadline::after(dial.patience), dial.request.to);
+        let named = |error| of_member(member, error);
+        let ours = dial.offers.make()?;
+        let request = || Request { offer: ours.bytes(), ..dial.request.clone() };
+        let sharing = self.sharing.filter(|_| dial.shares);
+        let first = sharing.map_or_else(
+            || Asks::Link(request()),
+            |sharing| Asks::Share { sharing, address: dial.own },
+        );
+        let mut channels = self.open(dial, deadline, interruption)?;
+        let mut response = introduce(&mut channels, first, deadline).map_err(named)?;
+        if response == Response::Apart {
+            channels[0].send(&Asks::Link(request()), deadline).map_err(named)?;
+            response = channels[0].receive(deadline).map_err(named)?;
+        }
+        let refused = |cause| Error::Member { member, address: dial.address, cause };
+        match (response, sharing) {
+            (Response::Shared, Some(sharing)) => {
+                let link = tcp_link(channels, sharing.protection()).map_err(refused)?;
+                let (address, dial) = (dial.address, Some(dial.number));
+                Ok(Step::Connected { link, address, dial })
+            }
+            (Response::Accepted { offer: theirs }, _) => {
+                let link = Box::new(OwnLink { channels, ours, theirs, connected_here: true });
+                Ok(Step::Linked { dial: dial.number, link })
+            }
+            (Response::Refused(cause), _) => Err(refused(cause)),
+            (Response::Shared | Response::Apart, _) => {
+                Err(refused("sent an answer to another question".into()))
+            }
+        }
+    }
+
+    /// Makes the streams of a connection. The other context may not have started to listen yet.
+    fn open(
+        &self,
+        dial: &Dial,
+        deadline: Deadline,
+        interruption: &Interruption,
+    ) -> Result<Vec<Channel>, Error> {
+        let streams = 0..dial.request.terms.streams();
+        let open = |_| {
+            let (address, secret) = (dial.address, &self.secret);
+            let channel = Channel::connect_patiently(address, secret, deadline, interruption)
+                .map_err(|error| of_member(dial.request.to, error))?;
+            self.tcp.set_options(&channel).map_err(|error| {
+                Error::Transport(format!("connecting to member {}: {error}", dial.request.to))
+            })?;
+            Ok(channel)
+        };
+        streams.map(open).collect()
+    }
+}
+
+/// Says what a connection is for, and returns the answer.
+fn introduce(
+    channels: &mut [Channel],
+    asks: Asks,
+    deadline: Deadline,
+) -> Result<Response, session::Error> {
+    let random = |error| session::Error::System { what: "naming a connection".into(), error };
+    let (id, streams) = (session::random_id().map_err(random)?, channels.len() as u8);
+    let mut asks = Some(asks);
+    for (stream, channel) in (0..).zip(&mut *channels) {
+        channel.send(&Hello { id, stream, streams, asks: asks.take() }, deadline)?;
+    }
+    channels[0].receive(deadline)
+}
+
+/// Converts an error of a connection to one that names the member at its other end.
+pub(crate) fn of_member(member: u32, error: session::Error) -> Error {
+    match error {
+        session::Error::Peer { address, cause } => Error::Member { member, address, cause },
+        other => match other.into() {
+            Error::Timeout { what, timeout } => {
+                Error::Timeout { what: format!("{what} (member {member})"), timeout }
+            }
+            other => other,
+        },
+    }
+}

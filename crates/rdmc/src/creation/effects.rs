@@ -1,0 +1,85 @@
+//! What a creation needs of the network, and what it asks its owner to do.
+
+use std::{net::SocketAddr, time::Duration};
+
+use transport_tcp::ConnectionId;
+
+use super::messages::{Message, Request};
+use crate::Error;
+
+/// What links consist of.
+pub trait Medium {
+    /// A reserved channel of a shared connection; given back when it is dropped.
+    type Channel;
+    /// A link that has connections of its own; they are closed when it is dropped.
+    type Own;
+
+    /// Returns whether the other end has not closed the link. Does not block.
+    fn is_open(link: &Self::Own) -> bool;
+}
+
+/// Reserves channels of shared connections.
+pub trait Reserve<C> {
+    /// Reserves a channel of a shared connection. Does not block.
+    ///
+    /// Errors: why it cannot be reserved, such as that the connection is no more.
+    fn reserve(&mut self, connection: ConnectionId, channel: u32) -> Result<C, String>;
+}
+
+/// A link to a neighbour, on which both ends have agreed.
+pub enum Wire<M: Medium> {
+    /// A channel of a shared connection.
+    Shared(M::Channel),
+    /// It has connections of its own.
+    Own(M::Own),
+}
+
+/// What has to be done, in this order. None of it may be left out.
+pub enum Effect<M: Medium> {
+    /// Connect to the context at this address, for at most `patience`, and tell with
+    /// [`super::creations::Creations::connected`], `linked` or `not_connected`.
+    Connect {
+        /// Names it in the answer.
+        dial: u64,
+        /// Where the other context listens.
+        address: SocketAddr,
+        /// At which others connect to this context.
+        own: SocketAddr,
+        /// How long it may take.
+        patience: Duration,
+        /// Whether to offer that the connection is shared. If not, or if the other context does not share it, the request is
+        /// made on it.
+        shares: bool,
+        /// For a link that has connections of its own.
+        request: Request,
+    },
+    /// Nobody waits for this connection any more; no answer is needed.
+    Interrupt {
+        /// Its number.
+        dial: u64,
+    },
+    /// Send this on a shared connection. If that cannot be done the connection is lost, or will be.
+    Send {
+        /// Where.
+        connection: ConnectionId,
+        /// What.
+        message: Message,
+    },
+    /// Answer a request for a link that has connections of its own; if it is granted, tell with
+    /// [`super::creations::Creations::placed`] or `taken_back`.
+    Answer {
+        /// As it was given with the request.
+        ask: u64,
+        /// The group or team.
+        number: u64,
+        /// Whether it is granted, or why not.
+        answer: Result<(), String>,
+    },
+    /// The creation has ended.
+    End {
+        /// The group or team.
+        number: u64,
+        /// The link to each neighbour, by rank, or the first error.
+        outcome: Result<Vec<(u32, Wire<M>)>, Error>,
+    },
+}

@@ -1,0 +1,188 @@
+//! Answers other contexts that connect to this one.
+
+use std::{
+    collections::HashMap,
+    io,
+    net::{SocketAddr, TcpListener},
+    sync::{
+        Mutex,
+        atomic::{AtomicU64, Ordering},
+    },
+    time::Duration,
+};
+
+use crossbeam_channel::{RecvTimeoutError, bounded};
+use session::{Channel, Deadline, Listener};
+use socket2::{Domain, Protocol, Socket, Type};
+
+use super::{
+    dialing::Connecting,
+    messages::{Asks, Hello, Request, Response},
+    steps::Step,
+};
+use crate::{
+    Error,
+    commands::Command,
+    network::{OwnLink, tcp_link},
+};
+
+/// How long another context may take to say what it wants, to make all streams, and to take the answer.
+const REQUEST_TIMEOUT: Duration = Duration::from_secs(10);
+
+/// The longest time for which a request waits for its group.
+const PATIENCE_MAX: Duration = Duration::from_secs(600);
+
+/// How many connections may be incomplete at the same time.
+const FORMING_MAX: usize = 1024;
+
+/// The streams of a connection, by their number, until all are there.
+struct Forming {
+    channels: Vec<Option<Channel>>,
+    asks: Option<Asks>,
+    until: Deadline,
+}
+
+/// Accepts connections for all groups of a context, until it is closed.
+pub(crate) struct LinkListener {
+    listener: Listener,
+}
+
+/// What the threads of the listener share.
+struct Answering {
+    connecting: Connecting,
+    /// Connections of which not all streams are there, by their identity.
+    forming: Mutex<HashMap<[u8; 16], Forming>>,
+    /// How many links with connections of their own were asked for.
+    asks: AtomicU64,
+}
+
+impl LinkListener {
+    /// Listens on an address; port 0 selects a free port. Errors: a system call fails.
+    pub(crate) fn start(address: SocketAddr, connecting: Connecting) -> Result<Self, Error> {
+        let system = |error| Error::System { what: format!("listening on {address}"), error };
+        let socket = listen(address).map_err(system)?;
+        let secret = connecting.secret.clone();
+        let answering =
+            Answering { connecting, forming: Mutex::default(), asks: AtomicU64::default() };
+        // The handshake's guard is held until the answer is sent, so that closing the listener also
+        // ends connections that wait here.
+        let answer = move |channel, _handshake| answering.answer(channel);
+        let listener = Listener::answering(socket, secret, answer).map_err(system)?;
+        Ok(Self { listener })
+    }
+
+    pub(crate) fn address(&self) -> SocketAddr {
+        self.listener.address()
+    }
+
+    /// Stops accepting, aborts handshakes in progress, and ends their threads. Returns what has not
+    /// ended by the deadline; nothing when called again.
+    pub(crate) fn close(&mut self, deadline: Deadline) -> Vec<String> {
+        self.listener.close(deadline)
+    }
+}
+
+impl Drop for LinkListener {
+    fn drop(&mut self) {
+        self.close(Deadline::after(REQUEST_TIMEOUT));
+    }
+}
+
+fn listen(address: SocketAddr) -> io::Result<TcpListener> {
+    let socket = Socket::new(Domain::for_address(address), Type::STREAM, Some(Protocol::TCP))?;
+    socket.set_reuse_address(true)?;
+    socket.bind(&address.into())?;
+    socket.listen(1024)?;
+    Ok(socket.into())
+}
+
+impl Answering {
+    /// Answers on a connection that another context has made, once all of its streams are there.
+    fn answer(&self, mut channel: Channel) -> Result<(), Error> {
+        let deadline = Deadline::after(REQUEST_TIMEOUT);
+        let hello = channel.receive::<Hello>(deadline)?;
+        let Some((mut channels, asks)) = self.assemble(hello, channel) else { return Ok(()) };
+        let request = match asks {
+            Asks::Link(request) => request,
+            Asks::Share { sharing, address } if self.connecting.sharing == Some(sharing) => {
+                let options =
+                    channels.iter().try_for_each(|it| self.connecting.tcp.set_options(it));
+                if let Err(error) = options {
+                    return Ok(channels[0].send(&Response::Refused(error.to_string()), deadline)?);
+                }
+                channels[0].send(&Response::Shared, deadline)?;
+                let link = tcp_link(channels, sharing.protection())
+                    .map_err(|cause| Error::Peer { address, cause })?;
+                return self.tell(Step::Connected { link, address, dial: None });
+            }
+            Asks::Share { .. } => {
+                channels[0].send(&Response::Apart, deadline)?;
+                match channels[0].receive(deadline)? {
+                    Asks::Link(request) => request,
+                    Asks::Share { .. } => return Ok(()),
+                }
+            }
+        };
+        self.link(channels, request)
+    }
+
+    /// Answers a request for a link that has connections of its own, once its group is created here.
+    fn link(&self, mut channels: Vec<Channel>, request: Request) -> Result<(), Error> {
+        let ask = self.asks.fetch_add(1, Ordering::Relaxed);
+        let patience = Duration::from_millis(request.timeout_ms).min(PATIENCE_MAX);
+        let (theirs, group) = (request.offer.clone(), request.group);
+        let (reply, answer) = bounded(1);
+        let peer = channels[0].peer();
+        self.tell(Step::Requested { ask, peer, request, reply })?;
+        let late = || Err(format!("group {group} was not created there in time"));
+        let answer = answer.recv_timeout(patience).unwrap_or_else(|error| match error {
+            RecvTimeoutError::Timeout => late(),
+            RecvTimeoutError::Disconnected => Err("its context is closed".into()),
+        });
+        let deadline = Deadline::after(REQUEST_TIMEOUT);
+        let accepted = match answer {
+            Ok(offers) => offers.make().and_then(|ours| {
+                channels[0].send(&Response::Accepted { offer: ours.bytes() }, deadline)?;
+                Ok(ours)
+            }),
+            Err(reason) => {
+                self.tell(Step::TakenBack { ask })?;
+                return Ok(channels[0].send(&Response::Refused(reason), deadline)?);
+            }
+        };
+        match accepted {
+            Ok(ours) => {
+                let link = Box::new(OwnLink { channels, ours, theirs, connected_here: false });
+                self.tell(Step::Placed { ask, link })
+            }
+            Err(error) => self.tell(Step::TakenBack { ask }).and(Err(error)),
+        }
+    }
+
+    /// Adds a stream to its connection. Returns all streams, and what they are for, once they are there.
+    fn assemble(&self, hello: Hello, channel: Channel) -> Option<(Vec<Channel>, Asks)> {
+        let Hello { id, stream, streams, asks } = hello;
+        let mut forming = self.forming.lock().unwrap_or_else(|poisoned| poisoned.into_inner());
+        forming.retain(|_, one| !one.until.left().is_zero());
+        if forming.len() >= FORMING_MAX {
+            return None;
+        }
+        let none = || Forming {
+            channels: (0..streams).map(|_| None).collect(),
+            asks: None,
+            until: Deadline::after(REQUEST_TIMEOUT),
+        };
+        let one = forming.entry(id).or_insert_with(none);
+        one.asks = one.asks.take().or(asks);
+        *one.channels.get_mut(usize::from(stream))? = Some(channel);
+        if one.channels.iter().any(Option::is_none) {
+            return None;
+        }
+        let Forming { channels, asks, .. } = forming.remove(&id)?;
+        Some((channels.into_iter().flatten().collect(), asks?))
+    }
+
+    fn tell(&self, step: Step) -> Result<(), Error> {
+        self.connecting.commands.give(Command::Create(step))
+    }
+}
