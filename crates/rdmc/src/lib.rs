@@ -97,7 +97,10 @@ mod commands;
 mod completion;
 mod context;
 mod context_settings;
+#[cfg(not(feature = "simulation"))]
 mod creation;
+#[cfg(feature = "simulation")]
+pub mod creation;
 pub mod discovery;
 mod disks;
 mod dispatcher;

@@ -185,6 +185,18 @@ impl Network {
         self.tcp()?.reserve(connection, channel)
     }
 
+    /// As [`SharedConnections::is_wanted`].
+    pub(crate) fn is_wanted(&self, reserved: &ReservedLink) -> bool {
+        let Some(link) = &reserved.link else { return false };
+        match self {
+            Self::Tcp(transport) => transport.is_wanted(link),
+            #[cfg(feature = "switch")]
+            Self::Switch(transport) => transport.tcp().is_wanted(link),
+            #[cfg(any(feature = "fabric", feature = "switch"))]
+            _ => false,
+        }
+    }
+
     /// As [`SharedConnections::release`].
     pub(crate) fn release(&mut self, link: TcpLink) {
         if let Ok(tcp) = self.tcp() {

@@ -80,6 +80,12 @@ impl Sharing {
         });
     }
 
+    /// Returns whether all that has come for a reserved channel is its orderly end.
+    pub(crate) fn was_given_back(&self, endpoint: EndpointId) -> bool {
+        let Some(Held::Waiting(held)) = self.held.get(&endpoint) else { return true };
+        matches!(held[..], [Completion::Broken { cause: Cause::ClosedByPeer, .. }])
+    }
+
     /// Returns reserved channels for which too many words have come.
     pub(crate) fn crowded(&self) -> Vec<EndpointId> {
         let is_crowded =
@@ -103,6 +109,10 @@ pub trait SharedConnections {
     ///
     /// Errors: the connection is no more; the number is 0 or in use.
     fn reserve(&mut self, connection: ConnectionId, channel: u32) -> Result<TcpLink, PostError>;
+
+    /// Returns whether the other end has not given this reserved channel back. If it has said something on it before, it has
+    /// not.
+    fn is_wanted(&self, link: &TcpLink) -> bool;
 
     /// Gives a reserved channel back, as if its endpoint had been opened and closed. Any other link is closed.
     fn release(&mut self, link: TcpLink);

@@ -56,6 +56,11 @@ impl SwitchTransport {
         self.tcp
     }
 
+    /// Returns the wrapped transport.
+    pub fn tcp(&self) -> &TcpTransport {
+        &self.tcp
+    }
+
     /// Returns the wrapped transport, for its shared connections.
     pub fn tcp_mut(&mut self) -> &mut TcpTransport {
         &mut self.tcp

@@ -18,6 +18,7 @@ mod canary;
 pub mod checks;
 mod clock;
 mod copies;
+mod creations;
 mod dice;
 mod draw;
 mod memory;
@@ -42,6 +43,10 @@ pub use copies::{
     CopyCanary, CopyFault, CopyOutcome, CopyScenario, CopySessionPlan, CopyTally, PlannedCopyFault,
     Thing, What, draw_copies, run_copies,
 };
+pub use creations::{
+    ContextPlan, CreationCanary, CreationOutcome, CreationScenario, CreationTally, DeathPlan,
+    GroupPlan as CreationPlan, Linking, SeatPlan, draw_creations, run_creations,
+};
 pub use dice::Dice;
 pub use draw::draw;
 pub use node::{Bug, Node, Watch};
@@ -54,7 +59,7 @@ pub use push::{
 pub use report::Report;
 pub use scenario::*;
 pub use shrink::shrink;
-pub use subject::{Copies, Groups, Pushes, Subject, Teams};
+pub use subject::{Copies, Creations, Groups, Pushes, Subject, Teams};
 pub use tally::Tally;
 pub use teams::{
     CallKind, CallPlan, FoldPlan, FunctionPlan, InjectedTeamFault, OtherCall, PlannedTeamFault,

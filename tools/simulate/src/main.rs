@@ -10,7 +10,9 @@ use std::{
 
 use clap::Parser;
 use serde::de::DeserializeOwned;
-use simulate::{Campaign, Copies, Groups, Limits, Options, Pushes, Subject, Teams, shrink};
+use simulate::{
+    Campaign, Copies, Creations, Groups, Limits, Options, Pushes, Subject, Teams, shrink,
+};
 
 /// The option of copies at one host, which have no members.
 const COPIES: &str = " --copies";
@@ -36,6 +38,9 @@ struct Arguments {
     /// What receivers do with their disks, beside other processes, instead of groups
     #[arg(long, conflicts_with_all = ["pushes", "teams", "members"])]
     copies: bool,
+    /// Contexts that create groups with each other, instead of groups
+    #[arg(long, conflicts_with_all = ["pushes", "teams", "copies"])]
+    creations: bool,
     /// Sizes of groups, both ends included; of pushes, with the root; 1..9, of teams 1..33
     #[arg(long, value_name = "A..B", value_parser = range)]
     members: Option<RangeInclusive<u32>>,
@@ -75,6 +80,7 @@ fn main() -> ExitCode {
         " --pushes" => command::<Pushes>(&arguments),
         " --teams" => command::<Teams>(&arguments),
         COPIES => command::<Copies>(&arguments),
+        " --creations" => command::<Creations>(&arguments),
         _ => command::<Groups>(&arguments),
     };
     match outcome {
@@ -114,12 +120,13 @@ impl Arguments {
 
     /// Returns the option that selects what is simulated.
     fn subject(&self) -> &'static str {
-        match (self.pushes, self.teams, self.copies) {
-            (true, ..) => " --pushes",
-            (_, true, _) => " --teams",
-            (.., true) => COPIES,
-            _ => "",
-        }
+        let chosen = [
+            (self.pushes, " --pushes"),
+            (self.teams, " --teams"),
+            (self.copies, COPIES),
+            (self.creations, " --creations"),
+        ];
+        chosen.into_iter().find_map(|(is_chosen, option)| is_chosen.then_some(option)).unwrap_or("")
     }
 }
 

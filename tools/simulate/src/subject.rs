@@ -9,6 +9,10 @@ use crate::{
     copies::{
         CopyCanary, CopyOutcome, CopyScenario, CopyTally, draw_copies, run_copies, smaller_copies,
     },
+    creations::{
+        CreationCanary, CreationOutcome, CreationScenario, CreationTally, draw_creations,
+        run_creations, smaller_creations,
+    },
     draw::draw,
     options::Options,
     push::{PushCanary, PushOutcome, PushScenario, PushTally, draw_push, run_push, smaller_pushes},
@@ -66,6 +70,10 @@ pub enum Teams {}
 /// Copies at one host ([`run_copies`]).
 #[derive(Debug)]
 pub enum Copies {}
+
+/// Groups and teams that are created ([`run_creations`]).
+#[derive(Debug)]
+pub enum Creations {}
 
 impl Subject for Groups {
     type Scenario = Scenario;
@@ -209,5 +217,40 @@ impl Subject for Copies {
 
     fn smaller(scenario: &CopyScenario) -> Vec<CopyScenario> {
         smaller_copies(scenario)
+    }
+}
+
+impl Subject for Creations {
+    type Scenario = CreationScenario;
+    type Canary = CreationCanary;
+    type Report = CreationOutcome;
+    type Tally = CreationTally;
+
+    fn draw(seed: u64, limits: &Limits) -> CreationScenario {
+        draw_creations(seed, limits)
+    }
+
+    fn run(scenario: &CreationScenario, options: Options<CreationCanary>) -> CreationOutcome {
+        run_creations(scenario, options)
+    }
+
+    fn verdict(report: &CreationOutcome) -> (&[String], &str) {
+        (&report.violations, &report.trace)
+    }
+
+    fn add(tally: &mut CreationTally, seed: u64, report: &CreationOutcome) {
+        tally.add(seed, report);
+    }
+
+    fn runs(tally: &CreationTally) -> u64 {
+        tally.runs
+    }
+
+    fn merge(tally: &mut CreationTally, other: &CreationTally) {
+        tally.merge(other);
+    }
+
+    fn smaller(scenario: &CreationScenario) -> Vec<CreationScenario> {
+        smaller_creations(scenario)
     }
 }

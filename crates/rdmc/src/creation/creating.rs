@@ -3,6 +3,7 @@
 use std::{collections::HashMap, sync::Arc, time::Duration};
 
 use crossbeam_channel::Sender;
+use session::Channel;
 use transport::Transport;
 use transport_tcp::ConnectionId;
 
@@ -10,7 +11,7 @@ use super::{
     creations::Creations,
     dialing::{Dial, Dialer},
     effects::{Effect, Reserve},
-    links::{Links, Sockets},
+    links::{Links, Sockets, Wire},
     messages::Message,
     steps::Step,
 };
@@ -42,11 +43,18 @@ struct Channels<'a> {
     release: Release,
 }
 
-impl Reserve<ReservedLink> for Channels<'_> {
+impl Reserve<Sockets> for Channels<'_> {
     fn reserve(&mut self, connection: ConnectionId, channel: u32) -> Result<ReservedLink, String> {
         let reserved = self.network.reserve(connection, channel);
         let link = reserved.map_err(|error| error.to_string())?;
         Ok(ReservedLink::new(link, Arc::clone(&self.release)))
+    }
+
+    fn is_open(&self, link: &Wire) -> bool {
+        match link {
+            Wire::Shared(reserved) => self.network.is_wanted(reserved),
+            Wire::Own(own) => own.channels.iter().all(Channel::is_open),
+        }
     }
 }
 

@@ -7,7 +7,7 @@ use std::{collections::BTreeMap, net::SocketAddr, time::Duration};
 use transport_tcp::ConnectionId;
 
 use super::{
-    effects::{Medium, Wire},
+    effects::{Medium, Reserve, Wire},
     joining::Joining,
     messages::Request,
 };
@@ -49,8 +49,10 @@ struct Asked<M: Medium> {
 pub(crate) enum Asking<M: Medium> {
     /// It is to be asked, not before this time.
     NotBefore(Duration),
-    /// Its connection is being made, for this creation or for another.
+    /// The shared connection is being made, for this creation or for another.
     Connecting,
+    /// Connections of its own are being made, and it is asked on them.
+    Dialing,
     /// It was asked for this channel, and has not answered.
     Waiting(ChannelId, M::Channel),
     /// It has accepted.
@@ -142,7 +144,7 @@ impl<M: Medium> Creation<M> {
     /// Takes the answer that a neighbour has accepted.
     pub(crate) fn accepted(&mut self, rank: u32) {
         let Some(asked) = self.asked.get_mut(&rank) else { return };
-        asked.state = match std::mem::replace(&mut asked.state, Asking::Connecting) {
+        asked.state = match std::mem::replace(&mut asked.state, Asking::Dialing) {
             Asking::Waiting(at, channel) => Asking::Linked(Some(at), Wire::Shared(channel)),
             other => other,
         };
@@ -200,7 +202,16 @@ impl<M: Medium> Creation<M> {
     /// Checks a request. If it is not wanted, the creation has a problem.
     ///
     /// Errors: why it is refused.
-    pub(crate) fn judge(&mut self, request: &Request, peer: SocketAddr) -> Result<(), String> {
+    pub(crate) fn judge(
+        &mut self,
+        channels: &impl Reserve<M>,
+        request: &Request,
+        peer: SocketAddr,
+    ) -> Result<(), String> {
+        // What has ended is in nobody's way.
+        if let Some(Some(taken)) = self.expected.get_mut(&request.from) {
+            taken.is_lost |= taken.wire.as_ref().is_some_and(|wire| !channels.is_open(wire));
+        }
         if let Some(cause) = self.problem_with(request) {
             let (member, address) = (request.from, peer);
             self.problem.get_or_insert(Error::Member { member, address, cause: cause.clone() });
@@ -244,7 +255,8 @@ impl<M: Medium> Creation<M> {
         }
         match self.expected.get(from) {
             None => Some(format!("member {from} is not expected to connect to member {own}")),
-            Some(Some(old)) if old.context != *context && !old.is_lost => {
+            // Without a wire yet, it may be one that has ended, too.
+            Some(Some(old)) if old.context != *context && old.wire.is_some() && !old.is_lost => {
                 Some(format!("member {from} has connected already; is it running twice?"))
             }
             Some(_) => None,
@@ -280,10 +292,13 @@ impl<M: Medium> Creation<M> {
             && self.expected.values().all(is_taken)
     }
 
-    /// Gives up links with connections of their own that the other end has closed: it has given up its attempt, without
-    /// another way to tell. Returns whether there are any.
-    pub(crate) fn drop_closed(&mut self, now: Duration) -> bool {
-        let is_closed = |wire: &Wire<M>| matches!(wire, Wire::Own(own) if !M::is_open(own));
+    /// Gives up links that the other end has given back: its group has ended before it began, or it has given up
+    /// its attempt, which cannot be told on connections of a link's own. Returns whether there are any.
+    ///
+    /// With such a link the group would begin and fail, and so would those of other neighbours when they had begun: members that try
+    /// again could fail each other in turns for ever.
+    pub(crate) fn drop_closed(&mut self, channels: &impl Reserve<M>, now: Duration) -> bool {
+        let is_closed = |wire: &Wire<M>| !channels.is_open(wire);
         let mut any = false;
         for asked in self.asked.values_mut() {
             if matches!(&asked.state, Asking::Linked(_, wire) if is_closed(wire)) {

@@ -62,7 +62,7 @@ impl<M: Medium> Creations<M> {
     /// Errors: one of this number is being created here already.
     pub fn begin(
         &mut self,
-        channels: &mut impl Reserve<M::Channel>,
+        channels: &mut impl Reserve<M>,
         now: Duration,
         joining: Joining,
         timeout: Duration,
@@ -75,7 +75,7 @@ impl<M: Medium> Creations<M> {
         let creation = Creation::new(joining, self.attempts, now, timeout);
         self.creations.insert(number, creation);
         for parked in self.waiting.take(number) {
-            self.answer(parked);
+            self.answer(channels, parked);
         }
         self.touched.push_back(number);
         self.settle(channels, now);
@@ -89,10 +89,14 @@ impl<M: Medium> Creations<M> {
     }
 
     /// Does what is due at this time.
-    pub fn handle_timeout(&mut self, channels: &mut impl Reserve<M::Channel>, now: Duration) {
+    pub fn handle_timeout(&mut self, channels: &mut impl Reserve<M>, now: Duration) {
         for parked in self.waiting.take_late(now) {
-            let cause = format!("group {} was not created there in time", parked.request.group);
-            self.refuse(parked.at, parked.request.group, cause);
+            // Whoever asked on a shared connection has given up, too.
+            if let Place::Own(_) = parked.at {
+                let number = parked.request.group;
+                let cause = format!("group {number} was not created there in time");
+                self.refuse(parked.at, number, cause);
+            }
         }
         let is_late = |creation: &Creation<M>| creation.until.is_some_and(|until| until <= now);
         let late = self.creations.values().filter(|creation| is_late(creation));
@@ -109,7 +113,7 @@ impl<M: Medium> Creations<M> {
     /// [`Effect::Connect`].
     pub fn connected(
         &mut self,
-        channels: &mut impl Reserve<M::Channel>,
+        channels: &mut impl Reserve<M>,
         now: Duration,
         connection: ConnectionId,
         address: SocketAddr,
@@ -125,7 +129,7 @@ impl<M: Medium> Creations<M> {
     /// A link was made for [`Effect::Connect`], which has connections of its own.
     pub fn linked(
         &mut self,
-        channels: &mut impl Reserve<M::Channel>,
+        channels: &mut impl Reserve<M>,
         now: Duration,
         dial: u64,
         link: M::Own,
@@ -144,7 +148,7 @@ impl<M: Medium> Creations<M> {
     /// [`Effect::Connect`] has failed.
     pub fn not_connected(
         &mut self,
-        channels: &mut impl Reserve<M::Channel>,
+        channels: &mut impl Reserve<M>,
         now: Duration,
         dial: u64,
         error: Error,
@@ -161,7 +165,7 @@ impl<M: Medium> Creations<M> {
     /// [`Effect::Connect`].
     pub fn unusable(
         &mut self,
-        channels: &mut impl Reserve<M::Channel>,
+        channels: &mut impl Reserve<M>,
         now: Duration,
         address: SocketAddr,
         dial: Option<u64>,
@@ -176,7 +180,7 @@ impl<M: Medium> Creations<M> {
     /// A shared connection has ended; `cause`, unless it was idle.
     pub fn disconnected(
         &mut self,
-        channels: &mut impl Reserve<M::Channel>,
+        channels: &mut impl Reserve<M>,
         now: Duration,
         connection: ConnectionId,
         cause: Option<&str>,
@@ -191,7 +195,7 @@ impl<M: Medium> Creations<M> {
     /// A message has come on a shared connection.
     pub fn on_message(
         &mut self,
-        channels: &mut impl Reserve<M::Channel>,
+        channels: &mut impl Reserve<M>,
         now: Duration,
         connection: ConnectionId,
         message: Message,
@@ -202,7 +206,10 @@ impl<M: Medium> Creations<M> {
                 let (at, number) = (Place::Channel((connection, channel)), request.group);
                 match channels.reserve(connection, channel) {
                     Ok(channel) => {
-                        self.take_request(Parked::new(at, peer, Some(channel), request, now));
+                        self.take_request(
+                            channels,
+                            Parked::new(at, peer, Some(channel), request, now),
+                        );
                     }
                     Err(cause) => self.refuse(at, number, cause),
                 }
@@ -237,20 +244,20 @@ impl<M: Medium> Creations<M> {
     /// time is over, unless it is taken back before. `ask` names it; `peer`: where the other context has connected from.
     pub fn requested(
         &mut self,
-        channels: &mut impl Reserve<M::Channel>,
+        channels: &mut impl Reserve<M>,
         now: Duration,
         ask: u64,
         peer: SocketAddr,
         request: Request,
     ) {
-        self.take_request(Parked::new(Place::Own(ask), peer, None, request, now));
+        self.take_request(channels, Parked::new(Place::Own(ask), peer, None, request, now));
         self.settle(channels, now);
     }
 
     /// The link of a request that was granted is there. Dropped if the creation has ended.
     pub fn placed(
         &mut self,
-        channels: &mut impl Reserve<M::Channel>,
+        channels: &mut impl Reserve<M>,
         now: Duration,
         ask: u64,
         link: M::Own,
@@ -284,7 +291,7 @@ impl<M: Medium> Creations<M> {
     }
 
     /// Goes on with all creations that something has happened to.
-    fn settle(&mut self, channels: &mut impl Reserve<M::Channel>, now: Duration) {
+    fn settle(&mut self, channels: &mut impl Reserve<M>, now: Duration) {
         while let Some(number) = self.touched.pop_front() {
             let advanced = self.advance(channels, now, number);
             if let Err(error) = advanced {
@@ -299,7 +306,7 @@ impl<M: Medium> Creations<M> {
     /// Errors: why it cannot succeed.
     fn advance(
         &mut self,
-        channels: &mut impl Reserve<M::Channel>,
+        channels: &mut impl Reserve<M>,
         now: Duration,
         number: u64,
     ) -> Result<(), Error> {
@@ -307,7 +314,7 @@ impl<M: Medium> Creations<M> {
         if let Some(problem) = creation.take_problem() {
             return Err(problem);
         }
-        if creation.is_complete() && !creation.drop_closed(now) {
+        if creation.is_complete() && !creation.drop_closed(channels, now) {
             let creation = self.creations.remove(&number);
             let outcome = Ok(creation.map(Creation::into_links).unwrap_or_default());
             self.effects.push_back(Effect::End { number, outcome });
@@ -322,7 +329,7 @@ impl<M: Medium> Creations<M> {
     /// Asks a neighbour, or connects to it first. Errors: a channel cannot be reserved.
     fn ask(
         &mut self,
-        channels: &mut impl Reserve<M::Channel>,
+        channels: &mut impl Reserve<M>,
         now: Duration,
         number: u64,
         rank: u32,
@@ -332,7 +339,9 @@ impl<M: Medium> Creations<M> {
         let left = creation.until.map_or(Duration::MAX, |until| until.saturating_sub(now));
         self.attempts += 1;
         let identity = (self.context, self.attempts);
-        let request = creation.joining.request(rank, identity, session::millis(left));
+        // Not less: it is not refused as too late before this member has given up.
+        let timeout_ms = session::millis(left).saturating_add(1);
+        let request = creation.joining.request(rank, identity, timeout_ms);
         let shares = creation.joining.is_shared;
         let way = if shares { self.contexts.way(address) } else { Way::None };
         match way {
@@ -353,7 +362,7 @@ impl<M: Medium> Creations<M> {
                 if self.contexts.dials_of(number, attempt).len() >= CONNECTING_MAX {
                     return Ok(());
                 }
-                creation.set(rank, Asking::Connecting);
+                creation.set(rank, if shares { Asking::Connecting } else { Asking::Dialing });
                 let dial = Dial { address, number, attempt, member: rank };
                 let dial = self.contexts.begin(dial, shares);
                 let connect =
@@ -385,10 +394,10 @@ impl<M: Medium> Creations<M> {
     }
 
     /// Answers a request, or keeps it until its group is created here.
-    fn take_request(&mut self, request: Parked<M::Channel>) {
+    fn take_request(&mut self, channels: &impl Reserve<M>, request: Parked<M::Channel>) {
         let number = request.request.group;
         if self.creations.contains_key(&number) {
-            self.answer(request);
+            self.answer(channels, request);
             return self.touched.push_back(number);
         }
         let replaced = self.waiting.take_outdated(&request.request);
@@ -401,11 +410,11 @@ impl<M: Medium> Creations<M> {
     }
 
     /// Answers a request for a group that is being created here.
-    fn answer(&mut self, parked: Parked<M::Channel>) {
+    fn answer(&mut self, channels: &impl Reserve<M>, parked: Parked<M::Channel>) {
         let Parked { at, peer, channel, request, .. } = parked;
         let number = request.group;
         let Some(creation) = self.creations.get_mut(&number) else { return };
-        match creation.judge(&request, peer) {
+        match creation.judge(channels, &request, peer) {
             Ok(()) => {
                 creation.grant(&request, at, channel.map(Wire::Shared));
                 self.effects.push_back(match at {

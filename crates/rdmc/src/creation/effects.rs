@@ -13,17 +13,17 @@ pub trait Medium {
     type Channel;
     /// A link that has connections of its own; they are closed when it is dropped.
     type Own;
-
-    /// Returns whether the other end has not closed the link. Does not block.
-    fn is_open(link: &Self::Own) -> bool;
 }
 
-/// Reserves channels of shared connections.
-pub trait Reserve<C> {
+/// The network, as far as creations need it at once.
+pub trait Reserve<M: Medium> {
     /// Reserves a channel of a shared connection. Does not block.
     ///
     /// Errors: why it cannot be reserved, such as that the connection is no more.
-    fn reserve(&mut self, connection: ConnectionId, channel: u32) -> Result<C, String>;
+    fn reserve(&mut self, connection: ConnectionId, channel: u32) -> Result<M::Channel, String>;
+
+    /// Returns whether the other end has not given the link back, without having begun with its group. Does not block.
+    fn is_open(&self, link: &Wire<M>) -> bool;
 }
 
 /// A link to a neighbour, on which both ends have agreed.

@@ -1,7 +1,5 @@
 //! The links that a creation has made, over the network of a context.
 
-use session::Channel;
-
 use super::effects::{self, Medium};
 use crate::network::{OwnLink, ReservedLink};
 
@@ -11,10 +9,6 @@ pub(crate) enum Sockets {}
 impl Medium for Sockets {
     type Channel = ReservedLink;
     type Own = Box<OwnLink>;
-
-    fn is_open(link: &Self::Own) -> bool {
-        link.channels.iter().all(Channel::is_open)
-    }
 }
 
 /// A link to a neighbour.

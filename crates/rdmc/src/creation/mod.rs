@@ -19,15 +19,15 @@
 mod contexts;
 pub(crate) mod creating;
 mod creation;
-mod creations;
+pub mod creations;
 pub(crate) mod dialing;
-mod effects;
+pub mod effects;
 #[cfg(feature = "switch")]
 pub(crate) mod in_switch;
-pub(crate) mod joining;
+pub mod joining;
 pub(crate) mod links;
 pub(crate) mod listening;
-pub(crate) mod messages;
+pub mod messages;
 mod parked;
 pub(crate) mod steps;
-pub(crate) mod terms;
+pub mod terms;

@@ -14,8 +14,10 @@ const PARTS_MAX: usize = 256;
 
 /// The settings at one member that must be the same at all; compared when two members connect.
 #[derive(Clone, PartialEq, Eq, Debug, Serialize, Deserialize)]
-pub(crate) enum Terms {
+pub enum Terms {
+    /// Of a group.
     Group(GroupTerms),
+    /// Of a team.
     Team(TeamTerms),
 }
 
@@ -41,7 +43,7 @@ impl Terms {
 
 /// The terms of a team.
 #[derive(Clone, PartialEq, Eq, Debug, Serialize, Deserialize)]
-pub(crate) struct TeamTerms {
+pub struct TeamTerms {
     slots: u32,
     slot_bytes: u32,
     degrees: Vec<(u64, u32)>,
@@ -55,7 +57,8 @@ pub(crate) struct TeamTerms {
 }
 
 impl TeamTerms {
-    pub(crate) fn new(settings: &TeamSettings, fabric: &str, protection: Protection) -> Self {
+    /// Makes the terms of a team over a fabric of this name.
+    pub fn new(settings: &TeamSettings, fabric: &str, protection: Protection) -> Self {
         Self {
             slots: settings.slots,
             slot_bytes: settings.slot_bytes,
@@ -134,7 +137,7 @@ fn first_difference(fields: &[(&str, String, String)]) -> Option<String> {
 
 /// The terms of a group.
 #[derive(Clone, PartialEq, Eq, Debug, Serialize, Deserialize)]
-pub(crate) struct GroupTerms {
+pub struct GroupTerms {
     members: u32,
     root: u32,
     algorithm: u8,

@@ -99,6 +99,13 @@ impl SharedConnections for TcpTransport {
         Ok(TcpLink { kind: Kind::Reserved(endpoint) })
     }
 
+    fn is_wanted(&self, link: &TcpLink) -> bool {
+        match link.kind {
+            Kind::Reserved(endpoint) => !self.sharing.was_given_back(endpoint),
+            Kind::Streams(_) => true,
+        }
+    }
+
     fn release(&mut self, link: TcpLink) {
         if let Kind::Reserved(endpoint) = link.kind {
             self.drop_reserved(endpoint);
