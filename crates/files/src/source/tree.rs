@@ -333,17 +333,15 @@ impl TreeSource {
 }
 
 impl Files {
-    /// Opens a file, which has to be the one that was listed.
+    /// Opens a file. Whether it is the one that was listed is still to be checked.
     fn open(&self, index: usize) -> io::Result<File> {
         let origin = &self.origins[index];
         let flags = (OFlags::NONBLOCK | OFlags::NOFOLLOW).bits().cast_signed();
         let opened = OpenOptions::new().read(true).custom_flags(flags).open(&origin.path);
-        let file = opened.map_err(|error| match error.kind() {
+        opened.map_err(|error| match error.kind() {
             io::ErrorKind::NotFound => self.changed(index, "it was removed or renamed".into()),
             _ => self.unreadable(index, &error),
-        })?;
-        self.check(index, &file)?;
-        Ok(file)
+        })
     }
 
     fn check(&self, index: usize, file: &File) -> io::Result<()> {
@@ -389,7 +387,15 @@ impl Files {
         read_pieces(&self.layout, into, offset, |piece, part| {
             let whole = self.origins[piece.file].identity.bytes();
             let is_whole = part.len() as u64 == whole;
-            let file = self.open.get(piece.file, is_whole, || self.open(piece.file))?;
+            // What is read at once is opened outside of the lock, and checked once.
+            let file = match is_whole {
+                true => Arc::new(self.open(piece.file)?),
+                false => self.open.get(piece.file, || {
+                    let file = self.open(piece.file)?;
+                    self.check(piece.file, &file)?;
+                    Ok(file)
+                })?,
+            };
             let range = self.layout.range_of(piece.file);
             // Those with holes are not contiguous.
             let read = match is_whole || self.layout.has_holes(piece.file) {
@@ -399,14 +405,14 @@ impl Files {
                     ahead.read_exact(&file, holds, part, piece.in_object.start)
                 }
             };
+            // Before the error of a read: why it has failed. A change while it was read, too.
+            self.check(piece.file, &file)?;
             read.map_err(|error| match error.kind() {
                 io::ErrorKind::UnexpectedEof => {
                     self.changed(piece.file, "it became shorter".into())
                 }
                 _ => self.unreadable(piece.file, &error),
-            })?;
-            // A change while it was read, too.
-            self.check(piece.file, &file)
+            })
         })
     }
 }
