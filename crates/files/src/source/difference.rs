@@ -6,8 +6,8 @@ use tree::{Entry, Kind, Listing, compare};
 
 use super::{
     attributes::CHANGED,
+    found::{Listed, Origin},
     identity::mode_changed,
-    scan::{Listed, Origin},
 };
 
 /// The first difference, in the order of listings.

@@ -11,7 +11,11 @@ use std::{
 use rdmc::{Region, Storage};
 use rustix::fs::{OFlags, SeekFrom, seek};
 
-use super::{error::SourceError, identity::Identity, scan::modified_ns, status::Status};
+use super::{
+    error::SourceError,
+    identity::Identity,
+    status::{Status, modified_ns},
+};
 use crate::{
     Manifest, hash,
     ranges::{ByteRange, Ranges},
