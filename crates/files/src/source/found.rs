@@ -50,7 +50,11 @@ pub(super) struct Origin {
 
 impl Origin {
     pub(super) fn new(path: PathBuf, status: &Status) -> Self {
-        Self { path: path.into(), identity: Identity::of(status), has_holes: may_have_holes(status) }
+        Self {
+            path: path.into(),
+            identity: Identity::of(status),
+            has_holes: may_have_holes(status),
+        }
     }
 
     /// Where it has data, if it has holes.

@@ -110,7 +110,8 @@ impl Lister {
         };
         let mode = (status.mode & mode_bits) as u16;
         let owner = if followed.is_some() { status.owner } else { found.owner };
-        let attributes = self.kept.any().then(|| self.kept.of(&real(), &kind, owner)).transpose()?;
+        let attributes =
+            self.kept.any().then(|| self.kept.of(&real(), &kind, owner)).transpose()?;
         let entry = Entry { path: found.path, mode, modified_ns, kind };
         Ok(Listed { entry, attributes, origin })
     }

@@ -9,10 +9,7 @@ use std::{
 };
 
 use rustix::{
-    fs::{
-        AtFlags, CWD, Dir, Mode, OFlags, StatFs, fstatfs, openat, readlinkat, statat,
-        statfs,
-    },
+    fs::{AtFlags, CWD, Dir, Mode, OFlags, StatFs, fstatfs, openat, readlinkat, statat, statfs},
     io::Errno,
 };
 use tree::{Links, Listing, PATH_BYTES_MAX, compare};

@@ -19,7 +19,7 @@ use std::{
 
 use rdmc::{Region, Storage};
 use rustix::fs::OFlags;
-use tree::{Holder, Layout, Listing};
+use tree::{Holder, Layout};
 
 use super::{
     difference::{Comparison, Difference},
@@ -253,11 +253,9 @@ impl TreeSource {
     /// Errors: something was added, removed, replaced or changed; unreadable.
     pub(super) fn look_again(&self) -> Result<(), SourceError> {
         self.check_unchanged()?;
-        let invalid = |error| SourceError::Tree { path: self.path.clone(), error };
-        let sent = Listing::decode(&self.encoded).map_err(invalid)?;
-        let at_once = if self.is_in_order { self.compare_at_once(&sent) } else { Ok(None) };
+        let at_once = if self.is_in_order { self.compare_at_once() } else { Ok(None) };
         let compared = match at_once {
-            Ok(None) => self.compare_all(&sent),
+            Ok(None) => self.compare_all(),
             at_once => at_once.map(Option::unwrap_or_default),
         };
         let (top, difference) = compared.map_err(|error| match error {
@@ -280,11 +278,15 @@ impl TreeSource {
         }
     }
 
+    fn comparison(&self) -> Result<Comparison<'_>, SourceError> {
+        let compared = Comparison::new(&self.encoded, &self.files.origins);
+        compared.map_err(|error| SourceError::Tree { path: self.path.clone(), error })
+    }
+
     /// Compares what is there now with what was sent, entry by entry as it is found. `None` if there is a link, which can only be
     /// compared once all is known that is there.
-    fn compare_at_once(&self, sent: &Listing) -> Result<Option<Compared>, SourceError> {
-        let (mut options, mut comparison) =
-            (self.options.clone(), Comparison::new(sent, &self.files.origins));
+    fn compare_at_once(&self) -> Result<Option<Compared>, SourceError> {
+        let (mut options, mut comparison) = (self.options.clone(), self.comparison()?);
         let mut take = |listed: Listed| comparison.compare(&listed);
         let (top, scan) = self.sources.scan(&mut options, Some(&mut take))?;
         if scan.has_links() {
@@ -295,9 +297,8 @@ impl TreeSource {
     }
 
     /// The same once all was found.
-    fn compare_all(&self, sent: &Listing) -> Result<Compared, SourceError> {
-        let (mut options, mut comparison) =
-            (self.options.clone(), Comparison::new(sent, &self.files.origins));
+    fn compare_all(&self) -> Result<Compared, SourceError> {
+        let (mut options, mut comparison) = (self.options.clone(), self.comparison()?);
         let (top, scan) = self.sources.scan(&mut options, None)?;
         scan.for_each(&self.path, |listed| comparison.compare(&listed))?;
         Ok((top, comparison.end()))
