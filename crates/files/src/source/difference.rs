@@ -256,7 +256,7 @@ mod tests {
             symlink("b", top.join("link")).unwrap();
         };
         assert_eq!(look_after_in(true, link), changed("link", "it leads elsewhere"));
-        let link = |top: &Path| symlink("b", top.join("sub/a link")).unwrap();
+        let link = |top: &Path| symlink("c", top.join("sub/a link")).unwrap();
         assert_eq!(look_after(link), changed("sub/a link", "it was added"));
         let link = |top: &Path| {
             fs::remove_file(top.join("b")).unwrap();

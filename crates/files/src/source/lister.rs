@@ -105,7 +105,7 @@ impl Lister {
             Kind::Link { .. } => (found.modified_ns, 0o777),
             // Without the sticky bit everybody who may write a directory could remove others' files.
             Kind::Directory => (found.modified_ns, 0o1777),
-            _ if followed.is_some() => (modified_ns(&self.real(&found), status)?, 0o777),
+            _ if followed.is_some() => (modified_ns(|| self.real(&found), status)?, 0o777),
             _ => (found.modified_ns, 0o777),
         };
         let mode = (status.mode & mode_bits) as u16;

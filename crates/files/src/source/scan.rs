@@ -5,7 +5,8 @@ use std::{
     fs, io,
     ops::ControlFlow,
     os::{fd::OwnedFd, unix::ffi::OsStrExt},
-    path::Path,
+    path::{Path, PathBuf},
+    vec,
 };
 
 use rustix::{
@@ -45,6 +46,12 @@ struct Place<'a> {
     root: u32,
 }
 
+/// A directory of which entries are still to be added.
+struct Level {
+    path: PathBuf,
+    found: vec::IntoIter<Found>,
+}
+
 /// Takes entries while they are found.
 pub(super) type Take<'a> = &'a mut dyn FnMut(Listed) -> ControlFlow<()>;
 
@@ -58,8 +65,9 @@ pub(super) struct Scan<'a> {
     /// What takes entries wants no more.
     is_over: bool,
     has_links: bool,
-    /// Of a single directory: its name with `/`, which patterns see before the paths of the tree.
-    prefix: Vec<u8>,
+    /// The path that patterns see: of a single directory its name with `/`, so many bytes, before the path in the tree.
+    shown: Vec<u8>,
+    prefix_bytes: usize,
 }
 
 impl<'a> Scan<'a> {
@@ -67,8 +75,8 @@ impl<'a> Scan<'a> {
     /// link, since what becomes of links depends on all that is in the tree.
     pub(super) fn new(options: &'a mut ListOptions, take: Option<Take<'a>>) -> Self {
         let lister = Lister::new(options.attributes);
-        let (found, is_over, has_links, prefix) = Default::default();
-        Self { options, lister, found, take, is_over, has_links, prefix }
+        let (found, is_over, has_links, shown) = Default::default();
+        Self { options, lister, found, take, is_over, has_links, shown, prefix_bytes: 0 }
     }
 
     /// Whether a link was found.
@@ -85,7 +93,8 @@ impl<'a> Scan<'a> {
             if !self.options.selection.takes(&name, true) {
                 return Err(SourceError::NothingLeft(path.to_owned()));
             }
-            self.prefix = [&name[..], b"/"].concat();
+            self.shown = [&name[..], b"/"].concat();
+            self.prefix_bytes = self.shown.len();
         }
         self.add_contents(path, b"")
     }
@@ -95,7 +104,10 @@ impl<'a> Scan<'a> {
         let real = fs::canonicalize(top).map_err(system(top, "examine"))?;
         self.lister.add_top(real, under);
         let root = self.lister.add_root(top, under.len());
-        self.directory(top, OFlags::empty(), under, root)
+        if self.is_over {
+            return Ok(());
+        }
+        self.directory(top, under, root)
     }
 
     /// Adds a source under a name, unless the patterns leave it out: a file, or a directory with what it contains. Follows links.
@@ -106,27 +118,45 @@ impl<'a> Scan<'a> {
         }
         check_stored(path, &status)?;
         let root = self.lister.add_root(path, name.len());
-        let found = found(path, name.to_vec(), root, status)?;
+        let found = found(|| path.to_owned(), name.to_vec(), root, status)?;
         self.add(found)?;
         if status.is_directory() { self.add_contents(path, name) } else { Ok(()) }
     }
 
-    /// Adds what a directory contains.
-    fn directory(
-        &mut self,
-        path: &Path,
-        flags: OFlags,
-        under: &[u8],
-        root: u32,
-    ) -> Result<(), SourceError> {
-        if self.is_over {
-            return Ok(());
+    /// Adds what a directory contains, without recursion: a chain of directories may be as long as a path.
+    fn directory(&mut self, path: &Path, under: &[u8], root: u32) -> Result<(), SourceError> {
+        let mut levels = vec![self.read(path.to_owned(), OFlags::empty(), (under, root))?];
+        while let Some(Level { path, found }) = levels.last_mut() {
+            let Some(found) = found.next().filter(|_| !self.is_over) else {
+                levels.pop();
+                continue;
+            };
+            let is_directory = found.link.is_none() && found.status.is_directory();
+            let inner = is_directory.then(|| {
+                let name = found.path.rsplit(|&byte| byte == b'/').next();
+                let name = name.map_or(OsStr::new(""), OsStr::from_bytes);
+                (path.join(name), found.path.clone())
+            });
+            self.add(found)?;
+            if let Some((path, under)) = inner {
+                levels.push(self.read(path, OFlags::NOFOLLOW, (&under, root))?);
+            }
         }
+        Ok(())
+    }
+
+    /// What a directory contains, in the order of names. `under`: its path in the tree.
+    fn read(
+        &mut self,
+        path: PathBuf,
+        flags: OFlags,
+        (under, root): (&[u8], u32),
+    ) -> Result<Level, SourceError> {
         let flags = flags | OFlags::RDONLY | OFlags::DIRECTORY | OFlags::CLOEXEC;
-        let failed = |error: Errno| system(path, "read")(error.into());
-        let opened = openat(CWD, path, flags, Mode::empty()).map_err(failed)?;
+        let failed = |error: Errno| system(&path, "read")(error.into());
+        let opened = openat(CWD, &path, flags, Mode::empty()).map_err(failed)?;
         if fstatfs(&opened).is_ok_and(|found| is_generated(&found)) {
-            return Err(SourceError::Generated(path.to_owned()));
+            return Err(SourceError::Generated(path));
         }
         let mut names = Vec::new();
         for entry in Dir::read_from(&opened).map_err(failed)? {
@@ -136,49 +166,42 @@ impl<'a> Scan<'a> {
             }
         }
         names.sort_unstable();
-        let place = Place { opened: &opened, path, under, root };
-        let mut here = Vec::with_capacity(names.len());
+        let place = Place { opened: &opened, path: &path, under, root };
+        let mut found = Vec::with_capacity(names.len());
         for name in &names {
-            here.extend(self.entry(&place, OsStr::from_bytes(name))?);
+            found.extend(self.entry(&place, OsStr::from_bytes(name))?);
         }
         // Not one descriptor for each level.
-        drop((opened, names));
-        for found in here {
-            let is_directory = found.link.is_none() && found.status.is_directory();
-            let inner = is_directory.then(|| found.path.clone());
-            self.add(found)?;
-            if let Some(inner) = inner {
-                let name = inner.rsplit(|&byte| byte == b'/').next().unwrap_or(&inner);
-                let path = path.join(OsStr::from_bytes(name));
-                self.directory(&path, OFlags::NOFOLLOW, &inner, root)?;
-            }
-        }
-        Ok(())
+        drop(opened);
+        Ok(Level { path, found: found.into_iter() })
     }
 
     /// What a name in a directory is, unless it is not sent.
     fn entry(&mut self, place: &Place<'_>, name: &OsStr) -> Result<Option<Found>, SourceError> {
-        let path = place.path.join(name);
-        if is_leftover(name) || self.options.leaves_out(&path) {
+        // Made only where it is needed: there may be millions of entries.
+        let path = || place.path.join(name);
+        if is_leftover(name) || self.options.leaves_out(place.path, name) {
             return Ok(None);
         }
         let status = statat(place.opened, name, AtFlags::SYMLINK_NOFOLLOW);
-        let status = status.map_err(|error| system(&path, "examine")(error.into()))?;
+        let status = status.map_err(|error| system(&path(), "examine")(error.into()))?;
         let status = Status::from(&status);
         let in_tree = match place.under {
             [] => name.as_bytes().to_vec(),
             under => [under, b"/", name.as_bytes()].concat(),
         };
-        let shown = [&self.prefix[..], &in_tree].concat();
-        if !self.options.selection.takes(&shown, status.is_directory()) {
+        self.shown.truncate(self.prefix_bytes);
+        self.shown.extend_from_slice(&in_tree);
+        if !self.options.selection.takes(&self.shown, status.is_directory()) {
             return Ok(None);
         }
-        if path.as_os_str().len() > PATH_BYTES_MAX {
-            return Err(SourceError::LongPath(path));
+        let bytes = place.path.as_os_str().len() + name.len();
+        if bytes >= PATH_BYTES_MAX && path().as_os_str().len() > PATH_BYTES_MAX {
+            return Err(SourceError::LongPath(path()));
         }
         match status.is_link() {
-            true => self.link(place, (name, &path), in_tree, status).map(Some),
-            false => found(&path, in_tree, place.root, status).map(Some),
+            true => self.link(place, (name, &path()), in_tree, status).map(Some),
+            false => found(path, in_tree, place.root, status).map(Some),
         }
     }
 
@@ -202,7 +225,7 @@ impl<'a> Scan<'a> {
         let text = readlinkat(place.opened, name, Vec::new());
         let text = text.map_err(|error| system(real, "read")(error.into()))?.into_bytes();
         let target = Path::new(OsStr::from_bytes(&text));
-        let (modified_ns, owner) = (modified_ns(real, &own)?, own.owner);
+        let (modified_ns, owner) = (modified_ns(|| real.to_owned(), &own)?, own.owner);
         let (to, status) = match self.options.links {
             Links::Anywhere => (None, own),
             Links::Inside => {
@@ -265,9 +288,15 @@ impl<'a> Scan<'a> {
     }
 }
 
-fn found(real: &Path, path: Vec<u8>, root: u32, status: Status) -> Result<Found, SourceError> {
+/// `real`: where it is on disk, for errors.
+fn found(
+    real: impl Fn() -> PathBuf,
+    path: Vec<u8>,
+    root: u32,
+    status: Status,
+) -> Result<Found, SourceError> {
     if !status.is_file() && !status.is_directory() {
-        return Err(SourceError::Special { path: real.to_owned(), kind: status.special() });
+        return Err(SourceError::Special { path: real(), kind: status.special() });
     }
     let (modified_ns, owner) = (modified_ns(real, &status)?, status.owner);
     Ok(Found { path, root, status, link: None, modified_ns, owner })

@@ -1,6 +1,6 @@
 //! What the system says of an entry.
 
-use std::{fs::Metadata, os::unix::fs::MetadataExt, path::Path};
+use std::{fs::Metadata, os::unix::fs::MetadataExt, path::PathBuf};
 
 use rustix::fs::{FileType, Stat};
 
@@ -47,12 +47,12 @@ impl Status {
 }
 
 /// Errors: it is beyond what is sent, of 292 years before and after 1970.
-pub(super) fn modified_ns(path: &Path, status: &Status) -> Result<i64, SourceError> {
+pub(super) fn modified_ns(path: impl Fn() -> PathBuf, status: &Status) -> Result<i64, SourceError> {
     let (seconds, nanoseconds) = status.modified;
     let seconds_ns = seconds.checked_mul(1_000_000_000);
     seconds_ns
         .and_then(|seconds_ns| seconds_ns.checked_add(nanoseconds))
-        .ok_or_else(|| SourceError::Time { path: path.to_owned(), seconds })
+        .ok_or_else(|| SourceError::Time { path: path(), seconds })
 }
 
 impl From<&Metadata> for Status {

@@ -484,7 +484,7 @@ impl Sources {
                 _ if self.is_top => {
                     let metadata = fs::metadata(path).map_err(system(path, "examine"))?;
                     let status = Status::from(&metadata);
-                    let modified_ns = modified_ns(path, &status)?;
+                    let modified_ns = modified_ns(|| path.clone(), &status)?;
                     top = Some(Top { mode: status.mode & 0o1777, modified_ns });
                     scan.add_single(path)?;
                 }
