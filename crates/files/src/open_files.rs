@@ -37,11 +37,10 @@ const FILES_MAX: usize = 32;
 pub(crate) struct OpenFiles(Mutex<VecDeque<(usize, Arc<File>)>>);
 
 impl OpenFiles {
-    /// A file; `open` opens it unless it is open. It is not kept if it is used as a whole (`is_whole`).
+    /// A file; `open` opens it unless it is open. One that is used as a whole at once is better not kept here.
     pub(crate) fn get(
         &self,
         number: usize,
-        is_whole: bool,
         open: impl FnOnce() -> io::Result<File>,
     ) -> io::Result<Arc<File>> {
         let mut files = self.0.lock().unwrap_or_else(PoisonError::into_inner);
@@ -54,12 +53,10 @@ impl OpenFiles {
         }
         // Under the lock: the same file is not created twice.
         let file = Arc::new(open()?);
-        if !is_whole {
-            if files.len() == FILES_MAX {
-                files.pop_front();
-            }
-            files.push_back((number, Arc::clone(&file)));
+        if files.len() == FILES_MAX {
+            files.pop_front();
         }
+        files.push_back((number, Arc::clone(&file)));
         Ok(file)
     }
 }

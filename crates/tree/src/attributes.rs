@@ -121,6 +121,15 @@ pub(crate) enum Packed<'a> {
     },
 }
 
+impl Packed<'_> {
+    /// The attributes; `None` if they are those of the entry before.
+    pub(crate) fn unpacked(self) -> Option<Attributes> {
+        let Self::Other { user, group, extended } = self else { return None };
+        let extended = extended.iter().map(|(name, value)| (name.to_vec(), value.to_vec()));
+        Some(Attributes { user, group, extended: extended.collect() })
+    }
+}
+
 impl Table {
     /// Adds those of the next entry, by its number. Returns how much memory it takes for names and values.
     pub(crate) fn add(
@@ -146,16 +155,12 @@ impl Table {
         kind: &Kind,
         packed: Packed<'_>,
     ) -> Result<usize, AttributesFault> {
-        match packed {
-            Packed::Same => {
+        match packed.unpacked() {
+            None => {
                 let (_, last) = self.runs.last().ok_or(AttributesFault::NothingBefore)?;
                 check(kind, last).map(|()| 0)
             }
-            Packed::Other { user, group, extended } => {
-                let extended = extended.iter().map(|(name, value)| (name.to_vec(), value.to_vec()));
-                let extended = extended.collect();
-                self.add(entry, kind, Attributes { user, group, extended })
-            }
+            Some(attributes) => self.add(entry, kind, attributes),
         }
     }
 

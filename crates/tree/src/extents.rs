@@ -41,14 +41,7 @@ impl Table {
         bytes: u64,
         packed: &[(u64, u64)],
     ) -> Option<usize> {
-        let mut end = 0_u64;
-        let data = packed.iter().map(|(hole, length)| {
-            let start = end.checked_add(*hole)?;
-            end = start.checked_add(*length)?;
-            Some(start..end)
-        });
-        let data = data.collect::<Option<Vec<_>>>()?;
-        self.add(entry, bytes, data)
+        self.add(entry, bytes, ranges(packed)?)
     }
 
     /// Of an entry as it is written.
@@ -69,4 +62,15 @@ impl Table {
     pub(crate) fn of(&self, entry: usize) -> Option<&[Range<u64>]> {
         self.0.get(&(entry as u32)).map(Vec::as_slice)
     }
+}
+
+/// The ranges that were written; `None` if they are none.
+pub(crate) fn ranges(packed: &[(u64, u64)]) -> Option<Vec<Range<u64>>> {
+    let mut end = 0_u64;
+    let ranges = packed.iter().map(|(hole, length)| {
+        let start = end.checked_add(*hole)?;
+        end = start.checked_add(*length)?;
+        Some(start..end)
+    });
+    ranges.collect()
 }

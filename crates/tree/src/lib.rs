@@ -8,18 +8,22 @@
 
 mod attributes;
 mod entry;
+mod error;
 mod extents;
 #[cfg(any(test, fuzzing))]
 pub mod fuzzing;
 mod glob;
 mod layout;
 mod listing;
+mod packed;
 mod path;
 mod selection;
 
 pub use attributes::{Attributes, AttributesFault, Holder, is_access};
 pub use entry::{Entry, Kind};
+pub use error::ListingError;
 pub use layout::{Layout, Piece};
-pub use listing::{ENTRIES_MAX, LISTING_BYTES_MAX, Links, Listing, ListingError, PATHS_BYTES_MAX};
+pub use listing::{ENTRIES_MAX, Links, Listing, PATHS_BYTES_MAX};
+pub use packed::{LISTING_BYTES_MAX, Read, Reader};
 pub use path::{NAME_BYTES_MAX, PATH_BYTES_MAX, PathFault, check_link, check_path, compare};
 pub use selection::{PatternError, Rule, Selection};

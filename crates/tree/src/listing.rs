@@ -2,20 +2,17 @@
 
 use std::ops::Range;
 
-use serde::{Deserialize, Serialize};
-
 use crate::{
     attributes::{self, Attributes, AttributesFault, Holder},
     entry::{Entry, Kind},
+    error::{ListingError, too_large},
     extents,
-    path::{PathFault, check_link, check_path, check_text, compare},
+    packed::{ANY_LINKS, ATTRIBUTES, HOLES, LISTING_BYTES_MAX, Packed, PackedKind, Unpacker},
+    path::{check_link, check_path, check_text, compare},
 };
 
 /// The most entries of a listing.
 pub const ENTRIES_MAX: usize = 1 << 24;
-
-/// The longest encoded listing, in bytes.
-pub const LISTING_BYTES_MAX: usize = 256 << 20;
 
 /// The most bytes of all paths, targets of links and extended attributes together: a bound on the memory that an encoded listing
 /// takes.
@@ -34,15 +31,6 @@ pub struct Listing {
     data: Option<extents::Table>,
 }
 
-/// In the first byte of an encoded listing: links may lead anywhere.
-const ANY_LINKS: u8 = 1;
-
-/// In the first byte of an encoded listing: each entry is followed by its attributes.
-const ATTRIBUTES: u8 = 2;
-
-/// In the first byte of an encoded listing: each file is followed by where it has data.
-const HOLES: u8 = 4;
-
 /// Where the symbolic links of a tree may lead.
 #[derive(Clone, Copy, PartialEq, Eq, Default, Debug)]
 pub enum Links {
@@ -51,110 +39,6 @@ pub enum Links {
     Inside,
     /// Anywhere, also nowhere.
     Anywhere,
-}
-
-/// Why entries are no tree. Entries are named by their number.
-#[derive(Clone, PartialEq, Eq, Debug, thiserror::Error)]
-#[non_exhaustive]
-pub enum ListingError {
-    /// The first byte is none of a listing.
-    #[error("the bytes are no listing of this version")]
-    Version,
-    /// The bytes of an entry are none.
-    #[error("entry {0} cannot be read")]
-    Encoding(usize),
-    /// An invalid path.
-    #[error("entry {entry} has an invalid path {path:?}: {fault}")]
-    Path {
-        /// The entry.
-        entry: usize,
-        /// Its path, as far as that can be shown.
-        path: String,
-        /// What is wrong with it.
-        fault: PathFault,
-    },
-    /// An invalid symbolic link.
-    #[error("{path:?} is a symbolic link to {target:?}: {fault}")]
-    Link {
-        /// Its path.
-        path: String,
-        /// Where it leads.
-        target: String,
-        /// What is wrong with that.
-        fault: PathFault,
-    },
-    /// A path that comes twice.
-    #[error("{0:?} is there twice")]
-    Twice(String),
-    /// Entries are not in the order of their paths.
-    #[error("entry {entry} ({path:?}) comes after what follows it")]
-    Order {
-        /// The entry.
-        entry: usize,
-        /// Its path.
-        path: String,
-    },
-    /// The directory of an entry is not in the listing, or no directory.
-    #[error("{0:?} is in no directory of the tree")]
-    NoDirectory(String),
-    /// Not permission bits, or not those of a file.
-    #[error("{path:?} has the mode {mode:o}")]
-    Mode {
-        /// Its path.
-        path: String,
-        /// Its mode.
-        mode: u16,
-    },
-    /// Attributes that the entry cannot have.
-    #[error("{path:?} has invalid attributes: {fault}")]
-    Attributes {
-        /// Its path.
-        path: String,
-        /// What is wrong with them.
-        fault: AttributesFault,
-    },
-    /// Data that a file with holes cannot have.
-    #[error("{0:?} has invalid holes")]
-    Holes(String),
-    /// A further name of what is no earlier file.
-    #[error("{path:?} is another name of entry {of}, which is no earlier file")]
-    NoFile {
-        /// Its path.
-        path: String,
-        /// What it names.
-        of: u32,
-    },
-    /// Too many entries or bytes.
-    #[error("the tree is too large: {what} (at most {most}); push parts of it, or exclude some")]
-    TooLarge {
-        /// Of what.
-        what: &'static str,
-        /// The limit.
-        most: u64,
-    },
-}
-
-/// An entry as it is written: what differs from the one before it.
-#[derive(Serialize, Deserialize)]
-struct Packed<'a> {
-    /// How many bytes the path has in common with the one before.
-    shared: u16,
-    /// The rest of the path.
-    #[serde(borrow)]
-    rest: &'a [u8],
-    mode: u16,
-    /// The difference to the time of the entry before, modulo 2^64.
-    modified_ns: i64,
-    #[serde(borrow)]
-    kind: PackedKind<'a>,
-}
-
-#[derive(Serialize, Deserialize)]
-enum PackedKind<'a> {
-    Directory,
-    File { bytes: u64 },
-    Name { of: u32 },
-    Link { target: &'a [u8] },
 }
 
 /// What is checked of entries one after another.
@@ -300,73 +184,30 @@ impl Listing {
     ///
     /// Errors: the bytes are no listing, or what they list is no tree.
     pub fn decode(encoded: &[u8]) -> Result<Self, ListingError> {
-        if encoded.len() > LISTING_BYTES_MAX {
-            return Err(too_large("bytes of the encoded listing", LISTING_BYTES_MAX as u64));
-        }
-        let (code, mut encoded) = encoded.split_first().ok_or(ListingError::Version)?;
-        if code & !(ANY_LINKS | ATTRIBUTES | HOLES) != 0 {
-            return Err(ListingError::Version);
-        }
+        let mut unpacker = Unpacker::new(encoded)?;
+        let code = unpacker.code;
         let links = if code & ANY_LINKS != 0 { Links::Anywhere } else { Links::Inside };
         let mut attributes = (code & ATTRIBUTES != 0).then(attributes::Table::default);
         let mut data = (code & HOLES != 0).then(extents::Table::default);
         let mut entries: Vec<Entry> = Vec::new();
-        let (mut checks, mut modified_ns) = (Checks { links, ..Checks::default() }, 0_i64);
-        while !encoded.is_empty() {
-            let invalid = || ListingError::Encoding(entries.len());
-            let (packed, mut rest) =
-                postcard::take_from_bytes::<Packed<'_>>(encoded).map_err(|_| invalid())?;
-            let before = entries.last().map_or(&[][..], |entry| &entry.path);
-            let shared = before.get(..packed.shared.into()).ok_or_else(invalid)?;
-            modified_ns = modified_ns.wrapping_add(packed.modified_ns);
-            let entry = Entry {
-                path: [shared, packed.rest].concat(),
-                mode: packed.mode,
-                modified_ns,
-                kind: packed.kind.unpacked(),
-            };
+        let mut checks = Checks { links, ..Checks::default() };
+        while let Some(unpacked) = unpacker.next()? {
+            let entry = unpacked.entry;
             checks.add(&entries, &entry)?;
-            if let Some(attributes) = &mut attributes {
-                let taken = postcard::take_from_bytes::<attributes::Packed<'_>>(rest);
-                let (packed, behind) = taken.map_err(|_| invalid())?;
+            if let (Some(attributes), Some(packed)) = (&mut attributes, unpacked.attributes) {
                 let added = attributes.unpack(entries.len(), &entry.kind, packed);
                 checks.add_attributes(&entry, added)?;
-                rest = behind;
             }
-            if let (Some(data), Some(bytes)) = (&mut data, entry.bytes()) {
-                let taken = postcard::take_from_bytes::<extents::Packed>(rest);
-                let (packed, behind) = taken.map_err(|_| invalid())?;
-                if let Some(packed) = packed {
-                    let added = data.unpack(entries.len(), bytes, &packed);
-                    checks.add_holes(&entry, added)?;
-                }
-                rest = behind;
+            if let (Some(data), Some(bytes), Some(packed)) =
+                (&mut data, entry.bytes(), unpacked.data)
+            {
+                let added = data.unpack(entries.len(), bytes, &packed);
+                checks.add_holes(&entry, added)?;
             }
             entries.push(entry);
-            encoded = rest;
         }
         let data = data.filter(|data| !data.is_empty());
         Ok(Self { links, entries, attributes, data })
-    }
-}
-
-impl<'a> PackedKind<'a> {
-    fn of(kind: &'a Kind) -> Self {
-        match kind {
-            Kind::Directory => Self::Directory,
-            &Kind::File { bytes } => Self::File { bytes },
-            &Kind::Name { of } => Self::Name { of },
-            Kind::Link { target } => Self::Link { target },
-        }
-    }
-
-    fn unpacked(self) -> Kind {
-        match self {
-            Self::Directory => Kind::Directory,
-            Self::File { bytes } => Kind::File { bytes },
-            Self::Name { of } => Kind::Name { of },
-            Self::Link { target } => Kind::Link { target: target.to_vec() },
-        }
     }
 }
 
@@ -469,8 +310,4 @@ impl Checks {
 /// A path as text for messages.
 fn shown(path: &[u8]) -> String {
     String::from_utf8_lossy(&path[..path.len().min(300)]).into_owned()
-}
-
-fn too_large(what: &'static str, most: u64) -> ListingError {
-    ListingError::TooLarge { what, most }
 }

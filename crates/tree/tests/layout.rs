@@ -5,7 +5,7 @@ use std::ops::Range;
 use proptest::prelude::*;
 use tree::{Entry, Kind, Layout, Listing, ListingError};
 
-use crate::trees::{any_tree, file};
+use crate::trees::{any_tree, assert_is_read, file};
 
 proptest! {
     /// Every byte of a range is in one piece, in order, and in the place that its file has.
@@ -100,6 +100,7 @@ proptest! {
         let listing = with_holes(&files);
         let encoded = listing.encode().unwrap();
         prop_assert_eq!(&Listing::decode(&encoded).unwrap(), &listing);
+        assert_is_read(&listing);
         // By definition: each byte of data in turn.
         let bytes = |(file, (_, data)): (usize, &(u64, Vec<Range<u64>>))| {
             data.iter().cloned().flatten().map(move |at| (file, at)).collect::<Vec<_>>()

@@ -3,12 +3,13 @@
 use proptest::prelude::*;
 use tree::{Attributes, Entry, Kind, Links, Listing, ListingError};
 
-use crate::trees::{any_tree, directory, entry, file};
+use crate::trees::{any_tree, assert_is_read, directory, entry, file};
 
 proptest! {
     #[test]
     fn every_tree_comes_back(tree in any_tree()) {
         let encoded = tree.encode().unwrap();
+        assert_is_read(&tree);
         prop_assert_eq!(Listing::decode(&encoded).unwrap(), tree);
     }
 
@@ -22,6 +23,7 @@ proptest! {
             .collect();
         let tree = tree.with_attributes(all.clone()).unwrap();
         let again = Listing::decode(&tree.encode().unwrap()).unwrap();
+        assert_is_read(&tree);
         prop_assert_eq!(&again, &tree);
         let found = (0..all.len()).map(|entry| again.attributes(entry).unwrap().clone());
         prop_assert_eq!(found.collect::<Vec<_>>(), all);
@@ -63,6 +65,7 @@ fn made_again(tree: &Listing) -> Listing {
     let again = Listing::with_links(tree.entries().to_vec(), tree.links()).unwrap();
     let data = (0..tree.entries().len()).filter_map(|it| Some((it, tree.data(it)?.to_vec())));
     let again = again.with_data(data).unwrap();
+    assert_is_read(tree);
     if tree.encode().unwrap()[0] & 2 == 0 {
         return again;
     }

@@ -3,7 +3,7 @@
 use std::collections::BTreeMap;
 
 use proptest::prelude::*;
-use tree::{Entry, Kind, Listing};
+use tree::{Entry, Kind, Listing, Read, Reader};
 
 /// What a made-up file or link of a tree is.
 #[derive(Clone, Debug)]
@@ -79,4 +79,17 @@ pub fn any_tree() -> impl Strategy<Value = Listing> {
         }
         Listing::new(entries).expect("it is a tree")
     })
+}
+
+/// Reading what was encoded gives what the tree has, entry by entry.
+pub fn assert_is_read(tree: &Listing) {
+    let encoded = tree.encode().unwrap();
+    let read = Reader::new(&encoded).unwrap().collect::<Result<Vec<Read>, _>>().unwrap();
+    let entries = tree.entries().iter().enumerate();
+    let expected = entries.map(|(number, entry)| Read {
+        entry: entry.clone(),
+        attributes: tree.attributes(number).cloned(),
+        data: tree.data(number).map(<[_]>::to_vec),
+    });
+    assert_eq!(read, expected.collect::<Vec<_>>());
 }

@@ -5,7 +5,6 @@ use std::{os::fd::AsFd, path::PathBuf};
 use rustix::{
     fs::{FileType, Stat, fstat},
     io::Errno,
-    process::geteuid,
 };
 use tree::{Attributes, is_access};
 
@@ -169,10 +168,4 @@ fn writably(
         }
         changed => changed,
     }
-}
-
-/// Whether this user may set the attributes of something.
-pub(super) fn may_set(stat: &Stat) -> bool {
-    let user = geteuid();
-    user.is_root() || stat.st_uid == user.as_raw()
 }

@@ -16,9 +16,10 @@ use rustix::{
     io::Errno,
 };
 
-use tree::Kind;
+use tree::{Entry, Kind};
 
 use super::{
+    apply::{Attributes, set_attributes},
     error::{TargetError, refusal},
     order::Order,
     parents::{Parents, folded, split},
@@ -32,8 +33,6 @@ use crate::{
     resume::Chunking,
 };
 
-/// Staged files are private until they are published.
-const MODE: u32 = 0o600;
 /// Of shorter staged files of an earlier session all bytes are taken to be there.
 const SPARSE_BYTES_MIN: u64 = 1 << 20;
 
@@ -49,6 +48,8 @@ pub(crate) struct CopyFiles {
     /// By the number of the entry: what is staged is there. A file that is not there has to be created, which fails if
     /// another one of the listing has its name on this file system.
     is_there: Mutex<Vec<bool>>,
+    /// By the number of the entry: the inode of a file that was written as a whole and has its mode and time; 0 of others.
+    finished: Mutex<Vec<u64>>,
     open: OpenFiles,
     /// Digests of files that were written as a whole, by number, until [`CopyFiles::digest_of_written`] takes them: small
     /// files are not opened again to be read.
@@ -65,12 +66,14 @@ impl CopyFiles {
         staged: Option<(Staged, Vec<bool>)>,
     ) -> Self {
         let (staged, is_there) = staged.unzip();
+        let finished = vec![0; if staged.is_some() { stages.len() } else { 0 }];
         Self {
             order: Arc::clone(order),
             existing,
             stages,
             staged,
             is_there: Mutex::new(is_there.unwrap_or_default()),
+            finished: Mutex::new(finished),
             open: OpenFiles::default(),
             written: Mutex::default(),
             failure: OnceLock::new(),
@@ -166,7 +169,7 @@ impl CopyFiles {
         let mut is_there = lock(&self.is_there);
         let opened = match is_there.get_mut(entry) {
             Some(is_there) if creates && !*is_there => {
-                let created = directory.create(name, MODE);
+                let created = directory.create(name, self.order.staged_mode(entry));
                 *is_there = created.is_ok();
                 created
             }
@@ -239,13 +242,40 @@ impl CopyFiles {
     /// Copies bytes of an existing file into the staged one.
     pub(super) fn copy(&self, from: &File, file: usize, range: (u64, u64)) -> io::Result<()> {
         let entry = self.order.layout.entry(file);
-        let to = self
-            .open
-            .get(file, false, || self.open_staged(entry, OFlags::RDWR | OFlags::CREATE))?;
+        let create = || self.open_staged(entry, OFlags::RDWR | OFlags::CREATE);
+        let to = self.open.get(file, create)?;
         let Some(staged) = &self.staged else { return Err(io::ErrorKind::NotFound.into()) };
         staged.of(self.path_of(file)).0.disk().copy(from, &to, range)?;
         start_writeback(&to, range);
         Ok(())
+    }
+
+    /// The inode of a staged file that has its mode and time already; `None` of others.
+    pub(super) fn finished(&self, entry: usize) -> Option<u64> {
+        lock(&self.finished).get(entry).copied().filter(|&inode| inode != 0)
+    }
+
+    /// Gives a file that was just written as a whole its mode and time while it is open, as cp(1) and tar(1) do, where nobody else can
+    /// see it.
+    fn finish(&self, entry: usize, file: &File, directory: &Directory) -> io::Result<()> {
+        if !self.order.finishes_early(entry) {
+            return Ok(());
+        }
+        let Entry { path, mode, modified_ns, .. } = &self.order.entries()[entry];
+        let (mode, modified_ns) = (u32::from(*mode), *modified_ns);
+        let set = set_attributes(directory, file, Attributes { mode, modified_ns, wanted: None });
+        let inode = set.map_err(|error| io::Error::other(error.named(&self.order, path)))?;
+        if let Some(finished) = lock(&self.finished).get_mut(entry) {
+            *finished = inode;
+        }
+        Ok(())
+    }
+
+    /// A file gets other bytes, and another time.
+    fn unfinish(&self, entry: usize) {
+        if let Some(finished) = lock(&self.finished).get_mut(entry) {
+            *finished = 0;
+        }
     }
 
     /// The digest of a file that was written as a whole; once.
@@ -318,7 +348,7 @@ impl CopyFiles {
 
     fn read(&self, into: &mut [u8], offset: u64) -> io::Result<()> {
         read_pieces(&self.order.layout, into, offset, |piece, part| {
-            let file = self.open.get(piece.file, false, || self.open_file(piece.file))?;
+            let file = self.open.get(piece.file, || self.open_file(piece.file))?;
             file.read_exact_at(part, piece.in_file.start)
                 .map_err(|error| self.error(piece.file, "read", error))
         })
@@ -335,15 +365,21 @@ impl CopyFiles {
             let range = self.order.layout.range_of(piece.file);
             let is_whole = part.len() as u64 == range.end - range.start
                 && !self.order.layout.has_holes(piece.file);
-            let file = self.open.get(piece.file, is_whole, || {
-                self.open_staged(piece.entry, OFlags::RDWR | OFlags::CREATE)
-            })?;
+            let create = || self.open_staged(piece.entry, OFlags::RDWR | OFlags::CREATE);
+            let file = match is_whole {
+                true => Arc::new(create()?),
+                false => self.open.get(piece.file, create)?,
+            };
             let Some(staged) = &self.staged else { return Err(io::ErrorKind::NotFound.into()) };
-            let disk = staged.of(self.path_of(piece.file)).0.disk();
-            disk.write(&file, part, piece.in_file.start)
-                .map_err(|error| self.error(piece.file, "write", error))?;
-            if is_whole && !self.order.is_file {
-                lock(&self.written).insert(piece.file, blake3::hash(part));
+            let (directory, _) = staged.of(self.path_of(piece.file));
+            let write = directory.disk().write(&file, part, piece.in_file.start);
+            write.map_err(|error| self.error(piece.file, "write", error))?;
+            match is_whole && !self.order.is_file {
+                true => {
+                    self.finish(piece.entry, &file, directory)?;
+                    lock(&self.written).insert(piece.file, blake3::hash(part));
+                }
+                false => self.unfinish(piece.entry),
             }
         }
         Ok(())

@@ -184,6 +184,23 @@ mod tests {
     }
 
     #[test]
+    fn a_file_that_is_written_again_in_part_gets_its_time_again() {
+        let directory = tempfile::tempdir().unwrap();
+        let files = files_in(directory.path(), &[("a", 1_000), ("b", 10)]);
+        files.write_at(&[1; 1_010], 0).unwrap();
+        let modified = || {
+            let file = fs::metadata(staged(directory.path()).join("a")).unwrap();
+            file.modified().unwrap()
+        };
+        assert_eq!(modified(), std::time::UNIX_EPOCH);
+        assert!(files.finished(0).is_some() && files.finished(1).is_some());
+        files.write_at(&[2; 10], 5).unwrap();
+        assert!(files.finished(0).is_none() && files.finished(1).is_some());
+        files.write_at(&[3; 1_000], 0).unwrap();
+        assert!(files.finished(0).is_some() && modified() == std::time::UNIX_EPOCH);
+    }
+
+    #[test]
     fn it_ends_without_a_digest_where_bytes_are_missing() {
         let directory = tempfile::tempdir().unwrap();
         let files = files_in(directory.path(), &[("a", 5 * MIB)]);

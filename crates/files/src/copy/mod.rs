@@ -1,6 +1,7 @@
 //! The copy of a file or of a tree that a receiver makes (docs/decisions/publishing.md): compared with what is there, staged
 //! hidden, verified, published entry by entry.
 
+mod apply;
 mod atomic;
 mod attributes;
 mod error;

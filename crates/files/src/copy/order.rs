@@ -7,6 +7,7 @@ use std::{
     sync::Arc,
 };
 
+use rustix::{fs::Stat, process::geteuid};
 use tree::{Entry, Kind, Layout, Listing};
 
 use super::{attributes::Wanted, error::TargetError};
@@ -37,6 +38,8 @@ pub(crate) struct Order {
     pub(super) deletion: Option<Deletion>,
     /// The root wants to know which entries change, not only how many.
     pub(super) lists_changes: bool,
+    /// The effective user of this process when the session began.
+    pub(super) user_here: u32,
     /// Which attributes besides mode and time are kept.
     kept: Option<Kept>,
     /// Nothing is changed, not even what an earlier session has left.
@@ -146,6 +149,11 @@ impl Order {
         Ok(self)
     }
 
+    /// Whether this user may set the attributes of something.
+    pub(super) fn may_set(&self, stat: &Stat) -> bool {
+        self.user_here == 0 || stat.st_uid == self.user_here
+    }
+
     /// Whether something besides modes and times is kept.
     pub(super) fn keeps_attributes(&self) -> bool {
         self.kept.is_some()
@@ -169,6 +177,21 @@ impl Order {
         self.top.map(|_| Wanted { attributes: own, access: *access, extended: *extended })
     }
 
+    /// Whether a staged file gets its mode and time as soon as it is written. Not where others may enter the staging directory, which
+    /// an exchanged directory's access list may let them, and not if its owner may not open it again then.
+    pub(super) fn finishes_early(&self, entry: usize) -> bool {
+        let is_hidden = !self.is_file && !self.atomic;
+        is_hidden && self.kept.is_none() && self.entries()[entry].mode & 0o600 == 0o600
+    }
+
+    /// The mode with which a staged file is created: that of its entry if nobody else can see it, otherwise a private one.
+    pub(super) fn staged_mode(&self, entry: usize) -> u32 {
+        match self.finishes_early(entry) {
+            true => self.entries()[entry].mode.into(),
+            false => 0o600,
+        }
+    }
+
     fn new(listing: Listing, version: Vec<u8>, top: Option<Top>, shown: PathBuf) -> Self {
         let layout = Arc::new(Layout::of(&listing));
         let listing = Arc::new(listing);
@@ -184,6 +207,7 @@ impl Order {
             atomic: false,
             deletion: None,
             lists_changes: false,
+            user_here: geteuid().as_raw(),
             kept: None,
             dry_run: false,
             shown,

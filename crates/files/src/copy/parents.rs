@@ -52,11 +52,16 @@ impl Parents {
 
     /// Opens what lies between the last directory on both ways and this one.
     fn walk_to(&mut self, path: &[u8]) -> Result<(), Errno> {
+        let open_to = self.open.last().map_or(0, |&(length, _)| length);
+        if open_to == path.len() && self.path == path {
+            return Ok(());
+        }
         let common = self.path.iter().zip(path).take_while(|(one, other)| one == other).count();
         let is_on_both =
             |length: usize| length <= common && (length == path.len() || path[length] == b'/');
         while self.open.pop_if(|(length, _)| !is_on_both(*length)).is_some() {}
-        self.path = path.to_vec();
+        self.path.truncate(common);
+        self.path.extend_from_slice(&path[common..]);
         let mut at = self.open.last().map_or(0, |&(length, _)| length);
         while at < path.len() {
             let start = if at == 0 { 0 } else { at + 1 };

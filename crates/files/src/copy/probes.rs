@@ -9,7 +9,7 @@ use rustix::{fs::OFlags, io::Errno};
 use tree::Kind;
 
 use super::{
-    attributes::{Refused, Wanted, may_set},
+    attributes::{Refused, Wanted},
     error::{TargetError, refusal},
     files::CopyFiles,
     order::Order,
@@ -68,7 +68,7 @@ pub(super) fn check_own(
     wanted: Wanted<'_>,
 ) -> Result<(), TargetError> {
     let Ok(stat) = directory.own_stat() else { return Ok(()) };
-    if may_set(&stat) || wanted.is_had_by(&stat, || Ok(directory.as_fd())) {
+    if order.may_set(&stat) || wanted.is_had_by(&stat, || Ok(directory.as_fd())) {
         return Ok(());
     }
     Err(Refused::foreign().of(order.shown(path)))

@@ -3,24 +3,26 @@
 use std::{
     collections::BTreeMap,
     ffi::OsStr,
+    fs::File,
     os::{fd::AsFd, unix::ffi::OsStrExt},
 };
 
 use rustix::{
-    fs::{OFlags, RenameFlags, Stat, fstat},
+    fs::{OFlags, RenameFlags, Stat},
     io::Errno,
 };
 use tree::{Entry, Kind};
 
 use super::{
-    attributes::{Refused, Wanted, may_set},
+    apply::{Attributes, AttributesError, set_attributes},
+    attributes::Wanted,
     error::{TargetError, refusal},
     files::CopyFiles,
     order::Order,
     parents::{Parents, is_below, split},
     probes::check_own,
     staging::Staged,
-    there::{Found, Known, There, has_mode, has_time, is_top, kind_of, mode_for, modified_ns},
+    there::{Found, Known, There, has_mode, has_time, is_top, modified_ns},
 };
 use crate::{disk::Directory, messages::Top};
 
@@ -82,13 +84,7 @@ impl<'a> Publication<'a> {
             let (directory, name) = self.staged.of(&entry.path);
             match &entry.kind {
                 Kind::Directory => {}
-                Kind::File { bytes } => {
-                    // A file that is one, and no tree, has been created.
-                    if *bytes == 0 && !self.order.is_file {
-                        self.create_empty(files, number)?;
-                    }
-                    self.finish_file(directory, name, (number, entry))?;
-                }
+                Kind::File { bytes } => self.complete_file(files, (number, *bytes))?,
                 Kind::Name { of } => {
                     self.link(files, number, *of as usize)?;
                     continue;
@@ -119,31 +115,41 @@ impl<'a> Publication<'a> {
         Ok(())
     }
 
-    fn create_empty(&self, files: &CopyFiles, number: usize) -> Outcome {
+    /// Gives a staged file its mode and time, unless it got them when it was written, and writes it to disk.
+    fn complete_file(&mut self, files: &CopyFiles, (number, bytes): (usize, u64)) -> Outcome {
+        let finished = files.finished(number);
+        if let Some(inode) = finished.filter(|_| !self.syncs_each) {
+            self.inodes[number] = inode;
+            return Ok(());
+        }
         let path = &self.order.entries()[number].path;
-        let created = files.open_staged(number, OFlags::RDWR | OFlags::CREATE);
-        let file = created
-            .map_err(|error| TargetError::stored(error, "create", &self.order.shown(path)))?;
-        let (directory, _) = self.staged.of(path);
-        directory.disk().set_len(&file, 0).map_err(self.failed("create", path))
-    }
-
-    /// Sets mode and time of a staged file, and writes it to disk.
-    fn finish_file(
-        &mut self,
-        directory: &Directory,
-        name: &OsStr,
-        (number, entry): (usize, &Entry),
-    ) -> Outcome {
-        let failed = || self.failed("write to disk", &entry.path);
-        let file = directory.open(name, OFlags::RDONLY).map_err(failed())?;
-        let set = set_attributes(directory, &file, self.attributes(number));
-        let inode = set.map_err(|error| error.named(self.order, &entry.path))?;
+        let (directory, name) = self.staged.of(path);
+        let failed = || self.failed("write to disk", path);
+        let file = match bytes {
+            // A file that is one, and no tree, has been created.
+            0 if !self.order.is_file => self.create_empty(files, number)?,
+            _ => directory.open(name, OFlags::RDONLY).map_err(failed())?,
+        };
+        let inode = match finished {
+            Some(inode) => inode,
+            None => set_attributes(directory, &file, self.attributes(number))
+                .map_err(|error| error.named(self.order, path))?,
+        };
         if self.syncs_each {
             directory.disk().sync(&file).map_err(failed())?;
         }
         self.inodes[number] = inode;
         Ok(())
+    }
+
+    fn create_empty(&self, files: &CopyFiles, number: usize) -> Result<File, TargetError> {
+        let path = &self.order.entries()[number].path;
+        let created = files.open_staged(number, OFlags::RDWR | OFlags::CREATE);
+        let file = created
+            .map_err(|error| TargetError::stored(error, "create", &self.order.shown(path)))?;
+        let (directory, _) = self.staged.of(path);
+        directory.disk().set_len(&file, 0).map_err(self.failed("create", path))?;
+        Ok(file)
     }
 
     /// What an entry is to have.
@@ -424,7 +430,7 @@ impl<'a> Publication<'a> {
             if let Some(wanted) = wanted.filter(|_| !has_wanted) {
                 check_own(self.order, &entry.path, &directory, wanted)?;
             }
-            if !is_finished && may_set(&stat) {
+            if !is_finished && self.order.may_set(&stat) {
                 let set = set_attributes(&directory, directory.as_fd(), self.attributes(number));
                 set.map_err(|error| error.named(self.order, &entry.path))?;
             }
@@ -471,70 +477,6 @@ impl<'a> Publication<'a> {
     }
 }
 
-/// What an entry is to have.
-struct Attributes<'a> {
-    mode: u32,
-    modified_ns: i64,
-    wanted: Option<Wanted<'a>>,
-}
-
-/// Why attributes cannot be set.
-enum AttributesError {
-    System(Errno),
-    Refused(Refused),
-}
-
-impl AttributesError {
-    fn named(self, order: &Order, path: &[u8]) -> TargetError {
-        match self {
-            Self::System(error) => {
-                refusal(&order.shown(path), "set mode and time of", 0, error.into())
-            }
-            Self::Refused(refused) => refused.of(order.shown(path)),
-        }
-    }
-}
-
-impl From<Errno> for AttributesError {
-    fn from(error: Errno) -> Self {
-        Self::System(error)
-    }
-}
-
-impl From<Refused> for AttributesError {
-    fn from(refused: Refused) -> Self {
-        Self::Refused(refused)
-    }
-}
-
-/// Sets the attributes of what is open; returns its inode.
-fn set_attributes(
-    directory: &Directory,
-    opened: &impl AsFd,
-    Attributes { mode, modified_ns, wanted }: Attributes<'_>,
-) -> Result<u64, AttributesError> {
-    let (stat, disk) = (fstat(opened)?, directory.disk());
-    if kind_of(&stat) == rustix::fs::FileType::Symlink {
-        return Err(Errno::LOOP.into());
-    }
-    if let Some(wanted) = wanted {
-        wanted.set_extended(disk, opened)?;
-    }
-    // Before the mode: without the right to read, some file systems refuse it.
-    disk.set_modified_ns(opened, modified_ns)?;
-    if let Some(wanted) = wanted {
-        wanted.set_owner(disk, opened)?;
-    }
-    let now = fstat(opened)?;
-    if !has_mode(&now, mode) {
-        disk.set_mode(opened, mode_for(&stat, mode))?;
-    }
-    if let Some(wanted) = wanted {
-        wanted.set_access(disk, opened)?;
-    }
-    Ok(stat.st_ino)
-}
-
 /// Sets the attributes of the top directory, if it is this user's; false if they were set before.
 ///
 /// Errors: it is another user's, and would have to get other ones than mode and time.
@@ -550,7 +492,7 @@ pub(super) fn finish_top(
     if let Some(wanted) = wanted.filter(|_| !has_wanted) {
         check_own(order, b"", directory, wanted)?;
     }
-    if is_top(&stat, Some(Top { mode, modified_ns })) && has_wanted || !may_set(&stat) {
+    if is_top(&stat, Some(Top { mode, modified_ns })) && has_wanted || !order.may_set(&stat) {
         return Ok(false);
     }
     let attributes = Attributes { mode, modified_ns, wanted };

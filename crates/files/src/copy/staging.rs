@@ -349,7 +349,9 @@ fn clean(
                     && stat.st_nlink == 1 =>
             {
                 // Of a session that had set its attributes.
-                if stat.st_mode & 0o7777 != 0o600 || !is_of(&stat, None) {
+                let staged = number.map(|number| order.staged_mode(number));
+                let mode = stat.st_mode & 0o7777;
+                if mode != 0o600 && Some(mode) != staged || !is_of(&stat, None) {
                     take(directory, &directory.open_path(&name)?, user)?;
                 }
             }

@@ -9,12 +9,11 @@ use std::{
 use rustix::{
     fs::{FileType, OFlags, Stat},
     io::Errno,
-    process::geteuid,
 };
 use tree::{Entry, Kind};
 
 use super::{
-    attributes::{Wanted, may_set},
+    attributes::Wanted,
     error::TargetError,
     order::Order,
     parents::{Parents, folded, is_below},
@@ -211,7 +210,7 @@ impl There {
                     Ok(text) if text == *target => {
                         let known = Known::of(stat);
                         // Another user's link keeps its own.
-                        let has_link_time = has_time(stat, entry) || !may_set(stat);
+                        let has_link_time = has_time(stat, entry) || !order.may_set(stat);
                         let is_finished =
                             has_link_time && has_wanted((stat, entry), wanted, parents);
                         Found::Link { known, is_finished }
@@ -299,7 +298,7 @@ fn find_file(
     };
     let Some(stat) = compared else { return Found::Other };
     let is_finished = is_finished((&stat, entry), wanted, parents);
-    let may_stay = may_stay((&stat, entry), wanted, is_finished);
+    let may_stay = may_stay((&stat, order, number), is_finished);
     Found::File { known: Known::of(&stat), may_stay, is_finished }
 }
 
@@ -327,7 +326,7 @@ fn is_finished(
 
 /// Whether a directory keeps mode and time as it is another user's, and is not exchanged.
 pub(super) fn keeps_own(stat: &Stat, order: &Order) -> bool {
-    !order.atomic && !may_set(stat)
+    !order.atomic && !order.may_set(stat)
 }
 
 fn has_wanted(
@@ -341,13 +340,14 @@ fn has_wanted(
 
 /// Not if users whom the source excludes can write to it, since it could change after verification; and not if it needs other
 /// attributes and has further names, whose attributes would change.
-fn may_stay((stat, entry): (&Stat, &Entry), wanted: Option<Wanted<'_>>, is_finished: bool) -> bool {
+fn may_stay((stat, order, number): (&Stat, &Order, usize), is_finished: bool) -> bool {
+    let (entry, wanted) = (&order.entries()[number], order.wanted(number));
     let excluded = 0o022 & !u32::from(entry.mode);
     let other_group = |group| group != stat.st_gid && stat.st_mode & 0o020 != 0;
     let has_its_writers = stat.st_mode & excluded == 0
         && !wanted.and_then(|wanted| wanted.attributes.group).is_some_and(other_group);
     let of_source = wanted.and_then(|wanted| wanted.attributes.user);
-    let has_its_owner = stat.st_uid == geteuid().as_raw() || Some(stat.st_uid) == of_source;
+    let has_its_owner = stat.st_uid == order.user_here || Some(stat.st_uid) == of_source;
     has_its_owner && has_its_writers && (is_finished || !is_linked(stat))
 }
 

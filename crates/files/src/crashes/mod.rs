@@ -3,6 +3,7 @@
 
 mod attributes;
 mod beside;
+mod calls;
 mod exchange;
 mod killed;
 mod removal;

@@ -2,12 +2,12 @@
 
 use std::{cmp::Ordering, ops::ControlFlow, slice};
 
-use tree::{Entry, Kind, Listing, compare};
+use tree::{Entry, Kind, ListingError, Read, Reader, compare};
 
 use super::{
     attributes::CHANGED,
+    found::{Listed, Origin},
     identity::mode_changed,
-    scan::{Listed, Origin},
 };
 
 /// The first difference, in the order of listings.
@@ -20,18 +20,22 @@ pub(super) struct Difference {
 
 /// Compares what was sent with what is there now, entry by entry. Times of directories are not compared.
 pub(super) struct Comparison<'a> {
-    sent: &'a Listing,
-    /// The next entry of what was sent.
-    next: usize,
+    /// What was sent, after the next entry.
+    sent: Reader<'a>,
+    next: Option<Read>,
     /// From the next one on: until the first difference both have the same files.
     origins: slice::Iter<'a, Origin>,
     first: Option<Difference>,
 }
 
 impl<'a> Comparison<'a> {
-    /// `origins`: of the files with contents, in the same order.
-    pub(super) fn new(sent: &'a Listing, origins: &'a [Origin]) -> Self {
-        Self { sent, next: 0, origins: origins.iter(), first: None }
+    /// `sent`: the encoded listing. `origins`: of the files with contents, in the same order.
+    ///
+    /// Errors: it is no listing.
+    pub(super) fn new(sent: &'a [u8], origins: &'a [Origin]) -> Result<Self, ListingError> {
+        let mut sent = Reader::new(sent)?;
+        let next = sent.next().transpose()?;
+        Ok(Self { sent, next, origins: origins.iter(), first: None })
     }
 
     /// The next entry that is there now. Breaks off at the first difference.
@@ -45,13 +49,14 @@ impl<'a> Comparison<'a> {
 
     /// The first difference; `None` if there is none.
     pub(super) fn end(self) -> Option<Difference> {
-        let missing = self.sent.entries().get(self.next).map(removed);
-        self.first.or(missing)
+        self.first.or_else(|| self.next.map(|next| removed(&next.entry)))
     }
 
     fn difference(&mut self, now: &Listed) -> Option<Difference> {
         let added = || difference(&now.entry, "it was added".to_owned());
-        let Some(before) = self.sent.entries().get(self.next) else { return Some(added()) };
+        let Some(Read { entry: before, attributes, data }) = &self.next else {
+            return Some(added());
+        };
         match compare(&before.path, &now.entry.path) {
             Ordering::Less => return Some(removed(before)),
             Ordering::Greater => return Some(added()),
@@ -60,8 +65,7 @@ impl<'a> Comparison<'a> {
         let origin = before.bytes().filter(|&bytes| bytes > 0).and_then(|_| self.origins.next());
         let changed = match (origin, &now.origin) {
             (Some(origin), Some(now)) => origin.identity.check(&now.identity).and_then(|()| {
-                let data = self.sent.data(self.next);
-                let is_sent = data.is_none_or(|data| now.has_only(data));
+                let is_sent = data.as_ref().is_none_or(|data| now.has_only(data));
                 is_sent.then_some(()).ok_or_else(|| "a hole of it was written to".to_owned())
             }),
             _ => Ok(()),
@@ -69,12 +73,13 @@ impl<'a> Comparison<'a> {
         let changed = changed.and_then(|()| check(before, &now.entry));
         // Those of a further name are its file's.
         let is_own = !matches!(before.kind, Kind::Name { .. });
-        let has_others = || is_own && self.sent.attributes(self.next) != now.attributes.as_ref();
+        let has_others = || is_own && *attributes != now.attributes;
         let what = match changed {
             Err(what) => what,
             Ok(()) if has_others() => CHANGED.to_owned(),
             Ok(()) => {
-                self.next += 1;
+                // What this process has written it can read.
+                self.next = self.sent.next().and_then(Result::ok);
                 return None;
             }
         };
@@ -133,8 +138,15 @@ mod tests {
 
     use crate::{ListOptions, Source, SourceError};
 
-    /// What a change of this tree, with `*.tmp` left out, is called: the path in it, and what has changed.
+    /// What a change of this tree, with `*.tmp` left out, is called: the path in it, and what has changed. It is the same where a link
+    /// is in the tree and what is found is compared later.
     fn look_after(change: impl Fn(&Path)) -> Option<(String, String)> {
+        let without = look_after_in(false, &change);
+        assert_eq!(look_after_in(true, &change), without);
+        without
+    }
+
+    fn look_after_in(has_link: bool, change: impl Fn(&Path)) -> Option<(String, String)> {
         let directory = tempfile::tempdir().unwrap();
         let top = directory.path().join("t");
         fs::create_dir_all(top.join("sub/deep")).unwrap();
@@ -142,14 +154,21 @@ mod tests {
             fs::write(top.join(name), name).unwrap();
         }
         fs::write(top.join("empty"), "").unwrap();
-        symlink("a", top.join("link")).unwrap();
+        if has_link {
+            symlink("a", top.join("link")).unwrap();
+        }
         fs::hard_link(top.join("a"), top.join("same")).unwrap();
         let selection = Selection::new(&[Rule::Exclude("*.tmp".into())]).unwrap();
         let options = ListOptions::new(selection);
         let open = |paths: &[PathBuf]| Source::of(paths, &options).unwrap();
         let other = directory.path().join("other");
         fs::write(&other, "").unwrap();
+        let contents = top.join("");
         let (source, several) = (open(std::slice::from_ref(&top)), open(&[top.clone(), other]));
+        let beside = directory.path().join("beside");
+        fs::create_dir(&beside).unwrap();
+        fs::write(beside.join("b file of it"), "").unwrap();
+        let together = open(&[contents, beside.join("")]);
         source.look_again().unwrap();
         change(&top);
         let what = |source: Source| match source.look_again() {
@@ -159,8 +178,12 @@ mod tests {
             }
             Err(other) => panic!("{other}"),
         };
-        let (one, other) = (what(source), what(several));
+        let (one, other, third) = (what(source), what(several), what(together));
         assert_eq!(one, other);
+        // The mode of a top that is not sent is none.
+        if one.as_ref().is_none_or(|(path, _)| !path.is_empty()) {
+            assert_eq!(one, third);
+        }
         one
     }
 
@@ -232,7 +255,14 @@ mod tests {
             fs::remove_file(top.join("link")).unwrap();
             symlink("b", top.join("link")).unwrap();
         };
-        assert_eq!(look_after(link), changed("link", "it leads elsewhere"));
+        assert_eq!(look_after_in(true, link), changed("link", "it leads elsewhere"));
+        let link = |top: &Path| symlink("c", top.join("sub/a link")).unwrap();
+        assert_eq!(look_after(link), changed("sub/a link", "it was added"));
+        let link = |top: &Path| {
+            fs::remove_file(top.join("b")).unwrap();
+            symlink("a", top.join("b")).unwrap();
+        };
+        assert_eq!(look_after(link), changed("b", "it was a file and is a symbolic link"));
         let kind = |top: &Path| {
             fs::remove_file(top.join("empty")).unwrap();
             fs::create_dir(top.join("empty")).unwrap();

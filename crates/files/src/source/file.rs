@@ -11,7 +11,11 @@ use std::{
 use rdmc::{Region, Storage};
 use rustix::fs::{OFlags, SeekFrom, seek};
 
-use super::{error::SourceError, identity::Identity, scan::modified_ns, status::Status};
+use super::{
+    error::SourceError,
+    identity::Identity,
+    status::{Status, modified_ns},
+};
 use crate::{
     Manifest, hash,
     ranges::{ByteRange, Ranges},
@@ -93,7 +97,7 @@ impl FileSource {
             name: name.to_string_lossy().into_owned(),
             bytes: metadata.len(),
             mode: metadata.mode() & 0o777,
-            modified_ns: modified_ns(path, &Status::from(&metadata))?,
+            modified_ns: modified_ns(|| path.to_owned(), &Status::from(&metadata))?,
         };
         let identity = Identity::of(&Status::from(&metadata));
         let (path, file) = (path.to_owned(), Arc::new(file));

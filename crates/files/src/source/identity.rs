@@ -8,7 +8,9 @@ pub(super) struct Identity {
     device: u64,
     inode: u64,
     bytes: u64,
-    modified: (i64, i64),
+    /// Seconds since 1970, and nanoseconds.
+    modified_s: i64,
+    modified_ns: u32,
     /// Permission bits.
     mode: u32,
 }
@@ -16,7 +18,8 @@ pub(super) struct Identity {
 impl Identity {
     pub(super) fn of(status: &Status) -> Self {
         let Status { device, inode, bytes, modified, mode, .. } = *status;
-        Self { device, inode, bytes, modified, mode: mode & 0o777 }
+        let (modified_s, modified_ns) = (modified.0, modified.1 as u32);
+        Self { device, inode, bytes, modified_s, modified_ns, mode: mode & 0o777 }
     }
 
     pub(super) fn bytes(&self) -> u64 {
@@ -32,7 +35,7 @@ impl Identity {
             let still = if now.bytes > self.bytes { ": is it still being written?" } else { "" };
             return Err(format!("it had {} bytes and has {}{still}", self.bytes, now.bytes));
         }
-        if self.modified != now.modified {
+        if (self.modified_s, self.modified_ns) != (now.modified_s, now.modified_ns) {
             return Err("it was written to".into());
         }
         if self.mode != now.mode {

@@ -1,6 +1,9 @@
 //! What of a source is listed.
 
-use std::path::{Path, PathBuf};
+use std::{
+    ffi::OsStr,
+    path::{Path, PathBuf},
+};
 
 use tree::{Links, Rule, Selection};
 
@@ -36,13 +39,12 @@ impl ListOptions {
         self
     }
 
-    pub(super) fn leaves_out(&self, path: &Path) -> bool {
-        let Some(without) = self.without.as_ref().filter(|it| it.file_name() == path.file_name())
-        else {
-            return false;
-        };
-        let parent = |path: &Path| path.parent().and_then(|parent| parent.canonicalize().ok());
-        parent(without).is_some_and(|without| parent(path) == Some(without))
+    /// Whether a name in a directory is left out whatever the patterns say.
+    pub(super) fn leaves_out(&self, directory: &Path, name: &OsStr) -> bool {
+        let is_named = |it: &&PathBuf| it.file_name() == Some(name);
+        let Some(without) = self.without.as_ref().filter(is_named) else { return false };
+        let parent = without.parent().and_then(|parent| parent.canonicalize().ok());
+        parent.is_some_and(|parent| directory.canonicalize().is_ok_and(|it| it == parent))
     }
 
     /// Sends owners, access lists and `user.*` attributes, which copies are to have as well.

@@ -1,29 +1,26 @@
 //! What there is below a directory, as entries of a tree.
 
 use std::{
-    collections::HashMap,
     ffi::OsStr,
     fs, io,
-    ops::{ControlFlow, Range},
+    ops::ControlFlow,
     os::{fd::OwnedFd, unix::ffi::OsStrExt},
     path::{Path, PathBuf},
+    vec,
 };
 
 use rustix::{
-    fs::{
-        AtFlags, CWD, Dir, FileType, Mode, OFlags, StatFs, fstatfs, openat, readlinkat, statat,
-        statfs,
-    },
+    fs::{AtFlags, CWD, Dir, Mode, OFlags, StatFs, fstatfs, openat, readlinkat, statat, statfs},
     io::Errno,
 };
-use tree::{Attributes, Entry, Kind, Links, Listing, PATH_BYTES_MAX, check_link, compare};
+use tree::{Links, Listing, PATH_BYTES_MAX, compare};
 
 use super::{
     error::SourceError,
-    holes::{data_of, has_only, may_have_holes},
-    identity::Identity,
+    found::{Found, Link, Listed, Origin},
+    lister::Lister,
     options::ListOptions,
-    status::Status,
+    status::{Status, modified_ns},
 };
 use crate::place::{VERSION_DIGITS, is_hidden};
 
@@ -40,66 +37,6 @@ const GENERATED: [u64; 8] = [
     0x6265_6570,
 ];
 
-/// What was found under one path.
-struct Found {
-    /// In the tree.
-    path: Vec<u8>,
-    /// The source in [`Scan::roots`].
-    root: u32,
-    /// Of the entry itself; of a link that is followed, of what it leads to.
-    status: Status,
-    link: Option<Box<Link>>,
-    /// Of the entry itself.
-    modified_ns: i64,
-    /// User and group of the entry itself.
-    owner: (u32, u32),
-}
-
-/// A source, on disk and in the tree.
-struct Root {
-    path: PathBuf,
-    under_bytes: usize,
-}
-
-struct Link {
-    text: Vec<u8>,
-    /// The path without links that it leads to; `None` if it is sent as it is.
-    to: Option<PathBuf>,
-}
-
-/// A file whose contents are sent.
-pub(super) struct Origin {
-    pub(super) path: PathBuf,
-    pub(super) identity: Identity,
-    /// It seems to have holes.
-    has_holes: bool,
-}
-
-impl Origin {
-    fn new(path: PathBuf, status: &Status) -> Self {
-        Self { path, identity: Identity::of(status), has_holes: may_have_holes(status) }
-    }
-
-    /// Where it has data, if it has holes.
-    fn data(&self) -> Option<Vec<Range<u64>>> {
-        self.has_holes.then(|| data_of(&self.path, self.identity.bytes())).flatten()
-    }
-
-    /// Whether it reads as zeros outside of these ranges.
-    pub(super) fn has_only(&self, data: &[Range<u64>]) -> bool {
-        has_only(&self.path, data, self.identity.bytes())
-    }
-}
-
-/// An entry of a tree, with what its listing has of it and where its contents are.
-pub(super) struct Listed {
-    pub(super) entry: Entry,
-    /// If they are kept.
-    pub(super) attributes: Option<Attributes>,
-    /// Of a file with contents.
-    pub(super) origin: Option<Origin>,
-}
-
 /// A directory that is read.
 struct Place<'a> {
     opened: &'a OwnedFd,
@@ -109,21 +46,42 @@ struct Place<'a> {
     root: u32,
 }
 
+/// A directory of which entries are still to be added.
+struct Level {
+    path: PathBuf,
+    found: vec::IntoIter<Found>,
+}
+
+/// Takes entries while they are found.
+pub(super) type Take<'a> = &'a mut dyn FnMut(Listed) -> ControlFlow<()>;
+
 /// Finds the entries of a tree.
 pub(super) struct Scan<'a> {
     options: &'a mut ListOptions,
+    lister: Lister,
+    /// All that was found, unless it is taken at once.
     found: Vec<Found>,
-    roots: Vec<Root>,
-    /// Real paths of the sources with their paths in the tree: links into them stay links.
-    tops: Vec<(PathBuf, Vec<u8>)>,
-    /// Of a single directory: its name with `/`, which patterns see before the paths of the tree.
-    prefix: Vec<u8>,
+    take: Option<Take<'a>>,
+    /// What takes entries wants no more.
+    is_over: bool,
+    has_links: bool,
+    /// The path that patterns see: of a single directory its name with `/`, so many bytes, before the path in the tree.
+    shown: Vec<u8>,
+    prefix_bytes: usize,
 }
 
 impl<'a> Scan<'a> {
-    pub(super) fn new(options: &'a mut ListOptions) -> Self {
-        let (found, roots, tops, prefix) = Default::default();
-        Self { options, found, roots, tops, prefix }
+    /// `take`: takes each entry at once; then sources have to be added in the order of their names, and the scan ends at the first
+    /// link, since what becomes of links depends on all that is in the tree.
+    pub(super) fn new(options: &'a mut ListOptions, take: Option<Take<'a>>) -> Self {
+        let lister = Lister::new(options.attributes);
+        let (found, is_over, has_links, shown) = Default::default();
+        Self { options, lister, found, take, is_over, has_links, shown, prefix_bytes: 0 }
+    }
+
+    /// Whether a link was found.
+    pub(super) fn has_links(&self) -> bool {
+        self.has_links
     }
 
     /// Adds what a directory contains, whose copy is the destination itself. Patterns see its name, unless only its contents are
@@ -135,7 +93,8 @@ impl<'a> Scan<'a> {
             if !self.options.selection.takes(&name, true) {
                 return Err(SourceError::NothingLeft(path.to_owned()));
             }
-            self.prefix = [&name[..], b"/"].concat();
+            self.shown = [&name[..], b"/"].concat();
+            self.prefix_bytes = self.shown.len();
         }
         self.add_contents(path, b"")
     }
@@ -143,9 +102,12 @@ impl<'a> Scan<'a> {
     /// Adds what a directory contains, below a path of the tree.
     pub(super) fn add_contents(&mut self, top: &Path, under: &[u8]) -> Result<(), SourceError> {
         let real = fs::canonicalize(top).map_err(system(top, "examine"))?;
-        self.tops.push((real, under.to_vec()));
-        let root = self.add_root(top, under.len());
-        self.directory(top, OFlags::empty(), under, root)
+        self.lister.add_top(real, under);
+        let root = self.lister.add_root(top, under.len());
+        if self.is_over {
+            return Ok(());
+        }
+        self.directory(top, under, root)
     }
 
     /// Adds a source under a name, unless the patterns leave it out: a file, or a directory with what it contains. Follows links.
@@ -155,29 +117,46 @@ impl<'a> Scan<'a> {
             return Ok(());
         }
         check_stored(path, &status)?;
-        let root = self.add_root(path, name.len());
-        self.add(path, name.to_vec(), root, status)?;
+        let root = self.lister.add_root(path, name.len());
+        let found = found(|| path.to_owned(), name.to_vec(), root, status)?;
+        self.add(found)?;
         if status.is_directory() { self.add_contents(path, name) } else { Ok(()) }
     }
 
-    fn add_root(&mut self, path: &Path, under_bytes: usize) -> u32 {
-        self.roots.push(Root { path: path.to_owned(), under_bytes });
-        self.roots.len() as u32 - 1
+    /// Adds what a directory contains, without recursion: a chain of directories may be as long as a path.
+    fn directory(&mut self, path: &Path, under: &[u8], root: u32) -> Result<(), SourceError> {
+        let mut levels = vec![self.read(path.to_owned(), OFlags::empty(), (under, root))?];
+        while let Some(Level { path, found }) = levels.last_mut() {
+            let Some(found) = found.next().filter(|_| !self.is_over) else {
+                levels.pop();
+                continue;
+            };
+            let is_directory = found.link.is_none() && found.status.is_directory();
+            let inner = is_directory.then(|| {
+                let name = found.path.rsplit(|&byte| byte == b'/').next();
+                let name = name.map_or(OsStr::new(""), OsStr::from_bytes);
+                (path.join(name), found.path.clone())
+            });
+            self.add(found)?;
+            if let Some((path, under)) = inner {
+                levels.push(self.read(path, OFlags::NOFOLLOW, (&under, root))?);
+            }
+        }
+        Ok(())
     }
 
-    /// Adds what a directory contains.
-    fn directory(
+    /// What a directory contains, in the order of names. `under`: its path in the tree.
+    fn read(
         &mut self,
-        path: &Path,
+        path: PathBuf,
         flags: OFlags,
-        under: &[u8],
-        root: u32,
-    ) -> Result<(), SourceError> {
+        (under, root): (&[u8], u32),
+    ) -> Result<Level, SourceError> {
         let flags = flags | OFlags::RDONLY | OFlags::DIRECTORY | OFlags::CLOEXEC;
-        let failed = |error: Errno| system(path, "read")(error.into());
-        let opened = openat(CWD, path, flags, Mode::empty()).map_err(failed)?;
+        let failed = |error: Errno| system(&path, "read")(error.into());
+        let opened = openat(CWD, &path, flags, Mode::empty()).map_err(failed)?;
         if fstatfs(&opened).is_ok_and(|found| is_generated(&found)) {
-            return Err(SourceError::Generated(path.to_owned()));
+            return Err(SourceError::Generated(path));
         }
         let mut names = Vec::new();
         for entry in Dir::read_from(&opened).map_err(failed)? {
@@ -187,77 +166,66 @@ impl<'a> Scan<'a> {
             }
         }
         names.sort_unstable();
-        let place = Place { opened: &opened, path, under, root };
-        let mut inner = Vec::new();
+        let place = Place { opened: &opened, path: &path, under, root };
+        let mut found = Vec::with_capacity(names.len());
         for name in &names {
-            inner.extend(self.entry(&place, OsStr::from_bytes(name))?);
+            found.extend(self.entry(&place, OsStr::from_bytes(name))?);
         }
         // Not one descriptor for each level.
         drop(opened);
-        for (path, under) in inner {
-            self.directory(&path, OFlags::NOFOLLOW, &under, root)?;
-        }
-        Ok(())
+        Ok(Level { path, found: found.into_iter() })
     }
 
-    /// Adds an entry; returns a directory's path, and its path in the tree.
-    fn entry(
-        &mut self,
-        place: &Place<'_>,
-        name: &OsStr,
-    ) -> Result<Option<(PathBuf, Vec<u8>)>, SourceError> {
-        let path = place.path.join(name);
-        if is_leftover(name) || self.options.leaves_out(&path) {
+    /// What a name in a directory is, unless it is not sent.
+    fn entry(&mut self, place: &Place<'_>, name: &OsStr) -> Result<Option<Found>, SourceError> {
+        // Made only where it is needed: there may be millions of entries.
+        let path = || place.path.join(name);
+        if is_leftover(name) || self.options.leaves_out(place.path, name) {
             return Ok(None);
         }
         let status = statat(place.opened, name, AtFlags::SYMLINK_NOFOLLOW);
-        let status = status.map_err(|error| system(&path, "examine")(error.into()))?;
+        let status = status.map_err(|error| system(&path(), "examine")(error.into()))?;
         let status = Status::from(&status);
         let in_tree = match place.under {
             [] => name.as_bytes().to_vec(),
             under => [under, b"/", name.as_bytes()].concat(),
         };
-        let shown = [&self.prefix[..], &in_tree].concat();
-        if !self.options.selection.takes(&shown, status.is_directory()) {
+        self.shown.truncate(self.prefix_bytes);
+        self.shown.extend_from_slice(&in_tree);
+        if !self.options.selection.takes(&self.shown, status.is_directory()) {
             return Ok(None);
         }
-        if path.as_os_str().len() > PATH_BYTES_MAX {
-            return Err(SourceError::LongPath(path));
+        let bytes = place.path.as_os_str().len() + name.len();
+        if bytes >= PATH_BYTES_MAX && path().as_os_str().len() > PATH_BYTES_MAX {
+            return Err(SourceError::LongPath(path()));
         }
-        if status.is_link() {
-            self.add_link(place, (name, &path), in_tree, status)?;
-            return Ok(None);
+        match status.is_link() {
+            true => self.link(place, (name, &path()), in_tree, status).map(Some),
+            false => found(path, in_tree, place.root, status).map(Some),
         }
-        self.add(&path, in_tree.clone(), place.root, status)?;
-        Ok(status.is_directory().then_some((path, in_tree)))
     }
 
-    fn add(
-        &mut self,
-        real: &Path,
-        path: Vec<u8>,
-        root: u32,
-        status: Status,
-    ) -> Result<(), SourceError> {
-        if !status.is_file() && !status.is_directory() {
-            return Err(SourceError::Special { path: real.to_owned(), kind: special(&status) });
+    fn add(&mut self, found: Found) -> Result<(), SourceError> {
+        self.has_links |= found.link.is_some();
+        match &mut self.take {
+            None => self.found.push(found),
+            Some(_) if self.is_over || self.has_links => self.is_over = true,
+            Some(take) => self.is_over = take(self.lister.list(found)?).is_break(),
         }
-        let (modified_ns, owner) = (modified_ns(real, &status)?, status.owner);
-        self.found.push(Found { path, root, status, link: None, modified_ns, owner });
         Ok(())
     }
 
-    fn add_link(
-        &mut self,
+    fn link(
+        &self,
         place: &Place<'_>,
         (name, real): (&OsStr, &Path),
         path: Vec<u8>,
         own: Status,
-    ) -> Result<(), SourceError> {
+    ) -> Result<Found, SourceError> {
         let text = readlinkat(place.opened, name, Vec::new());
         let text = text.map_err(|error| system(real, "read")(error.into()))?.into_bytes();
         let target = Path::new(OsStr::from_bytes(&text));
-        let (modified_ns, owner) = (modified_ns(real, &own)?, own.owner);
+        let (modified_ns, owner) = (modified_ns(|| real.to_owned(), &own)?, own.owner);
         let (to, status) = match self.options.links {
             Links::Anywhere => (None, own),
             Links::Inside => {
@@ -268,20 +236,7 @@ impl<'a> Scan<'a> {
             }
         };
         let (link, root) = (Some(Box::new(Link { text, to })), place.root);
-        self.found.push(Found { path, root, status, link, modified_ns, owner });
-        Ok(())
-    }
-
-    /// Where an entry is on disk.
-    fn real(&self, found: &Found) -> PathBuf {
-        let root = &self.roots[found.root as usize];
-        let below = &found.path[root.under_bytes..];
-        let below = below.strip_prefix(b"/").unwrap_or(below);
-        match below {
-            // Joining nothing adds a `/`.
-            [] => root.path.clone(),
-            below => root.path.join(OsStr::from_bytes(below)),
-        }
+        Ok(Found { path, root, status, link, modified_ns, owner })
     }
 
     /// The tree, and its files with contents, in order.
@@ -305,16 +260,14 @@ impl<'a> Scan<'a> {
             true => listing.with_attributes(attributes),
             false => Ok(listing),
         });
+        origins.shrink_to_fit();
         match listing.and_then(|listing| listing.with_data(data)) {
             Ok(listing) => Ok((listing, origins)),
             Err(error) => Err(SourceError::Tree { path: shown.to_owned(), error }),
         }
     }
 
-    /// Gives all entries in the order of a listing, until that breaks off.
-    ///
-    /// Links into the tree stay links. Others become what they lead to; further ones to the same file, and further
-    /// names of a file, become hard links.
+    /// Gives all entries that were not taken at once in the order of a listing, until that breaks off.
     ///
     /// Errors: the patterns have left nothing; a link leads to a directory outside.
     pub(super) fn for_each(
@@ -322,157 +275,31 @@ impl<'a> Scan<'a> {
         shown: &Path,
         mut take: impl FnMut(Listed) -> ControlFlow<()>,
     ) -> Result<(), SourceError> {
-        if self.found.is_empty() && self.tops.is_empty() {
-            return Err(SourceError::NothingLeft(shown.to_owned()));
+        if self.has_links {
+            self.lister.learn_paths(&self.found);
         }
-        let has_links = self.found.iter().any(|found| found.link.is_some());
-        // By path: whether it is a link.
-        let paths = self.found.iter().filter(|_| has_links);
-        let paths = paths.map(|found| (found.path.clone(), found.link.is_some())).collect();
-        let mut first_names: HashMap<(u64, u64), u32> = HashMap::new();
         self.found.sort_by(|one, other| compare(&one.path, &other.path));
-        for (number, found) in (0_u32..).zip(std::mem::take(&mut self.found)) {
-            let target = found.link.as_ref().and_then(|link| self.target(&found, link, &paths));
-            let status = &found.status;
-            let followed = found.link.as_ref().filter(|_| target.is_none());
-            let real = || match followed.and_then(|link| link.to.as_ref()) {
-                Some(to) => to.clone(),
-                None => self.real(&found),
-            };
-            let mut origin = None;
-            let kind = match (target, followed) {
-                (Some(target), _) => Kind::Link { target },
-                (None, _) if status.is_file() => {
-                    let first = *first_names.entry((status.device, status.inode)).or_insert(number);
-                    let has_contents = first == number && status.bytes > 0;
-                    origin = has_contents.then(|| Origin::new(real(), status));
-                    match first == number {
-                        true => Kind::File { bytes: status.bytes },
-                        false => Kind::Name { of: first },
-                    }
-                }
-                (None, None) => Kind::Directory,
-                (None, Some(_)) if status.is_directory() => {
-                    let (path, target) = (self.real(&found), real());
-                    return Err(SourceError::DirectoryOutside { path, target });
-                }
-                (None, Some(_)) => {
-                    let (path, kind) = (self.real(&found), special(status));
-                    return Err(SourceError::Special { path, kind });
-                }
-            };
-            let (modified_ns, mode_bits) = match kind {
-                Kind::Link { .. } => (found.modified_ns, 0o777),
-                // Without the sticky bit everybody who may write a directory could remove others' files.
-                Kind::Directory => (found.modified_ns, 0o1777),
-                _ if followed.is_some() => (modified_ns(&self.real(&found), status)?, 0o777),
-                _ => (found.modified_ns, 0o777),
-            };
-            let mode = (status.mode & mode_bits) as u16;
-            let kept = self.options.attributes;
-            let owner = if followed.is_some() { status.owner } else { found.owner };
-            let attributes = kept.any().then(|| kept.of(&real(), &kind, owner)).transpose()?;
-            let entry = Entry { path: found.path.clone(), mode, modified_ns, kind };
-            if take(Listed { entry, attributes, origin }).is_break() {
+        for found in self.found {
+            if take(self.lister.list(found)?).is_break() {
                 return Ok(());
             }
         }
-        Ok(())
-    }
-
-    /// The text of a link that stays one. `paths`: whether an entry is a link.
-    fn target(
-        &self,
-        found: &Found,
-        link: &Link,
-        paths: &HashMap<Vec<u8>, bool>,
-    ) -> Option<Vec<u8>> {
-        let Some(to) = &link.to else { return Some(link.text.clone()) };
-        let source = &found.path[..self.roots[found.root as usize].under_bytes];
-        let final_target =
-            self.in_tree(to).filter(|path| path.is_empty() || paths.contains_key(path));
-        // By its text it may lead to another link, and stays one wherever that leads. What it says of other sources than its own
-        // need not be so here: they may be in different directories.
-        let next = next_of(&found.path, &link.text);
-        let next =
-            next.filter(|next| Some(next) == final_target.as_ref() || is_below(next, source));
-        let is_there = final_target.is_some();
-        match next.is_some_and(|next| arrives(&next, source, paths, is_there)) {
-            true => Some(link.text.clone()),
-            false => Some(relative(&found.path, &final_target?)),
-        }
-    }
-
-    /// The path in the tree of a path on disk without links.
-    fn in_tree(&self, real: &Path) -> Option<Vec<u8>> {
-        self.tops.iter().find_map(|(top, under)| {
-            let below = real.strip_prefix(top).ok()?.as_os_str().as_bytes();
-            Some(match (under.as_slice(), below) {
-                ([], below) => below.to_vec(),
-                (under, b"") => under.to_vec(),
-                (under, below) => [under, b"/", below].concat(),
-            })
-        })
+        self.lister.check_any(shown)
     }
 }
 
-/// Whether a path is that of a source, or below.
-fn is_below(path: &[u8], source: &[u8]) -> bool {
-    let below = path.strip_prefix(source);
-    below.is_some_and(|below| source.is_empty() || below.is_empty() || below.starts_with(b"/"))
-}
-
-/// Whether the copy has something at a path: an entry, or the source's top. Or it goes through a link of the copy: to something
-/// that `is_there`.
-fn arrives(path: &[u8], source: &[u8], paths: &HashMap<Vec<u8>, bool>, is_there: bool) -> bool {
-    if path == source {
-        return true;
+/// `real`: where it is on disk, for errors.
+fn found(
+    real: impl Fn() -> PathBuf,
+    path: Vec<u8>,
+    root: u32,
+    status: Status,
+) -> Result<Found, SourceError> {
+    if !status.is_file() && !status.is_directory() {
+        return Err(SourceError::Special { path: real(), kind: status.special() });
     }
-    let ends = path.iter().enumerate().filter(|(_, byte)| **byte == b'/').map(|(at, _)| at);
-    for end in ends {
-        match paths.get(&path[..end]) {
-            Some(true) => return is_there,
-            Some(false) => {}
-            None => return false,
-        }
-    }
-    paths.contains_key(path)
-}
-
-/// The path in the tree that the link at `path` names, by its text alone; `None` if that leads out, or back up after a
-/// name, which may be a link.
-fn next_of(path: &[u8], text: &[u8]) -> Option<Vec<u8>> {
-    check_link(path, text).ok()?;
-    let mut names: Vec<&[u8]> = path.split(|&byte| byte == b'/').collect();
-    names.pop();
-    for name in text.split(|&byte| byte == b'/') {
-        match name {
-            b"" | b"." => {}
-            b".." => drop(names.pop()),
-            name => names.push(name),
-        }
-    }
-    Some(names.join(&b'/'))
-}
-
-/// The text of a link at `path` to `target`, both in the tree.
-fn relative(path: &[u8], target: &[u8]) -> Vec<u8> {
-    let directories = path.iter().filter(|&&byte| byte == b'/').count();
-    let up = vec![&b".."[..]; directories];
-    match target {
-        [] if up.is_empty() => b".".to_vec(),
-        [] => up.join(&b'/'),
-        target => [&up[..], &[target]].concat().join(&b'/'),
-    }
-}
-
-/// Errors: it is beyond what is sent, of 292 years before and after 1970.
-pub(super) fn modified_ns(path: &Path, status: &Status) -> Result<i64, SourceError> {
-    let (seconds, nanoseconds) = status.modified;
-    let seconds_ns = seconds.checked_mul(1_000_000_000);
-    seconds_ns
-        .and_then(|seconds_ns| seconds_ns.checked_add(nanoseconds))
-        .ok_or_else(|| SourceError::Time { path: path.to_owned(), seconds })
+    let (modified_ns, owner) = (modified_ns(real, &status)?, status.owner);
+    Ok(Found { path, root, status, link: None, modified_ns, owner })
 }
 
 /// Whether a name is that of a temporary file or a lock that receivers of rdmc have left: never sent.
@@ -508,14 +335,6 @@ fn check_stored(path: &Path, status: &Status) -> Result<(), SourceError> {
 
 fn is_generated(system: &StatFs) -> bool {
     GENERATED.contains(&(system.f_type as u64))
-}
-
-fn special(status: &Status) -> &'static str {
-    match status.kind {
-        FileType::Fifo => "a pipe",
-        FileType::Socket => "a socket",
-        _ => "a device",
-    }
 }
 
 /// The error for a link that cannot be followed.

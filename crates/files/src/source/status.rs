@@ -1,8 +1,10 @@
 //! What the system says of an entry.
 
-use std::{fs::Metadata, os::unix::fs::MetadataExt};
+use std::{fs::Metadata, os::unix::fs::MetadataExt, path::PathBuf};
 
 use rustix::fs::{FileType, Stat};
+
+use super::error::SourceError;
 
 /// What the system says of an entry, as far as it counts: a third of the system's own structure, since a scan has one for each
 /// entry.
@@ -33,6 +35,24 @@ impl Status {
     pub(super) fn is_link(&self) -> bool {
         self.kind == FileType::Symlink
     }
+
+    /// What is neither file nor directory nor link, with an article.
+    pub(super) fn special(&self) -> &'static str {
+        match self.kind {
+            FileType::Fifo => "a pipe",
+            FileType::Socket => "a socket",
+            _ => "a device",
+        }
+    }
+}
+
+/// Errors: it is beyond what is sent, of 292 years before and after 1970.
+pub(super) fn modified_ns(path: impl Fn() -> PathBuf, status: &Status) -> Result<i64, SourceError> {
+    let (seconds, nanoseconds) = status.modified;
+    let seconds_ns = seconds.checked_mul(1_000_000_000);
+    seconds_ns
+        .and_then(|seconds_ns| seconds_ns.checked_add(nanoseconds))
+        .ok_or_else(|| SourceError::Time { path: path(), seconds })
 }
 
 impl From<&Metadata> for Status {

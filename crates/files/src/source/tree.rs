@@ -5,6 +5,7 @@ use std::{
     ffi::OsStr,
     fs::{self, File, OpenOptions},
     io,
+    ops::ControlFlow,
     os::unix::{
         ffi::OsStrExt,
         fs::{FileExt, OpenOptionsExt},
@@ -18,16 +19,17 @@ use std::{
 
 use rdmc::{Region, Storage};
 use rustix::fs::OFlags;
-use tree::{Holder, Layout, Listing};
+use tree::{Holder, Layout};
 
 use super::{
     difference::{Comparison, Difference},
     error::SourceError,
+    found::{Listed, Origin},
     holes::{data_of, may_have_holes},
     identity::{Identity, mode_changed},
     options::ListOptions,
-    scan::{Origin, Scan, modified_ns, name_of, system},
-    status::Status,
+    scan::{Scan, Take, name_of, system},
+    status::{Status, modified_ns},
 };
 use crate::{
     Manifest,
@@ -54,6 +56,8 @@ pub(super) struct TreeSource {
     top: Option<Top>,
     /// Of owners and in access lists.
     ids: BTreeSet<(Holder, u32)>,
+    /// Nothing of it is a link, and its entries are found in the order of the listing: another look keeps none of them.
+    is_in_order: bool,
     files: Arc<Files>,
 }
 
@@ -78,6 +82,9 @@ struct Files {
     /// Why a file could not be read as it was listed: the first reason.
     fault: Mutex<Option<(PathBuf, Fault)>>,
 }
+
+/// The attributes of the tree's top now, and the first difference.
+type Compared = (Option<Top>, Option<Difference>);
 
 /// Why a file cannot be read as it was listed.
 #[derive(Clone, Debug)]
@@ -142,7 +149,8 @@ impl TreeSource {
     fn new(path: &Path, sources: Sources, options: &mut ListOptions) -> Result<Self, SourceError> {
         let again = options.clone();
         let deletion = sources.deletion(&again)?;
-        let (top, scan) = sources.scan(options)?;
+        let (top, scan) = sources.scan(options, None)?;
+        let is_in_order = sources.are_in_order() && !scan.has_links();
         let (listing, origins) = scan.finish(path)?;
         let encoded =
             listing.encode().map_err(|error| SourceError::Tree { path: path.to_owned(), error })?;
@@ -168,6 +176,7 @@ impl TreeSource {
             encoded,
             top,
             ids,
+            is_in_order,
             files,
         })
     }
@@ -181,7 +190,7 @@ impl TreeSource {
     }
 
     pub(super) fn files(&self) -> impl Iterator<Item = &Path> {
-        self.files.origins.iter().map(|origin| origin.path.as_path())
+        self.files.origins.iter().map(|origin| &*origin.path)
     }
 
     /// How many entries it has: directories, files and links.
@@ -244,23 +253,19 @@ impl TreeSource {
     /// Errors: something was added, removed, replaced or changed; unreadable.
     pub(super) fn look_again(&self) -> Result<(), SourceError> {
         self.check_unchanged()?;
-        let mut options = self.options.clone();
-        let scanned = self.sources.scan(&mut options);
-        let invalid = |error| SourceError::Tree { path: self.path.clone(), error };
-        let sent = Listing::decode(&self.encoded).map_err(invalid)?;
-        let mut comparison = Comparison::new(&sent, &self.files.origins);
-        let looked = scanned.and_then(|(top, scan)| {
-            scan.for_each(&self.path, |listed| comparison.compare(&listed))?;
-            Ok(top)
-        });
-        let top = looked.map_err(|error| match error {
+        let at_once = if self.is_in_order { self.compare_at_once() } else { Ok(None) };
+        let compared = match at_once {
+            Ok(None) => self.compare_all(),
+            at_once => at_once.map(Option::unwrap_or_default),
+        };
+        let (top, difference) = compared.map_err(|error| match error {
             // Since its directory was read.
             SourceError::Missing(path) => {
                 SourceError::Changed { path, what: "it was removed or renamed".into() }
             }
             other => other,
         })?;
-        if let Some(Difference { entry, what }) = comparison.end() {
+        if let Some(Difference { entry, what }) = difference {
             return Err(SourceError::Changed { path: self.sources.path_of(&entry), what });
         }
         let modes = (self.top.map(|top| top.mode), top.map(|top| top.mode));
@@ -271,6 +276,32 @@ impl TreeSource {
             }),
             _ => Ok(()),
         }
+    }
+
+    fn comparison(&self) -> Result<Comparison<'_>, SourceError> {
+        let compared = Comparison::new(&self.encoded, &self.files.origins);
+        compared.map_err(|error| SourceError::Tree { path: self.path.clone(), error })
+    }
+
+    /// Compares what is there now with what was sent, entry by entry as it is found. `None` if there is a link, which can only be
+    /// compared once all is known that is there.
+    fn compare_at_once(&self) -> Result<Option<Compared>, SourceError> {
+        let (mut options, mut comparison) = (self.options.clone(), self.comparison()?);
+        let mut take = |listed: Listed| comparison.compare(&listed);
+        let (top, scan) = self.sources.scan(&mut options, Some(&mut take))?;
+        if scan.has_links() {
+            return Ok(None);
+        }
+        scan.for_each(&self.path, |_| ControlFlow::Continue(()))?;
+        Ok(Some((top, comparison.end())))
+    }
+
+    /// The same once all was found.
+    fn compare_all(&self) -> Result<Compared, SourceError> {
+        let (mut options, mut comparison) = (self.options.clone(), self.comparison()?);
+        let (top, scan) = self.sources.scan(&mut options, None)?;
+        scan.for_each(&self.path, |listed| comparison.compare(&listed))?;
+        Ok((top, comparison.end()))
     }
 
     /// Digests the files with a byte in one of these ranges. Blocks while it reads, or until `stop`.
@@ -333,17 +364,15 @@ impl TreeSource {
 }
 
 impl Files {
-    /// Opens a file, which has to be the one that was listed.
+    /// Opens a file. Whether it is the one that was listed is still to be checked.
     fn open(&self, index: usize) -> io::Result<File> {
         let origin = &self.origins[index];
         let flags = (OFlags::NONBLOCK | OFlags::NOFOLLOW).bits().cast_signed();
         let opened = OpenOptions::new().read(true).custom_flags(flags).open(&origin.path);
-        let file = opened.map_err(|error| match error.kind() {
+        opened.map_err(|error| match error.kind() {
             io::ErrorKind::NotFound => self.changed(index, "it was removed or renamed".into()),
             _ => self.unreadable(index, &error),
-        })?;
-        self.check(index, &file)?;
-        Ok(file)
+        })
     }
 
     fn check(&self, index: usize, file: &File) -> io::Result<()> {
@@ -371,7 +400,7 @@ impl Files {
 
     fn keep(&self, path: &Path, fault: Fault) {
         let mut first = self.fault.lock().unwrap_or_else(PoisonError::into_inner);
-        first.get_or_insert((path.to_owned(), fault));
+        first.get_or_insert((path.to_path_buf(), fault));
     }
 
     fn digest_range(&self, range: ByteRange, stop: &AtomicBool) -> io::Result<blake3::Hash> {
@@ -389,7 +418,15 @@ impl Files {
         read_pieces(&self.layout, into, offset, |piece, part| {
             let whole = self.origins[piece.file].identity.bytes();
             let is_whole = part.len() as u64 == whole;
-            let file = self.open.get(piece.file, is_whole, || self.open(piece.file))?;
+            // What is read at once is opened outside of the lock, and checked once.
+            let file = match is_whole {
+                true => Arc::new(self.open(piece.file)?),
+                false => self.open.get(piece.file, || {
+                    let file = self.open(piece.file)?;
+                    self.check(piece.file, &file)?;
+                    Ok(file)
+                })?,
+            };
             let range = self.layout.range_of(piece.file);
             // Those with holes are not contiguous.
             let read = match is_whole || self.layout.has_holes(piece.file) {
@@ -399,14 +436,14 @@ impl Files {
                     ahead.read_exact(&file, holds, part, piece.in_object.start)
                 }
             };
+            // Before the error of a read: why it has failed. A change while it was read, too.
+            self.check(piece.file, &file)?;
             read.map_err(|error| match error.kind() {
                 io::ErrorKind::UnexpectedEof => {
                     self.changed(piece.file, "it became shorter".into())
                 }
                 _ => self.unreadable(piece.file, &error),
-            })?;
-            // A change while it was read, too.
-            self.check(piece.file, &file)
+            })
         })
     }
 }
@@ -429,19 +466,25 @@ impl Storage for Files {
 type Named = Vec<(PathBuf, Option<Vec<u8>>)>;
 
 impl Sources {
-    /// Finds everything that is selected, now. With the attributes of the top, if the tree has one.
+    /// Whether one is scanned after another in the order of the listing: contents of several may come together at the top.
+    fn are_in_order(&self) -> bool {
+        self.named.len() == 1 || self.named.iter().all(|(_, name)| name.is_some())
+    }
+
+    /// Finds everything that is selected, now. With the attributes of the top, if the tree has one. `take`: as for [`Scan::new`].
     fn scan<'a>(
         &self,
         options: &'a mut ListOptions,
+        take: Option<Take<'a>>,
     ) -> Result<(Option<Top>, Scan<'a>), SourceError> {
-        let mut scan = Scan::new(options);
+        let mut scan = Scan::new(options, take);
         let mut top = None;
         for (path, name) in &self.named {
             match name {
                 _ if self.is_top => {
                     let metadata = fs::metadata(path).map_err(system(path, "examine"))?;
                     let status = Status::from(&metadata);
-                    let modified_ns = modified_ns(path, &status)?;
+                    let modified_ns = modified_ns(|| path.clone(), &status)?;
                     top = Some(Top { mode: status.mode & 0o1777, modified_ns });
                     scan.add_single(path)?;
                 }
