@@ -33,7 +33,7 @@ use crate::{
     outlet::Outlet,
     receiving::Receiving,
     shared::Shared,
-    team_driver::Driver,
+    team_driver::{self, Driver},
     worker::Worker,
 };
 
@@ -181,7 +181,8 @@ impl Context {
     /// [`ContextSettings::connect_timeout`].
     ///
     /// A team has a network of its own, over this context's fabric, and, with [`Progress::Thread`], a
-    /// thread.
+    /// thread. Its links close within 5 seconds over TCP, and 10 over other fabrics, or by
+    /// [`crate::TcpSettings::drain_timeout`] if that is less: an operation that fails waits for this.
     ///
     /// Errors: as [`Context::create_group`]; [`Error::TeamCall`] if the fabric has no one-sided
     /// writes.
@@ -190,7 +191,9 @@ impl Context {
         made.check()?;
         self.commands.check()?;
         let ContextSettings { fabric, listen, protection, .. } = &self.settings;
-        let network = Network::start(fabric, listen.ip(), &self.settings.limited_tcp())?;
+        let tcp = self.settings.limited_tcp();
+        let drain_timeout = tcp.drain_timeout.min(team_driver::DRAIN_MAX);
+        let network = Network::start(fabric, listen.ip(), &tcp.drain_timeout(drain_timeout))?;
         let joining = Joining {
             number: made.number,
             rank: made.rank,
