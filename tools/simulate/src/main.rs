@@ -10,7 +10,7 @@ use std::{
 
 use clap::Parser;
 use serde::de::DeserializeOwned;
-use simulate::{Campaign, Copies, Groups, Limits, Options, Pushes, Subject, Teams, shrink};
+use simulate::{Campaign, Copies, Groups, Limits, Options, Pushes, Subject, Teams, caught, shrink};
 
 /// The option of copies at one host, which have no members.
 const COPIES: &str = " --copies";
@@ -202,10 +202,15 @@ impl<S: Subject> Runner<'_, S> {
     /// Runs a failing seed again to print it, and shrinks it if requested.
     fn explain(&self, seed: u64) {
         let again = self.replay(seed);
-        let scenario = S::draw(seed, &self.limits());
         println!();
-        self.print(&scenario, 200);
+        let drawn = caught(|| {
+            let scenario = S::draw(seed, &self.limits());
+            self.print(&scenario, 200);
+            Ok(scenario)
+        });
         println!("seed {seed} failed; again: {again}");
+        // It panics where no run is, which prints why.
+        let Ok(scenario) = drawn else { return };
         if !self.arguments.shrink {
             println!("smaller: {again} --shrink");
             return;
