@@ -26,8 +26,8 @@ pub(crate) enum Word {
     Called { operations: u64 },
     /// The team has failed.
     Failed { member: Option<u32>, reporter: u32, kind: FailureKind, detail: String },
-    /// This member has completed everything, and closes its links.
-    Bye,
+    /// This member has called so many operations, completed them all, and closes its links.
+    Bye { operations: u64 },
 }
 
 const EXPOSED: u8 = 1;
@@ -79,7 +79,10 @@ impl Word {
                 let room = CONTROL_BYTES_MAX - bytes.len();
                 bytes.extend(&detail.as_bytes()[..detail.floor_char_boundary(room)]);
             }
-            Self::Bye => bytes.push(BYE),
+            Self::Bye { operations } => {
+                bytes.push(BYE);
+                bytes.extend(operations.to_le_bytes());
+            }
         }
         bytes
     }
@@ -126,7 +129,7 @@ impl Word {
                     detail: std::str::from_utf8(detail).ok()?.to_owned(),
                 })
             }
-            BYE if rest.is_empty() => Some(Self::Bye),
+            BYE => Some(Self::Bye { operations: u64::from_le_bytes(rest.try_into().ok()?) }),
             _ => None,
         }
     }
@@ -176,7 +179,7 @@ mod tests {
             Word::Waits { operation: 5, call, held_by: 65_000 },
             Word::Called { operations: 2 },
             failed("why"),
-            Word::Bye,
+            Word::Bye { operations: 1 << 50 },
         ] {
             let encoded = word.encode();
             assert!(encoded.len() <= CONTROL_BYTES_MAX);
