@@ -181,8 +181,8 @@ impl Context {
     /// [`ContextSettings::connect_timeout`].
     ///
     /// A team has a network of its own, over this context's fabric, and, with [`Progress::Thread`], a
-    /// thread. Its links close within 5 seconds over TCP, and 10 over other fabrics, or by
-    /// [`crate::TcpSettings::drain_timeout`] if that is less: an operation that fails waits for this.
+    /// thread. Over TCP its links close within [`crate::TcpSettings::drain_timeout`], but 5 seconds at
+    /// most, over libfabric within 10 seconds: an operation that fails may wait for this.
     ///
     /// Errors: as [`Context::create_group`]; [`Error::TeamCall`] if the fabric has no one-sided
     /// writes.

@@ -131,6 +131,11 @@ impl Peers {
         self.all.iter().any(shows)
     }
 
+    /// Closes all links.
+    pub(crate) fn close<T: Transport>(&self, transport: &mut T) {
+        self.by_endpoint.keys().for_each(|&endpoint| transport.close(endpoint));
+    }
+
     /// Notes that an endpoint has ended. Returns the member, if it was one.
     pub(crate) fn remove(&mut self, endpoint: EndpointId) -> Option<&mut Peer> {
         let index = self.by_endpoint.remove(&endpoint)?;

@@ -357,7 +357,7 @@ impl<T: Transport> Team<T> {
         let now = self.transport.now();
         let Some(peer) = self.peers.of_endpoint(endpoint) else { return };
         let rank = peer.rank;
-        let outcome = match Word::decode(word) {
+        let outcome = match Word::decode(word, self.settings.members) {
             None => Err(Fault::Protocol { member: rank, what: "an invalid control word" }),
             Some(Word::Exposed(marks)) => {
                 (peer.is_exposed, peer.outgoing.marks) = (true, marks);
@@ -555,14 +555,8 @@ impl<T: Transport> Team<T> {
     fn close_if_all_have_left(&mut self) {
         if self.phase == Phase::Leaving && self.peers.iter().all(|peer| peer.has_left) {
             self.phase = Phase::Left;
-            self.close_links();
+            self.peers.close(&mut self.transport);
         }
-    }
-
-    fn close_links(&mut self) {
-        let endpoints: Vec<EndpointId> =
-            self.peers.iter().filter_map(|peer| peer.endpoint).collect();
-        endpoints.into_iter().for_each(|endpoint| self.transport.close(endpoint));
     }
 
     fn fail_on(&mut self, outcome: Result<(), Fault>) {
@@ -595,6 +589,6 @@ impl<T: Transport> Team<T> {
         self.blocked.clear();
         self.operations.drop_incomplete();
         self.tell_all(&word);
-        self.close_links();
+        self.peers.close(&mut self.transport);
     }
 }

@@ -87,8 +87,9 @@ impl Word {
         bytes
     }
 
-    /// Decodes a word; `None` for anything that [`Word::encode`] does not produce.
-    pub(crate) fn decode(bytes: &[u8]) -> Option<Self> {
+    /// Decodes a word of a team of so many members; `None` for anything that [`Word::encode`] does not produce, and for ranks of no
+    /// member.
+    pub(crate) fn decode(bytes: &[u8], members: u32) -> Option<Self> {
         let (&kind, rest) = bytes.split_first()?;
         match kind {
             EXPOSED => match rest {
@@ -109,7 +110,8 @@ impl Word {
             WAITS => {
                 let (held_by, rest) = rest.split_first_chunk()?;
                 let (operation, call) = decode_call(rest)?;
-                Some(Self::Waits { operation, call, held_by: u32::from_le_bytes(*held_by) })
+                let held_by = u32::from_le_bytes(*held_by);
+                (held_by < members).then_some(Self::Waits { operation, call, held_by })
             }
             GRANT => {
                 let (blocks, rest) = rest.split_first_chunk()?;
@@ -121,13 +123,16 @@ impl Word {
                 let (&kind, rest) = rest.split_first()?;
                 let (member, rest) = rest.split_first_chunk()?;
                 let (reporter, detail) = rest.split_first_chunk()?;
-                let member = u32::from_le_bytes(*member);
-                Some(Self::Failed {
+                let (member, reporter) =
+                    (u32::from_le_bytes(*member), u32::from_le_bytes(*reporter));
+                let are_ranks = (member < members || member == NO_MEMBER) && reporter < members;
+                let failed = Self::Failed {
                     member: (member != NO_MEMBER).then_some(member),
-                    reporter: u32::from_le_bytes(*reporter),
+                    reporter,
                     kind: FailureKind::from_code(kind)?,
                     detail: std::str::from_utf8(detail).ok()?.to_owned(),
-                })
+                };
+                are_ranks.then_some(failed)
             }
             BYE => Some(Self::Bye { operations: u64::from_le_bytes(rest.try_into().ok()?) }),
             _ => None,
@@ -153,7 +158,7 @@ fn decode_call(encoded: &[u8]) -> Option<(u64, Call)> {
 
 #[cfg(test)]
 mod tests {
-    use collective::{Kind, Op, Reduction, Type};
+    use collective::{Kind, MEMBERS_MAX, Op, Reduction, Type};
     use proptest::prelude::*;
 
     use super::*;
@@ -183,9 +188,25 @@ mod tests {
         ] {
             let encoded = word.encode();
             assert!(encoded.len() <= CONTROL_BYTES_MAX);
-            assert_eq!(Word::decode(&encoded), Some(word));
+            assert_eq!(Word::decode(&encoded, MEMBERS_MAX), Some(word));
         }
         assert!(failed(&"ä".repeat(100)).encode().len() <= CONTROL_BYTES_MAX);
+    }
+
+    #[test]
+    fn ranks_of_no_member_are_refused() {
+        let call = Call::new(Kind::Barrier, 0, 0);
+        let waits = |held_by| Word::Waits { operation: 0, call, held_by };
+        let failed = |member, reporter| {
+            let (kind, detail) = (FailureKind::Lost, String::new());
+            Word::Failed { member: Some(member), reporter, kind, detail }
+        };
+        for word in [waits(4), failed(4, 4)] {
+            assert_eq!(Word::decode(&word.encode(), 5), Some(word));
+        }
+        for word in [waits(5), failed(5, 0), failed(0, 5)] {
+            assert_eq!(Word::decode(&word.encode(), 5), None);
+        }
     }
 
     proptest! {
@@ -195,7 +216,7 @@ mod tests {
             if let Some(first) = bytes.first_mut() {
                 *first = kind;
             }
-            if let Some(word) = Word::decode(&bytes) {
+            if let Some(word) = Word::decode(&bytes, MEMBERS_MAX) {
                 prop_assert_eq!(word.encode(), bytes);
             }
         }
