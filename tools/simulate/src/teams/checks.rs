@@ -148,14 +148,6 @@ fn named(facts: &Facts<'_>) -> Option<String> {
         {
             false
         }
-        // Nor is it known who occupies a port.
-        _ if [failure.member, Some(failure.reporter)]
-            .into_iter()
-            .flatten()
-            .any(|member| fault.held.contains(&member)) =>
-        {
-            false
-        }
         _ => failure.member.is_none_or(|blamed| !hit.contains(&blamed)),
     });
     wrong.map(|(rank, _, failure, _)| format!("member {rank}: {failure}; but {:?}", fault.what))

@@ -27,8 +27,6 @@ pub struct InjectedTeamFault {
     pub at_ns: u64,
     /// The fault.
     pub what: TeamFault,
-    /// Members whose receive ports a member that is stopped occupies: who sends to them waits for it, and cannot know.
-    pub held: Vec<u32>,
 }
 
 /// How exactly failures named the member that caused them.

@@ -253,15 +253,10 @@ impl<'a> World<'a> {
         self.network.remark(|| format!("step {}: {what:?}", self.step));
         let holds_ns = what.holds_ns();
         let over_ns = if holds_ns == u64::MAX { now_ns } else { now_ns + holds_ns };
-        let held = match what {
-            TeamFault::Freeze { member, .. } => self.network.occupied_by(*member as usize),
-            _ => Vec::new(),
-        };
-        let held = held.into_iter().map(|member| member as u32).collect();
         if !self.happens(what) {
             return;
         }
-        self.facts.faults.push(InjectedTeamFault { at_ns: now_ns, what: what.clone(), held });
+        self.facts.faults.push(InjectedTeamFault { at_ns: now_ns, what: what.clone() });
         self.disturbed_ns = self.disturbed_ns.max(over_ns);
         let has_deadline =
             holds_ns > 0 || matches!(what, TeamFault::Leave { .. } | TeamFault::Differ { .. });
