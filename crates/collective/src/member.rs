@@ -274,11 +274,16 @@ impl Member {
     }
 
     /// Returns the first operation that is not complete, with the members that have to do something for it: first the one that this
-    /// member needs next. One may be there twice.
+    /// member needs next. Then those for later operations, whose blocks may occupy a port. One may be there twice.
     pub fn awaited(&self) -> Option<(u64, Vec<u32>)> {
         let operation = self.operations.front()?.as_ref()?;
-        let awaited = operation.awaited();
-        (!awaited.is_empty()).then_some((self.first, awaited))
+        let mut awaited = operation.awaited();
+        if awaited.is_empty() {
+            return None;
+        }
+        let later = self.operations.iter().skip(1).flatten();
+        awaited.extend(later.flat_map(Operation::awaited));
+        Some((self.first, awaited))
     }
 
     fn index(&self, rank: u32) -> usize {
