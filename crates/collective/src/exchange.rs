@@ -51,8 +51,9 @@ impl Exchange {
         step.incoming.pieces == self.pieces && step.outgoing.pieces == self.pieces
     }
 
-    /// Returns the partner that has to write something, or to free slots.
-    pub(crate) fn awaited(&self) -> Option<u32> {
-        self.steps.iter().find(|step| !self.is_over(step)).map(|step| step.outgoing.to)
+    /// Returns the partners that have to write something, or to free slots, in the order of steps.
+    pub(crate) fn awaited(&self) -> Vec<u32> {
+        let steps = self.steps.iter().filter(|step| !self.is_over(step));
+        steps.map(|step| step.outgoing.to).collect()
     }
 }

@@ -36,6 +36,18 @@ pub enum Fault {
         /// The number of its operation.
         at: u64,
     },
+    /// A member has left the team after another number of operations.
+    #[error(
+        "member {member} left the team after {theirs} operations, and this member called {ours}: all members make the same calls"
+    )]
+    Left {
+        /// The other member.
+        member: u32,
+        /// How many operations it had called.
+        theirs: u64,
+        /// How many this member has called.
+        ours: u64,
+    },
     /// A member has written what no member writes.
     #[error("member {member} violates the protocol: {what}")]
     Protocol {
@@ -44,6 +56,18 @@ pub enum Fault {
         /// What it did.
         what: &'static str,
     },
+}
+
+impl Fault {
+    /// Returns the other member, of which this was found out.
+    pub fn member(&self) -> u32 {
+        match self {
+            Self::Disagreement { member, .. }
+            | Self::Skipped { member, .. }
+            | Self::Left { member, .. }
+            | Self::Protocol { member, .. } => *member,
+        }
+    }
 }
 
 fn describe(call: &Call) -> String {

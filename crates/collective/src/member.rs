@@ -32,6 +32,7 @@ pub struct Member {
     /// The last calls; the last is that of the last operation.
     calls: VecDeque<Call>,
     effects: VecDeque<Effect>,
+    is_leaving: bool,
 }
 
 /// What this member and another count.
@@ -41,6 +42,8 @@ struct Link {
     grants: Grants,
     outgoing: [ring::Outgoing; 2],
     incoming: [ring::Incoming; 2],
+    /// How many operations it had called when it left.
+    left: Option<u64>,
 }
 
 impl Member {
@@ -51,6 +54,7 @@ impl Member {
             grants: Grants::default(),
             outgoing: Default::default(),
             incoming: Default::default(),
+            left: None,
         };
         Self {
             links: settings.links().into_iter().map(link).collect(),
@@ -59,6 +63,7 @@ impl Member {
             first: 0,
             calls: VecDeque::new(),
             effects: VecDeque::new(),
+            is_leaving: false,
         }
     }
 
@@ -110,6 +115,7 @@ impl Member {
         if self.calls.len() > CALLS_MAX {
             self.calls.pop_front();
         }
+        self.check_left()?;
         for index in 0..self.links.len() {
             Ring::ALL.into_iter().try_for_each(|ring| self.check_first(index, ring))?;
             if let Some(grant) = self.links[index].grants.take(number) {
@@ -240,10 +246,44 @@ impl Member {
         self.calls.get(index as usize).copied()
     }
 
-    /// Returns the first operation that is not complete, with the member that has to do something for it.
-    pub fn awaited(&self) -> Option<(u64, u32)> {
+    /// Notes that a member has left the team, and how many operations it has called.
+    ///
+    /// Errors: this member has called more, or has left with fewer; the team cannot go on.
+    pub fn left(&mut self, member: u32, operations: u64) -> Result<(), Fault> {
+        if let Ok(index) = self.links.binary_search_by_key(&member, |link| link.rank) {
+            self.links[index].left = Some(operations);
+        }
+        self.check_left()
+    }
+
+    /// Notes that this member calls nothing more.
+    ///
+    /// Errors: another has called more; the team cannot go on.
+    pub fn leave(&mut self) -> Result<(), Fault> {
+        self.is_leaving = true;
+        self.check_left()
+    }
+
+    fn check_left(&self) -> Result<(), Fault> {
+        let ours = self.called();
+        let differing = self.links.iter().find_map(|link| {
+            let theirs = link.left?;
+            (theirs < ours || self.is_leaving && theirs > ours).then_some((link.rank, theirs))
+        });
+        differing.map_or(Ok(()), |(member, theirs)| Err(Fault::Left { member, theirs, ours }))
+    }
+
+    /// Returns the first operation that is not complete, with the members that have to do something for it: first the one that this
+    /// member needs next. Then those for later operations, whose blocks may occupy a port. One may be there twice.
+    pub fn awaited(&self) -> Option<(u64, Vec<u32>)> {
         let operation = self.operations.front()?.as_ref()?;
-        Some((self.first, operation.awaited()?))
+        let mut awaited = operation.awaited();
+        if awaited.is_empty() {
+            return None;
+        }
+        let later = self.operations.iter().skip(1).flatten();
+        awaited.extend(later.flat_map(Operation::awaited));
+        Some((self.first, awaited))
     }
 
     fn index(&self, rank: u32) -> usize {

@@ -95,25 +95,17 @@ impl Operation {
         up && down && exchanged && self.transfers.as_ref().is_none_or(Transfers::are_complete)
     }
 
-    /// Returns the member that has to send something, or to make room for it.
-    pub(crate) fn awaited(&self) -> Option<u32> {
+    /// Returns the members that have to send something, or to make room for it: first the one that this member needs next. One may
+    /// be there twice.
+    pub(crate) fn awaited(&self) -> Vec<u32> {
         if let Some(transfers) = &self.transfers {
             return transfers.awaited();
         }
         if let Some(exchange) = &self.exchange {
             return exchange.awaited();
         }
-        let up = self.up.as_ref().and_then(|up| {
-            let missing = up.children.iter().find(|child| child.pieces < child.total);
-            let full = || up.parent.as_ref().filter(|parent| parent.pieces < up.pieces);
-            missing.map(|child| child.from).or_else(|| Some(full()?.to))
-        });
-        up.or_else(|| {
-            let down = self.down.as_ref()?;
-            let missing = down.parent.as_ref().filter(|parent| parent.pieces < parent.total);
-            let full = || down.children.iter().find(|child| child.pieces < down.pieces);
-            missing.map(|parent| parent.from).or_else(|| Some(full()?.to))
-        })
+        let up = self.up.iter().flat_map(Up::awaited);
+        up.chain(self.down.iter().flat_map(Down::awaited)).collect()
     }
 }
 
@@ -137,6 +129,15 @@ impl Up {
         }
     }
 
+    /// Returns the members that this one waits for: others may wait for it, until pieces of all are folded.
+    fn awaited(&self) -> Vec<u32> {
+        let missing = self.children.iter().filter(|child| child.pieces < child.total);
+        let mut missing: Vec<_> = missing.map(|child| (child.pieces, child.from)).collect();
+        missing.sort_by_key(|&(pieces, _)| pieces);
+        let full = self.parent.iter().filter(|parent| parent.pieces < self.pieces);
+        missing.into_iter().map(|(_, child)| child).chain(full.map(|parent| parent.to)).collect()
+    }
+
     /// Returns whether the contributions of this member's subtree are complete.
     pub(crate) fn is_ready(&self) -> bool {
         self.ready() == self.pieces
@@ -154,6 +155,15 @@ impl Up {
 }
 
 impl Down {
+    /// As [`Up::awaited`].
+    fn awaited(&self) -> Vec<u32> {
+        let missing = self.parent.iter().filter(|parent| parent.pieces < parent.total);
+        let full = self.children.iter().filter(|child| child.pieces < self.pieces);
+        let mut full: Vec<_> = full.map(|child| (child.pieces, child.to)).collect();
+        full.sort_by_key(|&(pieces, _)| pieces);
+        missing.map(|parent| parent.from).chain(full.into_iter().map(|(_, child)| child)).collect()
+    }
+
     /// Returns `None` at members that the message does not reach.
     fn new(call: &Call, settings: &Settings) -> Option<Self> {
         let source = if call.kind == Kind::Broadcast { call.root } else { 0 };

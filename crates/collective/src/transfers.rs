@@ -201,16 +201,21 @@ impl Transfers {
         self.completed += 1;
     }
 
-    /// Returns the member that has to send something, or to receive: of the first transfer that is not done, in the order in which they
-    /// were added. As that is the order of rounds, members do not wait for each other in a circle.
-    pub(crate) fn awaited(&self) -> Option<u32> {
-        let missing = self.receives.iter().find(|receive| !receive.is_done);
-        let stuck = self.sends.iter().find(|send| !send.is_done);
-        match (missing, stuck) {
-            (Some(receive), Some(send)) if send.number < receive.number => Some(send.to),
-            (Some(receive), _) => Some(receive.from),
-            (None, stuck) => stuck.map(|send| send.to),
-        }
+    /// Returns the members that have to send something, or to receive: in the order in which their first transfers that are not done
+    /// were added. As that is the order of rounds, the first ones do not wait for each other in a circle, unless a network carries
+    /// blocks in another order.
+    pub(crate) fn awaited(&self) -> Vec<u32> {
+        let missing = self.inbound.iter().filter_map(|lane| {
+            let mut receives = lane.blocks.iter().map(|&index| &self.receives[index as usize]);
+            Some((receives.find(|receive| !receive.is_done)?.number, lane.peer))
+        });
+        let stuck = self.outbound.iter().filter_map(|lane| {
+            let mut sends = lane.blocks.iter().map(|&index| &self.sends[index as usize]);
+            Some((sends.find(|send| !send.is_done)?.number, lane.peer))
+        });
+        let mut all: Vec<_> = missing.chain(stuck).collect();
+        all.sort_unstable();
+        all.into_iter().map(|(_, peer)| peer).collect()
     }
 }
 

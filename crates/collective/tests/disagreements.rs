@@ -71,9 +71,33 @@ fn two_members_that_both_wait_are_found_by_comparing() {
     let mut world = World::new(&settings(2), 1);
     let outcome = world.run(&calls, 1, |rank, _, call| Call { root: 1 - rank, ..call });
     assert_eq!(outcome, Ok(false));
-    assert_eq!(world.awaited(), [Some((0, 1)), Some((0, 0))]);
+    assert_eq!(world.awaited(), [Some((0, vec![1])), Some((0, vec![0]))]);
     let (_, fault) = world.compare_calls().unwrap_err();
     assert!(matches!(&fault, Fault::Disagreement { difference: Difference::Root, .. }), "{fault}");
+}
+
+#[test]
+fn members_that_leave_after_other_numbers_of_calls_are_named() {
+    // The root waits for nobody: each operation is over when it is called.
+    let call = Call::new(Kind::Broadcast, 0, 0);
+    let member = |calls: u64| {
+        let mut member = Member::new(settings(2));
+        assert!((0..calls).all(|_| member.start(call).is_ok()));
+        member
+    };
+    let left = |theirs, ours| Err(Fault::Left { member: 1, theirs, ours });
+    assert_eq!(member(2).left(1, 1), left(1, 2));
+    let mut behind = member(1);
+    assert_eq!(behind.left(1, 2), Ok(()), "it may call another");
+    assert_eq!(behind.start(call), Ok(1));
+    assert_eq!(behind.leave(), Ok(()));
+    let mut ahead = member(1);
+    assert_eq!(ahead.left(1, 1), Ok(()));
+    assert_eq!(ahead.start(call).map(drop), left(1, 2));
+    let mut leaves = member(1);
+    assert_eq!(leaves.leave(), Ok(()));
+    assert_eq!(leaves.left(1, 2), left(2, 1));
+    assert_eq!(leaves.left(1, 1), Ok(()));
 }
 
 #[test]

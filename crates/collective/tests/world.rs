@@ -313,7 +313,7 @@ impl World {
         Ok(())
     }
 
-    pub fn awaited(&self) -> Vec<Option<(u64, u32)>> {
+    pub fn awaited(&self) -> Vec<Option<(u64, Vec<u32>)>> {
         self.nodes.iter().map(|node| node.core.awaited()).collect()
     }
 }

@@ -37,7 +37,8 @@ impl Drop for Lender {
 ///
 /// Blocks after `with`, also if that panics, until every clone and lease of the region was dropped: nobody can touch the bytes
 /// afterwards. `with` therefore has to end what it has posted, also when it fails, for example by closing the endpoints and
-/// polling the transport until they have ended.
+/// polling the transport until they have ended. That bounds the wait by the transport's drain timeout, which the caller has to
+/// choose accordingly.
 pub fn lend<R>(bytes: &mut [u8], with: impl FnOnce(Region) -> R) -> R {
     let loan = Arc::new(Loan::default());
     // Dropped last, when the region may not exist any more.

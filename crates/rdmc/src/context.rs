@@ -36,7 +36,7 @@ use crate::{
     outlet::Outlet,
     receiving::Receiving,
     shared::Shared,
-    team_driver::Driver,
+    team_driver::{self, Driver},
     worker::Worker,
 };
 
@@ -199,7 +199,8 @@ impl Context {
     /// [`ContextSettings::connect_timeout`].
     ///
     /// A team has a network of its own, over this context's fabric, and, with [`Progress::Thread`], a
-    /// thread.
+    /// thread. Over TCP its links close within [`crate::TcpSettings::drain_timeout`], but 5 seconds at
+    /// most, over libfabric within 10 seconds: an operation that fails may wait for this.
     ///
     /// Errors: as [`Context::create_group`]; [`Error::TeamCall`] if the fabric has no one-sided
     /// writes.
@@ -208,7 +209,9 @@ impl Context {
         made.check()?;
         self.commands.check()?;
         let ContextSettings { fabric, listen, protection, .. } = &self.settings;
-        let network = Network::start(fabric, listen.ip(), &self.settings.limited_tcp())?;
+        let tcp = self.settings.limited_tcp();
+        let drain_timeout = tcp.drain_timeout.min(team_driver::DRAIN_MAX);
+        let network = Network::start(fabric, listen.ip(), &tcp.drain_timeout(drain_timeout))?;
         let joining = Joining {
             number: made.number,
             rank: made.rank,

@@ -1,40 +1,73 @@
-//! The transports of a context behind one type. Blocks over TCP pass through [`TcpTransport`]
-//! alone, except while the context has groups whose blocks switches copy.
+//! The transports of a context behind one type: a kind of fabric each. Groups whose blocks switches copy are part of the one over
+//! sockets.
 
+#[cfg(feature = "fabric")]
+use std::time::Duration;
 use std::{
     net::{IpAddr, TcpStream},
     sync::Arc,
-    time::Duration,
 };
 
 use session::{Channel, SessionKeys};
-use transport::{Completion, EndpointId, PostError, Transport};
+use transport::{EndpointId, PostError, Transport};
 #[cfg(feature = "fabric")]
 use transport_fabric::{FabricLink, FabricSettings, FabricTransport, Role};
-#[cfg(feature = "switch")]
-pub(crate) use transport_switch::GroupEnd;
-#[cfg(feature = "switch")]
-use transport_switch::{SwitchLink, SwitchTransport};
 pub(crate) use transport_tcp::{ConnectionId, SharedEvent, TcpLink};
 use transport_tcp::{LinkError, SharedConnections, StreamKeys, TcpSettings, TcpTransport};
 
+pub(crate) use self::sockets::GroupEnd;
+use self::sockets::Sockets;
 use crate::{Error, Fabric, Protection};
 
-/// This member's end of a group whose blocks switches copy. Without the feature there are none.
+/// The transport over sockets. It is TCP alone while there are no groups whose blocks switches copy.
+#[cfg(feature = "switch")]
+mod sockets {
+    use transport_switch::SwitchLink;
+    pub(crate) use transport_switch::{GroupEnd, SwitchTransport as Sockets};
+    use transport_tcp::{TcpLink, TcpTransport};
+
+    pub(super) fn over(tcp: TcpTransport) -> Sockets {
+        Sockets::over(tcp)
+    }
+
+    pub(super) fn tcp(sockets: &mut Sockets) -> &mut TcpTransport {
+        sockets.tcp_mut()
+    }
+
+    pub(super) fn link(link: TcpLink, end: Option<GroupEnd>) -> SwitchLink {
+        match end {
+            Some(end) => SwitchLink::of_group(link, end),
+            None => SwitchLink::plain(link),
+        }
+    }
+}
+
+/// The transport over sockets, where switches copy nothing.
 #[cfg(not(feature = "switch"))]
-#[derive(Clone)]
-pub(crate) enum GroupEnd {}
+mod sockets {
+    use transport_tcp::TcpLink;
+    pub(super) use transport_tcp::TcpTransport as Sockets;
+
+    /// This member's end of a group whose blocks switches copy: there are none.
+    #[derive(Clone)]
+    pub(crate) enum GroupEnd {}
+
+    pub(super) fn over(tcp: Sockets) -> Sockets {
+        tcp
+    }
+
+    pub(super) fn tcp(sockets: &mut Sockets) -> &mut Sockets {
+        sockets
+    }
+
+    pub(super) fn link(link: TcpLink, _: Option<GroupEnd>) -> TcpLink {
+        link
+    }
+}
 
 /// The transport of a context.
 pub(crate) enum Network {
-    Tcp(Box<TcpTransport>),
-    /// From the first link of a group whose blocks switches copy until its last such group has
-    /// ended.
-    #[cfg(feature = "switch")]
-    Switch(Box<SwitchTransport>),
-    /// Only while one of the two above is converted to the other.
-    #[cfg(feature = "switch")]
-    Changing,
+    Tcp(Box<Sockets>),
     #[cfg(feature = "fabric")]
     Libfabric(Box<FabricTransport>),
 }
@@ -115,7 +148,7 @@ impl Network {
                     what: "starting the transport".into(),
                     error,
                 })?;
-                Ok(Self::Tcp(Box::new(transport)))
+                Ok(Self::Tcp(Box::new(sockets::over(transport))))
             }
             Fabric::Libfabric { provider, devices } => {
                 Self::libfabric(provider, devices, near, tcp)
@@ -163,11 +196,11 @@ impl Network {
     /// Returns the transport over TCP. Errors: the network is another one, whose connections are not shared.
     fn tcp(&mut self) -> Result<&mut TcpTransport, PostError> {
         match self {
-            Self::Tcp(transport) => Ok(transport),
-            #[cfg(feature = "switch")]
-            Self::Switch(transport) => Ok(transport.tcp_mut()),
-            #[cfg(any(feature = "fabric", feature = "switch"))]
-            _ => Err(PostError::System("only connections over TCP are shared".into())),
+            Self::Tcp(transport) => Ok(sockets::tcp(transport)),
+            #[cfg(feature = "fabric")]
+            Self::Libfabric(_) => {
+                Err(PostError::System("only connections over TCP are shared".into()))
+            }
         }
     }
 
@@ -186,15 +219,9 @@ impl Network {
     }
 
     /// As [`SharedConnections::is_wanted`].
-    pub(crate) fn is_wanted(&self, reserved: &ReservedLink) -> bool {
+    pub(crate) fn is_wanted(&mut self, reserved: &ReservedLink) -> bool {
         let Some(link) = &reserved.link else { return false };
-        match self {
-            Self::Tcp(transport) => transport.is_wanted(link),
-            #[cfg(feature = "switch")]
-            Self::Switch(transport) => transport.tcp().is_wanted(link),
-            #[cfg(any(feature = "fabric", feature = "switch"))]
-            _ => false,
-        }
+        self.tcp().is_ok_and(|tcp| tcp.is_wanted(link))
     }
 
     /// As [`SharedConnections::release`].
@@ -216,27 +243,6 @@ impl Network {
     /// As [`SharedConnections::take_shared_events`].
     pub(crate) fn take_shared_events(&mut self) -> Vec<SharedEvent> {
         self.tcp().map(SharedConnections::take_shared_events).unwrap_or_default()
-    }
-
-    /// Adds support for groups whose blocks switches copy. Endpoints, posts and wakers of TCP stay
-    /// valid.
-    #[cfg(feature = "switch")]
-    fn add_switches(&mut self) {
-        *self = match std::mem::replace(self, Self::Changing) {
-            Self::Tcp(tcp) => Self::Switch(Box::new(SwitchTransport::over(*tcp))),
-            other => other,
-        };
-    }
-
-    /// Reverts [`Network::add_switches`] once the last of those groups has ended.
-    #[cfg(feature = "switch")]
-    fn remove_idle_switches(&mut self) {
-        if matches!(self, Self::Switch(transport) if transport.is_idle()) {
-            *self = match std::mem::replace(self, Self::Changing) {
-                Self::Switch(transport) => Self::Tcp(Box::new(transport.into_tcp())),
-                other => other,
-            };
-        }
     }
 }
 
@@ -316,10 +322,6 @@ macro_rules! either {
     ($network:expr, $transport:ident => $call:expr) => {
         match $network {
             Network::Tcp($transport) => $call,
-            #[cfg(feature = "switch")]
-            Network::Switch($transport) => $call,
-            #[cfg(feature = "switch")]
-            Network::Changing => unreachable!("no call is made during the conversion"),
             #[cfg(feature = "fabric")]
             Network::Libfabric($transport) => $call,
         }
@@ -332,155 +334,23 @@ impl Transport for Network {
     transport::forward!(
         either!;
         now, block_bytes_max, register, post_receive, post_send, write_control, one_sided, cut_through, triggered,
-        close, flush, waker, finish
+        close, poll, flush, waker, finish
     );
 
     fn open(&mut self, link: Link) -> Result<EndpointId, PostError> {
-        #[cfg(feature = "switch")]
-        if let (Self::Tcp(_), Link::Tcp(_, Some(_))) = (&*self, &link) {
-            self.add_switches();
-        }
         match (self, link) {
             (network, Link::Shared(mut reserved)) => {
                 let gone = || PostError::System("the channel was given back".into());
                 let link = reserved.link.take().ok_or_else(gone)?;
                 network.tcp()?.open(link)
             }
-            (Self::Tcp(transport), Link::Tcp(link, None)) => transport.open(link),
-            #[cfg(feature = "switch")]
-            (Self::Switch(transport), Link::Tcp(link, end)) => transport.open(match end {
-                Some(end) => SwitchLink::of_group(link, end),
-                None => SwitchLink::plain(link),
-            }),
+            (Self::Tcp(transport), Link::Tcp(link, end)) => {
+                transport.open(sockets::link(link, end))
+            }
             #[cfg(feature = "fabric")]
             (Self::Libfabric(transport), Link::Libfabric(link)) => transport.open(*link),
-            #[cfg(any(feature = "fabric", feature = "switch"))]
+            #[cfg(feature = "fabric")]
             _ => Err(PostError::System("a link of another transport".into())),
         }
-    }
-
-    fn poll(&mut self, completions: &mut Vec<Completion>, wait: Duration) {
-        either!(self, transport => transport.poll(completions, wait));
-        #[cfg(feature = "switch")]
-        self.remove_idle_switches();
-    }
-}
-
-#[cfg(test)]
-mod tests {
-    use std::net::TcpListener;
-
-    use transport::{Region, Token};
-
-    use super::*;
-
-    fn start() -> Network {
-        Network::start(&Fabric::Tcp, IpAddr::from([127, 0, 0, 1]), &TcpSettings::default()).unwrap()
-    }
-
-    fn links() -> [TcpLink; 2] {
-        let listener = TcpListener::bind("127.0.0.1:0").unwrap();
-        let one = TcpStream::connect(listener.local_addr().unwrap()).unwrap();
-        [one, listener.accept().unwrap().0].map(TcpLink::from)
-    }
-
-    /// Two members with a TCP link between them.
-    fn pair() -> [(Network, EndpointId); 2] {
-        links().map(|link| {
-            let mut network = start();
-            let endpoint = network.open(Link::Tcp(link, None)).unwrap();
-            (network, endpoint)
-        })
-    }
-
-    /// Polls both until one of them reports this completion.
-    fn wait_for(
-        [one, other]: &mut [(Network, EndpointId); 2],
-        is_expected: impl Fn(&Completion) -> bool,
-    ) {
-        let (mut completions, begin) = (Vec::new(), one.0.now());
-        while !completions.iter().any(&is_expected) {
-            assert!(one.0.now() < begin + Duration::from_secs(30), "{completions:?}");
-            one.0.poll(&mut completions, Duration::ZERO);
-            other.0.poll(&mut completions, Duration::from_millis(1));
-        }
-    }
-
-    fn send(members: &mut [(Network, EndpointId); 2], from: &Region, token: u64) {
-        let (network, endpoint) = &mut members[0];
-        let from = from.read(0..from.len()).unwrap();
-        network.post_send(*endpoint, from, 0, Token(token)).unwrap();
-    }
-
-    fn receive(members: &mut [(Network, EndpointId); 2], into: &Region, token: u64) {
-        let (network, endpoint) = &mut members[1];
-        let into = into.write(0..into.len()).unwrap();
-        network.post_receive(*endpoint, into, Token(token)).unwrap();
-    }
-
-    fn received(of: u64) -> impl Fn(&Completion) -> bool {
-        move |completion| matches!(completion, Completion::Received { token, .. } if token.0 == of)
-    }
-
-    #[test]
-    fn blocks_over_tcp_pass_the_tcp_transport_alone() {
-        let mut members = pair();
-        let (from, into) = (Region::from_vec(vec![7; 300_000]), Region::zeroed(300_000));
-        receive(&mut members, &into, 1);
-        send(&mut members, &from, 2);
-        wait_for(&mut members, received(1));
-        for (network, _) in &members {
-            assert!(matches!(network, Network::Tcp(_)));
-        }
-    }
-
-    /// A receiver's end, in a network namespace with one interface; `None` without root.
-    #[cfg(feature = "switch")]
-    fn group_end() -> Option<GroupEnd> {
-        use transport_switch::{Member, Unconnected};
-
-        if let Err(error) = lab::enter_own_network() {
-            println!("SKIPPED: needs root: {error}");
-            return None;
-        }
-        lab::ip("link add h0 type veth peer name h1").unwrap();
-        lab::ip("addr add 10.9.0.1/24 dev h0").unwrap();
-        lab::ip("link set lo up").unwrap();
-        lab::quiet("h0", 1500).unwrap();
-        lab::quiet("h1", 1500).unwrap();
-        let root = IpAddr::from([10, 9, 0, 2]);
-        let open = Unconnected::open(IpAddr::from([10, 9, 0, 1]), &[root]).unwrap();
-        let member = Member { root, qpn: 17, psn_first: 5, mtu_bytes: 1024 };
-        Some(GroupEnd::receiver(open.connect_member(&member).unwrap()))
-    }
-
-    #[cfg(feature = "switch")]
-    #[test]
-    fn a_block_goes_on_while_switches_are_added_and_removed() {
-        let Some(end) = group_end() else { return };
-        let mut members = pair();
-        let bytes = 8 << 20;
-        let (from, into) = (Region::from_vec(vec![7; bytes]), Region::zeroed(bytes));
-        let waker = members[1].0.waker();
-        receive(&mut members, &into, 1);
-        send(&mut members, &from, 2);
-        // The socket buffer is filled; the rest of the block waits for the receiver.
-        members[0].0.poll(&mut Vec::new(), Duration::ZERO);
-        members[1].0.poll(&mut Vec::new(), Duration::ZERO);
-        let [lifeline, _peer] = links();
-        let of_group = members[1].0.open(Link::Tcp(lifeline, Some(end))).unwrap();
-        assert!(matches!(members[1].0, Network::Switch(_)));
-        waker();
-        members[1].0.poll(&mut Vec::new(), Duration::from_secs(30));
-        wait_for(&mut members, received(1));
-        assert!(into.read(0..bytes).unwrap().iter().all(|&byte| byte == 7));
-
-        receive(&mut members, &into, 3);
-        send(&mut members, &from, 4);
-        members[0].0.poll(&mut Vec::new(), Duration::ZERO);
-        members[1].0.close(of_group);
-        members[1].0.poll(&mut Vec::new(), Duration::ZERO);
-        assert!(matches!(members[1].0, Network::Tcp(_)));
-        wait_for(&mut members, received(3));
     }
 }

@@ -12,7 +12,7 @@ use std::{
 use collective::{Kind, Reduction};
 use session::{Deadline, Threads};
 use team::{Failure as TeamFailure, Memory, Team};
-use transport::{Region, Waker};
+use transport::{Region, Transport, Waker};
 
 use crate::{Error, network::Network};
 
@@ -28,6 +28,10 @@ const SLEEP_MAX: Duration = Duration::from_secs(1);
 
 /// The longest sleep of a call whose application is asked whether it is to stop.
 const ASK_INTERVAL: Duration = Duration::from_millis(100);
+
+/// The longest that a team's network may take to close a link in order, whatever its settings: a call whose operation has
+/// failed waits for it, since the network has the caller's memory until then.
+pub(crate) const DRAIN_MAX: Duration = Duration::from_secs(5);
 
 /// How long the links of a team that is dropped may take to close.
 const DROP_TIMEOUT: Duration = Duration::from_secs(1);
@@ -78,6 +82,34 @@ impl Interrupt {
     }
 }
 
+/// What a call waits for.
+#[derive(Clone, Copy)]
+enum Goal {
+    /// The operation of this number is complete.
+    Operation(u64),
+    /// The links have closed, once the other members have left.
+    End,
+}
+
+impl Goal {
+    /// Returns whether it is reached. Errors: the team has failed before.
+    fn is_reached<T: Transport>(self, team: &Team<T>) -> Result<bool, Error> {
+        match (self, team.failure()) {
+            (Self::Operation(number), _) => Ok(team.is_complete(number)?),
+            (Self::End, Some(failure)) => Err(Error::TeamFailed(failure.clone())),
+            (Self::End, None) => Ok(team.has_ended()),
+        }
+    }
+
+    /// Returns what has not happened in time.
+    fn missed(self) -> &'static str {
+        match self {
+            Self::Operation(_) => "an operation of a team",
+            Self::End => "the other members of a team",
+        }
+    }
+}
+
 /// A caller's memory in a long operation. Unless that has completed, the links are closed before this is dropped, so that the
 /// network has given the memory back.
 struct Loan<'a> {
@@ -96,7 +128,7 @@ impl Loan<'_> {
         let Operation { kind, root, bytes, by } = operation;
         match self.team.start(kind, root, bytes, by, Memory::Region(memory)) {
             Ok(number) => {
-                wait(self.team, number, &mut [], deadline, self.interrupt)?;
+                wait(self.team, Goal::Operation(number), &mut [], deadline, self.interrupt)?;
                 self.team.take(number);
                 self.is_used = false;
                 Ok(())
@@ -116,7 +148,7 @@ impl Drop for Loan<'_> {
             return;
         }
         self.team.abort("an operation was not completed");
-        // A network closes every link within a time of its own.
+        // A network closes every link within its drain timeout: see `DRAIN_MAX`.
         while !self.team.has_ended() {
             self.team.progress(&mut [], IDLE_TICK);
         }
@@ -187,7 +219,7 @@ impl Driver {
             });
         }
         let number = turn.team.start(kind, root, bytes, by, Memory::Lent(memory))?;
-        wait(&mut turn.team, number, memory, deadline, &self.interrupt)?;
+        wait(&mut turn.team, Goal::Operation(number), memory, deadline, &self.interrupt)?;
         turn.team.take(number);
         Ok(())
     }
@@ -215,7 +247,7 @@ impl Driver {
     /// Errors: as [`Driver::call`].
     pub(crate) fn finish(&self, number: u64, deadline: Deadline) -> Result<Vec<u8>, Error> {
         let mut turn = self.enter();
-        wait(&mut turn.team, number, &mut [], deadline, &self.interrupt)?;
+        wait(&mut turn.team, Goal::Operation(number), &mut [], deadline, &self.interrupt)?;
         Ok(turn.team.take(number).unwrap_or_default())
     }
 
@@ -252,25 +284,16 @@ impl Driver {
         self.call(barrier, &mut [], deadline)?;
         let mut turn = self.enter();
         turn.team.leave()?;
-        while !turn.team.has_ended() {
-            if deadline.left().is_zero() {
-                turn.team.time_out();
-                break;
-            }
-            turn.team.progress(&mut [], deadline.left().min(SLEEP_MAX));
-        }
-        if turn.team.failure().is_none() && !turn.team.has_ended() {
-            return Err(deadline.missed("the other members of a team").into());
-        }
-        turn.team.failure().map_or(Ok(()), |failure| Err(Error::TeamFailed(failure.clone())))
+        wait(&mut turn.team, Goal::End, &mut [], deadline, &self.interrupt)
     }
 
     /// Ends the thread, and the links of a team that was not closed: a failure at all other members.
     pub(crate) fn shut_down(&self, threads: &Threads) {
         let deadline = Deadline::after(DROP_TIMEOUT);
+        // Also ends a call of another thread, which may wait for an operation that was started.
+        self.abort("it dropped the team");
         {
             let mut turn = self.enter();
-            turn.team.abort("it dropped the team");
             while !turn.team.has_ended() && !deadline.left().is_zero() {
                 turn.team.progress(&mut [], deadline.left());
             }
@@ -316,20 +339,26 @@ impl Driver {
     }
 }
 
-/// Drives the network until an operation is complete: polls for a short time, then sleeps.
-fn wait(
-    team: &mut Team<Network>,
-    number: u64,
+/// Drives the network until the goal is reached: polls for a short time, then sleeps.
+///
+/// Errors: the team fails, or the deadline is missed, which fails it.
+fn wait<T: Transport>(
+    team: &mut Team<T>,
+    goal: Goal,
     memory: &mut [u8],
     deadline: Deadline,
     interrupt: &Interrupt,
 ) -> Result<(), Error> {
     let mut moved = (team.moved_at(), Instant::now());
-    while !team.is_complete(number)? {
+    while !goal.is_reached(team)? {
+        team.progress(memory, Duration::ZERO);
+        // Behind the poll, which takes the wake of an abort with it. A later abort wakes the next poll, also if that sleeps.
         if let Some(reason) = interrupt.aborted.get() {
             team.abort(reason);
+            if goal.is_reached(team)? {
+                break;
+            }
         }
-        team.progress(memory, Duration::ZERO);
         let now = Instant::now();
         if team.moved_at() != moved.0 {
             moved = (team.moved_at(), now);
@@ -338,12 +367,83 @@ fn wait(
             thread::yield_now();
         } else if deadline.left().is_zero() {
             team.time_out();
-            team.is_complete(number)?;
-            return Err(deadline.missed("an operation of a team").into());
+            goal.is_reached(team)?;
+            return Err(deadline.missed(goal.missed()).into());
         } else {
             team.progress(memory, deadline.left().min(interrupt.sleep_max()));
             interrupt.ask();
         }
     }
     Ok(())
+}
+
+#[cfg(test)]
+mod tests {
+    use team::TeamSettings;
+    use transport::{Completion, EndpointId, PostError};
+    use transport_sim::{SimConfig, SimLink, SimNet, SimTransport};
+
+    use super::*;
+
+    /// A network in which another thread aborts the team while a call polls without waiting, once it has slept.
+    struct Aborted {
+        inner: SimTransport,
+        interrupt: Arc<Interrupt>,
+        sleeps: Arc<AtomicUsize>,
+    }
+
+    impl Transport for Aborted {
+        type Link = SimLink;
+
+        transport::forward!(
+            inner;
+            now, block_bytes_max, post_receive, post_send, write_control, one_sided, close, waker
+        );
+
+        fn open(&mut self, link: SimLink) -> Result<EndpointId, PostError> {
+            self.inner.open(link)
+        }
+
+        fn poll(&mut self, completions: &mut Vec<Completion>, wait: Duration) {
+            if !wait.is_zero() {
+                self.sleeps.fetch_add(1, Ordering::SeqCst);
+            } else if self.sleeps.load(Ordering::SeqCst) > 0 {
+                // The wake that follows ends this poll.
+                let _ = self.interrupt.aborted.set("enough".into());
+            }
+            self.inner.poll(completions, Duration::ZERO);
+        }
+    }
+
+    /// A member of two; the other one does nothing.
+    fn member() -> (Team<Aborted>, Arc<Interrupt>, Arc<AtomicUsize>, SimNet) {
+        let network = SimNet::new(SimConfig::default(), 1);
+        let (inner, _other) = (network.member(), network.member());
+        let (near, _far) = network.connect(0, 1);
+        let (interrupt, sleeps) = (Arc::default(), Arc::default());
+        let transport =
+            Aborted { inner, interrupt: Arc::clone(&interrupt), sleeps: Arc::clone(&sleeps) };
+        let team = Team::new(transport, TeamSettings::new(1, 2, 0), [(1, near)]).unwrap();
+        (team, interrupt, sleeps, network)
+    }
+
+    #[test]
+    fn a_call_does_not_sleep_after_an_abort_whose_wake_was_used_up() {
+        let (mut team, interrupt, sleeps, _network) = member();
+        let number = team.start(Kind::Barrier, 0, 0, None, Memory::Lent(&mut [])).unwrap();
+        let deadline = Deadline::after(Duration::from_secs(3600));
+        let outcome = wait(&mut team, Goal::Operation(number), &mut [], deadline, &interrupt);
+        assert!(matches!(outcome, Err(Error::TeamFailed(_))), "{outcome:?}");
+        assert_eq!(sleeps.load(Ordering::SeqCst), 1);
+    }
+
+    #[test]
+    fn an_abort_ends_the_wait_for_members_that_do_not_leave() {
+        let (mut team, interrupt, sleeps, _network) = member();
+        team.leave().unwrap();
+        let deadline = Deadline::after(Duration::from_secs(3600));
+        let outcome = wait(&mut team, Goal::End, &mut [], deadline, &interrupt);
+        assert!(matches!(outcome, Err(Error::TeamFailed(_))), "{outcome:?}");
+        assert_eq!(sleeps.load(Ordering::SeqCst), 1);
+    }
 }

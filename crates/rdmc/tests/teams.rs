@@ -427,6 +427,31 @@ fn a_long_operation_that_times_out_ends() {
     world.close();
 }
 
+/// Otherwise the wait for the memory would have no end where the settings give it none.
+#[test]
+fn a_long_operation_ends_whatever_the_drain_timeout_is() {
+    let year = Duration::from_secs(365 * 24 * 3600);
+    let world = World::start_with(2, |settings| {
+        settings.progress = Progress::Caller;
+        settings.tcp = settings.tcp.clone().drain_timeout(year).silence_timeout(year);
+    });
+    let meeting = Barrier::new(2);
+    let outcomes = at_all(
+        &world,
+        |_, settings| settings,
+        |team| {
+            let mut values = vec![1.0_f32; 300_000];
+            // The other member neither calls it nor drives its links.
+            let outcome = (team.rank() == 0).then(|| team.all_reduce(&mut values, Op::Sum, SHORT));
+            meeting.wait();
+            outcome
+        },
+    );
+    let error = outcomes.into_iter().flatten().next().unwrap().unwrap_err();
+    assert!(matches!(error, Error::TeamFailed(_) | Error::Timeout { .. }), "{error}");
+    world.close();
+}
+
 #[test]
 fn a_function_that_panics_in_a_long_operation_reaches_the_caller() {
     let world = World::start(2);

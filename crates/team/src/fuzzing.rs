@@ -260,7 +260,17 @@ mod tests {
         let call = [6, 0, 1, 0, 60];
         let pieces = pieces.map(|[_, rest @ ..]| [[3].as_slice(), &rest].concat()).concat();
         let flags = [&[6], &others[..], &call, &pieces].concat();
-        let seeds = [("broadcast", broadcast), ("all_reduce", all_reduce), ("flags", flags)];
+        // After the first one all leave.
+        let bye = Word::Bye { operations: 1 }.encode();
+        let byes = |neighbour| [&[0, neighbour, bye.len() as u8], &bye[..]].concat();
+        let byes: Vec<u8> = (0..4).flat_map(byes).collect();
+        let leaves = [&broadcast[..], &byes, &[11, 0]].concat();
+        let seeds = [
+            ("broadcast", broadcast),
+            ("all_reduce", all_reduce),
+            ("flags", flags),
+            ("leaves", leaves),
+        ];
         testing::replay("team_neighbours", &seeds, neighbours);
     }
 }

@@ -24,6 +24,7 @@ mod settings;
 mod slots;
 mod staging;
 mod team;
+mod waits;
 mod words;
 
 pub use ends::WriteEnds;

@@ -1,6 +1,6 @@
 //! The linked members of a team.
 
-use std::{collections::BTreeMap, time::Duration};
+use std::collections::BTreeMap;
 
 use collective::{Fault, InvalidHeader, Member, Ring};
 use transport::{EndpointId, PostError, Transport};
@@ -22,10 +22,6 @@ pub(crate) struct Peer {
     pub(crate) is_exposed: bool,
     /// It has completed everything, and may close its link.
     pub(crate) has_left: bool,
-    /// How many operations it has called at least, if it has told.
-    pub(crate) called: Option<u64>,
-    /// The operation that it waits in, for whom in the end, and when it told so.
-    pub(crate) waits: Option<(u64, u32, Duration)>,
 }
 
 impl Peer {
@@ -43,8 +39,6 @@ impl Peer {
             is_asked: false,
             is_exposed: false,
             has_left: false,
-            called: None,
-            waits: None,
         }
     }
 
@@ -137,20 +131,9 @@ impl Peers {
         self.all.iter().any(shows)
     }
 
-    /// Returns the member at the end of the chain of members that wait for each other, of which an awaited one is the first: as they
-    /// have told since then. A member that leaves (`leaving`) does not wait for those that have left. What members tell each other goes
-    /// round a circle for a moment; then it is the awaited one.
-    pub(crate) fn held_by(&mut self, awaited: u32, since: Duration, leaving: bool) -> u32 {
-        let mut end = awaited;
-        for _ in 0..self.all.len() {
-            let waits = self.of_rank(end).and_then(|peer| peer.waits);
-            let Some((_, held_by, _)) = waits.filter(|&(_, _, at)| at >= since) else { return end };
-            if leaving && self.of_rank(held_by).is_some_and(|peer| peer.has_left) {
-                return end;
-            }
-            end = held_by;
-        }
-        awaited
+    /// Closes all links.
+    pub(crate) fn close<T: Transport>(&self, transport: &mut T) {
+        self.by_endpoint.keys().for_each(|&endpoint| transport.close(endpoint));
     }
 
     /// Notes that an endpoint has ended. Returns the member, if it was one.

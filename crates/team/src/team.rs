@@ -13,14 +13,12 @@ use crate::{
     peers::{Peer, Peers},
     phase::Phase,
     staging::Staging,
+    waits::Waits,
     words::Word,
 };
 
 /// Slots that may be on their way to others at once, for each linked member.
 const STAGED_PER_LINK: u32 = 4;
-
-/// How many times as old as the interval of words about waiting one may be, to be believed.
-const WAITS_BELIEVED: u32 = 4;
 
 /// One member of a team, over a transport of its own.
 ///
@@ -40,6 +38,7 @@ pub struct Team<T: Transport> {
     operations: Operations,
     /// Effects that wait for a staged slot or for a member's rings. Later ones may change the memory of earlier ones.
     blocked: VecDeque<Effect>,
+    waits: Waits,
     phase: Phase,
     completions: Vec<Completion>,
     /// One slot's contents.
@@ -78,6 +77,7 @@ impl<T: Transport> Team<T> {
             blocks: Blocks::default(),
             operations: Operations::default(),
             blocked: VecDeque::new(),
+            waits: Waits::default(),
             phase: Phase::Open,
             completions: Vec::new(),
             buffer: vec![0; slot_bytes as usize],
@@ -193,18 +193,14 @@ impl<T: Transport> Team<T> {
     pub fn time_out(&mut self) {
         if self.phase == Phase::Leaving {
             let missing = self.peers.iter().find(|peer| !peer.has_left).map(|peer| peer.rank);
-            if let Some(rank) = missing {
-                let member = self.held_by(rank);
+            if let Some(member) = missing.and_then(|rank| self.held_by(&[rank])) {
                 self.fail(Some(member), FailureKind::Stalled, "it has not left the team".into());
             }
             return;
         }
         let Some((operation, awaited)) = self.awaited() else { return };
-        let member = self.held_by(awaited);
-        let called = self.peers.of_rank(member).and_then(|peer| peer.called);
-        let called = called.filter(|&called| called <= operation);
-        let called = called.map_or(String::new(), |called| format!(": it has called {called}"));
-        let detail = format!("operation {operation}{called}");
+        let Some(member) = self.held_by(&awaited) else { return };
+        let detail = self.waits.detail(member, operation);
         self.fail(Some(member), FailureKind::Stalled, detail);
     }
 
@@ -218,8 +214,11 @@ impl<T: Transport> Team<T> {
             self.fail(Some(self.settings.rank), FailureKind::Application, detail);
             return self.check_open();
         }
+        let outcome = self.core.leave();
+        self.fail_on(outcome);
+        self.check_open()?;
         self.phase = Phase::Leaving;
-        self.tell_all(&Word::Bye);
+        self.tell_all(&Word::Bye { operations: self.core.called() });
         self.close_if_all_have_left();
         Ok(())
     }
@@ -345,7 +344,8 @@ impl<T: Transport> Team<T> {
         if wait.is_zero() || self.peers.show_something() {
             return Duration::ZERO;
         }
-        if let Some((_, rank)) = self.core.awaited()
+        if let Some((_, awaited)) = self.core.awaited()
+            && let Some(&rank) = awaited.first()
             && let Some(seen) = self.peers.of_rank(rank).and_then(Peer::ask_to_wake)
         {
             self.tell(rank, &Word::Sleeps { seen });
@@ -357,7 +357,7 @@ impl<T: Transport> Team<T> {
         let now = self.transport.now();
         let Some(peer) = self.peers.of_endpoint(endpoint) else { return };
         let rank = peer.rank;
-        let outcome = match Word::decode(word) {
+        let outcome = match Word::decode(word, self.settings.members) {
             None => Err(Fault::Protocol { member: rank, what: "an invalid control word" }),
             Some(Word::Exposed(marks)) => {
                 (peer.is_exposed, peer.outgoing.marks) = (true, marks);
@@ -385,8 +385,7 @@ impl<T: Transport> Team<T> {
                 self.core.freed(rank, ring, count)
             }
             Some(Word::Waits { operation, call, held_by }) => {
-                peer.called = peer.called.max(Some(operation.saturating_add(1)));
-                peer.waits = Some((operation, held_by, now));
+                self.waits.note(rank, (operation, held_by), now);
                 let operations = self.core.called();
                 if operations <= operation {
                     self.tell(rank, &Word::Called { operations });
@@ -394,7 +393,7 @@ impl<T: Transport> Team<T> {
                 self.core.compare(rank, operation, call)
             }
             Some(Word::Called { operations }) => {
-                peer.called = peer.called.max(Some(operations));
+                self.waits.note_called(rank, operations);
                 Ok(())
             }
             Some(Word::Failed { member, reporter, kind, detail }) => {
@@ -402,10 +401,13 @@ impl<T: Transport> Team<T> {
                 self.fail_with(Failure { team, member, reporter, kind, detail });
                 Ok(())
             }
-            Some(Word::Bye) => {
+            Some(Word::Bye { operations }) => {
                 peer.has_left = true;
-                self.close_if_all_have_left();
-                Ok(())
+                let outcome = self.core.left(rank, operations);
+                if outcome.is_ok() {
+                    self.close_if_all_have_left();
+                }
+                outcome
             }
         };
         self.fail_on(outcome);
@@ -495,18 +497,17 @@ impl<T: Transport> Team<T> {
         }
     }
 
-    /// Returns the first operation that this member waits in, with the member that has to do something for it.
-    fn awaited(&mut self) -> Option<(u64, u32)> {
+    /// Returns the first operation that this member waits in, with the members that have to do something for it.
+    fn awaited(&mut self) -> Option<(u64, Vec<u32>)> {
         let blocked = match self.blocked.front() {
-            Some(Effect::Write { to, header, .. }) => Some((header.operation, *to)),
+            Some(&Effect::Write { to, header, .. }) => Some((header.operation, to)),
             _ => None,
         };
         // Everything waits behind a write to a member that has not exposed its rings.
-        let is_joining = |&(_, to): &(u64, u32)| {
-            let peer = self.peers.of_rank(to);
-            peer.is_some_and(|peer| !peer.is_exposed && peer.endpoint.is_some())
-        };
-        blocked.filter(is_joining).or_else(|| self.core.awaited()).or(blocked)
+        let peer = blocked.and_then(|(_, to)| self.peers.of_rank(to));
+        let is_joining = peer.is_some_and(|peer| !peer.is_exposed && peer.endpoint.is_some());
+        let awaited = if is_joining { None } else { self.core.awaited() };
+        awaited.or(blocked.map(|(operation, to)| (operation, vec![to])))
     }
 
     /// Tells linked members what this one waits for, if it has waited for long.
@@ -517,17 +518,20 @@ impl<T: Transport> Team<T> {
         }
         let Some((operation, awaited)) = self.awaited() else { return };
         let Some(call) = self.core.call(operation) else { return };
+        let Some(held_by) = self.held_by(&awaited) else { return };
         self.moved_at = now;
-        let held_by = self.held_by(awaited);
         self.tell_all(&Word::Waits { operation, call, held_by });
     }
 
-    /// Returns the member at the end of the chain of members that wait for each other, as far as they have told.
-    fn held_by(&mut self, awaited: u32) -> u32 {
-        let oldest = self.settings.ask_after * WAITS_BELIEVED;
-        let since = self.transport.now().saturating_sub(oldest);
-        let held_by = self.peers.held_by(awaited, since, self.phase == Phase::Leaving);
-        if held_by == self.settings.rank { awaited } else { held_by }
+    /// Returns the member that is waited for in the end, if these have to do something.
+    fn held_by(&self, awaited: &[u32]) -> Option<u32> {
+        // A member that leaves does not wait for those that have left.
+        let is_over = |rank| {
+            let has_left = || self.peers.iter().any(|peer| peer.rank == rank && peer.has_left);
+            self.phase == Phase::Leaving && has_left()
+        };
+        let time = (self.transport.now(), self.settings.ask_after);
+        self.waits.end(self.settings.rank, awaited, time, is_over)
     }
 
     fn tell(&mut self, rank: u32, word: &Word) {
@@ -551,14 +555,8 @@ impl<T: Transport> Team<T> {
     fn close_if_all_have_left(&mut self) {
         if self.phase == Phase::Leaving && self.peers.iter().all(|peer| peer.has_left) {
             self.phase = Phase::Left;
-            self.close_links();
+            self.peers.close(&mut self.transport);
         }
-    }
-
-    fn close_links(&mut self) {
-        let endpoints: Vec<EndpointId> =
-            self.peers.iter().filter_map(|peer| peer.endpoint).collect();
-        endpoints.into_iter().for_each(|endpoint| self.transport.close(endpoint));
     }
 
     fn fail_on(&mut self, outcome: Result<(), Fault>) {
@@ -568,14 +566,11 @@ impl<T: Transport> Team<T> {
     }
 
     fn fail_by(&mut self, fault: &Fault) {
-        let (member, kind) = match fault {
-            Fault::Disagreement { member, .. } | Fault::Skipped { member, .. } => {
-                (*member, FailureKind::Application)
-            }
-            Fault::Protocol { member, .. } => (*member, FailureKind::Protocol),
-            _ => return,
+        let kind = match fault {
+            Fault::Protocol { .. } => FailureKind::Protocol,
+            _ => FailureKind::Application,
         };
-        self.fail(Some(member), kind, fault.to_string());
+        self.fail(Some(fault.member()), kind, fault.to_string());
     }
 
     fn fail(&mut self, member: Option<u32>, kind: FailureKind, detail: String) {
@@ -594,6 +589,6 @@ impl<T: Transport> Team<T> {
         self.blocked.clear();
         self.operations.drop_incomplete();
         self.tell_all(&word);
-        self.close_links();
+        self.peers.close(&mut self.transport);
     }
 }

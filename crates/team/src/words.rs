@@ -26,8 +26,8 @@ pub(crate) enum Word {
     Called { operations: u64 },
     /// The team has failed.
     Failed { member: Option<u32>, reporter: u32, kind: FailureKind, detail: String },
-    /// This member has completed everything, and closes its links.
-    Bye,
+    /// This member has called so many operations, completed them all, and closes its links.
+    Bye { operations: u64 },
 }
 
 const EXPOSED: u8 = 1;
@@ -79,13 +79,17 @@ impl Word {
                 let room = CONTROL_BYTES_MAX - bytes.len();
                 bytes.extend(&detail.as_bytes()[..detail.floor_char_boundary(room)]);
             }
-            Self::Bye => bytes.push(BYE),
+            Self::Bye { operations } => {
+                bytes.push(BYE);
+                bytes.extend(operations.to_le_bytes());
+            }
         }
         bytes
     }
 
-    /// Decodes a word; `None` for anything that [`Word::encode`] does not produce.
-    pub(crate) fn decode(bytes: &[u8]) -> Option<Self> {
+    /// Decodes a word of a team of so many members; `None` for anything that [`Word::encode`] does not produce, and for ranks of no
+    /// member.
+    pub(crate) fn decode(bytes: &[u8], members: u32) -> Option<Self> {
         let (&kind, rest) = bytes.split_first()?;
         match kind {
             EXPOSED => match rest {
@@ -106,7 +110,8 @@ impl Word {
             WAITS => {
                 let (held_by, rest) = rest.split_first_chunk()?;
                 let (operation, call) = decode_call(rest)?;
-                Some(Self::Waits { operation, call, held_by: u32::from_le_bytes(*held_by) })
+                let held_by = u32::from_le_bytes(*held_by);
+                (held_by < members).then_some(Self::Waits { operation, call, held_by })
             }
             GRANT => {
                 let (blocks, rest) = rest.split_first_chunk()?;
@@ -118,15 +123,18 @@ impl Word {
                 let (&kind, rest) = rest.split_first()?;
                 let (member, rest) = rest.split_first_chunk()?;
                 let (reporter, detail) = rest.split_first_chunk()?;
-                let member = u32::from_le_bytes(*member);
-                Some(Self::Failed {
+                let (member, reporter) =
+                    (u32::from_le_bytes(*member), u32::from_le_bytes(*reporter));
+                let are_ranks = (member < members || member == NO_MEMBER) && reporter < members;
+                let failed = Self::Failed {
                     member: (member != NO_MEMBER).then_some(member),
-                    reporter: u32::from_le_bytes(*reporter),
+                    reporter,
                     kind: FailureKind::from_code(kind)?,
                     detail: std::str::from_utf8(detail).ok()?.to_owned(),
-                })
+                };
+                are_ranks.then_some(failed)
             }
-            BYE if rest.is_empty() => Some(Self::Bye),
+            BYE => Some(Self::Bye { operations: u64::from_le_bytes(rest.try_into().ok()?) }),
             _ => None,
         }
     }
@@ -150,7 +158,7 @@ fn decode_call(encoded: &[u8]) -> Option<(u64, Call)> {
 
 #[cfg(test)]
 mod tests {
-    use collective::{Kind, Op, Reduction, Type};
+    use collective::{Kind, MEMBERS_MAX, Op, Reduction, Type};
     use proptest::prelude::*;
 
     use super::*;
@@ -176,13 +184,29 @@ mod tests {
             Word::Waits { operation: 5, call, held_by: 65_000 },
             Word::Called { operations: 2 },
             failed("why"),
-            Word::Bye,
+            Word::Bye { operations: 1 << 50 },
         ] {
             let encoded = word.encode();
             assert!(encoded.len() <= CONTROL_BYTES_MAX);
-            assert_eq!(Word::decode(&encoded), Some(word));
+            assert_eq!(Word::decode(&encoded, MEMBERS_MAX), Some(word));
         }
         assert!(failed(&"ä".repeat(100)).encode().len() <= CONTROL_BYTES_MAX);
+    }
+
+    #[test]
+    fn ranks_of_no_member_are_refused() {
+        let call = Call::new(Kind::Barrier, 0, 0);
+        let waits = |held_by| Word::Waits { operation: 0, call, held_by };
+        let failed = |member, reporter| {
+            let (kind, detail) = (FailureKind::Lost, String::new());
+            Word::Failed { member: Some(member), reporter, kind, detail }
+        };
+        for word in [waits(4), failed(4, 4)] {
+            assert_eq!(Word::decode(&word.encode(), 5), Some(word));
+        }
+        for word in [waits(5), failed(5, 0), failed(0, 5)] {
+            assert_eq!(Word::decode(&word.encode(), 5), None);
+        }
     }
 
     proptest! {
@@ -192,7 +216,7 @@ mod tests {
             if let Some(first) = bytes.first_mut() {
                 *first = kind;
             }
-            if let Some(word) = Word::decode(&bytes) {
+            if let Some(word) = Word::decode(&bytes, MEMBERS_MAX) {
                 prop_assert_eq!(word.encode(), bytes);
             }
         }

@@ -372,6 +372,33 @@ fn a_team_ends_when_all_have_left() {
     }
 }
 
+/// Its root is done with a broadcast when it has called it.
+#[test]
+fn a_team_does_not_close_if_a_member_has_called_less() {
+    for leaves_first in [true, false] {
+        let mut world = World::new(2, 9, |_| {});
+        check(&mut world, 0, call(Kind::Barrier, 0, 0));
+        if leaves_first {
+            world.team(1).leave().unwrap();
+            world.run(Duration::from_secs(1));
+        }
+        let last = call(Kind::Broadcast, 0, 8);
+        let memory = Memory::Owned(memory_for(&last, 1, 2, 0));
+        let started = world.team(0).start(last.kind, 0, last.bytes, None, memory);
+        assert_eq!(started.is_err(), leaves_first);
+        if !leaves_first {
+            world.team(0).leave().unwrap();
+            world.team(1).leave().unwrap();
+        }
+        world.run(Duration::from_secs(3));
+        for rank in 0..2 {
+            let failure = world.team(rank).failure().expect("both know");
+            assert_eq!(failure.kind, FailureKind::Application);
+            assert!(failure.detail.contains("left the team after"), "{failure}");
+        }
+    }
+}
+
 #[test]
 fn what_makes_no_team_or_call_is_refused() {
     let net = SimNet::new(config(), 1);

@@ -7,7 +7,6 @@ use crate::{
     fault::{Fault, nanoseconds},
     member::{SimLink, SimTransport},
     state::{MemberTotals, SimTotals, State},
-    transfer::{Stage, Transfer},
 };
 
 /// A simulated network. Clones share the same network. See the crate's documentation for the model.
@@ -98,13 +97,6 @@ impl SimNet {
             return Some(Duration::from_nanos(state.now_ns));
         }
         state.agenda.next_at_ns().map(Duration::from_nanos)
-    }
-
-    /// Members whose receive ports blocks of this one occupy now.
-    pub fn occupied_by(&self, member: usize) -> Vec<usize> {
-        let state = self.0.borrow();
-        let passes = |it: &&Transfer| it.from_member == member && it.stage == Stage::Passing;
-        state.transfers.iter().flatten().filter(passes).map(|it| it.to_member).collect()
     }
 
     /// Injects a fault now.

@@ -17,7 +17,7 @@ use crate::{GroupEnd, SwitchLink, group::Group};
 const BLOCK_BYTES_MAX: u64 = 1 << 31;
 
 /// [`Transport`] over TCP, with groups whose blocks switches copy. Endpoints, wakers and one-sided
-/// writes are those of the [`TcpTransport`] that it wraps. See the crate's documentation.
+/// writes are those of the [`TcpTransport`] that it wraps; without such groups all calls are. See the crate's documentation.
 pub struct SwitchTransport {
     tcp: TcpTransport,
     groups: HashMap<u64, Group>,
@@ -32,9 +32,7 @@ pub struct SwitchTransport {
 
 impl SwitchTransport {
     /// Wraps a transport, with its endpoints and posts.
-    pub fn over(mut tcp: TcpTransport) -> Self {
-        // A use of the waker that has ended an earlier wait must not end one of this transport.
-        tcp.take_woken();
+    pub fn over(tcp: TcpTransport) -> Self {
         Self {
             tcp,
             groups: HashMap::new(),
@@ -48,17 +46,6 @@ impl SwitchTransport {
     /// Returns whether there are no groups, and no completions of any left to report.
     pub fn is_idle(&self) -> bool {
         self.groups.is_empty() && self.completed.is_empty()
-    }
-
-    /// Returns the wrapped transport, with its endpoints and posts. To be called only when idle:
-    /// posts of groups are lost.
-    pub fn into_tcp(self) -> TcpTransport {
-        self.tcp
-    }
-
-    /// Returns the wrapped transport.
-    pub fn tcp(&self) -> &TcpTransport {
-        &self.tcp
     }
 
     /// Returns the wrapped transport, for its shared connections.
@@ -79,6 +66,10 @@ impl SwitchTransport {
             None => {
                 let gone = || PostError::System("a link of a group that has ended".into());
                 let group = Group::new(end, Instant::now()).ok_or_else(gone)?;
+                if self.groups.is_empty() {
+                    // A use of the waker that has ended an earlier wait must not end one with groups.
+                    self.tcp.take_woken();
+                }
                 self.groups_made += 1;
                 self.groups.insert(self.groups_made, group);
                 self.groups_made
@@ -198,6 +189,9 @@ impl Transport for SwitchTransport {
     }
 
     fn poll(&mut self, completions: &mut Vec<Completion>, wait: Duration) {
+        if self.is_idle() {
+            return self.tcp.poll(completions, wait);
+        }
         let until = Instant::now().checked_add(wait);
         loop {
             let woken = self.progress();

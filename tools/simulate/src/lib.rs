@@ -24,6 +24,7 @@ mod draw;
 mod memory;
 mod node;
 mod options;
+mod panics;
 mod push;
 mod report;
 mod scenario;
@@ -51,6 +52,7 @@ pub use dice::Dice;
 pub use draw::draw;
 pub use node::{Bug, Node, Watch};
 pub use options::Options;
+pub use panics::caught;
 pub use push::{
     Fault as PushFault, HostFaults, HostScenario, InjectedPushFault,
     PlannedFault as PlannedPushFault, PushCanary, PushEnd, PushOutcome, PushScenario, PushTally,

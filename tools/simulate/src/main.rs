@@ -11,7 +11,7 @@ use std::{
 use clap::Parser;
 use serde::de::DeserializeOwned;
 use simulate::{
-    Campaign, Copies, Creations, Groups, Limits, Options, Pushes, Subject, Teams, shrink,
+    Campaign, Copies, Creations, Groups, Limits, Options, Pushes, Subject, Teams, caught, shrink,
 };
 
 /// The option of copies at one host, which have no members.
@@ -209,10 +209,15 @@ impl<S: Subject> Runner<'_, S> {
     /// Runs a failing seed again to print it, and shrinks it if requested.
     fn explain(&self, seed: u64) {
         let again = self.replay(seed);
-        let scenario = S::draw(seed, &self.limits());
         println!();
-        self.print(&scenario, 200);
+        let drawn = caught(|| {
+            let scenario = S::draw(seed, &self.limits());
+            self.print(&scenario, 200);
+            Ok(scenario)
+        });
         println!("seed {seed} failed; again: {again}");
+        // It panics where no run is, which prints why.
+        let Ok(scenario) = drawn else { return };
         if !self.arguments.shrink {
             println!("smaller: {again} --shrink");
             return;

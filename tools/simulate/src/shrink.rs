@@ -2,7 +2,7 @@
 
 use std::time::{Duration, Instant};
 
-use crate::{options::Options, subject::Subject};
+use crate::{options::Options, panics::caught, subject::Subject};
 
 /// Shrinks a failing scenario for about this long, as long as it still fails, for whatever reason.
 pub fn shrink<S: Subject>(
@@ -11,12 +11,14 @@ pub fn shrink<S: Subject>(
     time_limit: Duration,
 ) -> S::Scenario {
     let start = Instant::now();
+    let succeeds = |candidate: &S::Scenario| {
+        let report = caught(|| Ok(S::run(candidate, options)));
+        report.is_ok_and(|report| S::verdict(&report).0.is_empty())
+    };
     let mut best = scenario.clone();
     loop {
         let smaller = S::smaller(&best).into_iter().find(|candidate| {
-            start.elapsed() < time_limit
-                && *candidate != best
-                && !S::verdict(&S::run(candidate, options)).0.is_empty()
+            start.elapsed() < time_limit && *candidate != best && !succeeds(candidate)
         });
         match smaller {
             Some(smaller) => best = smaller,

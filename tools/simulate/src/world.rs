@@ -3,7 +3,6 @@
 use std::{
     cmp::Reverse,
     collections::{BTreeMap, BinaryHeap},
-    panic::{AssertUnwindSafe, catch_unwind},
     time::Duration,
 };
 
@@ -19,6 +18,7 @@ use crate::{
     dice::Dice,
     node::{Bug, Node, Watch},
     options::Options,
+    panics::caught,
     report::Report,
     scenario::{Fault, Scenario},
 };
@@ -32,21 +32,13 @@ const STEPS_MAX: u64 = 2_000_000;
 /// Runs a scenario to its end, or to the first violation. A panic counts as one.
 pub fn run(scenario: &Scenario, options: Options) -> Report {
     let network = SimNet::new(scenario.network.config(options.trace_events), scenario.seed);
-    let outcome = catch_unwind(AssertUnwindSafe(|| {
+    let outcome = caught(|| {
         let mut world = World::new(scenario, options, &network)?;
         world.run_to_end();
         Ok(world.end())
-    }));
-    let (mut report, problem) = match outcome {
-        Ok(Ok(report)) => (report, None),
-        Ok(Err(problem)) => (Report::default(), Some(problem)),
-        Err(panic) => {
-            let text = panic.downcast_ref::<String>().cloned();
-            let text = text.or_else(|| panic.downcast_ref::<&str>().map(ToString::to_string));
-            (Report::default(), Some(format!("panicked: {}", text.unwrap_or_default())))
-        }
-    };
-    report.violations.extend(problem);
+    });
+    let mut report =
+        outcome.unwrap_or_else(|problem| Report { violations: vec![problem], ..Report::default() });
     report.digest = network.digest();
     if options.trace_events > 0 && report.trace.is_empty() {
         report.trace = network.trace();

@@ -50,7 +50,7 @@ impl Reserve<Sockets> for Channels<'_> {
         Ok(ReservedLink::new(link, Arc::clone(&self.release)))
     }
 
-    fn is_open(&self, link: &Wire) -> bool {
+    fn is_open(&mut self, link: &Wire) -> bool {
         match link {
             Wire::Shared(reserved) => self.network.is_wanted(reserved),
             Wire::Own(own) => own.channels.iter().all(Channel::is_open),

@@ -204,7 +204,7 @@ impl<M: Medium> Creation<M> {
     /// Errors: why it is refused.
     pub(crate) fn judge(
         &mut self,
-        channels: &impl Reserve<M>,
+        channels: &mut impl Reserve<M>,
         request: &Request,
         peer: SocketAddr,
     ) -> Result<(), String> {
@@ -297,8 +297,8 @@ impl<M: Medium> Creation<M> {
     ///
     /// With such a link the group would begin and fail, and so would those of other neighbours when they had begun: members that try
     /// again could fail each other in turns for ever.
-    pub(crate) fn drop_closed(&mut self, channels: &impl Reserve<M>, now: Duration) -> bool {
-        let is_closed = |wire: &Wire<M>| !channels.is_open(wire);
+    pub(crate) fn drop_closed(&mut self, channels: &mut impl Reserve<M>, now: Duration) -> bool {
+        let mut is_closed = |wire: &Wire<M>| !channels.is_open(wire);
         let mut any = false;
         for asked in self.asked.values_mut() {
             if matches!(&asked.state, Asking::Linked(_, wire) if is_closed(wire)) {
@@ -307,7 +307,7 @@ impl<M: Medium> Creation<M> {
             }
         }
         for taken in self.expected.values_mut() {
-            if taken.as_ref().and_then(|it| it.wire.as_ref()).is_some_and(is_closed) {
+            if taken.as_ref().and_then(|it| it.wire.as_ref()).is_some_and(&mut is_closed) {
                 *taken = None;
                 any = true;
             }

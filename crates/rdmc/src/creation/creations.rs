@@ -394,7 +394,7 @@ impl<M: Medium> Creations<M> {
     }
 
     /// Answers a request, or keeps it until its group is created here.
-    fn take_request(&mut self, channels: &impl Reserve<M>, request: Parked<M::Channel>) {
+    fn take_request(&mut self, channels: &mut impl Reserve<M>, request: Parked<M::Channel>) {
         let number = request.request.group;
         if self.creations.contains_key(&number) {
             self.answer(channels, request);
@@ -410,7 +410,7 @@ impl<M: Medium> Creations<M> {
     }
 
     /// Answers a request for a group that is being created here.
-    fn answer(&mut self, channels: &impl Reserve<M>, parked: Parked<M::Channel>) {
+    fn answer(&mut self, channels: &mut impl Reserve<M>, parked: Parked<M::Channel>) {
         let Parked { at, peer, channel, request, .. } = parked;
         let number = request.group;
         let Some(creation) = self.creations.get_mut(&number) else { return };

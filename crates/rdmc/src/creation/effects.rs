@@ -23,7 +23,7 @@ pub trait Reserve<M: Medium> {
     fn reserve(&mut self, connection: ConnectionId, channel: u32) -> Result<M::Channel, String>;
 
     /// Returns whether the other end has not given the link back, without having begun with its group. Does not block.
-    fn is_open(&self, link: &Wire<M>) -> bool;
+    fn is_open(&mut self, link: &Wire<M>) -> bool;
 }
 
 /// A link to a neighbour, on which both ends have agreed.

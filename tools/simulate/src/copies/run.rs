@@ -22,7 +22,7 @@ use super::{
     scenario::{COPY, CopyFault, CopyScenario, CopySessionPlan, PlannedCopyFault},
     snapshot::{Seen, Snapshot},
 };
-use crate::options::Options;
+use crate::{options::Options, panics::caught};
 
 /// The most sessions without faults until one has to succeed; after each, somebody moves away what was in the way.
 const ATTEMPTS_MAX: usize = 12;
@@ -110,9 +110,8 @@ pub fn run_copies(scenario: &CopyScenario, options: Options<CopyCanary>) -> Copy
         Ok(host) => {
             let top = host.top.clone();
             let mut run = Run::new(scenario, options, host);
-            if let Err(error) = run.all(&mut outcome) {
-                outcome.violations.push(error.to_string());
-            }
+            let ran = caught(|| run.all(&mut outcome).map_err(|error| error.to_string()));
+            outcome.violations.extend(ran.err());
             outcome.injected = run.shared().injected;
             let name = |text: &String| text.replace(&format!("{}/", top.display()), "");
             outcome.violations = outcome.violations.iter().map(name).collect();

@@ -86,7 +86,7 @@ impl Reserve<Simulated> for Channels {
         Held::take(End::Channel { connection, side, channel }, &self.0)
     }
 
-    fn is_open(&self, link: &Wire<Simulated>) -> bool {
+    fn is_open(&mut self, link: &Wire<Simulated>) -> bool {
         let (Wire::Shared(held) | Wire::Own(held)) = link;
         !self.0.borrow().closed.contains(&held.end)
     }

@@ -1,7 +1,5 @@
 //! Carries a scenario out.
 
-use std::panic::{AssertUnwindSafe, catch_unwind};
-
 use files::PushSettings;
 use transport_sim::SimNet;
 
@@ -13,12 +11,12 @@ use super::{
     settings::{root_machine, settings},
     world::World,
 };
-use crate::options::Options;
+use crate::{options::Options, panics::caught};
 
 /// Runs a push to its end, or to the first violation. A panic counts as one.
 pub fn run_push(scenario: &PushScenario, options: Options<PushCanary>) -> PushOutcome {
     let network = SimNet::new(scenario.network.config(options.trace_events), scenario.seed);
-    let outcome = catch_unwind(AssertUnwindSafe(|| {
+    let outcome = caught(|| {
         let settings = settings(scenario)?;
         let mut world = World::new(scenario, &settings, options, &network);
         world.push();
@@ -26,18 +24,11 @@ pub fn run_push(scenario: &PushScenario, options: Options<PushCanary>) -> PushOu
             world.push_again(&settings);
         }
         Ok(world.outcome())
-    }));
-    let mut outcome = outcome.unwrap_or_else(|panic| {
-        let text = panic.downcast_ref::<String>().cloned();
-        let text = text.or_else(|| panic.downcast_ref::<&str>().map(ToString::to_string));
-        Err(format!("panicked: {}", text.unwrap_or_default()))
     });
-    let mut outcome = match &mut outcome {
-        Ok(outcome) => std::mem::take(outcome),
-        Err(problem) => {
-            PushOutcome { violations: vec![std::mem::take(problem)], ..PushOutcome::default() }
-        }
-    };
+    let mut outcome = outcome.unwrap_or_else(|problem| PushOutcome {
+        violations: vec![problem],
+        ..PushOutcome::default()
+    });
     outcome.digest = network.digest();
     if options.trace_events > 0 {
         outcome.trace = network.trace();

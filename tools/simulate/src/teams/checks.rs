@@ -148,14 +148,6 @@ fn named(facts: &Facts<'_>) -> Option<String> {
         {
             false
         }
-        // Nor is it known who occupies a port.
-        _ if [failure.member, Some(failure.reporter)]
-            .into_iter()
-            .flatten()
-            .any(|member| fault.held.contains(&member)) =>
-        {
-            false
-        }
         _ => failure.member.is_none_or(|blamed| !hit.contains(&blamed)),
     });
     wrong.map(|(rank, _, failure, _)| format!("member {rank}: {failure}; but {:?}", fault.what))
@@ -193,9 +185,9 @@ impl Trial<'_> {
         let until = |at_ns: Option<u64>| at_ns.is_some_and(|at_ns| at_ns <= self.at_ns);
         let is_true = match failure.kind {
             FailureKind::Application => {
-                until(accused.aborted_ns)
-                    || until(accused.differed_ns)
-                    || until(reporter.differed_ns)
+                let is_off =
+                    |member: &MemberFacts| until(member.differed_ns) || until(member.deserted_ns);
+                until(accused.aborted_ns) || is_off(accused) || is_off(reporter)
             }
             FailureKind::Lost => self.explains_loss(failure) || self.explains_silence(failure),
             FailureKind::Silent => self.explains_silence(failure),

@@ -1,5 +1,7 @@
 //! The recorded facts of a run, which the checks judge, and what is checked at once: results.
 
+use std::ops::Range;
+
 use team::Failure;
 
 use super::{
@@ -25,8 +27,6 @@ pub struct InjectedTeamFault {
     pub at_ns: u64,
     /// The fault.
     pub what: TeamFault,
-    /// Members whose receive ports a member that is stopped occupies: who sends to them waits for it, and cannot know.
-    pub held: Vec<u32>,
 }
 
 /// How exactly failures named the member that caused them.
@@ -101,12 +101,27 @@ impl<'a> Facts<'a> {
         is_planned && called.is_some_and(|called| called.call().difference(&planned).is_none())
     }
 
-    /// Records that an operation is complete at a member, and checks the result.
-    pub(super) fn complete(&mut self, rank: usize, number: usize, memory: Vec<u8>, now_ns: u64) {
+    /// Records that an operation is complete at a member, which was under way for this time, and checks the result, and that its
+    /// application has not waited longer than it does.
+    pub(super) fn complete(
+        &mut self,
+        rank: usize,
+        number: usize,
+        memory: Vec<u8>,
+        time_ns: Range<u64>,
+    ) {
         self.completed += 1;
         let facts = &mut self.members[rank];
         facts.completed_ns.resize(facts.called.len(), None);
-        facts.completed_ns[number] = Some(now_ns);
+        facts.completed_ns[number] = Some(time_ns.end);
+        let stops = |fault: &InjectedTeamFault| {
+            fault.what.holds_ns() > 0 && fault.what.members().contains(&(rank as u32))
+        };
+        let waited_ns = time_ns.end - time_ns.start;
+        if waited_ns > self.scenario.timeout_ns && !self.faults.iter().any(stops) {
+            let waited_us = waited_ns / 1_000;
+            self.violated(format!("member {rank} has waited for {number} for {waited_us} us"));
+        }
         if !self.is_as_planned(rank, number) {
             return;
         }

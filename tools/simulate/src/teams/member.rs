@@ -274,7 +274,7 @@ impl<'a> Member<'a> {
         let Some(team) = &mut self.team else { return false };
         let is_complete = |it: &UnderWay| matches!(team.is_complete(it.number), Ok(true));
         let Some(index) = self.under_way.iter().position(is_complete) else { return false };
-        let Some(UnderWay { number, is_lent, .. }) = self.under_way.remove(index) else {
+        let Some(UnderWay { number, called_ns, is_lent }) = self.under_way.remove(index) else {
             return false;
         };
         let rank = self.rank;
@@ -288,7 +288,7 @@ impl<'a> Member<'a> {
                 return false;
             }
         };
-        here.facts.complete(rank, number as usize, memory, here.now_ns);
+        here.facts.complete(rank, number as usize, memory, called_ns..here.now_ns);
         true
     }
 

@@ -128,12 +128,13 @@ impl TeamScenario {
         let call_ns = |call: &CallPlan| {
             let bytes = call.memory_bytes(self.size());
             // What is short goes through slots, whatever this says.
-            let through_slots = (bytes.div_ceil(room.max(1)) + 2) * self.step_ns(self.slot_bytes);
+            let through_slots =
+                (bytes.div_ceil(room.max(1)) + 2) * self.step_ns(self.slot_bytes.into());
             let in_blocks = if bytes < self.long_bytes {
                 0
             } else {
                 let blocks = bytes.div_ceil(self.block_bytes.into()) + 2 * u64::from(self.size());
-                blocks * self.step_ns(self.block_bytes.min(bytes as u32))
+                blocks * self.block_step_ns(u64::from(self.block_bytes).min(bytes))
             };
             2 * levels * through_slots.max(in_blocks)
         };
@@ -142,9 +143,20 @@ impl TeamScenario {
     }
 
     /// Returns how long a piece takes to the next member, with the word that it may come, and the one that it has.
-    fn step_ns(&self, bytes: u32) -> u64 {
-        let bytes_ns = u64::from(bytes) * 1_000_000_000 / self.slowest_bytes_per_s();
-        2 * self.word_ns() + bytes_ns + 1_000
+    fn step_ns(&self, bytes: u64) -> u64 {
+        2 * self.word_ns() + self.port_ns(bytes) + 1_000
+    }
+
+    /// As [`TeamScenario::step_ns`], for a block, whose sending and arrival the network delays at random.
+    fn block_step_ns(&self, bytes: u64) -> u64 {
+        let NetworkPlan { block_jitter_percent, delivery_jitter_ns_max, .. } = self.network;
+        let jitter_ns = self.port_ns(bytes) * block_jitter_percent / 100;
+        self.step_ns(bytes) + jitter_ns + delivery_jitter_ns_max
+    }
+
+    /// Returns how long bytes occupy the slowest port.
+    fn port_ns(&self, bytes: u64) -> u64 {
+        bytes * 1_000_000_000 / self.slowest_bytes_per_s()
     }
 
     /// Returns how long members may compute or start late in all.

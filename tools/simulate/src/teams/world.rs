@@ -1,9 +1,6 @@
 //! Runs a scenario: advances virtual time, runs members, and injects faults.
 
-use std::{
-    panic::{AssertUnwindSafe, catch_unwind},
-    time::Duration,
-};
+use std::time::Duration;
 
 use transport_sim::{Fault as LinkFault, SimNet};
 
@@ -22,6 +19,7 @@ use crate::{
     dice::Dice,
     node::{Bug, Node},
     options::Options,
+    panics::caught,
 };
 
 /// Distinguishes these random choices from all others of a seed.
@@ -33,22 +31,16 @@ const STEPS_MAX: u64 = 2_000_000;
 /// Runs a scenario to its end, or to the first violation. A panic counts as one.
 pub fn run(scenario: &TeamScenario, options: Options<TeamCanary>) -> TeamOutcome {
     let network = SimNet::new(scenario.network.config(options.trace_events), scenario.seed);
-    let outcome = catch_unwind(AssertUnwindSafe(|| {
+    let outcome = caught(|| {
         scenario.check()?;
         let mut world = World::new(scenario, options, &network);
         world.run_to_end();
         Ok(world.end())
-    }));
-    let violated = |problem| TeamOutcome { violations: vec![problem], ..TeamOutcome::default() };
-    let mut outcome = match outcome {
-        Ok(Ok(outcome)) => outcome,
-        Ok(Err(problem)) => violated(problem),
-        Err(panic) => {
-            let text = panic.downcast_ref::<String>().cloned();
-            let text = text.or_else(|| panic.downcast_ref::<&str>().map(ToString::to_string));
-            violated(format!("panicked: {}", text.unwrap_or_default()))
-        }
-    };
+    });
+    let mut outcome = outcome.unwrap_or_else(|problem| TeamOutcome {
+        violations: vec![problem],
+        ..TeamOutcome::default()
+    });
     outcome.digest = network.digest();
     if options.trace_events > 0 {
         outcome.trace = network.trace();
@@ -261,15 +253,10 @@ impl<'a> World<'a> {
         self.network.remark(|| format!("step {}: {what:?}", self.step));
         let holds_ns = what.holds_ns();
         let over_ns = if holds_ns == u64::MAX { now_ns } else { now_ns + holds_ns };
-        let held = match what {
-            TeamFault::Freeze { member, .. } => self.network.occupied_by(*member as usize),
-            _ => Vec::new(),
-        };
-        let held = held.into_iter().map(|member| member as u32).collect();
         if !self.happens(what) {
             return;
         }
-        self.facts.faults.push(InjectedTeamFault { at_ns: now_ns, what: what.clone(), held });
+        self.facts.faults.push(InjectedTeamFault { at_ns: now_ns, what: what.clone() });
         self.disturbed_ns = self.disturbed_ns.max(over_ns);
         let has_deadline =
             holds_ns > 0 || matches!(what, TeamFault::Leave { .. } | TeamFault::Differ { .. });
