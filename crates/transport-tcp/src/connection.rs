@@ -6,7 +6,7 @@ use std::{
     time::{Duration, Instant},
 };
 
-use mio::{Interest, Registry, net::TcpStream};
+use mio::net::TcpStream;
 use rustc_hash::FxHashMap;
 use transport::{
     ArrivingRead, Cause, Completion, EndpointId, PeerMemory, PostError, ReadLease, Token,
@@ -16,8 +16,9 @@ use transport::{
 use crate::{
     channel::{Channel, End, Phase},
     counters::TcpCounters,
+    event_queue::EventQueue,
     limit::Direction,
-    link::{ConnectionId, STREAMS_MAX, Sockets},
+    link::{ConnectionId, Sockets},
     posted_send::{PostedSend, To},
     settings::TcpSettings,
     stream::{Round, Stream},
@@ -59,7 +60,7 @@ pub(crate) fn streams_of(
     id: ConnectionId,
     endpoint: Option<EndpointId>,
     settings: &TcpSettings,
-    registry: &Registry,
+    queue: &mut EventQueue,
 ) -> Result<Vec<Stream>, PostError> {
     let system = |error: io::Error| PostError::System(error.to_string());
     for (socket, _) in &sockets {
@@ -70,24 +71,13 @@ pub(crate) fn streams_of(
     for (index, (socket, keys)) in sockets.into_iter().enumerate() {
         let copies_directly = settings.copies_directly(&socket);
         let mut socket = TcpStream::from_std(socket);
-        let interests = Interest::READABLE | Interest::WRITABLE;
-        registry.register(&mut socket, join(id, index), interests).map_err(system)?;
+        queue.add(&mut socket, id, index).map_err(system)?;
         let (is_shared, of) = (endpoint.is_none(), endpoint.unwrap_or(NO_ENDPOINT));
         let mut stream = Stream::new(socket, settings.segment_bytes, keys, of, is_shared, now);
         stream.copies_directly = copies_directly;
         streams.push(stream);
     }
     Ok(streams)
-}
-
-/// Returns the token of a stream in the event queue.
-fn join(id: ConnectionId, stream: usize) -> mio::Token {
-    mio::Token(id.0 as usize * STREAMS_MAX + stream)
-}
-
-/// Returns the connection of a token, and the index of its stream.
-pub(crate) fn split(token: mio::Token) -> (ConnectionId, usize) {
-    (ConnectionId((token.0 / STREAMS_MAX) as u64), token.0 % STREAMS_MAX)
 }
 
 impl Connection {

@@ -6,7 +6,6 @@ use std::{
     collections::VecDeque,
     io,
     os::fd::{AsFd, BorrowedFd},
-    sync::Arc,
     time::{Duration, Instant},
 };
 
@@ -18,17 +17,15 @@ use transport::{
 
 use crate::{
     channel::End,
-    connection::{Connection, ONLY, split, streams_of},
+    connection::{Connection, ONLY, streams_of},
     counters::TcpCounters,
+    event_queue::{EventQueue, Waited},
     limit::{Direction, Limit},
     link::{ConnectionId, Kind, Sockets, TcpLink},
     settings::TcpSettings,
     shared::{Held, Sharing},
     stream::{Round, Stream},
 };
-
-/// Events that one wait can report; the next wait reports the rest.
-const EVENTS_MAX: usize = 256;
 
 /// How many consecutive polls may report completions of the ready list alone, without polling the
 /// event queue for other endpoints.
@@ -45,8 +42,6 @@ const READS_WITHOUT_WAIT_MAX: u32 = 16;
 /// different deadlines share one wake-up.
 const TICKS_PER_INTERVAL: u32 = 8;
 
-const WAKER: mio::Token = mio::Token(usize::MAX);
-
 /// [`Transport`] over TCP: one event queue and no thread. All work is done in `poll`, by the thread
 /// that calls it; the posting methods only queue.
 ///
@@ -55,9 +50,7 @@ const WAKER: mio::Token = mio::Token(usize::MAX);
 /// all sockets at once, without an ordered close: peers report [`transport::Cause::Lost`].
 pub struct TcpTransport {
     settings: TcpSettings,
-    queue: mio::Poll,
-    events: mio::Events,
-    waker: Arc<mio::Waker>,
+    queue: EventQueue,
     origin: Instant,
     opened: u64,
     connected: u64,
@@ -86,14 +79,11 @@ impl TcpTransport {
     /// of range, or the process has no file descriptors left.
     pub fn new(settings: TcpSettings) -> io::Result<Self> {
         settings.check().map_err(|error| io::Error::new(io::ErrorKind::InvalidInput, error))?;
-        let queue = mio::Poll::new()?;
-        let waker = Arc::new(mio::Waker::new(queue.registry(), WAKER)?);
+        let queue = EventQueue::new()?;
         let (origin, rate_max) = (Instant::now(), settings.rate_max);
         Ok(Self {
             settings,
             queue,
-            events: mio::Events::with_capacity(EVENTS_MAX),
-            waker,
             origin,
             opened: 0,
             connected: 0,
@@ -120,7 +110,7 @@ impl TcpTransport {
     /// Returns a descriptor for waiting for this transport among others: readable when
     /// [`Transport::poll`] would report something or could move bytes, or when the waker was used.
     pub fn event_queue(&self) -> BorrowedFd<'_> {
-        self.queue.registry().as_fd()
+        self.queue.descriptor()
     }
 
     /// Returns when [`Transport::poll`] has to be called at the latest: at once if it can move
@@ -203,8 +193,7 @@ impl TcpTransport {
     ) -> Result<(ConnectionId, Vec<Stream>), PostError> {
         let id = ConnectionId(self.connected);
         self.connected += 1;
-        let registry = self.queue.registry();
-        let streams = streams_of(sockets, id, endpoint, &self.settings, registry)?;
+        let streams = streams_of(sockets, id, endpoint, &self.settings, &mut self.queue)?;
         self.tick_by(Instant::now() + self.settings.heartbeat_interval());
         Ok((id, streams))
     }
@@ -309,43 +298,37 @@ impl TcpTransport {
 
     /// Polls the event queue, waiting up to `timeout`. Returns whether the waker was used.
     fn wait(&mut self, timeout: Option<Duration>) -> bool {
-        self.counters.waits += 1;
         self.polls_without_wait = 0;
-        if let Err(error) = self.queue.poll(&mut self.events, timeout) {
-            if error.kind() != io::ErrorKind::Interrupted {
-                // The queue is open, so this should not happen. If it does, no event would ever be
-                // reported again, so all endpoints are ended.
-                self.break_all(&format!("the event queue failed: {error}"));
-            }
-            return false;
-        }
-        let mut woken = false;
-        for event in &self.events {
-            if event.token() == WAKER {
-                woken = true;
-                continue;
-            }
-            let (id, stream) = split(event.token());
+        let (connections, ready) = (&mut self.connections, &mut self.ready);
+        let waited = self.queue.wait(timeout, |id, stream, readiness| {
             // Events of a connection that has just ended may still be in the queue.
-            let Some(connection) = self.connections.get_mut(&id) else { continue };
-            let Some(stream) = connection.streams.get_mut(stream) else { continue };
-            stream.on_event(event);
+            let Some(connection) = connections.get_mut(&id) else { return };
+            let Some(stream) = connection.streams.get_mut(stream) else { return };
+            stream.on_event(readiness);
             if !connection.queued && stream.is_ready() {
                 connection.queued = true;
-                self.ready.push_back(id);
+                ready.push_back(id);
             }
-        }
-        self.counters.wakeups += u64::from(woken);
-        self.woken |= woken;
-        woken
+        });
+        let waited = waited.unwrap_or_else(|error| {
+            // The queue is open, so this should not happen. If it does, no event would ever be reported again, so all
+            // endpoints are ended.
+            self.break_all(&format!("the event queue failed: {error}"));
+            Waited::default()
+        });
+        self.counters.waits += waited.calls;
+        self.counters.wakeups += u64::from(waited.is_woken);
+        self.woken |= waited.is_woken;
+        waited.is_woken
     }
 
-    /// Ticks every connection, if a tick is due.
+    fn is_tick_due(&self, now: Instant) -> bool {
+        self.next_tick.is_some_and(|next| now >= next)
+    }
+
+    /// Ticks every connection, if a tick is due. All events up to `now` must have been taken.
     fn tick(&mut self, now: Instant) {
-        // With a full batch of events more may be queued, and a peer could be reported as silent by
-        // mistake.
-        let batch_full = self.events.iter().count() >= EVENTS_MAX;
-        if batch_full || self.next_tick.is_none_or(|next| now < next) {
+        if !self.is_tick_due(now) {
             return;
         }
         self.next_tick = None;
@@ -382,8 +365,7 @@ impl TcpTransport {
         let (mut streams, ended) = connection.into_ends(&end, &mut self.completed);
         for stream in &mut streams {
             self.settings.bound_unsent(&stream.socket);
-            // Closing the descriptor deregisters it only if it has no duplicate.
-            let _ = self.queue.registry().deregister(&mut stream.socket);
+            self.queue.remove(&mut stream.socket);
         }
         self.report(ended);
     }
@@ -557,20 +539,25 @@ impl Transport for TcpTransport {
         let until = now.checked_add(wait);
         // Posts are written first; if that completes something, the event queue need not be polled.
         self.serve_ready(now);
-        if wait.is_zero() && self.read_all(now) {
+        let may_return = !self.is_tick_due(now);
+        if may_return && wait.is_zero() && self.read_all(now) {
             self.hand_out(completions);
             return;
         }
-        if self.has_news() && self.polls_without_wait < POLLS_WITHOUT_WAIT_MAX {
+        if may_return && self.has_news() && self.polls_without_wait < POLLS_WITHOUT_WAIT_MAX {
             self.polls_without_wait += 1;
             self.hand_out(completions);
             return;
         }
         loop {
             let timeout = self.timeout(now, until);
-            let woken = self.wait(timeout);
+            let mut woken = self.wait(timeout);
             if !wait.is_zero() {
                 now = Instant::now();
+                if self.is_tick_due(now) {
+                    // This thread may not have run since the wait, and what came meanwhile is no silence.
+                    woken |= self.wait(Some(Duration::ZERO));
+                }
             }
             self.serve_ready(now);
             self.tick(now);
@@ -589,8 +576,6 @@ impl Transport for TcpTransport {
     }
 
     fn waker(&self) -> Waker {
-        let waker = Arc::clone(&self.waker);
-        // This fails only when the event queue is closed, and then there is no wait to end.
-        Arc::new(move || drop(waker.wake()))
+        self.queue.waker()
     }
 }

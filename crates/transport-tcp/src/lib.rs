@@ -23,6 +23,7 @@ mod channel;
 mod connection;
 mod counters;
 mod driver;
+mod event_queue;
 #[cfg(any(test, fuzzing))]
 pub mod fuzzing;
 mod inbound;

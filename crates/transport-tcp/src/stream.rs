@@ -8,6 +8,7 @@ use transport::{Cause, Completion, EndpointId};
 
 use crate::{
     counters::TcpCounters,
+    event_queue::Readiness,
     incoming::Incoming,
     limit::{Direction, Limit},
     link::StreamKeys,
@@ -116,11 +117,10 @@ impl Stream {
         }
     }
 
-    pub(crate) fn on_event(&mut self, event: &mio::event::Event) {
-        let closed = event.is_read_closed() || event.is_error();
-        self.read_closed |= closed;
-        self.readable |= closed || event.is_readable();
-        self.writable |= event.is_writable();
+    pub(crate) fn on_event(&mut self, readiness: Readiness) {
+        self.read_closed |= readiness.is_read_closed;
+        self.readable |= readiness.can_read;
+        self.writable |= readiness.can_write;
     }
 
     /// Returns whether there are bytes to read, as far as is known.
