@@ -6,7 +6,7 @@ use std::{
     io::{self, IoSliceMut},
     net::SocketAddr,
     os::fd::AsRawFd,
-    os::unix::fs::MetadataExt,
+    os::unix::{ffi::OsStrExt, fs::MetadataExt},
 };
 
 use mio::net::TcpStream;
@@ -104,6 +104,12 @@ impl Neighbour {
             return Err(format!("process {pid} is in another network namespace"));
         }
         let descriptor = i32::try_from(descriptor).map_err(|_| "no such descriptor")?;
+        // Closing a duplicate of a file's descriptor releases the locks that this process has on the file.
+        let named =
+            fs::read_link(format!("/proc/{pid}/fd/{descriptor}")).map_err(system("/proc"))?;
+        if !named.as_os_str().as_bytes().starts_with(b"socket:[") {
+            return Err(format!("descriptor {descriptor} of process {pid} is no socket"));
+        }
         let theirs = pidfd_getfd(&handle, descriptor, PidfdGetfdFlags::empty())
             .map_err(|error| system("pidfd_getfd")(error.into()))?;
         let theirs = std::net::TcpStream::from(theirs);
