@@ -374,7 +374,10 @@ impl Outgoing {
         let Some(send) = self.channels.current.sends.front_mut() else { return false };
         let from = send.sent_bytes;
         let free_bytes = RECORD_HEAD_BYTES + RECORD_BYTES_MAX - self.staged.len();
-        let piece_bytes = free_bytes.saturating_sub(2 * HEADER_BYTES + PLACE_BYTES);
+        // What stands before a payload has to fit, too, also if that is empty.
+        let Some(piece_bytes) = free_bytes.checked_sub(2 * HEADER_BYTES + PLACE_BYTES) else {
+            return false;
+        };
         let rest_bytes = (send.contents().len() - from).min(self.segment_bytes);
         if piece_bytes < rest_bytes.min(PIECE_BYTES_MIN) {
             return false;
