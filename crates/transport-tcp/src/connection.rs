@@ -30,6 +30,10 @@ const ROUND_BYTES: usize = 512 << 10;
 /// The most bytes of control words that wait for a peer that does not read; more are refused.
 const CONTROL_BACKLOG_BYTES_MAX: usize = 4 << 20;
 
+/// How many channels of a shared connection may have ended here without the peer's bye. A peer that is alive answers at once,
+/// and as many as 4,096 requests of its may be refused together (docs/decisions/shared-connections.md).
+const AWAITED_BYES_MAX: usize = 16 << 10;
+
 /// The endpoint of frames for no channel, which are refused.
 const NO_ENDPOINT: EndpointId = EndpointId(u64::MAX);
 
@@ -295,7 +299,7 @@ impl Connection {
     }
 
     /// Ends a channel of a shared connection, if it has not ended: cancels its posts and tells the peer.
-    fn end(
+    pub(crate) fn end(
         &mut self,
         number: u32,
         end: End,
@@ -372,7 +376,10 @@ impl Connection {
             stream.outgoing.abandon(round.completed);
         }
         if self.is_shared {
-            return None;
+            let byes = self.streams.iter().map(|stream| stream.incoming.channels.awaited_byes);
+            let byes = byes.max().filter(|&byes| byes > AWAITED_BYES_MAX)?;
+            let words = format!("{byes} channels have ended here without its bye");
+            return Some(End::Broken(Cause::Protocol(words)));
         }
         if self.is_open(ONLY) {
             let over = self.streams.iter().all(|stream| stream.incoming.received_bye());

@@ -388,12 +388,16 @@ impl TcpTransport {
     }
 
     fn drop_reserved(&mut self, endpoint: EndpointId) {
-        if self.endpoints.contains_key(&endpoint) {
-            self.sharing.held.insert(endpoint, Held::Released);
-            self.close(endpoint);
-        } else {
+        let Some(&(connection, number)) = self.endpoints.get(&endpoint) else {
             self.sharing.held.remove(&endpoint);
-        }
+            return;
+        };
+        self.sharing.held.insert(endpoint, Held::Released);
+        // Nothing was posted on it, so there is nothing to wait for.
+        let of_endpoint = self.connections.get_mut(&connection);
+        let ended = of_endpoint.and_then(|it| it.end(number, End::Closed, &mut self.completed));
+        self.report(ended.into_iter().collect());
+        self.enqueue(connection);
     }
 
     fn open_reserved(&mut self, endpoint: EndpointId) -> Result<EndpointId, PostError> {

@@ -437,10 +437,7 @@ impl Incoming {
             }
             Header::Heartbeat => Ok(()),
             Header::Bye => {
-                self.channels.all.current.received_bye = true;
-                if self.channels.is_shared {
-                    self.channels.news.byes.push(self.channels.all.number);
-                }
+                self.channels.receive_bye();
                 Ok(())
             }
             Header::Corrupt => return Err(Cause::Corrupt("as the peer reports".into())),
