@@ -10,21 +10,15 @@ use std::{
 use mio::{Interest, net::TcpStream};
 use transport::Waker;
 
-use crate::link::{ConnectionId, STREAMS_MAX};
+use crate::{
+    byte_stream::Readiness,
+    link::{ConnectionId, STREAMS_MAX},
+};
 
 /// Events that one system call reports at most.
 const EVENTS_MAX: usize = 256;
 
 const WAKER: mio::Token = mio::Token(usize::MAX);
-
-/// What an event says of a socket.
-#[derive(Clone, Copy, Debug)]
-pub(crate) struct Readiness {
-    pub(crate) can_read: bool,
-    pub(crate) can_write: bool,
-    /// The peer has closed its direction, or the connection is lost: no further event follows for reading.
-    pub(crate) is_read_closed: bool,
-}
 
 /// The sockets of a transport, whose events are edge-triggered.
 pub(crate) struct EventQueue {
