@@ -31,6 +31,7 @@ mod smaller;
 mod subject;
 mod tally;
 mod teams;
+mod wires;
 mod world;
 
 pub use actor::{Actor, Here, MemberEngine, Order};
@@ -54,11 +55,16 @@ pub use push::{
 pub use report::Report;
 pub use scenario::*;
 pub use shrink::shrink;
-pub use subject::{Copies, Groups, Pushes, Subject, Teams};
+pub use subject::{Copies, Groups, Pushes, Subject, Teams, Wires};
 pub use tally::Tally;
 pub use teams::{
     CallKind, CallPlan, FoldPlan, FunctionPlan, InjectedTeamFault, OtherCall, PlannedTeamFault,
     TeamBlame, TeamCanary, TeamEnd, TeamFault, TeamMemberPlan, TeamOutcome, TeamScenario,
     TeamTally, draw_team, run_team,
+};
+pub use wires::{
+    ChannelPlan, ConnectionPlan, FlowPlan, MessagePlan, PlannedWireFault, Protection, WireCanary,
+    WireEndPlan, WireFault, WireNetworkPlan, WireOutcome, WireScenario, WireTally, WritePlan,
+    draw_wires, run_wires,
 };
 pub use world::run;

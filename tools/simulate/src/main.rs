@@ -10,14 +10,17 @@ use std::{
 
 use clap::Parser;
 use serde::de::DeserializeOwned;
-use simulate::{Campaign, Copies, Groups, Limits, Options, Pushes, Subject, Teams, shrink};
+use simulate::{Campaign, Copies, Groups, Limits, Options, Pushes, Subject, Teams, Wires, shrink};
 
 /// The option of copies at one host, which have no members.
 const COPIES: &str = " --copies";
+/// The option of the wire, which has two ends.
+const WIRE: &str = " --wire";
 /// How long a failing scenario is shrunk.
 const SHRINKING: Duration = Duration::from_secs(60);
 
-/// Runs groups of real engines, whole pushes, or teams in virtual time, or copies at one host, with everything that can go wrong
+/// Runs groups of real engines, whole pushes, teams, or the TCP wire in virtual time, or copies at one host, with everything that
+/// can go wrong
 #[derive(Debug, Parser)]
 #[command(name = "rdmc-simulate")]
 struct Arguments {
@@ -36,6 +39,9 @@ struct Arguments {
     /// What receivers do with their disks, beside other processes, instead of groups
     #[arg(long, conflicts_with_all = ["pushes", "teams", "members"])]
     copies: bool,
+    /// Two ends of the TCP transport over streams that are cut, delayed, lost and altered, instead of groups
+    #[arg(long, conflicts_with_all = ["pushes", "teams", "copies", "members"])]
+    wire: bool,
     /// Sizes of groups, both ends included; of pushes, with the root; 1..9, of teams 1..33
     #[arg(long, value_name = "A..B", value_parser = range)]
     members: Option<RangeInclusive<u32>>,
@@ -75,6 +81,7 @@ fn main() -> ExitCode {
         " --pushes" => command::<Pushes>(&arguments),
         " --teams" => command::<Teams>(&arguments),
         COPIES => command::<Copies>(&arguments),
+        WIRE => command::<Wires>(&arguments),
         _ => command::<Groups>(&arguments),
     };
     match outcome {
@@ -114,12 +121,13 @@ impl Arguments {
 
     /// Returns the option that selects what is simulated.
     fn subject(&self) -> &'static str {
-        match (self.pushes, self.teams, self.copies) {
-            (true, ..) => " --pushes",
-            (_, true, _) => " --teams",
-            (.., true) => COPIES,
-            _ => "",
-        }
+        let chosen = [
+            (self.pushes, " --pushes"),
+            (self.teams, " --teams"),
+            (self.copies, COPIES),
+            (self.wire, WIRE),
+        ];
+        chosen.into_iter().find(|(is_chosen, _)| *is_chosen).map_or("", |(_, option)| option)
     }
 }
 
@@ -142,7 +150,7 @@ impl<S: Subject> Runner<'_, S> {
         let subject = self.arguments.subject();
         let Limits { members } = self.limits();
         let members = match subject {
-            COPIES => String::new(),
+            COPIES | WIRE => String::new(),
             _ => format!(" --members {}..{}", members.start(), members.end()),
         };
         let canary = self.arguments.canary.as_ref().map(|name| format!(" --canary {name}"));

@@ -1,4 +1,4 @@
-//! What can be simulated from seeds: groups, whole pushes, teams, and copies at one host.
+//! What can be simulated from seeds: groups, whole pushes, teams, copies at one host, and the wire.
 
 use std::{fmt, str::FromStr};
 
@@ -17,6 +17,9 @@ use crate::{
     smaller::smaller_groups,
     tally::Tally,
     teams::{TeamCanary, TeamOutcome, TeamScenario, TeamTally, draw_team, run_team, smaller_teams},
+    wires::{
+        WireCanary, WireOutcome, WireScenario, WireTally, draw_wires, run_wires, smaller_wires,
+    },
     world::run,
 };
 
@@ -66,6 +69,10 @@ pub enum Teams {}
 /// Copies at one host ([`run_copies`]).
 #[derive(Debug)]
 pub enum Copies {}
+
+/// Two ends of the TCP transport over simulated streams ([`run_wires`]).
+#[derive(Debug)]
+pub enum Wires {}
 
 impl Subject for Groups {
     type Scenario = Scenario;
@@ -209,5 +216,40 @@ impl Subject for Copies {
 
     fn smaller(scenario: &CopyScenario) -> Vec<CopyScenario> {
         smaller_copies(scenario)
+    }
+}
+
+impl Subject for Wires {
+    type Scenario = WireScenario;
+    type Canary = WireCanary;
+    type Report = WireOutcome;
+    type Tally = WireTally;
+
+    fn draw(seed: u64, _: &Limits) -> WireScenario {
+        draw_wires(seed)
+    }
+
+    fn run(scenario: &WireScenario, options: Options<WireCanary>) -> WireOutcome {
+        run_wires(scenario, options)
+    }
+
+    fn verdict(report: &WireOutcome) -> (&[String], &str) {
+        (&report.violations, &report.trace)
+    }
+
+    fn add(tally: &mut WireTally, _: u64, report: &WireOutcome) {
+        tally.add(report);
+    }
+
+    fn runs(tally: &WireTally) -> u64 {
+        tally.runs
+    }
+
+    fn merge(tally: &mut WireTally, other: &WireTally) {
+        tally.merge(other);
+    }
+
+    fn smaller(scenario: &WireScenario) -> Vec<WireScenario> {
+        smaller_wires(scenario)
     }
 }
