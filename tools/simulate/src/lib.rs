@@ -1,4 +1,4 @@
-//! Whole groups of real engines, pushes and teams in virtual time, with everything that can go wrong.
+//! Whole groups of real engines, pushes, teams and the TCP wire in virtual time, with everything that can go wrong.
 //!
 //! A [`Scenario`] is drawn from a seed: plain data of the network, the members, the groups and
 //! their applications, and of the faults that are injected at each step. [`run`] runs it over a

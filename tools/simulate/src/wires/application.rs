@@ -18,6 +18,9 @@ const KEY: u32 = 9;
 /// What memory has before something comes.
 const POISON: u8 = 0xEE;
 
+/// How many words may come for a channel before it is opened: about half of what the transport keeps.
+const EARLY_WORDS_MAX: u32 = 500;
+
 /// First bytes of control words; a number of 4 bytes follows.
 const HELLO: u8 = 0;
 const CREDIT: u8 = 1;
@@ -149,7 +152,9 @@ impl<'a> Application<'a> {
                 possible.extend(self.can_receive().then_some(RECEIVE));
                 possible.extend(self.can_send().then_some(SEND));
                 possible.extend(self.can_write().then_some(WRITE));
-                let has_words = self.words_sent[usize::from(WORD)] < self.own_flow().words;
+                let words = self.own_flow().words;
+                let words = if self.is_met { words } else { words.min(EARLY_WORDS_MAX) };
+                let has_words = self.words_sent[usize::from(WORD)] < words;
                 possible.extend(has_words.then_some(u64::MAX));
             }
             if possible.is_empty() {

@@ -45,15 +45,20 @@ pub fn draw(seed: u64) -> WireScenario {
     let count = dice.pick(&[1, 1, 1, 2, 3]);
     let connections = (0..count).map(|_| connection(&mut dice, span_ns, longest)).collect();
     let mut scenario = WireScenario { seed, network, ends, connections, faults: Vec::new() };
+    let least_ms = |it: &WireScenario| (it.last_ns() + it.moving_ns()) / MS + 10;
+    let drains = dice.percent(75);
+    if drains {
+        // Few heartbeats until everything is over.
+        let silence_ms = least_ms(&scenario) / 16;
+        scenario.ends.iter_mut().for_each(|end| end.silence_ms = end.silence_ms.max(silence_ms));
+    }
     scenario.faults = faults(&mut dice, &scenario, span_ns);
-    if dice.percent(75) {
+    if drains {
         // Closes wait for all that is under way, and shared connections for whoever still comes.
-        let least_ms = (scenario.last_ns() + scenario.moving_ns()) / MS + 10;
+        let least_ms = least_ms(&scenario);
         for end in &mut scenario.ends {
             end.drain_ms = end.drain_ms.max(least_ms);
             end.idle_ms = end.idle_ms.max(least_ms);
-            // Few heartbeats until then.
-            end.silence_ms = end.silence_ms.max(least_ms / 50);
         }
     }
     scenario

@@ -2,12 +2,10 @@
 
 use serde::{Deserialize, Serialize};
 
-use super::scenario::ConnectionPlan;
-
 /// A fault, and when it happens.
 #[derive(Clone, PartialEq, Debug, Serialize, Deserialize)]
 pub struct PlannedWireFault {
-    /// When.
+    /// When it happens, in virtual time.
     pub at_ns: u64,
     /// What happens.
     pub what: WireFault,
@@ -119,7 +117,8 @@ impl WireFault {
         }
     }
 
-    pub(super) fn check(&self, connections: &[ConnectionPlan]) -> Result<(), String> {
+    /// Checks that it concerns something; `streams`: how many each connection has.
+    pub(super) fn check(&self, streams: &[usize]) -> Result<(), String> {
         let stream = match *self {
             Self::Reset { stream, .. } | Self::Alter { stream, .. } => stream,
             Self::Stall { stream, .. } => stream.unwrap_or(0),
@@ -134,7 +133,7 @@ impl WireFault {
         let bit = if let Self::Alter { bit, .. } = self { *bit } else { 0 };
         let is_known = self
             .connection()
-            .is_none_or(|it| connections.get(it).is_some_and(|it| stream < it.streams));
+            .is_none_or(|it| streams.get(it).is_some_and(|&streams| stream < streams));
         if is_known && end < 2 && bit < 8 { Ok(()) } else { Err(format!("{self:?} names nothing")) }
     }
 }

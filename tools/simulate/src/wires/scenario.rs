@@ -131,7 +131,7 @@ pub struct WritePlan {
 pub struct MessagePlan {
     /// The end that sends it.
     pub from: usize,
-    /// When.
+    /// When it is sent, in virtual time.
     pub at_ns: u64,
     /// Its length, from 9.
     pub bytes: usize,
@@ -270,7 +270,8 @@ impl WireScenario {
             return Err("more calls are interrupted than not".into());
         }
         self.connections.iter().try_for_each(ConnectionPlan::check)?;
-        self.faults.iter().try_for_each(|fault| fault.what.check(&self.connections))
+        let streams: Vec<usize> = self.connections.iter().map(|it| it.streams).collect();
+        self.faults.iter().try_for_each(|fault| fault.what.check(&streams))
     }
 }
 

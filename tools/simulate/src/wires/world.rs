@@ -180,6 +180,9 @@ impl<'a> World<'a> {
     /// Executes what is due now.
     fn advance(&mut self) {
         let now_ns = self.facts.now_ns;
+        if self.canary == Some(WireCanary::SwapsBytes) && self.dice.percent(2) {
+            self.wires.iter().flatten().for_each(|wire| wire.borrow_mut().lines[0].swap());
+        }
         self.wires.iter().flatten().for_each(|wire| wire.borrow_mut().advance(now_ns));
         while let Some(due) = self.agenda.pop(now_ns) {
             self.happen(due);
@@ -333,9 +336,6 @@ impl<'a> World<'a> {
                 self.ends[end].break_off(connection);
                 self.wake(end);
             }
-        }
-        if self.canary == Some(WireCanary::SwapsBytes) {
-            self.wires.iter().flatten().for_each(|wire| wire.borrow_mut().lines[0].swap());
         }
     }
 
