@@ -5,8 +5,8 @@ use std::{fs, path::Path};
 
 use simulate::{
     Copies, CopyScenario, Groups, Limits, Options, PushScenario, Pushes, Scenario, Subject,
-    TeamScenario, Teams, WireScenario, draw, draw_copies, draw_push, draw_team, draw_wires, run,
-    run_copies, run_push, run_team, run_wires,
+    TeamScenario, Teams, WireScenario, Wires, draw, draw_copies, draw_push, draw_team, draw_wires,
+    run, run_copies, run_push, run_team, run_wires,
 };
 
 #[test]
@@ -66,6 +66,7 @@ fn past_findings_stay_fixed() {
     assert_fixed::<Pushes>("pushes");
     assert_fixed::<Teams>("teams");
     assert_fixed::<Copies>("copies");
+    assert_fixed::<Wires>("wires");
 }
 
 #[test]

@@ -25,6 +25,10 @@ const EARLY_WORDS_MAX: u32 = 500;
 const HELLO: u8 = 0;
 const CREDIT: u8 = 1;
 const WORD: u8 = 2;
+const FILL: u8 = 3;
+
+/// The longest body of a record, but for a frame that selects the channel.
+const RECORD_BYTES_MAX: usize = (64 << 10) + 1024 - 16;
 
 /// The upper half of tokens.
 const RECEIVE: u64 = 0;
@@ -76,7 +80,7 @@ pub(super) struct Application<'a> {
     credits: usize,
     /// The other end has opened the channel, and exposes its memory.
     is_met: bool,
-    words_sent: [u32; 3],
+    words_sent: [u32; 4],
     words_heard: u32,
     words_of_plan_heard: u32,
     exposed: PeerMemory,
@@ -102,7 +106,7 @@ impl<'a> Application<'a> {
             posts: [const { Vec::new() }; 3],
             credits: 0,
             is_met: false,
-            words_sent: [0; 3],
+            words_sent: [0; 4],
             words_heard: 0,
             words_of_plan_heard: 0,
             exposed: PeerMemory::from_vec(exposed),
@@ -252,6 +256,9 @@ impl<'a> Application<'a> {
             }
             return;
         }
+        if bytes == 0 && self.own_flow().fills_record && self.is_met {
+            self.fill_record(here);
+        }
         let (_, _, end) = self.at;
         let region = Region::from_vec(block(bytes, number, end, self.at));
         let Ok(lease) = region.read(0..bytes) else { return };
@@ -261,6 +268,21 @@ impl<'a> Application<'a> {
         let posted = here.connections.post_send(at, lease, immediate, token);
         if self.accepted(posted, here) {
             self.posted(SEND, Some(region), None);
+        }
+    }
+
+    /// Writes as many control words as fit into one record, once.
+    fn fill_record(&mut self, here: &mut Here<'_, '_>) {
+        if self.words_sent[usize::from(FILL)] > 0 {
+            return;
+        }
+        let (first, mut free_bytes) = (self.words_sent.iter().sum::<u32>(), RECORD_BYTES_MAX);
+        for number in first.. {
+            // A header stands before each.
+            let frame_bytes = 16 + word(FILL, number, self.at).len();
+            let Some(rest_bytes) = free_bytes.checked_sub(frame_bytes) else { return };
+            free_bytes = rest_bytes;
+            self.write_word(FILL, here);
         }
     }
 
@@ -457,6 +479,7 @@ impl<'a> Application<'a> {
         match tag {
             HELLO => self.is_met = true,
             CREDIT => self.credits += 1,
+            FILL => {}
             _ => self.words_of_plan_heard += 1,
         }
     }
@@ -508,7 +531,7 @@ fn block(bytes: usize, number: usize, by: usize, at: (usize, usize, usize)) -> V
 
 /// Returns a control word of an end.
 fn word(tag: u8, number: u32, at: (usize, usize, usize)) -> Vec<u8> {
-    let more = if tag == WORD { number as usize * 13 % (CONTROL_BYTES_MAX - 4) } else { 0 };
+    let more = if tag >= WORD { number as usize * 13 % (CONTROL_BYTES_MAX - 4) } else { 0 };
     let mut word = vec![tag];
     word.extend(number.to_le_bytes());
     word.extend((0..more).map(|byte| (byte + at.0 + at.1 + at.2) as u8));

@@ -130,12 +130,8 @@ fn flow(dice: &mut Dice, longest: usize, is_echoed: bool) -> FlowPlan {
     FlowPlan {
         blocks,
         window: dice.between(1, 4) as usize,
-        // As many as fill a record, now and then.
-        words: if longest > 100_000 && dice.percent(4) {
-            dice.between(800, 1_100) as u32
-        } else {
-            dice.below(12) as u32
-        },
+        words: dice.below(12) as u32,
+        fills_record: longest > 100_000 && dice.percent(20),
         writes,
     }
 }

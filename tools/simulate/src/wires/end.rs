@@ -518,7 +518,12 @@ impl<'a> End<'a> {
         let plan = &self.scenario.ends[self.number];
         // Timers share wake-ups, eight in each heartbeat interval.
         let (silence_ns, delay_ns) = (plan.silence_ms * 1_000_000, plan.poll_delay_ns_max);
-        let latest_ns = silence_ns + silence_ns / 32 + delay_ns + 1_000;
+        // Under a limit a connection waits for its turn until it looks whether something has come, and each stream may read
+        // two records in a turn.
+        let streams: usize = self.scenario.connections.iter().map(|it| it.streams).sum();
+        let turns_ns =
+            plan.rate_max.map_or(0, |rate| streams as u64 * (140 << 10) * 1_000_000_000 / rate);
+        let latest_ns = silence_ns + silence_ns / 32 + delay_ns + turns_ns + 1_000;
         for (connection, link) in self.links.iter().enumerate() {
             let Some(link) = link.as_ref().filter(|link| !link.has_ended) else { continue };
             // A close has a deadline of its own.

@@ -149,7 +149,6 @@ impl<'a> Facts<'a> {
     ) {
         let (connection, channel, number) = at;
         let disturbed = self.disturbed[connection];
-        let is_protected = self.scenario.connections[connection].protection != Protection::None;
         // A close that may not wait for long enough resets what is under way.
         let may_be_lost = disturbed.may_fail || was_idle || (has_closed && !self.scenario.drains());
         let (kind, is_explained) = match end {
@@ -159,7 +158,8 @@ impl<'a> Facts<'a> {
             }
             ChannelEnd::Broken(Cause::Lost(_)) => (2, may_be_lost),
             ChannelEnd::Broken(Cause::Silent(_)) => (3, disturbed.may_fail),
-            ChannelEnd::Broken(Cause::Corrupt(_)) => (4, disturbed.is_altered && is_protected),
+            // Where nothing is protected, what is altered may become the report of a corrupt record.
+            ChannelEnd::Broken(Cause::Corrupt(_)) => (4, disturbed.is_altered),
             ChannelEnd::Broken(_) => (5, self.may_differ(connection)),
         };
         self.ends[kind] += 1;

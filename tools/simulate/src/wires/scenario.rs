@@ -113,6 +113,9 @@ pub struct FlowPlan {
     pub window: usize,
     /// How many control words it writes besides those that the blocks need.
     pub words: u32,
+    /// Whether its first empty block stands behind as many control words as fill a record.
+    #[serde(default)]
+    pub fills_record: bool,
     /// Its one-sided writes, one behind the other in the memory that the other end exposes.
     pub writes: Vec<WritePlan>,
 }
@@ -154,7 +157,11 @@ impl FlowPlan {
     fn bytes(&self) -> u64 {
         let blocks: usize = self.blocks.iter().sum();
         // A control word more for each block.
-        (blocks + self.exposed_bytes() + 80 * (self.blocks.len() + self.words as usize + 2)) as u64
+        let filled = if self.fills_record { 64 << 10 } else { 0 };
+        (blocks
+            + filled
+            + self.exposed_bytes()
+            + 80 * (self.blocks.len() + self.words as usize + 2)) as u64
     }
 }
 

@@ -79,4 +79,5 @@ fn flows(
     with(&|it| flow(it).words /= 2);
     with(&|it| flow(it).words = flow(it).words.saturating_sub(1));
     with(&|it| flow(it).window = 1);
+    with(&|it| flow(it).fills_record = false);
 }
