@@ -66,7 +66,7 @@ pub fn draw(seed: u64) -> WireScenario {
 
 fn network(dice: &mut Dice) -> WireNetworkPlan {
     WireNetworkPlan {
-        latency_ns: rarely(dice, 80, 1 * US, 400 * US),
+        latency_ns: rarely(dice, 80, US, 400 * US),
         jitter_ns_max: rarely(dice, 50, 10, 400 * US),
         capacity_bytes: dice.magnitude(1, 4 << 20).max(dice.pick(&[8, 256, 256, 4096])) as usize,
         cuts_percent: dice.pick(&[0, 10, 30, 60, 90]),

@@ -469,10 +469,8 @@ impl<'a> End<'a> {
         }
         let channel = about as usize;
         match heard[0] {
-            ASK => {
-                if self.reserve(connection, channel, facts) {
-                    brought.push(Brought::Asked { connection, channel });
-                }
+            ASK if self.reserve(connection, channel, facts) => {
+                brought.push(Brought::Asked { connection, channel });
             }
             ACCEPT => self.open_reserved(connection, channel, dice, facts),
             REFUSE => self.release(connection, channel, facts),

@@ -17,7 +17,9 @@ pub fn smaller_wires(from: &WireScenario) -> Vec<WireScenario> {
         });
     }
     for fault in 0..from.faults.len() {
-        with(&|it| drop(it.faults.remove(fault)));
+        with(&|it| {
+            it.faults.remove(fault);
+        });
     }
     for (number, connection) in from.connections.iter().enumerate() {
         for channel in (0..connection.channels.len()).rev() {
