@@ -17,6 +17,7 @@ const MS: u64 = 1_000_000;
 
 /// The most segments of a block, and how often it may fill a line: each costs time.
 const SEGMENTS_MAX: usize = 400;
+const LINES_MAX: usize = 60;
 
 /// Returns the scenario of a seed.
 pub fn draw(seed: u64) -> WireScenario {
@@ -41,7 +42,8 @@ pub fn draw(seed: u64) -> WireScenario {
         poll_delay_ns_max: rarely(&mut dice, 40, 10, silence_ms * MS / 40),
     });
     let span_ns = dice.magnitude(10 * US, 100 * MS);
-    let longest = SEGMENTS_MAX * segment_bytes[0].min(segment_bytes[1]).min(network.capacity_bytes);
+    let segments = SEGMENTS_MAX * segment_bytes[0].min(segment_bytes[1]);
+    let longest = segments.min(LINES_MAX * network.capacity_bytes);
     let count = dice.pick(&[1, 1, 1, 2, 3]);
     let connections = (0..count).map(|_| connection(&mut dice, span_ns, longest)).collect();
     let mut scenario = WireScenario { seed, network, ends, connections, faults: Vec::new() };

@@ -24,7 +24,7 @@ const PURPOSE: u64 = 41;
 const PURPOSE_OF_STREAMS: u64 = 1 << 32;
 
 /// A run with more steps does not end.
-const STEPS_MAX: u64 = 1_000_000;
+const STEPS_MAX: u64 = 3_000_000;
 
 /// Runs a scenario to its end, or to the first violation. A panic counts as one.
 pub fn run(scenario: &WireScenario, options: Options<WireCanary>) -> WireOutcome {
