@@ -418,11 +418,14 @@ impl<S: ByteStream> Connection<S> {
         }
         let mut silent: Option<Duration> = None;
         for stream in &mut self.streams {
-            let quiet = now.saturating_sub(stream.last_received);
-            if quiet >= silence && !stream.can_read() {
-                silent = Some(quiet);
+            // Nothing follows a bye, and other streams may have bytes that were sent before theirs.
+            if !stream.incoming.received_bye() {
+                let quiet = now.saturating_sub(stream.last_received);
+                if quiet >= silence && !stream.can_read() {
+                    silent = Some(quiet);
+                }
+                next = next.min(stream.last_received + silence).max(now);
             }
-            next = next.min(stream.last_received + silence).max(now);
             if now.saturating_sub(stream.last_written) >= interval && !stream.outgoing.is_urgent() {
                 stream.outgoing.push_heartbeat();
                 counters.heartbeats += 1;
