@@ -1,6 +1,6 @@
 //! One endpoint on its connection: the whole of it, or a channel of a shared one.
 
-use std::time::Instant;
+use std::time::Duration;
 
 use transport::{Cause, EndpointId};
 
@@ -14,8 +14,8 @@ pub(crate) enum End {
 #[derive(Clone, Copy, PartialEq, Eq)]
 pub(crate) enum Phase {
     Open,
-    /// After `close`; the endpoint ends at this time at the latest.
-    Closing(Instant),
+    /// After `close`; the endpoint ends at this time at the latest, by the transport's clock.
+    Closing(Duration),
 }
 
 pub(crate) struct Channel {

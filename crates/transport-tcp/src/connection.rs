@@ -1,12 +1,8 @@
 //! One connection: its streams to one peer, the distribution of blocks over them, and its end. It is one endpoint,
 //! or is shared by several, its channels (docs/decisions/shared-connections.md).
 
-use std::{
-    io,
-    time::{Duration, Instant},
-};
+use std::time::Duration;
 
-use mio::{Interest, Registry, net::TcpStream};
 use rustc_hash::FxHashMap;
 use transport::{
     ArrivingRead, Cause, Completion, EndpointId, PeerMemory, PostError, ReadLease, Token,
@@ -14,13 +10,14 @@ use transport::{
 };
 
 use crate::{
+    byte_stream::ByteStream,
     channel::{Channel, End, Phase},
     counters::TcpCounters,
     limit::Direction,
-    link::{ConnectionId, STREAMS_MAX, Sockets},
+    link::ConnectionId,
     posted_send::{PostedSend, To},
     settings::TcpSettings,
-    stream::{Round, Stream},
+    stream::{NewStream, Round, Stream},
 };
 
 /// How much one connection may write, and how much it may read, before the next one is served.
@@ -29,21 +26,25 @@ const ROUND_BYTES: usize = 512 << 10;
 /// The most bytes of control words that wait for a peer that does not read; more are refused.
 const CONTROL_BACKLOG_BYTES_MAX: usize = 4 << 20;
 
+/// How many channels of a shared connection may have ended here without the peer's bye. A peer that is alive answers at once,
+/// and as many as 4,096 requests of its may be refused together (docs/decisions/shared-connections.md).
+const AWAITED_BYES_MAX: usize = 16 << 10;
+
 /// The endpoint of frames for no channel, which are refused.
 const NO_ENDPOINT: EndpointId = EndpointId(u64::MAX);
 
 /// The only channel of a connection that is not shared; on a shared one no endpoint has this number.
 pub(crate) const ONLY: u32 = 0;
 
-pub(crate) struct Connection {
+pub(crate) struct Connection<S> {
     id: ConnectionId,
-    pub(crate) streams: Vec<Stream>,
+    pub(crate) streams: Vec<Stream<S>>,
     channels: FxHashMap<u32, Channel>,
     /// Channels in the phase `Closing`.
     closing: Vec<u32>,
     pub(crate) is_shared: bool,
     /// When a shared connection lost its last channel, or had its last message; meaningless while it has some.
-    idle_from: Instant,
+    idle_from: Duration,
     /// Whether the connection is in the transport's ready list.
     pub(crate) queued: bool,
     /// Whether the connection is among those that wait for the limit on sending.
@@ -52,66 +53,47 @@ pub(crate) struct Connection {
     waits_to_receive: bool,
 }
 
-/// Makes streams of sockets. Errors: the system refuses a socket option (which is named), or cannot poll one more
-/// socket.
-pub(crate) fn streams_of(
-    sockets: Sockets,
-    id: ConnectionId,
-    endpoint: Option<EndpointId>,
-    settings: &TcpSettings,
-    registry: &Registry,
-) -> Result<Vec<Stream>, PostError> {
-    let system = |error: io::Error| PostError::System(error.to_string());
-    for (socket, _) in &sockets {
-        settings.prepare(socket).map_err(system)?;
-    }
-    let now = Instant::now();
-    let mut streams = Vec::with_capacity(sockets.len());
-    for (index, (socket, keys)) in sockets.into_iter().enumerate() {
-        let copies_directly = settings.copies_directly(&socket);
-        let mut socket = TcpStream::from_std(socket);
-        let interests = Interest::READABLE | Interest::WRITABLE;
-        registry.register(&mut socket, join(id, index), interests).map_err(system)?;
-        let (is_shared, of) = (endpoint.is_none(), endpoint.unwrap_or(NO_ENDPOINT));
-        let mut stream = Stream::new(socket, settings.segment_bytes, keys, of, is_shared, now);
-        stream.copies_directly = copies_directly;
-        streams.push(stream);
-    }
-    Ok(streams)
-}
-
-/// Returns the token of a stream in the event queue.
-fn join(id: ConnectionId, stream: usize) -> mio::Token {
-    mio::Token(id.0 as usize * STREAMS_MAX + stream)
-}
-
-/// Returns the connection of a token, and the index of its stream.
-pub(crate) fn split(token: mio::Token) -> (ConnectionId, usize) {
-    (ConnectionId((token.0 / STREAMS_MAX) as u64), token.0 % STREAMS_MAX)
-}
-
-impl Connection {
+impl<S: ByteStream> Connection<S> {
     /// Makes a connection of one endpoint, on whose streams it is the only channel.
-    pub(crate) fn of_one(id: ConnectionId, streams: Vec<Stream>, endpoint: EndpointId) -> Self {
-        let mut connection = Self::new(id, streams, false);
+    pub(crate) fn of_one(
+        id: ConnectionId,
+        streams: Vec<NewStream<S>>,
+        endpoint: EndpointId,
+        settings: &TcpSettings,
+        now: Duration,
+    ) -> Self {
+        let mut connection = Self::new(id, streams, Some(endpoint), settings, now);
         connection.channels.insert(ONLY, Channel::new(endpoint));
         connection.introduce(ONLY);
         connection
     }
 
     /// Makes a connection that is shared, without channels.
-    pub(crate) fn shared(id: ConnectionId, streams: Vec<Stream>) -> Self {
-        Self::new(id, streams, true)
+    pub(crate) fn shared(
+        id: ConnectionId,
+        streams: Vec<NewStream<S>>,
+        settings: &TcpSettings,
+        now: Duration,
+    ) -> Self {
+        Self::new(id, streams, None, settings, now)
     }
 
-    fn new(id: ConnectionId, streams: Vec<Stream>, is_shared: bool) -> Self {
+    fn new(
+        id: ConnectionId,
+        streams: Vec<NewStream<S>>,
+        endpoint: Option<EndpointId>,
+        settings: &TcpSettings,
+        now: Duration,
+    ) -> Self {
+        let (is_shared, of) = (endpoint.is_none(), endpoint.unwrap_or(NO_ENDPOINT));
+        let stream = |new| Stream::new(new, settings.segment_bytes, of, is_shared, now);
         Self {
             id,
-            streams,
+            streams: streams.into_iter().map(stream).collect(),
             channels: FxHashMap::default(),
             closing: Vec::new(),
             is_shared,
-            idle_from: Instant::now(),
+            idle_from: now,
             queued: false,
             waits_to_send: false,
             waits_to_receive: false,
@@ -142,7 +124,7 @@ impl Connection {
         mut self,
         end: &End,
         completed: &mut Vec<Completion>,
-    ) -> (Vec<Stream>, Vec<(EndpointId, End)>) {
+    ) -> (impl Iterator<Item = S>, Vec<(EndpointId, End)>) {
         for stream in &mut self.streams {
             for &number in self.channels.keys() {
                 stream.incoming.discard(number, completed);
@@ -153,7 +135,8 @@ impl Connection {
             .channels
             .into_values()
             .map(|channel| (channel.endpoint, channel.ended(end.clone())));
-        (self.streams, ended.collect())
+        let ended = ended.collect();
+        (self.streams.into_iter().map(|stream| stream.bytes), ended)
     }
 
     pub(crate) fn is_open(&self, number: u32) -> bool {
@@ -213,7 +196,7 @@ impl Connection {
         self.streams[0].outgoing.post(channel, PostedSend::new(from, token, to));
     }
 
-    fn stream_of(&mut self, block: u64) -> &mut Stream {
+    fn stream_of(&mut self, block: u64) -> &mut Stream<S> {
         let index = block % self.streams.len() as u64;
         &mut self.streams[index as usize]
     }
@@ -227,9 +210,9 @@ impl Connection {
     }
 
     /// Queues a message to the other end of a shared connection.
-    pub(crate) fn write_message(&mut self, message: &[u8]) -> Result<(), PostError> {
+    pub(crate) fn write_message(&mut self, message: &[u8], now: Duration) -> Result<(), PostError> {
         self.check_backlog()?;
-        self.idle_from = Instant::now();
+        self.idle_from = now;
         self.streams[0].outgoing.push_message(message);
         Ok(())
     }
@@ -248,7 +231,7 @@ impl Connection {
     pub(crate) fn close(
         &mut self,
         number: u32,
-        deadline: Instant,
+        deadline: Duration,
         completed: &mut Vec<Completion>,
     ) {
         let Some(channel) = self.channels.get_mut(&number) else { return };
@@ -261,34 +244,38 @@ impl Connection {
     }
 
     /// Takes the messages that the other end of a shared connection has sent.
-    pub(crate) fn take_messages(&mut self) -> Vec<Vec<u8>> {
+    pub(crate) fn take_messages(&mut self, now: Duration) -> Vec<Vec<u8>> {
         let mut messages = Vec::new();
         for stream in &mut self.streams {
             messages.append(&mut stream.incoming.channels.news.messages);
         }
         if !messages.is_empty() {
-            self.idle_from = Instant::now();
+            self.idle_from = now;
         }
         messages
     }
 
     /// Ends the channels of a shared connection that have ended, and returns how. All their posts are cancelled.
-    pub(crate) fn take_ended(&mut self, completed: &mut Vec<Completion>) -> Vec<(EndpointId, End)> {
+    pub(crate) fn take_ended(
+        &mut self,
+        now: Duration,
+        completed: &mut Vec<Completion>,
+    ) -> Vec<(EndpointId, End)> {
         let (mut ended, mut byes) = (Vec::new(), Vec::new());
         for index in 0..self.streams.len() {
             let news = &mut self.streams[index].incoming.channels.news;
             byes.append(&mut news.byes);
             for (number, cause) in std::mem::take(&mut news.refused) {
-                ended.extend(self.end(number, End::Broken(cause), completed));
+                ended.extend(self.end(number, End::Broken(cause), now, completed));
             }
         }
         byes.retain(|&number| self.is_open(number) && self.has_byes(number));
         for number in byes {
-            ended.extend(self.end(number, End::Broken(Cause::ClosedByPeer), completed));
+            ended.extend(self.end(number, End::Broken(Cause::ClosedByPeer), now, completed));
         }
         for number in self.closing.clone() {
             if self.has_byes(number) && self.has_written_byes(number) {
-                ended.extend(self.end(number, End::Closed, completed));
+                ended.extend(self.end(number, End::Closed, now, completed));
             }
         }
         ended
@@ -305,10 +292,11 @@ impl Connection {
     }
 
     /// Ends a channel of a shared connection, if it has not ended: cancels its posts and tells the peer.
-    fn end(
+    pub(crate) fn end(
         &mut self,
         number: u32,
         end: End,
+        now: Duration,
         completed: &mut Vec<Completion>,
     ) -> Option<(EndpointId, End)> {
         let channel = self.channels.remove(&number)?;
@@ -319,7 +307,7 @@ impl Connection {
             stream.outgoing.finish(number, completed);
             stream.outgoing.remove(number);
         }
-        self.idle_from = Instant::now();
+        self.idle_from = now;
         Some((channel.endpoint, channel.ended(end)))
     }
 
@@ -382,7 +370,10 @@ impl Connection {
             stream.outgoing.abandon(round.completed);
         }
         if self.is_shared {
-            return None;
+            let byes = self.streams.iter().map(|stream| stream.incoming.channels.awaited_byes);
+            let byes = byes.max().filter(|&byes| byes > AWAITED_BYES_MAX)?;
+            let words = format!("{byes} channels have ended here without its bye");
+            return Some(End::Broken(Cause::Protocol(words)));
         }
         if self.is_open(ONLY) {
             let over = self.streams.iter().all(|stream| stream.incoming.received_bye());
@@ -409,10 +400,10 @@ impl Connection {
     /// marked as readable.
     pub(crate) fn tick(
         &mut self,
-        now: Instant,
+        now: Duration,
         settings: &TcpSettings,
         counters: &mut TcpCounters,
-    ) -> Result<Instant, End> {
+    ) -> Result<Duration, End> {
         if let Some(&Channel { phase: Phase::Closing(deadline), .. }) = self.channels.get(&ONLY) {
             return if now >= deadline { Err(End::Closed) } else { Ok(deadline) };
         }
@@ -427,14 +418,15 @@ impl Connection {
         }
         let mut silent: Option<Duration> = None;
         for stream in &mut self.streams {
-            let quiet = now.saturating_duration_since(stream.last_received);
-            if quiet >= silence && !stream.can_read() {
-                silent = Some(quiet);
+            // Nothing follows a bye, and other streams may have bytes that were sent before theirs.
+            if !stream.incoming.received_bye() {
+                let quiet = now.saturating_sub(stream.last_received);
+                if quiet >= silence && !stream.can_read() {
+                    silent = Some(quiet);
+                }
+                next = next.min(stream.last_received + silence).max(now);
             }
-            next = next.min(stream.last_received + silence).max(now);
-            if now.saturating_duration_since(stream.last_written) >= interval
-                && !stream.outgoing.is_urgent()
-            {
+            if now.saturating_sub(stream.last_written) >= interval && !stream.outgoing.is_urgent() {
                 stream.outgoing.push_heartbeat();
                 counters.heartbeats += 1;
             } else {
@@ -452,15 +444,15 @@ impl Connection {
     /// `next` to when to call it again.
     pub(crate) fn tick_closing(
         &mut self,
-        now: Instant,
-        next: &mut Instant,
+        now: Duration,
+        next: &mut Duration,
         completed: &mut Vec<Completion>,
     ) -> Vec<(EndpointId, End)> {
         let mut ended = Vec::new();
         for number in if self.is_shared { self.closing.clone() } else { Vec::new() } {
             match self.channels.get(&number).map(|channel| channel.phase) {
                 Some(Phase::Closing(deadline)) if now < deadline => *next = (*next).min(deadline),
-                _ => ended.extend(self.end(number, End::Closed, completed)),
+                _ => ended.extend(self.end(number, End::Closed, now, completed)),
             }
         }
         ended

@@ -89,6 +89,8 @@ pub(crate) struct Channels {
     pub(crate) is_shared: bool,
     /// What has come, by numbers of channels, since the connection has looked.
     pub(crate) news: News,
+    /// How many channels have ended here and are kept until their byes.
+    pub(crate) awaited_byes: usize,
 }
 
 /// What has come on a stream and concerns its connection.
@@ -109,7 +111,8 @@ pub(crate) struct News {
 impl Channels {
     /// Begins with channel 0: the only one, or, on a shared connection, one that no group has.
     pub(crate) fn new(endpoint: EndpointId, is_shared: bool) -> Self {
-        Self { all: Selected::new(Inbound::new(endpoint)), is_shared, news: News::default() }
+        let all = Selected::new(Inbound::new(endpoint));
+        Self { all, is_shared, news: News::default(), awaited_byes: 0 }
     }
 
     /// Adds a channel of a shared connection.
@@ -125,10 +128,21 @@ impl Channels {
     /// Forgets a channel that has ended here, as soon as its bye has come.
     pub(crate) fn end(&mut self, number: u32) {
         let Some(inbound) = self.get(number) else { return };
-        inbound.has_ended = true;
+        let is_awaited = !std::mem::replace(&mut inbound.has_ended, true) && !inbound.received_bye;
+        self.awaited_byes += usize::from(is_awaited);
+        let Some(inbound) = self.get(number) else { return };
         // The selected one goes when another is selected.
         if inbound.is_over() && number != self.all.number {
             self.all.remove(number);
+        }
+    }
+
+    /// Takes the bye of the channel whose frames come.
+    pub(crate) fn receive_bye(&mut self) {
+        let is_first = !std::mem::replace(&mut self.all.current.received_bye, true);
+        self.awaited_byes -= usize::from(is_first && self.all.current.has_ended);
+        if self.is_shared {
+            self.news.byes.push(self.all.number);
         }
     }
 

@@ -2,13 +2,13 @@
 
 use std::io::IoSliceMut;
 
-use mio::net::TcpStream;
-use rustix::io::{Errno, readv};
+use rustix::io::Errno;
 use transport::{
     CONTROL_BYTES_MAX, Cause, Completion, EndpointId, PeerMemory, PostError, Token, WriteLease,
 };
 
 use crate::{
+    byte_stream::ByteStream,
     inbound::Channels,
     messages::PartialMessage,
     moved::Moved,
@@ -142,39 +142,43 @@ impl Incoming {
         }
     }
 
-    /// Makes one system call. `budget_bytes` is roughly how much may be read in this round.
+    /// Reads once. `budget_bytes` is roughly how much may be read in this round.
     ///
     /// Call [`Incoming::parse`] afterwards, before anything else.
-    pub(crate) fn read(&mut self, socket: &TcpStream, budget_bytes: usize) -> Result<Moved, Errno> {
+    pub(crate) fn read(
+        &mut self,
+        stream: &mut impl ByteStream,
+        budget_bytes: usize,
+    ) -> Result<Moved, Errno> {
         if let Some(records) = &mut self.records {
-            return records.read(socket);
+            return records.read(stream);
         }
         let ahead_free = self.ahead_free();
         let budget_bytes = budget_bytes.max(READ_BYTES_MIN);
         match &self.segment {
             Some(Segment { into: Into::Receive { .. }, .. }) => {
-                self.read_block(socket, budget_bytes, ahead_free)
+                self.read_block(stream, budget_bytes, ahead_free)
             }
             None if self.ahead_bytes == 0 && !self.has_short_frames() && self.may_guess() => {
-                self.read_block(socket, budget_bytes, ahead_free)
+                self.read_block(stream, budget_bytes, ahead_free)
             }
             Some(Segment { into: Into::Discard, .. }) => {
-                self.read_discarded(socket, budget_bytes, ahead_free)
+                self.read_discarded(stream, budget_bytes, ahead_free)
             }
             _ => {
                 let ahead = &mut self.lookahead[self.ahead_bytes..][..ahead_free];
-                let bytes = readv(socket, &mut [IoSliceMut::new(ahead)])?;
+                let bytes = stream.read(&mut [IoSliceMut::new(ahead)])?;
                 self.ahead_bytes += bytes;
                 Ok(Moved { bytes, wanted: ahead_free })
             }
         }
     }
 
-    /// Reads payload of the current segment and, with it, what follows in the block or at least its next header: one system
-    /// call for several segments.
+    /// Reads payload of the current segment and, with it, what follows in the block or at least its next header: one
+    /// read for several segments.
     fn read_block(
         &mut self,
-        socket: &TcpStream,
+        stream: &mut impl ByteStream,
         budget_bytes: usize,
         ahead_free: usize,
     ) -> Result<Moved, Errno> {
@@ -195,7 +199,7 @@ impl Incoming {
             }
         }
         let ahead = &mut self.lookahead[self.ahead_bytes..][..ahead_wanted];
-        let bytes = read.read(socket, &mut receive.lease, ahead)?;
+        let bytes = read.read(stream, &mut receive.lease, ahead)?;
         let wanted = read.wanted_bytes() + ahead_wanted;
         self.take_segments(&read, bytes);
         Ok(Moved { bytes, wanted })
@@ -267,7 +271,7 @@ impl Incoming {
     /// Reads payload of a block that is dropped.
     fn read_discarded(
         &mut self,
-        socket: &TcpStream,
+        stream: &mut impl ByteStream,
         budget_bytes: usize,
         ahead_free: usize,
     ) -> Result<Moved, Errno> {
@@ -277,7 +281,7 @@ impl Incoming {
         let ahead_wanted = if part_bytes == rest_bytes { ahead_free } else { 0 };
         let ahead = &mut self.lookahead[self.ahead_bytes..][..ahead_wanted];
         let payload = &mut discarded[..part_bytes];
-        let bytes = readv(socket, &mut [IoSliceMut::new(payload), IoSliceMut::new(ahead)])?;
+        let bytes = stream.read(&mut [IoSliceMut::new(payload), IoSliceMut::new(ahead)])?;
         self.ahead_bytes += bytes.saturating_sub(part_bytes);
         self.fill(bytes.min(part_bytes));
         Ok(Moved { bytes, wanted: part_bytes + ahead_wanted })
@@ -437,10 +441,7 @@ impl Incoming {
             }
             Header::Heartbeat => Ok(()),
             Header::Bye => {
-                self.channels.all.current.received_bye = true;
-                if self.channels.is_shared {
-                    self.channels.news.byes.push(self.channels.all.number);
-                }
+                self.channels.receive_bye();
                 Ok(())
             }
             Header::Corrupt => return Err(Cause::Corrupt("as the peer reports".into())),

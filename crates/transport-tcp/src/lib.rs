@@ -6,9 +6,13 @@
 //! ([`StreamKeys`]) it is copied into a record, which is verified as a whole before any of it is
 //! used (`record`).
 //!
-//! The path of a block through the files: [`transport::Transport::post_send`] (`driver`) -> a
+//! The path of a block through the files: [`transport::Transport::post_send`] (`driver`, `connections`) -> a
 //! stream of its connection (`connection`) -> cut into segments and written (`posted_send`, `outgoing`, `wire`) -> read
-//! into the posted memory, several segments by one call (`incoming`, `segment_read`, `wire`) -> completion.
+//! into the posted memory, several segments by one call (`incoming`, `segment_read`, `wire`) -> completion (`reports`).
+//!
+//! All but `driver`, `event_queue`, `socket`, `settings` and `neighbour` is pure (`connections`): it reads and writes streams of
+//! bytes (`byte_stream`), which the driver makes of sockets, and time is an argument. `./dev sim --wire` runs it over
+//! simulated ones, which the feature `simulation` makes possible.
 //!
 //! # Cost
 //! On the wire 16 bytes per segment ([`TcpSettings::segment_bytes`]) and 16 bytes per control word;
@@ -19,10 +23,13 @@
 
 #![forbid(unsafe_code)]
 
+mod byte_stream;
 mod channel;
 mod connection;
+mod connections;
 mod counters;
 mod driver;
+mod event_queue;
 #[cfg(any(test, fuzzing))]
 pub mod fuzzing;
 mod inbound;
@@ -39,13 +46,19 @@ mod posted_receive;
 mod posted_send;
 mod record;
 mod references;
+mod reports;
 mod segment_read;
 mod selected;
 mod settings;
 mod shared;
+mod socket;
 mod stream;
 mod wire;
 
+#[cfg(feature = "simulation")]
+pub use byte_stream::{ByteStream, Readiness};
+#[cfg(feature = "simulation")]
+pub use connections::Connections;
 pub use counters::TcpCounters;
 pub use driver::TcpTransport;
 pub use link::{ConnectionId, LinkError, STREAMS_MAX, StreamKeys, TcpLink};
@@ -53,3 +66,5 @@ pub use messages::MESSAGE_BYTES_MAX;
 pub use neighbour::check_direct_copies;
 pub use settings::{OutOfRange, RATE_MAX_LEAST, SEGMENT_BYTES_MAX, TcpSettings};
 pub use shared::{SharedConnections, SharedEvent};
+#[cfg(feature = "simulation")]
+pub use stream::NewStream;

@@ -4,16 +4,17 @@
 use std::{
     fs,
     io::{self, IoSliceMut},
-    net::SocketAddr,
-    os::fd::AsRawFd,
-    os::unix::fs::MetadataExt,
+    os::{
+        fd::{AsRawFd, BorrowedFd},
+        unix::{ffi::OsStrExt, fs::MetadataExt},
+    },
 };
 
-use mio::net::TcpStream;
 use rustix::{
     io::Errno,
     process::{Pid, PidfdFlags, PidfdGetfdFlags, geteuid, pidfd_getfd, pidfd_open},
 };
+use socket2::{SockAddr, SockRef};
 use transport::{ProcessRange, copy_from_process};
 
 use crate::wire::{Introduction, PROOF_BYTES};
@@ -85,7 +86,10 @@ impl Neighbour {
     ///
     /// Errors: why its memory cannot be used: it is not the other end of this connection, another user's,
     /// in another namespace, or may not be read.
-    pub(crate) fn find(socket: &TcpStream, introduction: &Introduction) -> Result<Self, String> {
+    pub(crate) fn find(
+        socket: BorrowedFd<'_>,
+        introduction: &Introduction,
+    ) -> Result<Self, String> {
         let &Introduction { pid, descriptor, proof_address, proof } = introduction;
         let system = |what: &'static str| move |error: io::Error| format!("{what}: {error}");
         let process = i32::try_from(pid).ok().and_then(Pid::from_raw).ok_or("no such process")?;
@@ -104,10 +108,16 @@ impl Neighbour {
             return Err(format!("process {pid} is in another network namespace"));
         }
         let descriptor = i32::try_from(descriptor).map_err(|_| "no such descriptor")?;
+        // Closing a duplicate of a file's descriptor releases the locks that this process has on the file.
+        let named =
+            fs::read_link(format!("/proc/{pid}/fd/{descriptor}")).map_err(system("/proc"))?;
+        if !named.as_os_str().as_bytes().starts_with(b"socket:[") {
+            return Err(format!("descriptor {descriptor} of process {pid} is no socket"));
+        }
         let theirs = pidfd_getfd(&handle, descriptor, PidfdGetfdFlags::empty())
             .map_err(|error| system("pidfd_getfd")(error.into()))?;
-        let theirs = std::net::TcpStream::from(theirs);
-        let ends = |local: io::Result<SocketAddr>, peer: io::Result<SocketAddr>| {
+        let (socket, theirs) = (SockRef::from(&socket), SockRef::from(&theirs));
+        let ends = |local: io::Result<SockAddr>, peer: io::Result<SockAddr>| {
             Some((local.ok()?, peer.ok()?))
         };
         let (own, other) = (

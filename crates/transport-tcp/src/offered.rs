@@ -3,11 +3,10 @@
 
 use std::{
     collections::VecDeque,
-    os::fd::AsRawFd,
+    os::fd::{AsRawFd, BorrowedFd},
     sync::atomic::{Ordering, fence},
 };
 
-use mio::net::TcpStream;
 use ring::rand::{SecureRandom, SystemRandom};
 use transport::{Completion, EndpointId};
 use zeroize::Zeroizing;
@@ -34,7 +33,7 @@ pub(crate) struct Offered {
 
 impl Offered {
     /// Makes the introduction of this process. `None` if the system has no random numbers.
-    pub(crate) fn introduce(&mut self, socket: &TcpStream) -> Option<Introduction> {
+    pub(crate) fn introduce(&mut self, socket: BorrowedFd<'_>) -> Option<Introduction> {
         let mut proof = [0; PROOF_BYTES];
         SystemRandom::new().fill(&mut proof).ok()?;
         let kept = self.proof.insert(Zeroizing::new(proof.to_vec()));

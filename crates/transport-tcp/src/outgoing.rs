@@ -2,14 +2,11 @@
 
 use std::{collections::VecDeque, io::IoSlice, ops::Range};
 
-use mio::net::TcpStream;
-use rustix::{
-    io::Errno,
-    net::{SendAncillaryBuffer, SendFlags, sendmsg},
-};
+use rustix::io::Errno;
 use transport::{Completion, EndpointId};
 
 use crate::{
+    byte_stream::ByteStream,
     messages,
     moved::Moved,
     outbound::Outbound,
@@ -19,7 +16,7 @@ use crate::{
     wire::{HEADER_BYTES, Header, Introduction, PLACE_BYTES},
 };
 
-/// The most new segments that one system call may begin; more would only help blocks and writes of
+/// The most new segments that one write may begin; more would only help blocks and writes of
 /// a few KiB.
 const SEGMENTS_PER_CALL: usize = 32;
 
@@ -62,7 +59,7 @@ pub(crate) struct Outgoing {
     written_bytes: u64,
 }
 
-/// The new segments that one system call may write: head, index in `sends`, bytes of the block.
+/// The new segments that one write may begin: head, index in `sends`, bytes of the block.
 type Plan = ([(Head, usize, Range<usize>); SEGMENTS_PER_CALL], usize);
 
 impl Outgoing {
@@ -242,11 +239,11 @@ impl Outgoing {
         self.control.clear();
     }
 
-    /// Makes one system call. `budget_bytes` is roughly how much may be written in this round; with
+    /// Writes once. `budget_bytes` is roughly how much may be written in this round; with
     /// 0, no segment is begun.
     pub(crate) fn write(
         &mut self,
-        socket: &TcpStream,
+        stream: &mut impl ByteStream,
         budget_bytes: usize,
         completed: &mut Vec<Completion>,
     ) -> Result<Moved, Errno> {
@@ -254,12 +251,12 @@ impl Outgoing {
             self.refer();
         }
         if self.records.is_some() {
-            return self.write_record(socket, budget_bytes > 0, completed);
+            return self.write_record(stream, budget_bytes > 0, completed);
         }
         let mut short = [0; SHORT_BYTES_MAX];
         let begins = budget_bytes > 0;
         if begins && let Some(wanted) = self.gather(&mut short) {
-            let bytes = rustix::net::send(socket, &short[..wanted], SendFlags::NOSIGNAL)?;
+            let bytes = stream.write(&[IoSlice::new(&short[..wanted])])?;
             if bytes < wanted {
                 self.advance(bytes, completed);
             } else {
@@ -290,7 +287,7 @@ impl Outgoing {
         }
         let slices = &slices[..used];
         let wanted = slices.iter().map(|slice| slice.len()).sum();
-        let bytes = send(socket, slices)?;
+        let bytes = stream.write(slices)?;
         self.advance(bytes, completed);
         Ok(Moved { bytes, wanted })
     }
@@ -319,11 +316,11 @@ impl Outgoing {
         Some(bytes)
     }
 
-    /// Writes the rest of a record, or else a new one, by one system call. Without `begins`, a new
+    /// Writes the rest of a record, or else a new one. Without `begins`, a new
     /// one has no blocks.
     fn write_record(
         &mut self,
-        socket: &TcpStream,
+        stream: &mut impl ByteStream,
         begins: bool,
         completed: &mut Vec<Completion>,
     ) -> Result<Moved, Errno> {
@@ -332,7 +329,7 @@ impl Outgoing {
         }
         let rest = &self.staged[self.staged_done..];
         let wanted = rest.len();
-        let bytes = send(socket, &[IoSlice::new(rest)])?;
+        let bytes = stream.write(&[IoSlice::new(rest)])?;
         self.staged_done += bytes;
         if bytes == wanted {
             self.written_bytes = self.queued_bytes - self.control.len() as u64;
@@ -374,7 +371,10 @@ impl Outgoing {
         let Some(send) = self.channels.current.sends.front_mut() else { return false };
         let from = send.sent_bytes;
         let free_bytes = RECORD_HEAD_BYTES + RECORD_BYTES_MAX - self.staged.len();
-        let piece_bytes = free_bytes.saturating_sub(2 * HEADER_BYTES + PLACE_BYTES);
+        // What stands before a payload has to fit, too, also if that is empty.
+        let Some(piece_bytes) = free_bytes.checked_sub(2 * HEADER_BYTES + PLACE_BYTES) else {
+            return false;
+        };
         let rest_bytes = (send.contents().len() - from).min(self.segment_bytes);
         if piece_bytes < rest_bytes.min(PIECE_BYTES_MIN) {
             return false;
@@ -397,15 +397,15 @@ impl Outgoing {
     }
 
     /// Reports to the peer that this stream breaks because data received on it was corrupt, so that
-    /// the peer reports that cause and not a lost connection. Skipped if the socket's buffer is
-    /// full.
-    pub(crate) fn send_corrupt(&mut self, socket: &TcpStream) {
+    /// the peer reports that cause and not a lost connection. Skipped if the stream accepts
+    /// nothing.
+    pub(crate) fn send_corrupt(&mut self, stream: &mut impl ByteStream) {
         let Some(records) = &mut self.records else { return };
         let mut record = vec![0; RECORD_HEAD_BYTES];
         record.extend_from_slice(&Header::Corrupt.encode());
         if records.seal(&mut record).is_ok() {
             let rest = IoSlice::new(&self.staged[self.staged_done..]);
-            let _ = send(socket, &[rest, IoSlice::new(&record)]);
+            let _ = stream.write(&[rest, IoSlice::new(&record)]);
         }
     }
 
@@ -507,12 +507,6 @@ impl Outgoing {
             completed.push(cancelled(self.channels.current.endpoint, send));
         }
     }
-}
-
-/// Makes one system call. Not `writev`: a closed connection must not raise SIGPIPE in a host
-/// process that does not ignore it.
-fn send(socket: &TcpStream, slices: &[IoSlice<'_>]) -> Result<usize, Errno> {
-    sendmsg(socket, slices, &mut SendAncillaryBuffer::default(), SendFlags::NOSIGNAL)
 }
 
 /// Returns the length of the longest sequence of whole frames without payload, of at most

@@ -17,14 +17,13 @@
 //! is detected before any of it is used, and a changed length before the body is awaited. Each
 //! record has its own key, so nonces cannot repeat.
 
-use std::hint::black_box;
+use std::{hint::black_box, io::IoSliceMut};
 
-use mio::net::TcpStream;
 use ring::aead::{AES_128_GCM, Aad, LessSafeKey, Nonce, Tag, UnboundKey};
-use rustix::io::{Errno, read};
+use rustix::io::Errno;
 use zeroize::Zeroizing;
 
-use crate::moved::Moved;
+use crate::{byte_stream::ByteStream, moved::Moved};
 
 /// The longest body: a segment of 64 KiB and some control words.
 pub(crate) const RECORD_BYTES_MAX: usize = (64 << 10) + 1024;
@@ -164,11 +163,11 @@ impl Opener {
         Self { records, buffer, start: 0, end: 0, opened: None }
     }
 
-    /// Makes one system call. Call [`Opener::next`] afterwards, until it returns no more.
-    pub(crate) fn read(&mut self, socket: &TcpStream) -> Result<Moved, Errno> {
+    /// Reads once. Call [`Opener::next`] afterwards, until it returns no more.
+    pub(crate) fn read(&mut self, stream: &mut impl ByteStream) -> Result<Moved, Errno> {
         let free = &mut self.buffer[self.end..];
         let wanted = free.len();
-        let bytes = read(socket, free)?;
+        let bytes = stream.read(&mut [IoSliceMut::new(free)])?;
         self.end += bytes;
         Ok(Moved { bytes, wanted })
     }

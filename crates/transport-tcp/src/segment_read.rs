@@ -1,4 +1,4 @@
-//! One system call that reads several segments of a block into its memory.
+//! One read of several segments of a block into its memory.
 //!
 //! A header stands before each segment, so where the payload of one has to go is known only when the header before it
 //! was read. Peers often repeat a length, though: that of all but the last segment of a block which they hold, or what
@@ -8,10 +8,12 @@
 
 use std::io::IoSliceMut;
 
-use mio::net::TcpStream;
-use rustix::io::{Errno, readv};
+use rustix::io::Errno;
 
-use crate::wire::{HEADER_BYTES, Header};
+use crate::{
+    byte_stream::ByteStream,
+    wire::{HEADER_BYTES, Header},
+};
 
 /// How many segments are guessed at most.
 const GUESSES_MAX: usize = 8;
@@ -68,10 +70,10 @@ impl SegmentRead {
         self.part_bytes + guessed + self.guesses * HEADER_BYTES
     }
 
-    /// Makes one system call: payload goes into `memory`, what follows the last segment into `ahead`.
+    /// Reads once: payload goes into `memory`, what follows the last segment into `ahead`.
     pub(crate) fn read(
         &mut self,
-        socket: &TcpStream,
+        stream: &mut impl ByteStream,
         memory: &mut [u8],
         ahead: &mut [u8],
     ) -> Result<usize, Errno> {
@@ -88,7 +90,7 @@ impl SegmentRead {
             used += 2;
         }
         slices[used] = IoSliceMut::new(ahead);
-        readv(socket, &mut slices[..=used])
+        stream.read(&mut slices[..=used])
     }
 
     /// Returns the guessed length of a segment and its header, if so many bytes hold the whole header, and it has that length.

@@ -1,12 +1,12 @@
 //! One TCP stream of a connection: its two halves, its readiness, and when it last moved bytes.
 
-use std::{net::Shutdown, time::Instant};
+use std::time::Duration;
 
-use mio::net::TcpStream;
 use rustix::io::Errno;
 use transport::{Cause, Completion, EndpointId};
 
 use crate::{
+    byte_stream::{ByteStream, Readiness},
     counters::TcpCounters,
     incoming::Incoming,
     limit::{Direction, Limit},
@@ -21,7 +21,7 @@ const CALL_BYTES: usize = 4 << 10;
 
 /// Shared state for one round of service.
 pub(crate) struct Round<'a> {
-    pub(crate) now: Instant,
+    pub(crate) now: Duration,
     pub(crate) completed: &'a mut Vec<Completion>,
     pub(crate) counters: &'a mut TcpCounters,
     pub(crate) sending: &'a mut Limit,
@@ -42,8 +42,19 @@ impl Round<'_> {
     }
 }
 
-pub(crate) struct Stream {
-    pub(crate) socket: TcpStream,
+/// A stream of a new connection.
+#[derive(Debug)]
+pub struct NewStream<S> {
+    /// The bytes of it.
+    pub bytes: S,
+    /// Its keys; `None` if it is not protected.
+    pub keys: Option<StreamKeys>,
+    /// Blocks may be copied out of the memory of the process at the other end, if it is one of this machine.
+    pub copies_directly: bool,
+}
+
+pub(crate) struct Stream<S> {
+    pub(crate) bytes: S,
     pub(crate) incoming: Incoming,
     pub(crate) outgoing: Outgoing,
     /// Readiness as far as is known: set by events, cleared when a call moves fewer bytes than
@@ -66,22 +77,22 @@ pub(crate) struct Stream {
     pub(crate) lost: bool,
     /// Blocks may be copied out of the memory of the process at the other end, if it is one of this machine.
     pub(crate) copies_directly: bool,
-    pub(crate) last_received: Instant,
-    pub(crate) last_written: Instant,
+    pub(crate) last_received: Duration,
+    pub(crate) last_written: Duration,
 }
 
-impl Stream {
+impl<S: ByteStream> Stream<S> {
     pub(crate) fn new(
-        socket: TcpStream,
+        new: NewStream<S>,
         segment_bytes: usize,
-        keys: Option<StreamKeys>,
         endpoint: EndpointId,
         is_shared: bool,
-        now: Instant,
+        now: Duration,
     ) -> Self {
+        let NewStream { bytes, keys, copies_directly } = new;
         let (opener, sealer) = keys.map(StreamKeys::into_records).unzip();
         Self {
-            socket,
+            bytes,
             incoming: Incoming::new(opener, endpoint, is_shared),
             outgoing: Outgoing::new(segment_bytes, sealer, endpoint, is_shared),
             // Before the first event: nothing was received, and the send buffer is empty.
@@ -93,7 +104,7 @@ impl Stream {
             send_held: false,
             receive_held: false,
             lost: false,
-            copies_directly: false,
+            copies_directly,
             last_received: now,
             last_written: now,
         }
@@ -109,18 +120,18 @@ impl Stream {
     /// one machine; before anything else is sent.
     pub(crate) fn introduce(&mut self, number: u32) {
         if self.copies_directly
+            && let Some(socket) = self.bytes.socket()
             && let Some(channel) = self.outgoing.channel(number)
-            && let Some(introduction) = channel.offered.introduce(&self.socket)
+            && let Some(introduction) = channel.offered.introduce(socket)
         {
             self.outgoing.push_introduction(number, introduction);
         }
     }
 
-    pub(crate) fn on_event(&mut self, event: &mio::event::Event) {
-        let closed = event.is_read_closed() || event.is_error();
-        self.read_closed |= closed;
-        self.readable |= closed || event.is_readable();
-        self.writable |= event.is_writable();
+    pub(crate) fn on_ready(&mut self, readiness: Readiness) {
+        self.read_closed |= readiness.is_read_closed;
+        self.readable |= readiness.can_read;
+        self.writable |= readiness.can_write;
     }
 
     /// Returns whether there are bytes to read, as far as is known.
@@ -191,7 +202,7 @@ impl Stream {
             }
             round.counters.write_calls += 1;
             let budget = left.min(room);
-            match self.outgoing.write(&self.socket, budget, round.completed) {
+            match self.outgoing.write(&mut self.bytes, budget, round.completed) {
                 Ok(moved) => {
                     round.sending.take(round.now, moved.bytes);
                     self.last_written = round.now;
@@ -228,7 +239,7 @@ impl Stream {
                 break;
             }
             round.counters.read_calls += 1;
-            match self.incoming.read(&self.socket, left.min(room)) {
+            match self.incoming.read(&mut self.bytes, left.min(room)) {
                 Ok(moved) if moved.bytes == 0 => {
                     let words = self.write_failed.take();
                     return Err(Cause::Lost(
@@ -243,7 +254,7 @@ impl Stream {
                     left = left.saturating_sub(moved.bytes.max(CALL_BYTES));
                     let parsed = self.incoming.parse(round.completed);
                     if let Err(Cause::Corrupt(_)) = &parsed {
-                        self.outgoing.send_corrupt(&self.socket);
+                        self.outgoing.send_corrupt(&mut self.bytes);
                     }
                     parsed?;
                     self.hear(round)?;
@@ -294,8 +305,9 @@ impl Stream {
         let (endpoint, references) = (inbound.endpoint.0, &mut inbound.references);
         if let Some(introduction) = references.take_introduction()
             && self.copies_directly
+            && let Some(socket) = self.bytes.socket()
         {
-            match Neighbour::find(&self.socket, &introduction) {
+            match Neighbour::find(socket, &introduction) {
                 Ok(neighbour) => {
                     tracing::debug!(endpoint, ?neighbour, "copies directly");
                     round.counters.direct_streams_in += 1;
@@ -380,8 +392,7 @@ impl Stream {
         }
         if !self.write_shut {
             self.write_shut = true;
-            // An error means that the connection is lost, which the next read reports.
-            let _ = self.socket.shutdown(Shutdown::Write);
+            self.bytes.close_write();
         }
         self.incoming.received_bye()
     }

@@ -432,3 +432,23 @@ fn a_receiver_is_killed_in_the_middle_of_copies() {
         assert!(source.write(0..BLOCK_BYTES).is_ok(), "a lease is out");
     }
 }
+
+/// A duplicate of a file's descriptor, once closed, takes away all locks that its process has on the file.
+#[test]
+fn descriptors_that_are_no_sockets_are_not_touched() {
+    let path = std::env::temp_dir().join(format!("rdmc-locked-{}", std::process::id()));
+    let file = std::fs::File::create_new(&path).unwrap();
+    rustix::fs::fcntl_lock(&file, rustix::fs::FlockOperation::NonBlockingLockExclusive).unwrap();
+    let inode = std::os::unix::fs::MetadataExt::ino(&file.metadata().unwrap());
+    std::fs::remove_file(&path).unwrap();
+    let is_locked = || {
+        let locks = std::fs::read_to_string("/proc/locks").unwrap();
+        locks.lines().any(|line| line.contains("POSIX") && line.contains(&format!(":{inode} ")))
+    };
+    assert!(is_locked());
+    let mut raw = Raw::new();
+    let address = address(&*raw.proof);
+    let named = introduction(std::process::id(), file.as_raw_fd() as u32, address, PROOF);
+    assert!(!raw.introduce(&named));
+    assert!(is_locked(), "the lock is gone");
+}

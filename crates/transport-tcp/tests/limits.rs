@@ -365,3 +365,62 @@ fn the_waker_ends_a_wait_from_another_thread() {
     assert_eq!(transport.counters().wakeups, 1);
     other.join().unwrap();
 }
+
+/// More endpoints than one batch of events reports have something to read at every poll. Timers run all the same: heartbeats are
+/// written, a close ends in time, and of all peers only the silent one is found to be silent.
+#[test]
+fn more_busy_endpoints_than_a_batch_of_events_put_off_no_timer() {
+    const BUSY: usize = 300;
+    raise_descriptor_limit();
+    let settings = soon_silent().drain_timeout(SHORT).direct_copies(false);
+    let (mut transport, silent, _never_writes) = facing_raw(&settings);
+    let mut busy: Vec<_> = (0..BUSY)
+        .map(|_| {
+            let (ours, theirs) = stream_pair("127.0.0.1").unwrap();
+            transport.open(ours.into()).unwrap();
+            theirs
+        })
+        .collect();
+    let (ours, _never_reads) = stream_pair("127.0.0.1").unwrap();
+    let closing = transport.open(ours.into()).unwrap();
+    post_send(&mut transport, closing, &Region::zeroed(64 << 20), 1);
+    transport.poll(&mut Vec::new(), Duration::ZERO);
+    transport.close(closing);
+    let (begin, mut completions) = (Instant::now(), Vec::new());
+    while completions.len() < 3 || transport.counters().heartbeats == 0 {
+        assert!(begin.elapsed() < PATIENCE, "{completions:?}, {:?}", transport.counters());
+        for peer in &mut busy {
+            peer.write_all(&frame(HEARTBEAT, 0, 0, 0, 0)).unwrap();
+        }
+        transport.poll(&mut completions, Duration::ZERO);
+    }
+    assert_eq!(completions.len(), 3, "{completions:?}");
+    assert!(completions.contains(&Completion::Cancelled { endpoint: closing, token: Token(1) }));
+    assert!(completions.contains(&Completion::Closed { endpoint: closing }));
+    let is_silent = |it: &Completion| matches!(it, Completion::Broken { endpoint, cause: Cause::Silent(_) } if *endpoint == silent);
+    assert!(completions.iter().any(is_silent), "{completions:?}");
+}
+
+/// Also polls that do not wait and find something to do at once handle the clock, as an application needs that waits for
+/// [`TcpTransport::next_tick`] among other things.
+#[test]
+fn a_poll_at_the_next_tick_handles_it() {
+    let (mut transport, _, mut raw) = facing_raw(&soon_silent());
+    for _ in 0..3 {
+        let due = transport.next_tick().unwrap();
+        thread::sleep(due.saturating_duration_since(Instant::now()));
+        raw.write_all(&frame(HEARTBEAT, 0, 0, 0, 0)).unwrap();
+        // One handles it, and another one writes the heartbeat.
+        for _ in 0..3 {
+            transport.poll(&mut Vec::new(), Duration::ZERO);
+        }
+        assert!(transport.next_tick().is_none_or(|next| next > due), "it is still due");
+    }
+}
+
+fn raise_descriptor_limit() {
+    use rustix::process::{Resource, getrlimit, setrlimit};
+    let mut limit = getrlimit(Resource::Nofile);
+    limit.current = limit.maximum;
+    setrlimit(Resource::Nofile, limit).unwrap();
+}

@@ -8,7 +8,10 @@ use std::{
 };
 
 use proptest::prelude::*;
-use transport::{Cause, Completion, EndpointId, Region, Token, Transport};
+use transport::{
+    CONTROL_BYTES_MAX, Cause, Completion, EndpointId, OneSidedWrites, PeerMemory, Region, Token,
+    Transport,
+};
 use transport_tcp::{TcpSettings, TcpTransport};
 
 use crate::common::*;
@@ -282,5 +285,45 @@ proptest! {
             Some(Completion::Broken { cause: Cause::Corrupt(_), .. })
         );
         prop_assert!(corrupt);
+    }
+}
+
+/// A block and a write of no bytes behind control words that fill the longest record up to its last bytes.
+#[test]
+fn nothing_makes_a_record_too_long() {
+    const RECORD_BYTES_MAX: usize = (64 << 10) + 1024;
+    const FRAME_BYTES: usize = 16 + CONTROL_BYTES_MAX;
+    for left_bytes in 0..FRAME_BYTES - 16 {
+        for writes in [false, true] {
+            let (one, other) = protected_pair("127.0.0.1", 1, Protection::Authenticated).unwrap();
+            let settings = patient().direct_copies(false);
+            let (mut left, mut right) = (transport(&settings), transport(&settings));
+            let (from, to) = (left.open(one).unwrap(), right.open(other).unwrap());
+            let (source, target) = (Region::zeroed(0), Region::zeroed(0));
+            post_receive(&mut right, to, &target, 1);
+            right.expose(to, 3, PeerMemory::zeroed(8)).unwrap();
+            let words = RECORD_BYTES_MAX / FRAME_BYTES;
+            for _ in 1..words {
+                left.write_control(from, &[7; CONTROL_BYTES_MAX]).unwrap();
+            }
+            left.write_control(from, &vec![7; CONTROL_BYTES_MAX - left_bytes]).unwrap();
+            if writes {
+                let lease = source.read(0..0).unwrap();
+                left.post_write(from, lease, 3, 8, Some(5), Token(1)).unwrap();
+            } else {
+                post_send(&mut left, from, &source, 1);
+            }
+            poll_until(&mut left, |completions| !completions.is_empty());
+            let completions = poll_until(&mut right, |completions| {
+                completions.len() > words || ended(completions)
+            });
+            let last = match writes {
+                true => Completion::Written { endpoint: to, immediate: 5 },
+                false => {
+                    Completion::Received { endpoint: to, token: Token(1), bytes: 0, immediate: 0 }
+                }
+            };
+            assert_eq!(completions.last(), Some(&last), "{left_bytes} bytes are left");
+        }
     }
 }

@@ -329,3 +329,51 @@ fn only_protected_connections_are_shared() {
     let (one, _other) = protected_pair("127.0.0.1", 1, Protection::None).unwrap();
     assert!(transport(&patient()).share(one).is_err());
 }
+
+/// A peer that asks for ever new channels, each of which is given back here, and never says bye for any.
+#[test]
+fn channels_that_wait_for_byes_are_bounded() {
+    const BOUND: u32 = 16_384;
+    let (ours, mut raw) = stream_pair("127.0.0.1").unwrap();
+    let settings = patient().silence_timeout(Duration::from_secs(600)).direct_copies(false);
+    let mut transport = transport(&settings);
+    let connection = transport.share(link(vec![ours], Protection::Authenticated, true)).unwrap();
+    std::thread::spawn(move || std::io::copy(&mut raw, &mut std::io::sink()));
+    let mut completions = Vec::new();
+    for channel in 1..=BOUND {
+        let link = transport.reserve(connection, channel).unwrap();
+        transport.release(link);
+        transport.poll(&mut completions, Duration::ZERO);
+    }
+    assert!(!transport.has_shared_events(), "{:?}", transport.take_shared_events());
+    let link = transport.reserve(connection, BOUND + 1).unwrap();
+    transport.release(link);
+    let begin = Instant::now();
+    while !transport.has_shared_events() {
+        assert!(begin.elapsed() < PATIENCE, "more channels are kept");
+        transport.poll(&mut completions, Duration::from_millis(1));
+    }
+    let cause = "16385 channels have ended here without its bye";
+    let cause = Some(Cause::Protocol(cause.to_owned()));
+    assert_eq!(transport.take_shared_events(), [SharedEvent::Ended { connection, cause }]);
+    assert_eq!(completions, []);
+}
+
+/// A channel that is given back and whose peer answers does not count any longer.
+#[test]
+fn channels_that_have_ended_at_both_ends_leave_nothing() {
+    let mut pair = Pair::new(2);
+    for channel in 1..=200 {
+        let [one, other] = pair.reserve(channel);
+        let endpoint = pair.transports[0].open(one).unwrap();
+        pair.transports[1].release(other);
+        let ended = Completion::Broken { endpoint, cause: Cause::ClosedByPeer };
+        pair.poll_until(|pair| pair.has(0, &ended));
+    }
+    // The last ones may be on their way.
+    let one = pair.open(201);
+    pair.send(one, 100, 1);
+    pair.poll_until(|pair| pair.has(1, &received(one[1], 1, 100)));
+    let again = pair.transports[1].reserve(pair.connections[1], 3);
+    assert!(again.is_ok(), "its number is kept: {again:?}");
+}

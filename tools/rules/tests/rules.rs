@@ -52,7 +52,17 @@ const MAY_USE: &[(&str, &[&str])] = &[
     ("endpoint", &["mcrdma", "packet-socket", "roce"]),
     (
         "simulate",
-        &["collective", "engine", "files", "rdmc", "team", "transport", "transport-sim", "tree"],
+        &[
+            "collective",
+            "engine",
+            "files",
+            "rdmc",
+            "team",
+            "transport",
+            "transport-sim",
+            "transport-tcp",
+            "tree",
+        ],
     ),
     (
         "rdmc",

@@ -1,4 +1,4 @@
-//! Whole groups of real engines, pushes and teams in virtual time, with everything that can go wrong.
+//! Whole groups of real engines, pushes, teams and the TCP wire in virtual time, with everything that can go wrong.
 //!
 //! A [`Scenario`] is drawn from a seed: plain data of the network, the members, the groups and
 //! their applications, and of the faults that are injected at each step. [`run`] runs it over a
@@ -33,6 +33,7 @@ mod smaller;
 mod subject;
 mod tally;
 mod teams;
+mod wires;
 mod world;
 
 pub use actor::{Actor, Here, MemberEngine, Order};
@@ -61,11 +62,16 @@ pub use push::{
 pub use report::Report;
 pub use scenario::*;
 pub use shrink::shrink;
-pub use subject::{Copies, Creations, Groups, Pushes, Subject, Teams};
+pub use subject::{Copies, Creations, Groups, Pushes, Subject, Teams, Wires};
 pub use tally::Tally;
 pub use teams::{
     CallKind, CallPlan, FoldPlan, FunctionPlan, InjectedTeamFault, OtherCall, PlannedTeamFault,
     TeamBlame, TeamCanary, TeamEnd, TeamFault, TeamMemberPlan, TeamOutcome, TeamScenario,
     TeamTally, draw_team, run_team,
+};
+pub use wires::{
+    ChannelPlan, ConnectionPlan, FlowPlan, MessagePlan, PlannedWireFault, Protection, WireCanary,
+    WireEndPlan, WireFault, WireNetworkPlan, WireOutcome, WireScenario, WireTally, WritePlan,
+    draw_wires, run_wires,
 };
 pub use world::run;

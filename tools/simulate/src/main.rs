@@ -11,15 +11,19 @@ use std::{
 use clap::Parser;
 use serde::de::DeserializeOwned;
 use simulate::{
-    Campaign, Copies, Creations, Groups, Limits, Options, Pushes, Subject, Teams, caught, shrink,
+    Campaign, Copies, Creations, Groups, Limits, Options, Pushes, Subject, Teams, Wires, caught,
+    shrink,
 };
 
 /// The option of copies at one host, which have no members.
 const COPIES: &str = " --copies";
+/// The option of the wire, which has two ends.
+const WIRE: &str = " --wire";
 /// How long a failing scenario is shrunk.
 const SHRINKING: Duration = Duration::from_secs(60);
 
-/// Runs groups of real engines, whole pushes, or teams in virtual time, or copies at one host, with everything that can go wrong
+/// Runs groups of real engines, whole pushes, teams, or the TCP wire in virtual time, or copies at one host, with everything that
+/// can go wrong
 #[derive(Debug, Parser)]
 #[command(name = "rdmc-simulate")]
 struct Arguments {
@@ -41,6 +45,9 @@ struct Arguments {
     /// Contexts that create groups with each other, instead of groups
     #[arg(long, conflicts_with_all = ["pushes", "teams", "copies"])]
     creations: bool,
+    /// Two ends of the TCP transport over streams that are cut, delayed, lost and altered, instead of groups
+    #[arg(long, conflicts_with_all = ["pushes", "teams", "copies", "creations", "members"])]
+    wire: bool,
     /// Sizes of groups, both ends included; of pushes, with the root; 1..9, of teams 1..33
     #[arg(long, value_name = "A..B", value_parser = range)]
     members: Option<RangeInclusive<u32>>,
@@ -81,6 +88,7 @@ fn main() -> ExitCode {
         " --teams" => command::<Teams>(&arguments),
         COPIES => command::<Copies>(&arguments),
         " --creations" => command::<Creations>(&arguments),
+        WIRE => command::<Wires>(&arguments),
         _ => command::<Groups>(&arguments),
     };
     match outcome {
@@ -125,8 +133,9 @@ impl Arguments {
             (self.teams, " --teams"),
             (self.copies, COPIES),
             (self.creations, " --creations"),
+            (self.wire, WIRE),
         ];
-        chosen.into_iter().find_map(|(is_chosen, option)| is_chosen.then_some(option)).unwrap_or("")
+        chosen.into_iter().find(|(is_chosen, _)| *is_chosen).map_or("", |(_, option)| option)
     }
 }
 
@@ -149,7 +158,7 @@ impl<S: Subject> Runner<'_, S> {
         let subject = self.arguments.subject();
         let Limits { members } = self.limits();
         let members = match subject {
-            COPIES => String::new(),
+            COPIES | WIRE => String::new(),
             _ => format!(" --members {}..{}", members.start(), members.end()),
         };
         let canary = self.arguments.canary.as_ref().map(|name| format!(" --canary {name}"));

@@ -1,4 +1,4 @@
-//! What can be simulated from seeds: groups, whole pushes, teams, and copies at one host.
+//! What can be simulated from seeds: groups, whole pushes, teams, copies at one host, and the wire.
 
 use std::{fmt, str::FromStr};
 
@@ -21,6 +21,9 @@ use crate::{
     smaller::smaller_groups,
     tally::Tally,
     teams::{TeamCanary, TeamOutcome, TeamScenario, TeamTally, draw_team, run_team, smaller_teams},
+    wires::{
+        WireCanary, WireOutcome, WireScenario, WireTally, draw_wires, run_wires, smaller_wires,
+    },
     world::run,
 };
 
@@ -74,6 +77,10 @@ pub enum Copies {}
 /// Groups and teams that are created ([`run_creations`]).
 #[derive(Debug)]
 pub enum Creations {}
+
+/// Two ends of the TCP transport over simulated streams ([`run_wires`]).
+#[derive(Debug)]
+pub enum Wires {}
 
 impl Subject for Groups {
     type Scenario = Scenario;
@@ -252,5 +259,40 @@ impl Subject for Creations {
 
     fn smaller(scenario: &CreationScenario) -> Vec<CreationScenario> {
         smaller_creations(scenario)
+    }
+}
+
+impl Subject for Wires {
+    type Scenario = WireScenario;
+    type Canary = WireCanary;
+    type Report = WireOutcome;
+    type Tally = WireTally;
+
+    fn draw(seed: u64, _: &Limits) -> WireScenario {
+        draw_wires(seed)
+    }
+
+    fn run(scenario: &WireScenario, options: Options<WireCanary>) -> WireOutcome {
+        run_wires(scenario, options)
+    }
+
+    fn verdict(report: &WireOutcome) -> (&[String], &str) {
+        (&report.violations, &report.trace)
+    }
+
+    fn add(tally: &mut WireTally, _: u64, report: &WireOutcome) {
+        tally.add(report);
+    }
+
+    fn runs(tally: &WireTally) -> u64 {
+        tally.runs
+    }
+
+    fn merge(tally: &mut WireTally, other: &WireTally) {
+        tally.merge(other);
+    }
+
+    fn smaller(scenario: &WireScenario) -> Vec<WireScenario> {
+        smaller_wires(scenario)
     }
 }

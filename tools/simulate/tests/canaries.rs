@@ -2,7 +2,7 @@
 
 use simulate::{
     Campaign, Canary, Copies, CopyCanary, Groups, Options, PushCanary, Pushes, TeamCanary, Teams,
-    draw, draw_push, run, run_copies, run_push, run_team, shrink,
+    WireCanary, Wires, draw, draw_push, run, run_copies, run_push, run_team, run_wires, shrink,
 };
 use std::time::Duration;
 
@@ -107,4 +107,27 @@ fn failing_copies_become_smaller_and_still_fail() {
     assert!(size(&smaller) < size(&scenario), "{smaller}");
     let without = run_copies(&smaller, Options { canary: None, trace_events: 100 });
     assert!(without.violations.is_empty(), "without it it is well: {}", without.trace);
+}
+
+#[test]
+fn every_canary_of_the_wire_is_caught() {
+    for canary in WireCanary::ALL {
+        assert_eq!(canary.name().parse(), Ok(canary));
+        let options = Options { canary: Some(canary), trace_events: 0 };
+        let campaign = Campaign::<Wires> { options, jobs: 1, ..Campaign::new(0, SEEDS) };
+        let (tally, failed) = campaign.run();
+        assert!(failed.is_some(), "{canary} was not noticed\n{tally}");
+        println!("{canary}: seed {failed:?}");
+    }
+}
+
+#[test]
+fn a_failing_wire_becomes_smaller_and_still_fails() {
+    let options = Options { canary: Some(WireCanary::SwapsBytes), trace_events: 0 };
+    let campaign = Campaign::<Wires> { options, jobs: 1, ..Campaign::new(0, SEEDS) };
+    let scenario = simulate::draw_wires(campaign.run().1.unwrap());
+    let smaller = shrink::<Wires>(&scenario, options, Duration::from_secs(60));
+    assert!(!run_wires(&smaller, options).violations.is_empty());
+    assert!(smaller.connections.len() == 1 && smaller.faults.len() <= 1, "{smaller}");
+    assert!(run_wires(&smaller, Options::default()).violations.is_empty(), "without it it is well");
 }

@@ -48,6 +48,9 @@ fn wrong_arguments_are_refused() {
         "--copies --pushes",
         "--copies --members 2..3",
         "--copies --canary misplaces-block",
+        "--wire --members 2..3",
+        "--wire --teams",
+        "--wire --canary misplaces-block",
         "--members 0..3",
         "--members 5..3",
         "--scenario nowhere.json",
@@ -96,6 +99,18 @@ fn copies_are_run_shown_and_replayed() {
     assert_eq!(violation(&text), violation(&repeated));
 }
 
+#[test]
+fn wires_are_run_shown_and_replayed() {
+    let (output, text) = simulate("--wire --count 20");
+    assert!(output.status.success() && text.contains("20 runs, "), "{text}");
+    let (output, text) = simulate("--wire --canary loses-completion --count 50 --jobs 1");
+    assert_eq!(output.status.code(), Some(1), "{text}");
+    let again = text.lines().find_map(|line| line.split_once("; again: ./dev sim ")).unwrap().1;
+    let (output, repeated) = simulate(again);
+    assert_eq!(output.status.code(), Some(1), "{repeated}");
+    assert!(again.contains("--wire") && repeated.contains("VIOLATION: "), "{repeated}");
+}
+
 /// With `--help` appended, a command is only parsed.
 #[test]
 fn the_nightly_commands_are_understood() {
@@ -103,7 +118,7 @@ fn the_nightly_commands_are_understood() {
     let steps = std::fs::read_to_string(steps).unwrap();
     let commands: Vec<&str> =
         steps.lines().filter_map(|it| Some(it.split_once("./dev sim ")?.1)).collect();
-    assert_eq!(commands.len(), 4, "groups, pushes, teams and copies");
+    assert_eq!(commands.len(), 5, "groups, pushes, teams, copies and wires");
     for command in commands {
         let command = command.replace("{}", "7").replace("{seed}", "7");
         let (output, text) = simulate(&format!("{command} --help"));

@@ -5,8 +5,8 @@ use std::{fs, path::Path};
 
 use simulate::{
     Copies, CopyScenario, Groups, Limits, Options, PushScenario, Pushes, Scenario, Subject,
-    TeamScenario, Teams, draw, draw_copies, draw_push, draw_team, run, run_copies, run_push,
-    run_team,
+    TeamScenario, Teams, WireScenario, Wires, draw, draw_copies, draw_push, draw_team, draw_wires,
+    run, run_copies, run_push, run_team, run_wires,
 };
 
 #[test]
@@ -66,6 +66,7 @@ fn past_findings_stay_fixed() {
     assert_fixed::<Pushes>("pushes");
     assert_fixed::<Teams>("teams");
     assert_fixed::<Copies>("copies");
+    assert_fixed::<Wires>("wires");
 }
 
 #[test]
@@ -98,6 +99,23 @@ fn a_team_is_the_same_every_time_also_from_a_file() {
         assert_eq!(facts(&one), facts(&other), "seed {seed}");
         assert!(other.trace.contains("member 0"), "{}", other.trace);
     }
+}
+
+#[test]
+fn a_wire_is_the_same_every_time_also_from_a_file() {
+    for seed in 0..200 {
+        let scenario = draw_wires(seed);
+        let one = run_wires(&scenario, Options::default());
+        let text = serde_json::to_string(&scenario).unwrap();
+        let read: WireScenario = serde_json::from_str(&text).unwrap();
+        assert_eq!(read, scenario);
+        let other = run_wires(&read, Options { canary: None, trace_events: 1_000 });
+        let facts = |it: &simulate::WireOutcome| (it.digest, it.steps, it.virtual_ns, it.ends);
+        assert_eq!(facts(&one), facts(&other), "seed {seed}");
+        assert!(other.trace.contains("connection 0"), "{}", other.trace);
+    }
+    let digest = |seed| run_wires(&draw_wires(seed), Options::default()).digest;
+    assert_ne!(digest(1), digest(2));
 }
 
 #[test]

@@ -7,8 +7,8 @@ use std::{
 };
 
 use simulate::{
-    Campaign, Copies, Groups, Limits, Options, PlannedPushFault, PushFault, Pushes, Subject, Teams,
-    draw_push, run_push,
+    Campaign, Copies, CreationOutcome, Creations, Groups, Limits, Options, PlannedPushFault,
+    PushFault, Pushes, Subject, Teams, Wires, draw_push, run_push,
 };
 
 /// Runs the same seeds every time and, outside of CI, as many others, which nobody may have run before. Returns the totals of the
@@ -29,7 +29,7 @@ fn run_all<S: Subject>(campaign: &Campaign<S>, kind: &str) -> S::Tally {
     println!("{tally}");
     let sizes = &campaign.limits.members;
     let again = match kind {
-        " --copies" => String::new(),
+        " --copies" | " --wire" => String::new(),
         _ => format!(" --members {}..{}", sizes.start(), sizes.end()),
     };
     if let Some(seed) = failed {
@@ -86,6 +86,26 @@ fn copies_hold_every_invariant() {
     assert!(tally.injected.iter().all(|&count| count > 50), "{tally}");
     assert!(tally.ended.iter().all(|&count| count > 500), "{tally}");
     assert!(tally.moved_away > 100, "{tally}");
+}
+
+#[test]
+fn wires_hold_every_invariant() {
+    let tally = assert_good(Campaign::<Wires>::new(0, 3_000), " --wire");
+    // Every kind of fault was injected, and every outcome occurred.
+    assert!(tally.faults.iter().all(|&count| count > 100), "{tally}");
+    let [closed, closed_by_peer, lost, silent, corrupt, protocol] = tally.ends;
+    assert!(closed > 5_000 && closed_by_peer > 1_000 && lost > 500, "{tally}");
+    assert!(silent > 200 && corrupt > 200 && protocol > 5, "{tally}");
+    assert!(tally.complete > 2_000 && tally.without_faults > 800, "{tally}");
+    assert!(tally.cut_through > 200 && tally.writes > 10_000, "{tally}");
+}
+
+#[test]
+fn creations_hold_every_invariant() {
+    let tally = assert_good(Campaign::<Creations>::new(0, 3_000), " --creations");
+    let CreationOutcome { groups, timeouts, refused, broken, faults, .. } = tally.sums;
+    let outcomes = [groups, timeouts, refused, broken, faults];
+    assert!(outcomes.iter().all(|&count| count > 1_000), "{tally}");
 }
 
 #[test]

@@ -7,11 +7,9 @@ use transport::{
 
 use super::TcpTransport;
 use crate::{
-    connection::Connection,
     link::{ConnectionId, Kind, TcpLink},
-    messages::MESSAGE_BYTES_MAX,
-    posted_send::{CUT_THROUGH_BLOCK_BYTES_MIN, To},
-    shared::{Held, SharedConnections, SharedEvent},
+    posted_send::CUT_THROUGH_BLOCK_BYTES_MIN,
+    shared::{SharedConnections, SharedEvent},
 };
 
 impl OneSidedWrites for TcpTransport {
@@ -27,8 +25,7 @@ impl OneSidedWrites for TcpTransport {
         key: u32,
         memory: PeerMemory,
     ) -> Result<(), PostError> {
-        let (connection, channel) = self.open_endpoint(endpoint)?;
-        connection.expose(channel, key, memory)
+        self.connections.expose(endpoint, key, memory)
     }
 
     fn post_write(
@@ -40,11 +37,7 @@ impl OneSidedWrites for TcpTransport {
         immediate: Option<u32>,
         token: Token,
     ) -> Result<(), PostError> {
-        PostError::check_length(from.bytes(), self.block_bytes_max())?;
-        let (connection, channel) = self.open_endpoint(endpoint)?;
-        connection.post_write(channel, from, To::Exposed { key, offset, immediate }, token);
-        self.enqueue_endpoint(endpoint);
-        Ok(())
+        self.connections.post_write(endpoint, from, (key, offset), immediate, token)
     }
 }
 
@@ -60,14 +53,7 @@ impl CutThroughSends for TcpTransport {
         immediate: u32,
         token: Token,
     ) -> Result<(), PostError> {
-        PostError::check_length(from.bytes(), self.block_bytes_max())?;
-        let (connection, channel) = self.open_endpoint(endpoint)?;
-        connection.post_cut_through_send(channel, from, immediate, token);
-        if !self.following.contains(&endpoint) {
-            self.following.push(endpoint);
-        }
-        self.enqueue_endpoint(endpoint);
-        Ok(())
+        self.connections.post_cut_through_send(endpoint, from, immediate, token)
     }
 }
 
@@ -77,58 +63,42 @@ impl SharedConnections for TcpTransport {
             Kind::Streams(sockets) if sockets.iter().all(|(_, keys)| keys.is_some()) => sockets,
             _ => return Err(PostError::System("only protected connections are shared".into())),
         };
-        let (id, streams) = self.connect(sockets, None)?;
+        let (id, streams) = self.streams_of(sockets)?;
+        let now = self.now();
         tracing::debug!(connection = id.0, streams = streams.len(), "shared");
-        self.connections.insert(id, Connection::shared(id, streams));
-        self.enqueue(id);
+        self.connections.share(id, streams, now);
         Ok(id)
     }
 
     fn reserve(&mut self, connection: ConnectionId, channel: u32) -> Result<TcpLink, PostError> {
-        let gone = || PostError::System("the connection is lost".into());
-        if !self.connections.contains_key(&connection) {
-            return Err(gone());
-        }
-        let endpoint = self.new_endpoint(connection, channel);
-        let shared = self.connections.get_mut(&connection).ok_or_else(gone)?;
-        if let Err(error) = shared.add(channel, endpoint) {
-            self.endpoints.remove(&endpoint);
-            return Err(error);
-        }
-        self.sharing.held.insert(endpoint, Held::Waiting(Vec::new()));
+        let endpoint = self.connections.reserve(connection, channel)?;
         Ok(TcpLink { kind: Kind::Reserved(endpoint) })
     }
 
-    fn is_wanted(&self, link: &TcpLink) -> bool {
+    fn is_wanted(&mut self, link: &TcpLink) -> bool {
         match link.kind {
-            Kind::Reserved(endpoint) => !self.sharing.was_given_back(endpoint),
+            Kind::Reserved(endpoint) => self.connections.is_wanted(endpoint),
             Kind::Streams(_) => true,
         }
     }
 
     fn release(&mut self, link: TcpLink) {
         if let Kind::Reserved(endpoint) = link.kind {
-            self.drop_reserved(endpoint);
+            let now = self.now();
+            self.connections.release(endpoint, now);
         }
     }
 
     fn write_message(&mut self, connection: ConnectionId, message: &[u8]) -> Result<(), PostError> {
-        if message.is_empty() || message.len() > MESSAGE_BYTES_MAX {
-            return Err(PostError::System(format!("a message of {} bytes", message.len())));
-        }
-        let shared = self.connections.get_mut(&connection).filter(|it| it.is_shared);
-        shared
-            .ok_or_else(|| PostError::System("the connection is lost".into()))?
-            .write_message(message)?;
-        self.enqueue(connection);
-        Ok(())
+        let now = self.now();
+        self.connections.write_message(connection, message, now)
     }
 
     fn has_shared_events(&self) -> bool {
-        !self.sharing.events.is_empty()
+        self.connections.has_events()
     }
 
     fn take_shared_events(&mut self) -> Vec<SharedEvent> {
-        std::mem::take(&mut self.sharing.events)
+        self.connections.take_events()
     }
 }

@@ -32,7 +32,8 @@ pub struct CreationOutcome {
 pub struct CreationTally {
     /// Runs.
     pub runs: u64,
-    sums: CreationOutcome,
+    /// Sums of all runs; without violations and traces.
+    pub sums: CreationOutcome,
     /// The most attempts that a run took for each member of its groups, and its seed.
     most: (u64, u64),
 }

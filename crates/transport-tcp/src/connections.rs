@@ -1,0 +1,552 @@
+//! All connections of a transport, over streams of bytes of any kind: frames, records, channels, limits and timers. It
+//! makes no system call, and time is an argument.
+
+use std::{collections::VecDeque, time::Duration};
+
+use rustc_hash::FxHashMap;
+use transport::{
+    ArrivingRead, CONTROL_BYTES_MAX, Cause, Completion, EndpointId, PeerMemory, PostError,
+    ReadLease, Token, WriteLease,
+};
+
+use crate::{
+    byte_stream::{ByteStream, Readiness},
+    channel::End,
+    connection::{Connection, ONLY},
+    counters::TcpCounters,
+    limit::{Direction, Limit},
+    link::ConnectionId,
+    messages::MESSAGE_BYTES_MAX,
+    posted_send::To,
+    reports::Reports,
+    settings::TcpSettings,
+    shared::SharedEvent,
+    stream::{NewStream, Round, Stream},
+};
+
+/// The longest block: 4 GiB - 1. Frames could carry more, segment by segment; the limit is that of RDMA verbs, so that both
+/// networks accept the same blocks.
+pub(crate) const BLOCK_BYTES_MAX: u64 = u32::MAX as u64;
+
+/// Ticks in each heartbeat interval. A tick visits all endpoints, so that many idle ones with
+/// different deadlines share one wake-up.
+const TICKS_PER_INTERVAL: u32 = 8;
+
+/// All connections of one transport. Its owner tells which streams may move bytes ([`Connections::on_ready`]), lets
+/// them ([`Connections::serve`]), and has timers handled ([`Connections::handle_timeout`]) by the time that
+/// [`Connections::poll_timeout`] names.
+///
+/// Time is counted from any origin, and never goes back. Posting only queues. Blocks are read into posted memory and
+/// written from leased memory by the calls of [`ByteStream`]. Connections are served in turn, at most half a megabyte in each
+/// direction.
+pub struct Connections<S> {
+    settings: TcpSettings,
+    /// How many endpoints, and how many connections, there were.
+    opened: u64,
+    connected: u64,
+    all: FxHashMap<ConnectionId, Connection<S>>,
+    /// The connection of each endpoint, and its channel there.
+    endpoints: FxHashMap<EndpointId, (ConnectionId, u32)>,
+    /// Connections that can move bytes now, each at most once.
+    ready: VecDeque<ConnectionId>,
+    /// Endpoints that send blocks which have not arrived as a whole.
+    following: Vec<EndpointId>,
+    sending: Limit,
+    receiving: Limit,
+    reports: Reports<S>,
+    /// The next time at which an endpoint has to be ticked; `None` if there is none.
+    next_tick: Option<Duration>,
+    pub(crate) counters: TcpCounters,
+}
+
+impl<S: ByteStream> Connections<S> {
+    /// Begins without connections. The settings have been checked.
+    pub fn new(settings: TcpSettings) -> Self {
+        let limit = || Limit::new(settings.rate_max);
+        Self {
+            opened: 0,
+            connected: 0,
+            all: FxHashMap::default(),
+            endpoints: FxHashMap::default(),
+            ready: VecDeque::new(),
+            following: Vec::new(),
+            sending: limit(),
+            receiving: limit(),
+            reports: Reports::new(),
+            next_tick: None,
+            counters: TcpCounters::default(),
+            settings,
+        }
+    }
+
+    pub(crate) fn settings(&self) -> &TcpSettings {
+        &self.settings
+    }
+
+    /// Returns the totals so far.
+    pub fn counters(&self) -> TcpCounters {
+        self.counters
+    }
+
+    /// Returns the number of a connection that is made next.
+    pub fn next_connection(&mut self) -> ConnectionId {
+        self.connected += 1;
+        ConnectionId(self.connected - 1)
+    }
+
+    /// Makes a connection of one endpoint.
+    pub fn open(
+        &mut self,
+        id: ConnectionId,
+        streams: Vec<NewStream<S>>,
+        now: Duration,
+    ) -> EndpointId {
+        let endpoint = self.new_endpoint(id, ONLY);
+        let connection = Connection::of_one(id, streams, endpoint, &self.settings, now);
+        self.insert(id, connection, now);
+        endpoint
+    }
+
+    /// Makes a connection that endpoints share, whose streams all have keys.
+    pub fn share(&mut self, id: ConnectionId, streams: Vec<NewStream<S>>, now: Duration) {
+        let connection = Connection::shared(id, streams, &self.settings, now);
+        self.insert(id, connection, now);
+    }
+
+    fn insert(&mut self, id: ConnectionId, connection: Connection<S>, now: Duration) {
+        self.all.insert(id, connection);
+        self.tick_by(now + self.settings.heartbeat_interval());
+        self.enqueue(id);
+    }
+
+    fn new_endpoint(&mut self, connection: ConnectionId, channel: u32) -> EndpointId {
+        let id = EndpointId(self.opened);
+        self.opened += 1;
+        self.endpoints.insert(id, (connection, channel));
+        id
+    }
+
+    /// As [`crate::SharedConnections::reserve`].
+    pub fn reserve(
+        &mut self,
+        connection: ConnectionId,
+        channel: u32,
+    ) -> Result<EndpointId, PostError> {
+        self.shared(connection)?;
+        let endpoint = self.new_endpoint(connection, channel);
+        if let Err(error) = self.shared(connection)?.add(channel, endpoint) {
+            self.endpoints.remove(&endpoint);
+            return Err(error);
+        }
+        self.reports.reserve(endpoint);
+        Ok(endpoint)
+    }
+
+    fn shared(&mut self, id: ConnectionId) -> Result<&mut Connection<S>, PostError> {
+        let connection = self.all.get_mut(&id).filter(|connection| connection.is_shared);
+        connection.ok_or_else(|| PostError::System("the connection is lost".into()))
+    }
+
+    /// Opens a channel that was reserved.
+    pub fn open_reserved(&mut self, endpoint: EndpointId) -> Result<EndpointId, PostError> {
+        if !self.reports.open(endpoint) {
+            return Err(PostError::EndpointGone(endpoint));
+        }
+        if let Some(&(connection, number)) = self.endpoints.get(&endpoint)
+            && let Some(shared) = self.all.get_mut(&connection)
+        {
+            shared.introduce(number);
+            self.enqueue(connection);
+        }
+        Ok(endpoint)
+    }
+
+    /// As [`crate::SharedConnections::is_wanted`], for a reserved endpoint.
+    pub fn is_wanted(&mut self, endpoint: EndpointId) -> bool {
+        !self.reports.was_given_back(endpoint)
+    }
+
+    /// As [`crate::SharedConnections::release`].
+    pub fn release(&mut self, endpoint: EndpointId, now: Duration) {
+        let Some(&(connection, number)) = self.endpoints.get(&endpoint) else {
+            self.reports.forget(endpoint);
+            return;
+        };
+        self.reports.release(endpoint);
+        // Nothing was posted on it, so there is nothing to wait for.
+        let of_endpoint = self.all.get_mut(&connection);
+        let ended = of_endpoint
+            .and_then(|it| it.end(number, End::Closed, now, &mut self.reports.completed));
+        self.report(ended);
+        self.enqueue(connection);
+    }
+
+    /// Returns the connection of an endpoint that still accepts posts, and its channel there.
+    fn open_endpoint(&mut self, id: EndpointId) -> Result<(&mut Connection<S>, u32), PostError> {
+        let &(connection, number) = self.endpoints.get(&id).ok_or(PostError::EndpointGone(id))?;
+        self.all
+            .get_mut(&connection)
+            .filter(|connection| connection.is_open(number))
+            .map(|connection| (connection, number))
+            .ok_or(PostError::EndpointGone(id))
+    }
+
+    /// As [`transport::Transport::post_receive`].
+    pub fn post_receive(
+        &mut self,
+        endpoint: EndpointId,
+        into: WriteLease,
+        token: Token,
+    ) -> Result<(), PostError> {
+        PostError::check_length(into.bytes(), BLOCK_BYTES_MAX)?;
+        let (connection, channel) = self.open_endpoint(endpoint)?;
+        connection.post_receive(channel, into, token);
+        Ok(())
+    }
+
+    /// As [`transport::Transport::post_send`].
+    pub fn post_send(
+        &mut self,
+        endpoint: EndpointId,
+        from: ReadLease,
+        immediate: u32,
+        token: Token,
+    ) -> Result<(), PostError> {
+        PostError::check_length(from.bytes(), BLOCK_BYTES_MAX)?;
+        let (connection, channel) = self.open_endpoint(endpoint)?;
+        connection.post_send(channel, from, immediate, token);
+        self.enqueue_endpoint(endpoint);
+        Ok(())
+    }
+
+    /// As [`transport::CutThroughSends::post_cut_through_send`].
+    pub fn post_cut_through_send(
+        &mut self,
+        endpoint: EndpointId,
+        from: ArrivingRead,
+        immediate: u32,
+        token: Token,
+    ) -> Result<(), PostError> {
+        PostError::check_length(from.bytes(), BLOCK_BYTES_MAX)?;
+        let (connection, channel) = self.open_endpoint(endpoint)?;
+        connection.post_cut_through_send(channel, from, immediate, token);
+        if !self.following.contains(&endpoint) {
+            self.following.push(endpoint);
+        }
+        self.enqueue_endpoint(endpoint);
+        Ok(())
+    }
+
+    /// As [`transport::OneSidedWrites::expose`].
+    pub fn expose(
+        &mut self,
+        endpoint: EndpointId,
+        key: u32,
+        memory: PeerMemory,
+    ) -> Result<(), PostError> {
+        let (connection, channel) = self.open_endpoint(endpoint)?;
+        connection.expose(channel, key, memory)
+    }
+
+    /// As [`transport::OneSidedWrites::post_write`].
+    pub fn post_write(
+        &mut self,
+        endpoint: EndpointId,
+        from: ReadLease,
+        (key, offset): (u32, u64),
+        immediate: Option<u32>,
+        token: Token,
+    ) -> Result<(), PostError> {
+        PostError::check_length(from.bytes(), BLOCK_BYTES_MAX)?;
+        let (connection, channel) = self.open_endpoint(endpoint)?;
+        connection.post_write(channel, from, To::Exposed { key, offset, immediate }, token);
+        self.enqueue_endpoint(endpoint);
+        Ok(())
+    }
+
+    /// As [`transport::Transport::write_control`].
+    pub fn write_control(&mut self, endpoint: EndpointId, word: &[u8]) -> Result<(), PostError> {
+        PostError::check_length(word.len(), CONTROL_BYTES_MAX as u64)?;
+        if word.is_empty() {
+            return Err(PostError::System("an empty control word".into()));
+        }
+        let (connection, channel) = self.open_endpoint(endpoint)?;
+        connection.write_control(channel, word)?;
+        self.enqueue_endpoint(endpoint);
+        Ok(())
+    }
+
+    /// As [`crate::SharedConnections::write_message`].
+    pub fn write_message(
+        &mut self,
+        connection: ConnectionId,
+        message: &[u8],
+        now: Duration,
+    ) -> Result<(), PostError> {
+        if message.is_empty() || message.len() > MESSAGE_BYTES_MAX {
+            return Err(PostError::System(format!("a message of {} bytes", message.len())));
+        }
+        self.shared(connection)?.write_message(message, now)?;
+        self.enqueue(connection);
+        Ok(())
+    }
+
+    /// As [`transport::Transport::close`].
+    pub fn close(&mut self, endpoint: EndpointId, now: Duration) {
+        let deadline = now + self.settings.drain_for();
+        let Ok((connection, channel)) = self.open_endpoint(endpoint) else { return };
+        tracing::debug!(endpoint = endpoint.0, "closing");
+        let mut cancelled = Vec::new();
+        connection.close(channel, deadline, &mut cancelled);
+        self.reports.completed.append(&mut cancelled);
+        self.enqueue_endpoint(endpoint);
+        self.tick_by(deadline);
+    }
+
+    /// Queues a heartbeat to an endpoint's peer.
+    pub(crate) fn push_heartbeat(&mut self, endpoint: EndpointId) {
+        if let Ok((connection, _)) = self.open_endpoint(endpoint) {
+            connection.streams[0].outgoing.push_heartbeat();
+            self.enqueue_endpoint(endpoint);
+        }
+    }
+
+    /// Returns the first stream of an endpoint; `None` if it closes or has ended.
+    pub(crate) fn first_stream(&mut self, endpoint: EndpointId) -> Option<&S> {
+        Some(&self.open_endpoint(endpoint).ok()?.0.streams[0].bytes)
+    }
+
+    /// Ends an endpoint whose peer has failed, with all others of the same connection, which report this cause.
+    pub fn break_off(&mut self, endpoint: EndpointId, cause: Cause) {
+        if let Some(&(connection, _)) = self.endpoints.get(&endpoint) {
+            self.end(connection, End::Broken(cause));
+        }
+    }
+
+    /// Ends all connections by a failure of this end.
+    pub(crate) fn break_all(&mut self, why: &str) {
+        let ids: Vec<ConnectionId> = self.all.keys().copied().collect();
+        for id in ids {
+            self.end(id, End::Broken(Cause::Lost(why.to_owned())));
+        }
+    }
+
+    /// Notes what has changed for a stream, which may have ended.
+    pub fn on_ready(&mut self, id: ConnectionId, stream: usize, readiness: Readiness) {
+        let Some(connection) = self.all.get_mut(&id) else { return };
+        let Some(stream) = connection.streams.get_mut(stream) else { return };
+        stream.on_ready(readiness);
+        if !connection.queued && stream.is_ready() {
+            connection.queued = true;
+            self.ready.push_back(id);
+        }
+    }
+
+    fn enqueue_endpoint(&mut self, id: EndpointId) {
+        if let Some(&(connection, _)) = self.endpoints.get(&id) {
+            self.enqueue(connection);
+        }
+    }
+
+    /// Puts the connection into the ready list if it can move bytes or has ended.
+    fn enqueue(&mut self, id: ConnectionId) {
+        if let Some(connection) = self.all.get_mut(&id)
+            && !connection.queued
+            && connection.is_ready()
+        {
+            connection.queued = true;
+            self.ready.push_back(id);
+        }
+    }
+
+    /// Returns whether [`Connections::serve`] would move bytes, as far as is known, besides those that wait for a limit.
+    pub fn is_ready(&self) -> bool {
+        !self.ready.is_empty()
+    }
+
+    /// Lets every stream try to read, if there are at most so many and none waits until it can write. Returns whether it did.
+    pub(crate) fn retry_reads(&mut self, streams_max: usize) -> bool {
+        let streams: usize = self.all.values().map(|connection| connection.streams.len()).sum();
+        if streams > streams_max {
+            return false;
+        }
+        for (&id, connection) in &mut self.all {
+            if connection.streams.iter().any(Stream::waits_to_write) {
+                return false;
+            }
+            connection.streams.iter_mut().for_each(Stream::retry_read);
+            if !connection.queued && connection.is_ready() {
+                connection.queued = true;
+                self.ready.push_back(id);
+            }
+        }
+        true
+    }
+
+    /// Serves each connection that is ready now once, and those that have waited for a limit as far
+    /// as it lets them.
+    pub fn serve(&mut self, now: Duration) {
+        let bytes_in = self.counters.bytes_arrived();
+        for _ in 0..self.sending.waiting() {
+            let Some(id) = self.sending.next_turn(now) else { break };
+            self.serve_one(id, Some(Direction::Send), now);
+        }
+        for _ in 0..self.receiving.waiting() {
+            let Some(id) = self.receiving.next_turn(now) else { break };
+            self.serve_one(id, Some(Direction::Receive), now);
+        }
+        self.serve_queued(now);
+        if self.follow(bytes_in) {
+            let bytes_in = self.counters.bytes_arrived();
+            self.serve_queued(now);
+            self.follow(bytes_in);
+        }
+    }
+
+    fn serve_queued(&mut self, now: Duration) {
+        for _ in 0..self.ready.len() {
+            let Some(id) = self.ready.pop_front() else { return };
+            if let Some(connection) = self.all.get_mut(&id) {
+                connection.queued = false;
+                self.serve_one(id, None, now);
+            }
+        }
+    }
+
+    /// Lets endpoints send on what has arrived since this many bytes had. Returns whether it did.
+    fn follow(&mut self, bytes_in: u64) -> bool {
+        if bytes_in == self.counters.bytes_arrived() || self.following.is_empty() {
+            return false;
+        }
+        let mut following = std::mem::take(&mut self.following);
+        following.retain(|&id| {
+            let Some(&(connection, number)) = self.endpoints.get(&id) else { return false };
+            let of_endpoint = self.all.get_mut(&connection);
+            let goes_on = of_endpoint.is_some_and(|connection| connection.follow(number));
+            self.enqueue(connection);
+            goes_on
+        });
+        self.following = following;
+        true
+    }
+
+    /// Serves a connection once, if it has not ended; `turn` is the limit that it has waited for.
+    fn serve_one(&mut self, id: ConnectionId, turn: Option<Direction>, now: Duration) {
+        let Some(connection) = self.all.get_mut(&id) else { return };
+        let mut round = Round {
+            now,
+            completed: &mut self.reports.completed,
+            counters: &mut self.counters,
+            sending: &mut self.sending,
+            receiving: &mut self.receiving,
+            turn,
+        };
+        let end = connection.serve(&mut round);
+        if connection.is_shared {
+            self.reports.add_messages(id, connection.take_messages(now));
+            let ended = connection.take_ended(now, &mut self.reports.completed);
+            self.report(ended);
+        }
+        match end {
+            Some(end) => self.end(id, end),
+            None => self.enqueue(id),
+        }
+    }
+
+    fn tick_by(&mut self, when: Duration) {
+        self.next_tick = Some(self.next_tick.map_or(when, |next| next.min(when)));
+    }
+
+    /// Returns when [`Connections::serve`] and [`Connections::handle_timeout`] have something to do at the latest if no stream
+    /// becomes ready before; `None` if they have not.
+    pub fn poll_timeout(&self) -> Option<Duration> {
+        let turns = [self.sending.next_turn_at(), self.receiving.next_turn_at()];
+        turns.into_iter().chain([self.next_tick]).flatten().min()
+    }
+
+    /// Returns whether a timer is due.
+    pub(crate) fn is_tick_due(&self, now: Duration) -> bool {
+        self.next_tick.is_some_and(|next| now >= next)
+    }
+
+    /// Handles all timers that are due. What was there to read by `now` must have been told by
+    /// [`Connections::on_ready`], or peers seem to be silent.
+    pub fn handle_timeout(&mut self, now: Duration) {
+        if !self.is_tick_due(now) {
+            return;
+        }
+        self.next_tick = None;
+        let ids: Vec<ConnectionId> = self.all.keys().copied().collect();
+        for id in ids {
+            let Some(connection) = self.all.get_mut(&id) else { continue };
+            match connection.tick(now, &self.settings, &mut self.counters) {
+                Ok(mut when) => {
+                    let completed = &mut self.reports.completed;
+                    let ended = connection.tick_closing(now, &mut when, completed);
+                    self.report(ended);
+                    self.enqueue(id);
+                    self.tick_by(when);
+                }
+                Err(end) => self.end(id, end),
+            }
+        }
+        let soonest = now + self.settings.heartbeat_interval() / TICKS_PER_INTERVAL;
+        self.next_tick = self.next_tick.map(|next| next.max(soonest));
+    }
+
+    /// Cancels the posts of all endpoints on a connection, and reports the ends last.
+    fn end(&mut self, id: ConnectionId, end: End) {
+        let Some(connection) = self.all.remove(&id) else { return };
+        if connection.is_shared {
+            self.reports.end_shared(id, &end);
+        }
+        let (streams, ended) = connection.into_ends(&end, &mut self.reports.completed);
+        self.reports.closed.extend(streams);
+        self.report(ended);
+    }
+
+    fn report(&mut self, ended: impl IntoIterator<Item = (EndpointId, End)>) {
+        for (id, end) in ended {
+            self.endpoints.remove(&id);
+            self.reports.end(id, end);
+        }
+    }
+
+    /// Returns whether there is something to report.
+    pub fn has_news(&mut self, now: Duration) -> bool {
+        for endpoint in self.reports.crowded() {
+            self.release(endpoint, now);
+        }
+        self.reports.has_news()
+    }
+
+    /// Returns whether there may be something to report.
+    pub(crate) fn may_have_news(&self) -> bool {
+        !self.reports.completed.is_empty() || !self.reports.events.is_empty()
+    }
+
+    /// Appends what has completed to `completions`.
+    pub fn hand_out(&mut self, completions: &mut Vec<Completion>) {
+        self.reports.hand_out(completions);
+    }
+
+    /// Returns what has happened on shared connections since the last call.
+    pub fn take_events(&mut self) -> Vec<SharedEvent> {
+        std::mem::take(&mut self.reports.events)
+    }
+
+    pub(crate) fn has_events(&self) -> bool {
+        !self.reports.events.is_empty()
+    }
+
+    /// Returns the streams of connections that have ended since the last call, to be closed.
+    pub fn take_closed(&mut self) -> Vec<S> {
+        std::mem::take(&mut self.reports.closed)
+    }
+
+    /// Returns all streams.
+    pub(crate) fn streams(&self) -> impl Iterator<Item = &S> {
+        let streams = self.all.values().flat_map(|connection| &connection.streams);
+        streams.map(|stream| &stream.bytes)
+    }
+}

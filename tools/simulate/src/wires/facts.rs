@@ -1,0 +1,184 @@
+//! What happens in a run, and what of it is wrong.
+
+use std::collections::VecDeque;
+
+use transport::Cause;
+
+use super::{
+    fault::WireFault,
+    scenario::{ENDS, Protection, WireScenario},
+};
+
+/// How an application's channel ended at one end.
+#[derive(Clone, PartialEq, Eq, Debug)]
+pub(super) enum ChannelEnd {
+    Closed,
+    Broken(Cause),
+}
+
+/// What has been done to a connection.
+#[derive(Clone, Copy, Default, Debug)]
+pub(super) struct Disturbance {
+    /// It may be lost.
+    pub(super) may_fail: bool,
+    /// Its bytes were altered.
+    pub(super) is_altered: bool,
+}
+
+/// Kinds of ends, in the order in which they are counted.
+pub(super) const END_KINDS: [&str; 6] =
+    ["closed", "closed by peer", "lost", "silent", "corrupt", "protocol"];
+
+/// Facts of a run.
+pub(super) struct Facts<'a> {
+    scenario: &'a WireScenario,
+    pub(super) violations: Vec<String>,
+    pub(super) now_ns: u64,
+    /// By connections.
+    pub(super) disturbed: Vec<Disturbance>,
+    /// How long everything stood still at most, for each connection.
+    held_ns: Vec<u64>,
+    /// Ends by kind.
+    pub(super) ends: [u64; END_KINDS.len()],
+    pub(super) blocks: u64,
+    pub(super) cut_through: u64,
+    pub(super) writes: u64,
+    pub(super) words: u64,
+    pub(super) messages: u64,
+    /// Channels that nothing disturbed, at which everything has come to both ends.
+    pub(super) complete: u64,
+    pub(super) faults: Vec<usize>,
+    digest: blake3::Hasher,
+    trace: VecDeque<String>,
+    trace_events: usize,
+}
+
+impl<'a> Facts<'a> {
+    pub(super) fn new(scenario: &'a WireScenario, trace_events: usize) -> Self {
+        let connections = scenario.connections.len();
+        Self {
+            scenario,
+            violations: Vec::new(),
+            now_ns: 0,
+            disturbed: vec![Disturbance::default(); connections],
+            held_ns: vec![0; connections],
+            ends: [0; END_KINDS.len()],
+            blocks: 0,
+            cut_through: 0,
+            writes: 0,
+            words: 0,
+            messages: 0,
+            complete: 0,
+            faults: Vec::new(),
+            digest: blake3::Hasher::new(),
+            trace: VecDeque::new(),
+            trace_events,
+        }
+    }
+
+    pub(super) fn violated(&mut self, what: String) {
+        self.note(|| format!("VIOLATION: {what}"));
+        self.violations.push(what);
+    }
+
+    /// Adds numbers to the digest.
+    pub(super) fn digest(&mut self, numbers: &[u64]) {
+        self.digest.update(&self.now_ns.to_le_bytes());
+        for number in numbers {
+            self.digest.update(&number.to_le_bytes());
+        }
+    }
+
+    pub(super) fn note(&mut self, what: impl FnOnce() -> String) {
+        if self.trace_events == 0 {
+            return;
+        }
+        if self.trace.len() == self.trace_events {
+            self.trace.pop_front();
+        }
+        self.trace.push_back(format!("{:>12.3} us  {}", self.now_ns as f64 / 1e3, what()));
+    }
+
+    /// Returns the digest of all events, and the last of them as text.
+    pub(super) fn into_trace(self) -> (u64, String) {
+        let digest = self.digest.finalize();
+        let mut first = [0; 8];
+        first.copy_from_slice(&digest.as_bytes()[..8]);
+        let text = self.trace.into_iter().map(|line| line + "\n").collect();
+        (u64::from_le_bytes(first), text)
+    }
+
+    /// Notes a fault, and what it may lead to.
+    pub(super) fn disturb(&mut self, what: &WireFault) {
+        self.note(|| format!("{what:?}"));
+        self.faults.push(what.kind());
+        let harmless_ns = self.scenario.ends.iter().map(|end| end.silence_ms).min().unwrap_or(0);
+        let harmless_ns = harmless_ns * 1_000_000 / 4;
+        for number in 0..self.disturbed.len() {
+            if what.connection().is_some_and(|it| it != number) {
+                continue;
+            }
+            let disturbed = &mut self.disturbed[number];
+            match what {
+                WireFault::Pause { .. } | WireFault::Stall { for_ns: Some(_), .. } => {
+                    self.held_ns[number] += what.holds_ns();
+                    disturbed.may_fail |= self.held_ns[number] > harmless_ns;
+                }
+                WireFault::Alter { .. } => {
+                    *disturbed = Disturbance { may_fail: true, is_altered: true };
+                }
+                _ => disturbed.may_fail = true,
+            }
+        }
+    }
+
+    /// Returns whether bytes of a connection may come altered.
+    pub(super) fn may_differ(&self, connection: usize) -> bool {
+        let is_protected = self.scenario.connections[connection].protection != Protection::None;
+        self.disturbed[connection].is_altered && !is_protected
+    }
+
+    /// Judges the cause of an end. `has_closed`: the other end has closed the channel, or will be found to have. `was_idle`:
+    /// the other end of the shared connection was idle for its timeout.
+    pub(super) fn judge(
+        &mut self,
+        at: (usize, usize, usize),
+        end: &ChannelEnd,
+        has_closed: bool,
+        was_idle: bool,
+    ) {
+        let (connection, channel, number) = at;
+        let disturbed = self.disturbed[connection];
+        // A close that may not wait for long enough resets what is under way.
+        let may_be_lost = disturbed.may_fail || was_idle || (has_closed && !self.scenario.drains());
+        let (kind, is_explained) = match end {
+            ChannelEnd::Closed => (0, true),
+            ChannelEnd::Broken(Cause::ClosedByPeer) => {
+                (1, has_closed || self.may_differ(connection))
+            }
+            ChannelEnd::Broken(Cause::Lost(_)) => (2, may_be_lost),
+            ChannelEnd::Broken(Cause::Silent(_)) => (3, disturbed.may_fail),
+            // Where nothing is protected, what is altered may become the report of a corrupt record.
+            ChannelEnd::Broken(Cause::Corrupt(_)) => (4, disturbed.is_altered),
+            ChannelEnd::Broken(_) => (5, self.may_differ(connection)),
+        };
+        self.ends[kind] += 1;
+        self.digest(&[1, connection as u64, channel as u64, number as u64, kind as u64]);
+        self.note(|| format!("end {number}, connection {connection}, channel {channel}: {end:?}"));
+        if !is_explained {
+            self.violated(format!(
+                "connection {connection}, channel {channel} ended at {number} without a reason: {end:?}"
+            ));
+        }
+    }
+
+    /// Returns whether everything has to come on a channel, as it was planned.
+    pub(super) fn has_to_be_complete(&self, connection: usize, channel: usize) -> bool {
+        let plan = &self.scenario.connections[connection].channels[channel];
+        let closes_early = ENDS.iter().any(|&end| plan.closes_ns[end].is_some());
+        !self.disturbed[connection].may_fail
+            && !closes_early
+            && !plan.is_refused
+            && self.scenario.drains()
+    }
+}
