@@ -114,9 +114,11 @@ impl<T: Transport> Engine<T> {
             return Err(error);
         }
         group.carry_out(&mut self.transport, &mut self.counters);
+        // The checks of other groups stay as early as they are.
+        let check = group.next_check(self.transport.now()).into_iter();
+        self.next_check = check.chain(self.next_check).min();
         self.groups.insert(number, group);
         self.touched.insert(number);
-        self.plan_check(self.transport.now());
         Ok(())
     }
 

@@ -15,6 +15,8 @@ const GRANT: u8 = 2;
 const FAILED: u8 = 3;
 const CLOSING: u8 = 4;
 const DELIVERED: u8 = 5;
+const MOVING: u8 = 10;
+const HELD: u8 = 11;
 const COUNTED: u8 = 12;
 
 /// Names of planted bugs.
@@ -46,11 +48,13 @@ pub enum Canary {
     CountsTooLittle,
     /// Bytes of a block are sent on that have not arrived.
     SendsTooSoon,
+    /// Neighbours are not told of progress, as if checks for stalls were put off for ever.
+    HidesProgress,
 }
 
 impl Canary {
     /// All planted bugs.
-    pub const ALL: [Self; 13] = [
+    pub const ALL: [Self; 14] = [
         Self::CompletesTwice,
         Self::LosesCompletion,
         Self::MisplacesBlock,
@@ -64,6 +68,7 @@ impl Canary {
         Self::CountsTooMuch,
         Self::CountsTooLittle,
         Self::SendsTooSoon,
+        Self::HidesProgress,
     ];
 
     /// Returns the name as it is displayed and parsed.
@@ -82,6 +87,7 @@ impl Canary {
             Self::CountsTooMuch => "counts-too-much",
             Self::CountsTooLittle => "counts-too-little",
             Self::SendsTooSoon => "sends-too-soon",
+            Self::HidesProgress => "hides-progress",
         }
     }
 }
@@ -157,7 +163,7 @@ impl Bug for Planted {
         let mut word = word.to_vec();
         match (self.canary, word[0]) {
             (Canary::GrantsTooMuch, GRANT) if self.fires() => word[1] += 1,
-            (Canary::DropsNotice, FAILED) => return None,
+            (Canary::DropsNotice, FAILED) | (Canary::HidesProgress, MOVING | HELD) => return None,
             (Canary::CountsTooMuch, GRANT) => change_count(&mut word[5..], 1),
             (Canary::CountsTooMuch, COUNTED) => change_count(&mut word[1..], 1),
             (Canary::CountsTooLittle, COUNTED) => change_count(&mut word[1..], -1),

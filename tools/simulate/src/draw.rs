@@ -14,6 +14,9 @@ use crate::{
 /// Distinguishes these random choices from those during the run.
 const PURPOSE: u64 = 1;
 
+/// Distinguishes choices that were added later, so that seeds keep what they had before.
+const PURPOSE_LATER: u64 = 5;
+
 const US: u64 = 1_000;
 const MS: u64 = 1_000_000;
 
@@ -40,6 +43,7 @@ pub fn draw(seed: u64, limits: &Limits) -> Scenario {
         // them.
         scenario.members.iter_mut().for_each(|member| member.batch = 0);
     }
+    draw_later(&mut Dice::new(seed, PURPOSE_LATER), &mut scenario);
     scenario.faults = faults(&mut dice, &scenario);
     // Without a stall timeout only the network can detect faults.
     if scenario.faults.iter().all(|fault| fault.what.holds_ns() == 0) && dice.percent(20) {
@@ -54,6 +58,25 @@ pub fn draw(seed: u64, limits: &Limits) -> Scenario {
         }
     }
     scenario
+}
+
+fn draw_later(dice: &mut Dice, scenario: &mut Scenario) {
+    let are_beside = dice.percent(10);
+    for member in &mut scenario.members {
+        let period_ns = dice.magnitude(100 * US, 3 * MS);
+        member.beside_ns = if are_beside && dice.percent(90) { period_ns } else { 0 };
+    }
+    if are_beside && dice.percent(50) {
+        // The last receivers wait for longer than the stall timeout.
+        scenario.network.rate_bytes_per_s = 1_000_000;
+        let size = u64::from(scenario.size());
+        let group = &mut scenario.groups[0];
+        group.algorithm = Algorithm::Sequential.name().to_owned();
+        group.stall_timeout_ms = dice.between(5, 10);
+        group.block_bytes = group.block_bytes.max(50);
+        let bytes = (dice.between(15_000, 30_000) / size) as usize;
+        group.sends.push(SendPlan { at_ns: 0, bytes, shared: false });
+    }
 }
 
 fn network(dice: &mut Dice, size: u32) -> NetworkPlan {
@@ -107,6 +130,7 @@ fn member(dice: &mut Dice, rate: u64) -> MemberPlan {
         batch: if dice.percent(20) { dice.between(1, 3) as u32 } else { 0 },
         clock,
         rate_bytes_per_s: dice.percent(10).then(|| slow_rate(dice, rate)),
+        beside_ns: 0,
     }
 }
 

@@ -75,6 +75,10 @@ pub struct MemberPlan {
     pub clock: Clock,
     /// Rate of its ports, if it is not the network's.
     pub rate_bytes_per_s: Option<u64>,
+    /// How often it creates a group of one member beside the others, and closes the one before; 0:
+    /// never.
+    #[serde(default)]
+    pub beside_ns: u64,
 }
 
 /// One group.
@@ -321,7 +325,7 @@ impl NetworkPlan {
 
 impl GroupPlan {
     /// Returns the stall timeout.
-    fn stall_timeout(&self) -> Option<Duration> {
+    pub fn stall_timeout(&self) -> Option<Duration> {
         (self.stall_timeout_ms > 0).then(|| Duration::from_millis(self.stall_timeout_ms))
     }
 

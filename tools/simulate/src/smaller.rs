@@ -53,6 +53,7 @@ pub(crate) fn smaller_groups(from: &Scenario) -> Vec<Scenario> {
         with(&|it| it.members[rank].batch = 0);
         with(&|it| it.members[rank].clock = Clock::RIGHT);
         with(&|it| it.members[rank].rate_bytes_per_s = None);
+        with(&|it| it.members[rank].beside_ns = 0);
     }
     with(&|it| it.network.slow_links.clear());
     with(&|it| it.network.block_jitter_percent = 0);

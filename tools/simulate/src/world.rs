@@ -13,6 +13,7 @@ use transport_sim::{Fault as LinkFault, SimLink, SimNet};
 use crate::{
     actor::{Actor, Here, MemberEngine, Order},
     application::Application,
+    beside::Beside,
     book::{Book, Done},
     canary::{Canary, Planted},
     checks,
@@ -65,6 +66,8 @@ enum Due {
     Deadline,
     /// A wake-up time of one of its actors has come.
     Wake,
+    /// A group of one member is created beside the others.
+    Beside,
 }
 
 struct Member {
@@ -73,6 +76,8 @@ struct Member {
     /// Links by index of the group, until it is created.
     links: Vec<Vec<(u32, SimLink)>>,
     actors: Vec<Box<dyn Actor>>,
+    /// Groups of one member that come and go.
+    beside: Beside,
     /// Whether each group, by index, has been started.
     has_started: Vec<bool>,
     /// Index of the last group that was created with a number.
@@ -136,6 +141,9 @@ impl<'a> World<'a> {
             bound_ns: scenario.moving_ns(),
         };
         for (rank, plan) in scenario.members.iter().enumerate() {
+            if plan.beside_ns > 0 {
+                world.plan(rank, Due::Beside, plan.start_ns + plan.beside_ns);
+            }
             for (index, group) in scenario.groups.iter().enumerate() {
                 if group.after.is_none() {
                     world.plan(rank, Due::Start(index), plan.start_ns + group.start_ns);
@@ -235,6 +243,7 @@ impl<'a> World<'a> {
         match due {
             Due::Start(group) => self.start(rank, group),
             Due::Look | Due::Deadline => self.look(rank),
+            Due::Beside => self.create_beside(rank),
             Due::Wake => {
                 self.disturbed_ns = self.disturbed_ns.max(self.now_ns());
                 self.with_started(rank, |actor, here| {
@@ -261,6 +270,22 @@ impl<'a> World<'a> {
         if let Err(problem) = created {
             self.book.violated(format!("member {rank}, group {group}: {problem}"));
         }
+        self.look(rank);
+    }
+
+    /// Creates the next group of one member, unless all others have ended here.
+    fn create_beside(&mut self, rank: usize) {
+        let member = &mut self.members[rank];
+        let Some(engine) = &mut member.engine else { return };
+        if member.actors.iter().all(|actor| actor.has_ended()) {
+            return;
+        }
+        let stall_timeout = self.scenario.groups[0].stall_timeout();
+        if let Err(problem) = member.beside.create_next(engine, stall_timeout) {
+            self.book.violated(format!("member {rank}, groups of one member: {problem}"));
+        }
+        let next_ns = self.now_ns() + self.scenario.members[rank].beside_ns;
+        self.plan(rank, Due::Beside, next_ns);
         self.look(rank);
     }
 
@@ -325,6 +350,9 @@ impl<'a> World<'a> {
 
     fn deliver(&mut self, rank: usize, event: Event) {
         let number = event.group();
+        if Beside::has(&event) {
+            return;
+        }
         let now_ns = self.now_ns();
         let Member { engine: Some(engine), actors, current, .. } = &mut self.members[rank] else {
             return;
@@ -518,6 +546,7 @@ impl Member {
             watch,
             links: groups.clone().map(|_| Vec::new()).collect(),
             actors: groups.map(actor).collect(),
+            beside: Beside::default(),
             has_started: vec![false; scenario.groups.len()],
             current: BTreeMap::new(),
             held_until_ns: 0,
