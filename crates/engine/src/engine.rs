@@ -136,7 +136,8 @@ impl<T: Transport> Engine<T> {
     }
 
     /// Queues a message at the root and returns its number. [`Event::Complete`] or
-    /// [`Event::Failed`] returns the region.
+    /// [`Event::Failed`] returns the region, of which no write lease is granted until then. If a part of
+    /// it is in use already, the group fails.
     ///
     /// Errors: this member is not the root, too many blocks, group closed or failed. On an error
     /// nothing is queued.
@@ -149,6 +150,8 @@ impl<T: Transport> Engine<T> {
     }
 
     /// Provides memory for an [`Event::Incoming`] message, at least as long as the message.
+    /// [`Event::Complete`] or [`Event::Failed`] returns the region; no write lease is granted of blocks
+    /// that are in place until then. If a part of it is in use when the message needs it, the group fails.
     ///
     /// Errors: [`Error::RegionTooSmall`], [`Error::RegionReadOnly`] (another region may be
     /// provided); the message does not wait for memory.
@@ -356,7 +359,7 @@ impl<T: Transport> Engine<T> {
         // Nothing accesses the memory once the transport is dropped.
         drop(self.transport);
         let memory =
-            |(number, group): (u64, Group)| (number, group.transfers.memory.into_iter().collect());
+            |(number, mut group): (u64, Group)| (number, group.transfers.memory.take_all());
         self.groups.into_iter().map(memory).collect()
     }
 

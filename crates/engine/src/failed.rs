@@ -134,7 +134,7 @@ impl Failed {
 
     /// Returns the last event.
     pub(crate) fn into_event(self, transfers: &mut Transfers) -> Event {
-        let mut regions: Vec<_> = std::mem::take(&mut transfers.memory).into_iter().collect();
+        let mut regions = transfers.memory.take_all();
         regions.retain(|&(message, _)| !transfers.staging.uses(message));
         Event::Failed { failure: self.failure, regions }
     }

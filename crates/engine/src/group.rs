@@ -104,7 +104,7 @@ impl Group {
         };
         let facts = || Facts::default().message(number).bytes(bytes);
         self.transfers.timeline.note("message", facts);
-        self.transfers.memory.insert(number, region);
+        self.transfers.keep_whole(number, region);
         Ok(number)
     }
 
@@ -123,19 +123,16 @@ impl Group {
             return transfers.accept(message, region);
         };
         let taken = small.take(transfers.settings.number, message, &region)?;
-        counters.small_received += 1;
-        counters.bytes_copied += taken.bytes;
+        // Returned by the event of the failure if it cannot be used.
         transfers.memory.insert(message, region.clone());
-        match taken.contents {
-            Some(contents) => transfers
-                .staging
-                .store_small(message, contents, &region, now)
-                .map_err(|error| Error::Memory { message, error }),
-            None => {
-                transfers.small_taken(message, taken.bytes);
-                Ok(())
+        match taken.and_then(|taken| transfers.take_small(message, taken, &region, now)) {
+            Ok(bytes) => {
+                counters.small_received += 1;
+                counters.bytes_copied += bytes;
             }
+            Err(error) => transfers.unusable = Some(error),
         }
+        Ok(())
     }
 
     /// Notes that the application has copied a message out of its slot, and is done with it.
@@ -269,7 +266,11 @@ impl Group {
             return self.go_on(transport, counters, outcome);
         }
         self.stalls.note_activity(rank);
-        self.note_progress(now);
+        // A credit is progress if it was waited for: a member could grant one more now and then for ever.
+        // All other words come as often as something moves.
+        if !matches!(word, Some(Word::Grant { .. })) || !self.transfers.relay.has_credit(rank) {
+            self.note_progress(now);
+        }
         let outcome = match word {
             Some(Word::Announce { number, bytes, delivered }) => self
                 .transfers

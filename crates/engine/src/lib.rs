@@ -19,6 +19,7 @@ pub mod fuzzing;
 mod group;
 pub mod jobs;
 mod local_error;
+mod memory;
 mod offload;
 mod order;
 mod peers;

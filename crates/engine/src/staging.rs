@@ -17,7 +17,7 @@ use std::{
 };
 
 use relay::{ReceiveId, RelayError, SendId};
-use transport::{ArrivingRead, LeaseError, ReadLease, Region, StoredRead, StoredWrite, WriteLease};
+use transport::{ArrivingRead, LeaseError, ReadLease, Region, StoredWrite, WriteLease};
 
 use crate::jobs::{Disks, Job, Lane, What, Work};
 
@@ -408,18 +408,20 @@ impl Staging {
         !self.unsent.is_empty()
     }
 
-    /// Offload: queues a message, which is relayed after those before it, once it is read. `from`:
-    /// the range to read, if it is in a file.
+    /// Offload: queues a message, which is relayed after those before it, once it is read if it is in
+    /// a file. Errors: the file is being written.
     pub(crate) fn queue_message(
         &mut self,
         number: u64,
         region: &Region,
-        from: Option<StoredRead>,
         now: Duration,
     ) -> Result<(), LeaseError> {
         let bytes = region.len() as u64;
-        self.unsent.push_back(Unsent { bytes, is_read: from.is_none(), number });
-        let Some(from) = from else { return Ok(()) };
+        self.unsent.push_back(Unsent { bytes, is_read: !region.is_stored(), number });
+        if !region.is_stored() {
+            return Ok(());
+        }
+        let from = region.read_stored(0..region.len())?;
         let shadow = self.shadow(number, region);
         let into = shadow.write(0..shadow.len())?;
         let what = What { file: region.clone(), is_write: false, bytes };

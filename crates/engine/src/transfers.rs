@@ -3,6 +3,7 @@
 
 use std::{
     collections::{BTreeMap, VecDeque},
+    ops::Range,
     sync::Arc,
     time::Duration,
 };
@@ -19,6 +20,7 @@ use crate::{
     event::Event,
     jobs::{Disks, Lane},
     local_error::LocalError,
+    memory::Memory,
     offload::Offload,
     order::{Due, Order},
     peers::Peers,
@@ -42,8 +44,9 @@ pub(crate) struct Transfers {
     pub(crate) watermark: Watermark,
     pub(crate) peers: Peers,
     pub(crate) posts: Posts,
-    /// Memory of messages that are not complete.
-    pub(crate) memory: BTreeMap<u64, Region>,
+    pub(crate) memory: Memory,
+    /// Why memory that the application has provided cannot be used: the group is about to fail.
+    pub(crate) unusable: Option<LeaseError>,
     /// Blocks between files and the network.
     pub(crate) staging: Staging,
     pub(crate) events: VecDeque<Event>,
@@ -92,7 +95,8 @@ impl Transfers {
             order: Order::default(),
             peers: Peers::default(),
             posts: Posts::default(),
-            memory: BTreeMap::new(),
+            memory: Memory::default(),
+            unusable: None,
             events: VecDeque::new(),
             is_closing: false,
             credits: Credits::default(),
@@ -100,15 +104,14 @@ impl Transfers {
         })
     }
 
-    /// Relays one more message at the root, and returns its number. Errors: too many blocks; with
-    /// offload, the file is being written.
+    /// Relays one more message at the root, and returns its number. Errors: too many blocks.
     pub(crate) fn send(&mut self, region: &Region, now: Duration) -> Result<u64, Error> {
         let bytes = region.len() as u64;
         if self.settings.is_root() && self.offload.is_used() {
             let blocks = Blocks::new(bytes, self.settings.block_bytes)?;
             blocks.check_offload(self.settings.messages_in_flight)?;
             if region.is_stored() || self.staging.has_unsent() {
-                return self.send_from_shadow(region, now);
+                return Ok(self.send_from_shadow(region, now));
             }
         }
         self.relay.send(bytes)?;
@@ -116,16 +119,23 @@ impl Transfers {
     }
 
     /// Offload, at the root: queues a message, which is relayed in its turn once it is in memory.
-    fn send_from_shadow(&mut self, region: &Region, now: Duration) -> Result<u64, Error> {
-        let message = self.order.known();
-        let in_use = |error: LeaseError| Error::Memory { message, error };
-        let from = match region.is_stored() {
-            true => Some(region.read_stored(0..region.len()).map_err(in_use)?),
-            false => None,
-        };
+    fn send_from_shadow(&mut self, region: &Region, now: Duration) -> u64 {
         let number = self.order.number(true);
-        self.staging.queue_message(number, region, from, now).map_err(in_use)?;
-        Ok(number)
+        self.unusable = self.staging.queue_message(number, region, now).err();
+        number
+    }
+
+    /// Keeps the memory of a message that is sent from here.
+    pub(crate) fn keep_whole(&mut self, message: u64, region: Region) {
+        let whole = 0..region.len();
+        self.memory.insert(message, region);
+        self.reserve(message, whole);
+    }
+
+    /// Lets nobody write a range of a message before it is complete.
+    fn reserve(&mut self, message: u64, range: Range<usize>) {
+        let reserved = self.memory.reserve(message, range);
+        debug_assert_eq!(reserved, Ok(()), "lengths were checked");
     }
 
     /// Provides memory for a relayed message. Errors: the message does not wait for memory; the
@@ -219,6 +229,9 @@ impl Transfers {
         transport: &mut T,
         counters: &mut Counters,
     ) -> Result<bool, LocalError> {
+        if let Some(error) = self.unusable.take() {
+            return Err(error.into());
+        }
         let Some(action) = self.relay.poll_action() else { return Ok(false) };
         self.act(transport, counters, action).map(|()| true)
     }
@@ -274,6 +287,7 @@ impl Transfers {
             }
             Action::BlockReady { message, offset, bytes, .. } => {
                 let message = self.number_of(message);
+                self.reserve(message, range(offset, bytes));
                 if self.settings.report_blocks {
                     self.events.push_back(Event::Block { group, message, offset, bytes });
                 }
@@ -517,8 +531,25 @@ impl Transfers {
         Ok(Ok(()))
     }
 
+    /// Processes a small message that was copied out of its slot: into the application's memory, or to be
+    /// written to its file. Returns its length. Errors: the file is in use.
+    pub(crate) fn take_small(
+        &mut self,
+        message: u64,
+        (bytes, contents): (u64, Option<Vec<u8>>),
+        region: &Region,
+        now: Duration,
+    ) -> Result<u64, LeaseError> {
+        match contents {
+            Some(contents) => self.staging.store_small(message, contents, region, now)?,
+            None => self.small_taken(message, bytes),
+        }
+        Ok(bytes)
+    }
+
     /// Notes that a small message is in the application's memory, or in its file.
     pub(crate) fn small_taken(&mut self, message: u64, bytes: u64) {
+        self.reserve(message, range(0, bytes));
         if self.settings.report_blocks {
             let group = self.settings.number;
             self.events.push_back(Event::Block { group, message, offset: 0, bytes });
@@ -553,7 +584,7 @@ impl Transfers {
                     Event::Incoming { group, message, bytes, slot: slot(message) }
                 }
                 Due::Received { message } => Event::Received { group, message },
-                Due::Complete { message } => match self.memory.remove(&message) {
+                Due::Complete { message } => match self.memory.take(message) {
                     Some(region) => Event::Complete { group, message, region },
                     None => continue,
                 },
@@ -564,7 +595,7 @@ impl Transfers {
     /// Returns the memory of a message in flight, or an empty region if there is none, so that a
     /// lease of it fails with a clear error.
     fn region(&self, message: u64) -> Region {
-        self.memory.get(&self.number_of(message)).cloned().unwrap_or_else(|| Region::zeroed(0))
+        self.memory.get(self.number_of(message)).cloned().unwrap_or_else(|| Region::zeroed(0))
     }
 
     /// Returns the group's number of a message of the relay.

@@ -10,8 +10,8 @@ use engine::Event;
 use transport::Region;
 
 use crate::{
-    Application, Error, Failure, FailureKind, Incoming, outlet::Deliver, shared::Shared,
-    worker::panic_text,
+    Application, Error, Failure, FailureKind, Incoming, outlet::Deliver, panics::panic_text,
+    shared::Shared,
 };
 
 /// Keeps a group registered in switches until it is dropped. Dropping it may block.

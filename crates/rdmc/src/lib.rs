@@ -112,6 +112,7 @@ mod message;
 mod network;
 mod outbox;
 mod outlet;
+mod panics;
 mod protection;
 mod receiving;
 mod send_handle;

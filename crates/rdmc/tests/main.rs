@@ -10,6 +10,7 @@ mod groups;
 mod hostile;
 #[cfg(feature = "switch")]
 mod in_switch;
+mod in_use;
 mod offload;
 mod rate;
 mod receive;

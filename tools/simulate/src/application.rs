@@ -3,11 +3,12 @@
 use std::collections::VecDeque;
 
 use engine::{Error, Event};
-use rdmc::Region;
+use rdmc::{ReadLease, Region};
 
 use crate::{
     actor::{Actor, Here, Order},
     book::{Book, End, MemberBook},
+    canary::Canary,
     checks,
     dice::Dice,
     memory::{Memory, Whole},
@@ -35,6 +36,8 @@ pub struct Application {
     refuses: bool,
     is_silent: bool,
     has_ended: bool,
+    /// Of memory that it has provided.
+    lease: Option<ReadLease>,
     dice: Dice,
 }
 
@@ -60,6 +63,7 @@ impl Application {
             refuses: false,
             is_silent: false,
             has_ended: false,
+            lease: None,
             dice: Dice::new(seed, PURPOSE),
         }
     }
@@ -95,6 +99,7 @@ impl Application {
             let bytes = bytes as usize;
             match self.plan.answer {
                 Answer::Exact => self.accept(message, bytes, 0, here),
+                Answer::InUse { message: used } => self.accept_used(message, bytes, used, here),
                 Answer::Larger { bytes: extra } => self.accept(message, bytes, extra, here),
                 Answer::Late { ns_max } => {
                     let at_ns = here.now_ns + self.dice.between(0, ns_max);
@@ -110,12 +115,31 @@ impl Application {
 
     fn accept(&mut self, message: u64, bytes: usize, extra: usize, here: &mut Here<'_>) {
         let region = self.memory.target(message, bytes, extra);
+        self.give(message, region, here);
+    }
+
+    fn give(&mut self, message: u64, region: Region, here: &mut Here<'_>) {
         self.remark(here, || format!("gives memory for message {message}"));
         match here.engine.accept(self.number, message, region) {
             Ok(()) => {}
             // The group has ended, which will be reported.
             Err(Error::Failed(_) | Error::NoSuchGroup(_)) => self.memory.forget(message),
             Err(error) => self.violated(here, &format!("memory was refused: {error}")),
+        }
+    }
+
+    /// Provides memory, which is in use if it is that of message `used`.
+    fn accept_used(&mut self, message: u64, bytes: usize, used: u64, here: &mut Here<'_>) {
+        if message != used || bytes == 0 {
+            return self.accept(message, bytes, 0, here);
+        }
+        let region = self.memory.target(message, bytes, 0);
+        self.lease = region.read(0..bytes).ok();
+        let now_ns = here.now_ns;
+        self.facts(here.book).in_use_ns = Some(now_ns);
+        // The bug: nobody is told.
+        if here.canary != Some(Canary::IgnoresMemoryInUse) {
+            self.give(message, region, here);
         }
     }
 
@@ -252,6 +276,7 @@ impl Actor for Application {
             }
             Event::Complete { message, region, .. } => self.complete(message, &region, here),
             Event::Failed { failure, regions } => {
+                self.lease = None;
                 self.failed(&regions, here);
                 // Only the library may still hold references.
                 drop(regions);
@@ -306,11 +331,20 @@ impl Actor for Application {
         }
     }
 
+    /// Tries to write what is still being sent or passed on.
+    fn look_around(&mut self, here: &mut Here<'_>) {
+        if self.plan.rude && !self.has_ended {
+            let outcome = self.memory.check_kept();
+            self.check(here, outcome);
+        }
+    }
+
     fn has_ended(&self) -> bool {
         self.has_ended
     }
 
     fn finish(&mut self, book: &mut Book) {
+        self.lease = None;
         if let Err(what) = self.memory.finish() {
             book.violated(format!("member {}, group {}: {what}", self.rank, self.group));
         }

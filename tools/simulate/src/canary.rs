@@ -50,11 +50,13 @@ pub enum Canary {
     SendsTooSoon,
     /// Neighbours are not told of progress, as if checks for stalls were put off for ever.
     HidesProgress,
+    /// Memory that is in use is not noticed.
+    IgnoresMemoryInUse,
 }
 
 impl Canary {
     /// All planted bugs.
-    pub const ALL: [Self; 14] = [
+    pub const ALL: [Self; 15] = [
         Self::CompletesTwice,
         Self::LosesCompletion,
         Self::MisplacesBlock,
@@ -69,6 +71,7 @@ impl Canary {
         Self::CountsTooLittle,
         Self::SendsTooSoon,
         Self::HidesProgress,
+        Self::IgnoresMemoryInUse,
     ];
 
     /// Returns the name as it is displayed and parsed.
@@ -88,6 +91,7 @@ impl Canary {
             Self::CountsTooLittle => "counts-too-little",
             Self::SendsTooSoon => "sends-too-soon",
             Self::HidesProgress => "hides-progress",
+            Self::IgnoresMemoryInUse => "ignores-memory-in-use",
         }
     }
 }

@@ -183,7 +183,8 @@ impl Trial<'_> {
             }),
             FailureKind::Silent => faults.iter().any(|fault| self.explains_silence(fault, failure)),
             FailureKind::Stalled => self.explains_stall(&faults),
-            // No member breaks the protocol here, and all memory is usable.
+            FailureKind::Memory => accused.in_use_ns.is_some_and(|at| at <= self.at_ns),
+            // No member breaks the protocol here.
             _ => false,
         };
         if !is_true {
@@ -196,7 +197,10 @@ impl Trial<'_> {
             }
             _ => what.members().contains(&blamed),
         };
-        if faults.iter().any(|fault| is_apart(&fault.what)) || accused.aborted_ns.is_some() {
+        if faults.iter().any(|fault| is_apart(&fault.what))
+            || accused.aborted_ns.is_some()
+            || accused.in_use_ns.is_some()
+        {
             blame.exact += 1;
         } else {
             blame.behind += 1;

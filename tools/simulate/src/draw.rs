@@ -61,6 +61,13 @@ pub fn draw(seed: u64, limits: &Limits) -> Scenario {
 }
 
 fn draw_later(dice: &mut Dice, scenario: &mut Scenario) {
+    if dice.percent(3) {
+        for group in &mut scenario.groups {
+            let message = dice.below(group.sends.len() as u64 + 1);
+            let rank = dice.below(group.applications.len() as u64) as usize;
+            group.applications[rank].answer = Answer::InUse { message };
+        }
+    }
     let are_beside = dice.percent(10);
     for member in &mut scenario.members {
         let period_ns = dice.magnitude(100 * US, 3 * MS);

@@ -110,6 +110,24 @@ impl Memory {
         self.check_block(message, range)
     }
 
+    /// Checks that the library lets nobody write what is still being sent or passed on: a message that was
+    /// sent from here, and the first and the last reported block of one that is received.
+    ///
+    /// Errors: it can be written.
+    pub fn check_kept(&self) -> Result<(), String> {
+        for (message, given) in self.given.iter().filter(|(_, given)| given.shared.is_none()) {
+            let blocks = self.reported.get(message).into_iter().flat_map(|(starts, _)| starts);
+            let ends = blocks.clone().next().into_iter().chain(blocks.last());
+            let sent = given.is_source.then_some(&0);
+            for &start in ends.chain(sent).filter(|&&start| start < given.bytes) {
+                if given.region.write(start..start + 1).is_ok() {
+                    return Err(format!("byte {start} of message {message} can be written"));
+                }
+            }
+        }
+        Ok(())
+    }
+
     /// Returns how many bytes of a message were reported by blocks.
     pub fn bytes_reported(&self, message: u64) -> usize {
         self.reported.get(&message).map_or(0, |(_, bytes)| *bytes)

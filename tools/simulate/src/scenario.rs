@@ -164,6 +164,11 @@ pub enum Answer {
         /// The delay of the valid one.
         then_ns: u64,
     },
+    /// At once; that of one message is in use, which fails the group.
+    InUse {
+        /// Its number.
+        message: u64,
+    },
 }
 
 /// A fault, and when it is injected.

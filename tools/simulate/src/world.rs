@@ -230,6 +230,7 @@ impl<'a> World<'a> {
 
     /// Schedules a poll of a member for which something has completed.
     fn notify(&mut self, rank: usize) {
+        self.with_started(rank, |actor, here| actor.look_around(here));
         let delay_ns_max = self.scenario.members[rank].poll_delay_ns_max;
         let at_ns = self.now_ns() + self.dice.between(0, delay_ns_max);
         if delay_ns_max == 0 && self.members[rank].held_until_ns <= at_ns {
@@ -358,7 +359,13 @@ impl<'a> World<'a> {
             return;
         };
         let index = current.get(&number).copied().unwrap_or(usize::MAX);
-        let mut here = Here { engine, now_ns, book: &mut self.book, network: self.network };
+        let mut here = Here {
+            engine,
+            now_ns,
+            canary: self.options.canary,
+            book: &mut self.book,
+            network: self.network,
+        };
         match actors.get_mut(index) {
             Some(actor) => actor.event(event, &mut here),
             None => here.book.violated(format!("member {rank}: {event:?} of no group")),
@@ -374,7 +381,13 @@ impl<'a> World<'a> {
         for (actor, _) in
             actors.iter_mut().zip(has_started).filter(|(_, has_started)| **has_started)
         {
-            let mut here = Here { engine, now_ns, book: &mut self.book, network: self.network };
+            let mut here = Here {
+                engine,
+                now_ns,
+                canary: self.options.canary,
+                book: &mut self.book,
+                network: self.network,
+            };
             act(actor.as_mut(), &mut here);
         }
     }
@@ -421,7 +434,10 @@ impl<'a> World<'a> {
                 }
             }
         }
-        if self.book.faults.is_empty() && self.book.violations.is_empty() {
+        let mut members = self.book.groups.iter().flat_map(|group| &group.members);
+        let is_calm =
+            self.book.faults.is_empty() && members.all(|member| member.in_use_ns.is_none());
+        if is_calm && self.book.violations.is_empty() {
             let engines = self.members.iter().filter_map(|member| member.engine.as_ref());
             let counters: Vec<Counters> = engines.map(MemberEngine::counters).collect();
             checks::nothing_twice(&mut self.book, self.scenario, &counters);
@@ -512,7 +528,13 @@ impl<'a> World<'a> {
         if !member.has_started[group] || member.held_until_ns > now_ns || actor.has_ended() {
             return;
         }
-        let mut here = Here { engine, now_ns, book: &mut self.book, network: self.network };
+        let mut here = Here {
+            engine,
+            now_ns,
+            canary: self.options.canary,
+            book: &mut self.book,
+            network: self.network,
+        };
         actor.obey(order, &mut here);
         self.look(rank);
     }
