@@ -175,6 +175,17 @@ impl<T: Transport> Engine<T> {
         })
     }
 
+    /// At the root: asks for [`Event::Delivered`] until this many messages have reached every member.
+    ///
+    /// Errors: this member is not the root; the group has ended.
+    pub fn ask_delivered(&mut self, group: u64, count: u64) -> Result<(), Error> {
+        self.with_group(group, |group, transport, counters| {
+            group.ask_delivered(count)?;
+            group.carry_out(transport, counters);
+            Ok(())
+        })
+    }
+
     /// Starts to close a group. At the root no more messages can be sent; when all are complete
     /// everywhere each member gets [`Event::Closed`]. At other members the call only declares that
     /// this is awaited.

@@ -196,7 +196,7 @@ impl Scene {
             }
             Event::Closed { .. } => self.ended = true,
             Event::Block { bytes, .. } => assert!(bytes <= BLOCK_BYTES),
-            Event::Received { .. } => {}
+            Event::Received { .. } | Event::Delivered { .. } => {}
         }
     }
 
@@ -270,6 +270,8 @@ mod tests {
             ("confirmed", Word::Confirmed),
             ("counted", Word::Counted { received: 2 }),
             ("settled", Word::Settled { delivered: 2 }),
+            ("ask", Word::Ask { messages: 2 }),
+            ("has", Word::Has { received: 2 }),
             ("moving", Word::Moving { idle_ms: 250 }),
         ];
         let seeds = words.map(|(name, word)| (name, [vec![0], word.encode()].concat()));

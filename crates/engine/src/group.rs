@@ -8,6 +8,7 @@ use transport::{Cause, Completion, EndpointId, Region, Transport};
 use crate::{
     close::Closing,
     counters::Counters,
+    delivery::Delivery,
     error::Error,
     event::Event,
     failed::Failed,
@@ -29,6 +30,7 @@ pub(crate) struct Group {
     pub(crate) transfers: Transfers,
     pub(crate) wait_times: WaitTimes,
     closing: Closing,
+    delivery: Delivery,
     small: Option<Small>,
     stalls: Stalls,
     phase: Phase,
@@ -46,6 +48,11 @@ impl Group {
         let (rank, members) = (settings.rank, settings.schedule.members());
         Ok(Self {
             closing: Closing::new(&settings.schedule, rank),
+            delivery: Delivery::new(
+                &settings.schedule,
+                rank,
+                settings.report_delivered && settings.is_root(),
+            ),
             small: Small::new(&settings),
             wait_times: WaitTimes::new(rank),
             stalls: Stalls::new(rank, members, settings.stall_timeout, now),
@@ -150,6 +157,17 @@ impl Group {
         if let (Phase::Running, Some(small)) = (&self.phase, &self.small) {
             small.note_done(&mut self.transfers);
         }
+    }
+
+    pub(crate) fn ask_delivered(&mut self, count: u64) -> Result<(), Error> {
+        self.check_running()?;
+        let settings = &self.transfers.settings;
+        if !settings.is_root() {
+            let (root, rank) = (settings.schedule.root(), settings.rank);
+            return Err(RelayError::NotRoot { root, rank }.into());
+        }
+        self.delivery.want(count);
+        Ok(())
     }
 
     pub(crate) fn ask_to_close(&mut self) -> Result<(), Error> {
@@ -263,6 +281,10 @@ impl Group {
             let situation = self.situation();
             let outcome = self.stalls.on_held(rank, by, &situation, transport.now());
             let outcome = outcome.map(|word| self.write_to_all(transport, word));
+            return self.go_on(transport, counters, outcome);
+        }
+        if let Some(word @ (Word::Ask { .. } | Word::Has { .. })) = &word {
+            let outcome = self.delivery.on_control(rank, word, &mut self.transfers.watermark);
             return self.go_on(transport, counters, outcome);
         }
         self.stalls.note_activity(rank);
@@ -409,10 +431,32 @@ impl Group {
             Some(small) => small.carry_out(transport, &mut self.transfers, counters)?,
             None => self.transfers.report(|_| None),
         }
+        self.tell_delivered(transport)?;
         self.go_on_closing(transport)?;
-        let is_awaited = self.closing.is_under_way() || self.transfers.needs_earlier();
+        let in_place = self.transfers.in_place();
+        let is_awaited = self.closing.is_under_way()
+            || self.transfers.needs_earlier()
+            || self.delivery.awaits(in_place);
         self.small.iter().for_each(|small| small.set_awaited(is_awaited));
         Ok(())
+    }
+
+    /// Asks and answers what every member has, and reports it at the root.
+    fn tell_delivered<T: Transport>(&mut self, transport: &mut T) -> Result<(), LocalError> {
+        let Self { delivery, transfers, .. } = self;
+        let in_place = transfers.in_place();
+        for (rank, word) in delivery.next_words(in_place, &transfers.watermark) {
+            transfers.peers.write(transport, rank, &word)?;
+        }
+        self.report_delivered(self.transfers.watermark.everywhere(in_place));
+        Ok(())
+    }
+
+    /// Reports at the root, if it is to be, that every member has this many messages.
+    fn report_delivered(&mut self, everywhere: u64) {
+        if let Some(count) = self.delivery.take_report(everywhere) {
+            self.transfers.events.push_back(Event::Delivered { group: self.number(), count });
+        }
     }
 
     /// Takes the next step of closing, if it is due.
@@ -426,6 +470,7 @@ impl Group {
         if self.closing.is_confirmed() {
             let (group, rank) = (self.number(), self.rank());
             tracing::debug!(target: "rdmc::engine", group, rank, "group closed");
+            self.report_delivered(completed);
             self.phase = Phase::Closed;
             self.abandon(transport);
         }

@@ -9,6 +9,7 @@
 mod close;
 mod counters;
 mod credits;
+mod delivery;
 mod engine;
 mod error;
 mod event;

@@ -27,8 +27,8 @@ impl Default for SmallMessages {
     }
 }
 
-/// The settings of a group at one member. All fields except `rank`, `window`, `report_blocks` and
-/// `stall_timeout` must be the same at all members.
+/// The settings of a group at one member. All fields except `rank`, `window`, `report_blocks`,
+/// `report_delivered` and `stall_timeout` must be the same at all members.
 #[derive(Clone, Debug)]
 pub struct GroupSettings {
     /// Identifies the group; unique among the groups of its members' contexts.
@@ -58,6 +58,10 @@ pub struct GroupSettings {
     /// called. Blocks that wait for a slow callback are merged: memory is bounded by the window and
     /// the messages in flight, not by the messages' lengths.
     pub report_blocks: bool,
+    /// Whether [`crate::Event::Delivered`] is reported at the root whenever one more message has reached
+    /// every member. It costs two words on each edge of the announcement tree for a message, and has no
+    /// effect at other members.
+    pub report_delivered: bool,
     /// How long a due transfer may make no progress before the group fails with an error that names
     /// the member that was waited for. `None`: no limit (a dead or silent peer is still detected).
     pub stall_timeout: Option<Duration>,
@@ -83,6 +87,7 @@ impl GroupSettings {
             offload: false,
             small: Some(SmallMessages::default()),
             report_blocks: false,
+            report_delivered: false,
             stall_timeout: Some(Duration::from_secs(60)),
         }
     }

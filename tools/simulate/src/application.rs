@@ -12,7 +12,7 @@ use crate::{
     checks,
     dice::Dice,
     memory::{Memory, Whole},
-    scenario::{Answer, ApplicationPlan, Scenario, SendPlan},
+    scenario::{Answer, ApplicationPlan, Scenario, SendPlan, Told},
 };
 
 /// Distinguishes these random choices from all others of a seed.
@@ -30,6 +30,9 @@ pub struct Application {
     sends: VecDeque<SendPlan>,
     close_ns: Option<u64>,
     closes_early: bool,
+    told: Told,
+    /// At the root: how many messages were sent, and how many it was told that every member has.
+    sent_and_delivered: (u64, u64),
     memory: Memory,
     /// Messages that wait for memory: when they get it, number, length.
     unanswered: VecDeque<(u64, u64, usize)>,
@@ -58,6 +61,8 @@ impl Application {
             sends: if is_root { plan.sends.clone().into() } else { VecDeque::new() },
             close_ns,
             closes_early: plan.closes_early,
+            told: if is_root { plan.told } else { Told::No },
+            sent_and_delivered: (0, 0),
             memory: Memory::new(group as u64),
             unanswered: VecDeque::new(),
             refuses: false,
@@ -164,10 +169,40 @@ impl Application {
         match here.engine.send(self.number, region) {
             Ok(number) if number == message => {
                 here.book.groups[self.group].sent.push(plan.bytes);
+                self.sent_and_delivered.0 += 1;
+                self.ask(here);
             }
             Err(Error::Failed(_) | Error::NoSuchGroup(_)) => self.memory.forget(message),
             Err(Error::Closed(_)) if self.close_ns.is_none() => self.memory.forget(message),
             other => self.violated(here, &format!("sending was answered by {other:?}")),
+        }
+    }
+
+    /// Asks to be told once every member has all messages, after the last one.
+    fn ask(&mut self, here: &mut Here<'_>) {
+        if self.told != Told::BeforeClosing || !self.sends.is_empty() {
+            return;
+        }
+        let (sent, _) = self.sent_and_delivered;
+        self.remark(here, || format!("asks whether all have {sent} messages"));
+        match here.engine.ask_delivered(self.number, sent) {
+            Ok(()) | Err(Error::Failed(_) | Error::NoSuchGroup(_)) => {}
+            other => self.violated(here, &format!("asking was answered by {other:?}")),
+        }
+    }
+
+    /// Checks that every member has as many messages as the root is told, and that it is told only if it
+    /// wants to know.
+    fn delivered(&mut self, count: u64, here: &mut Here<'_>) {
+        let (in_place, lacking) = here.book.groups[self.group].in_place();
+        let before = std::mem::replace(&mut self.sent_and_delivered.1, count);
+        if self.told == Told::No || count <= before {
+            self.violated(here, &format!("it is told of {count} messages, after {before}"));
+        }
+        if count > in_place {
+            let what =
+                format!("it is told of {count} messages, but member {lacking} has {in_place}");
+            self.violated(here, &what);
         }
     }
 
@@ -192,6 +227,12 @@ impl Application {
         }
     }
 
+    fn may_close(&self) -> bool {
+        let (sent, delivered) = self.sent_and_delivered;
+        let is_told = self.told != Told::BeforeClosing || delivered >= sent;
+        (self.sends.is_empty() && is_told) || self.closes_early
+    }
+
     /// Makes calls that must be refused and change nothing.
     fn be_rude(&mut self, here: &mut Here<'_>) {
         let number = self.number;
@@ -203,6 +244,7 @@ impl Application {
             completed > 0
                 && here.engine.accept(number, completed - 1, Region::zeroed(20_000)).is_ok(),
             !self.is_root && here.engine.send(number, Region::zeroed(3)).is_ok(),
+            !self.is_root && here.engine.ask_delivered(number, 1).is_ok(),
             here.engine.accept(number + 40, 0, Region::zeroed(1)).is_ok(),
         ];
         if outcomes.contains(&true) {
@@ -275,6 +317,7 @@ impl Actor for Application {
                 }
             }
             Event::Complete { message, region, .. } => self.complete(message, &region, here),
+            Event::Delivered { count, .. } => self.delivered(count, here),
             Event::Failed { failure, regions } => {
                 self.lease = None;
                 self.failed(&regions, here);
@@ -282,7 +325,14 @@ impl Actor for Application {
                 drop(regions);
                 self.ended(End::Failed(failure), here);
             }
-            Event::Closed { .. } => self.ended(End::Closed, here),
+            Event::Closed { .. } => {
+                let (sent, delivered) = self.sent_and_delivered;
+                if self.told != Told::No && delivered < sent {
+                    let what = format!("is closed, and was told of {delivered} of {sent} messages");
+                    self.violated(here, &what);
+                }
+                self.ended(End::Closed, here);
+            }
             other => self.violated(here, &format!("{other:?} is not known")),
         }
         if self.plan.rude && !self.has_ended && self.dice.percent(20) {
@@ -296,7 +346,7 @@ impl Actor for Application {
         }
         let send_ns = self.sends.front().map(|send| send.at_ns);
         // A root that has not sent all messages closes only if the scenario requires it.
-        let close_ns = self.close_ns.filter(|_| self.sends.is_empty() || self.closes_early);
+        let close_ns = self.close_ns.filter(|_| self.may_close());
         let answer_ns = self.unanswered.iter().map(|&(at_ns, ..)| at_ns).min();
         send_ns.into_iter().chain(close_ns).chain(answer_ns).min()
     }
@@ -314,8 +364,7 @@ impl Actor for Application {
                 self.unanswered.push_back((at_ns, message, bytes));
             }
         }
-        let may_close = self.sends.is_empty() || self.closes_early;
-        if self.close_ns.is_some_and(|close_ns| may_close && close_ns <= here.now_ns) {
+        if self.close_ns.is_some_and(|at_ns| at_ns <= here.now_ns) && self.may_close() {
             self.close(here);
         }
     }

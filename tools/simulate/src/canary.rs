@@ -18,6 +18,7 @@ const DELIVERED: u8 = 5;
 const MOVING: u8 = 10;
 const HELD: u8 = 11;
 const COUNTED: u8 = 12;
+const HAS: u8 = 15;
 
 /// Names of planted bugs.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
@@ -52,11 +53,15 @@ pub enum Canary {
     HidesProgress,
     /// Memory that is in use is not noticed.
     IgnoresMemoryInUse,
+    /// Members say, while the group runs, that they have one message more than they do.
+    ReportsTooMuch,
+    /// Members never say, while the group runs, how many messages they have.
+    LosesReports,
 }
 
 impl Canary {
     /// All planted bugs.
-    pub const ALL: [Self; 15] = [
+    pub const ALL: [Self; 17] = [
         Self::CompletesTwice,
         Self::LosesCompletion,
         Self::MisplacesBlock,
@@ -72,6 +77,8 @@ impl Canary {
         Self::SendsTooSoon,
         Self::HidesProgress,
         Self::IgnoresMemoryInUse,
+        Self::ReportsTooMuch,
+        Self::LosesReports,
     ];
 
     /// Returns the name as it is displayed and parsed.
@@ -92,6 +99,8 @@ impl Canary {
             Self::SendsTooSoon => "sends-too-soon",
             Self::HidesProgress => "hides-progress",
             Self::IgnoresMemoryInUse => "ignores-memory-in-use",
+            Self::ReportsTooMuch => "reports-too-much",
+            Self::LosesReports => "loses-reports",
         }
     }
 }
@@ -167,7 +176,10 @@ impl Bug for Planted {
         let mut word = word.to_vec();
         match (self.canary, word[0]) {
             (Canary::GrantsTooMuch, GRANT) if self.fires() => word[1] += 1,
-            (Canary::DropsNotice, FAILED) | (Canary::HidesProgress, MOVING | HELD) => return None,
+            (Canary::DropsNotice, FAILED)
+            | (Canary::HidesProgress, MOVING | HELD)
+            | (Canary::LosesReports, HAS) => return None,
+            (Canary::ReportsTooMuch, HAS) => change_count(&mut word[1..], 1),
             (Canary::CountsTooMuch, GRANT) => change_count(&mut word[5..], 1),
             (Canary::CountsTooMuch, COUNTED) => change_count(&mut word[1..], 1),
             (Canary::CountsTooLittle, COUNTED) => change_count(&mut word[1..], -1),

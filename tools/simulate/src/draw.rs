@@ -7,7 +7,7 @@ use crate::{
     dice::Dice,
     scenario::{
         Answer, ApplicationPlan, Fault, GroupPlan, Limits, MemberPlan, NetworkPlan, PlannedFault,
-        Scenario, SendPlan, SlowLink,
+        Scenario, SendPlan, SlowLink, Told,
     },
 };
 
@@ -61,6 +61,13 @@ pub fn draw(seed: u64, limits: &Limits) -> Scenario {
 }
 
 fn draw_later(dice: &mut Dice, scenario: &mut Scenario) {
+    for group in &mut scenario.groups {
+        group.told = match dice.below(10) {
+            0 | 1 => Told::Each,
+            2 | 3 if !group.closes_early => Told::BeforeClosing,
+            _ => Told::No,
+        };
+    }
     if dice.percent(3) {
         for group in &mut scenario.groups {
             let message = dice.below(group.sends.len() as u64 + 1);
@@ -172,6 +179,7 @@ fn group(dice: &mut Dice, size: u32, number: u64) -> GroupPlan {
         sends,
         close_ns,
         closes_early,
+        told: Told::No,
         applications: (0..size).map(|_| application(dice)).collect(),
     }
 }

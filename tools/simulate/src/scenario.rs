@@ -112,8 +112,23 @@ pub struct GroupPlan {
     pub close_ns: u64,
     /// Whether it closes at `close_ns` even if it has not sent all messages.
     pub closes_early: bool,
+    /// Whether the root learns what every member has.
+    #[serde(default)]
+    pub told: Told,
     /// One for each member.
     pub applications: Vec<ApplicationPlan>,
+}
+
+/// Whether the root learns what every member has, before the group has ended.
+#[derive(Clone, Copy, PartialEq, Eq, Default, Debug, Serialize, Deserialize)]
+pub enum Told {
+    /// It does not.
+    #[default]
+    No,
+    /// Of each message: [`GroupSettings::report_delivered`].
+    Each,
+    /// Its application waits until every member has all messages, and only then closes.
+    BeforeClosing,
 }
 
 /// A message.
@@ -373,6 +388,7 @@ impl Scenario {
                 ..SmallMessages::default()
             }),
             report_blocks: application.report_blocks,
+            report_delivered: plan.told == Told::Each,
             stall_timeout: plan.stall_timeout(),
             ..GroupSettings::new(plan.number, rank, schedule)
         })
@@ -410,9 +426,9 @@ impl Scenario {
         };
         let size = u64::from(self.size());
         let moving_ns = size * self.groups.iter().map(moved_ns).sum::<u64>();
-        // Closing takes three passes along a chain of all members, a failure one, and its count
-        // two.
-        let ending_ns = (6 * size + 6) * word_ns * self.groups.len() as u64;
+        // Closing takes three passes along a chain of all members, a failure one, its count two, and
+        // what all have before closing two.
+        let ending_ns = (8 * size + 8) * word_ns * self.groups.len() as u64;
         net.loss_detection_ns + moving_ns + ending_ns
     }
 

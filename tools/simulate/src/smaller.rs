@@ -2,7 +2,7 @@
 
 use crate::{
     clock::Clock,
-    scenario::{Answer, Fault, Scenario},
+    scenario::{Answer, Fault, Scenario, Told},
 };
 
 /// Returns smaller valid scenarios, the most effective reduction first.
@@ -35,6 +35,7 @@ pub(crate) fn smaller_groups(from: &Scenario) -> Vec<Scenario> {
         }
         with(&|it| it.groups[group].start_ns = 0);
         with(&|it| it.groups[group].small = None);
+        with(&|it| it.groups[group].told = Told::No);
         with(&|it| it.groups[group].offload = false);
         with(&|it| it.groups[group].closes_early = false);
         with(&|it| it.groups[group].close_ns = 0);
