@@ -275,7 +275,8 @@ impl<T: Transport> Engine<T> {
             count += done.len();
             for done in done.drain(..) {
                 let group = self.groups.get_mut(&done.lane.group);
-                let Some(group) = group.filter(|group| group.transfers.staging.lane == done.lane)
+                let Some(group) =
+                    group.filter(|group| group.transfers.staging.jobs.lane() == done.lane)
                 else {
                     continue;
                 };
@@ -469,8 +470,8 @@ mod tests {
                         engine.accept(1, message, region(rank)).unwrap();
                     }
                 }
-                let staging = &engine.groups[&1].transfers.staging;
-                assert!(staging.made <= 5, "{} blocks at member {rank}", staging.made);
+                let blocks = &engine.groups[&1].transfers.staging.blocks;
+                assert!(blocks.made <= 5, "{} blocks at member {rank}", blocks.made);
             }
             if network.step().is_none() && !engines.iter().any(|engine| engine.disks.has_done()) {
                 break;

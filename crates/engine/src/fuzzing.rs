@@ -272,6 +272,7 @@ mod tests {
             ("settled", Word::Settled { delivered: 2 }),
             ("ask", Word::Ask { messages: 2 }),
             ("has", Word::Has { received: 2 }),
+            ("digest", Word::Digest { message: 2, digest: [3; 32] }),
             ("moving", Word::Moving { idle_ms: 250 }),
         ];
         let seeds = words.map(|(name, word)| (name, [vec![0], word.encode()].concat()));

@@ -22,6 +22,7 @@ use crate::{
     stalls::{Situation, Stalls, ToAll, Verdict},
     timeline::Facts,
     transfers::Transfers,
+    verification::Verification,
     wait_times::WaitTimes,
     words::Word,
 };
@@ -298,6 +299,10 @@ impl Group {
                 .transfers
                 .announced(rank, number, bytes)
                 .map(|()| self.transfers.note_everywhere(delivered)),
+            Some(Word::Digest { message, digest }) => match &mut self.transfers.verification {
+                Some(verification) => verification.on_digest(rank, message, digest),
+                None => Err(peer_error(rank, "wrote a digest in a group that verifies nothing")),
+            },
             Some(Word::Freed { count }) => match &mut self.small {
                 Some(small) => small
                     .on_freed(rank, count)
@@ -371,18 +376,21 @@ impl Group {
         done: Done,
         now: Duration,
     ) {
-        let Some(ended) = self.transfers.staging.end(done.number, now) else { return };
+        let Some(ended) = self.transfers.staging.jobs.end(done.number, now) else { return };
         self.note_progress(now);
         if !self.is_running() {
             return;
         }
-        if let Err(error) = done.outcome {
-            // The cause first: other members get the beginning alone.
-            let doing = self.transfers.waits().occupation();
-            let detail = format!("{error}: {}, while {doing}", ended.what);
-            return self.fail(transport, Some(self.rank()), FailureKind::Memory, detail);
-        }
-        match self.transfers.follow(transport, ended) {
+        let digests = match done.outcome {
+            Ok(digests) => digests,
+            Err(error) => {
+                // The cause first: other members get the beginning alone.
+                let doing = self.transfers.waits().occupation();
+                let detail = format!("{error}: {}, while {doing}", ended.what);
+                return self.fail(transport, Some(self.rank()), FailureKind::Memory, detail);
+            }
+        };
+        match self.transfers.follow(transport, ended, digests) {
             Ok(outcome) => self.go_on(transport, counters, outcome),
             Err(error) => self.stop(transport, error.into()),
         }
@@ -423,6 +431,7 @@ impl Group {
         counters: &mut Counters,
     ) -> Result<(), LocalError> {
         while self.transfers.step(transport, counters)? {}
+        self.transfers.verify(transport)?;
         self.transfers.grant(transport)?;
         self.wait_times
             .note(self.transfers.waits().obstacle(&self.transfers.staging), transport.now());
@@ -496,9 +505,14 @@ impl Group {
 
     /// Fails the group because of an error at this member.
     fn stop<T: Transport>(&mut self, transport: &mut T, error: LocalError) {
-        let detail = format!("while {}, {error}", self.transfers.waits().occupation());
+        let detail = match error {
+            // What was being done meanwhile has nothing to do with it.
+            LocalError::Differs { .. } => error.to_string(),
+            _ => format!("while {}, {error}", self.transfers.waits().occupation()),
+        };
         let (member, kind) = match error {
             LocalError::Memory(_) => (self.rank(), FailureKind::Memory),
+            LocalError::Differs { .. } => (self.rank(), FailureKind::Differs),
             LocalError::ControlRefused { rank, .. } => (rank, FailureKind::Silent),
         };
         self.fail(transport, Some(member), kind, detail);
@@ -591,7 +605,7 @@ impl Group {
             Verdict::GoOn(words) => return self.write_to_all(transport, words),
             Verdict::StorageStuck { waited } => {
                 // The storage comes first in the text, since other members receive it cut.
-                let what = self.transfers.staging.occupation().unwrap_or_default();
+                let what = self.transfers.staging.jobs.occupation().unwrap_or_default();
                 let (waited_ms, doing) = (waited.as_millis(), doing());
                 let detail =
                     format!("it waits for its storage: {what} since {waited_ms} ms, while {doing}");
@@ -612,12 +626,18 @@ impl Group {
         let is_relaying = waits.is_relaying();
         let closing = self.closing.waited_for(next).filter(|_| !is_relaying);
         let small = self.small.as_ref();
-        let waited_for = waits.neighbours().chain(small.and_then(Small::waited_for)).chain(closing);
+        let verification = self.transfers.verification.as_ref();
+        let waited_for = waits
+            .neighbours()
+            .chain(small.and_then(Small::waited_for))
+            .chain(verification.and_then(Verification::waited_for))
+            .chain(closing);
+        let is_verifying = verification.is_some_and(Verification::is_busy);
         Situation {
-            is_busy: is_relaying || self.closing.is_under_way(),
+            is_busy: is_relaying || is_verifying || self.closing.is_under_way(),
             waited_for: waited_for.collect(),
             owes_memory: waits.owes_memory(next) || small.is_some_and(|it| it.owes_memory(next)),
-            storage_stuck_since: self.transfers.staging.stuck_since(),
+            storage_stuck_since: self.transfers.staging.jobs.stuck_since(),
         }
     }
 

@@ -18,18 +18,22 @@ use crate::{
     credits::Credits,
     error::Error,
     event::Event,
-    jobs::{Disks, Lane},
+    job_list::Ended,
+    jobs::{Digest, Disks, Lane},
     local_error::LocalError,
     memory::Memory,
     offload::Offload,
     order::{Due, Order},
+    outbox::Contents,
     peers::Peers,
     posts::Posts,
+    range::range,
     receives::Receives,
     settings::{GroupSettings, check_region},
     slot::Slot,
-    staging::{Contents, Ended, Next, Staging, range},
+    staging::{Next, Staging},
     timeline::{Facts, Timeline},
+    verification::{Verdict, Verification},
     waits::Waits,
     watermark::Watermark,
     words::Word,
@@ -49,6 +53,8 @@ pub(crate) struct Transfers {
     pub(crate) unusable: Option<LeaseError>,
     /// Blocks between files and the network.
     pub(crate) staging: Staging,
+    /// In a group that verifies.
+    pub(crate) verification: Option<Verification>,
     pub(crate) events: VecDeque<Event>,
     pub(crate) timeline: Timeline,
     /// Whether the number of messages is final.
@@ -89,6 +95,15 @@ impl Transfers {
             receives: Receives::new(spare_count, settings.block_bytes),
             timeline: Timeline::new(settings.number, settings.rank),
             watermark: Watermark::new(&settings.schedule, settings.rank),
+            verification: settings.verify.then(|| {
+                let in_flight = settings.messages_in_flight;
+                Verification::new(
+                    &settings.schedule,
+                    settings.rank,
+                    settings.block_bytes,
+                    in_flight,
+                )
+            }),
             settings,
             offload,
             relay,
@@ -111,18 +126,22 @@ impl Transfers {
             let blocks = Blocks::new(bytes, self.settings.block_bytes)?;
             blocks.check_offload(self.settings.messages_in_flight)?;
             if region.is_stored() || self.staging.has_unsent() {
-                return Ok(self.send_from_shadow(region, now));
+                let number = self.order.number(true);
+                self.unusable = self.staging.queue_message(number, region, now).err();
+                self.begin_verification(number, bytes)?;
+                return Ok(number);
             }
         }
         self.relay.send(bytes)?;
-        Ok(self.order.number(true))
+        let number = self.order.number(true);
+        self.begin_verification(number, bytes)?;
+        Ok(number)
     }
 
-    /// Offload, at the root: queues a message, which is relayed in its turn once it is in memory.
-    fn send_from_shadow(&mut self, region: &Region, now: Duration) -> u64 {
-        let number = self.order.number(true);
-        self.unusable = self.staging.queue_message(number, region, now).err();
-        number
+    /// Adds a relayed message that is sent or announced, if the group verifies. Errors: too many blocks,
+    /// which the relay has refused before.
+    fn begin_verification(&mut self, number: u64, bytes: u64) -> Result<(), RelayError> {
+        self.verification.as_mut().map_or(Ok(()), |verification| verification.begin(number, bytes))
     }
 
     /// Keeps the memory of a message that is sent from here.
@@ -163,7 +182,8 @@ impl Transfers {
             let what = "announced messages out of order".to_owned();
             return Err(RelayError::Peer { member: rank, what });
         }
-        self.relay.announced(rank, bytes)
+        self.relay.announced(rank, bytes)?;
+        self.begin_verification(number, bytes)
     }
 
     /// Processes the completion of a send.
@@ -220,7 +240,7 @@ impl Transfers {
     /// Notes that a receive was not executed.
     pub(crate) fn missed(&mut self, id: ReceiveId) {
         self.receives.forget(id);
-        self.staging.missed(id);
+        self.staging.blocks.missed(id);
     }
 
     /// Executes the relay's next action. Returns `false` if there is none.
@@ -264,6 +284,9 @@ impl Transfers {
                 let announced = self.announced.entry(target).or_default();
                 let number = self.order.number_of(*announced).unwrap_or(u64::MAX);
                 *announced += 1;
+                if let Some(verification) = &mut self.verification {
+                    verification.announced(number);
+                }
                 let facts = || Facts::of(target).message(number).bytes(bytes);
                 self.timeline.note("announce", facts);
                 let delivered = self.watermark.everywhere(self.in_place());
@@ -283,20 +306,34 @@ impl Transfers {
                 self.timeline.note("copied", || facts.relayed(&self.order, message));
             }
             Action::Incoming { message, bytes } => {
-                self.order.incoming(self.number_of(message), bytes);
-            }
-            Action::BlockReady { message, offset, bytes, .. } => {
                 let message = self.number_of(message);
+                let verification = self.verification.as_mut();
+                if verification.is_none_or(|verification| verification.admits(message, bytes)) {
+                    self.order.incoming(message, bytes);
+                }
+            }
+            Action::BlockReady { message, block, offset, bytes } => {
+                let message = self.number_of(message);
+                if let Some(verification) = &mut self.verification {
+                    verification.held(message, block);
+                }
                 self.reserve(message, range(offset, bytes));
                 if self.settings.report_blocks {
                     self.events.push_back(Event::Block { group, message, offset, bytes });
                 }
             }
-            Action::Received { message } => self.order.received(self.number_of(message)),
+            Action::Received { message } if self.verification.is_none() => {
+                self.order.received(self.number_of(message));
+            }
+            // Once it is known to be the root's.
+            Action::Received { .. } => {}
             Action::Complete { message } => {
                 let number = self.number_of(message);
                 self.staging.forget(number);
-                self.order.complete(number);
+                match &mut self.verification {
+                    Some(verification) => verification.complete(number),
+                    None => self.order.complete(number),
+                }
                 self.order.retire();
             }
             offloaded => self.act_offloaded(transport, counters, offloaded)?,
@@ -332,15 +369,11 @@ impl Transfers {
                 after_receive,
                 after_send,
             } => {
-                let region = self.region(message);
-                let memory = match region.is_stored() {
-                    true => self.staging.shadow(self.number_of(message), &region),
-                    false => region,
-                };
-                let from = memory.future_read(range(offset, bytes))?;
+                let (number, region) = (self.number_of(message), self.region(message));
+                let from = self.staging.whole(number, region).future_read(range(offset, bytes))?;
                 // The network may have no record of receives that are done; their blocks are in
                 // memory.
-                let open = after_receive.filter(|&(_, id)| !self.staging.has_landed(id));
+                let open = after_receive.filter(|&(_, id)| !self.staging.blocks.has_landed(id));
                 let receive = open.map(|(source, id)| (source, Token(id.0)));
                 let send = after_send.map(|(target, id)| (target, Token(id.0)));
                 let mut after = Vec::with_capacity(2);
@@ -493,7 +526,7 @@ impl Transfers {
         let (number, region) = (self.number_of(message), self.region(message));
         let from = spare.read(range(0, bytes))?;
         if region.is_stored() {
-            return self.staging.store_first(id, (from, spare), region, (number, offset), now);
+            return self.staging.store_first(id, (from, spare), &region, (number, offset), now);
         }
         region.write(range(offset, bytes))?.copy_from_slice(&from);
         drop(from);
@@ -503,13 +536,42 @@ impl Transfers {
         Ok(())
     }
 
-    /// Executes what follows a transfer between memory and a file. The inner result is the relay's.
+    /// In a group that verifies: computes digests of what is in place, passes the root's on, and reports
+    /// messages of which the copy here is the same. Errors: it is another.
+    pub(crate) fn verify<T: Transport>(&mut self, transport: &mut T) -> Result<(), LocalError> {
+        let Some(verification) = &mut self.verification else { return Ok(()) };
+        if let Some(request) = verification.next_job(&self.memory)? {
+            self.staging.jobs.submit(request, transport.now());
+        }
+        for (rank, word) in verification.next_words() {
+            self.peers.write(transport, rank, &word)?;
+        }
+        while let Some(verdict) = verification.next_verdict() {
+            match verdict {
+                Verdict::Same { message } if !self.settings.is_root() => {
+                    self.order.received(message)
+                }
+                Verdict::Same { .. } => {}
+                Verdict::Complete { message } => self.order.complete(message),
+                Verdict::Differs { message, bytes } => {
+                    return Err(LocalError::Differs { message, bytes });
+                }
+            }
+        }
+        while let Some((message, bytes)) = verification.next_incoming() {
+            self.order.incoming(message, bytes);
+        }
+        Ok(())
+    }
+
+    /// Executes what follows a job, which has computed these digests. The inner result is the relay's.
     pub(crate) fn follow<T: Transport>(
         &mut self,
         transport: &mut T,
         ended: Ended,
+        digests: Vec<Digest>,
     ) -> Result<Result<(), RelayError>, LeaseError> {
-        match self.staging.next(ended) {
+        match self.staging.next(ended, digests) {
             Next::Received { id, bytes, immediate } => {
                 return Ok(self.in_memory(id, bytes, immediate));
             }
@@ -520,6 +582,11 @@ impl Transfers {
                 }
             }
             Next::SmallTaken { message, bytes } => self.small_taken(message, bytes),
+            Next::Digested { message, digests } => {
+                if let Some(verification) = &mut self.verification {
+                    verification.computed(message, digests);
+                }
+            }
             Next::Relay { messages_bytes } => {
                 for bytes in messages_bytes {
                     if let Err(error) = self.relay.send(bytes) {

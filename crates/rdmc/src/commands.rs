@@ -39,6 +39,11 @@ pub(crate) enum Command {
         group: u64,
         message: u64,
     },
+    /// Asks the root's engine to report until every member has this many messages.
+    AskDelivered {
+        group: u64,
+        count: u64,
+    },
     Close {
         group: u64,
     },

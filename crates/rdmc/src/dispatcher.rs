@@ -150,6 +150,7 @@ fn call(application: &mut dyn Application, shared: &Shared, event: Event) -> Opt
         Event::Block { message, offset, bytes, .. } => application.block(message, offset, bytes),
         Event::Received { message, .. } => application.received(message),
         Event::Complete { message, region, .. } => application.complete(message, region),
+        Event::Delivered { count, .. } => application.delivered(count),
         Event::Failed { failure, regions } => application.failed(&failure, regions),
         Event::Closed { .. } => application.closed(),
         _ => {}

@@ -267,6 +267,39 @@ impl Group {
         self.shared.wait_complete(messages, timeout)
     }
 
+    /// Returns how many messages, counted from the first, every member has, as far as the root knows: it
+    /// learns that with [`GroupSettings::report_delivered`], or while [`Group::wait_delivered`] waits.
+    /// Never too high. At other members 0 until the group has ended; then at every member all after
+    /// success, and [`Failure::delivered`] after a failure.
+    pub fn delivered(&self) -> u64 {
+        self.shared.status().delivered
+    }
+
+    /// At the root: waits until every member has this many messages, counted from the first; they are in
+    /// place there, and stay so if members fail later. Messages may still be sent meanwhile, also the last
+    /// of those that are waited for. With [`crate::Progress::Caller`] it makes progress, as
+    /// [`Group::close`] does.
+    ///
+    /// Costs two control messages on each edge of the announcement tree.
+    ///
+    /// Errors: this member is not the root; the group fails, or closes with fewer; the timeout expires;
+    /// [`Error::InsideCallback`] if they are not there and cannot be reported while this callback runs;
+    /// the context is closed or has failed.
+    pub fn wait_delivered(&self, count: u64, timeout: Duration) -> Result<(), Error> {
+        self.shared.wait_delivered(count, timeout)
+    }
+
+    /// As [`Group::wait_delivered`], as a future for any executor.
+    ///
+    /// Errors: this member is not the root; the group fails, or closes with fewer; the context is closed
+    /// or has failed.
+    #[cfg(feature = "async")]
+    pub async fn wait_delivered_async(&self, count: u64) -> Result<(), Error> {
+        self.shared.ask_delivered(count)?;
+        let group = self.shared.settings.number;
+        self.shared.until(|status| status.check_delivered(group, count)).await
+    }
+
     /// As [`Group::wait_complete`], as a future for any executor.
     ///
     /// Errors: the group fails, or closes with fewer.

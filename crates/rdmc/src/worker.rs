@@ -197,6 +197,7 @@ impl Worker {
                 Ok(())
             }
             Command::Taken { group, message } => self.engine.taken(group, message),
+            Command::AskDelivered { group, count } => self.engine.ask_delivered(group, count),
             Command::Close { group } => self.engine.close(group),
             Command::Abort { group, reason } => self.engine.abort(group, &reason),
             Command::Post(posts) => {

@@ -12,7 +12,7 @@ use crate::{
     checks,
     dice::Dice,
     memory::{Memory, Whole},
-    scenario::{Answer, ApplicationPlan, Scenario, SendPlan, Told},
+    scenario::{Answer, ApplicationPlan, Fault, Scenario, SendPlan, Told},
 };
 
 /// Distinguishes these random choices from all others of a seed.
@@ -31,6 +31,7 @@ pub struct Application {
     close_ns: Option<u64>,
     closes_early: bool,
     told: Told,
+    verifies: bool,
     /// At the root: how many messages were sent, and how many it was told that every member has.
     sent_and_delivered: (u64, u64),
     memory: Memory,
@@ -62,6 +63,7 @@ impl Application {
             close_ns,
             closes_early: plan.closes_early,
             told: if is_root { plan.told } else { Told::No },
+            verifies: plan.verify,
             sent_and_delivered: (0, 0),
             memory: Memory::new(group as u64),
             unanswered: VecDeque::new(),
@@ -264,10 +266,19 @@ impl Application {
         self.check(here, outcome);
     }
 
+    /// Returns what memory has of a message that was not compared with the root's, where a byte may have
+    /// been changed on the way.
+    fn before_comparison(&self, otherwise: Whole, here: &Here<'_>) -> Whole {
+        let mut faults = here.book.faults.iter();
+        let is_corrupted = faults.any(|fault| matches!(fault.what, Fault::Corrupt { .. }));
+        if self.verifies && is_corrupted { Whole::Unknown } else { otherwise }
+    }
+
     fn failed(&mut self, regions: &[(u64, Region)], here: &mut Here<'_>) {
         let received = self.facts(here.book).received;
+        let partly = self.before_comparison(Whole::Partly, here);
         for (message, region) in regions {
-            let whole = if *message < received { Whole::Yes } else { Whole::Partly };
+            let whole = if *message < received { Whole::Yes } else { partly };
             let outcome = self.memory.take_back(*message, region, whole);
             self.check(here, outcome);
         }
@@ -297,7 +308,8 @@ impl Actor for Application {
             Event::Incoming { message, bytes, .. } => self.incoming(message, bytes, here),
             Event::Block { message, offset, bytes, .. } => {
                 let range = offset as usize..(offset + bytes) as usize;
-                let outcome = self.memory.note_block(message, range);
+                let whole = self.before_comparison(Whole::Yes, here);
+                let outcome = self.memory.note_block(message, range, whole);
                 self.check(here, outcome);
             }
             Event::Received { message, .. } => {
@@ -309,7 +321,7 @@ impl Actor for Application {
                 }
                 let sent = here.book.groups[self.group].sent.get(message as usize);
                 let bytes = sent.copied().unwrap_or(0);
-                let outcome = self.memory.check_block(message, 0..bytes);
+                let outcome = self.memory.check_block(message, 0..bytes, Whole::Yes);
                 self.check(here, outcome);
                 let reported = self.memory.bytes_reported(message);
                 if reported != if self.plan.report_blocks { bytes } else { 0 } {

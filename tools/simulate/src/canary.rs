@@ -19,6 +19,7 @@ const MOVING: u8 = 10;
 const HELD: u8 = 11;
 const COUNTED: u8 = 12;
 const HAS: u8 = 15;
+const DIGEST: u8 = 16;
 
 /// Names of planted bugs.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
@@ -57,11 +58,15 @@ pub enum Canary {
     ReportsTooMuch,
     /// Members never say, while the group runs, how many messages they have.
     LosesReports,
+    /// The root's digests are not passed on.
+    LosesDigests,
+    /// Members get another digest than the root's.
+    ChangesDigests,
 }
 
 impl Canary {
     /// All planted bugs.
-    pub const ALL: [Self; 17] = [
+    pub const ALL: [Self; 19] = [
         Self::CompletesTwice,
         Self::LosesCompletion,
         Self::MisplacesBlock,
@@ -79,6 +84,8 @@ impl Canary {
         Self::IgnoresMemoryInUse,
         Self::ReportsTooMuch,
         Self::LosesReports,
+        Self::LosesDigests,
+        Self::ChangesDigests,
     ];
 
     /// Returns the name as it is displayed and parsed.
@@ -101,6 +108,8 @@ impl Canary {
             Self::IgnoresMemoryInUse => "ignores-memory-in-use",
             Self::ReportsTooMuch => "reports-too-much",
             Self::LosesReports => "loses-reports",
+            Self::LosesDigests => "loses-digests",
+            Self::ChangesDigests => "changes-digests",
         }
     }
 }
@@ -178,7 +187,9 @@ impl Bug for Planted {
             (Canary::GrantsTooMuch, GRANT) if self.fires() => word[1] += 1,
             (Canary::DropsNotice, FAILED)
             | (Canary::HidesProgress, MOVING | HELD)
-            | (Canary::LosesReports, HAS) => return None,
+            | (Canary::LosesReports, HAS)
+            | (Canary::LosesDigests, DIGEST) => return None,
+            (Canary::ChangesDigests, DIGEST) if self.fires() => word[20] ^= 1,
             (Canary::ReportsTooMuch, HAS) => change_count(&mut word[1..], 1),
             (Canary::CountsTooMuch, GRANT) => change_count(&mut word[5..], 1),
             (Canary::CountsTooMuch, COUNTED) => change_count(&mut word[1..], 1),

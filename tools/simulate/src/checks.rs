@@ -95,7 +95,7 @@ pub fn nothing_twice(book: &mut Book, scenario: &Scenario, counters: &[Counters]
             // Where switches copy, all messages are transferred the same way.
             let are_written = plan.algorithm != Algorithm::InSwitch.name();
             let has_room = are_written && (2..=members_max).contains(&size);
-            let limit = plan.small.filter(|_| has_room);
+            let limit = plan.small.filter(|_| has_room && !plan.verify);
             for &bytes in group.sent.iter().filter(|_| rank != plan.root) {
                 if limit.is_some_and(|(_, bytes_max)| bytes <= bytes_max as usize) {
                     small += 1;
@@ -183,6 +183,9 @@ impl Trial<'_> {
             }),
             FailureKind::Silent => faults.iter().any(|fault| self.explains_silence(fault, failure)),
             FailureKind::Stalled => self.explains_stall(&faults),
+            FailureKind::Differs => {
+                faults.iter().any(|fault| matches!(fault.what, Fault::Corrupt { .. }))
+            }
             FailureKind::Memory => accused.in_use_ns.is_some_and(|at| at <= self.at_ns),
             // No member breaks the protocol here.
             _ => false,

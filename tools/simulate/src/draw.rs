@@ -43,8 +43,14 @@ pub fn draw(seed: u64, limits: &Limits) -> Scenario {
         // them.
         scenario.members.iter_mut().for_each(|member| member.batch = 0);
     }
-    draw_later(&mut Dice::new(seed, PURPOSE_LATER), &mut scenario);
+    let mut later = Dice::new(seed, PURPOSE_LATER);
+    draw_later(&mut later, &mut scenario);
     scenario.faults = faults(&mut dice, &scenario);
+    if scenario.groups[0].verify && later.percent(40) {
+        let what = Fault::Corrupt { member: later.below(u64::from(size)) as u32 };
+        scenario.faults.push(PlannedFault { step: later.magnitude(1, 500), what });
+        scenario.faults.sort_by_key(|fault| fault.step);
+    }
     // Without a stall timeout only the network can detect faults.
     if scenario.faults.iter().all(|fault| fault.what.holds_ns() == 0) && dice.percent(20) {
         scenario.groups.iter_mut().for_each(|group| group.stall_timeout_ms = 0);
@@ -68,6 +74,8 @@ fn draw_later(dice: &mut Dice, scenario: &mut Scenario) {
             _ => Told::No,
         };
     }
+    let verify = dice.percent(25);
+    scenario.groups.iter_mut().for_each(|group| group.verify = verify);
     if dice.percent(3) {
         for group in &mut scenario.groups {
             let message = dice.below(group.sends.len() as u64 + 1);
@@ -180,6 +188,7 @@ fn group(dice: &mut Dice, size: u32, number: u64) -> GroupPlan {
         close_ns,
         closes_early,
         told: Told::No,
+        verify: false,
         applications: (0..size).map(|_| application(dice)).collect(),
     }
 }

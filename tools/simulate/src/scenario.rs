@@ -115,6 +115,9 @@ pub struct GroupPlan {
     /// Whether the root learns what every member has.
     #[serde(default)]
     pub told: Told,
+    /// See [`GroupSettings::verify`].
+    #[serde(default)]
+    pub verify: bool,
     /// One for each member.
     pub applications: Vec<ApplicationPlan>,
 }
@@ -257,12 +260,27 @@ pub enum Fault {
         /// Index of the group.
         group: usize,
     },
+    /// One byte of the next block that a member sends is changed; only where groups verify.
+    Corrupt {
+        /// Its rank.
+        member: u32,
+    },
 }
 
 impl Fault {
     /// Names of the kinds, in the order of [`Fault::kind`].
-    pub const KINDS: [&'static str; 9] =
-        ["death", "reset", "freeze", "pause", "partition", "rate", "abort", "refusal", "no answer"];
+    pub const KINDS: [&'static str; 10] = [
+        "death",
+        "reset",
+        "freeze",
+        "pause",
+        "partition",
+        "rate",
+        "abort",
+        "refusal",
+        "no answer",
+        "corruption",
+    ];
 
     /// Returns the index of its kind.
     pub fn kind(&self) -> usize {
@@ -276,6 +294,7 @@ impl Fault {
             Self::Abort { .. } => 6,
             Self::Refuse { .. } => 7,
             Self::Mute { .. } => 8,
+            Self::Corrupt { .. } => 9,
         }
     }
 
@@ -307,7 +326,8 @@ impl Fault {
             | Self::Rate { member, .. }
             | Self::Abort { member, .. }
             | Self::Refuse { member, .. }
-            | Self::Mute { member, .. } => vec![*member],
+            | Self::Mute { member, .. }
+            | Self::Corrupt { member } => vec![*member],
         }
     }
 }
@@ -389,6 +409,7 @@ impl Scenario {
             }),
             report_blocks: application.report_blocks,
             report_delivered: plan.told == Told::Each,
+            verify: plan.verify,
             stall_timeout: plan.stall_timeout(),
             ..GroupSettings::new(plan.number, rank, schedule)
         })

@@ -36,6 +36,12 @@ pub(crate) fn smaller_groups(from: &Scenario) -> Vec<Scenario> {
         with(&|it| it.groups[group].start_ns = 0);
         with(&|it| it.groups[group].small = None);
         with(&|it| it.groups[group].told = Told::No);
+        let is_corrupted = |it: &Scenario| {
+            it.faults.iter().any(|fault| matches!(fault.what, Fault::Corrupt { .. }))
+        };
+        if !is_corrupted(from) {
+            with(&|it| it.groups[group].verify = false);
+        }
         with(&|it| it.groups[group].offload = false);
         with(&|it| it.groups[group].closes_early = false);
         with(&|it| it.groups[group].close_ns = 0);
@@ -113,7 +119,8 @@ fn remove_member(scenario: &mut Scenario, rank: u32) {
         | Fault::Rate { member, .. }
         | Fault::Abort { member, .. }
         | Fault::Refuse { member, .. }
-        | Fault::Mute { member, .. } => {
+        | Fault::Mute { member, .. }
+        | Fault::Corrupt { member } => {
             let is_other = *member != rank;
             *member = renamed(*member);
             is_other

@@ -513,6 +513,7 @@ impl<'a> World<'a> {
             Fault::Rate { member, bytes_per_s } => {
                 self.network.set_port_rate(*member as usize, *bytes_per_s);
             }
+            Fault::Corrupt { member } => self.members[*member as usize].watch.corrupt_next(),
             Fault::Abort { member, group } => self.order(*member, *group, Order::Abort),
             Fault::Refuse { member, group } => self.order(*member, *group, Order::Refuse),
             Fault::Mute { member, group } => self.order(*member, *group, Order::FallSilent),
