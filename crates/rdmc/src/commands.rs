@@ -8,7 +8,7 @@ use std::{
 };
 
 use crossbeam_channel::{Receiver, Sender, unbounded};
-use transport::{Region, Waker};
+use transport::{Region, Reservation, Waker};
 
 use crate::{
     Counters, Error, Waited,
@@ -28,6 +28,8 @@ pub(crate) enum Command {
     Send {
         group: u64,
         region: Region,
+        /// Until the engine has reserved the region itself.
+        reservation: Reservation,
     },
     Accept {
         group: u64,

@@ -163,7 +163,11 @@ impl Shared {
             return Err(Error::QueueFull { group: settings.number, messages, region });
         }
         let message = status.sent;
-        self.commands.give(Command::Send { group: settings.number, region })?;
+        // From now on, not only once the worker looks.
+        let mut reservation = region.reserve();
+        let reserved = reservation.add(0..region.len());
+        debug_assert_eq!(reserved, Ok(()), "it is the whole region");
+        self.commands.give(Command::Send { group: settings.number, region, reservation })?;
         status.sent += 1;
         if status.inbox.is_some() {
             status.sent_memory.insert(message, None);

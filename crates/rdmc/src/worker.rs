@@ -184,8 +184,9 @@ impl Worker {
         // If a group has ended in the meantime, its application receives that event, and the
         // command has no effect.
         let outcome = match command {
-            Command::Send { group, region } => {
+            Command::Send { group, region, reservation } => {
                 let sent = self.engine.send(group, region).map(drop);
+                drop(reservation);
                 self.check_taken(group, sent)
             }
             Command::Accept { group, message, region } => {

@@ -77,17 +77,19 @@ fn what_is_sent_or_still_to_be_passed_on_cannot_be_written() {
     let world = World::start(3);
     let groups = world.join_to_receive(|rank| chain(3)(rank).receive_bytes_max(0));
     let regions = [Region::from_vec(vec![7; BYTES]), Region::zeroed(BYTES), Region::zeroed(BYTES)];
-    let sent = groups[0].send(regions[0].clone(), PATIENCE).unwrap();
+    groups[0].send(regions[0].clone(), PATIENCE).unwrap();
+    let refuses = |region: &Region| {
+        for range in [0..1, BYTES / 2..BYTES / 2 + 1, BYTES - 1..BYTES] {
+            let in_use = Err(LeaseError::InUse { range: range.clone() });
+            assert_eq!(region.write(range).map(drop), in_use);
+        }
+    };
+    // No other member has provided memory.
+    refuses(&regions[0]);
     groups[1].post_receive_buffer(regions[1].clone()).unwrap();
     let message = groups[1].receive(PATIENCE).unwrap().unwrap();
     message.wait(PATIENCE).unwrap();
-    for range in [0..1, BYTES / 2..BYTES / 2 + 1, BYTES - 1..BYTES] {
-        let in_use = Err(LeaseError::InUse { range: range.clone() });
-        assert_eq!(regions[1].write(range.clone()).map(drop), in_use, "at the relay");
-        if !sent.is_complete() {
-            assert_eq!(regions[0].write(range).map(drop), in_use, "at the root");
-        }
-    }
+    refuses(&regions[1]);
     groups[2].post_receive_buffer(regions[2].clone()).unwrap();
     thread::scope(|scope| {
         for group in &groups {

@@ -3,6 +3,7 @@
 mod common;
 mod cut_through;
 mod deadlines;
+mod delivered;
 mod failures;
 #[cfg(feature = "async")]
 mod futures;
@@ -21,4 +22,5 @@ mod small;
 mod storage;
 mod team_processes;
 mod teams;
+mod verified;
 mod world;

@@ -30,6 +30,7 @@ pub enum Event {
     Incoming(u64, u64),
     Block(u64, u64, u64),
     Received(u64),
+    Delivered(u64),
     Complete(u64, Vec<u8>),
     Failed(Failure, Vec<u64>),
     Closed,
@@ -50,6 +51,10 @@ impl Application for Recorder {
 
     fn received(&mut self, message: u64) {
         let _ = self.0.send(Event::Received(message));
+    }
+
+    fn delivered(&mut self, count: u64) {
+        let _ = self.0.send(Event::Delivered(count));
     }
 
     fn complete(&mut self, message: u64, region: Region) {
