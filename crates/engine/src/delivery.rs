@@ -10,8 +10,11 @@ use std::collections::BTreeSet;
 
 use relay::RelayError;
 use schedule::Schedule;
+use transport::Transport;
 
-use crate::{watermark::Watermark, words::Word};
+use crate::{
+    event::Event, local_error::LocalError, transfers::Transfers, watermark::Watermark, words::Word,
+};
 
 /// The questions at one member.
 #[derive(Debug)]
@@ -98,7 +101,7 @@ impl Delivery {
 
     /// Returns the words to be written now, with their receivers. `own`: how many messages are in place
     /// here.
-    pub(crate) fn next_words(&mut self, own: u64, watermark: &Watermark) -> Vec<(u32, Word)> {
+    fn next_words(&mut self, own: u64, watermark: &Watermark) -> Vec<(u32, Word)> {
         let everywhere = watermark.everywhere(own);
         if self.parent.is_none() && self.question.is_none() && own.min(self.wanted) > everywhere {
             self.ask(if self.reports_each { everywhere + 1 } else { own.min(self.wanted) });
@@ -117,9 +120,31 @@ impl Delivery {
         words
     }
 
+    /// Writes the words that are due, and reports at the root what every member has.
+    pub(crate) fn carry_out<T: Transport>(
+        &mut self,
+        transport: &mut T,
+        transfers: &mut Transfers,
+    ) -> Result<(), LocalError> {
+        let own = transfers.in_place();
+        for (rank, word) in self.next_words(own, &transfers.watermark) {
+            transfers.peers.write(transport, rank, &word)?;
+        }
+        self.report(transfers.watermark.everywhere(own), transfers);
+        Ok(())
+    }
+
+    /// Reports, if it is to be reported, that every member has this many messages.
+    pub(crate) fn report(&mut self, everywhere: u64, transfers: &mut Transfers) {
+        if let Some(count) = self.take_report(everywhere) {
+            let group = transfers.settings.number;
+            transfers.messages.events.push_back(Event::Delivered { group, count });
+        }
+    }
+
     /// At the root: returns how many messages every member has, if the application wants to be told and
     /// was not.
-    pub(crate) fn take_report(&mut self, everywhere: u64) -> Option<u64> {
+    fn take_report(&mut self, everywhere: u64) -> Option<u64> {
         let is_news = self.reported < everywhere.min(self.wanted);
         is_news.then(|| {
             self.reported = everywhere;

@@ -370,8 +370,9 @@ impl<T: Transport> Engine<T> {
     pub fn into_memory(self) -> HashMap<u64, Vec<(u64, Region)>> {
         // Nothing accesses the memory once the transport is dropped.
         drop(self.transport);
-        let memory =
-            |(number, mut group): (u64, Group)| (number, group.transfers.memory.take_all());
+        let memory = |(number, mut group): (u64, Group)| {
+            (number, group.transfers.messages.memory.take_all())
+        };
         self.groups.into_iter().map(memory).collect()
     }
 

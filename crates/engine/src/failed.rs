@@ -134,7 +134,7 @@ impl Failed {
 
     /// Returns the last event.
     pub(crate) fn into_event(self, transfers: &mut Transfers) -> Event {
-        let mut regions = transfers.memory.take_all();
+        let mut regions = transfers.messages.memory.take_all();
         regions.retain(|&(message, _)| !transfers.staging.jobs.uses(message));
         Event::Failed { failure: self.failure, regions }
     }

@@ -6,6 +6,7 @@
 
 #![forbid(unsafe_code)]
 
+mod blame;
 mod close;
 mod counters;
 mod credits;
@@ -23,6 +24,7 @@ mod job_list;
 pub mod jobs;
 mod local_error;
 mod memory;
+mod messages;
 mod offload;
 mod order;
 mod outbox;

@@ -1,12 +1,7 @@
 //! The relayed messages of one group at one member: executes the relay's actions, with the memory
 //! that the application provided.
 
-use std::{
-    collections::{BTreeMap, VecDeque},
-    ops::Range,
-    sync::Arc,
-    time::Duration,
-};
+use std::{collections::BTreeMap, sync::Arc, time::Duration};
 
 use relay::{Action, Blocks, ReceiveId, Relay, RelayError, SendId, Settings, Window};
 use transport::{
@@ -17,22 +12,19 @@ use crate::{
     counters::Counters,
     credits::Credits,
     error::Error,
-    event::Event,
     job_list::Ended,
     jobs::{Digest, Disks, Lane},
     local_error::LocalError,
-    memory::Memory,
+    messages::Messages,
     offload::Offload,
-    order::{Due, Order},
     outbox::Contents,
     peers::Peers,
     posts::Posts,
     range::range,
     receives::Receives,
     settings::{GroupSettings, check_region},
-    slot::Slot,
     staging::{Next, Staging},
-    timeline::{Facts, Timeline},
+    timeline::Facts,
     verification::{Verdict, Verification},
     waits::Waits,
     watermark::Watermark,
@@ -44,19 +36,14 @@ pub(crate) struct Transfers {
     pub(crate) settings: GroupSettings,
     pub(crate) offload: Offload,
     pub(crate) relay: Relay,
-    pub(crate) order: Order,
+    pub(crate) messages: Messages,
     pub(crate) watermark: Watermark,
     pub(crate) peers: Peers,
     pub(crate) posts: Posts,
-    pub(crate) memory: Memory,
-    /// Why memory that the application has provided cannot be used: the group is about to fail.
-    pub(crate) unusable: Option<LeaseError>,
     /// Blocks between files and the network.
     pub(crate) staging: Staging,
     /// In a group that verifies.
     pub(crate) verification: Option<Verification>,
-    pub(crate) events: VecDeque<Event>,
-    pub(crate) timeline: Timeline,
     /// Whether the number of messages is final.
     pub(crate) is_closing: bool,
     credits: Credits,
@@ -93,7 +80,7 @@ impl Transfers {
         Ok(Self {
             staging: Staging::new(disks, lane, settings.block_bytes, blocks, offload.is_used()),
             receives: Receives::new(spare_count, settings.block_bytes),
-            timeline: Timeline::new(settings.number, settings.rank),
+            messages: Messages::new(settings.number, settings.rank, settings.report_blocks),
             watermark: Watermark::new(&settings.schedule, settings.rank),
             verification: settings.verify.then(|| {
                 let in_flight = settings.messages_in_flight;
@@ -107,12 +94,8 @@ impl Transfers {
             settings,
             offload,
             relay,
-            order: Order::default(),
             peers: Peers::default(),
             posts: Posts::default(),
-            memory: Memory::default(),
-            unusable: None,
-            events: VecDeque::new(),
             is_closing: false,
             credits: Credits::default(),
             announced: BTreeMap::new(),
@@ -126,14 +109,14 @@ impl Transfers {
             let blocks = Blocks::new(bytes, self.settings.block_bytes)?;
             blocks.check_offload(self.settings.messages_in_flight)?;
             if region.is_stored() || self.staging.has_unsent() {
-                let number = self.order.number(true);
-                self.unusable = self.staging.queue_message(number, region, now).err();
+                let number = self.messages.order.number(true);
+                self.messages.unusable = self.staging.queue_message(number, region, now).err();
                 self.begin_verification(number, bytes)?;
                 return Ok(number);
             }
         }
         self.relay.send(bytes)?;
-        let number = self.order.number(true);
+        let number = self.messages.order.number(true);
         self.begin_verification(number, bytes)?;
         Ok(number)
     }
@@ -144,27 +127,14 @@ impl Transfers {
         self.verification.as_mut().map_or(Ok(()), |verification| verification.begin(number, bytes))
     }
 
-    /// Keeps the memory of a message that is sent from here.
-    pub(crate) fn keep_whole(&mut self, message: u64, region: Region) {
-        let whole = 0..region.len();
-        self.memory.insert(message, region);
-        self.reserve(message, whole);
-    }
-
-    /// Lets nobody write a range of a message before it is complete.
-    fn reserve(&mut self, message: u64, range: Range<usize>) {
-        let reserved = self.memory.reserve(message, range);
-        debug_assert_eq!(reserved, Ok(()), "lengths were checked");
-    }
-
     /// Provides memory for a relayed message. Errors: the message does not wait for memory; the
     /// region is too small or read-only.
     pub(crate) fn accept(&mut self, message: u64, region: Region) -> Result<(), Error> {
         let unknown = RelayError::Unknown { what: "message", number: message };
-        let relayed = self.order.relayed(message).ok_or(unknown)?;
+        let relayed = self.messages.order.relayed(message).ok_or(unknown)?;
         let bytes = self.relay.awaits_memory(relayed)?;
         check_region(self.settings.number, message, bytes, &region)?;
-        self.memory.insert(message, region);
+        self.messages.memory.insert(message, region);
         self.relay.accepted(relayed)?;
         Ok(())
     }
@@ -178,7 +148,7 @@ impl Transfers {
     ) -> Result<(), RelayError> {
         // Checked before an announcement from another neighbour can change the numbering.
         let may_announce = self.settings.schedule.announcer(self.settings.rank) == Some(rank);
-        if may_announce && !self.order.announced(number) {
+        if may_announce && !self.messages.order.announced(number) {
             let what = "announced messages out of order".to_owned();
             return Err(RelayError::Peer { member: rank, what });
         }
@@ -188,8 +158,8 @@ impl Transfers {
 
     /// Processes the completion of a send.
     pub(crate) fn sent(&mut self, rank: u32, id: SendId) -> Result<(), RelayError> {
-        let facts = || Facts::of_send(&self.relay, &self.order, rank, id, None);
-        self.timeline.note("sent", facts);
+        let facts = || Facts::of_send(&self.relay, &self.messages.order, rank, id, None);
+        self.messages.timeline.note("sent", facts);
         self.relay.sent(id)
     }
 
@@ -207,8 +177,8 @@ impl Transfers {
         counters.blocks_received += 1;
         counters.bytes_received += bytes;
         let came = Some((bytes, immediate));
-        let facts = || Facts::of_receive(&self.relay, &self.order, rank, id, came);
-        self.timeline.note("received", facts);
+        let facts = || Facts::of_receive(&self.relay, &self.messages.order, rank, id, came);
+        self.messages.timeline.note("received", facts);
         match self.staging.landed(id, bytes, immediate, now)? {
             true => Ok(()),
             false => self.in_memory(id, bytes, immediate),
@@ -249,7 +219,7 @@ impl Transfers {
         transport: &mut T,
         counters: &mut Counters,
     ) -> Result<bool, LocalError> {
-        if let Some(error) = self.unusable.take() {
+        if let Some(error) = self.messages.unusable.take() {
             return Err(error.into());
         }
         let Some(action) = self.relay.poll_action() else { return Ok(false) };
@@ -262,7 +232,6 @@ impl Transfers {
         counters: &mut Counters,
         action: Action,
     ) -> Result<(), LocalError> {
-        let group = self.settings.number;
         match action {
             Action::PostFirst { source, id } => {
                 let lease = self.receives.lease_spare(id)?;
@@ -282,13 +251,13 @@ impl Transfers {
             }
             Action::Announce { target, bytes } => {
                 let announced = self.announced.entry(target).or_default();
-                let number = self.order.number_of(*announced).unwrap_or(u64::MAX);
+                let number = self.messages.order.number_of(*announced).unwrap_or(u64::MAX);
                 *announced += 1;
                 if let Some(verification) = &mut self.verification {
                     verification.announced(number);
                 }
                 let facts = || Facts::of(target).message(number).bytes(bytes);
-                self.timeline.note("announce", facts);
+                self.messages.timeline.note("announce", facts);
                 let delivered = self.watermark.everywhere(self.in_place());
                 self.peers.write(
                     transport,
@@ -301,40 +270,41 @@ impl Transfers {
                 // The event contains the post: a block that arrived before its announcement had no
                 // message then.
                 let facts = Facts::default().bytes(bytes).post(id.0);
-                self.timeline.note("copy", || facts.relayed(&self.order, message));
+                self.messages
+                    .timeline
+                    .note("copy", || facts.relayed(&self.messages.order, message));
                 self.place_first(id, message, (offset, bytes), transport.now())?;
-                self.timeline.note("copied", || facts.relayed(&self.order, message));
+                self.messages
+                    .timeline
+                    .note("copied", || facts.relayed(&self.messages.order, message));
             }
             Action::Incoming { message, bytes } => {
-                let message = self.number_of(message);
+                let message = self.messages.number_of(message);
                 let verification = self.verification.as_mut();
                 if verification.is_none_or(|verification| verification.admits(message, bytes)) {
-                    self.order.incoming(message, bytes);
+                    self.messages.order.incoming(message, bytes);
                 }
             }
             Action::BlockReady { message, block, offset, bytes } => {
-                let message = self.number_of(message);
+                let message = self.messages.number_of(message);
                 if let Some(verification) = &mut self.verification {
                     verification.held(message, block);
                 }
-                self.reserve(message, range(offset, bytes));
-                if self.settings.report_blocks {
-                    self.events.push_back(Event::Block { group, message, offset, bytes });
-                }
+                self.messages.held(message, offset, bytes);
             }
             Action::Received { message } if self.verification.is_none() => {
-                self.order.received(self.number_of(message));
+                self.messages.order.received(self.messages.number_of(message));
             }
             // Once it is known to be the root's.
             Action::Received { .. } => {}
             Action::Complete { message } => {
-                let number = self.number_of(message);
+                let number = self.messages.number_of(message);
                 self.staging.forget(number);
                 match &mut self.verification {
                     Some(verification) => verification.complete(number),
-                    None => self.order.complete(number),
+                    None => self.messages.order.complete(number),
                 }
-                self.order.retire();
+                self.messages.order.retire();
             }
             offloaded => self.act_offloaded(transport, counters, offloaded)?,
         }
@@ -369,7 +339,8 @@ impl Transfers {
                 after_receive,
                 after_send,
             } => {
-                let (number, region) = (self.number_of(message), self.region(message));
+                let (number, region) =
+                    (self.messages.number_of(message), self.messages.region(message));
                 let from = self.staging.whole(number, region).future_read(range(offset, bytes))?;
                 // The network may have no record of receives that are done; their blocks are in
                 // memory.
@@ -422,7 +393,11 @@ impl Transfers {
 
     /// Returns how many messages, from the first, are in place here.
     pub(crate) fn in_place(&self) -> u64 {
-        if self.settings.is_root() { self.order.known() } else { self.order.received_count() }
+        if self.settings.is_root() {
+            self.messages.order.known()
+        } else {
+            self.messages.order.received_count()
+        }
     }
 
     /// Posts a send behind those to the same target, once its bytes are in memory: of what arrives in
@@ -440,12 +415,14 @@ impl Transfers {
     ) -> Result<(), LeaseError> {
         counters.blocks_sent += 1;
         counters.bytes_sent += bytes;
-        let facts = || Facts::of_send(&self.relay, &self.order, target, send.0, Some(bytes));
-        self.timeline.note("send", facts);
+        let facts =
+            || Facts::of_send(&self.relay, &self.messages.order, target, send.0, Some(bytes));
+        self.messages.timeline.note("send", facts);
         if let Some(arriving) = arriving {
             self.staging.queue_cut_through_send(target, send, arriving.read(bytes as usize)?);
         } else {
-            let (place, region) = ((self.number_of(message), offset), self.region(message));
+            let (place, region) =
+                ((self.messages.number_of(message), offset), self.messages.region(message));
             self.staging.queue_send(target, send, &region, place, bytes, transport.now())?;
         }
         self.post_sends(transport, target)
@@ -460,9 +437,11 @@ impl Transfers {
         offset: u64,
         bytes: u64,
     ) -> Result<WriteLease, LeaseError> {
-        let region = self.region(message);
+        let region = self.messages.region(message);
         match region.is_stored() {
-            true => self.staging.land(id, region, (self.number_of(message), offset), bytes),
+            true => {
+                self.staging.land(id, region, (self.messages.number_of(message), offset), bytes)
+            }
             false => region.write(range(offset, bytes)),
         }
     }
@@ -479,8 +458,8 @@ impl Transfers {
         let posted = transport.post_receive(endpoint, lease, Token(id.0));
         if self.record_post(source, posted) {
             self.credits.posted(source);
-            let facts = || Facts::of_receive(&self.relay, &self.order, source, id, None);
-            self.timeline.note("grant", facts);
+            let facts = || Facts::of_receive(&self.relay, &self.messages.order, source, id, None);
+            self.messages.timeline.note("grant", facts);
         }
     }
 
@@ -507,9 +486,9 @@ impl Transfers {
 
     /// Records a post, and returns whether the transport has accepted it.
     pub(crate) fn record_post(&mut self, rank: u32, outcome: Result<(), PostError>) -> bool {
-        let Self { posts, settings, relay, order, is_closing, .. } = self;
+        let Self { posts, settings, relay, messages, is_closing, .. } = self;
         posts.record(rank, outcome, || {
-            Waits { settings, relay, order, is_closing: *is_closing }.occupation()
+            Waits { settings, relay, order: &messages.order, is_closing: *is_closing }.occupation()
         })
     }
 
@@ -523,7 +502,7 @@ impl Transfers {
         now: Duration,
     ) -> Result<(), LeaseError> {
         let Some(spare) = self.receives.take_spare(id) else { return Ok(()) };
-        let (number, region) = (self.number_of(message), self.region(message));
+        let (number, region) = (self.messages.number_of(message), self.messages.region(message));
         let from = spare.read(range(0, bytes))?;
         if region.is_stored() {
             return self.staging.store_first(id, (from, spare), &region, (number, offset), now);
@@ -540,7 +519,7 @@ impl Transfers {
     /// messages of which the copy here is the same. Errors: it is another.
     pub(crate) fn verify<T: Transport>(&mut self, transport: &mut T) -> Result<(), LocalError> {
         let Some(verification) = &mut self.verification else { return Ok(()) };
-        if let Some(request) = verification.next_job(&self.memory)? {
+        if let Some(request) = verification.next_job(&self.messages.memory)? {
             self.staging.jobs.submit(request, transport.now());
         }
         for (rank, word) in verification.next_words() {
@@ -549,17 +528,17 @@ impl Transfers {
         while let Some(verdict) = verification.next_verdict() {
             match verdict {
                 Verdict::Same { message } if !self.settings.is_root() => {
-                    self.order.received(message)
+                    self.messages.order.received(message)
                 }
                 Verdict::Same { .. } => {}
-                Verdict::Complete { message } => self.order.complete(message),
+                Verdict::Complete { message } => self.messages.order.complete(message),
                 Verdict::Differs { message, bytes } => {
                     return Err(LocalError::Differs { message, bytes });
                 }
             }
         }
         while let Some((message, bytes)) = verification.next_incoming() {
-            self.order.incoming(message, bytes);
+            self.messages.order.incoming(message, bytes);
         }
         Ok(())
     }
@@ -581,7 +560,7 @@ impl Transfers {
                     self.post_sends(transport, target)?;
                 }
             }
-            Next::SmallTaken { message, bytes } => self.small_taken(message, bytes),
+            Next::SmallTaken { message, bytes } => self.messages.small_taken(message, bytes),
             Next::Digested { message, digests } => {
                 if let Some(verification) = &mut self.verification {
                     verification.computed(message, digests);
@@ -598,86 +577,19 @@ impl Transfers {
         Ok(Ok(()))
     }
 
-    /// Processes a small message that was copied out of its slot: into the application's memory, or to be
-    /// written to its file. Returns its length. Errors: the file is in use.
-    pub(crate) fn take_small(
-        &mut self,
-        message: u64,
-        (bytes, contents): (u64, Option<Vec<u8>>),
-        region: &Region,
-        now: Duration,
-    ) -> Result<u64, LeaseError> {
-        match contents {
-            Some(contents) => self.staging.store_small(message, contents, region, now)?,
-            None => self.small_taken(message, bytes),
-        }
-        Ok(bytes)
-    }
-
-    /// Notes that a small message is in the application's memory, or in its file.
-    pub(crate) fn small_taken(&mut self, message: u64, bytes: u64) {
-        self.reserve(message, range(0, bytes));
-        if self.settings.report_blocks {
-            let group = self.settings.number;
-            self.events.push_back(Event::Block { group, message, offset: 0, bytes });
-        }
-        self.order.received(message);
-        self.order.complete(message);
-    }
-
-    /// Notes that the application has received a small message, and is done with it. Returns `false` if
-    /// it is not the next one.
-    pub(crate) fn note_done(&mut self, message: u64) -> bool {
-        let is_next = self.order.skip(message);
-        if is_next {
-            self.timeline.note_due(&Due::Received { message });
-            self.timeline.note_due(&Due::Complete { message });
-        }
-        is_next
-    }
-
     /// Returns whether a message is relayed, or an event waits for earlier messages.
     pub(crate) fn needs_earlier(&self) -> bool {
-        self.waits().is_relaying() || self.order.has_early()
-    }
-
-    /// Reports events that are due, in the order of the messages. `slot`: of a small message.
-    pub(crate) fn report(&mut self, slot: impl Fn(u64) -> Option<Slot>) {
-        let group = self.settings.number;
-        while let Some(due) = self.order.take_due() {
-            self.timeline.note_due(&due);
-            self.events.push_back(match due {
-                Due::Incoming { message, bytes } => {
-                    Event::Incoming { group, message, bytes, slot: slot(message) }
-                }
-                Due::Received { message } => Event::Received { group, message },
-                Due::Complete { message } => match self.memory.take(message) {
-                    Some(region) => Event::Complete { group, message, region },
-                    None => continue,
-                },
-            });
-        }
-    }
-
-    /// Returns the memory of a message in flight, or an empty region if there is none, so that a
-    /// lease of it fails with a clear error.
-    fn region(&self, message: u64) -> Region {
-        self.memory.get(self.number_of(message)).cloned().unwrap_or_else(|| Region::zeroed(0))
-    }
-
-    /// Returns the group's number of a message of the relay.
-    pub(crate) fn number_of(&self, message: u64) -> u64 {
-        self.order.number_of(message).unwrap_or(u64::MAX)
+        self.waits().is_relaying() || self.messages.order.has_early()
     }
 
     /// Records in the timeline what this member waits for, if that has changed.
     pub(crate) fn note_wait(&mut self) {
-        self.timeline.note_wait(&self.relay, &self.order);
+        self.messages.timeline.note_wait(&self.relay, &self.messages.order);
     }
 
     /// Returns a view of what this member waits for.
     pub(crate) fn waits(&self) -> Waits<'_> {
-        let Self { settings, relay, order, is_closing, .. } = self;
-        Waits { settings, relay, order, is_closing: *is_closing }
+        let Self { settings, relay, messages, is_closing, .. } = self;
+        Waits { settings, relay, order: &messages.order, is_closing: *is_closing }
     }
 }
