@@ -17,7 +17,7 @@
 //!   so it need not wake the thread that makes progress more often than once for each batch of slots.
 //!   Something else may need it: closing, or a relayed message behind it. That wakes the thread by itself, and
 //!   later replies are given at once ([`Slot::note_done`]).
-//! - All else is as for [`Small::take`]: memory that is provided later, files, and memory in use.
+//! - All else is as for [`Small::accept`]: memory that is provided later, files, and memory in use.
 //!
 //! A slot is in use until its message was taken, whatever holds a [`Slot`] of it: until then the root may not
 //! write it, so the contents do not change, and the ring bounds what waits for applications.
