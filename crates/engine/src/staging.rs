@@ -9,7 +9,7 @@
 use std::{sync::Arc, time::Duration};
 
 use relay::{ReceiveId, RelayError, SendId};
-use transport::{ArrivingRead, LeaseError, ReadLease, Region, WriteLease};
+use transport::{LeaseError, ReadLease, Region, WriteLease};
 
 use crate::{
     file_blocks::FileBlocks,
@@ -74,14 +74,6 @@ impl Staging {
         self.shadows.iter_mut().for_each(|shadows| shadows.forget(message));
     }
 
-    /// Returns the next send to `target`, if its bytes are in memory.
-    pub(crate) fn take_ready(
-        &mut self,
-        target: u32,
-    ) -> Option<Result<(SendId, u32, Contents), LeaseError>> {
-        self.outbox.take_ready(target, &mut self.blocks)
-    }
-
     /// Returns memory into which a block of a message in a file is received before it is written
     /// there.
     pub(crate) fn land(
@@ -137,16 +129,6 @@ impl Staging {
         };
         self.outbox.queue(target, send, from);
         Ok(())
-    }
-
-    /// Queues a send of a block that is arriving behind those to the same target.
-    pub(crate) fn queue_cut_through_send(
-        &mut self,
-        target: u32,
-        send: (SendId, u32),
-        from: ArrivingRead,
-    ) {
-        self.outbox.queue(target, send, From::Ready(Contents::Arriving(from)));
     }
 
     /// Writes a first block to its place in a file. `spare` is the memory into which it was

@@ -17,7 +17,7 @@ use crate::{
     local_error::LocalError,
     messages::Messages,
     offload::Offload,
-    outbox::Contents,
+    outbox::{Contents, From},
     peers::Peers,
     posts::Posts,
     range::range,
@@ -419,7 +419,8 @@ impl Transfers {
             || Facts::of_send(&self.relay, &self.messages.order, target, send.0, Some(bytes));
         self.messages.timeline.note("send", facts);
         if let Some(arriving) = arriving {
-            self.staging.queue_cut_through_send(target, send, arriving.read(bytes as usize)?);
+            let contents = Contents::Arriving(arriving.read(bytes as usize)?);
+            self.staging.outbox.queue(target, send, From::Ready(contents));
         } else {
             let (place, region) =
                 ((self.messages.number_of(message), offset), self.messages.region(message));
@@ -469,7 +470,7 @@ impl Transfers {
         transport: &mut T,
         target: u32,
     ) -> Result<(), LeaseError> {
-        while let Some(ready) = self.staging.take_ready(target) {
+        while let Some(ready) = self.staging.outbox.take_ready(target, &mut self.staging.blocks) {
             let (id, block, contents) = ready?;
             let Some(endpoint) = self.peers.get(target) else { continue };
             let posted = match contents {

@@ -57,7 +57,8 @@ pub trait Application: Send + 'static {
 /// Where an application receives an incoming message.
 #[derive(Debug)]
 pub enum Incoming {
-    /// Receive into this region, which is at least as long as the message.
+    /// Receive into this region, which is at least as long as the message. If a part of it is in use, the
+    /// group fails.
     Into(Region),
     /// The application will call [`crate::Group::accept`]. Members that this one relays to wait.
     Later,

@@ -43,7 +43,8 @@ impl Group {
     /// [`GroupSettings::send_queue_max`] messages are queued that are not complete at this member.
     /// Messages are delivered in the order of these calls. The region is returned by
     /// [`SendHandle::into_region`], or by [`crate::Application::complete`] in a group with
-    /// callbacks.
+    /// callbacks; until then nobody gets a write lease of it. If a part is leased for writing already, the
+    /// group fails.
     ///
     /// With [`crate::Progress::Caller`] it makes progress while it waits, as [`Group::close`] does.
     ///
@@ -168,8 +169,9 @@ impl Group {
 
     /// Provides memory before a message arrives (`post_receive_buffer` in DSN 2018 figure 1).
     /// Messages that have no memory take posted regions in order, one each, whatever their lengths.
-    /// [`Message::into_region`] returns the region. A region that is too small is an error of
-    /// [`Group::receive`].
+    /// [`Message::into_region`] returns the region; until then no write lease is granted of what is in
+    /// place. A region that is too small is an error of [`Group::receive`]. One of which a part is in use
+    /// when its message needs it, as by a lease or by an earlier message, fails the group.
     ///
     /// Errors: [`Error::RegionReadOnly`], with the region; [`Error::HasCallbacks`]; the group has
     /// failed or is closed.
