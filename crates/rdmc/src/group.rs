@@ -282,6 +282,9 @@ impl Group {
     /// of those that are waited for. With [`crate::Progress::Caller`] it makes progress, as
     /// [`Group::close`] does.
     ///
+    /// A member whose application provides no memory for a message keeps this waiting until the timeout;
+    /// the group does not fail by that unless blocks wait for that member, or it closes.
+    ///
     /// Costs two control messages on each edge of the announcement tree.
     ///
     /// Errors: this member is not the root; the group fails, or closes with fewer; the timeout expires;

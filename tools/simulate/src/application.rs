@@ -34,6 +34,11 @@ pub struct Application {
     verifies: bool,
     /// At the root: how many messages were sent, and how many it was told that every member has.
     sent_and_delivered: (u64, u64),
+    /// How long it waits to be told before it closes all the same; without faults it is told in time.
+    patience_ns: u64,
+    may_run_out: bool,
+    waits_until_ns: Option<u64>,
+    waits_no_more: bool,
     memory: Memory,
     /// Messages that wait for memory: when they get it, number, length.
     unanswered: VecDeque<(u64, u64, usize)>,
@@ -65,6 +70,10 @@ impl Application {
             told: if is_root { plan.told } else { Told::No },
             verifies: plan.verify,
             sent_and_delivered: (0, 0),
+            patience_ns: scenario.moving_ns() + 20_000_000,
+            may_run_out: !scenario.faults.is_empty(),
+            waits_until_ns: None,
+            waits_no_more: false,
             memory: Memory::new(group as u64),
             unanswered: VecDeque::new(),
             refuses: false,
@@ -186,6 +195,7 @@ impl Application {
             return;
         }
         let (sent, _) = self.sent_and_delivered;
+        self.waits_until_ns = Some(here.now_ns + self.patience_ns);
         self.remark(here, || format!("asks whether all have {sent} messages"));
         match here.engine.ask_delivered(self.number, sent) {
             Ok(()) | Err(Error::Failed(_) | Error::NoSuchGroup(_)) => {}
@@ -230,9 +240,13 @@ impl Application {
     }
 
     fn may_close(&self) -> bool {
+        (self.sends.is_empty() && self.is_told()) || self.closes_early
+    }
+
+    /// Returns whether it need not wait until every member has all messages.
+    fn is_told(&self) -> bool {
         let (sent, delivered) = self.sent_and_delivered;
-        let is_told = self.told != Told::BeforeClosing || delivered >= sent;
-        (self.sends.is_empty() && is_told) || self.closes_early
+        self.told != Told::BeforeClosing || self.waits_no_more || delivered >= sent
     }
 
     /// Makes calls that must be refused and change nothing.
@@ -359,8 +373,9 @@ impl Actor for Application {
         let send_ns = self.sends.front().map(|send| send.at_ns);
         // A root that has not sent all messages closes only if the scenario requires it.
         let close_ns = self.close_ns.filter(|_| self.may_close());
+        let patience_ns = self.waits_until_ns.filter(|_| !self.is_told());
         let answer_ns = self.unanswered.iter().map(|&(at_ns, ..)| at_ns).min();
-        send_ns.into_iter().chain(close_ns).chain(answer_ns).min()
+        send_ns.into_iter().chain(close_ns).chain(patience_ns).chain(answer_ns).min()
     }
 
     fn wake(&mut self, here: &mut Here<'_>) {
@@ -375,6 +390,12 @@ impl Actor for Application {
             } else {
                 self.unanswered.push_back((at_ns, message, bytes));
             }
+        }
+        if self.waits_until_ns.take_if(|at_ns| *at_ns <= here.now_ns).is_some() && !self.is_told() {
+            if !self.may_run_out {
+                self.violated(here, "it is not told what every member has");
+            }
+            self.waits_no_more = true;
         }
         if self.close_ns.is_some_and(|at_ns| at_ns <= here.now_ns) && self.may_close() {
             self.close(here);
