@@ -69,6 +69,8 @@ typedef enum rdmc_code {
   RDMC_CORRUPT = 22,
   // As `RDMC_LOST`: the network no longer carries the group's blocks, though its members live.
   RDMC_NETWORK = 23,
+  // As `RDMC_LOST`: a member's copy of a message is not the root's, in a group with `verify`.
+  RDMC_DIFFERS = 24,
 } rdmc_code;
 
 // What the callback `incoming` answers.
@@ -221,7 +223,7 @@ typedef struct rdmc_counters {
 } rdmc_counters;
 
 // The settings of a group. Fields that are 0 or NULL mean the default. All but `rank`, `report_blocks`, the windows,
-// `stall_timeout_ms`, `send_queue_max` and `receive_bytes_max` have to be the same at all members.
+// `report_delivered`, `stall_timeout_ms`, `send_queue_max` and `receive_bytes_max` have to be the same at all members.
 typedef struct rdmc_group_settings {
   // The size of this struct: `sizeof(rdmc_group_settings)`.
   size_t size;
@@ -255,6 +257,11 @@ typedef struct rdmc_group_settings {
   uint32_t window_receives;
   // Sends posted ahead.
   uint32_t window_sends;
+  // Whether the callback `delivered` is called at the root for each message: 1, or 0.
+  uint32_t report_delivered;
+  // Whether each member compares its copy of every message with the root's, by a digest, before it reports it as
+  // received: 1, or 0. If one differs, the group fails with `RDMC_DIFFERS` and names the member.
+  uint32_t verify;
 } rdmc_group_settings;
 
 // The callbacks of a group (`incoming`, `completion` and `failure` in the paper's figure 1). They run one at a time and in order, on
@@ -281,6 +288,9 @@ typedef struct rdmc_callbacks {
   void (*closed)(void *user_data);
   // No callback is called any more; `user_data` can be freed. Called once, also if the group was not created.
   void (*destroy)(void *user_data);
+  // Every member has so many messages, counted from the first. At the root only, with `report_delivered` or while
+  // `rdmc_wait_delivered` waits.
+  void (*delivered)(void *user_data, uint64_t messages);
 } rdmc_callbacks;
 
 // The settings of a team. Fields that are 0 or NULL mean the default. All but `rank` have to be the same at all
@@ -491,6 +501,21 @@ int32_t rdmc_wait_complete(const struct rdmc_group *group,
                            uint64_t messages,
                            uint64_t timeout_ms,
                            struct rdmc_error *error);
+
+// At the root: waits until every member has so many messages, counted from the first: they are in place there, and stay so if
+// members fail later. Messages may still be sent meanwhile.
+//
+// Arguments: `group` is valid; `error` may be null.
+int32_t rdmc_wait_delivered(const struct rdmc_group *group,
+                            uint64_t messages,
+                            uint64_t timeout_ms,
+                            struct rdmc_error *error);
+
+// How many messages, counted from the first, every member has, as far as the root knows: it learns that with
+// `report_delivered`, or while `rdmc_wait_delivered` waits. Never too high; 0 at other members, until the group has ended.
+//
+// Arguments: `group` is valid, or null: then it is 0.
+uint64_t rdmc_delivered(const struct rdmc_group *group);
 
 // Waits for the next message, which is returned once it is announced: its bytes may still be arriving. `*message` is null
 // when the group is closed and all messages were received. Messages that were whole before the group has

@@ -153,6 +153,8 @@ class application {
   // This member is done with a message, which is at `data` until this returns.
   virtual void complete(std::uint64_t message, void *data, std::uint64_t length) noexcept = 0;
   virtual void received(std::uint64_t) noexcept {}
+  // Every member has so many messages; at the root, with `report_delivered` or while wait_delivered waits.
+  virtual void delivered(std::uint64_t) noexcept {}
   virtual void failed(const error &) noexcept {}
   virtual void closed() noexcept {}
 };
@@ -171,6 +173,12 @@ class group {
   void wait_complete(std::uint64_t messages, milliseconds timeout) {
     detail::call(rdmc_wait_complete, get(), messages, detail::count(timeout));
   }
+  // At the root: waits until every member has so many messages, counted from the first.
+  void wait_delivered(std::uint64_t messages, milliseconds timeout) {
+    detail::call(rdmc_wait_delivered, get(), messages, detail::count(timeout));
+  }
+  // How many messages every member has, as far as the root knows.
+  std::uint64_t delivered() const noexcept { return rdmc_delivered(get()); }
   // The next message; false when the group is closed.
   message receive(milliseconds timeout) {
     rdmc_message *next = nullptr;
@@ -326,6 +334,7 @@ class context {
       static_cast<self>(data)->complete(message, at, length);
     };
     functions.received = [](void *data, std::uint64_t message) { static_cast<self>(data)->received(message); };
+    functions.delivered = [](void *data, std::uint64_t messages) { static_cast<self>(data)->delivered(messages); };
     functions.failed = [](void *data, const rdmc_error *failure) { static_cast<self>(data)->failed(error(*failure)); };
     functions.closed = [](void *data) { static_cast<self>(data)->closed(); };
     functions.destroy = [](void *data) { delete static_cast<self>(data); };

@@ -60,6 +60,9 @@ pub struct CallbackFunctions {
     pub closed: Option<unsafe extern "C" fn(user_data: *mut c_void)>,
     /// No callback is called any more; `user_data` can be freed. Called once, also if the group was not created.
     pub destroy: Option<unsafe extern "C" fn(user_data: *mut c_void)>,
+    /// Every member has so many messages, counted from the first. At the root only, with `report_delivered` or while
+    /// `rdmc_wait_delivered` waits.
+    pub delivered: Option<unsafe extern "C" fn(user_data: *mut c_void, messages: u64)>,
 }
 
 // SAFETY: a number, and pointers that may be null; the size comes first.
@@ -127,6 +130,13 @@ impl Application for Callbacks {
         unsafe {
             let data = memory.start().add(part.start).cast::<c_void>();
             complete(self.0.user_data, message, data, part.len() as u64);
+        }
+    }
+
+    fn delivered(&mut self, count: u64) {
+        if let Some(delivered) = self.0.delivered {
+            // SAFETY: as above.
+            unsafe { delivered(self.0.user_data, count) };
         }
     }
 

@@ -48,6 +48,8 @@ pub enum Code {
     Corrupt = 22,
     /// As `RDMC_LOST`: the network no longer carries the group's blocks, though its members live.
     Network = 23,
+    /// As `RDMC_LOST`: a member's copy of a message is not the root's, in a group with `verify`.
+    Differs = 24,
 }
 
 /// Length of the text of an error, with the zero at its end.
@@ -117,6 +119,7 @@ fn code_of(kind: FailureKind) -> Code {
         FailureKind::Stalled => Code::Stalled,
         FailureKind::Corrupt => Code::Corrupt,
         FailureKind::Network => Code::Network,
+        FailureKind::Differs => Code::Differs,
         _ => Code::Protocol,
     }
 }

@@ -143,6 +143,39 @@ pub unsafe extern "C" fn rdmc_wait_complete(
     unsafe { guarded(error, wait) }
 }
 
+/// At the root: waits until every member has so many messages, counted from the first: they are in place there, and stay so if
+/// members fail later. Messages may still be sent meanwhile.
+///
+/// # Safety
+/// `group` is valid; `error` may be null.
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn rdmc_wait_delivered(
+    group: *const Group,
+    messages: u64,
+    timeout_ms: u64,
+    error: *mut Error,
+) -> i32 {
+    let wait = || {
+        // SAFETY: of this function.
+        let group = unsafe { object(group, "group") }?.inner()?;
+        Ok(group.wait_delivered(messages, milliseconds(timeout_ms))?)
+    };
+    // SAFETY: of this function.
+    unsafe { guarded(error, wait) }
+}
+
+/// How many messages, counted from the first, every member has, as far as the root knows: it learns that with
+/// `report_delivered`, or while `rdmc_wait_delivered` waits. Never too high; 0 at other members, until the group has ended.
+///
+/// # Safety
+/// `group` is valid, or null: then it is 0.
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn rdmc_delivered(group: *const Group) -> u64 {
+    // SAFETY: of this function.
+    let group = unsafe { object(group, "group") }.and_then(Group::inner);
+    group.map_or(0, rdmc::Group::delivered)
+}
+
 /// Waits for the next message, which is returned once it is announced: its bytes may still be arriving. `*message` is null
 /// when the group is closed and all messages were received. Messages that were whole before the group has
 /// failed are returned before the failure.

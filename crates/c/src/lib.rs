@@ -31,9 +31,9 @@ pub use device::{
 };
 pub use error::{Code, Error, TEXT_BYTES};
 pub use group::{
-    Group, rdmc_accept, rdmc_group_abort, rdmc_group_close, rdmc_group_create,
+    Group, rdmc_accept, rdmc_delivered, rdmc_group_abort, rdmc_group_close, rdmc_group_create,
     rdmc_group_create_with_callbacks, rdmc_group_failure, rdmc_group_free, rdmc_group_start_close,
-    rdmc_post_receive_buffer, rdmc_receive, rdmc_send, rdmc_wait_complete,
+    rdmc_post_receive_buffer, rdmc_receive, rdmc_send, rdmc_wait_complete, rdmc_wait_delivered,
 };
 pub use message::{
     Message, rdmc_message_data, rdmc_message_finish, rdmc_message_free, rdmc_message_length,

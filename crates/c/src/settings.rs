@@ -45,7 +45,7 @@ pub struct ContextOptions {
 }
 
 /// The settings of a group. Fields that are 0 or NULL mean the default. All but `rank`, `report_blocks`, the windows,
-/// `stall_timeout_ms`, `send_queue_max` and `receive_bytes_max` have to be the same at all members.
+/// `report_delivered`, `stall_timeout_ms`, `send_queue_max` and `receive_bytes_max` have to be the same at all members.
 #[repr(C)]
 #[derive(Clone, Copy, Debug)]
 pub struct GroupOptions {
@@ -81,6 +81,11 @@ pub struct GroupOptions {
     pub window_receives: u32,
     /// Sends posted ahead.
     pub window_sends: u32,
+    /// Whether the callback `delivered` is called at the root for each message: 1, or 0.
+    pub report_delivered: u32,
+    /// Whether each member compares its copy of every message with the root's, by a digest, before it reports it as
+    /// received: 1, or 0. If one differs, the group fails with `RDMC_DIFFERS` and names the member.
+    pub verify: u32,
 }
 
 /// The settings of a team. Fields that are 0 or NULL mean the default. All but `rank` have to be the same at all
@@ -228,6 +233,8 @@ impl GroupOptions {
             window.sends = self.window_sends;
         }
         made = made.window(window).report_blocks(flag(self.report_blocks, "report_blocks")?);
+        made = made.report_delivered(flag(self.report_delivered, "report_delivered")?);
+        made = made.verify(flag(self.verify, "verify")?);
         made = given(made, self.block_bytes, GroupSettings::block_bytes);
         made = given(made, self.receive_bytes_max, GroupSettings::receive_bytes_max);
         made = given(made, self.messages_in_flight, GroupSettings::messages_in_flight);

@@ -114,9 +114,11 @@ impl<T: Transport> Engine<T> {
             return Err(error);
         }
         group.carry_out(&mut self.transport, &mut self.counters);
+        // The checks of other groups stay as early as they are.
+        let check = group.next_check(self.transport.now()).into_iter();
+        self.next_check = check.chain(self.next_check).min();
         self.groups.insert(number, group);
         self.touched.insert(number);
-        self.plan_check(self.transport.now());
         Ok(())
     }
 
@@ -134,7 +136,8 @@ impl<T: Transport> Engine<T> {
     }
 
     /// Queues a message at the root and returns its number. [`Event::Complete`] or
-    /// [`Event::Failed`] returns the region.
+    /// [`Event::Failed`] returns the region, of which no write lease is granted until then. If a part of
+    /// it is in use already, the group fails.
     ///
     /// Errors: this member is not the root, too many blocks, group closed or failed. On an error
     /// nothing is queued.
@@ -147,6 +150,8 @@ impl<T: Transport> Engine<T> {
     }
 
     /// Provides memory for an [`Event::Incoming`] message, at least as long as the message.
+    /// [`Event::Complete`] or [`Event::Failed`] returns the region; no write lease is granted of blocks
+    /// that are in place until then. If a part of it is in use when the message needs it, the group fails.
     ///
     /// Errors: [`Error::RegionTooSmall`], [`Error::RegionReadOnly`] (another region may be
     /// provided); the message does not wait for memory.
@@ -165,6 +170,17 @@ impl<T: Transport> Engine<T> {
     pub fn taken(&mut self, group: u64, message: u64) -> Result<(), Error> {
         self.with_group(group, |group, transport, counters| {
             group.taken(message, counters)?;
+            group.carry_out(transport, counters);
+            Ok(())
+        })
+    }
+
+    /// At the root: asks for [`Event::Delivered`] until this many messages have reached every member.
+    ///
+    /// Errors: this member is not the root; the group has ended.
+    pub fn ask_delivered(&mut self, group: u64, count: u64) -> Result<(), Error> {
+        self.with_group(group, |group, transport, counters| {
+            group.ask_delivered(count)?;
             group.carry_out(transport, counters);
             Ok(())
         })
@@ -259,7 +275,8 @@ impl<T: Transport> Engine<T> {
             count += done.len();
             for done in done.drain(..) {
                 let group = self.groups.get_mut(&done.lane.group);
-                let Some(group) = group.filter(|group| group.transfers.staging.lane == done.lane)
+                let Some(group) =
+                    group.filter(|group| group.transfers.staging.jobs.lane() == done.lane)
                 else {
                     continue;
                 };
@@ -353,8 +370,9 @@ impl<T: Transport> Engine<T> {
     pub fn into_memory(self) -> HashMap<u64, Vec<(u64, Region)>> {
         // Nothing accesses the memory once the transport is dropped.
         drop(self.transport);
-        let memory =
-            |(number, group): (u64, Group)| (number, group.transfers.memory.into_iter().collect());
+        let memory = |(number, mut group): (u64, Group)| {
+            (number, group.transfers.messages.memory.take_all())
+        };
         self.groups.into_iter().map(memory).collect()
     }
 
@@ -453,8 +471,8 @@ mod tests {
                         engine.accept(1, message, region(rank)).unwrap();
                     }
                 }
-                let staging = &engine.groups[&1].transfers.staging;
-                assert!(staging.made <= 5, "{} blocks at member {rank}", staging.made);
+                let blocks = &engine.groups[&1].transfers.staging.blocks;
+                assert!(blocks.made <= 5, "{} blocks at member {rank}", blocks.made);
             }
             if network.step().is_none() && !engines.iter().any(|engine| engine.disks.has_done()) {
                 break;

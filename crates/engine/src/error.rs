@@ -3,7 +3,7 @@
 use std::ops::RangeInclusive;
 
 use relay::RelayError;
-use transport::{LeaseError, PostError};
+use transport::PostError;
 
 use crate::failure::Failure;
 
@@ -68,13 +68,5 @@ pub enum Error {
         member: u32,
         /// The transport's reason.
         error: PostError,
-    },
-    /// The memory of a message cannot be used.
-    #[error("memory of message {message}: {error}")]
-    Memory {
-        /// Message number.
-        message: u64,
-        /// Why not.
-        error: LeaseError,
     },
 }

@@ -49,6 +49,15 @@ pub enum Event {
         /// The region that the application provided.
         region: Region,
     },
+    /// Every member has this many messages, counted from the first. At the root only, if it was asked for
+    /// ([`crate::GroupSettings::report_delivered`], [`crate::Engine::ask_delivered`]); before
+    /// [`Event::Closed`] for all messages.
+    Delivered {
+        /// The group's number.
+        group: u64,
+        /// How many messages.
+        count: u64,
+    },
     /// The group has failed, and has ended at this member.
     Failed {
         /// The first cause that this member learned of.
@@ -71,6 +80,7 @@ impl Event {
             | Self::Block { group, .. }
             | Self::Received { group, .. }
             | Self::Complete { group, .. }
+            | Self::Delivered { group, .. }
             | Self::Closed { group } => *group,
             Self::Failed { failure, .. } => failure.group,
         }

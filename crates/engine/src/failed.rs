@@ -97,7 +97,7 @@ impl Failed {
     }
 
     fn waits_for_jobs(&self, transfers: &Transfers) -> bool {
-        transfers.staging.is_busy() && !self.gave_up_jobs
+        transfers.staging.jobs.is_busy() && !self.gave_up_jobs
     }
 
     /// Returns when [`Failed::check`] has to be called at the latest, if at all.
@@ -119,7 +119,7 @@ impl Failed {
             self.go_on(transfers, transport);
         }
         if self.waits_for_jobs(transfers) && now >= self.jobs_end_at {
-            let (group, what) = (self.failure.group, transfers.staging.occupation());
+            let (group, what) = (self.failure.group, transfers.staging.jobs.occupation());
             tracing::warn!(target: "rdmc::engine", group, what, "storage does not answer");
             self.gave_up_jobs = true;
         }
@@ -134,8 +134,8 @@ impl Failed {
 
     /// Returns the last event.
     pub(crate) fn into_event(self, transfers: &mut Transfers) -> Event {
-        let mut regions: Vec<_> = std::mem::take(&mut transfers.memory).into_iter().collect();
-        regions.retain(|&(message, _)| !transfers.staging.uses(message));
+        let mut regions = transfers.messages.memory.take_all();
+        regions.retain(|&(message, _)| !transfers.staging.jobs.uses(message));
         Event::Failed { failure: self.failure, regions }
     }
 }

@@ -48,10 +48,13 @@ pub enum FailureKind {
     /// copy them have lost the group's configuration, or failed. No member is the cause; a group
     /// whose members relay may work.
     Network,
+    /// The member's copy of a message is not the one that the root sent; with
+    /// [`crate::GroupSettings::verify`]. Copies behind it may differ as well.
+    Differs,
 }
 
 impl FailureKind {
-    const ALL: [Self; 8] = [
+    const ALL: [Self; 9] = [
         Self::Lost,
         Self::Silent,
         Self::Protocol,
@@ -60,6 +63,7 @@ impl FailureKind {
         Self::Stalled,
         Self::Corrupt,
         Self::Network,
+        Self::Differs,
     ];
 
     /// Returns the kind of failure for the end of a connection that was not closed from here.
@@ -94,6 +98,7 @@ impl fmt::Display for FailureKind {
             Self::Application => "gave up",
             Self::Stalled => "was waited for too long",
             Self::Corrupt => "is behind a link that damages what it carries",
+            Self::Differs => "has a copy that differs from the root's",
             Self::Network => "got no more blocks from the network",
         })
     }

@@ -88,6 +88,8 @@ impl Scene {
         let mut settings = GroupSettings::new(GROUP, rank % schedule.members(), schedule);
         settings.block_bytes = BLOCK_BYTES;
         settings.report_blocks = choice & 16 != 0;
+        settings.verify = choice & 64 != 0;
+        settings.report_delivered = choice & 128 != 0;
         let small = SmallMessages { bytes_max: 32, slots: 4, ..SmallMessages::default() };
         settings.small = (choice & 32 != 0).then_some(small);
 
@@ -196,7 +198,7 @@ impl Scene {
             }
             Event::Closed { .. } => self.ended = true,
             Event::Block { bytes, .. } => assert!(bytes <= BLOCK_BYTES),
-            Event::Received { .. } => {}
+            Event::Received { .. } | Event::Delivered { .. } => {}
         }
     }
 
@@ -250,8 +252,23 @@ mod tests {
         let head = [0_u64.to_le_bytes(), 3_u64.to_le_bytes()].concat();
         let small = [&[1, 33][..], &[5, 0, 0, 0, 19], &head, b"abc", &accept];
         let small_root = [&[0, 33][..], &word(0, &Word::Freed { count: 0 }), &[7, 0, 5]];
-        let seeds =
-            [("receiver", receiver.concat()), ("root", root.concat()), ("small", small.concat())];
+        // A receiver that compares the message with the root's, and a root that asks for what it has.
+        let hash = |bytes: &[u8]| *blake3::hash(bytes).as_bytes();
+        let digest = hash([hash(&[0; 64]), hash(&[0; 36])].as_flattened());
+        let mut verified = receiver;
+        verified[0] = &[1, 65];
+        let compare = word(0, &Word::Digest { message: 0, digest });
+        let verified = [&verified[..8], &[&compare], &verified[8..]].concat();
+        let has = word(0, &Word::Has { received: 1 });
+        let told =
+            [&[0, 129][..], &[4, 0], &[4, 0], &grant, &[7, 0, 25], &has, &[9, 0], &delivered];
+        let seeds = [
+            ("receiver", receiver.concat()),
+            ("root", root.concat()),
+            ("small", small.concat()),
+            ("verified", verified.concat()),
+            ("told", told.concat()),
+        ];
         testing::replay("rdmc_neighbours", &seeds, neighbours);
         neighbours(&small_root.concat());
     }
@@ -270,6 +287,9 @@ mod tests {
             ("confirmed", Word::Confirmed),
             ("counted", Word::Counted { received: 2 }),
             ("settled", Word::Settled { delivered: 2 }),
+            ("ask", Word::Ask { messages: 2 }),
+            ("has", Word::Has { received: 2 }),
+            ("digest", Word::Digest { message: 2, digest: [3; 32] }),
             ("moving", Word::Moving { idle_ms: 250 }),
         ];
         let seeds = words.map(|(name, word)| (name, [vec![0], word.encode()].concat()));

@@ -6,12 +6,14 @@ use relay::{ReceiveId, RelayError, SendId};
 use transport::{Cause, Completion, EndpointId, Region, Transport};
 
 use crate::{
+    blame::Blame,
     close::Closing,
     counters::Counters,
+    delivery::Delivery,
     error::Error,
     event::Event,
     failed::Failed,
-    failure::{Failure, FailureKind},
+    failure::Failure,
     jobs::{Disks, Done},
     local_error::LocalError,
     offload::Offload,
@@ -21,6 +23,7 @@ use crate::{
     stalls::{Situation, Stalls, ToAll, Verdict},
     timeline::Facts,
     transfers::Transfers,
+    verification::Verification,
     wait_times::WaitTimes,
     words::Word,
 };
@@ -29,6 +32,7 @@ pub(crate) struct Group {
     pub(crate) transfers: Transfers,
     pub(crate) wait_times: WaitTimes,
     closing: Closing,
+    delivery: Delivery,
     small: Option<Small>,
     stalls: Stalls,
     phase: Phase,
@@ -46,6 +50,11 @@ impl Group {
         let (rank, members) = (settings.rank, settings.schedule.members());
         Ok(Self {
             closing: Closing::new(&settings.schedule, rank),
+            delivery: Delivery::new(
+                &settings.schedule,
+                rank,
+                settings.report_delivered && settings.is_root(),
+            ),
             small: Small::new(&settings),
             wait_times: WaitTimes::new(rank),
             stalls: Stalls::new(rank, members, settings.stall_timeout, now),
@@ -96,15 +105,15 @@ impl Group {
         let number = match &mut self.small {
             // A message in a file is read block by block, so it is relayed whatever its length.
             Some(small) if is_root && small.takes(bytes) && !region.is_stored() => {
-                let number = self.transfers.order.number(false);
+                let number = self.transfers.messages.order.number(false);
                 small.send(number);
                 number
             }
             _ => self.transfers.send(&region, now)?,
         };
         let facts = || Facts::default().message(number).bytes(bytes);
-        self.transfers.timeline.note("message", facts);
-        self.transfers.memory.insert(number, region);
+        self.transfers.messages.timeline.note("message", facts);
+        self.transfers.messages.keep_whole(number, region);
         Ok(number)
     }
 
@@ -117,25 +126,12 @@ impl Group {
     ) -> Result<(), Error> {
         self.check_running()?;
         let Self { transfers, small, .. } = self;
-        transfers.timeline.note("accepted", || Facts::default().message(message));
-        let is_reported = transfers.order.is_reported(message);
+        transfers.messages.timeline.note("accepted", || Facts::default().message(message));
+        let is_reported = transfers.messages.order.is_reported(message);
         let Some(small) = small.as_mut().filter(|small| is_reported && small.holds(message)) else {
             return transfers.accept(message, region);
         };
-        let taken = small.take(transfers.settings.number, message, &region)?;
-        counters.small_received += 1;
-        counters.bytes_copied += taken.bytes;
-        transfers.memory.insert(message, region.clone());
-        match taken.contents {
-            Some(contents) => transfers
-                .staging
-                .store_small(message, contents, &region, now)
-                .map_err(|error| Error::Memory { message, error }),
-            None => {
-                transfers.small_taken(message, taken.bytes);
-                Ok(())
-            }
-        }
+        small.accept(message, region, transfers, counters, now)
     }
 
     /// Notes that the application has copied a message out of its slot, and is done with it.
@@ -155,6 +151,17 @@ impl Group {
         }
     }
 
+    pub(crate) fn ask_delivered(&mut self, count: u64) -> Result<(), Error> {
+        self.check_running()?;
+        let settings = &self.transfers.settings;
+        if !settings.is_root() {
+            let (root, rank) = (settings.schedule.root(), settings.rank);
+            return Err(RelayError::NotRoot { root, rank }.into());
+        }
+        self.delivery.want(count);
+        Ok(())
+    }
+
     pub(crate) fn ask_to_close(&mut self) -> Result<(), Error> {
         self.check_running()?;
         if self.closing.ask() { Ok(()) } else { Err(Error::Closed(self.number())) }
@@ -163,7 +170,7 @@ impl Group {
     pub(crate) fn abort<T: Transport>(&mut self, transport: &mut T, detail: &str) {
         let rank = self.rank();
         self.note_done();
-        self.fail(transport, Some(rank), FailureKind::Application, detail.to_owned());
+        self.fail(transport, Blame::application(rank, detail));
     }
 
     fn is_running(&self) -> bool {
@@ -210,16 +217,20 @@ impl Group {
                 self.transfers.posts.completed();
                 Ok(())
             }
-            Completion::Written { immediate, .. } if self.is_running() => {
-                self.on_written(rank, immediate)
-            }
+            Completion::Written { immediate, .. } if self.is_running() => match &mut self.small {
+                Some(small) => small.on_written(rank, immediate, &mut self.transfers),
+                None => Err(peer_error(rank, "wrote where there is no ring")),
+            },
             Completion::Control { word, .. } => {
                 return self.on_control(transport, counters, rank, &word, now);
             }
             Completion::Broken { cause, .. } => {
                 return self.on_lost(transport, counters, rank, cause);
             }
-            Completion::Halted { cause, .. } => return self.on_halted(transport, cause),
+            Completion::Halted { cause, .. } => {
+                let blame = Blame::halted(self.rank(), cause, &self.doing());
+                return self.fail(transport, blame);
+            }
             Completion::Closed { .. } => {
                 self.transfers.peers.remove(rank);
                 Ok(())
@@ -227,18 +238,6 @@ impl Group {
             _ => Ok(()),
         };
         self.go_on(transport, counters, outcome);
-    }
-
-    /// Processes the root's write of a slot.
-    fn on_written(&mut self, rank: u32, immediate: u32) -> Result<(), RelayError> {
-        let no_ring = || peer_error(rank, "wrote where there is no ring");
-        let small = self.small.as_mut().ok_or_else(no_ring)?;
-        let (number, bytes) = small.on_written(rank, immediate)?;
-        self.transfers.note_everywhere(small.delivered());
-        match self.transfers.order.small(number, bytes) {
-            true => Ok(()),
-            false => Err(peer_error(rank, "used a message number twice")),
-        }
     }
 
     fn on_control<T: Transport>(
@@ -268,21 +267,31 @@ impl Group {
             let outcome = outcome.map(|word| self.write_to_all(transport, word));
             return self.go_on(transport, counters, outcome);
         }
+        if let Some(word @ (Word::Ask { .. } | Word::Has { .. })) = &word {
+            let outcome = self.delivery.on_control(rank, word, &mut self.transfers.watermark);
+            return self.go_on(transport, counters, outcome);
+        }
         self.stalls.note_activity(rank);
-        self.note_progress(now);
+        // A credit is progress if it was waited for: a member could grant one more now and then for ever.
+        // All other words come as often as something moves.
+        if !matches!(word, Some(Word::Grant { .. })) || !self.transfers.relay.has_credit(rank) {
+            self.note_progress(now);
+        }
         let outcome = match word {
             Some(Word::Announce { number, bytes, delivered }) => self
                 .transfers
                 .announced(rank, number, bytes)
                 .map(|()| self.transfers.note_everywhere(delivered)),
+            Some(Word::Digest { message, digest }) => match &mut self.transfers.verification {
+                Some(verification) => verification.on_digest(rank, message, digest),
+                None => Err(peer_error(rank, "wrote a digest in a group that verifies nothing")),
+            },
             Some(Word::Freed { count }) => match &mut self.small {
-                Some(small) => small
-                    .on_freed(rank, count)
-                    .map(|()| self.transfers.note_everywhere(small.delivered())),
+                Some(small) => small.on_freed(rank, count, &mut self.transfers),
                 None => Err(peer_error(rank, "has a ring for small messages")),
             },
             Some(Word::Grant { count, received }) => {
-                self.transfers.timeline.note("granted", || Facts::of(rank));
+                self.transfers.messages.timeline.note("granted", || Facts::of(rank));
                 self.transfers.watermark.note_subtree(rank, received);
                 self.transfers.relay.granted(rank, count)
             }
@@ -319,25 +328,8 @@ impl Group {
         if !self.is_running() || self.closing.can_do_without(rank) {
             return self.go_on(transport, counters, Ok(()));
         }
-        let kind = FailureKind::of(&cause);
-        let member = if kind == FailureKind::Memory { self.rank() } else { rank };
-        let detail = format!("while {}, {cause}", self.transfers.waits().occupation());
-        self.fail(transport, Some(member), kind, detail);
-    }
-
-    /// Fails the group because blocks can no longer be transferred, though all members may be
-    /// alive.
-    fn on_halted<T: Transport>(&mut self, transport: &mut T, cause: Cause) {
-        let (member, kind) = match cause {
-            Cause::Memory { .. } => (Some(self.rank()), FailureKind::Memory),
-            _ => (None, FailureKind::Network),
-        };
-        let why = match cause {
-            Cause::Lost(why) => why,
-            other => other.to_string(),
-        };
-        let detail = format!("while {}, {why}", self.transfers.waits().occupation());
-        self.fail(transport, member, kind, detail);
+        let blame = Blame::lost(self.rank(), rank, &cause, &self.doing());
+        self.fail(transport, blame);
     }
 
     /// Processes the outcome of a transfer between memory and a file.
@@ -348,18 +340,19 @@ impl Group {
         done: Done,
         now: Duration,
     ) {
-        let Some(ended) = self.transfers.staging.end(done.number, now) else { return };
+        let Some(ended) = self.transfers.staging.jobs.end(done.number, now) else { return };
         self.note_progress(now);
         if !self.is_running() {
             return;
         }
-        if let Err(error) = done.outcome {
-            // The cause first: other members get the beginning alone.
-            let doing = self.transfers.waits().occupation();
-            let detail = format!("{error}: {}, while {doing}", ended.what);
-            return self.fail(transport, Some(self.rank()), FailureKind::Memory, detail);
-        }
-        match self.transfers.follow(transport, ended) {
+        let digests = match done.outcome {
+            Ok(digests) => digests,
+            Err(error) => {
+                let blame = Blame::job(self.rank(), &error, &ended.what, &self.doing());
+                return self.fail(transport, blame);
+            }
+        };
+        match self.transfers.follow(transport, ended, digests) {
             Ok(outcome) => self.go_on(transport, counters, outcome),
             Err(error) => self.stop(transport, error.into()),
         }
@@ -375,12 +368,9 @@ impl Group {
         match outcome {
             Ok(()) => self.carry_out(transport, counters),
             Err(RelayError::Peer { member, what }) => {
-                self.fail(transport, Some(member), FailureKind::Protocol, what);
+                self.fail(transport, Blame::protocol(member, what));
             }
-            Err(other) => {
-                let rank = self.rank();
-                self.fail(transport, Some(rank), FailureKind::Protocol, other.to_string());
-            }
+            Err(other) => self.fail(transport, Blame::protocol(self.rank(), other.to_string())),
         }
     }
 
@@ -400,23 +390,29 @@ impl Group {
         counters: &mut Counters,
     ) -> Result<(), LocalError> {
         while self.transfers.step(transport, counters)? {}
+        self.transfers.verify(transport)?;
         self.transfers.grant(transport)?;
         self.wait_times
             .note(self.transfers.waits().obstacle(&self.transfers.staging), transport.now());
         self.transfers.note_wait();
         match &mut self.small {
             Some(small) => small.carry_out(transport, &mut self.transfers, counters)?,
-            None => self.transfers.report(|_| None),
+            None => self.transfers.messages.report(|_| None),
         }
+        self.delivery.carry_out(transport, &mut self.transfers)?;
         self.go_on_closing(transport)?;
-        let is_awaited = self.closing.is_under_way() || self.transfers.needs_earlier();
+        let in_place = self.transfers.in_place();
+        let is_awaited = self.closing.is_under_way()
+            || self.transfers.needs_earlier()
+            || self.delivery.awaits(in_place);
         self.small.iter().for_each(|small| small.set_awaited(is_awaited));
         Ok(())
     }
 
     /// Takes the next step of closing, if it is due.
     fn go_on_closing<T: Transport>(&mut self, transport: &mut T) -> Result<(), LocalError> {
-        let (known, completed) = (self.transfers.order.known(), self.transfers.order.completed());
+        let (known, completed) =
+            (self.transfers.messages.order.known(), self.transfers.messages.order.completed());
         let words = self.closing.next_words(known, completed);
         self.transfers.is_closing = self.closing.is_under_way();
         for (rank, word) in words {
@@ -425,6 +421,7 @@ impl Group {
         if self.closing.is_confirmed() {
             let (group, rank) = (self.number(), self.rank());
             tracing::debug!(target: "rdmc::engine", group, rank, "group closed");
+            self.delivery.report(completed, &mut self.transfers);
             self.phase = Phase::Closed;
             self.abandon(transport);
         }
@@ -450,24 +447,17 @@ impl Group {
 
     /// Fails the group because of an error at this member.
     fn stop<T: Transport>(&mut self, transport: &mut T, error: LocalError) {
-        let detail = format!("while {}, {error}", self.transfers.waits().occupation());
-        let (member, kind) = match error {
-            LocalError::Memory(_) => (self.rank(), FailureKind::Memory),
-            LocalError::ControlRefused { rank, .. } => (rank, FailureKind::Silent),
-        };
-        self.fail(transport, Some(member), kind, detail);
+        let blame = Blame::local(self.rank(), &error, &self.doing());
+        self.fail(transport, blame);
     }
 
-    fn fail<T: Transport>(
-        &mut self,
-        transport: &mut T,
-        member: Option<u32>,
-        kind: FailureKind,
-        detail: String,
-    ) {
-        let (group, reporter) = (self.number(), self.rank());
-        let failure = Failure { group, member, reporter, kind, detail, delivered: 0 };
-        self.enter_failed(transport, failure);
+    /// Describes what this member is doing, for errors.
+    fn doing(&self) -> String {
+        self.transfers.waits().occupation()
+    }
+
+    fn fail<T: Transport>(&mut self, transport: &mut T, blame: Blame) {
+        self.enter_failed(transport, blame.into_failure(self.number(), self.rank()));
     }
 
     /// Fails the group, once: the first cause is kept and sent to every neighbour, which forwards
@@ -477,7 +467,7 @@ impl Group {
             return;
         }
         tracing::debug!(target: "rdmc::engine", %failure, "group failed");
-        self.transfers.timeline.note("failed", || Facts::of(failure.member));
+        self.transfers.messages.timeline.note("failed", || Facts::of(failure.member));
         self.phase = Phase::Failed(Failed::start(failure, &mut self.transfers, transport));
     }
 
@@ -495,13 +485,13 @@ impl Group {
     /// processed: the cause may be the end of a connection that is not reported yet.
     pub(crate) fn fail_refused<T: Transport>(&mut self, transport: &mut T) {
         if let Some(detail) = self.transfers.posts.take_refused() {
-            self.fail(transport, None, FailureKind::Network, detail);
+            self.fail(transport, Blame::refused(detail));
         }
     }
 
     /// Returns whether [`Group::take_events`] has something to append.
     pub(crate) fn has_events(&self) -> bool {
-        !self.transfers.events.is_empty() || self.is_over() || self.is_refused()
+        !self.transfers.messages.events.is_empty() || self.is_over() || self.is_refused()
     }
 
     /// Returns whether the last event is due.
@@ -540,44 +530,45 @@ impl Group {
             return;
         }
         let situation = self.situation();
-        let doing = || self.transfers.waits().occupation();
-        let (member, detail) = match self.stalls.check(&situation, now) {
+        let verdict = self.stalls.check(&situation, now);
+        let (doing, own) = (|| self.doing(), self.rank());
+        let blame = match verdict {
             Verdict::GoOn(words) => return self.write_to_all(transport, words),
             Verdict::StorageStuck { waited } => {
-                // The storage comes first in the text, since other members receive it cut.
-                let what = self.transfers.staging.occupation().unwrap_or_default();
-                let (waited_ms, doing) = (waited.as_millis(), doing());
-                let detail =
-                    format!("it waits for its storage: {what} since {waited_ms} ms, while {doing}");
-                (Some(self.rank()), detail)
+                Blame::stuck(own, self.transfers.staging.jobs.occupation(), waited, &doing())
             }
             Verdict::Stalled { member } => {
                 let timeout = self.transfers.settings.stall_timeout.unwrap_or_default();
-                let detail = format!("while {}, nothing has moved for {timeout:?}", doing());
-                (member, detail)
+                Blame::stalled(member, timeout, &doing())
             }
         };
-        self.fail(transport, member, FailureKind::Stalled, detail);
+        self.fail(transport, blame);
     }
 
     /// Returns what this member waits for.
     fn situation(&self) -> Situation {
-        let (waits, next) = (self.transfers.waits(), self.transfers.order.completed());
+        let (waits, next) = (self.transfers.waits(), self.transfers.messages.order.completed());
         let is_relaying = waits.is_relaying();
         let closing = self.closing.waited_for(next).filter(|_| !is_relaying);
         let small = self.small.as_ref();
-        let waited_for = waits.neighbours().chain(small.and_then(Small::waited_for)).chain(closing);
+        let verification = self.transfers.verification.as_ref();
+        let waited_for = waits
+            .neighbours()
+            .chain(small.and_then(Small::waited_for))
+            .chain(verification.and_then(Verification::waited_for))
+            .chain(closing);
+        let is_verifying = verification.is_some_and(Verification::is_busy);
         Situation {
-            is_busy: is_relaying || self.closing.is_under_way(),
+            is_busy: is_relaying || is_verifying || self.closing.is_under_way(),
             waited_for: waited_for.collect(),
             owes_memory: waits.owes_memory(next) || small.is_some_and(|it| it.owes_memory(next)),
-            storage_stuck_since: self.transfers.staging.stuck_since(),
+            storage_stuck_since: self.transfers.staging.jobs.stuck_since(),
         }
     }
 
     /// Appends events. The last event follows only when no memory is in use any more.
     pub(crate) fn take_events(&mut self, events: &mut Vec<Event>) {
-        events.extend(self.transfers.events.drain(..));
+        events.extend(self.transfers.messages.events.drain(..));
         if !self.is_over() {
             return;
         }

@@ -1,5 +1,5 @@
-//! Reads and writes of files. The engine does not execute them itself, since a disk may take any
-//! time.
+//! Reads and writes of files, and digests of blocks. The engine does not execute them itself, since a
+//! disk may take any time.
 
 use std::{
     fmt, io,
@@ -8,7 +8,11 @@ use std::{
 
 use transport::{ReadLease, Region, StoredRead, StoredWrite, WriteLease};
 
-/// One transfer between memory and a file. It owns leases of both until it is done.
+/// The BLAKE3 digest of a block, or of a message's blocks' digests.
+pub type Digest = [u8; 32];
+
+/// One transfer between memory and a file, or the digests of some blocks. It owns leases of all memory and
+/// files until it is done.
 pub struct Job {
     /// The lane of its group.
     pub lane: Lane,
@@ -16,7 +20,7 @@ pub struct Job {
     pub number: u64,
     /// A description for errors.
     pub what: What,
-    /// The transfer.
+    /// What is to be done.
     pub work: Work,
 }
 
@@ -33,18 +37,33 @@ pub struct Lane {
 /// The description of a job.
 #[derive(Clone)]
 pub struct What {
-    /// The message in its file.
-    pub file: Region,
-    /// Whether the file is written; otherwise it is read.
-    pub is_write: bool,
+    /// The message, in its file or in memory.
+    pub region: Region,
+    /// In one word.
+    pub action: &'static str,
     /// Length in bytes.
     pub bytes: u64,
 }
 
+impl What {
+    pub(crate) fn read(file: &Region, bytes: u64) -> Self {
+        Self { region: file.clone(), action: "read", bytes }
+    }
+
+    pub(crate) fn write(file: &Region, bytes: u64) -> Self {
+        Self { region: file.clone(), action: "write", bytes }
+    }
+
+    pub(crate) fn digest(region: &Region, bytes: u64) -> Self {
+        Self { region: region.clone(), action: "digest", bytes }
+    }
+}
+
 impl fmt::Display for What {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        let (action, bytes) = (if self.is_write { "write" } else { "read" }, self.bytes);
-        write!(f, "{action} of {bytes} bytes of {}", self.file.stored_name().unwrap_or_default())
+        let Self { region, action, bytes } = self;
+        let name = region.stored_name();
+        write!(f, "{action} of {bytes} bytes of {}", name.as_deref().unwrap_or("memory"))
     }
 }
 
@@ -64,6 +83,32 @@ pub enum Work {
         /// A range of the file of the same length.
         into: StoredWrite,
     },
+    /// The digest of each of these blocks.
+    Digest {
+        /// The blocks, where the message is.
+        blocks: Vec<Source>,
+    },
+}
+
+/// A block whose digest is computed.
+pub enum Source {
+    /// In memory.
+    Memory(ReadLease),
+    /// In a file: what it has is read.
+    Stored(StoredRead),
+}
+
+impl Source {
+    pub(crate) fn digest(&self) -> io::Result<Digest> {
+        Ok(match self {
+            Self::Memory(bytes) => *blake3::hash(bytes).as_bytes(),
+            Self::Stored(file) => {
+                let mut bytes = vec![0; file.bytes()];
+                file.copy_to(&mut bytes)?;
+                *blake3::hash(&bytes).as_bytes()
+            }
+        })
+    }
 }
 
 /// The outcome of a job, which no longer uses its memory.
@@ -72,8 +117,8 @@ pub struct Done {
     pub lane: Lane,
     /// The job's number.
     pub number: u64,
-    /// The system's answer.
-    pub outcome: io::Result<()>,
+    /// The digests that were computed, in order; or why the job could not be done.
+    pub outcome: io::Result<Vec<Digest>>,
 }
 
 impl Job {
@@ -81,8 +126,9 @@ impl Job {
     pub fn run(self) -> Done {
         let Self { lane, number, work, .. } = self;
         let outcome = match work {
-            Work::Read { from, mut into } => from.copy_to(&mut into),
-            Work::Write { from, into } => into.copy_from(&from),
+            Work::Read { from, mut into } => from.copy_to(&mut into).map(|()| Vec::new()),
+            Work::Write { from, into } => into.copy_from(&from).map(|()| Vec::new()),
+            Work::Digest { blocks } => blocks.iter().map(Source::digest).collect(),
         };
         Done { lane, number, outcome }
     }

@@ -6,32 +6,42 @@
 
 #![forbid(unsafe_code)]
 
+mod blame;
 mod close;
 mod counters;
 mod credits;
+mod delivery;
 mod engine;
 mod error;
 mod event;
 mod failed;
 mod failure;
+mod file_blocks;
 #[cfg(any(test, fuzzing))]
 pub mod fuzzing;
 mod group;
+mod job_list;
 pub mod jobs;
 mod local_error;
+mod memory;
+mod messages;
 mod offload;
 mod order;
+mod outbox;
 mod peers;
 mod phase;
 mod posts;
+mod range;
 mod receives;
 mod settings;
+mod shadows;
 mod slot;
 mod small;
 mod staging;
 mod stalls;
 mod timeline;
 mod transfers;
+mod verification;
 mod wait_times;
 mod waits;
 mod watermark;

@@ -27,8 +27,8 @@ impl Default for SmallMessages {
     }
 }
 
-/// The settings of a group at one member. All fields except `rank`, `window`, `report_blocks` and
-/// `stall_timeout` must be the same at all members.
+/// The settings of a group at one member. All fields except `rank`, `window`, `report_blocks`,
+/// `report_delivered` and `stall_timeout` must be the same at all members.
 #[derive(Clone, Debug)]
 pub struct GroupSettings {
     /// Identifies the group; unique among the groups of its members' contexts.
@@ -58,6 +58,15 @@ pub struct GroupSettings {
     /// called. Blocks that wait for a slow callback are merged: memory is bounded by the window and
     /// the messages in flight, not by the messages' lengths.
     pub report_blocks: bool,
+    /// Whether [`crate::Event::Delivered`] is reported at the root whenever one more message has reached
+    /// every member. It costs two words on each edge of the announcement tree for a message, and has no
+    /// effect at other members.
+    pub report_delivered: bool,
+    /// Whether every member compares its copy of each message with the root's, by a digest of what is in
+    /// its memory or file (docs/decisions/verification.md). A message is then reported as received only if
+    /// they are the same, and [`crate::FailureKind::Differs`] ends the group otherwise. All messages are
+    /// relayed.
+    pub verify: bool,
     /// How long a due transfer may make no progress before the group fails with an error that names
     /// the member that was waited for. `None`: no limit (a dead or silent peer is still detected).
     pub stall_timeout: Option<Duration>,
@@ -83,6 +92,8 @@ impl GroupSettings {
             offload: false,
             small: Some(SmallMessages::default()),
             report_blocks: false,
+            report_delivered: false,
+            verify: false,
             stall_timeout: Some(Duration::from_secs(60)),
         }
     }
@@ -105,9 +116,9 @@ impl GroupSettings {
     /// Returns the limits of small messages, if a group of this size has them.
     pub(crate) fn small_messages(&self) -> Option<SmallMessages> {
         let members = self.schedule.members();
-        // Where switches copy blocks the root transmits each only once anyway.
-        self.small
-            .filter(|small| members >= 2 && members <= small.members_max && !self.is_in_switch())
+        // Where switches copy blocks the root transmits each only once anyway; and slots have no digest.
+        let is_possible = !self.is_in_switch() && !self.verify;
+        self.small.filter(|small| members >= 2 && members <= small.members_max && is_possible)
     }
 
     /// Returns whether switches copy the group's blocks.

@@ -17,7 +17,7 @@
 //!   so it need not wake the thread that makes progress more often than once for each batch of slots.
 //!   Something else may need it: closing, or a relayed message behind it. That wakes the thread by itself, and
 //!   later replies are given at once ([`Slot::note_done`]).
-//! - All else is as for [`Small::take`]: memory that is provided later, files, and memory in use.
+//! - All else is as for [`Small::accept`]: memory that is provided later, files, and memory in use.
 //!
 //! A slot is in use until its message was taken, whatever holds a [`Slot`] of it: until then the root may not
 //! write it, so the contents do not change, and the ring bounds what waits for applications.
@@ -26,7 +26,10 @@
 //! once into a ring of its own, so that its memory is returned at once; receivers copy it once out
 //! of theirs.
 
-use std::collections::{BTreeMap, VecDeque};
+use std::{
+    collections::{BTreeMap, VecDeque},
+    time::Duration,
+};
 
 use relay::RelayError;
 use transport::{LeaseError, PeerMemory, PostError, Region, Token, Transport};
@@ -35,6 +38,7 @@ use crate::{
     counters::Counters,
     error::Error,
     local_error::LocalError,
+    memory::Memory,
     peers::Peers,
     settings::{GroupSettings, SmallMessages, check_region},
     slot::{Slot, Tally},
@@ -95,12 +99,9 @@ struct Written {
     posts: Vec<(u32, Result<(), PostError>)>,
 }
 
-/// A message that was copied out of its slot.
-pub(crate) struct Taken {
-    pub(crate) bytes: u64,
-    /// The contents to be written to the application's file, if it provided one.
-    pub(crate) contents: Option<Vec<u8>>,
-}
+/// A message that was copied out of its slot: its length, and the contents to be written to the
+/// application's file, if it provided one.
+type Taken = (u64, Option<Vec<u8>>);
 
 /// Returns how many freed slots are reported to the root at once.
 fn batch(limits: SmallMessages) -> u64 {
@@ -161,12 +162,6 @@ impl Small {
         }
     }
 
-    /// Returns how many messages, small or not, are in place at every member, as far as freed slots
-    /// prove it.
-    pub(crate) fn delivered(&self) -> u64 {
-        self.delivered
-    }
-
     /// Returns whether a message of this length is small.
     pub(crate) fn takes(&self, bytes: u64) -> bool {
         bytes <= u64::from(self.limits.bytes_max)
@@ -197,13 +192,25 @@ impl Small {
     }
 
     /// Notes that `rank` has exposed its ring, or has freed slots of it.
-    pub(crate) fn on_freed(&mut self, rank: u32, count: u64) -> Result<(), RelayError> {
+    pub(crate) fn on_freed(
+        &mut self,
+        rank: u32,
+        count: u64,
+        transfers: &mut Transfers,
+    ) -> Result<(), RelayError> {
+        self.freed(rank, count)?;
+        transfers.note_everywhere(self.delivered);
+        Ok(())
+    }
+
+    fn freed(&mut self, rank: u32, count: u64) -> Result<(), RelayError> {
         let wrong = |what: &str| RelayError::Peer { member: rank, what: what.to_owned() };
         let End::Root { written, freed, .. } = &mut self.end else {
             return Err(wrong("freed slots of a ring that it does not have"));
         };
         match freed.get_mut(&rank) {
-            Some(before) if *before <= Some(count) && count <= *written => *before = Some(count),
+            // Each word frees some, or exposes the ring: others would only put off the stall timeout.
+            Some(before) if *before < Some(count) && count <= *written => *before = Some(count),
             _ => return Err(wrong("freed slots that it does not have")),
         }
         let everywhere = freed.values().min().copied().flatten();
@@ -211,13 +218,24 @@ impl Small {
         Ok(())
     }
 
-    /// Processes the root's write of the slot `immediate`. Returns number and length of the
-    /// message.
+    /// Processes the root's write of the slot `immediate`.
     pub(crate) fn on_written(
         &mut self,
         rank: u32,
         immediate: u32,
-    ) -> Result<(u64, u64), RelayError> {
+        transfers: &mut Transfers,
+    ) -> Result<(), RelayError> {
+        let (number, bytes) = self.written(rank, immediate)?;
+        transfers.note_everywhere(self.delivered);
+        if transfers.messages.order.small(number, bytes) {
+            return Ok(());
+        }
+        let what = "used a message number twice".to_owned();
+        Err(RelayError::Peer { member: rank, what })
+    }
+
+    /// Returns number and length of the message that the root has written to the slot `immediate`.
+    fn written(&mut self, rank: u32, immediate: u32) -> Result<(u64, u64), RelayError> {
         let wrong = |what: &str| RelayError::Peer { member: rank, what: what.to_owned() };
         let slots = u64::from(self.limits.slots);
         let (index, ring) = match &self.end {
@@ -277,8 +295,9 @@ impl Small {
     pub(crate) fn taken(&mut self, number: u64, transfers: &mut Transfers) -> Option<u64> {
         let (index, _, bytes) = self.find(number)?;
         let End::Receiver { arrived, .. } = &mut self.end else { return None };
-        let is_done = transfers.order.is_reported(number)
-            && (number < transfers.order.completed() || transfers.note_done(number));
+        let is_done = transfers.messages.order.is_reported(number)
+            && (number < transfers.messages.order.completed()
+                || transfers.messages.note_done(number));
         arrived[index].taken = is_done;
         is_done.then_some(bytes)
     }
@@ -287,8 +306,8 @@ impl Small {
     /// called yet; their slots stay in use.
     pub(crate) fn note_done(&self, transfers: &mut Transfers) {
         let End::Receiver { tally, .. } = &self.end else { return };
-        let mut done = transfers.order.completed()..tally.done();
-        while done.next().is_some_and(|number| transfers.note_done(number)) {}
+        let mut done = transfers.messages.order.completed()..tally.done();
+        while done.next().is_some_and(|number| transfers.messages.note_done(number)) {}
     }
 
     /// Sets whether something besides the ring waits until messages are taken.
@@ -357,16 +376,44 @@ impl Small {
         self.find(number).is_some()
     }
 
+    /// Receives a message into memory of the application, whose use fails the group if it is in use.
+    ///
+    /// Errors: the region is too small or read-only.
+    pub(crate) fn accept(
+        &mut self,
+        message: u64,
+        region: Region,
+        transfers: &mut Transfers,
+        counters: &mut Counters,
+        now: Duration,
+    ) -> Result<(), Error> {
+        let taken = self.take(transfers.settings.number, message, &region)?;
+        let Transfers { messages, staging, .. } = transfers;
+        // Returned by the event of the failure if it cannot be used.
+        messages.memory.insert(message, region.clone());
+        let taken =
+            taken.and_then(|taken| messages.take_small(message, taken, &region, staging, now));
+        match taken {
+            Ok(bytes) => {
+                counters.small_received += 1;
+                counters.bytes_copied += bytes;
+            }
+            Err(error) => messages.unusable = Some(error),
+        }
+        Ok(())
+    }
+
     /// Copies a message out of its slot: into the application's memory, or, for a file, into memory that
     /// is to be written there.
     ///
-    /// Errors: the region is too small, read-only or in use; there is no such message.
-    pub(crate) fn take(
+    /// Errors: the region is too small or read-only; there is no such message. The inner ones: the region is
+    /// in use.
+    fn take(
         &mut self,
         group: u64,
         number: u64,
         region: &Region,
-    ) -> Result<Taken, Error> {
+    ) -> Result<Result<Taken, LeaseError>, Error> {
         let unknown = || RelayError::Unknown { what: "message", number };
         let (index, start, bytes) = self.find(number).ok_or_else(unknown)?;
         check_region(group, number, bytes, region)?;
@@ -380,9 +427,8 @@ impl Small {
             let into = region.write(0..bytes as usize);
             into.and_then(|mut into| ring.copy_out(start, &mut into)).map(|()| None)
         };
-        let contents = copied.map_err(|error| Error::Memory { message: number, error })?;
-        arrived[index].taken = true;
-        Ok(Taken { bytes, contents })
+        arrived[index].taken = copied.is_ok();
+        Ok(copied.map(|contents| (bytes, contents)))
     }
 
     /// Writes messages for which there is room, reports events that are due, and frees slots of messages
@@ -393,16 +439,18 @@ impl Small {
         transfers: &mut Transfers,
         counters: &mut Counters,
     ) -> Result<(), LocalError> {
-        while let Some(written) = self.write_next(transport, &transfers.memory, &transfers.peers)? {
+        while let Some(written) =
+            self.write_next(transport, &transfers.messages.memory, &transfers.peers)?
+        {
             counters.small_sent += 1;
             counters.bytes_copied += written.bytes;
-            transfers.order.complete(written.number);
+            transfers.messages.order.complete(written.number);
             for (rank, posted) in written.posts {
                 transfers.record_post(rank, posted);
             }
         }
-        transfers.report(|message| self.slot(message));
-        match self.free(transfers.order.completed()) {
+        transfers.messages.report(|message| self.slot(message));
+        match self.free(transfers.messages.order.completed()) {
             Some((root, word)) => transfers.peers.write(transport, root, &word),
             None => Ok(()),
         }
@@ -412,11 +460,11 @@ impl Small {
     fn write_next<T: Transport>(
         &mut self,
         transport: &mut T,
-        memory: &BTreeMap<u64, Region>,
+        memory: &Memory,
         peers: &Peers,
     ) -> Result<Option<Written>, LeaseError> {
         let Some((number, index)) = self.next_to_write() else { return Ok(None) };
-        let Some(message) = memory.get(&number) else { return Ok(None) };
+        let Some(message) = memory.get(number) else { return Ok(None) };
         let (start, bytes) = (self.slot_start(index), message.len());
         let range = start..start + HEAD_BYTES + bytes;
         // The transport may still use the root's copy of a slot that is free at every receiver,
@@ -478,26 +526,26 @@ mod tests {
     fn a_receiver_refuses_malformed_slots() {
         let mut receiver = small(2);
         put(&receiver, 0, 5, 100);
-        assert!(wrong(receiver.on_written(0, 0), 0).contains("no room"), "not the root");
-        assert!(wrong(receiver.on_written(1, 1), 1).contains("out of order"));
-        assert!(wrong(receiver.on_written(1, u32::MAX), 1).contains("out of order"));
-        assert_eq!(receiver.on_written(1, 0), Ok((5, 100)));
+        assert!(wrong(receiver.written(0, 0), 0).contains("no room"), "not the root");
+        assert!(wrong(receiver.written(1, 1), 1).contains("out of order"));
+        assert!(wrong(receiver.written(1, u32::MAX), 1).contains("out of order"));
+        assert_eq!(receiver.written(1, 0), Ok((5, 100)));
         for number in [0, 5] {
             put(&receiver, 1, number, 1);
-            assert!(wrong(receiver.on_written(1, 1), 1).contains("out of order"));
+            assert!(wrong(receiver.written(1, 1), 1).contains("out of order"));
         }
         for bytes in [101, u64::MAX] {
             put(&receiver, 1, 6, bytes);
-            assert!(wrong(receiver.on_written(1, 1), 1).contains("too long"));
+            assert!(wrong(receiver.written(1, 1), 1).contains("too long"));
         }
         for slot in 1..4 {
             put(&receiver, slot, 10 + slot as u64, 0);
-            assert_eq!(receiver.on_written(1, slot as u32), Ok((10 + slot as u64, 0)));
+            assert_eq!(receiver.written(1, slot as u32), Ok((10 + slot as u64, 0)));
         }
         put(&receiver, 0, 99, 0);
-        assert!(wrong(receiver.on_written(1, 0), 1).contains("no room"), "the ring is full");
-        assert_eq!(receiver.delivered(), 0);
-        assert!(wrong(receiver.on_freed(1, 0), 1).contains("does not have"));
+        assert!(wrong(receiver.written(1, 0), 1).contains("no room"), "the ring is full");
+        assert_eq!(receiver.delivered, 0);
+        assert!(wrong(receiver.freed(1, 0), 1).contains("does not have"));
     }
 
     #[test]
@@ -507,8 +555,8 @@ mod tests {
         assert_eq!(root.next_to_write(), None, "no receiver has a ring yet");
         assert_eq!(root.waited_for(), Some(0));
         for rank in [0, 2] {
-            assert!(wrong(root.on_freed(rank, 1), rank).contains("does not have"));
-            assert_eq!(root.on_freed(rank, 0), Ok(()));
+            assert!(wrong(root.freed(rank, 1), rank).contains("does not have"));
+            assert_eq!(root.freed(rank, 0), Ok(()));
         }
         for number in 0..4 {
             root.send(number + 1);
@@ -516,15 +564,20 @@ mod tests {
             root.has_written(number + 1, number);
         }
         assert_eq!(root.next_to_write(), None, "the rings are full");
-        assert_eq!(root.on_freed(0, 3), Ok(()));
+        assert_eq!(root.freed(0, 3), Ok(()));
         assert_eq!(root.next_to_write(), None, "one ring is full");
         assert_eq!(root.waited_for(), Some(2));
-        assert!(wrong(root.on_freed(0, 2), 0).contains("does not have"), "fewer than before");
-        assert!(wrong(root.on_freed(2, 5), 2).contains("does not have"), "more than were written");
-        assert!(wrong(root.on_freed(1, 0), 1).contains("does not have"), "itself");
-        assert_eq!(root.on_freed(2, 1), Ok(()));
+        for count in [2, 3] {
+            assert!(
+                wrong(root.freed(0, count), 0).contains("does not have"),
+                "no more than before"
+            );
+        }
+        assert!(wrong(root.freed(2, 5), 2).contains("does not have"), "more than were written");
+        assert!(wrong(root.freed(1, 0), 1).contains("does not have"), "itself");
+        assert_eq!(root.freed(2, 1), Ok(()));
         assert_eq!(root.next_to_write(), Some((4, 4)));
-        assert_eq!(root.delivered(), 2, "slot 0 is freed everywhere, whose message is number 1");
+        assert_eq!(root.delivered, 2, "slot 0 is freed everywhere, whose message is number 1");
     }
 
     #[test]
@@ -533,11 +586,11 @@ mod tests {
         for index in 0..9_u64 {
             let slot = index as u32 % 4;
             put(&receiver, slot as usize, 10 * index, 0);
-            assert_eq!(receiver.on_written(1, slot), Ok((10 * index, 0)));
+            assert_eq!(receiver.written(1, slot), Ok((10 * index, 0)));
             let freed = index.checked_sub(4);
-            assert_eq!(receiver.delivered(), freed.map_or(0, |freed| 10 * freed + 1));
+            assert_eq!(receiver.delivered, freed.map_or(0, |freed| 10 * freed + 1));
             let region = Region::zeroed(0);
-            receiver.take(7, 10 * index, &region).unwrap();
+            receiver.take(7, 10 * index, &region).unwrap().unwrap();
             receiver.free(10 * index + 1);
         }
     }

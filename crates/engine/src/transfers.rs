@@ -1,11 +1,7 @@
 //! The relayed messages of one group at one member: executes the relay's actions, with the memory
 //! that the application provided.
 
-use std::{
-    collections::{BTreeMap, VecDeque},
-    sync::Arc,
-    time::Duration,
-};
+use std::{collections::BTreeMap, sync::Arc, time::Duration};
 
 use relay::{Action, Blocks, ReceiveId, Relay, RelayError, SendId, Settings, Window};
 use transport::{
@@ -16,18 +12,20 @@ use crate::{
     counters::Counters,
     credits::Credits,
     error::Error,
-    event::Event,
-    jobs::{Disks, Lane},
+    job_list::Ended,
+    jobs::{Digest, Disks, Lane},
     local_error::LocalError,
+    messages::Messages,
     offload::Offload,
-    order::{Due, Order},
+    outbox::{Contents, From},
     peers::Peers,
     posts::Posts,
+    range::range,
     receives::Receives,
     settings::{GroupSettings, check_region},
-    slot::Slot,
-    staging::{Contents, Ended, Next, Staging, range},
-    timeline::{Facts, Timeline},
+    staging::{Next, Staging},
+    timeline::Facts,
+    verification::{Verdict, Verification},
     waits::Waits,
     watermark::Watermark,
     words::Word,
@@ -38,16 +36,14 @@ pub(crate) struct Transfers {
     pub(crate) settings: GroupSettings,
     pub(crate) offload: Offload,
     pub(crate) relay: Relay,
-    pub(crate) order: Order,
+    pub(crate) messages: Messages,
     pub(crate) watermark: Watermark,
     pub(crate) peers: Peers,
     pub(crate) posts: Posts,
-    /// Memory of messages that are not complete.
-    pub(crate) memory: BTreeMap<u64, Region>,
     /// Blocks between files and the network.
     pub(crate) staging: Staging,
-    pub(crate) events: VecDeque<Event>,
-    pub(crate) timeline: Timeline,
+    /// In a group that verifies.
+    pub(crate) verification: Option<Verification>,
     /// Whether the number of messages is final.
     pub(crate) is_closing: bool,
     credits: Credits,
@@ -84,58 +80,61 @@ impl Transfers {
         Ok(Self {
             staging: Staging::new(disks, lane, settings.block_bytes, blocks, offload.is_used()),
             receives: Receives::new(spare_count, settings.block_bytes),
-            timeline: Timeline::new(settings.number, settings.rank),
+            messages: Messages::new(settings.number, settings.rank, settings.report_blocks),
             watermark: Watermark::new(&settings.schedule, settings.rank),
+            verification: settings.verify.then(|| {
+                let in_flight = settings.messages_in_flight;
+                Verification::new(
+                    &settings.schedule,
+                    settings.rank,
+                    settings.block_bytes,
+                    in_flight,
+                )
+            }),
             settings,
             offload,
             relay,
-            order: Order::default(),
             peers: Peers::default(),
             posts: Posts::default(),
-            memory: BTreeMap::new(),
-            events: VecDeque::new(),
             is_closing: false,
             credits: Credits::default(),
             announced: BTreeMap::new(),
         })
     }
 
-    /// Relays one more message at the root, and returns its number. Errors: too many blocks; with
-    /// offload, the file is being written.
+    /// Relays one more message at the root, and returns its number. Errors: too many blocks.
     pub(crate) fn send(&mut self, region: &Region, now: Duration) -> Result<u64, Error> {
         let bytes = region.len() as u64;
         if self.settings.is_root() && self.offload.is_used() {
             let blocks = Blocks::new(bytes, self.settings.block_bytes)?;
             blocks.check_offload(self.settings.messages_in_flight)?;
             if region.is_stored() || self.staging.has_unsent() {
-                return self.send_from_shadow(region, now);
+                let number = self.messages.order.number(true);
+                self.messages.unusable = self.staging.queue_message(number, region, now).err();
+                self.begin_verification(number, bytes)?;
+                return Ok(number);
             }
         }
         self.relay.send(bytes)?;
-        Ok(self.order.number(true))
+        let number = self.messages.order.number(true);
+        self.begin_verification(number, bytes)?;
+        Ok(number)
     }
 
-    /// Offload, at the root: queues a message, which is relayed in its turn once it is in memory.
-    fn send_from_shadow(&mut self, region: &Region, now: Duration) -> Result<u64, Error> {
-        let message = self.order.known();
-        let in_use = |error: LeaseError| Error::Memory { message, error };
-        let from = match region.is_stored() {
-            true => Some(region.read_stored(0..region.len()).map_err(in_use)?),
-            false => None,
-        };
-        let number = self.order.number(true);
-        self.staging.queue_message(number, region, from, now).map_err(in_use)?;
-        Ok(number)
+    /// Adds a relayed message that is sent or announced, if the group verifies. Errors: too many blocks,
+    /// which the relay has refused before.
+    fn begin_verification(&mut self, number: u64, bytes: u64) -> Result<(), RelayError> {
+        self.verification.as_mut().map_or(Ok(()), |verification| verification.begin(number, bytes))
     }
 
     /// Provides memory for a relayed message. Errors: the message does not wait for memory; the
     /// region is too small or read-only.
     pub(crate) fn accept(&mut self, message: u64, region: Region) -> Result<(), Error> {
         let unknown = RelayError::Unknown { what: "message", number: message };
-        let relayed = self.order.relayed(message).ok_or(unknown)?;
+        let relayed = self.messages.order.relayed(message).ok_or(unknown)?;
         let bytes = self.relay.awaits_memory(relayed)?;
         check_region(self.settings.number, message, bytes, &region)?;
-        self.memory.insert(message, region);
+        self.messages.memory.insert(message, region);
         self.relay.accepted(relayed)?;
         Ok(())
     }
@@ -149,17 +148,18 @@ impl Transfers {
     ) -> Result<(), RelayError> {
         // Checked before an announcement from another neighbour can change the numbering.
         let may_announce = self.settings.schedule.announcer(self.settings.rank) == Some(rank);
-        if may_announce && !self.order.announced(number) {
+        if may_announce && !self.messages.order.announced(number) {
             let what = "announced messages out of order".to_owned();
             return Err(RelayError::Peer { member: rank, what });
         }
-        self.relay.announced(rank, bytes)
+        self.relay.announced(rank, bytes)?;
+        self.begin_verification(number, bytes)
     }
 
     /// Processes the completion of a send.
     pub(crate) fn sent(&mut self, rank: u32, id: SendId) -> Result<(), RelayError> {
-        let facts = || Facts::of_send(&self.relay, &self.order, rank, id, None);
-        self.timeline.note("sent", facts);
+        let facts = || Facts::of_send(&self.relay, &self.messages.order, rank, id, None);
+        self.messages.timeline.note("sent", facts);
         self.relay.sent(id)
     }
 
@@ -177,8 +177,8 @@ impl Transfers {
         counters.blocks_received += 1;
         counters.bytes_received += bytes;
         let came = Some((bytes, immediate));
-        let facts = || Facts::of_receive(&self.relay, &self.order, rank, id, came);
-        self.timeline.note("received", facts);
+        let facts = || Facts::of_receive(&self.relay, &self.messages.order, rank, id, came);
+        self.messages.timeline.note("received", facts);
         match self.staging.landed(id, bytes, immediate, now)? {
             true => Ok(()),
             false => self.in_memory(id, bytes, immediate),
@@ -210,7 +210,7 @@ impl Transfers {
     /// Notes that a receive was not executed.
     pub(crate) fn missed(&mut self, id: ReceiveId) {
         self.receives.forget(id);
-        self.staging.missed(id);
+        self.staging.blocks.missed(id);
     }
 
     /// Executes the relay's next action. Returns `false` if there is none.
@@ -219,6 +219,9 @@ impl Transfers {
         transport: &mut T,
         counters: &mut Counters,
     ) -> Result<bool, LocalError> {
+        if let Some(error) = self.messages.unusable.take() {
+            return Err(error.into());
+        }
         let Some(action) = self.relay.poll_action() else { return Ok(false) };
         self.act(transport, counters, action).map(|()| true)
     }
@@ -229,7 +232,6 @@ impl Transfers {
         counters: &mut Counters,
         action: Action,
     ) -> Result<(), LocalError> {
-        let group = self.settings.number;
         match action {
             Action::PostFirst { source, id } => {
                 let lease = self.receives.lease_spare(id)?;
@@ -249,10 +251,13 @@ impl Transfers {
             }
             Action::Announce { target, bytes } => {
                 let announced = self.announced.entry(target).or_default();
-                let number = self.order.number_of(*announced).unwrap_or(u64::MAX);
+                let number = self.messages.order.number_of(*announced).unwrap_or(u64::MAX);
                 *announced += 1;
+                if let Some(verification) = &mut self.verification {
+                    verification.announced(number);
+                }
                 let facts = || Facts::of(target).message(number).bytes(bytes);
-                self.timeline.note("announce", facts);
+                self.messages.timeline.note("announce", facts);
                 let delivered = self.watermark.everywhere(self.in_place());
                 self.peers.write(
                     transport,
@@ -265,25 +270,41 @@ impl Transfers {
                 // The event contains the post: a block that arrived before its announcement had no
                 // message then.
                 let facts = Facts::default().bytes(bytes).post(id.0);
-                self.timeline.note("copy", || facts.relayed(&self.order, message));
+                self.messages
+                    .timeline
+                    .note("copy", || facts.relayed(&self.messages.order, message));
                 self.place_first(id, message, (offset, bytes), transport.now())?;
-                self.timeline.note("copied", || facts.relayed(&self.order, message));
+                self.messages
+                    .timeline
+                    .note("copied", || facts.relayed(&self.messages.order, message));
             }
             Action::Incoming { message, bytes } => {
-                self.order.incoming(self.number_of(message), bytes);
-            }
-            Action::BlockReady { message, offset, bytes, .. } => {
-                let message = self.number_of(message);
-                if self.settings.report_blocks {
-                    self.events.push_back(Event::Block { group, message, offset, bytes });
+                let message = self.messages.number_of(message);
+                let verification = self.verification.as_mut();
+                if verification.is_none_or(|verification| verification.admits(message, bytes)) {
+                    self.messages.order.incoming(message, bytes);
                 }
             }
-            Action::Received { message } => self.order.received(self.number_of(message)),
+            Action::BlockReady { message, block, offset, bytes } => {
+                let message = self.messages.number_of(message);
+                if let Some(verification) = &mut self.verification {
+                    verification.held(message, block);
+                }
+                self.messages.held(message, offset, bytes);
+            }
+            Action::Received { message } if self.verification.is_none() => {
+                self.messages.order.received(self.messages.number_of(message));
+            }
+            // Once it is known to be the root's.
+            Action::Received { .. } => {}
             Action::Complete { message } => {
-                let number = self.number_of(message);
+                let number = self.messages.number_of(message);
                 self.staging.forget(number);
-                self.order.complete(number);
-                self.order.retire();
+                match &mut self.verification {
+                    Some(verification) => verification.complete(number),
+                    None => self.messages.order.complete(number),
+                }
+                self.messages.order.retire();
             }
             offloaded => self.act_offloaded(transport, counters, offloaded)?,
         }
@@ -318,15 +339,12 @@ impl Transfers {
                 after_receive,
                 after_send,
             } => {
-                let region = self.region(message);
-                let memory = match region.is_stored() {
-                    true => self.staging.shadow(self.number_of(message), &region),
-                    false => region,
-                };
-                let from = memory.future_read(range(offset, bytes))?;
+                let (number, region) =
+                    (self.messages.number_of(message), self.messages.region(message));
+                let from = self.staging.whole(number, region).future_read(range(offset, bytes))?;
                 // The network may have no record of receives that are done; their blocks are in
                 // memory.
-                let open = after_receive.filter(|&(_, id)| !self.staging.has_landed(id));
+                let open = after_receive.filter(|&(_, id)| !self.staging.blocks.has_landed(id));
                 let receive = open.map(|(source, id)| (source, Token(id.0)));
                 let send = after_send.map(|(target, id)| (target, Token(id.0)));
                 let mut after = Vec::with_capacity(2);
@@ -375,7 +393,11 @@ impl Transfers {
 
     /// Returns how many messages, from the first, are in place here.
     pub(crate) fn in_place(&self) -> u64 {
-        if self.settings.is_root() { self.order.known() } else { self.order.received_count() }
+        if self.settings.is_root() {
+            self.messages.order.known()
+        } else {
+            self.messages.order.received_count()
+        }
     }
 
     /// Posts a send behind those to the same target, once its bytes are in memory: of what arrives in
@@ -393,12 +415,15 @@ impl Transfers {
     ) -> Result<(), LeaseError> {
         counters.blocks_sent += 1;
         counters.bytes_sent += bytes;
-        let facts = || Facts::of_send(&self.relay, &self.order, target, send.0, Some(bytes));
-        self.timeline.note("send", facts);
+        let facts =
+            || Facts::of_send(&self.relay, &self.messages.order, target, send.0, Some(bytes));
+        self.messages.timeline.note("send", facts);
         if let Some(arriving) = arriving {
-            self.staging.queue_cut_through_send(target, send, arriving.read(bytes as usize)?);
+            let contents = Contents::Arriving(arriving.read(bytes as usize)?);
+            self.staging.outbox.queue(target, send, From::Ready(contents));
         } else {
-            let (place, region) = ((self.number_of(message), offset), self.region(message));
+            let (place, region) =
+                ((self.messages.number_of(message), offset), self.messages.region(message));
             self.staging.queue_send(target, send, &region, place, bytes, transport.now())?;
         }
         self.post_sends(transport, target)
@@ -413,9 +438,11 @@ impl Transfers {
         offset: u64,
         bytes: u64,
     ) -> Result<WriteLease, LeaseError> {
-        let region = self.region(message);
+        let region = self.messages.region(message);
         match region.is_stored() {
-            true => self.staging.land(id, region, (self.number_of(message), offset), bytes),
+            true => {
+                self.staging.land(id, region, (self.messages.number_of(message), offset), bytes)
+            }
             false => region.write(range(offset, bytes)),
         }
     }
@@ -432,8 +459,8 @@ impl Transfers {
         let posted = transport.post_receive(endpoint, lease, Token(id.0));
         if self.record_post(source, posted) {
             self.credits.posted(source);
-            let facts = || Facts::of_receive(&self.relay, &self.order, source, id, None);
-            self.timeline.note("grant", facts);
+            let facts = || Facts::of_receive(&self.relay, &self.messages.order, source, id, None);
+            self.messages.timeline.note("grant", facts);
         }
     }
 
@@ -443,7 +470,7 @@ impl Transfers {
         transport: &mut T,
         target: u32,
     ) -> Result<(), LeaseError> {
-        while let Some(ready) = self.staging.take_ready(target) {
+        while let Some(ready) = self.staging.outbox.take_ready(target, &mut self.staging.blocks) {
             let (id, block, contents) = ready?;
             let Some(endpoint) = self.peers.get(target) else { continue };
             let posted = match contents {
@@ -460,9 +487,9 @@ impl Transfers {
 
     /// Records a post, and returns whether the transport has accepted it.
     pub(crate) fn record_post(&mut self, rank: u32, outcome: Result<(), PostError>) -> bool {
-        let Self { posts, settings, relay, order, is_closing, .. } = self;
+        let Self { posts, settings, relay, messages, is_closing, .. } = self;
         posts.record(rank, outcome, || {
-            Waits { settings, relay, order, is_closing: *is_closing }.occupation()
+            Waits { settings, relay, order: &messages.order, is_closing: *is_closing }.occupation()
         })
     }
 
@@ -476,10 +503,10 @@ impl Transfers {
         now: Duration,
     ) -> Result<(), LeaseError> {
         let Some(spare) = self.receives.take_spare(id) else { return Ok(()) };
-        let (number, region) = (self.number_of(message), self.region(message));
+        let (number, region) = (self.messages.number_of(message), self.messages.region(message));
         let from = spare.read(range(0, bytes))?;
         if region.is_stored() {
-            return self.staging.store_first(id, (from, spare), region, (number, offset), now);
+            return self.staging.store_first(id, (from, spare), &region, (number, offset), now);
         }
         region.write(range(offset, bytes))?.copy_from_slice(&from);
         drop(from);
@@ -489,13 +516,42 @@ impl Transfers {
         Ok(())
     }
 
-    /// Executes what follows a transfer between memory and a file. The inner result is the relay's.
+    /// In a group that verifies: computes digests of what is in place, passes the root's on, and reports
+    /// messages of which the copy here is the same. Errors: it is another.
+    pub(crate) fn verify<T: Transport>(&mut self, transport: &mut T) -> Result<(), LocalError> {
+        let Some(verification) = &mut self.verification else { return Ok(()) };
+        if let Some(request) = verification.next_job(&self.messages.memory)? {
+            self.staging.jobs.submit(request, transport.now());
+        }
+        for (rank, word) in verification.next_words() {
+            self.peers.write(transport, rank, &word)?;
+        }
+        while let Some(verdict) = verification.next_verdict() {
+            match verdict {
+                Verdict::Same { message } if !self.settings.is_root() => {
+                    self.messages.order.received(message)
+                }
+                Verdict::Same { .. } => {}
+                Verdict::Complete { message } => self.messages.order.complete(message),
+                Verdict::Differs { message, bytes } => {
+                    return Err(LocalError::Differs { message, bytes });
+                }
+            }
+        }
+        while let Some((message, bytes)) = verification.next_incoming() {
+            self.messages.order.incoming(message, bytes);
+        }
+        Ok(())
+    }
+
+    /// Executes what follows a job, which has computed these digests. The inner result is the relay's.
     pub(crate) fn follow<T: Transport>(
         &mut self,
         transport: &mut T,
         ended: Ended,
+        digests: Vec<Digest>,
     ) -> Result<Result<(), RelayError>, LeaseError> {
-        match self.staging.next(ended) {
+        match self.staging.next(ended, digests) {
             Next::Received { id, bytes, immediate } => {
                 return Ok(self.in_memory(id, bytes, immediate));
             }
@@ -505,7 +561,12 @@ impl Transfers {
                     self.post_sends(transport, target)?;
                 }
             }
-            Next::SmallTaken { message, bytes } => self.small_taken(message, bytes),
+            Next::SmallTaken { message, bytes } => self.messages.small_taken(message, bytes),
+            Next::Digested { message, digests } => {
+                if let Some(verification) = &mut self.verification {
+                    verification.computed(message, digests);
+                }
+            }
             Next::Relay { messages_bytes } => {
                 for bytes in messages_bytes {
                     if let Err(error) = self.relay.send(bytes) {
@@ -517,69 +578,19 @@ impl Transfers {
         Ok(Ok(()))
     }
 
-    /// Notes that a small message is in the application's memory, or in its file.
-    pub(crate) fn small_taken(&mut self, message: u64, bytes: u64) {
-        if self.settings.report_blocks {
-            let group = self.settings.number;
-            self.events.push_back(Event::Block { group, message, offset: 0, bytes });
-        }
-        self.order.received(message);
-        self.order.complete(message);
-    }
-
-    /// Notes that the application has received a small message, and is done with it. Returns `false` if
-    /// it is not the next one.
-    pub(crate) fn note_done(&mut self, message: u64) -> bool {
-        let is_next = self.order.skip(message);
-        if is_next {
-            self.timeline.note_due(&Due::Received { message });
-            self.timeline.note_due(&Due::Complete { message });
-        }
-        is_next
-    }
-
     /// Returns whether a message is relayed, or an event waits for earlier messages.
     pub(crate) fn needs_earlier(&self) -> bool {
-        self.waits().is_relaying() || self.order.has_early()
-    }
-
-    /// Reports events that are due, in the order of the messages. `slot`: of a small message.
-    pub(crate) fn report(&mut self, slot: impl Fn(u64) -> Option<Slot>) {
-        let group = self.settings.number;
-        while let Some(due) = self.order.take_due() {
-            self.timeline.note_due(&due);
-            self.events.push_back(match due {
-                Due::Incoming { message, bytes } => {
-                    Event::Incoming { group, message, bytes, slot: slot(message) }
-                }
-                Due::Received { message } => Event::Received { group, message },
-                Due::Complete { message } => match self.memory.remove(&message) {
-                    Some(region) => Event::Complete { group, message, region },
-                    None => continue,
-                },
-            });
-        }
-    }
-
-    /// Returns the memory of a message in flight, or an empty region if there is none, so that a
-    /// lease of it fails with a clear error.
-    fn region(&self, message: u64) -> Region {
-        self.memory.get(&self.number_of(message)).cloned().unwrap_or_else(|| Region::zeroed(0))
-    }
-
-    /// Returns the group's number of a message of the relay.
-    pub(crate) fn number_of(&self, message: u64) -> u64 {
-        self.order.number_of(message).unwrap_or(u64::MAX)
+        self.waits().is_relaying() || self.messages.order.has_early()
     }
 
     /// Records in the timeline what this member waits for, if that has changed.
     pub(crate) fn note_wait(&mut self) {
-        self.timeline.note_wait(&self.relay, &self.order);
+        self.messages.timeline.note_wait(&self.relay, &self.messages.order);
     }
 
     /// Returns a view of what this member waits for.
     pub(crate) fn waits(&self) -> Waits<'_> {
-        let Self { settings, relay, order, is_closing, .. } = self;
-        Waits { settings, relay, order, is_closing: *is_closing }
+        let Self { settings, relay, messages, is_closing, .. } = self;
+        Waits { settings, relay, order: &messages.order, is_closing: *is_closing }
     }
 }

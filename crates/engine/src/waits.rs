@@ -25,8 +25,8 @@ impl<'a> Waits<'a> {
     pub(crate) fn obstacle(&self, staging: &Staging) -> Option<Obstacle> {
         let obstacle = self.relay.obstacle();
         let is_local = match obstacle {
-            Some(Obstacle::SendBlocked(_)) => staging.holds_sends_back(),
-            Some(Obstacle::ReceiveBlocked(_)) => staging.is_busy(),
+            Some(Obstacle::SendBlocked(_)) => staging.outbox.is_waiting(),
+            Some(Obstacle::ReceiveBlocked(_)) => staging.jobs.moves_blocks(),
             _ => false,
         };
         if is_local {

@@ -4,7 +4,10 @@ use std::borrow::Cow;
 
 use transport::CONTROL_BYTES_MAX;
 
-use crate::failure::{Failure, FailureKind};
+use crate::{
+    failure::{Failure, FailureKind},
+    jobs::Digest,
+};
 
 /// One control word.
 #[derive(Clone, PartialEq, Eq, Debug)]
@@ -31,6 +34,12 @@ pub(crate) enum Word {
     Counted { received: u64 },
     /// After a failure, from the root down: this many messages are in place at every member.
     Settled { delivered: u64 },
+    /// From the root down: reply once this many messages are in place here and in the subtree.
+    Ask { messages: u64 },
+    /// From the leaves up: this many messages are in place here and in the subtree.
+    Has { received: u64 },
+    /// From the root down: the digest of a message, which was announced before.
+    Digest { message: u64, digest: Digest },
     /// How long ago this member, or one that it waits for, has made progress.
     Moving { idle_ms: u64 },
     /// The member that has to act before this one can make progress.
@@ -48,6 +57,9 @@ const MOVING: u8 = 10;
 const HELD: u8 = 11;
 const COUNTED: u8 = 12;
 const SETTLED: u8 = 13;
+const ASK: u8 = 14;
+const HAS: u8 = 15;
+const DIGEST: u8 = 16;
 
 /// Stands for "no member" where a rank is written; ranks end at 2^20.
 const NO_MEMBER: u32 = u32::MAX;
@@ -91,6 +103,19 @@ impl Word {
                 bytes.push(SETTLED);
                 bytes.extend(delivered.to_le_bytes());
             }
+            Self::Ask { messages } => {
+                bytes.push(ASK);
+                bytes.extend(messages.to_le_bytes());
+            }
+            Self::Has { received } => {
+                bytes.push(HAS);
+                bytes.extend(received.to_le_bytes());
+            }
+            Self::Digest { message, digest } => {
+                bytes.push(DIGEST);
+                bytes.extend(message.to_le_bytes());
+                bytes.extend(digest);
+            }
             Self::Moving { idle_ms } => {
                 bytes.push(MOVING);
                 bytes.extend(idle_ms.to_le_bytes());
@@ -123,6 +148,13 @@ impl Word {
             CLOSING => Some(Self::Closing { messages: number()? }),
             COUNTED => Some(Self::Counted { received: number()? }),
             SETTLED => Some(Self::Settled { delivered: number()? }),
+            ASK => Some(Self::Ask { messages: number()? }),
+            HAS => Some(Self::Has { received: number()? }),
+            DIGEST => {
+                let (message, digest) = rest.split_first_chunk()?;
+                let message = u64::from_le_bytes(*message);
+                Some(Self::Digest { message, digest: digest.try_into().ok()? })
+            }
             MOVING => Some(Self::Moving { idle_ms: number()? }),
             FAILED => Self::decode_failed(rest),
             GRANT => {
@@ -194,6 +226,9 @@ mod tests {
             Word::Confirmed,
             Word::Counted { received: 5 },
             Word::Settled { delivered: 4 },
+            Word::Ask { messages: 6 },
+            Word::Has { received: 7 },
+            Word::Digest { message: 8, digest: [9; 32] },
             Word::Moving { idle_ms: 250 },
             Word::Held { by: 1_000 },
         ] {

@@ -1,15 +1,21 @@
 //! The leases taken of a region, and the check whether another may be granted.
 
-use std::ops::Range;
+use std::{collections::BTreeMap, ops::Range};
 
-/// The leases taken of one region. A list suffices: windows are small, so there are few.
+/// The leases taken of one region. A list suffices: windows are small, so there are few. What
+/// messages have reserved are as many lists as there are messages, of as many ranges as they have gaps.
 ///
 /// Each operation pushes, removes or refuses as a whole: there is no half-changed state.
 #[derive(Default)]
 pub(crate) struct Ledger {
     pub(crate) readers: Vec<Range<usize>>,
     pub(crate) writers: Vec<Range<usize>>,
+    reserved: Vec<(u64, Reserved)>,
+    reservations_made: u64,
 }
+
+/// The ranges of one [`crate::Reservation`]: ends by starts. None touch.
+type Reserved = BTreeMap<usize, usize>;
 
 /// Why a lease was refused.
 #[derive(Clone, PartialEq, Eq, Debug, thiserror::Error)]
@@ -43,6 +49,12 @@ pub enum LeaseError {
 /// Returns whether two ranges share a byte; an empty range shares none.
 fn overlaps(a: &Range<usize>, b: &Range<usize>) -> bool {
     a.start.max(b.start) < a.end.min(b.end)
+}
+
+/// Returns whether a byte of `range` is reserved.
+fn has_part_of(reserved: &Reserved, range: &Range<usize>) -> bool {
+    let before = reserved.range(..range.end).next_back();
+    before.is_some_and(|(&start, &end)| overlaps(&(start..end), range))
 }
 
 impl Ledger {
@@ -83,11 +95,49 @@ impl Ledger {
         bytes: usize,
     ) -> Result<(), LeaseError> {
         check(&range, bytes)?;
-        if self.writers.iter().chain(&self.readers).any(|held| overlaps(held, &range)) {
+        if self.writers.iter().chain(&self.readers).any(|held| overlaps(held, &range))
+            || self.reserved.iter().any(|(_, reserved)| has_part_of(reserved, &range))
+        {
             return Err(LeaseError::InUse { range });
         }
         self.writers.push(range);
         Ok(())
+    }
+
+    /// Makes a reservation without ranges, and returns its key.
+    pub(crate) fn reserve(&mut self) -> u64 {
+        let key = self.reservations_made;
+        self.reservations_made += 1;
+        self.reserved.push((key, Reserved::new()));
+        key
+    }
+
+    /// Adds a range, which lies in the region, to a reservation.
+    pub(crate) fn add_reserved(&mut self, key: u64, range: Range<usize>) {
+        let Some((_, reserved)) = self.reserved.iter_mut().find(|(other, _)| *other == key) else {
+            return;
+        };
+        let Range { mut start, mut end } = range;
+        if start == end {
+            return;
+        }
+        while let Some((&before, &until)) = reserved.range(..=end).next_back()
+            && until >= start
+        {
+            reserved.remove(&before);
+            (start, end) = (start.min(before), end.max(until));
+        }
+        reserved.insert(start, end);
+    }
+
+    pub(crate) fn give_up_reserved(&mut self, key: u64) {
+        self.reserved.retain(|(other, _)| *other != key);
+    }
+
+    /// Returns how many ranges are reserved.
+    #[cfg(test)]
+    pub(crate) fn reserved_ranges(&self) -> usize {
+        self.reserved.iter().map(|(_, reserved)| reserved.len()).sum()
     }
 }
 

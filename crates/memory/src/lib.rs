@@ -2,7 +2,8 @@
 //!
 //! A [`Region`] is memory, or a part of a file; its bytes are accessed through leases of ranges,
 //! which are checked when they are taken ([`ReadLease`], [`WriteLease`], [`FutureRead`] and
-//! [`ArrivingRead`] of memory, [`StoredRead`] and [`StoredWrite`] of files). [`PeerMemory`] is memory
+//! [`ArrivingRead`] of memory, [`StoredRead`] and [`StoredWrite`] of files). A [`Reservation`] keeps what is still to be passed on from
+//! being written. [`PeerMemory`] is memory
 //! that peers write by one-sided writes. [`copy_from_process`] copies memory of another process of this machine. All `unsafe` code that transports share is in this crate.
 
 mod arriving;
@@ -14,6 +15,7 @@ mod peer_memory;
 mod pool;
 mod process;
 mod region;
+mod reservation;
 mod storage;
 mod stored;
 mod zeros;
@@ -27,5 +29,6 @@ pub use peer_memory::PeerMemory;
 pub use pool::RegionPool;
 pub use process::{ProcessRange, copy_from_process};
 pub use region::{Region, RegionError};
+pub use reservation::Reservation;
 pub use storage::Storage;
 pub use stored::{StoredRead, StoredWrite};

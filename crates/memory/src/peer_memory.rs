@@ -17,6 +17,14 @@ use crate::{ledger::LeaseError, zeros::unused_zeros};
 /// The network may write it at any time, so no references to its bytes are given: they are copied
 /// out, and the copy is checked. Clones share the memory. Any thread may copy.
 ///
+/// Invariant of its users: this process does not access the same bytes on two threads at once with
+/// different widths, of which one writes. The copies use words of eight bytes where they are aligned and
+/// bytes elsewhere, and Rust leaves races of atomics of different sizes undefined. [`PeerMemory::copy_in`]
+/// is called on the thread that also makes the loads ([`PeerMemory::load_byte`]) of that memory, the one
+/// that calls the transport; other threads copy out of a range only while no peer may
+/// write it, as of a slot that is in use. What an adapter or another process writes is outside of that
+/// model, as memory that a device writes is.
+///
 /// ```compile_fail
 /// let memory = memory::PeerMemory::zeroed(8);
 /// let bytes: &[u8] = &memory;

@@ -1,6 +1,14 @@
 //! Memory that blocks are sent from and received into.
 
-use std::{any::Any, fmt, fs::File, io, ops::Range, sync::Arc};
+use std::{
+    any::Any,
+    fmt,
+    fs::File,
+    io,
+    ops::Range,
+    panic::{AssertUnwindSafe, catch_unwind},
+    sync::Arc,
+};
 
 use rustix::fs::OFlags;
 
@@ -8,6 +16,7 @@ use crate::{
     bytes::{Access, Bytes, Memory, Owner},
     lease::{FutureRead, ReadLease, WriteLease},
     ledger::LeaseError,
+    reservation::Reservation,
     storage::{Part, Storage},
     stored::{StoredRead, StoredWrite},
     zeros::{try_zeros, zeros},
@@ -212,9 +221,21 @@ impl Region {
         Ok(FutureRead::new(Arc::clone(&self.inner), range))
     }
 
+    /// Makes a reservation without ranges: see [`Reservation`].
+    pub fn reserve(&self) -> Reservation {
+        Reservation::new(Arc::clone(&self.inner), self.part.clone())
+    }
+
+    /// Returns how many ranges are reserved.
+    #[cfg(test)]
+    pub(crate) fn reserved_ranges(&self) -> usize {
+        self.inner.leases().reserved_ranges()
+    }
+
     /// Leases a range for writing; excludes all other leases.
     ///
-    /// Errors: out of range, read-only, there is a lease of a part, or the bytes are in a file.
+    /// Errors: out of range, read-only, there is a lease of a part or it is reserved, or the bytes are
+    /// in a file.
     pub fn write(&self, range: Range<usize>) -> Result<WriteLease, LeaseError> {
         self.check_memory()?;
         if !self.inner.is_writable() {
@@ -225,9 +246,12 @@ impl Region {
         Ok(WriteLease::new(Arc::clone(&self.inner), range))
     }
 
-    /// Returns the name of the file or similar for errors; `None` for memory.
+    /// Returns the name of the file or similar for errors; `None` for memory. A storage whose name panics
+    /// has none: errors of other groups must not end with it.
     pub fn stored_name(&self) -> Option<String> {
-        self.storage().map(Storage::name)
+        let storage = self.storage()?;
+        let name = catch_unwind(AssertUnwindSafe(|| storage.name()));
+        Some(name.unwrap_or_else(|_| "a storage whose name panics".to_owned()))
     }
 
     /// Leases a range of a stored region for reading; shared with other readers.

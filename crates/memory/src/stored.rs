@@ -21,6 +21,11 @@ impl StoredRead {
         Self { region, range }
     }
 
+    /// Returns the length in bytes.
+    pub fn bytes(&self) -> usize {
+        self.range.len()
+    }
+
     /// Reads the whole range into `into`, which must have its length. Blocks as long as the device
     /// takes.
     ///

@@ -158,8 +158,10 @@ impl Endpoint {
         root: u32,
         block_bytes: Option<u64>,
         posted: bool,
+        verify: bool,
     ) -> PyResult<Messages> {
-        let mut settings = GroupSettings::new(number, addresses_of(py, &members)?, rank).root(root);
+        let members = addresses_of(py, &members)?;
+        let mut settings = GroupSettings::new(number, members, rank).root(root).verify(verify);
         if let Some(bytes) = block_bytes {
             settings = settings.block_bytes(bytes);
         }

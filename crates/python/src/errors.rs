@@ -54,6 +54,7 @@ fn kind_of(kind: FailureKind) -> &'static str {
         FailureKind::Stalled => "stalled",
         FailureKind::Corrupt => "corrupt",
         FailureKind::Network => "network",
+        FailureKind::Differs => "differs",
         _ => "protocol",
     }
 }

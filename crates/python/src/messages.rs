@@ -91,6 +91,20 @@ impl Messages {
         }))
     }
 
+    /// Waits, at the root, until every member has so many messages.
+    fn wait_delivered(&self, py: Python<'_>, count: u64) -> PyResult<Pending> {
+        let group = self.group(py)?;
+        Ok(Pending::new("messages at every member", async move {
+            group.wait_delivered_async(count).await.map(|()| None)
+        }))
+    }
+
+    /// How many messages every member has, as far as the root knows.
+    #[getter]
+    fn delivered(&self, py: Python<'_>) -> PyResult<u64> {
+        Ok(self.group(py)?.delivered())
+    }
+
     /// Closes: at the root no more messages are sent. Ends when all members have closed and have all messages.
     fn close(&self, py: Python<'_>) -> PyResult<Pending> {
         let group = self.group(py)?;

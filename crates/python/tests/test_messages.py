@@ -63,6 +63,23 @@ def _arrays_given_before() -> None:
             array.fill(-1)
 
 
+def _learn_what_all_have() -> int:
+    with members.group() as group, group.messages(verify=True) as messages:
+        if messages.is_root:
+            for number in range(5):
+                messages.send(_contents(number, 100_000 * number))
+                messages.wait_delivered(number + 1)
+                assert messages.delivered == number + 1
+            return messages.delivered
+        for message in messages:
+            assert message.data() == _contents(message.number, 100_000 * message.number)
+        try:
+            messages.wait_delivered(1)
+        except rdmc.InvalidUse:
+            return messages.delivered
+        raise AssertionError("it was not refused")
+
+
 def _views_outlive_the_group() -> int:
     with members.group() as group:
         views: list[memoryview] = []
@@ -204,6 +221,11 @@ class MessagesOfGroups(unittest.TestCase):
 
     def test_messages_into_arrays(self) -> None:
         members.returned(members.run(_arrays_given_before, 4))
+
+    def test_the_root_learns_what_all_have(self) -> None:
+        self.assertEqual(members.returned(members.run(_learn_what_all_have, 3)), [5, 5, 5])
+        error = rdmc.errors.make("differs", 2, "a copy")
+        self.assertTrue(isinstance(error, rdmc.Differs) and error.rank == 2)
 
     def test_what_was_received_outlives_the_group(self) -> None:
         self.assertEqual(members.returned(members.run(_views_outlive_the_group, 2)), [0, 1_000_000])

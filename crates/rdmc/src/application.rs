@@ -34,6 +34,14 @@ pub trait Application: Send + 'static {
     /// have it.
     fn complete(&mut self, message: u64, region: Region);
 
+    /// Reports that every member has this many messages, counted from the first. Called at the root only,
+    /// with [`crate::GroupSettings::report_delivered`], or while a call of
+    /// [`crate::Group::wait_delivered`] waits; then before `closed` for all messages. Messages that have
+    /// reached every member meanwhile are reported in one call.
+    fn delivered(&mut self, count: u64) {
+        let _ = count;
+    }
+
     /// Reports that the group has failed; the last callback of this group. Returns, with their
     /// message numbers, the regions of messages that are incomplete or for which `complete` was not
     /// called.
@@ -49,7 +57,8 @@ pub trait Application: Send + 'static {
 /// Where an application receives an incoming message.
 #[derive(Debug)]
 pub enum Incoming {
-    /// Receive into this region, which is at least as long as the message.
+    /// Receive into this region, which is at least as long as the message. If a part of it is in use, the
+    /// group fails.
     Into(Region),
     /// The application will call [`crate::Group::accept`]. Members that this one relays to wait.
     Later,

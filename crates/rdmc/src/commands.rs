@@ -7,7 +7,7 @@ use std::{
 };
 
 use crossbeam_channel::{Receiver, Sender, unbounded};
-use transport::{Region, Waker};
+use transport::{Region, Reservation, Waker};
 
 use crate::{
     Counters, Error, Waited,
@@ -27,6 +27,8 @@ pub(crate) enum Command {
     Send {
         group: u64,
         region: Region,
+        /// Until the engine has reserved the region itself.
+        reservation: Reservation,
     },
     Accept {
         group: u64,
@@ -37,6 +39,11 @@ pub(crate) enum Command {
     Taken {
         group: u64,
         message: u64,
+    },
+    /// Asks the root's engine to report until every member has this many messages.
+    AskDelivered {
+        group: u64,
+        count: u64,
     },
     Close {
         group: u64,

@@ -3,6 +3,8 @@
 
 use std::{
     collections::HashMap,
+    io,
+    panic::{AssertUnwindSafe, catch_unwind},
     sync::{Arc, Mutex, MutexGuard, PoisonError},
     time::Instant,
 };
@@ -11,6 +13,8 @@ use crossbeam_channel::{Receiver, Sender, unbounded};
 use engine::jobs::{Disks, Done, Job, Lane, What};
 use session::{Deadline, Threads};
 use transport::Waker;
+
+use crate::panics::panic_text;
 
 /// [`Disks`] with a thread for each lane, which starts with the lane's first job and ends with the
 /// lane.
@@ -34,7 +38,7 @@ impl DiskThreads {
         Self { shared: Arc::new(shared), lanes: Mutex::default(), threads: Threads::default() }
     }
 
-    fn start(&self, lane: Lane) -> std::io::Result<Sender<Job>> {
+    fn start(&self, lane: Lane) -> io::Result<Sender<Job>> {
         let (sender, jobs) = unbounded();
         let shared = Arc::clone(&self.shared);
         let name = format!("rdmc-storage-{}", lane.group);
@@ -69,7 +73,12 @@ impl Shared {
     fn work(&self, lane: Lane, jobs: &Receiver<Job>) {
         for job in jobs {
             lock(&self.running).insert(lane, (job.what.clone(), Instant::now()));
-            let done = job.run();
+            let (lane, number) = (job.lane, job.number);
+            // The application's storage may panic; the lane goes on, and the group fails.
+            let done = catch_unwind(AssertUnwindSafe(|| job.run())).unwrap_or_else(|panic| {
+                let text = format!("it panicked: {}", panic_text(&*panic));
+                Done { lane, number, outcome: Err(io::Error::other(text)) }
+            });
             lock(&self.running).remove(&lane);
             self.report(done);
         }

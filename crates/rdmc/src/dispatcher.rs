@@ -10,8 +10,8 @@ use engine::Event;
 use transport::Region;
 
 use crate::{
-    Application, Error, Failure, FailureKind, Incoming, outlet::Deliver, shared::Shared,
-    worker::panic_text,
+    Application, Error, Failure, FailureKind, Incoming, outlet::Deliver, panics::panic_text,
+    shared::Shared,
 };
 
 /// Keeps a group registered in switches until it is dropped. Dropping it may block.
@@ -150,6 +150,7 @@ fn call(application: &mut dyn Application, shared: &Shared, event: Event) -> Opt
         Event::Block { message, offset, bytes, .. } => application.block(message, offset, bytes),
         Event::Received { message, .. } => application.received(message),
         Event::Complete { message, region, .. } => application.complete(message, region),
+        Event::Delivered { count, .. } => application.delivered(count),
         Event::Failed { failure, regions } => application.failed(&failure, regions),
         Event::Closed { .. } => application.closed(),
         _ => {}

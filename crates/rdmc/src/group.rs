@@ -43,7 +43,8 @@ impl Group {
     /// [`GroupSettings::send_queue_max`] messages are queued that are not complete at this member.
     /// Messages are delivered in the order of these calls. The region is returned by
     /// [`SendHandle::into_region`], or by [`crate::Application::complete`] in a group with
-    /// callbacks.
+    /// callbacks; until then nobody gets a write lease of it. If a part is leased for writing already, the
+    /// group fails.
     ///
     /// With [`crate::Progress::Caller`] it makes progress while it waits, as [`Group::close`] does.
     ///
@@ -168,8 +169,9 @@ impl Group {
 
     /// Provides memory before a message arrives (`post_receive_buffer` in DSN 2018 figure 1).
     /// Messages that have no memory take posted regions in order, one each, whatever their lengths.
-    /// [`Message::into_region`] returns the region. A region that is too small is an error of
-    /// [`Group::receive`].
+    /// [`Message::into_region`] returns the region; until then no write lease is granted of what is in
+    /// place. A region that is too small is an error of [`Group::receive`]. One of which a part is in use
+    /// when its message needs it, as by a lease or by an earlier message, fails the group.
     ///
     /// Errors: [`Error::RegionReadOnly`], with the region; [`Error::HasCallbacks`]; the group has
     /// failed or is closed.
@@ -265,6 +267,42 @@ impl Group {
     /// the context is closed or has failed.
     pub fn wait_complete(&self, messages: u64, timeout: Duration) -> Result<(), Error> {
         self.shared.wait_complete(messages, timeout)
+    }
+
+    /// Returns how many messages, counted from the first, every member has, as far as the root knows: it
+    /// learns that with [`GroupSettings::report_delivered`], or while [`Group::wait_delivered`] waits.
+    /// Never too high. At other members 0 until the group has ended; then at every member all after
+    /// success, and [`Failure::delivered`] after a failure.
+    pub fn delivered(&self) -> u64 {
+        self.shared.status().delivered
+    }
+
+    /// At the root: waits until every member has this many messages, counted from the first; they are in
+    /// place there, and stay so if members fail later. Messages may still be sent meanwhile, also the last
+    /// of those that are waited for. With [`crate::Progress::Caller`] it makes progress, as
+    /// [`Group::close`] does.
+    ///
+    /// A member whose application provides no memory for a message keeps this waiting until the timeout;
+    /// the group does not fail by that unless blocks wait for that member, or it closes.
+    ///
+    /// Costs two control messages on each edge of the announcement tree.
+    ///
+    /// Errors: this member is not the root; the group fails, or closes with fewer; the timeout expires;
+    /// [`Error::InsideCallback`] if they are not there and cannot be reported while this callback runs;
+    /// the context is closed or has failed.
+    pub fn wait_delivered(&self, count: u64, timeout: Duration) -> Result<(), Error> {
+        self.shared.wait_delivered(count, timeout)
+    }
+
+    /// As [`Group::wait_delivered`], as a future for any executor.
+    ///
+    /// Errors: this member is not the root; the group fails, or closes with fewer; the context is closed
+    /// or has failed.
+    #[cfg(feature = "async")]
+    pub async fn wait_delivered_async(&self, count: u64) -> Result<(), Error> {
+        self.shared.ask_delivered(count)?;
+        let group = self.shared.settings.number;
+        self.shared.until(|status| status.check_delivered(group, count)).await
     }
 
     /// As [`Group::wait_complete`], as a future for any executor.

@@ -11,8 +11,8 @@ use crate::Error;
 /// The settings of a group at one member: its members, this member's rank, and how messages are
 /// transferred.
 ///
-/// All fields except `rank`, `window`, `report_blocks`, `stall_timeout`, `send_queue_max` and
-/// `receive_bytes_max` must be the same at all members; [`crate::Context::create_group`] compares
+/// All fields except `rank`, `window`, `report_blocks`, `report_delivered`, `stall_timeout`,
+/// `send_queue_max` and `receive_bytes_max` must be the same at all members; [`crate::Context::create_group`] compares
 /// them.
 ///
 /// ```
@@ -67,6 +67,16 @@ pub struct GroupSettings {
     /// Blocks that wait for a slow callback are merged: memory is bounded by the window and the
     /// messages in flight, not by the messages' lengths.
     pub report_blocks: bool,
+    /// Whether the root learns of each message when it has reached every member, and
+    /// [`crate::Application::delivered`] is called there. It costs two control messages on each edge of
+    /// the announcement tree. Without it [`crate::Group::wait_delivered`] asks. No effect at other members.
+    pub report_delivered: bool,
+    /// Whether every member compares its copy of each message with the root's, by a BLAKE3 digest of what
+    /// is in its memory or file; off by default. A message is reported as received only if they are the
+    /// same; otherwise the group fails with [`crate::FailureKind::Differs`], which names the member
+    /// whose copy is another. All messages are relayed then, and every byte is read once more at each member,
+    /// on the group's storage thread.
+    pub verify: bool,
     /// How long a due transfer may make no progress before the group fails with an error that names
     /// the member that was waited for. [`Duration::MAX`]: no limit (a dead or silent peer is still
     /// detected).
@@ -103,6 +113,8 @@ impl GroupSettings {
             offload: false,
             small: Some(SmallMessages::default()),
             report_blocks: false,
+            report_delivered: false,
+            verify: false,
             stall_timeout: Duration::from_secs(60),
             send_queue_max: SEND_QUEUE_DEFAULT,
             receive_bytes_max: RECEIVE_BYTES_DEFAULT,
@@ -180,6 +192,20 @@ impl GroupSettings {
         self
     }
 
+    /// Sets [`GroupSettings::report_delivered`].
+    #[must_use]
+    pub fn report_delivered(mut self, report: bool) -> Self {
+        self.report_delivered = report;
+        self
+    }
+
+    /// Sets [`GroupSettings::verify`].
+    #[must_use]
+    pub fn verify(mut self, verify: bool) -> Self {
+        self.verify = verify;
+        self
+    }
+
     /// Sets [`GroupSettings::stall_timeout`].
     #[must_use]
     pub fn stall_timeout(mut self, timeout: Duration) -> Self {
@@ -254,6 +280,8 @@ impl TryFrom<&GroupSettings> for engine::GroupSettings {
         made.offload = settings.offload;
         made.small = settings.small;
         made.report_blocks = settings.report_blocks;
+        made.report_delivered = settings.report_delivered;
+        made.verify = settings.verify;
         made.stall_timeout =
             (settings.stall_timeout != Duration::MAX).then_some(settings.stall_timeout);
         made.check()?;

@@ -64,6 +64,13 @@
 //! the group ends at every surviving member with one event that names the cause. Other groups are
 //! not affected.
 //!
+//! What is compared of a message's bytes: between two members, what [`Protection`] compares on that link.
+//! With [`GroupSettings::verify`] every member also compares its own copy, in its memory or file, with the
+//! root's from end to end, and no message is reported as received whose copy is another. Without it a
+//! member whose memory or disk changes a byte has another copy, passes it on, and the group closes with
+//! success. What the application writes to a message before it is complete is refused with or without it
+//! ([`LeaseError::InUse`]), as far as it writes through the [`Region`].
+//!
 //! # Timeline
 //! Events are emitted through [`tracing`], with the target `rdmc::timeline` at level TRACE, on the
 //! thread that makes progress. Their fields are computed only if a subscriber enables them. The
@@ -115,6 +122,7 @@ mod message;
 mod network;
 mod outbox;
 mod outlet;
+mod panics;
 mod protection;
 mod receiving;
 mod send_handle;

@@ -45,6 +45,8 @@ pub(crate) struct Shared {
 pub(crate) struct Status {
     pub(crate) sent: u64,
     pub(crate) completed: u64,
+    /// How many messages every member has, as far as is known here.
+    pub(crate) delivered: u64,
     /// Messages that wait for memory, with their lengths.
     awaited: BTreeMap<u64, u64>,
     pub(crate) closing: bool,
@@ -94,8 +96,15 @@ impl Shared {
                 return;
             }
             Event::Complete { .. } => status.completed += 1,
-            Event::Failed { failure, .. } => status.failure = Some(failure.clone()),
-            Event::Closed { .. } => status.closed = true,
+            Event::Delivered { count, .. } => status.delivered = *count,
+            Event::Failed { failure, .. } => {
+                status.delivered = status.delivered.max(failure.delivered);
+                status.failure = Some(failure.clone());
+            }
+            Event::Closed { .. } => {
+                status.delivered = status.completed;
+                status.closed = true;
+            }
             _ => return,
         }
         self.changed(status);
@@ -140,11 +149,8 @@ impl Shared {
 
     /// Queues a message at the root, or returns its memory in the error if too many are queued.
     pub(crate) fn send(&self, region: Region) -> Result<u64, Error> {
+        self.check_root()?;
         let settings = &self.settings;
-        if !settings.is_root() {
-            let (root, rank) = (settings.root, settings.rank);
-            return Err(RelayError::NotRoot { root, rank }.into());
-        }
         let blocks = Blocks::new(region.len() as u64, settings.block_bytes)?;
         if self.offload.is_used() {
             blocks.check_offload(settings.messages_in_flight)?;
@@ -157,12 +163,21 @@ impl Shared {
             return Err(Error::QueueFull { group: settings.number, messages, region });
         }
         let message = status.sent;
-        self.commands.give(Command::Send { group: settings.number, region })?;
+        // From now on, not only once the worker looks.
+        let mut reservation = region.reserve();
+        let reserved = reservation.add(0..region.len());
+        debug_assert_eq!(reserved, Ok(()), "it is the whole region");
+        self.commands.give(Command::Send { group: settings.number, region, reservation })?;
         status.sent += 1;
         if status.inbox.is_some() {
             status.sent_memory.insert(message, None);
         }
         Ok(message)
+    }
+
+    fn check_root(&self) -> Result<(), Error> {
+        let (root, rank) = (self.settings.root, self.settings.rank);
+        if rank == root { Ok(()) } else { Err(RelayError::NotRoot { root, rank }.into()) }
     }
 
     fn has_room(&self, status: &Status) -> bool {
@@ -301,6 +316,31 @@ impl Shared {
         })
     }
 
+    pub(crate) fn wait_delivered(&self, messages: u64, timeout: Duration) -> Result<(), Error> {
+        let deadline = Deadline::after(timeout);
+        let call = ("wait_delivered", "use delivered there");
+        let number = self.settings.number;
+        self.ask_delivered(messages)?;
+        let step = |status: &mut Status| status.check_delivered(number, messages);
+        self.wait(call, deadline, step)?.unwrap_or_else(|| {
+            let what = format!("{messages} messages of group {number} at every member");
+            Err(deadline.missed(what).into())
+        })
+    }
+
+    /// Has the engine report until every member has this many messages. Errors: this member is not the
+    /// root; the context is closed or has failed.
+    pub(crate) fn ask_delivered(&self, messages: u64) -> Result<(), Error> {
+        self.check_root()?;
+        let status = self.status();
+        if status.delivered >= messages || status.has_ended() {
+            return Ok(());
+        }
+        drop(status);
+        let (group, count) = (self.settings.number, messages);
+        self.commands.give(Command::AskDelivered { group, count })
+    }
+
     /// Waits until `step` returns something; `None` at the deadline.
     ///
     /// Errors: called from a callback that it would wait for; the context is closed or has failed.
@@ -377,6 +417,14 @@ impl Status {
     /// while neither is certain.
     pub(crate) fn check_complete(&self, group: u64, messages: u64) -> Option<Result<(), Error>> {
         if self.completed >= messages {
+            return Some(Ok(()));
+        }
+        self.has_ended().then(|| Err(self.ended(group)))
+    }
+
+    /// As [`Status::check_complete`], of messages that every member has.
+    pub(crate) fn check_delivered(&self, group: u64, messages: u64) -> Option<Result<(), Error>> {
+        if self.delivered >= messages {
             return Some(Ok(()));
         }
         self.has_ended().then(|| Err(self.ended(group)))

@@ -1,7 +1,6 @@
 //! Runs a context's engine: takes commands and hands out events.
 
 use std::{
-    any::Any,
     collections::HashMap,
     panic::{AssertUnwindSafe, catch_unwind},
     sync::{Arc, OnceLock},
@@ -21,6 +20,7 @@ use crate::{
     disks::DiskThreads,
     network::{Link, Network},
     outlet::{Due, Outlet},
+    panics::panic_text,
 };
 
 /// How long hybrid completion polls after the last completion (DSN 2018 section 4.2).
@@ -184,15 +184,21 @@ impl Worker {
         // If a group has ended in the meantime, its application receives that event, and the
         // command has no effect.
         let outcome = match command {
+            Command::Send { group, region, reservation } => {
+                let sent = self.engine.send(group, region).map(drop);
+                drop(reservation);
+                self.check_taken(group, sent)
+            }
+            Command::Accept { group, message, region } => {
+                let accepted = self.engine.accept(group, message, region);
+                self.check_taken(group, accepted)
+            }
             Command::Add { settings, links, outlet, reply } => {
                 let _ = reply.send(self.add(*settings, links, outlet));
                 Ok(())
             }
-            Command::Send { group, region } => self.engine.send(group, region).map(drop),
-            Command::Accept { group, message, region } => {
-                self.engine.accept(group, message, region)
-            }
             Command::Taken { group, message } => self.engine.taken(group, message),
+            Command::AskDelivered { group, count } => self.engine.ask_delivered(group, count),
             Command::Close { group } => self.engine.close(group),
             Command::Abort { group, reason } => self.engine.abort(group, &reason),
             Command::Create(step) => {
@@ -229,6 +235,22 @@ impl Worker {
         }
     }
 
+    /// Fails a group whose engine has refused what the application's call has returned for already: its
+    /// message would be missing for ever.
+    fn check_taken(
+        &mut self,
+        group: u64,
+        outcome: Result<(), engine::Error>,
+    ) -> Result<(), engine::Error> {
+        use engine::Error::{Closed, Failed, NoSuchGroup};
+        match outcome {
+            Err(error) if !matches!(error, Failed(_) | Closed(_) | NoSuchGroup(_)) => {
+                self.engine.abort(group, &error.to_string())
+            }
+            outcome => outcome,
+        }
+    }
+
     fn register(&mut self, region: &Region) -> Result<(), Error> {
         let registered = self.engine.register(region);
         registered.map_err(|error| Error::Transport(error.to_string()))
@@ -248,13 +270,4 @@ impl Worker {
         self.outlets.insert(number, (rank, outlet));
         Ok(())
     }
-}
-
-/// Returns the text of a panic; empty if it has none.
-pub(crate) fn panic_text(panic: &(dyn Any + Send)) -> String {
-    panic
-        .downcast_ref::<&str>()
-        .map(ToString::to_string)
-        .or_else(|| panic.downcast_ref::<String>().cloned())
-        .unwrap_or_default()
 }

@@ -107,6 +107,8 @@ fn waits_for_a_stuck_callback_end_at_the_deadline() {
         let mut stuck = StuckGroup::start();
         assert_timeout(stuck.root.wait_complete(1, timeout), "message 0 of group 7");
         assert_timeout(stuck.receiver.wait_complete(1, timeout), "message 0 of group 7");
+        let delivered = stuck.root.wait_delivered(1, timeout);
+        assert_timeout(delivered, "1 messages of group 7 at every member");
         let (context, receiver) = (stuck.world.contexts.remove(1), stuck.receiver);
         let outcome = returns("Group::close", move || receiver.close(timeout));
         assert_timeout(outcome, "closing group 7");

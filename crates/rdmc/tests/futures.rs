@@ -47,6 +47,8 @@ async fn send(root: &Group) {
     last.wait_async().await.unwrap();
     let region = last.into_region_async().await.unwrap();
     assert_eq!(region.try_into_vec().unwrap(), contents(MESSAGES, 5_000));
+    root.wait_delivered_async(MESSAGES + 1).await.unwrap();
+    assert_eq!(root.delivered(), MESSAGES + 1);
     root.close_async().await.unwrap();
 }
 

@@ -50,6 +50,7 @@ fn check_events(events: Vec<Event>, sizes: &[usize], is_root: bool, blocks: bool
                 assert!(data == contents(message, sizes[message as usize]), "message {message}");
                 complete += 1;
             }
+            Event::Delivered(_) => panic!("nobody has asked"),
             Event::Failed(failure, _) => panic!("{failure}"),
             Event::Closed => closed += 1,
         }
@@ -122,6 +123,7 @@ fn the_caller_can_drive_progress() {
             for event in groups[member].1.try_iter() {
                 match event {
                     Event::Complete(0, data) => assert!(data == contents(0, 12_345)),
+                    Event::Delivered(_) => panic!("nobody has asked"),
                     Event::Failed(failure, _) => panic!("{failure}"),
                     Event::Closed => ended[member] = true,
                     _ => {}

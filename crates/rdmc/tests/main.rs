@@ -3,6 +3,7 @@
 mod common;
 mod cut_through;
 mod deadlines;
+mod delivered;
 mod failures;
 #[cfg(feature = "async")]
 mod futures;
@@ -10,6 +11,7 @@ mod groups;
 mod hostile;
 #[cfg(feature = "switch")]
 mod in_switch;
+mod in_use;
 mod offload;
 mod rate;
 mod receive;
@@ -20,4 +22,5 @@ mod small;
 mod storage;
 mod team_processes;
 mod teams;
+mod verified;
 mod world;

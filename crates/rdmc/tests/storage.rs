@@ -17,7 +17,7 @@ use rdmc::{
     Progress, Protection, Region, SmallMessages, Storage,
 };
 
-use crate::common::{self, PATIENCE, World, among, contents};
+use crate::common::{self, Disk, PATIENCE, World, among, contents};
 
 const MEMBERS: u32 = 3;
 
@@ -562,4 +562,34 @@ fn an_aborted_group_ends_without_waiting_for_its_disk() {
         drop(groups);
         world.close();
     }
+}
+
+/// The group fails with the panic's text, also without a stall timeout; another group of the context
+/// and the same disk goes on.
+#[test]
+fn a_disk_that_panics_fails_its_group_with_the_text() {
+    const BYTES: usize = 100_000;
+    let world = World::start(2);
+    let settings = |number| {
+        let made = common::group(number, Algorithm::Chain, 2, 0);
+        move |rank| made(rank).stall_timeout(Duration::MAX)
+    };
+    let (groups, others) = (world.join_to_receive(settings(1)), world.join_to_receive(settings(2)));
+    let (_, region) = Disk::of(BYTES, |_, offset| assert!(offset == 0, "a bug of the disk"));
+    groups[1].post_receive_buffer(region).unwrap();
+    groups[0].send(Region::from_vec(contents(1, BYTES)), PATIENCE).unwrap();
+    for group in &groups {
+        let Err(Error::Failed(failure)) = group.wait_complete(2, PATIENCE) else {
+            panic!("it goes on")
+        };
+        assert_eq!((failure.member, failure.kind), (Some(1), FailureKind::Memory), "{failure}");
+        assert!(failure.detail.starts_with("it panicked: a bug of the disk"), "{failure}");
+    }
+    let (disk, region) = Disk::of(BYTES, |_, _| ());
+    others[1].post_receive_buffer(region).unwrap();
+    others[0].send(Region::from_vec(contents(2, BYTES)), PATIENCE).unwrap();
+    others[1].wait_complete(1, PATIENCE).unwrap();
+    assert!(*disk.contents.lock().unwrap() == contents(2, BYTES));
+    drop(groups);
+    world.close();
 }

@@ -186,6 +186,11 @@ impl Relay {
         self.advance()
     }
 
+    /// Returns whether `target` has posted a receive for this member that is not used.
+    pub fn has_credit(&self, target: u32) -> bool {
+        self.credits(target) > 0
+    }
+
     /// Returns the length of a message for which the application has not provided memory.
     ///
     /// Errors: [`RelayError::Unknown`] if none was asked for, or it was given already.

@@ -25,8 +25,8 @@ pub use cut_through::CutThroughSends;
 pub use endpoint::{CONTROL_BYTES_MAX, EndpointId, Token};
 pub use memory::{
     Arriving, ArrivingRead, Attachment, FutureRead, LeaseError, Memory, PeerMemory, ProcessRange,
-    ReadLease, Region, RegionError, RegionPool, Storage, StoredRead, StoredWrite, WriteLease,
-    copy_from_process, lend,
+    ReadLease, Region, RegionError, RegionPool, Reservation, Storage, StoredRead, StoredWrite,
+    WriteLease, copy_from_process, lend,
 };
 pub use one_sided::OneSidedWrites;
 pub use token_bucket::TokenBucket;

@@ -3,7 +3,7 @@
 use engine::{Engine, Event};
 use transport_sim::SimNet;
 
-use crate::{book::Book, node::Node};
+use crate::{book::Book, canary::Canary, node::Node};
 
 /// A member's engine over the simulated network.
 pub type MemberEngine = Engine<Node>;
@@ -12,6 +12,8 @@ pub type MemberEngine = Engine<Node>;
 pub struct Here<'a> {
     /// Its member's engine.
     pub engine: &'a mut MemberEngine,
+    /// The planted bug.
+    pub canary: Option<Canary>,
     /// Virtual time.
     pub now_ns: u64,
     /// Where facts and violations go.
@@ -46,6 +48,9 @@ pub trait Actor {
 
     /// Executes an order of the scenario.
     fn obey(&mut self, order: Order, here: &mut Here<'_>);
+
+    /// Called now and then when it has got all events so far.
+    fn look_around(&mut self, here: &mut Here<'_>);
 
     /// Returns whether it has got its last event.
     fn has_ended(&self) -> bool;

@@ -3,15 +3,16 @@
 use std::collections::VecDeque;
 
 use engine::{Error, Event};
-use rdmc::Region;
+use rdmc::{ReadLease, Region};
 
 use crate::{
     actor::{Actor, Here, Order},
     book::{Book, End, MemberBook},
+    canary::Canary,
     checks,
     dice::Dice,
     memory::{Memory, Whole},
-    scenario::{Answer, ApplicationPlan, Scenario, SendPlan},
+    scenario::{Answer, ApplicationPlan, Fault, Scenario, SendPlan, Told},
 };
 
 /// Distinguishes these random choices from all others of a seed.
@@ -29,12 +30,23 @@ pub struct Application {
     sends: VecDeque<SendPlan>,
     close_ns: Option<u64>,
     closes_early: bool,
+    told: Told,
+    verifies: bool,
+    /// At the root: how many messages were sent, and how many it was told that every member has.
+    sent_and_delivered: (u64, u64),
+    /// How long it waits to be told before it closes all the same; without faults it is told in time.
+    patience_ns: u64,
+    may_run_out: bool,
+    waits_until_ns: Option<u64>,
+    waits_no_more: bool,
     memory: Memory,
     /// Messages that wait for memory: when they get it, number, length.
     unanswered: VecDeque<(u64, u64, usize)>,
     refuses: bool,
     is_silent: bool,
     has_ended: bool,
+    /// Of memory that it has provided.
+    lease: Option<ReadLease>,
     dice: Dice,
 }
 
@@ -55,11 +67,19 @@ impl Application {
             sends: if is_root { plan.sends.clone().into() } else { VecDeque::new() },
             close_ns,
             closes_early: plan.closes_early,
+            told: if is_root { plan.told } else { Told::No },
+            verifies: plan.verify,
+            sent_and_delivered: (0, 0),
+            patience_ns: scenario.moving_ns() + 20_000_000,
+            may_run_out: !scenario.faults.is_empty(),
+            waits_until_ns: None,
+            waits_no_more: false,
             memory: Memory::new(group as u64),
             unanswered: VecDeque::new(),
             refuses: false,
             is_silent: false,
             has_ended: false,
+            lease: None,
             dice: Dice::new(seed, PURPOSE),
         }
     }
@@ -95,6 +115,7 @@ impl Application {
             let bytes = bytes as usize;
             match self.plan.answer {
                 Answer::Exact => self.accept(message, bytes, 0, here),
+                Answer::InUse { message: used } => self.accept_used(message, bytes, used, here),
                 Answer::Larger { bytes: extra } => self.accept(message, bytes, extra, here),
                 Answer::Late { ns_max } => {
                     let at_ns = here.now_ns + self.dice.between(0, ns_max);
@@ -110,12 +131,31 @@ impl Application {
 
     fn accept(&mut self, message: u64, bytes: usize, extra: usize, here: &mut Here<'_>) {
         let region = self.memory.target(message, bytes, extra);
+        self.give(message, region, here);
+    }
+
+    fn give(&mut self, message: u64, region: Region, here: &mut Here<'_>) {
         self.remark(here, || format!("gives memory for message {message}"));
         match here.engine.accept(self.number, message, region) {
             Ok(()) => {}
             // The group has ended, which will be reported.
             Err(Error::Failed(_) | Error::NoSuchGroup(_)) => self.memory.forget(message),
             Err(error) => self.violated(here, &format!("memory was refused: {error}")),
+        }
+    }
+
+    /// Provides memory, which is in use if it is that of message `used`.
+    fn accept_used(&mut self, message: u64, bytes: usize, used: u64, here: &mut Here<'_>) {
+        if message != used || bytes == 0 {
+            return self.accept(message, bytes, 0, here);
+        }
+        let region = self.memory.target(message, bytes, 0);
+        self.lease = region.read(0..bytes).ok();
+        let now_ns = here.now_ns;
+        self.facts(here.book).in_use_ns = Some(now_ns);
+        // The bug: nobody is told.
+        if here.canary != Some(Canary::IgnoresMemoryInUse) {
+            self.give(message, region, here);
         }
     }
 
@@ -140,10 +180,41 @@ impl Application {
         match here.engine.send(self.number, region) {
             Ok(number) if number == message => {
                 here.book.groups[self.group].sent.push(plan.bytes);
+                self.sent_and_delivered.0 += 1;
+                self.ask(here);
             }
             Err(Error::Failed(_) | Error::NoSuchGroup(_)) => self.memory.forget(message),
             Err(Error::Closed(_)) if self.close_ns.is_none() => self.memory.forget(message),
             other => self.violated(here, &format!("sending was answered by {other:?}")),
+        }
+    }
+
+    /// Asks to be told once every member has all messages, after the last one.
+    fn ask(&mut self, here: &mut Here<'_>) {
+        if self.told != Told::BeforeClosing || !self.sends.is_empty() {
+            return;
+        }
+        let (sent, _) = self.sent_and_delivered;
+        self.waits_until_ns = Some(here.now_ns + self.patience_ns);
+        self.remark(here, || format!("asks whether all have {sent} messages"));
+        match here.engine.ask_delivered(self.number, sent) {
+            Ok(()) | Err(Error::Failed(_) | Error::NoSuchGroup(_)) => {}
+            other => self.violated(here, &format!("asking was answered by {other:?}")),
+        }
+    }
+
+    /// Checks that every member has as many messages as the root is told, and that it is told only if it
+    /// wants to know.
+    fn delivered(&mut self, count: u64, here: &mut Here<'_>) {
+        let (in_place, lacking) = here.book.groups[self.group].in_place();
+        let before = std::mem::replace(&mut self.sent_and_delivered.1, count);
+        if self.told == Told::No || count <= before {
+            self.violated(here, &format!("it is told of {count} messages, after {before}"));
+        }
+        if count > in_place {
+            let what =
+                format!("it is told of {count} messages, but member {lacking} has {in_place}");
+            self.violated(here, &what);
         }
     }
 
@@ -168,6 +239,16 @@ impl Application {
         }
     }
 
+    fn may_close(&self) -> bool {
+        (self.sends.is_empty() && self.is_told()) || self.closes_early
+    }
+
+    /// Returns whether it need not wait until every member has all messages.
+    fn is_told(&self) -> bool {
+        let (sent, delivered) = self.sent_and_delivered;
+        self.told != Told::BeforeClosing || self.waits_no_more || delivered >= sent
+    }
+
     /// Makes calls that must be refused and change nothing.
     fn be_rude(&mut self, here: &mut Here<'_>) {
         let number = self.number;
@@ -179,6 +260,7 @@ impl Application {
             completed > 0
                 && here.engine.accept(number, completed - 1, Region::zeroed(20_000)).is_ok(),
             !self.is_root && here.engine.send(number, Region::zeroed(3)).is_ok(),
+            !self.is_root && here.engine.ask_delivered(number, 1).is_ok(),
             here.engine.accept(number + 40, 0, Region::zeroed(1)).is_ok(),
         ];
         if outcomes.contains(&true) {
@@ -198,10 +280,19 @@ impl Application {
         self.check(here, outcome);
     }
 
+    /// Returns what memory has of a message that was not compared with the root's, where a byte may have
+    /// been changed on the way.
+    fn before_comparison(&self, otherwise: Whole, here: &Here<'_>) -> Whole {
+        let mut faults = here.book.faults.iter();
+        let is_corrupted = faults.any(|fault| matches!(fault.what, Fault::Corrupt { .. }));
+        if self.verifies && is_corrupted { Whole::Unknown } else { otherwise }
+    }
+
     fn failed(&mut self, regions: &[(u64, Region)], here: &mut Here<'_>) {
         let received = self.facts(here.book).received;
+        let partly = self.before_comparison(Whole::Partly, here);
         for (message, region) in regions {
-            let whole = if *message < received { Whole::Yes } else { Whole::Partly };
+            let whole = if *message < received { Whole::Yes } else { partly };
             let outcome = self.memory.take_back(*message, region, whole);
             self.check(here, outcome);
         }
@@ -231,7 +322,8 @@ impl Actor for Application {
             Event::Incoming { message, bytes, .. } => self.incoming(message, bytes, here),
             Event::Block { message, offset, bytes, .. } => {
                 let range = offset as usize..(offset + bytes) as usize;
-                let outcome = self.memory.note_block(message, range);
+                let whole = self.before_comparison(Whole::Yes, here);
+                let outcome = self.memory.note_block(message, range, whole);
                 self.check(here, outcome);
             }
             Event::Received { message, .. } => {
@@ -243,7 +335,7 @@ impl Actor for Application {
                 }
                 let sent = here.book.groups[self.group].sent.get(message as usize);
                 let bytes = sent.copied().unwrap_or(0);
-                let outcome = self.memory.check_block(message, 0..bytes);
+                let outcome = self.memory.check_block(message, 0..bytes, Whole::Yes);
                 self.check(here, outcome);
                 let reported = self.memory.bytes_reported(message);
                 if reported != if self.plan.report_blocks { bytes } else { 0 } {
@@ -251,13 +343,22 @@ impl Actor for Application {
                 }
             }
             Event::Complete { message, region, .. } => self.complete(message, &region, here),
+            Event::Delivered { count, .. } => self.delivered(count, here),
             Event::Failed { failure, regions } => {
+                self.lease = None;
                 self.failed(&regions, here);
                 // Only the library may still hold references.
                 drop(regions);
                 self.ended(End::Failed(failure), here);
             }
-            Event::Closed { .. } => self.ended(End::Closed, here),
+            Event::Closed { .. } => {
+                let (sent, delivered) = self.sent_and_delivered;
+                if self.told != Told::No && delivered < sent {
+                    let what = format!("is closed, and was told of {delivered} of {sent} messages");
+                    self.violated(here, &what);
+                }
+                self.ended(End::Closed, here);
+            }
             other => self.violated(here, &format!("{other:?} is not known")),
         }
         if self.plan.rude && !self.has_ended && self.dice.percent(20) {
@@ -271,9 +372,10 @@ impl Actor for Application {
         }
         let send_ns = self.sends.front().map(|send| send.at_ns);
         // A root that has not sent all messages closes only if the scenario requires it.
-        let close_ns = self.close_ns.filter(|_| self.sends.is_empty() || self.closes_early);
+        let close_ns = self.close_ns.filter(|_| self.may_close());
+        let patience_ns = self.waits_until_ns.filter(|_| !self.is_told());
         let answer_ns = self.unanswered.iter().map(|&(at_ns, ..)| at_ns).min();
-        send_ns.into_iter().chain(close_ns).chain(answer_ns).min()
+        send_ns.into_iter().chain(close_ns).chain(patience_ns).chain(answer_ns).min()
     }
 
     fn wake(&mut self, here: &mut Here<'_>) {
@@ -289,8 +391,13 @@ impl Actor for Application {
                 self.unanswered.push_back((at_ns, message, bytes));
             }
         }
-        let may_close = self.sends.is_empty() || self.closes_early;
-        if self.close_ns.is_some_and(|close_ns| may_close && close_ns <= here.now_ns) {
+        if self.waits_until_ns.take_if(|at_ns| *at_ns <= here.now_ns).is_some() && !self.is_told() {
+            if !self.may_run_out {
+                self.violated(here, "it is not told what every member has");
+            }
+            self.waits_no_more = true;
+        }
+        if self.close_ns.is_some_and(|at_ns| at_ns <= here.now_ns) && self.may_close() {
             self.close(here);
         }
     }
@@ -306,11 +413,20 @@ impl Actor for Application {
         }
     }
 
+    /// Tries to write what is still being sent or passed on.
+    fn look_around(&mut self, here: &mut Here<'_>) {
+        if self.plan.rude && !self.has_ended {
+            let outcome = self.memory.check_kept();
+            self.check(here, outcome);
+        }
+    }
+
     fn has_ended(&self) -> bool {
         self.has_ended
     }
 
     fn finish(&mut self, book: &mut Book) {
+        self.lease = None;
         if let Err(what) = self.memory.finish() {
             book.violated(format!("member {}, group {}: {what}", self.rank, self.group));
         }

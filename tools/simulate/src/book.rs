@@ -37,6 +37,8 @@ pub struct MemberBook {
     pub completed: u64,
     /// When its application aborted the group.
     pub aborted_ns: Option<u64>,
+    /// When its application provided memory that was in use.
+    pub in_use_ns: Option<u64>,
     /// How it ended, and when.
     pub end: Option<(u64, End)>,
 }

@@ -15,7 +15,11 @@ const GRANT: u8 = 2;
 const FAILED: u8 = 3;
 const CLOSING: u8 = 4;
 const DELIVERED: u8 = 5;
+const MOVING: u8 = 10;
+const HELD: u8 = 11;
 const COUNTED: u8 = 12;
+const HAS: u8 = 15;
+const DIGEST: u8 = 16;
 
 /// Names of planted bugs.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
@@ -46,11 +50,23 @@ pub enum Canary {
     CountsTooLittle,
     /// Bytes of a block are sent on that have not arrived.
     SendsTooSoon,
+    /// Neighbours are not told of progress, as if checks for stalls were put off for ever.
+    HidesProgress,
+    /// Memory that is in use is not noticed.
+    IgnoresMemoryInUse,
+    /// Members say, while the group runs, that they have one message more than they do.
+    ReportsTooMuch,
+    /// Members never say, while the group runs, how many messages they have.
+    LosesReports,
+    /// The root's digests are not passed on.
+    LosesDigests,
+    /// Members get another digest than the root's.
+    ChangesDigests,
 }
 
 impl Canary {
     /// All planted bugs.
-    pub const ALL: [Self; 13] = [
+    pub const ALL: [Self; 19] = [
         Self::CompletesTwice,
         Self::LosesCompletion,
         Self::MisplacesBlock,
@@ -64,6 +80,12 @@ impl Canary {
         Self::CountsTooMuch,
         Self::CountsTooLittle,
         Self::SendsTooSoon,
+        Self::HidesProgress,
+        Self::IgnoresMemoryInUse,
+        Self::ReportsTooMuch,
+        Self::LosesReports,
+        Self::LosesDigests,
+        Self::ChangesDigests,
     ];
 
     /// Returns the name as it is displayed and parsed.
@@ -82,6 +104,12 @@ impl Canary {
             Self::CountsTooMuch => "counts-too-much",
             Self::CountsTooLittle => "counts-too-little",
             Self::SendsTooSoon => "sends-too-soon",
+            Self::HidesProgress => "hides-progress",
+            Self::IgnoresMemoryInUse => "ignores-memory-in-use",
+            Self::ReportsTooMuch => "reports-too-much",
+            Self::LosesReports => "loses-reports",
+            Self::LosesDigests => "loses-digests",
+            Self::ChangesDigests => "changes-digests",
         }
     }
 }
@@ -157,7 +185,12 @@ impl Bug for Planted {
         let mut word = word.to_vec();
         match (self.canary, word[0]) {
             (Canary::GrantsTooMuch, GRANT) if self.fires() => word[1] += 1,
-            (Canary::DropsNotice, FAILED) => return None,
+            (Canary::DropsNotice, FAILED)
+            | (Canary::HidesProgress, MOVING | HELD)
+            | (Canary::LosesReports, HAS)
+            | (Canary::LosesDigests, DIGEST) => return None,
+            (Canary::ChangesDigests, DIGEST) if self.fires() => word[20] ^= 1,
+            (Canary::ReportsTooMuch, HAS) => change_count(&mut word[1..], 1),
             (Canary::CountsTooMuch, GRANT) => change_count(&mut word[5..], 1),
             (Canary::CountsTooMuch, COUNTED) => change_count(&mut word[1..], 1),
             (Canary::CountsTooLittle, COUNTED) => change_count(&mut word[1..], -1),

@@ -95,7 +95,7 @@ pub fn nothing_twice(book: &mut Book, scenario: &Scenario, counters: &[Counters]
             // Where switches copy, all messages are transferred the same way.
             let are_written = plan.algorithm != Algorithm::InSwitch.name();
             let has_room = are_written && (2..=members_max).contains(&size);
-            let limit = plan.small.filter(|_| has_room);
+            let limit = plan.small.filter(|_| has_room && !plan.verify);
             for &bytes in group.sent.iter().filter(|_| rank != plan.root) {
                 if limit.is_some_and(|(_, bytes_max)| bytes <= bytes_max as usize) {
                     small += 1;
@@ -183,7 +183,11 @@ impl Trial<'_> {
             }),
             FailureKind::Silent => faults.iter().any(|fault| self.explains_silence(fault, failure)),
             FailureKind::Stalled => self.explains_stall(&faults),
-            // No member breaks the protocol here, and all memory is usable.
+            FailureKind::Differs => {
+                faults.iter().any(|fault| matches!(fault.what, Fault::Corrupt { .. }))
+            }
+            FailureKind::Memory => accused.in_use_ns.is_some_and(|at| at <= self.at_ns),
+            // No member breaks the protocol here.
             _ => false,
         };
         if !is_true {
@@ -196,7 +200,10 @@ impl Trial<'_> {
             }
             _ => what.members().contains(&blamed),
         };
-        if faults.iter().any(|fault| is_apart(&fault.what)) || accused.aborted_ns.is_some() {
+        if faults.iter().any(|fault| is_apart(&fault.what))
+            || accused.aborted_ns.is_some()
+            || accused.in_use_ns.is_some()
+        {
             blame.exact += 1;
         } else {
             blame.behind += 1;

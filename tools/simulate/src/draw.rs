@@ -7,12 +7,15 @@ use crate::{
     dice::Dice,
     scenario::{
         Answer, ApplicationPlan, Fault, GroupPlan, Limits, MemberPlan, NetworkPlan, PlannedFault,
-        Scenario, SendPlan, SlowLink,
+        Scenario, SendPlan, SlowLink, Told,
     },
 };
 
 /// Distinguishes these random choices from those during the run.
 const PURPOSE: u64 = 1;
+
+/// Distinguishes choices that were added later, so that seeds keep what they had before.
+const PURPOSE_LATER: u64 = 5;
 
 const US: u64 = 1_000;
 const MS: u64 = 1_000_000;
@@ -40,7 +43,14 @@ pub fn draw(seed: u64, limits: &Limits) -> Scenario {
         // them.
         scenario.members.iter_mut().for_each(|member| member.batch = 0);
     }
+    let mut later = Dice::new(seed, PURPOSE_LATER);
+    draw_later(&mut later, &mut scenario);
     scenario.faults = faults(&mut dice, &scenario);
+    if scenario.groups[0].verify && later.percent(40) {
+        let what = Fault::Corrupt { member: later.below(u64::from(size)) as u32 };
+        scenario.faults.push(PlannedFault { step: later.magnitude(1, 500), what });
+        scenario.faults.sort_by_key(|fault| fault.step);
+    }
     // Without a stall timeout only the network can detect faults.
     if scenario.faults.iter().all(|fault| fault.what.holds_ns() == 0) && dice.percent(20) {
         scenario.groups.iter_mut().for_each(|group| group.stall_timeout_ms = 0);
@@ -54,6 +64,41 @@ pub fn draw(seed: u64, limits: &Limits) -> Scenario {
         }
     }
     scenario
+}
+
+fn draw_later(dice: &mut Dice, scenario: &mut Scenario) {
+    for group in &mut scenario.groups {
+        group.told = match dice.below(10) {
+            0 | 1 => Told::Each,
+            2 | 3 if !group.closes_early => Told::BeforeClosing,
+            _ => Told::No,
+        };
+    }
+    let verify = dice.percent(25);
+    scenario.groups.iter_mut().for_each(|group| group.verify = verify);
+    if dice.percent(3) {
+        for group in &mut scenario.groups {
+            let message = dice.below(group.sends.len() as u64 + 1);
+            let rank = dice.below(group.applications.len() as u64) as usize;
+            group.applications[rank].answer = Answer::InUse { message };
+        }
+    }
+    let are_beside = dice.percent(10);
+    for member in &mut scenario.members {
+        let period_ns = dice.magnitude(100 * US, 3 * MS);
+        member.beside_ns = if are_beside && dice.percent(90) { period_ns } else { 0 };
+    }
+    if are_beside && dice.percent(50) {
+        // The last receivers wait for longer than the stall timeout.
+        scenario.network.rate_bytes_per_s = 1_000_000;
+        let size = u64::from(scenario.size());
+        let group = &mut scenario.groups[0];
+        group.algorithm = Algorithm::Sequential.name().to_owned();
+        group.stall_timeout_ms = dice.between(5, 10);
+        group.block_bytes = group.block_bytes.max(50);
+        let bytes = (dice.between(15_000, 30_000) / size) as usize;
+        group.sends.push(SendPlan { at_ns: 0, bytes, shared: false });
+    }
 }
 
 fn network(dice: &mut Dice, size: u32) -> NetworkPlan {
@@ -107,6 +152,7 @@ fn member(dice: &mut Dice, rate: u64) -> MemberPlan {
         batch: if dice.percent(20) { dice.between(1, 3) as u32 } else { 0 },
         clock,
         rate_bytes_per_s: dice.percent(10).then(|| slow_rate(dice, rate)),
+        beside_ns: 0,
     }
 }
 
@@ -141,6 +187,8 @@ fn group(dice: &mut Dice, size: u32, number: u64) -> GroupPlan {
         sends,
         close_ns,
         closes_early,
+        told: Told::No,
+        verify: false,
         applications: (0..size).map(|_| application(dice)).collect(),
     }
 }

@@ -12,6 +12,7 @@
 
 mod actor;
 mod application;
+mod beside;
 mod book;
 mod campaign;
 mod canary;

@@ -89,25 +89,53 @@ impl Memory {
     /// Checks a block that is reported.
     ///
     /// Errors: its contents are wrong, or it cannot be read.
-    pub fn check_block(&self, message: u64, range: Range<usize>) -> Result<(), String> {
+    pub fn check_block(
+        &self,
+        message: u64,
+        range: Range<usize>,
+        whole: Whole,
+    ) -> Result<(), String> {
         let given =
             self.given.get(&message).ok_or_else(|| format!("message {message} has no memory"))?;
         if range.end > given.bytes {
             return Err(format!("block {range:?} is not in message {message}"));
         }
-        self.check_contents(message, given, range, Whole::Yes)
+        self.check_contents(message, given, range, whole)
     }
 
     /// As [`Memory::check_block`], for a block that was reported separately.
     ///
     /// Errors: also if it was reported before.
-    pub fn note_block(&mut self, message: u64, range: Range<usize>) -> Result<(), String> {
+    pub fn note_block(
+        &mut self,
+        message: u64,
+        range: Range<usize>,
+        whole: Whole,
+    ) -> Result<(), String> {
         let (starts, bytes) = self.reported.entry(message).or_default();
         *bytes += range.len();
         if !starts.insert(range.start) {
             return Err(format!("block {range:?} of message {message} is reported again"));
         }
-        self.check_block(message, range)
+        self.check_block(message, range, whole)
+    }
+
+    /// Checks that the library lets nobody write what is still being sent or passed on: a message that was
+    /// sent from here, and the first and the last reported block of one that is received.
+    ///
+    /// Errors: it can be written.
+    pub fn check_kept(&self) -> Result<(), String> {
+        for (message, given) in self.given.iter().filter(|(_, given)| given.shared.is_none()) {
+            let blocks = self.reported.get(message).into_iter().flat_map(|(starts, _)| starts);
+            let ends = blocks.clone().next().into_iter().chain(blocks.last());
+            let sent = given.is_source.then_some(&0);
+            for &start in ends.chain(sent).filter(|&&start| start < given.bytes) {
+                if given.region.write(start..start + 1).is_ok() {
+                    return Err(format!("byte {start} of message {message} can be written"));
+                }
+            }
+        }
+        Ok(())
     }
 
     /// Returns how many bytes of a message were reported by blocks.
@@ -152,7 +180,7 @@ impl Memory {
             .map_err(|error| format!("message {message} should be readable: {error}"))?;
         for (&byte, index) in lease.iter().zip(range) {
             let good = byte_of(self.group, message, index);
-            if byte != good && (whole == Whole::Yes || byte != !good) {
+            if whole != Whole::Unknown && byte != good && (whole == Whole::Yes || byte != !good) {
                 return Err(format!(
                     "byte {index} of message {message} is {byte:#04x} and should be {good:#04x}"
                 ));
@@ -201,6 +229,8 @@ pub enum Whole {
     Yes,
     /// Every byte is either right or unchanged.
     Partly,
+    /// A byte may have been changed on the way.
+    Unknown,
 }
 
 impl Given {

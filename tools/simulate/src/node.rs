@@ -10,7 +10,7 @@ use std::{
 
 use transport::{
     ArrivingRead, Completion, CutThroughSends, EndpointId, FutureRead, OneSidedWrites, PeerMemory,
-    PostError, ReadLease, Token, Transport, TriggeredSends, Visibility, Waker, WriteLease,
+    PostError, ReadLease, Region, Token, Transport, TriggeredSends, Visibility, Waker, WriteLease,
 };
 use transport_sim::{SimLink, SimTransport};
 
@@ -24,6 +24,8 @@ pub struct Ledger {
     endpoints: BTreeSet<EndpointId>,
     /// Breaches of the transport's contract.
     pub breaches: Vec<String>,
+    /// A byte of the next block that is sent is to be changed.
+    corrupts: bool,
 }
 
 /// A planted bug between a member and its network.
@@ -81,6 +83,11 @@ impl Watch {
     /// Takes the breaches of the transport's contract since the last call.
     pub fn take_breaches(&self) -> Vec<String> {
         std::mem::take(&mut self.ledger.borrow_mut().breaches)
+    }
+
+    /// Changes a byte of the next block that is sent.
+    pub fn corrupt_next(&self) {
+        self.ledger.borrow_mut().corrupts = true;
     }
 
     /// Describes what is still posted or open; empty if nothing is.
@@ -204,6 +211,9 @@ impl Transport for Node {
             Some(planted) => planted.send(from),
             None => from,
         };
+        let is_corrupted =
+            from.bytes() > 0 && std::mem::take(&mut self.ledger.borrow_mut().corrupts);
+        let from = if is_corrupted { corrupted(&from) } else { from };
         let outcome = self.inner.post_send(endpoint, from, immediate, token);
         self.note(endpoint, token, outcome)
     }
@@ -255,6 +265,14 @@ impl Transport for Node {
     fn waker(&self) -> Waker {
         self.inner.waker()
     }
+}
+
+/// Returns a copy of which one byte is another.
+fn corrupted(from: &ReadLease) -> ReadLease {
+    let mut bytes = from.to_vec();
+    let (middle, all) = (bytes.len() / 2, 0..bytes.len());
+    bytes[middle] ^= 1;
+    Region::from_vec(bytes).read(all).expect("there is no other lease")
 }
 
 impl OneSidedWrites for Node {

@@ -75,6 +75,10 @@ pub struct MemberPlan {
     pub clock: Clock,
     /// Rate of its ports, if it is not the network's.
     pub rate_bytes_per_s: Option<u64>,
+    /// How often it creates a group of one member beside the others, and closes the one before; 0:
+    /// never.
+    #[serde(default)]
+    pub beside_ns: u64,
 }
 
 /// One group.
@@ -108,8 +112,26 @@ pub struct GroupPlan {
     pub close_ns: u64,
     /// Whether it closes at `close_ns` even if it has not sent all messages.
     pub closes_early: bool,
+    /// Whether the root learns what every member has.
+    #[serde(default)]
+    pub told: Told,
+    /// See [`GroupSettings::verify`].
+    #[serde(default)]
+    pub verify: bool,
     /// One for each member.
     pub applications: Vec<ApplicationPlan>,
+}
+
+/// Whether the root learns what every member has, before the group has ended.
+#[derive(Clone, Copy, PartialEq, Eq, Default, Debug, Serialize, Deserialize)]
+pub enum Told {
+    /// It does not.
+    #[default]
+    No,
+    /// Of each message: [`GroupSettings::report_delivered`].
+    Each,
+    /// Its application waits until every member has all messages, and only then closes.
+    BeforeClosing,
 }
 
 /// A message.
@@ -159,6 +181,11 @@ pub enum Answer {
         too_small: bool,
         /// The delay of the valid one.
         then_ns: u64,
+    },
+    /// At once; that of one message is in use, which fails the group.
+    InUse {
+        /// Its number.
+        message: u64,
     },
 }
 
@@ -233,12 +260,27 @@ pub enum Fault {
         /// Index of the group.
         group: usize,
     },
+    /// One byte of the next block that a member sends is changed; only where groups verify.
+    Corrupt {
+        /// Its rank.
+        member: u32,
+    },
 }
 
 impl Fault {
     /// Names of the kinds, in the order of [`Fault::kind`].
-    pub const KINDS: [&'static str; 9] =
-        ["death", "reset", "freeze", "pause", "partition", "rate", "abort", "refusal", "no answer"];
+    pub const KINDS: [&'static str; 10] = [
+        "death",
+        "reset",
+        "freeze",
+        "pause",
+        "partition",
+        "rate",
+        "abort",
+        "refusal",
+        "no answer",
+        "corruption",
+    ];
 
     /// Returns the index of its kind.
     pub fn kind(&self) -> usize {
@@ -252,6 +294,7 @@ impl Fault {
             Self::Abort { .. } => 6,
             Self::Refuse { .. } => 7,
             Self::Mute { .. } => 8,
+            Self::Corrupt { .. } => 9,
         }
     }
 
@@ -283,7 +326,8 @@ impl Fault {
             | Self::Rate { member, .. }
             | Self::Abort { member, .. }
             | Self::Refuse { member, .. }
-            | Self::Mute { member, .. } => vec![*member],
+            | Self::Mute { member, .. }
+            | Self::Corrupt { member } => vec![*member],
         }
     }
 }
@@ -321,7 +365,7 @@ impl NetworkPlan {
 
 impl GroupPlan {
     /// Returns the stall timeout.
-    fn stall_timeout(&self) -> Option<Duration> {
+    pub fn stall_timeout(&self) -> Option<Duration> {
         (self.stall_timeout_ms > 0).then(|| Duration::from_millis(self.stall_timeout_ms))
     }
 
@@ -364,6 +408,8 @@ impl Scenario {
                 ..SmallMessages::default()
             }),
             report_blocks: application.report_blocks,
+            report_delivered: plan.told == Told::Each,
+            verify: plan.verify,
             stall_timeout: plan.stall_timeout(),
             ..GroupSettings::new(plan.number, rank, schedule)
         })
@@ -401,9 +447,9 @@ impl Scenario {
         };
         let size = u64::from(self.size());
         let moving_ns = size * self.groups.iter().map(moved_ns).sum::<u64>();
-        // Closing takes three passes along a chain of all members, a failure one, and its count
-        // two.
-        let ending_ns = (6 * size + 6) * word_ns * self.groups.len() as u64;
+        // Closing takes three passes along a chain of all members, a failure one, its count two, and
+        // what all have before closing two.
+        let ending_ns = (8 * size + 8) * word_ns * self.groups.len() as u64;
         net.loss_detection_ns + moving_ns + ending_ns
     }
 

@@ -2,7 +2,7 @@
 
 use crate::{
     clock::Clock,
-    scenario::{Answer, Fault, Scenario},
+    scenario::{Answer, Fault, Scenario, Told},
 };
 
 /// Returns smaller valid scenarios, the most effective reduction first.
@@ -35,6 +35,13 @@ pub(crate) fn smaller_groups(from: &Scenario) -> Vec<Scenario> {
         }
         with(&|it| it.groups[group].start_ns = 0);
         with(&|it| it.groups[group].small = None);
+        with(&|it| it.groups[group].told = Told::No);
+        let is_corrupted = |it: &Scenario| {
+            it.faults.iter().any(|fault| matches!(fault.what, Fault::Corrupt { .. }))
+        };
+        if !is_corrupted(from) {
+            with(&|it| it.groups[group].verify = false);
+        }
         with(&|it| it.groups[group].offload = false);
         with(&|it| it.groups[group].closes_early = false);
         with(&|it| it.groups[group].close_ns = 0);
@@ -53,6 +60,7 @@ pub(crate) fn smaller_groups(from: &Scenario) -> Vec<Scenario> {
         with(&|it| it.members[rank].batch = 0);
         with(&|it| it.members[rank].clock = Clock::RIGHT);
         with(&|it| it.members[rank].rate_bytes_per_s = None);
+        with(&|it| it.members[rank].beside_ns = 0);
     }
     with(&|it| it.network.slow_links.clear());
     with(&|it| it.network.block_jitter_percent = 0);
@@ -111,7 +119,8 @@ fn remove_member(scenario: &mut Scenario, rank: u32) {
         | Fault::Rate { member, .. }
         | Fault::Abort { member, .. }
         | Fault::Refuse { member, .. }
-        | Fault::Mute { member, .. } => {
+        | Fault::Mute { member, .. }
+        | Fault::Corrupt { member } => {
             let is_other = *member != rank;
             *member = renamed(*member);
             is_other

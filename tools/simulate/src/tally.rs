@@ -12,13 +12,14 @@ use crate::{
 };
 
 /// Kinds of failures, in the order in which they are printed.
-const FAILURES: [FailureKind; 6] = [
+const FAILURES: [FailureKind; 7] = [
     FailureKind::Lost,
     FailureKind::Silent,
     FailureKind::Stalled,
     FailureKind::Application,
     FailureKind::Protocol,
     FailureKind::Memory,
+    FailureKind::Differs,
 ];
 
 /// Totals over many runs.

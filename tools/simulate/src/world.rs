@@ -12,6 +12,7 @@ use transport_sim::{Fault as LinkFault, SimLink, SimNet};
 use crate::{
     actor::{Actor, Here, MemberEngine, Order},
     application::Application,
+    beside::Beside,
     book::{Book, Done},
     canary::{Canary, Planted},
     checks,
@@ -57,6 +58,8 @@ enum Due {
     Deadline,
     /// A wake-up time of one of its actors has come.
     Wake,
+    /// A group of one member is created beside the others.
+    Beside,
 }
 
 struct Member {
@@ -65,6 +68,8 @@ struct Member {
     /// Links by index of the group, until it is created.
     links: Vec<Vec<(u32, SimLink)>>,
     actors: Vec<Box<dyn Actor>>,
+    /// Groups of one member that come and go.
+    beside: Beside,
     /// Whether each group, by index, has been started.
     has_started: Vec<bool>,
     /// Index of the last group that was created with a number.
@@ -128,6 +133,9 @@ impl<'a> World<'a> {
             bound_ns: scenario.moving_ns(),
         };
         for (rank, plan) in scenario.members.iter().enumerate() {
+            if plan.beside_ns > 0 {
+                world.plan(rank, Due::Beside, plan.start_ns + plan.beside_ns);
+            }
             for (index, group) in scenario.groups.iter().enumerate() {
                 if group.after.is_none() {
                     world.plan(rank, Due::Start(index), plan.start_ns + group.start_ns);
@@ -214,6 +222,7 @@ impl<'a> World<'a> {
 
     /// Schedules a poll of a member for which something has completed.
     fn notify(&mut self, rank: usize) {
+        self.with_started(rank, |actor, here| actor.look_around(here));
         let delay_ns_max = self.scenario.members[rank].poll_delay_ns_max;
         let at_ns = self.now_ns() + self.dice.between(0, delay_ns_max);
         if delay_ns_max == 0 && self.members[rank].held_until_ns <= at_ns {
@@ -227,6 +236,7 @@ impl<'a> World<'a> {
         match due {
             Due::Start(group) => self.start(rank, group),
             Due::Look | Due::Deadline => self.look(rank),
+            Due::Beside => self.create_beside(rank),
             Due::Wake => {
                 self.disturbed_ns = self.disturbed_ns.max(self.now_ns());
                 self.with_started(rank, |actor, here| {
@@ -253,6 +263,22 @@ impl<'a> World<'a> {
         if let Err(problem) = created {
             self.book.violated(format!("member {rank}, group {group}: {problem}"));
         }
+        self.look(rank);
+    }
+
+    /// Creates the next group of one member, unless all others have ended here.
+    fn create_beside(&mut self, rank: usize) {
+        let member = &mut self.members[rank];
+        let Some(engine) = &mut member.engine else { return };
+        if member.actors.iter().all(|actor| actor.has_ended()) {
+            return;
+        }
+        let stall_timeout = self.scenario.groups[0].stall_timeout();
+        if let Err(problem) = member.beside.create_next(engine, stall_timeout) {
+            self.book.violated(format!("member {rank}, groups of one member: {problem}"));
+        }
+        let next_ns = self.now_ns() + self.scenario.members[rank].beside_ns;
+        self.plan(rank, Due::Beside, next_ns);
         self.look(rank);
     }
 
@@ -317,12 +343,21 @@ impl<'a> World<'a> {
 
     fn deliver(&mut self, rank: usize, event: Event) {
         let number = event.group();
+        if Beside::has(&event) {
+            return;
+        }
         let now_ns = self.now_ns();
         let Member { engine: Some(engine), actors, current, .. } = &mut self.members[rank] else {
             return;
         };
         let index = current.get(&number).copied().unwrap_or(usize::MAX);
-        let mut here = Here { engine, now_ns, book: &mut self.book, network: self.network };
+        let mut here = Here {
+            engine,
+            now_ns,
+            canary: self.options.canary,
+            book: &mut self.book,
+            network: self.network,
+        };
         match actors.get_mut(index) {
             Some(actor) => actor.event(event, &mut here),
             None => here.book.violated(format!("member {rank}: {event:?} of no group")),
@@ -338,7 +373,13 @@ impl<'a> World<'a> {
         for (actor, _) in
             actors.iter_mut().zip(has_started).filter(|(_, has_started)| **has_started)
         {
-            let mut here = Here { engine, now_ns, book: &mut self.book, network: self.network };
+            let mut here = Here {
+                engine,
+                now_ns,
+                canary: self.options.canary,
+                book: &mut self.book,
+                network: self.network,
+            };
             act(actor.as_mut(), &mut here);
         }
     }
@@ -385,7 +426,10 @@ impl<'a> World<'a> {
                 }
             }
         }
-        if self.book.faults.is_empty() && self.book.violations.is_empty() {
+        let mut members = self.book.groups.iter().flat_map(|group| &group.members);
+        let is_calm =
+            self.book.faults.is_empty() && members.all(|member| member.in_use_ns.is_none());
+        if is_calm && self.book.violations.is_empty() {
             let engines = self.members.iter().filter_map(|member| member.engine.as_ref());
             let counters: Vec<Counters> = engines.map(MemberEngine::counters).collect();
             checks::nothing_twice(&mut self.book, self.scenario, &counters);
@@ -461,6 +505,7 @@ impl<'a> World<'a> {
             Fault::Rate { member, bytes_per_s } => {
                 self.network.set_port_rate(*member as usize, *bytes_per_s);
             }
+            Fault::Corrupt { member } => self.members[*member as usize].watch.corrupt_next(),
             Fault::Abort { member, group } => self.order(*member, *group, Order::Abort),
             Fault::Refuse { member, group } => self.order(*member, *group, Order::Refuse),
             Fault::Mute { member, group } => self.order(*member, *group, Order::FallSilent),
@@ -476,7 +521,13 @@ impl<'a> World<'a> {
         if !member.has_started[group] || member.held_until_ns > now_ns || actor.has_ended() {
             return;
         }
-        let mut here = Here { engine, now_ns, book: &mut self.book, network: self.network };
+        let mut here = Here {
+            engine,
+            now_ns,
+            canary: self.options.canary,
+            book: &mut self.book,
+            network: self.network,
+        };
         actor.obey(order, &mut here);
         self.look(rank);
     }
@@ -510,6 +561,7 @@ impl Member {
             watch,
             links: groups.clone().map(|_| Vec::new()).collect(),
             actors: groups.map(actor).collect(),
+            beside: Beside::default(),
             has_started: vec![false; scenario.groups.len()],
             current: BTreeMap::new(),
             held_until_ns: 0,

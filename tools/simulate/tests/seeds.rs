@@ -44,9 +44,9 @@ fn small_groups_hold_every_invariant() {
     // Every kind of fault was injected, and every outcome occurred.
     assert!(tally.faults.iter().all(|&count| count > 500), "{tally}");
     assert!(tally.without_faults > 3_000 && tally.successes > tally.without_faults, "{tally}");
-    let [lost, silent, stalled, gave_up, broke_protocol, bad_memory] = tally.failed;
+    let [lost, silent, stalled, gave_up, broke_protocol, bad_memory, differs] = tally.failed;
     assert!([lost, silent, stalled, gave_up].iter().all(|&count| count > 1_000), "{tally}");
-    assert_eq!([broke_protocol, bad_memory], [0, 0], "{tally}");
+    assert!(broke_protocol == 0 && bad_memory > 300 && differs > 300, "{tally}");
     assert!(tally.counts.had_to_be_exact > 300, "{tally}");
 }
 

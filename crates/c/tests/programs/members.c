@@ -152,6 +152,8 @@ static void *replicate(void *rank_of) {
       EXPECT(number == message);
     }
     DO(rdmc_wait_complete(group, 3, TIMEOUT_MS, &error));
+    DO(rdmc_wait_delivered(group, 3, TIMEOUT_MS, &error));
+    EXPECT(rdmc_delivered(group) == 3);
     DO(rdmc_group_close(group, TIMEOUT_MS, &error));
     rdmc_error error;
     EXPECT(rdmc_send(group, make_buffer(1), 0, NULL, &error) == RDMC_CLOSED && error.member == -1);

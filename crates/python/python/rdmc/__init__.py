@@ -8,6 +8,7 @@ from rdmc._push import PushReport, push
 from rdmc._rdmc import __version__, random_secret
 from rdmc.errors import (
     Corrupt,
+    Differs,
     InvalidUse,
     MemberLost,
     PushError,
@@ -22,6 +23,7 @@ from rdmc.messages import Message, Messages
 
 __all__ = [
     "Corrupt",
+    "Differs",
     "Group",
     "HostGroup",
     "InvalidUse",

@@ -21,7 +21,7 @@ from rdmc._rdmc import Message as _Message
 from rdmc._rdmc import Messages as _Messages
 from rdmc._rdmc import Notifier, Pending
 from rdmc.errors import TimedOut
-from rdmc.messages import check_receives, to_send
+from rdmc.messages import check_asks, check_receives, to_send
 
 
 _T = TypeVar("_T")
@@ -135,6 +135,16 @@ class Messages:
         """Waits until this process is done with so many messages: their memory may be changed."""
         await self._wait(self._inner.wait_complete(count), timeout)
 
+    async def wait_delivered(self, count: int, *, timeout: float | None = None) -> None:
+        """Waits, at the root, until every process has so many messages, counted from the first."""
+        check_asks(self)
+        await self._wait(self._inner.wait_delivered(count), timeout)
+
+    @property
+    def delivered(self) -> int:
+        """As rdmc.Messages.delivered."""
+        return self._inner.delivered
+
     def abort(self, reason: str = "its program gave up") -> None:
         """Ends it at all processes, as a failure for this reason."""
         self._inner.abort(reason)
@@ -193,16 +203,25 @@ class Group:
         await self._run(self._group.barrier(timeout=timeout, async_op=True))
 
     def messages(
-        self, root: int = 0, *, block_bytes: int | None = None, posted: bool = False, timeout: float | None = None
+        self,
+        root: int = 0,
+        *,
+        block_bytes: int | None = None,
+        posted: bool = False,
+        verify: bool = False,
+        timeout: float | None = None,
     ) -> AbstractAsyncContextManager[Messages]:
         """Messages from one process, as rdmc.Group.messages: ``async with group.messages() as messages``."""
-        return self._messages(root, block_bytes, posted, self._group._timeout if timeout is None else timeout)
+        limit = self._group._timeout if timeout is None else timeout
+        return self._messages(root, block_bytes, posted, verify, limit)
 
     @asynccontextmanager
     async def _messages(
-        self, root: int, block_bytes: int | None, posted: bool, timeout: float
+        self, root: int, block_bytes: int | None, posted: bool, verify: bool, timeout: float
     ) -> AsyncIterator[Messages]:
-        inner = await _on_a_thread(lambda: self._group._open_messages(root, block_bytes, posted), _Messages.drop)
+        inner = await _on_a_thread(
+            lambda: self._group._open_messages(root, block_bytes, posted, verify), _Messages.drop
+        )
         messages = Messages(inner, self._waiting, self.rank, root, timeout)
         try:
             yield messages

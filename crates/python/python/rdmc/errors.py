@@ -35,6 +35,10 @@ class Corrupt(MemberLost):
     """As MemberLost: data to or from the member were changed on the way."""
 
 
+class Differs(MemberLost):
+    """As MemberLost: the member's copy of a message is not the root's, among messages that are verified."""
+
+
 class Refused(MemberLost):
     """As MemberLost: the member's program gave up, or refused to take part."""
 
@@ -56,6 +60,7 @@ _BY_KIND: dict[str, type[MemberLost]] = {
     "refused": Refused,
     "stalled": Stalled,
     "corrupt": Corrupt,
+    "differs": Differs,
 }
 
 

@@ -201,15 +201,23 @@ class Group:
         return bytes(content)
 
     def messages(
-        self, root: int = 0, *, block_bytes: int | None = None, posted: bool = False, timeout: float | None = None
+        self,
+        root: int = 0,
+        *,
+        block_bytes: int | None = None,
+        posted: bool = False,
+        verify: bool = False,
+        timeout: float | None = None,
     ) -> Messages:
         """Connects all processes for messages from one of them. All call this, in the same order as operations, and close it
         before the group.
 
         ``block_bytes``: how much is relayed at a time (1 MiB). ``posted``: messages wait for memory that this process gives by post, one
-        each; otherwise they get memory as soon as they are announced, which may be before. ``timeout``: of its calls.
+        each; otherwise they get memory as soon as they are announced, which may be before. ``verify``, the same everywhere: each
+        process compares its copies with the root's by a digest, and rdmc.Differs names one whose copy is another. ``timeout``: of its
+        calls.
         """
-        inner = self._open_messages(root, block_bytes, posted)
+        inner = self._open_messages(root, block_bytes, posted, verify)
         return Messages(inner, self.rank, root, self._timeout if timeout is None else timeout)
 
     def receive(self, root: int = 0, *, timeout: float | None = None) -> Iterator[Message]:
@@ -217,7 +225,7 @@ class Group:
         with self.messages(root, timeout=timeout) as messages:
             yield from messages
 
-    def _open_messages(self, root: int, block_bytes: int | None, posted: bool) -> _Messages:
+    def _open_messages(self, root: int, block_bytes: int | None, posted: bool, verify: bool) -> _Messages:
         if not 0 <= root < self.size:
             raise InvalidUse(f"root is {root}; use 0 to {self.size - 1}")
         with self._lock:
@@ -225,7 +233,7 @@ class Group:
                 raise InvalidUse("the group is closed")
             self._opened += 1
             number = self._number << 32 | self._opened
-        return self._endpoint.messages(number, self._members, self.rank, root, block_bytes, posted)
+        return self._endpoint.messages(number, self._members, self.rank, root, block_bytes, posted, verify)
 
     def abort(self, reason: str = "its program gave up") -> None:
         """Makes the group fail at all members, for this reason. Operations on other threads end."""

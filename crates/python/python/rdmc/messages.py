@@ -34,6 +34,12 @@ def check_receives(member: Role) -> None:
         raise InvalidUse("the root cannot receive: it has what it sends")
 
 
+def check_asks(member: Role) -> None:
+    """Raises InvalidUse at others than the root."""
+    if not member.is_root:
+        raise InvalidUse(f"only the root, rank {member.root}, learns what all have")
+
+
 class Message:
     """A message that was received. Its bytes may still be arriving, and this process may be relaying them to others."""
 
@@ -119,6 +125,16 @@ class Messages:
         Others may still be receiving them.
         """
         self._wait(self._inner.wait_complete(count), timeout)
+
+    def wait_delivered(self, count: int, *, timeout: float | None = None) -> None:
+        """Waits, at the root, until every process has so many messages, counted from the first."""
+        check_asks(self)
+        self._wait(self._inner.wait_delivered(count), timeout)
+
+    @property
+    def delivered(self) -> int:
+        """How many messages every process has, as far as the root has learned in wait_delivered; 0 elsewhere."""
+        return self._inner.delivered
 
     def close(self, timeout: float | None = None) -> None:
         """Ends when all processes have called this and have all messages. Messages that were not received are dropped."""

@@ -145,6 +145,7 @@ pub struct GroupTerms {
     messages_in_flight: u32,
     /// Whether the network relays blocks by itself: requested, and supported.
     offload: bool,
+    verify: bool,
     pub(crate) streams: u8,
     fabric: String,
     /// Its name.
@@ -175,6 +176,7 @@ impl GroupTerms {
             block_bytes: settings.block_bytes,
             messages_in_flight: settings.messages_in_flight,
             offload: offload.is_used(),
+            verify: settings.verify,
             streams,
             fabric: fabric.to_owned(),
             protection: protection.name().to_owned(),
@@ -198,6 +200,7 @@ impl GroupTerms {
                 theirs.messages_in_flight.to_string(),
             ),
             ("offload", on_off(self.offload).into(), on_off(theirs.offload).into()),
+            ("verification", on_off(self.verify).into(), on_off(theirs.verify).into()),
             ("streams per neighbour", self.streams.to_string(), theirs.streams.to_string()),
             ("fabric", self.fabric.clone(), theirs.fabric.clone()),
             ("protection of links", self.protection.clone(), theirs.protection.clone()),
@@ -283,6 +286,9 @@ mod tests {
         let mut other = terms(4, 0, |_| {});
         other.offload = true;
         assert!(difference(other).contains("offload: not used here, used there"));
+        assert!(
+            difference(terms(4, 0, |it| it.verify = true)).contains("verification: not used here")
+        );
         let other = terms(4, 0, |settings| settings.small = None);
         assert!(difference(other).contains("small messages"));
         let other = terms(4, 0, |settings| {

@@ -30,6 +30,7 @@ pub enum Event {
     Incoming(u64, u64),
     Block(u64, u64, u64),
     Received(u64),
+    Delivered(u64),
     Complete(u64, Vec<u8>),
     Failed(Failure, Vec<u64>),
     Closed,
@@ -50,6 +51,10 @@ impl Application for Recorder {
 
     fn received(&mut self, message: u64) {
         let _ = self.0.send(Event::Received(message));
+    }
+
+    fn delivered(&mut self, count: u64) {
+        let _ = self.0.send(Event::Delivered(count));
     }
 
     fn complete(&mut self, message: u64, region: Region) {
@@ -264,5 +269,39 @@ impl Storage for Gate {
 
     fn name(&self) -> String {
         "a gate".into()
+    }
+}
+
+/// Storage in memory, which calls a function with what is written, and where, before it is kept.
+pub struct Disk {
+    pub contents: Mutex<Vec<u8>>,
+    pub writing: fn(&mut [u8], u64),
+}
+
+impl Disk {
+    /// Returns a disk of this many bytes, and a region of all of it.
+    pub fn of(bytes: usize, writing: fn(&mut [u8], u64)) -> (Arc<Self>, Region) {
+        let disk = Arc::new(Self { contents: Mutex::new(vec![0; bytes]), writing });
+        let region =
+            Region::from_storage(Arc::clone(&disk) as Arc<dyn Storage>, bytes as u64, true);
+        (disk, region.unwrap())
+    }
+}
+
+impl Storage for Disk {
+    fn read_at(&self, into: &mut [u8], offset: u64) -> io::Result<()> {
+        into.copy_from_slice(&self.contents.lock().unwrap()[offset as usize..][..into.len()]);
+        Ok(())
+    }
+
+    fn write_at(&self, bytes: &[u8], offset: u64) -> io::Result<()> {
+        let mut written = bytes.to_vec();
+        (self.writing)(&mut written, offset);
+        self.contents.lock().unwrap()[offset as usize..][..bytes.len()].copy_from_slice(&written);
+        Ok(())
+    }
+
+    fn name(&self) -> String {
+        "the disk of this test".into()
     }
 }
