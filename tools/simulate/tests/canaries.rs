@@ -1,8 +1,9 @@
 //! Planted bugs are detected within a few hundred seeds.
 
 use simulate::{
-    Campaign, Canary, Copies, CopyCanary, Groups, Options, PushCanary, Pushes, TeamCanary, Teams,
-    WireCanary, Wires, draw, draw_push, run, run_copies, run_push, run_team, run_wires, shrink,
+    Campaign, Canary, Copies, CopyCanary, CreationCanary, Creations, Groups, Options, PushCanary,
+    Pushes, TeamCanary, Teams, WireCanary, Wires, draw, draw_push, run, run_copies, run_push,
+    run_team, run_wires, shrink,
 };
 use std::time::Duration;
 
@@ -130,4 +131,16 @@ fn a_failing_wire_becomes_smaller_and_still_fails() {
     assert!(!run_wires(&smaller, options).violations.is_empty());
     assert!(smaller.connections.len() == 1 && smaller.faults.len() <= 1, "{smaller}");
     assert!(run_wires(&smaller, Options::default()).violations.is_empty(), "without it it is well");
+}
+
+#[test]
+fn every_canary_of_creations_is_caught() {
+    for canary in CreationCanary::ALL {
+        assert_eq!(canary.name().parse(), Ok(canary));
+        let options = Options { canary: Some(canary), trace_events: 0 };
+        let campaign = Campaign::<Creations> { options, jobs: 1, ..Campaign::new(0, SEEDS) };
+        let (tally, failed) = campaign.run();
+        assert!(failed.is_some(), "{canary} was not noticed\n{tally}");
+        println!("{canary}: seed {failed:?}");
+    }
 }

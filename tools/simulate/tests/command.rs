@@ -45,6 +45,7 @@ fn wrong_arguments_are_refused() {
         "--pushes --canary misplaces-block",
         "--teams --canary misplaces-block",
         "--teams --pushes",
+        "--creations --teams",
         "--copies --pushes",
         "--copies --members 2..3",
         "--copies --canary misplaces-block",
@@ -111,6 +112,18 @@ fn wires_are_run_shown_and_replayed() {
     assert!(again.contains("--wire") && repeated.contains("VIOLATION: "), "{repeated}");
 }
 
+#[test]
+fn creations_are_run_shown_and_replayed() {
+    let (output, text) = simulate("--creations --count 20 --members 2..4");
+    assert!(output.status.success() && text.contains("20 runs, "), "{text}");
+    let (output, text) = simulate("--creations --canary loses-answers --count 50 --jobs 1");
+    assert_eq!(output.status.code(), Some(1), "{text}");
+    let again = text.lines().find_map(|line| line.split_once("; again: ./dev sim ")).unwrap().1;
+    let (output, repeated) = simulate(again);
+    assert_eq!(output.status.code(), Some(1), "{repeated}");
+    assert!(again.contains("--creations") && repeated.contains("VIOLATION: "), "{repeated}");
+}
+
 /// With `--help` appended, a command is only parsed.
 #[test]
 fn the_nightly_commands_are_understood() {
@@ -118,7 +131,7 @@ fn the_nightly_commands_are_understood() {
     let steps = std::fs::read_to_string(steps).unwrap();
     let commands: Vec<&str> =
         steps.lines().filter_map(|it| Some(it.split_once("./dev sim ")?.1)).collect();
-    assert_eq!(commands.len(), 5, "groups, pushes, teams, copies and wires");
+    assert_eq!(commands.len(), 6, "groups, pushes, teams, copies, wires and creations");
     for command in commands {
         let command = command.replace("{}", "7").replace("{seed}", "7");
         let (output, text) = simulate(&format!("{command} --help"));

@@ -10,8 +10,8 @@ use std::{
 use transport_tcp::ConnectionId;
 
 use super::{
+    attempt::{Asking, Attempt, ChannelId, Place},
     contexts::{Contexts, Dial, Way},
-    creation::{Asking, ChannelId, Creation, Place},
     effects::{Effect, Medium, Reserve, Wire},
     joining::Joining,
     messages::{Message, Request},
@@ -28,7 +28,7 @@ pub struct Creations<M: Medium> {
     context: u128,
     attempts: u64,
     contexts: Contexts,
-    creations: BTreeMap<u64, Creation<M>>,
+    creations: BTreeMap<u64, Attempt<M>>,
     /// For each channel that was asked for and has no answer yet: the number, and the member.
     asked: HashMap<ChannelId, (u64, u32)>,
     waiting: Waiting<M::Channel>,
@@ -72,7 +72,7 @@ impl<M: Medium> Creations<M> {
             return Err(Error::NumberInUse(number));
         }
         self.attempts += 1;
-        let creation = Creation::new(joining, self.attempts, now, timeout);
+        let creation = Attempt::new(joining, self.attempts, now, timeout);
         self.creations.insert(number, creation);
         for parked in self.waiting.take(number) {
             self.answer(channels, parked);
@@ -84,7 +84,7 @@ impl<M: Medium> Creations<M> {
 
     /// Returns when [`Creations::handle_timeout`] has to be called at the latest.
     pub fn poll_timeout(&self) -> Option<Duration> {
-        let creations = self.creations.values().filter_map(Creation::next_time);
+        let creations = self.creations.values().filter_map(Attempt::next_time);
         creations.chain(self.waiting.next_time()).min()
     }
 
@@ -98,7 +98,7 @@ impl<M: Medium> Creations<M> {
                 self.refuse(parked.at, number, cause);
             }
         }
-        let is_late = |creation: &Creation<M>| creation.until.is_some_and(|until| until <= now);
+        let is_late = |creation: &Attempt<M>| creation.until.is_some_and(|until| until <= now);
         let late = self.creations.values().filter(|creation| is_late(creation));
         let missed: Vec<(u64, Error)> =
             late.map(|creation| (creation.joining.number, creation.missed())).collect();
@@ -279,7 +279,7 @@ impl<M: Medium> Creations<M> {
     }
 
     /// Calls this for each creation. Those for which it returns true are touched.
-    fn touch_each(&mut self, mut act: impl FnMut(&mut Creation<M>) -> bool) {
+    fn touch_each(&mut self, mut act: impl FnMut(&mut Attempt<M>) -> bool) {
         let touched =
             self.creations.iter_mut().filter_map(|(&number, it)| act(it).then_some(number));
         self.touched.extend(touched);
@@ -316,11 +316,11 @@ impl<M: Medium> Creations<M> {
         }
         if creation.is_complete() && !creation.drop_closed(channels, now) {
             let creation = self.creations.remove(&number);
-            let outcome = Ok(creation.map(Creation::into_links).unwrap_or_default());
+            let outcome = Ok(creation.map(Attempt::into_links).unwrap_or_default());
             self.effects.push_back(Effect::End { number, outcome });
             return Ok(());
         }
-        for rank in creation.to_ask(now) {
+        for rank in creation.take_due(now) {
             self.ask(channels, now, number, rank)?;
         }
         Ok(())

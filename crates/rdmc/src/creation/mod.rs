@@ -4,7 +4,7 @@
 //! - `terms`: the settings that must be the same at all members.
 //! - `messages`: what contexts say to each other.
 //! - `joining`: what is to be created at one member.
-//! - `creation`: one creation, with its links so far; only neighbours are linked (docs/decisions/neighbours-only.md).
+//! - `attempt`: one creation, with its links so far; only neighbours are linked (docs/decisions/neighbours-only.md).
 //! - `parked`: requests for groups that are not created here yet.
 //! - `contexts`: the other contexts, and the connections with them that groups share (docs/decisions/shared-connections.md).
 //! - `creations`: all creations of a context. `effects`: what they ask for.
@@ -16,9 +16,9 @@
 //! - `in_switch`: creates groups whose blocks switches copy, once their links are connected
 //!   (feature `switch`).
 
+mod attempt;
 mod contexts;
 pub(crate) mod creating;
-mod creation;
 pub mod creations;
 pub(crate) mod dialing;
 pub mod effects;

@@ -4,7 +4,7 @@ use std::{collections::BTreeMap, net::SocketAddr, time::Duration};
 
 use transport_tcp::ConnectionId;
 
-use super::{creation::Place, messages::Request};
+use super::{attempt::Place, messages::Request};
 
 /// How many requests may wait in a context.
 const PARKED_MAX: usize = 4096;

@@ -9,28 +9,22 @@ pub enum CreationCanary {
     LosesAnswers,
     /// An answer names another channel.
     AnswersAnother,
-    /// Nobody is told that a request is no longer wanted.
-    ForgetsWithdrawals,
     /// The end of a connection is not reported.
     MissesEnds,
     /// Nothing happens at its time.
     MissesTimeouts,
     /// A channel is never given back.
     KeepsChannels,
-    /// All requests seem to be of one attempt of one context.
-    ForgetsAttempts,
 }
 
 impl CreationCanary {
     /// All planted bugs.
-    pub const ALL: [Self; 7] = [
+    pub const ALL: [Self; 5] = [
         Self::LosesAnswers,
         Self::AnswersAnother,
-        Self::ForgetsWithdrawals,
         Self::MissesEnds,
         Self::MissesTimeouts,
         Self::KeepsChannels,
-        Self::ForgetsAttempts,
     ];
 
     /// Returns the name as it is displayed and parsed.
@@ -38,11 +32,9 @@ impl CreationCanary {
         match self {
             Self::LosesAnswers => "loses-answers",
             Self::AnswersAnother => "answers-another",
-            Self::ForgetsWithdrawals => "forgets-withdrawals",
             Self::MissesEnds => "misses-ends",
             Self::MissesTimeouts => "misses-timeouts",
             Self::KeepsChannels => "keeps-channels",
-            Self::ForgetsAttempts => "forgets-attempts",
         }
     }
 }

@@ -43,6 +43,14 @@ pub(super) struct Links {
     pub(super) usable: BTreeSet<(usize, usize)>,
 }
 
+impl Links {
+    /// Returns whether the holder of an end can see that the link is no more.
+    pub(super) fn is_over(&self, end: End) -> bool {
+        let is_unusable = matches!(end, End::Channel { connection, side, .. } if !self.usable.contains(&(connection, side)));
+        is_unusable || self.closed.contains(&end)
+    }
+}
+
 /// A held end of a link, given back when it is dropped.
 pub(super) struct Held {
     pub(super) end: End,

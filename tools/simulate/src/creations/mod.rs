@@ -2,8 +2,9 @@
 //! that are lost, with members that begin late, give up, try again, differ, die and start again.
 //!
 //! A [`CreationScenario`] is drawn from a seed. [`run_creations`] runs it. [`links`] has connections and what is reserved on
-//! them, [`seat`] what a member's application does, and [`world`] advances time, injects faults, and judges.
+//! them, [`seat`] what a member's application does, [`agenda`] what happens when, [`verdict`] which errors are right, and [`world`] advances time, injects faults, and judges.
 
+mod agenda;
 mod canary;
 mod draw;
 mod links;
@@ -11,7 +12,9 @@ mod node;
 mod outcome;
 mod scenario;
 mod seat;
+mod seats;
 mod shrink;
+mod verdict;
 mod world;
 
 pub use canary::CreationCanary;

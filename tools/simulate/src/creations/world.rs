@@ -1,13 +1,6 @@
 //! Runs a scenario: advances virtual time, carries messages, injects faults, and judges.
 
-use std::{
-    cell::RefCell,
-    cmp::Reverse,
-    collections::{BTreeMap, BinaryHeap},
-    fmt,
-    panic::{AssertUnwindSafe, catch_unwind},
-    rc::Rc,
-};
+use std::{cell::RefCell, collections::BTreeMap, fmt, rc::Rc};
 
 use rdmc::{
     Error,
@@ -18,14 +11,17 @@ use rdmc::{
 };
 
 use super::{
+    agenda::{Agenda, Event},
     canary::CreationCanary,
     links::{End, Held, Links, Simulated, name, place},
     node::{Node, address, at, context_at, joining},
     outcome::CreationOutcome,
     scenario::CreationScenario,
-    seat::{Seat, SeatState},
+    seat::SeatState,
+    seats::Seats,
+    verdict::{LOST, REFUSED, RETRY_NS, judge},
 };
-use crate::{dice::Dice, options::Options};
+use crate::{dice::Dice, options::Options, panics::caught};
 
 /// Distinguishes these random choices from all others of a seed.
 const PURPOSE: u64 = 41;
@@ -36,49 +32,18 @@ const STEPS_MAX: u64 = 500_000;
 /// How long it may take until all groups stand, once nothing disturbs them.
 const SETTLING_NS: u64 = 60_000_000_000;
 
-/// The pause before a context tries again to connect where nobody listens.
-const RETRY_NS: u64 = 50_000_000;
-
-/// What a dead context looks like to one that waits for its answer.
-const LOST: &str = "the connection was lost";
-
 /// Runs a scenario to its end, or to the first violation. A panic counts as one.
 pub fn run(scenario: &CreationScenario, options: Options<CreationCanary>) -> CreationOutcome {
-    let run = || {
+    let outcome = caught(|| {
         scenario.check()?;
         let mut world = World::new(scenario, options);
         world.run_to_end();
         Ok(world.end())
-    };
-    let violated =
-        |problem| CreationOutcome { violations: vec![problem], ..CreationOutcome::default() };
-    match catch_unwind(AssertUnwindSafe(run)) {
-        Ok(Ok(outcome)) => outcome,
-        Ok(Err(problem)) => violated(problem),
-        Err(panic) => {
-            let text = panic.downcast_ref::<String>().cloned();
-            let text = text.or_else(|| panic.downcast_ref::<&str>().map(ToString::to_string));
-            violated(format!("panicked: {}", text.unwrap_or_default()))
-        }
-    }
-}
-
-/// What happens at a time. A context's `life` tells it from those before and after it.
-#[derive(Clone, Debug)]
-enum Event {
-    Start { context: usize },
-    Die { context: usize },
-    Lose,
-    Begin { group: usize, rank: u32, life: u32 },
-    Wake { context: usize, life: u32 },
-    Dial { context: usize, life: u32, dial: u64 },
-    Connected { connection: usize, side: usize, dial: Option<u64> },
-    Unusable { connection: usize, side: usize, dial: Option<u64> },
-    Ended { connection: usize, side: usize },
-    Deliver { connection: usize, side: usize, message: Message },
-    Placed { context: usize, life: u32, ask: u64, link: u64 },
-    Answered { context: usize, life: u32, dial: u64, answer: Result<u64, String> },
-    Closed(End),
+    });
+    outcome.unwrap_or_else(|problem| CreationOutcome {
+        violations: vec![problem],
+        ..CreationOutcome::default()
+    })
 }
 
 /// A connection that is being made.
@@ -108,8 +73,7 @@ struct World<'a> {
     options: Options<CreationCanary>,
     dice: Dice,
     now_ns: u64,
-    heap: BinaryHeap<Reverse<(u64, u64, usize)>>,
-    events: Vec<Option<Event>>,
+    agenda: Agenda,
     nodes: Vec<Option<Node>>,
     lives: Vec<u32>,
     links: Rc<RefCell<Links>>,
@@ -117,7 +81,7 @@ struct World<'a> {
     dials: BTreeMap<(usize, u32, u64), Dialing>,
     asked: BTreeMap<u64, Asked>,
     asks: u64,
-    seats: Vec<Vec<Seat>>,
+    seats: Seats<'a>,
     /// The last planned disturbance that is known.
     disturbed_ns: u64,
     outcome: CreationOutcome,
@@ -126,14 +90,12 @@ struct World<'a> {
 
 impl<'a> World<'a> {
     fn new(scenario: &'a CreationScenario, options: Options<CreationCanary>) -> Self {
-        let seats = scenario.groups.iter();
         let mut world = Self {
             scenario,
             options,
             dice: Dice::new(scenario.seed, PURPOSE),
             now_ns: 0,
-            heap: BinaryHeap::new(),
-            events: Vec::new(),
+            agenda: Agenda::default(),
             nodes: scenario.contexts.iter().map(|_| None).collect(),
             lives: vec![0; scenario.contexts.len()],
             links: Rc::default(),
@@ -141,9 +103,7 @@ impl<'a> World<'a> {
             dials: BTreeMap::new(),
             asked: BTreeMap::new(),
             asks: 0,
-            seats: seats
-                .map(|group| group.seats.iter().map(|plan| Seat::new(plan.clone())).collect())
-                .collect(),
+            seats: Seats::new(scenario),
             disturbed_ns: 0,
             outcome: CreationOutcome::default(),
             trace: Vec::new(),
@@ -171,10 +131,7 @@ impl<'a> World<'a> {
     }
 
     fn plan(&mut self, at_ns: u64, event: Event) {
-        // Nothing may depend on the order within one instant, so it is random.
-        let order = self.dice.below(u64::MAX);
-        self.heap.push(Reverse((at_ns.max(self.now_ns), order, self.events.len())));
-        self.events.push(Some(event));
+        self.agenda.plan(&mut self.dice, at_ns.max(self.now_ns), event);
     }
 
     /// Returns when something arrives that is sent now.
@@ -207,39 +164,22 @@ impl<'a> World<'a> {
     /// Runs until all groups stand after the last disturbance, or a check fails.
     fn run_to_end(&mut self) {
         while self.outcome.violations.is_empty() {
-            if self.now_ns >= self.disturbed_ns && (0..self.seats.len()).all(|it| self.stands(it)) {
+            if self.now_ns >= self.disturbed_ns && self.seats.unfinished().is_empty() {
                 return;
             }
-            let Some(Reverse((at_ns, _, index))) = self.heap.pop() else {
+            let Some((at_ns, event)) = self.agenda.pop() else {
                 return self.violation("nothing is left to do, and groups do not stand".into());
             };
             self.outcome.steps += 1;
             self.now_ns = at_ns;
             if self.outcome.steps > STEPS_MAX || at_ns > self.disturbed_ns + SETTLING_NS {
-                let standing = (0..self.seats.len()).filter(|&it| !self.stands(it));
-                let groups: Vec<usize> = standing.map(|it| it + 1).collect();
-                return self.violation(format!("groups {groups:?} do not stand"));
+                let groups = self.seats.unfinished();
+                return self.violation(format!("groups {groups:?}, from 0, do not stand"));
             }
-            if let Some(event) = self.events[index].take() {
-                self.note(format_args!("{event:?}"));
-                self.happen(event);
-            }
+            self.note(format_args!("{event:?}"));
+            self.happen(event);
             self.settle();
         }
-    }
-
-    /// Returns whether a group stands at all members, and all of its links lead to each other.
-    fn stands(&self, group: usize) -> bool {
-        let (plan, seats) = (&self.scenario.groups[group], &self.seats[group]);
-        (0..seats.len() as u32).all(|rank| {
-            let is_standing = matches!(seats[rank as usize].state, SeatState::Standing(_));
-            is_standing
-                && plan.neighbours(rank).into_iter().all(|other| {
-                    let near = seats[rank as usize].link_to(other);
-                    let far = seats[other as usize].link_to(rank);
-                    near.zip(far).is_some_and(|(near, far)| near.end.other() == far.end)
-                })
-        })
     }
 
     fn happen(&mut self, event: Event) {
@@ -248,9 +188,8 @@ impl<'a> World<'a> {
             Event::Start { context } => self.start(context),
             Event::Die { context } => self.die(context),
             Event::Lose => {
-                let whole =
-                    (0..self.connections.len()).filter(|&it| !self.connections[it].is_broken);
-                let whole: Vec<usize> = whole.collect();
+                let mut whole: Vec<usize> = (0..self.connections.len()).collect();
+                whole.retain(|&it| !self.connections[it].is_broken);
                 if !whole.is_empty() {
                     let connection = self.dice.pick(&whole);
                     self.lose(connection);
@@ -267,11 +206,6 @@ impl<'a> World<'a> {
             Event::Dial { context, life, dial } => self.dial((context, life, dial)),
             Event::Connected { connection, side, dial } => {
                 let [(context, life), (peer, _)] = self.ends(connection, side);
-                if self.connections[connection].is_broken {
-                    // Its loss is noticed behind.
-                    let at_ns = self.arrival();
-                    self.plan(at_ns, Event::Ended { connection, side });
-                }
                 if let Some(node) = self.node(context, life) {
                     node.act(|creations, channels| {
                         channels.0.borrow_mut().usable.insert((connection, side));
@@ -330,21 +264,17 @@ impl<'a> World<'a> {
         self.lives[context] += 1;
         let life = self.lives[context];
         self.nodes[context] = Some(Node::new(context, life, &self.links));
-        for (group, plan) in self.scenario.groups.iter().enumerate() {
-            if let Some(rank) = plan.members.iter().position(|&it| it == context) {
-                let at_ns = plan.seats[rank].start_ns.max(self.now_ns);
-                self.plan(at_ns, Event::Begin { group, rank: rank as u32, life });
-            }
+        for (group, rank) in self.seats.of(context) {
+            let start_ns = self.scenario.groups[group].seats[rank].start_ns;
+            self.plan(start_ns, Event::Begin { group, rank: rank as u32, life });
         }
     }
 
     fn die(&mut self, context: usize) {
         self.outcome.faults += 1;
         let Some(node) = self.nodes[context].take() else { return };
-        for (group, plan) in self.scenario.groups.iter().enumerate() {
-            if let Some(rank) = plan.members.iter().position(|&it| it == context) {
-                self.seats[group][rank].state = SeatState::Idle;
-            }
+        for (group, rank) in self.seats.of(context) {
+            self.seats.all[group][rank].state = SeatState::Idle;
         }
         let of_it = (0..self.connections.len()).filter(|&connection| {
             let connection = &self.connections[connection];
@@ -369,7 +299,7 @@ impl<'a> World<'a> {
         }
         self.outcome.attempts += 1;
         let (number, now) = (group as u64 + 1, at(self.now_ns));
-        let (timeout_ns, differs) = self.seats[group][rank as usize].begin(self.now_ns);
+        let (timeout_ns, differs) = self.seats.all[group][rank as usize].begin(self.now_ns);
         let joining = joining(number, plan, rank, differs);
         let node = self.node(context, life).expect("it runs");
         let begun =
@@ -388,7 +318,7 @@ impl<'a> World<'a> {
             if self.now_ns + RETRY_NS < until_ns {
                 return self.plan(self.now_ns + RETRY_NS, Event::Dial { context, life, dial });
             }
-            return self.answered(of, Err("cannot connect".into()));
+            return self.answered(of, Err(REFUSED.into()));
         };
         if dialing.shares {
             let contexts = [(context, life), (target, node.life)];
@@ -484,9 +414,11 @@ impl<'a> World<'a> {
 
     /// Applications notice that links of their groups have ended, and begin again.
     fn break_groups(&mut self, is_over: impl Fn(End) -> bool) {
-        for group in 0..self.seats.len() {
-            for rank in 0..self.seats[group].len() {
-                let SeatState::Standing(links) = &self.seats[group][rank].state else { continue };
+        for group in 0..self.seats.all.len() {
+            for rank in 0..self.seats.all[group].len() {
+                let SeatState::Standing(links) = &self.seats.all[group][rank].state else {
+                    continue;
+                };
                 if links.iter().any(|(_, held)| is_over(held.end)) {
                     self.outcome.broken += 1;
                     self.leave(group, rank);
@@ -497,7 +429,7 @@ impl<'a> World<'a> {
 
     /// Ends the group of a member, which creates it again soon.
     fn leave(&mut self, group: usize, rank: usize) {
-        let state = std::mem::replace(&mut self.seats[group][rank].state, SeatState::Idle);
+        let state = std::mem::replace(&mut self.seats.all[group][rank].state, SeatState::Idle);
         if self.is(CreationCanary::KeepsChannels) {
             std::mem::forget(state);
         } else {
@@ -506,7 +438,7 @@ impl<'a> World<'a> {
         let life = self.lives[self.scenario.groups[group].members[rank]];
         // Members that begin again at once could fail each other in turns for ever.
         let round_ns = self.scenario.latency_ns + self.scenario.jitter_ns;
-        let pause_ns = round_ns << self.seats[group][rank].attempts.min(8);
+        let pause_ns = round_ns << self.seats.all[group][rank].attempts.min(8);
         let at_ns = self.now_ns + 1 + self.dice.below(pause_ns);
         self.plan(at_ns, Event::Begin { group, rank: rank as u32, life });
     }
@@ -539,9 +471,6 @@ impl<'a> World<'a> {
                 && let Some(due) = node.creations.poll_timeout()
             {
                 let (life, due_ns) = (node.life, due.as_nanos() as u64);
-                if due_ns <= self.now_ns && !self.is(CreationCanary::MissesTimeouts) {
-                    self.note(format_args!("context {context} is due at {due_ns}"));
-                }
                 self.wake(context, life, due_ns);
             }
         }
@@ -549,13 +478,8 @@ impl<'a> World<'a> {
     }
 
     fn wake(&mut self, context: usize, life: u32, due_ns: u64) {
-        let is_planned = |event: &Option<Event>| matches!(event, Some(Event::Wake { context: its, life: of }) if (*its, *of) == (context, life));
         let at_ns = due_ns.max(self.now_ns);
-        let planned = self
-            .heap
-            .iter()
-            .any(|Reverse((when, _, index))| *when <= at_ns && is_planned(&self.events[*index]));
-        if !planned {
+        if !self.agenda.wakes((context, life), at_ns) {
             self.plan(at_ns, Event::Wake { context, life });
         }
     }
@@ -591,10 +515,6 @@ impl<'a> World<'a> {
             Message::Accepts { channel } if self.is(CreationCanary::AnswersAnother) => {
                 *channel += 2;
             }
-            Message::Withdraws { .. } if self.is(CreationCanary::ForgetsWithdrawals) => return,
-            Message::Asks { request, .. } if self.is(CreationCanary::ForgetsAttempts) => {
-                (request.context, request.attempt) = (0, 1);
-            }
             _ => {}
         }
         let side = 1 - side;
@@ -614,14 +534,11 @@ impl<'a> World<'a> {
         let Some(rank) = plan.members.iter().position(|&it| it == context) else {
             return self.violation(format!("context {context} is no member of group {number}"));
         };
-        self.note(format_args!(
-            "member {rank} of group {number}: {:?}",
-            outcome.as_ref().map(Vec::len)
-        ));
-        let SeatState::Creating { until_ns } = self.seats[group][rank].state else {
+        self.note(format_args!("group {number}, member {rank}: {}", outcome.is_ok()));
+        let SeatState::Creating { until_ns } = self.seats.all[group][rank].state else {
             return self.violation(format!("member {rank} of group {number} creates nothing"));
         };
-        if self.seats[group][rank].is_restless() || outcome.is_err() {
+        if self.seats.all[group][rank].is_restless() || outcome.is_err() {
             self.disturbed_ns = self.disturbed_ns.max(self.now_ns);
         }
         match outcome {
@@ -634,15 +551,18 @@ impl<'a> World<'a> {
                 if links.iter().map(|(rank, _)| *rank).ne(plan.neighbours(rank as u32)) {
                     self.violation(format!("member {rank} of group {number} has other links"));
                 }
-                let is_over = links.iter().any(|(_, held)| self.is_over(held.end));
-                self.seats[group][rank].state = SeatState::Standing(links);
+                let is_over = links.iter().any(|(_, held)| self.links.borrow().is_over(held.end));
+                self.seats.all[group][rank].state = SeatState::Standing(links);
                 if is_over {
                     self.outcome.broken += 1;
                     self.leave(group, rank);
                 }
             }
             Err(error) => {
-                if let Some(problem) = self.judge(group, until_ns, &error) {
+                let left_ns = until_ns.saturating_sub(self.now_ns);
+                if let Some(problem) =
+                    judge(self.scenario, &mut self.outcome, group, left_ns, &error)
+                {
                     self.violation(format!("member {rank} of group {number}: {error}: {problem}"));
                 }
                 self.leave(group, rank);
@@ -650,58 +570,19 @@ impl<'a> World<'a> {
         }
     }
 
-    /// Returns whether the holder of an end knows that the link is no more.
-    fn is_over(&self, end: End) -> bool {
-        let links = self.links.borrow();
-        links.closed.contains(&end)
-            || matches!(end, End::Channel { connection, side, .. } if !links.usable.contains(&(connection, side)))
-    }
-
-    /// Returns what is wrong with an error.
-    fn judge(&mut self, group: usize, until_ns: u64, error: &Error) -> Option<&'static str> {
-        let seats = &self.scenario.groups[group].seats;
-        match error {
-            Error::Timeout { .. } => {
-                self.outcome.timeouts += 1;
-                return (self.now_ns < until_ns).then_some("it was too early");
-            }
-            Error::Member { cause, .. } if cause.contains("different settings") => {
-                self.outcome.refused += 1;
-                return seats.iter().all(|seat| seat.differs == 0).then_some("they are equal");
-            }
-            Error::Member { cause, .. } if cause == "cannot connect" => {
-                self.outcome.timeouts += 1;
-                return (self.now_ns + RETRY_NS < until_ns).then_some("it was too early");
-            }
-            Error::Member { cause, .. } if cause == LOST => {
-                self.outcome.refused += 1;
-                return (self.outcome.faults == 0).then_some("nothing was lost");
-            }
-            Error::Transport(text) if text.starts_with("link to member") => {
-                self.outcome.refused += 1;
-                return self.scenario.unusable.is_empty().then_some("all can be used");
-            }
-            _ => {}
-        }
-        Some("there is no reason")
-    }
-
     /// Every creation ends in time.
     fn check_deadlines(&mut self) {
-        let now_ns = self.now_ns;
-        let is_late = |seat: &Seat| matches!(seat.state, SeatState::Creating { until_ns } if until_ns < now_ns);
-        let late = self.seats.iter().position(|seats| seats.iter().any(is_late));
-        if let Some(group) = late {
+        if let Some(group) = self.seats.late(self.now_ns) {
             self.violation(format!("a creation of group {} misses its deadline", group + 1));
         }
     }
 
     /// Ends all groups, and checks that nothing is left.
     fn end(mut self) -> CreationOutcome {
-        self.outcome.groups = (0..self.seats.len()).filter(|&it| self.stands(it)).count() as u64;
+        self.outcome.groups = (self.seats.all.len() - self.seats.unfinished().len()) as u64;
         self.outcome.virtual_ns = self.now_ns;
         if self.outcome.violations.is_empty() {
-            self.seats.clear();
+            self.seats.all.clear();
             let held: Vec<End> = self.links.borrow().held.iter().copied().collect();
             if !held.is_empty() {
                 self.violation(format!("these were not given back: {held:?}"));

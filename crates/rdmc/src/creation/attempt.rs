@@ -1,4 +1,4 @@
-//! One group or team that is being created at this member: the links that it has to its neighbours so far.
+//! One attempt to create a group or a team at this member: the links that it has to its neighbours so far.
 //!
 //! Of two neighbours the one with the higher rank asks, and the other accepts.
 
@@ -20,7 +20,7 @@ const PAUSE_MAX: Duration = Duration::from_secs(1);
 /// A channel of a shared connection.
 pub(crate) type ChannelId = (ConnectionId, u32);
 
-pub(crate) struct Creation<M: Medium> {
+pub(crate) struct Attempt<M: Medium> {
     pub(crate) joining: Joining,
     /// Tells it from others of the same number that this context has created.
     pub(crate) attempt: u64,
@@ -78,7 +78,7 @@ pub(crate) enum Place {
     Own(u64),
 }
 
-impl<M: Medium> Creation<M> {
+impl<M: Medium> Attempt<M> {
     pub(crate) fn new(joining: Joining, attempt: u64, now: Duration, timeout: Duration) -> Self {
         let asks = |&&rank: &&u32| rank < joining.rank;
         let ask = |&rank| (rank, Asked { state: Asking::NotBefore(now), losses: 0 });
@@ -105,7 +105,7 @@ impl<M: Medium> Creation<M> {
     }
 
     /// Returns the neighbours that are to be asked now.
-    pub(crate) fn to_ask(&mut self, now: Duration) -> Vec<u32> {
+    pub(crate) fn take_due(&mut self, now: Duration) -> Vec<u32> {
         self.advanced = Some(now);
         let is_due =
             |asked: &Asked<M>| matches!(asked.state, Asking::NotBefore(from) if from <= now);
@@ -264,7 +264,7 @@ impl<M: Medium> Creation<M> {
     }
 
     /// Grants a request that was judged, in place of an older one of its context, or of a context that is lost. Without a
-    /// wire, that comes by [`Creation::place`].
+    /// wire, that comes by [`Attempt::place`].
     pub(crate) fn grant(&mut self, request: &Request, at: Place, wire: Option<Wire<M>>) {
         let Request { context, attempt, .. } = *request;
         let taken = Taken { at, context, attempt, wire, is_lost: false };
