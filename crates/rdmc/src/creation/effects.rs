@@ -60,9 +60,9 @@ pub enum Effect<M: Medium> {
     },
     /// Send this on a shared connection. If that cannot be done the connection is lost, or will be.
     Send {
-        /// Where.
+        /// The connection to send it on.
         connection: ConnectionId,
-        /// What.
+        /// The message to send.
         message: Message,
     },
     /// Answer a request for a link that has connections of its own; if it is granted, tell with
