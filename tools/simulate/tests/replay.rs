@@ -4,9 +4,9 @@
 use std::{fs, path::Path};
 
 use simulate::{
-    Copies, CopyScenario, Groups, Limits, Options, PushScenario, Pushes, Scenario, Subject,
-    TeamScenario, Teams, WireScenario, Wires, draw, draw_copies, draw_push, draw_team, draw_wires,
-    run, run_copies, run_push, run_team, run_wires,
+    Copies, CopyScenario, Creations, Groups, Limits, Options, PushScenario, Pushes, Scenario,
+    Subject, TeamScenario, Teams, WireScenario, Wires, draw, draw_copies, draw_push, draw_team,
+    draw_wires, run, run_copies, run_push, run_team, run_wires,
 };
 
 #[test]
@@ -67,6 +67,7 @@ fn past_findings_stay_fixed() {
     assert_fixed::<Teams>("teams");
     assert_fixed::<Copies>("copies");
     assert_fixed::<Wires>("wires");
+    assert_fixed::<Creations>("creations");
 }
 
 #[test]

@@ -83,8 +83,10 @@ impl Creating {
 
     /// Does what is due.
     pub(crate) fn handle_timeout(&mut self, network: &mut Network) {
+        // In every turn: without anything to wait for, the clock is not read.
+        let Some(due) = self.creations.poll_timeout() else { return };
         let now = network.now();
-        if self.creations.poll_timeout().is_some_and(|due| due <= now) {
+        if due <= now {
             let mut channels = Channels { network, release: Arc::clone(&self.release) };
             self.creations.handle_timeout(&mut channels, now);
             self.carry_out(network);

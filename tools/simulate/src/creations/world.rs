@@ -401,6 +401,10 @@ impl<'a> World<'a> {
         let Some(Asked { target, dialer: (context, life, dial) }) = self.asked.remove(&ask) else {
             return;
         };
+        if self.node(context, life).is_none() {
+            // The system has known of the end of that connection since its context died.
+            self.links.borrow_mut().closed.insert(End::Own { link: ask, side: 1 });
+        }
         let (placed_ns, answered_ns) = (self.arrival(), self.arrival());
         if answer.is_ok()
             && let Some(node) = &self.nodes[target]
