@@ -19,8 +19,9 @@ use crate::{
     caller::Caller,
     commands::{Command, Commands},
     creation::{
+        choice::{Decision, RootChoice, parent},
         joining::{Joining, Wires},
-        links::{LinkListener, connect_neighbours},
+        links::{LinkListener, ask_choice, connect_neighbours},
         meeting::Meeting,
         messages::Sharing,
         terms::{GroupTerms, TeamTerms, Terms},
@@ -162,18 +163,51 @@ impl Context {
         inbox: Option<Inbox>,
         application: impl FnOnce(&Arc<Shared>) -> Box<dyn Application>,
     ) -> Result<Group, Error> {
+        let deadline = Deadline::after(self.settings.connect_timeout);
+        let decision = Arc::new(Decision::new(&settings));
+        let settings = self.agree(settings, &decision, deadline)?;
         let made = engine::GroupSettings::try_from(&settings)?;
-        self.commands.check()?;
         self.check_in_switch(&made)?;
+        decision.decide(RootChoice::of(&made));
         let offload = Offload::of(&made, self.can_offload);
         let worker = (self.commands.clone(), self.caller.clone());
         let shared = Shared::new(settings, made, offload, worker, inbox);
         self.reserve(&shared)?;
+        shared.hold(Arc::clone(&decision));
         let application = application(&shared);
-        self.connect_and_create(&shared, application).inspect_err(|_| {
+        let joining = Joining { decision: Some(decision), ..self.joining(&shared.made, &shared.settings.members) };
+        self.connect_and_create(&shared, joining, application, deadline).inspect_err(|_| {
             lock(&self.groups).remove(&shared.settings.number);
         })?;
         Ok(Group::new(shared))
+    }
+
+    /// Returns the settings with what they leave open: as this member takes it if it is the root, and otherwise as the
+    /// root has, which a member is asked for. Blocks until the deadline at most.
+    ///
+    /// Errors: a setting is out of range; a member is unreachable, has other settings, or does not answer in time.
+    fn agree(
+        &self,
+        settings: GroupSettings,
+        decision: &Arc<Decision>,
+        deadline: Deadline,
+    ) -> Result<GroupSettings, Error> {
+        // Also at other members: what is out of range is an error before anybody is asked.
+        let own = settings.clone().as_root(&self.settings.fabric);
+        let made = engine::GroupSettings::try_from(&own)?;
+        self.commands.check()?;
+        let members = made.schedule.members();
+        let Some(to) = parent(settings.rank, settings.root, members).filter(|_| settings.is_open())
+        else {
+            return Ok(own);
+        };
+        check_unused(&lock(&self.groups), settings.number)?;
+        let joining = self.joining(&made, &settings.members);
+        let addresses = &settings.members;
+        let reply = ask_choice(&self.listener, &joining, decision, to, addresses, deadline)?;
+        let address = addresses[to as usize];
+        let named = |cause| Error::Member { member: to, address, cause };
+        reply.and_then(|choice| choice.apply(settings)).map_err(named)
     }
 
     /// Creates a team, together with all its other members, which must do the same with equal
@@ -197,6 +231,7 @@ impl Context {
             neighbours: made.links(),
             offers: network.offers(),
             terms: Terms::Team(TeamTerms::new(&settings, &fabric.name(), *protection)),
+            decision: None,
             is_shared: false,
         };
         let deadline = Deadline::after(self.settings.connect_timeout);
@@ -330,37 +365,40 @@ impl Context {
         let number = shared.settings.number;
         let mut groups = lock(&self.groups);
         groups.retain(|_, other| other.upgrade().is_some_and(|other| !other.is_finished()));
-        let other = groups.get(&number).and_then(Weak::upgrade);
-        if other.is_some_and(|other| !other.has_ended()) {
-            return Err(Error::NumberInUse(number));
-        }
+        check_unused(&groups, number)?;
         groups.insert(number, Arc::downgrade(shared));
         Ok(())
     }
 
-    fn connect_and_create(
-        &self,
-        shared: &Arc<Shared>,
-        application: Box<dyn Application>,
-    ) -> Result<(), Error> {
-        let (settings, addresses) = (&shared.made, &shared.settings.members);
-        let deadline = Deadline::after(self.settings.connect_timeout);
+    /// What creating a group has to know of it, without what is answered to questions.
+    fn joining(&self, settings: &engine::GroupSettings, addresses: &[SocketAddr]) -> Joining {
         let terms = Terms::Group(GroupTerms::new(
             settings,
             addresses,
             self.settings.streams,
             &self.settings.fabric.name(),
-            shared.offload,
+            Offload::of(settings, self.can_offload),
             self.settings.protection,
         ));
-        let joining = Joining {
+        Joining {
             number: settings.number,
             rank: settings.rank,
             neighbours: settings.neighbours(),
             offers: self.offers.clone(),
             terms,
+            decision: None,
             is_shared: !settings.is_in_switch(),
-        };
+        }
+    }
+
+    fn connect_and_create(
+        &self,
+        shared: &Arc<Shared>,
+        joining: Joining,
+        application: Box<dyn Application>,
+        deadline: Deadline,
+    ) -> Result<(), Error> {
+        let (settings, addresses) = (&shared.made, &shared.settings.members);
         let mut wires = connect_neighbours(&self.listener, &joining, addresses, deadline)?;
         let (end, registration) = self.join_switches(settings, &mut wires, deadline)?;
         let links = self.links(wires, addresses, end)?;
@@ -491,6 +529,15 @@ impl Drop for Context {
     fn drop(&mut self) {
         let _ = self.shut_down(Deadline::after(DROP_TIMEOUT));
     }
+}
+
+/// Errors: a group that has not ended uses the number.
+fn check_unused(groups: &HashMap<u64, Weak<Shared>>, number: u64) -> Result<(), Error> {
+    let other = groups.get(&number).and_then(Weak::upgrade);
+    if other.is_some_and(|other| !other.has_ended()) {
+        return Err(Error::NumberInUse(number));
+    }
+    Ok(())
 }
 
 fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {

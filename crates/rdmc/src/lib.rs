@@ -114,6 +114,7 @@ mod outbox;
 mod outlet;
 mod protection;
 mod receiving;
+mod scheduling;
 mod send_handle;
 mod shared;
 mod team_driver;
@@ -128,7 +129,7 @@ pub use completion::CompletionMode;
 pub use context::Context;
 pub use context_settings::{ContextSettings, Progress};
 pub use engine::{
-    BLOCK_BYTES_DEFAULT, BLOCK_BYTES_MAX, Counters, Failure, FailureKind, Offload, SmallMessages,
+    BLOCK_BYTES_MAX, Counters, Failure, FailureKind, Offload, SmallMessages,
     Waited,
 };
 pub use error::Error;
@@ -136,9 +137,11 @@ pub use fabric::Fabric;
 pub use group::Group;
 pub use group_settings::GroupSettings;
 pub use message::Message;
+pub use plan::choice::Choice;
 pub use protection::Protection;
 pub use relay::{RelayError, Window};
 pub use schedule::{Algorithm, Schedule, ScheduleError, Transfer, UnknownAlgorithm};
+pub use scheduling::Scheduling;
 pub use send_handle::SendHandle;
 pub use session::Secret;
 pub use team::{Failure as TeamFailure, WriteEnds};

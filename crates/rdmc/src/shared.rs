@@ -21,6 +21,7 @@ use crate::{
     Error, Failure, GroupSettings, Offload,
     caller::Caller,
     commands::{Command, Commands},
+    creation::choice::Decision,
     inbox::{Given, Inbox},
 };
 
@@ -52,6 +53,9 @@ pub(crate) struct Status {
     pub(crate) failure: Option<Failure>,
     /// The last callback has returned.
     pub(crate) finished: bool,
+    /// What other members are told that create the same group. Given up when this one begins to close it or it ends: then they ask
+    /// about the next group of its number.
+    decision: Option<Arc<Decision>>,
     /// Creating the group has failed: its application receives no callbacks.
     abandoned: bool,
     /// The group's callback thread, if it has one.
@@ -84,6 +88,11 @@ impl Shared {
         self.status.lock().unwrap_or_else(|poisoned| poisoned.into_inner())
     }
 
+    /// Holds what members are told that create the same group, while it is open.
+    pub(crate) fn hold(&self, decision: Arc<Decision>) {
+        self.status().decision = Some(decision);
+    }
+
     /// Updates the status for an event, before its callback runs.
     pub(crate) fn note(&self, event: &Event) {
         let mut status = self.status();
@@ -94,8 +103,14 @@ impl Shared {
                 return;
             }
             Event::Complete { .. } => status.completed += 1,
-            Event::Failed { failure, .. } => status.failure = Some(failure.clone()),
-            Event::Closed { .. } => status.closed = true,
+            Event::Failed { failure, .. } => {
+                status.failure = Some(failure.clone());
+                status.decision = None;
+            }
+            Event::Closed { .. } => {
+                status.closed = true;
+                status.decision = None;
+            }
             _ => return,
         }
         self.changed(status);
@@ -145,7 +160,7 @@ impl Shared {
             let (root, rank) = (settings.root, settings.rank);
             return Err(RelayError::NotRoot { root, rank }.into());
         }
-        let blocks = Blocks::new(region.len() as u64, settings.block_bytes)?;
+        let blocks = Blocks::new(region.len() as u64, self.made.block_bytes)?;
         if self.offload.is_used() {
             blocks.check_offload(settings.messages_in_flight)?;
         }
@@ -236,6 +251,7 @@ impl Shared {
     pub(crate) fn start_close(&self) -> Result<(), Error> {
         let number = self.settings.number;
         let mut status = self.status();
+        status.decision = None;
         if std::mem::replace(&mut status.closing, true) {
             return Err(status.failure.clone().map_or(Error::Closed(number), Error::Failed));
         }

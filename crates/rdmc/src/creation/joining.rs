@@ -1,6 +1,8 @@
 //! What is being created at one member.
 
-use super::{messages::Request, terms::Terms};
+use std::sync::Arc;
+
+use super::{choice::Decision, messages::Request, terms::Terms};
 use crate::network::{Offers, Wire};
 
 /// The connections to each neighbour, by rank.
@@ -17,6 +19,8 @@ pub(crate) struct Joining {
     /// Makes offers of the transport that the links are for.
     pub(crate) offers: Offers,
     pub(crate) terms: Terms,
+    /// What is answered to questions about the root's choice; `None` for a team.
+    pub(crate) decision: Option<Arc<Decision>>,
     /// Whether links may be channels of shared connections.
     pub(crate) is_shared: bool,
 }

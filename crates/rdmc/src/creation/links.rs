@@ -20,6 +20,8 @@ use session::{Channel, Deadline, Listener, millis};
 use socket2::{Domain, Protocol, Socket, Type};
 
 use super::{
+    choice::{Decision, Question},
+    decisions::{Reply, WAITING_TIME_MAX},
     joining::{Joining, Wires},
     meeting::Meeting,
     messages::{Hello, Response, ShareRequest, Sharing},
@@ -87,19 +89,19 @@ fn listen(address: SocketAddr) -> io::Result<TcpListener> {
 /// Answers what another context says on a connection that it has made.
 fn answer(meeting: &Meeting, mut channel: Channel) -> Result<(), Error> {
     let deadline = Deadline::after(REQUEST_TIMEOUT);
-    let request = match channel.receive(deadline)? {
-        Hello::Link(request) => request,
-        Hello::Share(share) if meeting.sharing == Some(share.sharing) => {
+    let mut hello = channel.receive(deadline)?;
+    if let Hello::Share(share) = hello {
+        if meeting.sharing == Some(share.sharing) {
             channel.send(&Response::Shared, deadline)?;
             return take_stream(meeting, share, channel);
         }
-        Hello::Share(_) => {
-            channel.send(&Response::Apart, deadline)?;
-            match channel.receive(deadline)? {
-                Hello::Link(request) => request,
-                Hello::Share(_) => return Ok(()),
-            }
-        }
+        channel.send(&Response::Apart, deadline)?;
+        hello = channel.receive(deadline)?;
+    }
+    let request = match hello {
+        Hello::Link(request) => request,
+        Hello::Choice(question) => return tell_choice(meeting, &question, channel),
+        Hello::Share(_) => return Ok(()),
     };
     let patience = Duration::from_millis(request.timeout_ms).min(Duration::from_secs(600));
     let judged = meeting.await_group(&request, channel.peer(), Deadline::after(patience));
@@ -114,6 +116,14 @@ fn answer(meeting: &Meeting, mut channel: Channel) -> Result<(), Error> {
     let wire = OwnWire { channel, ours, theirs, connected_here: false };
     meeting.place(&request, Wire::Own(Box::new(wire)));
     Ok(())
+}
+
+/// Answers a question for the root's choice once it is known.
+fn tell_choice(meeting: &Meeting, question: &Question, mut channel: Channel) -> Result<(), Error> {
+    let patience = Duration::from_millis(question.timeout_ms).min(WAITING_TIME_MAX);
+    let reply = meeting.await_decision(question, channel.peer(), Deadline::after(patience));
+    let response = reply.map_or_else(Response::Refused, Response::Chose);
+    Ok(channel.send(&response, Deadline::after(REQUEST_TIMEOUT))?)
 }
 
 /// Takes a stream of a connection that is to be shared, which is made with the last one.
@@ -170,6 +180,32 @@ pub(crate) fn connect_neighbours(
     let mut links = connecting.connect_all(lower)?;
     links.extend(expectation.await_all(addresses, deadline)?);
     Ok(links)
+}
+
+/// Asks a member for the root's choice, and returns its answer. Blocks until the deadline at most.
+///
+/// Errors: it is unreachable, or does not answer in time; a member asks here about another group of this number.
+pub(crate) fn ask_choice(
+    listener: &LinkListener,
+    joining: &Joining,
+    decision: &Arc<Decision>,
+    to: u32,
+    addresses: &[SocketAddr],
+    deadline: Deadline,
+) -> Result<Reply, Error> {
+    let meeting = &listener.meeting;
+    meeting.announce(decision)?;
+    let connecting = Connecting { meeting, joining, addresses, deadline };
+    loop {
+        match connecting.way_to(to)? {
+            Way::Apart(channel) => return connecting.ask_choice_apart(to, channel, decision),
+            Way::Shared(connection) => {
+                if let Some(reply) = meeting.ask_choice(connection, to, decision, deadline)? {
+                    return Ok(reply);
+                }
+            }
+        }
+    }
 }
 
 /// The connecting side of a group that is being created.
@@ -325,6 +361,24 @@ impl Connecting<'_> {
             .map_err(|error| of_member(to, error))
     }
 
+    /// Asks for the root's choice on a connection of its own; on `channel`, if there is one.
+    fn ask_choice_apart(
+        &self,
+        to: u32,
+        channel: Option<Channel>,
+        decision: &Decision,
+    ) -> Result<Reply, Error> {
+        let mut channel = channel.map_or_else(|| self.dial(to), Ok)?;
+        let named = |error| of_member(to, error);
+        let question = decision.question(to, self.timeout_ms());
+        channel.send(&Hello::Choice(question), self.deadline).map_err(named)?;
+        Ok(match channel.receive(self.deadline).map_err(named)? {
+            Response::Chose(choice) => Ok(choice),
+            Response::Refused(cause) => Err(cause),
+            _ => Err("sent an answer to another question".into()),
+        })
+    }
+
     /// Makes a connection for each stream of the link to a member; `channel` is the first, if there is one.
     fn connect_apart(&self, to: u32, mut channel: Option<Channel>) -> Result<Vec<Wire>, Error> {
         let streams = 0..self.joining.terms.streams();
@@ -352,7 +406,7 @@ impl Connecting<'_> {
                 })));
             }
             Response::Refused(cause) => cause,
-            Response::Shared | Response::Apart => "sent an answer to another question".into(),
+            Response::Shared | Response::Apart | Response::Chose(_) => "sent an answer to another question".into(),
         };
         Err(Error::Member { member, address, cause })
     }

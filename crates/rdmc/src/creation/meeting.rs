@@ -13,10 +13,12 @@ use std::{
     time::Duration,
 };
 
-use session::{Deadline, Secret};
+use session::{Deadline, Secret, millis};
 use transport::Transport;
 
 use super::{
+    choice::{Decision, Question},
+    decisions::Reply,
     expected::Expected,
     joining::{Joining, Wires},
     messages::{Message, Post, Request, Sharing},
@@ -201,7 +203,11 @@ impl Meeting {
             return Err(Error::NumberInUse(group));
         };
         let expected = place.insert(Expected::new(joining, ranks));
-        let posts = shared.answer_parked(group, expected);
+        let mut posts = shared.answer_parked(group, expected);
+        if let Some(decision) = &joining.decision {
+            shared.decisions.add(decision);
+            posts.extend(shared.answer_questions());
+        }
         drop(state);
         let expectation = Expectation { meeting: self, group };
         self.notify();
@@ -209,6 +215,76 @@ impl Meeting {
             commands.give(Command::Post(posts))?;
         }
         Ok(expectation)
+    }
+
+    /// Answers questions about the choice for a group that this member is about to create, which it may not know yet.
+    ///
+    /// Errors: the context has ended.
+    pub(crate) fn announce(&self, decision: &Arc<Decision>) -> Result<(), Error> {
+        let mut state = self.state();
+        state.shared.decisions.add(decision);
+        let posts = state.shared.answer_questions();
+        drop(state);
+        self.notify();
+        if posts.is_empty() { Ok(()) } else { self.commands()?.give(Command::Post(posts)) }
+    }
+
+    /// Waits until a question can be answered. For the thread of a connection of its own.
+    pub(crate) fn await_decision(
+        &self,
+        question: &Question,
+        peer: SocketAddr,
+        deadline: Deadline,
+    ) -> Reply {
+        let mut state = self.state();
+        loop {
+            if let Some(reply) = state.shared.decisions.answer(question, peer) {
+                self.notify();
+                return reply;
+            }
+            let Some(changed) = self.wait_for(state, deadline) else {
+                return Err(format!("group {} was not created there in time", question.group));
+            };
+            state = changed;
+        }
+    }
+
+    /// Asks a member for the root's choice on a shared connection, and waits for the answer; `None` if the connection is lost.
+    ///
+    /// Errors: it does not answer in time; a member asks here about another group of this number.
+    pub(crate) fn ask_choice(
+        &self,
+        connection: ConnectionId,
+        member: u32,
+        decision: &Decision,
+        deadline: Deadline,
+    ) -> Result<Option<Reply>, Error> {
+        let question = decision.question(member, millis(deadline.left()));
+        let channel = self.state().shared.ask(connection);
+        let mut asking = Asking { meeting: self, connection, channel, member, is_answered: false };
+        let message = Message::AsksChoice { channel, question };
+        self.commands()?.give(Command::Post(vec![Post { connection, message }]))?;
+        let mut state = self.state();
+        loop {
+            if let Some(answer) = state.shared.take_answer((connection, channel)) {
+                asking.is_answered = true;
+                return Ok(match answer {
+                    Answer::Chose(choice) => Some(Ok(choice)),
+                    Answer::Refused(cause) => Some(Err(cause)),
+                    Answer::Accepted(_) | Answer::Lost => None,
+                });
+            }
+            if let Some((member, address, cause)) = decision.problem().cloned() {
+                drop(state);
+                return Err(Error::Member { member, address, cause });
+            }
+            let Some(changed) = self.wait(state, deadline) else {
+                let group = decision.group();
+                let what = format!("waiting for member {member} to tell what the root of group {group} has chosen");
+                return Err(deadline.missed(what).into());
+            };
+            state = changed;
+        }
     }
 
     /// Asks members for the links of a group. Does not wait.
@@ -257,7 +333,7 @@ impl Meeting {
                 let member = one.member;
                 match answer {
                     Answer::Accepted(link) => wires.push((member, vec![Wire::Shared(link)])),
-                    Answer::Lost => lost.push(member),
+                    Answer::Lost | Answer::Chose(_) => lost.push(member),
                     Answer::Refused(cause) => {
                         let address = addresses[member as usize];
                         refused.get_or_insert(Error::Member { member, address, cause });
@@ -384,6 +460,9 @@ impl Expectation<'_> {
         let (meeting, group) = (self.meeting, self.group);
         let mut state = meeting.state();
         loop {
+            if let Some((member, address, cause)) = state.shared.decisions.problem(group) {
+                return Err(Error::Member { member, address, cause });
+            }
             let Some(expected) = state.expected.get_mut(&group) else {
                 return Err(Error::NoSuchGroup(group));
             };

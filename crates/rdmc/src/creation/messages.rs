@@ -5,7 +5,10 @@ use std::net::SocketAddr;
 use serde::{Deserialize, Serialize};
 use transport_tcp::ConnectionId;
 
-use super::terms::Terms;
+use super::{
+    choice::{Question, RootChoice},
+    terms::Terms,
+};
 use crate::{ContextSettings, Fabric, Protection};
 
 /// What a context says first on a connection that it has made.
@@ -15,6 +18,8 @@ pub(crate) enum Hello {
     Link(Request),
     /// Offers to share the connection among groups. After a [`Response::Apart`] another hello follows.
     Share(ShareRequest),
+    /// Asks for the root's choice; nothing follows the answer.
+    Choice(Question),
 }
 
 #[derive(Clone, PartialEq, Eq, Debug, Serialize, Deserialize)]
@@ -49,6 +54,7 @@ pub(crate) enum Response {
     Shared,
     /// Connections are not shared there, or not such as these.
     Apart,
+    Chose(RootChoice),
 }
 
 /// What the two ends of a shared connection say to each other.
@@ -66,9 +72,18 @@ pub(crate) enum Message {
         channel: u32,
         cause: String,
     },
-    /// The channel is no longer wanted.
+    /// The channel, or an answer of this number, is no longer wanted.
     Withdraws {
         channel: u32,
+    },
+    /// Asks for the root's choice. The answer has this number, which is that of no channel.
+    AsksChoice {
+        channel: u32,
+        question: Question,
+    },
+    Chose {
+        channel: u32,
+        choice: RootChoice,
     },
 }
 

@@ -1,5 +1,6 @@
 //! Creating a group together with its other members.
 //!
+//! - `choice`, `decisions`: what the root has chosen, and how members that leave it open learn it before they connect.
 //! - `terms`: the settings that must be the same at all members.
 //! - `links`: connects a group's neighbours, and only those (docs/decisions/neighbours-only.md).
 //! - `meeting`: where the threads that create links meet, and the worker.
@@ -8,6 +9,8 @@
 //! - `in_switch`: creates groups whose blocks switches copy, once their links are connected
 //!   (feature `switch`).
 
+pub(crate) mod choice;
+mod decisions;
 mod expected;
 #[cfg(feature = "switch")]
 pub(crate) mod in_switch;

@@ -7,6 +7,8 @@ use session::{Channel, Deadline};
 use transport::PostError;
 
 use super::{
+    choice::RootChoice,
+    decisions::{Decisions, Reply},
     expected::Expected,
     messages::{Message, Post, Request},
 };
@@ -46,6 +48,7 @@ pub(crate) struct Shared {
     asked: HashMap<(ConnectionId, u32), Asked>,
     /// Requests for groups that are not being created here yet, by their number.
     parked: HashMap<u64, Vec<Parked>>,
+    pub(crate) decisions: Decisions,
 }
 
 struct Peer {
@@ -59,7 +62,8 @@ struct Peer {
 pub(crate) struct Asked {
     /// Once the worker has reserved it.
     link: Option<ReservedLink>,
-    answer: Option<Result<(), String>>,
+    /// With the root's choice if that was asked for.
+    answer: Option<Result<Option<RootChoice>, String>>,
 }
 
 struct Parked {
@@ -73,6 +77,7 @@ struct Parked {
 /// What has become of a request.
 pub(crate) enum Answer {
     Accepted(ReservedLink),
+    Chose(RootChoice),
     Refused(String),
     /// The connection was lost before there was an answer.
     Lost,
@@ -150,6 +155,7 @@ impl Shared {
         }
         self.asked.retain(|at, it| at.0 != connection || it.answer.is_some());
         self.unpark(|parked| parked.at.0 == connection);
+        self.decisions.forget(|at| at.0 == connection);
     }
 
     /// Gives back the channels of parked requests for which `is_over` holds.
@@ -176,16 +182,30 @@ impl Shared {
                     self.on_asked(network, (connection, channel), request, expected, release);
                 answer.iter().for_each(|message| send(network, connection, message));
             }
-            Message::Accepts { channel } => self.on_answer(connection, channel, Ok(())),
+            Message::AsksChoice { channel, question } => {
+                let Some(peer) = self.peers.get(&connection).map(|peer| peer.address) else { return };
+                let reply = self.decisions.ask((connection, channel), question, peer);
+                reply.iter().for_each(|reply| send(network, connection, &answer(channel, reply)));
+            }
+            Message::Accepts { channel } => self.on_answer(connection, channel, Ok(None)),
+            Message::Chose { channel, choice } => {
+                self.on_answer(connection, channel, Ok(Some(choice)));
+            }
             Message::Refuses { channel, cause } => self.on_answer(connection, channel, Err(cause)),
             Message::Withdraws { channel } => {
                 self.unpark(|one| one.at == (connection, channel));
+                self.decisions.forget(|at| at == (connection, channel));
             }
         }
     }
 
     /// Notes the first answer to a request, if that was not withdrawn.
-    fn on_answer(&mut self, connection: ConnectionId, channel: u32, answer: Result<(), String>) {
+    fn on_answer(
+        &mut self,
+        connection: ConnectionId,
+        channel: u32,
+        answer: Result<Option<RootChoice>, String>,
+    ) {
         if let Some(asked) = self.asked.get_mut(&(connection, channel)) {
             asked.answer.get_or_insert(answer);
         }
@@ -234,14 +254,22 @@ impl Shared {
         posts.collect()
     }
 
+    /// Returns the answers to the questions about choices that have waited for what is known now.
+    pub(crate) fn answer_questions(&mut self) -> Vec<Post> {
+        let replies = self.decisions.settle().into_iter();
+        let post = |((connection, channel), reply)| Post { connection, message: answer(channel, &reply) };
+        replies.map(post).collect()
+    }
+
     /// Takes the answer to a request; `None` if there is none yet.
     pub(crate) fn take_answer(&mut self, at: (ConnectionId, u32)) -> Option<Answer> {
         let Some(asked) = self.asked.get(&at) else { return Some(Answer::Lost) };
         asked.answer.as_ref()?;
         let asked = self.asked.remove(&at)?;
         Some(match (asked.answer?, asked.link) {
-            (Ok(()), Some(link)) => Answer::Accepted(link),
-            (Ok(()), None) => Answer::Lost,
+            (Ok(Some(choice)), _) => Answer::Chose(choice),
+            (Ok(None), Some(link)) => Answer::Accepted(link),
+            (Ok(None), None) => Answer::Lost,
             (Err(cause), _) => Answer::Refused(cause),
         })
     }
@@ -258,6 +286,13 @@ impl Parked {
             }
             Err(cause) => Message::Refuses { channel, cause },
         }
+    }
+}
+
+fn answer(channel: u32, reply: &Reply) -> Message {
+    match reply {
+        Ok(choice) => Message::Chose { channel, choice: *choice },
+        Err(cause) => Message::Refuses { channel, cause: cause.clone() },
     }
 }
 
@@ -295,7 +330,7 @@ mod tests {
         let channels = [0; 2].map(|_| shared.ask(connection));
         assert_eq!(channels, [1, 3]);
         let asked = shared.asked.get_mut(&(connection, 3)).unwrap();
-        asked.answer = Some(Ok(()));
+        asked.answer = Some(Ok(None));
         shared.forget(connection);
         assert!(!shared.asked.contains_key(&(connection, 1)));
         assert!(shared.asked.contains_key(&(connection, 3)));

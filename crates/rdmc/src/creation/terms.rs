@@ -90,20 +90,20 @@ impl TeamTerms {
 
 /// The members' addresses, in a form that is short for any number of members.
 #[derive(Clone, PartialEq, Eq, Debug, Serialize, Deserialize)]
-struct Addresses {
+pub(super) struct Addresses {
     members: u32,
     /// Hashes of the member list, in equal parts.
     parts: Vec<[u8; 8]>,
 }
 
 impl Addresses {
-    fn new(addresses: &[SocketAddr]) -> Self {
+    pub(super) fn new(addresses: &[SocketAddr]) -> Self {
         let part = addresses.len().div_ceil(PARTS_MAX).max(1);
         let members = u32::try_from(addresses.len()).unwrap_or(u32::MAX);
         Self { members, parts: addresses.chunks(part).map(hash_addresses).collect() }
     }
 
-    fn difference(&self, theirs: &Self) -> Option<String> {
+    pub(super) fn difference(&self, theirs: &Self) -> Option<String> {
         if self.members != theirs.members {
             return Some(format!(
                 "number of members: {} here, {} there",
