@@ -447,7 +447,8 @@ mod tests {
     fn every_length_and_group_size_has_a_choice() {
         for bytes in [0, 1, 16 << 10, (16 << 10) + 1, 1 << 40, 1 << 50] {
             for members in [1, 2, 3, 4_096] {
-                let choice = request(members, bytes).choose(&Costs::between_hosts(Network::Tcp, None));
+                let choice =
+                    request(members, bytes).choose(&Costs::between_hosts(Network::Tcp, None));
                 assert!(choice.blocks >= 1 && choice.time < Duration::MAX, "{bytes} {choice:?}");
                 let covered = u64::from(choice.blocks) * choice.block_bytes;
                 assert!(covered >= bytes, "{bytes} bytes to {members}: {choice:?}");

@@ -9,8 +9,8 @@ use std::{
 
 use pyo3::prelude::*;
 use rdmc::{
-    Context, ContextSettings, Error, Fabric, GroupSettings, Op, Protection, Secret, Team,
-    TeamSettings, Type,
+    Context, ContextSettings, Error, Fabric, GroupSettings, Op, Protection, Scheduling, Secret,
+    Team, TeamSettings, Type,
 };
 
 use crate::{
@@ -147,7 +147,8 @@ impl Endpoint {
         Ok(())
     }
 
-    /// Joins a group whose root sends messages. `posted`: they wait for memory that is given.
+    /// Joins a group whose root sends messages. `lengths`: of a typical message and of a block. `posted`: they wait for memory that
+    /// is given.
     #[allow(clippy::too_many_arguments, reason = "the caller names them")]
     fn messages(
         &self,
@@ -156,13 +157,14 @@ impl Endpoint {
         members: Vec<String>,
         rank: u32,
         root: u32,
-        block_bytes: Option<u64>,
+        algorithm: &str,
+        lengths: (Option<u64>, Option<u64>),
         posted: bool,
     ) -> PyResult<Messages> {
+        let schedule = algorithm.parse::<Scheduling>().map_err(|error| raise(py, &error))?;
         let mut settings = GroupSettings::new(number, addresses_of(py, &members)?, rank).root(root);
-        if let Some(bytes) = block_bytes {
-            settings = settings.block_bytes(bytes);
-        }
+        settings = settings.schedule(schedule);
+        (settings.message_bytes, settings.block_bytes) = lengths;
         if posted {
             settings = settings.receive_bytes_max(0);
         }

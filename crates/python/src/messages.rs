@@ -60,6 +60,18 @@ fn region_of(object: &Bound<'_, PyAny>, writable: bool) -> PyResult<Region> {
 
 #[pymethods]
 impl Messages {
+    /// The name of the algorithm that the root took.
+    #[getter]
+    fn algorithm(&self, py: Python<'_>) -> PyResult<&'static str> {
+        Ok(self.group(py)?.schedule().algorithm().name())
+    }
+
+    /// The length of a block that the root took.
+    #[getter]
+    fn block_bytes(&self, py: Python<'_>) -> PyResult<u64> {
+        Ok(self.group(py)?.block_bytes())
+    }
+
     /// Queues an object's bytes as the next message; its number.
     fn send(&self, py: Python<'_>, object: &Bound<'_, PyAny>) -> PyResult<Pending> {
         let (group, region) = (self.group(py)?, region_of(object, false)?);

@@ -175,7 +175,7 @@ impl Context {
         self.reserve(&shared)?;
         shared.hold(Arc::clone(&decision));
         let application = application(&shared);
-        let joining = Joining { decision: Some(decision), ..self.joining(&shared.made, &shared.settings.members) };
+        let joining = self.joining(&shared.made, &shared.settings.members, &decision);
         self.connect_and_create(&shared, joining, application, deadline).inspect_err(|_| {
             lock(&self.groups).remove(&shared.settings.number);
         })?;
@@ -195,6 +195,7 @@ impl Context {
         // Also at other members: what is out of range is an error before anybody is asked.
         let own = settings.clone().as_root(&self.settings.fabric);
         let made = engine::GroupSettings::try_from(&own)?;
+        self.check_in_switch(&made)?;
         self.commands.check()?;
         let members = made.schedule.members();
         let Some(to) = parent(settings.rank, settings.root, members).filter(|_| settings.is_open())
@@ -202,9 +203,9 @@ impl Context {
             return Ok(own);
         };
         check_unused(&lock(&self.groups), settings.number)?;
-        let joining = self.joining(&made, &settings.members);
         let addresses = &settings.members;
-        let reply = ask_choice(&self.listener, &joining, decision, to, addresses, deadline)?;
+        let joining = self.joining(&made, addresses, decision);
+        let reply = ask_choice(&self.listener, &joining, to, addresses, deadline)?;
         let address = addresses[to as usize];
         let named = |cause| Error::Member { member: to, address, cause };
         reply.and_then(|choice| choice.apply(settings)).map_err(named)
@@ -231,7 +232,7 @@ impl Context {
             neighbours: made.links(),
             offers: network.offers(),
             terms: Terms::Team(TeamTerms::new(&settings, &fabric.name(), *protection)),
-            decision: None,
+            decision: Arc::new(Decision::of_team(made.number, made.rank, &settings.members)),
             is_shared: false,
         };
         let deadline = Deadline::after(self.settings.connect_timeout);
@@ -370,8 +371,12 @@ impl Context {
         Ok(())
     }
 
-    /// What creating a group has to know of it, without what is answered to questions.
-    fn joining(&self, settings: &engine::GroupSettings, addresses: &[SocketAddr]) -> Joining {
+    fn joining(
+        &self,
+        settings: &engine::GroupSettings,
+        addresses: &[SocketAddr],
+        decision: &Arc<Decision>,
+    ) -> Joining {
         let terms = Terms::Group(GroupTerms::new(
             settings,
             addresses,
@@ -386,7 +391,7 @@ impl Context {
             neighbours: settings.neighbours(),
             offers: self.offers.clone(),
             terms,
-            decision: None,
+            decision: Arc::clone(decision),
             is_shared: !settings.is_in_switch(),
         }
     }

@@ -51,12 +51,16 @@ impl Fabric {
 
     /// Returns the costs of a group whose members are all on this machine and share its processors.
     pub fn costs_of_one_machine(&self, members: u32) -> Costs {
+        Costs::of_one_machine(self.network(), members, Self::this_machine())
+    }
+
+    /// Returns what members on this machine have in common.
+    pub fn this_machine() -> Machine {
         let processors = thread::available_parallelism().map_or(1, NonZeroUsize::get);
-        let machine = Machine {
+        Machine {
             processors: u32::try_from(processors).unwrap_or(u32::MAX),
             copies_directly: transport_tcp::check_direct_copies().is_ok(),
-        };
-        Costs::of_one_machine(self.network(), members, machine)
+        }
     }
 
     fn network(&self) -> Network {

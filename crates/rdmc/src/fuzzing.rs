@@ -11,9 +11,11 @@ use crate::creation::in_switch::{FromReceiver, FromRoot};
 use crate::{
     Offload,
     creation::{
+        choice::RootChoice,
         messages::{Hello, Message, Request, Response},
         terms::{GroupTerms, Terms},
     },
+    group_settings::BLOCK_BYTES_UNASKED_MAX,
 };
 
 /// Decodes a message whose first byte is its kind; the remaining kinds are defined in other crates.
@@ -32,6 +34,7 @@ pub fn messages(bytes: &[u8]) -> bool {
                 .inspect(|theirs| drop((ours.difference(theirs), theirs.difference(&ours))))
                 .is_some()
         }
+        8 => decoded::<RootChoice>(body).inspect(|&choice| check_choice(choice)).is_some(),
         #[cfg(feature = "switch")]
         6 => decoded::<FromReceiver>(body).is_some(),
         #[cfg(feature = "switch")]
@@ -47,6 +50,16 @@ fn decoded<M: Serialize + DeserializeOwned>(bytes: &[u8]) -> Option<M> {
     let again: M = postcard::from_bytes(&encoded).expect("it was encoded here");
     assert_eq!(postcard::to_stdvec(&again).expect("it was decoded"), encoded);
     Some(message)
+}
+
+/// What a member takes of any choice makes a group within the limits.
+fn check_choice(choice: RootChoice) {
+    let members = [7, 8, 9].map(|port| SocketAddr::from(([10, 0, 0, 1], port)));
+    let settings = crate::GroupSettings::new(1, members.to_vec(), 1);
+    if let Ok(taken) = choice.apply(settings) {
+        let made = GroupSettings::try_from(&taken).expect("it was taken");
+        assert!(made.block_bytes <= BLOCK_BYTES_UNASKED_MAX);
+    }
 }
 
 fn terms() -> Terms {
@@ -65,9 +78,24 @@ fn terms() -> Terms {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::creation::choice::{Decision, Question};
 
     fn seed(kind: u8, message: &impl Serialize) -> Vec<u8> {
         [vec![kind], postcard::to_stdvec(message).unwrap()].concat()
+    }
+
+    fn settings() -> crate::GroupSettings {
+        let members = [7, 8].map(|port| SocketAddr::from(([10, 0, 0, 1], port)));
+        let settings = crate::GroupSettings::new(5, members.to_vec(), 1);
+        settings.schedule(Algorithm::Chain).block_bytes(65_536)
+    }
+
+    fn choice() -> RootChoice {
+        RootChoice::of(&GroupSettings::try_from(&settings()).unwrap())
+    }
+
+    fn question() -> Question {
+        Decision::new(&settings()).question(0, 1_000)
     }
 
     #[test]
@@ -78,6 +106,11 @@ mod tests {
             ("accepted", seed(2, &(0_u8, vec![9_u8; 8]))),
             ("refused", seed(2, &(1_u8, "no"))),
             ("terms", seed(5, &terms())),
+            ("choice", seed(8, &choice())),
+            ("hello-choice", seed(3, &Hello::Choice(question()))),
+            ("response-chose", seed(2, &Response::Chose(choice()))),
+            ("asks-choice", seed(4, &Message::AsksChoice { channel: 3, question: question() })),
+            ("chose", seed(4, &Message::Chose { channel: 3, choice: choice() })),
         ];
         testing::replay("rdmc_messages", &messages, super::messages);
     }

@@ -350,7 +350,8 @@ mod tests {
             let long = settings(5).rate_bits_per_second(10_000_000_000).message_bytes(bytes);
             long.choose(&Fabric::Tcp).block_bytes
         };
-        assert!(block(1 << 20) < block(1 << 30));
+        let (short, long) = (block(100 << 10), block(1 << 30));
+        assert!(short < long, "{short}, {long}");
     }
 
     #[test]

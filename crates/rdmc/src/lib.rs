@@ -128,10 +128,7 @@ pub use collective::{Element, Function, InvalidFunction, Op, Type, Unsupported, 
 pub use completion::CompletionMode;
 pub use context::Context;
 pub use context_settings::{ContextSettings, Progress};
-pub use engine::{
-    BLOCK_BYTES_MAX, Counters, Failure, FailureKind, Offload, SmallMessages,
-    Waited,
-};
+pub use engine::{BLOCK_BYTES_MAX, Counters, Failure, FailureKind, Offload, SmallMessages, Waited};
 pub use error::Error;
 pub use fabric::Fabric;
 pub use group::Group;

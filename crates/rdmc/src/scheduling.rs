@@ -86,7 +86,11 @@ impl FromStr for Scheduling {
         }
         name.parse().map(Self::Algorithm).map_err(|_| {
             let names = Algorithm::ALL.map(Algorithm::name).join(", ");
-            Error::setting("algorithm", format!("{name:?}"), format!("{} or {names}", Self::FASTEST))
+            Error::setting(
+                "algorithm",
+                format!("{name:?}"),
+                format!("{} or {names}", Self::FASTEST),
+            )
         })
     }
 }

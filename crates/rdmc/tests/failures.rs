@@ -192,9 +192,14 @@ fn impossible_settings_are_refused_with_the_remedy() {
         group.map(drop).unwrap_err().to_string()
     };
     assert!(create(|settings| settings.block_bytes = Some(0)).contains("block_bytes is 0"));
-    assert!(create(|settings| settings.block_bytes = Some(1 << 40)).contains("use 1 to 2147483648"));
+    assert!(
+        create(|settings| settings.block_bytes = Some(1 << 40)).contains("use 1 to 2147483648")
+    );
     assert!(create(|settings| settings.rank = 1).contains("rank is 1; use 0 to 0"));
-    assert!(create(|settings| settings.window = Some(Window { receives: 1, sends: 0 })).contains("window.sends is 0"));
+    assert!(
+        create(|settings| settings.window = Some(Window { receives: 1, sends: 0 }))
+            .contains("window.sends is 0")
+    );
     assert!(create(|settings| settings.messages_in_flight = 0).contains("use 1 to 1024"));
     world.close();
 }
@@ -428,7 +433,8 @@ fn a_slow_callback_delays_its_own_group_only() {
     let (go_on, slow) = channel();
     let (one, two) = thread::scope(|scope| {
         let (addresses, contexts) = (&world.addresses, &world.contexts);
-        let settings = |rank| GroupSettings::new(1, addresses.clone(), rank);
+        // A message of one block would be received without memory of the application's.
+        let settings = |rank| GroupSettings::new(1, addresses.clone(), rank).block_bytes(64 << 10);
         let (sender, _events) = channel();
         let root = settings(0);
         let root = scope.spawn(|| contexts[0].create_group_with(root, Recorder(sender)));

@@ -106,6 +106,8 @@ class Messages:
         self._inner = inner
         self._waiting = waiting
         self._timeout = timeout
+        self.algorithm = inner.algorithm
+        self.block_bytes = inner.block_bytes
         self.root = root
         self.is_root = rank == root
 
@@ -193,16 +195,23 @@ class Group:
         await self._run(self._group.barrier(timeout=timeout, async_op=True))
 
     def messages(
-        self, root: int = 0, *, block_bytes: int | None = None, posted: bool = False, timeout: float | None = None
+        self,
+        root: int = 0,
+        *,
+        algorithm: str = "fastest",
+        message_bytes: int | None = None,
+        block_bytes: int | None = None,
+        posted: bool = False,
+        timeout: float | None = None,
     ) -> AbstractAsyncContextManager[Messages]:
         """Messages from one process, as rdmc.Group.messages: ``async with group.messages() as messages``."""
-        return self._messages(root, block_bytes, posted, self._group._timeout if timeout is None else timeout)
+        return self._messages(root, algorithm, (message_bytes, block_bytes), posted, self._group._timeout if timeout is None else timeout)
 
     @asynccontextmanager
     async def _messages(
-        self, root: int, block_bytes: int | None, posted: bool, timeout: float
+        self, root: int, algorithm: str, lengths: tuple[int | None, int | None], posted: bool, timeout: float
     ) -> AsyncIterator[Messages]:
-        inner = await _on_a_thread(lambda: self._group._open_messages(root, block_bytes, posted), _Messages.drop)
+        inner = await _on_a_thread(lambda: self._group._open_messages(root, algorithm, lengths, posted), _Messages.drop)
         messages = Messages(inner, self._waiting, self.rank, root, timeout)
         try:
             yield messages

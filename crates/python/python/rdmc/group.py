@@ -201,15 +201,24 @@ class Group:
         return bytes(content)
 
     def messages(
-        self, root: int = 0, *, block_bytes: int | None = None, posted: bool = False, timeout: float | None = None
+        self,
+        root: int = 0,
+        *,
+        algorithm: str = "fastest",
+        message_bytes: int | None = None,
+        block_bytes: int | None = None,
+        posted: bool = False,
+        timeout: float | None = None,
     ) -> Messages:
         """Connects all processes for messages from one of them. All call this, in the same order as operations, and close it
         before the group.
 
-        ``block_bytes``: how much is relayed at a time (1 MiB). ``posted``: messages wait for memory that this process gives by post, one
+        ``algorithm``: the name of one, as `rdmc plan` prints them; otherwise the root takes the fastest. ``block_bytes``: how much is
+        relayed at a time; otherwise what is fastest. ``message_bytes``: the length of a typical message, for these choices at the root
+        (16 MiB). What was taken is in ``messages.algorithm`` and ``messages.block_bytes``. ``posted``: messages wait for memory that this process gives by post, one
         each; otherwise they get memory as soon as they are announced, which may be before. ``timeout``: of its calls.
         """
-        inner = self._open_messages(root, block_bytes, posted)
+        inner = self._open_messages(root, algorithm, (message_bytes, block_bytes), posted)
         return Messages(inner, self.rank, root, self._timeout if timeout is None else timeout)
 
     def receive(self, root: int = 0, *, timeout: float | None = None) -> Iterator[Message]:
@@ -217,7 +226,9 @@ class Group:
         with self.messages(root, timeout=timeout) as messages:
             yield from messages
 
-    def _open_messages(self, root: int, block_bytes: int | None, posted: bool) -> _Messages:
+    def _open_messages(
+        self, root: int, algorithm: str, lengths: tuple[int | None, int | None], posted: bool
+    ) -> _Messages:
         if not 0 <= root < self.size:
             raise InvalidUse(f"root is {root}; use 0 to {self.size - 1}")
         with self._lock:
@@ -225,7 +236,7 @@ class Group:
                 raise InvalidUse("the group is closed")
             self._opened += 1
             number = self._number << 32 | self._opened
-        return self._endpoint.messages(number, self._members, self.rank, root, block_bytes, posted)
+        return self._endpoint.messages(number, self._members, self.rank, root, algorithm, lengths, posted)
 
     def abort(self, reason: str = "its program gave up") -> None:
         """Makes the group fail at all members, for this reason. Operations on other threads end."""

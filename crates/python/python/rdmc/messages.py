@@ -77,10 +77,21 @@ class Messages:
 
     def __init__(self, inner: _Messages, rank: int, root: int, timeout: float) -> None:
         self._inner = inner
+        self._algorithm, self._block_bytes = inner.algorithm, inner.block_bytes
         self._timeout = timeout
         self._is_closed = False
         self.root = root
         self.is_root = rank == root
+
+    @property
+    def algorithm(self) -> str:
+        """Which algorithm is used, by its name: the same at all processes."""
+        return self._algorithm
+
+    @property
+    def block_bytes(self) -> int:
+        """How much is relayed at a time: the same at all processes."""
+        return self._block_bytes
 
     def send(self, data: Any, *, timeout: float | None = None) -> int:
         """Queues bytes or an array, at the root, and returns the message's number. Waits while many are queued.

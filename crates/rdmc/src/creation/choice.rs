@@ -77,7 +77,8 @@ pub(crate) type Problem = (u32, SocketAddr, String);
 pub(crate) struct Decision {
     group: u64,
     rank: u32,
-    root: u32,
+    /// `None` for a team.
+    root: Option<u32>,
     addresses: Addresses,
     /// Set once it is known.
     choice: OnceLock<RootChoice>,
@@ -87,14 +88,19 @@ pub(crate) struct Decision {
 
 impl Decision {
     pub(crate) fn new(settings: &GroupSettings) -> Self {
-        Self {
-            group: settings.number,
-            rank: settings.rank,
-            root: settings.root,
-            addresses: Addresses::new(&settings.members),
-            choice: OnceLock::new(),
-            problem: OnceLock::new(),
-        }
+        let GroupSettings { number, rank, root, members, .. } = settings;
+        Self::of(*number, *rank, Some(*root), members)
+    }
+
+    /// A team of the number has no choice.
+    pub(crate) fn of_team(number: u64, rank: u32, members: &[SocketAddr]) -> Self {
+        Self::of(number, rank, None, members)
+    }
+
+    fn of(group: u64, rank: u32, root: Option<u32>, members: &[SocketAddr]) -> Self {
+        let addresses = Addresses::new(members);
+        let (choice, problem) = (OnceLock::new(), OnceLock::new());
+        Self { group, rank, root, addresses, choice, problem }
     }
 
     /// Sets what is answered; of effect once.
@@ -110,13 +116,13 @@ impl Decision {
         self.problem.get()
     }
 
-    /// Returns the question for another member.
+    /// Returns the question for another member of a group.
     pub(crate) fn question(&self, to: u32, timeout_ms: u64) -> Question {
         Question {
             group: self.group,
             from: self.rank,
             to,
-            root: self.root,
+            root: self.root.unwrap_or_default(),
             addresses: self.addresses.clone(),
             timeout_ms,
         }
@@ -137,9 +143,10 @@ impl Decision {
 
     fn difference(&self, question: &Question) -> Option<String> {
         let Question { group, from, to, root, addresses, .. } = question;
-        let difference = match self.addresses.difference(addresses) {
-            None if self.root != *root => Some(format!("root: {} here, {root} there", self.root)),
-            found => found,
+        let difference = match (self.root, self.addresses.difference(addresses)) {
+            (None, _) => Some("it is a team here, a group there".to_owned()),
+            (Some(own), None) if own != *root => Some(format!("root: {own} here, {root} there")),
+            (Some(_), found) => found,
         };
         if let Some(difference) = difference {
             return Some(format!(
@@ -147,8 +154,9 @@ impl Decision {
                 self.rank, self.rank
             ));
         }
-        (*to != self.rank)
-            .then(|| format!("this is member {}, not member {to}: the member lists differ", self.rank))
+        (*to != self.rank).then(|| {
+            format!("this is member {}, not member {to}: the member lists differ", self.rank)
+        })
     }
 }
 
@@ -241,6 +249,9 @@ mod tests {
         assert!(refused(settings(5, 2), 0).contains("members: 4 here, 5 there"));
         assert!(refused(settings(4, 2).root(3), 0).contains("root: 0 here, 3 there"));
         assert!(refused(settings(4, 2), 1).contains("this is member 0, not member 1"));
+        let team = Decision::of_team(7, 0, &settings(4, 0).members);
+        let refusal = team.answer(&Decision::new(&settings(4, 2)).question(0, 1), peer);
+        assert!(refusal.unwrap().unwrap_err().contains("a team here, a group there"));
         let mut moved = settings(4, 2);
         moved.members[3].set_port(99);
         assert!(refused(moved, 0).contains("the address of member 3"));

@@ -19,8 +19,8 @@ pub(crate) struct Joining {
     /// Makes offers of the transport that the links are for.
     pub(crate) offers: Offers,
     pub(crate) terms: Terms,
-    /// What is answered to questions about the root's choice; `None` for a team.
-    pub(crate) decision: Option<Arc<Decision>>,
+    /// What is answered to questions about the root's choice.
+    pub(crate) decision: Arc<Decision>,
     /// Whether links may be channels of shared connections.
     pub(crate) is_shared: bool,
 }

@@ -188,12 +188,11 @@ pub(crate) fn connect_neighbours(
 pub(crate) fn ask_choice(
     listener: &LinkListener,
     joining: &Joining,
-    decision: &Arc<Decision>,
     to: u32,
     addresses: &[SocketAddr],
     deadline: Deadline,
 ) -> Result<Reply, Error> {
-    let meeting = &listener.meeting;
+    let (meeting, decision) = (&listener.meeting, &joining.decision);
     meeting.announce(decision)?;
     let connecting = Connecting { meeting, joining, addresses, deadline };
     loop {
@@ -406,7 +405,9 @@ impl Connecting<'_> {
                 })));
             }
             Response::Refused(cause) => cause,
-            Response::Shared | Response::Apart | Response::Chose(_) => "sent an answer to another question".into(),
+            Response::Shared | Response::Apart | Response::Chose(_) => {
+                "sent an answer to another question".into()
+            }
         };
         Err(Error::Member { member, address, cause })
     }

@@ -204,10 +204,8 @@ impl Meeting {
         };
         let expected = place.insert(Expected::new(joining, ranks));
         let mut posts = shared.answer_parked(group, expected);
-        if let Some(decision) = &joining.decision {
-            shared.decisions.add(decision);
-            posts.extend(shared.answer_questions());
-        }
+        shared.decisions.add(&joining.decision);
+        posts.extend(shared.answer_questions());
         drop(state);
         let expectation = Expectation { meeting: self, group };
         self.notify();
@@ -280,7 +278,9 @@ impl Meeting {
             }
             let Some(changed) = self.wait(state, deadline) else {
                 let group = decision.group();
-                let what = format!("waiting for member {member} to tell what the root of group {group} has chosen");
+                let what = format!(
+                    "waiting for member {member} to tell what the root of group {group} has chosen"
+                );
                 return Err(deadline.missed(what).into());
             };
             state = changed;

@@ -183,7 +183,9 @@ impl Shared {
                 answer.iter().for_each(|message| send(network, connection, message));
             }
             Message::AsksChoice { channel, question } => {
-                let Some(peer) = self.peers.get(&connection).map(|peer| peer.address) else { return };
+                let Some(peer) = self.peers.get(&connection).map(|peer| peer.address) else {
+                    return;
+                };
                 let reply = self.decisions.ask((connection, channel), question, peer);
                 reply.iter().for_each(|reply| send(network, connection, &answer(channel, reply)));
             }
@@ -257,7 +259,8 @@ impl Shared {
     /// Returns the answers to the questions about choices that have waited for what is known now.
     pub(crate) fn answer_questions(&mut self) -> Vec<Post> {
         let replies = self.decisions.settle().into_iter();
-        let post = |((connection, channel), reply)| Post { connection, message: answer(channel, &reply) };
+        let post =
+            |((connection, channel), reply)| Post { connection, message: answer(channel, &reply) };
         replies.map(post).collect()
     }
 

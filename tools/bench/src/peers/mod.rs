@@ -16,7 +16,8 @@ pub mod workspace;
 
 use lab::{Lab, LabSettings, Link};
 use plan::{
-    choice::{ChoiceRequest, Costs},
+    choice::ChoiceRequest,
+    costs::{Costs, Machine, Network},
     size,
 };
 use rdmc::{Algorithm, Fabric};
@@ -107,10 +108,13 @@ impl Args {
         let pick = |algorithm, path| {
             let costs = match (link, path) {
                 (Some(link), _) => shaped::costs(members, link),
-                (None, Path::Usual) => Costs::of_one_machine(&Fabric::Tcp, members),
-                (None, Path::Sockets) => Costs::of_copies(&Fabric::Tcp, members, false),
+                (None, Path::Usual) => Fabric::Tcp.costs_of_one_machine(members),
+                (None, Path::Sockets) => {
+                    let machine = Machine { copies_directly: false, ..Fabric::this_machine() };
+                    Costs::of_one_machine(Network::Tcp, members, machine)
+                }
                 (None, Path::SharedMemory) => {
-                    Costs::of_one_machine(&Fabric::libfabric("shm"), members)
+                    Fabric::libfabric("shm").costs_of_one_machine(members)
                 }
             };
             let request =
