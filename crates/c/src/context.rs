@@ -8,7 +8,7 @@ use crate::{
     error::{Error, Outcome, Problem},
     guard::{Handle, Process, guarded, object, put, take},
     settings::{ContextOptions, read},
-    text::milliseconds,
+    text::{milliseconds, write_text},
 };
 
 /// A member's endpoint in the network, with a thread that makes progress. Calls are allowed on any thread.
