@@ -2,7 +2,7 @@
 
 use std::{net::SocketAddr, process::Command, thread, time::Duration};
 
-use rdmc::{Algorithm, Context, ContextSettings, Fabric, GroupSettings, Scheduling, Secret};
+use rdmc::{Algorithm, Context, ContextSettings, GroupSettings, Scheduling, Secret};
 use serde_json::Value;
 
 const PATIENCE: Duration = Duration::from_secs(60);
@@ -23,9 +23,10 @@ fn explained(arguments: &str) -> (String, u64, u64, f64) {
     )
 }
 
-/// What a root with these settings takes over TCP, in the same form.
+/// What a root with these settings takes in a context that says nothing, in the same form.
 fn taken(settings: &GroupSettings) -> (String, u64, u64, f64) {
-    let choice = settings.choose(&Fabric::Tcp);
+    let context = ContextSettings::new(([127, 0, 0, 1], 0).into(), Secret::from_bytes([0; 32]));
+    let choice = settings.choose(&context);
     let seconds = choice.time.as_secs_f64();
     (choice.algorithm.to_string(), choice.block_bytes, choice.blocks.into(), seconds)
 }

@@ -14,8 +14,8 @@ use transport::{Region, Transport};
 #[cfg(feature = "switch")]
 use crate::creation::in_switch;
 use crate::{
-    Application, ContextSettings, Counters, Error, Fabric, Group, GroupSettings, Offload, Progress,
-    Protection, Team, TeamSettings, Waited,
+    Algorithm, Application, ContextSettings, Counters, Error, Fabric, Group, GroupSettings,
+    Offload, Progress, Protection, Team, TeamSettings, Waited,
     caller::Caller,
     commands::{Command, Commands},
     creation::{
@@ -192,16 +192,16 @@ impl Context {
         decision: &Arc<Decision>,
         deadline: Deadline,
     ) -> Result<GroupSettings, Error> {
-        // Also at other members: what is out of range is an error before anybody is asked.
-        let own = settings.clone().as_root(&self.settings.fabric);
-        let made = engine::GroupSettings::try_from(&own)?;
-        self.check_in_switch(&made)?;
         self.commands.check()?;
-        let members = made.schedule.members();
-        let Some(to) = parent(settings.rank, settings.root, members).filter(|_| settings.is_open())
-        else {
-            return Ok(own);
+        let members = u32::try_from(settings.members.len()).unwrap_or(u32::MAX);
+        let asked = parent(settings.rank, settings.root, members);
+        let Some(to) = asked.filter(|_| settings.is_open()) else {
+            return Ok(settings.as_root(&self.settings));
         };
+        // Anything in place of what is open: what else is out of range is an error before anybody is asked.
+        let any = settings.clone().with_choice(Algorithm::Chain, 1);
+        let made = engine::GroupSettings::try_from(&any)?;
+        self.check_in_switch(&made)?;
         check_unused(&lock(&self.groups), settings.number)?;
         let addresses = &settings.members;
         let joining = self.joining(&made, addresses, decision);

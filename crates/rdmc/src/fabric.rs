@@ -49,9 +49,10 @@ impl Fabric {
         Costs::between_hosts(self.network(), rate_bits_per_second)
     }
 
-    /// Returns the costs of a group whose members are all on this machine and share its processors.
-    pub fn costs_of_one_machine(&self, members: u32) -> Costs {
-        Costs::of_one_machine(self.network(), members, Self::this_machine())
+    /// Returns the costs of a group whose members are all on one machine, such as [`Fabric::this_machine`], and share its
+    /// processors.
+    pub fn costs_of_one_machine(&self, members: u32, machine: Machine) -> Costs {
+        Costs::of_one_machine(self.network(), members, machine)
     }
 
     /// Returns what members on this machine have in common.

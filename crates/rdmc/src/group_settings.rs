@@ -3,11 +3,15 @@
 use std::{net::SocketAddr, time::Duration};
 
 use engine::SmallMessages;
-use plan::choice::{Choice, ChoiceRequest};
+use plan::{
+    choice::{Choice, ChoiceRequest},
+    costs::Machine,
+};
 use relay::Window;
 use schedule::{Algorithm, Schedule};
+use session::Secret;
 
-use crate::{Error, Fabric, Scheduling};
+use crate::{ContextSettings, Error, Fabric, Scheduling};
 
 /// The length of messages for which block size and algorithm are chosen if none is given: neither short messages nor long
 /// ones lose much by its blocks (docs/decisions/choice.md).
@@ -50,7 +54,8 @@ pub struct GroupSettings {
     /// The length of a typical message in bytes, for the choice of an algorithm and a block size; 16 MiB unless given. Of effect
     /// at the root only.
     pub message_bytes: Option<u64>,
-    /// The rate of each member's link in bits per second, for the same choice. Unless given: what the processors can copy if
+    /// The rate of each member's link in bits per second, for the same choice; a lower limit of the context
+    /// ([`ContextSettings::rate_max`]) counts instead. Unless given: what the processors can copy if
     /// all members have the same address, or addresses of loopback; otherwise 10 Gbit/s over TCP and 100 Gbit/s over other
     /// fabrics. Of effect at the root only.
     pub rate_bits_per_second: Option<u64>,
@@ -217,14 +222,23 @@ impl GroupSettings {
         self.rank == self.root
     }
 
-    /// Returns what the root of a group of these settings takes over this fabric: what is given, and else the fastest by the
-    /// cost model, with the predicted time.
-    pub fn choose(&self, fabric: &Fabric) -> Choice {
+    /// Returns what the root of a group of these settings takes in a context of those: what is given, and else the fastest by
+    /// the cost model, with the predicted time.
+    pub fn choose(&self, context: &ContextSettings) -> Choice {
         let members = u32::try_from(self.members.len()).unwrap_or(u32::MAX);
+        let tcp = context.limited_tcp();
         let mut costs = match self.rate_bits_per_second {
-            None if self.is_on_one_machine() => fabric.costs_of_one_machine(members),
-            rate => fabric.costs_between_hosts(rate),
+            None if self.is_on_one_machine() => {
+                let machine = Fabric::this_machine();
+                let copies_directly = machine.copies_directly && tcp.direct_copies;
+                let machine = Machine { copies_directly, ..machine };
+                context.fabric.costs_of_one_machine(members, machine)
+            }
+            rate => context.fabric.costs_between_hosts(rate),
         };
+        if let Some(rate) = tcp.rate_max {
+            costs.rate_bytes_per_second = costs.rate_bytes_per_second.min(rate as f64);
+        }
         costs.block_bytes_max = costs.block_bytes_max.min(BLOCK_BYTES_UNASKED_MAX);
         // Schedules count ranks from the root, which the model takes for rank 0.
         let mut racks = self.schedule.racks().to_vec();
@@ -261,13 +275,19 @@ impl GroupSettings {
         self
     }
 
-    /// Returns these settings as the root of a group over this fabric takes them.
-    pub(crate) fn as_root(self, fabric: &Fabric) -> Self {
-        let choice = self.choose(fabric);
-        self.with_choice(choice.algorithm, choice.block_bytes)
+    /// Returns these settings as the root of a group takes them in a context of those.
+    pub(crate) fn as_root(self, context: &ContextSettings) -> Self {
+        let (algorithm, block_bytes) = match (self.schedule.algorithm(), self.block_bytes) {
+            (Some(algorithm), Some(block_bytes)) => (algorithm, block_bytes),
+            _ => {
+                let choice = self.choose(context);
+                (choice.algorithm, choice.block_bytes)
+            }
+        };
+        self.with_choice(algorithm, block_bytes)
     }
 
-    /// Returns the schedule that these settings define at the root of a group over TCP.
+    /// Returns the schedule that these settings define, at the root of a context with default settings.
     ///
     /// Errors: there is none for this number of members, this root or these racks; a given one is
     /// for another number of members or another root.
@@ -276,7 +296,7 @@ impl GroupSettings {
         let Scheduling::Schedule(given) = &self.schedule else {
             let racks = self.schedule.racks();
             let algorithm = self.schedule.algorithm();
-            let algorithm = algorithm.unwrap_or_else(|| self.choose(&Fabric::Tcp).algorithm);
+            let algorithm = algorithm.unwrap_or_else(|| self.choose(&usual_context()).algorithm);
             if racks.is_empty() && members > 0 {
                 let members = u32::try_from(members).unwrap_or(u32::MAX);
                 return Ok(Schedule::new(algorithm, members, self.root)?);
@@ -300,7 +320,13 @@ impl GroupSettings {
     }
 }
 
-/// The settings for an engine that runs without a context, as in simulations. What the root takes is as over TCP.
+/// Returns the settings of a context that says nothing.
+fn usual_context() -> ContextSettings {
+    ContextSettings::new(([127, 0, 0, 1], 0).into(), Secret::from_bytes([0; 32]))
+}
+
+/// The settings for an engine that runs without a context, as in simulations. What they leave open is as at the root of a
+/// context with default settings.
 ///
 /// Errors: a setting is out of range.
 impl TryFrom<&GroupSettings> for engine::GroupSettings {
@@ -311,7 +337,7 @@ impl TryFrom<&GroupSettings> for engine::GroupSettings {
             return Err(Error::setting("send_queue_max", 0, "1 or more"));
         }
         let schedule = settings.make_schedule()?;
-        let settings = settings.clone().as_root(&Fabric::Tcp);
+        let settings = settings.clone().as_root(&usual_context());
         let mut made = Self::new(settings.number, settings.rank, schedule);
         made.block_bytes = settings.block_bytes.unwrap_or(made.block_bytes);
         made.window = settings.window.unwrap_or(made.window);
@@ -339,7 +365,7 @@ mod tests {
     fn by_default_the_model_chooses() {
         for members in [2, 5, 8] {
             let plain = settings(members).rate_bits_per_second(1_000_000_000);
-            let choice = plain.choose(&Fabric::Tcp);
+            let choice = plain.choose(&usual_context());
             let made = engine::GroupSettings::try_from(&plain).unwrap();
             let taken = (made.schedule.algorithm(), made.block_bytes);
             assert_eq!(taken, (choice.algorithm, choice.block_bytes));
@@ -348,10 +374,27 @@ mod tests {
         }
         let block = |bytes| {
             let long = settings(5).rate_bits_per_second(10_000_000_000).message_bytes(bytes);
-            long.choose(&Fabric::Tcp).block_bytes
+            long.choose(&usual_context()).block_bytes
         };
         let (short, long) = (block(100 << 10), block(1 << 30));
         assert!(short < long, "{short}, {long}");
+    }
+
+    #[test]
+    fn the_context_of_the_root_counts() {
+        let local = settings(5).message_bytes(1 << 30);
+        let block = |context: ContextSettings| local.choose(&context).block_bytes;
+        let mut copied = usual_context();
+        copied.tcp.direct_copies = false;
+        assert!(block(copied.clone()) <= 256 << 10);
+        // 10 MB in each second.
+        assert!(block(copied.clone().rate_max(Some(10_000_000))) <= block(copied));
+        let limited = usual_context().rate_max(Some(1_250_000_000));
+        let rate = settings(5).rate_bits_per_second(10_000_000_000);
+        assert_eq!(
+            settings(5).rate_bits_per_second(100_000_000_000).choose(&limited),
+            rate.choose(&usual_context())
+        );
     }
 
     #[test]
@@ -367,7 +410,7 @@ mod tests {
     #[test]
     fn no_root_takes_longer_blocks_than_members_allow() {
         let long = settings(3).message_bytes(1 << 44);
-        let choice = long.choose(&Fabric::libfabric("shm"));
+        let choice = long.choose(&usual_context().fabric(Fabric::libfabric("shm")));
         assert!(choice.block_bytes <= BLOCK_BYTES_UNASKED_MAX, "{choice:?}");
     }
 
@@ -378,9 +421,9 @@ mod tests {
             let settings = settings(64).root(root).rate_bits_per_second(10_000_000_000);
             settings.schedule(Scheduling::FastestInRacks(racks)).message_bytes(4 << 30)
         };
-        let choice = in_racks(0).choose(&Fabric::Tcp);
+        let choice = in_racks(0).choose(&usual_context());
         assert_eq!(choice.algorithm, Algorithm::RacksPipeline);
-        assert_eq!(in_racks(17).choose(&Fabric::Tcp), choice);
+        assert_eq!(in_racks(17).choose(&usual_context()), choice);
     }
 
     #[test]

@@ -3,14 +3,18 @@
 use std::{thread, time::Duration};
 
 use rdmc::{
-    Algorithm, Context, ContextSettings, Error, Fabric, Group, GroupSettings, Progress, Protection,
-    Region, Schedule, Scheduling, Window,
+    Algorithm, Context, ContextSettings, Error, Group, GroupSettings, Progress, Protection, Region,
+    Schedule, Scheduling, Secret, Window,
 };
 
 use crate::common::{PATIENCE, World, among, close_all, contents, group};
 
 fn open(number: u64) -> impl Fn(u32) -> GroupSettings + Sync {
     move |rank| GroupSettings::new(number, Vec::new(), rank)
+}
+
+fn usual() -> ContextSettings {
+    crate::common::context_settings(&Secret::from_bytes([0; 32]))
 }
 
 fn taken(groups: &[Group]) -> Vec<(Algorithm, u64)> {
@@ -48,7 +52,7 @@ fn all_members_take_what_the_root_chooses() {
             open(number)(rank).root(root).message_bytes(length)
         };
         let groups = world.join_to_receive(hinted);
-        let choice = among(hinted(root), &world.addresses).choose(&crate::common::fabric());
+        let choice = among(hinted(root), &world.addresses).choose(&usual());
         assert_eq!(taken(&groups), vec![(choice.algorithm, choice.block_bytes); 7]);
         for group in &groups {
             let settings = group.settings();
@@ -108,7 +112,7 @@ fn a_number_can_be_used_again_at_once_with_another_choice() {
         let bytes = if round % 2 == 0 { 16 << 10 } else { 1 << 30 };
         let hinted = |rank| open(1)(rank).message_bytes(bytes);
         let groups = world.join_to_receive(hinted);
-        let choice = among(hinted(0), &world.addresses).choose(&crate::common::fabric());
+        let choice = among(hinted(0), &world.addresses).choose(&usual());
         assert_eq!(taken(&groups), vec![(choice.algorithm, choice.block_bytes); 4]);
         close(groups);
     }
@@ -215,10 +219,10 @@ fn a_root_that_does_not_come_is_missed_by_the_deadline() {
 /// One member is all of a group.
 #[test]
 fn a_group_of_one_asks_nobody() {
-    let secret = rdmc::Secret::random().unwrap();
+    let secret = Secret::random().unwrap();
     let context = Context::start(ContextSettings::new(([127, 0, 0, 1], 0).into(), secret)).unwrap();
     let settings = GroupSettings::new(1, vec![context.address()], 0);
-    let choice = settings.choose(&Fabric::Tcp);
+    let choice = settings.choose(&usual());
     let group = context.create_group(settings).unwrap();
     assert_eq!(group.block_bytes(), choice.block_bytes);
     group.close(PATIENCE).unwrap();

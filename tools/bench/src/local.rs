@@ -1,7 +1,9 @@
 //! Members as processes of this host, connected by loopback: bound by processors and memory.
 
+use std::net::SocketAddr;
+
 use plan::size;
-use rdmc::{Algorithm, GroupSettings};
+use rdmc::{Algorithm, ContextSettings, GroupSettings, Secret};
 use serde_json::json;
 
 use crate::{
@@ -41,9 +43,11 @@ impl Args {
     fn jobs(&self, algorithms: &[Algorithm], members: u32) -> Vec<Job> {
         let mut jobs = Vec::new();
         if self.auto {
-            let addresses = vec![([127, 0, 0, 1], 1).into(); members as usize];
-            let settings = GroupSettings::new(1, addresses, 0).message_bytes(self.bytes);
-            let picked = settings.choose(&self.equipment.fabric);
+            let here = SocketAddr::from(([127, 0, 0, 1], 0));
+            let settings =
+                GroupSettings::new(1, vec![here; members as usize], 0).message_bytes(self.bytes);
+            let context = ContextSettings::new(here, Secret::from_bytes([0; 32]));
+            let picked = settings.choose(&context.fabric(self.equipment.fabric.clone()));
             let choice = Choice { blocks: vec![picked.block_bytes], ..self.choice.clone() };
             jobs.extend(choice.jobs(&[picked.algorithm], members, self.bytes));
         }

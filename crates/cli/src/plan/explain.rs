@@ -31,7 +31,7 @@ pub fn run(args: &Args) -> Result<(), Failure> {
         block_bytes: args.block_size,
     };
     let mut costs = match args.rate {
-        None if args.local => Fabric::Tcp.costs_of_one_machine(members),
+        None if args.local => Fabric::Tcp.costs_of_one_machine(members, Fabric::this_machine()),
         rate => Costs { burst_bytes: args.burst, ..Fabric::Tcp.costs_between_hosts(rate) },
     };
     if let Some(times) = args.oversubscription {

@@ -170,7 +170,7 @@ impl PushSettings {
     ) -> Choice {
         let members = u32::try_from(racks.len()).unwrap_or(u32::MAX);
         let mut costs = match self.rate_bits_per_second {
-            None if self.local_only => fabric.costs_of_one_machine(members),
+            None if self.local_only => fabric.costs_of_one_machine(members, Fabric::this_machine()),
             rate => {
                 let burst_bytes = self.burst_bytes;
                 Costs { burst_bytes, ..fabric.costs_between_hosts(rate) }

@@ -15,11 +15,7 @@ pub mod turn;
 pub mod workspace;
 
 use lab::{Lab, LabSettings, Link};
-use plan::{
-    choice::ChoiceRequest,
-    costs::{Costs, Machine, Network},
-    size,
-};
+use plan::{choice::ChoiceRequest, costs::Machine, size};
 use rdmc::{Algorithm, Fabric};
 use serde_json::json;
 
@@ -108,13 +104,15 @@ impl Args {
         let pick = |algorithm, path| {
             let costs = match (link, path) {
                 (Some(link), _) => shaped::costs(members, link),
-                (None, Path::Usual) => Fabric::Tcp.costs_of_one_machine(members),
+                (None, Path::Usual) => {
+                    Fabric::Tcp.costs_of_one_machine(members, Fabric::this_machine())
+                }
                 (None, Path::Sockets) => {
                     let machine = Machine { copies_directly: false, ..Fabric::this_machine() };
-                    Costs::of_one_machine(Network::Tcp, members, machine)
+                    Fabric::Tcp.costs_of_one_machine(members, machine)
                 }
                 (None, Path::SharedMemory) => {
-                    Fabric::libfabric("shm").costs_of_one_machine(members)
+                    Fabric::libfabric("shm").costs_of_one_machine(members, Fabric::this_machine())
                 }
             };
             let request =
