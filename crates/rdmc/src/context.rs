@@ -196,7 +196,7 @@ impl Context {
         let members = u32::try_from(settings.members.len()).unwrap_or(u32::MAX);
         let asked = parent(settings.rank, settings.root, members);
         let Some(to) = asked.filter(|_| settings.is_open()) else {
-            return Ok(settings.as_root(&self.settings));
+            return Ok(settings.chosen_by_root(&self.settings));
         };
         // Anything in place of what is open: what else is out of range is an error before anybody is asked.
         let any = settings.clone().with_choice(Algorithm::Chain, 1);

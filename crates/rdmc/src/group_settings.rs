@@ -276,7 +276,7 @@ impl GroupSettings {
     }
 
     /// Returns these settings as the root of a group takes them in a context of those.
-    pub(crate) fn as_root(self, context: &ContextSettings) -> Self {
+    pub(crate) fn chosen_by_root(self, context: &ContextSettings) -> Self {
         let (algorithm, block_bytes) = match (self.schedule.algorithm(), self.block_bytes) {
             (Some(algorithm), Some(block_bytes)) => (algorithm, block_bytes),
             _ => {
@@ -337,7 +337,7 @@ impl TryFrom<&GroupSettings> for engine::GroupSettings {
             return Err(Error::setting("send_queue_max", 0, "1 or more"));
         }
         let schedule = settings.make_schedule()?;
-        let settings = settings.clone().as_root(&usual_context());
+        let settings = settings.clone().chosen_by_root(&usual_context());
         let mut made = Self::new(settings.number, settings.rank, schedule);
         made.block_bytes = settings.block_bytes.unwrap_or(made.block_bytes);
         made.window = settings.window.unwrap_or(made.window);
