@@ -44,6 +44,8 @@
 //!   ([`Context::create_group_with`]).
 //! - [`Group::send`] queues a message at the root; [`Group::close`] returns success only if every
 //!   message has reached every member.
+//! - The root takes the algorithm and the block size that are fastest by a cost model, and the others learn them, unless
+//!   [`GroupSettings::schedule`] and [`GroupSettings::block_bytes`] say otherwise; [`GroupSettings::message_bytes`] helps it.
 //! - [`Region`] is memory that the network may use; [`Group::post_receive_buffer`] provides it
 //!   before a message arrives.
 //!

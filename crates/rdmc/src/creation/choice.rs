@@ -69,6 +69,13 @@ pub(crate) struct Question {
     pub(crate) timeout_ms: u64,
 }
 
+impl Question {
+    /// Whether it takes no more memory than that of any group; peers make it.
+    pub(crate) fn is_bounded(&self) -> bool {
+        self.addresses.is_bounded()
+    }
+}
+
 /// Why a group cannot be created: the member that differs, its address, and the difference.
 pub(crate) type Problem = (u32, SocketAddr, String);
 
@@ -255,6 +262,16 @@ mod tests {
         let mut moved = settings(4, 2);
         moved.members[3].set_port(99);
         assert!(refused(moved, 0).contains("the address of member 3"));
+    }
+
+    #[test]
+    fn questions_of_the_largest_groups_are_short() {
+        let largest = Decision::new(&settings(u16::MAX, 0)).question(1, 1);
+        assert!(largest.is_bounded());
+        let parts = 1000;
+        let forged = (7_u64, 0_u32, 1_u32, 0_u32, (3_u32, vec![[1_u8; 8]; parts]), 1_u64);
+        let bytes = postcard::to_stdvec(&forged).unwrap();
+        assert!(!postcard::from_bytes::<Question>(&bytes).unwrap().is_bounded());
     }
 
     proptest! {

@@ -62,6 +62,9 @@ impl Decisions {
             return Some(reply);
         }
         self.waiting.retain(|one| !one.until.left().is_zero());
+        if !question.is_bounded() {
+            return Some(Err("the question is malformed".into()));
+        }
         if self.waiting.len() >= WAITING_MAX {
             return Some(Err("too many groups are being created there".into()));
         }

@@ -25,7 +25,7 @@ use super::{
     joining::{Joining, Wires},
     meeting::Meeting,
     messages::{Hello, Response, ShareRequest, Sharing},
-    shared::{Forming, Known},
+    shared::{Forming, Known, OTHER_ANSWER},
 };
 use crate::{
     Error,
@@ -202,6 +202,13 @@ pub(crate) fn ask_choice(
                 if let Some(reply) = meeting.ask_choice(connection, to, decision, deadline)? {
                     return Ok(reply);
                 }
+                if deadline.left().is_zero() {
+                    let what = format!(
+                        "asking member {to} ({}), which is lost each time,",
+                        addresses[to as usize]
+                    );
+                    return Err(deadline.missed(what).into());
+                }
             }
         }
     }
@@ -374,7 +381,7 @@ impl Connecting<'_> {
         Ok(match channel.receive(self.deadline).map_err(named)? {
             Response::Chose(choice) => Ok(choice),
             Response::Refused(cause) => Err(cause),
-            _ => Err("sent an answer to another question".into()),
+            _ => Err(OTHER_ANSWER.into()),
         })
     }
 
@@ -405,9 +412,7 @@ impl Connecting<'_> {
                 })));
             }
             Response::Refused(cause) => cause,
-            Response::Shared | Response::Apart | Response::Chose(_) => {
-                "sent an answer to another question".into()
-            }
+            Response::Shared | Response::Apart | Response::Chose(_) => OTHER_ANSWER.into(),
         };
         Err(Error::Member { member, address, cause })
     }

@@ -22,7 +22,7 @@ use super::{
     expected::Expected,
     joining::{Joining, Wires},
     messages::{Message, Post, Request, Sharing},
-    shared::{Answer, Shared, send},
+    shared::{Answer, OTHER_ANSWER, Shared, send},
 };
 use crate::{
     Error,
@@ -269,7 +269,8 @@ impl Meeting {
                 return Ok(match answer {
                     Answer::Chose(choice) => Some(Ok(choice)),
                     Answer::Refused(cause) => Some(Err(cause)),
-                    Answer::Accepted(_) | Answer::Lost => None,
+                    Answer::Accepted(_) => Some(Err(OTHER_ANSWER.into())),
+                    Answer::Lost => None,
                 });
             }
             if let Some((member, address, cause)) = decision.problem().cloned() {
@@ -333,7 +334,11 @@ impl Meeting {
                 let member = one.member;
                 match answer {
                     Answer::Accepted(link) => wires.push((member, vec![Wire::Shared(link)])),
-                    Answer::Lost | Answer::Chose(_) => lost.push(member),
+                    Answer::Lost => lost.push(member),
+                    Answer::Chose(_) => {
+                        let (address, cause) = (addresses[member as usize], OTHER_ANSWER.into());
+                        refused.get_or_insert(Error::Member { member, address, cause });
+                    }
                     Answer::Refused(cause) => {
                         let address = addresses[member as usize];
                         refused.get_or_insert(Error::Member { member, address, cause });

@@ -14,6 +14,9 @@ use super::{
 };
 use crate::network::{ConnectionId, Network, Release, ReservedLink, Wire};
 
+/// What is wrong with an answer of another kind than the request.
+pub(super) const OTHER_ANSWER: &str = "sent an answer to another question";
+
 /// How many requests may wait in a context for groups that are not created yet.
 const PARKED_MAX: usize = 4096;
 
@@ -272,7 +275,8 @@ impl Shared {
         Some(match (asked.answer?, asked.link) {
             (Ok(Some(choice)), _) => Answer::Chose(choice),
             (Ok(None), Some(link)) => Answer::Accepted(link),
-            (Ok(None), None) => Answer::Lost,
+            // A channel is reserved before it is asked for, and none is for a question.
+            (Ok(None), None) => Answer::Refused(OTHER_ANSWER.into()),
             (Err(cause), _) => Answer::Refused(cause),
         })
     }
@@ -322,6 +326,20 @@ pub(crate) fn send(network: &mut Network, connection: ConnectionId, message: &Me
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn what_accepts_a_question_is_refused() {
+        let (connection, address) = (ConnectionId(7), SocketAddr::from(([127, 0, 0, 1], 9)));
+        let mut shared = Shared::default();
+        shared.add(connection, address, true);
+        let at = (connection, shared.ask(connection));
+        assert!(shared.take_answer(at).is_none());
+        shared.on_answer(connection, at.1, Ok(None));
+        let answer = shared.take_answer(at);
+        assert!(matches!(answer, Some(Answer::Refused(cause)) if cause == OTHER_ANSWER));
+        // What was answered is forgotten.
+        assert!(matches!(shared.take_answer(at), Some(Answer::Lost)));
+    }
 
     /// A member that has accepted and is gone at once has accepted all the same: its group is told that it is gone.
     #[test]

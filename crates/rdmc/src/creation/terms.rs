@@ -103,6 +103,11 @@ impl Addresses {
         Self { members, parts: addresses.chunks(part).map(hash_addresses).collect() }
     }
 
+    /// Whether it has no more parts than any list of members: peers make it.
+    pub(super) fn is_bounded(&self) -> bool {
+        self.parts.len() <= PARTS_MAX
+    }
+
     pub(super) fn difference(&self, theirs: &Self) -> Option<String> {
         if self.members != theirs.members {
             return Some(format!(
