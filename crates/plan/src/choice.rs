@@ -432,7 +432,7 @@ mod tests {
         assert!(block(250_000_000, 256 * MIB) <= 128 << 10);
         assert!(block(100_000_000_000, 256 * MIB) >= MIB);
         let together = |network, copies_directly| {
-            let machine = Machine { processors: 8, copies_directly };
+            let machine = Machine { copies_directly, ..MACHINE };
             let costs = Costs::of_one_machine(network, 8, machine);
             request(8, 256 * MIB).choose(&costs).block_bytes
         };

@@ -175,24 +175,27 @@ fn members_that_believe_in_other_roots_name_the_difference() {
 
 #[test]
 fn what_a_member_does_not_take_is_said_with_the_remedy() {
-    let world = World::start_with(2, |settings| {
-        settings.connect_timeout = Duration::from_secs(2);
+    let world = World::start_with(3, |settings| {
+        settings.connect_timeout = Duration::from_secs(5);
     });
-    let long = |rank| match rank {
-        0 => open(1)(rank).block_bytes(32 << 20),
-        _ => open(1)(rank),
+    let racks = || vec![0, 0, 1];
+    let settings = |rank| match rank {
+        0 => open(1)(rank)
+            .schedule(Scheduling::InRacks(Algorithm::RacksChain, racks()))
+            .block_bytes(32 << 20),
+        1 => open(1)(rank).schedule(Scheduling::FastestInRacks(racks())),
+        _ => open(1)(rank).block_bytes(32 << 20),
     };
-    let errors = refused(&world, long);
+    let errors = refused(&world, settings);
     assert!(errors[1].contains("without block_bytes at this member, use 1 to"), "{errors:?}");
-    let racks = |rank| match rank {
-        0 => open(2)(rank).schedule(Scheduling::InRacks(Algorithm::RacksChain, vec![0, 1])),
-        _ => open(2)(rank),
-    };
-    let errors = refused(&world, racks);
-    assert!(errors[1].contains("give the same racks at all members"), "{errors:?}");
-    // Its own block size differs from the root's.
-    let differs = |rank| open(3)(rank).block_bytes(1_000 + u64::from(rank));
-    let errors = refused(&world, differs);
+    assert!(errors[2].contains("give the same racks at all members"), "{errors:?}");
+    world.close();
+}
+
+#[test]
+fn a_block_size_of_a_members_own_is_compared() {
+    let world = World::start(2);
+    let errors = refused(&world, |rank| open(1)(rank).block_bytes(1_000 + u64::from(rank)));
     assert!(errors.iter().all(|error| error.contains("block size: ")), "{errors:?}");
     world.close();
 }
@@ -203,14 +206,22 @@ fn a_root_that_does_not_come_is_missed_by_the_deadline() {
         settings.connect_timeout = Duration::from_millis(300);
     });
     let settings = among(open(1)(1), &world.addresses);
-    let error = world.contexts[1].create_group(settings.clone()).unwrap_err().to_string();
-    assert!(error.contains("member 0") && error.contains("root"), "{error}");
-    // Out of range is an error before anybody is asked.
-    let error = world.contexts[1].create_group(settings.block_bytes(0)).unwrap_err();
-    assert!(matches!(error, Error::Setting { .. }), "{error}");
-    // A number in use is, too, and it is not asked about.
+    let error = world.contexts[1].create_group(settings).unwrap_err().to_string();
+    // In other words where connections are not shared.
+    assert!(error.contains("member 0"), "{error}");
+    world.close();
+}
+
+#[test]
+fn what_is_wrong_here_is_an_error_before_anybody_is_asked() {
+    let world = World::start(2);
+    let create = |settings: GroupSettings| {
+        world.contexts[1].create_group(among(settings, &world.addresses)).unwrap_err()
+    };
+    let error = create(open(1)(1).block_bytes(0));
+    assert!(matches!(error, Error::Setting { name: "block_bytes", .. }), "{error}");
     let joined = world.join(group(2, Algorithm::Chain, 2, 0));
-    let error = world.contexts[1].create_group(among(open(2)(1), &world.addresses)).unwrap_err();
+    let error = create(open(2)(1));
     assert!(matches!(error, Error::NumberInUse(2)), "{error}");
     close_all(&joined).into_iter().for_each(|closed| closed.unwrap());
     world.close();
@@ -219,8 +230,7 @@ fn a_root_that_does_not_come_is_missed_by_the_deadline() {
 /// One member is all of a group.
 #[test]
 fn a_group_of_one_asks_nobody() {
-    let secret = Secret::random().unwrap();
-    let context = Context::start(ContextSettings::new(([127, 0, 0, 1], 0).into(), secret)).unwrap();
+    let context = Context::start(usual()).unwrap();
     let settings = GroupSettings::new(1, vec![context.address()], 0);
     let choice = settings.choose(&usual());
     let group = context.create_group(settings).unwrap();

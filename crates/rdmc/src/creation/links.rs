@@ -195,16 +195,17 @@ pub(crate) fn ask_choice(
     let (meeting, decision) = (&listener.meeting, &joining.decision);
     meeting.announce(decision)?;
     let connecting = Connecting { meeting, joining, addresses, deadline };
+    let member = (to, addresses[to as usize]);
     loop {
         match connecting.way_to(to)? {
             Way::Apart(channel) => return connecting.ask_choice_apart(to, channel, decision),
             Way::Shared(connection) => {
-                if let Some(reply) = meeting.ask_choice(connection, to, decision, deadline)? {
+                if let Some(reply) = meeting.ask_choice(connection, member, decision, deadline)? {
                     return Ok(reply);
                 }
                 if deadline.left().is_zero() {
                     let what = format!(
-                        "asking member {to} ({}), which is lost each time,",
+                        "asking member {to} ({}), whose connection is lost each time,",
                         addresses[to as usize]
                     );
                     return Err(deadline.missed(what).into());

@@ -253,7 +253,7 @@ impl Meeting {
     pub(crate) fn ask_choice(
         &self,
         connection: ConnectionId,
-        member: u32,
+        (member, address): (u32, SocketAddr),
         decision: &Decision,
         deadline: Deadline,
     ) -> Result<Option<Reply>, Error> {
@@ -280,7 +280,7 @@ impl Meeting {
             let Some(changed) = self.wait(state, deadline) else {
                 let group = decision.group();
                 let what = format!(
-                    "waiting for member {member} to tell what the root of group {group} has chosen"
+                    "waiting for member {member} ({address}) to tell what the root of group {group} has chosen"
                 );
                 return Err(deadline.missed(what).into());
             };
