@@ -215,8 +215,9 @@ class Group:
 
         ``algorithm``: the name of one, as `rdmc plan` prints them; otherwise the root takes the fastest. ``block_bytes``: how much is
         relayed at a time; otherwise what is fastest. ``message_bytes``: the length of a typical message, for these choices at the root
-        (16 MiB). What was taken is in ``messages.algorithm`` and ``messages.block_bytes``. ``posted``: messages wait for memory that this process gives by post, one
-        each; otherwise they get memory as soon as they are announced, which may be before. ``timeout``: of its calls.
+        (16 MiB). What was taken is in ``messages.algorithm`` and ``messages.block_bytes``. ``posted``: messages wait for memory that this
+        process gives by post, one each; otherwise they get memory as soon as they are announced, which may be before. ``timeout``: of its
+        calls.
         """
         inner = self._open_messages(root, algorithm, (message_bytes, block_bytes), posted)
         return Messages(inner, self.rank, root, self._timeout if timeout is None else timeout)
