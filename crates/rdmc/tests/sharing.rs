@@ -131,6 +131,8 @@ fn groups_fail_and_are_refused_one_by_one() {
         let both = [0, 1].map(|rank| scope.spawn(move || join(rank)));
         for error in both.map(|thread| thread.join().unwrap()) {
             assert!(error.contains("block size"), "{error}");
+            // "Here" in the text is the member that has compared, which is the same in both errors.
+            assert!(error.contains("500 here, 1000 there (seen from member 0)"), "{error}");
         }
     });
     let aborted = world.join(chain(3, 3));

@@ -208,7 +208,7 @@ impl<M: Medium> Attempt<M> {
         request: &Request,
         peer: SocketAddr,
     ) -> Result<(), String> {
-        // What has ended is in nobody's way.
+        // A link that has ended does not stand against a new request.
         if let Some(Some(taken)) = self.expected.get_mut(&request.from) {
             taken.is_lost |= taken.wire.as_ref().is_some_and(|wire| !channels.is_open(wire));
         }
@@ -227,10 +227,7 @@ impl<M: Medium> Attempt<M> {
 
     /// Fails if it has no link yet to a neighbour at this address, whose connection cannot be used. Returns whether it does.
     pub(crate) fn cannot_reach(&mut self, address: SocketAddr, cause: &str) -> bool {
-        let asked = self.asked.iter().filter(|(_, it)| !matches!(it.state, Asking::Linked(..)));
-        let absent = self.expected.iter().filter(|(_, it)| it.is_none()).map(|(&rank, _)| rank);
-        let mut missing = asked.map(|(&rank, _)| rank).chain(absent);
-        let found = missing.find(|&rank| self.joining.addresses[rank as usize] == address);
+        let found = self.missing().find(|&rank| self.address(rank) == address);
         let Some(rank) = found else { return false };
         self.problem.get_or_insert(Error::Transport(format!("link to member {rank}: {cause}")));
         true
@@ -247,7 +244,7 @@ impl<M: Medium> Attempt<M> {
         if let Some(difference) = self.joining.terms.difference(terms) {
             return Some(format!(
                 "members {own} and {from} have different settings for group {group}: \
-                 {difference} (seen from member {from})"
+                 {difference} (seen from member {own})"
             ));
         }
         if *to != own {
@@ -340,13 +337,17 @@ impl<M: Medium> Attempt<M> {
         asked.chain(granted).collect()
     }
 
+    /// Returns the neighbours to which there is no link yet.
+    fn missing(&self) -> impl Iterator<Item = u32> {
+        let asked = self.asked.iter().filter(|(_, it)| !matches!(it.state, Asking::Linked(..)));
+        let absent = self.expected.iter().filter(|(_, it)| it.is_none());
+        asked.map(|(&rank, _)| rank).chain(absent.map(|(&rank, _)| rank))
+    }
+
     /// Returns the error that it has not ended in time.
     pub(crate) fn missed(&self) -> Error {
-        let missing = self.asked.iter().filter(|(_, it)| !matches!(it.state, Asking::Linked(..)));
-        let missing = missing.map(|(&rank, _)| rank);
-        let absent = self.expected.iter().filter(|(_, it)| it.is_none()).map(|(&rank, _)| rank);
         let members: Vec<String> =
-            missing.chain(absent).map(|rank| format!("{rank} ({})", self.address(rank))).collect();
+            self.missing().map(|rank| format!("{rank} ({})", self.address(rank))).collect();
         let (members, group) = (members.join(", "), self.joining.number);
         let lost = self.lost.as_ref().map_or(String::new(), |(rank, cause)| {
             format!(" (the connection to member {rank} was lost: {cause})")

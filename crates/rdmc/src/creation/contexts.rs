@@ -97,7 +97,7 @@ impl Contexts {
         }
     }
 
-    /// Returns the channel to ask for next, and the address of the context; `None` if the connection has ended.
+    /// Returns the channel to ask for next; `None` if the connection has ended.
     pub(crate) fn next_channel(&mut self, connection: ConnectionId) -> Option<u32> {
         let peer = self.peers.get_mut(&connection)?;
         let channel = peer.next_channel;

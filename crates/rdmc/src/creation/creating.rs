@@ -96,43 +96,32 @@ impl Creating {
     /// Takes what has happened.
     pub(crate) fn step(&mut self, network: &mut Network, step: Step) {
         let now = network.now();
-        let release = Arc::clone(&self.release);
+        let channels = &mut Channels { network, release: Arc::clone(&self.release) };
         match step {
             Step::Begin { joining, offers, timeout, reply } => {
                 let number = joining.number;
-                let channels = &mut Channels { network, release };
                 match self.creations.begin(channels, now, *joining, timeout) {
                     Ok(()) => drop(self.callers.insert(number, Caller { offers, reply })),
                     Err(error) => drop(reply.send(Err(error))),
                 }
             }
-            Step::Connected { link, address, dial } => {
-                let shared = network.share(link);
-                let channels = &mut Channels { network, release };
-                match shared {
-                    Ok(connection) => {
-                        self.creations.connected(channels, now, connection, address, dial);
-                    }
-                    Err(error) => {
-                        self.creations.unusable(channels, now, address, dial, &error.to_string());
-                    }
+            Step::Connected { link, address, dial } => match channels.network.share(link) {
+                Ok(connection) => {
+                    self.creations.connected(channels, now, connection, address, dial);
                 }
-            }
-            Step::Linked { dial, link } => {
-                self.creations.linked(&mut Channels { network, release }, now, dial, link);
-            }
+                Err(error) => {
+                    self.creations.unusable(channels, now, address, dial, &error.to_string());
+                }
+            },
+            Step::Linked { dial, link } => self.creations.linked(channels, now, dial, link),
             Step::NotConnected { dial, error } => {
-                let channels = &mut Channels { network, release };
                 self.creations.not_connected(channels, now, dial, error);
             }
             Step::Requested { ask, peer, request, reply } => {
                 self.asks.insert(ask, reply);
-                let channels = &mut Channels { network, release };
                 self.creations.requested(channels, now, ask, peer, request);
             }
-            Step::Placed { ask, link } => {
-                self.creations.placed(&mut Channels { network, release }, now, ask, link);
-            }
+            Step::Placed { ask, link } => self.creations.placed(channels, now, ask, link),
             Step::TakenBack { ask } => {
                 self.asks.remove(&ask);
                 self.creations.taken_back(ask);

@@ -18,6 +18,7 @@ use socket2::{Domain, Protocol, Socket, Type};
 use super::{
     dialing::Connecting,
     messages::{Asks, Hello, Request, Response},
+    parked::PARKED_TIME_MAX,
     steps::Step,
 };
 use crate::{
@@ -28,9 +29,6 @@ use crate::{
 
 /// How long another context may take to say what it wants, to make all streams, and to take the answer.
 const REQUEST_TIMEOUT: Duration = Duration::from_secs(10);
-
-/// The longest time for which a request waits for its group.
-const PATIENCE_MAX: Duration = Duration::from_secs(600);
 
 /// How many connections may be incomplete at the same time.
 const FORMING_MAX: usize = 1024;
@@ -129,7 +127,7 @@ impl Answering {
     /// Answers a request for a link that has connections of its own, once its group is created here.
     fn link(&self, mut channels: Vec<Channel>, request: Request) -> Result<(), Error> {
         let ask = self.asks.fetch_add(1, Ordering::Relaxed);
-        let patience = Duration::from_millis(request.timeout_ms).min(PATIENCE_MAX);
+        let patience = Duration::from_millis(request.timeout_ms).min(PARKED_TIME_MAX);
         let (theirs, group) = (request.offer.clone(), request.group);
         let (reply, answer) = bounded(1);
         let peer = channels[0].peer();

@@ -10,7 +10,7 @@ use super::{attempt::Place, messages::Request};
 const PARKED_MAX: usize = 4096;
 
 /// The longest time for which a request waits.
-const PARKED_TIME_MAX: Duration = Duration::from_secs(600);
+pub(crate) const PARKED_TIME_MAX: Duration = Duration::from_secs(600);
 
 /// A request that waits.
 pub(crate) struct Parked<C> {
