@@ -223,7 +223,8 @@ typedef struct rdmc_counters {
 } rdmc_counters;
 
 // The settings of a group. Fields that are 0 or NULL mean the default. All but `rank`, `report_blocks`, the windows,
-// `report_delivered`, `stall_timeout_ms`, `send_queue_max` and `receive_bytes_max` have to be the same at all members.
+// `report_delivered`, `stall_timeout_ms`, `send_queue_max`, `receive_bytes_max`, `message_bytes` and `rate_bits_per_second` have to be
+// the same at all members. What a member leaves open of algorithm and block size is as at the root.
 typedef struct rdmc_group_settings {
   // The size of this struct: `sizeof(rdmc_group_settings)`.
   size_t size;
@@ -239,11 +240,13 @@ typedef struct rdmc_group_settings {
   uint32_t root;
   // Whether the callback `block` is called: 1, or 0.
   uint32_t report_blocks;
-  // The name of the algorithm, as `rdmc plan` prints them; NULL: binomial-pipeline.
+  // The name of the algorithm, as `rdmc plan` prints them; NULL or "auto": the root takes the fastest by the cost model, and
+  // the others learn it. `rdmc_group_algorithm` tells.
   const char *algorithm;
   // The rack of each rank, `member_count` numbers; NULL: all members are in one rack.
   const uint32_t *racks;
-  // Length in bytes of a block; 64 KiB by default. Larger ones cost less processor time, smaller ones fill pipelines sooner.
+  // Length in bytes of a block. By default the root takes the fastest by the cost model, at most 16 MiB, and the others learn it;
+  // `rdmc_group_block_bytes` tells. Larger ones cost less processor time, smaller ones fill pipelines sooner.
   uint64_t block_bytes;
   // How much memory, in bytes, the library allocates for messages that were not received yet; 256 MiB by default.
   uint64_t receive_bytes_max;
@@ -253,7 +256,7 @@ typedef struct rdmc_group_settings {
   uint32_t messages_in_flight;
   // How many messages that are not complete may be queued at the root; 64 by default.
   uint32_t send_queue_max;
-  // Receives posted ahead.
+  // Receives posted ahead. If neither window is set, half a megabyte, in 8 to 64 blocks; if one is, 8 for the other.
   uint32_t window_receives;
   // Sends posted ahead.
   uint32_t window_sends;
@@ -262,6 +265,11 @@ typedef struct rdmc_group_settings {
   // Whether each member compares its copy of every message with the root's, by a digest, before it reports it as
   // received: 1, or 0. If one differs, the group fails with `RDMC_DIFFERS` and names the member.
   uint32_t verify;
+  // The length in bytes of a typical message, for the choice of algorithm and block size at the root; 16 MiB by default.
+  uint64_t message_bytes;
+  // The rate of each member's link in bits per second, for the same choice. By default what the processors can copy if all
+  // members are on one machine, otherwise 10 Gbit/s over TCP and 100 Gbit/s over other fabrics.
+  uint64_t rate_bits_per_second;
 } rdmc_group_settings;
 
 // The callbacks of a group (`incoming`, `completion` and `failure` in the paper's figure 1). They run one at a time and in order, on
@@ -569,6 +577,19 @@ int32_t rdmc_group_abort(const struct rdmc_group *group, const char *reason, str
 //
 // Arguments: `group` is valid; `error` may be null.
 int32_t rdmc_group_failure(const struct rdmc_group *group, struct rdmc_error *error);
+
+// Writes the name of the group's algorithm, the same at all members, as in binomial-pipeline. 64 bytes are enough.
+//
+// Arguments: `group` is valid; `text` has `length` bytes; `error` may be null.
+int32_t rdmc_group_algorithm(const struct rdmc_group *group,
+                             char *text,
+                             size_t length,
+                             struct rdmc_error *error);
+
+// Length in bytes of every block of the group but the last of a message, the same at all members.
+//
+// Arguments: `group` is valid.
+uint64_t rdmc_group_block_bytes(const struct rdmc_group *group);
 
 // Frees a group; one that is not closed fails at all members. Does nothing for null.
 //

@@ -191,6 +191,13 @@ class group {
   void close(milliseconds timeout) { detail::call(rdmc_group_close, get(), detail::count(timeout)); }
   void start_close() { detail::call(rdmc_group_start_close, get()); }
   void abort(const char *reason) { detail::call(rdmc_group_abort, get(), reason); }
+  // What the group took, the same at all members: the name of its algorithm, and the length of a block.
+  std::string algorithm() const {
+    char text[64];
+    detail::call(rdmc_group_algorithm, static_cast<const rdmc_group *>(get()), text, sizeof text);
+    return text;
+  }
+  std::uint64_t block_bytes() const noexcept { return rdmc_group_block_bytes(get()); }
 
  private:
   detail::owner<rdmc_group, rdmc_group_free> handle_;

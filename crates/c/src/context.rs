@@ -8,7 +8,7 @@ use crate::{
     error::{Error, Outcome, Problem},
     guard::{Handle, Process, guarded, object, put, take},
     settings::{ContextOptions, read},
-    text::milliseconds,
+    text::{milliseconds, write_text},
 };
 
 /// A member's endpoint in the network, with a thread that makes progress. Calls are allowed on any thread.
@@ -116,21 +116,6 @@ pub unsafe extern "C" fn rdmc_secret_random(
     };
     // SAFETY: of this function.
     unsafe { guarded(error, random) }
-}
-
-/// # Safety
-/// `into` is null or has `length` bytes. Errors: it is null or too short.
-unsafe fn write_text(text: &str, into: *mut c_char, length: usize) -> Outcome<()> {
-    if into.is_null() || length <= text.len() {
-        let needed = text.len() + 1;
-        return Err(Problem::invalid(format!("the text has {length} bytes; {needed} are needed")));
-    }
-    // SAFETY: of this function; there is room for the zero.
-    unsafe {
-        std::ptr::copy_nonoverlapping(text.as_ptr().cast::<c_char>(), into, text.len());
-        into.add(text.len()).write(0);
-    }
-    Ok(())
 }
 
 /// Makes progress and runs callbacks, in a context with `caller_makes_progress` only. Waits for at most `wait_ms` if there is

@@ -12,7 +12,7 @@ use crate::{
     guard::{Handle, Process, free, guarded, object, put, silent, take},
     message::Message,
     settings::{GroupOptions, read},
-    text::{milliseconds, optional},
+    text::{milliseconds, optional, write_text},
 };
 
 /// One group at one member. Calls are allowed on any thread.
@@ -311,6 +311,37 @@ pub unsafe extern "C" fn rdmc_group_failure(group: *const Group, error: *mut Err
     };
     // SAFETY: of this function.
     unsafe { guarded(error, failure) }
+}
+
+/// Writes the name of the group's algorithm, the same at all members, as in binomial-pipeline. 64 bytes are enough.
+///
+/// # Safety
+/// `group` is valid; `text` has `length` bytes; `error` may be null.
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn rdmc_group_algorithm(
+    group: *const Group,
+    text: *mut c_char,
+    length: usize,
+    error: *mut Error,
+) -> i32 {
+    let algorithm = || {
+        // SAFETY: of this function.
+        let name = unsafe { object(group, "group") }?.inner()?.schedule().algorithm().name();
+        // SAFETY: of this function.
+        unsafe { write_text(name, text, length) }
+    };
+    // SAFETY: of this function.
+    unsafe { guarded(error, algorithm) }
+}
+
+/// Length in bytes of every block of the group but the last of a message, the same at all members.
+///
+/// # Safety
+/// `group` is valid.
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn rdmc_group_block_bytes(group: *const Group) -> u64 {
+    // SAFETY: of this function.
+    unsafe { object(group, "group") }.map_or(0, |group| group.inner.block_bytes())
 }
 
 /// Frees a group; one that is not closed fails at all members. Does nothing for null.

@@ -3,7 +3,8 @@
 use std::ffi::c_char;
 
 use rdmc::{
-    Algorithm, ContextSettings, Fabric, GroupSettings, Progress, Protection, Secret, TeamSettings,
+    ContextSettings, Fabric, GroupSettings, Progress, Protection, Scheduling, Secret, TeamSettings,
+    Window,
 };
 
 use crate::{
@@ -45,7 +46,8 @@ pub struct ContextOptions {
 }
 
 /// The settings of a group. Fields that are 0 or NULL mean the default. All but `rank`, `report_blocks`, the windows,
-/// `report_delivered`, `stall_timeout_ms`, `send_queue_max` and `receive_bytes_max` have to be the same at all members.
+/// `report_delivered`, `stall_timeout_ms`, `send_queue_max`, `receive_bytes_max`, `message_bytes` and `rate_bits_per_second` have to be
+/// the same at all members. What a member leaves open of algorithm and block size is as at the root.
 #[repr(C)]
 #[derive(Clone, Copy, Debug)]
 pub struct GroupOptions {
@@ -63,11 +65,13 @@ pub struct GroupOptions {
     pub root: u32,
     /// Whether the callback `block` is called: 1, or 0.
     pub report_blocks: u32,
-    /// The name of the algorithm, as `rdmc plan` prints them; NULL: binomial-pipeline.
+    /// The name of the algorithm, as `rdmc plan` prints them; NULL or "auto": the root takes the fastest by the cost model, and
+    /// the others learn it. `rdmc_group_algorithm` tells.
     pub algorithm: *const c_char,
     /// The rack of each rank, `member_count` numbers; NULL: all members are in one rack.
     pub racks: *const u32,
-    /// Length in bytes of a block; 64 KiB by default. Larger ones cost less processor time, smaller ones fill pipelines sooner.
+    /// Length in bytes of a block. By default the root takes the fastest by the cost model, at most 16 MiB, and the others learn it;
+    /// `rdmc_group_block_bytes` tells. Larger ones cost less processor time, smaller ones fill pipelines sooner.
     pub block_bytes: u64,
     /// How much memory, in bytes, the library allocates for messages that were not received yet; 256 MiB by default.
     pub receive_bytes_max: u64,
@@ -77,7 +81,7 @@ pub struct GroupOptions {
     pub messages_in_flight: u32,
     /// How many messages that are not complete may be queued at the root; 64 by default.
     pub send_queue_max: u32,
-    /// Receives posted ahead.
+    /// Receives posted ahead. If neither window is set, half a megabyte, in 8 to 64 blocks; if one is, 8 for the other.
     pub window_receives: u32,
     /// Sends posted ahead.
     pub window_sends: u32,
@@ -86,6 +90,11 @@ pub struct GroupOptions {
     /// Whether each member compares its copy of every message with the root's, by a digest, before it reports it as
     /// received: 1, or 0. If one differs, the group fails with `RDMC_DIFFERS` and names the member.
     pub verify: u32,
+    /// The length in bytes of a typical message, for the choice of algorithm and block size at the root; 16 MiB by default.
+    pub message_bytes: u64,
+    /// The rate of each member's link in bits per second, for the same choice. By default what the processors can copy if all
+    /// members are on one machine, otherwise 10 Gbit/s over TCP and 100 Gbit/s over other fabrics.
+    pub rate_bits_per_second: u64,
 }
 
 /// The settings of a team. Fields that are 0 or NULL mean the default. All but `rank` have to be the same at all
@@ -215,26 +224,27 @@ impl GroupOptions {
         // SAFETY: of this function.
         let algorithm = unsafe { optional(self.algorithm, "algorithm") }?;
         let mut made = GroupSettings::new(self.number, members, self.rank).root(self.root);
-        if let Some(name) = algorithm {
-            let unknown = |error| Problem::invalid(format!("algorithm is {name:?}: {error}"));
-            made = made.algorithm(name.parse::<Algorithm>().map_err(unknown)?);
-        }
+        let mut scheduling = algorithm.map_or(Ok(Scheduling::Auto), str::parse)?;
         if !self.racks.is_null() {
             // SAFETY: of this function: one for each member.
             let racks =
                 unsafe { std::slice::from_raw_parts(self.racks, self.member_count as usize) };
-            made = made.racks(racks.to_vec());
+            scheduling = scheduling.in_racks(racks.to_vec());
         }
-        let mut window = made.window;
-        if self.window_receives > 0 {
-            window.receives = self.window_receives;
+        made = made.schedule(scheduling);
+        if self.window_receives > 0 || self.window_sends > 0 {
+            let Window { receives, sends } = Window::default();
+            let or = |value: u32, default| if value > 0 { value } else { default };
+            made = made.window(Window {
+                receives: or(self.window_receives, receives),
+                sends: or(self.window_sends, sends),
+            });
         }
-        if self.window_sends > 0 {
-            window.sends = self.window_sends;
-        }
-        made = made.window(window).report_blocks(flag(self.report_blocks, "report_blocks")?);
+        made = made.report_blocks(flag(self.report_blocks, "report_blocks")?);
         made = made.report_delivered(flag(self.report_delivered, "report_delivered")?);
         made = made.verify(flag(self.verify, "verify")?);
+        made = given(made, self.message_bytes, GroupSettings::message_bytes);
+        made = given(made, self.rate_bits_per_second, GroupSettings::rate_bits_per_second);
         made = given(made, self.block_bytes, GroupSettings::block_bytes);
         made = given(made, self.receive_bytes_max, GroupSettings::receive_bytes_max);
         made = given(made, self.messages_in_flight, GroupSettings::messages_in_flight);

@@ -1,4 +1,4 @@
-//! Texts that come from C.
+//! Texts that come from C, and go there.
 
 use std::{
     ffi::{CStr, c_char},
@@ -62,4 +62,19 @@ pub(crate) unsafe fn addresses(
 /// A time; the greatest value means no limit.
 pub(crate) fn milliseconds(value: u64) -> Duration {
     if value == u64::MAX { Duration::MAX } else { Duration::from_millis(value) }
+}
+
+/// # Safety
+/// `into` is null or has `length` bytes. Errors: it is null or too short.
+pub(crate) unsafe fn write_text(text: &str, into: *mut c_char, length: usize) -> Outcome<()> {
+    if into.is_null() || length <= text.len() {
+        let needed = text.len() + 1;
+        return Err(Problem::invalid(format!("the text has {length} bytes; {needed} are needed")));
+    }
+    // SAFETY: of this function; there is room for the zero.
+    unsafe {
+        std::ptr::copy_nonoverlapping(text.as_ptr().cast::<c_char>(), into, text.len());
+        into.add(text.len()).write(0);
+    }
+    Ok(())
 }

@@ -22,6 +22,7 @@ mod plan;
 mod plan_collective;
 #[cfg(feature = "switch")]
 mod plan_in_switch;
+mod plan_library;
 mod progress;
 mod push;
 mod push_faults;

@@ -11,6 +11,7 @@ use std::{
     time::Duration,
 };
 
+use relay::Waited;
 use transport::{Completion, EndpointId, PostError, Region, Transport, Waker};
 
 use crate::{
@@ -21,7 +22,6 @@ use crate::{
     jobs::{AtOnce, Disks, Done},
     offload::Offload,
     settings::GroupSettings,
-    wait_times::Waited,
 };
 
 /// The groups of one context over one transport; see the module's documentation.

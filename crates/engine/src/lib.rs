@@ -53,8 +53,6 @@ pub use error::Error;
 pub use event::Event;
 pub use failure::{Failure, FailureKind};
 pub use offload::Offload;
-pub use settings::{
-    BLOCK_BYTES_DEFAULT, BLOCK_BYTES_MAX, GroupSettings, SmallMessages, check_region,
-};
+pub use relay::{BLOCK_BYTES_MAX, Waited};
+pub use settings::{BLOCK_BYTES_DEFAULT, GroupSettings, SmallMessages, check_region};
 pub use slot::Slot;
-pub use wait_times::Waited;

@@ -2,7 +2,7 @@
 
 use std::{ops::RangeInclusive, time::Duration};
 
-use relay::Window;
+use relay::{BLOCK_BYTES_MAX, Window};
 use schedule::{Algorithm, Schedule};
 use transport::Region;
 
@@ -75,9 +75,6 @@ pub struct GroupSettings {
 /// Blocks of this size keep the pipeline fed over TCP without costing much per block
 /// (docs/decisions/block-size.md).
 pub const BLOCK_BYTES_DEFAULT: u64 = 64 * 1024;
-
-/// The largest block in bytes, as 31 bits allow on every transport.
-pub const BLOCK_BYTES_MAX: u64 = 1 << 31;
 
 impl GroupSettings {
     /// Returns settings with the default block size, windows and timeouts.

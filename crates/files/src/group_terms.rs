@@ -2,7 +2,7 @@
 
 use std::net::SocketAddr;
 
-use rdmc::{Algorithm, Error, GroupSettings, Window};
+use rdmc::{Algorithm, Error, GroupSettings, Scheduling, Window};
 use serde::{Deserialize, Serialize};
 
 /// A group as its members are told of it, on control connections.
@@ -47,8 +47,7 @@ impl GroupTerms {
         }
         let window = Window { receives: self.window_receives, sends: self.window_sends };
         let settings = GroupSettings::new(self.number, self.addresses.clone(), self.rank)
-            .algorithm(algorithm)
-            .racks(self.racks.clone())
+            .schedule(Scheduling::InRacks(algorithm, self.racks.clone()))
             .block_bytes(self.block_bytes)
             .window(window)
             .messages_in_flight(self.messages_in_flight)

@@ -16,20 +16,18 @@
 //! block behind the one before it, not a block. Large blocks reduce the fixed costs; small ones fill
 //! the pipeline sooner. docs/decisions/choice.md has the measurements behind [`Costs`].
 
-use std::{num::NonZeroUsize, thread, time::Duration};
+use std::time::Duration;
 
-use rdmc::{Algorithm, BLOCK_BYTES_DEFAULT, Fabric, Schedule};
+use relay::BLOCK_BYTES_MAX;
+use schedule::{Algorithm, Schedule};
 
-use crate::crossing::{are_racks, between_racks};
+use crate::{
+    costs::Costs,
+    crossing::{are_racks, between_racks},
+};
 
-/// A block of this length stays in a core's second-level cache.
-const CACHED_BYTES: u64 = 256 << 10;
-
-/// Longer blocks that are copied out of their sender's memory gain some hundredths at most.
-const COPIED_BYTES_MAX: u64 = 2 << 20;
-
-/// The block sizes considered: powers of two from 16 KiB to 2 GiB.
-const BLOCK_BYTES_LOG2: std::ops::RangeInclusive<u32> = 14..=31;
+/// The block sizes considered: powers of two from 16 KiB to [`BLOCK_BYTES_MAX`].
+const BLOCK_BYTES_LOG2: std::ops::RangeInclusive<u32> = 14..=BLOCK_BYTES_MAX.ilog2();
 
 /// The model has no cost for long blocks with switches, but there is one: a member copies a whole block
 /// into or out of its queue pair's memory, and at most this much is in flight meanwhile
@@ -47,97 +45,6 @@ const PART_BYTES: f64 = (16 << 10) as f64;
 /// How much faster another algorithm must be to replace the pipeline, which loses least to a slow link
 /// and whose receivers finish together.
 const MARGIN: f64 = 1.01;
-
-/// How many times more a rack's hosts can send than its uplink carries, unless given: racks are named where
-/// uplinks are oversubscribed, and this is a usual ratio.
-pub const OVERSUBSCRIPTION_DEFAULT: f64 = 4.0;
-
-/// Costs of replication in a network whose members and links are all alike.
-#[derive(Clone, Copy, PartialEq, Debug)]
-pub struct Costs {
-    /// Rate of a link in each direction, in bytes per second.
-    pub rate_bytes_per_second: f64,
-    /// Processor time to receive and send a block. Overlaps with the time on the link; the longer of the
-    /// two counts.
-    pub busy_seconds: f64,
-    /// Fixed cost of a step, which nothing overlaps.
-    pub gap_seconds: f64,
-    /// From one member to the next, for an empty block.
-    pub latency_seconds: f64,
-    /// Burst of links limited by a token bucket, as on many rented machines; 0 for others.
-    pub burst_bytes: u64,
-    /// Longer blocks are used only on request.
-    pub block_bytes_max: u64,
-    /// Whether members send a block on while they receive it.
-    pub cut_through: bool,
-    /// How many times more the hosts of a rack can send than its uplink carries; 1 for racks that cost nothing. Of no
-    /// effect without racks.
-    pub oversubscription: f64,
-}
-
-impl Costs {
-    /// Members on separate hosts. The default rate is 10 Gbit/s over TCP and 100 Gbit/s over other
-    /// fabrics.
-    pub fn of_fabric(fabric: &Fabric, rate_bits_per_second: Option<u64>) -> Self {
-        let (usual_rate, busy_seconds, block_bytes_max) = match fabric {
-            Fabric::Tcp => (10_000_000_000, 60e-6, 1 << 20),
-            _ => (100_000_000_000, 10e-6, 16 << 20),
-        };
-        let rate = rate_bits_per_second.unwrap_or(usual_rate).max(1);
-        Self {
-            rate_bytes_per_second: rate as f64 / 8.0,
-            busy_seconds,
-            gap_seconds: 3e-6,
-            latency_seconds: 100e-6,
-            burst_bytes: 0,
-            block_bytes_max,
-            cut_through: matches!(fabric, Fabric::Tcp),
-            oversubscription: OVERSUBSCRIPTION_DEFAULT,
-        }
-    }
-
-    /// The same with all `members` on this machine's processors, as in a lab.
-    pub fn on_shared_processors(self, members: u32) -> Self {
-        let share = (f64::from(members) / processors()).max(1.0);
-        let (busy_seconds, gap_seconds) = (self.busy_seconds * share, self.gap_seconds * share);
-        Self { busy_seconds, gap_seconds, ..self }
-    }
-
-    /// `members` processes on this machine: only copies and system calls cost time, and all members
-    /// share its processors.
-    pub fn of_one_machine(fabric: &Fabric, members: u32) -> Self {
-        let is_direct = *fabric == Fabric::Tcp && rdmc::check_direct_copies().is_ok();
-        Self::of_copies(fabric, members, is_direct)
-    }
-
-    /// As [`Costs::of_one_machine`]; with `is_direct` blocks over TCP are copied out of their sender's
-    /// memory (docs/decisions/one-machine.md).
-    pub fn of_copies(fabric: &Fabric, members: u32, is_direct: bool) -> Self {
-        let copies = f64::from(members.saturating_sub(1).max(1));
-        let copies_per_core = (copies / processors()).max(1.0);
-        // Sockets copy twice, cheaply while a block is still in the cache when it is relayed.
-        // Others copy once; through libfabric wake-ups dominate the cost of a block.
-        let (rate, gap_seconds, block_bytes_max) = match fabric {
-            Fabric::Tcp if is_direct => (10e9, 7e-6, COPIED_BYTES_MAX),
-            Fabric::Tcp => (1.5e9, 5e-6, CACHED_BYTES),
-            _ => (3e9, 100e-6, 1 << BLOCK_BYTES_LOG2.end()),
-        };
-        Self {
-            rate_bytes_per_second: rate / copies_per_core,
-            busy_seconds: 0.0,
-            gap_seconds: gap_seconds * copies_per_core,
-            latency_seconds: 100e-6,
-            burst_bytes: 0,
-            block_bytes_max,
-            cut_through: matches!(fabric, Fabric::Tcp) && !is_direct,
-            oversubscription: 1.0,
-        }
-    }
-}
-
-fn processors() -> f64 {
-    thread::available_parallelism().map_or(1, NonZeroUsize::get) as f64
-}
 
 /// An algorithm and a block size for a message, with the predicted time.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
@@ -281,7 +188,7 @@ impl ChoiceRequest<'_> {
         let choices = sizes.map(|size| self.predict(candidate, size, costs));
         choices
             .reduce(|best, other| if other.time < best.time { other } else { best })
-            .unwrap_or_else(|| self.predict(candidate, BLOCK_BYTES_DEFAULT, costs))
+            .unwrap_or_else(|| self.predict(candidate, BLOCK_BYTES_MAX, costs))
     }
 
     /// Applies the model to one combination.
@@ -386,11 +293,13 @@ impl Candidate {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::costs::{Machine, Network};
 
     const MIB: u64 = 1 << 20;
+    const MACHINE: Machine = Machine { processors: 2, copies_directly: true };
 
     fn of_rate(rate_bits_per_second: u64) -> Costs {
-        Costs::of_fabric(&Fabric::Tcp, Some(rate_bits_per_second))
+        Costs::between_hosts(Network::Tcp, Some(rate_bits_per_second))
     }
 
     fn request(members: u32, message_bytes: u64) -> ChoiceRequest<'static> {
@@ -436,8 +345,7 @@ mod tests {
 
     #[test]
     fn whole_blocks_between_many_racks_go_along_a_chain_of_them() {
-        let fabric = Fabric::libfabric("verbs");
-        let costs = Costs::of_fabric(&fabric, None);
+        let costs = Costs::between_hosts(Network::Device, None);
         let [packed, _] = racks_of(4, 16);
         let choice = ChoiceRequest { racks: &packed, ..request(64, 8192 * MIB) }.choose(&costs);
         assert_eq!(choice.algorithm, Algorithm::RacksChain);
@@ -523,13 +431,15 @@ mod tests {
         assert!(block(250_000_000, 8 * MIB) <= 32 << 10);
         assert!(block(250_000_000, 256 * MIB) <= 128 << 10);
         assert!(block(100_000_000_000, 256 * MIB) >= MIB);
-        let together = |fabric, is_direct| {
-            let costs = Costs::of_copies(&fabric, 8, is_direct);
+        let together = |network, copies_directly| {
+            let machine = Machine { copies_directly, ..MACHINE };
+            let costs = Costs::of_one_machine(network, 8, machine);
             request(8, 256 * MIB).choose(&costs).block_bytes
         };
-        assert_eq!(together(Fabric::Tcp, false), CACHED_BYTES);
-        assert_eq!(together(Fabric::Tcp, true), COPIED_BYTES_MAX);
-        assert!(together(Fabric::libfabric("shm"), false) >= MIB);
+        // What stays in a cache, and what gains no more.
+        assert_eq!(together(Network::Tcp, false), 256 << 10);
+        assert_eq!(together(Network::Tcp, true), 2 * MIB);
+        assert!(together(Network::Device, false) >= MIB);
         assert!(block(100_000_000_000, 8 * MIB) <= block(100_000_000_000, 256 * MIB));
     }
 
@@ -537,11 +447,12 @@ mod tests {
     fn every_length_and_group_size_has_a_choice() {
         for bytes in [0, 1, 16 << 10, (16 << 10) + 1, 1 << 40, 1 << 50] {
             for members in [1, 2, 3, 4_096] {
-                let choice = request(members, bytes).choose(&Costs::of_fabric(&Fabric::Tcp, None));
+                let choice =
+                    request(members, bytes).choose(&Costs::between_hosts(Network::Tcp, None));
                 assert!(choice.blocks >= 1 && choice.time < Duration::MAX, "{bytes} {choice:?}");
                 let covered = u64::from(choice.blocks) * choice.block_bytes;
                 assert!(covered >= bytes, "{bytes} bytes to {members}: {choice:?}");
-                let together = Costs::of_one_machine(&Fabric::Tcp, members);
+                let together = Costs::of_one_machine(Network::Tcp, members, MACHINE);
                 assert!(request(members, bytes).choose(&together).time < Duration::MAX);
             }
         }
@@ -554,7 +465,7 @@ mod tests {
             block_bytes: Some(12_345),
             ..request(8, MIB)
         };
-        let costs = Costs::of_one_machine(&Fabric::Tcp, 8);
+        let costs = Costs::of_one_machine(Network::Tcp, 8, MACHINE);
         let choice = given.choose(&costs);
         assert_eq!((choice.algorithm, choice.block_bytes), (Algorithm::NestedPipelines, 12_345));
         assert_eq!(given.compare(&costs), [choice]);

@@ -1,6 +1,6 @@
 //! How much of a schedule crosses between racks.
 
-use rdmc::Schedule;
+use schedule::Schedule;
 
 /// The most members and steps that are looked at.
 const SAMPLES: u32 = 512;
@@ -36,7 +36,7 @@ pub(crate) fn are_racks(racks: &[u32]) -> bool {
 
 #[cfg(test)]
 mod tests {
-    use rdmc::Algorithm;
+    use schedule::Algorithm;
 
     use super::*;
 

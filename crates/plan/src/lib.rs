@@ -1,14 +1,16 @@
 //! How to replicate a message fastest, and which member delays a group.
 //!
 //! - [`choice`]: the fastest algorithm and block size, by a cost model.
+//! - [`costs`]: what the model has to know of a network, and of a machine that all members share.
 //! - [`size`]: sizes and rates in text.
 //! - [`slowness`]: the member that delays a group, from the waits of all members.
 //!
-//! Pure functions, except that [`choice`] reads the number of processors.
+//! Pure functions.
 
 #![forbid(unsafe_code)]
 
 pub mod choice;
+pub mod costs;
 mod crossing;
 pub mod size;
 pub mod slowness;

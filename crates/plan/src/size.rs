@@ -1,6 +1,6 @@
 //! Sizes in bytes and rates in bits per second as text: for command lines, settings and reports.
 
-use rdmc::BLOCK_BYTES_MAX;
+use relay::BLOCK_BYTES_MAX;
 
 /// Binary and decimal units; a bare number is bytes.
 const UNITS: [(&str, u64); 16] = [

@@ -6,7 +6,7 @@
 //! ([`Waited`]). The walk spends most of its time at the straggler, which waits for no member, or at the
 //! two ends of a slow link, which wait for each other.
 
-use rdmc::Waited;
+use relay::Waited;
 
 /// Steps of the walk; far more than the distance between any two members.
 const STEPS: usize = 400;

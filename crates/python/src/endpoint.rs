@@ -9,8 +9,7 @@ use std::{
 
 use pyo3::prelude::*;
 use rdmc::{
-    Context, ContextSettings, Error, Fabric, GroupSettings, Op, Protection, Secret, Team,
-    TeamSettings, Type,
+    Context, ContextSettings, Error, Fabric, Op, Protection, Secret, Team, TeamSettings, Type,
 };
 
 use crate::{
@@ -18,7 +17,7 @@ use crate::{
     errors::{invalid, raise, raise_of_device},
     guard::{Process, address_of, duration, interruptible, lock},
     memory::Memory,
-    messages::Messages,
+    messages::{Messages, MessagesSettings},
 };
 
 /// A member of a team, in this process.
@@ -147,27 +146,16 @@ impl Endpoint {
         Ok(())
     }
 
-    /// Joins a group whose root sends messages. `posted`: they wait for memory that is given.
-    #[allow(clippy::too_many_arguments, reason = "the caller names them")]
+    /// Joins a group whose root sends messages.
     fn messages(
         &self,
         py: Python<'_>,
         number: u64,
         members: Vec<String>,
         rank: u32,
-        root: u32,
-        block_bytes: Option<u64>,
-        posted: bool,
-        verify: bool,
+        settings: MessagesSettings,
     ) -> PyResult<Messages> {
-        let members = addresses_of(py, &members)?;
-        let mut settings = GroupSettings::new(number, members, rank).root(root).verify(verify);
-        if let Some(bytes) = block_bytes {
-            settings = settings.block_bytes(bytes);
-        }
-        if posted {
-            settings = settings.receive_bytes_max(0);
-        }
+        let settings = settings.of_group(py, number, addresses_of(py, &members)?, rank)?;
         let (context, team) = (self.context(py)?, self.team(py)?);
         // Members that are lost do not come.
         let failure = || team.failure().map(Error::TeamFailed);

@@ -1,12 +1,15 @@
 //! A group of the library's: one root sends messages of any length, all others receive them.
 
-use std::sync::{Arc, Mutex};
+use std::{
+    net::SocketAddr,
+    sync::{Arc, Mutex},
+};
 
 use pyo3::{
     prelude::*,
     types::{PyAny, PyMemoryView},
 };
-use rdmc::{Error, Group, Region};
+use rdmc::{Error, Group, GroupSettings, Region, Scheduling};
 
 use crate::{
     errors::{invalid, raise},
@@ -21,6 +24,38 @@ use crate::{
 pub(crate) struct Messages {
     group: Mutex<Option<Arc<Group>>>,
     process: Process,
+}
+
+/// What the application sets; the class of this name in Python.
+#[derive(FromPyObject)]
+pub(crate) struct MessagesSettings {
+    root: u32,
+    algorithm: String,
+    message_bytes: Option<u64>,
+    block_bytes: Option<u64>,
+    /// Messages wait for memory that is given.
+    posted: bool,
+    verify: bool,
+}
+
+impl MessagesSettings {
+    /// Errors: no algorithm has this name.
+    pub(crate) fn of_group(
+        self,
+        py: Python<'_>,
+        number: u64,
+        members: Vec<SocketAddr>,
+        rank: u32,
+    ) -> PyResult<GroupSettings> {
+        let schedule = self.algorithm.parse::<Scheduling>().map_err(|error| raise(py, &error))?;
+        let mut settings = GroupSettings::new(number, members, rank).root(self.root);
+        settings = settings.schedule(schedule).verify(self.verify);
+        (settings.message_bytes, settings.block_bytes) = (self.message_bytes, self.block_bytes);
+        if self.posted {
+            settings = settings.receive_bytes_max(0);
+        }
+        Ok(settings)
+    }
 }
 
 impl Messages {
@@ -60,6 +95,18 @@ fn region_of(object: &Bound<'_, PyAny>, writable: bool) -> PyResult<Region> {
 
 #[pymethods]
 impl Messages {
+    /// The name of the algorithm that the root took.
+    #[getter]
+    fn algorithm(&self, py: Python<'_>) -> PyResult<&'static str> {
+        Ok(self.group(py)?.schedule().algorithm().name())
+    }
+
+    /// The length of a block that the root took.
+    #[getter]
+    fn block_bytes(&self, py: Python<'_>) -> PyResult<u64> {
+        Ok(self.group(py)?.block_bytes())
+    }
+
     /// Queues an object's bytes as the next message; its number.
     fn send(&self, py: Python<'_>, object: &Bound<'_, PyAny>) -> PyResult<Pending> {
         let (group, region) = (self.group(py)?, region_of(object, false)?);

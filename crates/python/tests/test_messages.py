@@ -45,6 +45,21 @@ def _all_lengths(root: int) -> int:
         return count
 
 
+def _choices() -> list[tuple[str, int]]:
+    taken = []
+    with members.group() as group:
+        # Only what the root says of lengths counts.
+        for settings in [
+            {},
+            {"message_bytes": 10_000 if group.rank == 1 else 10**9},
+            {"algorithm": "chain"},
+            {"algorithm": "auto", "block_bytes": 12_345},
+        ]:
+            with group.messages(1, **settings) as messages:
+                taken.append((messages.algorithm, messages.block_bytes))
+    return taken
+
+
 def _arrays_given_before() -> None:
     with members.group() as group, group.messages(posted=True) as messages:
         if messages.is_root:
@@ -218,6 +233,13 @@ class MessagesOfGroups(unittest.TestCase):
         for root in (0, 2):
             count = len(_LENGTHS)
             self.assertEqual(members.returned(members.run(_all_lengths, 3, root)), [count] * 3)
+
+    def test_all_members_take_what_the_root_chooses(self) -> None:
+        taken = members.returned(members.run(_choices, 3))
+        self.assertEqual(taken, [taken[0]] * 3)
+        usual, short, chain, given = taken[0]
+        self.assertLess(short[1], usual[1])
+        self.assertEqual((chain[0], given[1]), ("chain", 12_345))
 
     def test_messages_into_arrays(self) -> None:
         members.returned(members.run(_arrays_given_before, 4))

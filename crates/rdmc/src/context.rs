@@ -14,19 +14,19 @@ use transport::{Region, Transport};
 #[cfg(feature = "switch")]
 use crate::creation::in_switch;
 use crate::{
-    Application, ContextSettings, Counters, Error, Fabric, Group, GroupSettings, Offload, Progress,
-    Protection, Team, TeamSettings, Waited,
+    Algorithm, Application, ContextSettings, Counters, Error, Fabric, Group, GroupSettings,
+    Offload, Progress, Protection, Team, TeamSettings, Waited,
     caller::Caller,
     commands::{Command, Commands},
     creation::{
+        choice::parent,
         creating::Creating,
         dialing::{Connecting, Dialer},
         joining::Joining,
         links::{Links, Wire},
         listening::LinkListener,
         messages::Sharing,
-        steps::Step,
-        terms::{GroupTerms, TeamTerms, Terms},
+        steps::{Reply, Step},
     },
     disks::DiskThreads,
     dispatcher::{Dispatcher, Registration},
@@ -180,18 +180,43 @@ impl Context {
         inbox: Option<Inbox>,
         application: impl FnOnce(&Arc<Shared>) -> Box<dyn Application>,
     ) -> Result<Group, Error> {
+        let deadline = Deadline::after(self.settings.connect_timeout);
+        let number = settings.number;
+        let settings = self.agree(settings, deadline)?;
         let made = engine::GroupSettings::try_from(&settings)?;
-        self.commands.check()?;
         self.check_in_switch(&made)?;
         let offload = Offload::of(&made, self.can_offload);
         let worker = (self.commands.clone(), self.caller.clone());
         let shared = Shared::new(settings, made, offload, worker, inbox);
         self.reserve(&shared)?;
         let application = application(&shared);
-        self.connect_and_create(&shared, application).inspect_err(|_| {
-            lock(&self.groups).remove(&shared.settings.number);
+        self.connect_and_create(&shared, application, deadline).inspect_err(|_| {
+            lock(&self.groups).remove(&number);
+            // Without a worker nobody is told anything.
+            let _ = self.commands.give(Command::Create(Step::Forget { number }));
         })?;
         Ok(Group::new(shared))
+    }
+
+    /// Returns the settings with what they leave open: as this member takes it if it is the root, and otherwise as the
+    /// root has, which a member is asked for. Blocks until the deadline at most.
+    ///
+    /// Errors: a setting is out of range; a member is unreachable, has other settings, or does not answer in time.
+    fn agree(&self, settings: GroupSettings, deadline: Deadline) -> Result<GroupSettings, Error> {
+        self.commands.check()?;
+        let members = u32::try_from(settings.members.len()).unwrap_or(u32::MAX);
+        let asked = parent(settings.rank, settings.root, members);
+        let Some(member) = asked.filter(|_| settings.is_open()) else {
+            return Ok(settings.chosen_by_root(&self.settings));
+        };
+        // Anything in place of what is open: what else is out of range is an error before anybody is asked.
+        let any = settings.clone().with_choice(Algorithm::Chain, 1);
+        self.check_in_switch(&engine::GroupSettings::try_from(&any)?)?;
+        check_unused(&lock(&self.groups), settings.number)?;
+        let address = settings.members[member as usize];
+        let joining = Joining::for_choice(&settings, member, &self.settings);
+        let choice = self.join(joining, deadline, self.offers.clone(), Reply::Choice)?;
+        choice.apply(settings).map_err(|cause| Error::Member { member, address, cause })
     }
 
     /// Creates a team, together with all its other members, which must do the same with equal
@@ -208,19 +233,13 @@ impl Context {
         let made = settings.made();
         made.check()?;
         self.commands.check()?;
-        let ContextSettings { fabric, listen, protection, .. } = &self.settings;
+        let ContextSettings { fabric, listen, .. } = &self.settings;
         let tcp = self.settings.limited_tcp();
         let drain_timeout = tcp.drain_timeout.min(team_driver::DRAIN_MAX);
         let network = Network::start(fabric, listen.ip(), &tcp.drain_timeout(drain_timeout))?;
-        let joining = Joining {
-            number: made.number,
-            rank: made.rank,
-            addresses: settings.members.clone(),
-            neighbours: made.links(),
-            terms: Terms::Team(TeamTerms::new(&settings, &fabric.name(), *protection)),
-            is_shared: false,
-        };
-        let links = self.connect(joining, network.offers())?;
+        let joining = Joining::for_team(&settings, &made, &self.settings);
+        let deadline = Deadline::after(self.settings.connect_timeout);
+        let links = self.join(joining, deadline, network.offers(), Reply::Links)?;
         let links = self.links(links, &settings.members, None)?;
         let identity = (made.number, made.rank, made.members);
         let driver = Arc::new(Driver::new(team::Team::new(network, made, links)?));
@@ -351,10 +370,7 @@ impl Context {
         let number = shared.settings.number;
         let mut groups = lock(&self.groups);
         groups.retain(|_, other| other.upgrade().is_some_and(|other| !other.is_finished()));
-        let other = groups.get(&number).and_then(Weak::upgrade);
-        if other.is_some_and(|other| !other.has_ended()) {
-            return Err(Error::NumberInUse(number));
-        }
+        check_unused(&groups, number)?;
         groups.insert(number, Arc::downgrade(shared));
         Ok(())
     }
@@ -363,26 +379,12 @@ impl Context {
         &self,
         shared: &Arc<Shared>,
         application: Box<dyn Application>,
+        deadline: Deadline,
     ) -> Result<(), Error> {
         let (settings, addresses) = (&shared.made, &shared.settings.members);
-        let deadline = Deadline::after(self.settings.connect_timeout);
-        let terms = Terms::Group(GroupTerms::new(
-            settings,
-            addresses,
-            self.settings.streams,
-            &self.settings.fabric.name(),
-            shared.offload,
-            self.settings.protection,
-        ));
-        let joining = Joining {
-            number: settings.number,
-            rank: settings.rank,
-            addresses: addresses.clone(),
-            neighbours: settings.neighbours(),
-            terms,
-            is_shared: !settings.is_in_switch(),
-        };
-        let mut links = self.connect(joining, self.offers.clone())?;
+        let joining =
+            Joining::for_links(&shared.settings, settings, shared.offload, &self.settings);
+        let mut links = self.join(joining, deadline, self.offers.clone(), Reply::Links)?;
         let (end, registration) = self.join_switches(settings, &mut links, deadline)?;
         let links = self.links(links, addresses, end)?;
         let dispatcher = Dispatcher::new(application, Arc::clone(shared), registration);
@@ -398,18 +400,25 @@ impl Context {
         created?
     }
 
-    /// Connects this member with its neighbours.
+    /// Carries out a step of a creation, and returns what comes of it. Blocks until the deadline at most.
     ///
-    /// Errors: it is being created here already; a neighbour is unreachable, refuses, or does not appear in time.
-    fn connect(&self, joining: Joining, offers: Offers) -> Result<Links, Error> {
-        let (reply, answer) = bounded(1);
-        let (joining, timeout) = (Box::new(joining), self.settings.connect_timeout);
-        let deadline = Deadline::after(timeout.saturating_add(CREATION_GRACE));
-        self.commands.give(Command::Create(Step::Begin { joining, offers, timeout, reply }))?;
+    /// Errors: it is being created here already; a member is unreachable, refuses, or does not appear in time.
+    fn join<T>(
+        &self,
+        joining: Joining,
+        until: Deadline,
+        offers: Offers,
+        reply: impl FnOnce(Sender<Result<T, Error>>) -> Reply,
+    ) -> Result<T, Error> {
+        let (sender, answer) = bounded(1);
+        let (joining, left) = (Box::new(joining), until.left());
+        let deadline = Deadline::after(left.saturating_add(CREATION_GRACE));
+        let begin = Step::Begin { joining, offers, left, reply: reply(sender) };
+        self.commands.give(Command::Create(begin))?;
         let Some(caller) = &self.caller else { return self.await_answer(&answer, deadline)? };
         loop {
             match answer.try_recv() {
-                Ok(links) => return links,
+                Ok(made) => return made,
                 Err(TryRecvError::Disconnected) => return Err(self.commands.ended()),
                 Err(TryRecvError::Empty) => {}
             }
@@ -417,7 +426,7 @@ impl Context {
             if left.is_zero() || !caller.poll(left.min(PROGRESS_TIME)) {
                 // Another thread has the worker. It may stop making progress unnoticed.
                 match answer.recv_timeout(left.min(WORKER_PAUSE)) {
-                    Ok(links) => return links,
+                    Ok(made) => return made,
                     Err(_) if left.is_zero() => return self.await_answer(&answer, deadline)?,
                     Err(_) => {}
                 }
@@ -542,6 +551,15 @@ impl Drop for Context {
     fn drop(&mut self) {
         let _ = self.shut_down(Deadline::after(DROP_TIMEOUT));
     }
+}
+
+/// Errors: a group that has not ended uses the number.
+fn check_unused(groups: &HashMap<u64, Weak<Shared>>, number: u64) -> Result<(), Error> {
+    let other = groups.get(&number).and_then(Weak::upgrade);
+    if other.is_some_and(|other| !other.has_ended()) {
+        return Err(Error::NumberInUse(number));
+    }
+    Ok(())
 }
 
 fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {

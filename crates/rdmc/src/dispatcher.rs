@@ -221,7 +221,7 @@ mod tests {
             let settings = |rank| {
                 let addresses = vec![([127, 0, 0, 1], 1).into(), ([127, 0, 0, 1], 2).into()];
                 let mut settings =
-                    GroupSettings::new(1, addresses, rank).algorithm(Algorithm::Chain);
+                    GroupSettings::new(1, addresses, rank).schedule(Algorithm::Chain);
                 settings.small = Some(SmallMessages { slots: SLOTS, ..SmallMessages::default() });
                 settings.report_blocks = true;
                 let made = engine::GroupSettings::try_from(&settings).unwrap();

@@ -1,6 +1,8 @@
 //! The network that a context uses.
 
-use std::{fmt, str::FromStr};
+use std::{fmt, num::NonZeroUsize, str::FromStr, thread};
+
+use plan::costs::{Costs, Machine, Network};
 
 use crate::Error;
 
@@ -39,6 +41,34 @@ impl Fabric {
         let mut candidates = hardware();
         candidates.push(Self::Tcp);
         candidates
+    }
+
+    /// Returns the costs of a group whose members are on separate hosts, with links of this rate in bits per second; if
+    /// it is not known, of 10 Gbit/s over TCP and of 100 Gbit/s over other fabrics.
+    pub fn costs_between_hosts(&self, rate_bits_per_second: Option<u64>) -> Costs {
+        Costs::between_hosts(self.network(), rate_bits_per_second)
+    }
+
+    /// Returns the costs of a group whose members are all on one machine, such as [`Fabric::this_machine`], and share its
+    /// processors.
+    pub fn costs_of_one_machine(&self, members: u32, machine: Machine) -> Costs {
+        Costs::of_one_machine(self.network(), members, machine)
+    }
+
+    /// Returns what members on this machine have in common.
+    pub fn this_machine() -> Machine {
+        let processors = thread::available_parallelism().map_or(1, NonZeroUsize::get);
+        Machine {
+            processors: u32::try_from(processors).unwrap_or(u32::MAX),
+            copies_directly: transport_tcp::check_direct_copies().is_ok(),
+        }
+    }
+
+    fn network(&self) -> Network {
+        match self {
+            Self::Tcp => Network::Tcp,
+            Self::Libfabric { .. } => Network::Device,
+        }
     }
 
     /// Returns the fabric's name without this host's devices; the same at all members.

@@ -11,9 +11,11 @@ use crate::creation::in_switch::{FromReceiver, FromRoot};
 use crate::{
     Offload,
     creation::{
-        messages::{Asks, Hello, Message, Request, Response},
+        choice::RootChoice,
+        messages::{Hello, Message, Purpose, Request, Response},
         terms::{GroupTerms, Terms},
     },
+    group_settings::BLOCK_BYTES_UNASKED_MAX,
 };
 
 /// Decodes a message whose first byte is its kind; the remaining kinds are defined in other crates.
@@ -23,7 +25,7 @@ pub fn messages(bytes: &[u8]) -> bool {
     match kind {
         1 => decoded::<Request>(body).is_some(),
         3 => decoded::<Hello>(body).is_some(),
-        8 => decoded::<Asks>(body).is_some(),
+        8 => decoded::<Purpose>(body).is_some(),
         4 => decoded::<Message>(body).is_some(),
         2 => decoded::<Response>(body).is_some(),
         5 => {
@@ -33,6 +35,7 @@ pub fn messages(bytes: &[u8]) -> bool {
                 .inspect(|theirs| drop((ours.difference(theirs), theirs.difference(&ours))))
                 .is_some()
         }
+        9 => decoded::<RootChoice>(body).inspect(|&choice| check_choice(choice)).is_some(),
         #[cfg(feature = "switch")]
         6 => decoded::<FromReceiver>(body).is_some(),
         #[cfg(feature = "switch")]
@@ -48,6 +51,16 @@ fn decoded<M: Serialize + DeserializeOwned>(bytes: &[u8]) -> Option<M> {
     let again: M = postcard::from_bytes(&encoded).expect("it was encoded here");
     assert_eq!(postcard::to_stdvec(&again).expect("it was decoded"), encoded);
     Some(message)
+}
+
+/// What a member takes of any choice makes a group within the limits.
+fn check_choice(choice: RootChoice) {
+    let members = [7, 8, 9].map(|port| SocketAddr::from(([10, 0, 0, 1], port)));
+    let settings = crate::GroupSettings::new(1, members.to_vec(), 1);
+    if let Ok(taken) = choice.apply(settings) {
+        let made = GroupSettings::try_from(&taken).expect("it was taken");
+        assert!(made.block_bytes <= BLOCK_BYTES_UNASKED_MAX);
+    }
 }
 
 fn terms() -> Terms {
@@ -66,6 +79,7 @@ fn terms() -> Terms {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::creation::{choice::Question, messages::Asks, terms::Addresses};
 
     fn seed(kind: u8, message: &impl Serialize) -> Vec<u8> {
         [vec![kind], postcard::to_stdvec(message).unwrap()].concat()
@@ -85,21 +99,36 @@ mod tests {
         }
     }
 
-    fn hello(asks: Option<Asks>) -> Hello {
-        Hello { id: [7; 16], stream: u8::from(asks.is_none()), streams: 2, asks }
+    fn hello(purpose: Option<Purpose>) -> Hello {
+        Hello { id: [7; 16], stream: u8::from(purpose.is_none()), streams: 2, purpose }
+    }
+
+    fn choice() -> RootChoice {
+        RootChoice::new(Algorithm::Chain, 65_536)
+    }
+
+    fn question() -> Question {
+        let members = [7, 8].map(|port| SocketAddr::from(([10, 0, 0, 1], port)));
+        let addresses = Addresses::new(&members);
+        Question { group: 5, from: 1, to: 0, root: 0, addresses, timeout_ms: 1_000 }
     }
 
     #[test]
     fn the_corpus_of_messages_passes() {
         let messages = [
             ("request", seed(1, &request())),
-            ("asks", seed(4, &Message::Asks { channel: 3, request: request() })),
+            ("asks", seed(4, &Message::Asks { channel: 3, asks: Asks::Link(request()) })),
             ("withdraws", seed(4, &Message::Withdraws { channel: 3 })),
-            ("first-stream", seed(3, &hello(Some(Asks::Link(request()))))),
+            ("first-stream", seed(3, &hello(Some(Purpose::Own(Asks::Link(request())))))),
             ("another-stream", seed(3, &hello(None))),
             ("accepted", seed(2, &(0_u8, vec![9_u8; 8]))),
             ("refused", seed(2, &(1_u8, "no"))),
             ("terms", seed(5, &terms())),
+            ("choice", seed(9, &choice())),
+            ("own-question", seed(8, &Purpose::Own(Asks::Choice(question())))),
+            ("response-chose", seed(2, &Response::Chose(choice()))),
+            ("asks-choice", seed(4, &Message::Asks { channel: 3, asks: Asks::Choice(question()) })),
+            ("chose", seed(4, &Message::Chose { channel: 3, choice: choice() })),
         ];
         testing::replay("rdmc_messages", &messages, super::messages);
     }

@@ -6,7 +6,7 @@ use session::Deadline;
 use transport::Region;
 
 use crate::{
-    Error, Failure, GroupSettings, Message, Offload, SendHandle,
+    Error, Failure, GroupSettings, Message, Offload, Schedule, SendHandle,
     inbox::Given,
     shared::{Call, Shared, Status},
 };
@@ -29,9 +29,20 @@ impl Group {
         Self { shared }
     }
 
-    /// Returns the settings with which the group was created.
+    /// Returns the settings with which the group was created. What was left open in them is as the root has taken it: an
+    /// algorithm, a block size and windows are always set.
     pub fn settings(&self) -> &GroupSettings {
         &self.shared.settings
+    }
+
+    /// Returns who sends which block to whom, the same at all members.
+    pub fn schedule(&self) -> &Schedule {
+        &self.shared.made.schedule
+    }
+
+    /// Returns the length in bytes of every block but the last of a message, the same at all members.
+    pub fn block_bytes(&self) -> u64 {
+        self.shared.made.block_bytes
     }
 
     /// Returns whether the network relays this group's blocks by itself.

@@ -2,27 +2,39 @@
 
 use std::{net::SocketAddr, time::Duration};
 
-use engine::{BLOCK_BYTES_DEFAULT, SmallMessages};
+use engine::SmallMessages;
+use plan::{
+    choice::{Choice, ChoiceRequest},
+    costs::Machine,
+};
 use relay::Window;
 use schedule::{Algorithm, Schedule};
+use session::Secret;
 
-use crate::Error;
+use crate::{ContextSettings, Error, Fabric, Scheduling};
+
+/// The length of messages for which block size and algorithm are chosen if none is given: neither short messages nor long
+/// ones lose much by its blocks (docs/decisions/choice.md).
+const MESSAGE_BYTES_USUAL: u64 = 16 << 20;
+
+/// The longest block in bytes that a root may take for members that have set none: each allocates memory for some.
+pub(crate) const BLOCK_BYTES_UNASKED_MAX: u64 = 16 << 20;
 
 /// The settings of a group at one member: its members, this member's rank, and how messages are
 /// transferred.
 ///
-/// All fields except `rank`, `window`, `report_blocks`, `report_delivered`, `stall_timeout`,
-/// `send_queue_max` and `receive_bytes_max` must be the same at all members; [`crate::Context::create_group`] compares
-/// them.
+/// All fields except `rank`, `message_bytes`, `rate_bits_per_second`, `window`, `report_blocks`, `report_delivered`,
+/// `stall_timeout`, `send_queue_max` and `receive_bytes_max` must be the same at all members;
+/// [`crate::Context::create_group`] compares them. What a member leaves open of `schedule` and `block_bytes` is as at the root.
 ///
 /// ```
 /// # use std::net::SocketAddr;
 /// use rdmc::{Algorithm, GroupSettings};
 ///
 /// let members: Vec<SocketAddr> = vec!["10.0.0.1:7000".parse()?, "10.0.0.2:7000".parse()?];
-/// let settings = GroupSettings::new(1, members, 0)
-///     .algorithm(Algorithm::Chain)
-///     .block_bytes(1 << 20);
+/// // The fastest for messages of a gigabyte; and always along a chain in blocks of a megabyte.
+/// let fastest = GroupSettings::new(1, members.clone(), 0).message_bytes(1 << 30);
+/// let chain = GroupSettings::new(2, members, 0).schedule(Algorithm::Chain).block_bytes(1 << 20);
 /// # Ok::<(), std::net::AddrParseError>(())
 /// ```
 #[derive(Clone, Debug)]
@@ -36,21 +48,23 @@ pub struct GroupSettings {
     pub rank: u32,
     /// The rank of the member that sends; 0 by default.
     pub root: u32,
-    /// The algorithm of the schedule. `None`, the default, selects one from the number of members,
-    /// the same at all members: currently always the binomial pipeline, which takes the fewest
-    /// steps for any number of blocks.
-    pub algorithm: Option<Algorithm>,
-    /// The rack of each rank, as arbitrary numbers; required by the algorithms for racks only
-    /// ([`Algorithm::needs_racks`]). Empty: all members are in one rack.
-    pub racks: Vec<u32>,
-    /// An existing schedule, used instead of one made from `algorithm` and `racks`. It must have
-    /// the group's number of members and its root.
-    pub schedule: Option<Schedule>,
-    /// Length in bytes of every block but the last of a message; 1 to [`crate::BLOCK_BYTES_MAX`].
-    /// Each receiver allocates memory for `messages_in_flight` blocks.
-    pub block_bytes: u64,
-    /// The number of receives and sends posted ahead.
-    pub window: Window,
+    /// Who sends which block to whom. By default the root takes the fastest; members that leave it open as well learn
+    /// at creation what it has taken, and [`crate::Group::schedule`] tells.
+    pub schedule: Scheduling,
+    /// The length of a typical message in bytes, for the choice of an algorithm and a block size; 16 MiB unless given. Of effect
+    /// at the root only.
+    pub message_bytes: Option<u64>,
+    /// The rate of each member's link in bits per second, for the same choice; a lower limit of the context
+    /// ([`ContextSettings::rate_max`]) counts instead. Unless given: what the processors can copy if
+    /// all members have the same address, or addresses of loopback; otherwise 10 Gbit/s over TCP and 100 Gbit/s over other
+    /// fabrics. Of effect at the root only.
+    pub rate_bits_per_second: Option<u64>,
+    /// Length in bytes of every block but the last of a message; 1 to [`crate::BLOCK_BYTES_MAX`]. `None`, the default: the
+    /// root takes what is fastest, at most 16 MiB, and the others learn it. Each receiver allocates memory for
+    /// `messages_in_flight` blocks.
+    pub block_bytes: Option<u64>,
+    /// The number of receives and sends posted ahead; `None`: [`Window::for_group`].
+    pub window: Option<Window>,
     /// How many messages may be in flight at once; 1 to 1,024. With 1 each starts when the one
     /// before is complete.
     pub messages_in_flight: u32,
@@ -104,11 +118,11 @@ impl GroupSettings {
             members,
             rank,
             root: 0,
-            algorithm: None,
-            racks: Vec::new(),
-            schedule: None,
-            block_bytes: BLOCK_BYTES_DEFAULT,
-            window: Window::default(),
+            schedule: Scheduling::default(),
+            message_bytes: None,
+            rate_bits_per_second: None,
+            block_bytes: None,
+            window: None,
             messages_in_flight: 2,
             offload: false,
             small: Some(SmallMessages::default()),
@@ -128,39 +142,41 @@ impl GroupSettings {
         self
     }
 
-    /// Sets [`GroupSettings::algorithm`].
+    /// Sets [`GroupSettings::schedule`], and the root to that of a [`Schedule`].
     #[must_use]
-    pub fn algorithm(mut self, algorithm: Algorithm) -> Self {
-        self.algorithm = Some(algorithm);
+    pub fn schedule(mut self, schedule: impl Into<Scheduling>) -> Self {
+        self.schedule = schedule.into();
+        if let Scheduling::Schedule(schedule) = &self.schedule {
+            self.root = schedule.root();
+        }
         self
     }
 
-    /// Sets [`GroupSettings::racks`].
+    /// Sets [`GroupSettings::message_bytes`].
     #[must_use]
-    pub fn racks(mut self, racks: Vec<u32>) -> Self {
-        self.racks = racks;
+    pub fn message_bytes(mut self, bytes: u64) -> Self {
+        self.message_bytes = Some(bytes);
         self
     }
 
-    /// Sets [`GroupSettings::schedule`], and the root to the schedule's.
+    /// Sets [`GroupSettings::rate_bits_per_second`].
     #[must_use]
-    pub fn schedule(mut self, schedule: Schedule) -> Self {
-        self.root = schedule.root();
-        self.schedule = Some(schedule);
+    pub fn rate_bits_per_second(mut self, rate: u64) -> Self {
+        self.rate_bits_per_second = Some(rate);
         self
     }
 
     /// Sets [`GroupSettings::block_bytes`].
     #[must_use]
     pub fn block_bytes(mut self, bytes: u64) -> Self {
-        self.block_bytes = bytes;
+        self.block_bytes = Some(bytes);
         self
     }
 
     /// Sets [`GroupSettings::window`].
     #[must_use]
     pub fn window(mut self, window: Window) -> Self {
-        self.window = window;
+        self.window = Some(window);
         self
     }
 
@@ -232,27 +248,94 @@ impl GroupSettings {
         self.rank == self.root
     }
 
-    /// Returns the schedule that these settings define.
+    /// Returns what the root of a group of these settings takes in a context of those: what is given, and else the fastest by
+    /// the cost model, with the predicted time.
+    pub fn choose(&self, context: &ContextSettings) -> Choice {
+        let members = u32::try_from(self.members.len()).unwrap_or(u32::MAX);
+        let tcp = context.limited_tcp();
+        let mut costs = match self.rate_bits_per_second {
+            None if self.is_on_one_machine() => {
+                let machine = Fabric::this_machine();
+                let copies_directly = machine.copies_directly && tcp.direct_copies;
+                let machine = Machine { copies_directly, ..machine };
+                context.fabric.costs_of_one_machine(members, machine)
+            }
+            rate => context.fabric.costs_between_hosts(rate),
+        };
+        if let Some(rate) = tcp.rate_max {
+            costs.rate_bytes_per_second = costs.rate_bytes_per_second.min(rate as f64);
+        }
+        costs.block_bytes_max = costs.block_bytes_max.min(BLOCK_BYTES_UNASKED_MAX);
+        // Schedules count ranks from the root, which the model takes for rank 0.
+        let mut racks = self.schedule.racks().to_vec();
+        if let Some(rank) = (self.root as usize).checked_rem(racks.len()) {
+            racks.rotate_left(rank);
+        }
+        let request = ChoiceRequest {
+            members,
+            racks: &racks,
+            message_bytes: self.message_bytes.unwrap_or(MESSAGE_BYTES_USUAL),
+            algorithm: self.schedule.algorithm(),
+            block_bytes: self.block_bytes,
+        };
+        request.choose(&costs)
+    }
+
+    fn is_on_one_machine(&self) -> bool {
+        let mut hosts = self.members.iter().map(SocketAddr::ip);
+        let first = self.members.first().map(SocketAddr::ip);
+        hosts.clone().all(|host| host.is_loopback()) || hosts.all(|host| Some(host) == first)
+    }
+
+    /// Whether the root's choice decides something.
+    pub(crate) fn is_open(&self) -> bool {
+        self.schedule.algorithm().is_none() || self.block_bytes.is_none()
+    }
+
+    /// Returns these settings with an algorithm, a block size and windows, and what was given of them unchanged.
+    pub(crate) fn with_choice(mut self, algorithm: Algorithm, block_bytes: u64) -> Self {
+        let members = u32::try_from(self.members.len()).unwrap_or(u32::MAX);
+        self.schedule = self.schedule.with_choice(algorithm);
+        let block_bytes = *self.block_bytes.get_or_insert(block_bytes);
+        self.window.get_or_insert_with(|| Window::for_group(block_bytes, members));
+        self
+    }
+
+    /// Returns these settings as the root of a group takes them in a context of those.
+    pub(crate) fn chosen_by_root(self, context: &ContextSettings) -> Self {
+        let (algorithm, block_bytes) = match (self.schedule.algorithm(), self.block_bytes) {
+            (Some(algorithm), Some(block_bytes)) => (algorithm, block_bytes),
+            _ => {
+                let choice = self.choose(context);
+                (choice.algorithm, choice.block_bytes)
+            }
+        };
+        self.with_choice(algorithm, block_bytes)
+    }
+
+    /// Returns the schedule that these settings define, at the root of a context with default settings.
     ///
-    /// Errors: there is none for this number of members, this root or these racks; `schedule` is
+    /// Errors: there is none for this number of members, this root or these racks; a given one is
     /// for another number of members or another root.
     pub fn make_schedule(&self) -> Result<Schedule, Error> {
         let members = self.members.len();
-        let Some(given) = &self.schedule else {
-            let algorithm = self.algorithm.unwrap_or(Algorithm::BinomialPipeline);
-            if self.racks.is_empty() && members > 0 {
+        let Scheduling::Schedule(given) = &self.schedule else {
+            let racks = self.schedule.racks();
+            let algorithm = self.schedule.algorithm();
+            let algorithm = algorithm.unwrap_or_else(|| self.choose(&usual_context()).algorithm);
+            if racks.is_empty() && members > 0 {
                 let members = u32::try_from(members).unwrap_or(u32::MAX);
                 return Ok(Schedule::new(algorithm, members, self.root)?);
             }
-            if self.racks.len() != members {
-                let value = format!("a list of {}", self.racks.len());
+            if racks.len() != members {
+                let value = format!("a list of {}", racks.len());
                 return Err(Error::setting(
                     "racks",
                     value,
                     format!("one for each of {members} members"),
                 ));
             }
-            return Ok(Schedule::with_racks(algorithm, &self.racks, self.root)?);
+            return Ok(Schedule::with_racks(algorithm, racks, self.root)?);
         };
         if given.members() as usize != members || given.root() != self.root {
             let value = format!("for {} members with root {}", given.members(), given.root());
@@ -263,7 +346,13 @@ impl GroupSettings {
     }
 }
 
-/// The settings for an engine that runs without a context, as in simulations.
+/// Returns the settings of a context that says nothing.
+fn usual_context() -> ContextSettings {
+    ContextSettings::new(([127, 0, 0, 1], 0).into(), Secret::from_bytes([0; 32]))
+}
+
+/// The settings for an engine that runs without a context, as in simulations. What they leave open is as at the root of a
+/// context with default settings.
 ///
 /// Errors: a setting is out of range.
 impl TryFrom<&GroupSettings> for engine::GroupSettings {
@@ -273,9 +362,11 @@ impl TryFrom<&GroupSettings> for engine::GroupSettings {
         if settings.send_queue_max == 0 {
             return Err(Error::setting("send_queue_max", 0, "1 or more"));
         }
-        let mut made = Self::new(settings.number, settings.rank, settings.make_schedule()?);
-        made.block_bytes = settings.block_bytes;
-        made.window = settings.window;
+        let schedule = settings.make_schedule()?;
+        let settings = settings.clone().chosen_by_root(&usual_context());
+        let mut made = Self::new(settings.number, settings.rank, schedule);
+        made.block_bytes = settings.block_bytes.unwrap_or(made.block_bytes);
+        made.window = settings.window.unwrap_or(made.window);
         made.messages_in_flight = settings.messages_in_flight;
         made.offload = settings.offload;
         made.small = settings.small;
@@ -299,10 +390,68 @@ mod tests {
     }
 
     #[test]
-    fn defaults_make_a_binomial_pipeline_from_rank_0() {
-        let made = settings(5).make_schedule().unwrap();
-        let described = (made.algorithm(), made.members(), made.root());
-        assert_eq!(described, (Algorithm::BinomialPipeline, 5, 0));
+    fn by_default_the_model_chooses() {
+        for members in [2, 5, 8] {
+            let plain = settings(members).rate_bits_per_second(1_000_000_000);
+            let choice = plain.choose(&usual_context());
+            let made = engine::GroupSettings::try_from(&plain).unwrap();
+            let taken = (made.schedule.algorithm(), made.block_bytes);
+            assert_eq!(taken, (choice.algorithm, choice.block_bytes));
+            assert_eq!(made.window, Window::for_group(choice.block_bytes, u32::from(members)));
+            assert_eq!(u64::from(choice.blocks) * choice.block_bytes, MESSAGE_BYTES_USUAL);
+        }
+        let block = |bytes| {
+            let long = settings(5).rate_bits_per_second(10_000_000_000).message_bytes(bytes);
+            long.choose(&usual_context()).block_bytes
+        };
+        let (short, long) = (block(100 << 10), block(1 << 30));
+        assert!(short < long, "{short}, {long}");
+    }
+
+    #[test]
+    fn the_context_of_the_root_counts() {
+        let local = settings(5).message_bytes(1 << 30);
+        let block = |context: ContextSettings| local.choose(&context).block_bytes;
+        let mut copied = usual_context();
+        copied.tcp.direct_copies = false;
+        assert!(block(copied.clone()) <= 256 << 10);
+        // 10 MB in each second.
+        assert!(block(copied.clone().rate_max(Some(10_000_000))) <= block(copied));
+        let limited = usual_context().rate_max(Some(1_250_000_000));
+        let rate = settings(5).rate_bits_per_second(10_000_000_000);
+        assert_eq!(
+            settings(5).rate_bits_per_second(100_000_000_000).choose(&limited),
+            rate.choose(&usual_context())
+        );
+    }
+
+    #[test]
+    fn what_is_given_is_kept() {
+        let given = settings(5).schedule(Algorithm::Sequential).block_bytes(77);
+        assert!(!given.is_open() && settings(5).block_bytes(77).is_open());
+        let given = given.window(Window { receives: 3, sends: 4 });
+        let made = engine::GroupSettings::try_from(&given).unwrap();
+        assert_eq!((made.schedule.algorithm(), made.block_bytes), (Algorithm::Sequential, 77));
+        assert_eq!(made.window, Window { receives: 3, sends: 4 });
+    }
+
+    #[test]
+    fn no_root_takes_longer_blocks_than_members_allow() {
+        let long = settings(3).message_bytes(1 << 44);
+        let choice = long.choose(&usual_context().fabric(Fabric::libfabric("shm")));
+        assert!(choice.block_bytes <= BLOCK_BYTES_UNASKED_MAX, "{choice:?}");
+    }
+
+    #[test]
+    fn racks_are_counted_from_the_root() {
+        let in_racks = |root: u32| {
+            let racks = (0..64).map(|rank| (rank + 64 - root) % 64 / 16).collect();
+            let settings = settings(64).root(root).rate_bits_per_second(10_000_000_000);
+            settings.schedule(Scheduling::AutoInRacks(racks)).message_bytes(4 << 30)
+        };
+        let choice = in_racks(0).choose(&usual_context());
+        assert_eq!(choice.algorithm, Algorithm::RacksPipeline);
+        assert_eq!(in_racks(17).choose(&usual_context()), choice);
     }
 
     #[test]
@@ -314,8 +463,11 @@ mod tests {
         let cases = [
             (settings(0), "1 to"),
             (settings(5).root(5), "root 5 is not a rank"),
-            (settings(5).racks(vec![0; 4]), "racks is a list of 4; use one for each of 5"),
-            (settings(5).algorithm(Algorithm::ChainOfRacks), "give the racks"),
+            (
+                settings(5).schedule(Scheduling::AutoInRacks(vec![0; 4])),
+                "racks is a list of 4; use one for each of 5",
+            ),
+            (settings(5).schedule(Algorithm::ChainOfRacks), "give the racks"),
             (settings(4).schedule(chain.clone()), "use one for 4 members with root 3"),
             (settings(5).schedule(chain.clone()).root(2), "use one for 5 members with root 2"),
             (GroupSettings { rank: 5, ..settings(5) }, "rank is 5; use 0 to 4"),

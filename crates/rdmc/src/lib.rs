@@ -44,6 +44,8 @@
 //!   ([`Context::create_group_with`]).
 //! - [`Group::send`] queues a message at the root; [`Group::close`] returns success only if every
 //!   message has reached every member.
+//! - The root takes the algorithm and the block size that are fastest by a cost model, and the others learn them, unless
+//!   [`GroupSettings::schedule`] and [`GroupSettings::block_bytes`] say otherwise; [`GroupSettings::message_bytes`] helps it.
 //! - [`Region`] is memory that the network may use; [`Group::post_receive_buffer`] provides it
 //!   before a message arrives.
 //!
@@ -125,6 +127,7 @@ mod outlet;
 mod panics;
 mod protection;
 mod receiving;
+mod scheduling;
 mod send_handle;
 mod shared;
 mod team_driver;
@@ -138,18 +141,17 @@ pub use collective::{Element, Function, InvalidFunction, Op, Type, Unsupported, 
 pub use completion::CompletionMode;
 pub use context::Context;
 pub use context_settings::{ContextSettings, Progress};
-pub use engine::{
-    BLOCK_BYTES_DEFAULT, BLOCK_BYTES_MAX, Counters, Failure, FailureKind, Offload, SmallMessages,
-    Waited,
-};
+pub use engine::{BLOCK_BYTES_MAX, Counters, Failure, FailureKind, Offload, SmallMessages, Waited};
 pub use error::Error;
 pub use fabric::Fabric;
 pub use group::Group;
 pub use group_settings::GroupSettings;
 pub use message::Message;
+pub use plan::choice::Choice;
 pub use protection::Protection;
 pub use relay::{RelayError, Window};
 pub use schedule::{Algorithm, Schedule, ScheduleError, Transfer, UnknownAlgorithm};
+pub use scheduling::Scheduling;
 pub use send_handle::SendHandle;
 pub use session::Secret;
 pub use team::{Failure as TeamFailure, WriteEnds};

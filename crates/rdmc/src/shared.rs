@@ -151,7 +151,7 @@ impl Shared {
     pub(crate) fn send(&self, region: Region) -> Result<u64, Error> {
         self.check_root()?;
         let settings = &self.settings;
-        let blocks = Blocks::new(region.len() as u64, settings.block_bytes)?;
+        let blocks = Blocks::new(region.len() as u64, self.made.block_bytes)?;
         if self.offload.is_used() {
             blocks.check_offload(settings.messages_in_flight)?;
         }

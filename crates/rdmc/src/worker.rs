@@ -161,6 +161,7 @@ impl Worker {
             }
             if last {
                 self.outlets.remove(&group);
+                self.creating.forget(group);
             }
         }
     }
@@ -199,7 +200,10 @@ impl Worker {
             }
             Command::Taken { group, message } => self.engine.taken(group, message),
             Command::AskDelivered { group, count } => self.engine.ask_delivered(group, count),
-            Command::Close { group } => self.engine.close(group),
+            Command::Close { group } => {
+                self.creating.close(group);
+                self.engine.close(group)
+            }
             Command::Abort { group, reason } => self.engine.abort(group, &reason),
             Command::Create(step) => {
                 self.creating.step(self.engine.transport_mut(), step);

@@ -9,7 +9,7 @@ use std::{
 
 use rdmc::{
     Algorithm, Application, Context, Error, FailureKind, GroupSettings, Incoming, Region,
-    RelayError, Secret,
+    RelayError, Secret, Window,
 };
 
 use crate::common::{
@@ -119,9 +119,9 @@ fn dropping_a_group_fails_it_for_everybody() {
 fn mismatched_group_settings_are_named_at_both_ends() {
     type Change = fn(&mut GroupSettings);
     let changes: [(&str, Change); 3] = [
-        ("block size", |settings| settings.block_bytes = 77),
+        ("block size", |settings| settings.block_bytes = Some(77)),
         ("root", |settings| settings.root = 1),
-        ("algorithm", |settings| settings.algorithm = Some(Algorithm::Sequential)),
+        ("algorithm", |settings| settings.schedule = Algorithm::Sequential.into()),
     ];
     let world = World::start(2);
     for (number, (what, change)) in (0..).zip(changes) {
@@ -191,10 +191,15 @@ fn impossible_settings_are_refused_with_the_remedy() {
             .create_group_with(among(settings, &world.addresses), Recorder(sender));
         group.map(drop).unwrap_err().to_string()
     };
-    assert!(create(|settings| settings.block_bytes = 0).contains("block_bytes is 0"));
-    assert!(create(|settings| settings.block_bytes = 1 << 40).contains("use 1 to 2147483648"));
+    assert!(create(|settings| settings.block_bytes = Some(0)).contains("block_bytes is 0"));
+    assert!(
+        create(|settings| settings.block_bytes = Some(1 << 40)).contains("use 1 to 2147483648")
+    );
     assert!(create(|settings| settings.rank = 1).contains("rank is 1; use 0 to 0"));
-    assert!(create(|settings| settings.window.sends = 0).contains("window.sends is 0"));
+    assert!(
+        create(|settings| settings.window = Some(Window { receives: 1, sends: 0 }))
+            .contains("window.sends is 0")
+    );
     assert!(create(|settings| settings.messages_in_flight = 0).contains("use 1 to 1024"));
     world.close();
 }
@@ -428,7 +433,8 @@ fn a_slow_callback_delays_its_own_group_only() {
     let (go_on, slow) = channel();
     let (one, two) = thread::scope(|scope| {
         let (addresses, contexts) = (&world.addresses, &world.contexts);
-        let settings = |rank| GroupSettings::new(1, addresses.clone(), rank);
+        // A message of one block would be received without memory of the application's.
+        let settings = |rank| GroupSettings::new(1, addresses.clone(), rank).block_bytes(64 << 10);
         let (sender, _events) = channel();
         let root = settings(0);
         let root = scope.spawn(|| contexts[0].create_group_with(root, Recorder(sender)));
@@ -475,7 +481,7 @@ fn blocks_that_arrive_during_a_stuck_callback_are_reported_in_few_calls() {
     let ((go_on, is_let_go), (sender, events)) = (channel(), channel());
     let settings = |rank| {
         let mut settings = group(1, Algorithm::Chain, 2, 0)(rank);
-        (settings.block_bytes, settings.report_blocks) = (10, true);
+        (settings.block_bytes, settings.report_blocks) = (Some(10), true);
         settings
     };
     let (root, receiver) = thread::scope(|scope| {

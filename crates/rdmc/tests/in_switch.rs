@@ -110,7 +110,7 @@ fn join_into(
     let addresses: Vec<SocketAddr> =
         (0..members).map(|rank| SocketAddr::new(address(host_of(rank)), PORT)).collect();
     let settings = GroupSettings::new(number, addresses, rank as u32)
-        .algorithm(Algorithm::InSwitch)
+        .schedule(Algorithm::InSwitch)
         .root(root as u32)
         .block_bytes(BLOCK_BYTES)
         .messages_in_flight(3);
@@ -250,7 +250,7 @@ fn a_relayed_message_continues_while_an_in_switch_group_is_created_and_closed() 
             let context = start(host, switch);
             let addresses = (0..HOSTS).map(|host| (address(host), PORT).into()).collect();
             let settings = GroupSettings::new(7, addresses, host as u32)
-                .algorithm(Algorithm::Chain)
+                .schedule(Algorithm::Chain)
                 .block_bytes(BLOCK_BYTES);
             let (sender, events) = channel();
             let (ask, asked) = channel();
@@ -668,7 +668,7 @@ fn members_of_one_machine_have_no_switch() {
             .map(|(rank, context)| {
                 scope.spawn(move || {
                     let settings = GroupSettings::new(1, addresses.to_vec(), rank)
-                        .algorithm(Algorithm::InSwitch);
+                        .schedule(Algorithm::InSwitch);
                     let (sender, _events) = channel();
                     context.create_group_with(settings, Recorder(sender, Option::None)).map(drop)
                 })
@@ -691,7 +691,7 @@ fn unsupported_groups_are_refused_before_a_switch_is_asked() {
     let create = |rank, members: u32| {
         let addresses = vec![context.address(); members as usize];
         let (sender, _events) = channel();
-        let settings = GroupSettings::new(1, addresses, rank).algorithm(Algorithm::InSwitch);
+        let settings = GroupSettings::new(1, addresses, rank).schedule(Algorithm::InSwitch);
         context.create_group_with(settings, Recorder(sender, None)).map(drop).unwrap_err()
     };
     let error = create(0, 3);

@@ -69,9 +69,11 @@ mod error;
 mod message;
 mod relay;
 mod settings;
+mod waited;
 
 pub use action::{Action, ReceiveId, SendId};
 pub use blocks::{BlockRange, Blocks};
 pub use error::RelayError;
 pub use relay::{Obstacle, Relay, Wait};
-pub use settings::{Settings, Window};
+pub use settings::{BLOCK_BYTES_MAX, Settings, Window};
+pub use waited::Waited;

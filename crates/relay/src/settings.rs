@@ -2,6 +2,9 @@
 
 use schedule::Schedule;
 
+/// The largest block in bytes, as 31 bits allow on every transport.
+pub const BLOCK_BYTES_MAX: u64 = 1 << 31;
+
 /// Settings: some must be the same at all members of a group, others each may choose.
 #[derive(Clone, Debug)]
 pub struct Settings {

@@ -8,7 +8,7 @@ use std::{
 };
 
 use plan::size;
-use rdmc::{Context, Group, GroupSettings, Region};
+use rdmc::{Algorithm, Context, Group, GroupSettings, Region};
 use serde_json::json;
 
 use crate::{
@@ -129,7 +129,9 @@ impl Series {
     }
 
     fn take_part(&self, threads: &MemberThreads, rank: u32, context: &Context) -> Outcome<()> {
-        let mut settings = GroupSettings::new(self.number, threads.addresses().to_vec(), rank);
+        let mut settings = GroupSettings::new(self.number, threads.addresses().to_vec(), rank)
+            .schedule(Algorithm::BinomialPipeline)
+            .block_bytes(64 << 10);
         settings.small = None;
         let group = context.create_group(settings)?;
         for message in 0..=self.messages {

@@ -9,7 +9,9 @@ use std::{
 
 use gpu::{Device, DeviceMemory, Driver, GroupStaging, Stream};
 use plan::size;
-use rdmc::{Context, ContextSettings, Group, GroupSettings, Protection, Region, Secret};
+use rdmc::{
+    Algorithm, Context, ContextSettings, Group, GroupSettings, Protection, Region, Secret, Window,
+};
 use serde_json::json;
 
 use crate::{
@@ -147,7 +149,10 @@ fn contexts(args: &Args) -> Outcome<[Context; 2]> {
 fn groups(contexts: &[Context; 2], block_bytes: u64) -> Outcome<[Group; 2]> {
     let members: Vec<_> = contexts.iter().map(Context::address).collect();
     let settings = |rank| {
-        let settings = GroupSettings::new(1, members.clone(), rank).block_bytes(block_bytes);
+        let settings = GroupSettings::new(1, members.clone(), rank)
+            .schedule(Algorithm::BinomialPipeline)
+            .block_bytes(block_bytes)
+            .window(Window::default());
         // Only memory that is posted.
         settings.small(None).receive_bytes_max(0)
     };

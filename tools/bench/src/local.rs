@@ -1,12 +1,14 @@
 //! Members as processes of this host, connected by loopback: bound by processors and memory.
 
+use std::net::SocketAddr;
+
 use plan::size;
-use rdmc::Algorithm;
+use rdmc::{Algorithm, ContextSettings, GroupSettings, Secret};
 use serde_json::json;
 
 use crate::{
     interrupt::Interrupt,
-    member::Equipment,
+    member::{Equipment, Job},
     member_processes::{Host, MemberProcesses},
     outcome::Outcome,
     report::{Output, Report, number},
@@ -25,12 +27,33 @@ pub struct Args {
     /// Algorithms; all of them if none is named
     #[arg(long, value_delimiter = ',', value_parser = algorithms())]
     algorithms: Vec<Algorithm>,
+    /// Also what a group takes whose members say nothing but this length
+    #[arg(long)]
+    auto: bool,
     #[command(flatten)]
     equipment: Equipment,
     #[command(flatten)]
     choice: Choice,
     #[command(flatten)]
     output: Output,
+}
+
+impl Args {
+    /// What is measured; with `--auto` the library's choice comes first.
+    fn jobs(&self, algorithms: &[Algorithm], members: u32) -> Vec<Job> {
+        let mut jobs = Vec::new();
+        if self.auto {
+            let here = SocketAddr::from(([127, 0, 0, 1], 0));
+            let settings =
+                GroupSettings::new(1, vec![here; members as usize], 0).message_bytes(self.bytes);
+            let context = ContextSettings::new(here, Secret::from_bytes([0; 32]));
+            let picked = settings.choose(&context.fabric(self.equipment.fabric.clone()));
+            let choice = Choice { blocks: vec![picked.block_bytes], ..self.choice.clone() };
+            jobs.extend(choice.jobs(&[picked.algorithm], members, self.bytes));
+        }
+        jobs.extend(self.choice.jobs(algorithms, members, self.bytes));
+        jobs
+    }
 }
 
 pub fn run(args: &Args) -> Outcome<()> {
@@ -47,14 +70,15 @@ pub fn run(args: &Args) -> Outcome<()> {
     for &members in &args.members {
         let hosts = vec![Host::here(); members as usize];
         let mut processes = MemberProcesses::start_with(&hosts, &interrupt, &args.equipment)?;
-        let jobs = args.choice.jobs(chosen, members, args.bytes);
+        let jobs = args.jobs(chosen, members);
         let name = format!("{members} members");
         let results = sweep(&mut processes, &jobs, args.choice.repeats, &name)?;
-        for (job, result) in jobs.iter().zip(results) {
+        for (index, (job, result)) in jobs.iter().zip(results).enumerate() {
+            let auto = if args.auto && index == 0 { "auto: " } else { "" };
             let (fastest, slowest) = result.range();
             report.row([
                 ("members", json!(members)),
-                ("algorithm", json!(job.algorithm)),
+                ("algorithm", json!(format!("{auto}{}", job.algorithm))),
                 ("block", json!(size::show(job.block_bytes))),
                 ("time_s", number(result.seconds())),
                 ("fastest_s", number(fastest)),

@@ -14,7 +14,7 @@ use std::{
 
 use rdmc::{
     Application, CompletionMode, Context, ContextSettings, Failure, Group, GroupSettings, Incoming,
-    Progress, Region, Schedule, Secret,
+    Progress, Region, Schedule, Secret, Window,
 };
 
 use crate::{
@@ -96,7 +96,8 @@ impl MemberThreads {
         let groups = self.run(|rank, context| {
             let mut settings = GroupSettings::new(number, addresses.clone(), rank)
                 .schedule(shape.schedule.clone());
-            settings.block_bytes = shape.block_bytes;
+            settings.block_bytes = Some(shape.block_bytes);
+            settings.window = Some(Window::default());
             settings.offload = shape.offload;
             // So that the thread that drives a member is notified of blocks.
             settings.report_blocks = true;

@@ -2,10 +2,7 @@
 
 use charts::{Axis, Chart, Point};
 use lab::{Lab, LabSettings, Link, Rate};
-use plan::{
-    choice::{ChoiceRequest, Costs},
-    size,
-};
+use plan::{choice::ChoiceRequest, costs::Costs, size};
 use rdmc::{Algorithm, Fabric, Protection};
 use serde_json::json;
 
@@ -69,8 +66,11 @@ pub fn link(rates: &[u64], index: usize, members: u32, small_burst: bool) -> Lin
 
 /// Input of the cost model for hosts that share this machine's processors.
 pub fn costs(members: u32, link: Link) -> Costs {
-    let costs = Costs::of_fabric(&Fabric::Tcp, Some(link.rate.bits_per_s()));
-    Costs { burst_bytes: link.burst_bytes(), ..costs.on_shared_processors(members) }
+    let costs = Fabric::Tcp.costs_between_hosts(Some(link.rate.bits_per_s()));
+    Costs {
+        burst_bytes: link.burst_bytes(),
+        ..costs.on_shared_processors(members, Fabric::this_machine().processors)
+    }
 }
 
 impl Args {

@@ -33,10 +33,13 @@ pub fn drawn(file: &tempfile::TempPath) -> String {
 /// Members as processes, every algorithm; each checks what it received.
 #[test]
 fn processes_deliver_by_every_algorithm() {
-    let json =
-        json_of(&bench("local --members 2,5 --bytes 300KiB --blocks 7KiB --repeats 1 --json"));
+    let arguments = "local --members 2,5 --bytes 300KiB --blocks 7KiB --repeats 1 --auto --json";
+    let json = json_of(&bench(arguments));
     let rows = json["rows"].as_array().unwrap();
-    assert_eq!(rows.len(), 2 * 9);
+    assert_eq!(rows.len(), 2 * 10);
+    let is_auto =
+        |row: &&serde_json::Value| row["algorithm"].as_str().unwrap().starts_with("auto: ");
+    assert_eq!(rows.iter().filter(is_auto).count(), 2);
     assert!(rows.iter().all(|row| row["time_s"].as_f64().unwrap() >= 0.0));
     assert!(json["machine"]["cores"].as_u64().unwrap() > 0);
 }

@@ -14,6 +14,7 @@ const TEST_LINES_MAX: usize = 800;
 const MAY_USE: &[(&str, &[&str])] = &[
     ("schedule", &[]),
     ("relay", &["schedule"]),
+    ("plan", &["relay", "schedule"]),
     ("collective", &["schedule"]),
     ("memory", &[]),
     ("transport", &["memory"]),
@@ -71,6 +72,7 @@ const MAY_USE: &[(&str, &[&str])] = &[
             "collective",
             "session",
             "engine",
+            "plan",
             "schedule",
             "relay",
             "team",
@@ -85,7 +87,6 @@ const MAY_USE: &[(&str, &[&str])] = &[
     ("c", &["gpu", "rdmc"]),
     ("python", &["gpu", "rdmc"]),
     ("gpu", &["rdmc", "session"]),
-    ("plan", &["rdmc"]),
     ("tree", &[]),
     ("files", &["plan", "rdmc", "session", "tree"]),
     ("measure", &["files", "plan", "rdmc", "session"]),

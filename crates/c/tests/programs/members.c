@@ -165,6 +165,46 @@ static void *replicate(void *rank_of) {
   return NULL;
 }
 
+// All members take what the root chooses, for what they leave open.
+static void *agree(void *rank_of) {
+  uint32_t rank = (uint32_t)(intptr_t)rank_of;
+  static const struct {
+    const char *algorithm, *taken;
+    uint64_t message_bytes, block_bytes;
+  } CASES[] = {{NULL, NULL, 0, 0}, {"auto", NULL, 20000, 0}, {"chain", "chain", 0, 1234}};
+  for (size_t number = 0; number < sizeof CASES / sizeof *CASES; number++) {
+    rdmc_group_settings settings = settings_of(100 + number, rank);
+    rdmc_group *group;
+    char algorithm[64];
+    settings.block_bytes = 0;
+    if (rank == 0) {
+      settings.algorithm = CASES[number].algorithm;
+      settings.message_bytes = CASES[number].message_bytes;
+      settings.block_bytes = CASES[number].block_bytes;
+    }
+    DO(rdmc_group_create(contexts[rank], &settings, &group, &error));
+    DO(rdmc_group_algorithm(group, algorithm, sizeof algorithm, &error));
+    EXPECT(rdmc_group_algorithm(group, algorithm, 3, NULL) == RDMC_INVALID);
+    EXPECT(CASES[number].taken == NULL || strcmp(algorithm, CASES[number].taken) == 0);
+    uint64_t block_bytes = rdmc_group_block_bytes(group);
+    EXPECT(CASES[number].block_bytes == 0 || block_bytes == CASES[number].block_bytes);
+    EXPECT(CASES[number].message_bytes == 0 || block_bytes <= 2 * CASES[number].message_bytes);
+    DO(rdmc_group_close(group, TIMEOUT_MS, &error));
+    rdmc_group_free(group);
+  }
+  return NULL;
+}
+
+// A name that is none is refused with the names there are.
+static void unknown_algorithm(void) {
+  rdmc_group_settings settings = settings_of(200, 0);
+  rdmc_group *group;
+  rdmc_error error;
+  settings.algorithm = "slowest";
+  EXPECT(rdmc_group_create(contexts[0], &settings, &group, &error) == RDMC_INVALID);
+  EXPECT(strstr(error.text, "auto") != NULL && strstr(error.text, "chain") != NULL);
+}
+
 // Member 1 gives up; all others learn who, and why.
 static void *fail(void *rank_of) {
   uint32_t rank = (uint32_t)(intptr_t)rank_of;
@@ -395,6 +435,9 @@ int main(int argc, char **argv) {
   // Of 3 messages at the root and 2 receivers, and the one that a closed group refused.
   expect_released(3 + 2 * 3 + 1);
   puts("ok replicate");
+  run(agree);
+  unknown_algorithm();
+  puts("ok agree");
   run(fail);
   puts("ok fail");
   refuse();

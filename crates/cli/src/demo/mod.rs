@@ -14,7 +14,7 @@ use std::{
 
 use files::{HostReport, PushReport, PushSettings, Source};
 use plan::size;
-use rdmc::{Algorithm, BLOCK_BYTES_DEFAULT, Fabric, Protection, Secret};
+use rdmc::{Algorithm, Fabric, Protection, Secret};
 
 use crate::{
     failure::{Exit, Failure, print_message},
@@ -50,6 +50,8 @@ const BYTES_MAX: u64 = 256 << 20;
 const SAMPLE_BYTES: u64 = 32 << 20;
 /// The default blocks without a limit: less work for processors, which nothing else delays then.
 const UNLIMITED_BLOCK_BYTES: u64 = 256 << 10;
+/// The default blocks with a limit, of a long object.
+const LIMITED_BLOCK_BYTES: u64 = 64 << 10;
 /// The least blocks of an object of 4 MiB or more with the default.
 const BLOCKS_MIN: u64 = 256;
 
@@ -207,7 +209,7 @@ fn bytes_for(limit: Option<u64>, receivers: usize) -> u64 {
 }
 
 fn block_bytes(args: &Args, limit: Option<u64>, bytes: u64) -> u64 {
-    let usual = if limit.is_some() { BLOCK_BYTES_DEFAULT } else { UNLIMITED_BLOCK_BYTES };
+    let usual = if limit.is_some() { LIMITED_BLOCK_BYTES } else { UNLIMITED_BLOCK_BYTES };
     let fitting = (bytes / BLOCKS_MIN).max(1).next_power_of_two();
     args.block_size.unwrap_or_else(|| fitting.clamp(16 << 10, usual))
 }

@@ -3,7 +3,8 @@
 use std::io::{self, Write};
 
 use plan::{
-    choice::{Choice, ChoiceRequest, Costs},
+    choice::{Choice, ChoiceRequest},
+    costs::Costs,
     size,
 };
 use rdmc::Fabric;
@@ -30,8 +31,8 @@ pub fn run(args: &Args) -> Result<(), Failure> {
         block_bytes: args.block_size,
     };
     let mut costs = match args.rate {
-        None if args.local => Costs::of_one_machine(&Fabric::Tcp, members),
-        rate => Costs { burst_bytes: args.burst, ..Costs::of_fabric(&Fabric::Tcp, rate) },
+        None if args.local => Fabric::Tcp.costs_of_one_machine(members, Fabric::this_machine()),
+        rate => Costs { burst_bytes: args.burst, ..Fabric::Tcp.costs_between_hosts(rate) },
     };
     if let Some(times) = args.oversubscription {
         costs.oversubscription = times;

@@ -5,7 +5,10 @@ use std::{
     time::Duration,
 };
 
-use plan::choice::{Choice, ChoiceRequest, Costs};
+use plan::{
+    choice::{Choice, ChoiceRequest},
+    costs::Costs,
+};
 use rdmc::{
     Algorithm, BLOCK_BYTES_MAX, CompletionMode, Error, Fabric, Offload, Protection, RATE_MAX_LEAST,
     Secret, Window,
@@ -84,7 +87,7 @@ pub struct PushSettings {
     /// Burst of links limited by a token bucket, for these choices ([`Costs::burst_bytes`]).
     pub burst_bytes: u64,
     /// How many times more a rack's hosts can send than its uplink carries, for these choices where hosts are in several
-    /// racks; `None` for [`plan::choice::OVERSUBSCRIPTION_DEFAULT`].
+    /// racks; `None` for [`plan::costs::OVERSUBSCRIPTION_DEFAULT`].
     pub oversubscription: Option<f64>,
     /// Receives and sends posted ahead; `None` for the default for the block size.
     pub window: Option<Window>,
@@ -167,10 +170,10 @@ impl PushSettings {
     ) -> Choice {
         let members = u32::try_from(racks.len()).unwrap_or(u32::MAX);
         let mut costs = match self.rate_bits_per_second {
-            None if self.local_only => Costs::of_one_machine(fabric, members),
+            None if self.local_only => fabric.costs_of_one_machine(members, Fabric::this_machine()),
             rate => {
                 let burst_bytes = self.burst_bytes;
-                Costs { burst_bytes, ..Costs::of_fabric(fabric, rate) }
+                Costs { burst_bytes, ..fabric.costs_between_hosts(rate) }
             }
         };
         if let Some(rate) = self.rate_max {

@@ -1,6 +1,8 @@
 from collections.abc import Sequence
 from typing import Any, final
 
+from rdmc.messages import MessagesSettings
+
 __all__ = ["Endpoint", "Message", "Messages", "Notifier", "Pending", "__version__", "random_secret"]
 
 __version__: str
@@ -25,10 +27,7 @@ class Endpoint:
         number: int,
         members: Sequence[str],
         rank: int,
-        root: int,
-        block_bytes: int | None,
-        posted: bool,
-        verify: bool,
+        settings: MessagesSettings,
     ) -> Messages: ...
     def barrier(self, timeout: float | None) -> None: ...
     def broadcast(self, array: object, root: int, timeout: float | None) -> None: ...
@@ -50,6 +49,10 @@ class Endpoint:
 
 @final
 class Messages:
+    @property
+    def algorithm(self) -> str: ...
+    @property
+    def block_bytes(self) -> int: ...
     def send(self, object: object) -> Pending: ...
     def receive(self) -> Pending: ...
     def post(self, array: object) -> None: ...

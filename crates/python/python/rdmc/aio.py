@@ -21,7 +21,7 @@ from rdmc._rdmc import Message as _Message
 from rdmc._rdmc import Messages as _Messages
 from rdmc._rdmc import Notifier, Pending
 from rdmc.errors import TimedOut
-from rdmc.messages import check_asks, check_receives, to_send
+from rdmc.messages import MessagesSettings, check_asks, check_receives, to_send
 
 
 _T = TypeVar("_T")
@@ -106,6 +106,8 @@ class Messages:
         self._inner = inner
         self._waiting = waiting
         self._timeout = timeout
+        self.algorithm = inner.algorithm
+        self.block_bytes = inner.block_bytes
         self.root = root
         self.is_root = rank == root
 
@@ -206,23 +208,21 @@ class Group:
         self,
         root: int = 0,
         *,
+        algorithm: str = "auto",
+        message_bytes: int | None = None,
         block_bytes: int | None = None,
         posted: bool = False,
         verify: bool = False,
         timeout: float | None = None,
     ) -> AbstractAsyncContextManager[Messages]:
         """Messages from one process, as rdmc.Group.messages: ``async with group.messages() as messages``."""
-        limit = self._group._timeout if timeout is None else timeout
-        return self._messages(root, block_bytes, posted, verify, limit)
+        settings = MessagesSettings(root, algorithm, message_bytes, block_bytes, posted, verify)
+        return self._messages(settings, self._group._timeout if timeout is None else timeout)
 
     @asynccontextmanager
-    async def _messages(
-        self, root: int, block_bytes: int | None, posted: bool, verify: bool, timeout: float
-    ) -> AsyncIterator[Messages]:
-        inner = await _on_a_thread(
-            lambda: self._group._open_messages(root, block_bytes, posted, verify), _Messages.drop
-        )
-        messages = Messages(inner, self._waiting, self.rank, root, timeout)
+    async def _messages(self, settings: MessagesSettings, timeout: float) -> AsyncIterator[Messages]:
+        inner = await _on_a_thread(lambda: self._group._open_messages(settings), _Messages.drop)
+        messages = Messages(inner, self._waiting, self.rank, settings.root, timeout)
         try:
             yield messages
             await messages._close()

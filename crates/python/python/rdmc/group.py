@@ -15,7 +15,7 @@ from rdmc._meeting import Store, exchange, own_ip, rank_and_size, share_secret, 
 from rdmc._rdmc import Endpoint
 from rdmc._rdmc import Messages as _Messages
 from rdmc.errors import InvalidUse, TimedOut
-from rdmc.messages import Message, Messages
+from rdmc.messages import Message, Messages, MessagesSettings
 
 # What an operation may take, in seconds, unless something else is said.
 DEFAULT_TIMEOUT = 600.0
@@ -204,6 +204,8 @@ class Group:
         self,
         root: int = 0,
         *,
+        algorithm: str = "auto",
+        message_bytes: int | None = None,
         block_bytes: int | None = None,
         posted: bool = False,
         verify: bool = False,
@@ -212,12 +214,15 @@ class Group:
         """Connects all processes for messages from one of them. All call this, in the same order as operations, and close it
         before the group.
 
-        ``block_bytes``: how much is relayed at a time (1 MiB). ``posted``: messages wait for memory that this process gives by post, one
-        each; otherwise they get memory as soon as they are announced, which may be before. ``verify``, the same everywhere: each
-        process compares its copies with the root's by a digest, and rdmc.Differs names one whose copy is another. ``timeout``: of its
-        calls.
+        ``algorithm``: the name of one, as `rdmc plan` prints them; with ``auto`` the root takes the fastest. ``block_bytes``: how much
+        is relayed at a time; otherwise what is fastest. ``message_bytes``: the length of a typical message, for these choices at the
+        root (16 MiB). What was taken is in ``messages.algorithm`` and ``messages.block_bytes``. ``posted``: messages wait for memory
+        that this process gives by post, one each; otherwise they get memory as soon as they are announced, which may be before.
+        ``verify``, the same everywhere: each process compares its copies with the root's by a digest, and rdmc.Differs names one whose
+        copy is another. ``timeout``: of its calls.
         """
-        inner = self._open_messages(root, block_bytes, posted, verify)
+        settings = MessagesSettings(root, algorithm, message_bytes, block_bytes, posted, verify)
+        inner = self._open_messages(settings)
         return Messages(inner, self.rank, root, self._timeout if timeout is None else timeout)
 
     def receive(self, root: int = 0, *, timeout: float | None = None) -> Iterator[Message]:
@@ -225,15 +230,15 @@ class Group:
         with self.messages(root, timeout=timeout) as messages:
             yield from messages
 
-    def _open_messages(self, root: int, block_bytes: int | None, posted: bool, verify: bool) -> _Messages:
-        if not 0 <= root < self.size:
-            raise InvalidUse(f"root is {root}; use 0 to {self.size - 1}")
+    def _open_messages(self, settings: MessagesSettings) -> _Messages:
+        if not 0 <= settings.root < self.size:
+            raise InvalidUse(f"root is {settings.root}; use 0 to {self.size - 1}")
         with self._lock:
             if self._is_closed:
                 raise InvalidUse("the group is closed")
             self._opened += 1
             number = self._number << 32 | self._opened
-        return self._endpoint.messages(number, self._members, self.rank, root, block_bytes, posted, verify)
+        return self._endpoint.messages(number, self._members, self.rank, settings)
 
     def abort(self, reason: str = "its program gave up") -> None:
         """Makes the group fail at all members, for this reason. Operations on other threads end."""

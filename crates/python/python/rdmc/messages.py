@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
+from dataclasses import dataclass
 from types import TracebackType
 from typing import Any, Protocol
 
@@ -12,6 +13,18 @@ from rdmc._rdmc import Message as _Message
 from rdmc._rdmc import Messages as _Messages
 from rdmc._rdmc import Pending
 from rdmc.errors import InvalidUse, RdmcError, TimedOut
+
+
+@dataclass(frozen=True)
+class MessagesSettings:
+    """The arguments of rdmc.Group.messages."""
+
+    root: int
+    algorithm: str
+    message_bytes: int | None
+    block_bytes: int | None
+    posted: bool
+    verify: bool
 
 
 class Role(Protocol):
@@ -83,10 +96,21 @@ class Messages:
 
     def __init__(self, inner: _Messages, rank: int, root: int, timeout: float) -> None:
         self._inner = inner
+        self._algorithm, self._block_bytes = inner.algorithm, inner.block_bytes
         self._timeout = timeout
         self._is_closed = False
         self.root = root
         self.is_root = rank == root
+
+    @property
+    def algorithm(self) -> str:
+        """Which algorithm is used, by its name: the same at all processes."""
+        return self._algorithm
+
+    @property
+    def block_bytes(self) -> int:
+        """How much is relayed at a time: the same at all processes."""
+        return self._block_bytes
 
     def send(self, data: Any, *, timeout: float | None = None) -> int:
         """Queues bytes or an array, at the root, and returns the message's number. Waits while many are queued.

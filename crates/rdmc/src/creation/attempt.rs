@@ -1,4 +1,4 @@
-//! One attempt to create a group or a team at this member: the links that it has to its neighbours so far.
+//! One step of creating a group or a team at this member: it asks what the root has chosen, or for the links to its neighbours.
 //!
 //! Of two neighbours the one with the higher rank asks, and the other accepts.
 
@@ -7,6 +7,7 @@ use std::{collections::BTreeMap, net::SocketAddr, time::Duration};
 use transport_tcp::ConnectionId;
 
 use super::{
+    decision::{different, not_member},
     effects::{Medium, Reserve, Wire},
     joining::Joining,
     messages::Request,
@@ -24,10 +25,9 @@ pub(crate) struct Attempt<M: Medium> {
     pub(crate) joining: Joining,
     /// Tells it from others of the same number that this context has created.
     pub(crate) attempt: u64,
-    /// When it has to have ended, and after how long; `None` if the clock does not go that far.
+    /// When it has to have ended; `None` if the clock does not go that far.
     pub(crate) until: Option<Duration>,
-    timeout: Duration,
-    /// Members of lower ranks, which this one asks.
+    /// Members that this one asks: for links those of lower ranks.
     asked: BTreeMap<u32, Asked<M>>,
     /// Members of higher ranks, which ask this one.
     expected: BTreeMap<u32, Option<Taken<M>>>,
@@ -53,8 +53,8 @@ pub(crate) enum Asking<M: Medium> {
     Connecting,
     /// Connections of its own are being made, and it is asked on them.
     Dialing,
-    /// It was asked for this channel, and has not answered.
-    Waiting(ChannelId, M::Channel),
+    /// It was asked for this channel, or under its number what the root has chosen, and has not answered.
+    Waiting(ChannelId, Option<M::Channel>),
     /// It has accepted.
     Linked(Option<ChannelId>, Wire<M>),
 }
@@ -79,20 +79,13 @@ pub(crate) enum Place {
 }
 
 impl<M: Medium> Attempt<M> {
-    pub(crate) fn new(joining: Joining, attempt: u64, now: Duration, timeout: Duration) -> Self {
-        let asks = |&&rank: &&u32| rank < joining.rank;
-        let ask = |&rank| (rank, Asked { state: Asking::NotBefore(now), losses: 0 });
+    pub(crate) fn new(joining: Joining, attempt: u64, now: Duration, left: Duration) -> Self {
+        let ask = |rank| (rank, Asked { state: Asking::NotBefore(now), losses: 0 });
         Self {
             attempt,
-            until: now.checked_add(timeout),
-            timeout,
-            asked: joining.neighbours.iter().filter(asks).map(ask).collect(),
-            expected: joining
-                .neighbours
-                .iter()
-                .filter(|rank| !asks(rank))
-                .map(|&rank| (rank, None))
-                .collect(),
+            until: now.checked_add(left),
+            asked: joining.asked().into_iter().map(ask).collect(),
+            expected: joining.expected().into_iter().map(|rank| (rank, None)).collect(),
             lost: None,
             problem: None,
             advanced: None,
@@ -145,7 +138,7 @@ impl<M: Medium> Attempt<M> {
     pub(crate) fn accepted(&mut self, rank: u32) {
         let Some(asked) = self.asked.get_mut(&rank) else { return };
         asked.state = match std::mem::replace(&mut asked.state, Asking::Dialing) {
-            Asking::Waiting(at, channel) => Asking::Linked(Some(at), Wire::Shared(channel)),
+            Asking::Waiting(at, Some(channel)) => Asking::Linked(Some(at), Wire::Shared(channel)),
             other => other,
         };
     }
@@ -241,14 +234,11 @@ impl<M: Medium> Attempt<M> {
     fn problem_with(&self, request: &Request) -> Option<String> {
         let Request { group, from, to, context, terms, .. } = request;
         let own = self.joining.rank;
-        if let Some(difference) = self.joining.terms.difference(terms) {
-            return Some(format!(
-                "members {own} and {from} have different settings for group {group}: \
-                 {difference} (seen from member {own})"
-            ));
+        if let Some(difference) = self.joining.terms().and_then(|ours| ours.difference(terms)) {
+            return Some(different(own, *from, *group, &difference));
         }
         if *to != own {
-            return Some(format!("this is member {own}, not member {to}: the member lists differ"));
+            return Some(not_member(own, *to));
         }
         match self.expected.get(from) {
             None => Some(format!("member {from} is not expected to connect to member {own}")),
@@ -352,7 +342,12 @@ impl<M: Medium> Attempt<M> {
         let lost = self.lost.as_ref().map_or(String::new(), |(rank, cause)| {
             format!(" (the connection to member {rank} was lost: {cause})")
         });
-        let what = format!("waiting for members {members} to join group {group}{lost}");
-        Error::Timeout { what, timeout: self.timeout }
+        let what = match self.joining.terms() {
+            Some(_) => format!("waiting for members {members} to join group {group}{lost}"),
+            None => format!(
+                "waiting for member {members} to tell what the root of group {group} has chosen{lost}"
+            ),
+        };
+        Error::Timeout { what, timeout: self.joining.timeout }
     }
 }

@@ -8,15 +8,15 @@ use transport::Transport;
 use transport_tcp::ConnectionId;
 
 use super::{
+    choice::RootChoice,
     creations::Creations,
     dialing::{Dial, Dialer},
     effects::{Effect, Reserve},
-    links::{Links, Sockets, Wire},
+    links::{Sockets, Wire},
     messages::Message,
-    steps::Step,
+    steps::{Grant, Reply, Step},
 };
 use crate::{
-    Error,
     commands::{Command, Commands},
     network::{Network, Offers, Release, ReservedLink, SharedEvent},
 };
@@ -27,14 +27,14 @@ pub(crate) struct Creating {
     /// Who waits for a creation, by number.
     callers: HashMap<u64, Caller>,
     /// Who waits for the answer to a request.
-    asks: HashMap<u64, Sender<Result<Offers, String>>>,
+    asks: HashMap<u64, Sender<Result<Grant, String>>>,
     dialer: Arc<Dialer>,
     release: Release,
 }
 
 struct Caller {
     offers: Offers,
-    reply: Sender<Result<Links, Error>>,
+    reply: Reply,
 }
 
 /// Reserves channels that are given back when they are dropped.
@@ -98,13 +98,15 @@ impl Creating {
         let now = network.now();
         let channels = &mut Channels { network, release: Arc::clone(&self.release) };
         match step {
-            Step::Begin { joining, offers, timeout, reply } => {
+            Step::Begin { joining, offers, left, reply } => {
                 let number = joining.number;
-                match self.creations.begin(channels, now, *joining, timeout) {
+                match self.creations.begin(channels, now, *joining, left) {
                     Ok(()) => drop(self.callers.insert(number, Caller { offers, reply })),
-                    Err(error) => drop(reply.send(Err(error))),
+                    Err(error) => reply.end(Err(error)),
                 }
             }
+            Step::Forget { number } => self.creations.forget(number),
+            Step::Chosen { dial, choice } => self.creations.chosen(channels, now, dial, choice),
             Step::Connected { link, address, dial } => match channels.network.share(link) {
                 Ok(connection) => {
                     self.creations.connected(channels, now, connection, address, dial);
@@ -117,9 +119,9 @@ impl Creating {
             Step::NotConnected { dial, error } => {
                 self.creations.not_connected(channels, now, dial, error);
             }
-            Step::Requested { ask, peer, request, reply } => {
+            Step::Requested { ask, peer, asks, reply } => {
                 self.asks.insert(ask, reply);
-                self.creations.requested(channels, now, ask, peer, request);
+                self.creations.requested(channels, now, ask, peer, asks);
             }
             Step::Placed { ask, link } => self.creations.placed(channels, now, ask, link),
             Step::TakenBack { ask } => {
@@ -128,6 +130,16 @@ impl Creating {
             }
         }
         self.carry_out(network);
+    }
+
+    /// A group is being closed at this member.
+    pub(crate) fn close(&mut self, group: u64) {
+        self.creations.close(group);
+    }
+
+    /// A group has ended at this member.
+    pub(crate) fn forget(&mut self, group: u64) {
+        self.creations.forget(group);
     }
 
     /// Takes what has happened on a shared connection.
@@ -156,11 +168,11 @@ impl Creating {
         let mut has_sent = false;
         while let Some(effect) = self.creations.next_effect() {
             match effect {
-                Effect::Connect { dial, address, own, patience, shares, request } => {
-                    let Some(caller) = self.callers.get(&request.group) else { continue };
+                Effect::Connect { dial, address, own, patience, shares, asks } => {
+                    let Some(caller) = self.callers.get(&asks.group()) else { continue };
                     let offers = caller.offers.clone();
                     let number = dial;
-                    let dial = Dial { number, address, own, patience, shares, request, offers };
+                    let dial = Dial { number, address, own, patience, shares, asks, offers };
                     if let Err(error) = self.dialer.start(dial) {
                         let (now, release) = (network.now(), Arc::clone(&self.release));
                         let channels = &mut Channels { network, release };
@@ -177,10 +189,16 @@ impl Creating {
                     }
                 }
                 Effect::Answer { ask, number, answer } => self.answer(ask, number, answer),
+                Effect::Chosen { number, choice } => {
+                    if let Some(Caller { reply: Reply::Choice(reply), .. }) =
+                        self.callers.remove(&number)
+                    {
+                        let _ = reply.send(Ok(choice));
+                    }
+                }
                 Effect::End { number, outcome } => {
                     if let Some(caller) = self.callers.remove(&number) {
-                        // A caller that waits no longer gives the links back.
-                        let _ = caller.reply.send(outcome);
+                        caller.reply.end(outcome);
                     }
                 }
             }
@@ -191,11 +209,13 @@ impl Creating {
         }
     }
 
-    fn answer(&mut self, ask: u64, number: u64, answer: Result<(), String>) {
+    fn answer(&mut self, ask: u64, number: u64, answer: Result<Option<RootChoice>, String>) {
         let Some(reply) = self.asks.remove(&ask) else { return };
-        let caller = self.callers.get(&number);
-        let offers = caller.map(|caller| caller.offers.clone());
-        let granted = answer.and_then(|()| offers.ok_or("its creation has ended".to_owned()));
+        let granted = answer.and_then(|choice| match (choice, self.callers.get(&number)) {
+            (Some(choice), _) => Ok(Grant::Choice(choice)),
+            (None, Some(caller)) => Ok(Grant::Link(caller.offers.clone())),
+            (None, None) => Err("its creation has ended".to_owned()),
+        });
         // The thread that waits takes it back if it has ended.
         let _ = reply.send(granted);
     }

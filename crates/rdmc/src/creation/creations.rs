@@ -11,16 +11,21 @@ use transport_tcp::ConnectionId;
 
 use super::{
     attempt::{Asking, Attempt, ChannelId, Place},
+    choice::RootChoice,
     contexts::{Contexts, Dial, Way},
+    decision::Decision,
     effects::{Effect, Medium, Reserve, Wire},
-    joining::Joining,
-    messages::{Message, Request},
+    joining::{Joining, Wants},
+    messages::{Asks, Message},
     parked::{Parked, Waiting},
 };
 use crate::Error;
 
 /// How many connections are being made at the same time for one creation.
 const CONNECTING_MAX: usize = 16;
+
+/// What is wrong with an answer of another kind than the question.
+pub(crate) const OTHER_ANSWER: &str = "sent an answer to another question";
 
 /// What is being created at one member, and asked of it.
 pub struct Creations<M: Medium> {
@@ -29,6 +34,8 @@ pub struct Creations<M: Medium> {
     attempts: u64,
     contexts: Contexts,
     creations: BTreeMap<u64, Attempt<M>>,
+    /// What others are told of each group, until it has ended here, and of teams that are being created.
+    decisions: BTreeMap<u64, Decision>,
     /// For each channel that was asked for and has no answer yet: the number, and the member.
     asked: HashMap<ChannelId, (u64, u32)>,
     waiting: Waiting<M::Channel>,
@@ -45,6 +52,7 @@ impl<M: Medium> Creations<M> {
             attempts: 0,
             contexts: Contexts::default(),
             creations: BTreeMap::new(),
+            decisions: BTreeMap::new(),
             asked: HashMap::new(),
             waiting: Waiting::default(),
             touched: VecDeque::new(),
@@ -57,7 +65,8 @@ impl<M: Medium> Creations<M> {
         self.effects.pop_front()
     }
 
-    /// Begins to create a group or a team. [`Effect::End`] follows within `timeout`, if [`Creations::handle_timeout`] is called in time.
+    /// Begins to create a group or a team, or the second step of this. [`Effect::Chosen`] or [`Effect::End`] follows within `left`, if
+    /// [`Creations::handle_timeout`] is called in time. Once a group has ended, [`Creations::forget`] has to be called.
     ///
     /// Errors: one of this number is being created here already.
     pub fn begin(
@@ -65,21 +74,37 @@ impl<M: Medium> Creations<M> {
         channels: &mut impl Reserve<M>,
         now: Duration,
         joining: Joining,
-        timeout: Duration,
+        left: Duration,
     ) -> Result<(), Error> {
         let number = joining.number;
         if self.creations.contains_key(&number) {
             return Err(Error::NumberInUse(number));
         }
         self.attempts += 1;
-        let creation = Attempt::new(joining, self.attempts, now, timeout);
-        self.creations.insert(number, creation);
-        for parked in self.waiting.take(number) {
-            self.answer(channels, parked);
+        let decision = self.decisions.entry(number).or_insert_with(|| Decision::new(&joining));
+        if let Wants::Links { choice: Some(choice), .. } = &joining.wants {
+            decision.decide(*choice);
         }
+        let creation = Attempt::new(joining, self.attempts, now, left);
+        self.creations.insert(number, creation);
+        self.unpark(channels, number);
         self.touched.push_back(number);
         self.settle(channels, now);
         Ok(())
+    }
+
+    /// A group is being closed: from now on members that know what its root has chosen ask about the next one of its number.
+    pub fn close(&mut self, number: u64) {
+        if let Some(decision) = self.decisions.get_mut(&number) {
+            decision.close();
+        }
+    }
+
+    /// A group has ended, or it was not created after all.
+    pub fn forget(&mut self, number: u64) {
+        if !self.creations.contains_key(&number) {
+            self.decisions.remove(&number);
+        }
     }
 
     /// Returns when [`Creations::handle_timeout`] has to be called at the latest.
@@ -93,7 +118,7 @@ impl<M: Medium> Creations<M> {
         for parked in self.waiting.take_late(now) {
             // Whoever asked on a shared connection has given up, too.
             if let Place::Own(_) = parked.at {
-                let number = parked.request.group;
+                let number = parked.asks.group();
                 let cause = format!("group {number} was not created there in time");
                 self.refuse(parked.at, number, cause);
             }
@@ -141,6 +166,22 @@ impl<M: Medium> Creations<M> {
             creation.set(member, Asking::Linked(None, Wire::Own(link)));
         }
         self.touched.push_back(number);
+        self.connect_again(address, now);
+        self.settle(channels, now);
+    }
+
+    /// [`Effect::Connect`] has made a connection on which the other context has told what the root has chosen.
+    pub fn chosen(
+        &mut self,
+        channels: &mut impl Reserve<M>,
+        now: Duration,
+        dial: u64,
+        choice: RootChoice,
+    ) {
+        let Some(Dial { address, number, attempt, .. }) = self.contexts.end(dial) else { return };
+        if self.creations.get(&number).is_some_and(|creation| creation.attempt == attempt) {
+            self.learn(channels, number, choice);
+        }
         self.connect_again(address, now);
         self.settle(channels, now);
     }
@@ -201,33 +242,44 @@ impl<M: Medium> Creations<M> {
         message: Message,
     ) {
         match message {
-            Message::Asks { channel, request } => {
+            Message::Asks { channel, asks } => {
                 let Some(peer) = self.contexts.address(connection) else { return };
-                let (at, number) = (Place::Channel((connection, channel)), request.group);
-                match channels.reserve(connection, channel) {
-                    Ok(channel) => {
-                        self.take_request(
-                            channels,
-                            Parked::new(at, peer, Some(channel), request, now),
-                        );
+                let (at, number) = (Place::Channel((connection, channel)), asks.group());
+                let reserved = match asks {
+                    Asks::Link(_) => channels.reserve(connection, channel).map(Some),
+                    Asks::Choice(_) => Ok(None),
+                };
+                match reserved {
+                    Ok(link) => {
+                        self.take_request(channels, Parked::new(at, peer, link, asks, now));
                     }
                     Err(cause) => self.refuse(at, number, cause),
                 }
             }
             Message::Accepts { channel } => {
                 if let Some((number, member)) = self.asked.remove(&(connection, channel)) {
-                    if let Some(creation) = self.creations.get_mut(&number) {
-                        creation.accepted(member);
+                    match self.creations.get_mut(&number) {
+                        Some(creation) if creation.joining.terms().is_some() => {
+                            creation.accepted(member);
+                        }
+                        _ => self.refused(number, member, OTHER_ANSWER.into(), now),
                     }
                     self.touched.push_back(number);
                 }
             }
+            Message::Chose { channel, choice } => {
+                if let Some((number, member)) = self.asked.remove(&(connection, channel)) {
+                    match self.creations.get(&number) {
+                        Some(creation) if creation.joining.terms().is_none() => {
+                            self.learn(channels, number, choice);
+                        }
+                        _ => self.refused(number, member, OTHER_ANSWER.into(), now),
+                    }
+                }
+            }
             Message::Refuses { channel, cause } => {
-                if let Some((number, member)) = self.asked.remove(&(connection, channel))
-                    && let Some(creation) = self.creations.get(&number)
-                {
-                    let address = creation.address(member);
-                    self.fail(number, Error::Member { member, address, cause }, now);
+                if let Some((number, member)) = self.asked.remove(&(connection, channel)) {
+                    self.refused(number, member, cause, now);
                 }
             }
             Message::Withdraws { channel } => {
@@ -240,7 +292,7 @@ impl<M: Medium> Creations<M> {
         self.settle(channels, now);
     }
 
-    /// Another context asks for a link that has connections of its own. [`Effect::Answer`] follows, at the latest when the request's
+    /// Another context asks something on a connection of its own. [`Effect::Answer`] follows, at the latest when the request's
     /// time is over, unless it is taken back before. `ask` names it; `peer`: where the other context has connected from.
     pub fn requested(
         &mut self,
@@ -248,9 +300,9 @@ impl<M: Medium> Creations<M> {
         now: Duration,
         ask: u64,
         peer: SocketAddr,
-        request: Request,
+        asks: Asks,
     ) {
-        self.take_request(channels, Parked::new(Place::Own(ask), peer, None, request, now));
+        self.take_request(channels, Parked::new(Place::Own(ask), peer, None, asks, now));
         self.settle(channels, now);
     }
 
@@ -270,7 +322,7 @@ impl<M: Medium> Creations<M> {
         self.settle(channels, now);
     }
 
-    /// A request for a link that has connections of its own is no longer made.
+    /// What was asked on a connection of its own is no longer asked.
     pub fn taken_back(&mut self, ask: u64) {
         self.waiting.forget(Place::Own(ask));
         self.touch_each(|creation| creation.take_back(Place::Own(ask)));
@@ -311,11 +363,15 @@ impl<M: Medium> Creations<M> {
         number: u64,
     ) -> Result<(), Error> {
         let Some(creation) = self.creations.get_mut(&number) else { return Ok(()) };
-        if let Some(problem) = creation.take_problem() {
+        let asked_of = self.decisions.get_mut(&number).and_then(Decision::take_problem);
+        if let Some(problem) = asked_of.or_else(|| creation.take_problem()) {
             return Err(problem);
         }
         if creation.is_complete() && !creation.drop_closed(channels, now) {
             let creation = self.creations.remove(&number);
+            if creation.as_ref().is_some_and(|creation| creation.joining.root.is_none()) {
+                self.decisions.remove(&number);
+            }
             let outcome = Ok(creation.map(Attempt::into_links).unwrap_or_default());
             self.effects.push_back(Effect::End { number, outcome });
             return Ok(());
@@ -341,7 +397,7 @@ impl<M: Medium> Creations<M> {
         let identity = (self.context, self.attempts);
         // Not less: it is not refused as too late before this member has given up.
         let timeout_ms = session::millis(left).saturating_add(1);
-        let request = creation.joining.request(rank, identity, timeout_ms);
+        let asks = creation.joining.asks(rank, identity, timeout_ms);
         let shares = creation.joining.is_shared;
         let way = if shares { self.contexts.way(address) } else { Way::None };
         match way {
@@ -349,12 +405,15 @@ impl<M: Medium> Creations<M> {
             Way::Shared(connection) => {
                 let Some(channel) = self.contexts.next_channel(connection) else { return Ok(()) };
                 let at = (connection, channel);
-                let reserved = channels.reserve(connection, channel);
+                let reserved = match asks {
+                    Asks::Link(_) => channels.reserve(connection, channel).map(Some),
+                    Asks::Choice(_) => Ok(None),
+                };
                 let link =
                     reserved.map_err(|cause| Error::Member { member: rank, address, cause })?;
                 creation.set(rank, Asking::Waiting(at, link));
                 self.asked.insert(at, (number, rank));
-                let message = Message::Asks { channel, request };
+                let message = Message::Asks { channel, asks };
                 self.effects.push_back(Effect::Send { connection, message });
             }
             Way::None => {
@@ -365,17 +424,35 @@ impl<M: Medium> Creations<M> {
                 creation.set(rank, if shares { Asking::Connecting } else { Asking::Dialing });
                 let dial = Dial { address, number, attempt, member: rank };
                 let dial = self.contexts.begin(dial, shares);
-                let connect =
-                    Effect::Connect { dial, address, own, patience: left, shares, request };
+                let connect = Effect::Connect { dial, address, own, patience: left, shares, asks };
                 self.effects.push_back(connect);
             }
         }
         Ok(())
     }
 
+    /// Takes the answer of a member that does not give what it was asked for.
+    fn refused(&mut self, number: u64, member: u32, cause: String, now: Duration) {
+        if let Some(creation) = self.creations.get(&number) {
+            let address = creation.address(member);
+            self.fail(number, Error::Member { member, address, cause }, now);
+        }
+    }
+
+    /// Takes what the root has chosen, the end of the first step of a creation, and tells it to those that have asked.
+    fn learn(&mut self, channels: &mut impl Reserve<M>, number: u64, choice: RootChoice) {
+        self.creations.remove(&number);
+        if let Some(decision) = self.decisions.get_mut(&number) {
+            decision.decide(choice);
+        }
+        self.effects.push_back(Effect::Chosen { number, choice });
+        self.unpark(channels, number);
+    }
+
     /// Ends a creation with an error, and tells its neighbours.
     fn fail(&mut self, number: u64, error: Error, now: Duration) {
         let Some(creation) = self.creations.remove(&number) else { return };
+        self.decisions.remove(&number);
         for (connection, channel) in creation.channels() {
             self.asked.remove(&(connection, channel));
             let message = Message::Withdraws { channel };
@@ -393,38 +470,72 @@ impl<M: Medium> Creations<M> {
         }
     }
 
-    /// Answers a request, or keeps it until its group is created here.
-    fn take_request(&mut self, channels: &mut impl Reserve<M>, request: Parked<M::Channel>) {
-        let number = request.request.group;
-        if self.creations.contains_key(&number) {
-            self.answer(channels, request);
-            return self.touched.push_back(number);
+    /// Looks again at the requests that wait for a group.
+    fn unpark(&mut self, channels: &mut impl Reserve<M>, number: u64) {
+        for parked in self.waiting.take(number) {
+            self.take_request(channels, parked);
         }
-        let replaced = self.waiting.take_outdated(&request.request);
-        for outdated in replaced {
-            self.refuse(outdated.at, number, "it has made a newer request since".into());
+    }
+
+    /// Answers a request, or keeps it until that can be done.
+    fn take_request(&mut self, channels: &mut impl Reserve<M>, parked: Parked<M::Channel>) {
+        let Parked { at, peer, .. } = parked;
+        let number = parked.asks.group();
+        match &parked.asks {
+            Asks::Link(request) => {
+                let creation = self.creations.get(&number);
+                if creation.is_some_and(|creation| creation.joining.terms().is_some()) {
+                    self.answer(channels, parked);
+                    return self.touched.push_back(number);
+                }
+                let replaced = self.waiting.take_outdated(request);
+                for outdated in replaced {
+                    self.refuse(outdated.at, number, "it has made a newer request since".into());
+                }
+            }
+            Asks::Choice(question) => {
+                let decision = self.decisions.get_mut(&number);
+                if let Some(answer) = decision.and_then(|it| it.answer(question, peer)) {
+                    self.tell(at, number, answer);
+                    return self.touched.push_back(number);
+                }
+            }
         }
-        if let Some(parked) = self.waiting.park(request) {
+        if let Some(parked) = self.waiting.park(parked) {
             self.refuse(parked.at, number, "too many groups are being created there".into());
         }
     }
 
-    /// Answers a request for a group that is being created here.
+    /// Answers a request for a link of a group that is being created here.
     fn answer(&mut self, channels: &mut impl Reserve<M>, parked: Parked<M::Channel>) {
-        let Parked { at, peer, channel, request, .. } = parked;
+        let Parked { at, peer, channel, asks: Asks::Link(request), .. } = parked else { return };
         let number = request.group;
         let Some(creation) = self.creations.get_mut(&number) else { return };
         match creation.judge(channels, &request, peer) {
             Ok(()) => {
                 creation.grant(&request, at, channel.map(Wire::Shared));
                 self.effects.push_back(match at {
-                    Place::Own(ask) => Effect::Answer { ask, number, answer: Ok(()) },
+                    Place::Own(ask) => Effect::Answer { ask, number, answer: Ok(None) },
                     Place::Channel((connection, channel)) => {
                         Effect::Send { connection, message: Message::Accepts { channel } }
                     }
                 });
             }
             Err(cause) => self.refuse(at, number, cause),
+        }
+    }
+
+    /// Tells what the root has chosen, or why that is refused.
+    fn tell(&mut self, at: Place, number: u64, answer: Result<RootChoice, String>) {
+        match (answer, at) {
+            (Ok(choice), Place::Own(ask)) => {
+                self.effects.push_back(Effect::Answer { ask, number, answer: Ok(Some(choice)) });
+            }
+            (Ok(choice), Place::Channel((connection, channel))) => {
+                let message = Message::Chose { channel, choice };
+                self.effects.push_back(Effect::Send { connection, message });
+            }
+            (Err(cause), at) => self.refuse(at, number, cause),
         }
     }
 

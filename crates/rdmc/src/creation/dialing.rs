@@ -11,7 +11,8 @@ use session::{Channel, Deadline, Interruption, Secret, Threads};
 use transport_tcp::TcpSettings;
 
 use super::{
-    messages::{Asks, Hello, Request, Response, Sharing},
+    creations::OTHER_ANSWER,
+    messages::{Asks, Hello, Purpose, Request, Response, Sharing},
     steps::Step,
 };
 use crate::{
@@ -31,7 +32,7 @@ pub(crate) struct Connecting {
     pub(crate) commands: Commands,
 }
 
-/// A connection to be made for a link.
+/// A connection to be made for a group or a team.
 pub(crate) struct Dial {
     pub(crate) number: u64,
     pub(crate) address: SocketAddr,
@@ -39,7 +40,7 @@ pub(crate) struct Dial {
     pub(crate) own: SocketAddr,
     pub(crate) patience: Duration,
     pub(crate) shares: bool,
-    pub(crate) request: Request,
+    pub(crate) asks: Asks,
     /// Makes offers for a link that has connections of its own.
     pub(crate) offers: Offers,
 }
@@ -100,36 +101,41 @@ impl Dialer {
 impl Connecting {
     /// Makes a connection, which is shared if both contexts share such connections, and else is the link of one group.
     fn connect(&self, dial: &Dial, interruption: &Interruption) -> Result<Step, Error> {
-        let (deadline, member) = (Deadline::after(dial.patience), dial.request.to);
+        let (deadline, member) = (Deadline::after(dial.patience), dial.asks.to());
         let named = |error| of_member(member, error);
         let ours = dial.offers.make()?;
-        let request = || Request { offer: ours.bytes(), ..dial.request.clone() };
+        let own = || {
+            Purpose::Own(match dial.asks.clone() {
+                Asks::Link(request) => Asks::Link(Request { offer: ours.bytes(), ..request }),
+                question => question,
+            })
+        };
         let sharing = self.sharing.filter(|_| dial.shares);
-        let first = sharing.map_or_else(
-            || Asks::Link(request()),
-            |sharing| Asks::Share { sharing, address: dial.own },
-        );
-        let mut channels = self.open(dial, deadline, interruption)?;
+        let first =
+            sharing.map_or_else(own, |sharing| Purpose::Share { sharing, address: dial.own });
+        let streams = sharing.map_or(dial.asks.streams(), |sharing| sharing.streams);
+        let mut channels = self.open(dial, streams, deadline, interruption)?;
         let mut response = introduce(&mut channels, first, deadline).map_err(named)?;
         if response == Response::Apart {
-            channels[0].send(&Asks::Link(request()), deadline).map_err(named)?;
+            channels[0].send(&own(), deadline).map_err(named)?;
             response = channels[0].receive(deadline).map_err(named)?;
         }
         let refused = |cause| Error::Member { member, address: dial.address, cause };
-        match (response, sharing) {
-            (Response::Shared, Some(sharing)) => {
+        match (response, sharing, &dial.asks) {
+            (Response::Shared, Some(sharing), _) => {
                 let link = tcp_link(channels, sharing.protection()).map_err(refused)?;
                 let (address, dial) = (dial.address, Some(dial.number));
                 Ok(Step::Connected { link, address, dial })
             }
-            (Response::Accepted { offer: theirs }, _) => {
+            (Response::Accepted { offer: theirs }, _, Asks::Link(_)) => {
                 let link = Box::new(OwnLink { channels, ours, theirs, connected_here: true });
                 Ok(Step::Linked { dial: dial.number, link })
             }
-            (Response::Refused(cause), _) => Err(refused(cause)),
-            (Response::Shared | Response::Apart, _) => {
-                Err(refused("sent an answer to another question".into()))
+            (Response::Chose(choice), _, Asks::Choice(_)) => {
+                Ok(Step::Chosen { dial: dial.number, choice })
             }
+            (Response::Refused(cause), ..) => Err(refused(cause)),
+            _ => Err(refused(OTHER_ANSWER.into())),
         }
     }
 
@@ -137,34 +143,35 @@ impl Connecting {
     fn open(
         &self,
         dial: &Dial,
+        streams: u8,
         deadline: Deadline,
         interruption: &Interruption,
     ) -> Result<Vec<Channel>, Error> {
-        let streams = 0..dial.request.terms.streams();
+        let member = dial.asks.to();
         let open = |_| {
             let (address, secret) = (dial.address, &self.secret);
             let channel = Channel::connect_patiently(address, secret, deadline, interruption)
-                .map_err(|error| of_member(dial.request.to, error))?;
+                .map_err(|error| of_member(member, error))?;
             self.tcp.set_options(&channel).map_err(|error| {
-                Error::Transport(format!("connecting to member {}: {error}", dial.request.to))
+                Error::Transport(format!("connecting to member {member}: {error}"))
             })?;
             Ok(channel)
         };
-        streams.map(open).collect()
+        (0..streams).map(open).collect()
     }
 }
 
 /// Says what a connection is for, and returns the answer.
 fn introduce(
     channels: &mut [Channel],
-    asks: Asks,
+    purpose: Purpose,
     deadline: Deadline,
 ) -> Result<Response, session::Error> {
     let random = |error| session::Error::System { what: "naming a connection".into(), error };
     let (id, streams) = (session::random_id().map_err(random)?, channels.len() as u8);
-    let mut asks = Some(asks);
+    let mut purpose = Some(purpose);
     for (stream, channel) in (0..).zip(&mut *channels) {
-        channel.send(&Hello { id, stream, streams, asks: asks.take() }, deadline)?;
+        channel.send(&Hello { id, stream, streams, purpose: purpose.take() }, deadline)?;
     }
     channels[0].receive(deadline)
 }

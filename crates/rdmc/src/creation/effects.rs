@@ -4,7 +4,10 @@ use std::{net::SocketAddr, time::Duration};
 
 use transport_tcp::ConnectionId;
 
-use super::messages::{Message, Request};
+use super::{
+    choice::RootChoice,
+    messages::{Asks, Message},
+};
 use crate::Error;
 
 /// What links consist of.
@@ -37,7 +40,7 @@ pub enum Wire<M: Medium> {
 /// What has to be done, in this order. None of it may be left out.
 pub enum Effect<M: Medium> {
     /// Connect to the context at this address, for at most `patience`, and tell with
-    /// [`super::creations::Creations::connected`], `linked` or `not_connected`.
+    /// [`super::creations::Creations::connected`], `linked`, `chosen` or `not_connected`.
     Connect {
         /// Names it in the answer.
         dial: u64,
@@ -47,11 +50,11 @@ pub enum Effect<M: Medium> {
         own: SocketAddr,
         /// How long it may take.
         patience: Duration,
-        /// Whether to offer that the connection is shared. If not, or if the other context does not share it, the request is
-        /// made on it.
+        /// Whether to offer that the connection is shared. If not, or if the other context does not share it, `asks` is
+        /// asked on it.
         shares: bool,
-        /// For a link that has connections of its own.
-        request: Request,
+        /// What is asked on a connection that is not shared.
+        asks: Asks,
     },
     /// Nobody waits for this connection any more; no answer is needed.
     Interrupt {
@@ -65,15 +68,22 @@ pub enum Effect<M: Medium> {
         /// The message to send.
         message: Message,
     },
-    /// Answer a request for a link that has connections of its own; if it is granted, tell with
+    /// Answer what was asked on a connection of its own. If a link is granted, tell with
     /// [`super::creations::Creations::placed`] or `taken_back`.
     Answer {
         /// As it was given with the request.
         ask: u64,
         /// The group or team.
         number: u64,
-        /// Whether it is granted, or why not.
-        answer: Result<(), String>,
+        /// What the root has chosen if that was asked, or that the link is granted (`None`), or why not.
+        answer: Result<Option<RootChoice>, String>,
+    },
+    /// This is what the root has chosen, the end of the first step of a creation.
+    Chosen {
+        /// The group.
+        number: u64,
+        /// What it has chosen.
+        choice: RootChoice,
     },
     /// The creation has ended.
     End {

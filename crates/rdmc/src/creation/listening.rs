@@ -17,9 +17,9 @@ use socket2::{Domain, Protocol, Socket, Type};
 
 use super::{
     dialing::Connecting,
-    messages::{Asks, Hello, Request, Response},
+    messages::{Asks, Hello, Purpose, Response},
     parked::PARKED_TIME_MAX,
-    steps::Step,
+    steps::{Grant, Step},
 };
 use crate::{
     Error,
@@ -36,7 +36,7 @@ const FORMING_MAX: usize = 1024;
 /// The streams of a connection, by their number, until all are there.
 struct Forming {
     channels: Vec<Option<Channel>>,
-    asks: Option<Asks>,
+    purpose: Option<Purpose>,
     until: Deadline,
 }
 
@@ -50,7 +50,7 @@ struct Answering {
     connecting: Connecting,
     /// Connections of which not all streams are there, by their identity.
     forming: Mutex<HashMap<[u8; 16], Forming>>,
-    /// How many links with connections of their own were asked for.
+    /// How often something was asked on a connection of its own.
     asks: AtomicU64,
 }
 
@@ -99,10 +99,10 @@ impl Answering {
     fn answer(&self, mut channel: Channel) -> Result<(), Error> {
         let deadline = Deadline::after(REQUEST_TIMEOUT);
         let hello = channel.receive::<Hello>(deadline)?;
-        let Some((mut channels, asks)) = self.assemble(hello, channel) else { return Ok(()) };
-        let request = match asks {
-            Asks::Link(request) => request,
-            Asks::Share { sharing, address } if self.connecting.sharing == Some(sharing) => {
+        let Some((mut channels, purpose)) = self.assemble(hello, channel) else { return Ok(()) };
+        let asks = match purpose {
+            Purpose::Own(asks) => asks,
+            Purpose::Share { sharing, address } if self.connecting.sharing == Some(sharing) => {
                 let options =
                     channels.iter().try_for_each(|it| self.connecting.tcp.set_options(it));
                 if let Err(error) = options {
@@ -113,25 +113,29 @@ impl Answering {
                     .map_err(|cause| Error::Peer { address, cause })?;
                 return self.tell(Step::Connected { link, address, dial: None });
             }
-            Asks::Share { .. } => {
+            Purpose::Share { .. } => {
                 channels[0].send(&Response::Apart, deadline)?;
                 match channels[0].receive(deadline)? {
-                    Asks::Link(request) => request,
-                    Asks::Share { .. } => return Ok(()),
+                    Purpose::Own(asks) => asks,
+                    Purpose::Share { .. } => return Ok(()),
                 }
             }
         };
-        self.link(channels, request)
+        self.answer_own(channels, asks)
     }
 
-    /// Answers a request for a link that has connections of its own, once its group is created here.
-    fn link(&self, mut channels: Vec<Channel>, request: Request) -> Result<(), Error> {
+    /// Answers what is asked on a connection of its own, once the group is created here.
+    fn answer_own(&self, mut channels: Vec<Channel>, asks: Asks) -> Result<(), Error> {
         let ask = self.asks.fetch_add(1, Ordering::Relaxed);
-        let patience = Duration::from_millis(request.timeout_ms).min(PARKED_TIME_MAX);
-        let (theirs, group) = (request.offer.clone(), request.group);
+        let patience = Duration::from_millis(asks.timeout_ms()).min(PARKED_TIME_MAX);
+        let group = asks.group();
+        let theirs = match &asks {
+            Asks::Link(request) => request.offer.clone(),
+            Asks::Choice(_) => Vec::new(),
+        };
         let (reply, answer) = bounded(1);
         let peer = channels[0].peer();
-        self.tell(Step::Requested { ask, peer, request, reply })?;
+        self.tell(Step::Requested { ask, peer, asks, reply })?;
         let late = || Err(format!("group {group} was not created there in time"));
         let answer = answer.recv_timeout(patience).unwrap_or_else(|error| match error {
             RecvTimeoutError::Timeout => late(),
@@ -139,7 +143,10 @@ impl Answering {
         });
         let deadline = Deadline::after(REQUEST_TIMEOUT);
         let accepted = match answer {
-            Ok(offers) => offers.make().and_then(|ours| {
+            Ok(Grant::Choice(choice)) => {
+                return Ok(channels[0].send(&Response::Chose(choice), deadline)?);
+            }
+            Ok(Grant::Link(offers)) => offers.make().and_then(|ours| {
                 channels[0].send(&Response::Accepted { offer: ours.bytes() }, deadline)?;
                 Ok(ours)
             }),
@@ -158,8 +165,8 @@ impl Answering {
     }
 
     /// Adds a stream to its connection. Returns all streams, and what they are for, once they are there.
-    fn assemble(&self, hello: Hello, channel: Channel) -> Option<(Vec<Channel>, Asks)> {
-        let Hello { id, stream, streams, asks } = hello;
+    fn assemble(&self, hello: Hello, channel: Channel) -> Option<(Vec<Channel>, Purpose)> {
+        let Hello { id, stream, streams, purpose } = hello;
         let mut forming = self.forming.lock().unwrap_or_else(|poisoned| poisoned.into_inner());
         forming.retain(|_, one| !one.until.left().is_zero());
         if forming.len() >= FORMING_MAX {
@@ -167,17 +174,17 @@ impl Answering {
         }
         let none = || Forming {
             channels: (0..streams).map(|_| None).collect(),
-            asks: None,
+            purpose: None,
             until: Deadline::after(REQUEST_TIMEOUT),
         };
         let one = forming.entry(id).or_insert_with(none);
-        one.asks = one.asks.take().or(asks);
+        one.purpose = one.purpose.take().or(purpose);
         *one.channels.get_mut(usize::from(stream))? = Some(channel);
         if one.channels.iter().any(Option::is_none) {
             return None;
         }
-        let Forming { channels, asks, .. } = forming.remove(&id)?;
-        Some((channels.into_iter().flatten().collect(), asks?))
+        let Forming { channels, purpose, .. } = forming.remove(&id)?;
+        Some((channels.into_iter().flatten().collect(), purpose?))
     }
 
     fn tell(&self, step: Step) -> Result<(), Error> {

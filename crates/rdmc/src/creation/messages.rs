@@ -4,7 +4,10 @@ use std::net::SocketAddr;
 
 use serde::{Deserialize, Serialize};
 
-use super::terms::Terms;
+use super::{
+    choice::{Question, RootChoice},
+    terms::Terms,
+};
 use crate::{ContextSettings, Fabric, Protection};
 
 /// What a context says first on each stream of a connection that it has made.
@@ -16,20 +19,29 @@ pub(crate) struct Hello {
     /// How many streams the connection has.
     pub(crate) streams: u8,
     /// On the first stream, which also has the answer.
-    pub(crate) asks: Option<Asks>,
+    pub(crate) purpose: Option<Purpose>,
 }
 
 /// What a connection is for.
 #[derive(Clone, PartialEq, Eq, Debug, Serialize, Deserialize)]
-pub(crate) enum Asks {
-    /// It is the link of one group.
-    Link(Request),
-    /// It is offered to be shared among groups. After a [`Response::Apart`] a request for a link follows.
+pub(crate) enum Purpose {
+    /// This one question, and the link if that is asked for.
+    Own(Asks),
+    /// It is offered to be shared among groups. After a [`Response::Apart`] [`Purpose::Own`] follows.
     Share {
         sharing: Sharing,
         /// At which others connect to the context that has made the connection.
         address: SocketAddr,
     },
+}
+
+/// What a member asks another one when a group or a team is created.
+#[derive(Clone, PartialEq, Eq, Debug, Serialize, Deserialize)]
+pub enum Asks {
+    /// For the link between them.
+    Link(Request),
+    /// What the root has chosen.
+    Choice(Question),
 }
 
 /// Asks for the link of a group or a team.
@@ -63,31 +75,39 @@ pub(crate) enum Response {
     Shared,
     /// Connections are not shared there, or not such as these.
     Apart,
+    Chose(RootChoice),
 }
 
 /// What the two ends of a shared connection say to each other.
 #[derive(Clone, PartialEq, Eq, Debug, Serialize, Deserialize)]
 pub enum Message {
-    /// Asks for a channel, which its sender has reserved, as the link of a group.
+    /// Asks something. The answer has the same number, and if a link is asked for, it is this channel, which the sender has reserved.
     Asks {
         /// The channel's number.
         channel: u32,
-        /// The link.
-        request: Request,
+        /// What is asked.
+        asks: Asks,
     },
     /// The channel is the link.
     Accepts {
         /// The channel's number.
         channel: u32,
     },
-    /// The channel is not the link.
+    /// The root of the group has chosen this.
+    Chose {
+        /// The channel's number.
+        channel: u32,
+        /// What it has chosen.
+        choice: RootChoice,
+    },
+    /// The channel is not the link, or the question is refused.
     Refuses {
         /// The channel's number.
         channel: u32,
         /// Why not.
         cause: String,
     },
-    /// The channel is no longer wanted, by the end that has asked for it or by the other one.
+    /// The link or the answer is no longer wanted, by the end that has asked for it or by the other one.
     Withdraws {
         /// The channel's number.
         channel: u32,
@@ -100,6 +120,40 @@ pub(crate) struct Sharing {
     pub(crate) streams: u8,
     /// Whether payload is encrypted; it is authenticated in any case.
     is_encrypted: bool,
+}
+
+impl Asks {
+    /// The number of the group or team.
+    pub fn group(&self) -> u64 {
+        match self {
+            Self::Link(request) => request.group,
+            Self::Choice(question) => question.group,
+        }
+    }
+
+    /// The rank of the member that is asked.
+    pub fn to(&self) -> u32 {
+        match self {
+            Self::Link(request) => request.to,
+            Self::Choice(question) => question.to,
+        }
+    }
+
+    /// How long the member waits, in milliseconds.
+    pub(crate) fn timeout_ms(&self) -> u64 {
+        match self {
+            Self::Link(request) => request.timeout_ms,
+            Self::Choice(question) => question.timeout_ms,
+        }
+    }
+
+    /// How many streams a connection for this alone has.
+    pub(crate) fn streams(&self) -> u8 {
+        match self {
+            Self::Link(request) => request.terms.streams(),
+            Self::Choice(_) => 1,
+        }
+    }
 }
 
 impl Sharing {

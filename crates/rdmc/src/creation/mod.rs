@@ -1,6 +1,7 @@
 //! Creating a group together with its other members (docs/decisions/creation.md).
 //!
 //! A pure state machine, which is told what has happened and says what is to be done:
+//! - `choice`: what the root has chosen, and who is asked for it by members that leave it open; `decision`: what those answer.
 //! - `terms`: the settings that must be the same at all members.
 //! - `messages`: what contexts say to each other.
 //! - `joining`: what is to be created at one member.
@@ -17,9 +18,11 @@
 //!   (feature `switch`).
 
 mod attempt;
+pub mod choice;
 mod contexts;
 pub(crate) mod creating;
 pub mod creations;
+mod decision;
 pub(crate) mod dialing;
 pub mod effects;
 #[cfg(feature = "switch")]

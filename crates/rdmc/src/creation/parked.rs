@@ -1,10 +1,13 @@
-//! Requests for groups that are not being created here yet.
+//! Requests for groups that are not being created here yet, and questions whose answers are not known yet.
 
 use std::{collections::BTreeMap, net::SocketAddr, time::Duration};
 
 use transport_tcp::ConnectionId;
 
-use super::{attempt::Place, messages::Request};
+use super::{
+    attempt::Place,
+    messages::{Asks, Request},
+};
 
 /// How many requests may wait in a context.
 const PARKED_MAX: usize = 4096;
@@ -18,7 +21,7 @@ pub(crate) struct Parked<C> {
     pub(crate) peer: SocketAddr,
     /// Reserved for it, if the link is a channel of a shared connection.
     pub(crate) channel: Option<C>,
-    pub(crate) request: Request,
+    pub(crate) asks: Asks,
     until: Duration,
 }
 
@@ -39,11 +42,11 @@ impl<C> Parked<C> {
         at: Place,
         peer: SocketAddr,
         channel: Option<C>,
-        request: Request,
+        asks: Asks,
         now: Duration,
     ) -> Self {
-        let patience = Duration::from_millis(request.timeout_ms).min(PARKED_TIME_MAX);
-        Self { at, peer, channel, request, until: now + patience }
+        let patience = Duration::from_millis(asks.timeout_ms()).min(PARKED_TIME_MAX);
+        Self { at, peer, channel, asks, until: now + patience }
     }
 }
 
@@ -54,7 +57,7 @@ impl<C> Waiting<C> {
             return Some(parked);
         }
         self.count += 1;
-        self.by_number.entry(parked.request.group).or_default().push(parked);
+        self.by_number.entry(parked.asks.group()).or_default().push(parked);
         None
     }
 
@@ -62,7 +65,10 @@ impl<C> Waiting<C> {
     pub(crate) fn take_outdated(&mut self, by: &Request) -> Vec<Parked<C>> {
         let is_same =
             |old: &Request| (old.group, old.from, old.context) == (by.group, by.from, by.context);
-        self.take_all(|parked| is_same(&parked.request) && parked.request.attempt < by.attempt)
+        self.take_all(|parked| match &parked.asks {
+            Asks::Link(request) => is_same(request) && request.attempt < by.attempt,
+            Asks::Choice(_) => false,
+        })
     }
 
     /// Takes the requests for a group, in the order in which they came.

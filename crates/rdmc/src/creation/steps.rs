@@ -4,7 +4,7 @@ use std::{net::SocketAddr, time::Duration};
 
 use crossbeam_channel::Sender;
 
-use super::{joining::Joining, links::Links, messages::Request};
+use super::{choice::RootChoice, joining::Joining, links::Links, messages::Asks};
 use crate::{
     Error,
     network::{Offers, OwnLink, TcpLink},
@@ -17,24 +17,51 @@ pub(crate) enum Step {
         joining: Box<Joining>,
         /// Makes offers of the transport that the links are for.
         offers: Offers,
-        timeout: Duration,
-        reply: Sender<Result<Links, Error>>,
+        /// How much of its timeout is left.
+        left: Duration,
+        reply: Reply,
     },
+    /// A group was not created, after its links were made.
+    Forget { number: u64 },
     /// A connection with the context at this address is to be shared; `dial`: if it was made here.
     Connected { link: TcpLink, address: SocketAddr, dial: Option<u64> },
     /// A link was made that has connections of its own.
     Linked { dial: u64, link: Box<OwnLink> },
+    /// A context that has no connection to share has told what the root has chosen.
+    Chosen { dial: u64, choice: RootChoice },
     /// A connection was not made.
     NotConnected { dial: u64, error: Error },
-    /// Another context asks for a link that has connections of its own.
-    Requested {
-        ask: u64,
-        peer: SocketAddr,
-        request: Request,
-        reply: Sender<Result<Offers, String>>,
-    },
+    /// Another context asks something on a connection of its own.
+    Requested { ask: u64, peer: SocketAddr, asks: Asks, reply: Sender<Result<Grant, String>> },
     /// The link of a request that was granted is there.
     Placed { ask: u64, link: Box<OwnLink> },
     /// The request is no longer made.
     TakenBack { ask: u64 },
+}
+
+/// Who waits for a step of a creation.
+pub(crate) enum Reply {
+    /// The first one: what the root has chosen.
+    Choice(Sender<Result<RootChoice, Error>>),
+    /// The second one.
+    Links(Sender<Result<Links, Error>>),
+}
+
+/// What another context gets that has asked on a connection of its own.
+pub(crate) enum Grant {
+    Choice(RootChoice),
+    /// The link; this makes the offer for this end of it.
+    Link(Offers),
+}
+
+impl Reply {
+    /// Whoever waits no longer gives the links back.
+    pub(crate) fn end(self, outcome: Result<Links, Error>) {
+        match (self, outcome) {
+            (Self::Links(reply), outcome) => drop(reply.send(outcome)),
+            (Self::Choice(reply), Err(error)) => drop(reply.send(Err(error))),
+            // Links are not made in the first step.
+            (Self::Choice(_), Ok(_)) => {}
+        }
+    }
 }

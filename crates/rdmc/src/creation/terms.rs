@@ -93,20 +93,25 @@ impl TeamTerms {
 
 /// The members' addresses, in a form that is short for any number of members.
 #[derive(Clone, PartialEq, Eq, Debug, Serialize, Deserialize)]
-struct Addresses {
+pub(crate) struct Addresses {
     members: u32,
     /// Hashes of the member list, in equal parts.
     parts: Vec<[u8; 8]>,
 }
 
 impl Addresses {
-    fn new(addresses: &[SocketAddr]) -> Self {
+    pub(crate) fn new(addresses: &[SocketAddr]) -> Self {
         let part = addresses.len().div_ceil(PARTS_MAX).max(1);
         let members = u32::try_from(addresses.len()).unwrap_or(u32::MAX);
         Self { members, parts: addresses.chunks(part).map(hash_addresses).collect() }
     }
 
-    fn difference(&self, theirs: &Self) -> Option<String> {
+    /// Whether it has no more parts than any list of members: peers make it.
+    pub(crate) fn is_bounded(&self) -> bool {
+        self.parts.len() <= PARTS_MAX
+    }
+
+    pub(crate) fn difference(&self, theirs: &Self) -> Option<String> {
         if self.members != theirs.members {
             return Some(format!(
                 "number of members: {} here, {} there",

@@ -18,7 +18,7 @@ use std::{
 
 use rdmc::{
     Algorithm, Application, Context, ContextSettings, Error, Fabric, Failure, Group, GroupSettings,
-    Incoming, Region, Secret, Storage, WriteEnds,
+    Incoming, Region, Scheduling, Secret, Storage, WriteEnds,
 };
 
 /// A timeout that only a failing test reaches.
@@ -200,8 +200,7 @@ pub fn group(
     let racks: Vec<u32> = (0..members).map(|rank| rank / 3).collect();
     move |rank| {
         let mut settings = GroupSettings::new(number, Vec::new(), rank)
-            .algorithm(algorithm)
-            .racks(racks.clone())
+            .schedule(Scheduling::InRacks(algorithm, racks.clone()))
             .root(root)
             .block_bytes(1_000)
             .send_queue_max(u32::MAX);

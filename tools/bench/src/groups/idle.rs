@@ -8,7 +8,7 @@ use std::{
     time::{Duration, Instant},
 };
 
-use rdmc::{Context, Group, GroupSettings};
+use rdmc::{Algorithm, Context, Group, GroupSettings};
 use serde_json::json;
 
 use crate::{
@@ -89,7 +89,9 @@ type Groups = Vec<Vec<Group>>;
 fn create(args: &Args, threads: &MemberThreads, numbers: Range<u64>) -> Outcome<Groups> {
     threads.run(|rank, context| {
         let create = |number| {
-            let mut settings = GroupSettings::new(number, threads.addresses().to_vec(), rank);
+            let mut settings = GroupSettings::new(number, threads.addresses().to_vec(), rank)
+                .schedule(Algorithm::BinomialPipeline)
+                .block_bytes(64 << 10);
             settings.offload = args.equipment.offload;
             let group = context.create_group(settings)?;
             check_offload(&group)?;

@@ -169,9 +169,9 @@ impl Shared<'_> {
         let own = members.iter().position(|&member| member == rank).ok_or("not a member")?;
         let addresses: Vec<SocketAddr> =
             members.iter().map(|&member| self.threads.addresses()[member as usize]).collect();
-        let mut settings = GroupSettings::new(number, addresses, own as u32)
-            .algorithm(Algorithm::BinomialPipeline);
-        settings.block_bytes = self.args.block;
+        let mut settings =
+            GroupSettings::new(number, addresses, own as u32).schedule(Algorithm::BinomialPipeline);
+        settings.block_bytes = Some(self.args.block);
         settings.small = None;
         settings.send_queue_max = u32::MAX;
         settings.offload = self.args.equipment.offload;

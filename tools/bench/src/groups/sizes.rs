@@ -3,7 +3,7 @@
 
 use std::{net::IpAddr, sync::Barrier, time::Instant};
 
-use rdmc::{Context, GroupSettings};
+use rdmc::{Algorithm, Context, GroupSettings};
 use serde_json::json;
 
 use crate::{
@@ -114,7 +114,9 @@ struct Seen {
 fn one_group(args: &Args, threads: &MemberThreads, number: u64) -> Outcome<Times> {
     let step = Barrier::new(threads.addresses().len());
     let all = threads.run(|rank, context| {
-        let mut settings = GroupSettings::new(number, threads.addresses().to_vec(), rank);
+        let mut settings = GroupSettings::new(number, threads.addresses().to_vec(), rank)
+            .schedule(Algorithm::BinomialPipeline)
+            .block_bytes(64 << 10);
         settings.offload = args.equipment.offload;
         take_part(&step, context, settings)
     })?;

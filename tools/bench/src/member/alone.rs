@@ -35,8 +35,8 @@ pub fn take_part(member: &mut Member<'_>, job: &Job, orders: &Receiver<String>) 
     };
     let mut settings = GroupSettings::new(job.number, member.addresses.clone(), member.args.rank)
         .schedule(schedule);
-    settings.block_bytes = job.block_bytes;
-    settings.window = Window { receives: job.window, sends: job.window };
+    settings.block_bytes = Some(job.block_bytes);
+    settings.window = Some(Window { receives: job.window, sends: job.window });
     settings.messages_in_flight = job.messages_in_flight;
     settings.report_blocks = report_blocks;
     settings.small = job.small.then(|| SmallMessages {

@@ -161,9 +161,9 @@ fn join_groups<'a>(
         let addresses: Option<Vec<_>> =
             members.iter().map(|&one| member.addresses.get(one as usize).copied()).collect();
         let addresses = addresses.ok_or("a group has members that do not exist")?;
-        let mut settings = GroupSettings::new(number, addresses, rank as u32).algorithm(algorithm);
-        settings.block_bytes = workload.block_bytes;
-        settings.window = Window { receives: workload.window, sends: workload.window };
+        let mut settings = GroupSettings::new(number, addresses, rank as u32).schedule(algorithm);
+        settings.block_bytes = Some(workload.block_bytes);
+        settings.window = Some(Window { receives: workload.window, sends: workload.window });
         settings.small = None;
         settings.send_queue_max = u32::MAX;
         let recorder = Recorder {

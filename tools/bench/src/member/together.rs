@@ -93,8 +93,8 @@ fn join_all(member: &Member<'_>, together: &Together, pool: &RegionPool) -> Outc
         let is_root = schedule.root() == rank;
         let mut settings =
             GroupSettings::new(number, member.addresses.clone(), rank).schedule(schedule);
-        settings.block_bytes = together.block_bytes;
-        settings.window = Window { receives: together.window, sends: together.window };
+        settings.block_bytes = Some(together.block_bytes);
+        settings.window = Some(Window { receives: together.window, sends: together.window });
         settings.small = None;
         settings.send_queue_max = u32::MAX;
         let group = member.context.create_group_with(settings, recorder)?;

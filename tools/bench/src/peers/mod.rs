@@ -15,10 +15,7 @@ pub mod turn;
 pub mod workspace;
 
 use lab::{Lab, LabSettings, Link};
-use plan::{
-    choice::{ChoiceRequest, Costs},
-    size,
-};
+use plan::{choice::ChoiceRequest, costs::Machine, size};
 use rdmc::{Algorithm, Fabric};
 use serde_json::json;
 
@@ -107,10 +104,15 @@ impl Args {
         let pick = |algorithm, path| {
             let costs = match (link, path) {
                 (Some(link), _) => shaped::costs(members, link),
-                (None, Path::Usual) => Costs::of_one_machine(&Fabric::Tcp, members),
-                (None, Path::Sockets) => Costs::of_copies(&Fabric::Tcp, members, false),
+                (None, Path::Usual) => {
+                    Fabric::Tcp.costs_of_one_machine(members, Fabric::this_machine())
+                }
+                (None, Path::Sockets) => {
+                    let machine = Machine { copies_directly: false, ..Fabric::this_machine() };
+                    Fabric::Tcp.costs_of_one_machine(members, machine)
+                }
                 (None, Path::SharedMemory) => {
-                    Costs::of_one_machine(&Fabric::libfabric("shm"), members)
+                    Fabric::libfabric("shm").costs_of_one_machine(members, Fabric::this_machine())
                 }
             };
             let request =

@@ -120,7 +120,7 @@ fn measure(args: &Args, members: u32, interrupt: &Interrupt) -> Outcome<Vec<[Pat
     let mut jobs = Vec::new();
     for &bytes in &args.bytes {
         let job = |small, messages| {
-            let block_bytes = rdmc::BLOCK_BYTES_DEFAULT;
+            let block_bytes = 64 << 10;
             let several = Job::several(Algorithm::BinomialPipeline, block_bytes, messages, bytes);
             Job { small, ..several }
         };

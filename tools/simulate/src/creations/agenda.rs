@@ -2,7 +2,7 @@
 
 use std::{cmp::Reverse, collections::BinaryHeap};
 
-use rdmc::creation::messages::Message;
+use rdmc::creation::{choice::RootChoice, messages::Message};
 
 use super::links::End;
 use crate::dice::Dice;
@@ -14,6 +14,7 @@ pub(super) enum Event {
     Die { context: usize },
     Lose,
     Begin { group: usize, rank: u32, life: u32 },
+    Link { group: usize, context: usize, life: u32, choice: RootChoice },
     Wake { context: usize, life: u32 },
     Dial { context: usize, life: u32, dial: u64 },
     Connected { connection: usize, side: usize, dial: Option<u64> },
@@ -21,8 +22,15 @@ pub(super) enum Event {
     Ended { connection: usize, side: usize },
     Deliver { connection: usize, side: usize, message: Message },
     Placed { context: usize, life: u32, ask: u64, link: u64 },
-    Answered { context: usize, life: u32, dial: u64, answer: Result<u64, String> },
+    Answered { context: usize, life: u32, dial: u64, answer: Result<Answer, String> },
     Closed(End),
+}
+
+/// What is answered on a connection of its own.
+#[derive(Clone, Copy, Debug)]
+pub(super) enum Answer {
+    Link(u64),
+    Choice(RootChoice),
 }
 
 /// All that will happen.

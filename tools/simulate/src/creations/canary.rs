@@ -2,6 +2,11 @@
 
 use std::{fmt, str::FromStr};
 
+use rdmc::creation::messages::Message;
+
+use super::node::choice;
+use crate::dice::Dice;
+
 /// Names of planted bugs.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum CreationCanary {
@@ -9,6 +14,8 @@ pub enum CreationCanary {
     LosesAnswers,
     /// An answer names another channel.
     AnswersAnother,
+    /// Others are told something else than the root has chosen.
+    TellsAnother,
     /// The end of a connection is not reported.
     MissesEnds,
     /// Nothing happens at its time.
@@ -19,9 +26,10 @@ pub enum CreationCanary {
 
 impl CreationCanary {
     /// All planted bugs.
-    pub const ALL: [Self; 5] = [
+    pub const ALL: [Self; 6] = [
         Self::LosesAnswers,
         Self::AnswersAnother,
+        Self::TellsAnother,
         Self::MissesEnds,
         Self::MissesTimeouts,
         Self::KeepsChannels,
@@ -32,9 +40,33 @@ impl CreationCanary {
         match self {
             Self::LosesAnswers => "loses-answers",
             Self::AnswersAnother => "answers-another",
+            Self::TellsAnother => "tells-another",
             Self::MissesEnds => "misses-ends",
             Self::MissesTimeouts => "misses-timeouts",
             Self::KeepsChannels => "keeps-channels",
+        }
+    }
+}
+
+impl CreationCanary {
+    /// Changes a message that is to be sent. Returns whether it is sent.
+    pub(super) fn passes(self, message: &mut Message, dice: &mut Dice) -> bool {
+        match (self, message) {
+            (Self::LosesAnswers, Message::Accepts { .. } | Message::Chose { .. }) => {
+                !dice.percent(30)
+            }
+            (
+                Self::AnswersAnother,
+                Message::Accepts { channel } | Message::Chose { channel, .. },
+            ) => {
+                *channel += 2;
+                true
+            }
+            (Self::TellsAnother, Message::Chose { choice: told, .. }) => {
+                *told = choice(*told == choice(false));
+                true
+            }
+            _ => true,
         }
     }
 }

@@ -50,17 +50,19 @@ fn group(dice: &mut Dice, contexts: u64, differing: u64) -> GroupPlan {
     let mut free: Vec<usize> = (0..contexts as usize).collect();
     let members: Vec<usize> =
         (0..size).map(|_| free.swap_remove(dice.below(free.len() as u64) as usize)).collect();
-    let seats = members.iter().map(|_| seat(dice, differing)).collect();
+    let open = if dice.percent(50) { 60 } else { 0 };
+    let seats = members.iter().map(|_| seat(dice, differing, open)).collect();
     let linking = dice.pick(&[Linking::Chain, Linking::Ring, Linking::All]);
     GroupPlan { members, linking, is_shared: dice.percent(75), seats }
 }
 
-fn seat(dice: &mut Dice, differing: u64) -> SeatPlan {
+fn seat(dice: &mut Dice, differing: u64, open: u64) -> SeatPlan {
     let impatient = dice.percent(40);
     let attempts = if impatient { dice.between(1, 4) } else { 0 };
     SeatPlan {
         start_ns: if dice.percent(50) { 0 } else { dice.magnitude(MS, 4 * SECOND) },
         patience_ns: (0..attempts).map(|_| dice.magnitude(MS, 2 * SECOND)).collect(),
         differs: if dice.percent(differing) { dice.between(1, 2) as u32 } else { 0 },
+        is_open: dice.percent(open),
     }
 }

@@ -1,11 +1,13 @@
 //! Groups and teams that are created, in virtual time: the state machine of contexts ([`rdmc::creation`]) over connections
 //! that are lost, with members that begin late, give up, try again, differ, die and start again.
 //!
-//! A [`CreationScenario`] is drawn from a seed. [`run_creations`] runs it. [`links`] has connections and what is reserved on
+//! A [`CreationScenario`] is drawn from a seed. [`run_creations`] runs it. [`connections`] has the shared connections, [`dials`] those that are being made, [`links`] what is reserved on
 //! them, [`seat`] what a member's application does, [`agenda`] what happens when, [`verdict`] which errors are right, and [`world`] advances time, injects faults, and judges.
 
 mod agenda;
 mod canary;
+mod connections;
+mod dials;
 mod draw;
 mod links;
 mod node;

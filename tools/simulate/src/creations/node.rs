@@ -8,10 +8,11 @@ use std::{
 };
 
 use rdmc::{
-    Protection, TeamSettings,
+    Algorithm, Protection, TeamSettings,
     creation::{
+        choice::{RootChoice, parent},
         creations::Creations,
-        joining::Joining,
+        joining::{Joining, Wants},
         terms::{TeamTerms, Terms},
     },
 };
@@ -55,14 +56,36 @@ pub(super) fn context_at(address: SocketAddr) -> usize {
     usize::from(address.octets()[3]).wrapping_sub(1)
 }
 
-/// Returns what a member creates. `differs`: with other settings than the others.
-pub(super) fn joining(number: u64, plan: &GroupPlan, rank: u32, differs: bool) -> Joining {
-    let addresses: Vec<SocketAddr> = plan.members.iter().map(|&it| address(it)).collect();
-    let mut settings = TeamSettings::new(number, addresses.clone(), rank);
-    settings.slots += u32::from(differs);
+/// Returns what the root of a group has chosen. `differs`: other settings than the other members have.
+pub(super) fn choice(differs: bool) -> RootChoice {
+    RootChoice::new(Algorithm::Chain, 1 + u64::from(differs))
+}
+
+/// Returns what a member asks of which one if it leaves open what the root has chosen.
+pub(super) fn question(number: u64, plan: &GroupPlan, rank: u32) -> Option<Joining> {
+    let asked = parent(rank, 0, plan.members.len() as u32);
+    let asked = asked.filter(|_| plan.seats[rank as usize].is_open)?;
+    Some(joining(number, plan, rank, Wants::Choice(asked)))
+}
+
+/// Returns what a member needs of its neighbours, with this choice of the root.
+pub(super) fn links(number: u64, plan: &GroupPlan, rank: u32, chosen: RootChoice) -> Joining {
+    let mut settings = TeamSettings::new(number, addresses(plan), rank);
+    settings.slots += u32::from(chosen != choice(false));
     let terms = Terms::Team(TeamTerms::new(&settings, "tcp", Protection::default()));
-    let (neighbours, is_shared) = (plan.neighbours(rank), plan.is_shared);
-    Joining { number, rank, addresses, neighbours, terms, is_shared }
+    let neighbours = plan.neighbours(rank);
+    joining(number, plan, rank, Wants::Links { neighbours, terms, choice: Some(chosen) })
+}
+
+fn joining(number: u64, plan: &GroupPlan, rank: u32, wants: Wants) -> Joining {
+    let (addresses, is_shared) = (addresses(plan), plan.is_shared);
+    // Only named in errors.
+    let timeout = Duration::ZERO;
+    Joining { number, rank, root: Some(0), addresses, timeout, wants, is_shared }
+}
+
+fn addresses(plan: &GroupPlan) -> Vec<SocketAddr> {
+    plan.members.iter().map(|&it| address(it)).collect()
 }
 
 /// Converts a time.

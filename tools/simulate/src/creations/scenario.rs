@@ -75,6 +75,9 @@ pub struct SeatPlan {
     pub patience_ns: Vec<u64>,
     /// In how many first attempts it has other settings than the others.
     pub differs: u32,
+    /// Whether it leaves open what the root, rank 0, has chosen, and asks for it. Of no effect at the root.
+    #[serde(default)]
+    pub is_open: bool,
 }
 
 impl GroupPlan {

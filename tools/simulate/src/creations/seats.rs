@@ -32,6 +32,18 @@ impl<'a> Seats<'a> {
         of.collect()
     }
 
+    /// Returns the rank of a context in a group that it is creating, and until when.
+    ///
+    /// Errors: it is not.
+    pub(super) fn creating(&self, group: usize, context: usize) -> Result<(usize, u64), String> {
+        let members = &self.scenario.groups[group].members;
+        let rank = members.iter().position(|&it| it == context);
+        match rank.map(|rank| (rank, &self.all[group][rank].state)) {
+            Some((rank, SeatState::Creating { until_ns })) => Ok((rank, *until_ns)),
+            _ => Err(format!("context {context} does not create group {}", group + 1)),
+        }
+    }
+
     /// Returns a group, by index, of which a member should have ended its creation by now.
     pub(super) fn late(&self, now_ns: u64) -> Option<usize> {
         let is_late = |seat: &Seat| matches!(seat.state, SeatState::Creating { until_ns } if until_ns < now_ns);

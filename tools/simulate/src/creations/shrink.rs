@@ -40,6 +40,7 @@ pub fn smaller_creations(from: &CreationScenario) -> Vec<CreationScenario> {
         for (rank, seat) in group.seats.iter().enumerate() {
             with(&|it| it.groups[index].seats[rank].start_ns = 0);
             with(&|it| it.groups[index].seats[rank].differs = 0);
+            with(&|it| it.groups[index].seats[rank].is_open = false);
             for attempt in 0..seat.patience_ns.len() {
                 with(&|it| {
                     it.groups[index].seats[rank].patience_ns.remove(attempt);

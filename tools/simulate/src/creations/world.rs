@@ -1,20 +1,24 @@
 //! Runs a scenario: advances virtual time, carries messages, injects faults, and judges.
 
-use std::{cell::RefCell, collections::BTreeMap, fmt, rc::Rc};
+use std::{cell::RefCell, fmt, rc::Rc};
 
 use rdmc::{
     Error,
     creation::{
+        choice::RootChoice,
         effects::{Effect, Wire},
-        messages::{Message, Request},
+        joining::Joining,
+        messages::Message,
     },
 };
 
 use super::{
-    agenda::{Agenda, Event},
+    agenda::{Agenda, Answer, Event},
     canary::CreationCanary,
+    connections::Connections,
+    dials::{Dialer, Dialing, Dials},
     links::{End, Held, Links, Simulated, name, place},
-    node::{Node, address, at, context_at, joining},
+    node::{Node, address, at, choice, context_at, links, question},
     outcome::CreationOutcome,
     scenario::CreationScenario,
     seat::SeatState,
@@ -46,28 +50,6 @@ pub fn run(scenario: &CreationScenario, options: Options<CreationCanary>) -> Cre
     })
 }
 
-/// A connection that is being made.
-struct Dialing {
-    target: usize,
-    until_ns: u64,
-    shares: bool,
-    request: Request,
-}
-
-/// A request for a link with connections of its own: where it is, and who waits for it.
-struct Asked {
-    target: usize,
-    dialer: (usize, u32, u64),
-}
-
-/// A shared connection.
-struct Connection {
-    contexts: [(usize, u32); 2],
-    is_broken: bool,
-    /// When what is sent now arrives at each side, at the earliest.
-    in_order_ns: [u64; 2],
-}
-
 struct World<'a> {
     scenario: &'a CreationScenario,
     options: Options<CreationCanary>,
@@ -77,10 +59,8 @@ struct World<'a> {
     nodes: Vec<Option<Node>>,
     lives: Vec<u32>,
     links: Rc<RefCell<Links>>,
-    connections: Vec<Connection>,
-    dials: BTreeMap<(usize, u32, u64), Dialing>,
-    asked: BTreeMap<u64, Asked>,
-    asks: u64,
+    connections: Connections,
+    dials: Dials,
     seats: Seats<'a>,
     /// The last planned disturbance that is known.
     disturbed_ns: u64,
@@ -99,10 +79,8 @@ impl<'a> World<'a> {
             nodes: scenario.contexts.iter().map(|_| None).collect(),
             lives: vec![0; scenario.contexts.len()],
             links: Rc::default(),
-            connections: Vec::new(),
-            dials: BTreeMap::new(),
-            asked: BTreeMap::new(),
-            asks: 0,
+            connections: Connections::default(),
+            dials: Dials::default(),
             seats: Seats::new(scenario),
             disturbed_ns: 0,
             outcome: CreationOutcome::default(),
@@ -142,9 +120,7 @@ impl<'a> World<'a> {
     /// Returns when something arrives at a side of a connection behind all that was sent before.
     fn arrival_at(&mut self, connection: usize, side: usize) -> u64 {
         let at_ns = self.arrival();
-        let in_order = &mut self.connections[connection].in_order_ns[side];
-        *in_order = at_ns.max(*in_order + 1);
-        *in_order
+        self.connections.arrival(connection, side, at_ns)
     }
 
     fn violation(&mut self, text: String) {
@@ -188,14 +164,16 @@ impl<'a> World<'a> {
             Event::Start { context } => self.start(context),
             Event::Die { context } => self.die(context),
             Event::Lose => {
-                let mut whole: Vec<usize> = (0..self.connections.len()).collect();
-                whole.retain(|&it| !self.connections[it].is_broken);
+                let whole = self.connections.whole(None);
                 if !whole.is_empty() {
                     let connection = self.dice.pick(&whole);
                     self.lose(connection);
                 }
             }
             Event::Begin { group, rank, life } => self.begin(group, rank, life),
+            Event::Link { group, context, life, choice } => {
+                self.link(group, context, life, choice);
+            }
             Event::Wake { context, life } => {
                 if !self.is(CreationCanary::MissesTimeouts)
                     && let Some(node) = self.node(context, life)
@@ -205,7 +183,7 @@ impl<'a> World<'a> {
             }
             Event::Dial { context, life, dial } => self.dial((context, life, dial)),
             Event::Connected { connection, side, dial } => {
-                let [(context, life), (peer, _)] = self.ends(connection, side);
+                let [(context, life), (peer, _)] = self.connections.ends(connection, side);
                 if let Some(node) = self.node(context, life) {
                     node.act(|creations, channels| {
                         channels.0.borrow_mut().usable.insert((connection, side));
@@ -215,7 +193,7 @@ impl<'a> World<'a> {
                 }
             }
             Event::Unusable { connection, side, dial } => {
-                let [(context, life), (peer, _)] = self.ends(connection, side);
+                let [(context, life), (peer, _)] = self.connections.ends(connection, side);
                 if let Some(node) = self.node(context, life) {
                     node.act(|creations, channels| {
                         creations.unusable(channels, now, address(peer), dial, "no room");
@@ -225,7 +203,7 @@ impl<'a> World<'a> {
             }
             Event::Ended { connection, side } => self.ended(connection, side),
             Event::Deliver { connection, side, message } => {
-                let [(context, life), _] = self.ends(connection, side);
+                let [(context, life), _] = self.connections.ends(connection, side);
                 let is_usable = self.links.borrow().usable.contains(&(connection, side));
                 if is_usable && let Some(node) = self.node(context, life) {
                     node.act(|creations, channels| {
@@ -250,12 +228,6 @@ impl<'a> World<'a> {
         }
     }
 
-    /// Returns the contexts at this side of a connection, and at the other one.
-    fn ends(&self, connection: usize, side: usize) -> [(usize, u32); 2] {
-        let contexts = self.connections[connection].contexts;
-        [contexts[side], contexts[1 - side]]
-    }
-
     fn node(&mut self, context: usize, life: u32) -> Option<&mut Node> {
         self.nodes[context].as_mut().filter(|node| node.life == life)
     }
@@ -276,17 +248,11 @@ impl<'a> World<'a> {
         for (group, rank) in self.seats.of(context) {
             self.seats.all[group][rank].state = SeatState::Idle;
         }
-        let of_it = (0..self.connections.len()).filter(|&connection| {
-            let connection = &self.connections[connection];
-            !connection.is_broken && connection.contexts.contains(&(context, node.life))
-        });
-        for connection in of_it.collect::<Vec<_>>() {
+        for connection in self.connections.whole(Some((context, node.life))) {
             self.lose(connection);
         }
-        self.dials.retain(|dial, _| (dial.0, dial.1) != (context, node.life));
-        let waiting: Vec<u64> =
-            self.asked.iter().filter(|(_, it)| it.target == context).map(|(&ask, _)| ask).collect();
-        for ask in waiting {
+        self.dials.end_all((context, node.life));
+        for ask in self.dials.asked_at(context) {
             self.answer(ask, Err(LOST.into()));
         }
     }
@@ -298,20 +264,51 @@ impl<'a> World<'a> {
             return;
         }
         self.outcome.attempts += 1;
-        let (number, now) = (group as u64 + 1, at(self.now_ns));
+        let number = group as u64 + 1;
         let (timeout_ns, differs) = self.seats.all[group][rank as usize].begin(self.now_ns);
-        let joining = joining(number, plan, rank, differs);
-        let node = self.node(context, life).expect("it runs");
+        let joining = question(number, plan, rank)
+            .unwrap_or_else(|| links(number, plan, rank, choice(differs)));
+        if let Some(node) = self.node(context, life) {
+            // Its last group of this number has ended.
+            node.creations.forget(number);
+        }
+        self.step(context, life, joining, timeout_ns);
+    }
+
+    /// Begins a step of a creation.
+    fn step(&mut self, context: usize, life: u32, joining: Joining, left_ns: u64) {
+        let (number, rank, now) = (joining.number, joining.rank, at(self.now_ns));
+        let Some(node) = self.node(context, life) else { return };
         let begun =
-            node.act(|creations, channels| creations.begin(channels, now, joining, at(timeout_ns)));
+            node.act(|creations, channels| creations.begin(channels, now, joining, at(left_ns)));
         if let Err(error) = begun {
             self.violation(format!("member {rank} of group {number} cannot begin: {error}"));
         }
     }
 
+    /// A member that knows what the root has chosen goes on to the second step.
+    fn link(&mut self, group: usize, context: usize, life: u32, choice: RootChoice) {
+        if let Ok((rank, until_ns)) = self.seats.creating(group, context) {
+            let plan = &self.scenario.groups[group];
+            let joining = links(group as u64 + 1, plan, rank as u32, choice);
+            self.step(context, life, joining, until_ns - self.now_ns);
+        }
+    }
+
+    /// A member has learned what the root has chosen, which its application notices soon.
+    fn chosen(&mut self, group: usize, context: usize, life: u32, choice: RootChoice) {
+        let until_ns = match self.seats.creating(group, context) {
+            Ok((_, until_ns)) => until_ns,
+            Err(problem) => return self.violation(problem),
+        };
+        let longest_ns = self.scenario.jitter_ns.min(until_ns.saturating_sub(self.now_ns));
+        let at_ns = self.now_ns + self.dice.below(longest_ns + 1);
+        self.plan(at_ns, Event::Link { group, context, life, choice });
+    }
+
     /// A connection that is being made has come to the other context, if that listens.
-    fn dial(&mut self, of: (usize, u32, u64)) {
-        let Some(dialing) = self.dials.get(&of) else { return };
+    fn dial(&mut self, of: Dialer) {
+        let Some(dialing) = self.dials.get(of) else { return };
         let (context, life, dial) = of;
         let (target, until_ns) = (dialing.target, dialing.until_ns);
         let Some(node) = &self.nodes[target] else {
@@ -324,20 +321,19 @@ impl<'a> World<'a> {
             let contexts = [(context, life), (target, node.life)];
             return self.share(contexts, dial);
         }
-        let (ask, request) = (self.asks, dialing.request.clone());
-        self.asks += 1;
-        self.asked.insert(ask, Asked { target, dialer: of });
+        let asks = dialing.asks.clone();
+        let ask = self.dials.ask(target, of);
         let (now, peer) = (at(self.now_ns), address(context));
         if let Some(node) = &mut self.nodes[target] {
-            node.act(|creations, channels| creations.requested(channels, now, ask, peer, request));
+            node.act(|creations, channels| creations.requested(channels, now, ask, peer, asks));
         }
     }
 
     /// Makes a shared connection.
     fn share(&mut self, contexts: [(usize, u32); 2], dial: u64) {
-        let connection = self.connections.len();
+        let connection = self.connections.next();
         let in_order_ns = [self.arrival(), self.arrival()];
-        self.connections.push(Connection { contexts, is_broken: false, in_order_ns });
+        self.connections.add(contexts, in_order_ns);
         let broken = self.scenario.unusable.contains(&(connection as u64));
         let broken = broken.then(|| self.dice.below(2) as usize);
         for (side, dial) in [(0, Some(dial)), (1, None)] {
@@ -354,7 +350,7 @@ impl<'a> World<'a> {
 
     /// A connection is lost: both ends notice it at some time.
     fn lose(&mut self, connection: usize) {
-        if std::mem::replace(&mut self.connections[connection].is_broken, true) {
+        if !self.connections.sever(connection) {
             return;
         }
         self.outcome.faults += 1;
@@ -365,7 +361,7 @@ impl<'a> World<'a> {
     }
 
     fn ended(&mut self, connection: usize, side: usize) {
-        let [(context, life), _] = self.ends(connection, side);
+        let [(context, life), _] = self.connections.ends(connection, side);
         let was_usable = self.links.borrow_mut().usable.remove(&(connection, side));
         let now = at(self.now_ns);
         if was_usable
@@ -379,16 +375,23 @@ impl<'a> World<'a> {
     }
 
     /// The other context has answered a request, or a connection to it was not made.
-    fn answered(&mut self, of: (usize, u32, u64), answer: Result<u64, String>) {
+    fn answered(&mut self, of: Dialer, answer: Result<Answer, String>) {
         let (context, life, dial) = of;
-        let is_wanted = self.dials.remove(&of).is_some();
+        let is_wanted = self.dials.end(of);
         let links = Rc::clone(&self.links);
-        let held = answer
-            .map(|link| Held::take(End::Own { link, side: 0 }, &links).expect("its number is new"));
+        let take =
+            |link| Held::take(End::Own { link, side: 0 }, &links).expect("its number is new");
         let now = at(self.now_ns);
-        let Some(node) = self.node(context, life).filter(|_| is_wanted) else { return };
-        node.act(|creations, channels| match held {
-            Ok(held) => creations.linked(channels, now, dial, held),
+        let Some(node) = self.node(context, life).filter(|_| is_wanted) else {
+            // The link is closed at once.
+            if let Ok(Answer::Link(link)) = answer {
+                drop(take(link));
+            }
+            return;
+        };
+        node.act(|creations, channels| match answer {
+            Ok(Answer::Link(link)) => creations.linked(channels, now, dial, take(link)),
+            Ok(Answer::Choice(choice)) => creations.chosen(channels, now, dial, choice),
             Err(cause) => {
                 let error = Error::Member { member: u32::MAX, address: address(context), cause };
                 creations.not_connected(channels, now, dial, error);
@@ -396,9 +399,9 @@ impl<'a> World<'a> {
         });
     }
 
-    /// Answers a request for a link with connections of its own.
-    fn answer(&mut self, ask: u64, answer: Result<(), String>) {
-        let Some(Asked { target, dialer: (context, life, dial) }) = self.asked.remove(&ask) else {
+    /// Answers what was asked on a connection of its own; by a link unless by a choice.
+    fn answer(&mut self, ask: u64, answer: Result<Option<RootChoice>, String>) {
+        let Some((target, (context, life, dial))) = self.dials.take(ask) else {
             return;
         };
         if self.node(context, life).is_none() {
@@ -406,13 +409,13 @@ impl<'a> World<'a> {
             self.links.borrow_mut().closed.insert(End::Own { link: ask, side: 1 });
         }
         let (placed_ns, answered_ns) = (self.arrival(), self.arrival());
-        if answer.is_ok()
+        if answer == Ok(None)
             && let Some(node) = &self.nodes[target]
         {
             let life = node.life;
             self.plan(placed_ns, Event::Placed { context: target, life, ask, link: ask });
         }
-        let answer = answer.map(|()| ask);
+        let answer = answer.map(|choice| choice.map_or(Answer::Link(ask), Answer::Choice));
         self.plan(answered_ns, Event::Answered { context, life, dial, answer });
     }
 
@@ -461,7 +464,7 @@ impl<'a> World<'a> {
         for end in given_back {
             let at_ns = match end {
                 End::Channel { connection, side, .. } => {
-                    if self.connections[connection].is_broken {
+                    if self.connections.is_broken(connection) {
                         continue;
                     }
                     self.arrival_at(connection, 1 - side)
@@ -490,36 +493,32 @@ impl<'a> World<'a> {
 
     fn carry_out(&mut self, context: usize, life: u32, effect: Effect<Simulated>) {
         match effect {
-            Effect::Connect { dial, address, patience, shares, request, .. } => {
+            Effect::Connect { dial, address, patience, shares, asks, .. } => {
                 let patience_ns = patience.as_nanos().min(u128::from(u64::MAX / 2)) as u64;
                 let until_ns = self.now_ns + patience_ns;
                 let target = context_at(address);
-                self.dials
-                    .insert((context, life, dial), Dialing { target, until_ns, shares, request });
+                let dialing = Dialing { target, until_ns, shares, asks };
+                self.dials.begin((context, life, dial), dialing);
                 let at_ns = self.arrival() + 2 * self.scenario.latency_ns;
                 self.plan(at_ns, Event::Dial { context, life, dial });
             }
-            Effect::Interrupt { dial } => drop(self.dials.remove(&(context, life, dial))),
+            Effect::Interrupt { dial } => drop(self.dials.end((context, life, dial))),
             Effect::Send { connection, message } => self.send(place(connection), message),
             Effect::Answer { ask, answer, .. } => self.answer(ask, answer),
+            Effect::Chosen { number, choice } => {
+                self.chosen(number as usize - 1, context, life, choice);
+            }
             Effect::End { number, outcome } => self.created(number, context, outcome),
         }
     }
 
     fn send(&mut self, (connection, side): (usize, usize), mut message: Message) {
-        if self.connections[connection].is_broken {
+        if self.connections.is_broken(connection) {
             return;
         }
-        match &mut message {
-            Message::Accepts { .. }
-                if self.is(CreationCanary::LosesAnswers) && self.dice.percent(30) =>
-            {
-                return;
-            }
-            Message::Accepts { channel } if self.is(CreationCanary::AnswersAnother) => {
-                *channel += 2;
-            }
-            _ => {}
+        let canary = self.options.canary;
+        if canary.is_some_and(|canary| !canary.passes(&mut message, &mut self.dice)) {
+            return;
         }
         let side = 1 - side;
         let at_ns = self.arrival_at(connection, side);
@@ -535,13 +534,11 @@ impl<'a> World<'a> {
     ) {
         let group = number as usize - 1;
         let plan = &self.scenario.groups[group];
-        let Some(rank) = plan.members.iter().position(|&it| it == context) else {
-            return self.violation(format!("context {context} is no member of group {number}"));
+        let (rank, until_ns) = match self.seats.creating(group, context) {
+            Ok(creating) => creating,
+            Err(problem) => return self.violation(problem),
         };
         self.note(format_args!("group {number}, member {rank}: {}", outcome.is_ok()));
-        let SeatState::Creating { until_ns } = self.seats.all[group][rank].state else {
-            return self.violation(format!("member {rank} of group {number} creates nothing"));
-        };
         if self.seats.all[group][rank].is_restless() || outcome.is_err() {
             self.disturbed_ns = self.disturbed_ns.max(self.now_ns);
         }

@@ -1,0 +1,203 @@
+//! What a member answers to questions for the root's choice.
+
+use std::{collections::BTreeSet, net::SocketAddr};
+
+use super::{
+    choice::{Question, RootChoice},
+    joining::Joining,
+    terms::Addresses,
+};
+use crate::Error;
+
+/// What a member answers to questions about a group or a team, from the time at which it begins to create it until it has ended.
+#[derive(Debug)]
+pub(crate) struct Decision {
+    rank: u32,
+    /// `None` for a team.
+    root: Option<u32>,
+    addresses: Addresses,
+    choice: Option<RootChoice>,
+    /// Members that were told.
+    told: BTreeSet<u32>,
+    is_closing: bool,
+    /// A member has asked about another group of this number.
+    problem: Option<Error>,
+}
+
+impl Decision {
+    pub(crate) fn new(joining: &Joining) -> Self {
+        Self {
+            rank: joining.rank,
+            root: joining.root,
+            addresses: Addresses::new(&joining.addresses),
+            choice: None,
+            told: BTreeSet::new(),
+            is_closing: false,
+            problem: None,
+        }
+    }
+
+    /// Sets what is answered, the first time.
+    pub(crate) fn decide(&mut self, choice: RootChoice) {
+        self.choice.get_or_insert(choice);
+    }
+
+    /// The group is being closed: members that were told the choice ask about the next one of this number.
+    pub(crate) fn close(&mut self) {
+        self.is_closing = true;
+    }
+
+    /// Takes why the group cannot be created, of what other members have asked.
+    pub(crate) fn take_problem(&mut self) -> Option<Error> {
+        self.problem.take()
+    }
+
+    /// Answers a question of the context at this address; `None` until the choice is known.
+    pub(crate) fn answer(
+        &mut self,
+        question: &Question,
+        peer: SocketAddr,
+    ) -> Option<Result<RootChoice, String>> {
+        if self.is_closing && self.told.contains(&question.from) {
+            return None;
+        }
+        if let Some(cause) = self.difference(question) {
+            let (member, address) = (question.from, peer);
+            self.problem = Some(Error::Member { member, address, cause: cause.clone() });
+            return Some(Err(cause));
+        }
+        let choice = self.choice?;
+        self.told.insert(question.from);
+        Some(Ok(choice))
+    }
+
+    fn difference(&self, question: &Question) -> Option<String> {
+        let Question { group, from, to, root, addresses, .. } = question;
+        if !addresses.is_bounded() {
+            return Some("the question is malformed".into());
+        }
+        let difference = match (self.root, self.addresses.difference(addresses)) {
+            (None, _) => Some("it is a team here, a group there".to_owned()),
+            (Some(own), None) if own != *root => Some(format!("root: {own} here, {root} there")),
+            (Some(_), found) => found,
+        };
+        if let Some(difference) = difference {
+            return Some(different(self.rank, *from, *group, &difference));
+        }
+        (*to != self.rank).then(|| not_member(self.rank, *to))
+    }
+}
+
+/// Describes a difference of settings that member `own` has found.
+pub(crate) fn different(own: u32, from: u32, group: u64, difference: &str) -> String {
+    format!(
+        "members {own} and {from} have different settings for group {group}: {difference} (seen from member {own})"
+    )
+}
+
+/// Describes that another member was asked.
+pub(crate) fn not_member(own: u32, to: u32) -> String {
+    format!("this is member {own}, not member {to}: the member lists differ")
+}
+
+#[cfg(test)]
+mod tests {
+    use std::time::Duration;
+
+    use schedule::Algorithm;
+
+    use super::{
+        super::{joining::Wants, messages::Asks},
+        *,
+    };
+    use crate::GroupSettings;
+
+    fn settings(members: u16, rank: u32) -> GroupSettings {
+        let address = |port| SocketAddr::from(([10, 0, 0, 1], port));
+        GroupSettings::new(7, (0..members).map(address).collect(), rank)
+    }
+
+    const PEER: ([u8; 4], u16) = ([10, 0, 0, 1], 9);
+
+    fn joining(settings: &GroupSettings) -> Joining {
+        Joining {
+            number: settings.number,
+            rank: settings.rank,
+            root: Some(settings.root),
+            addresses: settings.members.clone(),
+            timeout: Duration::from_secs(1),
+            wants: Wants::Choice(0),
+            is_shared: true,
+        }
+    }
+
+    fn question(of: &GroupSettings, to: u32) -> Question {
+        let Asks::Choice(question) = joining(of).asks(to, (0, 0), 1_000) else { unreachable!() };
+        question
+    }
+
+    #[test]
+    fn questions_are_answered_once_the_choice_is_known() {
+        let mut parent = Decision::new(&joining(&settings(4, 0)));
+        let question = question(&settings(4, 2), 0);
+        assert_eq!(parent.answer(&question, PEER.into()), None);
+        let chosen = RootChoice::new(Algorithm::Chain, 4096);
+        parent.decide(chosen);
+        parent.decide(RootChoice::new(Algorithm::Sequential, 1));
+        // Also again, if the answer was lost.
+        for _ in 0..2 {
+            assert_eq!(parent.answer(&question, PEER.into()), Some(Ok(chosen)));
+        }
+        assert!(parent.take_problem().is_none());
+    }
+
+    #[test]
+    fn a_group_that_closes_is_the_one_of_members_that_were_not_told() {
+        let mut parent = Decision::new(&joining(&settings(4, 0)));
+        let chosen = RootChoice::new(Algorithm::Chain, 4096);
+        parent.decide(chosen);
+        let ask = |parent: &mut Decision, rank| {
+            parent.answer(&question(&settings(4, rank), 0), PEER.into())
+        };
+        assert_eq!(ask(&mut parent, 2), Some(Ok(chosen)));
+        parent.close();
+        assert_eq!(ask(&mut parent, 2), None);
+        assert_eq!(ask(&mut parent, 1), Some(Ok(chosen)));
+        assert_eq!(ask(&mut parent, 1), None);
+    }
+
+    #[test]
+    fn questions_about_another_group_are_refused_with_the_difference() {
+        let refused = |other: GroupSettings, to| {
+            let mut parent = Decision::new(&joining(&settings(4, 0)));
+            let answer = parent.answer(&question(&other, to), PEER.into());
+            let cause = answer.unwrap().unwrap_err();
+            let Some(Error::Member { member, address, cause: noted }) = parent.take_problem()
+            else {
+                panic!("it is noted");
+            };
+            assert_eq!((member, address, &noted), (other.rank, PEER.into(), &cause));
+            cause
+        };
+        assert!(refused(settings(5, 2), 0).contains("members: 4 here, 5 there"));
+        assert!(refused(settings(4, 2).root(3), 0).contains("root: 0 here, 3 there"));
+        assert!(refused(settings(4, 2), 1).contains("this is member 0, not member 1"));
+        let mut moved = settings(4, 2);
+        moved.members[3].set_port(99);
+        assert!(refused(moved, 0).contains("the address of member 3"));
+        let team = Joining { root: None, ..joining(&settings(4, 0)) };
+        let refusal = Decision::new(&team).answer(&question(&settings(4, 2), 0), PEER.into());
+        assert!(refusal.unwrap().unwrap_err().contains("a team here, a group there"));
+    }
+
+    #[test]
+    fn questions_of_the_largest_groups_are_short() {
+        let mut largest = Decision::new(&joining(&settings(u16::MAX, 0)));
+        assert_eq!(largest.answer(&question(&settings(u16::MAX, 1), 0), PEER.into()), None);
+        let parts = 1000;
+        let forged = (7_u64, 0_u32, 1_u32, 0_u32, (3_u32, vec![[1_u8; 8]; parts]), 1_u64);
+        let bytes = postcard::to_stdvec(&forged).unwrap();
+        let forged = postcard::from_bytes::<Question>(&bytes).unwrap();
+        assert!(largest.answer(&forged, PEER.into()).unwrap().unwrap_err().contains("malformed"));
+    }
+}
