@@ -21,7 +21,7 @@ pub(crate) enum Command {
     Add {
         settings: Box<engine::GroupSettings>,
         links: Vec<(u32, Link)>,
-        outlet: Outlet,
+        outlet: Box<dyn Outlet>,
         reply: Sender<Result<(), Error>>,
     },
     Send {

@@ -157,7 +157,7 @@ impl Group {
         }
         let mut given = Given::new();
         let received = inbox.receive(&mut given);
-        let handed_on = self.shared.give(status, given);
+        let handed_on = self.shared.give(given);
         match (received, handed_on) {
             (Err(error), _) | (Ok(Some(_)), Err(error)) => Some(Err(error)),
             (Ok(Some(received)), Ok(())) => {
@@ -186,7 +186,7 @@ impl Group {
         }
         let inbox = status.inbox.as_mut().ok_or(Error::HasCallbacks(group))?;
         let given = inbox.post(region);
-        let handed_on = self.shared.give(&mut status, given);
+        let handed_on = self.shared.give(given);
         // A message whose region was too small can be received now.
         self.shared.changed(status);
         handed_on
