@@ -53,7 +53,7 @@ pub(crate) enum Command {
         reason: String,
     },
     /// For groups and teams that are being created.
-    Create(Step),
+    Create(Box<Step>),
     /// Gives back a reserved channel of a shared connection.
     Release {
         link: TcpLink,

@@ -412,7 +412,8 @@ impl Context {
         let (reply, answer) = bounded(1);
         let (joining, timeout) = (Box::new(joining), self.settings.connect_timeout);
         let deadline = Deadline::after(timeout.saturating_add(CREATION_GRACE));
-        self.commands.give(Command::Create(Step::Begin { joining, offers, timeout, reply }))?;
+        let begin = Step::Begin { joining, offers, timeout, reply };
+        self.commands.give(Command::Create(Box::new(begin)))?;
         let Some(caller) = &self.caller else { return self.await_answer(&answer, deadline)? };
         loop {
             match answer.try_recv() {

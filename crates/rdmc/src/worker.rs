@@ -215,7 +215,7 @@ impl Worker {
             Command::Close { group } => self.engine.close(group),
             Command::Abort { group, reason } => self.engine.abort(group, &reason),
             Command::Create(step) => {
-                self.creating.step(self.engine.transport_mut(), step);
+                self.creating.step(self.engine.transport_mut(), *step);
                 Ok(())
             }
             Command::Release { link } => {
