@@ -124,7 +124,8 @@ impl Group {
     }
 
     /// As [`Group::receive`], as a future for any executor. Dropping it before it is ready receives
-    /// nothing.
+    /// nothing. Wakers are called on the thread that makes progress, and must not block; if one panics, the
+    /// group fails. This holds for all futures of this library.
     ///
     /// Errors: as [`Group::receive`], except [`Error::Timeout`] and [`Error::InsideCallback`].
     #[cfg(feature = "async")]

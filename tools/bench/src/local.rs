@@ -6,7 +6,7 @@ use serde_json::json;
 
 use crate::{
     interrupt::Interrupt,
-    member::Equipment,
+    member::{Equipment, Job},
     member_processes::{Host, MemberProcesses},
     outcome::Outcome,
     report::{Output, Report, number},
@@ -25,6 +25,9 @@ pub struct Args {
     /// Algorithms; all of them if none is named
     #[arg(long, value_delimiter = ',', value_parser = algorithms())]
     algorithms: Vec<Algorithm>,
+    /// Each with and without comparing every message with the root's, in alternating order
+    #[arg(long)]
+    verify: bool,
     #[command(flatten)]
     equipment: Equipment,
     #[command(flatten)]
@@ -48,20 +51,27 @@ pub fn run(args: &Args) -> Outcome<()> {
         let hosts = vec![Host::here(); members as usize];
         let mut processes = MemberProcesses::start_with(&hosts, &interrupt, &args.equipment)?;
         let jobs = args.choice.jobs(chosen, members, args.bytes);
+        let verify = if args.verify { &[false, true][..] } else { &[false] };
+        let with_each = |job: Job| verify.iter().map(move |&verify| Job { verify, ..job.clone() });
+        let jobs: Vec<Job> = jobs.into_iter().flat_map(with_each).collect();
         let name = format!("{members} members");
         let results = sweep(&mut processes, &jobs, args.choice.repeats, &name)?;
         for (job, result) in jobs.iter().zip(results) {
             let (fastest, slowest) = result.range();
-            report.row([
+            let verify = args.verify.then(|| ("verify", json!(job.verify)));
+            let head = [
                 ("members", json!(members)),
                 ("algorithm", json!(job.algorithm)),
                 ("block", json!(size::show(job.block_bytes))),
+            ];
+            let times = [
                 ("time_s", number(result.seconds())),
                 ("fastest_s", number(fastest)),
                 ("slowest_s", number(slowest)),
                 ("skew_s", number(result.skew_seconds())),
                 ("cpu_s", number(result.cpu_seconds())),
-            ]);
+            ];
+            report.row(head.into_iter().chain(verify).chain(times));
         }
     }
     report.note(
