@@ -154,7 +154,13 @@ impl Shared {
         let mut reservation = region.reserve();
         let reserved = reservation.add(0..region.len());
         debug_assert_eq!(reserved, Ok(()), "it is the whole region");
-        self.commands.give(Command::Send { group: settings.number, region, reservation })?;
+        let command = Command::Send { group: settings.number, region, reservation };
+        if let Err(refused) = self.commands.try_give(command) {
+            // The region's owner may be the application's.
+            drop(status);
+            drop(refused);
+            return Err(self.commands.ended());
+        }
         status.sent += 1;
         if status.inbox.is_some() {
             status.sent_memory.insert(message, None);
@@ -187,8 +193,9 @@ impl Shared {
 
     pub(crate) fn accept(&self, message: u64, region: Region) -> Result<(), Error> {
         let mut status = self.status();
-        let region = self.check_memory(&status, message, region)?;
+        self.check_memory(&status, message, &region)?;
         status.awaited.remove(&message);
+        drop(status);
         self.give(vec![(message, region)])
     }
 
@@ -201,15 +208,15 @@ impl Shared {
         region: Region,
     ) -> Result<Option<Region>, Error> {
         let mut status = self.status();
-        let region = self.check_memory(&status, message, region)?;
+        self.check_memory(&status, message, &region)?;
         // The engine reports memory that is in use.
         let is_copied =
             status.completed == message && !region.is_stored() && slot.copy_to(&region).is_ok();
         status.awaited.remove(&message);
+        drop(status);
         if !is_copied {
             return self.give(vec![(message, region)]).map(|()| None);
         }
-        drop(status);
         self.commands.leave(Command::Taken { group: self.settings.number, message })?;
         if slot.note_done() {
             self.commands.wake();
@@ -217,23 +224,22 @@ impl Shared {
         Ok(Some(region))
     }
 
-    /// Returns memory that can take an awaited message.
-    fn check_memory(&self, status: &Status, message: u64, region: Region) -> Result<Region, Error> {
+    /// Checks that this memory can take an awaited message.
+    fn check_memory(&self, status: &Status, message: u64, region: &Region) -> Result<(), Error> {
         let group = self.settings.number;
         status.check_alive(group)?;
         let Some(&bytes) = status.awaited.get(&message) else {
             return Err(RelayError::Unknown { what: "message", number: message }.into());
         };
-        match check_region(group, message, bytes, &region) {
-            Err(engine::Error::RegionTooSmall { .. }) => {
-                Err(Error::RegionTooSmall { group, message, bytes, region })
+        check_region(group, message, bytes, region).map_err(|error| match error {
+            engine::Error::RegionTooSmall { .. } => {
+                Error::RegionTooSmall { group, message, bytes, region: region.clone() }
             }
-            Err(engine::Error::RegionReadOnly { .. }) => {
-                Err(Error::RegionReadOnly { group, region })
+            engine::Error::RegionReadOnly { .. } => {
+                Error::RegionReadOnly { group, region: region.clone() }
             }
-            Err(error) => Err(error.into()),
-            Ok(()) => Ok(region),
-        }
+            error => error.into(),
+        })
     }
 
     pub(crate) fn start_close(&self) -> Result<(), Error> {

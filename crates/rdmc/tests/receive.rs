@@ -395,6 +395,31 @@ fn owners_of_memory_may_call_the_group_when_it_is_freed() {
 }
 
 #[test]
+fn owners_of_memory_may_call_the_group_that_refuses_it() {
+    let world = World::start(1);
+    let (recorder, _events) = channel();
+    let settings = among(chain(1)(0), &world.addresses);
+    let group = world.contexts[0].create_group_with(settings, Recorder(recorder)).unwrap();
+    let group = Arc::new(group);
+    let (freed, told) = channel();
+    let region = || {
+        let (group, freed) = (Arc::downgrade(&group), freed.clone());
+        watched(5_000, move || {
+            let failure = group.upgrade().and_then(|group| group.failure());
+            freed.send(failure.is_some()).unwrap();
+        })
+    };
+    assert!(group.accept(0, region()).is_err(), "no message waits for memory");
+    group.abort("on purpose");
+    assert!(group.wait_complete(1, PATIENCE).is_err());
+    assert!(matches!(group.accept(0, region()), Err(Error::Failed(_))));
+    assert!(matches!(group.try_send(region()), Err(Error::Failed(_))));
+    assert_eq!(told.try_iter().collect::<Vec<_>>(), [false, true, true]);
+    drop(group);
+    world.close();
+}
+
+#[test]
 fn memory_that_is_slow_to_free_delays_only_the_end_of_its_group() {
     let world = World::start(2);
     let slow = world.join_to_receive(chain(2));
