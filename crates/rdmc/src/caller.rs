@@ -8,18 +8,17 @@
 use std::{
     collections::VecDeque,
     fmt,
-    sync::{Arc, Condvar, Mutex, MutexGuard},
+    sync::{Condvar, Mutex, MutexGuard},
     thread::{self, ThreadId},
     time::Duration,
 };
 
-use engine::Event;
 use session::Deadline;
 
 use crate::{
     Error,
     commands::Commands,
-    outlet::{Deliver, Due},
+    outlet::{Due, Job},
     worker::Worker,
 };
 
@@ -41,7 +40,7 @@ struct State {
     /// The thread that has the turn, callbacks included.
     driver: Option<ThreadId>,
     /// Pending callbacks, in order.
-    due: VecDeque<(Arc<Mutex<dyn Deliver>>, Event)>,
+    due: VecDeque<Job>,
 }
 
 enum Place {
@@ -211,9 +210,9 @@ impl Caller {
             self.with(worker, |worker, due| worker.turn(deadline.left(), due));
         }
         let mut ran = false;
-        while let Some((dispatcher, event)) = self.next_due() {
+        while let Some(job) = self.next_due() {
             ran = true;
-            dispatcher.lock().unwrap_or_else(|poisoned| poisoned.into_inner()).deliver_here(event);
+            job();
         }
         Ok(ran)
     }
@@ -249,7 +248,7 @@ impl Caller {
         self.changed.notify_all();
     }
 
-    fn next_due(&self) -> Option<(Arc<Mutex<dyn Deliver>>, Event)> {
+    fn next_due(&self) -> Option<Job> {
         self.lock().due.pop_front()
     }
 

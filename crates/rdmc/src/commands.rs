@@ -6,7 +6,7 @@ use std::{
     time::Duration,
 };
 
-use crossbeam_channel::{Receiver, Sender, unbounded};
+use crossbeam_channel::{Receiver, SendError, Sender, unbounded};
 use transport::{Region, Reservation, Waker};
 
 use crate::{
@@ -21,7 +21,7 @@ pub(crate) enum Command {
     Add {
         settings: Box<engine::GroupSettings>,
         links: Vec<(u32, Link)>,
-        outlet: Outlet,
+        outlet: Box<dyn Outlet>,
         reply: Sender<Result<(), Error>>,
     },
     Send {
@@ -53,7 +53,7 @@ pub(crate) enum Command {
         reason: String,
     },
     /// For groups and teams that are being created.
-    Create(Step),
+    Create(Box<Step>),
     /// Gives back a reserved channel of a shared connection.
     Release {
         link: TcpLink,
@@ -101,6 +101,13 @@ impl Commands {
 
     pub(crate) fn give(&self, command: Command) -> Result<(), Error> {
         self.leave(command)?;
+        self.wake();
+        Ok(())
+    }
+
+    /// As [`Commands::give`], but returns the command if the worker has ended.
+    pub(crate) fn try_give(&self, command: Command) -> Result<(), Box<Command>> {
+        self.sender.send(command).map_err(|SendError(command)| Box::new(command))?;
         self.wake();
         Ok(())
     }

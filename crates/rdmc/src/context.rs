@@ -7,7 +7,7 @@ use std::{
     time::Duration,
 };
 
-use crossbeam_channel::{Receiver, RecvTimeoutError, Sender, TryRecvError, bounded};
+use crossbeam_channel::{Receiver, RecvTimeoutError, Sender, TryRecvError, bounded, unbounded};
 use session::{Deadline, Threads};
 use transport::{Region, Transport};
 
@@ -33,7 +33,7 @@ use crate::{
     inbox::Inbox,
     network::{GroupEnd, Link, Network, Offers},
     outbox::events,
-    outlet::Outlet,
+    outlet::{Job, Outlet},
     receiving::Receiving,
     shared::Shared,
     team_driver::{self, Driver},
@@ -63,9 +63,10 @@ const DROP_TIMEOUT: Duration = Duration::from_secs(5);
 
 /// One member's endpoint in the network. A process can have several; there is no global state.
 ///
-/// Threads: one accepts connections, one makes progress (with [`Progress::Thread`]), one for each
-/// group runs its callbacks, and one for each group with messages in files reads and writes them.
-/// All have ended when [`Context::close`] returns successfully.
+/// Threads: one accepts connections, one makes progress, one runs the callbacks of each group that has
+/// some, and one for all other groups drops memory that nobody takes back (these three with
+/// [`Progress::Thread`]); one for each group with messages in files reads and writes them. All have ended
+/// when [`Context::close`] returns successfully.
 pub struct Context {
     settings: ContextSettings,
     can_offload: bool,
@@ -79,6 +80,8 @@ pub struct Context {
     groups: Mutex<HashMap<u64, Weak<Shared>>>,
     /// With [`Progress::Caller`].
     caller: Option<Arc<Caller>>,
+    /// With [`Progress::Thread`], until a thread runs them: jobs of groups without callbacks.
+    jobs: Mutex<Option<Receiver<Job>>>,
     threads: Threads,
     closed: bool,
 }
@@ -121,6 +124,7 @@ impl Context {
             disks,
             groups: Mutex::default(),
             caller: None,
+            jobs: Mutex::default(),
             threads: Threads::default(),
             closed: false,
         };
@@ -130,9 +134,13 @@ impl Context {
                 context.caller = Some(Arc::new(caller));
             }
             Progress::Thread => {
+                let (sender, jobs) = unbounded();
+                context.jobs = Mutex::new(Some(jobs));
                 context
                     .threads
-                    .spawn("rdmc-progress", "the progress thread".into(), move || worker.run())
+                    .spawn("rdmc-progress", "the progress thread".into(), move || {
+                        worker.run(&sender);
+                    })
                     .map_err(system("starting the progress thread"))?;
             }
         }
@@ -158,8 +166,7 @@ impl Context {
     /// [`Error::InSwitch`].
     pub fn create_group(&self, mut settings: GroupSettings) -> Result<Group, Error> {
         settings.report_blocks = true;
-        let inbox = Inbox::new(settings.number, settings.receive_bytes_max);
-        self.create(settings, Some(inbox), |shared| Box::new(Receiving(Arc::clone(shared))))
+        self.create(settings, None)
     }
 
     /// As [`Context::create_group`], but messages are received through the callbacks of
@@ -171,14 +178,14 @@ impl Context {
         settings: GroupSettings,
         application: impl Application,
     ) -> Result<Group, Error> {
-        self.create(settings, None, |_| Box::new(application))
+        self.create(settings, Some(Box::new(application)))
     }
 
+    /// Without `application`, the group has an inbox.
     fn create(
         &self,
         settings: GroupSettings,
-        inbox: Option<Inbox>,
-        application: impl FnOnce(&Arc<Shared>) -> Box<dyn Application>,
+        application: Option<Box<dyn Application>>,
     ) -> Result<Group, Error> {
         let deadline = Deadline::after(self.settings.connect_timeout);
         let number = settings.number;
@@ -187,13 +194,14 @@ impl Context {
         self.check_in_switch(&made)?;
         let offload = Offload::of(&made, self.can_offload);
         let worker = (self.commands.clone(), self.caller.clone());
+        let inbox = Inbox::new(settings.number, settings.receive_bytes_max);
+        let inbox = application.is_none().then_some(inbox);
         let shared = Shared::new(settings, made, offload, worker, inbox);
         self.reserve(&shared)?;
-        let application = application(&shared);
         self.connect_and_create(&shared, application, deadline).inspect_err(|_| {
             lock(&self.groups).remove(&number);
             // Without a worker nobody is told anything.
-            let _ = self.commands.give(Command::Create(Step::Forget { number }));
+            let _ = self.commands.give(Command::Create(Box::new(Step::Forget { number })));
         })?;
         Ok(Group::new(shared))
     }
@@ -378,7 +386,7 @@ impl Context {
     fn connect_and_create(
         &self,
         shared: &Arc<Shared>,
-        application: Box<dyn Application>,
+        application: Option<Box<dyn Application>>,
         deadline: Deadline,
     ) -> Result<(), Error> {
         let (settings, addresses) = (&shared.made, &shared.settings.members);
@@ -387,8 +395,7 @@ impl Context {
         let mut links = self.join(joining, deadline, self.offers.clone(), Reply::Links)?;
         let (end, registration) = self.join_switches(settings, &mut links, deadline)?;
         let links = self.links(links, addresses, end)?;
-        let dispatcher = Dispatcher::new(application, Arc::clone(shared), registration);
-        let outlet = self.outlet(dispatcher, shared)?;
+        let outlet = self.outlet(shared, application, registration)?;
         let (reply, answer) = bounded(1);
         let settings = Box::new(settings.clone());
         self.commands.give(Command::Add { settings, links, outlet, reply })?;
@@ -411,10 +418,10 @@ impl Context {
         reply: impl FnOnce(Sender<Result<T, Error>>) -> Reply,
     ) -> Result<T, Error> {
         let (sender, answer) = bounded(1);
-        let (joining, left) = (Box::new(joining), until.left());
+        let left = until.left();
         let deadline = Deadline::after(left.saturating_add(CREATION_GRACE));
         let begin = Step::Begin { joining, offers, left, reply: reply(sender) };
-        self.commands.give(Command::Create(begin))?;
+        self.commands.give(Command::Create(Box::new(begin)))?;
         let Some(caller) = &self.caller else { return self.await_answer(&answer, deadline)? };
         loop {
             match answer.try_recv() {
@@ -525,14 +532,25 @@ impl Context {
         Ok((None, None))
     }
 
-    /// Returns where the group's events go: to a thread of the group, or to the caller of
-    /// `progress`.
-    fn outlet(&self, mut dispatcher: Dispatcher, shared: &Arc<Shared>) -> Result<Outlet, Error> {
+    /// Returns where the group's events go: without callbacks into its inbox, and else to a thread of the group,
+    /// or to the caller of `progress`.
+    fn outlet(
+        &self,
+        shared: &Arc<Shared>,
+        application: Option<Box<dyn Application>>,
+        registration: Option<Registration>,
+    ) -> Result<Box<dyn Outlet>, Error> {
+        let shared = Arc::clone(shared);
+        let Some(application) = application else {
+            self.start_releasing()?;
+            return Ok(Box::new(Receiving::new(shared, registration)));
+        };
+        let mut dispatcher = Dispatcher::new(application, Arc::clone(&shared), registration);
         if self.settings.progress == Progress::Caller {
-            return Ok(Outlet::Caller(Arc::new(Mutex::new(dispatcher))));
+            return Ok(Box::new(Arc::new(Mutex::new(dispatcher))));
         }
         let (sender, events) = events();
-        let (shared, number) = (Arc::clone(shared), shared.settings.number);
+        let number = shared.settings.number;
         let callbacks = move || {
             shared.set_callback_thread();
             events.for_each(|event| dispatcher.deliver(event));
@@ -542,7 +560,21 @@ impl Context {
         self.threads
             .spawn("rdmc-callbacks", what, callbacks)
             .map_err(|error| Error::System { what: "starting a callback thread".into(), error })?;
-        Ok(Outlet::Thread(sender))
+        Ok(Box::new(sender))
+    }
+
+    /// Starts the thread that frees memory of groups without callbacks, if it does not run: the memory's owner
+    /// may be the application's.
+    fn start_releasing(&self) -> Result<(), Error> {
+        let mut jobs = lock(&self.jobs);
+        if let Some(jobs) = jobs.clone() {
+            let run = move || jobs.into_iter().for_each(|job| job());
+            self.threads
+                .spawn("rdmc-release", "the release of memory".into(), run)
+                .map_err(|error| Error::System { what: "starting a thread".into(), error })?;
+        }
+        *jobs = None;
+        Ok(())
     }
 }
 

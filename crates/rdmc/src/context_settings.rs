@@ -15,7 +15,7 @@ use crate::{CompletionMode, Error, Fabric, Protection};
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
 #[non_exhaustive]
 pub enum Progress {
-    /// A thread of the context; callbacks run on one thread for each group.
+    /// A thread of the context; callbacks run on one thread for each group that has some.
     #[default]
     Thread,
     /// Any thread in [`crate::Context::progress`], [`crate::Group::close`],

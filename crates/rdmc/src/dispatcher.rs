@@ -3,14 +3,17 @@
 use std::{
     any::Any,
     panic::{AssertUnwindSafe, catch_unwind},
-    sync::Arc,
+    sync::{Arc, Mutex},
 };
 
 use engine::Event;
 use transport::Region;
 
 use crate::{
-    Application, Error, Failure, FailureKind, Incoming, outlet::Deliver, panics::panic_text,
+    Application, Error, Failure, FailureKind, Incoming,
+    inbox::Given,
+    outlet::{Due, Outlet},
+    panics::panic_text,
     shared::Shared,
 };
 
@@ -109,13 +112,19 @@ impl Dispatcher {
     }
 }
 
-impl Deliver for Dispatcher {
-    fn deliver_here(&mut self, event: Event) {
-        let last = event.is_last();
-        self.deliver(event);
-        if last {
-            self.finish();
-        }
+/// Callbacks run by the thread that makes progress, with `Progress::Caller`.
+impl Outlet for Arc<Mutex<Dispatcher>> {
+    fn take(&mut self, event: Event, due: &mut Due) -> Given {
+        let dispatcher = Arc::clone(self);
+        due.push(Box::new(move || {
+            let mut dispatcher = dispatcher.lock().unwrap_or_else(|poisoned| poisoned.into_inner());
+            let is_last = event.is_last();
+            dispatcher.deliver(event);
+            if is_last {
+                dispatcher.finish();
+            }
+        }));
+        Given::new()
     }
 }
 

@@ -135,7 +135,8 @@ impl Group {
     }
 
     /// As [`Group::receive`], as a future for any executor. Dropping it before it is ready receives
-    /// nothing.
+    /// nothing. Wakers are called on the thread that makes progress, and must not block; if one panics, the
+    /// group fails. This holds for all futures of this library.
     ///
     /// Errors: as [`Group::receive`], except [`Error::Timeout`] and [`Error::InsideCallback`].
     #[cfg(feature = "async")]
@@ -168,7 +169,7 @@ impl Group {
         }
         let mut given = Given::new();
         let received = inbox.receive(&mut given);
-        let handed_on = self.shared.give(status, given);
+        let handed_on = self.shared.give(given);
         match (received, handed_on) {
             (Err(error), _) | (Ok(Some(_)), Err(error)) => Some(Err(error)),
             (Ok(Some(received)), Ok(())) => {
@@ -197,7 +198,7 @@ impl Group {
         }
         let inbox = status.inbox.as_mut().ok_or(Error::HasCallbacks(group))?;
         let given = inbox.post(region);
-        let handed_on = self.shared.give(&mut status, given);
+        let handed_on = self.shared.give(given);
         // A message whose region was too small can be received now.
         self.shared.changed(status);
         handed_on

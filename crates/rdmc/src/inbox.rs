@@ -174,24 +174,29 @@ impl Inbox {
         }
     }
 
-    /// Notes that this member is done with the message.
-    pub(crate) fn complete(&mut self, number: u64, region: Region) {
-        let Some(entry) = self.entries.get_mut(&number) else { return };
-        if entry.is_dropped {
-            self.entries.remove(&number);
-        } else {
-            entry.done = Some(region);
+    /// Notes that this member is done with the message. Returns its memory if the application has dropped it.
+    pub(crate) fn complete(&mut self, number: u64, region: Region) -> Option<Region> {
+        match self.entries.get_mut(&number) {
+            Some(entry) if !entry.is_dropped => {
+                entry.done = Some(region);
+                None
+            }
+            _ => {
+                self.entries.remove(&number);
+                Some(region)
+            }
         }
     }
 
-    /// Notes that the application has dropped a message that it had received.
-    pub(crate) fn dropped(&mut self, number: u64, has_ended: bool) {
-        let Some(entry) = self.entries.get_mut(&number) else { return };
+    /// Notes that the application has dropped a message that it had received. Returns its memory once this
+    /// member is done with it.
+    pub(crate) fn dropped(&mut self, number: u64, has_ended: bool) -> Option<Region> {
+        let entry = self.entries.get_mut(&number)?;
         if has_ended || entry.done.is_some() {
-            self.entries.remove(&number);
-        } else {
-            entry.is_dropped = true;
+            return self.entries.remove(&number)?.done;
         }
+        entry.is_dropped = true;
+        None
     }
 
     /// Returns how many bytes of a received message have arrived without a gap from its start.

@@ -208,9 +208,11 @@ impl Drop for Message {
     fn drop(&mut self) {
         let mut status = self.shared.status();
         let has_ended = status.has_ended();
-        if let Some(inbox) = &mut status.inbox {
-            inbox.dropped(self.received.number, has_ended);
-        }
+        let inbox = status.inbox.as_mut();
+        let region = inbox.and_then(|inbox| inbox.dropped(self.received.number, has_ended));
+        // Its owner may be the application's.
+        drop(status);
+        drop(region);
     }
 }
 

@@ -17,6 +17,11 @@ use crossbeam_channel::{Receiver, Sender, unbounded};
 use engine::Event;
 use rangemap::RangeSet;
 
+use crate::{
+    inbox::Given,
+    outlet::{Due, Outlet},
+};
+
 /// The progress thread's end of the queue.
 pub(crate) struct EventSender {
     queue: Sender<Queued>,
@@ -55,7 +60,7 @@ pub(crate) fn events() -> (EventSender, EventReceiver) {
 
 impl EventSender {
     /// Adds an event. It is dropped if the receiver no longer exists.
-    pub(crate) fn send(&self, event: Event) {
+    fn send(&self, event: Event) {
         let queued = match event {
             Event::Block { group, message, offset, bytes } => {
                 let mut blocks = self.blocks.lock();
@@ -74,9 +79,18 @@ impl EventSender {
         };
         let _ = self.queue.send(queued);
     }
+}
 
+impl Outlet for EventSender {
+    fn take(&mut self, event: Event, _: &mut Due) -> Given {
+        self.send(event);
+        Given::new()
+    }
+}
+
+#[cfg(test)]
+impl EventSender {
     /// Returns how many events and ranges of blocks are queued.
-    #[cfg(test)]
     fn kept(&self) -> usize {
         let ranges: usize = self.blocks.lock().values().map(RangeSet::len).sum();
         self.queue.len() + ranges

@@ -1,34 +1,18 @@
 //! The destination of a group's events.
 
-use std::sync::{Arc, Mutex};
-
 use engine::Event;
 
-use crate::outbox::EventSender;
+use crate::inbox::Given;
 
-/// Takes a group's events on the thread that makes progress.
-pub(crate) trait Deliver: Send {
-    /// Runs the callbacks of an event.
-    fn deliver_here(&mut self, event: Event);
+/// Takes a group's events on the thread that makes progress; never blocks.
+pub(crate) trait Outlet: Send {
+    /// Takes an event, and returns memory for messages that have none. What may run the
+    /// application's code, or block, is added to `due`.
+    fn take(&mut self, event: Event, due: &mut Due) -> Given;
 }
 
-/// Callbacks to run once no lock is held.
-pub(crate) type Due = Vec<(Arc<Mutex<dyn Deliver>>, Event)>;
+/// A callback, or the release of what a group has held: to be run in order once no lock is held. It does not panic.
+pub(crate) type Job = Box<dyn FnOnce() + Send>;
 
-/// The destination of a group's events.
-pub(crate) enum Outlet {
-    /// To the group's own callback thread.
-    Thread(EventSender),
-    /// To the thread that makes progress, with `Progress::Caller`.
-    Caller(Arc<Mutex<dyn Deliver>>),
-}
-
-impl Outlet {
-    /// Sends an event to the group's thread, or adds it to `due`.
-    pub(crate) fn send(&self, event: Event, due: &mut Due) {
-        match self {
-            Self::Thread(sender) => sender.send(event),
-            Self::Caller(dispatcher) => due.push((Arc::clone(dispatcher), event)),
-        }
-    }
-}
+/// Jobs to run once no lock is held.
+pub(crate) type Due = Vec<Job>;

@@ -88,6 +88,10 @@ impl SendHandle {
 
 impl Drop for SendHandle {
     fn drop(&mut self) {
-        self.shared.status().sent_memory.remove(&self.message);
+        let mut status = self.shared.status();
+        let region = status.sent_memory.remove(&self.message);
+        // Its owner may be the application's.
+        drop(status);
+        drop(region);
     }
 }

@@ -9,6 +9,7 @@ use std::{
 #[cfg(feature = "async")]
 use std::{
     future::poll_fn,
+    panic::{AssertUnwindSafe, catch_unwind},
     task::{Context, Poll, Waker},
 };
 
@@ -17,6 +18,8 @@ use relay::{Blocks, RelayError};
 use session::Deadline;
 use transport::Region;
 
+#[cfg(feature = "async")]
+use crate::panics::panic_text;
 use crate::{
     Error, Failure, GroupSettings, Offload,
     caller::Caller,
@@ -56,7 +59,7 @@ pub(crate) struct Status {
     pub(crate) finished: bool,
     /// Creating the group has failed: its application receives no callbacks.
     abandoned: bool,
-    /// The group's callback thread, if it has one.
+    /// The thread that runs the application's code for this group, if there is one.
     callback_thread: Option<ThreadId>,
     /// Set for a group without callbacks.
     pub(crate) inbox: Option<Inbox>,
@@ -90,24 +93,16 @@ impl Shared {
     pub(crate) fn note(&self, event: &Event) {
         let mut status = self.status();
         match event {
+            // No call waits for these.
             Event::Incoming { message, bytes, .. } => {
-                // No call waits for an announcement; an inbox reports its change.
                 status.awaited.insert(*message, *bytes);
-                return;
             }
-            Event::Complete { .. } => status.completed += 1,
-            Event::Delivered { count, .. } => status.delivered = *count,
-            Event::Failed { failure, .. } => {
-                status.delivered = status.delivered.max(failure.delivered);
-                status.failure = Some(failure.clone());
+            Event::Block { .. } | Event::Received { .. } => {}
+            _ => {
+                status.note(event);
+                self.changed(status);
             }
-            Event::Closed { .. } => {
-                status.delivered = status.completed;
-                status.closed = true;
-            }
-            _ => return,
         }
-        self.changed(status);
     }
 
     /// Wakes all threads and tasks that wait for the group.
@@ -122,26 +117,18 @@ impl Shared {
             caller.notify();
         }
         #[cfg(feature = "async")]
-        wakers.into_iter().for_each(Waker::wake);
-    }
-
-    /// Changes the inbox of a group that has one, and hands the memory that this assigns to the
-    /// engine.
-    pub(crate) fn with_inbox(&self, act: impl FnOnce(&mut Inbox) -> Given) {
-        let mut status = self.status();
-        if let Some(inbox) = &mut status.inbox {
-            let given = act(inbox);
-            // A group that has ended receives nothing.
-            let _ = self.give(&mut status, given);
-            self.changed(status);
+        for waker in wakers {
+            // It is the application's: the thread that makes progress survives its panic.
+            if let Err(panic) = catch_unwind(AssertUnwindSafe(|| waker.wake())) {
+                self.abort(&format!("waking a task panicked: {}", panic_text(&*panic)));
+            }
         }
     }
 
     /// Hands memory to the engine, which has the length of its message or more.
-    pub(crate) fn give(&self, status: &mut Status, given: Given) -> Result<(), Error> {
+    pub(crate) fn give(&self, given: Given) -> Result<(), Error> {
         let group = self.settings.number;
         for (message, region) in given {
-            status.awaited.remove(&message);
             self.commands.give(Command::Accept { group, message, region })?;
         }
         Ok(())
@@ -167,7 +154,13 @@ impl Shared {
         let mut reservation = region.reserve();
         let reserved = reservation.add(0..region.len());
         debug_assert_eq!(reserved, Ok(()), "it is the whole region");
-        self.commands.give(Command::Send { group: settings.number, region, reservation })?;
+        let command = Command::Send { group: settings.number, region, reservation };
+        if let Err(refused) = self.commands.try_give(command) {
+            // The region's owner may be the application's.
+            drop(status);
+            drop(refused);
+            return Err(self.commands.ended());
+        }
         status.sent += 1;
         if status.inbox.is_some() {
             status.sent_memory.insert(message, None);
@@ -200,8 +193,10 @@ impl Shared {
 
     pub(crate) fn accept(&self, message: u64, region: Region) -> Result<(), Error> {
         let mut status = self.status();
-        let region = self.check_memory(&status, message, region)?;
-        self.give(&mut status, vec![(message, region)])
+        self.check_memory(&status, message, &region)?;
+        status.awaited.remove(&message);
+        drop(status);
+        self.give(vec![(message, region)])
     }
 
     /// Accepts a message that lies in a slot. If earlier ones are complete, copies it on this thread and
@@ -213,15 +208,15 @@ impl Shared {
         region: Region,
     ) -> Result<Option<Region>, Error> {
         let mut status = self.status();
-        let region = self.check_memory(&status, message, region)?;
+        self.check_memory(&status, message, &region)?;
         // The engine reports memory that is in use.
         let is_copied =
             status.completed == message && !region.is_stored() && slot.copy_to(&region).is_ok();
-        if !is_copied {
-            return self.give(&mut status, vec![(message, region)]).map(|()| None);
-        }
         status.awaited.remove(&message);
         drop(status);
+        if !is_copied {
+            return self.give(vec![(message, region)]).map(|()| None);
+        }
         self.commands.leave(Command::Taken { group: self.settings.number, message })?;
         if slot.note_done() {
             self.commands.wake();
@@ -229,23 +224,22 @@ impl Shared {
         Ok(Some(region))
     }
 
-    /// Returns memory that can take an awaited message.
-    fn check_memory(&self, status: &Status, message: u64, region: Region) -> Result<Region, Error> {
+    /// Checks that this memory can take an awaited message.
+    fn check_memory(&self, status: &Status, message: u64, region: &Region) -> Result<(), Error> {
         let group = self.settings.number;
         status.check_alive(group)?;
         let Some(&bytes) = status.awaited.get(&message) else {
             return Err(RelayError::Unknown { what: "message", number: message }.into());
         };
-        match check_region(group, message, bytes, &region) {
-            Err(engine::Error::RegionTooSmall { .. }) => {
-                Err(Error::RegionTooSmall { group, message, bytes, region })
+        check_region(group, message, bytes, region).map_err(|error| match error {
+            engine::Error::RegionTooSmall { .. } => {
+                Error::RegionTooSmall { group, message, bytes, region: region.clone() }
             }
-            Err(engine::Error::RegionReadOnly { .. }) => {
-                Err(Error::RegionReadOnly { group, region })
+            engine::Error::RegionReadOnly { .. } => {
+                Error::RegionReadOnly { group, region: region.clone() }
             }
-            Err(error) => Err(error.into()),
-            Ok(()) => Ok(region),
-        }
+            error => error.into(),
+        })
     }
 
     pub(crate) fn start_close(&self) -> Result<(), Error> {
@@ -270,8 +264,11 @@ impl Shared {
         let _ = self.commands.give(Command::Abort { group, reason: reason.to_owned() });
     }
 
+    /// Notes that the calling thread runs the application's code for this group, if it does nothing else.
     pub(crate) fn set_callback_thread(&self) {
-        self.status().callback_thread = Some(thread::current().id());
+        if self.caller.is_none() {
+            self.status().callback_thread = Some(thread::current().id());
+        }
     }
 
     /// Returns whether the calling thread runs a callback that this group's callbacks wait for.
@@ -282,7 +279,11 @@ impl Shared {
 
     /// Ends a group whose creation has failed, without callbacks.
     pub(crate) fn abandon(&self, reason: &str) {
-        self.status().abandoned = true;
+        let mut status = self.status();
+        status.abandoned = true;
+        let inbox = status.inbox.take();
+        drop(status);
+        drop(inbox);
         self.abort(reason);
     }
 
@@ -387,18 +388,47 @@ impl Shared {
         context: &Context<'_>,
         step: impl FnOnce(&mut Status) -> Option<T>,
     ) -> Poll<T> {
+        // Cloned, and dropped if it is not needed, while no lock is held: it is the application's.
+        let waker = context.waker().clone();
         let mut status = self.status();
         if let Some(answer) = step(&mut status) {
             return Poll::Ready(answer);
         }
-        if !status.wakers.iter().any(|waker| waker.will_wake(context.waker())) {
-            status.wakers.push(context.waker().clone());
+        if !status.wakers.iter().any(|other| other.will_wake(&waker)) {
+            status.wakers.push(waker);
         }
         Poll::Pending
     }
 }
 
 impl Status {
+    /// Updates the status for an event.
+    pub(crate) fn note(&mut self, event: &Event) {
+        match event {
+            Event::Complete { .. } => self.completed += 1,
+            Event::Delivered { count, .. } => self.delivered = *count,
+            Event::Failed { failure, .. } => {
+                self.delivered = self.delivered.max(failure.delivered);
+                self.failure = Some(failure.clone());
+            }
+            Event::Closed { .. } => {
+                self.delivered = self.completed;
+                self.closed = true;
+            }
+            _ => {}
+        }
+    }
+
+    /// Keeps the memory of a message that this member is done with, in a group without callbacks. Returns it
+    /// if nobody can ask for it.
+    pub(crate) fn complete(&mut self, message: u64, region: Region) -> Option<Region> {
+        match (self.sent_memory.get_mut(&message), &mut self.inbox) {
+            (Some(place), _) => place.replace(region),
+            (None, Some(inbox)) => inbox.complete(message, region),
+            (None, None) => Some(region),
+        }
+    }
+
     pub(crate) fn has_ended(&self) -> bool {
         self.closed || self.failure.is_some()
     }

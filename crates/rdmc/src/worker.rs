@@ -8,7 +8,7 @@ use std::{
     time::{Duration, Instant},
 };
 
-use crossbeam_channel::Receiver;
+use crossbeam_channel::{Receiver, SendError, Sender};
 use engine::{Engine, Event, GroupSettings};
 use session::Deadline;
 use transport::{Region, Transport};
@@ -19,7 +19,7 @@ use crate::{
     creation::creating::Creating,
     disks::DiskThreads,
     network::{Link, Network},
-    outlet::{Due, Outlet},
+    outlet::{Due, Job, Outlet},
     panics::panic_text,
 };
 
@@ -35,7 +35,7 @@ pub(crate) struct Worker {
     creating: Creating,
     failed: Arc<OnceLock<String>>,
     /// Outlets by group number, with this member's rank in the group.
-    outlets: HashMap<u64, (u32, Outlet)>,
+    outlets: HashMap<u64, (u32, Box<dyn Outlet>)>,
     mode: CompletionMode,
     last_completion: Instant,
     events: Vec<Event>,
@@ -65,8 +65,8 @@ impl Worker {
         }
     }
 
-    /// Runs until stopped and all groups have ended.
-    pub(crate) fn run(self) {
+    /// Runs until stopped and all groups have ended. Jobs of groups without a thread are sent to `jobs`.
+    pub(crate) fn run(self, jobs: &Sender<Job>) {
         let mut due = Due::new();
         let mut running = Some(Box::new(self));
         while let Some(worker) = running.take_if(|worker| !worker.has_stopped()) {
@@ -81,6 +81,11 @@ impl Worker {
             }
             let wait = if polling { Duration::ZERO } else { SLEEP_MAX };
             running = worker.attempt(&mut due, |worker, due| worker.turn(wait, due));
+            for job in due.drain(..) {
+                if let Err(SendError(job)) = jobs.send(job) {
+                    job();
+                }
+            }
         }
         if let Some(worker) = running {
             worker.finish();
@@ -108,18 +113,19 @@ impl Worker {
 
     fn fail(mut self, cause: String, due: &mut Due) {
         tracing::error!(cause, "a context has failed");
-        self.hand_out(due);
+        // The engine may be inconsistent, and takes no memory any more.
+        drop(self.hand_out(due));
         let Self { engine, outlets, commands, failed, .. } = self;
         let _ = failed.set(cause.clone());
         // Calls that wait for a reply return an error from now on.
         drop(commands);
         let mut regions = engine.into_memory();
-        for (group, (rank, outlet)) in outlets {
+        for (group, (rank, mut outlet)) in outlets {
             let kind = FailureKind::Application;
             let (member, detail) = (Some(rank), cause.clone());
             let failure = Failure { group, member, reporter: rank, kind, detail, delivered: 0 };
             let regions = regions.remove(&group).unwrap_or_default();
-            outlet.send(Event::Failed { failure, regions }, due);
+            outlet.take(Event::Failed { failure, regions }, due);
         }
     }
 
@@ -135,7 +141,7 @@ impl Worker {
     }
 
     /// Executes commands, makes progress, and hands out events; waits up to `wait` if there is
-    /// nothing to do. Callbacks of groups without a thread are added to `due`.
+    /// nothing to do. Jobs of groups without a thread are added to `due`.
     pub(crate) fn turn(&mut self, wait: Duration, due: &mut Due) {
         self.take_commands();
         if self.has_stopped() {
@@ -150,20 +156,27 @@ impl Worker {
             self.creating.on_event(network, event);
         }
         self.creating.handle_timeout(network);
-        self.hand_out(due);
+        for (group, message, region) in self.hand_out(due) {
+            let accepted = self.engine.accept(group, message, region);
+            let _ = self.check_taken(group, accepted);
+        }
     }
 
-    fn hand_out(&mut self, due: &mut Due) {
+    /// Returns memory for messages, each with its group and number.
+    fn hand_out(&mut self, due: &mut Due) -> Vec<(u64, u64, Region)> {
+        let mut given = Vec::new();
         for event in self.events.drain(..) {
             let (group, last) = (event.group(), event.is_last());
-            if let Some((_, outlet)) = self.outlets.get(&group) {
-                outlet.send(event, due);
+            if let Some((_, outlet)) = self.outlets.get_mut(&group) {
+                let memory = outlet.take(event, due).into_iter();
+                given.extend(memory.map(|(message, region)| (group, message, region)));
             }
             if last {
                 self.outlets.remove(&group);
                 self.creating.forget(group);
             }
         }
+        given
     }
 
     pub(crate) fn take_commands(&mut self) {
@@ -206,7 +219,7 @@ impl Worker {
             }
             Command::Abort { group, reason } => self.engine.abort(group, &reason),
             Command::Create(step) => {
-                self.creating.step(self.engine.transport_mut(), step);
+                self.creating.step(self.engine.transport_mut(), *step);
                 Ok(())
             }
             Command::Release { link } => {
@@ -264,7 +277,7 @@ impl Worker {
         &mut self,
         settings: GroupSettings,
         links: Vec<(u32, Link)>,
-        outlet: Outlet,
+        outlet: Box<dyn Outlet>,
     ) -> Result<(), Error> {
         if self.stopping.is_some() {
             return Err(Error::ContextClosed);

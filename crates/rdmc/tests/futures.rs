@@ -149,3 +149,39 @@ fn a_failure_ends_futures_that_wait() {
     gate.open();
     world.close();
 }
+
+struct Panics;
+
+impl Wake for Panics {
+    fn wake(self: Arc<Self>) {
+        panic!("on purpose");
+    }
+}
+
+#[test]
+fn a_waker_that_panics_fails_its_group_alone() {
+    for progress in [Progress::Thread, Progress::Caller] {
+        let world = World::start_with(2, |settings| settings.progress = progress);
+        let groups = world.join_to_receive(chain(2));
+        let other = world.join_to_receive(group(2, Algorithm::Chain, 2, 0));
+        let waker = Waker::from(Arc::new(Panics));
+        let mut receiving = pin!(groups[1].receive_async());
+        assert!(receiving.as_mut().poll(&mut Context::from_waker(&waker)).is_pending());
+        thread::scope(|scope| {
+            scope.spawn(|| {
+                groups[0].try_send(Region::zeroed(3_000)).unwrap();
+                assert!(matches!(groups[0].wait_complete(2, PATIENCE), Err(Error::Failed(_))));
+            });
+            let Err(Error::Failed(failure)) = groups[1].wait_complete(2, PATIENCE) else {
+                panic!("the group has failed")
+            };
+            assert_eq!(failure.detail, "waking a task panicked: on purpose");
+        });
+        thread::scope(|scope| {
+            for group in &other {
+                scope.spawn(|| group.close(PATIENCE).unwrap());
+            }
+        });
+        world.close();
+    }
+}

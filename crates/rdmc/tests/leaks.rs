@@ -12,7 +12,7 @@ use std::{
 };
 
 use common::{Event, PATIENCE, Recorder, World, among, close_all, contents, group};
-use rdmc::{Algorithm, Fabric, Group, GroupSettings, Region};
+use rdmc::{Algorithm, Fabric, Group, GroupSettings, Progress, Region};
 use transport_contract::CountingAllocator;
 
 #[global_allocator]
@@ -161,13 +161,13 @@ fn receive_messages(groups: &[Group], numbers: Range<u64>) {
     }
 }
 
-/// Counts descriptors once they stay the same: a new link opens two for a moment, to look whether its peer is a process of this
-/// machine.
-fn descriptors() -> usize {
+/// Counts something once it stays the same: a new link opens two descriptors for a moment, to look whether its
+/// peer is a process of this machine, and threads that have answered a connection end a moment later.
+fn steady(count: impl Fn(Held) -> usize) -> usize {
     let mut counts = [usize::MAX; 4];
     loop {
         counts.rotate_left(1);
-        counts[3] = Held::now().descriptors;
+        counts[3] = count(Held::now());
         if counts.iter().all(|&count| count == counts[3]) {
             return counts[3];
         }
@@ -182,11 +182,37 @@ fn open_groups_hold_no_descriptors(world: &World, numbers: Range<u64>) {
         return;
     }
     let first = world.join_to_receive(chain(numbers.start));
-    let before = descriptors();
+    let before = steady(|held| held.descriptors);
     let others = numbers.skip(1).map(|number| world.join_to_receive(chain(number)));
     let others: Vec<_> = others.collect();
-    assert_eq!(descriptors(), before, "{} groups", others.len());
+    assert_eq!(steady(|held| held.descriptors), before, "{} groups", others.len());
     drop((first, others));
+}
+
+/// Checks that groups without callbacks which are open at the same time have no threads of their own: not
+/// while they are idle, nor once they have received.
+fn open_groups_hold_no_threads(progress: Progress) {
+    let world = World::start_with(2, |settings| settings.progress = progress);
+    let pair = |number| world.join_to_receive(group(number, Algorithm::Chain, 2, 0));
+    let use_group = |groups: &[Group]| {
+        thread::scope(|scope| {
+            // The root's handle and the receiver's message are dropped before they are complete.
+            scope.spawn(|| {
+                groups[0].send(Region::from_vec(contents(0, 3_000)), PATIENCE).unwrap();
+                groups[0].wait_complete(1, PATIENCE).unwrap();
+            });
+            drop(groups[1].receive(PATIENCE).unwrap().expect("a message"));
+            groups[1].wait_complete(1, PATIENCE).unwrap();
+        });
+    };
+    let first = pair(1);
+    use_group(&first);
+    let before = steady(|held| held.threads);
+    let others: Vec<_> = (2..202).map(pair).collect();
+    others.iter().for_each(|groups| use_group(groups));
+    assert_eq!(steady(|held| held.threads), before, "{} groups, {progress:?}", others.len());
+    drop((first, others));
+    world.close();
 }
 
 /// Creates groups that only one member joins.
@@ -226,6 +252,7 @@ fn groups_and_contexts_leak_nothing_however_they_end() {
         receive_in_groups(&world, numbers);
     });
     open_groups_hold_no_descriptors(&world, 2_900..2_930);
+    [Progress::Thread, Progress::Caller].into_iter().for_each(open_groups_hold_no_threads);
     let groups = world.join_to_receive(chain(3_000));
     leaves_nothing("messages", 500, 0..3_000, |numbers| receive_messages(&groups, numbers));
     drop(groups);

@@ -1,13 +1,15 @@
 //! Groups without callbacks: messages are received by calls, in memory that is posted or bounded.
 
 use std::{
-    io::Read,
-    sync::Arc,
+    io::{self, Read},
+    sync::{Arc, Mutex, mpsc::channel},
     thread,
     time::{Duration, Instant},
 };
 
-use rdmc::{Algorithm, Error, FailureKind, Group, GroupSettings, Progress, Region, SmallMessages};
+use rdmc::{
+    Algorithm, Error, FailureKind, Group, GroupSettings, Progress, Region, SmallMessages, Storage,
+};
 
 use crate::common::{Gate, PATIENCE, Recorder, World, among, contents, group};
 
@@ -317,4 +319,151 @@ fn messages_complete_before_a_failure_are_received_before_it() {
     assert!(matches!(groups[1].receive(PATIENCE), Err(Error::Failed(_))));
     assert!(groups[1].messages(PATIENCE).count() == 1, "one error, and the end");
     world.close();
+}
+
+/// Storage of zeros, which runs a function when it is dropped.
+struct RunsAtDrop<F: FnMut() + Send>(Mutex<F>);
+
+impl<F: FnMut() + Send> Storage for RunsAtDrop<F> {
+    fn read_at(&self, into: &mut [u8], _: u64) -> io::Result<()> {
+        into.fill(0);
+        Ok(())
+    }
+
+    fn write_at(&self, _: &[u8], _: u64) -> io::Result<()> {
+        Ok(())
+    }
+
+    fn name(&self) -> String {
+        "storage that is watched".into()
+    }
+}
+
+impl<F: FnMut() + Send> Drop for RunsAtDrop<F> {
+    fn drop(&mut self) {
+        self.0.get_mut().unwrap()();
+    }
+}
+
+/// Returns memory whose owner runs `at_drop` when the last reference is gone.
+fn watched(bytes: u64, at_drop: impl FnMut() + Send + 'static) -> Region {
+    Region::from_storage(Arc::new(RunsAtDrop(Mutex::new(at_drop))), bytes, true).unwrap()
+}
+
+#[test]
+fn owners_of_memory_may_call_the_group_when_it_is_freed() {
+    for progress in BOTH {
+        let world = World::start_with(2, |settings| settings.progress = progress);
+        let groups: Vec<_> = world.join_to_receive(chain(2)).into_iter().map(Arc::new).collect();
+        let (freed, told) = channel();
+        let region = |rank: usize| {
+            let (group, freed) = (Arc::downgrade(&groups[rank]), freed.clone());
+            watched(5_000, move || {
+                let failure = group.upgrade().and_then(|group| group.failure());
+                freed.send((rank, failure)).unwrap();
+            })
+        };
+        for _ in 0..2 {
+            groups[1].post_receive_buffer(region(1)).unwrap();
+        }
+        thread::scope(|scope| {
+            scope.spawn(|| {
+                // The first is given back by the group, the second by its handle.
+                groups[0].try_send(region(0)).unwrap();
+                let handle = groups[0].try_send(region(0)).unwrap();
+                groups[0].close(PATIENCE).unwrap();
+                drop(handle);
+            });
+            drop(groups[1].receive(PATIENCE).unwrap().expect("a message"));
+            let message = groups[1].receive(PATIENCE).unwrap().expect("a message");
+            groups[1].wait_complete(2, PATIENCE).unwrap();
+            drop(message);
+            groups[1].close(PATIENCE).unwrap();
+        });
+        let mut ranks: Vec<_> = told
+            .try_iter()
+            .map(|(rank, failure)| {
+                assert!(failure.is_none());
+                rank
+            })
+            .collect();
+        ranks.sort_unstable();
+        assert_eq!(ranks, [0, 0, 1, 1], "freed when the group is closed, {progress:?}");
+        drop(groups);
+        world.close();
+    }
+}
+
+#[test]
+fn owners_of_memory_may_call_the_group_that_refuses_it() {
+    let world = World::start(1);
+    let (recorder, _events) = channel();
+    let settings = among(chain(1)(0), &world.addresses);
+    let group = world.contexts[0].create_group_with(settings, Recorder(recorder)).unwrap();
+    let group = Arc::new(group);
+    let (freed, told) = channel();
+    let region = || {
+        let (group, freed) = (Arc::downgrade(&group), freed.clone());
+        watched(5_000, move || {
+            let failure = group.upgrade().and_then(|group| group.failure());
+            freed.send(failure.is_some()).unwrap();
+        })
+    };
+    assert!(group.accept(0, region()).is_err(), "no message waits for memory");
+    group.abort("on purpose");
+    assert!(group.wait_complete(1, PATIENCE).is_err());
+    assert!(matches!(group.accept(0, region()), Err(Error::Failed(_))));
+    assert!(matches!(group.try_send(region()), Err(Error::Failed(_))));
+    assert_eq!(told.try_iter().collect::<Vec<_>>(), [false, true, true]);
+    drop(group);
+    world.close();
+}
+
+#[test]
+fn memory_that_is_slow_to_free_delays_only_the_end_of_its_group() {
+    let world = World::start(2);
+    let slow = world.join_to_receive(chain(2));
+    let other = world.join_to_receive(group(2, Algorithm::Chain, 2, 0));
+    let (go_on, stuck) = channel::<()>();
+    let (started, has_started) = channel();
+    let region = watched(5_000, move || {
+        started.send(()).unwrap();
+        assert!(stuck.recv().is_err(), "released by the test");
+    });
+    slow[0].try_send(region).unwrap();
+    slow[1].receive(PATIENCE).unwrap().expect("a message").into_region(PATIENCE).unwrap();
+    has_started.recv_timeout(PATIENCE).unwrap();
+    for groups in [&slow, &other] {
+        let handle = send(&groups[0], contents(1, 3_000));
+        let message = groups[1].receive(PATIENCE).unwrap().expect("a message");
+        let region = message.into_region(PATIENCE).unwrap();
+        assert_eq!(region.try_into_vec().unwrap(), contents(1, 3_000));
+        handle.into_region(PATIENCE).unwrap();
+    }
+    close(&other);
+    drop(go_on);
+    close(&slow);
+    world.close();
+}
+
+#[test]
+fn a_panic_while_memory_is_freed_fails_its_group_alone() {
+    for progress in BOTH {
+        let world = World::start_with(2, |settings| settings.progress = progress);
+        let groups = world.join_to_receive(chain(2));
+        let other = world.join_to_receive(group(2, Algorithm::Chain, 2, 0));
+        thread::scope(|scope| {
+            scope.spawn(|| {
+                groups[0].try_send(watched(5_000, || panic!("on purpose"))).unwrap();
+                let Err(Error::Failed(failure)) = groups[0].wait_complete(2, PATIENCE) else {
+                    panic!("the group has failed")
+                };
+                assert_eq!(failure.detail, "releasing memory panicked: on purpose");
+            });
+            drop(groups[1].receive(PATIENCE).unwrap().expect("a message"));
+            assert!(matches!(groups[1].wait_complete(2, PATIENCE), Err(Error::Failed(_))));
+        });
+        close(&other);
+        world.close();
+    }
 }

@@ -30,6 +30,9 @@ pub struct Args {
     /// Also what a group takes whose members say nothing but this length
     #[arg(long)]
     auto: bool,
+    /// Each with and without comparing every message with the root's, in alternating order
+    #[arg(long)]
+    verify: bool,
     #[command(flatten)]
     equipment: Equipment,
     #[command(flatten)]
@@ -71,21 +74,28 @@ pub fn run(args: &Args) -> Outcome<()> {
         let hosts = vec![Host::here(); members as usize];
         let mut processes = MemberProcesses::start_with(&hosts, &interrupt, &args.equipment)?;
         let jobs = args.jobs(chosen, members);
+        let verify = if args.verify { &[false, true][..] } else { &[false] };
+        let with_each = |job: Job| verify.iter().map(move |&verify| Job { verify, ..job.clone() });
+        let jobs: Vec<Job> = jobs.into_iter().flat_map(with_each).collect();
         let name = format!("{members} members");
         let results = sweep(&mut processes, &jobs, args.choice.repeats, &name)?;
         for (index, (job, result)) in jobs.iter().zip(results).enumerate() {
             let auto = if args.auto && index == 0 { "auto: " } else { "" };
             let (fastest, slowest) = result.range();
-            report.row([
+            let verify = args.verify.then(|| ("verify", json!(job.verify)));
+            let head = [
                 ("members", json!(members)),
                 ("algorithm", json!(format!("{auto}{}", job.algorithm))),
                 ("block", json!(size::show(job.block_bytes))),
+            ];
+            let times = [
                 ("time_s", number(result.seconds())),
                 ("fastest_s", number(fastest)),
                 ("slowest_s", number(slowest)),
                 ("skew_s", number(result.skew_seconds())),
                 ("cpu_s", number(result.cpu_seconds())),
-            ]);
+            ];
+            report.row(head.into_iter().chain(verify).chain(times));
         }
     }
     report.note(

@@ -44,6 +44,15 @@ fn processes_deliver_by_every_algorithm() {
     assert!(json["machine"]["cores"].as_u64().unwrap() > 0);
 }
 
+#[test]
+fn each_run_is_measured_with_and_without_comparing() {
+    let arguments = "local --members 3 --bytes 300KiB --blocks 7KiB --algorithms chain --repeats 1";
+    let json = json_of(&bench(&format!("{arguments} --verify --json")));
+    let verify: Vec<_> =
+        json["rows"].as_array().unwrap().iter().map(|row| &row["verify"]).collect();
+    assert_eq!(verify, [false, true]);
+}
+
 /// Also in the middle of a transfer.
 #[test]
 fn members_end_when_their_program_is_killed() {

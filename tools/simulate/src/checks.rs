@@ -4,6 +4,7 @@ use rdmc::{Algorithm, Counters, Failure, FailureKind, SmallMessages};
 
 use crate::{
     book::{Book, Done, End},
+    member_fault::MemberFault,
     scenario::{Fault, Scenario},
 };
 
@@ -195,8 +196,8 @@ impl Trial<'_> {
         }
         // A failure may name either of two members that a partition separates.
         let is_apart = |what: &Fault| match what {
-            Fault::Partition { members, .. } => {
-                members.contains(&blamed) != members.contains(&failure.reporter)
+            Fault::Member(partition @ MemberFault::Partition { .. }) => {
+                partition.separates(blamed, failure.reporter)
             }
             _ => what.members().contains(&blamed),
         };
@@ -216,17 +217,13 @@ impl Trial<'_> {
     fn explains_silence(&self, fault: &Done, failure: &Failure) -> bool {
         let (blamed, reporter) = (failure.member.unwrap_or(u32::MAX), failure.reporter);
         let is_silent = match &fault.what {
-            Fault::Freeze { member, .. } => [blamed, reporter].contains(member),
-            Fault::Partition { members, .. } => {
-                members.contains(&blamed) != members.contains(&reporter)
-            }
+            Fault::Member(MemberFault::Pause { .. }) => false,
+            Fault::Member(fault) => fault.separates(blamed, reporter),
             _ => false,
         };
         let timeout_ns = self.scenario.network.silence_timeout_ms * 1_000_000;
         is_silent
-            && self.is_held_for(fault, timeout_ns, |other| {
-                std::mem::discriminant(&other.what) == std::mem::discriminant(&fault.what)
-            })
+            && self.is_held_for(fault, timeout_ns, |other| other.what.kind() == fault.what.kind())
     }
 
     /// Returns whether these faults explain a stall: they delayed something for at least half of
@@ -252,8 +249,10 @@ impl Trial<'_> {
 fn explains_loss(what: &Fault, failure: &Failure) -> bool {
     let (blamed, reporter) = (failure.member.unwrap_or(u32::MAX), failure.reporter);
     match what {
-        Fault::Kill { member } => *member == blamed,
-        Fault::Reset { members } => members.contains(&blamed) && members.contains(&reporter),
+        Fault::Member(MemberFault::Kill { member }) => *member == blamed,
+        Fault::Member(MemberFault::Reset { members }) => {
+            members.contains(&blamed) && members.contains(&reporter)
+        }
         _ => false,
     }
 }

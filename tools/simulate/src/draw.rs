@@ -5,6 +5,7 @@ use rdmc::Algorithm;
 use crate::{
     clock::Clock,
     dice::Dice,
+    member_fault::MemberFault,
     scenario::{
         Answer, ApplicationPlan, Fault, GroupPlan, Limits, MemberPlan, NetworkPlan, PlannedFault,
         Scenario, SendPlan, SlowLink, Told,
@@ -254,27 +255,29 @@ fn fault(dice: &mut Dice, scenario: &Scenario) -> Fault {
     let member = dice.below(size) as u32;
     let group = dice.below(scenario.groups.len() as u64) as usize;
     match dice.below(16) {
-        0..=3 => Fault::Kill { member },
+        0..=3 => Fault::Member(MemberFault::Kill { member }),
         4 | 5 if size > 1 => {
             let other = (u64::from(member) + 1 + dice.below(size - 1)) % size;
-            Fault::Reset { members: [member, other as u32] }
+            Fault::Member(MemberFault::Reset { members: [member, other as u32] })
         }
-        6 | 7 => Fault::Freeze { member, for_ns: duration(dice) },
-        8 | 9 => Fault::Pause { member, for_ns: duration(dice).unwrap_or(100 * MS) },
+        6 | 7 => Fault::Member(MemberFault::Freeze { member, for_ns: duration(dice) }),
+        8 | 9 => {
+            Fault::Member(MemberFault::Pause { member, for_ns: duration(dice).unwrap_or(100 * MS) })
+        }
         10 | 11 if size > 1 => {
             let mut members: Vec<u32> =
                 (0..size as u32).filter(|&other| other != member && dice.percent(40)).collect();
             if members.is_empty() {
                 members.push(member);
             }
-            Fault::Partition { members, for_ns: duration(dice) }
+            Fault::Member(MemberFault::Partition { members, for_ns: duration(dice) })
         }
         12 => Fault::Abort { member, group },
         13 => Fault::Refuse { member, group },
         14 => Fault::Mute { member, group },
         _ => {
             let bytes_per_s = slow_rate(dice, scenario.network.rate_bytes_per_s);
-            Fault::Rate { member, bytes_per_s }
+            Fault::Member(MemberFault::Rate { member, bytes_per_s })
         }
     }
 }

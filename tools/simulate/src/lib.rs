@@ -22,6 +22,7 @@ mod copies;
 mod creations;
 mod dice;
 mod draw;
+mod member_fault;
 mod memory;
 mod node;
 mod options;
@@ -52,6 +53,7 @@ pub use creations::{
 };
 pub use dice::Dice;
 pub use draw::draw;
+pub use member_fault::MemberFault;
 pub use node::{Bug, Node, Watch};
 pub use options::Options;
 pub use panics::caught;

@@ -7,7 +7,10 @@ use rdmc::{Algorithm, Schedule, Window};
 use serde::{Deserialize, Serialize};
 use transport_sim::{Jitter, LinkConfig, Ports, SimConfig};
 
-use crate::clock::Clock;
+use crate::{
+    clock::Clock,
+    member_fault::{MemberFault, rename},
+};
 
 /// A scenario determines a run: equal scenarios give equal runs.
 #[derive(Clone, PartialEq, Debug, Serialize, Deserialize)]
@@ -198,47 +201,9 @@ pub struct PlannedFault {
     pub what: Fault,
 }
 
-/// The kinds of faults. `for_ns: None` is for ever.
+/// The kinds of faults.
 #[derive(Clone, PartialEq, Debug, Serialize, Deserialize)]
 pub enum Fault {
-    /// The member dies.
-    Kill {
-        /// Its rank.
-        member: u32,
-    },
-    /// All connections between two members are lost.
-    Reset {
-        /// Their ranks.
-        members: [u32; 2],
-    },
-    /// A whole machine stops: process and network.
-    Freeze {
-        /// Its rank.
-        member: u32,
-        /// Duration.
-        for_ns: Option<u64>,
-    },
-    /// A process stops; its network continues.
-    Pause {
-        /// Its rank.
-        member: u32,
-        /// Duration.
-        for_ns: u64,
-    },
-    /// Nothing is delivered between these members and the others.
-    Partition {
-        /// One side of it.
-        members: Vec<u32>,
-        /// Duration.
-        for_ns: Option<u64>,
-    },
-    /// A member's ports become slow, or fast.
-    Rate {
-        /// Its rank.
-        member: u32,
-        /// From the next block on.
-        bytes_per_s: u64,
-    },
     /// An application aborts a group.
     Abort {
         /// Its rank.
@@ -265,46 +230,32 @@ pub enum Fault {
         /// Its rank.
         member: u32,
     },
+    /// A fault of members and of what connects them.
+    #[serde(untagged)]
+    Member(MemberFault),
 }
 
 impl Fault {
     /// Names of the kinds, in the order of [`Fault::kind`].
-    pub const KINDS: [&'static str; 10] = [
-        "death",
-        "reset",
-        "freeze",
-        "pause",
-        "partition",
-        "rate",
-        "abort",
-        "refusal",
-        "no answer",
-        "corruption",
-    ];
+    pub const KINDS: [&'static str; 4 + MemberFault::COUNT] =
+        MemberFault::kinds_with(["abort", "refusal", "no answer", "corruption"]);
 
     /// Returns the index of its kind.
     pub fn kind(&self) -> usize {
-        match self {
-            Self::Kill { .. } => 0,
-            Self::Reset { .. } => 1,
-            Self::Freeze { .. } => 2,
-            Self::Pause { .. } => 3,
-            Self::Partition { .. } => 4,
-            Self::Rate { .. } => 5,
-            Self::Abort { .. } => 6,
-            Self::Refuse { .. } => 7,
-            Self::Mute { .. } => 8,
-            Self::Corrupt { .. } => 9,
-        }
+        let own = match self {
+            Self::Member(fault) => return fault.kind(),
+            Self::Abort { .. } => 0,
+            Self::Refuse { .. } => 1,
+            Self::Mute { .. } => 2,
+            Self::Corrupt { .. } => 3,
+        };
+        MemberFault::COUNT + own
     }
 
     /// Returns how long it delays something; `u64::MAX` for ever, 0 if it does not.
     pub fn holds_ns(&self) -> u64 {
         match self {
-            Self::Freeze { for_ns, .. } | Self::Partition { for_ns, .. } => {
-                for_ns.unwrap_or(u64::MAX)
-            }
-            Self::Pause { for_ns, .. } => *for_ns,
+            Self::Member(fault) => fault.holds_ns(),
             Self::Mute { .. } => u64::MAX,
             _ => 0,
         }
@@ -318,16 +269,22 @@ impl Fault {
     /// Returns every member that it names.
     pub fn members(&self) -> Vec<u32> {
         match self {
-            Self::Reset { members } => members.to_vec(),
-            Self::Partition { members, .. } => members.clone(),
-            Self::Kill { member }
-            | Self::Freeze { member, .. }
-            | Self::Pause { member, .. }
-            | Self::Rate { member, .. }
-            | Self::Abort { member, .. }
+            Self::Member(fault) => fault.members(),
+            Self::Abort { member, .. }
             | Self::Refuse { member, .. }
             | Self::Mute { member, .. }
             | Self::Corrupt { member } => vec![*member],
+        }
+    }
+
+    /// Gives other members a member's rank. Returns `false` if that leaves nothing of the fault.
+    pub(crate) fn without(&mut self, rank: u32) -> bool {
+        match self {
+            Self::Member(fault) => fault.without(rank),
+            Self::Abort { member, .. }
+            | Self::Refuse { member, .. }
+            | Self::Mute { member, .. }
+            | Self::Corrupt { member } => rename(member, rank),
         }
     }
 }
@@ -472,7 +429,7 @@ impl Scenario {
         let ports = self.members.iter().filter_map(|member| member.rate_bytes_per_s);
         let links = self.network.slow_links.iter().map(|link| link.rate_bytes_per_s);
         let faults = self.faults.iter().filter_map(|fault| match fault.what {
-            Fault::Rate { bytes_per_s, .. } => Some(bytes_per_s),
+            Fault::Member(MemberFault::Rate { bytes_per_s, .. }) => Some(bytes_per_s),
             _ => None,
         });
         let slowest = ports.chain(links).chain(faults).min().unwrap_or(u64::MAX);

@@ -102,28 +102,5 @@ fn remove_member(scenario: &mut Scenario, rank: u32) {
         link.members = link.members.map(renamed);
         is_other
     });
-    scenario.faults.retain_mut(|fault| match &mut fault.what {
-        Fault::Reset { members } => {
-            let is_other = !members.contains(&rank);
-            *members = members.map(renamed);
-            is_other
-        }
-        Fault::Partition { members, .. } => {
-            members.retain(|&member| member != rank);
-            members.iter_mut().for_each(|member| *member = renamed(*member));
-            !members.is_empty()
-        }
-        Fault::Kill { member }
-        | Fault::Freeze { member, .. }
-        | Fault::Pause { member, .. }
-        | Fault::Rate { member, .. }
-        | Fault::Abort { member, .. }
-        | Fault::Refuse { member, .. }
-        | Fault::Mute { member, .. }
-        | Fault::Corrupt { member } => {
-            let is_other = *member != rank;
-            *member = renamed(*member);
-            is_other
-        }
-    });
+    scenario.faults.retain_mut(|fault| fault.what.without(rank));
 }

@@ -7,7 +7,7 @@ use std::{
 };
 
 use engine::{Counters, Engine, Event};
-use transport_sim::{Fault as LinkFault, SimLink, SimNet};
+use transport_sim::{SimLink, SimNet};
 
 use crate::{
     actor::{Actor, Here, MemberEngine, Order},
@@ -17,6 +17,7 @@ use crate::{
     canary::{Canary, Planted},
     checks,
     dice::Dice,
+    member_fault::MemberFault,
     node::{Bug, Node, Watch},
     options::Options,
     panics::caught,
@@ -342,15 +343,27 @@ impl<'a> World<'a> {
     }
 
     fn deliver(&mut self, rank: usize, event: Event) {
-        let number = event.group();
         if Beside::has(&event) {
             return;
         }
+        match self.members[rank].current.get(&event.group()).copied() {
+            Some(index) => self.act(rank, index, |actor, here| actor.event(event, here)),
+            None => self.book.violated(format!("member {rank}: {event:?} of no group")),
+        }
+    }
+
+    fn with_started(&mut self, rank: usize, mut act: impl FnMut(&mut dyn Actor, &mut Here<'_>)) {
+        for group in 0..self.scenario.groups.len() {
+            if self.members[rank].has_started[group] {
+                self.act(rank, group, &mut act);
+            }
+        }
+    }
+
+    /// Has a member act in a group, unless it has died.
+    fn act(&mut self, rank: usize, group: usize, act: impl FnOnce(&mut dyn Actor, &mut Here<'_>)) {
         let now_ns = self.now_ns();
-        let Member { engine: Some(engine), actors, current, .. } = &mut self.members[rank] else {
-            return;
-        };
-        let index = current.get(&number).copied().unwrap_or(usize::MAX);
+        let Member { engine: Some(engine), actors, .. } = &mut self.members[rank] else { return };
         let mut here = Here {
             engine,
             now_ns,
@@ -358,30 +371,7 @@ impl<'a> World<'a> {
             book: &mut self.book,
             network: self.network,
         };
-        match actors.get_mut(index) {
-            Some(actor) => actor.event(event, &mut here),
-            None => here.book.violated(format!("member {rank}: {event:?} of no group")),
-        }
-    }
-
-    fn with_started(&mut self, rank: usize, mut act: impl FnMut(&mut dyn Actor, &mut Here<'_>)) {
-        let now_ns = self.now_ns();
-        let Member { engine: Some(engine), actors, has_started, .. } = &mut self.members[rank]
-        else {
-            return;
-        };
-        for (actor, _) in
-            actors.iter_mut().zip(has_started).filter(|(_, has_started)| **has_started)
-        {
-            let mut here = Here {
-                engine,
-                now_ns,
-                canary: self.options.canary,
-                book: &mut self.book,
-                network: self.network,
-            };
-            act(actor.as_mut(), &mut here);
-        }
+        act(actors[group].as_mut(), &mut here);
     }
 
     /// Returns whether all groups have ended that can end.
@@ -482,28 +472,14 @@ impl<'a> World<'a> {
             self.bound_ns = self.scenario.deadlines_ns();
         }
         match what {
-            Fault::Kill { member } => self.kill(*member as usize),
-            Fault::Reset { members: [one, other] } => {
-                self.network.inject(LinkFault::Reset(*one as usize, *other as usize));
-            }
-            Fault::Freeze { member, for_ns } => {
-                let (member, lasting) = (*member as usize, duration(*for_ns));
-                self.network.inject(LinkFault::Stall { member, lasting });
-                self.hold(member, for_ns.map_or(u64::MAX, |for_ns| now_ns + for_ns));
-            }
-            Fault::Pause { member, for_ns } => self.hold(*member as usize, now_ns + for_ns),
-            Fault::Partition { members, for_ns } => {
-                let lasting = duration(*for_ns);
-                let others = (0..self.scenario.size()).filter(|other| !members.contains(other));
-                for other in others {
-                    for &one in members {
-                        let (one, other) = (one as usize, other as usize);
-                        self.network.inject(LinkFault::Cut { one, other, lasting });
-                    }
+            Fault::Member(fault) => {
+                fault.inject(self.network, self.scenario.size());
+                if let Some((member, for_ns)) = fault.stops() {
+                    self.hold(member, for_ns.map_or(u64::MAX, |for_ns| now_ns + for_ns));
                 }
-            }
-            Fault::Rate { member, bytes_per_s } => {
-                self.network.set_port_rate(*member as usize, *bytes_per_s);
+                if let MemberFault::Kill { member } = fault {
+                    self.kill(*member as usize);
+                }
             }
             Fault::Corrupt { member } => self.members[*member as usize].watch.corrupt_next(),
             Fault::Abort { member, group } => self.order(*member, *group, Order::Abort),
@@ -515,20 +491,12 @@ impl<'a> World<'a> {
     /// Passes an order to an application, if its member runs and it has not ended.
     fn order(&mut self, rank: u32, group: usize, order: Order) {
         let (rank, now_ns) = (rank as usize, self.now_ns());
-        let member = &mut self.members[rank];
-        let Some(engine) = &mut member.engine else { return };
-        let actor = &mut member.actors[group];
-        if !member.has_started[group] || member.held_until_ns > now_ns || actor.has_ended() {
+        let member = &self.members[rank];
+        let runs = member.engine.is_some() && member.held_until_ns <= now_ns;
+        if !runs || !member.has_started[group] || member.actors[group].has_ended() {
             return;
         }
-        let mut here = Here {
-            engine,
-            now_ns,
-            canary: self.options.canary,
-            book: &mut self.book,
-            network: self.network,
-        };
-        actor.obey(order, &mut here);
+        self.act(rank, group, |actor, here| actor.obey(order, here));
         self.look(rank);
     }
 
@@ -577,9 +545,4 @@ impl Member {
     fn has_ended(&self) -> bool {
         self.actors.iter().all(|actor| actor.has_ended())
     }
-}
-
-/// Returns the duration; `None` is for ever.
-fn duration(for_ns: Option<u64>) -> Duration {
-    for_ns.map_or(Duration::MAX, Duration::from_nanos)
 }

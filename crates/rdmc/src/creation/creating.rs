@@ -100,7 +100,7 @@ impl Creating {
         match step {
             Step::Begin { joining, offers, left, reply } => {
                 let number = joining.number;
-                match self.creations.begin(channels, now, *joining, left) {
+                match self.creations.begin(channels, now, joining, left) {
                     Ok(()) => drop(self.callers.insert(number, Caller { offers, reply })),
                     Err(error) => reply.end(Err(error)),
                 }

@@ -70,7 +70,7 @@ impl Dialer {
             let step = made.unwrap_or_else(|error| Step::NotConnected { dial: number, error });
             dialer.lock().remove(&number);
             // Without a worker nobody waits for it.
-            let _ = dialer.connecting.commands.give(Command::Create(step));
+            let _ = dialer.connecting.commands.give(Command::Create(Box::new(step)));
         };
         let started = self.threads.spawn("rdmc-connect", what.clone(), connect);
         started.map_err(|error| {

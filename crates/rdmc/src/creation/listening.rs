@@ -188,6 +188,6 @@ impl Answering {
     }
 
     fn tell(&self, step: Step) -> Result<(), Error> {
-        self.connecting.commands.give(Command::Create(step))
+        self.connecting.commands.give(Command::Create(Box::new(step)))
     }
 }

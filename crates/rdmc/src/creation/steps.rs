@@ -14,7 +14,7 @@ use crate::{
 pub(crate) enum Step {
     /// A group or a team is to be created.
     Begin {
-        joining: Box<Joining>,
+        joining: Joining,
         /// Makes offers of the transport that the links are for.
         offers: Offers,
         /// How much of its timeout is left.

@@ -39,6 +39,7 @@ pub fn take_part(member: &mut Member<'_>, job: &Job, orders: &Receiver<String>) 
     settings.window = Some(Window { receives: job.window, sends: job.window });
     settings.messages_in_flight = job.messages_in_flight;
     settings.report_blocks = report_blocks;
+    settings.verify = job.verify;
     settings.small = job.small.then(|| SmallMessages {
         bytes_max: u32::try_from(job.message_bytes).unwrap_or(u32::MAX),
         members_max: member.args.members,

@@ -108,6 +108,8 @@ pub struct Job {
     pub message_bytes: u64,
     /// Whether small messages are written to all receivers at once, not relayed.
     pub small: bool,
+    /// Whether members compare every message with the root's.
+    pub verify: bool,
 }
 
 /// From a member.
@@ -161,6 +163,7 @@ impl Job {
             messages: 1,
             message_bytes,
             small: false,
+            verify: false,
         }
     }
 

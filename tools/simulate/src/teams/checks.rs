@@ -9,6 +9,7 @@ use super::{
     fault::TeamFault,
     scenario::TeamScenario,
 };
+use crate::member_fault::MemberFault;
 
 /// Checks that success means that everything is complete, and that every failure has a true cause, which spreads.
 pub(super) fn judge(facts: &mut Facts<'_>, scenario: &TeamScenario) -> TeamBlame {
@@ -68,8 +69,11 @@ fn undisturbed<'a>(
     let is_stopped = |rank: u32| {
         facts.faults.iter().any(|fault| {
             let stops = fault.what.holds_ns() > 0
-                || matches!(fault.what, TeamFault::Kill { .. } | TeamFault::Drop { .. });
-            let is_apart = matches!(fault.what, TeamFault::Partition { .. });
+                || matches!(
+                    fault.what,
+                    TeamFault::Member(MemberFault::Kill { .. }) | TeamFault::Drop { .. }
+                );
+            let is_apart = matches!(fault.what, TeamFault::Member(MemberFault::Partition { .. }));
             is_apart || stops && fault.what.members().contains(&rank)
         })
     };
@@ -91,7 +95,7 @@ fn news(facts: &Facts<'_>, scenario: &TeamScenario) -> Option<String> {
     let late = undisturbed(facts).find(|&(rank, at_ns, failure, member)| {
         let heard_of_it = member.started_ns.is_some_and(|started_ns| started_ns <= first_ns);
         let is_reset = |fault: &InjectedTeamFault| {
-            matches!(&fault.what, TeamFault::Reset { members } if members.contains(&rank))
+            matches!(&fault.what, TeamFault::Member(MemberFault::Reset { members }) if members.contains(&rank))
         };
         heard_of_it
             && failure.reporter == rank
@@ -108,11 +112,10 @@ fn one_fault(facts: &Facts<'_>) -> Option<String> {
     let [fault] = &facts.faults[..] else { return None };
     let is_sure = matches!(
         fault.what,
-        TeamFault::Kill { .. }
-            | TeamFault::Reset { .. }
+        TeamFault::Member(MemberFault::Kill { .. } | MemberFault::Reset { .. })
             | TeamFault::Abort { .. }
             | TeamFault::TimeOut { .. }
-            | TeamFault::Freeze { for_ns: None, .. }
+            | TeamFault::Member(MemberFault::Freeze { for_ns: None, .. })
     );
     let mut all =
         undisturbed(facts).filter(|_| is_sure).map(|(rank, _, failure, _)| (rank, failure));
@@ -143,11 +146,9 @@ fn named(facts: &Facts<'_>) -> Option<String> {
         // Whoever has left waits for the others in vain.
         TeamFault::Leave { member } if failure.reporter == *member => false,
         // Whoever was stopped has waited long when it goes on.
-        TeamFault::Freeze { member, .. } | TeamFault::Pause { member, .. }
-            if failure.reporter == *member =>
-        {
-            false
-        }
+        TeamFault::Member(
+            MemberFault::Freeze { member, .. } | MemberFault::Pause { member, .. },
+        ) if failure.reporter == *member => false,
         _ => failure.member.is_none_or(|blamed| !hit.contains(&blamed)),
     });
     wrong.map(|(rank, _, failure, _)| format!("member {rank}: {failure}; but {:?}", fault.what))
@@ -199,7 +200,9 @@ impl Trial<'_> {
             return Err("nothing has happened that explains this".to_owned());
         }
         let is_hit = |fault: &InjectedTeamFault| match &fault.what {
-            TeamFault::Partition { .. } => fault.what.separates(blamed, failure.reporter),
+            TeamFault::Member(MemberFault::Partition { .. }) => {
+                fault.what.separates(blamed, failure.reporter)
+            }
             what => what.members().contains(&blamed),
         };
         if reporter.differed_ns.is_some() || self.facts.faults_until(self.at_ns).any(is_hit) {
@@ -214,8 +217,10 @@ impl Trial<'_> {
     fn explains_loss(&self, failure: &Failure) -> bool {
         let (blamed, reporter) = (failure.member.unwrap_or(u32::MAX), failure.reporter);
         self.facts.faults_until(self.at_ns).any(|fault| match &fault.what {
-            TeamFault::Kill { member } | TeamFault::Drop { member } => *member == blamed,
-            TeamFault::Reset { members } => {
+            TeamFault::Member(MemberFault::Kill { member }) | TeamFault::Drop { member } => {
+                *member == blamed
+            }
+            TeamFault::Member(MemberFault::Reset { members }) => {
                 members.contains(&blamed) && members.contains(&reporter)
             }
             _ => false,
@@ -227,7 +232,8 @@ impl Trial<'_> {
         let (blamed, reporter) = (failure.member.unwrap_or(u32::MAX), failure.reporter);
         let timeout_ns = self.scenario.network.silence_timeout_ms * 1_000_000;
         let is_silent = |what: &TeamFault| {
-            !matches!(what, TeamFault::Pause { .. }) && what.separates(blamed, reporter)
+            !matches!(what, TeamFault::Member(MemberFault::Pause { .. }))
+                && what.separates(blamed, reporter)
         };
         self.held_ns(is_silent) >= timeout_ns
     }

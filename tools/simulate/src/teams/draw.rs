@@ -10,6 +10,7 @@ use super::{
 use crate::{
     clock::Clock,
     dice::Dice,
+    member_fault::MemberFault,
     scenario::{Limits, NetworkPlan},
 };
 
@@ -195,15 +196,17 @@ fn fault(dice: &mut Dice, scenario: &TeamScenario) -> TeamFault {
     let size = u64::from(scenario.size());
     let member = dice.below(size) as u32;
     match dice.below(20) {
-        0..=2 => TeamFault::Kill { member },
+        0..=2 => TeamFault::Member(MemberFault::Kill { member }),
         3 | 4 if size > 1 => {
             let other = (u64::from(member) + 1 + dice.below(size - 1)) % size;
-            TeamFault::Reset { members: [member, other as u32] }
+            TeamFault::Member(MemberFault::Reset { members: [member, other as u32] })
         }
-        5..=7 => TeamFault::Freeze { member, for_ns: duration(dice, scenario) },
+        5..=7 => {
+            TeamFault::Member(MemberFault::Freeze { member, for_ns: duration(dice, scenario) })
+        }
         8 | 9 => {
             let for_ns = duration(dice, scenario).unwrap_or(3 * scenario.timeout_ns);
-            TeamFault::Pause { member, for_ns }
+            TeamFault::Member(MemberFault::Pause { member, for_ns })
         }
         10 | 11 if size > 1 => {
             let mut members: Vec<u32> =
@@ -211,7 +214,7 @@ fn fault(dice: &mut Dice, scenario: &TeamScenario) -> TeamFault {
             if members.is_empty() {
                 members.push(member);
             }
-            TeamFault::Partition { members, for_ns: duration(dice, scenario) }
+            TeamFault::Member(MemberFault::Partition { members, for_ns: duration(dice, scenario) })
         }
         12 => TeamFault::Abort { member },
         13 => TeamFault::Drop { member },
@@ -220,7 +223,7 @@ fn fault(dice: &mut Dice, scenario: &TeamScenario) -> TeamFault {
         18 => TeamFault::TimeOut { member },
         _ => {
             let bytes_per_s = slow_rate(dice, scenario.network.rate_bytes_per_s);
-            TeamFault::Rate { member, bytes_per_s }
+            TeamFault::Member(MemberFault::Rate { member, bytes_per_s })
         }
     }
 }

@@ -3,6 +3,7 @@
 use serde::{Deserialize, Serialize};
 
 use super::calls::OtherCall;
+use crate::member_fault::{MemberFault, rename};
 
 /// A fault, and when it is injected.
 #[derive(Clone, PartialEq, Debug, Serialize, Deserialize)]
@@ -13,47 +14,9 @@ pub struct PlannedTeamFault {
     pub what: TeamFault,
 }
 
-/// The kinds of faults. `for_ns: None` is for ever.
+/// The kinds of faults.
 #[derive(Clone, PartialEq, Debug, Serialize, Deserialize)]
 pub enum TeamFault {
-    /// The member dies.
-    Kill {
-        /// Its rank.
-        member: u32,
-    },
-    /// The connection between two members is lost.
-    Reset {
-        /// Their ranks.
-        members: [u32; 2],
-    },
-    /// A whole machine stops: process and network.
-    Freeze {
-        /// Its rank.
-        member: u32,
-        /// Duration.
-        for_ns: Option<u64>,
-    },
-    /// A process stops; its network continues.
-    Pause {
-        /// Its rank.
-        member: u32,
-        /// Duration.
-        for_ns: u64,
-    },
-    /// Nothing is delivered between these members and the others.
-    Partition {
-        /// One side of it.
-        members: Vec<u32>,
-        /// Duration.
-        for_ns: Option<u64>,
-    },
-    /// A member's port becomes slow, or fast.
-    Rate {
-        /// Its rank.
-        member: u32,
-        /// From the next write on.
-        bytes_per_s: u64,
-    },
     /// An application aborts the team.
     Abort {
         /// Its rank.
@@ -81,62 +44,39 @@ pub enum TeamFault {
         /// Its rank.
         member: u32,
     },
+    /// A fault of members and of what connects them.
+    #[serde(untagged)]
+    Member(MemberFault),
 }
 
 impl TeamFault {
     /// Names of the kinds, in the order of [`TeamFault::kind`].
-    pub const KINDS: [&'static str; 11] = [
-        "death",
-        "reset",
-        "freeze",
-        "pause",
-        "partition",
-        "rate",
-        "abort",
-        "drop",
-        "leaving",
-        "other call",
-        "timeout",
-    ];
+    pub const KINDS: [&'static str; 5 + MemberFault::COUNT] =
+        MemberFault::kinds_with(["abort", "drop", "leaving", "other call", "timeout"]);
 
     /// Returns the index of its kind.
     pub fn kind(&self) -> usize {
-        match self {
-            Self::Kill { .. } => 0,
-            Self::Reset { .. } => 1,
-            Self::Freeze { .. } => 2,
-            Self::Pause { .. } => 3,
-            Self::Partition { .. } => 4,
-            Self::Rate { .. } => 5,
-            Self::Abort { .. } => 6,
-            Self::Drop { .. } => 7,
-            Self::Leave { .. } => 8,
-            Self::Differ { .. } => 9,
-            Self::TimeOut { .. } => 10,
-        }
+        let own = match self {
+            Self::Member(fault) => return fault.kind(),
+            Self::Abort { .. } => 0,
+            Self::Drop { .. } => 1,
+            Self::Leave { .. } => 2,
+            Self::Differ { .. } => 3,
+            Self::TimeOut { .. } => 4,
+        };
+        MemberFault::COUNT + own
     }
 
     /// Returns how long it delays something; `u64::MAX` for ever, 0 if it does not.
     pub fn holds_ns(&self) -> u64 {
-        match self {
-            Self::Freeze { for_ns, .. } | Self::Partition { for_ns, .. } => {
-                for_ns.unwrap_or(u64::MAX)
-            }
-            Self::Pause { for_ns, .. } => *for_ns,
-            _ => 0,
-        }
+        if let Self::Member(fault) = self { fault.holds_ns() } else { 0 }
     }
 
     /// Returns every member that it names.
     pub fn members(&self) -> Vec<u32> {
         match self {
-            Self::Reset { members } => members.to_vec(),
-            Self::Partition { members, .. } => members.clone(),
-            Self::Kill { member }
-            | Self::Freeze { member, .. }
-            | Self::Pause { member, .. }
-            | Self::Rate { member, .. }
-            | Self::Abort { member }
+            Self::Member(fault) => fault.members(),
+            Self::Abort { member }
             | Self::Drop { member }
             | Self::Leave { member }
             | Self::Differ { member, .. }
@@ -146,42 +86,18 @@ impl TeamFault {
 
     /// Returns whether it separates two members: one is stopped, or nothing passes between them.
     pub(super) fn separates(&self, one: u32, other: u32) -> bool {
-        match self {
-            Self::Freeze { member, .. } | Self::Pause { member, .. } => {
-                [one, other].contains(member)
-            }
-            Self::Partition { members, .. } => members.contains(&one) != members.contains(&other),
-            _ => false,
-        }
+        matches!(self, Self::Member(fault) if fault.separates(one, other))
     }
 
     /// Gives other members a member's rank. Returns `false` if that leaves nothing of the fault.
     pub(super) fn without(&mut self, rank: u32) -> bool {
-        let rename = |member: &mut u32| *member -= u32::from(*member > rank);
         match self {
-            Self::Reset { members } => {
-                let is_other = !members.contains(&rank);
-                members.iter_mut().for_each(rename);
-                is_other
-            }
-            Self::Partition { members, .. } => {
-                members.retain(|&member| member != rank);
-                members.iter_mut().for_each(rename);
-                !members.is_empty()
-            }
-            Self::Kill { member }
-            | Self::Freeze { member, .. }
-            | Self::Pause { member, .. }
-            | Self::Rate { member, .. }
-            | Self::Abort { member }
+            Self::Member(fault) => fault.without(rank),
+            Self::Abort { member }
             | Self::Drop { member }
             | Self::Leave { member }
             | Self::Differ { member, .. }
-            | Self::TimeOut { member } => {
-                let is_other = *member != rank;
-                rename(member);
-                is_other
-            }
+            | Self::TimeOut { member } => rename(member, rank),
         }
     }
 }

@@ -9,7 +9,7 @@ use super::{
     calls::CallPlan,
     fault::{PlannedTeamFault, TeamFault},
 };
-use crate::{clock::Clock, scenario::NetworkPlan};
+use crate::{clock::Clock, member_fault::MemberFault, scenario::NetworkPlan};
 
 /// The team's number.
 pub(super) const NUMBER: u64 = 7;
@@ -178,7 +178,7 @@ impl TeamScenario {
     fn slowest_bytes_per_s(&self) -> u64 {
         let ports = self.members.iter().filter_map(|member| member.rate_bytes_per_s);
         let faults = self.faults.iter().filter_map(|fault| match fault.what {
-            TeamFault::Rate { bytes_per_s, .. } => Some(bytes_per_s),
+            TeamFault::Member(MemberFault::Rate { bytes_per_s, .. }) => Some(bytes_per_s),
             _ => None,
         });
         let slowest = ports.chain(faults).min().unwrap_or(u64::MAX);

@@ -2,7 +2,7 @@
 
 use std::time::Duration;
 
-use transport_sim::{Fault as LinkFault, SimNet};
+use transport_sim::SimNet;
 
 use super::{
     agenda::{Agenda, Due},
@@ -17,6 +17,7 @@ use super::{
 };
 use crate::{
     dice::Dice,
+    member_fault::MemberFault,
     node::{Bug, Node},
     options::Options,
     panics::caught,
@@ -268,27 +269,14 @@ impl<'a> World<'a> {
     /// Makes a fault happen. Returns `false` if it cannot.
     fn happens(&mut self, what: &TeamFault) -> bool {
         match what {
-            TeamFault::Kill { member } => self.kill(*member as usize),
-            TeamFault::Reset { members: [one, other] } => {
-                self.network.inject(LinkFault::Reset(*one as usize, *other as usize));
-            }
-            TeamFault::Freeze { member, for_ns } => {
-                let (member, lasting) = (*member as usize, duration(*for_ns));
-                self.network.inject(LinkFault::Stall { member, lasting });
-                self.hold(member, *for_ns);
-            }
-            TeamFault::Pause { member, for_ns } => self.hold(*member as usize, Some(*for_ns)),
-            TeamFault::Partition { members, for_ns } => {
-                let lasting = duration(*for_ns);
-                for other in (0..self.scenario.size()).filter(|other| !members.contains(other)) {
-                    for &one in members {
-                        let (one, other) = (one as usize, other as usize);
-                        self.network.inject(LinkFault::Cut { one, other, lasting });
-                    }
+            TeamFault::Member(fault) => {
+                fault.inject(self.network, self.scenario.size());
+                if let Some((member, for_ns)) = fault.stops() {
+                    self.hold(member, for_ns);
                 }
-            }
-            TeamFault::Rate { member, bytes_per_s } => {
-                self.network.set_port_rate(*member as usize, *bytes_per_s);
+                if let MemberFault::Kill { member } = fault {
+                    self.kill(*member as usize);
+                }
             }
             TeamFault::Abort { member } => return self.order(*member, Member::abort),
             TeamFault::Drop { member } => {
@@ -372,9 +360,4 @@ impl<'a> World<'a> {
             }
         }
     }
-}
-
-/// Returns the duration; `None` is for ever.
-fn duration(for_ns: Option<u64>) -> Duration {
-    for_ns.map_or(Duration::MAX, Duration::from_nanos)
 }
