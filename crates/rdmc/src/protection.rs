@@ -2,14 +2,16 @@
 
 use std::{fmt, str::FromStr};
 
+use serde::{Deserialize, Serialize};
+
 use crate::Error;
 
 /// How the bytes of messages are protected on TCP connections between members. Other fabrics carry
 /// blocks without this protection.
 ///
-/// The messages by which members create groups are always authenticated. They are encrypted except with
-/// [`Protection::Authenticate`], where connections that groups share carry the groups' numbers and settings.
-#[derive(Clone, Copy, PartialEq, Eq, Hash, Debug, Default)]
+/// A connection is always made by members that know the secret. What groups say on it when they are created, their numbers and settings, is
+/// protected as their messages are.
+#[derive(Clone, Copy, PartialEq, Eq, Hash, Debug, Default, Serialize, Deserialize)]
 #[non_exhaustive]
 pub enum Protection {
     /// None: only TCP's 16-bit checksum detects damage, and an attacker on the path can read and

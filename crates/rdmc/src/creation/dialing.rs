@@ -123,7 +123,7 @@ impl Connecting {
         let refused = |cause| Error::Member { member, address: dial.address, cause };
         match (response, sharing, &dial.asks) {
             (Response::Shared, Some(sharing), _) => {
-                let link = tcp_link(channels, sharing.protection()).map_err(refused)?;
+                let link = tcp_link(channels, sharing.protection).map_err(refused)?;
                 let (address, dial) = (dial.address, Some(dial.number));
                 Ok(Step::Connected { link, address, dial })
             }

@@ -109,7 +109,7 @@ impl Answering {
                     return Ok(channels[0].send(&Response::Refused(error.to_string()), deadline)?);
                 }
                 channels[0].send(&Response::Shared, deadline)?;
-                let link = tcp_link(channels, sharing.protection())
+                let link = tcp_link(channels, sharing.protection)
                     .map_err(|cause| Error::Peer { address, cause })?;
                 return self.tell(Step::Connected { link, address, dial: None });
             }

@@ -118,8 +118,7 @@ pub enum Message {
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Serialize, Deserialize)]
 pub(crate) struct Sharing {
     pub(crate) streams: u8,
-    /// Whether payload is encrypted; it is authenticated in any case.
-    is_encrypted: bool,
+    pub(crate) protection: Protection,
 }
 
 impl Asks {
@@ -159,15 +158,7 @@ impl Asks {
 impl Sharing {
     /// Returns what contexts of these settings share; `None` if it is nothing.
     pub(crate) fn of(settings: &ContextSettings) -> Option<Self> {
-        let is_encrypted = match settings.protection {
-            Protection::None => return None,
-            Protection::Authenticate => false,
-            Protection::Encrypt => true,
-        };
-        (settings.fabric == Fabric::Tcp).then_some(Self { streams: settings.streams, is_encrypted })
-    }
-
-    pub(crate) fn protection(self) -> Protection {
-        if self.is_encrypted { Protection::Encrypt } else { Protection::Authenticate }
+        let ContextSettings { streams, protection, .. } = *settings;
+        (settings.fabric == Fabric::Tcp).then_some(Self { streams, protection })
     }
 }
