@@ -3,8 +3,8 @@
 //!
 //! `cargo run --release -p rdmc-transport-tcp --example throughput -- [GiB] [KiB per block ...]`
 //!
-//! Environment: `SEGMENT_KIB`, `LOWAT_KIB` (0 = the system's), `STREAMS`, `WINDOW`, `PLAIN=0`, `PROTECT`
-//! (`none`, `authenticate`, `encrypt`; all three without it, and the processor time that each takes).
+//! Environment: `SEGMENT_KIB`, `LOWAT_KIB` (0 = the system's), `STREAMS`, `WINDOW`, `PLAIN=0`, `DIRECT=1` (blocks are copied
+//! directly, and not sent through loopback), `PROTECT` (`none`, `authenticate`, `encrypt`; all three without it, and the processor time that each takes).
 
 use std::{
     error::Error,
@@ -152,7 +152,10 @@ fn transport() -> Outcome<TcpTransport> {
         0 => None,
         kib => Some((kib << 10) as u32),
     };
-    let settings = defaults.segment_bytes(segment_kib << 10).notsent_lowat_bytes(lowat_bytes);
+    let settings = defaults
+        .segment_bytes(segment_kib << 10)
+        .notsent_lowat_bytes(lowat_bytes)
+        .direct_copies(setting("DIRECT", 0)? != 0);
     Ok(TcpTransport::new(settings)?)
 }
 
