@@ -305,7 +305,7 @@ impl<S: ByteStream> Connection<S> {
             stream.incoming.discard(number, completed);
             stream.incoming.channels.end(number);
             stream.outgoing.finish(number, completed);
-            stream.outgoing.remove(number);
+            stream.outgoing.remove(number, completed);
         }
         self.idle_from = now;
         Some((channel.endpoint, channel.ended(end)))

@@ -68,7 +68,7 @@ enum Into {
 /// With `records`, records are read instead, and the lookahead stays empty: payload is copied to
 /// its destination once its record is authenticated.
 ///
-/// On a shared connection, whose streams are always protected, frames are for the channel that was selected last.
+/// On a shared connection frames are for the channel that was selected last. Between segments another one may be selected.
 pub(crate) struct Incoming {
     pub(crate) channels: Channels,
     message: PartialMessage,
@@ -82,6 +82,9 @@ pub(crate) struct Incoming {
     strays: Vec<u8>,
     /// Length of the last segment that did not end its block, by which the next ones are guessed; at first the default.
     usual_bytes: usize,
+    /// A channel was selected since the last segment, and before it: those of several channels alternate.
+    was_selected: bool,
+    alternates: bool,
 }
 
 impl Incoming {
@@ -96,6 +99,8 @@ impl Incoming {
             ahead_bytes: 0,
             strays: Vec::new(),
             usual_bytes: SEGMENT_BYTES,
+            was_selected: false,
+            alternates: false,
         }
     }
 
@@ -221,6 +226,7 @@ impl Incoming {
             Some(_) => false,
         };
         goes_on
+            && !self.alternates
             && self
                 .channels
                 .all
@@ -291,20 +297,25 @@ impl Incoming {
     /// without reading payload that has a destination. At least one.
     fn ahead_free(&self) -> usize {
         let capacity = self.lookahead.len() - self.ahead_bytes;
-        let (in_block, block_goes_on) = match &self.segment {
-            Some(Segment { into: Into::Receive { last }, .. }) => (true, !last),
-            _ => (false, false),
+        let (in_block, block_goes_on, write_bytes) = match &self.segment {
+            Some(Segment { into: Into::Receive { last }, .. }) => (true, !last, 0),
+            Some(Segment { into: Into::Exposed { .. }, rest_bytes }) => (false, false, *rest_bytes),
+            _ => (false, false, 0),
         };
         let others = self.channels.all.current.receives.len() - usize::from(in_block);
-        if self.channels.all.current.discarding || (others == 0 && !block_goes_on) {
+        let is_due = !self.channels.all.current.discarding && (others > 0 || block_goes_on);
+        if !is_due && !self.channels.is_shared {
             return capacity;
         }
-        if self.has_short_frames() {
-            // They come at any time. Short ones still share a system call, and little of a block is copied.
-            return capacity.min(LOOKAHEAD_BYTES);
+        if !is_due || self.has_short_frames() {
+            // They come at any time, and so do blocks of other channels. Short ones still share a system call, and little of
+            // a block is copied.
+            return capacity.min(write_bytes + LOOKAHEAD_BYTES);
         }
         let Some(header) = self.lookahead[..self.ahead_bytes].first_chunk() else {
-            return HEADER_BYTES - self.ahead_bytes;
+            // Where channels alternate one is selected before each segment. Otherwise a few bytes of payload are copied.
+            let headers = if self.alternates { 2 } else { 1 };
+            return headers * HEADER_BYTES - self.ahead_bytes;
         };
         // A whole header that `parse` has left there belongs to a frame whose body is incomplete.
         let body_bytes = match Header::decode(header).map(Header::whole_body_bytes) {
@@ -447,6 +458,7 @@ impl Incoming {
             Header::Corrupt => return Err(Cause::Corrupt("as the peer reports".into())),
             Header::Channel { number } => {
                 self.channels.report(completed);
+                self.was_selected = true;
                 return self.channels.select(number);
             }
             Header::Message { last, .. } => {
@@ -499,6 +511,7 @@ impl Incoming {
         if !last {
             self.usual_bytes = bytes;
         }
+        self.alternates = std::mem::take(&mut self.was_selected);
         self.segment = Some(Segment { rest_bytes: bytes, into });
         Ok(())
     }

@@ -94,7 +94,7 @@ impl<S: ByteStream> Stream<S> {
         Self {
             bytes,
             incoming: Incoming::new(opener, endpoint, is_shared),
-            outgoing: Outgoing::new(segment_bytes, sealer, endpoint, is_shared),
+            outgoing: Outgoing::new(segment_bytes, sealer, endpoint),
             // Before the first event: nothing was received, and the send buffer is empty.
             readable: false,
             writable: true,

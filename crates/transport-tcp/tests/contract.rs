@@ -232,3 +232,29 @@ mod shared_and_direct {
 
     transport_contract::contract_tests!(Channels(Loopback::direct(1, Protection::Authenticated)));
 }
+
+mod shared_and_unprotected {
+    use super::{Channels, Loopback};
+
+    transport_contract::contract_tests!(Channels(Loopback::new(
+        "127.0.0.1",
+        1,
+        Default::default()
+    )));
+}
+
+mod shared_and_unprotected_three_streams_in_small_pieces {
+    use super::{Channels, Loopback, TcpSettings};
+
+    fn settings() -> TcpSettings {
+        TcpSettings::default().segment_bytes(997).send_buffer_bytes(Some(1))
+    }
+
+    transport_contract::contract_tests!(Channels(Loopback::new("127.0.0.1", 3, settings())));
+}
+
+mod shared_direct_and_unprotected {
+    use super::{Channels, Loopback, Protection};
+
+    transport_contract::contract_tests!(Channels(Loopback::direct(1, Protection::None)));
+}
