@@ -130,7 +130,7 @@ impl Incoming {
         Ok(())
     }
 
-    /// Returns whether the peer has sent its last frame.
+    /// Returns whether the only channel has received its bye, behind which nothing is awaited.
     pub(crate) fn received_bye(&self) -> bool {
         !self.channels.is_shared && self.channels.all.current.received_bye
     }
@@ -346,8 +346,8 @@ impl Incoming {
         if !self.strays.is_empty() {
             let strays = std::mem::take(&mut self.strays);
             let at = self.parse_frames(&strays, completed)?;
-            // The rest is the beginning of a frame, or comes behind a bye.
-            let rest = if self.received_bye() { &[][..] } else { &strays[at..] };
+            // The beginning of a frame.
+            let rest = &strays[at..];
             self.lookahead[..rest.len()].copy_from_slice(rest);
             self.ahead_bytes = rest.len();
             return Ok(());
@@ -358,9 +358,7 @@ impl Incoming {
         lookahead.copy_within(at..self.ahead_bytes, 0);
         self.lookahead = lookahead;
         self.ahead_bytes -= at;
-        debug_assert!(
-            self.received_bye() || outcome.is_err() || self.ahead_bytes < CONTROL_FRAME_BYTES_MAX
-        );
+        debug_assert!(outcome.is_err() || self.ahead_bytes < CONTROL_FRAME_BYTES_MAX);
         outcome.map(drop)
     }
 
@@ -369,12 +367,11 @@ impl Incoming {
         records: &mut Opener,
         completed: &mut Vec<Completion>,
     ) -> Result<(), Cause> {
-        while !self.received_bye()
-            && let Some(frames) =
-                records.next().map_err(|bad_tag| Cause::Corrupt(bad_tag.to_string()))?
+        while let Some(frames) =
+            records.next().map_err(|bad_tag| Cause::Corrupt(bad_tag.to_string()))?
         {
             let parsed_bytes = self.parse_frames(frames, completed)?;
-            if !self.received_bye() && (parsed_bytes < frames.len() || self.segment.is_some()) {
+            if parsed_bytes < frames.len() || self.segment.is_some() {
                 return Err(Cause::Protocol("a frame that does not end with its record".into()));
             }
         }
@@ -388,7 +385,7 @@ impl Incoming {
         completed: &mut Vec<Completion>,
     ) -> Result<usize, Cause> {
         let mut at = 0;
-        while !self.received_bye() {
+        loop {
             at += self.end_segment(&frames[at..], completed)?;
             if self.segment.is_some() {
                 break;
@@ -467,26 +464,20 @@ impl Incoming {
                 Ok(())
             }
         };
-        taken.or_else(|why| self.refuse(header, why, completed))
+        if let Err(why) = taken {
+            if let Header::Data { bytes, .. } | Header::Write { bytes, .. } = header {
+                // It is read over.
+                self.segment = Some(Segment { rest_bytes: bytes, into: Into::Discard });
+            }
+            self.refuse(self.channels.all.number, Cause::Protocol(why), completed);
+        }
+        Ok(())
     }
 
-    /// Ends a channel whose peer broke the protocol, and reads over the payload of the frame; the only channel ends with
-    /// its connection.
-    fn refuse(
-        &mut self,
-        header: Header,
-        why: String,
-        completed: &mut Vec<Completion>,
-    ) -> Result<(), Cause> {
-        if !self.channels.is_shared {
-            return Err(Cause::Protocol(why));
-        }
-        if let Header::Data { bytes, .. } | Header::Write { bytes, .. } = header {
-            self.segment = Some(Segment { rest_bytes: bytes, into: Into::Discard });
-        }
-        self.discard(self.channels.all.number, completed);
-        self.channels.news.refused.push((self.channels.all.number, Cause::Protocol(why)));
-        Ok(())
+    /// Lets a channel end whose peer broke the protocol, or whose memory failed.
+    pub(crate) fn refuse(&mut self, number: u32, cause: Cause, completed: &mut Vec<Completion>) {
+        self.discard(number, completed);
+        self.channels.news.refused.push((number, cause));
     }
 
     fn begin_segment(

@@ -518,8 +518,9 @@ impl<'a> End<'a> {
         all.find(|it| (it.at.0, it.at.1) == (connection, channel))
     }
 
-    /// Checks, after a poll, that every silent peer was found to be.
-    pub(super) fn check_quiet(&self, facts: &mut Facts<'_>) {
+    /// Checks, after a poll, that every silent peer was found to be. `peer_closes`: those connections of one endpoint whose other
+    /// end has begun to close.
+    pub(super) fn check_quiet(&self, peer_closes: &[bool], facts: &mut Facts<'_>) {
         let plan = &self.scenario.ends[self.number];
         // Timers share wake-ups, eight in each heartbeat interval.
         let (silence_ns, delay_ns) = (plan.silence_ms * 1_000_000, plan.poll_delay_ns_max);
@@ -531,9 +532,10 @@ impl<'a> End<'a> {
         let latest_ns = silence_ns + silence_ns / 32 + delay_ns + turns_ns + 1_000;
         for (connection, link) in self.links.iter().enumerate() {
             let Some(link) = link.as_ref().filter(|link| !link.has_ended) else { continue };
-            // A close has a deadline of its own.
+            // A close has a deadline of its own, and nothing follows the byes of an only endpoint.
             let is_shared = self.scenario.connections[connection].is_shared;
-            let is_open = |it: &Application<'_>| it.phase == Phase::Open;
+            let is_open =
+                |it: &Application<'_>| it.phase == Phase::Open && !peer_closes[connection];
             if !is_shared && !self.application(connection, 0).is_some_and(is_open) {
                 continue;
             }
