@@ -107,7 +107,7 @@ impl<S: ByteStream> Connections<S> {
         endpoint
     }
 
-    /// Makes a connection that endpoints share, whose streams all have keys.
+    /// Makes a connection that endpoints share.
     pub fn share(&mut self, id: ConnectionId, streams: Vec<NewStream<S>>, now: Duration) {
         let connection = Connection::shared(id, streams, &self.settings, now);
         self.insert(id, connection, now);
