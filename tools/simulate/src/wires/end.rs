@@ -89,7 +89,7 @@ impl<'a> End<'a> {
     ) {
         let Some(connections) = &mut self.connections else { return };
         let plan = &self.scenario.connections[connection];
-        let is_open = self.canary == Some(WireCanary::LeavesUnprotected) && !plan.is_shared;
+        let is_open = self.canary == Some(WireCanary::LeavesUnprotected);
         let streams = pipes.into_iter().enumerate().map(|(stream, bytes)| {
             let keys = plan.keys(connection, stream, self.number).filter(|_| !is_open);
             NewStream { bytes, keys, copies_directly: false }
