@@ -3,8 +3,8 @@
 //!
 //! `cargo run --release -p rdmc-transport-tcp --example throughput -- [GiB] [KiB per block ...]`
 //!
-//! Environment: `SEGMENT_KIB`, `LOWAT_KIB` (0 = the system's), `STREAMS`, `WINDOW`, `PLAIN=0`, `PROTECT`
-//! (`none`, `authenticate`, `encrypt`; all three without it, and the processor time that each takes).
+//! Environment: `SEGMENT_KIB`, `LOWAT_KIB` (0 = the system's), `STREAMS`, `WINDOW`, `PLAIN=0`, `DIRECT=1` (blocks are copied
+//! directly, and not sent through loopback), `SHARED=1` (by a channel of a shared connection), `PROTECT` (`none`, `authenticate`, `encrypt`; all three without it, and the processor time that each takes).
 
 use std::{
     error::Error,
@@ -14,8 +14,10 @@ use std::{
     time::{Duration, Instant},
 };
 
-use transport::{Completion, Region, Token, Transport};
-use transport_tcp::{StreamKeys, TcpCounters, TcpLink, TcpSettings, TcpTransport};
+use transport::{Completion, EndpointId, Region, Token, Transport};
+use transport_tcp::{
+    SharedConnections, StreamKeys, TcpCounters, TcpLink, TcpSettings, TcpTransport,
+};
 
 type Outcome<T> = Result<T, Box<dyn Error + Send + Sync>>;
 
@@ -152,7 +154,10 @@ fn transport() -> Outcome<TcpTransport> {
         0 => None,
         kib => Some((kib << 10) as u32),
     };
-    let settings = defaults.segment_bytes(segment_kib << 10).notsent_lowat_bytes(lowat_bytes);
+    let settings = defaults
+        .segment_bytes(segment_kib << 10)
+        .notsent_lowat_bytes(lowat_bytes)
+        .direct_copies(setting("DIRECT", 0)? != 0);
     Ok(TcpTransport::new(settings)?)
 }
 
@@ -179,6 +184,14 @@ fn pushed(
     Ok((seconds, source, target))
 }
 
+fn open(transport: &mut TcpTransport, mut link: TcpLink) -> Outcome<EndpointId> {
+    if setting("SHARED", 0)? != 0 {
+        let connection = transport.share(link)?;
+        link = transport.reserve(connection, 1)?;
+    }
+    Ok(transport.open(link)?)
+}
+
 /// Blocks that the memory holds: more than are in flight, so that they do not all stay in the
 /// cache.
 const SLOTS: usize = 16;
@@ -186,7 +199,7 @@ const SLOTS: usize = 16;
 /// Posts one send per credit.
 fn send_all(link: TcpLink, blocks: usize, block_bytes: usize) -> Outcome<TcpCounters> {
     let mut transport = transport()?;
-    let endpoint = transport.open(link)?;
+    let endpoint = open(&mut transport, link)?;
     let region = Region::from_vec(vec![7; SLOTS * block_bytes]);
     let (mut posted, mut sent, mut completions) = (0, 0, Vec::new());
     while sent < blocks {
@@ -217,7 +230,7 @@ fn receive_all(
     window: usize,
 ) -> Outcome<TcpCounters> {
     let mut transport = transport()?;
-    let endpoint = transport.open(link)?;
+    let endpoint = open(&mut transport, link)?;
     let region = Region::from_vec(vec![7; SLOTS * block_bytes]);
     let (mut posted, mut received, mut completions) = (0, 0, Vec::new());
     while received < blocks {

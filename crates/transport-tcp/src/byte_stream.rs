@@ -21,9 +21,6 @@ pub trait ByteStream {
     /// Errors: `AGAIN` or `NOBUFS` if nothing is accepted now, `INTR`; `FAULT` if memory failed; all others are final.
     fn write(&mut self, from: &[IoSlice<'_>]) -> Result<usize, Errno>;
 
-    /// Closes this end's direction, behind what was written.
-    fn close_write(&mut self);
-
     /// Returns the socket of this stream, by which the process at the other end can be found if it is one of this machine;
     /// `None` if there is none.
     fn socket(&self) -> Option<BorrowedFd<'_>>;

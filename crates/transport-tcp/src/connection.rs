@@ -255,7 +255,7 @@ impl<S: ByteStream> Connection<S> {
         messages
     }
 
-    /// Ends the channels of a shared connection that have ended, and returns how. All their posts are cancelled.
+    /// Ends the channels that have ended, and returns how. All their posts are cancelled.
     pub(crate) fn take_ended(
         &mut self,
         now: Duration,
@@ -288,10 +288,15 @@ impl<S: ByteStream> Connection<S> {
     }
 
     fn has_written_byes(&mut self, number: u32) -> bool {
-        self.streams.iter_mut().all(|stream| stream.outgoing.has_written_bye(number))
+        self.streams.iter_mut().all(|stream| stream.has_written_bye(number))
     }
 
-    /// Ends a channel of a shared connection, if it has not ended: cancels its posts and tells the peer.
+    /// Returns whether the connection has ended with its only channel.
+    pub(crate) fn is_over(&self) -> bool {
+        !self.is_shared && self.channels.is_empty()
+    }
+
+    /// Ends a channel, if it has not ended: cancels its posts and tells the peer.
     pub(crate) fn end(
         &mut self,
         number: u32,
@@ -305,7 +310,7 @@ impl<S: ByteStream> Connection<S> {
             stream.incoming.discard(number, completed);
             stream.incoming.channels.end(number);
             stream.outgoing.finish(number, completed);
-            stream.outgoing.remove(number);
+            stream.outgoing.remove(number, completed);
         }
         self.idle_from = now;
         Some((channel.endpoint, channel.ended(end)))
@@ -358,31 +363,14 @@ impl<S: ByteStream> Connection<S> {
         let budget_bytes = ROUND_BYTES / self.streams.len();
         for index in 0..self.streams.len() {
             let stream = &mut self.streams[index];
-            let served = stream.serve(round, budget_bytes);
-            let Err(cause) = served else { continue };
-            if self.is_shared || self.is_open(ONLY) {
+            if let Err(cause) = stream.serve(round, budget_bytes) {
                 return Some(End::Broken(self.truest(cause)));
             }
-            // The peer has closed or broken the connection: either way this stream moves no more
-            // bytes.
-            let stream = &mut self.streams[index];
-            stream.lost = true;
-            stream.outgoing.abandon(round.completed);
         }
-        if self.is_shared {
-            let byes = self.streams.iter().map(|stream| stream.incoming.channels.awaited_byes);
-            let byes = byes.max().filter(|&byes| byes > AWAITED_BYES_MAX)?;
-            let words = format!("{byes} channels have ended here without its bye");
-            return Some(End::Broken(Cause::Protocol(words)));
-        }
-        if self.is_open(ONLY) {
-            let over = self.streams.iter().all(|stream| stream.incoming.received_bye());
-            return over.then_some(End::Broken(Cause::ClosedByPeer));
-        }
-        // Not `all`: each stream has to be visited, to shut it down in time.
-        let unfinished =
-            self.streams.iter_mut().filter_map(|stream| (!stream.is_finished()).then_some(()));
-        (unfinished.count() == 0).then_some(End::Closed)
+        let byes = self.streams.iter().map(|stream| stream.incoming.channels.awaited_byes);
+        let byes = byes.max().filter(|&byes| byes > AWAITED_BYES_MAX)?;
+        let words = format!("{byes} channels have ended here without its bye");
+        Some(End::Broken(Cause::Protocol(words)))
     }
 
     /// Returns the real cause: a peer that has sent a bye on one stream, and then could not close
@@ -404,8 +392,9 @@ impl<S: ByteStream> Connection<S> {
         settings: &TcpSettings,
         counters: &mut TcpCounters,
     ) -> Result<Duration, End> {
-        if let Some(&Channel { phase: Phase::Closing(deadline), .. }) = self.channels.get(&ONLY) {
-            return if now >= deadline { Err(End::Closed) } else { Ok(deadline) };
+        if !self.is_shared && !self.closing.is_empty() {
+            // No heartbeat follows the last bye, and the close has its deadline.
+            return Ok(Duration::MAX);
         }
         let (silence, interval) = (settings.silence_after(), settings.heartbeat_interval());
         let mut next = now + interval;
@@ -440,8 +429,7 @@ impl<S: ByteStream> Connection<S> {
         }
     }
 
-    /// Ends the channels of a shared connection whose close has taken too long, and returns how. Otherwise lowers
-    /// `next` to when to call it again.
+    /// Ends the channels whose close has taken too long, and returns how. Otherwise lowers `next` to when to call it again.
     pub(crate) fn tick_closing(
         &mut self,
         now: Duration,
@@ -449,7 +437,7 @@ impl<S: ByteStream> Connection<S> {
         completed: &mut Vec<Completion>,
     ) -> Vec<(EndpointId, End)> {
         let mut ended = Vec::new();
-        for number in if self.is_shared { self.closing.clone() } else { Vec::new() } {
+        for number in self.closing.clone() {
             match self.channels.get(&number).map(|channel| channel.phase) {
                 Some(Phase::Closing(deadline)) if now < deadline => *next = (*next).min(deadline),
                 _ => ended.extend(self.end(number, End::Closed, now, completed)),

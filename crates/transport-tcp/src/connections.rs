@@ -107,7 +107,7 @@ impl<S: ByteStream> Connections<S> {
         endpoint
     }
 
-    /// Makes a connection that endpoints share, whose streams all have keys.
+    /// Makes a connection that endpoints share.
     pub fn share(&mut self, id: ConnectionId, streams: Vec<NewStream<S>>, now: Duration) {
         let connection = Connection::shared(id, streams, &self.settings, now);
         self.insert(id, connection, now);
@@ -442,11 +442,10 @@ impl<S: ByteStream> Connections<S> {
             turn,
         };
         let end = connection.serve(&mut round);
-        if connection.is_shared {
-            self.reports.add_messages(id, connection.take_messages(now));
-            let ended = connection.take_ended(now, &mut self.reports.completed);
-            self.report(ended);
-        }
+        self.reports.add_messages(id, connection.take_messages(now));
+        let ended = connection.take_ended(now, &mut self.reports.completed);
+        let end = end.or(connection.is_over().then_some(End::Closed));
+        self.report(ended);
         match end {
             Some(end) => self.end(id, end),
             None => self.enqueue(id),
@@ -483,9 +482,14 @@ impl<S: ByteStream> Connections<S> {
                 Ok(mut when) => {
                     let completed = &mut self.reports.completed;
                     let ended = connection.tick_closing(now, &mut when, completed);
+                    let is_over = connection.is_over();
                     self.report(ended);
-                    self.enqueue(id);
-                    self.tick_by(when);
+                    if is_over {
+                        self.end(id, End::Closed);
+                    } else {
+                        self.enqueue(id);
+                        self.tick_by(when);
+                    }
                 }
                 Err(end) => self.end(id, end),
             }

@@ -32,7 +32,7 @@ const PROTECTED: u8 = 4;
 const ENCRYPTED: u8 = 8;
 /// The peer is this process, whose memory may be read: what follows may refer to it.
 const NEIGHBOUR: u8 = 32;
-/// The endpoint is a channel of a shared connection, which is protected.
+/// The endpoint is a channel of a shared connection.
 const SHARED: u8 = 64;
 /// The input is not put into records: it comes from an attacker on the path.
 const RAW: u8 = 16;
@@ -53,8 +53,8 @@ pub fn frames(bytes: &[u8]) -> bool {
         let keys = StreamKeys::new([1; 32], [2; 32], kind & ENCRYPTED != 0);
         TcpLink::protected(vec![(ours, keys)]).expect("one stream")
     };
-    let endpoint = if kind & (SHARED | PROTECTED) == SHARED | PROTECTED {
-        let connection = transport.share(link).expect("it is protected");
+    let endpoint = if kind & SHARED != 0 {
+        let connection = transport.share(link).expect("it is connected");
         // One that was reserved, and one that has ended, receive, too.
         for (channel, is_closed) in [(1, false), (2, true)] {
             let other = transport.reserve(connection, channel).expect("it is new");
@@ -214,8 +214,16 @@ mod tests {
         let of_three = [channel(1), word.clone(), channel(3), blocks.concat(), message, channel(2)];
         let of_three = [of_three.concat(), bye.to_vec(), channel(3), word.clone()].concat();
         seeds.push(("channels", [&[protected | SHARED][..], &of_three].concat()));
+        seeds.push(("unprotected-channels", [&[POSTED | SHARED][..], &of_three].concat()));
         let unwanted = [channel(3), data(&[1; 9], true, 7), word.clone(), bye.to_vec()].concat();
         seeds.push(("channel-refused", [&[protected | SHARED | EXPOSED][..], &unwanted].concat()));
+        let refused = [&[POSTED | SHARED | EXPOSED][..], &unwanted].concat();
+        seeds.push(("unprotected-channel-refused", refused));
+        // One block comes in segments between those of others.
+        let between = [&data(&[1; 60], false, 0)[..], &channel(1), &word, &channel(2), &word];
+        let between = [&between.concat()[..], &channel(3), &data(&[2; 40], true, 0)].concat();
+        let between = [&[POSTED | SHARED][..], &channel(3), &between].concat();
+        seeds.push(("between-segments", between));
         let on_the_way = records(&blocks.concat(), false);
         seeds.push(("on-the-way", [&[protected | RAW][..], &on_the_way].concat()));
         testing::replay("tcp_frames", &seeds, frames);

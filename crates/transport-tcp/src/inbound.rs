@@ -100,9 +100,9 @@ pub(crate) struct News {
     pub(crate) of_memory: Vec<u32>,
     /// Channels with blocks to copy.
     pub(crate) copying: Vec<u32>,
-    /// Channels of a shared connection that have received their bye.
+    /// Channels that have received their bye.
     pub(crate) byes: Vec<u32>,
-    /// Channels of a shared connection whose peers broke the protocol.
+    /// Channels whose peers broke the protocol, or whose memory failed.
     pub(crate) refused: Vec<(u32, Cause)>,
     /// Messages of a shared connection.
     pub(crate) messages: Vec<Vec<u8>>,
@@ -141,9 +141,7 @@ impl Channels {
     pub(crate) fn receive_bye(&mut self) {
         let is_first = !std::mem::replace(&mut self.all.current.received_bye, true);
         self.awaited_byes -= usize::from(is_first && self.all.current.has_ended);
-        if self.is_shared {
-            self.news.byes.push(self.all.number);
-        }
+        self.news.byes.push(self.all.number);
     }
 
     /// Takes the frames that follow for a channel. Errors: it is not open.
@@ -174,7 +172,7 @@ impl Channels {
                 "a frame of shared connections on one that is not"
             }
             (_, true) if self.all.number == 0 => "a frame for no channel",
-            (_, true) if self.all.current.received_bye => "a frame behind the bye of its channel",
+            _ if self.all.current.received_bye => "a frame behind the bye of its channel",
             _ => return Ok(()),
         };
         Err(Cause::Protocol(why.into()))

@@ -68,7 +68,7 @@ enum Into {
 /// With `records`, records are read instead, and the lookahead stays empty: payload is copied to
 /// its destination once its record is authenticated.
 ///
-/// On a shared connection, whose streams are always protected, frames are for the channel that was selected last.
+/// On a shared connection frames are for the channel that was selected last. Between segments another one may be selected.
 pub(crate) struct Incoming {
     pub(crate) channels: Channels,
     message: PartialMessage,
@@ -82,6 +82,9 @@ pub(crate) struct Incoming {
     strays: Vec<u8>,
     /// Length of the last segment that did not end its block, by which the next ones are guessed; at first the default.
     usual_bytes: usize,
+    /// A channel was selected since the last segment, and before it: those of several channels alternate.
+    was_selected: bool,
+    alternates: bool,
 }
 
 impl Incoming {
@@ -96,6 +99,8 @@ impl Incoming {
             ahead_bytes: 0,
             strays: Vec::new(),
             usual_bytes: SEGMENT_BYTES,
+            was_selected: false,
+            alternates: false,
         }
     }
 
@@ -125,7 +130,7 @@ impl Incoming {
         Ok(())
     }
 
-    /// Returns whether the peer has sent its last frame.
+    /// Returns whether the only channel has received its bye, behind which nothing is awaited.
     pub(crate) fn received_bye(&self) -> bool {
         !self.channels.is_shared && self.channels.all.current.received_bye
     }
@@ -221,6 +226,7 @@ impl Incoming {
             Some(_) => false,
         };
         goes_on
+            && !self.alternates
             && self
                 .channels
                 .all
@@ -291,20 +297,25 @@ impl Incoming {
     /// without reading payload that has a destination. At least one.
     fn ahead_free(&self) -> usize {
         let capacity = self.lookahead.len() - self.ahead_bytes;
-        let (in_block, block_goes_on) = match &self.segment {
-            Some(Segment { into: Into::Receive { last }, .. }) => (true, !last),
-            _ => (false, false),
+        let (in_block, block_goes_on, write_bytes) = match &self.segment {
+            Some(Segment { into: Into::Receive { last }, .. }) => (true, !last, 0),
+            Some(Segment { into: Into::Exposed { .. }, rest_bytes }) => (false, false, *rest_bytes),
+            _ => (false, false, 0),
         };
         let others = self.channels.all.current.receives.len() - usize::from(in_block);
-        if self.channels.all.current.discarding || (others == 0 && !block_goes_on) {
+        let is_due = !self.channels.all.current.discarding && (others > 0 || block_goes_on);
+        if !is_due && !self.channels.is_shared {
             return capacity;
         }
-        if self.has_short_frames() {
-            // They come at any time. Short ones still share a system call, and little of a block is copied.
-            return capacity.min(LOOKAHEAD_BYTES);
+        if !is_due || self.has_short_frames() {
+            // They come at any time, and so do blocks of other channels. Short ones still share a system call, and little of
+            // a block is copied.
+            return capacity.min(write_bytes + LOOKAHEAD_BYTES);
         }
         let Some(header) = self.lookahead[..self.ahead_bytes].first_chunk() else {
-            return HEADER_BYTES - self.ahead_bytes;
+            // Where channels alternate one is selected before each segment. Otherwise a few bytes of payload are copied.
+            let headers = if self.alternates { 2 } else { 1 };
+            return headers * HEADER_BYTES - self.ahead_bytes;
         };
         // A whole header that `parse` has left there belongs to a frame whose body is incomplete.
         let body_bytes = match Header::decode(header).map(Header::whole_body_bytes) {
@@ -335,8 +346,8 @@ impl Incoming {
         if !self.strays.is_empty() {
             let strays = std::mem::take(&mut self.strays);
             let at = self.parse_frames(&strays, completed)?;
-            // The rest is the beginning of a frame, or comes behind a bye.
-            let rest = if self.received_bye() { &[][..] } else { &strays[at..] };
+            // The beginning of a frame.
+            let rest = &strays[at..];
             self.lookahead[..rest.len()].copy_from_slice(rest);
             self.ahead_bytes = rest.len();
             return Ok(());
@@ -347,9 +358,7 @@ impl Incoming {
         lookahead.copy_within(at..self.ahead_bytes, 0);
         self.lookahead = lookahead;
         self.ahead_bytes -= at;
-        debug_assert!(
-            self.received_bye() || outcome.is_err() || self.ahead_bytes < CONTROL_FRAME_BYTES_MAX
-        );
+        debug_assert!(outcome.is_err() || self.ahead_bytes < CONTROL_FRAME_BYTES_MAX);
         outcome.map(drop)
     }
 
@@ -358,12 +367,11 @@ impl Incoming {
         records: &mut Opener,
         completed: &mut Vec<Completion>,
     ) -> Result<(), Cause> {
-        while !self.received_bye()
-            && let Some(frames) =
-                records.next().map_err(|bad_tag| Cause::Corrupt(bad_tag.to_string()))?
+        while let Some(frames) =
+            records.next().map_err(|bad_tag| Cause::Corrupt(bad_tag.to_string()))?
         {
             let parsed_bytes = self.parse_frames(frames, completed)?;
-            if !self.received_bye() && (parsed_bytes < frames.len() || self.segment.is_some()) {
+            if parsed_bytes < frames.len() || self.segment.is_some() {
                 return Err(Cause::Protocol("a frame that does not end with its record".into()));
             }
         }
@@ -377,7 +385,7 @@ impl Incoming {
         completed: &mut Vec<Completion>,
     ) -> Result<usize, Cause> {
         let mut at = 0;
-        while !self.received_bye() {
+        loop {
             at += self.end_segment(&frames[at..], completed)?;
             if self.segment.is_some() {
                 break;
@@ -447,6 +455,7 @@ impl Incoming {
             Header::Corrupt => return Err(Cause::Corrupt("as the peer reports".into())),
             Header::Channel { number } => {
                 self.channels.report(completed);
+                self.was_selected = true;
                 return self.channels.select(number);
             }
             Header::Message { last, .. } => {
@@ -455,26 +464,20 @@ impl Incoming {
                 Ok(())
             }
         };
-        taken.or_else(|why| self.refuse(header, why, completed))
+        if let Err(why) = taken {
+            if let Header::Data { bytes, .. } | Header::Write { bytes, .. } = header {
+                // It is read over.
+                self.segment = Some(Segment { rest_bytes: bytes, into: Into::Discard });
+            }
+            self.refuse(self.channels.all.number, Cause::Protocol(why), completed);
+        }
+        Ok(())
     }
 
-    /// Ends a channel whose peer broke the protocol, and reads over the payload of the frame; the only channel ends with
-    /// its connection.
-    fn refuse(
-        &mut self,
-        header: Header,
-        why: String,
-        completed: &mut Vec<Completion>,
-    ) -> Result<(), Cause> {
-        if !self.channels.is_shared {
-            return Err(Cause::Protocol(why));
-        }
-        if let Header::Data { bytes, .. } | Header::Write { bytes, .. } = header {
-            self.segment = Some(Segment { rest_bytes: bytes, into: Into::Discard });
-        }
-        self.discard(self.channels.all.number, completed);
-        self.channels.news.refused.push((self.channels.all.number, Cause::Protocol(why)));
-        Ok(())
+    /// Lets a channel end whose peer broke the protocol, or whose memory failed.
+    pub(crate) fn refuse(&mut self, number: u32, cause: Cause, completed: &mut Vec<Completion>) {
+        self.discard(number, completed);
+        self.channels.news.refused.push((number, cause));
     }
 
     fn begin_segment(
@@ -499,6 +502,7 @@ impl Incoming {
         if !last {
             self.usual_bytes = bytes;
         }
+        self.alternates = std::mem::take(&mut self.was_selected);
         self.segment = Some(Segment { rest_bytes: bytes, into });
         Ok(())
     }

@@ -51,6 +51,23 @@ impl Outbound {
         first.is_some_and(|send| !self.is_referred(send) && send.has_segment(send.sent_bytes))
     }
 
+    /// Returns where the segment begins that follows these bytes of a send, if it can be sent now: the index of its send, and its
+    /// first byte there.
+    pub(crate) fn segment_behind(
+        &self,
+        index: usize,
+        from: usize,
+        is_begun: bool,
+    ) -> Option<(usize, usize)> {
+        let send = self.sends.get(index)?;
+        // A block of 0 bytes also has one segment.
+        if from == send.bytes() && (from > 0 || is_begun) {
+            return self.segment_behind(index + 1, 0, false);
+        }
+        let is_segment = !self.cut && (is_begun || !self.is_referred(send));
+        (is_segment && send.has_segment(from)).then_some((index, from))
+    }
+
     /// Takes the first block if the peer is to be referred to it, and it is there.
     pub(crate) fn take_reference(&mut self) -> Option<(Header, u64)> {
         let send = self.sends.front().filter(|send| self.is_referred(send))?;

@@ -33,18 +33,18 @@ const SHORT_BYTES_MAX: usize = 512;
 ///
 /// The order of output: the staged bytes, the rest of the segment that was begun (whose header is
 /// the end of the staged bytes), the waiting control frames, then one header and segment after
-/// another. So control words overtake all blocks except for the segment being written.
+/// another, of which channels take turns. So control words and other channels overtake all blocks except for the segment
+/// being written.
 ///
 /// With `records`, the staged bytes are one whole record with copies of its frames, and no segment
-/// is ever left begun. Shared connections always have them: their channels take turns by segments.
+/// is ever left begun.
 pub(crate) struct Outgoing {
     /// Selected is the channel whose segments are written now.
     channels: Selected<Outbound>,
-    /// Channels with sends, in turn. Only on a shared connection.
+    /// Channels with sends, in turn.
     turns: VecDeque<u32>,
-    /// The channel that the peer has selected behind `control`.
+    /// The channel that the peer has selected behind `control`, and the segment before it.
     selected: u32,
-    is_shared: bool,
     segment_bytes: usize,
     records: Option<Sealer>,
     /// Bytes being written; the first `staged_done` of them were written.
@@ -54,27 +54,30 @@ pub(crate) struct Outgoing {
     segment_rest: Option<usize>,
     /// Whole frames that wait for the next segment boundary.
     control: Vec<u8>,
-    /// How many bytes of control frames were queued, and, with `records`, how many of these were written, so far.
+    /// How many bytes of control frames were queued, and how many of these were written, so far.
     queued_bytes: u64,
     written_bytes: u64,
+    /// The memory of [`Outgoing::plan`], empty between calls.
+    plan: Vec<Planned>,
 }
 
-/// The new segments that one write may begin: head, index in `sends`, bytes of the block.
-type Plan = ([(Head, usize, Range<usize>); SEGMENTS_PER_CALL], usize);
+/// A new segment that a write may begin.
+struct Planned {
+    number: u32,
+    /// Of its send in its channel.
+    index: usize,
+    head: Head,
+    /// What is written at once of its bytes of the block.
+    part: Range<usize>,
+}
 
 impl Outgoing {
     /// Begins with one channel, number 0: the only one, or, on a shared connection, one that no group has.
-    pub(crate) fn new(
-        segment_bytes: usize,
-        records: Option<Sealer>,
-        endpoint: EndpointId,
-        is_shared: bool,
-    ) -> Self {
+    pub(crate) fn new(segment_bytes: usize, records: Option<Sealer>, endpoint: EndpointId) -> Self {
         Self {
             channels: Selected::new(Outbound::new(endpoint)),
             turns: VecDeque::new(),
             selected: 0,
-            is_shared,
             segment_bytes,
             records,
             staged: Vec::new(),
@@ -83,6 +86,7 @@ impl Outgoing {
             control: Vec::new(),
             queued_bytes: 0,
             written_bytes: 0,
+            plan: Vec::new(),
         }
     }
 
@@ -116,10 +120,9 @@ impl Outgoing {
     }
 
     pub(crate) fn post(&mut self, number: u32, send: PostedSend) {
-        let is_shared = self.is_shared;
         let Some(channel) = self.channel(number) else { return };
         channel.sends.push_back(send);
-        if is_shared && !std::mem::replace(&mut channel.has_turn, true) {
+        if !std::mem::replace(&mut channel.has_turn, true) {
             self.turns.push_back(number);
         }
     }
@@ -181,7 +184,7 @@ impl Outgoing {
     fn refer(&mut self) {
         let is_referred = |channel: &Outbound| channel.can_send() && !channel.has_segment();
         while self.segment_rest.is_none()
-            && (!self.is_shared || self.take_turn(is_referred))
+            && self.take_turn(is_referred)
             && let Some((header, address)) = self.channels.current.take_reference()
         {
             self.push(self.channels.number, header, &address.to_le_bytes());
@@ -196,7 +199,7 @@ impl Outgoing {
     /// Returns whether there is anything to write.
     pub(crate) fn is_pending(&self) -> bool {
         let can_send = |number: &u32| self.channels.get(*number).is_some_and(Outbound::can_send);
-        self.is_urgent() || self.channels.current.can_send() || self.turns.iter().any(can_send)
+        self.is_urgent() || self.turns.iter().any(can_send)
     }
 
     /// Returns whether there is anything to write besides new segments.
@@ -209,7 +212,7 @@ impl Outgoing {
     /// Cancels the sends of a channel that have not begun, and appends a bye to the rest. Nothing may be posted on it
     /// afterwards.
     pub(crate) fn finish(&mut self, number: u32, completed: &mut Vec<Completion>) {
-        let begun = usize::from(self.segment_rest.is_some());
+        let begun = usize::from(self.segment_rest.is_some() && number == self.channels.number);
         let Some(channel) = self.channel(number) else { return };
         channel.cancel(begun, completed);
         if !std::mem::replace(&mut channel.cut, true) {
@@ -225,8 +228,18 @@ impl Outgoing {
         self.channel(number).is_none_or(|channel| channel.bye_at <= written_bytes)
     }
 
-    /// Forgets a channel of a shared connection, which was finished.
-    pub(crate) fn remove(&mut self, number: u32) {
+    /// Forgets a channel of a shared connection, which was finished, and cancels its send that was begun. The peer waits for
+    /// the rest of its segment, which is copied.
+    pub(crate) fn remove(&mut self, number: u32, completed: &mut Vec<Completion>) {
+        if number == self.channels.number
+            && let Some(rest_bytes) = self.segment_rest.take()
+            && let Some(send) = self.channels.current.sends.front()
+        {
+            self.staged.extend_from_slice(&send.contents()[send.sent_bytes..][..rest_bytes]);
+        }
+        if let Some(channel) = self.channel(number) {
+            channel.cancel(0, completed);
+        }
         self.channels.remove(number);
     }
 
@@ -253,67 +266,34 @@ impl Outgoing {
         if self.records.is_some() {
             return self.write_record(stream, budget_bytes > 0, completed);
         }
-        let mut short = [0; SHORT_BYTES_MAX];
-        let begins = budget_bytes > 0;
-        if begins && let Some(wanted) = self.gather(&mut short) {
-            let bytes = stream.write(&[IoSlice::new(&short[..wanted])])?;
-            if bytes < wanted {
-                self.advance(bytes, completed);
-            } else {
-                self.control.clear();
-                for send in self.channels.current.sends.drain(..) {
-                    completed.push(sent(self.channels.current.endpoint, send));
-                }
-            }
-            return Ok(Moved { bytes, wanted });
-        }
+        let mut plan = std::mem::take(&mut self.plan);
+        plan.clear();
         let mut left_bytes = budget_bytes.max(WRITE_BYTES_MIN);
         let rest = self.rest_of_segment(&mut left_bytes);
-        let (planned, count) = self.plan(if begins { left_bytes } else { 0 });
+        // New segments may follow only if the rest of the begun one is passed to the kernel whole.
+        let is_whole = rest.len() == self.segment_rest.unwrap_or(0);
+        let begins = is_whole && budget_bytes > 0;
+        self.plan(if begins { left_bytes } else { 0 }, &mut plan);
         let mut slices = [IoSlice::new(&[]); 3 + 2 * SEGMENTS_PER_CALL];
         slices[0] = IoSlice::new(&self.staged[self.staged_done..]);
         slices[1] = IoSlice::new(rest);
-        let mut used = 2;
-        // New segments may follow only if the rest of the begun one is passed to the kernel whole.
-        if rest.len() == self.segment_rest.unwrap_or(0) {
-            slices[2] = IoSlice::new(&self.control);
-            used = 3;
-            for (head, index, range) in &planned[..count] {
-                slices[used] = IoSlice::new(head.as_slice());
-                slices[used + 1] =
-                    IoSlice::new(&self.channels.current.sends[*index].contents()[range.clone()]);
-                used += 2;
-            }
+        slices[2] = IoSlice::new(if is_whole { &self.control } else { &[] });
+        let mut used = 3;
+        for Planned { number, index, head, part } in &plan {
+            let Some(channel) = self.channels.get(*number) else { break };
+            slices[used] = IoSlice::new(head.as_slice());
+            slices[used + 1] = IoSlice::new(&channel.sends[*index].contents()[part.clone()]);
+            used += 2;
         }
         let slices = &slices[..used];
         let wanted = slices.iter().map(|slice| slice.len()).sum();
-        let bytes = stream.write(slices)?;
-        self.advance(bytes, completed);
-        Ok(Moved { bytes, wanted })
-    }
-
-    /// Copies everything that waits, if nothing is begun and it is short. Returns its length.
-    fn gather(&self, into: &mut [u8; SHORT_BYTES_MAX]) -> Option<usize> {
-        let is_begun = self.staged_done < self.staged.len() || self.segment_rest.is_some();
-        if is_begun || self.channels.current.cut {
-            return None;
-        }
-        let mut bytes = 0;
-        let mut add = |part: &[u8]| -> Option<()> {
-            into.get_mut(bytes..bytes + part.len())?.copy_from_slice(part);
-            bytes += part.len();
-            Some(())
+        let bytes = match wanted {
+            ..=SHORT_BYTES_MAX => write_gathered(stream, slices)?,
+            _ => stream.write(slices)?,
         };
-        add(&self.control)?;
-        for send in &self.channels.current.sends {
-            let (head, range) = send.segment(send.sent_bytes, self.segment_bytes);
-            if range.end < send.bytes() {
-                return None;
-            }
-            add(head.as_slice())?;
-            add(&send.contents()[range])?;
-        }
-        Some(bytes)
+        self.advance(bytes, &plan, completed);
+        self.plan = plan;
+        Ok(Moved { bytes, wanted })
     }
 
     /// Writes the rest of a record, or else a new one. Without `begins`, a new
@@ -330,10 +310,7 @@ impl Outgoing {
         let rest = &self.staged[self.staged_done..];
         let wanted = rest.len();
         let bytes = stream.write(&[IoSlice::new(rest)])?;
-        self.staged_done += bytes;
-        if bytes == wanted {
-            self.written_bytes = self.queued_bytes - self.control.len() as u64;
-        }
+        self.take_staged(bytes);
         Ok(Moved { bytes, wanted })
     }
 
@@ -346,13 +323,10 @@ impl Outgoing {
         let control_bytes = whole_frames(&self.control, RECORD_BYTES_MAX);
         self.staged.extend(self.control.drain(..control_bytes));
         // Segments stand behind all control frames, for the channel that these select last.
-        while begins
-            && self.control.is_empty()
-            && (!self.is_shared || self.take_turn(Outbound::has_segment))
-        {
+        while begins && self.control.is_empty() && self.take_turn(Outbound::has_segment) {
             if !self.stage_segment(completed) {
                 // The record is full. The next one begins with this channel.
-                self.turns.rotate_right(usize::from(self.is_shared));
+                self.turns.rotate_right(1);
                 break;
             }
         }
@@ -379,12 +353,9 @@ impl Outgoing {
         if piece_bytes < rest_bytes.min(PIECE_BYTES_MIN) {
             return false;
         }
-        if self.selected != self.channels.number {
-            self.selected = self.channels.number;
-            self.staged
-                .extend_from_slice(&Header::Channel { number: self.channels.number }.encode());
-        }
-        let (head, range) = send.segment(from, rest_bytes.min(piece_bytes));
+        let bytes_max = rest_bytes.min(piece_bytes);
+        let (head, range) =
+            segment(send, from, bytes_max, self.channels.number, &mut self.selected);
         self.staged.extend_from_slice(head.as_slice());
         self.staged.extend_from_slice(&send.contents()[range.clone()]);
         send.sent_bytes = range.end;
@@ -423,65 +394,79 @@ impl Outgoing {
     }
 
     /// Chooses the segments that follow the begun one, as many as `left_bytes` allow. Only the last
-    /// of them may be partial.
-    fn plan(&self, mut left_bytes: usize) -> Plan {
-        let mut planned = std::array::from_fn(|_| (Head::EMPTY, 0, 0..0));
-        let mut count = 0;
-        let (mut index, mut from) = match (self.segment_rest, self.channels.current.sends.front()) {
-            (Some(rest_bytes), Some(send)) => (0, send.sent_bytes + rest_bytes),
-            (_, front) => (0, front.map_or(0, |send| send.sent_bytes)),
+    /// of them may be partial. Each channel with segments has one, and a single one more.
+    fn plan(&self, mut left_bytes: usize, plan: &mut Vec<Planned>) {
+        let next = |&number: &u32| {
+            let channel = self.channels.get(number)?;
+            let begun = self.segment_rest.filter(|_| number == self.channels.number);
+            let from = channel.sends.front()?.sent_bytes + begun.unwrap_or(0);
+            Some((number, channel, channel.segment_behind(0, from, begun.is_some())?))
         };
-        let begun = self.segment_rest.is_some();
-        while !self.channels.current.cut && count < SEGMENTS_PER_CALL && left_bytes > 0 {
-            let Some(send) = self.channels.current.sends.get(index) else { break };
-            // A block of 0 bytes also has one segment, which is begun at most once.
-            if from == send.bytes() && (from > 0 || (begun && index == 0)) {
-                (index, from) = (index + 1, 0);
-                continue;
-            }
-            let in_segments = (begun && index == 0) || !self.channels.current.is_referred(send);
-            if !in_segments || !send.has_segment(from) {
-                break;
-            }
-            let (head, range) = send.segment(from, self.segment_bytes);
-            let part = range.start..range.end.min(range.start.saturating_add(left_bytes));
-            left_bytes -= part.len();
-            planned[count] = (head, index, part);
-            count += 1;
-            from = range.end;
-            if from == send.bytes() {
-                (index, from) = (index + 1, 0);
+        let is_one = self.turns.iter().filter_map(next).nth(1).is_none();
+        let mut selected = self.selected;
+        for (number, channel, (mut index, mut from)) in self.turns.iter().filter_map(next) {
+            for _ in 0..if is_one { SEGMENTS_PER_CALL } else { 1 } {
+                if plan.len() == SEGMENTS_PER_CALL || left_bytes == 0 {
+                    return;
+                }
+                let send = &channel.sends[index];
+                let (head, range) = segment(send, from, self.segment_bytes, number, &mut selected);
+                let part = range.start..range.end.min(range.start.saturating_add(left_bytes));
+                left_bytes -= part.len();
+                plan.push(Planned { number, index, head, part });
+                let Some(behind) = channel.segment_behind(index, range.end, true) else { break };
+                (index, from) = behind;
             }
         }
-        (planned, count)
     }
 
     /// Accounts for `bytes` that the kernel has accepted, in the order in which they were passed.
-    fn advance(&mut self, mut bytes: usize, completed: &mut Vec<Completion>) {
-        loop {
+    fn advance(&mut self, mut bytes: usize, plan: &[Planned], completed: &mut Vec<Completion>) {
+        self.advance_begun(&mut bytes, completed);
+        if bytes > 0 && !self.control.is_empty() {
+            // Everything that was begun is written.
+            self.staged.clear();
+            self.staged_done = 0;
+            std::mem::swap(&mut self.staged, &mut self.control);
             self.advance_begun(&mut bytes, completed);
+        }
+        for planned in plan {
             if bytes == 0 {
                 return;
             }
-            // Everything that was begun is written; the other accepted bytes are of new segments.
-            self.staged.clear();
-            self.staged_done = 0;
-            if !self.control.is_empty() {
-                std::mem::swap(&mut self.staged, &mut self.control);
-            } else if let Some(send) = self.channels.current.sends.front() {
-                let (head, range) = send.segment(send.sent_bytes, self.segment_bytes);
-                self.staged.extend_from_slice(head.as_slice());
-                self.segment_rest = Some(range.len());
-            } else {
-                debug_assert!(false, "the kernel accepted more than was passed to it");
-                return;
-            }
+            self.begin(planned.number);
+            self.advance_begun(&mut bytes, completed);
+        }
+        debug_assert!(bytes == 0, "the kernel accepted more than was passed to it");
+    }
+
+    /// Begins the next segment of a channel, which then is behind the others.
+    fn begin(&mut self, number: u32) {
+        self.channels.select(number);
+        if let Some(turn) = self.turns.iter().position(|&other| other == number) {
+            self.turns.remove(turn);
+            self.turns.push_back(number);
+        }
+        let Some(send) = self.channels.current.sends.front() else { return };
+        let (head, range) =
+            segment(send, send.sent_bytes, self.segment_bytes, number, &mut self.selected);
+        self.staged.clear();
+        self.staged_done = 0;
+        self.staged.extend_from_slice(head.as_slice());
+        self.segment_rest = Some(range.len());
+    }
+
+    /// Accounts for staged bytes that the kernel has accepted.
+    fn take_staged(&mut self, bytes: usize) {
+        self.staged_done += bytes;
+        if self.staged_done == self.staged.len() {
+            self.written_bytes = self.queued_bytes - self.control.len() as u64;
         }
     }
 
     fn advance_begun(&mut self, bytes: &mut usize, completed: &mut Vec<Completion>) {
         let staged_bytes = (self.staged.len() - self.staged_done).min(*bytes);
-        self.staged_done += staged_bytes;
+        self.take_staged(staged_bytes);
         *bytes -= staged_bytes;
         let (Some(rest_bytes), Some(send)) =
             (&mut self.segment_rest, self.channels.current.sends.front_mut())
@@ -507,6 +492,31 @@ impl Outgoing {
             completed.push(cancelled(self.channels.current.endpoint, send));
         }
     }
+}
+
+/// Returns the head and the bytes of a segment of a channel, behind frames of the channel that is `selected`, and selects its own.
+fn segment(
+    send: &PostedSend,
+    from: usize,
+    bytes_max: usize,
+    number: u32,
+    selected: &mut u32,
+) -> (Head, Range<usize>) {
+    let (head, range) = send.segment(from, bytes_max);
+    match std::mem::replace(selected, number) == number {
+        true => (head, range),
+        false => (head.selecting(number), range),
+    }
+}
+
+/// Writes slices of at most [`SHORT_BYTES_MAX`] bytes together from a copy of them.
+fn write_gathered(stream: &mut impl ByteStream, slices: &[IoSlice<'_>]) -> Result<usize, Errno> {
+    let (mut short, mut bytes) = ([0; SHORT_BYTES_MAX], 0);
+    for slice in slices {
+        short[bytes..bytes + slice.len()].copy_from_slice(slice);
+        bytes += slice.len();
+    }
+    stream.write(&[IoSlice::new(&short[..bytes])])
 }
 
 /// Returns the length of the longest sequence of whole frames without payload, of at most

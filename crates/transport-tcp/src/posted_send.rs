@@ -39,23 +39,29 @@ pub(crate) enum To {
     Exposed { key: u32, offset: u64, immediate: Option<u32> },
 }
 
-/// The bytes before the payload of a segment.
+/// The bytes before the payload of a segment: perhaps the selection of its channel, its header, and its place if it has one.
 pub(crate) struct Head {
-    encoded: [u8; HEADER_BYTES + PLACE_BYTES],
-    /// The header alone, if there is no place.
+    encoded: [u8; 2 * HEADER_BYTES + PLACE_BYTES],
     bytes: usize,
 }
 
 impl Head {
-    pub(crate) const EMPTY: Self = Self { encoded: [0; HEADER_BYTES + PLACE_BYTES], bytes: 0 };
-
     fn new(header: Header, place: Option<Place>) -> Self {
-        let mut head = Self { bytes: HEADER_BYTES, ..Self::EMPTY };
-        head.encoded[..HEADER_BYTES].copy_from_slice(&header.encode());
-        if let Some(place) = place {
-            head.encoded[HEADER_BYTES..].copy_from_slice(&place.encode());
-            head.bytes += PLACE_BYTES;
-        }
+        let mut head = Self { encoded: [0; 2 * HEADER_BYTES + PLACE_BYTES], bytes: 0 };
+        head.add(&header.encode());
+        place.iter().for_each(|place| head.add(&place.encode()));
+        head
+    }
+
+    fn add(&mut self, bytes: &[u8]) {
+        self.encoded[self.bytes..][..bytes.len()].copy_from_slice(bytes);
+        self.bytes += bytes.len();
+    }
+
+    /// Returns this head behind the selection of its channel.
+    pub(crate) fn selecting(&self, number: u32) -> Self {
+        let mut head = Self::new(Header::Channel { number }, None);
+        head.add(self.as_slice());
         head
     }
 

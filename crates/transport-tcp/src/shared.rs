@@ -29,7 +29,7 @@ pub trait SharedConnections {
     /// Makes a connection that endpoints share. Its other end has to do the same. It ends when it is lost, or was
     /// without endpoints for [`crate::TcpSettings::idle_timeout`].
     ///
-    /// Errors: the link's streams are not protected; as [`transport::Transport::open`].
+    /// Errors: the link is a channel; as [`transport::Transport::open`].
     fn share(&mut self, link: TcpLink) -> Result<ConnectionId, PostError>;
 
     /// Reserves a channel of a shared connection: from now on the peer may use it. It has to be given to

@@ -2,7 +2,6 @@
 
 use std::{
     io::{IoSlice, IoSliceMut},
-    net::Shutdown,
     os::fd::{AsFd, BorrowedFd},
 };
 
@@ -29,11 +28,6 @@ impl ByteStream for TcpStream {
             [from] => send(&*self, from, SendFlags::NOSIGNAL),
             _ => sendmsg(&*self, from, &mut SendAncillaryBuffer::default(), SendFlags::NOSIGNAL),
         }
-    }
-
-    fn close_write(&mut self) {
-        // An error means that the connection is lost, which the next read reports.
-        let _ = self.shutdown(Shutdown::Write);
     }
 
     fn socket(&self) -> Option<BorrowedFd<'_>> {

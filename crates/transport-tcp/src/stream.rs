@@ -68,13 +68,10 @@ pub(crate) struct Stream<S> {
     /// Why writing failed. Reported only once everything was read: what the peer has sent before
     /// is a better cause than a broken pipe.
     write_failed: Option<String>,
-    write_shut: bool,
     /// Blocks wait for the limit of the transport before they are sent.
     pub(crate) send_held: bool,
     /// Bytes may wait for the limit of the transport before they are read.
     pub(crate) receive_held: bool,
-    /// In a close only: this stream moves no more bytes.
-    pub(crate) lost: bool,
     /// Blocks may be copied out of the memory of the process at the other end, if it is one of this machine.
     pub(crate) copies_directly: bool,
     pub(crate) last_received: Duration,
@@ -94,16 +91,14 @@ impl<S: ByteStream> Stream<S> {
         Self {
             bytes,
             incoming: Incoming::new(opener, endpoint, is_shared),
-            outgoing: Outgoing::new(segment_bytes, sealer, endpoint, is_shared),
+            outgoing: Outgoing::new(segment_bytes, sealer, endpoint),
             // Before the first event: nothing was received, and the send buffer is empty.
             readable: false,
             writable: true,
             read_closed: false,
             write_failed: None,
-            write_shut: false,
             send_held: false,
             receive_held: false,
-            lost: false,
             copies_directly,
             last_received: now,
             last_written: now,
@@ -136,7 +131,7 @@ impl<S: ByteStream> Stream<S> {
 
     /// Returns whether there are bytes to read, as far as is known.
     pub(crate) fn can_read(&self) -> bool {
-        self.readable && !self.incoming.received_bye() && !self.lost
+        self.readable && !self.incoming.received_bye()
     }
 
     /// Returns whether there are bytes to write that do not wait for the limit and the socket accepts
@@ -144,7 +139,7 @@ impl<S: ByteStream> Stream<S> {
     fn can_write(&self) -> bool {
         let has_bytes =
             if self.send_held { self.outgoing.is_urgent() } else { self.outgoing.is_pending() };
-        self.writable && self.write_failed.is_none() && !self.lost && has_bytes
+        self.writable && self.write_failed.is_none() && has_bytes
     }
 
     /// Returns whether a round of service would move bytes, as far as is known.
@@ -180,7 +175,7 @@ impl<S: ByteStream> Stream<S> {
     ) -> Result<(), Cause> {
         self.write(round, budget_bytes)?;
         self.read(round, budget_bytes)?;
-        if self.copy(round, budget_bytes)? {
+        if self.copy(round, budget_bytes) {
             self.write(round, budget_bytes)?;
         }
         Ok(())
@@ -257,7 +252,7 @@ impl<S: ByteStream> Stream<S> {
                         self.outgoing.send_corrupt(&mut self.bytes);
                     }
                     parsed?;
-                    self.hear(round)?;
+                    self.hear(round);
                 }
                 Err(Errno::INTR) => {}
                 Err(Errno::AGAIN) => {
@@ -275,28 +270,11 @@ impl<S: ByteStream> Stream<S> {
     }
 
     /// Takes what the peers of channels have said of their memory and of this end's.
-    fn hear(&mut self, round: &mut Round<'_>) -> Result<(), Cause> {
+    fn hear(&mut self, round: &mut Round<'_>) {
         for number in std::mem::take(&mut self.incoming.channels.news.of_memory) {
-            let heard = self.hear_of(number, round);
-            self.of_channel(number, heard.map_err(Cause::Protocol), round)?;
-        }
-        Ok(())
-    }
-
-    /// Ends the channel of a shared connection by an error, and any other stream.
-    fn of_channel<T: Default>(
-        &mut self,
-        number: u32,
-        outcome: Result<T, Cause>,
-        round: &mut Round<'_>,
-    ) -> Result<T, Cause> {
-        match outcome {
-            Err(cause) if self.incoming.channels.is_shared => {
-                self.incoming.discard(number, round.completed);
-                self.incoming.channels.news.refused.push((number, cause));
-                Ok(T::default())
+            if let Err(why) = self.hear_of(number, round) {
+                self.incoming.refuse(number, Cause::Protocol(why), round.completed);
             }
-            outcome => outcome,
         }
     }
 
@@ -334,17 +312,16 @@ impl<S: ByteStream> Stream<S> {
 
     /// Copies blocks to which peers have referred, until the budget is used up. Returns whether some peer
     /// has to be told of some.
-    pub(crate) fn copy(
-        &mut self,
-        round: &mut Round<'_>,
-        budget_bytes: usize,
-    ) -> Result<bool, Cause> {
+    pub(crate) fn copy(&mut self, round: &mut Round<'_>, budget_bytes: usize) -> bool {
         let (mut left, mut any) = (budget_bytes, false);
         while left > 0
             && let Some(&number) = self.incoming.channels.news.copying.first()
         {
-            let outcome = self.copy_once(number, left, round);
-            let bytes = self.of_channel(number, outcome, round)?;
+            let copied = self.copy_once(number, left, round);
+            let bytes = copied.unwrap_or_else(|cause| {
+                self.incoming.refuse(number, cause, round.completed);
+                0
+            });
             left = left.saturating_sub(bytes.max(CALL_BYTES));
             self.incoming.channels.news.copying.remove(0);
             let Some(inbound) = self.incoming.channels.get(number) else { continue };
@@ -356,7 +333,7 @@ impl<S: ByteStream> Stream<S> {
             any |= !copied.is_empty();
             copied.iter().for_each(|&block| self.outgoing.push_copied(number, block));
         }
-        Ok(any)
+        any
     }
 
     /// Copies up to `budget_bytes` bytes of a channel's first block, and returns their number.
@@ -381,20 +358,9 @@ impl<S: ByteStream> Stream<S> {
         Ok(bytes)
     }
 
-    /// In a close: returns whether everything was written and the peer's bye received. Shuts down
-    /// the sending direction as soon as nothing is left to write.
-    pub(crate) fn is_finished(&mut self) -> bool {
-        if self.lost {
-            return true;
-        }
-        if self.write_failed.is_none() && self.outgoing.is_pending() {
-            return false;
-        }
-        if !self.write_shut {
-            self.write_shut = true;
-            self.bytes.close_write();
-        }
-        self.incoming.received_bye()
+    /// Returns whether the bye of a channel was passed to the kernel, with all before it, or nothing more can be.
+    pub(crate) fn has_written_bye(&mut self, number: u32) -> bool {
+        self.write_failed.is_some() || self.outgoing.has_written_bye(number)
     }
 }
 

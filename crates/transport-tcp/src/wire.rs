@@ -26,7 +26,7 @@
 //! memory. A copied, without a body, reports that its sender has copied the block of this number.
 //!
 //! On a connection that groups share (docs/decisions/shared-connections.md) the frames behind a channel, which
-//! has no body, are of the channel with its number, up to the next one; on each stream 0 is selected at first, which is no group's. Heartbeats,
+//! has no body and may stand between segments, are of the channel with its number, up to the next one; on each stream 0 is selected at first, which is no group's. Heartbeats,
 //! corrupts and messages are the connection's, whatever is selected. A message is one or more message frames of 1 to 64 bytes,
 //! of which only the last has the flag. No frame of a channel follows its bye.
 

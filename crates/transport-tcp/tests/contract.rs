@@ -1,6 +1,6 @@
 //! The contract of [`transport::Transport`] over loopback, with every kind of link, through sockets and by direct copies.
 
-use std::time::Duration;
+use std::{cell::Cell, time::Duration};
 
 use transport::Transport;
 use transport_contract::{Harness, Network};
@@ -16,7 +16,12 @@ struct Loopback {
     protection: Protection,
     /// Blocks are copied out of the sender's memory.
     is_direct: bool,
+    /// Whether the clause is the one about silence. In others nobody is silent, however long the machine lets ends wait.
+    is_about_silence: Cell<bool>,
 }
+
+/// For members that may be found to be silent: short enough to wait for, long enough for a busy machine.
+const SILENCE: Duration = Duration::from_secs(3);
 
 /// Clauses in which a block stays in the middle while its sender is not polled: a copy needs no sender that is.
 const STOPPED_SENDERS: [&str; 3] = [
@@ -29,7 +34,7 @@ impl Harness for Loopback {
     type Transport = TcpTransport;
 
     fn network(&mut self, members: usize) -> Network<TcpTransport> {
-        let transports = (0..members).map(|_| common::transport(&self.settings)).collect();
+        let transports = (0..members).map(|_| self.transport()).collect();
         let mut network = Network::connected(transports, |_, _| {
             protected_pair(self.address, self.streams, self.protection).unwrap()
         });
@@ -43,6 +48,7 @@ impl Harness for Loopback {
     }
 
     fn skip_reason(&self, clause: &str) -> Option<&'static str> {
+        self.prepare(clause);
         let needs_sender = self.is_direct && STOPPED_SENDERS.contains(&clause);
         needs_sender.then_some("a copy goes on without its sender")
     }
@@ -50,17 +56,25 @@ impl Harness for Loopback {
     /// Not polling is enough: its sockets stay open, and nothing is sent on them.
     fn silence(&mut self, _: &mut Network<TcpTransport>, _: usize) -> Option<Duration> {
         // One second more for a machine that is busy with other tests.
-        Some(self.settings.silence_timeout + Duration::from_secs(1))
+        Some(SILENCE + Duration::from_secs(1))
     }
 }
 
 impl Loopback {
     fn new(address: &'static str, streams: usize, settings: TcpSettings) -> Self {
-        // Short enough for the clause about silence, long enough for a busy machine.
-        let settings =
-            settings.silence_timeout(Duration::from_secs(3)).drain_timeout(Duration::from_secs(1));
-        let settings = settings.direct_copies(false);
-        Self { address, streams, settings, protection: Protection::None, is_direct: false }
+        let settings = settings.drain_timeout(Duration::from_secs(1)).direct_copies(false);
+        let (protection, is_direct) = (Protection::None, false);
+        Self { address, streams, settings, protection, is_direct, is_about_silence: false.into() }
+    }
+
+    /// Takes the clause for which networks are made next.
+    fn prepare(&self, clause: &str) {
+        self.is_about_silence.set(clause == "a_silent_member_is_reported");
+    }
+
+    fn transport(&self) -> TcpTransport {
+        let silence = if self.is_about_silence.get() { SILENCE } else { Duration::from_secs(60) };
+        common::transport(&self.settings.clone().silence_timeout(silence))
     }
 
     fn direct(streams: usize, protection: Protection) -> Self {
@@ -181,8 +195,8 @@ impl Harness for Channels {
     type Transport = TcpTransport;
 
     fn network(&mut self, members: usize) -> Network<TcpTransport> {
-        let Self(Loopback { address, streams, settings, protection, .. }) = self;
-        let mut transports: Vec<_> = (0..members).map(|_| common::transport(settings)).collect();
+        let mut transports: Vec<_> = (0..members).map(|_| self.0.transport()).collect();
+        let Self(Loopback { address, streams, protection, .. }) = self;
         let mut endpoints = vec![vec![None; members]; members];
         for (left, right) in (0..members).flat_map(|l| (l + 1..members).map(move |r| (l, r))) {
             let links = protected_pair(address, *streams, *protection).unwrap();
@@ -196,6 +210,11 @@ impl Harness for Channels {
             (endpoints[left][right], endpoints[right][left]) = (Some(ends[0]), Some(ends[1]));
         }
         Network { members: transports.into_iter().map(Some).collect(), endpoints }
+    }
+
+    fn skip_reason(&self, clause: &str) -> Option<&'static str> {
+        self.0.prepare(clause);
+        None
     }
 
     fn silence(&mut self, network: &mut Network<TcpTransport>, at: usize) -> Option<Duration> {
@@ -231,4 +250,30 @@ mod shared_and_direct {
     use super::{Channels, Loopback, Protection};
 
     transport_contract::contract_tests!(Channels(Loopback::direct(1, Protection::Authenticated)));
+}
+
+mod shared_and_unprotected {
+    use super::{Channels, Loopback};
+
+    transport_contract::contract_tests!(Channels(Loopback::new(
+        "127.0.0.1",
+        1,
+        Default::default()
+    )));
+}
+
+mod shared_and_unprotected_three_streams_in_small_pieces {
+    use super::{Channels, Loopback, TcpSettings};
+
+    fn settings() -> TcpSettings {
+        TcpSettings::default().segment_bytes(997).send_buffer_bytes(Some(1))
+    }
+
+    transport_contract::contract_tests!(Channels(Loopback::new("127.0.0.1", 3, settings())));
+}
+
+mod shared_direct_and_unprotected {
+    use super::{Channels, Loopback, Protection};
+
+    transport_contract::contract_tests!(Channels(Loopback::direct(1, Protection::None)));
 }

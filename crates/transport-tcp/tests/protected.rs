@@ -35,15 +35,39 @@ fn protected_facing_raw(
     (transport, endpoint, raw)
 }
 
+/// Reads up to the bye, in one record with the last word.
+fn read_to_bye(raw: &mut std::net::TcpStream, protection: Protection) -> Vec<u8> {
+    let bye = frame(BYE, 0, 0, 0, 0);
+    let (last_bytes, mut bytes) = (16 + 4 + bye.len(), Vec::new());
+    let mut read = |bytes: &mut Vec<u8>, count: usize| {
+        let at = bytes.len();
+        bytes.resize(at + count, 0);
+        raw.read_exact(&mut bytes[at..]).unwrap();
+        at
+    };
+    if protection == Protection::None {
+        while !bytes.ends_with(&bye) {
+            read(&mut bytes, 1);
+        }
+        return bytes;
+    }
+    loop {
+        let at = read(&mut bytes, HEAD_BYTES);
+        let length = u32::from_le_bytes(bytes[at..at + 4].try_into().unwrap()) as usize;
+        read(&mut bytes, length + TAG_BYTES);
+        if length == last_bytes {
+            return bytes;
+        }
+    }
+}
+
 /// Records all that one end sends: a word, blocks of these lengths, a word, and a bye.
 fn recorded(protection: Protection, lengths: &[usize]) -> Vec<u8> {
-    let (mut transport, endpoint, mut raw) = protected_facing_raw(&patient(), protection, true);
-    let reader = thread::spawn(move || {
-        let mut bytes = Vec::new();
-        raw.read_to_end(&mut bytes).unwrap();
-        // Closing the socket ends the other end's wait for a bye.
-        bytes
-    });
+    // No heartbeat comes between.
+    let settings = patient().silence_timeout(Duration::from_secs(600));
+    let (mut transport, endpoint, mut raw) = protected_facing_raw(&settings, protection, true);
+    // Closing the socket ends the other end's wait for a bye.
+    let reader = thread::spawn(move || read_to_bye(&mut raw, protection));
     transport.write_control(endpoint, b"first").unwrap();
     transport.poll(&mut Vec::new(), Duration::ZERO);
     for (token, &bytes) in lengths.iter().enumerate() {

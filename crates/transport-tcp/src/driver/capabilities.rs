@@ -60,8 +60,8 @@ impl CutThroughSends for TcpTransport {
 impl SharedConnections for TcpTransport {
     fn share(&mut self, link: TcpLink) -> Result<ConnectionId, PostError> {
         let sockets = match link.kind {
-            Kind::Streams(sockets) if sockets.iter().all(|(_, keys)| keys.is_some()) => sockets,
-            _ => return Err(PostError::System("only protected connections are shared".into())),
+            Kind::Streams(sockets) => sockets,
+            Kind::Reserved(_) => return Err(PostError::System("it is shared already".into())),
         };
         let (id, streams) = self.streams_of(sockets)?;
         let now = self.now();

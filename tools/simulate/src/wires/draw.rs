@@ -84,7 +84,7 @@ fn rarely(dice: &mut Dice, percent: u64, least: u64, most: u64) -> u64 {
 fn connection(dice: &mut Dice, span_ns: u64, longest: usize) -> ConnectionPlan {
     let is_shared = dice.percent(60);
     let protections = [Protection::None, Protection::Authenticated, Protection::Encrypted];
-    let protection = dice.pick(&protections[usize::from(is_shared)..]);
+    let protection = dice.pick(&protections);
     let channels = if is_shared { dice.pick(&[1, 1, 2, 2, 3, 5]) } else { 1 };
     let messages = if is_shared { dice.below(4) } else { 0 };
     ConnectionPlan {

@@ -130,12 +130,6 @@ impl ByteStream for Pipe {
         Ok(accepted - repeated)
     }
 
-    fn close_write(&mut self) {
-        let wire = &mut *self.wire.borrow_mut();
-        let at_ns = wire.now_ns + wire.plan.latency_ns;
-        wire.lines[self.end].close(at_ns);
-    }
-
     fn socket(&self) -> Option<BorrowedFd<'_>> {
         None
     }

@@ -287,9 +287,6 @@ impl ConnectionPlan {
         if !(1..=STREAMS_MAX).contains(&self.streams) {
             return Err(format!("{} streams", self.streams));
         }
-        if self.is_shared && self.protection == Protection::None {
-            return Err("a shared connection is protected".into());
-        }
         if !self.is_shared && (self.channels.len() != 1 || !self.messages.is_empty()) {
             return Err("a connection that is not shared has one channel and no messages".into());
         }

@@ -8,6 +8,7 @@ use std::{
 
 use super::{
     agenda::{Agenda, Due},
+    application::Phase,
     canary::WireCanary,
     end::{Brought, End},
     facts::{ChannelEnd, Facts},
@@ -217,7 +218,11 @@ impl<'a> World<'a> {
             return;
         }
         let (brought, has_more) = self.ends[end].poll(&mut self.dice, &mut self.facts);
-        self.ends[end].check_quiet(&mut self.facts);
+        let peer = &self.ends[1 - end];
+        let closes: Vec<bool> = (0..self.scenario.connections.len())
+            .map(|it| peer.application(it, 0).is_some_and(|it| it.phase != Phase::Open))
+            .collect();
+        self.ends[end].check_quiet(&closes, &mut self.facts);
         for it in brought {
             self.bring(end, it);
         }
@@ -245,7 +250,6 @@ impl<'a> World<'a> {
     }
 
     fn judge(&mut self, connection: usize, channel: usize, end: usize, how: &ChannelEnd) {
-        use super::application::Phase;
         let plan = &self.scenario.connections[connection].channels[channel];
         let [own, other] = [end, 1 - end].map(|it| self.ends[it].application(connection, channel));
         let has_closed = plan.is_refused || other.is_some_and(|it| it.phase != Phase::Open);
