@@ -240,6 +240,13 @@ impl Network {
         self.tcp()?.write_message(connection, message)
     }
 
+    /// As [`SharedConnections::refuse`].
+    pub(crate) fn refuse(&mut self, connection: ConnectionId, why: &str) {
+        if let Ok(tcp) = self.tcp() {
+            tcp.refuse(connection, why);
+        }
+    }
+
     /// As [`SharedConnections::take_shared_events`].
     pub(crate) fn take_shared_events(&mut self) -> Vec<SharedEvent> {
         self.tcp().map(SharedConnections::take_shared_events).unwrap_or_default()

@@ -323,6 +323,11 @@ impl<S: ByteStream> Connections<S> {
         }
     }
 
+    /// Ends a shared connection whose peer has broken the protocol of messages.
+    pub(crate) fn refuse(&mut self, id: ConnectionId, why: &str) {
+        self.end(id, End::Broken(Cause::Protocol(why.to_owned())));
+    }
+
     /// Ends all connections by a failure of this end.
     pub(crate) fn break_all(&mut self, why: &str) {
         let ids: Vec<ConnectionId> = self.all.keys().copied().collect();

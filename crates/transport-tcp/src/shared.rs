@@ -52,6 +52,10 @@ pub trait SharedConnections {
     /// Errors: its length; the connection is no more, or its peer does not read.
     fn write_message(&mut self, connection: ConnectionId, message: &[u8]) -> Result<(), PostError>;
 
+    /// Ends a shared connection, and all of its endpoints, as its peer has broken the protocol of messages. Without effect on one that
+    /// has ended.
+    fn refuse(&mut self, connection: ConnectionId, why: &str);
+
     /// Returns whether [`SharedConnections::take_shared_events`] would return something.
     fn has_shared_events(&self) -> bool;
 

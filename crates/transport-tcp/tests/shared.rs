@@ -308,6 +308,24 @@ fn a_lost_connection_ends_all_of_its_channels() {
     }
 }
 
+/// Its channels end as those of a peer that breaks any other protocol.
+#[test]
+fn a_connection_is_refused_whose_messages_make_no_sense() {
+    for mut pair in Pair::each(2) {
+        let open = pair.open(1);
+        let refused = pair.connections[1];
+        pair.transports[1].refuse(refused, "a message without sense");
+        pair.transports[1].refuse(refused, "again, which changes nothing");
+        pair.poll_until(|pair| pair.events.iter().all(|events| !events.is_empty()));
+        let cause = Cause::Protocol("a message without sense".into());
+        let ended = SharedEvent::Ended { connection: refused, cause: Some(cause.clone()) };
+        assert_eq!(pair.events[1], [ended]);
+        assert!(pair.has(1, &Completion::Broken { endpoint: open[1], cause }));
+        let at_peer = &pair.events[0];
+        assert!(matches!(at_peer[..], [SharedEvent::Ended { cause: Some(Cause::Lost(_)), .. }]));
+    }
+}
+
 /// It stays while it has endpoints, however little they do.
 #[test]
 fn a_connection_without_endpoints_ends_after_a_while() {

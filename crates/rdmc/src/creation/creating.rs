@@ -157,7 +157,8 @@ impl Creating {
                     self.creations.on_message(&mut channels, now, connection, message);
                 }
                 Err(error) => {
-                    tracing::warn!(connection = connection.0, %error, "a malformed message");
+                    // Its end is reported as any other.
+                    network.refuse(connection, &format!("a malformed message: {error}"));
                 }
             },
         }

@@ -94,6 +94,10 @@ impl SharedConnections for TcpTransport {
         self.connections.write_message(connection, message, now)
     }
 
+    fn refuse(&mut self, connection: ConnectionId, why: &str) {
+        self.connections.refuse(connection, why);
+    }
+
     fn has_shared_events(&self) -> bool {
         self.connections.has_events()
     }
