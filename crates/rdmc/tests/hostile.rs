@@ -162,6 +162,31 @@ fn without_protection_flipped_bits_arrive() {
     world.close();
 }
 
+/// What contexts say to each other when groups are created is not protected either: whatever arrives, connections with it end, and
+/// with them the attempt.
+#[test]
+fn without_protection_changed_requests_make_no_group() {
+    let mut lost = 0;
+    for at in (400_usize..600).step_by(50) {
+        for way in [true, false] {
+            // From here on everything is changed, also on connections that are made again.
+            let meddle = move |to_listener, from: usize, bytes: &mut [u8]| {
+                let first = at.saturating_sub(from).min(bytes.len());
+                if to_listener == way {
+                    bytes[first..].iter_mut().for_each(|byte| *byte ^= 0x10);
+                }
+            };
+            let (world, _relay) =
+                world(2, Protection::None, 1, move |to| Relay::before(to, meddle));
+            for (group, _) in world.join_results(chain(1, 2), |_| Recorder) {
+                lost += usize::from(group.is_err_and(|it| it.to_string().contains("was lost")));
+            }
+            world.close();
+        }
+    }
+    assert!(lost > 0, "the requests were not reached");
+}
+
 #[test]
 fn a_tampered_handshake_makes_no_link() {
     // The connector sends more than the listener; its request is the last message changed here.
