@@ -145,12 +145,20 @@ impl Worker {
         if self.engine.progress(wait, &mut self.events) > 0 {
             self.last_completion = Instant::now();
         }
-        let network = self.engine.transport_mut();
-        for event in network.take_shared_events() {
-            self.creating.on_event(network, event);
-        }
-        self.creating.handle_timeout(network);
+        // What others ask came later than what has ended groups here.
         self.hand_out(due);
+        let events = self.engine.transport_mut().take_shared_events();
+        if !events.is_empty() {
+            self.note_ending();
+        }
+        let network = self.engine.transport_mut();
+        events.into_iter().for_each(|event| self.creating.on_event(network, event));
+        self.creating.handle_timeout(network);
+    }
+
+    /// Members that ask about such groups may have ended them, and ask about the next ones.
+    fn note_ending(&mut self) {
+        self.engine.ending().for_each(|group| self.creating.end(group));
     }
 
     fn hand_out(&mut self, due: &mut Due) {
@@ -200,12 +208,10 @@ impl Worker {
             }
             Command::Taken { group, message } => self.engine.taken(group, message),
             Command::AskDelivered { group, count } => self.engine.ask_delivered(group, count),
-            Command::Close { group } => {
-                self.creating.close(group);
-                self.engine.close(group)
-            }
+            Command::Close { group } => self.engine.close(group),
             Command::Abort { group, reason } => self.engine.abort(group, &reason),
             Command::Create(step) => {
+                self.note_ending();
                 self.creating.step(self.engine.transport_mut(), step);
                 Ok(())
             }

@@ -19,7 +19,7 @@ pub(crate) struct Decision {
     choice: Option<RootChoice>,
     /// Members that were told.
     told: BTreeSet<u32>,
-    is_closing: bool,
+    is_ending: bool,
     /// A member has asked about another group of this number.
     problem: Option<Error>,
 }
@@ -32,7 +32,7 @@ impl Decision {
             addresses: Addresses::new(&joining.addresses),
             choice: None,
             told: BTreeSet::new(),
-            is_closing: false,
+            is_ending: false,
             problem: None,
         }
     }
@@ -42,9 +42,10 @@ impl Decision {
         self.choice.get_or_insert(choice);
     }
 
-    /// The group is being closed: members that were told the choice ask about the next one of this number.
-    pub(crate) fn close(&mut self) {
-        self.is_closing = true;
+    /// The group has begun to end: members that were told the choice, and those that differ, ask about the next one of this
+    /// number.
+    pub(crate) fn end(&mut self) {
+        self.is_ending = true;
     }
 
     /// Takes why the group cannot be created, of what other members have asked.
@@ -58,10 +59,11 @@ impl Decision {
         question: &Question,
         peer: SocketAddr,
     ) -> Option<Result<RootChoice, String>> {
-        if self.is_closing && self.told.contains(&question.from) {
+        let difference = self.difference(question);
+        if self.is_ending && (difference.is_some() || self.told.contains(&question.from)) {
             return None;
         }
-        if let Some(cause) = self.difference(question) {
+        if let Some(cause) = difference {
             let (member, address) = (question.from, peer);
             self.problem = Some(Error::Member { member, address, cause: cause.clone() });
             return Some(Err(cause));
@@ -152,7 +154,7 @@ mod tests {
     }
 
     #[test]
-    fn a_group_that_closes_is_the_one_of_members_that_were_not_told() {
+    fn a_group_that_ends_is_the_one_of_members_that_were_not_told() {
         let mut parent = Decision::new(&joining(&settings(4, 0)));
         let chosen = RootChoice::new(Algorithm::Chain, 4096);
         parent.decide(chosen);
@@ -160,10 +162,20 @@ mod tests {
             parent.answer(&question(&settings(4, rank), 0), PEER.into())
         };
         assert_eq!(ask(&mut parent, 2), Some(Ok(chosen)));
-        parent.close();
+        parent.end();
         assert_eq!(ask(&mut parent, 2), None);
         assert_eq!(ask(&mut parent, 1), Some(Ok(chosen)));
         assert_eq!(ask(&mut parent, 1), None);
+    }
+
+    #[test]
+    fn what_differs_while_a_group_ends_is_asked_about_the_next_one() {
+        let mut parent = Decision::new(&joining(&settings(4, 0)));
+        parent.decide(RootChoice::new(Algorithm::Chain, 4096));
+        parent.end();
+        let larger = question(&settings(5, 4), 0);
+        assert_eq!(parent.answer(&larger, PEER.into()), None);
+        assert!(parent.take_problem().is_none());
     }
 
     #[test]
