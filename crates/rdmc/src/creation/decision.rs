@@ -3,7 +3,7 @@
 use std::{collections::BTreeSet, net::SocketAddr};
 
 use super::{
-    choice::{Question, RootChoice},
+    choice::{Question, RootChoice, parent},
     joining::Joining,
     terms::Addresses,
 };
@@ -13,6 +13,7 @@ use crate::Error;
 #[derive(Debug)]
 pub(crate) struct Decision {
     rank: u32,
+    members: u32,
     /// `None` for a team.
     root: Option<u32>,
     addresses: Addresses,
@@ -28,6 +29,7 @@ impl Decision {
     pub(crate) fn new(joining: &Joining) -> Self {
         Self {
             rank: joining.rank,
+            members: u32::try_from(joining.addresses.len()).unwrap_or(u32::MAX),
             root: joining.root,
             addresses: Addresses::new(&joining.addresses),
             choice: None,
@@ -86,7 +88,12 @@ impl Decision {
         if let Some(difference) = difference {
             return Some(different(self.rank, *from, *group, &difference));
         }
-        (*to != self.rank).then(|| not_member(self.rank, *to))
+        if *to != self.rank {
+            return Some(not_member(self.rank, *to));
+        }
+        // Who is told is remembered.
+        let asked = parent(*from, *root, self.members);
+        (asked != Some(*to)).then(|| format!("member {from} has no question for member {to}"))
     }
 }
 
@@ -194,6 +201,9 @@ mod tests {
         assert!(refused(settings(5, 2), 0).contains("members: 4 here, 5 there"));
         assert!(refused(settings(4, 2).root(3), 0).contains("root: 0 here, 3 there"));
         assert!(refused(settings(4, 2), 1).contains("this is member 0, not member 1"));
+        // Each could be one that is told.
+        assert!(refused(settings(4, 3), 0).contains("member 3 has no question for member 0"));
+        assert!(refused(settings(4, u32::MAX), 0).contains("has no question for member 0"));
         let mut moved = settings(4, 2);
         moved.members[3].set_port(99);
         assert!(refused(moved, 0).contains("the address of member 3"));
