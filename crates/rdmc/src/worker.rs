@@ -162,6 +162,7 @@ impl Worker {
     }
 
     fn hand_out(&mut self, due: &mut Due) {
+        let mut has_ended = false;
         for event in self.events.drain(..) {
             let (group, last) = (event.group(), event.is_last());
             if let Some((_, outlet)) = self.outlets.get(&group) {
@@ -170,7 +171,12 @@ impl Worker {
             if last {
                 self.outlets.remove(&group);
                 self.creating.forget(group);
+                has_ended = true;
             }
+        }
+        if has_ended {
+            // With `Progress::Caller` nothing may poll soon, and neighbours wait for this end's last bytes.
+            self.engine.transport_mut().flush();
         }
     }
 
