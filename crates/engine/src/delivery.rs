@@ -102,20 +102,21 @@ impl Delivery {
     /// Returns the words to be written now, with their receivers. `own`: how many messages are in place
     /// here.
     fn next_words(&mut self, own: u64, watermark: &Watermark) -> Vec<(u32, Word)> {
+        let mut words = Vec::new();
+        let is_answered = |question: &mut Question| question.awaited.is_empty();
+        if own >= self.asked && self.question.take_if(is_answered).is_some() {
+            let has = Word::Has { received: watermark.subtree(own) };
+            words.extend(self.parent.map(|parent| (parent, has)));
+        }
+        // Also right after an answer: nothing else may happen at the root.
         let everywhere = watermark.everywhere(own);
         if self.parent.is_none() && self.question.is_none() && own.min(self.wanted) > everywhere {
             self.ask(if self.reports_each { everywhere + 1 } else { own.min(self.wanted) });
         }
-        let Some(question) = &mut self.question else { return Vec::new() };
-        let mut words = Vec::new();
-        if !std::mem::replace(&mut question.is_passed_on, true) {
+        let is_new = |question: &mut Question| !std::mem::replace(&mut question.is_passed_on, true);
+        if self.question.as_mut().is_some_and(is_new) {
             let ask = Word::Ask { messages: self.asked };
             words.extend(self.children.iter().map(|&child| (child, ask.clone())));
-        }
-        if question.awaited.is_empty() && own >= self.asked {
-            self.question = None;
-            let has = Word::Has { received: watermark.subtree(own) };
-            words.extend(self.parent.map(|parent| (parent, has)));
         }
         words
     }
@@ -234,6 +235,16 @@ mod tests {
             run(&mut members);
             assert_eq!(report(&mut members), expected, "{counts:?}");
         }
+    }
+
+    /// Nothing else may happen at the root after the answer to the last question.
+    #[test]
+    fn the_next_question_is_asked_as_soon_as_one_is_answered() {
+        let mut members = chain(true);
+        have(&mut members, [2, 1, 1]);
+        run(&mut members);
+        assert_eq!(report(&mut members), Some(1));
+        assert!(members[1].delivery.awaits(1) && members[2].delivery.awaits(1));
     }
 
     #[test]

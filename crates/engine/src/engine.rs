@@ -345,6 +345,12 @@ impl<T: Transport> Engine<T> {
         self.groups.keys().copied()
     }
 
+    /// Returns the numbers of the groups that have begun to end: the root has closed them, as far as this member knows, or
+    /// they have failed. A group has closed at some member only if all are here, or have ended.
+    pub fn ending(&self) -> impl Iterator<Item = u64> + '_ {
+        self.groups.iter().filter(|(_, group)| group.is_ending()).map(|(&number, _)| number)
+    }
+
     /// Returns a function that ends a wait in [`Engine::progress`] from another thread.
     pub fn waker(&self) -> Waker {
         self.transport.waker()

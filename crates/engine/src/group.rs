@@ -578,6 +578,11 @@ impl Group {
         }
     }
 
+    /// Returns whether the root has closed the group, as far as is known here, or it has failed.
+    pub(crate) fn is_ending(&self) -> bool {
+        !self.is_running() || self.closing.is_under_way()
+    }
+
     pub(crate) fn has_ended(&self) -> bool {
         matches!(self.phase, Phase::Ended)
     }

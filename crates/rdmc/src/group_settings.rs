@@ -20,6 +20,10 @@ const MESSAGE_BYTES_USUAL: u64 = 16 << 20;
 /// The longest block in bytes that a root may take for members that have set none: each allocates memory for some.
 pub(crate) const BLOCK_BYTES_UNASKED_MAX: u64 = 16 << 20;
 
+/// The longest message that is considered. For one that has too many of the longest blocks that are fast, the model takes
+/// longer ones, which other members do not allow.
+const MESSAGE_BYTES_MAX: u64 = 1 << 49;
+
 /// The settings of a group at one member: its members, this member's rank, and how messages are
 /// transferred.
 ///
@@ -274,7 +278,7 @@ impl GroupSettings {
         let request = ChoiceRequest {
             members,
             racks: &racks,
-            message_bytes: self.message_bytes.unwrap_or(MESSAGE_BYTES_USUAL),
+            message_bytes: self.message_bytes.unwrap_or(MESSAGE_BYTES_USUAL).min(MESSAGE_BYTES_MAX),
             algorithm: self.schedule.algorithm(),
             block_bytes: self.block_bytes,
         };
@@ -440,6 +444,11 @@ mod tests {
         let long = settings(3).message_bytes(1 << 44);
         let choice = long.choose(&usual_context().fabric(Fabric::libfabric("shm")));
         assert!(choice.block_bytes <= BLOCK_BYTES_UNASKED_MAX, "{choice:?}");
+        // More than there can be blocks.
+        for bytes in [1 << 57, u64::MAX] {
+            let choice = settings(3).message_bytes(bytes).choose(&usual_context());
+            assert!(choice.block_bytes <= BLOCK_BYTES_UNASKED_MAX, "{choice:?}");
+        }
     }
 
     #[test]

@@ -151,20 +151,28 @@ impl Worker {
         if self.engine.progress(wait, &mut self.events) > 0 {
             self.last_completion = Instant::now();
         }
-        let network = self.engine.transport_mut();
-        for event in network.take_shared_events() {
-            self.creating.on_event(network, event);
-        }
-        self.creating.handle_timeout(network);
+        // What others ask came later than what has ended groups here.
         for (group, message, region) in self.hand_out(due) {
             let accepted = self.engine.accept(group, message, region);
             let _ = self.check_taken(group, accepted);
         }
+        let events = self.engine.transport_mut().take_shared_events();
+        if !events.is_empty() {
+            self.note_ending();
+        }
+        let network = self.engine.transport_mut();
+        events.into_iter().for_each(|event| self.creating.on_event(network, event));
+        self.creating.handle_timeout(network);
+    }
+
+    /// Members that ask about such groups may have ended them, and ask about the next ones.
+    fn note_ending(&mut self) {
+        self.engine.ending().for_each(|group| self.creating.end(group));
     }
 
     /// Returns memory for messages, each with its group and number.
     fn hand_out(&mut self, due: &mut Due) -> Vec<(u64, u64, Region)> {
-        let mut given = Vec::new();
+        let (mut given, mut has_ended) = (Vec::new(), false);
         for event in self.events.drain(..) {
             let (group, last) = (event.group(), event.is_last());
             if let Some((_, outlet)) = self.outlets.get_mut(&group) {
@@ -174,7 +182,12 @@ impl Worker {
             if last {
                 self.outlets.remove(&group);
                 self.creating.forget(group);
+                has_ended = true;
             }
+        }
+        if has_ended {
+            // With `Progress::Caller` nothing may poll soon, and neighbours wait for this end's last bytes.
+            self.engine.transport_mut().flush();
         }
         given
     }
@@ -213,12 +226,10 @@ impl Worker {
             }
             Command::Taken { group, message } => self.engine.taken(group, message),
             Command::AskDelivered { group, count } => self.engine.ask_delivered(group, count),
-            Command::Close { group } => {
-                self.creating.close(group);
-                self.engine.close(group)
-            }
+            Command::Close { group } => self.engine.close(group),
             Command::Abort { group, reason } => self.engine.abort(group, &reason),
             Command::Create(step) => {
+                self.note_ending();
                 self.creating.step(self.engine.transport_mut(), *step);
                 Ok(())
             }

@@ -119,6 +119,28 @@ fn a_number_can_be_used_again_at_once_with_another_choice() {
     world.close();
 }
 
+/// The other members learn that the root has closed a group before their applications do anything. Those that learn it first ask
+/// members that have not ended it about the next one.
+#[test]
+fn a_receiver_uses_a_number_again_as_soon_as_its_group_is_closed() {
+    let world = World::start(8);
+    let run = |rank: u32| {
+        for round in 0..20 {
+            let bytes = if round % 2 == 0 { 16 << 10 } else { 1 << 30 };
+            let settings = among(open(1)(rank), &world.addresses).message_bytes(bytes);
+            let choice = among(open(1)(0), &world.addresses).message_bytes(bytes).choose(&usual());
+            let group = world_group(&world, rank, settings).unwrap();
+            assert_eq!(group.block_bytes(), choice.block_bytes, "round {round}");
+            match rank {
+                0 => group.close(PATIENCE).unwrap(),
+                _ => assert!(group.receive(PATIENCE).unwrap().is_none()),
+            }
+        }
+    };
+    thread::scope(|scope| (0..8).for_each(|rank| drop(scope.spawn(move || run(rank)))));
+    world.close();
+}
+
 /// Members need not begin at the same time: a member that comes when the root is ready is answered as well.
 #[test]
 fn members_that_come_later_are_answered() {

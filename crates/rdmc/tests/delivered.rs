@@ -54,6 +54,21 @@ fn the_root_waits_until_every_member_has_a_message() {
 }
 
 #[test]
+fn each_of_several_messages_is_reported_while_the_group_is_idle() {
+    for algorithm in [Algorithm::Chain, Algorithm::BinomialPipeline, Algorithm::Circulant] {
+        let world = World::start(5);
+        let made = common::group(1, algorithm, 5, 2);
+        let groups = world.join_to_receive(|rank| made(rank).report_delivered(true));
+        for _ in 0..4 {
+            groups[2].send(Region::zeroed(50_000), PATIENCE).unwrap();
+        }
+        groups[2].wait_delivered(4, PATIENCE).unwrap();
+        close(&groups);
+        world.close();
+    }
+}
+
+#[test]
 fn a_wait_ends_with_the_group() {
     let world = World::start(MEMBERS as usize);
     let groups = world.join_to_receive(|rank| chain(None)(rank).receive_bytes_max(0));

@@ -6,7 +6,7 @@ use std::{
     time::Duration,
 };
 
-use rdmc::{Algorithm, CompletionMode, Fabric, Progress, Region, Secret};
+use rdmc::{Algorithm, CompletionMode, Fabric, Progress, Protection, Region, Secret};
 
 use crate::common::{self, Event, PATIENCE, World, close_all, contents, fabric, group, ipv6};
 
@@ -246,4 +246,26 @@ fn contexts_listen_on_ipv6_too() {
     let context = rdmc::Context::start(settings).unwrap();
     assert!(context.address().is_ipv6() && context.address().port() != 0);
     context.close(PATIENCE).unwrap();
+}
+
+/// Nobody makes progress in a context whose only group has closed: what tells its neighbours so has to be written before.
+#[test]
+fn a_member_whose_caller_returns_from_close_keeps_no_neighbour_waiting() {
+    for protection in [Protection::None, Protection::Authenticate] {
+        let world = World::start_with(3, |settings| {
+            settings.progress = Progress::Caller;
+            settings.protection = protection;
+            settings.tcp.drain_timeout = 10 * PATIENCE;
+            settings.tcp.silence_timeout = 10 * PATIENCE;
+        });
+        for (number, algorithm) in (1..).zip([Algorithm::Chain, Algorithm::Sequential]) {
+            let groups = world.join_to_receive(group(number, algorithm, 3, 0));
+            thread::scope(|scope| {
+                for group in &groups {
+                    scope.spawn(|| group.close(PATIENCE).unwrap());
+                }
+            });
+        }
+        world.close();
+    }
 }

@@ -132,9 +132,9 @@ impl Creating {
         self.carry_out(network);
     }
 
-    /// A group is being closed at this member.
-    pub(crate) fn close(&mut self, group: u64) {
-        self.creations.close(group);
+    /// A group has begun to end at this member.
+    pub(crate) fn end(&mut self, group: u64) {
+        self.creations.end(group);
     }
 
     /// A group has ended at this member.

@@ -93,10 +93,11 @@ impl<M: Medium> Creations<M> {
         Ok(())
     }
 
-    /// A group is being closed: from now on members that know what its root has chosen ask about the next one of its number.
-    pub fn close(&mut self, number: u64) {
+    /// A group has begun to end: its root has closed it, or it has failed. From now on members that know what its root has chosen
+    /// ask about the next one of its number. To be called before messages are taken that came later.
+    pub fn end(&mut self, number: u64) {
         if let Some(decision) = self.decisions.get_mut(&number) {
-            decision.close();
+            decision.end();
         }
     }
 

@@ -3,7 +3,7 @@
 use std::{collections::BTreeSet, net::SocketAddr};
 
 use super::{
-    choice::{Question, RootChoice},
+    choice::{Question, RootChoice, parent},
     joining::Joining,
     terms::Addresses,
 };
@@ -13,13 +13,14 @@ use crate::Error;
 #[derive(Debug)]
 pub(crate) struct Decision {
     rank: u32,
+    members: u32,
     /// `None` for a team.
     root: Option<u32>,
     addresses: Addresses,
     choice: Option<RootChoice>,
     /// Members that were told.
     told: BTreeSet<u32>,
-    is_closing: bool,
+    is_ending: bool,
     /// A member has asked about another group of this number.
     problem: Option<Error>,
 }
@@ -28,11 +29,12 @@ impl Decision {
     pub(crate) fn new(joining: &Joining) -> Self {
         Self {
             rank: joining.rank,
+            members: u32::try_from(joining.addresses.len()).unwrap_or(u32::MAX),
             root: joining.root,
             addresses: Addresses::new(&joining.addresses),
             choice: None,
             told: BTreeSet::new(),
-            is_closing: false,
+            is_ending: false,
             problem: None,
         }
     }
@@ -42,9 +44,10 @@ impl Decision {
         self.choice.get_or_insert(choice);
     }
 
-    /// The group is being closed: members that were told the choice ask about the next one of this number.
-    pub(crate) fn close(&mut self) {
-        self.is_closing = true;
+    /// The group has begun to end: members that were told the choice, and those that differ, ask about the next one of this
+    /// number.
+    pub(crate) fn end(&mut self) {
+        self.is_ending = true;
     }
 
     /// Takes why the group cannot be created, of what other members have asked.
@@ -58,10 +61,11 @@ impl Decision {
         question: &Question,
         peer: SocketAddr,
     ) -> Option<Result<RootChoice, String>> {
-        if self.is_closing && self.told.contains(&question.from) {
+        let difference = self.difference(question);
+        if self.is_ending && (difference.is_some() || self.told.contains(&question.from)) {
             return None;
         }
-        if let Some(cause) = self.difference(question) {
+        if let Some(cause) = difference {
             let (member, address) = (question.from, peer);
             self.problem = Some(Error::Member { member, address, cause: cause.clone() });
             return Some(Err(cause));
@@ -84,7 +88,12 @@ impl Decision {
         if let Some(difference) = difference {
             return Some(different(self.rank, *from, *group, &difference));
         }
-        (*to != self.rank).then(|| not_member(self.rank, *to))
+        if *to != self.rank {
+            return Some(not_member(self.rank, *to));
+        }
+        // Who is told is remembered.
+        let asked = parent(*from, *root, self.members);
+        (asked != Some(*to)).then(|| format!("member {from} has no question for member {to}"))
     }
 }
 
@@ -152,7 +161,7 @@ mod tests {
     }
 
     #[test]
-    fn a_group_that_closes_is_the_one_of_members_that_were_not_told() {
+    fn a_group_that_ends_is_the_one_of_members_that_were_not_told() {
         let mut parent = Decision::new(&joining(&settings(4, 0)));
         let chosen = RootChoice::new(Algorithm::Chain, 4096);
         parent.decide(chosen);
@@ -160,10 +169,20 @@ mod tests {
             parent.answer(&question(&settings(4, rank), 0), PEER.into())
         };
         assert_eq!(ask(&mut parent, 2), Some(Ok(chosen)));
-        parent.close();
+        parent.end();
         assert_eq!(ask(&mut parent, 2), None);
         assert_eq!(ask(&mut parent, 1), Some(Ok(chosen)));
         assert_eq!(ask(&mut parent, 1), None);
+    }
+
+    #[test]
+    fn what_differs_while_a_group_ends_is_asked_about_the_next_one() {
+        let mut parent = Decision::new(&joining(&settings(4, 0)));
+        parent.decide(RootChoice::new(Algorithm::Chain, 4096));
+        parent.end();
+        let larger = question(&settings(5, 4), 0);
+        assert_eq!(parent.answer(&larger, PEER.into()), None);
+        assert!(parent.take_problem().is_none());
     }
 
     #[test]
@@ -182,6 +201,9 @@ mod tests {
         assert!(refused(settings(5, 2), 0).contains("members: 4 here, 5 there"));
         assert!(refused(settings(4, 2).root(3), 0).contains("root: 0 here, 3 there"));
         assert!(refused(settings(4, 2), 1).contains("this is member 0, not member 1"));
+        // Each could be one that is told.
+        assert!(refused(settings(4, 3), 0).contains("member 3 has no question for member 0"));
+        assert!(refused(settings(4, u32::MAX), 0).contains("has no question for member 0"));
         let mut moved = settings(4, 2);
         moved.members[3].set_port(99);
         assert!(refused(moved, 0).contains("the address of member 3"));

@@ -12,8 +12,10 @@ use std::{
 };
 
 use crossbeam_channel::{RecvTimeoutError, bounded};
+use serde::Serialize;
 use session::{Channel, Deadline, Listener};
 use socket2::{Domain, Protocol, Socket, Type};
+use transport_tcp::MESSAGE_BYTES_MAX;
 
 use super::{
     dialing::Connecting,
@@ -94,11 +96,23 @@ fn listen(address: SocketAddr) -> io::Result<TcpListener> {
     Ok(socket.into())
 }
 
+/// Checks that what another context asks is as short as on a shared connection: thousands of requests are kept for minutes.
+fn check_length(asked: &impl Serialize, peer: SocketAddr) -> Result<(), Error> {
+    let bytes = postcard::to_stdvec(asked).map_or(usize::MAX, |encoded| encoded.len());
+    if bytes <= MESSAGE_BYTES_MAX {
+        return Ok(());
+    }
+    let cause = format!("sent a request of {bytes} bytes, more than {MESSAGE_BYTES_MAX}");
+    Err(Error::Peer { address: peer, cause })
+}
+
 impl Answering {
     /// Answers on a connection that another context has made, once all of its streams are there.
     fn answer(&self, mut channel: Channel) -> Result<(), Error> {
         let deadline = Deadline::after(REQUEST_TIMEOUT);
         let hello = channel.receive::<Hello>(deadline)?;
+        let peer = channel.peer();
+        check_length(&hello.purpose, peer)?;
         let Some((mut channels, purpose)) = self.assemble(hello, channel) else { return Ok(()) };
         let asks = match purpose {
             Purpose::Own(asks) => asks,
@@ -115,7 +129,9 @@ impl Answering {
             }
             Purpose::Share { .. } => {
                 channels[0].send(&Response::Apart, deadline)?;
-                match channels[0].receive(deadline)? {
+                let purpose = channels[0].receive(deadline)?;
+                check_length(&purpose, peer)?;
+                match purpose {
                     Purpose::Own(asks) => asks,
                     Purpose::Share { .. } => return Ok(()),
                 }
@@ -189,5 +205,51 @@ impl Answering {
 
     fn tell(&self, step: Step) -> Result<(), Error> {
         self.connecting.commands.give(Command::Create(Box::new(step)))
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use session::Secret;
+
+    use super::{
+        super::{
+            messages::Request,
+            terms::{TeamTerms, Terms},
+        },
+        *,
+    };
+    use crate::{Context, ContextSettings, Protection, TeamSettings};
+
+    #[test]
+    fn long_requests_are_not_kept() {
+        let secret = Secret::from_bytes([7; 32]);
+        let address = ([127, 0, 0, 1], 0).into();
+        let context = Context::start(ContextSettings::new(address, secret.clone())).unwrap();
+        let team = TeamSettings::new(1, vec![address; 2], 0);
+        let answer_to = |bytes: usize| {
+            let asks = Asks::Link(Request {
+                group: 1,
+                from: 1,
+                to: 0,
+                context: 1,
+                attempt: 1,
+                terms: Terms::Team(TeamTerms::new(&team, "tcp", Protection::None)),
+                offer: vec![0; bytes],
+                timeout_ms: 1,
+            });
+            let purpose = Some(Purpose::Own(asks));
+            let deadline = Deadline::after(Duration::from_secs(60));
+            let mut channel = Channel::connect(context.address(), &secret, deadline).unwrap();
+            channel
+                .send(&Hello { id: [bytes as u8; 16], stream: 0, streams: 1, purpose }, deadline)
+                .unwrap();
+            channel.receive::<Response>(deadline)
+        };
+        let refused = answer_to(MESSAGE_BYTES_MAX / 2);
+        assert!(matches!(refused, Ok(Response::Refused(_))), "{refused:?}");
+        let closed = answer_to(MESSAGE_BYTES_MAX);
+        assert!(closed.is_err(), "{closed:?}");
+        context.close(Duration::from_secs(60)).unwrap();
     }
 }
