@@ -60,6 +60,31 @@ def _choices() -> list[tuple[str, int]]:
     return taken
 
 
+def _wrong_arguments() -> list[str]:
+    said: list[str] = []
+
+    def refused(call: Any, *arguments: Any, **named: Any) -> None:
+        try:
+            call(*arguments, **named)
+        except (rdmc.InvalidUse, TypeError, ValueError) as error:
+            said.append(f"{type(error).__name__}: {error}")
+
+    with members.group() as group:
+        refused(group.messages, block_bytes=-1)
+        refused(group.messages, message_bytes=1 << 64)
+        refused(group.messages, block_bytes="1")
+        with group.messages() as messages:
+            # What is wrong changes nothing for the others.
+            if messages.is_root:
+                messages.send(b"1")
+                refused(messages.wait_delivered, 1, timeout="soon")
+                messages.wait_delivered(1)
+            else:
+                message = messages.receive()
+                assert message is not None and bytes(message.data()) == b"1"
+    return said
+
+
 def _arrays_given_before() -> None:
     with members.group() as group, group.messages(posted=True) as messages:
         if messages.is_root:
@@ -254,6 +279,11 @@ class MessagesOfGroups(unittest.TestCase):
 
     def test_wrong_use_is_refused(self) -> None:
         members.returned(members.run(_refused, 2))
+
+    def test_wrong_arguments_are_named_and_end_nothing(self) -> None:
+        said = members.returned(members.run(_wrong_arguments, 2))
+        self.assertEqual([len(each) for each in said], [4, 3])
+        self.assertEqual(said[1][0], "InvalidUse: block_bytes is -1; use a number of bytes of 64 bits")
 
     def test_memory_that_is_too_short_loses_no_message(self) -> None:
         said = members.returned(members.run(_too_short, 2))[1]

@@ -24,6 +24,12 @@ pub(crate) const BLOCK_BYTES_UNASKED_MAX: u64 = 16 << 20;
 /// longer ones, which other members do not allow.
 const MESSAGE_BYTES_MAX: u64 = 1 << 49;
 
+/// The shortest block in bytes that a root takes unless it is given.
+const BLOCK_BYTES_LEAST: u64 = 16 << 10;
+
+/// How many blocks a root that chooses their length expects within the stall timeout at least.
+const BLOCKS_IN_STALL: u32 = 8;
+
 /// The settings of a group at one member: its members, this member's rank, and how messages are
 /// transferred.
 ///
@@ -269,7 +275,14 @@ impl GroupSettings {
         if let Some(rate) = tcp.rate_max {
             costs.rate_bytes_per_second = costs.rate_bytes_per_second.min(rate as f64);
         }
-        costs.block_bytes_max = costs.block_bytes_max.min(BLOCK_BYTES_UNASKED_MAX);
+        // Several in a row arrive within the stall timeout, which counts whole blocks.
+        let stall_seconds = self.stall_timeout.as_secs_f64();
+        let patient_bytes =
+            costs.rate_bytes_per_second * stall_seconds / f64::from(BLOCKS_IN_STALL);
+        costs.block_bytes_max = costs
+            .block_bytes_max
+            .min(BLOCK_BYTES_UNASKED_MAX)
+            .min((patient_bytes as u64).max(BLOCK_BYTES_LEAST));
         // Schedules count ranks from the root, which the model takes for rank 0.
         let mut racks = self.schedule.racks().to_vec();
         if let Some(rank) = (self.root as usize).checked_rem(racks.len()) {
@@ -444,6 +457,14 @@ mod tests {
         let long = settings(3).message_bytes(1 << 44);
         let choice = long.choose(&usual_context().fabric(Fabric::libfabric("shm")));
         assert!(choice.block_bytes <= BLOCK_BYTES_UNASKED_MAX, "{choice:?}");
+        // Several blocks have to arrive within the stall timeout.
+        let slow = |stall_s| {
+            let slow = settings(3).schedule(Algorithm::Sequential).message_bytes(1 << 30);
+            let slow = slow.rate_bits_per_second(16_000_000);
+            slow.stall_timeout(Duration::from_secs(stall_s)).choose(&usual_context()).block_bytes
+        };
+        assert!(slow(2) <= 500_000 && slow(60) > 500_000, "{} {}", slow(2), slow(60));
+        assert_eq!(slow(0), BLOCK_BYTES_LEAST);
         // More than there can be blocks.
         for bytes in [1 << 57, u64::MAX] {
             let choice = settings(3).message_bytes(bytes).choose(&usual_context());

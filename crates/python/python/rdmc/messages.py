@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import operator
 from collections.abc import Iterator
 from dataclasses import dataclass
 from types import TracebackType
@@ -25,6 +26,11 @@ class MessagesSettings:
     block_bytes: int | None
     posted: bool
     verify: bool
+
+    def __post_init__(self) -> None:
+        for name, value in [("message_bytes", self.message_bytes), ("block_bytes", self.block_bytes)]:
+            if value is not None and not 0 <= operator.index(value) < 1 << 64:
+                raise InvalidUse(f"{name} is {value}; use a number of bytes of 64 bits")
 
 
 class Role(Protocol):
@@ -193,8 +199,9 @@ class Messages:
             self._inner.drop()
 
     def _wait(self, pending: Pending, timeout: float | None) -> Any:
+        limit = self._timeout if timeout is None else float(timeout)
         try:
-            return pending.wait(self._timeout if timeout is None else timeout)
+            return pending.wait(limit)
         except RdmcError:
             raise
         except BaseException:

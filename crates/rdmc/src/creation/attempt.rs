@@ -14,7 +14,7 @@ use super::{
 };
 use crate::Error;
 
-/// The pause before a connection that was lost is made again, the second time in a row.
+/// The pause before a member is asked again, the second time.
 const PAUSE: Duration = Duration::from_millis(50);
 const PAUSE_MAX: Duration = Duration::from_secs(1);
 
@@ -41,8 +41,8 @@ pub(crate) struct Attempt<M: Medium> {
 
 struct Asked<M: Medium> {
     state: Asking<M>,
-    /// How often the connection was lost on which it was asked.
-    losses: u32,
+    /// How often it was asked in vain: the connection was lost, or it has withdrawn.
+    repeats: u32,
 }
 
 /// How far this member is with a neighbour that it asks.
@@ -78,9 +78,21 @@ pub(crate) enum Place {
     Own(u64),
 }
 
+impl<M: Medium> Asked<M> {
+    /// Asks again: at once the first time, then after a pause that grows.
+    fn again(&mut self, now: Duration) {
+        let pause = match self.repeats {
+            0 => Duration::ZERO,
+            more => PAUSE.saturating_mul(1 << (more - 1).min(8)).min(PAUSE_MAX),
+        };
+        self.repeats += 1;
+        self.state = Asking::NotBefore(now + pause);
+    }
+}
+
 impl<M: Medium> Attempt<M> {
     pub(crate) fn new(joining: Joining, attempt: u64, now: Duration, left: Duration) -> Self {
-        let ask = |rank| (rank, Asked { state: Asking::NotBefore(now), losses: 0 });
+        let ask = |rank| (rank, Asked { state: Asking::NotBefore(now), repeats: 0 });
         Self {
             attempt,
             until: now.checked_add(left),
@@ -152,7 +164,7 @@ impl<M: Medium> Attempt<M> {
                 _ => None,
             };
             if channel == Some(&at) {
-                asked.state = Asking::NotBefore(now);
+                asked.again(now);
                 return true;
             }
         }
@@ -176,12 +188,7 @@ impl<M: Medium> Attempt<M> {
         let mut any = false;
         for (&rank, asked) in &mut self.asked {
             if matches!(&asked.state, Asking::Waiting(at, _) if at.0 == connection) {
-                let pause = match asked.losses {
-                    0 => Duration::ZERO,
-                    more => PAUSE.saturating_mul(1 << (more - 1).min(8)).min(PAUSE_MAX),
-                };
-                asked.losses += 1;
-                asked.state = Asking::NotBefore(now + pause);
+                asked.again(now);
                 self.lost = cause.map(|cause| (rank, cause.to_owned())).or(self.lost.take());
                 any = true;
             }
@@ -345,7 +352,8 @@ impl<M: Medium> Attempt<M> {
         let what = match self.joining.terms() {
             Some(_) => format!("waiting for members {members} to join group {group}{lost}"),
             None => format!(
-                "waiting for member {members} to tell what the root of group {group} has chosen{lost}"
+                "waiting for member {members}, which may wait for others, to tell what the root of group \
+                 {group} has chosen{lost}"
             ),
         };
         Error::Timeout { what, timeout: self.joining.timeout }

@@ -16,7 +16,7 @@ use super::{
     decision::Decision,
     effects::{Effect, Medium, Reserve, Wire},
     joining::{Joining, Wants},
-    messages::{Asks, Message},
+    messages::{Asks, Message, shortened},
     parked::{Parked, Waiting},
 };
 use crate::Error;
@@ -280,7 +280,7 @@ impl<M: Medium> Creations<M> {
             }
             Message::Refuses { channel, cause } => {
                 if let Some((number, member)) = self.asked.remove(&(connection, channel)) {
-                    self.refused(number, member, cause, now);
+                    self.refused(number, member, shortened(&cause), now);
                 }
             }
             Message::Withdraws { channel } => {

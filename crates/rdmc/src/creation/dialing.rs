@@ -12,7 +12,7 @@ use transport_tcp::TcpSettings;
 
 use super::{
     creations::OTHER_ANSWER,
-    messages::{Asks, Hello, Purpose, Request, Response, Sharing},
+    messages::{Asks, Hello, Purpose, Request, Response, Sharing, shortened},
     steps::Step,
 };
 use crate::{
@@ -134,7 +134,7 @@ impl Connecting {
             (Response::Chose(choice), _, Asks::Choice(_)) => {
                 Ok(Step::Chosen { dial: dial.number, choice })
             }
-            (Response::Refused(cause), ..) => Err(refused(cause)),
+            (Response::Refused(cause), ..) => Err(refused(shortened(&cause))),
             _ => Err(refused(OTHER_ANSWER.into())),
         }
     }

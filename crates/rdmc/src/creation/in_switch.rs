@@ -20,6 +20,7 @@ use transport_switch::{
 use super::{
     dialing::of_member,
     links::{Links, Wire},
+    messages::shortened,
 };
 use crate::{Error, dispatcher};
 
@@ -27,8 +28,6 @@ use crate::{Error, dispatcher};
 const IDS: std::ops::Range<u32> = 0x80_0000..0x100_0000;
 /// How many identifiers are tried until one is not in use.
 const DRAWS_MAX: usize = 8;
-/// Length to which a peer's reason is cut.
-const REASON_CHARS_MAX: usize = 300;
 
 /// A message from a receiver to the root.
 #[derive(Clone, PartialEq, Eq, Debug, Serialize, Deserialize)]
@@ -283,11 +282,6 @@ const fn is_qpn(number: u32) -> bool {
     number >= 2 && number < Serial::COUNT
 }
 
-/// Returns a peer's reason without control characters, cut to `REASON_CHARS_MAX`.
-fn shortened(reason: &str) -> String {
-    reason.chars().filter(|c| !c.is_control()).take(REASON_CHARS_MAX).collect()
-}
-
 /// Returns one connection to each neighbour: the first if there are several.
 fn channels(links: &mut Links) -> impl Iterator<Item = (u32, &mut Channel)> {
     links.iter_mut().filter_map(|(rank, link)| match link {
@@ -304,6 +298,7 @@ fn local_ip(channel: &Channel) -> Result<IpAddr, String> {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::creation::messages::CAUSE_CHARS_MAX;
 
     const MAC: [u8; 6] = [2, 0, 0, 0, 0, 7];
 
@@ -332,10 +327,10 @@ mod tests {
 
     #[test]
     fn reasons_are_shortened_without_control_characters() {
-        let message = FromReceiver::Cannot(format!("no\u{1b}[2J{}", "x".repeat(1000)));
+        let message = FromReceiver::Cannot(format!("no\u{1b}[2J{}", "x".repeat(10_000)));
         let error = validated(3, IpAddr::from([10, 0, 0, 3]), message).unwrap_err();
         assert!(error.contains("cannot join: no[2Jx"), "{error}");
-        assert!(error.chars().count() < REASON_CHARS_MAX + 100);
+        assert!(error.chars().count() < CAUSE_CHARS_MAX + 100);
     }
 
     #[test]

@@ -10,6 +10,9 @@ use super::{
 };
 use crate::{ContextSettings, Fabric, Protection};
 
+/// Length to which the text is cut by which another member refuses something.
+pub(crate) const CAUSE_CHARS_MAX: usize = 1_000;
+
 /// What a context says first on each stream of a connection that it has made.
 #[derive(Clone, PartialEq, Eq, Debug, Serialize, Deserialize)]
 pub(crate) struct Hello {
@@ -119,6 +122,11 @@ pub enum Message {
 pub(crate) struct Sharing {
     pub(crate) streams: u8,
     pub(crate) protection: Protection,
+}
+
+/// Returns the text of another member without control characters, and not too long.
+pub(crate) fn shortened(cause: &str) -> String {
+    cause.chars().filter(|character| !character.is_control()).take(CAUSE_CHARS_MAX).collect()
 }
 
 impl Asks {

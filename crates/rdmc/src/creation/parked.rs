@@ -12,6 +12,9 @@ use super::{
 /// How many requests may wait in a context.
 const PARKED_MAX: usize = 4096;
 
+/// How many of them may have come on one connection.
+const OF_ONE_MAX: usize = PARKED_MAX / 4;
+
 /// The longest time for which a request waits.
 pub(crate) const PARKED_TIME_MAX: Duration = Duration::from_secs(600);
 
@@ -53,12 +56,20 @@ impl<C> Parked<C> {
 impl<C> Waiting<C> {
     /// Adds a request. Returns it if too many wait.
     pub(crate) fn park(&mut self, parked: Parked<C>) -> Option<Parked<C>> {
-        if self.count >= PARKED_MAX {
+        if self.count >= PARKED_MAX || self.has_many_of(parked.at) {
             return Some(parked);
         }
         self.count += 1;
         self.by_number.entry(parked.asks.group()).or_default().push(parked);
         None
+    }
+
+    /// Returns whether a connection has as many requests as one may have. On a connection of its own there is one.
+    fn has_many_of(&self, at: Place) -> bool {
+        let Place::Channel((connection, _)) = at else { return false };
+        let is_of = |at: Place| matches!(at, Place::Channel((its, _)) if its == connection);
+        let all = self.by_number.values().flatten();
+        self.count >= OF_ONE_MAX && all.filter(|one| is_of(one.at)).count() >= OF_ONE_MAX
     }
 
     /// Takes the requests that a newer one of the same context replaces.
