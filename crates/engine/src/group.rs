@@ -102,15 +102,15 @@ impl Group {
             return Err(Error::Closed(self.number()));
         }
         let (bytes, is_root) = (region.len() as u64, self.transfers.settings.is_root());
-        let number = match &mut self.small {
+        let number = self.transfers.messages.order.known();
+        match &mut self.small {
             // A message in a file is read block by block, so it is relayed whatever its length.
             Some(small) if is_root && small.takes(bytes) && !region.is_stored() => {
-                let number = self.transfers.messages.order.number(false);
                 small.send(number);
-                number
             }
-            _ => self.transfers.send(&region, now)?,
-        };
+            _ => self.transfers.send(number, &region, now)?,
+        }
+        self.transfers.messages.order.sent();
         let facts = || Facts::default().message(number).bytes(bytes);
         self.transfers.messages.timeline.note("message", facts);
         self.transfers.messages.keep_whole(number, region);
@@ -127,11 +127,13 @@ impl Group {
         self.check_running()?;
         let Self { transfers, small, .. } = self;
         transfers.messages.timeline.note("accepted", || Facts::default().message(message));
-        let is_reported = transfers.messages.order.is_reported(message);
-        let Some(small) = small.as_mut().filter(|small| is_reported && small.holds(message)) else {
-            return transfers.accept(message, region);
-        };
-        small.accept(message, region, transfers, counters, now)
+        if !transfers.messages.order.is_reported(message) {
+            return Err(RelayError::Unknown { what: "message", number: message }.into());
+        }
+        match small.as_mut().filter(|small| small.holds(message)) {
+            Some(small) => small.accept(message, region, transfers, counters, now),
+            None => transfers.accept(message, region),
+        }
     }
 
     /// Notes that the application has copied a message out of its slot, and is done with it.

@@ -116,14 +116,8 @@ impl Messages {
     }
 
     /// Returns the memory of a message in flight, or an empty region if there is none, so that a
-    /// lease of it fails with a clear error. `message`: the relay's number.
+    /// lease of it fails with a clear error.
     pub(crate) fn region(&self, message: u64) -> Region {
-        let region = self.memory.get(self.number_of(message));
-        region.cloned().unwrap_or_else(|| Region::zeroed(0))
-    }
-
-    /// Returns the group's number of a message of the relay.
-    pub(crate) fn number_of(&self, message: u64) -> u64 {
-        self.order.number_of(message).unwrap_or(u64::MAX)
+        self.memory.get(message).cloned().unwrap_or_else(|| Region::zeroed(0))
     }
 }

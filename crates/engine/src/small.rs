@@ -227,11 +227,9 @@ impl Small {
     ) -> Result<(), RelayError> {
         let (number, bytes) = self.written(rank, immediate)?;
         transfers.note_everywhere(self.delivered);
-        if transfers.messages.order.small(number, bytes) {
-            return Ok(());
-        }
-        let what = "used a message number twice".to_owned();
-        Err(RelayError::Peer { member: rank, what })
+        transfers.check_unused(rank, number)?;
+        transfers.messages.order.incoming(number, bytes);
+        Ok(())
     }
 
     /// Returns number and length of the message that the root has written to the slot `immediate`.

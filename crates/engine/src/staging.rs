@@ -39,8 +39,8 @@ pub(crate) enum Next {
     Post { targets: Vec<u32> },
     /// A small message is in its file.
     SmallTaken { message: u64, bytes: u64 },
-    /// Relay messages of these lengths.
-    Relay { messages_bytes: Vec<u64> },
+    /// Relay messages of these numbers and lengths.
+    Relay { messages: Vec<(u64, u64)> },
     /// These are the digests of blocks of a message.
     Digested { message: u64, digests: Vec<(u32, Digest)> },
 }
@@ -201,8 +201,8 @@ impl Staging {
             Then::SmallTaken { bytes } => Next::SmallTaken { message, bytes },
             Then::Shadowed => {
                 let shadows = self.shadows.as_mut();
-                let messages_bytes = shadows.map(|shadows| shadows.read(message));
-                Next::Relay { messages_bytes: messages_bytes.unwrap_or_default() }
+                let messages = shadows.map(|shadows| shadows.read(message));
+                Next::Relay { messages: messages.unwrap_or_default() }
             }
             Then::Digested { blocks } => {
                 Next::Digested { message, digests: blocks.into_iter().zip(digests).collect() }

@@ -1,7 +1,7 @@
 //! The relayed messages of one group at one member: executes the relay's actions, with the memory
 //! that the application provided.
 
-use std::{collections::BTreeMap, sync::Arc, time::Duration};
+use std::{sync::Arc, time::Duration};
 
 use relay::{Action, Blocks, ReceiveId, Relay, RelayError, SendId, Settings, Window};
 use transport::{
@@ -12,7 +12,7 @@ use crate::{
     counters::Counters,
     credits::Credits,
     error::Error,
-    job_list::Ended,
+    job_list::{Ended, Place},
     jobs::{Digest, Disks, Lane},
     local_error::LocalError,
     messages::Messages,
@@ -47,8 +47,6 @@ pub(crate) struct Transfers {
     /// Whether the number of messages is final.
     pub(crate) is_closing: bool,
     credits: Credits,
-    /// How many relayed messages were announced to each neighbour.
-    announced: BTreeMap<u32, u64>,
     receives: Receives,
 }
 
@@ -98,27 +96,27 @@ impl Transfers {
             posts: Posts::default(),
             is_closing: false,
             credits: Credits::default(),
-            announced: BTreeMap::new(),
         })
     }
 
-    /// Relays one more message at the root, and returns its number. Errors: too many blocks.
-    pub(crate) fn send(&mut self, region: &Region, now: Duration) -> Result<u64, Error> {
+    /// Relays the message of this number at the root. Errors: too many blocks.
+    pub(crate) fn send(
+        &mut self,
+        number: u64,
+        region: &Region,
+        now: Duration,
+    ) -> Result<(), Error> {
         let bytes = region.len() as u64;
         if self.settings.is_root() && self.offload.is_used() {
             let blocks = Blocks::new(bytes, self.settings.block_bytes)?;
             blocks.check_offload(self.settings.messages_in_flight)?;
             if region.is_stored() || self.staging.has_unsent() {
-                let number = self.messages.order.number(true);
                 self.messages.unusable = self.staging.queue_message(number, region, now).err();
-                self.begin_verification(number, bytes)?;
-                return Ok(number);
+                return Ok(self.begin_verification(number, bytes)?);
             }
         }
-        self.relay.send(bytes)?;
-        let number = self.messages.order.number(true);
-        self.begin_verification(number, bytes)?;
-        Ok(number)
+        self.relay.send(number, bytes)?;
+        Ok(self.begin_verification(number, bytes)?)
     }
 
     /// Adds a relayed message that is sent or announced, if the group verifies. Errors: too many blocks,
@@ -130,13 +128,10 @@ impl Transfers {
     /// Provides memory for a relayed message. Errors: the message does not wait for memory; the
     /// region is too small or read-only.
     pub(crate) fn accept(&mut self, message: u64, region: Region) -> Result<(), Error> {
-        let unknown = RelayError::Unknown { what: "message", number: message };
-        let relayed = self.messages.order.relayed(message).ok_or(unknown)?;
-        let bytes = self.relay.awaits_memory(relayed)?;
+        let bytes = self.relay.awaits_memory(message)?;
         check_region(self.settings.number, message, bytes, &region)?;
         self.messages.memory.insert(message, region);
-        self.relay.accepted(relayed)?;
-        Ok(())
+        Ok(self.relay.accepted(message)?)
     }
 
     /// Processes a neighbour's announcement of a message.
@@ -146,19 +141,24 @@ impl Transfers {
         number: u64,
         bytes: u64,
     ) -> Result<(), RelayError> {
-        // Checked before an announcement from another neighbour can change the numbering.
-        let may_announce = self.settings.schedule.announcer(self.settings.rank) == Some(rank);
-        if may_announce && !self.messages.order.announced(number) {
-            let what = "announced messages out of order".to_owned();
-            return Err(RelayError::Peer { member: rank, what });
-        }
-        self.relay.announced(rank, bytes)?;
+        self.check_unused(rank, number)?;
+        self.relay.announced(rank, number, bytes)?;
         self.begin_verification(number, bytes)
+    }
+
+    /// Checks that `rank` has used a number of no other message. The greatest is not used, so that counting
+    /// never overflows.
+    pub(crate) fn check_unused(&self, rank: u32, number: u64) -> Result<(), RelayError> {
+        let is_used = self.messages.order.has_arrived(number) || self.relay.knows(number);
+        if is_used || number == u64::MAX {
+            return Err(RelayError::peer(rank, "used a message number twice"));
+        }
+        Ok(())
     }
 
     /// Processes the completion of a send.
     pub(crate) fn sent(&mut self, rank: u32, id: SendId) -> Result<(), RelayError> {
-        let facts = || Facts::of_send(&self.relay, &self.messages.order, rank, id, None);
+        let facts = || Facts::of_send(&self.relay, rank, id, None);
         self.messages.timeline.note("sent", facts);
         self.relay.sent(id)
     }
@@ -177,7 +177,7 @@ impl Transfers {
         counters.blocks_received += 1;
         counters.bytes_received += bytes;
         let came = Some((bytes, immediate));
-        let facts = || Facts::of_receive(&self.relay, &self.messages.order, rank, id, came);
+        let facts = || Facts::of_receive(&self.relay, rank, id, came);
         self.messages.timeline.note("received", facts);
         match self.staging.landed(id, bytes, immediate, now)? {
             true => Ok(()),
@@ -202,7 +202,7 @@ impl Transfers {
     }
 
     fn forget_if_held(&mut self, id: ReceiveId) {
-        if self.relay.receive(id).is_none() {
+        if !self.relay.is_open(id) {
             self.receives.forget(id);
         }
     }
@@ -249,10 +249,7 @@ impl Transfers {
                 let (place, after) = ((message, offset), self.receives.arriving(after));
                 self.queue_send(transport, counters, target, (id, block), place, bytes, after)?;
             }
-            Action::Announce { target, bytes } => {
-                let announced = self.announced.entry(target).or_default();
-                let number = self.messages.order.number_of(*announced).unwrap_or(u64::MAX);
-                *announced += 1;
+            Action::Announce { target, message: number, bytes } => {
                 if let Some(verification) = &mut self.verification {
                     verification.announced(number);
                 }
@@ -269,42 +266,34 @@ impl Transfers {
                 counters.bytes_copied += bytes;
                 // The event contains the post: a block that arrived before its announcement had no
                 // message then.
-                let facts = Facts::default().bytes(bytes).post(id.0);
-                self.messages
-                    .timeline
-                    .note("copy", || facts.relayed(&self.messages.order, message));
+                let facts = Facts::default().message(message).bytes(bytes).post(id.0);
+                self.messages.timeline.note("copy", || facts);
                 self.place_first(id, message, (offset, bytes), transport.now())?;
-                self.messages
-                    .timeline
-                    .note("copied", || facts.relayed(&self.messages.order, message));
+                self.messages.timeline.note("copied", || facts);
             }
             Action::Incoming { message, bytes } => {
-                let message = self.messages.number_of(message);
                 let verification = self.verification.as_mut();
                 if verification.is_none_or(|verification| verification.admits(message, bytes)) {
                     self.messages.order.incoming(message, bytes);
                 }
             }
             Action::BlockReady { message, block, offset, bytes } => {
-                let message = self.messages.number_of(message);
                 if let Some(verification) = &mut self.verification {
                     verification.held(message, block);
                 }
                 self.messages.held(message, offset, bytes);
             }
             Action::Received { message } if self.verification.is_none() => {
-                self.messages.order.received(self.messages.number_of(message));
+                self.messages.order.received(message);
             }
             // Once it is known to be the root's.
             Action::Received { .. } => {}
             Action::Complete { message } => {
-                let number = self.messages.number_of(message);
-                self.staging.forget(number);
+                self.staging.forget(message);
                 match &mut self.verification {
-                    Some(verification) => verification.complete(number),
-                    None => self.messages.order.complete(number),
+                    Some(verification) => verification.complete(message),
+                    None => self.messages.order.complete(message),
                 }
-                self.messages.order.retire();
             }
             offloaded => self.act_offloaded(transport, counters, offloaded)?,
         }
@@ -339,9 +328,8 @@ impl Transfers {
                 after_receive,
                 after_send,
             } => {
-                let (number, region) =
-                    (self.messages.number_of(message), self.messages.region(message));
-                let from = self.staging.whole(number, region).future_read(range(offset, bytes))?;
+                let whole = self.staging.whole(message, self.messages.region(message));
+                let from = whole.future_read(range(offset, bytes))?;
                 // The network may have no record of receives that are done; their blocks are in
                 // memory.
                 let open = after_receive.filter(|&(_, id)| !self.staging.blocks.has_landed(id));
@@ -409,21 +397,19 @@ impl Transfers {
         counters: &mut Counters,
         target: u32,
         send: (SendId, u32),
-        (message, offset): (u64, u64),
+        place: Place,
         bytes: u64,
         arriving: Option<Arriving>,
     ) -> Result<(), LeaseError> {
         counters.blocks_sent += 1;
         counters.bytes_sent += bytes;
-        let facts =
-            || Facts::of_send(&self.relay, &self.messages.order, target, send.0, Some(bytes));
+        let facts = || Facts::of_send(&self.relay, target, send.0, Some(bytes));
         self.messages.timeline.note("send", facts);
         if let Some(arriving) = arriving {
             let contents = Contents::Arriving(arriving.read(bytes as usize)?);
             self.staging.outbox.queue(target, send, From::Ready(contents));
         } else {
-            let (place, region) =
-                ((self.messages.number_of(message), offset), self.messages.region(message));
+            let region = self.messages.region(place.0);
             self.staging.queue_send(target, send, &region, place, bytes, transport.now())?;
         }
         self.post_sends(transport, target)
@@ -440,9 +426,7 @@ impl Transfers {
     ) -> Result<WriteLease, LeaseError> {
         let region = self.messages.region(message);
         match region.is_stored() {
-            true => {
-                self.staging.land(id, region, (self.messages.number_of(message), offset), bytes)
-            }
+            true => self.staging.land(id, region, (message, offset), bytes),
             false => region.write(range(offset, bytes)),
         }
     }
@@ -459,7 +443,7 @@ impl Transfers {
         let posted = transport.post_receive(endpoint, lease, Token(id.0));
         if self.record_post(source, posted) {
             self.credits.posted(source);
-            let facts = || Facts::of_receive(&self.relay, &self.messages.order, source, id, None);
+            let facts = || Facts::of_receive(&self.relay, source, id, None);
             self.messages.timeline.note("grant", facts);
         }
     }
@@ -503,10 +487,10 @@ impl Transfers {
         now: Duration,
     ) -> Result<(), LeaseError> {
         let Some(spare) = self.receives.take_spare(id) else { return Ok(()) };
-        let (number, region) = (self.messages.number_of(message), self.messages.region(message));
+        let region = self.messages.region(message);
         let from = spare.read(range(0, bytes))?;
         if region.is_stored() {
-            return self.staging.store_first(id, (from, spare), &region, (number, offset), now);
+            return self.staging.store_first(id, (from, spare), &region, (message, offset), now);
         }
         region.write(range(offset, bytes))?.copy_from_slice(&from);
         drop(from);
@@ -567,12 +551,9 @@ impl Transfers {
                     verification.computed(message, digests);
                 }
             }
-            Next::Relay { messages_bytes } => {
-                for bytes in messages_bytes {
-                    if let Err(error) = self.relay.send(bytes) {
-                        return Ok(Err(error));
-                    }
-                }
+            Next::Relay { messages } => {
+                let mut messages = messages.into_iter();
+                return Ok(messages.try_for_each(|(number, bytes)| self.relay.send(number, bytes)));
             }
         }
         Ok(Ok(()))
@@ -585,7 +566,7 @@ impl Transfers {
 
     /// Records in the timeline what this member waits for, if that has changed.
     pub(crate) fn note_wait(&mut self) {
-        self.messages.timeline.note_wait(&self.relay, &self.messages.order);
+        self.messages.timeline.note_wait(&self.relay);
     }
 
     /// Returns a view of what this member waits for.

@@ -2,11 +2,7 @@
 
 use relay::{Obstacle, Relay, Wait};
 
-use crate::{
-    order::{Gap, Order},
-    settings::GroupSettings,
-    staging::Staging,
-};
+use crate::{order::Order, settings::GroupSettings, staging::Staging};
 
 /// A view of one group at one member.
 #[derive(Clone, Copy)]
@@ -36,7 +32,7 @@ impl<'a> Waits<'a> {
             return obstacle;
         }
         self.relay.waits().find_map(|wait| match wait {
-            Wait::Credit { target, .. } => Some(Obstacle::SendBlocked(target)),
+            Wait::Credit(part) => Some(Obstacle::SendBlocked(part.transfer.target)),
             _ => None,
         })
     }
@@ -46,37 +42,34 @@ impl<'a> Waits<'a> {
         let is_relaying = self.is_relaying();
         let relayed = self.relay.waits().filter_map(|wait| match wait {
             Wait::Block { source, .. } => Some(source),
-            Wait::Credit { target, .. } | Wait::Send { target, .. } => Some(target),
+            Wait::Credit(part) | Wait::Send(part) => Some(part.transfer.target),
             Wait::Memory { .. } => None,
         });
-        // A message before those that are known here has not arrived.
+        // A message before those that are known here has not arrived. Messages of one kind arrive in
+        // order, so it is of the other kind: written by the root, or announced.
         let schedule = &self.settings.schedule;
-        let missing = self.order.gap().and_then(|gap| match gap {
-            Gap::Small => Some(schedule.root()),
-            Gap::Relayed => schedule.announcer(self.settings.rank),
+        let missing = self.order.first_early().and_then(|early| match self.relay.knows(early) {
+            true => Some(schedule.root()),
+            false => schedule.announcer(self.settings.rank),
         });
         relayed.filter(move |_| is_relaying).chain(missing)
     }
 
     /// Returns whether the application has not provided memory for this message, which is next.
     pub(crate) fn owes_memory(&self, next: u64) -> bool {
-        let message = self.relay.completed();
-        let is_due = |wait| matches!(wait, Wait::Memory { message: due } if due == message);
-        self.relay.waits().any(is_due)
-            && self.order.number_of(message) == Some(next)
-            && self.order.is_reported(next)
+        self.relay.awaits_memory(next).is_ok() && self.order.is_reported(next)
     }
 
     /// Returns whether messages are being relayed.
     pub(crate) fn is_relaying(&self) -> bool {
-        self.relay.known() > self.relay.completed()
+        self.relay.has_messages()
     }
 
     /// Describes what this member is doing, for error messages. It comes first in them, since other
     /// members receive the text cut.
     pub(crate) fn occupation(&self) -> String {
         let message = self.order.completed();
-        let step = self.relay.waits().find_map(|wait| wait.step());
+        let step = self.relay.waits().find_map(|wait| wait.part()).map(|part| part.transfer.step);
         match (self.is_relaying(), step) {
             (true, Some(step)) => format!("relaying message {message} at step {step}"),
             (true, None) => format!("relaying message {message}"),

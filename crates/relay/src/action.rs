@@ -1,5 +1,7 @@
 //! Actions that a [`crate::Relay`] requests of its owner.
 
+use schedule::Transfer;
+
 /// Identifies a posted receive; unique within its relay.
 #[derive(Clone, Copy, PartialEq, Eq, Hash, PartialOrd, Ord, Debug)]
 pub struct ReceiveId(pub u64);
@@ -7,6 +9,15 @@ pub struct ReceiveId(pub u64);
 /// Identifies a posted send; unique within its relay.
 #[derive(Clone, Copy, PartialEq, Eq, Hash, PartialOrd, Ord, Debug)]
 pub struct SendId(pub u64);
+
+/// One transfer of a message.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub struct Part {
+    /// Message number.
+    pub message: u64,
+    /// The transfer of the schedule.
+    pub transfer: Transfer,
+}
 
 /// An action, to be carried out in the order in which [`crate::Relay::poll_action`] returns it.
 ///
@@ -114,6 +125,8 @@ pub enum Action {
     Announce {
         /// The neighbour.
         target: u32,
+        /// Message number.
+        message: u64,
         /// Length of the message.
         bytes: u64,
     },
