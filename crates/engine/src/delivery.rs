@@ -43,11 +43,9 @@ struct Question {
 impl Delivery {
     /// `reports_each`: at the root, whether each message is to be reported.
     pub(crate) fn new(schedule: &Schedule, rank: u32, reports_each: bool) -> Self {
-        let children =
-            schedule.neighbours(rank).filter(|&other| schedule.announcer(other) == Some(rank));
         Self {
             parent: schedule.announcer(rank),
-            children: children.collect(),
+            children: schedule.announces_to(rank).collect(),
             reports_each,
             wanted: if reports_each { u64::MAX } else { 0 },
             reported: 0,
@@ -80,10 +78,7 @@ impl Delivery {
                 question.awaited.remove(&rank);
                 watermark.note_subtree(rank, *received);
             }
-            _ => {
-                let what = format!("wrote {word:?} out of turn");
-                return Err(RelayError::Peer { member: rank, what });
-            }
+            _ => return Err(word.out_of_turn(rank)),
         }
         Ok(())
     }

@@ -43,6 +43,7 @@ pub struct Engine<T: Transport> {
     touched: BTreeSet<u64>,
     /// No group can stall before this time.
     next_check: Option<Duration>,
+    /// Of the groups that have ended.
     counters: Counters,
 }
 
@@ -113,7 +114,7 @@ impl<T: Transport> Engine<T> {
             self.forget(&group);
             return Err(error);
         }
-        group.carry_out(&mut self.transport, &mut self.counters);
+        group.carry_out(&mut self.transport);
         // The checks of other groups stay as early as they are.
         let check = group.next_check(self.transport.now()).into_iter();
         self.next_check = check.chain(self.next_check).min();
@@ -142,11 +143,7 @@ impl<T: Transport> Engine<T> {
     /// Errors: this member is not the root, too many blocks, group closed or failed. On an error
     /// nothing is queued.
     pub fn send(&mut self, group: u64, region: Region) -> Result<u64, Error> {
-        self.with_group(group, |group, transport, counters| {
-            let number = group.send(region, transport.now())?;
-            group.carry_out(transport, counters);
-            Ok(number)
-        })
+        self.with_group(group, |group, transport| group.send(region, transport.now()))
     }
 
     /// Provides memory for an [`Event::Incoming`] message, at least as long as the message.
@@ -156,11 +153,7 @@ impl<T: Transport> Engine<T> {
     /// Errors: [`Error::RegionTooSmall`], [`Error::RegionReadOnly`] (another region may be
     /// provided); the message does not wait for memory.
     pub fn accept(&mut self, group: u64, message: u64, region: Region) -> Result<(), Error> {
-        self.with_group(group, |group, transport, counters| {
-            group.accept(message, region, counters, transport.now())?;
-            group.carry_out(transport, counters);
-            Ok(())
-        })
+        self.with_group(group, |group, transport| group.accept(message, region, transport.now()))
     }
 
     /// Reports that the application has copied the next message out of its [`crate::Slot`], and has
@@ -168,22 +161,14 @@ impl<T: Transport> Engine<T> {
     ///
     /// Errors: the group has ended; the message is in no slot, or earlier ones are not complete.
     pub fn taken(&mut self, group: u64, message: u64) -> Result<(), Error> {
-        self.with_group(group, |group, transport, counters| {
-            group.taken(message, counters)?;
-            group.carry_out(transport, counters);
-            Ok(())
-        })
+        self.with_group(group, |group, _| group.taken(message))
     }
 
     /// At the root: asks for [`Event::Delivered`] until this many messages have reached every member.
     ///
     /// Errors: this member is not the root; the group has ended.
     pub fn ask_delivered(&mut self, group: u64, count: u64) -> Result<(), Error> {
-        self.with_group(group, |group, transport, counters| {
-            group.ask_delivered(count)?;
-            group.carry_out(transport, counters);
-            Ok(())
-        })
+        self.with_group(group, |group, _| group.ask_delivered(count))
     }
 
     /// Starts to close a group. At the root no more messages can be sent; when all are complete
@@ -192,18 +177,14 @@ impl<T: Transport> Engine<T> {
     ///
     /// Errors: the group has ended or is closing already.
     pub fn close(&mut self, group: u64) -> Result<(), Error> {
-        self.with_group(group, |group, transport, counters| {
-            group.ask_to_close()?;
-            group.carry_out(transport, counters);
-            Ok(())
-        })
+        self.with_group(group, |group, _| group.ask_to_close())
     }
 
     /// Makes a group fail at all members; the failure names this member.
     ///
     /// Errors: the group has ended.
     pub fn abort(&mut self, group: u64, detail: &str) -> Result<(), Error> {
-        self.with_group(group, |group, transport, _| {
+        self.with_group(group, |group, transport| {
             group.abort(transport, detail);
             Ok(())
         })
@@ -253,6 +234,7 @@ impl<T: Transport> Engine<T> {
                 && let Some(group) = self.groups.remove(&number)
             {
                 self.forget(&group);
+                self.counters += group.transfers.counters;
             }
         }
         self.touched.extend(again);
@@ -281,7 +263,7 @@ impl<T: Transport> Engine<T> {
                     continue;
                 };
                 self.touched.insert(done.lane.group);
-                group.on_job_done(&mut self.transport, &mut self.counters, done, now);
+                group.on_job_done(&mut self.transport, done, now);
             }
             self.done = done;
         }
@@ -327,7 +309,9 @@ impl<T: Transport> Engine<T> {
 
     /// Returns the counters of all groups together.
     pub fn counters(&self) -> Counters {
-        self.counters
+        let mut counters = self.counters;
+        self.groups.values().for_each(|group| counters += group.transfers.counters);
+        counters
     }
 
     /// Returns how long this member has waited for its neighbours, in each group that has not
@@ -401,19 +385,21 @@ impl<T: Transport> Engine<T> {
         }
         if let Some(group) = self.groups.get_mut(&number) {
             self.touched.insert(number);
-            group.on_completion(&mut self.transport, &mut self.counters, rank, completion, now);
+            group.on_completion(&mut self.transport, rank, completion, now);
         }
     }
 
     fn with_group<R>(
         &mut self,
         number: u64,
-        act: impl FnOnce(&mut Group, &mut T, &mut Counters) -> Result<R, Error>,
+        act: impl FnOnce(&mut Group, &mut T) -> Result<R, Error>,
     ) -> Result<R, Error> {
         let group = self.groups.get_mut(&number).ok_or(Error::NoSuchGroup(number))?;
         self.touched.insert(number);
         group.note_progress(self.transport.now());
-        act(group, &mut self.transport, &mut self.counters)
+        let outcome = act(group, &mut self.transport);
+        group.carry_out(&mut self.transport);
+        outcome
     }
 }
 

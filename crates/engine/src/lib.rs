@@ -6,7 +6,6 @@
 
 #![forbid(unsafe_code)]
 
-mod blame;
 mod close;
 mod counters;
 mod credits;
@@ -16,6 +15,7 @@ mod error;
 mod event;
 mod failed;
 mod failure;
+mod fields;
 mod file_blocks;
 #[cfg(any(test, fuzzing))]
 pub mod fuzzing;
@@ -25,6 +25,7 @@ pub mod jobs;
 mod local_error;
 mod memory;
 mod messages;
+mod notice;
 mod offload;
 mod order;
 mod outbox;
@@ -52,6 +53,8 @@ pub use engine::Engine;
 pub use error::Error;
 pub use event::Event;
 pub use failure::{Failure, FailureKind};
+pub use fields::Fields;
+pub use notice::Notice;
 pub use offload::Offload;
 pub use settings::{
     BLOCK_BYTES_DEFAULT, BLOCK_BYTES_MAX, GroupSettings, SmallMessages, check_region,

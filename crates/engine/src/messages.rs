@@ -1,6 +1,6 @@
 //! The messages of one group at one member: their numbers, their memory, and the events that report them.
 
-use std::{collections::VecDeque, ops::Range, time::Duration};
+use std::{collections::VecDeque, ops::Range};
 
 use transport::{LeaseError, Region};
 
@@ -10,7 +10,6 @@ use crate::{
     order::{Due, Order},
     range::range,
     slot::Slot,
-    staging::Staging,
     timeline::Timeline,
 };
 
@@ -60,23 +59,6 @@ impl Messages {
             let group = self.group;
             self.events.push_back(Event::Block { group, message, offset, bytes });
         }
-    }
-
-    /// Processes a small message that was copied out of its slot: into the application's memory, or to be
-    /// written to its file. Returns its length. Errors: the file is in use.
-    pub(crate) fn take_small(
-        &mut self,
-        message: u64,
-        (bytes, contents): (u64, Option<Vec<u8>>),
-        region: &Region,
-        staging: &mut Staging,
-        now: Duration,
-    ) -> Result<u64, LeaseError> {
-        match contents {
-            Some(contents) => staging.store_small(message, contents, region, now)?,
-            None => self.small_taken(message, bytes),
-        }
-        Ok(bytes)
     }
 
     /// Notes that a small message is in the application's memory, or in its file.

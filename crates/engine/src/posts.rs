@@ -20,7 +20,7 @@ impl Posts {
         &mut self,
         rank: u32,
         outcome: Result<(), PostError>,
-        occupation: impl FnOnce() -> String,
+        occupation: &str,
     ) -> bool {
         match outcome {
             Ok(()) => {
@@ -30,7 +30,7 @@ impl Posts {
             // A completion reports the end of that endpoint.
             Err(PostError::EndpointGone(_)) => {}
             Err(error) if self.refused.is_none() => {
-                self.refused = Some(format!("while {}, with member {rank}: {error}", occupation()));
+                self.refused = Some(format!("while {occupation}, with member {rank}: {error}"));
             }
             Err(_) => {}
         }

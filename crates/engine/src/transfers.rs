@@ -12,7 +12,7 @@ use crate::{
     counters::Counters,
     credits::Credits,
     error::Error,
-    job_list::{Ended, Place},
+    job_list::{Ended, Place, Then},
     jobs::{Digest, Disks, Lane},
     local_error::LocalError,
     messages::Messages,
@@ -23,7 +23,7 @@ use crate::{
     range::range,
     receives::Receives,
     settings::{GroupSettings, check_region},
-    staging::{Next, Staging},
+    staging::Staging,
     timeline::Facts,
     verification::{Verdict, Verification},
     waits::Waits,
@@ -39,6 +39,7 @@ pub(crate) struct Transfers {
     pub(crate) messages: Messages,
     pub(crate) watermark: Watermark,
     pub(crate) peers: Peers,
+    pub(crate) counters: Counters,
     pub(crate) posts: Posts,
     /// Blocks between files and the network.
     pub(crate) staging: Staging,
@@ -93,6 +94,7 @@ impl Transfers {
             offload,
             relay,
             peers: Peers::default(),
+            counters: Counters::default(),
             posts: Posts::default(),
             is_closing: false,
             credits: Credits::default(),
@@ -170,12 +172,11 @@ impl Transfers {
         rank: u32,
         id: ReceiveId,
         (bytes, immediate): (u64, u32),
-        counters: &mut Counters,
         now: Duration,
     ) -> Result<(), RelayError> {
         self.credits.used(rank);
-        counters.blocks_received += 1;
-        counters.bytes_received += bytes;
+        self.counters.blocks_received += 1;
+        self.counters.bytes_received += bytes;
         let came = Some((bytes, immediate));
         let facts = || Facts::of_receive(&self.relay, rank, id, came);
         self.messages.timeline.note("received", facts);
@@ -214,24 +215,15 @@ impl Transfers {
     }
 
     /// Executes the relay's next action. Returns `false` if there is none.
-    pub(crate) fn step<T: Transport>(
-        &mut self,
-        transport: &mut T,
-        counters: &mut Counters,
-    ) -> Result<bool, LocalError> {
+    pub(crate) fn step<T: Transport>(&mut self, transport: &mut T) -> Result<bool, LocalError> {
         if let Some(error) = self.messages.unusable.take() {
             return Err(error.into());
         }
         let Some(action) = self.relay.poll_action() else { return Ok(false) };
-        self.act(transport, counters, action).map(|()| true)
+        self.act(transport, action).map(|()| true)
     }
 
-    fn act<T: Transport>(
-        &mut self,
-        transport: &mut T,
-        counters: &mut Counters,
-        action: Action,
-    ) -> Result<(), LocalError> {
+    fn act<T: Transport>(&mut self, transport: &mut T, action: Action) -> Result<(), LocalError> {
         match action {
             Action::PostFirst { source, id } => {
                 let lease = self.receives.lease_spare(id)?;
@@ -243,11 +235,11 @@ impl Transfers {
             }
             Action::PostSend { target, id, message, block, offset, bytes } => {
                 let place = (message, offset);
-                self.queue_send(transport, counters, target, (id, block), place, bytes, None)?;
+                self.queue_send(transport, target, (id, block), place, bytes, None)?;
             }
             Action::PostCutThroughSend { target, id, after, message, block, offset, bytes } => {
                 let (place, after) = ((message, offset), self.receives.arriving(after));
-                self.queue_send(transport, counters, target, (id, block), place, bytes, after)?;
+                self.queue_send(transport, target, (id, block), place, bytes, after)?;
             }
             Action::Announce { target, message: number, bytes } => {
                 if let Some(verification) = &mut self.verification {
@@ -263,7 +255,7 @@ impl Transfers {
                 )?;
             }
             Action::PlaceFirst { id, message, offset, bytes } => {
-                counters.bytes_copied += bytes;
+                self.counters.bytes_copied += bytes;
                 // The event contains the post: a block that arrived before its announcement had no
                 // message then.
                 let facts = Facts::default().message(message).bytes(bytes).post(id.0);
@@ -295,7 +287,7 @@ impl Transfers {
                     None => self.messages.order.complete(message),
                 }
             }
-            offloaded => self.act_offloaded(transport, counters, offloaded)?,
+            offloaded => self.act_offloaded(transport, offloaded)?,
         }
         Ok(())
     }
@@ -304,7 +296,6 @@ impl Transfers {
     fn act_offloaded<T: Transport>(
         &mut self,
         transport: &mut T,
-        counters: &mut Counters,
         action: Action,
     ) -> Result<(), LocalError> {
         match action {
@@ -341,8 +332,8 @@ impl Transfers {
                     let Some(endpoint) = self.peers.get(rank) else { return Ok(()) };
                     after.push((endpoint, token));
                 }
-                counters.blocks_sent += 1;
-                counters.bytes_sent += bytes;
+                self.counters.blocks_sent += 1;
+                self.counters.bytes_sent += bytes;
                 if let Some(endpoint) = self.peers.get(target) {
                     let token = Token(id.0);
                     let posted = triggered(transport).and_then(|sends| {
@@ -394,15 +385,14 @@ impl Transfers {
     fn queue_send<T: Transport>(
         &mut self,
         transport: &mut T,
-        counters: &mut Counters,
         target: u32,
         send: (SendId, u32),
         place: Place,
         bytes: u64,
         arriving: Option<Arriving>,
     ) -> Result<(), LeaseError> {
-        counters.blocks_sent += 1;
-        counters.bytes_sent += bytes;
+        self.counters.blocks_sent += 1;
+        self.counters.bytes_sent += bytes;
         let facts = || Facts::of_send(&self.relay, target, send.0, Some(bytes));
         self.messages.timeline.note("send", facts);
         if let Some(arriving) = arriving {
@@ -471,10 +461,8 @@ impl Transfers {
 
     /// Records a post, and returns whether the transport has accepted it.
     pub(crate) fn record_post(&mut self, rank: u32, outcome: Result<(), PostError>) -> bool {
-        let Self { posts, settings, relay, messages, is_closing, .. } = self;
-        posts.record(rank, outcome, || {
-            Waits { settings, relay, order: &messages.order, is_closing: *is_closing }.occupation()
-        })
+        let occupation = outcome.is_err().then(|| self.waits().occupation()).unwrap_or_default();
+        self.posts.record(rank, outcome, &occupation)
     }
 
     /// Copies a first block to its place, and reports it to the relay, at once or after it is
@@ -535,25 +523,28 @@ impl Transfers {
         ended: Ended,
         digests: Vec<Digest>,
     ) -> Result<Result<(), RelayError>, LeaseError> {
-        match self.staging.next(ended, digests) {
-            Next::Received { id, bytes, immediate } => {
+        let message = ended.message;
+        match ended.then {
+            Then::Received { id, bytes, immediate, memory, place } => {
+                self.staging.written(id, place, memory);
                 return Ok(self.in_memory(id, bytes, immediate));
             }
-            Next::Placed { id, spare } => return Ok(self.placed(id, spare)),
-            Next::Post { targets } => {
-                for target in targets {
+            Then::Placed { id, spare } => return Ok(self.placed(id, spare)),
+            Then::Loaded { place } => {
+                self.staging.blocks.loaded(place);
+                for target in self.staging.outbox.targets() {
                     self.post_sends(transport, target)?;
                 }
             }
-            Next::SmallTaken { message, bytes } => self.messages.small_taken(message, bytes),
-            Next::Digested { message, digests } => {
-                if let Some(verification) = &mut self.verification {
-                    verification.computed(message, digests);
-                }
+            Then::SmallTaken { bytes } => self.messages.small_taken(message, bytes),
+            Then::Shadowed => {
+                let mut ready = self.staging.shadowed(message).into_iter();
+                return Ok(ready.try_for_each(|(number, bytes)| self.relay.send(number, bytes)));
             }
-            Next::Relay { messages } => {
-                let mut messages = messages.into_iter();
-                return Ok(messages.try_for_each(|(number, bytes)| self.relay.send(number, bytes)));
+            Then::Digested { blocks } => {
+                if let Some(verification) = &mut self.verification {
+                    verification.computed(message, blocks.into_iter().zip(digests).collect());
+                }
             }
         }
         Ok(Ok(()))

@@ -76,11 +76,9 @@ pub(crate) enum Verdict {
 
 impl Verification {
     pub(crate) fn new(schedule: &Schedule, rank: u32, block_bytes: u64, in_flight: u32) -> Self {
-        let children =
-            schedule.neighbours(rank).filter(|&other| schedule.announcer(other) == Some(rank));
         Self {
             parent: schedule.announcer(rank),
-            children: children.collect(),
+            children: schedule.announces_to(rank).collect(),
             block_bytes,
             messages: BTreeMap::new(),
             held_back: VecDeque::new(),
@@ -162,7 +160,7 @@ impl Verification {
         let copied = self.messages.get_mut(&message).filter(|copied| copied.root.is_none());
         let Some(copied) = copied.filter(|_| self.parent == Some(rank)) else {
             let what = format!("wrote the digest of message {message} out of turn");
-            return Err(RelayError::Peer { member: rank, what });
+            return Err(RelayError::peer(rank, what));
         };
         copied.root = Some(digest);
         Ok(())

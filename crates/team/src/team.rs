@@ -3,7 +3,7 @@
 use std::{collections::VecDeque, time::Duration};
 
 use collective::{Call, Contents, Effect, Fault, Kind, Member, Reduction};
-use engine::FailureKind;
+use engine::{FailureKind, Notice};
 use transport::{Completion, EndpointId, PostError, Region, Token, Transport, Waker};
 
 use crate::{
@@ -396,9 +396,8 @@ impl<T: Transport> Team<T> {
                 self.waits.note_called(rank, operations);
                 Ok(())
             }
-            Some(Word::Failed { member, reporter, kind, detail }) => {
-                let team = self.settings.number;
-                self.fail_with(Failure { team, member, reporter, kind, detail });
+            Some(Word::Failed(notice)) => {
+                self.fail_with(notice);
                 Ok(())
             }
             Some(Word::Bye { operations }) => {
@@ -574,17 +573,17 @@ impl<T: Transport> Team<T> {
     }
 
     fn fail(&mut self, member: Option<u32>, kind: FailureKind, detail: String) {
-        let (team, reporter) = (self.settings.number, self.settings.rank);
-        self.fail_with(Failure { team, member, reporter, kind, detail });
+        self.fail_with(Notice { member, reporter: self.settings.rank, kind, detail });
     }
 
     /// The first failure counts: it is passed on to all linked members.
-    fn fail_with(&mut self, failure: Failure) {
+    fn fail_with(&mut self, notice: Notice) {
         if matches!(self.phase, Phase::Failed(_) | Phase::Left) {
             return;
         }
+        let word = Word::Failed(notice.clone());
+        let failure = Failure::of(self.settings.number, notice);
         tracing::debug!(%failure, "a team has failed");
-        let word = Word::of_failure(&failure);
         self.phase = Phase::Failed(failure);
         self.blocked.clear();
         self.operations.drop_incomplete();
