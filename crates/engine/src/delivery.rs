@@ -13,7 +13,7 @@ use schedule::Schedule;
 use transport::Transport;
 
 use crate::{
-    event::Event, local_error::LocalError, transfers::Transfers, watermark::Watermark, words::Word,
+    error::LocalError, event::Event, transfers::Transfers, watermark::Watermark, words::Word,
 };
 
 /// The questions at one member.

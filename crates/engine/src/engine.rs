@@ -15,7 +15,7 @@ use transport::{Completion, EndpointId, PostError, Region, Transport, Waker};
 
 use crate::{
     counters::Counters,
-    error::Error,
+    error::{Error, check_range},
     event::Event,
     group::Group,
     jobs::{AtOnce, Disks, Done},
@@ -91,13 +91,8 @@ impl<T: Transport> Engine<T> {
         if self.groups.contains_key(&number) {
             return Err(Error::NumberInUse(number));
         }
-        if settings.block_bytes > self.transport.block_bytes_max() {
-            return Err(Error::OutOfRange {
-                setting: "block_bytes",
-                value: settings.block_bytes,
-                range: 1..=self.transport.block_bytes_max(),
-            });
-        }
+        let block_bytes = 1..=self.transport.block_bytes_max();
+        check_range("block_bytes", settings.block_bytes, block_bytes)?;
         let offload = Offload::of(&settings, self.transport.triggered().is_some());
         if let Offload::Unavailable(reason) = offload {
             tracing::warn!(target: "rdmc::engine", group = number, reason, "the network does not relay by itself");
@@ -407,10 +402,11 @@ impl<T: Transport> Engine<T> {
 mod tests {
     use std::{io, sync::Mutex};
 
-    use transport::Storage;
+    use transport::{Storage, Token};
     use transport_sim::{SimConfig, SimNet};
 
     use super::*;
+    use crate::words::Word;
     use relay::Window;
     use schedule::{Algorithm, Schedule};
 
@@ -465,5 +461,35 @@ mod tests {
             }
         }
         assert!(disks.iter().all(|disk| *disk.0.lock().unwrap() == [9; 1_000]));
+    }
+
+    /// Messages 0 to 4 of this group are not relayed.
+    #[test]
+    fn an_error_names_a_message_by_the_number_that_it_has_everywhere() {
+        let network = SimNet::new(SimConfig::IDEAL, 1);
+        let (mut engine, mut root) = (Engine::new(network.member()), network.member());
+        let (link, from_root) = network.connect(0, 1);
+        let schedule = Schedule::new(Algorithm::Chain, 2, 0).unwrap();
+        let mut settings = GroupSettings::new(1, 1, schedule);
+        settings.block_bytes = 10;
+        engine.create(settings, vec![(0, link)]).unwrap();
+        let endpoint = root.open(from_root).unwrap();
+        let announcement = Word::Announce { number: 5, bytes: 20, delivered: 0 };
+        root.write_control(endpoint, &announcement.encode()).unwrap();
+        let block = Region::zeroed(10);
+        root.post_send(endpoint, block.read(0..10).unwrap(), 7, Token(0)).unwrap();
+        let mut events = Vec::new();
+        for _ in 0..2 {
+            while network.step().is_some() {
+                engine.progress(Duration::ZERO, &mut events);
+            }
+            root.close(endpoint);
+        }
+        let failure = events.into_iter().find_map(|event| match event {
+            Event::Failed { failure, .. } => Some(failure),
+            _ => None,
+        });
+        let detail = failure.unwrap().detail;
+        assert!(detail.contains("sent block 7 of 10 bytes where step 0 of message 5"), "{detail}");
     }
 }

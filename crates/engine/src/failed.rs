@@ -129,7 +129,7 @@ impl Failed {
     /// Returns whether the last event is due: no memory is in use any more.
     pub(crate) fn is_over(&self, transfers: &Transfers) -> bool {
         !transfers.watermark.is_counting()
-            && transfers.posts.are_done()
+            && transfers.peers.posts_are_done()
             && !self.waits_for_jobs(transfers)
     }
 

@@ -8,14 +8,12 @@ use transport::{Cause, Completion, EndpointId, Region, Transport};
 use crate::{
     close::Closing,
     delivery::Delivery,
-    error::Error,
+    error::{Error, LocalError},
     event::Event,
     failed::Failed,
     jobs::{Disks, Done},
-    local_error::LocalError,
     notice::Notice,
     offload::Offload,
-    phase::Phase,
     settings::GroupSettings,
     small::Small,
     stalls::{Situation, Stalls, ToAll, Verdict},
@@ -34,6 +32,16 @@ pub(crate) struct Group {
     small: Option<Small>,
     stalls: Stalls,
     phase: Phase,
+}
+
+/// Phases follow each other from top to bottom; a group is either closed or failed before it ends.
+enum Phase {
+    Running,
+    /// Every message is complete at every member; connections are being closed.
+    Closed,
+    Failed(Failed),
+    /// The last event has been taken.
+    Ended,
 }
 
 impl Group {
@@ -176,7 +184,11 @@ impl Group {
     }
 
     fn check_running(&self) -> Result<(), Error> {
-        self.phase.check_running(self.number())
+        match &self.phase {
+            Phase::Running => Ok(()),
+            Phase::Failed(failed) => Err(Error::Failed(failed.failure().clone())),
+            Phase::Closed | Phase::Ended => Err(Error::Closed(self.number())),
+        }
     }
 
     /// Processes one completion of the endpoint that leads to `rank`.
@@ -193,7 +205,7 @@ impl Group {
         self.note_done();
         let outcome = match completion {
             Completion::Sent { token, .. } => {
-                self.transfers.posts.completed();
+                self.transfers.peers.post_completed();
                 match Small::made(token) {
                     true => Ok(()),
                     false => self.transfers.sent(rank, SendId(token.0)),
@@ -204,14 +216,14 @@ impl Group {
                 self.transfers.relay.arriving(ReceiveId(token.0), immediate)
             }
             Completion::Received { token, bytes, immediate, .. } => {
-                self.transfers.posts.completed();
+                self.transfers.peers.post_completed();
                 self.stalls.note_activity(rank);
                 let (id, block) = (ReceiveId(token.0), (bytes, immediate));
                 self.transfers.received(rank, id, block, now)
             }
             Completion::Cancelled { token, .. } => {
                 self.transfers.missed(ReceiveId(token.0));
-                self.transfers.posts.completed();
+                self.transfers.peers.post_completed();
                 Ok(())
             }
             Completion::Written { immediate, .. } if self.is_running() => match &mut self.small {
@@ -455,13 +467,13 @@ impl Group {
 
     /// Returns whether the transport has refused a post of a group that is running.
     pub(crate) fn is_refused(&self) -> bool {
-        self.is_running() && self.transfers.posts.is_refused()
+        self.is_running() && self.transfers.peers.is_refused()
     }
 
     /// Fails the group if a post was refused. Must be called after all completions until then are
     /// processed: the cause may be the end of a connection that is not reported yet.
     pub(crate) fn fail_refused<T: Transport>(&mut self, transport: &mut T) {
-        if let Some(detail) = self.transfers.posts.take_refused() {
+        if let Some(detail) = self.transfers.peers.take_refused() {
             self.fail(transport, Notice::refused(self.rank(), detail));
         }
     }

@@ -6,9 +6,8 @@ use transport::{LeaseError, Region};
 
 use crate::{
     event::Event,
-    memory::Memory,
+    memory::{Memory, range},
     order::{Due, Order},
-    range::range,
     slot::Slot,
     timeline::Timeline,
 };

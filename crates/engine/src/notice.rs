@@ -4,7 +4,7 @@ use std::{borrow::Cow, io, time::Duration};
 
 use transport::{CONTROL_BYTES_MAX, Cause};
 
-use crate::{failure::FailureKind, fields::Fields, jobs::What, local_error::LocalError};
+use crate::{error::LocalError, failure::FailureKind, fields::Fields, jobs::What};
 
 /// Stands for "no member" where a rank is written.
 const NO_MEMBER: u32 = u32::MAX;

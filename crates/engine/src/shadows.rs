@@ -51,7 +51,7 @@ impl Shadows {
         let from = region.read_stored(0..region.len())?;
         let shadow = self.of(number, region);
         let into = shadow.write(0..shadow.len())?;
-        let (what, work) = (What::read(region, bytes), Work::Read { from, into });
+        let (what, work) = (What::new("read", region, bytes), Work::Read { from, into });
         Ok(Some(Request { what, message: number, work, then: Then::Shadowed }))
     }
 

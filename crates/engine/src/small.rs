@@ -36,7 +36,7 @@ use transport::{LeaseError, PeerMemory, PostError, Region, Token, Transport};
 
 use crate::{
     error::Error,
-    local_error::LocalError,
+    error::LocalError,
     memory::Memory,
     peers::Peers,
     settings::{GroupSettings, SmallMessages, check_region},

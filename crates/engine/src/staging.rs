@@ -15,8 +15,8 @@ use crate::{
     file_blocks::FileBlocks,
     job_list::{JobList, Place, Request, Then},
     jobs::{Disks, Lane, What, Work},
+    memory::range,
     outbox::{Contents, From, Outbox},
-    range::range,
     shadows::Shadows,
 };
 
@@ -127,7 +127,7 @@ impl Staging {
     ) -> Result<(), LeaseError> {
         let bytes = from.len() as u64;
         let work = Work::Write { from, into: file.write_stored(range(offset, bytes))? };
-        let (what, then) = (What::write(file, bytes), Then::Placed { id, spare });
+        let (what, then) = (What::new("write", file, bytes), Then::Placed { id, spare });
         self.jobs.submit(Request { what, message, work, then }, now);
         Ok(())
     }
@@ -143,7 +143,7 @@ impl Staging {
         let bytes = contents.len() as u64;
         let into = file.write_stored(0..contents.len())?;
         let work = Work::Write { from: Region::from_vec(contents).read(range(0, bytes))?, into };
-        let (what, then) = (What::write(file, bytes), Then::SmallTaken { bytes });
+        let (what, then) = (What::new("write", file, bytes), Then::SmallTaken { bytes });
         self.jobs.submit(Request { what, message, work, then }, now);
         Ok(())
     }

@@ -4,23 +4,19 @@
 use std::{sync::Arc, time::Duration};
 
 use relay::{Action, Blocks, ReceiveId, Relay, RelayError, SendId, Settings, Window};
-use transport::{
-    Arriving, LeaseError, PostError, Region, Token, Transport, TriggeredSends, WriteLease,
-};
+use transport::{LeaseError, PostError, Region, Token, Transport, TriggeredSends, WriteLease};
 
 use crate::{
     counters::Counters,
     credits::Credits,
-    error::Error,
+    error::{Error, LocalError},
     job_list::{Ended, Place, Then},
     jobs::{Digest, Disks, Lane},
-    local_error::LocalError,
+    memory::range,
     messages::Messages,
     offload::Offload,
     outbox::{Contents, From},
     peers::Peers,
-    posts::Posts,
-    range::range,
     receives::Receives,
     settings::{GroupSettings, check_region},
     staging::Staging,
@@ -40,7 +36,6 @@ pub(crate) struct Transfers {
     pub(crate) watermark: Watermark,
     pub(crate) peers: Peers,
     pub(crate) counters: Counters,
-    pub(crate) posts: Posts,
     /// Blocks between files and the network.
     pub(crate) staging: Staging,
     /// In a group that verifies.
@@ -95,7 +90,6 @@ impl Transfers {
             relay,
             peers: Peers::default(),
             counters: Counters::default(),
-            posts: Posts::default(),
             is_closing: false,
             credits: Credits::default(),
         })
@@ -233,12 +227,8 @@ impl Transfers {
                 let lease = self.lease_place(id, message, offset, bytes)?;
                 self.post_receive(transport, source, id, lease);
             }
-            Action::PostSend { target, id, message, block, offset, bytes } => {
+            Action::PostSend { target, id, after, message, block, offset, bytes } => {
                 let place = (message, offset);
-                self.queue_send(transport, target, (id, block), place, bytes, None)?;
-            }
-            Action::PostCutThroughSend { target, id, after, message, block, offset, bytes } => {
-                let (place, after) = ((message, offset), self.receives.arriving(after));
                 self.queue_send(transport, target, (id, block), place, bytes, after)?;
             }
             Action::Announce { target, message: number, bytes } => {
@@ -379,9 +369,8 @@ impl Transfers {
         }
     }
 
-    /// Posts a send behind those to the same target, once its bytes are in memory: of what arrives in
-    /// `arriving`, if that is given.
-    #[allow(clippy::too_many_arguments, reason = "the fields of two actions")]
+    /// Posts a send behind those to the same target, once its bytes are in memory; or as they arrive by the
+    /// receive `after`.
     fn queue_send<T: Transport>(
         &mut self,
         transport: &mut T,
@@ -389,13 +378,13 @@ impl Transfers {
         send: (SendId, u32),
         place: Place,
         bytes: u64,
-        arriving: Option<Arriving>,
+        after: Option<ReceiveId>,
     ) -> Result<(), LeaseError> {
         self.counters.blocks_sent += 1;
         self.counters.bytes_sent += bytes;
         let facts = || Facts::of_send(&self.relay, target, send.0, Some(bytes));
         self.messages.timeline.note("send", facts);
-        if let Some(arriving) = arriving {
+        if let Some(arriving) = after.and_then(|after| self.receives.arriving(after)) {
             let contents = Contents::Arriving(arriving.read(bytes as usize)?);
             self.staging.outbox.queue(target, send, From::Ready(contents));
         } else {
@@ -462,7 +451,7 @@ impl Transfers {
     /// Records a post, and returns whether the transport has accepted it.
     pub(crate) fn record_post(&mut self, rank: u32, outcome: Result<(), PostError>) -> bool {
         let occupation = outcome.is_err().then(|| self.waits().occupation()).unwrap_or_default();
-        self.posts.record(rank, outcome, &occupation)
+        self.peers.record_post(rank, outcome, &occupation)
     }
 
     /// Copies a first block to its place, and reports it to the relay, at once or after it is

@@ -17,8 +17,7 @@ use transport::{LeaseError, Region};
 use crate::{
     job_list::{Request, Then},
     jobs::{Digest, Source, What, Work},
-    memory::Memory,
-    range::range,
+    memory::{Memory, range},
     words::Word,
 };
 
@@ -184,7 +183,8 @@ impl Verification {
             }
             if !blocks.is_empty() {
                 self.is_computing = true;
-                let (what, work) = (What::digest(region, bytes), Work::Digest { blocks: sources });
+                let (what, work) =
+                    (What::new("digest", region, bytes), Work::Digest { blocks: sources });
                 return Ok(Some(Request { what, message, work, then: Then::Digested { blocks } }));
             }
         }

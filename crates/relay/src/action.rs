@@ -45,12 +45,17 @@ pub enum Action {
         /// Length; 0 for the one block of an empty message.
         bytes: u64,
     },
-    /// Post a send out of the message's memory, with the block's number as its immediate.
+    /// Post a send with the block's number as its immediate: out of the message's memory, or of what
+    /// arrives as it arrives.
     PostSend {
         /// The neighbour that receives it.
         target: u32,
         /// The identifier for [`crate::Relay::sent`].
         id: SendId,
+        /// Cut-through: the receive that brings the block, of [`Action::PostReceive`] or
+        /// [`Action::PostFirst`], if it is still arriving. If it was placed since, it is to be sent out of
+        /// the message's memory.
+        after: Option<ReceiveId>,
         /// Message number.
         message: u64,
         /// Block number within the message.
@@ -58,25 +63,6 @@ pub enum Action {
         /// First byte.
         offset: u64,
         /// Length; 0 for the one block of an empty message.
-        bytes: u64,
-    },
-    /// Post a send of a block that is still arriving, of what has arrived of it as it arrives, with
-    /// the block's number as its immediate.
-    PostCutThroughSend {
-        /// The neighbour that receives it.
-        target: u32,
-        /// The identifier for [`crate::Relay::sent`].
-        id: SendId,
-        /// The receive that brings it, of [`Action::PostReceive`] or [`Action::PostFirst`]. If the block
-        /// was placed since, it is to be sent out of the message's memory.
-        after: ReceiveId,
-        /// Message number.
-        message: u64,
-        /// Block number within the message.
-        block: u32,
-        /// First byte.
-        offset: u64,
-        /// Length.
         bytes: u64,
     },
     /// Offload: post a receive straight into the message's memory, which the network matches by

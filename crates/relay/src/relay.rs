@@ -494,11 +494,14 @@ impl Relay {
         let (range, is_held) = (message.blocks.range(block), message.holds(block));
         let (message, offset, bytes) = (send.message, range.offset, range.bytes);
         let after = self.bringing.get(&(message, block)).filter(|_| !is_held).copied();
-        self.actions.push_back(match after {
-            Some(after) => {
-                Action::PostCutThroughSend { target, id, after, message, block, offset, bytes }
-            }
-            None => Action::PostSend { target, id, message, block, offset, bytes },
+        self.actions.push_back(Action::PostSend {
+            target,
+            id,
+            after,
+            message,
+            block,
+            offset,
+            bytes,
         });
         self.sends.insert(id, send);
     }

@@ -271,7 +271,7 @@ impl World {
                 Action::PostReceive { source, id, message, offset, bytes } => {
                     self.post(rank, source, id, Place::Memory { message, offset, bytes });
                 }
-                Action::PostSend { target, id, message, block, offset, bytes } => {
+                Action::PostSend { target, id, after: None, message, block, offset, bytes } => {
                     let receive =
                         self.posted.get_mut(&(rank, target)).and_then(VecDeque::pop_front);
                     let receive = receive.expect("a send without a posted receive");
@@ -279,8 +279,8 @@ impl World {
                     self.begin(target, receive, block);
                     self.start_send(rank, target, (id, receive), block, (message, offset, bytes));
                 }
-                Action::PostCutThroughSend {
-                    target, id: send, after, block: immediate, ..
+                Action::PostSend {
+                    target, id: send, after: Some(after), block: immediate, ..
                 } => {
                     let receive =
                         self.posted.get_mut(&(rank, target)).and_then(VecDeque::pop_front);

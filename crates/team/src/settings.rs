@@ -1,8 +1,9 @@
 //! The settings of a team at one member.
 
-use std::{ops::RangeInclusive, time::Duration};
+use std::time::Duration;
 
 use collective::{Call, HEADER_BYTES, Kind, MEMBERS_MAX, Reduction, Settings};
+use engine::check_range;
 
 use crate::{Error, PlantedBug, WriteEnds};
 
@@ -62,21 +63,13 @@ impl TeamSettings {
     ///
     /// Errors: [`Error::OutOfRange`].
     pub fn check(&self) -> Result<(), Error> {
-        let check = |setting, value: u32, range: RangeInclusive<u32>| {
-            let (value, range) =
-                (u64::from(value), u64::from(*range.start())..=u64::from(*range.end()));
-            if range.contains(&value) {
-                Ok(())
-            } else {
-                Err(Error::OutOfRange { setting, value, range })
-            }
-        };
-        check("members", self.members, 1..=MEMBERS_MAX)?;
-        check("rank", self.rank, 0..=self.members - 1)?;
-        check("slots", self.slots, 1..=4096)?;
-        check("slot_bytes", self.slot_bytes, Settings::SLOT_BYTES_MIN..=1 << 20)?;
-        check("block_bytes", self.block_bytes, 1..=1 << 30)?;
-        self.degrees.iter().try_for_each(|&(_, degree)| check("degrees", degree, 1..=MEMBERS_MAX))
+        check_range("members", self.members, 1..=MEMBERS_MAX)?;
+        check_range("rank", self.rank, 0..=self.members - 1)?;
+        check_range("slots", self.slots, 1..=4096)?;
+        check_range("slot_bytes", self.slot_bytes, Settings::SLOT_BYTES_MIN..=1 << 20)?;
+        check_range("block_bytes", self.block_bytes, 1..=1 << 30)?;
+        let mut degrees = self.degrees.iter().map(|&(_, degree)| degree);
+        Ok(degrees.try_for_each(|degree| check_range("degrees", degree, 1..=MEMBERS_MAX))?)
     }
 
     /// Returns the members to which this one has to be linked, in ascending order.
@@ -100,20 +93,13 @@ impl TeamSettings {
         if memory_bytes != needed {
             return Err(Error::WrongLength { bytes: memory_bytes, needed });
         }
-        if call.root >= self.members {
-            let (value, range) = (u64::from(call.root), 0..=u64::from(self.members) - 1);
-            return Err(Error::OutOfRange { setting: "root", value, range });
-        }
+        check_range("root", call.root, 0..=self.members - 1)?;
         let folds = matches!(call.kind, Kind::Reduce | Kind::AllReduce);
         match by {
             Some(by) if folds => {
-                let (element, room) = (by.element_bytes() as u64, self.element_bytes_max());
-                if element > room {
-                    let (setting, range) = ("element_bytes", 1..=room);
-                    return Err(Error::OutOfRange { setting, value: element, range });
-                }
-                let is_whole = call.bytes.is_multiple_of(element);
-                if is_whole {
+                let element = by.element_bytes() as u64;
+                check_range("element_bytes", element, 1..=self.element_bytes_max())?;
+                if call.bytes.is_multiple_of(element) {
                     Ok(())
                 } else {
                     Err(Error::CutElement { bytes: call.bytes, element })

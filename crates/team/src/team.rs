@@ -2,7 +2,7 @@
 
 use std::{collections::VecDeque, time::Duration};
 
-use collective::{Call, Contents, Effect, Fault, Kind, Member, Reduction};
+use collective::{Call, Contents, Effect, Fault, Header, Kind, Member, Reduction, Ring};
 use engine::{FailureKind, Notice};
 use transport::{Completion, EndpointId, PostError, Region, Token, Transport, Waker};
 
@@ -425,11 +425,13 @@ impl<T: Transport> Team<T> {
                 Effect::Copy { operation, contents, at } => {
                     self.place(operation, &contents, at, Placing::Copy, lent)
                 }
-                Effect::Write { .. } if !self.can_write(&effect) => {
+                Effect::Write { to, .. } if !self.can_write(to) => {
                     self.blocked.push_front(effect);
                     return;
                 }
-                Effect::Write { .. } => self.write(&effect, lent),
+                Effect::Write { to, ring, at, header, .. } => {
+                    self.write((to, ring), at, header, lent)
+                }
                 Effect::Freed { to, ring, count } => {
                     if let Some(peer) = self.peers.of_rank(to) {
                         peer.slots.reset(ring, count);
@@ -475,16 +477,20 @@ impl<T: Transport> Team<T> {
         self.operations.place(operation, other, at, how, lent)
     }
 
-    fn can_write(&mut self, effect: &Effect) -> bool {
-        let Effect::Write { to, .. } = effect else { return true };
+    fn can_write(&mut self, to: u32) -> bool {
         // A member whose link has ended is not waited for: its end is reported.
         let is_ready =
-            self.peers.of_rank(*to).is_none_or(|peer| peer.is_exposed || peer.endpoint.is_none());
+            self.peers.of_rank(to).is_none_or(|peer| peer.is_exposed || peer.endpoint.is_none());
         is_ready && self.staging.has_room()
     }
 
-    fn write(&mut self, effect: &Effect, lent: &mut [u8]) -> Result<(), String> {
-        let &Effect::Write { to, ring, at, header, .. } = effect else { return Ok(()) };
+    fn write(
+        &mut self,
+        (to, ring): (u32, Ring),
+        at: u64,
+        header: Header,
+        lent: &mut [u8],
+    ) -> Result<(), String> {
         let Some(peer) = self.peers.of_rank(to) else { return Ok(()) };
         let Some(endpoint) = peer.endpoint else { return Ok(()) };
         let contents = self.operations.contents(header.operation, at, header.bytes, lent)?;
