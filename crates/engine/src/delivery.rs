@@ -12,9 +12,7 @@ use relay::RelayError;
 use schedule::Schedule;
 use transport::Transport;
 
-use crate::{
-    error::LocalError, event::Event, transfers::Transfers, watermark::Watermark, words::Word,
-};
+use crate::{error::Fault, event::Event, transfers::Transfers, watermark::Watermark, words::Word};
 
 /// The questions at one member.
 #[derive(Debug)]
@@ -120,7 +118,7 @@ impl Delivery {
         &mut self,
         transport: &mut T,
         transfers: &mut Transfers,
-    ) -> Result<(), LocalError> {
+    ) -> Result<(), Fault> {
         let own = transfers.in_place();
         for (rank, word) in self.next_words(own, &transfers.watermark) {
             transfers.peers.write(transport, rank, &word)?;

@@ -1,11 +1,11 @@
 //! The errors of the engine's calls, and those at this member that fail a group.
 
-use std::{fmt, ops::RangeInclusive};
+use std::{io, ops::RangeInclusive};
 
 use relay::RelayError;
 use transport::{LeaseError, PostError};
 
-use crate::failure::Failure;
+use crate::{failure::Failure, jobs::What};
 
 /// Why a call of the engine was refused.
 #[derive(Debug, thiserror::Error)]
@@ -88,31 +88,22 @@ pub fn check_range<T: Into<u64> + Copy>(
     if range.contains(&value) { Ok(()) } else { Err(OutOfRange { setting, value, range }) }
 }
 
-/// An error that no neighbour and no lost connection has caused.
-#[derive(Debug)]
-pub(crate) enum LocalError {
+/// Why a group cannot go on at this member.
+#[derive(Debug, thiserror::Error)]
+pub(crate) enum Fault {
+    /// An event was not valid.
+    #[error(transparent)]
+    Relay(#[from] RelayError),
     /// Memory that the application provided cannot be leased.
-    Memory(LeaseError),
+    #[error(transparent)]
+    Memory(#[from] LeaseError),
+    /// A job could not be done.
+    #[error("{error}: {what}")]
+    Job { error: io::Error, what: What },
     /// This member's copy of a message is not the root's.
+    #[error("message {message} of {bytes} bytes has another digest than at the root")]
     Differs { message: u64, bytes: u64 },
     /// The transport has no room for a control word to this neighbour.
+    #[error("{error}")]
     ControlRefused { rank: u32, error: PostError },
-}
-
-impl fmt::Display for LocalError {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        match self {
-            Self::Memory(error) => error.fmt(f),
-            Self::Differs { message, bytes } => {
-                write!(f, "message {message} of {bytes} bytes has another digest than at the root")
-            }
-            Self::ControlRefused { error, .. } => error.fmt(f),
-        }
-    }
-}
-
-impl From<LeaseError> for LocalError {
-    fn from(error: LeaseError) -> Self {
-        Self::Memory(error)
-    }
 }

@@ -8,7 +8,7 @@ use transport::{Cause, Completion, EndpointId, Region, Transport};
 use crate::{
     close::Closing,
     delivery::Delivery,
-    error::{Error, LocalError},
+    error::{Error, Fault},
     event::Event,
     failed::Failed,
     jobs::{Disks, Done},
@@ -325,7 +325,7 @@ impl Group {
             failed.on_lost(&mut self.transfers, transport, rank);
         }
         if !self.is_running() || self.closing.can_do_without(rank) {
-            return self.go_on(transport, Ok(()));
+            return self.carry_out(transport);
         }
         let notice = Notice::lost(self.rank(), rank, &cause, &self.doing());
         self.fail(transport, notice);
@@ -343,30 +343,18 @@ impl Group {
         if !self.is_running() {
             return;
         }
-        let digests = match done.outcome {
-            Ok(digests) => digests,
-            Err(error) => {
-                let notice = Notice::job(self.rank(), &error, &ended.what, &self.doing());
-                return self.fail(transport, notice);
-            }
+        let followed = match done.outcome {
+            Ok(digests) => self.transfers.follow(transport, ended, digests),
+            Err(error) => Err(Fault::Job { error, what: ended.what }),
         };
-        match self.transfers.follow(transport, ended, digests) {
-            Ok(outcome) => self.go_on(transport, outcome),
-            Err(error) => self.stop(transport, error.into()),
-        }
+        self.go_on(transport, followed);
     }
 
     /// Continues after an event, or fails the group if the event was invalid.
-    fn go_on<T: Transport>(&mut self, transport: &mut T, outcome: Result<(), RelayError>) {
+    fn go_on<T: Transport>(&mut self, transport: &mut T, outcome: Result<(), impl Into<Fault>>) {
         match outcome {
             Ok(()) => self.carry_out(transport),
-            Err(RelayError::Peer { member, what }) => {
-                self.fail(transport, Notice::protocol(self.rank(), member, what));
-            }
-            Err(other) => {
-                let own = self.rank();
-                self.fail(transport, Notice::protocol(own, own, other.to_string()));
-            }
+            Err(fault) => self.stop(transport, fault.into()),
         }
     }
 
@@ -380,7 +368,7 @@ impl Group {
         }
     }
 
-    fn try_to_carry_out<T: Transport>(&mut self, transport: &mut T) -> Result<(), LocalError> {
+    fn try_to_carry_out<T: Transport>(&mut self, transport: &mut T) -> Result<(), Fault> {
         while self.transfers.step(transport)? {}
         self.transfers.verify(transport)?;
         self.transfers.grant(transport)?;
@@ -402,7 +390,7 @@ impl Group {
     }
 
     /// Takes the next step of closing, if it is due.
-    fn go_on_closing<T: Transport>(&mut self, transport: &mut T) -> Result<(), LocalError> {
+    fn go_on_closing<T: Transport>(&mut self, transport: &mut T) -> Result<(), Fault> {
         let (known, completed) =
             (self.transfers.messages.order.known(), self.transfers.messages.order.completed());
         let words = self.closing.next_words(known, completed);
@@ -437,9 +425,9 @@ impl Group {
         }
     }
 
-    /// Fails the group because of an error at this member.
-    fn stop<T: Transport>(&mut self, transport: &mut T, error: LocalError) {
-        let notice = Notice::local(self.rank(), &error, &self.doing());
+    /// Fails the group, which cannot go on here.
+    fn stop<T: Transport>(&mut self, transport: &mut T, fault: Fault) {
+        let notice = Notice::of(self.rank(), &fault, &self.doing());
         self.fail(transport, notice);
     }
 
@@ -473,8 +461,9 @@ impl Group {
     /// Fails the group if a post was refused. Must be called after all completions until then are
     /// processed: the cause may be the end of a connection that is not reported yet.
     pub(crate) fn fail_refused<T: Transport>(&mut self, transport: &mut T) {
-        if let Some(detail) = self.transfers.peers.take_refused() {
-            self.fail(transport, Notice::refused(self.rank(), detail));
+        if let Some((rank, error)) = self.transfers.peers.take_refused() {
+            let notice = Notice::refused(self.rank(), rank, &error, &self.doing());
+            self.fail(transport, notice);
         }
     }
 

@@ -35,7 +35,7 @@ pub struct Lane {
 }
 
 /// The description of a job.
-#[derive(Clone)]
+#[derive(Clone, Debug)]
 pub struct What {
     /// The message, in its file or in memory.
     pub region: Region,

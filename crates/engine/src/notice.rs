@@ -1,10 +1,11 @@
 //! Why a group or a team fails, as members tell each other.
 
-use std::{borrow::Cow, io, time::Duration};
+use std::{borrow::Cow, time::Duration};
 
-use transport::{CONTROL_BYTES_MAX, Cause};
+use relay::RelayError;
+use transport::{CONTROL_BYTES_MAX, Cause, PostError};
 
-use crate::{error::LocalError, failure::FailureKind, fields::Fields, jobs::What};
+use crate::{error::Fault, failure::FailureKind, fields::Fields};
 
 /// Stands for "no member" where a rank is written.
 const NO_MEMBER: u32 = u32::MAX;
@@ -45,11 +46,6 @@ impl Notice {
         are_ranks.then_some(Self { member, reporter, kind, detail })
     }
 
-    /// `member` has broken the protocol.
-    pub(crate) fn protocol(own: u32, member: u32, detail: String) -> Self {
-        Self { member: Some(member), reporter: own, kind: FailureKind::Protocol, detail }
-    }
-
     /// The application of member `own`, this one, has aborted the group.
     pub(crate) fn application(own: u32, detail: &str) -> Self {
         let (kind, detail) = (FailureKind::Application, detail.to_owned());
@@ -77,28 +73,27 @@ impl Notice {
         Self { member, reporter: own, kind, detail: format!("while {doing}, {why}") }
     }
 
-    /// The transport has refused a post, for this reason.
-    pub(crate) fn refused(own: u32, detail: String) -> Self {
+    /// The transport has refused a post for `rank`.
+    pub(crate) fn refused(own: u32, rank: u32, error: &PostError, doing: &str) -> Self {
+        let detail = format!("while {doing}, with member {rank}: {error}");
         Self { member: None, reporter: own, kind: FailureKind::Network, detail }
     }
 
-    /// A job could not be done.
-    pub(crate) fn job(own: u32, error: &io::Error, what: &What, doing: &str) -> Self {
-        let detail = format!("{error}: {what}, while {doing}");
-        Self { member: Some(own), reporter: own, kind: FailureKind::Memory, detail }
-    }
-
-    /// An error at this member.
-    pub(crate) fn local(own: u32, error: &LocalError, doing: &str) -> Self {
-        let (member, kind) = match *error {
-            LocalError::Memory(_) => (own, FailureKind::Memory),
-            LocalError::Differs { .. } => (own, FailureKind::Differs),
-            LocalError::ControlRefused { rank, .. } => (rank, FailureKind::Silent),
+    /// The group cannot go on here.
+    pub(crate) fn of(own: u32, fault: &Fault, doing: &str) -> Self {
+        let (member, kind) = match *fault {
+            Fault::Relay(RelayError::Peer { member, .. }) => (member, FailureKind::Protocol),
+            Fault::Relay(_) => (own, FailureKind::Protocol),
+            Fault::Memory(_) | Fault::Job { .. } => (own, FailureKind::Memory),
+            Fault::Differs { .. } => (own, FailureKind::Differs),
+            Fault::ControlRefused { rank, .. } => (rank, FailureKind::Silent),
         };
-        let detail = match error {
+        let detail = match fault {
+            Fault::Relay(RelayError::Peer { what, .. }) => what.clone(),
             // What was being done meanwhile has nothing to do with it.
-            LocalError::Differs { .. } => error.to_string(),
-            _ => format!("while {doing}, {error}"),
+            Fault::Relay(_) | Fault::Differs { .. } => fault.to_string(),
+            Fault::Job { .. } => format!("{fault}, while {doing}"),
+            Fault::Memory(_) | Fault::ControlRefused { .. } => format!("while {doing}, {fault}"),
         };
         Self { member: Some(member), reporter: own, kind, detail }
     }

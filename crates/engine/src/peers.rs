@@ -4,7 +4,7 @@ use std::collections::BTreeMap;
 
 use transport::{EndpointId, PostError, Transport};
 
-use crate::{error::LocalError, words::Word};
+use crate::{error::Fault, words::Word};
 
 /// The neighbours of one group at one member.
 #[derive(Default)]
@@ -13,8 +13,8 @@ pub(crate) struct Peers {
     endpoints: BTreeMap<u32, EndpointId>,
     /// How many posts are open. While there are any, the transport may access memory.
     posts_open: usize,
-    /// The reason of the first post that the transport has refused.
-    refused: Option<String>,
+    /// The first post that the transport has refused.
+    refused: Option<(u32, PostError)>,
 }
 
 impl Peers {
@@ -46,12 +46,12 @@ impl Peers {
         transport: &mut T,
         rank: u32,
         word: &Word,
-    ) -> Result<(), LocalError> {
+    ) -> Result<(), Fault> {
         let Some(endpoint) = self.get(rank) else { return Ok(()) };
         match transport.write_control(endpoint, &word.encode()) {
             // A completion reports the end of that endpoint.
             Ok(()) | Err(PostError::EndpointGone(_)) => Ok(()),
-            Err(error) => Err(LocalError::ControlRefused { rank, error }),
+            Err(error) => Err(Fault::ControlRefused { rank, error }),
         }
     }
 
@@ -62,7 +62,7 @@ impl Peers {
         transport: &mut T,
         word: &Word,
         but: Option<u32>,
-    ) -> Result<(), LocalError> {
+    ) -> Result<(), Fault> {
         let mut outcome = Ok(());
         for &rank in self.endpoints.keys().filter(|&&rank| Some(rank) != but) {
             outcome = outcome.and(self.write(transport, rank, word));
@@ -78,26 +78,17 @@ impl Peers {
     /// Counts a post for `rank` if the transport has accepted it, and returns whether it has. If
     /// not, no completion of that block will follow: the group fails once all completions until
     /// then are processed, since the cause may be the end of a connection that is not reported yet.
-    /// `occupation`: what this member is doing.
-    pub(crate) fn record_post(
-        &mut self,
-        rank: u32,
-        outcome: Result<(), PostError>,
-        occupation: &str,
-    ) -> bool {
+    pub(crate) fn record_post(&mut self, rank: u32, outcome: Result<(), PostError>) -> bool {
         match outcome {
-            Ok(()) => {
-                self.posts_open += 1;
-                return true;
-            }
+            Ok(()) => self.posts_open += 1,
             // A completion reports the end of that endpoint.
-            Err(PostError::EndpointGone(_)) => {}
-            Err(error) if self.refused.is_none() => {
-                self.refused = Some(format!("while {occupation}, with member {rank}: {error}"));
+            Err(PostError::EndpointGone(_)) => return false,
+            Err(error) => {
+                self.refused.get_or_insert((rank, error));
+                return false;
             }
-            Err(_) => {}
         }
-        false
+        true
     }
 
     /// Notes that a post has completed.
@@ -115,8 +106,8 @@ impl Peers {
         self.refused.is_some()
     }
 
-    /// Takes the reason why the first post was refused.
-    pub(crate) fn take_refused(&mut self) -> Option<String> {
+    /// Takes the first post that was refused: for which neighbour, and why.
+    pub(crate) fn take_refused(&mut self) -> Option<(u32, PostError)> {
         self.refused.take()
     }
 }

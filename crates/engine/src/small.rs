@@ -35,8 +35,7 @@ use relay::RelayError;
 use transport::{LeaseError, PeerMemory, PostError, Region, Token, Transport};
 
 use crate::{
-    error::Error,
-    error::LocalError,
+    error::{Error, Fault},
     memory::Memory,
     peers::Peers,
     settings::{GroupSettings, SmallMessages, check_region},
@@ -388,7 +387,10 @@ impl Small {
         messages.memory.insert(message, region.clone());
         let placed = copied.and_then(|contents| match contents {
             Some(contents) => staging.store_small(message, contents, &region, now),
-            None => Ok(messages.small_taken(message, bytes)),
+            None => {
+                messages.small_taken(message, bytes);
+                Ok(())
+            }
         });
         match placed {
             Ok(()) => counters.note_small(bytes),
@@ -426,7 +428,7 @@ impl Small {
         &mut self,
         transport: &mut T,
         transfers: &mut Transfers,
-    ) -> Result<(), LocalError> {
+    ) -> Result<(), Fault> {
         while let Some(written) =
             self.write_next(transport, &transfers.messages.memory, &transfers.peers)?
         {
@@ -434,7 +436,7 @@ impl Small {
             transfers.counters.bytes_copied += written.bytes;
             transfers.messages.order.complete(written.number);
             for (rank, posted) in written.posts {
-                transfers.record_post(rank, posted);
+                transfers.peers.record_post(rank, posted);
             }
         }
         transfers.messages.report(|message| self.slot(message));

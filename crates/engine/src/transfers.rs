@@ -4,12 +4,14 @@
 use std::{sync::Arc, time::Duration};
 
 use relay::{Action, Blocks, ReceiveId, Relay, RelayError, SendId, Settings, Window};
-use transport::{LeaseError, PostError, Region, Token, Transport, TriggeredSends, WriteLease};
+use transport::{
+    EndpointId, LeaseError, PostError, Region, Token, Transport, TriggeredSends, WriteLease,
+};
 
 use crate::{
     counters::Counters,
     credits::Credits,
-    error::{Error, LocalError},
+    error::{Error, Fault},
     job_list::{Ended, Place, Then},
     jobs::{Digest, Disks, Lane},
     memory::range,
@@ -209,7 +211,7 @@ impl Transfers {
     }
 
     /// Executes the relay's next action. Returns `false` if there is none.
-    pub(crate) fn step<T: Transport>(&mut self, transport: &mut T) -> Result<bool, LocalError> {
+    pub(crate) fn step<T: Transport>(&mut self, transport: &mut T) -> Result<bool, Fault> {
         if let Some(error) = self.messages.unusable.take() {
             return Err(error.into());
         }
@@ -217,7 +219,7 @@ impl Transfers {
         self.act(transport, action).map(|()| true)
     }
 
-    fn act<T: Transport>(&mut self, transport: &mut T, action: Action) -> Result<(), LocalError> {
+    fn act<T: Transport>(&mut self, transport: &mut T, action: Action) -> Result<(), Fault> {
         match action {
             Action::PostFirst { source, id } => {
                 let lease = self.receives.lease_spare(id)?;
@@ -287,16 +289,14 @@ impl Transfers {
         &mut self,
         transport: &mut T,
         action: Action,
-    ) -> Result<(), LocalError> {
+    ) -> Result<(), Fault> {
         match action {
             Action::PostOffloadedReceive { source, id, message, immediate, offset, bytes } => {
                 let lease = self.lease_place(id, message, offset, bytes)?;
-                if let Some(endpoint) = self.peers.get(source) {
-                    let posted = triggered(transport).and_then(|sends| {
-                        sends.post_offloaded_receive(endpoint, lease, immediate, Token(id.0))
-                    });
-                    self.record_post(source, posted);
-                }
+                self.post(transport, source, |transport, endpoint| {
+                    let sends = triggered(transport)?;
+                    sends.post_offloaded_receive(endpoint, lease, immediate, Token(id.0))
+                });
             }
             Action::Grant { source, count } => self.write_grant(transport, source, count)?,
             Action::PostOffloadedSend {
@@ -324,13 +324,10 @@ impl Transfers {
                 }
                 self.counters.blocks_sent += 1;
                 self.counters.bytes_sent += bytes;
-                if let Some(endpoint) = self.peers.get(target) {
-                    let token = Token(id.0);
-                    let posted = triggered(transport).and_then(|sends| {
-                        sends.post_offloaded_send(endpoint, from, immediate, token, &after)
-                    });
-                    self.record_post(target, posted);
-                }
+                self.post(transport, target, |transport, endpoint| {
+                    let sends = triggered(transport)?;
+                    sends.post_offloaded_send(endpoint, from, immediate, Token(id.0), &after)
+                });
             }
             _ => {}
         }
@@ -338,7 +335,7 @@ impl Transfers {
     }
 
     /// Sends the grants of posted receives that are due.
-    pub(crate) fn grant<T: Transport>(&mut self, transport: &mut T) -> Result<(), LocalError> {
+    pub(crate) fn grant<T: Transport>(&mut self, transport: &mut T) -> Result<(), Fault> {
         while let Some((rank, count)) = self.credits.due() {
             self.write_grant(transport, rank, count)?;
         }
@@ -350,7 +347,7 @@ impl Transfers {
         transport: &mut T,
         source: u32,
         count: u32,
-    ) -> Result<(), LocalError> {
+    ) -> Result<(), Fault> {
         let received = self.watermark.subtree(self.in_place());
         self.peers.write(transport, source, &Word::Grant { count, received })
     }
@@ -417,14 +414,24 @@ impl Transfers {
         id: ReceiveId,
         mut lease: WriteLease,
     ) {
-        let Some(endpoint) = self.peers.get(source) else { return };
         self.receives.follow(transport, id, &mut lease);
-        let posted = transport.post_receive(endpoint, lease, Token(id.0));
-        if self.record_post(source, posted) {
+        let token = Token(id.0);
+        if self.post(transport, source, |transport, to| transport.post_receive(to, lease, token)) {
             self.credits.posted(source);
             let facts = || Facts::of_receive(&self.relay, source, id, None);
             self.messages.timeline.note("grant", facts);
         }
+    }
+
+    /// Posts for a neighbour, if it is connected. Returns whether the transport has accepted the post.
+    fn post<T: Transport>(
+        &mut self,
+        transport: &mut T,
+        rank: u32,
+        post: impl FnOnce(&mut T, EndpointId) -> Result<(), PostError>,
+    ) -> bool {
+        let posted = self.peers.get(rank).map(|endpoint| post(transport, endpoint));
+        posted.is_some_and(|posted| self.peers.record_post(rank, posted))
     }
 
     /// Posts the sends to `target` whose bytes are in memory, in order.
@@ -435,23 +442,16 @@ impl Transfers {
     ) -> Result<(), LeaseError> {
         while let Some(ready) = self.staging.outbox.take_ready(target, &mut self.staging.blocks) {
             let (id, block, contents) = ready?;
-            let Some(endpoint) = self.peers.get(target) else { continue };
-            let posted = match contents {
-                Contents::Whole(lease) => transport.post_send(endpoint, lease, block, Token(id.0)),
+            let token = Token(id.0);
+            self.post(transport, target, |transport, endpoint| match contents {
+                Contents::Whole(lease) => transport.post_send(endpoint, lease, block, token),
                 Contents::Arriving(read) => match transport.cut_through() {
-                    Some(sends) => sends.post_cut_through_send(endpoint, read, block, Token(id.0)),
+                    Some(sends) => sends.post_cut_through_send(endpoint, read, block, token),
                     None => Err(PostError::Unsupported("cut-through sends")),
                 },
-            };
-            self.record_post(target, posted);
+            });
         }
         Ok(())
-    }
-
-    /// Records a post, and returns whether the transport has accepted it.
-    pub(crate) fn record_post(&mut self, rank: u32, outcome: Result<(), PostError>) -> bool {
-        let occupation = outcome.is_err().then(|| self.waits().occupation()).unwrap_or_default();
-        self.peers.record_post(rank, outcome, &occupation)
     }
 
     /// Copies a first block to its place, and reports it to the relay, at once or after it is
@@ -479,7 +479,7 @@ impl Transfers {
 
     /// In a group that verifies: computes digests of what is in place, passes the root's on, and reports
     /// messages of which the copy here is the same. Errors: it is another.
-    pub(crate) fn verify<T: Transport>(&mut self, transport: &mut T) -> Result<(), LocalError> {
+    pub(crate) fn verify<T: Transport>(&mut self, transport: &mut T) -> Result<(), Fault> {
         let Some(verification) = &mut self.verification else { return Ok(()) };
         if let Some(request) = verification.next_job(&self.messages.memory)? {
             self.staging.jobs.submit(request, transport.now());
@@ -495,7 +495,7 @@ impl Transfers {
                 Verdict::Same { .. } => {}
                 Verdict::Complete { message } => self.messages.order.complete(message),
                 Verdict::Differs { message, bytes } => {
-                    return Err(LocalError::Differs { message, bytes });
+                    return Err(Fault::Differs { message, bytes });
                 }
             }
         }
@@ -505,20 +505,20 @@ impl Transfers {
         Ok(())
     }
 
-    /// Executes what follows a job, which has computed these digests. The inner result is the relay's.
+    /// Executes what follows a job, which has computed these digests.
     pub(crate) fn follow<T: Transport>(
         &mut self,
         transport: &mut T,
         ended: Ended,
         digests: Vec<Digest>,
-    ) -> Result<Result<(), RelayError>, LeaseError> {
+    ) -> Result<(), Fault> {
         let message = ended.message;
         match ended.then {
             Then::Received { id, bytes, immediate, memory, place } => {
                 self.staging.written(id, place, memory);
-                return Ok(self.in_memory(id, bytes, immediate));
+                self.in_memory(id, bytes, immediate)?;
             }
-            Then::Placed { id, spare } => return Ok(self.placed(id, spare)),
+            Then::Placed { id, spare } => self.placed(id, spare)?,
             Then::Loaded { place } => {
                 self.staging.blocks.loaded(place);
                 for target in self.staging.outbox.targets() {
@@ -527,8 +527,9 @@ impl Transfers {
             }
             Then::SmallTaken { bytes } => self.messages.small_taken(message, bytes),
             Then::Shadowed => {
-                let mut ready = self.staging.shadowed(message).into_iter();
-                return Ok(ready.try_for_each(|(number, bytes)| self.relay.send(number, bytes)));
+                for (number, bytes) in self.staging.shadowed(message) {
+                    self.relay.send(number, bytes)?;
+                }
             }
             Then::Digested { blocks } => {
                 if let Some(verification) = &mut self.verification {
@@ -536,7 +537,7 @@ impl Transfers {
                 }
             }
         }
-        Ok(Ok(()))
+        Ok(())
     }
 
     /// Returns whether a message is relayed, or an event waits for earlier messages.

@@ -98,7 +98,8 @@ impl TeamSettings {
         match by {
             Some(by) if folds => {
                 let element = by.element_bytes() as u64;
-                check_range("element_bytes", element, 1..=self.element_bytes_max())?;
+                let element_bytes_max = self.core().slot_room_bytes().min(u16::MAX.into());
+                check_range("element_bytes", element, 1..=element_bytes_max.into())?;
                 if call.bytes.is_multiple_of(element) {
                     Ok(())
                 } else {
@@ -109,11 +110,6 @@ impl TeamSettings {
             Some(_) => Err(Error::Reduction(call.kind)),
             None => Ok(()),
         }
-    }
-
-    /// Returns the length of the longest element that can be folded.
-    pub(crate) fn element_bytes_max(&self) -> u64 {
-        u64::from(self.core().slot_room_bytes().min(u16::MAX.into()))
     }
 
     pub(crate) fn core(&self) -> Settings {
