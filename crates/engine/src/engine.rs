@@ -105,7 +105,7 @@ impl<T: Transport> Engine<T> {
         let mut group = Group::new(settings, offload, self.transport.now(), disks)?;
         let connected = self.connect(&mut group, links);
         if let Err(error) = connected.and_then(|()| group.expose_ring(&mut self.transport)) {
-            group.abandon(&mut self.transport);
+            group.transfers.peers.close(&mut self.transport);
             self.forget(&group);
             return Err(error);
         }
@@ -122,7 +122,7 @@ impl<T: Transport> Engine<T> {
         for (rank, link) in links {
             let endpoint =
                 self.transport.open(link).map_err(|error| Error::Link { member: rank, error })?;
-            group.connect(rank, endpoint);
+            group.transfers.peers.insert(rank, endpoint);
             self.neighbours.insert(endpoint, (group.number(), rank));
         }
         match group.missing_neighbour() {

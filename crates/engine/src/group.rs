@@ -3,7 +3,7 @@
 use std::{sync::Arc, time::Duration};
 
 use relay::{ReceiveId, RelayError, SendId};
-use transport::{Cause, Completion, EndpointId, Region, Transport};
+use transport::{Cause, Completion, Region, Transport};
 
 use crate::{
     close::Closing,
@@ -80,10 +80,6 @@ impl Group {
     /// Notes progress or a call of the application: the stall timeout starts anew.
     pub(crate) fn note_progress(&mut self, now: Duration) {
         self.stalls.note_progress(now);
-    }
-
-    pub(crate) fn connect(&mut self, rank: u32, endpoint: EndpointId) {
-        self.transfers.peers.insert(rank, endpoint);
     }
 
     pub(crate) fn missing_neighbour(&self) -> Option<u32> {
@@ -308,11 +304,7 @@ impl Group {
             Some(word @ (Word::Counted { .. } | Word::Settled { .. })) => {
                 self.transfers.watermark.on_count(rank, &word)
             }
-            Some(word) => {
-                let outcome = self.closing.on_control(rank, &word);
-                self.transfers.is_closing = self.closing.is_under_way();
-                outcome
-            }
+            Some(word) => self.closing.on_control(rank, &word),
             None => Err(RelayError::peer(rank, "wrote an unknown word")),
         };
         self.go_on(transport, outcome);
@@ -374,7 +366,7 @@ impl Group {
         self.transfers.grant(transport)?;
         self.wait_times
             .note(self.transfers.waits().obstacle(&self.transfers.staging), transport.now());
-        self.transfers.note_wait();
+        self.transfers.messages.timeline.note_wait(&self.transfers.relay);
         match &mut self.small {
             Some(small) => small.carry_out(transport, &mut self.transfers)?,
             None => self.transfers.messages.report(|_| None),
@@ -383,7 +375,8 @@ impl Group {
         self.go_on_closing(transport)?;
         let in_place = self.transfers.in_place();
         let is_awaited = self.closing.is_under_way()
-            || self.transfers.needs_earlier()
+            || self.transfers.waits().is_relaying()
+            || self.transfers.messages.order.has_early()
             || self.delivery.awaits(in_place);
         self.small.iter().for_each(|small| small.set_awaited(is_awaited));
         Ok(())
@@ -394,7 +387,6 @@ impl Group {
         let (known, completed) =
             (self.transfers.messages.order.known(), self.transfers.messages.order.completed());
         let words = self.closing.next_words(known, completed);
-        self.transfers.is_closing = self.closing.is_under_way();
         for (rank, word) in words {
             self.transfers.peers.write(transport, rank, &word)?;
         }
@@ -403,7 +395,7 @@ impl Group {
             tracing::debug!(target: "rdmc::engine", group, rank, "group closed");
             self.delivery.report(completed, &mut self.transfers);
             self.phase = Phase::Closed;
-            self.abandon(transport);
+            self.transfers.peers.close(transport);
         }
         Ok(())
     }
@@ -433,7 +425,7 @@ impl Group {
 
     /// Describes what this member is doing, for errors.
     fn doing(&self) -> String {
-        self.transfers.waits().occupation()
+        self.transfers.waits().occupation(self.closing.is_under_way())
     }
 
     /// Fails the group, once: the first cause is kept and sent to every neighbour, which forwards
@@ -446,11 +438,6 @@ impl Group {
         let failed = Failed::start(notice, &mut self.transfers, transport);
         tracing::debug!(target: "rdmc::engine", failure = %failed.failure(), "group failed");
         self.phase = Phase::Failed(failed);
-    }
-
-    /// Closes all connections.
-    pub(crate) fn abandon<T: Transport>(&mut self, transport: &mut T) {
-        self.transfers.peers.close(transport);
     }
 
     /// Returns whether the transport has refused a post of a group that is running.

@@ -42,8 +42,6 @@ pub(crate) struct Transfers {
     pub(crate) staging: Staging,
     /// In a group that verifies.
     pub(crate) verification: Option<Verification>,
-    /// Whether the number of messages is final.
-    pub(crate) is_closing: bool,
     credits: Credits,
     receives: Receives,
 }
@@ -92,7 +90,6 @@ impl Transfers {
             relay,
             peers: Peers::default(),
             counters: Counters::default(),
-            is_closing: false,
             credits: Credits::default(),
         })
     }
@@ -540,19 +537,8 @@ impl Transfers {
         Ok(())
     }
 
-    /// Returns whether a message is relayed, or an event waits for earlier messages.
-    pub(crate) fn needs_earlier(&self) -> bool {
-        self.waits().is_relaying() || self.messages.order.has_early()
-    }
-
-    /// Records in the timeline what this member waits for, if that has changed.
-    pub(crate) fn note_wait(&mut self) {
-        self.messages.timeline.note_wait(&self.relay);
-    }
-
     /// Returns a view of what this member waits for.
     pub(crate) fn waits(&self) -> Waits<'_> {
-        let Self { settings, relay, messages, is_closing, .. } = self;
-        Waits { settings, relay, order: &messages.order, is_closing: *is_closing }
+        Waits { settings: &self.settings, relay: &self.relay, order: &self.messages.order }
     }
 }

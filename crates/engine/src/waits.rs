@@ -10,8 +10,6 @@ pub(crate) struct Waits<'a> {
     pub(crate) settings: &'a GroupSettings,
     pub(crate) relay: &'a Relay,
     pub(crate) order: &'a Order,
-    /// Whether the number of messages is final.
-    pub(crate) is_closing: bool,
 }
 
 impl<'a> Waits<'a> {
@@ -66,14 +64,14 @@ impl<'a> Waits<'a> {
     }
 
     /// Describes what this member is doing, for error messages. It comes first in them, since other
-    /// members receive the text cut.
-    pub(crate) fn occupation(&self) -> String {
+    /// members receive the text cut. `is_closing`: the number of messages is final.
+    pub(crate) fn occupation(&self, is_closing: bool) -> String {
         let message = self.order.completed();
         let step = self.relay.waits().find_map(|wait| wait.part()).map(|part| part.transfer.step);
         match (self.is_relaying(), step) {
             (true, Some(step)) => format!("relaying message {message} at step {step}"),
             (true, None) => format!("relaying message {message}"),
-            (false, _) if self.is_closing => "closing".to_owned(),
+            (false, _) if is_closing => "closing".to_owned(),
             (false, _) => format!("waiting for message {message}"),
         }
     }

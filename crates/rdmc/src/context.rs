@@ -214,7 +214,7 @@ impl Context {
         let network = Network::start(fabric, listen.ip(), &tcp.drain_timeout(drain_timeout))?;
         let joining = Joining {
             number: made.number,
-            rank: made.rank,
+            rank: made.core.rank,
             addresses: settings.members.clone(),
             neighbours: made.links(),
             terms: Terms::Team(TeamTerms::new(&settings, &fabric.name(), *protection)),
@@ -222,7 +222,7 @@ impl Context {
         };
         let links = self.connect(joining, network.offers())?;
         let links = self.links(links, &settings.members, None)?;
-        let identity = (made.number, made.rank, made.members);
+        let identity = (made.number, made.core.rank, made.core.members);
         let driver = Arc::new(Driver::new(team::Team::new(network, made, links)?));
         let threads = Threads::default();
         if self.settings.progress == Progress::Thread {

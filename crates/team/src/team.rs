@@ -61,13 +61,13 @@ impl<T: Transport> Team<T> {
         if transport.one_sided().is_none() {
             return Err(Error::NoWrites);
         }
-        let core = Member::new(settings.core());
+        let core = Member::new(settings.core.clone());
         let peers = Peers::open(&mut transport, &settings, links)?;
         if let Some(rank) = core.linked().find(|&rank| peers.iter().all(|peer| peer.rank != rank)) {
             return Err(Error::NoLink(rank));
         }
         let staged = (peers.iter().count() as u32).max(1) * STAGED_PER_LINK;
-        let slot_bytes = settings.slot_bytes;
+        let slot_bytes = settings.core.slot_bytes;
         Ok(Self {
             moved_at: transport.now(),
             transport,
@@ -87,7 +87,7 @@ impl<T: Transport> Team<T> {
 
     /// Returns this member's rank.
     pub fn rank(&self) -> u32 {
-        self.settings.rank
+        self.settings.core.rank
     }
 
     /// Returns the handle that ends a wait in [`Team::progress`] from another thread.
@@ -211,7 +211,7 @@ impl<T: Transport> Team<T> {
         self.check_open()?;
         if self.is_waiting() {
             let detail = "it left the team in an operation".to_owned();
-            self.fail(Some(self.settings.rank), FailureKind::Application, detail);
+            self.fail(Some(self.settings.core.rank), FailureKind::Application, detail);
             return self.check_open();
         }
         let outcome = self.core.leave();
@@ -225,7 +225,7 @@ impl<T: Transport> Team<T> {
 
     /// Fails the team at all members, by this member.
     pub fn abort(&mut self, reason: &str) {
-        self.fail(Some(self.settings.rank), FailureKind::Application, reason.to_owned());
+        self.fail(Some(self.settings.core.rank), FailureKind::Application, reason.to_owned());
     }
 
     /// Returns whether all links have ended.
@@ -315,13 +315,13 @@ impl<T: Transport> Team<T> {
         let Some((operation, index, needed)) = post.of_receive() else { return };
         if bytes != needed {
             let what = "a block of another length than the operation's";
-            return self.fail_by(&Fault::Protocol { member: rank, what });
+            return self.fail_on(Err(Fault::Protocol { member: rank, what }));
         }
         if let Post::Folded { place, scratch, .. } = post {
             let folded = self.operations.fold_block(operation, place, &scratch);
             self.blocks.keep_scratch(scratch);
             if let Err(why) = folded {
-                return self.fail(Some(self.settings.rank), FailureKind::Application, why);
+                return self.fail(Some(self.settings.core.rank), FailureKind::Application, why);
             }
         }
         let outcome = self.core.received(operation, index);
@@ -334,7 +334,7 @@ impl<T: Transport> Team<T> {
             _ if self.phase != Phase::Open => {}
             Ok(true) => self.moved_at = self.transport.now(),
             Ok(false) => {}
-            Err(fault) => self.fail_by(&fault),
+            Err(fault) => self.fail_on(Err(fault)),
         }
     }
 
@@ -357,7 +357,7 @@ impl<T: Transport> Team<T> {
         let now = self.transport.now();
         let Some(peer) = self.peers.of_endpoint(endpoint) else { return };
         let rank = peer.rank;
-        let outcome = match Word::decode(word, self.settings.members) {
+        let outcome = match Word::decode(word, self.settings.core.members) {
             None => Err(Fault::Protocol { member: rank, what: "an invalid control word" }),
             Some(Word::Exposed(marks)) => {
                 (peer.is_exposed, peer.outgoing.marks) = (true, marks);
@@ -456,7 +456,7 @@ impl<T: Transport> Team<T> {
                 }
             };
             if let Err(why) = outcome {
-                self.fail(Some(self.settings.rank), FailureKind::Application, why);
+                self.fail(Some(self.settings.core.rank), FailureKind::Application, why);
             }
         }
     }
@@ -536,7 +536,7 @@ impl<T: Transport> Team<T> {
             self.phase == Phase::Leaving && has_left()
         };
         let time = (self.transport.now(), self.settings.ask_after);
-        self.waits.end(self.settings.rank, awaited, time, is_over)
+        self.waits.end(self.settings.core.rank, awaited, time, is_over)
     }
 
     fn tell(&mut self, rank: u32, word: &Word) {
@@ -565,12 +565,7 @@ impl<T: Transport> Team<T> {
     }
 
     fn fail_on(&mut self, outcome: Result<(), Fault>) {
-        if let Err(fault) = outcome {
-            self.fail_by(&fault);
-        }
-    }
-
-    fn fail_by(&mut self, fault: &Fault) {
+        let Err(fault) = outcome else { return };
         let kind = match fault {
             Fault::Protocol { .. } => FailureKind::Protocol,
             _ => FailureKind::Application,
@@ -579,7 +574,7 @@ impl<T: Transport> Team<T> {
     }
 
     fn fail(&mut self, member: Option<u32>, kind: FailureKind, detail: String) {
-        self.fail_with(Notice { member, reporter: self.settings.rank, kind, detail });
+        self.fail_with(Notice { member, reporter: self.settings.core.rank, kind, detail });
     }
 
     /// The first failure counts: it is passed on to all linked members.
