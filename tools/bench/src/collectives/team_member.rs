@@ -44,14 +44,14 @@ impl TeamMember {
             .collect::<Outcome<Vec<SocketAddr>>>()?;
         let mut settings = TeamSettings::new(1, addresses, args.rank);
         if let Some(degree) = args.degree {
-            settings.core.degrees = vec![(u64::MAX, degree)];
+            settings.degrees = vec![(u64::MAX, degree)];
         }
         if let Some(bytes) = args.slot_bytes {
-            settings.core.slot_bytes = bytes;
+            settings.slot_bytes = bytes;
         }
         if args.degree.is_some() || args.slot_bytes.is_some() {
             // Trees through slots for every length, as in the paper.
-            (settings.core.exchange_bytes, settings.core.long_bytes) = (0, u64::MAX);
+            (settings.exchange_bytes, settings.long_bytes) = (0, u64::MAX);
         }
         let team = context.create_team(settings)?;
         Ok(Self { team, _context: context, values: vec![0.0; bytes_max.div_ceil(4)] })
