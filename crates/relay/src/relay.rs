@@ -528,7 +528,13 @@ impl Relay {
     }
 
     fn index(&self, number: u64) -> Option<usize> {
-        self.messages.binary_search_by_key(&number, |message| message.number).ok()
+        let first = self.messages.front()?.number;
+        // It is here unless messages between them are not relayed.
+        let index = usize::try_from(number.checked_sub(first)?).ok()?;
+        match self.messages.get(index) {
+            Some(message) if message.number == number => Some(index),
+            _ => self.messages.binary_search_by_key(&number, |message| message.number).ok(),
+        }
     }
 
     fn message(&self, number: u64) -> Option<&Message> {
