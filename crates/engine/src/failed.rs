@@ -40,7 +40,7 @@ impl Failed {
             }
         }
         watermark.start_count(in_place, |rank| notified.contains(&rank));
-        let mut failure = Failure::of(settings.number, notice);
+        let mut failure = notice.into_failure(settings.number);
         failure.delivered = watermark.everywhere(in_place);
         let count_wait = settings.stall_timeout.map_or(WAIT_MAX, |timeout| timeout.min(WAIT_MAX));
         let mut failed = Self {

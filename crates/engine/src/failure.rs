@@ -4,8 +4,6 @@ use std::fmt;
 
 use transport::Cause;
 
-use crate::notice::Notice;
-
 /// Why a group failed: the first cause that this member learned of, which never changes.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub struct Failure {
@@ -129,13 +127,6 @@ impl FailureKind {
             write!(f, " (noticed by member {reporter})")?;
         }
         Ok(())
-    }
-}
-
-impl Failure {
-    pub(crate) fn of(group: u64, notice: Notice) -> Self {
-        let Notice { member, reporter, kind, detail } = notice;
-        Self { group, member, reporter, kind, detail, delivered: 0 }
     }
 }
 

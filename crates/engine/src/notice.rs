@@ -5,7 +5,11 @@ use std::{borrow::Cow, time::Duration};
 use relay::RelayError;
 use transport::{CONTROL_BYTES_MAX, Cause, PostError};
 
-use crate::{error::Fault, failure::FailureKind, fields::Fields};
+use crate::{
+    error::Fault,
+    failure::{Failure, FailureKind},
+    fields::Fields,
+};
 
 /// Stands for "no member" where a rank is written.
 const NO_MEMBER: u32 = u32::MAX;
@@ -44,6 +48,11 @@ impl Notice {
         let member = (member != NO_MEMBER).then_some(member);
         let detail = fields.text()?.to_owned();
         are_ranks.then_some(Self { member, reporter, kind, detail })
+    }
+
+    pub(crate) fn into_failure(self, group: u64) -> Failure {
+        let Self { member, reporter, kind, detail } = self;
+        Failure { group, member, reporter, kind, detail, delivered: 0 }
     }
 
     /// The application of member `own`, this one, has aborted the group.
