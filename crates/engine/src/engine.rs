@@ -1,9 +1,4 @@
 //! All groups of one context over one transport, without threads.
-//!
-//! [`Engine`] connects relays and a transport: it executes the relays' actions, passes completions
-//! to them, and reports to the application by [`Event`]s. It runs over any [`Transport`], so the
-//! same code runs on real and on simulated networks. One thread at a time calls it; only
-//! [`Engine::progress`] waits.
 
 use std::{
     collections::{BTreeMap, BTreeSet, HashMap, HashSet},
@@ -24,7 +19,8 @@ use crate::{
     wait_times::Waited,
 };
 
-/// The groups of one context over one transport; see the module's documentation.
+/// The groups of one context over one transport. One thread at a time calls it; only
+/// [`Engine::progress`] waits.
 pub struct Engine<T: Transport> {
     transport: T,
     groups: BTreeMap<u64, Group>,

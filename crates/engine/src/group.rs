@@ -375,7 +375,7 @@ impl Group {
         self.go_on_closing(transport)?;
         let in_place = self.transfers.in_place();
         let is_awaited = self.closing.is_under_way()
-            || self.transfers.waits().is_relaying()
+            || self.transfers.relay.has_messages()
             || self.transfers.messages.order.has_early()
             || self.delivery.awaits(in_place);
         self.small.iter().for_each(|small| small.set_awaited(is_awaited));
@@ -513,7 +513,7 @@ impl Group {
     /// Returns what this member waits for.
     fn situation(&self) -> Situation {
         let (waits, next) = (self.transfers.waits(), self.transfers.messages.order.completed());
-        let is_relaying = waits.is_relaying();
+        let is_relaying = self.transfers.relay.has_messages();
         let closing = self.closing.waited_for(next).filter(|_| !is_relaying);
         let small = self.small.as_ref();
         let verification = self.transfers.verification.as_ref();

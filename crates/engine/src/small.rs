@@ -36,6 +36,7 @@ use transport::{LeaseError, PeerMemory, PostError, Region, Token, Transport};
 
 use crate::{
     error::{Error, Fault},
+    job_list::Then,
     memory::Memory,
     peers::Peers,
     settings::{GroupSettings, SmallMessages, check_region},
@@ -386,7 +387,10 @@ impl Small {
         // Returned by the event of the failure if it cannot be used.
         messages.memory.insert(message, region.clone());
         let placed = copied.and_then(|contents| match contents {
-            Some(contents) => staging.store_small(message, contents, &region, now),
+            Some(contents) => {
+                let contents = Region::from_vec(contents).read(0..bytes as usize)?;
+                staging.store(contents, &region, (message, 0), Then::SmallTaken { bytes }, now)
+            }
             None => {
                 messages.small_taken(message, bytes);
                 Ok(())

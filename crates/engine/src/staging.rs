@@ -115,35 +115,18 @@ impl Staging {
         Ok(())
     }
 
-    /// Writes a first block to its place in a file. `spare` is the memory into which it was
-    /// received.
-    pub(crate) fn store_first(
+    /// Writes bytes to their place in a file. Errors: it is in use.
+    pub(crate) fn store(
         &mut self,
-        id: ReceiveId,
-        (from, spare): (ReadLease, Region),
+        from: ReadLease,
         file: &Region,
         (message, offset): Place,
+        then: Then,
         now: Duration,
     ) -> Result<(), LeaseError> {
         let bytes = from.len() as u64;
-        let work = Work::Write { from, into: file.write_stored(range(offset, bytes))? };
-        let (what, then) = (What::new("write", file, bytes), Then::Placed { id, spare });
-        self.jobs.submit(Request { what, message, work, then }, now);
-        Ok(())
-    }
-
-    /// Writes a small message from a copy to the application's file.
-    pub(crate) fn store_small(
-        &mut self,
-        message: u64,
-        contents: Vec<u8>,
-        file: &Region,
-        now: Duration,
-    ) -> Result<(), LeaseError> {
-        let bytes = contents.len() as u64;
-        let into = file.write_stored(0..contents.len())?;
-        let work = Work::Write { from: Region::from_vec(contents).read(range(0, bytes))?, into };
-        let (what, then) = (What::new("write", file, bytes), Then::SmallTaken { bytes });
+        let into = file.write_stored(range(offset, bytes))?;
+        let (what, work) = (What::new("write", file, bytes), Work::Write { from, into });
         self.jobs.submit(Request { what, message, work, then }, now);
         Ok(())
     }

@@ -464,7 +464,8 @@ impl Transfers {
         let region = self.messages.region(message);
         let from = spare.read(range(0, bytes))?;
         if region.is_stored() {
-            return self.staging.store_first(id, (from, spare), &region, (message, offset), now);
+            let then = Then::Placed { id, spare };
+            return self.staging.store(from, &region, (message, offset), then, now);
         }
         region.write(range(offset, bytes))?.copy_from_slice(&from);
         drop(from);

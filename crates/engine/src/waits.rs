@@ -37,7 +37,7 @@ impl<'a> Waits<'a> {
 
     /// Returns the neighbours that this member waits for to continue with a message, nearest first.
     pub(crate) fn neighbours(&self) -> impl Iterator<Item = u32> + 'a {
-        let is_relaying = self.is_relaying();
+        let is_relaying = self.relay.has_messages();
         let relayed = self.relay.waits().filter_map(|wait| match wait {
             Wait::Block { source, .. } => Some(source),
             Wait::Credit(part) | Wait::Send(part) => Some(part.transfer.target),
@@ -58,17 +58,12 @@ impl<'a> Waits<'a> {
         self.relay.awaits_memory(next).is_ok() && self.order.is_reported(next)
     }
 
-    /// Returns whether messages are being relayed.
-    pub(crate) fn is_relaying(&self) -> bool {
-        self.relay.has_messages()
-    }
-
     /// Describes what this member is doing, for error messages. It comes first in them, since other
     /// members receive the text cut. `is_closing`: the number of messages is final.
     pub(crate) fn occupation(&self, is_closing: bool) -> String {
         let message = self.order.completed();
         let step = self.relay.waits().find_map(|wait| wait.part()).map(|part| part.transfer.step);
-        match (self.is_relaying(), step) {
+        match (self.relay.has_messages(), step) {
             (true, Some(step)) => format!("relaying message {message} at step {step}"),
             (true, None) => format!("relaying message {message}"),
             (false, _) if is_closing => "closing".to_owned(),

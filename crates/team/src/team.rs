@@ -307,17 +307,17 @@ impl<T: Transport> Team<T> {
 
     /// Takes a block of a long operation that has come, and folds it if it has to be.
     fn handle_block(&mut self, endpoint: EndpointId, token: Token, bytes: u64) {
-        let Some(post) = self.blocks.take(token) else { return };
+        let post = self.blocks.take(token);
+        let Some(Post::Receive { operation, index, place, scratch }) = post else { return };
         let Some(rank) = self.peers.of_endpoint(endpoint).map(|peer| peer.rank) else { return };
         if self.phase != Phase::Open {
             return;
         }
-        let Some((operation, index, needed)) = post.of_receive() else { return };
-        if bytes != needed {
+        if bytes != place.end - place.start {
             let what = "a block of another length than the operation's";
             return self.fail_on(Err(Fault::Protocol { member: rank, what }));
         }
-        if let Post::Folded { place, scratch, .. } = post {
+        if let Some(scratch) = scratch {
             let folded = self.operations.fold_block(operation, place, &scratch);
             self.blocks.keep_scratch(scratch);
             if let Err(why) = folded {
