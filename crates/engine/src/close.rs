@@ -31,14 +31,10 @@ pub(crate) struct Closing {
 
 impl Closing {
     pub(crate) fn new(schedule: &Schedule, rank: u32) -> Self {
-        let children: Vec<u32> = schedule
-            .neighbours(rank)
-            .filter(|&other| schedule.announcer(other) == Some(rank))
-            .collect();
         Self {
             parent: schedule.announcer(rank),
-            undelivered: children.iter().copied().collect(),
-            children,
+            undelivered: schedule.announces_to(rank).collect(),
+            children: schedule.announces_to(rank).collect(),
             asked: false,
             messages: None,
             passed_on: false,
@@ -80,10 +76,7 @@ impl Closing {
             }
             Word::Delivered if self.messages.is_some() && self.undelivered.remove(&rank) => {}
             Word::Confirmed if from_parent && self.delivered => self.confirmed = true,
-            _ => {
-                let what = format!("wrote {word:?} out of turn");
-                return Err(RelayError::Peer { member: rank, what });
-            }
+            _ => return Err(word.out_of_turn(rank)),
         }
         Ok(())
     }

@@ -1,5 +1,7 @@
 //! Counters of a context.
 
+use std::ops::AddAssign;
+
 /// What a context has done so far. Counts never decrease.
 #[derive(Clone, Copy, Default, PartialEq, Eq, Debug)]
 pub struct Counters {
@@ -18,4 +20,24 @@ pub struct Counters {
     pub small_received: u64,
     /// Small messages that the root wrote to all receivers.
     pub small_sent: u64,
+}
+
+impl Counters {
+    /// Counts a small message of this many bytes that was received.
+    pub(crate) fn note_small(&mut self, bytes: u64) {
+        self.small_received += 1;
+        self.bytes_copied += bytes;
+    }
+}
+
+impl AddAssign for Counters {
+    fn add_assign(&mut self, other: Self) {
+        self.bytes_received += other.bytes_received;
+        self.bytes_sent += other.bytes_sent;
+        self.bytes_copied += other.bytes_copied;
+        self.blocks_received += other.blocks_received;
+        self.blocks_sent += other.blocks_sent;
+        self.small_received += other.small_received;
+        self.small_sent += other.small_sent;
+    }
 }

@@ -12,9 +12,7 @@ use relay::RelayError;
 use schedule::Schedule;
 use transport::Transport;
 
-use crate::{
-    event::Event, local_error::LocalError, transfers::Transfers, watermark::Watermark, words::Word,
-};
+use crate::{error::Fault, event::Event, transfers::Transfers, watermark::Watermark, words::Word};
 
 /// The questions at one member.
 #[derive(Debug)]
@@ -43,11 +41,9 @@ struct Question {
 impl Delivery {
     /// `reports_each`: at the root, whether each message is to be reported.
     pub(crate) fn new(schedule: &Schedule, rank: u32, reports_each: bool) -> Self {
-        let children =
-            schedule.neighbours(rank).filter(|&other| schedule.announcer(other) == Some(rank));
         Self {
             parent: schedule.announcer(rank),
-            children: children.collect(),
+            children: schedule.announces_to(rank).collect(),
             reports_each,
             wanted: if reports_each { u64::MAX } else { 0 },
             reported: 0,
@@ -80,10 +76,7 @@ impl Delivery {
                 question.awaited.remove(&rank);
                 watermark.note_subtree(rank, *received);
             }
-            _ => {
-                let what = format!("wrote {word:?} out of turn");
-                return Err(RelayError::Peer { member: rank, what });
-            }
+            _ => return Err(word.out_of_turn(rank)),
         }
         Ok(())
     }
@@ -126,7 +119,7 @@ impl Delivery {
         &mut self,
         transport: &mut T,
         transfers: &mut Transfers,
-    ) -> Result<(), LocalError> {
+    ) -> Result<(), Fault> {
         let own = transfers.in_place();
         for (rank, word) in self.next_words(own, &transfers.watermark) {
             transfers.peers.write(transport, rank, &word)?;

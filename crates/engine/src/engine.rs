@@ -1,9 +1,4 @@
 //! All groups of one context over one transport, without threads.
-//!
-//! [`Engine`] connects relays and a transport: it executes the relays' actions, passes completions
-//! to them, and reports to the application by [`Event`]s. It runs over any [`Transport`], so the
-//! same code runs on real and on simulated networks. One thread at a time calls it; only
-//! [`Engine::progress`] waits.
 
 use std::{
     collections::{BTreeMap, BTreeSet, HashMap, HashSet},
@@ -16,7 +11,7 @@ use transport::{Completion, EndpointId, PostError, Region, Transport, Waker};
 
 use crate::{
     counters::Counters,
-    error::Error,
+    error::{Error, check_range},
     event::Event,
     group::Group,
     jobs::{AtOnce, Disks, Done},
@@ -24,7 +19,8 @@ use crate::{
     settings::GroupSettings,
 };
 
-/// The groups of one context over one transport; see the module's documentation.
+/// The groups of one context over one transport. One thread at a time calls it; only
+/// [`Engine::progress`] waits.
 pub struct Engine<T: Transport> {
     transport: T,
     groups: BTreeMap<u64, Group>,
@@ -43,6 +39,7 @@ pub struct Engine<T: Transport> {
     touched: BTreeSet<u64>,
     /// No group can stall before this time.
     next_check: Option<Duration>,
+    /// Of the groups that have ended.
     counters: Counters,
 }
 
@@ -90,13 +87,8 @@ impl<T: Transport> Engine<T> {
         if self.groups.contains_key(&number) {
             return Err(Error::NumberInUse(number));
         }
-        if settings.block_bytes > self.transport.block_bytes_max() {
-            return Err(Error::OutOfRange {
-                setting: "block_bytes",
-                value: settings.block_bytes,
-                range: 1..=self.transport.block_bytes_max(),
-            });
-        }
+        let block_bytes = 1..=self.transport.block_bytes_max();
+        check_range("block_bytes", settings.block_bytes, block_bytes)?;
         let offload = Offload::of(&settings, self.transport.triggered().is_some());
         if let Offload::Unavailable(reason) = offload {
             tracing::warn!(target: "rdmc::engine", group = number, reason, "the network does not relay by itself");
@@ -109,11 +101,11 @@ impl<T: Transport> Engine<T> {
         let mut group = Group::new(settings, offload, self.transport.now(), disks)?;
         let connected = self.connect(&mut group, links);
         if let Err(error) = connected.and_then(|()| group.expose_ring(&mut self.transport)) {
-            group.abandon(&mut self.transport);
+            group.transfers.peers.close(&mut self.transport);
             self.forget(&group);
             return Err(error);
         }
-        group.carry_out(&mut self.transport, &mut self.counters);
+        group.carry_out(&mut self.transport);
         // The checks of other groups stay as early as they are.
         let check = group.next_check(self.transport.now()).into_iter();
         self.next_check = check.chain(self.next_check).min();
@@ -126,7 +118,7 @@ impl<T: Transport> Engine<T> {
         for (rank, link) in links {
             let endpoint =
                 self.transport.open(link).map_err(|error| Error::Link { member: rank, error })?;
-            group.connect(rank, endpoint);
+            group.transfers.peers.insert(rank, endpoint);
             self.neighbours.insert(endpoint, (group.number(), rank));
         }
         match group.missing_neighbour() {
@@ -142,11 +134,7 @@ impl<T: Transport> Engine<T> {
     /// Errors: this member is not the root, too many blocks, group closed or failed. On an error
     /// nothing is queued.
     pub fn send(&mut self, group: u64, region: Region) -> Result<u64, Error> {
-        self.with_group(group, |group, transport, counters| {
-            let number = group.send(region, transport.now())?;
-            group.carry_out(transport, counters);
-            Ok(number)
-        })
+        self.with_group(group, |group, transport| group.send(region, transport.now()))
     }
 
     /// Provides memory for an [`Event::Incoming`] message, at least as long as the message.
@@ -156,11 +144,7 @@ impl<T: Transport> Engine<T> {
     /// Errors: [`Error::RegionTooSmall`], [`Error::RegionReadOnly`] (another region may be
     /// provided); the message does not wait for memory.
     pub fn accept(&mut self, group: u64, message: u64, region: Region) -> Result<(), Error> {
-        self.with_group(group, |group, transport, counters| {
-            group.accept(message, region, counters, transport.now())?;
-            group.carry_out(transport, counters);
-            Ok(())
-        })
+        self.with_group(group, |group, transport| group.accept(message, region, transport.now()))
     }
 
     /// Reports that the application has copied the next message out of its [`crate::Slot`], and has
@@ -168,22 +152,14 @@ impl<T: Transport> Engine<T> {
     ///
     /// Errors: the group has ended; the message is in no slot, or earlier ones are not complete.
     pub fn taken(&mut self, group: u64, message: u64) -> Result<(), Error> {
-        self.with_group(group, |group, transport, counters| {
-            group.taken(message, counters)?;
-            group.carry_out(transport, counters);
-            Ok(())
-        })
+        self.with_group(group, |group, _| group.taken(message))
     }
 
     /// At the root: asks for [`Event::Delivered`] until this many messages have reached every member.
     ///
     /// Errors: this member is not the root; the group has ended.
     pub fn ask_delivered(&mut self, group: u64, count: u64) -> Result<(), Error> {
-        self.with_group(group, |group, transport, counters| {
-            group.ask_delivered(count)?;
-            group.carry_out(transport, counters);
-            Ok(())
-        })
+        self.with_group(group, |group, _| group.ask_delivered(count))
     }
 
     /// Starts to close a group. At the root no more messages can be sent; when all are complete
@@ -192,18 +168,14 @@ impl<T: Transport> Engine<T> {
     ///
     /// Errors: the group has ended or is closing already.
     pub fn close(&mut self, group: u64) -> Result<(), Error> {
-        self.with_group(group, |group, transport, counters| {
-            group.ask_to_close()?;
-            group.carry_out(transport, counters);
-            Ok(())
-        })
+        self.with_group(group, |group, _| group.ask_to_close())
     }
 
     /// Makes a group fail at all members; the failure names this member.
     ///
     /// Errors: the group has ended.
     pub fn abort(&mut self, group: u64, detail: &str) -> Result<(), Error> {
-        self.with_group(group, |group, transport, _| {
+        self.with_group(group, |group, transport| {
             group.abort(transport, detail);
             Ok(())
         })
@@ -253,6 +225,7 @@ impl<T: Transport> Engine<T> {
                 && let Some(group) = self.groups.remove(&number)
             {
                 self.forget(&group);
+                self.counters += group.transfers.counters;
             }
         }
         self.touched.extend(again);
@@ -281,7 +254,7 @@ impl<T: Transport> Engine<T> {
                     continue;
                 };
                 self.touched.insert(done.lane.group);
-                group.on_job_done(&mut self.transport, &mut self.counters, done, now);
+                group.on_job_done(&mut self.transport, done, now);
             }
             self.done = done;
         }
@@ -327,7 +300,9 @@ impl<T: Transport> Engine<T> {
 
     /// Returns the counters of all groups together.
     pub fn counters(&self) -> Counters {
-        self.counters
+        let mut counters = self.counters;
+        self.groups.values().for_each(|group| counters += group.transfers.counters);
+        counters
     }
 
     /// Returns how long this member has waited for its neighbours, in each group that has not
@@ -407,19 +382,21 @@ impl<T: Transport> Engine<T> {
         }
         if let Some(group) = self.groups.get_mut(&number) {
             self.touched.insert(number);
-            group.on_completion(&mut self.transport, &mut self.counters, rank, completion, now);
+            group.on_completion(&mut self.transport, rank, completion, now);
         }
     }
 
     fn with_group<R>(
         &mut self,
         number: u64,
-        act: impl FnOnce(&mut Group, &mut T, &mut Counters) -> Result<R, Error>,
+        act: impl FnOnce(&mut Group, &mut T) -> Result<R, Error>,
     ) -> Result<R, Error> {
         let group = self.groups.get_mut(&number).ok_or(Error::NoSuchGroup(number))?;
         self.touched.insert(number);
         group.note_progress(self.transport.now());
-        act(group, &mut self.transport, &mut self.counters)
+        let outcome = act(group, &mut self.transport);
+        group.carry_out(&mut self.transport);
+        outcome
     }
 }
 
@@ -427,10 +404,11 @@ impl<T: Transport> Engine<T> {
 mod tests {
     use std::{io, sync::Mutex};
 
-    use transport::Storage;
+    use transport::{Storage, Token};
     use transport_sim::{SimConfig, SimNet};
 
     use super::*;
+    use crate::words::Word;
     use relay::Window;
     use schedule::{Algorithm, Schedule};
 
@@ -485,5 +463,35 @@ mod tests {
             }
         }
         assert!(disks.iter().all(|disk| *disk.0.lock().unwrap() == [9; 1_000]));
+    }
+
+    /// Messages 0 to 4 of this group are not relayed.
+    #[test]
+    fn an_error_names_a_message_by_the_number_that_it_has_everywhere() {
+        let network = SimNet::new(SimConfig::IDEAL, 1);
+        let (mut engine, mut root) = (Engine::new(network.member()), network.member());
+        let (link, from_root) = network.connect(0, 1);
+        let schedule = Schedule::new(Algorithm::Chain, 2, 0).unwrap();
+        let mut settings = GroupSettings::new(1, 1, schedule);
+        settings.block_bytes = 10;
+        engine.create(settings, vec![(0, link)]).unwrap();
+        let endpoint = root.open(from_root).unwrap();
+        let announcement = Word::Announce { number: 5, bytes: 20, delivered: 0 };
+        root.write_control(endpoint, &announcement.encode()).unwrap();
+        let block = Region::zeroed(10);
+        root.post_send(endpoint, block.read(0..10).unwrap(), 7, Token(0)).unwrap();
+        let mut events = Vec::new();
+        for _ in 0..2 {
+            while network.step().is_some() {
+                engine.progress(Duration::ZERO, &mut events);
+            }
+            root.close(endpoint);
+        }
+        let failure = events.into_iter().find_map(|event| match event {
+            Event::Failed { failure, .. } => Some(failure),
+            _ => None,
+        });
+        let detail = failure.unwrap().detail;
+        assert!(detail.contains("sent block 7 of 10 bytes where step 0 of message 5"), "{detail}");
     }
 }

@@ -1,11 +1,11 @@
-//! The errors of the engine's calls.
+//! The errors of the engine's calls, and those at this member that fail a group.
 
-use std::ops::RangeInclusive;
+use std::{io, ops::RangeInclusive};
 
 use relay::RelayError;
-use transport::PostError;
+use transport::{LeaseError, PostError};
 
-use crate::failure::Failure;
+use crate::{failure::Failure, jobs::What};
 
 /// Why a call of the engine was refused.
 #[derive(Debug, thiserror::Error)]
@@ -49,15 +49,8 @@ pub enum Error {
         message: u64,
     },
     /// A setting is out of range.
-    #[error("{setting} is {value}; use {} to {}", range.start(), range.end())]
-    OutOfRange {
-        /// The field of [`crate::GroupSettings`].
-        setting: &'static str,
-        /// The value that was given.
-        value: u64,
-        /// The values that are allowed with this transport.
-        range: RangeInclusive<u64>,
-    },
+    #[error(transparent)]
+    OutOfRange(#[from] OutOfRange),
     /// There is no link to a neighbour of this member.
     #[error("there is no link to member {0}")]
     NoLink(u32),
@@ -69,4 +62,48 @@ pub enum Error {
         /// The transport's reason.
         error: PostError,
     },
+}
+
+/// A setting is out of range.
+#[derive(Debug, thiserror::Error)]
+#[error("{setting} is {value}; use {} to {}", range.start(), range.end())]
+pub struct OutOfRange {
+    /// What was set.
+    pub setting: &'static str,
+    /// The value that was given.
+    pub value: u64,
+    /// The values that are allowed, with this transport.
+    pub range: RangeInclusive<u64>,
+}
+
+/// Checks a value of a setting.
+///
+/// Errors: it is not in this range.
+pub fn check_range<T: Into<u64> + Copy>(
+    setting: &'static str,
+    value: T,
+    range: RangeInclusive<T>,
+) -> Result<(), OutOfRange> {
+    let (value, range) = (value.into(), (*range.start()).into()..=(*range.end()).into());
+    if range.contains(&value) { Ok(()) } else { Err(OutOfRange { setting, value, range }) }
+}
+
+/// Why a group cannot go on at this member.
+#[derive(Debug, thiserror::Error)]
+pub(crate) enum Fault {
+    /// An event was not valid.
+    #[error(transparent)]
+    Relay(#[from] RelayError),
+    /// Memory that the application provided cannot be leased.
+    #[error(transparent)]
+    Memory(#[from] LeaseError),
+    /// A job could not be done.
+    #[error("{error}: {what}")]
+    Job { error: io::Error, what: What },
+    /// This member's copy of a message is not the root's.
+    #[error("message {message} of {bytes} bytes has another digest than at the root")]
+    Differs { message: u64, bytes: u64 },
+    /// The transport has no room for a control word to this neighbour.
+    #[error("{error}")]
+    ControlRefused { rank: u32, error: PostError },
 }

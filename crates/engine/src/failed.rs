@@ -4,7 +4,7 @@ use std::{collections::BTreeSet, time::Duration};
 
 use transport::Transport;
 
-use crate::{event::Event, failure::Failure, transfers::Transfers, words::Word};
+use crate::{event::Event, failure::Failure, notice::Notice, transfers::Transfers, words::Word};
 
 /// How long a failed group waits for jobs, whose memory is in use, and for counts. The limit is
 /// needed because a disk or a member may never respond.
@@ -23,23 +23,24 @@ pub(crate) struct Failed {
 impl Failed {
     /// Notifies every neighbour, and starts to count the messages that are in place at all members.
     pub(crate) fn start<T: Transport>(
-        mut failure: Failure,
+        notice: Notice,
         transfers: &mut Transfers,
         transport: &mut T,
     ) -> Self {
         let (in_place, now) = (transfers.in_place(), transport.now());
         transfers.staging.clear();
         let Transfers { watermark, peers, settings, .. } = transfers;
-        let notice = Word::of_failure(&failure);
+        let word = Word::Failed(notice.clone());
         let mut notified = BTreeSet::new();
         for (rank, endpoint) in peers.iter() {
-            match peers.write(transport, rank, &notice) {
+            match peers.write(transport, rank, &word) {
                 Ok(()) => drop(notified.insert(rank)),
                 // The end of the connection notifies that neighbour of the failure.
                 Err(_) => transport.close(endpoint),
             }
         }
         watermark.start_count(in_place, |rank| notified.contains(&rank));
+        let mut failure = notice.into_failure(settings.number);
         failure.delivered = watermark.everywhere(in_place);
         let count_wait = settings.stall_timeout.map_or(WAIT_MAX, |timeout| timeout.min(WAIT_MAX));
         let mut failed = Self {
@@ -128,7 +129,7 @@ impl Failed {
     /// Returns whether the last event is due: no memory is in use any more.
     pub(crate) fn is_over(&self, transfers: &Transfers) -> bool {
         !transfers.watermark.is_counting()
-            && transfers.posts.are_done()
+            && transfers.peers.posts_are_done()
             && !self.waits_for_jobs(transfers)
     }
 

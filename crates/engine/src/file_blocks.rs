@@ -11,7 +11,7 @@ use transport::{LeaseError, ReadLease, Region, StoredWrite, WriteLease};
 use crate::{
     job_list::{Place, Request, Then},
     jobs::{What, Work},
-    range::range,
+    memory::range,
 };
 
 /// The blocks between files and the network.
@@ -125,7 +125,7 @@ impl FileBlocks {
         let memory = self.memory();
         let into = memory.write(0..bytes as usize)?;
         self.blocks.insert(place, Block { memory, is_loading: true, users: 1, used });
-        let (what, work) = (What::read(file, bytes), Work::Read { from, into });
+        let (what, work) = (What::new("read", file, bytes), Work::Read { from, into });
         Ok(Some(Request { what, message: place.0, work, then: Then::Loaded { place } }))
     }
 
@@ -168,7 +168,7 @@ impl FileBlocks {
             None => self.memory(),
         };
         let lease = memory.write(0..bytes as usize)?;
-        let what = What::write(&file, bytes);
+        let what = What::new("write", &file, bytes);
         self.landings.insert(id, Landing { memory, into, what, place });
         Ok(lease)
     }

@@ -3,7 +3,7 @@
 
 use std::time::Duration;
 
-use schedule::{Algorithm, Schedule};
+use schedule::{Algorithm, MAX_MEMBERS, Schedule};
 use transport::{
     CONTROL_BYTES_MAX, Completion, EndpointId, OneSidedWrites, Region, Token, Transport,
 };
@@ -25,7 +25,7 @@ pub fn messages(bytes: &[u8]) -> bool {
     if body.len() > CONTROL_BYTES_MAX {
         return false;
     }
-    Word::decode(body).inspect(|word| assert_eq!(word.encode(), body)).is_some()
+    Word::decode(body, MAX_MEMBERS).inspect(|word| assert_eq!(word.encode(), body)).is_some()
 }
 
 /// Runs a group in virtual time. The bytes determine the member, the actions of its neighbours and
@@ -217,7 +217,7 @@ impl Scene {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::FailureKind;
+    use crate::{FailureKind, Notice};
 
     fn word(neighbour: u8, word: &Word) -> Vec<u8> {
         let bytes = word.encode();
@@ -281,7 +281,7 @@ mod tests {
             ("announce", Word::Announce { number: 3, bytes: 1 << 40, delivered: 1 }),
             ("grant", Word::Grant { count: 2, received: 1 }),
             ("freed", Word::Freed { count: 7 }),
-            ("failed", Word::Failed { member, reporter: 7, kind, detail }),
+            ("failed", Word::Failed(Notice { member, reporter: 7, kind, detail })),
             ("closing", Word::Closing { messages: 3 }),
             ("delivered", Word::Delivered),
             ("confirmed", Word::Confirmed),

@@ -3,21 +3,17 @@
 use std::{sync::Arc, time::Duration};
 
 use relay::{ReceiveId, RelayError, SendId};
-use transport::{Cause, Completion, EndpointId, Region, Transport};
+use transport::{Cause, Completion, Region, Transport};
 
 use crate::{
-    blame::Blame,
     close::Closing,
-    counters::Counters,
     delivery::Delivery,
-    error::Error,
+    error::{Error, Fault},
     event::Event,
     failed::Failed,
-    failure::Failure,
     jobs::{Disks, Done},
-    local_error::LocalError,
+    notice::Notice,
     offload::Offload,
-    phase::Phase,
     settings::GroupSettings,
     small::Small,
     stalls::{Situation, Stalls, ToAll, Verdict},
@@ -38,6 +34,16 @@ pub(crate) struct Group {
     phase: Phase,
 }
 
+/// Phases follow each other from top to bottom; a group is either closed or failed before it ends.
+enum Phase {
+    Running,
+    /// Every message is complete at every member; connections are being closed.
+    Closed,
+    Failed(Failed),
+    /// The last event has been taken.
+    Ended,
+}
+
 impl Group {
     /// Makes a group. `disks`: what reads and writes files, and a number that is unique in the
     /// engine.
@@ -47,7 +53,7 @@ impl Group {
         now: Duration,
         disks: (Arc<dyn Disks>, u64),
     ) -> Result<Self, Error> {
-        let (rank, members) = (settings.rank, settings.schedule.members());
+        let rank = settings.rank;
         Ok(Self {
             closing: Closing::new(&settings.schedule, rank),
             delivery: Delivery::new(
@@ -57,7 +63,7 @@ impl Group {
             ),
             small: Small::new(&settings),
             wait_times: WaitTimes::new(rank),
-            stalls: Stalls::new(rank, members, settings.stall_timeout, now),
+            stalls: Stalls::new(rank, settings.stall_timeout, now),
             transfers: Transfers::new(settings, offload, disks)?,
             phase: Phase::Running,
         })
@@ -74,10 +80,6 @@ impl Group {
     /// Notes progress or a call of the application: the stall timeout starts anew.
     pub(crate) fn note_progress(&mut self, now: Duration) {
         self.stalls.note_progress(now);
-    }
-
-    pub(crate) fn connect(&mut self, rank: u32, endpoint: EndpointId) {
-        self.transfers.peers.insert(rank, endpoint);
     }
 
     pub(crate) fn missing_neighbour(&self) -> Option<u32> {
@@ -102,15 +104,15 @@ impl Group {
             return Err(Error::Closed(self.number()));
         }
         let (bytes, is_root) = (region.len() as u64, self.transfers.settings.is_root());
-        let number = match &mut self.small {
+        let number = self.transfers.messages.order.known();
+        match &mut self.small {
             // A message in a file is read block by block, so it is relayed whatever its length.
             Some(small) if is_root && small.takes(bytes) && !region.is_stored() => {
-                let number = self.transfers.messages.order.number(false);
                 small.send(number);
-                number
             }
-            _ => self.transfers.send(&region, now)?,
-        };
+            _ => self.transfers.send(number, &region, now)?,
+        }
+        self.transfers.messages.order.sent();
         let facts = || Facts::default().message(number).bytes(bytes);
         self.transfers.messages.timeline.note("message", facts);
         self.transfers.messages.keep_whole(number, region);
@@ -121,26 +123,26 @@ impl Group {
         &mut self,
         message: u64,
         region: Region,
-        counters: &mut Counters,
         now: Duration,
     ) -> Result<(), Error> {
         self.check_running()?;
         let Self { transfers, small, .. } = self;
         transfers.messages.timeline.note("accepted", || Facts::default().message(message));
-        let is_reported = transfers.messages.order.is_reported(message);
-        let Some(small) = small.as_mut().filter(|small| is_reported && small.holds(message)) else {
-            return transfers.accept(message, region);
-        };
-        small.accept(message, region, transfers, counters, now)
+        if !transfers.messages.order.is_reported(message) {
+            return Err(RelayError::Unknown { what: "message", number: message }.into());
+        }
+        match small.as_mut().filter(|small| small.holds(message)) {
+            Some(small) => small.accept(message, region, transfers, now),
+            None => transfers.accept(message, region),
+        }
     }
 
     /// Notes that the application has copied a message out of its slot, and is done with it.
-    pub(crate) fn taken(&mut self, message: u64, counters: &mut Counters) -> Result<(), Error> {
+    pub(crate) fn taken(&mut self, message: u64) -> Result<(), Error> {
         self.check_running()?;
         let bytes = self.small.as_mut().and_then(|small| small.taken(message, &mut self.transfers));
         let bytes = bytes.ok_or(RelayError::Unknown { what: "message", number: message })?;
-        counters.small_received += 1;
-        counters.bytes_copied += bytes;
+        self.transfers.counters.note_small(bytes);
         Ok(())
     }
 
@@ -170,7 +172,7 @@ impl Group {
     pub(crate) fn abort<T: Transport>(&mut self, transport: &mut T, detail: &str) {
         let rank = self.rank();
         self.note_done();
-        self.fail(transport, Blame::application(rank, detail));
+        self.fail(transport, Notice::application(rank, detail));
     }
 
     fn is_running(&self) -> bool {
@@ -178,14 +180,17 @@ impl Group {
     }
 
     fn check_running(&self) -> Result<(), Error> {
-        self.phase.check_running(self.number())
+        match &self.phase {
+            Phase::Running => Ok(()),
+            Phase::Failed(failed) => Err(Error::Failed(failed.failure().clone())),
+            Phase::Closed | Phase::Ended => Err(Error::Closed(self.number())),
+        }
     }
 
     /// Processes one completion of the endpoint that leads to `rank`.
     pub(crate) fn on_completion<T: Transport>(
         &mut self,
         transport: &mut T,
-        counters: &mut Counters,
         rank: u32,
         completion: Completion,
         now: Duration,
@@ -196,7 +201,7 @@ impl Group {
         self.note_done();
         let outcome = match completion {
             Completion::Sent { token, .. } => {
-                self.transfers.posts.completed();
+                self.transfers.peers.post_completed();
                 match Small::made(token) {
                     true => Ok(()),
                     false => self.transfers.sent(rank, SendId(token.0)),
@@ -207,29 +212,29 @@ impl Group {
                 self.transfers.relay.arriving(ReceiveId(token.0), immediate)
             }
             Completion::Received { token, bytes, immediate, .. } => {
-                self.transfers.posts.completed();
+                self.transfers.peers.post_completed();
                 self.stalls.note_activity(rank);
                 let (id, block) = (ReceiveId(token.0), (bytes, immediate));
-                self.transfers.received(rank, id, block, counters, now)
+                self.transfers.received(rank, id, block, now)
             }
             Completion::Cancelled { token, .. } => {
                 self.transfers.missed(ReceiveId(token.0));
-                self.transfers.posts.completed();
+                self.transfers.peers.post_completed();
                 Ok(())
             }
             Completion::Written { immediate, .. } if self.is_running() => match &mut self.small {
                 Some(small) => small.on_written(rank, immediate, &mut self.transfers),
-                None => Err(peer_error(rank, "wrote where there is no ring")),
+                None => Err(RelayError::peer(rank, "wrote where there is no ring")),
             },
             Completion::Control { word, .. } => {
-                return self.on_control(transport, counters, rank, &word, now);
+                return self.on_control(transport, rank, &word, now);
             }
             Completion::Broken { cause, .. } => {
-                return self.on_lost(transport, counters, rank, cause);
+                return self.on_lost(transport, rank, cause);
             }
             Completion::Halted { cause, .. } => {
-                let blame = Blame::halted(self.rank(), cause, &self.doing());
-                return self.fail(transport, blame);
+                let notice = Notice::halted(self.rank(), cause, &self.doing());
+                return self.fail(transport, notice);
             }
             Completion::Closed { .. } => {
                 self.transfers.peers.remove(rank);
@@ -237,18 +242,17 @@ impl Group {
             }
             _ => Ok(()),
         };
-        self.go_on(transport, counters, outcome);
+        self.go_on(transport, outcome);
     }
 
     fn on_control<T: Transport>(
         &mut self,
         transport: &mut T,
-        counters: &mut Counters,
         rank: u32,
         word: &[u8],
         now: Duration,
     ) {
-        let word = Word::decode(word);
+        let word = Word::decode(word, self.transfers.settings.schedule.members());
         if let (Phase::Failed(failed), Some(word)) = (&mut self.phase, &word) {
             failed.on_control(&mut self.transfers, transport, rank, word);
         }
@@ -263,13 +267,12 @@ impl Group {
         }
         if let Some(Word::Held { by }) = word {
             let situation = self.situation();
-            let outcome = self.stalls.on_held(rank, by, &situation, transport.now());
-            let outcome = outcome.map(|word| self.write_to_all(transport, word));
-            return self.go_on(transport, counters, outcome);
+            let word = self.stalls.on_held(rank, by, &situation, now);
+            return self.write_to_all(transport, word);
         }
         if let Some(word @ (Word::Ask { .. } | Word::Has { .. })) = &word {
             let outcome = self.delivery.on_control(rank, word, &mut self.transfers.watermark);
-            return self.go_on(transport, counters, outcome);
+            return self.go_on(transport, outcome);
         }
         self.stalls.note_activity(rank);
         // A credit is progress if it was waited for: a member could grant one more now and then for ever.
@@ -284,59 +287,46 @@ impl Group {
                 .map(|()| self.transfers.note_everywhere(delivered)),
             Some(Word::Digest { message, digest }) => match &mut self.transfers.verification {
                 Some(verification) => verification.on_digest(rank, message, digest),
-                None => Err(peer_error(rank, "wrote a digest in a group that verifies nothing")),
+                None => {
+                    Err(RelayError::peer(rank, "wrote a digest in a group that verifies nothing"))
+                }
             },
             Some(Word::Freed { count }) => match &mut self.small {
                 Some(small) => small.on_freed(rank, count, &mut self.transfers),
-                None => Err(peer_error(rank, "has a ring for small messages")),
+                None => Err(RelayError::peer(rank, "has a ring for small messages")),
             },
             Some(Word::Grant { count, received }) => {
                 self.transfers.messages.timeline.note("granted", || Facts::of(rank));
                 self.transfers.watermark.note_subtree(rank, received);
                 self.transfers.relay.granted(rank, count)
             }
-            Some(Word::Failed { member, reporter, kind, detail }) => {
-                let (group, delivered) = (self.number(), 0);
-                let failure = Failure { group, member, reporter, kind, detail, delivered };
-                return self.enter_failed(transport, failure);
-            }
+            Some(Word::Failed(notice)) => return self.fail(transport, notice),
             Some(word @ (Word::Counted { .. } | Word::Settled { .. })) => {
                 self.transfers.watermark.on_count(rank, &word)
             }
-            Some(word) => {
-                let outcome = self.closing.on_control(rank, &word);
-                self.transfers.is_closing = self.closing.is_under_way();
-                outcome
-            }
-            None => Err(peer_error(rank, "wrote an unknown word")),
+            Some(word) => self.closing.on_control(rank, &word),
+            None => Err(RelayError::peer(rank, "wrote an unknown word")),
         };
-        self.go_on(transport, counters, outcome);
+        self.go_on(transport, outcome);
     }
 
     /// Processes the end of a neighbour's connection that was not closed from here.
-    fn on_lost<T: Transport>(
-        &mut self,
-        transport: &mut T,
-        counters: &mut Counters,
-        rank: u32,
-        cause: Cause,
-    ) {
+    fn on_lost<T: Transport>(&mut self, transport: &mut T, rank: u32, cause: Cause) {
         self.transfers.peers.remove(rank);
         if let Phase::Failed(failed) = &mut self.phase {
             failed.on_lost(&mut self.transfers, transport, rank);
         }
         if !self.is_running() || self.closing.can_do_without(rank) {
-            return self.go_on(transport, counters, Ok(()));
+            return self.carry_out(transport);
         }
-        let blame = Blame::lost(self.rank(), rank, &cause, &self.doing());
-        self.fail(transport, blame);
+        let notice = Notice::lost(self.rank(), rank, &cause, &self.doing());
+        self.fail(transport, notice);
     }
 
     /// Processes the outcome of a transfer between memory and a file.
     pub(crate) fn on_job_done<T: Transport>(
         &mut self,
         transport: &mut T,
-        counters: &mut Counters,
         done: Done,
         now: Duration,
     ) {
@@ -345,76 +335,58 @@ impl Group {
         if !self.is_running() {
             return;
         }
-        let digests = match done.outcome {
-            Ok(digests) => digests,
-            Err(error) => {
-                let blame = Blame::job(self.rank(), &error, &ended.what, &self.doing());
-                return self.fail(transport, blame);
-            }
+        let followed = match done.outcome {
+            Ok(digests) => self.transfers.follow(transport, ended, digests),
+            Err(error) => Err(Fault::Job { error, what: ended.what }),
         };
-        match self.transfers.follow(transport, ended, digests) {
-            Ok(outcome) => self.go_on(transport, counters, outcome),
-            Err(error) => self.stop(transport, error.into()),
-        }
+        self.go_on(transport, followed);
     }
 
     /// Continues after an event, or fails the group if the event was invalid.
-    fn go_on<T: Transport>(
-        &mut self,
-        transport: &mut T,
-        counters: &mut Counters,
-        outcome: Result<(), RelayError>,
-    ) {
+    fn go_on<T: Transport>(&mut self, transport: &mut T, outcome: Result<(), impl Into<Fault>>) {
         match outcome {
-            Ok(()) => self.carry_out(transport, counters),
-            Err(RelayError::Peer { member, what }) => {
-                self.fail(transport, Blame::protocol(member, what));
-            }
-            Err(other) => self.fail(transport, Blame::protocol(self.rank(), other.to_string())),
+            Ok(()) => self.carry_out(transport),
+            Err(fault) => self.stop(transport, fault.into()),
         }
     }
 
     /// Executes the relay's actions, and closes the group when all is complete.
-    pub(crate) fn carry_out<T: Transport>(&mut self, transport: &mut T, counters: &mut Counters) {
+    pub(crate) fn carry_out<T: Transport>(&mut self, transport: &mut T) {
         if !self.is_running() {
             return;
         }
-        if let Err(error) = self.try_to_carry_out(transport, counters) {
+        if let Err(error) = self.try_to_carry_out(transport) {
             self.stop(transport, error);
         }
     }
 
-    fn try_to_carry_out<T: Transport>(
-        &mut self,
-        transport: &mut T,
-        counters: &mut Counters,
-    ) -> Result<(), LocalError> {
-        while self.transfers.step(transport, counters)? {}
+    fn try_to_carry_out<T: Transport>(&mut self, transport: &mut T) -> Result<(), Fault> {
+        while self.transfers.step(transport)? {}
         self.transfers.verify(transport)?;
         self.transfers.grant(transport)?;
         self.wait_times
             .note(self.transfers.waits().obstacle(&self.transfers.staging), transport.now());
-        self.transfers.note_wait();
+        self.transfers.messages.timeline.note_wait(&self.transfers.relay);
         match &mut self.small {
-            Some(small) => small.carry_out(transport, &mut self.transfers, counters)?,
+            Some(small) => small.carry_out(transport, &mut self.transfers)?,
             None => self.transfers.messages.report(|_| None),
         }
         self.delivery.carry_out(transport, &mut self.transfers)?;
         self.go_on_closing(transport)?;
         let in_place = self.transfers.in_place();
         let is_awaited = self.closing.is_under_way()
-            || self.transfers.needs_earlier()
+            || self.transfers.relay.has_messages()
+            || self.transfers.messages.order.has_early()
             || self.delivery.awaits(in_place);
         self.small.iter().for_each(|small| small.set_awaited(is_awaited));
         Ok(())
     }
 
     /// Takes the next step of closing, if it is due.
-    fn go_on_closing<T: Transport>(&mut self, transport: &mut T) -> Result<(), LocalError> {
+    fn go_on_closing<T: Transport>(&mut self, transport: &mut T) -> Result<(), Fault> {
         let (known, completed) =
             (self.transfers.messages.order.known(), self.transfers.messages.order.completed());
         let words = self.closing.next_words(known, completed);
-        self.transfers.is_closing = self.closing.is_under_way();
         for (rank, word) in words {
             self.transfers.peers.write(transport, rank, &word)?;
         }
@@ -423,7 +395,7 @@ impl Group {
             tracing::debug!(target: "rdmc::engine", group, rank, "group closed");
             self.delivery.report(completed, &mut self.transfers);
             self.phase = Phase::Closed;
-            self.abandon(transport);
+            self.transfers.peers.close(transport);
         }
         Ok(())
     }
@@ -445,47 +417,40 @@ impl Group {
         }
     }
 
-    /// Fails the group because of an error at this member.
-    fn stop<T: Transport>(&mut self, transport: &mut T, error: LocalError) {
-        let blame = Blame::local(self.rank(), &error, &self.doing());
-        self.fail(transport, blame);
+    /// Fails the group, which cannot go on here.
+    fn stop<T: Transport>(&mut self, transport: &mut T, fault: Fault) {
+        let notice = Notice::of(self.rank(), &fault, &self.doing());
+        self.fail(transport, notice);
     }
 
     /// Describes what this member is doing, for errors.
     fn doing(&self) -> String {
-        self.transfers.waits().occupation()
-    }
-
-    fn fail<T: Transport>(&mut self, transport: &mut T, blame: Blame) {
-        self.enter_failed(transport, blame.into_failure(self.number(), self.rank()));
+        self.transfers.waits().occupation(self.closing.is_under_way())
     }
 
     /// Fails the group, once: the first cause is kept and sent to every neighbour, which forwards
     /// it to its own neighbours (DSN 2018 section 3, item 6).
-    fn enter_failed<T: Transport>(&mut self, transport: &mut T, failure: Failure) {
+    fn fail<T: Transport>(&mut self, transport: &mut T, notice: Notice) {
         if !self.is_running() {
             return;
         }
-        tracing::debug!(target: "rdmc::engine", %failure, "group failed");
-        self.transfers.messages.timeline.note("failed", || Facts::of(failure.member));
-        self.phase = Phase::Failed(Failed::start(failure, &mut self.transfers, transport));
-    }
-
-    /// Closes all connections.
-    pub(crate) fn abandon<T: Transport>(&mut self, transport: &mut T) {
-        self.transfers.peers.close(transport);
+        self.transfers.messages.timeline.note("failed", || Facts::of(notice.member));
+        let failed = Failed::start(notice, &mut self.transfers, transport);
+        tracing::debug!(target: "rdmc::engine", failure = %failed.failure(), "group failed");
+        self.phase = Phase::Failed(failed);
     }
 
     /// Returns whether the transport has refused a post of a group that is running.
     pub(crate) fn is_refused(&self) -> bool {
-        self.is_running() && self.transfers.posts.is_refused()
+        self.is_running() && self.transfers.peers.is_refused()
     }
 
     /// Fails the group if a post was refused. Must be called after all completions until then are
     /// processed: the cause may be the end of a connection that is not reported yet.
     pub(crate) fn fail_refused<T: Transport>(&mut self, transport: &mut T) {
-        if let Some(detail) = self.transfers.posts.take_refused() {
-            self.fail(transport, Blame::refused(detail));
+        if let Some((rank, error)) = self.transfers.peers.take_refused() {
+            let notice = Notice::refused(self.rank(), rank, &error, &self.doing());
+            self.fail(transport, notice);
         }
     }
 
@@ -532,23 +497,23 @@ impl Group {
         let situation = self.situation();
         let verdict = self.stalls.check(&situation, now);
         let (doing, own) = (|| self.doing(), self.rank());
-        let blame = match verdict {
+        let notice = match verdict {
             Verdict::GoOn(words) => return self.write_to_all(transport, words),
             Verdict::StorageStuck { waited } => {
-                Blame::stuck(own, self.transfers.staging.jobs.occupation(), waited, &doing())
+                Notice::stuck(own, self.transfers.staging.jobs.occupation(), waited, &doing())
             }
             Verdict::Stalled { member } => {
                 let timeout = self.transfers.settings.stall_timeout.unwrap_or_default();
-                Blame::stalled(member, timeout, &doing())
+                Notice::stalled(own, member, timeout, &doing())
             }
         };
-        self.fail(transport, blame);
+        self.fail(transport, notice);
     }
 
     /// Returns what this member waits for.
     fn situation(&self) -> Situation {
         let (waits, next) = (self.transfers.waits(), self.transfers.messages.order.completed());
-        let is_relaying = waits.is_relaying();
+        let is_relaying = self.transfers.relay.has_messages();
         let closing = self.closing.waited_for(next).filter(|_| !is_relaying);
         let small = self.small.as_ref();
         let verification = self.transfers.verification.as_ref();
@@ -586,8 +551,4 @@ impl Group {
     pub(crate) fn has_ended(&self) -> bool {
         matches!(self.phase, Phase::Ended)
     }
-}
-
-fn peer_error(member: u32, what: &str) -> RelayError {
-    RelayError::Peer { member, what: what.to_owned() }
 }

@@ -35,7 +35,7 @@ pub struct Lane {
 }
 
 /// The description of a job.
-#[derive(Clone)]
+#[derive(Clone, Debug)]
 pub struct What {
     /// The message, in its file or in memory.
     pub region: Region,
@@ -46,16 +46,8 @@ pub struct What {
 }
 
 impl What {
-    pub(crate) fn read(file: &Region, bytes: u64) -> Self {
-        Self { region: file.clone(), action: "read", bytes }
-    }
-
-    pub(crate) fn write(file: &Region, bytes: u64) -> Self {
-        Self { region: file.clone(), action: "write", bytes }
-    }
-
-    pub(crate) fn digest(region: &Region, bytes: u64) -> Self {
-        Self { region: region.clone(), action: "digest", bytes }
+    pub(crate) fn new(action: &'static str, region: &Region, bytes: u64) -> Self {
+        Self { region: region.clone(), action, bytes }
     }
 }
 

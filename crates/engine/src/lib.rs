@@ -6,7 +6,6 @@
 
 #![forbid(unsafe_code)]
 
-mod blame;
 mod close;
 mod counters;
 mod credits;
@@ -16,22 +15,20 @@ mod error;
 mod event;
 mod failed;
 mod failure;
+mod fields;
 mod file_blocks;
 #[cfg(any(test, fuzzing))]
 pub mod fuzzing;
 mod group;
 mod job_list;
 pub mod jobs;
-mod local_error;
 mod memory;
 mod messages;
+mod notice;
 mod offload;
 mod order;
 mod outbox;
 mod peers;
-mod phase;
-mod posts;
-mod range;
 mod receives;
 mod settings;
 mod shadows;
@@ -49,9 +46,11 @@ mod words;
 
 pub use counters::Counters;
 pub use engine::Engine;
-pub use error::Error;
+pub use error::{Error, OutOfRange, check_range};
 pub use event::Event;
 pub use failure::{Failure, FailureKind};
+pub use fields::Fields;
+pub use notice::Notice;
 pub use offload::Offload;
 pub use relay::{BLOCK_BYTES_MAX, Waited};
 pub use settings::{BLOCK_BYTES_DEFAULT, GroupSettings, SmallMessages, check_region};

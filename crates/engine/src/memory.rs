@@ -4,6 +4,12 @@ use std::{collections::BTreeMap, ops::Range};
 
 use transport::{LeaseError, Region, Reservation};
 
+/// Returns a range of a region. Lengths were checked against regions, which are no longer than
+/// memory.
+pub(crate) fn range(offset: u64, bytes: u64) -> Range<usize> {
+    offset as usize..(offset + bytes) as usize
+}
+
 /// The memory of messages that are not complete, by number. What is to be sent, or was received and may
 /// still have to be passed on, cannot be written by the application: its members would get different
 /// messages.

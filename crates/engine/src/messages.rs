@@ -1,16 +1,14 @@
 //! The messages of one group at one member: their numbers, their memory, and the events that report them.
 
-use std::{collections::VecDeque, ops::Range, time::Duration};
+use std::{collections::VecDeque, ops::Range};
 
 use transport::{LeaseError, Region};
 
 use crate::{
     event::Event,
-    memory::Memory,
+    memory::{Memory, range},
     order::{Due, Order},
-    range::range,
     slot::Slot,
-    staging::Staging,
     timeline::Timeline,
 };
 
@@ -62,23 +60,6 @@ impl Messages {
         }
     }
 
-    /// Processes a small message that was copied out of its slot: into the application's memory, or to be
-    /// written to its file. Returns its length. Errors: the file is in use.
-    pub(crate) fn take_small(
-        &mut self,
-        message: u64,
-        (bytes, contents): (u64, Option<Vec<u8>>),
-        region: &Region,
-        staging: &mut Staging,
-        now: Duration,
-    ) -> Result<u64, LeaseError> {
-        match contents {
-            Some(contents) => staging.store_small(message, contents, region, now)?,
-            None => self.small_taken(message, bytes),
-        }
-        Ok(bytes)
-    }
-
     /// Notes that a small message is in the application's memory, or in its file.
     pub(crate) fn small_taken(&mut self, message: u64, bytes: u64) {
         self.held(message, 0, bytes);
@@ -116,14 +97,8 @@ impl Messages {
     }
 
     /// Returns the memory of a message in flight, or an empty region if there is none, so that a
-    /// lease of it fails with a clear error. `message`: the relay's number.
+    /// lease of it fails with a clear error.
     pub(crate) fn region(&self, message: u64) -> Region {
-        let region = self.memory.get(self.number_of(message));
-        region.cloned().unwrap_or_else(|| Region::zeroed(0))
-    }
-
-    /// Returns the group's number of a message of the relay.
-    pub(crate) fn number_of(&self, message: u64) -> u64 {
-        self.order.number_of(message).unwrap_or(u64::MAX)
+        self.memory.get(message).cloned().unwrap_or_else(|| Region::zeroed(0))
     }
 }

@@ -1,19 +1,14 @@
-//! One numbering for all messages of a group, relayed or small.
+//! The order of all messages of a group, relayed or small.
 //!
-//! The relay numbers only relayed messages, and small messages arrive independently. Here both form
-//! one sequence: the root numbers messages as they are sent, and members report each kind of event
-//! in the order of these numbers.
+//! Relayed and small messages arrive independently. The root numbers both in one sequence as they are
+//! sent, and members report each kind of event in the order of these numbers.
 
-use std::collections::{BTreeMap, VecDeque};
+use std::collections::BTreeMap;
 
 #[derive(Debug, Default)]
 pub(crate) struct Order {
     /// Root only: how many messages were sent.
     known: u64,
-    /// Numbers of the relay's messages that are not complete here, in its order.
-    relayed: VecDeque<u64>,
-    /// The relay's number of `relayed[0]`.
-    relayed_first: u64,
     incoming: InOrder<u64>,
     received: InOrder<()>,
     complete: InOrder<()>,
@@ -33,10 +28,6 @@ impl<T> Default for InOrder<T> {
 }
 
 impl<T> InOrder<T> {
-    fn has(&self, number: u64) -> bool {
-        number < self.next || self.early.contains_key(&number)
-    }
-
     fn take(&mut self) -> Option<(u64, T)> {
         let what = self.early.remove(&self.next)?;
         self.next += 1;
@@ -51,68 +42,19 @@ pub(crate) enum Due {
     Complete { message: u64 },
 }
 
-/// The kind of a missing message.
-#[derive(Clone, Copy, PartialEq, Eq, Debug)]
-pub(crate) enum Gap {
-    /// A message that the root writes to every receiver.
-    Small,
-    /// A message that is announced and relayed.
-    Relayed,
-}
-
 impl Order {
-    /// Numbers one more message at the root, which is relayed or not.
-    pub(crate) fn number(&mut self, relayed: bool) -> u64 {
-        let number = self.known;
+    /// Root only: notes that the next message is sent.
+    pub(crate) fn sent(&mut self) {
         self.known += 1;
-        if relayed {
-            self.relayed.push_back(number);
-        }
-        number
     }
 
-    /// Notes that a relayed message was announced with this number. Returns `false` if numbers do
-    /// not grow, or the number is in use.
-    pub(crate) fn announced(&mut self, number: u64) -> bool {
-        let grows = self.relayed.back().is_none_or(|&last| last < number);
-        // The largest number is not used, so that counting never overflows.
-        let good = grows && !self.incoming.has(number) && number < u64::MAX;
-        if good {
-            self.relayed.push_back(number);
-        }
-        good
+    /// Returns whether a message with this number has arrived; one that is relayed counts once the
+    /// application is to be asked for memory.
+    pub(crate) fn has_arrived(&self, number: u64) -> bool {
+        number < self.incoming.next || self.incoming.early.contains_key(&number)
     }
 
-    /// Returns the number of the message that has the relay's number `message`, unless it is
-    /// complete.
-    pub(crate) fn number_of(&self, message: u64) -> Option<u64> {
-        let index = message.checked_sub(self.relayed_first)?;
-        self.relayed.get(usize::try_from(index).ok()?).copied()
-    }
-
-    /// Returns the relay's number of message `number`, if it is relayed, was reported to the
-    /// application, and is not complete.
-    pub(crate) fn relayed(&self, number: u64) -> Option<u64> {
-        let index = self.relayed.binary_search(&number).ok()?;
-        (number < self.incoming.next).then_some(self.relayed_first + index as u64)
-    }
-
-    /// Notes that the relay is done with its first message.
-    pub(crate) fn retire(&mut self) {
-        self.relayed.pop_front();
-        self.relayed_first += 1;
-    }
-
-    /// Notes that a small message has arrived. Returns `false` if the number is in use.
-    pub(crate) fn small(&mut self, number: u64, bytes: u64) -> bool {
-        let taken = self.incoming.has(number) || self.relayed.binary_search(&number).is_ok();
-        if taken || number == u64::MAX {
-            return false;
-        }
-        self.incoming(number, bytes);
-        true
-    }
-
+    /// Notes that a message has arrived, whose events follow those of all before it.
     pub(crate) fn incoming(&mut self, number: u64, bytes: u64) {
         self.incoming.early.insert(number, bytes);
     }
@@ -152,7 +94,7 @@ impl Order {
         !self.received.early.is_empty() || !self.complete.early.is_empty()
     }
 
-    /// Root only: returns how many messages were sent.
+    /// Root only: returns how many messages were sent; the next has this number.
     pub(crate) fn known(&self) -> u64 {
         self.known
     }
@@ -172,11 +114,8 @@ impl Order {
         number < self.incoming.next
     }
 
-    /// Returns the kind of message that has not arrived at all, if later ones wait for it. Messages
-    /// of one kind arrive in order, so it is the other kind than they are.
-    pub(crate) fn gap(&self) -> Option<Gap> {
-        let early = self.incoming.early.keys().next()?;
-        let is_relayed = self.relayed.binary_search(early).is_ok();
-        Some(if is_relayed { Gap::Small } else { Gap::Relayed })
+    /// Returns the first message that has arrived and waits for one that has not arrived at all.
+    pub(crate) fn first_early(&self) -> Option<u64> {
+        self.incoming.early.keys().next().copied()
     }
 }

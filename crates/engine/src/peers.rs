@@ -1,35 +1,42 @@
-//! The connected neighbours of a group.
+//! The connected neighbours of a group, and what is posted for them.
 
 use std::collections::BTreeMap;
 
 use transport::{EndpointId, PostError, Transport};
 
-use crate::{local_error::LocalError, words::Word};
+use crate::{error::Fault, words::Word};
 
-/// Endpoints of neighbours, by rank.
+/// The neighbours of one group at one member.
 #[derive(Default)]
-pub(crate) struct Peers(BTreeMap<u32, EndpointId>);
+pub(crate) struct Peers {
+    /// By rank.
+    endpoints: BTreeMap<u32, EndpointId>,
+    /// How many posts are open. While there are any, the transport may access memory.
+    posts_open: usize,
+    /// The first post that the transport has refused.
+    refused: Option<(u32, PostError)>,
+}
 
 impl Peers {
     pub(crate) fn insert(&mut self, rank: u32, endpoint: EndpointId) {
-        self.0.insert(rank, endpoint);
+        self.endpoints.insert(rank, endpoint);
     }
 
     pub(crate) fn remove(&mut self, rank: u32) {
-        self.0.remove(&rank);
+        self.endpoints.remove(&rank);
     }
 
     pub(crate) fn is_empty(&self) -> bool {
-        self.0.is_empty()
+        self.endpoints.is_empty()
     }
 
     pub(crate) fn get(&self, rank: u32) -> Option<EndpointId> {
-        self.0.get(&rank).copied()
+        self.endpoints.get(&rank).copied()
     }
 
     /// Iterates over ranks and endpoints, by rank.
     pub(crate) fn iter(&self) -> impl ExactSizeIterator<Item = (u32, EndpointId)> + '_ {
-        self.0.iter().map(|(&rank, &endpoint)| (rank, endpoint))
+        self.endpoints.iter().map(|(&rank, &endpoint)| (rank, endpoint))
     }
 
     /// Writes a word to a neighbour, if it is connected. Errors: there is no room for it; the
@@ -39,12 +46,12 @@ impl Peers {
         transport: &mut T,
         rank: u32,
         word: &Word,
-    ) -> Result<(), LocalError> {
+    ) -> Result<(), Fault> {
         let Some(endpoint) = self.get(rank) else { return Ok(()) };
         match transport.write_control(endpoint, &word.encode()) {
             // A completion reports the end of that endpoint.
             Ok(()) | Err(PostError::EndpointGone(_)) => Ok(()),
-            Err(error) => Err(LocalError::ControlRefused { rank, error }),
+            Err(error) => Err(Fault::ControlRefused { rank, error }),
         }
     }
 
@@ -55,9 +62,9 @@ impl Peers {
         transport: &mut T,
         word: &Word,
         but: Option<u32>,
-    ) -> Result<(), LocalError> {
+    ) -> Result<(), Fault> {
         let mut outcome = Ok(());
-        for &rank in self.0.keys().filter(|&&rank| Some(rank) != but) {
+        for &rank in self.endpoints.keys().filter(|&&rank| Some(rank) != but) {
             outcome = outcome.and(self.write(transport, rank, word));
         }
         outcome
@@ -65,6 +72,42 @@ impl Peers {
 
     /// Closes all connections.
     pub(crate) fn close<T: Transport>(&self, transport: &mut T) {
-        self.0.values().for_each(|&endpoint| transport.close(endpoint));
+        self.endpoints.values().for_each(|&endpoint| transport.close(endpoint));
+    }
+
+    /// Counts a post for `rank` if the transport has accepted it, and returns whether it has. If
+    /// not, no completion of that block will follow: the group fails once all completions until
+    /// then are processed, since the cause may be the end of a connection that is not reported yet.
+    pub(crate) fn record_post(&mut self, rank: u32, outcome: Result<(), PostError>) -> bool {
+        match outcome {
+            Ok(()) => self.posts_open += 1,
+            // A completion reports the end of that endpoint.
+            Err(PostError::EndpointGone(_)) => return false,
+            Err(error) => {
+                self.refused.get_or_insert((rank, error));
+                return false;
+            }
+        }
+        true
+    }
+
+    /// Notes that a post has completed.
+    pub(crate) fn post_completed(&mut self) {
+        self.posts_open -= 1;
+    }
+
+    /// Returns whether no post is open.
+    pub(crate) fn posts_are_done(&self) -> bool {
+        self.posts_open == 0
+    }
+
+    /// Returns whether a post was refused.
+    pub(crate) fn is_refused(&self) -> bool {
+        self.refused.is_some()
+    }
+
+    /// Takes the first post that was refused: for which neighbour, and why.
+    pub(crate) fn take_refused(&mut self) -> Option<(u32, PostError)> {
+        self.refused.take()
     }
 }

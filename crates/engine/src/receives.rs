@@ -23,20 +23,11 @@ impl Receives {
 
     /// Leases spare memory for a first block.
     pub(crate) fn lease_spare(&mut self, id: ReceiveId) -> Result<WriteLease, LeaseError> {
-        let block_bytes = self.spare.region_bytes();
+        let whole = 0..self.spare.region_bytes();
         // Memory whose last block is still being sent on is dropped after that.
-        let spare = self.spare.take().and_then(|region| {
-            let lease = region.write(0..block_bytes).ok()?;
-            Some((region, lease))
-        });
-        let (region, lease) = match spare {
-            Some(spare) => spare,
-            None => {
-                let region = Region::zeroed(block_bytes);
-                let lease = region.write(0..block_bytes)?;
-                (region, lease)
-            }
-        };
+        let spare = self.spare.take().filter(|region| region.write(whole.clone()).is_ok());
+        let region = spare.unwrap_or_else(|| Region::zeroed(whole.len()));
+        let lease = region.write(whole)?;
         self.spare_used.insert(id, region);
         Ok(lease)
     }

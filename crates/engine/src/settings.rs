@@ -1,12 +1,12 @@
 //! The settings of a group.
 
-use std::{ops::RangeInclusive, time::Duration};
+use std::time::Duration;
 
 use relay::{BLOCK_BYTES_MAX, Window};
 use schedule::{Algorithm, Schedule};
 use transport::Region;
 
-use crate::error::Error;
+use crate::error::{Error, check_range};
 
 /// Which messages are not relayed but written to every receiver by the root (DSN 2018 section 4.6),
 /// where the transport has one-sided writes.
@@ -97,17 +97,17 @@ impl GroupSettings {
 
     /// Checks the ranges of all settings. Errors: [`Error::OutOfRange`].
     pub fn check(&self) -> Result<(), Error> {
-        check("block_bytes", self.block_bytes, 1..=BLOCK_BYTES_MAX)?;
-        check("messages_in_flight", self.messages_in_flight, 1..=1024)?;
+        check_range("block_bytes", self.block_bytes, 1..=BLOCK_BYTES_MAX)?;
+        check_range("messages_in_flight", self.messages_in_flight, 1..=1024)?;
         if let Some(SmallMessages { bytes_max, slots, .. }) = self.small {
-            check("small.slots", slots, 1..=4096)?;
-            check("small.bytes_max", bytes_max, 0..=1 << 20)?;
+            check_range("small.slots", slots, 1..=4096)?;
+            check_range("small.bytes_max", bytes_max, 0..=1 << 20)?;
         }
-        check("window.receives", self.window.receives, 1..=u32::MAX)?;
-        check("window.sends", self.window.sends, 1..=u32::MAX)?;
+        check_range("window.receives", self.window.receives, 1..=u32::MAX)?;
+        check_range("window.sends", self.window.sends, 1..=u32::MAX)?;
         let stall_ms = self.stall_timeout.map_or(1, |timeout| timeout.as_millis() as u64);
-        check("stall_timeout in ms", stall_ms, 1..=u64::MAX)?;
-        check("rank", self.rank, 0..=self.schedule.members() - 1)
+        check_range("stall_timeout in ms", stall_ms, 1..=u64::MAX)?;
+        Ok(check_range("rank", self.rank, 0..=self.schedule.members() - 1)?)
     }
 
     /// Returns the limits of small messages, if a group of this size has them.
@@ -149,18 +149,6 @@ impl GroupSettings {
     /// Returns whether this member is the root, the only one that may send.
     pub fn is_root(&self) -> bool {
         self.rank == self.schedule.root()
-    }
-}
-
-fn check<T: Into<u64> + Copy>(
-    setting: &'static str,
-    value: T,
-    range: RangeInclusive<T>,
-) -> Result<(), Error> {
-    let (value, range) = (value.into(), (*range.start()).into()..=(*range.end()).into());
-    match range.contains(&value) {
-        true => Ok(()),
-        false => Err(Error::OutOfRange { setting, value, range }),
     }
 }
 

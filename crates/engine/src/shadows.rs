@@ -51,20 +51,17 @@ impl Shadows {
         let from = region.read_stored(0..region.len())?;
         let shadow = self.of(number, region);
         let into = shadow.write(0..shadow.len())?;
-        let (what, work) = (What::read(region, bytes), Work::Read { from, into });
+        let (what, work) = (What::new("read", region, bytes), Work::Read { from, into });
         Ok(Some(Request { what, message: number, work, then: Then::Shadowed }))
     }
 
-    /// Notes that a message was read. Returns the lengths of the messages that can be relayed now.
-    pub(crate) fn read(&mut self, number: u64) -> Vec<u64> {
+    /// Notes that a message was read. Returns the numbers and lengths of those that can be relayed now.
+    pub(crate) fn read(&mut self, number: u64) -> Vec<(u64, u64)> {
         for unsent in &mut self.unsent {
             unsent.is_read |= unsent.number == number;
         }
-        let mut messages_bytes = Vec::new();
-        while self.unsent.front().is_some_and(|next| next.is_read) {
-            messages_bytes.extend(self.unsent.pop_front().map(|unsent| unsent.bytes));
-        }
-        messages_bytes
+        let count = self.unsent.iter().take_while(|next| next.is_read).count();
+        self.unsent.drain(..count).map(|unsent| (unsent.number, unsent.bytes)).collect()
     }
 
     /// Drops a message that is complete.

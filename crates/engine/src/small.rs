@@ -35,9 +35,8 @@ use relay::RelayError;
 use transport::{LeaseError, PeerMemory, PostError, Region, Token, Transport};
 
 use crate::{
-    counters::Counters,
-    error::Error,
-    local_error::LocalError,
+    error::{Error, Fault},
+    job_list::Then,
     memory::Memory,
     peers::Peers,
     settings::{GroupSettings, SmallMessages, check_region},
@@ -99,9 +98,8 @@ struct Written {
     posts: Vec<(u32, Result<(), PostError>)>,
 }
 
-/// A message that was copied out of its slot: its length, and the contents to be written to the
-/// application's file, if it provided one.
-type Taken = (u64, Option<Vec<u8>>);
+/// What was copied out of a slot: the contents to be written to the application's file, if it provided one.
+type Copied = Result<Option<Vec<u8>>, LeaseError>;
 
 /// Returns how many freed slots are reported to the root at once.
 fn batch(limits: SmallMessages) -> u64 {
@@ -204,7 +202,7 @@ impl Small {
     }
 
     fn freed(&mut self, rank: u32, count: u64) -> Result<(), RelayError> {
-        let wrong = |what: &str| RelayError::Peer { member: rank, what: what.to_owned() };
+        let wrong = |what: &str| RelayError::peer(rank, what);
         let End::Root { written, freed, .. } = &mut self.end else {
             return Err(wrong("freed slots of a ring that it does not have"));
         };
@@ -227,16 +225,14 @@ impl Small {
     ) -> Result<(), RelayError> {
         let (number, bytes) = self.written(rank, immediate)?;
         transfers.note_everywhere(self.delivered);
-        if transfers.messages.order.small(number, bytes) {
-            return Ok(());
-        }
-        let what = "used a message number twice".to_owned();
-        Err(RelayError::Peer { member: rank, what })
+        transfers.check_unused(rank, number)?;
+        transfers.messages.order.incoming(number, bytes);
+        Ok(())
     }
 
     /// Returns number and length of the message that the root has written to the slot `immediate`.
     fn written(&mut self, rank: u32, immediate: u32) -> Result<(u64, u64), RelayError> {
-        let wrong = |what: &str| RelayError::Peer { member: rank, what: what.to_owned() };
+        let wrong = |what: &str| RelayError::peer(rank, what);
         let slots = u64::from(self.limits.slots);
         let (index, ring) = match &self.end {
             End::Receiver { root, ring, arrived, freed, .. }
@@ -384,36 +380,35 @@ impl Small {
         message: u64,
         region: Region,
         transfers: &mut Transfers,
-        counters: &mut Counters,
         now: Duration,
     ) -> Result<(), Error> {
-        let taken = self.take(transfers.settings.number, message, &region)?;
-        let Transfers { messages, staging, .. } = transfers;
+        let (bytes, copied) = self.take(transfers.settings.number, message, &region)?;
+        let Transfers { messages, staging, counters, .. } = transfers;
         // Returned by the event of the failure if it cannot be used.
         messages.memory.insert(message, region.clone());
-        let taken =
-            taken.and_then(|taken| messages.take_small(message, taken, &region, staging, now));
-        match taken {
-            Ok(bytes) => {
-                counters.small_received += 1;
-                counters.bytes_copied += bytes;
+        let placed = copied.and_then(|contents| match contents {
+            Some(contents) => {
+                let contents = Region::from_vec(contents).read(0..bytes as usize)?;
+                staging.store(contents, &region, (message, 0), Then::SmallTaken { bytes }, now)
             }
+            None => {
+                messages.small_taken(message, bytes);
+                Ok(())
+            }
+        });
+        match placed {
+            Ok(()) => counters.note_small(bytes),
             Err(error) => messages.unusable = Some(error),
         }
         Ok(())
     }
 
     /// Copies a message out of its slot: into the application's memory, or, for a file, into memory that
-    /// is to be written there.
+    /// is to be written there. Returns its length as well.
     ///
     /// Errors: the region is too small or read-only; there is no such message. The inner ones: the region is
     /// in use.
-    fn take(
-        &mut self,
-        group: u64,
-        number: u64,
-        region: &Region,
-    ) -> Result<Result<Taken, LeaseError>, Error> {
+    fn take(&mut self, group: u64, number: u64, region: &Region) -> Result<(u64, Copied), Error> {
         let unknown = || RelayError::Unknown { what: "message", number };
         let (index, start, bytes) = self.find(number).ok_or_else(unknown)?;
         check_region(group, number, bytes, region)?;
@@ -428,7 +423,7 @@ impl Small {
             into.and_then(|mut into| ring.copy_out(start, &mut into)).map(|()| None)
         };
         arrived[index].taken = copied.is_ok();
-        Ok(copied.map(|contents| (bytes, contents)))
+        Ok((bytes, copied))
     }
 
     /// Writes messages for which there is room, reports events that are due, and frees slots of messages
@@ -437,16 +432,15 @@ impl Small {
         &mut self,
         transport: &mut T,
         transfers: &mut Transfers,
-        counters: &mut Counters,
-    ) -> Result<(), LocalError> {
+    ) -> Result<(), Fault> {
         while let Some(written) =
             self.write_next(transport, &transfers.messages.memory, &transfers.peers)?
         {
-            counters.small_sent += 1;
-            counters.bytes_copied += written.bytes;
+            transfers.counters.small_sent += 1;
+            transfers.counters.bytes_copied += written.bytes;
             transfers.messages.order.complete(written.number);
             for (rank, posted) in written.posts {
-                transfers.record_post(rank, posted);
+                transfers.peers.record_post(rank, posted);
             }
         }
         transfers.messages.report(|message| self.slot(message));
@@ -590,7 +584,7 @@ mod tests {
             let freed = index.checked_sub(4);
             assert_eq!(receiver.delivered, freed.map_or(0, |freed| 10 * freed + 1));
             let region = Region::zeroed(0);
-            receiver.take(7, 10 * index, &region).unwrap().unwrap();
+            receiver.take(7, 10 * index, &region).unwrap().1.unwrap();
             receiver.free(10 * index + 1);
         }
     }

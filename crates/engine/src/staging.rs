@@ -13,10 +13,10 @@ use transport::{LeaseError, ReadLease, Region, WriteLease};
 
 use crate::{
     file_blocks::FileBlocks,
-    job_list::{Ended, JobList, Place, Request, Then},
-    jobs::{Digest, Disks, Lane, What, Work},
+    job_list::{JobList, Place, Request, Then},
+    jobs::{Disks, Lane, What, Work},
+    memory::range,
     outbox::{Contents, From, Outbox},
-    range::range,
     shadows::Shadows,
 };
 
@@ -27,22 +27,6 @@ pub(crate) struct Staging {
     pub(crate) outbox: Outbox,
     /// With offload only.
     shadows: Option<Shadows>,
-}
-
-/// What the owner must do when a job has succeeded.
-pub(crate) enum Next {
-    /// Report to the relay that a block was received.
-    Received { id: ReceiveId, bytes: u64, immediate: u32 },
-    /// Report to the relay that a first block is in its place; the spare memory is free again.
-    Placed { id: ReceiveId, spare: Region },
-    /// Post sends to these targets, which may be ready.
-    Post { targets: Vec<u32> },
-    /// A small message is in its file.
-    SmallTaken { message: u64, bytes: u64 },
-    /// Relay messages of these lengths.
-    Relay { messages_bytes: Vec<u64> },
-    /// These are the digests of blocks of a message.
-    Digested { message: u64, digests: Vec<(u32, Digest)> },
 }
 
 impl Staging {
@@ -131,35 +115,18 @@ impl Staging {
         Ok(())
     }
 
-    /// Writes a first block to its place in a file. `spare` is the memory into which it was
-    /// received.
-    pub(crate) fn store_first(
+    /// Writes bytes to their place in a file. Errors: it is in use.
+    pub(crate) fn store(
         &mut self,
-        id: ReceiveId,
-        (from, spare): (ReadLease, Region),
+        from: ReadLease,
         file: &Region,
         (message, offset): Place,
+        then: Then,
         now: Duration,
     ) -> Result<(), LeaseError> {
         let bytes = from.len() as u64;
-        let work = Work::Write { from, into: file.write_stored(range(offset, bytes))? };
-        let (what, then) = (What::write(file, bytes), Then::Placed { id, spare });
-        self.jobs.submit(Request { what, message, work, then }, now);
-        Ok(())
-    }
-
-    /// Writes a small message from a copy to the application's file.
-    pub(crate) fn store_small(
-        &mut self,
-        message: u64,
-        contents: Vec<u8>,
-        file: &Region,
-        now: Duration,
-    ) -> Result<(), LeaseError> {
-        let bytes = contents.len() as u64;
-        let into = file.write_stored(0..contents.len())?;
-        let work = Work::Write { from: Region::from_vec(contents).read(range(0, bytes))?, into };
-        let (what, then) = (What::write(file, bytes), Then::SmallTaken { bytes });
+        let into = file.write_stored(range(offset, bytes))?;
+        let (what, work) = (What::new("write", file, bytes), Work::Write { from, into });
         self.jobs.submit(Request { what, message, work, then }, now);
         Ok(())
     }
@@ -184,29 +151,14 @@ impl Staging {
         Ok(())
     }
 
-    /// Returns what the owner must do after a job that has succeeded. `digests`: what it has computed.
-    pub(crate) fn next(&mut self, ended: Ended, digests: Vec<Digest>) -> Next {
-        let message = ended.message;
-        match ended.then {
-            Then::Received { id, bytes, immediate, memory, place } => {
-                let keep = self.shadows.is_none().then_some(memory);
-                self.blocks.written(id, place, keep);
-                Next::Received { id, bytes, immediate }
-            }
-            Then::Placed { id, spare } => Next::Placed { id, spare },
-            Then::Loaded { place } => {
-                self.blocks.loaded(place);
-                Next::Post { targets: self.outbox.targets() }
-            }
-            Then::SmallTaken { bytes } => Next::SmallTaken { message, bytes },
-            Then::Shadowed => {
-                let shadows = self.shadows.as_mut();
-                let messages_bytes = shadows.map(|shadows| shadows.read(message));
-                Next::Relay { messages_bytes: messages_bytes.unwrap_or_default() }
-            }
-            Then::Digested { blocks } => {
-                Next::Digested { message, digests: blocks.into_iter().zip(digests).collect() }
-            }
-        }
+    /// Notes that the block of a receive is in its file. `memory`: it is there as well.
+    pub(crate) fn written(&mut self, id: ReceiveId, place: Place, memory: Region) {
+        self.blocks.written(id, place, self.shadows.is_none().then_some(memory));
+    }
+
+    /// Offload: notes that a message was read. Returns the numbers and lengths of those that can be relayed
+    /// now.
+    pub(crate) fn shadowed(&mut self, message: u64) -> Vec<(u64, u64)> {
+        self.shadows.as_mut().map(|shadows| shadows.read(message)).unwrap_or_default()
     }
 }

@@ -16,8 +16,6 @@
 
 use std::{collections::BTreeMap, time::Duration};
 
-use relay::RelayError;
-
 use crate::words::Word;
 
 /// The number of checks in one stall timeout.
@@ -60,7 +58,6 @@ pub(crate) enum Verdict {
 #[derive(Debug)]
 pub(crate) struct Stalls {
     rank: u32,
-    members: u32,
     /// `None`: no limit.
     timeout: Option<Duration>,
     last_progress: Duration,
@@ -75,11 +72,10 @@ pub(crate) struct Stalls {
 }
 
 impl Stalls {
-    /// Makes the state of member `rank` of a group of `members`. `timeout`: `None` is no limit.
-    pub(crate) fn new(rank: u32, members: u32, timeout: Option<Duration>, now: Duration) -> Self {
+    /// Makes the state of member `rank`. `timeout`: `None` is no limit.
+    pub(crate) fn new(rank: u32, timeout: Option<Duration>, now: Duration) -> Self {
         Self {
             rank,
-            members,
             timeout,
             last_progress: now,
             reported: now,
@@ -170,21 +166,15 @@ impl Stalls {
     }
 
     /// Notes that `rank` has named the member that has to act before it can.
-    ///
-    /// Errors: no member has that rank.
     pub(crate) fn on_held(
         &mut self,
         rank: u32,
         by: u32,
         situation: &Situation,
         now: Duration,
-    ) -> Result<Option<ToAll>, RelayError> {
-        if by >= self.members {
-            let what = format!("is held up by member {by}, which there is not");
-            return Err(RelayError::Peer { member: rank, what });
-        }
+    ) -> Option<ToAll> {
         self.held.insert(rank, by);
-        Ok(self.named.and_then(|_| self.name(situation, now)))
+        self.named.and_then(|_| self.name(situation, now))
     }
 
     /// Returns the word that names the member that has to act, if it is another than before.

@@ -1,10 +1,10 @@
 //! The timeline of a group: events of the tracing target `rdmc::timeline` at level TRACE, described
 //! in the documentation of the crate `rdmc`. Without a subscriber they cost next to nothing.
 
-use relay::{ReceiveId, Relay, SendId, Wait};
+use relay::{Part, ReceiveId, Relay, SendId, Wait};
 use tracing::Level;
 
-use crate::order::{Due, Order};
+use crate::order::Due;
 
 /// The fields of an event that are known.
 #[derive(Clone, Copy, Default)]
@@ -23,32 +23,18 @@ impl Facts {
     }
 
     /// Returns the fields of an open send.
-    pub(crate) fn of_send(
-        relay: &Relay,
-        order: &Order,
-        peer: u32,
-        id: SendId,
-        bytes: Option<u64>,
-    ) -> Self {
-        let facts = Self { post: Some(id.0), bytes, ..Self::of(peer) };
-        match relay.open_send(id) {
-            Some((message, transfer)) => facts.relayed(order, message).transfer(Some(transfer)),
-            None => facts,
-        }
+    pub(crate) fn of_send(relay: &Relay, peer: u32, id: SendId, bytes: Option<u64>) -> Self {
+        Self { post: Some(id.0), bytes, ..Self::of(peer) }.part(relay.open_send(id))
     }
 
     /// Returns the fields of a receive. `came`: length and immediate of the block that has arrived.
     pub(crate) fn of_receive(
         relay: &Relay,
-        order: &Order,
         peer: u32,
         id: ReceiveId,
         came: Option<(u64, u32)>,
     ) -> Self {
-        let mut facts = Self { post: Some(id.0), ..Self::of(peer) };
-        if let Some((message, transfer)) = relay.receive(id) {
-            facts = facts.relayed(order, message).transfer(transfer);
-        }
+        let mut facts = Self { post: Some(id.0), ..Self::of(peer) }.part(relay.receive(id));
         if let Some((bytes, immediate)) = came {
             // A block that arrives before its announcement is identified by its immediate.
             facts = Self { block: facts.block.or(Some(immediate)), ..facts.bytes(bytes) };
@@ -60,11 +46,6 @@ impl Facts {
         Self { message: Some(number), ..self }
     }
 
-    /// Sets the message from the relay's number.
-    pub(crate) fn relayed(self, order: &Order, message: u64) -> Self {
-        Self { message: order.number_of(message), ..self }
-    }
-
     pub(crate) fn bytes(self, bytes: u64) -> Self {
         Self { bytes: Some(bytes), ..self }
     }
@@ -73,9 +54,10 @@ impl Facts {
         Self { post: Some(post), ..self }
     }
 
-    fn transfer(self, transfer: Option<schedule::Transfer>) -> Self {
-        let (step, block) = transfer.map(|it| (it.step, it.block)).unzip();
-        Self { step, block, ..self }
+    fn part(self, part: Option<Part>) -> Self {
+        let Some(Part { message, transfer }) = part else { return self };
+        let (step, block) = (Some(transfer.step), Some(transfer.block));
+        Self { message: Some(message), step, block, ..self }
     }
 }
 
@@ -106,7 +88,7 @@ impl Timeline {
     }
 
     /// Records when this member starts to wait before it can send on, and when it no longer does.
-    pub(crate) fn note_wait(&mut self, relay: &Relay, order: &Order) {
+    pub(crate) fn note_wait(&mut self, relay: &Relay) {
         if !tracing::enabled!(target: "rdmc::timeline", Level::TRACE) {
             return;
         }
@@ -114,21 +96,18 @@ impl Timeline {
         if wait == std::mem::replace(&mut self.waiting, wait) {
             return;
         }
-        let (what, peer, message, transfer) = match wait {
-            Some(Wait::Block { source, message, transfer }) => {
-                ("waits_for_block", Some(source), Some(message), transfer)
+        let (what, facts) = match wait {
+            Some(Wait::Block { source, part }) => ("waits_for_block", Facts::of(source).part(part)),
+            Some(Wait::Credit(part)) => {
+                ("waits_for_credit", Facts::of(part.transfer.target).part(Some(part)))
             }
-            Some(Wait::Credit { target, message, transfer }) => {
-                ("waits_for_credit", Some(target), Some(message), Some(transfer))
+            Some(Wait::Memory { message }) => {
+                ("waits_for_memory", Facts::default().message(message))
             }
-            Some(Wait::Memory { message }) => ("waits_for_memory", None, Some(message), None),
             // While a send is open, sending is not blocked.
-            Some(Wait::Send { .. }) | None => ("waits_no_more", None, None, None),
+            Some(Wait::Send(_)) | None => ("waits_no_more", Facts::default()),
         };
-        self.note(what, || {
-            let facts = Facts::of(peer).transfer(transfer);
-            message.map_or(facts, |message| facts.relayed(order, message))
-        });
+        self.note(what, || facts);
     }
 
     /// Records an event that is about to be reported.

@@ -1,29 +1,27 @@
 //! The relayed messages of one group at one member: executes the relay's actions, with the memory
 //! that the application provided.
 
-use std::{collections::BTreeMap, sync::Arc, time::Duration};
+use std::{sync::Arc, time::Duration};
 
 use relay::{Action, Blocks, ReceiveId, Relay, RelayError, SendId, Settings, Window};
 use transport::{
-    Arriving, LeaseError, PostError, Region, Token, Transport, TriggeredSends, WriteLease,
+    EndpointId, LeaseError, PostError, Region, Token, Transport, TriggeredSends, WriteLease,
 };
 
 use crate::{
     counters::Counters,
     credits::Credits,
-    error::Error,
-    job_list::Ended,
+    error::{Error, Fault},
+    job_list::{Ended, Place, Then},
     jobs::{Digest, Disks, Lane},
-    local_error::LocalError,
+    memory::range,
     messages::Messages,
     offload::Offload,
     outbox::{Contents, From},
     peers::Peers,
-    posts::Posts,
-    range::range,
     receives::Receives,
     settings::{GroupSettings, check_region},
-    staging::{Next, Staging},
+    staging::Staging,
     timeline::Facts,
     verification::{Verdict, Verification},
     waits::Waits,
@@ -39,16 +37,12 @@ pub(crate) struct Transfers {
     pub(crate) messages: Messages,
     pub(crate) watermark: Watermark,
     pub(crate) peers: Peers,
-    pub(crate) posts: Posts,
+    pub(crate) counters: Counters,
     /// Blocks between files and the network.
     pub(crate) staging: Staging,
     /// In a group that verifies.
     pub(crate) verification: Option<Verification>,
-    /// Whether the number of messages is final.
-    pub(crate) is_closing: bool,
     credits: Credits,
-    /// How many relayed messages were announced to each neighbour.
-    announced: BTreeMap<u32, u64>,
     receives: Receives,
 }
 
@@ -95,30 +89,29 @@ impl Transfers {
             offload,
             relay,
             peers: Peers::default(),
-            posts: Posts::default(),
-            is_closing: false,
+            counters: Counters::default(),
             credits: Credits::default(),
-            announced: BTreeMap::new(),
         })
     }
 
-    /// Relays one more message at the root, and returns its number. Errors: too many blocks.
-    pub(crate) fn send(&mut self, region: &Region, now: Duration) -> Result<u64, Error> {
+    /// Relays the message of this number at the root. Errors: too many blocks.
+    pub(crate) fn send(
+        &mut self,
+        number: u64,
+        region: &Region,
+        now: Duration,
+    ) -> Result<(), Error> {
         let bytes = region.len() as u64;
         if self.settings.is_root() && self.offload.is_used() {
             let blocks = Blocks::new(bytes, self.settings.block_bytes)?;
             blocks.check_offload(self.settings.messages_in_flight)?;
             if region.is_stored() || self.staging.has_unsent() {
-                let number = self.messages.order.number(true);
                 self.messages.unusable = self.staging.queue_message(number, region, now).err();
-                self.begin_verification(number, bytes)?;
-                return Ok(number);
+                return Ok(self.begin_verification(number, bytes)?);
             }
         }
-        self.relay.send(bytes)?;
-        let number = self.messages.order.number(true);
-        self.begin_verification(number, bytes)?;
-        Ok(number)
+        self.relay.send(number, bytes)?;
+        Ok(self.begin_verification(number, bytes)?)
     }
 
     /// Adds a relayed message that is sent or announced, if the group verifies. Errors: too many blocks,
@@ -130,13 +123,10 @@ impl Transfers {
     /// Provides memory for a relayed message. Errors: the message does not wait for memory; the
     /// region is too small or read-only.
     pub(crate) fn accept(&mut self, message: u64, region: Region) -> Result<(), Error> {
-        let unknown = RelayError::Unknown { what: "message", number: message };
-        let relayed = self.messages.order.relayed(message).ok_or(unknown)?;
-        let bytes = self.relay.awaits_memory(relayed)?;
+        let bytes = self.relay.awaits_memory(message)?;
         check_region(self.settings.number, message, bytes, &region)?;
         self.messages.memory.insert(message, region);
-        self.relay.accepted(relayed)?;
-        Ok(())
+        Ok(self.relay.accepted(message)?)
     }
 
     /// Processes a neighbour's announcement of a message.
@@ -146,19 +136,24 @@ impl Transfers {
         number: u64,
         bytes: u64,
     ) -> Result<(), RelayError> {
-        // Checked before an announcement from another neighbour can change the numbering.
-        let may_announce = self.settings.schedule.announcer(self.settings.rank) == Some(rank);
-        if may_announce && !self.messages.order.announced(number) {
-            let what = "announced messages out of order".to_owned();
-            return Err(RelayError::Peer { member: rank, what });
-        }
-        self.relay.announced(rank, bytes)?;
+        self.check_unused(rank, number)?;
+        self.relay.announced(rank, number, bytes)?;
         self.begin_verification(number, bytes)
+    }
+
+    /// Checks that `rank` has used a number of no other message. The greatest is not used, so that counting
+    /// never overflows.
+    pub(crate) fn check_unused(&self, rank: u32, number: u64) -> Result<(), RelayError> {
+        let is_used = self.messages.order.has_arrived(number) || self.relay.knows(number);
+        if is_used || number == u64::MAX {
+            return Err(RelayError::peer(rank, "used a message number twice"));
+        }
+        Ok(())
     }
 
     /// Processes the completion of a send.
     pub(crate) fn sent(&mut self, rank: u32, id: SendId) -> Result<(), RelayError> {
-        let facts = || Facts::of_send(&self.relay, &self.messages.order, rank, id, None);
+        let facts = || Facts::of_send(&self.relay, rank, id, None);
         self.messages.timeline.note("sent", facts);
         self.relay.sent(id)
     }
@@ -170,14 +165,13 @@ impl Transfers {
         rank: u32,
         id: ReceiveId,
         (bytes, immediate): (u64, u32),
-        counters: &mut Counters,
         now: Duration,
     ) -> Result<(), RelayError> {
         self.credits.used(rank);
-        counters.blocks_received += 1;
-        counters.bytes_received += bytes;
+        self.counters.blocks_received += 1;
+        self.counters.bytes_received += bytes;
         let came = Some((bytes, immediate));
-        let facts = || Facts::of_receive(&self.relay, &self.messages.order, rank, id, came);
+        let facts = || Facts::of_receive(&self.relay, rank, id, came);
         self.messages.timeline.note("received", facts);
         match self.staging.landed(id, bytes, immediate, now)? {
             true => Ok(()),
@@ -202,7 +196,7 @@ impl Transfers {
     }
 
     fn forget_if_held(&mut self, id: ReceiveId) {
-        if self.relay.receive(id).is_none() {
+        if !self.relay.is_open(id) {
             self.receives.forget(id);
         }
     }
@@ -214,24 +208,15 @@ impl Transfers {
     }
 
     /// Executes the relay's next action. Returns `false` if there is none.
-    pub(crate) fn step<T: Transport>(
-        &mut self,
-        transport: &mut T,
-        counters: &mut Counters,
-    ) -> Result<bool, LocalError> {
+    pub(crate) fn step<T: Transport>(&mut self, transport: &mut T) -> Result<bool, Fault> {
         if let Some(error) = self.messages.unusable.take() {
             return Err(error.into());
         }
         let Some(action) = self.relay.poll_action() else { return Ok(false) };
-        self.act(transport, counters, action).map(|()| true)
+        self.act(transport, action).map(|()| true)
     }
 
-    fn act<T: Transport>(
-        &mut self,
-        transport: &mut T,
-        counters: &mut Counters,
-        action: Action,
-    ) -> Result<(), LocalError> {
+    fn act<T: Transport>(&mut self, transport: &mut T, action: Action) -> Result<(), Fault> {
         match action {
             Action::PostFirst { source, id } => {
                 let lease = self.receives.lease_spare(id)?;
@@ -241,18 +226,11 @@ impl Transfers {
                 let lease = self.lease_place(id, message, offset, bytes)?;
                 self.post_receive(transport, source, id, lease);
             }
-            Action::PostSend { target, id, message, block, offset, bytes } => {
+            Action::PostSend { target, id, after, message, block, offset, bytes } => {
                 let place = (message, offset);
-                self.queue_send(transport, counters, target, (id, block), place, bytes, None)?;
+                self.queue_send(transport, target, (id, block), place, bytes, after)?;
             }
-            Action::PostCutThroughSend { target, id, after, message, block, offset, bytes } => {
-                let (place, after) = ((message, offset), self.receives.arriving(after));
-                self.queue_send(transport, counters, target, (id, block), place, bytes, after)?;
-            }
-            Action::Announce { target, bytes } => {
-                let announced = self.announced.entry(target).or_default();
-                let number = self.messages.order.number_of(*announced).unwrap_or(u64::MAX);
-                *announced += 1;
+            Action::Announce { target, message: number, bytes } => {
                 if let Some(verification) = &mut self.verification {
                     verification.announced(number);
                 }
@@ -266,47 +244,39 @@ impl Transfers {
                 )?;
             }
             Action::PlaceFirst { id, message, offset, bytes } => {
-                counters.bytes_copied += bytes;
+                self.counters.bytes_copied += bytes;
                 // The event contains the post: a block that arrived before its announcement had no
                 // message then.
-                let facts = Facts::default().bytes(bytes).post(id.0);
-                self.messages
-                    .timeline
-                    .note("copy", || facts.relayed(&self.messages.order, message));
+                let facts = Facts::default().message(message).bytes(bytes).post(id.0);
+                self.messages.timeline.note("copy", || facts);
                 self.place_first(id, message, (offset, bytes), transport.now())?;
-                self.messages
-                    .timeline
-                    .note("copied", || facts.relayed(&self.messages.order, message));
+                self.messages.timeline.note("copied", || facts);
             }
             Action::Incoming { message, bytes } => {
-                let message = self.messages.number_of(message);
                 let verification = self.verification.as_mut();
                 if verification.is_none_or(|verification| verification.admits(message, bytes)) {
                     self.messages.order.incoming(message, bytes);
                 }
             }
             Action::BlockReady { message, block, offset, bytes } => {
-                let message = self.messages.number_of(message);
                 if let Some(verification) = &mut self.verification {
                     verification.held(message, block);
                 }
                 self.messages.held(message, offset, bytes);
             }
             Action::Received { message } if self.verification.is_none() => {
-                self.messages.order.received(self.messages.number_of(message));
+                self.messages.order.received(message);
             }
             // Once it is known to be the root's.
             Action::Received { .. } => {}
             Action::Complete { message } => {
-                let number = self.messages.number_of(message);
-                self.staging.forget(number);
+                self.staging.forget(message);
                 match &mut self.verification {
-                    Some(verification) => verification.complete(number),
-                    None => self.messages.order.complete(number),
+                    Some(verification) => verification.complete(message),
+                    None => self.messages.order.complete(message),
                 }
-                self.messages.order.retire();
             }
-            offloaded => self.act_offloaded(transport, counters, offloaded)?,
+            offloaded => self.act_offloaded(transport, offloaded)?,
         }
         Ok(())
     }
@@ -315,18 +285,15 @@ impl Transfers {
     fn act_offloaded<T: Transport>(
         &mut self,
         transport: &mut T,
-        counters: &mut Counters,
         action: Action,
-    ) -> Result<(), LocalError> {
+    ) -> Result<(), Fault> {
         match action {
             Action::PostOffloadedReceive { source, id, message, immediate, offset, bytes } => {
                 let lease = self.lease_place(id, message, offset, bytes)?;
-                if let Some(endpoint) = self.peers.get(source) {
-                    let posted = triggered(transport).and_then(|sends| {
-                        sends.post_offloaded_receive(endpoint, lease, immediate, Token(id.0))
-                    });
-                    self.record_post(source, posted);
-                }
+                self.post(transport, source, |transport, endpoint| {
+                    let sends = triggered(transport)?;
+                    sends.post_offloaded_receive(endpoint, lease, immediate, Token(id.0))
+                });
             }
             Action::Grant { source, count } => self.write_grant(transport, source, count)?,
             Action::PostOffloadedSend {
@@ -339,9 +306,8 @@ impl Transfers {
                 after_receive,
                 after_send,
             } => {
-                let (number, region) =
-                    (self.messages.number_of(message), self.messages.region(message));
-                let from = self.staging.whole(number, region).future_read(range(offset, bytes))?;
+                let whole = self.staging.whole(message, self.messages.region(message));
+                let from = whole.future_read(range(offset, bytes))?;
                 // The network may have no record of receives that are done; their blocks are in
                 // memory.
                 let open = after_receive.filter(|&(_, id)| !self.staging.blocks.has_landed(id));
@@ -353,15 +319,12 @@ impl Transfers {
                     let Some(endpoint) = self.peers.get(rank) else { return Ok(()) };
                     after.push((endpoint, token));
                 }
-                counters.blocks_sent += 1;
-                counters.bytes_sent += bytes;
-                if let Some(endpoint) = self.peers.get(target) {
-                    let token = Token(id.0);
-                    let posted = triggered(transport).and_then(|sends| {
-                        sends.post_offloaded_send(endpoint, from, immediate, token, &after)
-                    });
-                    self.record_post(target, posted);
-                }
+                self.counters.blocks_sent += 1;
+                self.counters.bytes_sent += bytes;
+                self.post(transport, target, |transport, endpoint| {
+                    let sends = triggered(transport)?;
+                    sends.post_offloaded_send(endpoint, from, immediate, Token(id.0), &after)
+                });
             }
             _ => {}
         }
@@ -369,7 +332,7 @@ impl Transfers {
     }
 
     /// Sends the grants of posted receives that are due.
-    pub(crate) fn grant<T: Transport>(&mut self, transport: &mut T) -> Result<(), LocalError> {
+    pub(crate) fn grant<T: Transport>(&mut self, transport: &mut T) -> Result<(), Fault> {
         while let Some((rank, count)) = self.credits.due() {
             self.write_grant(transport, rank, count)?;
         }
@@ -381,7 +344,7 @@ impl Transfers {
         transport: &mut T,
         source: u32,
         count: u32,
-    ) -> Result<(), LocalError> {
+    ) -> Result<(), Fault> {
         let received = self.watermark.subtree(self.in_place());
         self.peers.write(transport, source, &Word::Grant { count, received })
     }
@@ -400,30 +363,26 @@ impl Transfers {
         }
     }
 
-    /// Posts a send behind those to the same target, once its bytes are in memory: of what arrives in
-    /// `arriving`, if that is given.
-    #[allow(clippy::too_many_arguments, reason = "the fields of two actions")]
+    /// Posts a send behind those to the same target, once its bytes are in memory; or as they arrive by the
+    /// receive `after`.
     fn queue_send<T: Transport>(
         &mut self,
         transport: &mut T,
-        counters: &mut Counters,
         target: u32,
         send: (SendId, u32),
-        (message, offset): (u64, u64),
+        place: Place,
         bytes: u64,
-        arriving: Option<Arriving>,
+        after: Option<ReceiveId>,
     ) -> Result<(), LeaseError> {
-        counters.blocks_sent += 1;
-        counters.bytes_sent += bytes;
-        let facts =
-            || Facts::of_send(&self.relay, &self.messages.order, target, send.0, Some(bytes));
+        self.counters.blocks_sent += 1;
+        self.counters.bytes_sent += bytes;
+        let facts = || Facts::of_send(&self.relay, target, send.0, Some(bytes));
         self.messages.timeline.note("send", facts);
-        if let Some(arriving) = arriving {
+        if let Some(arriving) = after.and_then(|after| self.receives.arriving(after)) {
             let contents = Contents::Arriving(arriving.read(bytes as usize)?);
             self.staging.outbox.queue(target, send, From::Ready(contents));
         } else {
-            let (place, region) =
-                ((self.messages.number_of(message), offset), self.messages.region(message));
+            let region = self.messages.region(place.0);
             self.staging.queue_send(target, send, &region, place, bytes, transport.now())?;
         }
         self.post_sends(transport, target)
@@ -440,9 +399,7 @@ impl Transfers {
     ) -> Result<WriteLease, LeaseError> {
         let region = self.messages.region(message);
         match region.is_stored() {
-            true => {
-                self.staging.land(id, region, (self.messages.number_of(message), offset), bytes)
-            }
+            true => self.staging.land(id, region, (message, offset), bytes),
             false => region.write(range(offset, bytes)),
         }
     }
@@ -454,14 +411,24 @@ impl Transfers {
         id: ReceiveId,
         mut lease: WriteLease,
     ) {
-        let Some(endpoint) = self.peers.get(source) else { return };
         self.receives.follow(transport, id, &mut lease);
-        let posted = transport.post_receive(endpoint, lease, Token(id.0));
-        if self.record_post(source, posted) {
+        let token = Token(id.0);
+        if self.post(transport, source, |transport, to| transport.post_receive(to, lease, token)) {
             self.credits.posted(source);
-            let facts = || Facts::of_receive(&self.relay, &self.messages.order, source, id, None);
+            let facts = || Facts::of_receive(&self.relay, source, id, None);
             self.messages.timeline.note("grant", facts);
         }
+    }
+
+    /// Posts for a neighbour, if it is connected. Returns whether the transport has accepted the post.
+    fn post<T: Transport>(
+        &mut self,
+        transport: &mut T,
+        rank: u32,
+        post: impl FnOnce(&mut T, EndpointId) -> Result<(), PostError>,
+    ) -> bool {
+        let posted = self.peers.get(rank).map(|endpoint| post(transport, endpoint));
+        posted.is_some_and(|posted| self.peers.record_post(rank, posted))
     }
 
     /// Posts the sends to `target` whose bytes are in memory, in order.
@@ -472,25 +439,16 @@ impl Transfers {
     ) -> Result<(), LeaseError> {
         while let Some(ready) = self.staging.outbox.take_ready(target, &mut self.staging.blocks) {
             let (id, block, contents) = ready?;
-            let Some(endpoint) = self.peers.get(target) else { continue };
-            let posted = match contents {
-                Contents::Whole(lease) => transport.post_send(endpoint, lease, block, Token(id.0)),
+            let token = Token(id.0);
+            self.post(transport, target, |transport, endpoint| match contents {
+                Contents::Whole(lease) => transport.post_send(endpoint, lease, block, token),
                 Contents::Arriving(read) => match transport.cut_through() {
-                    Some(sends) => sends.post_cut_through_send(endpoint, read, block, Token(id.0)),
+                    Some(sends) => sends.post_cut_through_send(endpoint, read, block, token),
                     None => Err(PostError::Unsupported("cut-through sends")),
                 },
-            };
-            self.record_post(target, posted);
+            });
         }
         Ok(())
-    }
-
-    /// Records a post, and returns whether the transport has accepted it.
-    pub(crate) fn record_post(&mut self, rank: u32, outcome: Result<(), PostError>) -> bool {
-        let Self { posts, settings, relay, messages, is_closing, .. } = self;
-        posts.record(rank, outcome, || {
-            Waits { settings, relay, order: &messages.order, is_closing: *is_closing }.occupation()
-        })
     }
 
     /// Copies a first block to its place, and reports it to the relay, at once or after it is
@@ -503,10 +461,11 @@ impl Transfers {
         now: Duration,
     ) -> Result<(), LeaseError> {
         let Some(spare) = self.receives.take_spare(id) else { return Ok(()) };
-        let (number, region) = (self.messages.number_of(message), self.messages.region(message));
+        let region = self.messages.region(message);
         let from = spare.read(range(0, bytes))?;
         if region.is_stored() {
-            return self.staging.store_first(id, (from, spare), &region, (number, offset), now);
+            let then = Then::Placed { id, spare };
+            return self.staging.store(from, &region, (message, offset), then, now);
         }
         region.write(range(offset, bytes))?.copy_from_slice(&from);
         drop(from);
@@ -518,7 +477,7 @@ impl Transfers {
 
     /// In a group that verifies: computes digests of what is in place, passes the root's on, and reports
     /// messages of which the copy here is the same. Errors: it is another.
-    pub(crate) fn verify<T: Transport>(&mut self, transport: &mut T) -> Result<(), LocalError> {
+    pub(crate) fn verify<T: Transport>(&mut self, transport: &mut T) -> Result<(), Fault> {
         let Some(verification) = &mut self.verification else { return Ok(()) };
         if let Some(request) = verification.next_job(&self.messages.memory)? {
             self.staging.jobs.submit(request, transport.now());
@@ -534,7 +493,7 @@ impl Transfers {
                 Verdict::Same { .. } => {}
                 Verdict::Complete { message } => self.messages.order.complete(message),
                 Verdict::Differs { message, bytes } => {
-                    return Err(LocalError::Differs { message, bytes });
+                    return Err(Fault::Differs { message, bytes });
                 }
             }
         }
@@ -544,53 +503,43 @@ impl Transfers {
         Ok(())
     }
 
-    /// Executes what follows a job, which has computed these digests. The inner result is the relay's.
+    /// Executes what follows a job, which has computed these digests.
     pub(crate) fn follow<T: Transport>(
         &mut self,
         transport: &mut T,
         ended: Ended,
         digests: Vec<Digest>,
-    ) -> Result<Result<(), RelayError>, LeaseError> {
-        match self.staging.next(ended, digests) {
-            Next::Received { id, bytes, immediate } => {
-                return Ok(self.in_memory(id, bytes, immediate));
+    ) -> Result<(), Fault> {
+        let message = ended.message;
+        match ended.then {
+            Then::Received { id, bytes, immediate, memory, place } => {
+                self.staging.written(id, place, memory);
+                self.in_memory(id, bytes, immediate)?;
             }
-            Next::Placed { id, spare } => return Ok(self.placed(id, spare)),
-            Next::Post { targets } => {
-                for target in targets {
+            Then::Placed { id, spare } => self.placed(id, spare)?,
+            Then::Loaded { place } => {
+                self.staging.blocks.loaded(place);
+                for target in self.staging.outbox.targets() {
                     self.post_sends(transport, target)?;
                 }
             }
-            Next::SmallTaken { message, bytes } => self.messages.small_taken(message, bytes),
-            Next::Digested { message, digests } => {
-                if let Some(verification) = &mut self.verification {
-                    verification.computed(message, digests);
+            Then::SmallTaken { bytes } => self.messages.small_taken(message, bytes),
+            Then::Shadowed => {
+                for (number, bytes) in self.staging.shadowed(message) {
+                    self.relay.send(number, bytes)?;
                 }
             }
-            Next::Relay { messages_bytes } => {
-                for bytes in messages_bytes {
-                    if let Err(error) = self.relay.send(bytes) {
-                        return Ok(Err(error));
-                    }
+            Then::Digested { blocks } => {
+                if let Some(verification) = &mut self.verification {
+                    verification.computed(message, blocks.into_iter().zip(digests).collect());
                 }
             }
         }
-        Ok(Ok(()))
-    }
-
-    /// Returns whether a message is relayed, or an event waits for earlier messages.
-    pub(crate) fn needs_earlier(&self) -> bool {
-        self.waits().is_relaying() || self.messages.order.has_early()
-    }
-
-    /// Records in the timeline what this member waits for, if that has changed.
-    pub(crate) fn note_wait(&mut self) {
-        self.messages.timeline.note_wait(&self.relay, &self.messages.order);
+        Ok(())
     }
 
     /// Returns a view of what this member waits for.
     pub(crate) fn waits(&self) -> Waits<'_> {
-        let Self { settings, relay, messages, is_closing, .. } = self;
-        Waits { settings, relay, order: &messages.order, is_closing: *is_closing }
+        Waits { settings: &self.settings, relay: &self.relay, order: &self.messages.order }
     }
 }

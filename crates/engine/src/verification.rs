@@ -17,8 +17,7 @@ use transport::{LeaseError, Region};
 use crate::{
     job_list::{Request, Then},
     jobs::{Digest, Source, What, Work},
-    memory::Memory,
-    range::range,
+    memory::{Memory, range},
     words::Word,
 };
 
@@ -76,11 +75,9 @@ pub(crate) enum Verdict {
 
 impl Verification {
     pub(crate) fn new(schedule: &Schedule, rank: u32, block_bytes: u64, in_flight: u32) -> Self {
-        let children =
-            schedule.neighbours(rank).filter(|&other| schedule.announcer(other) == Some(rank));
         Self {
             parent: schedule.announcer(rank),
-            children: children.collect(),
+            children: schedule.announces_to(rank).collect(),
             block_bytes,
             messages: BTreeMap::new(),
             held_back: VecDeque::new(),
@@ -162,7 +159,7 @@ impl Verification {
         let copied = self.messages.get_mut(&message).filter(|copied| copied.root.is_none());
         let Some(copied) = copied.filter(|_| self.parent == Some(rank)) else {
             let what = format!("wrote the digest of message {message} out of turn");
-            return Err(RelayError::Peer { member: rank, what });
+            return Err(RelayError::peer(rank, what));
         };
         copied.root = Some(digest);
         Ok(())
@@ -186,7 +183,8 @@ impl Verification {
             }
             if !blocks.is_empty() {
                 self.is_computing = true;
-                let (what, work) = (What::digest(region, bytes), Work::Digest { blocks: sources });
+                let (what, work) =
+                    (What::new("digest", region, bytes), Work::Digest { blocks: sources });
                 return Ok(Some(Request { what, message, work, then: Then::Digested { blocks } }));
             }
         }

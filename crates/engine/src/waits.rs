@@ -2,11 +2,7 @@
 
 use relay::{Obstacle, Relay, Wait};
 
-use crate::{
-    order::{Gap, Order},
-    settings::GroupSettings,
-    staging::Staging,
-};
+use crate::{order::Order, settings::GroupSettings, staging::Staging};
 
 /// A view of one group at one member.
 #[derive(Clone, Copy)]
@@ -14,8 +10,6 @@ pub(crate) struct Waits<'a> {
     pub(crate) settings: &'a GroupSettings,
     pub(crate) relay: &'a Relay,
     pub(crate) order: &'a Order,
-    /// Whether the number of messages is final.
-    pub(crate) is_closing: bool,
 }
 
 impl<'a> Waits<'a> {
@@ -36,51 +30,43 @@ impl<'a> Waits<'a> {
             return obstacle;
         }
         self.relay.waits().find_map(|wait| match wait {
-            Wait::Credit { target, .. } => Some(Obstacle::SendBlocked(target)),
+            Wait::Credit(part) => Some(Obstacle::SendBlocked(part.transfer.target)),
             _ => None,
         })
     }
 
     /// Returns the neighbours that this member waits for to continue with a message, nearest first.
     pub(crate) fn neighbours(&self) -> impl Iterator<Item = u32> + 'a {
-        let is_relaying = self.is_relaying();
+        let is_relaying = self.relay.has_messages();
         let relayed = self.relay.waits().filter_map(|wait| match wait {
             Wait::Block { source, .. } => Some(source),
-            Wait::Credit { target, .. } | Wait::Send { target, .. } => Some(target),
+            Wait::Credit(part) | Wait::Send(part) => Some(part.transfer.target),
             Wait::Memory { .. } => None,
         });
-        // A message before those that are known here has not arrived.
+        // A message before those that are known here has not arrived. Messages of one kind arrive in
+        // order, so it is of the other kind: written by the root, or announced.
         let schedule = &self.settings.schedule;
-        let missing = self.order.gap().and_then(|gap| match gap {
-            Gap::Small => Some(schedule.root()),
-            Gap::Relayed => schedule.announcer(self.settings.rank),
+        let missing = self.order.first_early().and_then(|early| match self.relay.knows(early) {
+            true => Some(schedule.root()),
+            false => schedule.announcer(self.settings.rank),
         });
         relayed.filter(move |_| is_relaying).chain(missing)
     }
 
     /// Returns whether the application has not provided memory for this message, which is next.
     pub(crate) fn owes_memory(&self, next: u64) -> bool {
-        let message = self.relay.completed();
-        let is_due = |wait| matches!(wait, Wait::Memory { message: due } if due == message);
-        self.relay.waits().any(is_due)
-            && self.order.number_of(message) == Some(next)
-            && self.order.is_reported(next)
-    }
-
-    /// Returns whether messages are being relayed.
-    pub(crate) fn is_relaying(&self) -> bool {
-        self.relay.known() > self.relay.completed()
+        self.relay.awaits_memory(next).is_ok() && self.order.is_reported(next)
     }
 
     /// Describes what this member is doing, for error messages. It comes first in them, since other
-    /// members receive the text cut.
-    pub(crate) fn occupation(&self) -> String {
+    /// members receive the text cut. `is_closing`: the number of messages is final.
+    pub(crate) fn occupation(&self, is_closing: bool) -> String {
         let message = self.order.completed();
-        let step = self.relay.waits().find_map(|wait| wait.step());
-        match (self.is_relaying(), step) {
+        let step = self.relay.waits().find_map(|wait| wait.part()).map(|part| part.transfer.step);
+        match (self.relay.has_messages(), step) {
             (true, Some(step)) => format!("relaying message {message} at step {step}"),
             (true, None) => format!("relaying message {message}"),
-            (false, _) if self.is_closing => "closing".to_owned(),
+            (false, _) if is_closing => "closing".to_owned(),
             (false, _) => format!("waiting for message {message}"),
         }
     }

@@ -38,11 +38,9 @@ struct Count {
 
 impl Watermark {
     pub(crate) fn new(schedule: &Schedule, rank: u32) -> Self {
-        let children =
-            schedule.neighbours(rank).filter(|&other| schedule.announcer(other) == Some(rank));
         Self {
             parent: schedule.announcer(rank),
-            subtrees: children.map(|child| (child, 0)).collect(),
+            subtrees: schedule.announces_to(rank).map(|child| (child, 0)).collect(),
             everywhere: 0,
             count: None,
         }
@@ -86,11 +84,7 @@ impl Watermark {
 
     /// Processes a neighbour's word. Errors: the word is out of turn.
     pub(crate) fn on_count(&mut self, rank: u32, word: &Word) -> Result<(), RelayError> {
-        let wrong = || {
-            let what = format!("wrote {word:?} out of turn");
-            RelayError::Peer { member: rank, what }
-        };
-        let count = self.count.as_mut().ok_or_else(wrong)?;
+        let count = self.count.as_mut().ok_or_else(|| word.out_of_turn(rank))?;
         let own = count.own;
         match word {
             Word::Counted { received } if count.awaited.contains(&rank) => {
@@ -103,7 +97,7 @@ impl Watermark {
                 self.note_everywhere(*delivered, own);
                 Ok(())
             }
-            _ => Err(wrong()),
+            _ => Err(word.out_of_turn(rank)),
         }
     }
 

@@ -1,13 +1,8 @@
 //! Control words between neighbours of a group.
 
-use std::borrow::Cow;
+use relay::RelayError;
 
-use transport::CONTROL_BYTES_MAX;
-
-use crate::{
-    failure::{Failure, FailureKind},
-    jobs::Digest,
-};
+use crate::{fields::Fields, jobs::Digest, notice::Notice};
 
 /// One control word.
 #[derive(Clone, PartialEq, Eq, Debug)]
@@ -22,7 +17,7 @@ pub(crate) enum Word {
     /// words announces the ring.
     Freed { count: u64 },
     /// The group has failed.
-    Failed { member: Option<u32>, reporter: u32, kind: FailureKind, detail: String },
+    Failed(Notice),
     /// From the root down: there are this many messages, and no more will follow.
     Closing { messages: u64 },
     /// From the leaves up: every message is complete here and in the subtree.
@@ -61,160 +56,84 @@ const ASK: u8 = 14;
 const HAS: u8 = 15;
 const DIGEST: u8 = 16;
 
-/// Stands for "no member" where a rank is written; ranks end at 2^20.
-const NO_MEMBER: u32 = u32::MAX;
-
 impl Word {
-    /// Encodes the word in at most [`CONTROL_BYTES_MAX`] bytes; the detail of a failure is cut to
-    /// fit.
+    /// Encodes the word in at most [`transport::CONTROL_BYTES_MAX`] bytes.
     pub(crate) fn encode(&self) -> Vec<u8> {
-        let mut bytes = Vec::with_capacity(16);
+        let counted = |kind: u8, count: &u64| [&[kind][..], &count.to_le_bytes()].concat();
         match self {
-            Self::Announce { number, bytes: length, delivered } => {
-                bytes.push(ANNOUNCE);
-                bytes.extend(number.to_le_bytes());
-                bytes.extend(length.to_le_bytes());
-                bytes.extend(delivered.to_le_bytes());
+            Self::Announce { number, bytes, delivered } => {
+                let numbers = [number, bytes, delivered].map(|number| number.to_le_bytes());
+                [&[ANNOUNCE], numbers.as_flattened()].concat()
             }
             Self::Grant { count, received } => {
-                bytes.push(GRANT);
-                bytes.extend(count.to_le_bytes());
-                bytes.extend(received.to_le_bytes());
+                [&[GRANT][..], &count.to_le_bytes(), &received.to_le_bytes()].concat()
             }
-            Self::Freed { count } => {
-                bytes.push(FREED);
-                bytes.extend(count.to_le_bytes());
-            }
-            Self::Failed { member, reporter, kind, detail } => {
-                bytes.extend([FAILED, kind.code()]);
-                bytes.extend(member.unwrap_or(NO_MEMBER).to_le_bytes());
-                bytes.extend(reporter.to_le_bytes());
-                bytes.extend(cut(detail, CONTROL_BYTES_MAX - bytes.len()).as_bytes());
-            }
-            Self::Closing { messages } => {
-                bytes.push(CLOSING);
-                bytes.extend(messages.to_le_bytes());
-            }
-            Self::Counted { received } => {
-                bytes.push(COUNTED);
-                bytes.extend(received.to_le_bytes());
-            }
-            Self::Settled { delivered } => {
-                bytes.push(SETTLED);
-                bytes.extend(delivered.to_le_bytes());
-            }
-            Self::Ask { messages } => {
-                bytes.push(ASK);
-                bytes.extend(messages.to_le_bytes());
-            }
-            Self::Has { received } => {
-                bytes.push(HAS);
-                bytes.extend(received.to_le_bytes());
-            }
+            Self::Freed { count } => counted(FREED, count),
+            Self::Failed(notice) => notice.encode(FAILED),
+            Self::Closing { messages } => counted(CLOSING, messages),
+            Self::Delivered => vec![DELIVERED],
+            Self::Confirmed => vec![CONFIRMED],
+            Self::Counted { received } => counted(COUNTED, received),
+            Self::Settled { delivered } => counted(SETTLED, delivered),
+            Self::Ask { messages } => counted(ASK, messages),
+            Self::Has { received } => counted(HAS, received),
             Self::Digest { message, digest } => {
-                bytes.push(DIGEST);
-                bytes.extend(message.to_le_bytes());
-                bytes.extend(digest);
+                [&[DIGEST][..], &message.to_le_bytes(), digest].concat()
             }
-            Self::Moving { idle_ms } => {
-                bytes.push(MOVING);
-                bytes.extend(idle_ms.to_le_bytes());
-            }
-            Self::Held { by } => {
-                bytes.push(HELD);
-                bytes.extend(by.to_le_bytes());
-            }
-            Self::Delivered => bytes.push(DELIVERED),
-            Self::Confirmed => bytes.push(CONFIRMED),
+            Self::Moving { idle_ms } => counted(MOVING, idle_ms),
+            Self::Held { by } => [&[HELD][..], &by.to_le_bytes()].concat(),
         }
-        bytes
     }
 
-    /// Decodes a word; `None` for anything that [`Word::encode`] does not produce.
-    pub(crate) fn decode(bytes: &[u8]) -> Option<Self> {
-        let (&kind, rest) = bytes.split_first()?;
-        let number = || Some(u64::from_le_bytes(rest.try_into().ok()?));
-        match kind {
-            ANNOUNCE => {
-                let (number, rest) = rest.split_first_chunk()?;
-                let (bytes, delivered) = rest.split_first_chunk()?;
-                Some(Self::Announce {
-                    number: u64::from_le_bytes(*number),
-                    bytes: u64::from_le_bytes(*bytes),
-                    delivered: u64::from_le_bytes(delivered.try_into().ok()?),
-                })
-            }
-            FREED => Some(Self::Freed { count: number()? }),
-            CLOSING => Some(Self::Closing { messages: number()? }),
-            COUNTED => Some(Self::Counted { received: number()? }),
-            SETTLED => Some(Self::Settled { delivered: number()? }),
-            ASK => Some(Self::Ask { messages: number()? }),
-            HAS => Some(Self::Has { received: number()? }),
-            DIGEST => {
-                let (message, digest) = rest.split_first_chunk()?;
-                let message = u64::from_le_bytes(*message);
-                Some(Self::Digest { message, digest: digest.try_into().ok()? })
-            }
-            MOVING => Some(Self::Moving { idle_ms: number()? }),
-            FAILED => Self::decode_failed(rest),
+    /// Decodes a word of a group of this many members; `None` for anything that [`Word::encode`] does not
+    /// produce, and for ranks of no member.
+    pub(crate) fn decode(bytes: &[u8], members: u32) -> Option<Self> {
+        let mut fields = Fields::of(bytes);
+        let word = match fields.u8()? {
+            ANNOUNCE => Self::Announce {
+                number: fields.u64()?,
+                bytes: fields.u64()?,
+                delivered: fields.u64()?,
+            },
             GRANT => {
-                let (count, received) = rest.split_first_chunk()?;
-                let count = u32::from_le_bytes(*count);
-                let received = u64::from_le_bytes(received.try_into().ok()?);
-                (count > 0).then_some(Self::Grant { count, received })
+                let count = fields.u32().filter(|&count| count > 0)?;
+                Self::Grant { count, received: fields.u64()? }
             }
-            HELD => Some(Self::Held { by: u32::from_le_bytes(rest.try_into().ok()?) }),
-            DELIVERED if rest.is_empty() => Some(Self::Delivered),
-            CONFIRMED if rest.is_empty() => Some(Self::Confirmed),
-            _ => None,
-        }
+            FREED => Self::Freed { count: fields.u64()? },
+            FAILED => Self::Failed(Notice::decode(&mut fields, members)?),
+            CLOSING => Self::Closing { messages: fields.u64()? },
+            DELIVERED => Self::Delivered,
+            CONFIRMED => Self::Confirmed,
+            COUNTED => Self::Counted { received: fields.u64()? },
+            SETTLED => Self::Settled { delivered: fields.u64()? },
+            ASK => Self::Ask { messages: fields.u64()? },
+            HAS => Self::Has { received: fields.u64()? },
+            DIGEST => Self::Digest { message: fields.u64()?, digest: fields.array()? },
+            MOVING => Self::Moving { idle_ms: fields.u64()? },
+            HELD => Self::Held { by: fields.u32().filter(|&by| by < members)? },
+            _ => return None,
+        };
+        fields.are_read().then_some(word)
     }
 
-    fn decode_failed(bytes: &[u8]) -> Option<Self> {
-        let (&kind, rest) = bytes.split_first()?;
-        let (member, rest) = rest.split_first_chunk::<4>()?;
-        let (reporter, detail) = rest.split_first_chunk::<4>()?;
-        let member = u32::from_le_bytes(*member);
-        Some(Self::Failed {
-            member: (member != NO_MEMBER).then_some(member),
-            reporter: u32::from_le_bytes(*reporter),
-            kind: FailureKind::from_code(kind)?,
-            detail: std::str::from_utf8(detail).ok()?.to_owned(),
-        })
+    /// Returns the error of a neighbour that has written this word when it was not its turn.
+    pub(crate) fn out_of_turn(&self, rank: u32) -> RelayError {
+        RelayError::peer(rank, format!("wrote {self:?} out of turn"))
     }
-
-    pub(crate) fn of_failure(failure: &Failure) -> Self {
-        Self::Failed {
-            member: failure.member,
-            reporter: failure.reporter,
-            kind: failure.kind,
-            detail: failure.detail.clone(),
-        }
-    }
-}
-
-/// Returns at most this many bytes of a text, ending in "…" if it was cut.
-fn cut(text: &str, bytes_max: usize) -> Cow<'_, str> {
-    const REST: &str = "…";
-    if text.len() <= bytes_max {
-        return Cow::Borrowed(text);
-    }
-    Cow::Owned(text[..text.floor_char_boundary(bytes_max - REST.len())].to_owned() + REST)
 }
 
 #[cfg(test)]
 mod tests {
-    use super::*;
     use proptest::prelude::*;
+    use schedule::MAX_MEMBERS;
+
+    use super::*;
+    use crate::FailureKind;
 
     #[test]
     fn words_come_back() {
-        let failed = Word::Failed {
-            member: None,
-            reporter: 7,
-            kind: FailureKind::Stalled,
-            detail: "why".into(),
-        };
+        let (member, kind, detail) = (None, FailureKind::Stalled, "why".into());
+        let failed = Word::Failed(Notice { member, reporter: 7, kind, detail });
         for word in [
             Word::Announce { number: 3, bytes: u64::MAX, delivered: 2 },
             Word::Freed { count: 7 },
@@ -232,25 +151,21 @@ mod tests {
             Word::Moving { idle_ms: 250 },
             Word::Held { by: 1_000 },
         ] {
-            assert_eq!(Word::decode(&word.encode()), Some(word));
+            assert_eq!(Word::decode(&word.encode(), MAX_MEMBERS), Some(word));
         }
     }
 
     #[test]
-    fn a_long_detail_is_cut_between_characters() {
-        let detail = "ä".repeat(100);
-        let kind = FailureKind::Memory;
-        let bytes = Word::Failed { member: Some(1), reporter: 2, kind, detail }.encode();
-        assert!(bytes.len() <= CONTROL_BYTES_MAX);
-        let Some(Word::Failed { detail, .. }) = Word::decode(&bytes) else { panic!() };
-        let begins = detail.strip_suffix('…').expect("a sign that something is missing");
-        assert!(begins.len() > 40 && begins.chars().all(|letter| letter == 'ä'));
+    fn nobody_is_held_up_by_no_member() {
+        let held = Word::Held { by: 5 };
+        assert_eq!(Word::decode(&held.encode(), 5), None);
+        assert_eq!(Word::decode(&held.encode(), 6), Some(held));
     }
 
     proptest! {
         #[test]
         fn any_bytes_decode_to_themselves_or_nothing(bytes in prop::collection::vec(any::<u8>(), 0..=64)) {
-            if let Some(word) = Word::decode(&bytes) {
+            if let Some(word) = Word::decode(&bytes, MAX_MEMBERS) {
                 prop_assert_eq!(word.encode(), bytes);
             }
         }

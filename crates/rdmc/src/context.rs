@@ -249,7 +249,7 @@ impl Context {
         let deadline = Deadline::after(self.settings.connect_timeout);
         let links = self.join(joining, deadline, network.offers(), Reply::Links)?;
         let links = self.links(links, &settings.members, None)?;
-        let identity = (made.number, made.rank, made.members);
+        let identity = (made.number, made.core.rank, made.core.members);
         let driver = Arc::new(Driver::new(team::Team::new(network, made, links)?));
         let threads = Threads::default();
         if self.settings.progress == Progress::Thread {

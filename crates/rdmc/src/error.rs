@@ -220,7 +220,7 @@ impl From<engine::Error> for Error {
             engine::Error::NumberInUse(group) => Self::NumberInUse(group),
             engine::Error::NoSuchGroup(group) => Self::NoSuchGroup(group),
             engine::Error::Closed(group) => Self::Closed(group),
-            engine::Error::OutOfRange { setting, value, range } => {
+            engine::Error::OutOfRange(engine::OutOfRange { setting, value, range }) => {
                 Self::setting(setting, value, format!("{} to {}", range.start(), range.end()))
             }
             // Errors that return a region are constructed where the region is available.

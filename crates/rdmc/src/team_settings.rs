@@ -46,12 +46,12 @@ impl TeamSettings {
             number,
             members,
             rank,
-            slots: defaults.slots,
-            slot_bytes: defaults.slot_bytes,
-            degrees: defaults.degrees,
-            exchange_bytes: defaults.exchange_bytes,
-            long_bytes: defaults.long_bytes,
-            block_bytes: defaults.block_bytes,
+            slots: defaults.core.slots,
+            slot_bytes: defaults.core.slot_bytes,
+            degrees: defaults.core.degrees,
+            exchange_bytes: defaults.core.exchange_bytes,
+            long_bytes: defaults.core.long_bytes,
+            block_bytes: defaults.core.block_bytes,
             ends: defaults.ends,
         }
     }
@@ -109,10 +109,11 @@ impl TeamSettings {
     pub(crate) fn made(&self) -> team::TeamSettings {
         let members = u32::try_from(self.members.len()).unwrap_or(u32::MAX);
         let mut made = team::TeamSettings::new(self.number, members, self.rank);
-        (made.slots, made.slot_bytes, made.ends) = (self.slots, self.slot_bytes, self.ends);
-        made.degrees.clone_from(&self.degrees);
-        made.exchange_bytes = self.exchange_bytes;
-        (made.long_bytes, made.block_bytes) = (self.long_bytes, self.block_bytes);
+        (made.core.slots, made.core.slot_bytes, made.ends) =
+            (self.slots, self.slot_bytes, self.ends);
+        made.core.degrees.clone_from(&self.degrees);
+        made.core.exchange_bytes = self.exchange_bytes;
+        (made.core.long_bytes, made.core.block_bytes) = (self.long_bytes, self.block_bytes);
         made
     }
 }

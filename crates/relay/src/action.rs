@@ -1,5 +1,7 @@
 //! Actions that a [`crate::Relay`] requests of its owner.
 
+use schedule::Transfer;
+
 /// Identifies a posted receive; unique within its relay.
 #[derive(Clone, Copy, PartialEq, Eq, Hash, PartialOrd, Ord, Debug)]
 pub struct ReceiveId(pub u64);
@@ -7,6 +9,15 @@ pub struct ReceiveId(pub u64);
 /// Identifies a posted send; unique within its relay.
 #[derive(Clone, Copy, PartialEq, Eq, Hash, PartialOrd, Ord, Debug)]
 pub struct SendId(pub u64);
+
+/// One transfer of a message.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub struct Part {
+    /// Message number.
+    pub message: u64,
+    /// The transfer of the schedule.
+    pub transfer: Transfer,
+}
 
 /// An action, to be carried out in the order in which [`crate::Relay::poll_action`] returns it.
 ///
@@ -34,12 +45,17 @@ pub enum Action {
         /// Length; 0 for the one block of an empty message.
         bytes: u64,
     },
-    /// Post a send out of the message's memory, with the block's number as its immediate.
+    /// Post a send with the block's number as its immediate: out of the message's memory, or of what
+    /// arrives as it arrives.
     PostSend {
         /// The neighbour that receives it.
         target: u32,
         /// The identifier for [`crate::Relay::sent`].
         id: SendId,
+        /// Cut-through: the receive that brings the block, of [`Action::PostReceive`] or
+        /// [`Action::PostFirst`], if it is still arriving. If it was placed since, it is to be sent out of
+        /// the message's memory.
+        after: Option<ReceiveId>,
         /// Message number.
         message: u64,
         /// Block number within the message.
@@ -47,25 +63,6 @@ pub enum Action {
         /// First byte.
         offset: u64,
         /// Length; 0 for the one block of an empty message.
-        bytes: u64,
-    },
-    /// Post a send of a block that is still arriving, of what has arrived of it as it arrives, with
-    /// the block's number as its immediate.
-    PostCutThroughSend {
-        /// The neighbour that receives it.
-        target: u32,
-        /// The identifier for [`crate::Relay::sent`].
-        id: SendId,
-        /// The receive that brings it, of [`Action::PostReceive`] or [`Action::PostFirst`]. If the block
-        /// was placed since, it is to be sent out of the message's memory.
-        after: ReceiveId,
-        /// Message number.
-        message: u64,
-        /// Block number within the message.
-        block: u32,
-        /// First byte.
-        offset: u64,
-        /// Length.
         bytes: u64,
     },
     /// Offload: post a receive straight into the message's memory, which the network matches by
@@ -114,6 +111,8 @@ pub enum Action {
     Announce {
         /// The neighbour.
         target: u32,
+        /// Message number.
+        message: u64,
         /// Length of the message.
         bytes: u64,
     },

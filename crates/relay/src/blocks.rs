@@ -61,8 +61,23 @@ impl Blocks {
     }
 }
 
-/// Returns how many low bits of a message's number distinguish the messages in flight.
-pub(crate) fn message_bits(messages_in_flight: u32) -> u32 {
+/// Low bits of the immediates of a message's blocks, which distinguish the messages in flight.
+#[derive(Clone, Copy, Default, Debug)]
+pub(crate) struct Tag {
+    pub(crate) bits: u32,
+    pub(crate) value: u32,
+}
+
+impl Tag {
+    /// Returns the tag of a message that is relayed after `earlier` others.
+    pub(crate) fn new(earlier: u64, messages_in_flight: u32) -> Self {
+        let bits = message_bits(messages_in_flight);
+        Self { bits, value: earlier as u32 & ((1 << bits) - 1) }
+    }
+}
+
+/// Returns how many bits distinguish the messages in flight.
+fn message_bits(messages_in_flight: u32) -> u32 {
     messages_in_flight.next_power_of_two().trailing_zeros()
 }
 

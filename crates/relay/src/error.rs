@@ -57,3 +57,10 @@ pub enum RelayError {
         what: String,
     },
 }
+
+impl RelayError {
+    /// Returns the error of a member that has violated the protocol.
+    pub fn peer(member: u32, what: impl Into<String>) -> Self {
+        Self::Peer { member, what: what.into() }
+    }
+}

@@ -7,9 +7,10 @@
 //! calls the event methods and carries out what [`Relay::poll_action`] returns, in order.
 //!
 //! # How a message travels
-//! 1. The root's [`Relay::send`] gives the message a number. It is *activated* once fewer than
-//!    [`Settings::messages_in_flight`] earlier messages are unfinished here.
-//! 2. Activation announces the message's length to the members whose announcer this one is
+//! 1. [`Relay::send`] queues a message at the root, with the number that it has everywhere, from the
+//!    application to errors. It is *activated* once fewer than [`Settings::messages_in_flight`] earlier
+//!    messages are unfinished here.
+//! 2. Activation announces the message's number and length to the members whose announcer this one is
 //!    ([`schedule::Schedule::announcer`]); they activate it in turn, and ask their application for
 //!    memory ([`Action::Incoming`]). An announcer sends a block of each message to these members, so it completes none
 //!    that they have not activated: at most twice the messages in flight are known and incomplete at a member.
@@ -71,7 +72,7 @@ mod relay;
 mod settings;
 mod waited;
 
-pub use action::{Action, ReceiveId, SendId};
+pub use action::{Action, Part, ReceiveId, SendId};
 pub use blocks::{BlockRange, Blocks};
 pub use error::RelayError;
 pub use relay::{Obstacle, Relay, Wait};

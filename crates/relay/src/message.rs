@@ -1,13 +1,15 @@
 //! One message at one member: which blocks have arrived, and which transfers come next.
 
-use schedule::{Schedule, Transfer};
+use schedule::Schedule;
 
-use crate::Blocks;
+use crate::{Blocks, Part, blocks::Tag};
 
 /// State of one activated message.
 #[derive(Debug)]
 pub(crate) struct Message {
+    pub(crate) number: u64,
     pub(crate) blocks: Blocks,
+    tag: Tag,
     pub(crate) memory: Memory,
     /// The first step whose receive is not posted yet.
     receive_step: u64,
@@ -33,22 +35,21 @@ pub(crate) enum Memory {
 }
 
 impl Message {
-    pub(crate) fn at_root(blocks: Blocks) -> Self {
+    pub(crate) fn at_root(number: u64, blocks: Blocks, tag: Tag) -> Self {
         Self {
-            blocks,
             memory: Memory::Full,
-            receive_step: 0,
-            send_step: Some(0),
             receives_untaken: 0,
             receives_missing: 0,
-            sends_open: 0,
             received_reported: true,
+            ..Self::at_receiver(number, blocks, tag)
         }
     }
 
-    pub(crate) fn at_receiver(blocks: Blocks) -> Self {
+    pub(crate) fn at_receiver(number: u64, blocks: Blocks, tag: Tag) -> Self {
         Self {
+            number,
             blocks,
+            tag,
             memory: Memory::Awaited,
             receive_step: 0,
             send_step: Some(0),
@@ -88,15 +89,17 @@ impl Message {
         self.receives_missing -= 1;
     }
 
-    /// Returns the next receive of the schedule that was not taken.
-    pub(crate) fn next_receive(&self, schedule: &Schedule, rank: u32) -> Option<Transfer> {
-        schedule.next_receive(rank, self.receive_step, self.blocks.count())
+    /// Returns the immediate that a block is sent with.
+    pub(crate) fn immediate(&self, block: u32) -> u32 {
+        (block << self.tag.bits) | self.tag.value
     }
 
-    /// Takes that receive: it is about to be posted.
-    pub(crate) fn take_receive(&mut self, transfer: &Transfer) {
-        self.receive_step = transfer.step + 1;
+    /// Takes the next receive of the schedule: it is about to be posted.
+    pub(crate) fn take_receive(&mut self, schedule: &Schedule, rank: u32) -> Option<Part> {
+        let next = schedule.next_receive(rank, self.receive_step, self.blocks.count())?;
+        self.receive_step = next.step + 1;
         self.receives_untaken -= 1;
+        Some(Part { message: self.number, transfer: next })
     }
 
     /// Returns whether no receive was taken.
@@ -105,11 +108,11 @@ impl Message {
     }
 
     /// Takes the next send of the schedule; it is open until it has been sent.
-    pub(crate) fn take_send(&mut self, schedule: &Schedule, rank: u32) -> Option<Transfer> {
+    pub(crate) fn take_send(&mut self, schedule: &Schedule, rank: u32) -> Option<Part> {
         let next = schedule.next_send(rank, self.send_step?, self.blocks.count());
         self.send_step = next.map(|transfer| transfer.step + 1);
         self.sends_open += u32::from(next.is_some());
-        next
+        next.map(|transfer| Part { message: self.number, transfer })
     }
 
     /// Returns whether every send was taken, as far as [`Message::take_send`] has determined.

@@ -6,11 +6,9 @@ mod waits;
 
 use std::collections::{BTreeMap, VecDeque};
 
-use schedule::Transfer;
-
 pub use waits::{Obstacle, Wait};
 
-use crate::{Action, ReceiveId, RelayError, SendId, Settings, message::Message};
+use crate::{Action, Part, ReceiveId, RelayError, SendId, Settings, message::Message};
 
 /// How many sends are considered beyond the first that waits: a delayed target delays no other
 /// until this many are queued behind it. The windows of the targets limit this long before.
@@ -28,16 +26,18 @@ pub struct Relay {
     settings: Settings,
     neighbours: Vec<Neighbour>,
     announcer: Option<u32>,
-    /// Lengths of messages that are known but not activated.
-    queued: VecDeque<u64>,
+    /// Numbers and lengths of messages that are known but not activated.
+    queued: VecDeque<(u64, u64)>,
     /// Activated messages that are not complete, in order.
     messages: VecDeque<Message>,
-    /// Number of `messages[0]`, which is the number of complete messages.
-    completed: u64,
+    /// How many messages were activated.
+    activated: u64,
+    /// The least number that the next message may have.
+    next_number: u64,
     receives: BTreeMap<ReceiveId, Receive>,
     receives_posted: u32,
-    sends: BTreeMap<SendId, Send>,
-    sends_waiting: VecDeque<Send>,
+    sends: BTreeMap<SendId, Part>,
+    sends_waiting: VecDeque<Part>,
     /// The receives that bring blocks which are not held yet, by message and block: with offload all,
     /// else those of blocks that are arriving.
     bringing: BTreeMap<(u64, u32), ReceiveId>,
@@ -60,9 +60,8 @@ struct Neighbour {
 #[derive(Debug)]
 struct Receive {
     source: u32,
-    message: u64,
     /// `None` for a first block whose message is not known yet.
-    transfer: Option<Transfer>,
+    part: Option<Part>,
     in_spare_memory: bool,
     /// The immediate of the block, once some of it has arrived before the rest.
     arriving: Option<u32>,
@@ -75,12 +74,6 @@ struct Receive {
 struct Arrival {
     bytes: u64,
     immediate: u32,
-}
-
-#[derive(Clone, Copy, Debug)]
-struct Send {
-    message: u64,
-    transfer: Transfer,
 }
 
 impl Relay {
@@ -105,7 +98,8 @@ impl Relay {
             neighbours,
             queued: VecDeque::new(),
             messages: VecDeque::new(),
-            completed: 0,
+            activated: 0,
+            next_number: 0,
             receives: BTreeMap::new(),
             receives_posted: 0,
             sends: BTreeMap::new(),
@@ -124,51 +118,68 @@ impl Relay {
         self.actions.pop_front()
     }
 
-    /// Returns how many messages are complete at this member; the next to complete has this number.
-    pub fn completed(&self) -> u64 {
-        self.completed
+    /// Returns whether messages were sent or announced at this member that are not complete.
+    pub fn has_messages(&self) -> bool {
+        !self.messages.is_empty() || !self.queued.is_empty()
     }
 
-    /// Returns how many messages were sent or announced at this member, complete or not.
-    pub fn known(&self) -> u64 {
-        self.completed + (self.messages.len() + self.queued.len()) as u64
+    /// Returns whether a message was sent or announced at this member, and is not complete.
+    pub fn knows(&self, message: u64) -> bool {
+        self.message(message).is_some() || self.queued.iter().any(|&(number, _)| number == message)
     }
 
-    /// Queues a message at the root, which has all its blocks, and returns its number.
+    /// Queues a message at the root, which has all its blocks. Numbers grow from message to message, not
+    /// necessarily by one: the caller may have messages that are not relayed.
     ///
-    /// Errors: [`RelayError::NotRoot`], [`RelayError::TooManyBlocks`]; nothing is queued then.
-    pub fn send(&mut self, bytes: u64) -> Result<u64, RelayError> {
+    /// Errors: [`RelayError::NotRoot`], [`RelayError::TooManyBlocks`], or [`RelayError::Unknown`] for a
+    /// number that is not greater than the last; nothing is queued then.
+    pub fn send(&mut self, message: u64, bytes: u64) -> Result<(), RelayError> {
         let (root, rank) = (self.settings.schedule.root(), self.settings.rank);
         if rank != root {
             return Err(RelayError::NotRoot { root, rank });
         }
         self.cut(bytes)?;
-        let number = self.known();
-        self.queued.push_back(bytes);
-        self.advance()?;
-        Ok(number)
+        if !self.queue(message, bytes) {
+            return Err(RelayError::Unknown { what: "message", number: message });
+        }
+        self.advance()
     }
 
-    /// Handles the announcement by `source` of the next message and its length.
+    /// Handles the announcement by `source` of the next message, with its number and its length.
     ///
-    /// Errors: [`RelayError::Peer`] if `source` is not this member's announcer, if the length is
-    /// impossible, or if more messages are announced than may be in flight.
-    pub fn announced(&mut self, source: u32, bytes: u64) -> Result<(), RelayError> {
+    /// Errors: [`RelayError::Peer`] if `source` is not this member's announcer, if the number is not
+    /// greater than the last or the length is impossible, or if more messages are announced than may be in
+    /// flight.
+    pub fn announced(&mut self, source: u32, message: u64, bytes: u64) -> Result<(), RelayError> {
+        let wrong = |what: &str| Err(RelayError::peer(source, what));
         if self.announcer != Some(source) {
-            return Err(peer(source, "announced a message that is not its to announce"));
+            return wrong("announced a message that is not its to announce");
         }
         if let Err(error) = self.cut(bytes) {
-            return Err(peer(source, &format!("announced an impossible message: {error}")));
+            return wrong(&format!("announced an impossible message: {error}"));
         }
         // The announcer activates a message only when all but `messages_in_flight` before it are
         // complete there. It sends this member a block of each of them (`Schedule::announcer`), so they are granted here,
         // hence activated here.
         let known = self.messages.len() + self.queued.len();
         if known >= 2 * self.settings.messages_in_flight as usize {
-            return Err(peer(source, "announced more messages than may be in flight"));
+            return wrong("announced more messages than may be in flight");
         }
-        self.queued.push_back(bytes);
+        if !self.queue(message, bytes) {
+            return wrong("announced messages out of order");
+        }
         self.advance()
+    }
+
+    /// Queues a message, unless its number is not greater than the last, or the greatest of all: so
+    /// counting never overflows.
+    fn queue(&mut self, message: u64, bytes: u64) -> bool {
+        let is_next = message >= self.next_number && message < u64::MAX;
+        if is_next {
+            self.next_number = message + 1;
+            self.queued.push_back((message, bytes));
+        }
+        is_next
     }
 
     /// Handles `count` credits: `target` has posted this many more receives for this member.
@@ -178,9 +189,9 @@ impl Relay {
     pub fn granted(&mut self, target: u32, count: u32) -> Result<(), RelayError> {
         let neighbour = self
             .neighbour(target)
-            .ok_or_else(|| peer(target, "granted a credit but is no neighbour"))?;
+            .ok_or_else(|| RelayError::peer(target, "granted a credit but is no neighbour"))?;
         if count > CREDITS_MAX - neighbour.credits {
-            return Err(peer(target, "granted more credits than any window has"));
+            return Err(RelayError::peer(target, "granted more credits than any window has"));
         }
         neighbour.credits += count;
         self.advance()
@@ -195,9 +206,7 @@ impl Relay {
     ///
     /// Errors: [`RelayError::Unknown`] if none was asked for, or it was given already.
     pub fn awaits_memory(&self, message: u64) -> Result<u64, RelayError> {
-        message
-            .checked_sub(self.completed)
-            .and_then(|index| self.messages.get(usize::try_from(index).ok()?))
+        self.message(message)
             .filter(|message| !message.has_memory())
             .map(|message| message.blocks.bytes())
             .ok_or(RelayError::Unknown { what: "message", number: message })
@@ -207,13 +216,13 @@ impl Relay {
     ///
     /// Errors: [`RelayError::Unknown`] if none was asked for, or it was given already.
     pub fn accepted(&mut self, message: u64) -> Result<(), RelayError> {
-        if !self.message(message).is_some_and(Message::accept) {
+        if !self.message_mut(message).is_some_and(Message::accept) {
             return Err(RelayError::Unknown { what: "message", number: message });
         }
         let early: Vec<ReceiveId> = self
             .receives
             .iter()
-            .filter(|(_, receive)| receive.message == message)
+            .filter(|(_, receive)| receive.part.is_some_and(|part| part.message == message))
             .map(|(&id, _)| id)
             .collect();
         for id in early {
@@ -250,7 +259,7 @@ impl Relay {
     pub fn sent(&mut self, id: SendId) -> Result<(), RelayError> {
         let send =
             self.sends.remove(&id).ok_or(RelayError::Unknown { what: "send", number: id.0 })?;
-        if let Some(message) = self.message(send.message) {
+        if let Some(message) = self.message_mut(send.message) {
             message.sends_open -= 1;
         }
         self.advance()
@@ -276,36 +285,32 @@ impl Relay {
     /// Activates queued messages while fewer than the limit are unfinished.
     fn activate(&mut self) -> Result<(), RelayError> {
         while self.messages.len() < self.settings.messages_in_flight as usize {
-            let Some(bytes) = self.queued.pop_front() else { break };
-            let number = self.completed + self.messages.len() as u64;
-            let blocks = self.cut(bytes)?;
+            let Some((message, bytes)) = self.queued.pop_front() else { break };
+            let (blocks, tag) = (self.cut(bytes)?, self.tag(self.activated));
+            self.activated += 1;
             let is_root = self.announcer.is_none();
             self.messages.push_back(if is_root {
-                Message::at_root(blocks)
+                Message::at_root(message, blocks, tag)
             } else {
-                Message::at_receiver(blocks)
+                Message::at_receiver(message, blocks, tag)
             });
             for neighbour in self.neighbours.iter().filter(|neighbour| neighbour.announced_by_us) {
-                self.actions.push_back(Action::Announce { target: neighbour.rank, bytes });
+                self.actions.push_back(Action::Announce { target: neighbour.rank, message, bytes });
             }
             if !is_root {
-                self.actions.push_back(Action::Incoming { message: number, bytes });
-                self.adopt_first_block(number)?;
+                self.actions.push_back(Action::Incoming { message, bytes });
+                self.adopt_first_block()?;
             }
         }
         Ok(())
     }
 
-    /// Assigns the receive that was posted before its message was known to that message.
-    fn adopt_first_block(&mut self, number: u64) -> Result<(), RelayError> {
-        let standing = self.receives.iter().find(|(_, receive)| receive.transfer.is_none());
-        let Some(id) = standing.map(|(&id, _)| id) else { return Ok(()) };
-        let index = (number - self.completed) as usize;
-        let message = &mut self.messages[index];
-        let first = message.next_receive(&self.settings.schedule, self.settings.rank);
-        if let (Some(first), Some(receive)) = (first, self.receives.get_mut(&id)) {
-            message.take_receive(&first);
-            receive.transfer = Some(first);
+    /// Assigns the receive that was posted before its message was known to the last message.
+    fn adopt_first_block(&mut self) -> Result<(), RelayError> {
+        let standing = self.receives.iter_mut().find(|(_, receive)| receive.part.is_none());
+        let Some((&id, receive)) = standing else { return Ok(()) };
+        if let Some(message) = self.messages.back_mut() {
+            receive.part = message.take_receive(&self.settings.schedule, self.settings.rank);
         }
         self.follow(id)?;
         self.place(id)
@@ -314,25 +319,26 @@ impl Relay {
     /// Processes a block that has arrived, if its message is known and has memory.
     fn place(&mut self, id: ReceiveId) -> Result<(), RelayError> {
         let Some(receive) = self.receives.get(&id) else { return Ok(()) };
-        let (Some(arrival), Some(transfer)) = (receive.arrived, receive.transfer) else {
+        let (Some(arrival), Some(part)) = (receive.arrived, receive.part) else {
             return Ok(());
         };
-        let (number, source, spare) = (receive.message, receive.source, receive.in_spare_memory);
-        let immediate = self.immediate(number, transfer.block);
+        let (source, spare) = (receive.source, receive.in_spare_memory);
+        let Part { message: number, transfer } = part;
         let Some(message) = self.message(number) else { return Ok(()) };
+        let immediate = message.immediate(transfer.block);
         let range = message.blocks.range(transfer.block);
         if (arrival.immediate, arrival.bytes) != (immediate, range.bytes) {
             let what = format!(
                 "sent block {} of {} bytes where step {} of message {number} has block {} of {}",
                 arrival.immediate, arrival.bytes, transfer.step, immediate, range.bytes
             );
-            return Err(peer(source, &what));
+            return Err(RelayError::peer(source, what));
         }
         if !message.has_memory() {
             return Ok(());
         }
         if !spare {
-            self.hold(id, number, transfer.block);
+            self.hold(id, part);
         } else if let Some(receive) = self.receives.get_mut(&id)
             && !std::mem::replace(&mut receive.is_being_placed, true)
         {
@@ -348,21 +354,21 @@ impl Relay {
     pub fn placed(&mut self, id: ReceiveId) -> Result<(), RelayError> {
         let unknown = RelayError::Unknown { what: "receive", number: id.0 };
         let receive = self.receives.get(&id).filter(|receive| receive.is_being_placed);
-        let placed = receive.and_then(|receive| Some((receive.message, receive.transfer?.block)));
-        let (message, block) = placed.ok_or(unknown)?;
-        self.hold(id, message, block);
+        let part = receive.and_then(|receive| receive.part).ok_or(unknown)?;
+        self.hold(id, part);
         self.advance()
     }
 
     /// Records that a block is at its position, and its receive done.
-    fn hold(&mut self, id: ReceiveId, number: u64, block: u32) {
+    fn hold(&mut self, id: ReceiveId, Part { message, transfer }: Part) {
+        let block = transfer.block;
         self.receives.remove(&id);
-        self.bringing.remove(&(number, block));
-        let Some(message) = self.message(number) else { return };
-        message.hold(block);
-        let range = message.blocks.range(block);
+        self.bringing.remove(&(message, block));
+        let Some(held) = self.message_mut(message) else { return };
+        held.hold(block);
+        let range = held.blocks.range(block);
         let (offset, bytes) = (range.offset, range.bytes);
-        self.actions.push_back(Action::BlockReady { message: number, block, offset, bytes });
+        self.actions.push_back(Action::BlockReady { message, block, offset, bytes });
     }
 
     /// Posts receives in the order of messages and steps, as far as the window allows.
@@ -385,15 +391,13 @@ impl Relay {
 
     /// Posts the next receive of an activated message. Without memory only its first is possible.
     fn post_next_receive(&mut self, index: usize) -> bool {
-        let number = self.completed + index as u64;
         let message = &mut self.messages[index];
         let in_spare_memory = !message.has_memory();
         if in_spare_memory && !message.is_untouched() {
             return false;
         }
-        let next = message.next_receive(&self.settings.schedule, self.settings.rank);
-        let Some(transfer) = next else { return false };
-        message.take_receive(&transfer);
+        let part = message.take_receive(&self.settings.schedule, self.settings.rank);
+        let Some(Part { message: number, transfer }) = part else { return false };
         let range = message.blocks.range(transfer.block);
         let source = transfer.source;
         let id = ReceiveId(self.new_id());
@@ -403,20 +407,19 @@ impl Relay {
             let (offset, bytes) = (range.offset, range.bytes);
             Action::PostReceive { source, id, message: number, offset, bytes }
         });
-        self.insert_receive(id, source, number, Some(transfer), in_spare_memory);
+        self.insert_receive(id, source, part, in_spare_memory);
         true
     }
 
     /// Posts the receive for the first block of a message that is not known yet.
     fn post_standing_receive(&mut self) -> bool {
         let room = self.messages.len() < self.settings.messages_in_flight as usize;
-        let standing = self.receives.values().any(|receive| receive.transfer.is_none());
+        let standing = self.receives.values().any(|receive| receive.part.is_none());
         let source = self.settings.schedule.first_source(self.settings.rank);
         let Some(source) = source.filter(|_| room && !standing) else { return false };
-        let number = self.completed + self.messages.len() as u64;
         let id = ReceiveId(self.new_id());
         self.actions.push_back(Action::PostFirst { source, id });
-        self.insert_receive(id, source, number, None, true);
+        self.insert_receive(id, source, None, true);
         true
     }
 
@@ -424,15 +427,13 @@ impl Relay {
         &mut self,
         id: ReceiveId,
         source: u32,
-        message: u64,
-        transfer: Option<Transfer>,
+        part: Option<Part>,
         in_spare_memory: bool,
     ) {
         self.receives_posted += 1;
         let receive = Receive {
             source,
-            message,
-            transfer,
+            part,
             in_spare_memory,
             arriving: None,
             arrived: None,
@@ -444,14 +445,12 @@ impl Relay {
     /// Takes sends out of the schedule, in order of messages and steps, into the waiting list.
     fn queue_sends(&mut self) {
         let (schedule, rank) = (&self.settings.schedule, self.settings.rank);
-        for (message, number) in self.messages.iter_mut().zip(self.completed..) {
+        for message in &mut self.messages {
             while !message.sends_taken() {
                 if self.sends_waiting.len() >= SENDS_QUEUED_MAX {
                     return;
                 }
-                if let Some(transfer) = message.take_send(schedule, rank) {
-                    self.sends_waiting.push_back(Send { message: number, transfer });
-                }
+                self.sends_waiting.extend(message.take_send(schedule, rank));
             }
         }
     }
@@ -485,8 +484,8 @@ impl Relay {
         }
     }
 
-    fn post_send(&mut self, send: Send) {
-        let Transfer { target, block, .. } = send.transfer;
+    fn post_send(&mut self, send: Part) {
+        let (target, block) = (send.transfer.target, send.transfer.block);
         let id = SendId(self.new_id());
         if let Some(neighbour) = self.neighbour(target) {
             neighbour.credits -= 1;
@@ -495,30 +494,29 @@ impl Relay {
         let (range, is_held) = (message.blocks.range(block), message.holds(block));
         let (message, offset, bytes) = (send.message, range.offset, range.bytes);
         let after = self.bringing.get(&(message, block)).filter(|_| !is_held).copied();
-        self.actions.push_back(match after {
-            Some(after) => {
-                Action::PostCutThroughSend { target, id, after, message, block, offset, bytes }
-            }
-            None => Action::PostSend { target, id, message, block, offset, bytes },
+        self.actions.push_back(Action::PostSend {
+            target,
+            id,
+            after,
+            message,
+            block,
+            offset,
+            bytes,
         });
         self.sends.insert(id, send);
     }
 
     /// Reports received and complete messages, in order. Returns whether a message was removed.
     fn retire(&mut self) -> bool {
-        for (message, number) in self.messages.iter_mut().zip(self.completed..) {
-            if message.receives_missing > 0 {
-                break;
-            }
+        for message in self.messages.iter_mut().take_while(|it| it.receives_missing == 0) {
             if !std::mem::replace(&mut message.received_reported, true) {
-                self.actions.push_back(Action::Received { message: number });
+                self.actions.push_back(Action::Received { message: message.number });
             }
         }
         let mut retired = false;
-        while self.messages.front().is_some_and(Message::is_complete) {
+        while let Some(message) = self.messages.front().filter(|it| it.is_complete()) {
+            self.actions.push_back(Action::Complete { message: message.number });
             self.messages.pop_front();
-            self.actions.push_back(Action::Complete { message: self.completed });
-            self.completed += 1;
             retired = true;
         }
         retired
@@ -529,14 +527,26 @@ impl Relay {
         self.next_id
     }
 
-    fn message(&mut self, number: u64) -> Option<&mut Message> {
-        let index = usize::try_from(number.checked_sub(self.completed)?).ok()?;
-        self.messages.get_mut(index)
+    fn index(&self, number: u64) -> Option<usize> {
+        let first = self.messages.front()?.number;
+        // It is here unless messages between them are not relayed.
+        let index = usize::try_from(number.checked_sub(first)?).ok()?;
+        match self.messages.get(index) {
+            Some(message) if message.number == number => Some(index),
+            _ => self.messages.binary_search_by_key(&number, |message| message.number).ok(),
+        }
     }
 
-    fn holds(&self, send: &Send) -> bool {
-        let index = (send.message - self.completed) as usize;
-        self.messages.get(index).is_some_and(|message| message.holds(send.transfer.block))
+    fn message(&self, number: u64) -> Option<&Message> {
+        self.index(number).map(|index| &self.messages[index])
+    }
+
+    fn message_mut(&mut self, number: u64) -> Option<&mut Message> {
+        self.index(number).map(|index| &mut self.messages[index])
+    }
+
+    fn holds(&self, send: &Part) -> bool {
+        self.message(send.message).is_some_and(|message| message.holds(send.transfer.block))
     }
 
     fn neighbour(&mut self, rank: u32) -> Option<&mut Neighbour> {
@@ -568,8 +578,4 @@ fn check(settings: &Settings) -> Result<(), RelayError> {
         Some((_, broken)) => Err(RelayError::Setting(broken)),
         None => Ok(()),
     }
-}
-
-fn peer(member: u32, what: &str) -> RelayError {
-    RelayError::Peer { member, what: what.to_owned() }
 }

@@ -1,6 +1,6 @@
 //! One relay, event by event.
 
-use relay::{Action, Obstacle, ReceiveId, Relay, RelayError, SendId, Settings, Wait, Window};
+use relay::{Action, Obstacle, Part, ReceiveId, Relay, RelayError, SendId, Settings, Wait, Window};
 use schedule::{Algorithm, Schedule};
 
 fn relay_of(rank: u32, members: u32) -> Relay {
@@ -37,7 +37,7 @@ fn sends_keep_the_schedules_order_with_a_window_of_one() {
             offload: None,
         })
         .unwrap();
-        relay.send(80).unwrap();
+        relay.send(0, 80).unwrap();
         relay.granted(second.target, 1).unwrap();
         let targets = |relay: &mut Relay| -> Vec<u32> {
             let sends = actions(relay).into_iter().filter_map(|action| match action {
@@ -63,24 +63,24 @@ fn the_first_receive_is_posted_before_anything_is_known() {
 fn memory_that_is_known_in_time_saves_the_copy() {
     let mut relay = relay_of(1, 2);
     let [Action::PostFirst { id: first, .. }] = actions(&mut relay)[..] else { panic!() };
-    relay.announced(0, 35).unwrap();
-    relay.announced(0, 5).unwrap();
-    relay.accepted(0).unwrap();
-    relay.accepted(1).unwrap();
+    relay.announced(0, 4, 35).unwrap();
+    relay.announced(0, 9, 5).unwrap();
+    relay.accepted(4).unwrap();
+    relay.accepted(9).unwrap();
     let mut done = actions(&mut relay);
     relay.received(first, 10, 0).unwrap();
     done.extend(actions(&mut relay));
-    assert!(done.iter().any(|action| matches!(action, Action::PlaceFirst { message: 0, .. })));
+    assert!(done.iter().any(|action| matches!(action, Action::PlaceFirst { message: 4, .. })));
     relay.placed(first).unwrap();
     done.extend(actions(&mut relay));
-    // Two blocks free the slots for the last of message 0 and the only one of message 1.
+    // Two blocks free the slots for the last of message 4 and the only one of message 9.
     for action in done {
         if let Action::PostReceive { id, offset, bytes, .. } = action {
             relay.received(id, bytes, (offset / 10) as u32).unwrap();
         }
     }
     let posted = actions(&mut relay);
-    assert!(posted.iter().any(|action| matches!(action, Action::PostReceive { message: 1, .. })));
+    assert!(posted.iter().any(|action| matches!(action, Action::PostReceive { message: 9, .. })));
 }
 
 #[test]
@@ -89,7 +89,7 @@ fn a_block_that_arrives_before_its_announcement_waits_for_it() {
     let [Action::PostFirst { id, .. }] = actions(&mut relay)[..] else { panic!() };
     relay.received(id, 10, 0).unwrap();
     assert!(actions(&mut relay).is_empty());
-    relay.announced(0, 12).unwrap();
+    relay.announced(0, 0, 12).unwrap();
     assert_eq!(actions(&mut relay), [Action::Incoming { message: 0, bytes: 12 }]);
     relay.accepted(0).unwrap();
     let placed = Action::PlaceFirst { id, message: 0, offset: 0, bytes: 10 };
@@ -105,17 +105,17 @@ fn a_relay_reports_why_it_sends_nothing() {
     let mut relay = relay_of(1, 4);
     let [Action::PostFirst { id, .. }] = actions(&mut relay)[..] else { panic!() };
     assert_eq!(relay.sends_wait_for(), None, "nothing is known to be sent");
-    relay.announced(0, 30).unwrap();
+    relay.announced(0, 6, 30).unwrap();
     let waits_for = |relay: &Relay| match relay.sends_wait_for().unwrap() {
-        Wait::Block { source, transfer, .. } => ("block", source, transfer.unwrap().block),
-        Wait::Credit { target, transfer, .. } => ("credit", target, transfer.block),
+        Wait::Block { source, part } => ("block", source, part.unwrap().transfer.block),
+        Wait::Credit(Part { transfer, .. }) => ("credit", transfer.target, transfer.block),
         Wait::Memory { .. } => ("memory", 1, 0),
-        Wait::Send { target, transfer, .. } => ("send", target, transfer.block),
+        Wait::Send(Part { transfer, .. }) => ("send", transfer.target, transfer.block),
     };
     assert_eq!(waits_for(&relay), ("block", 0, 0));
     relay.received(id, 10, 0).unwrap();
     assert_eq!(waits_for(&relay), ("memory", 1, 0));
-    relay.accepted(0).unwrap();
+    relay.accepted(6).unwrap();
     relay.placed(id).unwrap();
     assert_eq!(waits_for(&relay), ("credit", 3, 0));
     relay.granted(3, 1).unwrap();
@@ -125,7 +125,7 @@ fn a_relay_reports_why_it_sends_nothing() {
         _ => None,
     });
     let send = send.expect("block 0 is sent");
-    assert_eq!(relay.open_send(send).map(|(message, send)| (message, send.target)), Some((0, 3)));
+    assert_eq!(relay.open_send(send).map(|it| (it.message, it.transfer.target)), Some((6, 3)));
     assert_eq!(relay.sends_wait_for(), None, "something is being sent");
     relay.sent(send).unwrap();
     assert_eq!(relay.open_send(send), None);
@@ -145,7 +145,7 @@ fn middle_of_a_chain(window: u32) -> (Relay, Vec<ReceiveId>) {
         offload: None,
     };
     let mut relay = Relay::new(settings).unwrap();
-    relay.announced(0, 30).unwrap();
+    relay.announced(0, 0, 30).unwrap();
     relay.accepted(0).unwrap();
     relay.granted(2, 3).unwrap();
     let posted = actions(&mut relay).into_iter().filter_map(|action| match action {
@@ -161,9 +161,7 @@ fn a_block_is_sent_on_from_the_receive_that_brings_it() {
     let (mut relay, receives) = middle_of_a_chain(2);
     relay.arriving(receives[0], 0).unwrap();
     let follows = |action: &Action| match action {
-        Action::PostCutThroughSend { target: 2, after, block, bytes: 10, .. } => {
-            Some((*after, *block))
-        }
+        Action::PostSend { target: 2, after, block, bytes: 10, .. } => Some(((*after)?, *block)),
         _ => None,
     };
     let posted = actions(&mut relay);
@@ -175,7 +173,11 @@ fn a_block_is_sent_on_from_the_receive_that_brings_it() {
     // The next block has arrived as a whole: it is sent from the message's memory.
     relay.received(receives[1], 10, 1).unwrap();
     let posted = actions(&mut relay);
-    assert!(posted.iter().any(|action| matches!(action, Action::PostSend { block: 1, .. })));
+    assert!(
+        posted
+            .iter()
+            .any(|action| matches!(action, Action::PostSend { block: 1, after: None, .. }))
+    );
     assert!(posted.iter().all(|action| follows(action).is_none()));
 }
 
@@ -196,22 +198,26 @@ fn peers_that_break_the_protocol_are_named() {
     let mut relay = relay_of(3, 4);
     let [Action::PostFirst { source, id }] = actions(&mut relay)[..] else { panic!() };
     let announcer = source;
-    assert_eq!(peer(relay.announced(0, 5)).0, 0, "not its announcer");
-    assert!(peer(relay.announced(announcer, u64::MAX)).1.contains("use larger blocks"));
+    assert_eq!(peer(relay.announced(0, 0, 5)).0, 0, "not its announcer");
+    assert!(peer(relay.announced(announcer, 0, u64::MAX)).1.contains("use larger blocks"));
     assert_eq!(peer(relay.granted(0, 1)).0, 0, "not a neighbour");
     assert_eq!(peer(relay.granted(announcer, u32::MAX)).0, announcer, "more than any window");
     assert!(relay.received(ReceiveId(99), 1, 0).is_err());
     assert!(relay.sent(SendId(99)).is_err());
     assert!(relay.accepted(0).is_err());
-    assert!(matches!(relay.send(1), Err(RelayError::NotRoot { root: 0, rank: 3 })));
-    relay.announced(announcer, 25).unwrap();
-    assert!(peer(relay.received(id, 10, 2)).1.contains("sent block 2 of 10 bytes"));
+    assert!(matches!(relay.send(0, 1), Err(RelayError::NotRoot { root: 0, rank: 3 })));
+    relay.announced(announcer, 4, 25).unwrap();
+    for number in [0, 4, u64::MAX] {
+        assert!(peer(relay.announced(announcer, number, 5)).1.contains("out of order"), "{number}");
+    }
+    let refused = peer(relay.received(id, 10, 2)).1;
+    assert!(refused.contains("sent block 2 of 10 bytes where step 1 of message 4"), "{refused}");
 }
 
 #[test]
 fn too_many_announcements_are_refused() {
     let mut relay = relay_of(1, 2);
-    let refused = (0..100).find_map(|_| relay.announced(0, 5).err());
+    let refused = (0..100).find_map(|message| relay.announced(0, message, 5).err());
     assert!(matches!(refused, Some(RelayError::Peer { member: 0, .. })));
 }
 
@@ -232,7 +238,7 @@ fn with_offload_a_message_is_posted_at_once() {
     let mut relay = offloading_relay_of(1, 2);
     assert!(actions(&mut relay).is_empty(), "no standing receive");
     relay.granted(2, 3).unwrap();
-    relay.announced(0, 25).unwrap();
+    relay.announced(0, 0, 25).unwrap();
     relay.accepted(0).unwrap();
     let (mut receives, mut sends, mut grants) = (Vec::new(), Vec::new(), 0);
     let mut ids = Vec::new();
@@ -268,11 +274,11 @@ fn offload_limits_blocks_by_the_bits_left_in_immediates() {
     for (in_flight, bits) in [(1, 0), (2, 1), (3, 2), (1 << 16, 16)] {
         let mut relay = offloading_relay_of(0, in_flight);
         let blocks_max = (1_u64 << (32 - bits)).min(u64::from(u32::MAX));
-        assert!(relay.send(blocks_max * 10).is_ok(), "{in_flight} in flight");
-        assert!(relay.send(blocks_max * 10 + 1).is_err(), "{in_flight} in flight");
+        assert!(relay.send(0, blocks_max * 10).is_ok(), "{in_flight} in flight");
+        assert!(relay.send(1, blocks_max * 10 + 1).is_err(), "{in_flight} in flight");
     }
     let mut relay = offloading_relay_of(0, 3);
-    let refused = relay.send((1 << 30) * 10 + 1).unwrap_err();
+    let refused = relay.send(0, (1 << 30) * 10 + 1).unwrap_err();
     assert!(matches!(refused, RelayError::TooManyOffloaded { .. }), "{refused}");
 }
 

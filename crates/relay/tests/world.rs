@@ -38,7 +38,7 @@ struct Block {
 /// A control word on a connection.
 #[derive(Debug)]
 enum Word {
-    Announce(u64),
+    Announce { message: u64, bytes: u64 },
     Grant(u32),
 }
 
@@ -152,7 +152,7 @@ impl World {
     fn send(&mut self, root: u32, message: u64, contents: &[u8]) {
         let memory = contents.iter().copied().map(Some).collect();
         self.members[root as usize].memory.insert(message, memory);
-        assert_eq!(self.relays[root as usize].send(contents.len() as u64), Ok(message));
+        assert_eq!(self.relays[root as usize].send(message, contents.len() as u64), Ok(()));
         self.carry_out(root);
     }
 
@@ -177,7 +177,7 @@ impl World {
         let word = self.words.get_mut(&(source, target)).unwrap().pop_front().unwrap();
         let relay = &mut self.relays[target as usize];
         match word {
-            Word::Announce(bytes) => relay.announced(source, bytes),
+            Word::Announce { message, bytes } => relay.announced(source, message, bytes),
             Word::Grant(count) => relay.granted(source, count),
         }
         .unwrap();
@@ -271,7 +271,7 @@ impl World {
                 Action::PostReceive { source, id, message, offset, bytes } => {
                     self.post(rank, source, id, Place::Memory { message, offset, bytes });
                 }
-                Action::PostSend { target, id, message, block, offset, bytes } => {
+                Action::PostSend { target, id, after: None, message, block, offset, bytes } => {
                     let receive =
                         self.posted.get_mut(&(rank, target)).and_then(VecDeque::pop_front);
                     let receive = receive.expect("a send without a posted receive");
@@ -279,8 +279,8 @@ impl World {
                     self.begin(target, receive, block);
                     self.start_send(rank, target, (id, receive), block, (message, offset, bytes));
                 }
-                Action::PostCutThroughSend {
-                    target, id: send, after, block: immediate, ..
+                Action::PostSend {
+                    target, id: send, after: Some(after), block: immediate, ..
                 } => {
                     let receive =
                         self.posted.get_mut(&(rank, target)).and_then(VecDeque::pop_front);
@@ -340,8 +340,9 @@ impl World {
                     self.triggered.insert((rank, id), send);
                     self.start_triggered(rank, id);
                 }
-                Action::Announce { target, bytes } => {
-                    self.words.entry((rank, target)).or_default().push_back(Word::Announce(bytes));
+                Action::Announce { target, message, bytes } => {
+                    let word = Word::Announce { message, bytes };
+                    self.words.entry((rank, target)).or_default().push_back(word);
                 }
                 Action::Incoming { message, bytes } => {
                     let memory = vec![None; bytes as usize];
@@ -447,17 +448,22 @@ impl Member {
                 *self.ready_bytes.entry(message).or_default() += bytes;
             }
             Action::Received { message } => {
-                assert_eq!(message, self.received, "received in order");
+                assert_eq!(message, number(self.received), "received in order");
                 assert_eq!(self.ready_bytes[&message], self.memory[&message].len() as u64);
                 self.received += 1;
             }
             Action::Complete { message } => {
-                assert_eq!(message, self.complete, "complete in order");
+                assert_eq!(message, number(self.complete), "complete in order");
                 self.complete += 1;
             }
             other => panic!("{other:?}"),
         }
     }
+}
+
+/// Returns the number of a relayed message, the i-th: others, which are not relayed, are between.
+fn number(index: u64) -> u64 {
+    7 * index + 2
 }
 
 fn contents(message: usize, bytes: usize) -> Vec<u8> {
@@ -478,7 +484,7 @@ fn check_world(
     let mut world = World::new(schedule, block_bytes, window, in_flight, offload, seed);
     world.has_cut_through = cut_through;
     for (message, &bytes) in sizes.iter().enumerate() {
-        world.send(schedule.root(), message as u64, &contents(message, bytes));
+        world.send(schedule.root(), number(message as u64), &contents(message, bytes));
     }
     world.run();
     for (rank, member) in world.members.iter().enumerate() {
@@ -488,7 +494,7 @@ fn check_world(
         assert!(member.copies <= copies_max, "only first blocks are copied");
         for (message, &bytes) in sizes.iter().enumerate() {
             let memory: Option<Vec<u8>> =
-                member.memory[&(message as u64)].iter().copied().collect();
+                member.memory[&number(message as u64)].iter().copied().collect();
             assert_eq!(memory, Some(contents(message, bytes)), "message {message} at {rank}");
         }
     }

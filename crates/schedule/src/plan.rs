@@ -229,6 +229,11 @@ impl Schedule {
         Some(self.to_rank(self.flow_of(rank)?.announcer(self.to_virtual(rank))))
     }
 
+    /// Returns the members to which `rank` announces messages: those whose [`Schedule::announcer`] it is.
+    pub fn announces_to(&self, rank: u32) -> impl Iterator<Item = u32> + '_ {
+        self.neighbours(rank).filter(move |&other| self.announcer(other) == Some(rank))
+    }
+
     /// Returns the number of the rank's rack, if the algorithm needs racks: the root's is 0, others follow in the order of
     /// their lowest ranks. With the algorithm and the root these numbers determine the schedule.
     #[must_use]

@@ -3,7 +3,7 @@
 use std::ops::Range;
 
 use collective::Effect;
-use transport::{EndpointId, PostError, Region, Token, Transport, WriteLease};
+use transport::{EndpointId, PostError, Region, Token, Transport};
 
 use crate::operations::Operations;
 
@@ -14,23 +14,8 @@ const BLOCK: u64 = 1 << 32;
 pub(crate) enum Post {
     /// A send.
     Send { operation: u64, index: u32 },
-    /// A receive into memory.
-    Receive { operation: u64, index: u32, bytes: u64 },
-    /// A receive into scratch memory, to be folded into this range of memory.
-    Folded { operation: u64, index: u32, place: Range<u64>, scratch: Region },
-}
-
-impl Post {
-    /// Returns the numbers of the operation and the block of a receive, and its length.
-    pub(crate) fn of_receive(&self) -> Option<(u64, u32, u64)> {
-        match self {
-            Self::Send { .. } => None,
-            Self::Receive { operation, index, bytes } => Some((*operation, *index, *bytes)),
-            Self::Folded { operation, index, place, .. } => {
-                Some((*operation, *index, place.end - place.start))
-            }
-        }
-    }
+    /// A receive into this range of memory, or into scratch memory, to be folded into that range.
+    Receive { operation: u64, index: u32, place: Range<u64>, scratch: Option<Region> },
 }
 
 /// The blocks that were posted and have not completed.
@@ -53,13 +38,16 @@ impl Blocks {
         effect: &Effect,
     ) -> Result<(), String> {
         let (what, rank, token, posted) = match *effect {
-            Effect::Receive { operation, index, from, at, bytes, folds: true } => {
-                let (lease, token) = self.fold_later((operation, index), at..at + bytes)?;
-                ("a receive from", from, token, transport.post_receive(endpoint, lease, token))
-            }
-            Effect::Receive { operation, index, from, at, bytes, folds: false } => {
-                let lease = operations.write_block(operation, at..at + bytes)?;
-                let token = self.add(Post::Receive { operation, index, bytes });
+            Effect::Receive { operation, index, from, at, bytes, folds } => {
+                let place = at..at + bytes;
+                let scratch = folds.then(|| self.take_scratch(bytes as usize));
+                let lease = match &scratch {
+                    Some(scratch) => {
+                        scratch.write(0..bytes as usize).map_err(|error| error.to_string())?
+                    }
+                    None => operations.write_block(operation, place.clone())?,
+                };
+                let token = self.add(Post::Receive { operation, index, place, scratch });
                 ("a receive from", from, token, transport.post_receive(endpoint, lease, token))
             }
             Effect::Send { operation, index, to, at, bytes } => {
@@ -95,22 +83,10 @@ impl Blocks {
         Some(post)
     }
 
-    /// Adds the receive of a block that is to be folded: of an operation's and a block's number. Returns scratch memory for it.
-    ///
-    /// Errors: that is in use.
-    fn fold_later(
-        &mut self,
-        (operation, index): (u64, u32),
-        place: Range<u64>,
-    ) -> Result<(WriteLease, Token), String> {
-        let bytes = (place.end - place.start) as usize;
+    /// Returns scratch memory of at least so many bytes.
+    fn take_scratch(&mut self, bytes: usize) -> Region {
         let found = self.scratch.iter().position(|region| region.len() >= bytes);
-        let scratch = match found {
-            Some(at) => self.scratch.swap_remove(at),
-            None => Region::zeroed(bytes),
-        };
-        let lease = scratch.write(0..bytes).map_err(|error| error.to_string())?;
-        Ok((lease, self.add(Post::Folded { operation, index, place, scratch })))
+        found.map_or_else(|| Region::zeroed(bytes), |at| self.scratch.swap_remove(at))
     }
 
     /// Takes scratch memory back.

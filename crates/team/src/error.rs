@@ -1,8 +1,7 @@
 //! Errors of a team's calls.
 
-use std::ops::RangeInclusive;
-
 use collective::Kind;
+use engine::OutOfRange;
 use transport::{LeaseError, PostError};
 
 use crate::Failure;
@@ -18,15 +17,8 @@ pub enum Error {
     #[error("team {0} is closed")]
     Closed(u64),
     /// A setting is out of range.
-    #[error("{setting} is {value}; use {} to {}", range.start(), range.end())]
-    OutOfRange {
-        /// The field of [`crate::TeamSettings`].
-        setting: &'static str,
-        /// The value that was given.
-        value: u64,
-        /// The values that are allowed.
-        range: RangeInclusive<u64>,
-    },
+    #[error(transparent)]
+    OutOfRange(#[from] OutOfRange),
     /// The operation's memory has another length than the call.
     #[error("the memory has {bytes} bytes; {needed} are needed")]
     WrongLength {

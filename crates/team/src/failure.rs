@@ -2,7 +2,7 @@
 
 use std::fmt;
 
-use engine::FailureKind;
+use engine::{FailureKind, Notice};
 
 /// Why a team failed: the first cause that this member learned of, which never changes.
 #[derive(Clone, PartialEq, Eq, Debug)]
@@ -15,8 +15,16 @@ pub struct Failure {
     pub reporter: u32,
     /// The kind of failure.
     pub kind: FailureKind,
-    /// What happened, in words. Cut to about 50 bytes at members that received it from others.
+    /// What happened, in words. Cut to about 50 bytes at members that received it from others; a cut text
+    /// ends in "…".
     pub detail: String,
+}
+
+impl Failure {
+    pub(crate) fn of(team: u64, notice: Notice) -> Self {
+        let Notice { member, reporter, kind, detail } = notice;
+        Self { team, member, reporter, kind, detail }
+    }
 }
 
 impl fmt::Display for Failure {

@@ -202,8 +202,8 @@ impl Scene {
 
 fn settings(rank: u32) -> TeamSettings {
     let mut settings = TeamSettings::new(1, MEMBERS, rank);
-    (settings.slots, settings.slot_bytes) = (SLOTS, SLOT_BYTES);
-    (settings.long_bytes, settings.block_bytes) = (64, 24);
+    (settings.core.slots, settings.core.slot_bytes) = (SLOTS, SLOT_BYTES);
+    (settings.core.long_bytes, settings.core.block_bytes) = (64, 24);
     settings
 }
 

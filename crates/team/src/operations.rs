@@ -2,7 +2,7 @@
 
 use std::{collections::VecDeque, fmt, ops::Range};
 
-use collective::{FoldError, Reduction};
+use collective::Reduction;
 use transport::{LeaseError, ReadLease, Region, WriteLease};
 
 /// Memory of one operation.
@@ -171,8 +171,7 @@ impl Operations {
         place: Range<u64>,
     ) -> Result<ReadLease, String> {
         let (region, _) = self.region(operation)?;
-        let lease = region.read(place.start as usize..place.end as usize);
-        lease.map_err(|error| error.to_string())
+        region.read(place.start as usize..place.end as usize).map_err(text)
     }
 
     /// Leases a block of a long operation's memory for receiving.
@@ -184,8 +183,7 @@ impl Operations {
         place: Range<u64>,
     ) -> Result<WriteLease, String> {
         let (region, _) = self.region(operation)?;
-        let lease = region.write(place.start as usize..place.end as usize);
-        lease.map_err(|error| error.to_string())
+        region.write(place.start as usize..place.end as usize).map_err(text)
     }
 
     /// Folds a block that has come to scratch memory into a long operation's memory.
@@ -201,7 +199,7 @@ impl Operations {
         let mut memory = self.write_block(operation, place)?;
         let (_, by) = self.region(operation)?;
         let by = by.ok_or_else(|| format!("operation {operation} folds nothing"))?;
-        let other = scratch.read(0..bytes).map_err(|error| error.to_string())?;
+        let other = scratch.read(0..bytes).map_err(text)?;
         by.fold(&mut memory, &other).map_err(text)
     }
 
@@ -253,6 +251,6 @@ impl Operations {
     }
 }
 
-fn text(error: FoldError) -> String {
+fn text(error: impl ToString) -> String {
     error.to_string()
 }

@@ -26,8 +26,8 @@ pub(crate) struct Outgoing {
 impl Outgoing {
     pub(crate) fn new(settings: &TeamSettings) -> Self {
         Self {
-            flags: Flags::new(settings.slots, settings.planted),
-            slot_bytes: settings.slot_bytes as usize,
+            flags: Flags::new(settings.core.slots, settings.planted),
+            slot_bytes: settings.core.slot_bytes as usize,
             marks: Marks::default(),
             written: [0; 2],
             sleeps: false,

@@ -1,8 +1,9 @@
 //! The settings of a team at one member.
 
-use std::{ops::RangeInclusive, time::Duration};
+use std::time::Duration;
 
 use collective::{Call, HEADER_BYTES, Kind, MEMBERS_MAX, Reduction, Settings};
+use engine::check_range;
 
 use crate::{Error, PlantedBug, WriteEnds};
 
@@ -12,23 +13,9 @@ use crate::{Error, PlantedBug, WriteEnds};
 pub struct TeamSettings {
     /// Identifies the team in errors.
     pub number: u64,
-    /// Number of members; 1 to 65,536.
-    pub members: u32,
-    /// This member's rank.
-    pub rank: u32,
-    /// Slots of each ring that a linked member writes; 1 to 4,096.
-    pub slots: u32,
-    /// Length in bytes of a slot; 64 to 1 MiB.
-    pub slot_bytes: u32,
-    /// The degrees of reductions: see [`Settings::degrees`].
-    pub degrees: Vec<(u64, u32)>,
-    /// All-reduces and barriers of at most so many bytes go by exchange where the number of members is a power of two: see
-    /// [`Settings::exchange_bytes`].
-    pub exchange_bytes: u64,
-    /// Messages of at least so many bytes go from memory to memory in blocks, and not through slots.
-    pub long_bytes: u64,
-    /// Length in bytes of these blocks; 1 to 1 GiB.
-    pub block_bytes: u32,
+    /// Those of its operations: 1 to 65,536 members, 1 to 4,096 slots of 64 bytes to 1 MiB, and blocks of 1
+    /// byte to 1 GiB.
+    pub core: Settings,
     /// How this member learns that its slots were written; others may have another setting.
     pub ends: WriteEnds,
     /// After so long without progress of an operation, a member tells others what it waits for.
@@ -42,8 +29,7 @@ impl TeamSettings {
     /// Returns the settings of member `rank` with defaults for everything else: 16 slots for 32 KiB, degree 3 up to 1 KiB,
     /// exchange up to 16 KiB, and blocks of 128 KiB from 128 KiB on.
     pub fn new(number: u64, members: u32, rank: u32) -> Self {
-        Self {
-            number,
+        let core = Settings {
             members,
             rank,
             slots: 16,
@@ -52,6 +38,10 @@ impl TeamSettings {
             exchange_bytes: 16 << 10,
             long_bytes: 128 << 10,
             block_bytes: 128 << 10,
+        };
+        Self {
+            number,
+            core,
             ends: WriteEnds::default(),
             ask_after: Duration::from_millis(100),
             planted: None,
@@ -62,26 +52,19 @@ impl TeamSettings {
     ///
     /// Errors: [`Error::OutOfRange`].
     pub fn check(&self) -> Result<(), Error> {
-        let check = |setting, value: u32, range: RangeInclusive<u32>| {
-            let (value, range) =
-                (u64::from(value), u64::from(*range.start())..=u64::from(*range.end()));
-            if range.contains(&value) {
-                Ok(())
-            } else {
-                Err(Error::OutOfRange { setting, value, range })
-            }
-        };
-        check("members", self.members, 1..=MEMBERS_MAX)?;
-        check("rank", self.rank, 0..=self.members - 1)?;
-        check("slots", self.slots, 1..=4096)?;
-        check("slot_bytes", self.slot_bytes, Settings::SLOT_BYTES_MIN..=1 << 20)?;
-        check("block_bytes", self.block_bytes, 1..=1 << 30)?;
-        self.degrees.iter().try_for_each(|&(_, degree)| check("degrees", degree, 1..=MEMBERS_MAX))
+        let core = &self.core;
+        check_range("members", core.members, 1..=MEMBERS_MAX)?;
+        check_range("rank", core.rank, 0..=core.members - 1)?;
+        check_range("slots", core.slots, 1..=4096)?;
+        check_range("slot_bytes", core.slot_bytes, Settings::SLOT_BYTES_MIN..=1 << 20)?;
+        check_range("block_bytes", core.block_bytes, 1..=1 << 30)?;
+        let mut degrees = core.degrees.iter().map(|&(_, degree)| degree);
+        Ok(degrees.try_for_each(|degree| check_range("degrees", degree, 1..=MEMBERS_MAX))?)
     }
 
     /// Returns the members to which this one has to be linked, in ascending order.
     pub fn links(&self) -> Vec<u32> {
-        self.core().links()
+        self.core.links()
     }
 
     /// Checks a call, and that the memory for it has the right length.
@@ -94,26 +77,20 @@ impl TeamSettings {
         memory_bytes: u64,
     ) -> Result<(), Error> {
         let needed = match call.kind {
-            Kind::AllGather => call.bytes.saturating_mul(u64::from(self.members)),
+            Kind::AllGather => call.bytes.saturating_mul(u64::from(self.core.members)),
             _ => call.bytes,
         };
         if memory_bytes != needed {
             return Err(Error::WrongLength { bytes: memory_bytes, needed });
         }
-        if call.root >= self.members {
-            let (value, range) = (u64::from(call.root), 0..=u64::from(self.members) - 1);
-            return Err(Error::OutOfRange { setting: "root", value, range });
-        }
+        check_range("root", call.root, 0..=self.core.members - 1)?;
         let folds = matches!(call.kind, Kind::Reduce | Kind::AllReduce);
         match by {
             Some(by) if folds => {
-                let (element, room) = (by.element_bytes() as u64, self.element_bytes_max());
-                if element > room {
-                    let (setting, range) = ("element_bytes", 1..=room);
-                    return Err(Error::OutOfRange { setting, value: element, range });
-                }
-                let is_whole = call.bytes.is_multiple_of(element);
-                if is_whole {
+                let element = by.element_bytes() as u64;
+                let element_bytes_max = self.core.slot_room_bytes().min(u16::MAX.into());
+                check_range("element_bytes", element, 1..=element_bytes_max.into())?;
+                if call.bytes.is_multiple_of(element) {
                     Ok(())
                 } else {
                     Err(Error::CutElement { bytes: call.bytes, element })
@@ -122,24 +99,6 @@ impl TeamSettings {
             None if folds => Err(Error::NoReduction(call.kind)),
             Some(_) => Err(Error::Reduction(call.kind)),
             None => Ok(()),
-        }
-    }
-
-    /// Returns the length of the longest element that can be folded.
-    pub(crate) fn element_bytes_max(&self) -> u64 {
-        u64::from(self.core().slot_room_bytes().min(u16::MAX.into()))
-    }
-
-    pub(crate) fn core(&self) -> Settings {
-        Settings {
-            members: self.members,
-            rank: self.rank,
-            slots: self.slots,
-            slot_bytes: self.slot_bytes,
-            degrees: self.degrees.clone(),
-            exchange_bytes: self.exchange_bytes,
-            long_bytes: self.long_bytes,
-            block_bytes: self.block_bytes,
         }
     }
 }

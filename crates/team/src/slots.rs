@@ -74,8 +74,8 @@ pub(crate) fn as_words(contents: usize, slot_bytes: usize) -> Option<usize> {
 
 impl Slots {
     pub(crate) fn new(settings: &TeamSettings) -> Self {
-        let slots = settings.slots as usize;
-        let bytes = slots * settings.slot_bytes as usize;
+        let slots = settings.core.slots as usize;
+        let bytes = slots * settings.core.slot_bytes as usize;
         let rings = Ring::ALL.map(|_| Incoming {
             memory: PeerMemory::zeroed(bytes),
             seen: 0,
@@ -86,8 +86,8 @@ impl Slots {
         Self {
             rings,
             slots: slots as u64,
-            slot_bytes: settings.slot_bytes as usize,
-            flags: Flags::new(settings.slots, settings.planted),
+            slot_bytes: settings.core.slot_bytes as usize,
+            flags: Flags::new(settings.core.slots, settings.planted),
             marks: Marks::default(),
         }
     }
@@ -276,7 +276,7 @@ mod tests {
 
     fn slots(ends: WriteEnds, planted: Option<PlantedBug>) -> Slots {
         let mut settings = TeamSettings::new(1, 2, 0);
-        (settings.slots, settings.slot_bytes) = (2, SLOT_BYTES as u32);
+        (settings.core.slots, settings.core.slot_bytes) = (2, SLOT_BYTES as u32);
         settings.planted = planted;
         let mut slots = Slots::new(&settings);
         let is_aligned = slots.memory(Ring::Up).start().align_offset(WORD_BYTES) == 0;

@@ -2,8 +2,8 @@
 
 use std::{collections::VecDeque, time::Duration};
 
-use collective::{Call, Contents, Effect, Fault, Kind, Member, Reduction};
-use engine::FailureKind;
+use collective::{Call, Contents, Effect, Fault, Header, Kind, Member, Reduction, Ring};
+use engine::{FailureKind, Notice};
 use transport::{Completion, EndpointId, PostError, Region, Token, Transport, Waker};
 
 use crate::{
@@ -61,13 +61,13 @@ impl<T: Transport> Team<T> {
         if transport.one_sided().is_none() {
             return Err(Error::NoWrites);
         }
-        let core = Member::new(settings.core());
+        let core = Member::new(settings.core.clone());
         let peers = Peers::open(&mut transport, &settings, links)?;
         if let Some(rank) = core.linked().find(|&rank| peers.iter().all(|peer| peer.rank != rank)) {
             return Err(Error::NoLink(rank));
         }
         let staged = (peers.iter().count() as u32).max(1) * STAGED_PER_LINK;
-        let slot_bytes = settings.slot_bytes;
+        let slot_bytes = settings.core.slot_bytes;
         Ok(Self {
             moved_at: transport.now(),
             transport,
@@ -87,7 +87,7 @@ impl<T: Transport> Team<T> {
 
     /// Returns this member's rank.
     pub fn rank(&self) -> u32 {
-        self.settings.rank
+        self.settings.core.rank
     }
 
     /// Returns the handle that ends a wait in [`Team::progress`] from another thread.
@@ -211,7 +211,7 @@ impl<T: Transport> Team<T> {
         self.check_open()?;
         if self.is_waiting() {
             let detail = "it left the team in an operation".to_owned();
-            self.fail(Some(self.settings.rank), FailureKind::Application, detail);
+            self.fail(Some(self.settings.core.rank), FailureKind::Application, detail);
             return self.check_open();
         }
         let outcome = self.core.leave();
@@ -225,7 +225,7 @@ impl<T: Transport> Team<T> {
 
     /// Fails the team at all members, by this member.
     pub fn abort(&mut self, reason: &str) {
-        self.fail(Some(self.settings.rank), FailureKind::Application, reason.to_owned());
+        self.fail(Some(self.settings.core.rank), FailureKind::Application, reason.to_owned());
     }
 
     /// Returns whether all links have ended.
@@ -307,21 +307,21 @@ impl<T: Transport> Team<T> {
 
     /// Takes a block of a long operation that has come, and folds it if it has to be.
     fn handle_block(&mut self, endpoint: EndpointId, token: Token, bytes: u64) {
-        let Some(post) = self.blocks.take(token) else { return };
+        let post = self.blocks.take(token);
+        let Some(Post::Receive { operation, index, place, scratch }) = post else { return };
         let Some(rank) = self.peers.of_endpoint(endpoint).map(|peer| peer.rank) else { return };
         if self.phase != Phase::Open {
             return;
         }
-        let Some((operation, index, needed)) = post.of_receive() else { return };
-        if bytes != needed {
+        if bytes != place.end - place.start {
             let what = "a block of another length than the operation's";
-            return self.fail_by(&Fault::Protocol { member: rank, what });
+            return self.fail_on(Err(Fault::Protocol { member: rank, what }));
         }
-        if let Post::Folded { place, scratch, .. } = post {
+        if let Some(scratch) = scratch {
             let folded = self.operations.fold_block(operation, place, &scratch);
             self.blocks.keep_scratch(scratch);
             if let Err(why) = folded {
-                return self.fail(Some(self.settings.rank), FailureKind::Application, why);
+                return self.fail(Some(self.settings.core.rank), FailureKind::Application, why);
             }
         }
         let outcome = self.core.received(operation, index);
@@ -334,7 +334,7 @@ impl<T: Transport> Team<T> {
             _ if self.phase != Phase::Open => {}
             Ok(true) => self.moved_at = self.transport.now(),
             Ok(false) => {}
-            Err(fault) => self.fail_by(&fault),
+            Err(fault) => self.fail_on(Err(fault)),
         }
     }
 
@@ -357,7 +357,7 @@ impl<T: Transport> Team<T> {
         let now = self.transport.now();
         let Some(peer) = self.peers.of_endpoint(endpoint) else { return };
         let rank = peer.rank;
-        let outcome = match Word::decode(word, self.settings.members) {
+        let outcome = match Word::decode(word, self.settings.core.members) {
             None => Err(Fault::Protocol { member: rank, what: "an invalid control word" }),
             Some(Word::Exposed(marks)) => {
                 (peer.is_exposed, peer.outgoing.marks) = (true, marks);
@@ -396,9 +396,8 @@ impl<T: Transport> Team<T> {
                 self.waits.note_called(rank, operations);
                 Ok(())
             }
-            Some(Word::Failed { member, reporter, kind, detail }) => {
-                let team = self.settings.number;
-                self.fail_with(Failure { team, member, reporter, kind, detail });
+            Some(Word::Failed(notice)) => {
+                self.fail_with(notice);
                 Ok(())
             }
             Some(Word::Bye { operations }) => {
@@ -426,11 +425,13 @@ impl<T: Transport> Team<T> {
                 Effect::Copy { operation, contents, at } => {
                     self.place(operation, &contents, at, Placing::Copy, lent)
                 }
-                Effect::Write { .. } if !self.can_write(&effect) => {
+                Effect::Write { to, .. } if !self.can_write(to) => {
                     self.blocked.push_front(effect);
                     return;
                 }
-                Effect::Write { .. } => self.write(&effect, lent),
+                Effect::Write { to, ring, at, header, .. } => {
+                    self.write((to, ring), at, header, lent)
+                }
                 Effect::Freed { to, ring, count } => {
                     if let Some(peer) = self.peers.of_rank(to) {
                         peer.slots.reset(ring, count);
@@ -455,7 +456,7 @@ impl<T: Transport> Team<T> {
                 }
             };
             if let Err(why) = outcome {
-                self.fail(Some(self.settings.rank), FailureKind::Application, why);
+                self.fail(Some(self.settings.core.rank), FailureKind::Application, why);
             }
         }
     }
@@ -476,16 +477,20 @@ impl<T: Transport> Team<T> {
         self.operations.place(operation, other, at, how, lent)
     }
 
-    fn can_write(&mut self, effect: &Effect) -> bool {
-        let Effect::Write { to, .. } = effect else { return true };
+    fn can_write(&mut self, to: u32) -> bool {
         // A member whose link has ended is not waited for: its end is reported.
         let is_ready =
-            self.peers.of_rank(*to).is_none_or(|peer| peer.is_exposed || peer.endpoint.is_none());
+            self.peers.of_rank(to).is_none_or(|peer| peer.is_exposed || peer.endpoint.is_none());
         is_ready && self.staging.has_room()
     }
 
-    fn write(&mut self, effect: &Effect, lent: &mut [u8]) -> Result<(), String> {
-        let &Effect::Write { to, ring, at, header, .. } = effect else { return Ok(()) };
+    fn write(
+        &mut self,
+        (to, ring): (u32, Ring),
+        at: u64,
+        header: Header,
+        lent: &mut [u8],
+    ) -> Result<(), String> {
         let Some(peer) = self.peers.of_rank(to) else { return Ok(()) };
         let Some(endpoint) = peer.endpoint else { return Ok(()) };
         let contents = self.operations.contents(header.operation, at, header.bytes, lent)?;
@@ -531,7 +536,7 @@ impl<T: Transport> Team<T> {
             self.phase == Phase::Leaving && has_left()
         };
         let time = (self.transport.now(), self.settings.ask_after);
-        self.waits.end(self.settings.rank, awaited, time, is_over)
+        self.waits.end(self.settings.core.rank, awaited, time, is_over)
     }
 
     fn tell(&mut self, rank: u32, word: &Word) {
@@ -560,12 +565,7 @@ impl<T: Transport> Team<T> {
     }
 
     fn fail_on(&mut self, outcome: Result<(), Fault>) {
-        if let Err(fault) = outcome {
-            self.fail_by(&fault);
-        }
-    }
-
-    fn fail_by(&mut self, fault: &Fault) {
+        let Err(fault) = outcome else { return };
         let kind = match fault {
             Fault::Protocol { .. } => FailureKind::Protocol,
             _ => FailureKind::Application,
@@ -574,17 +574,17 @@ impl<T: Transport> Team<T> {
     }
 
     fn fail(&mut self, member: Option<u32>, kind: FailureKind, detail: String) {
-        let (team, reporter) = (self.settings.number, self.settings.rank);
-        self.fail_with(Failure { team, member, reporter, kind, detail });
+        self.fail_with(Notice { member, reporter: self.settings.core.rank, kind, detail });
     }
 
     /// The first failure counts: it is passed on to all linked members.
-    fn fail_with(&mut self, failure: Failure) {
+    fn fail_with(&mut self, notice: Notice) {
         if matches!(self.phase, Phase::Failed(_) | Phase::Left) {
             return;
         }
+        let word = Word::Failed(notice.clone());
+        let failure = Failure::of(self.settings.number, notice);
         tracing::debug!(%failure, "a team has failed");
-        let word = Word::of_failure(&failure);
         self.phase = Phase::Failed(failure);
         self.blocked.clear();
         self.operations.drop_incomplete();

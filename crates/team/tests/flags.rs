@@ -76,7 +76,7 @@ impl Scene {
     fn settings(&self, rank: u32) -> TeamSettings {
         let mut settings = TeamSettings::new(7, self.members, rank);
         // Contents of more and of fewer bytes than a slot has room for, and than words may hold.
-        (settings.slots, settings.slot_bytes) = (1 + (self.seed % 4) as u32, 512);
+        (settings.core.slots, settings.core.slot_bytes) = (1 + (self.seed % 4) as u32, 512);
         (settings.ends, settings.planted) = (self.ends, self.planted);
         settings
     }

@@ -144,7 +144,7 @@ fn check(world: &mut World, operation: u64, call: Call) {
 #[test]
 fn every_kind_with_any_number_of_members() {
     for members in [1, 2, 3, 4, 7, 16, 33] {
-        let mut world = World::new(members, 1, |settings| settings.slot_bytes = 256);
+        let mut world = World::new(members, 1, |settings| settings.core.slot_bytes = 256);
         let last = members - 1;
         let calls = [
             call(Kind::Broadcast, last, 8),
@@ -163,7 +163,7 @@ fn every_kind_with_any_number_of_members() {
 
 /// Messages from 400 bytes on are long, in blocks of 136 bytes.
 fn long(settings: &mut TeamSettings) {
-    (settings.long_bytes, settings.block_bytes) = (400, 136);
+    (settings.core.long_bytes, settings.core.block_bytes) = (400, 136);
 }
 
 #[test]
@@ -260,7 +260,8 @@ fn members_that_call_different_things_fail_the_team() {
     ];
     let cases = different.into_iter().flat_map(|it| [(it, u64::MAX), (it, 1), (it, 70)]);
     for (index, (different, long_bytes)) in cases.enumerate() {
-        let mut world = World::new(4, index as u64, |settings| settings.long_bytes = long_bytes);
+        let mut world =
+            World::new(4, index as u64, |settings| settings.core.long_bytes = long_bytes);
         for rank in 0..4 {
             let call = if rank == 3 { different } else { call(Kind::Broadcast, 1, 64) };
             // A member may learn of it already now.
@@ -283,7 +284,7 @@ fn a_member_that_does_not_call_is_named_by_the_timeout() {
     for (first_to_time_out, bytes) in [0, 1, 2].into_iter().flat_map(|it| [(it, 64), (it, 640)]) {
         let mut world = World::new(4, 3, |settings| {
             long(settings);
-            settings.degrees = vec![(u64::MAX, 1)];
+            settings.core.degrees = vec![(u64::MAX, 1)];
         });
         for rank in 0..3 {
             world.start(rank, call(Kind::AllReduce, 0, bytes)).unwrap();
@@ -307,7 +308,7 @@ fn a_member_that_does_not_call_is_named_by_the_timeout() {
 /// Member 0 waits for 2, which waits for 3, which never calls; 2 hears from 0 more often than it would tell by itself.
 #[test]
 fn those_who_hear_that_others_wait_tell_what_they_wait_for() {
-    let mut world = World::new(4, 3, |settings| settings.degrees = vec![(u64::MAX, 1)]);
+    let mut world = World::new(4, 3, |settings| settings.core.degrees = vec![(u64::MAX, 1)]);
     world.start(0, call(Kind::AllReduce, 0, 64)).unwrap();
     world.run(Duration::from_millis(50));
     for rank in [1, 2] {
@@ -411,11 +412,11 @@ fn what_makes_no_team_or_call_is_refused() {
         adjust(&mut settings);
         settings
     };
-    refused(with(|it| it.members = 0), "members is 0; use 1 to");
-    refused(with(|it| it.rank = 2), "rank is 2; use 0 to 1");
-    refused(with(|it| it.slots = 0), "slots is 0; use 1 to");
-    refused(with(|it| it.slot_bytes = 63), "slot_bytes is 63; use 64 to");
-    refused(with(|it| it.degrees = vec![(10, 0)]), "degrees is 0; use 1 to");
+    refused(with(|it| it.core.members = 0), "members is 0; use 1 to");
+    refused(with(|it| it.core.rank = 2), "rank is 2; use 0 to 1");
+    refused(with(|it| it.core.slots = 0), "slots is 0; use 1 to");
+    refused(with(|it| it.core.slot_bytes = 63), "slot_bytes is 63; use 64 to");
+    refused(with(|it| it.core.degrees = vec![(10, 0)]), "degrees is 0; use 1 to");
     refused(with(|_| {}), "there is no link to member 1");
     let mut world = World::new(1, 1, |_| {});
     let mut refused = |kind, root, bytes, by: Option<Reduction>, memory: usize, part: &str| {
@@ -449,9 +450,9 @@ proptest! {
     #[test]
     fn many_operations_under_way(members in 2_u32..9, seed: u64, slots in 1_u32..5) {
         let mut world = World::new(members, seed, |settings| {
-            (settings.slots, settings.slot_bytes) = (slots, 128);
+            (settings.core.slots, settings.core.slot_bytes) = (slots, 128);
             if seed % 2 == 0 {
-                (settings.long_bytes, settings.block_bytes) = (160, 40);
+                (settings.core.long_bytes, settings.core.block_bytes) = (160, 40);
             }
         });
         let kinds = [Kind::Broadcast, Kind::AllReduce, Kind::Reduce, Kind::AllGather, Kind::Barrier];

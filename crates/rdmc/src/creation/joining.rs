@@ -95,7 +95,7 @@ impl Joining {
         let terms = Terms::Team(TeamTerms::new(of, &fabric.name(), *protection));
         Self {
             number: made.number,
-            rank: made.rank,
+            rank: made.core.rank,
             root: None,
             addresses: of.members.clone(),
             timeout: context.connect_timeout,

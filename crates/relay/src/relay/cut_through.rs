@@ -1,7 +1,7 @@
 //! Cut-through: blocks that are sent on while they arrive.
 
-use super::{Relay, Send, peer};
-use crate::{ReceiveId, RelayError};
+use super::Relay;
+use crate::{Part, ReceiveId, RelayError};
 
 impl Relay {
     /// Handles a block of which some has arrived in a posted receive, where the network can send it
@@ -23,31 +23,32 @@ impl Relay {
     /// its message has memory.
     pub(super) fn follow(&mut self, id: ReceiveId) -> Result<(), RelayError> {
         let Some(receive) = self.receives.get(&id) else { return Ok(()) };
-        let (Some(came), Some(transfer)) = (receive.arriving, receive.transfer) else {
+        let (Some(came), Some(part)) = (receive.arriving, receive.part) else {
             return Ok(());
         };
-        let (number, source) = (receive.message, receive.source);
-        let immediate = self.immediate(number, transfer.block);
+        let (source, Part { message: number, transfer }) = (receive.source, part);
+        let Some(message) = self.message(number) else { return Ok(()) };
+        let immediate = message.immediate(transfer.block);
         if came != immediate {
             let step = transfer.step;
             let what = format!(
                 "sends block {came} where step {step} of message {number} has block {immediate}"
             );
-            return Err(peer(source, &what));
+            return Err(RelayError::peer(source, what));
         }
-        if self.message(number).is_some_and(|message| message.has_memory()) {
+        if message.has_memory() {
             self.bringing.insert((number, transfer.block), id);
         }
         Ok(())
     }
 
     /// Returns whether the block is here, or arriving.
-    pub(super) fn can_send(&self, send: &Send) -> bool {
+    pub(super) fn can_send(&self, send: &Part) -> bool {
         self.holds(send) || self.bringing.contains_key(&(send.message, send.transfer.block))
     }
 
     /// Returns the member that a send waits for because its block has not arrived as a whole.
-    pub(super) fn awaited_source(&self, send: &Send) -> Option<u32> {
+    pub(super) fn awaited_source(&self, send: &Part) -> Option<u32> {
         let id = self.bringing.get(&(send.message, send.transfer.block))?;
         self.receives
             .get(id)

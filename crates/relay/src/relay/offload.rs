@@ -2,10 +2,8 @@
 
 use std::collections::BTreeMap;
 
-use schedule::Transfer;
-
-use super::{Relay, Send};
-use crate::{Action, Blocks, ReceiveId, RelayError, SendId, blocks::message_bits};
+use super::Relay;
+use crate::{Action, Blocks, Part, ReceiveId, RelayError, SendId, blocks::Tag};
 
 impl Relay {
     /// Cuts a message.
@@ -19,18 +17,14 @@ impl Relay {
         Ok(blocks)
     }
 
-    /// Returns the immediate that a block is sent with. With offload, where blocks of several
-    /// messages may be in flight in any order, it also distinguishes these messages: the receives
-    /// that a member has open belong to at most [`crate::Settings::messages_in_flight`] consecutive
-    /// messages.
-    pub(super) fn immediate(&self, message: u64, block: u32) -> u32 {
-        if self.settings.offload.is_none() {
-            return block;
-        }
-        let bits = message_bits(self.settings.messages_in_flight);
-        let low = message as u32 & ((1_u32 << bits) - 1);
-        // With one message in flight there are no bits to shift by, else less than 32.
-        (block << bits) | low
+    /// Returns what immediates of a message's blocks have besides the block's number, where `earlier`
+    /// messages were relayed before. With offload blocks of several messages may be in flight in any order,
+    /// and are distinguished by it: the receives that a member has open belong to at most
+    /// [`crate::Settings::messages_in_flight`] consecutive messages. Their numbers would not do: those of
+    /// messages that are not relayed are between them.
+    pub(super) fn tag(&self, earlier: u64) -> Tag {
+        let in_flight = self.settings.messages_in_flight;
+        self.settings.offload.map_or(Tag::default(), |_| Tag::new(earlier, in_flight))
     }
 
     /// Posts all operations that have become possible, with at most `limit` open in each direction.
@@ -45,35 +39,28 @@ impl Relay {
         let mut granted = BTreeMap::<u32, u32>::new();
         while self.receives_posted < limit {
             let receiving = self.messages.iter().position(|message| message.receives_untaken > 0);
-            let Some((index, transfer)) = receiving.and_then(|index| self.take_offloaded(index))
-            else {
-                break;
-            };
-            let message = self.completed + index as u64;
-            let range = self.messages[index].blocks.range(transfer.block);
+            let (schedule, rank) = (&self.settings.schedule, self.settings.rank);
+            let message = receiving.map(|index| &mut self.messages[index]);
+            let Some(message) = message.filter(|message| message.has_memory()) else { break };
+            let part = message.take_receive(schedule, rank);
+            let Some(Part { message: number, transfer }) = part else { break };
+            let range = message.blocks.range(transfer.block);
+            let immediate = message.immediate(transfer.block);
             let (source, id) = (transfer.source, ReceiveId(self.new_id()));
             self.actions.push_back(Action::PostOffloadedReceive {
                 source,
                 id,
-                message,
-                immediate: self.immediate(message, transfer.block),
+                message: number,
+                immediate,
                 offset: range.offset,
                 bytes: range.bytes,
             });
-            self.bringing.insert((message, transfer.block), id);
-            self.insert_receive(id, source, message, Some(transfer), false);
+            self.bringing.insert((number, transfer.block), id);
+            self.insert_receive(id, source, part, false);
             *granted.entry(source).or_default() += 1;
         }
         let grants = granted.into_iter().map(|(source, count)| Action::Grant { source, count });
         self.actions.extend(grants);
-    }
-
-    /// Takes the next receive of a message that has its memory.
-    fn take_offloaded(&mut self, index: usize) -> Option<(usize, Transfer)> {
-        let message = self.messages.get_mut(index).filter(|message| message.has_memory())?;
-        let transfer = message.next_receive(&self.settings.schedule, self.settings.rank)?;
-        message.take_receive(&transfer);
-        Some((index, transfer))
     }
 
     /// Posts the next send, in the order of messages and steps, if it has a credit, and if its
@@ -97,25 +84,24 @@ impl Relay {
 
     fn queue_next_send(&mut self) {
         let (schedule, rank) = (&self.settings.schedule, self.settings.rank);
-        for (message, number) in self.messages.iter_mut().zip(self.completed..) {
-            if let Some(transfer) = message.take_send(schedule, rank) {
-                self.sends_waiting.push_back(Send { message: number, transfer });
-                return;
-            }
-        }
+        let mut messages = self.messages.iter_mut();
+        let next = messages.find_map(|message| message.take_send(schedule, rank));
+        self.sends_waiting.extend(next);
     }
 
-    fn post_offloaded_send(&mut self, send: Send, bringing: Option<ReceiveId>) {
-        let Send { message, transfer } = send;
+    fn post_offloaded_send(&mut self, send: Part, bringing: Option<ReceiveId>) {
+        let Part { message, transfer } = send;
         let id = SendId(self.new_id());
         let after_send = self.predecessor();
         let source = bringing.and_then(|id| self.receives.get(&id)).map(|receive| receive.source);
-        let range = self.messages[(message - self.completed) as usize].blocks.range(transfer.block);
+        let Some(sent) = self.message(message) else { return };
+        let (range, immediate) =
+            (sent.blocks.range(transfer.block), sent.immediate(transfer.block));
         self.actions.push_back(Action::PostOffloadedSend {
             target: transfer.target,
             id,
             message,
-            immediate: self.immediate(message, transfer.block),
+            immediate,
             offset: range.offset,
             bytes: range.bytes,
             after_receive: source.zip(bringing),

@@ -1,9 +1,7 @@
 //! A relay's open operations and what it waits for; for error messages and traces.
 
-use schedule::Transfer;
-
-use super::{Relay, Send};
-use crate::{ReceiveId, SendId};
+use super::Relay;
+use crate::{Part, ReceiveId, SendId};
 
 /// What a member waits for.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
@@ -12,34 +10,18 @@ pub enum Wait {
     Block {
         /// The neighbour that has to send.
         source: u32,
-        /// Message number.
-        message: u64,
-        /// The transfer that brings it; `None` while the message's length is not known.
-        transfer: Option<Transfer>,
+        /// What brings it; `None` while its message is not known.
+        part: Option<Part>,
     },
-    /// A credit that `target` has not granted.
-    Credit {
-        /// The neighbour that has to grant.
-        target: u32,
-        /// Message number.
-        message: u64,
-        /// The transfer that it is for.
-        transfer: Transfer,
-    },
+    /// A credit for this, which its target has not granted.
+    Credit(Part),
     /// Memory that the application has not given.
     Memory {
         /// Message number.
         message: u64,
     },
     /// A block whose send is posted and not done.
-    Send {
-        /// The neighbour that receives it.
-        target: u32,
-        /// Message number.
-        message: u64,
-        /// The transfer.
-        transfer: Transfer,
-    },
+    Send(Part),
 }
 
 /// Why a member makes no progress.
@@ -55,11 +37,11 @@ pub enum Obstacle {
 }
 
 impl Wait {
-    /// Returns the step of the schedule, if it is known.
-    pub fn step(&self) -> Option<u64> {
-        match self {
-            Self::Block { transfer, .. } => transfer.map(|transfer| transfer.step),
-            Self::Credit { transfer, .. } | Self::Send { transfer, .. } => Some(transfer.step),
+    /// Returns what is waited for, if it is a block or a credit that is known.
+    pub fn part(&self) -> Option<Part> {
+        match *self {
+            Self::Block { part, .. } => part,
+            Self::Credit(part) | Self::Send(part) => Some(part),
             Self::Memory { .. } => None,
         }
     }
@@ -68,55 +50,46 @@ impl Wait {
 impl Relay {
     /// Returns what this member waits for now, nearest first.
     pub fn waits(&self) -> impl Iterator<Item = Wait> + '_ {
-        let memory = self.messages.iter().zip(self.completed..).filter_map(|(message, number)| {
-            (!message.has_memory()).then_some(Wait::Memory { message: number })
-        });
+        let memory = self.messages.iter().filter(|message| !message.has_memory());
+        let memory = memory.map(|message| Wait::Memory { message: message.number });
+        let blocks = self.receives.values().filter(|receive| receive.arrived.is_none());
         let blocks =
-            self.receives.values().filter(|receive| receive.arrived.is_none()).map(|receive| {
-                let (source, message) = (receive.source, receive.message);
-                Wait::Block { source, message, transfer: receive.transfer }
-            });
+            blocks.map(|receive| Wait::Block { source: receive.source, part: receive.part });
         let credits = self
             .sends_waiting
             .iter()
             .filter(|send| self.holds(send) && self.credits(send.transfer.target) == 0)
-            .map(|send| self.wait_for_credit(send));
-        let sends = self.sends.values().map(|&Send { message, transfer }| Wait::Send {
-            target: transfer.target,
-            message,
-            transfer,
-        });
+            .map(|&send| Wait::Credit(send));
+        let sends = self.sends.values().map(|&send| Wait::Send(send));
         memory.chain(credits).chain(blocks).chain(sends)
     }
 
     /// Returns why this member sends nothing: what the first send of the schedule that is not done
     /// waits for. `None` while something is being sent, and while there is nothing to send.
     pub fn sends_wait_for(&self) -> Option<Wait> {
-        let send = self.sends_waiting.front().filter(|_| self.sends.is_empty())?;
-        if self.holds(send) {
-            return Some(self.wait_for_credit(send));
+        let &send = self.sends_waiting.front().filter(|_| self.sends.is_empty())?;
+        if self.holds(&send) {
+            return Some(Wait::Credit(send));
         }
-        let message = self.messages.get((send.message - self.completed) as usize)?;
+        let message = self.message(send.message)?;
         let (rank, block, blocks) =
             (self.settings.rank, send.transfer.block, message.blocks.count());
         let schedule = &self.settings.schedule;
         let step = schedule.received_at(rank, block, blocks)?;
         let transfer = schedule.next_receive(rank, step, blocks)?;
-        let has_come = || {
-            self.receives
-                .values()
-                .any(|receive| receive.arrived.is_some() && receive.transfer == Some(transfer))
-        };
+        let part = Some(Part { transfer, ..send });
+        let mut receives = self.receives.values();
+        let mut has_come =
+            || receives.any(|receive| receive.arrived.is_some() && receive.part == part);
         if !message.has_memory() && has_come() {
             return Some(Wait::Memory { message: send.message });
         }
-        let (source, message) = (transfer.source, send.message);
-        Some(Wait::Block { source, message, transfer: Some(transfer) })
+        Some(Wait::Block { source: transfer.source, part })
     }
 
     /// Returns what this member waits for first; `None` while it has nothing to relay.
     pub fn obstacle(&self) -> Option<Obstacle> {
-        if self.known() == self.completed() {
+        if !self.has_messages() {
             return None;
         }
         if let Some(send) = self.sends.values().next() {
@@ -132,18 +105,18 @@ impl Relay {
         Some(missing.map_or(Obstacle::Local, |receive| Obstacle::ReceiveBlocked(receive.source)))
     }
 
-    /// Returns the message of a receive that was not used, and its transfer once it is known.
-    pub fn receive(&self, id: ReceiveId) -> Option<(u64, Option<Transfer>)> {
-        self.receives.get(&id).map(|receive| (receive.message, receive.transfer))
+    /// Returns whether the block of a receive is not in its place.
+    pub fn is_open(&self, id: ReceiveId) -> bool {
+        self.receives.contains_key(&id)
     }
 
-    /// Returns the message and the transfer of a send that is not done.
-    pub fn open_send(&self, id: SendId) -> Option<(u64, Transfer)> {
-        self.sends.get(&id).map(|send| (send.message, send.transfer))
+    /// Returns what a receive brings whose block is not in its place, once it is known.
+    pub fn receive(&self, id: ReceiveId) -> Option<Part> {
+        self.receives.get(&id)?.part
     }
 
-    fn wait_for_credit(&self, send: &Send) -> Wait {
-        let Send { message, transfer } = *send;
-        Wait::Credit { target: transfer.target, message, transfer }
+    /// Returns what is sent by a send that is not done.
+    pub fn open_send(&self, id: SendId) -> Option<Part> {
+        self.sends.get(&id).copied()
     }
 }

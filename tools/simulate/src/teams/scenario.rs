@@ -93,10 +93,10 @@ impl TeamScenario {
     /// Returns the settings of a member.
     pub fn settings(&self, rank: u32) -> TeamSettings {
         let mut settings = TeamSettings::new(NUMBER, self.size(), rank);
-        (settings.slots, settings.slot_bytes) = (self.slots, self.slot_bytes);
-        settings.degrees.clone_from(&self.degrees);
-        settings.exchange_bytes = self.exchange_bytes;
-        (settings.long_bytes, settings.block_bytes) = (self.long_bytes, self.block_bytes);
+        (settings.core.slots, settings.core.slot_bytes) = (self.slots, self.slot_bytes);
+        settings.core.degrees.clone_from(&self.degrees);
+        settings.core.exchange_bytes = self.exchange_bytes;
+        (settings.core.long_bytes, settings.core.block_bytes) = (self.long_bytes, self.block_bytes);
         settings.ask_after = Duration::from_nanos(self.ask_after_ns);
         settings
     }

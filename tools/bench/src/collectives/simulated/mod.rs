@@ -79,9 +79,9 @@ impl World {
     pub fn team(members: u32, block: u32, degree: u32, costs: &Parameters) -> Outcome<Self> {
         Self::team_with(members, costs, |settings| {
             // Trees through slots for every length, as in the paper.
-            (settings.exchange_bytes, settings.long_bytes) = (0, u64::MAX);
-            settings.slot_bytes = block + collective::HEADER_BYTES as u32;
-            settings.degrees = vec![(u64::MAX, degree)];
+            (settings.core.exchange_bytes, settings.core.long_bytes) = (0, u64::MAX);
+            settings.core.slot_bytes = block + collective::HEADER_BYTES as u32;
+            settings.core.degrees = vec![(u64::MAX, degree)];
         })
     }
 
@@ -93,7 +93,7 @@ impl World {
     ) -> Outcome<Self> {
         let settings = |rank| {
             let mut settings = TeamSettings::new(1, members, rank);
-            settings.slots = SLOTS;
+            settings.core.slots = SLOTS;
             change(&mut settings);
             settings
         };
@@ -265,7 +265,7 @@ mod tests {
         for members in [2, 3, 8, 13] {
             for (bytes, block) in [(128 << 10, 128 << 10), (1 << 20, 128 << 10), (64 << 10, 1024)] {
                 let mut world = World::team_with(members, &NO_COPIES, |settings| {
-                    (settings.long_bytes, settings.block_bytes) = (64 << 10, block);
+                    (settings.core.long_bytes, settings.core.block_bytes) = (64 << 10, block);
                 })
                 .unwrap();
                 let block = block.into();
