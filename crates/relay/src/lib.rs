@@ -24,7 +24,7 @@
 //! # Cut-through
 //! Where the network can send a block on before the rest of it has arrived, [`Relay::arriving`]
 //! reports that some has, and the block may be sent from then on
-//! ([`Action::PostCutThroughSend`]) as if it were here: what waits for a block waits for its first
+//! ([`Action::PostSend`]) as if it were here: what waits for a block waits for its first
 //! bytes only. A member holds a block, and reports it to its application, once all of it has arrived.
 //!
 //! # Offload
