@@ -7,10 +7,10 @@ use std::{collections::BTreeMap, net::SocketAddr, time::Duration};
 use transport_tcp::ConnectionId;
 
 use super::{
-    decision::{different, not_member},
     effects::{Medium, Reserve, Wire},
     joining::Joining,
     messages::Request,
+    terms::{different, not_member},
 };
 use crate::Error;
 

@@ -230,6 +230,9 @@ impl<M: Medium> Creations<M> {
         self.contexts.forget(connection);
         self.waiting.lose(connection);
         self.asked.retain(|at, _| at.0 != connection);
+        if cause.is_some() {
+            self.decisions.values_mut().for_each(|decision| decision.lose(connection));
+        }
         self.touch_each(|creation| creation.lose(connection, cause, now));
         self.settle(channels, now);
     }
@@ -496,7 +499,7 @@ impl<M: Medium> Creations<M> {
             }
             Asks::Choice(question) => {
                 let decision = self.decisions.get_mut(&number);
-                if let Some(answer) = decision.and_then(|it| it.answer(question, peer)) {
+                if let Some(answer) = decision.and_then(|it| it.answer(question, peer, at)) {
                     self.tell(at, number, answer);
                     return self.touched.push_back(number);
                 }

@@ -1,11 +1,14 @@
 //! What a member answers to questions for the root's choice.
 
-use std::{collections::BTreeSet, net::SocketAddr};
+use std::{collections::BTreeMap, net::SocketAddr};
+
+use transport_tcp::ConnectionId;
 
 use super::{
+    attempt::Place,
     choice::{Question, RootChoice, parent},
     joining::Joining,
-    terms::Addresses,
+    terms::{Addresses, different, not_member},
 };
 use crate::Error;
 
@@ -18,8 +21,8 @@ pub(crate) struct Decision {
     root: Option<u32>,
     addresses: Addresses,
     choice: Option<RootChoice>,
-    /// Members that were told.
-    told: BTreeSet<u32>,
+    /// Members that were told, and where.
+    told: BTreeMap<u32, Place>,
     is_ending: bool,
     /// A member has asked about another group of this number.
     problem: Option<Error>,
@@ -33,7 +36,7 @@ impl Decision {
             root: joining.root,
             addresses: Addresses::new(&joining.addresses),
             choice: None,
-            told: BTreeSet::new(),
+            told: BTreeMap::new(),
             is_ending: false,
             problem: None,
         }
@@ -55,14 +58,21 @@ impl Decision {
         self.problem.take()
     }
 
+    /// A connection was lost, perhaps with an answer.
+    pub(crate) fn lose(&mut self, lost: ConnectionId) {
+        self.told
+            .retain(|_, at| !matches!(at, Place::Channel((connection, _)) if *connection == lost));
+    }
+
     /// Answers a question of the context at this address; `None` until the choice is known.
     pub(crate) fn answer(
         &mut self,
         question: &Question,
         peer: SocketAddr,
+        at: Place,
     ) -> Option<Result<RootChoice, String>> {
         let difference = self.difference(question);
-        if self.is_ending && (difference.is_some() || self.told.contains(&question.from)) {
+        if self.is_ending && (difference.is_some() || self.told.contains_key(&question.from)) {
             return None;
         }
         if let Some(cause) = difference {
@@ -71,7 +81,7 @@ impl Decision {
             return Some(Err(cause));
         }
         let choice = self.choice?;
-        self.told.insert(question.from);
+        self.told.insert(question.from, at);
         Some(Ok(choice))
     }
 
@@ -97,18 +107,6 @@ impl Decision {
     }
 }
 
-/// Describes a difference of settings that member `own` has found.
-pub(crate) fn different(own: u32, from: u32, group: u64, difference: &str) -> String {
-    format!(
-        "members {own} and {from} have different settings for group {group}: {difference} (seen from member {own})"
-    )
-}
-
-/// Describes that another member was asked.
-pub(crate) fn not_member(own: u32, to: u32) -> String {
-    format!("this is member {own}, not member {to}: the member lists differ")
-}
-
 #[cfg(test)]
 mod tests {
     use std::time::Duration;
@@ -127,6 +125,7 @@ mod tests {
     }
 
     const PEER: ([u8; 4], u16) = ([10, 0, 0, 1], 9);
+    const HERE: Place = Place::Channel((ConnectionId(3), 1));
 
     fn joining(settings: &GroupSettings) -> Joining {
         Joining {
@@ -149,13 +148,13 @@ mod tests {
     fn questions_are_answered_once_the_choice_is_known() {
         let mut parent = Decision::new(&joining(&settings(4, 0)));
         let question = question(&settings(4, 2), 0);
-        assert_eq!(parent.answer(&question, PEER.into()), None);
+        assert_eq!(parent.answer(&question, PEER.into(), HERE), None);
         let chosen = RootChoice::new(Algorithm::Chain, 4096);
         parent.decide(chosen);
         parent.decide(RootChoice::new(Algorithm::Sequential, 1));
         // Also again, if the answer was lost.
         for _ in 0..2 {
-            assert_eq!(parent.answer(&question, PEER.into()), Some(Ok(chosen)));
+            assert_eq!(parent.answer(&question, PEER.into(), HERE), Some(Ok(chosen)));
         }
         assert!(parent.take_problem().is_none());
     }
@@ -166,13 +165,18 @@ mod tests {
         let chosen = RootChoice::new(Algorithm::Chain, 4096);
         parent.decide(chosen);
         let ask = |parent: &mut Decision, rank| {
-            parent.answer(&question(&settings(4, rank), 0), PEER.into())
+            parent.answer(&question(&settings(4, rank), 0), PEER.into(), HERE)
         };
         assert_eq!(ask(&mut parent, 2), Some(Ok(chosen)));
         parent.end();
         assert_eq!(ask(&mut parent, 2), None);
         assert_eq!(ask(&mut parent, 1), Some(Ok(chosen)));
         assert_eq!(ask(&mut parent, 1), None);
+        // What was told may be lost with its connection.
+        parent.lose(ConnectionId(4));
+        assert_eq!(ask(&mut parent, 1), None);
+        parent.lose(ConnectionId(3));
+        assert_eq!(ask(&mut parent, 1), Some(Ok(chosen)));
     }
 
     #[test]
@@ -181,7 +185,7 @@ mod tests {
         parent.decide(RootChoice::new(Algorithm::Chain, 4096));
         parent.end();
         let larger = question(&settings(5, 4), 0);
-        assert_eq!(parent.answer(&larger, PEER.into()), None);
+        assert_eq!(parent.answer(&larger, PEER.into(), HERE), None);
         assert!(parent.take_problem().is_none());
     }
 
@@ -189,7 +193,7 @@ mod tests {
     fn questions_about_another_group_are_refused_with_the_difference() {
         let refused = |other: GroupSettings, to| {
             let mut parent = Decision::new(&joining(&settings(4, 0)));
-            let answer = parent.answer(&question(&other, to), PEER.into());
+            let answer = parent.answer(&question(&other, to), PEER.into(), HERE);
             let cause = answer.unwrap().unwrap_err();
             let Some(Error::Member { member, address, cause: noted }) = parent.take_problem()
             else {
@@ -208,18 +212,20 @@ mod tests {
         moved.members[3].set_port(99);
         assert!(refused(moved, 0).contains("the address of member 3"));
         let team = Joining { root: None, ..joining(&settings(4, 0)) };
-        let refusal = Decision::new(&team).answer(&question(&settings(4, 2), 0), PEER.into());
+        let refusal = Decision::new(&team).answer(&question(&settings(4, 2), 0), PEER.into(), HERE);
         assert!(refusal.unwrap().unwrap_err().contains("a team here, a group there"));
     }
 
     #[test]
     fn questions_of_the_largest_groups_are_short() {
         let mut largest = Decision::new(&joining(&settings(u16::MAX, 0)));
-        assert_eq!(largest.answer(&question(&settings(u16::MAX, 1), 0), PEER.into()), None);
+        assert_eq!(largest.answer(&question(&settings(u16::MAX, 1), 0), PEER.into(), HERE), None);
         let parts = 1000;
         let forged = (7_u64, 0_u32, 1_u32, 0_u32, (3_u32, vec![[1_u8; 8]; parts]), 1_u64);
         let bytes = postcard::to_stdvec(&forged).unwrap();
         let forged = postcard::from_bytes::<Question>(&bytes).unwrap();
-        assert!(largest.answer(&forged, PEER.into()).unwrap().unwrap_err().contains("malformed"));
+        assert!(
+            largest.answer(&forged, PEER.into(), HERE).unwrap().unwrap_err().contains("malformed")
+        );
     }
 }

@@ -41,6 +41,18 @@ impl Terms {
     }
 }
 
+/// Describes a difference of settings that member `own` has found.
+pub(crate) fn different(own: u32, from: u32, group: u64, difference: &str) -> String {
+    format!(
+        "members {own} and {from} have different settings for group {group}: {difference} (seen from member {own})"
+    )
+}
+
+/// Describes that another member was asked.
+pub(crate) fn not_member(own: u32, to: u32) -> String {
+    format!("this is member {own}, not member {to}: the member lists differ")
+}
+
 /// The terms of a team.
 #[derive(Clone, PartialEq, Eq, Debug, Serialize, Deserialize)]
 pub struct TeamTerms {
