@@ -99,8 +99,17 @@ fn run(command: &mut Command) -> Output {
 /// All parts of members.c have run.
 fn assert_whole(output: &Output) {
     let said = String::from_utf8_lossy(&output.stdout);
-    let parts =
-        ["start", "replicate", "fail", "refuse", "regions", "teams", "callbacks", "progress"];
+    let parts = [
+        "start",
+        "replicate",
+        "agree",
+        "fail",
+        "refuse",
+        "regions",
+        "teams",
+        "callbacks",
+        "progress",
+    ];
     let expected: String = parts.iter().map(|part| format!("ok {part}\n")).collect();
     assert_eq!(said, expected);
 }

@@ -63,32 +63,31 @@ fn tampered(port: u16, changes: &Changes) -> u16 {
     tampered_at(local(0), port, move || changes.clone()).unwrap()
 }
 
-/// The same at this address, with changes for each connection. Errors: it is taken.
+/// The same at this address, with the changes that are asked for when something passes. Errors: it is taken.
 fn tampered_at(
     address: SocketAddr,
     port: u16,
-    changes: impl Fn() -> Changes + Send + 'static,
+    changes: impl Fn() -> Changes + Clone + Send + 'static,
 ) -> io::Result<u16> {
     let listener = TcpListener::bind(address)?;
     let own = listener.local_addr()?.port();
     thread::spawn(move || {
         for connection in listener.incoming().flatten() {
             let Ok(there) = TcpStream::connect(local(port)) else { return };
-            let changes = changes();
             for (from, to) in [(&connection, &there), (&there, &connection)] {
                 let (from, to) = (from.try_clone().unwrap(), to.try_clone().unwrap());
                 let changes = changes.clone();
-                thread::spawn(move || pass(from, to, &changes));
+                thread::spawn(move || pass(from, to, changes));
             }
         }
     });
     Ok(own)
 }
 
-fn pass(mut from: TcpStream, mut to: TcpStream, changes: &Changes) {
+fn pass(mut from: TcpStream, mut to: TcpStream, changes: impl Fn() -> Changes) {
     let mut buffer = vec![0; 64 << 10];
     while let Ok(count @ 1..) = from.read(&mut buffer) {
-        changes.change(&mut buffer[..count]);
+        changes().change(&mut buffer[..count]);
         if to.write_all(&buffer[..count]).is_err() {
             break;
         }
@@ -109,7 +108,8 @@ impl FromRoot {
         Self { changes: [first, later].map(Changes::new), groups: Arc::default() }
     }
 
-    fn of_connection(&self) -> Changes {
+    /// Connections outlive their group.
+    fn of_now(&self) -> Changes {
         self.changes[usize::from(self.groups.lock().unwrap().len() > 1)].clone()
     }
 }
@@ -129,7 +129,7 @@ fn control_proxy(root: u16, secret: &Secret, changes: Changes, from_root: FromRo
                 from_root.groups.lock().unwrap().insert(start.group.number);
                 let (address, from_root) = (start.group.addresses[0], from_root.clone());
                 // Another receiver's proxy may have it already.
-                let _ = tampered_at(address, address.port(), move || from_root.of_connection());
+                let _ = tampered_at(address, address.port(), move || from_root.of_now());
                 ToReceiver::Start(start)
             }
             message => message,
