@@ -5,12 +5,11 @@
 //! passes there is what a receiver relays.
 
 use std::{
-    collections::BTreeSet,
     io::{self, Read, Write},
     net::{Ipv4Addr, Shutdown, SocketAddr, TcpListener, TcpStream},
     sync::{
-        Arc, Mutex,
-        atomic::{AtomicI64, Ordering},
+        Arc, Mutex, OnceLock,
+        atomic::{AtomicI64, AtomicUsize, Ordering},
     },
     thread,
     time::Duration,
@@ -32,22 +31,28 @@ const LINE: &[u8] = b"an honest line of the stream\n";
 
 /// How many parts of what passes are still to be changed.
 #[derive(Clone)]
-struct Changes(Arc<AtomicI64>);
+struct Changes {
+    left: Arc<AtomicI64>,
+    /// The connection on which something was changed first; on others nothing is.
+    only: Arc<OnceLock<usize>>,
+    connection: usize,
+}
 
 impl Changes {
     fn new(count: i64) -> Self {
-        Self(Arc::new(AtomicI64::new(count)))
+        Self { left: Arc::new(AtomicI64::new(count)), only: Arc::default(), connection: 0 }
     }
 
     fn left(&self) -> i64 {
-        self.0.load(Ordering::Relaxed)
+        self.left.load(Ordering::Relaxed)
     }
 
     /// Changes the first line of these bytes that is whole, if there is one.
     fn change(&self, bytes: &mut [u8]) {
         let place = bytes.windows(LINE.len()).position(|line| line == LINE);
-        if let Some(place) = place.filter(|_| self.left() > 0) {
-            self.0.fetch_sub(1, Ordering::Relaxed);
+        let is_here = || *self.only.get_or_init(|| self.connection) == self.connection;
+        if let Some(place) = place.filter(|_| self.left() > 0 && is_here()) {
+            self.left.fetch_sub(1, Ordering::Relaxed);
             bytes[place + 3..place + 9].copy_from_slice(b"wicked");
         }
     }
@@ -63,31 +68,32 @@ fn tampered(port: u16, changes: &Changes) -> u16 {
     tampered_at(local(0), port, move || changes.clone()).unwrap()
 }
 
-/// The same at this address, with the changes that are asked for when something passes. Errors: it is taken.
+/// The same at this address, with changes for each connection. Errors: it is taken.
 fn tampered_at(
     address: SocketAddr,
     port: u16,
-    changes: impl Fn() -> Changes + Clone + Send + 'static,
+    changes: impl Fn() -> Changes + Send + 'static,
 ) -> io::Result<u16> {
     let listener = TcpListener::bind(address)?;
     let own = listener.local_addr()?.port();
     thread::spawn(move || {
         for connection in listener.incoming().flatten() {
             let Ok(there) = TcpStream::connect(local(port)) else { return };
+            let changes = changes();
             for (from, to) in [(&connection, &there), (&there, &connection)] {
                 let (from, to) = (from.try_clone().unwrap(), to.try_clone().unwrap());
                 let changes = changes.clone();
-                thread::spawn(move || pass(from, to, changes));
+                thread::spawn(move || pass(from, to, &changes));
             }
         }
     });
     Ok(own)
 }
 
-fn pass(mut from: TcpStream, mut to: TcpStream, changes: impl Fn() -> Changes) {
+fn pass(mut from: TcpStream, mut to: TcpStream, changes: &Changes) {
     let mut buffer = vec![0; 64 << 10];
     while let Ok(count @ 1..) = from.read(&mut buffer) {
-        changes().change(&mut buffer[..count]);
+        changes.change(&mut buffer[..count]);
         if to.write_all(&buffer[..count]).is_err() {
             break;
         }
@@ -98,19 +104,19 @@ fn pass(mut from: TcpStream, mut to: TcpStream, changes: impl Fn() -> Changes) {
 /// What passes between receivers and the root.
 #[derive(Clone)]
 struct FromRoot {
-    /// In the first group, and in the groups after it.
-    changes: [Changes; 2],
-    groups: Arc<Mutex<BTreeSet<u64>>>,
+    /// On the first connection on which a part of the stream passes, that of the first relay.
+    changes: Changes,
+    connections: Arc<AtomicUsize>,
 }
 
 impl FromRoot {
-    fn new(first: i64, later: i64) -> Self {
-        Self { changes: [first, later].map(Changes::new), groups: Arc::default() }
+    fn new(count: i64) -> Self {
+        Self { changes: Changes::new(count), connections: Arc::default() }
     }
 
-    /// Connections outlive their group.
-    fn of_now(&self) -> Changes {
-        self.changes[usize::from(self.groups.lock().unwrap().len() > 1)].clone()
+    fn of_connection(&self) -> Changes {
+        let connection = self.connections.fetch_add(1, Ordering::Relaxed);
+        Changes { connection, ..self.changes.clone() }
     }
 }
 
@@ -126,10 +132,9 @@ fn control_proxy(root: u16, secret: &Secret, changes: Changes, from_root: FromRo
         let (messages, to_receiver) = (there.second(), here.second());
         let take = move |message| match message {
             ToReceiver::Start(start) => {
-                from_root.groups.lock().unwrap().insert(start.group.number);
                 let (address, from_root) = (start.group.addresses[0], from_root.clone());
                 // Another receiver's proxy may have it already.
-                let _ = tampered_at(address, address.port(), move || from_root.of_now());
+                let _ = tampered_at(address, address.port(), move || from_root.of_connection());
                 ToReceiver::Start(start)
             }
             message => message,
@@ -229,7 +234,7 @@ fn what_a_relay_changes_reaches_no_output_and_is_sent_again() {
     // Once; now and then; always.
     for count in [1, 3, i64::MAX] {
         let changes = Changes::new(count);
-        let (report, taken, noticed) = push(&contents, &changes, &FromRoot::new(0, 0));
+        let (report, taken, noticed) = push(&contents, &changes, &FromRoot::new(0));
         assert!(changes.left() < count, "nothing was changed");
         assert!(!noticed.is_empty() && !noticed.contains(&0), "{noticed:?} of {count}");
         assert_eq!(report.published(), HOSTS, "{report:?}");
@@ -242,10 +247,11 @@ fn what_a_relay_changes_reaches_no_output_and_is_sent_again() {
 #[test]
 fn a_host_whose_link_to_the_root_changes_bytes_fails_alone() {
     let contents = LINE.repeat(600_000);
-    // On its way to the first relay, and again to one of the hosts.
-    let from_root = FromRoot::new(1, 1);
+    // On its way to the first relay, and again whenever it is sent there.
+    let from_root = FromRoot::new(i64::MAX);
     let (report, taken, noticed) = push(&contents, &Changes::new(0), &from_root);
-    assert!(from_root.changes.iter().all(|changes| changes.left() == 0), "{noticed:?}");
+    assert!(from_root.changes.left() < i64::MAX, "nothing was changed");
+    assert!(noticed.len() > 1, "{noticed:?}");
     let state = |host: &usize| &report.hosts[*host].state;
     let (published, failed): (Vec<usize>, Vec<usize>) =
         (0..HOSTS).partition(|host| *state(host) == HostState::Published);
