@@ -114,12 +114,20 @@ impl Delivery {
         words
     }
 
+    /// Returns whether nothing is asked, and nothing is to be reported.
+    fn is_idle(&self) -> bool {
+        self.question.is_none() && (self.parent.is_some() || self.wanted <= self.reported)
+    }
+
     /// Writes the words that are due, and reports at the root what every member has.
     pub(crate) fn carry_out<T: Transport>(
         &mut self,
         transport: &mut T,
         transfers: &mut Transfers,
     ) -> Result<(), Fault> {
+        if self.is_idle() {
+            return Ok(());
+        }
         let own = transfers.in_place();
         for (rank, word) in self.next_words(own, &transfers.watermark) {
             transfers.peers.write(transport, rank, &word)?;

@@ -9,7 +9,11 @@ use crate::{file_blocks::FileBlocks, job_list::Place};
 
 /// The sends of one member, by target.
 #[derive(Default)]
-pub(crate) struct Outbox(BTreeMap<u32, VecDeque<Waiting>>);
+pub(crate) struct Outbox {
+    by_target: BTreeMap<u32, VecDeque<Waiting>>,
+    /// How many there are.
+    count: usize,
+}
 
 /// A send that has not been posted.
 struct Waiting {
@@ -34,7 +38,8 @@ pub(crate) enum Contents {
 impl Outbox {
     /// Queues a send behind those to the same target.
     pub(crate) fn queue(&mut self, target: u32, (id, block): (SendId, u32), from: From) {
-        self.0.entry(target).or_default().push_back(Waiting { id, block, from });
+        self.count += 1;
+        self.by_target.entry(target).or_default().push_back(Waiting { id, block, from });
     }
 
     /// Returns the next send to `target`, if its bytes are in memory.
@@ -43,13 +48,14 @@ impl Outbox {
         target: u32,
         blocks: &mut FileBlocks,
     ) -> Option<Result<(SendId, u32, Contents), LeaseError>> {
-        let waiting = self.0.get_mut(&target)?;
+        let waiting = self.by_target.get_mut(&target)?;
         if let From::Block(place, _) = waiting.front()?.from
             && !blocks.is_loaded(place)
         {
             return None;
         }
         let Waiting { id, block, from } = waiting.pop_front()?;
+        self.count -= 1;
         let contents = match from {
             From::Ready(contents) => Ok(contents),
             From::Block(place, bytes) => blocks.take(place, bytes)?.map(Contents::Whole),
@@ -59,14 +65,14 @@ impl Outbox {
 
     /// Returns whether sends wait for their blocks to be read.
     pub(crate) fn is_waiting(&self) -> bool {
-        self.0.values().any(|waiting| !waiting.is_empty())
+        self.count > 0
     }
 
     pub(crate) fn targets(&self) -> Vec<u32> {
-        self.0.keys().copied().collect()
+        self.by_target.keys().copied().collect()
     }
 
     pub(crate) fn clear(&mut self) {
-        self.0.clear();
+        *self = Self::default();
     }
 }

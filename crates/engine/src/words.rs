@@ -65,8 +65,13 @@ impl Word {
                 let numbers = [number, bytes, delivered].map(|number| number.to_le_bytes());
                 [&[ANNOUNCE], numbers.as_flattened()].concat()
             }
+            // One for each block or two: faster than by joining slices.
             Self::Grant { count, received } => {
-                [&[GRANT][..], &count.to_le_bytes(), &received.to_le_bytes()].concat()
+                let mut bytes = Vec::with_capacity(13);
+                bytes.push(GRANT);
+                bytes.extend(count.to_le_bytes());
+                bytes.extend(received.to_le_bytes());
+                bytes
             }
             Self::Freed { count } => counted(FREED, count),
             Self::Failed(notice) => notice.encode(FAILED),

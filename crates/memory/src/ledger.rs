@@ -117,15 +117,19 @@ impl Ledger {
         let Some((_, reserved)) = self.reserved.iter_mut().find(|(other, _)| *other == key) else {
             return;
         };
-        let Range { mut start, mut end } = range;
+        let Range { start, mut end } = range;
         if start == end {
             return;
         }
-        while let Some((&before, &until)) = reserved.range(..=end).next_back()
-            && until >= start
+        while let Some((&before, until)) = reserved.range_mut(..=end).next_back()
+            && *until >= start
         {
+            end = end.max(*until);
+            if before <= start {
+                *until = end;
+                return;
+            }
             reserved.remove(&before);
-            (start, end) = (start.min(before), end.max(until));
         }
         reserved.insert(start, end);
     }

@@ -106,4 +106,23 @@ mod tests {
         reservation.add(5..5).unwrap();
         assert_eq!(region.reserved_ranges(), 1);
     }
+
+    /// Every two ranges and a third that lies anywhere beside, across or around them.
+    #[test]
+    fn ranges_of_any_lengths_reserve_their_bytes_and_no_others() {
+        let ranges = || (0..7).flat_map(|start| (start..7).map(move |end| start..end));
+        for third in ranges() {
+            for (first, second) in [(1..2, 4..6), (0..3, 3..4), (2..5, 3..4), (5..6, 0..1)] {
+                let region = Region::zeroed(7);
+                let mut reservation = region.reserve();
+                let all = [first, second, third.clone()];
+                all.iter().for_each(|range| reservation.add(range.clone()).unwrap());
+                for byte in 0..7 {
+                    let is_reserved = all.iter().any(|range| range.contains(&byte));
+                    let written = region.write(byte..byte + 1);
+                    assert_eq!(written.is_err(), is_reserved, "byte {byte} of {all:?}");
+                }
+            }
+        }
+    }
 }
