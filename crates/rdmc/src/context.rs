@@ -200,7 +200,7 @@ impl Context {
         self.reserve(&shared)?;
         self.connect_and_create(&shared, application, deadline).inspect_err(|_| {
             lock(&self.groups).remove(&number);
-            // Without a worker nobody is told anything.
+            // A worker that has ended answers no questions.
             let _ = self.commands.give(Command::Create(Box::new(Step::Forget { number })));
         })?;
         Ok(Group::new(shared))

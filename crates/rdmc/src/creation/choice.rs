@@ -78,7 +78,7 @@ pub fn parent(rank: u32, root: u32, members: u32) -> Option<u32> {
     }
     let (rank, root, members) = (u64::from(rank), u64::from(root), u64::from(members));
     let from_root = (rank + members - root) % members;
-    // Without its lowest one.
+    // Its lowest bit that is 1 is cleared.
     let above = from_root & from_root.checked_sub(1)?;
     Some(((above + root) % members) as u32)
 }

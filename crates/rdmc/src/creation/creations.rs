@@ -249,11 +249,7 @@ impl<M: Medium> Creations<M> {
             Message::Asks { channel, asks } => {
                 let Some(peer) = self.contexts.address(connection) else { return };
                 let (at, number) = (Place::Channel((connection, channel)), asks.group());
-                let reserved = match asks {
-                    Asks::Link(_) => channels.reserve(connection, channel).map(Some),
-                    Asks::Choice(_) => Ok(None),
-                };
-                match reserved {
+                match reserve(channels, connection, channel, &asks) {
                     Ok(link) => {
                         self.take_request(channels, Parked::new(at, peer, link, asks, now));
                     }
@@ -409,10 +405,7 @@ impl<M: Medium> Creations<M> {
             Way::Shared(connection) => {
                 let Some(channel) = self.contexts.next_channel(connection) else { return Ok(()) };
                 let at = (connection, channel);
-                let reserved = match asks {
-                    Asks::Link(_) => channels.reserve(connection, channel).map(Some),
-                    Asks::Choice(_) => Ok(None),
-                };
+                let reserved = reserve(channels, connection, channel, &asks);
                 let link =
                     reserved.map_err(|cause| Error::Member { member: rank, address, cause })?;
                 creation.set(rank, Asking::Waiting(at, link));
@@ -550,5 +543,18 @@ impl<M: Medium> Creations<M> {
                 Effect::Send { connection, message: Message::Refuses { channel, cause } }
             }
         });
+    }
+}
+
+/// Reserves the channel under whose number something is asked, if that is a link. Errors: why it cannot be reserved.
+fn reserve<M: Medium>(
+    channels: &mut impl Reserve<M>,
+    connection: ConnectionId,
+    channel: u32,
+    asks: &Asks,
+) -> Result<Option<M::Channel>, String> {
+    match asks {
+        Asks::Link(_) => channels.reserve(connection, channel).map(Some),
+        Asks::Choice(_) => Ok(None),
     }
 }
