@@ -21,19 +21,19 @@ pub struct TeamScenario {
     pub seed: u64,
     /// The network between the members.
     pub network: NetworkPlan,
-    /// See [`TeamSettings::slots`].
+    /// See [`collective::Settings::slots`].
     pub slots: u32,
-    /// See [`TeamSettings::slot_bytes`].
+    /// See [`collective::Settings::slot_bytes`].
     pub slot_bytes: u32,
-    /// See [`TeamSettings::degrees`].
+    /// See [`collective::Settings::degrees`].
     pub degrees: Vec<(u64, u32)>,
-    /// See [`TeamSettings::exchange_bytes`].
+    /// See [`collective::Settings::exchange_bytes`].
     #[serde(default = "defaults::exchange_bytes")]
     pub exchange_bytes: u64,
-    /// See [`TeamSettings::long_bytes`].
+    /// See [`collective::Settings::long_bytes`].
     #[serde(default = "defaults::long_bytes")]
     pub long_bytes: u64,
-    /// See [`TeamSettings::block_bytes`].
+    /// See [`collective::Settings::block_bytes`].
     #[serde(default = "defaults::block_bytes")]
     pub block_bytes: u32,
     /// See [`TeamSettings::ask_after`].
