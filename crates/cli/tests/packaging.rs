@@ -2,7 +2,7 @@
 
 use std::{
     fs,
-    io::{BufRead, BufReader},
+    io::{self, BufRead, BufReader},
     net::TcpListener,
     os::unix::fs::PermissionsExt,
     path::{Path, PathBuf},
@@ -87,6 +87,164 @@ fn the_service_runs_a_command_that_works() {
     assert!(line.contains("listening on"), "{line}");
     signal(receiver.id(), "TERM");
     assert_eq!(receiver.wait().unwrap().code(), Some(0), "SIGTERM ends it with 0");
+}
+
+/// The values of a key of the unit.
+fn unit_values(key: &str) -> Vec<String> {
+    let text = fs::read_to_string(unit()).unwrap();
+    let values = text.lines().filter_map(|line| line.strip_prefix(key)?.strip_prefix('='));
+    values.map(str::to_owned).collect()
+}
+
+/// What docs/service.md says of its limits.
+#[test]
+fn the_service_is_limited() {
+    for (key, value) in [
+        ("StateDirectoryMode", "0750"),
+        ("UMask", "0027"),
+        ("LimitCORE", "0"),
+        ("MemoryMax", "50%"),
+        ("TasksMax", "4096"),
+        ("PrivateUsers", "yes"),
+        ("ProcSubset", "pid"),
+        ("ProtectProc", "invisible"),
+        ("ProtectSystem", "strict"),
+        ("ProtectHome", "yes"),
+        ("NoNewPrivileges", "yes"),
+        ("CapabilityBoundingSet", ""),
+        ("RestartPreventExitStatus", "2"),
+        ("User", "rdmc"),
+        ("Group", "rdmc"),
+    ] {
+        assert_eq!(unit_values(key), [value], "{key}");
+    }
+    let text = fs::read_to_string(unit()).unwrap();
+    for example in ["#IPAddressDeny=any", "#IPAddressAllow="] {
+        assert!(text.contains(&format!("\n{example}")), "a commented example: {example}");
+    }
+}
+
+/// From 0, exposed to nothing, to 100; the unit has 16 in systemd 252. Versions count a little differently.
+#[test]
+fn systemd_counts_the_service_as_hardly_exposed() {
+    let mut security = Command::new("systemd-analyze");
+    security.args(["security", "--offline=yes", "--threshold=20"]).arg(unit());
+    match security.output() {
+        Ok(output) => assert!(output.status.success(), "{output:?}"),
+        Err(error) => println!("SKIPPED: systemd-analyze: {error}"),
+    }
+}
+
+/// Blocks are then not copied out of the memory of another process of that user (docs/service.md).
+#[test]
+fn the_service_may_not_take_descriptors_of_other_processes() {
+    assert_eq!(unit_values("SystemCallFilter"), ["@system-service", "~@privileged"]);
+    let mut list = Command::new("systemd-analyze");
+    let sets = |set: &str, list: &mut Command| {
+        let output = list.args(["syscall-filter", set]).output()?;
+        assert!(output.status.success(), "{output:?}");
+        Ok::<_, io::Error>(String::from_utf8(output.stdout).unwrap())
+    };
+    let (mut open, mut read) = (vec!["@system-service".to_owned()], Vec::new());
+    while let Some(set) = open.pop() {
+        let text = match sets(&set, &mut list) {
+            Ok(text) => text,
+            Err(error) => return println!("SKIPPED: systemd-analyze: {error}"),
+        };
+        list = Command::new("systemd-analyze");
+        let names = text.lines().map(str::trim).filter(|line| !line.starts_with('#'));
+        let (sets, calls): (Vec<&str>, Vec<&str>) =
+            names.filter(|name| *name != set).partition(|name| name.starts_with('@'));
+        open.extend(sets.into_iter().map(str::to_owned));
+        read.extend(calls.into_iter().map(str::to_owned));
+    }
+    assert!(read.iter().any(|call| call == "recvmsg"), "{read:?}");
+    assert!(!read.iter().any(|call| call == "pidfd_getfd"), "{read:?}");
+}
+
+/// A home below which roots may write lets them log in as the service's user.
+#[test]
+fn the_user_of_the_service_has_no_home() {
+    let text = fs::read_to_string(unit().with_file_name("rdmc.sysusers")).unwrap();
+    let lines: Vec<&str> = text.lines().filter(|line| line.starts_with("u rdmc ")).collect();
+    assert_eq!(lines, [r#"u rdmc - "rdmc receiver" /nonexistent"#]);
+}
+
+/// What a package's script after installation does to the user of the service, by stubs for the commands that it calls.
+struct Upgrade {
+    place: Place,
+}
+
+impl Upgrade {
+    /// Stubs: the user has this home; the service runs or not; usermod ends with this code.
+    fn with(home: &str, service_runs: bool, usermod: i32) -> Self {
+        let place = Place::with(0);
+        fs::create_dir(place.path("bin")).unwrap();
+        let user = format!("rdmc:x:990:990:rdmc receiver:{home}:/usr/sbin/nologin");
+        let active = i32::from(!service_runs);
+        let log = r#"echo "$(basename "$0") $*" >>"$LOG""#;
+        let systemctl = format!(r#"case "$*" in *is-active*) exit {active} ;; esac; {log}"#);
+        for (name, script) in [
+            ("getent", format!(r#"[ "$*" = "passwd rdmc" ] && echo "{user}""#)),
+            ("usermod", format!("{log}; exit {usermod}")),
+            ("systemctl", systemctl),
+            ("deb-systemd-invoke", log.into()),
+            ("systemd-sysusers", "exit 0".into()),
+        ] {
+            let path = place.path("bin").join(name);
+            fs::write(&path, format!("#!/bin/sh\n{script}\n")).unwrap();
+            fs::set_permissions(&path, fs::Permissions::from_mode(0o755)).unwrap();
+        }
+        Self { place }
+    }
+
+    /// Runs the script as a package manager does. Returns its outcome, and the commands that changed something.
+    fn run(&self, script: &str, arguments: &[&str]) -> (Outcome, Vec<String>) {
+        let path = format!("{}:/usr/bin:/bin", self.place.path("bin").display());
+        let log = self.place.path("log");
+        let mut command = Command::new("sh");
+        command.arg(unit().with_file_name(script)).args(arguments).env("PATH", path);
+        let outcome = Outcome::of(command.env("LOG", &log).output().unwrap());
+        let done = fs::read_to_string(log).unwrap_or_default();
+        // The rest of the .rpm's script, where systemd runs.
+        let done = done.lines().filter(|line| *line != "systemctl daemon-reload");
+        (outcome, done.map(str::to_owned).collect())
+    }
+}
+
+const CHANGE: &str = "usermod --home /nonexistent rdmc";
+
+/// systemd-sysusers leaves a user that exists as it is.
+#[test]
+fn upgrades_take_the_home_of_the_services_user() {
+    for (script, arguments, manager) in [
+        ("deb/postinst", ["configure", "0.1.0"], "deb-systemd-invoke"),
+        ("rpm/post", ["2", ""], "systemctl"),
+    ] {
+        let [stop, start] =
+            ["stop", "start"].map(|verb| format!("{manager} {verb} rdmc-receive.service"));
+        let (stop, start) = (stop.as_str(), start.as_str());
+        for (home, runs, expected) in [
+            ("/var/lib/rdmc", false, &[CHANGE][..]),
+            // usermod refuses users whose processes run.
+            ("/var/lib/rdmc", true, &[stop, CHANGE, start]),
+            ("/nonexistent", true, &[]),
+            // Somebody has chosen it.
+            ("/srv/rdmc", true, &[]),
+        ] {
+            let (outcome, done) = Upgrade::with(home, runs, 0).run(script, &arguments);
+            assert_eq!(outcome.code, Some(0), "{script}, {home}: {outcome:?}");
+            assert_eq!(done, expected, "{script}, {home}");
+            assert!(!outcome.err.contains("usermod"), "{outcome:?}");
+        }
+        // The service starts again, and refuses this directory.
+        let (outcome, done) = Upgrade::with("/var/lib/rdmc", true, 8).run(script, &arguments);
+        assert_eq!(
+            (outcome.code, &done[..]),
+            (Some(0), &[stop, CHANGE, start].map(String::from)[..])
+        );
+        assert!(outcome.err.contains(CHANGE), "the remedy: {outcome:?}");
+    }
 }
 
 #[test]
