@@ -9,7 +9,7 @@ use std::{
     process::Command,
 };
 
-use serde_json::Value;
+use serde_json::{Value, json};
 
 use crate::common::{Outcome, Place, await_that, has_thread, signal};
 
@@ -54,6 +54,9 @@ fn every_command_has_a_manual_page() {
     }
     place.run_words("man object").has_failed_with(1, "object");
 }
+
+/// The user of the image and of pods.
+const USER: u32 = 65532;
 
 fn unit() -> PathBuf {
     Path::new(env!("CARGO_MANIFEST_DIR")).join("../../packaging/rdmc-receive.service")
@@ -296,53 +299,166 @@ fn arguments(job: &Value, values: &[(&str, &str)]) -> Vec<String> {
     words.map(|word| replaced(word).unwrap_or(word).to_owned()).collect()
 }
 
+/// The pods of the manifest: of the receivers and of the source.
+fn pods(objects: &[Value]) -> [&Value; 2] {
+    ["StatefulSet", "Job"].map(|kind| &find(objects, kind)["spec"]["template"])
+}
+
+/// The one object of this kind.
+fn find<'a>(objects: &'a [Value], kind: &str) -> &'a Value {
+    let found: Vec<&Value> = objects.iter().filter(|object| object["kind"] == kind).collect();
+    let [one] = found[..] else { panic!("{kind}: {found:?}") };
+    one
+}
+
+/// Whether an option of a container has this value.
+fn has_option(job: &Value, option: &str, value: &str) -> bool {
+    arguments(job, &[]).windows(2).any(|words| words == [option, value])
+}
+
 #[test]
 fn the_manifest_for_kubernetes_fits_together() {
     let Some(objects) = manifest() else { return };
-    let [service, copies, source] = &objects[..] else { panic!("{objects:?}") };
-    let kinds: Vec<&Value> = objects.iter().map(|object| &object["kind"]).collect();
-    assert_eq!(kinds, ["Service", "Job", "Job"]);
+    assert_eq!(objects.len(), 4, "Service, NetworkPolicy, StatefulSet, Job");
+    let [service, copies, source] =
+        ["Service", "StatefulSet", "Job"].map(|kind| find(&objects, kind));
     let (spec, pod) = (&copies["spec"], &copies["spec"]["template"]["spec"]);
     assert_eq!(service["spec"]["clusterIP"], "None");
     assert_eq!(service["spec"]["publishNotReadyAddresses"], true);
-    assert_eq!(service["spec"]["selector"], copies["spec"]["template"]["metadata"]["labels"]);
-    assert_eq!(pod["subdomain"], service["metadata"]["name"]);
-    assert_eq!(
-        (&spec["completionMode"], &spec["parallelism"]),
-        (&"Indexed".into(), &spec["completions"])
-    );
-    for job in [copies, source] {
-        let pod = &job["spec"]["template"]["spec"];
-        let names = |list: &Value| -> Vec<String> {
-            let names = list.as_array().unwrap().iter().map(|it| it["name"].as_str().unwrap());
-            names.map(str::to_owned).collect()
-        };
-        assert_eq!(names(&pod["containers"][0]["volumeMounts"]), names(&pod["volumes"]));
+    let labels = &spec["template"]["metadata"]["labels"];
+    assert_eq!(&service["spec"]["selector"], labels);
+    assert_eq!(&spec["selector"]["matchLabels"], labels);
+    assert_eq!(spec["serviceName"], service["metadata"]["name"]);
+    assert_eq!(spec["podManagementPolicy"], "Parallel", "none waits for the one before");
+    let names = |list: &Value| -> Vec<String> {
+        let names = list.as_array().into_iter().flatten();
+        names
+            .map(|it| it["metadata"]["name"].as_str().or(it["name"].as_str()).unwrap().to_owned())
+            .collect()
+    };
+    for of in [copies, source] {
+        let pod = &of["spec"]["template"]["spec"];
+        let volumes = [names(&pod["volumes"]), names(&of["spec"]["volumeClaimTemplates"])].concat();
+        assert_eq!(names(&pod["containers"][0]["volumeMounts"]), volumes);
         assert_eq!(pod["volumes"][0]["secret"]["defaultMode"], 0o400, "nobody else may read it");
     }
     // The names of the pods are those that are pushed to.
-    let count = spec["completions"].as_u64().unwrap();
+    let count = spec["replicas"].as_u64().unwrap();
     let (name, port) = (&copies["metadata"]["name"], &service["spec"]["ports"][0]["port"]);
-    let (name, domain) = (name.as_str().unwrap(), pod["subdomain"].as_str().unwrap());
+    let (name, domain) = (name.as_str().unwrap(), spec["serviceName"].as_str().unwrap());
     let to = format!("{name}-[0-{}].{domain}:{port}", count - 1);
-    assert!(arguments(source, &[]).contains(&to), "{to}");
-    assert!(arguments(copies, &[]).contains(&format!("0.0.0.0:{port}")));
+    assert!(has_option(source, "--to", &to), "{to}");
+    assert!(has_option(copies, "--listen", &format!("0.0.0.0:{port}")));
+    assert!(has_option(source, "--protect", "encrypt"));
+    assert_eq!(
+        pod["affinity"]["podAntiAffinity"]["requiredDuringSchedulingIgnoredDuringExecution"][0]["labelSelector"]
+            ["matchLabels"],
+        *labels
+    );
+}
+
+/// The rules of the Pod Security Standard "restricted", and more.
+#[test]
+fn pods_of_the_manifest_may_do_little() {
+    let Some(objects) = manifest() else { return };
+    for pod in pods(&objects).map(|template| &template["spec"]) {
+        for host in ["hostNetwork", "hostPID", "hostIPC", "hostUsers"] {
+            assert!(pod[host].is_null(), "{host}");
+        }
+        assert_eq!(pod["automountServiceAccountToken"], false);
+        assert_eq!(
+            pod["securityContext"],
+            json!({
+                "runAsNonRoot": true, "runAsUser": USER, "runAsGroup": USER, "fsGroup": USER,
+                "fsGroupChangePolicy": "OnRootMismatch", "seccompProfile": {"type": "RuntimeDefault"},
+            })
+        );
+        for volume in pod["volumes"].as_array().unwrap() {
+            let kinds: Vec<&String> = volume.as_object().unwrap().keys().collect();
+            let allowed = ["name", "persistentVolumeClaim", "secret"];
+            assert!(kinds.iter().all(|kind| allowed.contains(&kind.as_str())), "{kinds:?}");
+        }
+        assert!(pod["initContainers"].is_null());
+        for container in pod["containers"].as_array().unwrap() {
+            assert_eq!(
+                container["securityContext"],
+                json!({
+                    "allowPrivilegeEscalation": false, "readOnlyRootFilesystem": true,
+                    "capabilities": {"drop": ["ALL"]},
+                })
+            );
+            for (what, unit) in [("cpu", ""), ("memory", "Gi")] {
+                let limit = container["resources"]["limits"][what].as_str();
+                assert!(limit.is_some_and(|limit| limit.ends_with(unit)), "{container}");
+            }
+            let mounts = container["volumeMounts"].as_array().unwrap();
+            let writable = mounts.iter().filter(|mount| mount["readOnly"] != true);
+            assert!(writable.map(|mount| &mount["name"]).all(|name| name == "copies"));
+        }
+    }
+}
+
+/// Only pods of the manifest talk to each other, and look up names.
+#[test]
+fn the_network_policy_of_the_manifest_is_for_its_pods() {
+    let Some(objects) = manifest() else { return };
+    let policy = &find(&objects, "NetworkPolicy")["spec"];
+    let expression = &policy["podSelector"]["matchExpressions"];
+    let values: Vec<&Value> =
+        pods(&objects).iter().map(|pod| &pod["metadata"]["labels"]["app"]).collect();
+    assert_eq!(*expression, json!([{"key": "app", "operator": "In", "values": values}]));
+    assert_eq!(policy["policyTypes"], json!(["Ingress", "Egress"]));
+    let peers = json!([{"podSelector": policy["podSelector"]}]);
+    // The ports are the system's choice.
+    assert_eq!(policy["ingress"], json!([{"from": peers}]));
+    let names = json!([{"port": 53, "protocol": "UDP"}, {"port": 53, "protocol": "TCP"}]);
+    assert_eq!(policy["egress"], json!([{"to": peers}, {"ports": names}]));
+}
+
+/// The last stage has the command alone, and pods that may not run as root run as its user.
+#[test]
+fn the_image_has_a_user_and_bases_that_can_be_pinned() {
+    let text = fs::read_to_string(unit().with_file_name("Dockerfile")).unwrap();
+    let (_, last) = text.rsplit_once("\nFROM ").unwrap();
+    assert!(last.starts_with("scratch\n"), "{last}");
+    assert!(
+        last.contains(&format!("\nUSER {USER}:{USER}\n")),
+        "a number: Kubernetes looks up none"
+    );
+    assert!(text.contains("\nARG RUST_IMAGE=rust:"), "{text}");
+    assert!(text.contains("\nFROM ${RUST_IMAGE} AS build\n"), "{text}");
+}
+
+/// Arguments are seen by everybody on a machine (docs/security.md).
+#[test]
+fn no_command_in_a_document_has_a_secret_in_its_arguments() {
+    let documents = Path::new(env!("CARGO_MANIFEST_DIR")).join("../../docs");
+    let paths = fs::read_dir(documents).unwrap().map(|entry| entry.unwrap().path());
+    let documents: Vec<PathBuf> =
+        paths.filter(|path| path.extension().is_some_and(|kind| kind == "md")).collect();
+    assert!(documents.iter().any(|path| path.ends_with("kubernetes.md")), "{documents:?}");
+    for path in documents {
+        let text = fs::read_to_string(&path).unwrap();
+        for wrong in ["--from-literal", "$(rdmc secret"] {
+            let found = text.lines().find(|line| line.contains(wrong));
+            assert_eq!(found, None, "{}", path.display());
+        }
+    }
 }
 
 /// The push first, as when pods start in any order.
 #[test]
-fn the_jobs_of_the_manifest_copy_a_file() {
+fn the_pods_of_the_manifest_copy_a_file() {
     let Some(objects) = manifest() else { return };
     let place = Place::with(100_000);
-    fs::write(place.path("secret"), place.run_words("secret").out).unwrap();
-    fs::set_permissions(place.path("secret"), fs::Permissions::from_mode(0o600)).unwrap();
+    place.write_private("secret", &place.run_words("secret").out);
     let free = || TcpListener::bind("127.0.0.1:0").unwrap().local_addr().unwrap().to_string();
     let addresses = [free(), free()];
     let to = addresses.join(",");
     let pods = "rdmc-copies-[0-3].rdmc:7000";
     let values =
         [("/models/model.bin", "object"), (pods, to.as_str()), ("/secret/secret", "secret")];
-    let words = arguments(&objects[2], &values);
+    let words = arguments(find(&objects, "Job"), &values);
     let push = place.rdmc(&words.iter().map(String::as_str).collect::<Vec<_>>()).spawn().unwrap();
     await_that("the push runs", || has_thread(push.id(), "rdmc-signals"));
     let receivers = addresses.each_ref().map(|address| {
@@ -353,14 +469,16 @@ fn the_jobs_of_the_manifest_copy_a_file() {
             ("/secret/secret", "secret"),
             ("/copies", directory.as_str()),
         ];
-        let words = arguments(&objects[1], &values);
+        let words = arguments(find(&objects, "StatefulSet"), &values);
         place.rdmc(&words.iter().map(String::as_str).collect::<Vec<_>>()).spawn().unwrap()
     });
     let pushed = Outcome::of(push.wait_with_output().unwrap());
     assert_eq!(pushed.code, Some(0), "{pushed:?}");
     for (receiver, address) in receivers.into_iter().zip(&addresses) {
+        // As when the set is deleted.
+        signal(receiver.id(), "TERM");
         let ended = Outcome::of(receiver.wait_with_output().unwrap());
-        assert_eq!(ended.code, Some(0), "it is completed: {ended:?}");
+        assert_eq!(ended.code, Some(0), "{ended:?}");
         assert!(place.is_copy(&format!("{}/object", address.replace(':', "-"))));
     }
 }
