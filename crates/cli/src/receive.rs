@@ -1,5 +1,7 @@
 //! `rdmc receive`: the receiver of a push.
 
+mod limits;
+
 use std::{
     env,
     io::{self, BufRead, IsTerminal, Read, Write},
@@ -17,6 +19,8 @@ use rdmc::Secret;
 use rustix::system::uname;
 use session::{Channel, Credentials, Listener};
 use trace::Writer;
+
+use limits::LimitOptions;
 
 use crate::{
     credentials::CredentialFiles,
@@ -92,6 +96,9 @@ pub struct Args {
     #[arg(long, value_name = "NAME", requires = "cert")]
     allow: Vec<String>,
 
+    #[command(flatten)]
+    limits: LimitOptions,
+
     /// Refuse longer files before anything is written, and end a stream that becomes longer
     #[arg(long, value_name = "SIZE", value_parser = size::parse_nonzero, conflicts_with = "session",
           help_heading = EXPERTS)]
@@ -146,7 +153,9 @@ pub fn run(args: &Args) -> Result<Exit, Failure> {
     let trace = args.trace.as_ref().map(|path| recording::standalone(path, &in_use, name));
     let interrupt = Interrupt::catch(false)?.begin();
     let (stop, placement) = (interrupt.flag(), Placement::Below(directory));
-    let settings = ReceiverSettings { host, placement, output, bytes_max: args.max_size, stop };
+    let limits = Some(args.limits.limits()?);
+    let settings =
+        ReceiverSettings { host, placement, output, bytes_max: args.max_size, limits, stop };
     recorded(trace.transpose()?, args.verbose, || match (args.listen, &args.join) {
         (Some(address), _) => listen(address, credentials, &settings, &interrupt, once),
         (None, Some(root)) => join(root, &credentials, &settings),
@@ -201,7 +210,8 @@ fn answer_invitation(verbose: bool) -> Result<Exit, Failure> {
             true => Placement::Making,
             false => Placement::Anywhere,
         };
-        let settings = ReceiverSettings { host, placement, output: None, bytes_max: None, stop };
+        let settings =
+            ReceiverSettings { host, placement, output: None, bytes_max: None, limits: None, stop };
         connect((&addresses, &networks), port, &secret, &settings)
     })
 }

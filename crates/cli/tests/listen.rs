@@ -195,6 +195,52 @@ fn a_listener_refuses_what_is_too_long_for_it() {
 }
 
 #[test]
+fn a_listener_refuses_less_protection_than_it_accepts() {
+    let place = place_with_secret(1000);
+    let strict = listener(&place, "strict", &["--protect", "encrypt"]);
+    let host = format!("127.0.0.1:{}", strict.port);
+    let push = |host: &str, more: &[&str]| {
+        let push = ["push", "object", "--to", host, "--secret-file", "secret"];
+        place.run(&[&push[..], more].concat())
+    };
+    let outcome = push(&host, &[]);
+    outcome.has_failed_with(1, "accepts blocks with --protect encrypt or more");
+    assert!(outcome.err.contains(&host), "{outcome:?}");
+    assert_eq!(fs::read_dir(place.path("strict")).unwrap().count(), 0);
+    assert_eq!(push(&host, &["--protect", "encrypt"]).code, Some(0));
+    // Where nothing leaves the machine nothing has to be protected, unless the receiver says so.
+    let local = listener(&place, "local", &[]);
+    let bare = ["--protect", "none"];
+    assert_eq!(push(&format!("127.0.0.1:{}", local.port), &bare).code, Some(0));
+    let careful = listener(&place, "careful", &["--protect", "authenticate"]);
+    let host = format!("127.0.0.1:{}", careful.port);
+    push(&host, &bare).has_failed_with(1, "start the receiver with --protect none");
+    // Streams and benches are held to the same.
+    let bench = ["bench", "--to", &host, "--secret-file", "secret", "--size", "1KiB"];
+    place
+        .run(&[&bench[..], &bare].concat())
+        .has_failed_with(3, "accepts blocks with --protect authenticate or more");
+    push(&host, &["--failure-deadline", "3600"]).has_failed_with(1, "above 300 s");
+}
+
+#[test]
+fn options_of_receivers_that_exclude_each_other_are_named() {
+    let place = place_with_secret(1);
+    let listen = ["receive", "--listen", "127.0.0.1:0", "--dir", ".", "--secret-file", "secret"];
+    for (more, words) in [
+        (
+            &["--protect", "encrypt", "--fabric", "tcp,verbs"][..],
+            "nothing encrypts blocks over verbs",
+        ),
+        (&["--fabric", "verbs:mlx5_0"], "a network without devices: verbs"),
+        (&["--fabric", "tcp,a b"], "a libfabric provider such as verbs"),
+        (&["--protect", "little"], "invalid value 'little'"),
+    ] {
+        place.run(&[&listen[..], more].concat()).has_failed_with(2, words);
+    }
+}
+
+#[test]
 fn a_listener_writes_a_trace_of_its_own() {
     let place = place_with_secret(100_000);
     let mut listener = listener(&place, "in", &["--once", "--trace", "trace.json"]);

@@ -197,7 +197,8 @@ impl World {
         for host in 1..HOSTS {
             let directory = format!("r{host}");
             fs::create_dir(self.place.path(&directory)).unwrap();
-            let words = format!("receive --listen {} --dir {directory}", self.at(host, 7000));
+            let at = self.at(host, 7000);
+            let words = format!("receive --listen {at} --dir {directory} --fabric tcp,in-switch");
             self.start(Some(host), &self.address(host).to_string(), &words);
         }
         let all = (1..HOSTS).map(|host| self.at(host, 7000).to_string());

@@ -44,6 +44,7 @@ fn receive(
         placement: Placement::Anywhere,
         output: None,
         bytes_max: None,
+        limits: None,
         stop: Arc::default(),
     };
     thread::spawn(move || {

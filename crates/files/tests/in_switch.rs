@@ -81,6 +81,7 @@ impl World {
             placement: Placement::Anywhere,
             output: None,
             bytes_max: None,
+            limits: None,
             stop: Arc::new(AtomicBool::new(false)),
         };
         let port = *self.port.wait();

@@ -1,8 +1,11 @@
 //! A receiver in a session of an application above this crate ([`crate::Gathering`]).
 
-use std::sync::{Arc, OnceLock};
+use std::{
+    net::SocketAddr,
+    sync::{Arc, OnceLock},
+};
 
-use rdmc::{Context, Fabric};
+use rdmc::{Context, GroupSettings};
 
 use super::{
     dispatch::unexpected_event,
@@ -12,6 +15,7 @@ use super::{
 use crate::{
     changes::Changes,
     control::Control,
+    group_terms::GroupTerms,
     messages::{Terms, ToReceiver, ToRoot},
     ranges::RangeList,
 };
@@ -19,6 +23,7 @@ use crate::{
 /// The receiver's end of a session of an application.
 pub struct GatheringReceiver<'a> {
     root: &'a RootLink<'a>,
+    terms: &'a Terms,
     context: Arc<Context>,
 }
 
@@ -31,6 +36,21 @@ impl GatheringReceiver<'_> {
     /// Errors: messages of this length are longer than this receiver accepts.
     pub fn check_size(&self, bytes: u64) -> Result<(), ReceiveError> {
         self.root.settings.check_size(bytes)
+    }
+
+    /// The group that the root asks this host to join.
+    ///
+    /// Errors: terms that make no group, or that this receiver does not accept.
+    pub fn group_settings(&self, group: &GroupTerms) -> Result<GroupSettings, String> {
+        self.root.check_group(self.terms, group)?;
+        group.settings().map_err(|error| error.to_string())
+    }
+
+    /// Before a team of these members is joined.
+    ///
+    /// Errors: this receiver does not accept it.
+    pub fn check_members(&self, members: &[SocketAddr]) -> Result<(), String> {
+        self.root.check_members(self.terms, members)
     }
 
     /// Waits for a message of the root; `None` at the end of the session.
@@ -84,7 +104,7 @@ pub(super) fn take_part(
         ));
     };
     let context = agree_on_fabric(root, terms, kept)?;
-    application(&GatheringReceiver { root, context })
+    application(&GatheringReceiver { root, terms, context })
 }
 
 /// Sends the list of fabrics and starts the one that the root chooses.
@@ -93,7 +113,7 @@ fn agree_on_fabric(
     terms: &Terms,
     kept: &OnceLock<Arc<Context>>,
 ) -> Result<Arc<Context>, ReceiveError> {
-    let fabrics = Fabric::candidates().iter().map(Fabric::name).collect();
+    let fabrics = root.fabrics();
     root.send(&ToRoot::Prepared {
         fabrics,
         kept: RangeList::default(),

@@ -7,7 +7,7 @@ use std::{
     thread,
 };
 
-use rdmc::{Context, Error, Fabric, Group};
+use rdmc::{Context, Error, Group};
 
 use super::{
     destination::{prepare, start_hasher},
@@ -142,7 +142,7 @@ impl Effects for Io<'_> {
     }
 
     fn fabrics(&self) -> Vec<String> {
-        Fabric::candidates().iter().map(Fabric::name).collect()
+        self.root.fabrics()
     }
 
     fn start_fabric(&mut self, fabric: &str) -> Result<u16, ReceiveError> {
@@ -186,6 +186,7 @@ impl Effects for Io<'_> {
         let (Some(context), Some(hashed)) = (self.context.clone(), &self.copy) else {
             return Err("no fabric is started".into());
         };
+        self.root.check_group(&self.offer.terms, &start.group)?;
         let mut settings = start.group.settings().map_err(|error| error.to_string())?;
         settings.report_blocks = true;
         let (number, events) = (start.group.number, self.root.events.clone());

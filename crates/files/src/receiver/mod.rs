@@ -18,6 +18,7 @@ mod error;
 mod event;
 mod gathering;
 mod io;
+mod limits;
 #[doc(hidden)]
 mod machine;
 #[doc(hidden)]
@@ -40,6 +41,7 @@ pub use error::ReceiveError;
 #[doc(hidden)]
 pub use event::Event;
 pub use gathering::{GatheringReceiver, GatheringSender, TakePart};
+pub use limits::{IN_SWITCH, RootLimits};
 #[doc(hidden)]
 pub use machine::{Effects, ReceiverMachine};
 #[doc(hidden)]

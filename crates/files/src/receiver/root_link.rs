@@ -1,7 +1,7 @@
 //! The connection to the root, with the state that all parts of a session share.
 
 use std::{
-    net::SocketAddr,
+    net::{IpAddr, SocketAddr},
     sync::{
         Arc,
         atomic::{AtomicU64, Ordering},
@@ -10,12 +10,13 @@ use std::{
     time::Duration,
 };
 
-use rdmc::{Context, ContextSettings, Error, Group};
+use rdmc::{Context, ContextSettings, Error, Fabric, Group};
 use session::{Channel, Deadline};
 
 use super::{error::ReceiveError, event, settings::ReceiverSettings};
 use crate::{
     control::{Control, FAILURE_DEADLINE},
+    group_terms::GroupTerms,
     messages::{JOIN_TIMEOUT, Terms, ToReceiver, ToRoot},
 };
 
@@ -33,6 +34,8 @@ pub(super) struct RootLink<'a> {
     pub(super) control: Arc<Control>,
     /// This end's address of the control connection.
     local: SocketAddr,
+    /// The root's address.
+    peer: IpAddr,
     pub(super) events: Sender<Event>,
     inbox: Receiver<Event>,
     pub(super) received_bytes: Arc<AtomicU64>,
@@ -51,6 +54,7 @@ impl<'a> RootLink<'a> {
         };
         let local = channel.local_address();
         let local = local.map_err(|error| system("find out its address", &error))?;
+        let peer = channel.peer().ip();
         let (events, inbox) = mpsc::channel();
         let incoming = events.clone();
         let take = move |message| incoming.send(Event::Root(message)).is_ok();
@@ -60,11 +64,47 @@ impl<'a> RootLink<'a> {
             settings,
             control: Arc::new(control),
             local,
+            peer,
             events,
             inbox,
             received_bytes: Arc::default(),
             worked: Arc::default(),
         })
+    }
+
+    /// Before anything else of an offer. Errors: terms that this receiver does not accept.
+    pub(super) fn check_terms(&self, terms: &Terms) -> Result<(), ReceiveError> {
+        let limits = self.settings.limits.as_ref();
+        let checked = match limits {
+            Some(limits) => limits.check_terms(terms, self.peer),
+            None => terms.failure_deadline().map(drop),
+        };
+        checked.map_err(ReceiveError::Refused)
+    }
+
+    /// Names of the networks that this host can use with this root, best first.
+    pub(super) fn fabrics(&self) -> Vec<String> {
+        let all = Fabric::candidates().iter().map(Fabric::name).collect();
+        match &self.settings.limits {
+            Some(limits) => limits.networks(all, self.peer),
+            None => all,
+        }
+    }
+
+    /// Before a group is joined. Errors: it is one that this receiver does not accept.
+    pub(super) fn check_group(&self, terms: &Terms, group: &GroupTerms) -> Result<(), String> {
+        let limits = self.settings.limits.as_ref();
+        limits.map_or(Ok(()), |limits| limits.check_group(terms, group))
+    }
+
+    /// The same for a team.
+    pub(super) fn check_members(
+        &self,
+        terms: &Terms,
+        members: &[SocketAddr],
+    ) -> Result<(), String> {
+        let limits = self.settings.limits.as_ref();
+        limits.map_or(Ok(()), |limits| limits.check_members(terms, members))
     }
 
     pub(super) fn start_context(
@@ -74,12 +114,19 @@ impl<'a> RootLink<'a> {
     ) -> Result<Context, ReceiveError> {
         // The root passes the connection's address on to the other members.
         let listen = SocketAddr::new(self.local.ip().to_canonical(), 0);
+        let limits = self.settings.limits.as_ref();
+        if let Some(limits) = limits {
+            limits.check_network(fabric, self.peer).map_err(ReceiveError::Refused)?;
+        }
         let mut settings = ContextSettings::new(listen, terms.secret.clone());
         settings.streams = terms.streams;
         settings.connect_timeout = JOIN_TIMEOUT;
         let system = |error: Error| ReceiveError::System(error.to_string());
         settings.fabric = fabric.parse().map_err(system)?;
-        settings.completion = terms.completion.parse().map_err(system)?;
+        settings.completion = match limits {
+            Some(limits) => limits.completion,
+            None => terms.completion.parse().map_err(system)?,
+        };
         settings.protection = terms.protection.parse().map_err(system)?;
         settings.rate_max = terms.rate_max;
         settings.tcp.silence_timeout = Duration::from_millis(u64::from(terms.failure_deadline_ms));

@@ -110,6 +110,7 @@ fn session(
         _ => None,
     };
     if let Some(terms) = terms {
+        root.check_terms(terms)?;
         root.control.set_failure_deadline(terms.failure_deadline().map_err(ReceiveError::Refused)?);
     }
     // On a thread of their own, since reserving space and writing to disk can block. Dropping the sender ends it.

@@ -4,7 +4,7 @@ use std::sync::{Arc, atomic::AtomicBool};
 
 use plan::size;
 
-use super::{error::ReceiveError, output::Output, placement::Placement};
+use super::{error::ReceiveError, limits::RootLimits, output::Output, placement::Placement};
 
 /// Settings of a receiver.
 #[derive(Clone, Debug)]
@@ -17,6 +17,8 @@ pub struct ReceiverSettings {
     pub output: Option<Output>,
     /// The longest object that it accepts, in bytes, with the holes of its files; checked before files are made.
     pub bytes_max: Option<u64>,
+    /// What roots may ask of it. `None` for one that its root has started: the root has this user's rights anyway.
+    pub limits: Option<RootLimits>,
     /// When set, ends the session within a fraction of a second; the partial copy is kept for a later one.
     pub stop: Arc<AtomicBool>,
 }

@@ -7,7 +7,7 @@ use std::{
     thread,
 };
 
-use rdmc::{Context, Error, Fabric, Group};
+use rdmc::{Context, Error, Group};
 
 use super::{
     announced::Announced,
@@ -118,7 +118,7 @@ impl Effects for StreamIo<'_> {
     }
 
     fn fabrics(&self) -> Vec<String> {
-        Fabric::candidates().iter().map(Fabric::name).collect()
+        self.root.fabrics()
     }
 
     fn start_fabric(&mut self, fabric: &str) -> Result<u16, ReceiveError> {
@@ -144,6 +144,7 @@ impl Effects for StreamIo<'_> {
         let Some(context) = self.context.get().cloned() else {
             return Err("no fabric is started".into());
         };
+        self.root.check_group(&self.offer.terms, &start.group)?;
         let settings = start.stream_settings().map_err(|error| error.to_string())?;
         let Some((from, _)) = start.ranges.within(u64::MAX).iter().next() else {
             return Err("the root has not said where the group begins in the stream".into());

@@ -42,7 +42,7 @@ pub(super) fn join(
     session: &GatheringReceiver<'_>,
 ) -> Result<Option<Measuring>, ReceiveError> {
     let (number, sender) = (measure.group.number, session.sender());
-    match start_joining(&measure, session.context(), &sender) {
+    match start_joining(&measure, session, &sender) {
         Ok(measuring) => Ok(Some(measuring)),
         Err(detail) => answer(&sender, &Answer::Failed { number, detail }).map(|()| None),
     }
@@ -51,13 +51,13 @@ pub(super) fn join(
 /// Errors: invalid terms, no memory, no thread.
 fn start_joining(
     measure: &Measure,
-    context: &Arc<Context>,
+    session: &GatheringReceiver<'_>,
     sender: &GatheringSender,
 ) -> Result<Measuring, String> {
     let Measure { group, bytes, echo } = measure;
     let number = group.number;
-    let settings = group.settings().map_err(|error| error.to_string())?;
-    let echo = echo.as_ref().map(|echo| echo.settings().map_err(|error| error.to_string()));
+    let settings = session.group_settings(group)?;
+    let echo = echo.as_ref().map(|echo| session.group_settings(echo));
     let echo = echo.transpose()?;
     let answering = Arc::new(Answering {
         number,
@@ -66,7 +66,7 @@ fn start_joining(
         sender: sender.clone(),
     });
     let slot = Arc::default();
-    let (context, joined) = (Arc::clone(context), Arc::downgrade(&slot));
+    let (context, joined) = (Arc::clone(session.context()), Arc::downgrade(&slot));
     let join = move || {
         let message = match join_both(settings, echo, &context, &answering) {
             Ok(group) => {

@@ -29,6 +29,7 @@ pub(super) fn take_part(
 /// Errors: invalid terms, or no thread.
 fn start(request: MeasureCollective, session: &GatheringReceiver<'_>) -> Result<(), String> {
     request.plan.check()?;
+    session.check_members(&request.addresses)?;
     let (context, sender) = (Arc::clone(session.context()), session.sender());
     let run = move || {
         // What blames a member the team tells the root.
