@@ -1,14 +1,18 @@
 //! `rdmc receive`: the receiver of a push.
 
 mod limits;
+mod line_limit;
+mod listening;
+mod log;
+mod root;
+mod sessions;
 
 use std::{
     env,
     io::{self, BufRead, IsTerminal, Read, Write},
-    net::{IpAddr, SocketAddr, TcpListener},
+    net::{IpAddr, SocketAddr},
     path::PathBuf,
-    sync::mpsc,
-    thread,
+    sync::Arc,
     time::Duration,
 };
 
@@ -17,10 +21,11 @@ use files::receiver::{self, Output, Placement, ReceiveError, ReceiverSettings};
 use plan::size;
 use rdmc::Secret;
 use rustix::system::uname;
-use session::{Channel, Credentials, Listener};
+use session::{Channel, Credentials};
 use trace::Writer;
 
 use limits::LimitOptions;
+use listening::Listening;
 
 use crate::{
     credentials::CredentialFiles,
@@ -36,9 +41,6 @@ use crate::{
 
 /// How long connecting to a root may take.
 const CONNECT_TIMEOUT: Duration = Duration::from_secs(20);
-/// The most concurrent sessions.
-const SESSIONS_MAX: usize = 32;
-const TICK: Duration = Duration::from_millis(50);
 
 const EXAMPLES: &str = "\
 Example, for hosts without ssh:
@@ -104,6 +106,10 @@ pub struct Args {
           help_heading = EXPERTS)]
     max_size: Option<u64>,
 
+    /// Also take part in `rdmc bench`: its messages stay in memory, of which each may take half of what is left
+    #[arg(long, requires = "listen", conflicts_with = "stdout", help_heading = EXPERTS)]
+    bench: bool,
+
     /// End after one push with its outcome
     #[arg(long)]
     once: bool,
@@ -154,10 +160,22 @@ pub fn run(args: &Args) -> Result<Exit, Failure> {
     let interrupt = Interrupt::catch(false)?.begin();
     let (stop, placement) = (interrupt.flag(), Placement::Below(directory));
     let limits = Some(args.limits.limits()?);
-    let settings =
-        ReceiverSettings { host, placement, output, bytes_max: args.max_size, limits, stop };
+    let settings = ReceiverSettings {
+        host,
+        placement,
+        output,
+        bytes_max: args.max_size,
+        limits,
+        reception: Arc::default(),
+        stop,
+    };
     recorded(trace.transpose()?, args.verbose, || match (args.listen, &args.join) {
-        (Some(address), _) => listen(address, credentials, &settings, &interrupt, once),
+        (Some(address), _) => {
+            let (allowed, settings) = (&args.allow[..], &settings);
+            let takes_part_in_benches = args.bench;
+            Listening { address, allowed, settings, takes_part_in_benches, once }
+                .run(credentials, &interrupt)
+        }
         (None, Some(root)) => join(root, &credentials, &settings),
         (None, None) => Err(Failure::Usage("receive needs --listen or --join".into())),
     })
@@ -167,7 +185,7 @@ fn join(root: &str, credentials: &Credentials, settings: &ReceiverSettings) -> R
     let channel = receiver::join(root, credentials, CONNECT_TIMEOUT).map_err(|error| {
         Failure::Failed(format!("cannot join a push at {root}: {error} (is one under way?)"))
     })?;
-    let path = serve(channel, settings).map_err(failure)?;
+    let path = serve(channel, settings, false).map_err(failure)?;
     if let Some(path) = path {
         print_message(path.display());
     }
@@ -210,8 +228,15 @@ fn answer_invitation(verbose: bool) -> Result<Exit, Failure> {
             true => Placement::Making,
             false => Placement::Anywhere,
         };
-        let settings =
-            ReceiverSettings { host, placement, output: None, bytes_max: None, limits: None, stop };
+        let settings = ReceiverSettings {
+            host,
+            placement,
+            output: None,
+            bytes_max: None,
+            limits: None,
+            reception: Arc::default(),
+            stop,
+        };
         connect((&addresses, &networks), port, &secret, &settings)
     })
 }
@@ -242,7 +267,7 @@ fn connect(
     if let Some(network) = network::faster(networks, channel.peer().ip().to_canonical(), &own) {
         let _ = writeln!(io::stderr(), "{FASTER_NETWORK}{network}");
     }
-    serve(channel, settings).map(drop).map_err(failure)
+    serve(channel, settings, true).map(drop).map_err(failure)
 }
 
 fn failure(error: ReceiveError) -> Failure {
@@ -258,59 +283,14 @@ fn failure(error: ReceiveError) -> Failure {
     }
 }
 
-fn listen(
-    address: SocketAddr,
-    credentials: Credentials,
+/// Serves a push, a stream or, if it takes part in those, a bench.
+fn serve(
+    channel: Channel,
     settings: &ReceiverSettings,
-    interrupt: &Interrupt,
-    once: bool,
-) -> Result<(), Failure> {
-    let failed = |error| Failure::Io(format!("listening on {address}"), error);
-    let listener = TcpListener::bind(address).map_err(failed)?;
-    let (admitted, inbox) = mpsc::channel();
-    // A peer that fails to authenticate does not count for `--once`.
-    let admit = move |channel| match channel {
-        Ok(channel) => drop(admitted.send(channel)),
-        Err(error) => print_message(format_args!("rejected: {error}")),
-    };
-    let listener = Listener::open(listener, credentials, admit).map_err(failed)?;
-    print_message(format_args!("listening on {}", listener.address()));
-    let mut sessions: Vec<thread::JoinHandle<()>> = Vec::new();
-    while !interrupt.happened() {
-        sessions.retain(|session| !session.is_finished());
-        let Ok(channel) = inbox.recv_timeout(TICK) else { continue };
-        if once {
-            drop(listener);
-            return serve(channel, settings).map(drop).map_err(failure);
-        }
-        if sessions.len() >= SESSIONS_MAX {
-            print_message(format_args!("rejected: {SESSIONS_MAX} pushes are running already"));
-            continue;
-        }
-        let settings = settings.clone();
-        let session = move || serve_and_report(channel, &settings);
-        // Without a thread the connection is closed, which the root reports.
-        sessions.extend(thread::Builder::new().name("rdmc-session".into()).spawn(session));
-    }
-    drop(listener);
-    // They end by the same flag and keep their partial copies.
-    for session in sessions {
-        let _ = session.join();
-    }
-    // SIGTERM ends a service, which is no failure; with `--once` the awaited push is missing.
-    if interrupt.is_termination() && !once { Ok(()) } else { Err(Failure::Interrupted) }
-}
-
-/// Serves a push, a stream or a bench.
-fn serve(channel: Channel, settings: &ReceiverSettings) -> Result<Option<PathBuf>, ReceiveError> {
-    receiver::serve_with(channel, settings, measure::take_part)
-}
-
-fn serve_and_report(channel: Channel, settings: &ReceiverSettings) {
-    let peer = channel.peer();
-    match serve(channel, settings) {
-        Ok(Some(path)) => print_message(format_args!("{} from {peer}", path.display())),
-        Ok(None) => print_message(format_args!("measured by {peer}")),
-        Err(error) => print_message(format_args!("no file from {peer}: {error}")),
+    takes_part_in_benches: bool,
+) -> Result<Option<PathBuf>, ReceiveError> {
+    match takes_part_in_benches {
+        true => receiver::serve_with(channel, settings, measure::take_part),
+        false => receiver::serve(channel, settings),
     }
 }

@@ -209,6 +209,7 @@ fn push(
                 output: Some(Output::new(consumers[host].clone())),
                 bytes_max: None,
                 limits: None,
+                reception: Arc::default(),
                 stop: Arc::default(),
             };
             let secret = secret.clone();

@@ -134,6 +134,28 @@ pub enum ToReceiver {
     Alive,
 }
 
+impl ToReceiver {
+    /// Its kind, for errors: contents of peers are not for logs.
+    pub fn kind(&self) -> &'static str {
+        match self {
+            Self::Offer(_) => "offer of a file or directory",
+            Self::Listing { .. } => "part of a list of files",
+            Self::Stream(_) => "offer of a stream",
+            Self::Announce(_) => "digest of a stream",
+            Self::Gather(_) => "offer of a measurement",
+            Self::Application(_) => "message of a measurement",
+            Self::Use { .. } => "choice of a network",
+            Self::Start(_) => "group to join",
+            Self::Leave { .. } => "group to leave",
+            Self::Digest { .. } => "digest of the source",
+            Self::Publish => "request to publish",
+            Self::Finish => "end of the session",
+            Self::Abort { .. } => "end of the push",
+            Self::Alive => "keepalive",
+        }
+    }
+}
+
 #[derive(Clone, Debug, Serialize, Deserialize)]
 pub struct Offer {
     pub manifest: Manifest,

@@ -82,6 +82,7 @@ impl World {
             output: None,
             bytes_max: None,
             limits: None,
+            reception: Arc::default(),
             stop: Arc::new(AtomicBool::new(false)),
         };
         let port = *self.port.wait();

@@ -89,6 +89,7 @@ fn push(directory: &Path, number: usize) {
                 output: None,
                 bytes_max: None,
                 limits: None,
+                reception: Arc::default(),
                 stop: Arc::new(AtomicBool::new(false)),
             };
             let secret = secret.clone();

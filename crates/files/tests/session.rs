@@ -90,6 +90,7 @@ impl World {
                 output: None,
                 bytes_max: None,
                 limits: None,
+                reception: Arc::default(),
                 stop: Arc::clone(&self.stop),
             };
             let secret = self.secret.clone();

@@ -168,6 +168,7 @@ fn receiver_settings(host: usize) -> ReceiverSettings {
         output: None,
         bytes_max: None,
         limits: None,
+        reception: Arc::default(),
         stop: Arc::default(),
     }
 }
@@ -449,6 +450,7 @@ fn files_are_refused_by_a_receiver_with_an_output() {
         output: Some(Output::new(Consumer::default())),
         bytes_max: None,
         limits: None,
+        reception: Arc::default(),
         stop: Arc::default(),
     };
     let (port, secret) = (push.control_port(), world.secret.clone());

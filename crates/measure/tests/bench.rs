@@ -68,6 +68,7 @@ impl World {
                 output: None,
                 bytes_max: self.bytes_max,
                 limits: None,
+                reception: Arc::default(),
                 stop: Arc::clone(&self.stop),
             };
             let secret = self.secret.clone();

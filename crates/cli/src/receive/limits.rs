@@ -3,6 +3,7 @@
 use clap::builder::{PossibleValuesParser, TypedValueParser};
 use files::receiver::{IN_SWITCH, RootLimits};
 use rdmc::{CompletionMode, Fabric, Protection};
+use session::Peers;
 
 use crate::{
     failure::Failure,
@@ -28,6 +29,12 @@ pub struct LimitOptions {
           help_heading = EXPERTS)]
     fabric: Vec<String>,
 
+    /// Networks of the hosts that this receiver connects to and answers, such as 10.1.0.0/16,fd00::/8
+    ///
+    /// [default: all that roots name]
+    #[arg(long, value_name = "NETWORKS", conflicts_with = "session", help_heading = EXPERTS)]
+    peers: Option<Peers>,
+
     /// How this receiver waits for completions: event, hybrid or polling
     ///
     /// polling occupies a processor core for as long as a push lasts. Whatever the root has as its --completion.
@@ -48,7 +55,7 @@ impl LimitOptions {
         }
         let networks = (!self.fabric.is_empty()).then(|| self.fabric.clone());
         let (protection_min, completion) = (self.protect, self.completion);
-        Ok(RootLimits { protection_min, networks, completion })
+        Ok(RootLimits { protection_min, networks, peers: self.peers.clone(), completion })
     }
 }
 

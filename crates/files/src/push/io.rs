@@ -218,7 +218,7 @@ impl Effects for Io<'_> {
         let number = self.connections_made;
         let events = self.push.events.clone();
         let failure_deadline = self.push.settings.failure_deadline;
-        let take = move |message| {
+        let take = move |message, _| {
             let ended = |reason| Event::Disconnected { host, connection: number, reason };
             let event = match message {
                 Ok(message) => Event::Message { host, connection: number, message },

@@ -5,12 +5,12 @@ use std::{
     sync::{Arc, OnceLock},
 };
 
-use rdmc::{Context, GroupSettings};
+use rdmc::{Context, Error, GroupSettings};
 
 use super::{
     dispatch::unexpected_event,
     error::ReceiveError,
-    root_link::{Event, RootLink},
+    root_link::{Event, Explainer, RootLink},
 };
 use crate::{
     changes::Changes,
@@ -66,9 +66,22 @@ impl GatheringReceiver<'_> {
         }
     }
 
+    /// Whether the root has no other rights on this host than its program gives it.
+    pub fn is_limited(&self) -> bool {
+        self.root.settings.limits.is_some()
+    }
+
+    /// Counts a group or team as being joined until what is returned is dropped. Errors: too many are.
+    pub fn joining(&self) -> Result<Arc<()>, String> {
+        self.root.join()
+    }
+
     /// Sends messages from any thread.
     pub fn sender(&self) -> GatheringSender {
-        GatheringSender { control: Arc::clone(&self.root.control) }
+        GatheringSender {
+            control: Arc::clone(&self.root.control),
+            explainer: self.root.explainer(),
+        }
     }
 }
 
@@ -76,6 +89,7 @@ impl GatheringReceiver<'_> {
 #[derive(Clone, Debug)]
 pub struct GatheringSender {
     control: Arc<Control>,
+    explainer: Explainer,
 }
 
 impl GatheringSender {
@@ -84,6 +98,11 @@ impl GatheringSender {
     /// Errors: the root is lost.
     pub fn send(&self, message: Vec<u8>) -> Result<(), ReceiveError> {
         self.control.send(&ToRoot::Application(message)).map_err(ReceiveError::Root)
+    }
+
+    /// What the root may be told of an error of joining a group.
+    pub fn explain(&self, error: &Error) -> String {
+        self.explainer.explain(error)
     }
 }
 
@@ -100,7 +119,7 @@ pub(super) fn take_part(
 ) -> Result<(), ReceiveError> {
     let Some(application) = application else {
         return Err(ReceiveError::Refused(
-            "this receiver takes files and streams only, and the root sends neither".into(),
+            "this receiver takes part in no measurement; start it with --bench for that".into(),
         ));
     };
     let context = agree_on_fabric(root, terms, kept)?;

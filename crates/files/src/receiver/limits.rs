@@ -6,6 +6,7 @@ use std::{
 };
 
 use rdmc::{Algorithm, CompletionMode, Protection};
+use session::Peers;
 
 use crate::{group_terms::GroupTerms, messages::Terms};
 
@@ -25,11 +26,17 @@ pub struct RootLimits {
     /// Names of the networks ([`rdmc::Fabric::name`], [`IN_SWITCH`]) that blocks may come over. `None`: all if blocks need no
     /// protection, otherwise tcp, the only one that protects them.
     pub networks: Option<Vec<String>>,
+    /// With whom it connects, and from whom it accepts connections; `None` for all that roots name.
+    pub peers: Option<Peers>,
     /// How its contexts wait for completions, whatever the root asks for.
     pub completion: CompletionMode,
 }
 
 impl RootLimits {
+    /// What a root is told of a member that this host cannot reach.
+    pub(super) const UNREACHABLE: &str = "could not be joined: it cannot be reached from that host, or does not answer as a member \
+        of this push; that host's log has the details";
+
     /// Before anything else of an offer: `root` is the root's address.
     ///
     /// Errors: less protection or a longer silence than accepted; with the remedy.
@@ -59,12 +66,20 @@ impl RootLimits {
 
     /// Before a group or team of these members is joined.
     ///
-    /// Errors: it needs more protection than the push has.
+    /// Errors: it needs more protection than the push has; a member is not one of the peers.
     pub(super) fn check_members(
         &self,
         terms: &Terms,
         members: &[SocketAddr],
     ) -> Result<(), String> {
+        if let Some(peers) = &self.peers
+            && let Some(other) = members.iter().find(|member| !peers.contain(member.ip()))
+        {
+            let other = other.ip();
+            return Err(format!(
+                "this receiver has to do with --peers {peers} only, and {other} is another host"
+            ));
+        }
         self.check_protection(terms, are_local(members))
     }
 
@@ -199,6 +214,19 @@ mod tests {
         assert!(limits(None, Some(&["verbs", "tcp"])).check_network("verbs", far()).is_ok());
         let refused = limits(None, None).check_network("verbs", far()).unwrap_err();
         assert!(refused.contains("start the receiver with --fabric tcp,verbs"), "{refused}");
+    }
+
+    #[test]
+    fn members_that_are_no_peers_are_named() {
+        let peers = Some("10.0.0.0/24".parse().unwrap());
+        let limits = RootLimits { peers, ..RootLimits::default() };
+        let check = |last: &str| {
+            let members = ["10.0.0.1:1", last].map(|member| member.parse().unwrap());
+            limits.check_members(&terms("encrypt"), &members)
+        };
+        assert!(check("10.0.0.2:1").is_ok());
+        let refused = check("169.254.169.254:80").unwrap_err();
+        assert!(refused.contains("--peers 10.0.0.0/24 only, and 169.254.169.254"), "{refused}");
     }
 
     #[test]

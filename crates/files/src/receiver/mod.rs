@@ -8,6 +8,7 @@
 //! which other threads queue, and `io::Io` carries out its effects.
 
 mod announced;
+mod backlog;
 mod call;
 mod command;
 mod destination;
@@ -17,6 +18,8 @@ mod error;
 #[doc(hidden)]
 mod event;
 mod gathering;
+#[cfg(test)]
+mod hostile_roots;
 mod io;
 mod limits;
 #[doc(hidden)]
@@ -25,6 +28,7 @@ mod machine;
 mod membership;
 mod output;
 mod placement;
+mod reception;
 mod root_link;
 mod serve;
 mod settings;
@@ -48,5 +52,6 @@ pub use machine::{Effects, ReceiverMachine};
 pub use membership::{Copy, Member, MemberEvent};
 pub use output::Output;
 pub use placement::Placement;
+pub use reception::{Reception, Record};
 pub use serve::{serve, serve_with};
 pub use settings::ReceiverSettings;

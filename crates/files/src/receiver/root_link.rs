@@ -13,15 +13,20 @@ use std::{
 use rdmc::{Context, ContextSettings, Error, Fabric, Group};
 use session::{Channel, Deadline};
 
-use super::{error::ReceiveError, event, settings::ReceiverSettings};
+use super::{
+    backlog::Backlog, error::ReceiveError, event, limits::RootLimits, reception::Reception,
+    settings::ReceiverSettings,
+};
 use crate::{
     control::{Control, FAILURE_DEADLINE},
     group_terms::GroupTerms,
-    messages::{JOIN_TIMEOUT, Terms, ToReceiver, ToRoot},
+    messages::{JOIN_TIMEOUT, Terms, ToReceiver, ToRoot, join_predicate},
 };
 
 /// How often a waiting receiver checks its stop flag.
 const TICK: Duration = Duration::from_millis(100);
+/// The most groups that are being joined at a time, each by a thread; a root starts 8 at most.
+const JOINING_MAX: usize = 64;
 /// How long the root may take to read a last message.
 const LINGER: Duration = Duration::from_secs(3);
 
@@ -38,6 +43,10 @@ pub(super) struct RootLink<'a> {
     peer: IpAddr,
     pub(super) events: Sender<Event>,
     inbox: Receiver<Event>,
+    /// Of messages of the root in the inbox.
+    backlog: Arc<Backlog>,
+    /// Has a clone for each group that is being joined.
+    joining: Arc<()>,
     pub(super) received_bytes: Arc<AtomicU64>,
     /// Bytes read or written other than received ones, for [`ToRoot::Worked`].
     pub(super) worked: Arc<AtomicU64>,
@@ -56,8 +65,14 @@ impl<'a> RootLink<'a> {
         let local = local.map_err(|error| system("find out its address", &error))?;
         let peer = channel.peer().ip();
         let (events, inbox) = mpsc::channel();
-        let incoming = events.clone();
-        let take = move |message| incoming.send(Event::Root(message)).is_ok();
+        let (incoming, backlog) = (events.clone(), Arc::new(Backlog::default()));
+        let (filled, reception) = (Arc::clone(&backlog), Arc::clone(&settings.reception));
+        let take = move |message: Result<ToReceiver, Error>, bytes| {
+            if !matches!(message, Ok(ToReceiver::Alive)) {
+                reception.progressed();
+            }
+            filled.add(bytes) && incoming.send(Event::Root(message)).is_ok()
+        };
         let control = Control::start(channel, FAILURE_DEADLINE, take)
             .map_err(|error| system("start a session", &error))?;
         Ok(Self {
@@ -67,6 +82,8 @@ impl<'a> RootLink<'a> {
             peer,
             events,
             inbox,
+            backlog,
+            joining: Arc::default(),
             received_bytes: Arc::default(),
             worked: Arc::default(),
         })
@@ -107,11 +124,40 @@ impl<'a> RootLink<'a> {
         limits.map_or(Ok(()), |limits| limits.check_members(terms, members))
     }
 
+    /// Counts a group as being joined until what is returned is dropped.
+    ///
+    /// Errors: too many are.
+    pub(super) fn join(&self) -> Result<Arc<()>, String> {
+        let joining = Arc::clone(&self.joining);
+        match Arc::strong_count(&joining) {
+            count if count > JOINING_MAX + 1 => {
+                Err(format!("{JOINING_MAX} groups are being joined already"))
+            }
+            _ => Ok(joining),
+        }
+    }
+
+    /// What the root is told of an error of joining.
+    pub(super) fn explainer(&self) -> Explainer {
+        let is_limited = self.settings.limits.is_some();
+        Explainer { is_limited, reception: Arc::clone(&self.settings.reception) }
+    }
+
     pub(super) fn start_context(
         &self,
         fabric: &str,
         terms: &Terms,
     ) -> Result<Context, ReceiveError> {
+        let settings = self.context_settings(fabric, terms)?;
+        Context::start(settings).map_err(|error| ReceiveError::System(error.to_string()))
+    }
+
+    /// Errors: what the root wants is unknown, or not accepted here.
+    pub(super) fn context_settings(
+        &self,
+        fabric: &str,
+        terms: &Terms,
+    ) -> Result<ContextSettings, ReceiveError> {
         // The root passes the connection's address on to the other members.
         let listen = SocketAddr::new(self.local.ip().to_canonical(), 0);
         let limits = self.settings.limits.as_ref();
@@ -128,9 +174,10 @@ impl<'a> RootLink<'a> {
             None => terms.completion.parse().map_err(system)?,
         };
         settings.protection = terms.protection.parse().map_err(system)?;
+        settings.peers = limits.and_then(|limits| limits.peers.clone());
         settings.rate_max = terms.rate_max;
         settings.tcp.silence_timeout = Duration::from_millis(u64::from(terms.failure_deadline_ms));
-        Context::start(settings).map_err(system)
+        Ok(settings)
     }
 
     /// The next event; the silence of the root is one as well.
@@ -147,7 +194,24 @@ impl<'a> RootLink<'a> {
         if self.settings.stop.load(Ordering::Relaxed) {
             return Err(ReceiveError::Stopped);
         }
-        Ok(self.inbox.recv_timeout(TICK).ok())
+        if let Some(reason) = self.settings.reception.ended() {
+            return Err(ReceiveError::Refused(reason.clone()));
+        }
+        Ok(self.take(TICK))
+    }
+
+    fn take(&self, timeout: Duration) -> Option<Event> {
+        let event = self.inbox.recv_timeout(timeout).ok()?;
+        if matches!(event, Event::Root(_)) {
+            self.backlog.remove();
+        }
+        Some(event)
+    }
+
+    /// Ends the connection and its threads.
+    pub(super) fn disconnect(&self) {
+        self.backlog.close();
+        self.control.disconnect();
     }
 
     pub(super) fn send(&self, message: &ToRoot) -> Result<(), ReceiveError> {
@@ -158,11 +222,38 @@ impl<'a> RootLink<'a> {
     pub(super) fn await_disconnect(&self) {
         let deadline = Deadline::after(LINGER);
         while !deadline.left().is_zero() {
-            match self.inbox.recv_timeout(deadline.left()) {
-                Ok(Event::Root(Err(_) | Ok(ToReceiver::Finish | ToReceiver::Abort { .. })))
-                | Err(_) => return,
-                Ok(_) => {}
+            match self.take(deadline.left()) {
+                Some(Event::Root(Err(_) | Ok(ToReceiver::Finish | ToReceiver::Abort { .. })))
+                | None => return,
+                Some(_) => {}
             }
+        }
+    }
+}
+
+impl Drop for RootLink<'_> {
+    fn drop(&mut self) {
+        // Dropping the control connection waits for its reading thread.
+        self.backlog.close();
+    }
+}
+
+/// Decides what a root is told of errors of joining. A root may name any address as a member's, so one that has no rights on this
+/// host is not told what answers there: the details are for this host's log.
+#[derive(Clone, Debug)]
+pub(super) struct Explainer {
+    is_limited: bool,
+    reception: Arc<Reception>,
+}
+
+impl Explainer {
+    pub(super) fn explain(&self, error: &Error) -> String {
+        match error {
+            Error::Member { .. } | Error::Peer { .. } if self.is_limited => {
+                self.reception.note(&error.to_string());
+                RootLimits::UNREACHABLE.to_owned()
+            }
+            error => join_predicate(error),
         }
     }
 }

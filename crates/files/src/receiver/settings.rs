@@ -4,7 +4,10 @@ use std::sync::{Arc, atomic::AtomicBool};
 
 use plan::size;
 
-use super::{error::ReceiveError, limits::RootLimits, output::Output, placement::Placement};
+use super::{
+    error::ReceiveError, limits::RootLimits, output::Output, placement::Placement,
+    reception::Reception,
+};
 
 /// Settings of a receiver.
 #[derive(Clone, Debug)]
@@ -19,6 +22,8 @@ pub struct ReceiverSettings {
     pub bytes_max: Option<u64>,
     /// What roots may ask of it. `None` for one that its root has started: the root has this user's rights anyway.
     pub limits: Option<RootLimits>,
+    /// What other threads see of the session: one for each.
+    pub reception: Arc<Reception>,
     /// When set, ends the session within a fraction of a second; the partial copy is kept for a later one.
     pub stop: Arc<AtomicBool>,
 }

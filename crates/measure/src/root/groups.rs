@@ -312,6 +312,7 @@ impl Groups<'_, '_> {
                 if number == measuring.number =>
             {
                 let name = &self.session.gathering.settings().hosts[host].name;
+                let detail = files::shortened(&detail);
                 measuring.fail_group(format!("failed at {name}: {detail}"));
             }
             // Of an earlier measurement.
@@ -391,6 +392,7 @@ mod tests {
                 output: None,
                 bytes_max: None,
                 limits: None,
+                reception: Arc::default(),
                 stop: Arc::default(),
             };
             let own = [Ipv4Addr::LOCALHOST.into()];
