@@ -114,10 +114,14 @@ pub struct Args {
     #[arg(long)]
     once: bool,
 
-    /// Name of this host in the push that it joins [default: its host name]
-    #[arg(long, value_name = "NAME", requires = "join", value_parser = NonEmptyStringValueParser::new(),
+    /// Name or address by which roots must have been told to reach this host; with --join its name in the push
+    ///
+    /// With --listen it may be given several times: roots with another HOST in their --to are refused, and connections that
+    /// something between has sent here by mistake or on purpose with them. Needed behind address translation. [default: the
+    /// address that roots connect to; with --join its host name]
+    #[arg(long, value_name = "NAME", conflicts_with = "session", value_parser = NonEmptyStringValueParser::new(),
           help_heading = EXPERTS)]
-    name: Option<String>,
+    name: Vec<String>,
 
     /// Read an invitation from standard input and connect to the root; for launchers
     #[arg(long, conflicts_with_all = ["listen", "credentials", "dir", "trace", "once"],
@@ -148,11 +152,15 @@ pub fn run(args: &Args) -> Result<Exit, Failure> {
         return Err(Failure::Failed(format!("--dir {shown} is not a directory")));
     }
     let once = args.once || args.stdout;
-    let host = match (args.listen, &args.name) {
+    let host = match (args.listen, &*args.name) {
         (Some(address), _) => address.to_string(),
-        (None, Some(name)) => name.clone(),
-        (None, None) => uname().nodename().to_string_lossy().into_owned(),
+        (None, [name]) => name.clone(),
+        (None, []) => uname().nodename().to_string_lossy().into_owned(),
+        (None, _) => {
+            return Err(Failure::Usage("a host has one --name in the push that it joins".into()));
+        }
     };
+    let names = if args.listen.is_some() { args.name.clone() } else { Vec::new() };
     let mut in_use = InUse::default();
     args.credentials.add_to(&mut in_use);
     let name = format!("receiver {host}");
@@ -162,6 +170,7 @@ pub fn run(args: &Args) -> Result<Exit, Failure> {
     let limits = Some(args.limits.limits()?);
     let settings = ReceiverSettings {
         host,
+        names,
         placement,
         output,
         bytes_max: args.max_size,
@@ -230,6 +239,7 @@ fn answer_invitation(verbose: bool) -> Result<Exit, Failure> {
         };
         let settings = ReceiverSettings {
             host,
+            names: Vec::new(),
             placement,
             output: None,
             bytes_max: None,

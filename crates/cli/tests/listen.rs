@@ -233,6 +233,13 @@ fn one_root_does_not_take_all_places_and_benches_are_a_choice() {
         .run(&["bench", "--to", &host, "--secret-file", "secret", "--size", "1KiB"])
         .has_failed_with(1, "takes part in no measurement; start it with --bench");
     assert!(busy.next_line().contains("takes part in no measurement"));
+    let process = busy.child.id();
+    let sessions = || {
+        let tasks = fs::read_dir(format!("/proc/{process}/task")).unwrap().flatten();
+        let names = tasks.filter_map(|task| fs::read_to_string(task.path().join("comm")).ok());
+        names.filter(|name| name.trim() == "rdmc-session").count()
+    };
+    crate::common::await_that("the bench's session ends", || sessions() == 0);
     // Each follows a file that nobody writes: the session stays, and makes no progress.
     let idle: Vec<_> = (0..16)
         .map(|number| {
@@ -242,12 +249,6 @@ fn one_root_does_not_take_all_places_and_benches_are_a_choice() {
             place.rdmc(&[&follow[..], &SECRET].concat()).spawn().unwrap()
         })
         .collect();
-    let threads = |process| fs::read_dir(format!("/proc/{process}/task")).unwrap();
-    let sessions = || {
-        let names = threads(busy.child.id()).flatten();
-        let names = names.filter_map(|task| fs::read_to_string(task.path().join("comm")).ok());
-        names.filter(|name| name.trim() == "rdmc-session").count()
-    };
     crate::common::await_that("16 sessions run", || sessions() == 16);
     place.run(&push).has_failed_with(1, "16 pushes of this root are running here already");
     let said = busy.next_line();

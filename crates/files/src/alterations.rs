@@ -205,6 +205,7 @@ fn push(
             let port = control_proxy(stream.control_port(), &secret, relayed, from_root.clone());
             let settings = ReceiverSettings {
                 host: format!("host-{host}"),
+                names: Vec::new(),
                 placement: Placement::Anywhere,
                 output: Some(Output::new(consumers[host].clone())),
                 bytes_max: None,

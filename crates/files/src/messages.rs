@@ -3,7 +3,7 @@
 //! Either end may close the connection at any time; the other then cleans up. Both send at least every second (see
 //! [`crate::control::silence`]), so a vanished peer is detected.
 
-use std::time::Duration;
+use std::{net::SocketAddr, time::Duration};
 
 use rdmc::{Error, Failure, FailureKind, GroupSettings, Secret, Waited};
 use serde::{Deserialize, Serialize};
@@ -18,8 +18,8 @@ use crate::{
 /// From a receiver.
 #[derive(Clone, Debug, Serialize, Deserialize)]
 pub enum ToRoot {
-    /// The first message: this host's name, as the root gave it.
-    Hello { host: String },
+    /// The first message: who this host is.
+    Hello(Introduction),
     /// The target is prepared: names of the fabrics that this host can use, best first, and digests of the
     /// target's existing chunks.
     ///
@@ -63,6 +63,17 @@ pub enum ToRoot {
     Shares { host: String },
     /// This receiver cannot continue. The last message.
     Failed { reason: String },
+}
+
+/// Who a receiver is.
+#[derive(Clone, Debug, Serialize, Deserialize)]
+pub struct Introduction {
+    /// This host's name, as the root gave it.
+    pub host: String,
+    /// Names of one that listens, if it has any: a root must mean one of them.
+    pub names: Vec<String>,
+    /// Where the receiver's end of this connection is.
+    pub address: SocketAddr,
 }
 
 /// The member of a group that a failure names.

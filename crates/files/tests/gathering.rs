@@ -41,6 +41,7 @@ fn receive(
     let (port, secret) = (gathering.control_port(), secret.clone());
     let settings = ReceiverSettings {
         host: format!("host-{host}"),
+        names: Vec::new(),
         placement: Placement::Anywhere,
         output: None,
         bytes_max: None,

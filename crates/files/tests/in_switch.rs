@@ -78,6 +78,7 @@ impl World {
     fn receive(&self, host: usize, root: IpAddr) {
         let settings = ReceiverSettings {
             host: format!("host-{host}"),
+            names: Vec::new(),
             placement: Placement::Anywhere,
             output: None,
             bytes_max: None,

@@ -85,6 +85,7 @@ fn push(directory: &Path, number: usize) {
         .map(|host| {
             let settings = ReceiverSettings {
                 host: format!("host-{host}"),
+                names: Vec::new(),
                 placement: Placement::Anywhere,
                 output: None,
                 bytes_max: None,

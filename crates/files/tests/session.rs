@@ -86,6 +86,7 @@ impl World {
         let start = |name: &&str| {
             let settings = ReceiverSettings {
                 host: (*name).to_owned(),
+                names: Vec::new(),
                 placement: Placement::Anywhere,
                 output: None,
                 bytes_max: None,

@@ -164,6 +164,7 @@ impl World {
 fn receiver_settings(host: usize) -> ReceiverSettings {
     ReceiverSettings {
         host: format!("host-{host}"),
+        names: Vec::new(),
         placement: Placement::Anywhere,
         output: None,
         bytes_max: None,
@@ -446,6 +447,7 @@ fn files_are_refused_by_a_receiver_with_an_output() {
     let push = world.open(1, |_| {});
     let settings = ReceiverSettings {
         host: "host-0".into(),
+        names: Vec::new(),
         placement: Placement::Anywhere,
         output: Some(Output::new(Consumer::default())),
         bytes_max: None,

@@ -8,7 +8,7 @@ use std::{
     time::Duration,
 };
 
-use files::receiver::{ReceiverSettings, Reception};
+use files::receiver::{ReceiverSettings, Reception, RootLimits};
 use session::{Channel, Credentials, Listener};
 
 use super::{
@@ -67,6 +67,13 @@ impl Listening<'_> {
         let peers = self.settings.limits.as_ref().and_then(|limits| limits.peers.clone());
         let listener = Listener::open_to(peers, listener, credentials, admit).map_err(failed)?;
         print_message(format_args!("listening on {}", listener.address()));
+        let left_out = self.settings.limits.as_ref().map(RootLimits::networks_left_out);
+        if let Some(networks) = left_out.filter(|networks| !networks.is_empty()) {
+            let networks = networks.join(",");
+            print_message(format_args!(
+                "blocks come over tcp; --fabric {networks},tcp accepts them over {networks}, too, where nothing protects them"
+            ));
+        }
         let mut running = Running {
             listening: self,
             log,

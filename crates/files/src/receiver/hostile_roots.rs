@@ -37,6 +37,7 @@ type Outcome = Result<Option<PathBuf>, ReceiveError>;
 fn settings(directory: &Path) -> ReceiverSettings {
     ReceiverSettings {
         host: "host".into(),
+        names: Vec::new(),
         placement: Placement::Below(directory.to_owned()),
         output: None,
         bytes_max: None,

@@ -5,7 +5,7 @@ use std::{
     time::Duration,
 };
 
-use rdmc::{Algorithm, CompletionMode, Protection};
+use rdmc::{Algorithm, CompletionMode, Fabric, Protection};
 use session::Peers;
 
 use crate::{group_terms::GroupTerms, messages::Terms};
@@ -36,6 +36,18 @@ impl RootLimits {
     /// What a root is told of a member that this host cannot reach.
     pub(super) const UNREACHABLE: &str = "could not be joined: it cannot be reached from that host, or does not answer as a member \
         of this push; that host's log has the details";
+
+    /// Networks of this host, better than those that are accepted, that an option would allow; none if the operator has chosen.
+    pub fn networks_left_out(&self) -> Vec<String> {
+        match (&self.networks, self.protection_min) {
+            (Some(_), _) | (None, Some(Protection::None | Protection::Encrypt)) => Vec::new(),
+            (None, _) => {
+                let mut all: Vec<String> = Fabric::candidates().iter().map(Fabric::name).collect();
+                all.retain(|network| network != TCP);
+                all
+            }
+        }
+    }
 
     /// Before anything else of an offer: `root` is the root's address.
     ///

@@ -20,7 +20,7 @@ use super::{
 use crate::{
     control::{Control, FAILURE_DEADLINE},
     group_terms::GroupTerms,
-    messages::{JOIN_TIMEOUT, Terms, ToReceiver, ToRoot, join_predicate},
+    messages::{Introduction, JOIN_TIMEOUT, Terms, ToReceiver, ToRoot, join_predicate},
 };
 
 /// How often a waiting receiver checks its stop flag.
@@ -87,6 +87,12 @@ impl<'a> RootLink<'a> {
             received_bytes: Arc::default(),
             worked: Arc::default(),
         })
+    }
+
+    /// Who this receiver is.
+    pub(super) fn introduction(&self) -> Introduction {
+        let (host, names) = (self.settings.host.clone(), self.settings.names.clone());
+        Introduction { host, names, address: self.local }
     }
 
     /// Before anything else of an offer. Errors: terms that this receiver does not accept.

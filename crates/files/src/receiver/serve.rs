@@ -101,7 +101,7 @@ fn session(
     kept: &OnceLock<Arc<Context>>,
     application: Option<TakePart>,
 ) -> Result<Done, ReceiveError> {
-    root.send(&ToRoot::Hello { host: root.settings.host.clone() })?;
+    root.send(&ToRoot::Hello(root.introduction()))?;
     let deadline = Deadline::after(OFFER_TIMEOUT);
     let request = loop {
         let event = root.next_in_time()?;

@@ -14,6 +14,9 @@ use super::{
 pub struct ReceiverSettings {
     /// The name of this host; the root compares it with the hosts that it expects.
     pub host: String,
+    /// Names of a receiver that listens: a root must have been given one of them. Empty: the root checks that it has reached the
+    /// address to which it has connected.
+    pub names: Vec<String>,
     /// Which destinations it accepts.
     pub placement: Placement,
     /// Where a stream goes instead of a file; files are refused then.

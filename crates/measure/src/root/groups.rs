@@ -388,6 +388,7 @@ mod tests {
         let receiver = thread::spawn(move || {
             let settings = ReceiverSettings {
                 host: "host-0".to_owned(),
+                names: Vec::new(),
                 placement: Placement::Anywhere,
                 output: None,
                 bytes_max: None,
