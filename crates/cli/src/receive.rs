@@ -62,7 +62,8 @@ A stream, to a program on each host:
   tar c DIR | rdmc push - --to HOST:7000 --secret-file secret     on the host that has the directory
 
 Holders of the secret, or of an accepted certificate, may write files below the directory and nowhere else.
-Names and digests are encrypted in transit, contents with `rdmc push --protect encrypt`.
+Names and digests are encrypted in transit, contents with `rdmc push --protect encrypt`, on which a receiver
+insists with --protect encrypt.
 
 SIGTERM ends --listen with exit code 0. Partial copies are kept; the next push of the same file to the same
 destination resumes them.";
@@ -171,6 +172,7 @@ pub fn run(args: &Args) -> Result<Exit, Failure> {
     let settings = ReceiverSettings {
         host,
         names,
+        root: None,
         placement,
         output,
         bytes_max: args.max_size,
@@ -194,7 +196,10 @@ fn join(root: &str, credentials: &Credentials, settings: &ReceiverSettings) -> R
     let channel = receiver::join(root, credentials, CONNECT_TIMEOUT).map_err(|error| {
         Failure::Failed(format!("cannot join a push at {root}: {error} (is one under way?)"))
     })?;
-    let path = serve(channel, settings, false).map_err(failure)?;
+    // A certificate is for the host that was named.
+    let root = matches!(credentials, Credentials::Secret(_)).then(|| channel.peer());
+    let settings = ReceiverSettings { root, ..settings.clone() };
+    let path = serve(channel, &settings, false).map_err(failure)?;
     if let Some(path) = path {
         print_message(path.display());
     }
@@ -240,6 +245,7 @@ fn answer_invitation(verbose: bool) -> Result<Exit, Failure> {
         let settings = ReceiverSettings {
             host,
             names: Vec::new(),
+            root: None,
             placement,
             output: None,
             bytes_max: None,

@@ -12,7 +12,7 @@ use testing::Authority;
 
 use crate::{
     certificates::{options, words},
-    common::{Listener, Outcome, Place},
+    common::{Listener, Outcome, Place, await_that, signal},
 };
 
 fn place_with_secret() -> Place {
@@ -92,4 +92,28 @@ fn a_certificate_says_who_a_receiver_is() {
         .run(&words(&["push", "object", "--to", &host], &root))
         .has_failed_with(1, "another receiver has answered, node1");
     assert!(named.next_line().contains("(certificate of login1)"));
+}
+
+#[test]
+fn a_receiver_joins_no_other_push_of_the_same_secret() {
+    let place = place_with_secret();
+    fs::create_dir(place.path("in")).unwrap();
+    let free = TcpListener::bind("127.0.0.1:0").unwrap();
+    let port = free.local_addr().unwrap().port();
+    drop(free);
+    let admit = format!("127.0.0.1:{port}");
+    // The push waits for a host that does not connect.
+    let waits = ["--to", "nobody", "--launcher", "sh -c 'sleep 5' {host}", "--admit", &admit];
+    let secret = ["--secret-file", "secret"];
+    let push = [&["push", "object"], &waits[..], &secret].concat();
+    let mut push = place.rdmc(&push).spawn().unwrap();
+    await_that("the root listens", || TcpStream::connect(("127.0.0.1", port)).is_ok());
+    let root = format!("127.0.0.1:{}", forwarder(port));
+    let join = ["receive", "--join", &root, "--dir", "in"];
+    place
+        .run(&[&join[..], &secret].concat())
+        .has_failed_with(1, "something between sends connections elsewhere");
+    assert_eq!(fs::read_dir(place.path("in")).unwrap().count(), 0);
+    signal(push.id(), "TERM");
+    push.wait().unwrap();
 }

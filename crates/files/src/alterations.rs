@@ -206,6 +206,7 @@ fn push(
             let settings = ReceiverSettings {
                 host: format!("host-{host}"),
                 names: Vec::new(),
+                root: None,
                 placement: Placement::Anywhere,
                 output: Some(Output::new(consumers[host].clone())),
                 bytes_max: None,

@@ -44,6 +44,14 @@ pub(crate) fn host_of(address: &str) -> &str {
     host.trim_start_matches('[').trim_end_matches(']')
 }
 
+/// Whether a connection to `meant` has reached the one whose end of it is at `reached`. Connecting to the unspecified address reaches
+/// this machine.
+pub(crate) fn is_same_end(meant: SocketAddr, reached: SocketAddr) -> bool {
+    let (to, at) = (meant.ip().to_canonical(), reached.ip().to_canonical());
+    let is_same_host = to == at || to.is_unspecified() && at.is_loopback();
+    is_same_host && meant.port() == reached.port()
+}
+
 /// Looks up a name on a thread of its own, since the system's resolver has no deadline. After the deadline the
 /// thread remains until the resolver returns.
 fn lookup(

@@ -145,6 +145,7 @@ mod tests {
         let manifest =
             Manifest { name: "object".into(), bytes: 1 << 40, mode: 0o644, modified_ns: -1 };
         let terms = || Terms {
+            root: ([10, 0, 0, 1], 7001).into(),
             streams: 1,
             completion: text(),
             protection: text(),

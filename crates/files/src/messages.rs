@@ -251,6 +251,8 @@ pub struct Top {
 /// Terms that are the same for all members of a session.
 #[derive(Clone, Debug, Serialize, Deserialize)]
 pub struct Terms {
+    /// Where the root's end of this connection is.
+    pub root: SocketAddr,
     /// Connections to each neighbour.
     pub streams: u8,
     /// Completion mode, by name.
@@ -281,7 +283,7 @@ mod secret_bytes {
     use serde::{Deserialize, Deserializer, Serialize, Serializer};
 
     pub(super) fn serialize<S: Serializer>(secret: &Secret, into: S) -> Result<S::Ok, S::Error> {
-        secret.to_bytes().serialize(into)
+        secret.as_bytes().serialize(into)
     }
 
     pub(super) fn deserialize<'de, D: Deserializer<'de>>(from: D) -> Result<Secret, D::Error> {

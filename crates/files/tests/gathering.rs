@@ -42,6 +42,7 @@ fn receive(
     let settings = ReceiverSettings {
         host: format!("host-{host}"),
         names: Vec::new(),
+        root: None,
         placement: Placement::Anywhere,
         output: None,
         bytes_max: None,

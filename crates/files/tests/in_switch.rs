@@ -79,6 +79,7 @@ impl World {
         let settings = ReceiverSettings {
             host: format!("host-{host}"),
             names: Vec::new(),
+            root: None,
             placement: Placement::Anywhere,
             output: None,
             bytes_max: None,

@@ -86,6 +86,7 @@ fn push(directory: &Path, number: usize) {
             let settings = ReceiverSettings {
                 host: format!("host-{host}"),
                 names: Vec::new(),
+                root: None,
                 placement: Placement::Anywhere,
                 output: None,
                 bytes_max: None,

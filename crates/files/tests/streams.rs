@@ -165,6 +165,7 @@ fn receiver_settings(host: usize) -> ReceiverSettings {
     ReceiverSettings {
         host: format!("host-{host}"),
         names: Vec::new(),
+        root: None,
         placement: Placement::Anywhere,
         output: None,
         bytes_max: None,
@@ -448,6 +449,7 @@ fn files_are_refused_by_a_receiver_with_an_output() {
     let settings = ReceiverSettings {
         host: "host-0".into(),
         names: Vec::new(),
+        root: None,
         placement: Placement::Anywhere,
         output: Some(Output::new(Consumer::default())),
         bytes_max: None,

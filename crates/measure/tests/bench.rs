@@ -65,6 +65,7 @@ impl World {
             let settings = ReceiverSettings {
                 host: (*name).to_owned(),
                 names: Vec::new(),
+                root: None,
                 placement: Placement::Anywhere,
                 output: None,
                 bytes_max: self.bytes_max,

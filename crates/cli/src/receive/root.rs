@@ -7,6 +7,8 @@ use std::{
 
 use session::Channel;
 
+/// The most names of a certificate that are kept.
+const NAMES_MAX: usize = 4;
 /// Leading bits of an IPv6 address that hosts cannot choose by themselves.
 const PREFIX_BITS: u32 = 64;
 
@@ -24,7 +26,8 @@ impl Root {
         let names = channel.peer_names();
         let is_allowed = |name: &&String| allowed.iter().any(|one| one.eq_ignore_ascii_case(name));
         let matching: Vec<String> = names.iter().filter(is_allowed).cloned().collect();
-        let names = if matching.is_empty() { names } else { matching };
+        let mut names = if matching.is_empty() { names } else { matching };
+        names.truncate(NAMES_MAX);
         Self { address: channel.peer(), names }
     }
 

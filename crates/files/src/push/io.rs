@@ -233,7 +233,7 @@ impl Effects for Io<'_> {
         let alive = (ToReceiver::Alive, HEARTBEAT);
         let control = Control::start_with_keepalive(channel, failure_deadline, alive, take)
             .map_err(|error| system("starting a control connection", error))?;
-        for message in self.push.first_messages(plan) {
+        for message in self.push.first_messages(plan, own) {
             control.send(&message)?;
         }
         self.connections[host] = Some(Connection { number, control });

@@ -1,8 +1,8 @@
 //! Whether the receiver that has answered is the one that the user of a push has named.
 
-use std::net::{IpAddr, SocketAddr};
+use std::net::SocketAddr;
 
-use crate::{messages::Introduction, reason::shortened};
+use crate::{connect::is_same_end, messages::Introduction, reason::shortened};
 
 /// What a root knows of a connection that it has made.
 pub(super) struct Meant<'a> {
@@ -29,7 +29,7 @@ impl Meant<'_> {
                 format!("another receiver has answered, {names}; if it is the right one, start it with --name {host}, too")
             });
         }
-        if *is_certified || is_same(*address, receiver.address) {
+        if *is_certified || is_same_end(*address, receiver.address) {
             return Ok(());
         }
         let other = SocketAddr::new(receiver.address.ip().to_canonical(), receiver.address.port());
@@ -38,13 +38,6 @@ impl Meant<'_> {
              it is meant to (address translation, a forwarded port), start the receiver with --name {host}"
         ))
     }
-}
-
-/// Connecting to the unspecified address reaches this machine.
-fn is_same(meant: SocketAddr, reached: SocketAddr) -> bool {
-    let (to, at): (IpAddr, IpAddr) = (meant.ip().to_canonical(), reached.ip().to_canonical());
-    let is_same_host = to == at || to.is_unspecified() && at.is_loopback();
-    is_same_host && meant.port() == reached.port()
 }
 
 #[cfg(test)]

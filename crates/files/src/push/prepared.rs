@@ -114,9 +114,10 @@ impl Prepared {
         PushHandle { events: self.events.clone() }
     }
 
-    /// The first messages to a receiver.
-    pub(super) fn first_messages(&self, plan: &HostPlan) -> Vec<ToReceiver> {
+    /// The first messages to a receiver, on a connection whose end here is at `root`.
+    pub(super) fn first_messages(&self, plan: &HostPlan, root: SocketAddr) -> Vec<ToReceiver> {
         let terms = Terms {
+            root,
             streams: self.settings.streams,
             completion: self.settings.completion.to_string(),
             protection: self.settings.protection.to_string(),

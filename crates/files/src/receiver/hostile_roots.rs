@@ -1,7 +1,7 @@
 //! What an authorised root that breaks every rule can do to a receiver that listens.
 
 use std::{
-    io::Read,
+    io::{Read, Write},
     net::{Ipv4Addr, SocketAddr, TcpListener},
     path::{Path, PathBuf},
     sync::{Arc, OnceLock},
@@ -38,6 +38,7 @@ fn settings(directory: &Path) -> ReceiverSettings {
     ReceiverSettings {
         host: "host".into(),
         names: Vec::new(),
+        root: None,
         placement: Placement::Below(directory.to_owned()),
         output: None,
         bytes_max: None,
@@ -103,6 +104,7 @@ impl Evil {
 
 fn terms() -> Terms {
     Terms {
+        root: ([127, 0, 0, 1], 7001).into(),
         streams: 1,
         completion: "polling".into(),
         protection: "authenticate".into(),
@@ -179,10 +181,10 @@ fn a_root_is_not_told_what_answers_at_other_addresses() {
     let service = TcpListener::bind((Ipv4Addr::LOCALHOST, 0)).unwrap();
     let third = service.local_addr().unwrap();
     let answering = thread::spawn(move || {
-        // Closes each connection at once, as a service does that gets no request of its own.
-        for stream in service.incoming().take(1) {
-            let _ = stream.unwrap().read(&mut [0; 6]);
-        }
+        // A service of another protocol.
+        let (mut stream, _) = service.accept().unwrap();
+        stream.write_all(b"HTTP/1.1 400 Bad Request\r\n\r\n").unwrap();
+        let _ = stream.read_to_end(&mut Vec::new());
     });
     let mut evil = Evil::connect();
     evil.send(&offer("copy"));

@@ -168,6 +168,7 @@ mod tests {
 
     fn terms(protection: &str) -> Terms {
         Terms {
+            root: ([127, 0, 0, 1], 7001).into(),
             streams: 1,
             completion: "polling".into(),
             protection: protection.into(),

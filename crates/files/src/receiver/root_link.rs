@@ -18,6 +18,7 @@ use super::{
     settings::ReceiverSettings,
 };
 use crate::{
+    connect::is_same_end,
     control::{Control, FAILURE_DEADLINE},
     group_terms::GroupTerms,
     messages::{Introduction, JOIN_TIMEOUT, Terms, ToReceiver, ToRoot, join_predicate},
@@ -97,6 +98,15 @@ impl<'a> RootLink<'a> {
 
     /// Before anything else of an offer. Errors: terms that this receiver does not accept.
     pub(super) fn check_terms(&self, terms: &Terms) -> Result<(), ReceiveError> {
+        if let Some(meant) = self.settings.root
+            && !is_same_end(meant, terms.root)
+        {
+            return Err(ReceiveError::Refused(format!(
+                "the root that has answered got the connection to {meant} at {}: something between sends connections elsewhere; if it is meant \
+                 to (address translation), use certificates",
+                terms.root
+            )));
+        }
         let limits = self.settings.limits.as_ref();
         let checked = match limits {
             Some(limits) => limits.check_terms(terms, self.peer),

@@ -33,7 +33,7 @@ use crate::{
 
 /// Interval of progress reports, which are keepalives as well.
 const HEARTBEAT: Duration = Duration::from_millis(200);
-/// How long a root may take to send its first message, which it has ready when it connects.
+/// How long a root may take to send its first message if it has not started this receiver: it has that ready then.
 const OFFER_TIMEOUT: Duration = Duration::from_secs(60);
 /// Interval of reports of waits.
 const WAITS_INTERVAL: Duration = Duration::from_secs(1);
@@ -108,7 +108,7 @@ fn session(
         if let Some(request) = event.map(first).transpose()?.flatten() {
             break request;
         }
-        if deadline.left().is_zero() {
+        if root.settings.limits.is_some() && deadline.left().is_zero() {
             let seconds = OFFER_TIMEOUT.as_secs();
             return Err(ReceiveError::System(format!(
                 "the root has offered nothing for {seconds} s"

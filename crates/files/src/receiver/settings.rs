@@ -1,6 +1,9 @@
 //! Settings of a receiver.
 
-use std::sync::{Arc, atomic::AtomicBool};
+use std::{
+    net::SocketAddr,
+    sync::{Arc, atomic::AtomicBool},
+};
 
 use plan::size;
 
@@ -17,6 +20,9 @@ pub struct ReceiverSettings {
     /// Names of a receiver that listens: a root must have been given one of them. Empty: the root checks that it has reached the
     /// address to which it has connected.
     pub names: Vec<String>,
+    /// To which address this receiver has connected to join a push of a root that a secret alone authenticates: that root's end of the
+    /// connection has to be there. `None`: whoever has authenticated is the root.
+    pub root: Option<SocketAddr>,
     /// Which destinations it accepts.
     pub placement: Placement,
     /// Where a stream goes instead of a file; files are refused then.

@@ -389,6 +389,7 @@ mod tests {
             let settings = ReceiverSettings {
                 host: "host-0".to_owned(),
                 names: Vec::new(),
+                root: None,
                 placement: Placement::Anywhere,
                 output: None,
                 bytes_max: None,

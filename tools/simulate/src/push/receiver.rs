@@ -89,6 +89,7 @@ impl World<'_> {
         let manifest =
             Manifest { name: "object".into(), bytes: self.scenario.bytes, mode: 0, modified_ns: 0 };
         let terms = Terms {
+            root: SocketAddr::from(([127, 0, 0, 1], 1)),
             streams: 1,
             completion: String::new(),
             protection: String::new(),
