@@ -5,6 +5,7 @@ mod line_limit;
 mod listening;
 mod log;
 mod root;
+mod serving;
 mod sessions;
 
 use std::{
@@ -17,7 +18,7 @@ use std::{
 };
 
 use clap::builder::NonEmptyStringValueParser;
-use files::receiver::{self, Output, Placement, ReceiveError, ReceiverSettings};
+use files::receiver::{self, Output, Placement, ReceiverSettings};
 use plan::size;
 use rdmc::Secret;
 use rustix::system::uname;
@@ -26,6 +27,7 @@ use trace::Writer;
 
 use limits::LimitOptions;
 use listening::Listening;
+use serving::{failure, serve};
 
 use crate::{
     credentials::CredentialFiles,
@@ -284,29 +286,4 @@ fn connect(
         let _ = writeln!(io::stderr(), "{FASTER_NETWORK}{network}");
     }
     serve(channel, settings, true).map(drop).map_err(failure)
-}
-
-fn failure(error: ReceiveError) -> Failure {
-    match error {
-        ReceiveError::Stopped => Failure::Interrupted,
-        ReceiveError::Stream { cause, bytes } if matches!(*cause, ReceiveError::Stopped) => {
-            print_message(format_args!(
-                "{bytes} bytes of the stream were verified and written out"
-            ));
-            Failure::Interrupted
-        }
-        other => Failure::because(other),
-    }
-}
-
-/// Serves a push, a stream or, if it takes part in those, a bench.
-fn serve(
-    channel: Channel,
-    settings: &ReceiverSettings,
-    takes_part_in_benches: bool,
-) -> Result<Option<PathBuf>, ReceiveError> {
-    match takes_part_in_benches {
-        true => receiver::serve_with(channel, settings, measure::take_part),
-        false => receiver::serve(channel, settings),
-    }
 }

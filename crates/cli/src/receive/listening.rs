@@ -12,10 +12,9 @@ use files::receiver::{ReceiverSettings, Reception, RootLimits};
 use session::{Channel, Credentials, Listener};
 
 use super::{
-    failure,
     log::Log,
     root::Root,
-    serve,
+    serving::{failure, serve},
     sessions::{Admission, Sessions},
 };
 use crate::{
