@@ -22,7 +22,7 @@ use files::receiver::{self, Output, Placement, ReceiverSettings};
 use plan::size;
 use rdmc::Secret;
 use rustix::system::uname;
-use session::{Channel, Credentials};
+use session::Credentials;
 use trace::Writer;
 
 use limits::LimitOptions;
