@@ -5,11 +5,7 @@ use files::receiver::{IN_SWITCH, RootLimits};
 use rdmc::{CompletionMode, Fabric, Protection};
 use session::Peers;
 
-use crate::{
-    failure::Failure,
-    help::{EXPERTS, USUAL},
-    hosting::protections,
-};
+use crate::{failure::Failure, help::LISTENING, hosting::protections};
 
 /// What roots may ask of a receiver that they have not started.
 #[derive(Debug, clap::Args)]
@@ -18,7 +14,7 @@ pub struct LimitOptions {
     ///
     /// encrypt implies the fabric tcp. [default: authenticate; none where all members are on this machine]
     #[arg(long, value_name = "MINIMUM", value_parser = protections(), hide_possible_values = true,
-          conflicts_with = "session", help_heading = USUAL)]
+          conflicts_with = "session", help_heading = LISTENING)]
     protect: Option<Protection>,
 
     /// Networks that blocks may come over, such as tcp,verbs or tcp,in-switch
@@ -26,20 +22,20 @@ pub struct LimitOptions {
     /// tcp authenticates and encrypts blocks; libfabric's providers (verbs, efa, cxi and others) and switches that copy (in-switch)
     /// do neither. [default: tcp; with --protect none all]
     #[arg(long, value_name = "LIST", value_delimiter = ',', value_parser = network, conflicts_with = "session",
-          help_heading = EXPERTS)]
+          help_heading = LISTENING)]
     fabric: Vec<String>,
 
     /// Networks of the hosts that this receiver connects to and answers, such as 10.1.0.0/16,fd00::/8
     ///
     /// [default: all that roots name]
-    #[arg(long, value_name = "NETWORKS", conflicts_with = "session", help_heading = EXPERTS)]
+    #[arg(long, value_name = "NETWORKS", conflicts_with = "session", help_heading = LISTENING)]
     peers: Option<Peers>,
 
     /// How this receiver waits for completions: event, hybrid or polling
     ///
     /// polling occupies a processor core for as long as a push lasts. Whatever the root has as its --completion.
     #[arg(long, value_name = "MODE", value_parser = completion_modes(), hide_possible_values = true,
-          default_value = "event", conflicts_with = "session", help_heading = EXPERTS)]
+          default_value = "event", conflicts_with = "session", help_heading = LISTENING)]
     completion: CompletionMode,
 }
 
