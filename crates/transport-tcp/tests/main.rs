@@ -7,6 +7,8 @@ mod cut_through;
 mod direct;
 mod hostile;
 mod limits;
+mod ordinary_user;
+mod processes;
 mod protected;
 mod rate;
 mod segments;
