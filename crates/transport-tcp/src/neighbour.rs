@@ -107,12 +107,15 @@ impl Peer {
         Ok(proof)
     }
 
-    /// Finds out whether the process is what the peer has said. Errors: why not.
-    pub(crate) fn identify(&mut self) -> Result<Arc<Process>, String> {
+    /// Finds out whether the process is what the peer has said, over this stream. Errors: why not.
+    pub(crate) fn identify(&mut self, socket: BorrowedFd<'_>) -> Result<Arc<Process>, String> {
         let process = match std::mem::take(self) {
             Self::Known(process) => process,
             Self::Named { process, listener } => {
                 process.check_connected(&listener)?;
+                // A stream that was reset has lost its addresses, perhaps to a stream of the process that has
+                // connected, although what was received before can still be read.
+                ends(socket)?;
                 process
             }
             Self::Unknown => return Err("it has not said which process it is".into()),

@@ -326,9 +326,11 @@ impl<S: ByteStream> Stream<S> {
                 references.want(proof);
                 self.outgoing.push_challenge(number, proof);
             })
-        } else if let Some((address, proof)) = references.take_placed() {
-            let neighbour =
-                self.peer.identify().and_then(|process| Neighbour::new(process, address, proof));
+        } else if let Some((address, proof)) = references.take_placed()
+            && let Some(socket) = self.bytes.socket()
+        {
+            let process = self.peer.identify(socket);
+            let neighbour = process.and_then(|process| Neighbour::new(process, address, proof));
             neighbour.map(|neighbour| {
                 tracing::debug!(endpoint, ?neighbour, "copies directly");
                 round.counters.direct_streams_in += 1;

@@ -489,3 +489,23 @@ fn a_receiver_is_killed_in_the_middle_of_copies() {
         assert!(source.write(0..BLOCK_BYTES).is_ok(), "a lease is out");
     }
 }
+
+/// Once a stream was reset another one, of another process, may have its addresses: that process then says that it has
+/// that one. What was received before the reset can still be read.
+#[test]
+fn a_stream_that_was_reset_has_no_neighbour() {
+    use std::os::{linux::net::SocketAddrExt, unix::net};
+    let Some(_) = Raw::neighbour() else { return };
+    let mut raw = Raw::new();
+    assert!(raw.introduce(std::process::id()));
+    let name = reader_name(&raw.socket);
+    raw.socket.write_all(&proof(address(&raw.proof[..]))).unwrap();
+    let Raw { mut transport, socket, proof: _kept, .. } = raw;
+    rustix::net::sockopt::set_socket_linger(&socket, Some(Duration::ZERO)).unwrap();
+    drop(socket);
+    let at = net::SocketAddr::from_abstract_name(name).unwrap();
+    let _connection = net::UnixStream::connect_addr(&at).unwrap();
+    poll_until(&mut transport, ended);
+    let counters = transport.counters();
+    assert_eq!((counters.direct_streams_in, counters.refused_introductions), (0, 1));
+}
