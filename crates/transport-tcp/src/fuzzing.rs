@@ -12,7 +12,7 @@ use transport::{Completion, EndpointId, OneSidedWrites, PeerMemory, Region, Toke
 
 use crate::{
     SharedConnections, StreamKeys, TcpLink, TcpSettings, TcpTransport,
-    neighbour::identify_to_peer,
+    peer::identify_to_peer,
     record::{RECORD_HEAD_BYTES, Sealer},
     wire::{HEADER_BYTES, Header, PROOF_BYTES},
 };

@@ -11,8 +11,9 @@ use crate::{
     incoming::Incoming,
     limit::{Direction, Limit},
     link::StreamKeys,
-    neighbour::{Neighbour, Peer, identify_to_peer},
+    neighbour::Neighbour,
     outgoing::Outgoing,
+    peer::{Peer, identify_to_peer},
 };
 
 /// The least that one system call costs against the budget of a round, so that a peer cannot cause

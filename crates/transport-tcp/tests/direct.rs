@@ -10,7 +10,7 @@ use std::{
 };
 
 use transport::{Cause, Completion, EndpointId, Region, Token, Transport};
-use transport_tcp::{SharedConnections, TcpTransport};
+use transport_tcp::{SharedConnections, TcpTransport, check_direct_copies};
 
 use crate::common::*;
 
@@ -18,7 +18,7 @@ const READABLE: u8 = 8;
 const COPIED: u8 = 10;
 
 /// Returns whether this system lets processes read each other's memory; says so if not.
-fn can_copy() -> bool {
+pub fn can_copy() -> bool {
     let ((mut one, _), (mut other, _)) = facing_each_other(&patient(), 1);
     let can = become_neighbours(&mut [&mut one, &mut other], 1);
     if !can {
@@ -30,16 +30,20 @@ fn can_copy() -> bool {
 }
 
 /// A raw socket to an endpoint, played by this process: it may introduce itself truly or not.
-struct Raw {
+pub struct Raw {
     transport: TcpTransport,
     endpoint: EndpointId,
     socket: TcpStream,
-    proof: Box<[u8; 16]>,
+    pub proof: Box<[u8; 16]>,
 }
 
 impl Raw {
     fn new() -> Self {
-        let (ours, socket) = stream_pair("127.0.0.1").unwrap();
+        Self::over(stream_pair("127.0.0.1").unwrap())
+    }
+
+    /// The first end is the endpoint's.
+    pub fn over((ours, socket): (TcpStream, TcpStream)) -> Self {
         socket.set_nodelay(true).unwrap();
         socket.set_read_timeout(Some(PATIENCE)).unwrap();
         let mut transport = transport(&patient());
@@ -48,7 +52,7 @@ impl Raw {
     }
 
     /// Says that this process is the peer, and keeps the proof that it is to place. Returns whether it got one.
-    fn introduce(&mut self, pid: u32) -> bool {
+    pub fn introduce(&mut self, pid: u32) -> bool {
         self.socket.write_all(&introduction(pid)).unwrap();
         let mut polled = 0;
         let refused = self.transport.counters().refused_introductions;
@@ -67,7 +71,7 @@ impl Raw {
     }
 
     /// Says where the proof is; returns whether it was found there, in a process that may be read.
-    fn prove(&mut self, address: u64) -> bool {
+    pub fn prove(&mut self, address: u64) -> bool {
         self.socket.write_all(&proof(address)).unwrap();
         let deadline = Instant::now() + PATIENCE;
         let before = self.transport.counters();
@@ -304,6 +308,23 @@ fn channels_of_one_stream_are_of_one_process() {
         assert!(into.read(0..BLOCK_BYTES).unwrap()[..] == block(number as u64)[..]);
     }
     assert_eq!(other.counters().bytes_copied, 3 * BLOCK_BYTES as u64);
+}
+
+/// Whoever asks meanwhile does not change the answer.
+#[test]
+fn what_the_system_allows_is_the_same_for_all_threads() {
+    let can_copy = can_copy();
+    std::thread::scope(|scope| {
+        for _ in 0..4 {
+            scope.spawn(|| {
+                for _ in 0..1_000 {
+                    let checked = check_direct_copies();
+                    // Whether other processes may be read is told by a file.
+                    assert!(checked.is_ok() || !can_copy, "{checked:?}");
+                }
+            });
+        }
+    });
 }
 
 /// Each of these keeps blocks on the socket.

@@ -7,6 +7,7 @@ mod cut_through;
 mod direct;
 mod hostile;
 mod limits;
+mod link_local;
 mod ordinary_user;
 mod processes;
 mod protected;

@@ -2,7 +2,7 @@
 
 use std::{
     io,
-    net::{TcpListener, TcpStream},
+    net::{IpAddr, SocketAddr, TcpListener, TcpStream},
     os::{
         linux::net::SocketAddrExt,
         unix::net::{self, UnixStream},
@@ -11,6 +11,7 @@ use std::{
 };
 
 use rustix::process::geteuid;
+use socket2::SockRef;
 use transport::{Completion, EndpointId, Region, Token, Transport};
 use transport_tcp::{StreamKeys, TcpLink, TcpSettings, TcpTransport};
 
@@ -208,8 +209,14 @@ pub fn identify(socket: &TcpStream) -> io::Result<()> {
 
 /// Returns where the reader at the other end of a stream waits for the process of this end.
 pub fn reader_name(socket: &TcpStream) -> String {
-    let [own, reader] = [socket.local_addr().unwrap(), socket.peer_addr().unwrap()];
-    format!("rdmc-direct {} {} {} {}", reader.ip(), reader.port(), own.ip(), own.port())
+    let text = |address: SocketAddr| match address.ip() {
+        IpAddr::V4(ip) => format!(" {ip} {}", address.port()),
+        IpAddr::V6(ip) => format!(" {:x} {}", ip.to_bits(), address.port()),
+    };
+    let ends = [socket.peer_addr().unwrap(), socket.local_addr().unwrap()].map(text).concat();
+    let interface = SockRef::from(socket).device().unwrap().map(String::from_utf8);
+    let interface = interface.map(|it| format!(" {}", it.unwrap())).unwrap_or_default();
+    format!("rdmc-direct{ends}{interface}")
 }
 
 /// Returns whether this process may not read others as it could read all of them.
