@@ -5,17 +5,25 @@ use std::{
     process::{Command, Stdio},
 };
 
-use crate::common::is_root;
+use crate::common::{is_root, skipped};
 
 /// A user and group without rights.
 pub const USER: u32 = 65_533;
 
-/// Runs the tests whose names contain `filter` as an ordinary user, and returns what they say; `None`, and says so, if this
-/// root cannot become one. Panics if some fail.
-pub fn run(filter: &str) -> Option<String> {
+/// What tests have said that another user has run.
+pub struct Said {
+    /// A line for each test, with its outcome.
+    pub text: String,
+    /// What was not tested.
+    pub skipped: Vec<String>,
+}
+
+/// Runs the tests whose names contain `filter` as an ordinary user. Returns `None`, and says so, if this root cannot become one.
+/// Panics if some fail.
+pub fn run(filter: &str) -> Option<Said> {
     // By this path, since the user may not reach the program by its own.
     let outcome = Command::new("/proc/self/exe")
-        .args([filter, "--show-output"])
+        .arg(filter)
         .current_dir("/")
         .uid(USER)
         .gid(USER)
@@ -24,15 +32,17 @@ pub fn run(filter: &str) -> Option<String> {
     let output = match outcome {
         Ok(output) => output,
         Err(error) => {
-            eprintln!("SKIPPED: direct copies; this root cannot become another user: {error}");
+            skipped(&format!("direct copies; this root cannot become another user: {error}"));
             return None;
         }
     };
-    let text = String::from_utf8_lossy(&output.stdout);
+    let text = String::from_utf8_lossy(&output.stdout).into_owned();
     let errors = String::from_utf8_lossy(&output.stderr);
     assert!(output.status.success(), "as user {USER}: {text}\n{errors}");
-    text.lines().filter(|line| line.contains("SKIPPED")).for_each(|line| eprintln!("{line}"));
-    Some(text.into())
+    let skips = errors.lines().filter_map(|line| line.strip_prefix("SKIPPED: "));
+    let said = Said { text, skipped: skips.map(str::to_owned).collect() };
+    said.skipped.iter().for_each(|what| skipped(what));
+    Some(said)
 }
 
 /// Runs the tests of direct copies once more if this is root.
@@ -41,6 +51,6 @@ fn copies_are_tested_as_an_ordinary_user() {
     if !is_root() {
         return;
     }
-    let Some(text) = run("direct") else { return };
+    let Some(Said { text, .. }) = run("direct") else { return };
     assert!(text.contains("test direct::a_reference_is_copied_and_answered ... ok"), "{text}");
 }

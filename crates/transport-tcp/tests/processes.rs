@@ -170,6 +170,7 @@ fn as_a_reader() {
     if std::env::var_os(PART).is_none() {
         return;
     }
+    say("ready");
     let mut orders = std::io::stdin().lines().map(Result::unwrap);
     let (only, none) = (CapabilitySet::SYS_PTRACE, CapabilitySet::empty());
     let capable = |of| CapabilitySets { effective: of, permitted: of, inheritable: none };
@@ -240,7 +241,10 @@ struct Reader {
 
 impl Reader {
     fn start(user: (u32, u32), order: &str) -> Self {
-        let mut part = Part::start("as_a_reader", user, &[]);
+        Self::of(Part::start("as_a_reader", user, &[]), order)
+    }
+
+    fn of(mut part: Part, order: &str) -> Self {
         part.tell(order);
         let address = part.hear("address");
         let socket = TcpStream::connect(&*address).unwrap();
@@ -296,9 +300,9 @@ fn can_be_others() -> bool {
     let status = Command::new("true").uid(USER).gid(USER).status();
     let can = is_root() && status.as_ref().is_ok_and(|status| status.success());
     if !can {
-        eprintln!(
-            "SKIPPED: who is read is tested by root only, which can be several users: {status:?}"
-        );
+        skipped(&format!(
+            "who is read is tested by root only, which can be several users: {status:?}"
+        ));
     }
     can
 }
@@ -385,7 +389,7 @@ fn a_process_that_became_the_same_user_later_is_not_read() {
     }
     let setpriv = "/usr/bin/setpriv";
     if !fs::exists(setpriv).unwrap() {
-        eprintln!("SKIPPED: {setpriv} is missing");
+        skipped(&format!("processes that become another user: {setpriv} is missing"));
         return;
     }
     let setpriv = Program::new(setpriv, "s", 0);
@@ -430,6 +434,19 @@ fn a_reader_with_rights_over_others_reads_nobody() {
     }
 }
 
+/// Starts a part in a user namespace of its own; `None`, and says so, if an ordinary user can make none.
+fn in_own_namespace(part: &str, options: &[&str], program: &Program) -> Option<Part> {
+    let command = [&["unshare", "--user"], options, &[program.path()]].concat();
+    // Busy files, as above.
+    let found = (0..20)
+        .map(|_| Part::start(part, (USER, USER), &command))
+        .find_map(|mut it| it.try_hear("ready").map(|_| it));
+    if found.is_none() {
+        skipped("an ordinary user can make no user namespace here");
+    }
+    found
+}
+
 /// A user has all rights in the user namespaces that he has made.
 #[test]
 fn another_user_namespace_is_not_read() {
@@ -437,12 +454,20 @@ fn another_user_namespace_is_not_read() {
         return;
     }
     let program = Program::new("/proc/self/exe", "n", USER);
-    let start = || Part::start("as_a_peer", (USER, USER), &["unshare", "--user", program.path()]);
-    // Busy files, as above.
-    let found = (0..20).map(|_| start()).find_map(|mut it| it.try_hear("ready").map(|_| it));
-    let Some(mut peer) = found else {
-        eprintln!("SKIPPED: an ordinary user can make no user namespace here");
-        return;
-    };
+    let Some(mut peer) = in_own_namespace("as_a_peer", &[], &program) else { return };
     assert!(!Reader::ordinary().reads_after(&mut peer, identify));
+}
+
+/// As in packages' service (`PrivateUsers=`). Without a number of its own there, a user seems to be every other user that has none.
+#[test]
+fn a_reader_in_a_user_namespace_of_its_own_reads_nobody_outside() {
+    if !can_be_others() {
+        return;
+    }
+    let program = Program::new("/proc/self/exe", "m", USER);
+    for options in [&["--map-current-user"][..], &[]] {
+        let Some(part) = in_own_namespace("as_a_reader", options, &program) else { return };
+        let mut reader = Reader::of(part, "be yourself");
+        assert!(!reader.reads_after(&mut peer((USER, USER)), identify), "{options:?}");
+    }
 }

@@ -1,12 +1,14 @@
 //! Helpers of several tests: connected streams, settings, and bounded waiting.
 
 use std::{
-    io,
+    collections::BTreeSet,
+    io::{self, Write},
     net::{IpAddr, SocketAddr, TcpListener, TcpStream},
     os::{
         linux::net::SocketAddrExt,
         unix::net::{self, UnixStream},
     },
+    sync::Mutex,
     time::{Duration, Instant},
 };
 
@@ -217,6 +219,14 @@ pub fn reader_name(socket: &TcpStream) -> String {
     let interface = SockRef::from(socket).device().unwrap().map(String::from_utf8);
     let interface = interface.map(|it| format!(" {}", it.unwrap())).unwrap_or_default();
     format!("rdmc-direct{ends}{interface}")
+}
+
+/// Says once what is not tested, also if the test passes: not by a macro, whose text the test program then keeps for itself.
+pub fn skipped(what: &str) {
+    static SAID: Mutex<BTreeSet<String>> = Mutex::new(BTreeSet::new());
+    if SAID.lock().unwrap().insert(what.into()) {
+        let _ = writeln!(io::stderr(), "SKIPPED: {what}");
+    }
 }
 
 /// Returns whether this process may not read others as it could read all of them.
