@@ -2,6 +2,7 @@
 //! (docs/decisions/one-machine.md).
 
 use std::{
+    fmt,
     io::{self, IoSliceMut},
     sync::Arc,
 };
@@ -12,11 +13,17 @@ use transport::ProcessRange;
 use crate::{process::Process, wire::PROOF_BYTES};
 
 /// A process whose memory can be read, and how to tell that it still keeps the memory of what it refers to.
-#[derive(Debug)]
 pub(crate) struct Neighbour {
     process: Arc<Process>,
     proof_address: u64,
     proof: [u8; PROOF_BYTES],
+}
+
+impl fmt::Debug for Neighbour {
+    /// Without what it has to prove.
+    fn fmt(&self, formatter: &mut fmt::Formatter<'_>) -> fmt::Result {
+        self.process.fmt(formatter)
+    }
 }
 
 /// The outcome of one copy.
