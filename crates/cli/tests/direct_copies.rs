@@ -2,7 +2,6 @@
 //! (docs/decisions/one-machine.md).
 
 use std::{
-    fs,
     io::Write,
     os::unix::{fs::chown, process::CommandExt},
     process::{Command, Stdio},
@@ -25,10 +24,12 @@ struct OfUser {
 impl OfUser {
     fn new(user: u32) -> Self {
         let place = Place::with(20_000_000);
-        fs::copy(RDMC, place.path("rdmc")).unwrap();
+        // By another process: one that this one starts meanwhile would have it open for writing, so that it could not be run.
+        assert!(Command::new("cp").arg(RDMC).arg(place.path("rdmc")).status().unwrap().success());
         if geteuid().is_root() {
-            let directory = place.directory.path();
-            [directory, &place.path("object")].map(|it| chown(it, Some(user), Some(user)).unwrap());
+            for path in [place.directory.path(), &place.path("object")] {
+                chown(path, Some(user), Some(user)).unwrap();
+            }
         }
         Self { place, user }
     }
