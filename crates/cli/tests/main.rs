@@ -9,6 +9,7 @@ mod configured;
 mod copy_self;
 mod deep_trees;
 mod destinations;
+mod direct_copies;
 mod doctor;
 mod home;
 mod hugging_face;

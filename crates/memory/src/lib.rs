@@ -4,7 +4,7 @@
 //! which are checked when they are taken ([`ReadLease`], [`WriteLease`], [`FutureRead`] and
 //! [`ArrivingRead`] of memory, [`StoredRead`] and [`StoredWrite`] of files). A [`Reservation`] keeps what is still to be passed on from
 //! being written. [`PeerMemory`] is memory
-//! that peers write by one-sided writes. [`copy_from_process`] copies memory of another process of this machine. All `unsafe` code that transports share is in this crate.
+//! that peers write by one-sided writes. [`copy_from_process`] copies memory of another process of this machine, and [`peer_credentials`] tells which process one is. All `unsafe` code that transports share is in this crate.
 
 mod arriving;
 mod bytes;
@@ -27,7 +27,7 @@ pub use ledger::LeaseError;
 pub use lend::lend;
 pub use peer_memory::PeerMemory;
 pub use pool::RegionPool;
-pub use process::{ProcessRange, copy_from_process};
+pub use process::{PeerCredentials, ProcessRange, copy_from_process, peer_credentials};
 pub use region::{Region, RegionError};
 pub use reservation::Reservation;
 pub use storage::Storage;

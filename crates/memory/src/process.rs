@@ -1,6 +1,9 @@
-//! Memory of another process of this machine, read by one copy.
+//! Memory of another process of this machine, read by one copy, and which process is at the other end of a Unix socket.
 
-use std::io::{self, IoSliceMut};
+use std::{
+    io::{self, IoSliceMut},
+    os::fd::{AsRawFd, BorrowedFd},
+};
 
 /// A range of the memory of a process.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
@@ -57,6 +60,41 @@ pub fn copy_from_process(
     usize::try_from(copied).map_err(|_| io::Error::last_os_error())
 }
 
+/// What the kernel has noted of a process when that connected.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub struct PeerCredentials {
+    /// Its number in the caller's namespace of processes; 0 if it is not visible there.
+    pub pid: i32,
+    /// Its effective user, in the caller's user namespace.
+    pub uid: u32,
+    /// Its effective group, in the caller's user namespace.
+    pub gid: u32,
+}
+
+/// Returns which process has made a connection that was accepted from a listening Unix socket (`SO_PEERCRED`).
+///
+/// Errors: those of `getsockopt`.
+pub fn peer_credentials(socket: BorrowedFd<'_>) -> io::Result<PeerCredentials> {
+    // Not by rustix, whose type has no value for the number 0.
+    let mut found = libc::ucred { pid: 0, uid: 0, gid: 0 };
+    let mut bytes = size_of::<libc::ucred>() as libc::socklen_t;
+    // SAFETY: the kernel writes up to `bytes` bytes to `found`, which is as long, exclusively borrowed and of
+    // integers, and writes to `bytes`; the descriptor is open.
+    let result = unsafe {
+        libc::getsockopt(
+            socket.as_raw_fd(),
+            libc::SOL_SOCKET,
+            libc::SO_PEERCRED,
+            (&raw mut found).cast(),
+            &raw mut bytes,
+        )
+    };
+    match result {
+        0 => Ok(PeerCredentials { pid: found.pid, uid: found.uid, gid: found.gid }),
+        _ => Err(io::Error::last_os_error()),
+    }
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;
@@ -94,5 +132,18 @@ mod tests {
         }
         // Processes have lower numbers.
         assert!(copy(i32::MAX as u32, 4096).is_err() && copy(u32::MAX, 4096).is_err());
+    }
+
+    #[test]
+    #[cfg_attr(miri, ignore = "Miri has no such socket option")]
+    fn the_kernel_names_the_peer() {
+        use std::os::{fd::AsFd, unix::fs::MetadataExt};
+        let (one, _other) = std::os::unix::net::UnixStream::pair().unwrap();
+        let found = peer_credentials(one.as_fd()).unwrap();
+        let own = std::fs::metadata("/proc/self").unwrap();
+        let expected = (std::process::id() as i32, own.uid(), own.gid());
+        assert_eq!((found.pid, found.uid, found.gid), expected);
+        let file = std::fs::File::open("/dev/null").unwrap();
+        assert!(peer_credentials(file.as_fd()).is_err());
     }
 }

@@ -17,6 +17,7 @@ use std::{
 use transport::{Completion, EndpointId, Region, Token, Transport};
 use transport_tcp::{
     SharedConnections, StreamKeys, TcpCounters, TcpLink, TcpSettings, TcpTransport,
+    check_direct_copies,
 };
 
 type Outcome<T> = Result<T, Box<dyn Error + Send + Sync>>;
@@ -26,6 +27,9 @@ const WAIT: Duration = Duration::from_secs(5);
 fn main() -> Outcome<()> {
     let arguments: Vec<usize> =
         std::env::args().skip(1).map(|word| word.parse()).collect::<Result<_, _>>()?;
+    if setting("DIRECT", 0)? != 0 {
+        check_direct_copies()?;
+    }
     let total_bytes = arguments.first().copied().unwrap_or(4) << 30;
     let sizes = match arguments.get(1..) {
         Some(sizes) if !sizes.is_empty() => sizes.to_vec(),

@@ -16,8 +16,8 @@ use crate::{
     segment_read::SegmentRead,
     settings::SEGMENT_BYTES,
     wire::{
-        ADDRESS_BYTES, CONTROL_FRAME_BYTES_MAX, HEADER_BYTES, Header, INTRODUCTION_BYTES,
-        Introduction, PLACE_BYTES, Place, WireError,
+        ADDRESS_BYTES, CONTROL_FRAME_BYTES_MAX, HEADER_BYTES, Header, PLACE_BYTES, PROOF_BYTES,
+        Place, WireError,
     },
 };
 
@@ -425,11 +425,20 @@ impl Incoming {
                 let place = Place::decode(place.map_err(wrong)?, bytes).map_err(wrong)?;
                 self.begin_write(bytes, place, immediate, key)
             }
-            Header::Introduction => {
-                let said = body.first_chunk::<INTRODUCTION_BYTES>().ok_or(WireError::StrayValue);
-                let introduction = Introduction::decode(said.map_err(wrong)?);
+            Header::Introduction { pid } => {
                 self.channels.news_of_memory();
-                self.channels.all.current.references.introduce(introduction)
+                self.channels.all.current.references.introduce(pid)
+            }
+            Header::Challenge => {
+                let proof = body.first_chunk::<PROOF_BYTES>().ok_or(WireError::StrayValue);
+                self.channels.news_of_memory();
+                self.channels.all.current.references.set_challenge(*proof.map_err(wrong)?)
+            }
+            Header::Proof => {
+                let address = body.first_chunk::<ADDRESS_BYTES>().ok_or(WireError::StrayValue);
+                let address = u64::from_le_bytes(*address.map_err(wrong)?);
+                self.channels.news_of_memory();
+                self.channels.all.current.references.prove(address)
             }
             Header::Readable => {
                 self.channels.news_of_memory();

@@ -28,6 +28,7 @@ mod channel;
 mod connection;
 mod connections;
 mod counters;
+mod direct_copies;
 mod driver;
 mod event_queue;
 #[cfg(any(test, fuzzing))]
@@ -42,8 +43,10 @@ mod neighbour;
 mod offered;
 mod outbound;
 mod outgoing;
+mod peer;
 mod posted_receive;
 mod posted_send;
+mod process;
 mod record;
 mod references;
 mod reports;
@@ -60,10 +63,10 @@ pub use byte_stream::{ByteStream, Readiness};
 #[cfg(feature = "simulation")]
 pub use connections::Connections;
 pub use counters::TcpCounters;
+pub use direct_copies::check_direct_copies;
 pub use driver::TcpTransport;
 pub use link::{ConnectionId, LinkError, STREAMS_MAX, StreamKeys, TcpLink};
 pub use messages::MESSAGE_BYTES_MAX;
-pub use neighbour::check_direct_copies;
 pub use settings::{OutOfRange, RATE_MAX_LEAST, SEGMENT_BYTES_MAX, TcpSettings};
 pub use shared::{SharedConnections, SharedEvent};
 #[cfg(feature = "simulation")]

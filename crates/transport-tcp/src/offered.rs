@@ -3,18 +3,13 @@
 
 use std::{
     collections::VecDeque,
-    os::fd::{AsRawFd, BorrowedFd},
     sync::atomic::{Ordering, fence},
 };
 
-use ring::rand::{SecureRandom, SystemRandom};
 use transport::{Completion, EndpointId};
 use zeroize::Zeroizing;
 
-use crate::{
-    posted_send::PostedSend,
-    wire::{Introduction, PROOF_BYTES},
-};
+use crate::{posted_send::PostedSend, wire::PROOF_BYTES};
 
 /// Shorter blocks cost less through the socket than a reference and its answer.
 pub(crate) const REFERENCE_BYTES_MIN: usize = 32 << 10;
@@ -23,6 +18,8 @@ pub(crate) const REFERENCE_BYTES_MIN: usize = 32 << 10;
 /// the memory of any block is given back.
 #[derive(Default)]
 pub(crate) struct Offered {
+    /// The peer was told which process this is.
+    is_introduced: bool,
     /// At an address that does not change; `None` if nothing is offered.
     proof: Option<Zeroizing<Vec<u8>>>,
     /// The peer has found that it can read this end's memory.
@@ -32,17 +29,20 @@ pub(crate) struct Offered {
 }
 
 impl Offered {
-    /// Makes the introduction of this process. `None` if the system has no random numbers.
-    pub(crate) fn introduce(&mut self, socket: BorrowedFd<'_>) -> Option<Introduction> {
-        let mut proof = [0; PROOF_BYTES];
-        SystemRandom::new().fill(&mut proof).ok()?;
+    /// Returns the number of this process, by which it is introduced.
+    pub(crate) fn introduce(&mut self) -> u32 {
+        self.is_introduced = true;
+        std::process::id()
+    }
+
+    /// Places the proof that the peer wants to read, and returns its address. Errors: nobody has asked for one, or it has
+    /// sent one before.
+    pub(crate) fn place(&mut self, proof: [u8; PROOF_BYTES]) -> Result<u64, String> {
+        if !std::mem::take(&mut self.is_introduced) {
+            return Err("a challenge that nobody has asked for".into());
+        }
         let kept = self.proof.insert(Zeroizing::new(proof.to_vec()));
-        Some(Introduction {
-            pid: std::process::id(),
-            descriptor: u32::try_from(socket.as_raw_fd()).ok()?,
-            proof_address: kept.as_ptr().addr() as u64,
-            proof,
-        })
+        Ok(kept.as_ptr().addr() as u64)
     }
 
     /// Notes that the peer can read this end's memory. Errors: it was not told where that is.

@@ -13,7 +13,7 @@ use crate::{
     posted_send::{Head, PostedSend},
     record::{RECORD_BYTES_MAX, RECORD_HEAD_BYTES, Sealer},
     selected::Selected,
-    wire::{HEADER_BYTES, Header, Introduction, PLACE_BYTES},
+    wire::{HEADER_BYTES, Header, PLACE_BYTES, PROOF_BYTES},
 };
 
 /// The most new segments that one write may begin; more would only help blocks and writes of
@@ -162,21 +162,33 @@ impl Outgoing {
         messages::parts(message, |header, part| self.push_own(header, part));
     }
 
-    pub(crate) fn push_introduction(&mut self, number: u32, introduction: Introduction) {
-        self.push(number, Header::Introduction, &introduction.encode());
+    pub(crate) fn push_introduction(&mut self, number: u32, pid: u32) {
+        self.push(number, Header::Introduction { pid }, &[]);
+    }
+
+    /// Asks the peer to place a proof in its memory, unless this end is closing.
+    pub(crate) fn push_challenge(&mut self, number: u32, proof: [u8; PROOF_BYTES]) {
+        self.push_answer(number, Header::Challenge, &proof);
+    }
+
+    /// Tells the peer where its proof was placed, unless this end is closing.
+    pub(crate) fn push_proof(&mut self, number: u32, address: u64) {
+        self.push_answer(number, Header::Proof, &address.to_le_bytes());
     }
 
     /// Tells the peer that its memory can be read, unless this end is closing.
     pub(crate) fn push_readable(&mut self, number: u32) {
-        if self.channel(number).is_some_and(|channel| !channel.cut) {
-            self.push(number, Header::Readable, &[]);
-        }
+        self.push_answer(number, Header::Readable, &[]);
     }
 
     /// Tells the peer that a block was copied, unless this end is closing.
     pub(crate) fn push_copied(&mut self, number: u32, block: u32) {
+        self.push_answer(number, Header::Copied { block }, &[]);
+    }
+
+    fn push_answer(&mut self, number: u32, header: Header, body: &[u8]) {
         if self.channel(number).is_some_and(|channel| !channel.cut) {
-            self.push(number, Header::Copied { block }, &[]);
+            self.push(number, header, body);
         }
     }
 

@@ -7,7 +7,7 @@ use transport::{Cause, Completion, EndpointId};
 use crate::{
     neighbour::{Copied, Neighbour},
     posted_receive::PostedReceive,
-    wire::Introduction,
+    wire::PROOF_BYTES,
 };
 
 /// The remedy if the system no longer lets this process read another one's memory.
@@ -25,9 +25,15 @@ struct Referred {
 /// told of what the peer knows of this end's.
 #[derive(Default)]
 pub(crate) struct References {
-    /// What the peer has said of itself, until it is taken.
-    introduction: Option<Introduction>,
+    /// The number of its process, as the peer has said, until it is taken.
+    introduction: Option<u32>,
     was_introduced: bool,
+    /// What the peer has to place in its memory, until it says where.
+    wanted: Option<[u8; PROOF_BYTES]>,
+    /// What the peer has to have placed, and where; until it is taken.
+    placed: Option<(u64, [u8; PROOF_BYTES])>,
+    /// What the peer wants to be placed in this end's memory, until it is taken.
+    challenge: Option<[u8; PROOF_BYTES]>,
     /// The peer, once its memory was found to be readable.
     neighbour: Option<Neighbour>,
     /// In the order in which they came; the first is being copied.
@@ -43,17 +49,45 @@ pub(crate) struct References {
 }
 
 impl References {
-    /// Takes what the peer says of itself. Errors: it has said so before.
-    pub(crate) fn introduce(&mut self, introduction: Introduction) -> Result<(), String> {
+    /// Takes the number of the peer's process, as it says. Errors: it has said so before.
+    pub(crate) fn introduce(&mut self, pid: u32) -> Result<(), String> {
         if std::mem::replace(&mut self.was_introduced, true) {
             return Err("a second introduction".into());
         }
-        self.introduction = Some(introduction);
+        self.introduction = Some(pid);
         Ok(())
     }
 
-    pub(crate) fn take_introduction(&mut self) -> Option<Introduction> {
+    pub(crate) fn take_introduction(&mut self) -> Option<u32> {
         self.introduction.take()
+    }
+
+    /// Waits for the peer to place a proof in its memory.
+    pub(crate) fn want(&mut self, proof: [u8; PROOF_BYTES]) {
+        self.wanted = Some(proof);
+    }
+
+    /// Takes the address at which the peer has placed the proof, as it says. Errors: it was not sent one, or has said so before.
+    pub(crate) fn prove(&mut self, address: u64) -> Result<(), String> {
+        let proof = self.wanted.take().ok_or("a proof that nobody has asked for")?;
+        self.placed = Some((address, proof));
+        Ok(())
+    }
+
+    pub(crate) fn take_placed(&mut self) -> Option<(u64, [u8; PROOF_BYTES])> {
+        self.placed.take()
+    }
+
+    /// Takes what the peer wants to be placed in this end's memory. Errors: it has wanted something else just before.
+    pub(crate) fn set_challenge(&mut self, proof: [u8; PROOF_BYTES]) -> Result<(), String> {
+        match self.challenge.replace(proof) {
+            None => Ok(()),
+            Some(_) => Err("a second challenge".into()),
+        }
+    }
+
+    pub(crate) fn take_challenge(&mut self) -> Option<[u8; PROOF_BYTES]> {
+        self.challenge.take()
     }
 
     /// Accepts references from now on.

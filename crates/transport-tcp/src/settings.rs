@@ -71,8 +71,8 @@ pub struct TcpSettings {
     pub rate_max: Option<u64>,
     /// Whether blocks between processes of one machine are copied out of the sender's memory instead of
     /// being sent through the socket: true by default. Used where the addresses of both ends are the
-    /// same or loopback, both processes belong to one user, the system lets them read each other's
-    /// memory, and there is no [`TcpSettings::rate_max`]; otherwise blocks are sent through the socket.
+    /// same or loopback, both processes belong to one user, who is not root, the reader has no `CAP_SYS_PTRACE`, the system
+    /// lets them read each other's memory, and there is no [`TcpSettings::rate_max`]; otherwise blocks are sent through the socket.
     /// May differ between members. docs/decisions/one-machine.md.
     pub direct_copies: bool,
 }

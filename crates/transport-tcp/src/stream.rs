@@ -13,6 +13,7 @@ use crate::{
     link::StreamKeys,
     neighbour::Neighbour,
     outgoing::Outgoing,
+    peer::{Peer, identify_to_peer},
 };
 
 /// The least that one system call costs against the budget of a round, so that a peer cannot cause
@@ -74,6 +75,10 @@ pub(crate) struct Stream<S> {
     pub(crate) receive_held: bool,
     /// Blocks may be copied out of the memory of the process at the other end, if it is one of this machine.
     pub(crate) copies_directly: bool,
+    /// The process at the other end, as far as that matters for direct copies.
+    peer: Peer,
+    /// That process was told that this one has this end.
+    is_identified: bool,
     pub(crate) last_received: Duration,
     pub(crate) last_written: Duration,
 }
@@ -100,6 +105,8 @@ impl<S: ByteStream> Stream<S> {
             send_held: false,
             receive_held: false,
             copies_directly,
+            peer: Peer::default(),
+            is_identified: false,
             last_received: now,
             last_written: now,
         }
@@ -115,11 +122,10 @@ impl<S: ByteStream> Stream<S> {
     /// one machine; before anything else is sent.
     pub(crate) fn introduce(&mut self, number: u32) {
         if self.copies_directly
-            && let Some(socket) = self.bytes.socket()
             && let Some(channel) = self.outgoing.channel(number)
-            && let Some(introduction) = channel.offered.introduce(socket)
         {
-            self.outgoing.push_introduction(number, introduction);
+            let pid = channel.offered.introduce();
+            self.outgoing.push_introduction(number, pid);
         }
     }
 
@@ -279,26 +285,11 @@ impl<S: ByteStream> Stream<S> {
     }
 
     fn hear_of(&mut self, number: u32, round: &mut Round<'_>) -> Result<(), String> {
+        self.hear_of_peers_memory(number, round);
         let Some(inbound) = self.incoming.channels.get(number) else { return Ok(()) };
-        let (endpoint, references) = (inbound.endpoint.0, &mut inbound.references);
-        if let Some(introduction) = references.take_introduction()
-            && self.copies_directly
-            && let Some(socket) = self.bytes.socket()
-        {
-            match Neighbour::find(socket, &introduction) {
-                Ok(neighbour) => {
-                    tracing::debug!(endpoint, ?neighbour, "copies directly");
-                    round.counters.direct_streams_in += 1;
-                    references.trust(neighbour);
-                    self.outgoing.push_readable(number);
-                }
-                Err(why) => {
-                    round.counters.refused_introductions += 1;
-                    tracing::debug!(endpoint, why, "cannot copy directly");
-                }
-            }
-        }
-        let (is_readable, copied) = (references.take_readable(), references.take_acknowledged());
+        let references = &mut inbound.references;
+        let (challenge, is_readable) = (references.take_challenge(), references.take_readable());
+        let copied = references.take_acknowledged();
         // A channel that has ended here has no blocks left to be copied.
         let Some(outbound) = self.outgoing.channel(number).filter(|channel| !channel.cut) else {
             return Ok(());
@@ -307,7 +298,53 @@ impl<S: ByteStream> Stream<S> {
             outbound.offered.set_readable()?;
             round.counters.direct_streams_out += 1;
         }
-        copied.into_iter().try_for_each(|block| outbound.complete(block, round.completed))
+        copied.into_iter().try_for_each(|block| outbound.complete(block, round.completed))?;
+        let Some(proof) = challenge else { return Ok(()) };
+        let address = outbound.offered.place(proof)?;
+        let socket = self.bytes.socket().filter(|_| !self.is_identified);
+        match socket.map_or(Ok(()), identify_to_peer) {
+            Ok(()) => {
+                self.is_identified = true;
+                self.outgoing.push_proof(number, address);
+            }
+            Err(error) => {
+                round.counters.refused_introductions += 1;
+                tracing::debug!(endpoint = outbound.endpoint.0, %error, "cannot be read directly");
+            }
+        }
+        Ok(())
+    }
+
+    /// Finds out whether the memory of the peer of a channel can be read, as far as it has said something of that.
+    fn hear_of_peers_memory(&mut self, number: u32, round: &mut Round<'_>) {
+        let Some(inbound) = self.incoming.channels.get(number) else { return };
+        let (endpoint, references) = (inbound.endpoint.0, &mut inbound.references);
+        let outcome = if let Some(pid) = references.take_introduction()
+            && self.copies_directly
+            && let Some(socket) = self.bytes.socket()
+        {
+            self.peer.challenge(pid, socket).map(|proof| {
+                references.want(proof);
+                self.outgoing.push_challenge(number, proof);
+            })
+        } else if let Some((address, proof)) = references.take_placed()
+            && let Some(socket) = self.bytes.socket()
+        {
+            let process = self.peer.identify(socket);
+            let neighbour = process.and_then(|process| Neighbour::new(process, address, proof));
+            neighbour.map(|neighbour| {
+                tracing::debug!(endpoint, ?neighbour, "copies directly");
+                round.counters.direct_streams_in += 1;
+                references.trust(neighbour);
+                self.outgoing.push_readable(number);
+            })
+        } else {
+            return;
+        };
+        if let Err(why) = outcome {
+            round.counters.refused_introductions += 1;
+            tracing::debug!(endpoint, why, "cannot copy directly");
+        }
     }
 
     /// Copies blocks to which peers have referred, until the budget is used up. Returns whether some peer

@@ -4,12 +4,12 @@
 //!
 //! | bytes | meaning (numbers are little endian) |
 //! |---|---|
-//! | 0 | kind: 1 data, 2 control, 3 heartbeat, 4 bye, 5 write, 6 corrupt, 7 introduction, 8 readable, 9 reference, 10 copied, 11 channel, 12 message |
+//! | 0 | kind: 1 data, 2 control, 3 heartbeat, 4 bye, 5 write, 6 corrupt, 7 introduction, 8 readable, 9 reference, 10 copied, 11 channel, 12 message, 13 challenge, 14 proof |
 //! | 1 | flags: bit 0 = last segment of its block (data) or part of its message; bit 1 = its end is not reported (write only); others 0 |
 //! | 2..4 | `RD`, so that a loss of framing is detected at once |
 //! | 4..8 | length of the body in bytes; reference: length of the block |
 //! | 8..12 | data: the immediate of the block, the same in each segment; reference: the immediate of the block; write that is reported: its immediate; otherwise 0 |
-//! | 12..16 | data, reference, copied: number of the block on its endpoint, modulo 2^32; write: the key; channel: its number; otherwise 0 |
+//! | 12..16 | data, reference, copied: number of the block on its endpoint, modulo 2^32; write: the key; channel: its number; introduction: number of the process; otherwise 0 |
 //!
 //! A block is one or more consecutive data frames (control frames and heartbeats may stand
 //! between), of which only the last has the flag. Only a block of 0 bytes has an empty data frame.
@@ -20,10 +20,10 @@
 //! of 8 bytes: the offset of this body in the exposed memory, and how many bytes of the write are
 //! left from there on. The last frame of a write is the one whose body is all that is left.
 //!
-//! Between processes of one machine (docs/decisions/one-machine.md) an introduction says where its
-//! sender's memory can be found; a readable, without a body, answers that it can be read. From then on
-//! a block may be a reference instead of data frames: 8 bytes follow, its address in the sender's
-//! memory. A copied, without a body, reports that its sender has copied the block of this number.
+//! Between processes of one machine (docs/decisions/one-machine.md) an introduction, without a body, says which
+//! process its sender is. A challenge answers with 16 random bytes, which that places in its memory; a proof says where,
+//! by an address of 8 bytes; a readable, without a body, that they were read there. From then on a block may be a
+//! reference instead of data frames: 8 bytes follow, its address in the sender's memory. A copied, without a body, reports that its sender has copied the block of this number.
 //!
 //! On a connection that groups share (docs/decisions/shared-connections.md) the frames behind a channel, which
 //! has no body and may stand between segments, are of the channel with its number, up to the next one; on each stream 0 is selected at first, which is no group's. Heartbeats,
@@ -40,13 +40,10 @@ pub(crate) const HEADER_BYTES: usize = 16;
 /// Length of the place that follows the header of a write.
 pub(crate) const PLACE_BYTES: usize = 16;
 
-/// Length of the body of an introduction.
-pub(crate) const INTRODUCTION_BYTES: usize = 32;
-
-/// Length of the proof in an introduction.
+/// Length of a proof, which is the body of a challenge.
 pub(crate) const PROOF_BYTES: usize = 16;
 
-/// Length of the address that follows the header of a reference.
+/// Length of the address that follows the header of a reference or a proof.
 pub(crate) const ADDRESS_BYTES: usize = 8;
 
 /// The longest frame that is not data.
@@ -72,8 +69,12 @@ pub(crate) enum Header {
     Bye,
     /// The peer has received a record that failed its check.
     Corrupt,
-    /// An [`Introduction`] follows.
-    Introduction,
+    /// Blocks may be copied out of the memory of the peer, which is this process.
+    Introduction { pid: u32 },
+    /// A proof follows that the peer wants to be placed in this end's memory.
+    Challenge,
+    /// The address follows at which the peer has placed the proof that it was sent.
+    Proof,
     /// The peer can read this end's memory.
     Readable,
     /// A block of `bytes` (at least 1) in the peer's memory; its address follows.
@@ -95,8 +96,8 @@ pub(crate) enum WireError {
     SegmentLength(u32),
     #[error("a reference to no bytes")]
     EmptyReference,
-    #[error("an introduction of {0} bytes")]
-    IntroductionLength(u32),
+    #[error("a challenge or a proof of {0} bytes")]
+    ProofLength(u32),
     #[error("a control word of {0} bytes")]
     ControlLength(u32),
     #[error("a frame with values that its kind does not have")]
@@ -117,7 +118,7 @@ impl Header {
             Header::Heartbeat => (3, 0, 0, 0, 0),
             Header::Bye => (4, 0, 0, 0, 0),
             Header::Corrupt => (6, 0, 0, 0, 0),
-            Header::Introduction => (7, 0, INTRODUCTION_BYTES, 0, 0),
+            Header::Introduction { pid } => (7, 0, 0, 0, pid),
             Header::Readable => (8, 0, 0, 0, 0),
             Header::Reference { bytes, immediate, block } => {
                 (9, 0, bytes as usize, immediate, block)
@@ -125,6 +126,8 @@ impl Header {
             Header::Copied { block } => (10, 0, 0, 0, block),
             Header::Channel { number } => (11, 0, 0, 0, number),
             Header::Message { bytes, last } => (12, if last { FLAG_LAST } else { 0 }, bytes, 0, 0),
+            Header::Challenge => (13, 0, PROOF_BYTES, 0, 0),
+            Header::Proof => (14, 0, ADDRESS_BYTES, 0, 0),
         };
         debug_assert!(
             kind == 9 || bytes <= SEGMENT_BYTES_MAX,
@@ -146,11 +149,11 @@ impl Header {
             u32::from_le_bytes([header[at], header[at + 1], header[at + 2], header[at + 3]])
         };
         let (bytes, immediate, block) = (number(4), number(8), number(12));
-        if mark != MARK || !(1..=12).contains(&kind) {
+        if mark != MARK || !(1..=14).contains(&kind) {
             return Err(WireError::NotAFrame([kind, flags, mark[0], mark[1]]));
         }
         let has_immediate = matches!(kind, 1 | 5 | 9);
-        let has_number = has_immediate || matches!(kind, 10 | 11);
+        let has_number = has_immediate || matches!(kind, 7 | 10 | 11);
         let allowed_flags = match kind {
             1 | 12 => FLAG_LAST,
             5 => FLAG_UNREPORTED,
@@ -185,14 +188,16 @@ impl Header {
                 Ok(Header::Message { bytes: length, last: flags & FLAG_LAST != 0 })
             }
             2 | 12 => Err(WireError::ControlLength(bytes)),
-            7 if length == INTRODUCTION_BYTES => Ok(Header::Introduction),
-            7 => Err(WireError::IntroductionLength(bytes)),
+            13 if length == PROOF_BYTES => Ok(Header::Challenge),
+            14 if length == ADDRESS_BYTES => Ok(Header::Proof),
+            13 | 14 => Err(WireError::ProofLength(bytes)),
             9 if bytes > 0 => Ok(Header::Reference { bytes, immediate, block }),
             9 => Err(WireError::EmptyReference),
             _ if bytes != 0 => Err(WireError::StrayValue),
             3 => Ok(Header::Heartbeat),
             4 => Ok(Header::Bye),
             6 => Ok(Header::Corrupt),
+            7 => Ok(Header::Introduction { pid: block }),
             8 => Ok(Header::Readable),
             11 => Ok(Header::Channel { number: block }),
             _ => Ok(Header::Copied { block }),
@@ -205,42 +210,10 @@ impl Header {
         match self {
             Header::Control { bytes } | Header::Message { bytes, .. } => bytes,
             Header::Write { .. } => PLACE_BYTES,
-            Header::Introduction => INTRODUCTION_BYTES,
-            Header::Reference { .. } => ADDRESS_BYTES,
+            Header::Challenge => PROOF_BYTES,
+            Header::Proof | Header::Reference { .. } => ADDRESS_BYTES,
             _ => 0,
         }
-    }
-}
-
-/// Where the memory of a process can be found, and how to tell that it is that process's: at an address
-/// it has random bytes, for as long as what it refers to may be read.
-#[derive(Clone, Copy, PartialEq, Eq, Debug)]
-pub(crate) struct Introduction {
-    pub(crate) pid: u32,
-    /// The descriptor of the sender's end of this connection.
-    pub(crate) descriptor: u32,
-    pub(crate) proof_address: u64,
-    pub(crate) proof: [u8; PROOF_BYTES],
-}
-
-impl Introduction {
-    pub(crate) fn encode(self) -> [u8; INTRODUCTION_BYTES] {
-        let mut body = [0; INTRODUCTION_BYTES];
-        body[..4].copy_from_slice(&self.pid.to_le_bytes());
-        body[4..8].copy_from_slice(&self.descriptor.to_le_bytes());
-        body[8..16].copy_from_slice(&self.proof_address.to_le_bytes());
-        body[16..].copy_from_slice(&self.proof);
-        body
-    }
-
-    /// Decodes any bytes: what they mean is checked where that memory is read.
-    pub(crate) fn decode(body: &[u8; INTRODUCTION_BYTES]) -> Self {
-        let number =
-            |at: usize| u32::from_le_bytes([body[at], body[at + 1], body[at + 2], body[at + 3]]);
-        let proof_address = u64::from(number(8)) | u64::from(number(12)) << 32;
-        let mut proof = [0; PROOF_BYTES];
-        proof.copy_from_slice(&body[16..]);
-        Self { pid: number(0), descriptor: number(4), proof_address, proof }
     }
 }
 
@@ -311,10 +284,12 @@ mod tests {
             let reference = Header::Reference { bytes, immediate: 1, block: 2 };
             assert_eq!(decode(reference).is_ok(), good, "{bytes}");
         }
-        for (bytes, good) in [(31_u32, false), (32, true), (33, false)] {
-            let mut header = Header::Introduction.encode();
-            header[4..8].copy_from_slice(&bytes.to_le_bytes());
-            assert_eq!(Header::decode(&header).is_ok(), good, "{bytes}");
+        for (header, length) in [(Header::Challenge, 16), (Header::Proof, 8)] {
+            for (bytes, good) in [(length - 1, false), (length, true), (length + 1, false)] {
+                let mut header = header.encode();
+                header[4..8].copy_from_slice(&u32::to_le_bytes(bytes));
+                assert_eq!(Header::decode(&header).is_ok(), good, "{bytes}");
+            }
         }
     }
 
@@ -325,7 +300,10 @@ mod tests {
             (Header::Heartbeat, 4),
             (Header::Bye, 8),
             (Header::Control { bytes: 3 }, 12),
-            (Header::Introduction, 8),
+            (Header::Introduction { pid: 1 }, 4),
+            (Header::Introduction { pid: 1 }, 8),
+            (Header::Challenge, 12),
+            (Header::Proof, 12),
             (Header::Readable, 12),
             (Header::Copied { block: 1 }, 8),
             (Header::Copied { block: 1 }, 4),
@@ -370,7 +348,9 @@ mod tests {
             Just(Header::Heartbeat),
             Just(Header::Bye),
             Just(Header::Corrupt),
-            Just(Header::Introduction),
+            any::<u32>().prop_map(|pid| Header::Introduction { pid }),
+            Just(Header::Challenge),
+            Just(Header::Proof),
             Just(Header::Readable),
             (1..=u32::MAX, any::<u32>(), any::<u32>()).prop_map(|(bytes, immediate, block)| {
                 Header::Reference { bytes, immediate, block }
@@ -389,12 +369,7 @@ mod tests {
         }
 
         #[test]
-        fn an_introduction_survives_the_wire(body: [u8; INTRODUCTION_BYTES]) {
-            prop_assert_eq!(Introduction::decode(&body).encode(), body);
-        }
-
-        #[test]
-        fn what_is_accepted_is_canonical(mut bytes: [u8; 16], plausible: bool, kind in 0_u8..15) {
+        fn what_is_accepted_is_canonical(mut bytes: [u8; 16], plausible: bool, kind in 0_u8..17) {
             if plausible {
                 (bytes[0], bytes[1]) = (kind, bytes[1] & 3);
                 bytes[2..4].copy_from_slice(b"RD");

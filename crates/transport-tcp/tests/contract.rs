@@ -49,6 +49,9 @@ impl Harness for Loopback {
 
     fn skip_reason(&self, clause: &str) -> Option<&'static str> {
         self.prepare(clause);
+        if self.is_direct && common::is_root() {
+            return Some("root reads nobody's memory: ordinary_user runs it");
+        }
         let needs_sender = self.is_direct && STOPPED_SENDERS.contains(&clause);
         needs_sender.then_some("a copy goes on without its sender")
     }
@@ -196,7 +199,7 @@ impl Harness for Channels {
 
     fn network(&mut self, members: usize) -> Network<TcpTransport> {
         let mut transports: Vec<_> = (0..members).map(|_| self.0.transport()).collect();
-        let Self(Loopback { address, streams, protection, .. }) = self;
+        let Self(Loopback { address, streams, protection, .. }) = &*self;
         let mut endpoints = vec![vec![None; members]; members];
         for (left, right) in (0..members).flat_map(|l| (l + 1..members).map(move |r| (l, r))) {
             let links = protected_pair(address, *streams, *protection).unwrap();
@@ -209,12 +212,16 @@ impl Harness for Channels {
             });
             (endpoints[left][right], endpoints[right][left]) = (Some(ends[0]), Some(ends[1]));
         }
+        if self.0.is_direct {
+            let mut transports: Vec<_> = transports.iter_mut().collect();
+            let streams = (*streams * (members - 1)) as u64;
+            assert!(common::become_neighbours(&mut transports, streams));
+        }
         Network { members: transports.into_iter().map(Some).collect(), endpoints }
     }
 
     fn skip_reason(&self, clause: &str) -> Option<&'static str> {
-        self.0.prepare(clause);
-        None
+        self.0.skip_reason(clause)
     }
 
     fn silence(&mut self, network: &mut Network<TcpTransport>, at: usize) -> Option<Duration> {

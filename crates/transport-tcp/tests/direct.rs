@@ -10,54 +10,71 @@ use std::{
 };
 
 use transport::{Cause, Completion, EndpointId, Region, Token, Transport};
-use transport_tcp::TcpTransport;
+use transport_tcp::{SharedConnections, TcpTransport, check_direct_copies};
 
 use crate::common::*;
 
-const INTRODUCTION: u8 = 7;
 const READABLE: u8 = 8;
-const REFERENCE: u8 = 9;
 const COPIED: u8 = 10;
 
-const PROOF: [u8; 16] = *b"sixteen of bytes";
-
-/// Returns whether this system lets processes read each other's memory; says so if not.
-fn can_copy() -> bool {
+/// Returns whether this system lets processes read each other's memory; says so if not. Root, who may not, has an ordinary user
+/// run the same tests (`ordinary_user`).
+pub fn can_copy() -> bool {
     let ((mut one, _), (mut other, _)) = facing_each_other(&patient(), 1);
     let can = become_neighbours(&mut [&mut one, &mut other], 1);
-    if !can {
-        eprintln!("SKIPPED: this system does not let processes read each other's memory");
+    if !can && !is_root() {
+        let why = check_direct_copies().err().unwrap_or_default();
+        skipped(&format!(
+            "direct copies; this system does not let processes read each other's memory: {why}"
+        ));
     }
     can
 }
 
 /// A raw socket to an endpoint, played by this process: it may introduce itself truly or not.
-struct Raw {
+pub struct Raw {
     transport: TcpTransport,
     endpoint: EndpointId,
     socket: TcpStream,
-    proof: Box<[u8; 16]>,
+    pub proof: Box<[u8; 16]>,
 }
 
 impl Raw {
     fn new() -> Self {
-        let (ours, socket) = stream_pair("127.0.0.1").unwrap();
+        Self::over(stream_pair("127.0.0.1").unwrap())
+    }
+
+    /// The first end is the endpoint's.
+    pub fn over((ours, socket): (TcpStream, TcpStream)) -> Self {
         socket.set_nodelay(true).unwrap();
         socket.set_read_timeout(Some(PATIENCE)).unwrap();
         let mut transport = transport(&patient());
         let endpoint = transport.open(ours.into()).unwrap();
-        Self { transport, endpoint, socket, proof: Box::new(PROOF) }
+        Self { transport, endpoint, socket, proof: Box::new([0; 16]) }
     }
 
-    /// The introduction of this process, as it is.
-    fn introduction(&self) -> Vec<u8> {
-        let descriptor = self.socket.as_raw_fd() as u32;
-        introduction(std::process::id(), descriptor, self.proof.as_ptr().addr() as u64, PROOF)
+    /// Says that this process is the peer, and keeps the proof that it is to place. Returns whether it got one.
+    pub fn introduce(&mut self, pid: u32) -> bool {
+        self.socket.write_all(&introduction(pid)).unwrap();
+        let mut polled = 0;
+        let refused = self.transport.counters().refused_introductions;
+        // The challenge is written in the poll that reads the introduction, or in the next.
+        while polled < 2 {
+            let read = self.transport.counters().bytes_in;
+            self.transport.poll(&mut Vec::new(), Duration::from_millis(1));
+            polled += u32::from(self.transport.counters().bytes_in > read || polled > 0);
+        }
+        if self.transport.counters().refused_introductions > refused {
+            return false;
+        }
+        let challenge = self.read_frame(CHALLENGE);
+        self.proof.copy_from_slice(&challenge[16..]);
+        true
     }
 
-    /// Introduces this process; returns whether it was found readable.
-    fn introduce(&mut self, introduction: &[u8]) -> bool {
-        self.socket.write_all(introduction).unwrap();
+    /// Says where the proof is; returns whether it was found there, in a process that may be read.
+    pub fn prove(&mut self, address: u64) -> bool {
+        self.socket.write_all(&proof(address)).unwrap();
         let deadline = Instant::now() + PATIENCE;
         let before = self.transport.counters();
         loop {
@@ -75,12 +92,12 @@ impl Raw {
     /// As [`Raw::new`], with this process as a neighbour; `None` where that is not possible.
     fn neighbour() -> Option<Self> {
         let mut raw = Self::new();
-        let introduction = raw.introduction();
-        if raw.introduce(&introduction) {
-            return Some(raw);
-        }
-        assert!(!can_copy());
-        None
+        let can = raw.introduce(std::process::id()) && {
+            identify(&raw.socket).unwrap();
+            raw.prove(address(&raw.proof[..]))
+        };
+        assert!(can || !can_copy());
+        can.then_some(raw)
     }
 
     /// Reads frames until one of this kind, and returns its header and body.
@@ -114,21 +131,6 @@ impl Raw {
     }
 }
 
-fn introduction(pid: u32, descriptor: u32, address: u64, proof: [u8; 16]) -> Vec<u8> {
-    let mut frame = frame(INTRODUCTION, 0, 32, 0, 0);
-    frame.extend(pid.to_le_bytes());
-    frame.extend(descriptor.to_le_bytes());
-    frame.extend(address.to_le_bytes());
-    frame.extend(proof);
-    frame
-}
-
-fn reference(bytes: usize, block: u32, address: u64) -> Vec<u8> {
-    let mut frame = frame(REFERENCE, 0, bytes as u32, 5, block);
-    frame.extend(address.to_le_bytes());
-    frame
-}
-
 fn address(bytes: &[u8]) -> u64 {
     bytes.as_ptr().addr() as u64
 }
@@ -149,38 +151,57 @@ fn a_reference_is_copied_and_answered() {
     assert_eq!(raw.read_frame(COPIED), frame(COPIED, 0, 0, 0, 0));
 }
 
-/// A peer that names another process, another connection or other bytes is not read.
+/// A peer that names another process or other bytes, or that does not say as that process that the stream is its own, is
+/// not read. `processes` has tests with other users.
 #[test]
 fn a_false_introduction_is_not_believed() {
     let Some(_) = Raw::neighbour() else { return };
-    let sleeper = Command::new("sleep").arg("60").stdin(Stdio::null()).spawn();
-    let mut sleeper = Guard(sleeper.unwrap());
+    let mut sleeper = Guard(Command::new("sleep").arg("60").stdin(Stdio::null()).spawn().unwrap());
     let (_other, other) = stream_pair("127.0.0.1").unwrap();
-    let file = std::fs::File::open("/dev/null").unwrap();
-    let (pid, other_pid) = (std::process::id(), sleeper.0.id());
-    let tell = |change: &dyn Fn(&Raw) -> Vec<u8>| {
+    let own = std::process::id();
+    let is_read = |pid, identified: Option<&TcpStream>, change: &dyn Fn(&mut Raw) -> u64| {
         let mut raw = Raw::new();
-        let introduction = change(&raw);
-        assert!(!raw.introduce(&introduction));
+        let is_read = raw.introduce(pid) && {
+            let is_ours = identified.is_none_or(|it| it.as_raw_fd() == raw.socket.as_raw_fd());
+            if is_ours {
+                identify(&raw.socket).unwrap();
+            } else if let Some(other) = identified {
+                assert!(identify(other).is_err(), "nobody waits for it");
+            }
+            let address = change(&mut raw);
+            raw.prove(address)
+        };
         // Blocks go through the socket.
         let into = Region::zeroed(3);
         post_receive(&mut raw.transport, raw.endpoint, &into, 1);
         raw.socket.write_all(&[&frame(DATA, LAST, 3, 0, 0)[..], b"abc"].concat()).unwrap();
         poll_until(&mut raw.transport, |new| !new.is_empty());
         assert_eq!(&into.read(0..3).unwrap()[..], b"abc");
+        is_read
     };
-    let proof = |raw: &Raw| address(&raw.proof[..]);
-    let socket = |raw: &Raw| raw.socket.as_raw_fd() as u32;
-    tell(&|raw| introduction(other_pid, socket(raw), proof(raw), PROOF));
-    tell(&|raw| introduction(0, socket(raw), proof(raw), PROOF));
-    tell(&|raw| introduction(u32::MAX, socket(raw), proof(raw), PROOF));
-    tell(&|raw| introduction(pid, other.as_raw_fd() as u32, proof(raw), PROOF));
-    tell(&|raw| introduction(pid, file.as_raw_fd() as u32, proof(raw), PROOF));
-    tell(&|raw| introduction(pid, u32::MAX, proof(raw), PROOF));
-    tell(&|raw| introduction(pid, socket(raw), proof(raw), [0; 16]));
-    tell(&|raw| introduction(pid, socket(raw), 8, PROOF));
-    tell(&|raw| introduction(pid, socket(raw), u64::MAX, PROOF));
+    let right = |raw: &mut Raw| address(&raw.proof[..]);
+    assert!(is_read(own, None, &right));
+    for pid in [sleeper.0.id(), 0, 1, u32::MAX, i32::MAX as u32] {
+        assert!(!is_read(pid, None, &right), "{pid}");
+    }
+    assert!(!is_read(own, Some(&other), &right));
+    assert!(!is_read(own, None, &|_| 8));
+    assert!(!is_read(own, None, &|_| u64::MAX));
+    let wrong = |raw: &mut Raw| {
+        raw.proof[15] ^= 1;
+        address(&raw.proof[..])
+    };
+    assert!(!is_read(own, None, &wrong));
     sleeper.kill();
+}
+
+/// What is to be placed is the reader's choice, new each time.
+#[test]
+fn each_challenge_is_another_one() {
+    let Some(raw) = Raw::neighbour() else { return };
+    let Some(other) = Raw::neighbour() else { return };
+    assert_ne!((*raw.proof, *other.proof), ([0; 16], [0; 16]));
+    assert_ne!(raw.proof, other.proof);
 }
 
 #[test]
@@ -189,11 +210,15 @@ fn frames_that_nobody_asked_for() {
     let valid = reference(50_000, 0, address(&source));
     Raw::new().breaks(&valid, "cannot be read here");
     Raw::new().breaks(&frame(COPIED, 0, 0, 0, 0), "to which it was not referred");
-    let raw = Raw::new();
-    let twice = [raw.introduction(), raw.introduction()].concat();
-    raw.breaks(&twice, "a second introduction");
+    let own = introduction(std::process::id());
+    Raw::new().breaks(&[&own[..], &own].concat(), "a second introduction");
+    Raw::new().breaks(&proof(8), "a proof that nobody has asked for");
+    Raw::new().breaks(&[challenge(), challenge()].concat(), "a second challenge");
     let Some(raw) = Raw::neighbour() else { return };
     raw.breaks(&valid, "no memory was posted");
+    let Some(raw) = Raw::neighbour() else { return };
+    let again = proof(address(&raw.proof[..]));
+    raw.breaks(&again, "a proof that nobody has asked for");
     let settings = patient().direct_copies(false);
     let (mut transport, _, mut socket) = facing_raw(&settings);
     socket.write_all(&frame(READABLE, 0, 0, 0, 0)).unwrap();
@@ -248,6 +273,60 @@ fn a_copy_without_the_proof_does_not_count() {
     let cancelled = Completion::Cancelled { endpoint, token: Token(1) };
     let broken = Completion::Broken { endpoint, cause: Cause::ClosedByPeer };
     assert_eq!(completions, [cancelled, broken]);
+}
+
+/// The process at the other end of a stream is found once, for the channels of then and of later.
+#[test]
+fn channels_of_one_stream_are_of_one_process() {
+    if !can_copy() {
+        return;
+    }
+    let (left, right) = link_pair("127.0.0.1", 2).unwrap();
+    let mut ends = [left, right].map(|link| {
+        let mut transport = transport(&patient());
+        let shared = transport.share(link).unwrap();
+        let reserved = [3, 7, 9].map(|channel| transport.reserve(shared, channel).unwrap());
+        (transport, reserved.into_iter(), Vec::new())
+    });
+    for (opened, all) in [(2, 2), (1, 3)] {
+        for (transport, reserved, channels) in &mut ends {
+            channels.extend(reserved.take(opened).map(|it| transport.open(it).unwrap()));
+        }
+        let [(one, ..), (other, ..)] = &mut ends;
+        assert!(become_neighbours(&mut [one, other], 2 * all));
+    }
+    let [(mut one, _, of_one), (mut other, _, of_other)] = ends;
+    for (number, (from, to)) in of_one.into_iter().zip(of_other).enumerate() {
+        let (source, into) = (Region::from_vec(block(number as u64)), Region::zeroed(BLOCK_BYTES));
+        post_receive(&mut other, to, &into, 1);
+        post_send(&mut one, from, &source, 2);
+        let deadline = Instant::now() + PATIENCE;
+        let mut done = Vec::new();
+        while !done.iter().any(|it| matches!(it, Completion::Received { .. })) {
+            assert!(Instant::now() < deadline);
+            one.poll(&mut Vec::new(), Duration::from_millis(1));
+            other.poll(&mut done, Duration::from_millis(1));
+        }
+        assert!(into.read(0..BLOCK_BYTES).unwrap()[..] == block(number as u64)[..]);
+    }
+    assert_eq!(other.counters().bytes_copied, 3 * BLOCK_BYTES as u64);
+}
+
+/// Whoever asks meanwhile does not change the answer.
+#[test]
+fn what_the_system_allows_is_the_same_for_all_threads() {
+    let can_copy = can_copy();
+    std::thread::scope(|scope| {
+        for _ in 0..4 {
+            scope.spawn(|| {
+                for _ in 0..1_000 {
+                    let checked = check_direct_copies();
+                    // Whether other processes may be read is told by a file.
+                    assert!(checked.is_ok() || !can_copy, "{checked:?}");
+                }
+            });
+        }
+    });
 }
 
 /// Each of these keeps blocks on the socket.
@@ -340,7 +419,8 @@ fn as_another_process() {
 /// Starts the other process, which sends so many blocks, and returns it and the end here.
 fn start(blocks: u64) -> (Guard, TcpTransport, EndpointId) {
     let listener = TcpListener::bind("127.0.0.1:0").unwrap();
-    let child = Command::new(std::env::current_exe().unwrap())
+    // By this path, since an ordinary user may not reach the program by its own.
+    let child = Command::new("/proc/self/exe")
         .args(["direct::as_another_process", "--exact", "--test-threads=1"])
         .env(ADDRESS, listener.local_addr().unwrap().to_string())
         .env(SENT_BLOCKS, blocks.to_string())
@@ -433,22 +513,22 @@ fn a_receiver_is_killed_in_the_middle_of_copies() {
     }
 }
 
-/// A duplicate of a file's descriptor, once closed, takes away all locks that its process has on the file.
+/// Once a stream was reset another one, of another process, may have its addresses: that process then says that it has
+/// that one. What was received before the reset can still be read.
 #[test]
-fn descriptors_that_are_no_sockets_are_not_touched() {
-    let path = std::env::temp_dir().join(format!("rdmc-locked-{}", std::process::id()));
-    let file = std::fs::File::create_new(&path).unwrap();
-    rustix::fs::fcntl_lock(&file, rustix::fs::FlockOperation::NonBlockingLockExclusive).unwrap();
-    let inode = std::os::unix::fs::MetadataExt::ino(&file.metadata().unwrap());
-    std::fs::remove_file(&path).unwrap();
-    let is_locked = || {
-        let locks = std::fs::read_to_string("/proc/locks").unwrap();
-        locks.lines().any(|line| line.contains("POSIX") && line.contains(&format!(":{inode} ")))
-    };
-    assert!(is_locked());
+fn a_stream_that_was_reset_has_no_neighbour() {
+    use std::os::{linux::net::SocketAddrExt, unix::net};
+    let Some(_) = Raw::neighbour() else { return };
     let mut raw = Raw::new();
-    let address = address(&*raw.proof);
-    let named = introduction(std::process::id(), file.as_raw_fd() as u32, address, PROOF);
-    assert!(!raw.introduce(&named));
-    assert!(is_locked(), "the lock is gone");
+    assert!(raw.introduce(std::process::id()));
+    let name = reader_name(&raw.socket);
+    raw.socket.write_all(&proof(address(&raw.proof[..]))).unwrap();
+    let Raw { mut transport, socket, proof: _kept, .. } = raw;
+    rustix::net::sockopt::set_socket_linger(&socket, Some(Duration::ZERO)).unwrap();
+    drop(socket);
+    let at = net::SocketAddr::from_abstract_name(name).unwrap();
+    let _connection = net::UnixStream::connect_addr(&at).unwrap();
+    poll_until(&mut transport, ended);
+    let counters = transport.counters();
+    assert_eq!((counters.direct_streams_in, counters.refused_introductions), (0, 1));
 }

@@ -47,7 +47,8 @@ fn assert_protocol(bytes: &[u8], receives: u64, words: &str) {
 fn arbitrary_bytes_break_the_endpoint() {
     assert_protocol(b"GET / HTTP/1.1\r\n\r\n", 0, "not a frame");
     assert_protocol(b"GET / HTTP/1.1\r\n\r\n", 1, "not a frame");
-    assert_protocol(&frame(13, 0, 0, 0, 0), 0, "not a frame");
+    assert_protocol(&frame(15, 0, 0, 0, 0), 0, "not a frame");
+    assert_protocol(&frame(13, 0, 0, 0, 0), 0, "a challenge or a proof of 0 bytes");
     assert_protocol(&frame(9, 0, 0, 0, 0), 0, "a reference to no bytes");
 }
 

@@ -26,7 +26,7 @@ pub use endpoint::{CONTROL_BYTES_MAX, EndpointId, Token};
 pub use memory::{
     Arriving, ArrivingRead, Attachment, FutureRead, LeaseError, Memory, PeerMemory, ProcessRange,
     ReadLease, Region, RegionError, RegionPool, Reservation, Storage, StoredRead, StoredWrite,
-    WriteLease, copy_from_process, lend,
+    WriteLease, copy_from_process, lend, peer_credentials,
 };
 pub use one_sided::OneSidedWrites;
 pub use token_bucket::TokenBucket;

@@ -8,7 +8,7 @@ use serde_json::json;
 
 use crate::{
     interrupt::Interrupt,
-    member::{Equipment, Job},
+    member::{Equipment, Job, why_through_sockets},
     member_processes::{Host, MemberProcesses},
     outcome::Outcome,
     report::{Cell, DrawnOutput, Report, number},
@@ -46,9 +46,10 @@ pub struct Args {
 pub fn run(args: &Args) -> Outcome<()> {
     let interrupt = Interrupt::watch()?;
     let what = format!(
-        "completion modes: members as processes of this host, fabric {}, binomial pipeline, blocks of \
+        "completion modes: members as processes of this host, fabric {}{}, binomial pipeline, blocks of \
          {}; median of {}",
         args.fabric,
+        why_through_sockets(&args.fabric),
         size::show(args.block),
         args.repeats
     );

@@ -2,12 +2,12 @@
 
 use lab::{Lab, LabSettings, Link, Rate};
 use plan::size;
-use rdmc::Algorithm;
+use rdmc::{Algorithm, Fabric};
 use serde_json::json;
 
 use crate::{
     interrupt::Interrupt,
-    member::Job,
+    member::{Job, why_through_sockets},
     member_processes::{Host, MemberProcesses},
     outcome::Outcome,
     report::{Output, Report, number},
@@ -54,7 +54,8 @@ pub fn run(args: &Args) -> Outcome<()> {
         Some(lab) => lab.hosts(),
         None => vec![Host::here(); args.members as usize],
     };
-    let over = args.rate.map_or("loopback".to_owned(), |mbit| format!("links of {mbit} Mbit/s"));
+    let loopback = || format!("loopback{}", why_through_sockets(&Fabric::Tcp));
+    let over = args.rate.map_or_else(loopback, |mbit| format!("links of {mbit} Mbit/s"));
     let what = format!(
         "several messages queued at once, {} members, blocks of {}, over {over}; median of {}",
         args.members,

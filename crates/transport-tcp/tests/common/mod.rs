@@ -1,11 +1,19 @@
 //! Helpers of several tests: connected streams, settings, and bounded waiting.
 
 use std::{
-    io,
-    net::{TcpListener, TcpStream},
+    collections::BTreeSet,
+    io::{self, Write},
+    net::{IpAddr, SocketAddr, TcpListener, TcpStream},
+    os::{
+        linux::net::SocketAddrExt,
+        unix::net::{self, UnixStream},
+    },
+    sync::Mutex,
     time::{Duration, Instant},
 };
 
+use rustix::process::geteuid;
+use socket2::SockRef;
 use transport::{Completion, EndpointId, Region, Token, Transport};
 use transport_tcp::{StreamKeys, TcpLink, TcpSettings, TcpTransport};
 
@@ -175,9 +183,64 @@ pub fn frame(kind: u8, flags: u8, length: u32, immediate: u32, block: u32) -> Ve
     frame
 }
 
+/// Returns the introduction of a process.
+pub fn introduction(pid: u32) -> Vec<u8> {
+    frame(INTRODUCTION, 0, 0, 0, pid)
+}
+
+/// Returns a challenge, of zeros.
+pub fn challenge() -> Vec<u8> {
+    [frame(CHALLENGE, 0, 16, 0, 0), vec![0; 16]].concat()
+}
+
+/// Returns the answer to a challenge.
+pub fn proof(address: u64) -> Vec<u8> {
+    [&frame(PROOF, 0, 8, 0, 0)[..], &address.to_le_bytes()].concat()
+}
+
+/// Returns a reference to a block in the sender's memory.
+pub fn reference(bytes: usize, block: u32, address: u64) -> Vec<u8> {
+    [&frame(REFERENCE, 0, bytes as u32, 5, block)[..], &address.to_le_bytes()].concat()
+}
+
+/// Says as this process that it has this end of a stream.
+pub fn identify(socket: &TcpStream) -> io::Result<()> {
+    let address = net::SocketAddr::from_abstract_name(reader_name(socket))?;
+    UnixStream::connect_addr(&address).map(drop)
+}
+
+/// Returns where the reader at the other end of a stream waits for the process of this end.
+pub fn reader_name(socket: &TcpStream) -> String {
+    let text = |address: SocketAddr| match address.ip() {
+        IpAddr::V4(ip) => format!(" {ip} {}", address.port()),
+        IpAddr::V6(ip) => format!(" {:x} {}", ip.to_bits(), address.port()),
+    };
+    let ends = [socket.peer_addr().unwrap(), socket.local_addr().unwrap()].map(text).concat();
+    let interface = SockRef::from(socket).device().unwrap().map(String::from_utf8);
+    let interface = interface.map(|it| format!(" {}", it.unwrap())).unwrap_or_default();
+    format!("rdmc-direct{ends}{interface}")
+}
+
+/// Says once what is not tested, also if the test passes: not by a macro, whose text the test program then keeps for itself.
+pub fn skipped(what: &str) {
+    static SAID: Mutex<BTreeSet<String>> = Mutex::new(BTreeSet::new());
+    if SAID.lock().unwrap().insert(what.into()) {
+        let _ = writeln!(io::stderr(), "SKIPPED: {what}");
+    }
+}
+
+/// Returns whether this process may not read others as it could read all of them.
+pub fn is_root() -> bool {
+    geteuid().is_root()
+}
+
 pub const DATA: u8 = 1;
 pub const CONTROL: u8 = 2;
 pub const HEARTBEAT: u8 = 3;
 pub const BYE: u8 = 4;
 pub const WRITE: u8 = 5;
+pub const INTRODUCTION: u8 = 7;
+pub const REFERENCE: u8 = 9;
+pub const CHALLENGE: u8 = 13;
+pub const PROOF: u8 = 14;
 pub const LAST: u8 = 1;

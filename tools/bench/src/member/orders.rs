@@ -45,13 +45,26 @@ impl Equipment {
     pub fn network(&self) -> String {
         let offload = if self.offload { " with offload" } else { "" };
         let protect = self.protect.map_or(String::new(), |protection| format!(", {protection}"));
-        let sockets = if self.through_sockets { ", through sockets" } else { "" };
+        let sockets = if self.through_sockets {
+            ", through sockets".into()
+        } else {
+            why_through_sockets(&self.fabric)
+        };
         format!("fabric {}{sockets}{offload}{protect}", self.fabric)
     }
 
     /// How blocks are protected.
     pub fn protection(&self) -> Protection {
         self.protect.unwrap_or(Protection::None)
+    }
+}
+
+/// Why members on one machine send blocks through sockets over this fabric, for the head of a report; empty if they copy them
+/// out of each other's memory, or need not as the fabric is another one.
+pub fn why_through_sockets(fabric: &Fabric) -> String {
+    match rdmc::check_direct_copies() {
+        Err(why) if *fabric == Fabric::Tcp => format!(", through sockets ({why})"),
+        _ => String::new(),
     }
 }
 

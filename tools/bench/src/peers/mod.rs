@@ -26,6 +26,7 @@ use self::{
 };
 use crate::{
     interrupt::Interrupt,
+    member::why_through_sockets,
     member_processes::{Host, Measured},
     outcome::Outcome,
     report::{Cell, Output, Report, median, number},
@@ -150,7 +151,8 @@ pub fn run(args: &Args) -> Outcome<()> {
         (_, true) => "one process per network namespace, links shaped at both ends, burst 18 kB",
         (_, false) => "one process per network namespace, links shaped at both ends, burst 2 ms",
     };
-    let what = format!("{what}; median of {} turns", args.repeats);
+    let sockets = if args.local { why_through_sockets(&Fabric::Tcp) } else { String::new() };
+    let what = format!("{what}{sockets}; median of {} turns", args.repeats);
     let mut report = Report::new("peers", what);
     for (index, &members) in args.members.iter().enumerate() {
         let (link, lab);

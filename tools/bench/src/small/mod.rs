@@ -9,7 +9,7 @@ use serde_json::json;
 
 use crate::{
     interrupt::Interrupt,
-    member::{Equipment, Job},
+    member::{Equipment, Job, why_through_sockets},
     member_processes::{Host, MemberProcesses},
     outcome::Outcome,
     report::{Cell, DrawnOutput, Report, median, number},
@@ -67,9 +67,11 @@ struct Path {
 
 pub fn run(args: &Args) -> Outcome<()> {
     let what = format!(
-        "small messages, members as processes of this host, fabric {}, and in virtual time; binomial \
+        "small messages, members as processes of this host, fabric {}{}, and in virtual time; binomial \
          pipeline; median of {}",
-        args.fabric, args.repeats
+        args.fabric,
+        why_through_sockets(&args.fabric),
+        args.repeats
     );
     let mut report = Report::new("small", what);
     let mut points = Vec::new();
