@@ -10,8 +10,9 @@ use std::{
 
 use certificates::Certificates;
 use control::{
-    ControlError, ErrorKind,
+    ControlError, ErrorKind, Incoming, Limits, Most,
     proto::switch_server::SwitchServer,
+    serving_failed,
     tls::{self, Trusted},
 };
 use data_plane::Groups;
@@ -34,6 +35,12 @@ use crate::{
 const LEAVE_TIMEOUT: Duration = Duration::from_secs(3);
 /// Concurrent calls of one connection: a host watches each of its groups.
 const CALLS_MAX: u32 = 256 + GROUPS_PER_HOST_MAX as u32;
+/// Authenticated callers: a host has a connection for its daemon and one for each push. All connections fit into
+/// 1,024 descriptors, with those that have not authenticated and those to other agents.
+const LIMITS: Limits = Limits {
+    connections: Most { each: 64, all: 512 },
+    calls: Most { each: CALLS_MAX as usize, all: 16 * CALLS_MAX as usize },
+};
 /// Longest request: a group of 64 members with 1,024 regions each has less than 3 MiB.
 const REQUEST_BYTES_MAX: usize = 4 << 20;
 
@@ -95,7 +102,7 @@ pub async fn serve(
     certificates: &Certificates,
     stop: impl Future<Output = ()>,
 ) -> Result<(), ControlError> {
-    let leases = tls::accept(listener, certificates)?;
+    let incoming = Incoming::open(listener, certificates, LIMITS)?;
     let Prepared { service, observer, registry, interval } = prepared;
     let maintenance = tokio::spawn(look_after(registry, observer, interval));
     let service = SwitchServer::new(service).max_decoding_message_size(REQUEST_BYTES_MAX);
@@ -104,8 +111,9 @@ pub async fn serve(
         stop.await;
         let _ = stopping.send(());
     };
-    let served =
-        tls::server(CALLS_MAX).add_service(service).serve_with_incoming_shutdown(leases, stop);
+    let served = tls::server(&incoming, CALLS_MAX)
+        .add_service(service)
+        .serve_with_incoming_shutdown(incoming, stop);
     // Connections that stay open are closed.
     let late = async {
         if is_stopping.await.is_ok() {
@@ -115,7 +123,7 @@ pub async fn serve(
         }
     };
     let served = tokio::select! {
-        served = served => served.map_err(tls::serving_failed),
+        served = served => served.map_err(serving_failed),
         () = late => Ok(()),
     };
     maintenance.abort();

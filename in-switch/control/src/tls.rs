@@ -1,7 +1,6 @@
 //! Connections to agents, and between daemons: TLS 1.3, with certificates at both ends.
 
 use std::{
-    fmt::Display,
     io,
     iter::once,
     net::IpAddr,
@@ -12,36 +11,27 @@ use std::{
 use certificates::{Certificates, is_certificate_for};
 use hyper_util::rt::TokioIo;
 use rustls::{
-    ClientConfig, ServerConfig,
+    ClientConfig,
     pki_types::{CertificateDer, ServerName},
 };
-use tokio::{
-    net::{TcpListener, TcpStream},
-    sync::{Semaphore, mpsc},
-    time::timeout,
-};
-use tokio_rustls::{TlsAcceptor, TlsConnector, server::TlsStream as Accepted};
+use tokio::net::TcpStream;
+use tokio_rustls::TlsConnector;
 use tonic::{
     Request,
-    codegen::tokio_stream::wrappers::ReceiverStream,
-    transport::{
-        Channel, Endpoint, Server, Uri,
-        server::{TcpConnectInfo, TlsConnectInfo},
-    },
+    transport::{Channel, Endpoint, Server, Uri},
+};
+use tower::layer::util::{Identity, Stack};
+
+use crate::{
+    ControlError, ErrorKind,
+    call_limit::CallLimit,
+    incoming::{Caller, Incoming, PROTOCOL},
 };
 
-use crate::{ControlError, ErrorKind};
-
-/// ALPN protocol of gRPC.
-const PROTOCOL: &[u8] = b"h2";
-/// Handshake timeout.
-const HANDSHAKE_TIMEOUT: Duration = Duration::from_secs(5);
-/// Pending handshakes. Further connections wait in the backlog.
-const HANDSHAKES_MAX: usize = 64;
+/// Timeout for connecting, with the handshake.
+const CONNECT_TIMEOUT: Duration = Duration::from_secs(5);
 /// HTTP/2 keepalive interval; its timeout is half of it.
 pub const KEEP_ALIVE: Duration = Duration::from_secs(10);
-/// Retry interval when accepting fails, as for lack of descriptors.
-const ACCEPT_AGAIN: Duration = Duration::from_millis(100);
 
 /// The certificate of a channel's server, once it is connected.
 #[derive(Clone, Default)]
@@ -87,65 +77,21 @@ pub fn channel(
         }
     };
     let channel = Endpoint::from(uri)
-        .connect_timeout(HANDSHAKE_TIMEOUT)
+        .connect_timeout(CONNECT_TIMEOUT)
         .http2_keep_alive_interval(KEEP_ALIVE)
         .keep_alive_timeout(KEEP_ALIVE / 2)
         .connect_with_connector_lazy(tower::service_fn(connect));
     Ok((channel, shown))
 }
 
-/// A server for connections of [`accept`], with a limit of concurrent streams of a connection. Connections
-/// without keepalives are closed.
-pub fn server(streams_max: u32) -> Server {
+/// A server for these connections, with a limit of concurrent streams of a connection. Connections without
+/// keepalives are closed.
+pub fn server(incoming: &Incoming, streams_max: u32) -> Server<Stack<CallLimit, Identity>> {
     Server::builder()
         .max_concurrent_streams(streams_max)
         .http2_keepalive_interval(Some(KEEP_ALIVE))
         .http2_keepalive_timeout(Some(KEEP_ALIVE / 2))
-}
-
-/// The error of a server that has stopped by itself.
-pub fn serving_failed(error: impl Display) -> ControlError {
-    ControlError::new(ErrorKind::Failed, format!("serving: {error}"))
-}
-
-/// Accepts authenticated connections. Handshakes run concurrently, each with a timeout.
-///
-/// Errors: the listener cannot be registered with the runtime.
-pub fn accept(
-    listener: std::net::TcpListener,
-    certificates: &Certificates,
-) -> Result<ReceiverStream<io::Result<Accepted<TcpStream>>>, ControlError> {
-    listener.set_nonblocking(true).map_err(serving_failed)?;
-    let listener = TcpListener::from_std(listener).map_err(serving_failed)?;
-    let mut config = ServerConfig::clone(&certificates.listening());
-    config.alpn_protocols = vec![PROTOCOL.to_vec()];
-    let acceptor = TlsAcceptor::from(Arc::new(config));
-    let (admit, admitted) = mpsc::channel(HANDSHAKES_MAX);
-    let places = Arc::new(Semaphore::new(HANDSHAKES_MAX));
-    tokio::spawn(async move {
-        while !admit.is_closed() {
-            let Ok(place) = Arc::clone(&places).acquire_owned().await else { return };
-            let accepted = tokio::select! {
-                accepted = listener.accept() => accepted,
-                () = admit.closed() => return,
-            };
-            let Ok((stream, peer)) = accepted else {
-                tokio::time::sleep(ACCEPT_AGAIN).await;
-                continue;
-            };
-            let (acceptor, admit) = (acceptor.clone(), admit.clone());
-            tokio::spawn(async move {
-                let _ = stream.set_nodelay(true);
-                match timeout(HANDSHAKE_TIMEOUT, acceptor.accept(stream)).await {
-                    Ok(Ok(stream)) => drop(admit.send(Ok(stream)).await),
-                    Ok(Err(error)) => tracing::debug!(%peer, %error, "refused: handshake failed"),
-                    Err(_) => tracing::debug!(%peer, "refused: handshake timed out"),
-                }
-                drop(place);
-            });
-        }
-    });
-    Ok(ReceiverStream::new(admitted))
+        .layer(CallLimit(Arc::clone(&incoming.calls)))
 }
 
 /// Names that are authorized for any address. Other certificates are authorized for their own addresses.
@@ -164,10 +110,8 @@ impl Trusted {
 
     /// Whether the caller's certificate is authorized for this address.
     pub fn authorizes<T>(&self, request: &Request<T>, address: IpAddr) -> bool {
-        let shown = request.extensions().get::<TlsConnectInfo<TcpConnectInfo>>();
-        let certificates = shown.and_then(TlsConnectInfo::peer_certs);
-        let own = certificates.as_ref().and_then(|chain| chain.first());
-        own.is_some_and(|own| self.is_for(own, address))
+        let caller = request.extensions().get::<Caller>();
+        caller.is_some_and(|caller| self.is_for(&caller.certificate(), address))
     }
 
     /// Whether a server's certificate is authorized for this address.

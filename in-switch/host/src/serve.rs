@@ -4,8 +4,9 @@ use std::{path::PathBuf, sync::Arc, time::Duration};
 
 use certificates::Certificates;
 use control::{
-    Agent, ControlError,
+    Agent, ControlError, Incoming, Limits, Most,
     proto::{host_server::HostServer, peer_server::PeerServer},
+    serving_failed,
     tls::{self, Trusted},
     watcher::Probing,
 };
@@ -29,6 +30,10 @@ const LEAVE_TIMEOUT: Duration = Duration::from_secs(8);
 const CLOSE_TIMEOUT: Duration = Duration::from_secs(1);
 /// Streams of one connection.
 const STREAMS_MAX: u32 = 1024;
+/// Other daemons: a sender's has a connection and a call for each membership here. All connections fit into
+/// 1,024 descriptors, with those that have not authenticated.
+const LIMITS: Limits =
+    Limits { connections: Most { each: 256, all: 512 }, calls: Most { each: 256, all: 512 } };
 /// Longest message.
 const MESSAGE_BYTES_MAX: usize = 256 * 1024;
 
@@ -88,7 +93,7 @@ pub async fn serve(
     stop: impl Future<Output = ()>,
 ) -> Result<(), ControlError> {
     let Prepared { daemon, mut socket, leave } = prepared;
-    let callers = tls::accept(listener, &daemon.certificates)?;
+    let callers = Incoming::open(listener, &daemon.certificates, LIMITS)?;
     let (close, closed) = watch::channel(false);
     let [mut first, mut second] = [Shutdown(closed.clone()), Shutdown(closed)];
     let applications = ForApplications(Arc::clone(&daemon));
@@ -99,7 +104,7 @@ pub async fn serve(
         .serve_with_incoming_shutdown(socket.accept()?, async move { first.requested().await });
     let daemons = ForDaemons(Arc::clone(&daemon));
     let daemons = PeerServer::new(daemons).max_decoding_message_size(MESSAGE_BYTES_MAX);
-    let daemons = tls::server(STREAMS_MAX)
+    let daemons = tls::server(&callers, STREAMS_MAX)
         .add_service(daemons)
         .serve_with_incoming_shutdown(callers, async move { second.requested().await });
     let ending = async {
@@ -114,7 +119,7 @@ pub async fn serve(
     };
     tokio::select! {
         served = async { tokio::try_join!(applications, daemons) } => {
-            served.map(drop).map_err(tls::serving_failed)
+            served.map(drop).map_err(serving_failed)
         }
         () = ending => Ok(()),
     }

@@ -3,7 +3,7 @@
 use std::time::Duration;
 
 use control::{
-    ControlError, ErrorKind,
+    ControlError, ErrorKind, InProgress,
     delegation::Delegation,
     host::terms::{Acceptance, Terms, invalid, name, reason},
     proto::{
@@ -86,6 +86,7 @@ pub(crate) async fn join(
     mut request: Request<Streaming<JoinRequest>>,
 ) -> Result<ReceiverStream<Result<JoinEvent, Status>>, ControlError> {
     daemon.check_open()?;
+    let in_progress = InProgress::of(&request);
     let Some(Kind::Invitation(invitation)) = first(request.get_mut()).await?.kind else {
         return Err(invalid("the first message of a stream is an invitation"));
     };
@@ -113,7 +114,7 @@ pub(crate) async fn join(
     let joined = JoinEvent { event: Some(Event::Joined(joined(daemon, &delegation, &accepted))) };
     let _ = events_tx.try_send(Ok(joined));
     tokio::spawn(async move {
-        let _place = place;
+        let _place = (place, in_progress);
         let ended = tokio::select! {
         ended = membership(&mut offer, &mut stream) => ended,
                     () = shutdown.requested() => Ended::Here("the daemon of its host shuts down".to_owned()),

@@ -12,7 +12,7 @@ use std::{
 
 use certificates::{CertificateFiles, Certificates};
 use control::{
-    ControlError, ErrorKind,
+    ControlError, ErrorKind, Incoming, Limits, Most,
     host::{
         Acceptance, Invited, NewGroup,
         client::{Group, GroupEvent, Host, Listener, ListenerEvent},
@@ -173,9 +173,11 @@ impl World {
         let listener = StdListener::bind("127.0.0.1:0").unwrap();
         let agent = listener.local_addr().unwrap().to_string();
         let switch = Arc::<MockAgent>::default();
+        let most = Most { each: 100, all: 100 };
+        let limits = Limits { connections: most, calls: most };
         let served = Server::builder()
             .add_service(SwitchServer::from_arc(Arc::clone(&switch)))
-            .serve_with_incoming(tls::accept(listener, &certificates).unwrap());
+            .serve_with_incoming(Incoming::open(listener, &certificates, limits).unwrap());
         tokio::spawn(served);
         let socket = directory.path().join("switch.sock");
         let settings = DaemonSettings {
