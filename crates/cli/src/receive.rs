@@ -11,7 +11,10 @@ use std::{
 };
 
 use clap::builder::NonEmptyStringValueParser;
-use files::receiver::{self, Output, Placement, ReceiveError, ReceiverSettings};
+use files::{
+    SwitchControl,
+    receiver::{self, Output, Placement, ReceiveError, ReceiverSettings},
+};
 use plan::size;
 use rdmc::Secret;
 use rustix::system::uname;
@@ -27,7 +30,7 @@ use crate::{
     logging,
     network::{self, Network},
     output::InUse,
-    recording,
+    recording, switches,
 };
 
 /// How long connecting to a root may take.
@@ -146,7 +149,8 @@ pub fn run(args: &Args) -> Result<Exit, Failure> {
     let trace = args.trace.as_ref().map(|path| recording::standalone(path, &in_use, name));
     let interrupt = Interrupt::catch(false)?.begin();
     let (stop, placement) = (interrupt.flag(), Placement::Below(directory));
-    let settings = ReceiverSettings { host, placement, output, bytes_max: args.max_size, stop };
+    let (bytes_max, switches) = (args.max_size, switches::agreement(&credentials));
+    let settings = ReceiverSettings { host, placement, output, bytes_max, switches, stop };
     recorded(trace.transpose()?, args.verbose, || match (args.listen, &args.join) {
         (Some(address), _) => listen(address, credentials, &settings, &interrupt, once),
         (None, Some(root)) => join(root, &credentials, &settings),
@@ -201,7 +205,8 @@ fn answer_invitation(verbose: bool) -> Result<Exit, Failure> {
             true => Placement::Making,
             false => Placement::Anywhere,
         };
-        let settings = ReceiverSettings { host, placement, output: None, bytes_max: None, stop };
+        let (output, bytes_max, switches) = (None, None, SwitchControl::default());
+        let settings = ReceiverSettings { host, placement, output, bytes_max, switches, stop };
         connect((&addresses, &networks), port, &secret, &settings)
     })
 }

@@ -208,6 +208,7 @@ fn push(
                 placement: Placement::Anywhere,
                 output: Some(Output::new(consumers[host].clone())),
                 bytes_max: None,
+                switches: Default::default(),
                 stop: Arc::default(),
             };
             let secret = secret.clone();

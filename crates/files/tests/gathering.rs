@@ -44,6 +44,7 @@ fn receive(
         placement: Placement::Anywhere,
         output: None,
         bytes_max: None,
+        switches: Default::default(),
         stop: Arc::default(),
     };
     thread::spawn(move || {

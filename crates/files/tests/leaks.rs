@@ -88,6 +88,7 @@ fn push(directory: &Path, number: usize) {
                 placement: Placement::Anywhere,
                 output: None,
                 bytes_max: None,
+                switches: Default::default(),
                 stop: Arc::new(AtomicBool::new(false)),
             };
             let secret = secret.clone();

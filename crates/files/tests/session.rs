@@ -89,6 +89,7 @@ impl World {
                 placement: Placement::Anywhere,
                 output: None,
                 bytes_max: None,
+                switches: Default::default(),
                 stop: Arc::clone(&self.stop),
             };
             let secret = self.secret.clone();

@@ -167,6 +167,7 @@ fn receiver_settings(host: usize) -> ReceiverSettings {
         placement: Placement::Anywhere,
         output: None,
         bytes_max: None,
+        switches: Default::default(),
         stop: Arc::default(),
     }
 }
@@ -447,6 +448,7 @@ fn files_are_refused_by_a_receiver_with_an_output() {
         placement: Placement::Anywhere,
         output: Some(Output::new(Consumer::default())),
         bytes_max: None,
+        switches: Default::default(),
         stop: Arc::default(),
     };
     let (port, secret) = (push.control_port(), world.secret.clone());

@@ -67,6 +67,7 @@ impl World {
                 placement: Placement::Anywhere,
                 output: None,
                 bytes_max: self.bytes_max,
+                switches: Default::default(),
                 stop: Arc::clone(&self.stop),
             };
             let secret = self.secret.clone();

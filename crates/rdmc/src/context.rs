@@ -517,7 +517,10 @@ impl Context {
                 let patience = self.settings.tcp.silence_timeout.saturating_mul(2);
                 in_switch::arrange(number, links, switches.as_ref(), patience, deadline)
             }
-            _ => Ok((in_switch::join(number, links, deadline)?, None)),
+            _ => {
+                let delegates = self.settings.delegates.as_deref();
+                Ok((in_switch::join(number, links, delegates, deadline)?, None))
+            }
         }
     }
 

@@ -166,3 +166,26 @@ pub fn listen(address: SocketAddr) -> Result<std::net::TcpListener, ControlError
         ControlError::new(ErrorKind::Failed, format!("listening on {address}: {error}"))
     })
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn the_limits_are_those_of_the_document() {
+        let document = include_str!("../../../docs/decisions/in-switch-control.md");
+        let (connections, calls) = (LIMITS.connections, LIMITS.calls);
+        let thousands = |count: usize| format!("{},{:03}", count / 1000, count % 1000);
+        let watched = thousands(calls.each);
+        for line in [
+            format!("| request | {} MiB |", REQUEST_BYTES_MAX >> 20),
+            format!("| connections | {} of one certificate, {} in all |", connections.each, connections.all),
+            format!(
+                "| calls at a time, streams included | {watched} of one certificate (one for each watched group, and 256), {} in all |",
+                thousands(calls.all)
+            ),
+        ] {
+            assert!(document.contains(&line), "docs/decisions/in-switch-control.md lacks: {line}");
+        }
+    }
+}

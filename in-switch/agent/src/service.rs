@@ -182,7 +182,7 @@ impl Switch for Service {
         let asked = request.get_ref();
         let named = asked.group.as_ref().and_then(|group| group.key.as_ref());
         let claim = self.claim(&request, named, &asked.caller, asked.instance)?;
-        let group = convert::group(asked.group.as_ref())?;
+        let group = convert::group(asked.group.as_ref(), asked.instance)?;
         let hops_left = self.hops_left(asked.hops_left)?;
         if asked.is_first {
             self.registry.paths.check_first(group.key.sender, group.sender_mac).await?;

@@ -1,8 +1,8 @@
 //! State of a group: what was requested, and what is installed.
 
-use std::{collections::BTreeMap, sync::Arc, time::Instant};
+use std::{collections::BTreeMap, net::IpAddr, sync::Arc, time::Instant};
 
-use mcrdma::plan::Group;
+use mcrdma::plan::{Group, Member};
 
 use crate::{split::Split, suspicion::Failing};
 
@@ -38,6 +38,18 @@ pub(crate) struct State {
 pub(crate) struct Lease {
     pub(crate) group: Group,
     pub(crate) renewed: Instant,
+    /// When each member's delegation ends, by its address.
+    pub(crate) delegated_until: BTreeMap<IpAddr, Instant>,
+}
+
+impl Lease {
+    /// A member whose delegation has ended by then.
+    pub(crate) fn overdue(&self, now: Instant) -> Option<IpAddr> {
+        let has_ended = |member: &&Member| {
+            self.delegated_until.get(&member.address).is_none_or(|until| *until <= now)
+        };
+        self.group.members.iter().find(has_ended).map(|member| member.address)
+    }
 }
 
 impl State {
@@ -50,6 +62,6 @@ impl State {
     pub(crate) fn requested(&self) -> Option<&Group> {
         let mut all = self.leases.values().map(|lease| &lease.group);
         let first = all.next()?;
-        all.all(|other| other == first).then_some(first)
+        all.all(|other| other.is_same(first)).then_some(first)
     }
 }

@@ -33,6 +33,7 @@ pub mod watcher;
 pub use agent::{Agent, Claim, HOPS_MAX, Kept, TRACE_PACKETS_MAX, TRACE_TIME_MS_MAX};
 pub use call_limit::{CallLimit, InProgress, Limited};
 pub use counter::Most;
+pub use delegation::Delegating;
 pub use error::{ControlError, ErrorKind};
 pub use incoming::{Caller, Connection, Incoming, Limits, serving_failed};
 pub use switches::AgentSwitches;

@@ -33,6 +33,9 @@ pub struct Member {
     pub psn_offset: u32,
     #[prost(message, repeated, tag = "5")]
     pub regions: ::prost::alloc::vec::Vec<Region>,
+    /// An encoded Delegation of this entry, by the member. Not needed for Plan.
+    #[prost(bytes = "vec", tag = "6")]
+    pub delegation: ::prost::alloc::vec::Vec<u8>,
 }
 #[derive(serde::Serialize, Clone, PartialEq, ::prost::Message)]
 pub struct Group {
@@ -42,7 +45,7 @@ pub struct Group {
     pub sender_qpn: u32,
     #[prost(uint32, tag = "3")]
     pub psn_first: u32,
-    /// The sender's virtual peer.
+    /// The sender's virtual peer: the addresses of a member, for which the switch answers ARP.
     #[prost(string, tag = "4")]
     pub virtual_address: ::prost::alloc::string::String,
     #[prost(string, tag = "5")]
@@ -56,16 +59,12 @@ pub struct Group {
     /// that have an address in the sender's subnet.
     #[prost(string, tag = "8")]
     pub sender_mac: ::prost::alloc::string::String,
-    /// An encoded Proof of the member that has the virtual address and Ethernet address: with it the switch
-    /// answers ARP for that address. Without it they have to be a member's, which answers itself.
-    #[prost(bytes = "vec", tag = "9")]
-    pub proof: ::prost::alloc::vec::Vec<u8>,
 }
-/// What a member's daemon has signed with the key of its certificate (the text is in
-/// in-switch/control/src/delegation.rs).
+/// A member's host has signed, with the key of its certificate, that switches may copy a group's packets to it (the
+/// text is in in-switch/control/src/delegation.rs).
 #[derive(serde::Serialize, Clone, PartialEq, Eq, Hash, ::prost::Message)]
-pub struct Proof {
-    /// DER; its own first, then intermediates. Its own is for the virtual address.
+pub struct Delegation {
+    /// DER; its own first, then intermediates. Its own is for the member's address.
     #[prost(bytes = "vec", repeated, tag = "1")]
     pub certificates: ::prost::alloc::vec::Vec<::prost::alloc::vec::Vec<u8>>,
     /// TLS 1.3 SignatureScheme.
@@ -73,6 +72,9 @@ pub struct Proof {
     pub scheme: u32,
     #[prost(bytes = "vec", tag = "3")]
     pub signature: ::prost::alloc::vec::Vec<u8>,
+    /// Its end, in seconds since 1970.
+    #[prost(uint64, tag = "4")]
+    pub until: u64,
 }
 #[derive(serde::Serialize, Clone, PartialEq, ::prost::Message)]
 pub struct InsertRequest {
@@ -81,7 +83,7 @@ pub struct InsertRequest {
     /// The lease's holder: the sender's host, or the upstream switch.
     #[prost(string, tag = "2")]
     pub caller: ::prost::alloc::string::String,
-    /// Random, drawn by the sender for this group.
+    /// Random, drawn by the sender for this group; members have signed it.
     #[prost(fixed64, tag = "3")]
     pub instance: u64,
     /// Answers are merged here.
@@ -450,7 +452,7 @@ pub mod switch_client {
             self
         }
         /// Installs a group in this switch, and in those downstream first. A group that the same caller has
-        /// installed is replaced. Errors: ALREADY_EXISTS (the identifier or the queue pair is
+        /// installed is replaced, as when a member has renewed its delegation; when one ends, the group is removed. Errors: ALREADY_EXISTS (the identifier or the queue pair is
         /// another group's), FAILED_PRECONDITION (no tree), RESOURCE_EXHAUSTED (a limit), PERMISSION_DENIED,
         /// UNAVAILABLE (a downstream agent cannot be reached).
         pub async fn insert(
@@ -621,7 +623,7 @@ pub mod switch_server {
     #[async_trait]
     pub trait Switch: std::marker::Send + std::marker::Sync + 'static {
         /// Installs a group in this switch, and in those downstream first. A group that the same caller has
-        /// installed is replaced. Errors: ALREADY_EXISTS (the identifier or the queue pair is
+        /// installed is replaced, as when a member has renewed its delegation; when one ends, the group is removed. Errors: ALREADY_EXISTS (the identifier or the queue pair is
         /// another group's), FAILED_PRECONDITION (no tree), RESOURCE_EXHAUSTED (a limit), PERMISSION_DENIED,
         /// UNAVAILABLE (a downstream agent cannot be reached).
         async fn insert(
@@ -1299,6 +1301,9 @@ pub struct Terms {
     /// Opaque data of the sending application.
     #[prost(bytes = "vec", tag = "6")]
     pub application_data: ::prost::alloc::vec::Vec<u8>,
+    /// Random, drawn by the sender's daemon for this group.
+    #[prost(fixed64, tag = "7")]
+    pub instance: u64,
 }
 #[derive(serde::Serialize, Clone, PartialEq, ::prost::Message)]
 pub struct CreateRequest {
@@ -1470,7 +1475,7 @@ pub struct Invitation {
 }
 #[derive(serde::Serialize, Clone, PartialEq, ::prost::Message)]
 pub struct JoinEvent {
-    #[prost(oneof = "join_event::Event", tags = "1, 2")]
+    #[prost(oneof = "join_event::Event", tags = "1, 2, 3")]
     pub event: ::core::option::Option<join_event::Event>,
 }
 /// Nested message and enum types in `JoinEvent`.
@@ -1483,6 +1488,9 @@ pub mod join_event {
         /// Last: why it is no longer a member.
         #[prost(string, tag = "2")]
         Left(::prost::alloc::string::String),
+        /// A later end of its delegation: an encoded Delegation.
+        #[prost(bytes = "vec", tag = "3")]
+        Renewed(::prost::alloc::vec::Vec<u8>),
     }
 }
 #[derive(serde::Serialize, Clone, PartialEq, ::prost::Message)]
@@ -1495,10 +1503,9 @@ pub struct Joined {
     pub qpn: u32,
     #[prost(message, repeated, tag = "4")]
     pub regions: ::prost::alloc::vec::Vec<Memory>,
-    /// From a daemon whose certificate is for this address: an encoded Proof (switch.proto) that it may be
-    /// the address of the virtual peer, for which the switch may answer ARP.
+    /// An encoded Delegation (switch.proto) of the member's entry in switches.
     #[prost(bytes = "vec", tag = "5")]
-    pub proof: ::prost::alloc::vec::Vec<u8>,
+    pub delegation: ::prost::alloc::vec::Vec<u8>,
 }
 /// Generated client implementations.
 pub mod host_client {

@@ -4,7 +4,7 @@ use std::{
     io,
     iter::once,
     net::IpAddr,
-    sync::{Arc, Mutex, MutexGuard, PoisonError},
+    sync::Arc,
     time::Duration,
 };
 
@@ -33,22 +33,9 @@ const CONNECT_TIMEOUT: Duration = Duration::from_secs(5);
 /// HTTP/2 keepalive interval; its timeout is half of it.
 pub const KEEP_ALIVE: Duration = Duration::from_secs(10);
 
-/// The certificate of a channel's server, once it is connected.
-#[derive(Clone, Default)]
-pub struct ServerCertificate(Arc<Mutex<Option<CertificateDer<'static>>>>);
-
-impl ServerCertificate {
-    fn lock(&self) -> MutexGuard<'_, Option<CertificateDer<'static>>> {
-        self.0.lock().unwrap_or_else(PoisonError::into_inner)
-    }
-}
-
 /// A channel to an agent or a daemon at `HOST:PORT`, which has to have a certificate for HOST. It connects
 /// on first use, and again when it has broken.
-pub fn channel(
-    peer: &str,
-    certificates: &Certificates,
-) -> Result<(Channel, ServerCertificate), ControlError> {
+pub fn channel(peer: &str, certificates: &Certificates) -> Result<Channel, ControlError> {
     let no_peer = |why: &str| {
         ControlError::new(ErrorKind::Invalid, format!("\"{peer}\" is no HOST:PORT: {why}"))
     };
@@ -62,26 +49,20 @@ pub fn channel(
     let mut config = ClientConfig::clone(&certificates.connecting());
     config.alpn_protocols = vec![PROTOCOL.to_vec()];
     let connector = TlsConnector::from(Arc::new(config));
-    let shown = ServerCertificate::default();
-    let by_connection = shown.clone();
     let connect = move |_: Uri| {
         let (host, name, connector) = (host.clone(), name.clone(), connector.clone());
-        let shown = by_connection.clone();
         async move {
             let stream = TcpStream::connect((host.as_str(), port)).await?;
             stream.set_nodelay(true)?;
             let stream = connector.connect(name, stream).await?;
-            let chain = stream.get_ref().1.peer_certificates();
-            *shown.lock() = chain.and_then(<[_]>::first).map(|own| own.clone().into_owned());
             io::Result::Ok(TokioIo::new(stream))
         }
     };
-    let channel = Endpoint::from(uri)
+    Ok(Endpoint::from(uri)
         .connect_timeout(CONNECT_TIMEOUT)
         .http2_keep_alive_interval(KEEP_ALIVE)
         .keep_alive_timeout(KEEP_ALIVE / 2)
-        .connect_with_connector_lazy(tower::service_fn(connect));
-    Ok((channel, shown))
+        .connect_with_connector_lazy(tower::service_fn(connect)))
 }
 
 /// A server for these connections, with a limit of concurrent streams of a connection. Connections without
@@ -112,11 +93,6 @@ impl Trusted {
     pub fn authorizes<T>(&self, request: &Request<T>, address: IpAddr) -> bool {
         let caller = request.extensions().get::<Caller>();
         caller.is_some_and(|caller| self.is_for(&caller.certificate(), address))
-    }
-
-    /// Whether a server's certificate is authorized for this address.
-    pub fn authorizes_server(&self, shown: &ServerCertificate, address: IpAddr) -> bool {
-        shown.lock().as_ref().is_some_and(|own| self.is_for(own, address))
     }
 
     fn is_for(&self, certificate: &CertificateDer<'_>, address: IpAddr) -> bool {

@@ -182,7 +182,7 @@ impl Application {
             mac: accept.mac.clone(),
             qpn: accept.qpn,
             regions: accept.regions.clone(),
-            proof: Vec::new(),
+            delegation: Vec::new(),
         };
         let accepted = Acceptance::from_proto(&joined)?;
         self.answer(accept.offer, |terms| terms.check(&accepted).map(|()| Ok(accepted)))
@@ -264,6 +264,7 @@ mod tests {
             mtu_bytes: 1024,
             regions: Vec::new(),
             application_data: Vec::new(),
+            instance: 8,
         }
     }
 

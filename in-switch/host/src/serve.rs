@@ -37,6 +37,9 @@ const LIMITS: Limits =
 /// Longest message.
 const MESSAGE_BYTES_MAX: usize = 256 * 1024;
 
+/// Default of [`DaemonSettings::delegation_lasts`].
+pub const DELEGATION_LASTS: Duration = Duration::from_secs(600);
+
 /// Settings of a daemon.
 #[derive(Clone, Debug)]
 pub struct DaemonSettings {
@@ -49,6 +52,9 @@ pub struct DaemonSettings {
     /// Names (DNS names or IP addresses) whose certificates may invite members for any sender. Other daemons
     /// may for the addresses that their certificates are for.
     pub trusted: Vec<String>,
+    /// How long switches may copy to members of this host without hearing of them again; renewed three times as
+    /// often. The clocks of hosts and switches have to agree better than that.
+    pub delegation_lasts: Duration,
     /// How hosts of members are asked that the switch suspects.
     pub probing: Probing,
 }
@@ -76,6 +82,7 @@ pub fn prepare(
         groups: Arc::default(),
         sending: Quota::new(SENDING_MAX, "groups to send to"),
         memberships: Quota::new(MEMBERSHIPS_MAX, "memberships"),
+        delegation_lasts: settings.delegation_lasts,
         probing: settings.probing,
         shutdown: Shutdown(shutdown),
     };
@@ -122,5 +129,26 @@ pub async fn serve(
             served.map(drop).map_err(serving_failed)
         }
         () = ending => Ok(()),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn the_limits_are_those_of_the_document() {
+        let document = include_str!("../../../docs/decisions/in-switch-control.md");
+        assert_eq!(LIMITS.connections, LIMITS.calls);
+        let Most { each, all } = LIMITS.calls;
+        for line in [
+            format!("| message | {} KiB |", MESSAGE_BYTES_MAX >> 10),
+            format!(
+                "| connections and calls of other daemons | {each} of one certificate, {all} in all, so {each} memberships of one sender |"
+            ),
+            format!("every {} s while", DELEGATION_LASTS.as_secs() / 3),
+        ] {
+            assert!(document.contains(&line), "docs/decisions/in-switch-control.md lacks: {line}");
+        }
     }
 }

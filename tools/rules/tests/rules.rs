@@ -49,7 +49,7 @@ const MAY_USE: &[(&str, &[&str])] = &[
     ("routes", &["mcrdma", "roce"]),
     ("control", &["certificates", "mcrdma", "roce", "session"]),
     ("agent", &["certificates", "control", "data-plane", "mcrdma", "roce", "routes"]),
-    ("host", &["certificates", "control", "roce"]),
+    ("host", &["certificates", "control", "mcrdma", "roce"]),
     ("endpoint", &["mcrdma", "packet-socket", "roce"]),
     (
         "simulate",

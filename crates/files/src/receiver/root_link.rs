@@ -82,6 +82,7 @@ impl<'a> RootLink<'a> {
         settings.completion = terms.completion.parse().map_err(system)?;
         settings.protection = terms.protection.parse().map_err(system)?;
         settings.rate_max = terms.rate_max;
+        self.settings.switches.apply(&mut settings);
         settings.tcp.silence_timeout = Duration::from_millis(u64::from(terms.failure_deadline_ms));
         Context::start(settings).map_err(system)
     }

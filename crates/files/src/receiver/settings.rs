@@ -4,6 +4,8 @@ use std::sync::{Arc, atomic::AtomicBool};
 
 use plan::size;
 
+use crate::switch_control::SwitchControl;
+
 use super::{error::ReceiveError, output::Output, placement::Placement};
 
 /// Settings of a receiver.
@@ -17,6 +19,8 @@ pub struct ReceiverSettings {
     pub output: Option<Output>,
     /// The longest object that it accepts, in bytes, with the holes of its files; checked before files are made.
     pub bytes_max: Option<u64>,
+    /// Whether switches may copy to this host.
+    pub switches: SwitchControl,
     /// When set, ends the session within a fraction of a second; the partial copy is kept for a later one.
     pub stop: Arc<AtomicBool>,
 }

@@ -390,6 +390,7 @@ mod tests {
                 placement: Placement::Anywhere,
                 output: None,
                 bytes_max: None,
+                switches: Default::default(),
                 stop: Arc::default(),
             };
             let own = [Ipv4Addr::LOCALHOST.into()];
