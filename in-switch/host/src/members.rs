@@ -79,7 +79,8 @@ impl Members {
             let (member, terms, refused) = (member.clone(), terms.clone(), refused.clone());
             let authorities = certificates.authorities();
             asked.spawn(async move {
-                let joined = ask(channel, (&member, &authorities), &terms, deadline, refused).await;
+                let asked = (&member, &*authorities);
+                let joined = ask(channel, asked, &terms, deadline, refused).await;
                 (place, joined.map_err(|error| error.within(member.label())))
             });
         }
