@@ -150,7 +150,7 @@ fn open_receiver(
 }
 
 /// A receiver's entry in switches, not signed yet.
-const fn entry(address: IpAddr, mac: Mac, qpn: u32) -> plan::Member {
+fn entry(address: IpAddr, mac: Mac, qpn: u32) -> plan::Member {
     let (regions, delegation) = (Vec::new(), Vec::new());
     plan::Member { address, mac: Some(mac), qpn, psn_offset: 0, regions, delegation }
 }
