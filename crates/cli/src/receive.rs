@@ -25,6 +25,7 @@ use crate::{
     credentials::CredentialFiles,
     failure::{Exit, Failure, print_message},
     help::{EXPERTS, REPORTS, USUAL},
+    home,
     interrupt::{Interrupt, survive_file_size_limits},
     invitation::{FASTER_NETWORK, Invitation, LINE_BYTES_MAX, NODE_NAME},
     logging,
@@ -136,6 +137,9 @@ pub fn run(args: &Args) -> Result<Exit, Failure> {
     if !directory.is_dir() {
         let shown = directory.display();
         return Err(Failure::Failed(format!("--dir {shown} is not a directory")));
+    }
+    if let (Some(_), Some(directory)) = (args.listen, &args.dir) {
+        home::refuse(directory)?;
     }
     let once = args.once || args.stdout;
     let host = match (args.listen, &args.name) {

@@ -105,11 +105,11 @@ fn a_listener_rejects_unauthenticated_peers() {
     let place = place_with_secret(10);
     let mut listener = listener(&place, "in", &["--once"]);
     let host = format!("127.0.0.1:{}", listener.port);
-    fs::write(place.path("other"), place.run_words("secret").out).unwrap();
+    place.write_private("other", &place.run_words("secret").out);
     place
         .run(&["push", "object", "--to", &host, "--secret-file", "other"])
         .has_failed_with(1, "secret");
-    fs::write(place.path("bad"), "1234").unwrap();
+    place.write_private("bad", "1234");
     place
         .run(&["push", "object", "--to", &host, "--secret-file", "bad"])
         .has_failed_with(1, "64 hexadecimal digits");

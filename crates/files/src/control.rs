@@ -143,8 +143,23 @@ impl Control {
     where
         M: Serialize + Clone + Send + 'static,
     {
+        self.enqueue(job(message))
+    }
+
+    /// The same for messages that are made when they are sent, so that one of them at a time takes memory.
+    pub(crate) fn send_each<M: Serialize>(
+        &self,
+        mut messages: impl Iterator<Item = M> + Send + 'static,
+    ) -> Result<(), Error> {
+        self.enqueue(Box::new(move |channel| {
+            let mut send = |message| channel.send_steadily(&message, SEND_TIMEOUT);
+            Ok(messages.try_for_each(&mut send)?)
+        }))
+    }
+
+    fn enqueue(&self, job: Job) -> Result<(), Error> {
         let sent = match &*lock(&self.queue) {
-            Some(queue) => queue.try_send(job(message)),
+            Some(queue) => queue.try_send(job),
             None => Err(TrySendError::Disconnected(nothing())),
         };
         let cause = match sent {
@@ -293,6 +308,27 @@ mod tests {
         let lost = received.recv_timeout(TIMEOUT).unwrap().unwrap_err();
         assert!(lost.to_string().contains("read none of 256 queued messages"), "{lost}");
         control.disconnect();
+    }
+
+    #[test]
+    fn of_several_messages_those_are_made_that_the_peer_reads() {
+        const MESSAGES: usize = 200;
+        let (own, mut peer) = pair();
+        let control = Control::start(own, TIMEOUT, |_: Result<u8, Error>| true).unwrap();
+        let made = Arc::new(AtomicU64::new(0));
+        let counted = Arc::clone(&made);
+        let message = move |number: usize| {
+            counted.fetch_add(1, Ordering::Relaxed);
+            vec![number as u8; 256 << 10]
+        };
+        control.send_each((0..MESSAGES).map(message)).unwrap();
+        for number in 0..MESSAGES {
+            let made = made.load(Ordering::Relaxed) as usize;
+            assert!(number != 1 || made < MESSAGES, "{made} were made when one was read");
+            let message: Vec<u8> = peer.receive(Deadline::after(TIMEOUT)).unwrap();
+            assert!(message.len() == 256 << 10 && message[0] == number as u8);
+        }
+        control.close(Deadline::after(TIMEOUT));
     }
 
     #[test]

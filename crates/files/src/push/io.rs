@@ -233,9 +233,8 @@ impl Effects for Io<'_> {
         let alive = (ToReceiver::Alive, HEARTBEAT);
         let control = Control::start_with_keepalive(channel, failure_deadline, alive, take)
             .map_err(|error| system("starting a control connection", error))?;
-        for message in self.push.first_messages(plan) {
-            control.send(&message)?;
-        }
+        control.send(&self.push.first_message(plan))?;
+        control.send_each(self.push.listing())?;
         self.connections[host] = Some(Connection { number, control });
         Ok((ip, own.ip().to_canonical()))
     }
