@@ -667,7 +667,8 @@ fn members_that_cannot_agree_have_no_switch() {
     );
     for (host, error) in errors.into_iter().enumerate() {
         assert!(matches!(error, Error::InSwitch { group: 1, .. }), "{error}");
-        let who = if host == 2 { "this member cannot join" } else { "member 2 at 10.7.0.3 cannot join" };
+        let who =
+            if host == 2 { "this member cannot join" } else { "member 2 at 10.7.0.3 cannot join" };
         for words in [who, "no certificate", "--cert, --key and --ca"] {
             assert!(error.to_string().contains(words), "{error}");
         }

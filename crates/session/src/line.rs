@@ -150,10 +150,7 @@ pub(crate) enum Opening {
 }
 
 /// Classifies the bytes received so far, without consuming them (`peek`).
-pub(crate) fn sent_so_far(
-    opening: Opening,
-    peek: impl Fn(&mut [u8]) -> io::Result<usize>,
-) -> Sent {
+pub(crate) fn sent_so_far(opening: Opening, peek: impl Fn(&mut [u8]) -> io::Result<usize>) -> Sent {
     let mut bytes = [0; HELLO_BYTES_MAX];
     let sent = match peek(&mut bytes) {
         Err(error) if error.kind() == io::ErrorKind::WouldBlock => return Sent::Part,

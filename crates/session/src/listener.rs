@@ -104,7 +104,8 @@ impl Listener {
         answer: impl Fn(Channel, Handshake) -> Result<(), E> + Send + Sync + 'static,
     ) -> io::Result<Self> {
         let refused = |error: &dyn Display| tracing::debug!(target: "rdmc::session", %error, "refused a connection");
-        Self::authenticating(socket, credentials.into(), move |_, channel, handshake| match channel {
+        Self::authenticating(socket, credentials.into(), move |_, channel, handshake| match channel
+        {
             Ok(channel) => {
                 handshake.authenticated();
                 let _ = answer(channel, handshake).inspect_err(|error| refused(error));

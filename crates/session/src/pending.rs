@@ -127,8 +127,7 @@ impl PendingConnections {
         self.accepted += 1;
         // The send buffer of a new connection has space for a greeting; if the write fails, the
         // connection is dropped.
-        let greeted =
-            self.opening == Opening::Tls || line::greet_at_once(&mut stream);
+        let greeted = self.opening == Opening::Tls || line::greet_at_once(&mut stream);
         let interest = Interest::READABLE;
         let registered = self.poll.registry().register(&mut stream, Token(number), interest);
         if greeted && registered.is_ok() {

@@ -179,7 +179,10 @@ mod tests {
         let watched = thousands(calls.each);
         for line in [
             format!("| request | {} MiB |", REQUEST_BYTES_MAX >> 20),
-            format!("| connections | {} of one certificate, {} in all |", connections.each, connections.all),
+            format!(
+                "| connections | {} of one certificate, {} in all |",
+                connections.each, connections.all
+            ),
             format!(
                 "| calls at a time, streams included | {watched} of one certificate (one for each watched group, and 256), {} in all |",
                 thousands(calls.all)

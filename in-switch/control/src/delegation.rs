@@ -269,8 +269,7 @@ mod tests {
         let later = UnixTime::since_unix_epoch(Duration::from_secs(
             UnixTime::now().as_secs() + 2 * HOUR.as_secs(),
         ));
-        let refused =
-            check_at(&host.authorities(), &proposal(), &signed, later).unwrap_err();
+        let refused = check_at(&host.authorities(), &proposal(), &signed, later).unwrap_err();
         assert!(refused.contains("has ended") && refused.contains("clocks"), "{refused}");
     }
 

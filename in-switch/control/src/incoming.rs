@@ -20,10 +20,7 @@ use tokio::{
     time::timeout,
 };
 use tokio_rustls::{TlsAcceptor, server::TlsStream};
-use tonic::{
-    codegen::tokio_stream::Stream,
-    transport::server::Connected,
-};
+use tonic::{codegen::tokio_stream::Stream, transport::server::Connected};
 
 use crate::{
     ControlError, ErrorKind,

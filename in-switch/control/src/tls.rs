@@ -1,12 +1,6 @@
 //! Connections to agents, and between daemons: TLS 1.3, with certificates at both ends.
 
-use std::{
-    io,
-    iter::once,
-    net::IpAddr,
-    sync::Arc,
-    time::Duration,
-};
+use std::{io, iter::once, net::IpAddr, sync::Arc, time::Duration};
 
 use certificates::{Certificates, is_certificate_for};
 use hyper_util::rt::TokioIo;

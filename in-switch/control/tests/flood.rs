@@ -1,9 +1,9 @@
 //! Unauthenticated peers do not keep callers out, and callers with a certificate not each other.
 
 use std::{
-    thread,
     io::{ErrorKind, Read, Write},
     net::{SocketAddr, TcpListener, TcpStream},
+    thread,
     time::{Duration, Instant},
 };
 
@@ -87,8 +87,7 @@ fn assert_admitted(sent_by_peers: &[u8]) {
     let entered = runtime.enter();
     let mut admitted = Incoming::open(socket, &server, LIMITS).unwrap();
     drop(entered);
-    let mut crowd: Vec<Idle> =
-        (0..CROWD).map(|_| Idle::connect(address, sent_by_peers)).collect();
+    let mut crowd: Vec<Idle> = (0..CROWD).map(|_| Idle::connect(address, sent_by_peers)).collect();
     let handshake = thread::spawn(move || authenticate(address, &caller));
     let mut closed_after = [None; CROWD];
     while !handshake.is_finished() {
@@ -105,7 +104,8 @@ fn assert_admitted(sent_by_peers: &[u8]) {
     for (number, closed_after) in closed_after.into_iter().enumerate() {
         let is_among_the_oldest = number + UNAUTHENTICATED_MAX <= CROWD;
         assert!(
-            is_among_the_oldest || closed_after.is_none_or(|after| after >= UNAUTHENTICATED_TIMEOUT),
+            is_among_the_oldest
+                || closed_after.is_none_or(|after| after >= UNAUTHENTICATED_TIMEOUT),
             "peer {number} of {CROWD} was closed after {closed_after:?}, and the caller waited for that"
         );
     }

@@ -4,8 +4,7 @@ use std::{collections::BTreeMap, net::IpAddr, pin::pin, sync::Arc, time::Duratio
 
 use certificates::Certificates;
 use control::{
-    ControlError, ErrorKind,
-    delegation,
+    ControlError, ErrorKind, delegation,
     host::terms::{Acceptance, Invited, Terms, reason},
     keeper::Renewals,
     proto::{

@@ -4,8 +4,7 @@ use std::time::Duration;
 
 use certificates::Certificates;
 use control::{
-    ControlError, ErrorKind, InProgress,
-    delegation,
+    ControlError, ErrorKind, InProgress, delegation,
     host::terms::{Acceptance, Terms, invalid, name, reason},
     proto::{
         self, JoinEvent, JoinRequest, ListenEvent, ListenRequest, join_event::Event,

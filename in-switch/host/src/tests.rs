@@ -284,7 +284,8 @@ async fn a_member_receives_where_its_daemons_certificate_is_for() {
     let mut listener = world.host().listen("s").await.unwrap();
     let error = world.create(&mut listener).await.unwrap_err();
     assert_eq!(error.kind, ErrorKind::Denied);
-    for words in ["member 127.0.0.1:", "receives at 127.0.0.2, and", "subjectAltName=IP:127.0.0.2"] {
+    for words in ["member 127.0.0.1:", "receives at 127.0.0.2, and", "subjectAltName=IP:127.0.0.2"]
+    {
         assert!(error.message.contains(words), "{error}");
     }
     assert!(ended(&mut listener).await.contains("receives at 127.0.0.2, and"));

@@ -170,7 +170,14 @@ impl Network {
         let members = to.iter().zip(qpn..).map(|(&host, qpn)| {
             let psn_offset = self.fabric.random.serial();
             let regions = Vec::new();
-            Member { address: address(host), mac: None, qpn, psn_offset, regions, delegation: Vec::new() }
+            Member {
+                address: address(host),
+                mac: None,
+                qpn,
+                psn_offset,
+                regions,
+                delegation: Vec::new(),
+            }
         });
         let members = members.collect();
         Group {

@@ -25,11 +25,8 @@ pub trait Delegates: Send + Sync + fmt::Debug {
     /// Signs the member's entry in this group; what `member` has as its delegation is not used. Does not block.
     ///
     /// Errors: this host cannot sign for the member's address; why, and the remedy.
-    fn delegate(
-        &self,
-        proposal: &plan::Proposal,
-        member: &plan::Member,
-    ) -> Result<Vec<u8>, String>;
+    fn delegate(&self, proposal: &plan::Proposal, member: &plan::Member)
+    -> Result<Vec<u8>, String>;
 }
 
 /// A group that is installed in switches. Dropping it removes the group, which may block for a bounded

@@ -259,7 +259,8 @@ fn who_may_not_ask_and_what_makes_no_sense_is_refused() {
     let (group, _) = world.connect(0, &["a1", "a2", "b1"]);
     let (a1, a2) = (world.find("a1"), world.find("a2"));
     let insert = |host, files, switch, group: &mcrdma::plan::Group, instance| {
-        let group = world.signed_for(&mcrdma::plan::Group { instance, ..group.clone() }, world::AGREED_FOR);
+        let group =
+            world.signed_for(&mcrdma::plan::Group { instance, ..group.clone() }, world::AGREED_FOR);
         let claim = claim(&group);
         let timeout = Duration::from_secs(20);
         let ask = async move |agent: control::Agent| agent.insert(&group, &claim, timeout).await;

@@ -310,7 +310,14 @@ impl World {
         for &node in members {
             let qpn = self.queue_pair(node, key.sender, sender_qpn, (0, psn_first));
             let (address, mac) = (self.address(node), Some(self.mac(node)));
-            let member = Member { address, mac, qpn, psn_offset: 0, regions: Vec::new(), delegation: Vec::new() };
+            let member = Member {
+                address,
+                mac,
+                qpn,
+                psn_offset: 0,
+                regions: Vec::new(),
+                delegation: Vec::new(),
+            };
             group.members.push(member);
             queue_pairs.push((node, qpn));
         }
