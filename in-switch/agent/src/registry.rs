@@ -19,6 +19,7 @@ use mcrdma::{
 };
 use rustls::RootCertStore;
 use tokio::{
+    sync::Semaphore,
     task::{JoinSet, spawn_blocking},
     time::timeout,
 };
@@ -38,6 +39,8 @@ use crate::{
 const DOWNSTREAM_TIMEOUT: Duration = Duration::from_secs(10);
 /// Deadline for removing a group from downstream agents; after it their leases expire.
 const LEAVE_TIMEOUT: Duration = Duration::from_secs(2);
+/// Groups whose delegations are checked at once; others wait.
+const CHECKS_MAX: usize = 2;
 /// Longest time for which a delegation counts.
 const DELEGATION_MAX: Duration = Duration::from_secs(7 * 24 * 3600);
 /// Cause of a trouble: routes have changed and a group has no path by them.
@@ -52,6 +55,7 @@ pub(crate) struct Registry {
     pub(crate) reports: Reports,
     groups_per_host_max: usize,
     authorities: Arc<RootCertStore>,
+    checks: Semaphore,
     agents: BTreeMap<String, Agent>,
     plane: Mutex<Groups>,
     /// Groups that a caller traces.
@@ -81,6 +85,7 @@ impl Registry {
             reports: Reports::default(),
             groups_per_host_max: settings.groups_per_host_max,
             authorities: certificates.authorities(),
+            checks: Semaphore::new(CHECKS_MAX),
             agents,
             plane: Mutex::new(plane),
             traced: Mutex::default(),
@@ -144,6 +149,8 @@ impl Registry {
     /// A lease of a group whose members have agreed to it.
     async fn delegated(&self, group: Group) -> Result<Lease, ControlError> {
         let authorities = Arc::clone(&self.authorities);
+        // Nobody closes it.
+        let _turn = self.checks.acquire().await;
         // Up to 64 signatures, while others are served.
         let check = move || (check_members(&authorities, &group), group);
         let checked = spawn_blocking(check).await;
@@ -524,7 +531,7 @@ impl Registry {
             overdue.is_none() && now.saturating_duration_since(lease.renewed) < self.stale_after
         });
         if state.leases.is_empty() {
-            tracing::warn!(%key, "removed: no caller has renewed it for {} s, or no member agrees any more", self.stale_after.as_secs());
+            tracing::warn!(%key, "removed: its callers have not renewed it for {} s, or a member its delegation", self.stale_after.as_secs());
         }
         self.remove_if_unleased(key, state).await;
         let _ = self.apply_requested(state).await;

@@ -38,6 +38,10 @@ impl Delegates for Delegating {
     }
 }
 
+/// Cause of a missing signature that nobody has removed.
+const OLDER: &str =
+    "is the rdmc of an older version there, at the sender, or at a switch before this one?";
+
 /// What is signed. Distinct from what TLS signs, which begins with 64 spaces.
 fn statement(proposal: &Proposal, member: &Member, until: u64) -> String {
     let Proposal { sender, sender_qpn, psn_first, instance } = proposal;
@@ -116,10 +120,13 @@ fn check_at(
 ) -> Result<Duration, String> {
     let encoded = &member.delegation;
     if encoded.is_empty() {
-        return Err("there is no delegation of its".to_owned());
+        return Err(format!("it has signed nothing ({OLDER})"));
     }
     check_length(encoded)?;
     let delegation = proto::Delegation::decode(&encoded[..]).map_err(|error| error.to_string())?;
+    if delegation.until == 0 {
+        return Err(format!("its delegation has no end ({OLDER})"));
+    }
     let chain: Vec<CertificateDer<'_>> =
         delegation.certificates.iter().map(|der| CertificateDer::from(&der[..])).collect();
     let (own, between) = chain.split_first().ok_or("there is no certificate in its delegation")?;
@@ -205,6 +212,12 @@ mod tests {
         Certificates::read(&files, &[]).unwrap()
     }
 
+    /// As daemons before delegations had an end sent a proof of their addresses.
+    fn without_end(delegation: &[u8]) -> Vec<u8> {
+        let proof = proto::Delegation::decode(delegation).unwrap();
+        proto::Delegation { until: 0, ..proof }.encode_to_vec()
+    }
+
     #[test]
     fn a_delegation_is_valid_for_one_entry_of_one_group_only() {
         let authority = Authority::new("network");
@@ -230,7 +243,7 @@ mod tests {
             assert!(refused.contains("something else"), "{refused}");
         }
         type Change = (fn(&mut Member), &'static str);
-        let changes: [Change; 13] = [
+        let changes: [Change; 14] = [
             (|member| member.mac = None, "something else"),
             (|member| member.qpn = 34, "something else"),
             (|member| member.psn_offset = 5, "something else"),
@@ -240,7 +253,11 @@ mod tests {
             (|member| member.regions[0].member_start = 9, "something else"),
             (|member| member.regions[0].member_key = 9, "something else"),
             (|member| member.address = IpAddr::from([10, 0, 0, 4]), "another host"),
-            (|member| member.delegation.clear(), "no delegation"),
+            (|member| member.delegation.clear(), "it has signed nothing (is the rdmc of an older"),
+            (
+                |member| member.delegation = without_end(&member.delegation),
+                "no end (is the rdmc of an",
+            ),
             (|member| member.delegation.truncate(100), ""),
             (|member| *member.delegation.last_mut().unwrap() ^= 1, "something else"),
             (|member| member.delegation = vec![0; DELEGATION_BYTES_MAX + 1], "16384"),

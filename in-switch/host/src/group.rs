@@ -67,7 +67,7 @@ async fn run(
 ) {
     let mut shutdown = daemon.shutdown.clone();
     let psn_first = rand::random_range(0..Serial::COUNT);
-    let terms = new.terms(psn_first, rand::random());
+    let terms = new.terms(psn_first, rand::random_range(1..=u64::MAX));
     let interrupted = async {
         tokio::select! {
             error = application.interruption() => error,

@@ -22,18 +22,16 @@ use crate::{
 
 /// Groups that applications of a host send to.
 const SENDING_MAX: u32 = 1024;
-/// Groups that applications of a host are offered, or are members of.
-const MEMBERSHIPS_MAX: u32 = 4096;
 /// Deadline for removing all groups at shutdown; after it their leases expire.
 const LEAVE_TIMEOUT: Duration = Duration::from_secs(8);
 /// Deadline for connections to close after that.
 const CLOSE_TIMEOUT: Duration = Duration::from_secs(1);
 /// Streams of one connection.
 const STREAMS_MAX: u32 = 1024;
-/// Other daemons: a sender's has a connection and a call for each membership here. All connections fit into
-/// 1,024 descriptors, with those that have not authenticated.
-const LIMITS: Limits =
-    Limits { connections: Most { each: 256, all: 512 }, calls: Most { each: 256, all: 512 } };
+/// Memberships and offers: a sender's daemon has a connection and a call for each.
+const MEMBERSHIPS: Most = Most { each: SENDING_MAX as usize, all: 4096 };
+/// Other daemons.
+const LIMITS: Limits = Limits { connections: MEMBERSHIPS, calls: MEMBERSHIPS };
 /// Longest message.
 const MESSAGE_BYTES_MAX: usize = 256 * 1024;
 
@@ -81,7 +79,7 @@ pub fn prepare(
         listeners: Arc::default(),
         groups: Arc::default(),
         sending: Quota::new(SENDING_MAX, "groups to send to"),
-        memberships: Quota::new(MEMBERSHIPS_MAX, "memberships"),
+        memberships: Quota::new(MEMBERSHIPS.all as u32, "memberships"),
         delegation_lasts: settings.delegation_lasts,
         probing: settings.probing,
         shutdown: Shutdown(shutdown),
@@ -139,12 +137,15 @@ mod tests {
     #[test]
     fn the_limits_are_those_of_the_document() {
         let document = include_str!("../../../docs/decisions/in-switch-control.md");
-        assert_eq!(LIMITS.connections, LIMITS.calls);
-        let Most { each, all } = LIMITS.calls;
+        let thousands = |count: usize| format!("{},{:03}", count / 1000, count % 1000);
+        let Limits { connections, calls } = LIMITS;
+        assert_eq!((connections, calls), (MEMBERSHIPS, MEMBERSHIPS));
+        let [each, all] = [MEMBERSHIPS.each, MEMBERSHIPS.all].map(thousands);
         for line in [
             format!("| message | {} KiB |", MESSAGE_BYTES_MAX >> 10),
+            format!("| groups sent to | {} |", thousands(SENDING_MAX as usize)),
             format!(
-                "| connections and calls of other daemons | {each} of one certificate, {all} in all, so {each} memberships of one sender |"
+                "| memberships and offers, each a connection and a call of the sender's daemon | {each} of one certificate, {all} in all |"
             ),
             format!("every {} s while", DELEGATION_LASTS.as_secs() / 3),
         ] {

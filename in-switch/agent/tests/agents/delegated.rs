@@ -5,6 +5,7 @@ use std::time::Duration;
 use agent::{Clock, ManualClock};
 use control::{Claim, ErrorKind};
 use mcrdma::plan::{Device, Group, Topology};
+use testing_switch::flow;
 
 use crate::world::{self, AGREED_FOR, INSERT_TIMEOUT, World, claim};
 
@@ -40,7 +41,7 @@ fn switches_copy_only_to_members_that_have_agreed() {
     }
     let (mut world, _) = racks();
     let (group, _) = world.connect(0, &["a1", "b1", "b2"]);
-    assert_not_agreed(&world, &group, 0, "no delegation");
+    assert_not_agreed(&world, &group, 0, "it has signed nothing");
     let signed = world.signed_for(&group, AGREED_FOR);
     let others = world.signed_for(&Group { instance: 77, ..group.clone() }, AGREED_FOR);
     let ended = world.signed_for(&group, Duration::ZERO);
@@ -49,7 +50,7 @@ fn switches_copy_only_to_members_that_have_agreed() {
         group.members[place].delegation.clone_from(&from.members[place].delegation);
         group
     };
-    assert_not_agreed(&world, &with(1, &group), 1, "no delegation");
+    assert_not_agreed(&world, &with(1, &group), 1, "it has signed nothing");
     assert_not_agreed(&world, &with(1, &others), 1, "something else");
     assert_not_agreed(&world, &with(0, &ended), 0, "has ended");
     let mut others = signed.clone();
@@ -116,4 +117,39 @@ fn a_group_ends_in_all_switches_when_a_member_does_not_renew() {
         assert!(clock.advance(STALE_AFTER / 4, PATIENCE));
     }
     assert_eq!(["tor-a", "spine", "tor-b"].map(|switch| count(&world, switch)), [0; 3]);
+}
+
+/// New delegations change no entry of a switch, and those of a smaller group do not bring a removed member back.
+#[test]
+fn packets_are_copied_while_members_renew_and_go() {
+    if !world::is_possible() {
+        return;
+    }
+    let (mut world, _) = racks();
+    // The first member has the addresses of the virtual peer.
+    let (mut group, flow) = world.connect_writing(0, &["a1", "b1", "b2", "a2"]);
+    let mut flows = [flow];
+    let claim = world.insert(&group, "tor-a").unwrap();
+    let until = |world: &mut World, flows: &mut [flow::Flow; 1], done| {
+        while flows[0].done < done {
+            flow::turn(flows, &mut world.endpoints);
+        }
+    };
+    until(&mut world, &mut flows, flow::MESSAGES / 3);
+    world.insert(&group, "tor-a").unwrap();
+    until(&mut world, &mut flows, flow::MESSAGES / 2);
+    let (node, queue_pair) = flows[0].queue_pairs[1];
+    assert!(world.endpoints.get_mut(&node).unwrap().remove(queue_pair));
+    flows[0].lose(1);
+    let gone = group.members.remove(0);
+    let removed = world.ask(world.find("a1"), "tor-a", async move |agent| {
+        agent.remove_member(&claim, gone.address).await
+    });
+    assert!(removed.unwrap());
+    world.insert(&group, "tor-a").unwrap();
+    flow::run(&mut flows, &mut world.endpoints);
+    let mut as_before = group.clone();
+    as_before.members.insert(0, gone);
+    let error = world.insert(&as_before, "tor-a").unwrap_err();
+    assert_eq!(error.kind, ErrorKind::Invalid, "{error}");
 }

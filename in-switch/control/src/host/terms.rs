@@ -177,6 +177,12 @@ impl Terms {
     /// From a message. Errors: it is invalid.
     pub fn from_proto(terms: Option<&proto::Terms>) -> Result<Self, ControlError> {
         let terms = terms.ok_or_else(|| invalid("terms are missing"))?;
+        if terms.instance == 0 {
+            return Err(invalid(
+                "the group has no random number for members to sign: the sender's daemon is of an older version of \
+                 rdmc than this member's; daemons of one group are of one version",
+            ));
+        }
         Ok(Self {
             sender: address(&terms.sender)?,
             sender_qpn: serial("queue pair number", terms.sender_qpn)?,
@@ -415,6 +421,9 @@ mod tests {
         assert_eq!(NewGroup::from_proto(&group.to_proto()), Ok(group.clone()));
         let terms = group.terms(9, 77);
         assert_eq!(Terms::from_proto(Some(&terms.to_proto())), Ok(terms.clone()));
+        let of_an_older_daemon = proto::Terms { instance: 0, ..terms.to_proto() };
+        let refused = Terms::from_proto(Some(&of_an_older_daemon)).unwrap_err();
+        assert!(refused.message.contains("an older version of rdmc"), "{refused}");
         let accepted = acceptance();
         assert_eq!(Acceptance::from_proto(&accepted.to_proto()), Ok(accepted.clone()));
         assert_eq!(terms.check(&accepted), Ok(()));
