@@ -25,7 +25,7 @@ pub fn words<'a>(first: &[&'a str], more: &'a [String]) -> Vec<&'a str> {
 }
 
 fn listener(place: &Place, directory: &str, files: &Issued) -> Listener {
-    Listener::start(place, directory, &words(&["--allow", "login1"], &options(files)))
+    Listener::start(place, directory, &words(&["--allow", "login1", "--bench"], &options(files)))
 }
 
 #[test]

@@ -29,6 +29,7 @@ mod push;
 mod push_faults;
 mod push_stream;
 mod push_trees;
+mod redirected;
 mod slurm;
 #[cfg(feature = "switch")]
 mod switch;

@@ -94,7 +94,9 @@ mod tests {
     use crate::{
         Manifest,
         changes::{Change, Changes},
-        messages::{Blamed, Deletion, Offer, Start, StreamOffer, Terms, Top, TreeOffer},
+        messages::{
+            Blamed, Deletion, Introduction, Offer, Start, StreamOffer, Terms, Top, TreeOffer,
+        },
         owners::Kept,
         ranges::{RangeList, Ranges},
         resume::ChunkDigests,
@@ -143,6 +145,7 @@ mod tests {
         let manifest =
             Manifest { name: "object".into(), bytes: 1 << 40, mode: 0o644, modified_ns: -1 };
         let terms = || Terms {
+            root: ([10, 0, 0, 1], 7001).into(),
             streams: 1,
             completion: text(),
             protection: text(),
@@ -194,8 +197,10 @@ mod tests {
             command: Some(text()),
             terms: terms(),
         });
+        let (host, names) = (text(), vec![text()]);
+        let introduction = Introduction { host, names, address: ([10, 0, 0, 1], 7000).into() };
         let seeds = [
-            ("hello", seed(0, &ToRoot::Hello { host: text() })),
+            ("hello", seed(0, &ToRoot::Hello(introduction))),
             (
                 "prepared",
                 seed(

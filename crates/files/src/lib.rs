@@ -49,6 +49,7 @@ mod push;
 #[doc(hidden)]
 mod ranges;
 mod read_ahead;
+mod reason;
 pub mod receiver;
 mod removal;
 mod resident;
@@ -79,6 +80,7 @@ pub use push::{
     PushError, PushEvent, PushHandle, PushReport, PushSettings, Reach, Stream, StreamHost,
     StreamReport, StreamSettings,
 };
+pub use reason::shortened;
 pub use resident::peak_resident_bytes;
 pub use source::{EntryNames, KeptAttributes, ListOptions, Source, SourceError};
 pub use switch_control::SwitchControl;

@@ -78,10 +78,14 @@ impl World {
     fn receive(&self, host: usize, switches: SwitchControl, root: IpAddr) {
         let settings = ReceiverSettings {
             host: format!("host-{host}"),
+            names: Vec::new(),
+            root: None,
             placement: Placement::Anywhere,
             output: None,
             bytes_max: None,
             switches,
+            limits: None,
+            reception: Arc::default(),
             stop: Arc::new(AtomicBool::new(false)),
         };
         let port = *self.port.wait();

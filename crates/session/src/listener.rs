@@ -21,6 +21,7 @@ use crate::{
     error::Error,
     handshake_limit::{Handshake, HandshakeLimit, STACK_BYTES},
     line::Opening,
+    peers::Peers,
     pending::PendingConnections,
     threads::Threads,
 };
@@ -64,12 +65,29 @@ impl Listener {
         credentials: impl Into<Credentials>,
         admit: impl Fn(Result<Channel, Error>) + Send + Sync + 'static,
     ) -> io::Result<Self> {
-        Self::authenticating(socket, credentials.into(), move |shared, channel, handshake| {
-            drop(handshake);
-            if !shared.closed.load(Ordering::Acquire) {
-                admit(channel);
-            }
-        })
+        Self::open_to(None, socket, credentials, admit)
+    }
+
+    /// As [`Listener::open`], for these peers only: connections of all others are closed at once.
+    ///
+    /// Errors: no thread or descriptor is left.
+    pub fn open_to(
+        peers: Option<Peers>,
+        socket: TcpListener,
+        credentials: impl Into<Credentials>,
+        admit: impl Fn(Result<Channel, Error>) + Send + Sync + 'static,
+    ) -> io::Result<Self> {
+        Self::authenticating(
+            peers,
+            socket,
+            credentials.into(),
+            move |shared, channel, handshake| {
+                drop(handshake);
+                if !shared.closed.load(Ordering::Acquire) {
+                    admit(channel);
+                }
+            },
+        )
     }
 
     /// Starts to accept for a server of another protocol over TLS, which authenticates by itself. `serve`
@@ -85,37 +103,40 @@ impl Listener {
         socket: TcpListener,
         serve: impl Fn(TcpStream, Handshake) + Send + 'static,
     ) -> io::Result<Self> {
-        Self::start(socket, Opening::Tls, move |shared, stream| {
+        Self::start(None, socket, Opening::Tls, move |shared, stream| {
             let handshake = shared.handshakes.start(&stream)?;
             serve(stream, handshake);
             Ok(())
         })
     }
 
-    /// Starts to accept, for a listener that is done with each connection when `answer` returns.
+    /// Starts to accept from these peers, or from all, for a listener that is done with each connection when `answer` returns.
     /// `answer` gets each authenticated connection on its own thread (with 256 KiB of stack), and
     /// may block. As long as it keeps the [`Handshake`], [`Listener::close`] shuts the connection
     /// down and waits for it. Errors are logged.
     ///
     /// Errors: no thread or descriptor is left.
     pub fn answering<E: Display>(
+        peers: Option<Peers>,
         socket: TcpListener,
         credentials: impl Into<Credentials>,
         answer: impl Fn(Channel, Handshake) -> Result<(), E> + Send + Sync + 'static,
     ) -> io::Result<Self> {
         let refused = |error: &dyn Display| tracing::debug!(target: "rdmc::session", %error, "refused a connection");
-        Self::authenticating(socket, credentials.into(), move |_, channel, handshake| match channel
-        {
-            Ok(channel) => {
-                handshake.authenticated();
-                let _ = answer(channel, handshake).inspect_err(|error| refused(error));
+        Self::authenticating(peers, socket, credentials.into(), move |_, channel, handshake| {
+            match channel {
+                Ok(channel) => {
+                    handshake.authenticated();
+                    let _ = answer(channel, handshake).inspect_err(|error| refused(error));
+                }
+                Err(error) => refused(&error),
             }
-            Err(error) => refused(&error),
         })
     }
 
     /// Each connection is authenticated on a thread of its own.
     fn authenticating<S>(
+        peers: Option<Peers>,
         socket: TcpListener,
         credentials: Credentials,
         serve: S,
@@ -124,7 +145,7 @@ impl Listener {
         S: Fn(&Shared, Result<Channel, Error>, Handshake) + Send + Sync + 'static,
     {
         let serve = Arc::new((credentials, serve));
-        Self::start(socket, Opening::Greeting, move |shared, stream| {
+        Self::start(peers, socket, Opening::Greeting, move |shared, stream| {
             let handshake = shared.handshakes.start(&stream)?;
             let (shared, serve) = (Arc::clone(shared), Arc::clone(&serve));
             let authenticate = move || {
@@ -139,13 +160,18 @@ impl Listener {
     }
 
     /// `serve` gets each connection whose peer has sent a hello, on the thread that accepts.
-    fn start<S>(socket: TcpListener, opening: Opening, serve: S) -> io::Result<Self>
+    fn start<S>(
+        peers: Option<Peers>,
+        socket: TcpListener,
+        opening: Opening,
+        serve: S,
+    ) -> io::Result<Self>
     where
         S: Fn(&Arc<Shared>, TcpStream) -> io::Result<()> + Send + 'static,
     {
         let address = socket.local_addr()?;
         let shared = Arc::<Shared>::default();
-        let pending = PendingConnections::of(socket.try_clone()?, opening)?;
+        let pending = PendingConnections::of(socket.try_clone()?, opening, peers)?;
         let stop = pending.waker()?;
         let accepting = Arc::clone(&shared);
         let threads = Threads::default();
@@ -235,7 +261,7 @@ mod tests {
             answering.send(()).unwrap();
             channel.receive::<u8>(Deadline::after(PATIENCE)).map(drop)
         };
-        let mut listener = Listener::answering(socket, secret(), answer).unwrap();
+        let mut listener = Listener::answering(None, socket, secret(), answer).unwrap();
         let _peer = Channel::connect(address, &secret(), Deadline::after(PATIENCE)).unwrap();
         answered.recv_timeout(PATIENCE).unwrap();
         let started = Instant::now();
@@ -243,6 +269,20 @@ mod tests {
         assert!(started.elapsed() < PATIENCE, "it waited for the receive instead of ending it");
         assert!(TcpStream::connect(address).is_err(), "the socket is still listening");
         assert!(listener.close(Deadline::after(PATIENCE)).is_empty());
+    }
+
+    #[test]
+    fn peers_that_are_not_allowed_get_no_greeting() {
+        let (socket, address) = bind();
+        let peers = Some("10.0.0.0/8".parse().unwrap());
+        let _listener = Listener::open_to(peers, socket, secret(), drop).unwrap();
+        let mut caller = TcpStream::connect(address).unwrap();
+        caller.set_read_timeout(Some(PATIENCE)).unwrap();
+        assert!(matches!(io::Read::read(&mut caller, &mut [0]), Ok(0) | Err(_)));
+        let (socket, address) = bind();
+        let peers = Some("127.0.0.1".parse().unwrap());
+        let _listener = Listener::open_to(peers, socket, secret(), drop).unwrap();
+        Channel::connect(address, &secret(), Deadline::after(PATIENCE)).unwrap();
     }
 
     #[test]

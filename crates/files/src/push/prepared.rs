@@ -114,9 +114,10 @@ impl Prepared {
         PushHandle { events: self.events.clone() }
     }
 
-    /// The first message to a receiver. [`Prepared::listing`] follows.
-    pub(super) fn first_message(&self, plan: &HostPlan) -> ToReceiver {
+    /// The first message to a receiver, on a connection whose end here is at `root`. [`Prepared::listing`] follows.
+    pub(super) fn first_message(&self, plan: &HostPlan, root: SocketAddr) -> ToReceiver {
         let terms = Terms {
+            root,
             streams: self.settings.streams,
             completion: self.settings.completion.to_string(),
             protection: self.settings.protection.to_string(),
