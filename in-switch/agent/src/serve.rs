@@ -41,7 +41,7 @@ const LIMITS: Limits = Limits {
     connections: Most { each: 64, all: 512 },
     calls: Most { each: CALLS_MAX as usize, all: 16 * CALLS_MAX as usize },
 };
-/// Longest request: a group of 64 members with 1,024 regions each has less than 3 MiB.
+/// Longest request: no group has more, with 64 members and each with 1,024 regions and the longest delegation.
 const REQUEST_BYTES_MAX: usize = 4 << 20;
 
 /// An agent that is ready to serve.
@@ -169,20 +169,65 @@ pub fn listen(address: SocketAddr) -> Result<std::net::TcpListener, ControlError
 
 #[cfg(test)]
 mod tests {
+    use control::{HOPS_MAX, delegation::DELEGATION_BYTES_MAX, proto};
+    use mcrdma::{MEMBERS_MAX, REGIONS_MAX};
+    use prost::Message;
+
     use super::*;
 
     #[test]
-    fn the_limits_are_those_of_the_document() {
+    fn the_largest_group_fits_into_a_request() {
+        let number = u32::MAX >> 8;
+        let (start, member_start, bytes, member_key) = (u64::MAX, u64::MAX, u64::MAX, u32::MAX);
+        let region = proto::Region { start, bytes, member_start, member_key };
+        let address = "f".repeat(39);
+        let member = proto::Member {
+            address: address.clone(),
+            mac: "f".repeat(17),
+            qpn: number,
+            psn_offset: number,
+            regions: vec![region; REGIONS_MAX],
+            delegation: vec![0xff; DELEGATION_BYTES_MAX],
+        };
+        let group = proto::Group {
+            key: Some(proto::Key { sender: address.clone(), id: number }),
+            sender_qpn: number,
+            psn_first: number,
+            virtual_address: address,
+            virtual_mac: "f".repeat(17),
+            sender_mac: "f".repeat(17),
+            all_notifications: true,
+            members: vec![member; MEMBERS_MAX],
+        };
+        let request = proto::InsertRequest {
+            group: Some(group),
+            caller: "c".repeat(255),
+            instance: u64::MAX,
+            is_first: true,
+            hops_left: HOPS_MAX,
+        };
+        let bytes = request.encoded_len();
+        assert!(bytes <= REQUEST_BYTES_MAX, "{bytes}");
+    }
+
+    #[test]
+    fn the_limits_are_those_of_the_documents() {
         let document = include_str!("../../../docs/decisions/in-switch-control.md");
+        let security = include_str!("../../../docs/security.md");
         let (connections, calls) = (LIMITS.connections, LIMITS.calls);
         let thousands = |count: usize| format!("{},{:03}", count / 1000, count % 1000);
         let watched = thousands(calls.each);
+        let (most, all) = (connections.each, connections.all);
+        let line = format!(
+            "take more than {most} of {all} connections, or {watched} of {} calls of an agent",
+            thousands(calls.all)
+        );
+        assert!(security.contains(&line), "docs/security.md lacks: {line}");
         for line in [
+            format!("| switches in a row | {HOPS_MAX}: a loop is refused |"),
+            format!("At most {} groups of one sender", thousands(GROUPS_PER_HOST_MAX)),
             format!("| request | {} MiB |", REQUEST_BYTES_MAX >> 20),
-            format!(
-                "| connections | {} of one certificate, {} in all |",
-                connections.each, connections.all
-            ),
+            format!("| connections | {most} of one certificate, {all} in all |"),
             format!(
                 "| calls at a time, streams included | {watched} of one certificate (one for each watched group, and 256), {} in all |",
                 thousands(calls.all)

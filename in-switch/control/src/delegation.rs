@@ -24,7 +24,7 @@ use webpki::{EndEntityCert, KeyUsage};
 use crate::proto;
 
 /// Longest delegation; a certificate has about 1 KiB.
-const DELEGATION_BYTES_MAX: usize = 16 * 1024;
+pub const DELEGATION_BYTES_MAX: usize = 16 * 1024;
 /// How long those of [`Delegating`] are valid.
 const LASTS: Duration = Duration::from_secs(24 * 3600);
 

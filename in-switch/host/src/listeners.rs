@@ -14,9 +14,9 @@ use tokio::sync::{Notify, mpsc, oneshot};
 use tonic::Status;
 
 /// Listening applications.
-const SERVICES_MAX: usize = 256;
+pub(crate) const SERVICES_MAX: usize = 256;
 /// Open offers of an application.
-const OFFERS_MAX: usize = 256;
+pub(crate) const OFFERS_MAX: usize = 256;
 /// Unread events of an application; one that exceeds it is disconnected.
 pub(crate) const EVENTS_MAX: usize = 1024;
 

@@ -19,7 +19,7 @@ pub const APPLICATION_DATA_BYTES_MAX: usize = 4096;
 /// Longest name of a service, and address of a daemon.
 pub const NAME_BYTES_MAX: usize = 255;
 /// Longer reasons are truncated.
-const REASON_BYTES_MAX: usize = 1000;
+pub const REASON_BYTES_MAX: usize = 1000;
 /// Path MTUs of InfiniBand: payload of a packet.
 const MTUS_BYTES: [u32; 5] = [256, 512, 1024, 2048, 4096];
 
