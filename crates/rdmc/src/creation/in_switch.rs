@@ -22,7 +22,7 @@ use super::{
     links::{Links, Wire},
     messages::shortened,
 };
-use crate::{Error, dispatcher};
+use crate::{ContextSettings, Error, dispatcher};
 
 /// Range of the random group identifiers, disjoint from the numbers of queue pairs.
 const IDS: std::ops::Range<u32> = 0x80_0000..0x100_0000;
@@ -82,11 +82,33 @@ pub(crate) fn check_size(settings: &GroupSettings) -> Result<(), Error> {
     Ok(())
 }
 
+/// Joins the group as the member that this is. Blocks until the switches have the group, or the deadline.
+///
+/// Errors: as for a receiver, or for the root.
+pub(crate) fn join(
+    group: &GroupSettings,
+    settings: &ContextSettings,
+    wires: &mut Links,
+    deadline: Deadline,
+) -> Result<(Option<GroupEnd>, Option<dispatcher::Registration>), Error> {
+    match &settings.switches {
+        Some(switches) if group.is_root() => {
+            // The link detects a silent member before this timeout does, and names it.
+            let patience = settings.tcp.silence_timeout.saturating_mul(2);
+            arrange(group.number, wires, switches.as_ref(), patience, deadline)
+        }
+        _ => {
+            let end = receive(group.number, wires, settings.delegates.as_deref(), deadline)?;
+            Ok((end, None))
+        }
+    }
+}
+
 /// Joins the group as a receiver. Blocks until the root reports that the switches have the group,
 /// or the deadline.
 ///
 /// Errors: this host cannot open a queue pair or sign; or the root reports why there is no group.
-pub(crate) fn join(
+fn receive(
     group: u64,
     wires: &mut Links,
     delegates: Option<&dyn Delegates>,
@@ -160,7 +182,7 @@ fn entry(address: IpAddr, mac: Mac, qpn: u32) -> plan::Member {
 ///
 /// Errors: a receiver cannot join, or is lost; switches refuse. The reason is sent to all
 /// receivers.
-pub(crate) fn arrange(
+fn arrange(
     group: u64,
     wires: &mut Links,
     switches: &dyn Switches,
