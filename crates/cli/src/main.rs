@@ -39,6 +39,7 @@ mod slurm;
 mod standard_output;
 #[cfg(feature = "switch")]
 mod switch;
+mod switches;
 mod this_machine;
 mod transfer;
 mod usage;

@@ -18,7 +18,10 @@ use std::{
 };
 
 use clap::builder::NonEmptyStringValueParser;
-use files::receiver::{self, Output, Placement, ReceiverSettings};
+use files::{
+    SwitchControl,
+    receiver::{self, Output, Placement, ReceiverSettings},
+};
 use plan::size;
 use rdmc::Secret;
 use rustix::system::uname;
@@ -39,7 +42,7 @@ use crate::{
     logging,
     network::{self, Network},
     output::InUse,
-    recording,
+    recording, switches,
 };
 
 /// How long connecting to a root may take.
@@ -182,6 +185,7 @@ pub fn run(args: &Args) -> Result<Exit, Failure> {
         placement,
         output,
         bytes_max: args.max_size,
+        switches: switches::agreement(&credentials),
         limits,
         reception: Arc::default(),
         stop,
@@ -255,6 +259,7 @@ fn answer_invitation(verbose: bool) -> Result<Exit, Failure> {
             placement,
             output: None,
             bytes_max: None,
+            switches: SwitchControl::default(),
             limits: None,
             reception: Arc::default(),
             stop,

@@ -210,6 +210,7 @@ fn push(
                 placement: Placement::Anywhere,
                 output: Some(Output::new(consumers[host].clone())),
                 bytes_max: None,
+                switches: Default::default(),
                 limits: None,
                 reception: Arc::default(),
                 stop: Arc::default(),

@@ -62,6 +62,7 @@ pub mod simulation;
 mod source;
 #[doc(hidden)]
 mod stream_message;
+mod switch_control;
 mod system;
 mod writeback;
 
@@ -77,8 +78,9 @@ pub use messages::{join_predicate, predicate};
 pub use push::{
     Admission, Gathering, GatheringRoot, GatheringWaker, HostPlan, HostReport, HostState, Push,
     PushError, PushEvent, PushHandle, PushReport, PushSettings, Reach, Stream, StreamHost,
-    StreamReport, StreamSettings, SwitchControl,
+    StreamReport, StreamSettings,
 };
 pub use reason::shortened;
 pub use resident::peak_resident_bytes;
 pub use source::{EntryNames, KeptAttributes, ListOptions, Source, SourceError};
+pub use switch_control::SwitchControl;

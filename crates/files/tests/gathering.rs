@@ -46,6 +46,7 @@ fn receive(
         placement: Placement::Anywhere,
         output: None,
         bytes_max: None,
+        switches: Default::default(),
         limits: None,
         reception: Arc::default(),
         stop: Arc::default(),

@@ -90,6 +90,7 @@ fn push(directory: &Path, number: usize) {
                 placement: Placement::Anywhere,
                 output: None,
                 bytes_max: None,
+                switches: Default::default(),
                 limits: None,
                 reception: Arc::default(),
                 stop: Arc::new(AtomicBool::new(false)),

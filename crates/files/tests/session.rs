@@ -91,6 +91,7 @@ impl World {
                 placement: Placement::Anywhere,
                 output: None,
                 bytes_max: None,
+                switches: Default::default(),
                 limits: None,
                 reception: Arc::default(),
                 stop: Arc::clone(&self.stop),

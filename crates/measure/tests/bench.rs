@@ -69,6 +69,7 @@ impl World {
                 placement: Placement::Anywhere,
                 output: None,
                 bytes_max: self.bytes_max,
+                switches: Default::default(),
                 limits: None,
                 reception: Arc::default(),
                 stop: Arc::clone(&self.stop),

@@ -509,15 +509,9 @@ impl Context {
         links: &mut Links,
         deadline: Deadline,
     ) -> Result<(Option<GroupEnd>, Option<Registration>), Error> {
-        let number = settings.number;
-        match &self.settings.switches {
-            _ if !settings.is_in_switch() => Ok((None, None)),
-            Some(switches) if settings.is_root() => {
-                // The link detects a silent member before this timeout does, and names it.
-                let patience = self.settings.tcp.silence_timeout.saturating_mul(2);
-                in_switch::arrange(number, links, switches.as_ref(), patience, deadline)
-            }
-            _ => Ok((in_switch::join(number, links, deadline)?, None)),
+        match settings.is_in_switch() {
+            true => in_switch::join(settings, &self.settings, links, deadline),
+            false => Ok((None, None)),
         }
     }
 

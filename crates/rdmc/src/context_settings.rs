@@ -6,7 +6,7 @@ use std::{net::SocketAddr, time::Duration};
 
 use session::Secret;
 #[cfg(feature = "switch")]
-use transport_switch::Switches;
+use transport_switch::{Delegates, Switches};
 use transport_tcp::{OutOfRange, TcpSettings};
 
 use crate::{CompletionMode, Error, Fabric, Protection};
@@ -69,6 +69,10 @@ pub struct ContextSettings {
     /// fabrics.
     #[cfg(feature = "switch")]
     pub switches: Option<Arc<dyn Switches>>,
+    /// Signs, at receivers of groups with [`crate::Algorithm::InSwitch`], that switches may copy to this host;
+    /// required there by agents of switches.
+    #[cfg(feature = "switch")]
+    pub delegates: Option<Arc<dyn Delegates>>,
 }
 
 impl ContextSettings {
@@ -88,6 +92,8 @@ impl ContextSettings {
             peers: None,
             #[cfg(feature = "switch")]
             switches: None,
+            #[cfg(feature = "switch")]
+            delegates: None,
         }
     }
 
@@ -152,6 +158,14 @@ impl ContextSettings {
     #[must_use]
     pub fn switches(mut self, switches: Arc<dyn Switches>) -> Self {
         self.switches = Some(switches);
+        self
+    }
+
+    /// Sets [`ContextSettings::delegates`].
+    #[cfg(feature = "switch")]
+    #[must_use]
+    pub fn delegates(mut self, delegates: Arc<dyn Delegates>) -> Self {
+        self.delegates = Some(delegates);
         self
     }
 

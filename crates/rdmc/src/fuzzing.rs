@@ -136,14 +136,20 @@ mod tests {
     #[cfg(feature = "switch")]
     #[test]
     fn the_corpus_of_messages_about_switches_passes() {
+        let joins = FromReceiver::Joins {
+            mac: [2, 0, 0, 0, 0, 7],
+            mtu_bytes: 1024,
+            room_bytes: 1 << 20,
+            qpn: 0x4_0001,
+            delegation: vec![9; 70],
+        };
+        let proposes = FromRoot::Proposes { qpn: 0x4_0002, psn_first: 0xff_ff00, instance: 5 };
         let messages = [
-            (
-                "joins-in-switch",
-                seed(6, &(0_u8, [2_u8, 0, 0, 0, 0, 7], 1024_u32, 1_u32 << 20, 0x4_0001_u32)),
-            ),
-            ("cannot-in-switch", seed(6, &(1_u8, "CAP_NET_RAW"))),
-            ("stands-in-switch", seed(7, &(0_u8, 0x4_0002_u32, 0xff_ff00_u32, 1024_u32))),
-            ("refused-in-switch", seed(7, &(1_u8, "a switch is full"))),
+            ("joins-in-switch", seed(6, &joins)),
+            ("cannot-in-switch", seed(6, &FromReceiver::Cannot("CAP_NET_RAW".into()))),
+            ("proposes-in-switch", seed(7, &proposes)),
+            ("stands-in-switch", seed(7, &FromRoot::Stands { mtu_bytes: 1024 })),
+            ("refused-in-switch", seed(7, &FromRoot::Refused("a switch is full".into()))),
         ];
         testing::replay("rdmc_messages", &messages, super::messages);
     }

@@ -163,5 +163,5 @@ pub use transport::{
     StoredWrite, WriteLease,
 };
 #[cfg(feature = "switch")]
-pub use transport_switch::{InsertError, Inserted, Suspicion, Switches};
+pub use transport_switch::{Delegates, InsertError, Inserted, Suspicion, Switches};
 pub use transport_tcp::{RATE_MAX_LEAST, TcpSettings, check_direct_copies};

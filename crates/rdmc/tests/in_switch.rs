@@ -44,14 +44,17 @@ fn start(host: usize, switch: &OneSwitch) -> Context {
 
 /// With this silence timeout.
 fn start_with(host: usize, switch: &OneSwitch, silence_timeout: Duration) -> Context {
+    Context::start(settings(host, switch, silence_timeout)).unwrap()
+}
+
+fn settings(host: usize, switch: &OneSwitch, silence_timeout: Duration) -> ContextSettings {
     let listen = SocketAddr::new(address(host), PORT);
     let mut settings = ContextSettings::new(listen, Secret::from_bytes([3; 32]));
     settings.tcp.silence_timeout = silence_timeout;
     settings.connect_timeout = Duration::from_secs(20);
-    if host == 0 {
-        settings.switches = Some(Arc::new(switch.clone()));
-    }
-    Context::start(settings).unwrap()
+    settings.switches = (host == 0).then(|| Arc::new(switch.clone()) as _);
+    settings.delegates = (host != 0).then(|| Arc::new(switch.clone()) as _);
+    settings
 }
 
 #[derive(Debug)]
@@ -641,6 +644,37 @@ fn a_refusal_by_a_switch_is_reported_to_all_members() {
     }
 }
 
+/// A receiver that cannot sign is named, to all.
+#[test]
+fn members_that_cannot_agree_have_no_switch() {
+    if skipped(Plane::Userspace) {
+        return;
+    }
+    let errors = run(
+        Plane::Userspace,
+        3,
+        |_| {},
+        |host, switch| {
+            let mut settings = settings(host, switch, Duration::from_millis(SILENCE_MS));
+            if host == 2 {
+                settings.delegates = None;
+            }
+            let context = Context::start(settings).unwrap();
+            let error = join(&context, host, 3).map(drop).unwrap_err();
+            context.close(PATIENCE).unwrap();
+            error
+        },
+    );
+    for (host, error) in errors.into_iter().enumerate() {
+        assert!(matches!(error, Error::InSwitch { group: 1, .. }), "{error}");
+        let who =
+            if host == 2 { "this member cannot join" } else { "member 2 at 10.7.0.3 cannot join" };
+        for words in [who, "no certificate", "--cert, --key and --ca"] {
+            assert!(error.to_string().contains(words), "{error}");
+        }
+    }
+}
+
 #[test]
 fn members_of_one_machine_have_no_switch() {
     let listen = "127.0.0.1:0".parse().unwrap();
@@ -676,7 +710,6 @@ fn members_of_one_machine_have_no_switch() {
             .collect();
         joining.into_iter().map(|thread| thread.join().unwrap().unwrap_err()).collect()
     });
-    assert!(errors[0].to_string().contains("member 1 at 127.0.0.1"), "{}", errors[0]);
     for error in errors {
         assert!(matches!(error, Error::InSwitch { .. }), "{error}");
         assert!(error.to_string().contains("loopback"), "{error}");

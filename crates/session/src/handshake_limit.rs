@@ -22,7 +22,7 @@ pub(crate) const STACK_BYTES: usize = 256 << 10;
 /// flood of unauthenticated peers cannot keep members out, and uses no more than this number of
 /// threads, descriptors and buffers. A member whose connection is closed in this way retries.
 ///
-/// Each connection is served by a thread of its own, which the owner of the limit starts.
+/// Each connection is served by a thread of its own, or by the server of another protocol, which the owner of the limit starts.
 #[derive(Debug, Default)]
 pub(crate) struct HandshakeLimit {
     open: Mutex<Open>,

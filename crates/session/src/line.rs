@@ -140,14 +140,30 @@ pub(crate) enum Sent {
     Invalid,
 }
 
+/// What the peers of a listener begin with.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub(crate) enum Opening {
+    /// rdmc's greeting, then a TLS hello. The listener sends a greeting, too.
+    Greeting,
+    /// A TLS hello.
+    Tls,
+}
+
 /// Classifies the bytes received so far, without consuming them (`peek`).
-pub(crate) fn sent_so_far(peek: impl Fn(&mut [u8]) -> io::Result<usize>) -> Sent {
+pub(crate) fn sent_so_far(opening: Opening, peek: impl Fn(&mut [u8]) -> io::Result<usize>) -> Sent {
     let mut bytes = [0; HELLO_BYTES_MAX];
     let sent = match peek(&mut bytes) {
         Err(error) if error.kind() == io::ErrorKind::WouldBlock => return Sent::Part,
         Ok(count) if count > 0 => &bytes[..count],
         _ => return Sent::Invalid,
     };
+    match opening {
+        Opening::Greeting => greeted_so_far(sent),
+        Opening::Tls => hello_so_far(sent),
+    }
+}
+
+fn greeted_so_far(sent: &[u8]) -> Sent {
     let greeting = greeting();
     let greeted = sent.len().min(MAGIC.len());
     if sent[..greeted] != greeting[..greeted] {
@@ -157,6 +173,10 @@ pub(crate) fn sent_so_far(peek: impl Fn(&mut [u8]) -> io::Result<usize>) -> Sent
     if *version != greeting {
         return Sent::Hello;
     }
+    hello_so_far(record)
+}
+
+fn hello_so_far(record: &[u8]) -> Sent {
     match *record {
         [HANDSHAKE, _, _, high, low, ref body @ ..] => {
             let whole = usize::from(u16::from_be_bytes([high, low]));
@@ -189,7 +209,11 @@ mod tests {
     use super::*;
 
     fn judged(sent: &[u8]) -> Sent {
-        sent_so_far(|into| {
+        judged_as(Opening::Greeting, sent)
+    }
+
+    fn judged_as(opening: Opening, sent: &[u8]) -> Sent {
+        sent_so_far(opening, |into| {
             let count = sent.len().min(into.len());
             into[..count].copy_from_slice(&sent[..count]);
             Ok(count)
@@ -210,6 +234,17 @@ mod tests {
             assert_eq!(judged(&other), Sent::Invalid, "{place}");
         }
         assert_eq!(judged(&[]), Sent::Invalid);
+    }
+
+    #[test]
+    fn servers_of_other_protocols_expect_a_hello_alone() {
+        let hello = [HANDSHAKE, 3, 1, 0, 3, 1, 2, 3];
+        assert_eq!(judged_as(Opening::Tls, &hello), Sent::Hello);
+        for length in 1..hello.len() {
+            assert_eq!(judged_as(Opening::Tls, &hello[..length]), Sent::Part, "{length}");
+        }
+        assert_eq!(judged_as(Opening::Tls, &greeting()), Sent::Invalid);
+        assert_eq!(judged_as(Opening::Tls, &[]), Sent::Invalid);
     }
 
     #[test]

@@ -20,6 +20,7 @@ use crate::{
     deadline::Deadline,
     error::Error,
     handshake_limit::{Handshake, HandshakeLimit, STACK_BYTES},
+    line::Opening,
     peers::Peers,
     pending::PendingConnections,
     threads::Threads,
@@ -30,7 +31,8 @@ const AUTHENTICATION_TIMEOUT: Duration = Duration::from_secs(10);
 /// The pause after the system had no descriptor or thread left.
 const PAUSE: Duration = Duration::from_millis(50);
 
-/// Accepts connections until it is closed or dropped, each authenticated on a thread of its own.
+/// Accepts connections until it is closed or dropped, each authenticated on a thread of its own, or by
+/// the server of another protocol ([`Listener::before_tls`]).
 ///
 /// Unauthenticated peers cost at most 128 connections that have not sent a hello, 10 seconds each,
 /// and as many handshakes on threads, 10 more seconds each; the memory that they use does not grow
@@ -46,9 +48,8 @@ pub struct Listener {
     threads: Threads,
 }
 
-#[derive(Debug)]
+#[derive(Debug, Default)]
 struct Shared {
-    credentials: Credentials,
     closed: AtomicBool,
     handshakes: Arc<HandshakeLimit>,
 }
@@ -76,11 +77,36 @@ impl Listener {
         credentials: impl Into<Credentials>,
         admit: impl Fn(Result<Channel, Error>) + Send + Sync + 'static,
     ) -> io::Result<Self> {
-        Self::start(peers, socket, credentials.into(), move |shared, channel, handshake| {
-            drop(handshake);
-            if !shared.closed.load(Ordering::Acquire) {
-                admit(channel);
-            }
+        Self::authenticating(
+            peers,
+            socket,
+            credentials.into(),
+            move |shared, channel, handshake| {
+                drop(handshake);
+                if !shared.closed.load(Ordering::Acquire) {
+                    admit(channel);
+                }
+            },
+        )
+    }
+
+    /// Starts to accept for a server of another protocol over TLS, which authenticates by itself. `serve`
+    /// gets each connection on which a whole TLS hello has come, which is unread; reads and writes block,
+    /// and there is no greeting. It must not block: it runs on the one thread that accepts.
+    ///
+    /// The server drops the [`Handshake`] when the peer has authenticated or is refused, and has to set a
+    /// deadline for that. Until then the connection counts as a handshake, of which at most 128 are open: for
+    /// one more, the oldest is shut down.
+    ///
+    /// Errors: no thread or descriptor is left.
+    pub fn before_tls(
+        socket: TcpListener,
+        serve: impl Fn(TcpStream, Handshake) + Send + 'static,
+    ) -> io::Result<Self> {
+        Self::start(None, socket, Opening::Tls, move |shared, stream| {
+            let handshake = shared.handshakes.start(&stream)?;
+            serve(stream, handshake);
+            Ok(())
         })
     }
 
@@ -97,16 +123,19 @@ impl Listener {
         answer: impl Fn(Channel, Handshake) -> Result<(), E> + Send + Sync + 'static,
     ) -> io::Result<Self> {
         let refused = |error: &dyn Display| tracing::debug!(target: "rdmc::session", %error, "refused a connection");
-        Self::start(peers, socket, credentials.into(), move |_, channel, handshake| match channel {
-            Ok(channel) => {
-                handshake.authenticated();
-                let _ = answer(channel, handshake).inspect_err(|error| refused(error));
+        Self::authenticating(peers, socket, credentials.into(), move |_, channel, handshake| {
+            match channel {
+                Ok(channel) => {
+                    handshake.authenticated();
+                    let _ = answer(channel, handshake).inspect_err(|error| refused(error));
+                }
+                Err(error) => refused(&error),
             }
-            Err(error) => refused(&error),
         })
     }
 
-    fn start<S>(
+    /// Each connection is authenticated on a thread of its own.
+    fn authenticating<S>(
         peers: Option<Peers>,
         socket: TcpListener,
         credentials: Credentials,
@@ -115,12 +144,36 @@ impl Listener {
     where
         S: Fn(&Shared, Result<Channel, Error>, Handshake) + Send + Sync + 'static,
     {
+        let serve = Arc::new((credentials, serve));
+        Self::start(peers, socket, Opening::Greeting, move |shared, stream| {
+            let handshake = shared.handshakes.start(&stream)?;
+            let (shared, serve) = (Arc::clone(shared), Arc::clone(&serve));
+            let authenticate = move || {
+                let (credentials, serve) = &*serve;
+                let deadline = Deadline::after(AUTHENTICATION_TIMEOUT);
+                let channel = Channel::accept_greeted(stream, || credentials.listener(), deadline);
+                serve(&shared, channel, handshake);
+            };
+            let thread = thread::Builder::new().name("rdmc-handshake".into());
+            thread.stack_size(STACK_BYTES).spawn(authenticate).map(drop)
+        })
+    }
+
+    /// `serve` gets each connection whose peer has sent a hello, on the thread that accepts.
+    fn start<S>(
+        peers: Option<Peers>,
+        socket: TcpListener,
+        opening: Opening,
+        serve: S,
+    ) -> io::Result<Self>
+    where
+        S: Fn(&Arc<Shared>, TcpStream) -> io::Result<()> + Send + 'static,
+    {
         let address = socket.local_addr()?;
-        let (closed, handshakes) = (AtomicBool::new(false), Arc::default());
-        let shared = Arc::new(Shared { credentials, closed, handshakes });
-        let pending = PendingConnections::of(socket.try_clone()?, peers)?;
+        let shared = Arc::<Shared>::default();
+        let pending = PendingConnections::of(socket.try_clone()?, opening, peers)?;
         let stop = pending.waker()?;
-        let (accepting, serve) = (Arc::clone(&shared), Arc::new(serve));
+        let accepting = Arc::clone(&shared);
         let threads = Threads::default();
         let what = format!("the listener at {address}");
         threads.spawn("rdmc-accept", what, move || accept(pending, &accepting, &serve))?;
@@ -165,9 +218,9 @@ impl Drop for Listener {
     }
 }
 
-fn accept<S>(mut pending: PendingConnections, shared: &Arc<Shared>, serve: &Arc<S>)
+fn accept<S>(mut pending: PendingConnections, shared: &Arc<Shared>, serve: &S)
 where
-    S: Fn(&Shared, Result<Channel, Error>, Handshake) + Send + Sync + 'static,
+    S: Fn(&Arc<Shared>, TcpStream) -> io::Result<()>,
 {
     loop {
         let accepted = pending.next();
@@ -175,27 +228,10 @@ where
             return;
         }
         // No descriptor or thread is left: the connection is closed, and the peer may retry.
-        let started = accepted.and_then(|stream| authenticate(stream, shared, serve));
-        if started.is_err() {
+        if accepted.and_then(|stream| serve(shared, stream)).is_err() {
             thread::sleep(PAUSE);
         }
     }
-}
-
-/// Authenticates and serves a connection on a thread of its own.
-fn authenticate<S>(stream: TcpStream, shared: &Arc<Shared>, serve: &Arc<S>) -> io::Result<()>
-where
-    S: Fn(&Shared, Result<Channel, Error>, Handshake) + Send + Sync + 'static,
-{
-    let handshake = shared.handshakes.start(&stream)?;
-    let (shared, serve) = (Arc::clone(shared), Arc::clone(serve));
-    let authenticate = move || {
-        let deadline = Deadline::after(AUTHENTICATION_TIMEOUT);
-        let channel = Channel::accept_greeted(stream, || shared.credentials.listener(), deadline);
-        serve(&shared, channel, handshake);
-    };
-    let thread = thread::Builder::new().name("rdmc-handshake".into()).stack_size(STACK_BYTES);
-    thread.spawn(authenticate).map(drop)
 }
 
 #[cfg(test)]

@@ -11,7 +11,10 @@ use std::{
 
 use mio::{Events, Interest, Poll, Token, Waker, net};
 
-use crate::{line, peers::Peers};
+use crate::{
+    line::{self, Opening},
+    peers::Peers,
+};
 
 /// The most connections that are pending at once; for one more, the oldest is closed.
 const PENDING_MAX: usize = 128;
@@ -27,11 +30,12 @@ const EVENTS: usize = 64;
 const LISTENER: Token = Token(usize::MAX);
 const STOP: Token = Token(usize::MAX - 1);
 
-/// Accepts connections and greets their peers; belongs to the one thread that does so.
+/// Accepts connections, and greets their peers where they expect that; belongs to the one thread that does so.
 pub(crate) struct PendingConnections {
     poll: Poll,
     events: Events,
     listener: net::TcpListener,
+    opening: Opening,
     /// From whom connections are accepted; `None` for all.
     peers: Option<Peers>,
     pending: BTreeMap<usize, Pending>,
@@ -49,7 +53,11 @@ struct Pending {
 
 impl PendingConnections {
     /// Takes over a listening socket. Errors: no descriptor is left.
-    pub(crate) fn of(listener: TcpListener, peers: Option<Peers>) -> io::Result<Self> {
+    pub(crate) fn of(
+        listener: TcpListener,
+        opening: Opening,
+        peers: Option<Peers>,
+    ) -> io::Result<Self> {
         listener.set_nonblocking(true)?;
         let (poll, mut listener) = (Poll::new()?, net::TcpListener::from_std(listener));
         poll.registry().register(&mut listener, LISTENER, Interest::READABLE)?;
@@ -57,6 +65,7 @@ impl PendingConnections {
             poll,
             events: Events::with_capacity(EVENTS),
             listener,
+            opening,
             peers,
             pending: BTreeMap::new(),
             accepted: 0,
@@ -71,8 +80,8 @@ impl PendingConnections {
         Waker::new(self.poll.registry(), STOP)
     }
 
-    /// Blocks until a peer has sent its hello, and returns its connection: the greeting was sent,
-    /// the hello is unread, and reads and writes block.
+    /// Blocks until a peer has sent its hello, and returns its connection: the greeting was sent
+    /// (with [`Opening::Greeting`]), what the peer has sent is unread, and reads and writes block.
     ///
     /// Errors: no descriptor is left, which may be temporary; or [`PendingConnections::waker`] was
     /// used.
@@ -130,7 +139,7 @@ impl PendingConnections {
         self.accepted += 1;
         // The send buffer of a new connection has space for a greeting; if the write fails, the
         // connection is dropped.
-        let greeted = line::greet_at_once(&mut stream);
+        let greeted = self.opening == Opening::Tls || line::greet_at_once(&mut stream);
         let interest = Interest::READABLE;
         let registered = self.poll.registry().register(&mut stream, Token(number), interest);
         if greeted && registered.is_ok() {
@@ -141,7 +150,7 @@ impl PendingConnections {
     /// Examines the bytes that a peer has sent, without consuming them.
     fn look_at(&mut self, number: usize) {
         let Some(connection) = self.pending.get(&number) else { return };
-        let sent = line::sent_so_far(|into| connection.stream.peek(into));
+        let sent = line::sent_so_far(self.opening, |into| connection.stream.peek(into));
         if sent == line::Sent::Invalid {
             self.pending.remove(&number);
         } else if sent == line::Sent::Hello

@@ -1,8 +1,12 @@
-//! Admission: the quota of a host, and the check of a group's virtual peer.
+//! Admission: the quota of a host, and whether members have agreed to a group.
 
-use std::{collections::BTreeMap, time::Instant};
+use std::{
+    collections::BTreeMap,
+    net::IpAddr,
+    time::{Duration, Instant},
+};
 
-use control::delegation::Delegation;
+use control::delegation;
 use mcrdma::{GroupKey, Merging, plan::Group};
 use rustls::RootCertStore;
 
@@ -21,31 +25,43 @@ pub(crate) fn others_of(
     left + state.range(all).filter(|(other, _)| **other != key).count()
 }
 
+/// Checks that each member has agreed to its entry. Returns for how long.
+///
+/// Errors: which member has not, why, and the remedy.
+pub(crate) fn check_members(
+    authorities: &RootCertStore,
+    group: &Group,
+) -> Result<BTreeMap<IpAddr, Duration>, String> {
+    let proposal = group.proposal();
+    let mut all = BTreeMap::new();
+    for member in &group.members {
+        let lasts = delegation::check(authorities, &proposal, member);
+        let lasts = lasts.map_err(|why| format!("{}: {why}", group.key))?;
+        let of_member = all.entry(member.address).or_insert(lasts);
+        *of_member = lasts.min(*of_member);
+    }
+    Ok(all)
+}
+
 /// Checks that the virtual peer's addresses are a member's, so that no group attracts another host's
-/// packets. Returns whether that member has delegated them, so that the switch may answer ARP for them.
+/// packets. Returns whether the switch may answer ARP for them: members have signed their addresses.
 /// `installed`: the group's merging entry, if there is one.
 ///
 /// Errors: why the group is refused.
 pub(crate) fn check_virtual_peer(
-    authorities: &RootCertStore,
     group: &Group,
     installed: Option<&Merging>,
 ) -> Result<bool, String> {
     let (address, mac) = (group.virtual_address, group.virtual_mac);
-    if !group.proof.is_empty() {
-        let proven = Delegation::for_group(group).check(authorities, group);
-        return proven
-            .map(|()| true)
-            .map_err(|why| format!("{}: {address} at {mac} is not proven: {why}", group.key));
+    if group.members.iter().any(|m| (m.address, m.mac) == (address, Some(mac))) {
+        return Ok(true);
     }
-    let is_members = group.members.iter().any(|m| (m.address, m.mac) == (address, Some(mac)));
     // That member may have been removed since.
-    let was_members = installed.is_some_and(|merging| merging.virtual_address == address);
-    if is_members || was_members {
-        return Ok(false);
+    match installed.filter(|merging| merging.virtual_address == address) {
+        Some(merging) => Ok(merging.virtual_mac == Some(mac)),
+        None => Err(format!(
+            "{}: {address} at {mac}, the addresses of the sender's virtual peer, are no member's",
+            group.key
+        )),
     }
-    Err(format!(
-        "{}: {address} at {mac}, the addresses of the sender's virtual peer, are no member's, and no member has delegated them",
-        group.key
-    ))
 }

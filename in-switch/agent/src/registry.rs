@@ -18,10 +18,14 @@ use mcrdma::{
     plan::{Group, Member},
 };
 use rustls::RootCertStore;
-use tokio::{task::JoinSet, time::timeout};
+use tokio::{
+    sync::Semaphore,
+    task::{JoinSet, spawn_blocking},
+    time::timeout,
+};
 
 use crate::{
-    admission::{check_virtual_peer, others_of},
+    admission::{check_members, check_virtual_peer, others_of},
     clock::Clock,
     downstream::Downstream,
     forwarding::{self, Forwarding, lock},
@@ -35,6 +39,10 @@ use crate::{
 const DOWNSTREAM_TIMEOUT: Duration = Duration::from_secs(10);
 /// Deadline for removing a group from downstream agents; after it their leases expire.
 const LEAVE_TIMEOUT: Duration = Duration::from_secs(2);
+/// Groups whose delegations are checked at once; others wait.
+const CHECKS_MAX: usize = 2;
+/// Longest time for which a delegation counts.
+const DELEGATION_MAX: Duration = Duration::from_secs(7 * 24 * 3600);
 /// Cause of a trouble: routes have changed and a group has no path by them.
 const ROUTES: &str = "routes";
 
@@ -47,6 +55,7 @@ pub(crate) struct Registry {
     pub(crate) reports: Reports,
     groups_per_host_max: usize,
     authorities: Arc<RootCertStore>,
+    checks: Semaphore,
     agents: BTreeMap<String, Agent>,
     plane: Mutex<Groups>,
     /// Groups that a caller traces.
@@ -76,6 +85,7 @@ impl Registry {
             reports: Reports::default(),
             groups_per_host_max: settings.groups_per_host_max,
             authorities: certificates.authorities(),
+            checks: Semaphore::new(CHECKS_MAX),
             agents,
             plane: Mutex::new(plane),
             traced: Mutex::default(),
@@ -123,16 +133,33 @@ impl Registry {
         is_first: bool,
         hops_left: u32,
     ) -> Result<(), ControlError> {
+        let lease = self.delegated(group).await?;
         loop {
-            let entry = self.entry(group.key)?;
+            let entry = self.entry(claim.key)?;
             let mut state = entry.lock().await;
             if state.is_removed {
                 continue;
             }
-            let inserted = self.insert_into(&mut state, group, claim, (is_first, hops_left)).await;
+            let inserted = self.insert_into(&mut state, lease, claim, (is_first, hops_left)).await;
             self.remove_if_unleased(claim.key, &mut state).await;
             return inserted;
         }
+    }
+
+    /// A lease of a group whose members have agreed to it.
+    async fn delegated(&self, group: Group) -> Result<Lease, ControlError> {
+        let authorities = Arc::clone(&self.authorities);
+        // Nobody closes it.
+        let _turn = self.checks.acquire().await;
+        // Up to 64 signatures, while others are served.
+        let check = move || (check_members(&authorities, &group), group);
+        let checked = spawn_blocking(check).await;
+        let (lasts, group) = checked.map_err(|error| self.refused(ErrorKind::Failed, error))?;
+        let lasts = lasts.map_err(|why| self.refused(ErrorKind::Denied, why))?;
+        let renewed = self.clock.now();
+        let far = renewed + DELEGATION_MAX;
+        let until = |(member, lasts)| (member, renewed.checked_add(lasts).unwrap_or(far).min(far));
+        Ok(Lease { group, renewed, delegated_until: lasts.into_iter().map(until).collect() })
     }
 
     fn entry(&self, key: GroupKey) -> Result<Entry, ControlError> {
@@ -155,18 +182,19 @@ impl Registry {
     async fn insert_into(
         &self,
         state: &mut State,
-        group: Group,
+        lease: Lease,
         claim: &Claim,
         (is_first, hops_left): (bool, u32),
     ) -> Result<(), ControlError> {
+        let group = &lease.group;
         if state.leases.is_empty() {
             (state.instance, state.is_first) = (claim.instance, is_first);
-            self.check_not_taken(&group, is_first)?;
+            self.check_not_taken(group, is_first)?;
         } else if state.instance != claim.instance || state.is_first != is_first {
             return Err(self.refused(ErrorKind::Taken, Refused::Duplicate { key: group.key }));
         }
         let is_new = !state.leases.contains_key(&claim.caller);
-        if is_new && state.requested().is_some_and(|requested| *requested != group) {
+        if is_new && state.requested().is_some_and(|requested| !requested.is_same(group)) {
             let why = "copies for different members of the group would meet here and could not be told apart; let the members relay instead";
             return Err(self.refused(ErrorKind::NoTree, why));
         }
@@ -184,11 +212,10 @@ impl Registry {
         }
         if is_first {
             let installed = self.plane().get(group.key).and_then(|(_, merging)| merging);
-            state.is_proven = check_virtual_peer(&self.authorities, &group, installed.as_ref())
+            state.is_proven = check_virtual_peer(group, installed.as_ref())
                 .map_err(|why| self.refused(ErrorKind::Denied, why))?;
         }
         state.hops_left = hops_left;
-        let lease = Lease { group, renewed: self.clock.now() };
         let before = state.leases.insert(claim.caller.clone(), lease);
         let applied = self.apply_requested(state).await;
         if applied.is_err() {
@@ -495,9 +522,16 @@ impl Registry {
 
     /// Removes expired leases, and the group if none is left.
     pub(crate) async fn sweep_group(&self, key: GroupKey, state: &mut State) {
-        state.leases.retain(|_, lease| self.clock.since(lease.renewed) < self.stale_after);
+        let now = self.clock.now();
+        state.leases.retain(|_, lease| {
+            let overdue = lease.overdue(now);
+            if let Some(member) = overdue {
+                tracing::warn!(%key, %member, "a lease has ended: the member has not renewed its delegation");
+            }
+            overdue.is_none() && now.saturating_duration_since(lease.renewed) < self.stale_after
+        });
         if state.leases.is_empty() {
-            tracing::warn!(%key, "its leases have expired: not renewed for {} s", self.stale_after.as_secs());
+            tracing::warn!(%key, "removed: its callers have not renewed it for {} s, or a member its delegation", self.stale_after.as_secs());
         }
         self.remove_if_unleased(key, state).await;
         let _ = self.apply_requested(state).await;

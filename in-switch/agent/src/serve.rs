@@ -10,8 +10,9 @@ use std::{
 
 use certificates::Certificates;
 use control::{
-    ControlError, ErrorKind,
+    ControlError, ErrorKind, Incoming, Limits, Most,
     proto::switch_server::SwitchServer,
+    serving_failed,
     tls::{self, Trusted},
 };
 use data_plane::Groups;
@@ -34,7 +35,13 @@ use crate::{
 const LEAVE_TIMEOUT: Duration = Duration::from_secs(3);
 /// Concurrent calls of one connection: a host watches each of its groups.
 const CALLS_MAX: u32 = 256 + GROUPS_PER_HOST_MAX as u32;
-/// Longest request: a group of 64 members with 1,024 regions each has less than 3 MiB.
+/// Authenticated callers: a host has a connection for its daemon and one for each push. All connections fit into
+/// 1,024 descriptors, with those that have not authenticated and those to other agents.
+const LIMITS: Limits = Limits {
+    connections: Most { each: 64, all: 512 },
+    calls: Most { each: CALLS_MAX as usize, all: 16 * CALLS_MAX as usize },
+};
+/// Longest request: no group has more, with 64 members and each with 1,024 regions and the longest delegation.
 const REQUEST_BYTES_MAX: usize = 4 << 20;
 
 /// An agent that is ready to serve.
@@ -95,7 +102,7 @@ pub async fn serve(
     certificates: &Certificates,
     stop: impl Future<Output = ()>,
 ) -> Result<(), ControlError> {
-    let leases = tls::accept(listener, certificates)?;
+    let incoming = Incoming::open(listener, certificates, LIMITS)?;
     let Prepared { service, observer, registry, interval } = prepared;
     let maintenance = tokio::spawn(look_after(registry, observer, interval));
     let service = SwitchServer::new(service).max_decoding_message_size(REQUEST_BYTES_MAX);
@@ -104,8 +111,9 @@ pub async fn serve(
         stop.await;
         let _ = stopping.send(());
     };
-    let served =
-        tls::server(CALLS_MAX).add_service(service).serve_with_incoming_shutdown(leases, stop);
+    let served = tls::server(&incoming, CALLS_MAX)
+        .add_service(service)
+        .serve_with_incoming_shutdown(incoming, stop);
     // Connections that stay open are closed.
     let late = async {
         if is_stopping.await.is_ok() {
@@ -115,7 +123,7 @@ pub async fn serve(
         }
     };
     let served = tokio::select! {
-        served = served => served.map_err(tls::serving_failed),
+        served = served => served.map_err(serving_failed),
         () = late => Ok(()),
     };
     maintenance.abort();
@@ -157,4 +165,75 @@ pub fn listen(address: SocketAddr) -> Result<std::net::TcpListener, ControlError
     std::net::TcpListener::bind(address).map_err(|error| {
         ControlError::new(ErrorKind::Failed, format!("listening on {address}: {error}"))
     })
+}
+
+#[cfg(test)]
+mod tests {
+    use control::{HOPS_MAX, delegation::DELEGATION_BYTES_MAX, proto};
+    use mcrdma::{MEMBERS_MAX, REGIONS_MAX};
+    use prost::Message;
+
+    use super::*;
+
+    #[test]
+    fn the_largest_group_fits_into_a_request() {
+        let number = u32::MAX >> 8;
+        let (start, member_start, bytes, member_key) = (u64::MAX, u64::MAX, u64::MAX, u32::MAX);
+        let region = proto::Region { start, bytes, member_start, member_key };
+        let address = "f".repeat(39);
+        let member = proto::Member {
+            address: address.clone(),
+            mac: "f".repeat(17),
+            qpn: number,
+            psn_offset: number,
+            regions: vec![region; REGIONS_MAX],
+            delegation: vec![0xff; DELEGATION_BYTES_MAX],
+        };
+        let group = proto::Group {
+            key: Some(proto::Key { sender: address.clone(), id: number }),
+            sender_qpn: number,
+            psn_first: number,
+            virtual_address: address,
+            virtual_mac: "f".repeat(17),
+            sender_mac: "f".repeat(17),
+            all_notifications: true,
+            members: vec![member; MEMBERS_MAX],
+        };
+        let request = proto::InsertRequest {
+            group: Some(group),
+            caller: "c".repeat(255),
+            instance: u64::MAX,
+            is_first: true,
+            hops_left: HOPS_MAX,
+        };
+        let bytes = request.encoded_len();
+        assert!(bytes <= REQUEST_BYTES_MAX, "{bytes}");
+    }
+
+    #[test]
+    fn the_limits_are_those_of_the_documents() {
+        let document = include_str!("../../../docs/decisions/in-switch-control.md");
+        let security = include_str!("../../../docs/security.md");
+        let (connections, calls) = (LIMITS.connections, LIMITS.calls);
+        let thousands = |count: usize| format!("{},{:03}", count / 1000, count % 1000);
+        let watched = thousands(calls.each);
+        let (most, all) = (connections.each, connections.all);
+        let line = format!(
+            "take more than {most} of {all} connections, or {watched} of {} calls of an agent",
+            thousands(calls.all)
+        );
+        assert!(security.contains(&line), "docs/security.md lacks: {line}");
+        for line in [
+            format!("| switches in a row | {HOPS_MAX}: a loop is refused |"),
+            format!("At most {} groups of one sender", thousands(GROUPS_PER_HOST_MAX)),
+            format!("| request | {} MiB |", REQUEST_BYTES_MAX >> 20),
+            format!("| connections | {most} of one certificate, {all} in all |"),
+            format!(
+                "| calls at a time, streams included | {watched} of one certificate (one for each watched group, and 256), {} in all |",
+                thousands(calls.all)
+            ),
+        ] {
+            assert!(document.contains(&line), "docs/decisions/in-switch-control.md lacks: {line}");
+        }
+    }
 }

@@ -29,7 +29,7 @@ use crate::{
     trace::Trace,
 };
 use control::{
-    Claim, ControlError, ErrorKind, HOPS_MAX, TRACE_PACKETS_MAX, TRACE_TIME_MS_MAX,
+    Claim, ControlError, ErrorKind, HOPS_MAX, InProgress, TRACE_PACKETS_MAX, TRACE_TIME_MS_MAX,
     convert::{self, address, key, key_to_proto},
     proto::{self, switch_server::Switch},
     tls::Trusted,
@@ -182,7 +182,7 @@ impl Switch for Service {
         let asked = request.get_ref();
         let named = asked.group.as_ref().and_then(|group| group.key.as_ref());
         let claim = self.claim(&request, named, &asked.caller, asked.instance)?;
-        let group = convert::group(asked.group.as_ref())?;
+        let group = convert::group(asked.group.as_ref(), asked.instance)?;
         let hops_left = self.hops_left(asked.hops_left)?;
         if asked.is_first {
             self.registry.paths.check_first(group.key.sender, group.sender_mac).await?;
@@ -211,6 +211,7 @@ impl Switch for Service {
         &self,
         request: Request<proto::KeepRequest>,
     ) -> Result<Response<Self::WatchStream>, Status> {
+        let in_progress = InProgress::of(&request);
         let asked = request.get_ref();
         let claim = self.claim(&request, asked.key.as_ref(), &asked.caller, asked.instance)?;
         // Before the check, so that a group without reports is one whose members have not failed since.
@@ -218,6 +219,7 @@ impl Switch for Service {
         self.registry.check_lease(&claim).await?;
         let (events_tx, events) = mpsc::channel(SUSPICIONS_MAX);
         tokio::spawn(async move {
+            let _in_progress = in_progress;
             loop {
                 let next = tokio::select! {
                     next = reports.recv() => next,
@@ -315,7 +317,11 @@ impl Switch for Service {
             }
         }
         reports.sort_by_key(|(group, _)| *group);
-        let reports = reports.into_iter().map(|(_, report)| Ok(report));
+        let in_progress = InProgress::of(&request);
+        let reports = reports.into_iter().map(move |(_, report)| {
+            let _until_all_are_read = &in_progress;
+            Ok(report)
+        });
         Ok(Response::new(Box::pin(tokio_stream::iter(reports))))
     }
 
@@ -339,7 +345,11 @@ impl Switch for Service {
         let trace = Trace::begin(Arc::clone(&self.registry), self.ports.clone(), key)?;
         let (reports_tx, reports) = mpsc::channel(TRACE_REPORTS_MAX);
         let time = Duration::from_millis(asked.time_ms.into());
-        tokio::spawn(trace.run(asked.packets, time, reports_tx));
+        let (packets, in_progress) = (asked.packets, InProgress::of(&request));
+        tokio::spawn(async move {
+            trace.run(packets, time, reports_tx).await;
+            drop(in_progress);
+        });
         Ok(Response::new(Box::pin(ReceiverStream::new(reports))))
     }
 

@@ -56,8 +56,7 @@ impl Agent {
     ///
     /// Panics: this is no thread of a tokio runtime.
     pub fn new(address: &str, certificates: &Certificates) -> Result<Self, ControlError> {
-        let (channel, _) = tls::channel(address, certificates)?;
-        let client = SwitchClient::new(channel);
+        let client = SwitchClient::new(tls::channel(address, certificates)?);
         Ok(Self { address: address.to_owned(), client })
     }
 

@@ -55,8 +55,8 @@ pub fn key_to_proto(key: GroupKey) -> proto::Key {
     proto::Key { sender: key.sender.to_string(), id: key.id }
 }
 
-/// A group.
-pub fn group(group: Option<&proto::Group>) -> Result<Group, ControlError> {
+/// A group; `instance` is the number that its sender has drawn for it.
+pub fn group(group: Option<&proto::Group>, instance: u64) -> Result<Group, ControlError> {
     let missing = || ControlError::new(ErrorKind::Invalid, "the request has no group");
     let group = group.ok_or_else(missing)?;
     Ok(Group {
@@ -64,9 +64,9 @@ pub fn group(group: Option<&proto::Group>) -> Result<Group, ControlError> {
         sender_mac: optional_mac(&group.sender_mac)?,
         sender_qpn: serial("queue pair number", group.sender_qpn)?,
         psn_first: Serial::new(serial("packet number", group.psn_first)?),
+        instance,
         virtual_address: address(&group.virtual_address)?,
         virtual_mac: mac(&group.virtual_mac)?,
-        proof: group.proof.clone(),
         all_notifications: group.all_notifications,
         members: members(&group.members)?,
     })
@@ -103,6 +103,7 @@ fn member(member: &proto::Member) -> Result<Member, ControlError> {
         qpn: serial("queue pair number", member.qpn)?,
         psn_offset: serial("packet number", member.psn_offset)?,
         regions: member.regions.iter().map(region).collect(),
+        delegation: member.delegation.clone(),
     })
 }
 
@@ -115,7 +116,6 @@ pub fn group_to_proto(group: &Group) -> proto::Group {
         psn_first: group.psn_first.get(),
         virtual_address: group.virtual_address.to_string(),
         virtual_mac: group.virtual_mac.to_string(),
-        proof: group.proof.clone(),
         all_notifications: group.all_notifications,
         members: group.members.iter().map(member_to_proto).collect(),
     }
@@ -135,5 +135,6 @@ pub fn member_to_proto(member: &Member) -> proto::Member {
         qpn: member.qpn,
         psn_offset: member.psn_offset,
         regions: member.regions.iter().map(region).collect(),
+        delegation: member.delegation.clone(),
     }
 }

@@ -2,16 +2,22 @@
 
 use mcrdma::{Tables, plan::Group};
 use prost::Message;
+use rustls::RootCertStore;
 
-use crate::{convert, proto};
+use crate::{convert, delegation, proto};
 
 /// Decodes a request for a group, and inserts it into a switch's tables. Checks that a valid group is the
-/// same after another round trip. True if it is valid.
+/// same after another round trip, and that nobody has signed it. True if it is valid.
 pub fn requests(bytes: &[u8]) -> bool {
     let Ok(request) = proto::InsertRequest::decode(bytes) else { return false };
-    let Ok(group) = convert::group(request.group.as_ref()) else { return false };
-    let again = convert::group(Some(&convert::group_to_proto(&group)));
+    let instance = request.instance;
+    let Ok(group) = convert::group(request.group.as_ref(), instance) else { return false };
+    let again = convert::group(Some(&convert::group_to_proto(&group)), instance);
     assert_eq!(again.as_ref(), Ok(&group));
+    let authorities = RootCertStore::empty();
+    for member in &group.members {
+        assert!(delegation::check(&authorities, &group.proposal(), member).is_err());
+    }
     insert(&group);
     true
 }
@@ -46,6 +52,7 @@ mod tests {
             qpn: 33,
             psn_offset: 5,
             regions: vec![region],
+            delegation: vec![9; 3],
         };
         let group = Group {
             key: GroupKey { sender: sender.parse().unwrap(), id: 0x80_0001 },
@@ -54,14 +61,14 @@ mod tests {
             psn_first: Serial::new(77),
             virtual_address: members[0].parse().unwrap(),
             virtual_mac: Mac([2, 0, 0, 0, 0, 9]),
-            proof: Vec::new(),
+            instance: 1,
             all_notifications: false,
             members: members.iter().map(member).collect(),
         };
         let request = proto::InsertRequest {
             group: Some(convert::group_to_proto(&group)),
             caller: "tor-a".to_owned(),
-            instance: 1,
+            instance: group.instance,
             is_first: true,
             hops_left: 3,
         };

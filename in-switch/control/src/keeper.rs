@@ -1,6 +1,11 @@
 //! At a sender: renews a group's lease at the agent of its first switch.
 
-use std::{net::IpAddr, time::Duration};
+use std::{
+    collections::BTreeMap,
+    net::IpAddr,
+    sync::{Arc, Mutex, MutexGuard, PoisonError},
+    time::Duration,
+};
 
 use mcrdma::plan::Group;
 use tokio::{
@@ -20,6 +25,34 @@ const AGAIN_AFTER: Duration = Duration::from_secs(1);
 /// Deadline for removing a group; after it the lease expires.
 const REMOVE_TIMEOUT: Duration = Duration::from_secs(5);
 
+/// Members' newer delegations that are not in the switches yet. Clones are the same.
+#[derive(Clone, Debug, Default)]
+pub struct Renewals(Arc<Mutex<BTreeMap<IpAddr, Vec<u8>>>>);
+
+impl Renewals {
+    fn lock(&self) -> MutexGuard<'_, BTreeMap<IpAddr, Vec<u8>>> {
+        self.0.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    /// Adds a member's newest delegation, which replaces an older one. It gets into the switches when the lease is
+    /// renewed.
+    pub fn put(&self, member: IpAddr, delegation: Vec<u8>) {
+        self.lock().insert(member, delegation);
+    }
+
+    /// Moves them into the group. Returns whether there were some of its members'.
+    fn move_into(&self, group: &mut Group) -> bool {
+        let mut newer = std::mem::take(&mut *self.lock());
+        let mut are_some = false;
+        for member in &mut group.members {
+            if let Some(delegation) = newer.remove(&member.address) {
+                (member.delegation, are_some) = (delegation, true);
+            }
+        }
+        are_some
+    }
+}
+
 /// Keeps a group in the switches, until [`Keeper::end`].
 pub struct Keeper {
     removed: mpsc::UnboundedSender<IpAddr>,
@@ -36,14 +69,24 @@ struct Keeping {
     stale_after: Duration,
     /// Failed members that the agent has not removed yet.
     to_remove: Vec<IpAddr>,
+    renewals: Renewals,
+    /// The group has delegations that the agent may not have.
+    is_newer: bool,
 }
 
 impl Keeper {
-    /// Starts renewing the lease of a group that has been inserted.
-    pub fn start(agent: Agent, claim: Claim, group: Group, stale_after: Duration) -> Self {
+    /// Starts renewing the lease of a group that has been inserted, and puts its members' renewed delegations into
+    /// the switches.
+    pub fn start(
+        agent: Agent,
+        claim: Claim,
+        group: Group,
+        (stale_after, renewals): (Duration, Renewals),
+    ) -> Self {
         let (removed, removals) = mpsc::unbounded_channel();
         let (report, troubles) = mpsc::unbounded_channel();
-        let keeping = Keeping { agent, claim, group, stale_after, to_remove: Vec::new() };
+        let (to_remove, is_newer) = (Vec::new(), false);
+        let keeping = Keeping { agent, claim, group, stale_after, to_remove, renewals, is_newer };
         let task = tokio::spawn(keeping.run(removals, report));
         Self { removed, troubles, task }
     }
@@ -107,15 +150,23 @@ impl Keeping {
 
     /// Renews the lease. Returns why packets may not reach all members.
     async fn keep(&mut self) -> Result<Option<String>, ControlError> {
+        self.is_newer |= self.renewals.move_into(&mut self.group);
         match self.ask().await {
+            Ok(trouble) if self.is_newer => self.insert().await.map(|()| trouble),
             Err(error) if error.kind == ErrorKind::Unknown => {
                 tracing::info!(group = %self.claim.key, "is inserted again: {error}");
-                self.agent.insert(&self.group, &self.claim, INSERT_TIMEOUT).await?;
+                self.insert().await?;
                 self.to_remove.clear();
                 Ok(None)
             }
             asked => asked,
         }
+    }
+
+    async fn insert(&mut self) -> Result<(), ControlError> {
+        self.agent.insert(&self.group, &self.claim, INSERT_TIMEOUT).await?;
+        self.is_newer = false;
+        Ok(())
     }
 
     async fn ask(&mut self) -> Result<Option<String>, ControlError> {

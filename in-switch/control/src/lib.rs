@@ -12,12 +12,15 @@
 #![forbid(unsafe_code)]
 
 mod agent;
+mod call_limit;
 pub mod convert;
+mod counter;
 pub mod delegation;
 mod error;
 #[cfg(any(test, fuzzing))]
 pub mod fuzzing;
 pub mod host;
+mod incoming;
 pub mod keeper;
 /// Messages and stubs, generated from `proto/`.
 #[allow(missing_docs, clippy::all, reason = "generated")]
@@ -28,7 +31,11 @@ pub mod tls;
 pub mod watcher;
 
 pub use agent::{Agent, Claim, HOPS_MAX, Kept, TRACE_PACKETS_MAX, TRACE_TIME_MS_MAX};
+pub use call_limit::{CallLimit, InProgress, Limited};
+pub use counter::Most;
+pub use delegation::Delegating;
 pub use error::{ControlError, ErrorKind};
+pub use incoming::{Caller, Connection, Incoming, Limits, serving_failed};
 pub use switches::AgentSwitches;
 
 #[cfg(test)]

@@ -10,7 +10,12 @@ use certificates::Certificates;
 use mcrdma::{InsertError, Inserted, Suspicion, Switches, plan::Group};
 use tokio::runtime::{Builder, Runtime};
 
-use crate::{Agent, Claim, ControlError, ErrorKind, keeper::Keeper, proto, suspicions::Suspicions};
+use crate::{
+    Agent, Claim, ControlError, ErrorKind,
+    keeper::{Keeper, Renewals},
+    proto,
+    suspicions::Suspicions,
+};
 
 /// Installs groups by the agent at the sender's first switch.
 ///
@@ -53,7 +58,7 @@ impl AgentSwitches {
 impl Switches for AgentSwitches {
     fn insert(&self, group: &Group, timeout: Duration) -> Result<Box<dyn Inserted>, InsertError> {
         let caller = format!("host {}", group.key.sender);
-        let claim = Claim { key: group.key, caller, instance: rand::random() };
+        let claim = Claim { key: group.key, caller, instance: group.instance };
         let inserted = self.runtime.block_on(self.agent.insert(group, &claim, timeout));
         let stale_after = inserted.map_err(|error| match error.kind {
             ErrorKind::Taken => InsertError::Duplicate,
@@ -61,7 +66,9 @@ impl Switches for AgentSwitches {
         })?;
         let _entered = self.runtime.enter();
         let suspicions = Suspicions::start(self.agent.clone(), claim.clone());
-        let keeper = Keeper::start(self.agent.clone(), claim, group.clone(), stale_after);
+        let renewals = Renewals::default();
+        let keeper =
+            Keeper::start(self.agent.clone(), claim, group.clone(), (stale_after, renewals));
         let kept = Mutex::new(Kept { keeper: Some(keeper), trouble: None, suspicions });
         Ok(Box::new(InSwitches { kept, runtime: Arc::clone(&self.runtime) }))
     }

@@ -1,64 +1,35 @@
 //! Connections to agents, and between daemons: TLS 1.3, with certificates at both ends.
 
-use std::{
-    fmt::Display,
-    io,
-    iter::once,
-    net::IpAddr,
-    sync::{Arc, Mutex, MutexGuard, PoisonError},
-    time::Duration,
-};
+use std::{io, iter::once, net::IpAddr, sync::Arc, time::Duration};
 
 use certificates::{Certificates, is_certificate_for};
 use hyper_util::rt::TokioIo;
 use rustls::{
-    ClientConfig, ServerConfig,
+    ClientConfig,
     pki_types::{CertificateDer, ServerName},
 };
-use tokio::{
-    net::{TcpListener, TcpStream},
-    sync::{Semaphore, mpsc},
-    time::timeout,
-};
-use tokio_rustls::{TlsAcceptor, TlsConnector, server::TlsStream as Accepted};
+use tokio::net::TcpStream;
+use tokio_rustls::TlsConnector;
 use tonic::{
     Request,
-    codegen::tokio_stream::wrappers::ReceiverStream,
-    transport::{
-        Channel, Endpoint, Server, Uri,
-        server::{TcpConnectInfo, TlsConnectInfo},
-    },
+    transport::{Channel, Endpoint, Server, Uri},
+};
+use tower::layer::util::{Identity, Stack};
+
+use crate::{
+    ControlError, ErrorKind,
+    call_limit::CallLimit,
+    incoming::{Caller, Incoming, PROTOCOL},
 };
 
-use crate::{ControlError, ErrorKind};
-
-/// ALPN protocol of gRPC.
-const PROTOCOL: &[u8] = b"h2";
-/// Handshake timeout.
-const HANDSHAKE_TIMEOUT: Duration = Duration::from_secs(5);
-/// Pending handshakes. Further connections wait in the backlog.
-const HANDSHAKES_MAX: usize = 64;
+/// Timeout for connecting, with the handshake.
+const CONNECT_TIMEOUT: Duration = Duration::from_secs(5);
 /// HTTP/2 keepalive interval; its timeout is half of it.
 pub const KEEP_ALIVE: Duration = Duration::from_secs(10);
-/// Retry interval when accepting fails, as for lack of descriptors.
-const ACCEPT_AGAIN: Duration = Duration::from_millis(100);
-
-/// The certificate of a channel's server, once it is connected.
-#[derive(Clone, Default)]
-pub struct ServerCertificate(Arc<Mutex<Option<CertificateDer<'static>>>>);
-
-impl ServerCertificate {
-    fn lock(&self) -> MutexGuard<'_, Option<CertificateDer<'static>>> {
-        self.0.lock().unwrap_or_else(PoisonError::into_inner)
-    }
-}
 
 /// A channel to an agent or a daemon at `HOST:PORT`, which has to have a certificate for HOST. It connects
 /// on first use, and again when it has broken.
-pub fn channel(
-    peer: &str,
-    certificates: &Certificates,
-) -> Result<(Channel, ServerCertificate), ControlError> {
+pub fn channel(peer: &str, certificates: &Certificates) -> Result<Channel, ControlError> {
     let no_peer = |why: &str| {
         ControlError::new(ErrorKind::Invalid, format!("\"{peer}\" is no HOST:PORT: {why}"))
     };
@@ -72,80 +43,30 @@ pub fn channel(
     let mut config = ClientConfig::clone(&certificates.connecting());
     config.alpn_protocols = vec![PROTOCOL.to_vec()];
     let connector = TlsConnector::from(Arc::new(config));
-    let shown = ServerCertificate::default();
-    let by_connection = shown.clone();
     let connect = move |_: Uri| {
         let (host, name, connector) = (host.clone(), name.clone(), connector.clone());
-        let shown = by_connection.clone();
         async move {
             let stream = TcpStream::connect((host.as_str(), port)).await?;
             stream.set_nodelay(true)?;
             let stream = connector.connect(name, stream).await?;
-            let chain = stream.get_ref().1.peer_certificates();
-            *shown.lock() = chain.and_then(<[_]>::first).map(|own| own.clone().into_owned());
             io::Result::Ok(TokioIo::new(stream))
         }
     };
-    let channel = Endpoint::from(uri)
-        .connect_timeout(HANDSHAKE_TIMEOUT)
+    Ok(Endpoint::from(uri)
+        .connect_timeout(CONNECT_TIMEOUT)
         .http2_keep_alive_interval(KEEP_ALIVE)
         .keep_alive_timeout(KEEP_ALIVE / 2)
-        .connect_with_connector_lazy(tower::service_fn(connect));
-    Ok((channel, shown))
+        .connect_with_connector_lazy(tower::service_fn(connect)))
 }
 
-/// A server for connections of [`accept`], with a limit of concurrent streams of a connection. Connections
-/// without keepalives are closed.
-pub fn server(streams_max: u32) -> Server {
+/// A server for these connections, with a limit of concurrent streams of a connection. Connections without
+/// keepalives are closed.
+pub fn server(incoming: &Incoming, streams_max: u32) -> Server<Stack<CallLimit, Identity>> {
     Server::builder()
         .max_concurrent_streams(streams_max)
         .http2_keepalive_interval(Some(KEEP_ALIVE))
         .http2_keepalive_timeout(Some(KEEP_ALIVE / 2))
-}
-
-/// The error of a server that has stopped by itself.
-pub fn serving_failed(error: impl Display) -> ControlError {
-    ControlError::new(ErrorKind::Failed, format!("serving: {error}"))
-}
-
-/// Accepts authenticated connections. Handshakes run concurrently, each with a timeout.
-///
-/// Errors: the listener cannot be registered with the runtime.
-pub fn accept(
-    listener: std::net::TcpListener,
-    certificates: &Certificates,
-) -> Result<ReceiverStream<io::Result<Accepted<TcpStream>>>, ControlError> {
-    listener.set_nonblocking(true).map_err(serving_failed)?;
-    let listener = TcpListener::from_std(listener).map_err(serving_failed)?;
-    let mut config = ServerConfig::clone(&certificates.listening());
-    config.alpn_protocols = vec![PROTOCOL.to_vec()];
-    let acceptor = TlsAcceptor::from(Arc::new(config));
-    let (admit, admitted) = mpsc::channel(HANDSHAKES_MAX);
-    let places = Arc::new(Semaphore::new(HANDSHAKES_MAX));
-    tokio::spawn(async move {
-        while !admit.is_closed() {
-            let Ok(place) = Arc::clone(&places).acquire_owned().await else { return };
-            let accepted = tokio::select! {
-                accepted = listener.accept() => accepted,
-                () = admit.closed() => return,
-            };
-            let Ok((stream, peer)) = accepted else {
-                tokio::time::sleep(ACCEPT_AGAIN).await;
-                continue;
-            };
-            let (acceptor, admit) = (acceptor.clone(), admit.clone());
-            tokio::spawn(async move {
-                let _ = stream.set_nodelay(true);
-                match timeout(HANDSHAKE_TIMEOUT, acceptor.accept(stream)).await {
-                    Ok(Ok(stream)) => drop(admit.send(Ok(stream)).await),
-                    Ok(Err(error)) => tracing::debug!(%peer, %error, "refused: handshake failed"),
-                    Err(_) => tracing::debug!(%peer, "refused: handshake timed out"),
-                }
-                drop(place);
-            });
-        }
-    });
-    Ok(ReceiverStream::new(admitted))
+        .layer(CallLimit(Arc::clone(&incoming.calls)))
 }
 
 /// Names that are authorized for any address. Other certificates are authorized for their own addresses.
@@ -164,15 +85,8 @@ impl Trusted {
 
     /// Whether the caller's certificate is authorized for this address.
     pub fn authorizes<T>(&self, request: &Request<T>, address: IpAddr) -> bool {
-        let shown = request.extensions().get::<TlsConnectInfo<TcpConnectInfo>>();
-        let certificates = shown.and_then(TlsConnectInfo::peer_certs);
-        let own = certificates.as_ref().and_then(|chain| chain.first());
-        own.is_some_and(|own| self.is_for(own, address))
-    }
-
-    /// Whether a server's certificate is authorized for this address.
-    pub fn authorizes_server(&self, shown: &ServerCertificate, address: IpAddr) -> bool {
-        shown.lock().as_ref().is_some_and(|own| self.is_for(own, address))
+        let caller = request.extensions().get::<Caller>();
+        caller.is_some_and(|caller| self.is_for(&caller.certificate(), address))
     }
 
     fn is_for(&self, certificate: &CertificateDer<'_>, address: IpAddr) -> bool {

@@ -106,7 +106,7 @@ impl World {
             psn_first: Serial::new(psn_first),
             virtual_address,
             virtual_mac: Mac([2, 4, 0, 0, 9, number as u8]),
-            proof: Vec::new(),
+            instance: 0,
             all_notifications: false,
             members: Vec::new(),
         };
@@ -132,6 +132,7 @@ impl World {
                 qpn,
                 psn_offset,
                 regions: vec![region],
+                delegation: Vec::new(),
             });
             queue_pairs.push((node, qpn));
         }

@@ -1,6 +1,6 @@
 //! State that the services of a daemon share.
 
-use std::{net::IpAddr, sync::Arc};
+use std::{net::IpAddr, sync::Arc, time::Duration};
 
 use certificates::Certificates;
 use control::{Agent, ControlError, ErrorKind, tls::Trusted, watcher::Probing};
@@ -21,6 +21,8 @@ pub(crate) struct Daemon {
     pub(crate) groups: Arc<Groups>,
     pub(crate) sending: Quota,
     pub(crate) memberships: Quota,
+    /// How long members' delegations are valid.
+    pub(crate) delegation_lasts: Duration,
     /// How hosts of suspected members are asked.
     pub(crate) probing: Probing,
     pub(crate) shutdown: Shutdown,

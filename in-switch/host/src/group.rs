@@ -4,7 +4,7 @@ use std::sync::Arc;
 
 use control::{
     Claim, ControlError, ErrorKind, convert,
-    host::terms::{Invited, NewGroup, invalid},
+    host::terms::{Invited, NewGroup, Terms, invalid},
     keeper::{INSERT_TIMEOUT, Keeper},
     proto::{
         self, CreateEvent, CreateRequest, HostMember, create_event::Event, create_request::Kind,
@@ -67,17 +67,17 @@ async fn run(
 ) {
     let mut shutdown = daemon.shutdown.clone();
     let psn_first = rand::random_range(0..Serial::COUNT);
-    let terms = new.terms(psn_first);
+    let terms = new.terms(psn_first, rand::random_range(1..=u64::MAX));
     let interrupted = async {
         tokio::select! {
             error = application.interruption() => error,
             () = shutdown.requested() => shutting_down(),
         }
     };
-    let (own, trusted) = (&daemon.certificates, &daemon.trusted);
-    let members = Members::invite(own, trusted, &new.members, &terms, interrupted).await;
+    let own = &daemon.certificates;
+    let members = Members::invite(own, &new.members, &terms, interrupted).await;
     let running = match members {
-        Ok(members) => insert(&daemon, new, members, psn_first).await,
+        Ok(members) => insert(&daemon, new, members, &terms).await,
         Err(error) => Err(error),
     };
     match running {
@@ -99,30 +99,29 @@ async fn insert(
     daemon: &Daemon,
     new: NewGroup,
     members: Members,
-    psn_first: u32,
+    terms: &Terms,
 ) -> Result<(Running, proto::Created), ControlError> {
     let accepted = members.accepted();
-    let instance = rand::random();
     let caller = new.sender.to_string();
     for draw in 1.. {
         let reserved = daemon.groups.reserve();
-        let Some(mut group) = new.group(reserved.id, psn_first, &accepted) else { break };
-        group.proof = members.proof();
-        let claim = Claim { key: group.key, caller: caller.clone(), instance };
+        let Some(group) = new.group(reserved.id, terms, members.entries()) else { break };
+        let claim = Claim { key: group.key, caller: caller.clone(), instance: group.instance };
         match daemon.agent.insert(&group, &claim, INSERT_TIMEOUT).await {
             Ok(stale_after) => {
                 let made = proto::Created {
                     id: reserved.id,
                     virtual_address: group.virtual_address.to_string(),
                     virtual_mac: group.virtual_mac.to_string(),
-                    psn_first,
+                    psn_first: terms.psn_first,
                     members: accepted.iter().map(|member| member.address.to_string()).collect(),
                 };
                 members.notify_ready(reserved.id);
                 let key = group.key;
                 let (agent, hosts) = (daemon.agent.clone(), members.hosts());
                 let watcher = Watcher::start(agent.clone(), claim.clone(), hosts, daemon.probing);
-                let keeper = Keeper::start(agent, claim, group, stale_after);
+                let kept = (stale_after, members.renewals());
+                let keeper = Keeper::start(agent, claim, group, kept);
                 let running = Running { new, members, keeper, watcher, reserved };
                 running.report(convert::key_to_proto(key), &made);
                 return Ok((running, made));

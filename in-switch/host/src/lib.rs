@@ -22,4 +22,4 @@ mod socket;
 #[cfg(test)]
 mod tests;
 
-pub use serve::{DaemonSettings, Prepared, prepare, serve};
+pub use serve::{DELEGATION_LASTS, DaemonSettings, Prepared, prepare, serve};

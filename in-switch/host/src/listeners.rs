@@ -14,9 +14,9 @@ use tokio::sync::{Notify, mpsc, oneshot};
 use tonic::Status;
 
 /// Listening applications.
-const SERVICES_MAX: usize = 256;
+pub(crate) const SERVICES_MAX: usize = 256;
 /// Open offers of an application.
-const OFFERS_MAX: usize = 256;
+pub(crate) const OFFERS_MAX: usize = 256;
 /// Unread events of an application; one that exceeds it is disconnected.
 pub(crate) const EVENTS_MAX: usize = 1024;
 
@@ -182,7 +182,7 @@ impl Application {
             mac: accept.mac.clone(),
             qpn: accept.qpn,
             regions: accept.regions.clone(),
-            proof: Vec::new(),
+            delegation: Vec::new(),
         };
         let accepted = Acceptance::from_proto(&joined)?;
         self.answer(accept.offer, |terms| terms.check(&accepted).map(|()| Ok(accepted)))
@@ -264,6 +264,7 @@ mod tests {
             mtu_bytes: 1024,
             regions: Vec::new(),
             application_data: Vec::new(),
+            instance: 8,
         }
     }
 

@@ -1,17 +1,20 @@
 //! At a sender: the members of a group, through their daemons.
 
-use std::{collections::BTreeMap, net::IpAddr, pin::pin, time::Duration};
+use std::{collections::BTreeMap, net::IpAddr, pin::pin, sync::Arc, time::Duration};
 
 use certificates::Certificates;
 use control::{
-    ControlError, ErrorKind,
+    ControlError, ErrorKind, delegation,
     host::terms::{Acceptance, Invited, Terms, reason},
+    keeper::Renewals,
     proto::{
         Invitation, JoinEvent, JoinRequest, join_event::Event, join_request::Kind,
         peer_client::PeerClient,
     },
-    tls::{self, Trusted},
+    tls,
 };
+use mcrdma::plan;
+use rustls::RootCertStore;
 use tokio::{
     sync::{mpsc, watch},
     task::JoinSet,
@@ -33,13 +36,14 @@ pub(crate) struct Members {
     members: Vec<Member>,
     ends: mpsc::UnboundedReceiver<(usize, String)>,
     readers: JoinSet<()>,
+    renewals: Renewals,
 }
 
 struct Member {
     invited: Invited,
     accepted: Acceptance,
-    /// Delegation of its addresses, if any.
-    proof: Vec<u8>,
+    /// Its entry in switches, signed.
+    entry: plan::Member,
     /// `None` once it is no longer a member.
     requests_tx: Option<Requests>,
 }
@@ -49,7 +53,7 @@ type Requests = mpsc::Sender<JoinRequest>;
 /// A member that has accepted.
 struct Joined {
     accepted: Acceptance,
-    proof: Vec<u8>,
+    entry: plan::Member,
     requests_tx: Requests,
     events: Streaming<JoinEvent>,
 }
@@ -59,7 +63,6 @@ impl Members {
     /// notified of the reason.
     pub(crate) async fn invite(
         certificates: &Certificates,
-        trusted: &Trusted,
         invited: &[Invited],
         terms: &Terms,
         interrupted: impl Future<Output = ControlError>,
@@ -71,12 +74,13 @@ impl Members {
             tls::channel(&member.daemon, certificates).map_err(|error| error.within(member.label()))
         };
         let channels = invited.iter().map(channel).collect::<Result<Vec<_>, _>>()?;
-        for (place, (member, (channel, shown))) in invited.iter().zip(channels).enumerate() {
+        for (place, (member, channel)) in invited.iter().zip(channels).enumerate() {
             let (member, terms, refused) = (member.clone(), terms.clone(), refused.clone());
+            let authorities = certificates.authorities();
             asked.spawn(async move {
-                let joined = ask(channel, &member, &terms, deadline, refused).await;
-                let joined = joined.map_err(|error| error.within(member.label()));
-                (place, joined.map(|joined| (joined, shown)))
+                let asked = (&member, &*authorities);
+                let joined = ask(channel, asked, &terms, deadline, refused).await;
+                (place, joined.map_err(|error| error.within(member.label())))
             });
         }
         let mut joined: Vec<Option<Joined>> = invited.iter().map(|_| None).collect();
@@ -85,13 +89,9 @@ impl Members {
             let error = tokio::select! {
                 answer = asked.join_next() => match answer {
                     None => break,
-                    Some(Ok((place, Ok((member, shown))))) => {
-                        let address = member.accepted.address;
+                    Some(Ok((place, Ok(member)))) => {
                         joined[place] = Some(member);
-                        if trusted.authorizes_server(&shown, address) {
-                            continue;
-                        }
-                        no_certificate(address).within(invited[place].label())
+                        continue;
                     }
                     Some(Ok((_, Err(error)))) => error,
                     Some(Err(_)) => shutting_down(),
@@ -102,7 +102,7 @@ impl Members {
             let first = failed.get_or_insert(error);
             refuse.send_replace(Some(not_made(first)));
         }
-        let members = Self::of(invited, joined);
+        let members = Self::of(certificates, invited, terms, joined);
         match failed.map_or_else(|| members.check(), Err) {
             Ok(()) => Ok(members),
             Err(error) => {
@@ -112,18 +112,33 @@ impl Members {
         }
     }
 
-    fn of(invited: &[Invited], joined: Vec<Option<Joined>>) -> Self {
+    fn of(
+        certificates: &Certificates,
+        invited: &[Invited],
+        terms: &Terms,
+        joined: Vec<Option<Joined>>,
+    ) -> Self {
         let (ended, ends) = mpsc::unbounded_channel();
+        let renewals = Renewals::default();
         let mut readers = JoinSet::new();
         let mut members = Vec::with_capacity(joined.len());
         for (invited, joined) in invited.iter().zip(joined) {
-            let Some(Joined { accepted, proof, requests_tx, events }) = joined else { continue };
-            let (place, daemon) = (members.len(), invited.daemon.clone());
-            readers.spawn(read(place, daemon, events, ended.clone()));
+            let Some(Joined { accepted, entry, requests_tx, events }) = joined else { continue };
+            let (place, ended) = (members.len(), ended.clone());
+            let reader = Reader {
+                daemon: invited.daemon.clone(),
+                events,
+                authorities: certificates.authorities(),
+                proposal: terms.proposal(),
+                entry: entry.clone(),
+                renewals: renewals.clone(),
+            };
+            // The receiver is gone if the group has ended.
+            readers.spawn(async move { drop(ended.send((place, reader.read().await))) });
             let invited = invited.clone();
-            members.push(Member { invited, accepted, proof, requests_tx: Some(requests_tx) });
+            members.push(Member { invited, accepted, entry, requests_tx: Some(requests_tx) });
         }
-        Self { members, ends, readers }
+        Self { members, ends, readers, renewals }
     }
 
     /// Addresses of members have to differ: answers are matched by them.
@@ -159,9 +174,14 @@ impl Members {
         self.members.iter().position(|member| member.accepted.address == address)
     }
 
-    /// The first member's delegation of its addresses, which are the virtual peer's.
-    pub(crate) fn proof(&self) -> Vec<u8> {
-        self.members.first().map(|member| member.proof.clone()).unwrap_or_default()
+    /// Their entries in switches, signed.
+    pub(crate) fn entries(&self) -> Vec<plan::Member> {
+        self.members.iter().map(|member| member.entry.clone()).collect()
+    }
+
+    /// Their later delegations, as they come.
+    pub(crate) fn renewals(&self) -> Renewals {
+        self.renewals.clone()
     }
 
     /// Notifies all that the group is installed in the switches.
@@ -214,15 +234,6 @@ impl Member {
     }
 }
 
-/// Without this check a member could direct the sender's packets to another host.
-fn no_certificate(address: IpAddr) -> ControlError {
-    let why = format!(
-        "it receives at {address}, but its daemon's certificate is neither for that address nor for a name \
-         that is trusted here (--trust)"
-    );
-    ControlError::new(ErrorKind::Denied, why)
-}
-
 /// The reason that members get if the group is not created.
 pub(crate) fn not_made(why: &ControlError) -> String {
     reason(format!("the group was not made: {why}"))
@@ -231,7 +242,7 @@ pub(crate) fn not_made(why: &ControlError) -> String {
 /// Invites a member. If `refused` gets a reason first, that is sent to the member.
 async fn ask(
     channel: Channel,
-    invited: &Invited,
+    (invited, authorities): (&Invited, &RootCertStore),
     terms: &Terms,
     deadline: Instant,
     mut refused: watch::Receiver<Option<String>>,
@@ -239,7 +250,8 @@ async fn ask(
     let (requests_tx, requests) = mpsc::channel(REQUESTS_MAX);
     let invitation = Invitation { service: invited.service.clone(), terms: Some(terms.to_proto()) };
     let _ = requests_tx.try_send(JoinRequest { kind: Some(Kind::Invitation(invitation)) });
-    let mut joining = pin!(join(channel, invited, terms, requests_tx.clone(), requests));
+    let joining = join(channel, (invited, authorities), terms, requests_tx.clone(), requests);
+    let mut joining = pin!(joining);
     let joined = tokio::select! {
         joined = timeout_at(deadline, joining.as_mut()) => joined,
         why = reason_in(&mut refused) => {
@@ -263,7 +275,7 @@ async fn reason_in(refused: &mut watch::Receiver<Option<String>>) -> String {
 
 async fn join(
     channel: Channel,
-    invited: &Invited,
+    (invited, authorities): (&Invited, &RootCertStore),
     terms: &Terms,
     requests_tx: Requests,
     requests: mpsc::Receiver<JoinRequest>,
@@ -279,29 +291,53 @@ async fn join(
     };
     let accepted = Acceptance::from_proto(&joined)?;
     terms.check(&accepted)?;
-    Ok(Joined { accepted, proof: joined.proof, requests_tx, events })
+    let entry = plan::Member { delegation: joined.delegation, ..terms.member(&accepted) };
+    // Agents check it as well. Without it a member could direct the sender's packets to another host.
+    delegation::check(authorities, &terms.proposal(), &entry)
+        .map_err(|why| ControlError::new(ErrorKind::Denied, why))?;
+    Ok(Joined { accepted, entry, requests_tx, events })
 }
 
 fn daemon(address: &str) -> String {
     format!("the daemon at {address}")
 }
 
-/// Reports when a member has left, or its stream has broken.
-async fn read(
-    place: usize,
-    address: String,
-    mut events: Streaming<JoinEvent>,
-    ended: mpsc::UnboundedSender<(usize, String)>,
-) {
-    let why = match events.message().await {
-        Ok(Some(JoinEvent { event: Some(Event::Left(why)) })) => reason(why),
-        Ok(Some(_)) => "its daemon has sent an invalid message".to_owned(),
-        Ok(None) => "its daemon has ended the connection".to_owned(),
-        Err(status) => {
-            let error = ControlError::from_status(&daemon(&address), &status);
-            reason(format!("its host or its daemon is gone: {error}"))
+/// Reads what a member's daemon sends.
+struct Reader {
+    daemon: String,
+    events: Streaming<JoinEvent>,
+    authorities: Arc<RootCertStore>,
+    proposal: plan::Proposal,
+    entry: plan::Member,
+    renewals: Renewals,
+}
+
+impl Reader {
+    /// Takes later delegations. Returns why the member has left, or how its stream has broken.
+    async fn read(mut self) -> String {
+        loop {
+            match self.events.message().await {
+                Ok(Some(JoinEvent { event: Some(Event::Renewed(delegation)) })) => {
+                    if let Err(why) = self.renew(delegation) {
+                        return why;
+                    }
+                }
+                Ok(Some(JoinEvent { event: Some(Event::Left(why)) })) => return reason(why),
+                Ok(Some(_)) => return "its daemon has sent an invalid message".to_owned(),
+                Ok(None) => return "its daemon has ended the connection".to_owned(),
+                Err(status) => {
+                    let error = ControlError::from_status(&daemon(&self.daemon), &status);
+                    return reason(format!("its host or its daemon is gone: {error}"));
+                }
+            }
         }
-    };
-    // The receiver is gone if the group has ended.
-    let _ = ended.send((place, why));
+    }
+
+    /// Errors: it is not valid.
+    fn renew(&mut self, delegation: Vec<u8>) -> Result<(), String> {
+        self.entry.delegation = delegation;
+        delegation::check(&self.authorities, &self.proposal, &self.entry)?;
+        self.renewals.put(self.entry.address, self.entry.delegation.clone());
+        Ok(())
+    }
 }

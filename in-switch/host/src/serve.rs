@@ -4,8 +4,9 @@ use std::{path::PathBuf, sync::Arc, time::Duration};
 
 use certificates::Certificates;
 use control::{
-    Agent, ControlError,
+    Agent, ControlError, Incoming, Limits, Most,
     proto::{host_server::HostServer, peer_server::PeerServer},
+    serving_failed,
     tls::{self, Trusted},
     watcher::Probing,
 };
@@ -21,16 +22,21 @@ use crate::{
 
 /// Groups that applications of a host send to.
 const SENDING_MAX: u32 = 1024;
-/// Groups that applications of a host are offered, or are members of.
-const MEMBERSHIPS_MAX: u32 = 4096;
 /// Deadline for removing all groups at shutdown; after it their leases expire.
 const LEAVE_TIMEOUT: Duration = Duration::from_secs(8);
 /// Deadline for connections to close after that.
 const CLOSE_TIMEOUT: Duration = Duration::from_secs(1);
 /// Streams of one connection.
 const STREAMS_MAX: u32 = 1024;
+/// Memberships and offers: a sender's daemon has a connection and a call for each.
+const MEMBERSHIPS: Most = Most { each: SENDING_MAX as usize, all: 4096 };
+/// Other daemons.
+const LIMITS: Limits = Limits { connections: MEMBERSHIPS, calls: MEMBERSHIPS };
 /// Longest message.
 const MESSAGE_BYTES_MAX: usize = 256 * 1024;
+
+/// Default of [`DaemonSettings::delegation_lasts`].
+pub const DELEGATION_LASTS: Duration = Duration::from_secs(600);
 
 /// Settings of a daemon.
 #[derive(Clone, Debug)]
@@ -44,6 +50,9 @@ pub struct DaemonSettings {
     /// Names (DNS names or IP addresses) whose certificates may invite members for any sender. Other daemons
     /// may for the addresses that their certificates are for.
     pub trusted: Vec<String>,
+    /// How long switches may copy to members of this host without hearing of them again; renewed three times as
+    /// often. The clocks of hosts and switches have to agree better than that.
+    pub delegation_lasts: Duration,
     /// How hosts of members are asked that the switch suspects.
     pub probing: Probing,
 }
@@ -70,7 +79,8 @@ pub fn prepare(
         listeners: Arc::default(),
         groups: Arc::default(),
         sending: Quota::new(SENDING_MAX, "groups to send to"),
-        memberships: Quota::new(MEMBERSHIPS_MAX, "memberships"),
+        memberships: Quota::new(MEMBERSHIPS.all as u32, "memberships"),
+        delegation_lasts: settings.delegation_lasts,
         probing: settings.probing,
         shutdown: Shutdown(shutdown),
     };
@@ -88,7 +98,7 @@ pub async fn serve(
     stop: impl Future<Output = ()>,
 ) -> Result<(), ControlError> {
     let Prepared { daemon, mut socket, leave } = prepared;
-    let callers = tls::accept(listener, &daemon.certificates)?;
+    let callers = Incoming::open(listener, &daemon.certificates, LIMITS)?;
     let (close, closed) = watch::channel(false);
     let [mut first, mut second] = [Shutdown(closed.clone()), Shutdown(closed)];
     let applications = ForApplications(Arc::clone(&daemon));
@@ -99,7 +109,7 @@ pub async fn serve(
         .serve_with_incoming_shutdown(socket.accept()?, async move { first.requested().await });
     let daemons = ForDaemons(Arc::clone(&daemon));
     let daemons = PeerServer::new(daemons).max_decoding_message_size(MESSAGE_BYTES_MAX);
-    let daemons = tls::server(STREAMS_MAX)
+    let daemons = tls::server(&callers, STREAMS_MAX)
         .add_service(daemons)
         .serve_with_incoming_shutdown(callers, async move { second.requested().await });
     let ending = async {
@@ -114,8 +124,41 @@ pub async fn serve(
     };
     tokio::select! {
         served = async { tokio::try_join!(applications, daemons) } => {
-            served.map(drop).map_err(tls::serving_failed)
+            served.map(drop).map_err(serving_failed)
         }
         () = ending => Ok(()),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use control::host::terms::{APPLICATION_DATA_BYTES_MAX, REASON_BYTES_MAX};
+
+    use super::*;
+    use crate::listeners::{OFFERS_MAX, SERVICES_MAX};
+
+    #[test]
+    fn the_limits_are_those_of_the_documents() {
+        let security = include_str!("../../../docs/security.md");
+        let document = include_str!("../../../docs/decisions/in-switch-control.md");
+        let thousands = |count: usize| format!("{},{:03}", count / 1000, count % 1000);
+        let Limits { connections, calls } = LIMITS;
+        assert_eq!((connections, calls), (MEMBERSHIPS, MEMBERSHIPS));
+        let [each, all] = [MEMBERSHIPS.each, MEMBERSHIPS.all].map(thousands);
+        let line = format!("of an agent (of a daemon {each} of {all})");
+        assert!(security.contains(&line), "docs/security.md lacks: {line}");
+        for line in [
+            format!("| listening applications | {SERVICES_MAX}, with {OFFERS_MAX} offers each |"),
+            format!("| application data in an offer | {} KiB |", APPLICATION_DATA_BYTES_MAX >> 10),
+            format!("| reasons | {} bytes |", thousands(REASON_BYTES_MAX)),
+            format!("| message | {} KiB |", MESSAGE_BYTES_MAX >> 10),
+            format!("| groups sent to | {} |", thousands(SENDING_MAX as usize)),
+            format!(
+                "| memberships and offers, each a connection and a call of the sender's daemon | {each} of one certificate, {all} in all |"
+            ),
+            format!("every {} s while", DELEGATION_LASTS.as_secs() / 3),
+        ] {
+            assert!(document.contains(&line), "docs/decisions/in-switch-control.md lacks: {line}");
+        }
     }
 }

@@ -2,16 +2,20 @@
 
 use std::time::Duration;
 
+use certificates::Certificates;
 use control::{
-    ControlError, ErrorKind,
-    delegation::Delegation,
+    ControlError, ErrorKind, InProgress, delegation,
     host::terms::{Acceptance, Terms, invalid, name, reason},
     proto::{
         self, JoinEvent, JoinRequest, ListenEvent, ListenRequest, join_event::Event,
         join_request::Kind, listen_request,
     },
 };
-use tokio::{sync::mpsc, time::timeout};
+use mcrdma::plan::{Member, Proposal};
+use tokio::{
+    sync::mpsc,
+    time::{sleep, timeout},
+};
 use tonic::{Request, Status, Streaming, codegen::tokio_stream::wrappers::ReceiverStream};
 
 use crate::{
@@ -23,8 +27,10 @@ use crate::{
 const FIRST_TIMEOUT: Duration = Duration::from_secs(5);
 /// Deadline of an application's answer to an offer: below the sender's own.
 const ANSWER_TIMEOUT: Duration = Duration::from_secs(10);
-/// Events of a membership: joined and left.
-const JOIN_EVENTS_MAX: usize = 2;
+/// Unread events of a membership: joined, renewed and left.
+const JOIN_EVENTS_MAX: usize = 3;
+/// How often a delegation is renewed in the time for which it is valid.
+const RENEWALS: u32 = 3;
 
 /// The first message of a stream.
 pub(crate) async fn first<T>(stream: &mut Streaming<T>) -> Result<T, ControlError> {
@@ -86,15 +92,15 @@ pub(crate) async fn join(
     mut request: Request<Streaming<JoinRequest>>,
 ) -> Result<ReceiverStream<Result<JoinEvent, Status>>, ControlError> {
     daemon.check_open()?;
+    let in_progress = InProgress::of(&request);
     let Some(Kind::Invitation(invitation)) = first(request.get_mut()).await?.kind else {
         return Err(invalid("the first message of a stream is an invitation"));
     };
     let terms = Terms::from_proto(invitation.terms.as_ref())?;
     daemon.check_sender(&request, terms.sender)?;
-    let delegation = Delegation::for_terms(&terms);
     let service = name("service's name", &invitation.service)?;
     let place = daemon.memberships.acquire()?;
-    let mut offer = daemon.listeners.offer(&service, terms)?;
+    let mut offer = daemon.listeners.offer(&service, terms.clone())?;
     let mut stream = request.into_inner();
     let mut shutdown = daemon.shutdown.clone();
     let answered = tokio::select! {
@@ -102,21 +108,26 @@ pub(crate) async fn join(
         why = withdrawn(&mut stream) => Err(why),
         () = shutdown.requested() => Err(shutting_down()),
     };
-    let accepted = match answered {
-        Ok(accepted) => accepted,
+    let agreed = answered.and_then(|accepted| {
+        let delegating = Delegation::of(daemon, &terms, &accepted);
+        let delegation = delegating.sign()?;
+        Ok((delegating, proto::Joined { delegation, ..accepted.to_proto() }))
+    });
+    let (delegating, joined) = match agreed {
+        Ok(agreed) => agreed,
         Err(error) => {
             offer.end(error.message.clone());
             return Err(error);
         }
     };
     let (events_tx, events) = mpsc::channel(JOIN_EVENTS_MAX);
-    let joined = JoinEvent { event: Some(Event::Joined(joined(daemon, &delegation, &accepted))) };
-    let _ = events_tx.try_send(Ok(joined));
+    let _ = events_tx.try_send(Ok(JoinEvent { event: Some(Event::Joined(joined)) }));
     tokio::spawn(async move {
-        let _place = place;
+        let _place = (place, in_progress);
         let ended = tokio::select! {
         ended = membership(&mut offer, &mut stream) => ended,
                     () = shutdown.requested() => Ended::Here("the daemon of its host shuts down".to_owned()),
+                    ended = delegating.renew(&events_tx) => ended,
                 };
         match ended {
             Ended::There(reason) => offer.end(reason),
@@ -129,10 +140,44 @@ pub(crate) async fn join(
     Ok(ReceiverStream::new(events))
 }
 
-/// The answer, with a delegation of the member's addresses if its certificate allows one.
-fn joined(daemon: &Daemon, delegation: &Delegation, accepted: &Acceptance) -> proto::Joined {
-    let proof = delegation.prove(&daemon.certificates, accepted.address, accepted.mac);
-    proto::Joined { proof: proof.unwrap_or_default(), ..accepted.to_proto() }
+/// Signs that switches may copy the group's packets to the member.
+struct Delegation {
+    certificates: Certificates,
+    proposal: Proposal,
+    member: Member,
+    lasts: Duration,
+}
+
+impl Delegation {
+    fn of(daemon: &Daemon, terms: &Terms, accepted: &Acceptance) -> Self {
+        Self {
+            certificates: daemon.certificates.clone(),
+            proposal: terms.proposal(),
+            member: terms.member(accepted),
+            lasts: daemon.delegation_lasts,
+        }
+    }
+
+    fn sign(&self) -> Result<Vec<u8>, ControlError> {
+        delegation::delegate(&self.certificates, &self.proposal, &self.member, self.lasts)
+            .map_err(|why| ControlError::new(ErrorKind::Denied, why))
+    }
+
+    /// Sends a new one long before the last has ended, again and again. Returns why that is not possible.
+    async fn renew(&self, events_tx: &mpsc::Sender<Result<JoinEvent, Status>>) -> Ended {
+        loop {
+            sleep(self.lasts / RENEWALS).await;
+            match self.sign() {
+                // If the sender's daemon has not read the last one, it comes with the next.
+                Ok(delegation) if events_tx.capacity() > 1 => {
+                    let renewed = JoinEvent { event: Some(Event::Renewed(delegation)) };
+                    let _ = events_tx.try_send(Ok(renewed));
+                }
+                Ok(_) => {}
+                Err(error) => return Ended::Here(error.message),
+            }
+        }
+    }
 }
 
 /// The application's answer.

@@ -12,7 +12,7 @@ use std::{
 
 use certificates::{CertificateFiles, Certificates};
 use control::{
-    ControlError, ErrorKind,
+    ControlError, ErrorKind, Incoming, Limits, Most,
     host::{
         Acceptance, Invited, NewGroup,
         client::{Group, GroupEvent, Host, Listener, ListenerEvent},
@@ -26,6 +26,7 @@ use control::{
     },
     tls,
 };
+use prost::Message;
 use testing::Authority;
 use tokio::{
     sync::{Notify, oneshot},
@@ -41,7 +42,7 @@ use tonic::{
     transport::Server,
 };
 
-use crate::{DaemonSettings, prepare, serve};
+use crate::{DELEGATION_LASTS, DaemonSettings, prepare, serve};
 
 const PATIENCE: Duration = Duration::from_secs(20);
 
@@ -159,30 +160,34 @@ struct World {
 }
 
 impl World {
-    /// That trusts itself: it sends from one address, and receives at another.
+    /// With two addresses: it sends from one, and receives at another.
     async fn new() -> Self {
-        Self::trusting(&["127.0.0.1"]).await
+        Self::with("127.0.0.1,127.0.0.2", DELEGATION_LASTS).await
     }
 
-    async fn trusting(names: &[&str]) -> Self {
+    /// With a certificate for these addresses.
+    async fn with(names: &str, delegation_lasts: Duration) -> Self {
         let (authority, directory) = (Authority::new("host"), tempfile::tempdir().unwrap());
-        let files = authority.issue("127.0.0.1").into_files(|certificate, key, authorities| {
+        let files = authority.issue(names).into_files(|certificate, key, authorities| {
             CertificateFiles { certificate, key, authorities }
         });
         let certificates = Certificates::read(&files, &[]).unwrap();
         let listener = StdListener::bind("127.0.0.1:0").unwrap();
         let agent = listener.local_addr().unwrap().to_string();
         let switch = Arc::<MockAgent>::default();
+        let most = Most { each: 100, all: 100 };
+        let limits = Limits { connections: most, calls: most };
         let served = Server::builder()
             .add_service(SwitchServer::from_arc(Arc::clone(&switch)))
-            .serve_with_incoming(tls::accept(listener, &certificates).unwrap());
+            .serve_with_incoming(Incoming::open(listener, &certificates, limits).unwrap());
         tokio::spawn(served);
         let socket = directory.path().join("switch.sock");
         let settings = DaemonSettings {
             agent,
             socket: socket.clone(),
             socket_mode: 0o600,
-            trusted: names.iter().map(|&name| name.to_owned()).collect(),
+            trusted: Vec::new(),
+            delegation_lasts,
             probing: control::watcher::Probing::default(),
         };
         let listener = StdListener::bind("127.0.0.1:0").unwrap();
@@ -275,13 +280,42 @@ async fn identifiers_that_are_taken_are_drawn_again() {
 
 #[tokio::test]
 async fn a_member_receives_where_its_daemons_certificate_is_for() {
-    let world = World::trusting(&[]).await;
+    let world = World::with("127.0.0.1", DELEGATION_LASTS).await;
     let mut listener = world.host().listen("s").await.unwrap();
     let error = world.create(&mut listener).await.unwrap_err();
     assert_eq!(error.kind, ErrorKind::Denied);
-    assert!(error.message.contains("receives at 127.0.0.2, but"), "{error}");
-    assert!(ended(&mut listener).await.contains("was not made"));
+    for words in ["member 127.0.0.1:", "receives at 127.0.0.2, and", "subjectAltName=IP:127.0.0.2"]
+    {
+        assert!(error.message.contains(words), "{error}");
+    }
+    assert!(ended(&mut listener).await.contains("receives at 127.0.0.2, and"));
     assert!(world.switch.inserted.lock().unwrap().is_empty());
+}
+
+/// Otherwise switches would forget the group.
+#[tokio::test]
+async fn delegations_are_renewed_before_they_end() {
+    let world = World::with("127.0.0.1,127.0.0.2", Duration::from_secs(45)).await;
+    let mut listener = world.host().listen("s").await.unwrap();
+    let _group = world.create(&mut listener).await.unwrap();
+    let twice = async {
+        while world.switch.inserted.lock().unwrap().len() < 2 {
+            world.switch.is_inserted.notified().await;
+        }
+    };
+    timeout(Duration::from_secs(100), twice).await.expect("it is inserted again");
+    let until = |request: &InsertRequest| {
+        let member = &request.group.as_ref().unwrap().members[0];
+        proto::Delegation::decode(&member.delegation[..]).unwrap().until
+    };
+    let inserted = world.switch.inserted.lock().unwrap();
+    assert!(until(&inserted[1]) > until(&inserted[0]));
+    let undated = |request: &InsertRequest| {
+        let mut request = request.clone();
+        request.group.as_mut().unwrap().members[0].delegation.clear();
+        request
+    };
+    assert_eq!(undated(&inserted[1]), undated(&inserted[0]), "the same group");
 }
 
 #[tokio::test]
@@ -399,10 +433,10 @@ async fn invalid_requests_of_applications_close_the_stream() {
 #[tokio::test]
 async fn invalid_requests_of_daemons_are_refused() {
     use join_request::Kind;
-    let world = World::trusting(&[]).await;
-    let (channel, _) = tls::channel(&world.daemon, &world.certificates).unwrap();
+    let world = World::with("127.0.0.1", DELEGATION_LASTS).await;
+    let channel = tls::channel(&world.daemon, &world.certificates).unwrap();
     let mut client = PeerClient::new(channel);
-    let terms = world.new_group().terms(3).to_proto();
+    let terms = world.new_group().terms(3, 4).to_proto();
     let invite = |service: &str, terms: proto::Terms| {
         let (service, terms) = (service.to_owned(), Some(terms));
         Some(Kind::Invitation(proto::Invitation { service, terms }))

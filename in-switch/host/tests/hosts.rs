@@ -333,6 +333,33 @@ fn groups_outlive_a_restart_of_the_agent() {
     });
 }
 
+/// What it has signed is of no use to it any more, nor needed.
+#[test]
+fn members_come_back_with_a_daemon_that_was_killed() {
+    if !is_possible() {
+        return;
+    }
+    let mut world = World::new();
+    runtime().block_on(async {
+        let (mut group, mut receivers) = group_of_all(&mut world).await;
+        Flow::new(1, 20).run(&mut world, &group, &receivers).await;
+        world.kill_daemon(2);
+        let (member, reason, continues) = failed(&mut group.group).await;
+        assert!((member, continues) == (1, true) && reason.contains("gone"), "{reason}");
+        let dead = receivers.remove(1);
+        world.endpoints[dead.host].remove(dead.qpn);
+        Flow::new(2, 20).run(&mut world, &group, &receivers).await;
+        drop(group);
+        for receiver in &mut receivers {
+            ended(&mut receiver.listener).await;
+        }
+        world.start_daemon(2);
+        receivers.insert(1, Receiver::new(&world, 2, "weights").await);
+        let group = flow::connect(&mut world, 0, &mut receivers).await.unwrap();
+        Flow::new(3, 20).run(&mut world, &group, &receivers).await;
+    });
+}
+
 #[test]
 fn groups_end_with_their_sender() {
     if !is_possible() {

@@ -169,7 +169,15 @@ impl Network {
         let qpn = RECEIVER_QPN + self.hosts.incoming.len() as u32;
         let members = to.iter().zip(qpn..).map(|(&host, qpn)| {
             let psn_offset = self.fabric.random.serial();
-            Member { address: address(host), mac: None, qpn, psn_offset, regions: Vec::new() }
+            let regions = Vec::new();
+            Member {
+                address: address(host),
+                mac: None,
+                qpn,
+                psn_offset,
+                regions,
+                delegation: Vec::new(),
+            }
         });
         let members = members.collect();
         Group {
@@ -179,7 +187,7 @@ impl Network {
             psn_first,
             virtual_address: virtual_address(self.groups),
             virtual_mac: Mac([0; 6]),
-            proof: Vec::new(),
+            instance: 0,
             all_notifications: self.fabric.config.all_notifications,
             members,
         }

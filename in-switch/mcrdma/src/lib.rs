@@ -37,6 +37,6 @@ pub use key::{GroupKey, Port};
 pub use limits::{GROUPS_MAX, MEMBERS_MAX, PLACES_MAX, PORTS_MAX, REGIONS_MAX, REGIONS_TOTAL_MAX};
 pub use merge::{AHEAD_MAX, HOLD_NS, LAG_MAX, Merged, Merger, PACE_NS, PACED, SILENCE_NS};
 pub use switch::{Switch, Verdict};
-pub use switches::{InsertError, Inserted, Suspicion, Switches};
+pub use switches::{Delegates, InsertError, Inserted, Suspicion, Switches};
 pub use tables::{Decision, Tables, answer_frame};
 pub use trace::{TRACE_KEPT_MAX, Traced, TracedPacket};

@@ -20,6 +20,15 @@ pub trait Switches: Send + Sync + fmt::Debug {
     ) -> Result<Box<dyn Inserted>, InsertError>;
 }
 
+/// Signs, at a member, that switches may copy a group's packets to it. Used from many threads at a time.
+pub trait Delegates: Send + Sync + fmt::Debug {
+    /// Signs the member's entry in this group; what `member` has as its delegation is not used. Does not block.
+    ///
+    /// Errors: this host cannot sign for the member's address; why, and the remedy.
+    fn delegate(&self, proposal: &plan::Proposal, member: &plan::Member)
+    -> Result<Vec<u8>, String>;
+}
+
 /// A group that is installed in switches. Dropping it removes the group, which may block for a bounded
 /// time.
 pub trait Inserted: Send {

@@ -39,7 +39,7 @@ mod way;
 pub use driver::SwitchTransport;
 pub use error::OpenError;
 pub use link::{GroupEnd, SwitchLink};
-pub use mcrdma::{InsertError, Inserted, Suspicion, Switches};
+pub use mcrdma::{Delegates, InsertError, Inserted, Suspicion, Switches};
 pub use peer::{MTUS_BYTES, Member, Root};
 pub use queue_pair::{QueuePair, Unconnected};
 pub use switches::{Registration, Watch};

@@ -77,6 +77,7 @@ fn group(root: (IpAddr, u32), members: &[(&Place, u32)]) -> plan::Group {
         qpn,
         psn_offset: 0,
         regions: Vec::new(),
+        delegation: Vec::new(),
     };
     plan::Group {
         key: GroupKey { sender: root.0, id: ID },
@@ -85,7 +86,7 @@ fn group(root: (IpAddr, u32), members: &[(&Place, u32)]) -> plan::Group {
         psn_first: Serial::new(PSN_FIRST),
         virtual_address: members[0].0.address,
         virtual_mac: members[0].0.mac(),
-        proof: Vec::new(),
+        instance: 0,
         all_notifications: false,
         members: members.iter().map(member).collect(),
     }

@@ -47,9 +47,9 @@ const MAY_USE: &[(&str, &[&str])] = &[
     ("verbs", &["memory"]),
     ("data-plane", &["mcrdma", "packet-socket", "roce"]),
     ("routes", &["mcrdma", "roce"]),
-    ("control", &["certificates", "mcrdma", "roce"]),
+    ("control", &["certificates", "mcrdma", "roce", "session"]),
     ("agent", &["certificates", "control", "data-plane", "mcrdma", "roce", "routes"]),
-    ("host", &["certificates", "control", "roce"]),
+    ("host", &["certificates", "control", "mcrdma", "roce"]),
     ("endpoint", &["mcrdma", "packet-socket", "roce"]),
     (
         "simulate",

@@ -16,7 +16,7 @@ use std::{
 
 use data_plane::{Groups, KernelPlane, PlaneError, UserspacePlane};
 use mcrdma::{Counters, GroupKey, Refused, Replication, plan};
-use rdmc::{InsertError, Inserted, Suspicion, Switches};
+use rdmc::{Delegates, InsertError, Inserted, Suspicion, Switches};
 
 /// What interfaces carry: enough for packets with 4 KiB.
 pub const MTU_BYTES: u32 = 4200;
@@ -101,6 +101,22 @@ impl OneSwitch {
     }
 }
 
+/// In place of a signature: what is signed.
+fn signed(proposal: &plan::Proposal, member: &plan::Member) -> Vec<u8> {
+    let member = plan::Member { delegation: Vec::new(), ..member.clone() };
+    format!("{proposal:?} {member:?}").into_bytes()
+}
+
+impl Delegates for OneSwitch {
+    fn delegate(
+        &self,
+        proposal: &plan::Proposal,
+        member: &plan::Member,
+    ) -> Result<Vec<u8>, String> {
+        Ok(signed(proposal, member))
+    }
+}
+
 impl Switches for OneSwitch {
     fn insert(
         &self,
@@ -112,6 +128,10 @@ impl Switches for OneSwitch {
         let first = &group.members[0];
         assert_eq!((group.virtual_address, Some(group.virtual_mac)), (first.address, first.mac));
         assert!((0x80_0000..0x100_0000).contains(&group.key.id));
+        for member in &group.members {
+            let expected = signed(&group.proposal(), member);
+            assert_eq!(member.delegation, expected, "{} has not agreed", member.address);
+        }
         assert!(group.members.iter().all(|member| member.psn_offset == 0));
         if let Some(reason) = self.refuses {
             return Err(InsertError::Refused(reason.into()));

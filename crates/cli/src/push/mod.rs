@@ -10,7 +10,6 @@ mod selection;
 mod sources;
 mod stream;
 pub mod summary;
-mod switches;
 
 use crate::failure::{Exit, Failure};
 pub use args::Args;

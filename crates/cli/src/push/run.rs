@@ -12,7 +12,7 @@ use super::{
     progress::{Mode, Progress},
     selection::warn_of,
     sources::{Sources, TreeOptions},
-    summary, switches,
+    summary,
 };
 use crate::{
     failure::{Exit, Failure, print_message},
@@ -21,6 +21,7 @@ use crate::{
     output::InUse,
     recording::{self, Recording},
     replicate::replicate,
+    switches,
 };
 
 /// Replicates and prints the summary.

@@ -177,6 +177,7 @@ impl Plan {
             qpn: 0,
             psn_offset: 0,
             regions: Vec::new(),
+            delegation: Vec::new(),
         };
         let members: Vec<Member> = self.receivers.iter().map(member).collect();
         self.asked.answer(

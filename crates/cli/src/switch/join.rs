@@ -53,8 +53,8 @@ pub struct Args {
     #[command(flatten)]
     credentials: CredentialFiles,
 
-    /// Daemons, by a name of their certificate, that may request members for any sender's groups and be
-    /// members at any address; may be given several times. Others may for their own addresses only
+    /// Daemons, by a name of their certificate, that may request members for any sender's groups; may be
+    /// given several times. Others may for their own addresses only
     #[arg(long, value_name = "NAME")]
     trust: Vec<String>,
 
@@ -86,6 +86,7 @@ pub fn run(args: &Args) -> Result<(), Failure> {
         socket: args.socket.clone(),
         socket_mode: args.socket_mode,
         trusted: args.trust.clone(),
+        delegation_lasts: host::DELEGATION_LASTS,
         probing: Probing::within(Duration::from_millis(args.answer_within_ms)),
     };
     let served = setup::runtime()?.block_on(async {

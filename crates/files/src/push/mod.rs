@@ -40,7 +40,6 @@ mod stream;
 mod stream_settings;
 #[doc(hidden)]
 mod stream_source;
-mod switch_control;
 mod timeouts;
 
 pub use dispatch::{linger_timeout, step};
@@ -59,4 +58,3 @@ pub use stream::{Stream, StreamHost, StreamReport};
 pub use stream_settings::StreamSettings;
 #[doc(hidden)]
 pub use stream_source::StreamPart;
-pub use switch_control::SwitchControl;

@@ -21,7 +21,7 @@ use crate::{
     control::{FAILURE_DEADLINE, check_failure_deadline, silence},
     group_terms::GroupTerms,
     messages::JOIN_TIMEOUT,
-    push::switch_control::SwitchControl,
+    switch_control::SwitchControl,
 };
 
 /// One receiver.

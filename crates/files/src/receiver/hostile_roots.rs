@@ -42,6 +42,7 @@ fn settings(directory: &Path) -> ReceiverSettings {
         placement: Placement::Below(directory.to_owned()),
         output: None,
         bytes_max: None,
+        switches: Default::default(),
         limits: Some(RootLimits::default()),
         reception: Arc::default(),
         stop: Arc::default(),

@@ -192,6 +192,7 @@ impl<'a> RootLink<'a> {
         settings.protection = terms.protection.parse().map_err(system)?;
         settings.peers = limits.and_then(|limits| limits.peers.clone());
         settings.rate_max = terms.rate_max;
+        self.settings.switches.apply(&mut settings);
         settings.tcp.silence_timeout = Duration::from_millis(u64::from(terms.failure_deadline_ms));
         Ok(settings)
     }

@@ -7,6 +7,8 @@ use std::{
 
 use plan::size;
 
+use crate::switch_control::SwitchControl;
+
 use super::{
     error::ReceiveError, limits::RootLimits, output::Output, placement::Placement,
     reception::Reception,
@@ -29,6 +31,8 @@ pub struct ReceiverSettings {
     pub output: Option<Output>,
     /// The longest object that it accepts, in bytes, with the holes of its files; checked before files are made.
     pub bytes_max: Option<u64>,
+    /// Whether switches may copy to this host.
+    pub switches: SwitchControl,
     /// What roots may ask of it. `None` for one that its root has started: the root has this user's rights anyway.
     pub limits: Option<RootLimits>,
     /// What other threads see of the session: one for each.

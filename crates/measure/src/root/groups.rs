@@ -393,6 +393,7 @@ mod tests {
                 placement: Placement::Anywhere,
                 output: None,
                 bytes_max: None,
+                switches: Default::default(),
                 limits: None,
                 reception: Arc::default(),
                 stop: Arc::default(),

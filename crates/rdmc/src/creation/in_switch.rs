@@ -1,8 +1,8 @@
-//! Creates a group whose blocks switches copy, over the links that bootstrap has connected.
-//! Receivers open their queue pairs and send the parameters to the root; the root has the group
-//! configured in the switches and sends the parameters of its own queue pair.
+//! Creates a group whose blocks switches copy, over the links that bootstrap has connected. The root
+//! opens its queue pair and proposes the group; receivers open theirs, and send their parameters and
+//! that switches may copy to them, signed; the root has the group configured in the switches.
 //!
-//! Each message has a deadline and no reply. A member that fails sends the reason, so that all
+//! Each message has a deadline. A member that fails sends the reason, so that all
 //! members report the same member or switch.
 
 use std::{collections::BTreeSet, net::IpAddr, time::Duration};
@@ -13,8 +13,8 @@ use roce::Serial;
 use serde::{Deserialize, Serialize};
 use session::{Channel, Deadline};
 use transport_switch::{
-    GroupEnd, InsertError, MTUS_BYTES, Member, QueuePair, RECEIVERS_MAX, Registration, Root,
-    Switches, Unconnected,
+    Delegates, GroupEnd, InsertError, MTUS_BYTES, Member, QueuePair, RECEIVERS_MAX, Registration,
+    Root, Switches, Unconnected,
 };
 
 use super::{
@@ -22,7 +22,7 @@ use super::{
     links::{Links, Wire},
     messages::shortened,
 };
-use crate::{Error, dispatcher};
+use crate::{ContextSettings, Error, dispatcher};
 
 /// Range of the random group identifiers, disjoint from the numbers of queue pairs.
 const IDS: std::ops::Range<u32> = 0x80_0000..0x100_0000;
@@ -32,8 +32,8 @@ const DRAWS_MAX: usize = 8;
 /// A message from a receiver to the root.
 #[derive(Clone, PartialEq, Eq, Debug, Serialize, Deserialize)]
 pub(crate) enum FromReceiver {
-    /// Its queue pair is open.
-    Joins { mac: [u8; 6], mtu_bytes: u32, room_bytes: u32, qpn: u32 },
+    /// Its queue pair is open. Agents of switches read the delegation.
+    Joins { mac: [u8; 6], mtu_bytes: u32, room_bytes: u32, qpn: u32, delegation: Vec<u8> },
     /// It has no queue pair, and why.
     Cannot(String),
 }
@@ -41,8 +41,10 @@ pub(crate) enum FromReceiver {
 /// A message from the root to a receiver.
 #[derive(Clone, PartialEq, Eq, Debug, Serialize, Deserialize)]
 pub(crate) enum FromRoot {
+    /// Its queue pair is open; `instance` is a random number for this group.
+    Proposes { qpn: u32, psn_first: u32, instance: u64 },
     /// All switches have the group.
-    Stands { qpn: u32, psn_first: u32, mtu_bytes: u32 },
+    Stands { mtu_bytes: u32 },
     /// The group cannot be created, and why.
     Refused(String),
 }
@@ -57,6 +59,15 @@ struct Receiver {
     /// Buffer for packets that it has received and not processed.
     room_bytes: u32,
     qpn: u32,
+    delegation: Vec<u8>,
+}
+
+/// The root's end, before the switches have the group.
+struct Proposed {
+    local: IpAddr,
+    open: Unconnected,
+    psn_first: u32,
+    instance: u64,
 }
 
 /// Checks that switches can copy to a group of this size.
@@ -71,48 +82,99 @@ pub(crate) fn check_size(settings: &GroupSettings) -> Result<(), Error> {
     Ok(())
 }
 
+/// Joins the group as the member that this is. Blocks until the switches have the group, or the deadline.
+///
+/// Errors: as for a receiver, or for the root.
+pub(crate) fn join(
+    group: &GroupSettings,
+    settings: &ContextSettings,
+    wires: &mut Links,
+    deadline: Deadline,
+) -> Result<(Option<GroupEnd>, Option<dispatcher::Registration>), Error> {
+    match &settings.switches {
+        Some(switches) if group.is_root() => {
+            // The link detects a silent member before this timeout does, and names it.
+            let patience = settings.tcp.silence_timeout.saturating_mul(2);
+            arrange(group.number, wires, switches.as_ref(), patience, deadline)
+        }
+        _ => {
+            let end = receive(group.number, wires, settings.delegates.as_deref(), deadline)?;
+            Ok((end, None))
+        }
+    }
+}
+
 /// Joins the group as a receiver. Blocks until the root reports that the switches have the group,
 /// or the deadline.
 ///
-/// Errors: this host cannot open a queue pair, or the root reports why there is no group.
-pub(crate) fn join(
+/// Errors: this host cannot open a queue pair or sign; or the root reports why there is no group.
+fn receive(
     group: u64,
     wires: &mut Links,
+    delegates: Option<&dyn Delegates>,
     deadline: Deadline,
 ) -> Result<Option<GroupEnd>, Error> {
     let refused = |cause: String| Error::InSwitch { group, cause };
+    let invalid = || refused("the root has sent invalid parameters for its queue pair".into());
     let Some((rank, channel)) = channels(wires).next() else { return Ok(None) };
     let root = channel.peer().ip().to_canonical();
-    let opened = local_ip(channel)
-        .and_then(|local| Unconnected::open(local, &[root]).map_err(|error| error.to_string()));
-    let open = match opened {
-        Ok(open) => open,
+    let proposal = match channel.receive(deadline).map_err(|error| of_member(rank, error))? {
+        FromRoot::Proposes { qpn, psn_first, instance }
+            if is_qpn(qpn) && psn_first < Serial::COUNT =>
+        {
+            let psn_first = Serial::new(psn_first);
+            plan::Proposal { sender: root, sender_qpn: qpn, psn_first, instance }
+        }
+        FromRoot::Proposes { .. } | FromRoot::Stands { .. } => return Err(invalid()),
+        FromRoot::Refused(reason) => return Err(refused(shortened(&reason))),
+    };
+    let opened = local_ip(channel).and_then(|local| open_receiver(local, &proposal, delegates));
+    let (open, joins) = match opened {
+        Ok(opened) => opened,
         Err(reason) => {
             let sent = channel.send(&FromReceiver::Cannot(reason.clone()), deadline);
             sent.map_err(|error| of_member(rank, error))?;
             return Err(refused(format!("this member cannot join: {reason}")));
         }
     };
-    let (mac, mtu_bytes, qpn) = (open.mac().0, open.mtu_bytes(), open.number());
-    let room_bytes = u32::try_from(open.buffer_bytes()).unwrap_or(u32::MAX);
-    let joins = FromReceiver::Joins { mac, mtu_bytes, room_bytes, qpn };
     let sent = channel.send(&joins, deadline);
     sent.map_err(|error| of_member(rank, error))?;
     match channel.receive(deadline).map_err(|error| of_member(rank, error))? {
-        FromRoot::Stands { qpn, psn_first, mtu_bytes } => {
-            let known = MTUS_BYTES.contains(&mtu_bytes) && mtu_bytes <= open.mtu_bytes();
-            if !known || !is_qpn(qpn) || psn_first >= Serial::COUNT {
-                return Err(refused(
-                    "the root has sent invalid parameters for its queue pair".into(),
-                ));
-            }
+        FromRoot::Stands { mtu_bytes }
+            if MTUS_BYTES.contains(&mtu_bytes) && mtu_bytes <= open.mtu_bytes() =>
+        {
+            let (qpn, psn_first) = (proposal.sender_qpn, proposal.psn_first.get());
             let member = Member { root, qpn, psn_first, mtu_bytes };
             let queue_pair = open.connect_member(&member);
             let queue_pair = queue_pair.map_err(|why| refused(format!("this member: {why}")))?;
             Ok(Some(GroupEnd::receiver(queue_pair)))
         }
+        FromRoot::Stands { .. } | FromRoot::Proposes { .. } => Err(invalid()),
         FromRoot::Refused(reason) => Err(refused(shortened(&reason))),
     }
+}
+
+/// Opens a receiver's queue pair, and signs that switches may copy to it. Errors: why not.
+fn open_receiver(
+    local: IpAddr,
+    proposal: &plan::Proposal,
+    delegates: Option<&dyn Delegates>,
+) -> Result<(Unconnected, FromReceiver), String> {
+    let open = Unconnected::open(local, &[proposal.sender]).map_err(|error| error.to_string())?;
+    let delegates = delegates.ok_or(
+        "it has no certificate with which to agree that switches copy to it; a receiver that listens has one with \
+         --cert, --key and --ca",
+    )?;
+    let (mac, mtu_bytes, qpn) = (open.mac(), open.mtu_bytes(), open.number());
+    let delegation = delegates.delegate(proposal, &entry(local, mac, qpn))?;
+    let room_bytes = u32::try_from(open.buffer_bytes()).unwrap_or(u32::MAX);
+    Ok((open, FromReceiver::Joins { mac: mac.0, mtu_bytes, room_bytes, qpn, delegation }))
+}
+
+/// A receiver's entry in switches, not signed yet.
+fn entry(address: IpAddr, mac: Mac, qpn: u32) -> plan::Member {
+    let (regions, delegation) = (Vec::new(), Vec::new());
+    plan::Member { address, mac: Some(mac), qpn, psn_offset: 0, regions, delegation }
 }
 
 /// Sets up the group as the root. Blocks until the group is in the switches, or the deadline.
@@ -120,7 +182,7 @@ pub(crate) fn join(
 ///
 /// Errors: a receiver cannot join, or is lost; switches refuse. The reason is sent to all
 /// receivers.
-pub(crate) fn arrange(
+fn arrange(
     group: u64,
     wires: &mut Links,
     switches: &dyn Switches,
@@ -131,8 +193,9 @@ pub(crate) fn arrange(
     if links == 0 {
         return Ok((None, None));
     }
-    let made = gather(group, wires, deadline).and_then(|(local, receivers)| {
-        put_into_switches(local, &receivers, switches, patience, deadline)
+    let made = propose(group, wires, deadline).and_then(|proposed| {
+        let receivers = gather(group, wires, deadline)?;
+        put_into_switches(proposed, &receivers, switches, patience, deadline)
             .map_err(|cause| Error::InSwitch { group, cause })
     });
     let (queue_pair, registration, stands) = match made {
@@ -156,40 +219,54 @@ pub(crate) fn arrange(
     Ok((Some(end), Some(Box::new(registration))))
 }
 
-/// Receives the parameters of all receivers. Returns the root's own address, too.
-fn gather(
-    group: u64,
-    wires: &mut Links,
-    deadline: Deadline,
-) -> Result<(IpAddr, Vec<Receiver>), Error> {
+/// Opens the root's queue pair, and proposes the group to all receivers. Errors: the step that failed, and why.
+fn propose(group: u64, wires: &mut Links, deadline: Deadline) -> Result<Proposed, Error> {
     let refused = |cause: String| Error::InSwitch { group, cause };
-    let (mut receivers, mut locals) = (Vec::new(), BTreeSet::new());
-    for (rank, channel) in channels(wires) {
-        let message = channel.receive(deadline).map_err(|error| of_member(rank, error))?;
-        let address = channel.peer().ip().to_canonical();
+    let (mut peers, mut locals) = (BTreeSet::new(), BTreeSet::new());
+    let links = channels(wires).count();
+    for (_, channel) in channels(wires) {
+        peers.insert(channel.peer().ip().to_canonical());
         locals.insert(local_ip(channel).map_err(refused)?);
-        receivers.push(validated(rank, address, message).map_err(refused)?);
     }
-    let addresses: BTreeSet<IpAddr> = receivers.iter().map(|member| member.address).collect();
-    if addresses.len() < receivers.len() {
+    if peers.len() < links {
         return Err(refused(
             "several members are on one host; a switch copies once to each".into(),
         ));
     }
-    match locals.iter().collect::<Vec<_>>()[..] {
-        [&local] => Ok((local, receivers)),
-        ref several => Err(refused(format!(
-            "members are reached from different addresses of the root ({several:?}); a group has \
+    let [local] = locals.iter().copied().collect::<Vec<_>>()[..] else {
+        return Err(refused(format!(
+            "members are reached from different addresses of the root ({locals:?}); a group has \
              one interface"
-        ))),
+        )));
+    };
+    let open = Unconnected::open(local, &peers.into_iter().collect::<Vec<_>>());
+    let open = open.map_err(|error| refused(format!("the root: {error}")))?;
+    let psn_first = draw(0..Serial::COUNT).map_err(refused)?;
+    let instance = getrandom::u64().map_err(|error| refused(no_random(error)))?;
+    let proposes = FromRoot::Proposes { qpn: open.number(), psn_first, instance };
+    for (rank, channel) in channels(wires) {
+        channel.send(&proposes, deadline).map_err(|error| of_member(rank, error))?;
     }
+    Ok(Proposed { local, open, psn_first, instance })
+}
+
+/// Receives the parameters of all receivers.
+fn gather(group: u64, wires: &mut Links, deadline: Deadline) -> Result<Vec<Receiver>, Error> {
+    let mut receivers = Vec::new();
+    for (rank, channel) in channels(wires) {
+        let message = channel.receive(deadline).map_err(|error| of_member(rank, error))?;
+        let address = channel.peer().ip().to_canonical();
+        let receiver = validated(rank, address, message);
+        receivers.push(receiver.map_err(|cause| Error::InSwitch { group, cause })?);
+    }
+    Ok(receivers)
 }
 
 /// Validates a receiver's parameters. Errors: the reason, with the member's rank and address.
 fn validated(rank: u32, address: IpAddr, message: FromReceiver) -> Result<Receiver, String> {
-    let (mac, mtu_bytes, room_bytes, qpn) = match message {
-        FromReceiver::Joins { mac, mtu_bytes, room_bytes, qpn } => {
-            (mac, mtu_bytes, room_bytes, qpn)
+    let (mac, mtu_bytes, room_bytes, qpn, delegation) = match message {
+        FromReceiver::Joins { mac, mtu_bytes, room_bytes, qpn, delegation } => {
+            (mac, mtu_bytes, room_bytes, qpn, delegation)
         }
         FromReceiver::Cannot(reason) => {
             let reason = shortened(&reason);
@@ -202,40 +279,37 @@ fn validated(rank: u32, address: IpAddr, message: FromReceiver) -> Result<Receiv
             "member {rank} at {address} has sent invalid parameters for its queue pair"
         ));
     }
-    Ok(Receiver { rank, address, mac: Mac(mac), mtu_bytes, room_bytes, qpn })
+    Ok(Receiver { rank, address, mac: Mac(mac), mtu_bytes, room_bytes, qpn, delegation })
 }
 
-/// Opens the root's queue pair, has the group configured in the switches under a random identifier,
-/// and connects the queue pair. Returns the message to receivers, too.
+/// Has the group configured in the switches under a random identifier, and connects the root's queue pair. Returns
+/// the message to receivers, too.
 ///
 /// Errors: the step that failed, and why.
 fn put_into_switches(
-    local: IpAddr,
+    proposed: Proposed,
     receivers: &[Receiver],
     switches: &dyn Switches,
     patience: Duration,
     deadline: Deadline,
 ) -> Result<(QueuePair, Registration, FromRoot), String> {
-    let peers: Vec<IpAddr> = receivers.iter().map(|member| member.address).collect();
-    let open = Unconnected::open(local, &peers).map_err(|error| format!("the root: {error}"))?;
+    let open = &proposed.open;
     let narrowest = receivers.iter().map(|member| member.mtu_bytes).min();
     let mtu_bytes = narrowest.unwrap_or(open.mtu_bytes()).min(open.mtu_bytes());
     let buffer_bytes = receivers.iter().map(|member| member.room_bytes).min().unwrap_or(0) as usize;
-    let psn_first = draw(0..Serial::COUNT)?;
     for _ in 0..DRAWS_MAX {
         let id = draw(IDS)?;
-        let group = as_switches_know(local, &open, (id, psn_first), receivers);
+        let group = as_switches_know(&proposed, id, receivers);
         // Receivers have the same deadline; the rest of the time is for the message to them.
         match switches.insert(&group, deadline.left() / 4 * 3) {
             Ok(inserted) => {
-                let virtual_address = group.virtual_address;
+                let (virtual_address, psn_first) = (group.virtual_address, proposed.psn_first);
                 let root =
                     Root { virtual_address, id, psn_first, mtu_bytes, buffer_bytes, patience };
-                let stands = FromRoot::Stands { qpn: open.number(), psn_first, mtu_bytes };
                 let registration = Registration::new(inserted);
-                let queue_pair = open.connect_root(&root);
+                let queue_pair = proposed.open.connect_root(&root);
                 let queue_pair = queue_pair.map_err(|why| format!("the root: {why}"))?;
-                return Ok((queue_pair, registration, stands));
+                return Ok((queue_pair, registration, FromRoot::Stands { mtu_bytes }));
             }
             Err(InsertError::Duplicate) => {}
             Err(error) => return Err(error.to_string()),
@@ -246,27 +320,19 @@ fn put_into_switches(
 
 /// Describes the group to switches. The virtual peer has the address of the first receiver: no
 /// address has to be reserved, and the switches' ARP replies for it are true.
-fn as_switches_know(
-    local: IpAddr,
-    open: &Unconnected,
-    (id, psn_first): (u32, u32),
-    receivers: &[Receiver],
-) -> plan::Group {
+fn as_switches_know(proposed: &Proposed, id: u32, receivers: &[Receiver]) -> plan::Group {
     let member = |receiver: &Receiver| plan::Member {
-        address: receiver.address,
-        mac: Some(receiver.mac),
-        qpn: receiver.qpn,
-        psn_offset: 0,
-        regions: Vec::new(),
+        delegation: receiver.delegation.clone(),
+        ..entry(receiver.address, receiver.mac, receiver.qpn)
     };
     plan::Group {
-        key: GroupKey { sender: local, id },
-        sender_mac: Some(open.mac()),
-        sender_qpn: open.number(),
-        psn_first: Serial::new(psn_first),
+        key: GroupKey { sender: proposed.local, id },
+        sender_mac: Some(proposed.open.mac()),
+        sender_qpn: proposed.open.number(),
+        psn_first: Serial::new(proposed.psn_first),
+        instance: proposed.instance,
         virtual_address: receivers[0].address,
         virtual_mac: receivers[0].mac,
-        proof: Vec::new(),
         all_notifications: false,
         members: receivers.iter().map(member).collect(),
     }
@@ -274,8 +340,12 @@ fn as_switches_know(
 
 /// Returns a random number. Errors: the system has none.
 fn draw(range: std::ops::Range<u32>) -> Result<u32, String> {
-    let random = getrandom::u32().map_err(|error| format!("no random numbers: {error}"))?;
+    let random = getrandom::u32().map_err(no_random)?;
     Ok(range.start + random % (range.end - range.start))
+}
+
+fn no_random(error: getrandom::Error) -> String {
+    format!("no random numbers: {error}")
 }
 
 const fn is_qpn(number: u32) -> bool {
@@ -303,7 +373,8 @@ mod tests {
     const MAC: [u8; 6] = [2, 0, 0, 0, 0, 7];
 
     fn joins(mac: [u8; 6], mtu_bytes: u32, qpn: u32) -> Result<Receiver, String> {
-        let joins = FromReceiver::Joins { mac, mtu_bytes, room_bytes: 1 << 20, qpn };
+        let (room_bytes, delegation) = (1 << 20, Vec::new());
+        let joins = FromReceiver::Joins { mac, mtu_bytes, room_bytes, qpn, delegation };
         validated(3, IpAddr::from([10, 0, 0, 3]), joins)
     }
 

@@ -119,6 +119,7 @@ fn reports_come_to_groups_of_the_library() {
     let (mut world, clock) = racks();
     let (group, _) = world.connect(0, &["a1", "a2", "b1"]);
     let sender = world.find("a1");
+    let group = world.signed_for(&group, world::AGREED_FOR);
     let files = world.authority.issue(&world.address(sender).to_string());
     let agent = SocketAddr::new(world.address(world.find("tor-a")), PORT).to_string();
     let inserted = world.networks[sender].run(move || {

@@ -71,5 +71,6 @@ fn an_agent_drives_any_data_plane() {
     plane.take();
     let remove = async move |agent: control::Agent| agent.remove(&claim).await;
     assert!(world.ask(sender, "tor-a", remove).unwrap());
-    assert_eq!(plane.take(), [Call::Remove { key }]);
+    let address = addresses[0];
+    assert_eq!(plane.take(), [Call::Remove { key }, Call::RemoveAddress { address }]);
 }

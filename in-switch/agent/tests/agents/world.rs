@@ -11,7 +11,7 @@ use std::{
 
 use agent::{AgentSettings, Clock, Liveness, Plane};
 use certificates::{CertificateFiles, Certificates};
-use control::{Agent, Claim, ControlError};
+use control::{Agent, Claim, ControlError, delegation};
 use data_plane::{Groups, KernelPlane};
 use endpoint::{Endpoint, Peer};
 use lab::Network;
@@ -30,6 +30,8 @@ use tokio::sync::oneshot;
 pub const PORT: u16 = 4790;
 /// Small, so that a test can exceed it.
 pub const GROUPS_PER_HOST_MAX: usize = 8;
+/// How long members agree.
+pub const AGREED_FOR: Duration = Duration::from_secs(24 * 3600);
 pub const INSERT_TIMEOUT: Duration = Duration::from_secs(20);
 
 /// A process that another test is starting has the descriptors of this one, with a former agent's
@@ -301,14 +303,21 @@ impl World {
             psn_first: Serial::new(psn_first),
             virtual_address,
             virtual_mac,
-            proof: Vec::new(),
+            instance: key.id.into(),
             all_notifications: false,
             members: Vec::new(),
         };
         for &node in members {
             let qpn = self.queue_pair(node, key.sender, sender_qpn, (0, psn_first));
             let (address, mac) = (self.address(node), Some(self.mac(node)));
-            let member = Member { address, mac, qpn, psn_offset: 0, regions: Vec::new() };
+            let member = Member {
+                address,
+                mac,
+                qpn,
+                psn_offset: 0,
+                regions: Vec::new(),
+                delegation: Vec::new(),
+            };
             group.members.push(member);
             queue_pairs.push((node, qpn));
         }
@@ -349,8 +358,24 @@ impl World {
         self.endpoints[&node].mac()
     }
 
-    /// Inserts a group at the sender's first switch.
+    /// The same group, to which all members agree for so long.
+    pub fn signed_for(&self, group: &Group, lasts: Duration) -> Group {
+        let mut group = group.clone();
+        let proposal = group.proposal();
+        for member in &mut group.members {
+            let host = certificates(self.authority.issue(&member.address.to_string()));
+            member.delegation = delegation::delegate(&host, &proposal, member, lasts).unwrap();
+        }
+        group
+    }
+
+    /// Inserts a group, to which all members agree, at the sender's first switch.
     pub fn insert(&self, group: &Group, switch: &str) -> Result<Claim, ControlError> {
+        self.insert_signed(&self.signed_for(group, AGREED_FOR), switch)
+    }
+
+    /// Inserts a group as it is.
+    pub fn insert_signed(&self, group: &Group, switch: &str) -> Result<Claim, ControlError> {
         let sender = self.addresses.iter().position(|known| *known == group.key.sender).unwrap();
         let claim = claim(group);
         let (group, inserted) = (group.clone(), claim.clone());
@@ -361,9 +386,9 @@ impl World {
     }
 }
 
-/// Each group has its own, by its number.
+/// Of the group's sender.
 pub fn claim(group: &Group) -> Claim {
-    Claim { key: group.key, caller: "sender".to_owned(), instance: group.key.id.into() }
+    Claim { key: group.key, caller: "sender".to_owned(), instance: group.instance }
 }
 
 impl Drop for World {

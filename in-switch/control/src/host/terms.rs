@@ -4,7 +4,7 @@ use std::net::IpAddr;
 
 use mcrdma::{
     MEMBERS_MAX, REGIONS_MAX,
-    plan::{Group, Member},
+    plan::{Group, Member, Proposal},
 };
 use roce::{Mac, Serial, rc::MemoryRegion};
 
@@ -19,7 +19,7 @@ pub const APPLICATION_DATA_BYTES_MAX: usize = 4096;
 /// Longest name of a service, and address of a daemon.
 pub const NAME_BYTES_MAX: usize = 255;
 /// Longer reasons are truncated.
-const REASON_BYTES_MAX: usize = 1000;
+pub const REASON_BYTES_MAX: usize = 1000;
 /// Path MTUs of InfiniBand: payload of a packet.
 const MTUS_BYTES: [u32; 5] = [256, 512, 1024, 2048, 4096];
 
@@ -47,6 +47,8 @@ pub struct Terms {
     pub regions: Vec<Extent>,
     /// Opaque data of the sending application, at most [`APPLICATION_DATA_BYTES_MAX`].
     pub application_data: Vec<u8>,
+    /// Random number that the sender's daemon has drawn for this group.
+    pub instance: u64,
 }
 
 /// A member's acceptance.
@@ -175,6 +177,12 @@ impl Terms {
     /// From a message. Errors: it is invalid.
     pub fn from_proto(terms: Option<&proto::Terms>) -> Result<Self, ControlError> {
         let terms = terms.ok_or_else(|| invalid("terms are missing"))?;
+        if terms.instance == 0 {
+            return Err(invalid(
+                "the group has no random number for members to sign: the sender's daemon is of an older version of \
+                 rdmc than this member's; daemons of one group are of one version",
+            ));
+        }
         Ok(Self {
             sender: address(&terms.sender)?,
             sender_qpn: serial("queue pair number", terms.sender_qpn)?,
@@ -182,7 +190,34 @@ impl Terms {
             mtu_bytes: mtu(terms.mtu_bytes)?,
             regions: extents(&terms.regions)?,
             application_data: check_data(&terms.application_data)?,
+            instance: terms.instance,
         })
+    }
+
+    /// The group, as members agree to it.
+    #[must_use]
+    pub const fn proposal(&self) -> Proposal {
+        let Self { sender, sender_qpn, psn_first, instance, .. } = *self;
+        Proposal { sender, sender_qpn, psn_first: Serial::new(psn_first), instance }
+    }
+
+    /// A member's entry in switches, not signed yet.
+    #[must_use]
+    pub fn member(&self, accepted: &Acceptance) -> Member {
+        let region = |(extent, memory): (&Extent, &MemoryRegion)| mcrdma::Region {
+            start: extent.start,
+            bytes: extent.bytes,
+            member_start: memory.start,
+            member_key: memory.key,
+        };
+        Member {
+            address: accepted.address,
+            mac: Some(accepted.mac),
+            qpn: accepted.qpn,
+            psn_offset: 0,
+            regions: self.regions.iter().zip(&accepted.regions).map(region).collect(),
+            delegation: Vec::new(),
+        }
     }
 
     /// As a message.
@@ -195,6 +230,7 @@ impl Terms {
             mtu_bytes: self.mtu_bytes,
             regions: extents_to_proto(&self.regions),
             application_data: self.application_data.clone(),
+            instance: self.instance,
         }
     }
 
@@ -260,24 +296,7 @@ impl Acceptance {
             mac: self.mac.to_string(),
             qpn: self.qpn,
             regions: self.regions.iter().map(memory).collect(),
-            proof: Vec::new(),
-        }
-    }
-
-    /// As it is installed in switches.
-    fn member(&self, extents: &[Extent]) -> Member {
-        let region = |(extent, memory): (&Extent, &MemoryRegion)| mcrdma::Region {
-            start: extent.start,
-            bytes: extent.bytes,
-            member_start: memory.start,
-            member_key: memory.key,
-        };
-        Member {
-            address: self.address,
-            mac: Some(self.mac),
-            qpn: self.qpn,
-            psn_offset: 0,
-            regions: extents.iter().zip(&self.regions).map(region).collect(),
+            delegation: Vec::new(),
         }
     }
 }
@@ -335,9 +354,9 @@ impl NewGroup {
         }
     }
 
-    /// The group as it is offered to members.
+    /// The group as it is offered to members, with the numbers that its sender's daemon has drawn.
     #[must_use]
-    pub fn terms(&self, psn_first: u32) -> Terms {
+    pub fn terms(&self, psn_first: u32, instance: u64) -> Terms {
         Terms {
             sender: self.sender,
             sender_qpn: self.sender_qpn,
@@ -345,24 +364,25 @@ impl NewGroup {
             mtu_bytes: self.mtu_bytes,
             regions: self.regions.clone(),
             application_data: self.application_data.clone(),
+            instance,
         }
     }
 
-    /// The group as it is installed in switches, once all have accepted. The virtual peer has the first
-    /// member's addresses.
+    /// The group as it is installed in switches, once all have accepted these terms. The virtual peer has the
+    /// first member's addresses. `None`: there are no members, or the first has no Ethernet address.
     #[must_use]
-    pub fn group(&self, id: u32, psn_first: u32, accepted: &[Acceptance]) -> Option<Group> {
-        let first = accepted.first()?;
+    pub fn group(&self, id: u32, terms: &Terms, members: Vec<Member>) -> Option<Group> {
+        let first = members.first()?;
         Some(Group {
             key: mcrdma::GroupKey { sender: self.sender, id },
             sender_mac: self.sender_mac,
             sender_qpn: self.sender_qpn,
-            psn_first: Serial::new(psn_first),
+            psn_first: Serial::new(terms.psn_first),
+            instance: terms.instance,
             virtual_address: first.address,
-            virtual_mac: first.mac,
-            proof: Vec::new(),
+            virtual_mac: first.mac?,
             all_notifications: self.all_notifications,
-            members: accepted.iter().map(|accepted| accepted.member(&self.regions)).collect(),
+            members,
         })
     }
 }
@@ -399,12 +419,16 @@ mod tests {
     fn messages_round_trip() {
         let group = new_group();
         assert_eq!(NewGroup::from_proto(&group.to_proto()), Ok(group.clone()));
-        let terms = group.terms(9);
+        let terms = group.terms(9, 77);
         assert_eq!(Terms::from_proto(Some(&terms.to_proto())), Ok(terms.clone()));
+        let of_an_older_daemon = proto::Terms { instance: 0, ..terms.to_proto() };
+        let refused = Terms::from_proto(Some(&of_an_older_daemon)).unwrap_err();
+        assert!(refused.message.contains("an older version of rdmc"), "{refused}");
         let accepted = acceptance();
         assert_eq!(Acceptance::from_proto(&accepted.to_proto()), Ok(accepted.clone()));
         assert_eq!(terms.check(&accepted), Ok(()));
-        let installed = group.group(0x80_0001, 9, &[accepted]).unwrap();
+        let installed = group.group(0x80_0001, &terms, vec![terms.member(&accepted)]).unwrap();
+        assert_eq!(installed.proposal(), terms.proposal());
         assert_eq!(installed.members[0].regions[1].member_start, 200);
         assert_eq!(installed.virtual_mac, Mac([2, 0, 0, 0, 0, 2]));
     }
@@ -448,7 +472,7 @@ mod tests {
         for (change, expected) in changes {
             let mut accepted = acceptance();
             change(&mut accepted);
-            let error = new_group().terms(0).check(&accepted).unwrap_err();
+            let error = new_group().terms(0, 0).check(&accepted).unwrap_err();
             assert!(error.message.contains(expected), "{error}");
         }
         let mut message = acceptance().to_proto();

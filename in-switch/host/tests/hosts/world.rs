@@ -233,6 +233,7 @@ impl World {
             socket: self.socket(host),
             socket_mode: 0o600,
             trusted: Vec::new(),
+            delegation_lasts: host::DELEGATION_LASTS,
             probing: Probing::within(Probing::default().patience * SLOWER),
         };
         let running = self.networks[host].run(move || {

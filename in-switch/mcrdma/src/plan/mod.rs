@@ -12,7 +12,7 @@ mod topology;
 use std::collections::{BTreeMap, BTreeSet, VecDeque};
 
 pub use loads::{Loads, Totals, chain_loads, fanout_loads, tree_loads};
-pub use tables::{Entry, Group, Member, entries};
+pub use tables::{Entry, Group, Member, Proposal, entries};
 pub use topology::{Device, Node, Topology};
 
 use crate::MEMBERS_MAX;

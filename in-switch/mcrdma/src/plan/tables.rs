@@ -20,6 +20,21 @@ pub struct Member {
     pub psn_offset: u32,
     /// Its memory, for WRITEs.
     pub regions: Vec<Region>,
+    /// Signed by the member: switches may copy this group's packets to it. Checked by agents.
+    pub delegation: Vec<u8>,
+}
+
+/// A group before it has an identifier, as its members agree to it.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub struct Proposal {
+    /// The sender's address.
+    pub sender: IpAddr,
+    /// The sender's queue pair.
+    pub sender_qpn: u32,
+    /// Number of the sender's first packet.
+    pub psn_first: Serial,
+    /// Random number that the sender has drawn for this group.
+    pub instance: u64,
 }
 
 /// A group, as it is installed in switches.
@@ -33,13 +48,12 @@ pub struct Group {
     pub sender_qpn: u32,
     /// Number of the sender's first packet.
     pub psn_first: Serial,
+    /// Random number that the sender has drawn for this group.
+    pub instance: u64,
     /// Address of the sender's virtual peer.
     pub virtual_address: IpAddr,
     /// The virtual peer's Ethernet address.
     pub virtual_mac: Mac,
-    /// Signed by the member whose addresses these are, if the switch is to answer ARP for the virtual
-    /// address. Checked by the agent at the sender's first switch.
-    pub proof: Vec<u8>,
     /// Each congestion notification goes to the sender.
     pub all_notifications: bool,
     /// Who receives.
@@ -58,6 +72,24 @@ pub struct Entry {
 }
 
 impl Group {
+    /// What its members have agreed to.
+    #[must_use]
+    pub const fn proposal(&self) -> Proposal {
+        let Self { key, sender_qpn, psn_first, instance, .. } = *self;
+        Proposal { sender: key.sender, sender_qpn, psn_first, instance }
+    }
+
+    /// Whether switches have the same entries for both: members may have signed them at different times.
+    #[must_use]
+    pub fn is_same(&self, other: &Self) -> bool {
+        let unsigned = |group: &Self| {
+            let mut group = group.clone();
+            group.members.iter_mut().for_each(|member| member.delegation.clear());
+            group
+        };
+        self == other || unsigned(self) == unsigned(other)
+    }
+
     /// The entry for merging at the sender's first switch, without ingress ports.
     #[must_use]
     pub fn merging(&self) -> Merging {

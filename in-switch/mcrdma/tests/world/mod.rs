@@ -137,7 +137,7 @@ impl World {
             psn_first,
             virtual_address,
             virtual_mac: Mac([2, 9, 9, 9, 9, number as u8]),
-            proof: Vec::new(),
+            instance: 0,
             all_notifications: false,
             members: Vec::new(),
         };
@@ -169,6 +169,7 @@ impl World {
                 qpn,
                 psn_offset,
                 regions: vec![region],
+                delegation: Vec::new(),
             });
         }
         let tree = plan::plan(&self.topology, sender, members).unwrap();

@@ -5,20 +5,29 @@ use std::sync::Arc;
 
 use rdmc::ContextSettings;
 #[cfg(feature = "switch")]
-use rdmc::Switches;
+use rdmc::{Delegates, Switches};
 
-/// Access to switches for groups of [`rdmc::Algorithm::InSwitch`]; the default has none.
+/// What a member does with switches in groups of [`rdmc::Algorithm::InSwitch`]: a root has access to them, and a
+/// receiver lets them copy to it. The default does neither.
 #[derive(Clone, Debug, Default)]
 pub struct SwitchControl {
     #[cfg(feature = "switch")]
     switches: Option<Arc<dyn Switches>>,
+    #[cfg(feature = "switch")]
+    delegates: Option<Arc<dyn Delegates>>,
 }
 
 impl SwitchControl {
-    /// Access to these switches.
+    /// Access to these switches, for a root.
     #[cfg(feature = "switch")]
     pub fn new(switches: Arc<dyn Switches>) -> Self {
-        Self { switches: Some(switches) }
+        Self { switches: Some(switches), delegates: None }
+    }
+
+    /// For a receiver, which so agrees that switches copy to it.
+    #[cfg(feature = "switch")]
+    pub fn delegating(delegates: Arc<dyn Delegates>) -> Self {
+        Self { switches: None, delegates: Some(delegates) }
     }
 
     /// Whether groups can be put into switches.
@@ -33,12 +42,13 @@ impl SwitchControl {
         false
     }
 
-    /// Puts the switches into a context's settings.
+    /// Puts them into a context's settings.
     #[cfg(feature = "switch")]
-    pub(super) fn apply(&self, settings: &mut ContextSettings) {
+    pub(crate) fn apply(&self, settings: &mut ContextSettings) {
         settings.switches = self.switches.clone();
+        settings.delegates = self.delegates.clone();
     }
 
     #[cfg(not(feature = "switch"))]
-    pub(super) fn apply(&self, _: &mut ContextSettings) {}
+    pub(crate) fn apply(&self, _: &mut ContextSettings) {}
 }
