@@ -13,7 +13,7 @@ use crate::{
     help::{EXPERTS, LISTENING, REPORTS, STARTING, USUAL},
     hosts::{self, Host},
     hosts_file, input,
-    launch::{DEPTH_MAX, FANOUT, Launcher, Program},
+    launch::{DEPTH_MAX, FANOUT, Launcher, Program, SSH},
     network::Choice,
     output::InUse,
     slurm,
@@ -32,10 +32,13 @@ pub struct Hosting {
     protect: Option<Protection>,
 
     /// Command that runs a program on a host; split into words without a shell
+    ///
+    /// Without the options of the default, what ~/.ssh/config has for logins by hand (forwards, RemoteCommand, RequestTTY) can
+    /// end those of receivers.
     #[arg(
         long,
         value_name = "COMMAND",
-        default_value = "ssh -o BatchMode=yes {host}",
+        default_value = SSH,
         conflicts_with = "local",
         help_heading = STARTING
     )]

@@ -29,6 +29,7 @@ mod push_faults;
 mod push_stream;
 mod push_trees;
 mod slurm;
+mod ssh;
 #[cfg(feature = "switch")]
 mod switch;
 #[cfg(feature = "switch")]

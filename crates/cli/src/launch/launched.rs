@@ -12,6 +12,7 @@ use zeroize::Zeroizing;
 use super::{
     feed::{Feed, Held},
     launcher::Launcher,
+    logins::Login,
     order::{Callback, Recipient, Report},
     remedy::remedy,
     said::Said,
@@ -23,10 +24,8 @@ const KILL_TIMEOUT: Duration = Duration::from_secs(2);
 
 /// A launched process.
 pub struct Launched {
-    /// The first is the one that it was started on.
-    hosts: Vec<Recipient>,
-    /// How many were started on its host before.
-    start: u32,
+    /// The first of its hosts is the one that it was started on.
+    login: Login,
     since: Instant,
     /// Started on all hosts by one command, and not by the first.
     at_once: bool,
@@ -40,15 +39,11 @@ pub struct Launched {
 }
 
 impl Launched {
-    /// Starts a process for these hosts; `start`: how many were started on the first before.
+    /// Starts a process for the hosts of a login.
     ///
     /// Errors: why it cannot be started.
-    pub fn start(
-        launcher: &Launcher,
-        hosts: &[Recipient],
-        start: u32,
-        callback: &Callback,
-    ) -> Result<Self, String> {
+    pub fn start(launcher: &Launcher, login: &Login, callback: &Callback) -> Result<Self, String> {
+        let hosts = &login.hosts[..];
         let [own, others @ ..] = hosts else { return Err("no host".into()) };
         let at_once = launcher.starts_at_once(hosts);
         let launches = !others.is_empty() && !at_once;
@@ -94,10 +89,10 @@ impl Launched {
             said.listen_for_reports(stdout, hosts.iter().map(|to| to.host).collect());
         }
         let stdin = child.stdin.take();
-        let (hosts, since) = (hosts.to_vec(), Instant::now());
+        let (login, since) = (login.clone(), Instant::now());
         let (is_late, is_reported, status, held) = (false, false, None, None);
         let mut launched =
-            Self { hosts, start, since, at_once, is_late, child, status, is_reported, said, held };
+            Self { login, since, at_once, is_late, child, status, is_reported, said, held };
         let feed = Feed { program, text };
         let fed = match stdin {
             Some(stdin) if launches => feed.held(stdin).map(|held| launched.held = Some(held)),
@@ -113,27 +108,35 @@ impl Launched {
 
     /// The host that it was started on.
     pub fn own(&self) -> &Recipient {
-        &self.hosts[0]
+        &self.login.hosts[0]
     }
 
     /// The hosts that it starts receivers on in turn; all where it is on none of them.
     pub fn others(&self) -> &[Recipient] {
-        if self.at_once { &self.hosts } else { &self.hosts[1..] }
+        let all = &self.login.hosts;
+        if self.at_once { all } else { &all[1..] }
     }
 
     /// Whether it runs on this host, so that what it says is of this host.
     pub fn is_on(&self, host: usize) -> bool {
-        !self.at_once && self.hosts[0].host == host
+        !self.at_once && self.own().host == host
     }
 
     /// All hosts.
     pub fn hosts(&self) -> &[Recipient] {
-        &self.hosts
+        &self.login.hosts
     }
 
-    /// How many were started on its host before.
-    pub fn start_number(&self) -> u32 {
-        self.start
+    /// The login that it is for.
+    pub fn login(&self) -> &Login {
+        &self.login
+    }
+
+    /// Its server of ssh has ended the connection before it took the user's key, so that nothing has run there; known when
+    /// [`Self::news`] has not reported the end yet.
+    pub fn was_refused(&self) -> bool {
+        let has_failed = self.status.is_some_and(|status| !status.success());
+        has_failed && !self.is_reported && !self.at_once && self.said.was_refused()
     }
 
     /// Time since it was started.
@@ -171,7 +174,7 @@ impl Launched {
     pub fn news(&mut self) -> Vec<Report> {
         let mut reports = self.said.take_reports();
         for (name, reason) in self.said.take_failed().into_iter().filter(|_| self.at_once) {
-            let found = self.hosts.iter().find(|to| to.name == name);
+            let found = self.login.hosts.iter().find(|to| to.name == name);
             reports.extend(found.map(|to| Report { host: to.host, reason, line: None }));
         }
         let ended = self.status.filter(|_| !self.is_reported);
@@ -210,9 +213,16 @@ impl Launched {
                  (see --remote-rdmc)"
             );
         }
+        let tries = match self.login.refusals {
+            0 => String::new(),
+            refusals => format!(" (tried {} times)", refusals + 1),
+        };
         match remedy(&line) {
-            Some(remedy) => format!("its receiver could not be started: {line}; {remedy}"),
-            None => format!("its receiver could not be started: {line}"),
+            Some(remedy) => {
+                let line = line.trim_end_matches('.');
+                format!("its receiver could not be started: {line}{tries}; {remedy}")
+            }
+            None => format!("its receiver could not be started: {line}{tries}"),
         }
     }
 

@@ -1,7 +1,7 @@
 //! What helps where a launcher could not start a receiver, by what it has printed last.
 
 /// Parts of what ssh and shells print, and what to do then.
-const REMEDIES: [(&str, &str); 11] = [
+const REMEDIES: [(&str, &str); 12] = [
     (
         "Host key verification failed",
         "this machine does not know the host's key, or another one: log in there once by hand (ssh HOST)",
@@ -9,6 +9,10 @@ const REMEDIES: [(&str, &str); 11] = [
     (
         "Permission denied (",
         "it accepts no key of this user without a password: run ssh-copy-id HOST, start ssh-agent, or name the user (USER@HOST)",
+    ),
+    (
+        "_exchange_identification: ",
+        "its ssh server takes no more logins at once: lower --fanout, or raise MaxStartups in its sshd_config",
     ),
     ("Could not resolve hostname", "check the spelling, or name its address in ~/.ssh/config"),
     (
@@ -46,6 +50,7 @@ mod tests {
         has("me@node1: Permission denied (publickey,password).", "ssh-copy-id");
         has("ssh: Could not resolve hostname nod1: Name or service not known", "spelling");
         has("ssh: connect to host a port 22: Connection refused", "start sshd");
+        has("kex_exchange_identification: Connection closed by remote host", "--fanout");
         has("bash: line 1: rdmc: command not found", "--remote-rdmc");
         has("bash: line 1: rdmc: command not found", "--copy-self");
         has(
