@@ -22,6 +22,9 @@ use crate::invitation::Invitation;
 /// How long a process that was killed may take to end.
 const KILL_TIMEOUT: Duration = Duration::from_secs(2);
 
+/// After its end, how long its last lines are waited for if something else holds its standard error open.
+const LINES_TIMEOUT: Duration = Duration::from_secs(1);
+
 /// A launched process.
 pub struct Launched {
     /// The first of its hosts is the one that it was started on.
@@ -32,6 +35,10 @@ pub struct Launched {
     is_late: bool,
     child: Child,
     status: Option<ExitStatus>,
+    /// When it was seen to end.
+    ended: Option<Instant>,
+    /// It has ended, and what it has printed is known.
+    is_over: bool,
     is_reported: bool,
     said: Said,
     /// Its standard input, where it starts others.
@@ -90,9 +97,21 @@ impl Launched {
         }
         let stdin = child.stdin.take();
         let (login, since) = (login.clone(), Instant::now());
-        let (is_late, is_reported, status, held) = (false, false, None, None);
-        let mut launched =
-            Self { login, since, at_once, is_late, child, status, is_reported, said, held };
+        let (is_late, is_over, is_reported) = (false, false, false);
+        let (status, ended, held) = (None, None, None);
+        let mut launched = Self {
+            login,
+            since,
+            at_once,
+            is_late,
+            child,
+            status,
+            ended,
+            is_over,
+            is_reported,
+            said,
+            held,
+        };
         let feed = Feed { program, text };
         let fed = match stdin {
             Some(stdin) if launches => feed.held(stdin).map(|held| launched.held = Some(held)),
@@ -135,7 +154,7 @@ impl Launched {
     /// Its server of ssh has ended the connection before it took the user's key, so that nothing has run there; known when
     /// [`Self::news`] has not reported the end yet.
     pub fn was_refused(&self) -> bool {
-        let has_failed = self.status.is_some_and(|status| !status.success());
+        let has_failed = self.is_over && self.status.is_some_and(|status| !status.success());
         has_failed && !self.is_reported && !self.at_once && self.said.was_refused()
     }
 
@@ -156,7 +175,17 @@ impl Launched {
         if self.status.is_none() {
             self.status = self.child.try_wait().ok().flatten();
         }
+        if self.status.is_some() {
+            let ended = *self.ended.get_or_insert_with(Instant::now);
+            self.is_over |= self.said.is_all() || ended.elapsed() > LINES_TIMEOUT;
+        }
         self.status
+    }
+
+    /// Whether it has ended and what it has printed is known.
+    pub fn is_over(&mut self) -> bool {
+        self.poll();
+        self.is_over
     }
 
     /// Whether it was seen to end.
@@ -169,15 +198,15 @@ impl Launched {
         self.is_reported
     }
 
-    /// Reports that have come since the last call; of the process itself once, in the call after the one that sees its end:
-    /// its last line may still be in the pipe.
+    /// Reports that have come since the last call; of the process itself once, in the call after the one that sees that it is
+    /// over.
     pub fn news(&mut self) -> Vec<Report> {
         let mut reports = self.said.take_reports();
         for (name, reason) in self.said.take_failed().into_iter().filter(|_| self.at_once) {
             let found = self.login.hosts.iter().find(|to| to.name == name);
             reports.extend(found.map(|to| Report { host: to.host, reason, line: None }));
         }
-        let ended = self.status.filter(|_| !self.is_reported);
+        let ended = self.status.filter(|_| self.is_over && !self.is_reported);
         self.is_reported |= ended.is_some();
         self.poll();
         if let Some(status) = ended {

@@ -195,7 +195,7 @@ impl Receivers {
         let is_waited_for = |launched: &mut Launched| {
             let all_lost = launched.hosts().iter().all(|to| is_lost(to.host));
             let timeout = if all_lost { LOST_END_TIMEOUT } else { end_timeout };
-            launched.poll().is_none() && started.elapsed() < timeout
+            !launched.is_over() && started.elapsed() < timeout
         };
         while lock(&self.processes).launched.iter_mut().any(is_waited_for) {
             thread::sleep(TICK);

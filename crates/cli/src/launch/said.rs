@@ -3,7 +3,11 @@
 use std::{
     io::{BufRead, BufReader, Read},
     process::{ChildStderr, ChildStdout},
-    sync::{Arc, Mutex, MutexGuard, PoisonError, mpsc},
+    sync::{
+        Arc, Mutex, MutexGuard, PoisonError,
+        atomic::{AtomicBool, Ordering},
+        mpsc,
+    },
     thread,
 };
 
@@ -51,6 +55,8 @@ struct Last {
 #[derive(Clone, Default)]
 pub struct Said {
     last: Arc<Mutex<Last>>,
+    /// Standard error was read to its end.
+    is_all: Arc<AtomicBool>,
     faster_network: Arc<Mutex<Option<String>>>,
     reports: Arc<Mutex<Vec<Report>>>,
     /// Names of hosts whose processes have failed, each with the line that says so.
@@ -93,6 +99,7 @@ impl Said {
                 let line: String = line.chars().take(TEXT_CHARS_MAX).collect();
                 failed.extend(nodes.into_iter().take(room).map(|name| (name, line.clone())));
             });
+            said.is_all.store(true, Ordering::Release);
         };
         let _ = thread::Builder::new().name("rdmc-stderr".into()).spawn(read);
         receiver
@@ -117,6 +124,11 @@ impl Said {
     /// The last line of standard error that says something; empty if there is none.
     pub fn last_line(&self) -> String {
         lock(&self.last).text.clone()
+    }
+
+    /// Whether all of standard error was read. A process that another one has left behind can hold it open.
+    pub fn is_all(&self) -> bool {
+        self.is_all.load(Ordering::Acquire)
     }
 
     /// Whether a server of ssh has refused the login, before anything ran there.
