@@ -10,6 +10,7 @@ mod copy_self;
 mod deep_trees;
 mod destinations;
 mod doctor;
+mod hosts;
 mod hugging_face;
 mod join;
 mod launch_tree;
