@@ -3,7 +3,7 @@
 use std::{net::IpAddr, path::PathBuf, time::Duration};
 
 use clap::builder::{NonEmptyStringValueParser, PossibleValuesParser, TypedValueParser};
-use files::{HostPlan, PushSettings, Reach};
+use files::{HostPlan, PortRange, PushSettings, Reach};
 use rdmc::{CompletionMode, Fabric, Protection, Secret, Window};
 
 use crate::{
@@ -82,6 +82,12 @@ pub struct Hosting {
     /// Address at which the hosts reach this machine [default: the one that most connect to]
     #[arg(long, value_name = "IP", conflicts_with = "local", help_heading = STARTING)]
     advertise: Option<IpAddr>,
+
+    /// TCP ports at which this machine and the hosts listen for each other: 7000-7100 [default: any]
+    ///
+    /// For firewalls between them. This machine needs two of them, a host one for each push at the same time (docs/ports.md).
+    #[arg(long, value_name = "FIRST-LAST", help_heading = STARTING)]
+    ports: Option<PortRange>,
 
     /// Network interface of this machine on which the hosts reach it, and on which data goes
     ///
@@ -194,6 +200,7 @@ impl Hosting {
         settings.streams = self.streams;
         settings.local_only = local;
         settings.advertise = self.advertise;
+        settings.ports = self.ports;
         settings.start_timeout = Duration::from_secs(self.timeout);
         settings.failure_deadline = self.failure_deadline;
         Ok(settings)

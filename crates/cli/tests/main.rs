@@ -10,6 +10,7 @@ mod copy_self;
 mod deep_trees;
 mod destinations;
 mod doctor;
+mod firewall;
 mod hosts;
 mod hugging_face;
 mod join;

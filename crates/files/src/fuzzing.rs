@@ -143,6 +143,8 @@ mod tests {
         let manifest =
             Manifest { name: "object".into(), bytes: 1 << 40, mode: 0o644, modified_ns: -1 };
         let terms = || Terms {
+            join_timeout_ms: 15_000,
+            ports: "7000-7100".parse().ok(),
             streams: 1,
             completion: text(),
             protection: text(),

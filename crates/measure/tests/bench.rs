@@ -132,7 +132,8 @@ fn a_bench_names_hosts_that_are_lost_and_measures_the_others() {
     let receptions = world.receive(&bench, &["host-0", "host-2"]);
     let report = bench.run(&mut |_| {});
     assert!(report.error.is_none(), "{report:?}");
-    assert_eq!(report.failures[1].as_deref(), Some("did not connect within 2 s"));
+    let late = report.failures[1].as_deref();
+    assert!(late.is_some_and(|late| late.starts_with("did not connect within 2 s; ")), "{late:?}");
     assert_eq!(report.measurements.len(), 7);
     assert!(joined(receptions).into_iter().all(|outcome| outcome.is_ok()));
 }

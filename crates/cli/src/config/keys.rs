@@ -4,7 +4,7 @@
 pub const COMMANDS: [&str; 2] = ["push", "bench"];
 
 /// Options that may be configured, by their long names; each is one of `rdmc push`.
-pub const KEYS: [&str; 24] = [
+pub const KEYS: [&str; 25] = [
     "advertise",
     "bwlimit",
     "ca",
@@ -19,6 +19,7 @@ pub const KEYS: [&str; 24] = [
     "launcher",
     "min-rate",
     "network",
+    "ports",
     "progress",
     "protect",
     "rate",

@@ -14,7 +14,7 @@ use super::{
     launcher::Launcher,
     logins::Login,
     order::{Callback, Recipient, Report},
-    remedy::remedy,
+    remedy::{FIREWALL, NOT_CONNECTED, remedy},
     said::Said,
 };
 use crate::invitation::Invitation;
@@ -246,7 +246,11 @@ impl Launched {
             0 => String::new(),
             refusals => format!(" (tried {} times)", refusals + 1),
         };
-        match remedy(&line) {
+        if let Some(cause) = line.strip_prefix(NOT_CONNECTED).filter(|_| self.said.is_own()) {
+            let cause = cause.trim_end_matches(" (see --advertise)");
+            return format!("its receiver could not reach this machine: {cause}; {FIREWALL}");
+        }
+        match remedy(&line, self.said.is_own()) {
             Some(remedy) => {
                 let line = line.trim_end_matches('.');
                 format!("its receiver could not be started: {line}{tries}; {remedy}")

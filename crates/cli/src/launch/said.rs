@@ -45,6 +45,8 @@ const CONSEQUENCES: [&str; 3] =
 #[derive(Default)]
 struct Last {
     text: String,
+    /// This program has printed it.
+    is_own: bool,
     /// This program has printed something there.
     has_run: bool,
     /// A server has refused the login.
@@ -126,6 +128,11 @@ impl Said {
         lock(&self.last).text.clone()
     }
 
+    /// Whether this program has printed the last line at the host, and not the launcher or the host's shell.
+    pub fn is_own(&self) -> bool {
+        lock(&self.last).is_own
+    }
+
     /// Whether all of standard error was read. A process that another one has left behind can hold it open.
     pub fn is_all(&self) -> bool {
         self.is_all.load(Ordering::Acquire)
@@ -174,6 +181,7 @@ impl Last {
         let is_chatter = line.is_empty() || CHATTER.iter().any(|part| line.starts_with(part));
         let is_news = !(is_chatter || is_explained || has_cause && is_consequence);
         if is_news {
+            self.is_own = own.is_some();
             // Limits the output of a hostile or broken program.
             self.text = own.unwrap_or(line).chars().take(TEXT_CHARS_MAX).collect();
         }

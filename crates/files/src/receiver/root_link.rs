@@ -16,7 +16,8 @@ use session::{Channel, Deadline};
 use super::{error::ReceiveError, event, settings::ReceiverSettings};
 use crate::{
     control::{Control, FAILURE_DEADLINE},
-    messages::{JOIN_TIMEOUT, Terms, ToReceiver, ToRoot},
+    messages::{Terms, ToReceiver, ToRoot},
+    ports::start_at,
 };
 
 /// How often a waiting receiver checks its stop flag.
@@ -73,17 +74,21 @@ impl<'a> RootLink<'a> {
         terms: &Terms,
     ) -> Result<Context, ReceiveError> {
         // The root passes the connection's address on to the other members.
-        let listen = SocketAddr::new(self.local.ip().to_canonical(), 0);
-        let mut settings = ContextSettings::new(listen, terms.secret.clone());
+        let ip = self.local.ip().to_canonical();
+        let mut settings = ContextSettings::new(SocketAddr::new(ip, 0), terms.secret.clone());
         settings.streams = terms.streams;
-        settings.connect_timeout = JOIN_TIMEOUT;
+        settings.connect_timeout = terms.join_timeout();
         let system = |error: Error| ReceiveError::System(error.to_string());
         settings.fabric = fabric.parse().map_err(system)?;
         settings.completion = terms.completion.parse().map_err(system)?;
         settings.protection = terms.protection.parse().map_err(system)?;
         settings.rate_max = terms.rate_max;
         settings.tcp.silence_timeout = Duration::from_millis(u64::from(terms.failure_deadline_ms));
-        Context::start(settings).map_err(system)
+        let start = |port| {
+            settings.listen.set_port(port);
+            Context::start(settings.clone())
+        };
+        start_at(terms.ports, start).map_err(system)
     }
 
     /// The next event; the silence of the root is one as well.

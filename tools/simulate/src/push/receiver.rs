@@ -87,6 +87,8 @@ impl World<'_> {
         let manifest =
             Manifest { name: "object".into(), bytes: self.scenario.bytes, mode: 0, modified_ns: 0 };
         let terms = Terms {
+            join_timeout_ms: 15_000,
+            ports: None,
             streams: 1,
             completion: String::new(),
             protection: String::new(),
