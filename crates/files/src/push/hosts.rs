@@ -90,11 +90,16 @@ impl<'a> Hosts<'a> {
             settings,
             bytes,
             is_stream: object.is_stream(),
-            timeouts: Timeouts::new(bytes),
+            timeouts: Timeouts::new(bytes, !object.is_stream()),
             first_sent: None,
             is_publishing: false,
             is_ending: false,
         }
+    }
+
+    /// Begins with all hosts that do not fail, however late they are.
+    pub fn wait_for_all(&mut self) {
+        self.timeouts.wait_for_all();
     }
 
     /// This much of the stream was read.
@@ -164,6 +169,9 @@ impl<'a> Hosts<'a> {
     ) {
         let known = &mut self.all[host];
         (known.ip, known.own_ip) = (Some(ip), Some(own_ip));
+        if known.start == 0 && host < self.settings.hosts.len() {
+            self.timeouts.connected(now);
+        }
         self.set(effects, host, Step::Preparing(now + self.timeouts.prepare_timeout()), now);
     }
 

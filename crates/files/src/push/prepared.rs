@@ -168,6 +168,11 @@ impl Prepared {
         }
     }
 
+    /// Whether this is a session of an application, whose hosts cannot come later.
+    pub(super) fn is_application(&self) -> bool {
+        self.source.is_none() && self.stream.is_none()
+    }
+
     /// Whether this is a push of a stream.
     pub(super) fn is_stream(&self) -> bool {
         self.stream.is_some()

@@ -19,6 +19,9 @@ struct Disturbances {
     connections_lost: u32,
 }
 
+/// What hosts without faults need to prepare their targets and fabrics, and their threads to look, twice: one that connects meanwhile
+/// is waited for, too.
+const PREPARED_NS: u64 = 8 * SECOND_NS;
 /// A host or the root that stops for less loses no connection.
 const TOLERATED_NS: u64 = 2 * SECOND_NS;
 
@@ -72,8 +75,35 @@ impl World<'_> {
         (600 * SECOND_NS * u64::from(self.scenario.retries + 1)).max(slowest_ns * 2)
     }
 
+    /// Checks that the first groups have not waited for hosts that connect late or never.
+    ///
+    /// Without faults, of a file or a tree: the beginning of a stream is not kept, so all hosts are waited for.
+    fn check_start(&mut self) {
+        // One that joins while others prepare is waited for as they are.
+        let faultless = |host: &HostScenario| host.faults == HostFaults::default() && !host.joins;
+        let is_judged = self.scenario.stream.is_none()
+            && self.facts.faults.is_empty()
+            && self.scenario.hosts.iter().all(faultless);
+        let (Some(began_ns), true) = (self.facts.first_round_ns, is_judged) else { return };
+        let connected = &self.facts.connected_ns;
+        let late_from = |count: usize| {
+            let median = connected[(count - 1) / 2];
+            connected[count - 1] + (2 * SECOND_NS).max(3 * median)
+        };
+        // The last of those that were waited for.
+        let is_last =
+            |&count: &usize| connected.get(count).is_none_or(|&next| next > late_from(count));
+        let Some(count) = (1..=connected.len()).find(is_last) else { return };
+        if began_ns > late_from(count) + PREPARED_NS {
+            self.facts.violated(format!(
+                "groups began at {began_ns} ns, hosts connected at {connected:?}"
+            ));
+        }
+    }
+
     /// Checks the first push after its end.
     pub(super) fn check_push(&mut self) {
+        self.check_start();
         let root_died = self.root.outcome.is_none();
         if let Some(outcome) = &self.root.outcome {
             let end = PushEnd {
@@ -110,6 +140,7 @@ impl World<'_> {
             let facts = &mut self.facts.hosts[host];
             (facts.has_published, facts.published_ns) = (false, None);
             facts.verified_ns = None;
+            facts.has_connected = false;
         }
     }
 
