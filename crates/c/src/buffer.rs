@@ -113,10 +113,10 @@ unsafe extern "C" fn release_region(private_data: *mut c_void) {
 pub unsafe extern "C" fn rdmc_allocate(length: u64, buffer: *mut Buffer, error: *mut Error) -> i32 {
     let allocate = || {
         let region = Region::allocate(length).map_err(rdmc::Error::from)?;
-        // SAFETY: of this function.
+        // SAFETY: `buffer` is null or may be written.
         unsafe { put(buffer, "buffer", Buffer::lend(region)) }
     };
-    // SAFETY: of this function.
+    // SAFETY: `error` is null or an error that no other call uses.
     unsafe { guarded(error, allocate) }
 }
 
@@ -133,15 +133,15 @@ pub unsafe extern "C" fn rdmc_region_create(
     error: *mut Error,
 ) -> i32 {
     let create = || {
-        // SAFETY: of this function.
+        // SAFETY: the buffer is as documented and was given to this call alone.
         let made = unsafe { buffer.into_region(true) }?;
-        // SAFETY: of this function.
+        // SAFETY: `context` is null or a handle that is not freed during this call.
         unsafe { object(context, "context") }?.inner()?.register(&made)?;
         let made = Box::into_raw(Box::new(MemoryRegion { region: made }));
-        // SAFETY: of this function; what was made is freed if it cannot be returned.
+        // SAFETY: `region` is null or may be written; what was made is freed if it cannot be returned.
         unsafe { put(region, "region", made).inspect_err(|_| free(made)) }
     };
-    // SAFETY: of this function.
+    // SAFETY: `error` is null or an error that no other call uses.
     unsafe { guarded(error, create) }
 }
 
@@ -159,7 +159,7 @@ pub unsafe extern "C" fn rdmc_region_buffer(
     error: *mut Error,
 ) -> i32 {
     let part = || {
-        // SAFETY: of this function.
+        // SAFETY: `region` is null or a handle that is not freed during this call.
         let region = &unsafe { object(region, "region") }?.region;
         let range = usize::try_from(offset)
             .ok()
@@ -170,10 +170,10 @@ pub unsafe extern "C" fn rdmc_region_buffer(
             Problem::invalid(format!("{length} bytes at {offset} are not in a region of {bytes}"))
         };
         let part = range.and_then(|range| region.slice(range).ok()).ok_or_else(outside)?;
-        // SAFETY: of this function.
+        // SAFETY: `buffer` is null or may be written.
         unsafe { put(buffer, "buffer", Buffer::lend(part)) }
     };
-    // SAFETY: of this function.
+    // SAFETY: `error` is null or an error that no other call uses.
     unsafe { guarded(error, part) }
 }
 
@@ -183,6 +183,6 @@ pub unsafe extern "C" fn rdmc_region_buffer(
 /// `region` is null, or valid and not used again.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn rdmc_region_free(region: *mut MemoryRegion) {
-    // SAFETY: of this function.
+    // SAFETY: `region` is null or a handle that is not used after this call.
     unsafe { free(region) };
 }

@@ -63,14 +63,14 @@ pub unsafe extern "C" fn rdmc_context_start(
     error: *mut Error,
 ) -> i32 {
     let start = || {
-        // SAFETY: of this function.
+        // SAFETY: `settings` is null or begins with its size and has that many bytes.
         let settings = unsafe { read(settings)?.settings() }?;
         let made = Context { inner: rdmc::Context::start(settings)?, process: Process::this() };
         let made = Box::into_raw(Box::new(made));
-        // SAFETY: of this function; what was made is freed if it cannot be returned.
+        // SAFETY: `context` is null or may be written; what was made is freed if it cannot be returned.
         unsafe { put(context, "context", made).inspect_err(|_| rdmc_context_free(made)) }
     };
-    // SAFETY: of this function.
+    // SAFETY: `error` is null or an error that no other call uses.
     unsafe { guarded(error, start) }
 }
 
@@ -87,12 +87,12 @@ pub unsafe extern "C" fn rdmc_context_address(
     error: *mut Error,
 ) -> i32 {
     let address = || {
-        // SAFETY: of this function.
+        // SAFETY: `context` is null or a handle that is not freed during this call.
         let address = unsafe { object(context, "context") }?.inner()?.address().to_string();
-        // SAFETY: of this function.
+        // SAFETY: `text` is null or has `length` bytes that may be written.
         unsafe { write_text(&address, text, length) }
     };
-    // SAFETY: of this function.
+    // SAFETY: `error` is null or an error that no other call uses.
     unsafe { guarded(error, address) }
 }
 
@@ -111,10 +111,10 @@ pub unsafe extern "C" fn rdmc_secret_random(
         let failed =
             |error: std::io::Error| Problem::new(crate::error::Code::System, error.to_string());
         let secret = Secret::random().map_err(failed)?.to_hex();
-        // SAFETY: of this function.
+        // SAFETY: `text` is null or has `length` bytes that may be written.
         unsafe { write_text(&secret, text, length) }
     };
-    // SAFETY: of this function.
+    // SAFETY: `error` is null or an error that no other call uses.
     unsafe { guarded(error, random) }
 }
 
@@ -131,16 +131,16 @@ pub unsafe extern "C" fn rdmc_progress(
     error: *mut Error,
 ) -> i32 {
     let progress = || {
-        // SAFETY: of this function.
+        // SAFETY: `context` is null or a handle that is not freed during this call.
         let has_run =
             unsafe { object(context, "context") }?.inner()?.progress(milliseconds(wait_ms))?;
         if !ran.is_null() {
-            // SAFETY: of this function.
+            // SAFETY: `ran` is not null, so it may be written.
             unsafe { ran.write(i32::from(has_run)) };
         }
         Ok(())
     };
-    // SAFETY: of this function.
+    // SAFETY: `error` is null or an error that no other call uses.
     unsafe { guarded(error, progress) }
 }
 
@@ -155,7 +155,7 @@ pub unsafe extern "C" fn rdmc_context_counters(
     error: *mut Error,
 ) -> i32 {
     let count = || {
-        // SAFETY: of this function.
+        // SAFETY: `context` is null or a handle that is not freed during this call.
         let now = unsafe { object(context, "context") }?.inner()?.counters()?;
         let now = Counters {
             bytes_received: now.bytes_received,
@@ -167,10 +167,10 @@ pub unsafe extern "C" fn rdmc_context_counters(
             small_sent: now.small_sent,
             reserved: 0,
         };
-        // SAFETY: of this function.
+        // SAFETY: `counters` is null or may be written.
         unsafe { put(counters, "counters", now) }
     };
-    // SAFETY: of this function.
+    // SAFETY: `error` is null or an error that no other call uses.
     unsafe { guarded(error, count) }
 }
 
@@ -186,11 +186,11 @@ pub unsafe extern "C" fn rdmc_context_close(
     error: *mut Error,
 ) -> i32 {
     let close = || {
-        // SAFETY: of this function.
+        // SAFETY: `context` is null or a handle that is not used after this call.
         let Some(context) = (unsafe { take(context) }) else { return Ok(()) };
         Ok(context.inner.close(milliseconds(timeout_ms))?)
     };
-    // SAFETY: of this function.
+    // SAFETY: `error` is null or an error that no other call uses.
     unsafe { guarded(error, close) }
 }
 
@@ -201,6 +201,6 @@ pub unsafe extern "C" fn rdmc_context_close(
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn rdmc_context_free(context: *mut Context) {
     let timeout = Duration::from_secs(5).as_millis() as u64;
-    // SAFETY: of this function; no error is wanted.
+    // SAFETY: `context` is null or a handle that is not used after this call; no error is wanted.
     unsafe { rdmc_context_close(context, timeout, std::ptr::null_mut()) };
 }

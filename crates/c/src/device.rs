@@ -59,7 +59,7 @@ pub unsafe extern "C" fn rdmc_device_open(
     error: *mut Error,
 ) -> i32 {
     let open = || {
-        // SAFETY: of this function.
+        // SAFETY: `library` is null or ends with a zero, and lives during this call.
         let library = unsafe { optional(library, "library") }?;
         let driver =
             library.map_or_else(Driver::open, |path| Driver::open_library(Path::new(path)))?;
@@ -71,10 +71,10 @@ pub unsafe extern "C" fn rdmc_device_open(
         let staging = Mutex::new(TeamStaging::new(&opened, settings)?);
         let made = DeviceHandle { device: opened, staging, process: Process::this() };
         let made = Box::into_raw(Box::new(made));
-        // SAFETY: of this function; what was made is freed if it cannot be returned.
+        // SAFETY: `device` is null or may be written; what was made is freed if it cannot be returned.
         unsafe { put(device, "device", made).inspect_err(|_| rdmc_device_free(made)) }
     };
-    // SAFETY: of this function.
+    // SAFETY: `error` is null or an error that no other call uses.
     unsafe { guarded(error, open) }
 }
 
@@ -89,12 +89,12 @@ unsafe fn operate(
     stream: usize,
     act: impl FnOnce(&mut TeamStaging, &rdmc::Team, &DeviceMemory, &Stream) -> Result<(), gpu::Error>,
 ) -> Outcome<()> {
-    // SAFETY: of this function.
+    // SAFETY: `device` and `team` are null or handles that are not freed during this call.
     let (handle, team) = unsafe { (object(device, "device")?, inner(team)?) };
     handle.process.check()?;
-    // SAFETY: of this function.
+    // SAFETY: the memory is the application's and stays until the copies have ended.
     let memory = unsafe { DeviceMemory::from_raw(&handle.device, address, length) }?;
-    // SAFETY: of this function.
+    // SAFETY: the stream is the application's and stays until the copies have ended.
     let stream = unsafe { Stream::from_raw(&handle.device, stream) };
     let mut staging = handle.staging.lock().unwrap_or_else(PoisonError::into_inner);
     Ok(act(&mut staging, team, &memory, &stream)?)
@@ -120,14 +120,14 @@ pub unsafe extern "C" fn rdmc_team_broadcast_device(
 ) -> i32 {
     let timeout = milliseconds(timeout_ms);
     let broadcast = || {
-        // SAFETY: of this function.
+        // SAFETY: device and team are not freed during this call; memory and stream stay until the copies have ended.
         unsafe {
             operate(device, team, (address, length), stream, |staging, team, memory, stream| {
                 staging.broadcast(team, root, memory, stream, timeout)
             })
         }
     };
-    // SAFETY: of this function.
+    // SAFETY: `error` is null or an error that no other call uses.
     unsafe { guarded(error, broadcast) }
 }
 
@@ -154,14 +154,14 @@ pub unsafe extern "C" fn rdmc_team_all_reduce_device(
         let length = count.checked_mul(element.bytes() as u64);
         let length =
             length.ok_or_else(|| Problem::invalid(format!("{count} elements are too many")))?;
-        // SAFETY: of this function.
+        // SAFETY: device and team are not freed during this call; memory and stream stay until the copies have ended.
         unsafe {
             operate(device, team, (address, length), stream, |staging, team, memory, stream| {
                 staging.all_reduce(team, memory, (element, op), stream, timeout)
             })
         }
     };
-    // SAFETY: of this function.
+    // SAFETY: `error` is null or an error that no other call uses.
     unsafe { guarded(error, reduce) }
 }
 
@@ -176,13 +176,13 @@ pub unsafe extern "C" fn rdmc_device_settle(
     error: *mut Error,
 ) -> i32 {
     let settle = || {
-        // SAFETY: of this function.
+        // SAFETY: `device` is null or a handle that is not freed during this call.
         let handle = unsafe { object(device, "device") }?;
         handle.process.check()?;
         let mut staging = handle.staging.lock().unwrap_or_else(PoisonError::into_inner);
         Ok(staging.settle(milliseconds(timeout_ms))?)
     };
-    // SAFETY: of this function.
+    // SAFETY: `error` is null or an error that no other call uses.
     unsafe { guarded(error, settle) }
 }
 
@@ -192,7 +192,7 @@ pub unsafe extern "C" fn rdmc_device_settle(
 /// `device` is null, or valid and not used again.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn rdmc_device_free(device: *mut DeviceHandle) {
-    // SAFETY: of this function.
+    // SAFETY: `device` is null or a handle that is not used after this call.
     let taken = unsafe { take(device) };
     silent(|| drop(taken));
 }

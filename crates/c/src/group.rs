@@ -52,14 +52,14 @@ pub unsafe extern "C" fn rdmc_group_create(
     error: *mut Error,
 ) -> i32 {
     let create = || {
-        // SAFETY: of this function.
+        // SAFETY: `context` and `settings` are null or valid during this call.
         let (context, settings) =
             unsafe { (object(context, "context")?.inner()?, read(settings)?.settings()?) };
         let made = Group::new(context.create_group(settings)?);
-        // SAFETY: of this function; what was made is freed if it cannot be returned.
+        // SAFETY: `group` is null or may be written; what was made is freed if it cannot be returned.
         unsafe { put(group, "group", made).inspect_err(|_| free(made)) }
     };
-    // SAFETY: of this function.
+    // SAFETY: `error` is null or an error that no other call uses.
     unsafe { guarded(error, create) }
 }
 
@@ -76,16 +76,16 @@ pub unsafe extern "C" fn rdmc_group_create_with_callbacks(
     error: *mut Error,
 ) -> i32 {
     let create = || {
-        // SAFETY: of this function.
+        // SAFETY: `callbacks` is null or begins with its size and has that many bytes.
         let callbacks = Callbacks::new(unsafe { read(callbacks) }?)?;
-        // SAFETY: of this function.
+        // SAFETY: `context` and `settings` are null or valid during this call.
         let (context, settings) =
             unsafe { (object(context, "context")?.inner()?, read(settings)?.settings()?) };
         let made = Group::new(context.create_group_with(settings, callbacks)?);
-        // SAFETY: of this function; what was made is freed if it cannot be returned.
+        // SAFETY: `group` is null or may be written; what was made is freed if it cannot be returned.
         unsafe { put(group, "group", made).inspect_err(|_| free(made)) }
     };
-    // SAFETY: of this function.
+    // SAFETY: `error` is null or an error that no other call uses.
     unsafe { guarded(error, create) }
 }
 
@@ -104,21 +104,21 @@ pub unsafe extern "C" fn rdmc_send(
     error: *mut Error,
 ) -> i32 {
     let send = || {
-        // SAFETY: of this function. The library only reads what is sent.
+        // SAFETY: the buffer is as documented and was given to this call alone. The library only reads what is sent.
         let region = unsafe { buffer.into_region(false) }?;
-        // SAFETY: of this function.
+        // SAFETY: `group` is null or a handle that is not freed during this call.
         let group = unsafe { object(group, "group") }?.inner()?;
         let sent: SendHandle = match timeout_ms {
             0 => group.try_send(region)?,
             timeout_ms => group.send(region, milliseconds(timeout_ms))?,
         };
         if !message.is_null() {
-            // SAFETY: of this function.
+            // SAFETY: `message` is not null, so it may be written.
             unsafe { message.write(sent.message()) };
         }
         Ok(())
     };
-    // SAFETY: of this function.
+    // SAFETY: `error` is null or an error that no other call uses.
     unsafe { guarded(error, send) }
 }
 
@@ -135,11 +135,11 @@ pub unsafe extern "C" fn rdmc_wait_complete(
     error: *mut Error,
 ) -> i32 {
     let wait = || {
-        // SAFETY: of this function.
+        // SAFETY: `group` is null or a handle that is not freed during this call.
         let group = unsafe { object(group, "group") }?.inner()?;
         Ok(group.wait_complete(messages, milliseconds(timeout_ms))?)
     };
-    // SAFETY: of this function.
+    // SAFETY: `error` is null or an error that no other call uses.
     unsafe { guarded(error, wait) }
 }
 
@@ -156,11 +156,11 @@ pub unsafe extern "C" fn rdmc_wait_delivered(
     error: *mut Error,
 ) -> i32 {
     let wait = || {
-        // SAFETY: of this function.
+        // SAFETY: `group` is null or a handle that is not freed during this call.
         let group = unsafe { object(group, "group") }?.inner()?;
         Ok(group.wait_delivered(messages, milliseconds(timeout_ms))?)
     };
-    // SAFETY: of this function.
+    // SAFETY: `error` is null or an error that no other call uses.
     unsafe { guarded(error, wait) }
 }
 
@@ -171,7 +171,7 @@ pub unsafe extern "C" fn rdmc_wait_delivered(
 /// `group` is valid, or null: then it is 0.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn rdmc_delivered(group: *const Group) -> u64 {
-    // SAFETY: of this function.
+    // SAFETY: `group` is null or a handle that is not freed during this call.
     let group = unsafe { object(group, "group") }.and_then(Group::inner);
     group.map_or(0, rdmc::Group::delivered)
 }
@@ -190,14 +190,14 @@ pub unsafe extern "C" fn rdmc_receive(
     error: *mut Error,
 ) -> i32 {
     let receive = || {
-        // SAFETY: of this function.
+        // SAFETY: `group` is null or a handle that is not freed during this call.
         let group = unsafe { object(group, "group") }?.inner()?;
         let received = group.receive(milliseconds(timeout_ms))?;
         let received = received.map_or(std::ptr::null_mut(), Message::boxed);
-        // SAFETY: of this function; what was received is freed if it cannot be returned.
+        // SAFETY: `message` is null or may be written; what was received is freed if it cannot be returned.
         unsafe { put(message, "message", received).inspect_err(|_| free(received)) }
     };
-    // SAFETY: of this function.
+    // SAFETY: `error` is null or an error that no other call uses.
     unsafe { guarded(error, receive) }
 }
 
@@ -215,12 +215,12 @@ pub unsafe extern "C" fn rdmc_post_receive_buffer(
     error: *mut Error,
 ) -> i32 {
     let post = || {
-        // SAFETY: of this function.
+        // SAFETY: the buffer is as documented and was given to this call alone.
         let region = unsafe { buffer.into_region(true) }?;
-        // SAFETY: of this function.
+        // SAFETY: `group` is null or a handle that is not freed during this call.
         Ok(unsafe { object(group, "group") }?.inner()?.post_receive_buffer(region)?)
     };
-    // SAFETY: of this function.
+    // SAFETY: `error` is null or an error that no other call uses.
     unsafe { guarded(error, post) }
 }
 
@@ -237,12 +237,12 @@ pub unsafe extern "C" fn rdmc_accept(
     error: *mut Error,
 ) -> i32 {
     let accept = || {
-        // SAFETY: of this function.
+        // SAFETY: the buffer is as documented and was given to this call alone.
         let region = unsafe { buffer.into_region(true) }?;
-        // SAFETY: of this function.
+        // SAFETY: `group` is null or a handle that is not freed during this call.
         Ok(unsafe { object(group, "group") }?.inner()?.accept(message, region)?)
     };
-    // SAFETY: of this function.
+    // SAFETY: `error` is null or an error that no other call uses.
     unsafe { guarded(error, accept) }
 }
 
@@ -258,10 +258,10 @@ pub unsafe extern "C" fn rdmc_group_close(
     timeout_ms: u64,
     error: *mut Error,
 ) -> i32 {
-    // SAFETY: of this function.
+    // SAFETY: `group` is null or a handle that is not freed during this call.
     let close =
         || Ok(unsafe { object(group, "group") }?.inner()?.close(milliseconds(timeout_ms))?);
-    // SAFETY: of this function.
+    // SAFETY: `error` is null or an error that no other call uses.
     unsafe { guarded(error, close) }
 }
 
@@ -271,9 +271,9 @@ pub unsafe extern "C" fn rdmc_group_close(
 /// `group` is valid; `error` may be null.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn rdmc_group_start_close(group: *const Group, error: *mut Error) -> i32 {
-    // SAFETY: of this function.
+    // SAFETY: `group` is null or a handle that is not freed during this call.
     let close = || Ok(unsafe { object(group, "group") }?.inner()?.start_close()?);
-    // SAFETY: of this function.
+    // SAFETY: `error` is null or an error that no other call uses.
     unsafe { guarded(error, close) }
 }
 
@@ -288,13 +288,13 @@ pub unsafe extern "C" fn rdmc_group_abort(
     error: *mut Error,
 ) -> i32 {
     let abort = || {
-        // SAFETY: of this function.
+        // SAFETY: `reason` is null or ends with a zero, and lives during this call.
         let reason = unsafe { optional(reason, "reason") }?.unwrap_or("its application aborted it");
-        // SAFETY: of this function.
+        // SAFETY: `group` is null or a handle that is not freed during this call.
         unsafe { object(group, "group") }?.inner()?.abort(reason);
         Ok(())
     };
-    // SAFETY: of this function.
+    // SAFETY: `error` is null or an error that no other call uses.
     unsafe { guarded(error, abort) }
 }
 
@@ -304,12 +304,12 @@ pub unsafe extern "C" fn rdmc_group_abort(
 /// `group` is valid; `error` may be null.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn rdmc_group_failure(group: *const Group, error: *mut Error) -> i32 {
-    // SAFETY: of this function.
+    // SAFETY: `group` is null or a handle that is not freed during this call.
     let failure = || match unsafe { object(group, "group") }?.inner()?.failure() {
         Some(failure) => Err(failure.into()),
         None => Ok(()),
     };
-    // SAFETY: of this function.
+    // SAFETY: `error` is null or an error that no other call uses.
     unsafe { guarded(error, failure) }
 }
 
@@ -325,12 +325,12 @@ pub unsafe extern "C" fn rdmc_group_algorithm(
     error: *mut Error,
 ) -> i32 {
     let algorithm = || {
-        // SAFETY: of this function.
+        // SAFETY: `group` is null or a handle that is not freed during this call.
         let name = unsafe { object(group, "group") }?.inner()?.schedule().algorithm().name();
-        // SAFETY: of this function.
+        // SAFETY: `text` is null or has `length` bytes that may be written.
         unsafe { write_text(name, text, length) }
     };
-    // SAFETY: of this function.
+    // SAFETY: `error` is null or an error that no other call uses.
     unsafe { guarded(error, algorithm) }
 }
 
@@ -340,7 +340,7 @@ pub unsafe extern "C" fn rdmc_group_algorithm(
 /// `group` is valid.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn rdmc_group_block_bytes(group: *const Group) -> u64 {
-    // SAFETY: of this function.
+    // SAFETY: `group` is null or a handle that is not freed during this call.
     unsafe { object(group, "group") }.map_or(0, |group| group.inner.block_bytes())
 }
 
@@ -350,7 +350,7 @@ pub unsafe extern "C" fn rdmc_group_block_bytes(group: *const Group) -> u64 {
 /// `group` is null, or valid and not used again.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn rdmc_group_free(group: *mut Group) {
-    // SAFETY: of this function.
+    // SAFETY: `group` is null or a handle that is not used after this call.
     let group = unsafe { take(group) };
     silent(|| drop(group));
 }

@@ -20,7 +20,7 @@ pub(crate) unsafe fn guarded(error: *mut Error, body: impl FnOnce() -> Outcome<(
     });
     match outcome {
         Ok(()) => Code::Ok as i32,
-        // SAFETY: of this function.
+        // SAFETY: `error` is null or an error that no other call uses.
         Err(problem) => problem.report(unsafe { error.as_mut() }),
     }
 }
@@ -36,7 +36,7 @@ pub(crate) fn silent(body: impl FnOnce()) {
 /// `handle` is null or was made by [`Box::into_raw`], and is not used any more.
 pub(crate) unsafe fn free<T>(handle: *mut T) {
     if !handle.is_null() {
-        // SAFETY: of this function.
+        // SAFETY: `handle` was made by [`Box::into_raw`], and is not used any more.
         let handle = unsafe { Box::from_raw(handle) };
         silent(|| drop(handle));
     }
@@ -56,7 +56,7 @@ pub(crate) unsafe fn take<T: Handle>(handle: *mut T) -> Option<Box<T>> {
     if handle.is_null() {
         return None;
     }
-    // SAFETY: of this function.
+    // SAFETY: `handle` was made by [`Box::into_raw`], and is not used any more.
     let handle = unsafe { Box::from_raw(handle) };
     if handle.process().is_this() {
         return Some(handle);
@@ -73,7 +73,7 @@ pub(crate) unsafe fn put<T>(into: *mut T, name: &str, value: T) -> Outcome<()> {
     if into.is_null() {
         return Err(missing(name));
     }
-    // SAFETY: of this function.
+    // SAFETY: `into` is not null, so it may be written.
     unsafe { into.write(value) };
     Ok(())
 }
@@ -83,7 +83,7 @@ pub(crate) unsafe fn put<T>(into: *mut T, name: &str, value: T) -> Outcome<()> {
 /// # Safety
 /// `pointer` is null, or valid for `'a`. Errors: it is null.
 pub(crate) unsafe fn object<'a, T>(pointer: *const T, name: &str) -> Outcome<&'a T> {
-    // SAFETY: of this function.
+    // SAFETY: `pointer` is null or valid for `'a`.
     unsafe { pointer.as_ref() }.ok_or_else(|| missing(name))
 }
 
@@ -92,7 +92,7 @@ pub(crate) unsafe fn object<'a, T>(pointer: *const T, name: &str) -> Outcome<&'a
 /// # Safety
 /// As of [`object`], and no other call uses it.
 pub(crate) unsafe fn object_mut<'a, T>(pointer: *mut T, name: &str) -> Outcome<&'a mut T> {
-    // SAFETY: of this function.
+    // SAFETY: `pointer` is null or valid for `'a`, and no other call uses it.
     unsafe { pointer.as_mut() }.ok_or_else(|| missing(name))
 }
 

@@ -63,7 +63,7 @@ pub extern "C" fn rdmc_version() -> *const c_char {
 /// `feature` is null, or ends with a zero.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn rdmc_has(feature: *const c_char) -> i32 {
-    // SAFETY: of this function.
+    // SAFETY: `feature` is null or ends with a zero, and lives during this call.
     let feature = unsafe { text::optional(feature, "feature") };
     i32::from(cfg!(feature = "fabric") && matches!(feature, Ok(Some("fabric"))))
 }

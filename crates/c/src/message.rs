@@ -53,7 +53,7 @@ impl Message {
 /// `message` is valid.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn rdmc_message_number(message: *const Message) -> u64 {
-    // SAFETY: of this function.
+    // SAFETY: `message` is null or a handle that is not freed during this call.
     unsafe { object(message, "message") }.map_or(0, |message| message.inner.number())
 }
 
@@ -63,7 +63,7 @@ pub unsafe extern "C" fn rdmc_message_number(message: *const Message) -> u64 {
 /// `message` is valid.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn rdmc_message_length(message: *const Message) -> u64 {
-    // SAFETY: of this function.
+    // SAFETY: `message` is null or a handle that is not freed during this call.
     unsafe { object(message, "message") }.map_or(0, |message| message.inner.len())
 }
 
@@ -81,20 +81,20 @@ pub unsafe extern "C" fn rdmc_message_read(
     error: *mut Error,
 ) -> i32 {
     let read = || {
-        // SAFETY: of this function.
+        // SAFETY: `message` is null or a handle that no other call uses.
         let message = unsafe { object_mut(message, "message") }?;
         message.process.check()?;
         if into.is_null() {
             return Err(missing("into"));
         }
         // The library writes these bytes before it reads them.
-        // SAFETY: of this function.
+        // SAFETY: `into` is not null, so `length` bytes of it may be written.
         let into = unsafe { std::slice::from_raw_parts_mut(into.cast::<u8>(), length) };
         let read = message.inner.read(into).map_err(problem)?;
-        // SAFETY: of this function.
+        // SAFETY: `count` is null or may be written.
         unsafe { put(count, "count", read) }
     };
-    // SAFETY: of this function.
+    // SAFETY: `error` is null or an error that no other call uses.
     unsafe { guarded(error, read) }
 }
 
@@ -114,7 +114,7 @@ pub unsafe extern "C" fn rdmc_message_next_block(
     error: *mut Error,
 ) -> i32 {
     let next = || {
-        // SAFETY: of this function.
+        // SAFETY: `message` is null or a handle that no other call uses.
         let message = unsafe { object_mut(message, "message") }?;
         message.process.check()?;
         message.block = None;
@@ -128,14 +128,14 @@ pub unsafe extern "C" fn rdmc_message_next_block(
                 (range.start, range.end - range.start, pointer)
             }
         };
-        // SAFETY: of this function.
+        // SAFETY: `offset`, `data` and `length` are null or may be written.
         unsafe {
             put(offset, "offset", start)?;
             put(data, "data", pointer)?;
             put(length, "length", bytes)
         }
     };
-    // SAFETY: of this function.
+    // SAFETY: `error` is null or an error that no other call uses.
     unsafe { guarded(error, next) }
 }
 
@@ -151,7 +151,7 @@ pub unsafe extern "C" fn rdmc_message_data(
     error: *mut Error,
 ) -> i32 {
     let wait = || {
-        // SAFETY: of this function.
+        // SAFETY: `message` is null or a handle that no other call uses.
         let message = unsafe { object_mut(message, "message") }?;
         message.process.check()?;
         message.inner.wait(milliseconds(timeout_ms))?;
@@ -159,10 +159,10 @@ pub unsafe extern "C" fn rdmc_message_data(
             message.whole = Some(message.hold(0..message.inner.len() as usize)?);
         }
         let start = message.whole.as_ref().map_or(std::ptr::null(), |held| held.0.as_ptr().cast());
-        // SAFETY: of this function.
+        // SAFETY: `data` is null or may be written.
         unsafe { put(data, "data", start) }
     };
-    // SAFETY: of this function.
+    // SAFETY: `error` is null or an error that no other call uses.
     unsafe { guarded(error, wait) }
 }
 
@@ -178,14 +178,14 @@ pub unsafe extern "C" fn rdmc_message_finish(
     error: *mut Error,
 ) -> i32 {
     let finish = || {
-        // SAFETY: of this function.
+        // SAFETY: `message` is null or a handle that is not used after this call.
         let Some(message) = (unsafe { take(message) }) else { return Ok(()) };
         let Message { inner, block, whole, .. } = *message;
         drop((block, whole));
         drop(inner.into_region(milliseconds(timeout_ms))?);
         Ok(())
     };
-    // SAFETY: of this function.
+    // SAFETY: `error` is null or an error that no other call uses.
     unsafe { guarded(error, finish) }
 }
 
@@ -196,7 +196,7 @@ pub unsafe extern "C" fn rdmc_message_finish(
 /// `message` is null, or valid and not used again.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn rdmc_message_free(message: *mut Message) {
-    // SAFETY: of this function.
+    // SAFETY: `message` is null or a handle that is not used after this call.
     let message = unsafe { take(message) };
     silent(|| drop(message));
 }

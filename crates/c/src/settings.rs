@@ -140,7 +140,7 @@ pub(crate) unsafe fn read<T: SizedSettings>(settings: *const T) -> Outcome<T> {
     if settings.is_null() {
         return Err(missing("settings"));
     }
-    // SAFETY: of this function and of the trait; a copy byte by byte needs no alignment.
+    // SAFETY: it is not null, so it begins with its size; a copy byte by byte needs no alignment.
     let size = unsafe { settings.cast::<usize>().read_unaligned() };
     if !(size_of::<usize>()..=1 << 16).contains(&size) {
         let text = format!("the size of settings is {size}; set it to sizeof of the struct");
@@ -148,7 +148,7 @@ pub(crate) unsafe fn read<T: SizedSettings>(settings: *const T) -> Outcome<T> {
     }
     let known = size.min(size_of::<T>());
     for at in known..size {
-        // SAFETY: of this function.
+        // SAFETY: `at` lies before the size, and so many bytes are there.
         if unsafe { settings.cast::<u8>().add(at).read() } != 0 {
             let text = format!(
                 "the settings use a field at byte {at} that rdmc {} does not have; install a newer librdmc",
@@ -183,10 +183,10 @@ impl ContextOptions {
     /// # Safety
     /// Its texts live. Errors: one is missing or means nothing.
     pub(crate) unsafe fn settings(&self) -> Outcome<ContextSettings> {
-        // SAFETY: of this function.
+        // SAFETY: `listen` and `secret` are null or end with a zero, and live during this call.
         let (listen, secret) =
             unsafe { (required(self.listen, "listen")?, required(self.secret, "secret")?) };
-        // SAFETY: of this function.
+        // SAFETY: `fabric` and `protection` are null or end with a zero, and live during this call.
         let (fabric, protection) =
             unsafe { (optional(self.fabric, "fabric")?, optional(self.protection, "protection")?) };
         let secret = Secret::from_hex(secret).map_err(Problem::invalid)?;
@@ -219,14 +219,14 @@ impl GroupOptions {
     /// # Safety
     /// Its texts and lists live. Errors: one is missing or means nothing.
     pub(crate) unsafe fn settings(&self) -> Outcome<GroupSettings> {
-        // SAFETY: of this function.
+        // SAFETY: `members` is null or has `member_count` texts that end with a zero.
         let members = unsafe { addresses(self.members, self.member_count) }?;
-        // SAFETY: of this function.
+        // SAFETY: `algorithm` is null or ends with a zero, and lives during this call.
         let algorithm = unsafe { optional(self.algorithm, "algorithm") }?;
         let mut made = GroupSettings::new(self.number, members, self.rank).root(self.root);
         let mut scheduling = algorithm.map_or(Ok(Scheduling::Auto), str::parse)?;
         if !self.racks.is_null() {
-            // SAFETY: of this function: one for each member.
+            // SAFETY: `racks` is not null, so it has a number for each member.
             let racks =
                 unsafe { std::slice::from_raw_parts(self.racks, self.member_count as usize) };
             scheduling = scheduling.in_racks(racks.to_vec());
@@ -257,7 +257,7 @@ impl TeamOptions {
     /// # Safety
     /// Its texts live. Errors: one is missing or means nothing.
     pub(crate) unsafe fn settings(&self) -> Outcome<TeamSettings> {
-        // SAFETY: of this function.
+        // SAFETY: `members` is null or has `member_count` texts that end with a zero.
         let members = unsafe { addresses(self.members, self.member_count) }?;
         if self.reserved != 0 {
             return Err(Problem::invalid("reserved is not 0"));

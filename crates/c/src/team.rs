@@ -91,7 +91,7 @@ unsafe fn bytes<'a>(data: *mut c_void, count: u64, element_bytes: usize) -> Outc
     if data.is_null() {
         return Err(missing("data"));
     }
-    // SAFETY: of this function.
+    // SAFETY: `data` is not null, so `length` bytes of it may be read and written, by this call alone.
     Ok(unsafe { std::slice::from_raw_parts_mut(data.cast::<u8>(), length) })
 }
 
@@ -108,7 +108,7 @@ pub(crate) fn operator(code: i32) -> Outcome<Op> {
 /// # Safety
 /// `team` is null or valid for `'a`. Errors: it is null; the process is a fork.
 pub(crate) unsafe fn inner<'a>(team: *const Team) -> Outcome<&'a rdmc::Team> {
-    // SAFETY: of this function.
+    // SAFETY: `team` is null or a handle that is not freed during this call.
     let team = unsafe { object(team, "team") }?;
     team.process.check().map(|()| &team.inner)
 }
@@ -126,15 +126,15 @@ pub unsafe extern "C" fn rdmc_team_create(
     error: *mut Error,
 ) -> i32 {
     let create = || {
-        // SAFETY: of this function.
+        // SAFETY: `context` and `settings` are null or valid during this call.
         let (context, settings) =
             unsafe { (object(context, "context")?.inner()?, read(settings)?.settings()?) };
         let made = Team { inner: context.create_team(settings)?, process: Process::this() };
         let made = Box::into_raw(Box::new(made));
-        // SAFETY: of this function; what was made is freed if it cannot be returned.
+        // SAFETY: `team` is null or may be written; what was made is freed if it cannot be returned.
         unsafe { put(team, "team", made).inspect_err(|_| free(made)) }
     };
-    // SAFETY: of this function.
+    // SAFETY: `error` is null or an error that no other call uses.
     unsafe { guarded(error, create) }
 }
 
@@ -148,9 +148,9 @@ pub unsafe extern "C" fn rdmc_team_barrier(
     timeout_ms: u64,
     error: *mut Error,
 ) -> i32 {
-    // SAFETY: of this function.
+    // SAFETY: `team` is null or a handle that is not freed during this call.
     let barrier = || Ok(unsafe { inner(team) }?.barrier(milliseconds(timeout_ms))?);
-    // SAFETY: of this function.
+    // SAFETY: `error` is null or an error that no other call uses.
     unsafe { guarded(error, barrier) }
 }
 
@@ -168,11 +168,11 @@ pub unsafe extern "C" fn rdmc_team_broadcast(
     error: *mut Error,
 ) -> i32 {
     let broadcast = || {
-        // SAFETY: of this function.
+        // SAFETY: `team` is null or a handle that is not freed during this call; `data` is null or this call's alone.
         let (team, data) = unsafe { (inner(team)?, bytes(data, length, 1)?) };
         Ok(team.broadcast(root, data, milliseconds(timeout_ms))?)
     };
-    // SAFETY: of this function.
+    // SAFETY: `error` is null or an error that no other call uses.
     unsafe { guarded(error, broadcast) }
 }
 
@@ -193,11 +193,11 @@ pub unsafe extern "C" fn rdmc_team_all_reduce(
 ) -> i32 {
     let reduce = || {
         let (element, op) = (element_type(element)?, operator(op)?);
-        // SAFETY: of this function.
+        // SAFETY: `team` is null or a handle that is not freed during this call; `values` is null or this call's alone.
         let (team, values) = unsafe { (inner(team)?, bytes(values, count, element.bytes())?) };
         Ok(team.all_reduce_bytes(values, element, op, milliseconds(timeout_ms))?)
     };
-    // SAFETY: of this function.
+    // SAFETY: `error` is null or an error that no other call uses.
     unsafe { guarded(error, reduce) }
 }
 
@@ -218,11 +218,11 @@ pub unsafe extern "C" fn rdmc_team_reduce(
 ) -> i32 {
     let reduce = || {
         let (element, op) = (element_type(element)?, operator(op)?);
-        // SAFETY: of this function.
+        // SAFETY: `team` is null or a handle that is not freed during this call; `values` is null or this call's alone.
         let (team, values) = unsafe { (inner(team)?, bytes(values, count, element.bytes())?) };
         Ok(team.reduce_bytes(root, values, element, op, milliseconds(timeout_ms))?)
     };
-    // SAFETY: of this function.
+    // SAFETY: `error` is null or an error that no other call uses.
     unsafe { guarded(error, reduce) }
 }
 
@@ -240,11 +240,11 @@ pub unsafe extern "C" fn rdmc_team_all_gather(
     error: *mut Error,
 ) -> i32 {
     let gather = || {
-        // SAFETY: of this function.
+        // SAFETY: `team` is null or a handle that is not freed during this call; `data` is null or this call's alone.
         let (team, data) = unsafe { (inner(team)?, bytes(data, length, 1)?) };
         Ok(team.all_gather(data, milliseconds(timeout_ms))?)
     };
-    // SAFETY: of this function.
+    // SAFETY: `error` is null or an error that no other call uses.
     unsafe { guarded(error, gather) }
 }
 
@@ -259,13 +259,13 @@ pub unsafe extern "C" fn rdmc_team_abort(
     error: *mut Error,
 ) -> i32 {
     let abort = || {
-        // SAFETY: of this function.
+        // SAFETY: `reason` is null or ends with a zero, and lives during this call.
         let reason = unsafe { optional(reason, "reason") }?.unwrap_or("its application aborted it");
-        // SAFETY: of this function.
+        // SAFETY: `team` is null or a handle that is not freed during this call.
         unsafe { inner(team) }?.abort(reason);
         Ok(())
     };
-    // SAFETY: of this function.
+    // SAFETY: `error` is null or an error that no other call uses.
     unsafe { guarded(error, abort) }
 }
 
@@ -280,11 +280,11 @@ pub unsafe extern "C" fn rdmc_team_close(
     error: *mut Error,
 ) -> i32 {
     let close = || {
-        // SAFETY: of this function.
+        // SAFETY: `team` is null or a handle that is not used after this call.
         let Some(team) = (unsafe { take(team) }) else { return Ok(()) };
         Ok(team.inner.close(milliseconds(timeout_ms))?)
     };
-    // SAFETY: of this function.
+    // SAFETY: `error` is null or an error that no other call uses.
     unsafe { guarded(error, close) }
 }
 
@@ -294,7 +294,7 @@ pub unsafe extern "C" fn rdmc_team_close(
 /// `team` is null, or valid and not used again.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn rdmc_team_free(team: *mut Team) {
-    // SAFETY: of this function.
+    // SAFETY: `team` is null or a handle that is not used after this call.
     let team = unsafe { take(team) };
     silent(|| drop(team));
 }

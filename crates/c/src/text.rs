@@ -19,7 +19,7 @@ pub(crate) unsafe fn optional<'a>(text: *const c_char, name: &str) -> Outcome<Op
     if text.is_null() {
         return Ok(None);
     }
-    // SAFETY: of this function.
+    // SAFETY: `text` is not null, so it ends with a zero and lives for `'a`.
     let text = unsafe { CStr::from_ptr(text) };
     text.to_str().map(Some).map_err(|_| Problem::invalid(format!("{name} is not UTF-8")))
 }
@@ -29,7 +29,7 @@ pub(crate) unsafe fn optional<'a>(text: *const c_char, name: &str) -> Outcome<Op
 /// # Safety
 /// As of [`optional`].
 pub(crate) unsafe fn required<'a>(text: *const c_char, name: &str) -> Outcome<&'a str> {
-    // SAFETY: of this function.
+    // SAFETY: `text` is null or ends with a zero, and lives during this call.
     unsafe { optional(text, name) }?.ok_or_else(|| missing(name))
 }
 
@@ -53,7 +53,7 @@ pub(crate) unsafe fn addresses(
     }
     let one = |rank: usize| {
         let name = format!("members[{rank}]");
-        // SAFETY: of this function; rank < count.
+        // SAFETY: rank < count, so there is such a text, which is null or ends with a zero.
         address(unsafe { required(*texts.add(rank), &name) }?, &name)
     };
     (0..count as usize).map(one).collect()
@@ -71,7 +71,7 @@ pub(crate) unsafe fn write_text(text: &str, into: *mut c_char, length: usize) ->
         let needed = text.len() + 1;
         return Err(Problem::invalid(format!("the text has {length} bytes; {needed} are needed")));
     }
-    // SAFETY: of this function; there is room for the zero.
+    // SAFETY: `into` is not null and has `length` bytes, so there is room for the text and the zero.
     unsafe {
         std::ptr::copy_nonoverlapping(text.as_ptr().cast::<c_char>(), into, text.len());
         into.add(text.len()).write(0);

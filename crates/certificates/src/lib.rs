@@ -8,12 +8,14 @@
 
 #![forbid(unsafe_code)]
 
+mod alternative_names;
 mod certificates;
 mod error;
 mod names;
 mod pem;
 mod verifier;
 
+pub use alternative_names::alternative_names;
 pub use certificates::{CertificateFiles, Certificates};
 pub use error::Error;
 pub use names::{host_name, is_certificate_for};

@@ -9,14 +9,12 @@ use std::{
 use rdmc::Secret;
 use session::{CertificateFiles, Certificates, Credentials};
 
-use crate::{
-    failure::{Failure, print_message},
-    input,
-    output::InUse,
-};
+use crate::{failure::Failure, input, output::InUse};
 
 /// Read and write permission of group and others.
-const OTHERS: u32 = 0o066;
+const SHARED: u32 = 0o066;
+/// Read permission of group.
+const GROUP_READS: u32 = 0o040;
 
 /// A shared secret, or certificates.
 #[derive(Debug, clap::Args)]
@@ -53,9 +51,9 @@ impl CredentialFiles {
     }
 
     /// Reads them; none if none are given. `allowed`: the names of roots that a listening receiver accepts; empty for
-    /// all. Warns if others can read the secret or the key.
+    /// all.
     ///
-    /// Errors: unreadable or invalid; names the file.
+    /// Errors: unreadable, invalid, or a secret or key that others can read or change; names the file.
     pub fn read(&self, allowed: &[String]) -> Result<Option<Credentials>, Failure> {
         if let Some(path) = &self.secret_file {
             return read_secret(path).map(|secret| Some(Credentials::Secret(secret)));
@@ -64,7 +62,7 @@ impl CredentialFiles {
         else {
             return Ok(None);
         };
-        warn_of_others(key);
+        refuse_shared("--key", key)?;
         let (certificate, key) = (certificate.clone(), key.clone());
         let files = CertificateFiles { certificate, key, authorities: authorities.clone() };
         let certificates = Certificates::read(&files, allowed).map_err(Failure::because)?;
@@ -73,17 +71,25 @@ impl CredentialFiles {
 }
 
 fn read_secret(path: &Path) -> Result<Secret, Failure> {
-    warn_of_others(path);
+    refuse_shared("--secret-file", path)?;
     let text = input::read(path, input::SECRET_BYTES_MAX)?;
     Secret::from_hex(&text).map_err(|error| Failure::Failed(format!("{}: {error}", path.display())))
 }
 
-/// Warns if others can read or change a private file.
-fn warn_of_others(path: &Path) {
+/// Refuses a private file that others can read or change, as ssh does (docs/security.md).
+///
+/// Group may read a file of root's: so Kubernetes (`fsGroup`) and systemd (`LoadCredential=`) give secrets to users
+/// other than root, and Debian keys to its group `ssl-cert`. Pipes are not files, and a file that has no name any more
+/// (what some shells make of `<<<`, memfd_create(2)) can be opened by nobody else, whatever its mode.
+fn refuse_shared(option: &str, path: &Path) -> Result<(), Failure> {
     // If it cannot be read, reading it reports that.
-    let Ok(metadata) = fs::metadata(path) else { return };
-    if metadata.is_file() && metadata.mode() & OTHERS != 0 {
-        let path = path.display();
-        print_message(format_args!("others can read or change {path}: chmod 600 {path}"));
+    let Ok(metadata) = fs::metadata(path) else { return Ok(()) };
+    let forbidden = if metadata.uid() == 0 { SHARED & !GROUP_READS } else { SHARED };
+    if !metadata.is_file() || metadata.nlink() == 0 || metadata.mode() & forbidden == 0 {
+        return Ok(());
     }
+    let path = path.display();
+    Err(Failure::Usage(format!(
+        "{option}: {path} can be read or changed by others: chmod 600 {path}"
+    )))
 }

@@ -17,6 +17,7 @@ mod failure;
 #[cfg(test)]
 mod fuzzing;
 mod help;
+mod home;
 mod hosting;
 mod hosts;
 mod hosts_file;

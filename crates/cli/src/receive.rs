@@ -1,27 +1,39 @@
 //! `rdmc receive`: the receiver of a push.
 
+mod limits;
+mod line_limit;
+mod listening;
+mod log;
+mod root;
+mod serving;
+mod sessions;
+
 use std::{
     env,
     io::{self, BufRead, IsTerminal, Read, Write},
-    net::{IpAddr, SocketAddr, TcpListener},
+    net::{IpAddr, SocketAddr},
     path::PathBuf,
-    sync::mpsc,
-    thread,
+    sync::Arc,
     time::Duration,
 };
 
 use clap::builder::NonEmptyStringValueParser;
-use files::receiver::{self, Output, Placement, ReceiveError, ReceiverSettings};
+use files::receiver::{self, Output, Placement, ReceiverSettings};
 use plan::size;
 use rdmc::Secret;
 use rustix::system::uname;
-use session::{Channel, Credentials, Listener};
+use session::Credentials;
 use trace::Writer;
+
+use limits::LimitOptions;
+use listening::Listening;
+use serving::{failure, serve};
 
 use crate::{
     credentials::CredentialFiles,
     failure::{Exit, Failure, print_message},
     help::{EXPERTS, REPORTS, USUAL},
+    home,
     interrupt::{Interrupt, survive_file_size_limits},
     invitation::{FASTER_NETWORK, Invitation, LINE_BYTES_MAX, NODE_NAME},
     logging,
@@ -32,9 +44,6 @@ use crate::{
 
 /// How long connecting to a root may take.
 const CONNECT_TIMEOUT: Duration = Duration::from_secs(20);
-/// The most concurrent sessions.
-const SESSIONS_MAX: usize = 32;
-const TICK: Duration = Duration::from_millis(50);
 
 const EXAMPLES: &str = "\
 Example, for hosts without ssh:
@@ -56,7 +65,8 @@ A stream, to a program on each host:
   tar c DIR | rdmc push - --to HOST:7000 --secret-file secret     on the host that has the directory
 
 Holders of the secret, or of an accepted certificate, may write files below the directory and nowhere else.
-Names and digests are encrypted in transit, contents with `rdmc push --protect encrypt`.
+Names and digests are encrypted in transit, contents with `rdmc push --protect encrypt`, on which a receiver
+insists with --protect encrypt.
 
 SIGTERM ends --listen with exit code 0. Partial copies are kept; the next push of the same file to the same
 destination resumes them.";
@@ -92,19 +102,30 @@ pub struct Args {
     #[arg(long, value_name = "NAME", requires = "cert")]
     allow: Vec<String>,
 
+    #[command(flatten)]
+    limits: LimitOptions,
+
     /// Refuse longer files before anything is written, and end a stream that becomes longer
     #[arg(long, value_name = "SIZE", value_parser = size::parse_nonzero, conflicts_with = "session",
           help_heading = EXPERTS)]
     max_size: Option<u64>,
 
+    /// Also take part in `rdmc bench`: its messages stay in memory, of which each may take half of what is left
+    #[arg(long, requires = "listen", conflicts_with = "stdout", help_heading = EXPERTS)]
+    bench: bool,
+
     /// End after one push with its outcome
     #[arg(long)]
     once: bool,
 
-    /// Name of this host in the push that it joins [default: its host name]
-    #[arg(long, value_name = "NAME", requires = "join", value_parser = NonEmptyStringValueParser::new(),
+    /// Name or address by which roots must have been told to reach this host; with --join its name in the push
+    ///
+    /// With --listen it may be given several times: roots with another HOST in their --to are refused, and connections that
+    /// something between has sent here by mistake or on purpose with them. Needed behind address translation. [default: the
+    /// address that roots connect to; with --join its host name]
+    #[arg(long, value_name = "NAME", conflicts_with = "session", value_parser = NonEmptyStringValueParser::new(),
           help_heading = EXPERTS)]
-    name: Option<String>,
+    name: Vec<String>,
 
     /// Read an invitation from standard input and connect to the root; for launchers
     #[arg(long, conflicts_with_all = ["listen", "credentials", "dir", "trace", "once"],
@@ -134,21 +155,44 @@ pub fn run(args: &Args) -> Result<Exit, Failure> {
         let shown = directory.display();
         return Err(Failure::Failed(format!("--dir {shown} is not a directory")));
     }
+    if let (Some(_), Some(directory)) = (args.listen, &args.dir) {
+        home::refuse(directory)?;
+    }
     let once = args.once || args.stdout;
-    let host = match (args.listen, &args.name) {
+    let host = match (args.listen, &*args.name) {
         (Some(address), _) => address.to_string(),
-        (None, Some(name)) => name.clone(),
-        (None, None) => uname().nodename().to_string_lossy().into_owned(),
+        (None, [name]) => name.clone(),
+        (None, []) => uname().nodename().to_string_lossy().into_owned(),
+        (None, _) => {
+            return Err(Failure::Usage("a host has one --name in the push that it joins".into()));
+        }
     };
+    let names = if args.listen.is_some() { args.name.clone() } else { Vec::new() };
     let mut in_use = InUse::default();
     args.credentials.add_to(&mut in_use);
     let name = format!("receiver {host}");
     let trace = args.trace.as_ref().map(|path| recording::standalone(path, &in_use, name));
     let interrupt = Interrupt::catch(false)?.begin();
     let (stop, placement) = (interrupt.flag(), Placement::Below(directory));
-    let settings = ReceiverSettings { host, placement, output, bytes_max: args.max_size, stop };
+    let limits = Some(args.limits.limits()?);
+    let settings = ReceiverSettings {
+        host,
+        names,
+        root: None,
+        placement,
+        output,
+        bytes_max: args.max_size,
+        limits,
+        reception: Arc::default(),
+        stop,
+    };
     recorded(trace.transpose()?, args.verbose, || match (args.listen, &args.join) {
-        (Some(address), _) => listen(address, credentials, &settings, &interrupt, once),
+        (Some(address), _) => {
+            let (allowed, settings) = (&args.allow[..], &settings);
+            let takes_part_in_benches = args.bench;
+            Listening { address, allowed, settings, takes_part_in_benches, once }
+                .run(credentials, &interrupt)
+        }
         (None, Some(root)) => join(root, &credentials, &settings),
         (None, None) => Err(Failure::Usage("receive needs --listen or --join".into())),
     })
@@ -158,7 +202,10 @@ fn join(root: &str, credentials: &Credentials, settings: &ReceiverSettings) -> R
     let channel = receiver::join(root, credentials, CONNECT_TIMEOUT).map_err(|error| {
         Failure::Failed(format!("cannot join a push at {root}: {error} (is one under way?)"))
     })?;
-    let path = serve(channel, settings).map_err(failure)?;
+    // A certificate is for the host that was named.
+    let root = matches!(credentials, Credentials::Secret(_)).then(|| channel.peer());
+    let settings = ReceiverSettings { root, ..settings.clone() };
+    let path = serve(channel, &settings, false).map_err(failure)?;
     if let Some(path) = path {
         print_message(path.display());
     }
@@ -201,7 +248,17 @@ fn answer_invitation(verbose: bool) -> Result<Exit, Failure> {
             true => Placement::Making,
             false => Placement::Anywhere,
         };
-        let settings = ReceiverSettings { host, placement, output: None, bytes_max: None, stop };
+        let settings = ReceiverSettings {
+            host,
+            names: Vec::new(),
+            root: None,
+            placement,
+            output: None,
+            bytes_max: None,
+            limits: None,
+            reception: Arc::default(),
+            stop,
+        };
         connect((&addresses, &networks), port, &secret, &settings)
     })
 }
@@ -232,75 +289,5 @@ fn connect(
     if let Some(network) = network::faster(networks, channel.peer().ip().to_canonical(), &own) {
         let _ = writeln!(io::stderr(), "{FASTER_NETWORK}{network}");
     }
-    serve(channel, settings).map(drop).map_err(failure)
-}
-
-fn failure(error: ReceiveError) -> Failure {
-    match error {
-        ReceiveError::Stopped => Failure::Interrupted,
-        ReceiveError::Stream { cause, bytes } if matches!(*cause, ReceiveError::Stopped) => {
-            print_message(format_args!(
-                "{bytes} bytes of the stream were verified and written out"
-            ));
-            Failure::Interrupted
-        }
-        other => Failure::because(other),
-    }
-}
-
-fn listen(
-    address: SocketAddr,
-    credentials: Credentials,
-    settings: &ReceiverSettings,
-    interrupt: &Interrupt,
-    once: bool,
-) -> Result<(), Failure> {
-    let failed = |error| Failure::Io(format!("listening on {address}"), error);
-    let listener = TcpListener::bind(address).map_err(failed)?;
-    let (admitted, inbox) = mpsc::channel();
-    // A peer that fails to authenticate does not count for `--once`.
-    let admit = move |channel| match channel {
-        Ok(channel) => drop(admitted.send(channel)),
-        Err(error) => print_message(format_args!("rejected: {error}")),
-    };
-    let listener = Listener::open(listener, credentials, admit).map_err(failed)?;
-    print_message(format_args!("listening on {}", listener.address()));
-    let mut sessions: Vec<thread::JoinHandle<()>> = Vec::new();
-    while !interrupt.happened() {
-        sessions.retain(|session| !session.is_finished());
-        let Ok(channel) = inbox.recv_timeout(TICK) else { continue };
-        if once {
-            drop(listener);
-            return serve(channel, settings).map(drop).map_err(failure);
-        }
-        if sessions.len() >= SESSIONS_MAX {
-            print_message(format_args!("rejected: {SESSIONS_MAX} pushes are running already"));
-            continue;
-        }
-        let settings = settings.clone();
-        let session = move || serve_and_report(channel, &settings);
-        // Without a thread the connection is closed, which the root reports.
-        sessions.extend(thread::Builder::new().name("rdmc-session".into()).spawn(session));
-    }
-    drop(listener);
-    // They end by the same flag and keep their partial copies.
-    for session in sessions {
-        let _ = session.join();
-    }
-    // SIGTERM ends a service, which is no failure; with `--once` the awaited push is missing.
-    if interrupt.is_termination() && !once { Ok(()) } else { Err(Failure::Interrupted) }
-}
-
-/// Serves a push, a stream or a bench.
-fn serve(channel: Channel, settings: &ReceiverSettings) -> Result<Option<PathBuf>, ReceiveError> {
-    receiver::serve_with(channel, settings, measure::take_part)
-}
-
-fn serve_and_report(channel: Channel, settings: &ReceiverSettings) {
-    let peer = channel.peer();
-    match serve(channel, settings) {
-        Ok(Some(path)) => print_message(format_args!("{} from {peer}", path.display())),
-        Ok(None) => print_message(format_args!("measured by {peer}")),
-        Err(error) => print_message(format_args!("no file from {peer}: {error}")),
-    }
+    serve(channel, settings, true).map(drop).map_err(failure)
 }

@@ -2,13 +2,14 @@
 
 use std::{
     fs::{self, Permissions},
-    os::unix::fs::PermissionsExt,
+    os::unix::fs::{PermissionsExt, chown},
     path::Path,
+    process::Command,
 };
 
 use testing::{Authority, Issued};
 
-use crate::common::{Listener, Place};
+use crate::common::{Listener, Outcome, Place, RDMC};
 
 /// The options that name these files; the key becomes its owner's alone.
 pub fn options(files: &Issued) -> Vec<String> {
@@ -24,7 +25,7 @@ pub fn words<'a>(first: &[&'a str], more: &'a [String]) -> Vec<&'a str> {
 }
 
 fn listener(place: &Place, directory: &str, files: &Issued) -> Listener {
-    Listener::start(place, directory, &words(&["--allow", "login1"], &options(files)))
+    Listener::start(place, directory, &words(&["--allow", "login1", "--bench"], &options(files)))
 }
 
 #[test]
@@ -61,7 +62,7 @@ fn refused_roots_get_the_reason() {
     push("127.0.0.1", one.port, &other.issue("login1"))
         .has_failed_with(1, "no authority that is trusted here");
 
-    fs::write(place.path("secret"), place.run_words("secret").out).unwrap();
+    place.write_private("secret", &place.run_words("secret").out);
     let host = format!("127.0.0.1:{}", one.port);
     let outcome = place.run(&["push", "object", "--to", &host, "--secret-file", "secret"]);
     outcome.has_failed_with(1, "one end has a secret and the other certificates");
@@ -90,22 +91,72 @@ fn wrong_options_and_files_are_named() {
     place.run(&words(&push, &options(&swapped))).has_failed_with(1, "no private key in it");
 }
 
+/// With the rule's two exceptions: what group may read if the owner is root (secrets of Kubernetes and systemd), and what has
+/// no name by which others could open it.
 #[test]
-fn files_that_others_can_read_are_warned_of() {
+fn secrets_and_keys_that_others_can_use_are_refused() {
     let (place, authority) = (Place::with(10), Authority::new("one"));
     let files = authority.issue("login1");
     let all = options(&files);
-    fs::write(place.path("secret"), place.run_words("secret").out).unwrap();
+    place.write_private("secret", &place.run_words("secret").out);
     let secret = ["--secret-file".to_owned(), "secret".to_owned()];
     let key = files.key.to_str().unwrap();
+    let is_root = rustix::process::geteuid().is_root();
+    let modes = [
+        (0o644, true),
+        (0o604, true),
+        (0o602, true),
+        (0o620, true),
+        (0o460, true),
+        (0o640, !is_root),
+        (0o440, !is_root),
+        (0o600, false),
+        (0o400, false),
+        (0o711, false),
+    ];
+    // Nothing listens there: files are checked before connecting.
+    let push = ["push", "object", "--to", "127.0.0.1:1"];
+    let listen = ["receive", "--listen", "192.0.2.1:1", "--dir", "."];
     for (file, more) in [(key, &all[..]), ("secret", &secret)] {
-        for (mode, warned) in [(0o640, true), (0o602, true), (0o600, false), (0o711, false)] {
+        for (mode, refused) in modes {
             fs::set_permissions(place.path(file), Permissions::from_mode(mode)).unwrap();
-            // Nothing listens there: files are checked before connecting.
-            let outcome = place.run(&words(&["push", "object", "--to", "127.0.0.1:1"], more));
-            assert_eq!(outcome.code, Some(1), "{outcome:?}");
-            let remedy = format!("chmod 600 {file}");
-            assert_eq!(outcome.err.contains(&remedy), warned, "{mode:o}: {outcome:?}");
+            for command in [&push[..], &listen] {
+                let outcome = place.run(&words(command, more));
+                let remedy = format!("chmod 600 {file}");
+                assert_eq!(outcome.err.contains(&remedy), refused, "{mode:o}: {outcome:?}");
+                assert_eq!(outcome.code, Some(if refused { 2 } else { 1 }), "{outcome:?}");
+            }
         }
+        if is_root {
+            // Its owner is somebody whose umask was too wide.
+            chown(place.path(file), Some(65534), None).unwrap();
+            fs::set_permissions(place.path(file), Permissions::from_mode(0o640)).unwrap();
+            place.run(&words(&push, more)).has_failed_with(2, "chmod 600");
+        }
+    }
+}
+
+#[test]
+fn secrets_come_through_pipes_and_files_without_names() {
+    let place = Place::with(10);
+    let secret = place.run_words("secret").out;
+    fs::write(place.path("nameless"), &secret).unwrap();
+    fs::set_permissions(place.path("nameless"), Permissions::from_mode(0o666)).unwrap();
+    let nameless = fs::File::open(place.path("nameless")).unwrap();
+    fs::remove_file(place.path("nameless")).unwrap();
+    let shells = [
+        "echo \"$SECRET\" | \"$0\" push object --to 127.0.0.1:1 --secret-file /dev/stdin",
+        "\"$0\" push object --to 127.0.0.1:1 --secret-file <(echo \"$SECRET\")",
+        "\"$0\" push object --to 127.0.0.1:1 --secret-file /dev/stdin",
+    ];
+    for shell in shells {
+        let mut command = Command::new("bash");
+        command.args(["-c", shell, RDMC]).current_dir(place.path(".")).env("SECRET", secret.trim());
+        command.env("RDMC_CONFIG", "/dev/null").stdin(nameless.try_clone().unwrap());
+        let outcome = Outcome::of(command.output().unwrap());
+        // Nothing listens there: the secret was read.
+        outcome.has_failed_with(1, "127.0.0.1:1");
+        assert!(!outcome.err.contains("--secret-file"), "{outcome:?}");
+        assert!(!outcome.err.contains("hexadecimal"), "{outcome:?}");
     }
 }

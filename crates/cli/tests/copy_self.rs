@@ -53,7 +53,7 @@ fn without_the_options_the_errors_name_them() {
     let unknown = place.run(&[&shell[..], &["--remote-rdmc", "no-such-rdmc"]].concat());
     unknown.has_failed_with(1, "not found; let this command bring it along (--copy-self)");
     let listening = ["push", "object", "--to", "h:7000", "--mkdir", "--secret-file", "secret"];
-    fs::write(place.path("secret"), "11".repeat(32)).unwrap();
+    place.write_private("secret", &"11".repeat(32));
     place.run(&listening).has_failed_with(2, "--mkdir is for receivers that this push starts");
     fs::write(place.path("blocked"), "").unwrap();
     let blocked = [&to[..], &["--remote-rdmc", RDMC, "--dest", "blocked/sub/object", "--mkdir"]];

@@ -105,11 +105,11 @@ fn a_listener_rejects_unauthenticated_peers() {
     let place = place_with_secret(10);
     let mut listener = listener(&place, "in", &["--once"]);
     let host = format!("127.0.0.1:{}", listener.port);
-    fs::write(place.path("other"), place.run_words("secret").out).unwrap();
+    place.write_private("other", &place.run_words("secret").out);
     place
         .run(&["push", "object", "--to", &host, "--secret-file", "other"])
         .has_failed_with(1, "secret");
-    fs::write(place.path("bad"), "1234").unwrap();
+    place.write_private("bad", "1234");
     place
         .run(&["push", "object", "--to", &host, "--secret-file", "bad"])
         .has_failed_with(1, "64 hexadecimal digits");
@@ -169,7 +169,7 @@ fn a_listener_writes_only_below_its_directory() {
 #[test]
 fn a_listener_refuses_what_is_too_long_for_it() {
     let place = place_with_secret(1001);
-    let listener = listener(&place, "in", &["--max-size", "1000"]);
+    let listener = listener(&place, "in", &["--max-size", "1000", "--bench"]);
     let host = format!("127.0.0.1:{}", listener.port);
     let push = ["push", "object", "--to", &host, "--secret-file", "secret"];
     place
@@ -192,6 +192,143 @@ fn a_listener_refuses_what_is_too_long_for_it() {
     fs::write(place.path("object"), &place.contents[..1000]).unwrap();
     let outcome = place.run(&push);
     assert_eq!(outcome.code, Some(0), "{outcome:?}");
+}
+
+#[test]
+fn a_listener_refuses_less_protection_than_it_accepts() {
+    let place = place_with_secret(1000);
+    let strict = listener(&place, "strict", &["--protect", "encrypt"]);
+    let host = format!("127.0.0.1:{}", strict.port);
+    let push = |host: &str, more: &[&str]| {
+        let push = ["push", "object", "--to", host, "--secret-file", "secret"];
+        place.run(&[&push[..], more].concat())
+    };
+    let outcome = push(&host, &[]);
+    outcome.has_failed_with(1, "accepts blocks with --protect encrypt or more");
+    assert!(outcome.err.contains(&host), "{outcome:?}");
+    assert_eq!(fs::read_dir(place.path("strict")).unwrap().count(), 0);
+    assert_eq!(push(&host, &["--protect", "encrypt"]).code, Some(0));
+    // Where nothing leaves the machine nothing has to be protected, unless the receiver says so.
+    let local = listener(&place, "local", &[]);
+    let bare = ["--protect", "none"];
+    assert_eq!(push(&format!("127.0.0.1:{}", local.port), &bare).code, Some(0));
+    let careful = listener(&place, "careful", &["--protect", "authenticate", "--bench"]);
+    let host = format!("127.0.0.1:{}", careful.port);
+    push(&host, &bare).has_failed_with(1, "start the receiver with --protect none");
+    // Streams and benches are held to the same.
+    let bench = ["bench", "--to", &host, "--secret-file", "secret", "--size", "1KiB"];
+    place
+        .run(&[&bench[..], &bare].concat())
+        .has_failed_with(1, "accepts blocks with --protect authenticate or more");
+    push(&host, &["--failure-deadline", "3600"]).has_failed_with(1, "above 300 s");
+}
+
+#[test]
+fn one_root_does_not_take_all_places_and_benches_are_a_choice() {
+    let place = place_with_secret(1000);
+    let mut busy = listener(&place, "in", &[]);
+    let host = format!("127.0.0.1:{}", busy.port);
+    let push = ["push", "object", "--to", &host, "--secret-file", "secret"];
+    place
+        .run(&["bench", "--to", &host, "--secret-file", "secret", "--size", "1KiB"])
+        .has_failed_with(1, "takes part in no measurement; start it with --bench");
+    assert!(busy.next_line().contains("takes part in no measurement"));
+    let process = busy.child.id();
+    let sessions = || {
+        let tasks = fs::read_dir(format!("/proc/{process}/task")).unwrap().flatten();
+        let names = tasks.filter_map(|task| fs::read_to_string(task.path().join("comm")).ok());
+        names.filter(|name| name.trim() == "rdmc-session").count()
+    };
+    crate::common::await_that("the bench's session ends", || sessions() == 0);
+    // Each follows a file that nobody writes: the session stays, and makes no progress.
+    let idle: Vec<_> = (0..16)
+        .map(|number| {
+            let name = format!("growing-{number}");
+            fs::write(place.path(&name), "line").unwrap();
+            let follow = ["push", &name, "--follow", "--follow-idle", "1000", "--to", &host];
+            place.rdmc(&[&follow[..], &SECRET].concat()).spawn().unwrap()
+        })
+        .collect();
+    crate::common::await_that("16 sessions run", || sessions() == 16);
+    place.run(&push).has_failed_with(1, "16 pushes of this root are running here already");
+    let said = busy.next_line();
+    assert!(said.contains("refused a push from 127.0.0.1:"), "{said}");
+    for mut push in idle {
+        signal(push.id(), "TERM");
+        push.wait().unwrap();
+    }
+    crate::common::await_that("a place is free", || place.run(&push).code == Some(0));
+    assert!(place.is_copy("in/object"));
+}
+
+#[test]
+fn a_listener_answers_its_peers_only() {
+    let place = place_with_secret(1000);
+    let push = |listener: &Listener, more: &[&str]| {
+        let host = format!("127.0.0.1:{}", listener.port);
+        let push = ["push", "object", "--to", &host, "--secret-file", "secret"];
+        place.run(&[&push[..], more].concat())
+    };
+    let near = listener(&place, "near", &["--peers", "10.0.0.0/8,127.0.0.0/8"]);
+    assert_eq!(push(&near, &[]).code, Some(0));
+    let far = listener(&place, "far", &["--peers", "10.0.0.0/8"]);
+    assert_eq!(push(&far, &["--timeout", "9"]).code, Some(1));
+    assert!(!place.path("far/object").exists());
+}
+
+/// Peers that are not authenticated get a few lines a minute; the lines about copies are all there.
+#[test]
+fn the_log_of_a_listener_has_every_copy_and_few_lines_of_others() {
+    let place = place_with_secret(1000);
+    let mut busy = listener(&place, "in", &[]);
+    fs::write(place.path("other"), place.run_words("secret").out).unwrap();
+    let host = format!("127.0.0.1:{}", busy.port);
+    let push = |secret| ["push", "object", "--to", &host, "--secret-file", secret];
+    let bad = || {
+        use std::io::{Read, Write};
+        let mut peer = std::net::TcpStream::connect(("127.0.0.1", busy.port)).unwrap();
+        let mut greeting = [0; 6];
+        peer.read_exact(&mut greeting).unwrap();
+        // A handshake record of TLS with an empty message of a kind that does not exist.
+        peer.write_all(&[&greeting[..], &[22, 3, 1, 0, 4, 99, 0, 0, 0]].concat()).unwrap();
+        let _ = peer.read_to_end(&mut Vec::new());
+    };
+    (0..50).for_each(|_| bad());
+    assert_eq!(place.run(&push("secret")).code, Some(0));
+    signal(busy.child.id(), "TERM");
+    let mut lines = Vec::new();
+    loop {
+        match busy.next_line() {
+            line if line.is_empty() => break,
+            line => lines.push(line),
+        }
+    }
+    let rejected = lines.iter().filter(|line| line.contains("rejected: 127.0.0.1:")).count();
+    assert_eq!(rejected, 20, "{lines:?}");
+    assert!(
+        lines.iter().any(|line| line.contains("30 more connections were rejected")),
+        "{lines:?}"
+    );
+    let digest = blake3::hash(&place.contents).to_hex();
+    let copy = lines.iter().find(|line| line.contains("in/object of 1000 bytes")).expect("a line");
+    assert!(copy.contains(digest.as_str()) && copy.contains("(by the secret)"), "{copy}");
+}
+
+#[test]
+fn options_of_receivers_that_exclude_each_other_are_named() {
+    let place = place_with_secret(1);
+    let listen = ["receive", "--listen", "127.0.0.1:0", "--dir", ".", "--secret-file", "secret"];
+    for (more, words) in [
+        (
+            &["--protect", "encrypt", "--fabric", "tcp,verbs"][..],
+            "nothing encrypts blocks over verbs",
+        ),
+        (&["--fabric", "verbs:mlx5_0"], "a network without devices: verbs"),
+        (&["--fabric", "tcp,a b"], "a libfabric provider such as verbs"),
+        (&["--protect", "little"], "invalid value 'little'"),
+    ] {
+        place.run(&[&listen[..], more].concat()).has_failed_with(2, words);
+    }
 }
 
 #[test]

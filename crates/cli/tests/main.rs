@@ -11,6 +11,7 @@ mod deep_trees;
 mod destinations;
 mod doctor;
 mod firewall;
+mod home;
 mod hosts;
 mod hugging_face;
 mod join;
@@ -30,6 +31,7 @@ mod push;
 mod push_faults;
 mod push_stream;
 mod push_trees;
+mod redirected;
 mod slurm;
 mod ssh;
 #[cfg(feature = "switch")]

@@ -63,7 +63,7 @@ fn every_outcome_of_a_push_has_its_exit_code_and_json_object() {
 fn failures_before_anything_is_sent_print_one_json_object() {
     let place = Place::with(10);
     fs::write(place.path("empty"), "# nobody\n").unwrap();
-    fs::write(place.path("bad"), "1234").unwrap();
+    place.write_private("bad", "1234");
     for (arguments, code, words) in [
         ("push missing --local 1 --json", 1, "missing does not exist"),
         ("push /dev/null --local 1 --json", 1, "not a regular file"),
@@ -197,7 +197,7 @@ fn through_shell(command: &Command, script: &str) -> Command {
 #[test]
 fn inputs_are_never_overwritten() {
     let place = Place::with(300_000);
-    fs::write(place.path("secret"), place.run_words("secret").out).unwrap();
+    place.write_private("secret", &place.run_words("secret").out);
     fs::write(place.path("hosts"), "a\n").unwrap();
     fs::hard_link(place.path("object"), place.path("hard")).unwrap();
     symlink("object", place.path("soft")).unwrap();

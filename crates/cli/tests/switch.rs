@@ -197,7 +197,8 @@ impl World {
         for host in 1..HOSTS {
             let directory = format!("r{host}");
             fs::create_dir(self.place.path(&directory)).unwrap();
-            let words = format!("receive --listen {} --dir {directory}", self.at(host, 7000));
+            let at = self.at(host, 7000);
+            let words = format!("receive --listen {at} --dir {directory} --fabric tcp,in-switch");
             self.start(Some(host), &self.address(host).to_string(), &words);
         }
         let all = (1..HOSTS).map(|host| self.at(host, 7000).to_string());
@@ -436,7 +437,7 @@ fn a_push_goes_on_without_a_host_that_dies() {
         return;
     }
     for death in [Death::CutOff, Death::Silent] {
-        let error = push_while_one_dies(death, "--failure-deadline 3600");
+        let error = push_while_one_dies(death, "--failure-deadline 300");
         assert!(error.contains("and its host has acknowledged nothing for"), "{error}");
     }
 }
@@ -447,7 +448,7 @@ fn a_push_waits_for_a_receiver_that_is_stopped() {
     if !is_possible() {
         return;
     }
-    let (world, pushed) = push_meanwhile("stopped", "--failure-deadline 3600", |world| {
+    let (world, pushed) = push_meanwhile("stopped", "--failure-deadline 300", |world| {
         signal(world.receiver(2), "STOP");
         std::thread::sleep(Duration::from_secs(3));
         signal(world.receiver(2), "CONT");

@@ -205,9 +205,13 @@ fn push(
             let port = control_proxy(stream.control_port(), &secret, relayed, from_root.clone());
             let settings = ReceiverSettings {
                 host: format!("host-{host}"),
+                names: Vec::new(),
+                root: None,
                 placement: Placement::Anywhere,
                 output: Some(Output::new(consumers[host].clone())),
                 bytes_max: None,
+                limits: None,
+                reception: Arc::default(),
                 stop: Arc::default(),
             };
             let secret = secret.clone();

@@ -163,7 +163,7 @@ fn open(directory: &Directory, name: &OsString) -> Result<(File, bool), Errno> {
 impl Owner {
     /// This process, for a host of this name in a push.
     pub(crate) fn here(push: &Secret, host: &str) -> Self {
-        let digest = blake3::derive_key("rdmc owner of a destination", push.to_bytes().as_slice());
+        let digest = blake3::derive_key("rdmc owner of a destination", push.as_bytes().as_slice());
         let push = blake3::Hash::from_bytes(digest).to_hex()[..PUSH_DIGITS].to_owned();
         Self { push, ..Self::of_no_push(host) }
     }

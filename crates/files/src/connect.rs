@@ -21,9 +21,7 @@ pub(crate) fn connect(
     credentials: &Credentials,
     deadline: Deadline,
 ) -> Result<Channel, Error> {
-    // An IPv6 address is in brackets.
-    let host = address.rsplit_once(':').map_or(address, |(host, _)| host);
-    let host = host.trim_start_matches('[').trim_end_matches(']');
+    let host = host_of(address);
     let addresses = lookup(address, deadline, |name| Ok(name.to_socket_addrs()?.collect()))
         .map_err(|error| system(&format!("looking up {address}"), error))?;
     let mut outcome = Err(Error::Setting {
@@ -38,6 +36,20 @@ pub(crate) fn connect(
         }
     }
     outcome
+}
+
+/// The host of `host:port`; an IPv6 address is in brackets there.
+pub(crate) fn host_of(address: &str) -> &str {
+    let host = address.rsplit_once(':').map_or(address, |(host, _)| host);
+    host.trim_start_matches('[').trim_end_matches(']')
+}
+
+/// Whether a connection to `meant` has reached the one whose end of it is at `reached`. Connecting to the unspecified address reaches
+/// this machine.
+pub(crate) fn is_same_end(meant: SocketAddr, reached: SocketAddr) -> bool {
+    let (to, at) = (meant.ip().to_canonical(), reached.ip().to_canonical());
+    let is_same_host = to == at || to.is_unspecified() && at.is_loopback();
+    is_same_host && meant.port() == reached.port()
 }
 
 /// Looks up a name on a thread of its own, since the system's resolver has no deadline. After the deadline the

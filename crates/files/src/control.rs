@@ -78,13 +78,14 @@ struct Threads {
 
 impl Control {
     /// Starts the threads. The reading one passes each message to `take`, and finally the error that ends the
-    /// connection, such as [`silence`]. It ends when `take` returns false or the connection is closed.
+    /// connection, such as [`silence`]. It ends when `take` returns false or the connection is closed. `take` also gets the
+    /// message's length in bytes, and may block: that holds the peer back.
     ///
     /// Errors: no thread.
     pub(crate) fn start<M: DeserializeOwned + Send + 'static>(
         channel: Channel,
         failure_deadline: Duration,
-        take: impl FnMut(Result<M, Error>) -> bool + Send + 'static,
+        take: impl FnMut(Result<M, Error>, usize) -> bool + Send + 'static,
     ) -> io::Result<Self> {
         Self::start_with(channel, failure_deadline, Duration::MAX, || -> Job { nothing() }, take)
     }
@@ -94,7 +95,7 @@ impl Control {
         channel: Channel,
         failure_deadline: Duration,
         (alive, every): (impl Serialize + Clone + Send + 'static, Duration),
-        take: impl FnMut(Result<M, Error>) -> bool + Send + 'static,
+        take: impl FnMut(Result<M, Error>, usize) -> bool + Send + 'static,
     ) -> io::Result<Self> {
         Self::start_with(channel, failure_deadline, every, move || job(&alive), take)
     }
@@ -104,7 +105,7 @@ impl Control {
         failure_deadline: Duration,
         every: Duration,
         alive: impl Fn() -> Job + Send + 'static,
-        take: impl FnMut(Result<M, Error>) -> bool + Send + 'static,
+        take: impl FnMut(Result<M, Error>, usize) -> bool + Send + 'static,
     ) -> io::Result<Self> {
         let silence_ms = Arc::new(AtomicU64::new(silence(failure_deadline).as_millis() as u64));
         let failure = Arc::default();
@@ -143,8 +144,23 @@ impl Control {
     where
         M: Serialize + Clone + Send + 'static,
     {
+        self.enqueue(job(message))
+    }
+
+    /// The same for messages that are made when they are sent, so that one of them at a time takes memory.
+    pub(crate) fn send_each<M: Serialize>(
+        &self,
+        mut messages: impl Iterator<Item = M> + Send + 'static,
+    ) -> Result<(), Error> {
+        self.enqueue(Box::new(move |channel| {
+            let mut send = |message| channel.send_steadily(&message, SEND_TIMEOUT);
+            Ok(messages.try_for_each(&mut send)?)
+        }))
+    }
+
+    fn enqueue(&self, job: Job) -> Result<(), Error> {
         let sent = match &*lock(&self.queue) {
-            Some(queue) => queue.try_send(job(message)),
+            Some(queue) => queue.try_send(job),
             None => Err(TrySendError::Disconnected(nothing())),
         };
         let cause = match sent {
@@ -200,17 +216,21 @@ fn read<M: DeserializeOwned>(
     mut channel: Channel,
     silence_ms: &AtomicU64,
     failure: &OnceLock<String>,
-    mut take: impl FnMut(Result<M, Error>) -> bool,
+    mut take: impl FnMut(Result<M, Error>, usize) -> bool,
 ) {
     loop {
         let silence = Duration::from_millis(silence_ms.load(Ordering::Relaxed));
-        let message = channel.receive_steadily(silence);
+        let received = channel.receive_counted(silence);
+        let (message, bytes) = match received {
+            Ok((message, bytes)) => (Ok(message), bytes),
+            Err(error) => (Err(error), 0),
+        };
         let message = message.map_err(|error| match failure.get() {
             Some(cause) => Error::Peer { address: channel.peer(), cause: cause.clone() },
             None => error.into(),
         });
         let last = message.is_err();
-        if !take(message) || last {
+        if !take(message, bytes) || last {
             break;
         }
     }
@@ -283,7 +303,7 @@ mod tests {
     fn sending_does_not_wait_for_a_peer_that_does_not_read() {
         let (own, _peer) = pair();
         let (sender, received) = channel();
-        let take = move |message: Result<u8, Error>| sender.send(message).is_ok();
+        let take = move |message: Result<u8, Error>, _| sender.send(message).is_ok();
         let control = Control::start(own, TIMEOUT, take).unwrap();
         // More than any socket buffers.
         let long = vec![7_u8; 256 << 10];
@@ -296,9 +316,30 @@ mod tests {
     }
 
     #[test]
+    fn of_several_messages_those_are_made_that_the_peer_reads() {
+        const MESSAGES: usize = 200;
+        let (own, mut peer) = pair();
+        let control = Control::start(own, TIMEOUT, |_: Result<u8, Error>, _| true).unwrap();
+        let made = Arc::new(AtomicU64::new(0));
+        let counted = Arc::clone(&made);
+        let message = move |number: usize| {
+            counted.fetch_add(1, Ordering::Relaxed);
+            vec![number as u8; 256 << 10]
+        };
+        control.send_each((0..MESSAGES).map(message)).unwrap();
+        for number in 0..MESSAGES {
+            let made = made.load(Ordering::Relaxed) as usize;
+            assert!(number != 1 || made < MESSAGES, "{made} were made when one was read");
+            let message: Vec<u8> = peer.receive(Deadline::after(TIMEOUT)).unwrap();
+            assert!(message.len() == 256 << 10 && message[0] == number as u8);
+        }
+        control.close(Deadline::after(TIMEOUT));
+    }
+
+    #[test]
     fn closing_sends_all_queued_messages_first() {
         let (own, mut peer) = pair();
-        let take = |_: Result<u8, Error>| true;
+        let take = |_: Result<u8, Error>, _| true;
         let control = Control::start_with_keepalive(own, TIMEOUT, (0_u8, TIMEOUT), take).unwrap();
         let messages = (0..100_u8).map(|number| vec![number; 100_000]);
         messages.clone().for_each(|message| control.send(&message).unwrap());
@@ -318,7 +359,7 @@ mod tests {
         let (own, mut peer) = pair();
         let keepalive = (9_u8, Duration::from_millis(1));
         let control =
-            Control::start_with_keepalive(own, TIMEOUT, keepalive, |_: Result<u8, Error>| true);
+            Control::start_with_keepalive(own, TIMEOUT, keepalive, |_: Result<u8, Error>, _| true);
         for _ in 0..3 {
             assert_eq!(peer.receive::<u8>(Deadline::after(TIMEOUT)).unwrap(), 9);
         }

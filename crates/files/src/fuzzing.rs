@@ -94,7 +94,9 @@ mod tests {
     use crate::{
         Manifest,
         changes::{Change, Changes},
-        messages::{Blamed, Deletion, Offer, Start, StreamOffer, Terms, Top, TreeOffer},
+        messages::{
+            Blamed, Deletion, Introduction, Offer, Start, StreamOffer, Terms, Top, TreeOffer,
+        },
         owners::Kept,
         ranges::{RangeList, Ranges},
         resume::ChunkDigests,
@@ -145,6 +147,7 @@ mod tests {
         let terms = || Terms {
             join_timeout_ms: 15_000,
             ports: "7000-7100".parse().ok(),
+            root: ([10, 0, 0, 1], 7001).into(),
             streams: 1,
             completion: text(),
             protection: text(),
@@ -196,8 +199,10 @@ mod tests {
             command: Some(text()),
             terms: terms(),
         });
+        let (host, names) = (text(), vec![text()]);
+        let introduction = Introduction { host, names, address: ([10, 0, 0, 1], 7000).into() };
         let seeds = [
-            ("hello", seed(0, &ToRoot::Hello { host: text() })),
+            ("hello", seed(0, &ToRoot::Hello(introduction))),
             (
                 "prepared",
                 seed(

@@ -43,7 +43,8 @@ impl GroupTerms {
             return refuse("algorithm", value, "one that all hosts know: the same version of rdmc");
         };
         if self.addresses.len() != self.racks.len() {
-            return refuse("racks", format!("{:?}", self.racks), "one for each member");
+            let value = format!("{} for {} members", self.racks.len(), self.addresses.len());
+            return refuse("racks", value, "one for each member");
         }
         let window = Window { receives: self.window_receives, sends: self.window_sends };
         let settings = GroupSettings::new(self.number, self.addresses.clone(), self.rank)

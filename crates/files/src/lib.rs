@@ -50,6 +50,7 @@ mod push;
 #[doc(hidden)]
 mod ranges;
 mod read_ahead;
+mod reason;
 pub mod receiver;
 mod removal;
 mod resident;
@@ -80,5 +81,6 @@ pub use push::{
     PushError, PushEvent, PushHandle, PushReport, PushSettings, Reach, Stream, StreamHost,
     StreamReport, StreamSettings, SwitchControl,
 };
+pub use reason::shortened;
 pub use resident::peak_resident_bytes;
 pub use source::{EntryNames, KeptAttributes, ListOptions, Source, SourceError};

@@ -3,7 +3,9 @@
 pub use crate::{
     control::{FAILURE_DEADLINE, silence},
     digests::{CopyDigest, Digests},
-    messages::{JOIN_TIMEOUT, Offer, Start, StreamOffer, Terms, ToReceiver, ToRoot, WaitedFor},
+    messages::{
+        Introduction, JOIN_TIMEOUT, Offer, Start, StreamOffer, Terms, ToReceiver, ToRoot, WaitedFor,
+    },
     push::{
         Effects as RootEffects, Event as RootEvent, Host, RootMachine, Step, StreamPart,
         linger_timeout, step,

@@ -3,7 +3,7 @@
 //! Either end may close the connection at any time; the other then cleans up. Both send at least every second (see
 //! [`crate::control::silence`]), so a vanished peer is detected.
 
-use std::time::Duration;
+use std::{net::SocketAddr, time::Duration};
 
 use rdmc::{Error, Failure, FailureKind, GroupSettings, Secret, Waited};
 use serde::{Deserialize, Serialize};
@@ -18,8 +18,8 @@ use crate::{
 /// From a receiver.
 #[derive(Clone, Debug, Serialize, Deserialize)]
 pub enum ToRoot {
-    /// The first message: this host's name, as the root gave it.
-    Hello { host: String },
+    /// The first message: who this host is.
+    Hello(Introduction),
     /// The target is prepared: names of the fabrics that this host can use, best first, and digests of the
     /// target's existing chunks.
     ///
@@ -63,6 +63,17 @@ pub enum ToRoot {
     Shares { host: String },
     /// This receiver cannot continue. The last message.
     Failed { reason: String },
+}
+
+/// Who a receiver is.
+#[derive(Clone, Debug, Serialize, Deserialize)]
+pub struct Introduction {
+    /// This host's name, as the root gave it.
+    pub host: String,
+    /// Names of one that listens, if it has any: a root must mean one of them.
+    pub names: Vec<String>,
+    /// Where the receiver's end of this connection is.
+    pub address: SocketAddr,
 }
 
 /// The member of a group that a failure names.
@@ -132,6 +143,28 @@ pub enum ToReceiver {
     Abort { reason: String, keep: bool },
     /// The keepalive.
     Alive,
+}
+
+impl ToReceiver {
+    /// Its kind, for errors: contents of peers are not for logs.
+    pub fn kind(&self) -> &'static str {
+        match self {
+            Self::Offer(_) => "offer of a file or directory",
+            Self::Listing { .. } => "part of a list of files",
+            Self::Stream(_) => "offer of a stream",
+            Self::Announce(_) => "digest of a stream",
+            Self::Gather(_) => "offer of a measurement",
+            Self::Application(_) => "message of a measurement",
+            Self::Use { .. } => "choice of a network",
+            Self::Start(_) => "group to join",
+            Self::Leave { .. } => "group to leave",
+            Self::Digest { .. } => "digest of the source",
+            Self::Publish => "request to publish",
+            Self::Finish => "end of the session",
+            Self::Abort { .. } => "end of the push",
+            Self::Alive => "keepalive",
+        }
+    }
 }
 
 #[derive(Clone, Debug, Serialize, Deserialize)]
@@ -218,6 +251,8 @@ pub struct Top {
 /// Terms that are the same for all members of a session.
 #[derive(Clone, Debug, Serialize, Deserialize)]
 pub struct Terms {
+    /// Where the root's end of this connection is.
+    pub root: SocketAddr,
     /// Connections to each neighbour.
     pub streams: u8,
     /// Completion mode, by name.
@@ -257,7 +292,7 @@ mod secret_bytes {
     use serde::{Deserialize, Deserializer, Serialize, Serializer};
 
     pub(super) fn serialize<S: Serializer>(secret: &Secret, into: S) -> Result<S::Ok, S::Error> {
-        secret.to_bytes().serialize(into)
+        secret.as_bytes().serialize(into)
     }
 
     pub(super) fn deserialize<'de, D: Deserializer<'de>>(from: D) -> Result<Secret, D::Error> {

@@ -14,6 +14,12 @@ pub struct PortRange {
     last: u16,
 }
 
+impl PortRange {
+    pub(crate) fn first(self) -> u16 {
+        self.first
+    }
+}
+
 impl FromStr for PortRange {
     type Err = String;
 

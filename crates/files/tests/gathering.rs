@@ -41,9 +41,13 @@ fn receive(
     let (port, secret) = (gathering.control_port(), secret.clone());
     let settings = ReceiverSettings {
         host: format!("host-{host}"),
+        names: Vec::new(),
+        root: None,
         placement: Placement::Anywhere,
         output: None,
         bytes_max: None,
+        limits: None,
+        reception: Arc::default(),
         stop: Arc::default(),
     };
     thread::spawn(move || {
@@ -168,7 +172,7 @@ fn a_receiver_of_files_refuses_the_session_of_an_application() {
     let mut root = gathering.root(&mut observe);
     root.gather().unwrap();
     let HostState::Failed(why) = root.state(0) else { panic!("{:?}", root.state(0)) };
-    assert!(why.contains("takes files and streams only"), "{why}");
+    assert!(why.contains("takes part in no measurement"), "{why}");
     root.end();
     assert!(matches!(reception.join().unwrap(), Err(ReceiveError::Refused(_))));
 }

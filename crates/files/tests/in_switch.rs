@@ -78,9 +78,13 @@ impl World {
     fn receive(&self, host: usize, root: IpAddr) {
         let settings = ReceiverSettings {
             host: format!("host-{host}"),
+            names: Vec::new(),
+            root: None,
             placement: Placement::Anywhere,
             output: None,
             bytes_max: None,
+            limits: None,
+            reception: Arc::default(),
             stop: Arc::new(AtomicBool::new(false)),
         };
         let port = *self.port.wait();

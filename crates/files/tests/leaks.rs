@@ -85,9 +85,13 @@ fn push(directory: &Path, number: usize) {
         .map(|host| {
             let settings = ReceiverSettings {
                 host: format!("host-{host}"),
+                names: Vec::new(),
+                root: None,
                 placement: Placement::Anywhere,
                 output: None,
                 bytes_max: None,
+                limits: None,
+                reception: Arc::default(),
                 stop: Arc::new(AtomicBool::new(false)),
             };
             let secret = secret.clone();

@@ -86,9 +86,13 @@ impl World {
         let start = |name: &&str| {
             let settings = ReceiverSettings {
                 host: (*name).to_owned(),
+                names: Vec::new(),
+                root: None,
                 placement: Placement::Anywhere,
                 output: None,
                 bytes_max: None,
+                limits: None,
+                reception: Arc::default(),
                 stop: Arc::clone(&self.stop),
             };
             let secret = self.secret.clone();

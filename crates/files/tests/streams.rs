@@ -164,9 +164,13 @@ impl World {
 fn receiver_settings(host: usize) -> ReceiverSettings {
     ReceiverSettings {
         host: format!("host-{host}"),
+        names: Vec::new(),
+        root: None,
         placement: Placement::Anywhere,
         output: None,
         bytes_max: None,
+        limits: None,
+        reception: Arc::default(),
         stop: Arc::default(),
     }
 }
@@ -444,9 +448,13 @@ fn files_are_refused_by_a_receiver_with_an_output() {
     let push = world.open(1, |_| {});
     let settings = ReceiverSettings {
         host: "host-0".into(),
+        names: Vec::new(),
+        root: None,
         placement: Placement::Anywhere,
         output: Some(Output::new(Consumer::default())),
         bytes_max: None,
+        limits: None,
+        reception: Arc::default(),
         stop: Arc::default(),
     };
     let (port, secret) = (push.control_port(), world.secret.clone());

@@ -64,9 +64,13 @@ impl World {
         let start = |name: &&str| {
             let settings = ReceiverSettings {
                 host: (*name).to_owned(),
+                names: Vec::new(),
+                root: None,
                 placement: Placement::Anywhere,
                 output: None,
                 bytes_max: self.bytes_max,
+                limits: None,
+                reception: Arc::default(),
                 stop: Arc::clone(&self.stop),
             };
             let secret = self.secret.clone();

@@ -49,12 +49,13 @@ def _choices() -> list[tuple[str, int]]:
     taken = []
     with members.group() as group:
         # Only what the root says of lengths counts.
-        for settings in [
+        choices: list[dict[str, Any]] = [
             {},
             {"message_bytes": 10_000 if group.rank == 1 else 10**9},
             {"algorithm": "chain"},
             {"algorithm": "auto", "block_bytes": 12_345},
-        ]:
+        ]
+        for settings in choices:
             with group.messages(1, **settings) as messages:
                 taken.append((messages.algorithm, messages.block_bytes))
     return taken

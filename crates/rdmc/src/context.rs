@@ -113,7 +113,7 @@ impl Context {
         let creating = Creating::new(identity, Arc::clone(&dialer), commands.clone());
         let (completion, waiting) = (settings.completion, Arc::clone(&disks));
         let worker = Worker::new(transport, completion, waiting, creating, receiver);
-        let listener = LinkListener::start(settings.listen, connecting)?;
+        let listener = LinkListener::start(settings.listen, settings.peers.clone(), connecting)?;
         let mut context = Self {
             settings,
             can_offload,

@@ -61,6 +61,9 @@ pub struct ContextSettings {
     /// the rate of their link. Groups with [`crate::Algorithm::InSwitch`] are refused for the same
     /// reason.
     pub rate_max: Option<u64>,
+    /// From whom connections are accepted; `None` for all hosts. Does not limit to whom this context
+    /// connects: the addresses of a group's members are given.
+    pub peers: Option<session::Peers>,
     /// Configures switches for groups with [`crate::Algorithm::InSwitch`]; required at their roots.
     /// Blocks of such groups are neither encrypted nor authenticated in transit, as with RDMA
     /// fabrics.
@@ -82,6 +85,7 @@ impl ContextSettings {
             protection: Protection::default(),
             tcp: TcpSettings::default(),
             rate_max: None,
+            peers: None,
             #[cfg(feature = "switch")]
             switches: None,
         }

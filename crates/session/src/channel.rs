@@ -230,6 +230,15 @@ impl Channel {
         self.peer
     }
 
+    /// Returns the names of the peer's certificate (subjectAltName), which was verified; none where a secret authenticates.
+    pub fn peer_names(&self) -> Vec<String> {
+        let tls = self.tls();
+        tls.peer_certificates()
+            .and_then(|chain| chain.first())
+            .map(certificates::alternative_names)
+            .unwrap_or_default()
+    }
+
     /// Returns whether the other end has not closed the connection, or has sent something before that is unread. Does not
     /// block; no other thread may use the channel meanwhile.
     pub fn is_open(&self) -> bool {
@@ -291,7 +300,7 @@ impl Channel {
     /// Receives one message. Errors: the connection is lost, the deadline has passed, or it is no
     /// message of this type.
     pub fn receive<M: DeserializeOwned>(&mut self, deadline: Deadline) -> Result<M, Error> {
-        self.receive_by(&|| deadline)
+        Ok(self.receive_by(&|| deadline)?.0)
     }
 
     /// As [`Channel::receive`], for a long message or a slow peer: `patience` applies to each part
@@ -300,13 +309,21 @@ impl Channel {
         &mut self,
         patience: Duration,
     ) -> Result<M, Error> {
+        Ok(self.receive_counted(patience)?.0)
+    }
+
+    /// As [`Channel::receive_steadily`]; also returns how many bytes the message had.
+    pub fn receive_counted<M: DeserializeOwned>(
+        &mut self,
+        patience: Duration,
+    ) -> Result<(M, usize), Error> {
         self.receive_by(&|| Deadline::after(patience))
     }
 
     fn receive_by<M: DeserializeOwned>(
         &mut self,
         deadline: &dyn Fn() -> Deadline,
-    ) -> Result<M, Error> {
+    ) -> Result<(M, usize), Error> {
         let mut length = [0; 4];
         self.receive_bytes(&mut length, deadline)?;
         let length = u32::from_le_bytes(length) as usize;
@@ -320,7 +337,9 @@ impl Channel {
             body.resize(length.min(start + 64 * 1024), 0);
             self.receive_bytes(&mut body[start..], deadline)?;
         }
-        postcard::from_bytes(&body)
+        let message = postcard::from_bytes(&body);
+        message
+            .map(|message| (message, length))
             .map_err(|error| peer_error(self.peer, format!("sent a malformed message: {error}")))
     }
 

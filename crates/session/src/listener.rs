@@ -20,6 +20,7 @@ use crate::{
     deadline::Deadline,
     error::Error,
     handshake_limit::{Handshake, HandshakeLimit, STACK_BYTES},
+    peers::Peers,
     pending::PendingConnections,
     threads::Threads,
 };
@@ -63,7 +64,19 @@ impl Listener {
         credentials: impl Into<Credentials>,
         admit: impl Fn(Result<Channel, Error>) + Send + Sync + 'static,
     ) -> io::Result<Self> {
-        Self::start(socket, credentials.into(), move |shared, channel, handshake| {
+        Self::open_to(None, socket, credentials, admit)
+    }
+
+    /// As [`Listener::open`], for these peers only: connections of all others are closed at once.
+    ///
+    /// Errors: no thread or descriptor is left.
+    pub fn open_to(
+        peers: Option<Peers>,
+        socket: TcpListener,
+        credentials: impl Into<Credentials>,
+        admit: impl Fn(Result<Channel, Error>) + Send + Sync + 'static,
+    ) -> io::Result<Self> {
+        Self::start(peers, socket, credentials.into(), move |shared, channel, handshake| {
             drop(handshake);
             if !shared.closed.load(Ordering::Acquire) {
                 admit(channel);
@@ -71,19 +84,20 @@ impl Listener {
         })
     }
 
-    /// Starts to accept, for a listener that is done with each connection when `answer` returns.
+    /// Starts to accept from these peers, or from all, for a listener that is done with each connection when `answer` returns.
     /// `answer` gets each authenticated connection on its own thread (with 256 KiB of stack), and
     /// may block. As long as it keeps the [`Handshake`], [`Listener::close`] shuts the connection
     /// down and waits for it. Errors are logged.
     ///
     /// Errors: no thread or descriptor is left.
     pub fn answering<E: Display>(
+        peers: Option<Peers>,
         socket: TcpListener,
         credentials: impl Into<Credentials>,
         answer: impl Fn(Channel, Handshake) -> Result<(), E> + Send + Sync + 'static,
     ) -> io::Result<Self> {
         let refused = |error: &dyn Display| tracing::debug!(target: "rdmc::session", %error, "refused a connection");
-        Self::start(socket, credentials.into(), move |_, channel, handshake| match channel {
+        Self::start(peers, socket, credentials.into(), move |_, channel, handshake| match channel {
             Ok(channel) => {
                 handshake.authenticated();
                 let _ = answer(channel, handshake).inspect_err(|error| refused(error));
@@ -92,14 +106,19 @@ impl Listener {
         })
     }
 
-    fn start<S>(socket: TcpListener, credentials: Credentials, serve: S) -> io::Result<Self>
+    fn start<S>(
+        peers: Option<Peers>,
+        socket: TcpListener,
+        credentials: Credentials,
+        serve: S,
+    ) -> io::Result<Self>
     where
         S: Fn(&Shared, Result<Channel, Error>, Handshake) + Send + Sync + 'static,
     {
         let address = socket.local_addr()?;
         let (closed, handshakes) = (AtomicBool::new(false), Arc::default());
         let shared = Arc::new(Shared { credentials, closed, handshakes });
-        let pending = PendingConnections::of(socket.try_clone()?)?;
+        let pending = PendingConnections::of(socket.try_clone()?, peers)?;
         let stop = pending.waker()?;
         let (accepting, serve) = (Arc::clone(&shared), Arc::new(serve));
         let threads = Threads::default();
@@ -206,7 +225,7 @@ mod tests {
             answering.send(()).unwrap();
             channel.receive::<u8>(Deadline::after(PATIENCE)).map(drop)
         };
-        let mut listener = Listener::answering(socket, secret(), answer).unwrap();
+        let mut listener = Listener::answering(None, socket, secret(), answer).unwrap();
         let _peer = Channel::connect(address, &secret(), Deadline::after(PATIENCE)).unwrap();
         answered.recv_timeout(PATIENCE).unwrap();
         let started = Instant::now();
@@ -214,6 +233,20 @@ mod tests {
         assert!(started.elapsed() < PATIENCE, "it waited for the receive instead of ending it");
         assert!(TcpStream::connect(address).is_err(), "the socket is still listening");
         assert!(listener.close(Deadline::after(PATIENCE)).is_empty());
+    }
+
+    #[test]
+    fn peers_that_are_not_allowed_get_no_greeting() {
+        let (socket, address) = bind();
+        let peers = Some("10.0.0.0/8".parse().unwrap());
+        let _listener = Listener::open_to(peers, socket, secret(), drop).unwrap();
+        let mut caller = TcpStream::connect(address).unwrap();
+        caller.set_read_timeout(Some(PATIENCE)).unwrap();
+        assert!(matches!(io::Read::read(&mut caller, &mut [0]), Ok(0) | Err(_)));
+        let (socket, address) = bind();
+        let peers = Some("127.0.0.1".parse().unwrap());
+        let _listener = Listener::open_to(peers, socket, secret(), drop).unwrap();
+        Channel::connect(address, &secret(), Deadline::after(PATIENCE)).unwrap();
     }
 
     #[test]

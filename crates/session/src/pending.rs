@@ -11,7 +11,7 @@ use std::{
 
 use mio::{Events, Interest, Poll, Token, Waker, net};
 
-use crate::line;
+use crate::{line, peers::Peers};
 
 /// The most connections that are pending at once; for one more, the oldest is closed.
 const PENDING_MAX: usize = 128;
@@ -32,6 +32,8 @@ pub(crate) struct PendingConnections {
     poll: Poll,
     events: Events,
     listener: net::TcpListener,
+    /// From whom connections are accepted; `None` for all.
+    peers: Option<Peers>,
     pending: BTreeMap<usize, Pending>,
     accepted: usize,
     /// The listener has reported connections, which it does only once, however many there are.
@@ -47,7 +49,7 @@ struct Pending {
 
 impl PendingConnections {
     /// Takes over a listening socket. Errors: no descriptor is left.
-    pub(crate) fn of(listener: TcpListener) -> io::Result<Self> {
+    pub(crate) fn of(listener: TcpListener, peers: Option<Peers>) -> io::Result<Self> {
         listener.set_nonblocking(true)?;
         let (poll, mut listener) = (Poll::new()?, net::TcpListener::from_std(listener));
         poll.registry().register(&mut listener, LISTENER, Interest::READABLE)?;
@@ -55,6 +57,7 @@ impl PendingConnections {
             poll,
             events: Events::with_capacity(EVENTS),
             listener,
+            peers,
             pending: BTreeMap::new(),
             accepted: 0,
             can_accept: false,
@@ -102,6 +105,8 @@ impl PendingConnections {
     fn accept(&mut self) -> io::Result<()> {
         for _ in 0..BATCH {
             match self.listener.accept() {
+                Ok((_, peer)) if self.peers.as_ref().is_some_and(|all| !all.contain(peer.ip())) => {
+                }
                 Ok((stream, _)) => self.greet(stream),
                 Err(error) if error.kind() == io::ErrorKind::WouldBlock => {
                     self.can_accept = false;

@@ -2,47 +2,81 @@
 
 use std::fmt;
 
-use zeroize::Zeroizing;
+use zeroize::{Zeroize, Zeroizing};
 
-/// 32 random bytes that all members share. Zeroed in memory when dropped; `Debug` does not print
-/// them. Transfer it over a protected channel, not in arguments or environment variables.
-#[derive(Clone)]
-pub struct Secret(Zeroizing<[u8; 32]>);
+const BYTES: usize = 32;
+
+/// 32 random bytes that all members share. `Debug` does not print them. Transfer it over a protected
+/// channel, not in arguments or environment variables.
+///
+/// The bytes are in one allocation of their own, which moves leave where it is, and which is zeroed
+/// when it is dropped; so is that of each clone. What is computed with them, such as keys, may leave
+/// copies on the stack for a while.
+pub struct Secret(Box<Zeroizing<[u8; BYTES]>>);
 
 impl Secret {
     /// Makes a secret from the system's random source. Errors: the system has none.
     pub fn random() -> Result<Self, std::io::Error> {
-        let mut bytes = Zeroizing::new([0; 32]);
-        getrandom::fill(&mut *bytes)
+        let mut own = Self::zero();
+        getrandom::fill(&mut **own.0)
             .map_err(|error| std::io::Error::other(format!("no random numbers: {error}")))?;
-        Ok(Self(bytes))
+        Ok(own)
     }
 
-    /// Makes a secret of these bytes.
-    pub fn from_bytes(bytes: [u8; 32]) -> Self {
-        Self(Zeroizing::new(bytes))
+    /// Makes a secret of these bytes; a copy that the caller keeps is the caller's to wipe.
+    pub fn from_bytes(mut bytes: [u8; BYTES]) -> Self {
+        let mut own = Self::zero();
+        own.0.copy_from_slice(&bytes);
+        bytes.zeroize();
+        own
     }
 
     /// Parses 64 hexadecimal digits, as written by [`Secret::to_hex`]. Errors: anything else.
     pub fn from_hex(text: &str) -> Result<Self, &'static str> {
-        let hash = blake3::Hash::from_hex(text.trim())
-            .map_err(|_| "a secret is 64 hexadecimal digits; make one with `rdmc secret`")?;
-        Ok(Self::from_bytes(*hash.as_bytes()))
+        let wrong = "a secret is 64 hexadecimal digits; make one with `rdmc secret`";
+        let text = text.trim().as_bytes();
+        if text.len() != 2 * BYTES {
+            return Err(wrong);
+        }
+        let digit = |byte: u8| char::from(byte).to_digit(16);
+        let mut own = Self::zero();
+        for (byte, digits) in own.0.iter_mut().zip(text.chunks_exact(2)) {
+            let (high, low) = (digit(digits[0]).ok_or(wrong)?, digit(digits[1]).ok_or(wrong)?);
+            *byte = (high << 4 | low) as u8;
+        }
+        Ok(own)
     }
 
     /// Formats the secret as 64 hexadecimal digits.
     pub fn to_hex(&self) -> Zeroizing<String> {
-        Zeroizing::new(blake3::Hash::from_bytes(*self.0).to_hex().to_string())
+        let digit = |value: u8| char::from_digit(u32::from(value), 16).unwrap_or('0');
+        // With its whole capacity from the start: growing would leave copies.
+        let mut text = Zeroizing::new(String::with_capacity(2 * BYTES));
+        text.extend(self.0.iter().flat_map(|byte| [digit(byte >> 4), digit(byte & 0xf)]));
+        text
     }
 
-    /// Returns the 32 bytes.
-    pub fn to_bytes(&self) -> Zeroizing<[u8; 32]> {
-        self.0.clone()
+    /// Returns the bytes. Copies of them are not wiped.
+    pub fn as_bytes(&self) -> &[u8; BYTES] {
+        &self.0
     }
 
     /// Derives the seed of the key pair by which members authenticate each other.
-    pub(crate) fn identity_seed(&self) -> Zeroizing<[u8; 32]> {
-        Zeroizing::new(blake3::derive_key("rdmc 2026-11-21 identity of a session", &*self.0))
+    pub(crate) fn identity_seed(&self) -> Zeroizing<[u8; BYTES]> {
+        let seed = blake3::derive_key("rdmc 2026-11-21 identity of a session", self.as_bytes());
+        Zeroizing::new(seed)
+    }
+
+    fn zero() -> Self {
+        Self(Box::new(Zeroizing::new([0; BYTES])))
+    }
+}
+
+impl Clone for Secret {
+    fn clone(&self) -> Self {
+        let mut own = Self::zero();
+        own.0.copy_from_slice(self.as_bytes());
+        own
     }
 }
 
@@ -62,6 +96,13 @@ pub fn random_id() -> Result<[u8; 16], std::io::Error> {
 
 #[cfg(test)]
 mod tests {
+    use std::{
+        fs::{self, File},
+        hint::black_box,
+        os::unix::fs::FileExt,
+        thread,
+    };
+
     use super::*;
 
     #[test]
@@ -70,7 +111,13 @@ mod tests {
         let again = Secret::from_hex(&format!(" {}\n", &*secret.to_hex())).unwrap();
         assert_eq!(secret.0, again.0);
         assert_eq!(format!("{secret:?}"), "Secret(..)");
-        assert!(Secret::from_hex("12").is_err());
+        let known = Secret::from_bytes(std::array::from_fn(|index| index as u8 * 8));
+        assert!(known.to_hex().starts_with("000810") && known.to_hex().ends_with("f0f8"));
+        assert_eq!(Secret::from_hex(&known.to_hex().to_uppercase()).unwrap().0, known.0);
+        let (short, other) = ("0".repeat(63), "g".repeat(64));
+        for wrong in ["12", "", &short, &other, &"\u{e9}".repeat(32), &"+1".repeat(32)] {
+            assert!(Secret::from_hex(wrong).is_err(), "{wrong}");
+        }
     }
 
     #[test]
@@ -79,5 +126,67 @@ mod tests {
         assert_eq!(one.identity_seed(), one.clone().identity_seed());
         assert_ne!(one.identity_seed(), other.identity_seed());
         assert_ne!(*one.identity_seed(), [1; 32]);
+    }
+
+    /// Counts in this process's memory what is equal to the inverse of this, which is not itself a copy.
+    fn copies_in_memory(inverse: &[u8; BYTES]) -> usize {
+        let memory = File::open("/proc/self/mem").unwrap();
+        let maps = fs::read_to_string("/proc/self/maps").unwrap();
+        let mut buffer = vec![0_u8; 1 << 20];
+        let own = buffer.as_ptr() as u64..buffer.as_ptr() as u64 + buffer.len() as u64;
+        let mut count = 0;
+        for line in maps.lines().filter(|line| line.contains(" rw-p ")) {
+            let (start, end) = line.split(' ').next().unwrap().split_once('-').unwrap();
+            let number = |text| u64::from_str_radix(text, 16).unwrap();
+            let (mut at, end) = (number(start), number(end));
+            while at < end {
+                let length = buffer.len().min((end - at) as usize);
+                // Guard pages cannot be read.
+                let Ok(read) = memory.read_at(&mut buffer[..length], at) else { break };
+                let bytes = &buffer[..read];
+                for (offset, first) in bytes.iter().enumerate() {
+                    if *first == !inverse[0]
+                        && !own.contains(&(at + offset as u64))
+                        && let Some(window) = bytes.get(offset..offset + BYTES)
+                    {
+                        let mut pairs = window.iter().zip(inverse);
+                        count += usize::from(pairs.all(|(byte, other)| *byte == !other));
+                    }
+                }
+                // Whole windows across two reads.
+                at += if read == buffer.len() {
+                    (read - BYTES + 1) as u64
+                } else {
+                    read.max(1) as u64
+                };
+            }
+        }
+        buffer.zeroize();
+        count
+    }
+
+    struct Holder {
+        _before: [u64; 9],
+        secret: Secret,
+    }
+
+    #[inline(never)]
+    fn moved(secret: Secret) -> Holder {
+        black_box(Holder { _before: [7; 9], secret })
+    }
+
+    #[test]
+    fn moves_leave_no_copies_and_dropping_wipes_the_only_one() {
+        let secret = Secret::random().unwrap();
+        let inverse: [u8; BYTES] = std::array::from_fn(|index| !secret.as_bytes()[index]);
+        let holder = black_box(vec![moved(black_box(secret)), moved(Secret::random().unwrap())]);
+        let holder = thread::spawn(move || black_box(holder)).join().unwrap();
+        assert_eq!(copies_in_memory(&inverse), 1);
+        let clone = holder[0].secret.clone();
+        assert_eq!(copies_in_memory(&inverse), 2);
+        drop(holder);
+        assert_eq!(copies_in_memory(&inverse), 1);
+        drop(clone);
+        assert_eq!(copies_in_memory(&inverse), 0);
     }
 }

@@ -20,7 +20,7 @@ Examples:
   rdmc bench --to node[01-04] --fabric verbs --fabric tcp --json > bench.json
       one fabric after the other, as JSON for a bug report
   rdmc bench --to a:7000,b:7000 --secret-file secret
-      with receivers started by `rdmc receive --listen`
+      with receivers started by `rdmc receive --listen ... --bench`
   rdmc bench --local 3
       with three receivers on this machine, as a test
   rdmc bench --to node[01-04] --collective allreduce --sizes 4,1KiB,64KiB

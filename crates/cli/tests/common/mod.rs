@@ -6,7 +6,7 @@ use std::{
     ffi::OsStr,
     fs,
     io::{BufRead, BufReader},
-    os::unix::fs::FileExt,
+    os::unix::fs::{FileExt, PermissionsExt},
     path::{Path, PathBuf},
     process::{Child, ChildStderr, Command, Output, Stdio},
     thread,
@@ -44,6 +44,12 @@ impl Place {
 
     pub fn path(&self, relative: &str) -> PathBuf {
         self.directory.path().join(relative)
+    }
+
+    /// Writes a file that only its owner may read, such as a secret.
+    pub fn write_private(&self, relative: &str, text: &str) {
+        fs::write(self.path(relative), text).unwrap();
+        fs::set_permissions(self.path(relative), fs::Permissions::from_mode(0o600)).unwrap();
     }
 
     /// With default signals, whatever this process ignores: shells start what runs in the background with SIGINT

@@ -10,11 +10,13 @@ use session::{Channel, Credentials, Deadline, Listener};
 
 use super::inbox::{Event, Events};
 use crate::{
-    messages::{ToReceiver, ToRoot},
+    messages::{Introduction, ToReceiver, ToRoot},
     ports::{PortRange, start_at},
     system::system,
 };
 
+/// The longest name of a host.
+const NAME_BYTES_MAX: usize = 1000;
 /// How long a receiver may take to send its name.
 const HELLO_TIMEOUT: Duration = Duration::from_secs(10);
 
@@ -57,7 +59,7 @@ impl Acceptor {
         let what = format!("listening on {address} for receivers that join");
         let listener = TcpListener::bind(address).map_err(|error| system(&what, error))?;
         Self::start(listener, credentials, move |mut channel| {
-            let name = receive_hello(&mut channel, Deadline::after(HELLO_TIMEOUT))?;
+            let name = receive_hello(&mut channel, Deadline::after(HELLO_TIMEOUT))?.host;
             let _ = events.send(Event::JoinRequested(name, channel).into());
             Ok(())
         })
@@ -82,7 +84,7 @@ impl Acceptor {
 
 fn accept_host(mut channel: Channel, hosts: &[String], events: &Events) -> Result<(), Error> {
     let deadline = Deadline::after(HELLO_TIMEOUT);
-    let name = receive_hello(&mut channel, deadline)?;
+    let name = receive_hello(&mut channel, deadline)?.host;
     match hosts.iter().position(|host| *host == name) {
         Some(host) => drop(events.send(Event::Connected(host, channel).into())),
         None => {
@@ -93,13 +95,15 @@ fn accept_host(mut channel: Channel, hosts: &[String], events: &Events) -> Resul
     Ok(())
 }
 
-/// The name that a receiver sends first.
-pub(super) fn receive_hello(channel: &mut Channel, deadline: Deadline) -> Result<String, Error> {
-    match channel.receive(deadline)? {
-        ToRoot::Hello { host } => Ok(host),
-        _ => Err(Error::Peer {
-            address: channel.peer(),
-            cause: "did not send its name first".into(),
-        }),
-    }
+/// What a receiver sends first.
+pub(super) fn receive_hello(
+    channel: &mut Channel,
+    deadline: Deadline,
+) -> Result<Introduction, Error> {
+    let cause = match channel.receive(deadline)? {
+        ToRoot::Hello(own) if own.host.len() <= NAME_BYTES_MAX => return Ok(own),
+        ToRoot::Hello(_) => format!("has a name of more than {NAME_BYTES_MAX} bytes"),
+        _ => "did not send its name first".into(),
+    };
+    Err(Error::Peer { address: channel.peer(), cause })
 }

@@ -3,13 +3,20 @@
 use std::{io, thread, time::Duration};
 
 use rdmc::Error;
-use session::{Credentials, Deadline};
+use session::{Channel, Credentials, Deadline};
 
 use super::{
     accept::receive_hello,
     inbox::{Event, Events},
+    meant::Meant,
 };
-use crate::connect::connect;
+use crate::{
+    connect::{connect, host_of},
+    messages::{Introduction, ToReceiver},
+};
+
+/// How long the wrong receiver may take to read why it is left.
+const FAREWELL_TIMEOUT: Duration = Duration::from_secs(1);
 
 /// Connects to a receiver on a thread that ends by the deadline, and reports the outcome as an event.
 pub(super) fn start(
@@ -21,8 +28,10 @@ pub(super) fn start(
 ) -> io::Result<()> {
     let body = move || {
         let deadline = Deadline::after(timeout);
-        let connected = connect(&address, &credentials, deadline)
-            .and_then(|mut channel| receive_hello(&mut channel, deadline).map(|_| channel));
+        let connected = connect(&address, &credentials, deadline).and_then(|mut channel| {
+            let receiver = receive_hello(&mut channel, deadline)?;
+            check(&address, &credentials, channel, &receiver)
+        });
         let event = match connected {
             Ok(channel) => Event::Connected(host, channel),
             // The report starts with the host's name already.
@@ -34,4 +43,22 @@ pub(super) fn start(
         let _ = events.send(event.into());
     };
     thread::Builder::new().name("rdmc-connect".into()).spawn(body).map(drop)
+}
+
+/// Errors: another receiver has answered, which is told.
+fn check(
+    address: &str,
+    credentials: &Credentials,
+    mut channel: Channel,
+    receiver: &Introduction,
+) -> Result<Channel, Error> {
+    let (host, address) = (host_of(address), channel.peer());
+    let is_certified = matches!(credentials, Credentials::Certificates(_));
+    let Err(cause) = (Meant { host, address, is_certified }).check(receiver) else {
+        return Ok(channel);
+    };
+    let reason = format!("it was to reach the receiver at {host}: {cause}");
+    let soon = Deadline::after(FAREWELL_TIMEOUT);
+    let _ = channel.send(&ToReceiver::Abort { reason, keep: true }, soon);
+    Err(Error::Peer { address, cause })
 }

@@ -22,6 +22,7 @@ use super::{
 use crate::{
     messages::{Blamed, JOIN_TIMEOUT, ToReceiver, ToRoot},
     ranges::{RangeList, Ranges},
+    reason::shortened,
 };
 
 /// A report of a host that concerns others.
@@ -248,11 +249,13 @@ impl<'a> Hosts<'a> {
             (ToRoot::GroupClosed { group }, _) => return Some(HostEvent::Closed { group }),
             (ToRoot::GroupFailed { group, blamed, detail, has }, _) => {
                 // May lack ranges already known by the success of a group: the message is older.
-                let has = has.within(self.bytes);
+                let (has, detail) = (has.within(self.bytes), shortened(&detail));
                 return Some(HostEvent::GroupFailed { group, blamed, detail, has });
             }
             (ToRoot::Altered { group, at }, _) => return Some(HostEvent::Altered { group, at }),
-            (ToRoot::Said { line }, Step::Publishing(_)) => self.all[host].said = Some(line),
+            (ToRoot::Said { line }, Step::Publishing(_)) => {
+                self.all[host].said = Some(shortened(&line));
+            }
             (ToRoot::Compared { equal: true }, Step::Comparing(_)) => {
                 self.set(effects, host, Step::Verified, now);
             }
@@ -272,7 +275,7 @@ impl<'a> Hosts<'a> {
             (ToRoot::Failed { reason }, step) if self.all[host].is_open() => {
                 // A host that reports failure while publishing has not published.
                 self.all[host].may_have_published &= !matches!(step, Step::Publishing(_));
-                return Some(HostEvent::Failed { reason });
+                return Some(HostEvent::Failed { reason: shortened(&reason) });
             }
             // Heartbeats, and late messages of earlier steps.
             _ => {}

@@ -218,7 +218,7 @@ impl Effects for Io<'_> {
         let number = self.connections_made;
         let events = self.push.events.clone();
         let failure_deadline = self.push.settings.failure_deadline;
-        let take = move |message| {
+        let take = move |message, _| {
             let ended = |reason| Event::Disconnected { host, connection: number, reason };
             let event = match message {
                 Ok(message) => Event::Message { host, connection: number, message },
@@ -233,9 +233,8 @@ impl Effects for Io<'_> {
         let alive = (ToReceiver::Alive, HEARTBEAT);
         let control = Control::start_with_keepalive(channel, failure_deadline, alive, take)
             .map_err(|error| system("starting a control connection", error))?;
-        for message in self.push.first_messages(plan) {
-            control.send(&message)?;
-        }
+        control.send(&self.push.first_message(plan, own))?;
+        control.send_each(self.push.listing())?;
         self.connections[host] = Some(Connection { number, control });
         Ok((ip, own.ip().to_canonical()))
     }

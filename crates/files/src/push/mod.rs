@@ -24,6 +24,7 @@ mod inbox;
 mod io;
 #[doc(hidden)]
 mod machine;
+mod meant;
 mod object;
 mod parts;
 mod prepared;

@@ -23,8 +23,8 @@ use crate::{
     ports::start_at,
 };
 
-/// A part of a listing in one message, which keeps its memory and its time small.
-const LISTING_PART_BYTES: usize = 4 << 20;
+/// A part of a listing in one message: each connection that sends one holds that much.
+const LISTING_PART_BYTES: usize = 64 << 10;
 
 /// A session that is ready to run and listens for receivers.
 pub(super) struct Prepared {
@@ -120,9 +120,10 @@ impl Prepared {
         PushHandle { events: self.events.clone() }
     }
 
-    /// The first messages to a receiver.
-    pub(super) fn first_messages(&self, plan: &HostPlan) -> Vec<ToReceiver> {
+    /// The first message to a receiver, on a connection whose end here is at `root`. [`Prepared::listing`] follows.
+    pub(super) fn first_message(&self, plan: &HostPlan, root: SocketAddr) -> ToReceiver {
         let terms = Terms {
+            root,
             streams: self.settings.streams,
             completion: self.settings.completion.to_string(),
             protection: self.settings.protection.to_string(),
@@ -134,30 +135,34 @@ impl Prepared {
         };
         let Some(source) = &self.source else {
             let destination = plan.destination.clone();
-            return vec![match &self.stream {
+            return match &self.stream {
                 Some(StreamSettings { mode, command }) => {
                     let (mode, command) = (*mode, command.clone());
                     ToReceiver::Stream(StreamOffer { destination, mode, command, terms })
                 }
                 None => ToReceiver::Gather(terms),
-            }];
+            };
         };
-        let (tree, listing) = source.tree().unzip();
-        let mut messages = vec![ToReceiver::Offer(Box::new(Offer {
+        ToReceiver::Offer(Box::new(Offer {
             manifest: source.manifest().clone(),
-            tree,
+            tree: source.tree().map(|(offer, _)| offer),
             kept: source.kept().cloned(),
             destination: plan.destination.clone(),
             probe: self.probe,
             has_holes: source.has_holes(),
             dry_run: self.settings.dry_run,
             terms,
-        }))];
-        if let Some(listing) = listing {
-            let parts = listing.chunks(LISTING_PART_BYTES);
-            messages.extend(parts.map(|part| ToReceiver::Listing { part: part.to_vec() }));
-        }
-        messages
+        }))
+    }
+
+    /// The listing of a tree in messages, which share it.
+    pub(super) fn listing(&self) -> impl Iterator<Item = ToReceiver> + Send + use<> {
+        let listing = self.source.as_ref().and_then(|source| source.tree());
+        let listing = listing.map(|(_, listing)| listing).unwrap_or_default();
+        (0..listing.len()).step_by(LISTING_PART_BYTES).map(move |start| {
+            let end = listing.len().min(start + LISTING_PART_BYTES);
+            ToReceiver::Listing { part: listing[start..end].to_vec() }
+        })
     }
 
     /// The settings of a group at the root. Errors: terms that make no group.

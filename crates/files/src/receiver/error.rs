@@ -2,7 +2,7 @@
 
 use rdmc::Error;
 
-use crate::{TargetError, messages::ToRoot};
+use crate::{TargetError, messages::ToRoot, reason::shortened};
 
 /// Why a session ended without a copy.
 #[derive(Debug, thiserror::Error)]
@@ -81,7 +81,7 @@ impl ReceiveError {
             Self::Target(TargetError::Shared { host, .. }) => {
                 Some(ToRoot::Shares { host: host.clone() })
             }
-            error => Some(ToRoot::Failed { reason: error.to_string() }),
+            error => Some(ToRoot::Failed { reason: shortened(&error.to_string()) }),
         }
     }
 }

@@ -1,17 +1,21 @@
 //! A receiver in a session of an application above this crate ([`crate::Gathering`]).
 
-use std::sync::{Arc, OnceLock};
+use std::{
+    net::SocketAddr,
+    sync::{Arc, OnceLock},
+};
 
-use rdmc::{Context, Fabric};
+use rdmc::{Context, Error, GroupSettings};
 
 use super::{
     dispatch::unexpected_event,
     error::ReceiveError,
-    root_link::{Event, RootLink},
+    root_link::{Event, Explainer, RootLink},
 };
 use crate::{
     changes::Changes,
     control::Control,
+    group_terms::GroupTerms,
     messages::{Terms, ToReceiver, ToRoot},
     ranges::RangeList,
 };
@@ -19,6 +23,7 @@ use crate::{
 /// The receiver's end of a session of an application.
 pub struct GatheringReceiver<'a> {
     root: &'a RootLink<'a>,
+    terms: &'a Terms,
     context: Arc<Context>,
 }
 
@@ -31,6 +36,21 @@ impl GatheringReceiver<'_> {
     /// Errors: messages of this length are longer than this receiver accepts.
     pub fn check_size(&self, bytes: u64) -> Result<(), ReceiveError> {
         self.root.settings.check_size(bytes)
+    }
+
+    /// The group that the root asks this host to join.
+    ///
+    /// Errors: terms that make no group, or that this receiver does not accept.
+    pub fn group_settings(&self, group: &GroupTerms) -> Result<GroupSettings, String> {
+        self.root.check_group(self.terms, group)?;
+        group.settings().map_err(|error| error.to_string())
+    }
+
+    /// Before a team of these members is joined.
+    ///
+    /// Errors: this receiver does not accept it.
+    pub fn check_members(&self, members: &[SocketAddr]) -> Result<(), String> {
+        self.root.check_members(self.terms, members)
     }
 
     /// Waits for a message of the root; `None` at the end of the session.
@@ -46,9 +66,22 @@ impl GatheringReceiver<'_> {
         }
     }
 
+    /// Whether the root has no other rights on this host than its program gives it.
+    pub fn is_limited(&self) -> bool {
+        self.root.settings.limits.is_some()
+    }
+
+    /// Counts a group or team as being joined until what is returned is dropped. Errors: too many are.
+    pub fn joining(&self) -> Result<Arc<()>, String> {
+        self.root.join()
+    }
+
     /// Sends messages from any thread.
     pub fn sender(&self) -> GatheringSender {
-        GatheringSender { control: Arc::clone(&self.root.control) }
+        GatheringSender {
+            control: Arc::clone(&self.root.control),
+            explainer: self.root.explainer(),
+        }
     }
 }
 
@@ -56,6 +89,7 @@ impl GatheringReceiver<'_> {
 #[derive(Clone, Debug)]
 pub struct GatheringSender {
     control: Arc<Control>,
+    explainer: Explainer,
 }
 
 impl GatheringSender {
@@ -64,6 +98,11 @@ impl GatheringSender {
     /// Errors: the root is lost.
     pub fn send(&self, message: Vec<u8>) -> Result<(), ReceiveError> {
         self.control.send(&ToRoot::Application(message)).map_err(ReceiveError::Root)
+    }
+
+    /// What the root may be told of an error of joining a group.
+    pub fn explain(&self, error: &Error) -> String {
+        self.explainer.explain(error)
     }
 }
 
@@ -80,11 +119,11 @@ pub(super) fn take_part(
 ) -> Result<(), ReceiveError> {
     let Some(application) = application else {
         return Err(ReceiveError::Refused(
-            "this receiver takes files and streams only, and the root sends neither".into(),
+            "this receiver takes part in no measurement; start it with --bench for that".into(),
         ));
     };
     let context = agree_on_fabric(root, terms, kept)?;
-    application(&GatheringReceiver { root, context })
+    application(&GatheringReceiver { root, terms, context })
 }
 
 /// Sends the list of fabrics and starts the one that the root chooses.
@@ -93,7 +132,7 @@ fn agree_on_fabric(
     terms: &Terms,
     kept: &OnceLock<Arc<Context>>,
 ) -> Result<Arc<Context>, ReceiveError> {
-    let fabrics = Fabric::candidates().iter().map(Fabric::name).collect();
+    let fabrics = root.fabrics();
     root.send(&ToRoot::Prepared {
         fabrics,
         kept: RangeList::default(),

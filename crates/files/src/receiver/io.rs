@@ -7,7 +7,7 @@ use std::{
     thread,
 };
 
-use rdmc::{Context, Error, Fabric, Group};
+use rdmc::{Context, Error, Group};
 
 use super::{
     destination::{prepare, start_hasher},
@@ -142,7 +142,7 @@ impl Effects for Io<'_> {
     }
 
     fn fabrics(&self) -> Vec<String> {
-        Fabric::candidates().iter().map(Fabric::name).collect()
+        self.root.fabrics()
     }
 
     fn start_fabric(&mut self, fabric: &str) -> Result<u16, ReceiveError> {
@@ -181,11 +181,17 @@ impl Effects for Io<'_> {
         }
     }
 
+    fn explain(&mut self, error: &Error) -> String {
+        self.root.explainer().explain(error)
+    }
+
     /// Joins on a thread that ends by the context's own deadline.
     fn join(&mut self, start: Start) -> Result<(), String> {
         let (Some(context), Some(hashed)) = (self.context.clone(), &self.copy) else {
             return Err("no fabric is started".into());
         };
+        self.root.check_group(&self.offer.terms, &start.group)?;
+        let joining = self.root.join()?;
         let mut settings = start.group.settings().map_err(|error| error.to_string())?;
         settings.report_blocks = true;
         let (number, events) = (start.group.number, self.root.events.clone());
@@ -194,6 +200,7 @@ impl Effects for Io<'_> {
         let member = Member::new(&start, hashed.copy.clone(), notify);
         let join = move || {
             let joined = context.create_group_with(settings, member);
+            drop(joining);
             // Fails only if the session has ended.
             let _ = events.send(Event::Joined(number, joined));
         };
@@ -235,6 +242,7 @@ impl Effects for Io<'_> {
     }
 
     fn publish(&mut self, proof: &Verified) -> Result<Option<bool>, ReceiveError> {
+        self.root.settings.reception.verified(proof.digest());
         self.end_all();
         match self.target.take() {
             Some(target) => Ok(Some(target.publish(proof)?)),

@@ -15,6 +15,7 @@ use crate::{
         ALTERED, Blamed, GIVEN_UP, Start, ToReceiver, ToRoot, blamed, join_predicate, predicate,
     },
     ranges::{RangeList, Ranges},
+    reason::shortened,
     resume::ChunkDigests,
     stream_message::StreamMessage,
 };
@@ -50,6 +51,10 @@ pub trait Effects {
     fn check_storage(&self) -> Result<(), ReceiveError>;
     /// Starts to join; completes with [`super::Event::Joined`]. Errors: invalid terms.
     fn join(&mut self, start: Start) -> Result<(), String>;
+    /// What the root is told of an error of joining: the predicate of a sentence about the member that it blames.
+    fn explain(&mut self, error: &Error) -> String {
+        join_predicate(error)
+    }
     /// Sends these ranges of the copy in a joined group and closes it; completes with [`MemberEvent::Ended`].
     ///
     /// [`MemberEvent::Ended`]: super::MemberEvent::Ended
@@ -165,7 +170,8 @@ impl ReceiverMachine {
             }
             Err(error) => {
                 self.groups.remove(&group);
-                report_failure(effects, group, blamed_by(&error), join_predicate(&error))
+                let detail = effects.explain(&error);
+                report_failure(effects, group, blamed_by(&error), detail)
             }
         }
     }
@@ -297,11 +303,14 @@ pub(super) fn blamed_by(error: &Error) -> Option<Blamed> {
 /// Handles a message of the root that is not expected now.
 pub(super) fn unexpected_message(message: ToReceiver) -> Result<(), ReceiveError> {
     match message {
-        ToReceiver::Abort { reason, keep } => Err(ReceiveError::Aborted { reason, keep }),
+        ToReceiver::Abort { reason, keep } => {
+            Err(ReceiveError::Aborted { reason: shortened(&reason), keep })
+        }
         // Keepalives, and late messages of groups that have ended.
         ToReceiver::Alive | ToReceiver::Leave { .. } => Ok(()),
-        message => {
-            Err(ReceiveError::System(format!("unexpected message from the root: {message:?}")))
-        }
+        message => Err(ReceiveError::System(format!(
+            "unexpected message from the root: {}",
+            message.kind()
+        ))),
     }
 }

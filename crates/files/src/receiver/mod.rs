@@ -8,6 +8,7 @@
 //! which other threads queue, and `io::Io` carries out its effects.
 
 mod announced;
+mod backlog;
 mod call;
 mod command;
 mod destination;
@@ -17,13 +18,17 @@ mod error;
 #[doc(hidden)]
 mod event;
 mod gathering;
+#[cfg(test)]
+mod hostile_roots;
 mod io;
+mod limits;
 #[doc(hidden)]
 mod machine;
 #[doc(hidden)]
 mod membership;
 mod output;
 mod placement;
+mod reception;
 mod root_link;
 mod serve;
 mod settings;
@@ -40,11 +45,13 @@ pub use error::ReceiveError;
 #[doc(hidden)]
 pub use event::Event;
 pub use gathering::{GatheringReceiver, GatheringSender, TakePart};
+pub use limits::{IN_SWITCH, RootLimits};
 #[doc(hidden)]
 pub use machine::{Effects, ReceiverMachine};
 #[doc(hidden)]
 pub use membership::{Copy, Member, MemberEvent};
 pub use output::Output;
 pub use placement::Placement;
+pub use reception::{Reception, Record};
 pub use serve::{serve, serve_with};
 pub use settings::ReceiverSettings;

@@ -1,7 +1,7 @@
 //! The connection to the root, with the state that all parts of a session share.
 
 use std::{
-    net::SocketAddr,
+    net::{IpAddr, SocketAddr},
     sync::{
         Arc,
         atomic::{AtomicU64, Ordering},
@@ -10,18 +10,25 @@ use std::{
     time::Duration,
 };
 
-use rdmc::{Context, ContextSettings, Error, Group};
+use rdmc::{Context, ContextSettings, Error, Fabric, Group};
 use session::{Channel, Deadline};
 
-use super::{error::ReceiveError, event, settings::ReceiverSettings};
+use super::{
+    backlog::Backlog, error::ReceiveError, event, limits::RootLimits, reception::Reception,
+    settings::ReceiverSettings,
+};
 use crate::{
+    connect::is_same_end,
     control::{Control, FAILURE_DEADLINE},
-    messages::{Terms, ToReceiver, ToRoot},
+    group_terms::GroupTerms,
+    messages::{Introduction, Terms, ToReceiver, ToRoot, join_predicate},
     ports::start_at,
 };
 
 /// How often a waiting receiver checks its stop flag.
 const TICK: Duration = Duration::from_millis(100);
+/// The most groups that are being joined at a time, each by a thread; a root starts 8 at most.
+const JOINING_MAX: usize = 64;
 /// How long the root may take to read a last message.
 const LINGER: Duration = Duration::from_secs(3);
 
@@ -34,8 +41,14 @@ pub(super) struct RootLink<'a> {
     pub(super) control: Arc<Control>,
     /// This end's address of the control connection.
     local: SocketAddr,
+    /// The root's address.
+    peer: IpAddr,
     pub(super) events: Sender<Event>,
     inbox: Receiver<Event>,
+    /// Of messages of the root in the inbox.
+    backlog: Arc<Backlog>,
+    /// Has a clone for each group that is being joined.
+    joining: Arc<()>,
     pub(super) received_bytes: Arc<AtomicU64>,
     /// Bytes read or written other than received ones, for [`ToRoot::Worked`].
     pub(super) worked: Arc<AtomicU64>,
@@ -52,20 +65,99 @@ impl<'a> RootLink<'a> {
         };
         let local = channel.local_address();
         let local = local.map_err(|error| system("find out its address", &error))?;
+        let peer = channel.peer().ip();
         let (events, inbox) = mpsc::channel();
-        let incoming = events.clone();
-        let take = move |message| incoming.send(Event::Root(message)).is_ok();
+        let (incoming, backlog) = (events.clone(), Arc::new(Backlog::default()));
+        let (filled, reception) = (Arc::clone(&backlog), Arc::clone(&settings.reception));
+        let take = move |message: Result<ToReceiver, Error>, bytes| {
+            if !matches!(message, Ok(ToReceiver::Alive)) {
+                reception.progressed();
+            }
+            filled.add(bytes) && incoming.send(Event::Root(message)).is_ok()
+        };
         let control = Control::start(channel, FAILURE_DEADLINE, take)
             .map_err(|error| system("start a session", &error))?;
         Ok(Self {
             settings,
             control: Arc::new(control),
             local,
+            peer,
             events,
             inbox,
+            backlog,
+            joining: Arc::default(),
             received_bytes: Arc::default(),
             worked: Arc::default(),
         })
+    }
+
+    /// Who this receiver is.
+    pub(super) fn introduction(&self) -> Introduction {
+        let (host, names) = (self.settings.host.clone(), self.settings.names.clone());
+        Introduction { host, names, address: self.local }
+    }
+
+    /// Before anything else of an offer. Errors: terms that this receiver does not accept.
+    pub(super) fn check_terms(&self, terms: &Terms) -> Result<(), ReceiveError> {
+        if let Some(meant) = self.settings.root
+            && !is_same_end(meant, terms.root)
+        {
+            return Err(ReceiveError::Refused(format!(
+                "the root that has answered got the connection to {meant} at {}: something between sends connections elsewhere; if it is meant \
+                 to (address translation), use certificates",
+                terms.root
+            )));
+        }
+        let limits = self.settings.limits.as_ref();
+        let checked = match limits {
+            Some(limits) => limits.check_terms(terms, self.peer),
+            None => terms.failure_deadline().map(drop),
+        };
+        checked.map_err(ReceiveError::Refused)
+    }
+
+    /// Names of the networks that this host can use with this root, best first.
+    pub(super) fn fabrics(&self) -> Vec<String> {
+        let all = Fabric::candidates().iter().map(Fabric::name).collect();
+        match &self.settings.limits {
+            Some(limits) => limits.networks(all, self.peer),
+            None => all,
+        }
+    }
+
+    /// Before a group is joined. Errors: it is one that this receiver does not accept.
+    pub(super) fn check_group(&self, terms: &Terms, group: &GroupTerms) -> Result<(), String> {
+        let limits = self.settings.limits.as_ref();
+        limits.map_or(Ok(()), |limits| limits.check_group(terms, group))
+    }
+
+    /// The same for a team.
+    pub(super) fn check_members(
+        &self,
+        terms: &Terms,
+        members: &[SocketAddr],
+    ) -> Result<(), String> {
+        let limits = self.settings.limits.as_ref();
+        limits.map_or(Ok(()), |limits| limits.check_members(terms, members))
+    }
+
+    /// Counts a group as being joined until what is returned is dropped.
+    ///
+    /// Errors: too many are.
+    pub(super) fn join(&self) -> Result<Arc<()>, String> {
+        let joining = Arc::clone(&self.joining);
+        match Arc::strong_count(&joining) {
+            count if count > JOINING_MAX + 1 => {
+                Err(format!("{JOINING_MAX} groups are being joined already"))
+            }
+            _ => Ok(joining),
+        }
+    }
+
+    /// What the root is told of an error of joining.
+    pub(super) fn explainer(&self) -> Explainer {
+        let is_limited = self.settings.limits.is_some();
+        Explainer { is_limited, reception: Arc::clone(&self.settings.reception) }
     }
 
     pub(super) fn start_context(
@@ -73,22 +165,40 @@ impl<'a> RootLink<'a> {
         fabric: &str,
         terms: &Terms,
     ) -> Result<Context, ReceiveError> {
-        // The root passes the connection's address on to the other members.
-        let ip = self.local.ip().to_canonical();
-        let mut settings = ContextSettings::new(SocketAddr::new(ip, 0), terms.secret.clone());
-        settings.streams = terms.streams;
-        settings.connect_timeout = terms.join_timeout();
-        let system = |error: Error| ReceiveError::System(error.to_string());
-        settings.fabric = fabric.parse().map_err(system)?;
-        settings.completion = terms.completion.parse().map_err(system)?;
-        settings.protection = terms.protection.parse().map_err(system)?;
-        settings.rate_max = terms.rate_max;
-        settings.tcp.silence_timeout = Duration::from_millis(u64::from(terms.failure_deadline_ms));
+        let mut settings = self.context_settings(fabric, terms)?;
         let start = |port| {
             settings.listen.set_port(port);
             Context::start(settings.clone())
         };
-        start_at(terms.ports, start).map_err(system)
+        start_at(terms.ports, start).map_err(|error| ReceiveError::System(error.to_string()))
+    }
+
+    /// Errors: what the root wants is unknown, or not accepted here.
+    pub(super) fn context_settings(
+        &self,
+        fabric: &str,
+        terms: &Terms,
+    ) -> Result<ContextSettings, ReceiveError> {
+        // The root passes the connection's address on to the other members.
+        let listen = SocketAddr::new(self.local.ip().to_canonical(), 0);
+        let limits = self.settings.limits.as_ref();
+        if let Some(limits) = limits {
+            limits.check_network(fabric, self.peer).map_err(ReceiveError::Refused)?;
+        }
+        let mut settings = ContextSettings::new(listen, terms.secret.clone());
+        settings.streams = terms.streams;
+        settings.connect_timeout = terms.join_timeout();
+        let system = |error: Error| ReceiveError::System(error.to_string());
+        settings.fabric = fabric.parse().map_err(system)?;
+        settings.completion = match limits {
+            Some(limits) => limits.completion,
+            None => terms.completion.parse().map_err(system)?,
+        };
+        settings.protection = terms.protection.parse().map_err(system)?;
+        settings.peers = limits.and_then(|limits| limits.peers.clone());
+        settings.rate_max = terms.rate_max;
+        settings.tcp.silence_timeout = Duration::from_millis(u64::from(terms.failure_deadline_ms));
+        Ok(settings)
     }
 
     /// The next event; the silence of the root is one as well.
@@ -105,7 +215,24 @@ impl<'a> RootLink<'a> {
         if self.settings.stop.load(Ordering::Relaxed) {
             return Err(ReceiveError::Stopped);
         }
-        Ok(self.inbox.recv_timeout(TICK).ok())
+        if let Some(reason) = self.settings.reception.ended() {
+            return Err(ReceiveError::Refused(reason.clone()));
+        }
+        Ok(self.take(TICK))
+    }
+
+    fn take(&self, timeout: Duration) -> Option<Event> {
+        let event = self.inbox.recv_timeout(timeout).ok()?;
+        if matches!(event, Event::Root(_)) {
+            self.backlog.remove();
+        }
+        Some(event)
+    }
+
+    /// Ends the connection and its threads.
+    pub(super) fn disconnect(&self) {
+        self.backlog.close();
+        self.control.disconnect();
     }
 
     pub(super) fn send(&self, message: &ToRoot) -> Result<(), ReceiveError> {
@@ -116,11 +243,38 @@ impl<'a> RootLink<'a> {
     pub(super) fn await_disconnect(&self) {
         let deadline = Deadline::after(LINGER);
         while !deadline.left().is_zero() {
-            match self.inbox.recv_timeout(deadline.left()) {
-                Ok(Event::Root(Err(_) | Ok(ToReceiver::Finish | ToReceiver::Abort { .. })))
-                | Err(_) => return,
-                Ok(_) => {}
+            match self.take(deadline.left()) {
+                Some(Event::Root(Err(_) | Ok(ToReceiver::Finish | ToReceiver::Abort { .. })))
+                | None => return,
+                Some(_) => {}
             }
+        }
+    }
+}
+
+impl Drop for RootLink<'_> {
+    fn drop(&mut self) {
+        // Dropping the control connection waits for its reading thread.
+        self.backlog.close();
+    }
+}
+
+/// Decides what a root is told of errors of joining. A root may name any address as a member's, so one that has no rights on this
+/// host is not told what answers there: the details are for this host's log.
+#[derive(Clone, Debug)]
+pub(super) struct Explainer {
+    is_limited: bool,
+    reception: Arc<Reception>,
+}
+
+impl Explainer {
+    pub(super) fn explain(&self, error: &Error) -> String {
+        match error {
+            Error::Member { .. } | Error::Peer { .. } if self.is_limited => {
+                self.reception.note(&error.to_string());
+                RootLimits::UNREACHABLE.to_owned()
+            }
+            error => join_predicate(error),
         }
     }
 }

@@ -12,7 +12,7 @@ use std::{
 };
 
 use rdmc::{Context, Group};
-use session::Channel;
+use session::{Channel, Deadline};
 use tree::LISTING_BYTES_MAX;
 
 use super::{
@@ -21,6 +21,7 @@ use super::{
     gathering::{self, TakePart},
     io::Io,
     machine::{Effects, ReceiverMachine, unexpected_message},
+    reception::Reception,
     root_link::{Event, RootLink},
     settings::ReceiverSettings,
     stream::StreamIo,
@@ -32,6 +33,8 @@ use crate::{
 
 /// Interval of progress reports, which are keepalives as well.
 const HEARTBEAT: Duration = Duration::from_millis(200);
+/// How long a root may take to send its first message if it has not started this receiver: it has that ready then.
+const OFFER_TIMEOUT: Duration = Duration::from_secs(60);
 /// Interval of reports of waits.
 const WAITS_INTERVAL: Duration = Duration::from_secs(1);
 
@@ -79,7 +82,7 @@ fn serve_any(
     if must_linger {
         root.await_disconnect();
     }
-    root.control.disconnect();
+    root.disconnect();
     outcome.map(|done| match done {
         Done::Published(path) => path,
         Done::Gathered => None,
@@ -98,10 +101,18 @@ fn session(
     kept: &OnceLock<Arc<Context>>,
     application: Option<TakePart>,
 ) -> Result<Done, ReceiveError> {
-    root.send(&ToRoot::Hello { host: root.settings.host.clone() })?;
+    root.send(&ToRoot::Hello(root.introduction()))?;
+    let deadline = Deadline::after(OFFER_TIMEOUT);
     let request = loop {
-        if let Some(request) = first(root.next()?)? {
+        let event = root.next_in_time()?;
+        if let Some(request) = event.map(first).transpose()?.flatten() {
             break request;
+        }
+        if root.settings.limits.is_some() && deadline.left().is_zero() {
+            let seconds = OFFER_TIMEOUT.as_secs();
+            return Err(ReceiveError::System(format!(
+                "the root has offered nothing for {seconds} s"
+            )));
         }
     };
     let terms = match &request {
@@ -110,15 +121,16 @@ fn session(
         _ => None,
     };
     if let Some(terms) = terms {
+        root.check_terms(terms)?;
         root.control.set_failure_deadline(terms.failure_deadline().map_err(ReceiveError::Refused)?);
     }
     // On a thread of their own, since reserving space and writing to disk can block. Dropping the sender ends it.
     let (_sender, ended) = mpsc::channel::<()>();
     let (control, bytes) = (Arc::clone(&root.control), Arc::clone(&root.received_bytes));
-    let worked = Arc::clone(&root.worked);
+    let (worked, reception) = (Arc::clone(&root.worked), Arc::clone(&root.settings.reception));
     thread::Builder::new()
         .name("rdmc-heartbeat".into())
-        .spawn(move || send_progress(&control, (&bytes, &worked), &ended))
+        .spawn(move || send_progress(&control, (&bytes, &worked), &reception, &ended))
         .map_err(|error| ReceiveError::System(format!("cannot start a thread: {error}")))?;
     match request {
         ToReceiver::Offer(_) if root.settings.output.is_some() => Err(ReceiveError::Refused(
@@ -137,6 +149,7 @@ fn replicate(root: &RootLink<'_>, offer: Offer) -> Result<PathBuf, ReceiveError>
     let listing =
         offer.tree.as_ref().map(|tree| receive_listing(root, tree.listing_bytes)).transpose()?;
     let bytes = offer.manifest.bytes;
+    root.settings.reception.offered(&offer.destination, Some(bytes));
     let mut io = Io::new(root, offer, listing);
     let mut path = None;
     let mut reported_at = Instant::now();
@@ -158,9 +171,11 @@ fn receive_stream(
     offer: &StreamOffer,
     context: &OnceLock<Arc<Context>>,
 ) -> Result<Option<PathBuf>, ReceiveError> {
+    root.settings.reception.offered(&offer.destination, None);
     let mut io = StreamIo::new(root, offer, context);
     let outcome = receive(root, &mut io, u64::MAX, StreamIo::poll);
     let path = io.path.take();
+    root.settings.reception.written(root.received_bytes.load(Ordering::Relaxed));
     outcome.map(|()| path).map_err(|cause| {
         let bytes = root.received_bytes.load(Ordering::Relaxed);
         // Before the last message, so that the root says the same.
@@ -218,14 +233,19 @@ fn receive<E: Effects<Group = Group>>(
 fn send_progress(
     control: &Control,
     (bytes, worked): (&AtomicU64, &AtomicU64),
+    reception: &Reception,
     ended: &Receiver<()>,
 ) {
-    let mut reported = 0;
+    let (mut reported, mut received) = (0, 0);
     while ended.recv_timeout(HEARTBEAT) == Err(RecvTimeoutError::Timeout) {
         let bytes = bytes.load(Ordering::Relaxed);
+        if std::mem::replace(&mut received, bytes) != bytes {
+            reception.progressed();
+        }
         let mut sent = control.send(&ToRoot::Progress { bytes });
         let worked = worked.load(Ordering::Relaxed);
         if std::mem::replace(&mut reported, worked) != worked {
+            reception.progressed();
             sent = sent.and_then(|()| control.send(&ToRoot::Worked { bytes: worked }));
         }
         if sent.is_err() {

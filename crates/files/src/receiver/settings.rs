@@ -1,22 +1,38 @@
 //! Settings of a receiver.
 
-use std::sync::{Arc, atomic::AtomicBool};
+use std::{
+    net::SocketAddr,
+    sync::{Arc, atomic::AtomicBool},
+};
 
 use plan::size;
 
-use super::{error::ReceiveError, output::Output, placement::Placement};
+use super::{
+    error::ReceiveError, limits::RootLimits, output::Output, placement::Placement,
+    reception::Reception,
+};
 
 /// Settings of a receiver.
 #[derive(Clone, Debug)]
 pub struct ReceiverSettings {
     /// The name of this host; the root compares it with the hosts that it expects.
     pub host: String,
+    /// Names of a receiver that listens: a root must have been given one of them. Empty: the root checks that it has reached the
+    /// address to which it has connected.
+    pub names: Vec<String>,
+    /// To which address this receiver has connected to join a push of a root that a secret alone authenticates: that root's end of the
+    /// connection has to be there. `None`: whoever has authenticated is the root.
+    pub root: Option<SocketAddr>,
     /// Which destinations it accepts.
     pub placement: Placement,
     /// Where a stream goes instead of a file; files are refused then.
     pub output: Option<Output>,
     /// The longest object that it accepts, in bytes, with the holes of its files; checked before files are made.
     pub bytes_max: Option<u64>,
+    /// What roots may ask of it. `None` for one that its root has started: the root has this user's rights anyway.
+    pub limits: Option<RootLimits>,
+    /// What other threads see of the session: one for each.
+    pub reception: Arc<Reception>,
     /// When set, ends the session within a fraction of a second; the partial copy is kept for a later one.
     pub stop: Arc<AtomicBool>,
 }

@@ -7,7 +7,7 @@ use std::{
     thread,
 };
 
-use rdmc::{Context, Error, Fabric, Group};
+use rdmc::{Context, Error, Group};
 
 use super::{
     announced::Announced,
@@ -118,7 +118,7 @@ impl Effects for StreamIo<'_> {
     }
 
     fn fabrics(&self) -> Vec<String> {
-        Fabric::candidates().iter().map(Fabric::name).collect()
+        self.root.fabrics()
     }
 
     fn start_fabric(&mut self, fabric: &str) -> Result<u16, ReceiveError> {
@@ -139,19 +139,27 @@ impl Effects for StreamIo<'_> {
         Ok(())
     }
 
+    fn explain(&mut self, error: &Error) -> String {
+        self.root.explainer().explain(error)
+    }
+
     /// Joins on a thread that ends by the context's own deadline.
     fn join(&mut self, start: Start) -> Result<(), String> {
         let Some(context) = self.context.get().cloned() else {
             return Err("no fabric is started".into());
         };
+        self.root.check_group(&self.offer.terms, &start.group)?;
+        let joining = self.root.join()?;
         let settings = start.stream_settings().map_err(|error| error.to_string())?;
         let Some((from, _)) = start.ranges.within(u64::MAX).iter().next() else {
             return Err("the root has not said where the group begins in the stream".into());
         };
         let (number, events) = (start.group.number, self.root.events.clone());
         let join = move || {
+            let joined = context.create_group(settings);
+            drop(joining);
             // Fails only if the session has ended.
-            let _ = events.send(Event::Joined(number, context.create_group(settings)));
+            let _ = events.send(Event::Joined(number, joined));
         };
         let thread = thread::Builder::new().name("rdmc-join".into()).spawn(join);
         thread.map(drop).map_err(|error| format!("cannot start a thread: {error}"))?;
@@ -201,6 +209,7 @@ impl Effects for StreamIo<'_> {
     }
 
     fn publish(&mut self, proof: &Verified) -> Result<Option<bool>, ReceiveError> {
+        self.root.settings.reception.verified(proof.digest());
         if let Some(written) = &self.written {
             lock(written).sink.close();
         }

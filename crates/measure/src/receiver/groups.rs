@@ -6,11 +6,12 @@ use std::{
 };
 
 use files::{
-    join_predicate, predicate,
+    predicate,
     receiver::{GatheringReceiver, GatheringSender, ReceiveError},
 };
 use rdmc::{Application, Context, Error, Failure, Group, GroupSettings, Incoming, Region};
 
+use super::available;
 use crate::messages::{Answer, MEASURED_BYTES_MAX, Measure, encode};
 
 /// A running measurement; its groups end with it.
@@ -42,7 +43,7 @@ pub(super) fn join(
     session: &GatheringReceiver<'_>,
 ) -> Result<Option<Measuring>, ReceiveError> {
     let (number, sender) = (measure.group.number, session.sender());
-    match start_joining(&measure, session.context(), &sender) {
+    match start_joining(&measure, session, &sender) {
         Ok(measuring) => Ok(Some(measuring)),
         Err(detail) => answer(&sender, &Answer::Failed { number, detail }).map(|()| None),
     }
@@ -51,24 +52,27 @@ pub(super) fn join(
 /// Errors: invalid terms, no memory, no thread.
 fn start_joining(
     measure: &Measure,
-    context: &Arc<Context>,
+    session: &GatheringReceiver<'_>,
     sender: &GatheringSender,
 ) -> Result<Measuring, String> {
     let Measure { group, bytes, echo } = measure;
     let number = group.number;
-    let settings = group.settings().map_err(|error| error.to_string())?;
-    let echo = echo.as_ref().map(|echo| echo.settings().map_err(|error| error.to_string()));
+    let joining = session.joining()?;
+    let settings = session.group_settings(group)?;
+    let echo = echo.as_ref().map(|echo| session.group_settings(echo));
     let echo = echo.transpose()?;
     let answering = Arc::new(Answering {
         number,
-        memory: memory(*bytes)?,
+        memory: memory(*bytes, session.is_limited())?,
         echo: echo.is_some().then(Mutex::default),
         sender: sender.clone(),
     });
     let slot = Arc::default();
-    let (context, joined) = (Arc::clone(context), Arc::downgrade(&slot));
+    let (context, joined) = (Arc::clone(session.context()), Arc::downgrade(&slot));
     let join = move || {
-        let message = match join_both(settings, echo, &context, &answering) {
+        let joined_both = join_both(settings, echo, &context, &answering);
+        drop(joining);
+        let message = match joined_both {
             Ok(group) => {
                 // Its callbacks answer messages until the root closes it. A group that has failed reports that itself.
                 let _ = group.start_close();
@@ -77,7 +81,10 @@ fn start_joining(
                 }
                 Answer::Joined { number }
             }
-            Err(error) => Answer::Failed { number, detail: join_predicate(&error) },
+            Err(error) => {
+                let detail = answering.sender.explain(&error);
+                Answer::Failed { number, detail }
+            }
         };
         // Fails only if the session has ended.
         let _ = answer(&answering.sender, &message);
@@ -110,9 +117,12 @@ fn keep(group: Group, measuring: &Weak<Mutex<Option<Group>>>) -> bool {
 }
 
 /// Memory for a message, touched so that the first message costs no page faults.
-fn memory(bytes: u64) -> Result<Region, String> {
+fn memory(bytes: u64, is_limited: bool) -> Result<Region, String> {
     if bytes > MEASURED_BYTES_MAX {
         return Err(format!("messages of {bytes} bytes are too long to be measured in memory"));
+    }
+    if is_limited {
+        available::check(bytes)?;
     }
     let refused = || format!("no memory for messages of {bytes} bytes");
     let length = usize::try_from(bytes).map_err(|_| refused())?;

@@ -1,5 +1,6 @@
 //! A receiver's side of a measurement: messages stay in memory.
 
+mod available;
 mod groups;
 mod team;
 

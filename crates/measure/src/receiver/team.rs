@@ -5,7 +5,7 @@ use std::{sync::Arc, thread};
 use files::receiver::{GatheringReceiver, ReceiveError};
 use rdmc::{Context, Error};
 
-use super::groups::answer;
+use super::{available, groups::answer};
 use crate::{
     collective::{TEAM_CLOSE_TIMEOUT, blamed, measure, team_predicate},
     messages::{Answer, MeasureCollective},
@@ -29,13 +29,22 @@ pub(super) fn take_part(
 /// Errors: invalid terms, or no thread.
 fn start(request: MeasureCollective, session: &GatheringReceiver<'_>) -> Result<(), String> {
     request.plan.check()?;
+    session.check_members(&request.addresses)?;
+    if session.is_limited() {
+        available::check(request.plan.sizes.iter().copied().max().unwrap_or(0))?;
+    }
+    let joining = session.joining()?;
     let (context, sender) = (Arc::clone(session.context()), session.sender());
     let run = move || {
+        let _joining = joining;
         // What blames a member the team tells the root.
         if let Err(error) = measure_all(&request, &context)
             && blamed(&error).is_none()
         {
-            let detail = team_predicate(&error);
+            let detail = match &error {
+                Error::Member { .. } | Error::Peer { .. } => sender.explain(&error),
+                error => team_predicate(error),
+            };
             // Fails only if the session has ended.
             let _ = answer(&sender, &Answer::Failed { number: request.number, detail });
         }

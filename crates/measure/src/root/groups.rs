@@ -312,6 +312,7 @@ impl Groups<'_, '_> {
                 if number == measuring.number =>
             {
                 let name = &self.session.gathering.settings().hosts[host].name;
+                let detail = files::shortened(&detail);
                 measuring.fail_group(format!("failed at {name}: {detail}"));
             }
             // Of an earlier measurement.
@@ -387,9 +388,13 @@ mod tests {
         let receiver = thread::spawn(move || {
             let settings = ReceiverSettings {
                 host: "host-0".to_owned(),
+                names: Vec::new(),
+                root: None,
                 placement: Placement::Anywhere,
                 output: None,
                 bytes_max: None,
+                limits: None,
+                reception: Arc::default(),
                 stop: Arc::default(),
             };
             let own = [Ipv4Addr::LOCALHOST.into()];

@@ -13,7 +13,7 @@ use std::{
 
 use crossbeam_channel::{RecvTimeoutError, bounded};
 use serde::Serialize;
-use session::{Channel, Deadline, Listener};
+use session::{Channel, Deadline, Listener, Peers};
 use socket2::{Domain, Protocol, Socket, Type};
 use transport_tcp::MESSAGE_BYTES_MAX;
 
@@ -57,8 +57,12 @@ struct Answering {
 }
 
 impl LinkListener {
-    /// Listens on an address; port 0 selects a free port. Errors: a system call fails.
-    pub(crate) fn start(address: SocketAddr, connecting: Connecting) -> Result<Self, Error> {
+    /// Listens on an address, for these peers or all; port 0 selects a free port. Errors: a system call fails.
+    pub(crate) fn start(
+        address: SocketAddr,
+        peers: Option<Peers>,
+        connecting: Connecting,
+    ) -> Result<Self, Error> {
         let system = |error| Error::System { what: format!("listening on {address}"), error };
         let socket = listen(address).map_err(system)?;
         let secret = connecting.secret.clone();
@@ -67,7 +71,7 @@ impl LinkListener {
         // The handshake's guard is held until the answer is sent, so that closing the listener also
         // ends connections that wait here.
         let answer = move |channel, _handshake| answering.answer(channel);
-        let listener = Listener::answering(socket, secret, answer).map_err(system)?;
+        let listener = Listener::answering(peers, socket, secret, answer).map_err(system)?;
         Ok(Self { listener })
     }
 

@@ -113,7 +113,7 @@ impl<'a> Site<'a> {
             fs::create_dir(&directory)?;
             let mut receiver = site.rdmc(host.command(&site.files.rdmc));
             receiver.args(["receive", "--listen", &format!("{}:{PORT}", host.address)]);
-            receiver.arg("--dir").arg(directory);
+            receiver.arg("--dir").arg(directory).args(["--fabric", "tcp,in-switch"]);
             site.start(receiver, "listening on", interrupt)?;
         }
         Ok(site)

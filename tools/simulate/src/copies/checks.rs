@@ -173,6 +173,9 @@ impl Checks<'_> {
             Role::Entry(entry)
                 if entries[entry].kind == Kind::Directory && self.scenario.atomic => {}
             Role::Top if self.scenario.atomic && old.is_directory() && node.is_some() => {}
+            // Before the session looked its directory was moved to where nothing is listed.
+            Role::Entry(_)
+                if node.is_none() && !self.roles.lists(path) && self.may_remove(path, old) => {}
             Role::Top | Role::Entry(_) => {
                 self.violation("is another directory or none", path);
             }
@@ -218,6 +221,11 @@ impl Checks<'_> {
             Role::Entry(entry)
                 if let Kind::Name { of } = self.record.source.listing.entries()[entry].kind
                     && self.is_changed_late(&self.path(of as usize)) => {}
+            // Somebody has written to it after it was checked, and removed it where it was.
+            Role::Entry(_)
+                if self
+                    .record
+                    .is_written_from(self.record.session.published_at.unwrap_or(0), node) => {}
             Role::Entry(_) => self.violation("is neither the old one nor the source's", path),
             Role::Top | Role::Other => self.violation("was made by the session", path),
         }

@@ -2,7 +2,10 @@
 
 use files::simulation::{CopySession, CopySource};
 
-use super::{scenario::CopySessionPlan, snapshot::Snapshot};
+use super::{
+    scenario::CopySessionPlan,
+    snapshot::{Node, Snapshot},
+};
 
 /// What another process did before a call.
 #[derive(Debug)]
@@ -34,5 +37,16 @@ impl Record {
     pub(super) fn changed_from(&self, call: u64) -> Vec<&str> {
         let acts = self.acts.iter().filter(|act| act.call >= call);
         acts.flat_map(|act| act.after.changed_since(&act.before)).collect()
+    }
+
+    /// Whether another process has written to this file from a call on, and it has these contents still.
+    pub(super) fn is_written_from(&self, call: u64, node: &Node) -> bool {
+        let mut acts = self.acts.iter().filter(|act| act.call >= call);
+        acts.any(|act| {
+            let [before, after] = [&act.before, &act.after].map(|it| it.of_inode(node.inode));
+            before.zip(after).is_some_and(|(before, after)| {
+                before.bytes != after.bytes && after.bytes == node.bytes
+            })
+        })
     }
 }

@@ -101,6 +101,11 @@ impl Snapshot {
         Ok(())
     }
 
+    /// What has this inode, under any of its names.
+    pub(super) fn of_inode(&self, inode: u64) -> Option<&Node> {
+        self.nodes.values().chain(self.hidden.values()).find(|node| node.inode == inode)
+    }
+
     pub(super) fn get(&self, path: &str) -> Option<&Node> {
         self.nodes.get(path)
     }

@@ -276,7 +276,7 @@ impl World<'_> {
     fn arrive(&mut self, index: usize, way: Way, word: Word) {
         let reader = self.lines[index].reader(way);
         match word {
-            Word::ToRoot(ToRoot::Hello { .. }) => self.note(reader, Note::Came(index)),
+            Word::ToRoot(ToRoot::Hello(_)) => self.note(reader, Note::Came(index)),
             Word::ToRoot(message) => self.note(reader, Note::Said(index, message)),
             Word::ToReceiver(message) => self.note(reader, Note::FromRoot(Ok(message))),
             Word::End(how) => self.end_pipe(index, way, how),

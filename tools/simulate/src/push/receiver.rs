@@ -1,6 +1,7 @@
 //! A receiver: its session, and the simulated effects of its decisions.
 
 use std::{
+    net::SocketAddr,
     path::PathBuf,
     sync::{Arc, mpsc},
 };
@@ -8,9 +9,9 @@ use std::{
 use files::{
     Changes, Manifest, TargetError, Verified,
     machines::{
-        ChunkDigests, Copy, CopyDigest, FAILURE_DEADLINE, Offer, Ranges, ReceiverEffects,
-        ReceiverEvent, ReceiverMachine, Start, StreamMessage, StreamOffer, Terms, ToReceiver,
-        ToRoot, WaitedFor, first, handle,
+        ChunkDigests, Copy, CopyDigest, FAILURE_DEADLINE, Introduction, Offer, Ranges,
+        ReceiverEffects, ReceiverEvent, ReceiverMachine, Start, StreamMessage, StreamOffer, Terms,
+        ToReceiver, ToRoot, WaitedFor, first, handle,
     },
     receiver::ReceiveError,
 };
@@ -57,7 +58,8 @@ impl World<'_> {
         let line = self.lines.len();
         let index = self.add_process(host + 1, Some(Receiver::new(host, line)));
         self.lines.push(Line::new(root, index, host));
-        let hello = ToRoot::Hello { host: name(host) };
+        let address = SocketAddr::from(([127, 0, 0, 1], 1));
+        let hello = ToRoot::Hello(Introduction { host: name(host), names: Vec::new(), address });
         self.send_word(line, Way::ToRoot, Word::ToRoot(hello));
         self.plan(now_ns + PROGRESS_NS, Due::Progress(index));
         let fails_ns = self.scenario.hosts[host].faults.disk_fails_ns;
@@ -89,6 +91,7 @@ impl World<'_> {
         let terms = Terms {
             join_timeout_ms: 15_000,
             ports: None,
+            root: SocketAddr::from(([127, 0, 0, 1], 1)),
             streams: 1,
             completion: String::new(),
             protection: String::new(),

@@ -251,6 +251,18 @@ impl<'a> End<'a> {
         }
     }
 
+    /// Gives up what was asked for where what was said may have come altered: whoever asks has a time limit (the creation of a
+    /// group, docs/decisions/creation.md). Elsewhere every request is answered.
+    pub(super) fn give_up_requests(&mut self, facts: &Facts<'_>) {
+        let waiting: Vec<(usize, usize)> = (self.reserved.iter())
+            .map(|&(connection, channel, _)| (connection, channel))
+            .filter(|&(connection, _)| facts.may_differ(connection))
+            .collect();
+        for (connection, channel) in waiting {
+            self.release(connection, channel, facts);
+        }
+    }
+
     pub(super) fn break_off(&mut self, connection: usize) {
         let Some(connections) = &mut self.connections else { return };
         let mut of_it = self.applications.iter().filter(|it| it.at.0 == connection);

@@ -294,7 +294,10 @@ impl<'a> World<'a> {
                 self.wake(end);
             }
             Due::LosePatience => {
-                ends.iter_mut().for_each(|end| end.close(None, dice, facts));
+                for end in ends.iter_mut() {
+                    end.close(None, dice, facts);
+                    end.give_up_requests(facts);
+                }
                 ENDS.into_iter().for_each(|end| self.wake(end));
             }
             Due::Fault { number } => self.inject(number),

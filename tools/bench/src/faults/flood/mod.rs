@@ -3,7 +3,7 @@
 mod attack;
 mod round;
 
-use std::{fs, path::PathBuf};
+use std::{fs::File, io::Write, os::unix::fs::OpenOptionsExt, path::PathBuf};
 
 use lab::{Lab, LabSettings, Link, Rate};
 use plan::size;
@@ -53,7 +53,9 @@ pub fn run(args: &Args) -> Outcome<()> {
     let interrupt = Interrupt::watch()?;
     let files = PushFiles::create(&args.directory, args.bytes, 1, &interrupt)?;
     let secret = std::process::Command::new(&files.rdmc).arg("secret").output()?;
-    fs::write(files.directory().join("secret"), secret.stdout)?;
+    let mut private = File::options();
+    private.write(true).create_new(true).mode(0o600);
+    private.open(files.directory().join("secret"))?.write_all(&secret.stdout)?;
     // Besides the receivers: the root, the bystander, and the hostile host.
     let lab = Lab::create(&LabSettings::new(args.receivers + 3, Link::of_rate(args.rate)))?;
     let scenario = Scenario { lab: &lab, files: &files };

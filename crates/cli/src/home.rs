@@ -1,0 +1,107 @@
+//! Home directories, into which a listening receiver does not write: who may push could log in as their user, by
+//! `.ssh/authorized_keys` or a shell's start-up files.
+
+use std::{
+    env, fs,
+    os::unix::fs::MetadataExt,
+    path::{Path, PathBuf},
+};
+
+use rustix::{
+    fs::{Access, access},
+    process::{Uid, geteuid},
+};
+
+use crate::failure::Failure;
+
+const USERS: &str = "/etc/passwd";
+
+/// Refuses a directory for files of others' pushes that is a home directory, or has one below it.
+///
+/// Homes are the own one, of the environment and of `/etc/passwd`, and for root those of all users there: sshd takes files
+/// of the user and of root alone. Of users in other databases (LDAP) it knows only the one who starts it, by the environment.
+///
+/// Errors: names the directory, the home and its user.
+pub fn refuse(directory: &Path) -> Result<(), Failure> {
+    let own = env::var_os("HOME").map(|home| ("this user".into(), PathBuf::from(home)));
+    // Without it there are no users but that of the environment, as in containers.
+    let users = fs::read(USERS).unwrap_or_default();
+    let listed = homes_of(geteuid(), &String::from_utf8_lossy(&users));
+    let mut homes = listed.into_iter().chain(own).filter(|(_, home)| home.is_absolute());
+    let Some((user, home)) = homes.find(|(_, home)| is_reached(home, directory)) else {
+        return Ok(());
+    };
+    let (directory, home) = (directory.display(), home.display());
+    Err(Failure::Usage(format!(
+        "--dir {directory} lets roots write into {home}, the home directory of {user}, and so log in as {user} \
+         (.ssh/authorized_keys): use a directory in which no home is, such as {home}/incoming (for the user of a \
+         service: usermod --home /nonexistent USER)"
+    )))
+}
+
+/// Users and homes in a text like that of `/etc/passwd`: those with this number, for root all.
+fn homes_of(own: Uid, users: &str) -> Vec<(String, PathBuf)> {
+    let user = |line: &str| match line.split(':').collect::<Vec<_>>()[..] {
+        [name, _, number, _, _, home, ..] if own.is_root() || number == own.to_string() => {
+            Some((name.to_owned(), PathBuf::from(home)))
+        }
+        _ => None,
+    };
+    users.lines().filter_map(user).collect()
+}
+
+/// Whether files can come into this home by a name below the directory.
+fn is_reached(home: &Path, directory: &Path) -> bool {
+    let (Ok(home), Ok(directory)) = (fs::canonicalize(home), fs::canonicalize(directory)) else {
+        return false;
+    };
+    // What is read-only here, such as by ProtectSystem= of a service, is nothing to write into.
+    let is_writable = || access(&home, Access::WRITE_OK | Access::EXEC_OK).is_ok();
+    home.is_dir() && (home.starts_with(&directory) || is_same(&home, &directory)) && is_writable()
+}
+
+/// Whether two paths are one directory, such as by a bind mount.
+fn is_same(one: &Path, other: &Path) -> bool {
+    let id = |path| fs::metadata(path).ok().map(|found| (found.dev(), found.ino()));
+    id(one).is_some_and(|one| id(other) == Some(one))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn root_reaches_all_homes_and_others_their_own() {
+        let users = "root:x:0:0:root:/root:/bin/bash\n\nbroken:x\nrdmc:x:9:9::/nonexistent:\n";
+        let names = |number| {
+            let homes = homes_of(Uid::from_raw(number), users);
+            homes.into_iter().map(|(user, home)| format!("{user} {}", home.display())).collect()
+        };
+        let (all, own, none): (Vec<String>, Vec<String>, Vec<String>) =
+            (names(0), names(9), names(10));
+        assert_eq!(all, ["root /root", "rdmc /nonexistent"]);
+        assert_eq!((own, none), (vec!["rdmc /nonexistent".to_owned()], vec![]));
+    }
+
+    #[test]
+    fn homes_below_a_directory_are_reached_and_those_above_it_are_not() {
+        let place = tempfile::tempdir().unwrap();
+        let path = |name: &str| place.path().join(name);
+        fs::create_dir_all(path("a/home/incoming")).unwrap();
+        fs::create_dir(path("a/homes")).unwrap();
+        fs::write(path("a/file"), "").unwrap();
+        std::os::unix::fs::symlink("home", path("a/link")).unwrap();
+        let home = path("a/home");
+        for reaching in ["a/home", "a", "a/link", "a/home/incoming/.."] {
+            assert!(is_reached(&home, &path(reaching)), "{reaching}");
+        }
+        for elsewhere in ["a/home/incoming", "a/homes", "missing"] {
+            assert!(!is_reached(&home, &path(elsewhere)), "{elsewhere}");
+        }
+        assert!(is_reached(&path("a/link"), &path("a/home")));
+        // Homes that are none, as those of services.
+        for none in ["a/nonexistent", "a/file"] {
+            assert!(!is_reached(&path(none), &path("a")), "{none}");
+        }
+    }
+}

@@ -1,0 +1,75 @@
+//! Who has connected to a receiver that listens.
+
+use std::{
+    fmt,
+    net::{IpAddr, Ipv6Addr, SocketAddr},
+};
+
+use session::Channel;
+
+/// The most names of a certificate that are kept.
+const NAMES_MAX: usize = 4;
+/// Leading bits of an IPv6 address that hosts cannot choose by themselves.
+const PREFIX_BITS: u32 = 64;
+
+/// A root that has authenticated.
+#[derive(Clone, Debug)]
+pub struct Root {
+    address: SocketAddr,
+    /// Of its certificate: those that are allowed by name, or all; none where a secret authenticates.
+    names: Vec<String>,
+}
+
+impl Root {
+    /// `allowed`: the names of roots that are accepted; empty for all.
+    pub fn of(channel: &Channel, allowed: &[String]) -> Self {
+        let names = channel.peer_names();
+        let is_allowed = |name: &&String| allowed.iter().any(|one| one.eq_ignore_ascii_case(name));
+        let matching: Vec<String> = names.iter().filter(is_allowed).cloned().collect();
+        let mut names = if matching.is_empty() { names } else { matching };
+        names.truncate(NAMES_MAX);
+        Self { address: channel.peer(), names }
+    }
+
+    /// What limits on one root count by: its certificate's name or, since all that share a secret are alike, its address; of IPv6
+    /// the network, whose hosts have as many addresses as they like.
+    pub fn identity(&self) -> String {
+        match (self.names.first(), self.address.ip().to_canonical()) {
+            (Some(name), _) => name.clone(),
+            (None, IpAddr::V4(address)) => address.to_string(),
+            (None, IpAddr::V6(address)) => {
+                let network = address.to_bits() >> (u128::BITS - PREFIX_BITS);
+                Ipv6Addr::from_bits(network << (u128::BITS - PREFIX_BITS)).to_string()
+            }
+        }
+    }
+}
+
+impl fmt::Display for Root {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match &*self.names {
+            [] => write!(f, "{} (by the secret)", self.address),
+            names => write!(f, "{} (certificate of {})", self.address, names.join(", ")),
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn roots_count_by_certificate_or_by_address() {
+        let root = |address: &str, names: &[&str]| Root {
+            address: address.parse().unwrap(),
+            names: names.iter().map(|&name| name.to_owned()).collect(),
+        };
+        assert_eq!(root("10.0.0.1:5", &["login1", "login"]).identity(), "login1");
+        assert_eq!(root("[::ffff:10.0.0.1]:5", &[]).identity(), "10.0.0.1");
+        let network = root("[fd00:1:2:3:4::9]:5", &[]).identity();
+        assert_eq!(network, "fd00:1:2:3::");
+        assert_eq!(root("[fd00:1:2:3:ffff::1]:6", &[]).identity(), network);
+        let shown = root("10.0.0.1:5", &["login1"]).to_string();
+        assert_eq!(shown, "10.0.0.1:5 (certificate of login1)");
+    }
+}

@@ -1,0 +1,45 @@
+//! Receivers that listen do not write into home directories: who may push could log in as that user.
+
+use std::{fs, os::unix::fs::symlink};
+
+use crate::common::{Outcome, Place};
+
+/// How a receiver with this `--dir` ends, with `home` as home directory. A directory that it takes lets it fail later: the
+/// address is not one of this machine.
+fn receive(place: &Place, directory: &str) -> Outcome {
+    let listen = ["receive", "--listen", "192.0.2.1:1", "--secret-file", "secret", "--dir"];
+    let mut command = place.rdmc(&[&listen[..], &[directory]].concat());
+    Outcome::of(command.env("HOME", place.path("home")).output().unwrap())
+}
+
+#[test]
+fn a_listener_refuses_a_home_directory_and_what_is_above_it() {
+    let place = Place::with(10);
+    place.write_private("secret", &place.run_words("secret").out);
+    fs::create_dir_all(place.path("home/incoming")).unwrap();
+    fs::create_dir(place.path("homes")).unwrap();
+    symlink("home", place.path("link")).unwrap();
+    for directory in ["home", "home/", "home/incoming/..", "link", "."] {
+        let outcome = receive(&place, directory);
+        outcome.has_failed_with(2, "the home directory");
+        assert!(outcome.err.contains("--dir"), "the remedy: {outcome:?}");
+    }
+    for directory in ["home/incoming", "homes"] {
+        receive(&place, directory).has_failed_with(1, "listening on 192.0.2.1:1");
+    }
+    // Of a user of this machine, whatever the variable says; files are written with root's rights alone.
+    if rustix::process::geteuid().is_root() {
+        receive(&place, "/root").has_failed_with(2, "the home directory of root");
+    }
+}
+
+/// A stream that goes to a program is written nowhere.
+#[test]
+fn a_listener_for_a_stream_starts_in_a_home_directory() {
+    let place = Place::with(10);
+    place.write_private("secret", &place.run_words("secret").out);
+    let listen = ["receive", "--listen", "192.0.2.1:1", "--secret-file", "secret", "--stdout"];
+    let mut command = place.rdmc(&listen);
+    let outcome = Outcome::of(command.env("HOME", place.path(".")).output().unwrap());
+    outcome.has_failed_with(1, "listening on 192.0.2.1:1");
+}

@@ -1,0 +1,25 @@
+//! Text of peers in reasons and logs.
+
+/// The longest reason or name of a peer that is kept and passed on, in bytes.
+const BYTES_MAX: usize = 1000;
+
+/// A text that a peer may have made, cut to 1,000 bytes: reasons are printed, kept for each host, and passed on.
+pub fn shortened(text: &str) -> String {
+    if text.len() <= BYTES_MAX {
+        return text.to_owned();
+    }
+    format!("{}... ({} bytes)", &text[..text.floor_char_boundary(BYTES_MAX)], text.len())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn long_texts_are_cut_between_characters() {
+        assert_eq!(shortened("short"), "short");
+        assert_eq!(shortened(&"x".repeat(1000)).len(), 1000);
+        let long = format!("x{}", "\u{e9}".repeat(600));
+        assert_eq!(shortened(&long), format!("x{}... (1201 bytes)", "\u{e9}".repeat(499)));
+    }
+}

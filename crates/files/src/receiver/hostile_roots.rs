@@ -1,0 +1,279 @@
+//! What an authorised root that breaks every rule can do to a receiver that listens.
+
+use std::{
+    io::{Read, Write},
+    net::{Ipv4Addr, SocketAddr, TcpListener},
+    path::{Path, PathBuf},
+    sync::{Arc, OnceLock},
+    thread::{self, JoinHandle},
+    time::Duration,
+};
+
+use rdmc::{Algorithm, CompletionMode, Secret};
+use session::{Channel, Deadline};
+
+use super::{
+    error::ReceiveError,
+    limits::RootLimits,
+    placement::Placement,
+    reception::Reception,
+    root_link::RootLink,
+    serve::{serve, serve_with},
+    settings::ReceiverSettings,
+};
+use crate::{
+    Manifest,
+    group_terms::GroupTerms,
+    messages::{Offer, Start, StreamOffer, Terms, ToReceiver, ToRoot},
+    ranges::RangeList,
+};
+
+const TIMEOUT: Duration = Duration::from_secs(50);
+/// Much more than any log may get of one session.
+const LINE_BYTES_MAX: usize = 2000;
+
+type Outcome = Result<Option<PathBuf>, ReceiveError>;
+
+fn settings(directory: &Path) -> ReceiverSettings {
+    ReceiverSettings {
+        host: "host".into(),
+        names: Vec::new(),
+        root: None,
+        placement: Placement::Below(directory.to_owned()),
+        output: None,
+        bytes_max: None,
+        limits: Some(RootLimits::default()),
+        reception: Arc::default(),
+        stop: Arc::default(),
+    }
+}
+
+/// Both ends of a control connection: the receiver's, and the root's.
+fn pair() -> (Channel, Channel) {
+    let (secret, deadline) = (Secret::from_bytes([1; 32]), Deadline::after(TIMEOUT));
+    let listener = TcpListener::bind((Ipv4Addr::LOCALHOST, 0)).unwrap();
+    let address = listener.local_addr().unwrap();
+    thread::scope(|scope| {
+        let root = scope.spawn(|| Channel::connect(address, &secret, deadline).unwrap());
+        let receiver = Channel::accept(listener.accept().unwrap().0, &secret, deadline);
+        (receiver.unwrap(), root.join().unwrap())
+    })
+}
+
+/// A root, and the receiver that it has connected to.
+struct Evil {
+    root: Channel,
+    receiver: JoinHandle<Outcome>,
+    reception: Arc<Reception>,
+    _directory: tempfile::TempDir,
+}
+
+impl Evil {
+    fn connect() -> Self {
+        let directory = tempfile::tempdir().unwrap();
+        let (settings, (own, root)) = (settings(directory.path()), pair());
+        let reception = Arc::clone(&settings.reception);
+        let receiver = thread::spawn(move || serve(own, &settings));
+        Self { root, receiver, reception, _directory: directory }
+    }
+
+    fn send(&mut self, message: &ToReceiver) {
+        self.root.send(message, Deadline::after(TIMEOUT)).unwrap();
+    }
+
+    /// Receives until this message.
+    fn await_message<T>(&mut self, wanted: impl Fn(ToRoot) -> Option<T>) -> T {
+        loop {
+            let message = self.root.receive::<ToRoot>(Deadline::after(TIMEOUT)).unwrap();
+            if let Some(found) = wanted(message) {
+                return found;
+            }
+        }
+    }
+
+    /// What the root is told, and what the receiver's log gets.
+    fn end(mut self) -> (String, String) {
+        let told = self.await_message(|message| match message {
+            ToRoot::Failed { reason } => Some(reason),
+            _ => None,
+        });
+        drop(self.root);
+        (told, self.receiver.join().unwrap().unwrap_err().to_string())
+    }
+}
+
+fn terms() -> Terms {
+    Terms {
+        root: ([127, 0, 0, 1], 7001).into(),
+        streams: 1,
+        completion: "polling".into(),
+        protection: "authenticate".into(),
+        failure_deadline_ms: 5_000,
+        rate_max: None,
+        join_timeout_ms: 15_000,
+        ports: None,
+        secret: Secret::from_bytes([2; 32]),
+    }
+}
+
+fn offer(destination: &str) -> ToReceiver {
+    let manifest = Manifest { name: "object".into(), bytes: 10, mode: 0o644, modified_ns: 0 };
+    ToReceiver::Offer(Box::new(Offer {
+        manifest,
+        tree: None,
+        kept: None,
+        destination: destination.into(),
+        probe: [3; 32],
+        has_holes: false,
+        dry_run: false,
+        terms: terms(),
+    }))
+}
+
+/// A group of the root, this address and the receiver, which connects to the one before it.
+fn start(receiver: SocketAddr, third: SocketAddr) -> ToReceiver {
+    let root = SocketAddr::from((Ipv4Addr::LOCALHOST, 9));
+    let group = GroupTerms {
+        number: 7,
+        rank: 2,
+        addresses: vec![root, third, receiver],
+        racks: vec![0; 3],
+        algorithm: Algorithm::Chain.code(),
+        block_bytes: 10,
+        window_receives: 1,
+        window_sends: 1,
+        messages_in_flight: 1,
+        offload: false,
+    };
+    ToReceiver::Start(Start { group, ranges: RangeList::default() })
+}
+
+#[test]
+fn what_a_root_sends_is_not_repeated_in_logs() {
+    let long = || "\u{e9}".repeat(1 << 20);
+    let listing = ToReceiver::Listing { part: vec![7; 20 << 20] };
+    let destination = offer(&format!("x/{}", long()));
+    let mut protection = terms();
+    protection.protection = long();
+    let stream = StreamOffer { destination: long(), mode: None, command: None, terms: protection };
+    let mut network = (offer("a"), ToReceiver::Use { fabric: long(), has: RangeList::default() });
+    for (messages, words) in [
+        (vec![listing], "unexpected message from the root: part of a list of files"),
+        (vec![destination], ""),
+        (vec![ToReceiver::Stream(stream)], "protection"),
+        (vec![network.0.clone(), network.1.clone()], "fabric"),
+    ] {
+        let mut evil = Evil::connect();
+        messages.iter().for_each(|message| evil.send(message));
+        let (told, logged) = evil.end();
+        assert!(told.contains(words), "{told}");
+        assert!(told.len() < LINE_BYTES_MAX, "{} bytes were told", told.len());
+        // The command shortens that once more.
+        assert!(crate::shortened(&logged).len() < LINE_BYTES_MAX, "{} bytes", logged.len());
+    }
+    network.1 = ToReceiver::Abort { reason: long(), keep: true };
+    let mut evil = Evil::connect();
+    evil.send(&network.1);
+    let logged = evil.receiver.join().unwrap().unwrap_err().to_string();
+    assert!(logged.len() < LINE_BYTES_MAX, "{} bytes", logged.len());
+}
+
+#[test]
+fn a_root_is_not_told_what_answers_at_other_addresses() {
+    let service = TcpListener::bind((Ipv4Addr::LOCALHOST, 0)).unwrap();
+    let third = service.local_addr().unwrap();
+    let answering = thread::spawn(move || {
+        // A service of another protocol.
+        let (mut stream, _) = service.accept().unwrap();
+        stream.write_all(b"HTTP/1.1 400 Bad Request\r\n\r\n").unwrap();
+        let _ = stream.read_to_end(&mut Vec::new());
+    });
+    let mut evil = Evil::connect();
+    evil.send(&offer("copy"));
+    evil.await_message(|message| matches!(message, ToRoot::Prepared { .. }).then_some(()));
+    evil.send(&ToReceiver::Use { fabric: "tcp".into(), has: RangeList::default() });
+    let port = evil.await_message(|message| match message {
+        ToRoot::Ready { port } => Some(port),
+        _ => None,
+    });
+    evil.send(&start((Ipv4Addr::LOCALHOST, port).into(), third));
+    // The root keeps the connection alive, as an honest one does.
+    let told = loop {
+        let deadline = Deadline::after(TIMEOUT);
+        match evil.root.receive::<ToRoot>(deadline).unwrap() {
+            ToRoot::GroupFailed { detail, .. } => break detail,
+            _ => evil.send(&ToReceiver::Alive),
+        }
+    };
+    assert_eq!(told, RootLimits::UNREACHABLE);
+    let record = evil.reception.take_record();
+    assert!(record.notes.iter().any(|note| note.contains(&third.to_string())), "{record:?}");
+    assert_eq!(record.destination.as_deref(), Some("copy"));
+    evil.send(&ToReceiver::Abort { reason: "over".into(), keep: false });
+    assert!(evil.receiver.join().unwrap().is_err());
+    answering.join().unwrap();
+}
+
+#[test]
+fn a_session_ends_when_its_receiver_says_so_and_the_root_is_told() {
+    let evil = Evil::connect();
+    evil.reception.end("another push needs the place");
+    let (told, logged) = evil.end();
+    assert_eq!(
+        (&*told, &*logged),
+        ("another push needs the place", "another push needs the place")
+    );
+}
+
+#[test]
+fn progress_is_counted_and_keepalives_are_none() {
+    let mut evil = Evil::connect();
+    evil.send(&offer("copy"));
+    evil.await_message(|message| matches!(message, ToRoot::Prepared { .. }).then_some(()));
+    let progress = evil.reception.progress();
+    assert!(progress > 0);
+    (0..5).for_each(|_| evil.send(&ToReceiver::Alive));
+    evil.send(&ToReceiver::Publish);
+    let (reception, (told, _)) = (Arc::clone(&evil.reception), evil.end());
+    assert!(told.contains("request to publish"), "{told}");
+    assert_eq!(reception.progress() - progress, 2, "one message, and the end of the connection");
+}
+
+#[test]
+fn the_receiver_chooses_how_it_waits_and_how_many_groups_are_joined_at_a_time() {
+    let directory = tempfile::tempdir().unwrap();
+    let (settings, (own, _root)) = (settings(directory.path()), pair());
+    let link = RootLink::start(own, &settings).unwrap();
+    let context = link.context_settings("tcp", &terms()).unwrap();
+    assert_eq!(context.completion, CompletionMode::EventOnly);
+    let joining: Vec<_> = std::iter::from_fn(|| link.join().ok()).take(1000).collect();
+    assert_eq!(joining.len(), 64);
+    drop(joining);
+    assert!(link.join().is_ok());
+    link.disconnect();
+}
+
+#[test]
+fn a_receiver_that_takes_its_time_is_not_filled() {
+    static GIVEN_UP: OnceLock<()> = OnceLock::new();
+    let directory = tempfile::tempdir().unwrap();
+    let (settings, (own, mut root)) = (settings(directory.path()), pair());
+    let receiver = thread::spawn(move || {
+        serve_with(own, &settings, |session| {
+            assert!(session.is_limited());
+            GIVEN_UP.wait();
+            Err(ReceiveError::Stopped)
+        })
+    });
+    root.send(&ToReceiver::Gather(terms()), Deadline::after(TIMEOUT)).unwrap();
+    let chosen = ToReceiver::Use { fabric: "tcp".into(), has: RangeList::default() };
+    root.send(&chosen, Deadline::after(TIMEOUT)).unwrap();
+    let long = ToReceiver::Application(vec![7; 8 << 20]);
+    let soon = || Deadline::after(Duration::from_secs(2));
+    let sent = (0..100).take_while(|_| root.send(&long, soon()).is_ok()).count();
+    // 32 MiB are queued, and a message waits; more are in the buffers of sockets.
+    assert!(sent < 20, "{sent} messages of 8 MiB were taken");
+    drop(root);
+    GIVEN_UP.set(()).unwrap();
+    assert!(receiver.join().unwrap().is_err());
+}

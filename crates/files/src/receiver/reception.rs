@@ -1,0 +1,87 @@
+//! One session of a receiver as other threads see it.
+
+use std::{
+    mem,
+    sync::{
+        Mutex, MutexGuard, OnceLock, PoisonError,
+        atomic::{AtomicU64, Ordering},
+    },
+};
+
+use crate::reason::shortened;
+
+/// The most notes of a session.
+const NOTES_MAX: usize = 20;
+
+/// One session of a receiver as other threads see it: whether it makes progress, what it is about, and a way to end it.
+#[derive(Default, Debug)]
+pub struct Reception {
+    progress: AtomicU64,
+    ended: OnceLock<String>,
+    record: Mutex<Record>,
+}
+
+/// What is known of a session, for the log of its receiver. Text of the root's is shortened, not escaped.
+#[derive(Clone, Default, PartialEq, Eq, Debug)]
+pub struct Record {
+    /// Where the root wants its copy.
+    pub destination: Option<String>,
+    /// Length of the object, of a stream what was written out.
+    pub bytes: Option<u64>,
+    /// The digest that the copy was verified by: BLAKE3 of the contents, of a stream of the digests of its pieces.
+    pub digest: Option<[u8; 32]>,
+    /// What this host keeps to itself, such as why another member cannot be reached; at most 20.
+    pub notes: Vec<String>,
+}
+
+impl Reception {
+    /// A number that grows with each message of the root other than keepalives, and with bytes received, read and written.
+    pub fn progress(&self) -> u64 {
+        self.progress.load(Ordering::Relaxed)
+    }
+
+    /// Ends the session within a fraction of a second, unless it prepares or publishes a copy; the root is told the reason. Does
+    /// not wait. May be called before the session begins.
+    pub fn end(&self, reason: &str) {
+        let _ = self.ended.set(reason.to_owned());
+    }
+
+    /// What is known so far; the notes are taken.
+    pub fn take_record(&self) -> Record {
+        let mut record = self.lock();
+        let notes = mem::take(&mut record.notes);
+        Record { notes, ..record.clone() }
+    }
+
+    pub(super) fn ended(&self) -> Option<&String> {
+        self.ended.get()
+    }
+
+    pub(super) fn progressed(&self) {
+        self.progress.fetch_add(1, Ordering::Relaxed);
+    }
+
+    pub(super) fn offered(&self, destination: &str, bytes: Option<u64>) {
+        let mut record = self.lock();
+        (record.destination, record.bytes) = (Some(shortened(destination)), bytes);
+    }
+
+    pub(super) fn written(&self, bytes: u64) {
+        self.lock().bytes = Some(bytes);
+    }
+
+    pub(super) fn verified(&self, digest: &blake3::Hash) {
+        self.lock().digest = Some(*digest.as_bytes());
+    }
+
+    pub(super) fn note(&self, note: &str) {
+        let mut record = self.lock();
+        if record.notes.len() < NOTES_MAX {
+            record.notes.push(shortened(note));
+        }
+    }
+
+    fn lock(&self) -> MutexGuard<'_, Record> {
+        self.record.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+}
