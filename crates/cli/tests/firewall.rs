@@ -125,3 +125,40 @@ fn all_ends_listen_in_a_range_of_ports() {
         refused.has_failed_with(2, "a range of ports, such as 7000-7100");
     }
 }
+
+#[test]
+fn doctor_finds_pairs_of_hosts_that_cannot_connect() {
+    let Some(world) = World::new(1) else { return };
+    let check = |more: &[&str]| {
+        let launcher = format!("nsenter --net={}/{{host}}", world.place.path("networks").display());
+        let how = ["doctor", "--to", "h1,h2,h3", "--launcher", &launcher, "--remote-rdmc", RDMC];
+        let own = ["--timeout", "8", "--ports", "7100-7109"];
+        Outcome::of(world.place.rdmc(&[&how[..], &own, more].concat()).output().unwrap())
+    };
+    let whole = check(&[]);
+    assert_eq!((whole.code, whole.err.as_str()), (Some(0), ""), "{whole:?}");
+    assert!(whole.out.starts_with("12 of 12 connections"), "{whole:?}");
+    world.drop_between(1, 2);
+    world.drop_between(2, 1);
+    let parted = check(&["--json"]);
+    assert_eq!(parted.code, Some(3), "{parted:?}");
+    let report: serde_json::Value = serde_json::from_str(&parted.out).unwrap();
+    assert_eq!((&report["tried"], &report["exit_code"]), (&12.into(), &3.into()), "{report}");
+    let pairs = report["unreachable"].as_array().unwrap().iter();
+    let pairs: Vec<_> = pairs.map(|it| (it["from"].as_str(), it["to"].as_str())).collect();
+    assert_eq!(pairs, [(Some("h2"), Some("h1")), (Some("h1"), Some("h2"))], "{report}");
+    assert!(report["remedy"].as_str().unwrap().contains("TCP ports 7100-7109"), "{report}");
+}
+
+#[test]
+fn doctor_names_hosts_that_cannot_be_started() {
+    let place = Place::with(1);
+    let launcher = "sh -c 'test {host} != dead && exec env \"$@\"' sh";
+    let to = ["doctor", "--to", "alive,dead", "--launcher", launcher, "--remote-rdmc", RDMC];
+    let checked = place.run(&[&to[..], &["--advertise", "127.0.0.1"]].concat());
+    assert_eq!(checked.code, Some(3), "{checked:?}");
+    assert!(checked.out.starts_with("2 of 2 connections"), "{checked:?}");
+    assert!(checked.err.starts_with("rdmc: dead: its receiver ended"), "{checked:?}");
+    let local = place.run_words("doctor --local 3 --ports 7100");
+    local.has_failed_with(2, "a range of ports, such as 7000-7100");
+}

@@ -61,6 +61,16 @@ fn other_homes_are_refused_with_the_remedy() {
 }
 
 #[test]
+fn a_receiver_without_a_root_names_the_options_for_people() {
+    let place = Place::with(1);
+    for words in ["receive", "receive --dir ."] {
+        let refused = place.run_words(words);
+        refused.has_failed_with(2, "needs --listen IP:PORT, or --join HOST:PORT");
+        assert!(!refused.err.contains("--session"), "{refused:?}");
+    }
+}
+
+#[test]
 fn habits_of_scp_and_ssh_have_hints() {
     let place = Place::with(10);
     let path = push(&place, "a:/srv/x,b", "x", &[]);

@@ -20,6 +20,8 @@ pub(crate) enum Request {
     Leave { number: u64 },
     /// Join this team and call its operations.
     Collective(MeasureCollective),
+    /// Connect to other members.
+    Reach(Reach),
 }
 
 /// From a receiver, of the measurement with this number.
@@ -31,6 +33,8 @@ pub(crate) enum Answer {
     Received { number: u64 },
     /// It failed here. Of a team only if no other member is to blame: the team tells all members who is.
     Failed { number: u64, detail: String },
+    /// The members that it could not connect to, each by its rank, with the reason.
+    Reached { number: u64, unreachable: Vec<(u32, String)> },
 }
 
 /// One measurement at one host: a sequence of messages of one length.
@@ -43,6 +47,18 @@ pub(crate) struct Measure {
     /// A return group, in which the host sends each message back to the root. Without it, it confirms by
     /// [`Answer::Received`].
     pub echo: Option<GroupTerms>,
+}
+
+/// Which members a host is to connect to, one connection each, which is closed at once.
+#[derive(Clone, Debug, Serialize, Deserialize)]
+pub(crate) struct Reach {
+    pub number: u64,
+    /// The host's own.
+    pub rank: u32,
+    /// Addresses of the members' contexts, by rank.
+    pub addresses: Vec<SocketAddr>,
+    /// For each connection.
+    pub timeout_ms: u32,
 }
 
 /// A measurement of a team's operations at one host.

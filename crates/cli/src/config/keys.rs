@@ -1,7 +1,7 @@
 //! Which options may be configured.
 
 /// The commands with configured options.
-pub const COMMANDS: [&str; 2] = ["push", "bench"];
+pub const COMMANDS: [&str; 3] = ["push", "bench", "doctor"];
 
 /// Options that may be configured, by their long names; each is one of `rdmc push`.
 pub const KEYS: [&str; 25] = [

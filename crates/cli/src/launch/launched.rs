@@ -247,7 +247,6 @@ impl Launched {
             refusals => format!(" (tried {} times)", refusals + 1),
         };
         if let Some(cause) = line.strip_prefix(NOT_CONNECTED).filter(|_| self.said.is_own()) {
-            let cause = cause.trim_end_matches(" (see --advertise)");
             return format!("its receiver could not reach this machine: {cause}; {FIREWALL}");
         }
         match remedy(&line, self.said.is_own()) {

@@ -211,6 +211,15 @@ impl Host {
         }
     }
 
+    /// Why it is given up that lacks the fabric that others use already: the predicate of a sentence.
+    pub(super) fn lack_of(&self, fabric: &str) -> String {
+        let own = self.fabrics.join(", ");
+        format!(
+            "it has connected after the others had begun over {fabric}, which it does not have (it has {own}): push to it again, or \
+             name a network that all hosts have, such as --fabric tcp"
+        )
+    }
+
     pub fn report(&self) -> HostReport {
         HostReport {
             name: self.plan.name.clone(),

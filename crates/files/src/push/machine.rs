@@ -298,7 +298,7 @@ impl<'a> RootMachine<'a> {
 
     /// Gives up hosts that are late and starts fabrics.
     pub fn gather(&mut self, effects: &mut impl Effects) -> Result<(), PushError> {
-        for (host, reason) in self.hosts.late(effects, self.now) {
+        for (host, reason) in self.hosts.given_up(effects, self.fabric.as_ref(), self.now) {
             self.fail(effects, host, &reason);
         }
         if self.settings.dry_run {

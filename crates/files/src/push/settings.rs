@@ -25,8 +25,8 @@ use crate::{
     push::switch_control::SwitchControl,
 };
 
-/// The least that receivers may take to join a group.
-const JOIN_TIMEOUT_LEAST: Duration = Duration::from_secs(2);
+/// The least that receivers may take to join a group: systems send the first packet of a connection again after 1 s and 3 s.
+const JOIN_TIMEOUT_LEAST: Duration = Duration::from_secs(4);
 /// How long reports of receivers that could not join a group may be on their way.
 const REPORT_TIME: Duration = Duration::from_secs(3);
 

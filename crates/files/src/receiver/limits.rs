@@ -64,7 +64,9 @@ impl RootLimits {
             ));
         }
         if let Some(ports) = terms.ports.filter(|ports| ports.first() < PORT_MIN) {
-            return Err(format!("this receiver listens at ports from {PORT_MIN} on, and the push has --ports {ports}"));
+            return Err(format!(
+                "this receiver listens at ports from {PORT_MIN} on, and the push has --ports {ports}"
+            ));
         }
         self.check_protection(terms, root.to_canonical().is_loopback())
     }
