@@ -353,6 +353,10 @@ pub fn join_predicate(error: &Error) -> String {
     match error {
         Error::Failed(failure) => predicate(failure),
         Error::Member { cause, .. } => format!("could not be joined: {cause}"),
+        Error::Timeout { member: Some(_), timeout, .. } => {
+            let seconds = timeout.as_secs_f64();
+            format!("could not be joined: there was no connection to it within {seconds} s")
+        }
         other => format!("could not be joined: {other}"),
     }
 }

@@ -198,7 +198,9 @@ impl PushGroup {
     pub(super) fn not_joined_here(&mut self, error: &Error) {
         self.is_by_switches |= matches!(error, Error::InSwitch { .. });
         let blamed = match error {
-            Error::Member { member, .. } => Some(Blamed { member: *member, noticed_by: None }),
+            Error::Member { member, .. } | Error::Timeout { member: Some(member), .. } => {
+                Some(Blamed { member: *member, noticed_by: None })
+            }
             _ => None,
         };
         self.own.get_or_insert((blamed, join_predicate(error)));

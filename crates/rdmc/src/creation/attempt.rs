@@ -341,21 +341,16 @@ impl<M: Medium> Attempt<M> {
         asked.map(|(&rank, _)| rank).chain(absent.map(|(&rank, _)| rank))
     }
 
-    /// Returns the error that it has not ended in time. If only the link to one neighbour is missing, that one is to blame.
+    /// Returns the error that it has not ended in time.
     pub(crate) fn missed(&self) -> Error {
-        if let ([member], Some(_)) = (&self.missing().collect::<Vec<_>>()[..], self.joining.terms())
-        {
-            let (member, address) = (*member, self.address(*member));
-            let seconds = self.joining.timeout.as_secs_f64();
-            let lost = self.lost.as_ref().map_or(String::new(), |(_, cause)| format!(" ({cause})"));
-            let cause = match self.asked.contains_key(&member) {
-                true => format!("no connection to it was made within {seconds} s{lost}"),
-                false => format!("it has not connected within {seconds} s"),
-            };
-            return Error::Member { member, address, cause };
-        }
+        let missing: Vec<u32> = self.missing().collect();
+        // The one that was to tell what the root has chosen may wait for others.
+        let member = match missing[..] {
+            [member] if self.joining.terms().is_some() => Some(member),
+            _ => None,
+        };
         let members: Vec<String> =
-            self.missing().map(|rank| format!("{rank} ({})", self.address(rank))).collect();
+            missing.iter().map(|&rank| format!("{rank} ({})", self.address(rank))).collect();
         let (members, group) = (members.join(", "), self.joining.number);
         let lost = self.lost.as_ref().map_or(String::new(), |(rank, cause)| {
             format!(" (the connection to member {rank} was lost: {cause})")
@@ -367,6 +362,6 @@ impl<M: Medium> Attempt<M> {
                  {group} has chosen{lost}"
             ),
         };
-        Error::Timeout { what, timeout: self.joining.timeout }
+        Error::Timeout { what, timeout: self.joining.timeout, member }
     }
 }
