@@ -56,7 +56,8 @@ mod tests {
     use super::*;
     use crate::{
         Collective, CollectivePlan,
-        messages::{Measure, MeasureCollective, Reach},
+        messages::{Measure, MeasureCollective},
+        reach::Reach,
     };
 
     fn seed(kind: u8, message: &impl Serialize) -> Vec<u8> {

@@ -6,7 +6,7 @@ use files::GroupTerms;
 use rdmc::{Error, TeamSettings};
 use serde::{Deserialize, Serialize, de::DeserializeOwned};
 
-use crate::CollectivePlan;
+use crate::{CollectivePlan, reach::Reach};
 
 /// The longest message of a measurement, in bytes: hosts hold it in memory.
 pub const MEASURED_BYTES_MAX: u64 = 16 << 30;
@@ -47,18 +47,6 @@ pub(crate) struct Measure {
     /// A return group, in which the host sends each message back to the root. Without it, it confirms by
     /// [`Answer::Received`].
     pub echo: Option<GroupTerms>,
-}
-
-/// Which members a host is to connect to, one connection each, which is closed at once.
-#[derive(Clone, Debug, Serialize, Deserialize)]
-pub(crate) struct Reach {
-    pub number: u64,
-    /// The host's own.
-    pub rank: u32,
-    /// Addresses of the members' contexts, by rank.
-    pub addresses: Vec<SocketAddr>,
-    /// For each connection.
-    pub timeout_ms: u32,
 }
 
 /// A measurement of a team's operations at one host.

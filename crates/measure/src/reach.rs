@@ -11,9 +11,8 @@ use std::{
 };
 
 use rdmc::{Error, Secret};
+use serde::{Deserialize, Serialize};
 use session::{Channel, Deadline};
-
-use crate::messages::Reach;
 
 /// How many hosts a check of connections may have: each connects to all others.
 pub const REACHED_HOSTS_MAX: usize = 1000;
@@ -21,6 +20,18 @@ pub const REACHED_HOSTS_MAX: usize = 1000;
 const AT_A_TIME: usize = 32;
 /// The longest that one may take.
 const TIMEOUT_MAX: Duration = Duration::from_secs(15);
+
+/// Which members a host is to connect to, one connection each, which is closed at once.
+#[derive(Clone, Debug, Serialize, Deserialize)]
+pub(crate) struct Reach {
+    pub number: u64,
+    /// The host's own.
+    pub rank: u32,
+    /// Addresses of the members' contexts, by rank.
+    pub addresses: Vec<SocketAddr>,
+    /// For each connection.
+    pub timeout_ms: u32,
+}
 
 impl Reach {
     /// Checks what a root has sent. Errors: the fault.

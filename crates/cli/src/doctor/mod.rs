@@ -69,7 +69,8 @@ pub struct Args {
 ///
 /// Errors: no problem was found, but the report cannot be written; hosts cannot be examined.
 pub fn run(args: &Args) -> Result<Exit, Failure> {
-    if args.hosts.are_given() { pairs::run(args) } else { examine(args) }
+    let Args { hosts, hosting, json } = args;
+    if hosts.are_given() { pairs::run(hosts, hosting, *json) } else { examine(args) }
 }
 
 fn examine(args: &Args) -> Result<Exit, Failure> {

@@ -3,12 +3,14 @@
 use files::PushSettings;
 use measure::{ReachCheck, ReachReport};
 
-use super::{Args, pairs_report::PairsReport};
+use super::pairs_report::PairsReport;
 use crate::{
     failure::{Exit, Failure, print_message},
+    hosting::Hosting,
     interrupt::Interrupt,
     json,
     launch::Launcher,
+    named_hosts::NamedHosts,
     output::{self, InUse},
     recording,
     replicate::{Start, add_last_line},
@@ -17,16 +19,16 @@ use crate::{
 /// Lets all machines connect to each other and prints the report.
 ///
 /// Errors: those that prevent the start; the report cannot be written.
-pub fn run(args: &Args) -> Result<Exit, Failure> {
-    let interrupt = Interrupt::catch(args.json)?;
-    let local = args.hosts.is_local();
-    let settings = args.hosting.settings(args.hosts.plans()?, local)?;
-    let launcher = args.hosting.launcher(local)?;
+pub fn run(hosts: &NamedHosts, hosting: &Hosting, as_json: bool) -> Result<Exit, Failure> {
+    let interrupt = Interrupt::catch(as_json)?;
+    let local = hosts.is_local();
+    let settings = hosting.settings(hosts.plans()?, local)?;
+    let launcher = hosting.launcher(local)?;
     let mut in_use = InUse::default();
-    in_use.add_hosts_file(args.hosts.hosts_file.as_ref());
-    args.hosting.add_to(&mut in_use);
+    in_use.add_hosts_file(hosts.hosts_file.as_ref());
+    hosting.add_to(&mut in_use);
     let interrupt = interrupt.begin();
-    let (trace, verbose) = (args.hosting.trace.as_ref(), args.hosting.verbose);
+    let (trace, verbose) = (hosting.trace.as_ref(), hosting.verbose);
     let (report, traced) = recording::around(trace, &in_use, verbose, |recording| {
         check(&settings, &launcher.recorded(recording), &interrupt)
     })?;
@@ -35,7 +37,7 @@ pub fn run(args: &Args) -> Result<Exit, Failure> {
     report.failures().for_each(print_message);
     report.exit_code = report.exit().and(traced);
     let written = output::print(|out| {
-        if args.json {
+        if as_json {
             return json::write_pretty(out, &report);
         }
         report.write(out)

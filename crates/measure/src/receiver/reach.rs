@@ -13,8 +13,8 @@ use rdmc::Error;
 
 use super::groups::answer;
 use crate::{
-    messages::{Answer, Reach},
-    reach::cause,
+    messages::Answer,
+    reach::{Reach, cause},
 };
 
 /// Connections that are being made; no further one is once this is dropped.

@@ -8,8 +8,8 @@ use session::Deadline;
 
 use super::session::{Event, Input, Session, start_thread};
 use crate::{
-    messages::{Answer, Reach, Request},
-    reach::{REACHED_HOSTS_MAX, cause},
+    messages::{Answer, Request},
+    reach::{REACHED_HOSTS_MAX, Reach, cause},
 };
 
 /// How long answers may be on their way.
