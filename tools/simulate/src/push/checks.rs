@@ -84,7 +84,10 @@ impl World<'_> {
         let is_judged = self.scenario.stream.is_none()
             && self.facts.faults.is_empty()
             && self.scenario.hosts.iter().all(faultless);
-        let (Some(began_ns), true) = (self.facts.first_round_ns, is_judged) else { return };
+        let (Some(first_ns), true) = (self.facts.first_round_ns, is_judged) else { return };
+        // Copies that hosts had already are published without a group.
+        let published = self.facts.hosts.iter().filter_map(|host| host.published_ns);
+        let began_ns = published.chain([first_ns]).min().unwrap_or(first_ns);
         let connected = &self.facts.connected_ns;
         let late_from = |count: usize| {
             let median = connected[(count - 1) / 2];
