@@ -81,11 +81,17 @@ impl World<'_> {
     fn check_start(&mut self) {
         // One that joins while others prepare is waited for as they are.
         let faultless = |host: &HostScenario| host.faults == HostFaults::default() && !host.joins;
+        // Of one that has everything only the copy is compared and published, however long that takes.
+        let files = self.scenario.files.len().max(1);
+        let lacks =
+            |host: &HostScenario| host.partial_percent < 100 && host.kept_files.len() < files;
         let is_judged = self.scenario.stream.is_none()
+            && self.facts.pushes == 1
             && self.facts.faults.is_empty()
-            && self.scenario.hosts.iter().all(faultless);
+            && self.scenario.hosts.iter().all(faultless)
+            && self.scenario.hosts.iter().all(lacks);
         let (Some(first_ns), true) = (self.facts.first_round_ns, is_judged) else { return };
-        // Copies that hosts had already are published without a group.
+        // Without bytes that it lacks a copy is published without a group.
         let published = self.facts.hosts.iter().filter_map(|host| host.published_ns);
         let began_ns = published.chain([first_ns]).min().unwrap_or(first_ns);
         let connected = &self.facts.connected_ns;
