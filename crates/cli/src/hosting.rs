@@ -3,7 +3,7 @@
 use std::{net::IpAddr, path::PathBuf, time::Duration};
 
 use clap::builder::{NonEmptyStringValueParser, PossibleValuesParser, TypedValueParser};
-use files::{HostPlan, PushSettings, Reach};
+use files::{HostPlan, PortRange, PushSettings, Reach};
 use rdmc::{CompletionMode, Fabric, Protection, Secret, Window};
 
 use crate::{
@@ -13,7 +13,7 @@ use crate::{
     help::{EXPERTS, LISTENING, REPORTS, STARTING, USUAL},
     hosts::{self, Host},
     hosts_file, input,
-    launch::{DEPTH_MAX, FANOUT, Launcher, Program},
+    launch::{DEPTH_MAX, FANOUT, Launcher, Program, SSH},
     network::Choice,
     output::InUse,
     slurm,
@@ -32,10 +32,13 @@ pub struct Hosting {
     protect: Option<Protection>,
 
     /// Command that runs a program on a host; split into words without a shell
+    ///
+    /// Without the options of the default, what ~/.ssh/config has for logins by hand (forwards, RemoteCommand, RequestTTY) can
+    /// end those of receivers.
     #[arg(
         long,
         value_name = "COMMAND",
-        default_value = "ssh -o BatchMode=yes {host}",
+        default_value = SSH,
         conflicts_with = "local",
         help_heading = STARTING
     )]
@@ -79,6 +82,12 @@ pub struct Hosting {
     /// Address at which the hosts reach this machine [default: the one that most connect to]
     #[arg(long, value_name = "IP", conflicts_with = "local", help_heading = STARTING)]
     advertise: Option<IpAddr>,
+
+    /// TCP ports at which this machine and the hosts listen for each other: 7000-7100 [default: any]
+    ///
+    /// For firewalls between them. This machine needs two of them, a host one for each push at the same time (docs/ports.md).
+    #[arg(long, value_name = "FIRST-LAST", help_heading = STARTING)]
+    ports: Option<PortRange>,
 
     /// Network interface of this machine on which the hosts reach it, and on which data goes
     ///
@@ -178,7 +187,8 @@ impl Hosting {
         let credentials = self.credentials.read(&[])?;
         if listening && credentials.is_none() {
             let what = "receivers that listen (HOST:PORT) need --secret-file with the same secret, or \
-                        --cert, --key and --ca";
+                        --cert, --key and --ca; for another port of ssh name the host alone, and the port in \
+                        ~/.ssh/config or --launcher";
             return Err(Failure::Usage(what.into()));
         }
         let secret = Secret::random().map_err(Failure::while_doing("making a secret"))?;
@@ -190,6 +200,7 @@ impl Hosting {
         settings.streams = self.streams;
         settings.local_only = local;
         settings.advertise = self.advertise;
+        settings.ports = self.ports;
         settings.start_timeout = Duration::from_secs(self.timeout);
         settings.failure_deadline = self.failure_deadline;
         Ok(settings)

@@ -8,7 +8,7 @@ pub const HOSTS_MAX: usize = 10_000;
 /// An entry of a list.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub struct Host {
-    /// The whole entry; the host's name in reports.
+    /// The entry, without the brackets around an address that has no port; the host's name in reports.
     pub name: String,
     /// Whether the entry is `HOST:PORT`, where a receiver listens.
     pub listens: bool,
@@ -19,7 +19,19 @@ pub struct Host {
 impl Host {
     /// A host in no rack, by its entry.
     pub fn named(name: String) -> Self {
-        Self { listens: has_port(&name) == Some(true), name, rack: None }
+        let listens = has_port(&name) == Some(true);
+        Self { name: if listens { name } else { without_brackets(name) }, listens, rack: None }
+    }
+}
+
+/// The address in `USER@[ADDRESS]`, which ssh takes as it is; names stay.
+fn without_brackets(name: String) -> String {
+    let at = name.find('@').map_or(0, |at| at + 1);
+    let (user, host) = name.split_at(at);
+    let inside = host.strip_prefix('[').and_then(|rest| rest.strip_suffix(']'));
+    match inside.filter(|address| address.contains(':')) {
+        Some(address) => format!("{user}{address}"),
+        None => name,
     }
 }
 
@@ -131,9 +143,13 @@ fn check_name(name: &str) -> Result<(), String> {
         "" => Err("an empty host name: a comma too many?".into()),
         "." | ".." => Err(format!("\"{name}\" is not a host")),
         _ if name.starts_with('-') => Err(format!("\"{name}\" looks like an option, not a host")),
+        _ if name.contains(":/") => {
+            Err(format!("{name:?} has a path: name the host alone, and the path by --dest"))
+        }
         _ if !name.chars().all(allowed) => Err(format!("{name:?} is not a host name")),
         _ if has_port(name) == Some(false) => Err(format!(
-            "\"{name}\" has no port from 1 to 65535 after the colon; HOST:PORT is a receiver that listens"
+            "\"{name}\" has no port from 1 to 65535 after the colon; HOST:PORT is a receiver that listens, \
+             and a path goes into --dest"
         )),
         _ => Ok(()),
     }
@@ -169,7 +185,11 @@ mod tests {
         let listens =
             |list| parse(list).unwrap().iter().map(|host| host.listens).collect::<Vec<_>>();
         assert_eq!(listens("a:70,n[1-2]:70,[::1]:70"), [true; 4]);
-        assert_eq!(listens("a,::1,fe80::1%eth0"), [false; 3]);
+        assert_eq!(listens("a,::1,fe80::1%eth0,[::2],me@[::3]"), [false; 5]);
+        assert_eq!(
+            names("[::1]:70,[::2],me@[::3],[fe80::1%eth0]"),
+            ["[::1]:70", "::2", "me@::3", "fe80::1%eth0"]
+        );
         for list in ["a:b", "a:0", "a:70000", "a:", "[::1]:", "[::1]:99999", "n[1-2]:x"] {
             let error = parse(list).unwrap_err();
             assert!(error.contains("no port from 1 to 65535"), "{list}: {error}");

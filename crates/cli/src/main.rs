@@ -28,6 +28,7 @@ mod json;
 mod launch;
 mod logging;
 mod man;
+mod named_hosts;
 mod network;
 mod output;
 mod plan;
@@ -69,7 +70,7 @@ enum Command {
     #[command(after_help = "Example:\n  (umask 077; rdmc secret > secret)")]
     Secret,
     Demo(demo::Args),
-    Doctor(doctor::Args),
+    Doctor(Box<doctor::Args>),
     Bench(Box<bench::Args>),
     Plan(Box<plan::Args>),
     Switch(Box<switch::Args>),

@@ -45,5 +45,7 @@ fn write_pages(
     let path = directory.join(page.get_filename());
     page.generate_to(directory).map_err(Failure::while_doing(path.display()))?;
     written.push(path);
-    command.get_subcommands().try_for_each(|command| write_pages(command, directory, written))
+    // Those for launchers are in no list of commands.
+    let mut shown = command.get_subcommands().filter(|command| !command.is_hide_set());
+    shown.try_for_each(|command| write_pages(command, directory, written))
 }

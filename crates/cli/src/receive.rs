@@ -47,6 +47,8 @@ use crate::{
 
 /// How long connecting to a root may take.
 const CONNECT_TIMEOUT: Duration = Duration::from_secs(20);
+/// What a user is told who names no root.
+const NEEDED: &str = "receive needs --listen IP:PORT, or --join HOST:PORT: see `rdmc help receive`";
 
 const EXAMPLES: &str = "\
 Example, for hosts without ssh:
@@ -131,8 +133,7 @@ pub struct Args {
     name: Vec<String>,
 
     /// Read an invitation from standard input and connect to the root; for launchers
-    #[arg(long, conflicts_with_all = ["listen", "credentials", "dir", "trace", "once"],
-          required_unless_present_any = ["listen", "join"], help_heading = EXPERTS)]
+    #[arg(long, conflicts_with_all = ["listen", "credentials", "dir", "trace", "once"], help_heading = EXPERTS)]
     session: bool,
 
     /// Write a trace of this member for https://ui.perfetto.dev or chrome://tracing
@@ -146,6 +147,9 @@ pub struct Args {
 
 /// Receives until done, or until SIGTERM with `--listen`.
 pub fn run(args: &Args) -> Result<Exit, Failure> {
+    if args.listen.is_none() && args.join.is_none() && !args.session {
+        return Err(Failure::Usage(NEEDED.into()));
+    }
     survive_file_size_limits().map_err(Failure::while_doing("catching signals"))?;
     let credentials = args.credentials.read(&args.allow)?;
     let Some(credentials) = credentials else { return answer_invitation(args.verbose) };
@@ -198,7 +202,7 @@ pub fn run(args: &Args) -> Result<Exit, Failure> {
                 .run(credentials, &interrupt)
         }
         (None, Some(root)) => join(root, &credentials, &settings),
-        (None, None) => Err(Failure::Usage("receive needs --listen or --join".into())),
+        (None, None) => Err(Failure::Usage(NEEDED.into())),
     })
 }
 
@@ -286,9 +290,8 @@ fn connect(
     secret: &Secret,
     settings: &ReceiverSettings,
 ) -> Result<(), Failure> {
-    let channel = receiver::call(addresses, port, secret, CONNECT_TIMEOUT).map_err(|error| {
-        Failure::Failed(format!("cannot connect to the root: {error} (see --advertise)"))
-    })?;
+    let channel = receiver::call(addresses, port, secret, CONNECT_TIMEOUT)
+        .map_err(|error| Failure::Failed(format!("cannot connect to the root: {error}")))?;
     // Only a hint for the root's user, so without own networks there is none.
     let own = network::own().unwrap_or_default();
     if let Some(network) = network::faster(networks, channel.peer().ip().to_canonical(), &own) {

@@ -1,6 +1,9 @@
 //! Errors in the arguments, and the requested help.
 
-use std::{ffi::OsString, io::Write};
+use std::{
+    ffi::OsString,
+    io::{self, Write},
+};
 
 use clap::{
     Error,
@@ -23,9 +26,14 @@ const FORMER: [(&str, &str, &str); 3] = [
 /// Prints the requested help, or the error in these arguments; `added` are those of the configuration.
 pub fn report(mut error: Error, arguments: &[OsString], added: &Additions) -> Exit {
     if !error.use_stderr() {
-        // A closed pipe is no error here.
-        let _ = error.print();
-        return Exit::Done;
+        return match error.print().and_then(|()| io::stdout().flush()) {
+            // Who reads it has read enough.
+            Err(error) if error.kind() != io::ErrorKind::BrokenPipe => {
+                failure::print_message(format_args!("standard output: {error}"));
+                Exit::Output
+            }
+            _ => Exit::Done,
+        };
     }
     let remedy = remedy(&error, arguments);
     if let Some(remedy) = remedy {
@@ -41,7 +49,10 @@ pub fn report(mut error: Error, arguments: &[OsString], added: &Additions) -> Ex
     } else {
         let _ = error.print();
     }
-    added.explain(&text);
+    // The usage behind an error names options that this one is not about.
+    let is_of_none = error.kind() == ErrorKind::UnknownArgument;
+    let about = text.split("\nUsage: ").next().filter(|_| is_of_none).unwrap_or(&text);
+    added.explain(about);
     if asks_for_json(arguments) {
         let what = text.split("\n\n").next().unwrap_or_default();
         let what = what.trim_start_matches("error: ");

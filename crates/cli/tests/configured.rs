@@ -15,6 +15,17 @@ fn run(place: &Place, file: &str, variables: &[(&str, &str)], words: &str) -> Ou
     Outcome::of(command.output().unwrap())
 }
 
+/// The line of usage names options, too, which the error is not about.
+#[test]
+fn an_unknown_option_is_not_said_to_be_configured() {
+    let place = Place::with(10);
+    let mut push = place.rdmc(&["push", "object", "--to", "a", "--nonsense"]);
+    push.env("RDMC_LAUNCHER", "ssh {host}");
+    let refused = Outcome::of(push.output().unwrap());
+    refused.has_failed_with(2, "--nonsense");
+    assert!(!refused.err.contains("variable"), "{refused:?}");
+}
+
 #[test]
 fn what_never_changes_is_configured_once() {
     let place = Place::with(100_000);

@@ -11,7 +11,9 @@ mod deep_trees;
 mod destinations;
 mod direct_copies;
 mod doctor;
+mod firewall;
 mod home;
+mod hosts;
 mod hugging_face;
 mod join;
 mod launch_tree;
@@ -32,6 +34,7 @@ mod push_stream;
 mod push_trees;
 mod redirected;
 mod slurm;
+mod ssh;
 #[cfg(feature = "switch")]
 mod switch;
 #[cfg(feature = "switch")]

@@ -172,6 +172,10 @@ fn exit_codes_do_not_depend_on_standard_output() {
 fn output_that_cannot_be_written_is_a_failure_unless_its_reader_closed_the_pipe() {
     let place = Place::with(10);
     let plan = place.rdmc(&["plan", "--members", "64", "--blocks", "1000"]);
+    for words in [&["--version"][..], &["push", "--help"]] {
+        let full = outcome(through_shell(&place.rdmc(words), "exec \"$@\" >/dev/full"));
+        full.has_failed_with(4, "standard output: No space left on device");
+    }
     let full = outcome(through_shell(&plan, "exec \"$@\" >/dev/full"));
     full.has_failed_with(4, "standard output: No space left on device");
     // A reader that closes the pipe early is no failure.

@@ -200,7 +200,7 @@ fn arguments_that_make_no_sense_are_refused() {
         ("push object --local 1 --advertise 127.0.0.1", "cannot be used with"),
         ("bench --local 1 --launcher {host}", "cannot be used with"),
         ("push object --to a:7000", "--secret-file"),
-        ("receive", "--session"),
+        ("receive", "--listen IP:PORT, or --join HOST:PORT"),
         ("receive --listen 127.0.0.1:0", "--secret-file"),
     ] {
         place.run_words(arguments).has_failed_with(2, words);

@@ -6,12 +6,28 @@ use std::{
 };
 
 use crate::common::{
-    Outcome, Place, await_that, child_with_open, children, is_running, signal, without_signals,
+    Outcome, Place, RDMC, await_that, child_with_open, children, is_running, signal,
+    without_signals,
 };
 
 /// Blocks so small that the transfer lasts long enough to be disturbed in the middle.
 const SLOW: [&str; 6] = ["push", "object", "--local", "3", "--block-size", "1KiB"];
 const BYTES: usize = 20 << 20;
+
+/// It gets its own copy while it is waited for.
+#[test]
+fn a_host_that_hangs_delays_nobody() {
+    let place = Place::with(100_000);
+    let dest = place.path("{host}").to_str().unwrap().to_owned();
+    let launcher = "sh -c 'test $0 = hangs && exec sleep 600; exec \"$@\"' {host}";
+    let to = ["push", "object", "--to", "a,hangs,b", "--dest", &dest, "--launcher", launcher];
+    let how = ["--remote-rdmc", RDMC, "--advertise", "127.0.0.1", "--timeout", "600"];
+    let push = place.rdmc(&[&to[..], &how].concat()).spawn().unwrap();
+    await_that("the others have copies", || place.is_copy("a") && place.is_copy("b"));
+    signal(push.id(), "TERM");
+    let outcome = Outcome::of(push.wait_with_output().unwrap());
+    outcome.has_failed_with(130, "2 of 3 hosts have a copy");
+}
 
 #[test]
 fn a_killed_receiver_is_named_and_the_others_get_their_copies() {

@@ -373,7 +373,7 @@ fn what_cannot_be_sent_is_named_before_anything_starts() {
     let outcome = place.run_words("push tree --local 1 --exclude dangling");
     assert_eq!(outcome.code, Some(0), "{outcome:?}");
     let outcome = place.run_words("push tree d/tree missing --local 1");
-    assert_eq!(outcome.code, Some(1), "{outcome:?}");
+    assert_eq!(outcome.code, Some(2), "{outcome:?}");
     assert!(outcome.err.contains("have the same name"), "{outcome:?}");
     let outcome = place.run_words("push tree missing --local 1");
     assert!(outcome.err.contains("missing does not exist"), "{outcome:?}");

@@ -59,6 +59,16 @@ fn all_nodes_of_a_job_are_started_by_one_command() {
     assert_eq!(fs::read_to_string(place.path("calls")).unwrap(), "3 n1,n2,n3\n");
 }
 
+/// The template is filled in, and never guessed from a path that has the node's name elsewhere.
+#[test]
+fn names_of_nodes_may_be_anywhere_in_paths() {
+    let place = Place::with(1000);
+    let dest = place.path("data/{host}").to_str().unwrap().to_owned();
+    let outcome = push(&place, Some("a,data"), &["--dest", &dest, "--mkdir"]);
+    assert_eq!((outcome.code, outcome.err.as_str()), (Some(0), ""), "{outcome:?}");
+    assert!(place.is_copy("data/a") && place.is_copy("data/data"), "{outcome:?}");
+}
+
 /// It is tried once more by itself, and the others do not wait.
 #[test]
 fn a_node_that_cannot_start_is_named() {

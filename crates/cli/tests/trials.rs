@@ -4,7 +4,6 @@
 use std::{
     fs::{self, File},
     io::Read,
-    net::{TcpListener, TcpStream},
     os::unix::ffi::OsStrExt,
     path::{Path, PathBuf},
     process::{Child, Command, Stdio},
@@ -12,79 +11,13 @@ use std::{
 
 use serde_json::Value;
 
-use crate::common::{Outcome, Place, RDMC, await_that, is_running, signal, without_signals};
+use crate::common::{
+    Outcome, Place, RDMC, await_that, is_running, signal, sshd::Sshd, without_signals,
+};
 
 /// With blocks of 1 KiB, long enough on its way to be disturbed in the middle.
 const BYTES: usize = 16 << 20;
 const HOSTS: [&str; 4] = ["h1", "h2", "h3", "h4"];
-const SSHD: &str = "/usr/sbin/sshd";
-
-/// A server of ssh that runs what it is asked for on this machine, in a mount namespace of its own where the directory
-/// `full` is on a disk of 1 MiB; ended when dropped. Of any host name but `dead`.
-struct Sshd {
-    directory: tempfile::TempDir,
-    server: Child,
-}
-
-impl Sshd {
-    /// Errors: why there is none.
-    fn start() -> Result<Self, String> {
-        if !rustix::process::geteuid().is_root() {
-            return Err("a server of ssh needs root".into());
-        }
-        if !Path::new(SSHD).exists() {
-            return Err(format!("{SSHD} is not there: it needs openssh-server"));
-        }
-        let directory = tempfile::tempdir().unwrap();
-        let at = |name: &str| directory.path().join(name).to_str().unwrap().to_owned();
-        for key in ["host", "user"] {
-            let made = Command::new("ssh-keygen")
-                .args(["-qt", "ed25519", "-N", "", "-f", &at(key)])
-                .status();
-            assert!(made.unwrap().success());
-        }
-        fs::create_dir(at("full")).unwrap();
-        // Where the server drops its privileges; systems make it at boot.
-        fs::create_dir_all("/run/sshd").unwrap();
-        let port = TcpListener::bind("127.0.0.1:0").unwrap().local_addr().unwrap().port();
-        let server = format!(
-            "ListenAddress 127.0.0.1:{port}\nHostKey {}\nAuthorizedKeysFile {}\nPidFile none\nUsePAM no\n\
-             StrictModes no\nPermitRootLogin yes\nMaxStartups 100\n",
-            at("host"),
-            at("user.pub")
-        );
-        let client = format!(
-            "Host dead\n  Port 1\nHost *\n  HostName 127.0.0.1\n  Port {port}\n  IdentityFile {}\n  BatchMode yes\n  \
-             IdentitiesOnly yes\n  StrictHostKeyChecking no\n  UserKnownHostsFile /dev/null\n  LogLevel ERROR\n",
-            at("user")
-        );
-        fs::write(at("server"), server).unwrap();
-        fs::write(at("client"), client).unwrap();
-        let log = File::create(at("log")).unwrap();
-        let mut unshare = Command::new("unshare");
-        unshare.args(["-m", "sh", "-c", "mount -t tmpfs -o size=1m none \"$0\" && exec \"$@\""]);
-        unshare.args([&at("full"), SSHD, "-D", "-e", "-f", &at("server")]);
-        let server =
-            unshare.stdin(Stdio::null()).stdout(Stdio::null()).stderr(log).spawn().unwrap();
-        let mut sshd = Self { directory, server };
-        let is_there = || TcpStream::connect(("127.0.0.1", port)).is_ok();
-        while !is_there() {
-            if let Some(status) = sshd.server.try_wait().unwrap() {
-                let log = fs::read_to_string(sshd.directory.path().join("log")).unwrap_or_default();
-                return Err(format!("{SSHD} needs more than is here ({status}): {}", log.trim()));
-            }
-            std::thread::sleep(std::time::Duration::from_millis(10));
-        }
-        Ok(sshd)
-    }
-}
-
-impl Drop for Sshd {
-    fn drop(&mut self) {
-        let _ = self.server.kill();
-        let _ = self.server.wait();
-    }
-}
 
 /// How hosts are reached.
 struct Way {
@@ -95,9 +28,8 @@ struct Way {
 
 impl Way {
     fn over(sshd: &Sshd) -> Self {
-        let config = sshd.directory.path().join("client");
-        let launcher = format!("ssh -F {} {{host}}", config.display());
-        Self { launcher, full: Some(sshd.directory.path().to_owned()) }
+        let launcher = format!("ssh -F {} {{host}}", sshd.path("client").display());
+        Self { launcher, full: Some(sshd.path("")) }
     }
 
     /// Runs a shell here for each host.
@@ -378,7 +310,7 @@ fn trials_by_a_launcher() {
 
 #[test]
 fn trials_over_ssh() {
-    match Sshd::start() {
+    match Sshd::start("MaxStartups 100", "") {
         Ok(sshd) => all_trials(&Way::over(&sshd)),
         Err(why) => eprintln!("SKIPPED: all trials over ssh: {why}"),
     }

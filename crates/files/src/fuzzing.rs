@@ -145,6 +145,8 @@ mod tests {
         let manifest =
             Manifest { name: "object".into(), bytes: 1 << 40, mode: 0o644, modified_ns: -1 };
         let terms = || Terms {
+            join_timeout_ms: 15_000,
+            ports: "7000-7100".parse().ok(),
             root: ([10, 0, 0, 1], 7001).into(),
             streams: 1,
             completion: text(),

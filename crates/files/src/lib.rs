@@ -45,6 +45,7 @@ mod open_files;
 mod owners;
 mod pieces;
 mod place;
+mod ports;
 mod push;
 #[doc(hidden)]
 mod ranges;
@@ -75,6 +76,7 @@ pub use group_terms::GroupTerms;
 pub use hash::digest_of;
 pub use manifest::Manifest;
 pub use messages::{join_predicate, predicate};
+pub use ports::PortRange;
 pub use push::{
     Admission, Gathering, GatheringRoot, GatheringWaker, HostPlan, HostReport, HostState, Push,
     PushError, PushEvent, PushHandle, PushReport, PushSettings, Reach, Stream, StreamHost,

@@ -11,8 +11,8 @@ use tree::{Rule, Selection};
 
 use crate::{
     Manifest, TargetError, changes::Changes, control::check_failure_deadline,
-    group_terms::GroupTerms, owners::Kept, ranges::RangeList, resume::ChunkDigests,
-    stream_message::StreamMessage,
+    group_terms::GroupTerms, owners::Kept, ports::PortRange, ranges::RangeList,
+    resume::ChunkDigests, stream_message::StreamMessage,
 };
 
 /// From a receiver.
@@ -263,6 +263,10 @@ pub struct Terms {
     pub failure_deadline_ms: u32,
     /// The most bytes per second that each member sends, and the most that it receives.
     pub rate_max: Option<u64>,
+    /// How long a receiver may take to join a group.
+    pub join_timeout_ms: u32,
+    /// Where the receiver listens for other members; `None`: at any port.
+    pub ports: Option<PortRange>,
     /// The session's secret, which authenticates its members to each other.
     #[serde(with = "secret_bytes")]
     pub secret: Secret,
@@ -274,6 +278,11 @@ impl Terms {
         let deadline = Duration::from_millis(u64::from(self.failure_deadline_ms));
         check_failure_deadline(deadline)?;
         Ok(deadline)
+    }
+
+    /// How long a receiver may take to join a group, at most [`JOIN_TIMEOUT`].
+    pub fn join_timeout(&self) -> Duration {
+        Duration::from_millis(u64::from(self.join_timeout_ms)).min(JOIN_TIMEOUT)
     }
 }
 
@@ -291,7 +300,7 @@ mod secret_bytes {
     }
 }
 
-/// How long all members may take to join a group.
+/// The longest that members may take to join a group.
 pub const JOIN_TIMEOUT: Duration = Duration::from_secs(15);
 
 /// A group that replicates a part of the file: rank 0 sends each range as a message.
@@ -344,6 +353,10 @@ pub fn join_predicate(error: &Error) -> String {
     match error {
         Error::Failed(failure) => predicate(failure),
         Error::Member { cause, .. } => format!("could not be joined: {cause}"),
+        Error::Timeout { member: Some(_), timeout, .. } => {
+            let seconds = timeout.as_secs_f64();
+            format!("could not be joined: there was no connection to it within {seconds} s")
+        }
         other => format!("could not be joined: {other}"),
     }
 }

@@ -21,6 +21,10 @@ pub fn messages(bytes: &[u8]) -> bool {
             drop(request.plan.check());
             drop(request.team_settings());
         }
+        Request::Reach(reach) => {
+            drop(reach.check());
+            reach.timeout_of_all();
+        }
         Request::Leave { .. } => {}
     }
     true
@@ -53,6 +57,7 @@ mod tests {
     use crate::{
         Collective, CollectivePlan,
         messages::{Measure, MeasureCollective},
+        reach::Reach,
     };
 
     fn seed(kind: u8, message: &impl Serialize) -> Vec<u8> {
@@ -82,6 +87,8 @@ mod tests {
             addresses: addresses.clone(),
             plan: CollectivePlan { operation, sizes, repeats: None, degree: Some(3) },
         };
+        let reach = Reach { number: 1, rank: 1, addresses: addresses.clone(), timeout_ms: 4_000 };
+        let unreachable = vec![(2, "no answer".to_owned())];
         let failed = Answer::Failed { number: 1, detail: "no memory".to_owned() };
         let seeds = [
             ("joined", seed(0, &Answer::Joined { number: 1 })),
@@ -89,6 +96,8 @@ mod tests {
             ("failed", seed(0, &failed)),
             ("measure", seed(1, &Request::Measure(measure))),
             ("leave", seed(1, &Request::Leave { number: 7 })),
+            ("reach", seed(1, &Request::Reach(reach))),
+            ("reached", seed(0, &Answer::Reached { number: 1, unreachable })),
             ("collective", seed(1, &Request::Collective(collective))),
         ];
         testing::replay("measure_messages", &seeds, messages);

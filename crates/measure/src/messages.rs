@@ -6,7 +6,7 @@ use files::GroupTerms;
 use rdmc::{Error, TeamSettings};
 use serde::{Deserialize, Serialize, de::DeserializeOwned};
 
-use crate::CollectivePlan;
+use crate::{CollectivePlan, reach::Reach};
 
 /// The longest message of a measurement, in bytes: hosts hold it in memory.
 pub const MEASURED_BYTES_MAX: u64 = 16 << 30;
@@ -20,6 +20,8 @@ pub(crate) enum Request {
     Leave { number: u64 },
     /// Join this team and call its operations.
     Collective(MeasureCollective),
+    /// Connect to other members.
+    Reach(Reach),
 }
 
 /// From a receiver, of the measurement with this number.
@@ -31,6 +33,8 @@ pub(crate) enum Answer {
     Received { number: u64 },
     /// It failed here. Of a team only if no other member is to blame: the team tells all members who is.
     Failed { number: u64, detail: String },
+    /// The members that it could not connect to, each by its rank, with the reason.
+    Reached { number: u64, unreachable: Vec<(u32, String)> },
 }
 
 /// One measurement at one host: a sequence of messages of one length.

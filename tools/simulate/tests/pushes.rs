@@ -175,6 +175,33 @@ fn a_host_that_starts_its_fabric_for_long_does_not_delay_the_first_groups() {
 }
 
 #[test]
+fn hosts_that_hang_or_connect_late_delay_nobody() {
+    let mut scenario = scenario(6);
+    for (host, start_ns) in [(3, 12 * SECOND_NS), (4, 20 * SECOND_NS), (5, 40 * SECOND_NS)] {
+        scenario.hosts[host].start_ns = start_ns;
+    }
+    let end = first(&scenario);
+    assert!(end.first_round_ns.is_some_and(|at_ns| at_ns < 3 * SECOND_NS), "{end:?}");
+    // A copy takes 10 s, and the groups of one that joins later too.
+    let early = &end.published_ns[..3];
+    assert!(early.iter().all(|at_ns| at_ns.is_some_and(|at_ns| at_ns < 30 * SECOND_NS)), "{end:?}");
+    assert_eq!(end.steps[..5], [const { Some(Step::Published) }; 5]);
+    let Some(Step::Failed(reason)) = &end.steps[5] else { panic!("{end:?}") };
+    assert!(reason.starts_with("did not connect within 30 s"), "{reason}");
+}
+
+#[test]
+fn hosts_that_all_take_long_are_waited_for() {
+    let mut scenario = scenario(4);
+    for (host, seconds) in [(0, 5), (1, 6), (2, 7), (3, 20)] {
+        scenario.hosts[host].start_ns = seconds * SECOND_NS;
+    }
+    let end = first(&scenario);
+    // Three times the median are 18 s.
+    assert!(end.first_round_ns.is_some_and(|at_ns| at_ns > 20 * SECOND_NS), "{end:?}");
+}
+
+#[test]
 fn verifying_may_take_as_long_as_it_progresses() {
     let mut scenario = scenario(2);
     scenario.hosts[1].verify_ns = 3 * 3600 * SECOND_NS;

@@ -111,7 +111,7 @@ fn creations_hold_every_invariant() {
 #[test]
 fn a_push_interrupted_at_any_step_reports_only_what_is_known() {
     let mut interrupted = 0;
-    for seed in 0..6 {
+    for seed in 0..8 {
         let mut scenario = draw_push(seed, &Limits { members: 2..=5 });
         // Publishing takes long, so that many steps are in the middle of it.
         scenario.hosts.iter_mut().for_each(|host| host.disk_ns = 2_000_000_000);

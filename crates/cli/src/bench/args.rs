@@ -1,7 +1,5 @@
 //! Options of `rdmc bench`.
 
-use std::path::PathBuf;
-
 use measure::{COLLECTIVE_REPEATS_MAX, Collective, CollectivePlan};
 use plan::size;
 use rdmc::Fabric;
@@ -10,6 +8,7 @@ use crate::{
     config,
     help::{EXPERTS, MEASURING, USUAL},
     hosting::{Hosting, parse_fabric},
+    named_hosts::NamedHosts,
     transfer::{OrAuto, TransferOptions},
 };
 
@@ -49,22 +48,8 @@ With --json standard output has one object in any case. Its exit_code is the sam
 #[command(after_long_help = config::help(EXAMPLES), next_help_heading = USUAL)]
 #[command(group = clap::ArgGroup::new("where").required(true).multiple(true))]
 pub struct Args {
-    /// Hosts, with ranges: node[01-16],login,n[1,3,5-8]
-    ///
-    /// HOST:PORT is a receiver that listens (`rdmc help receive`).
-    #[arg(long, value_name = "HOSTS", group = "where")]
-    pub to: Option<String>,
-
-    /// A file of hosts, one or a list on each line; - for standard input
-    ///
-    /// # starts a comment. Racks ([NAME]) and slots of MPI's host files have no effect here.
-    #[arg(long, value_name = "FILE", group = "where")]
-    pub hosts_file: Option<PathBuf>,
-
-    /// Start N receivers on this machine, named local-1 to local-N
-    #[arg(long, value_name = "N", group = "where", conflicts_with_all = ["to", "hosts_file"],
-          value_parser = clap::value_parser!(u16).range(1..=1000))]
-    pub local: Option<u16>,
+    #[command(flatten)]
+    pub hosts: NamedHosts,
 
     /// Network for blocks, as for `rdmc push`; may be given several times
     #[arg(long, value_name = "NAME", default_value = "auto", value_parser = parse_fabric)]

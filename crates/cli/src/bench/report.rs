@@ -121,7 +121,7 @@ impl Document {
     pub fn new(args: &Args, hosts: &[HostPlan]) -> Self {
         let settings = Settings {
             hosts: hosts.iter().map(|host| host.name.clone()).collect(),
-            local: args.local.is_some(),
+            local: args.hosts.is_local(),
             bytes: args.size,
             block_bytes: args.transfer.block_size.0,
             algorithm: args.transfer.algorithm.0.map_or("auto", Algorithm::name),
@@ -130,7 +130,7 @@ impl Document {
             window: args.hosting.window,
             streams: args.hosting.streams,
             completion: args.hosting.completion.name(),
-            protection: args.hosting.protection(args.local.is_some()).name(),
+            protection: args.hosting.protection(args.hosts.is_local()).name(),
             repeats: args.bandwidth_repeats(),
             round_trips: args.round_trips,
             collective: args.collective(),

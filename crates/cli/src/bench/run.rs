@@ -5,7 +5,7 @@ use std::{
     time::Duration,
 };
 
-use files::{HostPlan, PushError, PushSettings};
+use files::{PushError, PushSettings};
 use indicatif::{ProgressBar, ProgressDrawTarget, ProgressStyle};
 use measure::{Bench, BenchEvent, BenchPlan, MEASURED_BYTES_MAX, Subject};
 use plan::size;
@@ -18,7 +18,6 @@ use super::{
 };
 use crate::{
     failure::{Exit, Failure, print_message},
-    hosting::{self, local_name},
     interrupt::Interrupt,
     json,
     launch::Launcher,
@@ -34,12 +33,12 @@ const LATENCY_BYTES: [u64; 2] = [1, 64 << 10];
 pub fn run(args: &Args) -> Result<Exit, Failure> {
     check(args)?;
     let interrupt = Interrupt::catch(args.json)?;
-    let local = args.local.is_some();
-    let mut settings = args.hosting.settings(hosts(args)?, local)?;
+    let local = args.hosts.is_local();
+    let mut settings = args.hosting.settings(args.hosts.plans()?, local)?;
     args.transfer.apply(&mut settings);
     let launcher = args.hosting.launcher(local)?;
     let mut in_use = InUse::default();
-    in_use.add_hosts_file(args.hosts_file.as_ref());
+    in_use.add_hosts_file(args.hosts.hosts_file.as_ref());
     args.hosting.add_to(&mut in_use);
     let interrupt = interrupt.begin();
     let hosting = &args.hosting;
@@ -112,16 +111,6 @@ fn write(args: &Args, document: &Document) -> Result<(), Failure> {
         }
         table::write(document, out)
     })
-}
-
-fn hosts(args: &Args) -> Result<Vec<HostPlan>, Failure> {
-    if let Some(count) = args.local {
-        let host = |number| crate::hosts::Host::named(local_name(number));
-        let hosts = (1..=usize::from(count)).map(host);
-        return Ok(hosts.map(|host| hosting::plan(host, String::new())).collect());
-    }
-    let hosts = hosting::named(args.to.as_deref(), args.hosts_file.as_ref())?;
-    Ok(hosts.into_iter().map(|host| hosting::plan(host, String::new())).collect())
 }
 
 /// One session over one fabric.

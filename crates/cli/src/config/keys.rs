@@ -1,10 +1,10 @@
 //! Which options may be configured.
 
 /// The commands with configured options.
-pub const COMMANDS: [&str; 2] = ["push", "bench"];
+pub const COMMANDS: [&str; 3] = ["push", "bench", "doctor"];
 
 /// Options that may be configured, by their long names; each is one of `rdmc push`.
-pub const KEYS: [&str; 24] = [
+pub const KEYS: [&str; 25] = [
     "advertise",
     "bwlimit",
     "ca",
@@ -19,6 +19,7 @@ pub const KEYS: [&str; 24] = [
     "launcher",
     "min-rate",
     "network",
+    "ports",
     "progress",
     "protect",
     "rate",

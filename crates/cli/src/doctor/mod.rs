@@ -3,13 +3,20 @@
 use clap::Parser;
 
 use crate::{
+    config,
     failure::{Exit, Failure, print_message},
-    json, output,
+    help::{REPORTS, USUAL},
+    hosting::Hosting,
+    json,
+    named_hosts::NamedHosts,
+    output,
 };
 
 mod checks;
 mod gather;
 mod machine;
+mod pairs;
+mod pairs_report;
 mod report;
 mod text;
 
@@ -18,26 +25,55 @@ pub use gather::gather as this_machine;
 pub use machine::Machine;
 use report::Report;
 
-/// Show what this machine has for rdmc, and problems with their fixes
+const EXAMPLES: &str = "\
+Examples:
+  rdmc doctor
+      this machine
+  rdmc doctor --json | jq .findings
+      its problems, for programs
+  rdmc doctor --to node[01-16]
+      whether this machine and these hosts can connect to each other, as in a push
+  rdmc doctor --to node[01-16] --ports 7000-7100
+      the same at the ports that a firewall is to let in
+
+With --to receivers are started as by `rdmc push`, and each machine connects to every other, over TCP. No file is read or written.
+
+Exit codes:
+  0    rdmc works here (there may be warnings); with --to all connections could be made
+  1    there is a problem that prevents it; with --to no connection could be made
+  2    invalid arguments
+  3    with --to: some connections could not be made, or some hosts not be started
+  4    no problem was found, but the report or --trace could not be written
+  130  interrupted (SIGINT, SIGTERM, SIGHUP)";
+
+/// Show what this machine has for rdmc, and problems with their fixes; with --to whether hosts can connect to each other
 ///
-/// Reads the state of network interfaces, RDMA devices, libfabric and limits, and prints which fabric `rdmc push` would
-/// choose here and why. Changes nothing.
+/// Without --to: reads the state of network interfaces, RDMA devices, libfabric and limits, and prints which fabric `rdmc push`
+/// would choose here and why. Changes nothing.
 #[derive(Debug, Parser)]
-#[command(
-    after_help = "Exit codes: 0 rdmc works here (there may be warnings), 1 there is a problem that prevents it,\n\
-    4 there is none, but the report could not be written.\n\n\
-    Examples:\n  rdmc doctor\n  rdmc doctor --json | jq .findings"
-)]
+#[command(after_long_help = config::help(EXAMPLES), next_help_heading = USUAL)]
+#[command(group = clap::ArgGroup::new("where").multiple(true))]
 pub struct Args {
+    #[command(flatten)]
+    pub hosts: NamedHosts,
+
     /// Print one JSON object instead of text
-    #[arg(long)]
+    #[arg(long, help_heading = REPORTS)]
     pub json: bool,
+
+    #[command(flatten)]
+    pub hosting: Hosting,
 }
 
-/// Examines this machine and prints the report.
+/// Examines this machine, or the connections between hosts, and prints the report.
 ///
-/// Errors: there is no problem, but the report cannot be written.
+/// Errors: no problem was found, but the report cannot be written; hosts cannot be examined.
 pub fn run(args: &Args) -> Result<Exit, Failure> {
+    let Args { hosts, hosting, json } = args;
+    if hosts.are_given() { pairs::run(hosts, hosting, *json) } else { examine(args) }
+}
+
+fn examine(args: &Args) -> Result<Exit, Failure> {
     let report = Report::of(gather::gather());
     let is_problem = report.findings.iter().any(|finding| finding.severity == Severity::Problem);
     let written = output::print(|out| {

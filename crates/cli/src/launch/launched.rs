@@ -12,8 +12,9 @@ use zeroize::Zeroizing;
 use super::{
     feed::{Feed, Held},
     launcher::Launcher,
+    logins::Login,
     order::{Callback, Recipient, Report},
-    remedy::remedy,
+    remedy::{FIREWALL, NOT_CONNECTED, remedy},
     said::Said,
 };
 use crate::invitation::Invitation;
@@ -21,18 +22,23 @@ use crate::invitation::Invitation;
 /// How long a process that was killed may take to end.
 const KILL_TIMEOUT: Duration = Duration::from_secs(2);
 
+/// After its end, how long its last lines are waited for if something else holds its standard error open.
+const LINES_TIMEOUT: Duration = Duration::from_secs(1);
+
 /// A launched process.
 pub struct Launched {
-    /// The first is the one that it was started on.
-    hosts: Vec<Recipient>,
-    /// How many were started on its host before.
-    start: u32,
+    /// The first of its hosts is the one that it was started on.
+    login: Login,
     since: Instant,
     /// Started on all hosts by one command, and not by the first.
     at_once: bool,
     is_late: bool,
     child: Child,
     status: Option<ExitStatus>,
+    /// When it was seen to end.
+    ended: Option<Instant>,
+    /// It has ended, and what it has printed is known.
+    is_over: bool,
     is_reported: bool,
     said: Said,
     /// Its standard input, where it starts others.
@@ -40,15 +46,11 @@ pub struct Launched {
 }
 
 impl Launched {
-    /// Starts a process for these hosts; `start`: how many were started on the first before.
+    /// Starts a process for the hosts of a login.
     ///
     /// Errors: why it cannot be started.
-    pub fn start(
-        launcher: &Launcher,
-        hosts: &[Recipient],
-        start: u32,
-        callback: &Callback,
-    ) -> Result<Self, String> {
+    pub fn start(launcher: &Launcher, login: &Login, callback: &Callback) -> Result<Self, String> {
+        let hosts = &login.hosts[..];
         let [own, others @ ..] = hosts else { return Err("no host".into()) };
         let at_once = launcher.starts_at_once(hosts);
         let launches = !others.is_empty() && !at_once;
@@ -94,10 +96,22 @@ impl Launched {
             said.listen_for_reports(stdout, hosts.iter().map(|to| to.host).collect());
         }
         let stdin = child.stdin.take();
-        let (hosts, since) = (hosts.to_vec(), Instant::now());
-        let (is_late, is_reported, status, held) = (false, false, None, None);
-        let mut launched =
-            Self { hosts, start, since, at_once, is_late, child, status, is_reported, said, held };
+        let (login, since) = (login.clone(), Instant::now());
+        let (is_late, is_over, is_reported) = (false, false, false);
+        let (status, ended, held) = (None, None, None);
+        let mut launched = Self {
+            login,
+            since,
+            at_once,
+            is_late,
+            child,
+            status,
+            ended,
+            is_over,
+            is_reported,
+            said,
+            held,
+        };
         let feed = Feed { program, text };
         let fed = match stdin {
             Some(stdin) if launches => feed.held(stdin).map(|held| launched.held = Some(held)),
@@ -113,27 +127,35 @@ impl Launched {
 
     /// The host that it was started on.
     pub fn own(&self) -> &Recipient {
-        &self.hosts[0]
+        &self.login.hosts[0]
     }
 
     /// The hosts that it starts receivers on in turn; all where it is on none of them.
     pub fn others(&self) -> &[Recipient] {
-        if self.at_once { &self.hosts } else { &self.hosts[1..] }
+        let all = &self.login.hosts;
+        if self.at_once { all } else { &all[1..] }
     }
 
     /// Whether it runs on this host, so that what it says is of this host.
     pub fn is_on(&self, host: usize) -> bool {
-        !self.at_once && self.hosts[0].host == host
+        !self.at_once && self.own().host == host
     }
 
     /// All hosts.
     pub fn hosts(&self) -> &[Recipient] {
-        &self.hosts
+        &self.login.hosts
     }
 
-    /// How many were started on its host before.
-    pub fn start_number(&self) -> u32 {
-        self.start
+    /// The login that it is for.
+    pub fn login(&self) -> &Login {
+        &self.login
+    }
+
+    /// Its server of ssh has ended the connection before it took the user's key, so that nothing has run there; known when
+    /// [`Self::news`] has not reported the end yet.
+    pub fn was_refused(&self) -> bool {
+        let has_failed = self.is_over && self.status.is_some_and(|status| !status.success());
+        has_failed && !self.is_reported && !self.at_once && self.said.was_refused()
     }
 
     /// Time since it was started.
@@ -153,7 +175,17 @@ impl Launched {
         if self.status.is_none() {
             self.status = self.child.try_wait().ok().flatten();
         }
+        if self.status.is_some() {
+            let ended = *self.ended.get_or_insert_with(Instant::now);
+            self.is_over |= self.said.is_all() || ended.elapsed() > LINES_TIMEOUT;
+        }
         self.status
+    }
+
+    /// Whether it has ended and what it has printed is known.
+    pub fn is_over(&mut self) -> bool {
+        self.poll();
+        self.is_over
     }
 
     /// Whether it was seen to end.
@@ -166,15 +198,15 @@ impl Launched {
         self.is_reported
     }
 
-    /// Reports that have come since the last call; of the process itself once, in the call after the one that sees its end:
-    /// its last line may still be in the pipe.
+    /// Reports that have come since the last call; of the process itself once, in the call after the one that sees that it is
+    /// over.
     pub fn news(&mut self) -> Vec<Report> {
         let mut reports = self.said.take_reports();
         for (name, reason) in self.said.take_failed().into_iter().filter(|_| self.at_once) {
-            let found = self.hosts.iter().find(|to| to.name == name);
+            let found = self.login.hosts.iter().find(|to| to.name == name);
             reports.extend(found.map(|to| Report { host: to.host, reason, line: None }));
         }
-        let ended = self.status.filter(|_| !self.is_reported);
+        let ended = self.status.filter(|_| self.is_over && !self.is_reported);
         self.is_reported |= ended.is_some();
         self.poll();
         if let Some(status) = ended {
@@ -210,9 +242,19 @@ impl Launched {
                  (see --remote-rdmc)"
             );
         }
-        match remedy(&line) {
-            Some(remedy) => format!("its receiver could not be started: {line}; {remedy}"),
-            None => format!("its receiver could not be started: {line}"),
+        let tries = match self.login.refusals {
+            0 => String::new(),
+            refusals => format!(" (tried {} times)", refusals + 1),
+        };
+        if let Some(cause) = line.strip_prefix(NOT_CONNECTED).filter(|_| self.said.is_own()) {
+            return format!("its receiver could not reach this machine: {cause}; {FIREWALL}");
+        }
+        match remedy(&line, self.said.is_own()) {
+            Some(remedy) => {
+                let line = line.trim_end_matches('.');
+                format!("its receiver could not be started: {line}{tries}; {remedy}")
+            }
+            None => format!("its receiver could not be started: {line}{tries}"),
         }
     }
 

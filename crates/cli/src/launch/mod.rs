@@ -6,6 +6,7 @@
 mod feed;
 mod launched;
 mod launcher;
+mod logins;
 mod order;
 mod program;
 mod receivers;
@@ -14,7 +15,7 @@ mod remedy;
 mod said;
 mod tree;
 
-pub use launcher::{FANOUT, Launcher};
+pub use launcher::{FANOUT, Launcher, SSH};
 pub use order::{Callback, Recipient};
 #[cfg(test)]
 pub use order::{Order, Report};

@@ -1,7 +1,7 @@
 //! The processes of a push, and those that a host starts for one.
 
 use std::{
-    collections::{BTreeMap, HashMap, HashSet, VecDeque},
+    collections::{BTreeMap, HashMap, HashSet},
     io::Write as _,
     sync::{
         Arc, Mutex, MutexGuard, PoisonError,
@@ -16,6 +16,7 @@ use files::PushHandle;
 use super::{
     launched::Launched,
     launcher::Launcher,
+    logins::{Login, Logins},
     order::{Callback, Recipient, Report},
     tree::DEPTH_MAX,
 };
@@ -76,8 +77,8 @@ pub struct Receivers {
 
 #[derive(Default)]
 struct Processes {
-    /// Hosts without a started receiver, those of one login each.
-    waiting: VecDeque<Vec<Recipient>>,
+    /// Of hosts without a started receiver.
+    logins: Logins,
     /// Logins that are neither waiting nor launched yet.
     starting: usize,
     launched: Vec<Launched>,
@@ -101,23 +102,24 @@ impl Receivers {
         superior: &Superior,
     ) -> Result<Self, Failure> {
         let launcher = launcher.clone().with_depth_for(hosts.len());
-        let waiting = launcher.parts(hosts).into();
-        let processes = Arc::new(Mutex::new(Processes { waiting, ..Processes::default() }));
-        let ended = Arc::new(AtomicBool::new(false));
+        let logins = Logins::new(launcher.parts(hosts), launcher.fanout, launcher.timeout);
+        let processes = Arc::new(Mutex::new(Processes { logins, ..Processes::default() }));
+        let (ended, begun) = (Arc::new(AtomicBool::new(false)), Instant::now());
         let timeout = launcher.start_timeout(hosts.len());
         let (watched, stop) = (Arc::clone(&processes), Arc::clone(&ended));
         let (callback, to) = (callback.clone(), superior.clone());
         let watch = move || {
             while !stop.load(Ordering::Relaxed) {
+                lock(&watched).try_refused_again(begun.elapsed());
                 let failed = lock(&watched).failed(&launcher, &to);
                 failed.into_iter().for_each(|(start, report)| to.tell(start, report));
-                let next = lock(&watched).next(launcher.fanout, timeout);
-                for hosts in next.into_iter().take_while(|_| !stop.load(Ordering::Relaxed)) {
-                    let launched = Launched::start(&launcher, &hosts, 0, &callback);
+                let next = lock(&watched).next(timeout, begun.elapsed());
+                for login in next.into_iter().take_while(|_| !stop.load(Ordering::Relaxed)) {
+                    let launched = Launched::start(&launcher, &login, &callback);
                     if let Err(reason) = &launched {
-                        hosts.iter().for_each(|to_host| {
+                        login.hosts.iter().for_each(|to_host| {
                             let (host, reason) = (to_host.host, reason.clone());
-                            to.tell(0, Report { host, reason, line: None });
+                            to.tell(login.start, Report { host, reason, line: None });
                         });
                     }
                     let mut processes = lock(&watched);
@@ -155,11 +157,7 @@ impl Receivers {
         callback: &Callback,
     ) {
         let mut processes = lock(&self.processes);
-        processes
-            .waiting
-            .iter_mut()
-            .for_each(|hosts| hosts.retain(|waiting| waiting.host != host.host));
-        processes.waiting.retain(|hosts| !hosts.is_empty());
+        processes.logins.forget(host.host);
         processes.launched.retain_mut(|launched| {
             // One that starts others stays for them.
             let is_kept = launched.own().host != host.host || !launched.others().is_empty();
@@ -168,7 +166,8 @@ impl Receivers {
             }
             is_kept
         });
-        match Launched::start(launcher, std::slice::from_ref(host), start, callback) {
+        let login = Login { start, ..Login::to(vec![host.clone()]) };
+        match Launched::start(launcher, &login, callback) {
             Ok(launched) => processes.launched.push(launched),
             Err(reason) => {
                 self.superior.tell(start, Report { host: host.host, reason, line: None });
@@ -180,7 +179,7 @@ impl Receivers {
     pub fn have_ended(&self) -> bool {
         let processes = lock(&self.processes);
         let have_ended = processes.launched.iter().all(Launched::is_reported);
-        have_ended && processes.waiting.is_empty() && processes.starting == 0
+        have_ended && processes.logins.is_empty() && processes.starting == 0
     }
 
     /// Waits a short time for all processes to end, less for those of lost hosts, and kills the rest.
@@ -196,7 +195,7 @@ impl Receivers {
         let is_waited_for = |launched: &mut Launched| {
             let all_lost = launched.hosts().iter().all(|to| is_lost(to.host));
             let timeout = if all_lost { LOST_END_TIMEOUT } else { end_timeout };
-            launched.poll().is_none() && started.elapsed() < timeout
+            !launched.is_over() && started.elapsed() < timeout
         };
         while lock(&self.processes).launched.iter_mut().any(is_waited_for) {
             thread::sleep(TICK);
@@ -233,8 +232,26 @@ impl Drop for Receivers {
 }
 
 impl Processes {
-    /// The hosts of the next logins: `fanout`, less those that are starting already.
-    fn next(&mut self, fanout: usize, timeout: Duration) -> Vec<Vec<Recipient>> {
+    /// Logins that were refused are tried again, as long as that may help; others stay, and are reported.
+    fn try_refused_again(&mut self, now: Duration) {
+        let logins = &mut self.logins;
+        let lines = &mut self.lines;
+        self.launched.retain(|launched| {
+            let is_tried = launched.was_refused() && {
+                // Without random numbers all come at the same time, and some of them again.
+                let random = getrandom::u64().unwrap_or_default();
+                let begun = now.saturating_sub(launched.age());
+                logins.refused(launched.login(), begun, now, random)
+            };
+            if is_tried {
+                lines.extend(launched.last_line().map(|line| (launched.own().host, line)));
+            }
+            !is_tried
+        });
+    }
+
+    /// The next logins, which do not wait for receivers longer than this timeout.
+    fn next(&mut self, timeout: Duration, now: Duration) -> Vec<Login> {
         let is_starting = |launched: &&Launched| {
             let is_settled = |host: &usize| self.settled.contains(host);
             let is_left =
@@ -245,9 +262,13 @@ impl Processes {
             is_awaited && launched.age() < timeout && !launched.has_ended()
         };
         let starting = self.launched.iter().filter(is_starting).count();
-        let room = fanout.saturating_sub(starting).min(self.waiting.len());
-        self.starting = room;
-        self.waiting.drain(..room).collect()
+        let next = self.logins.take(starting, now);
+        self.starting = next.len();
+        for login in &next {
+            // A new process has lines of its own.
+            self.lines.remove(&login.hosts[0].host);
+        }
+        next
     }
 
     /// Failures to report, each with the number of the start. Where the push is, hosts that another one could not start,
@@ -260,7 +281,7 @@ impl Processes {
                 self.lines.extend(report.line.clone().map(|line| (report.host, line)));
                 let is_direct = launched.is_on(report.host) || matches!(to, Superior::Launcher(_));
                 if is_direct {
-                    failed.push((launched.start_number(), report));
+                    failed.push((launched.login().start, report));
                 } else {
                     detours.push((report.host, report.reason));
                 }
@@ -289,7 +310,7 @@ impl Processes {
         }
         let mut all = self.launched.iter().flat_map(Launched::others);
         if let Some(found) = all.find(|to| to.host == host) {
-            self.waiting.push_back(vec![found.clone()]);
+            self.logins.add(Login::to(vec![found.clone()]));
             self.detours.insert(host, reason);
         }
     }

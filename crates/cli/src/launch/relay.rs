@@ -15,6 +15,7 @@ use zeroize::Zeroizing;
 use super::{
     launched::Launched,
     launcher::Launcher,
+    logins::Login,
     order::{Callback, LINE_BYTES_MAX, Order},
     receivers::{Receivers, Superior},
 };
@@ -48,7 +49,8 @@ pub fn run(_: &Args) -> Result<Exit, Failure> {
     let launcher = Launcher::of_order(&order)?;
     let superior = Superior::Launcher(order.depth);
     let mut receivers = Receivers::launch(&launcher, others, &callback, &superior)?;
-    let here = Launched::start(&Launcher::local(order.verbose), own, 0, &callback);
+    let own = Login::to(own.to_vec());
+    let here = Launched::start(&Launcher::local(order.verbose), &own, &callback);
     receivers.add(here.map_err(Failure::Failed)?);
     while !is_over.load(Ordering::Relaxed) && !interrupt.happened() && !receivers.have_ended() {
         thread::sleep(TICK);

@@ -1,7 +1,7 @@
 //! What helps where a launcher could not start a receiver, by what it has printed last.
 
 /// Parts of what ssh and shells print, and what to do then.
-const REMEDIES: [(&str, &str); 11] = [
+const REMEDIES: [(&str, &str); 12] = [
     (
         "Host key verification failed",
         "this machine does not know the host's key, or another one: log in there once by hand (ssh HOST)",
@@ -9,6 +9,10 @@ const REMEDIES: [(&str, &str); 11] = [
     (
         "Permission denied (",
         "it accepts no key of this user without a password: run ssh-copy-id HOST, start ssh-agent, or name the user (USER@HOST)",
+    ),
+    (
+        "_exchange_identification: ",
+        "its ssh server takes no more logins at once: lower --fanout, or raise MaxStartups in its sshd_config",
     ),
     ("Could not resolve hostname", "check the spelling, or name its address in ~/.ssh/config"),
     (
@@ -28,9 +32,18 @@ const NOT_THERE: &str = "let this command bring it along (--copy-self), install 
 const LIBRARIES: &str = "this host lacks a library of that program: install it there, or bring along a program without libraries \
      (--copy-self=PATH; docs/kubernetes.md says how to build one)";
 
-/// The remedy for the last line that a launcher has printed, if it is known.
-pub fn remedy(line: &str) -> Option<&'static str> {
-    REMEDIES.iter().find(|(part, _)| line.contains(part)).map(|(_, remedy)| *remedy)
+/// Begins what a receiver prints that was started and cannot connect to the root.
+pub const NOT_CONNECTED: &str = "cannot connect to the root: ";
+/// What to do then.
+pub const FIREWALL: &str =
+    "does a firewall at this machine let it in there? see --ports and --advertise";
+
+/// The remedy for the last line that a launcher has printed, if it is known. `is_own`: the line begins with this program's name, which
+/// the dynamic linker puts there, too, but neither ssh nor a shell.
+pub fn remedy(line: &str, is_own: bool) -> Option<&'static str> {
+    let applies = |remedy: &str| !is_own || remedy == LIBRARIES;
+    let mut found = REMEDIES.iter().filter(|(part, _)| line.contains(part));
+    found.find(|(_, remedy)| applies(remedy)).map(|(_, remedy)| *remedy)
 }
 
 #[cfg(test)]
@@ -40,12 +53,15 @@ mod tests {
     #[test]
     fn known_failures_have_remedies() {
         let has = |line: &str, part: &str| {
-            assert!(remedy(line).is_some_and(|remedy| remedy.contains(part)), "{line}");
+            let (own, is_own) =
+                line.strip_prefix("rdmc: ").map_or((line, false), |own| (own, true));
+            assert!(remedy(own, is_own).is_some_and(|remedy| remedy.contains(part)), "{line}");
         };
         has("Host key verification failed.", "log in there once");
         has("me@node1: Permission denied (publickey,password).", "ssh-copy-id");
         has("ssh: Could not resolve hostname nod1: Name or service not known", "spelling");
         has("ssh: connect to host a port 22: Connection refused", "start sshd");
+        has("kex_exchange_identification: Connection closed by remote host", "--fanout");
         has("bash: line 1: rdmc: command not found", "--remote-rdmc");
         has("bash: line 1: rdmc: command not found", "--copy-self");
         has(
@@ -53,6 +69,9 @@ mod tests {
             "lacks a library",
         );
         has("sh: 1: exec: /opt/rdmc: No such file or directory", "--remote-rdmc");
-        assert_eq!(remedy("no space left on device"), None);
+        assert_eq!(remedy("no space left on device", false), None);
+        for own in ["Connection refused (os error 111)", "x: No such file or directory"] {
+            assert!(remedy(own, true).is_none() && remedy(own, false).is_some(), "{own}");
+        }
     }
 }

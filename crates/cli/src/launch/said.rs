@@ -3,7 +3,11 @@
 use std::{
     io::{BufRead, BufReader, Read},
     process::{ChildStderr, ChildStdout},
-    sync::{Arc, Mutex, MutexGuard, PoisonError, mpsc},
+    sync::{
+        Arc, Mutex, MutexGuard, PoisonError,
+        atomic::{AtomicBool, Ordering},
+        mpsc,
+    },
     thread,
 };
 
@@ -18,10 +22,43 @@ use crate::{
 /// Longer lines end the reading.
 const LINE_BYTES_MAX: u64 = 64 << 10;
 
+/// Begins what ssh prints of its own work where users have configured that (`LogLevel`); no reason for anything.
+const CHATTER: [&str; 7] = [
+    "debug1: ",
+    "debug2: ",
+    "debug3: ",
+    "Authenticating to ",
+    "Authenticated to ",
+    "Transferred: sent ",
+    "Bytes per second: sent ",
+];
+/// What ssh prints where a server ends a connection before it has taken the user's key, behind one of two names of the function.
+const REFUSED: [&str; 4] =
+    ["Connection closed", "Connection reset", "Not allowed at this time", "Exceeded MaxStartups"];
+/// Begins what it prints where a gateway cannot reach the host.
+const GATEWAY: &str = "channel 0: open failed";
+/// Begins what it prints after these: no news.
+const CONSEQUENCES: [&str; 3] =
+    ["Connection closed by ", "Connection reset by ", "stdio forwarding failed"];
+
+/// The last line that says something, without the name of this program.
+#[derive(Default)]
+struct Last {
+    text: String,
+    /// This program has printed it.
+    is_own: bool,
+    /// This program has printed something there.
+    has_run: bool,
+    /// A server has refused the login.
+    was_refused: bool,
+}
+
 /// The last line on standard error, and the reports on standard output.
 #[derive(Clone, Default)]
 pub struct Said {
-    last_line: Arc<Mutex<String>>,
+    last: Arc<Mutex<Last>>,
+    /// Standard error was read to its end.
+    is_all: Arc<AtomicBool>,
     faster_network: Arc<Mutex<Option<String>>>,
     reports: Arc<Mutex<Vec<Report>>>,
     /// Names of hosts whose processes have failed, each with the line that says so.
@@ -64,6 +101,7 @@ impl Said {
                 let line: String = line.chars().take(TEXT_CHARS_MAX).collect();
                 failed.extend(nodes.into_iter().take(room).map(|name| (name, line.clone())));
             });
+            said.is_all.store(true, Ordering::Release);
         };
         let _ = thread::Builder::new().name("rdmc-stderr".into()).spawn(read);
         receiver
@@ -85,9 +123,25 @@ impl Said {
         let _ = thread::Builder::new().name("rdmc-stdout".into()).spawn(read);
     }
 
-    /// The last line of standard error that is not empty; empty if there is none.
+    /// The last line of standard error that says something; empty if there is none.
     pub fn last_line(&self) -> String {
-        lock(&self.last_line).clone()
+        lock(&self.last).text.clone()
+    }
+
+    /// Whether this program has printed the last line at the host, and not the launcher or the host's shell.
+    pub fn is_own(&self) -> bool {
+        lock(&self.last).is_own
+    }
+
+    /// Whether all of standard error was read. A process that another one has left behind can hold it open.
+    pub fn is_all(&self) -> bool {
+        self.is_all.load(Ordering::Acquire)
+    }
+
+    /// Whether a server of ssh has refused the login, before anything ran there.
+    pub fn was_refused(&self) -> bool {
+        let last = lock(&self.last);
+        last.was_refused && !last.has_run
     }
 
     /// Takes the reports since the last call.
@@ -107,16 +161,38 @@ impl Said {
     }
 
     fn take_line(&self, line: &str) {
-        let line = line.trim();
-        let mut last = lock(&self.last_line);
+        lock(&self.last).take(line.trim());
+    }
+}
+
+impl Last {
+    fn take(&mut self, line: &str) {
+        let own = line.strip_prefix("rdmc: ");
+        self.has_run |= own.is_some();
+        let is_identification = is_of_identification(line);
+        let is_refusal = is_identification && REFUSED.iter().any(|part| line.contains(part));
+        let is_of_gateway = self.text.starts_with(GATEWAY);
+        self.was_refused |= is_refusal && !is_of_gateway;
         // The lines after an error of the argument parser only describe the usage.
-        let is_explained = last.starts_with("error: ") && !line.starts_with("rdmc: ");
-        if !line.is_empty() && !is_explained {
-            let line = line.strip_prefix("rdmc: ").unwrap_or(line);
+        let is_explained = self.text.starts_with("error: ") && own.is_none();
+        let has_cause = is_of_gateway || is_of_identification(&self.text);
+        let is_consequence =
+            is_identification || CONSEQUENCES.iter().any(|part| line.starts_with(part));
+        let is_chatter = line.is_empty() || CHATTER.iter().any(|part| line.starts_with(part));
+        let is_news = !(is_chatter || is_explained || has_cause && is_consequence);
+        if is_news {
+            self.is_own = own.is_some();
             // Limits the output of a hostile or broken program.
-            *last = line.chars().take(TEXT_CHARS_MAX).collect();
+            self.text = own.unwrap_or(line).chars().take(TEXT_CHARS_MAX).collect();
         }
     }
+}
+
+/// Whether ssh prints it where the first lines of both ends are exchanged.
+fn is_of_identification(line: &str) -> bool {
+    ["kex_exchange_identification: ", "ssh_exchange_identification: "]
+        .iter()
+        .any(|name| line.starts_with(name))
 }
 
 fn for_each_line(pipe: impl Read, mut take: impl FnMut(&str)) {
@@ -133,4 +209,58 @@ fn for_each_line(pipe: impl Read, mut take: impl FnMut(&str)) {
 
 fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
     mutex.lock().unwrap_or_else(PoisonError::into_inner)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// What is left of these lines, and whether the login was refused.
+    fn last(lines: &[&str]) -> (String, bool) {
+        let said = Said::default();
+        lines.iter().for_each(|line| said.take_line(line));
+        (said.last_line(), said.was_refused())
+    }
+
+    /// As OpenSSH 9.2 prints them.
+    #[test]
+    fn refusals_are_told_from_what_comes_later() {
+        let closed = "kex_exchange_identification: Connection closed by remote host";
+        let lines = [closed, "Connection closed by 10.0.0.1 port 22", ""];
+        assert_eq!(last(&lines), (closed.into(), true));
+        let reset = "kex_exchange_identification: read: Connection reset by peer";
+        assert_eq!(last(&[reset, "Connection reset by 10.0.0.1 port 22"]), (reset.into(), true));
+        let old = "ssh_exchange_identification: Connection closed by remote host";
+        assert_eq!(last(&[old]), (old.into(), true));
+        let banner = "kex_exchange_identification: banner line contains invalid characters";
+        assert_eq!(last(&[banner]), (banner.into(), false), "no server of ssh");
+        for later in ["Connection reset by 10.0.0.1 port 22", "client_loop: send disconnect"] {
+            assert_eq!(last(&[later]), (later.into(), false));
+        }
+        assert_eq!(last(&[closed, "rdmc: lost the root"]), ("lost the root".into(), false));
+        let gateway = "channel 0: open failed: connect failed: No route to host";
+        let lines =
+            [gateway, "stdio forwarding failed", closed, "Connection closed by UNKNOWN port 65535"];
+        assert_eq!(last(&lines), (gateway.into(), false));
+    }
+
+    #[test]
+    fn what_ssh_logs_hides_no_reason() {
+        let why = "sh: 1: exec: rdmc: not found";
+        let lines = [
+            "debug1: Sending command: rdmc receive",
+            "Authenticated to a ([::1]:22) using \"publickey\".",
+            why,
+            "debug1: client_input_channel_req: channel 0 rtype exit-status reply 0",
+            "Transferred: sent 3424, received 2872 bytes, in 0.0 seconds",
+            "Bytes per second: sent 141374.3, received 118582.3",
+            "debug1: Exit status 127",
+        ];
+        assert_eq!(last(&lines), (why.into(), false));
+        assert_eq!(last(&["rdmc: no space"]).0, "no space");
+        assert_eq!(
+            last(&["error: unexpected argument", "Usage: x"]).0,
+            "error: unexpected argument"
+        );
+    }
 }

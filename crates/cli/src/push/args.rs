@@ -157,8 +157,8 @@ pub struct Args {
 
     /// Path of the copies; {host} is the host's name, and / at the end means a directory
     ///
-    /// Of a directory or several sources it is the directory that they go into. Default: the same absolute path; the
-    /// name at receivers that listen; ./rdmc-local/{host}/NAME with --local.
+    /// Of a directory or several sources it is the directory that they go into. ~/ is the home directory at the host. Default: the same
+    /// absolute path; the name at receivers that listen; ./rdmc-local/{host}/NAME with --local.
     #[arg(long, value_name = "PATH", value_parser = NonEmptyStringValueParser::new())]
     pub dest: Option<String>,
 

@@ -18,8 +18,9 @@ use crate::{
 
 /// The hosts that the arguments name, with their destinations.
 pub fn hosts(args: &Args, sources: &Sources) -> Result<Vec<HostPlan>, Failure> {
+    args.dest.as_deref().map_or(Ok(()), check_home)?;
     if let Some(count) = args.local {
-        let dest = args.dest.as_deref().unwrap_or(sources.local_default());
+        let dest = &local_dest(args, sources);
         if count > 1 && !dest.contains("{host}") {
             return Err(Failure::Usage(format!(
                 "all receivers of --local would write \"{dest}\"; put {{host}} into --dest"
@@ -40,6 +41,9 @@ pub fn hosts(args: &Args, sources: &Sources) -> Result<Vec<HostPlan>, Failure> {
                     host.name
                 )));
             }
+            if let Some(dest) = args.dest.as_deref().filter(|_| host.listens) {
+                refuse_home(dest, &host.name)?;
+            }
             let dest = match &args.dest {
                 // Nothing is written.
                 None if args.pipe_to.is_some() => String::new(),
@@ -52,11 +56,43 @@ pub fn hosts(args: &Args, sources: &Sources) -> Result<Vec<HostPlan>, Failure> {
         .collect()
 }
 
+/// Errors: the home directory of a user that is named.
+fn check_home(dest: &str) -> Result<(), Failure> {
+    let user = dest.strip_prefix('~').map(|rest| rest.split('/').next().unwrap_or_default());
+    match user {
+        None | Some("") => Ok(()),
+        Some(_) => Err(Failure::Usage(format!(
+            "--dest {dest}: only ~/ is known, the home directory of the user that the receiver runs as; write the whole path, \
+             or ./~ for a name that begins so"
+        ))),
+    }
+}
+
+/// Errors: the home directory at a host whose receiver has a directory of its own.
+fn refuse_home(dest: &str, host: &str) -> Result<(), Failure> {
+    if !dest.starts_with('~') {
+        return Ok(());
+    }
+    Err(Failure::Usage(format!(
+        "--dest {dest}: ~/ is for receivers that this push starts; {host} writes below its own --dir: name a path in that"
+    )))
+}
+
+/// The `--dest` of receivers on this machine.
+fn local_dest(args: &Args, sources: &Sources) -> String {
+    let dest = args.dest.as_deref().unwrap_or(sources.local_default());
+    let home = std::env::home_dir().filter(|_| dest == "~" || dest.starts_with("~/"));
+    match home {
+        Some(home) => format!("{}{}", home.display(), &dest[1..]),
+        None => dest.to_owned(),
+    }
+}
+
 /// Where all copies of `--local` are: they are no part of the source.
 pub fn local_copies_root(args: &Args, sources: &Sources) -> Option<PathBuf> {
     args.local?;
-    let dest = args.dest.as_deref().unwrap_or(sources.local_default());
-    let parts = Path::new(dest).components();
+    let dest = local_dest(args, sources);
+    let parts = Path::new(&dest).components();
     let root: PathBuf =
         parts.take_while(|part| !part.as_os_str().to_string_lossy().contains("{host}")).collect();
     root.file_name()?;
@@ -95,6 +131,7 @@ fn resolved(path: &Path) -> PathBuf {
 /// Admission of hosts that join, and the path of their copies.
 pub fn admission(args: &Args, sources: &Sources) -> Result<Option<Admission>, Failure> {
     let Some(listen) = args.admit else { return Ok(None) };
+    args.dest.as_deref().map_or(Ok(()), |dest| refuse_home(dest, "one that joins"))?;
     let destination = match args.dest.as_deref() {
         // Joining receivers choose the directory.
         Some(dest) if !dest.starts_with('/') && !dest.ends_with('/') => {

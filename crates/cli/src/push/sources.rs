@@ -77,7 +77,9 @@ impl Sources {
             ));
         }
         let source = Source::of(&self.paths, &options.list).map_err(|error| match error {
-            SourceError::NothingLeft(_) => Failure::Usage(error.to_string()),
+            SourceError::NothingLeft(_) | SourceError::SameName { .. } => {
+                Failure::Usage(error.to_string())
+            }
             error => Failure::because(error),
         })?;
         let source = source.by_contents(options.by_contents).atomic(options.atomic);

@@ -1,5 +1,7 @@
 //! Running `rdmc` and looking at what it does.
 
+pub mod sshd;
+
 use std::{
     ffi::OsStr,
     fs,

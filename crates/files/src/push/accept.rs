@@ -11,6 +11,7 @@ use session::{Channel, Credentials, Deadline, Listener};
 use super::inbox::{Event, Events};
 use crate::{
     messages::{Introduction, ToReceiver, ToRoot},
+    ports::{PortRange, start_at},
     system::system,
 };
 
@@ -26,11 +27,11 @@ pub(super) struct Acceptor {
 }
 
 impl Acceptor {
-    /// Accepts authenticated receivers whose name is one of `hosts`.
+    /// Accepts authenticated receivers whose name is one of `hosts`; listens at one of these ports.
     ///
     /// Errors: the system refuses all addresses.
     pub(super) fn for_hosts(
-        local_only: bool,
+        (local_only, ports): (bool, Option<PortRange>),
         secret: Secret,
         hosts: Vec<String>,
         events: Events,
@@ -39,9 +40,11 @@ impl Acceptor {
         let all = [IpAddr::V6(Ipv6Addr::UNSPECIFIED), IpAddr::V4(Ipv4Addr::UNSPECIFIED)];
         let local = [IpAddr::V4(Ipv4Addr::LOCALHOST)];
         let addresses = if local_only { &local[..] } else { &all };
-        let sockets: Vec<_> = addresses.iter().map(|&ip| SocketAddr::new(ip, 0)).collect();
-        let listener = TcpListener::bind(&sockets[..])
-            .map_err(|error| system("listening for receivers", error))?;
+        let listen = |port| {
+            let at: Vec<_> = addresses.iter().map(|&ip| SocketAddr::new(ip, port)).collect();
+            TcpListener::bind(&at[..]).map_err(|error| system("listening for receivers", error))
+        };
+        let listener = start_at(ports, listen)?;
         Self::start(listener, secret.into(), move |channel| accept_host(channel, &hosts, &events))
     }
 

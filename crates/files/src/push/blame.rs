@@ -53,9 +53,11 @@ impl Blame {
         match group.most_blamed() {
             Some(host) => {
                 hosts[host].count_failed_round(round);
+                // Of two that had all their time to connect to each other, another round would only take as long.
+                let is_certain =
+                    hosts[host].failed_rounds >= FAILED_ROUNDS_MAX || group.is_unjoined(host);
                 // A host that publishes needs no group any more.
-                let is_out =
-                    hosts[host].failed_rounds >= FAILED_ROUNDS_MAX && hosts[host].is_ready();
+                let is_out = is_certain && hosts[host].is_ready();
                 if is_out { Response::FailHost(host) } else { Response::Continue }
             }
             None if group.is_in_switch() => Response::Relay,

@@ -2,12 +2,13 @@
 
 use std::{
     collections::{BTreeMap, BTreeSet},
+    net::SocketAddr,
     time::Duration,
 };
 
 use rdmc::{Algorithm, Error, Failure, FailureKind, Waited};
 
-use super::{parts::Part, rate::GroupRate};
+use super::{host::Host, parts::Part, rate::GroupRate, settings::PushSettings};
 use crate::messages::{Blamed, blamed, join_predicate, predicate};
 
 /// How long members of a failed group may take to report.
@@ -55,6 +56,10 @@ pub(super) struct PushGroup {
     is_by_switches: bool,
     /// Hosts that have reported failure, with the rank that each blames.
     reports: BTreeMap<usize, Option<Blamed>>,
+    /// From then on members have had all their time to join.
+    had_time_at: Duration,
+    /// Two members that had all their time to connect to each other, and could not; `None` is the root.
+    unjoined: Option<(usize, Option<usize>)>,
     /// Hosts that were given up meanwhile, even if they have returned.
     lost: BTreeSet<usize>,
 }
@@ -68,15 +73,14 @@ pub(super) enum Verdict {
 }
 
 impl PushGroup {
-    /// `joining_until` applies only if the root is the source.
     pub(super) fn new(
         part: Part,
         algorithm: Algorithm,
         now: Duration,
-        joining_until: Duration,
+        settings: &PushSettings,
     ) -> Self {
         let phase = match part.source {
-            None => Phase::Joining(joining_until),
+            None => Phase::Joining(now + settings.join_timeout()),
             // Members that cannot join report it.
             Some(_) => Phase::Running,
         };
@@ -100,6 +104,8 @@ impl PushGroup {
             own: None,
             is_by_switches: false,
             reports,
+            had_time_at: now + settings.member_join_timeout(),
+            unjoined: None,
             lost,
         }
     }
@@ -192,14 +198,42 @@ impl PushGroup {
     pub(super) fn not_joined_here(&mut self, error: &Error) {
         self.is_by_switches |= matches!(error, Error::InSwitch { .. });
         let blamed = match error {
-            Error::Member { member, .. } => Some(Blamed { member: *member, noticed_by: None }),
+            Error::Member { member, .. } | Error::Timeout { member: Some(member), .. } => {
+                Some(Blamed { member: *member, noticed_by: None })
+            }
             _ => None,
         };
         self.own.get_or_insert((blamed, join_predicate(error)));
     }
 
-    pub(super) fn reported(&mut self, host: usize, blamed: Option<Blamed>) {
+    /// A host reports failure.
+    pub(super) fn reported(&mut self, host: usize, blamed: Option<Blamed>, now: Duration) {
         self.reports.entry(host).or_insert(blamed);
+        let had_time = now >= self.had_time_at;
+        // Failures of a group that was joined name who has noticed them.
+        if let Some(Blamed { member, noticed_by: None }) = blamed.filter(|_| had_time) {
+            let other = self.by_rank().nth(member as usize);
+            self.unjoined = self.unjoined.or(other.map(|other| (host, other)));
+        }
+    }
+
+    /// Whether a host is one of two members that had all their time to connect to each other and could not.
+    pub(super) fn is_unjoined(&self, host: usize) -> bool {
+        self.unjoined.is_some_and(|(one, other)| one == host || other == Some(host))
+    }
+
+    /// Why a host is given up: the predicate of a sentence.
+    pub(super) fn why_of(&self, host: usize, hosts: &[Host]) -> String {
+        let Some((one, other)) = self.unjoined.filter(|_| self.is_unjoined(host)) else {
+            return format!("it {}", self.why());
+        };
+        let other = if one == host { other.map(|other| &hosts[other]) } else { Some(&hosts[one]) };
+        let name = other.map_or("this machine", |other| &other.plan.name);
+        let address = other.and_then(|other| Some(SocketAddr::new(other.ip?, other.port)));
+        let at = address.map_or(String::new(), |address| format!(" ({address})"));
+        format!(
+            "it and {name}{at} could not connect to each other: is there a firewall between them? see --ports"
+        )
     }
 
     /// Marks a host as given up; false if it is not a member.

@@ -39,6 +39,9 @@ pub enum Step {
     Unknown(String),
 }
 
+/// What to look at where a host was started, as far as is known, and has not connected.
+const STARTED: &str = "if its login works, does a firewall let it connect to this machine? see --ports and --advertise";
+
 pub struct Host {
     pub plan: HostPlan,
     pub step: Step,
@@ -201,8 +204,20 @@ impl Host {
             Step::Starting(_) => "did not reserve space or start its fabric in time".into(),
             Step::Comparing(_) => "did not verify its copy in time".into(),
             Step::Publishing(_) => "did not confirm in time that its copy is published".into(),
-            _ => format!("did not connect within {} s", start_timeout.as_secs_f64()),
+            _ => {
+                let seconds = start_timeout.as_secs_f64();
+                format!("did not connect within {seconds} s; {STARTED}")
+            }
         }
+    }
+
+    /// Why it is given up that lacks the fabric that others use already: the predicate of a sentence.
+    pub(super) fn lack_of(&self, fabric: &str) -> String {
+        let own = self.fabrics.join(", ");
+        format!(
+            "it has connected after the others had begun over {fabric}, which it does not have (it has {own}): push to it again, or \
+             name a network that all hosts have, such as --fabric tcp"
+        )
     }
 
     pub fn report(&self) -> HostReport {

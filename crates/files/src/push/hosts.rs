@@ -9,7 +9,7 @@ use std::{
     time::Duration,
 };
 
-use rdmc::Waited;
+use rdmc::{Fabric, Waited};
 
 use super::{
     effects::Effects,
@@ -91,11 +91,16 @@ impl<'a> Hosts<'a> {
             settings,
             bytes,
             is_stream: object.is_stream(),
-            timeouts: Timeouts::new(bytes),
+            timeouts: Timeouts::new(bytes, !object.is_stream()),
             first_sent: None,
             is_publishing: false,
             is_ending: false,
         }
+    }
+
+    /// Begins with all hosts that do not fail, however late they are.
+    pub fn wait_for_all(&mut self) {
+        self.timeouts.wait_for_all();
     }
 
     /// This much of the stream was read.
@@ -165,6 +170,9 @@ impl<'a> Hosts<'a> {
     ) {
         let known = &mut self.all[host];
         (known.ip, known.own_ip) = (Some(ip), Some(own_ip));
+        if known.start == 0 && host < self.settings.hosts.len() {
+            self.timeouts.connected(now);
+        }
         self.set(effects, host, Step::Preparing(now + self.timeouts.prepare_timeout()), now);
     }
 
@@ -285,13 +293,15 @@ impl<'a> Hosts<'a> {
         }
     }
 
-    /// Retries hosts whose backoff is over; returns hosts to give up because they are late, with the reason.
-    pub(super) fn late(
+    /// Retries hosts whose backoff is over; returns hosts to give up because they are late, or lack the fabric that was chosen before
+    /// they connected, with the reason.
+    pub(super) fn given_up(
         &mut self,
         effects: &mut impl Effects,
+        chosen: Option<&Fabric>,
         now: Duration,
     ) -> Vec<(usize, String)> {
-        let mut late = Vec::new();
+        let mut late = chosen.map_or_else(Vec::new, |chosen| self.lacking(chosen));
         for host in 0..self.all.len() {
             let known = &mut self.all[host];
             if known.deadline().is_none_or(|until| now < until) {
@@ -307,6 +317,18 @@ impl<'a> Hosts<'a> {
             }
         }
         late
+    }
+
+    /// Hosts that are prepared and lack this fabric, with the reason.
+    fn lacking(&self, chosen: &Fabric) -> Vec<(usize, String)> {
+        // A host refuses one that was asked for with its own reason.
+        if self.settings.fabric.is_some() {
+            return Vec::new();
+        }
+        let name = chosen.name();
+        let lacks = |host: &Host| host.step == Step::Prepared && !host.fabrics.contains(&name);
+        let lacking = self.all.iter().enumerate().filter(|(_, host)| lacks(host));
+        lacking.map(|(index, host)| (index, host.lack_of(&name))).collect()
     }
 
     /// In a dry run: lets go of the hosts that have said what they lack.
@@ -439,5 +461,40 @@ impl<'a> Hosts<'a> {
             self.all.iter().filter(calls).count()
         };
         self.all.iter().filter_map(|host| host.own_ip).max_by_key(counted)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use rdmc::Secret;
+
+    use super::super::object::Source;
+    use super::*;
+    use crate::Reach;
+
+    fn plan(name: &str) -> HostPlan {
+        let name = name.to_owned();
+        HostPlan { name, destination: String::new(), rack: 0, reach: Reach::Calls }
+    }
+
+    #[test]
+    fn a_late_host_without_the_network_of_the_others_is_given_up_with_the_remedy() {
+        let hosts = vec![plan("early"), plan("late"), plan("equal")];
+        let mut settings = PushSettings::new(hosts, Secret::from_bytes([1; 32]));
+        let lacking = |settings: &PushSettings| {
+            let mut hosts = Hosts::new(settings, &Object::Source(Source::new(1, false)));
+            for (host, (step, fabrics)) in hosts.iter_mut().zip([
+                (Step::Ready, &["verbs", "tcp"][..]),
+                (Step::Prepared, &["tcp"]),
+                (Step::Prepared, &["verbs"]),
+            ]) {
+                (host.step, host.fabrics) = (step, fabrics.iter().map(|&it| it.into()).collect());
+            }
+            hosts.lacking(&Fabric::libfabric("verbs"))
+        };
+        let [(1, reason)] = &lacking(&settings)[..] else { panic!("the second lacks it") };
+        assert!(reason.contains("over verbs") && reason.contains("--fabric tcp"), "{reason}");
+        settings.fabric = Some(Fabric::libfabric("verbs"));
+        assert_eq!(lacking(&settings), [], "the receiver says more");
     }
 }

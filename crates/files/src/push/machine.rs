@@ -261,7 +261,7 @@ impl<'a> RootMachine<'a> {
             Some(HostEvent::GroupFailed { group, blamed, detail, has }) => {
                 if let Some(state) = self.groups.get_mut(&group) {
                     self.hosts[host].has.extend(has.iter());
-                    state.reported(host, blamed);
+                    state.reported(host, blamed, self.now);
                     let reason = match state.is_in_switch() {
                         // No host is blamed for that, so the reason has to name the member.
                         true => format!("{}: {detail}", self.hosts[host].plan.name),
@@ -298,7 +298,7 @@ impl<'a> RootMachine<'a> {
 
     /// Gives up hosts that are late and starts fabrics.
     pub fn gather(&mut self, effects: &mut impl Effects) -> Result<(), PushError> {
-        for (host, reason) in self.hosts.late(effects, self.now) {
+        for (host, reason) in self.hosts.given_up(effects, self.fabric.as_ref(), self.now) {
             self.fail(effects, host, &reason);
         }
         if self.settings.dry_run {
@@ -397,7 +397,7 @@ impl<'a> RootMachine<'a> {
         let in_vain = self.object.on_failed(&state, &self.hosts, &mut self.blame);
         match self.blame.judge(&state, silent, self.rounds, &mut self.hosts) {
             Response::Continue => {}
-            Response::FailHost(host) => self.fail(effects, host, &format!("it {why}")),
+            Response::FailHost(host) => self.fail(effects, host, &state.why_of(host, &self.hosts)),
             Response::Relay if self.fell_back.is_none() => {
                 tracing::info!(reason = why, "switches cannot copy; members relay");
                 effects.observe(PushEvent::FellBack { reason: why.clone() });
@@ -466,8 +466,7 @@ impl<'a> RootMachine<'a> {
         } else {
             self.hosts.first_sent.get_or_insert(self.now);
         }
-        let joining_until = self.now + self.settings.join_timeout();
-        let mut state = PushGroup::new(part, choice.algorithm, self.now, joining_until);
+        let mut state = PushGroup::new(part, choice.algorithm, self.now, self.settings);
         state.direct_until = direct_until;
         for host in state.members() {
             effects.send_message(host, &ToReceiver::Start(start.clone()));

@@ -19,7 +19,8 @@ use super::{
 };
 use crate::{
     Source, SourceError,
-    messages::{JOIN_TIMEOUT, Offer, Start, StreamOffer, Terms, ToReceiver},
+    messages::{Offer, Start, StreamOffer, Terms, ToReceiver},
+    ports::start_at,
 };
 
 /// A part of a listing in one message: each connection that sends one holds that much.
@@ -52,7 +53,7 @@ impl Prepared {
         let (events, inbox) = mpsc::channel();
         let names = settings.hosts.iter().map(|host| host.name.clone()).collect();
         let acceptor = Acceptor::for_hosts(
-            settings.local_only,
+            (settings.local_only, settings.ports),
             settings.secret.clone(),
             names,
             events.clone(),
@@ -90,17 +91,22 @@ impl Prepared {
 
     pub(super) fn use_fabric(&self, fabric: Fabric) -> Result<(), Error> {
         // On the address that was available for the acceptor.
-        let listen = SocketAddr::new(self.acceptor.address.ip(), 0);
+        let ip = self.acceptor.address.ip();
+        let listen = SocketAddr::new(ip, 0);
         let mut settings = ContextSettings::new(listen, self.settings.secret.clone());
         settings.fabric = fabric;
         settings.streams = self.settings.streams;
         settings.completion = self.settings.completion;
         settings.protection = self.settings.protection;
-        settings.connect_timeout = JOIN_TIMEOUT;
+        settings.connect_timeout = self.settings.root_join_timeout();
         settings.rate_max = self.settings.rate_max;
         settings.tcp.silence_timeout = self.settings.failure_deadline;
         self.settings.switches.apply(&mut settings);
-        let _ = self.context.set(Arc::new(Context::start(settings)?));
+        let start = |port| {
+            settings.listen.set_port(port);
+            Context::start(settings.clone())
+        };
+        let _ = self.context.set(Arc::new(start_at(self.settings.ports, start)?));
         Ok(())
     }
 
@@ -123,6 +129,8 @@ impl Prepared {
             protection: self.settings.protection.to_string(),
             failure_deadline_ms: self.settings.failure_deadline.as_millis() as u32,
             rate_max: self.settings.rate_max,
+            join_timeout_ms: self.settings.member_join_timeout().as_millis() as u32,
+            ports: self.settings.ports,
             secret: self.settings.secret.clone(),
         };
         let Some(source) = &self.source else {
@@ -163,6 +171,11 @@ impl Prepared {
             Some(_) => start.stream_settings(),
             None => start.group.settings(),
         }
+    }
+
+    /// Whether this is a session of an application, whose hosts cannot come later.
+    pub(super) fn is_application(&self) -> bool {
+        self.source.is_none() && self.stream.is_none()
     }
 
     /// Whether this is a push of a stream.

@@ -27,11 +27,14 @@ pub(super) struct Run<'a> {
 
 impl<'a> Run<'a> {
     pub(super) fn new(push: &'a Prepared, observe: &'a mut dyn FnMut(PushEvent)) -> Self {
-        let core = match (push.is_stream(), push.is_tree()) {
+        let mut core = match (push.is_stream(), push.is_tree()) {
             (true, _) => RootMachine::of_stream(&push.settings),
             (_, true) => RootMachine::of_tree(&push.settings, push.bytes()),
             _ => RootMachine::new(&push.settings, push.bytes()),
         };
+        if push.is_application() {
+            core.hosts.wait_for_all();
+        }
         Self { push, started: Instant::now(), core, io: Io::new(push, observe) }
     }
 

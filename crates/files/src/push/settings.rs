@@ -21,8 +21,14 @@ use crate::{
     control::{FAILURE_DEADLINE, check_failure_deadline, silence},
     group_terms::GroupTerms,
     messages::JOIN_TIMEOUT,
+    ports::PortRange,
     switch_control::SwitchControl,
 };
+
+/// The least that receivers may take to join a group: systems send the first packet of a connection again after 1 s and 3 s.
+const JOIN_TIMEOUT_LEAST: Duration = Duration::from_secs(4);
+/// How long reports of receivers that could not join a group may be on their way.
+const REPORT_TIME: Duration = Duration::from_secs(3);
 
 /// One receiver.
 #[derive(Clone, PartialEq, Eq, Debug)]
@@ -107,8 +113,11 @@ pub struct PushSettings {
     pub local_only: bool,
     /// Where members reach the root; by default the address that most receivers connected to.
     pub advertise: Option<IpAddr>,
-    /// How long receivers may take to connect.
+    /// How long receivers may take to connect. Half of it, at most 15 s, is what they may take to connect to each other.
     pub start_timeout: Duration,
+    /// The TCP ports at which the root and all receivers listen for this push, each at one that is free there; `None` for those that
+    /// the system chooses.
+    pub ports: Option<PortRange>,
     /// How long a host may be silent before it is lost, 200 ms to an hour. Its neighbours detect that and notify the
     /// others; the root's control connection waits three seconds longer. Broken connections are detected at once.
     /// Applies to all members.
@@ -151,6 +160,7 @@ impl PushSettings {
             local_only: false,
             advertise: None,
             start_timeout: Duration::from_secs(30),
+            ports: None,
             failure_deadline: FAILURE_DEADLINE,
             retries: 0,
             admission: None,
@@ -187,9 +197,20 @@ impl PushSettings {
             .choose(&costs)
     }
 
-    /// How long the root waits for a group: longer than its members, so that they report the cause first.
+    /// How long receivers may take to join a group: so short that one that others cannot reach is found within
+    /// [`PushSettings::start_timeout`].
+    pub fn member_join_timeout(&self) -> Duration {
+        (self.start_timeout / 2).clamp(JOIN_TIMEOUT_LEAST, JOIN_TIMEOUT)
+    }
+
+    /// The same at the root: longer, so that receivers report first, who know which of them cannot reach each other.
+    pub(super) fn root_join_timeout(&self) -> Duration {
+        self.member_join_timeout() + REPORT_TIME
+    }
+
+    /// How long the root waits for a group: longer than all members, so that they report the cause first.
     pub fn join_timeout(&self) -> Duration {
-        JOIN_TIMEOUT + silence(self.failure_deadline)
+        self.root_join_timeout() + silence(self.failure_deadline)
     }
 
     /// What rank 0 is told of a group of the members with these addresses, in these racks, in which one message follows another.

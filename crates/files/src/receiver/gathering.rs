@@ -5,7 +5,7 @@ use std::{
     sync::{Arc, OnceLock},
 };
 
-use rdmc::{Context, Error, GroupSettings};
+use rdmc::{Context, Error, GroupSettings, Secret};
 
 use super::{
     dispatch::unexpected_event,
@@ -64,6 +64,11 @@ impl GatheringReceiver<'_> {
                 event => unexpected_event(event)?,
             }
         }
+    }
+
+    /// The session's secret, which authenticates its members to each other.
+    pub fn secret(&self) -> &Secret {
+        &self.terms.secret
     }
 
     /// Whether the root has no other rights on this host than its program gives it.

@@ -111,6 +111,8 @@ fn terms() -> Terms {
         protection: "authenticate".into(),
         failure_deadline_ms: 5_000,
         rate_max: None,
+        join_timeout_ms: 15_000,
+        ports: None,
         secret: Secret::from_bytes([2; 32]),
     }
 }

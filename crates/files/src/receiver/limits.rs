@@ -16,6 +16,8 @@ pub const IN_SWITCH: &str = "in-switch";
 const TCP: &str = "tcp";
 /// The longest silence that a root may choose: so long a dead member occupies a receiver.
 const FAILURE_DEADLINE_MAX: Duration = Duration::from_secs(300);
+/// The first port that services of the system do not use.
+const PORT_MIN: u16 = 1024;
 
 /// What a receiver that its root has not started (it listens, or joins) lets roots ask of it, beyond writing files: a root of such
 /// a receiver has no other rights on its host. Decisions only.
@@ -51,7 +53,7 @@ impl RootLimits {
 
     /// Before anything else of an offer: `root` is the root's address.
     ///
-    /// Errors: less protection or a longer silence than accepted; with the remedy.
+    /// Errors: less protection, a longer silence or lower ports than accepted; with the remedy.
     pub(super) fn check_terms(&self, terms: &Terms, root: IpAddr) -> Result<(), String> {
         let deadline = terms.failure_deadline()?;
         if deadline > FAILURE_DEADLINE_MAX {
@@ -59,6 +61,11 @@ impl RootLimits {
                 "this receiver accepts no --failure-deadline above {} s, and the push has {} s",
                 FAILURE_DEADLINE_MAX.as_secs(),
                 deadline.as_secs()
+            ));
+        }
+        if let Some(ports) = terms.ports.filter(|ports| ports.first() < PORT_MIN) {
+            return Err(format!(
+                "this receiver listens at ports from {PORT_MIN} on, and the push has --ports {ports}"
             ));
         }
         self.check_protection(terms, root.to_canonical().is_loopback())
@@ -174,6 +181,8 @@ mod tests {
             protection: protection.into(),
             failure_deadline_ms: 5_000,
             rate_max: None,
+            join_timeout_ms: 15_000,
+            ports: None,
             secret: Secret::from_bytes([1; 32]),
         }
     }
@@ -270,5 +279,15 @@ mod tests {
         let long = Terms { failure_deadline_ms: 3_600_000, ..terms("encrypt") };
         let refused = limits(None, None).check_terms(&long, far()).unwrap_err();
         assert!(refused.contains("no --failure-deadline above 300 s"), "{refused}");
+    }
+
+    #[test]
+    fn ports_of_services_of_the_system_are_refused() {
+        let check = |ports: &str| {
+            let ports = Some(ports.parse().unwrap());
+            limits(None, None).check_terms(&Terms { ports, ..terms("encrypt") }, far())
+        };
+        assert!(check("1024-1030").is_ok());
+        assert!(check("1023-1030").unwrap_err().contains("ports from 1024"));
     }
 }

@@ -294,7 +294,9 @@ fn report_failure(
 /// The member that an error of joining a group blames.
 pub(super) fn blamed_by(error: &Error) -> Option<Blamed> {
     match error {
-        Error::Member { member, .. } => Some(Blamed { member: *member, noticed_by: None }),
+        Error::Member { member, .. } | Error::Timeout { member: Some(member), .. } => {
+            Some(Blamed { member: *member, noticed_by: None })
+        }
         Error::Failed(failure) => blamed(failure),
         _ => None,
     }

@@ -70,10 +70,30 @@ impl Placement {
 
     /// The path of a destination. Errors: it is not accepted.
     pub(crate) fn path(&self, destination: &str) -> Result<PathBuf, ReceiveError> {
-        let Self::Below(root) = self else { return Ok(destination.into()) };
+        let Self::Below(root) = self else { return at_home(destination) };
         check(destination).map_err(ReceiveError::Refused)?;
         Ok(root.join(destination))
     }
+}
+
+/// A path in which a leading `~/` is the home directory of this receiver's user, whatever directory it was started in.
+///
+/// Errors: the user has none.
+fn at_home(destination: &str) -> Result<PathBuf, ReceiveError> {
+    let below = match destination.strip_prefix('~') {
+        Some("") => "",
+        Some(rest) if rest.starts_with('/') => rest.trim_start_matches('/'),
+        _ => return Ok(destination.into()),
+    };
+    let home = std::env::home_dir().filter(|home| home.is_absolute());
+    let home = home.ok_or_else(|| {
+        let what = format!(
+            "{destination:?}: this host's user has no home directory; give --dest an absolute path"
+        );
+        ReceiveError::Refused(what)
+    })?;
+    // A path of what is to be a directory keeps its end.
+    Ok(if below.is_empty() { home } else { home.join(below) })
 }
 
 /// Checks that a destination names a file below a directory and contains visible characters only.
@@ -255,5 +275,18 @@ mod tests {
         fs::create_dir(directory.path().join("sub")).unwrap();
         let place = Placement::Anywhere.place(path.to_str().unwrap(), false).unwrap();
         assert_eq!(place.path(), path);
+    }
+
+    #[test]
+    fn a_leading_tilde_is_the_home_directory() {
+        let home = std::env::home_dir().unwrap();
+        let path = |destination: &str| Placement::Anywhere.path(destination).unwrap();
+        assert_eq!([path("~/a/b"), path("~//a/b")], [home.join("a/b"), home.join("a/b")]);
+        assert_eq!([path("~"), path("~/")], [home.clone(), home]);
+        for other in ["./~", "~a/b", "a/~/b", "/~/b"] {
+            assert_eq!(path(other), Path::new(other));
+        }
+        let below = Placement::Below("/srv".into());
+        assert_eq!(below.path("~/a").unwrap(), Path::new("/srv/~/a"));
     }
 }

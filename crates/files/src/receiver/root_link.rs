@@ -21,7 +21,8 @@ use crate::{
     connect::is_same_end,
     control::{Control, FAILURE_DEADLINE},
     group_terms::GroupTerms,
-    messages::{Introduction, JOIN_TIMEOUT, Terms, ToReceiver, ToRoot, join_predicate},
+    messages::{Introduction, Terms, ToReceiver, ToRoot, join_predicate},
+    ports::start_at,
 };
 
 /// How often a waiting receiver checks its stop flag.
@@ -164,8 +165,12 @@ impl<'a> RootLink<'a> {
         fabric: &str,
         terms: &Terms,
     ) -> Result<Context, ReceiveError> {
-        let settings = self.context_settings(fabric, terms)?;
-        Context::start(settings).map_err(|error| ReceiveError::System(error.to_string()))
+        let mut settings = self.context_settings(fabric, terms)?;
+        let start = |port| {
+            settings.listen.set_port(port);
+            Context::start(settings.clone())
+        };
+        start_at(terms.ports, start).map_err(|error| ReceiveError::System(error.to_string()))
     }
 
     /// Errors: what the root wants is unknown, or not accepted here.
@@ -182,7 +187,7 @@ impl<'a> RootLink<'a> {
         }
         let mut settings = ContextSettings::new(listen, terms.secret.clone());
         settings.streams = terms.streams;
-        settings.connect_timeout = JOIN_TIMEOUT;
+        settings.connect_timeout = terms.join_timeout();
         let system = |error: Error| ReceiveError::System(error.to_string());
         settings.fabric = fabric.parse().map_err(system)?;
         settings.completion = match limits {

@@ -297,7 +297,7 @@ impl Groups<'_, '_> {
                 Event::Echoed(at) => measuring.done_at = Some(at),
                 Event::Failed(failure) => measuring.fail_group(predicate(&failure)),
                 // Of no group.
-                Event::Collective(_) => {}
+                Event::Collective(_) | Event::Reached(_) => {}
             },
             Input::Answered(host, Answer::Joined { number }) if number == measuring.number => {
                 measuring.joined.insert(host);

@@ -24,6 +24,8 @@ pub(crate) enum Event {
     /// A message was returned.
     Echoed(Instant),
     Failed(Failure),
+    /// Members that this one could not connect to, by rank, with the reason.
+    Reached(Result<Vec<(u32, String)>, String>),
     /// A length of a team's operation was measured; `None` after the last.
     Collective(Result<Option<CollectiveMeasurement>, Error>),
 }

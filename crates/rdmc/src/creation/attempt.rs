@@ -343,8 +343,14 @@ impl<M: Medium> Attempt<M> {
 
     /// Returns the error that it has not ended in time.
     pub(crate) fn missed(&self) -> Error {
+        let missing: Vec<u32> = self.missing().collect();
+        // The one that was to tell what the root has chosen may wait for others.
+        let member = match missing[..] {
+            [member] if self.joining.terms().is_some() => Some(member),
+            _ => None,
+        };
         let members: Vec<String> =
-            self.missing().map(|rank| format!("{rank} ({})", self.address(rank))).collect();
+            missing.iter().map(|&rank| format!("{rank} ({})", self.address(rank))).collect();
         let (members, group) = (members.join(", "), self.joining.number);
         let lost = self.lost.as_ref().map_or(String::new(), |(rank, cause)| {
             format!(" (the connection to member {rank} was lost: {cause})")
@@ -356,6 +362,6 @@ impl<M: Medium> Attempt<M> {
                  {group} has chosen{lost}"
             ),
         };
-        Error::Timeout { what, timeout: self.joining.timeout }
+        Error::Timeout { what, timeout: self.joining.timeout, member }
     }
 }

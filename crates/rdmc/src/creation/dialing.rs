@@ -181,8 +181,9 @@ pub(crate) fn of_member(member: u32, error: session::Error) -> Error {
     match error {
         session::Error::Peer { address, cause } => Error::Member { member, address, cause },
         other => match other.into() {
-            Error::Timeout { what, timeout } => {
-                Error::Timeout { what: format!("{what} (member {member})"), timeout }
+            Error::Timeout { what, timeout, .. } => {
+                let what = format!("{what} (member {member})");
+                Error::Timeout { what, timeout, member: None }
             }
             other => other,
         },

@@ -21,11 +21,13 @@ pub enum PushCanary {
     SkipsSync,
     /// The root does not look at the source again before copies are published.
     SkipsLook,
+    /// The first groups wait for hosts that connect late or never.
+    AwaitsAll,
 }
 
 impl PushCanary {
     /// All planted bugs.
-    pub const ALL: [Self; 8] = [
+    pub const ALL: [Self; 9] = [
         Self::TrustsLeftovers,
         Self::BelievesCopies,
         Self::LosesReports,
@@ -34,6 +36,7 @@ impl PushCanary {
         Self::ForgetsPublish,
         Self::SkipsSync,
         Self::SkipsLook,
+        Self::AwaitsAll,
     ];
 
     /// Returns the name as it is displayed and parsed.
@@ -47,6 +50,7 @@ impl PushCanary {
             Self::ForgetsPublish => "forgets-publish",
             Self::SkipsSync => "skips-sync",
             Self::SkipsLook => "skips-look",
+            Self::AwaitsAll => "awaits-all",
         }
     }
 }

@@ -19,6 +19,9 @@ struct Disturbances {
     connections_lost: u32,
 }
 
+/// What hosts without faults need to prepare their targets and fabrics, and their threads to look, twice: one that connects meanwhile
+/// is waited for, too.
+const PREPARED_NS: u64 = 8 * SECOND_NS;
 /// A host or the root that stops for less loses no connection.
 const TOLERATED_NS: u64 = 2 * SECOND_NS;
 
@@ -72,8 +75,44 @@ impl World<'_> {
         (600 * SECOND_NS * u64::from(self.scenario.retries + 1)).max(slowest_ns * 2)
     }
 
+    /// Checks that the first groups have not waited for hosts that connect late or never.
+    ///
+    /// Without faults, of a file or a tree: the beginning of a stream is not kept, so all hosts are waited for.
+    fn check_start(&mut self) {
+        // One that joins while others prepare is waited for as they are.
+        let faultless = |host: &HostScenario| host.faults == HostFaults::default() && !host.joins;
+        // Of one that has everything only the copy is compared and published, however long that takes.
+        let files = self.scenario.files.len().max(1);
+        let lacks =
+            |host: &HostScenario| host.partial_percent < 100 && host.kept_files.len() < files;
+        let is_judged = self.scenario.stream.is_none()
+            && self.facts.pushes == 1
+            && self.facts.faults.is_empty()
+            && self.scenario.hosts.iter().all(faultless)
+            && self.scenario.hosts.iter().all(lacks);
+        let (Some(first_ns), true) = (self.facts.first_round_ns, is_judged) else { return };
+        // Without bytes that it lacks a copy is published without a group.
+        let published = self.facts.hosts.iter().filter_map(|host| host.published_ns);
+        let began_ns = published.chain([first_ns]).min().unwrap_or(first_ns);
+        let connected = &self.facts.connected_ns;
+        let late_from = |count: usize| {
+            let median = connected[(count - 1) / 2];
+            connected[count - 1] + (2 * SECOND_NS).max(3 * median)
+        };
+        // The last of those that were waited for.
+        let is_last =
+            |&count: &usize| connected.get(count).is_none_or(|&next| next > late_from(count));
+        let Some(count) = (1..=connected.len()).find(is_last) else { return };
+        if began_ns > late_from(count) + PREPARED_NS {
+            self.facts.violated(format!(
+                "groups began at {began_ns} ns, hosts connected at {connected:?}"
+            ));
+        }
+    }
+
     /// Checks the first push after its end.
     pub(super) fn check_push(&mut self) {
+        self.check_start();
         let root_died = self.root.outcome.is_none();
         if let Some(outcome) = &self.root.outcome {
             let end = PushEnd {
@@ -110,6 +149,7 @@ impl World<'_> {
             let facts = &mut self.facts.hosts[host];
             (facts.has_published, facts.published_ns) = (false, None);
             facts.verified_ns = None;
+            facts.has_connected = false;
         }
     }
 

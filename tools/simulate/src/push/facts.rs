@@ -35,6 +35,8 @@ pub(super) struct Facts {
     pub(super) ends: Vec<PushEnd>,
     /// When groups were first started in the current push, since it began.
     pub(super) first_round_ns: Option<u64>,
+    /// When hosts that the command names have connected for the first time in the current push, since it began; ascending.
+    pub(super) connected_ns: Vec<u64>,
     /// How many pushes were started.
     pub(super) pushes: u32,
     pub(super) rounds: u64,
@@ -56,6 +58,8 @@ pub(super) struct Facts {
 pub(super) struct HostFacts {
     /// Bytes that were received although they were in place.
     pub(super) bytes_again: u64,
+    /// Whether it has connected to the root.
+    pub(super) has_connected: bool,
     /// Whether its copy was published.
     pub(super) has_published: bool,
     /// When its copy was published, since the push began.
@@ -72,6 +76,7 @@ impl Facts {
             hosts: vec![HostFacts::default(); scenario.hosts.len()],
             ends: Vec::new(),
             first_round_ns: None,
+            connected_ns: Vec::new(),
             pushes: 0,
             rounds: 0,
             retries: 0,

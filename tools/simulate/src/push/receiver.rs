@@ -89,6 +89,8 @@ impl World<'_> {
         let manifest =
             Manifest { name: "object".into(), bytes: self.scenario.bytes, mode: 0, modified_ns: 0 };
         let terms = Terms {
+            join_timeout_ms: 15_000,
+            ports: None,
             root: SocketAddr::from(([127, 0, 0, 1], 1)),
             streams: 1,
             completion: String::new(),

@@ -16,6 +16,7 @@ use files::{
 use rdmc::{Error, Fabric, Region, Waited};
 
 use super::{
+    canary::PushCanary,
     facts::Done,
     line::{Way, Word},
     process::{Note, address},
@@ -31,6 +32,12 @@ impl<'a> World<'a> {
         let now_ns = self.now_ns();
         self.root.process = self.add_process(0, None);
         self.root.began_ns = now_ns;
+        self.facts.connected_ns.clear();
+        if let Some(core) = &mut self.root.core
+            && self.options.canary == Some(PushCanary::AwaitsAll)
+        {
+            core.hosts.wait_for_all();
+        }
         // Of a tree only what hosts lack is read, and of a stream nothing twice.
         if self.scenario.stream.is_none() && self.scenario.files.is_empty() {
             let all = [(0, self.scenario.bytes)].into_iter().collect();
@@ -243,7 +250,12 @@ impl RootEffects for AtRoot<'_, '_> {
         line: usize,
         _plan: &HostPlan,
     ) -> Result<(IpAddr, IpAddr), Error> {
-        let host = self.world.lines[line].host;
+        let (host, now_ns) = (self.world.lines[line].host, self.world.push_ns());
+        let is_again = self.world.facts.hosts[host].has_connected;
+        if !is_again && !self.world.scenario.hosts[host].joins {
+            self.world.facts.connected_ns.push(now_ns);
+        }
+        self.world.facts.hosts[host].has_connected = true;
         self.world.root.seats[seat].line = Some(line);
         self.world.lines[line].seat = Some(seat);
         self.world.offer(line);

@@ -1,0 +1,57 @@
+//! Options that name hosts, for commands that use no directories there.
+
+use std::path::PathBuf;
+
+use files::HostPlan;
+
+use crate::{
+    failure::Failure,
+    hosting::{self, local_name},
+    hosts::Host,
+};
+
+/// Which hosts take part.
+#[derive(Debug, clap::Args)]
+pub struct NamedHosts {
+    /// Hosts, with ranges: node[01-16],login,n[1,3,5-8]
+    ///
+    /// HOST:PORT is a receiver that listens (`rdmc help receive`).
+    #[arg(long, value_name = "HOSTS", group = "where")]
+    to: Option<String>,
+
+    /// A file of hosts, one or a list on each line; - for standard input
+    ///
+    /// # starts a comment. Racks ([NAME]) and slots of MPI's host files have no effect here.
+    #[arg(long, value_name = "FILE", group = "where")]
+    pub hosts_file: Option<PathBuf>,
+
+    /// Start N receivers on this machine, named local-1 to local-N
+    #[arg(long, value_name = "N", group = "where", conflicts_with_all = ["to", "hosts_file"],
+          value_parser = clap::value_parser!(u16).range(1..=1000))]
+    local: Option<u16>,
+}
+
+impl NamedHosts {
+    /// Whether any are named.
+    pub fn are_given(&self) -> bool {
+        self.to.is_some() || self.hosts_file.is_some() || self.is_local()
+    }
+
+    /// Whether they are on this machine.
+    pub fn is_local(&self) -> bool {
+        self.local.is_some()
+    }
+
+    /// The hosts, without destinations.
+    ///
+    /// Errors: invalid names, or one twice.
+    pub fn plans(&self) -> Result<Vec<HostPlan>, Failure> {
+        let hosts = match self.local {
+            Some(count) => {
+                (1..=usize::from(count)).map(|number| Host::named(local_name(number))).collect()
+            }
+            None => hosting::named(self.to.as_deref(), self.hosts_file.as_ref())?,
+        };
+        Ok(hosts.into_iter().map(|host| hosting::plan(host, String::new())).collect())
+    }
+}
