@@ -26,7 +26,7 @@ use super::{
 use crate::{
     SourceError,
     digests::Digests,
-    messages::{ALTERED, GIVEN_UP, ToReceiver, ToRoot},
+    messages::{ALTERED, GIVEN_UP, Start, ToReceiver, ToRoot},
     ranges::Ranges,
 };
 
@@ -458,20 +458,26 @@ impl<'a> RootMachine<'a> {
             fabric,
         };
         let number = effects.group_number()?;
-        let (mut start, choice) = plan.start(number);
+        let (start, choice) = plan.start(number);
         self.choice = Some(choice);
-        if part.source.is_none() {
-            effects.join(&start)?;
-            start.group.rank = 1;
-        } else {
-            self.hosts.first_sent.get_or_insert(self.now);
-        }
+        let mut neighbours = start.group.settings()?.neighbours()?;
+        let first_rank = match part.source {
+            None => {
+                effects.join(&start)?;
+                1
+            }
+            Some(_) => {
+                self.hosts.first_sent.get_or_insert(self.now);
+                0
+            }
+        };
         let joining_until = self.now + self.settings.join_timeout();
         let mut state = PushGroup::new(part, choice.algorithm, self.now, joining_until);
         state.direct_until = direct_until;
-        for host in state.members() {
-            effects.send_message(host, &ToReceiver::Start(start.clone()));
-            start.group.rank += 1;
+        for (rank, host) in (first_rank..).zip(state.members()) {
+            let group = start.group.told(rank, &neighbours(rank));
+            let start = Start { group, ranges: start.ranges.clone() };
+            effects.send_message(host, &ToReceiver::Start(start));
         }
         self.groups.insert(number, state);
         Ok(())
