@@ -5,6 +5,11 @@ use std::net::SocketAddr;
 use rdmc::{Algorithm, Error, GroupSettings, Scheduling, Window};
 use serde::{Deserialize, Serialize};
 
+/// The most hosts of a push, including those that joined.
+pub(crate) const HOSTS_MAX: usize = 10_000;
+/// These and the root.
+const MEMBERS_MAX: usize = HOSTS_MAX + 1;
+
 /// A group as its members are told of it, on control connections.
 #[derive(Clone, Debug, Serialize, Deserialize)]
 pub struct GroupTerms {
@@ -12,9 +17,11 @@ pub struct GroupTerms {
     pub number: u64,
     /// The rank of the member that is told.
     pub rank: u32,
-    /// Addresses of the members' contexts, by rank.
+    /// Addresses of the members' contexts, by rank; [`GroupSettings::UNKNOWN`] of those that the member does not connect to.
+    #[serde(with = "known")]
     pub addresses: Vec<SocketAddr>,
     /// The rack of each rank.
+    #[serde(with = "runs")]
     pub racks: Vec<u32>,
     /// [`Algorithm::code`].
     pub algorithm: u8,
@@ -58,11 +65,114 @@ impl GroupTerms {
         settings.make_schedule()?;
         Ok(settings)
     }
+
+    /// What the member of this rank is told, which connects to these neighbours: lists of all would take as many bytes in all as the
+    /// square of their number.
+    pub fn told(&self, rank: u32, neighbours: &[u32]) -> Self {
+        let mut addresses = vec![GroupSettings::UNKNOWN; self.addresses.len()];
+        for &known in neighbours.iter().chain([&rank]) {
+            if let Some(address) = self.addresses.get(known as usize) {
+                addresses[known as usize] = *address;
+            }
+        }
+        Self { rank, addresses, ..self.clone() }
+    }
+}
+
+/// Addresses on the wire: the number of members, and those that are known, by rank.
+mod known {
+    use super::*;
+    use serde::{Deserializer, Serializer, de::Error};
+
+    pub(super) fn serialize<S: Serializer>(
+        addresses: &[SocketAddr],
+        to: S,
+    ) -> Result<S::Ok, S::Error> {
+        let known = addresses.iter().zip(0_u32..);
+        let known = known.filter(|&(&address, _)| address != GroupSettings::UNKNOWN);
+        let known: Vec<(u32, &SocketAddr)> = known.map(|(address, rank)| (rank, address)).collect();
+        (addresses.len() as u32, known).serialize(to)
+    }
+
+    pub(super) fn deserialize<'a, D: Deserializer<'a>>(
+        from: D,
+    ) -> Result<Vec<SocketAddr>, D::Error> {
+        let (members, known) = <(u32, Vec<(u32, SocketAddr)>)>::deserialize(from)?;
+        if members as usize > MEMBERS_MAX {
+            return Err(Error::custom("too many members"));
+        }
+        let mut addresses = vec![GroupSettings::UNKNOWN; members as usize];
+        for (rank, address) in known {
+            let of_rank = addresses.get_mut(rank as usize);
+            *of_rank.ok_or_else(|| Error::custom("an address of no member"))? = address;
+        }
+        Ok(addresses)
+    }
+}
+
+/// Racks on the wire: how many consecutive ranks are in which.
+mod runs {
+    use super::*;
+    use serde::{Deserializer, Serializer, de::Error};
+
+    pub(super) fn serialize<S: Serializer>(racks: &[u32], to: S) -> Result<S::Ok, S::Error> {
+        let runs: Vec<(u32, u32)> =
+            racks.chunk_by(|a, b| a == b).map(|run| (run.len() as u32, run[0])).collect();
+        runs.serialize(to)
+    }
+
+    pub(super) fn deserialize<'a, D: Deserializer<'a>>(from: D) -> Result<Vec<u32>, D::Error> {
+        let mut racks = Vec::new();
+        for (ranks, rack) in Vec::<(u32, u32)>::deserialize(from)? {
+            if racks.len() + ranks as usize > MEMBERS_MAX {
+                return Err(Error::custom("racks of too many members"));
+            }
+            racks.resize(racks.len() + ranks as usize, rack);
+        }
+        Ok(racks)
+    }
 }
 
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn a_member_is_told_of_its_neighbours_and_itself() {
+        let address = |rank: u32| SocketAddr::from(([10, 0, (rank >> 8) as u8, rank as u8], 7));
+        let whole = GroupTerms {
+            rank: 0,
+            addresses: (0..1000).map(address).collect(),
+            racks: (0..1000).map(|rank| rank / 100).collect(),
+            algorithm: Algorithm::BinomialPipeline.code(),
+            ..terms()
+        };
+        let mut neighbours = whole.settings().unwrap().neighbours().unwrap();
+        for rank in [1, 700, 999] {
+            let linked = neighbours(rank);
+            let told = whole.told(rank, &linked);
+            let sent = postcard::to_allocvec(&told).unwrap();
+            assert!(sent.len() < 300, "{} bytes to rank {rank}", sent.len());
+            let got: GroupTerms = postcard::from_bytes(&sent).unwrap();
+            assert_eq!((&got.addresses, &got.racks), (&told.addresses, &whole.racks));
+            assert_eq!(got.settings().unwrap().neighbours().unwrap()(rank), linked);
+            for (of, &known) in (0..).zip(&got.addresses) {
+                let is_needed = of == rank || linked.contains(&of);
+                assert_eq!(known, if is_needed { address(of) } else { GroupSettings::UNKNOWN });
+            }
+        }
+    }
+
+    #[test]
+    fn lists_of_too_many_members_are_refused() {
+        let sent = |members: usize| {
+            let addresses = vec![GroupSettings::UNKNOWN; members];
+            let terms = GroupTerms { addresses, racks: vec![0; members], ..terms() };
+            postcard::from_bytes::<GroupTerms>(&postcard::to_allocvec(&terms).unwrap())
+        };
+        assert!(sent(MEMBERS_MAX).is_ok());
+        assert!(sent(MEMBERS_MAX + 1).is_err());
+    }
 
     fn terms() -> GroupTerms {
         GroupTerms {

@@ -321,6 +321,17 @@ impl Start {
         settings.receive_bytes_max = STREAM_RECEIVE_BYTES_MAX;
         Ok(settings)
     }
+
+    /// What the members from this rank on are told, by rank.
+    ///
+    /// Errors: terms that make no group.
+    pub(crate) fn told_from(&self, rank: u32) -> Result<impl Iterator<Item = Self>, Error> {
+        let mut neighbours = self.group.settings()?.neighbours()?;
+        Ok((rank..self.group.addresses.len() as u32).map(move |rank| {
+            let group = self.group.told(rank, &neighbours(rank));
+            Self { group, ranges: self.ranges.clone() }
+        }))
+    }
 }
 
 /// What a receiver of a stream holds of messages that its consumer has not taken, in bytes.

@@ -191,6 +191,7 @@ impl Context {
         let number = settings.number;
         let settings = self.agree(settings, deadline)?;
         let made = engine::GroupSettings::try_from(&settings)?;
+        settings.check_known(&made.neighbours())?;
         self.check_in_switch(&made)?;
         let offload = Offload::of(&made, self.can_offload);
         let worker = (self.commands.clone(), self.caller.clone());

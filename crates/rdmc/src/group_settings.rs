@@ -1,6 +1,9 @@
 //! The settings of a group.
 
-use std::{net::SocketAddr, time::Duration};
+use std::{
+    net::{IpAddr, Ipv4Addr, SocketAddr},
+    time::Duration,
+};
 
 use engine::SmallMessages;
 use plan::{
@@ -52,7 +55,8 @@ const BLOCKS_IN_STALL: u32 = 8;
 pub struct GroupSettings {
     /// Identifies the group; unique among the groups of its members' contexts.
     pub number: u64,
-    /// The address at which others reach each member's context, by rank.
+    /// The address at which others reach each member's context, by rank. [`GroupSettings::UNKNOWN`] for members that this one does
+    /// not connect to ([`GroupSettings::neighbours`]), if these lists are long; then addresses are not compared.
     pub members: Vec<SocketAddr>,
     /// The rank of this member.
     pub rank: u32,
@@ -120,6 +124,9 @@ const SEND_QUEUE_DEFAULT: u32 = 64;
 const RECEIVE_BYTES_DEFAULT: u64 = 256 << 20;
 
 impl GroupSettings {
+    /// In place of the address of a member that this one does not connect to.
+    pub const UNKNOWN: SocketAddr = SocketAddr::new(IpAddr::V4(Ipv4Addr::UNSPECIFIED), 0);
+
     /// Returns the settings of a group of these members for member `rank`, with rank 0 as the root
     /// and defaults for everything else.
     pub fn new(number: u64, members: Vec<SocketAddr>, rank: u32) -> Self {
@@ -296,6 +303,27 @@ impl GroupSettings {
             block_bytes: self.block_bytes,
         };
         request.choose(&costs)
+    }
+
+    /// Returns what tells the members that each rank connects to, once algorithm and block size are given: that many of all for
+    /// most algorithms (docs/decisions/neighbours-only.md).
+    ///
+    /// Errors: as [`crate::Context::create_group`], of the settings.
+    pub fn neighbours(&self) -> Result<impl FnMut(u32) -> Vec<u32> + use<>, Error> {
+        let mut made = engine::GroupSettings::try_from(self)?;
+        Ok(move |rank| {
+            made.rank = rank;
+            made.neighbours()
+        })
+    }
+
+    /// Errors: the address of a member that this one connects to is unknown.
+    pub(crate) fn check_known(&self, neighbours: &[u32]) -> Result<(), Error> {
+        let unknown = neighbours.iter().find(|&&rank| self.members[rank as usize] == Self::UNKNOWN);
+        unknown.map_or(Ok(()), |rank| {
+            let value = format!("no address of member {rank}");
+            Err(Error::setting("members", value, "the addresses of all neighbours"))
+        })
     }
 
     fn is_on_one_machine(&self) -> bool {

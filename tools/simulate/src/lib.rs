@@ -58,9 +58,9 @@ pub use node::{Bug, Node, Watch};
 pub use options::Options;
 pub use panics::caught;
 pub use push::{
-    Fault as PushFault, HostFaults, HostScenario, InjectedPushFault,
+    Fault as PushFault, HostFaults, HostScenario, InjectedPushFault, ManyHosts, ManyReport,
     PlannedFault as PlannedPushFault, PushCanary, PushEnd, PushOutcome, PushScenario, PushTally,
-    SourceFaults, StreamPlan, draw_push, run_push,
+    SourceFaults, StreamPlan, Traffic, draw_push, run_push,
 };
 pub use report::Report;
 pub use scenario::*;

@@ -167,7 +167,7 @@ impl<S: Subject> Runner<'_, S> {
     }
 
     fn options(&self, trace_events: usize) -> Options<S::Canary> {
-        Options { canary: self.canary, trace_events }
+        Options { canary: self.canary, trace_events, ..Options::default() }
     }
 
     /// Runs one scenario and prints everything. Returns `false` if it failed.

@@ -43,7 +43,7 @@ fn a_failing_scenario_becomes_smaller_and_still_fails() {
 fn every_canary_of_pushes_is_caught() {
     for canary in PushCanary::ALL {
         assert_eq!(canary.name().parse(), Ok(canary));
-        let options = Options { canary: Some(canary), trace_events: 0 };
+        let options = Options { canary: Some(canary), ..Options::default() };
         let campaign = Campaign::<Pushes> { options, jobs: 1, ..Campaign::new(0, PUSH_SEEDS) };
         let (tally, failed) = campaign.run();
         assert!(failed.is_some(), "{canary} was not noticed\n{tally}");
@@ -53,7 +53,7 @@ fn every_canary_of_pushes_is_caught() {
 
 #[test]
 fn a_failing_push_becomes_smaller_and_still_fails() {
-    let options = Options { canary: Some(PushCanary::ForgetsPublish), trace_events: 0 };
+    let options = Options { canary: Some(PushCanary::ForgetsPublish), ..Options::default() };
     let scenario = draw_push(1, &simulate::Limits::default());
     let smaller = shrink::<Pushes>(&scenario, options, Duration::from_secs(60));
     assert!(!run_push(&smaller, options).violations.is_empty());
@@ -65,7 +65,7 @@ fn a_failing_push_becomes_smaller_and_still_fails() {
 fn every_canary_of_teams_is_caught() {
     for canary in TeamCanary::ALL {
         assert_eq!(canary.name().parse(), Ok(canary));
-        let options = Options { canary: Some(canary), trace_events: 0 };
+        let options = Options { canary: Some(canary), ..Options::default() };
         let campaign = Campaign::<Teams> { options, jobs: 1, ..Campaign::new(0, SEEDS) };
         let (tally, failed) = campaign.run();
         assert!(failed.is_some(), "{canary} was not noticed\n{tally}");
@@ -75,7 +75,7 @@ fn every_canary_of_teams_is_caught() {
 
 #[test]
 fn a_failing_team_becomes_smaller_and_still_fails() {
-    let options = Options { canary: Some(TeamCanary::SendsTooEarly), trace_events: 0 };
+    let options = Options { canary: Some(TeamCanary::SendsTooEarly), ..Options::default() };
     let campaign = Campaign::<Teams> { options, jobs: 1, ..Campaign::new(0, SEEDS) };
     let scenario = simulate::draw_team(campaign.run().1.unwrap(), &campaign.limits);
     let smaller = shrink::<Teams>(&scenario, options, Duration::from_secs(60));
@@ -88,7 +88,7 @@ fn a_failing_team_becomes_smaller_and_still_fails() {
 fn every_canary_of_copies_is_caught() {
     for canary in CopyCanary::ALL {
         assert_eq!(canary.name().parse(), Ok(canary));
-        let options = Options { canary: Some(canary), trace_events: 0 };
+        let options = Options { canary: Some(canary), ..Options::default() };
         let campaign = Campaign::<Copies> { options, jobs: 1, ..Campaign::new(0, PUSH_SEEDS) };
         let (tally, failed) = campaign.run();
         assert!(failed.is_some(), "{canary} was not noticed\n{tally}");
@@ -99,14 +99,15 @@ fn every_canary_of_copies_is_caught() {
 #[test]
 fn failing_copies_become_smaller_and_still_fail() {
     let canary = "renames-over".parse::<CopyCanary>().unwrap();
-    let options = Options { canary: Some(canary), trace_events: 0 };
+    let options = Options { canary: Some(canary), ..Options::default() };
     let campaign = Campaign::<Copies> { options, jobs: 1, ..Campaign::new(0, PUSH_SEEDS) };
     let scenario = simulate::draw_copies(campaign.run().1.unwrap(), &campaign.limits);
     let smaller = shrink::<Copies>(&scenario, options, Duration::from_secs(60));
     assert!(!run_copies(&smaller, options).violations.is_empty());
     let size = |it: &simulate::CopyScenario| it.to_string().lines().count();
     assert!(size(&smaller) < size(&scenario), "{smaller}");
-    let without = run_copies(&smaller, Options { canary: None, trace_events: 100 });
+    let without =
+        run_copies(&smaller, Options { canary: None, trace_events: 100, ..Options::default() });
     assert!(without.violations.is_empty(), "without it it is well: {}", without.trace);
 }
 
@@ -114,7 +115,7 @@ fn failing_copies_become_smaller_and_still_fail() {
 fn every_canary_of_the_wire_is_caught() {
     for canary in WireCanary::ALL {
         assert_eq!(canary.name().parse(), Ok(canary));
-        let options = Options { canary: Some(canary), trace_events: 0 };
+        let options = Options { canary: Some(canary), ..Options::default() };
         let campaign = Campaign::<Wires> { options, jobs: 1, ..Campaign::new(0, SEEDS) };
         let (tally, failed) = campaign.run();
         assert!(failed.is_some(), "{canary} was not noticed\n{tally}");
@@ -124,7 +125,7 @@ fn every_canary_of_the_wire_is_caught() {
 
 #[test]
 fn a_failing_wire_becomes_smaller_and_still_fails() {
-    let options = Options { canary: Some(WireCanary::SwapsBytes), trace_events: 0 };
+    let options = Options { canary: Some(WireCanary::SwapsBytes), ..Options::default() };
     let campaign = Campaign::<Wires> { options, jobs: 1, ..Campaign::new(0, SEEDS) };
     let scenario = simulate::draw_wires(campaign.run().1.unwrap());
     let smaller = shrink::<Wires>(&scenario, options, Duration::from_secs(60));
@@ -137,7 +138,7 @@ fn a_failing_wire_becomes_smaller_and_still_fails() {
 fn every_canary_of_creations_is_caught() {
     for canary in CreationCanary::ALL {
         assert_eq!(canary.name().parse(), Ok(canary));
-        let options = Options { canary: Some(canary), trace_events: 0 };
+        let options = Options { canary: Some(canary), ..Options::default() };
         let campaign = Campaign::<Creations> { options, jobs: 1, ..Campaign::new(0, SEEDS) };
         let (tally, failed) = campaign.run();
         assert!(failed.is_some(), "{canary} was not noticed\n{tally}");

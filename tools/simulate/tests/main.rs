@@ -2,6 +2,7 @@
 
 mod canaries;
 mod command;
+mod many;
 mod pushes;
 mod replay;
 mod seeds;

@@ -24,6 +24,7 @@ fn scenario(hosts: usize) -> PushScenario {
         faults: HostFaults::default(),
     };
     PushScenario {
+        hosts_per_rack: 3,
         files: Vec::new(),
         stream: None,
         seed: 7,
@@ -57,7 +58,8 @@ fn scenario(hosts: usize) -> PushScenario {
 
 /// Runs a push, and checks that there are no violations.
 fn run(scenario: &PushScenario) -> PushOutcome {
-    let outcome = run_push(scenario, Options { canary: None, trace_events: 500 });
+    let outcome =
+        run_push(scenario, Options { canary: None, trace_events: 500, ..Options::default() });
     assert_eq!(outcome.violations, [""; 0], "{}", outcome.trace);
     outcome
 }

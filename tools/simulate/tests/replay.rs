@@ -52,7 +52,8 @@ fn assert_fixed<S: Subject>(directory: &str) {
         let path = entry.unwrap().path();
         let text = fs::read_to_string(&path).unwrap();
         let scenario: S::Scenario = serde_json::from_str(&text).unwrap();
-        let report = S::run(&scenario, Options { canary: None, trace_events: 200 });
+        let report =
+            S::run(&scenario, Options { canary: None, trace_events: 200, ..Options::default() });
         let (violations, trace) = S::verdict(&report);
         assert_eq!(violations, [""; 0], "{}\n{trace}", path.display());
         count += 1;
@@ -78,7 +79,8 @@ fn a_push_is_the_same_every_time_also_from_a_file() {
         let text = serde_json::to_string(&scenario).unwrap();
         let read: PushScenario = serde_json::from_str(&text).unwrap();
         assert_eq!(read, scenario);
-        let other = run_push(&read, Options { canary: None, trace_events: 1_000 });
+        let other =
+            run_push(&read, Options { canary: None, trace_events: 1_000, ..Options::default() });
         let facts = |it: &simulate::PushOutcome| (it.digest, it.steps, it.virtual_ns, it.published);
         assert_eq!(facts(&one), facts(&other), "seed {seed}");
         assert!(other.trace.contains("the root: "), "{}", other.trace);
@@ -93,7 +95,8 @@ fn a_team_is_the_same_every_time_also_from_a_file() {
         let text = serde_json::to_string(&scenario).unwrap();
         let read: TeamScenario = serde_json::from_str(&text).unwrap();
         assert_eq!(read, scenario);
-        let other = run_team(&read, Options { canary: None, trace_events: 1_000 });
+        let other =
+            run_team(&read, Options { canary: None, trace_events: 1_000, ..Options::default() });
         let facts = |it: &simulate::TeamOutcome| {
             (it.digest, it.steps, it.virtual_ns, it.completed, it.ends.clone())
         };
@@ -110,7 +113,8 @@ fn a_wire_is_the_same_every_time_also_from_a_file() {
         let text = serde_json::to_string(&scenario).unwrap();
         let read: WireScenario = serde_json::from_str(&text).unwrap();
         assert_eq!(read, scenario);
-        let other = run_wires(&read, Options { canary: None, trace_events: 1_000 });
+        let other =
+            run_wires(&read, Options { canary: None, trace_events: 1_000, ..Options::default() });
         let facts = |it: &simulate::WireOutcome| (it.digest, it.steps, it.virtual_ns, it.ends);
         assert_eq!(facts(&one), facts(&other), "seed {seed}");
         assert!(other.trace.contains("connection 0"), "{}", other.trace);
@@ -127,7 +131,8 @@ fn copies_are_the_same_every_time_also_from_a_file() {
         let text = serde_json::to_string(&scenario).unwrap();
         let read: CopyScenario = serde_json::from_str(&text).unwrap();
         assert_eq!(read, scenario);
-        let other = run_copies(&read, Options { canary: None, trace_events: 1 });
+        let other =
+            run_copies(&read, Options { canary: None, trace_events: 1, ..Options::default() });
         assert_eq!(one.digest, other.digest, "seed {seed}");
         assert!(other.trace.contains("session of version"), "{}", other.trace);
     }

@@ -9,26 +9,26 @@ use super::{
     machine::RootMachine,
     settings::{PushError, PushEvent},
 };
+use crate::group_terms::HOSTS_MAX;
 
 /// How long the root waits for receivers to disconnect after the last message.
 const LINGER: Duration = Duration::from_secs(3);
 /// The same for hosts that were given up, many of which are unreachable.
 const LOST_LINGER: Duration = Duration::from_millis(300);
-/// Hosts of one push, including those that joined.
-const HOSTS_MAX: usize = 10_000;
 
-/// Handles an event, or only the passing of time, and lets the state machine do everything that is possible
-/// `now`. An error ends the push.
+/// Handles the events that are here, or only the passing of time, and then lets the state machine once do everything that is
+/// possible `now`: that looks at all hosts, each of which has events. Errors end the push.
 pub fn step<S: Effects>(
     core: &mut RootMachine<'_>,
     effects: &mut S,
     now: Duration,
-    event: Option<Event<S::Connection, S::Group>>,
+    mut next: impl FnMut(&mut S) -> Option<Event<S::Connection, S::Group>>,
 ) {
     core.now = now;
-    let handled = event.map_or(Ok(()), |event| handle(core, effects, event));
-    let advanced = handled.and_then(|()| core.advance(effects));
-    advanced.unwrap_or_else(|error| core.stop(effects, error));
+    while let Some(event) = next(effects) {
+        handle(core, effects, event).unwrap_or_else(|error| core.stop(effects, error));
+    }
+    core.advance(effects).unwrap_or_else(|error| core.stop(effects, error));
 }
 
 /// Passes one event to a root's state machine. Errors: those that end the push.

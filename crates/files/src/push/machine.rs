@@ -458,19 +458,18 @@ impl<'a> RootMachine<'a> {
             fabric,
         };
         let number = effects.group_number()?;
-        let (mut start, choice) = plan.start(number);
+        let (start, choice) = plan.start(number);
         self.choice = Some(choice);
+        let first_rank = u32::from(part.source.is_none());
         if part.source.is_none() {
             effects.join(&start)?;
-            start.group.rank = 1;
         } else {
             self.hosts.first_sent.get_or_insert(self.now);
         }
         let mut state = PushGroup::new(part, choice.algorithm, self.now, self.settings);
         state.direct_until = direct_until;
-        for host in state.members() {
-            effects.send_message(host, &ToReceiver::Start(start.clone()));
-            start.group.rank += 1;
+        for (host, start) in state.members().zip(start.told_from(first_rank)?) {
+            effects.send_message(host, &ToReceiver::Start(start));
         }
         self.groups.insert(number, state);
         Ok(())

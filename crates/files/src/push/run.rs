@@ -16,6 +16,8 @@ use super::{
 
 /// The longest wait for an event.
 const IDLE: Duration = Duration::from_secs(60);
+/// The most events before deadlines are looked at again.
+const EVENTS_MAX: usize = 1000;
 
 /// A session that is running: a push, a stream, or one of an application.
 pub(super) struct Run<'a> {
@@ -46,12 +48,17 @@ impl<'a> Run<'a> {
         let begun = self.io.start().and_then(|()| start_reading(&mut self.io));
         begun.unwrap_or_else(|error| self.core.stop(&mut self.io, error));
         while !self.core.is_over() {
-            let event = match self.next(None) {
-                Some(Input::Event(event)) => Some(event),
-                // Not in a push.
-                Some(Input::Woken) | None => None,
+            let first = self.next(None);
+            let further = std::iter::from_fn(|| self.push.inbox.try_recv().ok());
+            let mut inputs = first.into_iter().chain(further).take(EVENTS_MAX);
+            // No application wakes a push.
+            let next = |_: &mut Io<'_>| {
+                inputs.find_map(|input| match input {
+                    Input::Event(event) => Some(event),
+                    Input::Woken => None,
+                })
             };
-            step(&mut self.core, &mut self.io, self.started.elapsed(), event);
+            step(&mut self.core, &mut self.io, self.started.elapsed(), next);
         }
         self.core.outcome()
     }

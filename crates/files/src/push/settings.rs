@@ -19,7 +19,7 @@ use crate::{
     SourceError,
     changes::Changes,
     control::{FAILURE_DEADLINE, check_failure_deadline, silence},
-    group_terms::GroupTerms,
+    group_terms::{GroupTerms, HOSTS_MAX},
     messages::JOIN_TIMEOUT,
     ports::PortRange,
     switch_control::SwitchControl,
@@ -241,6 +241,10 @@ impl PushSettings {
         let refuse = |what: String| Err(PushError::Setting(what));
         if self.hosts.is_empty() {
             return refuse("no host to replicate to".into());
+        }
+        if self.hosts.len() > HOSTS_MAX {
+            let hosts = self.hosts.len();
+            return refuse(format!("{hosts} hosts; a push has at most {HOSTS_MAX}"));
         }
         if let Some(size) = self.block_bytes {
             if !(1..=BLOCK_BYTES_MAX).contains(&size) {

@@ -5,7 +5,7 @@ use std::{
     time::Duration,
 };
 
-use rdmc::{Algorithm, CompletionMode, Fabric, Protection};
+use rdmc::{Algorithm, CompletionMode, Fabric, GroupSettings, Protection};
 use session::Peers;
 
 use crate::{group_terms::GroupTerms, messages::Terms};
@@ -92,7 +92,7 @@ impl RootLimits {
         members: &[SocketAddr],
     ) -> Result<(), String> {
         if let Some(peers) = &self.peers
-            && let Some(other) = members.iter().find(|member| !peers.contain(member.ip()))
+            && let Some(other) = known(members).find(|member| !peers.contain(member.ip()))
         {
             let other = other.ip();
             return Err(format!(
@@ -153,7 +153,12 @@ impl RootLimits {
 }
 
 fn are_local(members: &[SocketAddr]) -> bool {
-    members.iter().all(|member| member.ip().to_canonical().is_loopback())
+    known(members).all(|member| member.ip().to_canonical().is_loopback())
+}
+
+/// Of others a receiver is told nothing, and has nothing to do with them.
+fn known(members: &[SocketAddr]) -> impl Iterator<Item = &SocketAddr> {
+    members.iter().filter(|&&member| member != GroupSettings::UNKNOWN)
 }
 
 /// [`Protection::ALL`] begins with the weakest.

@@ -11,6 +11,7 @@ use crate::{Offload, Protection, TeamSettings};
 /// The member list is compared in at most this many parts, so that a difference can be located
 /// without sending the whole list.
 const PARTS_MAX: usize = 256;
+const UNKNOWN: SocketAddr = crate::GroupSettings::UNKNOWN;
 
 /// The settings at one member that must be the same at all; compared when two members connect.
 #[derive(Clone, PartialEq, Eq, Debug, Serialize, Deserialize)]
@@ -107,7 +108,7 @@ impl TeamTerms {
 #[derive(Clone, PartialEq, Eq, Debug, Serialize, Deserialize)]
 pub(crate) struct Addresses {
     members: u32,
-    /// Hashes of the member list, in equal parts.
+    /// Hashes of the member list, in equal parts; none if it is known in part.
     parts: Vec<[u8; 8]>,
 }
 
@@ -115,7 +116,11 @@ impl Addresses {
     pub(crate) fn new(addresses: &[SocketAddr]) -> Self {
         let part = addresses.len().div_ceil(PARTS_MAX).max(1);
         let members = u32::try_from(addresses.len()).unwrap_or(u32::MAX);
-        Self { members, parts: addresses.chunks(part).map(hash_addresses).collect() }
+        let parts = match addresses.contains(&UNKNOWN) {
+            true => Vec::new(),
+            false => addresses.chunks(part).map(hash_addresses).collect(),
+        };
+        Self { members, parts }
     }
 
     /// Whether it has no more parts than any list of members: peers make it.
@@ -129,6 +134,9 @@ impl Addresses {
                 "number of members: {} here, {} there",
                 self.members, theirs.members
             ));
+        }
+        if self.parts.is_empty() || theirs.parts.is_empty() {
+            return None;
         }
         let part = (self.members as usize).div_ceil(PARTS_MAX).max(1);
         let at = self.parts.iter().zip(&theirs.parts).position(|(own, other)| own != other);

@@ -4,6 +4,7 @@ use rdmc::Algorithm;
 
 use super::scenario::{
     Fault, HostFaults, HostScenario, PlannedFault, PushScenario, SourceFaults, StreamPlan,
+    hosts_per_rack,
 };
 use crate::{
     dice::Dice,
@@ -49,6 +50,7 @@ pub fn draw(seed: u64, limits: &Limits) -> PushScenario {
         look_ns_max: rarely(&mut dice, 60, 1_000, 50 * MS),
         digest_ns: dice.magnitude(1, 40 * S),
         hosts,
+        hosts_per_rack: hosts_per_rack(),
         files: Vec::new(),
         stream: None,
         source: SourceFaults::default(),

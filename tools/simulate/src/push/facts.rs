@@ -2,7 +2,10 @@
 
 use files::machines::Step;
 
-use super::scenario::{Fault, PushScenario};
+use super::{
+    scenario::{Fault, PushScenario},
+    traffic::Traffic,
+};
 
 /// An injected fault.
 #[derive(Clone, Debug)]
@@ -51,6 +54,8 @@ pub(super) struct Facts {
     pub(super) resumed_bytes: u64,
     pub(super) bytes_again: u64,
     pub(super) bytes: u64,
+    /// Of the first push.
+    pub(super) traffic: Traffic,
 }
 
 /// Facts of one host in the current push.
@@ -89,6 +94,7 @@ impl Facts {
             resumed_bytes: 0,
             bytes_again: 0,
             bytes: 0,
+            traffic: Traffic::default(),
         }
     }
 

@@ -10,11 +10,15 @@ use super::{
 
 /// A run with more steps does not terminate.
 const STEPS_MAX: u64 = 1_000_000;
+/// And for each machine more than so many.
+const STEPS_OF_MACHINE_MAX: u64 = 20_000;
 const MINUTE_NS: u64 = 60 * SECOND_NS;
 
 impl World<'_> {
     /// Runs until everything that can end has ended, or a check fails.
     pub(super) fn run_to_end(&mut self) {
+        let bound_ns = self.bound_ns();
+        let steps_max = STEPS_MAX + STEPS_OF_MACHINE_MAX * u64::from(self.scenario.machines());
         while self.facts.violations.is_empty() && !self.is_over() {
             self.step += 1;
             self.inject_due();
@@ -23,7 +27,7 @@ impl World<'_> {
                     .violated(format!("nothing happens any more: {}", self.describe_living()));
             }
             let late_ns = self.now_ns().saturating_sub(self.disturbed_ns);
-            if late_ns > self.bound_ns() || self.step > STEPS_MAX {
+            if late_ns > bound_ns || self.step > steps_max {
                 let (late_s, steps) = (late_ns / SECOND_NS, self.step);
                 self.facts.violated(format!(
                     "{late_s} s after the last disturbance, step {steps}: {}",
@@ -32,7 +36,7 @@ impl World<'_> {
             }
         }
         let late_ns = self.now_ns().saturating_sub(self.disturbed_ns);
-        let lateness = late_ns as f64 / self.bound_ns() as f64;
+        let lateness = late_ns as f64 / bound_ns as f64;
         self.facts.lateness = self.facts.lateness.max(lateness);
     }
 
@@ -241,6 +245,9 @@ impl World<'_> {
     /// Sends a message on a line; it may never arrive.
     pub(super) fn send_word(&mut self, index: usize, way: Way, word: Word) {
         let Some(word) = self.planted(word) else { return };
+        if self.options.counts_bytes && self.is_first() {
+            self.facts.traffic.add(&word);
+        }
         let (now_ns, scenario) = (self.now_ns(), self.scenario);
         let writer = self.lines[index].writer(way);
         let said_ns = now_ns.max(self.processes[writer].busy_until_ns);

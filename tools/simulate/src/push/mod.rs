@@ -14,6 +14,7 @@ mod groups;
 mod inject;
 mod line;
 mod live;
+mod many;
 mod outcome;
 mod planted;
 mod process;
@@ -27,11 +28,13 @@ mod shrink;
 mod stream;
 mod stream_end;
 mod tally;
+mod traffic;
 mod world;
 
 pub use canary::PushCanary;
 pub use draw::draw as draw_push;
 pub use facts::{Done as InjectedPushFault, PushEnd};
+pub use many::{ManyHosts, ManyReport};
 pub use outcome::PushOutcome;
 pub use run::run_push;
 pub use scenario::{
@@ -39,3 +42,4 @@ pub use scenario::{
 };
 pub use shrink::smaller_pushes;
 pub use tally::PushTally;
+pub use traffic::Traffic;

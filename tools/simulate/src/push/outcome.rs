@@ -1,6 +1,9 @@
 //! The outcome of a push.
 
-use super::facts::{Done as InjectedPushFault, PushEnd};
+use super::{
+    facts::{Done as InjectedPushFault, PushEnd},
+    traffic::Traffic,
+};
 
 /// The outcome of a push and of its repetition.
 #[derive(Clone, Default, Debug)]
@@ -46,4 +49,6 @@ pub struct PushOutcome {
     pub bytes_again: u64,
     /// See `resumed_bytes`.
     pub bytes: u64,
+    /// Messages on control connections in the first push, if they were counted.
+    pub traffic: Traffic,
 }

@@ -52,12 +52,11 @@ impl<'a> World<'a> {
     }
 
     pub(super) fn handle_root(&mut self, process: usize) {
+        if self.root.outcome.is_none() {
+            self.decide(true);
+        }
         while let Some(note) = self.processes[process].inbox.pop_front() {
-            if self.root.outcome.is_some() {
-                self.note_after_end(note);
-            } else {
-                self.decide(Some(note));
-            }
+            self.note_after_end(note);
         }
         self.look(process);
     }
@@ -65,18 +64,17 @@ impl<'a> World<'a> {
     /// Processes deadlines that have passed.
     pub(super) fn advance_root(&mut self) {
         if self.root.outcome.is_none() {
-            self.decide(None);
+            self.decide(false);
             self.look(self.root.process);
         }
     }
 
-    /// Passes an event to the state machine, or only the time.
-    fn decide(&mut self, note: Option<Note>) {
+    /// Passes all that is in the inbox to the state machine, or only the time.
+    fn decide(&mut self, all: bool) {
         let Some(mut core) = self.root.core.take() else { return };
         let now = Duration::from_nanos(self.push_ns());
         let mut stage = AtRoot { world: self };
-        let event = note.and_then(|note| stage.event_of(note));
-        step(&mut core, &mut stage, now, event);
+        step(&mut core, &mut stage, now, |stage| if all { stage.next_event() } else { None });
         let linger = linger_timeout(&core, &stage).unwrap_or_default();
         let outcome = core.is_over().then(|| core.outcome());
         let next = core.deadline().map(|at| at.as_nanos() as u64 + self.root.began_ns);
@@ -163,6 +161,16 @@ pub(super) struct AtRoot<'w, 'a> {
 
 impl AtRoot<'_, '_> {
     /// Returns the event for a note; `None` if it does not concern the state machine.
+    fn next_event(&mut self) -> Option<RootEvent<usize, ()>> {
+        let process = self.world.root.process;
+        while let Some(note) = self.world.processes[process].inbox.pop_front() {
+            if let Some(event) = self.event_of(note) {
+                return Some(event);
+            }
+        }
+        None
+    }
+
     fn event_of(&mut self, note: Note) -> Option<RootEvent<usize, ()>> {
         let root = &self.world.root;
         let seat_of_line = |line: usize| self.world.lines[line].seat;

@@ -87,6 +87,7 @@ impl<'a> World<'a> {
             resumed_bytes: facts.resumed_bytes,
             bytes_again: facts.bytes_again,
             bytes: facts.bytes,
+            traffic: facts.traffic,
             ..PushOutcome::default()
         }
     }

@@ -38,6 +38,9 @@ pub struct PushScenario {
     pub digest_ns: u64,
     /// All receivers.
     pub hosts: Vec<HostScenario>,
+    /// How many of them are in a rack.
+    #[serde(default = "hosts_per_rack")]
+    pub hosts_per_rack: u32,
     /// Where its files end, ascending, if the object is a tree.
     #[serde(default)]
     pub files: Vec<u64>,
@@ -49,6 +52,11 @@ pub struct PushScenario {
     pub source: SourceFaults,
     /// Faults, by step.
     pub planned_faults: Vec<PlannedFault>,
+}
+
+/// In scenarios that do not say it.
+pub(super) fn hosts_per_rack() -> u32 {
+    3
 }
 
 /// Irregularities of the source during the first push; but for the second writer not drawn from seeds.
@@ -293,6 +301,7 @@ impl PushScenario {
     pub fn check(&self) -> Result<(), String> {
         if self.hosts.iter().all(|host| host.joins)
             || self.block_bytes == 0
+            || self.hosts_per_rack == 0
             || self.chunk_bytes == 0
         {
             return Err(

@@ -12,15 +12,15 @@ pub(super) fn name(host: usize) -> String {
     format!("h{host}")
 }
 
-fn plan(host: usize) -> HostPlan {
-    let (name, rack) = (name(host), host as u32 / 3);
+fn plan(host: usize, hosts_per_rack: u32) -> HostPlan {
+    let (name, rack) = (name(host), host as u32 / hosts_per_rack);
     HostPlan { destination: name.clone(), name, rack, reach: Reach::Calls }
 }
 
 /// Returns the root's settings.
 pub(super) fn settings(scenario: &PushScenario) -> Result<PushSettings, String> {
     scenario.check()?;
-    let hosts = scenario.named().map(plan).collect();
+    let hosts = scenario.named().map(|host| plan(host, scenario.hosts_per_rack)).collect();
     let rate = scenario.network.rate_bytes_per_s;
     let rate_min = (rate * scenario.rate_min_percent / 100).max(1);
     // A host that joins sends its name, and no other setting.

@@ -1,0 +1,165 @@
+//! A push to many hosts, for its figures.
+
+use serde::Serialize;
+
+use super::{
+    run::run_push,
+    scenario::{Fault, HostFaults, HostScenario, PlannedFault, PushScenario, SourceFaults},
+    traffic::Traffic,
+};
+use crate::{options::Options, scenario::NetworkPlan};
+
+const MS: u64 = 1_000_000;
+
+/// A push to many hosts in one network: real state machines at both ends and real engines.
+#[derive(Clone, Copy, Debug)]
+pub struct ManyHosts {
+    /// How many.
+    pub hosts: usize,
+    /// Length of the object.
+    pub bytes: u64,
+    /// Length of a block.
+    pub block_bytes: u64,
+    /// Rate of every port in bytes per second.
+    pub rate_bytes_per_s: u64,
+    /// How long a login takes.
+    pub login_ns: u64,
+    /// How many logins each machine makes, at the same time: the root to the first, these to the next, and so on.
+    pub fanout: usize,
+    /// One of so many hosts never connects, without an error; 0: none.
+    pub one_silent_in: usize,
+    /// One of so many hosts is killed, one after the other; 0: none.
+    pub one_killed_in: usize,
+    /// The last hosts whose ports have a tenth of the rate.
+    pub slow: usize,
+    /// The least rate below which a host is deferred, in percent of the ports' rate; 0: none.
+    pub rate_min_percent: u64,
+    /// How often each host may be lost and reconnect.
+    pub retries: u32,
+}
+
+/// What became of a push to many hosts.
+#[derive(Clone, Debug, Serialize)]
+pub struct ManyReport {
+    /// How many hosts there were, and how many have a copy.
+    pub hosts: usize,
+    /// See `hosts`.
+    pub published: usize,
+    /// When groups were started for the first time, in seconds.
+    pub begun_s: f64,
+    /// When half of those that have a copy had it.
+    pub median_s: f64,
+    /// When all other hosts than the slow ones had it.
+    pub others_s: f64,
+    /// When all had it.
+    pub last_s: f64,
+    /// How often groups were created for missing bytes.
+    pub rounds: u64,
+    /// Messages on control connections.
+    pub traffic: Traffic,
+    /// Steps of the simulation.
+    pub steps: u64,
+}
+
+impl ManyHosts {
+    /// Runs it to its end.
+    ///
+    /// Errors: a violation of what the simulator checks.
+    pub fn run(&self) -> Result<ManyReport, String> {
+        let mut scenario = self.scenario();
+        if self.one_killed_in > 0 {
+            // In the middle of the transfer.
+            let undisturbed = Self { one_killed_in: 0, ..*self }.run()?;
+            let machines = (1..=self.hosts as u32).step_by(self.one_killed_in);
+            let kill = |machine| Fault::Kill { machine, damages: false };
+            let step = undisturbed.steps / 2;
+            scenario.planned_faults =
+                machines.map(|machine| PlannedFault { step, what: kill(machine) }).collect();
+        }
+        self.report(&scenario)
+    }
+
+    fn report(&self, scenario: &PushScenario) -> Result<ManyReport, String> {
+        let outcome = run_push(scenario, Options { counts_bytes: true, ..Options::default() });
+        if let Some(violation) = outcome.violations.first() {
+            return Err(violation.clone());
+        }
+        let end = outcome.ends.first().ok_or("the push has no end")?;
+        let seconds = |ns: u64| ns as f64 / 1e9;
+        let others = self.hosts - self.slow;
+        let latest = |times: &[Option<u64>]| times.iter().flatten().max().copied().unwrap_or(0);
+        let mut times: Vec<u64> = end.published_ns.iter().flatten().copied().collect();
+        times.sort_unstable();
+        Ok(ManyReport {
+            hosts: self.hosts,
+            published: times.len(),
+            begun_s: seconds(end.first_round_ns.unwrap_or(0)),
+            median_s: seconds(times.get(times.len() / 2).copied().unwrap_or(0)),
+            others_s: seconds(latest(&end.published_ns[..others])),
+            last_s: seconds(latest(&end.published_ns)),
+            rounds: outcome.rounds,
+            traffic: outcome.traffic,
+            steps: outcome.steps,
+        })
+    }
+
+    fn scenario(&self) -> PushScenario {
+        PushScenario {
+            seed: 0,
+            bytes: self.bytes,
+            block_bytes: self.block_bytes,
+            chunk_bytes: self.block_bytes,
+            algorithm: None,
+            retries: self.retries,
+            rate_min_percent: self.rate_min_percent,
+            network: self.network(),
+            word_ns_max: MS / 10,
+            look_ns_max: MS / 10,
+            digest_ns: 1,
+            hosts: (0..self.hosts).map(|host| self.host(host)).collect(),
+            hosts_per_rack: u32::MAX,
+            files: Vec::new(),
+            stream: None,
+            source: SourceFaults::default(),
+            planned_faults: Vec::new(),
+        }
+    }
+
+    fn network(&self) -> NetworkPlan {
+        NetworkPlan {
+            rate_bytes_per_s: self.rate_bytes_per_s,
+            latency_ns: MS / 20,
+            block_jitter_percent: 0,
+            delivery_jitter_ns_max: 0,
+            control_jitter_ns_max: MS / 10,
+            loss_detection_ns: MS,
+            silence_timeout_ms: 8_000,
+            drain_timeout_ms: 5_000,
+            shared_ports: None,
+            cut_through_bytes: None,
+            slow_links: Vec::new(),
+        }
+    }
+
+    fn host(&self, host: usize) -> HostScenario {
+        // Machine 0 is the root's; machine m was started by machine (m - 1) / fanout.
+        let (mut machine, mut logins) = (host + 1, 0);
+        while machine > 0 {
+            machine = (machine - 1) / self.fanout.max(1);
+            logins += 1;
+        }
+        let is_silent = self.one_silent_in > 0 && host % self.one_silent_in == 0;
+        let is_slow = host >= self.hosts - self.slow;
+        HostScenario {
+            start_ns: if is_silent { u64::MAX } else { logins * self.login_ns },
+            is_absent: false,
+            joins: false,
+            disk_ns: MS,
+            verify_ns: MS,
+            rate_bytes_per_s: is_slow.then_some(self.rate_bytes_per_s / 10),
+            partial_percent: 0,
+            kept_files: Vec::new(),
+            faults: HostFaults::default(),
+        }
+    }
+}
