@@ -160,6 +160,7 @@ mod tests {
             manifest,
             tree: Some(TreeOffer {
                 listing_bytes: 1_000,
+                relayed: Some([6; 32]),
                 is_file: false,
                 top: Some(Top { mode: 0o755, modified_ns: -1 }),
                 by_contents: true,
@@ -203,6 +204,7 @@ mod tests {
         let introduction = Introduction { host, names, address: ([10, 0, 0, 1], 7000).into() };
         let seeds = [
             ("hello", seed(0, &ToRoot::Hello(introduction))),
+            ("needs-listing", seed(0, &ToRoot::NeedsListing { fabrics: vec![text()] })),
             (
                 "prepared",
                 seed(

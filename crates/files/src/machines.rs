@@ -4,7 +4,8 @@ pub use crate::{
     control::{FAILURE_DEADLINE, silence},
     digests::{CopyDigest, Digests},
     messages::{
-        Introduction, JOIN_TIMEOUT, Offer, Start, StreamOffer, Terms, ToReceiver, ToRoot, WaitedFor,
+        Introduction, JOIN_TIMEOUT, Offer, Start, StreamOffer, Terms, ToReceiver, ToRoot,
+        TreeOffer, WaitedFor,
     },
     push::{
         Effects as RootEffects, Event as RootEvent, Host, RootMachine, Step, StreamPart,
@@ -12,8 +13,8 @@ pub use crate::{
     },
     ranges::{ByteRange, RangeList, Ranges},
     receiver::{
-        Announcements, Copy, Effects as ReceiverEffects, Event as ReceiverEvent, Found, Member,
-        MemberEvent, ReceiverMachine, first, handle,
+        Announcements, Copy, Effects as ReceiverEffects, Event as ReceiverEvent, Found,
+        ListingComes, ListingMember, Member, MemberEvent, ReceiverMachine, first, handle,
     },
     resume::{ChunkDigests, Chunking, SourceChunks},
     stream_message::StreamMessage,

@@ -30,6 +30,9 @@ pub enum ToRoot {
         digests: Option<ChunkDigests>,
         changes: Changes,
     },
+    /// The list of files of the tree is to come in a group; names of the fabrics that this host can use, best first. The root
+    /// answers with [`ToReceiver::Use`], this host with [`ToRoot::Ready`], and once it has the list with [`ToRoot::Prepared`].
+    NeedsListing { fabrics: Vec<String> },
     /// The fabric has been started; other members reach this one at its address and this port.
     Ready { port: u16 },
     /// How much of the file is in place; also the keepalive.
@@ -117,7 +120,8 @@ impl From<WaitedFor> for Waited {
 pub enum ToReceiver {
     /// The first message of a push.
     Offer(Box<Offer>),
-    /// The next part of a tree's listing; all follow the offer.
+    /// The next part of a tree's listing; all follow the offer, unless the listing comes in a group ([`TreeOffer::relayed`]). If that
+    /// has failed all are sent after it.
     Listing { part: Vec<u8> },
     /// The first message of a stream.
     Stream(StreamOffer),
@@ -202,6 +206,8 @@ pub struct StreamOffer {
 pub struct TreeOffer {
     /// Length of the encoded listing, which follows in [`ToReceiver::Listing`].
     pub listing_bytes: u64,
+    /// BLAKE3 digest of the listing if it comes as the message of a group without ranges of the object ([`Start::ranges`]).
+    pub relayed: Option<[u8; 32]>,
     /// It is a file, the only entry, and the destination is the path of its copy.
     pub is_file: bool,
     /// The destination itself, if it is the copy of a directory; otherwise it is a directory that the copies go into.
@@ -308,7 +314,7 @@ pub const JOIN_TIMEOUT: Duration = Duration::from_secs(15);
 pub struct Start {
     pub group: GroupTerms,
     /// The ranges to replicate, one per message. One range of a stream, without an end: its messages follow on each other
-    /// from there.
+    /// from there. None: its only message is the listing of the tree.
     pub ranges: RangeList,
 }
 
@@ -343,10 +349,13 @@ pub(crate) const GIVEN_UP: &str = "the root has given this group up";
 /// The reason of members that leave a group because they got other bytes than those that the root has announced.
 pub(crate) const ALTERED: &str = "a relay or a link changed bytes of the stream";
 
+/// The reason of members that leave a group because the list of files in it was not the root's.
+pub(crate) const ALTERED_LISTING: &str = "a relay or a link changed bytes of the list of files";
+
 /// The member that a failure blames; none if a member left on the root's request, or because of others.
 pub(crate) fn blamed(failure: &Failure) -> Option<Blamed> {
     let has_left = failure.kind == FailureKind::Application
-        && [GIVEN_UP, ALTERED].contains(&failure.detail.as_str());
+        && [GIVEN_UP, ALTERED, ALTERED_LISTING].contains(&failure.detail.as_str());
     let noticed_by = Some(failure.reporter);
     failure.member.filter(|_| !has_left).map(|member| Blamed { member, noticed_by })
 }

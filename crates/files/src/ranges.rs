@@ -92,6 +92,10 @@ impl From<&Ranges> for RangeList {
 }
 
 impl RangeList {
+    pub fn is_empty(&self) -> bool {
+        self.0.is_empty()
+    }
+
     /// The part within the first `bytes` bytes; a peer may have sent any ranges.
     pub fn within(&self, bytes: u64) -> Ranges {
         self.0.iter().map(|&(start, end)| (start, end.min(bytes))).collect()

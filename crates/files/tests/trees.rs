@@ -114,6 +114,22 @@ pub fn open(top: &Path) -> Source {
     Source::of(&[top.to_owned()], &everything()).unwrap()
 }
 
+/// The root sends it once, to whichever hosts are there first.
+#[test]
+fn a_listing_that_is_relayed_is_the_one_that_comes_directly() {
+    let world = World::with(b"");
+    let top = tree(&world);
+    let names = ["host-0", "host-1", "host-2"];
+    let push = world.open_with(open(&top), names.len(), |settings| settings.listings_bytes_max = 0);
+    let receptions = world.receive(&push, &names);
+    let report = push.run(&mut |_| {});
+    joined(receptions).into_iter().for_each(|outcome| drop(outcome.unwrap()));
+    assert!(report.error.is_none() && report.published() == 3, "{report:?}");
+    for host in 0..3 {
+        assert_eq!(describe(&world.path(&format!("copy-{host}"))), describe(&top));
+    }
+}
+
 #[test]
 fn a_tree_arrives_with_modes_times_links_and_holes() {
     let world = World::with(b"");

@@ -1,10 +1,11 @@
 //! Pushes to many hosts.
 
-use simulate::ManyHosts;
+use simulate::{ManyHosts, ManyReport};
 
-pub const SOME: ManyHosts = ManyHosts {
-    hosts: 100,
+const SOME: ManyHosts = ManyHosts {
+    hosts: 200,
     bytes: 64_000,
+    listing_bytes: 0,
     block_bytes: 1_000,
     rate_bytes_per_s: 1_000_000,
     login_ns: 300_000_000,
@@ -16,10 +17,43 @@ pub const SOME: ManyHosts = ManyHosts {
     retries: 0,
 };
 
+fn run(many: ManyHosts) -> ManyReport {
+    many.run().unwrap_or_else(|violation| panic!("{many:?}: {violation}"))
+}
+
+/// What the root sends to each host does not grow with their number.
 #[test]
-fn tries() {
-    let hosts: usize = std::env::var("N").unwrap().parse().unwrap();
-    let many = ManyHosts { hosts, ..SOME };
-    let t = std::time::Instant::now();
-    println!("{:?} {:?}", many.run(), t.elapsed());
+fn control_connections_carry_little_of_other_hosts() {
+    let few = run(SOME);
+    let many = run(ManyHosts { hosts: 400, ..SOME });
+    assert_eq!((few.published, many.published), (200, 400));
+    let each = |report: &ManyReport| report.traffic.sent_bytes / report.hosts as u64;
+    assert!(each(&many) < each(&few) + 40, "{} and {}", each(&few), each(&many));
+    assert!(many.traffic.longest_bytes < 300, "{:?}", many.traffic);
+    assert_eq!(many.rounds, 1);
+}
+
+#[test]
+fn a_listing_is_relayed_as_the_tree_is() {
+    let listing_bytes = 100_000;
+    let report = run(ManyHosts { listing_bytes, ..SOME });
+    assert_eq!(report.published, 200);
+    assert!(report.traffic.sent_bytes < 2 * listing_bytes, "{:?}", report.traffic);
+}
+
+/// Those that never connect are waited for once, for two seconds after the last that has.
+#[test]
+fn silent_hosts_delay_the_others_little() {
+    let alone = run(ManyHosts { hosts: 198, ..SOME });
+    let report = run(ManyHosts { one_silent_in: 100, ..SOME });
+    assert_eq!(report.published, 198);
+    let delay_s = report.others_s - alone.others_s;
+    assert!((1.5..2.5).contains(&delay_s), "{delay_s}");
+}
+
+#[test]
+fn hosts_that_are_killed_meanwhile_cost_the_others_no_second_copy() {
+    let report = run(ManyHosts { one_killed_in: 100, retries: 1, ..SOME });
+    assert!(report.published >= 198, "{report:?}");
+    assert!(report.rounds <= 4, "{report:?}");
 }

@@ -26,6 +26,7 @@ fn scenario(hosts: usize) -> PushScenario {
     PushScenario {
         hosts_per_rack: 3,
         files: Vec::new(),
+        listing_bytes: 0,
         stream: None,
         seed: 7,
         bytes: 40_000,

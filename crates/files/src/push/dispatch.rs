@@ -95,7 +95,7 @@ fn connected<S: Effects>(
         let reason = "a receiver of this host has connected already: is it running twice?";
         return effects.reject(connection, reason);
     }
-    match effects.accept(host, connection, &core.hosts[host].plan) {
+    match effects.accept(host, connection, &core.hosts[host].plan, core.relays_listing(host)) {
         Ok((ip, own_ip)) => core.on_connected(effects, host, ip, own_ip),
         Err(error) => core.fail(effects, host, &error.to_string()),
     }

@@ -19,13 +19,14 @@ pub trait Effects {
     /// A group that the root has joined.
     type Group;
 
-    /// Takes over a host's connection and sends the offer. Returns the address of the host, and the root's
-    /// address as the host reached it.
+    /// Takes over a host's connection and sends the offer, and the listing of a tree unless that is to be relayed. Returns the
+    /// address of the host, and the root's address as the host reached it.
     fn accept(
         &mut self,
         host: usize,
         connection: Self::Connection,
         plan: &HostPlan,
+        relays_listing: bool,
     ) -> Result<(IpAddr, IpAddr), Error>;
     /// Refuses a connection.
     fn reject(&mut self, connection: Self::Connection, reason: &str);
@@ -45,6 +46,8 @@ pub trait Effects {
     fn remove_group(&mut self, number: u64);
     /// Queues a message to a host; a lost connection reports itself as an event.
     fn send_message(&mut self, host: usize, message: &ToReceiver);
+    /// Sends a host the listing of the tree, after all that could not be relayed to it.
+    fn send_listing(&mut self, host: usize);
     /// Ends the connection of a host that was given up, once queued messages are sent.
     fn finish_connection(&mut self, host: usize);
     /// Expects a lost host again: connects anew to one that listens.
@@ -71,7 +74,8 @@ pub trait Effects {
     fn group_number(&mut self) -> Result<u64, PushError>;
     /// Starts to join a group; completes with [`super::Event::Joined`].
     fn join(&mut self, start: &Start) -> Result<(), PushError>;
-    /// Sends these ranges of the source in a joined group and closes it; completes with [`super::Event::Ended`].
+    /// Sends these ranges of the source in a joined group, or the listing of the tree if there are none, and closes it; completes
+    /// with [`super::Event::Ended`].
     fn send_ranges(&mut self, group: u64, ranges: &Ranges) -> Result<(), PushError>;
     /// Lets the reader of a stream read once; completes with [`super::Event::Read`].
     fn read(&mut self);

@@ -306,7 +306,8 @@ impl PushGroup {
     pub(super) fn deadline(&self) -> Option<Duration> {
         match self.phase {
             Phase::Joining(until) | Phase::Failing(until) => Some(until),
-            Phase::Running => Some(self.rate.next_check()),
+            // The listing of a tree has no rate that members report.
+            Phase::Running => (!self.part.is_listing()).then(|| self.rate.next_check()),
         }
     }
 

@@ -12,6 +12,12 @@ pub enum Step {
     Awaited(Duration),
     /// Lost; expected again from then on.
     Backoff(Duration),
+    /// Can start a fabric, and gets the listing of the tree in a group.
+    Unlisted,
+    /// Starts the fabric for that.
+    Opening(Duration),
+    /// Can take part in that group.
+    Opened,
     /// Prepares its target.
     Preparing(Duration),
     /// The root compares the host's existing data with the source.
@@ -142,6 +148,7 @@ impl Host {
     pub fn state(&self) -> HostState {
         match &self.step {
             Step::Awaited(_) | Step::Backoff(_) => HostState::Awaited,
+            Step::Unlisted | Step::Opening(_) | Step::Opened => HostState::Preparing,
             Step::Preparing(_) | Step::Checking | Step::Prepared | Step::Starting(_) => {
                 HostState::Preparing
             }
@@ -159,10 +166,14 @@ impl Host {
         }
     }
 
+    /// It has published or been examined, or leaves the copy to another.
+    pub(super) fn is_done(&self) -> bool {
+        matches!(self.step, Step::Published | Step::Examined | Step::Shares(_))
+    }
+
     /// It has neither published nor failed, nor been examined, nor leaves the copy to another.
     pub fn is_open(&self) -> bool {
-        let is_over = matches!(self.step, Step::Published | Step::Examined | Step::Shares(_));
-        !is_over && !matches!(self.step, Step::Failed(_) | Step::Unknown(_))
+        !self.is_done() && !matches!(self.step, Step::Failed(_) | Step::Unknown(_))
     }
 
     /// Its last state when it is given up.
@@ -175,8 +186,11 @@ impl Host {
 
     /// It is not ready for groups yet.
     pub fn is_coming(&self) -> bool {
+        let unlisted = matches!(self.step, Step::Unlisted | Step::Opening(_) | Step::Opened);
         let coming = matches!(self.step, Step::Preparing(_) | Step::Checking | Step::Prepared);
-        coming || matches!(self.step, Step::Awaited(_) | Step::Backoff(_) | Step::Starting(_))
+        unlisted
+            || coming
+            || matches!(self.step, Step::Awaited(_) | Step::Backoff(_) | Step::Starting(_))
     }
 
     /// It can be a member of groups.
@@ -189,6 +203,7 @@ impl Host {
         match self.step {
             Step::Awaited(until)
             | Step::Backoff(until)
+            | Step::Opening(until)
             | Step::Preparing(until)
             | Step::Starting(until)
             | Step::Comparing(until)
@@ -201,6 +216,7 @@ impl Host {
     pub fn lateness(&self, start_timeout: Duration) -> String {
         match self.step {
             Step::Preparing(_) => "did not prepare its target in time".into(),
+            Step::Opening(_) => "did not start its fabric in time".into(),
             Step::Starting(_) => "did not reserve space or start its fabric in time".into(),
             Step::Comparing(_) => "did not verify its copy in time".into(),
             Step::Publishing(_) => "did not confirm in time that its copy is published".into(),

@@ -14,7 +14,6 @@ use rdmc::{Fabric, Waited};
 use super::{
     effects::Effects,
     host::{Host, Step},
-    object::Object,
     retry,
     settings::{HostPlan, HostState, PushEvent, PushSettings},
     timeouts::{Timeouts, VERIFY_TIMEOUT},
@@ -83,15 +82,15 @@ impl DerefMut for Hosts<'_> {
 }
 
 impl<'a> Hosts<'a> {
-    pub(super) fn new(settings: &'a PushSettings, object: &Object) -> Self {
-        let bytes = object.bytes();
+    /// The hosts of a push of an object of this length so far.
+    pub(super) fn new(settings: &'a PushSettings, bytes: u64, is_stream: bool) -> Self {
         let host = |plan| Host::new(plan, settings.retries, settings.start_timeout);
         Self {
             all: settings.hosts.iter().cloned().map(host).collect(),
             settings,
             bytes,
-            is_stream: object.is_stream(),
-            timeouts: Timeouts::new(bytes, !object.is_stream()),
+            is_stream,
+            timeouts: Timeouts::new(bytes, !is_stream),
             first_sent: None,
             is_publishing: false,
             is_ending: false,
@@ -173,7 +172,7 @@ impl<'a> Hosts<'a> {
         if known.start == 0 && host < self.settings.hosts.len() {
             self.timeouts.connected(now);
         }
-        self.set(effects, host, Step::Preparing(now + self.timeouts.prepare_timeout()), now);
+        self.prepare(effects, host, now);
     }
 
     /// A host's existing data was compared with the source.
@@ -226,6 +225,14 @@ impl<'a> Hosts<'a> {
                     }
                     None => self.set_prepared(effects, host, now),
                 }
+            }
+            (ToRoot::NeedsListing { fabrics }, Step::Preparing(_)) => {
+                self.all[host].fabrics = fabrics;
+                self.set(effects, host, Step::Unlisted, now);
+            }
+            (ToRoot::Ready { port }, Step::Opening(_)) => {
+                self.all[host].port = port;
+                self.set(effects, host, Step::Opened, now);
             }
             (ToRoot::Ready { port }, Step::Starting(_)) => {
                 self.all[host].port = port;
@@ -281,6 +288,14 @@ impl<'a> Hosts<'a> {
             _ => {}
         }
         None
+    }
+
+    /// These hosts are sent these ranges.
+    pub(super) fn count_repeated(&mut self, hosts: &[usize], ranges: &Ranges) {
+        for &host in hosts {
+            let known = &mut self.all[host];
+            known.repeated_bytes += known.has.intersection(ranges).bytes();
+        }
     }
 
     /// A host has all bytes.
@@ -342,11 +357,70 @@ impl<'a> Hosts<'a> {
         }
     }
 
+    /// Hosts that need the listing of the tree; none while others may come to need it as well.
+    pub(super) fn all_unlisted(&mut self, now: Duration) -> Vec<usize> {
+        let unlisted = self.at(|step| *step == Step::Unlisted);
+        if unlisted.is_empty() {
+            return unlisted;
+        }
+        self.timeouts.first_prepared.get_or_insert(now);
+        let may_come = |host: &Host| {
+            let comes = matches!(host.step, Step::Awaited(_) | Step::Preparing(_));
+            comes && self.timeouts.waits_for(host, now)
+        };
+        if self.all.iter().any(may_come) { Vec::new() } else { unlisted }
+    }
+
+    /// Whether all of these hosts can use this fabric.
+    pub(super) fn can_use(&self, hosts: &[usize], fabric: &Fabric) -> bool {
+        let name = fabric.name();
+        hosts.iter().all(|&host| self.all[host].fabrics.contains(&name))
+    }
+
+    /// Hosts that can take part in the group for the listing; none while others start their fabrics.
+    pub(super) fn all_opened(&self) -> Vec<usize> {
+        let opening = self.at(|step| matches!(step, Step::Opening(_)));
+        if opening.is_empty() { self.at(|step| *step == Step::Opened) } else { Vec::new() }
+    }
+
+    fn at(&self, is_there: impl Fn(&Step) -> bool) -> Vec<usize> {
+        (0..self.all.len()).filter(|&host| is_there(&self.all[host].step)).collect()
+    }
+
+    /// Lets a host start this fabric, to get the listing.
+    pub(super) fn open(
+        &mut self,
+        effects: &mut impl Effects,
+        host: usize,
+        fabric: String,
+        now: Duration,
+    ) {
+        effects.send_message(host, &ToReceiver::Use { fabric, has: RangeList::default() });
+        self.set(effects, host, Step::Opening(now + JOIN_TIMEOUT), now);
+    }
+
+    /// Sends hosts the listing that could not be relayed to them.
+    pub(super) fn send_listing(
+        &mut self,
+        effects: &mut impl Effects,
+        hosts: &[usize],
+        now: Duration,
+    ) {
+        for &host in hosts {
+            effects.send_listing(host);
+            self.prepare(effects, host, now);
+        }
+    }
+
+    /// A host has the listing, or gets it: prepares its target.
+    pub(super) fn prepare(&mut self, effects: &mut impl Effects, host: usize, now: Duration) {
+        self.set(effects, host, Step::Preparing(now + self.timeouts.prepare_timeout()), now);
+    }
+
     /// Hosts that can start a fabric; none while the first groups wait for others.
     pub(super) fn all_prepared(&mut self, is_first: bool, now: Duration) -> Vec<usize> {
         let is_prepared = |host: &Host| host.step == Step::Prepared;
-        let prepared = (0..self.all.len()).filter(|&host| is_prepared(&self.all[host]));
-        let prepared: Vec<usize> = prepared.collect();
+        let prepared = self.at(|step| *step == Step::Prepared);
         if prepared.is_empty() {
             return prepared;
         }
@@ -449,7 +523,7 @@ impl<'a> Hosts<'a> {
 
     /// Where members reach the root: the configured address, else the one that most hosts connected to.
     pub(super) fn own_address(&self, listening: SocketAddr) -> SocketAddr {
-        let connected = self.reached_address(Host::is_ready);
+        let connected = self.reached_address(|host| host.is_ready() || host.step == Step::Opened);
         let address = self.settings.advertise.or(connected).unwrap_or(listening.ip());
         SocketAddr::new(address, listening.port())
     }
@@ -468,7 +542,6 @@ impl<'a> Hosts<'a> {
 mod tests {
     use rdmc::Secret;
 
-    use super::super::object::Source;
     use super::*;
     use crate::Reach;
 
@@ -482,7 +555,7 @@ mod tests {
         let hosts = vec![plan("early"), plan("late"), plan("equal")];
         let mut settings = PushSettings::new(hosts, Secret::from_bytes([1; 32]));
         let lacking = |settings: &PushSettings| {
-            let mut hosts = Hosts::new(settings, &Object::Source(Source::new(1, false)));
+            let mut hosts = Hosts::new(settings, 1, false);
             for (host, (step, fabrics)) in hosts.iter_mut().zip([
                 (Step::Ready, &["verbs", "tcp"][..]),
                 (Step::Prepared, &["tcp"]),

@@ -211,6 +211,7 @@ impl Effects for Io<'_> {
         host: usize,
         channel: Channel,
         plan: &HostPlan,
+        relays_listing: bool,
     ) -> Result<(IpAddr, IpAddr), Error> {
         let ip = channel.peer().ip().to_canonical();
         let own = channel.local_address().map_err(|error| system("finding an address", error))?;
@@ -233,8 +234,10 @@ impl Effects for Io<'_> {
         let alive = (ToReceiver::Alive, HEARTBEAT);
         let control = Control::start_with_keepalive(channel, failure_deadline, alive, take)
             .map_err(|error| system("starting a control connection", error))?;
-        control.send(&self.push.first_message(plan, own))?;
-        control.send_each(self.push.listing())?;
+        control.send(&self.push.first_message(plan, own, relays_listing))?;
+        if !relays_listing {
+            control.send_each(self.push.listing())?;
+        }
         self.connections[host] = Some(Connection { number, control });
         Ok((ip, own.ip().to_canonical()))
     }
@@ -281,6 +284,12 @@ impl Effects for Io<'_> {
     fn send_message(&mut self, host: usize, message: &ToReceiver) {
         if let Some(connection) = &self.connections[host] {
             let _ = connection.control.send(message);
+        }
+    }
+
+    fn send_listing(&mut self, host: usize) {
+        if let Some(connection) = &self.connections[host] {
+            let _ = connection.control.send_each(self.push.listing());
         }
     }
 
@@ -389,10 +398,13 @@ impl Effects for Io<'_> {
     }
 
     fn send_ranges(&mut self, number: u64, ranges: &Ranges) -> Result<(), PushError> {
-        let region = self.source()?.region()?;
         let Some(group) = self.groups.get(&number) else { return Ok(()) };
-        send_ranges(group, &region, ranges)?;
-        Ok(())
+        if ranges.is_empty() {
+            let listing = Region::from_shared(self.push.encoded_listing());
+            let all = [(0, listing.len() as u64)].into_iter().collect();
+            return Ok(send_ranges(group, &listing, &all)?);
+        }
+        Ok(send_ranges(group, &self.source()?.region()?, ranges)?)
     }
 
     fn read(&mut self) {

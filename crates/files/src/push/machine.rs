@@ -8,7 +8,7 @@
 use std::{collections::BTreeMap, net::IpAddr, time::Duration};
 
 use plan::choice::Choice;
-use rdmc::{Algorithm, Error, Fabric, Failure};
+use rdmc::{Error, Fabric, Failure};
 
 use super::{
     blame::{Blame, Response},
@@ -42,6 +42,8 @@ pub struct RootMachine<'a> {
     groups: BTreeMap<u64, PushGroup>,
     /// The first groups have been started; hosts that become ready later get groups of their own.
     has_begun: bool,
+    /// The listing of the tree is sent in a group to the first hosts that need it.
+    relays_listing: bool,
     fabric: Option<Fabric>,
     /// How often groups were started; groups of one round often fail together, for one cause.
     rounds: u32,
@@ -59,12 +61,15 @@ pub struct RootMachine<'a> {
 impl<'a> RootMachine<'a> {
     /// A push of an object of this length; 0 without one.
     pub fn new(settings: &'a PushSettings, bytes: u64) -> Self {
-        Self::of(settings, Object::Source(Source::new(bytes, false)))
+        Self::of(settings, Object::Source(Source::new(bytes, None)))
     }
 
-    /// The same for a push of a tree: each host verifies the files that it did not have.
-    pub fn of_tree(settings: &'a PushSettings, bytes: u64) -> Self {
-        Self::of(settings, Object::Source(Source::new(bytes, true)))
+    /// The same for a push of a tree with a listing of this length: each host verifies the files that it did not have.
+    pub fn of_tree(settings: &'a PushSettings, bytes: u64, listing_bytes: u64) -> Self {
+        let all_bytes = listing_bytes.saturating_mul(settings.hosts.len() as u64);
+        let relays_listing = all_bytes > settings.listings_bytes_max;
+        let object = Object::Source(Source::new(bytes, Some(listing_bytes)));
+        Self { relays_listing, ..Self::of(settings, object) }
     }
 
     /// The same for a push of a stream, which is read until it ends.
@@ -76,10 +81,11 @@ impl<'a> RootMachine<'a> {
         Self {
             now: Duration::ZERO,
             settings,
-            hosts: Hosts::new(settings, &object),
+            hosts: Hosts::new(settings, object.bytes(), object.is_stream()),
             object,
             groups: BTreeMap::new(),
             has_begun: false,
+            relays_listing: false,
             fabric: None,
             rounds: 0,
             blame: Blame::default(),
@@ -204,7 +210,9 @@ impl<'a> RootMachine<'a> {
             Ok(()) if !state.is_joining() => Ok(()),
             Ok(()) => {
                 state.start_running(self.now);
-                self.hosts.first_sent.get_or_insert(self.now);
+                if !state.part.is_listing() {
+                    self.hosts.first_sent.get_or_insert(self.now);
+                }
                 match self.object {
                     // As it is read.
                     Object::Stream(_) => Ok(()),
@@ -304,29 +312,48 @@ impl<'a> RootMachine<'a> {
         if self.settings.dry_run {
             self.hosts.examine(effects, self.now);
         }
+        let unlisted = self.hosts.all_unlisted(self.now);
+        if unlisted.len() > 1 && std::mem::take(&mut self.relays_listing) {
+            let fabric = self.fabric_for(effects, &unlisted)?;
+            unlisted.iter().for_each(|&to| self.hosts.open(effects, to, fabric.clone(), self.now));
+        } else {
+            self.hosts.send_listing(effects, &unlisted, self.now);
+        }
         let prepared = self.hosts.all_prepared(self.fabric.is_none(), self.now);
         if prepared.is_empty() {
             return Ok(());
         }
-        let fabric = match self.fabric.take() {
-            Some(fabric) => fabric,
-            None => effects.start_fabric(&|fabric| {
-                let name = fabric.name();
-                prepared.iter().all(|&host| self.hosts[host].fabrics.contains(&name))
-            })?,
-        };
+        let fabric = self.fabric_for(effects, &prepared)?;
         for host in prepared {
-            self.hosts.use_fabric(effects, host, fabric.name(), self.now);
+            self.hosts.use_fabric(effects, host, fabric.clone(), self.now);
             self.object.read_for(effects, &self.hosts[host])?;
         }
-        self.fabric = Some(fabric);
         Ok(())
+    }
+
+    /// The name of the fabric of the push: the best that these hosts have if there is none yet.
+    fn fabric_for(
+        &mut self,
+        effects: &mut impl Effects,
+        hosts: &[usize],
+    ) -> Result<String, PushError> {
+        if self.fabric.is_none() {
+            let all = &self.hosts;
+            self.fabric = Some(effects.start_fabric(&|fabric| all.can_use(hosts, fabric))?);
+        }
+        Ok(self.fabric.as_ref().map(Fabric::name).unwrap_or_default())
+    }
+
+    /// Whether a host that connects now gets the listing of the tree in a group.
+    pub(super) fn relays_listing(&self, host: usize) -> bool {
+        self.relays_listing && self.hosts[host].start == 0 && host < self.settings.hosts.len()
     }
 
     /// Checks the rates of running groups. Errors: the source has changed.
     fn check_rates(&mut self, effects: &mut impl Effects) -> Result<(), PushError> {
         let is_due = |(&group, state): (&u64, &mut PushGroup)| {
-            (state.is_running() && state.rate.is_due(self.now)).then_some(group)
+            let has_rate = state.is_running() && !state.part.is_listing();
+            (has_rate && state.rate.is_due(self.now)).then_some(group)
         };
         let due: Vec<u64> = self.groups.iter_mut().filter_map(is_due).collect();
         if due.is_empty() {
@@ -394,6 +421,11 @@ impl<'a> RootMachine<'a> {
         for &host in silent {
             self.fail(effects, host, &format!("it no longer answers: {why}"));
         }
+        if state.part.is_listing() {
+            let is_left = |host: &usize| matches!(self.hosts[*host].step, Step::Preparing(_));
+            let left: Vec<usize> = state.members().filter(is_left).collect();
+            self.hosts.send_listing(effects, &left, self.now);
+        }
         let in_vain = self.object.on_failed(&state, &self.hosts, &mut self.blame);
         match self.blame.judge(&state, silent, self.rounds, &mut self.hosts) {
             Response::Continue => {}
@@ -412,6 +444,12 @@ impl<'a> RootMachine<'a> {
 
     /// If no group is running: starts groups for what is missing.
     fn start_groups(&mut self, effects: &mut impl Effects) -> Result<(), PushError> {
+        let opened = self.hosts.all_opened();
+        if !opened.is_empty() {
+            // From now on they prepare as soon as they have it.
+            opened.iter().for_each(|&host| self.hosts.prepare(effects, host, self.now));
+            return self.start(effects, Part::listing(opened));
+        }
         let waits = !self.has_begun && self.is_gathering();
         if waits || !self.groups.is_empty() {
             return Ok(());
@@ -442,71 +480,35 @@ impl<'a> RootMachine<'a> {
     fn start(&mut self, effects: &mut impl Effects, part: Part) -> Result<(), PushError> {
         let Some(fabric) = &self.fabric else { return Ok(()) };
         let direct_until = self.object.as_stream().and_then(StreamSource::direct_until);
-        let direct = direct_until.map(|_| Algorithm::Sequential);
-        let algorithm = direct.or_else(|| self.algorithm(&part));
-        for &host in &part.hosts {
-            let known = &mut self.hosts[host];
-            known.repeated_bytes += known.has.intersection(&part.ranges).bytes();
-        }
+        self.hosts.count_repeated(&part.hosts, &part.ranges);
         let plan = GroupPlan {
             part: &part,
-            algorithm,
+            is_direct: direct_until.is_some(),
+            may_switch: self.fell_back.is_none(),
             messages: self.object.messages(&part),
             settings: self.settings,
             hosts: &self.hosts,
             listening: effects.address(),
             fabric,
         };
-        let number = effects.group_number()?;
-        let (start, choice) = plan.start(number);
-        self.choice = Some(choice);
-        let first_rank = u32::from(part.source.is_none());
-        if part.source.is_none() {
-            effects.join(&start)?;
-        } else {
+        let (number, choice) = plan.begin(effects)?;
+        if part.source.is_some() {
             self.hosts.first_sent.get_or_insert(self.now);
+        }
+        if !part.is_listing() {
+            self.choice = Some(choice);
         }
         let mut state = PushGroup::new(part, choice.algorithm, self.now, self.settings);
         state.direct_until = direct_until;
-        for (host, start) in state.members().zip(start.told_from(first_rank)?) {
-            effects.send_message(host, &ToReceiver::Start(start));
-        }
         self.groups.insert(number, state);
         Ok(())
     }
 
-    /// The requested algorithm; `None` for the fastest. Switches copy only what the root sends, and only
-    /// until that has failed.
-    fn algorithm(&self, part: &Part) -> Option<Algorithm> {
-        let can_copy = part.source.is_none() && self.fell_back.is_none();
-        self.settings.algorithm.filter(|&asked| asked != Algorithm::InSwitch || can_copy)
-    }
-
     /// Verifies and publishes complete copies.
     fn verify_and_publish(&mut self, effects: &mut impl Effects) -> Result<(), PushError> {
-        for host in 0..self.hosts.len() {
-            if self.hosts[host].step == Step::Mismatch {
-                let reason = self.object.on_mismatch(effects)?;
-                reason.into_iter().for_each(|reason| self.fail(effects, host, reason));
-            }
-            let known = &self.hosts[host];
-            if known.step == Step::Ready && self.object.is_all_at(known) {
-                let digest = self.object.digest_of_copy(known);
-                self.hosts.set_complete(effects, host, self.now);
-                if let Some(digest) = digest {
-                    self.hosts.compare(effects, host, digest, self.now);
-                }
-            }
-        }
-        let verified: Vec<usize> =
-            (0..self.hosts.len()).filter(|&host| self.hosts[host].step == Step::Verified).collect();
-        // A host that publishes leaves its groups, in which others may still need it as a relay.
-        let is_needed = |host: usize| self.groups.values().any(|state| state.needs(host));
-        let free: Vec<usize> = verified.into_iter().filter(|&host| !is_needed(host)).collect();
-        for host in self.object.publishable(effects, &self.hosts, free, self.now)? {
-            self.hosts.publish(effects, host, self.now);
-        }
-        Ok(())
+        let given_up = self.object.verify(effects, &mut self.hosts, self.now)?;
+        given_up.into_iter().for_each(|(host, reason)| self.fail(effects, host, reason));
+        self.object.publish(effects, &mut self.hosts, &self.groups, self.now)
     }
 
     /// A group has closed: all of its members have its part.
@@ -587,9 +589,7 @@ impl<'a> RootMachine<'a> {
 
     /// The outcome of a push that is over.
     pub fn outcome(&mut self) -> Result<(), PushError> {
-        let is_done =
-            |host: &Host| matches!(host.step, Step::Published | Step::Examined | Step::Shares(_));
-        let all_published = self.hosts.iter().all(is_done);
+        let all_published = self.hosts.iter().all(Host::is_done);
         match self.stopped.take() {
             Some(error) if !all_published => Err(error),
             _ => Ok(()),

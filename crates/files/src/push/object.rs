@@ -6,7 +6,8 @@ use super::{
     blame::Blame,
     effects::Effects,
     group::PushGroup,
-    host::Host,
+    host::{Host, Step},
+    hosts::Hosts,
     parts::{Holder, Part, parts},
     settings::PushError,
     source_digest::{Mismatch, SourceDigest},
@@ -31,16 +32,16 @@ pub(super) enum Object {
 /// A file or a tree, or nothing.
 pub(super) struct Source {
     bytes: u64,
-    /// A tree, whose files have digests of their own.
-    is_tree: bool,
+    /// Of a tree, whose files have digests of their own: the length of its listing.
+    listing_bytes: Option<u64>,
     digest: SourceDigest,
     look: SourceLook,
 }
 
 impl Source {
-    pub(super) fn new(bytes: u64, is_tree: bool) -> Self {
+    pub(super) fn new(bytes: u64, listing_bytes: Option<u64>) -> Self {
         let (digest, look) = (SourceDigest::default(), SourceLook::default());
-        Self { bytes, is_tree, digest, look }
+        Self { bytes, listing_bytes, digest, look }
     }
 }
 
@@ -85,7 +86,7 @@ impl Object {
         effects: &mut impl Effects,
         host: &Host,
     ) -> Result<(), PushError> {
-        if let Self::Source(Source { bytes, is_tree: true, digest, .. }) = self {
+        if let Self::Source(Source { bytes, listing_bytes: Some(_), digest, .. }) = self {
             let lacking = digest.request(&host.kept, *bytes);
             if !lacking.is_empty() {
                 effects.digest_source(&lacking)?;
@@ -121,6 +122,7 @@ impl Object {
     pub(super) fn messages(&self, part: &Part) -> (u64, u32) {
         let ranges = &part.ranges;
         match self {
+            Self::Source(source) if part.is_listing() => (source.listing_bytes.unwrap_or(0), 1),
             Self::Source(_) => (ranges.bytes(), ranges.iter().count().clamp(2, 16) as u32),
             Self::Stream(_) => stream_source::MESSAGES,
         }
@@ -135,9 +137,11 @@ impl Object {
     }
 
     /// What a host compares its complete copy with, once that is known.
-    pub(super) fn digest_of_copy(&self, host: &Host) -> Option<blake3::Hash> {
+    fn digest_of_copy(&self, host: &Host) -> Option<blake3::Hash> {
         match self {
-            Self::Source(source) => source.digest.of_copy(source.is_tree, &host.kept, source.bytes),
+            Self::Source(Source { listing_bytes, digest, bytes, .. }) => {
+                digest.of_copy(listing_bytes.is_some(), &host.kept, *bytes)
+            }
             Self::Stream(stream) => Some(stream.digest_of_pieces()),
         }
     }
@@ -145,7 +149,7 @@ impl Object {
     /// A copy differs from what was read. Returns why its host has to be given up; nothing while the source is read again.
     ///
     /// Errors: the source has changed.
-    pub(super) fn on_mismatch(
+    fn on_mismatch(
         &mut self,
         effects: &mut impl Effects,
     ) -> Result<Option<&'static str>, PushError> {
@@ -161,7 +165,7 @@ impl Object {
 
     /// Of these hosts with verified copies, those that may publish: the source was looked at after that. What was read of a
     /// stream cannot change.
-    pub(super) fn publishable(
+    fn publishable(
         &mut self,
         effects: &mut impl Effects,
         hosts: &[Host],
@@ -175,6 +179,51 @@ impl Object {
             effects.look_at_source()?;
         }
         Ok(look.unchanged)
+    }
+
+    /// Lets hosts with complete copies compare them. Returns hosts to give up because theirs differ, with the reason.
+    ///
+    /// Errors: the source has changed.
+    pub(super) fn verify(
+        &mut self,
+        effects: &mut impl Effects,
+        hosts: &mut Hosts<'_>,
+        now: Duration,
+    ) -> Result<Vec<(usize, &'static str)>, PushError> {
+        let mut given_up = Vec::new();
+        for host in 0..hosts.len() {
+            if hosts[host].step == Step::Mismatch {
+                given_up.extend(self.on_mismatch(effects)?.map(|reason| (host, reason)));
+            }
+            if hosts[host].step == Step::Ready && self.is_all_at(&hosts[host]) {
+                let digest = self.digest_of_copy(&hosts[host]);
+                hosts.set_complete(effects, host, now);
+                if let Some(digest) = digest {
+                    hosts.compare(effects, host, digest, now);
+                }
+            }
+        }
+        Ok(given_up)
+    }
+
+    /// Lets hosts publish verified copies that no group needs any more.
+    ///
+    /// Errors: the source has changed.
+    pub(super) fn publish(
+        &mut self,
+        effects: &mut impl Effects,
+        hosts: &mut Hosts<'_>,
+        groups: &BTreeMap<u64, PushGroup>,
+        now: Duration,
+    ) -> Result<(), PushError> {
+        let verified = (0..hosts.len()).filter(|&host| hosts[host].step == Step::Verified);
+        // A host that publishes leaves its groups, in which others may still need it as a relay.
+        let is_needed = |host: usize| groups.values().any(|state| state.needs(host));
+        let free: Vec<usize> = verified.filter(|&host| !is_needed(host)).collect();
+        for host in self.publishable(effects, hosts, free, now)? {
+            hosts.publish(effects, host, now);
+        }
+        Ok(())
     }
 
     /// A group has failed. Returns the hosts to give up for what they got of a stream, with the reason.

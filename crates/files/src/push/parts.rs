@@ -22,6 +22,17 @@ pub(super) struct Part {
     pub(super) ranges: Ranges,
 }
 
+impl Part {
+    /// What hosts that are to replicate a tree need first: its listing, which is not a part of the object.
+    pub(super) fn listing(hosts: Vec<usize>) -> Self {
+        Self { source: None, hosts, ranges: Ranges::default() }
+    }
+
+    pub(super) fn is_listing(&self) -> bool {
+        self.ranges.is_empty()
+    }
+}
+
 /// A host that can be in groups.
 pub(super) struct Holder<'a> {
     pub(super) host: usize,

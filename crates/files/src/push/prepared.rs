@@ -19,7 +19,7 @@ use super::{
 };
 use crate::{
     Source, SourceError,
-    messages::{Offer, Start, StreamOffer, Terms, ToReceiver},
+    messages::{Offer, Start, StreamOffer, Terms, ToReceiver, TreeOffer},
     ports::start_at,
 };
 
@@ -37,6 +37,8 @@ pub(super) struct Prepared {
     pub(super) probe: [u8; 32],
     /// Once the fabric is chosen.
     pub(super) context: OnceLock<Arc<Context>>,
+    /// Once it is sent.
+    listing_digest: OnceLock<[u8; 32]>,
     pub(super) acceptor: Acceptor,
     /// For receivers that join.
     pub(super) admission: Option<Acceptor>,
@@ -72,6 +74,7 @@ impl Prepared {
             stream: None,
             probe,
             context,
+            listing_digest: OnceLock::new(),
             acceptor,
             admission,
             events,
@@ -120,8 +123,14 @@ impl Prepared {
         PushHandle { events: self.events.clone() }
     }
 
-    /// The first message to a receiver, on a connection whose end here is at `root`. [`Prepared::listing`] follows.
-    pub(super) fn first_message(&self, plan: &HostPlan, root: SocketAddr) -> ToReceiver {
+    /// The first message to a receiver, on a connection whose end here is at `root`. [`Prepared::listing`] follows unless it is
+    /// relayed.
+    pub(super) fn first_message(
+        &self,
+        plan: &HostPlan,
+        root: SocketAddr,
+        relays_listing: bool,
+    ) -> ToReceiver {
         let terms = Terms {
             root,
             streams: self.settings.streams,
@@ -145,7 +154,11 @@ impl Prepared {
         };
         ToReceiver::Offer(Box::new(Offer {
             manifest: source.manifest().clone(),
-            tree: source.tree().map(|(offer, _)| offer),
+            tree: source.tree().map(|(offer, listing)| {
+                let digest =
+                    || *self.listing_digest.get_or_init(|| *blake3::hash(&listing).as_bytes());
+                TreeOffer { relayed: relays_listing.then(digest), ..offer }
+            }),
             kept: source.kept().cloned(),
             destination: plan.destination.clone(),
             probe: self.probe,
@@ -155,10 +168,15 @@ impl Prepared {
         }))
     }
 
+    /// The listing of a tree; empty without one.
+    pub(super) fn encoded_listing(&self) -> Arc<[u8]> {
+        let listing = self.source.as_ref().and_then(|source| source.tree());
+        listing.map(|(_, listing)| listing).unwrap_or_default()
+    }
+
     /// The listing of a tree in messages, which share it.
     pub(super) fn listing(&self) -> impl Iterator<Item = ToReceiver> + Send + use<> {
-        let listing = self.source.as_ref().and_then(|source| source.tree());
-        let listing = listing.map(|(_, listing)| listing).unwrap_or_default();
+        let listing = self.encoded_listing();
         (0..listing.len()).step_by(LISTING_PART_BYTES).map(move |start| {
             let end = listing.len().min(start + LISTING_PART_BYTES);
             ToReceiver::Listing { part: listing[start..end].to_vec() }

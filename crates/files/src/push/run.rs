@@ -31,7 +31,10 @@ impl<'a> Run<'a> {
     pub(super) fn new(push: &'a Prepared, observe: &'a mut dyn FnMut(PushEvent)) -> Self {
         let mut core = match (push.is_stream(), push.is_tree()) {
             (true, _) => RootMachine::of_stream(&push.settings),
-            (_, true) => RootMachine::of_tree(&push.settings, push.bytes()),
+            (_, true) => {
+                let listing_bytes = push.encoded_listing().len() as u64;
+                RootMachine::of_tree(&push.settings, push.bytes(), listing_bytes)
+            }
             _ => RootMachine::new(&push.settings, push.bytes()),
         };
         if push.is_application() {

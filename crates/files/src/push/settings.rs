@@ -30,6 +30,9 @@ const JOIN_TIMEOUT_LEAST: Duration = Duration::from_secs(4);
 /// How long reports of receivers that could not join a group may be on their way.
 const REPORT_TIME: Duration = Duration::from_secs(3);
 
+/// What the root's link carries in less time than hosts need for a further group.
+const LISTINGS_BYTES_MAX: u64 = 64 << 20;
+
 /// One receiver.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub struct HostPlan {
@@ -124,6 +127,9 @@ pub struct PushSettings {
     pub failure_deadline: Duration,
     /// How often each host may be lost and return ([`PushEvent::Retry`]).
     pub retries: u32,
+    /// Listings of trees that all hosts together would get this many bytes of are relayed, as the tree itself is, instead of being
+    /// sent to each.
+    pub listings_bytes_max: u64,
     /// Admits receivers that are not among `hosts`; they authenticate by `credentials`.
     pub admission: Option<Admission>,
     /// The least rate of a group in bytes per second. Below it the host that delays the others is deferred until
@@ -163,6 +169,7 @@ impl PushSettings {
             ports: None,
             failure_deadline: FAILURE_DEADLINE,
             retries: 0,
+            listings_bytes_max: LISTINGS_BYTES_MAX,
             admission: None,
             rate_min: None,
             rate_max: None,

@@ -39,6 +39,7 @@ pub fn handle<S: Effects>(
             effects.remove_group(number);
             session.on_ended(effects, number, outcome)?;
         }
+        Event::Group(MemberEvent::Listed(number)) => session.on_listed(effects, number)?,
         Event::Group(MemberEvent::Complete) => session.on_complete(effects)?,
         Event::Group(MemberEvent::Altered(number, at)) => {
             session.on_altered(effects, number, at)?;

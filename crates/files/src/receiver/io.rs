@@ -7,11 +7,12 @@ use std::{
     thread,
 };
 
-use rdmc::{Context, Error, Group};
+use rdmc::{Application, Context, Error, Group};
 
 use super::{
     destination::{prepare, start_hasher},
     error::ReceiveError,
+    listing::{Listing, ListingMember},
     machine::Effects,
     membership::{Copy, Member},
     root_link::{Event, RootLink},
@@ -32,8 +33,8 @@ use crate::{
 pub(super) struct Io<'a> {
     root: &'a RootLink<'a>,
     offer: Offer,
-    /// Of a tree, until its target is prepared; encoded.
-    listing: Option<Vec<u8>>,
+    /// Of a tree, until its target is prepared.
+    listing: Option<Listing>,
     target: Option<Target>,
     /// Once the root has chosen a fabric.
     context: Option<Arc<Context>>,
@@ -50,7 +51,7 @@ struct HashedCopy {
 }
 
 impl<'a> Io<'a> {
-    pub(super) fn new(root: &'a RootLink<'a>, offer: Offer, listing: Option<Vec<u8>>) -> Self {
+    pub(super) fn new(root: &'a RootLink<'a>, offer: Offer, listing: Option<Listing>) -> Self {
         Self {
             root,
             offer,
@@ -93,6 +94,26 @@ impl<'a> Io<'a> {
         self.copy = None;
     }
 
+    /// Joins on a thread that ends by the context's own deadline.
+    fn start_joining(&self, start: &Start, member: impl Application) -> Result<(), String> {
+        let Some(context) = self.context.clone() else { return Err("no fabric is started".into()) };
+        let joining = self.root.join()?;
+        let mut settings = start.group.settings().map_err(|error| error.to_string())?;
+        settings.report_blocks = true;
+        let (number, events) = (start.group.number, self.root.events.clone());
+        let join = move || {
+            let joined = context.create_group_with(settings, member);
+            drop(joining);
+            // Fails only if the session has ended.
+            let _ = events.send(Event::Joined(number, joined));
+        };
+        thread::Builder::new()
+            .name("rdmc-join".into())
+            .spawn(join)
+            .map(drop)
+            .map_err(|error| format!("cannot start a thread: {error}"))
+    }
+
     fn target(&mut self) -> Result<&mut Target, ReceiveError> {
         self.target.as_mut().ok_or_else(|| ReceiveError::System("there is no target".into()))
     }
@@ -125,12 +146,26 @@ impl Effects for Io<'_> {
         self.root.control.send(message)
     }
 
+    fn add_listing(&mut self, part: &[u8]) -> Result<bool, ReceiveError> {
+        match &mut self.listing {
+            Some(listing) => listing.add(part),
+            None => Err(ReceiveError::System("there is no list of files".into())),
+        }
+    }
+
+    fn take_relayed_listing(&mut self) -> bool {
+        self.listing.as_mut().is_some_and(Listing::take_relayed)
+    }
+
     fn prepare(&mut self) -> Result<(Ranges, Option<ChunkDigests>), ReceiveError> {
         let offer = &self.offer;
         let settings = self.root.settings;
         settings.check_size(offer.manifest.bytes)?;
         let owner = Owner::here(&offer.terms.secret, &settings.host);
-        let target = prepare(settings, offer, self.listing.take(), &owner)?;
+        let target = {
+            let listing = self.listing.take().map(Listing::into_encoded);
+            prepare(settings, offer, listing, &owner)?
+        };
         let target = self.target.insert(target);
         let kept = target.kept();
         let digests = target.chunk_digests(&settings.stop);
@@ -146,10 +181,12 @@ impl Effects for Io<'_> {
     }
 
     fn start_fabric(&mut self, fabric: &str) -> Result<u16, ReceiveError> {
-        let context = Arc::new(self.root.start_context(fabric, &self.offer.terms)?);
-        let port = context.address().port();
-        self.context = Some(context);
-        Ok(port)
+        // The listing may have come over it already.
+        if self.context.as_ref().is_none_or(|context| context.fabric().name() != fabric) {
+            let context = self.root.start_context(fabric, &self.offer.terms)?;
+            self.context = Some(Arc::new(context));
+        }
+        Ok(self.context.as_ref().map_or(0, |context| context.address().port()))
     }
 
     fn start_copy(&mut self, has: &Ranges) -> Result<bool, ReceiveError> {
@@ -185,30 +222,21 @@ impl Effects for Io<'_> {
         self.root.explainer().explain(error)
     }
 
-    /// Joins on a thread that ends by the context's own deadline.
     fn join(&mut self, start: Start) -> Result<(), String> {
-        let (Some(context), Some(hashed)) = (self.context.clone(), &self.copy) else {
-            return Err("no fabric is started".into());
-        };
         self.root.check_group(&self.offer.terms, &start.group)?;
-        let joining = self.root.join()?;
-        let mut settings = start.group.settings().map_err(|error| error.to_string())?;
-        settings.report_blocks = true;
-        let (number, events) = (start.group.number, self.root.events.clone());
-        let group_events = events.clone();
-        let notify = move |event| drop(group_events.send(Event::Group(event)));
-        let member = Member::new(&start, hashed.copy.clone(), notify);
-        let join = move || {
-            let joined = context.create_group_with(settings, member);
-            drop(joining);
-            // Fails only if the session has ended.
-            let _ = events.send(Event::Joined(number, joined));
-        };
-        thread::Builder::new()
-            .name("rdmc-join".into())
-            .spawn(join)
-            .map(drop)
-            .map_err(|error| format!("cannot start a thread: {error}"))
+        let events = self.root.events.clone();
+        let notify = move |event| drop(events.send(Event::Group(event)));
+        match (&self.copy, &mut self.listing) {
+            (Some(hashed), _) => {
+                let member = Member::new(&start, hashed.copy.clone(), notify);
+                self.start_joining(&start, member)
+            }
+            (None, Some(listing)) => {
+                let member = ListingMember::new(start.group.number, listing.region()?, notify);
+                self.start_joining(&start, member)
+            }
+            (None, None) => Err("no fabric is started".into()),
+        }
     }
 
     fn send_ranges(&mut self, number: u64, ranges: &Ranges) -> Result<(), Error> {

@@ -10,7 +10,7 @@ use session::Peers;
 
 use crate::{group_terms::GroupTerms, messages::Terms};
 
-/// The name of networks in which switches copy blocks, in [`RootLimits::networks`].
+/// The name of networks in which switches copy blocks, in [`RootLimits`].
 pub const IN_SWITCH: &str = "in-switch";
 /// The only network that authenticates and encrypts blocks.
 const TCP: &str = "tcp";

@@ -12,7 +12,8 @@ use crate::{
     Verified,
     changes::Changes,
     messages::{
-        ALTERED, Blamed, GIVEN_UP, Start, ToReceiver, ToRoot, blamed, join_predicate, predicate,
+        ALTERED, ALTERED_LISTING, Blamed, GIVEN_UP, Start, ToReceiver, ToRoot, blamed,
+        join_predicate, predicate,
     },
     ranges::{RangeList, Ranges},
     reason::shortened,
@@ -33,6 +34,10 @@ pub trait Effects {
     fn remove_group(&mut self, number: u64);
     /// Queues a message to the root. Errors: it is lost.
     fn send_message(&mut self, message: &ToRoot) -> Result<(), Error>;
+    /// Adds the next part of the listing of a tree. True if it was the last. Errors: it is of another length.
+    fn add_listing(&mut self, part: &[u8]) -> Result<bool, ReceiveError>;
+    /// Takes the listing that has come in a group. False if it is not the one that was offered.
+    fn take_relayed_listing(&mut self) -> bool;
     /// Opens the offered target, new or from an earlier session; returns what it keeps of a tree, and the digests of other
     /// existing chunks.
     fn prepare(&mut self) -> Result<(Ranges, Option<ChunkDigests>), ReceiveError>;
@@ -49,7 +54,7 @@ pub trait Effects {
     fn has(&self) -> Ranges;
     /// Errors: the copy could not be written or read. Any group that accesses it fails by that.
     fn check_storage(&self) -> Result<(), ReceiveError>;
-    /// Starts to join; completes with [`super::Event::Joined`]. Errors: invalid terms.
+    /// Starts to join, without ranges to get the listing of a tree; completes with [`super::Event::Joined`]. Errors: invalid terms.
     fn join(&mut self, start: Start) -> Result<(), String>;
     /// What the root is told of an error of joining: the predicate of a sentence about the member that it blames.
     fn explain(&mut self, error: &Error) -> String {
@@ -81,10 +86,24 @@ struct Membership {
     sends: Option<Ranges>,
 }
 
+/// How the listing of a tree comes to a receiver.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub enum ListingComes {
+    /// There is none, or it has come.
+    Not,
+    /// In messages of the root.
+    Directly,
+    /// In a group or, if that fails, in messages of the root.
+    InGroup,
+}
+
 /// A session from the offer until the copy is published.
 pub struct ReceiverMachine {
     /// Length of the object; without an end for a stream.
     bytes: u64,
+    /// The root may send parts of the listing that have come otherwise.
+    may_list_again: bool,
+    listing: ListingComes,
     /// The root has chosen a fabric and may start groups.
     is_receiving: bool,
     groups: BTreeMap<u64, Membership>,
@@ -94,14 +113,25 @@ pub struct ReceiverMachine {
 }
 
 impl ReceiverMachine {
-    /// Prepares what was offered, of this length. Errors: it cannot be prepared or is refused; the root is lost.
-    pub fn begin(effects: &mut impl Effects, bytes: u64) -> Result<Self, ReceiveError> {
-        let (kept, digests) = effects.prepare()?;
-        let kept = RangeList::from(&kept);
-        let (fabrics, changes) = (effects.fabrics(), effects.changes());
-        send(effects, &ToRoot::Prepared { fabrics, kept, digests, changes })?;
+    /// Prepares what was offered, of this length, once its listing has come. Errors: it cannot be prepared or is refused; the root is
+    /// lost.
+    pub fn begin(
+        effects: &mut impl Effects,
+        bytes: u64,
+        listing: ListingComes,
+    ) -> Result<Self, ReceiveError> {
+        match listing {
+            ListingComes::Not => prepare(effects)?,
+            ListingComes::Directly => {}
+            ListingComes::InGroup => {
+                let fabrics = effects.fabrics();
+                send(effects, &ToRoot::NeedsListing { fabrics })?;
+            }
+        }
         Ok(Self {
             bytes,
+            may_list_again: listing == ListingComes::InGroup,
+            listing,
             is_receiving: false,
             groups: BTreeMap::new(),
             own_digest: None,
@@ -117,6 +147,25 @@ impl ReceiverMachine {
         message: ToReceiver,
     ) -> Result<bool, ReceiveError> {
         match message {
+            ToReceiver::Listing { part } if self.listing != ListingComes::Not => {
+                if effects.add_listing(&part)? {
+                    self.listing = ListingComes::Not;
+                    prepare(effects)?;
+                }
+            }
+            // It was on the way when the listing came from a group that has failed elsewhere.
+            ToReceiver::Listing { .. } if self.may_list_again => {}
+            ToReceiver::Use { fabric, .. } if self.listing == ListingComes::InGroup => {
+                let port = effects.start_fabric(&fabric)?;
+                send(effects, &ToRoot::Ready { port })?;
+            }
+            ToReceiver::Start(start)
+                if self.listing == ListingComes::InGroup
+                    && start.ranges.is_empty()
+                    && self.groups.is_empty() =>
+            {
+                self.start(effects, start)?;
+            }
             ToReceiver::Use { fabric, has } if !self.is_receiving => {
                 self.is_receiving = true;
                 let port = effects.start_fabric(&fabric)?;
@@ -128,7 +177,9 @@ impl ReceiverMachine {
                 }
             }
             ToReceiver::Start(start) if self.is_receiving => self.start(effects, start)?,
-            ToReceiver::Leave { group } if self.is_receiving => self.leave(effects, group)?,
+            ToReceiver::Leave { group } if self.is_receiving || self.may_list_again => {
+                self.leave(effects, group)?;
+            }
             ToReceiver::Announce(message) if self.is_receiving => effects.announce(message)?,
             ToReceiver::Digest { digest } if self.is_receiving => {
                 self.own_digest = effects.written_digest().or(self.own_digest);
@@ -206,6 +257,23 @@ impl ReceiverMachine {
         Ok(())
     }
 
+    /// What a group was to bring of the listing has come.
+    pub fn on_listed(
+        &mut self,
+        effects: &mut impl Effects,
+        group: u64,
+    ) -> Result<(), ReceiveError> {
+        if self.listing != ListingComes::InGroup || !self.groups.contains_key(&group) {
+            return Ok(());
+        }
+        if !effects.take_relayed_listing() {
+            effects.abort(group, ALTERED_LISTING);
+            return Ok(());
+        }
+        self.listing = ListingComes::Not;
+        prepare(effects)
+    }
+
     /// The last byte is in place.
     pub fn on_complete(&mut self, effects: &mut impl Effects) -> Result<(), ReceiveError> {
         send(effects, &ToRoot::Complete)
@@ -273,6 +341,13 @@ impl ReceiverMachine {
         // The copy is published even if the root is lost.
         let _ = effects.send_message(&ToRoot::Published { peak_resident_bytes, was_there });
     }
+}
+
+fn prepare(effects: &mut impl Effects) -> Result<(), ReceiveError> {
+    let (kept, digests) = effects.prepare()?;
+    let kept = RangeList::from(&kept);
+    let (fabrics, changes) = (effects.fabrics(), effects.changes());
+    send(effects, &ToRoot::Prepared { fabrics, kept, digests, changes })
 }
 
 fn send(effects: &mut impl Effects, message: &ToRoot) -> Result<(), ReceiveError> {

@@ -54,6 +54,8 @@ impl Copy {
 pub enum MemberEvent {
     /// The last byte is in place.
     Complete,
+    /// The listing of the tree has come in a group.
+    Listed(u64),
     /// What arrived in a group at this place in a stream is not what the root has announced.
     Altered(u64, u64),
     /// A group has closed with success, or failed.

@@ -23,6 +23,8 @@ mod hostile_roots;
 mod io;
 mod limits;
 #[doc(hidden)]
+mod listing;
+#[doc(hidden)]
 mod machine;
 #[doc(hidden)]
 mod membership;
@@ -47,7 +49,9 @@ pub use event::Event;
 pub use gathering::{GatheringReceiver, GatheringSender, TakePart};
 pub use limits::{IN_SWITCH, RootLimits};
 #[doc(hidden)]
-pub use machine::{Effects, ReceiverMachine};
+pub use listing::ListingMember;
+#[doc(hidden)]
+pub use machine::{Effects, ListingComes, ReceiverMachine};
 #[doc(hidden)]
 pub use membership::{Copy, Member, MemberEvent};
 pub use output::Output;

@@ -13,14 +13,14 @@ use std::{
 
 use rdmc::{Context, Group};
 use session::{Channel, Deadline};
-use tree::LISTING_BYTES_MAX;
 
 use super::{
-    dispatch::{first, handle, unexpected_event},
+    dispatch::{first, handle},
     error::ReceiveError,
     gathering::{self, TakePart},
     io::Io,
-    machine::{Effects, ReceiverMachine, unexpected_message},
+    listing::Listing,
+    machine::{Effects, ListingComes, ReceiverMachine, unexpected_message},
     reception::Reception,
     root_link::{Event, RootLink},
     settings::ReceiverSettings,
@@ -146,14 +146,18 @@ fn session(
 }
 
 fn replicate(root: &RootLink<'_>, offer: Offer) -> Result<PathBuf, ReceiveError> {
-    let listing =
-        offer.tree.as_ref().map(|tree| receive_listing(root, tree.listing_bytes)).transpose()?;
+    let listing = offer.tree.as_ref().map(Listing::offered).transpose()?;
+    let comes = match &listing {
+        Some(listing) if listing.is_relayed() => ListingComes::InGroup,
+        Some(listing) if !listing.is_empty() => ListingComes::Directly,
+        _ => ListingComes::Not,
+    };
     let bytes = offer.manifest.bytes;
     root.settings.reception.offered(&offer.destination, Some(bytes));
     let mut io = Io::new(root, offer, listing);
     let mut path = None;
     let mut reported_at = Instant::now();
-    let outcome = receive(root, &mut io, bytes, |io| {
+    let outcome = receive(root, &mut io, (bytes, comes), |io| {
         path = path.take().or_else(|| io.path());
         if reported_at.elapsed() >= WAITS_INTERVAL {
             reported_at = Instant::now();
@@ -173,7 +177,7 @@ fn receive_stream(
 ) -> Result<Option<PathBuf>, ReceiveError> {
     root.settings.reception.offered(&offer.destination, None);
     let mut io = StreamIo::new(root, offer, context);
-    let outcome = receive(root, &mut io, u64::MAX, StreamIo::poll);
+    let outcome = receive(root, &mut io, (u64::MAX, ListingComes::Not), StreamIo::poll);
     let path = io.path.take();
     root.settings.reception.written(root.received_bytes.load(Ordering::Relaxed));
     outcome.map(|()| path).map_err(|cause| {
@@ -184,38 +188,14 @@ fn receive_stream(
     })
 }
 
-/// The encoded listing of a tree, which follows its offer.
-///
-/// Errors: too long; the root is lost, or sends something else.
-fn receive_listing(root: &RootLink<'_>, bytes: u64) -> Result<Vec<u8>, ReceiveError> {
-    if bytes > LISTING_BYTES_MAX as u64 {
-        return Err(ReceiveError::Refused(format!(
-            "a list of files has {bytes} bytes, at most {LISTING_BYTES_MAX} are accepted"
-        )));
-    }
-    let mut listing = Vec::new();
-    while (listing.len() as u64) < bytes {
-        match root.next()? {
-            Event::Root(Ok(ToReceiver::Listing { part })) if !part.is_empty() => {
-                listing.extend_from_slice(&part);
-            }
-            event => unexpected_event(event)?,
-        }
-    }
-    if listing.len() as u64 > bytes {
-        return Err(ReceiveError::System("the root sent a list of files of another length".into()));
-    }
-    Ok(listing)
-}
-
 /// Runs a session until what it receives is published. `poll` is called several times a second, and may give an event.
 fn receive<E: Effects<Group = Group>>(
     root: &RootLink<'_>,
     effects: &mut E,
-    bytes: u64,
+    (bytes, listing): (u64, ListingComes),
     mut poll: impl FnMut(&mut E) -> Result<Option<Event>, ReceiveError>,
 ) -> Result<(), ReceiveError> {
-    let mut session = ReceiverMachine::begin(effects, bytes)?;
+    let mut session = ReceiverMachine::begin(effects, bytes, listing)?;
     loop {
         let event = match poll(effects)? {
             Some(event) => Some(event),

@@ -99,6 +99,14 @@ impl Effects for StreamIo<'_> {
         self.root.control.send(message)
     }
 
+    fn add_listing(&mut self, _part: &[u8]) -> Result<bool, ReceiveError> {
+        Err(ReceiveError::System("a stream has no list of files".into()))
+    }
+
+    fn take_relayed_listing(&mut self) -> bool {
+        false
+    }
+
     fn prepare(&mut self) -> Result<(Ranges, Option<ChunkDigests>), ReceiveError> {
         let mut sink = Sink::open(self.root.settings, self.offer)?;
         let writer = sink.writer().map_err(ReceiveError::Sink)?;

@@ -23,11 +23,13 @@ pub enum PushCanary {
     SkipsLook,
     /// The first groups wait for hosts that connect late or never.
     AwaitsAll,
+    /// A listing is not sent to hosts that do not get it in a group.
+    ForgetsListing,
 }
 
 impl PushCanary {
     /// All planted bugs.
-    pub const ALL: [Self; 9] = [
+    pub const ALL: [Self; 10] = [
         Self::TrustsLeftovers,
         Self::BelievesCopies,
         Self::LosesReports,
@@ -37,6 +39,7 @@ impl PushCanary {
         Self::SkipsSync,
         Self::SkipsLook,
         Self::AwaitsAll,
+        Self::ForgetsListing,
     ];
 
     /// Returns the name as it is displayed and parsed.
@@ -51,6 +54,7 @@ impl PushCanary {
             Self::SkipsSync => "skips-sync",
             Self::SkipsLook => "skips-look",
             Self::AwaitsAll => "awaits-all",
+            Self::ForgetsListing => "forgets-listing",
         }
     }
 }

@@ -103,11 +103,26 @@ impl World<'_> {
         let is_last =
             |&count: &usize| connected.get(count).is_none_or(|&next| next > late_from(count));
         let Some(count) = (1..=connected.len()).find(is_last) else { return };
-        if began_ns > late_from(count) + PREPARED_NS {
+        // Comparing what a host has takes a quarter of digesting everything at most.
+        let prepared_ns = PREPARED_NS + self.scenario.digest_ns / 4;
+        if began_ns > late_from(count) + prepared_ns + self.listing_ns() {
             self.facts.violated(format!(
                 "groups began at {began_ns} ns, hosts connected at {connected:?}"
             ));
         }
+    }
+
+    /// Returns how much later hosts may be prepared that get a listing first: they all begin once it has come, one after the other
+    /// at worst.
+    fn listing_ns(&self) -> u64 {
+        if self.scenario.listing_bytes == 0 {
+            return 0;
+        }
+        let rates = self.scenario.hosts.iter().filter_map(|host| host.rate_bytes_per_s);
+        let rate = rates.chain([self.scenario.network.rate_bytes_per_s]).min().unwrap_or(1).max(1);
+        // Blocks may take longer than their bytes.
+        let bytes = 2 * self.scenario.listing_bytes * u64::from(self.scenario.machines());
+        PREPARED_NS + bytes.saturating_mul(SECOND_NS) / rate
     }
 
     /// Checks the first push after its end.

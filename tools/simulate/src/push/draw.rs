@@ -52,6 +52,7 @@ pub fn draw(seed: u64, limits: &Limits) -> PushScenario {
         hosts,
         hosts_per_rack: hosts_per_rack(),
         files: Vec::new(),
+        listing_bytes: 0,
         stream: None,
         source: SourceFaults::default(),
         planned_faults: Vec::new(),
@@ -92,6 +93,7 @@ fn draw_tree(dice: &mut Dice, scenario: &mut PushScenario) {
         host.kept_files = (0..ends.len()).filter(|_| dice.percent(percent)).collect();
     }
     scenario.files = ends;
+    scenario.listing_bytes = if dice.percent(50) { dice.magnitude(1, scenario.bytes) } else { 0 };
 }
 
 /// Makes the object a stream.

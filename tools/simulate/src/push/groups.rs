@@ -3,11 +3,11 @@
 use std::{collections::BTreeMap, time::Duration};
 
 use engine::{Error, Event, GroupSettings};
-use files::machines::{Member, MemberEvent, Start};
+use files::machines::{ListingMember, Member, MemberEvent, Start};
 use rdmc::{Application, Incoming};
 
 use super::{
-    process::{Joining, Note, Notify, Process, process_at},
+    process::{Joining, Note, Process, process_at},
     world::{Due, World},
 };
 use crate::actor::MemberEngine;
@@ -223,12 +223,17 @@ impl World<'_> {
         let Joining { start, settings, links, .. } = joining;
         let Some(engine) = &mut process.engine else { return };
         let created = engine.create(settings, links.into_iter().collect());
-        if let (Ok(()), Some(receiver)) = (&created, &mut process.receiver)
-            && let Some(copy) = &receiver.copy
-        {
+        if let (Ok(()), Some(receiver)) = (&created, &mut process.receiver) {
             let news = receiver.news.0.clone();
-            let notify: Notify = Box::new(move |what| drop(news.send(what)));
-            receiver.members.insert(group, Member::new(&start, copy.clone(), notify));
+            let notify = move |what| drop(news.send(what));
+            let member: Option<Box<dyn Application>> = match (&receiver.copy, &receiver.listing.1) {
+                (Some(copy), _) => Some(Box::new(Member::new(&start, copy.clone(), notify))),
+                (None, Some(region)) => {
+                    Some(Box::new(ListingMember::new(group, region.clone(), notify)))
+                }
+                (None, None) => None,
+            };
+            receiver.members.extend(member.map(|member| (group, member)));
             if receiver.has_failed_disk {
                 self.disk_fails(index);
             }

@@ -18,6 +18,8 @@ pub struct ManyHosts {
     pub hosts: usize,
     /// Length of the object.
     pub bytes: u64,
+    /// Length of the listing of a tree; 0 for a file.
+    pub listing_bytes: u64,
     /// Length of a block.
     pub block_bytes: u64,
     /// Rate of every port in bytes per second.
@@ -118,7 +120,8 @@ impl ManyHosts {
             digest_ns: 1,
             hosts: (0..self.hosts).map(|host| self.host(host)).collect(),
             hosts_per_rack: u32::MAX,
-            files: Vec::new(),
+            files: if self.listing_bytes > 0 { vec![self.bytes] } else { Vec::new() },
+            listing_bytes: self.listing_bytes,
             stream: None,
             source: SourceFaults::default(),
             planned_faults: Vec::new(),
@@ -148,7 +151,7 @@ impl ManyHosts {
             machine = (machine - 1) / self.fanout.max(1);
             logins += 1;
         }
-        let is_silent = self.one_silent_in > 0 && host % self.one_silent_in == 0;
+        let is_silent = self.one_silent_in > 0 && host.is_multiple_of(self.one_silent_in);
         let is_slow = host >= self.hosts - self.slow;
         HostScenario {
             start_ns: if is_silent { u64::MAX } else { logins * self.login_ns },

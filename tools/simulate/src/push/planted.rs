@@ -9,7 +9,8 @@ impl World<'_> {
     pub(super) fn planted(&self, mut word: Word) -> Option<Word> {
         let Some(canary) = self.options.canary else { return Some(word) };
         match (canary, &mut word) {
-            (PushCanary::LosesReports, Word::ToRoot(ToRoot::GroupFailed { .. }))
+            (PushCanary::ForgetsListing, Word::ToReceiver(ToReceiver::Listing { .. }))
+            | (PushCanary::LosesReports, Word::ToRoot(ToRoot::GroupFailed { .. }))
             | (PushCanary::ForgetsPublish, Word::ToReceiver(ToReceiver::Publish)) => return None,
             (PushCanary::ClaimsAll, Word::ToRoot(ToRoot::GroupFailed { has, .. })) => {
                 let all: Ranges = [(0, self.scenario.bytes)].into_iter().collect();

@@ -8,9 +8,9 @@ use std::{
 
 use engine::GroupSettings;
 use files::machines::{
-    Copy, Member, MemberEvent, Ranges, ReceiverMachine, Start, StreamPart, ToReceiver, ToRoot,
+    Copy, MemberEvent, Ranges, ReceiverMachine, Start, StreamPart, ToReceiver, ToRoot,
 };
-use rdmc::{Error, Failure, Region};
+use rdmc::{Application, Error, Failure, Region};
 use transport_sim::SimLink;
 
 use super::stream_end::StreamEnd;
@@ -87,7 +87,9 @@ pub(super) struct Receiver {
     pub(super) hashes_since_ns: Option<u64>,
     /// Minutes of hashing that were reported to the root.
     pub(super) reported_minutes: u64,
-    pub(super) members: BTreeMap<u64, Member<Notify>>,
+    pub(super) members: BTreeMap<u64, Box<dyn Application>>,
+    /// What has come of the listing of a tree from the root, and where a group puts it.
+    pub(super) listing: (Vec<u8>, Option<Region>),
     /// What it has of a stream.
     pub(super) stream: StreamEnd,
     pub(super) news: (mpsc::Sender<MemberEvent>, mpsc::Receiver<MemberEvent>),
@@ -100,8 +102,6 @@ pub(super) struct Receiver {
     /// Whether its disk takes no more; nothing can be received.
     pub(super) has_failed_disk: bool,
 }
-
-pub(super) type Notify = Box<dyn FnMut(MemberEvent) + Send>;
 
 impl Receiver {
     pub(super) fn new(host: usize, line: usize) -> Self {
@@ -118,6 +118,7 @@ impl Receiver {
             hashes_since_ns: None,
             reported_minutes: 0,
             members: BTreeMap::new(),
+            listing: Default::default(),
             stream: StreamEnd::default(),
             news: mpsc::channel(),
             reported_bytes: 0,

@@ -9,9 +9,9 @@ use std::{
 use files::{
     Changes, Manifest, TargetError, Verified,
     machines::{
-        ChunkDigests, Copy, CopyDigest, FAILURE_DEADLINE, Introduction, Offer, Ranges,
-        ReceiverEffects, ReceiverEvent, ReceiverMachine, Start, StreamMessage, StreamOffer, Terms,
-        ToReceiver, ToRoot, WaitedFor, first, handle,
+        ChunkDigests, Copy, CopyDigest, FAILURE_DEADLINE, Introduction, ListingComes, Offer,
+        Ranges, ReceiverEffects, ReceiverEvent, ReceiverMachine, Start, StreamMessage, StreamOffer,
+        Terms, ToReceiver, ToRoot, TreeOffer, WaitedFor, first, handle,
     },
     receiver::ReceiveError,
 };
@@ -32,6 +32,8 @@ const LINGER_NS: u64 = 3 * SECOND_NS;
 const DISK_FAULT: &str = "cannot write the copy: No space left on device (os error 28)";
 /// The delay before reading is tried again.
 const AGAIN_NS: u64 = SECOND_NS / 1_000;
+/// A listing has several parts.
+const LISTING_PART_BYTES: usize = 8_000;
 
 impl World<'_> {
     /// Starts a receiver, which connects to the root.
@@ -84,7 +86,7 @@ impl World<'_> {
     }
 
     /// Sends the first message to a receiver.
-    pub(super) fn offer(&mut self, line: usize) {
+    pub(super) fn offer(&mut self, line: usize, relays_listing: bool) {
         let host = self.lines[line].host;
         let manifest =
             Manifest { name: "object".into(), bytes: self.scenario.bytes, mode: 0, modified_ns: 0 };
@@ -105,9 +107,26 @@ impl World<'_> {
             return self.send_word(line, Way::ToReceiver, Word::ToReceiver(offer));
         }
         let (destination, probe, has_holes) = (name(host), [0; 32], false);
-        let (tree, kept, dry_run) = (None, None, false);
+        let (kept, dry_run) = (None, false);
+        let listing = self.scenario.listing();
+        let tree = (!listing.is_empty()).then(|| TreeOffer {
+            listing_bytes: listing.len() as u64,
+            relayed: relays_listing.then(|| *blake3::hash(&listing).as_bytes()),
+            ..TreeOffer::default()
+        });
         let offer = Offer { manifest, tree, kept, destination, probe, has_holes, dry_run, terms };
         self.send_word(line, Way::ToReceiver, Word::ToReceiver(ToReceiver::Offer(Box::new(offer))));
+        if !relays_listing {
+            self.send_listing(line);
+        }
+    }
+
+    /// Sends the listing of a tree to a receiver.
+    pub(super) fn send_listing(&mut self, line: usize) {
+        for part in self.scenario.listing().chunks(LISTING_PART_BYTES) {
+            let part = ToReceiver::Listing { part: part.to_vec() };
+            self.send_word(line, Way::ToReceiver, Word::ToReceiver(part));
+        }
     }
 
     /// Reports once a second which members it has waited for.
@@ -300,9 +319,16 @@ impl AtHost<'_, '_> {
         }
         match first(event)? {
             Some(ToReceiver::Offer(offer)) => {
-                *session = Some(ReceiverMachine::begin(self, offer.manifest.bytes)?);
+                let comes = match offer.tree {
+                    None => ListingComes::Not,
+                    Some(TreeOffer { relayed: None, .. }) => ListingComes::Directly,
+                    Some(_) => ListingComes::InGroup,
+                };
+                *session = Some(ReceiverMachine::begin(self, offer.manifest.bytes, comes)?);
             }
-            Some(ToReceiver::Stream(_)) => *session = Some(ReceiverMachine::begin(self, u64::MAX)?),
+            Some(ToReceiver::Stream(_)) => {
+                *session = Some(ReceiverMachine::begin(self, u64::MAX, ListingComes::Not)?);
+            }
             _ => {}
         }
         Ok(false)
@@ -361,8 +387,29 @@ impl ReceiverEffects for AtHost<'_, '_> {
         Ok(())
     }
 
+    fn add_listing(&mut self, part: &[u8]) -> Result<bool, ReceiveError> {
+        let wanted = self.world.scenario.listing();
+        let has = &mut self.receiver().listing.0;
+        has.extend_from_slice(part);
+        Ok(*has == wanted)
+    }
+
+    fn take_relayed_listing(&mut self) -> bool {
+        let wanted = self.world.scenario.listing();
+        let listing = &mut self.receiver().listing;
+        let came = listing.1.take().map(|region| contents(&region)).unwrap_or_default();
+        if came == wanted {
+            listing.0 = came;
+        }
+        listing.0 == wanted
+    }
+
     fn prepare(&mut self) -> Result<(Ranges, Option<ChunkDigests>), ReceiveError> {
         let (index, machine) = (self.index, self.world.processes[self.index].machine);
+        let listing = self.world.scenario.listing();
+        if self.receiver().listing.0 != listing {
+            self.world.facts.violated(format!("machine {machine} prepares without the listing"));
+        }
         self.work(self.world.host_of(index).disk_ns);
         self.work_by_faults(|faults| faults.prepare_ns);
         if self.is_stream() {
@@ -438,6 +485,10 @@ impl ReceiverEffects for AtHost<'_, '_> {
     }
 
     fn join(&mut self, start: Start) -> Result<(), String> {
+        if start.ranges.is_empty() && !self.is_stream() {
+            let bytes = self.world.scenario.listing_bytes as usize;
+            self.receiver().listing.1 = Some(Region::zeroed(bytes));
+        }
         self.world.begin_join(self.index, start)
     }
 

@@ -257,6 +257,7 @@ impl RootEffects for AtRoot<'_, '_> {
         seat: usize,
         line: usize,
         _plan: &HostPlan,
+        relays_listing: bool,
     ) -> Result<(IpAddr, IpAddr), Error> {
         let (host, now_ns) = (self.world.lines[line].host, self.world.push_ns());
         let is_again = self.world.facts.hosts[host].has_connected;
@@ -266,7 +267,7 @@ impl RootEffects for AtRoot<'_, '_> {
         self.world.facts.hosts[host].has_connected = true;
         self.world.root.seats[seat].line = Some(line);
         self.world.lines[line].seat = Some(seat);
-        self.world.offer(line);
+        self.world.offer(line, relays_listing);
         let ip = address(host + 1, self.world.lines[line].receiver).ip();
         Ok((ip, address(0, self.world.root.process).ip()))
     }
@@ -314,6 +315,12 @@ impl RootEffects for AtRoot<'_, '_> {
     fn send_message(&mut self, seat: usize, message: &ToReceiver) {
         if let Some(line) = self.line_of(seat) {
             self.world.send_word(line, Way::ToReceiver, Word::ToReceiver(message.clone()));
+        }
+    }
+
+    fn send_listing(&mut self, seat: usize) {
+        if let Some(line) = self.line_of(seat) {
+            self.world.send_listing(line);
         }
     }
 
@@ -397,8 +404,14 @@ impl RootEffects for AtRoot<'_, '_> {
     }
 
     fn send_ranges(&mut self, group: u64, ranges: &Ranges) -> Result<(), PushError> {
+        let process = self.world.root.process;
+        if ranges.is_empty() {
+            let listing = Region::from_vec(self.world.scenario.listing());
+            let all = [(0, listing.len() as u64)].into_iter().collect();
+            return Ok(self.world.send_parts(process, group, &listing, &all)?);
+        }
         let region = Region::from_shared(Arc::clone(&self.world.source));
-        Ok(self.world.send_parts(self.world.root.process, group, &region, ranges)?)
+        Ok(self.world.send_parts(process, group, &region, ranges)?)
     }
 
     fn read(&mut self) {

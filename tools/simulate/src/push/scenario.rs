@@ -44,6 +44,9 @@ pub struct PushScenario {
     /// Where its files end, ascending, if the object is a tree.
     #[serde(default)]
     pub files: Vec<u64>,
+    /// Length of the listing of a tree, which is relayed; 0: receivers know it.
+    #[serde(default)]
+    pub listing_bytes: u64,
     /// How it is read, if the object is a stream.
     #[serde(default)]
     pub stream: Option<StreamPlan>,
@@ -283,6 +286,11 @@ impl PushScenario {
         (0..self.bytes as usize).map(Self::byte).collect()
     }
 
+    /// Returns the listing of a tree.
+    pub fn listing(&self) -> Vec<u8> {
+        (0..self.listing_bytes as usize).map(|index| !Self::byte(index)).collect()
+    }
+
     /// Returns the algorithm of a push.
     ///
     /// Errors: there is no such algorithm.
@@ -321,6 +329,9 @@ impl PushScenario {
             return Err(
                 "files of a tree have contents, and the last ends with the object".to_owned()
             );
+        }
+        if self.listing_bytes > 0 && self.files.is_empty() {
+            return Err("what has a listing is a tree".to_owned());
         }
         if self.hosts.iter().flat_map(|host| &host.kept_files).any(|&file| file >= self.files.len())
         {

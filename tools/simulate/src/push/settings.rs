@@ -32,6 +32,7 @@ pub(super) fn settings(scenario: &PushScenario) -> Result<PushSettings, String> 
         block_bytes: Some(scenario.block_bytes),
         rate_bits_per_second: Some(rate.saturating_mul(8)),
         retries: scenario.retries,
+        listings_bytes_max: 0,
         rate_min: (scenario.rate_min_percent > 0).then_some(rate_min),
         ..PushSettings::new(hosts, Secret::from_bytes([7; 32]))
     })
@@ -44,7 +45,7 @@ pub(super) fn root_machine<'a>(
 ) -> RootMachine<'a> {
     match (&scenario.stream, scenario.files.is_empty()) {
         (Some(_), _) => RootMachine::of_stream(settings),
-        (None, false) => RootMachine::of_tree(settings, scenario.bytes),
+        (None, false) => RootMachine::of_tree(settings, scenario.bytes, scenario.listing_bytes),
         (None, true) => RootMachine::new(settings, scenario.bytes),
     }
 }
