@@ -19,6 +19,7 @@ mod flow;
 mod foreign;
 mod gpu_staging;
 mod groups;
+mod hosts;
 mod in_switch;
 mod interrupt;
 mod load;
@@ -95,6 +96,8 @@ enum Command {
     Scale(scale::Args),
     /// Hundreds of overlapping groups of a few members
     Groups(groups::Args),
+    /// Pushes to a thousand receivers on this machine, and to ten thousand simulated hosts
+    Hosts(hosts::Args),
     /// Objects of a replicated store, each to three of many members (needs root)
     Store(store::Args),
     /// Directories of large and of small files, beside rsync, tar and MPI (needs root)
@@ -193,6 +196,7 @@ fn run(command: Command) -> Outcome<()> {
         Command::Sim(args) => sim::run(&args),
         Command::Scale(args) => scale::run(&args),
         Command::Groups(args) => groups::run(&args),
+        Command::Hosts(args) => hosts::run(&args),
         Command::Store(args) => store::run(&args),
         Command::Trees(args) => trees::run(&args),
         Command::Overlapping(args) => overlapping::run(&args),

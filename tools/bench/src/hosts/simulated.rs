@@ -1,0 +1,86 @@
+//! Hosts in virtual time: the state machines of both ends of a push, with real engines.
+
+use serde_json::json;
+use simulate::{ManyHosts, ManyReport};
+
+use super::Args;
+use crate::{
+    interrupt::Interrupt,
+    outcome::Outcome,
+    report::{Report, number},
+};
+
+/// 10 Gbit/s.
+const RATE_BYTES_PER_S: u64 = 1_250_000_000;
+/// The object: 64 blocks, as short as they are in the simulation.
+const BYTES: u64 = 64_000;
+const BLOCK_BYTES: u64 = 1_000;
+/// A thousandth of that of 100,000 files, as the blocks are of those of a file of 64 MB.
+const LISTING_BYTES: u64 = 12_000;
+/// The object and the links, with so many times fewer bytes.
+const SCALE: u64 = 1_000;
+/// Slow hosts, and those that are killed or never connect: one in so many.
+const SLOW: usize = 10;
+const ONE_IN: usize = 100;
+
+pub(super) fn measure(args: &Args, report: &mut Report, interrupt: &Interrupt) -> Outcome<()> {
+    report.table(
+        "simulated",
+        "Simulated: 64 MB over links of 10 Gbit/s, logins of 0.3 s in a tree of 32",
+    );
+    let usual = |hosts| ManyHosts {
+        hosts,
+        bytes: BYTES,
+        listing_bytes: 0,
+        block_bytes: BLOCK_BYTES,
+        rate_bytes_per_s: RATE_BYTES_PER_S / SCALE,
+        login_ns: 300_000_000,
+        fanout: 32,
+        one_silent_in: 0,
+        one_killed_in: 0,
+        slow: 0,
+        rate_min_percent: 0,
+        retries: 1,
+    };
+    for &hosts in args.simulated.iter().filter(|&&hosts| hosts > 0) {
+        interrupt.check()?;
+        row(report, "file", usual(hosts))?;
+        if hosts <= 1000 {
+            row(report, "directory", ManyHosts { listing_bytes: LISTING_BYTES, ..usual(hosts) })?;
+            row(report, "1 % killed", ManyHosts { one_killed_in: ONE_IN, ..usual(hosts) })?;
+            row(report, "1 % silent", ManyHosts { one_silent_in: ONE_IN, ..usual(hosts) })?;
+            let slow = ManyHosts { slow: SLOW, ..usual(hosts) };
+            row(report, "10 slow", slow)?;
+            row(report, "10 slow, --min-rate", ManyHosts { rate_min_percent: 50, ..slow })?;
+        }
+    }
+    report.note(
+        "simulated: the decisions of root and receivers and the library's engine at each, over a network and disks in virtual time; bytes of \
+         the object, of a directory's listing (12 MB) and rates are divided by 1,000. begun: when the first groups were started; others: when the \
+         last host that is not slow had published its copy, all: when the last host had. sent, received: messages of control connections at the \
+         root and their bytes, without TLS; data is not among them. killed: in the middle of the transfer. slow: ports of a tenth of the rate.",
+    );
+    Ok(())
+}
+
+fn row(report: &mut Report, what: &str, many: ManyHosts) -> Outcome<()> {
+    let found =
+        many.run().map_err(|error| format!("{} simulated hosts, {what}: {error}", many.hosts))?;
+    let ManyReport { hosts, published, traffic, rounds, .. } = found;
+    report.row([
+        ("hosts", json!(hosts)),
+        ("what", json!(what)),
+        ("published", json!(published)),
+        ("begun_s", number(found.begun_s)),
+        ("median_s", number(found.median_s)),
+        ("others_s", number(found.others_s)),
+        ("all_s", number(found.last_s)),
+        ("rounds", json!(rounds)),
+        ("sent", json!(traffic.sent)),
+        ("sent_bytes", json!(traffic.sent_bytes)),
+        ("received", json!(traffic.received)),
+        ("received_bytes", json!(traffic.received_bytes)),
+        ("longest_bytes", json!(traffic.longest_bytes)),
+    ]);
+    Ok(())
+}
