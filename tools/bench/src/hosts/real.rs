@@ -10,7 +10,7 @@ use std::{
 use plan::size;
 use serde_json::{Value, json};
 
-use super::Args;
+use super::args::Args;
 use crate::{
     interrupt::Interrupt,
     outcome::Outcome,
