@@ -125,8 +125,9 @@ pub struct Args {
 
     /// Name or address by which roots must have been told to reach this host; with --join its name in the push
     ///
-    /// With --listen it may be given several times: roots with another HOST in their --to are refused, and connections that
-    /// something between has sent here by mistake or on purpose with them. Needed behind address translation. [default: the
+    /// With --listen it may be given several times: roots with another HOST in their --to, or another port than this one's, are
+    /// refused, and connections that something between has sent here by mistake or on purpose with them. HOST:PORT where
+    /// another port is forwarded to this one; needed behind address translation. [default: the
     /// address that roots connect to; with --join its host name]
     #[arg(long, value_name = "NAME", conflicts_with = "session", value_parser = NonEmptyStringValueParser::new(),
           help_heading = EXPERTS)]

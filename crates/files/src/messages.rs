@@ -3,10 +3,13 @@
 //! Either end may close the connection at any time; the other then cleans up. Both send at least every second (see
 //! [`crate::control::silence`]), so a vanished peer is detected.
 
-use std::{net::SocketAddr, time::Duration};
+use std::{fmt, net::SocketAddr, time::Duration};
 
 use rdmc::{Error, Failure, FailureKind, GroupSettings, Secret, Waited};
-use serde::{Deserialize, Serialize};
+use serde::{
+    Deserialize, Deserializer, Serialize,
+    de::{self, SeqAccess, Visitor},
+};
 use tree::{Rule, Selection};
 
 use crate::{
@@ -229,8 +232,36 @@ pub struct Deletion {
     pub at_top: bool,
     /// What patterns see before the paths of the tree.
     pub prefix: Vec<u8>,
-    /// The patterns of the push, in order, each with whether it includes: what they leave out stays.
+    /// The patterns of the push, in order, each with whether it includes: what they leave out stays. At most [`PATTERNS_MAX`].
+    #[serde(deserialize_with = "patterns")]
     pub patterns: Vec<(bool, String)>,
+}
+
+/// The most patterns of a push that removes what only receivers have: each of them is compared with each name there.
+pub(crate) const PATTERNS_MAX: usize = 10_000;
+
+/// Errors: too many, before they take memory.
+fn patterns<'a, D: Deserializer<'a>>(from: D) -> Result<Vec<(bool, String)>, D::Error> {
+    struct Bounded;
+    impl<'a> Visitor<'a> for Bounded {
+        type Value = Vec<(bool, String)>;
+
+        fn expecting(&self, to: &mut fmt::Formatter<'_>) -> fmt::Result {
+            write!(to, "at most {PATTERNS_MAX} patterns")
+        }
+
+        fn visit_seq<A: SeqAccess<'a>>(self, mut from: A) -> Result<Self::Value, A::Error> {
+            let mut all = Vec::new();
+            while let Some(pattern) = from.next_element()? {
+                if all.len() >= PATTERNS_MAX {
+                    return Err(de::Error::invalid_length(all.len() + 1, &self));
+                }
+                all.push(pattern);
+            }
+            Ok(all)
+        }
+    }
+    from.deserialize_seq(Bounded)
 }
 
 impl Deletion {
@@ -378,5 +409,24 @@ pub fn join_predicate(error: &Error) -> String {
             format!("could not be joined: there was no connection to it within {seconds} s")
         }
         other => format!("could not be joined: {other}"),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn more_patterns_than_a_receiver_compares_are_refused() {
+        let sent = |count: usize| {
+            let deletion = Deletion {
+                at_top: true,
+                prefix: Vec::new(),
+                patterns: vec![(false, "a".into()); count],
+            };
+            postcard::from_bytes::<Deletion>(&postcard::to_allocvec(&deletion).unwrap())
+        };
+        assert_eq!(sent(PATTERNS_MAX).unwrap().patterns.len(), PATTERNS_MAX);
+        assert!(sent(PATTERNS_MAX + 1).is_err());
     }
 }

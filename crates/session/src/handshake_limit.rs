@@ -114,8 +114,9 @@ impl Open {
 }
 
 impl Handshake {
-    /// Records that the peer has authenticated: the connection no longer counts against the limit.
-    pub(crate) fn authenticated(&self) {
+    /// Records that the peer has authenticated and, where it has to, asked for something: the connection no longer counts against the
+    /// limit.
+    pub fn served(&self) {
         if let Some(connection) = self.limit.open().connections.get_mut(&self.number) {
             connection.state = State::Authenticated;
         }
@@ -147,7 +148,7 @@ mod tests {
                 (caller, handshake)
             })
             .collect();
-        callers[0].1.authenticated();
+        callers[0].1.served();
         let more = TcpStream::connect(listener.local_addr().unwrap()).unwrap();
         let late = [0, 1].map(|_| limit.start(&more).unwrap());
         let mut is_over = |index: usize| matches!(callers[index].0.read(&mut [0]), Ok(0));

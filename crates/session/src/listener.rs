@@ -112,7 +112,8 @@ impl Listener {
 
     /// Starts to accept from these peers, or from all, for a listener that is done with each connection when `answer` returns.
     /// `answer` gets each authenticated connection on its own thread (with 256 KiB of stack), and
-    /// may block. As long as it keeps the [`Handshake`], [`Listener::close`] shuts the connection
+    /// may block. Until it calls [`Handshake::served`] the connection counts as a handshake: those that have authenticated and ask for
+    /// nothing cost as much. As long as it keeps the [`Handshake`], [`Listener::close`] shuts the connection
     /// down and waits for it. Errors are logged.
     ///
     /// Errors: no thread or descriptor is left.
@@ -126,7 +127,6 @@ impl Listener {
         Self::authenticating(peers, socket, credentials.into(), move |_, channel, handshake| {
             match channel {
                 Ok(channel) => {
-                    handshake.authenticated();
                     let _ = answer(channel, handshake).inspect_err(|error| refused(error));
                 }
                 Err(error) => refused(&error),

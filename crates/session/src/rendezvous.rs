@@ -51,6 +51,7 @@ pub fn host(
     let meeting = Arc::new(Meeting { joined, changed: Condvar::new() });
     let admitting = Arc::clone(&meeting);
     let admit = move |channel: Channel, handshake: Handshake| {
+        handshake.served();
         let patience = Deadline::after(deadline.left().min(PATIENCE));
         admitting.admit(channel, handshake, patience)
     };

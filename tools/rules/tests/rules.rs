@@ -131,6 +131,7 @@ const MAY_USE: &[(&str, &[&str])] = &[
             "transport-tcp",
             "files",
             "lab",
+            "simulate",
             "mcrdma",
             "mcrdma-sim",
             "team",

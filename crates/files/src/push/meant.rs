@@ -23,10 +23,16 @@ impl Meant<'_> {
     pub(super) fn check(&self, receiver: &Introduction) -> Result<(), String> {
         let Self { host, address, is_certified } = self;
         if !receiver.names.is_empty() {
-            let is_meant = receiver.names.iter().any(|name| name.eq_ignore_ascii_case(host));
+            // Several receivers of one host have one name.
+            let own_port = receiver.address.port();
+            let is_meant = receiver.names.iter().any(|name| {
+                let (name, port) = split(name).unwrap_or((name, own_port));
+                name.eq_ignore_ascii_case(host) && port == address.port()
+            });
             let names = shortened(&receiver.names.join(", "));
             return is_meant.then_some(()).ok_or_else(|| {
-                format!("another receiver has answered, {names}; if it is the right one, start it with --name {host}, too")
+                let port = address.port();
+                format!("another receiver has answered, {names} at port {own_port}; if it is the right one, start it with --name {host}:{port}, too")
             });
         }
         if *is_certified || is_same_end(*address, receiver.address) {
@@ -35,9 +41,21 @@ impl Meant<'_> {
         let other = SocketAddr::new(receiver.address.ip().to_canonical(), receiver.address.port());
         Err(format!(
             "the receiver that has answered got the connection to {address} at {other}: something between sends connections elsewhere; if \
-             it is meant to (address translation, a forwarded port), start the receiver with --name {host}"
+             it is meant to (address translation, a forwarded port), start the receiver with --name {host}:{}",
+            address.port()
         ))
     }
+}
+
+/// The host and port of a name that has both; an IPv6 address then is in brackets.
+fn split(name: &str) -> Option<(&str, u16)> {
+    let (host, port) = name.rsplit_once(':')?;
+    let host = match host.strip_prefix('[') {
+        Some(host) => host.strip_suffix(']')?,
+        None if host.contains(':') => return None,
+        None => host,
+    };
+    Some((host, port.parse().ok()?))
 }
 
 #[cfg(test)]
@@ -66,7 +84,7 @@ mod tests {
         assert!(check(("0", "0.0.0.0:7000"), false, &[], "127.0.0.1:7000").is_ok());
         for other in ["10.0.0.2:7000", "10.0.0.1:7001", "[fd00::1]:7000"] {
             let refused = check(NODE, false, &[], other).unwrap_err();
-            assert!(refused.contains(other) && refused.contains("--name node1"), "{refused}");
+            assert!(refused.contains(other) && refused.contains("--name node1:7000"), "{refused}");
         }
         assert!(check(("0", "0.0.0.0:7000"), false, &[], "10.0.0.2:7000").is_err());
         assert!(check(NODE, true, &[], "172.17.0.2:7000").is_ok(), "its certificate names it");
@@ -75,6 +93,16 @@ mod tests {
     #[test]
     fn names_decide_where_there_are_any() {
         assert!(check(NODE, false, &["other", "NODE1"], "172.17.0.2:7000").is_ok());
+        // Another receiver of that host.
+        assert!(check(NODE, false, &["node1"], "172.17.0.2:7001").is_err());
+        assert!(
+            check(NODE, false, &["node1:7000"], "172.17.0.2:30000").is_ok(),
+            "a forwarded port"
+        );
+        let v6 = ("fd00::1", "[fd00::1]:7000");
+        assert!(check(v6, false, &["fd00::1"], "[fd00::9]:7000").is_ok());
+        assert!(check(v6, false, &["[fd00::1]:7000"], "[fd00::9]:30000").is_ok());
+        assert!(check(v6, false, &["[fd00::1]:7001"], "[fd00::9]:7000").is_err());
         // The same address may be what a false answer of the name service said.
         for is_certified in [false, true] {
             let refused = check(NODE, is_certified, &["node2"], "10.0.0.1:7000").unwrap_err();

@@ -17,7 +17,7 @@ use super::{
     run::Run,
     settings::{HostReport, HostState, PushError, PushEvent, PushReport, PushSettings},
 };
-use crate::Source;
+use crate::{Source, messages::PATTERNS_MAX};
 
 /// A push that is ready to run and listens for receivers.
 pub struct Push {
@@ -30,6 +30,7 @@ impl Push {
     /// Errors: a setting is out of range; too few file descriptors for so many hosts; the system refuses.
     pub fn open(source: Source, mut settings: PushSettings) -> Result<Self, PushError> {
         settings.check(source.manifest().bytes)?;
+        check_patterns(&source)?;
         if settings.algorithm == Some(Algorithm::InSwitch) {
             // In-switch groups are part of the TCP transport.
             settings.fabric = Some(Fabric::Tcp);
@@ -86,6 +87,18 @@ impl Push {
             error,
         }
     }
+}
+
+/// Errors: more patterns than receivers accept.
+fn check_patterns(source: &Source) -> Result<(), PushError> {
+    let deletion = source.tree().and_then(|(offer, _)| offer.deletion);
+    let patterns = deletion.map_or(0, |deletion| deletion.patterns.len());
+    if patterns > PATTERNS_MAX {
+        return Err(PushError::Setting(format!(
+            "{patterns} patterns; a push that removes what only receivers have has at most {PATTERNS_MAX}"
+        )));
+    }
+    Ok(())
 }
 
 /// A host that leaves the copy to another has failed if that one has none, or would get none in a dry run.

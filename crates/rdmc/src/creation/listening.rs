@@ -13,7 +13,7 @@ use std::{
 
 use crossbeam_channel::{RecvTimeoutError, bounded};
 use serde::Serialize;
-use session::{Channel, Deadline, Listener, Peers};
+use session::{Channel, Deadline, Handshake, Listener, Peers};
 use socket2::{Domain, Protocol, Socket, Type};
 use transport_tcp::MESSAGE_BYTES_MAX;
 
@@ -70,7 +70,7 @@ impl LinkListener {
             Answering { connecting, forming: Mutex::default(), asks: AtomicU64::default() };
         // The handshake's guard is held until the answer is sent, so that closing the listener also
         // ends connections that wait here.
-        let answer = move |channel, _handshake| answering.answer(channel);
+        let answer = move |channel, handshake| answering.answer(channel, &handshake);
         let listener = Listener::answering(peers, socket, secret, answer).map_err(system)?;
         Ok(Self { listener })
     }
@@ -112,9 +112,10 @@ fn check_length(asked: &impl Serialize, peer: SocketAddr) -> Result<(), Error> {
 
 impl Answering {
     /// Answers on a connection that another context has made, once all of its streams are there.
-    fn answer(&self, mut channel: Channel) -> Result<(), Error> {
+    fn answer(&self, mut channel: Channel, handshake: &Handshake) -> Result<(), Error> {
         let deadline = Deadline::after(REQUEST_TIMEOUT);
         let hello = channel.receive::<Hello>(deadline)?;
+        handshake.served();
         let peer = channel.peer();
         check_length(&hello.purpose, peer)?;
         let Some((mut channels, purpose)) = self.assemble(hello, channel) else { return Ok(()) };

@@ -10,7 +10,7 @@ use std::{
 use plan::size;
 use serde_json::{Value, json};
 
-use super::Args;
+use super::args::Args;
 use crate::{
     interrupt::Interrupt,
     outcome::Outcome,
@@ -36,7 +36,7 @@ pub(super) fn measure(args: &Args, report: &mut Report, interrupt: &Interrupt) -
     }
     report.table("streams", "Streams, of which receivers keep nothing");
     for &receivers in args.receivers.iter().filter(|&&receivers| receivers > 0) {
-        let command = ["--exec", "cat >/dev/null"];
+        let command = ["--pipe-to", "cat >/dev/null"];
         report.row(push(args, receivers, args.stream_bytes, &command, interrupt)?);
     }
     report.note(
@@ -55,7 +55,7 @@ fn push(
     interrupt: &Interrupt,
 ) -> Outcome<Vec<(&'static str, Value)>> {
     let files = PushFiles::create(&args.directory, bytes, 1, interrupt)?;
-    let is_stream = options[0] == "--exec";
+    let is_stream = options[0] == "--pipe-to";
     let mut command = Command::new(&files.rdmc);
     command.arg("push").current_dir(files.directory());
     match is_stream {

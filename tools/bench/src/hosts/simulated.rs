@@ -3,7 +3,7 @@
 use serde_json::json;
 use simulate::{ManyHosts, ManyReport};
 
-use super::Args;
+use super::args::Args;
 use crate::{
     interrupt::Interrupt,
     outcome::Outcome,
