@@ -71,8 +71,10 @@ fn a_receiver_with_names_is_reached_by_these_only() {
     push(&place, "127.0.0.1", named.port)
         .has_failed_with(1, "another receiver has answered, node1, LocalHost");
     assert_eq!(fs::read_dir(place.path("named")).unwrap().count(), 0);
-    // Its operator has said that connections for this name come in another way.
-    assert_eq!(push(&place, "localhost", forwarder(named.port)).code, Some(0));
+    // Another port is another receiver of that host, unless a name has the port.
+    push(&place, "localhost", forwarder(named.port))
+        .has_failed_with(1, "start it with --name localhost:");
+    assert_eq!(push(&place, "localhost", named.port).code, Some(0));
     assert!(place.is_copy("named/object"));
 }
 

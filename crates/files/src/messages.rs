@@ -232,7 +232,7 @@ pub struct Deletion {
     pub at_top: bool,
     /// What patterns see before the paths of the tree.
     pub prefix: Vec<u8>,
-    /// The patterns of the push, in order, each with whether it includes: what they leave out stays. At most [`PATTERNS_MAX`].
+    /// The patterns of the push, in order, each with whether it includes: what they leave out stays. At most 10,000.
     #[serde(deserialize_with = "patterns")]
     pub patterns: Vec<(bool, String)>,
 }

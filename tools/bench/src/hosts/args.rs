@@ -11,6 +11,9 @@ pub struct Args {
     /// How many receivers run on this machine, one after the other; 0: none
     #[arg(long, value_name = "NUMBERS", value_delimiter = ',', default_value = "64,300,1000")]
     pub(super) receivers: Vec<usize>,
+    /// The same for streams, whose receivers each have a shell and a command besides
+    #[arg(long, value_name = "NUMBERS", value_delimiter = ',', default_value = "64,300")]
+    pub(super) stream_receivers: Vec<usize>,
     /// How many hosts are simulated
     #[arg(
         long,

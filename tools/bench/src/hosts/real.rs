@@ -35,7 +35,7 @@ pub(super) fn measure(args: &Args, report: &mut Report, interrupt: &Interrupt) -
         report.row(push(args, receivers, args.bytes, &["--dest", "{host}"], interrupt)?);
     }
     report.table("streams", "Streams, of which receivers keep nothing");
-    for &receivers in args.receivers.iter().filter(|&&receivers| receivers > 0) {
+    for &receivers in args.stream_receivers.iter().filter(|&&receivers| receivers > 0) {
         let command = ["--pipe-to", "cat >/dev/null"];
         report.row(push(args, receivers, args.stream_bytes, &command, interrupt)?);
     }

@@ -10,8 +10,8 @@ use crate::{
     report::{Report, number},
 };
 
-/// 10 Gbit/s.
-const RATE_BYTES_PER_S: u64 = 1_250_000_000;
+/// 8 Gbit/s.
+const RATE_BYTES_PER_S: u64 = 1_000_000_000;
 /// The object: 64 blocks, as short as they are in the simulation.
 const BYTES: u64 = 64_000;
 const BLOCK_BYTES: u64 = 1_000;
@@ -26,7 +26,7 @@ const ONE_IN: usize = 100;
 pub(super) fn measure(args: &Args, report: &mut Report, interrupt: &Interrupt) -> Outcome<()> {
     report.table(
         "simulated",
-        "Simulated: 64 MB over links of 10 Gbit/s, logins of 0.3 s in a tree of 32",
+        "Simulated: 64 MB over links of 8 Gbit/s, logins of 0.3 s in a tree of 32",
     );
     let usual = |hosts| ManyHosts {
         hosts,
