@@ -13,15 +13,11 @@ use std::{
     io::{self, BufRead, IsTerminal, Read, Write},
     net::{IpAddr, SocketAddr},
     path::PathBuf,
-    sync::Arc,
     time::Duration,
 };
 
 use clap::builder::NonEmptyStringValueParser;
-use files::{
-    SwitchControl,
-    receiver::{self, Output, Placement, ReceiverSettings},
-};
+use files::receiver::{self, Output, Placement, ReceiverSettings};
 use plan::size;
 use rdmc::Secret;
 use rustix::system::uname;
@@ -184,16 +180,13 @@ pub fn run(args: &Args) -> Result<Exit, Failure> {
     let (stop, placement) = (interrupt.flag(), Placement::Below(directory));
     let limits = Some(args.limits.limits()?);
     let settings = ReceiverSettings {
-        host,
         names,
-        root: None,
-        placement,
         output,
         bytes_max: args.max_size,
         switches: switches::agreement(&credentials),
         limits,
-        reception: Arc::default(),
         stop,
+        ..ReceiverSettings::new(host, placement)
     };
     recorded(trace.transpose()?, args.verbose, || match (args.listen, &args.join) {
         (Some(address), _) => {
@@ -257,18 +250,7 @@ fn answer_invitation(verbose: bool) -> Result<Exit, Failure> {
             true => Placement::Making,
             false => Placement::Anywhere,
         };
-        let settings = ReceiverSettings {
-            host,
-            names: Vec::new(),
-            root: None,
-            placement,
-            output: None,
-            bytes_max: None,
-            switches: SwitchControl::default(),
-            limits: None,
-            reception: Arc::default(),
-            stop,
-        };
+        let settings = ReceiverSettings { stop, ..ReceiverSettings::new(host, placement) };
         connect((&addresses, &networks), port, &secret, &settings)
     })
 }

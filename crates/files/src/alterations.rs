@@ -204,16 +204,8 @@ fn push(
             let relayed = if host == 0 { relayed } else { &honest }.clone();
             let port = control_proxy(stream.control_port(), &secret, relayed, from_root.clone());
             let settings = ReceiverSettings {
-                host: format!("host-{host}"),
-                names: Vec::new(),
-                root: None,
-                placement: Placement::Anywhere,
                 output: Some(Output::new(consumers[host].clone())),
-                bytes_max: None,
-                switches: Default::default(),
-                limits: None,
-                reception: Arc::default(),
-                stop: Arc::default(),
+                ..ReceiverSettings::new(format!("host-{host}"), Placement::Anywhere)
             };
             let secret = secret.clone();
             thread::spawn(move || {

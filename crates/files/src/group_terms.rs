@@ -69,13 +69,13 @@ impl GroupTerms {
     /// What the member of this rank is told, which connects to these neighbours: lists of all would take as many bytes in all as the
     /// square of their number.
     pub fn told(&self, rank: u32, neighbours: &[u32]) -> Self {
-        let mut addresses = vec![GroupSettings::UNKNOWN; self.addresses.len()];
-        for &known in neighbours.iter().chain([&rank]) {
-            if let Some(address) = self.addresses.get(known as usize) {
-                addresses[known as usize] = *address;
+        let mut told = Self { rank, ..self.clone() };
+        for (of, address) in (0..).zip(&mut told.addresses) {
+            if of != rank && !neighbours.contains(&of) {
+                *address = GroupSettings::UNKNOWN;
             }
         }
-        Self { rank, addresses, ..self.clone() }
+        told
     }
 }
 

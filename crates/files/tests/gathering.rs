@@ -3,7 +3,6 @@
 use std::{
     net::Ipv4Addr,
     path::PathBuf,
-    sync::Arc,
     thread::{self, JoinHandle},
     time::Duration,
 };
@@ -39,18 +38,7 @@ fn receive(
     part: Option<TakePart>,
 ) -> Reception {
     let (port, secret) = (gathering.control_port(), secret.clone());
-    let settings = ReceiverSettings {
-        host: format!("host-{host}"),
-        names: Vec::new(),
-        root: None,
-        placement: Placement::Anywhere,
-        output: None,
-        bytes_max: None,
-        switches: Default::default(),
-        limits: None,
-        reception: Arc::default(),
-        stop: Arc::default(),
-    };
+    let settings = ReceiverSettings::new(format!("host-{host}"), Placement::Anywhere);
     thread::spawn(move || {
         let own = [Ipv4Addr::LOCALHOST.into()];
         let channel = receiver::call(&own, port, &secret, TIMEOUT).unwrap();

@@ -5,7 +5,7 @@ use std::{
     fs,
     net::{IpAddr, Ipv4Addr},
     path::PathBuf,
-    sync::{Arc, OnceLock, atomic::AtomicBool},
+    sync::{Arc, OnceLock},
     thread,
     time::{Duration, Instant},
 };
@@ -77,16 +77,8 @@ impl World {
 
     fn receive(&self, host: usize, switches: SwitchControl, root: IpAddr) {
         let settings = ReceiverSettings {
-            host: format!("host-{host}"),
-            names: Vec::new(),
-            root: None,
-            placement: Placement::Anywhere,
-            output: None,
-            bytes_max: None,
             switches,
-            limits: None,
-            reception: Arc::default(),
-            stop: Arc::new(AtomicBool::new(false)),
+            ..ReceiverSettings::new(format!("host-{host}"), Placement::Anywhere)
         };
         let port = *self.port.wait();
         let channel = receiver::call(&[root], port, &self.secret, TIMEOUT).unwrap();

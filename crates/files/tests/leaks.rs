@@ -5,7 +5,6 @@ use std::{
     fs,
     net::Ipv4Addr,
     path::Path,
-    sync::{Arc, atomic::AtomicBool},
     thread,
     time::{Duration, Instant},
 };
@@ -83,18 +82,7 @@ fn push(directory: &Path, number: usize) {
     let port = push.control_port();
     let receivers: Vec<_> = (0..HOSTS)
         .map(|host| {
-            let settings = ReceiverSettings {
-                host: format!("host-{host}"),
-                names: Vec::new(),
-                root: None,
-                placement: Placement::Anywhere,
-                output: None,
-                bytes_max: None,
-                switches: Default::default(),
-                limits: None,
-                reception: Arc::default(),
-                stop: Arc::new(AtomicBool::new(false)),
-            };
+            let settings = ReceiverSettings::new(format!("host-{host}"), Placement::Anywhere);
             let secret = secret.clone();
             thread::spawn(move || {
                 let own = [Ipv4Addr::LOCALHOST.into()];

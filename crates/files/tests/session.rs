@@ -85,16 +85,8 @@ impl World {
     fn receive_at(&self, port: u16, names: &[&str]) -> Receptions {
         let start = |name: &&str| {
             let settings = ReceiverSettings {
-                host: (*name).to_owned(),
-                names: Vec::new(),
-                root: None,
-                placement: Placement::Anywhere,
-                output: None,
-                bytes_max: None,
-                switches: Default::default(),
-                limits: None,
-                reception: Arc::default(),
                 stop: Arc::clone(&self.stop),
+                ..ReceiverSettings::new((*name).to_owned(), Placement::Anywhere)
             };
             let secret = self.secret.clone();
             thread::spawn(move || {

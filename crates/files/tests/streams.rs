@@ -162,18 +162,7 @@ impl World {
 
 /// Of a receiver that writes a file anywhere.
 fn receiver_settings(host: usize) -> ReceiverSettings {
-    ReceiverSettings {
-        host: format!("host-{host}"),
-        names: Vec::new(),
-        root: None,
-        placement: Placement::Anywhere,
-        output: None,
-        bytes_max: None,
-        switches: Default::default(),
-        limits: None,
-        reception: Arc::default(),
-        stop: Arc::default(),
-    }
+    ReceiverSettings::new(format!("host-{host}"), Placement::Anywhere)
 }
 
 fn failure(report: &StreamReport, host: usize) -> &str {
@@ -448,16 +437,8 @@ fn files_are_refused_by_a_receiver_with_an_output() {
     let world = crate::session::World::with(b"contents");
     let push = world.open(1, |_| {});
     let settings = ReceiverSettings {
-        host: "host-0".into(),
-        names: Vec::new(),
-        root: None,
-        placement: Placement::Anywhere,
         output: Some(Output::new(Consumer::default())),
-        bytes_max: None,
-        switches: Default::default(),
-        limits: None,
-        reception: Arc::default(),
-        stop: Arc::default(),
+        ..ReceiverSettings::new("host-0".into(), Placement::Anywhere)
     };
     let (port, secret) = (push.control_port(), world.secret.clone());
     let reception = thread::spawn(move || {

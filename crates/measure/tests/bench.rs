@@ -62,16 +62,9 @@ impl World {
     fn receive_with(&self, port: u16, names: &[&str], part: TakePart) -> Receptions {
         let start = |name: &&str| {
             let settings = ReceiverSettings {
-                host: (*name).to_owned(),
-                names: Vec::new(),
-                root: None,
-                placement: Placement::Anywhere,
-                output: None,
                 bytes_max: self.bytes_max,
-                switches: Default::default(),
-                limits: None,
-                reception: Arc::default(),
                 stop: Arc::clone(&self.stop),
+                ..ReceiverSettings::new((*name).to_owned(), Placement::Anywhere)
             };
             let secret = self.secret.clone();
             thread::spawn(move || {

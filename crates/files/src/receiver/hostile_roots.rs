@@ -36,16 +36,8 @@ type Outcome = Result<Option<PathBuf>, ReceiveError>;
 
 fn settings(directory: &Path) -> ReceiverSettings {
     ReceiverSettings {
-        host: "host".into(),
-        names: Vec::new(),
-        root: None,
-        placement: Placement::Below(directory.to_owned()),
-        output: None,
-        bytes_max: None,
-        switches: Default::default(),
         limits: Some(RootLimits::default()),
-        reception: Arc::default(),
-        stop: Arc::default(),
+        ..ReceiverSettings::new("host".into(), Placement::Below(directory.to_owned()))
     }
 }
 

@@ -42,6 +42,22 @@ pub struct ReceiverSettings {
 }
 
 impl ReceiverSettings {
+    /// Those of a receiver that its root has started: without limits, names and an output, and without switches.
+    pub fn new(host: String, placement: Placement) -> Self {
+        Self {
+            host,
+            names: Vec::new(),
+            root: None,
+            placement,
+            output: None,
+            bytes_max: None,
+            switches: SwitchControl::default(),
+            limits: None,
+            reception: Arc::default(),
+            stop: Arc::default(),
+        }
+    }
+
     /// Errors: more than this receiver accepts.
     pub(super) fn check_size(&self, bytes: u64) -> Result<(), ReceiveError> {
         match self.bytes_max {

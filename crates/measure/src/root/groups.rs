@@ -351,7 +351,7 @@ impl Application for RootCallbacks {
 
 #[cfg(test)]
 mod tests {
-    use std::{net::Ipv4Addr, sync::Arc, thread};
+    use std::{net::Ipv4Addr, thread};
 
     use files::{
         HostPlan, PushSettings, Reach,
@@ -386,18 +386,7 @@ mod tests {
         let bench = Bench::open(settings, plan).unwrap();
         let port = bench.control_port();
         let receiver = thread::spawn(move || {
-            let settings = ReceiverSettings {
-                host: "host-0".to_owned(),
-                names: Vec::new(),
-                root: None,
-                placement: Placement::Anywhere,
-                output: None,
-                bytes_max: None,
-                switches: Default::default(),
-                limits: None,
-                reception: Arc::default(),
-                stop: Arc::default(),
-            };
+            let settings = ReceiverSettings::new("host-0".to_owned(), Placement::Anywhere);
             let own = [Ipv4Addr::LOCALHOST.into()];
             let channel = receiver::call(&own, port, &secret, Duration::from_secs(30)).unwrap();
             receiver::serve_with(channel, &settings, |session| {

@@ -223,7 +223,7 @@ impl Running {
 
 #[cfg(test)]
 mod tests {
-    use std::{net::Ipv4Addr, sync::Arc, thread};
+    use std::{net::Ipv4Addr, thread};
 
     use files::{
         HostPlan, Reach as HowReached,
@@ -259,18 +259,7 @@ mod tests {
         thread::scope(|scope| {
             for (host, &part) in parts.iter().enumerate() {
                 let secret = &secret;
-                let settings = ReceiverSettings {
-                    host: format!("host-{host}"),
-                    names: Vec::new(),
-                    root: None,
-                    placement: Placement::Anywhere,
-                    output: None,
-                    bytes_max: None,
-                    limits: None,
-                    reception: Arc::default(),
-                    switches: Default::default(),
-                    stop: Arc::default(),
-                };
+                let settings = ReceiverSettings::new(format!("host-{host}"), Placement::Anywhere);
                 scope.spawn(move || {
                     let own = [Ipv4Addr::LOCALHOST.into()];
                     let timeout = Duration::from_secs(30);
