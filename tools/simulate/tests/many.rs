@@ -2,20 +2,7 @@
 
 use simulate::{ManyHosts, ManyReport};
 
-const SOME: ManyHosts = ManyHosts {
-    hosts: 200,
-    bytes: 64_000,
-    listing_bytes: 0,
-    block_bytes: 1_000,
-    rate_bytes_per_s: 1_000_000,
-    login_ns: 300_000_000,
-    fanout: 32,
-    one_silent_in: 0,
-    one_killed_in: 0,
-    slow: 0,
-    rate_min_percent: 0,
-    retries: 0,
-};
+const HOSTS: usize = 200;
 
 fn run(many: ManyHosts) -> ManyReport {
     many.run().unwrap_or_else(|violation| panic!("{many:?}: {violation}"))
@@ -24,8 +11,8 @@ fn run(many: ManyHosts) -> ManyReport {
 /// What the root sends to each host does not grow with their number.
 #[test]
 fn control_connections_carry_little_of_other_hosts() {
-    let few = run(SOME);
-    let many = run(ManyHosts { hosts: 400, ..SOME });
+    let few = run(ManyHosts::new(HOSTS));
+    let many = run(ManyHosts::new(400));
     assert_eq!((few.published, many.published), (200, 400));
     let each = |report: &ManyReport| report.traffic.sent_bytes / report.hosts as u64;
     assert!(each(&many) < each(&few) + 40, "{} and {}", each(&few), each(&many));
@@ -36,7 +23,7 @@ fn control_connections_carry_little_of_other_hosts() {
 #[test]
 fn a_listing_is_relayed_as_the_tree_is() {
     let listing_bytes = 100_000;
-    let report = run(ManyHosts { listing_bytes, ..SOME });
+    let report = run(ManyHosts { listing_bytes, ..ManyHosts::new(HOSTS) });
     assert_eq!(report.published, 200);
     assert!(report.traffic.sent_bytes < 2 * listing_bytes, "{:?}", report.traffic);
 }
@@ -44,8 +31,8 @@ fn a_listing_is_relayed_as_the_tree_is() {
 /// Those that never connect are waited for once, for two seconds after the last that has.
 #[test]
 fn silent_hosts_delay_the_others_little() {
-    let alone = run(ManyHosts { hosts: 198, ..SOME });
-    let report = run(ManyHosts { one_silent_in: 100, ..SOME });
+    let alone = run(ManyHosts::new(198));
+    let report = run(ManyHosts { one_silent_in: 100, ..ManyHosts::new(HOSTS) });
     assert_eq!(report.published, 198);
     let delay_s = report.others_s - alone.others_s;
     assert!((1.5..2.5).contains(&delay_s), "{delay_s}");
@@ -53,7 +40,7 @@ fn silent_hosts_delay_the_others_little() {
 
 #[test]
 fn hosts_that_are_killed_meanwhile_cost_the_others_no_second_copy() {
-    let report = run(ManyHosts { one_killed_in: 100, retries: 1, ..SOME });
+    let report = run(ManyHosts { one_killed_in: 100, retries: 1, ..ManyHosts::new(HOSTS) });
     assert!(report.published >= 198, "{report:?}");
     assert!(report.rounds <= 4, "{report:?}");
 }

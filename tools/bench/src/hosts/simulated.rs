@@ -10,15 +10,8 @@ use crate::{
     report::{Report, number},
 };
 
-/// 8 Gbit/s.
-const RATE_BYTES_PER_S: u64 = 1_000_000_000;
-/// The object: 64 blocks, as short as they are in the simulation.
-const BYTES: u64 = 64_000;
-const BLOCK_BYTES: u64 = 1_000;
 /// A thousandth of that of 100,000 files, as the blocks are of those of a file of 64 MB.
 const LISTING_BYTES: u64 = 12_000;
-/// The object and the links, with so many times fewer bytes.
-const SCALE: u64 = 1_000;
 /// Slow hosts, and those that are killed or never connect: one in so many.
 const SLOW: usize = 10;
 const ONE_IN: usize = 100;
@@ -28,20 +21,7 @@ pub(super) fn measure(args: &Args, report: &mut Report, interrupt: &Interrupt) -
         "simulated",
         "Simulated: 64 MB over links of 8 Gbit/s, logins of 0.3 s in a tree of 32",
     );
-    let usual = |hosts| ManyHosts {
-        hosts,
-        bytes: BYTES,
-        listing_bytes: 0,
-        block_bytes: BLOCK_BYTES,
-        rate_bytes_per_s: RATE_BYTES_PER_S / SCALE,
-        login_ns: 300_000_000,
-        fanout: 32,
-        one_silent_in: 0,
-        one_killed_in: 0,
-        slow: 0,
-        rate_min_percent: 0,
-        retries: 1,
-    };
+    let usual = |hosts| ManyHosts { retries: 1, ..ManyHosts::new(hosts) };
     for &hosts in args.simulated.iter().filter(|&&hosts| hosts > 0) {
         interrupt.check()?;
         row(report, "file", usual(hosts))?;

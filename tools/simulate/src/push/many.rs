@@ -64,6 +64,25 @@ pub struct ManyReport {
 }
 
 impl ManyHosts {
+    /// A file of 64 MB in 64 blocks over links of 8 Gbit/s, with a thousandth of bytes and rate; logins of 0.3 s, 32 by each machine; no
+    /// faults.
+    pub fn new(hosts: usize) -> Self {
+        Self {
+            hosts,
+            bytes: 64_000,
+            listing_bytes: 0,
+            block_bytes: 1_000,
+            rate_bytes_per_s: 1_000_000,
+            login_ns: 300 * MS,
+            fanout: 32,
+            one_silent_in: 0,
+            one_killed_in: 0,
+            slow: 0,
+            rate_min_percent: 0,
+            retries: 0,
+        }
+    }
+
     /// Runs it to its end.
     ///
     /// Errors: a violation of what the simulator checks.
