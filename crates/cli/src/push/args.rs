@@ -164,7 +164,8 @@ pub struct Args {
 
     /// Retry a lost host up to N times; it keeps its partial copy
     ///
-    /// Also further while others still receive, with delays that grow from 0.25 to 30 seconds.
+    /// Also further while others still receive, with delays that grow from 0.25 to 30 seconds. One that could not connect to another
+    /// host gets its copy after the others, from one that it can connect to.
     #[arg(long, value_name = "N", default_value_t = 0, value_parser = clap::value_parser!(u32).range(0..=100))]
     pub retry: u32,
 
