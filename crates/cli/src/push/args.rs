@@ -292,7 +292,7 @@ pub struct Args {
     /// Agent at this machine's first switch: switches copy what this machine sends once
     ///
     /// Receivers relay if switches cannot (`rdmc help switch run`). Needs --cert, --key and --ca, and root or RDMA
-    /// devices at all hosts.
+    /// devices at all hosts. Receivers have to listen (HOST:PORT), with certificates of their own: those started over ssh have none.
     #[arg(long, value_name = "HOST:PORT", requires = "cert", conflicts_with = "bwlimit",
           help_heading = EXPERTS)]
     pub switch: Option<String>,
