@@ -80,6 +80,7 @@ impl Launched {
             // One text for all, each of which knows its name.
             host: if at_once { String::new() } else { own.name.clone() },
             secret: callback.secret.clone(),
+            token: own.token.clone(),
             addresses: callback.addresses.clone(),
             networks: callback.networks.clone(),
             port: callback.port,
