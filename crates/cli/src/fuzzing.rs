@@ -70,6 +70,7 @@ mod tests {
         let addresses = vec!["10.0.0.1".parse().unwrap(), "::1".parse().unwrap()];
         let line = Invitation {
             host: "a".into(),
+            token: secret.clone(),
             secret,
             addresses,
             networks: Vec::new(),
@@ -85,9 +86,12 @@ mod tests {
             ("invitation", &format!("i{}", *line)),
             (
                 "order",
-                "o{\"hosts\":[{\"host\":1,\"name\":\"a\",\"directory\":null}],\"words\":[\"ssh\",\"{host}\"],\
-                 \"rdmc\":\"rdmc\",\"copies_self\":false,\"fanout\":32,\"depth\":1,\"timeout_ms\":30000,\
-                 \"verbose\":false}",
+                &format!(
+                    "o{{\"hosts\":[{{\"host\":1,\"name\":\"a\",\"token\":\"{}\"}}],\"words\":[\"ssh\",\"{{host}}\"],\
+                     \"rdmc\":\"rdmc\",\"copies_self\":false,\"fanout\":32,\"depth\":1,\"timeout_ms\":30000,\
+                     \"verbose\":false}}",
+                    *hex
+                ),
             ),
             ("report", "p{\"host\":1,\"reason\":\"no route\",\"line\":null}"),
             ("srun", "esrun: error: n[2-3],x: tasks 0-2: Exited with exit code 1"),

@@ -25,6 +25,8 @@ pub struct Invitation {
     pub host: String,
     /// The session's secret.
     pub secret: Secret,
+    /// By which the root knows the receiver that it has started there.
+    pub token: Secret,
     /// The root's addresses, of which the receiver tries all.
     pub addresses: Vec<IpAddr>,
     /// The root's networks at these addresses, where known.
@@ -41,7 +43,10 @@ pub struct Invitation {
 struct Line {
     version: u16,
     host: String,
-    secret: Zeroizing<String>,
+    #[serde(with = "hex")]
+    secret: Secret,
+    #[serde(with = "hex")]
+    token: Secret,
     addresses: Vec<IpAddr>,
     #[serde(default)]
     networks: Vec<Network>,
@@ -49,6 +54,21 @@ struct Line {
     makes_directories: bool,
     #[serde(default)]
     trace: Option<Part>,
+}
+
+/// Secrets in lines that only their readers see.
+pub mod hex {
+    use rdmc::Secret;
+    use serde::{Deserialize, Deserializer, Serializer, de::Error};
+    use zeroize::Zeroizing;
+
+    pub fn serialize<S: Serializer>(secret: &Secret, into: S) -> Result<S::Ok, S::Error> {
+        into.serialize_str(&secret.to_hex())
+    }
+
+    pub fn deserialize<'a, D: Deserializer<'a>>(from: D) -> Result<Secret, D::Error> {
+        Secret::from_hex(&Zeroizing::<String>::deserialize(from)?).map_err(D::Error::custom)
+    }
 }
 
 /// The field that all versions have.
@@ -63,7 +83,8 @@ impl Invitation {
         let line = Line {
             version: session::PROTOCOL_VERSION,
             host: self.host.clone(),
-            secret: self.secret.to_hex(),
+            secret: self.secret.clone(),
+            token: self.token.clone(),
             addresses: self.addresses.clone(),
             networks: self.networks.clone(),
             port: self.port,
@@ -92,9 +113,10 @@ impl Invitation {
             ));
         }
         let line: Line = serde_json::from_str(line).map_err(wrong)?;
-        let secret = Secret::from_hex(&line.secret)?;
-        let Line { host, addresses, networks, port, makes_directories, trace, .. } = line;
-        Ok(Self { host, secret, addresses, networks, port, makes_directories, trace })
+        let Line {
+            host, secret, token, addresses, networks, port, makes_directories, trace, ..
+        } = line;
+        Ok(Self { host, secret, token, addresses, networks, port, makes_directories, trace })
     }
 }
 
@@ -104,29 +126,46 @@ mod tests {
 
     #[test]
     fn an_invitation_is_one_line_and_comes_back() {
-        let secret = Secret::from_bytes([9; 32]);
+        let (secret, token) = (Secret::from_bytes([9; 32]), Secret::from_bytes([8; 32]));
         let addresses = vec!["10.0.0.1".parse().unwrap(), "::1".parse().unwrap()];
         let part = Part::alone(None);
         let trace = Some(part.clone());
         let (host, networks, makes_directories) = ("a\nb".to_owned(), Vec::new(), true);
-        let line =
-            Invitation { host, secret, addresses, networks, port: 7, makes_directories, trace };
+        let line = Invitation {
+            host,
+            secret,
+            token,
+            addresses,
+            networks,
+            port: 7,
+            makes_directories,
+            trace,
+        };
         let line = line.to_line();
         assert_eq!(line.lines().count(), 1);
         let again = Invitation::from_line(&line).unwrap();
         assert_eq!((again.host.as_str(), again.port, again.addresses.len()), ("a\nb", 7, 2));
         assert_eq!(*again.secret.to_hex(), "09".repeat(32));
+        assert_eq!(*again.token.to_hex(), "08".repeat(32));
         assert_eq!((again.trace, again.makes_directories), (Some(part), true));
     }
 
     #[test]
     fn other_lines_and_versions_are_refused() {
         assert!(Invitation::from_line("").is_err());
-        let secret = Secret::from_bytes([9; 32]);
+        let (secret, token) = (Secret::from_bytes([9; 32]), Secret::from_bytes([8; 32]));
         let (addresses, networks, makes_directories, trace) = (Vec::new(), Vec::new(), false, None);
         let host = "a".to_owned();
-        let line =
-            Invitation { host, secret, addresses, networks, port: 7, makes_directories, trace };
+        let line = Invitation {
+            host,
+            secret,
+            token,
+            addresses,
+            networks,
+            port: 7,
+            makes_directories,
+            trace,
+        };
         let line = line.to_line();
         let own = format!("\"version\":{}", session::PROTOCOL_VERSION);
         let other = line.replace(&own, "\"version\":99");

@@ -238,7 +238,7 @@ fn answer_invitation(verbose: bool) -> Result<Exit, Failure> {
         .read_line(&mut line)
         .map_err(Failure::while_doing("standard input"))?;
     let invitation = Invitation::from_line(&line).map_err(Failure::Failed)?;
-    let Invitation { host, secret, addresses, networks, port, makes_directories, trace } =
+    let Invitation { host, secret, token, addresses, networks, port, makes_directories, trace } =
         invitation;
     let host = named(host)?;
     let writer = trace.as_ref().map(recording::to_standard_output).transpose();
@@ -250,7 +250,8 @@ fn answer_invitation(verbose: bool) -> Result<Exit, Failure> {
             true => Placement::Making,
             false => Placement::Anywhere,
         };
-        let settings = ReceiverSettings { stop, ..ReceiverSettings::new(host, placement) };
+        let token = Some(token);
+        let settings = ReceiverSettings { token, stop, ..ReceiverSettings::new(host, placement) };
         connect((&addresses, &networks), port, &secret, &settings)
     })
 }

@@ -3,7 +3,8 @@
 use std::net::{IpAddr, Ipv4Addr};
 
 use files::{
-    HostPlan, HostState, Push, PushEvent, PushHandle, PushReport, PushSettings, Reach, Source,
+    HostPlan, HostState, HostTokens, Push, PushEvent, PushHandle, PushReport, PushSettings, Reach,
+    Source,
 };
 use rdmc::Secret;
 
@@ -19,12 +20,12 @@ use crate::{
 /// Errors: those that prevent the start; all others are in the report.
 pub fn replicate(
     source: Source,
-    settings: PushSettings,
+    mut settings: PushSettings,
     launcher: &Launcher,
     interrupt: &Interrupt,
     observe: &mut dyn FnMut(PushEvent),
 ) -> Result<PushReport, Failure> {
-    let start = Start::of(&settings);
+    let start = Start::of(&mut settings, launcher)?;
     let push = Push::open(source, settings).map_err(|error| Failure::of_push(&error))?;
     if let Some(address) = push.admission_address() {
         print_message(format_args!("receivers may join at {address}"));
@@ -79,18 +80,23 @@ pub struct Start {
 }
 
 impl Start {
-    /// For the receivers of a push that are launched.
-    pub fn of(settings: &PushSettings) -> Self {
+    /// For the receivers of a push that are launched, whose tokens the push gets.
+    ///
+    /// Errors: no random numbers.
+    pub fn of(settings: &mut PushSettings, launcher: &Launcher) -> Result<Self, Failure> {
+        // One command for all hosts gives all the same invitation.
+        let tokens = HostTokens::random(launcher.takes_lists);
+        let tokens = tokens.map_err(Failure::while_doing("making a token for each host"))?;
         let hosts = settings.hosts.iter().enumerate();
         let hosts = hosts.filter(|(_, host)| host.reach == Reach::Calls);
-        let recipient =
-            |(host, plan): (usize, &HostPlan)| Recipient { host, name: plan.name.clone() };
-        Self {
-            hosts: hosts.map(recipient).collect(),
-            local_only: settings.local_only,
-            advertise: settings.advertise,
-            secret: settings.secret.clone(),
-        }
+        let recipient = |(host, plan): (usize, &HostPlan)| {
+            let (name, token) = (plan.name.clone(), tokens.of(&plan.name));
+            Recipient { host, name, token }
+        };
+        let hosts = hosts.map(recipient).collect();
+        settings.tokens = Some(tokens);
+        let (local_only, advertise) = (settings.local_only, settings.advertise);
+        Ok(Self { hosts, local_only, advertise, secret: settings.secret.clone() })
     }
 
     /// Launches them; they connect to this machine at the port. Receivers that cannot be started are reported to the

@@ -33,6 +33,7 @@ fn what_never_changes_is_configured_once() {
     let push = |variables, words| run(&place, file, variables, words);
     push(&[], "push object --to a").has_failed_with(1, "\"no-such-launcher\" is not installed");
     push(&[], "bench --to a").has_failed_with(1, "\"no-such-launcher\" is not installed");
+    push(&[], "doctor --to a").has_failed_with(1, "\"no-such-launcher\" is not installed");
     let variable = [("RDMC_LAUNCHER", "other-launcher {host}")];
     push(&variable, "push object --to a").has_failed_with(1, "\"other-launcher\" is not installed");
     let words = ["push", "object", "--to", "a", "--launcher", "third-launcher {host}"];
@@ -59,6 +60,7 @@ fn errors_in_the_configuration_are_named() {
     // An option that is invalid only together with others.
     let outcome = run(&place, "switch = \"tor:4790\"\n", &[], push);
     outcome.has_failed_with(2, "config.toml, line 1: --switch=tor:4790");
+    run(&place, "colour = 1\n", &[], "doctor").has_failed_with(2, "config.toml, line 1: ");
     let missing = run(&place, "", &[("RDMC_CONFIG", "missing.toml")], push);
     missing.has_failed_with(1, "missing.toml: No such file");
     assert!(!place.path("rdmc-local").exists());

@@ -103,3 +103,19 @@ fn nothing_is_left_when_the_root_dies() {
     await_that("they are gone", || processes_in(&place).is_empty());
     assert!(copies(&place).is_empty());
 }
+
+/// With a word of its own invitation replaced by another host's name.
+#[test]
+fn a_started_receiver_cannot_pose_as_another_host() {
+    let place = Place::with(100_000);
+    let dest = place.path("copy-{host}").to_str().unwrap().to_owned();
+    let launcher =
+        "sh -c 'if test $0 = h1; then sed s/h1/h2/ | exec \"$@\"; else exec \"$@\"; fi' {host}";
+    // It comes first.
+    let to = ["push", "object", "--to", "h1,h2", "--dest", &dest, "--launcher", launcher];
+    let how = ["--remote-rdmc", RDMC, "--advertise", "127.0.0.1", "--timeout", "600"];
+    let outcome = place.run(&[&to[..], &how, &["--fanout", "1"]].concat());
+    outcome.has_failed_with(3, "h1: its receiver could not be started: ");
+    assert!(outcome.err.contains("it says that it is h2, without the token of"), "{outcome:?}");
+    assert!(place.is_copy("copy-h2"), "{outcome:?}");
+}

@@ -4,6 +4,7 @@ use std::{
     fs,
     io::{Read, Write},
     os::unix::fs::PermissionsExt,
+    path::PathBuf,
     process::{Child, ChildStdin, Command, Stdio},
     thread,
 };
@@ -491,4 +492,30 @@ fn a_command_is_killed_when_its_stream_ends_early() {
         assert!(!place.path("finished").exists(), "it took a part for the whole");
         drop(input);
     }
+}
+
+/// Threads of a root of which so many receivers have the first bytes of a stream that goes on.
+fn threads_of_root(hosts: usize) -> usize {
+    let place = Place::with(1);
+    let mut push = start(&place, &format!("push - --local {hosts} --dest copies/{{host}}"));
+    fs::create_dir(place.path("copies")).unwrap();
+    let mut input = push.stdin.take().unwrap();
+    input.write_all(&place.contents).unwrap();
+    let has_bytes = |path: &PathBuf| fs::metadata(path).is_ok_and(|file| file.len() > 0);
+    await_that("all have bytes", || {
+        place.temporaries().into_iter().filter(has_bytes).count() == hosts
+    });
+    let tasks = fs::read_dir(format!("/proc/{}/task", push.id())).unwrap().flatten();
+    let names = tasks.filter_map(|task| fs::read_to_string(task.path().join("comm")).ok());
+    // These end when connections are there.
+    let passing = ["rdmc-handshake", "rdmc-connect", "rdmc-join"];
+    let threads = names.filter(|name| !passing.contains(&name.trim())).count();
+    drop(input);
+    assert_eq!(ended(push).code, Some(0));
+    threads
+}
+
+#[test]
+fn a_host_takes_two_threads_of_the_root() {
+    assert_eq!(threads_of_root(6) - threads_of_root(2), 2 * 4);
 }

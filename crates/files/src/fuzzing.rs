@@ -201,7 +201,8 @@ mod tests {
             terms: terms(),
         });
         let (host, names) = (text(), vec![text()]);
-        let introduction = Introduction { host, names, address: ([10, 0, 0, 1], 7000).into() };
+        let (address, token) = (([10, 0, 0, 1], 7000).into(), Some(secret()));
+        let introduction = Introduction { host, names, address, token };
         let seeds = [
             ("hello", seed(0, &ToRoot::Hello(introduction))),
             ("needs-listing", seed(0, &ToRoot::NeedsListing { fabrics: vec![text()] })),

@@ -78,9 +78,9 @@ pub use manifest::Manifest;
 pub use messages::{join_predicate, predicate};
 pub use ports::PortRange;
 pub use push::{
-    Admission, Gathering, GatheringRoot, GatheringWaker, HostPlan, HostReport, HostState, Push,
-    PushError, PushEvent, PushHandle, PushReport, PushSettings, Reach, Stream, StreamHost,
-    StreamReport, StreamSettings,
+    Admission, Gathering, GatheringRoot, GatheringWaker, HostPlan, HostReport, HostState,
+    HostTokens, Push, PushError, PushEvent, PushHandle, PushReport, PushSettings, Reach, Stream,
+    StreamHost, StreamReport, StreamSettings,
 };
 pub use reason::shortened;
 pub use resident::peak_resident_bytes;

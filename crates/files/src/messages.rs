@@ -80,6 +80,28 @@ pub struct Introduction {
     pub names: Vec<String>,
     /// Where the receiver's end of this connection is.
     pub address: SocketAddr,
+    /// That of [`crate::HostTokens`], at one that the root has started.
+    #[serde(with = "token_bytes")]
+    pub token: Option<Secret>,
+}
+
+/// As [`secret_bytes`], of which there may be none.
+mod token_bytes {
+    use rdmc::Secret;
+    use serde::{Deserialize, Deserializer, Serialize, Serializer};
+
+    pub(super) fn serialize<S: Serializer>(
+        token: &Option<Secret>,
+        into: S,
+    ) -> Result<S::Ok, S::Error> {
+        token.as_ref().map(Secret::as_bytes).serialize(into)
+    }
+
+    pub(super) fn deserialize<'de, D: Deserializer<'de>>(
+        from: D,
+    ) -> Result<Option<Secret>, D::Error> {
+        Ok(Option::deserialize(from)?.map(Secret::from_bytes))
+    }
 }
 
 /// The member of a group that a failure names.

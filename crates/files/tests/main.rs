@@ -3,6 +3,7 @@
 mod faults;
 mod gathering;
 mod holes;
+mod host_tokens;
 #[cfg(feature = "switch")]
 mod in_switch;
 mod second_writers;

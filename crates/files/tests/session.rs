@@ -28,7 +28,8 @@ pub(super) struct World {
     stop: Arc<AtomicBool>,
 }
 
-pub(super) type Receptions = Vec<thread::JoinHandle<Result<Option<PathBuf>, ReceiveError>>>;
+pub(super) type Reception = thread::JoinHandle<Result<Option<PathBuf>, ReceiveError>>;
+pub(super) type Receptions = Vec<Reception>;
 
 impl World {
     pub(super) fn with(contents: &[u8]) -> Self {
@@ -88,14 +89,18 @@ impl World {
                 stop: Arc::clone(&self.stop),
                 ..ReceiverSettings::new((*name).to_owned(), Placement::Anywhere)
             };
-            let secret = self.secret.clone();
-            thread::spawn(move || {
-                let own = [Ipv4Addr::LOCALHOST.into()];
-                let channel = receiver::call(&own, port, &secret, TIMEOUT).unwrap();
-                receiver::serve(channel, &settings)
-            })
+            self.receive_with(port, settings)
         };
         names.iter().map(start).collect()
+    }
+
+    pub(super) fn receive_with(&self, port: u16, settings: ReceiverSettings) -> Reception {
+        let secret = self.secret.clone();
+        thread::spawn(move || {
+            let own = [Ipv4Addr::LOCALHOST.into()];
+            let channel = receiver::call(&own, port, &secret, TIMEOUT).unwrap();
+            receiver::serve(channel, &settings)
+        })
     }
 
     /// How many names of rdmc there are in the directory, and in copies in it.

@@ -119,13 +119,13 @@ fn write(args: &Args, document: &Document) -> Result<(), Failure> {
 fn measure(
     args: &Args,
     asked: String,
-    settings: PushSettings,
+    mut settings: PushSettings,
     plan: BenchPlan,
     launcher: &Launcher,
     interrupt: &Interrupt,
 ) -> Result<Run, Failure> {
     let names: Vec<String> = settings.hosts.iter().map(|host| host.name.clone()).collect();
-    let start = Start::of(&settings);
+    let start = Start::of(&mut settings, launcher)?;
     let bench = match Bench::open(settings, plan) {
         Ok(bench) => bench,
         Err(error @ (PushError::Setting(_) | PushError::Library(Error::Setting { .. }))) => {

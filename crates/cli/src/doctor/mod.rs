@@ -36,7 +36,9 @@ Examples:
   rdmc doctor --to node[01-16] --ports 7000-7100
       the same at the ports that a firewall is to let in
 
-With --to receivers are started as by `rdmc push`, and each machine connects to every other, over TCP. No file is read or written.
+With --to receivers are started as by `rdmc push`, and each machine connects to every other, over TCP. Nothing is written.
+What is configured (below) counts as for `rdmc push`. Without --to it is only checked: the report is on --fabric auto, whatever
+fabric is configured.
 
 Exit codes:
   0    rdmc works here (there may be warnings); with --to all connections could be made

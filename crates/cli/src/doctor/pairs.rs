@@ -30,7 +30,7 @@ pub fn run(hosts: &NamedHosts, hosting: &Hosting, as_json: bool) -> Result<Exit,
     let interrupt = interrupt.begin();
     let (trace, verbose) = (hosting.trace.as_ref(), hosting.verbose);
     let (report, traced) = recording::around(trace, &in_use, verbose, |recording| {
-        check(&settings, &launcher.recorded(recording), &interrupt)
+        check(settings.clone(), &launcher.recorded(recording), &interrupt)
     })?;
     let names = settings.hosts.iter().map(|host| host.name.clone()).collect();
     let mut report = PairsReport::new(names, settings.ports, report);
@@ -50,12 +50,12 @@ pub fn run(hosts: &NamedHosts, hosting: &Hosting, as_json: bool) -> Result<Exit,
 }
 
 fn check(
-    settings: &PushSettings,
+    mut settings: PushSettings,
     launcher: &Launcher,
     interrupt: &Interrupt,
 ) -> Result<ReachReport, Failure> {
-    let start = Start::of(settings);
-    let check = ReachCheck::open(settings.clone()).map_err(|error| Failure::of_push(&error))?;
+    let start = Start::of(&mut settings, launcher)?;
+    let check = ReachCheck::open(settings).map_err(|error| Failure::of_push(&error))?;
     interrupt.watch(check.handle());
     let (mut receivers, _) = start.receivers(launcher, check.control_port(), &check.handle())?;
     let mut report = check.run(&mut |host| receivers.has_connected(host));

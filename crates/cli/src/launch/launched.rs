@@ -12,6 +12,7 @@ use zeroize::Zeroizing;
 use super::{
     feed::{Feed, Held},
     launcher::Launcher,
+    line_reader::LineReader,
     logins::Login,
     order::{Callback, Recipient, Report},
     remedy::{FIREWALL, NOT_CONNECTED, remedy},
@@ -46,10 +47,15 @@ pub struct Launched {
 }
 
 impl Launched {
-    /// Starts a process for the hosts of a login.
+    /// Starts a process for the hosts of a login, whose lines are read there.
     ///
     /// Errors: why it cannot be started.
-    pub fn start(launcher: &Launcher, login: &Login, callback: &Callback) -> Result<Self, String> {
+    pub fn start(
+        launcher: &Launcher,
+        login: &Login,
+        callback: &Callback,
+        reader: &LineReader,
+    ) -> Result<Self, String> {
         let hosts = &login.hosts[..];
         let [own, others @ ..] = hosts else { return Err("no host".into()) };
         let at_once = launcher.starts_at_once(hosts);
@@ -74,6 +80,7 @@ impl Launched {
             // One text for all, each of which knows its name.
             host: if at_once { String::new() } else { own.name.clone() },
             secret: callback.secret.clone(),
+            token: own.token.clone(),
             addresses: callback.addresses.clone(),
             networks: callback.networks.clone(),
             port: callback.port,
@@ -88,12 +95,12 @@ impl Launched {
         let (said, mut program) = (Said::default(), None);
         if let Some(stderr) = child.stderr.take() {
             let name = if at_once { &program_name } else { &own.name };
-            let copied =
-                said.listen(stderr, launcher.verbose.then(|| name.clone()), launcher.takes_lists);
+            let show_as = launcher.verbose.then(|| name.clone());
+            let copied = said.listen(reader, stderr, show_as, launcher.takes_lists);
             program = launcher.program.clone().map(|program| (program, copied));
         }
         if let Some(stdout) = child.stdout.take() {
-            said.listen_for_reports(stdout, hosts.iter().map(|to| to.host).collect());
+            said.listen_for_reports(reader, stdout, hosts.iter().map(|to| to.host).collect());
         }
         let stdin = child.stdin.take();
         let (login, since) = (login.clone(), Instant::now());

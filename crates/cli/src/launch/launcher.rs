@@ -227,10 +227,16 @@ fn quoted(path: &str) -> Result<String, Failure> {
 
 #[cfg(test)]
 mod tests {
+    use rdmc::Secret;
+
     use super::*;
 
     fn hosts(names: &[&str]) -> Vec<Recipient> {
-        let recipient = |(host, name): (usize, &&str)| Recipient { host, name: (*name).to_owned() };
+        let token = Secret::from_bytes([0; 32]);
+        let recipient = |(host, name): (usize, &&str)| {
+            let (name, token) = ((*name).to_owned(), token.clone());
+            Recipient { host, name, token }
+        };
         names.iter().enumerate().map(recipient).collect()
     }
 

@@ -105,12 +105,16 @@ fn pause(refusals: u32, random: u64) -> Duration {
 
 #[cfg(test)]
 mod tests {
+    use rdmc::Secret;
+
     use super::*;
 
     const LONG: Duration = Duration::from_secs(600);
 
     fn hosts(count: usize) -> Vec<Vec<Recipient>> {
-        (0..count).map(|host| vec![Recipient { host, name: format!("h{host}") }]).collect()
+        let token = Secret::from_bytes([0; 32]);
+        let recipient = |host| Recipient { host, name: format!("h{host}"), token: token.clone() };
+        (0..count).map(|host| vec![recipient(host)]).collect()
     }
 
     fn index(login: &Login) -> usize {

@@ -6,6 +6,7 @@
 mod feed;
 mod launched;
 mod launcher;
+mod line_reader;
 mod logins;
 mod order;
 mod program;

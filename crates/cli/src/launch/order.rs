@@ -4,9 +4,11 @@ use std::net::IpAddr;
 
 use rdmc::Secret;
 use serde::{Deserialize, Serialize};
+use zeroize::Zeroizing;
 
 use crate::{
     hosts::{HOSTS_MAX, Host, checked},
+    invitation::hex,
     network::Network,
 };
 
@@ -31,6 +33,9 @@ pub struct Recipient {
     /// Index in the push.
     pub host: usize,
     pub name: String,
+    /// That of its invitation.
+    #[serde(with = "hex")]
+    pub token: Secret,
 }
 
 /// Longer lines are not orders.
@@ -57,8 +62,10 @@ pub struct Order {
 
 impl Order {
     /// The line, with its end.
-    pub fn to_line(&self) -> String {
-        serde_json::to_string(self).unwrap_or_default() + "\n"
+    pub fn to_line(&self) -> Zeroizing<String> {
+        let mut text = Zeroizing::new(serde_json::to_string(self).unwrap_or_default());
+        text.push('\n');
+        text
     }
 
     /// Errors: not an order, or one that no push gives.
@@ -105,7 +112,8 @@ mod tests {
 
     #[test]
     fn orders_and_reports_come_back() {
-        let to = |host, name: &str| Recipient { host, name: name.into() };
+        let token = |host| Secret::from_bytes([host as u8; 32]);
+        let to = |host, name: &str| Recipient { host, name: name.into(), token: token(host) };
         let order = Order {
             hosts: vec![to(3, "me@a"), to(4, "b")],
             words: vec!["ssh".into(), "{host}".into()],

@@ -16,6 +16,7 @@ use files::PushHandle;
 use super::{
     launched::Launched,
     launcher::Launcher,
+    line_reader::LineReader,
     logins::{Login, Logins},
     order::{Callback, Recipient, Report},
     tree::DEPTH_MAX,
@@ -70,6 +71,7 @@ impl Superior {
 /// The processes of a push.
 pub struct Receivers {
     processes: Arc<Mutex<Processes>>,
+    reader: Arc<LineReader>,
     superior: Superior,
     ended: Arc<AtomicBool>,
     watcher: Option<JoinHandle<()>>,
@@ -91,8 +93,8 @@ struct Processes {
 }
 
 impl Receivers {
-    /// Starts a thread that starts a receiver on each host. Receivers that cannot be started, or end,
-    /// are reported to the superior.
+    /// Starts a thread that starts a receiver on each host, and one that reads what they print. Receivers that cannot be started, or
+    /// end, are reported to the superior.
     ///
     /// Errors: no thread.
     pub fn launch(
@@ -108,6 +110,9 @@ impl Receivers {
         let timeout = launcher.start_timeout(hosts.len());
         let (watched, stop) = (Arc::clone(&processes), Arc::clone(&ended));
         let (callback, to) = (callback.clone(), superior.clone());
+        let no_thread = || Failure::while_doing("starting a thread");
+        let reader = Arc::new(LineReader::start().map_err(no_thread())?);
+        let lines = Arc::clone(&reader);
         let watch = move || {
             while !stop.load(Ordering::Relaxed) {
                 lock(&watched).try_refused_again(begun.elapsed());
@@ -115,7 +120,7 @@ impl Receivers {
                 failed.into_iter().for_each(|(start, report)| to.tell(start, report));
                 let next = lock(&watched).next(timeout, begun.elapsed());
                 for login in next.into_iter().take_while(|_| !stop.load(Ordering::Relaxed)) {
-                    let launched = Launched::start(&launcher, &login, &callback);
+                    let launched = Launched::start(&launcher, &login, &callback, &lines);
                     if let Err(reason) = &launched {
                         login.hosts.iter().for_each(|to_host| {
                             let (host, reason) = (to_host.host, reason.clone());
@@ -129,18 +134,25 @@ impl Receivers {
                 thread::sleep(TICK);
             }
         };
-        let watcher = thread::Builder::new()
-            .name("rdmc-watch".into())
-            .spawn(watch)
-            .map_err(Failure::while_doing("starting a thread"))?;
-        Ok(Self { processes, superior: superior.clone(), ended, watcher: Some(watcher) })
+        let watch = thread::Builder::new().name("rdmc-watch".into()).spawn(watch);
+        let watcher = Some(watch.map_err(no_thread())?);
+        Ok(Self { processes, reader, superior: superior.clone(), ended, watcher })
     }
 
-    /// Watches another process, for which no login waits.
-    pub fn add(&self, launched: Launched) {
+    /// Starts another process, for which no login waits.
+    ///
+    /// Errors: why it cannot be started.
+    pub fn add(
+        &self,
+        launcher: &Launcher,
+        login: &Login,
+        callback: &Callback,
+    ) -> Result<(), String> {
+        let launched = Launched::start(launcher, login, callback, &self.reader)?;
         let mut processes = lock(&self.processes);
         processes.settled.insert(launched.own().host);
         processes.launched.push(launched);
+        Ok(())
     }
 
     /// A host's receiver has connected or is given up: the next one may start.
@@ -167,7 +179,7 @@ impl Receivers {
             is_kept
         });
         let login = Login { start, ..Login::to(vec![host.clone()]) };
-        match Launched::start(launcher, &login, callback) {
+        match Launched::start(launcher, &login, callback, &self.reader) {
             Ok(launched) => processes.launched.push(launched),
             Err(reason) => {
                 self.superior.tell(start, Report { host: host.host, reason, line: None });

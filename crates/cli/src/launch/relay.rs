@@ -13,7 +13,6 @@ use std::{
 use zeroize::Zeroizing;
 
 use super::{
-    launched::Launched,
     launcher::Launcher,
     logins::Login,
     order::{Callback, LINE_BYTES_MAX, Order},
@@ -50,8 +49,8 @@ pub fn run(_: &Args) -> Result<Exit, Failure> {
     let superior = Superior::Launcher(order.depth);
     let mut receivers = Receivers::launch(&launcher, others, &callback, &superior)?;
     let own = Login::to(own.to_vec());
-    let here = Launched::start(&Launcher::local(order.verbose), &own, &callback);
-    receivers.add(here.map_err(Failure::Failed)?);
+    let here = Launcher::local(order.verbose);
+    receivers.add(&here, &own, &callback).map_err(Failure::Failed)?;
     while !is_over.load(Ordering::Relaxed) && !interrupt.happened() && !receivers.have_ended() {
         thread::sleep(TICK);
     }

@@ -1,26 +1,22 @@
 //! What a launched process prints.
 
 use std::{
-    io::{BufRead, BufReader, Read},
     process::{ChildStderr, ChildStdout},
     sync::{
         Arc, Mutex, MutexGuard, PoisonError,
         atomic::{AtomicBool, Ordering},
         mpsc,
     },
-    thread,
 };
 
 use super::{
+    line_reader::LineReader,
     order::{Report, TEXT_CHARS_MAX},
     program::COPIED,
 };
 use crate::{
     failure::print_message, hosts::HOSTS_MAX, invitation::FASTER_NETWORK, slurm::failed_nodes,
 };
-
-/// Longer lines end the reading.
-const LINE_BYTES_MAX: u64 = 64 << 10;
 
 /// Begins what ssh prints of its own work where users have configured that (`LogLevel`); no reason for anything.
 const CHATTER: [&str; 7] = [
@@ -66,61 +62,62 @@ pub struct Said {
 }
 
 impl Said {
-    /// Reads standard error in a thread that ends when the last process that has the pipe open does; not joined.
-    /// `show_as`: each line is also printed, behind this name. What it returns is told that a program is copied, and closed
-    /// at the end. `of_nodes`: `srun` prints it.
+    /// Takes the lines of standard error. `show_as`: each is also printed, behind this name. What it returns is told that a program is
+    /// copied, and closed at the end. `of_nodes`: `srun` prints it.
     pub fn listen(
         &self,
+        reader: &LineReader,
         stderr: ChildStderr,
         show_as: Option<String>,
         of_nodes: bool,
     ) -> mpsc::Receiver<()> {
         let said = self.clone();
         let (copied, receiver) = mpsc::channel();
-        let read = move || {
-            for_each_line(stderr, |line| {
-                if line == COPIED {
-                    let _ = copied.send(());
-                    return;
-                }
-                if let Some(host) = &show_as {
-                    print_message(format_args!("{host}: {line}"));
-                }
-                if let Some(network) = line.strip_prefix(FASTER_NETWORK) {
-                    let network = network.chars().take(TEXT_CHARS_MAX).collect();
-                    *lock(&said.faster_network) = Some(network);
-                    return;
-                }
-                let nodes = if of_nodes { failed_nodes(line) } else { Vec::new() };
-                // Lines on exit codes must not hide the reason.
-                if nodes.is_empty() || said.last_line().is_empty() {
-                    said.take_line(line);
-                }
-                let mut failed = lock(&said.failed);
-                let room = HOSTS_MAX.saturating_sub(failed.len());
-                let line: String = line.chars().take(TEXT_CHARS_MAX).collect();
-                failed.extend(nodes.into_iter().take(room).map(|name| (name, line.clone())));
-            });
-            said.is_all.store(true, Ordering::Release);
-        };
-        let _ = thread::Builder::new().name("rdmc-stderr".into()).spawn(read);
+        reader.add(stderr, move |line| {
+            let Some(line) = line else {
+                said.is_all.store(true, Ordering::Release);
+                return;
+            };
+            if line == COPIED {
+                let _ = copied.send(());
+                return;
+            }
+            if let Some(host) = &show_as {
+                print_message(format_args!("{host}: {line}"));
+            }
+            said.take(line, of_nodes);
+        });
         receiver
     }
 
-    /// Reads reports of these hosts in the same way. Others are ignored, and so are more than two of each host.
-    pub fn listen_for_reports(&self, stdout: ChildStdout, hosts: Vec<usize>) {
+    /// Takes reports of these hosts in the same way. Others are ignored, and so are more than two of each host.
+    pub fn listen_for_reports(&self, reader: &LineReader, stdout: ChildStdout, hosts: Vec<usize>) {
         let said = self.clone();
-        let read = move || {
-            let mut left = 2 * hosts.len();
-            for_each_line(stdout, |line| {
-                let report = Report::from_line(line).filter(|it| hosts.contains(&it.host));
-                if let Some(report) = report.filter(|_| left > 0) {
-                    left -= 1;
-                    lock(&said.reports).push(report);
-                }
-            });
-        };
-        let _ = thread::Builder::new().name("rdmc-stdout".into()).spawn(read);
+        let mut left = 2 * hosts.len();
+        reader.add(stdout, move |line| {
+            let report = line.and_then(Report::from_line).filter(|it| hosts.contains(&it.host));
+            if let Some(report) = report.filter(|_| left > 0) {
+                left -= 1;
+                lock(&said.reports).push(report);
+            }
+        });
+    }
+
+    fn take(&self, line: &str, of_nodes: bool) {
+        if let Some(network) = line.strip_prefix(FASTER_NETWORK) {
+            let network = network.chars().take(TEXT_CHARS_MAX).collect();
+            *lock(&self.faster_network) = Some(network);
+            return;
+        }
+        let nodes = if of_nodes { failed_nodes(line) } else { Vec::new() };
+        // Lines on exit codes must not hide the reason.
+        if nodes.is_empty() || self.last_line().is_empty() {
+            self.take_line(line);
+        }
+        let mut failed = lock(&self.failed);
+        let room = HOSTS_MAX.saturating_sub(failed.len());
+        let line: String = line.chars().take(TEXT_CHARS_MAX).collect();
+        failed.extend(nodes.into_iter().take(room).map(|name| (name, line.clone())));
     }
 
     /// The last line of standard error that says something; empty if there is none.
@@ -193,18 +190,6 @@ fn is_of_identification(line: &str) -> bool {
     ["kex_exchange_identification: ", "ssh_exchange_identification: "]
         .iter()
         .any(|name| line.starts_with(name))
-}
-
-fn for_each_line(pipe: impl Read, mut take: impl FnMut(&str)) {
-    let mut pipe = BufReader::new(pipe);
-    let mut line = Vec::new();
-    loop {
-        line.clear();
-        match pipe.by_ref().take(LINE_BYTES_MAX).read_until(b'\n', &mut line) {
-            Ok(bytes) if bytes > 0 => take(String::from_utf8_lossy(&line).trim_end_matches('\n')),
-            _ => return,
-        }
-    }
 }
 
 fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {

@@ -164,7 +164,8 @@ pub struct Args {
 
     /// Retry a lost host up to N times; it keeps its partial copy
     ///
-    /// Also further while others still receive, with delays that grow from 0.25 to 30 seconds.
+    /// Also further while others still receive, with delays that grow from 0.25 to 30 seconds. One that could not connect to another
+    /// host gets its copy after the others, from one that it can connect to.
     #[arg(long, value_name = "N", default_value_t = 0, value_parser = clap::value_parser!(u32).range(0..=100))]
     pub retry: u32,
 
@@ -291,7 +292,7 @@ pub struct Args {
     /// Agent at this machine's first switch: switches copy what this machine sends once
     ///
     /// Receivers relay if switches cannot (`rdmc help switch run`). Needs --cert, --key and --ca, and root or RDMA
-    /// devices at all hosts.
+    /// devices at all hosts. Receivers have to listen (HOST:PORT), with certificates of their own: those started over ssh have none.
     #[arg(long, value_name = "HOST:PORT", requires = "cert", conflicts_with = "bwlimit",
           help_heading = EXPERTS)]
     pub switch: Option<String>,

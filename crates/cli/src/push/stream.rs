@@ -133,11 +133,11 @@ fn refuse(args: &Args) -> Result<(), Failure> {
 fn replicate(
     args: &Args,
     input: Box<dyn Read + Send>,
-    (settings, stream): (PushSettings, StreamSettings),
+    (mut settings, stream): (PushSettings, StreamSettings),
     launcher: &Launcher,
     interrupt: &Interrupt,
 ) -> Result<StreamReport, Failure> {
-    let start = Start::of(&settings);
+    let start = Start::of(&mut settings, launcher)?;
     let names = settings.hosts.iter().map(|host| host.name.clone()).collect();
     let mut progress = Progress::new(args, names);
     let stream = Stream::open(settings, stream).map_err(|error| Failure::of_push(&error))?;

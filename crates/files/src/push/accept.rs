@@ -8,7 +8,10 @@ use std::{
 use rdmc::{Error, Secret};
 use session::{Channel, Credentials, Deadline, Listener};
 
-use super::inbox::{Event, Events};
+use super::{
+    host_tokens::HostTokens,
+    inbox::{Event, Events},
+};
 use crate::{
     messages::{Introduction, ToReceiver, ToRoot},
     ports::{PortRange, start_at},
@@ -27,13 +30,13 @@ pub(super) struct Acceptor {
 }
 
 impl Acceptor {
-    /// Accepts authenticated receivers whose name is one of `hosts`; listens at one of these ports.
+    /// Accepts authenticated receivers whose name is one of `hosts`, with its token; listens at one of these ports.
     ///
     /// Errors: the system refuses all addresses.
     pub(super) fn for_hosts(
         (local_only, ports): (bool, Option<PortRange>),
         secret: Secret,
-        hosts: Vec<String>,
+        (hosts, tokens): (Vec<String>, Option<HostTokens>),
         events: Events,
     ) -> Result<Self, Error> {
         // On Linux an IPv6 socket accepts IPv4 connections as well; IPv4 alone where there is no IPv6.
@@ -45,7 +48,9 @@ impl Acceptor {
             TcpListener::bind(&at[..]).map_err(|error| system("listening for receivers", error))
         };
         let listener = start_at(ports, listen)?;
-        Self::start(listener, secret.into(), move |channel| accept_host(channel, &hosts, &events))
+        Self::start(listener, secret.into(), move |channel| {
+            accept_host(channel, &hosts, tokens.as_ref(), &events)
+        })
     }
 
     /// Accepts all authenticated receivers at this address, as requests to join.
@@ -82,16 +87,26 @@ impl Acceptor {
     }
 }
 
-fn accept_host(mut channel: Channel, hosts: &[String], events: &Events) -> Result<(), Error> {
+fn accept_host(
+    mut channel: Channel,
+    hosts: &[String],
+    tokens: Option<&HostTokens>,
+    events: &Events,
+) -> Result<(), Error> {
     let deadline = Deadline::after(HELLO_TIMEOUT);
-    let name = receive_hello(&mut channel, deadline)?.host;
-    match hosts.iter().position(|host| *host == name) {
-        Some(host) => drop(events.send(Event::Connected(host, channel).into())),
-        None => {
-            let reason = format!("{name} is not one of this push's hosts");
-            channel.send(&ToReceiver::Abort { reason, keep: true }, deadline)?;
-        }
+    let Introduction { host: name, token, .. } = receive_hello(&mut channel, deadline)?;
+    let Some(host) = hosts.iter().position(|host| *host == name) else {
+        let reason = format!("{name} is not one of this push's hosts");
+        return Ok(channel.send(&ToReceiver::Abort { reason, keep: true }, deadline)?);
+    };
+    if tokens.is_some_and(|tokens| token != Some(tokens.of(&name))) {
+        let cause =
+            format!("it says that it is {name}, without the token of the receiver started there");
+        let reason = cause.clone();
+        let _ = channel.send(&ToReceiver::Abort { reason, keep: true }, deadline);
+        return Err(Error::Peer { address: channel.peer(), cause });
     }
+    let _ = events.send(Event::Connected(host, channel).into());
     Ok(())
 }
 

@@ -54,8 +54,10 @@ impl Blame {
             Some(host) => {
                 hosts[host].count_failed_round(round);
                 // Of two that had all their time to connect to each other, another round would only take as long.
+                let unjoined_with = group.unjoined_with(host);
                 let is_certain =
-                    hosts[host].failed_rounds >= FAILED_ROUNDS_MAX || group.is_unjoined(host);
+                    hosts[host].failed_rounds >= FAILED_ROUNDS_MAX || unjoined_with.is_some();
+                hosts[host].apart_from.extend(unjoined_with);
                 // A host that publishes needs no group any more.
                 let is_out = is_certain && hosts[host].is_ready();
                 if is_out { Response::FailHost(host) } else { Response::Continue }

@@ -217,17 +217,16 @@ impl PushGroup {
         }
     }
 
-    /// Whether a host is one of two members that had all their time to connect to each other and could not.
-    pub(super) fn is_unjoined(&self, host: usize) -> bool {
-        self.unjoined.is_some_and(|(one, other)| one == host || other == Some(host))
+    /// If a host is one of two members that had all their time to connect to each other and could not: the other one; `None` is the root.
+    pub(super) fn unjoined_with(&self, host: usize) -> Option<Option<usize>> {
+        let (one, other) = self.unjoined?;
+        if one == host { Some(other) } else { (other == Some(host)).then_some(Some(one)) }
     }
 
     /// Why a host is given up: the predicate of a sentence.
     pub(super) fn why_of(&self, host: usize, hosts: &[Host]) -> String {
-        let Some((one, other)) = self.unjoined.filter(|_| self.is_unjoined(host)) else {
-            return format!("it {}", self.why());
-        };
-        let other = if one == host { other.map(|other| &hosts[other]) } else { Some(&hosts[one]) };
+        let Some(other) = self.unjoined_with(host) else { return format!("it {}", self.why()) };
+        let other = other.map(|other| &hosts[other]);
         let name = other.map_or("this machine", |other| &other.plan.name);
         let address = other.and_then(|other| Some(SocketAddr::new(other.ip?, other.port)));
         let at = address.map_or(String::new(), |address| format!(" ({address})"));

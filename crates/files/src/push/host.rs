@@ -80,6 +80,8 @@ pub struct Host {
     pub start: u32,
     /// Why it was lost the last time.
     pub lost_reason: String,
+    /// Members to which it could not connect although both had all their time; `None` is the root.
+    pub apart_from: Vec<Option<usize>>,
     /// If it was deferred: the rate of its group then, in bytes per second.
     pub deferred_at: Option<u64>,
     /// How often it was a possible straggler.
@@ -122,6 +124,7 @@ impl Host {
             retries,
             start: 0,
             lost_reason: String::new(),
+            apart_from: Vec::new(),
             deferred_at: None,
             suspicions: 0,
             waiting_share: None,
@@ -134,6 +137,11 @@ impl Host {
             repeated_bytes: 0,
             peak_resident_bytes: None,
         }
+    }
+
+    /// Whether it gets its copy after the others.
+    pub(super) fn is_last(&self) -> bool {
+        self.deferred_at.is_some() || !self.apart_from.is_empty()
     }
 
     /// Counts a round in which it was blamed for a failed group, once: one lost connection may fail several groups.

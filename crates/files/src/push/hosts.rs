@@ -514,11 +514,11 @@ impl<'a> Hosts<'a> {
         (publishing, others)
     }
 
-    /// Whether a host is deferred and others still lack data.
+    /// Whether a host gets its copy after others, which still lack data.
     pub(super) fn must_wait(&self, host: &Host) -> bool {
         let lacks = |host: &Host| host.is_ready() && !host.has.covers((0, self.bytes));
-        let others = |other: &&Host| other.deferred_at.is_none() && lacks(other);
-        host.deferred_at.is_some() && self.all.iter().any(|other| others(&other))
+        let others = |other: &&Host| !other.is_last() && lacks(other);
+        host.is_last() && self.all.iter().any(|other| others(&other))
     }
 
     /// Where members reach the root: the configured address, else the one that most hosts connected to.

@@ -461,6 +461,7 @@ impl<'a> RootMachine<'a> {
                 host: index,
                 has: &host.has,
                 sends: host.deferred_at.is_none() && !host.keeps_unread,
+                apart_from: &host.apart_from,
             })
             .collect();
         let parts = self.object.parts(&holders);

@@ -70,8 +70,12 @@ mod tests {
     ) -> Result<(), String> {
         let names = names.iter().map(|&name| name.to_owned()).collect();
         let (host, address) = (meant.0, meant.1.parse().unwrap());
-        let receiver =
-            Introduction { host: "0.0.0.0:7000".into(), names, address: at.parse().unwrap() };
+        let receiver = Introduction {
+            host: "0.0.0.0:7000".into(),
+            names,
+            address: at.parse().unwrap(),
+            token: None,
+        };
         Meant { host, address, is_certified }.check(&receiver)
     }
 

@@ -18,6 +18,7 @@ mod group;
 mod group_plan;
 #[doc(hidden)]
 mod host;
+mod host_tokens;
 #[doc(hidden)]
 mod hosts;
 mod inbox;
@@ -47,6 +48,7 @@ pub use effects::Effects;
 pub use event::Event;
 pub use gathering::{Gathering, GatheringRoot, GatheringWaker};
 pub use host::{Host, Step};
+pub use host_tokens::HostTokens;
 pub use inbox::PushHandle;
 pub use machine::RootMachine;
 pub use session::Push;

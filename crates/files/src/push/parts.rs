@@ -2,7 +2,8 @@
 //!
 //! Bytes that the same hosts lack form a part, which one group replicates. A host that has the part sends it if
 //! there is one, which spares the root's link; otherwise the root. After a failure survivors lack nearly the same
-//! bytes; small differences are sent to all of them instead of in many small groups.
+//! bytes; small differences are sent to all of them instead of in many small groups. A host that could not connect to another one is in a
+//! group of its own, from one to which it may connect.
 
 use std::collections::{BTreeMap, BTreeSet};
 
@@ -39,16 +40,36 @@ pub(super) struct Holder<'a> {
     pub(super) has: &'a Ranges,
     /// Whether it may be a source.
     pub(super) sends: bool,
+    /// Members to which it cannot connect; `None` is the root.
+    pub(super) apart_from: &'a [Option<usize>],
 }
 
 /// The parts after which all of `holders` have the whole object of this length; empty if they have it.
 pub(super) fn parts(bytes: u64, holders: &[Holder<'_>]) -> Vec<Part> {
-    let mut parts = merged(bytes, by_hosts(bytes, holders));
+    let is_apart = |holder: &&Holder<'_>| !holder.apart_from.is_empty();
+    let mut parts = merged(bytes, by_hosts(bytes, holders.iter().filter(|it| !is_apart(it))));
+    let alone = holders.iter().filter(is_apart).flat_map(|holder| {
+        let ranges = holder.has.missing(bytes);
+        (ranges.bytes() > 0).then(|| Part { source: None, hosts: vec![holder.host], ranges })
+    });
+    // The others in the next round.
+    parts.extend(alone.take(PARTS_MAX - parts.len()));
+    let mut pairs = Vec::new();
+    for holder in holders {
+        pairs.extend(holder.apart_from.iter().flatten().map(|&other| (holder.host, other)));
+    }
     let mut used = BTreeMap::new();
     for part in &mut parts {
         let can_send = |holder: &&Holder<'_>| {
             let lacks = part.hosts.contains(&holder.host);
-            holder.sends && !lacks && part.ranges.iter().all(|range| holder.has.covers(range))
+            let is_parted = pairs.iter().any(|&(one, other)| {
+                one == holder.host && part.hosts.contains(&other)
+                    || other == holder.host && part.hosts.contains(&one)
+            });
+            holder.sends
+                && !lacks
+                && !is_parted
+                && part.ranges.iter().all(|range| holder.has.covers(range))
         };
         let senders = holders.iter().filter(can_send).map(|holder| holder.host);
         part.source = senders.min_by_key(|host| used.get(host).copied().unwrap_or(0));
@@ -60,7 +81,10 @@ pub(super) fn parts(bytes: u64, holders: &[Holder<'_>]) -> Vec<Part> {
 }
 
 /// Bytes by the set of hosts that lack them.
-fn by_hosts(bytes: u64, holders: &[Holder<'_>]) -> BTreeMap<BTreeSet<usize>, Ranges> {
+fn by_hosts<'a>(
+    bytes: u64,
+    holders: impl Iterator<Item = &'a Holder<'a>>,
+) -> BTreeMap<BTreeSet<usize>, Ranges> {
     let mut turns: BTreeMap<u64, Vec<(usize, bool)>> = BTreeMap::new();
     for holder in holders {
         for (start, end) in holder.has.missing(bytes).iter() {
@@ -125,9 +149,15 @@ mod tests {
     const BYTES: u64 = 100_000;
 
     fn plan(has: &[Ranges]) -> Vec<Part> {
-        let holders: Vec<Holder<'_>> =
-            has.iter().enumerate().map(|(host, has)| Holder { host, has, sends: true }).collect();
-        parts(BYTES, &holders)
+        parts(BYTES, &holders(has, |_| &[]))
+    }
+
+    fn holders<'a>(
+        has: &'a [Ranges],
+        apart_from: impl Fn(usize) -> &'a [Option<usize>],
+    ) -> Vec<Holder<'a>> {
+        let holder = |(host, has)| Holder { host, has, sends: true, apart_from: apart_from(host) };
+        has.iter().enumerate().map(holder).collect()
     }
 
     fn ranges<const N: usize>(list: [(u64, u64); N]) -> Ranges {
@@ -169,6 +199,24 @@ mod tests {
         assert_eq!(parts, expected);
     }
 
+    #[test]
+    fn a_host_that_cannot_connect_to_others_is_alone_with_one_that_it_may_connect_to() {
+        let (all, none) = (ranges([(0, BYTES)]), Ranges::default());
+        let plan = |has: &[Ranges], apart_from: &[Option<usize>]| {
+            let of = |host| if host == 1 { apart_from } else { &[] };
+            let parts = parts(BYTES, &holders(has, of));
+            parts.into_iter().map(|part| (part.source, part.hosts)).collect::<Vec<_>>()
+        };
+        let rest = [all.clone(), none.clone(), all.clone()];
+        assert_eq!(plan(&rest, &[Some(0)]), [(Some(2), vec![1])]);
+        assert_eq!(plan(&rest, &[Some(0), Some(2)]), [(None, vec![1])]);
+        assert_eq!(plan(&rest, &[None]), [(Some(0), vec![1])]);
+        let both = [none.clone(), none.clone(), none.clone()];
+        assert_eq!(plan(&both, &[Some(0)]), [(None, vec![0, 2]), (None, vec![1])]);
+        let own = [none, all, Ranges::default()];
+        assert_eq!(plan(&own, &[Some(0)]), [(None, vec![0, 2])], "nor does it send to that one");
+    }
+
     proptest! {
         #[test]
         fn after_all_parts_every_host_has_everything(
@@ -181,7 +229,7 @@ mod tests {
                 .iter()
                 .zip(sends)
                 .enumerate()
-                .map(|(host, (has, sends))| Holder { host, has, sends })
+                .map(|(host, (has, sends))| Holder { host, has, sends, apart_from: &[] })
                 .collect();
             let parts = parts(BYTES, &holders);
             prop_assert!(parts.len() <= PARTS_MAX);

@@ -71,9 +71,10 @@ pub(super) fn has_unserved_host(
     now: Duration,
 ) -> bool {
     let bytes = object.bytes();
-    let mut ready = hosts.iter().enumerate().filter(|(_, host)| {
-        host.is_ready() && host.deferred_at.is_none() && !host.has.covers((0, bytes))
-    });
+    let mut ready = hosts
+        .iter()
+        .enumerate()
+        .filter(|(_, host)| host.is_ready() && !host.is_last() && !host.has.covers((0, bytes)));
     let is_member = |host: usize| groups.values().any(|group| group.has_member(host));
     ready.any(|(host, _)| !is_member(host))
         && groups.values().all(|group| {

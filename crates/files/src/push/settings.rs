@@ -15,6 +15,7 @@ use rdmc::{
 };
 use session::Credentials;
 
+use super::host_tokens::HostTokens;
 use crate::{
     SourceError,
     changes::Changes,
@@ -79,6 +80,8 @@ pub struct PushSettings {
     /// Authenticates the members of this session to each other. Receivers that connect to the root have it from
     /// their launcher; the root sends it to those that listen.
     pub secret: Secret,
+    /// Tells receivers that connect to the root apart; `None`: whoever has the secret may connect as any host.
+    pub tokens: Option<HostTokens>,
     /// Authenticates this host and receivers that listen or join; not needed without any.
     pub credentials: Option<Credentials>,
     /// Who sends which block to whom; `None` for the fastest by [`plan::choice`]. With [`Algorithm::InSwitch`]
@@ -149,6 +152,7 @@ impl PushSettings {
         Self {
             hosts,
             secret,
+            tokens: None,
             credentials: None,
             algorithm: None,
             switches: SwitchControl::default(),

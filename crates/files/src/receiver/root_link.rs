@@ -93,8 +93,9 @@ impl<'a> RootLink<'a> {
 
     /// Who this receiver is.
     pub(super) fn introduction(&self) -> Introduction {
-        let (host, names) = (self.settings.host.clone(), self.settings.names.clone());
-        Introduction { host, names, address: self.local }
+        let ReceiverSettings { host, names, token, .. } = self.settings;
+        let (host, names, token) = (host.clone(), names.clone(), token.clone());
+        Introduction { host, names, address: self.local, token }
     }
 
     /// Before anything else of an offer. Errors: terms that this receiver does not accept.

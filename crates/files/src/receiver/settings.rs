@@ -6,6 +6,7 @@ use std::{
 };
 
 use plan::size;
+use rdmc::Secret;
 
 use crate::switch_control::SwitchControl;
 
@@ -22,6 +23,8 @@ pub struct ReceiverSettings {
     /// Names of a receiver that listens: a root must have been given one of them. Empty: the root checks that it has reached the
     /// address to which it has connected.
     pub names: Vec<String>,
+    /// The token with which its root has started it ([`crate::HostTokens`]).
+    pub token: Option<Secret>,
     /// To which address this receiver has connected to join a push of a root that a secret alone authenticates: that root's end of the
     /// connection has to be there. `None`: whoever has authenticated is the root.
     pub root: Option<SocketAddr>,
@@ -42,11 +45,12 @@ pub struct ReceiverSettings {
 }
 
 impl ReceiverSettings {
-    /// Those of a receiver that its root has started: without limits, names and an output, and without switches.
+    /// Those of a receiver that its root has started: without limits, names, a token and an output, and without switches.
     pub fn new(host: String, placement: Placement) -> Self {
         Self {
             host,
             names: Vec::new(),
+            token: None,
             root: None,
             placement,
             output: None,

@@ -160,11 +160,12 @@ fn open_receiver(
     proposal: &plan::Proposal,
     delegates: Option<&dyn Delegates>,
 ) -> Result<(Unconnected, FromReceiver), String> {
-    let open = Unconnected::open(local, &[proposal.sender]).map_err(|error| error.to_string())?;
+    // First: without a certificate no right and no device helps.
     let delegates = delegates.ok_or(
-        "it has no certificate with which to agree that switches copy to it; a receiver that listens has one with \
-         --cert, --key and --ca",
+        "it has no certificate with which to agree that switches copy to it, like all receivers that `rdmc push` starts; start \
+         `rdmc receive --listen` there with --cert, --key and --ca, and --fabric tcp,in-switch",
     )?;
+    let open = Unconnected::open(local, &[proposal.sender]).map_err(|error| error.to_string())?;
     let (mac, mtu_bytes, qpn) = (open.mac(), open.mtu_bytes(), open.number());
     let delegation = delegates.delegate(proposal, &entry(local, mac, qpn))?;
     let room_bytes = u32::try_from(open.buffer_bytes()).unwrap_or(u32::MAX);
@@ -393,6 +394,17 @@ mod tests {
         for (mac, mtu_bytes, qpn) in wrong {
             let error = joins(mac, mtu_bytes, qpn).unwrap_err();
             assert!(error.contains("member 3 at 10.0.0.3"), "{error}");
+        }
+    }
+
+    /// Whether or not this process may open a queue pair.
+    #[test]
+    fn a_receiver_without_a_certificate_says_what_to_do() {
+        let (sender, psn_first) = (IpAddr::from([10, 0, 0, 1]), Serial::new(1));
+        let proposal = plan::Proposal { sender, sender_qpn: 17, psn_first, instance: 1 };
+        let error = open_receiver(IpAddr::from([10, 0, 0, 3]), &proposal, None).err().unwrap();
+        for words in ["no certificate", "--listen", "--cert, --key and --ca", "tcp,in-switch"] {
+            assert!(error.contains(words), "{error}");
         }
     }
 

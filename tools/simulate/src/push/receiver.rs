@@ -61,7 +61,8 @@ impl World<'_> {
         let index = self.add_process(host + 1, Some(Receiver::new(host, line)));
         self.lines.push(Line::new(root, index, host));
         let address = SocketAddr::from(([127, 0, 0, 1], 1));
-        let hello = ToRoot::Hello(Introduction { host: name(host), names: Vec::new(), address });
+        let (host_name, names, token) = (name(host), Vec::new(), None);
+        let hello = ToRoot::Hello(Introduction { host: host_name, names, address, token });
         self.send_word(line, Way::ToRoot, Word::ToRoot(hello));
         self.plan(now_ns + PROGRESS_NS, Due::Progress(index));
         let fails_ns = self.scenario.hosts[host].faults.disk_fails_ns;
