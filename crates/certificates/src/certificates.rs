@@ -1,6 +1,6 @@
 //! A host's certificate, and the TLS configurations that it makes.
 
-use std::{fmt, path::PathBuf, sync::Arc};
+use std::{fmt, fs::File, path::PathBuf, sync::Arc};
 
 use rustls::{
     ClientConfig, Error as TlsError, RootCertStore, ServerConfig,
@@ -51,7 +51,18 @@ impl Certificates {
     /// Errors: a file is missing or does not contain what it should; the key does not belong to the
     /// certificate; a name is invalid.
     pub fn read(files: &CertificateFiles, allowed: &[String]) -> Result<Self, Error> {
-        let own = pem::own_certificate(&files.certificate, &files.key)?;
+        Self::read_with_key(files, pem::open(&files.key)?, allowed)
+    }
+
+    /// As [`Certificates::read`], with the file of the key opened, for callers that check who else has access to it.
+    ///
+    /// Errors: as [`Certificates::read`].
+    pub fn read_with_key(
+        files: &CertificateFiles,
+        key: File,
+        allowed: &[String],
+    ) -> Result<Self, Error> {
+        let own = pem::own_certificate(&files.certificate, &files.key, key)?;
         let authorities = Arc::new(pem::authorities(&files.authorities)?);
         let allowed = allowed.iter().map(|name| host_name(name)).collect::<Result<Vec<_>, _>>()?;
         let refused = |error: TlsError| pem::unusable(&files.certificate, error);

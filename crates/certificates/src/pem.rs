@@ -16,11 +16,15 @@ use crate::error::Error;
 /// have about 200 KB.
 const FILE_BYTES_MAX: u64 = 16 << 20;
 
-/// Reads this host's certificate with its key. Errors: a file cannot be used, or they do not belong
+/// Reads this host's certificate with its key, whose file was opened. Errors: a file cannot be used, or they do not belong
 /// together.
-pub(crate) fn own_certificate(certificate: &Path, key: &Path) -> Result<Arc<CertifiedKey>, Error> {
+pub(crate) fn own_certificate(
+    certificate: &Path,
+    key: &Path,
+    opened: File,
+) -> Result<Arc<CertifiedKey>, Error> {
     let chain = certificates(certificate)?;
-    let text = read(key)?;
+    let text = read(key, opened)?;
     let private = PrivateKeyDer::from_pem_slice(&text).map_err(|error| {
         let is_encrypted = text.windows(9).any(|part| part == b"ENCRYPTED");
         let remedy = match is_encrypted {
@@ -50,7 +54,7 @@ pub(crate) fn authorities(path: &Path) -> Result<RootCertStore, Error> {
 
 /// Reads all certificates in a file. Errors: there is none.
 fn certificates(path: &Path) -> Result<Vec<CertificateDer<'static>>, Error> {
-    let text = read(path)?;
+    let text = read(path, open(path)?)?;
     let all: Result<Vec<_>, _> = CertificateDer::pem_slice_iter(&text).collect();
     let all = all.map_err(|error| wrong(path, format!("is not in the PEM format: {error}")))?;
     if all.is_empty() {
@@ -60,11 +64,15 @@ fn certificates(path: &Path) -> Result<Vec<CertificateDer<'static>>, Error> {
     Ok(all)
 }
 
-fn read(path: &Path) -> Result<Zeroizing<Vec<u8>>, Error> {
+pub(crate) fn open(path: &Path) -> Result<File, Error> {
+    File::open(path).map_err(|error| Error::Unreadable { path: path.to_owned(), error })
+}
+
+fn read(path: &Path, file: File) -> Result<Zeroizing<Vec<u8>>, Error> {
     let mut contents = Zeroizing::new(Vec::new());
     // One more byte than allowed, to detect a longer file.
-    File::open(path)
-        .and_then(|file| file.take(FILE_BYTES_MAX + 1).read_to_end(&mut contents))
+    file.take(FILE_BYTES_MAX + 1)
+        .read_to_end(&mut contents)
         .map_err(|error| Error::Unreadable { path: path.to_owned(), error })?;
     if contents.len() as u64 > FILE_BYTES_MAX {
         let most = FILE_BYTES_MAX >> 20;

@@ -1,12 +1,13 @@
 //! Options for the authentication of roots and listening receivers.
 
 use std::{
-    fs,
+    fs::File,
     os::unix::fs::MetadataExt,
     path::{Path, PathBuf},
 };
 
 use rdmc::Secret;
+use rustix::{fs::fgetxattr, process::geteuid};
 use session::{CertificateFiles, Certificates, Credentials};
 
 use crate::{failure::Failure, input, output::InUse};
@@ -15,6 +16,12 @@ use crate::{failure::Failure, input, output::InUse};
 const SHARED: u32 = 0o066;
 /// Read permission of group.
 const GROUP_READS: u32 = 0o040;
+
+/// The longest value of an extended attribute (xattr(7)).
+const ACCESS_LIST_BYTES_MAX: usize = 64 << 10;
+/// Kinds of entries of access lists, `ACL_USER` and `ACL_GROUP` of the system's linux/posix_acl.h.
+const LISTED_USER: u16 = 2;
+const LISTED_GROUP: u16 = 8;
 
 /// A shared secret, or certificates.
 #[derive(Debug, clap::Args)]
@@ -62,34 +69,67 @@ impl CredentialFiles {
         else {
             return Ok(None);
         };
-        refuse_shared("--key", key)?;
+        let opened = open_private("--key", key)?;
         let (certificate, key) = (certificate.clone(), key.clone());
         let files = CertificateFiles { certificate, key, authorities: authorities.clone() };
-        let certificates = Certificates::read(&files, allowed).map_err(Failure::because)?;
+        let certificates = Certificates::read_with_key(&files, opened, allowed);
+        let certificates = certificates.map_err(Failure::because)?;
         Ok(Some(Credentials::Certificates(certificates)))
     }
 }
 
 fn read_secret(path: &Path) -> Result<Secret, Failure> {
-    refuse_shared("--secret-file", path)?;
-    let text = input::read(path, input::SECRET_BYTES_MAX)?;
+    let file = open_private("--secret-file", path)?;
+    let text = input::read_opened(path, file, input::SECRET_BYTES_MAX)?;
     Secret::from_hex(&text).map_err(|error| Failure::Failed(format!("{}: {error}", path.display())))
 }
 
-/// Refuses a private file that others can read or change, as ssh does (docs/security.md).
+/// Opens a private file, and refuses it if others can read or change it, as ssh does (docs/security.md).
 ///
-/// Group may read a file of root's: so Kubernetes (`fsGroup`) and systemd (`LoadCredential=`) give secrets to users
-/// other than root, and Debian keys to its group `ssl-cert`. Pipes are not files, and a file that has no name any more
-/// (what some shells make of `<<<`, memfd_create(2)) can be opened by nobody else, whatever its mode.
-fn refuse_shared(option: &str, path: &Path) -> Result<(), Failure> {
-    // If it cannot be read, reading it reports that.
-    let Ok(metadata) = fs::metadata(path) else { return Ok(()) };
-    let forbidden = if metadata.uid() == 0 { SHARED & !GROUP_READS } else { SHARED };
-    if !metadata.is_file() || metadata.nlink() == 0 || metadata.mode() & forbidden == 0 {
-        return Ok(());
+/// Group may read a file of root's: so Kubernetes (`fsGroup`) gives secrets to users other than root, and Debian keys to
+/// its group `ssl-cert`; systemd (`LoadCredential=`) lists the user in the file's access list, which shows in the
+/// permissions of group. Pipes are not files, and a file that has no name any more (what some shells make of `<<<`,
+/// memfd_create(2)) can be opened by nobody else, whatever its mode.
+fn open_private(option: &str, path: &Path) -> Result<File, Failure> {
+    let file = input::open(path)?;
+    let shown = path.display();
+    let metadata = file.metadata().map_err(|error| Failure::Io(shown.to_string(), error))?;
+    if !metadata.is_file() || metadata.nlink() == 0 {
+        return Ok(file);
     }
-    let path = path.display();
+    let (owner, own) = (metadata.uid(), geteuid().as_raw());
+    if owner != own && owner != 0 {
+        return Err(Failure::Usage(format!(
+            "{option}: {shown} belongs to another user (number {owner}), who can change it: chown {own} {shown}"
+        )));
+    }
+    let group_reads = owner == 0 && !lists_others(&access_list(&file), own);
+    let forbidden = if group_reads { SHARED & !GROUP_READS } else { SHARED };
+    if metadata.mode() & forbidden == 0 {
+        return Ok(file);
+    }
     Err(Failure::Usage(format!(
-        "{option}: {path} can be read or changed by others: chmod 600 {path}"
+        "{option}: {shown} can be read or changed by others: chmod 600 {shown}"
     )))
+}
+
+/// Returns the file's access list as the system keeps it (acl(5)), empty if there is none.
+fn access_list(file: &File) -> Vec<u8> {
+    let mut list = vec![0; ACCESS_LIST_BYTES_MAX];
+    let bytes = fgetxattr(file, c"system.posix_acl_access", &mut list[..]).unwrap_or(0);
+    list.truncate(bytes);
+    list
+}
+
+/// Returns whether an access list has entries for users other than this one and root, or for groups other than the file's.
+fn lists_others(list: &[u8], own: u32) -> bool {
+    // Behind the version: kind, permissions, number.
+    let mut entries = list.get(4..).unwrap_or_default().chunks_exact(8);
+    entries.any(|entry| {
+        let number = u32::from_le_bytes([entry[4], entry[5], entry[6], entry[7]]);
+        match u16::from_le_bytes([entry[0], entry[1]]) {
+            LISTED_USER => number != own && number != 0,
+            kind => kind == LISTED_GROUP,
+        }
+    })
 }

@@ -66,17 +66,16 @@ pub fn print_message(words: impl fmt::Display) {
     let _ = writeln!(io::stderr(), "rdmc: {}", plain(&words.to_string()));
 }
 
-/// Escapes a text for a terminal. Text from other hosts must not contain control sequences, change the writing
-/// direction, or start a line like one of this program.
+/// Escapes a text for a terminal. Text from other hosts must not contain control sequences or what is not seen, change the
+/// writing direction, or start a line like one of this program.
 pub fn plain(text: &str) -> String {
     let mut plain = String::with_capacity(text.len());
     for character in text.chars() {
         match character {
             '\n' => plain.push_str("\n  "),
-            '\u{200e}' | '\u{200f}' | '\u{202a}'..='\u{202e}' | '\u{2066}'..='\u{2069}' => {
-                plain.extend(character.escape_unicode());
+            character if files::shows_nothing(character) => {
+                plain.extend(character.escape_default())
             }
-            character if character.is_control() => plain.extend(character.escape_default()),
             character => plain.push(character),
         }
     }
@@ -180,5 +179,6 @@ mod tests {
         assert_eq!(plain("\u{1b}[2J\r\u{9b}"), "\\u{1b}[2J\\r\\u{9b}");
         assert_eq!(plain("no\nrdmc: all is well"), "no\n  rdmc: all is well");
         assert_eq!(plain("\u{202e}gpj"), "\\u{202e}gpj");
+        assert_eq!(plain("a\u{200b}b\u{2028}c\u{feff}"), "a\\u{200b}b\\u{2028}c\\u{feff}");
     }
 }

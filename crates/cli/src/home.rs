@@ -16,19 +16,27 @@ use crate::failure::Failure;
 
 const USERS: &str = "/etc/passwd";
 
-/// Refuses a directory for files of others' pushes that is a home directory, or has one below it.
+/// Refuses a directory for files of others' pushes that is a home directory, has one below it, or is inside of a `.ssh`.
 ///
-/// Homes are the own one, of the environment and of `/etc/passwd`, and for root those of all users there: sshd takes files
+/// Homes, also those that do not exist yet, are the own one, of the environment and of `/etc/passwd`, and for root those of all users there: sshd takes files
 /// of the user and of root alone. Of users in other databases (LDAP) it knows only the one who starts it, by the environment.
 ///
 /// Errors: names the directory, the home and its user.
 pub fn refuse(directory: &Path) -> Result<(), Failure> {
+    // If it does not exist, that is found later.
+    let Ok(real) = fs::canonicalize(directory) else { return Ok(()) };
+    if real.iter().any(|name| name == ".ssh") {
+        return Err(Failure::Usage(format!(
+            "--dir {} lets roots write into a directory .ssh, and so log in (authorized_keys): use another directory",
+            directory.display()
+        )));
+    }
     let own = env::var_os("HOME").map(|home| ("this user".into(), PathBuf::from(home)));
     // Without it there are no users but that of the environment, as in containers.
     let users = fs::read(USERS).unwrap_or_default();
     let listed = homes_of(geteuid(), &String::from_utf8_lossy(&users));
     let mut homes = listed.into_iter().chain(own).filter(|(_, home)| home.is_absolute());
-    let Some((user, home)) = homes.find(|(_, home)| is_reached(home, directory)) else {
+    let Some((user, home)) = homes.find(|(_, home)| is_reached(home, &real)) else {
         return Ok(());
     };
     let (directory, home) = (directory.display(), home.display());
@@ -50,14 +58,16 @@ fn homes_of(own: Uid, users: &str) -> Vec<(String, PathBuf)> {
     users.lines().filter_map(user).collect()
 }
 
-/// Whether files can come into this home by a name below the directory.
+/// Whether files can come into this home by a name below the directory, which has no links in its path. What is missing of the
+/// home can be made by a push.
 fn is_reached(home: &Path, directory: &Path) -> bool {
-    let (Ok(home), Ok(directory)) = (fs::canonicalize(home), fs::canonicalize(directory)) else {
-        return false;
-    };
+    let existing = |path: &Path| Some((path.to_owned(), fs::canonicalize(path).ok()?));
+    let Some((named, there)) = home.ancestors().find_map(existing) else { return false };
+    let missing = home.strip_prefix(&named).unwrap_or(Path::new(""));
+    let is_below = there.join(missing).starts_with(directory) || is_same(&there, directory);
     // What is read-only here, such as by ProtectSystem= of a service, is nothing to write into.
-    let is_writable = || access(&home, Access::WRITE_OK | Access::EXEC_OK).is_ok();
-    home.is_dir() && (home.starts_with(&directory) || is_same(&home, &directory)) && is_writable()
+    let is_writable = || access(&there, Access::WRITE_OK | Access::EXEC_OK).is_ok();
+    there.is_dir() && is_below && is_writable()
 }
 
 /// Whether two paths are one directory, such as by a bind mount.
@@ -92,15 +102,20 @@ mod tests {
         fs::write(path("a/file"), "").unwrap();
         std::os::unix::fs::symlink("home", path("a/link")).unwrap();
         let home = path("a/home");
-        for reaching in ["a/home", "a", "a/link", "a/home/incoming/.."] {
+        for reaching in ["a/home", "a"] {
             assert!(is_reached(&home, &path(reaching)), "{reaching}");
         }
-        for elsewhere in ["a/home/incoming", "a/homes", "missing"] {
+        for elsewhere in ["a/home/incoming", "a/homes"] {
             assert!(!is_reached(&home, &path(elsewhere)), "{elsewhere}");
         }
         assert!(is_reached(&path("a/link"), &path("a/home")));
-        // Homes that are none, as those of services.
-        for none in ["a/nonexistent", "a/file"] {
+        for missing in ["a/new", "a/new/user", "a/link/new"] {
+            assert!(is_reached(&path(missing), &path("a")), "{missing}");
+            assert!(!is_reached(&path(missing), &path("a/homes")), "{missing}");
+        }
+        assert!(is_reached(&path("a/link/new"), &home));
+        // Homes that can be none, as those of services.
+        for none in ["a/file", "a/file/none"] {
             assert!(!is_reached(&path(none), &path("a")), "{none}");
         }
     }

@@ -21,10 +21,19 @@ pub const SECRET_BYTES_MAX: u64 = 4 << 10;
 ///
 /// Errors: longer, not UTF-8, or unreadable; each names the path.
 pub fn read(path: &Path, bytes_max: u64) -> Result<Zeroizing<String>, Failure> {
+    read_opened(path, open(path)?, bytes_max)
+}
+
+/// Errors: it cannot be opened; names the path.
+pub fn open(path: &Path) -> Result<File, Failure> {
+    File::open(path).map_err(|error| Failure::Io(path.display().to_string(), error))
+}
+
+/// As [`read`], of a file that was opened.
+pub fn read_opened(path: &Path, file: File, bytes_max: u64) -> Result<Zeroizing<String>, Failure> {
     let failed = |error: io::Error| Failure::Io(path.display().to_string(), error);
     let mut bytes = Zeroizing::new(Vec::new());
     // One more byte, to detect a longer file.
-    let file = File::open(path).map_err(failed)?;
     file.take(bytes_max + 1).read_to_end(&mut bytes).map_err(failed)?;
     if bytes.len() as u64 > bytes_max {
         let (path, most) = (path.display(), size::show(bytes_max));

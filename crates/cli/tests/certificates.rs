@@ -7,6 +7,10 @@ use std::{
     process::Command,
 };
 
+use rustix::{
+    fs::{XattrFlags, setxattr},
+    io::Errno,
+};
 use testing::{Authority, Issued};
 
 use crate::common::{Listener, Outcome, Place, RDMC};
@@ -128,11 +132,41 @@ fn secrets_and_keys_that_others_can_use_are_refused() {
             }
         }
         if is_root {
-            // Its owner is somebody whose umask was too wide.
+            fs::set_permissions(place.path(file), Permissions::from_mode(0o600)).unwrap();
             chown(place.path(file), Some(65534), None).unwrap();
-            fs::set_permissions(place.path(file), Permissions::from_mode(0o640)).unwrap();
-            place.run(&words(&push, more)).has_failed_with(2, "chmod 600");
+            place.run(&words(&push, more)).has_failed_with(2, "belongs to another user");
+            chown(place.path(file), Some(0), None).unwrap();
         }
+    }
+}
+
+/// A user who is listed in a file's access list shows in the permissions of group, which may read root's files.
+#[test]
+fn secrets_whose_access_lists_name_others_are_refused() {
+    let place = Place::with(10);
+    place.write_private("secret", &place.run_words("secret").out);
+    let own = rustix::process::geteuid();
+    // The kinds USER_OBJ, USER, GROUP_OBJ, MASK and OTHER of acl(5).
+    let list = |user: u32| {
+        let none = u32::MAX;
+        let entries = [(1, 6, none), (2, 4, user), (4, 0, none), (16, 4, none), (32, 0, none)];
+        let bytes = |(kind, allowed, number): (u16, u16, u32)| {
+            [&kind.to_le_bytes()[..], &allowed.to_le_bytes(), &number.to_le_bytes()].concat()
+        };
+        [&2_u32.to_le_bytes()[..], &entries.map(bytes).concat()].concat()
+    };
+    let push = ["push", "object", "--to", "127.0.0.1:1", "--secret-file", "secret"];
+    for (user, refused) in [(65534, true), (own.as_raw(), !own.is_root())] {
+        let (path, name) = (place.path("secret"), "system.posix_acl_access");
+        if setxattr(&path, name, &list(user), XattrFlags::empty()) == Err(Errno::OPNOTSUPP) {
+            return println!("SKIPPED: no access lists in {}", path.display());
+        }
+        assert_eq!(fs::metadata(&path).unwrap().permissions().mode() & 0o777, 0o640);
+        let outcome = place.run(&push);
+        assert_eq!(outcome.code, Some(if refused { 2 } else { 1 }), "{user}: {outcome:?}");
+        assert_eq!(outcome.err.contains("chmod 600 secret"), refused, "{user}: {outcome:?}");
+        fs::set_permissions(&path, Permissions::from_mode(0o600)).unwrap();
+        place.run(&push).has_failed_with(1, "127.0.0.1:1");
     }
 }
 

@@ -17,12 +17,15 @@ fn a_listener_refuses_a_home_directory_and_what_is_above_it() {
     let place = Place::with(10);
     place.write_private("secret", &place.run_words("secret").out);
     fs::create_dir_all(place.path("home/incoming")).unwrap();
-    fs::create_dir(place.path("homes")).unwrap();
+    fs::create_dir_all(place.path("homes/user/.ssh/more")).unwrap();
     symlink("home", place.path("link")).unwrap();
     for directory in ["home", "home/", "home/incoming/..", "link", "."] {
         let outcome = receive(&place, directory);
         outcome.has_failed_with(2, "the home directory");
         assert!(outcome.err.contains("--dir"), "the remedy: {outcome:?}");
+    }
+    for directory in ["homes/user/.ssh", "homes/user/.ssh/more"] {
+        receive(&place, directory).has_failed_with(2, "a directory .ssh");
     }
     for directory in ["home/incoming", "homes"] {
         receive(&place, directory).has_failed_with(1, "listening on 192.0.2.1:1");
@@ -31,6 +34,16 @@ fn a_listener_refuses_a_home_directory_and_what_is_above_it() {
     if rustix::process::geteuid().is_root() {
         receive(&place, "/root").has_failed_with(2, "the home directory of root");
     }
+}
+
+/// Whoever may push could make it, with what its user finds there at the first login.
+#[test]
+fn a_listener_refuses_what_is_above_a_home_that_does_not_exist_yet() {
+    let place = Place::with(10);
+    place.write_private("secret", &place.run_words("secret").out);
+    receive(&place, ".").has_failed_with(2, "the home directory");
+    fs::create_dir(place.path("incoming")).unwrap();
+    receive(&place, "incoming").has_failed_with(1, "listening on 192.0.2.1:1");
 }
 
 /// A stream that goes to a program is written nowhere.

@@ -82,7 +82,7 @@ pub use push::{
     HostTokens, Push, PushError, PushEvent, PushHandle, PushReport, PushSettings, Reach, Stream,
     StreamHost, StreamReport, StreamSettings,
 };
-pub use reason::shortened;
+pub use reason::{shortened, shows_nothing};
 pub use resident::peak_resident_bytes;
 pub use source::{EntryNames, KeptAttributes, ListOptions, Source, SourceError};
 pub use switch_control::SwitchControl;

@@ -1,4 +1,4 @@
-//! Text of peers in reasons and logs.
+//! Text of peers in reasons, logs and names.
 
 /// The longest reason or name of a peer that is kept and passed on, in bytes.
 const BYTES_MAX: usize = 1000;
@@ -9,6 +9,14 @@ pub fn shortened(text: &str) -> String {
     // Lines of a log are this program's.
     let line = kept.replace(['\n', '\r', '\u{2028}', '\u{2029}'], " ");
     if kept.len() == text.len() { line } else { format!("{line}... ({} bytes)", text.len()) }
+}
+
+/// Control characters, line ends, invisible characters and those that change the writing direction: a text with
+/// them can look like another or send control sequences to a terminal.
+pub fn shows_nothing(character: char) -> bool {
+    character.is_control()
+        || matches!(character, '\u{200b}'..='\u{200f}' | '\u{2028}'..='\u{202e}')
+        || matches!(character, '\u{2060}'..='\u{206f}' | '\u{61c}' | '\u{feff}')
 }
 
 #[cfg(test)]

@@ -44,6 +44,14 @@ async fn group_of_all(world: &mut World) -> (Connected, Vec<Receiver>) {
     (group, receivers)
 }
 
+/// The second application is gone: it takes its queue pair along, so that packets are no longer acknowledged. Its connection
+/// lasts until the value is dropped.
+fn lose_second(world: &mut World, receivers: &mut Vec<Receiver>) -> Receiver {
+    let dead = receivers.remove(1);
+    world.endpoints[dead.host].remove(dead.qpn);
+    dead
+}
+
 async fn ended(listener: &mut Listener) -> String {
     loop {
         match soon(listener.next()).await.unwrap() {
@@ -159,9 +167,7 @@ fn a_group_goes_on_without_an_application_that_dies() {
     runtime().block_on(async {
         let (mut group, mut receivers) = group_of_all(&mut world).await;
         Flow::new(1, 20).run(&mut world, &group, &receivers).await;
-        // It takes its queue pair along, so that packets are no longer acknowledged.
-        let dead = receivers.remove(1);
-        world.endpoints[dead.host].remove(dead.qpn);
+        let dead = lose_second(&mut world, &mut receivers);
         let mut flow = Flow::new(2, 20);
         flow.post(&mut world, &group, &receivers);
         drop(dead);
@@ -346,8 +352,7 @@ fn members_come_back_with_a_daemon_that_was_killed() {
         world.kill_daemon(2);
         let (member, reason, continues) = failed(&mut group.group).await;
         assert!((member, continues) == (1, true) && reason.contains("gone"), "{reason}");
-        let dead = receivers.remove(1);
-        world.endpoints[dead.host].remove(dead.qpn);
+        let _dead = lose_second(&mut world, &mut receivers);
         Flow::new(2, 20).run(&mut world, &group, &receivers).await;
         drop(group);
         for receiver in &mut receivers {

@@ -20,6 +20,7 @@ pub(super) struct Part {
     /// `None`: the root.
     pub(super) source: Option<usize>,
     pub(super) hosts: Vec<usize>,
+    /// Of the object: at least one byte of it, or none for its listing.
     pub(super) ranges: Ranges,
 }
 

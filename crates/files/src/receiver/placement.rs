@@ -7,7 +7,8 @@ use crate::{
     TargetError,
     copy::refusal,
     disk::Directory,
-    place::{NAME_BYTES_MAX, Place, is_hidden as is_hidden_name},
+    place::{NAME_BYTES_MAX, Place, is_hidden},
+    reason::shows_nothing,
 };
 
 /// A receiver's rule for destinations.
@@ -112,7 +113,7 @@ fn check(destination: &str) -> Result<(), String> {
     if destination.ends_with('/') || destination.ends_with("/.") {
         return Err(format!("{destination:?} names a directory; name a file as --dest"));
     }
-    if let Some(character) = destination.chars().find(|&character| is_hidden(character)) {
+    if let Some(character) = destination.chars().find(|&character| shows_nothing(character)) {
         return Err(format!(
             "{destination:?} has the character U+{:04X}, which does not show or changes how a name \
              is shown; choose another --dest",
@@ -126,20 +127,12 @@ fn check(destination: &str) -> Result<(), String> {
             name.len()
         ));
     }
-    if destination.split('/').any(is_hidden_name) {
+    if destination.split('/').any(is_hidden) {
         return Err(format!(
             "{destination:?} has the form of a temporary file of rdmc; choose another --dest"
         ));
     }
     Ok(())
-}
-
-/// Control characters, line ends, invisible characters and those that change the writing direction: a name with
-/// them can look like another or send control sequences to a terminal.
-fn is_hidden(character: char) -> bool {
-    character.is_control()
-        || matches!(character, '\u{200b}'..='\u{200f}' | '\u{2028}'..='\u{202e}')
-        || matches!(character, '\u{2060}'..='\u{206f}' | '\u{61c}' | '\u{feff}')
 }
 
 #[cfg(test)]

@@ -1,6 +1,9 @@
 //! The other contexts: which connections to them are shared, and which are being made.
 
-use std::{collections::HashMap, net::SocketAddr};
+use std::{
+    collections::HashMap,
+    net::{IpAddr, SocketAddr},
+};
 
 use transport_tcp::ConnectionId;
 
@@ -23,6 +26,8 @@ enum Known {
 
 struct Peer {
     address: SocketAddr,
+    /// The other end of the connection, whatever address it says that its context has.
+    from: IpAddr,
     /// The next channel that this end asks for: the end that has connected asks for odd ones.
     next_channel: u32,
 }
@@ -87,10 +92,11 @@ impl Contexts {
         &mut self,
         connection: ConnectionId,
         address: SocketAddr,
+        from: IpAddr,
         connected_here: bool,
     ) {
         let next_channel = if connected_here { 1 } else { 2 };
-        self.peers.insert(connection, Peer { address, next_channel });
+        self.peers.insert(connection, Peer { address, from, next_channel });
         let known = self.by_address.entry(address).or_insert(Known::Shared(connection));
         if matches!(known, Known::Connecting(_)) {
             *known = Known::Shared(connection);
@@ -106,9 +112,9 @@ impl Contexts {
         Some(channel)
     }
 
-    /// Returns the address of the context at the other end.
-    pub(crate) fn address(&self, connection: ConnectionId) -> Option<SocketAddr> {
-        self.peers.get(&connection).map(|peer| peer.address)
+    /// Returns the address of the context at the other end, and that from which it has connected, or to which this one has.
+    pub(crate) fn addresses(&self, connection: ConnectionId) -> Option<(SocketAddr, IpAddr)> {
+        self.peers.get(&connection).map(|peer| (peer.address, peer.from))
     }
 
     /// Forgets a connection that has ended.

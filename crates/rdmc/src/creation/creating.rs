@@ -2,8 +2,7 @@
 
 use std::{collections::HashMap, sync::Arc, time::Duration};
 
-use crossbeam_channel::Sender;
-use session::Channel;
+use session::{Channel, Deadline};
 use transport::Transport;
 use transport_tcp::ConnectionId;
 
@@ -13,21 +12,27 @@ use super::{
     dialing::{Dial, Dialer},
     effects::{Effect, Reserve},
     links::{Sockets, Wire},
-    messages::Message,
-    steps::{Grant, Reply, Step},
+    messages::{Asks, Message, Response, shortened},
+    steps::{Reply, Step},
 };
 use crate::{
     commands::{Command, Commands},
-    network::{Network, Offers, Release, ReservedLink, SharedEvent},
+    network::{Network, Offers, OwnLink, Release, ReservedLink, SharedEvent},
 };
+
+/// How long the answer on a connection of its own may take. It is short, and the first that is sent there but for the handshake, so it
+/// fits in the socket's buffer and does not wait for the other context.
+const ANSWER_TIMEOUT: Duration = Duration::from_secs(1);
 
 /// What is being created in a context.
 pub(crate) struct Creating {
     creations: Creations<Sockets>,
     /// Who waits for a creation, by number.
     callers: HashMap<u64, Caller>,
-    /// Who waits for the answer to a request.
-    asks: HashMap<u64, Sender<Result<Grant, String>>>,
+    /// Requests on connections of their own that have no answer yet.
+    asked: HashMap<u64, Asked>,
+    /// How many there were.
+    asks: u64,
     dialer: Arc<Dialer>,
     release: Release,
 }
@@ -35,6 +40,13 @@ pub(crate) struct Creating {
 struct Caller {
     offers: Offers,
     reply: Reply,
+}
+
+/// A connection on which another context asks something; closed when this is dropped.
+struct Asked {
+    channels: Vec<Channel>,
+    /// The other context's offer.
+    theirs: Vec<u8>,
 }
 
 /// Reserves channels that are given back when they are dropped.
@@ -65,10 +77,11 @@ impl Creating {
             // Without a worker there is no connection.
             let _ = commands.give(Command::Release { link });
         });
-        let (callers, asks) = (HashMap::new(), HashMap::new());
+        let (callers, asked, asks) = (HashMap::new(), HashMap::new(), 0);
         Self {
             creations: Creations::new(u128::from_le_bytes(identity)),
             callers,
+            asked,
             asks,
             dialer,
             release,
@@ -107,9 +120,9 @@ impl Creating {
             }
             Step::Forget { number } => self.creations.forget(number),
             Step::Chosen { dial, choice } => self.creations.chosen(channels, now, dial, choice),
-            Step::Connected { link, address, dial } => match channels.network.share(link) {
+            Step::Connected { link, address, from, dial } => match channels.network.share(link) {
                 Ok(connection) => {
-                    self.creations.connected(channels, now, connection, address, dial);
+                    self.creations.connected(channels, now, connection, address, from, dial);
                 }
                 Err(error) => {
                     self.creations.unusable(channels, now, address, dial, &error.to_string());
@@ -119,14 +132,15 @@ impl Creating {
             Step::NotConnected { dial, error } => {
                 self.creations.not_connected(channels, now, dial, error);
             }
-            Step::Requested { ask, peer, asks, reply } => {
-                self.asks.insert(ask, reply);
+            Step::Requested { channels: streams, mut asks } => {
+                let theirs = match &mut asks {
+                    Asks::Link(request) => std::mem::take(&mut request.offer),
+                    Asks::Choice(_) => Vec::new(),
+                };
+                let (ask, peer) = (self.asks, streams[0].peer());
+                self.asks += 1;
+                self.asked.insert(ask, Asked { channels: streams, theirs });
                 self.creations.requested(channels, now, ask, peer, asks);
-            }
-            Step::Placed { ask, link } => self.creations.placed(channels, now, ask, link),
-            Step::TakenBack { ask } => {
-                self.asks.remove(&ask);
-                self.creations.taken_back(ask);
             }
         }
         self.carry_out(network);
@@ -189,7 +203,15 @@ impl Creating {
                         self.creations.disconnected(channels, now, connection, Some(&cause));
                     }
                 }
-                Effect::Answer { ask, number, answer } => self.answer(ask, number, answer),
+                Effect::Answer { ask, number, answer } => {
+                    let link = self.answer(ask, number, answer);
+                    let now = network.now();
+                    let channels = &mut Channels { network, release: Arc::clone(&self.release) };
+                    match link {
+                        Some(link) => self.creations.placed(channels, now, ask, Box::new(link)),
+                        None => self.creations.taken_back(ask),
+                    }
+                }
                 Effect::Chosen { number, choice } => {
                     if let Some(Caller { reply: Reply::Choice(reply), .. }) =
                         self.callers.remove(&number)
@@ -210,15 +232,27 @@ impl Creating {
         }
     }
 
-    fn answer(&mut self, ask: u64, number: u64, answer: Result<Option<RootChoice>, String>) {
-        let Some(reply) = self.asks.remove(&ask) else { return };
-        let granted = answer.and_then(|choice| match (choice, self.callers.get(&number)) {
-            (Some(choice), _) => Ok(Grant::Choice(choice)),
-            (None, Some(caller)) => Ok(Grant::Link(caller.offers.clone())),
-            (None, None) => Err("its creation has ended".to_owned()),
-        });
-        // The thread that waits takes it back if it has ended.
-        let _ = reply.send(granted);
+    /// Answers what was asked on a connection of its own. Returns the link if it is granted, and the answer was sent.
+    fn answer(
+        &mut self,
+        ask: u64,
+        number: u64,
+        answer: Result<Option<RootChoice>, String>,
+    ) -> Option<OwnLink> {
+        let Asked { mut channels, theirs } = self.asked.remove(&ask)?;
+        let offers = self.callers.get(&number).map(|caller| &caller.offers);
+        let offer = |offers: &Offers| offers.make().map_err(|error| error.to_string());
+        let (response, ours) = match answer {
+            Ok(Some(choice)) => (Response::Chose(choice), None),
+            Ok(None) => match offers.ok_or("its creation has ended".into()).and_then(offer) {
+                Ok(ours) => (Response::Accepted { offer: ours.bytes() }, Some(ours)),
+                Err(cause) => (Response::Refused(shortened(&cause)), None),
+            },
+            Err(cause) => (Response::Refused(shortened(&cause)), None),
+        };
+        let sent = channels[0].send(&response, Deadline::after(ANSWER_TIMEOUT));
+        sent.inspect_err(|error| tracing::debug!(%error, "an answer was not taken")).ok()?;
+        Some(OwnLink { channels, ours: ours?, theirs, connected_here: false })
     }
 }
 

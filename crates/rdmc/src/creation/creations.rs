@@ -3,7 +3,7 @@
 
 use std::{
     collections::{BTreeMap, HashMap, VecDeque},
-    net::SocketAddr,
+    net::{IpAddr, SocketAddr},
     time::Duration,
 };
 
@@ -135,19 +135,20 @@ impl<M: Medium> Creations<M> {
         self.settle(channels, now);
     }
 
-    /// A connection to the context at this address is shared from now on. `dial`: if it was made for
-    /// [`Effect::Connect`].
+    /// A connection to the context at this address is shared from now on. `from`: the other end of the connection; `dial`: if it
+    /// was made for [`Effect::Connect`].
     pub fn connected(
         &mut self,
         channels: &mut impl Reserve<M>,
         now: Duration,
         connection: ConnectionId,
         address: SocketAddr,
+        from: IpAddr,
         dial: Option<u64>,
     ) {
         let ended = dial.and_then(|dial| self.contexts.end(dial));
         self.touched.extend(ended.map(|ended| ended.number));
-        self.contexts.add(connection, address, dial.is_some());
+        self.contexts.add(connection, address, from, dial.is_some());
         self.connect_again(address, now);
         self.settle(channels, now);
     }
@@ -247,11 +248,11 @@ impl<M: Medium> Creations<M> {
     ) {
         match message {
             Message::Asks { channel, asks } => {
-                let Some(peer) = self.contexts.address(connection) else { return };
+                let Some(addresses) = self.contexts.addresses(connection) else { return };
                 let (at, number) = (Place::Channel((connection, channel)), asks.group());
                 match reserve(channels, connection, channel, &asks) {
                     Ok(link) => {
-                        self.take_request(channels, Parked::new(at, peer, link, asks, now));
+                        self.take_request(channels, Parked::new(at, addresses, link, asks, now));
                     }
                     Err(cause) => self.refuse(at, number, cause),
                 }
@@ -302,7 +303,8 @@ impl<M: Medium> Creations<M> {
         peer: SocketAddr,
         asks: Asks,
     ) {
-        self.take_request(channels, Parked::new(Place::Own(ask), peer, None, asks, now));
+        let addresses = (peer, peer.ip());
+        self.take_request(channels, Parked::new(Place::Own(ask), addresses, None, asks, now));
         self.settle(channels, now);
     }
 

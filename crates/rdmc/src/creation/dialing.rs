@@ -125,7 +125,7 @@ impl Connecting {
             (Response::Shared, Some(sharing), _) => {
                 let link = tcp_link(channels, sharing.protection).map_err(refused)?;
                 let (address, dial) = (dial.address, Some(dial.number));
-                Ok(Step::Connected { link, address, dial })
+                Ok(Step::Connected { link, address, from: address.ip(), dial })
             }
             (Response::Accepted { offer: theirs }, _, Asks::Link(_)) => {
                 let link = Box::new(OwnLink { channels, ours, theirs, connected_here: true });

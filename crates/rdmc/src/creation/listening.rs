@@ -4,32 +4,23 @@ use std::{
     collections::HashMap,
     io,
     net::{SocketAddr, TcpListener},
-    sync::{
-        Mutex,
-        atomic::{AtomicU64, Ordering},
-    },
+    sync::Mutex,
     time::Duration,
 };
 
-use crossbeam_channel::{RecvTimeoutError, bounded};
 use serde::Serialize;
 use session::{Channel, Deadline, Handshake, Listener, Peers};
 use socket2::{Domain, Protocol, Socket, Type};
-use transport_tcp::MESSAGE_BYTES_MAX;
+use transport_tcp::{MESSAGE_BYTES_MAX, STREAMS_MAX};
 
 use super::{
     dialing::Connecting,
-    messages::{Asks, Hello, Purpose, Response},
-    parked::PARKED_TIME_MAX,
-    steps::{Grant, Step},
+    messages::{Hello, Purpose, Response},
+    steps::Step,
 };
-use crate::{
-    Error,
-    commands::Command,
-    network::{OwnLink, tcp_link},
-};
+use crate::{Error, commands::Command, network::tcp_link};
 
-/// How long another context may take to say what it wants, to make all streams, and to take the answer.
+/// How long another context may take to say what it wants, and to make all streams.
 const REQUEST_TIMEOUT: Duration = Duration::from_secs(10);
 
 /// How many connections may be incomplete at the same time.
@@ -52,8 +43,6 @@ struct Answering {
     connecting: Connecting,
     /// Connections of which not all streams are there, by their identity.
     forming: Mutex<HashMap<[u8; 16], Forming>>,
-    /// How often something was asked on a connection of its own.
-    asks: AtomicU64,
 }
 
 impl LinkListener {
@@ -66,10 +55,9 @@ impl LinkListener {
         let system = |error| Error::System { what: format!("listening on {address}"), error };
         let socket = listen(address).map_err(system)?;
         let secret = connecting.secret.clone();
-        let answering =
-            Answering { connecting, forming: Mutex::default(), asks: AtomicU64::default() };
-        // The handshake's guard is held until the answer is sent, so that closing the listener also
-        // ends connections that wait here.
+        let answering = Answering { connecting, forming: Mutex::default() };
+        // The handshake's guard is held until the worker has what was asked, so that closing the listener also
+        // ends connections on which nothing is asked.
         let answer = move |channel, handshake| answering.answer(channel, &handshake);
         let listener = Listener::answering(peers, socket, secret, answer).map_err(system)?;
         Ok(Self { listener })
@@ -111,7 +99,8 @@ fn check_length(asked: &impl Serialize, peer: SocketAddr) -> Result<(), Error> {
 }
 
 impl Answering {
-    /// Answers on a connection that another context has made, once all of its streams are there.
+    /// Takes a connection that another context has made, once all of its streams are there: to share it, or to the worker, which
+    /// answers what is asked on it.
     fn answer(&self, mut channel: Channel, handshake: &Handshake) -> Result<(), Error> {
         let deadline = Deadline::after(REQUEST_TIMEOUT);
         let hello = channel.receive::<Hello>(deadline)?;
@@ -130,7 +119,7 @@ impl Answering {
                 channels[0].send(&Response::Shared, deadline)?;
                 let link = tcp_link(channels, sharing.protection)
                     .map_err(|cause| Error::Peer { address, cause })?;
-                return self.tell(Step::Connected { link, address, dial: None });
+                return self.tell(Step::Connected { link, address, from: peer.ip(), dial: None });
             }
             Purpose::Share { .. } => {
                 channels[0].send(&Response::Apart, deadline)?;
@@ -142,47 +131,7 @@ impl Answering {
                 }
             }
         };
-        self.answer_own(channels, asks)
-    }
-
-    /// Answers what is asked on a connection of its own, once the group is created here.
-    fn answer_own(&self, mut channels: Vec<Channel>, asks: Asks) -> Result<(), Error> {
-        let ask = self.asks.fetch_add(1, Ordering::Relaxed);
-        let patience = Duration::from_millis(asks.timeout_ms()).min(PARKED_TIME_MAX);
-        let group = asks.group();
-        let theirs = match &asks {
-            Asks::Link(request) => request.offer.clone(),
-            Asks::Choice(_) => Vec::new(),
-        };
-        let (reply, answer) = bounded(1);
-        let peer = channels[0].peer();
-        self.tell(Step::Requested { ask, peer, asks, reply })?;
-        let late = || Err(format!("group {group} was not created there in time"));
-        let answer = answer.recv_timeout(patience).unwrap_or_else(|error| match error {
-            RecvTimeoutError::Timeout => late(),
-            RecvTimeoutError::Disconnected => Err("its context is closed".into()),
-        });
-        let deadline = Deadline::after(REQUEST_TIMEOUT);
-        let accepted = match answer {
-            Ok(Grant::Choice(choice)) => {
-                return Ok(channels[0].send(&Response::Chose(choice), deadline)?);
-            }
-            Ok(Grant::Link(offers)) => offers.make().and_then(|ours| {
-                channels[0].send(&Response::Accepted { offer: ours.bytes() }, deadline)?;
-                Ok(ours)
-            }),
-            Err(reason) => {
-                self.tell(Step::TakenBack { ask })?;
-                return Ok(channels[0].send(&Response::Refused(reason), deadline)?);
-            }
-        };
-        match accepted {
-            Ok(ours) => {
-                let link = Box::new(OwnLink { channels, ours, theirs, connected_here: false });
-                self.tell(Step::Placed { ask, link })
-            }
-            Err(error) => self.tell(Step::TakenBack { ask }).and(Err(error)),
-        }
+        self.tell(Step::Requested { channels, asks })
     }
 
     /// Adds a stream to its connection. Returns all streams, and what they are for, once they are there.
@@ -190,7 +139,7 @@ impl Answering {
         let Hello { id, stream, streams, purpose } = hello;
         let mut forming = self.forming.lock().unwrap_or_else(|poisoned| poisoned.into_inner());
         forming.retain(|_, one| !one.until.left().is_zero());
-        if forming.len() >= FORMING_MAX {
+        if forming.len() >= FORMING_MAX || usize::from(streams) > STREAMS_MAX {
             return None;
         }
         let none = || Forming {
@@ -219,42 +168,78 @@ mod tests {
 
     use super::{
         super::{
-            messages::Request,
+            messages::{Asks, Request},
             terms::{TeamTerms, Terms},
         },
         *,
     };
     use crate::{Context, ContextSettings, Protection, TeamSettings};
 
-    #[test]
-    fn long_requests_are_not_kept() {
+    const PATIENCE: Duration = Duration::from_secs(60);
+
+    fn context() -> (Context, Secret) {
         let secret = Secret::from_bytes([7; 32]);
         let address = ([127, 0, 0, 1], 0).into();
-        let context = Context::start(ContextSettings::new(address, secret.clone())).unwrap();
-        let team = TeamSettings::new(1, vec![address; 2], 0);
-        let answer_to = |bytes: usize| {
-            let asks = Asks::Link(Request {
-                group: 1,
-                from: 1,
-                to: 0,
-                context: 1,
-                attempt: 1,
-                terms: Terms::Team(TeamTerms::new(&team, "tcp", Protection::None)),
-                offer: vec![0; bytes],
-                timeout_ms: 1,
-            });
-            let purpose = Some(Purpose::Own(asks));
-            let deadline = Deadline::after(Duration::from_secs(60));
-            let mut channel = Channel::connect(context.address(), &secret, deadline).unwrap();
-            channel
-                .send(&Hello { id: [bytes as u8; 16], stream: 0, streams: 1, purpose }, deadline)
-                .unwrap();
-            channel.receive::<Response>(deadline)
-        };
+        (Context::start(ContextSettings::new(address, secret.clone())).unwrap(), secret)
+    }
+
+    /// Asks for a link of a team that nobody creates, with an offer of this length, on a connection of its own.
+    fn ask(to: &(Context, Secret), name: u64, offer_bytes: usize, timeout_ms: u64) -> Channel {
+        let (context, secret) = to;
+        let team = TeamSettings::new(1, vec![context.address(); 2], 0);
+        let asks = Asks::Link(Request {
+            group: 1,
+            from: 1,
+            to: 0,
+            context: name.into(),
+            attempt: 1,
+            terms: Terms::Team(TeamTerms::new(&team, "tcp", Protection::None)),
+            offer: vec![0; offer_bytes],
+            timeout_ms,
+        });
+        let purpose = Some(Purpose::Own(asks));
+        let deadline = Deadline::after(PATIENCE);
+        let mut channel = Channel::connect(context.address(), secret, deadline).unwrap();
+        let id = u128::from(name).to_le_bytes();
+        channel.send(&Hello { id, stream: 0, streams: 1, purpose }, deadline).unwrap();
+        channel
+    }
+
+    #[test]
+    fn long_requests_are_not_kept() {
+        let to = context();
+        let answer_to =
+            |bytes| ask(&to, 1, bytes, 1).receive::<Response>(Deadline::after(PATIENCE));
         let refused = answer_to(MESSAGE_BYTES_MAX / 2);
         assert!(matches!(refused, Ok(Response::Refused(_))), "{refused:?}");
         let closed = answer_to(MESSAGE_BYTES_MAX);
         assert!(closed.is_err(), "{closed:?}");
-        context.close(Duration::from_secs(60)).unwrap();
+        to.0.close(PATIENCE).unwrap();
+    }
+
+    /// Returns how many threads of this process serve a connection; other tests of this process have few.
+    fn serving() -> usize {
+        let tasks = std::fs::read_dir("/proc/self/task").unwrap();
+        let names = tasks.flatten().map(|task| std::fs::read_to_string(task.path().join("comm")));
+        names.filter(|name| name.as_ref().is_ok_and(|name| name == "rdmc-handshake\n")).count()
+    }
+
+    #[test]
+    fn requests_that_wait_have_no_threads() {
+        const WAITING: u64 = 150;
+        let to = context();
+        let hour_ms = 3_600_000;
+        let mut channels: Vec<Channel> =
+            (0..WAITING).map(|name| ask(&to, name, 0, hour_ms)).collect();
+        let deadline = Deadline::after(PATIENCE);
+        while serving() > WAITING as usize / 2 {
+            assert!(!deadline.left().is_zero(), "{} threads", serving());
+            std::thread::sleep(Duration::from_millis(10));
+        }
+        assert!(channels.iter().all(Channel::is_open), "one was answered");
+        to.0.close(PATIENCE).unwrap();
+        for channel in &mut channels {
+            assert!(channel.receive::<Response>(deadline).is_err(), "its context has ended");
+        }
     }
 }

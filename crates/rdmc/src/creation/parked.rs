@@ -1,6 +1,10 @@
 //! Requests for groups that are not being created here yet, and questions whose answers are not known yet.
 
-use std::{collections::BTreeMap, net::SocketAddr, time::Duration};
+use std::{
+    collections::BTreeMap,
+    net::{IpAddr, SocketAddr},
+    time::Duration,
+};
 
 use transport_tcp::ConnectionId;
 
@@ -12,16 +16,15 @@ use super::{
 /// How many requests may wait in a context.
 const PARKED_MAX: usize = 4096;
 
-/// How many of them may have come on one connection.
-const OF_ONE_MAX: usize = PARKED_MAX / 4;
-
 /// The longest time for which a request waits.
-pub(crate) const PARKED_TIME_MAX: Duration = Duration::from_secs(600);
+const PARKED_TIME_MAX: Duration = Duration::from_secs(600);
 
 /// A request that waits.
 pub(crate) struct Parked<C> {
     pub(crate) at: Place,
     pub(crate) peer: SocketAddr,
+    /// The other end of its connection.
+    from: IpAddr,
     /// Reserved for it, if the link is a channel of a shared connection.
     pub(crate) channel: Option<C>,
     pub(crate) asks: Asks,
@@ -43,33 +46,43 @@ impl<C> Default for Waiting<C> {
 impl<C> Parked<C> {
     pub(crate) fn new(
         at: Place,
-        peer: SocketAddr,
+        (peer, from): (SocketAddr, IpAddr),
         channel: Option<C>,
         asks: Asks,
         now: Duration,
     ) -> Self {
         let patience = Duration::from_millis(asks.timeout_ms()).min(PARKED_TIME_MAX);
-        Self { at, peer, channel, asks, until: now + patience }
+        Self { at, peer, from, channel, asks, until: now + patience }
     }
 }
 
 impl<C> Waiting<C> {
-    /// Adds a request. Returns it if too many wait.
+    /// Adds a request. If too many wait, one makes way for it and is returned, of the address from which most have come: that keeps out
+    /// no other one. If most have come from its own address, it is returned itself.
     pub(crate) fn park(&mut self, parked: Parked<C>) -> Option<Parked<C>> {
-        if self.count >= PARKED_MAX || self.has_many_of(parked.at) {
-            return Some(parked);
+        let mut replaced = None;
+        if self.count >= PARKED_MAX {
+            replaced = self.take_of_most(parked.from);
+            if replaced.is_none() {
+                return Some(parked);
+            }
         }
         self.count += 1;
         self.by_number.entry(parked.asks.group()).or_default().push(parked);
-        None
+        replaced
     }
 
-    /// Returns whether a connection has as many requests as one may have. On a connection of its own there is one.
-    fn has_many_of(&self, at: Place) -> bool {
-        let Place::Channel((connection, _)) = at else { return false };
-        let is_of = |at: Place| matches!(at, Place::Channel((its, _)) if its == connection);
-        let all = self.by_number.values().flatten();
-        self.count >= OF_ONE_MAX && all.filter(|one| is_of(one.at)).count() >= OF_ONE_MAX
+    /// Takes the most patient request of the address from which most have come, unless that is this one.
+    fn take_of_most(&mut self, other: IpAddr) -> Option<Parked<C>> {
+        let mut counts = BTreeMap::<IpAddr, usize>::new();
+        for parked in self.by_number.values().flatten() {
+            *counts.entry(parked.from).or_default() += 1;
+        }
+        let own = counts.get(&other).copied().unwrap_or(0);
+        let (most, count) = counts.into_iter().max_by_key(|&(_, count)| count)?;
+        let of_most = || self.by_number.values().flatten().filter(|parked| parked.from == most);
+        let at = of_most().max_by_key(|parked| parked.until).filter(|_| count > own)?.at;
+        self.take_all(|parked| parked.at == at).pop()
     }
 
     /// Takes the requests that a newer one of the same context replaces.
@@ -118,5 +131,36 @@ impl<C> Waiting<C> {
         });
         self.count -= taken.len();
         taken
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::{
+        super::{choice::Question, terms::Addresses},
+        *,
+    };
+
+    fn parked(at: u64, from: u8) -> Parked<()> {
+        let (address, second) = (IpAddr::from([10, 0, 0, from]), Duration::from_secs(1));
+        let (addresses, timeout_ms) = (Addresses::new(&[]), 1000);
+        let asks =
+            Asks::Choice(Question { group: at, from: 1, to: 0, root: 0, addresses, timeout_ms });
+        Parked::new(Place::Own(at), (SocketAddr::new(address, 1), address), None, asks, second)
+    }
+
+    #[test]
+    fn an_address_from_which_many_come_keeps_out_no_other() {
+        let (mut waiting, most) = (Waiting::default(), PARKED_MAX as u64);
+        let mut park = |at, from| waiting.park(parked(at, from)).map(|out| (out.at, out.from));
+        let from = |last| IpAddr::from([10, 0, 0, last]);
+        // Two more of the first address than of the second one.
+        assert!((0..most).all(|at| park(at, if at <= most / 2 { 1 } else { 2 }).is_none()));
+        assert_eq!(park(most, 1), Some((Place::Own(most), from(1))), "its own are the most");
+        assert_eq!(park(most + 1, 2).map(|out| out.1), Some(from(1)));
+        assert_eq!(park(most + 2, 2), Some((Place::Own(most + 2), from(2))), "it has as many");
+        assert_eq!(park(most + 3, 3).map(|out| out.1 == from(3)), Some(false));
+        assert_eq!(waiting.count, PARKED_MAX);
+        assert_eq!(waiting.by_number.values().flatten().count(), PARKED_MAX);
     }
 }

@@ -1,8 +1,12 @@
 //! What the worker is told of creations.
 
-use std::{net::SocketAddr, time::Duration};
+use std::{
+    net::{IpAddr, SocketAddr},
+    time::Duration,
+};
 
 use crossbeam_channel::Sender;
+use session::Channel;
 
 use super::{choice::RootChoice, joining::Joining, links::Links, messages::Asks};
 use crate::{
@@ -23,20 +27,16 @@ pub(crate) enum Step {
     },
     /// A group was not created, after its links were made.
     Forget { number: u64 },
-    /// A connection with the context at this address is to be shared; `dial`: if it was made here.
-    Connected { link: TcpLink, address: SocketAddr, dial: Option<u64> },
+    /// A connection with the context at this address is to be shared; `from`: the other end of it; `dial`: if it was made here.
+    Connected { link: TcpLink, address: SocketAddr, from: IpAddr, dial: Option<u64> },
     /// A link was made that has connections of its own.
     Linked { dial: u64, link: Box<OwnLink> },
     /// A context that has no connection to share has told what the root has chosen.
     Chosen { dial: u64, choice: RootChoice },
     /// A connection was not made.
     NotConnected { dial: u64, error: Error },
-    /// Another context asks something on a connection of its own.
-    Requested { ask: u64, peer: SocketAddr, asks: Asks, reply: Sender<Result<Grant, String>> },
-    /// The link of a request that was granted is there.
-    Placed { ask: u64, link: Box<OwnLink> },
-    /// The request is no longer made.
-    TakenBack { ask: u64 },
+    /// Another context asks something on a connection of its own, with these streams.
+    Requested { channels: Vec<Channel>, asks: Asks },
 }
 
 /// Who waits for a step of a creation.
@@ -45,13 +45,6 @@ pub(crate) enum Reply {
     Choice(Sender<Result<RootChoice, Error>>),
     /// The second one.
     Links(Sender<Result<Links, Error>>),
-}
-
-/// What another context gets that has asked on a connection of its own.
-pub(crate) enum Grant {
-    Choice(RootChoice),
-    /// The link; this makes the offer for this end of it.
-    Link(Offers),
 }
 
 impl Reply {

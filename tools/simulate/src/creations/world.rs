@@ -188,7 +188,8 @@ impl<'a> World<'a> {
                     node.act(|creations, channels| {
                         channels.0.borrow_mut().usable.insert((connection, side));
                         let id = name(connection, side);
-                        creations.connected(channels, now, id, address(peer), dial);
+                        let (peer, ip) = (address(peer), address(peer).ip());
+                        creations.connected(channels, now, id, peer, ip, dial);
                     });
                 }
             }

@@ -53,7 +53,7 @@ impl<'a> World<'a> {
 
     pub(super) fn handle_root(&mut self, process: usize) {
         if self.root.outcome.is_none() {
-            self.decide(true);
+            self.decide(|root| root.next_event());
         }
         while let Some(note) = self.processes[process].inbox.pop_front() {
             self.note_after_end(note);
@@ -64,17 +64,17 @@ impl<'a> World<'a> {
     /// Processes deadlines that have passed.
     pub(super) fn advance_root(&mut self) {
         if self.root.outcome.is_none() {
-            self.decide(false);
+            self.decide(|_| None);
             self.look(self.root.process);
         }
     }
 
-    /// Passes all that is in the inbox to the state machine, or only the time.
-    fn decide(&mut self, all: bool) {
+    /// Passes these events to the state machine, and the time.
+    fn decide(&mut self, next: impl FnMut(&mut AtRoot<'_, 'a>) -> Option<RootEvent<usize, ()>>) {
         let Some(mut core) = self.root.core.take() else { return };
         let now = Duration::from_nanos(self.push_ns());
         let mut stage = AtRoot { world: self };
-        step(&mut core, &mut stage, now, |stage| if all { stage.next_event() } else { None });
+        step(&mut core, &mut stage, now, next);
         let linger = linger_timeout(&core, &stage).unwrap_or_default();
         let outcome = core.is_over().then(|| core.outcome());
         let next = core.deadline().map(|at| at.as_nanos() as u64 + self.root.began_ns);
