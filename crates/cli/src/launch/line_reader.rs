@@ -25,11 +25,14 @@ pub struct LineReader {
     wake: PipeWriter,
 }
 
+/// Takes a line of a pipe, or its end.
+type Take = dyn FnMut(Option<&str>) + Send;
+
 struct Source {
     pipe: File,
     /// The line that is not complete yet.
     line: Vec<u8>,
-    take: Box<dyn FnMut(Option<&str>) + Send>,
+    take: Box<Take>,
 }
 
 impl LineReader {
