@@ -118,7 +118,7 @@ mod tests {
     fn hex_round_trips_and_debug_does_not_print_it() {
         let secret = Secret::random().unwrap();
         let again = Secret::from_hex(&format!(" {}\n", &*secret.to_hex())).unwrap();
-        assert_eq!(secret.0, again.0);
+        assert_eq!(secret, again);
         assert_eq!(format!("{secret:?}"), "Secret(..)");
         let known = Secret::from_bytes(std::array::from_fn(|index| index as u8 * 8));
         assert!(known.to_hex().starts_with("000810") && known.to_hex().ends_with("f0f8"));
@@ -133,6 +133,7 @@ mod tests {
     fn each_secret_has_its_own_identity() {
         let (one, other) = (Secret::from_bytes([1; 32]), Secret::from_bytes([2; 32]));
         assert_eq!(one.identity_seed(), one.clone().identity_seed());
+        assert_ne!(one, other);
         assert_ne!(one.identity_seed(), other.identity_seed());
         assert_ne!(*one.identity_seed(), [1; 32]);
     }
