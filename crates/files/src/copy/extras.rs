@@ -3,7 +3,9 @@
 use std::{
     collections::HashSet,
     ffi::{OsStr, OsString},
+    io,
     os::unix::ffi::OsStrExt,
+    sync::atomic::{AtomicBool, Ordering},
 };
 
 use rustix::{
@@ -74,22 +76,24 @@ struct Search<'a> {
     listed: HashSet<u64>,
     letters: Letters<'a>,
     extras: Vec<Extra>,
+    stop: &'a AtomicBool,
 }
 
 /// Finds what is in the directories of a tree and not in the tree, what is in a directory before it. Not what the
 /// patterns leave out, nor what is mounted, nor files of rdmc.
 ///
-/// Errors: a directory cannot be read; an invalid pattern.
+/// Blocks while each name there is compared with each pattern, or until `stop`. Errors: a directory cannot be read; an invalid
+/// pattern; stopped.
 pub(super) fn find(
     top: &Directory,
     order: &Order,
-    deletion: &Deletion,
+    (deletion, stop): (&Deletion, &AtomicBool),
     there: &There,
 ) -> Result<Vec<Extra>, TargetError> {
     let selection = deletion.selection()?;
     let listed = (0..order.entries().len()).filter_map(|number| there.inode(number)).collect();
     let (letters, extras) = (Letters::new(&order.listing), Vec::new());
-    let mut search = Search { order, deletion, selection, listed, letters, extras };
+    let mut search = Search { order, deletion, selection, listed, letters, extras, stop };
     if deletion.at_top {
         search.directory(top, b"", false)?;
     }
@@ -105,7 +109,7 @@ pub(super) fn find(
 }
 
 impl Search<'_> {
-    fn failed(&self, path: &[u8], error: Errno) -> TargetError {
+    fn failed(&self, path: &[u8], error: impl Into<io::Error>) -> TargetError {
         let path = self.order.shown(path);
         TargetError::System { path, what: "examine", error: error.into() }
     }
@@ -122,6 +126,9 @@ impl Search<'_> {
         let is_immutable = directory.is_itself_immutable();
         let mut is_all = true;
         for name in &names {
+            if self.stop.load(Ordering::Relaxed) {
+                return Err(self.failed(path, io::ErrorKind::Interrupted));
+            }
             let inner = match path {
                 [] => name.as_bytes().to_vec(),
                 path => [path, b"/", name.as_bytes()].concat(),
@@ -157,8 +164,15 @@ impl Search<'_> {
         // By its inode, or in other letters.
         let is_other_name = stat.st_nlink == 1 && self.listed.contains(&stat.st_ino)
             || self.letters.entry((directory, names), &path).is_some();
-        if is_other_name || !self.selection.takes(&shown, is_directory) {
+        if is_other_name {
             return Ok(false);
+        }
+        let stop = self.stop;
+        let is_stopped = || stop.load(Ordering::Relaxed);
+        match self.selection.takes_unless(is_stopped, &shown, is_directory) {
+            None => return Err(self.failed(&path, io::ErrorKind::Interrupted)),
+            Some(false) => return Ok(false),
+            Some(true) => {}
         }
         if directory.is_mount(name) {
             return Ok(false);
@@ -257,4 +271,32 @@ fn remove_file(
         private.rename_with(moved, at, name, RenameFlags::NOREPLACE)?;
     }
     removed
+}
+
+#[cfg(test)]
+mod tests {
+    use std::{fs, sync::Arc};
+
+    use super::*;
+    use crate::{copy::look::look, messages::TreeOffer, place::Place};
+
+    #[test]
+    fn the_search_ends_when_it_is_stopped() {
+        let top = tempfile::tempdir().unwrap();
+        fs::write(top.path().join("extra"), "").unwrap();
+        let place = Place::anywhere(top.path()).unwrap();
+        let directory = place.parent().open_directory(place.name()).unwrap();
+        let encoded = tree::Listing::new(Vec::new()).unwrap().encode().unwrap();
+        let offer = TreeOffer::default();
+        let order = Arc::new(Order::of_tree("object", &encoded, &offer, top.path()).unwrap());
+        let patterns = vec![(false, "*a*a*a*b".to_owned()); 1000];
+        let deletion = Deletion { at_top: true, prefix: Vec::new(), patterns };
+        let (there, _) = look(&place, &order, Some(&directory)).unwrap();
+        let find = |is_stopped: bool| {
+            find(&directory, &order, (&deletion, &AtomicBool::new(is_stopped)), &there)
+        };
+        assert_eq!(find(false).unwrap().len(), 1);
+        let stopped = find(true).unwrap_err();
+        assert!(stopped.to_string().contains("examine"), "{stopped}");
+    }
 }

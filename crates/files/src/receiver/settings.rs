@@ -10,8 +10,8 @@ use plan::size;
 use crate::switch_control::SwitchControl;
 
 use super::{
-    error::ReceiveError, limits::RootLimits, output::Output, placement::Placement,
-    reception::Reception,
+    error::ReceiveError, limits::RootLimits, listings::Listings, output::Output,
+    placement::Placement, reception::Reception,
 };
 
 /// Settings of a receiver.
@@ -31,6 +31,8 @@ pub struct ReceiverSettings {
     pub output: Option<Output>,
     /// The longest object that it accepts, in bytes, with the holes of its files; checked before files are made.
     pub bytes_max: Option<u64>,
+    /// Memory of lists of files, which all sessions of a receiver share.
+    pub listings: Arc<Listings>,
     /// Whether switches may copy to this host.
     pub switches: SwitchControl,
     /// What roots may ask of it. `None` for one that its root has started: the root has this user's rights anyway.
@@ -51,6 +53,7 @@ impl ReceiverSettings {
             placement,
             output: None,
             bytes_max: None,
+            listings: Arc::default(),
             switches: SwitchControl::default(),
             limits: None,
             reception: Arc::default(),
