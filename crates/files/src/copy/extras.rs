@@ -275,28 +275,44 @@ fn remove_file(
 
 #[cfg(test)]
 mod tests {
-    use std::{fs, sync::Arc};
+    use std::{fs, path::Path};
+
+    use tree::{Entry, Listing};
 
     use super::*;
-    use crate::{copy::look::look, messages::TreeOffer, place::Place};
+    use crate::{
+        Manifest, Target, claim::Owner, copy::Spot, messages::TreeOffer, place::Place,
+        ranges::Ranges,
+    };
+
+    fn prepare(top: &Path, is_stopped: bool) -> Result<Target, TargetError> {
+        let kind = Kind::File { bytes: 10 };
+        let entry = Entry { path: "file".into(), kind, mode: 0o644, modified_ns: 0 };
+        let encoded = Listing::new(vec![entry]).unwrap().encode().unwrap();
+        let patterns = vec![(false, "*.b".to_owned()); 10];
+        let deletion = Some(Deletion { at_top: true, prefix: Vec::new(), patterns });
+        let offer = TreeOffer { deletion, ..TreeOffer::default() };
+        let order = Order::of_tree("object", &encoded, &offer, top).unwrap();
+        let manifest = Manifest { name: "object".into(), bytes: 10, mode: 0o755, modified_ns: 0 };
+        let place = Place::anywhere(top).unwrap();
+        let directory = place.parent().open_directory(place.name()).unwrap();
+        let (spot, owner) = (Spot::Inside(directory, Some(place)), Owner::of_no_push("a"));
+        let stop = AtomicBool::new(is_stopped);
+        Target::prepare_tree((spot, top), order, manifest, (&owner, &stop))
+    }
 
     #[test]
-    fn the_search_ends_when_it_is_stopped() {
+    fn a_search_that_is_stopped_leaves_what_an_earlier_session_has_received() {
         let top = tempfile::tempdir().unwrap();
         fs::write(top.path().join("extra"), "").unwrap();
-        let place = Place::anywhere(top.path()).unwrap();
-        let directory = place.parent().open_directory(place.name()).unwrap();
-        let encoded = tree::Listing::new(Vec::new()).unwrap().encode().unwrap();
-        let offer = TreeOffer::default();
-        let order = Arc::new(Order::of_tree("object", &encoded, &offer, top.path()).unwrap());
-        let patterns = vec![(false, "*a*a*a*b".to_owned()); 1000];
-        let deletion = Deletion { at_top: true, prefix: Vec::new(), patterns };
-        let (there, _) = look(&place, &order, Some(&directory)).unwrap();
-        let find = |is_stopped: bool| {
-            find(&directory, &order, (&deletion, &AtomicBool::new(is_stopped)), &there)
-        };
-        assert_eq!(find(false).unwrap().len(), 1);
-        let stopped = find(true).unwrap_err();
+        let count = || fs::read_dir(top.path()).unwrap().count();
+        let mut target = prepare(top.path(), false).unwrap();
+        target.begin(&Ranges::default(), &AtomicBool::new(false)).unwrap();
+        target.keep();
+        assert_eq!(count(), 2, "what is staged, too");
+        let stopped = prepare(top.path(), true).unwrap_err();
         assert!(stopped.to_string().contains("examine"), "{stopped}");
+        assert_eq!(count(), 2);
+        assert!(prepare(top.path(), false).is_ok());
     }
 }

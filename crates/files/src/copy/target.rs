@@ -148,12 +148,13 @@ impl Target {
             atomic::recover(name.as_ref().unwrap_or(&place), existing.as_ref())?;
         }
         let order = Arc::new(order);
-        let (there, staging) = look(&place, &order, existing.as_ref())?;
+        let (there, mut staging) = look(&place, &order, existing.as_ref())?;
         let extras = match (&existing, &order.deletion) {
-            (Some(at), Some(deletion)) => extras::find(at, &order, (deletion, stop), &there)?,
-            _ => Vec::new(),
+            (Some(at), Some(deletion)) => extras::find(at, &order, (deletion, stop), &there),
+            _ => Ok(Vec::new()),
         };
-        let files = None;
+        let keep = |_: &_| staging.take().into_iter().for_each(Staging::keep);
+        let (extras, files) = (extras.inspect_err(keep)?, None);
         Ok(Self { place, order, manifest, existing, there, extras, staging, files, held })
     }
 
