@@ -10,9 +10,6 @@ use super::{
 };
 use crate::disk::Directory;
 
-/// Of shorter files of a tree no space is reserved: they are written at once.
-pub(super) const RESERVED_BYTES_MIN: u64 = 1 << 20;
-
 /// What is needed of one file system.
 #[derive(Default)]
 struct Need {

@@ -17,7 +17,6 @@ use tree::{Entry, Kind};
 use super::{
     order::Order,
     parents::{Parents, is_below},
-    space::RESERVED_BYTES_MIN,
     temporary::Temporary,
     there::There,
 };
@@ -31,6 +30,8 @@ use crate::{
 
 /// What is staged is private until it is published.
 const MODE: u32 = 0o700;
+/// Of shorter files of a tree no space is reserved: they are written at once.
+pub(super) const RESERVED_BYTES_MIN: u64 = 1 << 20;
 
 /// Where entries are staged: a directory for each file system of the destination, or one file. Nobody else can change
 /// what is in it, so that paths of several names are safe.

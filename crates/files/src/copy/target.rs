@@ -23,8 +23,7 @@ use super::{
     order::Order,
     probes,
     publish::{Publication, finish_top, new_top, top_of},
-    space,
-    staging::Staging,
+    staging::{RESERVED_BYTES_MIN, Staging},
     there::{Found, There},
     verified::Verified,
 };
@@ -274,8 +273,8 @@ impl Target {
         {
             atomic::copy_attributes(existing, staged, &self.order)?;
         }
-        let reserved_bytes_min = if self.order.is_file { 1 } else { space::RESERVED_BYTES_MIN };
-        space::reserve(&files, reserved_bytes_min)?;
+        let reserved_bytes_min = if self.order.is_file { 1 } else { RESERVED_BYTES_MIN };
+        super::space::reserve(&files, reserved_bytes_min)?;
         let places = (&self.place, self.existing.as_ref());
         probes::check(places, &self.order, &self.there, &files)?;
         self.copy_parts(&files, has, stop).map_err(self.system("copy what is there of"))?;
