@@ -65,7 +65,7 @@ struct Cli {
 #[derive(Debug, Subcommand)]
 enum Command {
     Push(Box<push::Args>),
-    Receive(receive::Args),
+    Receive(Box<receive::Args>),
     /// Print a new secret for --secret-file: 64 hexadecimal digits from the system's random source
     #[command(after_help = "Example:\n  (umask 077; rdmc secret > secret)")]
     Secret,

@@ -13,6 +13,7 @@ use std::{
     io::{self, BufRead, IsTerminal, Read, Write},
     net::{IpAddr, SocketAddr},
     path::PathBuf,
+    sync::Arc,
     time::Duration,
 };
 
@@ -183,6 +184,7 @@ pub fn run(args: &Args) -> Result<Exit, Failure> {
         names,
         output,
         bytes_max: args.max_size,
+        listings: Arc::new(args.limits.listings()),
         switches: switches::agreement(&credentials),
         limits,
         stop,

@@ -50,6 +50,24 @@ fn certificates_let_a_push_reach_receivers_that_listen() {
 }
 
 #[test]
+fn a_root_with_a_certificate_without_names_is_logged_by_its_fingerprint() {
+    let (place, authority) = (Place::with(1000), Authority::new("one"));
+    let own = authority.issue("127.0.0.1");
+    let mut one = Listener::start(&place, "one", &words(&[], &options(&own)));
+    let root = authority.issue_with("login1", |certificate| certificate.subject_alt_names.clear());
+    let host = format!("127.0.0.1:{}", one.port);
+    let outcome = place.run(&words(&["push", "object", "--to", &host], &options(&root)));
+    assert_eq!(outcome.code, Some(0), "{outcome:?}");
+    let line = loop {
+        match one.next_line() {
+            line if line.contains("one/object") || line.is_empty() => break line,
+            _ => {}
+        }
+    };
+    assert!(line.contains("(certificate without names, SHA-256 "), "{line}");
+}
+
+#[test]
 fn refused_roots_get_the_reason() {
     let (place, authority) = (Place::with(1000), Authority::new("one"));
     let mut one = listener(&place, "one", &authority.issue("127.0.0.1"));

@@ -8,7 +8,7 @@ use std::{
 };
 
 use rustix::{
-    fs::{SeekFrom, seek},
+    fs::{FallocateFlags, SeekFrom, fallocate, seek},
     io::Errno,
 };
 
@@ -30,11 +30,27 @@ pub(crate) fn data_in(file: &File, range: Range<u64>) -> impl Iterator<Item = Ra
     })
 }
 
+/// Gives back the space of what was reserved and not written, where the file system knows that as holes. Changes the file's position.
+pub(crate) fn release_holes(file: &File) {
+    let bytes = file.metadata().map_or(0, |metadata| metadata.len());
+    let data: Vec<Range<u64>> = data_in(file, 0..bytes).collect();
+    for (start, end) in between(&data, bytes).filter(|(start, end)| start < end) {
+        let flags = FallocateFlags::PUNCH_HOLE | FallocateFlags::KEEP_SIZE;
+        // Fails on file systems without holes, which keep the space.
+        let _ = fallocate(file, flags, start, end - start);
+    }
+}
+
 /// Whether a file of this length reads as zeros outside of `data`, ascending ranges. What is a hole is not read.
 pub(crate) fn has_zeros_outside(file: &File, data: &[Range<u64>], bytes: u64) -> bool {
+    between(data, bytes).all(|(start, end)| is_zero(file, start..end))
+}
+
+/// What of a file of this length is not in these ascending ranges.
+fn between(data: &[Range<u64>], bytes: u64) -> impl Iterator<Item = (u64, u64)> {
     let ends = data.iter().map(|range| range.end);
     let starts = data.iter().map(|range| range.start);
-    once(0).chain(ends).zip(starts.chain([bytes])).all(|(start, end)| is_zero(file, start..end))
+    once(0).chain(ends).zip(starts.chain([bytes]))
 }
 
 fn is_zero(file: &File, range: Range<u64>) -> bool {

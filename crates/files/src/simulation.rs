@@ -193,7 +193,8 @@ impl CopySource {
                 return Err(TargetError::System { path, what: "open", error: error.into() });
             }
         };
-        Target::prepare_tree((spot, &path), order, manifest, &owner)
+        let stop = AtomicBool::new(false);
+        Target::prepare_tree((spot, &path), order, manifest, (&owner, &stop))
     }
 
     fn probe(&self) -> io::Result<[u8; 32]> {

@@ -2,7 +2,7 @@
 
 use std::{
     fs,
-    os::unix::fs::{PermissionsExt, symlink},
+    os::unix::fs::{MetadataExt, PermissionsExt, symlink},
     path::{Path, PathBuf},
 };
 
@@ -221,11 +221,34 @@ fn a_partial_copy_of_any_mode_does_not_block_the_next_session() {
     }
 }
 
+#[test]
+fn a_partial_copy_keeps_no_space_for_what_was_not_written() {
+    const BYTES: usize = 8 << 20;
+    let (directory, path) = place();
+    let target = Target::create(&path, manifest(BYTES as u64)).unwrap();
+    let written = vec![5; 1 << 20];
+    target.region().unwrap().write_stored(0..1 << 20).unwrap().copy_from(&written).unwrap();
+    let blocks =
+        || fs::metadata(directory.path().join(partial(directory.path()))).unwrap().blocks();
+    let reserved = blocks() * 512;
+    target.keep();
+    // In memory nothing is reserved.
+    assert!(reserved == 1 << 20 || reserved >= BYTES as u64, "{reserved} bytes");
+    assert!(blocks() * 512 < 2 << 20, "{} bytes", blocks() * 512);
+    let again = Target::create(&path, manifest(BYTES as u64)).unwrap();
+    again.region().unwrap().write_stored(0..BYTES).unwrap().copy_from(&vec![6; BYTES]).unwrap();
+    again.publish(&proof()).unwrap();
+    assert_eq!(fs::read(&path).unwrap(), vec![6; BYTES]);
+}
+
 /// The mode of the partial copy.
 fn hidden_mode(directory: &Path) -> u32 {
-    let names = names(directory);
-    let hidden = names.iter().find(|name| name.contains(".rdmc-") && !name.ends_with("lock"));
-    fs::metadata(directory.join(hidden.unwrap())).unwrap().permissions().mode() & 0o7777
+    fs::metadata(directory.join(partial(directory))).unwrap().permissions().mode() & 0o7777
+}
+
+fn partial(directory: &Path) -> String {
+    let is_partial = |name: &String| name.contains(".rdmc-") && !name.ends_with("lock");
+    names(directory).into_iter().find(is_partial).unwrap()
 }
 
 #[test]

@@ -239,6 +239,14 @@ impl Channel {
             .unwrap_or_default()
     }
 
+    /// Returns what the peer has authenticated by, encoded: its certificate or, where a secret authenticates, the public key that
+    /// follows from it.
+    pub fn peer_identity(&self) -> Vec<u8> {
+        let tls = self.tls();
+        let shown = tls.peer_certificates().and_then(|chain| chain.first());
+        shown.map(|shown| shown.to_vec()).unwrap_or_default()
+    }
+
     /// Returns whether the other end has not closed the connection, or has sent something before that is unread. Does not
     /// block; no other thread may use the channel meanwhile.
     pub fn is_open(&self) -> bool {

@@ -67,6 +67,11 @@ impl Attributes {
         }
     }
 
+    /// Length of the names and values of extended attributes.
+    pub fn extended_bytes(&self) -> u64 {
+        self.extended.iter().map(|(name, value)| (name.len() + value.len()) as u64).sum()
+    }
+
     /// Checks that an entry of this kind can have them.
     ///
     /// Errors: it cannot, or they are too long.
@@ -179,6 +184,16 @@ impl Table {
     /// Replaces the numbers of users and groups.
     pub(crate) fn map_ids(&mut self, map: &mut impl FnMut(Holder, u32) -> u32) {
         self.runs.iter_mut().for_each(|(_, attributes)| attributes.map_ids(&mut *map));
+    }
+
+    /// Length of the names and values of so many entries.
+    pub(crate) fn extended_bytes(&self, entries: usize) -> u64 {
+        let ends = self.runs.iter().skip(1).map(|&(first, _)| first as usize).chain([entries]);
+        let bytes = |(first, attributes): &(u32, Attributes), end: usize| {
+            attributes.extended_bytes().saturating_mul((end - *first as usize) as u64)
+        };
+        let all = self.runs.iter().zip(ends).map(|(run, end)| bytes(run, end));
+        all.fold(0, u64::saturating_add)
     }
 
     /// Those of an entry.

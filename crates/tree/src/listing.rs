@@ -120,6 +120,11 @@ impl Listing {
         self.attributes.as_ref()?.of(entry)
     }
 
+    /// Returns the length of the names and values of extended attributes of all entries.
+    pub fn extended_bytes(&self) -> u64 {
+        self.attributes.as_ref().map_or(0, |table| table.extended_bytes(self.entries.len()))
+    }
+
     /// Replaces the numbers of users and groups in the attributes of all entries; asks at least once for each number.
     #[must_use]
     pub fn map_ids(mut self, mut map: impl FnMut(Holder, u32) -> u32) -> Self {

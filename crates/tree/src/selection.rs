@@ -79,15 +79,28 @@ impl Selection {
     /// Returns whether an entry is taken, if the directory that it is in is; by its path from the top of the transfer. Remembers
     /// which patterns match it.
     pub fn takes(&mut self, path: &[u8], is_directory: bool) -> bool {
+        self.takes_unless(|| false, path, is_directory).unwrap_or(true)
+    }
+
+    /// The same; `None` once this says that it is to end: thousands of patterns take their time. It is asked before each pattern.
+    pub fn takes_unless(
+        &mut self,
+        is_stopped: impl Fn() -> bool,
+        path: &[u8],
+        is_directory: bool,
+    ) -> Option<bool> {
         let mut decision = None;
         for rule in &mut self.rules {
+            if is_stopped() {
+                return None;
+            }
             if decision.is_some() && rule.has_matched || !rule.matches(path, is_directory) {
                 continue;
             }
             rule.has_matched = true;
             decision.get_or_insert(matches!(rule.rule, Rule::Include(_)));
         }
-        decision.unwrap_or(true)
+        Some(decision.unwrap_or(true))
     }
 
     /// The rules in order.

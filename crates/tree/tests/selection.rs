@@ -1,6 +1,6 @@
 //! Patterns, beside those of rsync where it is installed.
 
-use std::{collections::BTreeSet, fs, path::Path, process::Command};
+use std::{cell::Cell, collections::BTreeSet, fs, path::Path, process::Command};
 
 use tree::{Rule, Selection};
 
@@ -147,4 +147,18 @@ fn taken_by_rsync(source: &Path, rules: &[Rule]) -> BTreeSet<String> {
     let text = String::from_utf8(output.stdout).unwrap();
     let files = text.lines().filter(|line| !line.ends_with('/'));
     files.map(ToString::to_string).filter(|line| FILES.contains(&line.as_str())).collect()
+}
+
+#[test]
+fn thousands_of_patterns_are_interrupted_between_two_of_them() {
+    let mut selection = Selection::new(&vec![exclude("*.o"); 1000]).unwrap();
+    let asked = Cell::new(0);
+    let is_stopped = |after: u32| {
+        asked.set(asked.get() + 1);
+        asked.get() > after
+    };
+    assert_eq!(selection.takes_unless(|| is_stopped(3), b"a.o", false), None);
+    assert_eq!(asked.take(), 4);
+    assert_eq!(selection.takes_unless(|| is_stopped(1000), b"a.o", false), Some(false));
+    assert_eq!(selection.takes_unless(|| false, b"a.c", false), Some(true));
 }

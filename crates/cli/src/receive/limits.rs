@@ -1,7 +1,8 @@
 //! Options for what roots may ask of a receiver.
 
 use clap::builder::{PossibleValuesParser, TypedValueParser};
-use files::receiver::{IN_SWITCH, RootLimits};
+use files::receiver::{IN_SWITCH, Listings, RootLimits};
+use plan::size;
 use rdmc::{CompletionMode, Fabric, Protection};
 use session::Peers;
 
@@ -37,9 +38,21 @@ pub struct LimitOptions {
     #[arg(long, value_name = "MODE", value_parser = completion_modes(), hide_possible_values = true,
           default_value = "event", conflicts_with = "session", help_heading = LISTENING)]
     completion: CompletionMode,
+
+    /// Hold lists of files of at most this length in memory, those of all pushes together
+    ///
+    /// As they are sent, some 30 bytes for each file; a list takes several times as much while its push lasts. A push that needs
+    /// more is refused. [default: 512MiB]
+    #[arg(long, value_name = "SIZE", value_parser = size::parse_nonzero, conflicts_with = "session", help_heading = LISTENING)]
+    max_lists: Option<u64>,
 }
 
 impl LimitOptions {
+    /// For the lists of files of all pushes.
+    pub fn listings(&self) -> Listings {
+        Listings::new(self.max_lists.unwrap_or(Listings::BYTES_MAX))
+    }
+
     /// Errors: options that exclude each other.
     pub fn limits(&self) -> Result<RootLimits, Failure> {
         let unprotected = self.fabric.iter().find(|network| *network != "tcp");

@@ -39,6 +39,8 @@ pub struct Listening<'a> {
 /// Sessions on their threads.
 struct Running<'a> {
     listening: &'a Listening<'a>,
+    /// Roots have certificates, not a secret.
+    certified: bool,
     log: Arc<Mutex<Log>>,
     places: Sessions,
     sessions: BTreeMap<u64, Session>,
@@ -56,6 +58,7 @@ impl Listening<'_> {
         let failed = |error| Failure::Io(format!("listening on {}", self.address), error);
         let listener = TcpListener::bind(self.address).map_err(failed)?;
         let (admitted, inbox) = mpsc::channel();
+        let certified = !matches!(credentials, Credentials::Secret(_));
         let log = Arc::new(Mutex::new(Log::start()));
         let rejections = Arc::clone(&log);
         // A peer that fails to authenticate does not count for `--once`.
@@ -75,6 +78,7 @@ impl Listening<'_> {
         }
         let mut running = Running {
             listening: self,
+            certified,
             log,
             places: Sessions::default(),
             sessions: BTreeMap::new(),
@@ -85,7 +89,7 @@ impl Listening<'_> {
             let Ok(channel) = inbox.recv_timeout(TICK) else { continue };
             if self.once {
                 drop(listener);
-                return self.serve_once(channel, &running.log);
+                return running.serve_once(channel);
             }
             running.admit(channel);
         }
@@ -94,32 +98,36 @@ impl Listening<'_> {
         // SIGTERM ends a service, which is no failure; with `--once` the awaited push is missing.
         if interrupt.is_termination() && !self.once { Ok(()) } else { Err(Failure::Interrupted) }
     }
-
-    fn serve_once(&self, channel: Channel, log: &Mutex<Log>) -> Result<(), Failure> {
-        let root = Root::of(&channel, self.allowed);
-        let outcome = serve(channel, self.settings, self.takes_part_in_benches);
-        // The error is the command's.
-        if outcome.is_ok() {
-            lock(log).ended(&root, &outcome, &self.settings.reception.take_record());
-        }
-        lock(log).end();
-        outcome.map(drop).map_err(failure)
-    }
 }
 
 impl Running<'_> {
+    fn serve_once(&self, channel: Channel) -> Result<(), Failure> {
+        let (root, settings) = (self.root(&channel), self.listening.settings);
+        let outcome = serve(channel, settings, self.listening.takes_part_in_benches);
+        // The error is the command's.
+        if outcome.is_ok() {
+            lock(&self.log).ended(&root, &outcome, &settings.reception.take_record());
+        }
+        lock(&self.log).end();
+        outcome.map(drop).map_err(failure)
+    }
+
+    fn root(&self, channel: &Channel) -> Root {
+        Root::of(channel, self.listening.allowed, self.certified)
+    }
+
     /// Starts to serve a root, or to tell it why it is refused.
     fn admit(&mut self, channel: Channel) {
-        let root = Root::of(&channel, self.listening.allowed);
+        let root = self.root(&channel);
         let now = lock(&self.log).now();
         let admission = self.places.admit(&root.identity(), now);
         let number = match admission {
             Admission::Runs(number) => number,
             Admission::RunsInsteadOf(number, other) => {
                 if let Some(other) = self.sessions.get(&other) {
-                    other
-                        .reception
-                        .end("nothing has happened for a minute, and another push needs the place");
+                    other.reception.end(
+                        "it has made no progress for a minute, and another push needs the place",
+                    );
                 }
                 number
             }

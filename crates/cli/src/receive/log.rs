@@ -18,14 +18,26 @@ use crate::failure::print_message;
 /// The most roots whose lines are counted apart.
 const ROOTS_MAX: usize = 1000;
 
-/// Prints lines to standard error. Lines that cost a peer nothing are limited and counted; those of copies are not.
+/// Prints lines to standard error. All that a peer can cause are limited and counted.
 #[derive(Debug)]
 pub struct Log {
     started: Instant,
     /// Of peers that did not authenticate.
     rejected: LineLimit,
-    /// Of roots without a copy, by [`Root::identity`].
-    failed: BTreeMap<String, LineLimit>,
+    /// Of roots without a copy.
+    failed: RootLines,
+    /// Of copies.
+    copied: RootLines,
+}
+
+/// Lines about roots, which are counted apart.
+#[derive(Debug)]
+struct RootLines {
+    limit: fn() -> LineLimit,
+    /// What a line is about, in the plural.
+    what: &'static str,
+    /// By [`Root::identity`].
+    roots: BTreeMap<String, LineLimit>,
     /// Of all further roots.
     others: LineLimit,
 }
@@ -34,9 +46,9 @@ impl Log {
     pub fn start() -> Self {
         Self {
             started: Instant::now(),
-            rejected: LineLimit::default(),
-            failed: BTreeMap::new(),
-            others: LineLimit::default(),
+            rejected: LineLimit::of_failures(),
+            failed: RootLines::new(LineLimit::of_failures, "lines about"),
+            copied: RootLines::new(LineLimit::of_copies, "lines about copies of"),
         }
     }
 
@@ -74,7 +86,10 @@ impl Log {
                 let what = path.as_ref().map_or("a stream".into(), |path| path.to_string_lossy());
                 let digest = record.digest.map(|digest| blake3::Hash::from_bytes(digest).to_hex());
                 let digest = digest.map_or(String::new(), |hex| format!(", blake3 {hex}"));
-                print_message(format_args!("{what}{length}{digest} from {root}"));
+                self.count();
+                if self.copied.admits(root, self.now()) {
+                    print_message(format_args!("{what}{length}{digest} from {root}"));
+                }
             }
             (Ok(_), None) => self.failure(root, format_args!("measured by {root}")),
             (Err(error), destination) => {
@@ -90,30 +105,53 @@ impl Log {
     pub fn count(&mut self) {
         let now = self.now();
         print_rejected(self.rejected.left_out(now));
-        print_failed("other roots", self.others.left_out(now));
-        self.failed.retain(|root, limit| {
-            print_failed(root, limit.left_out(now));
-            !limit.is_idle()
-        });
+        self.failed.count(now);
+        self.copied.count(now);
     }
 
     /// Prints how many lines were left out since.
     pub fn end(&mut self) {
         print_rejected(self.rejected.end());
-        print_failed("other roots", self.others.end());
-        self.failed.iter_mut().for_each(|(root, limit)| print_failed(root, limit.end()));
+        self.failed.end();
+        self.copied.end();
     }
 
     fn failure(&mut self, root: &Root, line: impl Display) {
         self.count();
-        let (now, identity) = (self.now(), root.identity());
-        let is_known = self.failed.contains_key(&identity);
-        let limit = match is_known || self.failed.len() < ROOTS_MAX {
-            true => self.failed.entry(identity).or_default(),
-            false => &mut self.others,
-        };
-        if limit.admits(now) {
+        if self.failed.admits(root, self.now()) {
             print_message(line);
+        }
+    }
+}
+
+impl RootLines {
+    fn new(limit: fn() -> LineLimit, what: &'static str) -> Self {
+        Self { limit, what, roots: BTreeMap::new(), others: limit() }
+    }
+
+    /// Whether one more line about this root may be printed now.
+    fn admits(&mut self, root: &Root, now: Duration) -> bool {
+        let identity = root.identity();
+        let is_known = self.roots.contains_key(&identity);
+        match is_known || self.roots.len() < ROOTS_MAX {
+            true => self.roots.entry(identity).or_insert_with(self.limit).admits(now),
+            false => self.others.admits(now),
+        }
+    }
+
+    fn count(&mut self, now: Duration) {
+        let Self { what, others, .. } = self;
+        print_left_out((what, "other roots"), others.left_out(now));
+        self.roots.retain(|root, limit| {
+            print_left_out((what, root), limit.left_out(now));
+            !limit.is_idle()
+        });
+    }
+
+    fn end(&mut self) {
+        print_left_out((self.what, "other roots"), self.others.end());
+        for (root, limit) in &mut self.roots {
+            print_left_out((self.what, root), limit.end());
         }
     }
 }
@@ -124,10 +162,25 @@ fn print_rejected(left_out: Option<u64>) {
     }
 }
 
-fn print_failed(root: &str, left_out: Option<u64>) {
+fn print_left_out((what, root): (&str, &str), left_out: Option<u64>) {
     if let Some(count) = left_out {
-        print_message(format_args!(
-            "{count} more lines about {root} were left out in the last minute"
-        ));
+        print_message(format_args!("{count} more {what} {root} were left out in the last minute"));
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn copies_of_one_root_take_no_lines_of_failures_and_of_other_roots() {
+        let (mut log, now) = (Log::start(), Duration::ZERO);
+        let root = |address: &str| Root::at(address.parse().unwrap());
+        let one = root("10.0.0.1:5");
+        let admitted = (0..1000).filter(|_| log.copied.admits(&one, now)).count();
+        assert_eq!(admitted, 200);
+        assert!(log.copied.admits(&root("10.0.0.2:5"), now));
+        let admitted = (0..1000).filter(|_| log.failed.admits(&one, now)).count();
+        assert_eq!(admitted, 20);
     }
 }

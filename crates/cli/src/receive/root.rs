@@ -5,6 +5,7 @@ use std::{
     net::{IpAddr, Ipv6Addr, SocketAddr},
 };
 
+use ring::digest::{SHA256, digest};
 use session::Channel;
 
 /// The most names of a certificate that are kept.
@@ -18,23 +19,33 @@ pub struct Root {
     address: SocketAddr,
     /// Of its certificate: those that are allowed by name, or all; none where a secret authenticates.
     names: Vec<String>,
+    /// The SHA-256 digest of a certificate without names, in hexadecimal.
+    fingerprint: Option<String>,
 }
 
 impl Root {
-    /// `allowed`: the names of roots that are accepted; empty for all.
-    pub fn of(channel: &Channel, allowed: &[String]) -> Self {
+    /// `allowed`: the names of roots that are accepted; empty for all. `certified`: it has a certificate, not the secret.
+    pub fn of(channel: &Channel, allowed: &[String], certified: bool) -> Self {
         let names = channel.peer_names();
         let is_allowed = |name: &&String| allowed.iter().any(|one| one.eq_ignore_ascii_case(name));
         let matching: Vec<String> = names.iter().filter(is_allowed).cloned().collect();
         let mut names = if matching.is_empty() { names } else { matching };
         names.truncate(NAMES_MAX);
-        Self { address: channel.peer(), names }
+        let is_nameless = certified && names.is_empty();
+        let fingerprint = is_nameless.then(|| fingerprint(&channel.peer_identity()));
+        Self { address: channel.peer(), names, fingerprint }
     }
 
-    /// What limits on one root count by: its certificate's name or, since all that share a secret are alike, its address; of IPv6
+    /// One that a secret has authenticated.
+    #[cfg(test)]
+    pub fn at(address: SocketAddr) -> Self {
+        Self { address, names: Vec::new(), fingerprint: None }
+    }
+
+    /// What limits on one root count by: its certificate's name, or the certificate if it has none; or, since all that share a secret are alike, its address; of IPv6
     /// the network, whose hosts have as many addresses as they like.
     pub fn identity(&self) -> String {
-        match (self.names.first(), self.address.ip().to_canonical()) {
+        match (self.names.first().or(self.fingerprint.as_ref()), self.address.ip().to_canonical()) {
             (Some(name), _) => name.clone(),
             (None, IpAddr::V4(address)) => address.to_string(),
             (None, IpAddr::V6(address)) => {
@@ -47,11 +58,20 @@ impl Root {
 
 impl fmt::Display for Root {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        match &*self.names {
-            [] => write!(f, "{} (by the secret)", self.address),
-            names => write!(f, "{} (certificate of {})", self.address, names.join(", ")),
+        match (&*self.names, &self.fingerprint) {
+            ([], Some(fingerprint)) => {
+                write!(f, "{} (certificate without names, SHA-256 {fingerprint})", self.address)
+            }
+            ([], None) => write!(f, "{} (by the secret)", self.address),
+            (names, _) => write!(f, "{} (certificate of {})", self.address, names.join(", ")),
         }
     }
+}
+
+/// As OpenSSL prints it, but for the colons.
+fn fingerprint(certificate: &[u8]) -> String {
+    let digest = digest(&SHA256, certificate);
+    digest.as_ref().iter().map(|byte| format!("{byte:02X}")).collect()
 }
 
 #[cfg(test)]
@@ -61,8 +81,8 @@ mod tests {
     #[test]
     fn roots_count_by_certificate_or_by_address() {
         let root = |address: &str, names: &[&str]| Root {
-            address: address.parse().unwrap(),
             names: names.iter().map(|&name| name.to_owned()).collect(),
+            ..Root::at(address.parse().unwrap())
         };
         assert_eq!(root("10.0.0.1:5", &["login1", "login"]).identity(), "login1");
         assert_eq!(root("[::ffff:10.0.0.1]:5", &[]).identity(), "10.0.0.1");
@@ -71,5 +91,11 @@ mod tests {
         assert_eq!(root("[fd00:1:2:3:ffff::1]:6", &[]).identity(), network);
         let shown = root("10.0.0.1:5", &["login1"]).to_string();
         assert_eq!(shown, "10.0.0.1:5 (certificate of login1)");
+        assert_eq!(root("10.0.0.1:5", &[]).to_string(), "10.0.0.1:5 (by the secret)");
+        let known = "BA7816BF8F01CFEA414140DE5DAE2223B00361A396177A9CB410FF61F20015AD";
+        assert_eq!(fingerprint(b"abc"), known);
+        let nameless = Root { fingerprint: Some(known.into()), ..root("10.0.0.1:5", &[]) };
+        let shown = format!("10.0.0.1:5 (certificate without names, SHA-256 {known})");
+        assert_eq!((nameless.to_string(), nameless.identity()), (shown, known.to_owned()));
     }
 }

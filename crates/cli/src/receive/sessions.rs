@@ -168,6 +168,19 @@ mod tests {
     }
 
     #[test]
+    fn a_root_that_waits_for_other_hosts_keeps_its_place_beside_ones_with_more() {
+        let mut sessions = Sessions::default();
+        let waiting = filled(&mut sessions, "waiting", 1, Duration::ZERO)[0];
+        filled(&mut sessions, "a", SESSIONS_OF_ROOT_MAX, START);
+        filled(&mut sessions, "b", SESSIONS_MAX - SESSIONS_OF_ROOT_MAX - 1, START);
+        let later = START + IDLE;
+        for root in ["a", "b", "c", "d"] {
+            let Admission::RunsInsteadOf(_, ended) = sessions.admit(root, later) else { panic!() };
+            assert_ne!(ended, waiting);
+        }
+    }
+
+    #[test]
     fn a_root_at_its_limit_ends_its_own_session_only() {
         let mut sessions = Sessions::default();
         let own = filled(&mut sessions, "a", SESSIONS_OF_ROOT_MAX, START);

@@ -3,7 +3,9 @@
 use std::{
     collections::HashSet,
     ffi::{OsStr, OsString},
+    io,
     os::unix::ffi::OsStrExt,
+    sync::atomic::{AtomicBool, Ordering},
 };
 
 use rustix::{
@@ -74,22 +76,24 @@ struct Search<'a> {
     listed: HashSet<u64>,
     letters: Letters<'a>,
     extras: Vec<Extra>,
+    stop: &'a AtomicBool,
 }
 
 /// Finds what is in the directories of a tree and not in the tree, what is in a directory before it. Not what the
 /// patterns leave out, nor what is mounted, nor files of rdmc.
 ///
-/// Errors: a directory cannot be read; an invalid pattern.
+/// Blocks while each name there is compared with each pattern, or until `stop`. Errors: a directory cannot be read; an invalid
+/// pattern; stopped.
 pub(super) fn find(
     top: &Directory,
     order: &Order,
-    deletion: &Deletion,
+    (deletion, stop): (&Deletion, &AtomicBool),
     there: &There,
 ) -> Result<Vec<Extra>, TargetError> {
     let selection = deletion.selection()?;
     let listed = (0..order.entries().len()).filter_map(|number| there.inode(number)).collect();
     let (letters, extras) = (Letters::new(&order.listing), Vec::new());
-    let mut search = Search { order, deletion, selection, listed, letters, extras };
+    let mut search = Search { order, deletion, selection, listed, letters, extras, stop };
     if deletion.at_top {
         search.directory(top, b"", false)?;
     }
@@ -105,7 +109,7 @@ pub(super) fn find(
 }
 
 impl Search<'_> {
-    fn failed(&self, path: &[u8], error: Errno) -> TargetError {
+    fn failed(&self, path: &[u8], error: impl Into<io::Error>) -> TargetError {
         let path = self.order.shown(path);
         TargetError::System { path, what: "examine", error: error.into() }
     }
@@ -122,6 +126,9 @@ impl Search<'_> {
         let is_immutable = directory.is_itself_immutable();
         let mut is_all = true;
         for name in &names {
+            if self.stop.load(Ordering::Relaxed) {
+                return Err(self.failed(path, io::ErrorKind::Interrupted));
+            }
             let inner = match path {
                 [] => name.as_bytes().to_vec(),
                 path => [path, b"/", name.as_bytes()].concat(),
@@ -157,8 +164,15 @@ impl Search<'_> {
         // By its inode, or in other letters.
         let is_other_name = stat.st_nlink == 1 && self.listed.contains(&stat.st_ino)
             || self.letters.entry((directory, names), &path).is_some();
-        if is_other_name || !self.selection.takes(&shown, is_directory) {
+        if is_other_name {
             return Ok(false);
+        }
+        let stop = self.stop;
+        let is_stopped = || stop.load(Ordering::Relaxed);
+        match self.selection.takes_unless(is_stopped, &shown, is_directory) {
+            None => return Err(self.failed(&path, io::ErrorKind::Interrupted)),
+            Some(false) => return Ok(false),
+            Some(true) => {}
         }
         if directory.is_mount(name) {
             return Ok(false);
@@ -257,4 +271,48 @@ fn remove_file(
         private.rename_with(moved, at, name, RenameFlags::NOREPLACE)?;
     }
     removed
+}
+
+#[cfg(test)]
+mod tests {
+    use std::{fs, path::Path};
+
+    use tree::{Entry, Listing};
+
+    use super::*;
+    use crate::{
+        Manifest, Target, claim::Owner, copy::Spot, messages::TreeOffer, place::Place,
+        ranges::Ranges,
+    };
+
+    fn prepare(top: &Path, is_stopped: bool) -> Result<Target, TargetError> {
+        let kind = Kind::File { bytes: 10 };
+        let entry = Entry { path: "file".into(), kind, mode: 0o644, modified_ns: 0 };
+        let encoded = Listing::new(vec![entry]).unwrap().encode().unwrap();
+        let patterns = vec![(false, "*.b".to_owned()); 10];
+        let deletion = Some(Deletion { at_top: true, prefix: Vec::new(), patterns });
+        let offer = TreeOffer { deletion, ..TreeOffer::default() };
+        let order = Order::of_tree("object", &encoded, &offer, top).unwrap();
+        let manifest = Manifest { name: "object".into(), bytes: 10, mode: 0o755, modified_ns: 0 };
+        let place = Place::anywhere(top).unwrap();
+        let directory = place.parent().open_directory(place.name()).unwrap();
+        let (spot, owner) = (Spot::Inside(directory, Some(place)), Owner::of_no_push("a"));
+        let stop = AtomicBool::new(is_stopped);
+        Target::prepare_tree((spot, top), order, manifest, (&owner, &stop))
+    }
+
+    #[test]
+    fn a_search_that_is_stopped_leaves_what_an_earlier_session_has_received() {
+        let top = tempfile::tempdir().unwrap();
+        fs::write(top.path().join("extra"), "").unwrap();
+        let count = || fs::read_dir(top.path()).unwrap().count();
+        let mut target = prepare(top.path(), false).unwrap();
+        target.begin(&Ranges::default(), &AtomicBool::new(false)).unwrap();
+        target.keep();
+        assert_eq!(count(), 2, "what is staged, too");
+        let stopped = prepare(top.path(), true).unwrap_err();
+        assert!(stopped.to_string().contains("examine"), "{stopped}");
+        assert_eq!(count(), 2);
+        assert!(prepare(top.path(), false).is_ok());
+    }
 }

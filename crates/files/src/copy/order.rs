@@ -219,9 +219,11 @@ impl Order {
         self.layout.bytes()
     }
 
-    /// The same with the holes of files.
+    /// The same with the holes of files, and with the extended attributes that are kept.
     pub(crate) fn whole_bytes(&self) -> u64 {
-        self.entries().iter().filter_map(Entry::bytes).fold(0, u64::saturating_add)
+        let extended = |kept: &Kept| self.listing.extended_bytes() + kept.own.extended_bytes();
+        let extended = self.kept.as_ref().map_or(0, extended);
+        self.entries().iter().filter_map(Entry::bytes).fold(extended, u64::saturating_add)
     }
 
     pub(super) fn entries(&self) -> &[Entry] {

@@ -8,11 +8,11 @@ use std::{
 };
 
 use rustix::{
-    fs::{FileType, RenameFlags, Stat, fstat},
+    fs::{FileType, OFlags, RenameFlags, Stat, fstat},
     io::Errno,
     process::geteuid,
 };
-use tree::Kind;
+use tree::{Entry, Kind};
 
 use super::{
     order::Order,
@@ -23,12 +23,15 @@ use super::{
 use crate::{
     claim::{Claim, Owner},
     disk::Directory,
+    holes::release_holes,
     place::{LOCK, Place, VERSION_DIGITS},
     removal::remove_tree,
 };
 
 /// What is staged is private until it is published.
 const MODE: u32 = 0o700;
+/// Of shorter files of a tree no space is reserved: they are written at once.
+pub(super) const RESERVED_BYTES_MIN: u64 = 1 << 20;
 
 /// Where entries are staged: a directory for each file system of the destination, or one file. Nobody else can change
 /// what is in it, so that paths of several names are safe.
@@ -252,6 +255,21 @@ impl Staging {
     /// The file, if it is one.
     pub(super) fn file(&self) -> Option<&std::fs::File> {
         self.temporary.as_ref().map(Temporary::as_file)
+    }
+
+    /// Gives back the space that was reserved for files and not written; a later session reserves it again.
+    pub(super) fn release(&self, order: &Order) {
+        if let Some(file) = self.file() {
+            return release_holes(file);
+        }
+        let is_reserved = |entry: &&Entry| entry.bytes() >= Some(RESERVED_BYTES_MIN);
+        for entry in order.entries().iter().filter(is_reserved) {
+            let (directory, path) = self.staged.of(&entry.path);
+            // Not staged, or its mode does not allow it.
+            if let Ok(file) = directory.open(path, OFlags::RDWR) {
+                release_holes(&file);
+            }
+        }
     }
 
     /// Leaves everything for a later session.

@@ -23,7 +23,7 @@ use super::{
     order::Order,
     probes,
     publish::{Publication, finish_top, new_top, top_of},
-    staging::Staging,
+    staging::{RESERVED_BYTES_MIN, Staging},
     there::{Found, There},
     verified::Verified,
 };
@@ -40,8 +40,6 @@ use crate::{
 
 /// Bytes copied between checks of the stop flag.
 const COPIED_BYTES: u64 = 64 << 20;
-/// Of shorter files of a tree no space is reserved: they are written at once.
-const RESERVED_BYTES_MIN: u64 = 1 << 20;
 /// Kept bytes between missing ones that are fewer than this are sent again: each range is a message.
 const GAP_BYTES_MIN: u64 = 64 << 10;
 /// The most ranges of kept bytes that are reported.
@@ -121,12 +119,12 @@ impl Target {
 
     /// Claims the place of a tree and looks at what is there; creates nothing else.
     ///
-    /// Errors: another push owns the path; something is there that cannot be replaced.
+    /// Blocks while it looks, or until `stop`. Errors: another push owns the path; what is there cannot be replaced; stopped.
     pub(crate) fn prepare_tree(
         (spot, path): (Spot, &Path),
         order: Order,
         manifest: Manifest,
-        owner: &Owner,
+        (owner, stop): (&Owner, &AtomicBool),
     ) -> Result<Self, TargetError> {
         let (place, existing, name) = match spot {
             Spot::Name(place) => (place, None, None),
@@ -149,12 +147,13 @@ impl Target {
             atomic::recover(name.as_ref().unwrap_or(&place), existing.as_ref())?;
         }
         let order = Arc::new(order);
-        let (there, staging) = look(&place, &order, existing.as_ref())?;
+        let (there, mut staging) = look(&place, &order, existing.as_ref())?;
         let extras = match (&existing, &order.deletion) {
-            (Some(directory), Some(deletion)) => extras::find(directory, &order, deletion, &there)?,
-            _ => Vec::new(),
+            (Some(at), Some(deletion)) => extras::find(at, &order, (deletion, stop), &there),
+            _ => Ok(Vec::new()),
         };
-        let files = None;
+        let keep = |_: &_| staging.take().into_iter().for_each(Staging::keep);
+        let (extras, files) = (extras.inspect_err(keep)?, None);
         Ok(Self { place, order, manifest, existing, there, extras, staging, files, held })
     }
 
@@ -346,9 +345,10 @@ impl Target {
         self.order.is_file && self.order.listing.data(0).is_none()
     }
 
-    /// Leaves what is staged for a later session.
+    /// Leaves what is staged for a later session, but not the space of what was not written.
     pub fn keep(mut self) {
         if let Some(staging) = self.staging.take() {
+            staging.release(&self.order);
             staging.keep();
         }
     }

@@ -21,20 +21,21 @@ use crate::{
 /// What to do with something that is no directory where one has to be.
 const REMOVE: &str = "remove it first, or choose another --dest";
 
-/// Claims the offered destination and looks at what is there. `listing`: of a tree.
+/// Claims the offered destination and looks at what is there, or until `stop`. `listing`: of a tree.
 ///
-/// Errors: refused; cannot be written.
+/// Errors: refused; cannot be written; stopped.
 pub(super) fn prepare(
     settings: &ReceiverSettings,
     offer: &Offer,
     listing: Option<Vec<u8>>,
-    owner: &Owner,
+    (owner, stop): (&Owner, &AtomicBool),
 ) -> Result<Target, ReceiveError> {
     let manifest = offer.manifest.clone();
     let complete = |order: Order| order.dry_run(offer.dry_run).keeping(offer.kept.as_ref());
     let (Some(tree), Some(encoded)) = (&offer.tree, listing) else {
         let place = settings.placement.place(&offer.destination, offer.dry_run)?;
         let order = complete(Order::of_file(&place, &manifest, Some(offer.probe))?)?;
+        settings.check_size(order.whole_bytes())?;
         return Ok(Target::prepare_file((place, order), manifest, owner)?);
     };
     let check = |order: &Order| match order.bytes() == manifest.bytes {
@@ -55,7 +56,7 @@ pub(super) fn prepare(
     let order = complete(Order::of_tree(&manifest.name, &encoded, tree, &path)?)?;
     check(&order)?;
     let spot = spot_of_tree(settings, (offer, tree), destination)?;
-    Ok(Target::prepare_tree((spot, &path), order, manifest, owner)?)
+    Ok(Target::prepare_tree((spot, &path), order, manifest, (owner, stop))?)
 }
 
 /// Starts to digest the copy as it arrives; `done` gets the digest. Files of a tree that are kept, which the root has

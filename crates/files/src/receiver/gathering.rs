@@ -59,7 +59,11 @@ impl GatheringReceiver<'_> {
     pub fn next(&self) -> Result<Option<Vec<u8>>, ReceiveError> {
         loop {
             match self.root.next()? {
-                Event::Root(Ok(ToReceiver::Application(message))) => return Ok(Some(message)),
+                Event::Root(Ok(ToReceiver::Application(message))) => {
+                    // What its bytes are for, only the application knows.
+                    self.root.settings.reception.stepped();
+                    return Ok(Some(message));
+                }
                 Event::Root(Ok(ToReceiver::Finish)) => return Ok(None),
                 event => unexpected_event(event)?,
             }

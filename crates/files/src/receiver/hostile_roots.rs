@@ -1,20 +1,26 @@
 //! What an authorised root that breaks every rule can do to a receiver that listens.
 
 use std::{
+    fs,
     io::{Read, Write},
     net::{Ipv4Addr, SocketAddr, TcpListener},
     path::{Path, PathBuf},
-    sync::{Arc, OnceLock},
+    sync::{Arc, OnceLock, atomic::Ordering},
     thread::{self, JoinHandle},
     time::Duration,
 };
 
 use rdmc::{Algorithm, CompletionMode, Secret};
 use session::{Channel, Deadline};
+use tree::{Attributes, Entry, Kind};
 
 use super::{
     error::ReceiveError,
+    io::Io,
     limits::RootLimits,
+    listing::Listing,
+    listings::Listings,
+    machine::Effects,
     placement::Placement,
     reception::Reception,
     root_link::RootLink,
@@ -24,7 +30,8 @@ use super::{
 use crate::{
     Manifest,
     group_terms::GroupTerms,
-    messages::{Offer, Start, StreamOffer, Terms, ToReceiver, ToRoot},
+    messages::{Deletion, Offer, Start, StreamOffer, Terms, ToReceiver, ToRoot, TreeOffer},
+    owners::Kept,
     ranges::RangeList,
 };
 
@@ -63,8 +70,14 @@ struct Evil {
 
 impl Evil {
     fn connect() -> Self {
+        Self::connect_to(|_| {})
+    }
+
+    /// To a receiver with other settings.
+    fn connect_to(change: impl FnOnce(&mut ReceiverSettings)) -> Self {
         let directory = tempfile::tempdir().unwrap();
-        let (settings, (own, root)) = (settings(directory.path()), pair());
+        let (mut settings, (own, root)) = (settings(directory.path()), pair());
+        change(&mut settings);
         let reception = Arc::clone(&settings.reception);
         let receiver = thread::spawn(move || serve(own, &settings));
         Self { root, receiver, reception, _directory: directory }
@@ -109,10 +122,9 @@ fn terms() -> Terms {
     }
 }
 
-fn offer(destination: &str) -> ToReceiver {
-    let manifest = Manifest { name: "object".into(), bytes: 10, mode: 0o644, modified_ns: 0 };
-    ToReceiver::Offer(Box::new(Offer {
-        manifest,
+fn file_offer(destination: &str) -> Offer {
+    Offer {
+        manifest: Manifest { name: "object".into(), bytes: 10, mode: 0o644, modified_ns: 0 },
         tree: None,
         kept: None,
         destination: destination.into(),
@@ -120,7 +132,18 @@ fn offer(destination: &str) -> ToReceiver {
         has_holes: false,
         dry_run: false,
         terms: terms(),
-    }))
+    }
+}
+
+fn offer(destination: &str) -> ToReceiver {
+    ToReceiver::Offer(Box::new(file_offer(destination)))
+}
+
+/// Of a tree without contents that goes into `copy`.
+fn tree_offer(tree: TreeOffer) -> Offer {
+    let mut offer = file_offer("copy");
+    offer.manifest.bytes = 0;
+    Offer { tree: Some(tree), ..offer }
 }
 
 /// A group of the root, this address and the receiver, which connects to the one before it.
@@ -219,17 +242,129 @@ fn a_session_ends_when_its_receiver_says_so_and_the_root_is_told() {
 }
 
 #[test]
-fn progress_is_counted_and_keepalives_are_none() {
+fn only_what_moves_the_push_forward_is_progress() {
     let mut evil = Evil::connect();
     evil.send(&offer("copy"));
     evil.await_message(|message| matches!(message, ToRoot::Prepared { .. }).then_some(()));
-    let progress = evil.reception.progress();
-    assert!(progress > 0);
-    (0..5).for_each(|_| evil.send(&ToReceiver::Alive));
+    let prepared = evil.reception.progress();
+    assert_eq!(prepared, 2, "the offer, and what was prepared");
+    evil.send(&ToReceiver::Use { fabric: "tcp".into(), has: RangeList::default() });
+    let port = evil.await_message(|message| match message {
+        ToRoot::Ready { port } => Some(port),
+        _ => None,
+    });
+    assert_eq!(evil.reception.progress(), prepared + 1, "the copy was begun");
+    // What a root can send as often as it likes.
+    for _ in 0..5 {
+        evil.send(&ToReceiver::Alive);
+        evil.send(&ToReceiver::Leave { group: 99 });
+        evil.send(&ToReceiver::Digest { digest: [0; 32] });
+    }
+    let nobody = TcpListener::bind((Ipv4Addr::LOCALHOST, 0)).unwrap().local_addr().unwrap();
+    evil.send(&start((Ipv4Addr::LOCALHOST, port).into(), nobody));
+    evil.send(&ToReceiver::Leave { group: 7 });
     evil.send(&ToReceiver::Publish);
     let (reception, (told, _)) = (Arc::clone(&evil.reception), evil.end());
-    assert!(told.contains("request to publish"), "{told}");
-    assert_eq!(reception.progress() - progress, 2, "one message, and the end of the connection");
+    assert!(told.contains("unverified copy"), "{told}");
+    assert_eq!(reception.progress(), prepared + 1);
+}
+
+#[test]
+fn bytes_that_trickle_in_are_little_progress() {
+    let reception = Reception::default();
+    (0..100).for_each(|_| reception.advanced(10));
+    assert_eq!(reception.progress(), 0);
+    reception.advanced(1 << 20);
+    assert_eq!(reception.progress(), 16);
+}
+
+#[test]
+fn lists_of_all_sessions_share_their_room() {
+    let listings = Arc::new(Listings::new(100));
+    let connect = || {
+        let listings = Arc::clone(&listings);
+        Evil::connect_to(|settings| settings.listings = listings)
+    };
+    let offer = |listing_bytes, relayed| {
+        let tree = TreeOffer { listing_bytes, relayed, ..TreeOffer::default() };
+        ToReceiver::Offer(Box::new(tree_offer(tree)))
+    };
+    let refused = |offer: ToReceiver| {
+        let mut evil = connect();
+        evil.send(&offer);
+        let (told, _) = evil.end();
+        assert!(told.contains("larger --max-lists"), "{told}");
+    };
+    refused(offer(101, None));
+    refused(offer(101, Some([1; 32])));
+    let mut first = connect();
+    first.send(&offer(60, Some([1; 32])));
+    first.await_message(|message| matches!(message, ToRoot::NeedsListing { .. }).then_some(()));
+    refused(offer(60, None));
+    refused(offer(60, Some([1; 32])));
+    first.send(&ToReceiver::Abort { reason: "over".into(), keep: false });
+    assert!(first.receiver.join().unwrap().is_err());
+    let mut last = connect();
+    last.send(&offer(100, Some([1; 32])));
+    last.await_message(|message| matches!(message, ToRoot::NeedsListing { .. }).then_some(()));
+}
+
+#[test]
+fn attributes_count_for_the_longest_object() {
+    let extended = vec![(b"user.a".to_vec(), vec![7; 600])];
+    let attributes = Attributes { extended, ..Attributes::default() };
+    let entry = |name: &str| Entry {
+        path: name.into(),
+        kind: Kind::Directory,
+        mode: 0o755,
+        modified_ns: 0,
+    };
+    let listing = tree::Listing::new(vec![entry("a"), entry("b")]).unwrap();
+    let listing = listing.with_attributes([attributes.clone(), attributes.clone()]).unwrap();
+    let part = listing.encode().unwrap();
+    let own = Attributes::default();
+    let kept = Kept { extended: true, own, ..Kept::default() };
+    let tree = TreeOffer { listing_bytes: part.len() as u64, ..TreeOffer::default() };
+    let tree = Offer { kept: Some(kept.clone()), ..tree_offer(tree) };
+    let file = Offer { kept: Some(Kept { own: attributes, ..kept }), ..file_offer("copy") };
+    for (offer, part, accepted) in [(tree, Some(part), 1211), (file, None, 615)] {
+        let mut evil = Evil::connect_to(|settings| settings.bytes_max = Some(accepted));
+        evil.send(&ToReceiver::Offer(Box::new(offer)));
+        part.into_iter().for_each(|part| evil.send(&ToReceiver::Listing { part }));
+        let (told, _) = evil.end();
+        assert!(told.contains("larger --max-size"), "{told}");
+    }
+}
+
+#[test]
+fn a_lost_root_interrupts_what_takes_its_time() {
+    let directory = tempfile::tempdir().unwrap();
+    fs::create_dir(directory.path().join("copy")).unwrap();
+    fs::write(directory.path().join("copy/extra"), "").unwrap();
+    let encoded = tree::Listing::new(Vec::new()).unwrap().encode().unwrap();
+    let deletion = Deletion { at_top: true, prefix: Vec::new(), patterns: Vec::new() };
+    let listing_bytes = encoded.len() as u64;
+    let tree = TreeOffer { listing_bytes, deletion: Some(deletion), ..TreeOffer::default() };
+    for aborts in [false, true] {
+        let (settings, (own, mut root)) = (settings(directory.path()), pair());
+        let link = RootLink::start(own, &settings).unwrap();
+        if aborts {
+            let abort = ToReceiver::Abort { reason: "over".into(), keep: true };
+            root.send(&abort, Deadline::after(TIMEOUT)).unwrap();
+        }
+        drop(root);
+        let deadline = Deadline::after(TIMEOUT);
+        while !link.interrupted.load(Ordering::Relaxed) && !deadline.left().is_zero() {
+            thread::yield_now();
+        }
+        let mut listing = Listing::offered(&tree, &settings.listings).unwrap();
+        assert!(listing.add(&encoded).unwrap());
+        let mut io = Io::new(&link, tree_offer(tree.clone()), Some(listing));
+        let error = io.prepare().unwrap_err();
+        assert!(error.keeps_partial(), "{error}");
+        assert_eq!(matches!(error, ReceiveError::Aborted { .. }), aborts, "{error}");
+        assert_eq!(matches!(error, ReceiveError::Root(_)), !aborts, "{error}");
+    }
 }
 
 #[test]

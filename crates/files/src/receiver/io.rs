@@ -13,12 +13,13 @@ use super::{
     destination::{prepare, start_hasher},
     error::ReceiveError,
     listing::{Listing, ListingMember},
+    listings::Held,
     machine::Effects,
     membership::{Copy, Member},
     root_link::{Event, RootLink},
 };
 use crate::{
-    Target, TargetError, Verified,
+    Target, Verified,
     changes::Changes,
     claim::Owner,
     hash::{HashOptions, PrefixHasher},
@@ -36,6 +37,8 @@ pub(super) struct Io<'a> {
     /// Of a tree, until its target is prepared.
     listing: Option<Listing>,
     target: Option<Target>,
+    /// Of its listing, which the target has decoded.
+    _held: Option<Held>,
     /// Once the root has chosen a fabric.
     context: Option<Arc<Context>>,
     /// Once the root has compared the existing data.
@@ -57,6 +60,7 @@ impl<'a> Io<'a> {
             offer,
             listing,
             target: None,
+            _held: None,
             context: None,
             copy: None,
             groups: BTreeMap::new(),
@@ -118,10 +122,10 @@ impl<'a> Io<'a> {
         self.target.as_mut().ok_or_else(|| ReceiveError::System("there is no target".into()))
     }
 
-    /// The error of an operation that ended early: stopped, or failed.
-    fn interrupted_or(&self, error: TargetError) -> ReceiveError {
-        match self.root.settings.stop.load(Ordering::Relaxed) {
-            true => ReceiveError::Stopped,
+    /// The error of an operation that ended early: it has failed, or why it was interrupted.
+    fn interrupted_or(&self, error: impl Into<ReceiveError>) -> ReceiveError {
+        match self.root.interrupted.load(Ordering::Relaxed) {
+            true => self.root.interruption(),
             false => error.into(),
         }
     }
@@ -147,6 +151,7 @@ impl Effects for Io<'_> {
     }
 
     fn add_listing(&mut self, part: &[u8]) -> Result<bool, ReceiveError> {
+        self.root.settings.reception.advanced(part.len() as u64);
         match &mut self.listing {
             Some(listing) => listing.add(part),
             None => Err(ReceiveError::System("there is no list of files".into())),
@@ -163,12 +168,16 @@ impl Effects for Io<'_> {
         settings.check_size(offer.manifest.bytes)?;
         let owner = Owner::here(&offer.terms.secret, &settings.host);
         let target = {
-            let listing = self.listing.take().map(Listing::into_encoded);
-            prepare(settings, offer, listing, &owner)?
+            let (listing, held) = self.listing.take().map(Listing::into_encoded).unzip();
+            self._held = held;
+            let stop = &self.root.interrupted;
+            let prepared = prepare(settings, offer, listing, (&owner, stop));
+            prepared.map_err(|error| self.interrupted_or(error))?
         };
+        settings.reception.stepped();
         let target = self.target.insert(target);
         let kept = target.kept();
-        let digests = target.chunk_digests(&settings.stop);
+        let digests = target.chunk_digests(&self.root.interrupted);
         digests.map(|digests| (kept, digests)).map_err(|error| self.interrupted_or(error))
     }
 
@@ -190,7 +199,7 @@ impl Effects for Io<'_> {
     }
 
     fn start_copy(&mut self, has: &Ranges) -> Result<bool, ReceiveError> {
-        let stop = Arc::clone(&self.root.settings.stop);
+        let stop = Arc::clone(&self.root.interrupted);
         let begun = self.target()?.begin(has, &stop);
         begun.map_err(|error| self.interrupted_or(error))?;
         let (events, bytes) = (self.root.events.clone(), Arc::clone(&self.root.received_bytes));
@@ -203,6 +212,7 @@ impl Effects for Io<'_> {
         let copy = Copy { region, has: Arc::default(), bytes, in_place };
         let is_complete = copy.add_all(has);
         self.copy = Some(HashedCopy { copy, _hasher: hasher });
+        self.root.settings.reception.stepped();
         Ok(is_complete)
     }
 
@@ -232,7 +242,9 @@ impl Effects for Io<'_> {
                 self.start_joining(&start, member)
             }
             (None, Some(listing)) => {
-                let member = ListingMember::new(start.group.number, listing.region()?, notify);
+                let reception = Arc::clone(&self.root.settings.reception);
+                let region = listing.region()?;
+                let member = ListingMember::new((start.group.number, region), reception, notify);
                 self.start_joining(&start, member)
             }
             (None, None) => Err("no fabric is started".into()),

@@ -1,9 +1,16 @@
 //! The listing of a tree, as it comes to a receiver.
 
+use std::sync::Arc;
+
 use rdmc::{Application, Failure, Incoming, Region};
 use tree::LISTING_BYTES_MAX;
 
-use super::{error::ReceiveError, membership::MemberEvent};
+use super::{
+    error::ReceiveError,
+    listings::{Held, Listings},
+    membership::MemberEvent,
+    reception::Reception,
+};
 use crate::messages::TreeOffer;
 
 /// The listing that a root has offered, as far as it has come.
@@ -15,18 +22,23 @@ pub(super) struct Listing {
     parts: Vec<u8>,
     /// What comes in groups.
     region: Option<Region>,
+    held: Held,
 }
 
 impl Listing {
-    /// Errors: longer than receivers accept.
-    pub(super) fn offered(offer: &TreeOffer) -> Result<Self, ReceiveError> {
+    /// Errors: longer than receivers accept, or than there is room for.
+    pub(super) fn offered(
+        offer: &TreeOffer,
+        listings: &Arc<Listings>,
+    ) -> Result<Self, ReceiveError> {
         let bytes = offer.listing_bytes;
         if bytes > LISTING_BYTES_MAX as u64 {
             return Err(ReceiveError::Refused(format!(
                 "a list of files has {bytes} bytes, at most {LISTING_BYTES_MAX} are accepted"
             )));
         }
-        Ok(Self { bytes, digest: offer.relayed, parts: Vec::new(), region: None })
+        let held = listings.hold(bytes)?;
+        Ok(Self { bytes, digest: offer.relayed, parts: Vec::new(), region: None, held })
     }
 
     pub(super) fn is_relayed(&self) -> bool {
@@ -74,8 +86,9 @@ impl Listing {
         is_right
     }
 
-    pub(super) fn into_encoded(self) -> Vec<u8> {
-        self.parts
+    /// What has come, and the room that it takes, also when it is decoded.
+    pub(super) fn into_encoded(self) -> (Vec<u8>, Held) {
+        (self.parts, self.held)
     }
 }
 
@@ -83,13 +96,14 @@ impl Listing {
 pub struct ListingMember<F> {
     number: u64,
     region: Region,
+    reception: Arc<Reception>,
     notify: F,
 }
 
 impl<F: FnMut(MemberEvent)> ListingMember<F> {
     /// `region`: where it is put, and how long it is.
-    pub fn new(number: u64, region: Region, notify: F) -> Self {
-        Self { number, region, notify }
+    pub fn new((number, region): (u64, Region), reception: Arc<Reception>, notify: F) -> Self {
+        Self { number, region, reception, notify }
     }
 }
 
@@ -100,6 +114,10 @@ impl<F: FnMut(MemberEvent) + Send + 'static> Application for ListingMember<F> {
             return Incoming::Refuse(format!("expected one message of {expected} bytes"));
         }
         Incoming::Into(self.region.clone())
+    }
+
+    fn block(&mut self, _message: u64, _offset: u64, bytes: u64) {
+        self.reception.advanced(bytes);
     }
 
     fn complete(&mut self, _message: u64, _region: Region) {
@@ -121,8 +139,8 @@ mod tests {
 
     fn listing(bytes: &[u8], digest: Option<[u8; 32]>) -> Listing {
         let listing_bytes = bytes.len() as u64;
-        Listing::offered(&TreeOffer { listing_bytes, relayed: digest, ..TreeOffer::default() })
-            .unwrap()
+        let offer = TreeOffer { listing_bytes, relayed: digest, ..TreeOffer::default() };
+        Listing::offered(&offer, &Arc::default()).unwrap()
     }
 
     #[test]
@@ -132,10 +150,10 @@ mod tests {
         assert!(direct.add(b"").is_err() && direct.add(b"defg").is_err());
         assert!(direct.region().is_err(), "it was not to come in a group");
         assert!(direct.add(b"def").unwrap());
-        assert_eq!(direct.into_encoded(), b"abcdef");
+        assert_eq!(direct.into_encoded().0, b"abcdef");
         let too_long = LISTING_BYTES_MAX as u64 + 1;
         let offer = TreeOffer { listing_bytes: too_long, ..TreeOffer::default() };
-        assert!(Listing::offered(&offer).is_err());
+        assert!(Listing::offered(&offer, &Arc::new(Listings::new(u64::MAX))).is_err());
     }
 
     #[test]
@@ -148,6 +166,6 @@ mod tests {
             region.write(0..6).unwrap().copy_from_slice(came);
             assert_eq!(relayed.take_relayed(), is_right);
         }
-        assert_eq!(relayed.into_encoded(), right);
+        assert_eq!(relayed.into_encoded().0, right);
     }
 }

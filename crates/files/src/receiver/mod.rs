@@ -24,6 +24,7 @@ mod io;
 mod limits;
 #[doc(hidden)]
 mod listing;
+mod listings;
 #[doc(hidden)]
 mod machine;
 #[doc(hidden)]
@@ -50,6 +51,7 @@ pub use gathering::{GatheringReceiver, GatheringSender, TakePart};
 pub use limits::{IN_SWITCH, RootLimits};
 #[doc(hidden)]
 pub use listing::ListingMember;
+pub use listings::Listings;
 #[doc(hidden)]
 pub use machine::{Effects, ListingComes, ReceiverMachine};
 #[doc(hidden)]

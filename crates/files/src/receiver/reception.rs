@@ -12,10 +12,13 @@ use crate::reason::shortened;
 
 /// The most notes of a session.
 const NOTES_MAX: usize = 20;
+/// Fewer bytes are no progress: a root could send one a minute.
+const PROGRESS_BYTES: u64 = 64 << 10;
 
 /// One session of a receiver as other threads see it: whether it makes progress, what it is about, and a way to end it.
 #[derive(Default, Debug)]
 pub struct Reception {
+    /// In bytes; a step counts as [`PROGRESS_BYTES`].
     progress: AtomicU64,
     ended: OnceLock<String>,
     record: Mutex<Record>,
@@ -35,9 +38,10 @@ pub struct Record {
 }
 
 impl Reception {
-    /// A number that grows with each message of the root other than keepalives, and with bytes received, read and written.
+    /// A number that grows with what moves the session forward: by one for each 64 KiB received, read and written, and for each
+    /// of the few steps up to the copy's end. Not with messages, of which a root can send any number.
     pub fn progress(&self) -> u64 {
-        self.progress.load(Ordering::Relaxed)
+        self.progress.load(Ordering::Relaxed) / PROGRESS_BYTES
     }
 
     /// Ends the session within a fraction of a second, unless it prepares or publishes a copy; the root is told the reason. Does
@@ -57,8 +61,14 @@ impl Reception {
         self.ended.get()
     }
 
-    pub(super) fn progressed(&self) {
-        self.progress.fetch_add(1, Ordering::Relaxed);
+    /// Bytes were received, read or written.
+    pub(super) fn advanced(&self, bytes: u64) {
+        self.progress.fetch_add(bytes, Ordering::Relaxed);
+    }
+
+    /// A step is completed that no session has twice.
+    pub(super) fn stepped(&self) {
+        self.advanced(PROGRESS_BYTES);
     }
 
     pub(super) fn offered(&self, destination: &str, bytes: Option<u64>) {

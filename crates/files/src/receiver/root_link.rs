@@ -4,7 +4,7 @@ use std::{
     net::{IpAddr, SocketAddr},
     sync::{
         Arc,
-        atomic::{AtomicU64, Ordering},
+        atomic::{AtomicBool, AtomicU64, Ordering},
         mpsc::{self, Receiver, Sender},
     },
     time::Duration,
@@ -23,6 +23,7 @@ use crate::{
     group_terms::GroupTerms,
     messages::{Introduction, Terms, ToReceiver, ToRoot, join_predicate},
     ports::start_at,
+    reason::shortened,
 };
 
 /// How often a waiting receiver checks its stop flag.
@@ -47,6 +48,8 @@ pub(super) struct RootLink<'a> {
     inbox: Receiver<Event>,
     /// Of messages of the root in the inbox.
     backlog: Arc<Backlog>,
+    /// Ends what takes its time: the receiver stops, the session has to end, or the root is lost.
+    pub(super) interrupted: Arc<AtomicBool>,
     /// Has a clone for each group that is being joined.
     joining: Arc<()>,
     pub(super) received_bytes: Arc<AtomicU64>,
@@ -68,11 +71,10 @@ impl<'a> RootLink<'a> {
         let peer = channel.peer().ip();
         let (events, inbox) = mpsc::channel();
         let (incoming, backlog) = (events.clone(), Arc::new(Backlog::default()));
-        let (filled, reception) = (Arc::clone(&backlog), Arc::clone(&settings.reception));
+        let (filled, interrupted) = (Arc::clone(&backlog), Arc::<AtomicBool>::default());
+        let lost = Arc::clone(&interrupted);
         let take = move |message: Result<ToReceiver, Error>, bytes| {
-            if !matches!(message, Ok(ToReceiver::Alive)) {
-                reception.progressed();
-            }
+            lost.fetch_or(message.is_err(), Ordering::Relaxed);
             filled.add(bytes) && incoming.send(Event::Root(message)).is_ok()
         };
         let control = Control::start(channel, FAILURE_DEADLINE, take)
@@ -85,6 +87,7 @@ impl<'a> RootLink<'a> {
             events,
             inbox,
             backlog,
+            interrupted,
             joining: Arc::default(),
             received_bytes: Arc::default(),
             worked: Arc::default(),
@@ -221,6 +224,20 @@ impl<'a> RootLink<'a> {
             return Err(ReceiveError::Refused(reason.clone()));
         }
         Ok(self.take(TICK))
+    }
+
+    /// Why what takes its time was interrupted. Takes what the root has sent meanwhile, behind which its loss is found.
+    pub(super) fn interruption(&self) -> ReceiveError {
+        loop {
+            match self.next_in_time() {
+                Err(error) => return error,
+                Ok(Some(Event::Root(Err(error)))) => return ReceiveError::Root(error),
+                Ok(Some(Event::Root(Ok(ToReceiver::Abort { reason, keep })))) => {
+                    return ReceiveError::Aborted { reason: shortened(&reason), keep };
+                }
+                Ok(_) => {}
+            }
+        }
     }
 
     fn take(&self, timeout: Duration) -> Option<Event> {

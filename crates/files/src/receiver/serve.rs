@@ -1,10 +1,11 @@
 //! One session, from the first message to the last.
 
 use std::{
+    mem,
     path::PathBuf,
     sync::{
         Arc, OnceLock,
-        atomic::{AtomicU64, Ordering},
+        atomic::{AtomicBool, AtomicU64, Ordering},
         mpsc::{self, Receiver, RecvTimeoutError},
     },
     thread,
@@ -106,6 +107,7 @@ fn session(
     let request = loop {
         let event = root.next_in_time()?;
         if let Some(request) = event.map(first).transpose()?.flatten() {
+            root.settings.reception.stepped();
             break request;
         }
         if root.settings.limits.is_some() && deadline.left().is_zero() {
@@ -126,11 +128,17 @@ fn session(
     }
     // On a thread of their own, since reserving space and writing to disk can block. Dropping the sender ends it.
     let (_sender, ended) = mpsc::channel::<()>();
-    let (control, bytes) = (Arc::clone(&root.control), Arc::clone(&root.received_bytes));
-    let (worked, reception) = (Arc::clone(&root.worked), Arc::clone(&root.settings.reception));
+    let heartbeat = Heartbeat {
+        control: Arc::clone(&root.control),
+        bytes: Arc::clone(&root.received_bytes),
+        worked: Arc::clone(&root.worked),
+        reception: Arc::clone(&root.settings.reception),
+        stop: Arc::clone(&root.settings.stop),
+        interrupted: Arc::clone(&root.interrupted),
+    };
     thread::Builder::new()
         .name("rdmc-heartbeat".into())
-        .spawn(move || send_progress(&control, (&bytes, &worked), &reception, &ended))
+        .spawn(move || heartbeat.run(&ended))
         .map_err(|error| ReceiveError::System(format!("cannot start a thread: {error}")))?;
     match request {
         ToReceiver::Offer(_) if root.settings.output.is_some() => Err(ReceiveError::Refused(
@@ -146,7 +154,9 @@ fn session(
 }
 
 fn replicate(root: &RootLink<'_>, offer: Offer) -> Result<PathBuf, ReceiveError> {
-    let listing = offer.tree.as_ref().map(Listing::offered).transpose()?;
+    let listing = offer.tree.as_ref();
+    let listing =
+        listing.map(|tree| Listing::offered(tree, &root.settings.listings)).transpose()?;
     let comes = match &listing {
         Some(listing) if listing.is_relayed() => ListingComes::InGroup,
         Some(listing) if !listing.is_empty() => ListingComes::Directly,
@@ -209,28 +219,40 @@ fn receive<E: Effects<Group = Group>>(
     }
 }
 
-/// Reports progress until the sender of `ended` is dropped.
-fn send_progress(
-    control: &Control,
-    (bytes, worked): (&AtomicU64, &AtomicU64),
-    reception: &Reception,
-    ended: &Receiver<()>,
-) {
-    let (mut reported, mut received) = (0, 0);
-    while ended.recv_timeout(HEARTBEAT) == Err(RecvTimeoutError::Timeout) {
-        let bytes = bytes.load(Ordering::Relaxed);
-        if std::mem::replace(&mut received, bytes) != bytes {
-            reception.progressed();
-        }
-        let mut sent = control.send(&ToRoot::Progress { bytes });
-        let worked = worked.load(Ordering::Relaxed);
-        if std::mem::replace(&mut reported, worked) != worked {
-            reception.progressed();
-            sent = sent.and_then(|()| control.send(&ToRoot::Worked { bytes: worked }));
-        }
-        if sent.is_err() {
-            // The reading thread reports why.
-            return;
+/// Reports progress, and interrupts what the session's own thread does where it cannot look by itself.
+struct Heartbeat {
+    control: Arc<Control>,
+    bytes: Arc<AtomicU64>,
+    worked: Arc<AtomicU64>,
+    reception: Arc<Reception>,
+    stop: Arc<AtomicBool>,
+    interrupted: Arc<AtomicBool>,
+}
+
+impl Heartbeat {
+    /// Until the sender of `ended` is dropped.
+    fn run(&self, ended: &Receiver<()>) {
+        let (mut reported, mut received) = (0, 0);
+        while ended.recv_timeout(HEARTBEAT) == Err(RecvTimeoutError::Timeout) {
+            let bytes = self.bytes.load(Ordering::Relaxed);
+            self.reception.advanced(bytes.saturating_sub(mem::replace(&mut received, bytes)));
+            let mut sent = self.control.send(&ToRoot::Progress { bytes });
+            let worked = self.worked.load(Ordering::Relaxed);
+            let new = worked.saturating_sub(mem::replace(&mut reported, worked));
+            if new > 0 {
+                self.reception.advanced(new);
+                sent = sent.and_then(|()| self.control.send(&ToRoot::Worked { bytes: worked }));
+            }
+            if sent.is_err()
+                || self.stop.load(Ordering::Relaxed)
+                || self.reception.ended().is_some()
+            {
+                self.interrupted.store(true, Ordering::Relaxed);
+            }
+            if sent.is_err() {
+                // The reading thread reports why.
+                return;
+            }
         }
     }
 }

@@ -11,8 +11,8 @@ use rdmc::Secret;
 use crate::switch_control::SwitchControl;
 
 use super::{
-    error::ReceiveError, limits::RootLimits, output::Output, placement::Placement,
-    reception::Reception,
+    error::ReceiveError, limits::RootLimits, listings::Listings, output::Output,
+    placement::Placement, reception::Reception,
 };
 
 /// Settings of a receiver.
@@ -34,6 +34,8 @@ pub struct ReceiverSettings {
     pub output: Option<Output>,
     /// The longest object that it accepts, in bytes, with the holes of its files; checked before files are made.
     pub bytes_max: Option<u64>,
+    /// Memory of lists of files, which all sessions of a receiver share.
+    pub listings: Arc<Listings>,
     /// Whether switches may copy to this host.
     pub switches: SwitchControl,
     /// What roots may ask of it. `None` for one that its root has started: the root has this user's rights anyway.
@@ -55,6 +57,7 @@ impl ReceiverSettings {
             placement,
             output: None,
             bytes_max: None,
+            listings: Arc::default(),
             switches: SwitchControl::default(),
             limits: None,
             reception: Arc::default(),

@@ -118,6 +118,7 @@ impl Effects for StreamIo<'_> {
             bytes_max: self.root.settings.bytes_max,
         };
         self.written = Some(Arc::new(Mutex::new(written)));
+        self.root.settings.reception.stepped();
         Ok((Ranges::default(), None))
     }
 
@@ -135,6 +136,7 @@ impl Effects for StreamIo<'_> {
     }
 
     fn start_copy(&mut self, _has: &Ranges) -> Result<bool, ReceiveError> {
+        self.root.settings.reception.stepped();
         Ok(false)
     }
 

@@ -1,6 +1,6 @@
 //! Groups at processes: joining, and events.
 
-use std::{collections::BTreeMap, time::Duration};
+use std::{collections::BTreeMap, sync::Arc, time::Duration};
 
 use engine::{Error, Event, GroupSettings};
 use files::machines::{ListingMember, Member, MemberEvent, Start};
@@ -228,9 +228,11 @@ impl World<'_> {
             let notify = move |what| drop(news.send(what));
             let member: Option<Box<dyn Application>> = match (&receiver.copy, &receiver.listing.1) {
                 (Some(copy), _) => Some(Box::new(Member::new(&start, copy.clone(), notify))),
-                (None, Some(region)) => {
-                    Some(Box::new(ListingMember::new(group, region.clone(), notify)))
-                }
+                (None, Some(region)) => Some(Box::new(ListingMember::new(
+                    (group, region.clone()),
+                    Arc::default(),
+                    notify,
+                ))),
                 (None, None) => None,
             };
             receiver.members.extend(member.map(|member| (group, member)));
