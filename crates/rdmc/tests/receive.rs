@@ -450,16 +450,21 @@ fn memory_that_is_slow_to_free_delays_only_the_end_of_its_group() {
 fn a_panic_while_memory_is_freed_fails_its_group_alone() {
     for progress in BOTH {
         let world = World::start_with(2, |settings| settings.progress = progress);
-        let groups = world.join_to_receive(chain(2));
+        // The message is not complete before it is received.
+        let groups = world.join_to_receive(|rank| chain(2)(rank).small(None).receive_bytes_max(0));
+        let (sent, is_sent) = channel();
         let other = world.join_to_receive(group(2, Algorithm::Chain, 2, 0));
         thread::scope(|scope| {
             scope.spawn(|| {
+                // A handle that outlives the sending frees the memory itself, on this thread.
                 groups[0].try_send(watched(5_000, || panic!("on purpose"))).unwrap();
+                sent.send(()).unwrap();
                 let Err(Error::Failed(failure)) = groups[0].wait_complete(2, PATIENCE) else {
                     panic!("the group has failed")
                 };
                 assert_eq!(failure.detail, "releasing memory panicked: on purpose");
             });
+            is_sent.recv().unwrap();
             drop(groups[1].receive(PATIENCE).unwrap().expect("a message"));
             assert!(matches!(groups[1].wait_complete(2, PATIENCE), Err(Error::Failed(_))));
         });
