@@ -5,6 +5,7 @@ from __future__ import annotations
 import os
 import random
 import signal
+import socket
 import unittest
 from typing import Any
 
@@ -120,6 +121,18 @@ class HostGroups(unittest.TestCase):
                 kind, (error, text, _) = outcomes[rank]
                 self.assertEqual(kind, "raised", text)
                 self.assertIn("KeyError", text)
+
+    def test_what_a_leader_has_said_before_it_ended_is_the_reason(self) -> None:
+        for has_unread in (False, True):
+            group = rdmc.HostGroup.__new__(rdmc.HostGroup)
+            group._leader, leader = socket.socketpair(socket.AF_UNIX, socket.SOCK_SEQPACKET)
+            group.is_leader, group._is_closed, group.host, group._leaders = False, False, 0, [0]
+            if has_unread:
+                group._leader.send(b"a request")
+            leader.send(b'{"failed": "Refused", "rank": 2, "text": "a bug of the program"}')
+            leader.close()
+            with self.assertRaisesRegex(rdmc.errors.Refused, "a bug of the program"):
+                group.barrier(timeout=60)
 
     def test_processes_that_call_different_operations_are_named(self) -> None:
         outcomes: list[Any] = members.run(_differ, 3)

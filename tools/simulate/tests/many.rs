@@ -44,3 +44,16 @@ fn hosts_that_are_killed_meanwhile_cost_the_others_no_second_copy() {
     assert!(report.published >= 198, "{report:?}");
     assert!(report.rounds <= 4, "{report:?}");
 }
+
+/// 140 GB: hosts that are killed or never connect cost the others a twentieth at most.
+#[test]
+fn long_pushes_are_delayed_little_by_hosts_that_fail() {
+    let usual = ManyHosts { retries: 1, ..ManyHosts::long(30) };
+    let alone = run(usual);
+    for with in [ManyHosts { one_killed_in: 15, ..usual }, ManyHosts { one_silent_in: 15, ..usual }]
+    {
+        let report = run(with);
+        let ratio = report.others_s / alone.others_s;
+        assert!(ratio < 1.05, "{ratio}: {report:?}");
+    }
+}

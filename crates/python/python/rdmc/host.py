@@ -256,7 +256,13 @@ class HostGroup:
         if self._is_closed or self._leader is None:
             raise InvalidUse("the group is closed")
         leader = self._leaders[self.host]
-        self._send(leader, self._leader, {"operation": operation, "root": root}, file)
+        try:
+            _put(self._leader, {"operation": operation, "root": root}, file)
+        except ConnectionError:
+            # What the leader has said before it ended is received below.
+            pass
+        except OSError as error:
+            raise MemberLost(leader, f"rank {leader} has ended ({error})") from None
         message, received = self._receive(leader, self._leader, limit)
         if "failed" in message:
             self._is_closed = True
@@ -267,14 +273,18 @@ class HostGroup:
 
     def _send(self, rank: int, connection: socket.socket, message: dict[str, Any], file: int | None = None) -> None:
         try:
-            socket.send_fds(connection, [json.dumps(message).encode()], [] if file is None else [file])
+            _put(connection, message, file)
         except OSError as error:
             raise MemberLost(rank, f"rank {rank} has ended ({error})") from None
 
     def _receive(self, rank: int, connection: socket.socket, limit: float) -> tuple[dict[str, Any], int | None]:
         connection.settimeout(limit)
         try:
-            content, files, _, _ = socket.recv_fds(connection, 2 * _MESSAGE_BYTES, 1)
+            try:
+                content, files, _, _ = socket.recv_fds(connection, 2 * _MESSAGE_BYTES, 1)
+            except ConnectionError:
+                # Of an end that has not read all, the system tells before what came from it.
+                content, files, _, _ = socket.recv_fds(connection, 2 * _MESSAGE_BYTES, 1)
         except TimeoutError:
             raise errors.Stalled(rank, f"rank {rank} was waited for longer than {limit} s") from None
         except OSError as error:
@@ -322,6 +332,10 @@ class HostGroup:
             self._leader.close()
         for follower in self._followers.values():
             follower.close()
+
+
+def _put(connection: socket.socket, message: dict[str, Any], file: int | None) -> None:
+    socket.send_fds(connection, [json.dumps(message).encode()], [] if file is None else [file])
 
 
 def _host() -> str:

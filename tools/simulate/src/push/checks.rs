@@ -69,10 +69,12 @@ impl World<'_> {
     pub(super) fn bound_ns(&self) -> u64 {
         let own_ns = |host: &HostScenario| {
             let HostFaults { absent_ns, prepare_ns, fabric_ns, .. } = host.faults;
-            absent_ns + prepare_ns + fabric_ns + host.verify_ns
+            let rate = host.rate_bytes_per_s.unwrap_or(self.scenario.network.rate_bytes_per_s);
+            let alone_ns = self.scenario.bytes.saturating_mul(SECOND_NS) / rate;
+            absent_ns + prepare_ns + fabric_ns + host.verify_ns + alone_ns
         };
         let slowest_ns = self.scenario.hosts.iter().map(own_ns).max().unwrap_or(0);
-        (600 * SECOND_NS * u64::from(self.scenario.retries + 1)).max(slowest_ns * 2)
+        (600 * SECOND_NS * u64::from(self.scenario.retries + 1)).max(slowest_ns * 3)
     }
 
     /// Checks that the first groups have not waited for hosts that connect late or never.
