@@ -2,6 +2,7 @@
 
 use std::{
     fs::{self, Permissions},
+    net::{TcpListener, TcpStream},
     os::unix::fs::{PermissionsExt, chown},
     path::Path,
     process::Command,
@@ -13,7 +14,7 @@ use rustix::{
 };
 use testing::{Authority, Issued};
 
-use crate::common::{Listener, Outcome, Place, RDMC};
+use crate::common::{Listener, Outcome, Place, RDMC, await_that};
 
 /// The options that name these files; the key becomes its owner's alone.
 pub fn options(files: &Issued) -> Vec<String> {
@@ -65,6 +66,27 @@ fn a_root_with_a_certificate_without_names_is_logged_by_its_fingerprint() {
         }
     };
     assert!(line.contains("(certificate without names, SHA-256 "), "{line}");
+}
+
+#[test]
+fn a_receiver_that_joins_has_a_name_of_its_certificate() {
+    let (place, authority) = (Place::with(1000), Authority::new("one"));
+    let [root, node] = ["127.0.0.1", "node1"].map(|name| options(&authority.issue(name)));
+    let free = TcpListener::bind("127.0.0.1:0").unwrap().local_addr().unwrap();
+    let admit = free.to_string();
+    // The push waits for a host that does not connect.
+    let waits = ["--to", "nobody", "--launcher", "sh -c 'sleep 5' {host}", "--admit", &admit];
+    let push = words(&[&["push", "object"], &waits[..]].concat(), &root);
+    let push = place.rdmc(&push).spawn().unwrap();
+    await_that("the root listens", || TcpStream::connect(free).is_ok());
+    let join = |name: &str| {
+        fs::create_dir(place.path(name)).unwrap();
+        let join = ["receive", "--join", &admit, "--dir", name, "--name", name];
+        place.run(&words(&join, &node))
+    };
+    join("other").has_failed_with(1, "its certificate is for node1, not for other");
+    assert_eq!(join("node1").code, Some(0));
+    Outcome::of(push.wait_with_output().unwrap()).has_failed_with(3, "nobody");
 }
 
 #[test]

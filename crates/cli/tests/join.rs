@@ -77,6 +77,7 @@ fn refused_receivers_get_the_reason() {
     let push = [&["push", "object"], &waits[..]].concat();
     let push = place.rdmc(&[&push[..], &SECRET].concat()).spawn().unwrap();
     await_that("the root listens", || TcpStream::connect(("127.0.0.1", port)).is_ok());
+    outcome(join(&place, port, "nobody")).has_failed_with(1, "a host of this name takes part");
     let one = join(&place, port, "one");
     // One of two with the same name is refused.
     let again = join(&place, port, "one");

@@ -5,6 +5,11 @@
 //! it. A random walk does: from each member to the members that it has waited for, weighted by how long
 //! ([`Waited`]). The walk spends most of its time at the straggler, which waits for no member, or at the
 //! two ends of a slow link, which wait for each other.
+//!
+//! Several slow members share the walk, and in a large group no share stands out. There [`taking`] does: whoever sends to a slow
+//! member waits for it most of the time, and for others little.
+
+use std::time::Duration;
 
 use relay::Waited;
 
@@ -44,6 +49,24 @@ pub fn shares(waited: &[Vec<Waited>]) -> Vec<f64> {
         here = next;
     }
     visits.into_iter().map(|visits| visits / STEPS as f64).collect()
+}
+
+/// How long those that have waited for each member to take blocks have waited for that, on average; by rank.
+///
+/// `waited`: as for [`shares`].
+pub fn taking(waited: &[Vec<Waited>]) -> Vec<Duration> {
+    let mut all = vec![(Duration::ZERO, 0); waited.len()];
+    let others = waited.iter().enumerate().flat_map(|(rank, list)| {
+        list.iter()
+            .filter(move |waited| waited.member as usize != rank && !waited.to_take.is_zero())
+    });
+    for waited in others {
+        if let Some((sum, senders)) = all.get_mut(waited.member as usize) {
+            *sum += waited.to_take;
+            *senders += 1;
+        }
+    }
+    all.into_iter().map(|(sum, senders)| sum / senders.max(1)).collect()
 }
 
 /// The next members of the walk, with probabilities that add up to 1.
@@ -87,7 +110,6 @@ pub fn straggler(
 #[cfg(test)]
 mod tests {
     use super::*;
-    use std::time::Duration;
 
     fn worst(waited: &[Vec<Waited>], suspicions: &dyn Fn(u32) -> u32) -> Option<(u32, f64)> {
         straggler(&shares(waited), waited, suspicions)
@@ -107,6 +129,18 @@ mod tests {
         let (member, share) = worst(&chain, &|_| 0).unwrap();
         assert!(member == 2 && share > 0.4, "{member}, {share}");
         assert_eq!(worst(&chain, &|member| u32::from(member == 1)).unwrap().0, 1);
+    }
+
+    #[test]
+    fn who_sends_to_slow_members_waits_for_them_to_take() {
+        let group = [
+            [take(1, 9), take(2, 1)].to_vec(),
+            [take(2, 2), take(3, 5), take(1, 10)].to_vec(),
+            [take(3, 7), give(1, 1)].to_vec(),
+            Vec::new(),
+        ];
+        let expected = [0, 9000, 1500, 6000].map(Duration::from_millis);
+        assert_eq!(taking(&group), expected);
     }
 
     #[test]

@@ -45,15 +45,19 @@ fn hosts_that_are_killed_meanwhile_cost_the_others_no_second_copy() {
     assert!(report.rounds <= 4, "{report:?}");
 }
 
-/// 140 GB: hosts that are killed or never connect cost the others a twentieth at most.
+/// 140 GB: hosts that are killed, never connect or have slow links cost the others a fifteenth at most.
 #[test]
-fn long_pushes_are_delayed_little_by_hosts_that_fail() {
+fn long_pushes_are_delayed_little_by_hosts_that_fail_or_are_slow() {
     let usual = ManyHosts { retries: 1, ..ManyHosts::long(30) };
     let alone = run(usual);
-    for with in [ManyHosts { one_killed_in: 15, ..usual }, ManyHosts { one_silent_in: 15, ..usual }]
-    {
+    for with in [
+        ManyHosts { one_killed_in: 15, ..usual },
+        ManyHosts { one_silent_in: 15, ..usual },
+        ManyHosts { slow: 1, rate_min_percent: 50, ..usual },
+        ManyHosts { slow: 3, rate_min_percent: 50, ..usual },
+    ] {
         let report = run(with);
         let ratio = report.others_s / alone.others_s;
-        assert!(ratio < 1.05, "{ratio}: {report:?}");
+        assert!(ratio < 1.067, "{ratio}: {report:?}");
     }
 }

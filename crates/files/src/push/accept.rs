@@ -64,7 +64,9 @@ impl Acceptor {
         let what = format!("listening on {address} for receivers that join");
         let listener = TcpListener::bind(address).map_err(|error| system(&what, error))?;
         Self::start(listener, credentials, move |mut channel| {
-            let name = receive_hello(&mut channel, Deadline::after(HELLO_TIMEOUT))?.host;
+            let deadline = Deadline::after(HELLO_TIMEOUT);
+            let name = receive_hello(&mut channel, deadline)?.host;
+            check_certificate(&mut channel, &name, deadline)?;
             let _ = events.send(Event::JoinRequested(name, channel).into());
             Ok(())
         })
@@ -85,6 +87,17 @@ impl Acceptor {
         let listener = Listener::open(listener, credentials, on_channel).map_err(failed)?;
         Ok(Self { address, _listener: listener })
     }
+}
+
+/// A receiver with a certificate has one of its names. Errors: it has not, and was told so.
+fn check_certificate(channel: &mut Channel, name: &str, deadline: Deadline) -> Result<(), Error> {
+    let names = channel.peer_names();
+    if names.is_empty() || names.iter().any(|own| own.eq_ignore_ascii_case(name)) {
+        return Ok(());
+    }
+    let cause = format!("its certificate is for {}, not for {name}: use --name", names.join(", "));
+    let _ = channel.send(&ToReceiver::Abort { reason: cause.clone(), keep: true }, deadline);
+    Err(Error::Peer { address: channel.peer(), cause })
 }
 
 fn accept_host(

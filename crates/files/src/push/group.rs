@@ -141,7 +141,8 @@ impl PushGroup {
     pub(super) fn set_waited(&mut self, host: Option<usize>, waited: Vec<Waited>) {
         let rank = self.by_rank().position(|member| member == host);
         if let Some(rank) = rank {
-            self.rate.set_waited(rank as u32, waited);
+            let members = self.by_rank().count();
+            self.rate.set_waited(rank as u32, waited, members);
         }
     }
 

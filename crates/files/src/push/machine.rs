@@ -366,11 +366,12 @@ impl<'a> RootMachine<'a> {
                 state.set_waited(None, effects.waited(group));
             }
             let slow = self.slowness.judge(state, &mut self.hosts, self.object.bytes(), self.now);
-            if let Some((host, bytes_per_second)) = slow {
+            let Some((stragglers, bytes_per_second)) = slow else { continue };
+            for host in stragglers {
                 tracing::info!(host = self.hosts[host].plan.name, bytes_per_second, "deferred");
                 effects.observe(PushEvent::Deferred { host, bytes_per_second });
-                self.regroup(effects, &[group]);
             }
+            self.regroup(effects, &[group]);
         }
         if has_unserved_host(&self.hosts, &self.groups, &self.object, self.now) {
             self.regroup(effects, &due);
@@ -457,12 +458,7 @@ impl<'a> RootMachine<'a> {
         let ready = self.hosts.iter().enumerate().filter(|(_, host)| host.is_ready());
         let holders: Vec<Holder<'_>> = ready
             .filter(|(_, host)| !self.hosts.must_wait(host))
-            .map(|(index, host)| Holder {
-                host: index,
-                has: &host.has,
-                sends: host.deferred_at.is_none() && !host.keeps_unread,
-                apart_from: &host.apart_from,
-            })
+            .map(|(index, host)| Holder::new(index, host))
             .collect();
         let parts = self.object.parts(&holders);
         self.has_begun |= !holders.is_empty();

@@ -1,12 +1,14 @@
 //! Plans the groups of the next round.
 //!
 //! Bytes that the same hosts lack form a part, which one group replicates. A host that has the part sends it if
-//! there is one, which spares the root's link; otherwise the root. After a failure survivors lack nearly the same
+//! there is one, which spares the root's link; otherwise the root. To deferred hosts the root sends: a source publishes its copy when
+//! it need not send any more. After a failure survivors lack nearly the same
 //! bytes; small differences are sent to all of them instead of in many small groups. A host that could not connect to another one is in a
 //! group of its own, from one to which it may connect.
 
 use std::collections::{BTreeMap, BTreeSet};
 
+use super::host::Host;
 use crate::ranges::Ranges;
 
 /// Groups of one round.
@@ -41,8 +43,23 @@ pub(super) struct Holder<'a> {
     pub(super) has: &'a Ranges,
     /// Whether it may be a source.
     pub(super) sends: bool,
+    /// Whether it delayed the others.
+    pub(super) is_deferred: bool,
     /// Members to which it cannot connect; `None` is the root.
     pub(super) apart_from: &'a [Option<usize>],
+}
+
+impl<'a> Holder<'a> {
+    pub(super) fn new(index: usize, host: &'a Host) -> Self {
+        let is_deferred = host.deferred_at.is_some();
+        Self {
+            host: index,
+            has: &host.has,
+            sends: !is_deferred && !host.keeps_unread,
+            is_deferred,
+            apart_from: &host.apart_from,
+        }
+    }
 }
 
 /// The parts after which all of `holders` have the whole object of this length; empty if they have it.
@@ -60,7 +77,13 @@ pub(super) fn parts(bytes: u64, holders: &[Holder<'_>]) -> Vec<Part> {
         pairs.extend(holder.apart_from.iter().flatten().map(|&other| (holder.host, other)));
     }
     let mut used = BTreeMap::new();
+    let by_root = |holder: &&Holder<'_>| holder.is_deferred && !holder.apart_from.contains(&None);
+    let by_root: BTreeSet<usize> =
+        holders.iter().filter(by_root).map(|holder| holder.host).collect();
     for part in &mut parts {
+        if part.hosts.iter().all(|host| by_root.contains(host)) {
+            continue;
+        }
         let can_send = |holder: &&Holder<'_>| {
             let lacks = part.hosts.contains(&holder.host);
             let is_parted = pairs.iter().any(|&(one, other)| {
@@ -157,7 +180,13 @@ mod tests {
         has: &'a [Ranges],
         apart_from: impl Fn(usize) -> &'a [Option<usize>],
     ) -> Vec<Holder<'a>> {
-        let holder = |(host, has)| Holder { host, has, sends: true, apart_from: apart_from(host) };
+        let holder = |(host, has)| Holder {
+            host,
+            has,
+            sends: true,
+            is_deferred: false,
+            apart_from: apart_from(host),
+        };
         has.iter().enumerate().map(holder).collect()
     }
 
@@ -201,6 +230,20 @@ mod tests {
     }
 
     #[test]
+    fn the_root_sends_to_deferred_hosts_if_they_can_connect_to_it() {
+        let has = [ranges([(0, BYTES)]), Ranges::default(), Ranges::default()];
+        let plan = |deferred: &[usize], apart_from: &[Option<usize>]| {
+            let mut holders = holders(&has, |host| if host == 1 { apart_from } else { &[] });
+            deferred.iter().for_each(|&host| holders[host].is_deferred = true);
+            let parts = parts(BYTES, &holders).into_iter();
+            parts.map(|part| (part.source, part.hosts)).collect::<Vec<_>>()
+        };
+        assert_eq!(plan(&[1, 2], &[]), [(None, vec![1, 2])]);
+        assert_eq!(plan(&[1], &[]), [(Some(0), vec![1, 2])]);
+        assert_eq!(plan(&[1, 2], &[None]), [(None, vec![2]), (Some(0), vec![1])]);
+    }
+
+    #[test]
     fn a_host_that_cannot_connect_to_others_is_alone_with_one_that_it_may_connect_to() {
         let (all, none) = (ranges([(0, BYTES)]), Ranges::default());
         let plan = |has: &[Ranges], apart_from: &[Option<usize>]| {
@@ -230,7 +273,13 @@ mod tests {
                 .iter()
                 .zip(sends)
                 .enumerate()
-                .map(|(host, (has, sends))| Holder { host, has, sends, apart_from: &[] })
+                .map(|(host, (has, sends))| Holder {
+                    host,
+                    has,
+                    sends,
+                    is_deferred: false,
+                    apart_from: &[],
+                })
                 .collect();
             let parts = parts(BYTES, &holders);
             prop_assert!(parts.len() <= PARTS_MAX);

@@ -8,7 +8,7 @@ use super::{group::PushGroup, host::Host, object::Object};
 const REGROUP_AFTER: Duration = Duration::from_secs(1);
 /// A group with less than this fraction of the object left is not replaced.
 const REGROUP_PART: u64 = 8;
-/// How much faster a group must be after a host was deferred; otherwise that host was not the cause, and no
+/// How much faster a group must be after hosts were deferred; otherwise these were not the cause, and no
 /// further one is deferred.
 const FASTER: f64 = 1.2;
 
@@ -16,7 +16,7 @@ const FASTER: f64 = 1.2;
 pub(super) struct Slowness {
     /// The least rate of groups in bytes per second; `None`: any.
     rate_min: Option<u64>,
-    /// The rate of the group from which a host was deferred last.
+    /// The rate of the group from which hosts were deferred last.
     last_deferred_at: Option<f64>,
 }
 
@@ -25,7 +25,7 @@ impl Slowness {
         Self { rate_min, last_deferred_at: None }
     }
 
-    /// If the group is too slow: defers the straggler, and returns it with the group's rate in bytes per second.
+    /// If the group is too slow: defers the stragglers, and returns them with the group's rate in bytes per second.
     /// `bytes`: length of the object.
     pub(super) fn judge(
         &mut self,
@@ -33,7 +33,7 @@ impl Slowness {
         hosts: &mut [Host],
         bytes: u64,
         now: Duration,
-    ) -> Option<(usize, u64)> {
+    ) -> Option<(Vec<usize>, u64)> {
         let rate_min = self.rate_min?;
         let members: Vec<usize> = group.members().collect();
         let unfinished = members.iter().map(|&host| hosts[host].bytes).filter(|&has| has < bytes);
@@ -42,24 +42,30 @@ impl Slowness {
         let (ranks, host_of) = (by_rank.len(), |rank: u32| by_rank[rank as usize]);
         let suspicions = |rank: u32| host_of(rank).map_or(0, |host| hosts[host].suspicions);
         let slow = group.rate.judge(now, slowest_bytes, (ranks, rate_min as f64), &suspicions)?;
-        let Some(host) = host_of(slow.rank) else {
+        let stragglers: Vec<usize> = slow.ranks.iter().filter_map(|&rank| host_of(rank)).collect();
+        if stragglers.is_empty() {
             tracing::warn!(rate = slow.rate, "this machine delays the others");
             return None;
-        };
+        }
         for &rank in &slow.suspects {
             if let Some(host) = host_of(rank) {
                 hosts[host].suspicions += 1;
             }
         }
-        let deferred = hosts.iter().filter(|host| host.deferred_at.is_some()).count();
-        let others = members.iter().filter(|&&one| one != host && hosts[one].deferred_at.is_none());
+        let is_deferred = |host: &Host| host.deferred_at.is_some();
+        let deferred = hosts.iter().filter(|host| is_deferred(host)).count();
+        let others = members
+            .iter()
+            .filter(|host| !stragglers.contains(host) && !is_deferred(&hosts[**host]));
         let is_of_use = self.last_deferred_at.is_none_or(|rate| slow.rate >= rate * FASTER);
-        if others.count() == 0 || (deferred + 1) * 2 > hosts.len() || !is_of_use {
+        if others.count() == 0 || (deferred + stragglers.len()) * 2 > hosts.len() || !is_of_use {
             return None;
         }
         self.last_deferred_at = Some(slow.rate);
-        hosts[host].deferred_at = Some(slow.rate as u64);
-        Some((host, slow.rate as u64))
+        for &host in &stragglers {
+            hosts[host].deferred_at = Some(slow.rate as u64);
+        }
+        Some((stragglers, slow.rate as u64))
     }
 }
 
