@@ -69,15 +69,16 @@ pub fn print_message(words: impl fmt::Display) {
 /// Escapes a text for a terminal. Text from other hosts must not contain control sequences or what is not seen, change the
 /// writing direction, or start a line like one of this program.
 pub fn plain(text: &str) -> String {
-    let mut plain = String::with_capacity(text.len());
+    let (mut plain, mut before) = (String::with_capacity(text.len()), None);
     for character in text.chars() {
         match character {
             '\n' => plain.push_str("\n  "),
-            character if files::shows_nothing(character) => {
+            character if files::shows_nothing(before, character) => {
                 plain.extend(character.escape_default())
             }
             character => plain.push(character),
         }
+        before = Some(character);
     }
     plain
 }
@@ -180,5 +181,9 @@ mod tests {
         assert_eq!(plain("no\nrdmc: all is well"), "no\n  rdmc: all is well");
         assert_eq!(plain("\u{202e}gpj"), "\\u{202e}gpj");
         assert_eq!(plain("a\u{200b}b\u{2028}c\u{feff}"), "a\\u{200b}b\\u{2028}c\\u{feff}");
+        assert_eq!(
+            plain("a\u{ad}b\u{fe0f} \u{2764}\u{fe0f}"),
+            "a\\u{ad}b\\u{fe0f} \u{2764}\u{fe0f}"
+        );
     }
 }

@@ -11,7 +11,7 @@ use rdmc::Secret;
 use crate::{
     failure::{Failure, print_message},
     interrupt::Interrupt,
-    launch::{Callback, Launcher, Receivers, Recipient, Superior},
+    launch::{self, Callback, Launcher, Receivers, Recipient, Superior},
     network::{self, Choice, Network},
 };
 
@@ -139,8 +139,8 @@ impl Start {
 /// Adds the last line of a receiver's process to a failure, unless one contains the other.
 pub fn add_last_line(reason: &mut String, host: usize, receivers: &Receivers) {
     if let Some(line) = receivers.last_line(host)
-        && !reason.contains(&line)
-        && !line.contains(reason.as_str())
+        && !launch::is_in(reason, &line)
+        && !launch::is_in(&line, reason)
     {
         reason.push_str(&format!(" [{line}]"));
     }

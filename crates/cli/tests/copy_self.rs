@@ -98,3 +98,14 @@ fn nothing_stays_when_a_connection_breaks() {
     assert!(outcome.err.contains("/tmp/rdmc-"), "a part was there: {outcome:?}");
     assert!(is_clean(&place));
 }
+
+/// Nobody reads standard error any more, as when the login itself was killed: the shell's message is a SIGPIPE to it.
+#[test]
+fn nothing_stays_when_the_login_is_killed() {
+    let place = Place::with(100);
+    let sent = "head -c 3000; until ls $TMPDIR/*/rdmc >/dev/null; do sleep 0.1; done";
+    let script = format!("{{ {{ {sent}; }} | \"$@\" 2>&1; }} | true");
+    let outcome = run(push(&place, "h", &script, &["--verbose"]));
+    assert_eq!(outcome.code, Some(1), "{outcome:?}");
+    assert!(is_clean(&place), "{outcome:?}");
+}

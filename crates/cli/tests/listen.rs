@@ -310,7 +310,8 @@ fn the_log_of_a_listener_has_every_copy_and_few_lines_of_others() {
         "{lines:?}"
     );
     let digest = blake3::hash(&place.contents).to_hex();
-    let copy = lines.iter().find(|line| line.contains("in/object of 1000 bytes")).expect("a line");
+    let copy =
+        lines.iter().find(|line| line.contains("in/object\" of 1000 bytes")).expect("a line");
     assert!(copy.contains(digest.as_str()) && copy.contains("(by the secret)"), "{copy}");
 }
 

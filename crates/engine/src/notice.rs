@@ -40,13 +40,16 @@ impl Notice {
     }
 
     /// Decodes what follows the kind of the word; `None` for anything that [`Notice::encode`] does not
-    /// produce, and for ranks that are not below `members`.
+    /// produce, and for ranks that are not below `members`. Control characters and line ends of the detail become
+    /// spaces: it is printed and logged.
     pub fn decode(fields: &mut Fields<'_>, members: u32) -> Option<Self> {
         let kind = FailureKind::from_code(fields.u8()?)?;
         let (member, reporter) = (fields.u32()?, fields.u32()?);
         let are_ranks = (member < members || member == NO_MEMBER) && reporter < members;
         let member = (member != NO_MEMBER).then_some(member);
-        let detail = fields.text()?.to_owned();
+        let leaves_line =
+            |letter: char| letter.is_control() || matches!(letter, '\u{2028}' | '\u{2029}');
+        let detail = fields.text()?.replace(leaves_line, " ");
         are_ranks.then_some(Self { member, reporter, kind, detail })
     }
 
@@ -147,6 +150,14 @@ mod tests {
         let detail = decode(&bytes, 3).unwrap().detail;
         let begins = detail.strip_suffix('…').expect("a sign that something is missing");
         assert!(begins.len() > 40 && begins.chars().all(|letter| letter == 'ä'));
+    }
+
+    #[test]
+    fn a_detail_of_another_member_stays_in_its_line() {
+        let (kind, detail) =
+            (FailureKind::Application, "over\nrdmc: a\u{1b}[2Jb\u{2028}c\u{85}".to_owned());
+        let bytes = Notice { member: None, reporter: 0, kind, detail }.encode(3);
+        assert_eq!(decode(&bytes, 1).unwrap().detail, "over rdmc: a [2Jb c ");
     }
 
     #[test]

@@ -13,6 +13,7 @@ mod program;
 mod receivers;
 mod relay;
 mod remedy;
+mod repetition;
 mod said;
 mod tree;
 
@@ -23,4 +24,5 @@ pub use order::{Order, Report};
 pub use program::Program;
 pub use receivers::{Receivers, Superior};
 pub use relay::{Args, run};
+pub use repetition::is_in;
 pub use tree::DEPTH_MAX;

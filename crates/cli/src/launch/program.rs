@@ -2,7 +2,8 @@
 //!
 //! A shell at the host reads it from standard input into a directory of its own, verifies its digest, opens it, removes
 //! the directory and runs what it has open. So nothing is left from the moment that the program runs, whatever ends it;
-//! until then the shell's trap removes the directory. What follows on standard input is sent when the shell says that
+//! until then the shell's trap removes the directory, also on a SIGPIPE of its own message: nobody reads it when the login
+//! was killed. What follows on standard input is sent when the shell says that
 //! the program is there: some versions of head(1) read further than they are told.
 
 use std::{
@@ -28,7 +29,7 @@ die() { echo "rdmc: $*" >&2; exit 1; };
 m=$(uname -m);
 [ "$m" = MACHINE ] || die "this host is $m and the program to copy is for MACHINE: give one for $m (--copy-self=PATH)";
 u=$(umask); umask 077;
-d=; trap "exit 1" HUP INT TERM; trap "rm -rf \"\$d\"" EXIT;
+d=; trap "exit 1" HUP INT TERM PIPE; trap "rm -rf \"\$d\"" EXIT;
 for t in "${TMPDIR:-/tmp}" /var/tmp "$HOME"; do
   d=$(mktemp -d "$t/rdmc-XXXXXXXXXX" 2>/dev/null) || continue;
   : >"$d/rdmc" && chmod 700 "$d/rdmc" && [ -x "$d/rdmc" ] && break;
@@ -39,7 +40,7 @@ head -c BYTES >"$d/rdmc" || die "cannot write the program to $d";
 s=$({ sha256sum || shasum -a 256; } <"$d/rdmc" 2>/dev/null);
 [ "$s" ] || die "needs sha256sum to verify the program: install it here, or rdmc";
 [ "${s%% *}" = DIGEST ] || die "the program came incomplete or damaged";
-exec 9<"$d/rdmc"; rm -rf "$d"; trap - EXIT HUP INT TERM; umask "$u";
+exec 9<"$d/rdmc"; rm -rf "$d"; trap - EXIT HUP INT TERM PIPE; umask "$u";
 echo "COPIED" >&2;
 exec /proc/self/fd/9 "$@"
 "#;

@@ -19,6 +19,7 @@ use super::{
     line_reader::LineReader,
     logins::{Login, Logins},
     order::{Callback, Recipient, Report},
+    repetition::is_in,
     tree::DEPTH_MAX,
 };
 use crate::{failure::Failure, standard_output};
@@ -308,7 +309,9 @@ impl Processes {
             self.start_from_here(host, reason);
         }
         for (_, report) in &mut failed {
-            if let Some(before) = self.detours.get(&report.host) {
+            if let Some(before) = self.detours.get(&report.host)
+                && !is_in(&report.reason, before)
+            {
                 report.reason += &format!(" [before: {before}]");
             }
         }

@@ -196,7 +196,7 @@ impl Facts {
                 text += &format!(" ({} each)", size::show_rate((bandwidth * 8.0) as u64));
             }
         }
-        let in_part = report.hosts.iter().filter(|host| !host.was_there);
+        let in_part = report.hosts.iter().filter(|host| host.state.has_copy() && !host.was_there);
         let resumed: u64 = in_part.map(|host| host.resumed_bytes).sum();
         if resumed > 0 {
             text += &format!(", {} of which existed already", size::show(resumed));
@@ -300,9 +300,10 @@ fn host_summary(host: &HostReport) -> HostSummary<'_> {
     }
 }
 
-/// Hosts that had the copy already.
+/// Hosts that had the copy already, and have it at the end.
 fn were_there(report: &PushReport) -> Vec<&str> {
-    report.hosts.iter().filter(|host| host.was_there).map(|host| host.name.as_str()).collect()
+    let there = report.hosts.iter().filter(|host| host.state.has_copy() && host.was_there);
+    there.map(|host| host.name.as_str()).collect()
 }
 
 /// Hosts without a confirmed copy, with the reasons.
@@ -368,4 +369,51 @@ pub fn seconds(time: Duration) -> String {
 pub fn bandwidth(bytes: u64, time: Duration) -> Option<f64> {
     let seconds = time.as_secs_f64();
     (bytes > 0 && seconds > 0.0).then(|| bytes as f64 / seconds)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn only_hosts_with_a_copy_count_as_having_had_data() {
+        let host = |state, resumed_bytes, was_there| HostReport {
+            name: "n".into(),
+            state,
+            destination: String::new(),
+            replication: None,
+            resumed_bytes,
+            changes: None,
+            was_there,
+            repeated_bytes: 0,
+            deferred_at: None,
+            waiting_share: None,
+            peak_resident_bytes: None,
+        };
+        let failed = || HostState::Failed("lost".into());
+        let hosts = vec![
+            host(HostState::Published, 0, false),
+            host(failed(), 500, false),
+            host(failed(), 1000, true),
+        ];
+        let mut report = PushReport {
+            hosts,
+            members: 4,
+            choice: None,
+            fabric: None,
+            address: None,
+            offload: None,
+            fell_back: None,
+            replication: None,
+            total: Duration::from_secs(1),
+            error: None,
+        };
+        let (file, bytes, unmatched) = (PathBuf::new(), 1000, Vec::new());
+        let facts = Facts { file, bytes, entries: None, unmatched, names: None, bwlimit: None };
+        let text = facts.text(&report);
+        assert!(text.contains("to 1 of 3 hosts;") && !text.contains("already"), "{text}");
+        report.hosts[0].resumed_bytes = 400;
+        let text = facts.text(&report);
+        assert!(text.contains("400 B of which existed already"), "{text}");
+    }
 }

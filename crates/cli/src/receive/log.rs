@@ -83,7 +83,8 @@ impl Log {
         let length = record.bytes.map_or(String::new(), |bytes| format!(" of {bytes} bytes"));
         match (outcome, &record.destination) {
             (Ok(path), Some(_)) => {
-                let what = path.as_ref().map_or("a stream".into(), |path| path.to_string_lossy());
+                // In quotes a name cannot look like the rest of the line.
+                let what = path.as_ref().map_or("a stream".into(), |path| format!("{path:?}"));
                 let digest = record.digest.map(|digest| blake3::Hash::from_bytes(digest).to_hex());
                 let digest = digest.map_or(String::new(), |hex| format!(", blake3 {hex}"));
                 self.count();

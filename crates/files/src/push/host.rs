@@ -78,6 +78,8 @@ pub struct Host {
     pub retries: u32,
     /// How often it was lost.
     pub start: u32,
+    /// It was connected before it was lost.
+    pub has_joined: bool,
     /// Why it was lost the last time.
     pub lost_reason: String,
     /// Members to which it could not connect although both had all their time; `None` is the root.
@@ -123,6 +125,7 @@ impl Host {
             last_failed_round: 0,
             retries,
             start: 0,
+            has_joined: false,
             lost_reason: String::new(),
             apart_from: Vec::new(),
             deferred_at: None,
@@ -229,8 +232,13 @@ impl Host {
             Step::Comparing(_) => "did not verify its copy in time".into(),
             Step::Publishing(_) => "did not confirm in time that its copy is published".into(),
             _ => {
-                let seconds = start_timeout.as_secs_f64();
-                format!("did not connect within {seconds} s; {STARTED}")
+                let (seconds, reason) = (start_timeout.as_secs_f64(), &self.lost_reason);
+                match self.has_joined {
+                    true => {
+                        format!("was lost ({reason}) and did not come back within {seconds} s")
+                    }
+                    false => format!("did not connect within {seconds} s; {STARTED}"),
+                }
             }
         }
     }

@@ -36,6 +36,7 @@ pub(super) fn backed_off(lost: &Host, reason: &str, now: Duration) -> Host {
     Host {
         step: Step::Backoff(until),
         start,
+        has_joined: lost.has_joined || lost.ip.is_some(),
         lost_reason: reason.to_owned(),
         repeated_bytes: lost.repeated_bytes,
         apart_from: lost.apart_from.clone(),
@@ -48,6 +49,22 @@ pub(super) fn backed_off(lost: &Host, reason: &str, now: Duration) -> Host {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::{HostPlan, Reach};
+
+    #[test]
+    fn a_host_that_was_connected_and_stays_away_was_lost() {
+        let (name, destination) = ("one".to_owned(), String::new());
+        let plan = HostPlan { name, destination, rack: 0, reach: Reach::Calls };
+        let mut host = Host::new(plan, 5, Duration::ZERO);
+        let lateness = |host: &Host| host.lateness(Duration::from_secs(2));
+        let never = backed_off(&host, "no login", Duration::ZERO);
+        assert!(lateness(&never).starts_with("did not connect within 2 s; "));
+        host.ip = Some("10.0.0.1".parse().unwrap());
+        let lost = backed_off(&host, "reset", Duration::ZERO);
+        assert_eq!(lateness(&lost), "was lost (reset) and did not come back within 2 s");
+        let again = backed_off(&lost, "no login", Duration::ZERO);
+        assert_eq!(lateness(&again), "was lost (no login) and did not come back within 2 s");
+    }
 
     #[test]
     fn delays_grow_to_a_limit_and_differ_between_hosts() {

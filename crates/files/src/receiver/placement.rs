@@ -113,10 +113,15 @@ fn check(destination: &str) -> Result<(), String> {
     if destination.ends_with('/') || destination.ends_with("/.") {
         return Err(format!("{destination:?} names a directory; name a file as --dest"));
     }
-    if let Some(character) = destination.chars().find(|&character| shows_nothing(character)) {
+    let before = [None].into_iter().chain(destination.chars().map(Some));
+    let mut pairs = before.zip(destination.chars());
+    if let Some((_, character)) =
+        pairs.find(|&(before, character)| shows_nothing(before, character))
+    {
         return Err(format!(
-            "{destination:?} has the character U+{:04X}, which does not show or changes how a name \
+            "\"{}\" has the character U+{:04X}, which does not show or changes how a name \
              is shown; choose another --dest",
+            destination.escape_default(),
             u32::from(character)
         ));
     }
@@ -180,9 +185,17 @@ mod tests {
         for name in ["a/", "a/.", "a//"] {
             assert!(refused(name).contains("names a directory; name a file"), "{name}");
         }
-        for name in
-            ["a\nb", "a\0b", "\u{1b}[2J", "a\u{7f}", "gpj\u{202e}.exe", "a\u{200b}", "\u{85}"]
-        {
+        for name in [
+            "a\nb",
+            "a\0b",
+            "\u{1b}[2J",
+            "a\u{7f}",
+            "gpj\u{202e}.exe",
+            "a\u{200b}",
+            "\u{85}",
+            "a\u{ad}",
+            "\u{3164}",
+        ] {
             let error = refused(name);
             assert!(error.contains("has the character U+"), "{name:?}: {error}");
             assert!(!error.contains(name), "shown as it is: {error:?}");
