@@ -89,12 +89,12 @@ fn read_secret(path: &Path) -> Result<Secret, Failure> {
 /// Group may read a file of root's: so Kubernetes (`fsGroup`) gives secrets to users other than root, and Debian keys to
 /// its group `ssl-cert`; systemd (`LoadCredential=`) lists the user in the file's access list, which shows in the
 /// permissions of group. Pipes are not files, and a file that has no name any more (what some shells make of `<<<`,
-/// memfd_create(2)) can be opened by nobody else, whatever its mode.
+/// memfd_create(2)) can be opened by no user but its owner, whatever its mode.
 fn open_private(option: &str, path: &Path) -> Result<File, Failure> {
     let file = input::open(path)?;
     let shown = path.display();
     let metadata = file.metadata().map_err(|error| Failure::Io(shown.to_string(), error))?;
-    if !metadata.is_file() || metadata.nlink() == 0 {
+    if !metadata.is_file() {
         return Ok(file);
     }
     let (owner, own) = (metadata.uid(), geteuid().as_raw());
@@ -102,6 +102,9 @@ fn open_private(option: &str, path: &Path) -> Result<File, Failure> {
         return Err(Failure::Usage(format!(
             "{option}: {shown} belongs to another user (number {owner}), who can change it: chown {own} {shown}"
         )));
+    }
+    if metadata.nlink() == 0 {
+        return Ok(file);
     }
     let group_reads = owner == 0 && !lists_others(&access_list(&file), own);
     let forbidden = if group_reads { SHARED & !GROUP_READS } else { SHARED };

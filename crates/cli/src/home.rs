@@ -16,7 +16,11 @@ use crate::failure::Failure;
 
 const USERS: &str = "/etc/passwd";
 
-/// Refuses a directory for files of others' pushes that is a home directory, has one below it, or is inside of a `.ssh`.
+/// The most links in a path (`MAXSYMLINKS` of Linux).
+const LINKS_MAX: usize = 40;
+
+/// Refuses a directory for files of others' pushes that is a home directory, has one below it, or is inside of a `.ssh`. The same goes for
+/// what a home's `.ssh` is a link to.
 ///
 /// Homes, also those that do not exist yet, are the own one, of the environment and of `/etc/passwd`, and for root those of all users there: sshd takes files
 /// of the user and of root alone. Of users in other databases (LDAP) it knows only the one who starts it, by the environment.
@@ -36,12 +40,16 @@ pub fn refuse(directory: &Path) -> Result<(), Failure> {
     let users = fs::read(USERS).unwrap_or_default();
     let listed = homes_of(geteuid(), &String::from_utf8_lossy(&users));
     let mut homes = listed.into_iter().chain(own).filter(|(_, home)| home.is_absolute());
-    let Some((user, home)) = homes.find(|(_, home)| is_reached(home, &real)) else {
+    let reaches_login = |home: &Path| {
+        let keys = home.join(".ssh");
+        is_reached(home, &real) || is_reached(&keys, &real) || is_inside(&real, &keys)
+    };
+    let Some((user, home)) = homes.find(|(_, home)| reaches_login(home)) else {
         return Ok(());
     };
     let (directory, home) = (directory.display(), home.display());
     Err(Failure::Usage(format!(
-        "--dir {directory} lets roots write into {home}, the home directory of {user}, and so log in as {user} \
+        "--dir {directory} lets roots write into {home}, the home directory of {user}, or its .ssh, and so log in as {user} \
          (.ssh/authorized_keys): use a directory in which no home is, such as {home}/incoming (for the user of a \
          service: usermod --home /nonexistent USER)"
     )))
@@ -61,13 +69,34 @@ fn homes_of(own: Uid, users: &str) -> Vec<(String, PathBuf)> {
 /// Whether files can come into this home by a name below the directory, which has no links in its path. What is missing of the
 /// home can be made by a push.
 fn is_reached(home: &Path, directory: &Path) -> bool {
-    let existing = |path: &Path| Some((path.to_owned(), fs::canonicalize(path).ok()?));
-    let Some((named, there)) = home.ancestors().find_map(existing) else { return false };
-    let missing = home.strip_prefix(&named).unwrap_or(Path::new(""));
+    let Some((there, missing)) = resolve(home) else { return false };
     let is_below = there.join(missing).starts_with(directory) || is_same(&there, directory);
     // What is read-only here, such as by ProtectSystem= of a service, is nothing to write into.
     let is_writable = || access(&there, Access::WRITE_OK | Access::EXEC_OK).is_ok();
     there.is_dir() && is_below && is_writable()
+}
+
+/// Whether the directory is the one of this path, or inside of it.
+fn is_inside(directory: &Path, path: &Path) -> bool {
+    directory.ancestors().any(|above| is_same(above, path))
+}
+
+/// Returns the last part of a path that exists, without links, and the names below it that are missing. A link to something that is
+/// missing is followed: its target can be made. `None` if there are too many links.
+fn resolve(path: &Path) -> Option<(PathBuf, PathBuf)> {
+    let existing = |path: &Path| Some((path.to_owned(), fs::canonicalize(path).ok()?));
+    let mut path = path.to_owned();
+    for _ in 0..=LINKS_MAX {
+        let (named, there) = path.ancestors().find_map(existing)?;
+        let mut missing = path.strip_prefix(&named).ok()?.components();
+        let below = missing.as_path().to_owned();
+        let first = missing.next().map(|name| there.join(name));
+        match first.map(fs::read_link) {
+            Some(Ok(target)) => path = there.join(target).join(missing.as_path()),
+            _ => return Some((there, below)),
+        }
+    }
+    None
 }
 
 /// Whether two paths are one directory, such as by a bind mount.
@@ -114,6 +143,15 @@ mod tests {
             assert!(!is_reached(&path(missing), &path("a/homes")), "{missing}");
         }
         assert!(is_reached(&path("a/link/new"), &home));
+        // Links to what is missing: a push can make it, behind which the link then leads.
+        std::os::unix::fs::symlink("homes/user", path("a/dangling")).unwrap();
+        std::os::unix::fs::symlink("dangling", path("a/second")).unwrap();
+        std::os::unix::fs::symlink("loop", path("a/loop")).unwrap();
+        for dangling in ["a/dangling", "a/second", "a/second/user"] {
+            assert!(is_reached(&path(dangling), &path("a/homes")), "{dangling}");
+            assert!(!is_reached(&path(dangling), &home), "{dangling}");
+        }
+        assert!(!is_reached(&path("a/loop/user"), &path("a/homes")));
         // Homes that can be none, as those of services.
         for none in ["a/file", "a/file/none"] {
             assert!(!is_reached(&path(none), &path("a")), "{none}");

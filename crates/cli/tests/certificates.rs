@@ -233,4 +233,11 @@ fn secrets_come_through_pipes_and_files_without_names() {
         assert!(!outcome.err.contains("--secret-file"), "{outcome:?}");
         assert!(!outcome.err.contains("hexadecimal"), "{outcome:?}");
     }
+    // Only root gives files away.
+    if rustix::process::geteuid().is_root() {
+        std::os::unix::fs::fchown(&nameless, Some(65534), None).unwrap();
+        let push = ["push", "object", "--to", "127.0.0.1:1", "--secret-file", "/dev/stdin"];
+        let outcome = Outcome::of(place.rdmc(&push).stdin(nameless).output().unwrap());
+        outcome.has_failed_with(2, "belongs to another user");
+    }
 }

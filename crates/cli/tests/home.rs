@@ -46,6 +46,32 @@ fn a_listener_refuses_what_is_above_a_home_that_does_not_exist_yet() {
     receive(&place, "incoming").has_failed_with(1, "listening on 192.0.2.1:1");
 }
 
+/// The link leads to what a push makes.
+#[test]
+fn a_listener_refuses_what_a_dangling_home_is_a_link_into() {
+    let place = Place::with(10);
+    place.write_private("secret", &place.run_words("secret").out);
+    fs::create_dir_all(place.path("srv")).unwrap();
+    symlink("srv/user", place.path("home")).unwrap();
+    receive(&place, "srv").has_failed_with(2, "the home directory");
+}
+
+#[test]
+fn a_listener_refuses_what_the_keys_of_a_home_are_a_link_to() {
+    let place = Place::with(10);
+    place.write_private("secret", &place.run_words("secret").out);
+    fs::create_dir_all(place.path("home")).unwrap();
+    fs::create_dir_all(place.path("srv/keys/more")).unwrap();
+    fs::create_dir_all(place.path("srv/other")).unwrap();
+    symlink("../srv/keys", place.path("home/.ssh")).unwrap();
+    for directory in ["srv", "srv/keys", "srv/keys/more"] {
+        receive(&place, directory).has_failed_with(2, "or its .ssh");
+    }
+    receive(&place, "srv/other").has_failed_with(1, "listening on 192.0.2.1:1");
+    fs::remove_dir_all(place.path("srv/keys")).unwrap();
+    receive(&place, "srv").has_failed_with(2, "or its .ssh");
+}
+
 /// A stream that goes to a program is written nowhere.
 #[test]
 fn a_listener_for_a_stream_starts_in_a_home_directory() {

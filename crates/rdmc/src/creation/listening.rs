@@ -1,19 +1,19 @@
 //! Answers other contexts that connect to this one.
 
 use std::{
-    collections::HashMap,
     io,
     net::{SocketAddr, TcpListener},
-    sync::Mutex,
+    sync::Arc,
     time::Duration,
 };
 
 use serde::Serialize;
 use session::{Channel, Deadline, Handshake, Listener, Peers};
 use socket2::{Domain, Protocol, Socket, Type};
-use transport_tcp::{MESSAGE_BYTES_MAX, STREAMS_MAX};
+use transport_tcp::MESSAGE_BYTES_MAX;
 
 use super::{
+    assembling::Assembly,
     dialing::Connecting,
     messages::{Hello, Purpose, Response},
     steps::Step,
@@ -23,26 +23,16 @@ use crate::{Error, commands::Command, network::tcp_link};
 /// How long another context may take to say what it wants, and to make all streams.
 const REQUEST_TIMEOUT: Duration = Duration::from_secs(10);
 
-/// How many connections may be incomplete at the same time.
-const FORMING_MAX: usize = 1024;
-
-/// The streams of a connection, by their number, until all are there.
-struct Forming {
-    channels: Vec<Option<Channel>>,
-    purpose: Option<Purpose>,
-    until: Deadline,
-}
-
 /// Accepts connections for all groups of a context, until it is closed.
 pub(crate) struct LinkListener {
     listener: Listener,
+    assembly: Arc<Assembly<Channel>>,
 }
 
 /// What the threads of the listener share.
 struct Answering {
     connecting: Connecting,
-    /// Connections of which not all streams are there, by their identity.
-    forming: Mutex<HashMap<[u8; 16], Forming>>,
+    assembly: Arc<Assembly<Channel>>,
 }
 
 impl LinkListener {
@@ -55,22 +45,25 @@ impl LinkListener {
         let system = |error| Error::System { what: format!("listening on {address}"), error };
         let socket = listen(address).map_err(system)?;
         let secret = connecting.secret.clone();
-        let answering = Answering { connecting, forming: Mutex::default() };
+        let assembly = Arc::new(Assembly::new(REQUEST_TIMEOUT));
+        let answering = Answering { connecting, assembly: Arc::clone(&assembly) };
         // The handshake's guard is held until the worker has what was asked, so that closing the listener also
         // ends connections on which nothing is asked.
         let answer = move |channel, handshake| answering.answer(channel, &handshake);
         let listener = Listener::answering(peers, socket, secret, answer).map_err(system)?;
-        Ok(Self { listener })
+        Ok(Self { listener, assembly })
     }
 
     pub(crate) fn address(&self) -> SocketAddr {
         self.listener.address()
     }
 
-    /// Stops accepting, aborts handshakes in progress, and ends their threads. Returns what has not
+    /// Stops accepting, aborts handshakes in progress and incomplete connections, and ends their threads. Returns what has not
     /// ended by the deadline; nothing when called again.
     pub(crate) fn close(&mut self, deadline: Deadline) -> Vec<String> {
-        self.listener.close(deadline)
+        let mut late = self.assembly.close(deadline);
+        late.extend(self.listener.close(deadline));
+        late
     }
 }
 
@@ -107,7 +100,10 @@ impl Answering {
         handshake.served();
         let peer = channel.peer();
         check_length(&hello.purpose, peer)?;
-        let Some((mut channels, purpose)) = self.assemble(hello, channel) else { return Ok(()) };
+        let complete = self.assembly.add(hello, peer.ip(), channel).map_err(|error| {
+            Error::System { what: format!("assembling a connection of {peer}"), error }
+        })?;
+        let Some((mut channels, purpose)) = complete else { return Ok(()) };
         let asks = match purpose {
             Purpose::Own(asks) => asks,
             Purpose::Share { sharing, address } if self.connecting.sharing == Some(sharing) => {
@@ -132,29 +128,6 @@ impl Answering {
             }
         };
         self.tell(Step::Requested { channels, asks })
-    }
-
-    /// Adds a stream to its connection. Returns all streams, and what they are for, once they are there.
-    fn assemble(&self, hello: Hello, channel: Channel) -> Option<(Vec<Channel>, Purpose)> {
-        let Hello { id, stream, streams, purpose } = hello;
-        let mut forming = self.forming.lock().unwrap_or_else(|poisoned| poisoned.into_inner());
-        forming.retain(|_, one| !one.until.left().is_zero());
-        if forming.len() >= FORMING_MAX || usize::from(streams) > STREAMS_MAX {
-            return None;
-        }
-        let none = || Forming {
-            channels: (0..streams).map(|_| None).collect(),
-            purpose: None,
-            until: Deadline::after(REQUEST_TIMEOUT),
-        };
-        let one = forming.entry(id).or_insert_with(none);
-        one.purpose = one.purpose.take().or(purpose);
-        *one.channels.get_mut(usize::from(stream))? = Some(channel);
-        if one.channels.iter().any(Option::is_none) {
-            return None;
-        }
-        let Forming { channels, purpose, .. } = forming.remove(&id)?;
-        Some((channels.into_iter().flatten().collect(), purpose?))
     }
 
     fn tell(&self, step: Step) -> Result<(), Error> {

@@ -12,11 +12,12 @@
 //!
 //! What runs it:
 //! - `steps`: what the worker is told, and `creating`, which tells the state machine, and carries out what it asks for.
-//! - `dialing`: the threads that connect, and `listening`: those that answer.
+//! - `dialing`: the threads that connect, and `listening`: those that answer; `assembling`: connections of which streams are missing.
 //! - `links`: what comes out.
 //! - `in_switch`: creates groups whose blocks switches copy, once their links are connected
 //!   (feature `switch`).
 
+mod assembling;
 mod attempt;
 pub mod choice;
 mod contexts;
