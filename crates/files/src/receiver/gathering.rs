@@ -82,7 +82,7 @@ impl GatheringReceiver<'_> {
 
     /// Counts a group or team as being joined until what is returned is dropped. Errors: too many are.
     pub fn joining(&self) -> Result<Arc<()>, String> {
-        self.root.join()
+        self.root.join(0)
     }
 
     /// Sends messages from any thread.

@@ -368,16 +368,16 @@ fn a_lost_root_interrupts_what_takes_its_time() {
 }
 
 #[test]
-fn the_receiver_chooses_how_it_waits_and_how_many_groups_are_joined_at_a_time() {
+fn the_receiver_chooses_how_it_waits_and_in_how_many_groups_it_is() {
     let directory = tempfile::tempdir().unwrap();
     let (settings, (own, _root)) = (settings(directory.path()), pair());
     let link = RootLink::start(own, &settings).unwrap();
     let context = link.context_settings("tcp", &terms()).unwrap();
     assert_eq!(context.completion, CompletionMode::EventOnly);
-    let joining: Vec<_> = std::iter::from_fn(|| link.join().ok()).take(1000).collect();
+    let joining: Vec<_> = std::iter::from_fn(|| link.join(0).ok()).take(1000).collect();
     assert_eq!(joining.len(), 64);
     drop(joining);
-    assert!(link.join().is_ok());
+    assert!(link.join(63).is_ok() && link.join(64).is_err(), "joined ones count, too");
     link.disconnect();
 }
 

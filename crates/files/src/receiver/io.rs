@@ -101,7 +101,7 @@ impl<'a> Io<'a> {
     /// Joins on a thread that ends by the context's own deadline.
     fn start_joining(&self, start: &Start, member: impl Application) -> Result<(), String> {
         let Some(context) = self.context.clone() else { return Err("no fabric is started".into()) };
-        let joining = self.root.join()?;
+        let joining = self.root.join(self.groups.len())?;
         let mut settings = start.group.settings().map_err(|error| error.to_string())?;
         settings.report_blocks = true;
         let (number, events) = (start.group.number, self.root.events.clone());

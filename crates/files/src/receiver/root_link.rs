@@ -28,8 +28,8 @@ use crate::{
 
 /// How often a waiting receiver checks its stop flag.
 const TICK: Duration = Duration::from_millis(100);
-/// The most groups that are being joined at a time, each by a thread; a root starts 8 at most.
-const JOINING_MAX: usize = 64;
+/// The most groups that are joined, or being joined, each by a thread; a root starts 8 at a time.
+const GROUPS_MAX: usize = 64;
 /// How long the root may take to read a last message.
 const LINGER: Duration = Duration::from_secs(3);
 
@@ -145,14 +145,14 @@ impl<'a> RootLink<'a> {
         limits.map_or(Ok(()), |limits| limits.check_members(terms, members))
     }
 
-    /// Counts a group as being joined until what is returned is dropped.
+    /// Counts a group as being joined until what is returned is dropped. `joined`: how many groups are.
     ///
-    /// Errors: too many are.
-    pub(super) fn join(&self) -> Result<Arc<()>, String> {
+    /// Errors: too many are, or are being joined.
+    pub(super) fn join(&self, joined: usize) -> Result<Arc<()>, String> {
         let joining = Arc::clone(&self.joining);
-        match Arc::strong_count(&joining) {
-            count if count > JOINING_MAX + 1 => {
-                Err(format!("{JOINING_MAX} groups are being joined already"))
+        match Arc::strong_count(&joining) + joined {
+            count if count > GROUPS_MAX + 1 => {
+                Err(format!("{GROUPS_MAX} groups are joined already, or being joined"))
             }
             _ => Ok(joining),
         }

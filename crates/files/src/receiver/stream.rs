@@ -159,7 +159,8 @@ impl Effects for StreamIo<'_> {
             return Err("no fabric is started".into());
         };
         self.root.check_group(&self.offer.terms, &start.group)?;
-        let joining = self.root.join()?;
+        let joined = self.groups.values().filter(|(_, group)| group.is_some()).count();
+        let joining = self.root.join(joined)?;
         let settings = start.stream_settings().map_err(|error| error.to_string())?;
         let Some((from, _)) = start.ranges.within(u64::MAX).iter().next() else {
             return Err("the root has not said where the group begins in the stream".into());
