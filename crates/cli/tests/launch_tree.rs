@@ -76,13 +76,17 @@ fn hosts_that_others_cannot_start_are_started_from_the_root() {
     assert_eq!(refused.lines().count(), 4, "what the root's two hosts tried: {refused}");
 
     let place = Place::with(100_000);
-    let dead =
-        "if test $0 = h1 -o $0 = h9; then echo no route to $0 >&2; exit 255; fi; exec \"$@\"";
+    let dead = "if test $0 = h1 -o $0 = h9; then echo no route to $0 for $PPID >&2; exit 255; fi; exec \"$@\"";
     let outcome = run(&place, dead, &["--json"]);
     outcome.has_failed_with(3, "h1: its receiver could not be started: no route to h1");
     outcome.has_failed_with(3, "h9: its receiver could not be started: no route to h9");
     assert!(outcome.err.contains("[before: "), "h9 was tried from another host: {outcome:?}");
     assert_eq!(copies(&place), [2, 3, 4, 5, 6, 7, 8, 10, 11, 12, 13, 14]);
+
+    let place = Place::with(100);
+    let outcome = run(&place, &dead.replace(" for $PPID", ""), &["--json"]);
+    outcome.has_failed_with(3, "h9: its receiver could not be started: no route to h9");
+    assert!(!outcome.err.contains("[before: "), "the same reason twice: {outcome:?}");
 }
 
 /// The root is killed while a host does not answer: nothing stays.
