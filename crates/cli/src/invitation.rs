@@ -124,49 +124,35 @@ impl Invitation {
 mod tests {
     use super::*;
 
+    fn invitation() -> Invitation {
+        Invitation {
+            host: "a\nb".into(),
+            secret: Secret::from_bytes([9; 32]),
+            token: Secret::from_bytes([8; 32]),
+            addresses: vec!["10.0.0.1".parse().unwrap(), "::1".parse().unwrap()],
+            networks: Vec::new(),
+            port: 7,
+            makes_directories: true,
+            trace: Some(Part::alone(None)),
+        }
+    }
+
     #[test]
     fn an_invitation_is_one_line_and_comes_back() {
-        let (secret, token) = (Secret::from_bytes([9; 32]), Secret::from_bytes([8; 32]));
-        let addresses = vec!["10.0.0.1".parse().unwrap(), "::1".parse().unwrap()];
-        let part = Part::alone(None);
-        let trace = Some(part.clone());
-        let (host, networks, makes_directories) = ("a\nb".to_owned(), Vec::new(), true);
-        let line = Invitation {
-            host,
-            secret,
-            token,
-            addresses,
-            networks,
-            port: 7,
-            makes_directories,
-            trace,
-        };
-        let line = line.to_line();
+        let one = invitation();
+        let line = one.to_line();
         assert_eq!(line.lines().count(), 1);
         let again = Invitation::from_line(&line).unwrap();
         assert_eq!((again.host.as_str(), again.port, again.addresses.len()), ("a\nb", 7, 2));
         assert_eq!(*again.secret.to_hex(), "09".repeat(32));
         assert_eq!(*again.token.to_hex(), "08".repeat(32));
-        assert_eq!((again.trace, again.makes_directories), (Some(part), true));
+        assert_eq!((again.trace, again.makes_directories), (one.trace, true));
     }
 
     #[test]
     fn other_lines_and_versions_are_refused() {
         assert!(Invitation::from_line("").is_err());
-        let (secret, token) = (Secret::from_bytes([9; 32]), Secret::from_bytes([8; 32]));
-        let (addresses, networks, makes_directories, trace) = (Vec::new(), Vec::new(), false, None);
-        let host = "a".to_owned();
-        let line = Invitation {
-            host,
-            secret,
-            token,
-            addresses,
-            networks,
-            port: 7,
-            makes_directories,
-            trace,
-        };
-        let line = line.to_line();
+        let line = invitation().to_line();
         let own = format!("\"version\":{}", session::PROTOCOL_VERSION);
         let other = line.replace(&own, "\"version\":99");
         assert!(Invitation::from_line(&other).err().unwrap().contains("version 99"));
