@@ -99,7 +99,7 @@ fn nothing_stays_when_a_connection_breaks() {
     assert!(is_clean(&place));
 }
 
-/// Nobody reads standard error any more, as when the login itself was killed: the shell's message is a SIGPIPE to it.
+/// Standard error is closed, as when ssh was killed: the shell gets SIGPIPE for its message.
 #[test]
 fn nothing_stays_when_the_login_is_killed() {
     let place = Place::with(100);

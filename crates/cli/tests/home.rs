@@ -4,6 +4,12 @@ use std::{fs, os::unix::fs::symlink};
 
 use crate::common::{Outcome, Place};
 
+fn place() -> Place {
+    let place = Place::with(10);
+    place.write_private("secret", &place.run_words("secret").out);
+    place
+}
+
 /// How a receiver with this `--dir` ends, with `home` as home directory. A directory that it takes lets it fail later: the
 /// address is not one of this machine.
 fn receive(place: &Place, directory: &str) -> Outcome {
@@ -14,8 +20,7 @@ fn receive(place: &Place, directory: &str) -> Outcome {
 
 #[test]
 fn a_listener_refuses_a_home_directory_and_what_is_above_it() {
-    let place = Place::with(10);
-    place.write_private("secret", &place.run_words("secret").out);
+    let place = place();
     fs::create_dir_all(place.path("home/incoming")).unwrap();
     fs::create_dir_all(place.path("homes/user/.ssh/more")).unwrap();
     symlink("home", place.path("link")).unwrap();
@@ -36,11 +41,10 @@ fn a_listener_refuses_a_home_directory_and_what_is_above_it() {
     }
 }
 
-/// Whoever may push could make it, with what its user finds there at the first login.
+/// A push could create it, with files that take effect at its user's first login.
 #[test]
 fn a_listener_refuses_what_is_above_a_home_that_does_not_exist_yet() {
-    let place = Place::with(10);
-    place.write_private("secret", &place.run_words("secret").out);
+    let place = place();
     receive(&place, ".").has_failed_with(2, "the home directory");
     fs::create_dir(place.path("incoming")).unwrap();
     receive(&place, "incoming").has_failed_with(1, "listening on 192.0.2.1:1");
@@ -49,8 +53,7 @@ fn a_listener_refuses_what_is_above_a_home_that_does_not_exist_yet() {
 /// The link leads to what a push makes.
 #[test]
 fn a_listener_refuses_what_a_dangling_home_is_a_link_into() {
-    let place = Place::with(10);
-    place.write_private("secret", &place.run_words("secret").out);
+    let place = place();
     fs::create_dir_all(place.path("srv")).unwrap();
     symlink("srv/user", place.path("home")).unwrap();
     receive(&place, "srv").has_failed_with(2, "the home directory");
@@ -58,8 +61,7 @@ fn a_listener_refuses_what_a_dangling_home_is_a_link_into() {
 
 #[test]
 fn a_listener_refuses_what_the_keys_of_a_home_are_a_link_to() {
-    let place = Place::with(10);
-    place.write_private("secret", &place.run_words("secret").out);
+    let place = place();
     fs::create_dir_all(place.path("home")).unwrap();
     fs::create_dir_all(place.path("srv/keys/more")).unwrap();
     fs::create_dir_all(place.path("srv/other")).unwrap();
@@ -75,8 +77,7 @@ fn a_listener_refuses_what_the_keys_of_a_home_are_a_link_to() {
 /// A stream that goes to a program is written nowhere.
 #[test]
 fn a_listener_for_a_stream_starts_in_a_home_directory() {
-    let place = Place::with(10);
-    place.write_private("secret", &place.run_words("secret").out);
+    let place = place();
     let listen = ["receive", "--listen", "192.0.2.1:1", "--secret-file", "secret", "--stdout"];
     let mut command = place.rdmc(&listen);
     let outcome = Outcome::of(command.env("HOME", place.path(".")).output().unwrap());

@@ -2,7 +2,7 @@
 //!
 //! A shell at the host reads it from standard input into a directory of its own, verifies its digest, opens it, removes
 //! the directory and runs what it has open. So nothing is left from the moment that the program runs, whatever ends it;
-//! until then the shell's trap removes the directory, also on a SIGPIPE of its own message: nobody reads it when the login
+//! until then the shell's trap removes the directory, also on SIGPIPE, which its message causes if ssh
 //! was killed. What follows on standard input is sent when the shell says that the program is there: some versions of
 //! head(1) read further than they are told.
 

@@ -96,8 +96,13 @@ fn check_certificate(channel: &mut Channel, name: &str, deadline: Deadline) -> R
         return Ok(());
     }
     let cause = format!("its certificate is for {}, not for {name}: use --name", names.join(", "));
+    Err(refused(channel, cause, deadline))
+}
+
+/// Tells a receiver why it is refused, if it still reads, and returns that as an error.
+fn refused(channel: &mut Channel, cause: String, deadline: Deadline) -> Error {
     let _ = channel.send(&ToReceiver::Abort { reason: cause.clone(), keep: true }, deadline);
-    Err(Error::Peer { address: channel.peer(), cause })
+    Error::Peer { address: channel.peer(), cause }
 }
 
 fn accept_host(
@@ -115,9 +120,7 @@ fn accept_host(
     if tokens.is_some_and(|tokens| token != Some(tokens.of(&name))) {
         let cause =
             format!("it says that it is {name}, without the token of the receiver started there");
-        let reason = cause.clone();
-        let _ = channel.send(&ToReceiver::Abort { reason, keep: true }, deadline);
-        return Err(Error::Peer { address: channel.peer(), cause });
+        return Err(refused(&mut channel, cause, deadline));
     }
     let _ = events.send(Event::Connected(host, channel).into());
     Ok(())

@@ -110,7 +110,7 @@ fn admit<S: Effects>(
 ) -> Result<usize, &'static str> {
     // A receiver that joined several times has several entries of this name.
     let known = core.hosts.iter().rposition(|host| host.plan.name == name);
-    // Whoever may join cannot take the place of a host that this push has started, or connects to.
+    // A receiver that joins cannot take the place of a host that this push has started, or connects to.
     let has_joined = |host: &usize| *host >= core.settings.hosts.len();
     if let Some(host) = known.filter(has_joined).filter(|&host| core.hosts.expects(host)) {
         return Ok(host);

@@ -130,10 +130,9 @@ impl GroupRate {
             .into_iter()
             .filter(|(_, taking)| *taking >= passed.mul_f64(SUSPECTED_MIN))
             .collect();
-        let certain =
-            suspected.iter().filter(|(_, taking)| **taking >= passed.mul_f64(CERTAIN_MIN));
-        if suspected.len() == 1 && certain.clone().count() == 1 {
-            return Slow::together(certain.map(|(&rank, _)| rank), rate);
+        let certain_min = passed.mul_f64(CERTAIN_MIN);
+        if suspected.len() == 1 && suspected.values().all(|taking| *taking >= certain_min) {
+            return Slow::together(suspected.into_keys(), rate);
         }
         if (1..=members / BLAMED_ONE_IN).contains(&suspected.len()) {
             self.suspected = suspected;

@@ -38,7 +38,7 @@ pub(super) fn measure(args: &Args, report: &mut Report, interrupt: &Interrupt) -
     }
     report.note(
         "simulated: the decisions of root and receivers and the library's engine at each, over a network and disks in virtual time; bytes of \
-         the object, of a directory's listing (12 MB) and rates are divided by 1,000. long: 140 GB in 140 blocks, divided by a million. begun: when the first groups were \
+         the object, of a directory's listing (12 MB) and rates are divided by 1,000. long: 140 GB in 1,400 blocks, divided by 100,000. begun: when the first groups were \
          started; others: when the last host had published its copy that is not slow and was not killed or silent, all: when the last host had. sent, received: messages of control connections at the \
          root and their bytes, without TLS; data is not among them. killed: in the middle of the transfer. slow: ports of a tenth of the rate.",
     );
