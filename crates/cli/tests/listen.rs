@@ -271,8 +271,10 @@ fn a_listener_answers_its_peers_only() {
     };
     let near = listener(&place, "near", &["--peers", "10.0.0.0/8,127.0.0.0/8"]);
     assert_eq!(push(&near, &[]).code, Some(0));
-    let far = listener(&place, "far", &["--peers", "10.0.0.0/8"]);
+    let mut far = listener(&place, "far", &["--peers", "10.0.0.0/8"]);
     assert_eq!(push(&far, &["--timeout", "9"]).code, Some(1));
+    let line = far.next_line();
+    assert!(line.contains("rejected: 127.0.0.1:") && line.contains("allowed peers"), "{line}");
     assert!(!place.path("far/object").exists());
 }
 

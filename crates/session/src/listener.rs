@@ -22,7 +22,7 @@ use crate::{
     handshake_limit::{Handshake, HandshakeLimit, STACK_BYTES},
     line::Opening,
     peers::Peers,
-    pending::PendingConnections,
+    pending::{Accepted, PendingConnections},
     threads::Threads,
 };
 
@@ -55,9 +55,9 @@ struct Shared {
 }
 
 impl Listener {
-    /// Starts to accept. `admit` gets each authenticated connection, or the reason why a peer that
-    /// sent a hello was refused, on that connection's thread (with 256 KiB of stack), and may
-    /// block.
+    /// Starts to accept. `admit` gets each authenticated connection on a thread of its own (with 256 KiB of stack), or the
+    /// reason why a peer was refused: one that sent a hello on such a thread, too, one that is not allowed on the thread that
+    /// accepts. It may block for a connection, and must not for a reason.
     ///
     /// Errors: no thread or descriptor is left.
     pub fn open(
@@ -68,7 +68,7 @@ impl Listener {
         Self::open_to(None, socket, credentials, admit)
     }
 
-    /// As [`Listener::open`], for these peers only: connections of all others are closed at once.
+    /// As [`Listener::open`], for these peers only: connections of all others are closed at once, and `admit` is told.
     ///
     /// Errors: no thread or descriptor is left.
     pub fn open_to(
@@ -81,8 +81,8 @@ impl Listener {
             peers,
             socket,
             credentials.into(),
-            move |shared, channel, handshake| {
-                drop(handshake);
+            move |shared, authenticated| {
+                let channel = authenticated.map(|(channel, _)| channel);
                 if !shared.closed.load(Ordering::Acquire) {
                     admit(channel);
                 }
@@ -103,9 +103,12 @@ impl Listener {
         socket: TcpListener,
         serve: impl Fn(TcpStream, Handshake) + Send + 'static,
     ) -> io::Result<Self> {
-        Self::start(None, socket, Opening::Tls, move |shared, stream| {
-            let handshake = shared.handshakes.start(&stream)?;
-            serve(stream, handshake);
+        Self::start(None, socket, Opening::Tls, move |shared, accepted| {
+            // All peers are allowed.
+            if let Accepted::Greeted(stream) = accepted {
+                let handshake = shared.handshakes.start(&stream)?;
+                serve(stream, handshake);
+            }
             Ok(())
         })
     }
@@ -124,9 +127,9 @@ impl Listener {
         answer: impl Fn(Channel, Handshake) -> Result<(), E> + Send + Sync + 'static,
     ) -> io::Result<Self> {
         let refused = |error: &dyn Display| tracing::debug!(target: "rdmc::session", %error, "refused a connection");
-        Self::authenticating(peers, socket, credentials.into(), move |_, channel, handshake| {
-            match channel {
-                Ok(channel) => {
+        Self::authenticating(peers, socket, credentials.into(), move |_, authenticated| {
+            match authenticated {
+                Ok((channel, handshake)) => {
                     let _ = answer(channel, handshake).inspect_err(|error| refused(error));
                 }
                 Err(error) => refused(&error),
@@ -142,24 +145,32 @@ impl Listener {
         serve: S,
     ) -> io::Result<Self>
     where
-        S: Fn(&Shared, Result<Channel, Error>, Handshake) + Send + Sync + 'static,
+        S: Fn(&Shared, Result<(Channel, Handshake), Error>) + Send + Sync + 'static,
     {
         let serve = Arc::new((credentials, serve));
-        Self::start(peers, socket, Opening::Greeting, move |shared, stream| {
+        Self::start(peers, socket, Opening::Greeting, move |shared, accepted| {
+            let stream = match accepted {
+                Accepted::Greeted(stream) => stream,
+                Accepted::NotAllowed(address) => {
+                    let cause = "its address is not one of the allowed peers".to_owned();
+                    (serve.1)(shared, Err(Error::Peer { address, cause }));
+                    return Ok(());
+                }
+            };
             let handshake = shared.handshakes.start(&stream)?;
             let (shared, serve) = (Arc::clone(shared), Arc::clone(&serve));
             let authenticate = move || {
                 let (credentials, serve) = &*serve;
                 let deadline = Deadline::after(AUTHENTICATION_TIMEOUT);
                 let channel = Channel::accept_greeted(stream, || credentials.listener(), deadline);
-                serve(&shared, channel, handshake);
+                serve(&shared, channel.map(|channel| (channel, handshake)));
             };
             let thread = thread::Builder::new().name("rdmc-handshake".into());
             thread.stack_size(STACK_BYTES).spawn(authenticate).map(drop)
         })
     }
 
-    /// `serve` gets each connection whose peer has sent a hello, on the thread that accepts.
+    /// `serve` gets each connection whose peer has sent a hello or is not allowed, on the thread that accepts.
     fn start<S>(
         peers: Option<Peers>,
         socket: TcpListener,
@@ -167,7 +178,7 @@ impl Listener {
         serve: S,
     ) -> io::Result<Self>
     where
-        S: Fn(&Arc<Shared>, TcpStream) -> io::Result<()> + Send + 'static,
+        S: Fn(&Arc<Shared>, Accepted) -> io::Result<()> + Send + 'static,
     {
         let address = socket.local_addr()?;
         let shared = Arc::<Shared>::default();
@@ -220,7 +231,7 @@ impl Drop for Listener {
 
 fn accept<S>(mut pending: PendingConnections, shared: &Arc<Shared>, serve: &S)
 where
-    S: Fn(&Arc<Shared>, TcpStream) -> io::Result<()>,
+    S: Fn(&Arc<Shared>, Accepted) -> io::Result<()>,
 {
     loop {
         let accepted = pending.next();
@@ -228,7 +239,7 @@ where
             return;
         }
         // No descriptor or thread is left: the connection is closed, and the peer may retry.
-        if accepted.and_then(|stream| serve(shared, stream)).is_err() {
+        if accepted.and_then(|accepted| serve(shared, accepted)).is_err() {
             thread::sleep(PAUSE);
         }
     }
@@ -275,10 +286,15 @@ mod tests {
     fn peers_that_are_not_allowed_get_no_greeting() {
         let (socket, address) = bind();
         let peers = Some("10.0.0.0/8".parse().unwrap());
-        let _listener = Listener::open_to(peers, socket, secret(), drop).unwrap();
+        let (telling, told) = channel();
+        let admit = move |admitted: Result<Channel, Error>| telling.send(admitted).unwrap();
+        let _listener = Listener::open_to(peers, socket, secret(), admit).unwrap();
         let mut caller = TcpStream::connect(address).unwrap();
         caller.set_read_timeout(Some(PATIENCE)).unwrap();
         assert!(matches!(io::Read::read(&mut caller, &mut [0]), Ok(0) | Err(_)));
+        let refused = told.recv_timeout(PATIENCE).unwrap().unwrap_err().to_string();
+        let own = caller.local_addr().unwrap();
+        assert_eq!(refused, format!("{own}: its address is not one of the allowed peers"));
         let (socket, address) = bind();
         let peers = Some("127.0.0.1".parse().unwrap());
         let _listener = Listener::open_to(peers, socket, secret(), drop).unwrap();

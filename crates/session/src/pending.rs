@@ -4,7 +4,7 @@
 use std::{
     collections::BTreeMap,
     io,
-    net::{TcpListener, TcpStream},
+    net::{SocketAddr, TcpListener, TcpStream},
     thread,
     time::{Duration, Instant},
 };
@@ -42,8 +42,16 @@ pub(crate) struct PendingConnections {
     accepted: usize,
     /// The listener has reported connections, which it does only once, however many there are.
     can_accept: bool,
-    /// Connections whose peers have sent a hello.
-    ready: Vec<TcpStream>,
+    ready: Vec<Accepted>,
+}
+
+/// A connection that is no longer pending.
+#[derive(Debug)]
+pub(crate) enum Accepted {
+    /// Its peer has sent a hello, which is unread; reads and writes block.
+    Greeted(TcpStream),
+    /// It was closed at once, as this peer is not one of the [`Peers`].
+    NotAllowed(SocketAddr),
 }
 
 struct Pending {
@@ -80,15 +88,14 @@ impl PendingConnections {
         Waker::new(self.poll.registry(), STOP)
     }
 
-    /// Blocks until a peer has sent its hello, and returns its connection: the greeting was sent
-    /// (with [`Opening::Greeting`]), what the peer has sent is unread, and reads and writes block.
+    /// Blocks until a peer has sent its hello, after the greeting (with [`Opening::Greeting`]), or was refused.
     ///
     /// Errors: no descriptor is left, which may be temporary; or [`PendingConnections::waker`] was
     /// used.
-    pub(crate) fn next(&mut self) -> io::Result<TcpStream> {
+    pub(crate) fn next(&mut self) -> io::Result<Accepted> {
         loop {
-            if let Some(stream) = self.ready.pop() {
-                return Ok(stream);
+            if let Some(accepted) = self.ready.pop() {
+                return Ok(accepted);
             }
             if self.can_accept {
                 self.accept()?;
@@ -115,6 +122,7 @@ impl PendingConnections {
         for _ in 0..BATCH {
             match self.listener.accept() {
                 Ok((_, peer)) if self.peers.as_ref().is_some_and(|all| !all.contain(peer.ip())) => {
+                    self.ready.push(Accepted::NotAllowed(peer));
                 }
                 Ok((stream, _)) => self.greet(stream),
                 Err(error) if error.kind() == io::ErrorKind::WouldBlock => {
@@ -159,14 +167,14 @@ impl PendingConnections {
             let gone = self.poll.registry().deregister(&mut stream);
             let stream = TcpStream::from(stream);
             if gone.and_then(|()| stream.set_nonblocking(false)).is_ok() {
-                self.ready.push(stream);
+                self.ready.push(Accepted::Greeted(stream));
             }
         }
     }
 
-    /// Returns the time until the oldest connection is overdue, or zero if more can be accepted.
+    /// Returns the time until the oldest connection is overdue, or zero if there is something to do at once.
     fn time_left(&self) -> Option<Duration> {
-        if self.can_accept {
+        if self.can_accept || !self.ready.is_empty() {
             return Some(Duration::ZERO);
         }
         let oldest = self.pending.values().next();

@@ -79,6 +79,8 @@ struct HostSummary<'a> {
     /// The other host, if it shares its copy.
     shares_with: Option<&'a str>,
     seconds: Option<f64>,
+    /// From the start of the push until its copy was verified and on disk.
+    published_seconds: Option<f64>,
     error: Option<&'a str>,
     /// What it had of the source at the start; null if it has not said so.
     changes: Option<changes::Summary>,
@@ -181,13 +183,15 @@ impl Facts {
             _ => format!("{published} of {all} hosts"),
         };
         let there = were_there(report);
+        // Other hosts may have failed long after that.
+        let last_published = report.last_published().unwrap_or(report.total);
         if there.len() == published {
-            let (amount, total) = (self.amount(), seconds(report.total));
+            let (amount, time) = (self.amount(), seconds(last_published));
             let how = match self.entries {
                 None => "verified in",
                 Some(_) => "nothing but the list was sent; compared in",
             };
-            return format!("{amount} existed already at {hosts}; {how} {total}");
+            return format!("{amount} existed already at {hosts}; {how} {time}");
         }
         let mut text = format!("{} to {hosts}", self.amount());
         if let Some(time) = report.replication {
@@ -217,7 +221,7 @@ impl Facts {
         if report.offload == Some(Offload::Used) {
             text += ", relayed by the network";
         }
-        format!("{text}; verified and on disk after {}", seconds(report.total))
+        format!("{text}; verified and on disk after {}", seconds(last_published))
     }
 
     fn summary<'a>(&'a self, report: &'a PushReport, exit: Exit) -> Summary<'a> {
@@ -289,6 +293,7 @@ fn host_summary(host: &HostReport) -> HostSummary<'_> {
             _ => None,
         },
         seconds: host.replication.map(|time| time.as_secs_f64()),
+        published_seconds: host.published.map(|time| time.as_secs_f64()),
         error,
         changes: host.changes.as_ref().map(changes::Summary::of),
         resumed_bytes: host.resumed_bytes,
@@ -379,6 +384,7 @@ mod tests {
     fn only_hosts_with_a_copy_count_as_having_had_data() {
         let host = |state, resumed_bytes, was_there| HostReport {
             name: "n".into(),
+            published: (state == HostState::Published).then_some(Duration::from_secs(1)),
             state,
             destination: String::new(),
             replication: None,
@@ -405,13 +411,14 @@ mod tests {
             offload: None,
             fell_back: None,
             replication: None,
-            total: Duration::from_secs(1),
+            total: Duration::from_secs(60),
             error: None,
         };
         let (file, bytes, unmatched) = (PathBuf::new(), 1000, Vec::new());
         let facts = Facts { file, bytes, entries: None, unmatched, names: None, bwlimit: None };
         let text = facts.text(&report);
         assert!(text.contains("to 1 of 3 hosts;") && !text.contains("already"), "{text}");
+        assert!(text.ends_with("on disk after 1.00 s"), "not the 60 s until others had failed: {text}");
         report.hosts[0].resumed_bytes = 400;
         let text = facts.text(&report);
         assert!(text.contains("400 B of which existed already"), "{text}");

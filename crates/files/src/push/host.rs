@@ -91,6 +91,8 @@ pub struct Host {
     /// Its share in the delay of its last group.
     pub waiting_share: Option<f64>,
     pub replication: Option<Duration>,
+    /// When it reported its copy, since the start of the push.
+    pub published: Option<Duration>,
     /// The last line of output of its command, which has taken a stream.
     pub said: Option<String>,
     /// It was told to publish its copy, and has not reported a failure.
@@ -132,6 +134,7 @@ impl Host {
             suspicions: 0,
             waiting_share: None,
             replication: None,
+            published: None,
             said: None,
             may_have_published: false,
             resumed_bytes: 0,
@@ -262,6 +265,7 @@ impl Host {
                 self.state()
             },
             replication: self.replication,
+            published: self.published,
             resumed_bytes: self.resumed_bytes,
             changes: self.changes.clone(),
             was_there: self.was_there,

@@ -272,6 +272,7 @@ impl<'a> Hosts<'a> {
             (ToRoot::Published { peak_resident_bytes, was_there }, Step::Publishing(_)) => {
                 self.all[host].peak_resident_bytes = peak_resident_bytes;
                 self.all[host].was_there = was_there;
+                self.all[host].published = Some(now);
                 self.set(effects, host, Step::Published, now);
             }
             (ToRoot::Shares { host: other }, Step::Preparing(_))

@@ -491,6 +491,8 @@ pub struct HostReport {
     pub destination: String,
     /// From the start of sending until it had all bytes.
     pub replication: Option<Duration>,
+    /// From the start of the push until it reported its copy; `None` if it has not, or leaves the copy to another host.
+    pub published: Option<Duration>,
     /// Bytes that it had from an earlier session, or in a file of that name, and that were not sent.
     pub resumed_bytes: u64,
     /// What it had of the source at the start; `None` if it has not said so. In a push that resumes another, what that had
@@ -513,6 +515,11 @@ impl PushReport {
     /// How many hosts have said what they lack, in a dry run.
     pub fn examined(&self) -> usize {
         self.hosts.iter().filter(|host| host.state == HostState::Examined).count()
+    }
+
+    /// When the last host that has a copy reported it, since the start of the push; `None` if none has.
+    pub fn last_published(&self) -> Option<Duration> {
+        self.hosts.iter().filter_map(|host| host.published).max()
     }
 
     /// How many hosts have a verified copy under its name.
