@@ -6,7 +6,7 @@ use lab::Network;
 
 use crate::common::{Outcome, Place, RDMC, await_that};
 
-/// Hosts `h1` to `h3` at one bridge with this thread's network, which is the root's.
+/// Hosts `h1`, `h2` and so on at one bridge with this thread's network, which is the root's.
 struct World {
     place: Place,
     hosts: Vec<Network>,
@@ -15,6 +15,11 @@ struct World {
 impl World {
     /// None where the system does not permit it, which is printed.
     fn new(bytes: usize) -> Option<Self> {
+        Self::of(3, bytes)
+    }
+
+    /// The same with this many hosts.
+    fn of(hosts: usize, bytes: usize) -> Option<Self> {
         if let Err(error) = lab::enter_own_network() {
             eprintln!("SKIPPED: needs root (network namespaces): {error}");
             return None;
@@ -25,7 +30,7 @@ impl World {
         run("link add bridge0 type bridge");
         run("addr add 10.7.0.100/24 dev bridge0");
         run("link set bridge0 up");
-        let hosts: Vec<Network> = (0..3).map(|_| Network::new().unwrap()).collect();
+        let hosts: Vec<Network> = (0..hosts).map(|_| Network::new().unwrap()).collect();
         fs::create_dir(place.path("networks")).unwrap();
         for (number, host) in (1..).zip(&hosts) {
             run(&format!("link add s{number} type veth peer name link0"));
@@ -90,6 +95,35 @@ fn two_hosts_that_cannot_connect_to_each_other_are_both_named() {
     assert!(line.contains("firewall between them"), "{pushed:?}");
     let copies = (1..=3).filter(|host| world.place.is_copy(&format!("h{host}"))).count();
     assert_eq!(copies, 2, "{pushed:?}");
+}
+
+/// All of them after the first group: one after the other would take as long for each.
+#[test]
+fn hosts_that_reach_the_root_alone_are_given_up_together() {
+    let Some(world) = World::of(6, 1 << 20) else { return };
+    for (alone, other) in (4..=6).flat_map(|alone| (1..=6).map(move |other| (alone, other))) {
+        if alone != other {
+            world.drop_between(alone, other);
+            world.drop_between(other, alone);
+        }
+    }
+    let more = ["--timeout", "8", "--algorithm", "binomial-pipeline"];
+    let mut push = world.push("h[1-6]", &[&more[..], &["--verbose"]].concat());
+    let pushed = Outcome::of(push.output().unwrap());
+    assert_eq!(pushed.code, Some(3), "{pushed:?}");
+    let copies = (1..=3).filter(|host| world.place.is_copy(&format!("h{host}"))).count();
+    assert_eq!(copies, 3, "{pushed:?}");
+    let failures = pushed.err.lines().filter(|line| line.contains("firewall between them"));
+    let of_alone = |host: &i32| failures.clone().any(|line| line.contains(&format!("h{host}: it")));
+    assert!((4..=6).all(|host| of_alone(&host)), "{pushed:?}");
+    let aborted = pushed.err.lines().filter(|line| line.contains("aborting a group")).count();
+    assert_eq!(aborted, 1, "{pushed:?}");
+    (1..=3).for_each(|host| fs::remove_file(world.place.path(&format!("h{host}"))).unwrap());
+    // Those that return get their copies from the root.
+    let mut push = world.push("h[1-6]", &[&more[..], &["--retry", "1"]].concat());
+    let pushed = Outcome::of(push.output().unwrap());
+    assert_eq!(pushed.code, Some(0), "{pushed:?}");
+    assert!((1..=6).all(|host| world.place.is_copy(&format!("h{host}"))), "{pushed:?}");
 }
 
 /// The one that is given up returns while the others receive, and is not put into their group, which would fail again.

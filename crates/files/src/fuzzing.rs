@@ -186,7 +186,13 @@ mod tests {
         };
         let has = RangeList::from(&ranges());
         let blamed = Some(Blamed { member: 2, noticed_by: Some(1) });
-        let failed = ToRoot::GroupFailed { group: 1, blamed, detail: text(), has: has.clone() };
+        let failed = ToRoot::GroupFailed {
+            group: 1,
+            blamed,
+            unconnected: vec![0, 3],
+            detail: text(),
+            has: has.clone(),
+        };
         let digests = Some(ChunkDigests::made_up());
         let mut changes = Changes::new(true);
         changes.add(0, Change::New);

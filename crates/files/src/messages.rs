@@ -55,9 +55,15 @@ pub enum ToRoot {
     Compared { equal: bool },
     /// This group has closed: all of its members have all of its bytes.
     GroupClosed { group: u64 },
-    /// This group failed or could not be joined, and does not access the target any more. `has`: the ranges of
-    /// the file in place.
-    GroupFailed { group: u64, blamed: Option<Blamed>, detail: String, has: RangeList },
+    /// This group failed or could not be joined, and does not access the target any more. `unconnected`: the members to
+    /// which there was no connection when the time to join was over. `has`: the ranges of the file in place.
+    GroupFailed {
+        group: u64,
+        blamed: Option<Blamed>,
+        unconnected: Vec<u32>,
+        detail: String,
+        has: RangeList,
+    },
     /// The bytes of a stream that arrived in this group at this place are not those that the root has announced. The group
     /// fails.
     Altered { group: u64, at: u64 },
@@ -413,6 +419,18 @@ pub(crate) fn blamed(failure: &Failure) -> Option<Blamed> {
     failure.member.filter(|_| !has_left).map(|member| Blamed { member, noticed_by })
 }
 
+/// The only member that could not be joined, of an error of joining.
+pub(crate) fn unjoined(error: &Error) -> Option<u32> {
+    match error {
+        Error::Member { member, .. } => Some(*member),
+        Error::Timeout { unconnected, .. } => match unconnected[..] {
+            [member] => Some(member),
+            _ => None,
+        },
+        _ => None,
+    }
+}
+
 /// The predicate of a sentence about the member that a failure blames, without ranks.
 pub fn predicate(failure: &Failure) -> String {
     match failure.detail.as_str() {
@@ -426,7 +444,7 @@ pub fn join_predicate(error: &Error) -> String {
     match error {
         Error::Failed(failure) => predicate(failure),
         Error::Member { cause, .. } => format!("could not be joined: {cause}"),
-        Error::Timeout { member: Some(_), timeout, .. } => {
+        Error::Timeout { unconnected, timeout, .. } if unconnected.len() == 1 => {
             let seconds = timeout.as_secs_f64();
             format!("could not be joined: there was no connection to it within {seconds} s")
         }

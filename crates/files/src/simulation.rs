@@ -194,7 +194,7 @@ impl CopySource {
             }
         };
         let stop = AtomicBool::new(false);
-        Target::prepare_tree((spot, &path), order, manifest, (&owner, &stop))
+        Target::prepare_tree((spot, &path), order, manifest, &owner, &stop)
     }
 
     fn probe(&self) -> io::Result<[u8; 32]> {

@@ -87,8 +87,8 @@ pub enum Error {
         what: String,
         /// How long.
         timeout: Duration,
-        /// The rank of the member whose link was waited for, if all others were there.
-        member: Option<u32>,
+        /// The ranks of the members to which there was no link, if links were waited for.
+        unconnected: Vec<u32>,
     },
     /// A setting is out of range, or not compatible with another.
     #[error("{name} is {value}; use {allowed}")]
@@ -192,11 +192,11 @@ impl From<session::Error> for Error {
         match error {
             session::Error::Peer { address, cause } => Self::Peer { address, cause },
             session::Error::Timeout { what, timeout_ms: u64::MAX } => {
-                Self::Timeout { what, timeout: Duration::MAX, member: None }
+                Self::Timeout { what, timeout: Duration::MAX, unconnected: Vec::new() }
             }
             session::Error::Timeout { what, timeout_ms } => {
                 let timeout = Duration::from_millis(timeout_ms);
-                Self::Timeout { what, timeout, member: None }
+                Self::Timeout { what, timeout, unconnected: Vec::new() }
             }
             session::Error::System { what, error } => Self::System { what, error },
             other => Self::Transport(other.to_string()),

@@ -77,17 +77,12 @@ impl Listener {
         credentials: impl Into<Credentials>,
         admit: impl Fn(Result<Channel, Error>) + Send + Sync + 'static,
     ) -> io::Result<Self> {
-        Self::authenticating(
-            peers,
-            socket,
-            credentials.into(),
-            move |shared, authenticated| {
-                let channel = authenticated.map(|(channel, _)| channel);
-                if !shared.closed.load(Ordering::Acquire) {
-                    admit(channel);
-                }
-            },
-        )
+        Self::authenticating(peers, socket, credentials.into(), move |shared, authenticated| {
+            let channel = authenticated.map(|(channel, _)| channel);
+            if !shared.closed.load(Ordering::Acquire) {
+                admit(channel);
+            }
+        })
     }
 
     /// Starts to accept for a server of another protocol over TLS, which authenticates by itself. `serve`

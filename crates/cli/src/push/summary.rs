@@ -418,7 +418,10 @@ mod tests {
         let facts = Facts { file, bytes, entries: None, unmatched, names: None, bwlimit: None };
         let text = facts.text(&report);
         assert!(text.contains("to 1 of 3 hosts;") && !text.contains("already"), "{text}");
-        assert!(text.ends_with("on disk after 1.00 s"), "not the 60 s until others had failed: {text}");
+        assert!(
+            text.ends_with("on disk after 1.00 s"),
+            "not the 60 s until others had failed: {text}"
+        );
         report.hosts[0].resumed_bytes = 400;
         let text = facts.text(&report);
         assert!(text.contains("400 B of which existed already"), "{text}");

@@ -87,7 +87,8 @@ struct Search<'a> {
 pub(super) fn find(
     top: &Directory,
     order: &Order,
-    (deletion, stop): (&Deletion, &AtomicBool),
+    deletion: &Deletion,
+    stop: &AtomicBool,
     there: &There,
 ) -> Result<Vec<Extra>, TargetError> {
     let selection = deletion.selection()?;
@@ -298,7 +299,7 @@ mod tests {
         let directory = place.parent().open_directory(place.name()).unwrap();
         let (spot, owner) = (Spot::Inside(directory, Some(place)), Owner::of_no_push("a"));
         let stop = AtomicBool::new(is_stopped);
-        Target::prepare_tree((spot, top), order, manifest, (&owner, &stop))
+        Target::prepare_tree((spot, top), order, manifest, &owner, &stop)
     }
 
     #[test]

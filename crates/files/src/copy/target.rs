@@ -124,7 +124,8 @@ impl Target {
         (spot, path): (Spot, &Path),
         order: Order,
         manifest: Manifest,
-        (owner, stop): (&Owner, &AtomicBool),
+        owner: &Owner,
+        stop: &AtomicBool,
     ) -> Result<Self, TargetError> {
         let (place, existing, name) = match spot {
             Spot::Name(place) => (place, None, None),
@@ -149,7 +150,7 @@ impl Target {
         let order = Arc::new(order);
         let (there, mut staging) = look(&place, &order, existing.as_ref())?;
         let extras = match (&existing, &order.deletion) {
-            (Some(at), Some(deletion)) => extras::find(at, &order, (deletion, stop), &there),
+            (Some(at), Some(deletion)) => extras::find(at, &order, deletion, stop, &there),
             _ => Ok(Vec::new()),
         };
         let keep = |_: &_| staging.take().into_iter().for_each(Staging::keep);

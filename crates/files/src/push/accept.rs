@@ -36,7 +36,8 @@ impl Acceptor {
     pub(super) fn for_hosts(
         (local_only, ports): (bool, Option<PortRange>),
         secret: Secret,
-        (hosts, tokens): (Vec<String>, Option<HostTokens>),
+        hosts: Vec<String>,
+        tokens: Option<HostTokens>,
         events: Events,
     ) -> Result<Self, Error> {
         // On Linux an IPv6 socket accepts IPv4 connections as well; IPv4 alone where there is no IPv6.

@@ -13,8 +13,8 @@ const UNEXPLAINED_MAX: usize = 3;
 pub(super) enum Response {
     /// Continue with the remaining hosts.
     Continue,
-    /// Fail this host as well.
-    FailHost(usize),
+    /// Fail these hosts as well.
+    FailHosts(Vec<usize>),
     /// Let members relay from now on, since switches would fail again.
     Relay,
     /// End the push: groups fail repeatedly and no host explains it.
@@ -50,17 +50,23 @@ impl Blame {
         if is_explained || !group.is_wanted {
             return Response::Continue;
         }
+        // Those that had all their time to connect to each other would only take as long in another round.
+        let mut given_up = group.unjoined().to_give_up();
+        if !given_up.is_empty() {
+            for &host in &given_up {
+                hosts[host].count_failed_round(round);
+                hosts[host].apart_from.extend(group.unjoined().with(host));
+            }
+            // A host that publishes needs no group any more.
+            given_up.retain(|&host| hosts[host].is_ready());
+            return Response::FailHosts(given_up);
+        }
         match group.most_blamed() {
             Some(host) => {
                 hosts[host].count_failed_round(round);
-                // Of two that had all their time to connect to each other, another round would only take as long.
-                let unjoined_with = group.unjoined_with(host);
-                let is_certain =
-                    hosts[host].failed_rounds >= FAILED_ROUNDS_MAX || unjoined_with.is_some();
-                hosts[host].apart_from.extend(unjoined_with);
-                // A host that publishes needs no group any more.
-                let is_out = is_certain && hosts[host].is_ready();
-                if is_out { Response::FailHost(host) } else { Response::Continue }
+                let is_out =
+                    hosts[host].failed_rounds >= FAILED_ROUNDS_MAX && hosts[host].is_ready();
+                if is_out { Response::FailHosts(vec![host]) } else { Response::Continue }
             }
             None if group.is_in_switch() => Response::Relay,
             None => {

@@ -8,8 +8,8 @@ use std::{
 
 use rdmc::{Algorithm, Error, Failure, FailureKind, Waited};
 
-use super::{host::Host, parts::Part, rate::GroupRate, settings::PushSettings};
-use crate::messages::{Blamed, blamed, join_predicate, predicate};
+use super::{host::Host, parts::Part, rate::GroupRate, settings::PushSettings, unjoined::Unjoined};
+use crate::messages::{Blamed, blamed, join_predicate, predicate, unjoined};
 
 /// How long members of a failed group may take to report.
 const REPORT_TIMEOUT: Duration = Duration::from_secs(20);
@@ -58,8 +58,7 @@ pub(super) struct PushGroup {
     reports: BTreeMap<usize, Option<Blamed>>,
     /// From then on members have had all their time to join.
     had_time_at: Duration,
-    /// Two members that had all their time to connect to each other, and could not; `None` is the root.
-    unjoined: Option<(usize, Option<usize>)>,
+    unjoined: Unjoined,
     /// Hosts that were given up meanwhile, even if they have returned.
     lost: BTreeSet<usize>,
 }
@@ -105,7 +104,7 @@ impl PushGroup {
             is_by_switches: false,
             reports,
             had_time_at: now + settings.member_join_timeout(),
-            unjoined: None,
+            unjoined: Unjoined::default(),
             lost,
         }
     }
@@ -198,41 +197,70 @@ impl PushGroup {
 
     pub(super) fn not_joined_here(&mut self, error: &Error) {
         self.is_by_switches |= matches!(error, Error::InSwitch { .. });
-        let blamed = match error {
-            Error::Member { member, .. } | Error::Timeout { member: Some(member), .. } => {
-                Some(Blamed { member: *member, noticed_by: None })
-            }
-            _ => None,
-        };
+        let blamed = unjoined(error).map(|member| Blamed { member, noticed_by: None });
         self.own.get_or_insert((blamed, join_predicate(error)));
     }
 
-    /// A host reports failure.
-    pub(super) fn reported(&mut self, host: usize, blamed: Option<Blamed>, now: Duration) {
+    /// A host reports failure, with the ranks of those to which it could not connect.
+    pub(super) fn reported(
+        &mut self,
+        host: usize,
+        blamed: Option<Blamed>,
+        unconnected: &[u32],
+        now: Duration,
+    ) {
         self.reports.entry(host).or_insert(blamed);
-        let had_time = now >= self.had_time_at;
+        if now < self.had_time_at {
+            return;
+        }
         // Failures of a group that was joined name who has noticed them.
-        if let Some(Blamed { member, noticed_by: None }) = blamed.filter(|_| had_time) {
-            let other = self.by_rank().nth(member as usize);
-            self.unjoined = self.unjoined.or(other.map(|other| (host, other)));
+        let alone = blamed.filter(|it| it.noticed_by.is_none()).map(|it| it.member);
+        let members: Vec<Option<usize>> = self.by_rank().collect();
+        for &rank in unconnected.iter().chain(&alone) {
+            if let Some(&other) = members.get(rank as usize) {
+                self.unjoined.add(host, other, now);
+            }
         }
     }
 
-    /// If a host is one of two members that had all their time to connect to each other and could not: the other one; `None` is the root.
-    pub(super) fn unjoined_with(&self, host: usize) -> Option<Option<usize>> {
-        let (one, other) = self.unjoined?;
-        if one == host { Some(other) } else { (other == Some(host)).then_some(Some(one)) }
+    /// Whether members that could not connect to each other have reported, and others may still do so.
+    pub(super) fn awaits_reports(&self, now: Duration) -> bool {
+        let is_early = self.unjoined.until().is_some_and(|until| now < until);
+        is_early && !self.is_failing() && !self.members().all(|host| self.has_reported(host))
+    }
+
+    /// Why it fails now without a report: the root has not joined in time, or members that could not connect to each other have
+    /// reported, and no others will.
+    pub(super) fn overdue(&self, now: Duration) -> Option<&'static str> {
+        if self.is_failing() {
+            return None;
+        }
+        if self.unjoined.until().is_some() && !self.awaits_reports(now) {
+            return Some("members could not connect to each other");
+        }
+        let is_late = matches!(self.phase, Phase::Joining(until) if now >= until);
+        is_late.then_some("it took too long to join")
+    }
+
+    /// Hosts to give up since they could not connect to others.
+    pub(super) fn unjoined(&self) -> &Unjoined {
+        &self.unjoined
     }
 
     /// Why a host is given up: the predicate of a sentence.
     pub(super) fn why_of(&self, host: usize, hosts: &[Host]) -> String {
-        let Some(other) = self.unjoined_with(host) else { return format!("it {}", self.why()) };
+        let others = self.unjoined.with(host);
+        let Some(other) = others.first() else { return format!("it {}", self.why()) };
         let other = other.map(|other| &hosts[other]);
         let name = other.map_or("this machine", |other| &other.plan.name);
         let address = other.and_then(|other| Some(SocketAddr::new(other.ip?, other.port)));
         let at = address.map_or(String::new(), |address| format!(" ({address})"));
+        let more = match others.len() {
+            1 => String::new(),
+            all => format!(", and {} more,", all - 1),
+        };
         format!(
-            "it and {name}{at} could not connect to each other: is there a firewall between them? see --ports"
+            "it and {name}{at}{more} could not connect to each other: is there a firewall between them? see --ports"
         )
     }
 
@@ -305,9 +333,13 @@ impl PushGroup {
     /// When a decision is due if no report arrives before.
     pub(super) fn deadline(&self) -> Option<Duration> {
         match self.phase {
-            Phase::Joining(until) | Phase::Failing(until) => Some(until),
+            Phase::Failing(until) => Some(until),
+            Phase::Joining(until) => Some(self.unjoined.until().map_or(until, |it| it.min(until))),
             // The listing of a tree has no rate that members report.
-            Phase::Running => (!self.part.is_listing()).then(|| self.rate.next_check()),
+            Phase::Running if self.part.is_listing() => self.unjoined.until(),
+            Phase::Running => {
+                self.unjoined.until().into_iter().chain([self.rate.next_check()]).min()
+            }
         }
     }
 

@@ -30,8 +30,15 @@ pub(super) enum HostEvent {
     Waited { group: u64, waited: Vec<Waited> },
     /// A group has closed with success.
     Closed { group: u64 },
-    /// A group has failed: the rank of the member that it blames, and the ranges that it has.
-    GroupFailed { group: u64, blamed: Option<Blamed>, detail: String, has: Ranges },
+    /// A group has failed: the ranks of the member that it blames and of those that it could not connect to, and the ranges that
+    /// it has.
+    GroupFailed {
+        group: u64,
+        blamed: Option<Blamed>,
+        unconnected: Vec<u32>,
+        detail: String,
+        has: Ranges,
+    },
     /// What it got of a stream in a group at this place is not what was sent.
     Altered { group: u64, at: u64 },
     /// It cannot continue.
@@ -254,10 +261,10 @@ impl<'a> Hosts<'a> {
             }
             (ToRoot::Complete, Step::Ready) => self.set_complete(effects, host, now),
             (ToRoot::GroupClosed { group }, _) => return Some(HostEvent::Closed { group }),
-            (ToRoot::GroupFailed { group, blamed, detail, has }, _) => {
+            (ToRoot::GroupFailed { group, blamed, unconnected, detail, has }, _) => {
                 // May lack ranges already known by the success of a group: the message is older.
                 let (has, detail) = (has.within(self.bytes), shortened(&detail));
-                return Some(HostEvent::GroupFailed { group, blamed, detail, has });
+                return Some(HostEvent::GroupFailed { group, blamed, unconnected, detail, has });
             }
             (ToRoot::Altered { group, at }, _) => return Some(HostEvent::Altered { group, at }),
             (ToRoot::Said { line }, Step::Publishing(_)) => {

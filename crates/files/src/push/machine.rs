@@ -138,10 +138,8 @@ impl<'a> RootMachine<'a> {
 
     /// A host's connection has ended.
     pub fn on_disconnected(&mut self, effects: &mut impl Effects, host: usize, reason: &str) {
-        let when = match self.hosts[host].step {
-            Step::Publishing(_) => " while it published its copy",
-            _ => "",
-        };
+        let is_publishing = matches!(self.hosts[host].step, Step::Publishing(_));
+        let when = if is_publishing { " while it published its copy" } else { "" };
         if self.hosts[host].is_open() {
             self.fail(effects, host, &format!("its receiver was lost{when}: {reason}"));
         }
@@ -266,15 +264,16 @@ impl<'a> RootMachine<'a> {
                 let name = &self.hosts[host].plan.name;
                 self.begin_failing(effects, group, &format!("failed at {name}: {ALTERED}"));
             }
-            Some(HostEvent::GroupFailed { group, blamed, detail, has }) => {
+            Some(HostEvent::GroupFailed { group, blamed, unconnected, detail, has }) => {
                 if let Some(state) = self.groups.get_mut(&group) {
                     self.hosts[host].has.extend(has.iter());
-                    state.reported(host, blamed, self.now);
-                    let reason = match state.is_in_switch() {
-                        // No host is blamed for that, so the reason has to name the member.
-                        true => format!("{}: {detail}", self.hosts[host].plan.name),
-                        false => detail,
-                    };
+                    state.reported(host, blamed, &unconnected, self.now);
+                    if state.awaits_reports(self.now) {
+                        return;
+                    }
+                    // No host is blamed for a failure of switches, so the reason has to name the member.
+                    let name = state.is_in_switch().then_some(&self.hosts[host].plan.name);
+                    let reason = name.map_or(detail.clone(), |name| format!("{name}: {detail}"));
                     self.begin_failing(effects, group, &reason);
                 }
             }
@@ -393,10 +392,11 @@ impl<'a> RootMachine<'a> {
     fn conclude_failed(&mut self, effects: &mut impl Effects) -> Result<(), PushError> {
         let groups: Vec<u64> = self.groups.keys().copied().collect();
         for group in groups {
+            if let Some(reason) = self.groups.get(&group).and_then(|it| it.overdue(self.now)) {
+                self.begin_failing(effects, group, reason);
+            }
             let Some(state) = self.groups.get_mut(&group) else { continue };
-            if state.is_joining() && state.deadline().is_some_and(|until| self.now >= until) {
-                self.begin_failing(effects, group, "it took too long to join");
-            } else if state.has_closed() {
+            if state.has_closed() {
                 self.groups.remove(&group);
             } else if state.is_failing()
                 && let Verdict::Over { silent } = state.judge(self.now)
@@ -430,7 +430,11 @@ impl<'a> RootMachine<'a> {
         let in_vain = self.object.on_failed(&state, &self.hosts, &mut self.blame);
         match self.blame.judge(&state, silent, self.rounds, &mut self.hosts) {
             Response::Continue => {}
-            Response::FailHost(host) => self.fail(effects, host, &state.why_of(host, &self.hosts)),
+            Response::FailHosts(given_up) => {
+                let why = |&host: &usize| (host, state.why_of(host, &self.hosts));
+                let given_up: Vec<_> = given_up.iter().map(why).collect();
+                given_up.iter().for_each(|(host, why)| self.fail(effects, *host, why));
+            }
             Response::Relay if self.fell_back.is_none() => {
                 tracing::info!(reason = why, "switches cannot copy; members relay");
                 effects.observe(PushEvent::FellBack { reason: why.clone() });

@@ -42,6 +42,7 @@ mod stream_settings;
 #[doc(hidden)]
 mod stream_source;
 mod timeouts;
+mod unjoined;
 
 pub use dispatch::{linger_timeout, step};
 pub use effects::Effects;

@@ -2,7 +2,7 @@
 //!
 //! Bytes that the same hosts lack form a part, which one group replicates. A host that has the part sends it if
 //! there is one, which spares the root's link; otherwise the root. To deferred hosts the root sends: a source publishes its copy when
-//! it need not send any more. After a failure survivors lack nearly the same
+//! it need not send any more; and to those that could not connect to several others, which may reach nobody else. After a failure survivors lack nearly the same
 //! bytes; small differences are sent to all of them instead of in many small groups. A host that could not connect to another one is in a
 //! group of its own, from one to which it may connect.
 
@@ -77,7 +77,10 @@ pub(super) fn parts(bytes: u64, holders: &[Holder<'_>]) -> Vec<Part> {
         pairs.extend(holder.apart_from.iter().flatten().map(|&other| (holder.host, other)));
     }
     let mut used = BTreeMap::new();
-    let by_root = |holder: &&Holder<'_>| holder.is_deferred && !holder.apart_from.contains(&None);
+    let by_root = |holder: &&Holder<'_>| {
+        let needs_root = holder.is_deferred || holder.apart_from.len() > 1;
+        needs_root && !holder.apart_from.contains(&None)
+    };
     let by_root: BTreeSet<usize> =
         holders.iter().filter(by_root).map(|holder| holder.host).collect();
     for part in &mut parts {
@@ -254,6 +257,8 @@ mod tests {
         let rest = [all.clone(), none.clone(), all.clone()];
         assert_eq!(plan(&rest, &[Some(0)]), [(Some(2), vec![1])]);
         assert_eq!(plan(&rest, &[Some(0), Some(2)]), [(None, vec![1])]);
+        let four = [all.clone(), none.clone(), all.clone(), all.clone()];
+        assert_eq!(plan(&four, &[Some(0), Some(2)]), [(None, vec![1])], "it may reach nobody else");
         assert_eq!(plan(&rest, &[None]), [(Some(0), vec![1])]);
         let both = [none.clone(), none.clone(), none.clone()];
         assert_eq!(plan(&both, &[Some(0)]), [(None, vec![0, 2]), (None, vec![1])]);

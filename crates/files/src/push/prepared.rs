@@ -57,7 +57,8 @@ impl Prepared {
         let acceptor = Acceptor::for_hosts(
             (settings.local_only, settings.ports),
             settings.secret.clone(),
-            (names, settings.tokens.clone()),
+            names,
+            settings.tokens.clone(),
             events.clone(),
         )?;
         let admission = match (&settings.admission, &settings.credentials) {

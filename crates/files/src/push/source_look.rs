@@ -40,7 +40,8 @@ impl SourceLook {
     pub(super) fn judge(&mut self, ready: Starts, now: Duration) -> Result<Look, PushError> {
         if self.deadline().is_some_and(|until| now >= until) {
             let what = "looking at the source again".into();
-            return Err(Error::Timeout { what, timeout: LOOK_TIMEOUT, member: None }.into());
+            let unconnected = Vec::new();
+            return Err(Error::Timeout { what, timeout: LOOK_TIMEOUT, unconnected }.into());
         }
         // A look that has ended counts now or never: later it is too old.
         let seen = std::mem::take(&mut self.unchanged);

@@ -28,7 +28,8 @@ pub(super) fn prepare(
     settings: &ReceiverSettings,
     offer: &Offer,
     listing: Option<Vec<u8>>,
-    (owner, stop): (&Owner, &AtomicBool),
+    owner: &Owner,
+    stop: &AtomicBool,
 ) -> Result<Target, ReceiveError> {
     let manifest = offer.manifest.clone();
     let complete = |order: Order| order.dry_run(offer.dry_run).keeping(offer.kept.as_ref());
@@ -56,7 +57,7 @@ pub(super) fn prepare(
     let order = complete(Order::of_tree(&manifest.name, &encoded, tree, &path)?)?;
     check(&order)?;
     let spot = spot_of_tree(settings, (offer, tree), destination)?;
-    Ok(Target::prepare_tree((spot, &path), order, manifest, (owner, stop))?)
+    Ok(Target::prepare_tree((spot, &path), order, manifest, owner, stop)?)
 }
 
 /// Starts to digest the copy as it arrives; `done` gets the digest. Files of a tree that are kept, which the root has

@@ -171,7 +171,7 @@ impl Effects for Io<'_> {
             let (listing, held) = self.listing.take().map(Listing::into_encoded).unzip();
             self._held = held;
             let stop = &self.root.interrupted;
-            let prepared = prepare(settings, offer, listing, (&owner, stop));
+            let prepared = prepare(settings, offer, listing, &owner, stop);
             prepared.map_err(|error| self.interrupted_or(error))?
         };
         settings.reception.stepped();

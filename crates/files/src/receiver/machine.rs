@@ -13,7 +13,7 @@ use crate::{
     changes::Changes,
     messages::{
         ALTERED, ALTERED_LISTING, Blamed, GIVEN_UP, Start, ToReceiver, ToRoot, blamed,
-        join_predicate, predicate,
+        join_predicate, predicate, unjoined,
     },
     ranges::{RangeList, Ranges},
     reason::shortened,
@@ -222,7 +222,12 @@ impl ReceiverMachine {
             Err(error) => {
                 self.groups.remove(&group);
                 let detail = effects.explain(&error);
-                report_failure(effects, group, blamed_by(&error), detail)
+                let blamed = blamed_by(&error);
+                let unconnected = match error {
+                    Error::Timeout { unconnected, .. } => unconnected,
+                    _ => Vec::new(),
+                };
+                send_failure(effects, group, blamed, unconnected, detail)
             }
         }
     }
@@ -360,20 +365,27 @@ fn report_failure(
     blamed: Option<Blamed>,
     detail: String,
 ) -> Result<(), ReceiveError> {
+    send_failure(effects, group, blamed, Vec::new(), detail)
+}
+
+fn send_failure(
+    effects: &mut impl Effects,
+    group: u64,
+    blamed: Option<Blamed>,
+    unconnected: Vec<u32>,
+    detail: String,
+) -> Result<(), ReceiveError> {
     // No other member is to blame, and no further group would succeed.
     effects.check_storage()?;
     let has = RangeList::from(&effects.has());
-    send(effects, &ToRoot::GroupFailed { group, blamed, detail, has })
+    send(effects, &ToRoot::GroupFailed { group, blamed, unconnected, detail, has })
 }
 
 /// The member that an error of joining a group blames.
 pub(super) fn blamed_by(error: &Error) -> Option<Blamed> {
     match error {
-        Error::Member { member, .. } | Error::Timeout { member: Some(member), .. } => {
-            Some(Blamed { member: *member, noticed_by: None })
-        }
         Error::Failed(failure) => blamed(failure),
-        _ => None,
+        _ => unjoined(error).map(|member| Blamed { member, noticed_by: None }),
     }
 }
 

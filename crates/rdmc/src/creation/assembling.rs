@@ -1,7 +1,7 @@
 //! Connections of which not all streams are there yet.
 
 use std::{
-    collections::{BTreeMap, HashMap},
+    collections::HashMap,
     io,
     net::IpAddr,
     sync::{Arc, Condvar, Mutex, MutexGuard},
@@ -11,7 +11,10 @@ use std::{
 use session::{Deadline, Threads};
 use transport_tcp::STREAMS_MAX;
 
-use super::messages::{Hello, Purpose};
+use super::{
+    busiest::busiest,
+    messages::{Hello, Purpose},
+};
 
 /// How many connections may be incomplete at the same time.
 const FORMING_MAX: usize = 1024;
@@ -141,14 +144,9 @@ impl<C> Incomplete<C> {
         Some((channels.into_iter().flatten().collect(), purpose?))
     }
 
-    /// Drops the oldest connection of the address from which most have come, with one more from `newcomer`: that keeps out no other
-    /// address. A member's streams come within milliseconds, so that an old one is hardly a connection that others complete.
+    /// Drops the oldest connection of the address from which most have come: that keeps out no other address. A member's streams come within milliseconds, so that an old one is hardly a connection that others complete.
     fn drop_one_of_most(&mut self, newcomer: IpAddr) {
-        let mut counts = BTreeMap::from([(newcomer, 1)]);
-        for one in self.connections.values() {
-            *counts.entry(one.from).or_default() += 1;
-        }
-        let most = counts.into_iter().max_by_key(|&(_, count)| count).map(|(most, _)| most);
+        let most = busiest(self.connections.values().map(|one| one.from), newcomer);
         let of_most = self.connections.iter().filter(|(_, one)| Some(one.from) == most);
         let oldest = of_most.min_by_key(|(_, one)| one.number).map(|(&id, _)| id);
         if let Some(id) = oldest {

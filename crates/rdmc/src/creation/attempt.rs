@@ -344,11 +344,6 @@ impl<M: Medium> Attempt<M> {
     /// Returns the error that it has not ended in time.
     pub(crate) fn missed(&self) -> Error {
         let missing: Vec<u32> = self.missing().collect();
-        // The one that was to tell what the root has chosen may wait for others.
-        let member = match missing[..] {
-            [member] if self.joining.terms().is_some() => Some(member),
-            _ => None,
-        };
         let members: Vec<String> =
             missing.iter().map(|&rank| format!("{rank} ({})", self.address(rank))).collect();
         let (members, group) = (members.join(", "), self.joining.number);
@@ -362,6 +357,9 @@ impl<M: Medium> Attempt<M> {
                  {group} has chosen{lost}"
             ),
         };
-        Error::Timeout { what, timeout: self.joining.timeout, member }
+        // The one that was to tell what the root has chosen may wait for others.
+        let is_linking = self.joining.terms().is_some();
+        let unconnected = if is_linking { missing } else { Vec::new() };
+        Error::Timeout { what, timeout: self.joining.timeout, unconnected }
     }
 }

@@ -183,7 +183,7 @@ pub(crate) fn of_member(member: u32, error: session::Error) -> Error {
         other => match other.into() {
             Error::Timeout { what, timeout, .. } => {
                 let what = format!("{what} (member {member})");
-                Error::Timeout { what, timeout, member: None }
+                Error::Timeout { what, timeout, unconnected: Vec::new() }
             }
             other => other,
         },

@@ -6,7 +6,7 @@
 //! - `messages`: what contexts say to each other.
 //! - `joining`: what is to be created at one member.
 //! - `attempt`: one creation, with its links so far; only neighbours are linked (docs/decisions/neighbours-only.md).
-//! - `parked`: requests for groups that are not created here yet.
+//! - `parked`: requests for groups that are not created here yet; `busiest`: whose make way if they are too many.
 //! - `contexts`: the other contexts, and the connections with them that groups share (docs/decisions/shared-connections.md).
 //! - `creations`: all creations of a context. `effects`: what they ask for.
 //!
@@ -19,6 +19,7 @@
 
 mod assembling;
 mod attempt;
+mod busiest;
 pub mod choice;
 mod contexts;
 pub(crate) mod creating;

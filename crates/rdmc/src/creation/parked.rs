@@ -10,6 +10,7 @@ use transport_tcp::ConnectionId;
 
 use super::{
     attempt::Place,
+    busiest::busiest,
     messages::{Asks, Request},
 };
 
@@ -74,14 +75,10 @@ impl<C> Waiting<C> {
 
     /// Takes the most patient request of the address from which most have come, unless that is this one.
     fn take_of_most(&mut self, other: IpAddr) -> Option<Parked<C>> {
-        let mut counts = BTreeMap::<IpAddr, usize>::new();
-        for parked in self.by_number.values().flatten() {
-            *counts.entry(parked.from).or_default() += 1;
-        }
-        let own = counts.get(&other).copied().unwrap_or(0);
-        let (most, count) = counts.into_iter().max_by_key(|&(_, count)| count)?;
-        let of_most = || self.by_number.values().flatten().filter(|parked| parked.from == most);
-        let at = of_most().max_by_key(|parked| parked.until).filter(|_| count > own)?.at;
+        let all = || self.by_number.values().flatten();
+        let most = busiest(all().map(|parked| parked.from), other).filter(|&most| most != other)?;
+        let of_most = all().filter(|parked| parked.from == most);
+        let at = of_most.max_by_key(|parked| parked.until)?.at;
         self.take_all(|parked| parked.at == at).pop()
     }
 
