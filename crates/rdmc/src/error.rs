@@ -87,7 +87,7 @@ pub enum Error {
         what: String,
         /// How long.
         timeout: Duration,
-        /// The ranks of the members to which there was no link, if links were waited for.
+        /// The ranks of the members to which there was no link at any time, if links were waited for.
         unconnected: Vec<u32>,
     },
     /// A setting is out of range, or not compatible with another.

@@ -47,20 +47,26 @@ impl Unjoined {
     }
 
     /// Few hosts without which all others could connect to each other: again and again the one with most members to which it
-    /// could not connect. The root is none of them.
+    /// could not connect, of equal ones the one that had most at first. The root is none of them.
     pub(super) fn to_give_up(&self) -> Vec<usize> {
-        let (mut pairs, mut given_up) = (self.pairs.clone(), Vec::new());
-        loop {
-            let mut counts = BTreeMap::<usize, usize>::new();
-            for host in pairs.iter().flat_map(|&(one, other)| [Some(one), other]).flatten() {
-                *counts.entry(host).or_default() += 1;
-            }
-            let most = counts.into_iter().max_by_key(|&(_, count)| count);
-            let Some((host, _)) = most else { return given_up };
+        let (all, mut pairs, mut given_up) = (counts(&self.pairs), self.pairs.clone(), Vec::new());
+        while let Some((host, _)) =
+            counts(&pairs).into_iter().max_by_key(|&(host, left)| (left, all[&host]))
+        {
             given_up.push(host);
             pairs.retain(|&(one, other)| one != host && other != Some(host));
         }
+        given_up
     }
+}
+
+/// In how many pairs each host is.
+fn counts(pairs: &BTreeSet<(usize, Option<usize>)>) -> BTreeMap<usize, usize> {
+    let mut counts = BTreeMap::new();
+    for host in pairs.iter().flat_map(|&(one, other)| [Some(one), other]).flatten() {
+        *counts.entry(host).or_default() += 1;
+    }
+    counts
 }
 
 #[cfg(test)]
@@ -75,18 +81,25 @@ mod tests {
 
     #[test]
     fn hosts_that_reach_the_root_alone_are_given_up_together() {
-        // 7, 8 and 9 of ten, each with the neighbours that it has in a group, which report it, too.
-        let neighbours = [(7, [0, 3, 8]), (8, [1, 7, 9]), (9, [2, 5, 8])];
+        // 0, 1 and 2 of ten, each with the neighbours that it has in a group, which report it, too.
+        let neighbours = [(0, [1, 2, 9]), (1, [0, 4, 8]), (2, [0, 5, 7])];
         let mut pairs: Vec<_> =
             neighbours.iter().flat_map(|&(one, all)| all.map(|other| (one, Some(other)))).collect();
-        pairs.extend([(0, Some(7)), (1, Some(8)), (5, Some(9))]);
+        pairs.extend([(9, Some(0)), (8, Some(1)), (5, Some(2))]);
         let unjoined = of(&pairs);
         let mut given_up = unjoined.to_give_up();
         given_up.sort_unstable();
-        assert_eq!(given_up, [7, 8, 9]);
-        assert_eq!(unjoined.with(8), [Some(1), Some(7), Some(9)]);
-        assert_eq!(unjoined.with(0), [Some(7)]);
-        assert!(unjoined.with(4).is_empty());
+        assert_eq!(given_up, [0, 1, 2]);
+        assert_eq!(unjoined.with(1), [Some(0), Some(4), Some(8)]);
+        assert_eq!(unjoined.with(9), [Some(0)]);
+        assert!(unjoined.with(3).is_empty());
+    }
+
+    #[test]
+    fn of_hosts_with_as_many_left_the_one_that_had_most_is_given_up() {
+        // Both 1 and 2 reach the root alone.
+        let unjoined = of(&[(1, Some(2)), (1, Some(3)), (1, Some(4)), (2, Some(9))]);
+        assert_eq!(unjoined.to_give_up(), [1, 2]);
     }
 
     #[test]

@@ -2,7 +2,11 @@
 //!
 //! Of two neighbours the one with the higher rank asks, and the other accepts.
 
-use std::{collections::BTreeMap, net::SocketAddr, time::Duration};
+use std::{
+    collections::{BTreeMap, BTreeSet},
+    net::SocketAddr,
+    time::Duration,
+};
 
 use transport_tcp::ConnectionId;
 
@@ -31,6 +35,8 @@ pub(crate) struct Attempt<M: Medium> {
     asked: BTreeMap<u32, Asked<M>>,
     /// Members of higher ranks, which ask this one.
     expected: BTreeMap<u32, Option<Taken<M>>>,
+    /// Neighbours to which there was a link at any time: they can be reached, also if they have given it up since.
+    reached: BTreeSet<u32>,
     /// Which connection was lost last, and why.
     lost: Option<(u32, String)>,
     /// Why it cannot succeed.
@@ -98,6 +104,7 @@ impl<M: Medium> Attempt<M> {
             until: now.checked_add(left),
             asked: joining.asked().into_iter().map(ask).collect(),
             expected: joining.expected().into_iter().map(|rank| (rank, None)).collect(),
+            reached: BTreeSet::new(),
             lost: None,
             problem: None,
             advanced: None,
@@ -128,6 +135,9 @@ impl<M: Medium> Attempt<M> {
     }
 
     pub(crate) fn set(&mut self, rank: u32, state: Asking<M>) {
+        if matches!(state, Asking::Linked(..)) {
+            self.reached.insert(rank);
+        }
         if let Some(asked) = self.asked.get_mut(&rank) {
             asked.state = state;
         }
@@ -149,6 +159,7 @@ impl<M: Medium> Attempt<M> {
     /// Takes the answer that a neighbour has accepted.
     pub(crate) fn accepted(&mut self, rank: u32) {
         let Some(asked) = self.asked.get_mut(&rank) else { return };
+        self.reached.insert(rank);
         asked.state = match std::mem::replace(&mut asked.state, Asking::Dialing) {
             Asking::Waiting(at, Some(channel)) => Asking::Linked(Some(at), Wire::Shared(channel)),
             other => other,
@@ -262,6 +273,7 @@ impl<M: Medium> Attempt<M> {
     pub(crate) fn grant(&mut self, request: &Request, at: Place, wire: Option<Wire<M>>) {
         let Request { context, attempt, .. } = *request;
         let taken = Taken { at, context, attempt, wire, is_lost: false };
+        self.reached.insert(request.from);
         self.expected.insert(request.from, Some(taken));
     }
 
@@ -359,7 +371,8 @@ impl<M: Medium> Attempt<M> {
         };
         // The one that was to tell what the root has chosen may wait for others.
         let is_linking = self.joining.terms().is_some();
-        let unconnected = if is_linking { missing } else { Vec::new() };
+        let mut unconnected = if is_linking { missing } else { Vec::new() };
+        unconnected.retain(|rank| !self.reached.contains(rank));
         Error::Timeout { what, timeout: self.joining.timeout, unconnected }
     }
 }
