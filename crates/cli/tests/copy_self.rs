@@ -11,8 +11,9 @@ fn push(place: &Place, hosts: &str, script: &str, more: &[&str]) -> Command {
     let dest = place.path("copies/{host}/object").to_str().unwrap().to_owned();
     let launcher = format!("sh -c '{script}' {{host}}");
     let to = ["push", "object", "--to", hosts, "--dest", &dest, "--launcher", &launcher];
-    let how = ["--copy-self", "--mkdir", "--advertise", "127.0.0.1", "--timeout", "600"];
-    let mut push = place.rdmc(&[&to[..], &how, more].concat());
+    let how = ["--copy-self", "--mkdir", "--advertise", "127.0.0.1"];
+    let patience = if more.contains(&"--timeout") { &[][..] } else { &["--timeout", "600"] };
+    let mut push = place.rdmc(&[&to[..], &how, patience, more].concat());
     push.env("TMPDIR", tmp);
     push
 }
@@ -97,6 +98,18 @@ fn nothing_stays_when_a_connection_breaks() {
     outcome.has_failed_with(1, "incomplete or damaged");
     assert!(outcome.err.contains("/tmp/rdmc-"), "a part was there: {outcome:?}");
     assert!(is_clean(&place));
+}
+
+/// The copy of the program does not end as long as the push runs.
+#[test]
+fn a_host_that_has_not_got_the_whole_program_is_said_so() {
+    let place = Place::with(100);
+    let script = "(head -c 3000; while kill -0 $PPID; do sleep 0.1; done) 2>/dev/null | \"$@\"";
+    let outcome = run(push(&place, "h", script, &["--timeout", "2"]));
+    outcome.has_failed_with(
+        1,
+        "[the program was not copied to it by then: give it more time (--timeout)]",
+    );
 }
 
 /// Standard error is closed, as when ssh was killed: the shell gets SIGPIPE for its message.

@@ -26,6 +26,9 @@ const KILL_TIMEOUT: Duration = Duration::from_secs(2);
 /// After its end, how long its last lines are waited for if something else holds its standard error open.
 const LINES_TIMEOUT: Duration = Duration::from_secs(1);
 
+/// In place of a last line, before a program is there (`--copy-self`).
+const NOT_COPIED: &str = "the program was not copied to it by then: give it more time (--timeout)";
+
 /// A launched process.
 pub struct Launched {
     /// The first of its hosts is the one that it was started on.
@@ -93,6 +96,9 @@ impl Launched {
             text = Zeroizing::new([text.as_str(), order.as_str()].concat());
         }
         let (said, mut program) = (Said::default(), None);
+        if launcher.program.is_some() {
+            said.await_program();
+        }
         if let Some(stderr) = child.stderr.take() {
             let name = if at_once { &program_name } else { &own.name };
             let show_as = launcher.verbose.then(|| name.clone());
@@ -265,11 +271,14 @@ impl Launched {
         }
     }
 
-    /// Its last line, else its exit status if it failed.
+    /// Its last line, else its exit status if it failed, or that it has no program yet.
     pub fn last_line(&self) -> Option<String> {
         let line = self.said.last_line();
-        let status = self.status.filter(|status| !status.success());
-        if line.is_empty() { status.map(|status| status.to_string()) } else { Some(line) }
+        match self.status {
+            _ if !line.is_empty() => Some(line),
+            Some(status) => (!status.success()).then(|| status.to_string()),
+            None => self.said.lacks_program().then(|| NOT_COPIED.to_owned()),
+        }
     }
 
     /// The faster network that this host shares with the root, if it has named one.

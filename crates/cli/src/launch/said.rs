@@ -55,6 +55,8 @@ pub struct Said {
     last: Arc<Mutex<Last>>,
     /// Standard error was read to its end.
     is_all: Arc<AtomicBool>,
+    /// A program that is to be copied is not there yet.
+    lacks_program: Arc<AtomicBool>,
     faster_network: Arc<Mutex<Option<String>>>,
     reports: Arc<Mutex<Vec<Report>>>,
     /// Names of hosts whose processes have failed, each with the line that says so.
@@ -79,6 +81,7 @@ impl Said {
                 return;
             };
             if line == COPIED {
+                said.lacks_program.store(false, Ordering::Release);
                 let _ = copied.send(());
                 return;
             }
@@ -123,6 +126,16 @@ impl Said {
     /// The last line of standard error that says something; empty if there is none.
     pub fn last_line(&self) -> String {
         lock(&self.last).text.clone()
+    }
+
+    /// From now on it is to be told that a program was copied.
+    pub fn await_program(&self) {
+        self.lacks_program.store(true, Ordering::Release);
+    }
+
+    /// Whether a program that is to be copied is not there yet.
+    pub fn lacks_program(&self) -> bool {
+        self.lacks_program.load(Ordering::Acquire)
     }
 
     /// Whether this program has printed the last line at the host, and not the launcher or the host's shell.

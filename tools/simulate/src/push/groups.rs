@@ -249,16 +249,17 @@ impl World<'_> {
 
     pub(super) fn join_timeout(&mut self, index: usize, group: u64) {
         let Some(joining) = self.processes[index].joinings.remove(&group) else { return };
-        let lacking = joining.settings.neighbours();
-        let member = lacking.into_iter().find(|rank| !joining.links.contains_key(rank));
-        let Some(member) = member else {
-            // All neighbours are connected; the group is about to be created.
+        let mut unconnected = joining.settings.neighbours();
+        unconnected.retain(|rank| !joining.links.contains_key(rank));
+        if unconnected.is_empty() {
+            // The group is about to be created.
             self.processes[index].joinings.insert(group, joining);
             return;
-        };
-        let address = joining.start.group.addresses[member as usize];
+        }
         joining.links.into_values().for_each(|link| self.network.discard(link));
-        let error = rdmc::Error::Member { member, address, cause: "did not come in time".into() };
+        let (what, timeout) =
+            (format!("waiting for {unconnected:?}"), files::machines::JOIN_TIMEOUT);
+        let error = rdmc::Error::Timeout { what, timeout, unconnected };
         self.note(index, Note::Joined(group, Err(error)));
     }
 
