@@ -184,7 +184,7 @@ fn received_data_survives_a_receiver_ended_by_a_signal() {
     place.await_bytes("local-2", 3 << 20);
     signal(child_with_open(push.id(), "/local-2/"), "TERM");
     let outcome = Outcome::of(push.wait_with_output().unwrap());
-    outcome.has_failed_with(3, "local-2: interrupted");
+    outcome.has_failed_with(3, "local-2: the receiver was interrupted");
     assert_eq!(place.temporaries().len(), 1, "{outcome:?}");
     let again = place.run(&arguments);
     assert_eq!(again.code, Some(0), "{again:?}");

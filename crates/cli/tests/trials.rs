@@ -177,7 +177,7 @@ fn lost_receivers(way: &Way) {
     receivers(&place, "/h3/").into_iter().for_each(|process| signal(process, "TERM"));
     let outcome = ended(push);
     outcome.has_failed_with(3, "h2: ");
-    outcome.has_failed_with(3, "h3: interrupted");
+    outcome.has_failed_with(3, "h3: the receiver was interrupted");
     assert!(has_copies(&place, &["h1", "h4"]) && !place.is_copy("h2/object"));
     assert_eq!(host(&outcome.json(), 1)["state"], "failed");
     // The partial copies of both, and the lock file of the killed one.

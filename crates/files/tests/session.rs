@@ -258,7 +258,7 @@ fn stopped_receivers_report_it_and_keep_received_data() {
         }
     });
     assert_eq!(report.published(), 0, "{report:?}");
-    assert_eq!(failure(&report, 0), "interrupted");
+    assert_eq!(failure(&report, 0), "the receiver was interrupted");
     assert!(joined(receptions).into_iter().all(|outcome| outcome.is_err()));
     assert_eq!(world.temporaries(), 2);
 }

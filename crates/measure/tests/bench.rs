@@ -163,7 +163,7 @@ fn a_receiver_that_stops_during_a_bench_is_named() {
             stop.store(true, Ordering::Relaxed);
         }
     });
-    assert_eq!(report.failures[0].as_deref(), Some("interrupted"), "{report:?}");
+    assert_eq!(report.failures[0].as_deref(), Some("the receiver was interrupted"), "{report:?}");
     assert!(joined(receptions).into_iter().all(|outcome| outcome.is_err()));
 }
 

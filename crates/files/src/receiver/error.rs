@@ -51,7 +51,7 @@ pub enum ReceiveError {
         bytes: u64,
     },
     /// The receiver was stopped.
-    #[error("interrupted")]
+    #[error("the receiver was interrupted")]
     Stopped,
     /// The system or the library refused.
     #[error("{0}")]

@@ -399,7 +399,11 @@ mod tests {
             })
         });
         let report = bench.run(&mut |_| {});
-        assert_eq!(report.failures[0].as_deref(), Some("interrupted"), "{report:?}");
+        assert_eq!(
+            report.failures[0].as_deref(),
+            Some("the receiver was interrupted"),
+            "{report:?}"
+        );
         assert!(receiver.join().unwrap().is_err());
     }
 }
