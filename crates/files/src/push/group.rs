@@ -75,6 +75,7 @@ impl PushGroup {
     pub(super) fn new(
         part: Part,
         algorithm: Algorithm,
+        hosts: &[Host],
         now: Duration,
         settings: &PushSettings,
     ) -> Self {
@@ -84,7 +85,8 @@ impl PushGroup {
             Some(_) => Phase::Running,
         };
         let (reports, lost) = (BTreeMap::new(), BTreeSet::new());
-        let rate = GroupRate::new(now);
+        let slowest_bytes = part.hosts.iter().map(|&host| hosts[host].bytes).min();
+        let rate = GroupRate::new(slowest_bytes.unwrap_or(0), now);
         let sent_until = part.ranges.iter().next().map_or(0, |(start, _)| start);
         Self {
             announced_until: 0,
@@ -164,7 +166,7 @@ impl PushGroup {
     /// The root has joined.
     pub(super) fn start_running(&mut self, now: Duration) {
         self.phase = Phase::Running;
-        self.rate = GroupRate::new(now);
+        self.rate = GroupRate::new(self.rate.window_bytes(), now);
     }
 
     /// False if it is failing already.

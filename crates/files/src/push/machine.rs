@@ -499,7 +499,8 @@ impl<'a> RootMachine<'a> {
         if !part.is_listing() {
             self.choice = Some(choice);
         }
-        let mut state = PushGroup::new(part, choice.algorithm, self.now, self.settings);
+        let mut state =
+            PushGroup::new(part, choice.algorithm, &self.hosts, self.now, self.settings);
         state.direct_until = direct_until;
         self.groups.insert(number, state);
         Ok(())

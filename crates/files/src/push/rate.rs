@@ -52,12 +52,13 @@ impl Slow {
 }
 
 impl GroupRate {
-    pub(super) fn new(now: Duration) -> Self {
+    /// `bytes`: how much the slowest member has at the start.
+    pub(super) fn new(bytes: u64, now: Duration) -> Self {
         Self {
             waited: BTreeMap::new(),
             next_check: now + CHECK_INTERVAL,
             since: now,
-            window_bytes: 0,
+            window_bytes: bytes,
             window_waited: BTreeMap::new(),
             suspected: BTreeMap::new(),
         }
@@ -69,6 +70,11 @@ impl GroupRate {
         waited.sort_by_key(|one| one.member);
         waited.dedup_by_key(|one| one.member);
         self.waited.insert(rank, waited);
+    }
+
+    /// How much the slowest member had at the start of the present window.
+    pub(super) fn window_bytes(&self) -> u64 {
+        self.window_bytes
     }
 
     pub(super) fn next_check(&self) -> Duration {
@@ -169,7 +175,7 @@ mod tests {
 
     #[test]
     fn only_recent_waits_count_and_only_in_slow_groups() {
-        let mut rate = GroupRate::new(Duration::ZERO);
+        let mut rate = GroupRate::new(0, Duration::ZERO);
         let at = Duration::from_secs;
         // First they wait for member 1 in a fast group, later for member 2.
         rate.set_waited(0, take(1, 5), 3);
@@ -185,6 +191,16 @@ mod tests {
         assert_eq!(rate.shares(3).len(), 3);
     }
 
+    /// A group that replaces another begins with what its members have.
+    #[test]
+    fn what_members_had_before_does_not_count() {
+        let mut rate = GroupRate::new(1_000, Duration::ZERO);
+        rate.set_waited(0, take(1, 5), 3);
+        rate.set_waited(2, take(1, 5), 3);
+        let slow = rate.judge(Duration::from_secs(5), 1_200, (3, 100.0), &|_| 0).unwrap();
+        assert_eq!((slow.ranks, slow.rate), (vec![1], 40.0));
+    }
+
     /// Each of 16 members has waited for each of these to take, for so many seconds.
     fn wait_for(rate: &mut GroupRate, waits: &[(u32, u64)]) {
         for rank in 0..16 {
@@ -198,7 +214,7 @@ mod tests {
     fn several_slow_members_are_blamed_when_they_are_waited_for_twice() {
         let at = Duration::from_secs;
         let judge = |rate: &mut GroupRate, now| rate.judge(at(now), 100, (16, 100.0), &|_| 0);
-        let mut rate = GroupRate::new(Duration::ZERO);
+        let mut rate = GroupRate::new(0, Duration::ZERO);
         wait_for(&mut rate, &[(3, 2), (5, 5), (9, 4)]);
         assert!(judge(&mut rate, 5).is_none());
         wait_for(&mut rate, &[(3, 2), (5, 7), (9, 6)]);
@@ -206,11 +222,11 @@ mod tests {
         let slow = judge(&mut rate, 7).unwrap();
         assert_eq!((slow.ranks, slow.rate), (vec![5, 9], 0.0), "3 was waited for once");
         // One that stands out needs no second window.
-        let mut rate = GroupRate::new(Duration::ZERO);
+        let mut rate = GroupRate::new(0, Duration::ZERO);
         wait_for(&mut rate, &[(3, 1), (5, 4)]);
         assert_eq!(judge(&mut rate, 5).unwrap().ranks, [5]);
         // More than a quarter is no exception.
-        let mut rate = GroupRate::new(Duration::ZERO);
+        let mut rate = GroupRate::new(0, Duration::ZERO);
         wait_for(&mut rate, &[1, 3, 5, 9, 11].map(|rank| (rank, 5)));
         assert!(judge(&mut rate, 5).is_none() && judge(&mut rate, 7).is_none());
     }
