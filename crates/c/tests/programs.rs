@@ -46,7 +46,12 @@ impl Installed {
 
     /// Builds a C program with the flags that pkg-config prints, and these.
     fn compile(&self, name: &str, flags: &[&str]) -> PathBuf {
-        let (source, program) = (programs().join(name).with_extension("c"), self.at(name));
+        self.compile_at(&programs().join(name).with_extension("c"), flags)
+    }
+
+    /// The same for a source elsewhere.
+    fn compile_at(&self, source: &Path, flags: &[&str]) -> PathBuf {
+        let program = self.at(source.file_stem().and_then(|name| name.to_str()).expect("a name"));
         let version = format!("-DRDMC_EXPECTED_VERSION=\"{}\"", env!("CARGO_PKG_VERSION"));
         let warnings = ["-std=c99", "-g", "-Wall", "-Wextra", "-Werror", "-pedantic"];
         let mut compiler = Command::new("cc");
@@ -167,6 +172,35 @@ fn a_program_in_c_has_no_error_that_valgrind_finds() {
     let mut valgrind = installed.command("valgrind");
     valgrind.args(["-q", "--error-exitcode=9", "--leak-check=full", leaks, &suppressions]);
     assert_whole(&run(valgrind.arg(program).arg("--no-fork")));
+}
+
+/// As it stands: whoever copies it learns of a root that has died.
+#[test]
+fn the_receiver_of_the_document_fails_if_the_root_dies() {
+    let Some(installed) = Installed::find(&["cc", "pkg-config"]) else { return };
+    let read = |path: &str| {
+        let path = Path::new(env!("CARGO_MANIFEST_DIR")).join(path);
+        fs::read_to_string(path).expect("a file of the tree")
+    };
+    let document = read("../../docs/c.md");
+    let receiver = document.split("```c\n").nth(1).and_then(|rest| rest.split("```").next());
+    let source = installed.at("receiver.c");
+    let whole = read("tests/programs/document.c") + receiver.expect("a program in C");
+    fs::write(&source, whole).expect("the source is written");
+    let program = installed.compile_at(&source, &[]);
+    let ip = own_ip();
+    let members = [format!("{ip}:7210"), format!("{ip}:7211")];
+    for (dies, more) in [(false, &[][..]), (true, &["dies"])] {
+        let mut root = installed.command(&program);
+        let mut root = root.arg(SECRET).args(&members).arg("0").args(more).spawn().expect("a root");
+        let mut receiver = installed.command(&program);
+        let received = receiver.arg(SECRET).args(&members).arg("1").output().expect("it starts");
+        let root = root.wait().expect("it ends");
+        assert_eq!((root.success(), received.status.success()), (!dies, !dies), "{received:?}");
+        assert_eq!(received.stdout, b"hello\n", "{received:?}");
+        let said = String::from_utf8_lossy(&received.stderr);
+        assert_eq!(said.contains("member 0"), dies, "{said}");
+    }
 }
 
 /// With the stand-in for CUDA's driver: the C interface to memory of GPUs needs none to be tested.
