@@ -6,13 +6,18 @@ import os
 import random
 import signal
 import socket
+import time
 import unittest
+from collections.abc import Callable
+from pathlib import Path
+from types import FrameType
 from typing import Any
 
 import members
 import numpy
 
 import rdmc
+from rdmc._channel import Channel
 
 
 def _group(hosts: int) -> rdmc.HostGroup:
@@ -90,7 +95,94 @@ def _differ() -> None:
             group.broadcast(b"some" if group.rank == 0 else None)
 
 
+class _Alarm(Exception):
+    """What a watchdog's signal handler raises."""
+
+
+def _say(what: str) -> None:
+    """Tells the other processes of a test, which wait for it by _await."""
+    (Path(os.environ["RDMC_STORE"]) / what).touch()
+
+
+def _await(what: str) -> None:
+    until = time.monotonic() + members.PATIENCE
+    while not (Path(os.environ["RDMC_STORE"]) / what).exists():
+        assert time.monotonic() < until, what
+        time.sleep(0.01)
+
+
+def _raise_after(seconds: float, error: BaseException) -> None:
+    def handle(_number: int, _frame: FrameType | None) -> None:
+        raise error
+
+    signal.signal(signal.SIGALRM, handle)
+    signal.setitimer(signal.ITIMER_REAL, seconds)
+
+
+def _failed(call: Callable[[], object]) -> tuple[str, str, int | None]:
+    """How a call has failed."""
+    try:
+        call()
+    except BaseException as error:
+        return type(error).__name__, str(error), getattr(error, "rank", None)
+    raise AssertionError("it has not failed")
+
+
+def _give_up_waiting(operation: str, error: type[BaseException] | None) -> list[tuple[str, str, int | None]]:
+    """Rank 1 waits for its leader and stops, by its timeout or a signal; then all call what they call."""
+    os.environ["RDMC_HOST"] = "host"
+    # Nothing below lasts so long.
+    group = rdmc.HostGroup.from_env(timeout=10 * members.PATIENCE)
+    group.barrier()
+    call: Callable[..., object] = group.broadcast if operation == "broadcast" else group.barrier
+    if group.rank == 1:
+        if error is not None:
+            _raise_after(0.3, error("the watchdog"))
+        first = _failed(lambda: call(timeout=0.3 if error is None else None))
+        _say("given up")
+        return [first, _failed(group.broadcast)]
+    _await("given up")
+    if group.rank == 0 and operation == "broadcast":
+        return [_failed(lambda: group.broadcast(b"version 1")), _failed(group.barrier)]
+    return [_failed(call), _failed(group.barrier)]
+
+
+def _interrupt_leader(error: type[BaseException]) -> tuple[str, str, int | None]:
+    """Rank 0 waits for rank 2 and is stopped by a signal; rank 1 waits for rank 0."""
+    os.environ["RDMC_HOST"] = "host"
+    group = rdmc.HostGroup.from_env(timeout=10 * members.PATIENCE)
+    if group.rank == 2:
+        _await("given up")
+    if group.rank == 0:
+        _raise_after(0.3, error("the watchdog"))
+    failed = _failed(group.barrier)
+    if group.rank == 0:
+        _say("given up")
+    return failed
+
+
 class HostGroups(unittest.TestCase):
+    def test_a_process_that_stops_waiting_ends_the_group(self) -> None:
+        ways = [("broadcast", None), ("barrier", None), ("broadcast", _Alarm), ("broadcast", KeyboardInterrupt), ("barrier", SystemExit)]
+        for operation, error in ways:
+            outcomes = members.returned(members.run(_give_up_waiting, 3, operation, error))
+            name = "Stalled" if error is None else error.__name__
+            own, again = outcomes[1]
+            self.assertEqual(own[0], name)
+            self.assertIn(again[0], ("Stalled", "Refused"), again)
+            for rank in (0, 2):
+                for kind, text, culprit in outcomes[rank]:
+                    self.assertEqual((kind, culprit), ("Refused", 1), text)
+                    self.assertIn(name, text)
+
+    def test_a_leader_that_stops_waiting_ends_the_group(self) -> None:
+        for error in (_Alarm, KeyboardInterrupt, SystemExit):
+            outcomes = members.returned(members.run(_interrupt_leader, 3, error))
+            self.assertEqual(outcomes[0][0], error.__name__)
+            for kind, text, culprit in outcomes[1:]:
+                self.assertEqual((kind, culprit), ("Refused", 0), text)
+                self.assertIn(error.__name__, text)
+
     def test_processes_of_a_host_share_one_copy(self) -> None:
         outcomes = members.returned(members.run(_share, 5, 2))
         by_host = [outcomes[0], outcomes[1]]
@@ -124,12 +216,13 @@ class HostGroups(unittest.TestCase):
 
     def test_what_a_leader_has_said_before_it_ended_is_the_reason(self) -> None:
         for has_unread in (False, True):
+            ours, leader = socket.socketpair(socket.AF_UNIX, socket.SOCK_SEQPACKET)
             group = rdmc.HostGroup.__new__(rdmc.HostGroup)
-            group._leader, leader = socket.socketpair(socket.AF_UNIX, socket.SOCK_SEQPACKET)
-            group.is_leader, group._is_closed, group.host, group._leaders = False, False, 0, [0]
+            group._set_up(1, ["host", "host"], members.PATIENCE)
+            group._channels = [Channel(ours, 0)]
             if has_unread:
-                group._leader.send(b"a request")
-            leader.send(b'{"failed": "Refused", "rank": 2, "text": "a bug of the program"}')
+                ours.send(b"a request")
+            leader.send(b'{"ended": "Refused", "rank": 2, "reason": "a bug of the program"}')
             leader.close()
             with self.assertRaisesRegex(rdmc.errors.Refused, "a bug of the program"):
                 group.barrier(timeout=60)
