@@ -6,6 +6,7 @@ import os
 import random
 import signal
 import socket
+import threading
 import time
 import unittest
 from collections.abc import Callable
@@ -161,7 +162,127 @@ def _interrupt_leader(error: type[BaseException]) -> tuple[str, str, int | None]
     return failed
 
 
+def _fork_at(rank: int, way: str) -> list[Any]:
+    """A child of one process uses the group in all ways, or leaves its block by an exception; the processes notice nothing."""
+    os.environ["RDMC_HOST"] = "host"
+    with rdmc.HostGroup.from_env(timeout=members.PATIENCE) as group:
+        group.barrier()
+        found: list[Any] = []
+        if group.rank == rank:
+            child = os.fork()
+            if child == 0:
+                os._exit(_use_in_child(group, way))
+            found.append(os.waitstatus_to_exitcode(os.waitpid(child, 0)[1]))
+        for version in (b"version 1", b"version 2"):
+            assert bytes(group.broadcast(version if group.rank == 0 else None)) == version
+        return found
+
+
+def _use_in_child(group: rdmc.HostGroup, way: str) -> int:
+    calls: list[Callable[[], object]] = [group.barrier, group.close, group.abort]
+    calls.append(lambda: group.broadcast(b"" if group.rank == 0 else None))
+    refusals = [_failed(call) for call in calls] if way == "calls" else []
+    if way == "exception":
+        try:
+            with group:
+                raise KeyError("of the child")
+        except KeyError:
+            pass
+    # As a child that ends without os._exit.
+    group.__dict__.clear()
+    return 0 if all(kind == "InvalidUse" and "fork" in text for kind, text, _ in refusals) else 1
+
+
+_LONG = "größer als \U0001f600 \x00\udc80 " * 5000
+
+
+def _raise_long(rank: int) -> None:
+    with _group(2) as group:
+        group.barrier()
+        if group.rank == rank:
+            raise RuntimeError(_LONG)
+        group.barrier()
+
+
+def _abort_from_a_thread(rank: int) -> tuple[str, str, int | None]:
+    """One process waits, and a thread of it ends the group; the others wait for another one."""
+    group = _group(1)
+    group.barrier()
+    if group.rank == rank:
+        threading.Timer(0.3, group.abort, ["enough"]).start()
+    if group.rank == 1:
+        _await("ended")
+    failed = _failed(group.barrier)
+    if group.rank == rank:
+        _say("ended")
+    return failed
+
+
+def _interrupt_relay(error: type[BaseException]) -> tuple[str, str, int | None]:
+    """Rank 1 is another host, and does not come: the leader of rank 0 and 2 waits in the group of leaders."""
+    group = _group(2)
+    group.barrier()
+    if group.rank == 1:
+        _await("given up")
+    data = bytearray(b"x" * 3_000_000)
+    if group.rank == 0:
+        _raise_after(0.3, error("the watchdog"))
+    failed = _failed(lambda: group.broadcast(data if group.rank == 0 else None))
+    if group.rank == 0:
+        # It is of nobody else afterwards.
+        data.append(1)
+        _say("given up")
+    return failed
+
+
+def _interrupt_joining(late: int, waiting: int) -> tuple[str, str, int | None]:
+    """One process is late; another one, which waits for it, is stopped by a signal."""
+    os.environ["RDMC_HOST"] = "host"
+    if int(os.environ["RANK"]) == late:
+        _await("given up")
+        return "", "", None
+    if int(os.environ["RANK"]) == waiting:
+        _raise_after(0.5, _Alarm())
+        failed = _failed(lambda: rdmc.HostGroup.from_env(timeout=10 * members.PATIENCE))
+        _say("given up")
+        return failed
+    raise AssertionError("two processes")
+
+
 class HostGroups(unittest.TestCase):
+    def test_a_fork_is_refused_and_changes_nothing(self) -> None:
+        for rank in (0, 1):
+            for way in ("calls", "exception"):
+                outcomes = members.returned(members.run(_fork_at, 2, rank, way))
+                self.assertEqual(outcomes[rank], [0], (rank, way))
+
+    def test_a_long_reason_that_is_not_ascii_is_told(self) -> None:
+        for culprit in (0, 2):
+            outcomes: list[Any] = members.run(_raise_long, 4, culprit)
+            for rank in {0, 1, 2, 3} - {culprit}:
+                kind, (error, text, _) = outcomes[rank]
+                self.assertEqual((kind, error), ("raised", "Refused"), text)
+                self.assertIn("größer", text)
+
+    def test_another_thread_can_abort(self) -> None:
+        for rank in (0, 2):
+            for kind, text, culprit in members.returned(members.run(_abort_from_a_thread, 3, rank)):
+                self.assertEqual((kind, culprit), ("Refused", rank), text)
+                self.assertIn("enough", text)
+
+    def test_a_leader_that_waits_for_other_hosts_is_stopped(self) -> None:
+        for error in (_Alarm, KeyboardInterrupt, SystemExit):
+            outcomes = members.returned(members.run(_interrupt_relay, 3, error))
+            self.assertEqual(outcomes[0][0], error.__name__)
+            for kind, text, culprit in outcomes[1:]:
+                self.assertEqual((kind, culprit), ("Refused", 0), text)
+            self.assertIn(error.__name__, outcomes[2][1])
+
+    def test_joining_is_stopped(self) -> None:
+        for late, waiting in ((0, 1), (1, 0)):
+            outcomes = members.returned(members.run(_interrupt_joining, 2, late, waiting))
+            self.assertEqual(outcomes[waiting][0], "_Alarm")
+
     def test_a_process_that_stops_waiting_ends_the_group(self) -> None:
         ways = [("broadcast", None), ("barrier", None), ("broadcast", _Alarm), ("broadcast", KeyboardInterrupt), ("barrier", SystemExit)]
         for operation, error in ways:

@@ -104,8 +104,13 @@ def is_own(connection: socket.socket) -> bool:
     return bool(_CREDENTIALS.unpack(credentials)[1] == os.geteuid())
 
 
+def as_utf8(text: str) -> str:
+    """A text that can be encoded: texts with names of files may hold bytes that are none."""
+    return text.encode("utf-8", "backslashreplace").decode()
+
+
 def _cut(reason: str) -> str:
-    content = reason.encode("utf-8", "backslashreplace")
+    content = as_utf8(reason).encode()
     if len(content) <= _REASON_BYTES:
         return content.decode()
     return content[:_REASON_BYTES].decode("utf-8", "ignore") + "..."

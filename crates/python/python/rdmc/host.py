@@ -20,7 +20,7 @@ from types import TracebackType
 from typing import Any
 
 from rdmc._arrays import memory_of
-from rdmc._channel import SHORTEST_WAIT, Channel, is_own
+from rdmc._channel import SHORTEST_WAIT, Channel, as_utf8, is_own
 from rdmc._meeting import Meeting, Store
 from rdmc.errors import InvalidUse, MemberLost, Refused, Stalled, TimedOut
 from rdmc.group import DEFAULT_TIMEOUT, Group
@@ -68,6 +68,8 @@ class HostGroup:
     _pid: int
     # Of the call that runs: a thread that waits holds it.
     _running: threading.Lock
+    # Of the thread that ends the group; again by its signal handlers.
+    _ending: threading.RLock
     _calls: int
     _is_closed: bool
     _failure: MemberLost | None
@@ -119,7 +121,8 @@ class HostGroup:
         self._host_of = [names.index(host) for host in hosts]
         self.is_leader = self._leaders[self.host] == rank
         self._timeout, self._pid = timeout, os.getpid()
-        self._running, self._calls, self._is_closed, self._failure = threading.Lock(), 0, False, None
+        self._running, self._ending = threading.Lock(), threading.RLock()
+        self._calls, self._is_closed, self._failure = 0, False, None
         self._channels, self._group = [], None
 
     def _lead_host(self, meeting: Meeting, number: int, fabric: str | None, protection: str | None) -> None:
@@ -204,7 +207,7 @@ class HostGroup:
         self._check_process()
         if self._is_closed:
             return
-        self._end(Refused(self.rank, f"rank {self.rank} has ended the group: {reason}"))
+        self._end(Refused(self.rank, as_utf8(f"rank {self.rank} has ended the group: {reason}")))
         # Otherwise the call that runs frees them.
         if self._running.acquire(blocking=False):
             self._free()
@@ -342,18 +345,19 @@ class HostGroup:
             raise type(error)(leader, f"rank {leader}: {error.reason}") from None
 
     def _end(self, error: BaseException) -> None:
-        """Ends the group at all. The first cause stays."""
-        if self._failure is not None:
-            return
-        told = Refused(self.rank, f"rank {self.rank} has ended the group: {_words(error)}")
-        self._failure = error if isinstance(error, MemberLost) else told
-        self._is_closed = True
-        for channel in self._channels:
-            # What a leader has learned is news to all others; at others it comes from the leader, or is of this process.
-            is_said = self.is_leader or (isinstance(error, MemberLost) and error.rank == self.rank)
-            channel.end(self._failure if is_said else told)
-        if self._group is not None:
-            self._group.abort(self._failure.reason)
+        """Ends the group at all. The first cause stays. Once this returns, all have been told."""
+        with self._ending:
+            if self._failure is not None:
+                return
+            told = Refused(self.rank, as_utf8(f"rank {self.rank} has ended the group: {_words(error)}"))
+            self._failure = error if isinstance(error, MemberLost) else told
+            self._is_closed = True
+            for channel in self._channels:
+                # What a leader has learned is news to all others; at others it comes from the leader, or is of this process.
+                is_said = self.is_leader or (isinstance(error, MemberLost) and error.rank == self.rank)
+                channel.end(self._failure if is_said else told)
+            if self._group is not None:
+                self._group.abort(self._failure.reason)
 
     def _free(self) -> None:
         if self._failure is not None and self._group is not None:
