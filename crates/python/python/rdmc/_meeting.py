@@ -94,6 +94,7 @@ class Meeting:
         self._store = store_of(given, timeout)
         self._key = f"rdmc-{number}"
         own = Place.of_this_process().as_text()
+        # Who can read the store does not learn one that all have.
         made = None if os.environ.get("RDMC_SECRET") else random_secret()
         if hasattr(self._store, "allgather"):
             secret = self._store.bcast(made, root=0)
@@ -103,10 +104,10 @@ class Meeting:
             roster = self._lead(own, made, until) if self.rank == 0 else self._follow(own, until)
             self._key += f"-{roster.meeting}"
             secret, places = roster.secret, [entry.place for entry in roster.entries]
-        self.secret = _agreed(secret)
-        own_places = [Place.from_text(text) for text in places]
-        self.ip = ips_of(own_places)[self.rank]
-        self.hosts = [place.host for place in own_places]
+        all_places = [Place.from_text(text) for text in places]
+        self.secret = _agreed(secret, [place.has_secret for place in all_places])
+        self.ip = ips_of(all_places)[self.rank]
+        self.hosts = [place.host for place in all_places]
 
     def exchange(self, what: str, own: str) -> list[str]:
         """What all have given, by rank. Once for each ``what``."""
@@ -186,13 +187,13 @@ def _pauses() -> Iterator[float]:
         pause = min(2 * pause, 0.25)
 
 
-def _agreed(secret: str | None) -> str:
-    """The secret of RDMC_SECRET, or that of rank 0."""
-    given = os.environ.get("RDMC_SECRET")
-    if (secret is None) != bool(given):
-        has, lacks = ("rank 0", "this process") if secret is None else ("this process", "rank 0")
-        raise InvalidUse(f"{has} has RDMC_SECRET, and {lacks} has not: set it for all, or for none")
-    return given or str(secret)
+def _agreed(secret: str | None, has_own: list[bool]) -> str:
+    """The secret of RDMC_SECRET, or that of rank 0; all refuse what some lack."""
+    if len(set(has_own)) > 1:
+        raise InvalidUse(
+            f"rank {has_own.index(True)} has RDMC_SECRET, and rank {has_own.index(False)} has not: set it for all, or for none"
+        )
+    return os.environ["RDMC_SECRET"] if has_own[0] else str(secret)
 
 
 def _text_of(value: Any) -> str:

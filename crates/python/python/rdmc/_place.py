@@ -19,7 +19,8 @@ _ELSEWHERE = ("192.0.2.1", "2001:db8::1")
 class Place:
     """Of a process. ``host``: a text that processes of one host have in common; ``name``: of the host, for errors.
 
-    ``ip_here``: the address for processes on this host; ``ip``: for those on others, or None. ``why_not``: why there is none.
+    ``ip_here``: the address for processes on this host; ``ip``: for those on others, or None. ``why_not``: why there is none. ``has_secret``:
+    whether its environment has RDMC_SECRET.
     """
 
     host: str
@@ -27,20 +28,25 @@ class Place:
     ip_here: str | None
     ip: str | None
     why_not: str
+    has_secret: bool
 
     @classmethod
     def of_this_process(cls) -> Place:
         """RDMC_IP, or by which this host reaches MASTER_ADDR, has its name, or reaches other networks: the first that is not loopback."""
-        name = socket.gethostname()
+        name, has_secret = socket.gethostname(), bool(os.environ.get("RDMC_SECRET"))
+
+        def at(ip_here: str | None, ip: str | None, why_not: str) -> Place:
+            return cls(_host(), name, ip_here, ip, why_not, has_secret)
+
         if given := os.environ.get("RDMC_IP"):
             if _is_ip(given):
-                return cls(host(), name, given, given, "")
-            return cls(host(), name, None, None, f"RDMC_IP={given} is no IP address")
+                return at(given, given, "")
+            return at(None, None, f"RDMC_IP={given} is no IP address")
         master = os.environ.get("MASTER_ADDR")
         try:
             found = [] if master is None else _own_ips_toward(master)
         except OSError as error:
-            return cls(host(), name, _LOOPBACK, None, f"MASTER_ADDR={master} is not known there: {error}")
+            return at(_LOOPBACK, None, f"MASTER_ADDR={master} is not known there: {error}")
         for other in (name, *_ELSEWHERE):
             try:
                 found += _own_ips_toward(other)
@@ -48,7 +54,7 @@ class Place:
                 # Of several ways to find one.
                 pass
         ip = next((ip for ip in found if _is_for_others(ip)), None)
-        return cls(host(), name, found[0] if found else _LOOPBACK, ip, "it has only loopback addresses, and no default route")
+        return at(found[0] if found else _LOOPBACK, ip, "it has only loopback addresses, and no default route")
 
     @classmethod
     def from_text(cls, text: str) -> Place:
@@ -63,7 +69,7 @@ class Place:
         return json.dumps(asdict(self))
 
 
-def host() -> str:
+def _host() -> str:
     """What processes of one host have in common: the kernel, and the network namespace in which they find each other."""
     with open("/proc/sys/kernel/random/boot_id") as file:
         boot = file.read().strip()
