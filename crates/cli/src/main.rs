@@ -31,6 +31,7 @@ mod man;
 mod named_hosts;
 mod network;
 mod output;
+mod parent;
 mod plan;
 mod push;
 mod receive;

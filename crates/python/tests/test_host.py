@@ -6,13 +6,19 @@ import os
 import random
 import signal
 import socket
+import threading
+import time
 import unittest
+from collections.abc import Callable
+from pathlib import Path
+from types import FrameType
 from typing import Any
 
 import members
 import numpy
 
 import rdmc
+from rdmc._channel import Channel
 
 
 def _group(hosts: int) -> rdmc.HostGroup:
@@ -90,7 +96,214 @@ def _differ() -> None:
             group.broadcast(b"some" if group.rank == 0 else None)
 
 
+class _Alarm(Exception):
+    """What a watchdog's signal handler raises."""
+
+
+def _say(what: str) -> None:
+    """Tells the other processes of a test, which wait for it by _await."""
+    (Path(os.environ["RDMC_STORE"]) / what).touch()
+
+
+def _await(what: str) -> None:
+    until = time.monotonic() + members.PATIENCE
+    while not (Path(os.environ["RDMC_STORE"]) / what).exists():
+        assert time.monotonic() < until, what
+        time.sleep(0.01)
+
+
+def _raise_after(seconds: float, error: BaseException) -> None:
+    def handle(_number: int, _frame: FrameType | None) -> None:
+        raise error
+
+    signal.signal(signal.SIGALRM, handle)
+    signal.setitimer(signal.ITIMER_REAL, seconds)
+
+
+def _failed(call: Callable[[], object]) -> tuple[str, str, int | None]:
+    """How a call has failed."""
+    try:
+        call()
+    except BaseException as error:
+        return type(error).__name__, str(error), getattr(error, "rank", None)
+    raise AssertionError("it has not failed")
+
+
+def _give_up_waiting(operation: str, error: type[BaseException] | None) -> list[tuple[str, str, int | None]]:
+    """Rank 1 waits for its leader and stops, by its timeout or a signal; then all call what they call."""
+    os.environ["RDMC_HOST"] = "host"
+    # Nothing below lasts so long.
+    group = rdmc.HostGroup.from_env(timeout=10 * members.PATIENCE)
+    group.barrier()
+    call: Callable[..., object] = group.broadcast if operation == "broadcast" else group.barrier
+    if group.rank == 1:
+        if error is not None:
+            _raise_after(0.3, error("the watchdog"))
+        first = _failed(lambda: call(timeout=0.3 if error is None else None))
+        _say("given up")
+        return [first, _failed(group.broadcast)]
+    _await("given up")
+    if group.rank == 0 and operation == "broadcast":
+        return [_failed(lambda: group.broadcast(b"version 1")), _failed(group.barrier)]
+    return [_failed(call), _failed(group.barrier)]
+
+
+def _interrupt_leader(error: type[BaseException]) -> tuple[str, str, int | None]:
+    """Rank 0 waits for rank 2 and is stopped by a signal; rank 1 waits for rank 0."""
+    os.environ["RDMC_HOST"] = "host"
+    group = rdmc.HostGroup.from_env(timeout=10 * members.PATIENCE)
+    if group.rank == 2:
+        _await("given up")
+    if group.rank == 0:
+        _raise_after(0.3, error("the watchdog"))
+    failed = _failed(group.barrier)
+    if group.rank == 0:
+        _say("given up")
+    return failed
+
+
+def _fork_at(rank: int, way: str) -> list[Any]:
+    """A child of one process uses the group in all ways, or leaves its block by an exception; the processes notice nothing."""
+    os.environ["RDMC_HOST"] = "host"
+    with rdmc.HostGroup.from_env(timeout=members.PATIENCE) as group:
+        group.barrier()
+        found: list[Any] = []
+        if group.rank == rank:
+            child = os.fork()
+            if child == 0:
+                os._exit(_use_in_child(group, way))
+            found.append(os.waitstatus_to_exitcode(os.waitpid(child, 0)[1]))
+        for version in (b"version 1", b"version 2"):
+            assert bytes(group.broadcast(version if group.rank == 0 else None)) == version
+        return found
+
+
+def _use_in_child(group: rdmc.HostGroup, way: str) -> int:
+    calls: list[Callable[[], object]] = [group.barrier, group.close, group.abort]
+    calls.append(lambda: group.broadcast(b"" if group.rank == 0 else None))
+    refusals = [_failed(call) for call in calls] if way == "calls" else []
+    if way == "exception":
+        try:
+            with group:
+                raise KeyError("of the child")
+        except KeyError:
+            pass
+    # As a child that ends without os._exit.
+    group.__dict__.clear()
+    return 0 if all(kind == "InvalidUse" and "fork" in text for kind, text, _ in refusals) else 1
+
+
+_LONG = "größer als \U0001f600 \x00\udc80 " * 5000
+
+
+def _raise_long(rank: int) -> None:
+    with _group(2) as group:
+        group.barrier()
+        if group.rank == rank:
+            raise RuntimeError(_LONG)
+        group.barrier()
+
+
+def _abort_from_a_thread(rank: int) -> tuple[str, str, int | None]:
+    """One process waits, and a thread of it ends the group; the others wait for another one."""
+    group = _group(1)
+    group.barrier()
+    if group.rank == rank:
+        threading.Timer(0.3, group.abort, ["enough"]).start()
+    if group.rank == 1:
+        _await("ended")
+    failed = _failed(group.barrier)
+    if group.rank == rank:
+        _say("ended")
+    return failed
+
+
+def _interrupt_relay(error: type[BaseException]) -> tuple[str, str, int | None]:
+    """Rank 1 is another host, and does not come: the leader of rank 0 and 2 waits in the group of leaders."""
+    group = _group(2)
+    group.barrier()
+    if group.rank == 1:
+        _await("given up")
+    data = bytearray(b"x" * 3_000_000)
+    if group.rank == 0:
+        _raise_after(0.3, error("the watchdog"))
+    failed = _failed(lambda: group.broadcast(data if group.rank == 0 else None))
+    if group.rank == 0:
+        # It is of nobody else afterwards.
+        data.append(1)
+        _say("given up")
+    return failed
+
+
+def _interrupt_joining(late: int, waiting: int) -> tuple[str, str, int | None]:
+    """One process is late; another one, which waits for it, is stopped by a signal."""
+    os.environ["RDMC_HOST"] = "host"
+    if int(os.environ["RANK"]) == late:
+        _await("given up")
+        return "", "", None
+    if int(os.environ["RANK"]) == waiting:
+        _raise_after(0.5, _Alarm())
+        failed = _failed(lambda: rdmc.HostGroup.from_env(timeout=10 * members.PATIENCE))
+        _say("given up")
+        return failed
+    raise AssertionError("two processes")
+
+
 class HostGroups(unittest.TestCase):
+    def test_a_fork_is_refused_and_changes_nothing(self) -> None:
+        for rank in (0, 1):
+            for way in ("calls", "exception"):
+                outcomes = members.returned(members.run(_fork_at, 2, rank, way))
+                self.assertEqual(outcomes[rank], [0], (rank, way))
+
+    def test_a_long_reason_that_is_not_ascii_is_told(self) -> None:
+        for culprit in (0, 2):
+            outcomes: list[Any] = members.run(_raise_long, 4, culprit)
+            for rank in {0, 1, 2, 3} - {culprit}:
+                kind, (error, text, _) = outcomes[rank]
+                self.assertEqual((kind, error), ("raised", "Refused"), text)
+                self.assertIn("größer", text)
+
+    def test_another_thread_can_abort(self) -> None:
+        for rank in (0, 2):
+            for kind, text, culprit in members.returned(members.run(_abort_from_a_thread, 3, rank)):
+                self.assertEqual((kind, culprit), ("Refused", rank), text)
+                self.assertIn("enough", text)
+
+    def test_a_leader_that_waits_for_other_hosts_is_stopped(self) -> None:
+        for error in (_Alarm, KeyboardInterrupt, SystemExit):
+            outcomes = members.returned(members.run(_interrupt_relay, 3, error))
+            self.assertEqual(outcomes[0][0], error.__name__)
+            for kind, text, culprit in outcomes[1:]:
+                self.assertEqual((kind, culprit), ("Refused", 0), text)
+            self.assertIn(error.__name__, outcomes[2][1])
+
+    def test_joining_is_stopped(self) -> None:
+        for late, waiting in ((0, 1), (1, 0)):
+            outcomes = members.returned(members.run(_interrupt_joining, 2, late, waiting))
+            self.assertEqual(outcomes[waiting][0], "_Alarm")
+
+    def test_a_process_that_stops_waiting_ends_the_group(self) -> None:
+        ways = [("broadcast", None), ("barrier", None), ("broadcast", _Alarm), ("broadcast", KeyboardInterrupt), ("barrier", SystemExit)]
+        for operation, error in ways:
+            outcomes = members.returned(members.run(_give_up_waiting, 3, operation, error))
+            name = "Stalled" if error is None else error.__name__
+            own, again = outcomes[1]
+            self.assertEqual(own[0], name)
+            self.assertIn(again[0], ("Stalled", "Refused"), again)
+            for rank in (0, 2):
+                for kind, text, culprit in outcomes[rank]:
+                    self.assertEqual((kind, culprit), ("Refused", 1), text)
+                    self.assertIn(name, text)
+
+    def test_a_leader_that_stops_waiting_ends_the_group(self) -> None:
+        for error in (_Alarm, KeyboardInterrupt, SystemExit):
+            outcomes = members.returned(members.run(_interrupt_leader, 3, error))
+            self.assertEqual(outcomes[0][0], error.__name__)
+            for kind, text, culprit in outcomes[1:]:
+                self.assertEqual((kind, culprit), ("Refused", 0), text)
+                self.assertIn(error.__name__, text)
+
     def test_processes_of_a_host_share_one_copy(self) -> None:
         outcomes = members.returned(members.run(_share, 5, 2))
         by_host = [outcomes[0], outcomes[1]]
@@ -124,12 +337,13 @@ class HostGroups(unittest.TestCase):
 
     def test_what_a_leader_has_said_before_it_ended_is_the_reason(self) -> None:
         for has_unread in (False, True):
+            ours, leader = socket.socketpair(socket.AF_UNIX, socket.SOCK_SEQPACKET)
             group = rdmc.HostGroup.__new__(rdmc.HostGroup)
-            group._leader, leader = socket.socketpair(socket.AF_UNIX, socket.SOCK_SEQPACKET)
-            group.is_leader, group._is_closed, group.host, group._leaders = False, False, 0, [0]
+            group._set_up(1, ["host", "host"], members.PATIENCE)
+            group._channels = [Channel(ours, 0)]
             if has_unread:
-                group._leader.send(b"a request")
-            leader.send(b'{"failed": "Refused", "rank": 2, "text": "a bug of the program"}')
+                ours.send(b"a request")
+            leader.send(b'{"ended": "Refused", "rank": 2, "reason": "a bug of the program"}')
             leader.close()
             with self.assertRaisesRegex(rdmc.errors.Refused, "a bug of the program"):
                 group.barrier(timeout=60)

@@ -2,14 +2,47 @@
 
 from __future__ import annotations
 
+import os
+import re
+import signal
 import subprocess
 import sys
 import tempfile
+import time
 import unittest
 from pathlib import Path
 from typing import Any
 
 import rdmc
+from rdmc import _push
+from rdmc._command import find_command
+
+# What a test waits for that takes some seconds.
+_PATIENCE = 60.0
+# Lasts much longer.
+_SLOW = """
+import rdmc, signal, sys
+signal.signal(signal.SIGTERM, signal.SIG_DFL)
+rdmc.push(sys.argv[1], dest=sys.argv[2], local=1, mkdir=True, bwlimit="1mbit", progress=lambda _: print("goes on", flush=True))
+"""
+
+
+def _children(pid: int) -> list[int]:
+    lists = [task.read_text() for task in Path(f"/proc/{pid}/task").glob("*/children")]
+    return [int(child) for one in lists for child in one.split()]
+
+
+def _has_ended(pid: int) -> bool:
+    try:
+        # The name of the program, in parentheses, precedes the state.
+        return Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()[0] == "Z"
+    except OSError:
+        return True
+
+
+def _kill(pid: int) -> None:
+    if not _has_ended(pid):
+        os.kill(pid, signal.SIGKILL)
 
 
 class Push(unittest.TestCase):
@@ -36,6 +69,68 @@ class Push(unittest.TestCase):
         with self.assertRaisesRegex(rdmc.PushError, "local-2") as raised:
             report.check()
         self.assertEqual(raised.exception.failed, report.failed)
+
+        with self.assertRaisesRegex(rdmc.PushError, "1 of 2 hosts.*local-2"):
+            rdmc.push(self.file, dest=f"{self.top}/{{host}}/file", local=2, check=True)
+
+    def test_no_copy_at_all_is_an_error(self) -> None:
+        with self.assertRaisesRegex(rdmc.PushError, "no host has a copy.*local-1.*local-2") as raised:
+            rdmc.push(self.file, dest=f"{self.top}/missing-{{host}}/file", local=2)
+        self.assertEqual(list(raised.exception.failed), ["local-1", "local-2"])
+
+    def test_a_misspelt_option_is_named_with_the_near_ones(self) -> None:
+        wrong: list[tuple[dict[str, Any], str]] = [({"retrys": 2}, "'retrys'.*retry"), ({"host": "a"}, "hosts"), ({"json": True}, "'json'")]
+        for options, words in wrong:
+            with self.assertRaisesRegex(TypeError, words):
+                rdmc.push(self.file, local=1, **options)
+
+    def test_all_options_of_the_command_are_typed(self) -> None:
+        said = subprocess.run([find_command(), "push", "--help"], capture_output=True, text=True, check=True).stdout
+        said = said.partition("\nExamples:")[0]
+        named = {name.replace("-", "_") for name in re.findall(r"^ {2,6}(?:-\w, )?--([a-z-]+)", said, re.MULTILINE)}
+        # Arguments of other names, what push itself gives, and what would print something else.
+        self.assertEqual(named - {"to", "dest", "json", "progress", "quiet", "help"}, set(rdmc.PushOptions.__annotations__))
+
+    def test_options_become_words_of_the_command(self) -> None:
+        options = rdmc.PushOptions(copy_self=b"/opt/rdmc", exclude=["*.tmp", "-x"], retry=2, mkdir=True, atomic=False, trace=None)
+        words = _push._words(["a", "b"], Path("/srv"), False, options)
+        expected = ["--to=a,b", "--dest=/srv", "--progress=json", "--copy-self=/opt/rdmc", "--exclude=*.tmp", "--exclude=-x", "--retry=2", "--mkdir"]
+        self.assertEqual(words, expected)
+
+    def test_arguments_that_the_command_refuses_are_invalid_use(self) -> None:
+        for options in ({"fabric": "none-such"}, {"local": 0}, {"local": None}):
+            with self.assertRaises(rdmc.InvalidUse):
+                rdmc.push(self.file, **options)  # type: ignore[arg-type]
+        for source in ("-", [self.file, b"-"]):
+            with self.assertRaisesRegex(rdmc.InvalidUse, "standard input"):
+                rdmc.push(source, local=1)  # type: ignore[arg-type]
+
+    def test_paths_may_be_bytes(self) -> None:
+        source = os.fsencode(self.top) + b"/gr\xc3\xb6\xc3\x9fer"
+        with open(source, "wb") as file:
+            file.write(b"some")
+        rdmc.push(source, dest=os.fsencode(self.top) + b"/{host}/", local=1, mkdir=True, check=True)
+        with open(os.fsencode(self.top) + b"/local-1/gr\xc3\xb6\xc3\x9fer", "rb") as file:
+            self.assertEqual(file.read(), b"some")
+
+    def test_the_command_ends_with_the_process_that_pushes(self) -> None:
+        # Some minutes of it.
+        self.file.write_bytes(bytes(range(256)) * 150_000)
+        for number in (signal.SIGKILL, signal.SIGTERM):
+            line = [sys.executable, "-c", _SLOW, str(self.file), f"{self.top}/{number.name}/"]
+            with subprocess.Popen(line, stdout=subprocess.PIPE, text=True) as process:
+                assert process.stdout is not None
+                self.assertEqual(process.stdout.readline(), "goes on\n")
+                commands = _children(process.pid)
+                self.assertEqual(len(commands), 1)
+                self.addCleanup(_kill, commands[0])
+                process.send_signal(number)
+                process.wait(_PATIENCE)
+                until = time.monotonic() + _PATIENCE
+                while not all(map(_has_ended, commands)):
+                    self.assertLess(time.monotonic(), until, "the command goes on")
+                    time.sleep(0.05)
+            self.assertFalse((self.top / number.name / "file").exists())
 
     def test_what_cannot_begin_is_an_error(self) -> None:
         with self.assertRaisesRegex(rdmc.PushError, "missing"):

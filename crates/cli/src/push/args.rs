@@ -247,6 +247,10 @@ pub struct Args {
     #[arg(long, hide = true, conflicts_with = "atomic")]
     pub inplace: bool,
 
+    /// End, as by SIGTERM, when this process ends: for programs that run this command
+    #[arg(long, value_name = "PID", hide = true)]
+    pub end_with: Option<u32>,
+
     #[command(flatten)]
     pub hosting: Hosting,
 

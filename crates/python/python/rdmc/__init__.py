@@ -4,7 +4,7 @@
 broadcast and reduce arrays in place, and send messages; :mod:`rdmc.aio` has them for asyncio.
 """
 
-from rdmc._push import PushReport, push
+from rdmc._push import PushOptions, PushReport, push
 from rdmc._rdmc import __version__, random_secret
 from rdmc.errors import (
     Corrupt,
@@ -31,6 +31,7 @@ __all__ = [
     "Message",
     "Messages",
     "PushError",
+    "PushOptions",
     "PushReport",
     "RdmcError",
     "Refused",

@@ -2,12 +2,15 @@
 
 from __future__ import annotations
 
+import json
 import os
-import socket
 import time
+from collections.abc import Iterator
+from dataclasses import asdict, dataclass, replace
 from pathlib import Path
 from typing import Any, Protocol
 
+from rdmc._place import Place, ips_of
 from rdmc._rdmc import random_secret
 from rdmc.errors import InvalidUse, TimedOut
 
@@ -23,28 +26,27 @@ class Store(Protocol):
 
 
 class FileStore:
-    """A directory that all processes can reach, for one group at a time."""
+    """A directory that all processes can reach. Waits for all that is read together are bounded by the timeout."""
 
     def __init__(self, path: str | os.PathLike[str], timeout: float) -> None:
         self._path = Path(path)
         self._path.mkdir(mode=0o700, parents=True, exist_ok=True)
-        self._timeout = timeout
+        self._until = time.monotonic() + timeout
 
     def set(self, key: str, value: str) -> None:
         """Stores a value, as a file that only this user can read."""
-        hidden = self._path / f".{key}.{socket.gethostname()}.{os.getpid()}"
+        hidden = self._path / f".{key}.{random_secret()[:16]}"
         with open(os.open(hidden, os.O_WRONLY | os.O_CREAT | os.O_EXCL, 0o600), "w") as file:
             file.write(value)
         hidden.rename(self._path / key)
 
     def get(self, key: str) -> str:
         """A value, waiting until it is there."""
-        until = time.monotonic() + self._timeout
         while True:
             try:
                 return (self._path / key).read_text()
             except FileNotFoundError:
-                if time.monotonic() > until:
+                if time.monotonic() > self._until:
                     raise TimedOut(f"no member has written {self._path / key}: do all run, with the same store?") from None
                 time.sleep(0.01)
 
@@ -68,23 +70,6 @@ def rank_and_size(store: Any) -> tuple[int, int]:
     raise InvalidUse(f"no launcher has said rank and size ({names}): start this by torchrun, mpirun or srun, or use Group(...)")
 
 
-def own_ip() -> str:
-    """The address on which others can reach this process: RDMC_IP, or that by which this host reaches MASTER_ADDR."""
-    if given := os.environ.get("RDMC_IP"):
-        return given
-    toward = os.environ.get("MASTER_ADDR")
-    if toward is None:
-        toward = socket.gethostname()
-    try:
-        family, _, _, _, address = socket.getaddrinfo(toward, 9, type=socket.SOCK_DGRAM)[0]
-        with socket.socket(family, socket.SOCK_DGRAM) as probe:
-            # Sends nothing: the system chooses the route.
-            probe.connect(address)
-            return str(probe.getsockname()[0])
-    except OSError:
-        return "127.0.0.1"
-
-
 def store_of(given: Any | None, timeout: float) -> Any:
     """The store that was given, or the directory in RDMC_STORE."""
     if given is None:
@@ -94,23 +79,121 @@ def store_of(given: Any | None, timeout: float) -> Any:
     return FileStore(given, timeout) if isinstance(given, str | os.PathLike) else given
 
 
-def share_secret(store: Any, key: str, rank: int) -> str:
-    """The secret of RDMC_SECRET, or one that rank 0 makes."""
-    if given := os.environ.get("RDMC_SECRET"):
-        return given
-    if hasattr(store, "bcast"):
-        return str(store.bcast(random_secret() if rank == 0 else None, root=0))
-    if rank == 0:
-        store.set(key, random_secret())
-    return _text_of(store.get(key))
+class Meeting:
+    """Processes that a launcher has started, while they learn of each other, before they form a group. Made by all; waits for all.
+
+    What processes of an earlier meeting have left in the store is not taken for that of this one: rank 0 draws a name for it, which its
+    answer to each other process tells, and all that is stored afterwards is stored under it.
+
+    ``rank``, ``size``: of this process, and how many there are. ``secret``: one that all have. ``ip``: the address on which others reach this
+    process. ``hosts``: by rank, a text that processes of one host have in common.
+    """
+
+    def __init__(self, given: Any, number: int, timeout: float) -> None:
+        self.rank, self.size = rank_and_size(given)
+        self._store = store_of(given, timeout)
+        self._key = f"rdmc-{number}"
+        own = Place.of_this_process().as_text()
+        # Who can read the store does not learn one that all have.
+        made = None if os.environ.get("RDMC_SECRET") else random_secret()
+        if hasattr(self._store, "allgather"):
+            secret = self._store.bcast(made, root=0)
+            places = [str(text) for text in self._store.allgather(own)]
+        else:
+            until = time.monotonic() + timeout
+            roster = self._lead(own, made, until) if self.rank == 0 else self._follow(own, until)
+            self._key += f"-{roster.meeting}"
+            secret, places = roster.secret, [entry.place for entry in roster.entries]
+        all_places = [Place.from_text(text) for text in places]
+        self.secret = _agreed(secret, [place.has_secret for place in all_places])
+        self.ip = ips_of(all_places)[self.rank]
+        self.hosts = [place.host for place in all_places]
+
+    def exchange(self, what: str, own: str) -> list[str]:
+        """What all have given, by rank. Once for each ``what``."""
+        if hasattr(self._store, "allgather"):
+            return [str(value) for value in self._store.allgather(own)]
+        self._store.set(f"{self._key}-{what}-{self.rank}", own)
+        return [_text_of(self._store.get(f"{self._key}-{what}-{other}")) for other in range(self.size)]
+
+    def _lead(self, place: str, secret: str | None, until: float) -> _Roster:
+        """At rank 0: tells what others have stored, until each has stored that it has been told of itself."""
+        meeting, told = random_secret()[:32], None
+        own = _Entry(random_secret()[:32], place, meeting)
+        for pause in _pauses():
+            entries = [own, *(_Entry(**self._read(str(other))) for other in range(1, self.size))]
+            missing = [str(rank) for rank, entry in enumerate(entries) if entry.meeting != meeting]
+            roster = _Roster(meeting, entries, None if missing else secret, not missing)
+            if roster != told:
+                self._write("all", asdict(roster))
+                told = roster
+            if not missing:
+                break
+            if time.monotonic() > until:
+                raise TimedOut(f"ranks {', '.join(missing)} have not come: do all run, with the same store?")
+            time.sleep(pause)
+        return roster
+
+    def _follow(self, place: str, until: float) -> _Roster:
+        """At others: stores what this process is, until rank 0 has told it to all."""
+        own = _Entry(random_secret()[:32], place, None)
+        self._write(str(self.rank), asdict(own))
+        for pause in _pauses():
+            stored = self._read("all")
+            roster = _Roster(**{**stored, "entries": [_Entry(**entry) for entry in stored["entries"]]})
+            told = roster.entries[self.rank] if len(roster.entries) == self.size else None
+            if told == own and roster.is_complete:
+                break
+            if told is not None and told.token == own.token and own.meeting != roster.meeting:
+                own = replace(own, meeting=roster.meeting)
+                self._write(str(self.rank), asdict(own))
+            if time.monotonic() > until:
+                raise TimedOut("rank 0 has not come, or not all others have: do all run, as many as each was told, with the same store?")
+            time.sleep(pause)
+        return roster
+
+    def _write(self, name: str, value: dict[str, Any]) -> None:
+        self._store.set(f"{self._key}-{name}", json.dumps(value))
+
+    def _read(self, name: str) -> dict[str, Any]:
+        value: dict[str, Any] = json.loads(_text_of(self._store.get(f"{self._key}-{name}")))
+        return value
 
 
-def exchange(store: Any, key: str, rank: int, size: int, own: str) -> list[str]:
-    """What all ranks have given."""
-    if hasattr(store, "allgather"):
-        return [str(value) for value in store.allgather(own)]
-    store.set(f"{key}-{rank}", own)
-    return [_text_of(store.get(f"{key}-{other}")) for other in range(size)]
+@dataclass(frozen=True)
+class _Entry:
+    """What a process has stored. ``token``: drawn by it, so that it knows an answer to it. ``meeting``: of which it has been told."""
+
+    token: str
+    place: str
+    meeting: str | None
+
+
+@dataclass(frozen=True)
+class _Roster:
+    """What rank 0 has stored: the entries of all that it has seen, perhaps of processes that are gone; of those here, once complete."""
+
+    meeting: str
+    entries: list[_Entry]
+    secret: str | None
+    is_complete: bool
+
+
+def _pauses() -> Iterator[float]:
+    """Between looks into the store, in seconds: many processes may look."""
+    pause = 0.005
+    while True:
+        yield pause
+        pause = min(2 * pause, 0.25)
+
+
+def _agreed(secret: str | None, has_own: list[bool]) -> str:
+    """The secret of RDMC_SECRET, or that of rank 0; all refuse what some lack."""
+    if len(set(has_own)) > 1:
+        raise InvalidUse(
+            f"rank {has_own.index(True)} has RDMC_SECRET, and rank {has_own.index(False)} has not: set it for all, or for none"
+        )
+    return os.environ["RDMC_SECRET"] if has_own[0] else str(secret)
 
 
 def _text_of(value: Any) -> str:

@@ -2,19 +2,83 @@
 
 from __future__ import annotations
 
+import difflib
 import json
 import os
 import subprocess
 import threading
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, TypeAlias, TypedDict, Unpack
 
 from rdmc._command import find_command
-from rdmc.errors import PushError
+from rdmc.errors import InvalidUse, PushError
 
 # How long the command may take to end after an interruption: it tells hosts.
 _END_SECONDS = 30.0
+# The command's exit code for arguments that it refuses.
+_USAGE = 2
+
+AnyPath: TypeAlias = str | bytes | os.PathLike[str] | os.PathLike[bytes]
+
+
+class PushOptions(TypedDict, total=False):
+    """Options of ``rdmc push``, which its help describes, with underscores. None is as not given."""
+
+    acls: bool
+    admit: str | None
+    advertise: str | None
+    algorithm: str | None
+    atomic: bool
+    block_size: str | int | None
+    burst: str | int | None
+    bwlimit: str | int | None
+    ca: AnyPath | None
+    cert: AnyPath | None
+    checksum: bool
+    completion: str | None
+    copy_self: bool | AnyPath
+    delete: bool
+    dry_run: bool
+    exclude: str | Sequence[str] | None
+    exclude_self: bool
+    fabric: str | None
+    failure_deadline: float | None
+    fanout: int | None
+    follow: bool
+    follow_idle: int | None
+    group: bool
+    hosts_file: AnyPath | None
+    include: str | Sequence[str] | None
+    interface: str | None
+    key: AnyPath | None
+    launch_depth: int | None
+    launcher: str | None
+    links: bool
+    local: int | None
+    min_rate: str | int | None
+    mkdir: bool
+    network: str | None
+    numeric_ids: bool
+    offload: bool
+    oversubscription: float | None
+    owner: bool
+    pipe_to: str | None
+    ports: str | None
+    protect: str | None
+    racks: str | Sequence[int] | None
+    rate: str | int | None
+    remote_rdmc: AnyPath | None
+    retry: int | None
+    secret_file: AnyPath | None
+    slurm: bool
+    streams: int | None
+    switch: str | None
+    timeout: int | None
+    trace: AnyPath | None
+    verbose: bool
+    window: int | None
+    xattrs: bool
 
 
 @dataclass(frozen=True)
@@ -31,31 +95,41 @@ class PushReport:
         """Raises PushError if a host has no copy."""
         if self.failed:
             words = "; ".join(f"{host}: {why}" for host, why in self.failed.items())
-            raise PushError(f"{len(self.failed)} of {len(self.hosts)} hosts have no copy: {words}", self.failed)
+            count = "no host has a copy" if len(self.failed) == len(self.hosts) else f"{len(self.failed)} of {len(self.hosts)} hosts have no copy"
+            raise PushError(f"{count}: {words}", self.failed)
         return self
 
 
 def push(
-    source: str | os.PathLike[str] | Iterable[str | os.PathLike[str]],
+    source: AnyPath | Iterable[AnyPath],
     hosts: str | Sequence[str] | None = None,
-    dest: str | None = None,
+    dest: AnyPath | None = None,
     *,
+    check: bool = False,
     progress: bool | Callable[[Mapping[str, Any]], None] = False,
-    **options: Any,
+    **options: Unpack[PushOptions],
 ) -> PushReport:
     """Copies files and directories to hosts, as ``rdmc push`` does, in a process of its own.
 
     ``hosts``: as for ``--to`` ("node[01-16]", ["a", "b"]). ``progress``: True draws bars on standard error; a function is called with
-    what ``--progress json`` prints, on another thread; what it raises ends the push, and is raised here. ``options``: those of the command, with underscores: ``retry=2``,
-    ``copy_self=True``, ``min_rate="500mbit"``. Blocks until all is done; Ctrl-C ends the push.
+    what ``--progress json`` prints, on another thread; what it raises ends the push, and is raised here. ``options``: those of the
+    command, with underscores: ``retry=2``, ``copy_self=True``, ``min_rate="500mbit"``; see PushOptions. Blocks until all is done; Ctrl-C
+    ends the push, as does the end of this process, however it ends.
 
-    Raises PushError if nothing was sent; for single hosts see PushReport.check.
+    Raises PushError if no host has got its copy; with ``check`` if one has not, as PushReport.check. InvalidUse: the command refuses the
+    arguments, and nothing was started.
     """
-    sources = [source] if isinstance(source, str | os.PathLike) else list(source)
-    line = [find_command(), "push", "--json", *_words(hosts, dest, progress, options), "--", *(os.fspath(one) for one in sources)]
+    sources = [os.fsdecode(one) for one in ([source] if isinstance(source, str | bytes | os.PathLike) else source)]
+    words = _words(hosts, dest, progress, options)
+    if "-" in sources or "--hosts-file=-" in words:
+        raise InvalidUse("standard input cannot be pushed from Python: give a path")
+    # The command would outlive this process if that were killed.
+    line = [find_command(), "push", "--json", f"--end-with={os.getpid()}", *words, "--", *sources]
     errors = _Errors(progress)
     stderr = None if progress is True else subprocess.PIPE
-    with subprocess.Popen(line, stdin=subprocess.DEVNULL, stdout=subprocess.PIPE, stderr=stderr, text=True) as command:
+    with subprocess.Popen(
+        line, stdin=subprocess.DEVNULL, stdout=subprocess.PIPE, stderr=stderr, encoding="utf-8", errors="backslashreplace"
+    ) as command:
         reader = None
         if command.stderr is not None:
             reader = threading.Thread(target=errors.read, args=(command,), daemon=True)
@@ -71,27 +145,39 @@ def push(
             reader.join()
     if errors.raised is not None:
         raise errors.raised
-    return _report(text, command.returncode, errors.lines)
+    report = _report(text, command.returncode, errors.lines)
+    return report.check() if check or len(report.failed) == len(report.hosts) else report
 
 
-def _words(
-    hosts: str | Sequence[str] | None, dest: str | None, progress: object, options: Mapping[str, Any]
-) -> list[str]:
+def _words(hosts: str | Sequence[str] | None, dest: AnyPath | None, progress: object, options: PushOptions) -> list[str]:
     words = []
     if hosts is not None:
-        words += ["--to", hosts if isinstance(hosts, str) else ",".join(hosts)]
+        words.append("--to=" + (hosts if isinstance(hosts, str) else ",".join(hosts)))
     if dest is not None:
-        words += ["--dest", dest]
+        words.append("--dest=" + os.fsdecode(dest))
     if progress is not True:
-        words += ["--progress", "json"]
+        words.append("--progress=json")
     for name, value in options.items():
+        if name not in PushOptions.__annotations__:
+            raise TypeError(_unexpected(name))
         option = "--" + name.replace("_", "-")
         if value is True:
             words.append(option)
         elif value is not False and value is not None:
             values = value if isinstance(value, list | tuple) else [value]
-            words += [word for one in values for word in (option, str(one))]
+            words += [f"{option}={_text_of(one)}" for one in values]
     return words
+
+
+def _text_of(value: object) -> str:
+    return os.fsdecode(value) if isinstance(value, bytes | os.PathLike) else str(value)
+
+
+def _unexpected(name: str) -> str:
+    names = ["hosts", "dest", "check", "progress", *PushOptions.__annotations__]
+    near = difflib.get_close_matches(name, names)
+    hint = f"did you mean {' or '.join(near)}?" if near else "options are those of rdmc.PushOptions"
+    return f"push() got an unexpected option {name!r}; {hint}"
 
 
 class _Errors:
@@ -132,7 +218,8 @@ def _report(text: str, code: int, errors: list[str]) -> PushReport:
     except json.JSONDecodeError:
         raise PushError("\n".join(errors) or f"rdmc push has ended with {code}, without a word", {}) from None
     if "hosts" not in details:
-        raise PushError(details.get("error") or "\n".join(errors), {})
+        reason = details.get("error") or "\n".join(errors)
+        raise InvalidUse(reason) if code == _USAGE else PushError(reason, {})
     failed = {host["host"]: host["error"] for host in details["hosts"] if host["error"] is not None}
     if details.get("error") and not failed:
         raise PushError(details["error"], {})

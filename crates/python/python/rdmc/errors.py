@@ -1,4 +1,4 @@
-"""Exceptions. All are :class:`RdmcError`."""
+"""Exceptions. All are :class:`RdmcError`, and can be pickled and copied: their arguments are those of their constructors."""
 
 from __future__ import annotations
 
@@ -22,9 +22,12 @@ class MemberLost(RdmcError):
     """
 
     def __init__(self, rank: int | None, reason: str) -> None:
-        super().__init__(reason)
+        super().__init__(rank, reason)
         self.rank = rank
         self.reason = reason
+
+    def __str__(self) -> str:
+        return self.reason
 
 
 class Stalled(MemberLost):
@@ -47,8 +50,11 @@ class PushError(RdmcError):
     """Some hosts have no copy. ``failed``: why, by host."""
 
     def __init__(self, text: str, failed: dict[str, str]) -> None:
-        super().__init__(text)
+        super().__init__(text, failed)
         self.failed = failed
+
+    def __str__(self) -> str:
+        return str(self.args[0])
 
 
 _BY_KIND: dict[str, type[MemberLost]] = {

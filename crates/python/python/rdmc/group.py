@@ -11,7 +11,7 @@ from types import TracebackType
 from typing import Any
 
 from rdmc._arrays import OnDevice, codes_of, memory_of, on_device
-from rdmc._meeting import Store, exchange, own_ip, rank_and_size, share_secret, store_of
+from rdmc._meeting import Meeting, Store
 from rdmc._rdmc import Endpoint
 from rdmc._rdmc import Messages as _Messages
 from rdmc.errors import InvalidUse, TimedOut
@@ -92,23 +92,25 @@ class Group:
         """Joins the processes that torchrun, mpirun or srun has started.
 
         Members meet by a store: an object with ``set`` and ``get`` (torch.distributed.TCPStore ...), a communicator of mpi4py, or the
-        path of a directory that all can reach, a new one for each run (default: the environment variable RDMC_STORE). Who can
-        read the store learns the secret, unless RDMC_SECRET has it. Each member listens on a port of its own, on RDMC_IP or the
-        address by which it reaches MASTER_ADDR.
+        path of a directory that all can reach (default: the environment variable RDMC_STORE). Several groups may be made with one,
+        one after another, also by another run; those that exist or are made at a time need different numbers. Who can read the store
+        learns the secret, unless RDMC_SECRET has it. Each member listens on a port of its own, on RDMC_IP or the address by which it
+        reaches MASTER_ADDR or other networks; on one of loopback only if all are on one host.
         """
-        rank, size = rank_and_size(store)
-        store = store_of(store, timeout)
-        secret = share_secret(store, f"rdmc-{number}-secret", rank)
+        meeting = Meeting(store, number, timeout)
 
         def exchanged(address: str) -> list[str]:
-            return exchange(store, f"rdmc-{number}-address", rank, size, address)
+            return meeting.exchange("address", address)
 
-        return cls._meet(secret, rank, size, exchanged, number, fabric, protection, timeout)
+        return cls._meet(
+            meeting.secret, meeting.ip, meeting.rank, meeting.size, exchanged, number, fabric, protection, timeout
+        )
 
     @classmethod
     def _meet(
         cls,
         secret: str,
+        ip: str,
         rank: int,
         size: int,
         exchanged: Callable[[str], list[str]],
@@ -118,7 +120,6 @@ class Group:
         timeout: float,
     ) -> Group:
         """Joins the processes whose addresses ``exchanged`` returns for that of this one."""
-        ip = own_ip()
         listen = f"[{ip}]:0" if ":" in ip else f"{ip}:0"
         group = cls.__new__(cls)
         group._set_up(Endpoint(listen, secret, fabric, protection, timeout), rank, size, timeout)

@@ -2,27 +2,47 @@
 
 from __future__ import annotations
 
+import copy
 import fcntl
-import json
 import mmap
+import operator
 import os
 import secrets
+import selectors
 import socket
-import struct
+import threading
+import time
 from collections.abc import Callable, Iterator
-from contextlib import contextmanager
+from contextlib import ExitStack, contextmanager, suppress
+from dataclasses import dataclass
+from io import FileIO
 from types import TracebackType
 from typing import Any
 
-from rdmc import errors
 from rdmc._arrays import memory_of
-from rdmc._meeting import Store, exchange, rank_and_size, share_secret, store_of
-from rdmc.errors import InvalidUse, MemberLost, Refused, TimedOut
+from rdmc._channel import SHORTEST_WAIT, Channel, as_utf8, is_own
+from rdmc._meeting import Meeting, Store
+from rdmc.errors import InvalidUse, MemberLost, Refused, Stalled, TimedOut
 from rdmc.group import DEFAULT_TIMEOUT, Group
 
-# Longest message between processes of a host, in bytes; a longer reason is cut.
-_MESSAGE_BYTES = 4096
-_CREDENTIALS = struct.Struct("3i")
+
+@dataclass(frozen=True)
+class _Operation:
+    """What all processes call. ``call``: how many this process has called before, so that nobody takes the answer to another."""
+
+    call: int
+    name: str
+    root: int
+    seconds: float
+    until: float
+
+    def as_message(self) -> dict[str, Any]:
+        """As processes of one host tell each other."""
+        return {"call": self.call, "operation": self.name, "root": self.root}
+
+    def left(self) -> float:
+        """How many seconds it may still take."""
+        return max(self.until - time.monotonic(), SHORTEST_WAIT)
 
 
 class HostGroup:
@@ -31,8 +51,9 @@ class HostGroup:
     On each host the process with the lowest rank is the member that receives and relays; it hands the memory to the others, by a
     Unix socket. The memory has no name in the file system and is freed with its last user, also after a crash.
 
-    All call the same operations in the same order; calls block and are made by one thread at a time. What fails at one process fails at
-    all, as MemberLost with the rank.
+    All call the same operations in the same order; calls block and are made by one thread at a time (abort by any). What fails at one process
+    fails at all, as MemberLost with the rank, also what a signal or a time-out ends; later calls raise the same. A child of fork cannot
+    use the group.
 
     ``rank``, ``size``: of this process, and how many there are. ``host``, ``hosts``: the number of this process's host, and how many there
     are. ``is_leader``: whether this is the process that receives.
@@ -44,15 +65,20 @@ class HostGroup:
     hosts: int
     is_leader: bool
     _timeout: float
+    _pid: int
+    # Of the call that runs: a thread that waits holds it.
+    _running: threading.Lock
+    # Of the thread that ends the group; again by its signal handlers.
+    _ending: threading.RLock
+    _calls: int
     _is_closed: bool
+    _failure: MemberLost | None
     # By host: the rank of its leader; by rank: its host.
     _leaders: list[int]
     _host_of: list[int]
-    # At a leader: the connections to the others of its host, by rank, and the group of the leaders.
-    _followers: dict[int, socket.socket]
+    # At a leader: the connections to the others of its host, and the group of the leaders. At others: that to their leader.
+    _channels: list[Channel]
     _group: Group | None
-    # At others.
-    _leader: socket.socket | None
 
     def __init__(self, *_: Any) -> None:
         raise InvalidUse("use HostGroup.from_env()")
@@ -71,122 +97,131 @@ class HostGroup:
 
         Processes are on one host if they have the same kernel and network namespace, and the same RDMC_HOST, if that is set.
         """
+        meeting = Meeting(store, number, timeout)
         self = cls.__new__(cls)
-        self.rank, self.size = rank_and_size(store)
-        self._timeout, self._is_closed = timeout, False
-        store = store_of(store, timeout)
-        secret = share_secret(store, f"rdmc-{number}-secret", self.rank)
-        hosts = exchange(store, f"rdmc-{number}-host", self.rank, self.size, _host())
-        names = list(dict.fromkeys(hosts))
-        self.hosts, self.host = len(names), names.index(hosts[self.rank])
-        self._leaders = [hosts.index(name) for name in names]
-        self._host_of = [names.index(host) for host in hosts]
-        self.is_leader = self._leaders[self.host] == self.rank
-        self._followers, self._leader, self._group = {}, None, None
-        if self.is_leader:
-            own = [rank for rank in range(self.size) if hosts[rank] == hosts[self.rank] and rank != self.rank]
-            self._lead(store, secret, own, number, fabric, protection)
-        else:
-            self._follow(exchange(store, f"rdmc-{number}-leader", self.rank, self.size, "")[self._leaders[self.host]])
+        self._set_up(meeting.rank, meeting.hosts, timeout)
+        try:
+            if self.is_leader:
+                self._lead_host(meeting, number, fabric, protection)
+            else:
+                self._follow(meeting)
+            with self._operation("join", 0, timeout) as operation:
+                self._run(operation, None, lambda _: None)
+        except BaseException as error:
+            self._end(error)
+            self._free()
+            raise
         return self
 
-    def _lead(
-        self, store: Any, secret: str, followers: list[int], number: int, fabric: str | None, protection: str | None
-    ) -> None:
+    def _set_up(self, rank: int, hosts: list[str], timeout: float) -> None:
+        self.rank, self.size = rank, len(hosts)
+        names = list(dict.fromkeys(hosts))
+        self.hosts, self.host = len(names), names.index(hosts[rank])
+        self._leaders = [hosts.index(name) for name in names]
+        self._host_of = [names.index(host) for host in hosts]
+        self.is_leader = self._leaders[self.host] == rank
+        self._timeout, self._pid = timeout, os.getpid()
+        self._running, self._ending = threading.Lock(), threading.RLock()
+        self._calls, self._is_closed, self._failure = 0, False, None
+        self._channels, self._group = [], None
+
+    def _lead_host(self, meeting: Meeting, number: int, fabric: str | None, protection: str | None) -> None:
+        followers = [rank for rank in range(self.size) if self._host_of[rank] == self.host and rank != self.rank]
         name = "rdmc-" + secrets.token_hex(16)
         with socket.socket(socket.AF_UNIX, socket.SOCK_SEQPACKET) as listener:
             listener.bind("\0" + name)
             listener.listen(len(followers) + 1)
 
             def exchanged(address: str) -> list[str]:
-                given = exchange(store, f"rdmc-{number}-leader", self.rank, self.size, f"{name} {address}")
+                given = meeting.exchange("leader", f"{name} {address}")
                 return [given[leader].split()[1] for leader in self._leaders]
 
-            self._group = Group._meet(
-                secret, self.host, self.hosts, exchanged, number, fabric, protection, self._timeout
-            )
             try:
-                while len(self._followers) < len(followers):
-                    self._accept(listener, followers)
-            except BaseException as error:
-                self._group.__exit__(type(error), error, None)
+                self._group = Group._meet(
+                    meeting.secret, meeting.ip, self.host, self.hosts, exchanged, number, fabric, protection, self._timeout
+                )
+                self._accept(listener, followers, time.monotonic() + self._timeout)
+            except BaseException:
+                # Those who have come are told why.
+                with suppress(TimedOut):
+                    self._accept(listener, followers, time.monotonic())
                 raise
 
-    def _accept(self, listener: socket.socket, followers: list[int]) -> None:
-        listener.settimeout(self._timeout)
-        try:
-            connection, _ = listener.accept()
-        except TimeoutError:
-            missing = [str(rank) for rank in followers if rank not in self._followers]
-            raise TimedOut(f"ranks {', '.join(missing)} of this host have not come") from None
-        connection.settimeout(self._timeout)
-        rank = int.from_bytes(connection.recv(8), "little") if _is_own(connection) else -1
-        if rank in followers and rank not in self._followers:
-            self._followers[rank] = connection
-        else:
-            connection.close()
+    def _accept(self, listener: socket.socket, followers: list[int], until: float) -> None:
+        while missing := sorted(set(followers) - {channel.rank for channel in self._channels}):
+            listener.settimeout(max(until - time.monotonic(), SHORTEST_WAIT))
+            try:
+                connection, _ = listener.accept()
+                connection.settimeout(max(until - time.monotonic(), SHORTEST_WAIT))
+                rank = int.from_bytes(connection.recv(8), "little") if is_own(connection) else -1
+            except TimeoutError:
+                raise TimedOut(f"ranks {', '.join(map(str, missing))} of this host have not come") from None
+            except OSError:
+                # One that has ended meanwhile is missing.
+                continue
+            if rank in missing:
+                self._channels.append(Channel(connection, rank))
+            else:
+                connection.close()
 
-    def _follow(self, leader: str) -> None:
-        self._leader = socket.socket(socket.AF_UNIX, socket.SOCK_SEQPACKET)
-        self._leader.settimeout(self._timeout)
-        self._leader.connect("\0" + leader.split()[0])
-        if not _is_own(self._leader):
+    def _follow(self, meeting: Meeting) -> None:
+        leader = self._leaders[self.host]
+        name = meeting.exchange("leader", "")[leader].split()[0]
+        connection = socket.socket(socket.AF_UNIX, socket.SOCK_SEQPACKET)
+        self._channels.append(Channel(connection, leader))
+        connection.settimeout(self._timeout)
+        try:
+            connection.connect("\0" + name)
+            connection.send(self.rank.to_bytes(8, "little"))
+        except OSError as error:
+            raise MemberLost(leader, f"rank {leader}, the leader of this host, has ended ({error})") from None
+        if not is_own(connection):
             raise InvalidUse("the leader of this host runs as another user")
-        self._leader.send(self.rank.to_bytes(8, "little"))
 
     def broadcast(self, data: Any | None = None, root: int = 0, *, writable: bool = False, timeout: float | None = None) -> memoryview:
         """The bytes of the root's data (bytes or an array; others give none), in memory that the processes of a host share.
 
         Read-only, or with ``writable`` as a private copy of the pages that this process writes. It stays as long as it is used.
         """
+        root = operator.index(root)
         if not 0 <= root < self.size:
             raise InvalidUse(f"root is {root}; use 0 to {self.size - 1}")
         if (self.rank == root) != (data is not None):
             raise InvalidUse(f"the root, rank {root}, gives the data, and nobody else")
-        file = None if data is None else _file_of(memory_of(data)[0])
-        limit = self._timeout if timeout is None else timeout
-        try:
-            if self.is_leader:
-                received = self._call("broadcast", root, limit, lambda given: self._broadcast(given or file, root, limit))
-            else:
-                received = self._ask("broadcast", root, file, limit)
-        finally:
-            if file is not None:
-                os.close(file)
-        assert received is not None
-        try:
-            return _mapped(received, writable)
-        finally:
-            os.close(received)
+        memory = None if data is None else memory_of(data)[0]
+        with self._operation("broadcast", root, timeout) as operation, ExitStack() as files:
+            own = None if memory is None else files.enter_context(_file_of(memory))
+            received = self._run(operation, own, lambda given: self._broadcast(given, operation))
+            if received is None:
+                leader = self._channels[0].rank
+                raise MemberLost(leader, f"rank {leader} has sent no memory")
+            return _mapped(files.enter_context(received), writable)
 
     def barrier(self, *, timeout: float | None = None) -> None:
         """Waits until all have called this."""
-        limit = self._timeout if timeout is None else timeout
-        if self.is_leader:
-            self._call("barrier", 0, limit, lambda _: self._barrier(limit))
-        else:
-            self._ask("barrier", 0, None, limit)
+        with self._operation("barrier", 0, timeout) as operation:
+            self._run(operation, None, lambda _: self._barrier(operation))
 
     def abort(self, reason: str = "its program gave up") -> None:
-        """Ends the group at all, for this reason."""
+        """Ends the group at all, for this reason. A call on another thread ends."""
+        self._check_process()
         if self._is_closed:
             return
-        self._is_closed = True
-        if self._group is not None:
-            error = Refused(self.rank, f"rank {self.rank} has ended the group: {reason}")
-            self._tell_failed(error)
-            self._group.__exit__(Refused, Refused(None, str(error)), None)
-        self._disconnect(reason)
+        self._end(Refused(self.rank, as_utf8(f"rank {self.rank} has ended the group: {reason}")))
+        # Otherwise the call that runs frees them.
+        if self._running.acquire(blocking=False):
+            self._free()
+            self._running.release()
 
     def close(self, timeout: float | None = None) -> None:
-        """Ends the group when all have called this. Memory that was received stays."""
+        """Ends the group when all have called this. Memory that was received stays. After a failure it only frees what the group has."""
+        self._check_process()
         if self._is_closed:
             return
-        self.barrier(timeout=timeout)
-        self._is_closed = True
-        if self._group is not None:
-            self._group.close(timeout)
-        self._disconnect(None)
+        with self._operation("close", 0, timeout) as operation:
+            self._run(operation, None, lambda _: self._close(operation))
+            self._is_closed = True
+            self._free()
 
     def __enter__(self) -> HostGroup:
         return self
@@ -196,102 +231,108 @@ class HostGroup:
     ) -> None:
         if kind is None:
             self.close()
-        else:
-            self.abort(f"{kind.__name__}: {error}")
+        elif os.getpid() == self._pid:
+            self.abort(_words(error))
 
-    def _broadcast(self, file: int | None, root: int, limit: float) -> int:
-        """At a leader, with the data's file on the root's host."""
-        source = self._host_of[root]
-        length = bytearray(8)
-        if file is not None:
-            length[:] = os.fstat(file).st_size.to_bytes(8, "little")
-        with self._leaders_named() as leaders:
-            leaders.broadcast(length, source, timeout=limit)
-        nbytes = int.from_bytes(length, "little")
-        file = os.dup(file) if file is not None else _new_file(nbytes)
+    @contextmanager
+    def _operation(self, name: str, root: int, timeout: float | None) -> Iterator[_Operation]:
+        """A call that all make. Whatever ends it otherwise than well ends the group at all."""
+        seconds = self._timeout if timeout is None else timeout
+        if not isinstance(seconds, int | float) or not 0 <= seconds <= threading.TIMEOUT_MAX:
+            raise InvalidUse(f"timeout is {seconds!r}; use seconds")
+        self._check_process()
+        if not self._running.acquire(blocking=False):
+            raise InvalidUse("another call of this group runs: make one at a time")
         try:
-            if nbytes > 0:
-                with mmap.mmap(file, nbytes) as memory, self._leaders_named() as leaders:
-                    leaders.broadcast(memory, source, timeout=limit)
-            _seal(file)
-        except BaseException:
-            os.close(file)
-            raise
-        return file
-
-    def _barrier(self, limit: float) -> None:
-        with self._leaders_named() as leaders:
-            leaders.barrier(timeout=limit)
-
-    def _call(self, operation: str, root: int, limit: float, run: Callable[[int | None], int | None]) -> int | None:
-        """At a leader: an operation, when all processes of this host have called it. What it returns is handed to them."""
-        if self._is_closed:
-            raise InvalidUse("the group is closed")
-        given = None
-        try:
-            for rank, follower in self._followers.items():
-                file = self._requested(rank, follower, operation, root, limit)
-                given = file if file is not None else given
-            result = run(given)
-            for rank, follower in self._followers.items():
-                self._send(rank, follower, {"done": operation}, result)
-            return result
-        except BaseException as error:
-            self._fail(error)
-            raise
+            if self._failure is not None:
+                raise copy.copy(self._failure)
+            if self._is_closed:
+                raise InvalidUse("the group is closed")
+            self._calls += 1
+            try:
+                yield _Operation(self._calls, name, root, seconds, time.monotonic() + seconds)
+            except BaseException as error:
+                known = self._failure
+                self._end(error)
+                self._free()
+                if known is not None:
+                    # Another thread has ended the group, which ended this call.
+                    raise copy.copy(known) from error
+                raise
         finally:
-            if given is not None:
-                os.close(given)
+            self._running.release()
 
-    def _requested(self, rank: int, follower: socket.socket, operation: str, root: int, limit: float) -> int | None:
-        message, file = self._receive(rank, follower, limit)
-        if "abort" in message:
-            raise Refused(rank, f"rank {rank} has ended the group: {message['abort']}")
-        if message != {"operation": operation, "root": root}:
-            raise Refused(rank, f"rank {rank} has called {message}, and rank {self.rank} {operation} with root {root}")
-        return file
+    def _check_process(self) -> None:
+        if os.getpid() != self._pid:
+            raise InvalidUse("a group cannot be used in a child of fork: use multiprocessing's spawn")
 
-    def _ask(self, operation: str, root: int, file: int | None, limit: float) -> int | None:
-        """At others: an operation, by the leader."""
-        if self._is_closed or self._leader is None:
-            raise InvalidUse("the group is closed")
-        leader = self._leaders[self.host]
-        try:
-            _put(self._leader, {"operation": operation, "root": root}, file)
-        except ConnectionError:
-            # What the leader has said before it ended is received below.
-            pass
-        except OSError as error:
-            raise MemberLost(leader, f"rank {leader} has ended ({error})") from None
-        message, received = self._receive(leader, self._leader, limit)
-        if "failed" in message:
-            self._is_closed = True
-            self._leader.close()
-            kind = getattr(errors, message["failed"], MemberLost)
-            raise kind(message["rank"], message["text"])
+    def _run(self, operation: _Operation, own: FileIO | None, lead: Callable[[FileIO | None], FileIO | None]) -> FileIO | None:
+        """``lead``: what leaders do once all processes of their host have called it. What it returns is handed to them."""
+        if not self.is_leader:
+            return self._ask(operation, own)
+        given = self._requested(operation)
+        result = lead(own if own is not None else given)
+        for channel in self._channels:
+            channel.send(operation.as_message(), result, operation.left())
+        return result
+
+    def _requested(self, operation: _Operation) -> FileIO | None:
+        """Waits until all processes of this host have called it; the file of the root's, if that is one of them."""
+        given = None
+        waiting = {channel.rank for channel in self._channels}
+        with selectors.DefaultSelector() as selector:
+            for channel in self._channels:
+                selector.register(channel, selectors.EVENT_READ, channel)
+            # One that has called it sends nothing more, unless it ends the group.
+            while ready := selector.select(operation.left() if waiting else 0):
+                for key, _ in ready:
+                    message, file = key.data.receive(operation.left())
+                    self._check_message(key.data.rank, message, operation)
+                    if (file is not None) != (operation.name == "broadcast" and key.data.rank == operation.root):
+                        raise MemberLost(key.data.rank, f"rank {key.data.rank} has sent no data, or what it was not asked for")
+                    given = given if file is None else file
+                    waiting.discard(key.data.rank)
+        if waiting:
+            raise Stalled(min(waiting), f"rank {min(waiting)} was waited for longer than {operation.seconds} s")
+        return given
+
+    def _ask(self, operation: _Operation, own: FileIO | None) -> FileIO | None:
+        """At others: by the leader."""
+        leader = self._channels[0]
+        leader.send(operation.as_message(), own, operation.left())
+        message, received = leader.receive(operation.left())
+        self._check_message(leader.rank, message, operation)
         return received
 
-    def _send(self, rank: int, connection: socket.socket, message: dict[str, Any], file: int | None = None) -> None:
-        try:
-            _put(connection, message, file)
-        except OSError as error:
-            raise MemberLost(rank, f"rank {rank} has ended ({error})") from None
+    def _check_message(self, rank: int, message: dict[str, Any], operation: _Operation) -> None:
+        own = operation.as_message()
+        if message != own:
+            raise Refused(rank, f"rank {rank} has called {_call_of(message)}, and rank {self.rank} {_call_of(own)}")
 
-    def _receive(self, rank: int, connection: socket.socket, limit: float) -> tuple[dict[str, Any], int | None]:
-        connection.settimeout(limit)
-        try:
-            try:
-                content, files, _, _ = socket.recv_fds(connection, 2 * _MESSAGE_BYTES, 1)
-            except ConnectionError:
-                # Of an end that has not read all, the system tells before what came from it.
-                content, files, _, _ = socket.recv_fds(connection, 2 * _MESSAGE_BYTES, 1)
-        except TimeoutError:
-            raise errors.Stalled(rank, f"rank {rank} was waited for longer than {limit} s") from None
-        except OSError as error:
-            raise MemberLost(rank, f"rank {rank} has ended ({error})") from None
-        if not content:
-            raise MemberLost(rank, f"rank {rank} has ended")
-        return json.loads(content), files[0] if files else None
+    def _broadcast(self, file: FileIO | None, operation: _Operation) -> FileIO:
+        """At a leader, with the data's file on the root's host."""
+        source = self._host_of[operation.root]
+        length = bytearray(8)
+        if file is not None:
+            length[:] = _nbytes_of(file).to_bytes(8, "little")
+        with self._leaders_named() as leaders:
+            leaders.broadcast(length, source, timeout=operation.left())
+        nbytes = int.from_bytes(length, "little")
+        if file is None:
+            file = _new_file(nbytes)
+        if nbytes > 0:
+            with mmap.mmap(file.fileno(), nbytes) as memory, self._leaders_named() as leaders:
+                leaders.broadcast(memory, source, timeout=operation.left())
+        _seal(file)
+        return file
+
+    def _barrier(self, operation: _Operation) -> None:
+        with self._leaders_named() as leaders:
+            leaders.barrier(timeout=operation.left())
+
+    def _close(self, operation: _Operation) -> None:
+        with self._leaders_named() as leaders:
+            leaders.close(operation.left())
 
     @contextmanager
     def _leaders_named(self) -> Iterator[Group]:
@@ -303,75 +344,58 @@ class HostGroup:
             leader = None if error.rank is None else self._leaders[error.rank]
             raise type(error)(leader, f"rank {leader}: {error.reason}") from None
 
-    def _fail(self, error: BaseException) -> None:
-        self._is_closed = True
-        self._tell_failed(error)
-        assert self._group is not None
-        self._group.__exit__(type(error), error, None)
-        self._disconnect(None)
+    def _end(self, error: BaseException) -> None:
+        """Ends the group at all. The first cause stays. Once this returns, all have been told."""
+        with self._ending:
+            if self._failure is not None:
+                return
+            told = Refused(self.rank, as_utf8(f"rank {self.rank} has ended the group: {_words(error)}"))
+            self._failure = error if isinstance(error, MemberLost) else told
+            self._is_closed = True
+            for channel in self._channels:
+                # What a leader has learned is news to all others; at others it comes from the leader, or is of this process.
+                is_said = self.is_leader or (isinstance(error, MemberLost) and error.rank == self.rank)
+                channel.end(self._failure if is_said else told)
+            if self._group is not None:
+                self._group.abort(self._failure.reason)
 
-    def _tell_failed(self, error: BaseException) -> None:
-        is_known = isinstance(error, MemberLost)
-        kind = type(error).__name__ if is_known else "Refused"
-        rank = error.rank if isinstance(error, MemberLost) else self.rank
-        text = str(error) if is_known else f"{type(error).__name__}: {error}"
-        for connection in self._followers.values():
-            try:
-                self._send(-1, connection, {"failed": kind, "rank": rank, "text": text[:_MESSAGE_BYTES]})
-            except MemberLost:
-                # It learns of it by the connection.
-                pass
-
-    def _disconnect(self, reason: str | None) -> None:
-        if self._leader is not None:
-            if reason is not None:
-                try:
-                    self._send(-1, self._leader, {"abort": reason[:_MESSAGE_BYTES]})
-                except MemberLost:
-                    pass
-            self._leader.close()
-        for follower in self._followers.values():
-            follower.close()
+    def _free(self) -> None:
+        if self._failure is not None and self._group is not None:
+            self._group.__exit__(type(self._failure), self._failure, None)
+        for channel in self._channels:
+            channel.close()
 
 
-def _put(connection: socket.socket, message: dict[str, Any], file: int | None) -> None:
-    socket.send_fds(connection, [json.dumps(message).encode()], [] if file is None else [file])
+def _words(error: BaseException | None) -> str:
+    text = str(error)
+    return f"{type(error).__name__}: {text}" if text else type(error).__name__
 
 
-def _host() -> str:
-    """What processes of one host have in common: the kernel, and the network namespace in which they find each other."""
-    with open("/proc/sys/kernel/random/boot_id") as file:
-        boot = file.read().strip()
-    return f"{boot} {os.stat('/proc/self/ns/net').st_ino} {os.environ.get('RDMC_HOST', '')}"
+def _call_of(message: dict[str, Any]) -> str:
+    return f"{message.get('operation')} with root {message.get('root')} as call {message.get('call')}"
 
 
-def _is_own(connection: socket.socket) -> bool:
-    """Whether the other end is of the same user. Names of abstract sockets are no secret."""
-    credentials = connection.getsockopt(socket.SOL_SOCKET, socket.SO_PEERCRED, _CREDENTIALS.size)
-    return bool(_CREDENTIALS.unpack(credentials)[1] == os.geteuid())
-
-
-def _new_file(nbytes: int) -> int:
-    file = os.memfd_create("rdmc", os.MFD_CLOEXEC | os.MFD_ALLOW_SEALING)
-    try:
-        os.ftruncate(file, nbytes)
-    except BaseException:
-        os.close(file)
-        raise
+def _new_file(nbytes: int) -> FileIO:
+    file = FileIO(os.memfd_create("rdmc", os.MFD_CLOEXEC | os.MFD_ALLOW_SEALING), "r+b")
+    file.truncate(nbytes)
     return file
 
 
-def _file_of(data: Any) -> int:
+def _file_of(data: Any) -> FileIO:
     """A file in memory with these bytes."""
     content = memoryview(data).cast("B")
     file = _new_file(content.nbytes)
     if content.nbytes > 0:
-        with mmap.mmap(file, content.nbytes) as memory:
+        with mmap.mmap(file.fileno(), content.nbytes) as memory:
             memory[:] = content
     return file
 
 
-def _seal(file: int) -> None:
+def _nbytes_of(file: FileIO) -> int:
+    return os.fstat(file.fileno()).st_size
+
+
+def _seal(file: FileIO) -> None:
     """From now on nobody changes it: neither its bytes nor its length."""
     seals = fcntl.F_SEAL_SHRINK | fcntl.F_SEAL_GROW
     try:
@@ -381,10 +405,10 @@ def _seal(file: int) -> None:
         fcntl.fcntl(file, fcntl.F_ADD_SEALS, seals)
 
 
-def _mapped(file: int, writable: bool) -> memoryview:
-    nbytes = os.fstat(file).st_size
+def _mapped(file: FileIO, writable: bool) -> memoryview:
+    nbytes = _nbytes_of(file)
     if nbytes == 0:
         return memoryview(bytearray() if writable else b"")
     if writable:
-        return memoryview(mmap.mmap(file, nbytes, flags=mmap.MAP_PRIVATE, prot=mmap.PROT_READ | mmap.PROT_WRITE))
-    return memoryview(mmap.mmap(file, nbytes, flags=mmap.MAP_SHARED, prot=mmap.PROT_READ))
+        return memoryview(mmap.mmap(file.fileno(), nbytes, flags=mmap.MAP_PRIVATE, prot=mmap.PROT_READ | mmap.PROT_WRITE))
+    return memoryview(mmap.mmap(file.fileno(), nbytes, flags=mmap.MAP_SHARED, prot=mmap.PROT_READ))
