@@ -56,7 +56,7 @@ def _refused() -> None:
         fixed.setflags(write=False)
         for bad, word in ((values[:, 1], "contiguous"), (fixed, "read-only")):
             try:
-                group.broadcast(bad)
+                group.broadcast(bad, root=1 - group.rank)
             except rdmc.InvalidUse as error:
                 assert word in str(error), error
             else:
@@ -163,7 +163,7 @@ def _fork() -> str:
                 group.barrier()
             except rdmc.InvalidUse as error:
                 # What the child frees is left to the parent.
-                del group._endpoint
+                del group._endpoint, group._calls
                 os._exit(0 if "fork" in str(error) else 1)
             os._exit(2)
         _, status = os.waitpid(child, 0)

@@ -284,7 +284,7 @@ class MessagesOfGroups(unittest.TestCase):
     def test_wrong_arguments_are_named_and_end_nothing(self) -> None:
         said = members.returned(members.run(_wrong_arguments, 2))
         self.assertEqual([len(each) for each in said], [4, 3])
-        self.assertEqual(said[1][0], "InvalidUse: block_bytes is -1; use a number of bytes of 64 bits")
+        self.assertEqual(said[1][0], "InvalidUse: block_bytes is -1; use 0 to 18446744073709551615")
 
     def test_memory_that_is_too_short_loses_no_message(self) -> None:
         said = members.returned(members.run(_too_short, 2))[1]
