@@ -106,13 +106,15 @@ def _partner(kind: str, number: int, said: str) -> None:
     _note(f"{number}-is-there")
     _wait_for(f"{number}-has-ended")
     try:
-        group.broadcast(numpy.full(4, 99.0), root=1)
-        # The root does not wait for others.
-        group.barrier()
+        if messages is not None:
+            messages.close()
+        else:
+            group.broadcast(numpy.full(4, 99.0), root=1)
+            # The root does not wait for others.
+            group.barrier()
         raise AssertionError(f"{kind}: nothing was noticed")
     except rdmc.MemberLost as error:
         assert error.rank == 0 and said in error.reason, (kind, error)
-    del messages
     _note(f"{number}-has-called")
 
 

@@ -220,5 +220,5 @@ class Messages:
             raise
         except BaseException:
             # A signal's handler has raised it: others learn of that instead of waiting.
-            self._group._calls.abort_quietly(INTERRUPTED)
+            self._inner.abort(INTERRUPTED)
             raise
