@@ -8,7 +8,10 @@ use crate::{Call, Difference};
 #[non_exhaustive]
 pub enum Fault {
     /// Two members have called different things as the same operation.
-    #[error("it called {}, as operation {operation}: all members make the same calls", contrast(theirs, ours))]
+    #[error(
+        "it called {}, as operation {operation}: all members make the same calls",
+        contrast(theirs, ours)
+    )]
     Disagreement {
         /// Number of the operation.
         operation: u64,
@@ -32,7 +35,9 @@ pub enum Fault {
         at: u64,
     },
     /// A member has left the team after another number of operations.
-    #[error("it left the team after {theirs} operations, not {ours}: all members make the same calls")]
+    #[error(
+        "it left the team after {theirs} operations, not {ours}: all members make the same calls"
+    )]
     Left {
         /// The other member.
         member: u32,
@@ -98,14 +103,20 @@ mod tests {
         let call = |root, bytes| Call::new(Kind::Broadcast, root, bytes);
         let by = |kind, op| Call::folding(kind, 0, 8, &Reduction::new(Type::F32, op).unwrap());
         for (text, expected) in [
-            (said(Call::new(Kind::Close, 0, 0), Call::new(Kind::Barrier, 0, 0)), "close, not barrier"),
+            (
+                said(Call::new(Kind::Close, 0, 0), Call::new(Kind::Barrier, 0, 0)),
+                "close, not barrier",
+            ),
             (said(call(1, 4), call(0, 4)), "broadcast with root 1, not 0"),
             (said(call(0, 4), call(0, 80)), "broadcast of 4 bytes, not 80"),
             (
                 said(by(Kind::Reduce, Op::Sum), by(Kind::Reduce, Op::Max)),
                 "reduce by sum of f32, not max of f32",
             ),
-            (said(call(0, 8), Call { kind: Kind::Broadcast, ..by(Kind::Reduce, Op::Max) }), "broadcast by another type"),
+            (
+                said(call(0, 8), Call { kind: Kind::Broadcast, ..by(Kind::Reduce, Op::Max) }),
+                "broadcast by another type",
+            ),
         ] {
             let begins = format!("it called {expected}, as operation 123");
             assert!(text.starts_with(&begins), "{text}");

@@ -57,7 +57,8 @@ fn in_ranks(text: &str) -> String {
     let mut words = text.split(' ').peekable();
     let mut said = Vec::new();
     while let Some(word) = words.next() {
-        let is_rank = words.peek().is_some_and(|next| next.starts_with(|it: char| it.is_ascii_digit()));
+        let is_rank =
+            words.peek().is_some_and(|next| next.starts_with(|it: char| it.is_ascii_digit()));
         said.push(match word {
             "member" | "(member" | "members" if is_rank => word.replace("member", "rank"),
             _ => word.to_owned(),

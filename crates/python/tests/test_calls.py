@@ -197,7 +197,7 @@ def _refused_in_a_fork(kind: str) -> str:
     work = group.broadcast(array, root=1, async_op=True) if kind == "async_op" else None
     messages = group.messages(root=1) if kind == "messages" else None
     calls: dict[str, Callable[[], object]] = {
-        "async_op": lambda: work and work.wait(),
+        "async_op": lambda: None if work is None else work.wait(),
         "new async_op": lambda: group.broadcast(array, root=1, async_op=True),
         "messages": lambda: messages and (messages.send(b"") if messages.is_root else messages.receive()),
         "joining messages": lambda: group.messages(root=1),

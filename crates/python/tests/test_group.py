@@ -198,36 +198,35 @@ def _wrong_arguments() -> None:
     values: Any = numpy.zeros(4)
     wrong: list[Any] = [-1, group.size, 1 << 32, "0", 0.5, None]
     times: list[Any] = ["3", float("nan"), b"1"]
-    calls: list[Callable[[], object]] = []
+    other: Any = 5
+    calls: list[tuple[Callable[..., object], tuple[Any, ...], dict[str, Any]]] = [
+        (group.messages, (), {"algorithm": other}),
+        (group.messages, (), {"algorithm": "none of them"}),
+        (group.messages, (), {"block_bytes": -1}),
+        (group.messages, (), {"message_bytes": 1 << 64}),
+        (group.all_reduce, (values,), {"op": other}),
+        (group.broadcast, ("text",), {}),
+    ]
     for root in wrong:
         calls += [
-            lambda root=root: group.broadcast(values, root=root),
-            lambda root=root: group.broadcast(values, root=root, async_op=True),
-            lambda root=root: group.reduce(values, root=root),
-            lambda root=root: group.broadcast_bytes(b"", root=root),
-            lambda root=root: group.messages(root=root),
+            (group.broadcast, (values, root), {}),
+            (group.broadcast, (values, root), {"async_op": True}),
+            (group.reduce, (values, root), {}),
+            (group.broadcast_bytes, (b"", root), {}),
+            (group.messages, (root,), {}),
         ]
     for timeout in times:
         calls += [
-            lambda timeout=timeout: group.barrier(timeout=timeout),
-            lambda timeout=timeout: group.all_reduce(values, timeout=timeout),
-            lambda timeout=timeout: group.all_gather(values, timeout=timeout, async_op=True),
-            lambda timeout=timeout: group.messages(timeout=timeout),
-            lambda timeout=timeout: group.close(timeout),
+            (group.barrier, (), {"timeout": timeout}),
+            (group.all_reduce, (values,), {"timeout": timeout}),
+            (group.all_gather, (values,), {"timeout": timeout, "async_op": True}),
+            (group.messages, (), {"timeout": timeout}),
+            (group.close, (timeout,), {}),
         ]
-    other: Any = 5
-    calls += [
-        lambda: group.messages(algorithm=other),
-        lambda: group.messages(algorithm="none of them"),
-        lambda: group.messages(block_bytes=-1),
-        lambda: group.messages(message_bytes=1 << 64),
-        lambda: group.all_reduce(values, op=other),
-        lambda: group.broadcast("text"),
-    ]
     # At one member alone: others do not notice it.
-    for call in calls if group.rank == 0 else []:
+    for call, given, named in calls if group.rank == 0 else []:
         try:
-            call()
+            call(*given, **named)
         except rdmc.InvalidUse:
             continue
         raise AssertionError("it was not refused")

@@ -105,6 +105,9 @@ def memory_of(array: Any, is_written: bool = False) -> tuple[memoryview, str]:
 
 def codes_of(element: str, op: Any) -> tuple[int, int]:
     """The library's codes of a type and of an operator: a name, or torch.distributed's ReduceOp."""
+    if not isinstance(op, str):
+        # An enumeration, or what holds one.
+        op = getattr(op, "op", op)
     given = op if isinstance(op, str) else str(getattr(op, "name", op)).lower()
     name = _TORCH_OPERATORS.get(given, given)
     if name not in _OPERATORS:
