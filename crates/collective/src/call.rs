@@ -18,12 +18,21 @@ pub enum Kind {
     AllReduce,
     /// All contributions, one after another by rank, to all.
     AllGather,
+    /// As [`Kind::Barrier`], before a member leaves: a kind of its own, so that a member that calls another barrier instead is
+    /// named.
+    Close,
 }
 
 impl Kind {
     /// All kinds, by their codes from 1 on.
-    const ALL: [Self; 5] =
-        [Self::Barrier, Self::Broadcast, Self::Reduce, Self::AllReduce, Self::AllGather];
+    const ALL: [Self; 6] = [
+        Self::Barrier,
+        Self::Broadcast,
+        Self::Reduce,
+        Self::AllReduce,
+        Self::AllGather,
+        Self::Close,
+    ];
 
     /// Returns the code by which the kind is transmitted; never 0.
     pub(crate) fn code(self) -> u8 {
@@ -42,7 +51,13 @@ impl Kind {
             Self::Reduce => "reduce",
             Self::AllReduce => "all_reduce",
             Self::AllGather => "all_gather",
+            Self::Close => "close",
         }
+    }
+
+    /// Returns whether it only waits for all members: nothing is transferred.
+    pub(crate) fn is_barrier(self) -> bool {
+        matches!(self, Self::Barrier | Self::Close)
     }
 
     /// Returns whether contributions go up the reduction tree.

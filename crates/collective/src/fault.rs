@@ -2,15 +2,15 @@
 
 use crate::{Call, Difference};
 
-/// What a member has found out about another.
+/// What a member has found out about another. The texts begin with what differs, since members that learn of it from others get
+/// some 50 bytes, and leave out the member, which is told beside them.
 #[derive(Clone, PartialEq, Eq, Debug, thiserror::Error)]
 #[non_exhaustive]
 pub enum Fault {
     /// Two members have called different things as the same operation.
     #[error(
-        "member {member} called {} as operation {operation}, and this member {}: another {difference}",
-        describe(theirs),
-        describe(ours)
+        "it called {}, as operation {operation}: all members make the same calls",
+        contrast(theirs, ours)
     )]
     Disagreement {
         /// Number of the operation.
@@ -25,9 +25,7 @@ pub enum Fault {
         theirs: Call,
     },
     /// A member has left out its part of an operation, because it called something else.
-    #[error(
-        "member {member} took no part in operation {operation} and is at operation {at}: it called something else"
-    )]
+    #[error("it skipped operation {operation} and is at {at}: it called something else")]
     Skipped {
         /// Number of the operation.
         operation: u64,
@@ -38,7 +36,7 @@ pub enum Fault {
     },
     /// A member has left the team after another number of operations.
     #[error(
-        "member {member} left the team after {theirs} operations, and this member called {ours}: all members make the same calls"
+        "it left the team after {theirs} operations, not {ours}: all members make the same calls"
     )]
     Left {
         /// The other member.
@@ -49,7 +47,7 @@ pub enum Fault {
         ours: u64,
     },
     /// A member has written what no member writes.
-    #[error("member {member} violates the protocol: {what}")]
+    #[error("it violates the protocol: {what}")]
     Protocol {
         /// The other member.
         member: u32,
@@ -70,12 +68,59 @@ impl Fault {
     }
 }
 
-fn describe(call: &Call) -> String {
-    use crate::Kind::{AllGather, AllReduce, Barrier, Broadcast, Reduce};
-    let Call { kind, root, bytes, .. } = call;
-    match kind {
-        Barrier => kind.to_string(),
-        Broadcast | Reduce => format!("{kind} (root {root}, {bytes} bytes)"),
-        AllReduce | AllGather => format!("{kind} ({bytes} bytes)"),
+/// Describes a call by what is different about another one.
+fn contrast(theirs: &Call, ours: &Call) -> String {
+    let kind = theirs.kind;
+    let parts = |call: &Call| call.folding.map(|folding| (folding.element, folding.operator));
+    match theirs.difference(ours) {
+        Some(Difference::Kind) | None => format!("{kind}, not {}", ours.kind),
+        Some(Difference::Root) => format!("{kind} with root {}, not {}", theirs.root, ours.root),
+        Some(Difference::Bytes) => format!("{kind} of {} bytes, not {}", theirs.bytes, ours.bytes),
+        Some(difference) => match (parts(theirs), parts(ours)) {
+            (Some((Some(element), Some(op))), Some((Some(own_element), Some(own_op)))) => {
+                format!("{kind} by {op} of {element}, not {own_op} of {own_element}")
+            }
+            _ => format!("{kind} by another {difference}"),
+        },
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::{Kind, Op, Reduction, Type};
+
+    /// What other members receive of a text at least, in bytes.
+    const TOLD_MIN: usize = 50;
+
+    fn said(theirs: Call, ours: Call) -> String {
+        let difference = theirs.difference(&ours).unwrap();
+        Fault::Disagreement { operation: 123, member: 7, difference, ours, theirs }.to_string()
+    }
+
+    #[test]
+    fn what_differs_comes_first() {
+        let call = |root, bytes| Call::new(Kind::Broadcast, root, bytes);
+        let by = |kind, op| Call::folding(kind, 0, 8, &Reduction::new(Type::F32, op).unwrap());
+        for (text, expected) in [
+            (
+                said(Call::new(Kind::Close, 0, 0), Call::new(Kind::Barrier, 0, 0)),
+                "close, not barrier",
+            ),
+            (said(call(1, 4), call(0, 4)), "broadcast with root 1, not 0"),
+            (said(call(0, 4), call(0, 80)), "broadcast of 4 bytes, not 80"),
+            (
+                said(by(Kind::Reduce, Op::Sum), by(Kind::Reduce, Op::Max)),
+                "reduce by sum of f32, not max of f32",
+            ),
+            (
+                said(call(0, 8), Call { kind: Kind::Broadcast, ..by(Kind::Reduce, Op::Max) }),
+                "broadcast by another type",
+            ),
+        ] {
+            let begins = format!("it called {expected}, as operation 123");
+            assert!(text.starts_with(&begins), "{text}");
+            assert!(begins.len() - " as operation 123".len() <= TOLD_MIN, "{begins}");
+        }
     }
 }

@@ -46,7 +46,7 @@ impl Settings {
     pub fn is_long(&self, call: &Call) -> bool {
         let members = u64::from(self.members);
         let bytes = match call.kind {
-            Kind::Barrier => return false,
+            Kind::Barrier | Kind::Close => return false,
             Kind::AllGather => call.bytes.saturating_mul(members),
             _ => call.bytes,
         };
@@ -57,7 +57,7 @@ impl Settings {
 
     /// Returns the exchange by which a short call goes; `None` where it goes along trees.
     fn exchange(&self, call: &Call) -> Option<Way> {
-        let has_result_everywhere = matches!(call.kind, Kind::AllReduce | Kind::Barrier);
+        let has_result_everywhere = call.kind == Kind::AllReduce || call.kind.is_barrier();
         let is_short = self.members == 2 || call.bytes <= self.exchange_bytes;
         let is_taken = has_result_everywhere && self.members > 1 && is_short;
         Partners::new(self.members).filter(|_| is_taken).map(Way::Exchange)

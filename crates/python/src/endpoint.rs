@@ -4,6 +4,7 @@ use std::{
     net::SocketAddr,
     path::PathBuf,
     sync::{Arc, Mutex},
+    thread::{self, ThreadId},
     time::Duration,
 };
 
@@ -25,12 +26,18 @@ use crate::{
 pub(crate) struct Endpoint {
     context: Mutex<Option<Arc<Context>>>,
     team: Mutex<Option<Arc<Team>>>,
+    /// Makes the team fail, also while it is being closed.
+    abort: Mutex<Option<Arc<Abort>>>,
     devices: Arc<Devices>,
     address: SocketAddr,
-    /// Raised by a signal's handler while a call has waited.
-    interrupted: Arc<Mutex<Option<PyErr>>>,
+    /// Raised by a signal's handler while a call of this thread has waited.
+    interrupted: Arc<Mutex<Option<(ThreadId, PyErr)>>>,
     process: Process,
 }
+
+const CLOSED: &str = "the group is closed";
+
+type Abort = dyn Fn(&str) + Send + Sync;
 
 /// 64 hexadecimal digits that all members of a group have to know.
 #[pyfunction]
@@ -51,13 +58,13 @@ impl Endpoint {
     /// Errors: the team is closed or was not joined; the process is a fork.
     fn team(&self, py: Python<'_>) -> PyResult<Arc<Team>> {
         self.process.check(py)?;
-        lock(&self.team).clone().ok_or_else(|| invalid(py, "the group is closed"))
+        lock(&self.team).clone().ok_or_else(|| invalid(py, CLOSED))
     }
 
     /// Errors: the endpoint is closed; the process is a fork.
     fn context(&self, py: Python<'_>) -> PyResult<Arc<Context>> {
         self.process.check(py)?;
-        lock(&self.context).clone().ok_or_else(|| invalid(py, "the group is closed"))
+        lock(&self.context).clone().ok_or_else(|| invalid(py, CLOSED))
     }
 
     /// Calls an operation without holding the interpreter. Raises what a signal's handler has raised, if that has ended it.
@@ -68,12 +75,17 @@ impl Endpoint {
     ) -> PyResult<()> {
         let team = self.team(py)?;
         let outcome = py.detach(|| operation(&team));
-        outcome.map_err(|error| self.interruption().unwrap_or_else(|| raise(py, &error)))
+        self.outcome(outcome, |error| raise(py, error))
     }
 
-    /// What a signal's handler has raised during the last call.
-    fn interruption(&self) -> Option<PyErr> {
-        lock(&self.interrupted).take()
+    /// Raises what a signal's handler has raised during a call on this thread, whatever has come of that: the team has been
+    /// told to fail.
+    fn outcome<E>(&self, outcome: Result<(), E>, raise: impl FnOnce(&E) -> PyErr) -> PyResult<()> {
+        let this = thread::current().id();
+        match lock(&self.interrupted).take_if(|(thread, _)| *thread == this) {
+            Some((_, interruption)) => Err(interruption),
+            None => outcome.map_err(|error| raise(&error)),
+        }
     }
 }
 
@@ -81,7 +93,8 @@ impl Drop for Endpoint {
     fn drop(&mut self) {
         if !self.process.is_this() {
             // In a fork: the connections are the parent's.
-            std::mem::forget((lock(&self.team).take(), lock(&self.context).take()));
+            let abort = lock(&self.abort).take();
+            std::mem::forget((lock(&self.team).take(), lock(&self.context).take(), abort));
             std::mem::forget(Arc::clone(&self.devices));
         }
     }
@@ -119,6 +132,7 @@ impl Endpoint {
             context: Mutex::new(Some(Arc::new(context))),
             team: Mutex::default(),
             devices: Arc::default(),
+            abort: Mutex::default(),
             address,
             interrupted: Arc::default(),
             process: Process::this(),
@@ -135,13 +149,16 @@ impl Endpoint {
     fn join(&self, py: Python<'_>, number: u64, members: Vec<String>, rank: u32) -> PyResult<()> {
         let settings = TeamSettings::new(number, addresses_of(py, &members)?, rank);
         let context = self.context(py)?;
-        let team = interruptible(py, || None, move || context.create_team(settings))?;
+        let ended = || lock(&self.context).is_none().then(|| Error::TeamCall(CLOSED.into()));
+        let team = interruptible(py, ended, move || context.create_team(settings))?;
         let interrupted = Arc::clone(&self.interrupted);
         team.stop_if(move || {
             // Runs handlers on the main thread only, as Python does.
             let signals = Python::attach(|py| py.check_signals());
-            signals.map_err(|error| *lock(&interrupted) = Some(error)).is_err()
+            let raised = signals.map_err(|error| (thread::current().id(), error));
+            raised.map_err(|raised| *lock(&interrupted) = Some(raised)).is_err()
         });
+        *lock(&self.abort) = Some(Arc::new(team.abort_handle()));
         *lock(&self.team) = Some(Arc::new(team));
         Ok(())
     }
@@ -166,7 +183,7 @@ impl Endpoint {
         self.run(py, |team| team.barrier(duration(timeout)))
     }
 
-    /// Replaces the bytes of an array by those of the root.
+    /// Replaces the bytes of an array by those of the root, where it may be read-only.
     fn broadcast(
         &self,
         py: Python<'_>,
@@ -174,8 +191,10 @@ impl Endpoint {
         root: u32,
         timeout: Option<f64>,
     ) -> PyResult<()> {
-        let mut memory = Memory::of(array)?;
-        // SAFETY: `Group` documents that the array is not used during the operation.
+        let is_root = lock(&self.team).as_ref().is_some_and(|team| team.rank() == root);
+        let mut memory = if is_root { Memory::to_read(array)? } else { Memory::of(array)? };
+        // SAFETY: `Group` documents that the array is not used during the operation. A broadcast writes nothing to the
+        // memory of its root.
         let bytes = unsafe { memory.bytes() };
         let outcome = self.run(py, |team| team.broadcast(root, bytes, duration(timeout)));
         memory.release(py);
@@ -236,7 +255,7 @@ impl Endpoint {
         // SAFETY: `Group` holds on to the array during the operation, and documents its order afterwards.
         let outcome =
             py.detach(|| unsafe { self.devices.run(&team, library, place, operation, timeout) });
-        outcome.map_err(|error| self.interruption().unwrap_or_else(|| raise_of_device(py, &error)))
+        self.outcome(outcome, |error| raise_of_device(py, error))
     }
 
     /// Collects the parts of all members.
@@ -254,10 +273,11 @@ impl Endpoint {
         outcome
     }
 
-    /// Makes the team fail at all members.
+    /// Makes the team fail at all members. Calls of other threads end, also joining and `close`.
     fn abort(&self, py: Python<'_>, reason: &str) -> PyResult<()> {
-        let team = self.team(py)?;
-        py.detach(|| team.abort(reason));
+        self.process.check(py)?;
+        let abort = lock(&self.abort).clone().ok_or_else(|| invalid(py, CLOSED))?;
+        py.detach(|| abort(reason));
         Ok(())
     }
 
@@ -278,23 +298,29 @@ impl Endpoint {
                     Err(Error::TeamCall("an operation of the group is under way".into()))
                 }
             });
-            // Who is still joining by it, after an interruption, closes it.
+            // Whoever still joins by it, after an interruption, closes it.
             let context = context.and_then(Arc::into_inner);
             let ended = context.map_or(Ok(()), |context| context.close(Duration::from_secs(5)));
+            lock(&self.abort).take();
             closed.and(ended)
         };
-        py.detach(close).map_err(|error| raise(py, &error))
+        let outcome = py.detach(close);
+        self.outcome(outcome, |error| raise(py, error))
     }
 
-    /// Ends everything without waiting for others, to whom that is a failure.
+    /// Ends everything without waiting for others, to whom that is a failure. Calls of other threads end.
     fn drop(&self, py: Python<'_>) {
         let (team, context) = (lock(&self.team).take(), lock(&self.context).take());
-        match self.process.is_this() {
-            true => py.detach(|| {
-                drop((team, context));
-                self.devices.close();
-            }),
-            false => std::mem::forget((team, context)),
+        if !self.process.is_this() {
+            return std::mem::forget((team, context));
         }
+        let abort = lock(&self.abort).take();
+        py.detach(|| {
+            if let Some(abort) = abort {
+                abort("it dropped the team");
+            }
+            drop((team, context));
+            self.devices.close();
+        });
     }
 }

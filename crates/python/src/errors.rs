@@ -1,9 +1,9 @@
 //! Errors of the library as exceptions of `rdmc.errors`.
 
-use std::time::Duration;
+use std::{fmt, time::Duration};
 
 use pyo3::prelude::*;
-use rdmc::{Error, FailureKind};
+use rdmc::{Error, Failure, FailureKind, TeamFailure};
 
 /// The exception for an error.
 pub(crate) fn raise(py: Python<'_>, error: &Error) -> PyErr {
@@ -15,7 +15,56 @@ pub(crate) fn raise(py: Python<'_>, error: &Error) -> PyErr {
         Error::Setting { .. } | Error::TeamCall(_) | Error::Schedule(_) => ("invalid", None),
         _ => ("other", None),
     };
-    made(py, kind, member, &error.to_string()).unwrap_or_else(|problem| problem)
+    let text = match error {
+        Error::Failed(Failure { kind, member, reporter, detail, .. })
+        | Error::TeamFailed(TeamFailure { kind, member, reporter, detail, .. }) => {
+            let failed = Failed { kind: *kind, member: *member, reporter: *reporter, detail };
+            format!("the group has failed: {failed}")
+        }
+        other => in_ranks(&other.to_string()),
+    };
+    made(py, kind, member, &text).unwrap_or_else(|problem| problem)
+}
+
+/// Why a group has failed.
+struct Failed<'a> {
+    kind: FailureKind,
+    member: Option<u32>,
+    reporter: u32,
+    detail: &'a str,
+}
+
+impl fmt::Display for Failed<'_> {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let Self { kind, member, reporter, detail } = *self;
+        match member {
+            Some(rank) => write!(f, "rank {rank}")?,
+            None => f.write_str("a process")?,
+        }
+        match (kind, detail) {
+            (_, "") => write!(f, " {kind}")?,
+            // It is what its program has said, or what it has called.
+            (FailureKind::Application, said) => write!(f, ": {said}")?,
+            (_, detail) => write!(f, " {kind}: {}", in_ranks(detail))?,
+        }
+        if Some(reporter) != member { write!(f, " (noticed by rank {reporter})") } else { Ok(()) }
+    }
+}
+
+/// A text of the library in Python's words, where members are ranks.
+fn in_ranks(text: &str) -> String {
+    let text = text.replace("`rdmc secret`", "rdmc.random_secret()");
+    let mut words = text.split(' ').peekable();
+    let mut said = Vec::new();
+    while let Some(word) = words.next() {
+        let is_rank =
+            words.peek().is_some_and(|next| next.starts_with(|it: char| it.is_ascii_digit()));
+        said.push(match word {
+            "member" | "(member" | "members" if is_rank => word.replace("member", "rank"),
+            _ => word.to_owned(),
+        });
+    }
+    said.join(" ")
 }
 
 /// The exception for an error of a call that uses a GPU.
@@ -31,7 +80,7 @@ pub(crate) fn raise_of_device(py: Python<'_>, error: &gpu::Error) -> PyErr {
 
 /// The exception for arguments that cannot be used.
 pub(crate) fn invalid(py: Python<'_>, text: &str) -> PyErr {
-    made(py, "invalid", None, text).unwrap_or_else(|problem| problem)
+    made(py, "invalid", None, &in_ranks(text)).unwrap_or_else(|problem| problem)
 }
 
 /// The exception for a time that has run out.

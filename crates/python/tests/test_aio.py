@@ -115,6 +115,27 @@ async def _cancelled_operation() -> str:
         return "nothing"
 
 
+async def _leave_the_loop(kind: str) -> int:
+    async with rdmc.aio.Group.from_env(timeout=members.PATIENCE) as group:
+        count = 0
+        if group.rank == 0:
+            async with group.messages() as messages:
+                for _ in range(20):
+                    await messages.send(bytes(8_000_000))
+                    count += 1
+        else:
+            async for message in group.receive():
+                await message.wait()
+                count += 1
+                if group.rank == 1 and kind == "raise":
+                    raise KeyError("a bug of the program")
+                if group.rank == 1:
+                    break
+        if kind == "barrier":
+            await group.barrier()
+        return count
+
+
 async def _die_at(rank: int) -> None:
     async with rdmc.aio.Group.from_env(timeout=members.PATIENCE) as group, group.messages() as messages:
         if group.rank == rank:
@@ -134,6 +155,13 @@ def _run(act: Any, *given: Any) -> Any:
 
 
 class Asyncio(unittest.TestCase):
+    def test_a_loop_that_is_left_ends_nothing(self) -> None:
+        for kind in ("barrier", "close"):
+            self.assertEqual(members.returned(members.run(_run, 3, _leave_the_loop, kind)), [20, 1, 20])
+
+    def test_a_loop_that_an_exception_leaves_tells_it_to_others(self) -> None:
+        members.assert_gave_up(members.run(_run, 3, _leave_the_loop, "raise"), 1, "KeyError")
+
     def test_operations_and_messages(self) -> None:
         lengths = [number * 300_000 for number in range(5)]
         self.assertEqual(members.returned(members.run(_run, 3, _exchange)), [lengths] * 3)

@@ -56,7 +56,7 @@ def _refused() -> None:
         fixed.setflags(write=False)
         for bad, word in ((values[:, 1], "contiguous"), (fixed, "read-only")):
             try:
-                group.broadcast(bad)
+                group.broadcast(bad, root=1 - group.rank)
             except rdmc.InvalidUse as error:
                 assert word in str(error), error
             else:
@@ -163,7 +163,7 @@ def _fork() -> str:
                 group.barrier()
             except rdmc.InvalidUse as error:
                 # What the child frees is left to the parent.
-                del group._endpoint
+                del group._endpoint, group._calls
                 os._exit(0 if "fork" in str(error) else 1)
             os._exit(2)
         _, status = os.waitpid(child, 0)
@@ -192,7 +192,102 @@ def _over_fabric(fabric: str) -> None:
                 assert [bytes(message.data()) for message in messages] == [values.tobytes()]
 
 
+def _wrong_arguments() -> None:
+    """They are refused before anything is sent, so that nothing has happened if that is caught."""
+    group = members.group()
+    values: Any = numpy.zeros(4)
+    wrong: list[Any] = [-1, group.size, 1 << 32, "0", 0.5, None]
+    times: list[Any] = ["3", float("nan"), b"1"]
+    other: Any = 5
+    calls: list[tuple[Callable[..., object], tuple[Any, ...], dict[str, Any]]] = [
+        (group.messages, (), {"algorithm": other}),
+        (group.messages, (), {"algorithm": "none of them"}),
+        (group.messages, (), {"block_bytes": -1}),
+        (group.messages, (), {"message_bytes": 1 << 64}),
+        (group.all_reduce, (values,), {"op": other}),
+        (group.broadcast, ("text",), {}),
+    ]
+    for root in wrong:
+        calls += [
+            (group.broadcast, (values, root), {}),
+            (group.broadcast, (values, root), {"async_op": True}),
+            (group.reduce, (values, root), {}),
+            (group.broadcast_bytes, (b"", root), {}),
+            (group.messages, (root,), {}),
+        ]
+    for timeout in times:
+        calls += [
+            (group.barrier, (), {"timeout": timeout}),
+            (group.all_reduce, (values,), {"timeout": timeout}),
+            (group.all_gather, (values,), {"timeout": timeout, "async_op": True}),
+            (group.messages, (), {"timeout": timeout}),
+            (group.close, (timeout,), {}),
+        ]
+    # At one member alone: others do not notice it.
+    for call, given, named in calls if group.rank == 0 else []:
+        try:
+            call(*given, **named)
+        except rdmc.InvalidUse:
+            continue
+        raise AssertionError("it was not refused")
+    with group.messages() as messages:
+        for count in (-1, 1 << 64):
+            try:
+                messages.wait_complete(count)
+            except rdmc.InvalidUse:
+                continue
+            raise AssertionError("it was not refused")
+    group.broadcast(values, root=1)
+    group.barrier()
+    group.close()
+
+
+def _number(number: Any) -> str:
+    try:
+        with members.group(number=number):
+            return "joined"
+    except rdmc.InvalidUse as error:
+        return str(error)
+
+
+def _one_more_barrier(rank: int) -> str:
+    group = rdmc.Group.from_env(timeout=3600)
+    try:
+        if group.rank == rank:
+            group.barrier()
+        group.close()
+    except rdmc.Refused as error:
+        return error.reason
+    return "nothing"
+
+
+def _differ_at(rank: int) -> str:
+    with members.group() as group:
+        try:
+            group.all_reduce(numpy.zeros(3 if group.rank == rank else 2, dtype="f4"))
+            group.barrier()
+        except rdmc.Refused as error:
+            return error.reason
+        return "nothing"
+
+
 class Groups(unittest.TestCase):
+    def test_wrong_arguments_are_refused_and_change_nothing(self) -> None:
+        members.returned(members.run(_wrong_arguments, 2))
+
+    def test_numbers_of_groups(self) -> None:
+        for number, said in ((0, "joined"), ((1 << 32) - 1, "joined"), (1 << 32, "number is 4294967296"), (-1, "number is -1")):
+            for outcome in members.returned(members.run(_number, 2, number)):
+                self.assertIn(said, outcome)
+
+    def test_a_barrier_of_one_that_meets_closing_is_named(self) -> None:
+        for said in members.returned(members.run(_one_more_barrier, 2, 0)):
+            self.assertRegex(said, "it called (close, not barrier|barrier, not close)")
+
+    def test_all_learn_what_differs(self) -> None:
+        for said in members.returned(members.run(_differ_at, 5, 3)):
+            self.assertRegex(said, "the group has failed: rank [0-9]: it called all_reduce of (12 bytes, not 8|8 bytes, not 12)")
+
     def test_fabrics_of_libfabric(self) -> None:
         for fabric in ("ofi-tcp", "shm"):
             outcomes = members.run(_over_fabric, 3, fabric)

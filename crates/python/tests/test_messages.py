@@ -254,7 +254,36 @@ def _time_out() -> str:
         return outcome
 
 
+def _leave_the_loop(kind: str) -> int:
+    """Rank 1 leaves its loop after the first of 20 messages, which are more than it has memory for at a time."""
+    with members.group() as group:
+        count = 0
+        if group.rank == 0:
+            with group.messages() as messages:
+                for _ in range(20):
+                    messages.send(bytes(8_000_000))
+                    count += 1
+        else:
+            for message in group.receive():
+                message.wait()
+                count += 1
+                if group.rank == 1 and kind == "raise":
+                    raise KeyError("a bug of the program")
+                if group.rank == 1:
+                    break
+        if kind == "barrier":
+            group.barrier()
+        return count
+
+
 class MessagesOfGroups(unittest.TestCase):
+    def test_a_loop_that_is_left_ends_nothing(self) -> None:
+        for kind in ("barrier", "close"):
+            self.assertEqual(members.returned(members.run(_leave_the_loop, 3, kind)), [20, 1, 20])
+
+    def test_a_loop_that_an_exception_leaves_tells_it_to_others(self) -> None:
+        members.assert_gave_up(members.run(_leave_the_loop, 3, "raise"), 1, "KeyError")
+
     def test_messages_of_all_lengths_from_any_root(self) -> None:
         for root in (0, 2):
             count = len(_LENGTHS)
@@ -284,7 +313,7 @@ class MessagesOfGroups(unittest.TestCase):
     def test_wrong_arguments_are_named_and_end_nothing(self) -> None:
         said = members.returned(members.run(_wrong_arguments, 2))
         self.assertEqual([len(each) for each in said], [4, 3])
-        self.assertEqual(said[1][0], "InvalidUse: block_bytes is -1; use a number of bytes of 64 bits")
+        self.assertEqual(said[1][0], "InvalidUse: block_bytes is -1; use 0 to 18446744073709551615")
 
     def test_memory_that_is_too_short_loses_no_message(self) -> None:
         said = members.returned(members.run(_too_short, 2))[1]

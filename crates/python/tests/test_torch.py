@@ -77,11 +77,27 @@ def _refused() -> None:
         for kind in (torch.bool, torch.complex64):
             try:
                 group.all_reduce(torch.zeros(3, dtype=kind))
-            except rdmc.InvalidUse:
-                pass
+            except rdmc.InvalidUse as error:
+                assert str(kind) in str(error), error
             else:
                 raise AssertionError(kind)
         group.barrier()
+
+
+def _operators() -> None:
+    """Those of torch.distributed mean what they mean there."""
+    operators: Any = importlib.import_module("torch.distributed").ReduceOp
+    with members.group() as group:
+        for name, expected in {"SUM": 5, "PRODUCT": 6, "MIN": 2, "MAX": 3, "BAND": 2, "BOR": 3, "BXOR": 1}.items():
+            values = torch.full((3,), group.rank + 2, dtype=torch.int32)
+            group.all_reduce(values, op=getattr(operators, name))
+            assert values.tolist() == [expected] * 3, name
+        try:
+            group.all_reduce(torch.zeros(3), op=operators.AVG)
+        except rdmc.InvalidUse as error:
+            assert "sum, prod" in str(error), error
+        else:
+            raise AssertionError("it was not refused")
 
 
 def _port(own: Any | None) -> int:
@@ -118,6 +134,9 @@ def _die_beside_gloo() -> None:
 class Tensors(unittest.TestCase):
     def test_tensors_of_all_types(self) -> None:
         members.returned(members.run(_types, 3))
+
+    def test_operators_of_torch_distributed(self) -> None:
+        members.returned(members.run(_operators, 2))
 
     def test_tensors_with_gradients_and_parts_of_tensors(self) -> None:
         members.returned(members.run(_parameters, 2))

@@ -280,7 +280,7 @@ impl Driver {
     ///
     /// Errors: as [`Driver::call`]; the links did not close in time.
     pub(crate) fn close(&self, deadline: Deadline) -> Result<(), Error> {
-        let barrier = Operation { kind: Kind::Barrier, root: 0, bytes: 0, by: None };
+        let barrier = Operation { kind: Kind::Close, root: 0, bytes: 0, by: None };
         self.call(barrier, &mut [], deadline)?;
         let mut turn = self.enter();
         turn.team.leave()?;

@@ -237,6 +237,13 @@ impl Team {
         self.driver.abort(reason);
     }
 
+    /// Returns what calls [`Team::abort`] with a reason, also while [`Team::close`] blocks on another thread. It keeps the team's
+    /// network until it is dropped.
+    pub fn abort_handle(&self) -> impl Fn(&str) + Send + Sync + use<> {
+        let driver = Arc::clone(&self.driver);
+        move |reason| driver.abort(reason)
+    }
+
     /// Returns why the team has failed, if it has. `None` also while a call of another thread is in progress, which returns
     /// the failure then. Does not block.
     pub fn failure(&self) -> Option<TeamFailure> {

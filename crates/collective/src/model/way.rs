@@ -21,7 +21,7 @@ pub fn way_us(
 ) -> Option<Bounds> {
     let (members, bytes) = (settings.members, call.bytes);
     let (slot, block) = (settings.slot_room_bytes().into(), settings.block_bytes(call));
-    let kind = if call.kind == Kind::Barrier { Kind::AllReduce } else { call.kind };
+    let kind = if call.kind.is_barrier() { Kind::AllReduce } else { call.kind };
     Some(match (kind, way) {
         (Kind::Broadcast, Way::Trees { degree: None }) => {
             Bounds::exactly(broadcast_us(members, bytes, slot, parameters))

@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import ctypes
 import math
+import re
 import sys
 from dataclasses import dataclass
 from typing import Any
@@ -19,8 +21,15 @@ _TORCH = {
     **{f"float{bits}": f"f{bits // 8}" for bits in (16, 32, 64)},
 }
 _OPERATORS = ["sum", "prod", "min", "max", "band", "bor", "bxor"]
+# Of torch.distributed, where their names are others.
+_TORCH_OPERATORS = {"product": "prod"}
 # Codes of the buffer protocol (the module struct), with their kinds.
 _KINDS = {**dict.fromkeys("BHILQN", "u"), **dict.fromkeys("bhilqn", "i"), **dict.fromkeys("efd", "f")}
+# What stands in front of them for the byte order of this machine.
+_NATIVE = "@=<" if sys.byteorder == "little" else "@=>!"
+# Names of fields, and the codes of objects and pointers; Z before a number is a complex one.
+_FIELD = re.compile(":[^:]*:")
+_ADDRESSES = re.compile("[OPX&z]|Z(?![fdg])")
 
 
 @dataclass(frozen=True)
@@ -29,7 +38,7 @@ class OnDevice:
     its elements; and what keeps its memory."""
 
     place: tuple[int, int, int, int | None]
-    element: str | None
+    element: str
     array: Any
 
 
@@ -37,8 +46,8 @@ class OnDevice:
 _DLPACK_CUDA = 2
 
 
-def on_device(array: Any) -> OnDevice | None:
-    """Where an array is that is in memory of a GPU; None for others."""
+def on_device(array: Any, is_written: bool = True) -> OnDevice | None:
+    """Where an array is that is in memory of a GPU; None for others. Raises InvalidUse if it cannot be used."""
     torch = sys.modules.get("torch")
     if torch is not None and isinstance(array, torch.Tensor):
         if array.device.type != "cuda":
@@ -47,19 +56,24 @@ def on_device(array: Any) -> OnDevice | None:
             raise InvalidUse("the tensor is not contiguous: use tensor.contiguous()")
         stream = torch.cuda.current_stream(array.device).cuda_stream
         nbytes = array.numel() * array.element_size()
-        element = "bf2" if array.dtype == torch.bfloat16 else _TORCH.get(str(array.dtype).removeprefix("torch."))
-        return OnDevice((array.device.index, array.data_ptr(), nbytes, stream), element, array)
+        return OnDevice((array.device.index, array.data_ptr(), nbytes, stream), _torch_element(array, torch), array)
     interface = getattr(array, "__cuda_array_interface__", None)
-    return None if interface is None else _of_interface(array, interface)
+    return None if interface is None else _of_interface(array, interface, is_written)
 
 
-def _of_interface(array: Any, interface: dict[str, Any]) -> OnDevice:
+def _torch_element(tensor: Any, torch: Any) -> str:
+    if tensor.dtype == torch.bfloat16:
+        return "bf2"
+    return _TORCH.get(str(tensor.dtype).removeprefix("torch."), str(tensor.dtype))
+
+
+def _of_interface(array: Any, interface: dict[str, Any], is_written: bool) -> OnDevice:
     kind, device = array.__dlpack_device__() if hasattr(array, "__dlpack_device__") else (None, 0)
     if kind != _DLPACK_CUDA:
         raise InvalidUse("the array does not say on which device it is (__dlpack_device__): give a tensor of torch, or cupy's array")
     address, is_readonly = interface["data"]
-    if is_readonly:
-        raise InvalidUse("the array is read-only, but is received into: copy it")
+    if is_readonly and is_written:
+        raise InvalidUse(_READ_ONLY)
     item = int(interface["typestr"][2:])
     strides, expected = interface.get("strides"), item
     for length, stride in zip(reversed(interface["shape"]), reversed(strides or ()), strict=False):
@@ -70,62 +84,109 @@ def _of_interface(array: Any, interface: dict[str, Any]) -> OnDevice:
     return OnDevice((device, address, nbytes, interface.get("stream")), interface["typestr"][1:], array)
 
 
-def memory_of(array: Any) -> tuple[Any, str | None]:
-    """An object with the buffer protocol on the same memory, and the type of its elements ("f4"), if it is known."""
-    torch = sys.modules.get("torch")
+def memory_of(array: Any, is_written: bool = False) -> tuple[memoryview, str]:
+    """The bytes of an array, and the type of its elements: "f4", or another name if it is none of the library's.
+
+    Raises InvalidUse if its memory cannot be used: it holds addresses of this process, is not contiguous, or read-only, but written.
+    """
+    torch, numpy = sys.modules.get("torch"), sys.modules.get("numpy")
     if torch is not None and isinstance(array, torch.Tensor):
-        return _of_tensor(array, torch)
-    if hasattr(array, "__cuda_array_interface__"):
+        memory, element = _of_tensor(array, torch)
+    elif numpy is not None and isinstance(array, numpy.ndarray):
+        memory, element = _of_numpy(array, numpy)
+    elif hasattr(array, "__cuda_array_interface__"):
         raise InvalidUse("the array is in memory of a GPU: use broadcast or all_reduce, or copy it to the host first")
-    if not _has_buffer(array) and hasattr(array, "__dlpack__"):
-        array = _from_dlpack(array)
-    view = memoryview(array)
-    # The extension takes no buffer without dimensions.
-    return array if view.ndim else view.cast("B"), _type_of(view)
+    else:
+        memory, element = _of_buffer(array)
+    if is_written and memory.readonly and memory.nbytes > 0:
+        raise InvalidUse(_READ_ONLY)
+    return memory, element
 
 
-def codes_of(element: str | None, op: str) -> tuple[int, int]:
-    """The library's codes of a type and of an operator."""
-    if op not in _OPERATORS:
-        raise InvalidUse(f"op is {op!r}; use one of {', '.join(_OPERATORS)}")
-    if element is None or element not in _TYPES:
-        raise InvalidUse(f"elements of this type cannot be reduced ({element}): use integers or floating point numbers")
-    return _TYPES.index(element), _OPERATORS.index(op)
+def codes_of(element: str, op: Any) -> tuple[int, int]:
+    """The library's codes of a type and of an operator: a name, or torch.distributed's ReduceOp."""
+    if not isinstance(op, str):
+        # An enumeration, or what holds one.
+        op = getattr(op, "op", op)
+    given = op if isinstance(op, str) else str(getattr(op, "name", op)).lower()
+    name = _TORCH_OPERATORS.get(given, given)
+    if name not in _OPERATORS:
+        raise InvalidUse(f"op is {given!r}; use one of {', '.join(_OPERATORS)}")
+    if element not in _TYPES:
+        raise InvalidUse(f"elements of type {element} cannot be reduced: use integers or floating point numbers of this machine's byte order")
+    return _TYPES.index(element), _OPERATORS.index(name)
 
 
-def _of_tensor(tensor: Any, torch: Any) -> tuple[Any, str | None]:
+def _of_tensor(tensor: Any, torch: Any) -> tuple[memoryview, str]:
     if tensor.device.type != "cpu":
-        raise InvalidUse(f"the tensor is on {tensor.device}: use broadcast or all_reduce, or copy it to the CPU first (tensor.cpu())")
+        if tensor.device.type == "cuda":
+            raise InvalidUse(f"the tensor is on {tensor.device}: use broadcast or all_reduce, or copy it to the CPU first (tensor.cpu())")
+        raise InvalidUse(f"the tensor is on {tensor.device}: use one on the CPU (tensor.cpu()), or on a CUDA device")
     if not tensor.is_contiguous():
         raise InvalidUse("the tensor is not contiguous: use tensor.contiguous()")
-    tensor = tensor.detach().reshape(-1)
-    if tensor.dtype == torch.bfloat16:
-        # numpy has no such type.
-        return tensor.view(torch.int16).numpy(), "bf2"
     try:
-        array = tensor.numpy()
-    except TypeError:
-        # A type that numpy has not, such as those of 8 bits: its bytes.
-        return tensor.view(torch.uint8).numpy(), None
-    return array, _type_of(memoryview(array))
+        # Of any type: numpy has not all of them.
+        array = tensor.detach().reshape(-1).view(torch.uint8).numpy()
+    except (RuntimeError, TypeError) as error:
+        raise InvalidUse(f"the tensor's memory cannot be used: {error}") from None
+    return memoryview(array), _torch_element(tensor, torch)
 
 
-def _from_dlpack(array: Any) -> Any:
+def _of_numpy(array: Any, numpy: Any) -> tuple[memoryview, str]:
+    kind = array.dtype
+    if kind.hasobject:
+        raise InvalidUse(f"elements of type {kind} are objects of this process: pickle them, and send the bytes")
+    if not array.flags.c_contiguous:
+        raise InvalidUse(_NOT_CONTIGUOUS)
+    element = "bf2" if kind.name == "bfloat16" else f"{kind.kind}{kind.itemsize}"
+    # Types of other libraries, such as those of 8 bits, have no name of the library's.
+    is_known = kind.name == "bfloat16" or (kind.isbuiltin == 1 and kind.isnative and element in _TYPES)
+    flat = numpy.asarray(array).reshape(-1)
+    memory = memoryview(flat.view(numpy.uint8)) if array.nbytes > 0 else memoryview(bytearray())
+    return memory, element if is_known else str(kind)
+
+
+def _of_buffer(array: Any) -> tuple[memoryview, str]:
+    try:
+        view = memoryview(array)
+    except (TypeError, ValueError, BufferError) as error:
+        if hasattr(array, "__dlpack__"):
+            return _of_dlpack(array)
+        kind = type(array).__name__
+        raise InvalidUse(f"a {kind} has no memory that can be used: give bytes, or an array ({error})") from None
+    if not view.c_contiguous:
+        raise InvalidUse(_NOT_CONTIGUOUS)
+    if _ADDRESSES.search(_FIELD.sub("", view.format)):
+        raise InvalidUse(f"elements of format {view.format!r} are objects or addresses of this process: send what is there")
+    bare = view.format.lstrip(_NATIVE)
+    kind = "bool" if bare == "?" else _KINDS.get(bare, view.format)
+    return _flat(view), f"{kind}{view.itemsize}" if bare in _KINDS else kind
+
+
+def _of_dlpack(array: Any) -> tuple[memoryview, str]:
     import numpy
 
-    # With a newer array's own flag for what may be written.
-    return numpy.from_dlpack(array)
-
-
-def _has_buffer(array: Any) -> bool:
     try:
-        memoryview(array).release()
-    except TypeError:
-        return False
-    return True
+        # With a newer array's own flag for what may be written.
+        return _of_numpy(numpy.from_dlpack(array), numpy)
+    except (TypeError, ValueError, BufferError, RuntimeError) as error:
+        if isinstance(error, InvalidUse):
+            raise
+        raise InvalidUse(f"the array's memory cannot be used: {error}: give its bytes, such as array.view('uint8')") from None
 
 
-def _type_of(view: memoryview) -> str | None:
-    code = view.format.lstrip("@=")
-    kind = _KINDS.get(code)
-    return None if kind is None else f"{kind}{view.itemsize}"
+def _flat(view: memoryview) -> memoryview:
+    """The same memory as bytes."""
+    if view.nbytes == 0:
+        return memoryview(bytearray())
+    try:
+        return view.cast("B")
+    except (TypeError, ValueError):
+        # It casts no formats but those without a byte order.
+        if view.readonly:
+            return memoryview(view.tobytes())
+        return memoryview((ctypes.c_ubyte * view.nbytes).from_buffer(view))
+
+
+_READ_ONLY = "the array is read-only, but is received into: copy it, or use broadcast_bytes"
+_NOT_CONTIGUOUS = "the array is not contiguous: use numpy.ascontiguousarray"

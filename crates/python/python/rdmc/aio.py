@@ -1,8 +1,8 @@
 """Groups for asyncio: calls are awaited on the event loop of the application.
 
 Nothing runs an event loop of its own. Messages wait for a descriptor that the loop watches; operations on arrays (and joining, and
-closing) run on a thread. Cancelling a task that waits for a message takes nothing; cancelling an operation ends the group, since
-others have begun it.
+closing) run on a thread, for which the end of the program does not wait. Cancelling a task that waits for a message takes nothing;
+cancelling an operation (Ctrl-C cancels the main task), also closing, ends the group, since others have begun it.
 """
 
 from __future__ import annotations
@@ -10,19 +10,20 @@ from __future__ import annotations
 import asyncio
 import os
 from collections.abc import AsyncIterator, Callable, Sequence
-from contextlib import AbstractAsyncContextManager, asynccontextmanager
+from concurrent.futures import Future
+from contextlib import AbstractAsyncContextManager, AsyncExitStack, asynccontextmanager
 from types import TracebackType
 from typing import Any, TypeVar
 
 import rdmc.group
 from rdmc._arrays import memory_of
+from rdmc._calls import on_a_thread, reason_of, seconds
 from rdmc._meeting import Store
 from rdmc._rdmc import Message as _Message
 from rdmc._rdmc import Messages as _Messages
 from rdmc._rdmc import Notifier, Pending
-from rdmc.errors import TimedOut
-from rdmc.messages import MessagesSettings, check_asks, check_receives, to_send
-
+from rdmc.errors import RdmcError, TimedOut
+from rdmc.messages import MessagesSettings, check_asks, check_receives, count_of, to_send
 
 _T = TypeVar("_T")
 
@@ -84,7 +85,7 @@ class Message:
 
     async def wait(self, timeout: float | None = None) -> None:
         """Waits until all of it has arrived."""
-        await self._waiting.wait(self._inner.wait(), self._timeout if timeout is None else timeout)
+        await self._waiting.wait(self._inner.wait(), seconds(timeout, self._timeout))
 
     async def data(self, timeout: float | None = None) -> memoryview:
         """All of it, read-only and without a copy, once it has arrived."""
@@ -93,7 +94,7 @@ class Message:
 
     async def blocks(self, timeout: float | None = None) -> AsyncIterator[tuple[int, memoryview]]:
         """Its parts in the order in which they arrive, with their offsets; each byte once. ``timeout``: for each."""
-        limit = self._timeout if timeout is None else timeout
+        limit = seconds(timeout, self._timeout)
         while (found := await self._waiting.wait(self._inner.next_block(), limit)) is not None:
             start, end = found
             yield start, self._inner.view(start, end)
@@ -120,7 +121,7 @@ class Messages:
 
     def post(self, array: Any) -> None:
         """Gives memory for one of the next messages; as rdmc.Messages.post."""
-        self._inner.post(memory_of(array)[0])
+        self._inner.post(memory_of(array, is_written=True)[0])
 
     async def receive(self, *, timeout: float | None = None) -> Message | None:
         """The next message, once it is announced; None when the root has closed and all were received."""
@@ -135,12 +136,12 @@ class Messages:
 
     async def wait_complete(self, count: int, *, timeout: float | None = None) -> None:
         """Waits until this process is done with so many messages: their memory may be changed."""
-        await self._wait(self._inner.wait_complete(count), timeout)
+        await self._wait(self._inner.wait_complete(count_of(count)), timeout)
 
     async def wait_delivered(self, count: int, *, timeout: float | None = None) -> None:
         """Waits, at the root, until every process has so many messages, counted from the first."""
         check_asks(self)
-        await self._wait(self._inner.wait_delivered(count), timeout)
+        await self._wait(self._inner.wait_delivered(count_of(count)), timeout)
 
     @property
     def delivered(self) -> int:
@@ -157,22 +158,30 @@ class Messages:
         await self._wait(self._inner.close(), None)
 
     async def _wait(self, pending: Pending, timeout: float | None) -> Any:
-        return await self._waiting.wait(pending, self._timeout if timeout is None else timeout)
+        return await self._waiting.wait(pending, seconds(timeout, self._timeout))
 
 
 class Group:
     """As rdmc.Group, in an ``async with`` block, at whose beginning it is joined."""
 
+    _group: rdmc.group.Group
+    _waiting: _Waiting
+
     def __init__(self, rank: int, members: Sequence[str], secret: str, **settings: Any) -> None:
         """The arguments of rdmc.Group. Nothing happens before ``async with``."""
-        self._join: Callable[[], rdmc.group.Group] = lambda: rdmc.group.Group(rank, members, secret, **settings)
+        self._set_up(lambda: rdmc.group.Group(rank, members, secret, **settings))
 
     @classmethod
     def from_env(cls, store: Store | str | os.PathLike[str] | Any | None = None, **settings: Any) -> Group:
         """The arguments of rdmc.Group.from_env. Nothing happens before ``async with``."""
         group = cls.__new__(cls)
-        group._join = lambda: rdmc.group.Group.from_env(store, **settings)
+        group._set_up(lambda: rdmc.group.Group.from_env(store, **settings))
         return group
+
+    def _set_up(self, join: Callable[[], rdmc.group.Group]) -> None:
+        self._join = join
+        # Messages whose loop was left (receive), which end with the next call.
+        self._left: list[AsyncExitStack] = []
 
     @property
     def rank(self) -> int:
@@ -186,23 +195,23 @@ class Group:
 
     async def broadcast(self, array: Any, root: int = 0, *, timeout: float | None = None) -> None:
         """Replaces an array at all members by that of the root."""
-        await self._run(self._group.broadcast(array, root, timeout=timeout, async_op=True))
+        await self._run(lambda: self._group.broadcast(array, root, timeout=timeout, async_op=True))
 
-    async def all_reduce(self, array: Any, op: str = "sum", *, timeout: float | None = None) -> None:
+    async def all_reduce(self, array: Any, op: Any = "sum", *, timeout: float | None = None) -> None:
         """Replaces each element at all members by its combination over all."""
-        await self._run(self._group.all_reduce(array, op, timeout=timeout, async_op=True))
+        await self._run(lambda: self._group.all_reduce(array, op, timeout=timeout, async_op=True))
 
-    async def reduce(self, array: Any, root: int = 0, op: str = "sum", *, timeout: float | None = None) -> None:
+    async def reduce(self, array: Any, root: int = 0, op: Any = "sum", *, timeout: float | None = None) -> None:
         """As all_reduce, with the result at the root."""
-        await self._run(self._group.reduce(array, root, op, timeout=timeout, async_op=True))
+        await self._run(lambda: self._group.reduce(array, root, op, timeout=timeout, async_op=True))
 
     async def all_gather(self, array: Any, *, timeout: float | None = None) -> None:
         """Collects the parts of an array."""
-        await self._run(self._group.all_gather(array, timeout=timeout, async_op=True))
+        await self._run(lambda: self._group.all_gather(array, timeout=timeout, async_op=True))
 
     async def barrier(self, *, timeout: float | None = None) -> None:
         """Waits until all members have called this."""
-        await self._run(self._group.barrier(timeout=timeout, async_op=True))
+        await self._run(lambda: self._group.barrier(timeout=timeout, async_op=True))
 
     def messages(
         self,
@@ -216,62 +225,115 @@ class Group:
         timeout: float | None = None,
     ) -> AbstractAsyncContextManager[Messages]:
         """Messages from one process, as rdmc.Group.messages: ``async with group.messages() as messages``."""
-        settings = MessagesSettings(root, algorithm, message_bytes, block_bytes, posted, verify)
-        return self._messages(settings, self._group._timeout if timeout is None else timeout)
+        settings = MessagesSettings(root, algorithm, message_bytes, block_bytes, bool(posted), bool(verify))
+        return self._messages(settings, seconds(timeout, self._group._timeout))
 
     @asynccontextmanager
     async def _messages(self, settings: MessagesSettings, timeout: float) -> AsyncIterator[Messages]:
+        await self._end_left()
         inner = await _on_a_thread(lambda: self._group._open_messages(settings), _Messages.drop)
         messages = Messages(inner, self._waiting, self.rank, settings.root, timeout)
+        self._group._calls.messages.add(messages)
         try:
             yield messages
             await messages._close()
         except BaseException as error:
-            inner.abort(f"{type(error).__name__}: {error}")
+            inner.abort(reason_of(type(error), error))
             raise
         finally:
             inner.drop()
 
-    async def receive(self, root: int = 0, *, timeout: float | None = None) -> AsyncIterator[Message]:
-        """Messages of the root, which sends them by messages(), until it closes that."""
-        async with self.messages(root, timeout=timeout) as messages:
-            async for message in messages:
-                yield message
+    def receive(self, root: int = 0, *, timeout: float | None = None) -> AsyncIterator[Message]:
+        """Messages of the root, which sends them by messages(), until it closes that.
+
+        A loop that is left takes part without receiving: the next call of the group waits until the root has sent all.
+        """
+        return _Receiving(self.messages(root, timeout=timeout), self._left)
 
     def abort(self, reason: str = "its program gave up") -> None:
         """Makes the group fail at all members, for this reason. Operations of other tasks end."""
         self._group.abort(reason)
 
     async def __aenter__(self) -> Group:
-        self._group = await _on_a_thread(self._join, lambda group: group.__exit__(Exception, Exception("cancelled"), None))
+        self._group = await _on_a_thread(self._join, lambda group: group._calls.leave("its task was cancelled"))
         self._waiting = _Waiting()
         return self
 
     async def __aexit__(
         self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
     ) -> None:
-        self._waiting.close()
-        # Ends within its timeout, also if this task is cancelled meanwhile.
-        await asyncio.shield(asyncio.to_thread(self._group.__exit__, kind, error, trace))
+        try:
+            if kind is None:
+                await self._end_left()
+        except BaseException as problem:
+            kind, error = type(problem), problem
+            raise
+        finally:
+            self._waiting.close()
+            # It does not wait for others if there is an error.
+            await self._ended(on_a_thread(lambda: self._group.__exit__(kind, error, None)))
+            self._left.clear()
 
-    async def _run(self, work: rdmc.group.Work | None) -> None:
-        assert work is not None
-        ended = asyncio.wrap_future(work._future)
+    async def _run(self, start: Callable[[], rdmc.group.Work]) -> None:
+        await self._end_left()
+        await self._ended(start()._future)
+
+    async def _end_left(self) -> None:
+        self._group._calls.check()
+        while self._left:
+            await self._left.pop().aclose()
+
+    async def _ended(self, call: Future[None]) -> None:
+        """Waits for the end of a call. After a cancellation too: its array is in use until then."""
+        ended = asyncio.wrap_future(call)
         try:
             await asyncio.shield(ended)
         except asyncio.CancelledError:
-            self._group.abort("its task was cancelled")
-            # The array is in use until then.
-            await asyncio.wait([ended])
+            self._group._calls.abort_quietly("its task was cancelled")
+            while not ended.done():
+                try:
+                    await asyncio.wait([ended])
+                except asyncio.CancelledError:
+                    continue
             ended.exception()
             raise
 
 
+class _Receiving:
+    """A loop over messages. When nothing refers to it, they are ended by the group's next call."""
+
+    def __init__(self, messages: AbstractAsyncContextManager[Messages], left: list[AsyncExitStack]) -> None:
+        self._entering: AbstractAsyncContextManager[Messages] | None = messages
+        self._entered = AsyncExitStack()
+        self._left = left
+
+    def __aiter__(self) -> _Receiving:
+        return self
+
+    async def __anext__(self) -> Message:
+        if self._entering is not None:
+            entering, self._entering = self._entering, None
+            self._messages = await self._entered.enter_async_context(entering)
+        try:
+            message = await self._messages.receive()
+        except RdmcError as error:
+            await self._entered.__aexit__(type(error), error, None)
+            raise
+        if message is None:
+            await self._entered.aclose()
+            raise StopAsyncIteration
+        return message
+
+    def __del__(self) -> None:
+        self._left.append(self._entered.pop_all())
+
+
 async def _on_a_thread(call: Callable[[], _T], undo: Callable[[_T], object]) -> _T:
     """Calls what blocks. After a cancellation it goes on, and what it returns is undone."""
-    ended = asyncio.ensure_future(asyncio.to_thread(call))
+    done = on_a_thread(call)
     try:
-        return await asyncio.shield(ended)
+        return await asyncio.shield(asyncio.wrap_future(done))
     except asyncio.CancelledError:
-        ended.add_done_callback(lambda ended: None if ended.cancelled() or ended.exception() else undo(ended.result()))
+        # Also if the event loop has ended by then.
+        done.add_done_callback(lambda done: None if done.exception() else undo(done.result()))
         raise

@@ -3,56 +3,42 @@
 from __future__ import annotations
 
 import os
-import threading
+import weakref
 from collections.abc import Callable, Iterator, Sequence
-from concurrent.futures import Future, ThreadPoolExecutor
-from concurrent.futures import TimeoutError as FutureTimeout
 from types import TracebackType
-from typing import Any
+from typing import TYPE_CHECKING, Any, Literal, overload
 
 from rdmc._arrays import OnDevice, codes_of, memory_of, on_device
+from rdmc._calls import Calls, Work, integer, reason_of, seconds
 from rdmc._meeting import Meeting, Store
 from rdmc._rdmc import Endpoint
 from rdmc._rdmc import Messages as _Messages
-from rdmc.errors import InvalidUse, TimedOut
+from rdmc.errors import InvalidUse
 from rdmc.messages import Message, Messages, MessagesSettings
+
+if TYPE_CHECKING:
+    from _typeshed import ReadableBuffer
+
+__all__ = ["DEFAULT_TIMEOUT", "Group", "Work"]
 
 # What an operation may take, in seconds, unless something else is said.
 DEFAULT_TIMEOUT = 600.0
-
-
-class Work:
-    """An operation that was started; see ``async_op``."""
-
-    def __init__(self, future: Future[None]) -> None:
-        self._future = future
-
-    def is_completed(self) -> bool:
-        """Whether it has ended, well or not. Does not block."""
-        return self._future.done()
-
-    def wait(self, timeout: float | None = None) -> None:
-        """Waits for its end, for at most so many seconds. Raises what has failed, or TimedOut (it goes on then)."""
-        try:
-            self._future.result(timeout)
-        except FutureTimeout:
-            if self._future.done():
-                raise
-            raise TimedOut(f"an operation has not ended in {timeout} s") from None
 
 
 class Group:
     """Processes, one of each rank, that call operations together: all in the same order, with arrays of the same length.
 
     Arrays are numpy's, torch's (CPU), or anything with a writable, contiguous buffer or DLPack. They are changed in place, and must not be
-    used or resized while an operation runs. Calls block, with the interpreter released; Ctrl-C ends them, and the group. An
-    operation that fails at one member fails at all, as MemberLost with the rank; the group is of no use after that.
+    used or resized while an operation runs. Calls block, with the interpreter released; what a signal's handler raises (Ctrl-C) ends
+    them, and the group. A call that has raised uses its array no more. An operation that fails at one member fails at all, as
+    MemberLost with the rank; the group is of no use after that. InvalidUse is raised before anything is sent, and changes nothing.
 
     broadcast and all_reduce also take arrays in memory of NVIDIA GPUs: tensors of torch, and what has ``__cuda_array_interface__`` and
     ``__dlpack_device__``. All members' are on GPUs then. What was queued on the array's stream comes first, and what is queued
     there after the call (after Work.wait) sees the result; the host does not wait for the last copies.
 
-    Calls are allowed on any thread; those of several threads are made one after another.
+    Calls are allowed on any thread; those of several threads are made one after another. They are refused in a child of fork. A
+    group that is not closed ends with the program, which does not wait for its operations.
     """
 
     def __init__(
@@ -73,9 +59,8 @@ class Group:
         addresses. ``fabric``: tcp, verbs, shm ... ``protection``: of TCP: none, authenticate
         or encrypt. ``timeout``: what joining and each operation may take, in seconds.
         """
-        if not 0 <= rank < len(members):
-            raise InvalidUse(f"rank is {rank}; use 0 to {len(members) - 1}")
-        endpoint = Endpoint(members[rank], secret, fabric, protection, timeout)
+        rank = integer("rank", rank, 0, len(members) - 1)
+        endpoint = Endpoint(members[rank], secret, fabric, protection, seconds(timeout, DEFAULT_TIMEOUT))
         self._set_up(endpoint, rank, len(members), timeout)
         self._join(number, list(members))
 
@@ -122,7 +107,8 @@ class Group:
         """Joins the processes whose addresses ``exchanged`` returns for that of this one."""
         listen = f"[{ip}]:0" if ":" in ip else f"{ip}:0"
         group = cls.__new__(cls)
-        group._set_up(Endpoint(listen, secret, fabric, protection, timeout), rank, size, timeout)
+        endpoint = Endpoint(listen, secret, fabric, protection, seconds(timeout, DEFAULT_TIMEOUT))
+        group._set_up(endpoint, rank, size, timeout)
         try:
             group._join(number, exchanged(group._endpoint.address))
         except BaseException:
@@ -132,74 +118,107 @@ class Group:
 
     def _set_up(self, endpoint: Endpoint, rank: int, size: int, timeout: float) -> None:
         self._endpoint = endpoint
-        self._timeout = timeout
-        self._executor: ThreadPoolExecutor | None = None
-        self._lock = threading.Lock()
-        self._is_closed = False
-        self._has_failed = False
+        self._calls = Calls(endpoint)
+        self._timeout = seconds(timeout, DEFAULT_TIMEOUT)
+        # Messages whose loop was left (receive), which end with the next call.
+        self._left: list[Messages] = []
         self.rank = rank
         self.size = size
+        weakref.finalize(self, self._calls.at_exit)
 
     def _join(self, number: int, members: list[str]) -> None:
-        self._number, self._members, self._opened = number, members, 0
+        self._number = integer("number", number, 0, (1 << 32) - 1)
+        self._members, self._opened = members, 0
         try:
-            self._endpoint.join(number, members, self.rank)
+            self._calls.run(lambda: self._endpoint.join(self._number, members, self.rank))
         except BaseException:
             self._endpoint.drop()
             raise
 
+    @overload
+    def broadcast(self, array: Any, root: int = 0, *, timeout: float | None = None, async_op: Literal[False] = False) -> None: ...
+    @overload
+    def broadcast(self, array: Any, root: int = 0, *, timeout: float | None = None, async_op: Literal[True]) -> Work: ...
     def broadcast(self, array: Any, root: int = 0, *, timeout: float | None = None, async_op: bool = False) -> Work | None:
-        """Replaces an array at all members by that of the root. ``async_op``: returns a Work at once."""
-        if (found := on_device(array)) is not None:
-            return self._run(lambda limit: self._on_device(found, root, None, limit), timeout, async_op)
-        memory, _ = memory_of(array)
-        return self._run(lambda limit: self._endpoint.broadcast(memory, root, limit), timeout, async_op)
+        """Replaces an array at all members by that of the root, where it may be read-only. ``async_op``: returns a Work at once."""
+        root = self._rank_of(root)
+        is_written = root != self.rank
+        if (found := on_device(array, is_written)) is not None:
+            return self._run(None, lambda limit: self._on_device(found, root, None, limit), timeout, async_op)
+        memory, _ = memory_of(array, is_written)
+        return self._run(memory, lambda limit: self._endpoint.broadcast(memory, root, limit), timeout, async_op)
 
-    def all_reduce(self, array: Any, op: str = "sum", *, timeout: float | None = None, async_op: bool = False) -> Work | None:
-        """Replaces each element at all members by its combination over all: sum, prod, min, max; integers: band, bor, bxor.
+    @overload
+    def all_reduce(self, array: Any, op: Any = "sum", *, timeout: float | None = None, async_op: Literal[False] = False) -> None: ...
+    @overload
+    def all_reduce(self, array: Any, op: Any = "sum", *, timeout: float | None = None, async_op: Literal[True]) -> Work: ...
+    def all_reduce(self, array: Any, op: Any = "sum", *, timeout: float | None = None, async_op: bool = False) -> Work | None:
+        """Replaces each element at all members by its combination over all: sum, prod, min, max; integers: band, bor, bxor; or those
+        of torch.distributed.ReduceOp.
 
         All members have the same bits afterwards.
         """
         if (found := on_device(array)) is not None:
             device_codes = codes_of(found.element, op)
-            return self._run(lambda limit: self._on_device(found, None, device_codes, limit), timeout, async_op)
-        memory, element = memory_of(array)
+            return self._run(None, lambda limit: self._on_device(found, None, device_codes, limit), timeout, async_op)
+        memory, element = memory_of(array, is_written=True)
         codes = codes_of(element, op)
-        return self._run(lambda limit: self._endpoint.reduce(memory, codes, None, limit), timeout, async_op)
+        return self._run(memory, lambda limit: self._endpoint.reduce(memory, codes, None, limit), timeout, async_op)
 
+    @overload
     def reduce(
-        self, array: Any, root: int = 0, op: str = "sum", *, timeout: float | None = None, async_op: bool = False
+        self, array: Any, root: int = 0, op: Any = "sum", *, timeout: float | None = None, async_op: Literal[False] = False
+    ) -> None: ...
+    @overload
+    def reduce(
+        self, array: Any, root: int = 0, op: Any = "sum", *, timeout: float | None = None, async_op: Literal[True]
+    ) -> Work: ...
+    def reduce(
+        self, array: Any, root: int = 0, op: Any = "sum", *, timeout: float | None = None, async_op: bool = False
     ) -> Work | None:
         """As all_reduce, with the result at the root; elsewhere the array does not change."""
-        memory, element = memory_of(array)
+        root = self._rank_of(root)
+        memory, element = memory_of(array, is_written=True)
         codes = codes_of(element, op)
-        return self._run(lambda limit: self._endpoint.reduce(memory, codes, root, limit), timeout, async_op)
+        return self._run(memory, lambda limit: self._endpoint.reduce(memory, codes, root, limit), timeout, async_op)
 
+    @overload
+    def all_gather(self, array: Any, *, timeout: float | None = None, async_op: Literal[False] = False) -> None: ...
+    @overload
+    def all_gather(self, array: Any, *, timeout: float | None = None, async_op: Literal[True]) -> Work: ...
     def all_gather(self, array: Any, *, timeout: float | None = None, async_op: bool = False) -> Work | None:
         """Collects parts of an array: that of this member is at its place, and those of all others come to theirs.
 
         All parts have the same length: the array's, divided by the number of members.
         """
-        memory, _ = memory_of(array)
-        return self._run(lambda limit: self._endpoint.all_gather(memory, limit), timeout, async_op)
+        memory, _ = memory_of(array, is_written=True)
+        if memory.nbytes % self.size != 0:
+            raise InvalidUse(f"the array has {memory.nbytes} bytes, which are not {self.size} parts of the same length, one for each rank")
+        return self._run(memory, lambda limit: self._endpoint.all_gather(memory, limit), timeout, async_op)
 
+    @overload
+    def barrier(self, *, timeout: float | None = None, async_op: Literal[False] = False) -> None: ...
+    @overload
+    def barrier(self, *, timeout: float | None = None, async_op: Literal[True]) -> Work: ...
     def barrier(self, *, timeout: float | None = None, async_op: bool = False) -> Work | None:
         """Waits until all members have called this."""
-        return self._run(self._endpoint.barrier, timeout, async_op)
+        return self._run(None, self._endpoint.barrier, timeout, async_op)
 
-    def broadcast_bytes(self, data: bytes | None = None, root: int = 0, *, timeout: float | None = None) -> bytes:
-        """The bytes that the root has given; other members give none, and need not know the length."""
-        if self.rank == root and data is None:
+    def broadcast_bytes(self, data: ReadableBuffer | None = None, root: int = 0, *, timeout: float | None = None) -> bytes:
+        """The bytes that the root has given, in any buffer; other members give none, and need not know the length."""
+        root = self._rank_of(root)
+        if self.rank != root:
+            length = bytearray(8)
+            self.broadcast(length, root, timeout=timeout)
+            content = bytearray(int.from_bytes(length, "little"))
+            self.broadcast(content, root, timeout=timeout)
+            return bytes(content)
+        if data is None:
             raise InvalidUse("the root gives the bytes: broadcast_bytes(data)")
-        length = bytearray(8)
-        if data is not None and self.rank == root:
-            length[:] = len(data).to_bytes(8, "little")
-        self.broadcast(length, root, timeout=timeout)
-        content = bytearray(int.from_bytes(length, "little"))
-        if data is not None and self.rank == root:
-            content[:] = data
-        self.broadcast(content, root, timeout=timeout)
-        return bytes(content)
+        memory, _ = memory_of(data)
+        self.broadcast(memory.nbytes.to_bytes(8, "little"), root, timeout=timeout)
+        self.broadcast(memory, root, timeout=timeout)
+        return memory.tobytes()
 
     def messages(
         self,
@@ -222,44 +241,69 @@ class Group:
         ``verify``, the same everywhere: each process compares its copies with the root's by a digest, and rdmc.Differs names one whose
         copy is another. ``timeout``: of its calls.
         """
-        settings = MessagesSettings(root, algorithm, message_bytes, block_bytes, posted, verify)
-        inner = self._open_messages(settings)
-        return Messages(inner, self.rank, root, self._timeout if timeout is None else timeout)
+        settings = MessagesSettings(root, algorithm, message_bytes, block_bytes, bool(posted), bool(verify))
+        limit = seconds(timeout, self._timeout)
+        self._end_left()
+        messages = Messages(self, self._open_messages(settings), root, limit)
+        self._calls.messages.add(messages)
+        return messages
 
     def receive(self, root: int = 0, *, timeout: float | None = None) -> Iterator[Message]:
-        """Messages of the root, which sends them by messages(), until it closes that."""
-        with self.messages(root, timeout=timeout) as messages:
+        """Messages of the root, which sends them by messages(), until it closes that.
+
+        A loop that is left takes part without receiving: the next call of the group waits until the root has sent all.
+        """
+        messages = self.messages(root, timeout=timeout)
+        try:
             yield from messages
+        except GeneratorExit:
+            # By an exception perhaps, of which others learn when the group ends.
+            self._left.append(messages)
+        except BaseException as error:
+            messages.__exit__(type(error), error, None)
+            raise
+        else:
+            messages.close()
 
     def _open_messages(self, settings: MessagesSettings) -> _Messages:
-        if not 0 <= settings.root < self.size:
-            raise InvalidUse(f"root is {settings.root}; use 0 to {self.size - 1}")
-        with self._lock:
-            if self._is_closed:
-                raise InvalidUse("the group is closed")
+        self._rank_of(settings.root)
+
+        def join() -> _Messages:
+            number = self._number << 32 | (self._opened + 1)
+            try:
+                inner = self._endpoint.messages(number, self._members, self.rank, settings)
+            except InvalidUse:
+                # Others have not learned of this number.
+                raise
+            except BaseException:
+                self._opened += 1
+                raise
             self._opened += 1
-            number = self._number << 32 | self._opened
-        return self._endpoint.messages(number, self._members, self.rank, settings)
+            return inner
+
+        return self._calls.open(join)
+
+    def _end_left(self) -> None:
+        self._calls.check()
+        while self._left:
+            self._left.pop().close()
+
+    def _rank_of(self, root: int) -> int:
+        return integer("root", root, 0, self.size - 1)
 
     def abort(self, reason: str = "its program gave up") -> None:
         """Makes the group fail at all members, for this reason. Operations on other threads end."""
-        self._endpoint.abort(reason)
+        self._calls.abort(reason)
 
     def close(self, timeout: float | None = None) -> None:
         """Ends the group when all members have called this; success means that all operations have succeeded everywhere.
 
         After an operation has raised that the group has failed, it only frees what the group has.
         """
-        with self._lock:
-            if self._is_closed:
-                return
-            self._is_closed = True
-        if self._executor is not None:
-            self._executor.shutdown()
-        if self._has_failed:
-            self._endpoint.drop()
-        else:
-            self._endpoint.close(self._timeout if timeout is None else timeout)
+        limit = seconds(timeout, self._timeout)
+        if self._calls.is_open():
+            self._end_left()
+            self._calls.close(limit)
 
     def __enter__(self) -> Group:
         return self
@@ -270,48 +314,28 @@ class Group:
         if kind is None:
             self.close()
             return
-        with self._lock:
-            is_closed, self._is_closed = self._is_closed, True
-        if not is_closed:
-            # Others learn why this member leaves, instead of waiting for it.
-            if not self._has_failed:
-                self._endpoint.abort(f"{kind.__name__}: {error}")
-            self._endpoint.drop()
-            if self._executor is not None:
-                self._executor.shutdown(wait=False)
+        # Others learn why this member leaves, instead of waiting for it.
+        self._calls.leave(reason_of(kind, error))
+        self._left.clear()
 
     def _on_device(self, array: OnDevice, root: int | None, codes: tuple[int, int] | None, limit: float) -> None:
         self._endpoint.on_device(array.place, root, codes, limit, os.environ.get("RDMC_CUDA_LIBRARY"))
 
-    def _run(self, operation: Callable[[float], None], timeout: float | None, async_op: bool) -> Work | None:
-        limit = self._timeout if timeout is None else timeout
+    def _run(
+        self, memory: memoryview | None, operation: Callable[[float], None], timeout: float | None, async_op: bool
+    ) -> Work | None:
+        limit = seconds(timeout, self._timeout)
+        self._end_left()
 
-        def run() -> None:
+        def call() -> None:
             try:
                 operation(limit)
-            except InvalidUse:
-                raise
-            except BaseException:
-                self._has_failed = True
-                raise
+            finally:
+                if memory is not None:
+                    # The array may be resized when the operation has ended.
+                    memory.release()
 
-        with self._lock:
-            if self._is_closed:
-                raise InvalidUse("the group is closed")
-            if async_op and self._executor is None:
-                # One thread: operations keep the order of their calls.
-                self._executor = ThreadPoolExecutor(1, thread_name_prefix="rdmc")
-            executor = self._executor
-            future = None if executor is None else executor.submit(run)
-        if future is None:
-            run()
-            return None
         if async_op:
-            return Work(future)
-        try:
-            future.result()
-        except KeyboardInterrupt:
-            self._has_failed = True
-            self._endpoint.abort("its application was interrupted")
-            raise
+            return self._calls.start(call)
+        self._calls.run(call)
         return None

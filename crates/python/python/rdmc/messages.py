@@ -2,18 +2,24 @@
 
 from __future__ import annotations
 
-import operator
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from types import TracebackType
-from typing import Any, Protocol
+from typing import TYPE_CHECKING, Any, Protocol
 
 from rdmc._arrays import memory_of
-from rdmc._meeting import Store
+from rdmc._calls import INTERRUPTED, integer, reason_of, seconds
 from rdmc._rdmc import Message as _Message
 from rdmc._rdmc import Messages as _Messages
 from rdmc._rdmc import Pending
 from rdmc.errors import InvalidUse, RdmcError, TimedOut
+
+if TYPE_CHECKING:
+    from rdmc.group import Group
+
+
+# Counts and lengths have 64 bits.
+_COUNT_MAX = (1 << 64) - 1
 
 
 @dataclass(frozen=True)
@@ -28,9 +34,11 @@ class MessagesSettings:
     verify: bool
 
     def __post_init__(self) -> None:
+        if not isinstance(self.algorithm, str):
+            raise InvalidUse(f"algorithm is {self.algorithm!r}; use the name of one, or auto")
         for name, value in [("message_bytes", self.message_bytes), ("block_bytes", self.block_bytes)]:
-            if value is not None and not 0 <= operator.index(value) < 1 << 64:
-                raise InvalidUse(f"{name} is {value}; use a number of bytes of 64 bits")
+            if value is not None:
+                integer(name, value, 0, _COUNT_MAX)
 
 
 class Role(Protocol):
@@ -53,6 +61,11 @@ def check_receives(member: Role) -> None:
         raise InvalidUse("the root cannot receive: it has what it sends")
 
 
+def count_of(count: int) -> int:
+    """A number of messages. Raises InvalidUse for any other."""
+    return integer("count", count, 0, _COUNT_MAX)
+
+
 def check_asks(member: Role) -> None:
     """Raises InvalidUse at others than the root."""
     if not member.is_root:
@@ -62,9 +75,9 @@ def check_asks(member: Role) -> None:
 class Message:
     """A message that was received. Its bytes may still be arriving, and this process may be relaying them to others."""
 
-    def __init__(self, inner: _Message, timeout: float) -> None:
+    def __init__(self, inner: _Message, wait: Callable[[Pending, float | None], Any]) -> None:
         self._inner = inner
-        self._timeout = timeout
+        self._wait = wait
 
     @property
     def number(self) -> int:
@@ -78,7 +91,7 @@ class Message:
 
     def wait(self, timeout: float | None = None) -> None:
         """Waits until all of it has arrived."""
-        self._inner.wait().wait(self._timeout if timeout is None else timeout)
+        self._wait(self._inner.wait(), timeout)
 
     def data(self, timeout: float | None = None) -> memoryview:
         """All of it, read-only and without a copy, once it has arrived."""
@@ -87,8 +100,7 @@ class Message:
 
     def blocks(self, timeout: float | None = None) -> Iterator[tuple[int, memoryview]]:
         """Its parts in the order in which they arrive, with their offsets; each byte once. ``timeout``: for each."""
-        limit = self._timeout if timeout is None else timeout
-        while (found := self._inner.next_block().wait(limit)) is not None:
+        while (found := self._wait(self._inner.next_block(), timeout)) is not None:
             start, end = found
             yield start, self._inner.view(start, end)
 
@@ -100,13 +112,15 @@ class Messages:
     success or a MemberLost; in a ``with`` block that is the end of the block. Calls are allowed on any thread.
     """
 
-    def __init__(self, inner: _Messages, rank: int, root: int, timeout: float) -> None:
+    def __init__(self, group: Group, inner: _Messages, root: int, timeout: float) -> None:
+        # Which ends when nothing refers to it.
+        self._group = group
         self._inner = inner
         self._algorithm, self._block_bytes = inner.algorithm, inner.block_bytes
         self._timeout = timeout
         self._is_closed = False
         self.root = root
-        self.is_root = rank == root
+        self.is_root = group.rank == root
 
     @property
     def algorithm(self) -> str:
@@ -132,7 +146,7 @@ class Messages:
         Messages that were announced before have memory already, unless they are ``posted`` ones (Group.messages). It must not be
         read before its message has arrived, nor changed before wait_complete or close.
         """
-        memory, _ = memory_of(array)
+        memory, _ = memory_of(array, is_written=True)
         self._inner.post(memory)
 
     def receive(self, *, timeout: float | None = None) -> Message | None:
@@ -142,7 +156,7 @@ class Messages:
         """
         check_receives(self)
         received = self._wait(self._inner.receive(), timeout)
-        return None if received is None else Message(received, self._timeout)
+        return None if received is None else Message(received, self._wait)
 
     def __iter__(self) -> Iterator[Message]:
         """Messages until the root closes."""
@@ -154,12 +168,12 @@ class Messages:
 
         Others may still be receiving them.
         """
-        self._wait(self._inner.wait_complete(count), timeout)
+        self._wait(self._inner.wait_complete(count_of(count)), timeout)
 
     def wait_delivered(self, count: int, *, timeout: float | None = None) -> None:
         """Waits, at the root, until every process has so many messages, counted from the first."""
         check_asks(self)
-        self._wait(self._inner.wait_delivered(count), timeout)
+        self._wait(self._inner.wait_delivered(count_of(count)), timeout)
 
     @property
     def delivered(self) -> int:
@@ -195,16 +209,16 @@ class Messages:
             self.close()
         elif not self._is_closed:
             self._is_closed = True
-            self._inner.abort(f"{kind.__name__}: {error}")
+            self._inner.abort(reason_of(kind, error))
             self._inner.drop()
 
     def _wait(self, pending: Pending, timeout: float | None) -> Any:
-        limit = self._timeout if timeout is None else float(timeout)
+        limit = seconds(timeout, self._timeout)
         try:
             return pending.wait(limit)
         except RdmcError:
             raise
         except BaseException:
             # A signal's handler has raised it: others learn of that instead of waiting.
-            self._inner.abort("its application was interrupted")
+            self._inner.abort(INTERRUPTED)
             raise
