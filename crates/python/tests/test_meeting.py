@@ -184,11 +184,31 @@ class Addresses(unittest.TestCase):
         self.assertEqual(ips_of([here, there]), ["10.0.0.1", "10.0.0.2"])
         self.assertEqual(ips_of([_place_with({}, {})] * 2), ["127.0.0.1"] * 2)
 
+    def test_who_cannot_take_part_tells_why(self) -> None:
+        for kind in _KINDS:
+            outcomes = members.returned(members.run(_with_a_wrong_address, 3, kind))
+            for rank in (0, 2):
+                self.assertEqual((outcomes[rank][0], outcomes[rank][2]), ("Refused", 1), outcomes)
+                self.assertIn(outcomes[1][1], outcomes[rank][1])
+
     def test_all_processes_refuse_what_one_lacks(self) -> None:
         outcomes = members.returned(members.run(_without_an_address, 2))
         for kind, text in outcomes:
             self.assertEqual(kind, "InvalidUse")
             self.assertRegex(text, "rank 1.*set RDMC_IP")
+
+
+def _with_a_wrong_address(kind: str) -> tuple[str, str, int | None]:
+    """Rank 1 is on a host of its own, where RDMC_IP is an address of another one."""
+    rank = os.environ["RANK"]
+    os.environ["RDMC_HOST"] = f"host{rank}"
+    if rank == "1":
+        os.environ["RDMC_IP"] = "192.0.2.77"
+    try:
+        _meet(kind, timeout=10 * members.PATIENCE)
+    except rdmc.RdmcError as error:
+        return type(error).__name__, str(error), getattr(error, "rank", None)
+    return "", "", None
 
 
 def _without_an_address() -> tuple[str, str]:
@@ -204,10 +224,6 @@ def _without_an_address() -> tuple[str, str]:
     except rdmc.RdmcError as error:
         return type(error).__name__, str(error)
     return "", ""
-
-
-def _in_namespace(name: str, *line: str) -> list[str]:
-    return ["ip", "netns", "exec", name, *line]
 
 
 class Hosts(unittest.TestCase):
@@ -252,9 +268,11 @@ class Hosts(unittest.TestCase):
         environment.pop("MASTER_ADDR", None)
         if master is not None:
             environment["MASTER_ADDR"] = master
-        return subprocess.Popen(
-            _in_namespace(self.names[rank], *line), env=environment, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True
+        process = subprocess.Popen(
+            ["ip", "netns", "exec", self.names[rank], *line], env=environment, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True
         )
+        self.addCleanup(process.kill)
+        return process
 
 
 if __name__ == "__main__":

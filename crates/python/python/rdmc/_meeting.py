@@ -6,13 +6,15 @@ import json
 import os
 import time
 from collections.abc import Iterator
+from contextlib import contextmanager
 from dataclasses import asdict, dataclass, replace
 from pathlib import Path
 from typing import Any, Protocol
 
+from rdmc._channel import as_utf8
 from rdmc._place import Place, ips_of
 from rdmc._rdmc import random_secret
-from rdmc.errors import InvalidUse, TimedOut
+from rdmc.errors import InvalidUse, Refused, TimedOut
 
 
 class Store(Protocol):
@@ -79,6 +81,10 @@ def store_of(given: Any | None, timeout: float) -> Any:
     return FileStore(given, timeout) if isinstance(given, str | os.PathLike) else given
 
 
+# What precedes the reason of a process that cannot take part.
+_FAILED = "failed: "
+
+
 class Meeting:
     """Processes that a launcher has started, while they learn of each other, before they form a group. Made by all; waits for all.
 
@@ -93,6 +99,7 @@ class Meeting:
         self.rank, self.size = rank_and_size(given)
         self._store = store_of(given, timeout)
         self._key = f"rdmc-{number}"
+        self._given: set[str] = set()
         own = Place.of_this_process().as_text()
         # Who can read the store does not learn one that all have.
         made = None if os.environ.get("RDMC_SECRET") else random_secret()
@@ -111,10 +118,29 @@ class Meeting:
 
     def exchange(self, what: str, own: str) -> list[str]:
         """What all have given, by rank. Once for each ``what``."""
+        values = self._give(what, own)
+        for rank, value in enumerate(values):
+            if value.startswith(_FAILED):
+                raise Refused(rank, f"rank {rank} cannot take part: {value.removeprefix(_FAILED)}")
+        return values
+
+    @contextmanager
+    def telling(self, what: str) -> Iterator[None]:
+        """A failure in here is told to those who wait for what this process has not given yet."""
+        try:
+            yield
+        except Exception as error:
+            if what not in self._given:
+                self._give(what, _FAILED + as_utf8(str(error)), are_others_read=False)
+            raise
+
+    def _give(self, what: str, own: str, are_others_read: bool = True) -> list[str]:
+        self._given.add(what)
         if hasattr(self._store, "allgather"):
             return [str(value) for value in self._store.allgather(own)]
         self._store.set(f"{self._key}-{what}-{self.rank}", own)
-        return [_text_of(self._store.get(f"{self._key}-{what}-{other}")) for other in range(self.size)]
+        others = range(self.size) if are_others_read else ()
+        return [_text_of(self._store.get(f"{self._key}-{what}-{other}")) for other in others]
 
     def _lead(self, place: str, secret: str | None, until: float) -> _Roster:
         """At rank 0: tells what others have stored, until each has stored that it has been told of itself."""

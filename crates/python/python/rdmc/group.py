@@ -102,9 +102,10 @@ class Group:
         def exchanged(address: str) -> list[str]:
             return meeting.exchange("address", address)
 
-        return cls._meet(
-            meeting.secret, meeting.ip, meeting.rank, meeting.size, exchanged, number, fabric, protection, timeout
-        )
+        with meeting.telling("address"):
+            return cls._meet(
+                meeting.secret, meeting.ip, meeting.rank, meeting.size, exchanged, number, fabric, protection, timeout
+            )
 
     @classmethod
     def _meet(
