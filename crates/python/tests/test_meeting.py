@@ -46,6 +46,12 @@ def _meet_again(kind: str) -> None:
     assert _meet(kind) == int(os.environ["WORLD_SIZE"])
 
 
+def _meet_beside() -> None:
+    with members.group() as one, members.group() as other, rdmc.HostGroup.from_env(timeout=members.PATIENCE) as third:
+        for group in (third, other, one):
+            group.barrier()
+
+
 def _meet_in(store: str, kind: str) -> int:
     return _meet(kind, store=store)
 
@@ -114,6 +120,23 @@ class StoresUsedAgain(unittest.TestCase):
             for alone in (0, 1, 2):
                 members.returned(members.run(_come_alone, 3, self.store, alone, kind))
                 self.assertEqual(members.returned(members.run(_meet_in, 3, self.store, kind)), [3, 3, 3])
+
+    def test_what_is_no_entry_in_the_store_is_refused(self) -> None:
+        for text in ("", "[]", "3", '{"token": 3}', '{"entries": [3]}'):
+            for rank, key in (("0", "rdmc-1-1"), ("1", "rdmc-1-all")):
+                Path(self.store, key).write_text(text)
+                with mock.patch.dict(os.environ, {"RANK": rank, "WORLD_SIZE": "2", "RDMC_IP": "127.0.0.1"}):
+                    with self.assertRaisesRegex(rdmc.RdmcError, f"as {key}.*use another"):
+                        rdmc.Group.from_env(self.store, timeout=members.PATIENCE)
+
+    def test_wrong_ranks_are_refused(self) -> None:
+        for rank, size in (("2", "2"), ("-1", "2"), ("x", "2"), ("0", ""), ("0", "0")):
+            with mock.patch.dict(os.environ, {"RANK": rank, "WORLD_SIZE": size}):
+                with self.assertRaisesRegex(rdmc.InvalidUse, f"RANK={rank} is no rank"):
+                    rdmc.Group.from_env(self.store)
+
+    def test_several_at_a_time(self) -> None:
+        members.returned(members.run(_meet_beside, 2))
 
     def test_those_who_do_not_come_are_named(self) -> None:
         for settings, words in (({"RANK": "0"}, "ranks 1, 2 have not come|no member has written.*rdmc-1-1"), ({"RANK": "2"}, "rdmc-1-all")):
