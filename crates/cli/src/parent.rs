@@ -5,7 +5,9 @@ use std::{os::fd::OwnedFd, thread};
 use rustix::{
     event::{PollFd, PollFlags, poll},
     io::Errno,
-    process::{Pid, PidfdFlags, Signal, getpid, kill_process, pidfd_open, set_parent_process_death_signal},
+    process::{
+        Pid, PidfdFlags, Signal, getpid, kill_process, pidfd_open, set_parent_process_death_signal,
+    },
 };
 
 use crate::failure::Failure;

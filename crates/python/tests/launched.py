@@ -32,6 +32,10 @@ def _torch() -> None:
             group.all_reduce(ours)
             distributed.all_reduce(theirs)
             assert torch.equal(ours, theirs)
+    # The same store again.
+    for kind in (rdmc.Group, rdmc.HostGroup):
+        with kind.from_env(store, timeout=members.PATIENCE) as again:
+            again.barrier()
     distributed.destroy_process_group()
 
 

@@ -249,6 +249,15 @@ def _interrupt_joining(late: int, waiting: int) -> tuple[str, str, int | None]:
     raise AssertionError("two processes")
 
 
+def _follower() -> tuple[rdmc.HostGroup, socket.socket, socket.socket]:
+    """One of two processes, its end of the connection, and the other, which a test has."""
+    own, leader = socket.socketpair(socket.AF_UNIX, socket.SOCK_SEQPACKET)
+    group = rdmc.HostGroup.__new__(rdmc.HostGroup)
+    group._set_up(1, ["host", "host"], members.PATIENCE)
+    group._channels = [Channel(own, 0)]
+    return group, own, leader
+
+
 class HostGroups(unittest.TestCase):
     def test_a_fork_is_refused_and_changes_nothing(self) -> None:
         for rank in (0, 1):
@@ -337,16 +346,33 @@ class HostGroups(unittest.TestCase):
 
     def test_what_a_leader_has_said_before_it_ended_is_the_reason(self) -> None:
         for has_unread in (False, True):
-            ours, leader = socket.socketpair(socket.AF_UNIX, socket.SOCK_SEQPACKET)
-            group = rdmc.HostGroup.__new__(rdmc.HostGroup)
-            group._set_up(1, ["host", "host"], members.PATIENCE)
-            group._channels = [Channel(ours, 0)]
+            group, own, leader = _follower()
             if has_unread:
-                ours.send(b"a request")
+                own.send(b"a request")
             leader.send(b'{"ended": "Refused", "rank": 2, "reason": "a bug of the program"}')
             leader.close()
-            with self.assertRaisesRegex(rdmc.errors.Refused, "a bug of the program"):
-                group.barrier(timeout=60)
+            for _ in range(2):
+                # The cause stays.
+                with self.assertRaisesRegex(rdmc.Refused, "a bug of the program") as raised:
+                    group.barrier(timeout=members.PATIENCE)
+                self.assertEqual(raised.exception.rank, 2)
+            group.close()
+
+    def test_an_answer_to_another_call_is_refused(self) -> None:
+        answers: list[tuple[bytes, str]] = [
+            (b'{"call": 7, "operation": "barrier", "root": 0}', "as call 7"),
+            (b'{"call": 1, "operation": "broadcast", "root": 0}', "broadcast with root 0"),
+            (b"{}", "as call None"),
+            (b"[]", "no message"),
+            (b"\xff", "no message"),
+            (b'{"ended": "make", "rank": "x", "reason": 3}', "3"),
+        ]
+        for answer, words in answers:
+            group, _, leader = _follower()
+            with leader:
+                leader.send(answer)
+                with self.assertRaisesRegex(rdmc.MemberLost, words):
+                    group.barrier(timeout=members.PATIENCE)
 
     def test_processes_that_call_different_operations_are_named(self) -> None:
         outcomes: list[Any] = members.run(_differ, 3)

@@ -46,6 +46,12 @@ def _meet_again(kind: str) -> None:
     assert _meet(kind) == int(os.environ["WORLD_SIZE"])
 
 
+def _meet_beside() -> None:
+    with members.group() as one, members.group() as other, rdmc.HostGroup.from_env(timeout=members.PATIENCE) as third:
+        for group in (third, other, one):
+            group.barrier()
+
+
 def _meet_in(store: str, kind: str) -> int:
     return _meet(kind, store=store)
 
@@ -114,6 +120,23 @@ class StoresUsedAgain(unittest.TestCase):
             for alone in (0, 1, 2):
                 members.returned(members.run(_come_alone, 3, self.store, alone, kind))
                 self.assertEqual(members.returned(members.run(_meet_in, 3, self.store, kind)), [3, 3, 3])
+
+    def test_what_is_no_entry_in_the_store_is_refused(self) -> None:
+        for text in ("", "[]", "3", '{"token": 3}', '{"entries": [3]}'):
+            for rank, key in (("0", "rdmc-1-1"), ("1", "rdmc-1-all")):
+                Path(self.store, key).write_text(text)
+                with mock.patch.dict(os.environ, {"RANK": rank, "WORLD_SIZE": "2", "RDMC_IP": "127.0.0.1"}):
+                    with self.assertRaisesRegex(rdmc.RdmcError, f"as {key}.*use another"):
+                        rdmc.Group.from_env(self.store, timeout=members.PATIENCE)
+
+    def test_wrong_ranks_are_refused(self) -> None:
+        for rank, size in (("2", "2"), ("-1", "2"), ("x", "2"), ("0", ""), ("0", "0")):
+            with mock.patch.dict(os.environ, {"RANK": rank, "WORLD_SIZE": size}):
+                with self.assertRaisesRegex(rdmc.InvalidUse, f"RANK={rank} is no rank"):
+                    rdmc.Group.from_env(self.store)
+
+    def test_several_at_a_time(self) -> None:
+        members.returned(members.run(_meet_beside, 2))
 
     def test_those_who_do_not_come_are_named(self) -> None:
         for settings, words in (({"RANK": "0"}, "ranks 1, 2 have not come|no member has written.*rdmc-1-1"), ({"RANK": "2"}, "rdmc-1-all")):
@@ -184,11 +207,31 @@ class Addresses(unittest.TestCase):
         self.assertEqual(ips_of([here, there]), ["10.0.0.1", "10.0.0.2"])
         self.assertEqual(ips_of([_place_with({}, {})] * 2), ["127.0.0.1"] * 2)
 
+    def test_who_cannot_take_part_tells_why(self) -> None:
+        for kind in _KINDS:
+            outcomes = members.returned(members.run(_with_a_wrong_address, 3, kind))
+            for rank in (0, 2):
+                self.assertEqual((outcomes[rank][0], outcomes[rank][2]), ("Refused", 1), outcomes)
+                self.assertIn(outcomes[1][1], outcomes[rank][1])
+
     def test_all_processes_refuse_what_one_lacks(self) -> None:
         outcomes = members.returned(members.run(_without_an_address, 2))
         for kind, text in outcomes:
             self.assertEqual(kind, "InvalidUse")
             self.assertRegex(text, "rank 1.*set RDMC_IP")
+
+
+def _with_a_wrong_address(kind: str) -> tuple[str, str, int | None]:
+    """Rank 1 is on a host of its own, where RDMC_IP is an address of another one."""
+    rank = os.environ["RANK"]
+    os.environ["RDMC_HOST"] = f"host{rank}"
+    if rank == "1":
+        os.environ["RDMC_IP"] = "192.0.2.77"
+    try:
+        _meet(kind, timeout=10 * members.PATIENCE)
+    except rdmc.RdmcError as error:
+        return type(error).__name__, str(error), getattr(error, "rank", None)
+    return "", "", None
 
 
 def _without_an_address() -> tuple[str, str]:
@@ -204,10 +247,6 @@ def _without_an_address() -> tuple[str, str]:
     except rdmc.RdmcError as error:
         return type(error).__name__, str(error)
     return "", ""
-
-
-def _in_namespace(name: str, *line: str) -> list[str]:
-    return ["ip", "netns", "exec", name, *line]
 
 
 class Hosts(unittest.TestCase):
@@ -252,9 +291,11 @@ class Hosts(unittest.TestCase):
         environment.pop("MASTER_ADDR", None)
         if master is not None:
             environment["MASTER_ADDR"] = master
-        return subprocess.Popen(
-            _in_namespace(self.names[rank], *line), env=environment, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True
+        process = subprocess.Popen(
+            ["ip", "netns", "exec", self.names[rank], *line], env=environment, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True
         )
+        self.addCleanup(process.kill)
+        return process
 
 
 if __name__ == "__main__":

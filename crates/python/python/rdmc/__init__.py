@@ -1,8 +1,12 @@
 """Copies large objects from one machine to many, in about the time that one copy takes.
 
 :func:`push` copies files to hosts, as the command ``rdmc push`` does. :class:`Group` joins processes, on one machine or many, that
-broadcast and reduce arrays in place, and send messages; :mod:`rdmc.aio` has them for asyncio.
+broadcast and reduce arrays in place, and send messages; :mod:`rdmc.aio` has them for asyncio, and :mod:`rdmc.torch` sends state dicts.
 """
+
+import importlib
+from types import ModuleType
+from typing import TYPE_CHECKING
 
 from rdmc._push import PushOptions, PushReport, push
 from rdmc._rdmc import __version__, random_secret
@@ -42,3 +46,14 @@ __all__ = [
     "push",
     "random_secret",
 ]
+
+if TYPE_CHECKING:
+    from rdmc import aio as aio
+    from rdmc import torch as torch
+else:
+
+    def __getattr__(name: str) -> ModuleType:
+        # Not before they are used: they import asyncio and torch.
+        if name in ("aio", "torch"):
+            return importlib.import_module(f"rdmc.{name}")
+        raise AttributeError(f"module 'rdmc' has no attribute {name!r}")

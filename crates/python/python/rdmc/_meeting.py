@@ -5,14 +5,18 @@ from __future__ import annotations
 import json
 import os
 import time
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
 from dataclasses import asdict, dataclass, replace
 from pathlib import Path
-from typing import Any, Protocol
+from typing import Any, Protocol, TypeVar
 
+from rdmc._channel import as_utf8
 from rdmc._place import Place, ips_of
 from rdmc._rdmc import random_secret
-from rdmc.errors import InvalidUse, TimedOut
+from rdmc.errors import InvalidUse, RdmcError, Refused, TimedOut
+
+_T = TypeVar("_T")
 
 
 class Store(Protocol):
@@ -36,7 +40,7 @@ class FileStore:
     def set(self, key: str, value: str) -> None:
         """Stores a value, as a file that only this user can read."""
         hidden = self._path / f".{key}.{random_secret()[:16]}"
-        with open(os.open(hidden, os.O_WRONLY | os.O_CREAT | os.O_EXCL, 0o600), "w") as file:
+        with open(os.open(hidden, os.O_WRONLY | os.O_CREAT | os.O_EXCL, 0o600), "w", encoding="utf-8") as file:
             file.write(value)
         hidden.rename(self._path / key)
 
@@ -44,7 +48,7 @@ class FileStore:
         """A value, waiting until it is there."""
         while True:
             try:
-                return (self._path / key).read_text()
+                return (self._path / key).read_text(encoding="utf-8")
             except FileNotFoundError:
                 if time.monotonic() > self._until:
                     raise TimedOut(f"no member has written {self._path / key}: do all run, with the same store?") from None
@@ -63,9 +67,12 @@ def rank_and_size(store: Any) -> tuple[int, int]:
     """This process's rank and the number of processes: in a communicator of mpi4py, or of torchrun, Open MPI, MPICH or Slurm."""
     if hasattr(store, "Get_rank") and hasattr(store, "Get_size"):
         return int(store.Get_rank()), int(store.Get_size())
-    for rank, size in _RANKS:
-        if rank in os.environ and size in os.environ:
-            return int(os.environ[rank]), int(os.environ[size])
+    for names in _RANKS:
+        given = [os.environ.get(name) for name in names]
+        if None not in given:
+            if not all(str(text).isdecimal() for text in given) or int(str(given[0])) >= int(str(given[1])):
+                raise InvalidUse(f"{names[0]}={given[0]} is no rank among {names[1]}={given[1]} processes")
+            return int(str(given[0])), int(str(given[1]))
     names = ", ".join("/".join(pair) for pair in _RANKS)
     raise InvalidUse(f"no launcher has said rank and size ({names}): start this by torchrun, mpirun or srun, or use Group(...)")
 
@@ -77,6 +84,10 @@ def store_of(given: Any | None, timeout: float) -> Any:
     if given is None:
         raise InvalidUse("no store: give one, or the path of a shared directory in RDMC_STORE")
     return FileStore(given, timeout) if isinstance(given, str | os.PathLike) else given
+
+
+# What precedes the reason of a process that cannot take part.
+_FAILED = "failed: "
 
 
 class Meeting:
@@ -93,6 +104,7 @@ class Meeting:
         self.rank, self.size = rank_and_size(given)
         self._store = store_of(given, timeout)
         self._key = f"rdmc-{number}"
+        self._given: set[str] = set()
         own = Place.of_this_process().as_text()
         # Who can read the store does not learn one that all have.
         made = None if os.environ.get("RDMC_SECRET") else random_secret()
@@ -111,17 +123,36 @@ class Meeting:
 
     def exchange(self, what: str, own: str) -> list[str]:
         """What all have given, by rank. Once for each ``what``."""
+        values = self._give(what, own)
+        for rank, value in enumerate(values):
+            if value.startswith(_FAILED):
+                raise Refused(rank, f"rank {rank} cannot take part: {value.removeprefix(_FAILED)}")
+        return values
+
+    @contextmanager
+    def telling(self, what: str) -> Iterator[None]:
+        """A failure in here is told to those who wait for what this process has not given yet."""
+        try:
+            yield
+        except Exception as error:
+            if what not in self._given:
+                self._give(what, _FAILED + as_utf8(str(error)), are_others_read=False)
+            raise
+
+    def _give(self, what: str, own: str, are_others_read: bool = True) -> list[str]:
+        self._given.add(what)
         if hasattr(self._store, "allgather"):
             return [str(value) for value in self._store.allgather(own)]
         self._store.set(f"{self._key}-{what}-{self.rank}", own)
-        return [_text_of(self._store.get(f"{self._key}-{what}-{other}")) for other in range(self.size)]
+        others = range(self.size) if are_others_read else ()
+        return [_text_of(self._store.get(f"{self._key}-{what}-{other}")) for other in others]
 
     def _lead(self, place: str, secret: str | None, until: float) -> _Roster:
         """At rank 0: tells what others have stored, until each has stored that it has been told of itself."""
         meeting, told = random_secret()[:32], None
         own = _Entry(random_secret()[:32], place, meeting)
         for pause in _pauses():
-            entries = [own, *(_Entry(**self._read(str(other))) for other in range(1, self.size))]
+            entries = [own, *(self._read(str(other), _Entry.of) for other in range(1, self.size))]
             missing = [str(rank) for rank, entry in enumerate(entries) if entry.meeting != meeting]
             roster = _Roster(meeting, entries, None if missing else secret, not missing)
             if roster != told:
@@ -139,8 +170,7 @@ class Meeting:
         own = _Entry(random_secret()[:32], place, None)
         self._write(str(self.rank), asdict(own))
         for pause in _pauses():
-            stored = self._read("all")
-            roster = _Roster(**{**stored, "entries": [_Entry(**entry) for entry in stored["entries"]]})
+            roster = self._read("all", _Roster.of)
             told = roster.entries[self.rank] if len(roster.entries) == self.size else None
             if told == own and roster.is_complete:
                 break
@@ -155,9 +185,12 @@ class Meeting:
     def _write(self, name: str, value: dict[str, Any]) -> None:
         self._store.set(f"{self._key}-{name}", json.dumps(value))
 
-    def _read(self, name: str) -> dict[str, Any]:
-        value: dict[str, Any] = json.loads(_text_of(self._store.get(f"{self._key}-{name}")))
-        return value
+    def _read(self, name: str, parse: Callable[[Any], _T]) -> _T:
+        text = _text_of(self._store.get(f"{self._key}-{name}"))
+        try:
+            return parse(json.loads(text))
+        except (AttributeError, KeyError, TypeError, ValueError):
+            raise RdmcError(f"the store has {text[:200]!r} as {self._key}-{name}, which is of no such group: use another one") from None
 
 
 @dataclass(frozen=True)
@@ -168,6 +201,10 @@ class _Entry:
     place: str
     meeting: str | None
 
+    @classmethod
+    def of(cls, stored: Any) -> _Entry:
+        return cls(**stored)
+
 
 @dataclass(frozen=True)
 class _Roster:
@@ -177,6 +214,10 @@ class _Roster:
     entries: list[_Entry]
     secret: str | None
     is_complete: bool
+
+    @classmethod
+    def of(cls, stored: Any) -> _Roster:
+        return cls(**{**stored, "entries": [_Entry.of(entry) for entry in stored["entries"]]})
 
 
 def _pauses() -> Iterator[float]:

@@ -71,9 +71,14 @@ class Place:
 
 def _host() -> str:
     """What processes of one host have in common: the kernel, and the network namespace in which they find each other."""
-    with open("/proc/sys/kernel/random/boot_id") as file:
-        boot = file.read().strip()
-    return f"{boot} {os.stat('/proc/self/ns/net').st_ino} {os.environ.get('RDMC_HOST', '')}"
+    try:
+        with open("/proc/sys/kernel/random/boot_id") as file:
+            boot = file.read().strip()
+        network = os.stat("/proc/self/ns/net").st_ino
+    except OSError:
+        # Some sandboxes have neither.
+        boot, network = socket.gethostname(), 0
+    return f"{boot} {network} {os.environ.get('RDMC_HOST', '')}"
 
 
 def ips_of(places: list[Place]) -> list[str]:

@@ -78,7 +78,7 @@ class Group:
 
         Members meet by a store: an object with ``set`` and ``get`` (torch.distributed.TCPStore ...), a communicator of mpi4py, or the
         path of a directory that all can reach (default: the environment variable RDMC_STORE). Several groups may be made with one,
-        one after another, also by another run; those that exist or are made at a time need different numbers. Who can read the store
+        one after another, also by another run; those that are made at the same time, by threads, need different numbers. Who can read the store
         learns the secret, unless RDMC_SECRET has it. Each member listens on a port of its own, on RDMC_IP or the address by which it
         reaches MASTER_ADDR or other networks; on one of loopback only if all are on one host.
         """
@@ -87,9 +87,10 @@ class Group:
         def exchanged(address: str) -> list[str]:
             return meeting.exchange("address", address)
 
-        return cls._meet(
-            meeting.secret, meeting.ip, meeting.rank, meeting.size, exchanged, number, fabric, protection, timeout
-        )
+        with meeting.telling("address"):
+            return cls._meet(
+                meeting.secret, meeting.ip, meeting.rank, meeting.size, exchanged, number, fabric, protection, timeout
+            )
 
     @classmethod
     def _meet(

@@ -101,10 +101,11 @@ class HostGroup:
         self = cls.__new__(cls)
         self._set_up(meeting.rank, meeting.hosts, timeout)
         try:
-            if self.is_leader:
-                self._lead_host(meeting, number, fabric, protection)
-            else:
-                self._follow(meeting)
+            with meeting.telling("leader"):
+                if self.is_leader:
+                    self._lead_host(meeting, number, fabric, protection)
+                else:
+                    self._follow(meeting)
             with self._operation("join", 0, timeout) as operation:
                 self._run(operation, None, lambda _: None)
         except BaseException as error:
