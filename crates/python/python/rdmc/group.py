@@ -201,7 +201,7 @@ class Group:
     def barrier(self, *, timeout: float | None = None, async_op: Literal[True]) -> Work: ...
     def barrier(self, *, timeout: float | None = None, async_op: bool = False) -> Work | None:
         """Waits until all members have called this."""
-        return self._run(None, self._endpoint.barrier, timeout, async_op)
+        return self._run(None, lambda limit: self._endpoint.barrier(limit), timeout, async_op)
 
     def broadcast_bytes(self, data: ReadableBuffer | None = None, root: int = 0, *, timeout: float | None = None) -> bytes:
         """The bytes that the root has given, in any buffer; other members give none, and need not know the length."""
