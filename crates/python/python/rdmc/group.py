@@ -300,9 +300,14 @@ class Group:
         After an operation has raised that the group has failed, it only frees what the group has.
         """
         limit = seconds(timeout, self._timeout)
-        if self._calls.is_open():
+        if not self._calls.is_open():
+            return
+        try:
             self._end_left()
-            self._calls.close(limit)
+        except BaseException as error:
+            self._calls.leave(reason_of(type(error), error))
+            raise
+        self._calls.close(limit)
 
     def __enter__(self) -> Group:
         return self
