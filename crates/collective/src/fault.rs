@@ -36,7 +36,7 @@ pub enum Fault {
     },
     /// A member has left the team after another number of operations.
     #[error(
-        "it left the team after {theirs} operations, not {ours}: all members make the same calls"
+        "it left after {theirs} operations, not {ours}: all members make the same calls"
     )]
     Left {
         /// The other member.

@@ -317,7 +317,7 @@ impl Endpoint {
         let abort = lock(&self.abort).take();
         py.detach(|| {
             if let Some(abort) = abort {
-                abort("it dropped the team");
+                abort("it dropped the group");
             }
             drop((team, context));
             self.devices.close();

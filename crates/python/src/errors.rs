@@ -51,16 +51,20 @@ impl fmt::Display for Failed<'_> {
     }
 }
 
-/// A text of the library in Python's words, where members are ranks.
+/// A text of the library in Python's words: members are ranks there, and a team is a group, whose number nobody has chosen.
 fn in_ranks(text: &str) -> String {
     let text = text.replace("`rdmc secret`", "rdmc.random_secret()");
     let mut words = text.split(' ').peekable();
     let mut said = Vec::new();
     while let Some(word) = words.next() {
-        let is_rank =
-            words.peek().is_some_and(|next| next.starts_with(|it: char| it.is_ascii_digit()));
-        said.push(match word {
-            "member" | "(member" | "members" if is_rank => word.replace("member", "rank"),
+        let number = words.peek().and_then(|next| next.strip_prefix(|it: char| it.is_ascii_digit()));
+        said.push(match (word, number) {
+            ("member" | "(member" | "members", Some(_)) => word.replace("member", "rank"),
+            ("team" | "group", Some(rest)) => {
+                words.next();
+                format!("the group{}", rest.trim_start_matches(|it: char| it.is_ascii_digit()))
+            }
+            ("team", None) => "group".to_owned(),
             _ => word.to_owned(),
         });
     }

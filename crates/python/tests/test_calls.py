@@ -125,6 +125,7 @@ def _raised(event: str, kind: str, number: int) -> str:
     def begin(group: Any) -> None:
         if kind not in _JOINS:
             _wait_for(f"{number}-is-there")
+        signal.signal(signal.SIGUSR1, lambda *_: group.abort("enough"))
         threading.Timer(_BEFORE, _EVENTS[event], [group]).start()
 
     try:
@@ -144,6 +145,7 @@ _EVENTS: dict[str, Callable[[Any], None]] = {
     "ctrl-c": lambda _: os.kill(os.getpid(), signal.SIGINT),
     "handler": lambda _: os.kill(os.getpid(), signal.SIGALRM),
     "abort": lambda group: group.abort("enough"),
+    "abort in a handler": lambda _: os.kill(os.getpid(), signal.SIGUSR1),
 }
 
 
@@ -232,6 +234,24 @@ def _refused_in_a_fork(kind: str) -> str:
     return f"child {os.waitstatus_to_exitcode(ended[1])}"
 
 
+def _call_in_a_handler() -> str:
+    group = rdmc.Group.from_env(timeout=_TIMEOUT)
+    if group.rank == 1:
+        _wait_for("1-has-ended")
+        try:
+            group.barrier()
+        except rdmc.MemberLost as error:
+            return error.reason
+    signal.signal(signal.SIGUSR1, lambda *_: group.all_reduce(numpy.zeros(3)))
+    threading.Timer(_BEFORE, os.kill, [os.getpid(), signal.SIGUSR1]).start()
+    try:
+        group.barrier()
+    except rdmc.InvalidUse as error:
+        _note("1-has-ended")
+        return str(error)
+    return "nothing"
+
+
 class Calls(unittest.TestCase):
     def _raises(self, event: str, kinds: list[str], said: str, expected: list[str]) -> None:
         found = members.returned(members.run(_event_in_all, 2, event, kinds, said))[0]
@@ -254,6 +274,15 @@ class Calls(unittest.TestCase):
     def test_another_thread_ends_every_wait(self) -> None:
         kinds = [*_SYNC, *_AIO]
         self._raises("abort", kinds, "enough", ["Refused: the group has failed: rank 0: enough"] * len(kinds))
+
+    def test_a_handler_of_a_signal_that_aborts_ends_every_wait(self) -> None:
+        kinds = [*_SYNC, *_AIO]
+        expected = ["Refused: the group has failed: rank 0: enough"] * len(kinds)
+        self._raises("abort in a handler", kinds, "enough", expected)
+
+    def test_a_handler_of_a_signal_makes_no_other_call(self) -> None:
+        for said in members.returned(members.run(_call_in_a_handler, 2))[:1]:
+            self.assertIn("under way on this thread", said)
 
     def test_the_end_of_the_program_ends_every_wait(self) -> None:
         for kind in [*_SYNC, *_AIO, *_JOINS]:

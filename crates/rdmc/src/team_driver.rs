@@ -5,7 +5,7 @@ use std::{
         Arc, Condvar, Mutex, MutexGuard, OnceLock, PoisonError,
         atomic::{AtomicBool, AtomicUsize, Ordering},
     },
-    thread,
+    thread::{self, ThreadId},
     time::{Duration, Instant},
 };
 
@@ -66,6 +66,8 @@ struct Interrupt {
     /// Why the team is to fail: another thread has aborted it, or the application has asked for the end.
     aborted: OnceLock<String>,
     should_stop: OnceLock<Box<dyn Fn() -> bool + Send + Sync>>,
+    /// The thread whose call asks the application: what that does meanwhile is done within the call.
+    asks: Mutex<Option<ThreadId>>,
 }
 
 impl Interrupt {
@@ -76,9 +78,17 @@ impl Interrupt {
 
     /// Asks the application whether the call is to stop.
     fn ask(&self) {
-        if self.should_stop.get().is_some_and(|should_stop| should_stop()) {
+        let Some(should_stop) = self.should_stop.get() else { return };
+        *self.asking() = Some(thread::current().id());
+        let stops = should_stop();
+        *self.asking() = None;
+        if stops {
             let _ = self.aborted.set("its application was interrupted".into());
         }
+    }
+
+    fn asking(&self) -> MutexGuard<'_, Option<ThreadId>> {
+        self.asks.lock().unwrap_or_else(PoisonError::into_inner)
     }
 }
 
@@ -264,9 +274,14 @@ impl Driver {
         let _ = self.interrupt.should_stop.set(should_stop);
     }
 
-    /// Makes the team fail at all members, and ends a call in progress on another thread.
+    /// Makes the team fail at all members, and ends a call in progress, on another thread or on this one, which asks whether to
+    /// stop.
     pub(crate) fn abort(&self, reason: &str) {
         let _ = self.interrupt.aborted.set(reason.to_owned());
+        if *self.interrupt.asking() == Some(thread::current().id()) {
+            // The call has the team, and looks for a reason next.
+            return;
+        }
         (self.waker)();
         self.enter().team.abort(reason);
     }

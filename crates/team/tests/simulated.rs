@@ -395,7 +395,7 @@ fn a_team_does_not_close_if_a_member_has_called_less() {
         for rank in 0..2 {
             let failure = world.team(rank).failure().expect("both know");
             assert_eq!(failure.kind, FailureKind::Application);
-            assert!(failure.detail.contains("it left the team after"), "{failure}");
+            assert!(failure.detail.contains("it left after"), "{failure}");
         }
     }
 }

@@ -7,9 +7,8 @@ import os
 import threading
 import time
 import weakref
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from concurrent.futures import Future, wait
-from contextlib import contextmanager
 from queue import SimpleQueue
 from typing import Any, Protocol, SupportsIndex, TypeVar
 
@@ -48,7 +47,7 @@ def seconds(timeout: float | None, default: float) -> float:
         found = float("nan")
     if found != found:
         raise InvalidUse(f"timeout is {timeout!r}; use a number of seconds, or None for that of the group")
-    return found
+    return float(found)
 
 
 def reason_of(kind: type[BaseException], error: BaseException | None) -> str:
@@ -104,15 +103,28 @@ def _wait(call: Future[Any], limit: float | None) -> bool:
             return False
 
 
-@contextmanager
-def _holding(lock: threading.Lock) -> Iterator[None]:
-    """As ``with lock``. Handlers of signals are run meanwhile, whichever thread a signal comes to."""
-    while not lock.acquire(timeout=_SIGNALS_SECONDS):
-        pass
-    try:
-        yield
-    finally:
-        lock.release()
+class _Turn:
+    """Lets one thread at a time make calls, each of which has a deadline."""
+
+    def __init__(self) -> None:
+        self._lock = threading.Lock()
+        self._owner: int | None = None
+
+    def take(self, call: Callable[[], _T]) -> _T:
+        """Makes a call when no other thread does. Raises InvalidUse if this thread makes one already."""
+        if self._lock.locked() and self._owner == threading.get_ident():
+            raise InvalidUse("a call of the group is under way on this thread: a signal's handler may abort, but not make another")
+        with self._lock:
+            try:
+                self._owner = threading.get_ident()
+                return call()
+            finally:
+                self._owner = None
+
+    def wait(self, limit: float) -> None:
+        """Waits until no other thread makes a call, for so many seconds at most."""
+        if self._owner != threading.get_ident() and self._lock.acquire(timeout=limit):
+            self._lock.release()
 
 
 class _Worker:
@@ -179,8 +191,8 @@ class Calls:
         self._has_failed = False
         self._worker: _Worker | None = None
         # Held by the operation that is under way, and by who joins messages.
-        self._turn = threading.Lock()
-        self._opening = threading.Lock()
+        self._turn = _Turn()
+        self._opening = _Turn()
 
     def is_open(self) -> bool:
         """Whether there is something to close: not in a fork, nor after the end."""
@@ -200,7 +212,7 @@ class Calls:
     def run(self, operation: Callable[[], None]) -> None:
         """Makes a call, and waits for its end."""
         self.check()
-        self._make(lambda: self._in_turn(operation))
+        self._make(operation)
 
     def start(self, operation: Callable[[], None]) -> Work:
         """Makes a call on the group's thread."""
@@ -214,8 +226,7 @@ class Calls:
         """Joins a group of messages, while operations may run."""
         self.check()
         try:
-            with _holding(self._opening):
-                return join()
+            return self._opening.take(join)
         except RdmcError:
             raise
         except BaseException:
@@ -258,7 +269,8 @@ class Calls:
         if not self._begin_end():
             return
         try:
-            self._make(lambda: self._close_in_turn(timeout))
+            # After an operation has raised that the group has failed, nobody waits for this one.
+            self._make(lambda: None if self._has_failed else self.endpoint.close(timeout))
         finally:
             self.endpoint.drop()
             self._stop()
@@ -282,18 +294,18 @@ class Calls:
         self.abort_quietly("its program ended, or dropped the group")
         self.endpoint.drop()
         self._stop()
-        for lock in (self._turn, self._opening):
-            if lock.acquire(timeout=_EXIT_SECONDS):
-                lock.release()
+        self._turn.wait(_EXIT_SECONDS)
+        self._opening.wait(_EXIT_SECONDS)
 
-    def _make(self, call: Callable[[], None]) -> None:
+    def _make(self, operation: Callable[[], None]) -> None:
         with self._lock:
-            work = None if self._worker is None else Work(self, self._worker.submit(call))
+            worker = self._worker
+            work = None if worker is None else Work(self, worker.submit(lambda: self._in_turn(operation)))
         if work is not None:
             work.wait()
             return
         try:
-            call()
+            self._in_turn(operation)
         except RdmcError:
             raise
         except BaseException:
@@ -302,20 +314,13 @@ class Calls:
             raise
 
     def _in_turn(self, operation: Callable[[], None]) -> None:
-        with _holding(self._turn):
-            try:
-                operation()
-            except InvalidUse:
-                raise
-            except BaseException:
-                self._has_failed = True
-                raise
-
-    def _close_in_turn(self, timeout: float) -> None:
-        with _holding(self._turn):
-            # After an operation has raised that the group has failed, nobody waits for this one.
-            if not self._has_failed:
-                self.endpoint.close(timeout)
+        try:
+            self._turn.take(operation)
+        except InvalidUse:
+            raise
+        except BaseException:
+            self._has_failed = True
+            raise
 
     def _begin_end(self) -> bool:
         """Whether there is something to end: not in a fork, nor the second time."""

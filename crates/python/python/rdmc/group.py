@@ -203,7 +203,7 @@ class Group:
     def barrier(self, *, timeout: float | None = None, async_op: Literal[True]) -> Work: ...
     def barrier(self, *, timeout: float | None = None, async_op: bool = False) -> Work | None:
         """Waits until all members have called this."""
-        return self._run(None, self._endpoint.barrier, timeout, async_op)
+        return self._run(None, lambda limit: self._endpoint.barrier(limit), timeout, async_op)
 
     def broadcast_bytes(self, data: ReadableBuffer | None = None, root: int = 0, *, timeout: float | None = None) -> bytes:
         """The bytes that the root has given, in any buffer; other members give none, and need not know the length."""
@@ -302,9 +302,14 @@ class Group:
         After an operation has raised that the group has failed, it only frees what the group has.
         """
         limit = seconds(timeout, self._timeout)
-        if self._calls.is_open():
+        if not self._calls.is_open():
+            return
+        try:
             self._end_left()
-            self._calls.close(limit)
+        except BaseException as error:
+            self._calls.leave(reason_of(type(error), error))
+            raise
+        self._calls.close(limit)
 
     def __enter__(self) -> Group:
         return self
