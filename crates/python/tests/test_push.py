@@ -100,10 +100,11 @@ class Push(unittest.TestCase):
     def test_arguments_that_the_command_refuses_are_invalid_use(self) -> None:
         for options in ({"fabric": "none-such"}, {"local": 0}, {"local": None}):
             with self.assertRaises(rdmc.InvalidUse):
-                rdmc.push(self.file, **options)  # type: ignore[arg-type]
-        for source in ("-", [self.file, b"-"]):
+                rdmc.push(self.file, **options)
+        sources: list[Any] = ["-", [self.file, b"-"]]
+        for source in sources:
             with self.assertRaisesRegex(rdmc.InvalidUse, "standard input"):
-                rdmc.push(source, local=1)  # type: ignore[arg-type]
+                rdmc.push(source, local=1)
 
     def test_paths_may_be_bytes(self) -> None:
         source = os.fsencode(self.top) + b"/gr\xc3\xb6\xc3\x9fer"

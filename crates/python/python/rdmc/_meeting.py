@@ -67,12 +67,12 @@ def rank_and_size(store: Any) -> tuple[int, int]:
     """This process's rank and the number of processes: in a communicator of mpi4py, or of torchrun, Open MPI, MPICH or Slurm."""
     if hasattr(store, "Get_rank") and hasattr(store, "Get_size"):
         return int(store.Get_rank()), int(store.Get_size())
-    for names in _RANKS:
-        given = [os.environ.get(name) for name in names]
-        if None not in given:
-            if not all(str(text).isdecimal() for text in given) or int(str(given[0])) >= int(str(given[1])):
-                raise InvalidUse(f"{names[0]}={given[0]} is no rank among {names[1]}={given[1]} processes")
-            return int(str(given[0])), int(str(given[1]))
+    for variables in _RANKS:
+        rank, size = (os.environ.get(variable) for variable in variables)
+        if rank is not None and size is not None:
+            if not rank.isdecimal() or not size.isdecimal() or int(rank) >= int(size):
+                raise InvalidUse(f"{variables[0]}={rank} is no rank among {variables[1]}={size} processes")
+            return int(rank), int(size)
     names = ", ".join("/".join(pair) for pair in _RANKS)
     raise InvalidUse(f"no launcher has said rank and size ({names}): start this by torchrun, mpirun or srun, or use Group(...)")
 

@@ -190,7 +190,10 @@ class HostGroup:
         if (self.rank == root) != (data is not None):
             raise InvalidUse(f"the root, rank {root}, gives the data, and nobody else")
         memory = None if data is None else memory_of(data)[0]
-        with self._operation("broadcast", root, timeout) as operation, ExitStack() as files:
+        with ExitStack() as files, self._operation("broadcast", root, timeout) as operation:
+            if memory is not None:
+                # The caller may resize it afterwards, also if an exception still refers to this frame.
+                files.enter_context(memory)
             own = None if memory is None else files.enter_context(_file_of(memory))
             received = self._run(operation, own, lambda given: self._broadcast(given, operation))
             if received is None:
