@@ -100,7 +100,7 @@ class Push(unittest.TestCase):
     def test_arguments_that_the_command_refuses_are_invalid_use(self) -> None:
         for options in ({"fabric": "none-such"}, {"local": 0}, {"local": None}):
             with self.assertRaises(rdmc.InvalidUse):
-                rdmc.push(self.file, **options)  # type: ignore[arg-type]
+                rdmc.push(self.file, **options)
         for source in ("-", [self.file, b"-"]):
             with self.assertRaisesRegex(rdmc.InvalidUse, "standard input"):
                 rdmc.push(source, local=1)  # type: ignore[arg-type]
