@@ -101,10 +101,9 @@ class Push(unittest.TestCase):
         for options in ({"fabric": "none-such"}, {"local": 0}, {"local": None}):
             with self.assertRaises(rdmc.InvalidUse):
                 rdmc.push(self.file, **options)
-        sources: list[Any] = ["-", [self.file, b"-"]]
-        for source in sources:
+        for source in ("-", [self.file, b"-"]):
             with self.assertRaisesRegex(rdmc.InvalidUse, "standard input"):
-                rdmc.push(source, local=1)
+                rdmc.push(source, local=1)  # type: ignore[arg-type]
 
     def test_paths_may_be_bytes(self) -> None:
         source = os.fsencode(self.top) + b"/gr\xc3\xb6\xc3\x9fer"

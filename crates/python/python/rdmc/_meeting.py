@@ -6,7 +6,7 @@ import json
 import os
 import time
 from collections.abc import Callable, Iterator
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from dataclasses import asdict, dataclass, replace
 from pathlib import Path
 from typing import Any, Protocol, TypeVar
@@ -67,11 +67,11 @@ def rank_and_size(store: Any) -> tuple[int, int]:
     """This process's rank and the number of processes: in a communicator of mpi4py, or of torchrun, Open MPI, MPICH or Slurm."""
     if hasattr(store, "Get_rank") and hasattr(store, "Get_size"):
         return int(store.Get_rank()), int(store.Get_size())
-    for variables in _RANKS:
-        rank, size = (os.environ.get(variable) for variable in variables)
-        if rank is not None and size is not None:
-            if not rank.isdecimal() or not size.isdecimal() or int(rank) >= int(size):
-                raise InvalidUse(f"{variables[0]}={rank} is no rank among {variables[1]}={size} processes")
+    for rank_name, size_name in _RANKS:
+        if rank_name in os.environ and size_name in os.environ:
+            rank, size = os.environ[rank_name], os.environ[size_name]
+            if not (rank.isdecimal() and size.isdecimal() and int(rank) < int(size)):
+                raise InvalidUse(f"{rank_name}={rank} is no rank among {size_name}={size} processes")
             return int(rank), int(size)
     names = ", ".join("/".join(pair) for pair in _RANKS)
     raise InvalidUse(f"no launcher has said rank and size ({names}): start this by torchrun, mpirun or srun, or use Group(...)")
@@ -136,7 +136,9 @@ class Meeting:
             yield
         except Exception as error:
             if what not in self._given:
-                self._give(what, _FAILED + as_utf8(str(error)), are_others_read=False)
+                # A store that has failed too is not the cause.
+                with suppress(Exception):
+                    self._give(what, _FAILED + as_utf8(str(error)), are_others_read=False)
             raise
 
     def _give(self, what: str, own: str, are_others_read: bool = True) -> list[str]:

@@ -153,13 +153,9 @@ class HostGroup:
             listener.settimeout(max(until - time.monotonic(), SHORTEST_WAIT))
             try:
                 connection, _ = listener.accept()
-                connection.settimeout(max(until - time.monotonic(), SHORTEST_WAIT))
-                rank = int.from_bytes(connection.recv(8), "little") if is_own(connection) else -1
             except TimeoutError:
                 raise TimedOut(f"ranks {', '.join(map(str, missing))} of this host have not come") from None
-            except OSError:
-                # One that has ended meanwhile is missing.
-                continue
+            rank = _rank_of(connection, until)
             if rank in missing:
                 self._channels.append(Channel(connection, rank))
             else:
@@ -368,6 +364,15 @@ class HostGroup:
             self._group.__exit__(type(self._failure), self._failure, None)
         for channel in self._channels:
             channel.close()
+
+
+def _rank_of(connection: socket.socket, until: float) -> int:
+    """What a process that has connected says first; -1 for one of another user, and one that has ended."""
+    connection.settimeout(max(until - time.monotonic(), SHORTEST_WAIT))
+    try:
+        return int.from_bytes(connection.recv(8), "little") if is_own(connection) else -1
+    except OSError:
+        return -1
 
 
 def _words(error: BaseException | None) -> str:
