@@ -237,11 +237,13 @@ def _refused_in_a_fork(kind: str) -> str:
 def _call_in_a_handler() -> str:
     group = rdmc.Group.from_env(timeout=_TIMEOUT)
     if group.rank == 1:
+        _note("1-is-there")
         _wait_for("1-has-ended")
         try:
             group.barrier()
         except rdmc.MemberLost as error:
             return error.reason
+    _wait_for("1-is-there")
     signal.signal(signal.SIGUSR1, lambda *_: group.all_reduce(numpy.zeros(3)))
     threading.Timer(_BEFORE, os.kill, [os.getpid(), signal.SIGUSR1]).start()
     try:

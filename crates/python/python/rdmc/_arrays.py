@@ -153,7 +153,7 @@ def _of_buffer(array: Any) -> tuple[memoryview, str]:
         if hasattr(array, "__dlpack__"):
             return _of_dlpack(array)
         kind = type(array).__name__
-        raise InvalidUse(f"a {kind} has no memory that can be used: give bytes, or an array ({error})") from None
+        raise InvalidUse(f"an object of type {kind} has no memory that can be used: give bytes, or an array ({error})") from None
     if not view.c_contiguous:
         raise InvalidUse(_NOT_CONTIGUOUS)
     if _ADDRESSES.search(_FIELD.sub("", view.format)):
