@@ -113,7 +113,8 @@ def codes_of(element: str, op: Any) -> tuple[int, int]:
     if name not in _OPERATORS:
         raise InvalidUse(f"op is {given!r}; use one of {', '.join(_OPERATORS)}")
     if element not in _TYPES:
-        raise InvalidUse(f"elements of type {element} cannot be reduced: use integers or floating point numbers of this machine's byte order")
+        why = "use integers or floating point numbers of this machine's byte order"
+        raise InvalidUse(f"elements of type {element} cannot be reduced: {why}")
     return _TYPES.index(element), _OPERATORS.index(name)
 
 
