@@ -240,6 +240,8 @@ def _call_in_a_handler() -> str:
         _note("1-is-there")
         _wait_for("1-has-ended")
         try:
+            # The interrupted member has come to the first.
+            group.barrier()
             group.barrier()
         except rdmc.MemberLost as error:
             return error.reason
