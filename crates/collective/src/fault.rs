@@ -35,9 +35,7 @@ pub enum Fault {
         at: u64,
     },
     /// A member has left the team after another number of operations.
-    #[error(
-        "it left after {theirs} operations, not {ours}: all members make the same calls"
-    )]
+    #[error("it left after {theirs} operations, not {ours}: all members make the same calls")]
     Left {
         /// The other member.
         member: u32,

@@ -57,7 +57,8 @@ fn in_ranks(text: &str) -> String {
     let mut words = text.split(' ').peekable();
     let mut said = Vec::new();
     while let Some(word) = words.next() {
-        let number = words.peek().and_then(|next| next.strip_prefix(|it: char| it.is_ascii_digit()));
+        let number =
+            words.peek().and_then(|next| next.strip_prefix(|it: char| it.is_ascii_digit()));
         said.push(match (word, number) {
             ("member" | "(member" | "members", Some(_)) => word.replace("member", "rank"),
             ("team" | "group", Some(rest)) => {

@@ -10,6 +10,7 @@ import threading
 import time
 import unittest
 from collections.abc import Callable
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -30,9 +31,11 @@ _AIO = ["aio", "aio messages", "aio close"]
 _JOINS = ["join", "aio join"]
 
 
-def _note(name: str) -> None:
+def _note(name: str, text: str = "") -> None:
     """Tells the other rank that something has happened."""
-    (Path(os.environ["RDMC_STORE"]) / f"note-{name}").touch()
+    store = Path(os.environ["RDMC_STORE"])
+    (store / f"new-{name}").write_text(text)
+    (store / f"new-{name}").rename(store / f"note-{name}")
 
 
 def _wait_for(name: str) -> None:
@@ -95,7 +98,21 @@ def _nowhere(number: int) -> list[str]:
     return [f"127.{64 | (pid >> 16) & 63}.{(pid >> 8) & 255}.{max(pid & 255, 1)}:{7400 + 2 * number + rank}" for rank in range(2)]
 
 
-def _partner(kind: str, number: int, said: str) -> None:
+def _wait_for_its_end() -> None:
+    """Waits until the process of rank 0 is gone."""
+    _wait_for("ends")
+    process = int((Path(os.environ["RDMC_STORE"]) / "note-ends").read_text())
+    until = time.monotonic() + members.PATIENCE
+    try:
+        while True:
+            os.kill(process, 0)
+            assert time.monotonic() < until, "the program does not end"
+            time.sleep(0.01)
+    except ProcessLookupError:
+        pass
+
+
+def _partner(kind: str, number: int, said: str, wait: Callable[[], None]) -> None:
     """Rank 1: it does not come before rank 0 has ended its wait, and learns of that then."""
     if kind in _JOINS:
         return
@@ -104,7 +121,7 @@ def _partner(kind: str, number: int, said: str) -> None:
         group.barrier(async_op=True).wait()
     messages = group.messages(root=1) if kind in ("messages", "aio messages") else None
     _note(f"{number}-is-there")
-    _wait_for(f"{number}-has-ended")
+    wait()
     try:
         if messages is not None:
             messages.close()
@@ -157,7 +174,7 @@ def _event_in_all(event: str, kinds: list[str], said: str) -> list[str]:
     signal.signal(signal.SIGALRM, _watchdog)
     if os.environ["RANK"] == "1":
         for number, kind in enumerate(kinds, 1):
-            _partner(kind, number, said)
+            _partner(kind, number, said, partial(_wait_for, f"{number}-has-ended"))
         return []
     return [_raised(event, kind, number) for number, kind in enumerate(kinds, 1)]
 
@@ -165,7 +182,7 @@ def _event_in_all(event: str, kinds: list[str], said: str) -> list[str]:
 def _end_in(kind: str, event: str) -> None:
     """The program of rank 0 ends while a thread of it waits."""
     if os.environ["RANK"] == "1":
-        _partner(kind, 1, "")
+        _partner(kind, 1, "", _wait_for_its_end)
     else:
         # A program of its own: multiprocessing ends its processes without what is registered to run at the end.
         os.execv(sys.executable, [sys.executable, __file__, "end", kind, event])
@@ -183,7 +200,7 @@ def _end(kind: str, event: str) -> None:
     threading.Thread(target=_wait, args=(kind, 1, numpy.zeros(4), begin), daemon=True).start()
     assert has_begun.wait(members.PATIENCE)
     time.sleep(_BEFORE)
-    _note("1-has-ended")
+    _note("ends", str(os.getpid()))
     if event == "exit":
         sys.exit(3)
     os.kill(os.getpid(), signal.SIGTERM)
@@ -237,11 +254,15 @@ def _refused_in_a_fork(kind: str) -> str:
 def _call_in_a_handler() -> str:
     group = rdmc.Group.from_env(timeout=_TIMEOUT)
     if group.rank == 1:
+        _note("1-is-there")
         _wait_for("1-has-ended")
         try:
+            # The interrupted member has come to the first.
+            group.barrier()
             group.barrier()
         except rdmc.MemberLost as error:
             return error.reason
+    _wait_for("1-is-there")
     signal.signal(signal.SIGUSR1, lambda *_: group.all_reduce(numpy.zeros(3)))
     threading.Timer(_BEFORE, os.kill, [os.getpid(), signal.SIGUSR1]).start()
     try:

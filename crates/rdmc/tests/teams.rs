@@ -99,6 +99,50 @@ fn an_abort_ends_a_call_that_waits_on_another_thread() {
 }
 
 #[test]
+fn the_application_may_abort_while_a_call_asks_it() {
+    let world = World::start(2);
+    let act = |team: Team| {
+        if team.rank() == 0 {
+            let abort = team.abort_handle();
+            team.stop_if(move || {
+                abort("no time left");
+                false
+            });
+        } else {
+            // Member 0 waits for this one, until it is asked.
+            while team.failure().is_none() {
+                thread::yield_now();
+            }
+        }
+        failure(team.barrier(PATIENCE))
+    };
+    for failure in at_all(&world, |_, settings| settings, act) {
+        assert_eq!((failure.kind, failure.member), (FailureKind::Application, Some(0)));
+        assert!(failure.detail.contains("no time left"), "{failure}");
+    }
+    world.close();
+}
+
+#[test]
+fn members_of_which_one_calls_a_barrier_and_one_closes_are_named() {
+    let world = World::start(2);
+    let act = |team: Team| {
+        if team.rank() == 0 {
+            return failure(team.barrier(PATIENCE));
+        }
+        failure(team.close(PATIENCE))
+    };
+    for failure in at_all(&world, |_, settings| settings, act) {
+        let said = &failure.detail;
+        assert!(
+            said.contains("close, not barrier") || said.contains("barrier, not close"),
+            "{failure}"
+        );
+    }
+    world.close();
+}
+
+#[test]
 fn operations_of_all_kinds_and_types() {
     for members in [1, 2, 5] {
         let world = World::start(members);

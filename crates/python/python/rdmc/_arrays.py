@@ -113,7 +113,8 @@ def codes_of(element: str, op: Any) -> tuple[int, int]:
     if name not in _OPERATORS:
         raise InvalidUse(f"op is {given!r}; use one of {', '.join(_OPERATORS)}")
     if element not in _TYPES:
-        raise InvalidUse(f"elements of type {element} cannot be reduced: use integers or floating point numbers of this machine's byte order")
+        why = "use integers or floating point numbers of this machine's byte order"
+        raise InvalidUse(f"elements of type {element} cannot be reduced: {why}")
     return _TYPES.index(element), _OPERATORS.index(name)
 
 
@@ -153,7 +154,7 @@ def _of_buffer(array: Any) -> tuple[memoryview, str]:
         if hasattr(array, "__dlpack__"):
             return _of_dlpack(array)
         kind = type(array).__name__
-        raise InvalidUse(f"a {kind} has no memory that can be used: give bytes, or an array ({error})") from None
+        raise InvalidUse(f"an object of type {kind} has no memory that can be used: give bytes, or an array ({error})") from None
     if not view.c_contiguous:
         raise InvalidUse(_NOT_CONTIGUOUS)
     if _ADDRESSES.search(_FIELD.sub("", view.format)):

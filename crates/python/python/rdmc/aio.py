@@ -302,9 +302,10 @@ class Group:
 class _Receiving:
     """A loop over messages. When nothing refers to it, they are ended by the group's next call."""
 
-    def __init__(self, messages: AbstractAsyncContextManager[Messages], left: list[AsyncExitStack]) -> None:
-        self._entering: AbstractAsyncContextManager[Messages] | None = messages
+    def __init__(self, entering: AbstractAsyncContextManager[Messages], left: list[AsyncExitStack]) -> None:
+        self._entering: AbstractAsyncContextManager[Messages] | None = entering
         self._entered = AsyncExitStack()
+        self._messages: Messages | None = None
         self._left = left
 
     def __aiter__(self) -> _Receiving:
@@ -314,12 +315,16 @@ class _Receiving:
         if self._entering is not None:
             entering, self._entering = self._entering, None
             self._messages = await self._entered.enter_async_context(entering)
+        if self._messages is None:
+            raise StopAsyncIteration
         try:
             message = await self._messages.receive()
         except RdmcError as error:
+            self._messages = None
             await self._entered.__aexit__(type(error), error, None)
             raise
         if message is None:
+            self._messages = None
             await self._entered.aclose()
             raise StopAsyncIteration
         return message
