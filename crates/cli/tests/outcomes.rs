@@ -119,6 +119,38 @@ fn an_interrupted_push_prints_one_json_object_and_exits_with_130() {
     }
 }
 
+/// Of programs that run the command: they may have a wrapper between, so that the process need not be its parent.
+#[test]
+fn a_push_ends_with_the_process_that_it_watches() {
+    let place = Place::with(20 << 20);
+    let mut watched = Command::new("sleep").arg("3600").spawn().unwrap();
+    let process = watched.id().to_string();
+    let arguments = [
+        "push",
+        "object",
+        "--local",
+        "2",
+        "--block-size",
+        "1KiB",
+        "--json",
+        "--end-with",
+        &process,
+    ];
+    let push = place.start_and_await_blocks(&arguments, "local-1");
+    watched.kill().unwrap();
+    watched.wait().unwrap();
+    let json = ends_with(&Outcome::of(push.wait_with_output().unwrap()), 130);
+    assert_eq!(json["error"], "interrupted");
+
+    // No process has the first of these numbers: it has ended before. The second is of none.
+    for (number, code, words) in [("2147483647", 130, "interrupted"), ("0", 2, "no process")] {
+        let outcome =
+            place.run(&["push", "object", "--local", "1", "--json", "--end-with", number]);
+        let json = ends_with(&outcome, code);
+        assert!(json["error"].as_str().unwrap().contains(words), "{json}");
+    }
+}
+
 /// Also while it waits for its own arguments.
 #[test]
 fn a_command_interrupted_before_it_begins_prints_one_json_object() {
