@@ -123,9 +123,12 @@ def _partner(kind: str, number: int, said: str, wait: Callable[[], None]) -> Non
     _note(f"{number}-is-there")
     wait()
     try:
-        if messages is not None:
-            messages.close()
-        else:
+        until = time.monotonic() + members.PATIENCE
+        # An abort reaches others in its own time.
+        while messages is not None and time.monotonic() < until:
+            messages.send(b"")
+            time.sleep(0.01)
+        if messages is None:
             group.broadcast(numpy.full(4, 99.0), root=1)
             # The root does not wait for others.
             group.barrier()
