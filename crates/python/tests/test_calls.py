@@ -267,7 +267,13 @@ def _call_in_a_handler() -> str:
             return error.reason
     _wait_for("1-is-there")
     signal.signal(signal.SIGUSR1, lambda *_: group.all_reduce(numpy.zeros(3)))
-    threading.Timer(_BEFORE, os.kill, [os.getpid(), signal.SIGUSR1]).start()
+
+    def signal_in_the_call() -> None:
+        while not group._calls._turn.locked():
+            time.sleep(0.01)
+        os.kill(os.getpid(), signal.SIGUSR1)
+
+    threading.Thread(target=signal_in_the_call, daemon=True).start()
     try:
         group.barrier()
     except rdmc.InvalidUse as error:
