@@ -269,7 +269,7 @@ def _call_in_a_handler() -> str:
     signal.signal(signal.SIGUSR1, lambda *_: group.all_reduce(numpy.zeros(3)))
 
     def signal_in_the_call() -> None:
-        while not group._calls._turn.locked():
+        while not group._calls._turn.is_taken:
             time.sleep(0.01)
         os.kill(os.getpid(), signal.SIGUSR1)
 

@@ -107,23 +107,24 @@ class _Turn:
     """Lets one thread at a time make calls, each of which has a deadline."""
 
     def __init__(self) -> None:
-        self._lock = threading.Lock()
-        self._owner: int | None = None
+        # Of a thread: again by its signal handlers, also between any two of the lines below.
+        self._lock = threading.RLock()
+        self.is_taken = False
 
     def take(self, call: Callable[[], _T]) -> _T:
         """Makes a call when no other thread does. Raises InvalidUse if this thread makes one already."""
-        if self._lock.locked() and self._owner == threading.get_ident():
-            raise InvalidUse("a call of the group is under way on this thread: a signal's handler may abort, but not make another")
         with self._lock:
+            if self.is_taken:
+                raise InvalidUse("a call of the group is under way on this thread: a signal's handler may abort, but not make another")
             try:
-                self._owner = threading.get_ident()
+                self.is_taken = True
                 return call()
             finally:
-                self._owner = None
+                self.is_taken = False
 
     def wait(self, limit: float) -> None:
         """Waits until no other thread makes a call, for so many seconds at most."""
-        if self._owner != threading.get_ident() and self._lock.acquire(timeout=limit):
+        if self._lock.acquire(timeout=limit):
             self._lock.release()
 
 
