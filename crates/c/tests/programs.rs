@@ -174,7 +174,7 @@ fn a_program_in_c_has_no_error_that_valgrind_finds() {
     assert_whole(&run(valgrind.arg(program).arg("--no-fork")));
 }
 
-/// As it stands: whoever copies it learns of a root that has died.
+/// The function is compiled as it is in the document, so that programs made from it report the failure of the root.
 #[test]
 fn the_receiver_of_the_document_fails_if_the_root_dies() {
     let Some(installed) = Installed::find(&["cc", "pkg-config"]) else { return };

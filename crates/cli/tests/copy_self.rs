@@ -102,7 +102,7 @@ fn nothing_stays_when_a_connection_breaks() {
 
 /// The copy of the program does not end as long as the push runs.
 #[test]
-fn a_host_that_has_not_got_the_whole_program_is_said_so() {
+fn a_host_without_the_whole_program_has_that_as_its_reason() {
     let place = Place::with(100);
     let script = "(head -c 3000; while kill -0 $PPID; do sleep 0.1; done) 2>/dev/null | \"$@\"";
     let outcome = run(push(&place, "h", script, &["--timeout", "2"]));

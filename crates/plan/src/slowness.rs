@@ -6,7 +6,7 @@
 //! ([`Waited`]). The walk spends most of its time at the straggler, which waits for no member, or at the
 //! two ends of a slow link, which wait for each other.
 //!
-//! Several slow members share the walk, and in a large group no share stands out. There [`taking`] does: whoever sends to a slow
+//! Several slow members share the walk, and in a large group no share stands out. There [`taking`] does: a member that sends to a slow
 //! member waits for it most of the time, and for others little.
 
 use std::time::Duration;

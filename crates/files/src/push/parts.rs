@@ -1,10 +1,10 @@
 //! Plans the groups of the next round.
 //!
 //! Bytes that the same hosts lack form a part, which one group replicates. A host that has the part sends it if
-//! there is one, which spares the root's link; otherwise the root. To deferred hosts the root sends: a source publishes its copy when
-//! it need not send any more; and to those that could not connect to several others, which may reach nobody else. After a failure survivors lack nearly the same
-//! bytes; small differences are sent to all of them instead of in many small groups. A host that could not connect to another one is in a
-//! group of its own, from one to which it may connect.
+//! there is one, which spares the root's link; otherwise the root. The root sends to deferred hosts, since a source publishes its
+//! copy only when it need not send any more, and to hosts that could not connect to several others, which may be able to connect to
+//! the root alone. After a failure survivors lack nearly the same bytes; small differences are sent to all of them instead of in many
+//! small groups. A host that could not connect to another one is in a group of its own, from one to which it may connect.
 
 use std::collections::{BTreeMap, BTreeSet};
 
@@ -258,7 +258,11 @@ mod tests {
         assert_eq!(plan(&rest, &[Some(0)]), [(Some(2), vec![1])]);
         assert_eq!(plan(&rest, &[Some(0), Some(2)]), [(None, vec![1])]);
         let four = [all.clone(), none.clone(), all.clone(), all.clone()];
-        assert_eq!(plan(&four, &[Some(0), Some(2)]), [(None, vec![1])], "it may reach nobody else");
+        assert_eq!(
+            plan(&four, &[Some(0), Some(2)]),
+            [(None, vec![1])],
+            "perhaps it connects to the root alone"
+        );
         assert_eq!(plan(&rest, &[None]), [(Some(0), vec![1])]);
         let both = [none.clone(), none.clone(), none.clone()];
         assert_eq!(plan(&both, &[Some(0)]), [(None, vec![0, 2]), (None, vec![1])]);

@@ -144,7 +144,8 @@ impl<C> Incomplete<C> {
         Some((channels.into_iter().flatten().collect(), purpose?))
     }
 
-    /// Drops the oldest connection of the address from which most have come: that keeps out no other address. A member's streams come within milliseconds, so that an old one is hardly a connection that others complete.
+    /// Drops the oldest connection of the address from which most have come. A member's streams come within milliseconds, so
+    /// that an old one is hardly a connection that others complete.
     fn drop_one_of_most(&mut self, newcomer: IpAddr) {
         let most = busiest(self.connections.values().map(|one| one.from), newcomer);
         let of_most = self.connections.iter().filter(|(_, one)| Some(one.from) == most);
