@@ -104,7 +104,7 @@ fn kind_of(kind: FailureKind) -> &'static str {
         FailureKind::Lost => "lost",
         FailureKind::Silent => "silent",
         FailureKind::Memory => "memory",
-        FailureKind::Application => "refused",
+        FailureKind::Application => "aborted",
         FailureKind::Stalled => "stalled",
         FailureKind::Corrupt => "corrupt",
         FailureKind::Network => "network",

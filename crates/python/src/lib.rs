@@ -6,6 +6,7 @@ mod devices;
 mod endpoint;
 mod errors;
 mod guard;
+mod log;
 mod memory;
 mod message;
 mod messages;
@@ -22,5 +23,8 @@ fn _rdmc(module: &Bound<'_, PyModule>) -> PyResult<()> {
     module.add_class::<messages::Messages>()?;
     module.add_class::<pending::Notifier>()?;
     module.add_class::<pending::Pending>()?;
-    module.add_function(wrap_pyfunction!(endpoint::random_secret, module)?)
+    module.add_function(wrap_pyfunction!(endpoint::random_secret, module)?)?;
+    module.add_function(wrap_pyfunction!(log::log_from, module)?)?;
+    module.add_function(wrap_pyfunction!(log::next_record, module)?)?;
+    module.add_function(wrap_pyfunction!(log::end_log, module)?)
 }

@@ -71,7 +71,7 @@ def assert_killed(outcomes: list[tuple[str, Any]], victim: int) -> None:
 def assert_gave_up(outcomes: list[tuple[str, Any]], culprit: int, error: str) -> None:
     """One has raised an error of its own, and all others know who, and which."""
     assert outcomes[culprit][1][0] == error, outcomes[culprit]
-    _assert_named(outcomes, culprit, "Refused", error)
+    _assert_named(outcomes, culprit, "Aborted", error)
 
 
 def _assert_named(outcomes: list[tuple[str, Any]], culprit: int, error: str, word: str) -> None:

@@ -176,7 +176,7 @@ class Asyncio(unittest.TestCase):
     def test_cancelling_an_operation_ends_the_group(self) -> None:
         outcomes: list[Any] = members.run(_run, 2, _cancelled_operation)
         self.assertEqual(outcomes[0][1][0], "CancelledError")
-        self.assertEqual((outcomes[1][0], outcomes[1][1][0], outcomes[1][1][2]), ("raised", "Refused", 0), outcomes)
+        self.assertEqual((outcomes[1][0], outcomes[1][1][0], outcomes[1][1][2]), ("raised", "Aborted", 0), outcomes)
         self.assertIn("cancelled", outcomes[1][1][1])
 
     def test_a_member_that_is_killed_is_named(self) -> None:

@@ -151,7 +151,7 @@ def _raised(event: str, kind: str, number: int) -> str:
     try:
         _wait(kind, number, array, begin)
         raise AssertionError(f"{kind}: it has ended")
-    except (KeyboardInterrupt, TimeoutError, rdmc.Refused) as error:
+    except (KeyboardInterrupt, TimeoutError, rdmc.Aborted) as error:
         raised = f"{type(error).__name__}: {error}"
     array[:] = 7
     _note(f"{number}-has-ended")
@@ -303,11 +303,11 @@ class Calls(unittest.TestCase):
 
     def test_another_thread_ends_every_wait(self) -> None:
         kinds = [*_SYNC, *_AIO]
-        self._raises("abort", kinds, "enough", ["Refused: the group has failed: rank 0: enough"] * len(kinds))
+        self._raises("abort", kinds, "enough", ["Aborted: the group has failed: rank 0: enough"] * len(kinds))
 
     def test_a_handler_of_a_signal_that_aborts_ends_every_wait(self) -> None:
         kinds = [*_SYNC, *_AIO]
-        expected = ["Refused: the group has failed: rank 0: enough"] * len(kinds)
+        expected = ["Aborted: the group has failed: rank 0: enough"] * len(kinds)
         self._raises("abort in a handler", kinds, "enough", expected)
 
     def test_a_handler_of_a_signal_makes_no_other_call(self) -> None:

@@ -177,7 +177,7 @@ class Devices(unittest.TestCase):
             self.assertEqual(kind, "raised", text)
             self.assertIn("CUDA error 2", text)
             if rank != 1:
-                self.assertEqual((error, culprit), ("Refused", 1), text)
+                self.assertEqual((error, culprit), ("Aborted", 1), text)
 
     @unittest.skipUnless(torch is not None and torch.cuda.is_available(), "torch sees no GPU")
     def test_tensors(self) -> None:

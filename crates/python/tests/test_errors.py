@@ -17,7 +17,7 @@ _CONTEXT = multiprocessing.get_context("spawn")
 
 
 def _all_kinds() -> list[rdmc.RdmcError]:
-    lost = (rdmc.MemberLost, rdmc.Stalled, rdmc.Corrupt, rdmc.Differs, rdmc.Refused)
+    lost = (rdmc.MemberLost, rdmc.Stalled, rdmc.Corrupt, rdmc.Differs, rdmc.Refused, rdmc.Aborted)
     return [
         *(kind(rank, "it was killed") for kind in lost for rank in (None, 3)),
         rdmc.PushError("no copy", {"node7": "no space left"}),

@@ -148,7 +148,7 @@ def _abort_from_a_thread() -> str:
                 time.sleep(1.0)
             group.barrier()
             group.barrier()
-        except rdmc.Refused as error:
+        except rdmc.Aborted as error:
             assert "enough" in error.reason and error.rank == 0
             return "refused"
         return "nothing"
@@ -256,7 +256,7 @@ def _one_more_barrier(rank: int) -> str:
         if group.rank == rank:
             group.barrier()
         group.close()
-    except rdmc.Refused as error:
+    except rdmc.Aborted as error:
         return error.reason
     return "nothing"
 
@@ -266,7 +266,7 @@ def _differ_at(rank: int) -> str:
         try:
             group.all_reduce(numpy.zeros(3 if group.rank == rank else 2, dtype="f4"))
             group.barrier()
-        except rdmc.Refused as error:
+        except rdmc.Aborted as error:
             return error.reason
         return "nothing"
 

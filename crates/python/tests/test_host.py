@@ -270,13 +270,13 @@ class HostGroups(unittest.TestCase):
             outcomes: list[Any] = members.run(_raise_long, 4, culprit)
             for rank in {0, 1, 2, 3} - {culprit}:
                 kind, (error, text, _) = outcomes[rank]
-                self.assertEqual((kind, error), ("raised", "Refused"), text)
+                self.assertEqual((kind, error), ("raised", "Aborted"), text)
                 self.assertIn("größer", text)
 
     def test_another_thread_can_abort(self) -> None:
         for rank in (0, 2):
             for kind, text, culprit in members.returned(members.run(_abort_from_a_thread, 3, rank)):
-                self.assertEqual((kind, culprit), ("Refused", rank), text)
+                self.assertEqual((kind, culprit), ("Aborted", rank), text)
                 self.assertIn("enough", text)
 
     def test_a_leader_that_waits_for_other_hosts_is_stopped(self) -> None:
@@ -284,7 +284,7 @@ class HostGroups(unittest.TestCase):
             outcomes = members.returned(members.run(_interrupt_relay, 3, error))
             self.assertEqual(outcomes[0][0], error.__name__)
             for kind, text, culprit in outcomes[1:]:
-                self.assertEqual((kind, culprit), ("Refused", 0), text)
+                self.assertEqual((kind, culprit), ("Aborted", 0), text)
             self.assertIn(error.__name__, outcomes[2][1])
 
     def test_joining_is_stopped(self) -> None:
@@ -299,10 +299,10 @@ class HostGroups(unittest.TestCase):
             name = "Stalled" if error is None else error.__name__
             own, again = outcomes[1]
             self.assertEqual(own[0], name)
-            self.assertIn(again[0], ("Stalled", "Refused"), again)
+            self.assertIn(again[0], ("Stalled", "Aborted"), again)
             for rank in (0, 2):
                 for kind, text, culprit in outcomes[rank]:
-                    self.assertEqual((kind, culprit), ("Refused", 1), text)
+                    self.assertEqual((kind, culprit), ("Aborted", 1), text)
                     self.assertIn(name, text)
 
     def test_a_leader_that_stops_waiting_ends_the_group(self) -> None:
@@ -310,7 +310,7 @@ class HostGroups(unittest.TestCase):
             outcomes = members.returned(members.run(_interrupt_leader, 3, error))
             self.assertEqual(outcomes[0][0], error.__name__)
             for kind, text, culprit in outcomes[1:]:
-                self.assertEqual((kind, culprit), ("Refused", 0), text)
+                self.assertEqual((kind, culprit), ("Aborted", 0), text)
                 self.assertIn(error.__name__, text)
 
     def test_processes_of_a_host_share_one_copy(self) -> None:
@@ -349,11 +349,11 @@ class HostGroups(unittest.TestCase):
             group, own, leader = _follower()
             if has_unread:
                 own.send(b"a request")
-            leader.send(b'{"ended": "Refused", "rank": 2, "reason": "a bug of the program"}')
+            leader.send(b'{"ended": "Aborted", "rank": 2, "reason": "a bug of the program"}')
             leader.close()
             for _ in range(2):
                 # The cause stays.
-                with self.assertRaisesRegex(rdmc.Refused, "a bug of the program") as raised:
+                with self.assertRaisesRegex(rdmc.Aborted, "a bug of the program") as raised:
                     group.barrier(timeout=members.PATIENCE)
                 self.assertEqual(raised.exception.rank, 2)
             group.close()
@@ -377,7 +377,7 @@ class HostGroups(unittest.TestCase):
     def test_processes_that_call_different_operations_are_named(self) -> None:
         outcomes: list[Any] = members.run(_differ, 3)
         for kind, (error, text, rank) in outcomes:
-            self.assertEqual((kind, error, rank), ("raised", "Refused", 1), text)
+            self.assertEqual((kind, error, rank), ("raised", "Aborted", 1), text)
             self.assertIn("barrier", text)
 
 

@@ -88,7 +88,7 @@ def _different(change: str) -> str:
             state.broadcast_state_dict(tensors, group)
         except rdmc.InvalidUse as error:
             return f"invalid: {error}"
-        except rdmc.Refused as error:
+        except rdmc.Aborted as error:
             return f"refused by {error.rank}: {error}"
         return "taken"
 

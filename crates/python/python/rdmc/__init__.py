@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING
 from rdmc._push import PushOptions, PushReport, push
 from rdmc._rdmc import __version__, random_secret
 from rdmc.errors import (
+    Aborted,
     Corrupt,
     Differs,
     InvalidUse,
@@ -26,6 +27,7 @@ from rdmc.host import HostGroup
 from rdmc.messages import Message, Messages
 
 __all__ = [
+    "Aborted",
     "Corrupt",
     "Differs",
     "Group",

@@ -10,7 +10,7 @@ from contextlib import suppress
 from io import FileIO
 from typing import Any
 
-from rdmc.errors import Corrupt, Differs, MemberLost, Refused, Stalled
+from rdmc.errors import Aborted, Corrupt, Differs, MemberLost, Refused, Stalled
 
 # Longest reason that is told to others, in bytes of UTF-8: JSON makes at most six bytes of each.
 _REASON_BYTES = 4096
@@ -18,7 +18,7 @@ _MESSAGE_BYTES = 8 * _REASON_BYTES
 # Shortest wait: 0 would mean that the socket does not wait at all, which is another error.
 SHORTEST_WAIT = 0.001
 _CREDENTIALS = struct.Struct("3i")
-_KINDS = {kind.__name__: kind for kind in (MemberLost, Stalled, Corrupt, Differs, Refused)}
+_KINDS = {kind.__name__: kind for kind in (MemberLost, Stalled, Corrupt, Differs, Refused, Aborted)}
 
 
 class Channel:

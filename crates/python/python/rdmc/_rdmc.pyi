@@ -3,11 +3,25 @@ from typing import Any, final
 
 from rdmc.messages import MessagesSettings
 
-__all__ = ["Endpoint", "Message", "Messages", "Notifier", "Pending", "__version__", "random_secret"]
+__all__ = [
+    "Endpoint",
+    "Message",
+    "Messages",
+    "Notifier",
+    "Pending",
+    "__version__",
+    "end_log",
+    "log_from",
+    "next_record",
+    "random_secret",
+]
 
 __version__: str
 
 def random_secret() -> str: ...
+def log_from(level: int) -> None: ...
+def next_record() -> tuple[int, str, str] | None: ...
+def end_log() -> None: ...
 
 @final
 class Endpoint:

@@ -43,7 +43,11 @@ class Differs(MemberLost):
 
 
 class Refused(MemberLost):
-    """As MemberLost: the member's program gave up, or refused to take part."""
+    """As MemberLost: the member has refused to take part, before the group was formed or a transfer began."""
+
+
+class Aborted(MemberLost):
+    """As MemberLost: the member's program has ended the group, by an exception perhaps, or has called something else than others."""
 
 
 class PushError(RdmcError):
@@ -64,6 +68,7 @@ _BY_KIND: dict[str, type[MemberLost]] = {
     "protocol": MemberLost,
     "network": MemberLost,
     "refused": Refused,
+    "aborted": Aborted,
     "stalled": Stalled,
     "corrupt": Corrupt,
     "differs": Differs,

@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING, Any, Literal, overload
 
 from rdmc._arrays import OnDevice, codes_of, memory_of, on_device
 from rdmc._calls import Calls, Work, integer, reason_of, seconds
+from rdmc._log import follow_log
 from rdmc._meeting import Meeting, Store
 from rdmc._rdmc import Endpoint
 from rdmc._rdmc import Messages as _Messages
@@ -60,7 +61,7 @@ class Group:
         or encrypt. ``timeout``: what joining and each operation may take, in seconds.
         """
         rank = integer("rank", rank, 0, len(members) - 1)
-        endpoint = Endpoint(members[rank], secret, fabric, protection, seconds(timeout, DEFAULT_TIMEOUT))
+        endpoint = _endpoint(members[rank], secret, fabric, protection, timeout)
         self._set_up(endpoint, rank, len(members), timeout)
         self._join(number, list(members))
 
@@ -108,7 +109,7 @@ class Group:
         """Joins the processes whose addresses ``exchanged`` returns for that of this one."""
         listen = f"[{ip}]:0" if ":" in ip else f"{ip}:0"
         group = cls.__new__(cls)
-        endpoint = Endpoint(listen, secret, fabric, protection, seconds(timeout, DEFAULT_TIMEOUT))
+        endpoint = _endpoint(listen, secret, fabric, protection, timeout)
         group._set_up(endpoint, rank, size, timeout)
         try:
             group._join(number, exchanged(group._endpoint.address))
@@ -345,3 +346,8 @@ class Group:
             return self._calls.start(call)
         self._calls.run(call)
         return None
+
+
+def _endpoint(listen: str, secret: str, fabric: str | None, protection: str | None, timeout: float) -> Endpoint:
+    follow_log()
+    return Endpoint(listen, secret, fabric, protection, seconds(timeout, DEFAULT_TIMEOUT))

@@ -22,7 +22,7 @@ from typing import Any
 from rdmc._arrays import memory_of
 from rdmc._channel import SHORTEST_WAIT, Channel, as_utf8, is_own
 from rdmc._meeting import Meeting, Store
-from rdmc.errors import InvalidUse, MemberLost, Refused, Stalled, TimedOut
+from rdmc.errors import Aborted, InvalidUse, MemberLost, Stalled, TimedOut
 from rdmc.group import DEFAULT_TIMEOUT, Group
 
 
@@ -207,7 +207,7 @@ class HostGroup:
         self._check_process()
         if self._is_closed:
             return
-        self._end(Refused(self.rank, as_utf8(f"rank {self.rank} has ended the group: {reason}")))
+        self._end(Aborted(self.rank, as_utf8(f"rank {self.rank} has ended the group: {reason}")))
         # Otherwise the call that runs frees them.
         if self._running.acquire(blocking=False):
             self._free()
@@ -307,7 +307,7 @@ class HostGroup:
     def _check_message(self, rank: int, message: dict[str, Any], operation: _Operation) -> None:
         own = operation.as_message()
         if message != own:
-            raise Refused(rank, f"rank {rank} has called {_call_of(message)}, and rank {self.rank} {_call_of(own)}")
+            raise Aborted(rank, f"rank {rank} has called {_call_of(message)}, and rank {self.rank} {_call_of(own)}")
 
     def _broadcast(self, file: FileIO | None, operation: _Operation) -> FileIO:
         """At a leader, with the data's file on the root's host."""
@@ -349,7 +349,7 @@ class HostGroup:
         with self._ending:
             if self._failure is not None:
                 return
-            told = Refused(self.rank, as_utf8(f"rank {self.rank} has ended the group: {_words(error)}"))
+            told = Aborted(self.rank, as_utf8(f"rank {self.rank} has ended the group: {_words(error)}"))
             self._failure = error if isinstance(error, MemberLost) else told
             self._is_closed = True
             for channel in self._channels:
