@@ -273,6 +273,15 @@ impl Endpoint {
         outcome
     }
 
+    /// Operations that are complete, and bytes sent to and received from others, also as messages.
+    fn counters(&self, py: Python<'_>) -> PyResult<(u64, u64, u64)> {
+        let (team, context) = (self.team(py)?, self.context(py)?);
+        let arrays = team.counters();
+        let messages = py.detach(|| context.counters()).map_err(|error| raise(py, &error))?;
+        let sent = arrays.bytes_sent + messages.bytes_sent;
+        Ok((arrays.operations, sent, arrays.bytes_received + messages.bytes_received))
+    }
+
     /// Makes the team fail at all members. Calls of other threads end, also joining and `close`.
     fn abort(&self, py: Python<'_>, reason: &str) -> PyResult<()> {
         self.process.check(py)?;

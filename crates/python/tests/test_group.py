@@ -271,7 +271,34 @@ def _differ_at(rank: int) -> str:
         return "nothing"
 
 
+def _count() -> list[rdmc.Counters]:
+    with members.group() as group:
+        counted = [group.counters()]
+        for length in (1000, 3_000_000):
+            group.broadcast(bytearray(length))
+            counted.append(group.counters())
+        with group.messages(message_bytes=5_000_000) as messages:
+            if messages.is_root:
+                messages.send(bytes(5_000_000))
+            else:
+                for message in messages:
+                    message.wait()
+        counted.append(group.counters())
+    try:
+        group.counters()
+    except rdmc.InvalidUse:
+        return counted
+    raise AssertionError("a group that is closed has counters")
+
+
 class Groups(unittest.TestCase):
+    def test_what_was_done_is_counted(self) -> None:
+        for rank, counted in enumerate(members.returned(members.run(_count, 2))):
+            self.assertEqual([each.operations for each in counted], [0, 1, 2, 2])
+            sums = [0, 1000, 3_001_000, 8_001_000]
+            self.assertEqual([each.bytes_sent if rank == 0 else each.bytes_received for each in counted], sums)
+            self.assertEqual([each.bytes_received if rank == 0 else each.bytes_sent for each in counted], [0] * 4)
+
     def test_wrong_arguments_are_refused_and_change_nothing(self) -> None:
         members.returned(members.run(_wrong_arguments, 2))
 

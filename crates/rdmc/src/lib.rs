@@ -154,7 +154,7 @@ pub use schedule::{Algorithm, Schedule, ScheduleError, Transfer, UnknownAlgorith
 pub use scheduling::Scheduling;
 pub use send_handle::SendHandle;
 pub use session::Secret;
-pub use team::{Failure as TeamFailure, WriteEnds};
+pub use team::{Counters as TeamCounters, Failure as TeamFailure, WriteEnds};
 pub use team_handle::{Pending, Team};
 pub use team_prepared::Prepared;
 pub use team_settings::TeamSettings;

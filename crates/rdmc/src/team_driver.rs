@@ -11,7 +11,7 @@ use std::{
 
 use collective::{Kind, Reduction};
 use session::{Deadline, Threads};
-use team::{Failure as TeamFailure, Memory, Team};
+use team::{Counters as TeamCounters, Failure as TeamFailure, Memory, Team};
 use transport::{Region, Transport, Waker};
 
 use crate::{Error, network::Network};
@@ -55,6 +55,8 @@ pub(crate) struct Driver {
     /// The thread may be waiting in the network.
     thread_polls: AtomicBool,
     interrupt: Interrupt,
+    /// What the team had done when the last call ended.
+    counted: Mutex<TeamCounters>,
     /// Whether the thread has to end; notified with `changed`, also when an operation is started.
     stopped: Mutex<bool>,
     changed: Condvar,
@@ -173,6 +175,7 @@ struct Turn<'a> {
 
 impl Drop for Turn<'_> {
     fn drop(&mut self) {
+        *self.driver.counted.lock().unwrap_or_else(PoisonError::into_inner) = self.team.counters();
         self.driver.callers.fetch_sub(1, Ordering::SeqCst);
     }
 }
@@ -185,6 +188,7 @@ impl Driver {
             callers: AtomicUsize::new(0),
             thread_polls: AtomicBool::new(false),
             interrupt: Interrupt::default(),
+            counted: Mutex::default(),
             stopped: Mutex::new(false),
             changed: Condvar::new(),
         }
@@ -289,6 +293,14 @@ impl Driver {
     /// Why the team has failed; `None` also while a call is in progress.
     pub(crate) fn failure(&self) -> Option<TeamFailure> {
         self.team.try_lock().ok()?.failure().cloned()
+    }
+
+    /// What the team has done; while a call is in progress, what it had done before.
+    pub(crate) fn counters(&self) -> TeamCounters {
+        match self.team.try_lock() {
+            Ok(team) => team.counters(),
+            Err(_) => *self.counted.lock().unwrap_or_else(PoisonError::into_inner),
+        }
     }
 
     /// Ends the team in order, after a last barrier. Blocks until the deadline.

@@ -4,7 +4,7 @@ use std::{fmt, marker::PhantomData, sync::Arc, time::Duration};
 
 use collective::{Element, Function, Kind, Op, Reduction, Type, bytes_of, bytes_of_mut};
 use session::{Deadline, Threads};
-use team::{Failure as TeamFailure, Memory};
+use team::{Counters as TeamCounters, Failure as TeamFailure, Memory};
 use transport::Region;
 
 use crate::{
@@ -248,6 +248,12 @@ impl Team {
     /// the failure then. Does not block.
     pub fn failure(&self) -> Option<TeamFailure> {
         self.driver.failure()
+    }
+
+    /// Returns what this member has done so far; while a call of another thread is in progress, what it had done before that.
+    /// Does not block.
+    pub fn counters(&self) -> TeamCounters {
+        self.driver.counters()
     }
 
     /// Ends the team when all members have called this. Blocks until the timeout at most.

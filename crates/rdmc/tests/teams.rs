@@ -143,6 +143,29 @@ fn members_of_which_one_calls_a_barrier_and_one_closes_are_named() {
 }
 
 #[test]
+fn what_a_member_has_done_is_counted() {
+    let world = World::start(2);
+    // Short, and long enough for blocks.
+    for bytes in [1000, 3 << 20] {
+        let act = |team: Team| {
+            team.broadcast(0, &mut vec![1_u8; bytes], PATIENCE).unwrap();
+            team.barrier(PATIENCE).unwrap();
+            let counted = team.counters();
+            let rank = u64::from(team.rank());
+            team.close(PATIENCE).unwrap();
+            (rank, counted)
+        };
+        for (rank, counted) in at_all(&world, |_, settings| settings, act) {
+            let bytes = bytes as u64;
+            assert_eq!(counted.operations, 2);
+            assert_eq!(counted.bytes_sent, bytes * (1 - rank), "{bytes} at {rank}");
+            assert_eq!(counted.bytes_received, bytes * rank, "{bytes} at {rank}");
+        }
+    }
+    world.close();
+}
+
+#[test]
 fn operations_of_all_kinds_and_types() {
     for members in [1, 2, 5] {
         let world = World::start(members);

@@ -10,6 +10,7 @@
 #![forbid(unsafe_code)]
 
 mod blocks;
+mod counters;
 mod ends;
 mod error;
 mod failure;
@@ -27,6 +28,7 @@ mod team;
 mod waits;
 mod words;
 
+pub use counters::Counters;
 pub use ends::WriteEnds;
 pub use error::Error;
 pub use failure::Failure;

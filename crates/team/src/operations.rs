@@ -5,6 +5,8 @@ use std::{collections::VecDeque, fmt, ops::Range};
 use collective::Reduction;
 use transport::{LeaseError, ReadLease, Region, WriteLease};
 
+use crate::Counters;
+
 /// Memory of one operation.
 pub enum Memory<'a> {
     /// Kept by the team until the operation is complete.
@@ -61,6 +63,7 @@ pub(crate) struct Operations {
     entries: VecDeque<Option<Entry>>,
     /// Number of `entries[0]`.
     first: u64,
+    pub(crate) counters: Counters,
 }
 
 impl fmt::Debug for Operations {
@@ -121,6 +124,7 @@ impl Operations {
         if bytes == 0 {
             return Ok(&[]);
         }
+        self.counters.bytes_sent += u64::from(bytes);
         let (memory, _) = self.memory(operation, lent)?;
         let range = at as usize..at as usize + bytes as usize;
         memory.get(range).ok_or_else(|| "lent memory of another length".to_owned())
@@ -140,6 +144,7 @@ impl Operations {
         if contents.is_empty() {
             return Ok(());
         }
+        self.counters.bytes_received += contents.len() as u64;
         let (memory, by) = self.memory(operation, lent)?;
         let range = at as usize..at as usize + contents.len();
         let memory = memory.get_mut(range).ok_or("lent memory of another length")?;
@@ -170,6 +175,7 @@ impl Operations {
         operation: u64,
         place: Range<u64>,
     ) -> Result<ReadLease, String> {
+        self.counters.bytes_sent += place.end - place.start;
         let (region, _) = self.region(operation)?;
         region.read(place.start as usize..place.end as usize).map_err(text)
     }
@@ -206,6 +212,7 @@ impl Operations {
     pub(crate) fn complete(&mut self, operation: u64) {
         if let Some(entry) = self.entry(operation) {
             entry.is_complete = true;
+            self.counters.operations += 1;
         }
     }
 

@@ -7,7 +7,7 @@ use engine::{FailureKind, Notice};
 use transport::{Completion, EndpointId, PostError, Region, Token, Transport, Waker};
 
 use crate::{
-    Error, Failure, Memory, TeamSettings,
+    Counters, Error, Failure, Memory, TeamSettings,
     blocks::{Blocks, Post},
     operations::{Operations, Placing, Store},
     peers::{Peer, Peers},
@@ -241,6 +241,11 @@ impl<T: Transport> Team<T> {
         }
     }
 
+    /// Returns what this member has done so far.
+    pub fn counters(&self) -> Counters {
+        self.operations.counters
+    }
+
     /// Returns the transport, and drops everything else.
     pub fn into_transport(self) -> T {
         self.transport
@@ -317,6 +322,7 @@ impl<T: Transport> Team<T> {
             let what = "a block of another length than the operation's";
             return self.fail_on(Err(Fault::Protocol { member: rank, what }));
         }
+        self.operations.counters.bytes_received += bytes;
         if let Some(scratch) = scratch {
             let folded = self.operations.fold_block(operation, place, &scratch);
             self.blocks.keep_scratch(scratch);

@@ -22,13 +22,14 @@ from rdmc.errors import (
     Stalled,
     TimedOut,
 )
-from rdmc.group import Group, Work
+from rdmc.group import Counters, Group, Work
 from rdmc.host import HostGroup
 from rdmc.messages import Message, Messages
 
 __all__ = [
     "Aborted",
     "Corrupt",
+    "Counters",
     "Differs",
     "Group",
     "HostGroup",

@@ -250,6 +250,10 @@ class Group:
         """
         return _Receiving(self.messages(root, timeout=timeout), self._left)
 
+    def counters(self) -> rdmc.group.Counters:
+        """What has been done, as rdmc.Group.counters. Does not block."""
+        return self._group.counters()
+
     def abort(self, reason: str = "its program gave up") -> None:
         """Makes the group fail at all members, for this reason. Operations of other tasks end."""
         self._group.abort(reason)

@@ -5,6 +5,7 @@ from __future__ import annotations
 import os
 import weakref
 from collections.abc import Callable, Iterator, Sequence
+from dataclasses import dataclass
 from types import TracebackType
 from typing import TYPE_CHECKING, Any, Literal, overload
 
@@ -20,10 +21,20 @@ from rdmc.messages import Message, Messages, MessagesSettings
 if TYPE_CHECKING:
     from _typeshed import ReadableBuffer
 
-__all__ = ["DEFAULT_TIMEOUT", "Group", "Work"]
+__all__ = ["DEFAULT_TIMEOUT", "Counters", "Group", "Work"]
 
 # What an operation may take, in seconds, unless something else is said.
 DEFAULT_TIMEOUT = 600.0
+
+
+@dataclass(frozen=True)
+class Counters:
+    """What a group has done so far in this process. ``operations``: on arrays, complete. ``bytes_sent``, ``bytes_received``: to and from
+    others, without what the network adds, and without messages so small that they go to all at once."""
+
+    operations: int
+    bytes_sent: int
+    bytes_received: int
 
 
 class Group:
@@ -292,6 +303,11 @@ class Group:
 
     def _rank_of(self, root: int) -> int:
         return integer("root", root, 0, self.size - 1)
+
+    def counters(self) -> Counters:
+        """What has been done; while an operation runs, what was done before it. Raises InvalidUse after the end."""
+        self._calls.check()
+        return Counters(*self._endpoint.counters())
 
     def abort(self, reason: str = "its program gave up") -> None:
         """Makes the group fail at all members, for this reason. Operations on other threads end."""
