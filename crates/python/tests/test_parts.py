@@ -5,6 +5,7 @@ from __future__ import annotations
 import array
 import asyncio
 import importlib.util
+import sys
 import unittest
 from collections.abc import Callable
 from typing import Any
@@ -52,7 +53,7 @@ def _other_memory() -> None:
         group.all_gather(out, out[2 * rank : 2 * rank + 2])
         assert out.tolist() == [other for other in range(size) for _ in range(2)]
         structure = numpy.zeros(size, dtype=">i4")
-        group.all_gather(memoryview(structure), memoryview(numpy.full(1, rank, dtype=">i4")))
+        group.all_gather(memoryview(structure.data), memoryview(numpy.full(1, rank, dtype=">i4").data))
         assert structure.tolist() == list(range(size))
         grows = bytearray(size)
         group.all_gather(grows, bytes([rank]))
@@ -118,13 +119,11 @@ def _averages_without_numpy() -> list[str]:
         given = numpy.array([0.1, 1e-30, 3e38, -7], dtype="f4") / (group.rank + 1)
         plain, values = array.array("f", given), given.copy()
         group.all_reduce(values, "avg")
-        from rdmc import _arrays
-
-        hidden = {name: _arrays.sys.modules.pop(name) for name in ("numpy", "torch") if name in _arrays.sys.modules}
+        hidden = {name: sys.modules.pop(name) for name in ("numpy", "torch") if name in sys.modules}
         try:
             group.all_reduce(plain, "avg")
         finally:
-            _arrays.sys.modules.update(hidden)
+            sys.modules.update(hidden)
         assert plain.tobytes() == values.tobytes(), (plain, values)
         return [value.hex() for value in plain]
 

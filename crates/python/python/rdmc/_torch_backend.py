@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import atexit
 import importlib
+import inspect
 import multiprocessing.util
 import sys
 import threading
@@ -12,6 +13,7 @@ from collections.abc import Callable, Sequence
 from contextlib import suppress
 from dataclasses import dataclass
 from datetime import timedelta
+from functools import cache
 from typing import Any, NoReturn
 
 import rdmc.group
@@ -126,13 +128,35 @@ class ProcessGroup(_c10d.ProcessGroup):  # type: ignore[misc]
         super().__init__(group.rank, group.size)
         self._group = group
         self._held: dict[int, Work] = {}
+        self._name, self._description = "", "undefined"
         # torch drops its references when the group is destroyed.
         weakref.finalize(self, _destroyed, group).atexit = False
-        _ends_with_the_program(group)
+        _watch_the_end()
+        _live.add(group)
+        # Starts the thread of its operations, which closes it: a program that ends starts none.
+        group._calls.start(lambda: None)
 
     def getBackendName(self) -> str:
         """The name in init_process_group."""
         return "rdmc"
+
+    # Newer versions of torch give a name and a description, and ask for them.
+
+    def setGroupName(self, name: str) -> None:
+        """Called by torch."""
+        self._name = name
+
+    def getGroupName(self) -> str:
+        """What torch has given."""
+        return self._name
+
+    def setGroupDesc(self, description: str) -> None:
+        """Called by torch."""
+        self._description = description
+
+    def getGroupDesc(self) -> str:
+        """What torch has given."""
+        return self._description
 
     def broadcast(self, tensors: list[Any], opts: Any = None) -> Work:
         """torch.distributed.broadcast."""
@@ -181,7 +205,15 @@ class ProcessGroup(_c10d.ProcessGroup):  # type: ignore[misc]
         work = self._group.gather(part, whole, opts.rootRank, timeout=_limit(opts), async_op=True)
         return self._work(work, outputs, _parts_of(whole, outputs))
 
-    def _allgather_base(self, output: Any, input: Any, opts: Any = None) -> Work:
+    def gather_single(self, output: Any, input: Any, opts: Any = None) -> Work:
+        """torch.distributed.gather_single, of newer versions: as gather, into one tensor."""
+        opts = _c10d.GatherOptions() if opts is None else opts
+        is_root = opts.rootRank == self._group.rank
+        dense = _dense(output) if is_root else None
+        work = self._group.gather(_dense(input), dense, opts.rootRank, timeout=_limit(opts), async_op=True)
+        return self._work(work, [output] if is_root else [], [(output, dense)] if is_root else [])
+
+    def all_gather_single(self, output: Any, input: Any, opts: Any = None) -> Work:
         """torch.distributed.all_gather_into_tensor."""
         dense = _dense(output)
         work = self._group.all_gather(dense, _dense(input), timeout=_limit(opts), async_op=True)
@@ -199,9 +231,9 @@ class ProcessGroup(_c10d.ProcessGroup):  # type: ignore[misc]
     def reduce_scatter(self, outputs: list[Any], input_lists: list[list[Any]], opts: Any = None) -> Work:
         """torch.distributed.reduce_scatter."""
         output = _only(outputs)
-        return self._reduce_scatter_base(output, self._of_all_ranks(_only(input_lists), output), opts)
+        return self.reduce_scatter_single(output, self._of_all_ranks(_only(input_lists), output), opts)
 
-    def _reduce_scatter_base(self, output: Any, input: Any, opts: Any = None) -> Work:
+    def reduce_scatter_single(self, output: Any, input: Any, opts: Any = None) -> Work:
         """torch.distributed.reduce_scatter_tensor."""
         opts = _c10d.ReduceScatterOptions() if opts is None else opts
         dense = _dense(output)
@@ -212,13 +244,24 @@ class ProcessGroup(_c10d.ProcessGroup):  # type: ignore[misc]
         """torch.distributed.barrier."""
         return self._work(self._group.barrier(timeout=_limit(opts), async_op=True), [], [])
 
+    def shutdown(self) -> None:
+        """destroy_process_group, of newer versions; older ones drop their references."""
+        _destroyed(self._group)
+
+    def abort(self) -> None:
+        """Makes all operations fail, at all members."""
+        self._group._calls.abort_quietly("its process group was aborted")
+
+    # Names of older versions of torch, and of newer ones.
+    _allgather_base = all_gather_single
+    _reduce_scatter_base = reduce_scatter_single
     send = _refusing("send")
     recv = _refusing("recv")
-    recv_anysource = _refusing("recv")
+    recv_anysource = recvAnysource = _refusing("recv")
     alltoall = _refusing("all_to_all")
-    alltoall_base = _refusing("all_to_all_single")
-    allgather_into_tensor_coalesced = _refusing("coalesced all_gather_into_tensor")
-    reduce_scatter_tensor_coalesced = _refusing("coalesced reduce_scatter_tensor")
+    alltoall_base = all_to_all_single = _refusing("all_to_all_single")
+    allgather_into_tensor_coalesced = all_gather_single_coalesced = _refusing("coalesced all_gather_into_tensor")
+    reduce_scatter_tensor_coalesced = reduce_scatter_single_coalesced = _refusing("coalesced reduce_scatter_tensor")
     monitored_barrier = _refusing("monitored_barrier")
 
     def _work(self, work: rdmc.group.Work, outputs: list[Any], copies: Sequence[tuple[Any, Any]]) -> Work:
@@ -293,21 +336,19 @@ def _limit(opts: Any) -> float | None:
 _live: set[Group] = set()
 
 
-def _ends_with_the_program(group: Group) -> None:
-    if not _live:
-        # Not sooner: what is registered later runs first, and groups end at once when the program does. Processes of multiprocessing end
-        # without this, but by that.
-        atexit.register(_program_ends)
-        multiprocessing.util.Finalize(None, _program_ends, exitpriority=100)
-    _live.add(group)
-    # The thread of its operations, which closes it: an ending program starts none.
-    group._calls.start(lambda: None)
+@cache
+def _watch_the_end() -> None:
+    # Not sooner than a group was made: what is registered later runs first, and groups end at once when the program does. Processes of
+    # multiprocessing end without this, but by that.
+    atexit.register(_program_ends)
+    multiprocessing.util.Finalize(None, _program_ends, exitpriority=100)
 
 
 def _destroyed(group: Group) -> None:
     """Ends a group that torch has dropped. Not here: this may be in the middle of anything. The program waits for the thread."""
-    _live.discard(group)
-    threading.Thread(target=_end, args=(group,), name="rdmc-end").start()
+    if group in _live:
+        _live.discard(group)
+        threading.Thread(target=_end, args=(group,), name="rdmc-end").start()
 
 
 def _program_ends() -> None:
@@ -339,5 +380,8 @@ def _make(given: Any, options: Options | None = None) -> ProcessGroup:
 
 def register() -> None:
     """Makes ``rdmc`` a backend of torch.distributed. Nothing happens the second time."""
+    registering = _distributed.Backend.register_backend
     if not hasattr(_distributed.Backend, "RDMC"):
-        _distributed.Backend.register_backend("rdmc", _make, extended_api=True)
+        # Newer versions of torch ask for the devices.
+        devices = {"devices": ["cpu"]} if "devices" in inspect.signature(registering).parameters else {}
+        registering("rdmc", _make, extended_api=True, **devices)
