@@ -290,10 +290,10 @@ def _late() -> None:
         raise AssertionError("it did not end")
 
 
-def _leave(late: int) -> None:
+def _leave(late: int, length: int) -> None:
     """Processes end at different times, without more, as soon as their last operation has."""
     rank, _ = _join()
-    values = torch.full((3_000_000,), float(rank))
+    values = torch.full((length,), float(rank))
     if rank == late:
         time.sleep(1)
     distributed.broadcast(values, 0)
@@ -313,18 +313,45 @@ dist.barrier()
 """
 
 
-def _programs(lines: str) -> list[tuple[int, str, float]]:
-    """Runs three, and returns their exit codes, what they have printed, and after how many seconds they have ended."""
-    with tempfile.TemporaryDirectory() as name:
-        shared = {**os.environ, "STORE": name + "/store", "RDMC_IP": "127.0.0.1"}
-        command = [sys.executable, "-W", "ignore", "-c", _PROGRAM + textwrap.dedent(lines)]
-        begun = time.monotonic()
-        running = [
-            subprocess.Popen(command, env={**shared, "RANK": str(rank)}, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True)
-            for rank in range(3)
-        ]
+# The same in processes that multiprocessing has forked, which end in a way of their own.
+_FORKED = """
+import multiprocessing, sys
+import torch, rdmc.torch
+import torch.distributed as dist
+def act(rank):
+    dist.init_process_group("rdmc", init_method="file://" + sys.argv[1], rank=rank, world_size=3)
+    values = torch.full((1,), float(rank))
+    dist.barrier()
+    if rank == 1:
+        raise ValueError("bad data")
+    try:
+        dist.broadcast(values, 1)
+    except rdmc.MemberLost as error:
+        assert error.rank == 1 and "ValueError: bad data" in str(error), error
+        return
+    raise AssertionError("it did not end")
+running = [multiprocessing.get_context("fork").Process(target=act, args=(rank,)) for rank in range(3)]
+[one.start() for one in running]
+[one.join() for one in running]
+print([one.exitcode for one in running])
+"""
+
+
+def _start(lines: str, store: str) -> list[subprocess.Popen[str]]:
+    shared = {**os.environ, "STORE": store + "/store", "RDMC_IP": "127.0.0.1"}
+    command = [sys.executable, "-W", "ignore", "-c", _PROGRAM + textwrap.dedent(lines)]
+    return [
+        subprocess.Popen(command, env={**shared, "RANK": str(rank)}, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True)
+        for rank in range(3)
+    ]
+
+
+def _programs(lines: str) -> list[tuple[int, str]]:
+    """Runs three, and returns their exit codes and what they have printed."""
+    with tempfile.TemporaryDirectory() as store:
+        running = _start(lines, store)
         said = [one.communicate(timeout=members.PATIENCE)[0] for one in running]
-        return [(one.returncode, text, time.monotonic() - begun) for one, text in zip(running, said, strict=True)]
+        return [(one.returncode, text) for one, text in zip(running, said, strict=True)]
 
 
 @unittest.skipIf(torch is None, "torch IS MISSING: the backend of torch.distributed is NOT TESTED")
@@ -371,18 +398,24 @@ class Ends(unittest.TestCase):
         members.returned(members.run(_late, 2))
 
     def test_processes_that_end_leave_the_last_operation_to_others(self) -> None:
-        for late in range(3):
-            members.returned(members.run(_leave, 3, late))
-        for late in range(3):
+        # The root of a short message waits for nobody.
+        for late, length in ((1, 1), (2, 1), (2, 3_000_000)):
+            members.returned(members.run(_leave, 3, late, length))
             lines = f"""
-            values = torch.full((3_000_000,), float(rank))
+            values = torch.full(({length},), float(rank))
             if rank == {late}:
                 time.sleep(1)
             dist.broadcast(values, 0)
             assert values[-1].item() == 0.0
             """
-            for code, text, _ in _programs(lines):
-                self.assertEqual((code, text), (0, ""))
+            self.assertEqual(_programs(lines), [(0, "")] * 3)
+
+    def test_processes_that_multiprocessing_has_forked_end_alike(self) -> None:
+        with tempfile.TemporaryDirectory() as store:
+            command = [sys.executable, "-W", "ignore", "-c", _FORKED, store + "/store"]
+            environment = {**os.environ, "RDMC_IP": "127.0.0.1"}
+            ended = subprocess.run(command, env=environment, capture_output=True, text=True, timeout=members.PATIENCE)
+            self.assertEqual(ended.stdout, "[0, 1, 0]\n", ended.stderr)
 
     def test_an_exception_ends_the_program_and_is_told_to_others(self) -> None:
         ended = _programs("""
@@ -394,20 +427,27 @@ class Ends(unittest.TestCase):
         except rdmc.MemberLost as error:
             print(error.rank, error)
         """)
-        self.assertEqual([code for code, _, _ in ended], [0, 1, 0], ended)
+        self.assertEqual([code for code, _ in ended], [0, 1, 0], ended)
         for rank in (0, 2):
             self.assertTrue(ended[rank][1].startswith("1 ") and "ValueError: bad data" in ended[rank][1], ended)
 
     def test_a_program_ends_while_an_operation_waits_for_others(self) -> None:
-        ended = _programs("""
+        lines = """
         if rank == 0:
             dist.broadcast(values, 1, async_op=True)
             sys.exit()
-        time.sleep(15)
-        """)
-        self.assertEqual(ended[0][0], 0, ended)
-        # Not after the timeout.
-        self.assertLess(max(seconds for _, _, seconds in ended), 100)
+        time.sleep(600)
+        """
+        with tempfile.TemporaryDirectory() as store:
+            running = _start(lines, store)
+            try:
+                # Not after the timeout.
+                said, _ = running[0].communicate(timeout=members.PATIENCE)
+            finally:
+                for one in running:
+                    one.kill()
+                    one.communicate()
+            self.assertEqual((running[0].returncode, said), (0, ""))
 
     def test_a_process_group_that_was_destroyed_is_of_no_use(self) -> None:
         ended = _programs("""
@@ -418,8 +458,7 @@ class Ends(unittest.TestCase):
         dist.destroy_process_group()
         print(dist.is_initialized())
         """)
-        for code, text, _ in ended:
-            self.assertEqual((code, text), (0, "False\n"))
+        self.assertEqual(ended, [(0, "False\n")] * 3)
 
 
 if __name__ == "__main__":
